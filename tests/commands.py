@@ -1,0 +1,73 @@
+"""What the tests of the command line share: calling it, kernels of one's own, matrices in files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tilewise.cli import main
+from tilewise.devices import Device
+
+SIGNATURE = """(int m, int n, int k, real alpha, const real* a, int lda,
+    const real* b, int ldb, real beta, real* c, int ldc)"""
+PLACE = """
+    int row = blockIdx.y * TILE + threadIdx.y, col = blockIdx.x * TILE + threadIdx.x;"""
+SOURCE = f"""
+extern "C" __global__ void forgets_last{SIGNATURE} {{{PLACE}
+    if (row >= m || col >= n) return;
+    real sum = 0;
+    for (int p = 0; p < k - 1; ++p) sum += a[row * lda + p] * b[p * ldb + col];
+    c[row * ldc + col] = alpha * sum;
+}}
+extern "C" __global__ void no_guard{SIGNATURE} {{{PLACE}
+    c[row * ldc + col] = 0;
+}}
+extern "C" __global__ void talks{SIGNATURE} {{{PLACE}
+    if (row >= m || col >= n) return;
+    if (row == 0 && col == 0) printf("k is %d\\n", k);
+    real sum = 0;
+    for (int p = 0; p < k; ++p) sum += a[row * lda + p] * b[p * ldb + col];
+    c[row * ldc + col] = alpha * sum;
+}}
+extern "C" __global__ void asserts{SIGNATURE} {{
+    assert(k < 0);
+}}
+"""
+
+
+def save(folder: Path, **matrices: Any) -> None:
+    for name, matrix in matrices.items():
+        np.save(folder / f"{name}.npy", matrix)
+
+
+def matrix(rows: int, columns: int, dtype: str = "float32") -> np.ndarray[Any, Any]:
+    return np.random.default_rng(rows * columns).standard_normal((rows, columns)).astype(dtype)
+
+
+class Outcome:
+    """One command line, carried out."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str], device: str, words: list[str]) -> None:
+        self.code = main([*words, "--device", device] if words[0] != "doctor" else words)
+        captured = capsys.readouterr()
+        self.out, self.err = captured.out, captured.err
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out, parse_constant=lambda name: pytest.fail(f"{name} in JSON"))
+
+
+Tilewise = Callable[..., Outcome]
+
+
+def caller(
+    capsys: pytest.CaptureFixture[str], device: Device, monkeypatch: pytest.MonkeyPatch
+) -> Tilewise:
+    """Calls the command line, 80 columns wide, on ``device``."""
+    monkeypatch.setenv("COLUMNS", "80")
+    return lambda *words: Outcome(capsys, device.name, [str(word) for word in words])

@@ -1,0 +1,111 @@
+"""What the tests hold a device's results against: exact rounding, bits, ulp."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewise.launch import LaunchReport
+
+KERNELS = Path(__file__).parent / "kernels"
+
+Array = npt.NDArray[Any]
+
+
+class Launcher(Protocol):
+    """The fixture ``launch``: a kernel of ``tests/kernels``, on the device under test."""
+
+    def __call__(
+        self,
+        file: str,
+        name: str,
+        grid: int | tuple[int, ...],
+        block: int | tuple[int, ...],
+        *args: Any,
+        shared: int = 0,
+        checks: str = "raise",
+        defines: dict[str, Any] | None = None,
+    ) -> LaunchReport: ...
+
+
+@dataclass(frozen=True)
+class Format:
+    """A binary floating-point format: digits, and the exponents of its normal numbers."""
+
+    precision: int
+    lowest: int
+    highest: int
+
+
+FLOAT16 = Format(11, -14, 15)
+BFLOAT16 = Format(8, -126, 127)
+FLOAT32 = Format(24, -126, 127)
+FLOAT64 = Format(53, -1022, 1023)
+
+
+def rounded(value: Fraction, form: Format, mode: str = "rn") -> float:
+    """``value`` rounded once: ``rn`` nearest even, ``rz`` to zero, ``ru`` up, ``rd`` down.
+
+    An exact zero is +0. Source: IEEE 754-2019, 4.3.
+    """
+    if value == 0:
+        return 0.0
+    sign = -1 if value < 0 else 1
+    magnitude = abs(value)
+    exponent = magnitude.numerator.bit_length() - magnitude.denominator.bit_length()
+    if Fraction(2) ** exponent > magnitude:
+        exponent -= 1
+    unit = Fraction(2) ** (max(exponent, form.lowest) - form.precision + 1)
+    whole, rest = divmod(magnitude, unit)
+    away = mode == ("ru" if sign > 0 else "rd")
+    if mode == "rn":
+        up = rest * 2 > unit or (rest * 2 == unit and whole % 2 == 1)
+    else:
+        up = away and rest > 0
+    result = (whole + up) * unit
+    largest = (2**form.precision - 1) * Fraction(2) ** (form.highest - form.precision + 1)
+    if result > largest:
+        return sign * (math.inf if mode == "rn" or away else float(largest))
+    return math.copysign(float(result), sign)
+
+
+def bits(array: Array) -> Array:
+    """The bit patterns, every NaN one and the same (the GPU's own differs from a CPU's)."""
+    array = np.ascontiguousarray(array)
+    if array.dtype.kind != "f":
+        return array
+    raw = array.view(f"u{array.itemsize}").copy()
+    raw[np.isnan(array)] = np.iinfo(raw.dtype).max
+    return raw
+
+
+def assert_same(actual: Array, expected: Array) -> None:
+    """Bit for bit, signs of zeros among them."""
+    assert actual.shape == expected.shape
+    assert actual.dtype == expected.dtype
+    wrong = np.argwhere(bits(actual) != bits(expected))
+    if len(wrong):
+        shown = [
+            f"{tuple(int(i) for i in at)}: {actual[tuple(at)]!r}, not {expected[tuple(at)]!r}"
+            for at in wrong[:8]
+        ]
+        raise AssertionError(f"{len(wrong)} of {actual.size} differ: " + "; ".join(shown))
+
+
+def ulps(actual: Array, expected: Array) -> Array:
+    """Distance in units in the last place of ``actual``'s type; 0 where both are NaN or equal.
+
+    ``expected`` is float64, at least as precise as ``actual``.
+    """
+    with np.errstate(all="ignore"):
+        nearest = expected.astype(actual.dtype)
+        unit = np.spacing(np.abs(nearest)).astype(np.float64)
+        distance = np.abs(actual.astype(np.float64) - expected) / unit
+    same = (np.isnan(actual) & np.isnan(nearest)) | (actual == nearest)
+    return np.where(same, 0.0, np.where(np.isnan(distance), np.inf, distance))

@@ -1,0 +1,233 @@
+"""Arguments against parameters: what is taken, converted, and refused in words."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tilewise.compiler import Parameter
+from tilewise.devices.arguments import ArrayArgument, ScalarArgument, bind, extent, span
+
+SIZES = {"u8": 1, "u16": 2, "u32": 4, "u64": 8, "f32": 4, "f64": 8}
+
+
+def parameter(kind: str, size: int | None = None) -> Parameter:
+    size = SIZES[kind] if size is None else size
+    return Parameter("k_param_0", kind, size, size)
+
+
+def bound(kind: str, value: Any, size: int | None = None) -> ScalarArgument | ArrayArgument:
+    return bind("k", [parameter(kind, size)], [value])[0]
+
+
+def data(kind: str, value: Any, size: int | None = None) -> bytes:
+    argument = bound(kind, value, size)
+    assert isinstance(argument, ScalarArgument)
+    return argument.data
+
+
+@pytest.mark.parametrize("kind", ["u8", "u16", "u32", "u64"])
+@given(st.data())
+def test_an_integer_takes_signed_and_unsigned_values(kind: str, draw: st.DataObject) -> None:
+    bits = 8 * SIZES[kind]
+    value = draw.draw(st.integers(-(1 << (bits - 1)), (1 << bits) - 1))
+    got = data(kind, value)
+    assert len(got) == SIZES[kind]
+    assert int.from_bytes(got, "little", signed=value < 0) == value
+
+
+@pytest.mark.parametrize("kind", ["u8", "u16", "u32", "u64"])
+@pytest.mark.parametrize("below", [True, False])
+def test_an_integer_that_does_not_fit_is_refused(kind: str, below: bool) -> None:
+    bits = 8 * SIZES[kind]
+    value = -(1 << (bits - 1)) - 1 if below else 1 << bits
+    with pytest.raises(ValueError, match=f"k, argument 0.*{value} does not fit {bits} bits"):
+        bound(kind, value)
+
+
+def test_numpy_and_bool_integers() -> None:
+    assert data("u32", np.int64(-2)) == struct.pack("<i", -2)
+    assert data("u8", True) == data("u8", np.True_) == b"\x01"
+    assert data("u64", np.uint64(2**64 - 1)) == b"\xff" * 8
+
+
+def test_none_is_the_null_pointer_and_an_address_a_pointer() -> None:
+    assert data("u64", None) == bytes(8)
+    assert data("u64", 0x7F0000001000) == struct.pack("<Q", 0x7F0000001000)
+    with pytest.raises(TypeError, match="32-bit integer"):
+        bound("u32", None)
+
+
+@given(st.floats(allow_nan=False, width=32))
+def test_floats(value: float) -> None:
+    assert data("f32", value) == struct.pack("<f", value)
+    assert data("f64", value) == struct.pack("<d", value)
+    assert data("f32", np.float64(value)) == struct.pack("<f", value)
+
+
+@pytest.mark.parametrize("value", [1, True, np.int32(1), np.float16(1), np.float32(1), 1.0])
+def test_a_float_takes_any_real_number(value: Any) -> None:
+    assert data("f32", value) == struct.pack("<f", 1)
+    assert data("f64", value) == struct.pack("<d", 1)
+
+
+def test_a_float_is_rounded_and_not_overflowed() -> None:
+    assert data("f32", 0.1) == np.float32(0.1).tobytes()
+    assert data("f32", float("inf")) == struct.pack("<f", float("inf"))
+    assert np.isnan(np.frombuffer(data("f32", float("nan")), np.float32)[0])
+    for kind, value in (("f32", 1e300), ("f32", 10**39), ("f64", 10**400)):
+        with pytest.raises(ValueError, match="beyond the range"):
+            bound(kind, value)
+
+
+@pytest.mark.parametrize("kind", ["f32", "u32", "u8"])
+@pytest.mark.parametrize("value", [np.zeros(1, np.float32), "1", [1], 1j])
+def test_what_is_no_number_is_refused_for_one(kind: str, value: Any) -> None:
+    with pytest.raises(
+        TypeError, match=rf"k, argument 0 \({kind}\): takes a {8 * SIZES[kind]}-bit"
+    ):
+        bound(kind, value)
+
+
+def test_a_float_is_refused_for_an_integer() -> None:
+    with pytest.raises(TypeError, match=r"1\.5"):
+        bound("u32", 1.5)
+    with pytest.raises(TypeError, match="an array or a 64-bit integer"):
+        bound("u64", 1.5)
+
+
+def test_half_precision_goes_as_its_bits() -> None:
+    assert data("u16", np.float16(-2)) == np.float16(-2).tobytes()
+    assert data("b8", np.float16(-2), 2) == np.float16(-2).tobytes()
+    with pytest.raises(TypeError):
+        bound("u32", np.float16(1))
+
+
+def test_structures() -> None:
+    class Pair(ctypes.Structure):
+        _fields_ = (("i", ctypes.c_int), ("x", ctypes.c_float))
+
+    expected = struct.pack("<if", 3, 0.5)
+    record = np.array([(3, 0.5)], np.dtype([("i", "<i4"), ("x", "<f4")]))[0]
+    for value in (expected, bytearray(expected), Pair(3, 0.5), record):
+        assert data("b8", value, 8) == expected
+    with pytest.raises(TypeError, match="a struct of 8 bytes, not one of 12"):
+        bound("b8", bytes(12), 8)
+    with pytest.raises(TypeError, match="a struct of 8 bytes"):
+        bound("b8", 5, 8)
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_the_wrong_number_of_arguments(count: int) -> None:
+    parameters = [parameter("u32"), parameter("u64")]
+    with pytest.raises(TypeError, match=rf"k takes 2 arguments, not {count}.*32-bit.*an array"):
+        bind("k", parameters, (1,) * count)
+
+
+def test_the_message_counts_from_zero_and_names_the_type() -> None:
+    with pytest.raises(TypeError, match=r"k, argument 1 \(f32\).*a numpy.ndarray of shape \(2,\)"):
+        bind("k", [parameter("u32"), parameter("f32")], (1, np.zeros(2)))
+
+
+def test_an_array_goes_through_as_it_is() -> None:
+    x = np.zeros((3, 4), np.float32)
+    argument = bound("u64", x)
+    assert isinstance(argument, ArrayArgument)
+    assert argument.value is x
+
+
+class Elsewhere:
+    """An array that speaks DLPack, on a device of this kind."""
+
+    shape, dtype = (2, 3), "float32"
+
+    def __init__(self, kind: int) -> None:
+        self._kind = kind
+
+    def __dlpack__(self) -> object:
+        raise AssertionError("not asked for")
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self._kind, 0
+
+
+def test_device_arrays_pass_and_host_ones_of_other_libraries_do_not() -> None:
+    on_gpu = Elsewhere(2)
+    argument = bound("u64", on_gpu)
+    assert isinstance(argument, ArrayArgument)
+    assert argument.value is on_gpu
+    with pytest.raises(TypeError, match=r"Elsewhere of shape \(2, 3\).*lies on the host"):
+        bound("u64", Elsewhere(1))
+
+
+@pytest.mark.parametrize("value", [[1.0, 2.0], "x", object()])
+def test_what_is_no_array_is_refused_for_one(value: Any) -> None:
+    with pytest.raises(TypeError, match="takes an array or a 64-bit integer"):
+        bound("u64", value)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        np.zeros((4, 6))[:, ::2],
+        np.zeros((4, 6)).T,
+        np.zeros(4)[::-1],
+        np.zeros((4, 6))[::-1],
+        np.ndarray((2, 2), np.float32, bytes(64), 0, (10, 4)),
+    ],
+    ids=["columns apart", "transposed", "reversed", "rows reversed", "odd pitch"],
+)
+def test_an_array_that_is_not_row_contiguous_is_refused(bad: npt.NDArray[Any]) -> None:
+    with pytest.raises(ValueError, match=r"k, argument 0.*not row-contiguous.*ascontiguousarray"):
+        bound("u64", bad)
+
+
+def test_objects_and_foreign_byte_order_are_refused() -> None:
+    with pytest.raises(TypeError, match="Python objects"):
+        bound("u64", np.zeros(2, object))
+    with pytest.raises(ValueError, match="byte order"):
+        bound("u64", np.zeros(2, np.dtype(np.float32).newbyteorder()))
+
+
+@given(st.data())
+def test_a_span_covers_a_pitched_view_and_nothing_else(draw: st.DataObject) -> None:
+    rows, pitch = (draw.draw(st.integers(1, 6)) for _ in range(2))
+    whole = np.arange(rows * pitch, dtype=np.float64).reshape(rows, pitch)
+    top = draw.draw(st.integers(0, rows - 1))
+    left = draw.draw(st.integers(0, pitch - 1))
+    view = whole[
+        top : draw.draw(st.integers(top, rows)), left : draw.draw(st.integers(left, pitch))
+    ]
+    begin, end = extent(view)
+    assert span(view).nbytes == end - begin
+    if not view.size:
+        assert end == begin
+        return
+    flat = whole.reshape(-1)
+    first = top * pitch + left
+    last = first + (view.shape[0] - 1) * pitch + view.shape[1]
+    assert begin == whole.ctypes.data + 8 * first
+    np.testing.assert_array_equal(span(view).view(np.float64), flat[first:last])
+    span(view)[:] = 0
+    assert not view.any()
+    assert np.count_nonzero(flat[:first]) == np.count_nonzero(np.arange(first))
+    np.testing.assert_array_equal(flat[last:], np.arange(last, flat.size))
+
+
+def test_spans_of_odd_arrays() -> None:
+    assert span(np.array(1.5)).tobytes() == struct.pack("<d", 1.5)
+    row = np.arange(4, dtype=np.int32)
+    assert span(np.broadcast_to(row, (1000, 4))).nbytes == 16
+    fixed = np.arange(3)
+    fixed.flags.writeable = False
+    assert not span(fixed).flags.writeable
+    column = np.arange(6.0).reshape(3, 2)[:, :1]
+    assert span(column).nbytes == (2 * 2 + 1) * 8
+    assert span(np.zeros((0, 5))).nbytes == 0

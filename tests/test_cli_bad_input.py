@@ -1,0 +1,235 @@
+"""Every kind of bad input: exit code 2, a message that says what is right, no file left behind."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from commands import SIGNATURE, SOURCE, Outcome, Tilewise, caller, matrix, save
+
+from tilewise.devices import Device
+from tilewise.errors import LaunchError
+from tilewise.kernel import Kernel
+from tilewise.run import run
+
+
+@pytest.fixture
+def tilewise(
+    capsys: pytest.CaptureFixture[str], device: Device, monkeypatch: pytest.MonkeyPatch
+) -> Tilewise:
+    """Call the command line on the device under test."""
+    return caller(capsys, device, monkeypatch)
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    path = tmp_path / "own.cu"
+    path.write_text(SOURCE)
+    return path
+
+
+def refuse(outcome: Outcome, *parts: str) -> None:
+    assert outcome.code == 2, outcome.out
+    for part in parts:
+        assert part in outcome.err
+    assert "Traceback" not in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        (["run", "tilde"], ["'tilde'", "single_thread", "tiled_branchless", "FILE.cu:NAME"]),
+        (["run", "tiled", "-m", "-4"], ["m is -4", "at least 0"]),
+        (["run", "tiled", "-k", "3000000000"], ["3000000000", "2147483647"]),
+        (["run", "tiled", "-m", "wide"], ["-m"]),
+        (["run", "tiled", "--tile", "33"], ["33", "2 to 32"]),
+        (["run", "tiled", "--tile", "1"], ["1", "2 to 32"]),
+        (["run", "single_thread", "--tile", "8"], ["single_thread has no tiles"]),
+        (["run", "single_block", "-m", "33", "-n", "32"], ["1024", "1056"]),
+        (["run", "tiled", "--dtype", "int8"], ["int8", "float64"]),
+        (["run", "tiled", "--alpha", "nan"], ["alpha", "finite"]),
+        (["run", "tiled", "--alpha", "1e39"], ["alpha", "finite"]),
+        (["run", "tiled", "--seed", "-1"], ["seed", "at least 0"]),
+        (["run", "tiled", "--bogus"], ["--bogus"]),
+        (["run"], ["RUNG|FILE.cu:NAME"]),
+        (["sprint"], ["sprint"]),
+        (["run", "nowhere.cu:kernel"], ["nowhere.cu"]),
+        (["run", "nowhere.cu"], ["nowhere.cu:NAME"]),
+        (["run", "tiled", "--a", "nowhere.npy", "--b", "b.npy"], ["A", "nowhere.npy"]),
+        (["run", "tiled", "--a", "a.npy"], ["--b is missing"]),
+        (["run", "tiled", "--c", "a.npy"], ["--a is missing"]),
+        (["run", "tiled", "--out", "no/such/folder.npy"], ["no/such"]),
+        (["run", "tiled", "--out", "."], ["folder"]),
+        (["ladder", "-n", "-1"], ["n is -1", "at least 0"]),
+        (["ladder", "--tile", "64"], ["64", "2 to 32"]),
+        (["ladder", "--dtype", "float16"], ["float16", "float32"]),
+    ],
+)
+def test_bad_arguments(
+    tilewise: Tilewise,
+    words: list[str],
+    parts: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    refuse(tilewise(*words), *parts)
+    document = tilewise(*words, "--json").json
+    assert document.keys() == {"error", "kind"}
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("files", "words", "parts"),
+    [
+        ({"a": matrix(3, 4), "b": matrix(5, 6)}, [], ["3 x 4", "5 x 6"]),
+        ({"a": matrix(3, 4), "b": matrix(4, 6, "float64")}, [], ["float64", "float32"]),
+        ({"a": np.ones((3, 4), np.int32), "b": matrix(4, 6)}, [], ["int32", "float32"]),
+        ({"a": np.ones((3, 4), np.float16), "b": matrix(4, 6)}, [], ["float16", "float32"]),
+        ({"a": np.ones(4, np.float32), "b": matrix(4, 6)}, [], ["1 dimensions", "has 2"]),
+        ({"a": matrix(3, 4), "b": matrix(4, 6)}, ["-m", "4"], ["-m is 4", "3"]),
+        ({"a": matrix(3, 4), "b": matrix(4, 6)}, ["-n", "4"], ["-n is 4", "6"]),
+        ({"a": matrix(3, 4), "b": matrix(4, 6)}, ["--dtype", "float64"], ["float64", "float32"]),
+        ({"a": matrix(3, 4), "b": matrix(4, 6)}, ["--beta", "1"], ["--c"]),
+        ({"a": matrix(3, 4), "b": matrix(4, 6)}, ["--seed", "1"], ["--seed"]),
+        (
+            {"a": matrix(3, 4), "b": matrix(4, 6), "c": matrix(3, 6)},
+            ["--c", "c.npy"],
+            ["beta is 0"],
+        ),
+        (
+            {"a": matrix(3, 4), "b": matrix(4, 6), "c": matrix(6, 3)},
+            ["--c", "c.npy", "--beta", "1"],
+            ["6 x 3", "3 x 6"],
+        ),
+    ],
+)
+def test_bad_matrices(
+    tilewise: Tilewise,
+    files: dict[str, Any],
+    words: list[str],
+    parts: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    save(tmp_path, **files)
+    refuse(
+        tilewise("run", "tiled", "--a", "a.npy", "--b", "b.npy", "--out", "out.npy", *words), *parts
+    )
+    assert {path.stem for path in tmp_path.iterdir()} == files.keys()
+
+
+@pytest.mark.parametrize("content", [b"", b"1 2\n3 4\n", b"\x93NUMPY\x01\x00", b"\x93NUMPY"])
+def test_a_file_that_is_no_matrix(tilewise: Tilewise, tmp_path: Path, content: bytes) -> None:
+    save(tmp_path, a=matrix(2, 2))
+    (tmp_path / "b.npy").write_bytes(content)
+    refuse(
+        tilewise("run", "tiled", "--a", tmp_path / "a.npy", "--b", tmp_path / "b.npy"),
+        "matrix B", "b.npy is no .npy file",
+    )  # fmt: skip
+
+
+def test_pickles_are_not_loaded(tilewise: Tilewise, tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.array([[object()]]), allow_pickle=True)
+    np.savez(tmp_path / "b.npz", b=matrix(2, 2))
+    save(tmp_path, b=matrix(1, 2))
+    good = tmp_path / "b.npy"
+    refuse(tilewise("run", "tiled", "--a", tmp_path / "a.npy", "--b", good), "no .npy file")
+    refuse(tilewise("run", "tiled", "--a", good, "--b", tmp_path / "b.npz"), "archive")
+    refuse(tilewise("run", "tiled", "--a", good, "--b", tmp_path), "folder")
+
+
+def test_a_kernel_that_is_not_in_the_source(tilewise: Tilewise, source: Path) -> None:
+    refuse(tilewise("run", f"{source}:forget"), "forget", "forgets_last", "no_guard", "talks")
+
+
+def test_a_source_that_does_not_compile(tilewise: Tilewise, tmp_path: Path) -> None:
+    path = tmp_path / "broken.cu"
+    path.write_text(f'extern "C" __global__ void f{SIGNATURE} {{\n  c[0] = nothing;\n}}\n')
+    line = 1 + path.read_text()[: path.read_text().index("nothing")].count("\n")
+    refuse(tilewise("run", f"{path}:f"), f"broken.cu:{line}: error", "nothing", "c[0] = nothing;")
+
+
+def test_a_source_that_is_no_text(tilewise: Tilewise, tmp_path: Path) -> None:
+    (tmp_path / "data.cu").write_bytes(b"\xe3\x00\xff")
+    refuse(tilewise("run", f"{tmp_path / 'data.cu'}:f"), "data.cu is no CUDA C++ source")
+
+
+def test_another_signature(tilewise: Tilewise, tmp_path: Path) -> None:
+    path = tmp_path / "other.cu"
+    path.write_text('extern "C" __global__ void other(int n, float* x) { x[n] = 1; }')
+    refuse(tilewise("run", f"{path}:other"), "other takes 2 arguments, not 11")
+
+
+def test_more_shared_memory_than_there_is(tilewise: Tilewise, tmp_path: Path) -> None:
+    path = tmp_path / "wide.cu"
+    path.write_text(
+        f"""extern "C" __global__ void wide{SIGNATURE} {{
+            __shared__ real tile[1 << 20];
+            tile[threadIdx.x] = alpha;
+            __syncthreads();
+            c[0] = tile[threadIdx.y];
+        }}"""
+    )
+    refuse(tilewise("run", f"{path}:wide", "-m", 2, "-n", 2, "-k", 2), "too much shared")
+
+
+def test_launches_over_the_limits(device: Device) -> None:
+    kernel = Kernel('extern "C" __global__ void f() {}', "f")
+    with pytest.raises(LaunchError, match=r"1,?024"):
+        kernel.launch(1, 1025, (), device=device)
+    with pytest.raises(LaunchError, match="shared"):
+        kernel.launch(1, 32, (), shared=1 << 20, device=device)
+
+
+def test_an_architecture_that_nvrtc_lacks() -> None:
+    with pytest.raises(ValueError, match=r"sm_12.*sm_90"):
+        Kernel('extern "C" __global__ void f() {}', "f").compile("sm_12")
+
+
+def test_rows_that_overlap_or_lie_apart(device: Device) -> None:
+    good = matrix(4, 4)
+    overlapping = np.lib.stride_tricks.as_strided(good, (3, 4), (8, 4))
+    with pytest.raises(ValueError, match="leading dimension is 2; it must be at least"):
+        run("tiled", overlapping, good, device=device)
+    with pytest.raises(ValueError, match="ascontiguousarray"):
+        run("tiled", np.asfortranarray(good), good, device=device)
+
+
+def test_a_gpu_that_is_not_there(tmp_path: Path) -> None:
+    found = subprocess.run(
+        [sys.executable, "-m", "tilewise", "run", "tiled", "--device", "gpu", "--out", "c.npy"],
+        cwd=tmp_path,
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert found.returncode == 2
+    assert found.stdout == ""
+    assert found.stderr.startswith("tilewise: ")
+    assert "--device emulator" in found.stderr
+    assert "Traceback" not in found.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_write_that_fails_leaves_what_was_there(
+    tilewise: Tilewise, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out.npy"
+    out.write_bytes(b"before")
+
+    def full(file: Any, *_: Any, **__: Any) -> None:
+        file.write(b"half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(np, "save", full)
+    refuse(tilewise("run", "tiled", "-m", 3, "-n", 3, "-k", 3, "--out", out), "No space left")
+    assert out.read_bytes() == b"before"
+    assert list(tmp_path.iterdir()) == [out]

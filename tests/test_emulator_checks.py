@@ -1,0 +1,260 @@
+"""The checks: every planted fault is found where it is, and right kernels are left in peace."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+from reference import KERNELS, Array, Launcher, assert_same
+
+from tilewise.devices import Device
+from tilewise.errors import (
+    BarrierError,
+    CheckError,
+    MemoryAccessError,
+    RaceError,
+    UninitializedReadError,
+)
+from tilewise.launch import Finding
+
+LINES = {
+    match[1]: number
+    for number, line in enumerate((KERNELS / "faults.cu").read_text().splitlines(), 1)
+    if (match := re.search(r"// fault: (\w+)", line))
+}
+ERRORS = {
+    "out of bounds": MemoryAccessError,
+    "misaligned": MemoryAccessError,
+    "uninitialised": UninitializedReadError,
+    "race": RaceError,
+    "barrier": BarrierError,
+}
+
+
+def integers(n: int) -> Array:
+    return np.arange(n, dtype=np.int32)
+
+
+def floats(*shape: int) -> Array:
+    return np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+
+
+def found(
+    launch: Launcher,
+    kind: str,
+    name: str,
+    grid: int | tuple[int, ...],
+    block: int | tuple[int, ...],
+    *args: Any,
+    shared: int = 0,
+) -> Finding:
+    """The first finding, by both ways to ask for it; arrays stay as they are when it is raised."""
+    before = [x.copy() if isinstance(x, np.ndarray) else x for x in args]
+    with pytest.raises(ERRORS[kind]) as caught:
+        launch("faults", name, grid, block, *args, shared=shared)
+    for x, y in zip(args, before, strict=True):
+        if isinstance(x, np.ndarray):
+            assert_same(x, y)
+    report = launch("faults", name, grid, block, *args, shared=shared, checks="collect")
+    (raised,), (collected, *_) = caught.value.findings, report.findings
+    assert raised == collected
+    assert raised.kind == kind
+    assert raised.file.endswith("faults.cu")
+    assert raised.line == LINES[name]
+    assert f"faults.cu:{raised.line}: {kind}" in str(caught.value)
+    return raised
+
+
+@pytest.fixture(autouse=True)
+def only_here(emulator: Device) -> None:
+    """A GPU has no such checks, and some of these faults would take its context down."""
+
+
+def test_read_past_the_end(launch: Launcher) -> None:
+    finding = found(launch, "out of bounds", "read_past", 2, 64, 100, floats(100), floats(100))
+    assert (finding.block, finding.thread) == ((1, 0, 0), (35, 0, 0))
+    assert (finding.array, finding.index) == ("a", 100)
+
+
+def test_write_past_the_end_of_a_matrix(launch: Launcher) -> None:
+    out = floats(5, 12)
+    finding = found(launch, "out of bounds", "write_past", (2, 2), (8, 4), 5, 12, out)
+    assert (finding.block, finding.thread) == ((0, 1, 0), (0, 1, 0))
+    assert (finding.array, finding.index) == ("out", (5, 0))
+
+
+def test_read_before_the_start(launch: Launcher) -> None:
+    finding = found(launch, "out of bounds", "before_start", 1, 32, integers(32), integers(32))
+    assert finding.thread == (0, 0, 0)
+    # Between two arrays: which of them was meant can't be told.
+    assert "a[-2]" in finding.message or finding.array != "a"
+
+
+def test_null_pointer(launch: Launcher) -> None:
+    finding = found(launch, "out of bounds", "null_pointer", 1, 8, None, integers(8))
+    assert finding.thread == (0, 0, 0)
+    assert finding.array is None
+
+
+def test_write_between_the_rows_of_a_view(launch: Launcher) -> None:
+    whole = floats(6, 10)
+    finding = found(launch, "out of bounds", "into_gap", 1, 32, 6, 7, 10, whole[:, :7])
+    assert finding.thread == (7, 0, 0)
+    assert (finding.array, finding.index) == ("out", (0, 7))
+
+
+def test_vector_partly_past_the_end(launch: Launcher) -> None:
+    finding = found(launch, "out of bounds", "vector_past", 1, 32, 10, floats(10), floats(32))
+    assert finding.thread == (2, 0, 0)
+    assert finding.array == "a"
+    assert finding.index in (8, 10)
+
+
+def test_atomic_past_the_end(launch: Launcher) -> None:
+    finding = found(launch, "out of bounds", "atomic_past", 1, 40, integers(33))
+    assert finding.thread == (33, 0, 0)
+    assert (finding.array, finding.index) == ("bins", 33)
+
+
+def test_past_the_end_of_shared(launch: Launcher) -> None:
+    a = integers(32) + 3
+    finding = found(launch, "out of bounds", "shared_past", 1, 32, a, integers(32))
+    assert finding.thread == (29, 0, 0)
+    assert (finding.array, finding.index) == ("tile", 32)
+
+
+def test_past_the_dynamic_shared_memory(launch: Launcher) -> None:
+    args = integers(64), integers(64)
+    finding = found(launch, "out of bounds", "dynamic_past", 1, 64, *args, shared=60 * 4)
+    assert finding.thread == (60, 0, 0)
+    assert (finding.array, finding.index) == ("buffer", 60)
+
+
+def test_past_the_end_of_local(launch: Launcher) -> None:
+    a = np.array([0, 1, 2, 3, 100], np.int32)
+    finding = found(launch, "out of bounds", "local_past", 1, 5, a, integers(5))
+    assert finding.thread == (4, 0, 0)
+
+
+def test_misaligned(launch: Launcher) -> None:
+    finding = found(launch, "misaligned", "misaligned", 1, 4, floats(16), floats(4))
+    assert finding.thread == (1, 0, 0)
+    assert (finding.array, finding.index) == ("a", 1)
+
+
+def test_misaligned_in_shared(launch: Launcher) -> None:
+    a = integers(32) * 2
+    a[13] = 7
+    finding = found(launch, "misaligned", "misaligned_shared", 1, 32, a, integers(32))
+    assert finding.thread == (13, 0, 0)
+    assert finding.array == "tile"
+
+
+def test_global_memory_nobody_wrote(launch: Launcher, emulator: Device) -> None:
+    a = emulator.empty((32,), np.float32)
+    finding = found(launch, "uninitialised", "unset_global", 1, 32, a, floats(32))
+    assert finding.thread == (0, 0, 0)
+    assert (finding.array, finding.index) == ("a", 0)
+
+
+def test_an_array_that_was_written_may_be_read(launch: Launcher, emulator: Device) -> None:
+    x = emulator.empty((32,), np.float32)
+    launch("faults", "unset_global", 1, 32, floats(32), x)
+    y = np.zeros(32, np.float32)
+    launch("faults", "unset_global", 1, 32, x, y)
+    assert_same(y, floats(32))
+
+
+def test_shared_memory_nobody_wrote(launch: Launcher) -> None:
+    finding = found(launch, "uninitialised", "unset_shared", 1, 64, 60, floats(64), floats(64))
+    assert finding.thread == (0, 0, 0)
+    assert (finding.array, finding.index) == ("tile", 63)
+
+
+def test_local_memory_nobody_wrote(launch: Launcher) -> None:
+    a = np.array([2, 2, 2, 5, 5], np.int32)
+    finding = found(launch, "uninitialised", "unset_local", 1, 4, a, integers(4))
+    assert finding.thread == (2, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "block", "index"),
+    [
+        ("read_after_write", 64, range(64)),
+        ("write_after_read", 64, range(64)),
+        ("write_after_write", 64, range(64)),
+        ("missing_syncwarp", 32, range(32)),
+        ("syncwarp_for_block", 64, range(64)),
+    ],
+)
+def test_races(launch: Launcher, name: str, block: int, index: range) -> None:
+    finding = found(launch, "race", name, 1, block, integers(block), integers(block))
+    assert finding.block == (0, 0, 0)
+    assert finding.thread is not None
+    assert finding.thread[0] in range(block)
+    assert finding.array == "tile"
+    assert finding.index in index
+
+
+def test_race_of_the_other_block_only(launch: Launcher) -> None:
+    args = integers(64), integers(64)
+    assert found(launch, "race", "read_after_write", 3, 64, *args).thread is not None
+
+
+def test_race_for_one_place(launch: Launcher) -> None:
+    finding = found(launch, "race", "who_is_last", 1, 64, integers(64))
+    assert finding.array == "last"
+
+
+def test_race_between_phases(launch: Launcher) -> None:
+    args = 3, integers(192), integers(64)
+    finding = found(launch, "race", "phase_without_barrier", 1, 64, *args)
+    assert finding.array == "tile"
+
+
+def test_one_phase_is_no_race(launch: Launcher) -> None:
+    out = integers(64)
+    assert launch("faults", "phase_without_barrier", 1, 64, 1, integers(64), out).findings == ()
+
+
+def test_race_of_an_atomic_and_a_plain_read(launch: Launcher) -> None:
+    finding = found(launch, "race", "atomic_and_plain", 1, 64, integers(64))
+    assert finding.array == "sum"
+
+
+def test_race_of_an_asynchronous_copy(launch: Launcher) -> None:
+    finding = found(launch, "race", "copy_without_barrier", 1, 64, floats(64), floats(64))
+    assert finding.array == "tile"
+
+
+@pytest.mark.parametrize("name", ["two_barriers", "skipped_barrier"])
+def test_barriers_that_a_part_of_the_block_never_reaches(launch: Launcher, name: str) -> None:
+    finding = found(launch, "barrier", name, 1, 64, integers(64), integers(64))
+    assert finding.block == (0, 0, 0)
+    assert finding.thread is not None
+
+
+def test_barrier_that_never_fills(launch: Launcher) -> None:
+    finding = found(launch, "barrier", "never_full", 2, 64, integers(64))
+    assert finding.block == (0, 0, 0)
+
+
+def test_collecting_goes_on(launch: Launcher) -> None:
+    a, out = integers(64), integers(64)
+    report = launch("faults", "write_after_read", 1, 64, a, out, checks="collect")
+    assert [f.kind for f in report.findings] == ["race"]
+    assert report.counters is not None
+    assert report.counters.barriers == 2 * 2  # a warp counts each
+    assert report.to_dict()["findings"][0]["array"] == "tile"
+
+
+def test_off_finds_no_races(launch: Launcher) -> None:
+    a, out = integers(64), integers(64)
+    assert launch("faults", "read_after_write", 1, 64, a, out, checks="off").findings == ()
+
+
+def test_off_still_keeps_to_the_arrays(launch: Launcher) -> None:
+    with pytest.raises(CheckError):
+        launch("faults", "read_past", 2, 64, 100, floats(100), floats(100), checks="off")

@@ -1,0 +1,343 @@
+"""Every rung, right at every size: C = alpha A B + beta C, with nothing else read or written."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from tilewise.devices import Device
+from tilewise.kernel import Kernel
+from tilewise.ladder import RUNGS, TILES, Rung, rung
+from tilewise.numbers import check
+
+Array = npt.NDArray[Any]
+DTYPES = ("float32", "float64")
+NAMES = (
+    "single_thread",
+    "single_block",
+    "naive",
+    "coalesced",
+    "tiled",
+    "tiled_conflicts",
+    "tiled_branchless",
+)
+SPECIAL = (np.nan, np.inf, -np.inf, 0.0)
+MARK = 77.0  # between the rows of C, where nobody may write
+
+every_rung = pytest.mark.parametrize("each", RUNGS, ids=lambda each: each.name)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One product to compute."""
+
+    m: int
+    n: int
+    k: int
+    dtype: str = "float32"
+    tile: int = 4
+    alpha: float = 1.0
+    beta: float = 0.0
+    pads: tuple[int, int, int] = (0, 0, 0)  # leading dimension beyond the width, of A, B and C
+    exponent: int = 0  # of the matrices' size, as a power of 2
+    special: tuple[tuple[str, int, float], ...] = ()  # (matrix, index, value)
+    seed: int = field(default=0, repr=False)
+
+    def matrices(self) -> dict[str, Array]:
+        """A, B and C, a leading dimension wide: NaN between the rows of A and B."""
+        rng = np.random.default_rng(self.seed)
+        made: dict[str, Array] = {}
+        widths = {"a": (self.m, self.k), "b": (self.k, self.n), "c": (self.m, self.n)}
+        for (name, (rows, width)), pad in zip(widths.items(), self.pads, strict=True):
+            whole = np.full(
+                (rows, max(width, 1) + pad), MARK if name == "c" else np.nan, self.dtype
+            )
+            with np.errstate(over="ignore", under="ignore"):
+                numbers = rng.standard_normal((rows, width)) * 2.0**self.exponent
+                whole[:, :width] = numbers.astype(self.dtype)
+            for where, index, value in self.special:
+                if where == name and rows * width:
+                    whole[np.unravel_index(index % (rows * width), (rows, width))] = value
+            made[name] = whole
+        if self.beta == 0:
+            made["c"][:, : self.n] = np.nan  # must not be read, so must not spread
+        return made
+
+    def launch(self, each: Rung, device: Device) -> tuple[Array, dict[str, Array]]:
+        """C as the kernel left it, a leading dimension wide, and what it was given."""
+        given_arrays = self.matrices()
+        there = {name: device.array(x) for name, x in given_arrays.items()}
+        tile = None if each.default_tile is None else self.tile
+        lda, ldb, ldc = (given_arrays[name].shape[1] for name in "abc")
+        kernel = each.kernel(self.dtype, tile)
+        grid, block = each.geometry(self.m, self.n, tile)
+        kernel.launch(
+            grid,
+            block,
+            (self.m, self.n, self.k, self.alpha, there["a"], lda, there["b"], ldb, self.beta,
+             there["c"], ldc),
+            device=device,
+        )  # fmt: skip
+        for name in "ab":
+            np.testing.assert_array_equal(there[name].to_numpy(), given_arrays[name])
+        return there["c"].to_numpy(), given_arrays
+
+
+def assert_right(each: Rung, device: Device, case: Case) -> Array:
+    """Launch and check; returns C without what is between its rows."""
+    whole, given_arrays = case.launch(each, device)
+    assert (whole[:, case.n :] == MARK).all(), "written between the rows of C"
+    c = whole[:, : case.n]
+    a, b, c0 = given_arrays["a"][:, : case.k], given_arrays["b"], given_arrays["c"]
+    found = check(c, a, b[:, : case.n], c0[:, : case.n], case.alpha, case.beta)
+    assert found.correct, found
+    return c
+
+
+sizes = st.integers(0, 19)  # past two tiles of 8
+scalars = st.sampled_from([0.0, 1.0, -1.0, 0.5, -2.25, 0.1])
+cases = st.builds(
+    Case,
+    m=sizes,
+    n=sizes,
+    k=st.integers(0, 26),
+    dtype=st.sampled_from(DTYPES),
+    tile=st.sampled_from([2, 3, 5, 8]),
+    alpha=scalars,
+    beta=scalars,
+    pads=st.tuples(*[st.integers(0, 3)] * 3),
+    exponent=st.sampled_from([0, 0, 0, -70, 63, -540, 511]),
+    special=st.lists(
+        st.tuples(st.sampled_from("abc"), st.integers(0, 500), st.sampled_from(SPECIAL)), max_size=3
+    ).map(tuple),
+    seed=st.integers(0, 2**32 - 1),
+)
+
+
+@every_rung
+@given(case=cases)
+@example(case=Case(1, 1, 1))
+@example(case=Case(8, 8, 8, tile=4))
+@example(case=Case(9, 5, 13, pads=(1, 2, 3), beta=0.5))
+@example(case=Case(9, 5, 0, beta=2.0))
+@example(case=Case(4, 5, 9, alpha=0.0, beta=2.0, special=(("a", 3, np.nan), ("b", 7, np.inf))))
+@example(case=Case(7, 5, 9, special=(("a", 62, np.nan), ("b", 44, np.inf))))
+def test_any_problem(each: Rung, device: Device, case: Case) -> None:
+    assert_right(each, device, case)
+
+
+@every_rung
+@pytest.mark.parametrize(("m", "n", "k"), [(0, 3, 2), (3, 0, 2), (0, 0, 0)])
+def test_an_empty_c(each: Rung, device: Device, m: int, n: int, k: int) -> None:
+    assert_right(each, device, Case(m, n, k))
+
+
+@every_rung
+def test_the_default_tile(each: Rung, device: Device) -> None:
+    m, n = (21, 33) if each.name == "single_block" else (35, 40)
+    tile = each.default_tile or 2
+    assert_right(each, device, Case(m, n, 7 if each.number == 1 else 37, tile=tile, beta=1.0))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("tile", [16, 32])
+@pytest.mark.parametrize("name", NAMES[2:])
+def test_large_tiles(name: str, tile: int, dtype: str, device: Device) -> None:
+    assert_right(rung(name), device, Case(tile + 3, tile - 1, tile + 5, dtype, tile, alpha=-0.5))
+
+
+@every_rung
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_nothing_spreads_from_an_element_to_another_row_or_column(
+    each: Rung, device: Device, value: float
+) -> None:
+    # The last element of A and B is what a clamped or wrapped index would point at.
+    m, n, k = 7, 6, 5
+    last_of_a = Case(m, n, k, special=(("a", m * k - 1, value),))
+    c = assert_right(each, device, last_of_a)
+    assert np.isfinite(c[:-1]).all()
+    assert not np.isfinite(c[-1]).any()
+    last_of_b = Case(m, n, k, special=(("b", k * n - 1, value),))
+    c = assert_right(each, device, last_of_b)
+    assert np.isfinite(c[:, :-1]).all()
+    assert not np.isfinite(c[:, -1]).any()
+
+
+@every_rung
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_alpha_zero_only_scales_c(each: Rung, device: Device, dtype: str) -> None:
+    case = Case(6, 5, 4, dtype, alpha=0.0, beta=-0.3, special=(("a", 2, np.nan), ("b", 9, np.inf)))
+    c = assert_right(each, device, case)
+    np.testing.assert_array_equal(c, case.matrices()["c"] * np.dtype(dtype).type(-0.3))
+
+
+@every_rung
+def test_no_two_kernels_are_told_apart_by_the_result(each: Rung, device: Device) -> None:
+    # All add up in the order of k, with one fused multiply-add a step: bit for bit the same.
+    case = Case(13, 11, 23, alpha=0.7, beta=-0.3, seed=5)
+    np.testing.assert_array_equal(
+        assert_right(each, device, case), assert_right(RUNGS[0], device, case)
+    )
+
+
+COPY = """extern "C" __global__ void copy(
+    int rows, int width, float* to, long long to_pitch, const float* from, long long from_pitch)
+{
+    for (int row = 0; row < rows; ++row)
+        for (int col = 0; col < width; ++col)
+            to[row * to_pitch + col] = from[row * from_pitch + col];
+}"""
+
+
+@every_rung
+@pytest.mark.parametrize("far", ["a", "b", "c"])
+def test_offsets_past_an_int(each: Rung, far: str, device: Device) -> None:
+    if device.name == "emulator":
+        pytest.skip("takes 12 GiB, which a GPU has and need not fill")
+    pitch = 2**30  # the third row starts at element 2**31
+    case = Case(3, 3, 3, alpha=0.5, beta=2.0)
+    near = {name: device.array(x) for name, x in case.matrices().items()}
+    there = {**near, far: device.empty((3, pitch), "float32")}
+    leading = {name: pitch if name == far else 3 for name in "abc"}
+    copy = Kernel(COPY, "copy")
+    copy.launch(1, 1, (3, 3, there[far], pitch, near[far], 3), device=device)
+    grid, block = each.geometry(3, 3)
+    args = (
+        3, 3, 3, case.alpha, there["a"], leading["a"], there["b"], leading["b"], case.beta,
+        there["c"], leading["c"],
+    )  # fmt: skip
+    each.kernel().launch(grid, block, args, device=device)
+    copy.launch(1, 1, (3, 3, near["c"], 3, there["c"], leading["c"]), device=device)
+    a, b, c = case.matrices().values()
+    assert check(near["c"].to_numpy(), a, b, c, case.alpha, case.beta).correct
+
+
+def test_names_and_numbers() -> None:
+    assert tuple(each.name for each in RUNGS) == NAMES
+    assert [each.number for each in RUNGS] == list(range(1, 8))
+    assert all(rung(each.name) is each for each in RUNGS)
+    files = sorted(path.name for path in RUNGS[0].path.parent.glob("*.cu"))
+    assert files == [each.path.name for each in RUNGS]
+
+
+def test_an_unknown_name_lists_those_there_are() -> None:
+    with pytest.raises(ValueError, match=r"'tilde'.*" + ".*".join(NAMES)):
+        rung("tilde")
+
+
+@every_rung
+def test_a_rung_opens_with_idea_cost_and_next(each: Rung) -> None:
+    lines = each.path.read_text().splitlines()
+    assert [line.split(":")[0] for line in lines[:3]] == ["// Idea", "// Cost", "// Next"]
+    assert lines[3] == ""
+    assert "#include" not in each.path.read_text()
+
+
+def signature(each: Rung) -> str:
+    source = each.path.read_text()
+    found = re.search(rf'extern "C" __global__ void {each.name}\(([^)]*)\)', source)
+    assert found
+    return " ".join(found[1].split())
+
+
+@every_rung
+def test_all_have_one_signature(each: Rung) -> None:
+    assert signature(each) == (
+        "int m, int n, int k, real alpha, const real* a, int lda, const real* b, int ldb, "
+        "real beta, real* c, int ldc"
+    )
+
+
+@every_rung
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_resources(each: Rung, dtype: str) -> None:
+    used = each.kernel(dtype).compile().resources
+    tiles = 2 * 32 * 32 * np.dtype(dtype).itemsize if each.number >= 5 else 0
+    assert used.shared_bytes == tiles
+    assert used.spill_bytes == 0
+    assert 8 <= used.registers <= 64
+    assert used.barriers == (1 if each.number >= 5 else 0)
+
+
+@pytest.mark.parametrize(("tile", "shared_bytes"), [(16, 2048), (32, 8192)])
+def test_shared_memory_of_a_tile(tile: int, shared_bytes: int) -> None:
+    assert rung("tiled").kernel("float32", tile).compile().resources.shared_bytes == shared_bytes
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_branchless_loads_without_a_branch(dtype: str) -> None:
+    def branches_in_a_phase(name: str) -> int:
+        ptx = rung(name).kernel(dtype, 8).compile().ptx
+        phase = ptx[: ptx.rindex("bar.sync")].rsplit("ld.param", 1)[1]
+        loads = [found.start() for found in re.finditer(r"ld\.global", phase)]
+        assert len(loads) == 2
+        labels = [found.start() for found in re.finditer(r"^\$L\w+:", phase, re.MULTILINE)]
+        start = max(label for label in labels if label < loads[0])
+        if name == "tiled":
+            start = labels[0]
+        return len(re.findall(r"\bbra\b", phase[start:]))
+
+    assert branches_in_a_phase("tiled_branchless") == 0
+    assert branches_in_a_phase("tiled") >= 2
+
+
+def test_geometry() -> None:
+    assert rung("single_thread").geometry(100, 200) == ((1, 1, 1), (1, 1, 1))
+    assert rung("single_block").geometry(32, 20) == ((1, 1, 1), (32, 20, 1))
+    assert rung("naive").geometry(65, 100) == ((3, 4, 1), (32, 32, 1))
+    assert rung("coalesced").geometry(65, 100) == ((4, 3, 1), (32, 32, 1))
+    assert rung("tiled").geometry(65, 100, 16) == ((7, 5, 1), (16, 16, 1))
+    assert rung("tiled").geometry(0, 100, 16) == ((7, 1, 1), (16, 16, 1))
+
+
+@pytest.mark.parametrize(("m", "n"), [(1025, 1), (1, 1025), (33, 32)])
+def test_single_block_has_an_end(m: int, n: int) -> None:
+    assert rung("single_block").geometry(32, 32)[1] == (32, 32, 1)
+    with pytest.raises(ValueError, match=rf"at most 1024; {m} x {n} is {m * n}"):
+        rung("single_block").geometry(m, n)
+
+
+def test_a_grid_has_an_end() -> None:
+    assert rung("tiled").geometry(65535 * 16, 1, 16)[0] == (1, 65535, 1)
+    with pytest.raises(ValueError, match=r"m is 1048561.*m may be 1048560 at most"):
+        rung("tiled").geometry(65535 * 16 + 1, 1, 16)
+    assert rung("tiled").geometry(1, 2**31 - 1, 2)[0] == (2**30, 1, 1)
+    with pytest.raises(ValueError, match=r"n is 2147483647.*n may be 131070 at most"):
+        rung("naive").geometry(1, 2**31 - 1, 2)
+    with pytest.raises(ValueError, match="-1 x 4"):
+        rung("tiled").geometry(-1, 4)
+
+
+@pytest.mark.parametrize("tile", [-1, 0, 1, 33, 1024])
+def test_tiles_out_of_range(tile: int) -> None:
+    with pytest.raises(ValueError, match=f"tile is {tile}; it must be from 2 to 32"):
+        rung("tiled").kernel("float32", tile)
+    with pytest.raises(ValueError, match="from 2 to 32"):
+        rung("tiled").geometry(5, 5, tile)
+
+
+def test_every_tile_in_range_has_a_block_that_fits() -> None:
+    for tile in TILES:
+        _, (x, y, z) = rung("tiled").geometry(5, 5, tile)
+        assert x * y * z == tile * tile <= 1024
+
+
+def test_tiles_that_mean_nothing() -> None:
+    with pytest.raises(ValueError, match="single_thread has no tiles"):
+        rung("single_thread").kernel("float32", 16)
+    with pytest.raises(ValueError, match="single_block has no tiles"):
+        rung("single_block").geometry(5, 5, 16)
+    with pytest.raises(TypeError, match=r"tile is 2\.5"):
+        rung("tiled").kernel("float32", 2.5)  # type: ignore[arg-type]
+
+
+def test_a_dtype_that_is_not_supported() -> None:
+    with pytest.raises(TypeError, match="int32 is not supported; there are float32, float64"):
+        rung("tiled").kernel("int32")

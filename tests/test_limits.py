@@ -1,0 +1,92 @@
+"""The hardware's limits: each refused in words, and just below, allowed."""
+
+from __future__ import annotations
+
+import pytest
+
+from tilewise import compiler
+from tilewise.devices import limits
+from tilewise.errors import LaunchError
+from tilewise.launch import Dim3, Launch
+
+
+def check(
+    grid: Dim3 = (1, 1, 1),
+    block: Dim3 = (1, 1, 1),
+    shared: int = 0,
+    static: int = 0,
+    max_threads: int = 1024,
+) -> None:
+    limits.check_launch(
+        Launch(grid, block, (), shared),
+        static,
+        max_shared=limits.max_shared("sm_90"),
+        max_threads=max_threads,
+    )
+
+
+@pytest.mark.parametrize(
+    "block", [(1024, 1, 1), (1, 1024, 1), (1, 1, 64), (32, 32, 1), (16, 1, 64)]
+)
+def test_the_largest_blocks(block: Dim3) -> None:
+    check(block=block)
+
+
+@pytest.mark.parametrize(
+    ("block", "words"),
+    [
+        ((1025, 1, 1), "1025x1x1 is 1025 threads; the hardware takes at most 1024"),
+        ((33, 32, 1), "33x32x1 is 1056 threads"),
+        ((1, 1, 65), "block 1x1x65: z is 65; the hardware takes at most 64"),
+    ],
+)
+def test_blocks_that_are_too_large(block: Dim3, words: str) -> None:
+    with pytest.raises(LaunchError, match=words):
+        check(block=block)
+
+
+def test_grids() -> None:
+    check(grid=(2**31 - 1, 65535, 65535))
+    with pytest.raises(LaunchError, match="x is 2147483648; the hardware takes at most 2147483647"):
+        check(grid=(2**31, 1, 1))
+    for axis, grid in (("y", (1, 65536, 1)), ("z", (1, 1, 65536))):
+        with pytest.raises(LaunchError, match=f"{axis} is 65536; the hardware takes at most 65535"):
+            check(grid=grid)
+
+
+def test_what_the_kernel_itself_allows() -> None:
+    check(block=(256, 1, 1), max_threads=256)
+    with pytest.raises(LaunchError, match="this kernel takes at most 256, by its registers"):
+        check(block=(257, 1, 1), max_threads=256)
+
+
+def test_shared_memory() -> None:
+    check(shared=227 * 1024 - 100, static=100)
+    with pytest.raises(LaunchError, match=r"232449 bytes.*100 static.*at most 232448"):
+        check(shared=227 * 1024 - 99, static=100)
+    with pytest.raises(LaunchError, match="negative"):
+        check(shared=-1)
+
+
+def test_shared_memory_by_architecture() -> None:
+    kilobytes = {"sm_75": 64, "sm_80": 163, "sm_86": 99, "sm_87": 163, "sm_89": 99}
+    kilobytes |= {"sm_90": 227, "sm_90a": 227, "sm_100f": 227, "sm_120": 99, "compute_80": 163}
+    assert {arch: limits.max_shared(arch) // 1024 for arch in kilobytes} == kilobytes
+    for arch in compiler.architectures():
+        assert limits.max_shared(arch) >= 64 * 1024
+
+
+@pytest.mark.parametrize("arch", ["90", "sm90", "sm_9", "sm_90b", "", "gfx942"])
+def test_what_is_no_architecture(arch: str) -> None:
+    with pytest.raises(ValueError, match="no architecture"):
+        limits.max_shared(arch)
+
+
+def test_the_best_architecture_for_a_gpu() -> None:
+    known = ("sm_75", "sm_80", "sm_90", "sm_90a", "sm_100", "sm_100a", "sm_100f")
+    best = {75: "sm_75", 80: "sm_80", 86: "sm_80", 89: "sm_80", 90: "sm_90a", 100: "sm_100a"}
+    best |= {103: "sm_100", 120: "sm_100"}
+    assert {gpu: limits.best_architecture(gpu, known) for gpu in best} == best
+    with pytest.raises(ValueError, match="no architecture as old as sm_70"):
+        limits.best_architecture(70, known)
+    assert limits.best_architecture(90, compiler.architectures()) == "sm_90a"

@@ -1,0 +1,120 @@
+"""The README's commands and programs are run, and must print what it shows.
+
+``python tests/test_readme.py`` writes the README's outputs anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import io
+import os
+import re
+import shlex
+import tempfile
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from tilewise.cli import main
+
+ROOT = Path(__file__).parent.parent
+README = ROOT / "README.md"
+
+# A python block's output is the text block that follows it.
+BLOCK = re.compile(
+    r"```(?P<kind>console|python)\n(?P<body>.*?)```\n(?:\n```text\n(?P<output>.*?)```\n)?",
+    re.DOTALL,
+)
+
+
+def refreshed(text: str) -> str:
+    """``text`` with every output as it is here, run in order in the current folder."""
+    names: dict[str, Any] = {"__name__": "readme"}  # a program goes on where the last one ended
+    return BLOCK.sub(lambda found: _run(found["kind"], found["body"], found["output"], names), text)
+
+
+def _run(kind: str, body: str, output: str | None, names: dict[str, Any]) -> str:
+    if kind == "console":
+        commands = [line[2:] for line in body.splitlines() if line.startswith("$ ")]
+        shown = "".join(f"$ {command}\n{_printed_by(command)}" for command in commands)
+        return f"```console\n{shown}```\n"
+    program = f"```python\n{body}```\n"
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        exec(compile(body, "README.md", "exec"), names)
+    if output is None:
+        assert printed.getvalue() == "", "a program prints, and the README does not show what"
+        return program
+    return f"{program}\n```text\n{_trimmed(printed.getvalue())}```\n"
+
+
+def _printed_by(command: str) -> str:
+    """Standard output, and after it standard error, of a ``tilewise`` command."""
+    words = shlex.split(command, comments=True)
+    assert words[0] == "tilewise", command
+    with (
+        contextlib.redirect_stdout(io.StringIO()) as printed,
+        contextlib.redirect_stderr(io.StringIO()) as told,
+    ):
+        main(words[1:])
+    return _trimmed(printed.getvalue() + told.getvalue())
+
+
+def _trimmed(text: str) -> str:
+    return "".join(f"{line.rstrip()}\n" for line in text.splitlines())
+
+
+def comparable(text: str) -> list[str]:
+    """The lines, without what differs from machine to machine: times, and NVRTC's registers."""
+    text = re.sub(r"\d[\d.,]* (s|ms|µs) of emulation", "TIME of emulation", text)
+    text = re.sub(r"\d+ registers a thread", "REGISTERS registers a thread", text)
+    text = re.sub(r"(?m)^(\d \w+ +right .*\D)\d+( +[\d,]+)$", r"\1REGISTERS\2", text)
+    return [re.sub(r" +", " ", line) for line in text.splitlines()]
+
+
+def test_the_readme_shows_what_is_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    text = README.read_text()
+    assert len(BLOCK.findall(text)) >= 4
+    old, new = comparable(text), comparable(refreshed(text))
+    assert old == new, "\n" + "\n".join(difflib.unified_diff(old, new, "README", "here", n=1))
+
+
+def test_its_targets_and_files_are_there() -> None:
+    text = README.read_text()
+    makefile = (ROOT / "Makefile").read_text()
+    targets = re.findall(r"^make (\w+)", text, re.MULTILINE)
+    assert {"demo", "test"} <= set(targets)
+    for target in targets:
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+    for path in re.findall(r"\]\((?!https?:)([^)#]+)\)", text):
+        assert (ROOT / path).exists(), path
+    for path in re.findall(r"^    ((?:tilewise|tests|benchmarks)/\S*)", text, re.MULTILINE):
+        assert (ROOT / path).exists(), path
+
+
+@pytest.mark.parametrize(
+    ("shown", "here", "same"),
+    [
+        ("time  1.5 s of emulation", "time  20 ms of emulation", True),
+        ("40 registers a thread", "38 registers a thread", True),
+        ("5 tiled  right  16  5  0  40  8,192", "5 tiled  right  16  5  0  38  8,192", True),
+        ("5 tiled  right  16  5  0  40  8,192", "5 tiled  right  16  5  1  40  8,192", False),
+        ("5 tiled  right  16  5  0  40  8,192", "5 tiled  WRONG  16  5  0  40  8,192", False),
+        ("global loads  1,024", "global loads  1,025", False),
+    ],
+)
+def test_only_times_and_registers_may_differ(shown: str, here: str, same: bool) -> None:
+    assert (comparable(shown) == comparable(here)) == same
+
+
+if __name__ == "__main__":
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        contextlib.chdir(folder),
+        mock.patch.dict(os.environ, {"COLUMNS": "80"}),
+    ):
+        README.write_text(refreshed(README.read_text()))

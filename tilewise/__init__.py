@@ -1,0 +1,49 @@
+"""Matrix multiplication for Python, one tile at a time."""
+
+from tilewise.devices import Device, get_device
+from tilewise.errors import (
+    BarrierError,
+    CheckError,
+    CompileError,
+    DeviceUnavailableError,
+    KernelAssertError,
+    LaunchError,
+    MemoryAccessError,
+    RaceError,
+    TilewiseError,
+    UninitializedReadError,
+    UnsupportedInstructionError,
+)
+from tilewise.kernel import Kernel
+from tilewise.ladder import RUNGS, Rung, rung
+from tilewise.launch import Counters, Finding, Launch, LaunchReport, Resources
+from tilewise.problem import Gemm
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "RUNGS",
+    "BarrierError",
+    "CheckError",
+    "CompileError",
+    "Counters",
+    "Device",
+    "DeviceUnavailableError",
+    "Finding",
+    "Gemm",
+    "Kernel",
+    "KernelAssertError",
+    "Launch",
+    "LaunchError",
+    "LaunchReport",
+    "MemoryAccessError",
+    "RaceError",
+    "Resources",
+    "Rung",
+    "TilewiseError",
+    "UninitializedReadError",
+    "UnsupportedInstructionError",
+    "__version__",
+    "get_device",
+    "rung",
+]

@@ -1,0 +1,139 @@
+"""What the compiler keeps: compiled kernels on disk, found again by all that went into them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+FORMAT = 1  # raise it when what is stored, or how it is compiled, changes
+MAX_BYTES = 512 << 20
+_MAGIC = b"tilewise"
+_DIGEST = 32
+_INCLUDE = re.compile(r'(?:#\s*include|__has_include\s*\()\s*(?:"([^"\n]+)"|<([^>\n]+)>|(\w+))')
+
+
+def directory() -> Path | None:
+    """Where the cache is: ``TILEWISE_CACHE_DIR``, or the platform's place for caches.
+
+    None where there is no home directory to put it in.
+    """
+    if chosen := os.environ.get("TILEWISE_CACHE_DIR"):
+        return Path(chosen)
+    try:
+        if sys.platform == "win32":
+            local = os.environ.get("LOCALAPPDATA")
+            return (Path(local) if local else Path.home() / "AppData" / "Local") / "tilewise"
+        if sys.platform == "darwin":
+            return Path.home() / "Library" / "Caches" / "tilewise"
+        xdg = os.environ.get("XDG_CACHE_HOME")
+        return (Path(xdg) if xdg else Path.home() / ".cache") / "tilewise"
+    except RuntimeError:  # Path.home() found none
+        return None
+
+
+@lru_cache(maxsize=4)
+def _store(place: Path) -> Any:
+    # Imported here, so that ``import tilewise`` does not wait for it.
+    utils = import_module("cuda.core.utils")
+    return utils.FileStreamProgramCache(place, max_size_bytes=MAX_BYTES)
+
+
+def load(key: bytes) -> dict[str, Any] | None:
+    """What was stored under ``key``: None if nothing, or nothing whole."""
+    place = directory()
+    if place is None:
+        return None
+    try:
+        data = _store(place).get(key)
+    except (ImportError, OSError):
+        return None
+    return None if data is None else _unpack(data)
+
+
+def store(key: bytes, entry: Mapping[str, Any]) -> None:
+    """Store ``entry`` (JSON values, and ``bytes`` under ``"cubin"``) under ``key``.
+
+    Does nothing where the place can't be written: a cache may not stop a compilation.
+    """
+    place = directory()
+    if place is None:
+        return
+    try:
+        _store(place)[key] = _pack(entry)
+    except (ImportError, OSError):
+        return
+
+
+def _pack(entry: Mapping[str, Any]) -> bytes:
+    cubin: bytes = entry["cubin"]
+    head = json.dumps({k: v for k, v in entry.items() if k != "cubin"}).encode()
+    body = len(head).to_bytes(8, "little") + head + cubin
+    return _MAGIC + hashlib.sha256(body).digest() + body
+
+
+def _unpack(data: bytes) -> dict[str, Any] | None:
+    start = len(_MAGIC) + _DIGEST
+    body = data[start:]
+    whole = _MAGIC + hashlib.sha256(body).digest()
+    if data[:start] != whole:
+        return None
+    size = int.from_bytes(body[:8], "little")
+    entry: dict[str, Any] = json.loads(body[8 : 8 + size])
+    entry["cubin"] = body[8 + size :]
+    return entry
+
+
+def key(parts: Iterable[str], headers: Sequence[Path]) -> bytes:
+    """A key from everything that the outcome depends on, the headers' content included."""
+    digest = hashlib.sha256(f"{FORMAT}".encode())
+    texts = [part.encode() for part in parts]
+    for header in headers:
+        texts += [str(header).encode(), header.read_bytes()]
+    for text in texts:
+        digest.update(len(text).to_bytes(8, "little"))
+        digest.update(text)
+    return digest.digest()
+
+
+def headers(source: str, folders: Sequence[Path]) -> tuple[Path, ...] | None:
+    """Every file that ``source`` may include from ``folders``, directly or through another.
+
+    A header counts even where an ``#if`` leaves it out, and in every folder that has one of
+    its name. None where an include's name is a macro: which file that is, only the
+    preprocessor knows, so the outcome must not be cached.
+    """
+    found: dict[Path, None] = {}
+    waiting: list[tuple[str, tuple[Path, ...]]] = [(source, tuple(folders))]
+    while waiting:
+        text, places = waiting.pop()
+        for quoted, angled, macro in _INCLUDE.findall(text):
+            if macro:
+                return None
+            for place in places:
+                file = place / (quoted or angled)
+                if file not in found and file.is_file():
+                    found[file] = None
+                    inner = file.read_text(errors="replace")
+                    waiting.append((inner, (file.parent, *folders)))
+    return tuple(sorted(found))
+
+
+def stamps(files: Iterable[Path]) -> tuple[tuple[str, int, int], ...]:
+    """Names, times and sizes: whether a file changed, without reading it."""
+    out = []
+    for file in files:
+        try:
+            status = file.stat()
+        except OSError:
+            out.append((str(file), -1, -1))
+        else:
+            out.append((str(file), status.st_mtime_ns, status.st_size))
+    return tuple(out)

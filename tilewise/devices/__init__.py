@@ -1,0 +1,106 @@
+"""Places that launch kernels: ``gpu`` and ``emulator``, behind one protocol."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewise.compiler import Compiled
+from tilewise.errors import DeviceUnavailableError
+from tilewise.launch import Launch, LaunchReport
+
+NAMES = ("auto", "gpu", "emulator")
+
+
+class DeviceArray(Protocol):
+    """An array that lies on a device."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def dtype(self) -> np.dtype[Any]: ...
+
+    @property
+    def pointer(self) -> int:
+        """The address of the first element, for kernels on that device."""
+        ...
+
+    def to_numpy(self) -> npt.NDArray[Any]:
+        """A copy on the host."""
+        ...
+
+
+class Device(Protocol):
+    """A place that launches kernels.
+
+    Attributes
+    ----------
+    name : str
+        ``"gpu"`` or ``"emulator"``.
+    arch : str
+        What to compile for, as ``"sm_90a"``.
+    description : str
+        For people.
+    """
+
+    name: str
+    arch: str
+    description: str
+
+    def array(self, host: npt.NDArray[Any]) -> DeviceArray:
+        """A copy of ``host`` on the device, its row pitch kept."""
+        ...
+
+    def empty(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> DeviceArray:
+        """An array that nobody wrote yet."""
+        ...
+
+    def launch(self, compiled: Compiled, launch: Launch) -> LaunchReport:
+        """Launch, wait, report.
+
+        NumPy arrays among the arguments are copied in and, where the kernel may have written
+        them, out; arrays that lie on this device are used where they lie.
+
+        Raises
+        ------
+        LaunchError
+            If the device's limits forbid it, or it failed.
+        CheckError
+            If ``launch.checks`` is ``"raise"`` and a check found a fault; no array of the
+            caller's has changed then.
+        """
+        ...
+
+    def blocks_per_multiprocessor(self, compiled: Compiled, threads: int, shared: int = 0) -> int:
+        """Occupancy: resident blocks of ``threads`` a multiprocessor."""
+        ...
+
+
+@cache
+def get_device(name: str = "auto") -> Device:
+    """The device called ``name``; ``"auto"`` is the GPU where there is one.
+
+    Raises
+    ------
+    ValueError
+        If the name is none of ``auto``, ``gpu``, ``emulator``.
+    DeviceUnavailableError
+        If a GPU was asked for and there is none.
+    """
+    if name not in NAMES:
+        raise ValueError(f"no device called {name!r}; there are {', '.join(NAMES)}")
+    if name != "emulator":
+        from tilewise.devices import gpu
+
+        try:
+            return gpu.Gpu()
+        except DeviceUnavailableError:
+            if name == "gpu":
+                raise
+    from tilewise.devices.emulator import Emulator
+
+    return Emulator()

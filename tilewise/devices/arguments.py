@@ -1,0 +1,267 @@
+"""A launch's arguments, held against the kernel's parameters. One set of rules for all devices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from tilewise.compiler import Parameter
+
+# The kinds of DLPack devices whose memory is the host's (dlpack.h, DLDeviceType).
+_DLPACK_CPU = 1
+
+_INTEGER_TYPES = frozenset(f"{kind}{bits}" for kind in "usb" for bits in (8, 16, 32, 64)) - {"b8"}
+_FLOAT_TYPES: dict[str, Callable[[Any], np.generic]] = {
+    "f16": np.float16,
+    "f32": np.float32,
+    "f64": np.float64,
+}
+
+
+@dataclass(frozen=True)
+class ScalarArgument:
+    """A number, or a struct, by value.
+
+    Attributes
+    ----------
+    parameter : Parameter
+    data : bytes
+        Little-endian, exactly ``parameter.size`` long.
+    """
+
+    parameter: Parameter
+    data: bytes
+
+
+@dataclass(frozen=True)
+class ArrayArgument:
+    """An array for a pointer.
+
+    Attributes
+    ----------
+    parameter : Parameter
+    value : numpy.ndarray or object
+        A NumPy array, found row-contiguous (:func:`extent`), or an array of some device, which
+        that device resolves.
+    """
+
+    parameter: Parameter
+    value: Any
+
+
+def bind(
+    symbol: str, parameters: Sequence[Parameter], args: Sequence[Any]
+) -> tuple[ScalarArgument | ArrayArgument, ...]:
+    """One argument a parameter, checked and, where it is a number, converted.
+
+    PTX does not say whether an integer is signed, nor whether 64 bits are a pointer. So an
+    integer may be anything that fits either reading, and a 64-bit parameter takes an integer
+    (a number or an address), ``None`` (the null pointer) or an array.
+
+    Parameters
+    ----------
+    symbol : str
+        The kernel's name, for the messages.
+    parameters : sequence of Parameter
+    args : sequence
+        Python and NumPy numbers; NumPy arrays; arrays on a device (``__cuda_array_interface__``,
+        DLPack, or tilewise's own); for a struct, anything with the buffer protocol and exactly
+        its size.
+
+    Raises
+    ------
+    TypeError
+        If there are more or fewer arguments than parameters, or one is of another kind.
+    ValueError
+        If a number does not fit its parameter, or a NumPy array is not row-contiguous.
+    """
+    if len(args) != len(parameters):
+        wanted = "; ".join(_wanted(parameter) for parameter in parameters) or "none"
+        raise TypeError(
+            f"{symbol} takes {len(parameters)} arguments, not {len(args)}; in order: {wanted}"
+        )
+    return tuple(
+        _bind_one(f"{symbol}, argument {index}", parameter, value)
+        for index, (parameter, value) in enumerate(zip(parameters, args, strict=True))
+    )
+
+
+def extent(host: npt.NDArray[Any]) -> tuple[int, int]:
+    """Where the bytes of a row-contiguous array lie.
+
+    Returns
+    -------
+    begin, end : int
+        Addresses of the first element's first byte and of the byte after the last element. The
+        bytes between the rows of a pitched view are within.
+
+    Raises
+    ------
+    TypeError
+        If the elements are Python objects.
+    ValueError
+        If the array is not row-contiguous: the last axis without gaps, the strides of the others
+        non-negative multiples of the element; or if its byte order is not the machine's.
+    """
+    if host.dtype.hasobject:
+        raise TypeError(f"an array of dtype {host.dtype} holds Python objects, not numbers")
+    if not host.dtype.isnative:
+        raise ValueError(f"an array of dtype {host.dtype} is not in this machine's byte order")
+    begin = int(host.__array_interface__["data"][0])
+    if host.size == 0:
+        return begin, begin
+    size = host.itemsize
+    if not is_row_contiguous(host.shape, host.strides, size):
+        raise ValueError(
+            f"an array of shape {host.shape} with strides {host.strides} bytes is not "
+            f"row-contiguous: the last axis must step by the element's {size} bytes, the others "
+            "by non-negative multiples of it; pass numpy.ascontiguousarray(x)"
+        )
+    last = sum((n - 1) * stride for n, stride in zip(host.shape, host.strides, strict=True))
+    return begin, begin + last + size
+
+
+def is_row_contiguous(shape: Sequence[int], strides: Sequence[int], size: int) -> bool:
+    """Whether the last axis steps by ``size`` and the others by non-negative multiples of it.
+
+    An axis of one element or none may have any stride.
+    """
+    steps = [(n, stride) for n, stride in zip(shape, strides, strict=True)]
+    if steps and steps[-1][0] > 1 and steps[-1][1] != size:
+        return False
+    return all(n <= 1 or (stride >= 0 and stride % size == 0) for n, stride in steps)
+
+
+def span(host: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+    """The bytes of :func:`extent`, as a view of ``host``, writeable where it is.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As :func:`extent`.
+    """
+    begin, end = extent(host)
+    if begin == end:
+        return np.empty(0, np.uint8)
+    plain = np.asarray(host)
+    first = plain[(slice(0, 1),) * plain.ndim].reshape(1).view(np.uint8)
+    return np.lib.stride_tricks.as_strided(first, (end - begin,), (1,))
+
+
+def _wanted(parameter: Parameter) -> str:
+    """The parameter's type in words."""
+    bits = 8 * parameter.size
+    if _is_struct(parameter):
+        return f"a struct of {parameter.size} bytes"
+    if parameter.type in _FLOAT_TYPES:
+        return f"a {bits}-bit float"
+    if bits == 64:
+        return "an array or a 64-bit integer"
+    return f"a {bits}-bit integer"
+
+
+def _is_struct(parameter: Parameter) -> bool:
+    """NVRTC declares every struct as an array of ``.b8``, and nothing else so."""
+    return parameter.type == "b8"
+
+
+def _bind_one(where: str, parameter: Parameter, value: Any) -> ScalarArgument | ArrayArgument:
+    where = f"{where} ({parameter.type})"
+    if _is_struct(parameter):
+        return ScalarArgument(parameter, _struct(where, parameter, value))
+    if parameter.type in _FLOAT_TYPES:
+        return ScalarArgument(parameter, _float(where, parameter, value))
+    if parameter.type not in _INTEGER_TYPES:
+        raise TypeError(f"{where}: a parameter of PTX type {parameter.type} is not supported")
+    if value is None and parameter.size == 8:
+        return ScalarArgument(parameter, bytes(8))
+    if isinstance(value, np.generic) and _is_half(value) and parameter.size == 2:
+        return ScalarArgument(parameter, value.tobytes())
+    if isinstance(value, (int, np.integer, np.bool_)):
+        return ScalarArgument(parameter, _integer(where, parameter, int(value)))
+    if parameter.size != 8:
+        raise TypeError(f"{where}: takes {_wanted(parameter)}, not {described(value)}")
+    if isinstance(value, np.ndarray):
+        try:
+            extent(value)
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"{where}: {error}") from None
+    else:
+        _check_device_array(where, parameter, value)
+    return ArrayArgument(parameter, value)
+
+
+def _integer(where: str, parameter: Parameter, value: int) -> bytes:
+    bits = 8 * parameter.size
+    low, high = -(1 << (bits - 1)), (1 << bits) - 1
+    if not low <= value <= high:
+        raise ValueError(f"{where}: {value} does not fit {bits} bits; it takes {low} to {high}")
+    return (value & high).to_bytes(parameter.size, "little")
+
+
+def _float(where: str, parameter: Parameter, value: Any) -> bytes:
+    is_real = isinstance(value, (int, float, np.integer, np.floating, np.bool_)) or (
+        isinstance(value, np.generic) and _is_half(value)
+    )
+    if not is_real:
+        raise TypeError(f"{where}: takes {_wanted(parameter)}, not {described(value)}")
+    try:
+        exact = float(value)
+        with np.errstate(over="ignore"):
+            number = _FLOAT_TYPES[parameter.type](exact)
+    except OverflowError:
+        exact, number = 0.0, np.float64(np.inf)
+    if np.isinf(number) and not np.isinf(exact):
+        raise ValueError(f"{where}: {value} is beyond the range of {_wanted(parameter)}")
+    # A float32 NaN keeps its payload only if it does not pass through Python's float.
+    if isinstance(value, np.generic) and value.dtype == number.dtype:
+        return value.tobytes()
+    return number.tobytes()
+
+
+def _is_half(value: np.generic) -> bool:
+    """Whether it is a 16-bit float: NumPy's, or bfloat16 as ml_dtypes registers it."""
+    return value.dtype == np.float16 or value.dtype.name == "bfloat16"
+
+
+def _struct(where: str, parameter: Parameter, value: Any) -> bytes:
+    if isinstance(value, np.generic):
+        data = value.tobytes()
+    else:
+        try:
+            data = memoryview(value).tobytes()
+        except TypeError:
+            raise TypeError(
+                f"{where}: takes {_wanted(parameter)} (bytes, a NumPy record, a ctypes "
+                f"structure), not {described(value)}"
+            ) from None
+    if len(data) != parameter.size:
+        raise TypeError(f"{where}: takes {_wanted(parameter)}, not one of {len(data)} bytes")
+    return data
+
+
+def _check_device_array(where: str, parameter: Parameter, value: Any) -> None:
+    ours = all(hasattr(value, name) for name in ("shape", "dtype", "to_numpy"))
+    if hasattr(value, "__dlpack_device__"):
+        if int(value.__dlpack_device__()[0]) == _DLPACK_CPU:
+            raise TypeError(
+                f"{where}: {described(value)} lies on the host, where only NumPy arrays are "
+                "copied from; pass it as one (numpy.from_dlpack(x) shares its memory), or put it "
+                "on the GPU"
+            )
+    # Of the type, for PyTorch's raises where a tensor requires a gradient.
+    elif not ours and not hasattr(type(value), "__cuda_array_interface__"):
+        raise TypeError(f"{where}: takes {_wanted(parameter)}, not {described(value)}")
+
+
+def described(value: Any) -> str:
+    """An argument in words, for a message."""
+    kind = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
+    if hasattr(value, "shape") and hasattr(value, "dtype"):
+        return f"a {kind} of shape {tuple(value.shape)} and dtype {value.dtype}"
+    return f"{value!r} ({kind})" if isinstance(value, (float, str)) else f"a {kind}"

@@ -1,0 +1,165 @@
+"""A GPU made of NumPy: it runs the PTX that NVRTC makes, and sees everything that it does."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewise.compiler import DEFAULT_ARCH, Compiled
+from tilewise.devices import arguments, limits
+from tilewise.devices.arguments import ArrayArgument
+from tilewise.devices.emulator import occupancy
+from tilewise.devices.emulator.build import build
+from tilewise.devices.emulator.faults import Faults
+from tilewise.devices.emulator.image import EmulatorArray, Image
+from tilewise.devices.emulator.joining import Joining, join
+from tilewise.devices.emulator.lanes import Geometry
+from tilewise.devices.emulator.machine import Machine, Op, Setup
+from tilewise.devices.emulator.memory import GlobalMemory
+from tilewise.devices.emulator.parser import parse
+from tilewise.devices.emulator.program import Program
+from tilewise.launch import Counters, Launch, LaunchReport
+
+__all__ = ["Emulator", "EmulatorArray"]
+
+LANES = 16384
+"""Lanes of a batch: registers of this many lanes stay in a core's cache."""
+_PROGRAMS = 64
+
+
+class Emulator:
+    """The emulator as a device.
+
+    Parameters
+    ----------
+    arch : str
+        The architecture whose code it runs and whose limits hold.
+    progress : callable, optional
+        Called with the blocks that ran and the blocks there are.
+
+    Attributes
+    ----------
+    name, arch, description : str
+    """
+
+    name = "emulator"
+
+    def __init__(
+        self, arch: str = DEFAULT_ARCH, progress: Callable[[int, int], None] | None = None
+    ) -> None:
+        self.arch = arch
+        self.description = f"emulator of {arch}, NumPy {np.__version__}"
+        self.progress = progress
+        self._memory = GlobalMemory()
+        self._programs: OrderedDict[tuple[str, str], tuple[Program, Joining]] = OrderedDict()
+
+    def array(self, host: npt.NDArray[Any]) -> EmulatorArray:
+        """A copy of ``host``, its row pitch kept."""
+        return EmulatorArray.of(host, self._memory)
+
+    def empty(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> EmulatorArray:
+        """An array that nobody wrote yet: reading it before writing is a fault."""
+        return EmulatorArray.unwritten(tuple(shape), np.dtype(dtype), self._memory)
+
+    def launch(self, compiled: Compiled, launch: Launch) -> LaunchReport:
+        """Run every block, count, check; see :meth:`tilewise.devices.Device.launch`."""
+        bound = arguments.bind(compiled.name, compiled.parameters, launch.args)
+        for argument in bound:
+            if isinstance(argument, ArrayArgument):
+                EmulatorArray.accept(argument.value, self)
+        program, joins = self._program(compiled)
+        limits.check_launch(
+            launch,
+            max(program.static_shared, compiled.resources.shared_bytes),
+            max_shared=limits.max_shared(self.arch),
+        )
+        start = time.perf_counter()
+        output: list[str] = []
+        faults = Faults(compiled.file, launch.checks)
+        with Image(self._memory, program, compiled, bound) as image:
+            setup = Setup(
+                memory=self._memory,
+                parameters=image.parameters,
+                symbols=image.symbols,
+                dynamic_shared=launch.shared,
+                joins=joins.accesses,
+                faults=faults,
+                is_checking=launch.checks != "off",
+                print=output.append,
+            )
+            machine = Machine(program, setup, build)
+            with np.errstate(all="ignore"):
+                self._run(machine, launch)
+            image.copy_back()
+        seconds = time.perf_counter() - start
+        total, lines = count(machine.ops)
+        return LaunchReport(
+            device=self.name,
+            kernel=compiled.name,
+            launch=replace(launch, args=()),
+            resources=compiled.resources,
+            seconds=seconds,
+            counters=total,
+            lines=lines,
+            counted_as="machine code" if joins.confirmed else "PTX",
+            findings=tuple(faults.findings),
+            output="".join(output),
+            notes=(*faults.notes, *(() if joins.confirmed else (joins.reason,))),
+        )
+
+    def blocks_per_multiprocessor(self, compiled: Compiled, threads: int, shared: int = 0) -> int:
+        """Occupancy by the tables of the CUDA programming guide."""
+        return occupancy.blocks_per_multiprocessor(self.arch, compiled.resources, threads, shared)
+
+    def _program(self, compiled: Compiled) -> tuple[Program, Joining]:
+        key = (compiled.ptx, compiled.symbol)
+        if key not in self._programs:
+            program = Program(parse(compiled.ptx), compiled.symbol)
+            self._programs[key] = program, join(program, compiled)
+            if len(self._programs) > _PROGRAMS:
+                self._programs.popitem(last=False)
+        self._programs.move_to_end(key)
+        return self._programs[key]
+
+    def _run(self, machine: Machine, launch: Launch) -> None:
+        grid, block = launch.grid, launch.block
+        blocks = grid[0] * grid[1] * grid[2]
+        size = max(1, LANES // (block[0] * block[1] * block[2]))
+        for first in range(0, blocks, size):
+            numbers = np.arange(first, min(first + size, blocks), dtype=np.int64)
+            machine.run(Geometry(grid, block, numbers))
+            if self.progress is not None:
+                self.progress(min(first + size, blocks), blocks)
+
+
+def count(ops: list[Op]) -> tuple[Counters, dict[int, Counters]]:
+    """Counters of the whole launch and of each source line."""
+    total = Counters()
+    lines: dict[int, Counters] = {}
+    for op in ops:
+        if not op.lanes_run:
+            continue
+        mine = Counters(
+            barriers=op.barriers,
+            divergent_branches=op.divergent,
+            flops=op.flops_a_lane * op.lanes_run,
+            warp_instructions=op.warps_run,
+            thread_instructions=op.lanes_run,
+        )
+        for counter, value in (
+            ("requests", op.requests),
+            ("sectors", op.sectors),
+            ("bank_conflicts", op.conflicts),
+        ):
+            name = f"{op.space}_{counter}"
+            if value and hasattr(mine, name):
+                setattr(mine, name, value)
+        total += mine
+        lines.setdefault(op.line, Counters()).__iadd__(mine)
+    return total, lines

@@ -1,0 +1,261 @@
+"""Barriers of a block (PTX ISA 9.7.13.1): who arrived, who waits, who never comes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewise.devices.emulator.lanes import Index, Lanes
+from tilewise.devices.emulator.semantics import Words
+
+if TYPE_CHECKING:
+    from tilewise.devices.emulator.machine import Groups, Machine, Op, Value
+
+Blocks = npt.NDArray[np.bool_]
+Reduce = Callable[[Lanes, "Value", Index], None]
+
+
+@dataclass
+class _Waiting:
+    """Lanes that wait, where they go on, and what they brought to a reduction."""
+
+    op: Op
+    lanes: Lanes
+    brought: npt.NDArray[Any] | None
+    waits: bool
+
+
+class Barriers:
+    """The numbered barriers of a batch of blocks."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.start()
+
+    def start(self) -> None:
+        """A new batch begins."""
+        self._waiting: dict[int, list[_Waiting]] = {}
+        self._wanted: dict[int, int] = {}
+        self.ended: npt.NDArray[np.bool_] | None = None
+
+    def arrive(
+        self,
+        op: Op,
+        number: int,
+        lanes: Lanes,
+        wanted: int,
+        waits: bool = True,
+        brought: npt.NDArray[Any] | None = None,
+    ) -> Groups:
+        """Lanes come to a barrier; ``wanted`` threads open it, 0 for all of the block."""
+        machine = self.machine
+        op.barriers += lanes.warps
+        if (
+            lanes.count == machine.live_count
+            and not wanted
+            and waits
+            and number not in self._waiting
+            and self.ended is None
+        ):
+            self._pass(None)
+            if brought is not None:
+                _finish(op, lanes, brought, machine.geometry.block_of)
+            return [(op.index + 1, lanes)]
+        self._waiting.setdefault(number, []).append(_Waiting(op, lanes, brought, waits))
+        self._wanted[number] = wanted
+        if waits:
+            machine.parked += lanes.count
+        self._open(number)
+        return [] if waits else [(op.index + 1, lanes)]
+
+    def lanes_ended(self, lanes: Lanes) -> None:
+        """Lanes ended; those that wait for them wait no longer."""
+        if self.ended is None:
+            self.ended = np.zeros(self.machine.geometry.count, np.bool_)
+        self.ended[lanes.numbers] = True
+        for number in list(self._waiting):
+            self._open(number)
+
+    def _open(self, number: int) -> None:
+        """Let the blocks go whose threads are all there."""
+        machine, geometry = self.machine, self.machine.geometry
+        arrived = np.zeros(geometry.block_count, np.intp)
+        for waiting in self._waiting[number]:
+            arrived += np.bincount(
+                waiting.lanes.pick(geometry.block_of), minlength=geometry.block_count
+            )
+        wanted = self._wanted[number]
+        complete = (arrived > 0) & (arrived >= (wanted or machine.live_in_block))
+        if not complete.any():
+            return
+        released: list[_Waiting] = []
+        kept: list[_Waiting] = []
+        for waiting in self._waiting.pop(number):
+            goes = complete[waiting.lanes.pick(geometry.block_of)]
+            for chosen, pile in ((goes, released), (~goes, kept)):
+                if chosen.all():
+                    pile.append(waiting)
+                elif chosen.any():
+                    brought = None if waiting.brought is None else waiting.brought[chosen]
+                    lanes = waiting.lanes.where(chosen)
+                    pile.append(_Waiting(waiting.op, lanes, brought, waiting.waits))
+        if kept:
+            self._waiting[number] = kept
+        if not wanted:
+            self._check(released, complete)
+        self._pass(complete)
+        self._reduce(released)
+        for waiting in released:
+            if waiting.waits:
+                machine.parked -= waiting.lanes.count
+                machine.add_group(waiting.op.index + 1, waiting.lanes)
+
+    def _reduce(self, released: list[_Waiting]) -> None:
+        bringing = [w for w in released if w.brought is not None]
+        if not bringing:
+            return
+        # All lanes of a block count, from wherever they came.
+        brought = np.concatenate([w.brought for w in bringing if w.brought is not None])
+        block = np.concatenate([w.lanes.pick(self.machine.geometry.block_of) for w in bringing])
+        for waiting in bringing:
+            _finish(waiting.op, waiting.lanes, brought, self.machine.geometry.block_of, block)
+
+    def _pass(self, blocks: Blocks | None) -> None:
+        if self.machine.is_checking:
+            self.machine.races.block_barrier(blocks)
+
+    def _check(self, released: list[_Waiting], complete: Blocks) -> None:
+        """Threads that wait elsewhere never reach this barrier; nor do those that ended, but that
+        opens it (CUDA C++ programming guide: a barrier waits for all non-exited threads)."""
+        if not self.machine.is_checking:
+            return
+        geometry = self.machine.geometry
+        released = sorted(released, key=lambda waiting: waiting.op.index)
+        op = released[0].op
+        elsewhere = [waiting for waiting in released if waiting.op is not op]
+        if elsewhere:
+            op.fault(
+                "barrier",
+                f"waits at this barrier while {sum(w.lanes.count for w in elsewhere)} other "
+                f"threads wait at the one in line {elsewhere[0].op.line}",
+                int(released[0].lanes.numbers[0]),
+                None,
+                released[0].lanes.count - 1,
+            )
+        if self.ended is None:
+            return
+        missing = np.flatnonzero(self.ended & complete[geometry.block_of])
+        if len(missing):
+            lane = int(missing[0])
+            self.machine.faults.note(
+                op.index,
+                op.line,
+                f"{len(missing)} threads ended before this barrier, thread "
+                f"{geometry.thread_index(lane)} of block {geometry.block_index(lane)} the first; "
+                "the barrier counts only threads that have not ended, so it opens all the same",
+            )
+
+    def report_stuck(self) -> None:
+        """Nobody can run: say who waits for whom."""
+        geometry = self.machine.geometry
+        for number, waiting in self._waiting.items():
+            first = next((w for w in waiting if w.waits), None)
+            if first is None:
+                continue
+            lane = int(first.lanes.numbers[0])
+            block = int(geometry.block_of[lane])
+            arrived = sum(
+                np.count_nonzero(w.lanes.pick(geometry.block_of) == block) for w in waiting
+            )
+            wanted = self._wanted[number] or int(self.machine.live_in_block[block])
+            faults = self.machine.faults
+            faults.add(
+                "barrier", first.op.index, first.op.line,
+                f"waits forever at barrier {number}: {arrived} of {wanted} threads reach it",
+                geometry, lane,
+            )  # fmt: skip
+
+
+def _finish(
+    op: Op,
+    lanes: Lanes,
+    brought: npt.NDArray[Any],
+    block_of: Index,
+    block: Index | None = None,
+) -> None:
+    mine = lanes.pick(block_of)
+    op.reduce(lanes, brought, mine if block is None else block, mine)  # type: ignore[attr-defined]
+
+
+def _sync(machine: Machine, op: Op) -> None:
+    """``bar``, ``barrier``: sync, arrive, red; and ``bar.warp.sync``."""
+    instruction = op.instruction
+    words = Words(instruction.opcode, instruction.modifiers)
+    if words.flag("warp"):
+        words.flag("sync")
+        words.done(instruction.opcode == "bar")
+        _warp_sync(machine, op)
+        return
+    if words.flag("cluster"):
+        raise words.unknown()
+    words.flag("cta")
+    action = words.one_of(("sync", "arrive", "red"))
+    operation = words.one_of(("popc", "and", "or"))
+    type_ = words.type("u32", "pred") if action == "red" else ""
+    words.flag("aligned")
+    words.done(bool(action) and bool(operation) == (action == "red"))
+    operands = list(instruction.operands)
+    write = machine.writer(op, operands.pop(0), type_) if action == "red" else None
+    predicate = machine.reader(op, operands.pop(), "pred", picked=True) if write else None
+    numbers = [machine.reader(op, operand, "u32", picked=True) for operand in operands]
+    if write is not None:
+
+        def reduce(lanes: Lanes, brought: Any, block: Index, mine: Index) -> None:
+            count = machine.geometry.block_count
+            trues = np.bincount(block[brought], minlength=count)
+            total = np.bincount(block, minlength=count)
+            per_block = {"popc": trues.astype(np.uint32), "and": trues == total,
+                         "or": trues > 0}[operation]  # fmt: skip
+            write(lanes, per_block[mine])
+
+        op.reduce = reduce  # type: ignore[attr-defined]
+
+    def control(lanes: Lanes) -> Groups:
+        values = [read(lanes) for read in numbers]
+        brought = None
+        if predicate is not None:
+            brought = np.broadcast_to(predicate(lanes), lanes.count)
+        if all(not value.ndim or (value == value.flat[0]).all() for value in values):
+            number, wanted = (*(int(np.ravel(value)[0]) for value in values), 0)[:2]
+            return machine.barriers.arrive(op, number, lanes, wanted, action != "arrive", brought)
+        went: Groups = []
+        spread = np.broadcast_to(values[0], lanes.count)
+        for number in np.unique(spread):
+            chosen = spread == number
+            wanted = int(np.broadcast_to(values[1], lanes.count)[chosen][0]) if values[1:] else 0
+            went += machine.barriers.arrive(
+                op, int(number), lanes.where(chosen), wanted, action != "arrive",
+                None if brought is None else brought[chosen],
+            )  # fmt: skip
+        return went
+
+    op.control = control
+
+
+def _warp_sync(machine: Machine, op: Op) -> None:
+    """``__syncwarp``: the lanes of a warp that the mask names wait for each other, wherever
+    in the program they call it."""
+    read = machine.reader(op, op.instruction.operands[0], "u32", picked=True)
+
+    def meet(lanes: Lanes) -> None:
+        if machine.is_checking:
+            machine.races.warp_barrier(lanes)
+
+    op.control = lambda lanes: machine.meetings.arrive("syncwarp", op, meet, lanes, read(lanes))
+
+
+BUILDERS: dict[str, Callable[[Machine, Op], None]] = {"bar": _sync, "barrier": _sync}

@@ -1,0 +1,92 @@
+"""Sectors and wavefronts of one memory instruction, as the load-store unit makes them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewise.devices.emulator.lanes import WARP, Lanes
+
+SECTOR = 32
+BANKS = 32
+
+
+def _by_warp(values: npt.NDArray[np.int64], lanes: Lanes) -> npt.NDArray[np.int64]:
+    """``values`` of the lanes, a row a warp; -1 where a lane is not in the set."""
+    geometry = lanes.geometry
+    if lanes.index is None and geometry.threads % WARP == 0:
+        return values.reshape(-1, WARP)
+    slots = np.full(geometry.warp_count * WARP, -1, np.int64)
+    slots[lanes.pick(geometry.slot_of)] = values
+    rows = slots.reshape(-1, WARP)
+    return rows if lanes.index is None else rows[(rows >= 0).any(axis=1)]
+
+
+def _distinct(rows: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    """After sorting each row in place: where a value that is not -1 stands first."""
+    rows.sort(axis=1)
+    first = np.empty(rows.shape, np.bool_)
+    first[:, 0] = True
+    np.not_equal(rows[:, 1:], rows[:, :-1], out=first[:, 1:])
+    first &= rows >= 0
+    return first
+
+
+def sectors(addresses: npt.NDArray[Any], lanes: Lanes) -> int:
+    """32-byte sectors that the warps' requests touch, distinct within each warp.
+
+    Parameters
+    ----------
+    addresses : ndarray of integers, shape (lanes.count,)
+        Byte addresses, aligned to an access of at most 16 bytes.
+    """
+    rows = _by_warp(addresses.astype(np.int64) // SECTOR, lanes).copy()
+    return int(np.count_nonzero(_distinct(rows)))
+
+
+def atomic_sectors(addresses: npt.NDArray[Any], lanes: Lanes) -> int:
+    """Sectors of atomic accesses: lanes of a warp that share an address take turns, and every
+    turn touches its sectors anew (as Nsight Compute counts them on an H200).
+
+    Parameters
+    ----------
+    addresses : ndarray of integers, shape (lanes.count,)
+        Byte addresses.
+    """
+    rows = _by_warp(addresses.astype(np.int64), lanes).copy()
+    rows.sort(axis=1)
+    place = np.arange(WARP)
+    is_new = np.ones(rows.shape, np.bool_)
+    np.not_equal(rows[:, 1:], rows[:, :-1], out=is_new[:, 1:])
+    turn = place - np.maximum.accumulate(np.where(is_new, place, 0), axis=1)
+    return int(np.count_nonzero(_distinct(np.where(rows < 0, -1, rows // SECTOR * WARP + turn))))
+
+
+def bank_conflicts(addresses: npt.NDArray[Any], width: int, lanes: Lanes) -> int:
+    """Shared-memory wavefronts beyond the fewest that the width needs.
+
+    A warp's access of 4 bytes a lane is served at once, of 8 by half warps, of 16 by quarter
+    warps. Within each, a bank serves one four-byte word a wavefront; lanes that want the same
+    word share it.
+
+    Parameters
+    ----------
+    addresses : ndarray of integers, shape (lanes.count,)
+        Byte addresses in the block's shared memory.
+    width : int
+        Bytes a lane: 1, 2, 4, 8 or 16.
+    """
+    words = max(1, width // 4)
+    rows = _by_warp(addresses.astype(np.int64) // 4, lanes).reshape(-1, WARP // words)
+    if words > 1:
+        spread = rows[:, :, None] + np.arange(words)
+        rows = np.where(rows[:, :, None] < 0, -1, spread).reshape(len(rows), WARP)
+    else:
+        rows = rows.copy()
+    first = _distinct(rows)
+    group, _ = np.nonzero(first)
+    load = np.bincount(group * BANKS + rows[first] % BANKS, minlength=len(rows) * BANKS)
+    waves = load.reshape(-1, BANKS).max(axis=1)
+    return int(np.maximum(waves - 1, 0).sum())

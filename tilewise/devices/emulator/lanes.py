@@ -1,0 +1,120 @@
+"""Which threads an instruction runs for, and where they stand in warps and blocks."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewise.launch import Dim3
+
+Index = npt.NDArray[np.intp]
+WARP = 32
+
+
+class Geometry:
+    """The threads of a batch of whole blocks: lane numbers to blocks, threads and warps.
+
+    Parameters
+    ----------
+    grid, block : (int, int, int)
+        Of the launch.
+    blocks : ndarray of int64, shape (count,)
+        Linear numbers of the blocks in this batch, x fastest.
+    """
+
+    def __init__(self, grid: Dim3, block: Dim3, blocks: npt.NDArray[np.int64]) -> None:
+        self.grid, self.block, self.blocks = grid, block, blocks
+        self.threads = block[0] * block[1] * block[2]
+        self.block_count = len(blocks)
+        self.count = self.threads * self.block_count
+        self.warps_per_block = -(-self.threads // WARP)
+        self.warp_count = self.warps_per_block * self.block_count
+
+    @cached_property
+    def thread_of(self) -> Index:
+        """Linear thread number in its block, a lane."""
+        return np.tile(np.arange(self.threads, dtype=np.intp), self.block_count)
+
+    @cached_property
+    def block_of(self) -> Index:
+        """Row of the block in this batch, a lane."""
+        return np.repeat(np.arange(self.block_count, dtype=np.intp), self.threads)
+
+    @cached_property
+    def warp_of(self) -> Index:
+        """Warp number in this batch, a lane."""
+        return self.block_of * self.warps_per_block + self.thread_of // WARP
+
+    @cached_property
+    def lane_id(self) -> npt.NDArray[np.uint32]:
+        """``%laneid``."""
+        return (self.thread_of % WARP).astype(np.uint32)
+
+    @cached_property
+    def slot_of(self) -> Index:
+        """Place of a lane where every warp has 32 places, the last of a block too."""
+        return self.warp_of * WARP + self.thread_of % WARP
+
+    def thread_index(self, lane: int) -> Dim3:
+        """``threadIdx`` of a lane."""
+        t, (bx, by, _) = int(lane) % self.threads, self.block
+        return t % bx, t // bx % by, t // (bx * by)
+
+    def block_index(self, lane: int) -> Dim3:
+        """``blockIdx`` of a lane."""
+        b, (gx, gy, _) = int(self.blocks[int(lane) // self.threads]), self.grid
+        return b % gx, b // gx % gy, b // (gx * gy)
+
+
+class Lanes:
+    """A set of lanes that stand at one instruction.
+
+    Attributes
+    ----------
+    index : ndarray of intp or None
+        The lanes in ascending order; None for every lane of the batch.
+    whole : bool
+        Whether no lane outside the set can still use its registers, so that whole register
+        arrays may be computed and replaced.
+    """
+
+    __slots__ = ("_warps", "count", "geometry", "index", "whole")
+
+    def __init__(self, geometry: Geometry, index: Index | None, whole: bool) -> None:
+        self.geometry, self.index, self.whole = geometry, index, whole
+        self.count = geometry.count if index is None else len(index)
+        self._warps = geometry.warp_count if index is None else -1
+
+    @property
+    def warps(self) -> int:
+        """Warps with a lane in the set."""
+        if self._warps < 0:
+            warp = self.geometry.warp_of[self.index]
+            self._warps = int(np.count_nonzero(warp[1:] != warp[:-1])) + (len(warp) > 0)
+        return self._warps
+
+    @property
+    def numbers(self) -> Index:
+        """The lanes, spelled out."""
+        if self.index is None:
+            return np.arange(self.count, dtype=np.intp)
+        return self.index
+
+    def pick(self, table: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """The entries of a per-lane table that belong to this set."""
+        return table if self.index is None else table[self.index]
+
+    def same(self, other: Lanes) -> bool:
+        """Whether both sets have the same lanes."""
+        if self is other:
+            return True
+        if self.index is None or other.index is None:
+            return self.index is other.index
+        return np.array_equal(self.index, other.index)
+
+    def where(self, chosen: npt.NDArray[np.bool_]) -> Lanes:
+        """The lanes for which ``chosen``, one a lane of this set, holds."""
+        return Lanes(self.geometry, self.numbers[chosen], False)

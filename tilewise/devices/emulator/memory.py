@@ -1,0 +1,155 @@
+"""The emulator's memories: global allocations behind addresses, and shared and local storage.
+
+A generic address is global unless it lies in the window of shared or of local memory (PTX ISA
+5.1.6). Every allocation has a gap behind it, so that running past an array leaves it.
+"""
+
+from __future__ import annotations
+
+import bisect
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Bytes = npt.NDArray[np.uint8]
+
+LOCAL_WINDOW = 0x0001_0000_0000
+SHARED_WINDOW = 0x0002_0000_0000
+WINDOW_BYTES = 0x0001_0000_0000
+FIRST_ADDRESS = 0x7000_0000_0000
+ALIGNMENT = 512
+GAP = 4096
+
+WRITTEN, UNWRITTEN, OUTSIDE = 1, 0, 2
+"""States of a byte: it has a value; nobody wrote it; it is a gap between the rows of a view."""
+
+
+class Allocation:
+    """A piece of global or constant memory.
+
+    Parameters
+    ----------
+    base : int
+        Address of the first byte.
+    size : int
+        Bytes.
+    name : str
+        What a person calls it.
+    dtype : numpy dtype
+        Of an element, for naming places in it.
+    pitches : tuple of int
+        Bytes from one index to the next, one an axis; the last is the element's size.
+    state : ndarray of uint8, shape (size,), optional
+        ``WRITTEN``, ``UNWRITTEN`` or ``OUTSIDE`` a byte; none where every byte has a value.
+    """
+
+    def __init__(
+        self,
+        base: int,
+        size: int,
+        name: str,
+        dtype: np.dtype[Any],
+        pitches: tuple[int, ...],
+        state: Bytes | None = None,
+    ) -> None:
+        self.base, self.size, self.name = base, size, name
+        self.dtype, self.pitches = dtype, pitches
+        # Whole 16-byte pieces, so that it can be viewed in any element type.
+        self.data: Bytes = np.zeros(-(-size // 16) * 16, np.uint8)
+        self.state: Bytes | None = None
+        if state is not None:
+            self.state = np.full(len(self.data), OUTSIDE, np.uint8)
+            self.state[:size] = state
+        self.is_written = False
+
+    def place(self, address: int) -> int | tuple[int, ...]:
+        """The element index that an address, perhaps past the end, has in this array."""
+        offset = address - self.base
+        index = []
+        for pitch in self.pitches[:-1]:
+            index.append(offset // pitch if pitch else 0)
+            offset -= index[-1] * pitch
+        index.append(offset // self.pitches[-1] if self.pitches else 0)
+        return index[0] if len(index) == 1 else tuple(index)
+
+
+class GlobalMemory:
+    """All allocations that a launch may reach."""
+
+    def __init__(self) -> None:
+        self._bases: list[int] = []
+        self._allocations: list[Allocation] = []
+        self._next = FIRST_ADDRESS
+
+    def reserve(self, size: int) -> int:
+        """An address for ``size`` bytes, apart from all others."""
+        base = self._next
+        self._next += -(-(size + GAP) // ALIGNMENT) * ALIGNMENT
+        return base
+
+    def add(self, allocation: Allocation) -> None:
+        at = bisect.bisect(self._bases, allocation.base)
+        self._bases.insert(at, allocation.base)
+        self._allocations.insert(at, allocation)
+
+    def remove(self, allocation: Allocation) -> None:
+        at = self._allocations.index(allocation)
+        del self._bases[at], self._allocations[at]
+
+    def find(self, low: int, high: int) -> Allocation | None:
+        """The allocation that holds all bytes from ``low`` up to ``high``."""
+        at = bisect.bisect(self._bases, low) - 1
+        if at < 0:
+            return None
+        found = self._allocations[at]
+        return found if high <= found.base + found.size else None
+
+    def nearest(self, address: int) -> Allocation | None:
+        """The allocation at or before an address, or else the first."""
+        if not self._allocations:
+            return None
+        return self._allocations[max(bisect.bisect(self._bases, address) - 1, 0)]
+
+
+class Storage:
+    """Shared memory, a row a block, or local memory, a row a thread.
+
+    Attributes
+    ----------
+    pitch : int
+        Bytes from one row to the next.
+    size : int
+        Bytes of a row that may be used.
+    data : ndarray of uint8, shape (rows * pitch,)
+    written : ndarray of uint8, the same shape, or None
+        1 where a byte was written.
+    """
+
+    def __init__(self, rows: int, size: int, track: bool) -> None:
+        self.rows, self.size = rows, size
+        self.pitch = max(-(-size // 16) * 16, 16)
+        self.data: Bytes = np.zeros(rows * self.pitch, np.uint8)
+        self.written: Bytes | None = np.zeros(rows * self.pitch, np.uint8) if track else None
+
+    def grow(self, size: int) -> None:
+        """Make every row hold at least ``size`` bytes."""
+        if size <= self.size:
+            return
+        pitch = -(-size // 16) * 16
+
+        def grown(old: Bytes) -> Bytes:
+            new = np.zeros((self.rows, pitch), np.uint8)
+            new[:, : self.pitch] = old.reshape(self.rows, -1)
+            return new.reshape(-1)
+
+        self.data = grown(self.data)
+        if self.written is not None:
+            self.written = grown(self.written)
+        self.size, self.pitch = size, pitch
+
+
+def elements(data: Bytes, dtype: np.dtype[Any], count: int) -> npt.NDArray[Any]:
+    """``data`` as elements, or as rows of ``count`` of them, where vectors are accessed."""
+    typed = data.view(dtype)
+    return typed if count == 1 else typed.reshape(-1, count)

@@ -1,0 +1,335 @@
+"""An NVIDIA GPU, through cuda.core."""
+
+from __future__ import annotations
+
+import math
+import re
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewise import compiler
+from tilewise.compiler import Compiled
+from tilewise.devices import limits
+from tilewise.devices.arguments import bind
+from tilewise.devices.capture import Output, captured
+from tilewise.devices.cuda import Context, GpuArray, array_on
+from tilewise.devices.placement import Placed
+from tilewise.devices.timing import Timer
+from tilewise.errors import DeviceUnavailableError, KernelAssertError, LaunchError
+from tilewise.launch import Launch, LaunchReport
+
+# A module-scope variable, which a launch may change. Strings of printf and assert are constant.
+_MODULE_VARIABLE = re.compile(
+    r"^\s*(?:\.(?:visible|weak)\s+)*\.global\b(?!.*(?:\$str|__unnamed_))", re.MULTILINE
+)
+_PRINTING = re.compile(r"\b(?:vprintf|__assertfail)\b")
+
+
+@dataclass
+class _Loaded:
+    """A kernel on the GPU."""
+
+    code: Any
+    """Keeps the module loaded."""
+    function: Any
+    max_threads: int
+    static_shared: int
+    opted_in: int = 0
+    """Dynamic shared memory that it may have by now, above the usual."""
+
+
+class Gpu:
+    """One NVIDIA GPU.
+
+    Parameters
+    ----------
+    ordinal : int, optional
+        Which one; by default the calling thread's current one, or the first.
+
+    Attributes
+    ----------
+    name : str
+        ``"gpu"``.
+    arch : str
+        What to compile for, as ``"sm_90a"``.
+    description : str
+        For people.
+    multiprocessors : int
+    max_shared : int
+        Bytes of shared memory that a block can have, static and dynamic together.
+    l2_bytes : int
+
+    Raises
+    ------
+    DeviceUnavailableError
+        If cuda-core, the driver or a GPU is missing, or NVRTC knows no architecture for it.
+    """
+
+    name = "gpu"
+
+    def __init__(self, ordinal: int | None = None) -> None:
+        self.context = context = Context(ordinal)
+        self._timer = Timer(context)
+        self._lock = threading.RLock()
+        self._loaded: dict[tuple[bytes, str], _Loaded] = {}
+        attribute = context.attribute
+        major = attribute("COMPUTE_CAPABILITY_MAJOR")
+        minor = attribute("COMPUTE_CAPABILITY_MINOR")
+        self._capability = 10 * major + minor
+        self.multiprocessors = attribute("MULTIPROCESSOR_COUNT")
+        self.max_shared = attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN")
+        self.l2_bytes = attribute("L2_CACHE_SIZE")
+        with context.current():
+            _, memory = context.call("cuMemGetInfo")
+        driver = context.call("cuDriverGetVersion")
+        self.description = (
+            f"{context.device.name}, compute capability {major}.{minor}, "
+            f"{self.multiprocessors} multiprocessors, {memory / 2**30:.0f} GiB, "
+            f"driver for CUDA {driver // 1000}.{driver % 1000 // 10}"
+        )
+        try:
+            self.arch = limits.best_architecture(self._capability, compiler.architectures())
+        except ValueError as error:
+            raise DeviceUnavailableError(f"{self.description} can't be used: {error}") from error
+
+    def __repr__(self) -> str:
+        return f"Gpu({self.description!r})"
+
+    def array(self, host: npt.NDArray[Any]) -> GpuArray:
+        """A copy of ``host`` on the GPU, its row pitch kept, 256-byte aligned.
+
+        Raises
+        ------
+        ValueError
+            If ``host`` is not row-contiguous (:func:`tilewise.devices.arguments.extent`).
+        MemoryError
+            If it does not fit.
+        """
+        return array_on(self.context, host)
+
+    def empty(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> GpuArray:
+        """An array that nobody wrote yet, C-contiguous.
+
+        Raises
+        ------
+        ValueError
+            If an extent is negative.
+        MemoryError
+            If it does not fit.
+        """
+        kind = np.dtype(dtype)
+        if any(extent < 0 for extent in shape):
+            raise ValueError(f"shape {shape} has a negative extent")
+        sizes = (*shape[1:], 1)
+        strides = tuple(kind.itemsize * math.prod(sizes[i:]) for i in range(len(shape)))
+        memory = self.context.allocate(kind.itemsize * math.prod(shape))
+        return GpuArray(memory, tuple(shape), strides, kind)
+
+    def launch(self, compiled: Compiled, launch: Launch) -> LaunchReport:
+        """Launch, wait, report the kernel's time.
+
+        NumPy arrays are copied in and, where they can be written, out; that is not in the time.
+        Arrays of PyTorch, CuPy and others on this GPU are used where they lie, once all work on
+        the GPU is done. Module-scope variables start anew with each launch.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If the arguments don't fit the parameters.
+        MemoryError
+            If the GPU has not enough memory for the arrays.
+        LaunchError
+            If a limit of the hardware forbids it, or the kernel failed; no NumPy array has
+            changed then.
+        KernelAssertError
+            If an ``assert`` in the kernel failed.
+        """
+        arguments = bind(compiled.name, compiled.parameters, launch.args)
+        with self._lock, self.context.current():
+            loaded = self._load(compiled, fresh=has_module_variables(compiled.ptx))
+            self._check(loaded, launch)
+            placed = Placed(self.context, compiled.name, arguments)
+            with _output(compiled) as output:
+                seconds = self._timer.seconds(
+                    lambda stream: self._enqueue(loaded, launch, placed, stream)
+                )
+            placed.download()
+        return LaunchReport(
+            device=self.name,
+            kernel=compiled.name,
+            launch=launch,
+            resources=compiled.resources,
+            seconds=seconds,
+            output=output.printed,
+        )
+
+    def measure(
+        self,
+        compiled: Compiled,
+        launch: Launch,
+        *,
+        rounds: int = 5,
+        minimum_seconds: float = 0.02,
+        flush: bool = False,
+    ) -> float:
+        """The median over ``rounds`` of the seconds that one launch takes.
+
+        A round is as many launches, one after another, as take ``minimum_seconds``; those under
+        50 µs are launched inside a CUDA graph. NumPy arrays are copied in once, and not out.
+
+        Parameters
+        ----------
+        compiled : Compiled
+        launch : Launch
+        rounds : int
+            At least one; five or more for a figure to report.
+        minimum_seconds : float
+            How long a round takes at least.
+        flush : bool
+            Overwrite the L2 cache before each launch, and time each by itself.
+
+        Raises
+        ------
+        ValueError
+            If ``rounds`` is below one.
+        TypeError, ValueError, MemoryError, LaunchError
+            As :meth:`launch`.
+        """
+        if rounds < 1:
+            raise ValueError(f"rounds is {rounds}; it takes at least one")
+        arguments = bind(compiled.name, compiled.parameters, launch.args)
+        with self._lock, self.context.current():
+            loaded = self._load(compiled)
+            self._check(loaded, launch)
+            placed = Placed(self.context, compiled.name, arguments)
+            measure = self._timer.median_flushed if flush else self._timer.median
+            return measure(
+                lambda stream: self._enqueue(loaded, launch, placed, stream),
+                rounds,
+                minimum_seconds,
+            )
+
+    def blocks_per_multiprocessor(self, compiled: Compiled, threads: int, shared: int = 0) -> int:
+        """Occupancy by the driver: resident blocks of ``threads`` a multiprocessor.
+
+        Returns
+        -------
+        int
+            0 where such a block can't be launched at all.
+
+        Raises
+        ------
+        ValueError
+            If ``threads`` is below 1 or ``shared`` negative.
+        """
+        if threads < 1 or shared < 0:
+            raise ValueError(f"a block of {threads} threads with {shared} bytes is none")
+        with self._lock, self.context.current():
+            loaded = self._load(compiled)
+            if threads > loaded.max_threads or shared + loaded.static_shared > self.max_shared:
+                return 0
+            self._opt_in(loaded, shared)
+            return int(
+                self.context.call(
+                    "cuOccupancyMaxActiveBlocksPerMultiprocessor", loaded.function, threads, shared
+                )
+            )
+
+    def _load(self, compiled: Compiled, fresh: bool = False) -> _Loaded:
+        key = compiled.cubin, compiled.symbol
+        if not fresh and key in self._loaded:
+            return self._loaded[key]
+        wanted = limits.compute_capability(compiled.arch)
+        # Machine code runs on its own major architecture, from its minor one on; PTX on all later.
+        native = wanted // 10 == self._capability // 10 and wanted <= self._capability
+        objects = self.context.core.ObjectCode
+        try:
+            code = (
+                objects.from_cubin(compiled.cubin)
+                if native
+                else objects.from_ptx(compiled.ptx.encode())
+            )
+            kernel = code.get_kernel(compiled.symbol)
+            # Loads it now, and not in the time of its first launch.
+            function = self.context.call("cuKernelGetFunction", kernel.handle)
+        except Exception as error:  # cuda.core's exception types are private
+            raise LaunchError(
+                f"{compiled.name}, compiled for {compiled.arch}, can't be loaded on "
+                f"{self.description}; compile it for {self.arch} ({error})"
+            ) from error
+
+        def attribute(name: str) -> int:
+            which = getattr(self.context.driver.CUfunction_attribute, f"CU_FUNC_ATTRIBUTE_{name}")
+            return int(self.context.call("cuFuncGetAttribute", which, function))
+
+        loaded = _Loaded(
+            (code, kernel),
+            function,
+            attribute("MAX_THREADS_PER_BLOCK"),
+            attribute("SHARED_SIZE_BYTES"),
+        )
+        if not fresh:
+            self._loaded[key] = loaded
+        return loaded
+
+    def _check(self, loaded: _Loaded, launch: Launch) -> None:
+        limits.check_launch(
+            launch,
+            loaded.static_shared,
+            max_shared=self.max_shared,
+            max_threads=loaded.max_threads,
+        )
+        self._opt_in(loaded, launch.shared)
+
+    def _opt_in(self, loaded: _Loaded, shared: int) -> None:
+        """More than 48 KB have to be asked for (CUDA C++ Programming Guide, "Shared Memory")."""
+        if shared + loaded.static_shared <= limits.DEFAULT_SHARED or shared <= loaded.opted_in:
+            return
+        which = (
+            self.context.driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        )
+        self.context.call("cuFuncSetAttribute", loaded.function, which, shared)
+        loaded.opted_in = shared
+
+    def _enqueue(self, loaded: _Loaded, launch: Launch, placed: Placed, stream: Any) -> None:
+        # Not by cuda.core.launch, which takes no structures.
+        self.context.call(
+            "cuLaunchKernel",
+            loaded.function,
+            *launch.grid,
+            *launch.block,
+            launch.shared,
+            stream,
+            placed.address,
+            0,
+        )
+
+
+def has_module_variables(ptx: str) -> bool:
+    """Whether the module has variables of its own that a launch may change."""
+    return bool(_MODULE_VARIABLE.search(ptx))
+
+
+@contextmanager
+def _output(compiled: Compiled) -> Iterator[Output]:
+    """What the kernel prints, where it can print at all; an assert's own words in its error."""
+    if not _PRINTING.search(compiled.ptx):
+        yield Output()
+        return
+    output = Output()
+    try:
+        with captured() as output:
+            yield output
+    except LaunchError as error:
+        sys.stdout.write(output.printed)
+        if isinstance(error, KernelAssertError) and output.complained:
+            raise KernelAssertError(f"{output.complained.strip()}\n{error}") from error
+        raise
+    sys.stderr.write(output.complained)

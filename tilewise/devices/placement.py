@@ -1,0 +1,123 @@
+"""A launch's arguments on the GPU, as the driver takes them."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tilewise.devices.arguments import (
+    ArrayArgument,
+    ScalarArgument,
+    described,
+    is_row_contiguous,
+)
+from tilewise.devices.cuda import Context, GpuArray, Staged
+
+# DLDeviceType (dlpack.h) of memory that a CUDA kernel can address: device, pinned host, managed.
+_DLPACK_CUDA = (2, 3, 13)
+
+
+class Placed:
+    """Arguments with every array on the GPU: NumPy's copied there, others where they lie.
+
+    Parameters
+    ----------
+    context : Context
+        The current one.
+    kernel : str
+        Its name, for the messages.
+    arguments : sequence of ScalarArgument or ArrayArgument
+
+    Attributes
+    ----------
+    address : int
+        Of an array of pointers, one to each argument's value; 0 where there are none.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an array lies on no GPU, on another one, or is not row-contiguous.
+    MemoryError
+        If the GPU has not enough memory.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        kernel: str,
+        arguments: Sequence[ScalarArgument | ArrayArgument],
+    ) -> None:
+        # Other libraries' arrays first: a refusal should not wait for the copies.
+        views = {
+            index: _Place(context, f"{kernel}, argument {index}", argument.value)
+            for index, argument in enumerate(arguments)
+            if isinstance(argument, ArrayArgument) and not isinstance(argument.value, np.ndarray)
+        }
+        if views:
+            # Their producers may still be at work on other streams.
+            context.synchronize()
+        self._views = views  # keeps the arrays alive
+        self._staged = Staged(
+            context,
+            [
+                argument.value
+                for index, argument in enumerate(arguments)
+                if isinstance(argument, ArrayArgument) and index not in views
+            ],
+        )
+        copies = iter(self._staged.addresses)
+        data = [
+            argument.data
+            if isinstance(argument, ScalarArgument)
+            else (views[index].pointer if index in views else next(copies)).to_bytes(8, "little")
+            for index, argument in enumerate(arguments)
+        ]
+        self._values = [ctypes.create_string_buffer(item, len(item)) for item in data]
+        self._pointers = (ctypes.c_void_p * len(data))(*map(ctypes.addressof, self._values))
+        self.address = ctypes.addressof(self._pointers) if data else 0
+
+    def download(self) -> None:
+        """Copy back the NumPy arrays that can be written."""
+        self._staged.download()
+
+
+class _Place:
+    """Where an array of this or another library lies on this GPU."""
+
+    def __init__(self, context: Context, where: str, value: Any) -> None:
+        if isinstance(value, GpuArray):
+            self._owner: Any = value
+            self.pointer = value.pointer
+            ordinal = value.context.ordinal
+        else:
+            view = _view(context, where, value)
+            self._owner = view
+            self.pointer = int(view.ptr)
+            ordinal = view.device_id
+        # cuda.core gives -1 to what lies on the host and the GPU can reach.
+        if ordinal not in (context.ordinal, -1):
+            raise ValueError(
+                f"{where}: {described(value)} lies on GPU {ordinal}; this is GPU {context.ordinal}"
+            )
+
+
+def _view(context: Context, where: str, value: Any) -> Any:
+    if hasattr(value, "__dlpack_device__"):
+        if int(value.__dlpack_device__()[0]) not in _DLPACK_CUDA:
+            raise TypeError(f"{where}: {described(value)} lies on no GPU of NVIDIA's")
+    elif not hasattr(type(value), "__cuda_array_interface__"):
+        raise TypeError(f"{where}: {described(value)} lies on another device; pass NumPy's")
+    try:
+        view = context.core.utils.StridedMemoryView.from_any_interface(value, stream_ptr=-1)
+        strides = view.strides
+    except Exception as error:  # whatever the array's own library raises
+        raise TypeError(f"{where}: {described(value)} can't be used: {error}") from error
+    if strides is not None and not is_row_contiguous(view.shape, strides, 1):
+        raise ValueError(
+            f"{where}: {described(value)} is not row-contiguous: its strides are "
+            f"{tuple(strides)} elements; pass a contiguous copy"
+        )
+    return view

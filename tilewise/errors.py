@@ -1,0 +1,66 @@
+"""What tilewise raises. Everything that is not a plain ``ValueError``, ``TypeError`` or
+``FileNotFoundError`` of the caller's own derives from :class:`TilewiseError`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tilewise.launch import Finding
+
+
+class TilewiseError(Exception):
+    """Base of the errors that tilewise itself defines."""
+
+
+class CompileError(TilewiseError):
+    """The source does not compile, or a kernel of that name is not in it."""
+
+
+class LaunchError(TilewiseError):
+    """A launch that no device of this kind can make, or that failed on the device."""
+
+
+class DeviceUnavailableError(TilewiseError):
+    """The device that was asked for is not there, or can't be used."""
+
+
+class UnsupportedInstructionError(TilewiseError):
+    """The emulator does not know an instruction; it names it rather than guess."""
+
+
+class KernelAssertError(LaunchError):
+    """``assert`` failed, or ``__trap()`` was reached, inside a kernel."""
+
+
+class CheckError(TilewiseError):
+    """A check of the emulator found a fault in the kernel.
+
+    Parameters
+    ----------
+    findings : sequence of Finding
+        What was found, first one first; the message shows the first few.
+    """
+
+    def __init__(self, findings: tuple[Finding, ...]) -> None:
+        self.findings = findings
+        shown = [str(finding) for finding in findings[:4]]
+        if len(findings) > len(shown):
+            shown.append(f"... and {len(findings) - len(shown)} more")
+        super().__init__("\n".join(shown))
+
+
+class MemoryAccessError(CheckError):
+    """An access outside every array, or not aligned to its own width."""
+
+
+class UninitializedReadError(CheckError):
+    """A read of memory that nobody wrote."""
+
+
+class RaceError(CheckError):
+    """Two threads touch one place in shared memory with no barrier between, one writing."""
+
+
+class BarrierError(CheckError):
+    """A barrier that a part of the block never reaches."""

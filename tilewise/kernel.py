@@ -1,0 +1,128 @@
+"""A kernel of anybody's: CUDA C++ source, a name and macros; compile it, launch it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tilewise import compiler
+from tilewise.compiler import Compiled
+from tilewise.devices import Device, get_device
+from tilewise.launch import Launch, LaunchReport, dim3
+
+CHECKS = ("raise", "collect", "off")
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is no CUDA C++ source: it is not UTF-8 text ({error})") from None
+
+
+class Kernel:
+    """One kernel of a CUDA C++ source.
+
+    Parameters
+    ----------
+    source_or_path : str or Path
+        CUDA C++ source, or the path of a file with it. A ``Path``, or a string of one line
+        that ends in ``.cu``, is a path.
+    name : str
+        The kernel's name: plain, qualified, or a template instance such as
+        ``"sgemm<64, 64, 8>"``.
+    defines : mapping, optional
+        Macros: ``{"TILE": 16}`` is ``-DTILE=16``; a value of True is a bare ``-DNAME``.
+
+    Raises
+    ------
+    FileNotFoundError
+        If the path is not there.
+    ValueError
+        If the file is no text.
+
+    Examples
+    --------
+    >>> import numpy as np, tilewise
+    >>> source = '''extern "C" __global__ void twice(int n, float* x) {
+    ...     int i = blockIdx.x * blockDim.x + threadIdx.x;
+    ...     if (i < n) x[i] *= 2;
+    ... }'''
+    >>> x = np.arange(5, dtype=np.float32)
+    >>> report = tilewise.Kernel(source, "twice").launch(1, 32, (5, x), device="emulator")
+    >>> x
+    array([0., 2., 4., 6., 8.], dtype=float32)
+    >>> report.counters.global_load_requests
+    1
+    """
+
+    def __init__(
+        self,
+        source_or_path: str | Path,
+        name: str,
+        defines: Mapping[str, Any] | None = None,
+    ) -> None:
+        is_path = isinstance(source_or_path, Path) or (
+            "\n" not in source_or_path and source_or_path.endswith(".cu")
+        )
+        self.path = Path(source_or_path) if is_path else None
+        self.source = _read(self.path) if self.path else str(source_or_path)
+        self.name = name
+        self.defines: dict[str, Any] = dict(defines or {})
+
+    def __repr__(self) -> str:
+        return f"Kernel({str(self.path or '<source>')!r}, {self.name!r}, {self.defines!r})"
+
+    def compile(self, arch: str | None = None) -> Compiled:
+        """Compile for ``arch`` (by default the emulator's), or take it from the cache.
+
+        Raises
+        ------
+        CompileError
+            If the source does not compile or has no kernel of this name.
+        ValueError
+            If NVRTC does not know ``arch``.
+        """
+        return compiler.compile(
+            self.source,
+            self.name,
+            defines=self.defines,
+            arch=arch or compiler.DEFAULT_ARCH,
+            path=self.path,
+        )
+
+    def launch(
+        self,
+        grid: int | Sequence[int],
+        block: int | Sequence[int],
+        args: Sequence[Any],
+        shared: int = 0,
+        device: str | Device = "auto",
+        checks: str = "raise",
+    ) -> LaunchReport:
+        """Compile, launch, wait, report.
+
+        Parameters
+        ----------
+        grid, block : int or sequence of ints
+            Blocks a grid and threads a block, x first.
+        args : sequence
+            One a parameter: numbers, NumPy arrays (copied in and out), arrays on the device.
+        shared : int
+            Dynamic shared memory a block, bytes.
+        device : str or Device
+            ``"auto"``, ``"gpu"``, ``"emulator"``, or a device.
+        checks : str
+            On the emulator: ``"raise"`` at a fault, ``"collect"`` them in the report, or
+            ``"off"``.
+
+        Raises
+        ------
+        CompileError, LaunchError, CheckError, DeviceUnavailableError, ValueError, TypeError
+        """
+        if checks not in CHECKS:
+            raise ValueError(f"checks is {checks!r}; it takes one of {', '.join(CHECKS)}")
+        place = get_device(device) if isinstance(device, str) else device
+        launch = Launch(dim3(grid, "grid"), dim3(block, "block"), tuple(args), shared, checks)
+        return place.launch(self.compile(place.arch), launch)

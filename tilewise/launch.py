@@ -1,0 +1,231 @@
+"""The words of a launch: what is asked of a device, and what it reports back.
+
+These are plain data that devices, kernels and views share, so that none of them has to know
+another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+Dim3 = tuple[int, int, int]
+
+
+def dim3(value: int | Sequence[int], what: str) -> Dim3:
+    """``value`` as three extents, x first; missing ones are 1.
+
+    Parameters
+    ----------
+    value : int or sequence of up to three ints
+        As CUDA's ``dim3``.
+    what : str
+        ``"grid"`` or ``"block"``, for the message.
+
+    Raises
+    ------
+    TypeError
+        If an extent is not an integer.
+    ValueError
+        If there are none or more than three extents, or one is below 1.
+    """
+    extents = (value,) if isinstance(value, int) else tuple(value)
+    if not 1 <= len(extents) <= 3:
+        raise ValueError(f"{what} has {len(extents)} extents; it takes one to three, x first")
+    for extent in extents:
+        if isinstance(extent, bool) or not hasattr(extent, "__index__"):
+            raise TypeError(f"{what} {extents!r}: {extent!r} is not an integer")
+        if extent < 1:
+            raise ValueError(f"{what} {extents!r}: every extent must be at least 1")
+    x, y, z = (*(int(extent) for extent in extents), 1, 1)[:3]
+    return x, y, z
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What ptxas reports for one kernel on one architecture.
+
+    Attributes
+    ----------
+    registers : int
+        32-bit registers a thread.
+    shared_bytes : int
+        Static shared memory a block.
+    spill_bytes : int
+        Bytes a thread of spill stores and spill loads together.
+    stack_bytes : int
+        Stack frame a thread.
+    barriers : int
+        Named barriers a block.
+    constant_bytes : int
+        Constant memory, kernel parameters included.
+    """
+
+    registers: int
+    shared_bytes: int
+    spill_bytes: int
+    stack_bytes: int
+    barriers: int
+    constant_bytes: int
+
+    def to_dict(self) -> dict[str, int]:
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
+
+@dataclass
+class Counters:
+    """What a launch, or one source line of it, did. Whole-launch totals.
+
+    Requests are warp instructions with at least one active lane; sectors are distinct 32-byte
+    pieces a request; a bank conflict is a shared-memory wavefront beyond the fewest that the
+    access width needs. Barriers and divergent branches are counted a warp. The meaning is Nsight
+    Compute's (``l1tex__t_requests``, ``l1tex__t_sectors``, ``l1tex__data_bank_conflicts``).
+    """
+
+    global_load_requests: int = 0
+    global_load_sectors: int = 0
+    global_store_requests: int = 0
+    global_store_sectors: int = 0
+    global_atomic_requests: int = 0
+    global_atomic_sectors: int = 0
+    shared_load_requests: int = 0
+    shared_load_bank_conflicts: int = 0
+    shared_store_requests: int = 0
+    shared_store_bank_conflicts: int = 0
+    shared_atomic_requests: int = 0
+    local_load_requests: int = 0
+    local_store_requests: int = 0
+    barriers: int = 0
+    divergent_branches: int = 0
+    flops: int = 0
+    warp_instructions: int = 0
+    thread_instructions: int = 0
+
+    def to_dict(self) -> dict[str, int]:
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
+    def __iadd__(self, other: Counters) -> Counters:
+        for f in fields(self):
+            setattr(self, f.name, getattr(self, f.name) + getattr(other, f.name))
+        return self
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One fault that a check found.
+
+    Attributes
+    ----------
+    kind : str
+        ``"out of bounds"``, ``"misaligned"``, ``"uninitialised"``, ``"race"`` or ``"barrier"``.
+    message : str
+        The whole of it in one sentence.
+    file : str
+        Source file, as given to the compiler.
+    line : int
+        Source line, from 1; 0 where the compiler gave none.
+    block, thread : tuple of int or None
+        Indices x, y, z.
+    array : str or None
+        The kernel's parameter or the shared variable.
+    index : tuple of int or int or None
+        Element index in ``array``.
+    """
+
+    kind: str
+    message: str
+    file: str
+    line: int
+    block: Dim3 | None = None
+    thread: Dim3 | None = None
+    array: str | None = None
+    index: int | tuple[int, ...] | None = None
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}: {self.kind}: {self.message}"
+
+    def to_dict(self) -> dict[str, Any]:
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One launch: grid, block, arguments, dynamic shared memory.
+
+    Attributes
+    ----------
+    grid, block : (int, int, int)
+        Blocks a grid, threads a block; x first.
+    args : tuple
+        One a kernel parameter, in order.
+    shared : int
+        Dynamic shared memory a block, bytes.
+    checks : str
+        What the emulator does with a fault: ``"raise"``; ``"collect"`` it in the report and go
+        on; ``"off"`` looks for none but accesses outside every array.
+    """
+
+    grid: Dim3
+    block: Dim3
+    args: tuple[Any, ...]
+    shared: int = 0
+    checks: str = "raise"
+
+
+@dataclass(frozen=True)
+class LaunchReport:
+    """What one launch did.
+
+    Attributes
+    ----------
+    device : str
+        ``"gpu"`` or ``"emulator"``.
+    kernel : str
+        The kernel's name.
+    launch : Launch
+    resources : Resources
+    seconds : float
+        On a GPU the kernel's time by device events; on the emulator the host's wall time.
+    counters : Counters or None
+        None where the device does not count.
+    lines : mapping of int to Counters
+        The same a source line; empty where the device does not count.
+    counted_as : str
+        ``"machine code"`` where shared-memory accesses were joined as ptxas joined them,
+        ``"PTX"`` where that could not be confirmed (``notes`` says why).
+    findings : tuple of Finding
+    output : str
+        What the kernel printed.
+    notes : tuple of str
+    """
+
+    device: str
+    kernel: str
+    launch: Launch
+    resources: Resources
+    seconds: float
+    counters: Counters | None = None
+    lines: Mapping[int, Counters] = field(default_factory=dict)
+    counted_as: str = "machine code"
+    findings: tuple[Finding, ...] = ()
+    output: str = ""
+    notes: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON; without the arguments."""
+        return {
+            "device": self.device,
+            "kernel": self.kernel,
+            "grid": list(self.launch.grid),
+            "block": list(self.launch.block),
+            "dynamic_shared_bytes": self.launch.shared,
+            "seconds": self.seconds,
+            "resources": self.resources.to_dict(),
+            "counters": None if self.counters is None else self.counters.to_dict(),
+            "lines": {str(line): c.to_dict() for line, c in sorted(self.lines.items())},
+            "counted_as": self.counted_as,
+            "findings": [finding.to_dict() for finding in self.findings],
+            "output": self.output,
+            "notes": list(self.notes),
+        }

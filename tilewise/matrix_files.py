@@ -1,0 +1,109 @@
+"""Matrices in ``.npy`` files: read with every fault named, written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+DTYPES = ("float32", "float64")
+
+
+def load_matrix(path: Path, what: str) -> npt.NDArray[Any]:
+    """The matrix in the ``.npy`` file at ``path``, rows contiguous.
+
+    Parameters
+    ----------
+    path : Path
+        A file that ``numpy.save`` wrote.
+    what : str
+        The matrix's name in messages, as ``"A"``.
+
+    Returns
+    -------
+    ndarray, shape (rows, columns), float32 or float64
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such file.
+    OSError
+        If it can't be read.
+    ValueError
+        If it holds no matrix of a supported dtype.
+    """
+    if not path.exists():
+        raise FileNotFoundError(f"matrix {what}: there is no file {path}")
+    if path.is_dir():
+        raise IsADirectoryError(f"matrix {what}: {path} is a folder; a .npy file is needed")
+    try:
+        loaded = np.load(path, allow_pickle=False)
+    except (ValueError, EOFError, SyntaxError) as error:
+        # NumPy takes whatever it does not know for a pickle and says so, which misleads.
+        reason = "" if "pickle" in str(error).lower() else f": {error}"
+        raise ValueError(
+            f"matrix {what}: {path} is no .npy file of numbers{reason}; write one with numpy.save"
+        ) from error
+    if not isinstance(loaded, np.ndarray):
+        loaded.close()
+        raise ValueError(
+            f"matrix {what}: {path} is an archive of several arrays; "
+            "write a single one with numpy.save"
+        )
+    if loaded.ndim != 2:
+        raise ValueError(
+            f"matrix {what}: {path} has {loaded.ndim} dimensions, shape {loaded.shape}; "
+            "a matrix has 2"
+        )
+    if loaded.dtype.newbyteorder("=").name not in DTYPES:
+        raise ValueError(
+            f"matrix {what}: {path} is {loaded.dtype}; the kernels take {' or '.join(DTYPES)}"
+        )
+    # A file may be column-major or of the other byte order; its copy here need not be.
+    return np.ascontiguousarray(loaded, dtype=loaded.dtype.newbyteorder("="))
+
+
+def check_target(path: Path) -> None:
+    """Raise what writing ``path`` would, before the work that it is to hold.
+
+    Raises
+    ------
+    OSError
+        If its folder is not there or can't be written to, or it is a folder itself.
+    """
+    folder = path.parent
+    if not folder.is_dir():
+        raise FileNotFoundError(f"can't write {path}: there is no folder {folder}")
+    if path.is_dir():
+        raise IsADirectoryError(f"can't write {path}: it is a folder")
+    if not os.access(folder, os.W_OK):
+        raise PermissionError(f"can't write {path}: the folder {folder} is read-only")
+
+
+def save_matrix(path: Path, matrix: npt.NDArray[Any]) -> None:
+    """Write ``matrix`` to ``path`` as ``.npy``; at no time is there a part of it.
+
+    The file appears by a rename within its folder, as the last step. An existing file keeps
+    its mode; what a symbolic link names is replaced, not the link.
+
+    Raises
+    ------
+    OSError
+        If it can't be written; then nothing has changed.
+    """
+    path = path.resolve()
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("xb") as file:
+            np.save(file, matrix, allow_pickle=False)
+            file.flush()
+            os.fsync(file.fileno())
+        if path.exists():
+            temporary.chmod(stat.S_IMODE(path.stat().st_mode))
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -1,0 +1,326 @@
+"""The check: is this C a correct product of these inputs, in this precision?
+
+No tolerance is picked by hand. The bound follows from the number of roundings that the kernel
+makes and from the unit roundoff, as in N. J. Higham, *Accuracy and Stability of Numerical
+Algorithms*, 2nd ed., SIAM 2002, ch. 3 (section 3.1 for inner products, 3.5 for matrices; section
+2.1, eq. 2.8, for underflow).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from numbers import Real
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+Float = npt.NDArray[np.float64]
+Bool = npt.NDArray[np.bool_]
+
+DTYPES = ("float32", "float64")
+
+_SMALL = 2.0**-560  # what it scales products to is far from overflow, and from underflow too
+_PANEL = 1 << 23  # float64 elements of A, and of B, that are looked at together: 64 MiB
+
+
+@dataclass(frozen=True)
+class Check:
+    """What :func:`check` found.
+
+    Attributes
+    ----------
+    correct : bool
+        Whether every element is within the bound, and NaN and infinity are where they may be.
+    max_error : float
+        The largest |C - C64| / (|alpha| |A||B| + |beta| |C0|) over the elements, after taking
+        off what underflow accounts for; infinity where an element is NaN or infinite and must
+        not be, or is finite and must not be.
+    bound : float
+        What ``max_error`` may be at most.
+    worst : (int, int) or None
+        Row and column of the element with ``max_error``; None if C has no elements.
+    """
+
+    correct: bool
+    max_error: float
+    bound: float
+    worst: tuple[int, int] | None
+
+
+def unit_roundoff(dtype: npt.DTypeLike) -> float:
+    """Half the distance from 1 to the next number: 2**-24 for float32, 2**-53 for float64."""
+    return float(np.finfo(np.dtype(dtype)).eps) / 2
+
+
+def gamma(operations: int, dtype: npt.DTypeLike) -> float:
+    """Most that ``operations`` roundings can change a value, relative to it.
+
+    Parameters
+    ----------
+    operations : int
+        Roundings one after another, at least 0.
+    dtype : dtype
+        Which one they round to.
+
+    Returns
+    -------
+    float
+        With n operations and unit roundoff u, (1 + u)**n - 1. Higham's gamma_n = nu / (1 - nu)
+        (Lemma 3.1) is a bound on this from above, within a relative nu of it where nu is small,
+        and is no bound at all from nu = 1 on: that is k = 2**24 in float32, which a GPU reaches.
+
+    Raises
+    ------
+    ValueError
+        If ``operations`` is negative.
+    """
+    if operations < 0:
+        raise ValueError(f"operations is {operations}; it must be at least 0")
+    return math.expm1(operations * math.log1p(unit_roundoff(dtype)))
+
+
+def scalar(value: float, dtype: npt.DTypeLike, what: str) -> float:
+    """``value`` rounded to ``dtype``, as it reaches the kernel; ``what`` names it in messages.
+
+    Raises
+    ------
+    TypeError
+        If it is not a real number.
+    ValueError
+        If it is not finite, or too large for ``dtype``.
+    """
+    if isinstance(value, bool) or not isinstance(value, (Real, np.number)):
+        raise TypeError(f"{what} is {value!r}; it must be a number")
+    with np.errstate(over="ignore"):
+        rounded = float(np.dtype(dtype).type(value))
+    if not math.isfinite(rounded):
+        raise ValueError(f"{what} is {value}; it must be finite as {np.dtype(dtype).name}")
+    return rounded
+
+
+def roundings(k: int, alpha: float, beta: float) -> int:
+    """Roundings that an element of C can go through, with or without fused multiply-adds.
+
+    A product of the sum goes through at most k (one when it is made, k - 1 additions; the first
+    addition, to zero, is exact), one for alpha unless that is 0, 1 or -1, one for adding beta C.
+    An element of the old C goes through at most two.
+    """
+    by_alpha = alpha not in (0, 1, -1)
+    of_product = k + by_alpha + (beta != 0) if alpha != 0 else 0
+    of_old = 1 + (beta not in (1, -1)) if beta != 0 else 0
+    return max(of_product, of_old)
+
+
+def check(
+    c: npt.ArrayLike,
+    a: npt.ArrayLike,
+    b: npt.ArrayLike,
+    c0: npt.ArrayLike | None = None,
+    alpha: float = 1.0,
+    beta: float = 0.0,
+    dtype: npt.DTypeLike | None = None,
+) -> Check:
+    """Whether ``c`` is alpha A B + beta C0 as a correct kernel of this precision computes it.
+
+    Parameters
+    ----------
+    c : array_like, (m, n)
+        The result to check.
+    a, b : array_like, (m, k) and (k, n)
+    c0 : array_like, (m, n), optional
+        C before the kernel; not looked at if ``beta`` is 0, as A and B are not if ``alpha`` is 0.
+    alpha, beta : float
+        Finite. They are rounded to ``dtype`` first, as they are on their way to the kernel.
+    dtype : dtype, optional
+        What the kernel computes in, float32 or float64; by default that of ``c``.
+
+    Returns
+    -------
+    Check
+
+    Raises
+    ------
+    TypeError
+        If ``dtype`` is neither float32 nor float64.
+    ValueError
+        If the shapes do not fit, alpha or beta is not finite, or C0 is needed and not given.
+
+    Notes
+    -----
+    **Finite elements.** C64 is computed in float64. Both C and C64 are sums of k products in
+    some order, so with n = :func:`roundings` each is within gamma_n of the exact value, in the
+    unit roundoff of its own dtype, relative to |alpha| |A||B| + |beta| |C0|. The bound is the sum
+    of the two: for float32 the second is nothing; for float64 it doubles the bound, which keeps
+    the reference a plain float64 product. Two more roundings cover the comparison itself, and
+    the bound is divided by 1 - gamma_n because |A||B| is computed too. To this, underflow adds at
+    most half the smallest subnormal for each rounding (Higham, eq. 2.8); it is taken off before
+    the ratio, so that ``max_error`` stays relative.
+
+    **NaN and infinity.** What an element may be follows from IEEE 754, whatever the order of the
+    sum. A NaN among the factors, zero times infinity, or infinite terms of both signs: NaN, and
+    nothing else. Infinite terms of one sign: that infinity. Finite terms: finite, unless the
+    terms of one sign alone can exceed the largest number of ``dtype``; then a partial sum may
+    overflow to infinity of that sign, though C64 itself is finite, and to NaN if both signs can.
+    """
+    c, a, b = np.asarray(c), np.asarray(a), np.asarray(b)
+    kind = np.dtype(c.dtype if dtype is None else dtype)
+    if kind.name not in DTYPES:
+        raise TypeError(f"dtype {kind.name} can't be checked; there are {', '.join(DTYPES)}")
+    if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[0]:
+        raise ValueError(
+            f"A of shape {a.shape} and B of shape {b.shape} do not fit: m x k times k x n is wanted"
+        )
+    (m, k), n = a.shape, b.shape[1]
+    if c.shape != (m, n):
+        raise ValueError(f"C has shape {c.shape}; A times B has {(m, n)}")
+    alpha, beta = scalar(alpha, kind, "alpha"), scalar(beta, kind, "beta")
+    old: Array | None = None
+    if beta != 0:
+        if c0 is None:
+            raise ValueError(f"beta is {beta}, so C before the kernel is needed")
+        old = np.asarray(c0)
+        if old.shape != (m, n):
+            raise ValueError(f"C before the kernel has shape {old.shape}; it must be {(m, n)}")
+
+    checker = _Checker(kind, k, alpha, beta)
+    step = max(64, min(2048, _PANEL // max(k, 1)))
+    largest, worst = -1.0, None
+    with np.errstate(all="ignore"):
+        for left in range(0, n, step):
+            cols = slice(left, left + step)
+            b_panel = b[:, cols].astype(np.float64)
+            for top in range(0, m, step):
+                rows = slice(top, top + step)
+                errors = checker.errors(
+                    c[rows, cols].astype(np.float64),
+                    a[rows].astype(np.float64),
+                    b_panel,
+                    None if old is None else old[rows, cols].astype(np.float64),
+                )
+                i, j = np.unravel_index(int(np.argmax(errors)), errors.shape)
+                if errors[i, j] > largest:
+                    largest, worst = float(errors[i, j]), (top + int(i), left + int(j))
+    if worst is None:
+        return Check(True, 0.0, checker.bound, None)
+    return Check(largest <= checker.bound, largest, checker.bound, worst)
+
+
+class _Checker:
+    """The check of one panel of C; everything is float64 here."""
+
+    def __init__(self, dtype: np.dtype[Any], k: int, alpha: float, beta: float) -> None:
+        n = roundings(k, alpha, beta)
+        of_reference = gamma(n + 2, np.float64)
+        info = np.finfo(dtype)
+        self.alpha = alpha
+        self.beta = beta
+        self.largest = float(info.max)
+        self.growth = 1 + gamma(n, dtype) + of_reference
+        self.bound = (gamma(n, dtype) + of_reference) / (1 - of_reference)
+        subnormals = (
+            float(info.smallest_subnormal),
+            float(np.finfo(np.float64).smallest_subnormal),
+        )  # half of each; halved only when added, because half of float64's own is no number
+        self.underflow = sum(subnormals) / 2 * (self.growth * (abs(alpha) * k + 2))
+
+    def errors(self, c: Float, a: Float, b: Float, old: Float | None) -> Float:
+        """The ratio that ``Check.max_error`` is the largest of, an element each."""
+        certain = _Certain(c.shape)
+        value, size = np.zeros(c.shape), np.zeros(c.shape)
+        up, down = np.zeros(c.shape), np.zeros(c.shape)  # the sums of the terms of either sign
+        unit = 1.0  # of up and down
+        if self.alpha != 0:
+            a, b = certain.of_product(a, b, self.alpha)
+            total, total_size = a @ b, np.abs(a) @ np.abs(b)
+            value, size = self.alpha * total, abs(self.alpha) * total_size
+            if not np.isfinite(total_size).all():  # float64 overflows too
+                unit = _SMALL * _SMALL
+                a_small, b_small = a * _SMALL, b * _SMALL
+                total, total_size = a_small @ b_small, np.abs(a_small) @ np.abs(b_small)
+            # The sum can overflow before alpha makes it smaller, or after it made it larger.
+            scale = max(1.0, abs(self.alpha))
+            up, down = (total_size + total) / 2 * scale, (total_size - total) / 2 * scale
+            if self.alpha < 0:
+                up, down = down, up
+        if old is not None:
+            old = certain.of_old(old, self.beta)
+            term = self.beta * old
+            value, size = value + term, size + np.abs(term)
+            up, down = up + unit * np.maximum(term, 0), down + unit * np.maximum(-term, 0)
+        may_up = certain.up | (up * self.growth > unit * self.largest)
+        may_down = certain.down | (down * self.growth > unit * self.largest)
+
+        error = np.maximum(np.abs(c - value) - self.underflow, 0)
+        ratio = np.where(error == 0, 0.0, error / size)
+        beyond = np.isfinite(c) & ~(np.isfinite(value) & np.isfinite(size))
+        for i, j in np.argwhere(beyond):
+            ratio[i, j] = self._exact(c[i, j], a[i], b[:, j], None if old is None else old[i, j])
+
+        right = np.where(
+            np.isfinite(c),
+            ~(certain.up | certain.down | certain.nan),
+            np.where(
+                np.isnan(c),
+                certain.nan | (may_up & may_down),
+                np.where(c > 0, may_up & ~certain.down, may_down & ~certain.up) & ~certain.nan,
+            ),
+        )
+        return np.where(right, np.where(np.isfinite(c), ratio, 0.0), np.inf)
+
+    def _exact(self, c: float, a: Float, b: Float, old: float | None) -> float:
+        """The ratio of one finite element where float64 overflows, by rational numbers."""
+        value, size = Fraction(0), Fraction(0)
+        if self.alpha != 0:
+            for x, y in zip(a, b, strict=True):
+                term = Fraction(self.alpha) * Fraction(float(x)) * Fraction(float(y))
+                value, size = value + term, size + abs(term)
+        if old is not None:
+            term = Fraction(self.beta) * Fraction(float(old))
+            value, size = value + term, size + abs(term)
+        error = max(abs(Fraction(float(c)) - value) - Fraction(self.underflow), Fraction(0))
+        return float(error / size) if error else 0.0
+
+
+class _Certain:
+    """Elements of C that infinity or NaN among the inputs makes so, in any order of the sum."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.up: Bool = np.zeros(shape, np.bool_)
+        self.down: Bool = np.zeros(shape, np.bool_)
+        self.nan: Bool = np.zeros(shape, np.bool_)
+
+    def of_product(self, a: Float, b: Float, alpha: float) -> tuple[Float, Float]:
+        """Enter alpha A B; returns A and B with zeros for what is not finite."""
+        finite_a, finite_b = np.isfinite(a), np.isfinite(b)
+        if finite_a.all() and finite_b.all():
+            return a, b
+        self.nan |= np.isnan(a).any(axis=1, keepdims=True) | np.isnan(b).any(axis=0)
+        # Products with an infinite factor are counted by sign, as sums over indicator matrices;
+        # NumPy's own product of NaN and infinity depends on its BLAS.
+        sign_a, sign_b = np.nan_to_num(np.sign(a)), np.nan_to_num(np.sign(b))
+        endless_a, endless_b = np.isinf(a) * sign_a, np.isinf(b) * sign_b
+        ended_a = sign_a - endless_a
+        signed = endless_a @ sign_b + ended_a @ endless_b
+        count = np.abs(endless_a) @ np.abs(sign_b) + np.abs(ended_a) @ np.abs(endless_b)
+        by_zero = np.abs(endless_a) @ (b == 0) + (a == 0) @ np.abs(endless_b)
+        up, down = count + signed > 0, count - signed > 0
+        if alpha < 0:
+            up, down = down, up
+        self.nan |= by_zero > 0
+        self._enter(up, down)
+        return np.where(finite_a, a, 0.0), np.where(finite_b, b, 0.0)
+
+    def of_old(self, old: Float, beta: float) -> Float:
+        """Enter beta C0; returns C0 with zeros for what is not finite."""
+        endless = np.isinf(old)
+        self.nan |= np.isnan(old)
+        self._enter(endless & (beta * old > 0), endless & (beta * old < 0))
+        return np.where(np.isfinite(old), old, 0.0)
+
+    def _enter(self, up: Bool, down: Bool) -> None:
+        self.up, self.down = self.up | up, self.down | down
+        self.nan |= self.up & self.down

@@ -1,0 +1,149 @@
+"""NVRTC, called directly: one source in, PTX, machine code and log out. Needs no GPU.
+
+``cuda.core.Program`` is not used: it gives one kind of output a call and drops the log of a
+compilation that succeeds, and ptxas's figures stand in that log. One NVRTC call for a real
+architecture (``sm_90``) gives PTX, machine code and log of one and the same compilation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib import import_module
+from typing import Any
+
+from tilewise.errors import DeviceUnavailableError
+
+INSTALL_HINT = 'pip install "cuda-core[cu13]" nvidia-cuda-nvrtc'
+
+
+@dataclass(frozen=True)
+class Output:
+    """What one NVRTC call gave.
+
+    Attributes
+    ----------
+    log : str
+        Messages of NVRTC and ptxas.
+    ptx : str
+        Empty if the compilation failed.
+    cubin : bytes
+        Empty if the compilation failed.
+    symbol : str
+        What the name expression became; empty where there was none.
+    ok : bool
+        Whether it compiled.
+    """
+
+    log: str
+    ptx: str = ""
+    cubin: bytes = b""
+    symbol: str = ""
+    ok: bool = True
+
+
+@lru_cache(maxsize=1)
+def _nvrtc() -> Any:
+    try:
+        # Imported here, so that ``import tilewise`` neither waits for it nor needs it.
+        nvrtc = import_module("cuda.bindings.nvrtc")
+        nvrtc.nvrtcVersion()
+    except Exception as error:  # the loader's own exception types differ from version to version
+        raise DeviceUnavailableError(
+            f"NVRTC, NVIDIA's runtime compiler, can't be loaded ({error}). "
+            f"It needs no GPU: {INSTALL_HINT}"
+        ) from error
+    return nvrtc
+
+
+def _call(function: str, *args: Any) -> Any:
+    nvrtc = _nvrtc()
+    result, *values = getattr(nvrtc, function)(*args)
+    if result != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+        raise DeviceUnavailableError(
+            f"NVRTC's {function} failed with {result.name}. Is its installation whole? "
+            f"{INSTALL_HINT}"
+        )
+    return values[0] if len(values) == 1 else tuple(values)
+
+
+def version() -> tuple[int, int]:
+    """NVRTC's version, as ``(13, 0)``.
+
+    Raises
+    ------
+    DeviceUnavailableError
+        If NVRTC can't be loaded.
+    """
+    major, minor = _call("nvrtcVersion")
+    return int(major), int(minor)
+
+
+@lru_cache(maxsize=1)
+def architectures() -> tuple[str, ...]:
+    """Every real architecture that NVRTC compiles for, oldest first.
+
+    ``sm_90a`` is ``sm_90`` with the instructions that no later architecture is bound to keep
+    (from 90 on); ``sm_100f`` with those that its family keeps (from 100 on). CUDA C++
+    Programming Guide, "Feature Availability".
+
+    Raises
+    ------
+    DeviceUnavailableError
+        If NVRTC can't be loaded.
+    """
+    names: list[str] = []
+    for number in _call("nvrtcGetSupportedArchs"):
+        names.append(f"sm_{number}")
+        if number >= 90:
+            names.append(f"sm_{number}a")
+        if number >= 100:
+            names.append(f"sm_{number}f")
+    return tuple(names)
+
+
+def _text(program: Any, what: str) -> bytes:
+    size = _call(f"nvrtcGet{what}Size", program)
+    buffer = bytearray(size)
+    _call(f"nvrtcGet{what}", program, buffer)
+    return bytes(buffer)
+
+
+def run(source: str, file: str, options: Sequence[str], name: str | None = None) -> Output:
+    """Compile ``source`` once.
+
+    Parameters
+    ----------
+    source : str
+        CUDA C++.
+    file : str
+        What messages and line information call it.
+    options : sequence of str
+        NVRTC's options, the architecture among them.
+    name : str, optional
+        A name expression: a kernel or a template's instance to emit and to look up.
+
+    Raises
+    ------
+    DeviceUnavailableError
+        If NVRTC can't be loaded, or fails in another way than by refusing the source.
+    """
+    nvrtc = _nvrtc()
+    program = _call("nvrtcCreateProgram", source.encode(), file.encode(), 0, [], [])
+    try:
+        if name is not None:
+            _call("nvrtcAddNameExpression", program, name.encode())
+        encoded = [option.encode() for option in options]
+        (result,) = nvrtc.nvrtcCompileProgram(program, len(encoded), encoded)
+        log = _text(program, "ProgramLog").decode(errors="replace").replace("\0", "\n").strip()
+        if result != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+            return Output(log or f"NVRTC says {result.name}", ok=False)
+        symbol = ""
+        if name is not None:
+            symbol = _call("nvrtcGetLoweredName", program, name.encode()).decode()
+        # NVRTC counts C's closing NUL as a part of the PTX.
+        ptx = _text(program, "PTX").rstrip(b"\0").decode(errors="replace")
+        return Output(log, ptx, _text(program, "CUBIN"), symbol)
+    finally:
+        nvrtc.nvrtcDestroyProgram(program)
