@@ -25,7 +25,7 @@ def provenance() -> dict[str, Any]:
     """What stands on top of a result's JSON."""
     return {
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "command": shlex.join([Path(sys.executable).name, *sys.argv]),
+        "command": shlex.join(_without_folders([Path(sys.executable).name, *sys.argv])),
         "machine": {
             "processor": _processor(),
             "cores": len(os.sched_getaffinity(0)),
@@ -41,6 +41,11 @@ def write(path: Path, record: dict[str, Any]) -> None:
     part = path.with_name(path.name + ".part")
     part.write_text(json.dumps({**provenance(), **record}, indent=1) + "\n")
     part.replace(path)
+
+
+def _without_folders(words: list[str]) -> list[str]:
+    """Absolute paths by their last part: the folders are the machine's own."""
+    return [Path(word).name if Path(word).is_absolute() else word for word in words]
 
 
 def _versions() -> dict[str, str]:

@@ -25,6 +25,8 @@ DEFAULT_ARCH = "sm_90"
 _FIXED_OPTIONS = (
     "--generate-line-info",
     "--ptxas-options=-v",
+    # NVRTC's own cache, which it keeps where there is a driver, gives code without ptxas's log.
+    "--no-cache",
     "--device-as-default-execution-space",
     # Elsewhere NVRTC has no 128-bit integers.
     *(("--device-int128",) if sys.platform == "linux" else ()),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import struct
 
+from tilewise.errors import CompileError
 from tilewise.launch import Resources
 
 _ENTRY = re.compile(r"^(?:\.visible |\.weak )*\.entry ([\w$.]+)\s*(?:\(([^)]*)\))?", re.MULTILINE)
@@ -132,9 +133,16 @@ def resources(log: str, cubin: bytes, symbol: str) -> Resources:
 
     Newer versions of ptxas leave constant memory out of the log, so it is the size of the
     kernel's constant banks in the cubin.
+
+    Raises
+    ------
+    CompileError
+        If the log does not speak of the kernel.
     """
     parts = re.split(r"Compiling entry function '([^']+)'[^\n]*", log)
-    part = dict(zip(parts[1::2], parts[2::2], strict=True)).get(symbol, "")
+    part = dict(zip(parts[1::2], parts[2::2], strict=True)).get(symbol)
+    if part is None:
+        raise CompileError(f"ptxas gave no figures for {symbol}; its log: {log.strip() or 'empty'}")
 
     def figures(pattern: str) -> list[int]:
         return [int(figure) for figure in re.findall(pattern, part)]
