@@ -225,7 +225,7 @@ RUNGS = (
         7,
         "tiled_branchless",
         "The tiled kernel with clamped indices and selects in place of branches at the edge.",
-        "Divergence costs only blocks at the edge; the arithmetic against it costs every one.",
+        "Only blocks at the edge diverge, so there is little to win: the speed hardly changes.",
         32,
         columns_along_x,
     ),

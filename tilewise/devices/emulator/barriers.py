@@ -13,10 +13,9 @@ from tilewise.devices.emulator.lanes import Index, Lanes
 from tilewise.devices.emulator.semantics import Words
 
 if TYPE_CHECKING:
-    from tilewise.devices.emulator.machine import Groups, Machine, Op, Value
+    from tilewise.devices.emulator.machine import Groups, Machine, Op
 
 Blocks = npt.NDArray[np.bool_]
-Reduce = Callable[[Lanes, "Value", Index], None]
 
 
 @dataclass
@@ -188,7 +187,8 @@ def _finish(
     block: Index | None = None,
 ) -> None:
     mine = lanes.pick(block_of)
-    op.reduce(lanes, brought, mine if block is None else block, mine)  # type: ignore[attr-defined]
+    assert op.reduce is not None
+    op.reduce(lanes, brought, mine if block is None else block, mine)
 
 
 def _sync(machine: Machine, op: Op) -> None:
@@ -222,7 +222,7 @@ def _sync(machine: Machine, op: Op) -> None:
                          "or": trues > 0}[operation]  # fmt: skip
             write(lanes, per_block[mine])
 
-        op.reduce = reduce  # type: ignore[attr-defined]
+        op.reduce = reduce
 
     def control(lanes: Lanes) -> Groups:
         values = [read(lanes) for read in numbers]

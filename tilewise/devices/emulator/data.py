@@ -12,8 +12,6 @@ from tilewise.devices.emulator.memory import LOCAL_WINDOW, SHARED_WINDOW, WINDOW
 from tilewise.devices.emulator.ptx import (
     Address,
     Operand,
-    Register,
-    Sink,
     Symbol,
     Vector,
 )
@@ -41,7 +39,7 @@ _TYPES = tuple(t for t in DTYPES if t not in ("pred", "f16x2", "bf16x2", "bf16")
 
 
 def space_of(
-    machine: Machine, op: Op, words: Words, address: Address, is_store: bool, extra: str = ""
+    machine: Machine, op: Op, words: Words, address: Address, is_store: bool
 ) -> tuple[Space, str, int]:
     """The space, the element type and the count of a load or store."""
     space = words.one_of(_SPACES, "generic").partition("::")[0]
@@ -260,5 +258,3 @@ BUILDERS: dict[str, Callable[[Machine, Op], None]] = {
         _ordering,
     ),
 }  # fmt: skip
-
-__all__ = ["BUILDERS", "Register", "Sink", "space_of"]

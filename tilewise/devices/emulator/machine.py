@@ -46,6 +46,9 @@ Value = Any
 Reader = Callable[[Lanes], Value]
 Writer = Callable[[Lanes, Value], None]
 Groups = list[tuple[int, Lanes]]
+Reduce = Callable[[Lanes, npt.NDArray[Any], Index, Index], None]
+"""A barrier's reduction: the lanes that take the result, what all lanes brought, their blocks,
+and the blocks of the lanes that take it."""
 
 PATIENCE = 256
 """Polls (atomics, volatile and acquiring loads) of one group while others wait, after which one
@@ -86,6 +89,7 @@ class Op:
         self.lanes_run = self.warps_run = 0
         self.requests = self.sectors = self.conflicts = 0
         self.divergent = self.barriers = 0
+        self.reduce: Reduce | None = None
 
     def fault(
         self, kind: str, message: str, lane: int, place: Place | None = None, others: int = 0
@@ -433,8 +437,3 @@ def immediate(operand: Immediate, type_: str) -> Value:
         return dtype.type(operand.value)
     mask = (1 << 8 * dtype.itemsize) - 1
     return _UNSIGNED[dtype.itemsize].type(int(operand.value) & mask).view(dtype)
-
-
-def as_array(value: Value, lanes: Lanes) -> npt.NDArray[Any]:
-    """A picked value, spelled out a lane."""
-    return value if value.ndim else np.full(lanes.count, value)

@@ -196,14 +196,14 @@ class _Parser:
 
     def _header(self, text: str) -> Function:
         match = re.search(
-            r"\.(entry|func)\s*(?:\.noreturn\s*)?(?:\(([^)]*)\)\s*)?([\w$]+)\s*(?:\((.*?)\))?",
+            r"\.(?:entry|func)\s*(?:\.noreturn\s*)?(?:\(([^)]*)\)\s*)?([\w$]+)\s*(?:\((.*?)\))?",
             text,
             re.S,
         )
         if match is None:
             raise UnsupportedInstructionError(f"the emulator can't read the PTX header {text!r}")
-        kind, results, name, parameters = match.groups()
-        function = Function(name, kind == "entry")
+        results, name, parameters = match.groups()
+        function = Function(name)
         for part in split_commas(results or ""):
             variable = self._variable(part)
             function.results.append(variable)
@@ -339,8 +339,8 @@ class _Parser:
                 scoped = self.scopes[depth][name]
                 return function.registers.get(scoped) or Symbol(scoped)
             for family in self.families[depth]:
-                number = name[len(family.prefix) :]
-                if name.startswith(family.prefix) and number.isdigit():
+                number = name.removeprefix(family.prefix)
+                if number != name and number.isdigit() and int(number) < family.count:
                     scoped = name + family.suffix
                     return function.registers.setdefault(scoped, Register(scoped, family.type))
         if _SPECIAL.match(name) or name == "WARP_SZ":

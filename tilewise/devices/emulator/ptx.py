@@ -142,7 +142,6 @@ class Function:
     """A kernel or a device function."""
 
     name: str
-    is_entry: bool
     parameters: list[Variable] = field(default_factory=list)
     results: list[Variable] = field(default_factory=list)
     registers: dict[str, Register] = field(default_factory=dict)
