@@ -17,6 +17,7 @@ from tilewise.errors import (
     RaceError,
     UninitializedReadError,
 )
+from tilewise.kernel import Kernel
 from tilewise.launch import Finding
 
 LINES = {
@@ -258,3 +259,15 @@ def test_off_finds_no_races(launch: Launcher) -> None:
 def test_off_still_keeps_to_the_arrays(launch: Launcher) -> None:
     with pytest.raises(CheckError):
         launch("faults", "read_past", 2, 64, 100, floats(100), floats(100), checks="off")
+
+
+@pytest.mark.parametrize("index", [-(2**31), -1, 64, 5000, 2**31 - 1])
+def test_far_past_an_array_is_not_in_another(emulator: Device, index: int) -> None:
+    source = 'extern "C" __global__ void far(int i, float* x, float* y) { y[i] = x[0]; }'
+    x, y = np.zeros(64, np.float32), np.zeros(64, np.float32)
+    with pytest.raises(MemoryAccessError) as caught:
+        Kernel(source, "far").launch(1, 1, (index, x, y), device=emulator)
+    (finding,) = caught.value.findings
+    assert (finding.array, finding.index) == ("y", index)
+    assert not x.any()
+    assert not y.any()

@@ -216,10 +216,7 @@ class GlobalAccess:
     ) -> None:
         at = int(address[which[0]])
         owner = self.machine.memory.nearest(at)
-        # Far from every array there is no telling which was meant.
-        place = Place(None, None)
-        if owner is not None and -(1 << 30) < at - owner.base < owner.size + (1 << 30):
-            place = Place(owner.name, owner.place(at))
+        place = Place(None, None) if owner is None else Place(owner.name, owner.place(at))
         if kind == "out of bounds":
             what = "writes" if writes else "reads"
             extent = f", outside it ({owner.size} bytes)" if place.array and owner else ""

@@ -17,9 +17,10 @@ Bytes = npt.NDArray[np.uint8]
 LOCAL_WINDOW = 0x0001_0000_0000
 SHARED_WINDOW = 0x0002_0000_0000
 WINDOW_BYTES = 0x0001_0000_0000
-FIRST_ADDRESS = 0x7000_0000_0000
+FIRST_ADDRESS = 1 << 44
 ALIGNMENT = 512
-GAP = 4096
+GAP = 1 << 36
+"""Between allocations: more than an index of 32 bits can bridge."""
 
 WRITTEN, UNWRITTEN, OUTSIDE = 1, 0, 2
 """States of a byte: it has a value; nobody wrote it; it is a gap between the rows of a view."""
@@ -106,10 +107,17 @@ class GlobalMemory:
         return found if high <= found.base + found.size else None
 
     def nearest(self, address: int) -> Allocation | None:
-        """The allocation at or before an address, or else the first."""
-        if not self._allocations:
-            return None
-        return self._allocations[max(bisect.bisect(self._bases, address) - 1, 0)]
+        """The allocation closest to an address; None where all are far."""
+        after = bisect.bisect(self._bases, address)
+        around = self._allocations[max(after - 1, 0) : after + 1]
+        found = min(around, key=lambda a: _distance(a, address), default=None)
+        return found if found is not None and _distance(found, address) < GAP // 2 else None
+
+
+def _distance(allocation: Allocation, address: int) -> int:
+    """Bytes from an address to an allocation; 0 within it."""
+    end = allocation.base + allocation.size
+    return max(allocation.base - address, address - end, 0)
 
 
 class Storage:
