@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 from reference import Launcher, assert_same
 
 from tilewise.devices import Device
+from tilewise.kernel import Kernel
 
 
 def test_scalar_parameters(launch: Launcher) -> None:
@@ -270,3 +273,27 @@ def test_pipeline_of_copies(launch: Launcher, phases: int) -> None:
     launch("cp_async", "pipeline", 1, 32, phases, a, out)
     weighted = (np.roll(a, -37, axis=1) * np.arange(1, phases + 1)[:, None]).sum(0)
     assert_same(out, weighted.reshape(32, 4).sum(1).astype(np.float32))
+
+
+def test_launches_in_several_threads(emulator: Device) -> None:
+    source = """extern "C" __global__ void fill(int n, int value, int* x) {
+        for (int i = threadIdx.x; i < n; i += blockDim.x) x[i] = value + i;
+    }"""
+    kernel = Kernel(source, "fill")
+
+    def work(value: int) -> bool:
+        for _ in range(20):
+            x = np.zeros(500, np.int32)
+            kernel.launch(1, 64, (500, value, x), device=emulator)
+            there = emulator.empty((500,), np.int32)
+            kernel.launch(1, 64, (500, -value, there), device=emulator)
+            expected = np.arange(500, dtype=np.int32)
+            if (
+                not (x == expected + value).all()
+                or not (there.to_numpy() == expected - value).all()
+            ):
+                return False
+        return True
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(work, range(8)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
@@ -57,6 +58,7 @@ class Emulator:
         self.description = f"emulator of {arch}, NumPy {np.__version__}"
         self.progress = progress
         self._memory = GlobalMemory()
+        self._lock = threading.Lock()
         self._programs: OrderedDict[tuple[str, str], tuple[Program, Joining]] = OrderedDict()
 
     def array(self, host: npt.NDArray[Any]) -> EmulatorArray:
@@ -119,13 +121,14 @@ class Emulator:
 
     def _program(self, compiled: Compiled) -> tuple[Program, Joining]:
         key = (compiled.ptx, compiled.symbol)
-        if key not in self._programs:
-            program = Program(parse(compiled.ptx), compiled.symbol)
-            self._programs[key] = program, join(program, compiled)
-            if len(self._programs) > _PROGRAMS:
-                self._programs.popitem(last=False)
-        self._programs.move_to_end(key)
-        return self._programs[key]
+        with self._lock:
+            if key not in self._programs:
+                program = Program(parse(compiled.ptx), compiled.symbol)
+                self._programs[key] = program, join(program, compiled)
+                if len(self._programs) > _PROGRAMS:
+                    self._programs.popitem(last=False)
+            self._programs.move_to_end(key)
+            return self._programs[key]
 
     def _run(self, machine: Machine, launch: Launch) -> None:
         grid, block = launch.grid, launch.block

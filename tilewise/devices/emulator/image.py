@@ -72,7 +72,7 @@ class EmulatorArray:
         self.shape, self.dtype, self.strides = shape, dtype, strides
         self.allocation = allocation
         memory.add(allocation)
-        weakref.finalize(self, memory.remove, allocation).atexit = False
+        weakref.finalize(self, memory.release, allocation).atexit = False
 
     @property
     def pointer(self) -> int:
@@ -157,8 +157,7 @@ class Image:
         self._remove()
 
     def _remove(self) -> None:
-        for allocation in self._added:
-            self._memory.remove(allocation)
+        self._memory.remove(self._added)
         self._added.clear()
 
     def _add(self, allocation: Allocation) -> Allocation:

@@ -7,6 +7,9 @@ A generic address is global unless it lies in the window of shared or of local m
 from __future__ import annotations
 
 import bisect
+import threading
+from collections import deque
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -76,40 +79,58 @@ class Allocation:
 
 
 class GlobalMemory:
-    """All allocations that a launch may reach."""
+    """All allocations that a launch may reach.
+
+    Threads may add and remove at once. The table is replaced, never changed, so that a look-up
+    sees one state of it.
+    """
 
     def __init__(self) -> None:
-        self._bases: list[int] = []
-        self._allocations: list[Allocation] = []
+        self._table: tuple[list[int], list[Allocation]] = ([], [])
         self._next = FIRST_ADDRESS
+        self._lock = threading.Lock()
+        self._released: deque[Allocation] = deque()
 
     def reserve(self, size: int) -> int:
         """An address for ``size`` bytes, apart from all others."""
-        base = self._next
-        self._next += -(-(size + GAP) // ALIGNMENT) * ALIGNMENT
-        return base
+        with self._lock:
+            base = self._next
+            self._next += -(-(size + GAP) // ALIGNMENT) * ALIGNMENT
+            return base
 
     def add(self, allocation: Allocation) -> None:
-        at = bisect.bisect(self._bases, allocation.base)
-        self._bases.insert(at, allocation.base)
-        self._allocations.insert(at, allocation)
+        self._replace([allocation], [])
 
-    def remove(self, allocation: Allocation) -> None:
-        at = self._allocations.index(allocation)
-        del self._bases[at], self._allocations[at]
+    def remove(self, allocations: Sequence[Allocation]) -> None:
+        self._replace([], allocations)
+
+    def release(self, allocation: Allocation) -> None:
+        """Remove an allocation later: a finalizer may run at any place, under the lock too."""
+        self._released.append(allocation)
+
+    def _replace(self, added: Sequence[Allocation], removed: Sequence[Allocation]) -> None:
+        with self._lock:
+            gone = {id(allocation) for allocation in removed}
+            while self._released:
+                gone.add(id(self._released.popleft()))
+            kept = [a for a in (*self._table[1], *added) if id(a) not in gone]
+            kept.sort(key=lambda allocation: allocation.base)
+            self._table = [allocation.base for allocation in kept], kept
 
     def find(self, low: int, high: int) -> Allocation | None:
         """The allocation that holds all bytes from ``low`` up to ``high``."""
-        at = bisect.bisect(self._bases, low) - 1
+        bases, allocations = self._table
+        at = bisect.bisect(bases, low) - 1
         if at < 0:
             return None
-        found = self._allocations[at]
+        found = allocations[at]
         return found if high <= found.base + found.size else None
 
     def nearest(self, address: int) -> Allocation | None:
         """The allocation closest to an address; None where all are far."""
-        after = bisect.bisect(self._bases, address)
-        around = self._allocations[max(after - 1, 0) : after + 1]
+        bases, allocations = self._table
+        after = bisect.bisect(bases, address)
+        around = allocations[max(after - 1, 0) : after + 1]
         found = min(around, key=lambda a: _distance(a, address), default=None)
         return found if found is not None and _distance(found, address) < GAP // 2 else None
 
