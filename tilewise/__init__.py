@@ -17,6 +17,7 @@ from tilewise.errors import (
 from tilewise.kernel import Kernel
 from tilewise.ladder import RUNGS, Rung, rung
 from tilewise.launch import Counters, Finding, Launch, LaunchReport, Resources
+from tilewise.matmul import matmul
 from tilewise.problem import Gemm
 
 __version__ = "0.1.0"
@@ -45,5 +46,6 @@ __all__ = [
     "UnsupportedInstructionError",
     "__version__",
     "get_device",
+    "matmul",
     "rung",
 ]

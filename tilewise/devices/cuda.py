@@ -98,6 +98,7 @@ class Context:
     def __init__(self, ordinal: int | None = None) -> None:
         self.core, self.driver = load()
         self.lost = ""
+        self._process = os.getpid()
         try:
             self.ordinal = int(self.core.Device(ordinal).device_id)
             self._handle = self.call("cuDevicePrimaryCtxRetain", self.call_device())
@@ -117,7 +118,16 @@ class Context:
 
     @contextmanager
     def current(self) -> Iterator[None]:
-        """Make it the calling thread's context, and then put back the one that was."""
+        """Make it the calling thread's context, and then put back the one that was.
+
+        Raises
+        ------
+        LaunchError
+            If an earlier error destroyed it.
+        DeviceUnavailableError
+            In a process forked from the one that made it.
+        """
+        self.check_process()
         if self.lost:
             raise LaunchError(
                 f"this process's GPU context was lost to an earlier error ({self.lost}); only a "
@@ -128,6 +138,33 @@ class Context:
             yield
         finally:
             self.driver.cuCtxPopCurrent()
+
+    @property
+    def is_of_this_process(self) -> bool:
+        """Whether this process made it; False in one forked from that."""
+        return os.getpid() == self._process
+
+    def check_process(self) -> None:
+        """Raise DeviceUnavailableError in a process forked from the one that made it."""
+        if not self.is_of_this_process:
+            raise DeviceUnavailableError(
+                "the GPU can't be used in this process: it was forked from one that had started "
+                "the GPU already, and CUDA does not survive a fork; start processes with "
+                'multiprocessing.get_context("spawn")'
+            )
+
+    @contextmanager
+    def relaxed_capture(self) -> Iterator[None]:
+        """Allow this thread what a capture of any stream forbids, such as loading a kernel.
+
+        CUDA Driver API, ``cuThreadExchangeStreamCaptureMode``.
+        """
+        relaxed = self.driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+        before = self.call("cuThreadExchangeStreamCaptureMode", relaxed)
+        try:
+            yield
+        finally:
+            self.call("cuThreadExchangeStreamCaptureMode", before)
 
     def call(self, function: str, *args: Any) -> Any:
         """Call the driver; its one value, or a tuple of them.
@@ -209,7 +246,7 @@ class Memory:
 
 
 def _free(context: Context, address: int) -> None:
-    if not context.lost:
+    if not context.lost and context.is_of_this_process:
         with context.current():
             context.driver.cuMemFree(address)
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from tilewise import compiler
 from tilewise.compiler import Compiled
 from tilewise.devices import limits
-from tilewise.devices.arguments import bind
+from tilewise.devices.arguments import ArrayArgument, bind
 from tilewise.devices.capture import Output, captured
 from tilewise.devices.cuda import Context, GpuArray, array_on
 from tilewise.devices.placement import Placed
@@ -43,6 +43,15 @@ class _Loaded:
     static_shared: int
     opted_in: int = 0
     """Dynamic shared memory that it may have by now, above the usual."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A launch that :meth:`Gpu.prepare` has checked."""
+
+    loaded: _Loaded
+    launch: Launch
+    placed: Placed
 
 
 class Gpu:
@@ -215,6 +224,57 @@ class Gpu:
                 rounds,
                 minimum_seconds,
             )
+
+    def prepare(self, compiled: Compiled, launch: Launch) -> Prepared:
+        """Check a launch once, to be enqueued any number of times.
+
+        Safe while a stream is being captured into a CUDA graph.
+
+        Parameters
+        ----------
+        compiled : Compiled
+        launch : Launch
+            Its arguments are numbers, addresses and structures. Whoever enqueues it keeps the
+            arrays alive.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If the arguments don't fit the parameters.
+        LaunchError
+            If a limit of the hardware forbids it.
+        DeviceUnavailableError
+            In a process forked from the one that started the GPU.
+        """
+        arguments = bind(compiled.name, compiled.parameters, launch.args)
+        if any(isinstance(argument, ArrayArgument) for argument in arguments):
+            raise TypeError(f"{compiled.name}: a launch that is not waited for takes addresses")
+        with self._lock, self.context.current(), self.context.relaxed_capture():
+            loaded = self._load(compiled)
+            self._check(loaded, launch)
+            return Prepared(loaded, launch, Placed(self.context, compiled.name, arguments))
+
+    def enqueue(self, prepared: Prepared, stream: int) -> None:
+        """Launch on a stream of this GPU's primary context, and do not wait.
+
+        Safe while the stream is being captured into a CUDA graph, and from several threads.
+
+        Parameters
+        ----------
+        prepared : Prepared
+            Of this GPU.
+        stream : int
+            The driver's handle; 0 is the default stream.
+
+        Raises
+        ------
+        LaunchError
+            If an earlier kernel failed.
+        DeviceUnavailableError
+            In a process forked from the one that started the GPU.
+        """
+        with self.context.current():
+            self._enqueue(prepared.loaded, prepared.launch, prepared.placed, stream)
 
     def blocks_per_multiprocessor(self, compiled: Compiled, threads: int, shared: int = 0) -> int:
         """Occupancy by the driver: resident blocks of ``threads`` a multiprocessor.

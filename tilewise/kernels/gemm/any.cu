@@ -1,0 +1,89 @@
+// D = alpha A B + beta C for any shape, strides and dtype: a tile of D a block, in shared memory
+// a tile of A and of B, and in each thread's registers 4 x 4 elements of D.
+// Macros: INPUT and OUTPUT, the elements' types; LOAD_INPUT, LOAD_OUTPUT and STORE_OUTPUT, their
+// conversions from and to ACCUMULATE, the type of the sums.
+#include "half.cuh"
+
+constexpr int BLOCK = 64, BLOCK_K = 16, EDGE = 16, THREADS = EDGE * EDGE, EACH = BLOCK / EDGE;
+
+template <typename T>
+struct Operand {
+    T* pointer;
+    long long row_stride, column_stride, batch_stride;  // elements
+};
+
+struct Product {
+    long long m, n, k, batch;
+    double alpha, beta;  // already rounded to ACCUMULATE
+    Operand<const INPUT> a, b;
+    Operand<const OUTPUT> c;
+    Operand<OUTPUT> d;
+};
+
+typedef ACCUMULATE Tile[BLOCK_K][BLOCK + 1];  // one more, so that a column is in different banks
+
+// Of an operand seen as lines (rows of A, columns of B) by steps along k, the tile at (line, step).
+// Neighbouring threads take neighbouring elements in memory, whichever way they lie.
+__device__ inline void load(Tile& tile, const INPUT* data, long long line_stride,
+                            long long step_stride, long long line, long long lines,
+                            long long step, long long steps) {
+    const bool along_k = step_stride <= line_stride;
+    const int thread = threadIdx.x;
+    #pragma unroll
+    for (int i = 0; i < BLOCK * BLOCK_K / THREADS; ++i) {
+        const int index = thread + i * THREADS;
+        const int l = along_k ? index / BLOCK_K : index % BLOCK;
+        const int s = along_k ? index % BLOCK_K : index / BLOCK;
+        const bool inside = line + l < lines && step + s < steps;
+        tile[s][l] = inside
+            ? LOAD_INPUT(data[(line + l) * line_stride + (step + s) * step_stride])
+            : (ACCUMULATE)0;
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS) gemm_any(const Product p) {
+    __shared__ Tile a_tile, b_tile;
+    const int tx = threadIdx.x % EDGE, ty = threadIdx.x / EDGE;
+    const ACCUMULATE alpha = (ACCUMULATE)p.alpha, beta = (ACCUMULATE)p.beta;
+    const long long across = (p.n + BLOCK - 1) / BLOCK, down = (p.m + BLOCK - 1) / BLOCK;
+    const long long k = p.alpha == 0 ? 0 : p.k;  // A and B are not read then
+
+    for (long long batch = blockIdx.z; batch < p.batch; batch += gridDim.z)
+    for (long long tile = blockIdx.x; tile < across * down; tile += gridDim.x) {
+        const long long top = tile / across * BLOCK, left = tile % across * BLOCK;
+        const INPUT* a = p.a.pointer + batch * p.a.batch_stride;
+        const INPUT* b = p.b.pointer + batch * p.b.batch_stride;
+        ACCUMULATE sum[EACH][EACH] = {};
+        for (long long step = 0; step < k; step += BLOCK_K) {
+            load(a_tile, a, p.a.row_stride, p.a.column_stride, top, p.m, step, k);
+            load(b_tile, b, p.b.column_stride, p.b.row_stride, left, p.n, step, k);
+            __syncthreads();
+            #pragma unroll
+            for (int s = 0; s < BLOCK_K; ++s) {
+                ACCUMULATE x[EACH], y[EACH];
+                #pragma unroll
+                for (int i = 0; i < EACH; ++i) x[i] = a_tile[s][ty + i * EDGE];
+                #pragma unroll
+                for (int j = 0; j < EACH; ++j) y[j] = b_tile[s][tx + j * EDGE];
+                #pragma unroll
+                for (int i = 0; i < EACH; ++i)
+                    #pragma unroll
+                    for (int j = 0; j < EACH; ++j) sum[i][j] += x[i] * y[j];
+            }
+            __syncthreads();
+        }
+        #pragma unroll
+        for (int i = 0; i < EACH; ++i)
+            #pragma unroll
+            for (int j = 0; j < EACH; ++j) {
+                const long long row = top + ty + i * EDGE, column = left + tx + j * EDGE;
+                if (row >= p.m || column >= p.n) continue;
+                ACCUMULATE value = alpha * sum[i][j];
+                if (beta != 0)
+                    value += beta * LOAD_OUTPUT(p.c.pointer[batch * p.c.batch_stride
+                        + row * p.c.row_stride + column * p.c.column_stride]);
+                p.d.pointer[batch * p.d.batch_stride + row * p.d.row_stride
+                    + column * p.d.column_stride] = STORE_OUTPUT(value);
+            }
+    }
+}

@@ -1,0 +1,71 @@
+"""What is asked of a device: D = alpha A B + beta C over matrices in its memory, batched."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+DTYPES = ("float16", "bfloat16", "float32", "float64")
+ITEM_SIZES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
+# The 16-bit types have 8 and 11 significant bits, so that their products are exact in float32.
+ACCUMULATORS = {
+    "float16": "float32",
+    "bfloat16": "float32",
+    "float32": "float32",
+    "float64": "float64",
+}
+
+
+@dataclass(frozen=True)
+class Operand:
+    """One matrix, or a batch of them, in a device's memory.
+
+    Attributes
+    ----------
+    pointer : int
+        The address of the first element.
+    row_stride, column_stride : int
+        Elements from one row, and from one column, to the next; at least 0.
+    batch_stride : int
+        Elements from one matrix of the batch to the next; 0 where all are the same one.
+    """
+
+    pointer: int
+    row_stride: int
+    column_stride: int
+    batch_stride: int = 0
+
+
+@dataclass(frozen=True)
+class Product:
+    """D = alpha A B + beta C, for each matrix of a batch.
+
+    Attributes
+    ----------
+    m, n, k : int
+        C and D are m x n, A is m x k, B is k x n. Each may be 0.
+    batch : int
+        How many; may be 0.
+    dtype : str
+        Of A and B, one of :data:`DTYPES`.
+    out_dtype : str
+        Of C and D: the same, or ``"float32"``.
+    alpha, beta : float
+        Rounded to the accumulator's dtype. With ``alpha`` 0, A and B are not read; with ``beta``
+        0, C is not.
+    a, b, d : Operand
+    c : Operand or None
+        May be D; None only where ``beta`` is 0.
+    """
+
+    m: int
+    n: int
+    k: int
+    batch: int
+    dtype: str
+    out_dtype: str
+    alpha: float
+    beta: float
+    a: Operand
+    b: Operand
+    c: Operand | None
+    d: Operand
