@@ -9,6 +9,7 @@ import os
 import platform
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
@@ -177,9 +178,13 @@ def _cache() -> Item:
     folder = compiler_cache.directory()
     if folder is None:
         return Item("cache folder", "absent", f"no home folder to put it in; {use}")
-    files = [entry for entry in folder.rglob("*") if entry.is_file()] if folder.is_dir() else []
-    size = sum(entry.stat().st_size for entry in files)
-    what = f"{folder}, {len(files):,} files, {size / 2**20:.1f} MiB"
+    sizes = []
+    for entry in folder.rglob("*"):
+        # Another process may take a file away while this one looks.
+        with suppress(FileNotFoundError):
+            if entry.is_file():
+                sizes.append(entry.stat().st_size)
+    what = f"{folder}, {len(sizes):,} files, {sum(sizes) / 2**20:.1f} MiB"
     if not _writable(folder):
         return Item("cache folder", "absent", f"{what}, not writable; {use}")
     return Item("cache folder", "ok", f"{what}, writable")

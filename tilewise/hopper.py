@@ -60,8 +60,8 @@ class Tiling:
         return ring + 4 * self.consumers * OUT_BYTES
 
 
-# What each costs, relative to the first, an element of C and a step of k: fitted to
-# benchmarks/results/hopper_tilings_h200.json by benchmarks/hopper_tilings.py.
+# What each costs, relative to the first, an element of C and a step of k. Set by hand, so that
+# ``choose`` comes near the best: benchmarks/hopper_tilings.py shows how near.
 TILINGS = {
     Tiling(128, 256, 4): 1.0,
     Tiling(256, 128, 4): 1.0,
@@ -216,10 +216,10 @@ def _map(x: Operand, rows: int, columns: int, batch: int, box: int) -> TensorMap
 
 
 def choose(product: Product, multiprocessors: int) -> Tiling:
-    """The tiling that should be fastest, by a model of waves.
+    """The tiling that should be fastest, by a rough model of waves.
 
     A wave is one tile on every multiprocessor. Its time is the tile's arithmetic, at the
-    tiling's measured efficiency, and a constant for filling the ring and storing D.
+    tiling's own cost, and a constant for filling the ring and storing D.
     """
     turned = by_rows(product)
 
