@@ -254,8 +254,7 @@ def test_the_kernel_takes_any_strides(data: st.DataObject) -> None:
 
 def test_a_batch_beyond_the_grid(monkeypatch: pytest.MonkeyPatch) -> None:
     """In one launch, in which each block takes several."""
-    monkeypatch.setattr(plan, "GRID_X", 2)
-    monkeypatch.setattr(plan, "GRID_Z", 3)
+    monkeypatch.setattr(plan, "MAX_GRID", (2, 1, 3))
     a, b = normal(5, 65, 2), normal(2, 70)
     assert_right(matmul(a, b, device="emulator"), a, b, "float32")
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from tilewise.devices import NAMES
 from tilewise.libraries import Array, Library, dtype_name, library_of
 from tilewise.numbers import scalar
 from tilewise.product import ACCUMULATORS, DTYPES, Operand, Product
 
-DEVICES = ("auto", "gpu", "emulator")
 _WORK = 10_000  # what numpy.may_share_memory may try before it says yes
 
 
@@ -83,8 +83,8 @@ def check(
     device: str,
 ) -> Call:
     """The call, if everything in it is right; what it raises is in :func:`tilewise.matmul`."""
-    if device not in DEVICES:
-        raise ValueError(f"no device called {device!r}; there are {', '.join(DEVICES)}")
+    if device not in NAMES:
+        raise ValueError(f"no device called {device!r}; there are {', '.join(NAMES)}")
     given = [("a", a), ("b", b), ("c", c), ("out", out)]
     arrays = [(what, x) for what, x in given if x is not None or what in "ab"]
     library = _one_library(arrays)

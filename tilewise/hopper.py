@@ -19,9 +19,9 @@ SOURCE = Path(__file__).parent / "kernels" / "gemm" / "hopper.cu"
 HALVES = {"float16": "f16", "bfloat16": "bf16"}
 
 BLOCK_K = 64
-SHARED = 227 * 1024
 BOX_COLUMNS = 64  # of 16 bits: 128 bytes, the widest swizzle
 OUT_BYTES = 2 * 16 * 128  # a consumer warp's two buffers for D
+LARGEST = 2**31 - 512  # the kernel counts sizes, and tiles, by int, up to a tile past the end
 LARGEST_STRIDE = 2**40  # bytes, exclusive (CUDA driver API, cuTensorMapEncodeTiled)
 
 
@@ -162,6 +162,9 @@ def objection(product: Product) -> str:
         return f"the inputs are {product.dtype}, not 16-bit"
     if not all((product.m, product.n, product.k, product.batch)) or product.alpha == 0:
         return "there is nothing to multiply"
+    tiles = math.ceil(product.m / 64) * math.ceil(product.n / 64) * product.batch
+    if max(product.m, product.n, product.k, tiles) > LARGEST:
+        return "it is too large"
     turned = by_rows(product)
     for name, x, rows, columns in (
         ("A", turned.a, turned.m, turned.k),
@@ -250,6 +253,7 @@ def plan(product: Product, tiling: Tiling, multiprocessors: int) -> Plan:
     d_map = _map(turned.d, m, n, batch, 16) if by_copies else None
     defines = {
         "HALF": f'"{HALVES[turned.dtype]}"',
+        "OF_HALF": f"of_{turned.dtype}",
         "BLOCK_M": tiling.block_m,
         "BLOCK_N": tiling.block_n,
         "STAGES": tiling.stages,

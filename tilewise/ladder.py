@@ -18,14 +18,15 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from tilewise.devices.limits import MAX_GRID, MAX_THREADS
 from tilewise.kernel import Kernel
 from tilewise.launch import Dim3
 from tilewise.numbers import DTYPES
 
 FOLDER = Path(__file__).parent / "kernels" / "ladder"
 TILES = range(2, 33)  # TILE x TILE threads a block, and a block has at most 1024
-THREADS_A_BLOCK = 1024
-GRID_X, GRID_Y = 2**31 - 1, 65535  # CUDA C++ Programming Guide, "Technical Specifications"
+THREADS_A_BLOCK = MAX_THREADS
+GRID_X, GRID_Y, _ = MAX_GRID
 REAL = {"float32": "float", "float64": "double"}  # the macro ``real``
 
 Geometry = tuple[Dim3, Dim3]

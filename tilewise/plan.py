@@ -11,13 +11,13 @@ from tilewise import hopper
 from tilewise.compiler import Compiled
 from tilewise.devices import Device
 from tilewise.devices.gpu import Gpu
+from tilewise.devices.limits import MAX_GRID
 from tilewise.kernel import Kernel
 from tilewise.launch import Launch
 from tilewise.product import ACCUMULATORS, ITEM_SIZES, Operand, Product
 
 FOLDER = Path(__file__).parent / "kernels" / "gemm"
 BLOCK, THREADS = 64, 256  # of any.cu
-GRID_X, GRID_Z = 2**31 - 1, 65535  # CUDA C++ Programming Guide, "Technical Specifications"
 
 _LAYOUT = struct.Struct("<4q2d" + 4 * "Q3q")  # any.cu's Product
 _NOWHERE = Operand(0, 0, 0)
@@ -60,7 +60,7 @@ def launch_product(product: Product, device: Device, stream: int = 0) -> None:
         return
     compiled = _general(product.dtype, product.out_dtype, device.arch)
     tiles = -(-product.m // BLOCK) * -(-product.n // BLOCK)
-    grid = (min(tiles, GRID_X), 1, min(product.batch, GRID_Z))
+    grid = (min(tiles, MAX_GRID[0]), 1, min(product.batch, MAX_GRID[2]))
     launch = Launch(grid, (THREADS, 1, 1), (_packed(product),))
     if isinstance(device, Gpu):
         device.enqueue(device.prepare(compiled, launch), stream)

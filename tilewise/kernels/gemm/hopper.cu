@@ -6,12 +6,13 @@
 // tile. The blocks of a cluster stand one below the other and read the same tile of B: each
 // loads a part of it for all.
 //
-// Macros: HALF ("bf16" or "f16"), BLOCK_M, BLOCK_N, STAGES, CLUSTER, A_BY_K and B_BY_K (1 where
-// k is the contiguous dimension), OUT_FLOAT, TMA_OUT (D by bulk copies: 16-bit, rows of whole 16
-// bytes, beta 0), GROUP_M.
+// Macros: HALF ("bf16" or "f16") and OF_HALF (its conversion in half.cuh), BLOCK_M, BLOCK_N,
+// STAGES, CLUSTER, A_BY_K and B_BY_K (1 where k is the contiguous dimension), OUT_FLOAT, TMA_OUT
+// (D by bulk copies: 16-bit, rows of whole 16 bytes, beta 0), GROUP_M.
 
 #ifndef HALF
 #define HALF "bf16"
+#define OF_HALF of_bfloat16
 #endif
 #ifndef BLOCK_M
 #define BLOCK_M 128
@@ -41,6 +42,7 @@
 #define GROUP_M 16
 #endif
 
+#include "half.cuh"
 #include "hopper.cuh"
 
 static_assert(BLOCK_M % 64 == 0 && BLOCK_M <= 256, "whole wgmma rows");
@@ -76,16 +78,9 @@ struct Tile {
     }
 };
 
-// 9.7.9.17 of the PTX ISA (cvt): one 16-bit number.
-__device__ inline float from_half(unsigned short bits) {
-    float value;
-    asm("cvt.f32." HALF " %0, %1;" : "=f"(value) : "h"(bits));
-    return value;
-}
-
 __device__ inline float read_out(const void* c, u64 at) {
     if (OUT_FLOAT) return ((const float*)c)[at];
-    return from_half(((const unsigned short*)c)[at]);
+    return OF_HALF(((const unsigned short*)c)[at]);
 }
 
 // A thread's two neighbouring elements of D, which may end at the edge between them.
