@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from provenance import write
 
 from tilewise.devices import get_device
 from tilewise.kernel import Kernel
+from tilewise.provenance import write
 
 TILE = 16
 NUMBA_SIZE = 32

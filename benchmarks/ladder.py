@@ -10,9 +10,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from provenance import write
-
 from tilewise.climb import Climb
+from tilewise.provenance import write
 
 
 def main() -> None:

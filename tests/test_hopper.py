@@ -1,37 +1,45 @@
-"""The Hopper kernel: what it takes, its tensor maps and tiles; on such a GPU, its results."""
+"""The Hopper kernel: what it takes, its tensor maps and launches; on such a GPU, its results."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import math
+from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from test_tilings import H200, possible
 
 from tilewise import hopper
 from tilewise.devices import Device
 from tilewise.devices.limits import max_shared
+from tilewise.launch import Place, TensorMap
 from tilewise.numbers import unit_roundoff
-from tilewise.product import Operand, Product
+from tilewise.product import WORKSPACE, A, B, D, Operand, Product, alignment
+from tilewise.steps import Plan, execute
+from tilewise.tilings import SUM_COLUMNS, Cover, Tiling, candidates, cover
 
-ADDRESS = 0x7000_0000
+REGISTERS = 65536  # of a multiprocessor
 
 
-def product(m: int = 300, n: int = 200, k: int = 136, **changes: Any) -> Product:
-    """Row-major, bfloat16, without gaps."""
+def product(m: int = 300, n: int = 200, k: int = 520, **changes: Any) -> Product:
+    """Row-major, bfloat16, in rows of whole 16 bytes."""
+    of_k, of_n = (Operand(-(-columns // 8) * 8, 1) for columns in (k, n))
     plain = Product(
-        m, n, k, 1, "bfloat16", "bfloat16", 1.0, 0.0,
-        Operand(ADDRESS, k, 1), Operand(ADDRESS, n, 1), None, Operand(ADDRESS, n, 1),
+        m, n, k, 1, "bfloat16", "bfloat16", 1.0, 0.0, of_k, of_n, None, of_n
     )  # fmt: skip
     return replace(plain, **changes)
 
 
 def test_takes_what_bulk_copies_can_read() -> None:
     assert hopper.objection(product()) == ""
-    assert hopper.objection(product(a=Operand(ADDRESS, 1, 304))) == ""
-    assert hopper.objection(product(batch=3, b=Operand(ADDRESS, 200, 1, 200 * 136))) == ""
+    assert hopper.objection(product(a=Operand(1, 304))) == ""
+    assert hopper.objection(product(batch=3, b=Operand(200, 1, 200 * 520))) == ""
+    assert hopper.objection(product(d=Operand(1, 301))) == ""
+    # Of a single row or column, the stride is never used.
+    assert hopper.objection(product(m=1, a=Operand(7, 1), d=Operand(7, 1))) == ""
+    assert hopper.objection(product(n=1, b=Operand(1, 7), d=Operand(1, 7))) == ""
 
 
 @pytest.mark.parametrize(
@@ -42,59 +50,200 @@ def test_takes_what_bulk_copies_can_read() -> None:
         ({"alpha": 0.0}, "nothing to multiply"),
         ({"m": 2**31}, "too large"),
         ({"m": 2**20, "n": 2**20, "batch": 8}, "too large"),
-        ({"a": Operand(ADDRESS + 2, 136, 1)}, "A does not begin"),
-        ({"b": Operand(ADDRESS, 201, 1)}, "B has a stride of 402 bytes"),
-        ({"a": Operand(ADDRESS, 272, 2)}, "A has no contiguous dimension"),
-        ({"b": Operand(ADDRESS, 200, 1, 7), "batch": 2}, "B has a stride of 14 bytes"),
-        ({"d": Operand(ADDRESS, 400, 2)}, "neither dimension of D"),
-        ({"c": Operand(ADDRESS, 1, 300), "beta": 1.0}, "C does not lie as D"),
+        ({"a": Operand(520, 1, 0, 2)}, "A does not begin"),
+        ({"b": Operand(201, 1)}, "B has a stride of 402 bytes"),
+        ({"a": Operand(1040, 2)}, "A has no contiguous dimension"),
+        ({"b": Operand(200, 1, 7), "batch": 2}, "B has a stride of 14 bytes"),
+        ({"a": Operand(2**39, 1)}, f"A has a stride of {2**40} bytes"),
+        ({"d": Operand(400, 2)}, "neither dimension of D"),
+        ({"c": Operand(1, 300), "beta": 1.0}, "C does not lie as D"),
     ],
 )
 def test_says_why_not(changes: dict[str, Any], words: str) -> None:
-    assert words in hopper.objection(product(**changes))
+    asked = product(**changes)
+    assert words in hopper.objection(asked)
+    with pytest.raises(ValueError, match=words):
+        hopper.plan(asked, H200)
+
+
+def test_a_tiling_that_does_not_fit_is_an_error() -> None:
+    with pytest.raises(ValueError, match=r"tiles of 128 x 96.*copied by 64"):
+        hopper.plan(product(), H200, Tiling(128, 96))
+    with pytest.raises(ValueError, match="tiles of 256 x 256"):
+        hopper.plan(product(), H200, Tiling(256, 256))
+
+
+def maps(asked: Product, tiling: Tiling) -> tuple[Any, ...]:
+    return hopper.plan(asked, H200, tiling).steps[0].launch.args[:3]
 
 
 def test_tensor_maps() -> None:
-    tiling = hopper.Tiling(128, 256, 4)
-    a, b, d = hopper.plan(product(), tiling, 132).maps
-    assert a == hopper.TensorMap(ADDRESS, (136, 300, 1), (272, 16), 128)
+    tiling = Tiling(128, 256)
+    half = 64  # bytes to fetch: lines of the matrices do not begin with sectors
+    a, b, d = maps(product(), tiling)
+    assert a == TensorMap(Place(A), "bfloat16", (520, 300, 1), (1040, 16), (64, 128), half)
     # k is not B's contiguous dimension: 64 columns of it are a box.
-    assert b == hopper.TensorMap(ADDRESS, (200, 136, 1), (400, 16), 64)
-    assert d == hopper.TensorMap(ADDRESS, (200, 300, 1), (400, 16), 16)
-    turned = product(b=Operand(ADDRESS, 1, 136), d=Operand(ADDRESS, 201, 1))
-    _, b, no_d = hopper.plan(turned, tiling, 132).maps
-    assert b == hopper.TensorMap(ADDRESS, (136, 200, 1), (272, 16), 256)
-    assert no_d is None  # its rows don't begin at multiples of 16 bytes
+    assert b == TensorMap(Place(B), "bfloat16", (200, 520, 1), (400, 16), (64, 64), half)
+    columns = tiling.out_columns
+    assert d == TensorMap(Place(D), "bfloat16", (200, 300, 1), (400, 16), (columns, 16), half)
+    _, b, no_d = maps(product(b=Operand(1, 520), d=Operand(201, 1)), tiling)
+    assert b == TensorMap(Place(B), "bfloat16", (520, 200, 1), (1040, 16), (64, 256), half)
+    assert no_d == hopper.NO_MAP  # its rows don't begin at multiples of 16 bytes
+    a, _, _ = maps(product(a=Operand(528, 1)), tiling)
+    assert a == TensorMap(Place(A), "bfloat16", (520, 300, 1), (1056, 16), (64, 128), 128)
 
 
-def test_a_transposed_result_turns_the_product() -> None:
-    turned = hopper.by_rows(product(d=Operand(ADDRESS, 1, 300)))
-    assert (turned.m, turned.n) == (200, 300)
-    assert turned.a == Operand(ADDRESS, 1, 200)
-    assert turned.b == Operand(ADDRESS, 1, 136)
-    assert turned.d == Operand(ADDRESS, 300, 1)
+def test_tensor_maps_of_a_batch() -> None:
+    asked = product(batch=3, a=Operand(520, 1, 160000), d=Operand(200, 1, 60000))
+    a, b, d = maps(asked, Tiling(128, 256))
+    assert (a.extents, a.strides) == ((520, 300, 3), (1040, 320000))
+    assert (b.extents, b.strides) == ((200, 520, 1), (400, 16))  # one for all
+    assert (d.extents, d.strides) == ((200, 300, 3), (400, 120000))
+    args = hopper.plan(asked, H200, Tiling(128, 256)).steps[0].launch.args
+    assert args[4:8] == (520, 3, 3, 1)
 
 
-@pytest.mark.parametrize("tiling", hopper.TILINGS)
-def test_tilings_fit(tiling: hopper.Tiling) -> None:
-    compiled = hopper.plan(product(), tiling, 132).kernel.compile("sm_90a")
-    assert compiled.resources.spill_bytes == 0
-    assert tiling.shared + compiled.resources.shared_bytes <= max_shared("sm_90")
+@pytest.mark.parametrize(
+    ("tiling", "a_box", "b_box"),
+    [
+        (Tiling(128, 256, 2, 1), (64, 128), (64, 128)),  # each of two loads half of B's tile
+        (Tiling(128, 256, 1, 2), (64, 64), (64, 256)),  # of A's
+        (Tiling(192, 112), (64, 192), (64, 112)),
+        (Tiling(64, 16, split=4), (64, 64), (64, 16)),
+    ],
+)
+def test_boxes_of_a_cluster(tiling: Tiling, a_box: tuple[int, int], b_box: tuple[int, int]) -> None:
+    a, b, _ = maps(product(b=Operand(1, 520)), tiling)
+    assert (a.box, b.box) == (a_box, b_box)
 
 
+def test_only_rows_of_a_are_copied_that_there_are() -> None:
+    for m, rows in ((1, 8), (8, 8), (9, 16), (33, 64), (65, 128), (128, 128)):
+        a, _, _ = maps(product(m), Tiling(128, 64))
+        assert a.box == (64, rows)
+    a, _, _ = maps(product(1), Tiling(128, 64, 1, 2))  # each of two loads a group of 8
+    assert a.box == (64, 8)
+    a, _, _ = maps(product(1, a=Operand(1, 8)), Tiling(128, 64))
+    assert a.box == (64, 64)  # k along the rows of a box, and 64 of m, which are contiguous
+
+
+@pytest.mark.parametrize("block_n", [256, 192, 96, 16, 80, 240])
+def test_boxes_of_d(block_n: int) -> None:
+    tiling = Tiling(128, block_n)
+    asked = product(304, b=Operand(1, 520))
+    assert maps(asked, tiling)[2].box == (tiling.out_columns, 16)
+    by_columns = replace(asked, d=Operand(1, 312))
+    d = maps(by_columns, tiling)[2]
+    assert d.box == (16, tiling.out_columns)
+    assert d.extents == (304, 200, 1)
+    assert d.strides == (624, 16)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"out_dtype": "float32"},
+        {"beta": 1.0, "c": Operand(200, 1)},
+        {"d": Operand(204, 1)},
+        {"n": 199},  # they write whole 16 bytes, of which the last are beside D
+        {"n": 1, "d": Operand(8, 1)},
+        {"d": Operand(200, 1, 0, 8)},
+    ],
+)
+def test_what_bulk_copies_can_not_write(changes: dict[str, Any]) -> None:
+    asked = product(**changes)
+    assert hopper.objection(asked) == ""
+    assert maps(asked, Tiling(128, 256))[2] == hopper.NO_MAP
+
+
+def test_turned() -> None:
+    asked = product(304, d=Operand(1, 304))
+    turned = hopper.oriented(asked, True)
+    assert (turned.m, turned.n) == (200, 304)
+    assert turned.a == Operand(1, 200)
+    assert turned.b == Operand(1, 520)
+    assert turned.d == Operand(304, 1)
+    assert hopper.oriented(turned, True) == asked
+    assert hopper.oriented(asked, False) is asked
+    assert hopper.problem(turned) == hopper.problem(asked).turned
+    tiling = Tiling(128, 128, turned=True)
+    a, b, d = maps(asked, tiling)
+    assert (a.place, b.place, d.place) == (Place(B), Place(A), Place(D))
+    assert (a.extents, b.extents) == ((200, 520, 1), (520, 304, 1))
+    assert (a.box, b.box, d.box) == ((64, 64), (64, 128), (tiling.out_columns, 16))
+    assert d.extents == maps(asked, Tiling(128, 128))[2].extents
+
+
+def test_operands_elsewhere() -> None:
+    for turned, places in ((False, (1000, 2000)), (True, (2000, 1000))):
+        plan = hopper.plan(
+            product(133 * 128, 256, 4096), H200, Tiling(128, 256, shared=True, turned=turned),
+            a_at=Place(WORKSPACE, 1000), b_at=Place(WORKSPACE, 2000), workspace=4096,
+        )  # fmt: skip
+        main, summing = (step.launch for step in plan.steps)
+        assert [x.place for x in main.args[:2]] == [Place(WORKSPACE, at) for at in places]
+        assert main.args[-1] == summing.args[-1] == Place(WORKSPACE, 4096)
+
+
+def cover_of(asked: Product, tiling: Tiling, multiprocessors: int) -> Cover:
+    view = hopper.oriented(asked, tiling.turned)
+    return cover(tiling, view.m, view.n, view.k, view.batch, multiprocessors)
+
+
+@settings(max_examples=100)
 @given(
     m=st.integers(1, 20000), n=st.integers(1, 20000), k=st.integers(1, 20000),
-    batch=st.integers(1, 5),
+    batch=st.integers(1, 5), data=st.data(),
 )  # fmt: skip
-def test_every_tile_has_a_place(m: int, n: int, k: int, batch: int) -> None:
+def test_launches(m: int, n: int, k: int, batch: int, data: st.DataObject) -> None:
     asked = product(m, n, k, batch=batch)
-    tiling = hopper.choose(asked, 132)
-    ready = hopper.plan(asked, tiling, 132)
-    _, _, _, _, a_batches, b_batches, m_tiles, n_tiles = ready.arguments[:8]
-    assert (a_batches, b_batches) == (1, 1)
-    assert m <= m_tiles * tiling.block_m < m + tiling.block_m * tiling.cluster
-    assert n <= n_tiles * tiling.block_n < n + tiling.block_n
-    assert 1 <= ready.grid[0] <= 132
+    tiling = data.draw(st.sampled_from(list(candidates(hopper.problem(asked), H200))))
+    plan = hopper.plan(asked, H200, tiling)
+    at = cover_of(asked, tiling, H200)
+    main, *summing = (step.launch for step in plan.steps)
+    assert main.block == (128 + 128 * tiling.consumers, 1, 1)
+    assert main.grid[0] % (tiling.tiles * tiling.split) == 0
+    assert main.grid[0] <= H200
+    tiles = (at.m_tiles, at.n_tiles, at.whole, at.rest, at.parts)
+    assert main.args[8:13] == tiles
+    assert bool(summing) == (at.rest > 0) == (plan.workspace > 0)
+    for launch in summing:
+        assert launch.grid[0] == at.rest * tiling.tiles
+        assert launch.grid[1] * SUM_COLUMNS == tiling.block_n
+        assert launch.args[1:6] == tiles
+        # A slot a part, each of a partial sum for each of a cluster's blocks.
+        slots = at.rest * at.parts * tiling.tiles
+        assert plan.workspace >= slots * 4 * tiling.block_m * tiling.block_n
+
+
+# Each block_m, both ends of block_n, and every way of sharing, dividing and storing.
+NT = {"b": Operand(1, 520)}
+COMPILED: list[tuple[Tiling, dict[str, Any]]] = [
+    (Tiling(128, 256), {}),
+    (Tiling(128, 256, 2, shared=True), NT),
+    (Tiling(128, 256, 1, 2), {"a": Operand(1, 304), "d": Operand(1, 304)}),
+    (Tiling(256, 128, 2), NT),
+    (Tiling(256, 192, shared=True), {**NT, "out_dtype": "float32"}),
+    (Tiling(192, 128, 1, 2), {"dtype": "float16", "out_dtype": "float16"}),
+    (Tiling(192, 112, 2, shared=True), {**NT, "d": Operand(1, 301)}),
+    (Tiling(64, 256, split=2), {"beta": 2.0, "c": Operand(200, 1)}),
+    (Tiling(64, 16, split=4), {**NT, "m": 3}),
+    (Tiling(64, 240, shared=True), {**NT, "d": Operand(201, 1)}),
+    (Tiling(128, 176, split=2, turned=True), {"a": Operand(520, 1)}),
+    (Tiling(128, 80, turned=True), {"d": Operand(1, 304)}),
+    (Tiling(256, 64, 1, 2, turned=True), {"out_dtype": "float32", "d": Operand(1, 301)}),
+]
+
+
+@pytest.mark.parametrize(("tiling", "changes"), COMPILED, ids=[str(t) for t, _ in COMPILED])
+def test_compiles_without_spills(tiling: Tiling, changes: dict[str, Any]) -> None:
+    plan = hopper.plan(product(**changes), H200, tiling)
+    assert len(plan.steps) == 1 + tiling.shared
+    for step in plan.steps:
+        used = step.kernel.compile("sm_90a").resources
+        assert used.spill_bytes == used.stack_bytes == 0
+        assert step.launch.shared + used.shared_bytes <= max_shared("sm_90")
+        assert used.registers * step.launch.block[0] <= REGISTERS
 
 
 @pytest.fixture
@@ -105,77 +254,220 @@ def torch(device: Device) -> Any:
     return pytest.importorskip("torch")
 
 
-def matrix(torch: Any, shape: tuple[int, ...], turned: bool, dtype: Any) -> Any:
-    """Normal numbers, contiguous along the last dimension or, if turned, the one before."""
-    if turned:
-        shape = (*shape[:-2], shape[-1], shape[-2])
-    *outer, rows, columns = shape
-    # Whole 16-byte rows, so that bulk copies can read them; the rest is NaN.
-    wide = torch.full(
-        (*outer, rows, -(-columns // 8) * 8), float("nan"), device="cuda", dtype=dtype
-    )
-    wide[..., :columns] = torch.randn(shape, device="cuda")
-    x = wide[..., :columns]
-    return x.transpose(-1, -2) if turned else x
+@dataclass(frozen=True)
+class Layout:
+    """Where a batch of matrices lies in a buffer, in elements."""
+
+    offset: int
+    operand: Operand
+
+    def seen(self, buffer: Any, batch: int, rows: int, columns: int) -> Any:
+        """The matrices; one for all of a batch is expanded."""
+        x = self.operand
+        strides = x.batch_stride, x.row_stride, x.column_stride
+        return buffer.as_strided((batch, rows, columns), strides, self.offset)
 
 
-def operand(x: Any) -> Operand:
-    return Operand(x.data_ptr(), x.stride(-2), x.stride(-1), x.stride(0) if x.ndim == 3 else 0)
+@dataclass(frozen=True)
+class Case:
+    """A product, its tiling, and where everything lies; each array in a buffer of its own."""
+
+    product: Product
+    tiling: Tiling
+    a: Layout
+    b: Layout
+    c: Layout | None
+    d: Layout
+    in_place: bool
 
 
-@settings(max_examples=150)
-@given(
-    m=st.integers(1, 700), n=st.integers(1, 700), k=st.integers(1, 700), batch=st.integers(1, 3),
-    turns=st.tuples(*[st.booleans()] * 3), half=st.sampled_from(["float16", "bfloat16"]),
-    is_float=st.booleans(), alpha=st.sampled_from([1.0, -0.5, 3.0]),
-    beta=st.sampled_from([0.0, 1.0, -2.0]), tiling=st.sampled_from(list(hopper.TILINGS)),
-    cluster=st.sampled_from([1, 2]), shares=st.booleans(),
-)  # fmt: skip
-def test_results(
-    torch: Any, device: Any, m: int, n: int, k: int, batch: int, turns: tuple[bool, ...],
-    half: str, is_float: bool, alpha: float, beta: float, tiling: hopper.Tiling, cluster: int,
-    shares: bool,
-) -> None:  # fmt: skip
-    dtype = getattr(torch, half)
-    out = "float32" if is_float else half
-    out_dtype = getattr(torch, out)
-    a = matrix(torch, (batch, m, k), turns[0], dtype)
-    b = matrix(torch, (1 if shares else batch, k, n), turns[1], dtype)
-    d = matrix(torch, (batch, m, n), turns[2], out_dtype)
-    c = d.clone() if beta else torch.full_like(d, float("nan"))
-    d.copy_(c)
-    one = operand(b)
+MARGIN = 128  # elements before and behind everything
+
+
+@st.composite
+def layouts(
+    draw: st.DrawFn, item: int, batch: int, rows: int, columns: int, by_rows: bool, grain: int = 1
+) -> Layout:
+    """By rows or by columns, with strides and an offset that are multiples of ``grain``."""
+    outer, inner = (rows, columns) if by_rows else (columns, rows)
+    pitch = -(-inner // grain) * grain + grain * draw(st.sampled_from([0, 0, 1, 5]))
+    step = -(-outer * pitch // grain) * grain + grain * draw(st.sampled_from([0, 0, 3]))
+    offset = MARGIN + grain * draw(st.integers(0, 8 // grain))
+    strides = (pitch, 1) if by_rows else (1, pitch)
+    return Layout(offset, Operand(*strides, step if batch > 1 else 0, alignment(item * offset)))
+
+
+@st.composite
+def cases(draw: st.DrawFn, a_by_rows: bool, b_by_rows: bool, multiprocessors: int) -> Case:
+    extent = st.one_of(st.integers(1, 700), st.integers(1, 3000))
+    m, n, k = draw(extent), draw(extent), draw(extent)
+    if draw(st.booleans()):  # that bulk copies can store
+        m, n = -(-m // 8) * 8, -(-n // 8) * 8
+    batch = draw(st.sampled_from([1, 1, 2, 3])) if m * n < 2**21 else 1
+    dtype = draw(st.sampled_from(sorted(hopper.HALVES)))
+    out_dtype = draw(st.sampled_from([dtype, dtype, dtype, "float32"]))
+    beta = draw(st.sampled_from([0.0, 0.0, 0.0, 1.0, -2.0]))
+    alpha = draw(st.sampled_from([1.0, 1.0, -0.5, 3.0]))
+    # One for all, of A or of B.
+    one = draw(st.sampled_from(["", "", "a", "b"]))
+    a = draw(layouts(2, 1 if one == "a" else batch, m, k, a_by_rows, 8))
+    b = draw(layouts(2, 1 if one == "b" else batch, k, n, b_by_rows, 8))
+    by_rows, item = draw(st.booleans()), 4 if out_dtype == "float32" else 2
+    grain = draw(st.sampled_from([8, 8, 2, 1]))
+    d = draw(layouts(item, batch, m, n, by_rows, grain))
+    in_place = beta != 0 and draw(st.booleans())
+    c = d if in_place else draw(layouts(item, batch, m, n, by_rows))
     asked = Product(
-        m, n, k, batch, half, out, alpha, beta, operand(a),
-        replace(one, batch_stride=0) if shares else one,
-        replace(operand(d), pointer=d.data_ptr()), operand(d),
-    )  # fmt: skip
-    assert hopper.objection(asked) == ""
+        m, n, k, batch, dtype, out_dtype, alpha, beta, a.operand, b.operand, c.operand, d.operand
+    )
+    assume("C does not lie as D" not in hopper.objection(asked))  # of one row or column, both do
+    problem = hopper.problem(asked)
+    every = possible(problem)
+    ways = (
+        list(candidates(problem, multiprocessors)),
+        every,
+        [t for t in every if t.split > 1],
+        [t for t in every if cover_of(asked, t, multiprocessors).parts > 1],
+    )
+    tiling = draw(st.one_of(*[st.sampled_from(way) for way in ways if way]))
+    return Case(asked, tiling, a, b, c, d, in_place)
+
+
+def buffer(torch: Any, layout: Layout, batch: int, rows: int, columns: int, dtype: str) -> Any:
+    """NaN, as long as the matrices reach and a margin more."""
+    x = layout.operand
+    reach = (
+        (batch - 1) * x.batch_stride + (rows - 1) * x.row_stride + (columns - 1) * x.column_stride
+    )
+    length = layout.offset + reach + 1 + MARGIN
+    return torch.full((length,), math.nan, device="cuda", dtype=getattr(torch, dtype))
+
+
+def address(buffer: Any, layout: Layout) -> int:
+    return int(buffer.data_ptr()) + layout.offset * int(buffer.element_size())
+
+
+def run(
+    torch: Any, device: Any, plan: Plan, addresses: tuple[int, int, int, int], fill: int
+) -> None:
+    """Execute a plan, with a workspace full of some byte and of NaN on both sides."""
+    margin = 4096
+    workspace = torch.full((plan.workspace + 2 * margin,), 255, dtype=torch.uint8, device="cuda")
+    workspace[margin : margin + plan.workspace] = fill
     stream = torch.cuda.current_stream().cuda_stream
-    hopper.enqueue(asked, device, stream, replace(tiling, cluster=cluster))
-    # Exact products, sums in float64; gamma for k products, their sums in float32, and
-    # alpha, beta and the rounding of D. The tensor core truncates: twice the unit roundoff.
-    exact = alpha * (a.double() @ b.double())
-    size = abs(alpha) * (a.double().abs() @ b.double().abs())
-    if beta:
-        exact, size = exact + beta * c.double(), size + abs(beta) * c.double().abs()
-    gamma = 2 * (k + 4) * float(unit_roundoff("float32"))
-    rounding = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-24}[out]
-    tiny = 2.0**-24 if out == "float16" else 1e-38
-    bound = gamma * size + rounding * exact.abs() * (1 + gamma) + rounding * gamma * size + tiny
-    wrong = ~((d.double() - exact).abs() <= bound)
-    assert not bool(wrong.any()), f"{int(wrong.sum())} of {d.numel()} elements"
+    execute(plan, device, stream, (*addresses, workspace.data_ptr() + margin))
+    assert bool((workspace[:margin] == 255).all())
+    assert bool((workspace[margin + plan.workspace :] == 255).all())
 
 
-def test_the_same_bits_twice(torch: Any, device: Any) -> None:
-    a, b = (matrix(torch, (1024, 1024), False, torch.float16) for _ in range(2))
+def poison(torch: Any, device: Any) -> None:
+    """Leave NaN in the shared memory of every multiprocessor."""
+    x = torch.full((128 * device.multiprocessors, 1024), math.nan, device="cuda").half()
+    y = torch.empty(len(x), 256, device="cuda", dtype=torch.float16)
+    of_x, of_y = Operand(1024, 1), Operand(256, 1)
+    asked = Product(
+        len(x), 256, 1024, 1, "float16", "float16", 1.0, 0.0, of_x, Operand(1, 1024), None, of_y
+    )
+    plan = hopper.plan(asked, device.multiprocessors, Tiling(128, 256))
+    run(torch, device, plan, (x.data_ptr(), x.data_ptr(), 0, y.data_ptr()), 0)
+
+
+def bound(asked: Product, exact: Any, size: Any) -> Any:
+    """Of |D - exact|: of k exact products, their sums in float32, alpha, beta and D's rounding.
+
+    The tensor core truncates: twice the unit roundoff.
+    """
+    gamma = 2 * (asked.k + 4) * float(unit_roundoff("float32"))
+    rounding = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-24}[asked.out_dtype]
+    tiny = 2.0**-24 if asked.out_dtype == "float16" else 1e-38
+    return gamma * size + rounding * exact.abs() * (1 + gamma) + rounding * gamma * size + tiny
+
+
+# Processes that test in parallel each take a layout of A and B.
+@pytest.mark.parametrize("b_by_rows", [True, False], ids=["B by rows", "B by columns"])
+@pytest.mark.parametrize("a_by_rows", [True, False], ids=["A by rows", "A by columns"])
+@pytest.mark.parametrize("part", range(2))
+@settings(max_examples=25)
+@given(data=st.data())
+def test_results(
+    torch: Any, device: Any, data: st.DataObject, a_by_rows: bool, b_by_rows: bool, part: int
+) -> None:
+    case = data.draw(cases(a_by_rows, b_by_rows, device.multiprocessors))
+    asked = case.product
+    m, n, k, batch = asked.m, asked.n, asked.k, asked.batch
+    assert hopper.objection(asked) == ""
+    plan = hopper.plan(asked, device.multiprocessors, case.tiling)
+    poison(torch, device)
+
+    of_a, of_b = (
+        buffer(torch, layout, batch, *shape, asked.dtype)
+        for layout, shape in ((case.a, (m, k)), (case.b, (k, n)))
+    )
+    a, b = case.a.seen(of_a, batch, m, k), case.b.seen(of_b, batch, k, n)
+    for x in (a, b):
+        one = x[:1] if x.stride(0) == 0 else x
+        one.copy_(torch.randn(one.shape, device="cuda"))
+    of_d = buffer(torch, case.d, batch, m, n, asked.out_dtype)
+    d = case.d.seen(of_d, batch, m, n)
+    c_layout = case.c or case.d
+    of_c = of_d if case.in_place else buffer(torch, c_layout, batch, m, n, asked.out_dtype)
+    c = c_layout.seen(of_c, batch, m, n)
+    if asked.beta:
+        c.copy_(torch.randn(c.shape, device="cuda"))
+    else:
+        c.fill_(math.nan)  # it must not be read
+    exact = asked.alpha * (a.double() @ b.double())
+    size = abs(asked.alpha) * (a.double().abs() @ b.double().abs())
+    if asked.beta:
+        exact, size = exact + asked.beta * c.double(), size + abs(asked.beta) * c.double().abs()
+
+    before = of_d.clone()
+    outside = torch.ones_like(of_d, dtype=torch.bool)
+    case.d.seen(outside, batch, m, n).fill_(False)
+    addresses = (
+        address(of_a, case.a), address(of_b, case.b), address(of_c, c_layout), address(of_d, case.d)
+    )  # fmt: skip
+    bits = torch.int32 if asked.out_dtype == "float32" else torch.int16
     results = []
-    for _ in range(2):
-        d = torch.empty(1024, 1024, device="cuda", dtype=torch.float16)
-        asked = Product(
-            1024, 1024, 1024, 1, "float16", "float16", 1.0, 0.0, operand(a), operand(b), None,
-            operand(d),
-        )  # fmt: skip
-        hopper.enqueue(asked, device, torch.cuda.current_stream().cuda_stream)
-        results.append(d.cpu().numpy())
-    np.testing.assert_array_equal(results[0].view(np.uint16), results[1].view(np.uint16))
+    for fill in (255, 0):
+        of_d.copy_(before)
+        run(torch, device, plan, addresses, fill)
+        changed = (of_d.view(bits) != before.view(bits)) & outside
+        assert not bool(changed.any()), "something beside D was written"
+        results.append(of_d.view(bits).clone())
+    wrong = ~((d.double() - exact).abs() <= bound(asked, exact, size))
+    assert not bool(wrong.any()), f"{int(wrong.sum())} of {d.numel()} elements"
+    assert torch.equal(*results)  # two runs, the same bits
+
+
+@pytest.mark.parametrize(
+    "tiling",
+    [
+        Tiling(128, 128),
+        Tiling(64, 64, 2, 1),
+        Tiling(192, 64, 1, 2),
+        Tiling(64, 128, split=4),
+        Tiling(256, 64, shared=True),
+        Tiling(128, 64, 1, 2, shared=True, turned=True),
+    ],
+    ids=str,
+)
+def test_nan_and_infinity_spread_as_far_as_they_should(
+    torch: Any, device: Any, tiling: Tiling
+) -> None:
+    m, n, k = 333, 264, 520
+    a, b = (torch.randn(shape, device="cuda").half() for shape in ((m, k), (k, n)))
+    d = torch.empty(m, n, device="cuda", dtype=torch.float16)
+    a[5, 0] = a[332, 519] = math.nan
+    b[64, 7] = math.inf
+    b[519, 263] = -math.inf
+    asked = product(m, n, k, dtype="float16", out_dtype="float16")
+    plan = hopper.plan(asked, device.multiprocessors, tiling)
+    run(torch, device, plan, (a.data_ptr(), b.data_ptr(), 0, d.data_ptr()), 255)
+    # A product by 0 or of NaN is right in either precision; finite sums are tested above.
+    exact = a.double() @ b.double()
+    assert int(exact.isnan().sum()) == 2 * n
+    assert int(exact.isinf().sum()) == 2 * (m - 2)
+    assert torch.equal(d.isnan(), exact.isnan())
+    assert torch.equal(d.isinf(), exact.isinf())
+    assert torch.equal(d[d.isinf()].double(), exact[exact.isinf()])

@@ -22,7 +22,8 @@ from tilewise.devices.emulator import Emulator
 from tilewise.errors import DeviceUnavailableError
 from tilewise.matmul import matmul
 from tilewise.numbers import gamma, roundings
-from tilewise.product import ACCUMULATORS, Operand, Product
+from tilewise.product import ACCUMULATORS, Operand, Product, alignment
+from tilewise.steps import Plan, execute
 
 Array = npt.NDArray[Any]
 PLACES = ("auto", "emulator")
@@ -243,11 +244,12 @@ def test_the_kernel_takes_any_strides(data: st.DataObject) -> None:
         hosts.append(whole[:, ::down, ::across].copy())
         arrays.append(device.array(whole))
         strides = (columns * across * down, across, whole[0].size)
-        operands.append(Operand(arrays[-1].pointer, *strides))
+        operands.append(Operand(*strides))
         view = (slice(None), slice(None, None, down), slice(None, None, across))
     a, b, c = operands
     product = Product(m, n, k, 2, "float32", "float32", 0.5, -1.5, a, b, c, c)
-    plan.launch_product(product, device)
+    x, y, z = (array.pointer for array in arrays)
+    execute(plan.plan_product(product, device), device, 0, (x, y, z, z, 0))
     result = arrays[2].to_numpy()
     assert_right(result[view], hosts[0], hosts[1], "float32", 0.5, -1.5, hosts[2])
 
@@ -262,15 +264,20 @@ def test_a_batch_beyond_the_grid(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_one_b_for_a_batch_is_one_product(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Product] = []
 
-    def launch(product: Product, device: Device, stream: int = 0) -> None:
+    def planned(product: Product, device: Device) -> Plan:
         asked.append(product)
-        plan.launch_product(product, device, stream)
+        return plan.plan_product(product, device)
 
-    monkeypatch.setattr(sys.modules[matmul.__module__], "launch_product", launch)
+    monkeypatch.setattr(sys.modules[matmul.__module__], "plan_product", planned)
     a, b = normal(2, 3, 4, 5), normal(5, 6)
     assert_right(matmul(a, b, device="emulator"), a, b, "float32")
     assert_right(matmul(a[:, :, :3], b, device="emulator"), a[:, :, :3], b, "float32")
     assert [(product.m, product.batch) for product in asked] == [(24, 1), (3, 6)]
+
+
+def test_alignment() -> None:
+    found = {address: alignment(address) for address in (0, 1, 6, 4, 24, 48, 2**40)}
+    assert found == {0: 16, 1: 1, 6: 2, 4: 4, 24: 8, 48: 16, 2**40: 16}
 
 
 def product_on(device: Device, a: Array, b: Array) -> Array:
@@ -278,9 +285,10 @@ def product_on(device: Device, a: Array, b: Array) -> Array:
     n, dtype = len(a), a.dtype.name
     x, y = (device.array(host.view(np.uint16)) for host in (a, b))
     d = device.empty((n, n), np.uint16)
-    of_x, of_y, of_d = (Operand(z.pointer, n, 1) for z in (x, y, d))
-    product = Product(n, n, n, 1, dtype, dtype, 1.0, 0.0, of_x, of_y, None, of_d)
-    plan.launch_product(product, device)
+    each = Operand(n, 1)
+    product = Product(n, n, n, 1, dtype, dtype, 1.0, 0.0, each, each, None, each)
+    addresses = (x.pointer, y.pointer, 0, d.pointer, 0)
+    execute(plan.plan_product(product, device), device, 0, addresses)
     return d.to_numpy()
 
 

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from test_matmul import assert_right, normal
 
 from tilewise.errors import DeviceUnavailableError
@@ -19,12 +21,12 @@ def needs_gpu(request: pytest.FixtureRequest) -> None:
         pytest.skip("needs a GPU: pytest --device gpu")
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def torch() -> Any:
     return pytest.importorskip("torch", reason="torch is not installed")
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def cupy() -> Any:
     return pytest.importorskip("cupy", reason="cupy is not installed")
 
@@ -111,6 +113,90 @@ def test_the_current_stream(torch: Any) -> None:
         assert not stream.query()  # nobody waited
     stream.synchronize()
     check(result, a, b)
+
+
+SIZES = st.one_of(st.integers(1, 40), st.integers(1, 700))
+
+
+@settings(max_examples=150)
+@given(data=st.data(), m=SIZES, n=SIZES, k=SIZES, dtype=st.sampled_from(["float16", "bfloat16"]))
+def test_sixteen_bits_off_16_bytes(
+    torch: Any, data: st.DataObject, m: int, n: int, k: int, dtype: str
+) -> None:
+    """Slices of larger arrays of either layout, batched and shared, read and written in place."""
+    batch = data.draw(st.sampled_from([(), (), (3,), (2, 2)]))
+    out_dtype = data.draw(st.sampled_from([dtype, dtype, "float32"]))
+    alpha, beta = data.draw(st.sampled_from([(1, 0), (1, 0), (-0.5, 2)]))
+
+    def cut(rows: int, columns: int, kind: str, leading: tuple[int, ...]) -> tuple[Any, Any]:
+        """A view of normal numbers, among NaN, and all of its memory."""
+        by_columns, step = data.draw(st.booleans()), data.draw(st.sampled_from([1, 1, 1, 2]))
+        ahead, gap = data.draw(st.integers(0, 9)), data.draw(st.integers(0, 9))
+        length, lines = (rows, columns) if by_columns else (columns, rows)
+        whole = torch.full(
+            (*leading, lines, ahead + length * step + gap),
+            torch.nan,
+            device="cuda",
+            dtype=getattr(torch, kind),
+        )
+        view = whole[..., ahead : ahead + length * step : step]
+        view.normal_()
+        return (view.mT if by_columns else view), whole
+
+    a, _ = cut(m, k, dtype, data.draw(st.sampled_from([batch, batch, ()])))
+    b, _ = cut(k, n, dtype, data.draw(st.sampled_from([batch, batch, ()])))
+    leading = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    out, whole = cut(m, n, out_dtype, leading)
+    old = out.clone()
+    gaps = whole.isnan().sum()
+    in_place = data.draw(st.booleans())
+    c = out if in_place else old
+    result = matmul(a, b, c, alpha=alpha, beta=beta, out=out)
+    check(result, a, b, alpha, beta, old)
+    assert whole.isnan().sum() == gaps
+    if not (in_place and beta):
+        first = result.clone()
+        assert torch.equal(first, matmul(a, b, c, alpha=alpha, beta=beta, out=out))
+
+
+# A's rows, B's columns, their depth: by copies of A and B, of D too, and by the thin kernel.
+OFF = [(255, 257, 259), (2001, 1001, 333), (1, 515, 1031), (517, 9, 1031)]
+
+
+@pytest.mark.parametrize("size", OFF)
+def test_a_graph_captures_a_workspace(torch: Any, size: tuple[int, int, int]) -> None:
+    m, n, k = size
+    a = torch.randn(m, k, device="cuda").bfloat16()
+    b = torch.randn(n, k, device="cuda").bfloat16().T
+    matmul(a, b)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        first = matmul(a, b)
+        second = matmul(a, b)  # its workspace may be where the first one's was
+    for _ in range(3):
+        a.normal_()
+        graph.replay()
+        check(first, a, b)
+        assert torch.equal(first, second)
+
+
+@pytest.mark.parametrize("size", OFF)
+def test_two_streams_have_a_workspace_each(torch: Any, size: tuple[int, int, int]) -> None:
+    m, n, k = size
+    streams = [torch.cuda.Stream() for _ in range(2)]
+    inputs = [torch.randn(m, k, device="cuda").half() for _ in streams]
+    b = torch.randn(k, n, device="cuda").half()
+    expected = [matmul(a, b) for a in inputs]
+    torch.cuda.synchronize()
+    results: list[list[Any]] = [[], []]
+    for _ in range(30):
+        for stream, a, found in zip(streams, inputs, results, strict=True):
+            with torch.cuda.stream(stream):
+                found.append(matmul(a, b))
+    torch.cuda.synchronize()
+    for right, a, found in zip(expected, inputs, results, strict=True):
+        check(right, a, b)
+        assert all(torch.equal(right, x) for x in found)
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])

@@ -14,11 +14,13 @@ from tilewise.errors import (
     UninitializedReadError,
     UnsupportedInstructionError,
 )
+from tilewise.explain import Explanation, explain
 from tilewise.kernel import Kernel
 from tilewise.ladder import RUNGS, Rung, rung
 from tilewise.launch import Counters, Finding, Launch, LaunchReport, Resources
 from tilewise.matmul import matmul
 from tilewise.problem import Gemm
+from tilewise.tune import Tuned, tune
 
 __version__ = "0.1.0"
 
@@ -30,6 +32,7 @@ __all__ = [
     "Counters",
     "Device",
     "DeviceUnavailableError",
+    "Explanation",
     "Finding",
     "Gemm",
     "Kernel",
@@ -42,10 +45,13 @@ __all__ = [
     "Resources",
     "Rung",
     "TilewiseError",
+    "Tuned",
     "UninitializedReadError",
     "UnsupportedInstructionError",
     "__version__",
+    "explain",
     "get_device",
     "matmul",
     "rung",
+    "tune",
 ]

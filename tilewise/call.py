@@ -189,8 +189,8 @@ def _shapes(
 
 def _scalar(value: float, dtype: str, what: str) -> float:
     if type(value) in (int, float) and value in (0, 1):
-        return float(value)
-    return scalar(value, dtype, what)
+        return float(value) + 0.0  # so that -0 is 0, as it is to whatever compares the two
+    return scalar(value, dtype, what) + 0.0
 
 
 def _check_out(library: Library, a: Array, b: Array, c: Array | None, out: Array) -> None:

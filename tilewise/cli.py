@@ -1,8 +1,9 @@
 """The command line, ``tilewise``: parse, call, print.
 
 Every command takes ``--json``, and then standard output is one JSON document, also where the
-command fails. The exit code is 0 where the result is right, 1 where it is wrong or a check
-found a fault, 2 for bad arguments and for what this machine lacks, 130 after Ctrl-C.
+command fails; ``bench``, whose document is kept, takes a file for it, or ``-``. The exit code is 0
+where the result is right, 1 where it is wrong or a check found a fault, 2 for bad arguments and
+for what this machine lacks, 130 after Ctrl-C.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -48,6 +50,36 @@ class Dtype(StrEnum):
     float64 = "float64"
 
 
+class Half(StrEnum):
+    bfloat16 = "bfloat16"
+    float16 = "float16"
+
+
+class Dtypes(StrEnum):
+    bfloat16 = "bfloat16"
+    float16 = "float16"
+    float32 = "float32"
+    float64 = "float64"
+
+
+class Layout(StrEnum):
+    NN = "NN"
+    NT = "NT"
+    TN = "TN"
+    TT = "TT"
+
+
+class Suite(StrEnum):
+    square = "square"
+    llm = "llm"
+    odd = "odd"
+    all = "all"
+
+
+class Rival(StrEnum):
+    torch = "torch"
+
+
 class Place(StrEnum):
     auto = "auto"
     gpu = "gpu"
@@ -57,6 +89,10 @@ class Place(StrEnum):
 M = Annotated[int | None, typer.Option("-m", metavar="M", help="Rows of A and C.")]
 N = Annotated[int | None, typer.Option("-n", metavar="N", help="Columns of B and C.")]
 K = Annotated[int | None, typer.Option("-k", metavar="K", help="Columns of A, rows of B.")]
+RequiredM = Annotated[int, typer.Option("-m", metavar="M", help="Rows of A and of the result.")]
+RequiredN = Annotated[int, typer.Option("-n", metavar="N", help="Columns of B and of the result.")]
+RequiredK = Annotated[int, typer.Option("-k", metavar="K", help="Columns of A, rows of B.")]
+Stored = Annotated[Layout, typer.Option(help="A's letter and B's: T is stored transposed.")]
 Tile = Annotated[
     int | None, typer.Option(help="Edge of a block or tile, 2 to 32. By default the rung's own.")
 ]
@@ -242,6 +278,127 @@ def demo(device: Device = Place.auto, as_json: Json = False) -> int:
 
 
 @app.command()
+def bench(
+    suite: Annotated[
+        Suite,
+        typer.Option(
+            help="square: 128 to 16384; llm: weights of language models; odd: strides, depths and "
+            "layouts that don't fit; or all."
+        ),
+    ] = Suite.square,
+    dtype: Annotated[Half, typer.Option(help="Of A and B.")] = Half.bfloat16,
+    rival: Annotated[Rival, typer.Option(help="What is timed beside ours.")] = Rival.torch,
+    rounds: Annotated[int, typer.Option(help="The median of so many counts.")] = 5,
+    seconds: Annotated[float, typer.Option(help="Of each, a product and round.")] = 0.1,
+    record_to: Annotated[
+        Path | None,
+        typer.Option("--json", metavar="F", help="Write what was measured; - prints it."),
+    ] = None,
+    plot_to: Annotated[
+        Path | None,
+        typer.Option(
+            "--plot", metavar="F.png", help="Draw the squares, and the ladder measured beside them."
+        ),
+    ] = None,
+) -> int:
+    """How fast matmul is beside PyTorch's, on an NVIDIA GPU.
+
+    Each product is checked, then both are timed in turn.
+    """
+    from tilewise import show
+    from tilewise.bench import plot, record
+    from tilewise.bench.suites import SUITES
+    from tilewise.matrix_files import check_target
+    from tilewise.provenance import write_whole
+
+    suites = tuple(SUITES) if suite is Suite.all else (suite.value,)
+    settings = record.Settings(suites, dtype.value, rounds, seconds, plot_to is not None)
+    if plot_to is not None:
+        if "square" not in suites:
+            raise ValueError(f"--plot draws squares, and --suite {suite.value} has none")
+        plot.check(plot_to)
+    for path in (record_to, plot_to):
+        if path is not None and str(path) != "-":
+            check_target(path)
+    command = ["tilewise", "bench", "--suite", suite.value, "--dtype", dtype.value, "--rival",
+               rival.value, "--rounds", str(rounds), "--seconds", f"{seconds:g}"]  # fmt: skip
+    for option, path in (("--json", record_to), ("--plot", plot_to)):
+        command += [option, str(path)] if path is not None else []
+    gpu = record.find_gpu()
+    with show.progress(settings.steps, "bench") as step:
+        document = record.run(settings, gpu, step, command)
+    if str(record_to) == "-":
+        print_json(document)
+    else:
+        show.bench(document)
+        if record_to is not None:
+            write_whole(record_to, json.dumps(_plain(document), indent=1).encode() + b"\n")
+            print(f"{record_to}: written")
+    if plot_to is not None:
+        plot.draw(document, plot_to)
+    return RIGHT if document["correct"] else WRONG
+
+
+@app.command()
+def explain(
+    m: RequiredM,
+    n: RequiredN,
+    k: RequiredK,
+    dtype: Annotated[Dtypes, typer.Option(help="Of all three matrices.")] = Dtypes.bfloat16,
+    layout: Stored = Layout.NN,
+    multiprocessors: Annotated[int, typer.Option(help="Of the GPU; an H200 has 132.")] = 132,
+    as_json: Json = False,
+) -> int:
+    """How matmul would answer a product on an H200, and why so; needs no GPU.
+
+    It says the kernel, its tiles and launches, what the model expects of them, and of others.
+    """
+    from dataclasses import replace
+
+    from tilewise.explain import explain_product, of_shape
+    from tilewise.tuned import H200
+
+    if multiprocessors < 1:
+        raise ValueError(f"--multiprocessors is {multiprocessors}; a GPU has at least 1")
+    product = of_shape(m, n, k, dtype.value, layout.value)
+    found = explain_product(product, replace(H200, multiprocessors=multiprocessors))
+    if as_json:
+        print_json(found.to_dict())
+    else:
+        print(found)
+    return RIGHT
+
+
+@app.command()
+def tune(
+    m: RequiredM,
+    n: RequiredN,
+    k: RequiredK,
+    dtype: Annotated[Half, typer.Option(help="Of all three matrices.")] = Half.bfloat16,
+    layout: Stored = Layout.NN,
+    seconds: Annotated[float, typer.Option(help="Of timing, roughly.")] = 2.0,
+    as_json: Json = False,
+) -> int:
+    """Measure the tilings that should be fastest, on a Hopper GPU, and keep the winner.
+
+    matmul takes it from then on for products of this shape, layout and dtype.
+    """
+    from tilewise import show
+    from tilewise.tune import steps
+    from tilewise.tune import tune as measure
+
+    with show.progress(steps(1), "tune") as step:
+        (found,) = measure(
+            (m, n, k), dtype=dtype.value, layout=layout.value, seconds=seconds, step=step
+        )
+    if as_json:
+        print_json(found.to_dict())
+    else:
+        show.tuned(found)
+    return RIGHT if found.correct else WRONG
+
+
+@app.command()
 def doctor(as_json: Json = False) -> int:
     """What this machine has, and what is missing for what."""
     found = diagnosis.diagnose()
@@ -310,7 +467,9 @@ def _answer(words: Sequence[str]) -> int:
             error, f"{error}", BAD, words, "`tilewise doctor` says what is missing for what."
         )
     except DeviceUnavailableError as error:
-        hint = "`--device emulator` needs no GPU; `tilewise doctor` says what is missing for what."
+        hint = "`tilewise doctor` says what is missing for what."
+        if words[:1] not in (["bench"], ["tune"]):
+            hint = f"`--device emulator` needs no GPU; {hint}"
         return _fail(error, str(error), BAD, words, hint)
     except SystemExit:
         # The one way that typer still ends the process itself: nobody reads standard output.
@@ -325,11 +484,18 @@ def _answer(words: Sequence[str]) -> int:
         return _fail(error, "interrupted", INTERRUPTED, words)
 
 
+def _as_json(words: Sequence[str]) -> bool:
+    """Whether standard output is to be one JSON document."""
+    if words[:1] != ["bench"]:
+        return "--json" in words
+    return "--json=-" in words or ("--json", "-") in pairwise(words)
+
+
 def _fail(
     error: BaseException, message: str, code: int, words: Sequence[str], hint: str = ""
 ) -> int:
     """Say what was wrong, on standard error and, with --json, on standard output."""
-    if "--json" in words:
+    if _as_json(words):
         findings = error.findings if isinstance(error, CheckError) else ()
         document: dict[str, Any] = {"error": message, "kind": type(error).__name__}
         if findings:

@@ -1,145 +1,31 @@
-"""The Hopper kernel: which products it takes, its tiles, and its launch."""
+"""The Hopper kernel: which products it takes, its tensor maps, and its launches."""
 
 from __future__ import annotations
 
-import ctypes
-import math
+import struct
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
-from tilewise.devices import gpu as devices
-from tilewise.devices.gpu import Gpu
 from tilewise.kernel import Kernel
-from tilewise.launch import Dim3, Launch
-from tilewise.product import Operand, Product
+from tilewise.launch import Launch, Packed, Place, TensorMap
+from tilewise.product import WORKSPACE, A, B, C, D, Operand, Product
+from tilewise.steps import Plan, Step
+from tilewise.tilings import BLOCK_K, SUM_COLUMNS, Problem, Tiling, choose, cover
 
 SOURCE = Path(__file__).parent / "kernels" / "gemm" / "hopper.cu"
 HALVES = {"float16": "f16", "bfloat16": "bf16"}
+NO_MAP = bytes(128)
+SECTOR_BYTES = 32
 
-BLOCK_K = 64
-BOX_COLUMNS = 64  # of 16 bits: 128 bytes, the widest swizzle
-OUT_BYTES = 2 * 16 * 128  # a consumer warp's two buffers for D
 LARGEST = 2**31 - 512  # the kernel counts sizes, and tiles, by int, up to a tile past the end
 LARGEST_STRIDE = 2**40  # bytes, exclusive (CUDA driver API, cuTensorMapEncodeTiled)
 
-
-@dataclass(frozen=True)
-class Tiling:
-    """The kernel's free choices.
-
-    Attributes
-    ----------
-    block_m, block_n : int
-        Of C's tile.
-    stages : int
-        Of the ring in shared memory.
-    cluster : int
-        Blocks, one below the other, that share each tile of B.
-    """
-
-    block_m: int
-    block_n: int
-    stages: int
-    cluster: int = 1
-
-    @property
-    def consumers(self) -> int:
-        """Warpgroups that multiply."""
-        return 2 if self.block_m >= 128 else 1
-
-    @property
-    def threads(self) -> int:
-        return 128 * (1 + self.consumers)
-
-    @property
-    def shared(self) -> int:
-        """Dynamic shared memory of a block, bytes."""
-        ring = self.stages * 2 * BLOCK_K * (self.block_m + self.block_n)
-        return ring + 4 * self.consumers * OUT_BYTES
+_OUT = struct.Struct("<2i2fQ2QQ2Q")  # the kernel's Out
 
 
-# What each costs, relative to the first, an element of C and a step of k. Set by hand, so that
-# ``choose`` comes near the best: benchmarks/hopper_tilings.py shows how near.
-TILINGS = {
-    Tiling(128, 256, 4): 1.0,
-    Tiling(256, 128, 4): 1.0,
-    Tiling(128, 128, 5): 1.12,
-    Tiling(64, 256, 4): 1.3,
-    Tiling(64, 128, 7): 1.6,
-    Tiling(64, 64, 10): 2.6,
-}
-
-
-@dataclass(frozen=True)
-class TensorMap:
-    """What a tensor map says of a matrix (CUDA driver API, cuTensorMapEncodeTiled).
-
-    Attributes
-    ----------
-    pointer : int
-    extents : (int, int, int)
-        Elements along the contiguous dimension, the other, and batches.
-    strides : (int, int)
-        Bytes from one to the next along the other dimension, and from batch to batch.
-    rows : int
-        Of the box; its other side is 64.
-    """
-
-    pointer: int
-    extents: tuple[int, int, int]
-    strides: tuple[int, int]
-    rows: int
-
-    def encode(self, driver: Any, half: str) -> bytes:
-        """The 128 bytes that the kernel takes."""
-        kind = getattr(
-            driver.CUtensorMapDataType,
-            f"CU_TENSOR_MAP_DATA_TYPE_{'BFLOAT16' if half == 'bf16' else 'FLOAT16'}",
-        )
-        status, encoded = driver.cuTensorMapEncodeTiled(
-            kind,
-            3,
-            self.pointer,
-            [driver.cuuint64_t(extent) for extent in self.extents],
-            [driver.cuuint64_t(stride) for stride in self.strides],
-            [driver.cuuint32_t(side) for side in (BOX_COLUMNS, self.rows, 1)],
-            [driver.cuuint32_t(1)] * 3,
-            driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
-            driver.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_128B,
-            driver.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
-            driver.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
-        )
-        if status != driver.CUresult.CUDA_SUCCESS:
-            raise ValueError(f"the driver takes no tensor map of {self}: {status.name}")
-        return ctypes.string_at(int(encoded.getPtr()), 128)
-
-
-@dataclass(frozen=True)
-class Plan:
-    """A launch of the kernel, ready but for its tensor maps.
-
-    Attributes
-    ----------
-    maps : (TensorMap, TensorMap, TensorMap or None)
-        Of A, B and, where it is written by bulk copies, D.
-    arguments : tuple
-        What follows the maps.
-    """
-
-    kernel: Kernel
-    grid: Dim3
-    block: Dim3
-    shared: int
-    maps: tuple[TensorMap, TensorMap, TensorMap | None]
-    arguments: tuple[int | float, ...]
-
-
-def by_rows(product: Product) -> Product:
-    """The same product with D's rows contiguous: D's transpose is B's times A's."""
-    d = product.d
-    if d.column_stride == 1 or d.row_stride != 1:
+def oriented(product: Product, turned: bool) -> Product:
+    """The product that the kernel computes: turned, D's transpose is B's times A's."""
+    if not turned:
         return product
     return replace(
         product,
@@ -148,7 +34,7 @@ def by_rows(product: Product) -> Product:
         a=_transposed(product.b),
         b=_transposed(product.a),
         c=None if product.c is None else _transposed(product.c),
-        d=_transposed(d),
+        d=_transposed(product.d),
     )
 
 
@@ -162,24 +48,49 @@ def objection(product: Product) -> str:
         return f"the inputs are {product.dtype}, not 16-bit"
     if not all((product.m, product.n, product.k, product.batch)) or product.alpha == 0:
         return "there is nothing to multiply"
-    tiles = math.ceil(product.m / 64) * math.ceil(product.n / 64) * product.batch
+    tiles = -(-product.m // 64) * -(-product.n // 64) * product.batch
     if max(product.m, product.n, product.k, tiles) > LARGEST:
         return "it is too large"
-    turned = by_rows(product)
     for name, x, rows, columns in (
-        ("A", turned.a, turned.m, turned.k),
-        ("B", turned.b, turned.k, turned.n),
+        ("A", product.a, product.m, product.k),
+        ("B", product.b, product.k, product.n),
     ):
-        if words := _unreadable(x, rows, columns):
+        if words := unreadable(x, rows, columns):
             return f"{name} {words}"
-    if turned.d.column_stride != 1 and turned.n > 1:
+    by_rows = _out_by_rows(product)
+    if by_rows is None:
         return "neither dimension of D is contiguous"
-    if turned.c is not None and turned.beta != 0 and turned.c.column_stride != 1 and turned.n > 1:
-        return "C does not lie as D does"
+    if product.c is not None and _reads_c(product):
+        step = product.c.column_stride if by_rows else product.c.row_stride
+        if step != 1 and (product.n if by_rows else product.m) > 1:
+            return "C does not lie as D does"
     return ""
 
 
-def _major(x: Operand, rows: int, columns: int) -> bool | None:
+def _out_by_rows(product: Product) -> bool | None:
+    """Whether D's rows are contiguous (True), its columns (False), or neither (None)."""
+    if product.d.column_stride == 1 or product.n == 1:
+        return True
+    return False if product.d.row_stride == 1 or product.m == 1 else None
+
+
+def _reads_c(product: Product) -> bool:
+    return product.c is not None and product.beta != 0
+
+
+def stores_by_copies(product: Product) -> bool:
+    """Whether D is stored by bulk copies, and not by every thread for itself."""
+    by_rows = _out_by_rows(product)
+    return (
+        product.out_dtype in HALVES
+        and not _reads_c(product)
+        and (product.n if by_rows else product.m) % 8 == 0  # they write whole 16 bytes
+        and is_by_rows(product.d, product.m, product.n) is by_rows
+        and not unreadable(product.d, product.m, product.n)
+    )
+
+
+def is_by_rows(x: Operand, rows: int, columns: int) -> bool | None:
     """Whether rows are contiguous (True), columns (False), or neither (None).
 
     Where both are, as in a vector, the one whose other stride bulk copies can use.
@@ -191,14 +102,14 @@ def _major(x: Operand, rows: int, columns: int) -> bool | None:
     return by_rows if by_rows or by_columns else None
 
 
-def _unreadable(x: Operand, rows: int, columns: int) -> str:
+def unreadable(x: Operand, rows: int, columns: int) -> str:
     """Why bulk copies can't read a matrix; empty if they can."""
-    major = _major(x, rows, columns)
-    if major is None:
+    by_rows = is_by_rows(x, rows, columns)
+    if by_rows is None:
         return "has no contiguous dimension"
-    if x.pointer % 16:
+    if x.alignment < 16:
         return "does not begin at a multiple of 16 bytes"
-    outer, stride = (rows, x.row_stride) if major else (columns, x.column_stride)
+    outer, stride = (rows, x.row_stride) if by_rows else (columns, x.column_stride)
     for step in (stride if outer > 1 else 0, x.batch_stride):
         if 2 * step % 16:
             return f"has a stride of {2 * step} bytes, no multiple of 16"
@@ -207,102 +118,169 @@ def _unreadable(x: Operand, rows: int, columns: int) -> str:
     return ""
 
 
-def _map(x: Operand, rows: int, columns: int, batch: int, box: int) -> TensorMap:
-    by_row = _major(x, rows, columns)
-    inner, outer = (columns, rows) if by_row else (rows, columns)
-    stride = x.row_stride if by_row else x.column_stride
-    # Of a single row, or a single batch, the stride is never used, but has to be one.
-    pitch = max(stride, -(-inner // 8) * 8) if outer == 1 else stride
-    batches = batch if x.batch_stride else 1
-    step = x.batch_stride if batches > 1 else 8
-    return TensorMap(x.pointer, (inner, outer, batches), (2 * pitch, 2 * step), box)
+def problem(product: Product) -> Problem:
+    """What of a product decides how fast its tiles are."""
+    by_k = (
+        is_by_rows(product.a, product.m, product.k),
+        not is_by_rows(product.b, product.k, product.n),
+    )
+    pitches = (
+        product.a.row_stride if by_k[0] else product.a.column_stride,
+        product.b.column_stride if by_k[1] else product.b.row_stride,
+    )
+    return Problem(
+        product.m,
+        product.n,
+        product.k,
+        product.batch,
+        a_by_k=bool(by_k[0]),
+        b_by_k=bool(by_k[1]),
+        a_aligned=2 * pitches[0] % SECTOR_BYTES == 0,
+        b_aligned=2 * pitches[1] % SECTOR_BYTES == 0,
+    )
 
 
-def choose(product: Product, multiprocessors: int) -> Tiling:
-    """The tiling that should be fastest, by a rough model of waves.
+@dataclass(frozen=True)
+class _Matrix:
+    """A matrix whose rows or columns are contiguous, and where its address comes from."""
 
-    A wave is one tile on every multiprocessor. Its time is the tile's arithmetic, at the
-    tiling's own cost, and a constant for filling the ring and storing D.
-    """
-    turned = by_rows(product)
+    x: Operand
+    place: Place
+    rows: int
+    columns: int
+    by_rows: bool
 
-    def cost(tiling: Tiling) -> float:
-        tiles = (
-            math.ceil(turned.m / tiling.block_m)
-            * math.ceil(turned.n / tiling.block_n)
-            * turned.batch
+    def map(self, dtype: str, batch: int, box: tuple[int, int]) -> TensorMap:
+        x = self.x
+        inner, outer = (self.columns, self.rows) if self.by_rows else (self.rows, self.columns)
+        stride = x.row_stride if self.by_rows else x.column_stride
+        # Of a single row, or a single batch, the stride is never used, but has to be one.
+        pitch = max(stride, -(-inner // 8) * 8) if outer == 1 else stride
+        batches = batch if x.batch_stride else 1
+        step = x.batch_stride if batches > 1 else 8
+        # A piece of 128 bytes that does not begin with a line would bring two lines whole.
+        promotion = 128 if 2 * pitch % SECTOR_BYTES == 0 else 64
+        return TensorMap(
+            self.place, dtype, (inner, outer, batches), (2 * pitch, 2 * step), box, promotion
         )
-        waves = math.ceil(tiles / multiprocessors)
-        depth = math.ceil(turned.k / BLOCK_K) + 8
-        return waves * depth * tiling.block_m * tiling.block_n * TILINGS[tiling]
-
-    return min(TILINGS, key=cost)
 
 
-def plan(product: Product, tiling: Tiling, multiprocessors: int) -> Plan:
-    """The launch for a product that the kernel has no objection to."""
-    turned = by_rows(product)
+def plan(
+    product: Product,
+    multiprocessors: int,
+    tiling: Tiling | None = None,
+    *,
+    a_at: Place = Place(A),
+    b_at: Place = Place(B),
+    d_at: Place = Place(D),
+    workspace: int = 0,
+) -> Plan:
+    """The launches for a product.
+
+    Parameters
+    ----------
+    product : Product
+    multiprocessors : int
+        Of the GPU.
+    tiling : Tiling, optional
+        By default the one that :func:`tilewise.tilings.choose` expects to be fastest.
+    a_at, b_at, d_at : Place
+        Where A, B and D lie.
+    workspace : int
+        Bytes at the workspace's beginning that are in use; a multiple of 256.
+
+    Raises
+    ------
+    ValueError
+        If the kernel has an objection to the product, or the tiling does not fit it.
+    """
+    if words := objection(product):
+        raise ValueError(f"the Hopper kernel can't take this product: {words}")
+    why = "asked for"
+    if tiling is None:
+        tiling, expected = choose(problem(product), multiprocessors)
+        why = f"of all tilings it should take least, {expected * 1e6:.1f} µs"
+    turned, view = oriented(product, tiling.turned), problem(product)
+    if tiling.turned:
+        view = view.turned
+    if words := tiling.objection(view):
+        raise ValueError(f"{tiling}: {words}")
     m, n, k, batch = turned.m, turned.n, turned.k, turned.batch
-    a_rows, b_rows = _major(turned.a, m, k), _major(turned.b, k, n)
-    a_box = tiling.block_m if a_rows else 64
-    b_box = 64 if b_rows else tiling.block_n // tiling.cluster
-    a_map = _map(turned.a, m, k, batch, a_box)
-    b_map = _map(turned.b, k, n, batch, b_box)
-    is_half = turned.out_dtype in HALVES
-    by_copies = is_half and turned.beta == 0 and not _unreadable(turned.d, m, n)
-    d_map = _map(turned.d, m, n, batch, 16) if by_copies else None
+    at = cover(tiling, m, n, k, batch, multiprocessors)
+    if tiling.turned:
+        a_at, b_at = b_at, a_at
+    a = _Matrix(turned.a, a_at, m, k, view.a_by_k)
+    b = _Matrix(turned.b, b_at, k, n, not view.b_by_k)
+    d = _Matrix(turned.d, d_at, m, n, bool(_out_by_rows(turned)))
+    a_rows = tiling.a_rows(m) if a.by_rows else tiling.block_m
+    a_box = a_rows // tiling.cluster_n if a.by_rows else BLOCK_K
+    b_box = BLOCK_K if b.by_rows else tiling.block_n // tiling.cluster_m
+    a_map = a.map(turned.dtype, batch, (BLOCK_K, a_box))
+    b_map = b.map(turned.dtype, batch, (BLOCK_K, b_box))
+    by_copies = stores_by_copies(turned)
+    d_box = (tiling.out_columns, 16) if d.by_rows else (16, tiling.out_columns)
+    d_map = d.map(turned.out_dtype, batch, d_box) if by_copies else NO_MAP
+    is_shared = at.parts > 1
     defines = {
         "HALF": f'"{HALVES[turned.dtype]}"',
         "OF_HALF": f"of_{turned.dtype}",
         "BLOCK_M": tiling.block_m,
         "BLOCK_N": tiling.block_n,
+        "CONSUMERS": tiling.consumers,
         "STAGES": tiling.stages,
-        "CLUSTER": tiling.cluster,
-        "A_BY_K": int(bool(a_rows)),
-        "B_BY_K": int(not b_rows),
-        "OUT_FLOAT": int(not is_half),
+        "CLUSTER_M": tiling.cluster_m,
+        "CLUSTER_N": tiling.cluster_n,
+        "SPLIT": tiling.split,
+        "SHARED_TILES": int(is_shared),
+        "A_BY_K": int(a.by_rows),
+        "B_BY_K": int(not b.by_rows),
+        "A_ROWS": a_rows,
+        "READ_C": int(_reads_c(turned)),
+        "OUT_FLOAT": int(turned.out_dtype not in HALVES),
+        "OUT_BY_COLUMNS": int(not d.by_rows),
+        "OUT_COLUMNS": tiling.out_columns,
         "TMA_OUT": int(by_copies),
     }
-    m_tiles = -(-m // (tiling.block_m * tiling.cluster)) * tiling.cluster
-    n_tiles = -(-n // tiling.block_n)
-    tiles = m_tiles * n_tiles * batch
-    c = turned.c if turned.c is not None and turned.beta != 0 else turned.d
-    return Plan(
-        kernel=Kernel(SOURCE, "hopper", defines),
-        grid=(min(multiprocessors // tiling.cluster * tiling.cluster, tiles), 1, 1),
+    out, sums = _out(turned, d.by_rows, d_at), Place(WORKSPACE, workspace)
+    main = Launch(
+        grid=(at.units * tiling.tiles * tiling.split, 1, 1),
         block=(tiling.threads, 1, 1),
-        shared=tiling.shared,
-        maps=(a_map, b_map, d_map),
-        arguments=(
-            m, n, k, batch, a_map.extents[2], b_map.extents[2], m_tiles, n_tiles,
-            turned.alpha, turned.beta, c.pointer, c.row_stride, c.batch_stride,
-            turned.d.pointer, turned.d.row_stride, turned.d.batch_stride,
+        args=(
+            a_map, b_map, d_map, out, k, batch, a_map.extents[2], b_map.extents[2],
+            at.m_tiles, at.n_tiles, at.whole, at.rest, at.parts, sums if is_shared else 0,
         ),
+        shared=tiling.shared_bytes,
+        overlap=True,
     )  # fmt: skip
+    steps = [Step(Kernel(SOURCE, "hopper", defines), main)]
+    if is_shared:
+        summing = Launch(
+            grid=(at.rest * tiling.tiles, tiling.block_n // SUM_COLUMNS, 1),
+            block=(128 * tiling.consumers, 1, 1),
+            args=(
+                out, at.m_tiles, at.n_tiles, at.whole, at.rest, at.parts, sums,
+            ),
+            overlap=True,
+        )  # fmt: skip
+        steps.append(Step(Kernel(SOURCE, "hopper_sum", defines), summing))
+    if is_shared:
+        workspace += at.rest * at.parts * tiling.tiles * 4 * tiling.block_m * tiling.block_n
+    return Plan(
+        steps=tuple(steps),
+        workspace=workspace,
+        chosen=f"the Hopper kernel, {tiling}",
+        why=why,
+    )
 
 
-def enqueue(product: Product, gpu: Gpu, stream: int, tiling: Tiling | None = None) -> None:
-    """Put a product that the kernel has no objection to on a stream, and return at once.
-
-    Parameters
-    ----------
-    tiling : Tiling, optional
-        By default :func:`choose`'s.
-
-    Raises
-    ------
-    ValueError
-        If the kernel has an objection, or the driver takes no tensor map of a matrix.
-    """
-    gpu.enqueue(_prepared(product, tiling, gpu), stream)
-
-
-@lru_cache(maxsize=4096)
-def _prepared(product: Product, tiling: Tiling | None, gpu: Gpu) -> devices.Prepared:
-    if words := objection(product):
-        raise ValueError(f"the Hopper kernel can't take this product: {words}")
-    made = plan(product, tiling or choose(product, gpu.multiprocessors), gpu.multiprocessors)
-    driver, half = gpu.context.driver, HALVES[product.dtype]
-    maps = [bytes(128) if x is None else x.encode(driver, half) for x in made.maps]
-    launch = Launch(made.grid, made.block, (*maps, *made.arguments), made.shared)
-    return gpu.prepare(made.kernel.compile(gpu.arch), launch)
+def _out(product: Product, by_rows: bool, d_at: Place) -> Packed:
+    """The kernel's Out: C, which is D where there is none, and D."""
+    d, c, c_at = product.d, product.d, d_at
+    if product.c is not None and _reads_c(product):
+        c, c_at = product.c, Place(C)
+    pitch_c, pitch_d = (x.row_stride if by_rows else x.column_stride for x in (c, d))
+    data = _OUT.pack(
+        product.m, product.n, product.alpha, product.beta,
+        0, pitch_c, c.batch_stride, 0, pitch_d, d.batch_stride,
+    )  # fmt: skip
+    return Packed(data, ((16, c_at), (40, d_at)))

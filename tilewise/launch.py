@@ -7,7 +7,7 @@ another.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 Dim3 = tuple[int, int, int]
@@ -150,6 +150,80 @@ class Finding:
 
 
 @dataclass(frozen=True)
+class Place:
+    """An address that is known only when a launch is made: of one of the arrays it is given.
+
+    Attributes
+    ----------
+    array : int
+        Which of the arrays, from 0.
+    offset : int
+        Bytes from its first element; at least 0.
+    """
+
+    array: int
+    offset: int = 0
+
+    def address(self, addresses: Sequence[int]) -> int:
+        """Where it is, of arrays that begin at ``addresses``."""
+        return addresses[self.array] + self.offset
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A structure by value with addresses in it.
+
+    Attributes
+    ----------
+    data : bytes
+        The whole structure; what stands where an address goes does not matter.
+    places : tuple of (int, Place)
+        The offset in ``data`` of each address's 8 bytes, and the address.
+    """
+
+    data: bytes
+    places: tuple[tuple[int, Place], ...]
+
+    def filled(self, addresses: Sequence[int]) -> bytes:
+        """The structure with arrays that begin at ``addresses``."""
+        data = bytearray(self.data)
+        for offset, place in self.places:
+            data[offset : offset + 8] = place.address(addresses).to_bytes(8, "little")
+        return bytes(data)
+
+
+@dataclass(frozen=True)
+class TensorMap:
+    """A tensor map by value, for bulk copies of boxes of a batch of matrices (TMA).
+
+    CUDA driver API, ``cuTensorMapEncodeTiled``. In shared memory a box is swizzled over its own
+    width.
+
+    Attributes
+    ----------
+    place : Place
+        Of the first element; a multiple of 16 bytes.
+    dtype : str
+        ``"float16"``, ``"bfloat16"`` or ``"float32"``.
+    extents : (int, int, int)
+        Elements along the contiguous dimension, along the other, and matrices.
+    strides : (int, int)
+        Bytes from one to the next along the other dimension, and from matrix to matrix.
+    box : (int, int)
+        Columns, which are 32, 64 or 128 bytes, and rows.
+    promotion : int
+        How many bytes the L2 cache fetches at once at least: 0, 64, 128 or 256.
+    """
+
+    place: Place
+    dtype: str
+    extents: Dim3
+    strides: tuple[int, int]
+    box: tuple[int, int]
+    promotion: int = 128
+
+
+@dataclass(frozen=True)
 class Launch:
     """One launch: grid, block, arguments, dynamic shared memory.
 
@@ -158,12 +232,17 @@ class Launch:
     grid, block : (int, int, int)
         Blocks a grid, threads a block; x first.
     args : tuple
-        One a kernel parameter, in order.
+        One a kernel parameter, in order. A :class:`Place`, a :class:`Packed` or a
+        :class:`TensorMap` stands for what only a launch prepared beforehand is given later.
     shared : int
         Dynamic shared memory a block, bytes.
     checks : str
         What the emulator does with a fault: ``"raise"``; ``"collect"`` it in the report and go
         on; ``"off"`` looks for none but accesses outside every array.
+    overlap : bool
+        On a GPU it may start before the kernel ahead of it in the stream has ended: the kernel
+        itself waits, by ``griddepcontrol.wait`` (CUDA C++ Programming Guide, "Programmatic
+        Dependent Launch and Synchronization").
     """
 
     grid: Dim3
@@ -171,6 +250,17 @@ class Launch:
     args: tuple[Any, ...]
     shared: int = 0
     checks: str = "raise"
+    overlap: bool = False
+
+    def filled(self, addresses: Sequence[int]) -> Launch:
+        """The same with the addresses of arrays that begin at ``addresses``."""
+
+        def known(argument: Any) -> Any:
+            if isinstance(argument, Place):
+                return argument.address(addresses)
+            return argument.filled(addresses) if isinstance(argument, Packed) else argument
+
+        return replace(self, args=tuple(map(known, self.args)))
 
 
 @dataclass(frozen=True)

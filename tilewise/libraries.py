@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from tilewise.product import ITEM_SIZES
+from tilewise.product import ALIGNMENT, ITEM_SIZES
 
 Array = Any
 
@@ -33,9 +35,17 @@ class View:
 
 
 class Library(Protocol):
-    """A library of arrays."""
+    """A library of arrays.
+
+    Attributes
+    ----------
+    name : str
+    repeatable : tuple of type
+        Of arrays on a GPU that :meth:`signature` says all of.
+    """
 
     name: str
+    repeatable: tuple[type, ...]
 
     def check(self, x: Array, what: str) -> None:
         """Raise where the array ``what`` is of a kind that can't be multiplied here."""
@@ -47,8 +57,12 @@ class Library(Protocol):
         """The GPU that it lies on; None for the host."""
         ...
 
-    def stream(self, ordinal: int) -> int:
+    def stream(self, ordinal: int, /) -> int:
         """The handle of the library's current stream."""
+        ...
+
+    def address(self, x: Array) -> int:
+        """Of its first element."""
         ...
 
     def view(self, x: Array) -> View | None:
@@ -59,8 +73,16 @@ class Library(Protocol):
         """An array of NumPy's at the same addresses, to compare them and not to read."""
         ...
 
+    def signature(self, x: Array) -> Hashable:
+        """All that decides what becomes of an array: of its address, the alignment."""
+        ...
+
     def empty(self, shape: tuple[int, ...], dtype: str, like: Array) -> Array:
         """A new array where ``like`` lies."""
+        ...
+
+    def maker(self, x: Array) -> Callable[[], Array]:
+        """What makes new arrays as :meth:`empty` made ``x``, on a GPU."""
         ...
 
     def contiguous(self, x: Array, shape: tuple[int, ...]) -> Array:
@@ -79,6 +101,7 @@ class _Arrays:
 
     def __init__(self, module: Any) -> None:
         self.name = str(module.__name__)
+        self.repeatable: tuple[type, ...] = () if module is np else (module.ndarray,)
         self._module = module
 
     def check(self, x: Array, what: str) -> None:
@@ -99,12 +122,13 @@ class _Arrays:
         return None if self._module is np else int(x.device.id)
 
     def stream(self, ordinal: int) -> int:
-        with self._module.cuda.Device(ordinal):
-            return int(self._module.cuda.get_current_stream().ptr)
+        return int(self._module.cuda.get_current_stream(ordinal).ptr)
+
+    def address(self, x: Array) -> int:
+        return int(x.__array_interface__["data"][0] if self._module is np else x.data.ptr)
 
     def view(self, x: Array) -> View | None:
-        size = x.itemsize
-        pointer = x.__array_interface__["data"][0] if self._module is np else x.data.ptr
+        size, pointer = x.itemsize, self.address(x)
         if pointer % size:
             return None
         strides = []
@@ -112,12 +136,16 @@ class _Arrays:
             if extent > 1 and (stride < 0 or stride % size):
                 return None
             strides.append(stride // size if extent > 1 else 0)
-        return View(int(pointer), tuple(x.shape), tuple(strides))
+        return View(pointer, tuple(x.shape), tuple(strides))
 
     def stand_in(self, x: Array) -> npt.NDArray[Any]:
         if self._module is np:
             return np.asarray(x)
         return _stand_in(int(x.data.ptr), tuple(x.shape), tuple(x.strides), x.itemsize)
+
+    def signature(self, x: Array) -> Hashable:
+        data = x.data
+        return x.shape, x.strides, x.dtype, data.device_id, data.ptr % ALIGNMENT
 
     def empty(self, shape: tuple[int, ...], dtype: str, like: Array) -> Array:
         kind = like.dtype if like.dtype.name == dtype else np.dtype(dtype)
@@ -125,6 +153,18 @@ class _Arrays:
             return np.empty(shape, kind)
         with self._module.cuda.Device(like.device.id):
             return self._module.empty(shape, kind)
+
+    def maker(self, x: Array) -> Callable[[], Array]:
+        make, shape, dtype = self._module.empty, x.shape, x.dtype
+        ordinal, current = x.data.device_id, self._module.cuda.runtime.getDevice
+
+        def again() -> Array:
+            if current() == ordinal:
+                return make(shape, dtype)
+            with self._module.cuda.Device(ordinal):
+                return make(shape, dtype)
+
+        return again
 
     def contiguous(self, x: Array, shape: tuple[int, ...]) -> Array:
         copy = self.empty(shape, x.dtype.name, x)
@@ -144,6 +184,11 @@ class _Torch:
 
     def __init__(self, module: Any) -> None:
         self._torch = module
+        self.repeatable: tuple[type, ...] = (module.Tensor, module.nn.Parameter)
+        self._is_grad_enabled = module.is_grad_enabled
+        # Builds with no CUDA don't have it, nor any stream. The public function takes 1 µs.
+        raw = getattr(module._C, "_cuda_getCurrentRawStream", None)
+        self.stream: Callable[[int], int] = raw or self._stream
 
     def check(self, x: Array, what: str) -> None:
         if x.requires_grad and self._torch.is_grad_enabled():
@@ -156,6 +201,8 @@ class _Torch:
                 f"{what} is a {x.layout} tensor on {x.device}; dense ones on a CPU or a CUDA GPU "
                 "are supported"
             )
+        if what == "out" and x.is_neg():
+            raise TypeError("out is a lazily negated view (torch.Tensor.is_neg); pass another")
 
     def dtype_of(self, x: Array) -> str:
         return str(x.dtype).removeprefix("torch.")
@@ -163,12 +210,16 @@ class _Torch:
     def ordinal(self, x: Array) -> int | None:
         return int(x.device.index) if x.is_cuda else None
 
-    def stream(self, ordinal: int) -> int:
+    def _stream(self, ordinal: int) -> int:
         return int(self._torch.cuda.current_stream(ordinal).cuda_stream)
 
+    def address(self, x: Array) -> int:
+        return int(x.data_ptr())
+
     def view(self, x: Array) -> View | None:
-        pointer = x.data_ptr()
-        if pointer % x.element_size():
+        pointer = self.address(x)
+        # A tensor may be lazily negated (torch.Tensor.is_neg): its memory holds the opposite.
+        if pointer % x.element_size() or x.is_neg():
             return None
         return View(pointer, tuple(x.shape), tuple(x.stride()))
 
@@ -177,8 +228,24 @@ class _Torch:
         strides = tuple(size * stride for stride in x.stride())
         return _stand_in(x.data_ptr(), tuple(x.shape), strides, size)
 
+    def signature(self, x: Array) -> Hashable:
+        return (
+            x.shape,
+            x.stride(),
+            x.dtype,
+            x.device,
+            x.is_neg(),
+            x.requires_grad and self._is_grad_enabled(),
+            x.data_ptr() % ALIGNMENT,
+        )
+
     def empty(self, shape: tuple[int, ...], dtype: str, like: Array) -> Array:
         return self._torch.empty(shape, dtype=getattr(self._torch, dtype), device=like.device)
+
+    def maker(self, x: Array) -> Callable[[], Array]:
+        # Faster than torch.empty, whose shape may be given in several ways.
+        make = self._torch.empty_strided
+        return partial(make, tuple(x.shape), x.stride(), dtype=x.dtype, device=x.device)
 
     def contiguous(self, x: Array, shape: tuple[int, ...]) -> Array:
         copy = self.empty(shape, self.dtype_of(x), x)
@@ -220,6 +287,9 @@ def _stand_in(
 
 _libraries: dict[str, Library] = {"numpy": _Arrays(np)}
 
+repeatable: dict[type, Library] = {}
+"""The types of arrays seen so far that are their library's :attr:`Library.repeatable`."""
+
 
 def library_of(x: object) -> Library | None:
     """Whose array it is; None where it is nobody's that is known here."""
@@ -228,10 +298,18 @@ def library_of(x: object) -> Library | None:
     # A library that was never imported has made no array.
     torch, cupy = sys.modules.get("torch"), sys.modules.get("cupy")
     if torch is not None and isinstance(x, torch.Tensor):
-        return _libraries.setdefault("torch", _Torch(torch))
+        return _known("torch", _Torch, torch)
     if cupy is not None and isinstance(x, cupy.ndarray):
-        return _libraries.setdefault("cupy", _Arrays(cupy))
+        return _known("cupy", _Arrays, cupy)
     return None
+
+
+def _known(name: str, kind: Callable[[Any], Library], module: Any) -> Library:
+    library = _libraries.get(name)
+    if library is None:
+        library = _libraries.setdefault(name, kind(module))
+        repeatable.update(dict.fromkeys(library.repeatable, library))
+    return library
 
 
 def dtype_name(dtype: object) -> str:

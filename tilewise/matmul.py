@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from functools import cache
-from itertools import pairwise
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
+from tilewise import repeat
+from tilewise.arrays import Seen, first_gpu, gpu_of, inputs, result_operand, span
 from tilewise.call import Call, check
 from tilewise.devices import Device, DeviceArray, get_device
 from tilewise.devices.gpu import Gpu
-from tilewise.errors import DeviceUnavailableError
-from tilewise.libraries import Array, View
-from tilewise.plan import launch_product
-from tilewise.product import ACCUMULATORS, Operand
+from tilewise.libraries import Array
+from tilewise.plan import plan_product
+from tilewise.product import ACCUMULATORS, ALIGNMENT, Operand, alignment
+from tilewise.steps import Plan, execute, prepare
 
 
 def matmul(
@@ -86,11 +86,14 @@ def matmul(
     array([[ 5., 14.],
            [14., 50.]], dtype=float32)
     """
+    key, again = repeat.find(a, b, c, out, alpha, beta, transpose_a, transpose_b, out_dtype, device)
+    if again is not None and (result := again.run(a, b, c, out)) is not None:
+        return result
     call = check(a, b, c, alpha, beta, transpose_a, transpose_b, out, out_dtype, device)
     ordinal = call.library.ordinal(a)
     if ordinal is not None:
-        return _where_it_lies(call, _gpu(ordinal))
-    place = get_device(device) if device != "auto" else _first_gpu()
+        return _where_it_lies(call, gpu_of(ordinal), key)
+    place = get_device(device) if device != "auto" else first_gpu()
     result = _by_library(call) if place is None else _from_host(call, place)
     # numpy.matmul gives a number, not an array, for two vectors.
     return (
@@ -98,116 +101,88 @@ def matmul(
     )
 
 
-def _operand(
-    view: View | None,
-    batch: tuple[int, ...],
-    *,
-    has_rows: bool = True,
-    has_columns: bool = True,
-    transpose: bool = False,
-) -> Operand | None:
-    """The view as a batch of matrices; None where strides can't say it."""
-    if view is None:
-        return None
-    extents, strides = list(view.shape), list(view.strides)
-    columns, column = (extents.pop(), strides.pop()) if has_columns else (1, 0)
-    rows, row = (extents.pop(), strides.pop()) if has_rows else (1, 0)
-    # Over one element any stride will do: that of a matrix which lies in one piece.
-    if rows <= 1:
-        row = 1 if column > 1 else max(columns, 1)
-    if columns <= 1:
-        column = 1 if row > 1 else max(rows, 1)
-    # Elements that share memory, or lines that interleave, only cost a copy; few kernels take them.
-    small, large, extent = (row, column, rows) if row < column else (column, row, columns)
-    if rows and columns and not (small and small * extent <= large):
-        return None
-    if transpose and has_rows and has_columns:
-        row, column = column, row
-    if not batch:
-        return Operand(view.pointer, row, column, 0)
-    own = [0] * (len(batch) - len(extents)) + [
-        0 if extent == 1 else stride for extent, stride in zip(extents, strides, strict=True)
-    ]
-    steps = [(n, stride) for n, stride in zip(batch, own, strict=True) if n != 1]
-    for (_, outer), (n, inner) in pairwise(steps):
-        if outer != n * inner:
-            return None
-    return Operand(view.pointer, row, column, steps[-1][1] if steps else 0)
+class _Input(NamedTuple):
+    """An array that a kernel can read: the caller's, or a copy, kept alive here."""
+
+    array: Array
+    operand: Operand
+    address: int
 
 
-def _readable(
-    call: Call, x: Array, *, has_rows: bool, has_columns: bool, transpose: bool = False
-) -> tuple[Array, Operand]:
-    """``x``, or its copy where its own strides can't be described; the caller keeps it alive."""
-
-    def as_operand(view: View | None) -> Operand | None:
-        return _operand(
-            view, call.batch, has_rows=has_rows, has_columns=has_columns, transpose=transpose
-        )
-
-    view, operand = call.library.view(x), None
-    if view is not None:
-        # What goes to a device goes with all that lies between its elements.
-        is_dense = call.library.ordinal(x) is not None or _span(view) <= 2 * math.prod(view.shape)
-        operand = as_operand(view) if is_dense else None
-    if operand is None:
-        shape = tuple(x.shape)
-        if as_operand(View(0, shape, _contiguous(shape))) is None:
-            shape = (*call.batch, *shape[len(shape) - has_rows - has_columns :])
-        x = call.library.contiguous(x, shape)
-        operand = as_operand(call.library.view(x))
-        assert operand is not None
-    return x, operand
+def _readable(call: Call, seen: Seen) -> _Input:
+    """The array, or its copy where its own strides can't be described."""
+    x = seen.array if seen.copy is None else call.library.contiguous(seen.array, seen.copy)
+    return _Input(x, seen.operand, call.library.address(x))
 
 
-def _span(view: View) -> int:
-    """Elements from the first to the last, both included."""
-    if not all(view.shape):
-        return 0
-    return 1 + sum((n - 1) * s for n, s in zip(view.shape, view.strides, strict=True))
+def _inputs(call: Call) -> tuple[_Input, _Input, _Input | None]:
+    a, b, c = inputs(call)
+    return _readable(call, a), _readable(call, b), None if c is None else _readable(call, c)
 
 
-def _contiguous(shape: Sequence[int]) -> tuple[int, ...]:
-    return tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))
-
-
-def _where_it_lies(call: Call, gpu: Gpu) -> Array:
+def _where_it_lies(call: Call, gpu: Gpu, key: repeat.Key | None) -> Array:
     """On the GPU that the arrays lie on, on their library's current stream."""
     library = call.library
     gpu.context.check_process()
     stream = library.stream(gpu.context.ordinal)
     # Copies are freed in the stream's order: not before the kernel has read them.
-    _a, of_a, _b, of_b = _inputs(call)
-    _c, of_c = _old(call)
+    a, b, c = _inputs(call)
     result = call.out
     if result is None:
         result = library.empty(call.shape, call.out_dtype, call.a)
-    ends = {"has_rows": call.has_rows, "has_columns": call.has_columns}
-    target, of_d = result, _operand(library.view(result), call.batch, **ends)
+    target, view = result, library.view(result)
+    of_d = result_operand(call, view)
     if of_d is None:
         target = library.empty(call.shape, call.out_dtype, call.a)
-        of_d = _operand(library.view(target), call.batch, **ends)
-        assert of_d is not None
-    launch_product(call.product(of_a, of_b, of_c, of_d), gpu, stream)
+        view = library.view(target)
+        of_d = result_operand(call, view)
+    assert view is not None
+    assert of_d is not None
+    product = call.product(a.operand, b.operand, None if c is None else c.operand, of_d)
+    plan = plan_product(product, gpu)
+    workspace = library.empty((plan.workspace,), "uint8", call.a) if plan.workspace else None
+    addresses = (
+        a.address,
+        b.address,
+        0 if c is None else c.address,
+        view.pointer,
+        0 if workspace is None else library.address(workspace),
+    )
+    execute(plan, gpu, stream, addresses)
     if target is not result:
         result[...] = target
+    elif key is not None and all(
+        x is None or x.array is given for x, given in ((a, call.a), (b, call.b), (c, call.c))
+    ):
+        repeat.remember(key, _record(call, gpu, plan, result))
     return result
 
 
-def _inputs(call: Call) -> tuple[Array, Operand, Array, Operand]:
-    a, of_a = _readable(
-        call, call.a, has_rows=call.has_rows, has_columns=True, transpose=call.transpose_a
+def _record(call: Call, gpu: Gpu, plan: Plan, result: Array) -> repeat.Repeat:
+    """Of a call whose arrays are all used where they lie."""
+    library, workspace = call.library, None
+    if plan.workspace:
+        workspace = library.maker(library.empty((plan.workspace,), "uint8", call.a))
+    stand_ins = [None if x is None else library.stand_in(x) for x in (call.a, call.b, call.c)]
+    place = library.stand_in(result)
+    return repeat.Repeat(
+        library=library,
+        gpu=gpu,
+        launches=prepare(plan, gpu),
+        result=library.maker(result),
+        workspace=workspace,
+        reads_c=call.c is not None,
+        reach=tuple(0 if x is None else _reach(x) for x in (*stand_ins, place)),
+        is_c_like_out=stand_ins[2] is not None and stand_ins[2].strides == place.strides,
     )
-    b, of_b = _readable(
-        call, call.b, has_rows=True, has_columns=call.has_columns, transpose=call.transpose_b
-    )
-    return a, of_a, b, of_b
 
 
-def _old(call: Call) -> tuple[Array | None, Operand | None]:
-    if call.c is None:
-        return None, None
-    return _readable(call, call.c, has_rows=call.has_rows, has_columns=call.has_columns)
+def _reach(x: npt.NDArray[Any]) -> int:
+    """Bytes from the first element's to behind the last one's, of strides that are at least 0."""
+    if not x.size:
+        return 0
+    last = sum((n - 1) * s for n, s in zip(x.shape, x.strides, strict=True) if n > 1)
+    return x.itemsize + int(last)
 
 
 def _from_host(call: Call, device: Device) -> Array:
@@ -215,34 +190,34 @@ def _from_host(call: Call, device: Device) -> Array:
     library = call.library
     if isinstance(device, Gpu):
         device.context.check_process()
-    a, of_a, b, of_b = _inputs(call)
-    c, of_c = _old(call)
     there: list[DeviceArray] = []  # keeps them alive
 
-    def placed(x: Array, operand: Operand) -> Operand:
-        bits = library.bits(x)
-        view = library.view(x)
+    def placed(x: _Input) -> tuple[Operand, int]:
+        bits = library.bits(x.array)
+        view = library.view(x.array)
         assert view is not None
         if not bits.size:
-            return operand
+            return replace(x.operand, alignment=ALIGNMENT), 0
         flat = np.lib.stride_tricks.as_strided(
-            bits, (_span(view),), (bits.itemsize,), writeable=False
+            bits, (span(view),), (bits.itemsize,), writeable=False
         )
         there.append(device.array(flat))
-        return Operand(
-            there[-1].pointer, operand.row_stride, operand.column_stride, operand.batch_stride
-        )
+        address = there[-1].pointer
+        return replace(x.operand, alignment=alignment(address)), address
 
-    of_a, of_b = placed(a, of_a), placed(b, of_b)
-    if of_c is not None:
-        of_c = placed(c, of_c)
+    a, b, c = _inputs(call)
+    of_a, a_at = placed(a)
+    of_b, b_at = placed(b)
+    of_c, c_at = (None, 0) if c is None else placed(c)
     result = call.out
     if result is None:
         result = library.empty(call.shape, call.out_dtype, call.a)
     target = library.bits(result)
     back = device.empty((target.size,), target.dtype)
-    of_d = Operand(back.pointer, max(call.n, 1), 1, call.m * call.n)
-    launch_product(call.product(of_a, of_b, of_c, of_d), device)
+    of_d = Operand(max(call.n, 1), 1, call.m * call.n, alignment(back.pointer))
+    plan = plan_product(call.product(of_a, of_b, of_c, of_d), device)
+    workspace = device.empty((plan.workspace,), np.uint8)
+    execute(plan, device, 0, (a_at, b_at, c_at, back.pointer, workspace.pointer))
     target[...] = back.to_numpy().reshape(call.shape)
     return result
 
@@ -271,18 +246,3 @@ def _by_library(call: Call) -> Array:
             result = library.empty(call.shape, call.out_dtype, call.a)
         result[...] = value
     return result
-
-
-@cache
-def _gpu(ordinal: int) -> Gpu:
-    first = _first_gpu()
-    return first if first is not None and first.context.ordinal == ordinal else Gpu(ordinal)
-
-
-@cache
-def _first_gpu() -> Gpu | None:
-    try:
-        found = get_device("gpu")
-    except DeviceUnavailableError:
-        return None
-    return found if isinstance(found, Gpu) else None

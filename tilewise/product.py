@@ -13,31 +13,41 @@ ACCUMULATORS = {
     "float32": "float32",
     "float64": "float64",
 }
+ALIGNMENT = 16  # bytes: more than that helps no kernel
+# The arrays that a plan's places are in, in the order that :func:`tilewise.steps.execute` takes.
+A, B, C, D, WORKSPACE = range(5)
 
 
 @dataclass(frozen=True)
 class Operand:
-    """One matrix, or a batch of them, in a device's memory.
+    """How one matrix, or a batch of them, lies in a device's memory.
 
     Attributes
     ----------
-    pointer : int
-        The address of the first element.
     row_stride, column_stride : int
         Elements from one row, and from one column, to the next; at least 0.
     batch_stride : int
         Elements from one matrix of the batch to the next; 0 where all are the same one.
+    alignment : int
+        Bytes, a power of two, at most :data:`ALIGNMENT`: the first element's address is a
+        multiple of it.
     """
 
-    pointer: int
     row_stride: int
     column_stride: int
     batch_stride: int = 0
+    alignment: int = ALIGNMENT
+
+
+def alignment(address: int) -> int:
+    """The largest power of two, up to :data:`ALIGNMENT`, that the address is a multiple of."""
+    bits = address | ALIGNMENT
+    return bits & -bits
 
 
 @dataclass(frozen=True)
 class Product:
-    """D = alpha A B + beta C, for each matrix of a batch.
+    """D = alpha A B + beta C, for each matrix of a batch, wherever they lie.
 
     Attributes
     ----------

@@ -9,11 +9,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from tilewise.launch import Packed, Place, TensorMap
+
 if TYPE_CHECKING:
     from tilewise.compiler import Parameter
 
 # The kinds of DLPack devices whose memory is the host's (dlpack.h, DLDeviceType).
 _DLPACK_CPU = 1
+
+TENSOR_MAP_BYTES = 128  # CUDA driver API, CUtensorMap
 
 _INTEGER_TYPES = frozenset(f"{kind}{bits}" for kind in "usb" for bits in (8, 16, 32, 64)) - {"b8"}
 _FLOAT_TYPES: dict[str, Callable[[Any], np.generic]] = {
@@ -89,6 +93,60 @@ def bind(
         _bind_one(f"{symbol}, argument {index}", parameter, value)
         for index, (parameter, value) in enumerate(zip(parameters, args, strict=True))
     )
+
+
+def bind_later(
+    symbol: str, parameters: Sequence[Parameter], args: Sequence[Any]
+) -> tuple[Packed, ...]:
+    """The same for a launch whose addresses come later.
+
+    Parameters
+    ----------
+    symbol : str
+        The kernel's name, for the messages.
+    parameters : sequence of Parameter
+    args : sequence
+        What :func:`bind` takes but arrays; and :class:`tilewise.launch.Place`, ``Packed`` and
+        ``TensorMap``, whose bytes are still 0.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As :func:`bind`; or if an argument is an array, a place is given for what is no address,
+        or one in a structure is not a multiple of 8 bytes from its beginning, or beyond its end.
+    """
+    later = [_with_places(arg) for arg in args]
+    bound = bind(symbol, parameters, [value for value, _ in later])
+    out = []
+    for index, (argument, (_, places)) in enumerate(zip(bound, later, strict=True)):
+        where = f"{symbol}, argument {index} ({argument.parameter.type})"
+        if isinstance(argument, ArrayArgument):
+            raise TypeError(f"{where}: a launch that is not waited for takes addresses, no arrays")
+        if isinstance(args[index], Place) and not _is_address(argument.parameter):
+            raise TypeError(f"{where}: takes {_wanted(argument.parameter)}, not an address")
+        for offset, _ in places:
+            if offset % 8 or not 0 <= offset <= len(argument.data) - 8:
+                raise ValueError(
+                    f"{where}: an address can't stand at byte {offset} of {len(argument.data)}; it "
+                    "takes a multiple of 8, and 8 bytes"
+                )
+        out.append(Packed(argument.data, places))
+    return tuple(out)
+
+
+def _with_places(value: Any) -> tuple[Any, tuple[tuple[int, Place], ...]]:
+    """What :func:`bind` takes in place of ``value``, and the addresses in it."""
+    if isinstance(value, Place):
+        return 0, ((0, value),)
+    if isinstance(value, Packed):
+        return value.data, value.places
+    if isinstance(value, TensorMap):
+        return bytes(TENSOR_MAP_BYTES), ((0, value.place),)
+    return value, ()
+
+
+def _is_address(parameter: Parameter) -> bool:
+    return parameter.size == 8 and parameter.type in _INTEGER_TYPES
 
 
 def extent(host: npt.NDArray[Any]) -> tuple[int, int]:

@@ -166,6 +166,15 @@ class Context:
         finally:
             self.call("cuThreadExchangeStreamCaptureMode", before)
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether :meth:`current` has nothing to do or to refuse in the calling thread."""
+        return (
+            not self.lost
+            and os.getpid() == self._process
+            and self.driver.cuCtxGetCurrent()[1] == self._handle
+        )
+
     def call(self, function: str, *args: Any) -> Any:
         """Call the driver; its one value, or a tuple of them.
 
@@ -181,14 +190,19 @@ class Context:
         status, *values = getattr(self.driver, function)(*args)
         if status == self.driver.CUresult.CUDA_SUCCESS:
             return values[0] if len(values) == 1 else tuple(values)
+        raise self.error(status, function, args)
+
+    def error(self, status: int, function: str, args: tuple[Any, ...] = ()) -> Exception:
+        """What a status of the driver's other than success stands for; :meth:`call` has a list."""
+        status = self.driver.CUresult(status)
         name = getattr(status, "name", str(status))
         if name == "CUDA_ERROR_OUT_OF_MEMORY":
-            raise MemoryError(f"the GPU has not enough memory for {function}{args}")
+            return MemoryError(f"the GPU has not enough memory for {function}{args}")
         if name not in _FATAL:
-            raise LaunchError(f"{function} failed with {_words(self.driver, status)}")
+            return LaunchError(f"{function} failed with {_words(self.driver, status)}")
         self.lost = name
         kind = KernelAssertError if name == "CUDA_ERROR_ASSERT" else LaunchError
-        raise kind(
+        return kind(
             f"{_FATAL[name]} ({name}); {_EMULATOR_HINT}. This process can't use the GPU any more, "
             "and its device arrays are lost"
         )

@@ -6,7 +6,7 @@ import math
 import re
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -17,10 +17,11 @@ import numpy.typing as npt
 from tilewise import compiler
 from tilewise.compiler import Compiled
 from tilewise.devices import limits
-from tilewise.devices.arguments import ArrayArgument, bind
+from tilewise.devices.arguments import bind
 from tilewise.devices.capture import Output, captured
 from tilewise.devices.cuda import Context, GpuArray, array_on
 from tilewise.devices.placement import Placed
+from tilewise.devices.prepared import Prepared, Ready
 from tilewise.devices.timing import Timer
 from tilewise.errors import DeviceUnavailableError, KernelAssertError, LaunchError
 from tilewise.launch import Launch, LaunchReport
@@ -43,15 +44,6 @@ class _Loaded:
     static_shared: int
     opted_in: int = 0
     """Dynamic shared memory that it may have by now, above the usual."""
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """A launch that :meth:`Gpu.prepare` has checked."""
-
-    loaded: _Loaded
-    launch: Launch
-    placed: Placed
 
 
 class Gpu:
@@ -166,9 +158,8 @@ class Gpu:
             self._check(loaded, launch)
             placed = Placed(self.context, compiled.name, arguments)
             with _output(compiled) as output:
-                seconds = self._timer.seconds(
-                    lambda stream: self._enqueue(loaded, launch, placed, stream)
-                )
+                ready = Ready(self.context, loaded.function, launch, placed.values)
+                seconds = self._timer.seconds(ready.enqueue)
             placed.download()
         return LaunchReport(
             device=self.name,
@@ -219,14 +210,11 @@ class Gpu:
             self._check(loaded, launch)
             placed = Placed(self.context, compiled.name, arguments)
             measure = self._timer.median_flushed if flush else self._timer.median
-            return measure(
-                lambda stream: self._enqueue(loaded, launch, placed, stream),
-                rounds,
-                minimum_seconds,
-            )
+            ready = Ready(self.context, loaded.function, launch, placed.values)
+            return measure(ready.enqueue, rounds, minimum_seconds)
 
     def prepare(self, compiled: Compiled, launch: Launch) -> Prepared:
-        """Check a launch once, to be enqueued any number of times.
+        """Check a launch once, to be enqueued any number of times, each with its own addresses.
 
         Safe while a stream is being captured into a CUDA graph.
 
@@ -234,27 +222,24 @@ class Gpu:
         ----------
         compiled : Compiled
         launch : Launch
-            Its arguments are numbers, addresses and structures. Whoever enqueues it keeps the
-            arrays alive.
+            Its arguments are numbers, addresses, structures, and for what is given only when it
+            is enqueued, :class:`tilewise.launch.Place`, ``Packed`` and ``TensorMap``.
 
         Raises
         ------
         TypeError, ValueError
-            If the arguments don't fit the parameters.
+            If the arguments don't fit the parameters, or the driver takes no such tensor map.
         LaunchError
             If a limit of the hardware forbids it.
         DeviceUnavailableError
             In a process forked from the one that started the GPU.
         """
-        arguments = bind(compiled.name, compiled.parameters, launch.args)
-        if any(isinstance(argument, ArrayArgument) for argument in arguments):
-            raise TypeError(f"{compiled.name}: a launch that is not waited for takes addresses")
         with self._lock, self.context.current(), self.context.relaxed_capture():
             loaded = self._load(compiled)
             self._check(loaded, launch)
-            return Prepared(loaded, launch, Placed(self.context, compiled.name, arguments))
+            return Prepared(self.context, compiled, loaded.function, launch)
 
-    def enqueue(self, prepared: Prepared, stream: int) -> None:
+    def enqueue(self, prepared: Prepared, stream: int, addresses: Sequence[int] = ()) -> None:
         """Launch on a stream of this GPU's primary context, and do not wait.
 
         Safe while the stream is being captured into a CUDA graph, and from several threads.
@@ -265,16 +250,23 @@ class Gpu:
             Of this GPU.
         stream : int
             The driver's handle; 0 is the default stream.
+        addresses : sequence of int
+            Of the arrays that the launch's places are in. Whoever enqueues it keeps them alive.
 
         Raises
         ------
         LaunchError
             If an earlier kernel failed.
+        ValueError
+            If the driver takes no tensor map at such an address.
         DeviceUnavailableError
             In a process forked from the one that started the GPU.
         """
-        with self.context.current():
-            self._enqueue(prepared.loaded, prepared.launch, prepared.placed, stream)
+        if self.context.is_ready:
+            prepared.enqueue(stream, addresses)
+        else:
+            with self.context.current():
+                prepared.enqueue(stream, addresses)
 
     def blocks_per_multiprocessor(self, compiled: Compiled, threads: int, shared: int = 0) -> int:
         """Occupancy by the driver: resident blocks of ``threads`` a multiprocessor.
@@ -357,19 +349,6 @@ class Gpu:
         )
         self.context.call("cuFuncSetAttribute", loaded.function, which, shared)
         loaded.opted_in = shared
-
-    def _enqueue(self, loaded: _Loaded, launch: Launch, placed: Placed, stream: Any) -> None:
-        # Not by cuda.core.launch, which takes no structures.
-        self.context.call(
-            "cuLaunchKernel",
-            loaded.function,
-            *launch.grid,
-            *launch.block,
-            launch.shared,
-            stream,
-            placed.address,
-            0,
-        )
 
 
 def has_module_variables(ptx: str) -> bool:

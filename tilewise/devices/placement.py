@@ -20,6 +20,35 @@ from tilewise.devices.cuda import Context, GpuArray, Staged
 _DLPACK_CUDA = (2, 3, 13)
 
 
+class Values:
+    """The values of a kernel's parameters.
+
+    Parameters
+    ----------
+    data : sequence of bytes
+        One a parameter, in order.
+
+    Attributes
+    ----------
+    words : ctypes array of c_uint64
+        Each value in turn, from a whole word on.
+    first : list of int
+        The word at which each value begins.
+    address : int
+        Of an array of pointers, one to each value; 0 where there are none.
+    """
+
+    def __init__(self, data: Sequence[bytes]) -> None:
+        lengths = [-(-len(value) // 8) for value in data]
+        self.first = [sum(lengths[:index]) for index in range(len(data))]
+        self.words = (ctypes.c_uint64 * sum(lengths))()
+        begin = ctypes.addressof(self.words)
+        for first, value in zip(self.first, data, strict=True):
+            ctypes.memmove(begin + 8 * first, value, len(value))
+        self._pointers = (ctypes.c_void_p * len(data))(*(begin + 8 * first for first in self.first))
+        self.address = ctypes.addressof(self._pointers) if data else 0
+
+
 class Placed:
     """Arguments with every array on the GPU: NumPy's copied there, others where they lie.
 
@@ -33,8 +62,7 @@ class Placed:
 
     Attributes
     ----------
-    address : int
-        Of an array of pointers, one to each argument's value; 0 where there are none.
+    values : Values
 
     Raises
     ------
@@ -69,15 +97,14 @@ class Placed:
             ],
         )
         copies = iter(self._staged.addresses)
-        data = [
-            argument.data
-            if isinstance(argument, ScalarArgument)
-            else (views[index].pointer if index in views else next(copies)).to_bytes(8, "little")
-            for index, argument in enumerate(arguments)
-        ]
-        self._values = [ctypes.create_string_buffer(item, len(item)) for item in data]
-        self._pointers = (ctypes.c_void_p * len(data))(*map(ctypes.addressof, self._values))
-        self.address = ctypes.addressof(self._pointers) if data else 0
+        self.values = Values(
+            [
+                argument.data
+                if isinstance(argument, ScalarArgument)
+                else (views[i].pointer if i in views else next(copies)).to_bytes(8, "little")
+                for i, argument in enumerate(arguments)
+            ]
+        )
 
     def download(self) -> None:
         """Copy back the NumPy arrays that can be written."""

@@ -28,16 +28,13 @@ __device__ inline void barrier_expect(u32 barrier, u32 bytes) {
                  : "memory");
 }
 
-__device__ inline void barrier_arrive(u32 barrier) {
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
-}
-
-// The same barrier of another block of the cluster (9.7.9.23: mapa).
-__device__ inline void barrier_arrive_at(u32 barrier, u32 block) {
-    asm volatile("{ .reg .b32 there; mapa.shared::cluster.u32 there, %0, %1;\n"
-                 "mbarrier.arrive.shared::cluster.b64 _, [there]; }" ::"r"(barrier),
-                 "r"(block)
-                 : "memory");
+// With REMOTE, the barrier may be another block's, of the cluster.
+template <bool REMOTE> __device__ inline void barrier_arrive(u32 barrier) {
+    if (REMOTE) {
+        asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
+    } else {
+        asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+    }
 }
 
 __device__ inline void barrier_wait(u32 barrier, u32 parity) {
@@ -50,20 +47,21 @@ __device__ inline void barrier_wait(u32 barrier, u32 parity) {
 
 // Bulk tensor copies (9.7.9.27.1.2: cp.async.bulk.tensor).
 
-__device__ inline void tma_load(u32 to, const TensorMap& map, int x, int y, int z, u32 barrier) {
-    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes "
-                 "[%0], [%1, {%2, %3, %4}], [%5];" ::"r"(to),
-                 "l"(&map), "r"(x), "r"(y), "r"(z), "r"(barrier)
-                 : "memory");
-}
-
-// To the same place in every block of the cluster that ``blocks`` has a bit for.
-__device__ inline void tma_load_multicast(u32 to, const TensorMap& map, int x, int y, int z,
-                                          u32 barrier, unsigned short blocks) {
-    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes"
-                 ".multicast::cluster [%0], [%1, {%2, %3, %4}], [%5], %6;" ::"r"(to),
-                 "l"(&map), "r"(x), "r"(y), "r"(z), "r"(barrier), "h"(blocks)
-                 : "memory");
+// With MULTICAST, to the same place in every block of the cluster that ``blocks`` has a bit for.
+template <bool MULTICAST>
+__device__ inline void tma_load(u32 to, const TensorMap& map, int x, int y, int z, u32 barrier,
+                                unsigned short blocks) {
+    if (MULTICAST) {
+        asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes"
+                     ".multicast::cluster [%0], [%1, {%2, %3, %4}], [%5], %6;" ::"r"(to),
+                     "l"(&map), "r"(x), "r"(y), "r"(z), "r"(barrier), "h"(blocks)
+                     : "memory");
+    } else {
+        asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes "
+                     "[%0], [%1, {%2, %3, %4}], [%5];" ::"r"(to),
+                     "l"(&map), "r"(x), "r"(y), "r"(z), "r"(barrier)
+                     : "memory");
+    }
 }
 
 __device__ inline void tma_store(const TensorMap& map, u32 from, int x, int y, int z) {
@@ -102,9 +100,38 @@ __device__ inline u32 cluster_rank() {
     return rank;
 }
 
-// A barrier of some of the block's warps (9.7.13.1: barrier).
-__device__ inline void named_barrier(int number, int threads) {
-    asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
+// Another block's shared memory, at the address that is ``address`` in its own (9.7.9.23: mapa).
+__device__ inline u32 cluster_address(u32 address, u32 block) {
+    u32 there;
+    // Volatile, so that it is not computed again and again to spare a register.
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(block));
+    return there;
+}
+
+__device__ inline void cluster_store(u32 address, const float* x) {
+    asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(address), "f"(x[0]),
+                 "f"(x[1]), "f"(x[2]), "f"(x[3])
+                 : "memory");
+}
+
+__device__ inline float4 shared_load(u32 address) {
+    float4 x;
+    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w)
+                 : "r"(address)
+                 : "memory");
+    return x;
+}
+
+// Overlap with the kernels before and after in the stream (9.7.13.13: griddepcontrol). Nothing that
+// they write or read may be touched before the wait, which is for all of them to have ended.
+
+__device__ inline void wait_for_kernels_before() {
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+}
+
+__device__ inline void let_next_kernel_start() {
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 }
 
 // Registers between warpgroups (9.7.20.5: setmaxnreg).
@@ -131,55 +158,192 @@ __device__ inline u64 wgmma_matrix(u32 address, u32 leading, u32 stride) {
            1ull << 62;
 }
 
+// The registers of D: BLOCK_N / 2 floats, in groups of 8 for 16 columns, and perhaps 4 for 8 more.
+// In an instruction's text they are numbered from 3 on: the descriptors of A and B, and whether to
+// accumulate, come first.
 #define R4(d, i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
-#define R16(d, i) R4(d, i), R4(d, i + 4), R4(d, i + 8), R4(d, i + 12)
-#define R64(d, i) R16(d, i), R16(d, i + 16), R16(d, i + 32), R16(d, i + 48)
+#define R8(d, i) R4(d, i), R4(d, i + 4)
+#if BLOCK_N >= 16
+#define TEXT0 "%3,%4,%5,%6,%7,%8,%9,%10"
+#define LIST0(d) , R8(d, 0)
+#endif
+#if BLOCK_N >= 32
+#define TEXT1 ",%11,%12,%13,%14,%15,%16,%17,%18"
+#define LIST1(d) , R8(d, 8)
+#elif BLOCK_N >= 24
+#define TEXT1 ",%11,%12,%13,%14"
+#define LIST1(d) , R4(d, 8)
+#else
+#define TEXT1 ""
+#define LIST1(d)
+#endif
+#if BLOCK_N >= 48
+#define TEXT2 ",%19,%20,%21,%22,%23,%24,%25,%26"
+#define LIST2(d) , R8(d, 16)
+#elif BLOCK_N >= 40
+#define TEXT2 ",%19,%20,%21,%22"
+#define LIST2(d) , R4(d, 16)
+#else
+#define TEXT2 ""
+#define LIST2(d)
+#endif
+#if BLOCK_N >= 64
+#define TEXT3 ",%27,%28,%29,%30,%31,%32,%33,%34"
+#define LIST3(d) , R8(d, 24)
+#elif BLOCK_N >= 56
+#define TEXT3 ",%27,%28,%29,%30"
+#define LIST3(d) , R4(d, 24)
+#else
+#define TEXT3 ""
+#define LIST3(d)
+#endif
+#if BLOCK_N >= 80
+#define TEXT4 ",%35,%36,%37,%38,%39,%40,%41,%42"
+#define LIST4(d) , R8(d, 32)
+#elif BLOCK_N >= 72
+#define TEXT4 ",%35,%36,%37,%38"
+#define LIST4(d) , R4(d, 32)
+#else
+#define TEXT4 ""
+#define LIST4(d)
+#endif
+#if BLOCK_N >= 96
+#define TEXT5 ",%43,%44,%45,%46,%47,%48,%49,%50"
+#define LIST5(d) , R8(d, 40)
+#elif BLOCK_N >= 88
+#define TEXT5 ",%43,%44,%45,%46"
+#define LIST5(d) , R4(d, 40)
+#else
+#define TEXT5 ""
+#define LIST5(d)
+#endif
+#if BLOCK_N >= 112
+#define TEXT6 ",%51,%52,%53,%54,%55,%56,%57,%58"
+#define LIST6(d) , R8(d, 48)
+#elif BLOCK_N >= 104
+#define TEXT6 ",%51,%52,%53,%54"
+#define LIST6(d) , R4(d, 48)
+#else
+#define TEXT6 ""
+#define LIST6(d)
+#endif
+#if BLOCK_N >= 128
+#define TEXT7 ",%59,%60,%61,%62,%63,%64,%65,%66"
+#define LIST7(d) , R8(d, 56)
+#elif BLOCK_N >= 120
+#define TEXT7 ",%59,%60,%61,%62"
+#define LIST7(d) , R4(d, 56)
+#else
+#define TEXT7 ""
+#define LIST7(d)
+#endif
+#if BLOCK_N >= 144
+#define TEXT8 ",%67,%68,%69,%70,%71,%72,%73,%74"
+#define LIST8(d) , R8(d, 64)
+#elif BLOCK_N >= 136
+#define TEXT8 ",%67,%68,%69,%70"
+#define LIST8(d) , R4(d, 64)
+#else
+#define TEXT8 ""
+#define LIST8(d)
+#endif
+#if BLOCK_N >= 160
+#define TEXT9 ",%75,%76,%77,%78,%79,%80,%81,%82"
+#define LIST9(d) , R8(d, 72)
+#elif BLOCK_N >= 152
+#define TEXT9 ",%75,%76,%77,%78"
+#define LIST9(d) , R4(d, 72)
+#else
+#define TEXT9 ""
+#define LIST9(d)
+#endif
+#if BLOCK_N >= 176
+#define TEXT10 ",%83,%84,%85,%86,%87,%88,%89,%90"
+#define LIST10(d) , R8(d, 80)
+#elif BLOCK_N >= 168
+#define TEXT10 ",%83,%84,%85,%86"
+#define LIST10(d) , R4(d, 80)
+#else
+#define TEXT10 ""
+#define LIST10(d)
+#endif
+#if BLOCK_N >= 192
+#define TEXT11 ",%91,%92,%93,%94,%95,%96,%97,%98"
+#define LIST11(d) , R8(d, 88)
+#elif BLOCK_N >= 184
+#define TEXT11 ",%91,%92,%93,%94"
+#define LIST11(d) , R4(d, 88)
+#else
+#define TEXT11 ""
+#define LIST11(d)
+#endif
+#if BLOCK_N >= 208
+#define TEXT12 ",%99,%100,%101,%102,%103,%104,%105,%106"
+#define LIST12(d) , R8(d, 96)
+#elif BLOCK_N >= 200
+#define TEXT12 ",%99,%100,%101,%102"
+#define LIST12(d) , R4(d, 96)
+#else
+#define TEXT12 ""
+#define LIST12(d)
+#endif
+#if BLOCK_N >= 224
+#define TEXT13 ",%107,%108,%109,%110,%111,%112,%113,%114"
+#define LIST13(d) , R8(d, 104)
+#elif BLOCK_N >= 216
+#define TEXT13 ",%107,%108,%109,%110"
+#define LIST13(d) , R4(d, 104)
+#else
+#define TEXT13 ""
+#define LIST13(d)
+#endif
+#if BLOCK_N >= 240
+#define TEXT14 ",%115,%116,%117,%118,%119,%120,%121,%122"
+#define LIST14(d) , R8(d, 112)
+#elif BLOCK_N >= 232
+#define TEXT14 ",%115,%116,%117,%118"
+#define LIST14(d) , R4(d, 112)
+#else
+#define TEXT14 ""
+#define LIST14(d)
+#endif
+#if BLOCK_N >= 256
+#define TEXT15 ",%123,%124,%125,%126,%127,%128,%129,%130"
+#define LIST15(d) , R8(d, 120)
+#elif BLOCK_N >= 248
+#define TEXT15 ",%123,%124,%125,%126"
+#define LIST15(d) , R4(d, 120)
+#else
+#define TEXT15 ""
+#define LIST15(d)
+#endif
+#define TEXT                                                                                      \
+    TEXT0 TEXT1 TEXT2 TEXT3 TEXT4 TEXT5 TEXT6 TEXT7 TEXT8 TEXT9 TEXT10 TEXT11 TEXT12 TEXT13 TEXT14 \
+        TEXT15
+#define LIST(d)                                                                                   \
+    LIST0(d) LIST1(d) LIST2(d) LIST3(d) LIST4(d) LIST5(d) LIST6(d) LIST7(d) LIST8(d) LIST9(d)     \
+        LIST10(d) LIST11(d) LIST12(d) LIST13(d) LIST14(d) LIST15(d)
+#define WORD(x) #x
+#define NUMBER(x) WORD(x)
+#if A_BY_K
+#define TRANSPOSE_A "0"
+#else
+#define TRANSPOSE_A "1"
+#endif
+#if B_BY_K
+#define TRANSPOSE_B "0"
+#else
+#define TRANSPOSE_B "1"
+#endif
 
-#define WGMMA_64(TYPE)                                                                            \
-    "{ .reg .pred p; setp.ne.b32 p, %34, 0;\n"                                                    \
-    "wgmma.mma_async.sync.aligned.m64n64k16.f32." TYPE "." TYPE " {"                              \
-    "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"                                      \
-    "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31},"                           \
-    " %32, %33, p, 1, 1, %35, %36; }"
-#define WGMMA_128(TYPE)                                                                           \
-    "{ .reg .pred p; setp.ne.b32 p, %66, 0;\n"                                                    \
-    "wgmma.mma_async.sync.aligned.m64n128k16.f32." TYPE "." TYPE " {"                             \
-    "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"                                      \
-    "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,"                            \
-    "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,"                            \
-    "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63},"                           \
-    " %64, %65, p, 1, 1, %67, %68; }"
-#define WGMMA_256(TYPE)                                                                           \
-    "{ .reg .pred p; setp.ne.b32 p, %130, 0;\n"                                                   \
-    "wgmma.mma_async.sync.aligned.m64n256k16.f32." TYPE "." TYPE " {"                             \
-    "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"                                      \
-    "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,"                            \
-    "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,"                            \
-    "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63,"                            \
-    "%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,"                            \
-    "%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95,"                            \
-    "%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,%110,%111,"                \
-    "%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127},"           \
-    " %128, %129, p, 1, 1, %131, %132; }"
-
-// d += a * b for 64 x N x 16 (9.7.15.5.2); d = a * b where ``accumulate`` is 0. An operand whose
-// k is not its contiguous dimension is transposed (TA, TB).
-template <int N, int TA, int TB>
-__device__ inline void wgmma(float (&d)[N / 2], u64 a, u64 b, int accumulate) {
-    if constexpr (N == 64) {
-        asm volatile(WGMMA_64(HALF)
-                     : R16(d, 0), R16(d, 16)
-                     : "l"(a), "l"(b), "r"(accumulate), "n"(TA), "n"(TB));
-    } else if constexpr (N == 128) {
-        asm volatile(WGMMA_128(HALF)
-                     : R64(d, 0)
-                     : "l"(a), "l"(b), "r"(accumulate), "n"(TA), "n"(TB));
-    } else {
-        static_assert(N == 256, "N is 64, 128 or 256");
-        asm volatile(WGMMA_256(HALF)
-                     : R64(d, 0), R64(d, 64)
-                     : "l"(a), "l"(b), "r"(accumulate), "n"(TA), "n"(TB));
-    }
+// d += a * b for 64 x BLOCK_N x 16 (9.7.15.5.2); d = a * b where ``accumulate`` is 0. An operand
+// whose k is not its contiguous dimension is transposed.
+__device__ inline void wgmma(float (&d)[BLOCK_N / 2], u64 a, u64 b, int accumulate) {
+    // Inputs that stand among the outputs, so that their numbers do not depend on BLOCK_N.
+    asm volatile("{ .reg .pred p; setp.ne.b32 p, %2, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n" NUMBER(BLOCK_N) "k16.f32." HALF "." HALF
+                 " {" TEXT "}, %0, %1, p, 1, 1, " TRANSPOSE_A ", " TRANSPOSE_B "; }"
+                 : "+l"(a), "+l"(b), "+r"(accumulate) LIST(d));
 }
 
 // 9.7.9.17: two floats to two 16-bit numbers, the first in the lower half.
@@ -190,9 +354,17 @@ __device__ inline u32 pack_halves(float low, float high) {
 }
 
 // 9.7.15.7 (stmatrix): four 8 x 8 matrices of 16-bit numbers from a warp's registers to shared
-// memory; each lane gives the address of one row.
-__device__ inline void store_matrices(u32 address, u32 a, u32 b, u32 c, u32 d) {
-    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address),
-                 "r"(a), "r"(b), "r"(c), "r"(d)
-                 : "memory");
+// memory; each lane gives the address of one row, or, transposed, column.
+template <bool TRANSPOSED> __device__ inline void store_matrices(u32 address, const u32 (&x)[4]) {
+    if (TRANSPOSED) {
+        asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
+                         address),
+                     "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3])
+                     : "memory");
+    } else {
+        asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
+                         address),
+                     "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3])
+                     : "memory");
+    }
 }

@@ -7,30 +7,41 @@ import importlib.metadata
 import json
 import os
 import platform
+import re
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from tilewise import __version__
 from tilewise.devices import get_device
 from tilewise.errors import DeviceUnavailableError
 
 _PACKAGES = (
-    "tilewise", "numpy", "cuda-core", "cuda-bindings", "nvidia-cuda-nvrtc", "numba", "numba-cuda",
-    "torch",
+    "numpy", "cuda-core", "cuda-bindings", "nvidia-cuda-nvrtc", "numba", "numba-cuda", "torch",
+    "nvidia-cublas",
 )  # fmt: skip
 
 
-def provenance() -> dict[str, Any]:
-    """What stands on top of a result's JSON."""
+def provenance(command: Sequence[str] = ()) -> dict[str, Any]:
+    """What stands on top of a result's JSON.
+
+    Parameters
+    ----------
+    command : sequence of str
+        The words of the command line; by default those of the process.
+    """
+    words = command or [Path(sys.executable).name, *sys.argv]
     return {
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "command": shlex.join(_without_folders([Path(sys.executable).name, *sys.argv])),
+        "command": shlex.join(_without_folders(words)),
         "machine": {
             "processor": _processor(),
             "cores": len(os.sched_getaffinity(0)),
             "system": platform.platform(),
             "gpu": _gpu(),
+            "driver": _driver(),
         },
         "versions": _versions(),
     }
@@ -38,18 +49,32 @@ def provenance() -> dict[str, Any]:
 
 def write(path: Path, record: dict[str, Any]) -> None:
     """Write a result with its provenance, whole or not at all."""
+    write_whole(path, json.dumps({**provenance(), **record}, indent=1).encode() + b"\n")
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file; at no time is there a part of it.
+
+    Raises
+    ------
+    OSError
+        If it can't be written; then nothing has changed.
+    """
     part = path.with_name(path.name + ".part")
-    part.write_text(json.dumps({**provenance(), **record}, indent=1) + "\n")
-    part.replace(path)
+    try:
+        part.write_bytes(data)
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
 
 
-def _without_folders(words: list[str]) -> list[str]:
+def _without_folders(words: Sequence[str]) -> list[str]:
     """Absolute paths by their last part: the folders are the machine's own."""
     return [Path(word).name if Path(word).is_absolute() else word for word in words]
 
 
 def _versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
+    found = {"python": platform.python_version(), "tilewise": __version__}
     for name in _PACKAGES:
         try:
             found[name] = importlib.metadata.version(name)
@@ -72,3 +97,9 @@ def _gpu() -> str | None:
         return get_device("gpu").description
     except DeviceUnavailableError:
         return None
+
+
+def _driver() -> str | None:
+    listing = Path("/proc/driver/nvidia/version")
+    found = re.search(r"\b\d+\.\d+(\.\d+)?\b", listing.read_text()) if listing.exists() else None
+    return found[0] if found else None

@@ -1,0 +1,146 @@
+"""What a call of ``tilewise.matmul`` costs the host, beside PyTorch's, on a GPU.
+
+    python benchmarks/host_cost.py [--json FILE]
+
+Microseconds a call: the median of rounds of calls in a row with no wait between them, few enough
+that the queue of launches never fills, so that the kernels' own time is not in it. Then the
+stages of such a call, each by itself. Then seconds of first calls, kernel included, in a process
+where PyTorch has used the GPU: with no kernel compiled yet (cold), and with all of them in the
+cache on disk (warm).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+
+import tilewise
+from tilewise import repeat
+from tilewise.provenance import write
+
+CALLS, ROUNDS = 250, 9
+SHAPES = (
+    (1024, 1024, 1024), (768, 768, 768), (512, 512, 512), (4096, 4096, 4096), (64, 6144, 4096),
+    (1000, 1001, 1002), (999, 1001, 1003),
+)  # fmt: skip
+
+
+def microseconds(work: Callable[[], object]) -> float:
+    """Of one call, in the median of the rounds."""
+    for _ in range(CALLS):
+        work()
+    rounds = []
+    for _ in range(ROUNDS):
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        for _ in range(CALLS):
+            work()
+        rounds.append((time.perf_counter() - start) / CALLS)
+    torch.cuda.synchronize()
+    return 1e6 * median(rounds)
+
+
+def matrices(m: int, n: int, k: int) -> tuple[Any, Any]:
+    a, b = torch.randn(m, k, device="cuda"), torch.randn(k, n, device="cuda")
+    return a.bfloat16(), b.bfloat16()
+
+
+def calls() -> dict[str, float]:
+    out: dict[str, float] = {}
+    for size in (256, 1024):
+        a, b = matrices(size, size, size)
+        d = torch.empty_like(a)
+        works: dict[str, Callable[[], object]] = {
+            "tilewise.matmul(a, b)": lambda a=a, b=b: tilewise.matmul(a, b),  # type: ignore[misc]
+            "tilewise.matmul(a, b, out=d)": lambda a=a, b=b, d=d: tilewise.matmul(a, b, out=d),  # type: ignore[misc]
+            "a @ b": lambda a=a, b=b: a @ b,  # type: ignore[misc]
+            "torch.mm(a, b, out=d)": lambda a=a, b=b, d=d: torch.mm(a, b, out=d),  # type: ignore[misc]
+        }
+        out |= {f"{name}, {size}^3": microseconds(work) for name, work in works.items()}
+    out["torch.empty"] = microseconds(
+        lambda: torch.empty(256, 256, dtype=torch.bfloat16, device="cuda")
+    )
+    return out
+
+
+def stages() -> dict[str, float]:
+    """Of ``tilewise.matmul(a, b)`` at 256^3."""
+    a, b = matrices(256, 256, 256)
+    d = tilewise.matmul(a, b)
+    call = (a, b, None, None, 1, 0, False, False, None, "auto")
+    _, record = repeat.find(*call)
+    assert record is not None
+    library, context = record.library, record.gpu.context
+    stream = library.stream(context.ordinal)
+    addresses = (*map(library.address, (a, b)), 0, library.address(d), 0)
+    (launch,) = record.launches
+    works: dict[str, Callable[[], object]] = {
+        "record": lambda: repeat.find(*call),
+        "context": lambda: context.is_ready,
+        "result": record.result,
+        "addresses": lambda: (library.address(a), library.address(b), library.address(d)),
+        "stream": lambda: library.stream(context.ordinal),
+        "launch": lambda: launch.enqueue(stream, addresses),
+    }
+    return {name: microseconds(work) for name, work in works.items()}
+
+
+def first_calls() -> dict[str, float]:
+    torch.mm(*matrices(64, 64, 64))
+    out = {}
+    for m, n, k in SHAPES:
+        a, b = matrices(m, n, k)
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        tilewise.matmul(a, b)
+        torch.cuda.synchronize()
+        out[f"{m}x{n}x{k}"] = time.perf_counter() - start
+    return out
+
+
+def in_a_new_process(cache: str) -> dict[str, float]:
+    answer = subprocess.run(
+        [sys.executable, __file__, "--first-calls"],
+        env={**os.environ, "TILEWISE_CACHE_DIR": cache},
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
+    found: dict[str, float] = json.loads(answer)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write what was measured")
+    parser.add_argument("--first-calls", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    torch.manual_seed(0)
+    if options.first_calls:
+        print(json.dumps(first_calls()))
+        return
+    record: dict[str, dict[str, float]] = {"microseconds": calls(), "stages": stages()}
+    with tempfile.TemporaryDirectory() as cache:
+        record["first_seconds_cold"] = in_a_new_process(cache)
+        record["first_seconds_warm"] = in_a_new_process(cache)
+    for title, rows in record.items():
+        print(title)
+        for name, value in rows.items():
+            print(f"  {name:36} {value:.3f}" if value >= 0.01 else f"  {name:36} {value:.5f}")
+    if options.json:
+        write(options.json, {"calls": CALLS, "rounds": ROUNDS, **record})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,142 @@
+"""Draws docs/performance.md and its figure from what ``tilewise bench`` measured.
+
+tilewise bench --suite all --json benchmarks/results/bench_h200.json --plot docs/performance.png
+python benchmarks/performance.py
+"""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tilewise.bench import plot
+from tilewise.provenance import write_whole
+
+ROOT = Path(__file__).parents[1]
+RECORD = ROOT / "benchmarks" / "results" / "bench_h200.json"
+PAGE = ROOT / "docs" / "performance.md"
+FIGURE = PAGE.with_suffix(".png")
+
+# What the mean and the worst ratio of each group are to be at least.
+TARGETS = {
+    "square": (1.02, 0.95),
+    "llm": (1.05, 0.93),
+    "odd, off 16 bytes": (3.0, 1.5),
+    "odd, the rest": (1.1, 0.9),
+}
+
+
+def page(record: Mapping[str, Any]) -> str:
+    """The whole of docs/performance.md."""
+    parts = [_opening(record), _summary(record["summaries"])]
+    if record.get("ladder"):
+        parts.append(f"![TFLOP/s over size]({FIGURE.name})\n")
+    parts.append(_method(record))
+    for group in TARGETS:
+        rows = [row for row in record["rows"] if row["group"] == group]
+        if rows:
+            parts.append(f"## {group}\n\n{_rows(rows)}")
+    return "\n".join(parts)
+
+
+def _opening(record: Mapping[str, Any]) -> str:
+    machine = record["machine"]
+    versions = ", ".join(f"{name} {version}" for name, version in record["versions"].items())
+    wrong = [f"{row['name']} {row['layout']}" for row in record["rows"] if not row["correct"]]
+    verdict = f"Wrong: {', '.join(wrong)}." if wrong else "Every product was checked and right."
+    what = f"`tilewise.matmul` beside `torch.matmul`, {record['dtype']}, {record['date'][:10]}, on"
+    where = f"{machine['gpu']} (driver {machine['driver']})."
+    return (
+        "# Performance\n\n"
+        + _paragraph(f"{what} {where} {verdict}")
+        + f"\n    {record['command']}\n\n"
+        + _paragraph(
+            "This page is drawn from what that wrote, by `python benchmarks/performance.py`. "
+            f"Versions: {versions}."
+        )
+    )
+
+
+def _paragraph(text: str) -> str:
+    lines = textwrap.wrap(text, 99, break_long_words=False, break_on_hyphens=False)
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _summary(summaries: Sequence[Mapping[str, Any]]) -> str:
+    lines = []
+    for found in summaries:
+        mean, worst = TARGETS[found["group"]]
+        lines.append(
+            [found["group"], str(found["products"]), f"{found['mean']:.3f}", f"{mean:g}",
+             f"{found['worst']:.3f}", f"{worst:g}", f"{found['name']} {found['layout']}"]
+        )  # fmt: skip
+    heading = ["suite", "products", "mean ratio", "target", "worst", "target", "at"]
+    return (
+        "The ratio is PyTorch's time by ours, so above 1 ours is faster; means are geometric.\n\n"
+        + _table(heading, lines, "lrrrrrl")
+    )
+
+
+def _method(record: Mapping[str, Any]) -> str:
+    method, ceilings = record["method"], record["ceilings"]
+    peak = ceilings["tflops"]
+    compute = f"tensor cores fed from shared memory alone, {peak:.0f} TFLOP/s; " if peak else ""
+    how = (
+        f"Random normal data, in as many sets of operands as take twice the L2 cache "
+        f"({method['l2_bytes'] / 2**20:.0f} MiB), at most {method['most_operand_sets']}, used in "
+        "turn. Each product is first checked against float64, by a bound that follows from its "
+        "roundings, and what was timed must have the same bits. Ours and PyTorch's are timed in "
+        f"turn, {method['rounds']} rounds, each for {method['seconds_a_round']:g} s after "
+        f"{method['warm_up_seconds']:g} s of warm-up, so that the power limit rules; a figure is "
+        "the median of the rounds. Where a launch of either takes less than "
+        f"{method['graph_below_seconds'] * 1e6:.0f} µs, both are replayed in CUDA graphs of at "
+        f"least {method['graph_launches']}."
+    )
+    share = (
+        "The share is that of the nearer ceiling, named by c (compute) or m (memory), both "
+        f"measured in the same run: {compute}a copy within the device's memory, "
+        f"{ceilings['gigabytes']:,.0f} GB/s, read and written."
+    )
+    words = (
+        "Sizes are m x n x k, of a batch with their number ahead. In the layout, T is a matrix "
+        "that is stored transposed; a pad is what lies between its lines, in elements."
+    )
+    paragraphs = "\n".join(_paragraph(text) for text in (how, share, words))
+    return f"## How it was measured\n\n{paragraphs}"
+
+
+def _rows(rows: Sequence[Mapping[str, Any]]) -> str:
+    heading = [
+        "m x n x k", "layout", "ours, µs", "torch, µs", "ours, TFLOP/s", "torch, TFLOP/s",
+        "ratio", "share",
+    ]  # fmt: skip
+    return _table(heading, [_cells(row) for row in rows], "llrrrrrr")
+
+
+def _cells(row: Mapping[str, Any]) -> list[str]:
+    cells = [row["name"].replace("*", "\\*"), row["layout"]]
+    if "ratio" not in row:
+        return [*cells, "wrong", "", "", "", "", ""]
+    share = "" if row["share"] is None else f"{row['share']:.2f} {row['limit'][0]}"
+    cells += [f"{row['seconds'][name] * 1e6:,.1f}" for name in ("ours", "torch")]
+    cells += [f"{row['tflops'][name]:.1f}" for name in ("ours", "torch")]
+    return [*cells, f"{row['ratio']:.3f}", share]
+
+
+def _table(heading: Sequence[str], lines: Sequence[Sequence[str]], sides: str) -> str:
+    rules = ["---:" if side == "r" else "---" for side in sides]
+    return "".join(f"| {' | '.join(line)} |\n" for line in (heading, rules, *lines))
+
+
+def main() -> None:
+    record = json.loads(RECORD.read_text())
+    if record.get("ladder"):
+        plot.draw(record, FIGURE)
+    write_whole(PAGE, page(record).encode())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,326 @@
+"""Small products of every kind under NVIDIA's Compute Sanitizer, on a Hopper GPU.
+
+    python benchmarks/sanitize.py [--json benchmarks/results/sanitize_h200.json]
+
+Each tool checks one process that computes all of them. Then it checks kernels with a planted fault
+each, to show what it sees. Exits with 1 if a product is wrong, or a tool reports anything of
+ours or nothing of what is planted.
+
+Errors of the driver's API are left out: cuda.core asks for a context before there is one, which
+the driver answers with an error that is expected.
+
+What the tools don't see are bulk copies by a tensor map (cp.async.bulk.tensor), which no thread
+makes: none reports the planted ``unwaited``, which reads a box before its copy is there, or
+``beyond``, which copies a box that reaches past its allocation. So racecheck reports no false
+hazard for the Hopper kernel's ring, and no true one either (flash-attention's
+AI/RACECHECK_TMA_HAZARD.md has found the same). What the tools do check are the threads' own
+accesses: sums that go from block to block, buffers for D, direct stores, and all of the other
+kernels. For the copies there is tests/test_hopper.py, with NaN around and in everything.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tilewise import matmul
+from tilewise.devices import get_device
+from tilewise.kernel import Kernel
+from tilewise.launch import Launch, Place, TensorMap
+from tilewise.numbers import check
+from tilewise.plan import chip_of, plan_on
+from tilewise.product import Operand, Product, alignment
+from tilewise.provenance import write
+from tilewise.steps import Plan, Step, execute
+from tilewise.tilings import Tiling
+
+TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
+MARK = "case: "
+# Under it each tensor is an allocation of its own, whose end memcheck knows.
+ALONE = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A product of normal numbers; with a tiling, by the Hopper kernel, else as planned.
+
+    Attributes
+    ----------
+    layout : str
+        Of A and B: T is one that is stored transposed.
+    pad : tuple of int
+        Elements between the lines of A, B and D.
+    """
+
+    m: int
+    n: int
+    k: int
+    layout: str = "NT"
+    dtype: str = "bfloat16"
+    out: str = "bfloat16"
+    pad: tuple[int, int, int] = (0, 0, 0)
+    batch: int = 1
+    tiling: Tiling | None = None
+
+
+CASES = (
+    Case(300, 520, 200, "NN", tiling=Tiling(128, 256)),
+    Case(304, 520, 200, "TT", "float16", "float16", tiling=Tiling(128, 128, 2, 1)),
+    Case(400, 264, 328, "TN", tiling=Tiling(192, 64, 1, 2)),
+    Case(136, 72, 520, "NT", tiling=Tiling(64, 64, split=4)),
+    Case(500, 136, 1032, "NT", out="float32", tiling=Tiling(256, 64, shared=True)),
+    Case(264, 400, 1032, "NN", tiling=Tiling(128, 192, 2, 1, shared=True, turned=True)),
+    Case(200, 168, 136, "NT", pad=(0, 0, 1), tiling=Tiling(128, 80, turned=True)),
+    Case(5, 100, 264, "NT", pad=(8, 8, 3), tiling=Tiling(64, 16)),
+    Case(96, 136, 72, "NN", batch=3, tiling=Tiling(64, 64)),
+    Case(256, 256, 256, "NN"),
+    Case(131, 257, 133, "NN"),
+    Case(1, 1000, 515, "NT"),
+    Case(3, 515, 257, "NN"),
+    Case(100, 90, 70, "NT", "float32", "float32", (1, 2, 3)),
+    Case(65, 129, 33, "TN", "float64", "float64"),
+)
+
+PLANTED = r"""
+extern "C" __global__ void outside(float* x) { x[threadIdx.x] = 1; }
+
+extern "C" __global__ void race(float* x) {
+    __shared__ float s[256];
+    s[threadIdx.x] = threadIdx.x;
+    x[threadIdx.x] = s[255 - threadIdx.x];
+}
+
+extern "C" __global__ void unwritten(float* x) { x[128 + threadIdx.x] = x[threadIdx.x]; }
+
+extern "C" __global__ void diverged(float* x) {
+    if (threadIdx.x < 100) __syncthreads();
+    x[threadIdx.x] = 1;
+}
+
+struct alignas(64) TensorMap { char bytes[128]; };
+
+__device__ void wait(unsigned barrier) {
+    asm volatile("{ .reg .pred done;\n"
+                 "again: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], 0;\n"
+                 "@!done bra again; }" ::"r"(barrier) : "memory");
+}
+
+template <bool WAITS> __device__ void copy(const TensorMap& map, float* x) {
+    __shared__ __align__(1024) float box[256];
+    __shared__ __align__(8) unsigned long long barrier;
+    unsigned to = __cvta_generic_to_shared(box), at = __cvta_generic_to_shared(&barrier);
+    if (threadIdx.x == 0) {
+        asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(at));
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+        asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], 1024;" ::"r"(at));
+        asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes "
+                     "[%0], [%1, {%2, %2, %2}], [%3];" ::"r"(to), "l"(&map), "r"(0), "r"(at)
+                     : "memory");
+    }
+    __syncthreads();
+    if (WAITS) wait(at);
+    x[threadIdx.x] = box[threadIdx.x];
+    wait(at);
+}
+
+extern "C" __global__ void unwaited(const __grid_constant__ TensorMap map, float* x) {
+    copy<false>(map, x);
+}
+extern "C" __global__ void beyond(const __grid_constant__ TensorMap map, float* x) {
+    copy<true>(map, x);
+}
+"""
+
+
+def compute() -> None:
+    """Every case, marked in the output; what is launched is ours alone."""
+    import torch
+
+    gpu: Any = get_device("gpu")
+    torch.manual_seed(0)
+    for index, case in enumerate(CASES):
+        m, n, k = case.m, case.n, case.k
+        a, of_a = matrices(case, (m, k), case.layout[0] == "T", case.pad[0], case.dtype)
+        b, of_b = matrices(case, (k, n), case.layout[1] == "T", case.pad[1], case.dtype)
+        d, of_d = matrices(case, (m, n), False, case.pad[2], case.out)
+        on_gpu = [x.cuda().as_strided(*of) for x, of in ((a, of_a), (b, of_b), (d, of_d))]
+        product = Product(
+            m, n, k, case.batch, case.dtype, case.out, 1.0, 0.0,
+            operand(on_gpu[0]), operand(on_gpu[1]), None, operand(on_gpu[2]),
+        )  # fmt: skip
+        plan = plan_on(product, chip_of(gpu), case.tiling)
+        print(f"{MARK}{json.dumps({'index': index, 'chosen': plan.chosen})}", flush=True)
+        if case.tiling is None:
+            matmul(on_gpu[0], on_gpu[1], out=on_gpu[2])
+        else:
+            workspace = torch.empty(plan.workspace, dtype=torch.uint8, device="cuda")
+            addresses = [x.data_ptr() for x in (*on_gpu[:2], on_gpu[2], on_gpu[2], workspace)]
+            execute(plan, gpu, torch.cuda.current_stream().cuda_stream, addresses)
+        torch.cuda.synchronize()
+        # The whole buffer, so that no kernel makes a copy of the view.
+        flat = on_gpu[2].as_strided((len(d),), (1,)).cpu()
+        host = [x.as_strided(*of) for x, of in ((a, of_a), (b, of_b), (flat, of_d))]
+        right = is_right(*host)
+        print(f"{MARK}{json.dumps({'index': index, 'right': right})}", flush=True)
+
+
+def is_right(a: Any, b: Any, d: Any) -> bool:
+    """By the bound that the kernels' roundings have."""
+    from tilewise.bench.products import error_share
+
+    if str(d.dtype) == "torch.float64":
+        return bool(check(d.numpy(), a.numpy(), b.numpy()).correct)
+    return error_share(a, b, d) <= 1
+
+
+def matrices(
+    case: Case, shape: tuple[int, int], turned: bool, pad: int, dtype: str
+) -> tuple[Any, tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Random numbers on the host, and the shape and strides of the matrices in them."""
+    import torch
+
+    rows, columns = shape[::-1] if turned else shape
+    pitch = columns + pad
+    flat = torch.randn(case.batch * rows * pitch).to(getattr(torch, dtype))
+    strides = (1, pitch) if turned else (pitch, 1)
+    if case.batch == 1:
+        return flat, (shape, strides)
+    return flat, ((case.batch, *shape), (rows * pitch, *strides))
+
+
+def operand(x: Any) -> Operand:
+    step = x.stride(0) if x.ndim == 3 else 0
+    return Operand(x.stride(-2), x.stride(-1), step, alignment(x.data_ptr()))
+
+
+def plant() -> None:
+    """Every kernel of PLANTED; what they do wrong harms nothing."""
+    import torch
+
+    gpu: Any = get_device("gpu")
+    box = TensorMap(Place(0), "float32", (32, 8, 1), (128, 1024), (32, 8))
+    for name, source, elements, args in (
+        ("outside", 256, 255, (Place(1),)),
+        ("race", 256, 256, (Place(1),)),
+        ("unwritten", 256, 256, (Place(1),)),
+        ("diverged", 256, 256, (Place(1),)),
+        ("unwaited", 256, 256, (box, Place(1))),
+        ("beyond", 128, 256, (box, Place(1))),
+    ):
+        x, y = torch.empty(source, device="cuda"), torch.empty(elements, device="cuda")
+        block = 128 if name == "unwritten" else 256
+        step = Step(Kernel(PLANTED, name), Launch((1, 1, 1), (block, 1, 1), args))
+        execute(Plan((step,), 0, "", ""), gpu, 0, (x.data_ptr(), y.data_ptr()))
+        torch.cuda.synchronize()
+
+
+def command(tool: str, role: str) -> list[str]:
+    options = ["--report-api-errors", "no", "--print-limit", "1000"]
+    return ["compute-sanitizer", "--tool", tool, *options, sys.executable, __file__, role]
+
+
+def output(words: Sequence[str], seconds: float) -> str:
+    """What a tool and the process under it printed."""
+    done = subprocess.run(
+        words, capture_output=True, text=True, timeout=seconds, env={**os.environ, **ALONE}
+    )
+    return done.stdout + done.stderr
+
+
+def reports(text: str) -> Iterator[tuple[int, str]]:
+    """The case that ran last (-1 before the first), and the first line of each report in it.
+
+    What follows a first line is indented; addresses, blocks and threads are left out.
+    """
+    index = -1
+    for line in text.splitlines():
+        if line.startswith(MARK):
+            index = json.loads(line.removeprefix(MARK))["index"]
+        elif found := re.match(r"========= (?! )(.+)", line):
+            words = found[1]
+            if not re.match(r"COMPUTE-SANITIZER|(ERROR|RACECHECK|LEAK) SUMMARY", words):
+                yield index, re.sub(r"0x[0-9a-f]+|\(\d+,\d+,\d+\)", "…", words)
+
+
+def summary(text: str) -> str:
+    found = re.findall(r"========= ((?:ERROR|RACECHECK) SUMMARY: .*)", text)
+    return found[-1] if found else "none: " + " / ".join(text.splitlines()[-3:])
+
+
+def kernels(text: str) -> list[str]:
+    """Those of PLANTED that a tool reported."""
+    names = re.findall(r'extern "C" __global__ void (\w+)', PLANTED)
+    return [name for name in names if re.search(rf"=========.* {name}\b", text)]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("role", nargs="?", choices=("compute", "plant"), help=argparse.SUPPRESS)
+    parser.add_argument("--seconds", type=float, default=600, help="that a tool may take")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write what was found")
+    options = parser.parse_args()
+    if options.role:
+        {"compute": compute, "plant": plant}[options.role]()
+        return
+    if shutil.which("compute-sanitizer") is None:
+        parser.error("compute-sanitizer, of the CUDA toolkit, is not on the PATH")
+    with ThreadPoolExecutor(2 * len(TOOLS)) as pool:
+        texts = {
+            (tool, role): pool.submit(output, command(tool, role), options.seconds)
+            for tool in TOOLS
+            for role in ("compute", "plant")
+        }
+    tools: dict[str, dict[str, Any]] = {}
+    rows = [vars(case) | {"tiling": str(case.tiling or "planned")} for case in CASES]
+    for tool in TOOLS:
+        text, planted = (texts[tool, role].result() for role in ("compute", "plant"))
+        found = Counter(reports(text))
+        marks = [json.loads(line[len(MARK) :]) for line in text.splitlines() if line[:6] == MARK]
+        for mark in marks:
+            rows[mark.pop("index")].update(mark)
+        tools[tool] = {
+            "command": " ".join(command(tool, "")[:7]),
+            "summary": summary(text),
+            "computed": sum("right" in mark for mark in marks),
+            "reports": [
+                {"case": index, "report": words, "times": times}
+                for (index, words), times in found.items()
+            ],
+            "planted_seen": kernels(planted),
+            "planted_summary": summary(planted),
+        }
+    for index, row in enumerate(rows):
+        counts = " ".join(
+            f"{tool} {sum(x['times'] for x in tools[tool]['reports'] if x['case'] == index)}"
+            for tool in TOOLS
+        )
+        size = "x".join(str(row[name]) for name in ("m", "n", "k"))
+        verdict = "right" if row.get("right") else "WRONG"
+        print(f"{size:15s} {row['dtype']:8s} {verdict}  {counts}  {row.get('chosen', 'not run')}")
+    for tool, found_by in tools.items():
+        print(f"{tool}: {found_by['summary']}; planted and seen: {found_by['planted_seen']}")
+        for report in found_by["reports"]:
+            print(f"  case {report['case']}, {report['times']} times: {report['report']}")
+    if options.json:
+        write(options.json, {"tools": tools, "cases": rows})
+    clean = all(
+        not found["reports"] and found["planted_seen"] and found["computed"] == len(CASES)
+        for found in tools.values()
+    )
+    if not (clean and all(row.get("right") for row in rows)):
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()

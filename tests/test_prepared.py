@@ -1,0 +1,268 @@
+"""Launches whose addresses come later: what reaches the driver, or on a GPU, the kernel."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+import threading
+from importlib import import_module
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from tilewise.compiler import Parameter
+from tilewise.devices import Device, get_device
+from tilewise.devices.arguments import bind_later
+from tilewise.devices.cuda import Context
+from tilewise.devices.gpu import Gpu
+from tilewise.devices.prepared import Prepared
+from tilewise.errors import LaunchError
+from tilewise.kernel import Kernel
+from tilewise.launch import Launch, Packed, Place, TensorMap
+from tilewise.steps import Plan, Step, execute
+
+# *first += number; *second += *first
+ADD = r"""
+struct Pair { long long number; int* first; int* second; };
+extern "C" __global__ void add(const Pair pair, int* also) {
+    *pair.first += (int)pair.number;
+    *pair.second += *pair.first;
+    *also += 100;
+}"""
+# After whatever ran before it in the stream.
+WAIT = 'asm volatile("griddepcontrol.wait;" ::: "memory");'
+WAITING = ADD.replace("*pair", f"{WAIT} *pair", 1)
+# The 32 x 8 box at (x, y) of a matrix of floats, by a bulk copy.
+BOX = r"""
+struct __align__(64) TensorMap { unsigned long long words[16]; };
+extern "C" __global__ void box(const __grid_constant__ TensorMap map, int x, int y, float* out) {
+    __shared__ __align__(1024) float tile[32 * 8];
+    __shared__ __align__(8) unsigned long long barrier;
+    unsigned to = __cvta_generic_to_shared(tile), full = __cvta_generic_to_shared(&barrier);
+    if (threadIdx.x == 0) {
+        asm volatile("mbarrier.init.shared.b64 [%0], 1;\n"
+                     "fence.proxy.async;\n"
+                     "mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;\n"
+                     :: "r"(full), "r"((int)sizeof tile) : "memory");
+        asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes "
+                     "[%0], [%1, {%2, %3, %4}], [%5];"
+                     :: "r"(to), "l"(&map), "r"(x), "r"(y), "r"(0), "r"(full) : "memory");
+    }
+    __syncthreads();
+    unsigned done = 0;
+    while (!done)
+        asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], 0;\n"
+                     "selp.u32 %0, 1, 0, p; }" : "=r"(done) : "r"(full) : "memory");
+    // 16-byte pieces change places by the row, of 128 bytes.
+    int row = threadIdx.x / 32, column = threadIdx.x % 32;
+    out[threadIdx.x] = tile[row * 32 + (column / 4 ^ row) * 4 + column % 4];
+}"""
+PAIR = struct.Struct("<qQQ")
+
+
+def pair(number: int, first: Place, second: Place) -> Packed:
+    return Packed(PAIR.pack(number, 0, 0), ((8, first), (16, second)))
+
+
+def matrix_map(place: Place, **changes: Any) -> TensorMap:
+    fields: dict[str, Any] = {
+        "dtype": "float32", "extents": (64, 16, 1), "strides": (256, 16), "box": (32, 8),
+    }  # fmt: skip
+    return TensorMap(place, **(fields | changes))
+
+
+def test_places_on_the_emulator() -> None:
+    device = get_device("emulator")
+    arrays = [device.array(np.arange(4, dtype=np.int32)) for _ in range(2)]
+    kernel = Kernel(ADD, "add")
+    steps = (
+        Step(kernel, Launch((1, 1, 1), (1, 1, 1), (pair(5, Place(0, 4), Place(1)), Place(1, 12)))),
+        Step(kernel, Launch((1, 1, 1), (1, 1, 1), (pair(7, Place(1), Place(0)), Place(0, 12)))),
+    )
+    execute(Plan(steps, 0, "", ""), device, 0, [array.pointer for array in arrays])
+    assert arrays[0].to_numpy().tolist() == [13, 6, 2, 103]
+    assert arrays[1].to_numpy().tolist() == [13, 1, 2, 103]
+
+
+@pytest.mark.parametrize(
+    ("kind", "words", "parameter", "value"),
+    [
+        (TypeError, "not an address", Parameter("p", "f64", 8, 8), Place(0)),
+        (TypeError, "not an address", Parameter("p", "u32", 4, 4), Place(0)),
+        (TypeError, "takes a struct", Parameter("p", "b8", 8, 8), Place(0)),
+        (TypeError, "no arrays", Parameter("p", "u64", 8, 8), np.zeros(3)),
+        (TypeError, "not one of 128 bytes", Parameter("p", "b8", 64, 8), matrix_map(Place(0))),
+        (ValueError, "byte 4", Parameter("p", "b8", 16, 8), Packed(bytes(16), ((4, Place(0)),))),
+        (ValueError, "byte 16", Parameter("p", "b8", 16, 8), Packed(bytes(16), ((16, Place(0)),))),
+    ],
+)
+def test_what_takes_no_address(
+    kind: type[Exception], words: str, parameter: Parameter, value: Any
+) -> None:
+    with pytest.raises(kind, match=words):
+        bind_later("k", [parameter], [value])
+
+
+class Recorder:
+    """Stands for a context and its driver; keeps the parameters that each launch is made with."""
+
+    def __init__(self, sizes: list[int], encode: Any = None, status: int = 0) -> None:
+        self.driver = self
+        self.launches: list[tuple[Any, list[bytes]]] = []
+        self._sizes = sizes
+        self._status = status
+        if encode is not None:
+            self.cuTensorMapEncodeTiled = encode
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(import_module("cuda.bindings.driver"), name)
+
+    def cuLaunchKernelEx(self, made: Any, _function: Any, values: int, _extra: int) -> tuple[int]:
+        pointers = (ctypes.c_void_p * len(self._sizes)).from_address(values)
+        grid = made.gridDimX, made.gridDimY, made.gridDimZ
+        block = made.blockDimX, made.blockDimY, made.blockDimZ
+        overlaps = [
+            (x.id.name, x.value.programmaticStreamSerializationAllowed)
+            for x in (made.attrs if made.numAttrs else ())
+        ]
+        said = grid, block, made.sharedMemBytes, int(made.hStream), overlaps
+        read = [ctypes.string_at(p, n) for p, n in zip(pointers, self._sizes, strict=True)]
+        self.launches.append((said, read))
+        return (self._status,)
+
+    def error(self, status: int, function: str) -> Exception:
+        return LaunchError(f"{function} says {status}")
+
+
+def prepared(context: Recorder, kernel: Kernel, *args: Any, **options: Any) -> Prepared:
+    launch = Launch((2, 3, 4), (32, 1, 1), args, **options)
+    return Prepared(cast(Context, context), kernel.compile("sm_90a"), 7, launch)
+
+
+def test_what_reaches_the_driver() -> None:
+    context = Recorder([24, 8])
+    arguments = pair(5, Place(1, 4), Place(0)), Place(2, 12)
+    for overlap in (False, True):
+        ready = prepared(context, Kernel(ADD, "add"), *arguments, shared=64, overlap=overlap)
+        ready.enqueue(9, (1000, 2000, 3000))
+        ready.enqueue(10, (4000, 5000, 6000))
+    allowed = [("CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION", 1)]
+    for attributes, launches in (([], context.launches[:2]), (allowed, context.launches[2:])):
+        (first, values), (second, others) = launches
+        assert first == ((2, 3, 4), (32, 1, 1), 64, 9, attributes)
+        assert second == ((2, 3, 4), (32, 1, 1), 64, 10, attributes)
+        assert values == [PAIR.pack(5, 2004, 1000), (3012).to_bytes(8, "little")]
+        assert others == [PAIR.pack(5, 5004, 4000), (6012).to_bytes(8, "little")]
+
+
+def test_a_refusal_by_the_driver_is_an_error() -> None:
+    ready = prepared(
+        Recorder([24, 8], status=3), Kernel(ADD, "add"), pair(0, Place(0), Place(0)), 8
+    )
+    with pytest.raises(LaunchError, match="cuLaunchKernelEx says 3"):
+        ready.enqueue(0, (1000,))
+
+
+@pytest.mark.parametrize("is_patched", [True, False])
+def test_tensor_maps_get_their_address(is_patched: bool) -> None:
+    """Written over where the driver's own have it in their first bytes, else made anew."""
+    success = import_module("cuda.bindings.driver").CUresult.CUDA_SUCCESS
+    encoded: list[int] = []
+
+    class Map:
+        def __init__(self, address: int) -> None:
+            words = [address, 11, 12] if is_patched else [11, address, 12]
+            self._words = (ctypes.c_uint64 * 16)(*words)
+
+        def getPtr(self) -> int:
+            return ctypes.addressof(self._words)
+
+    def encode(_kind: Any, _rank: int, address: int, *_: Any) -> tuple[Any, Map]:
+        encoded.append(address)
+        return success, Map(address)
+
+    context = Recorder([128, 4, 4, 8], encode)
+    ready = prepared(context, Kernel(BOX, "box"), matrix_map(Place(1, 64)), 1, 2, Place(0))
+    ready.enqueue(0, (1000, 2000))
+    ready.enqueue(0, (3000, 4000))
+    for (_, values), address in zip(context.launches, (2064, 4064), strict=True):
+        words = (address, 11, 12) if is_patched else (11, address, 12)
+        assert struct.unpack("<3Q", values[0][:24]) == words
+        assert values[0][24:] == bytes(104)
+    assert encoded[2:] == ([] if is_patched else [2064, 4064])
+
+
+@pytest.mark.parametrize("changes", [{"dtype": "int8"}, {"box": (16, 8)}, {"promotion": 32}])
+def test_tensor_maps_that_there_are_not(changes: dict[str, Any]) -> None:
+    if changes.get("box"):
+        changes |= {"dtype": "float16", "box": (8, 8)}
+    with pytest.raises(ValueError, match="there is no tensor map"):
+        prepared(
+            Recorder([128, 4, 4, 8]), Kernel(BOX, "box"), matrix_map(Place(0), **changes), 0, 0, 0
+        )
+
+
+@pytest.fixture
+def gpu(device: Device) -> Gpu:
+    if not isinstance(device, Gpu):
+        pytest.skip("needs a GPU: pytest --device gpu")
+    return device
+
+
+def test_places_on_a_gpu_in_the_stream_s_order(gpu: Gpu) -> None:
+    x, y = (gpu.array(np.zeros(2, np.int32)) for _ in range(2))
+    waits = gpu.arch.startswith("sm_9")
+    steps = tuple(
+        Step(
+            Kernel(WAITING if waits else ADD, "add"),
+            Launch(
+                (1, 1, 1), (1, 1, 1), (pair(1, first, second), Place(0, 4)), overlap=waits
+            ),
+        )
+        for first, second in ((Place(0), Place(1)), (Place(1), Place(0)))
+    )  # fmt: skip
+    plan = Plan(steps, 0, "", "")
+    first, second = 0, 0
+    for _ in range(15):
+        execute(plan, gpu, 0, (x.pointer, y.pointer))
+        first += 1
+        second += first + 1
+        first += second
+    assert x.to_numpy().tolist() == [first, 15 * 2 * 100]
+    assert y.to_numpy().tolist() == [second, 0]
+
+
+def test_threads_share_a_prepared_launch(gpu: Gpu) -> None:
+    ready = gpu.prepare(
+        Kernel(ADD, "add").compile(gpu.arch),
+        Launch((1, 1, 1), (1, 1, 1), (pair(1, Place(0), Place(0, 4)), Place(0, 8))),
+    )
+    arrays = [gpu.array(np.zeros(3, np.int32)) for _ in range(4)]
+
+    def work(address: int) -> None:
+        for _ in range(300):
+            gpu.enqueue(ready, 0, (address,))
+
+    threads = [threading.Thread(target=work, args=(array.pointer,)) for array in arrays]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for array in arrays:
+        assert array.to_numpy().tolist() == [300, 300 * 301 // 2, 30000]
+
+
+def test_bulk_copies_of_any_address(gpu: Gpu) -> None:
+    if not gpu.arch.startswith("sm_9"):
+        pytest.skip("needs bulk copies: compute capability 9.0")
+    host = np.arange(2 * 16 * 64, dtype=np.float32).reshape(2, 16, 64)
+    out = gpu.empty((8, 32), np.float32)
+    ready = gpu.prepare(
+        Kernel(BOX, "box").compile(gpu.arch),
+        Launch((1, 1, 1), (256, 1, 1), (matrix_map(Place(0, 4096)), 8, 3, Place(1))),
+    )
+    for factor in (1, 2):
+        x = gpu.array(host * factor)
+        gpu.enqueue(ready, 0, (x.pointer, out.pointer))
+        np.testing.assert_array_equal(out.to_numpy(), x.to_numpy()[1, 3:11, 8:40])

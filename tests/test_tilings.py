@@ -1,0 +1,254 @@
+"""The Hopper kernel's tilings: what they cover, how they are divided, and which are chosen."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from itertools import pairwise, product
+from timeit import repeat
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from tilewise.devices.limits import max_shared
+from tilewise.hopper import LARGEST
+from tilewise.tilings import (
+    BLOCK_K,
+    MOST_STAGES,
+    Cover,
+    Problem,
+    Tiling,
+    candidates,
+    choose,
+    cover,
+    seconds,
+)
+
+H200 = 132  # multiprocessors
+GROUP_M = 16  # of hopper.cu
+
+
+def possible(problem: Problem) -> list[Tiling]:
+    """Every tiling that the kernel can take, sensible or not."""
+    ways = ((1, False), (1, True), (2, False), (4, False))
+    every = (
+        Tiling(block_m, block_n, *cluster, split, shared, turned)
+        for block_m, block_n, cluster, (split, shared), turned in product(
+            (64, 128, 192, 256), range(16, 257, 16), ((1, 1), (2, 1), (1, 2)), ways, (False, True)
+        )
+    )
+    return [t for t in every if not t.objection(problem.turned if t.turned else problem)]
+
+
+POSSIBLE = [tiling for tiling in possible(Problem(1, 1, 4 * BLOCK_K)) if not tiling.turned]
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one cluster computes of one tile, and the slot of the workspace that it goes to."""
+
+    tile: int
+    first: int
+    last: int
+    slot: int
+
+
+def parts(at: Cover, unit: int) -> list[Part]:
+    """As hopper.cu's Schedule goes from one to the next."""
+    found = [Part(tile, 0, at.phases, -1) for tile in range(unit, at.whole, at.units)]
+    if unit < at.rest * at.parts:
+        part, tile = divmod(unit, at.rest)
+        first, last = (first_phase(at.phases, part + i, at.parts) for i in (0, 1))
+        found.append(Part(at.whole + tile, first, last, unit))
+    return found
+
+
+def first_phase(phases: int, part: int, of: int) -> int:
+    return phases * part // of
+
+
+def summed(at: Cover, tile: int) -> list[int]:
+    """The slots that hopper_sum adds up for a tile, in its order."""
+    return [part * at.rest + tile - at.whole for part in range(at.parts)]
+
+
+def place(index: int, rows: int, columns: int) -> tuple[int, int, int]:
+    """Row, column and batch of a tile, as hopper.cu's Tile has it."""
+    batch, index = divmod(index, rows * columns)
+    group, index = divmod(index, GROUP_M * columns)
+    height = min(rows - group * GROUP_M, GROUP_M)
+    return group * GROUP_M + index % height, index // height, batch
+
+
+sizes = st.one_of(st.integers(1, 300), st.integers(1, 6000))
+multiprocessors = st.one_of(st.just(H200), st.integers(2, 200))
+
+
+@given(
+    tiling=st.sampled_from(POSSIBLE), m=sizes, n=sizes, batch=st.integers(1, 3),
+    count=multiprocessors,
+)  # fmt: skip
+def test_every_tile_is_computed_once(
+    tiling: Tiling, m: int, n: int, batch: int, count: int
+) -> None:
+    at = cover(tiling, m, n, 64, batch, count)
+    assert m <= at.m_tiles * tiling.block_m < m + tiling.block_m * tiling.cluster_m
+    assert n <= at.n_tiles * tiling.block_n < n + tiling.block_n * tiling.cluster_n
+    rows, columns = at.m_tiles // tiling.cluster_m, at.n_tiles // tiling.cluster_n
+    assert rows * tiling.cluster_m == at.m_tiles
+    assert columns * tiling.cluster_n == at.n_tiles
+    found = {place(index, rows, columns) for index in range(at.tiles)}
+    assert found == set(product(range(rows), range(columns), range(batch)))
+    if tiling.split == 1:
+        assert 1 <= at.units * tiling.tiles <= max(count, tiling.tiles)
+    else:
+        assert at.units == at.whole == at.tiles  # a cluster for each
+
+
+@settings(max_examples=300)
+@given(
+    tiling=st.sampled_from(POSSIBLE), m=sizes, n=sizes, k=st.one_of(sizes, st.integers(1, 100000)),
+    batch=st.integers(1, 3), count=multiprocessors,
+)  # fmt: skip
+def test_every_phase_is_computed_once(
+    tiling: Tiling, m: int, n: int, k: int, batch: int, count: int
+) -> None:
+    assume(not tiling.objection(Problem(m, n, k, batch)))
+    at = cover(tiling, m, n, k, batch, count)
+    assert at.phases == math.ceil(k / BLOCK_K)
+    assert at.whole + at.rest == at.tiles
+    of_tile: dict[int, list[Part]] = {tile: [] for tile in range(at.tiles)}
+    for unit in range(at.units):
+        mine = parts(at, unit)
+        assert mine
+        for part in mine:
+            of_tile[part.tile].append(part)
+    for tile, all_parts in of_tile.items():
+        all_parts.sort(key=lambda part: part.first)
+        assert (all_parts[0].first, all_parts[-1].last) == (0, at.phases)
+        assert all(one.last == other.first for one, other in pairwise(all_parts))
+        assert all(part.first < part.last for part in all_parts)
+        slots = [part.slot for part in all_parts]
+        if tile < at.whole:
+            assert slots == [-1]
+        else:
+            assert slots == summed(at, tile)  # all that were written, in the order of k
+    slots = [slot for tile in range(at.whole, at.tiles) for slot in summed(at, tile)]
+    assert sorted(slots) == list(range(at.rest * at.parts))  # no slot twice
+    edges = [first_phase(at.phases, rank, tiling.split) for rank in range(tiling.split + 1)]
+    assert (edges[0], edges[-1]) == (0, at.phases)
+    assert all(first < last for first, last in pairwise(edges))
+
+
+def test_a_rest_with_few_phases() -> None:
+    """One tile is left over, with fewer phases than there are clusters."""
+    at = cover(Tiling(128, 128, shared=True), 133 * 128, 128, 512, 1, H200)
+    assert (at.whole, at.rest, at.parts, at.units) == (132, 1, 2, 132)
+    assert [unit for unit in range(at.units) if len(parts(at, unit)) == 2] == [0, 1]
+
+
+def test_the_rest_is_divided_where_that_leaves_fewer_idle() -> None:
+    tiling = Tiling(128, 256, shared=True)
+    at = cover(tiling, 128 * 17, 256 * 11, 4096, 1, H200)  # 187 tiles: one wave and 55
+    assert (at.whole, at.rest, at.parts, at.units) == (132, 55, 2, 132)
+    at = cover(tiling, 128 * 20, 256 * 11, 4096, 1, H200)  # one wave and 88, of which none is idle
+    assert (at.whole, at.rest, at.parts, at.units) == (220, 0, 1, 132)
+    at = cover(tiling, 128, 256, 4096, 1, H200)
+    assert (at.whole, at.rest, at.parts, at.units) == (0, 1, 16, 16)
+
+
+large = st.one_of(st.integers(1, 300), st.integers(1, 30000), st.integers(1, LARGEST))
+flag = st.booleans()
+
+
+@st.composite
+def problems(draw: st.DrawFn) -> Problem:
+    """Any that the kernel takes."""
+    m, n, k = (draw(large) for _ in range(3))
+    most = LARGEST // (math.ceil(m / 64) * math.ceil(n / 64))
+    assume(most)
+    batch = draw(st.one_of(st.just(1), st.integers(1, min(64, most)), st.integers(1, most)))
+    return Problem(m, n, k, batch, draw(flag), draw(flag), draw(flag), draw(flag))
+
+
+@settings(max_examples=200)
+@given(problem=problems(), count=multiprocessors)
+def test_candidates(problem: Problem, count: int) -> None:
+    found = list(candidates(problem, count))
+    assert found
+    assert len(set(found)) == len(found)
+    for tiling in found:
+        view = problem.turned if tiling.turned else problem
+        assert tiling.objection(view) == ""
+        assert 2 <= tiling.stages <= MOST_STAGES
+        assert tiling.out_columns in (16, 32, 64)  # the widths of a swizzle
+        assert tiling.block_n % tiling.out_columns == 0
+        barriers = 2 * 8 * tiling.stages
+        # Static shared memory comes first, and the ring begins at a multiple of 1024 bytes.
+        assert tiling.shared_bytes + math.ceil(barriers / 1024) * 1024 <= max_shared("sm_90")
+        assert tiling.tiles * tiling.split <= 8  # blocks of a portable cluster
+        assert tiling.a_rows(view.m) >= min(view.m, tiling.block_m)
+        assert tiling.a_rows(view.m) // tiling.cluster_n % 8 == 0
+        time = seconds(tiling, problem, count)
+        assert time > 0
+        assert math.isfinite(time)
+        at = cover(tiling, view.m, view.n, view.k, view.batch, count)
+        assert at.tiles < 2**31
+
+
+@given(problem=problems(), count=multiprocessors)
+def test_chosen(problem: Problem, count: int) -> None:
+    tiling, time = choose(problem, count)
+    times = {one: seconds(one, problem, count) for one in candidates(problem, count)}
+    assert times[tiling] == time == min(times.values())
+
+
+def test_turned_twice_is_the_same() -> None:
+    problem = Problem(1, 2, 3, 4, True, False, False, True)
+    assert problem.turned == Problem(2, 1, 3, 4, False, True, True, False)
+    assert problem.turned.turned == problem
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        Problem(4494, 1041, 11529, a_by_k=False),
+        Problem(8192, 8192, 8192),
+        Problem(640, 700, 4096, 3),
+        Problem(1, 1, 1),
+        Problem(LARGEST, 64, LARGEST),
+    ],
+    ids=str,
+)
+def test_choosing_is_quick(problem: Problem) -> None:
+    # The quickest of several: what else the machine does is none of its fault.
+    assert min(repeat(lambda: choose(problem, H200), number=1, repeat=7)) < 0.03
+
+
+@pytest.mark.parametrize(
+    ("tiling", "problem", "words"),
+    [
+        (Tiling(128, 264), Problem(1, 1, 1), "multiple of 16"),
+        (Tiling(128, 24), Problem(1, 1, 1), "multiple of 16"),
+        (Tiling(192, 256), Problem(1, 1, 1), "a sum of 128 registers"),
+        (Tiling(256, 256), Problem(1, 1, 1), "a sum of 256 registers"),
+        (Tiling(128, 96), Problem(1, 1, 1, b_by_k=False), "copied by 64"),
+        (Tiling(128, 128, 2, split=2), Problem(1, 1, 1), "in one way"),
+        (Tiling(128, 128, split=2, shared=True), Problem(1, 1, 1), "in one way"),
+        (Tiling(128, 128, split=2), Problem(1, 1, 127), "more parts than there are steps"),
+        (Tiling(128, 256, split=4), Problem(1, 1, 256), "into the ring"),
+    ],
+)
+def test_objections(tiling: Tiling, problem: Problem, words: str) -> None:
+    assert words in tiling.objection(problem)
+
+
+def test_words() -> None:
+    tiling = Tiling(128, 256, 2, shared=True)
+    assert str(tiling) == (
+        "tiles of 128 x 256, 4 stages, clusters of 2 x 1, the last wave divided along k"
+    )
+    assert str(replace(tiling, cluster_m=1, split=2, shared=False, turned=True)) == (
+        "tiles of 128 x 256, 4 stages, k divided by 2, turned"
+    )

@@ -1,0 +1,657 @@
+"""``explain`` and ``tune``: what is said, what is measured, and what is kept of it on disk."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tilewise import ahead, compiler_cache, hopper, show, tuned
+from tilewise.cli import main
+from tilewise.devices import Device
+from tilewise.errors import DeviceUnavailableError
+from tilewise.explain import explain, explain_product, of_shape, ranked
+from tilewise.kernel import Kernel
+from tilewise.matmul import matmul
+from tilewise.plan import plan_on
+from tilewise.product import Operand, Product
+from tilewise.tilings import Tiling, choose
+from tilewise.tune import Timed, Tuned, tune
+from tilewise.tuned import H200, Chip
+
+# `tilewise.tune` and its like are the functions, once the package is imported.
+TUNE, EXPLAIN, MATMUL = (sys.modules[f"tilewise.{x}"] for x in ("tune", "explain", "matmul"))
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A cache of the test's own."""
+    monkeypatch.setenv("TILEWISE_CACHE_DIR", str(tmp_path / "cache"))
+    plan_on.cache_clear()
+    yield tmp_path / "cache"
+    plan_on.cache_clear()
+
+
+@pytest.fixture
+def no_gpu(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a machine without one, for arrays on the host."""
+    for module in (EXPLAIN, MATMUL):
+        monkeypatch.setattr(module, "first_gpu", lambda: None)
+
+
+def product(m: int = 2048, n: int = 3072, k: int = 1024) -> Product:
+    return of_shape(m, n, k, "bfloat16", "NT")
+
+
+def other_than_chosen(asked: Product) -> Tiling:
+    return next(x for x, _ in ranked(asked, H200)[3:] if x != ranked(asked, H200)[0][0])
+
+
+def files(cache: Path) -> list[Path]:
+    return sorted((cache / "tuned").glob("*")) if (cache / "tuned").exists() else []
+
+
+# explain
+
+
+def test_explains_the_emulator() -> None:
+    a = np.ones((3, 4), np.float32)
+    found = explain(a, a, transpose_b=True, device="emulator")
+    assert str(found).splitlines() == [
+        "D = A·B, m = 3, n = 3, k = 4, float32, layout NT",
+        "on            the emulator",
+        "by            the general kernel, tiles of 64 x 64",
+        "why           tensor cores: this is no Hopper GPU",
+        "launches      gemm_any: grid 1, 256 threads a block",
+        "workspace     none",
+        "copied first  a and b to the emulator, and the result back",
+    ]
+    assert found.to_dict()["launches"] == [
+        {"kernel": "gemm_any", "grid": [1, 1, 1], "block": [256, 1, 1], "dynamic_shared_bytes": 0}
+    ]
+
+
+@pytest.mark.usefixtures("no_gpu")
+def test_explains_a_product_of_numpys_own() -> None:
+    a = np.ones((3, 4), np.float16)
+    found = explain(a, a.T)
+    assert found.chosen == "NumPy's own product"
+    assert "no GPU" in found.why
+    assert found.steps == ()
+    assert "a and b, as float32" in str(found)
+
+
+@pytest.mark.usefixtures("no_gpu")
+def test_explains_a_product_of_torchs_own() -> None:
+    torch = pytest.importorskip("torch")
+    a = torch.ones(3, 4)
+    found = explain(a, a.T)
+    assert found.chosen == "PyTorch's own product"
+    assert found.copies == ()
+
+
+def test_explains_the_hopper_kernel() -> None:
+    asked = product()
+    problem = hopper.problem(asked)
+    best, expected = choose(problem, 132)
+    found = explain_product(asked, H200)
+    assert (found.tiling, found.seconds) == (best, expected)
+    assert f"the Hopper kernel, {best}" in found.chosen
+    times = [time for _, time in found.alternatives]
+    assert len(times) == 5
+    assert times == sorted(times)
+    assert times[0] >= expected
+    assert best not in [tiling for tiling, _ in found.alternatives]
+    (first, *_) = found.steps
+    text = str(found)
+    assert f"grid {first.launch.grid[0]}" in text
+    assert f"{expected * 1e6:.1f} µs" in text
+    assert max(map(len, text.splitlines())) <= 80
+    document = json.loads(json.dumps(found.to_dict()))
+    assert document["tiling"]["block_m"] == best.block_m
+    assert document["tiling"]["stages"] == best.stages
+    assert document["seconds"] == expected
+    assert [x["seconds"] for x in document["alternatives"]] == times
+
+
+def test_explains_a_workspace_and_repacking() -> None:
+    deep = explain_product(of_shape(256, 256, 65536, "float16", "NN"), H200)
+    assert deep.workspace > 0
+    assert f"{deep.workspace:,} bytes" in str(deep)
+    off = explain_product(of_shape(4095, 4097, 4099, "bfloat16", "NN"), H200)
+    assert "repacked" in off.chosen
+    assert off.tiling is not None
+    assert "the repacking besides" in str(off)
+    assert max(map(len, str(off).splitlines())) <= 80
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_explains_what_has_no_tensor_cores(dtype: str) -> None:
+    found = explain_product(of_shape(64, 64, 64, dtype, "TT"), H200)
+    assert found.tiling is None
+    assert found.alternatives == ()
+    assert f"the inputs are {dtype}" in found.why
+
+
+def test_explains_nothing_to_do() -> None:
+    a = np.ones((0, 4), np.float32)
+    found = explain(a, np.ones((4, 3), np.float32), device="emulator")
+    assert found.chosen == "nothing"
+    assert found.steps == ()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options"),
+    [
+        ((np.ones((2, 3)), np.ones((2, 3))), {}),
+        ((np.ones((2, 3)), np.ones((3, 2), np.float32)), {}),
+        ((np.ones((2, 3)), [[1.0]]), {}),
+        ((np.ones((2, 3), np.int32), np.ones((3, 2), np.int32)), {}),
+        ((np.ones((2, 3)), np.ones((3, 2))), {"beta": 2}),
+        ((np.ones((2, 3)), np.ones((3, 2))), {"alpha": float("nan")}),
+        ((np.ones((2, 3)), np.ones((3, 2))), {"device": "abacus"}),
+        ((np.ones((2, 3)), np.ones((3, 2))), {"out": np.ones((3, 3))}),
+        ((np.ones((2, 3)), np.ones((3, 2))), {"out_dtype": "float16"}),
+    ],
+)
+def test_the_same_errors_as_matmul(arguments: Any, options: dict[str, Any]) -> None:
+    with pytest.raises((TypeError, ValueError)) as of_matmul:
+        matmul(*arguments, **options)
+    with pytest.raises(of_matmul.type) as of_explain:
+        explain(*arguments, **options)
+    assert str(of_explain.value) == str(of_matmul.value)
+
+
+def test_launches_and_compiles_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> None:
+        raise AssertionError("it was compiled")
+
+    monkeypatch.setattr(Kernel, "compile", refuse)
+    a = np.ones((3, 4), np.float32)
+    explain(a, a.T, device="emulator")
+    explain_product(product(), H200)
+
+
+VIEWS: list[Callable[[Any], Any]] = [
+    lambda x: x,
+    lambda x: x[:, ::2],
+    lambda x: x[::-1],
+    lambda x: x.swapaxes(-1, -2).copy().swapaxes(-1, -2),
+    lambda x: x[:, :1, :],
+    lambda x: np.broadcast_to(x[:1], x.shape),
+    lambda x: np.broadcast_to(x[:, :, :1], x.shape),
+    lambda x: x.reshape(2, 1, *x.shape[1:]),
+]
+
+
+@given(
+    first=st.sampled_from(VIEWS), second=st.sampled_from(VIEWS),
+    dtype=st.sampled_from(["float16", "float32"]), has_c=st.booleans(), turned=st.booleans(),
+)  # fmt: skip
+def test_explains_what_matmul_asks_for(
+    first: Callable[[Any], Any], second: Callable[[Any], Any], dtype: str, has_c: bool, turned: bool
+) -> None:
+    a = first(np.ones((2, 6, 6), dtype))
+    b = second(np.ones((2, 6, 6), dtype))
+    if a.shape[-1] != (b.shape[-1] if turned else b.shape[-2]):
+        return
+    c = np.zeros(matmul(a, b, transpose_b=turned, device="emulator").shape, dtype)
+    options: dict[str, Any] = {
+        "transpose_b": turned,
+        "device": "emulator",
+        **({"beta": 2} if has_c else {}),
+    }
+    seen: list[Product] = []
+
+    def watched(asked: Product, device: Device) -> Any:
+        seen.append(asked)
+        return plan_on(asked, None)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(MATMUL, "plan_product", watched)
+        matmul(a, b, c, **options)
+    assert explain(a, b, c, **options).product == seen[0]
+
+
+def test_says_what_is_copied() -> None:
+    a = np.ones((6, 6), np.float32)
+    found = explain(a[::-1], a, a[:, ::-1], beta=1, device="emulator")
+    assert [line.split(",")[0] for line in found.copies[:-1]] == ["a", "c"]
+    assert found.copies[-1] == "a, b and c to the emulator, and the result back"
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"m": 0}, "m is 0"),
+        ({"k": -3}, "k is -3"),
+        ({"dtype": "int8"}, "dtype is 'int8'"),
+        ({"layout": "NX"}, "layout is 'NX'"),
+    ],
+)
+def test_a_shape_that_is_none(changes: dict[str, Any], words: str) -> None:
+    arguments = {"m": 4, "n": 4, "k": 4, "dtype": "float16", "layout": "NN", **changes}
+    with pytest.raises(ValueError, match=words):
+        of_shape(**arguments)
+
+
+def test_shapes_are_as_their_layout() -> None:
+    asked = of_shape(2, 3, 5, "float16", "TN")
+    assert (asked.a, asked.b, asked.d) == (Operand(1, 2), Operand(3, 1), Operand(3, 1))
+    asked = of_shape(2, 3, 5, "float16", "NT")
+    assert (asked.a, asked.b) == (Operand(5, 1), Operand(1, 5))
+
+
+def test_explain_at_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["explain", "-m", "2048", "-n", "3072", "-k", "1024", "--layout", "NT"]
+    assert main(words) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("D = A·B, m = 2,048, n = 3,072, k = 1,024, bfloat16, layout NT\n")
+    assert "NVIDIA H200, 132 multiprocessors" in text
+    assert main([*words, "--json", "--multiprocessors", "78"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["place"] == "NVIDIA H200, 78 multiprocessors"
+    assert document["launches"][0]["grid"][0] <= 78
+    found = explain_product(product(), replace(H200, multiprocessors=78))
+    assert document == json.loads(json.dumps(found.to_dict()))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["explain", "-m", "1", "-n", "1"],
+        ["explain", "-m", "0", "-n", "1", "-k", "1"],
+        ["explain", "-m", "1", "-n", "1", "-k", "1", "--dtype", "int8"],
+        ["explain", "-m", "1", "-n", "1", "-k", "1", "--multiprocessors", "0"],
+        ["tune", "-m", "1", "-n", "1", "-k", "0"],
+        ["tune", "-m", "1", "-n", "1", "-k", "1", "--seconds", "0"],
+        ["tune", "-m", "1", "-n", "1", "-k", "1", "--dtype", "float32"],
+    ],
+)
+def test_bad_command_lines(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == 2
+    assert capsys.readouterr().err.startswith("tilewise: ")
+    assert main([*words, "--json"]) == 2
+    assert "error" in json.loads(capsys.readouterr().out)
+
+
+# What is kept
+
+
+def test_keeps_and_finds_again(cache: Path) -> None:
+    asked, tiling = product(), Tiling(64, 48, turned=True)
+    assert tuned.tiling(asked, H200) is None
+    path = tuned.keep(asked, H200, tiling, {"seconds": 1e-6})
+    assert files(cache) == [path]
+    assert tuned.tiling(asked, H200) == tiling
+    tuned.keep(asked, H200, Tiling(128, 128), {})
+    assert tuned.tiling(asked, H200) == Tiling(128, 128)
+    tuned.forget(asked, H200)
+    assert files(cache) == []
+    tuned.forget(asked, H200)
+
+
+def test_one_file_for_each_product_and_gpu() -> None:
+    asked = product()
+    tuned.keep(asked, H200, Tiling(64, 48), {})
+    changes: list[dict[str, Any]] = [
+        {"m": 2049}, {"n": 8}, {"k": 8}, {"batch": 2}, {"dtype": "float16"},
+        {"out_dtype": "float32"}, {"a": Operand(1032, 1)}, {"a": Operand(1024, 1, 0, 8)},
+        {"b": Operand(3072, 1)}, {"d": Operand(1, 2048)},
+        {"beta": 1.0, "c": Operand(3072, 1)},
+    ]  # fmt: skip
+    for change in changes:
+        assert tuned.tiling(replace(asked, **change), H200) is None, change
+    assert tuned.tiling(asked, Chip("NVIDIA H100", 132)) is None
+    assert tuned.tiling(asked, Chip("NVIDIA H200", 78)) is None
+    # Neither is read, and no launch is another for it.
+    assert tuned.tiling(replace(asked, alpha=2.0), H200) == Tiling(64, 48)
+    assert tuned.tiling(replace(asked, c=Operand(3072, 1)), H200) == Tiling(64, 48)
+
+
+def test_other_sources_find_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    tuned.keep(product(), H200, Tiling(64, 48), {})
+    monkeypatch.setattr(tuned, "_sources", lambda: "of another version")
+    assert tuned.tiling(product(), H200) is None
+
+
+def test_the_sources_are_there() -> None:
+    root = Path(tuned.__file__).parent
+    assert all((root / name).exists() for name in tuned._SOURCES)
+    assert len(tuned._sources()) == 64
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda data: data[: len(data) // 2],
+        lambda _: b"",
+        lambda _: b"\xff\xfe",
+        lambda _: b"[1, 2]",
+        lambda _: b"{}",
+        lambda data: data.replace(b'"block_m": 64', b'"block_m": 128'),
+        lambda data: data.replace(b'"block_m"', b'"block_x"'),
+        lambda data: data.replace(b'"check"', b'"cheque"'),
+    ],
+)
+def test_a_spoilt_file_is_ignored(spoil: Callable[[bytes], bytes]) -> None:
+    path = tuned.keep(product(), H200, Tiling(64, 48), {})
+    assert path is not None
+    path.write_bytes(spoil(path.read_bytes()))
+    assert tuned.tiling(product(), H200) is None
+    assert explain_product(product(), H200).tiling == ranked(product(), H200)[0][0]
+
+
+def test_a_place_that_cannot_be_written(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache.write_bytes(b"a file, where a folder should be")
+    assert tuned.keep(product(), H200, Tiling(64, 48), {}) is None
+    assert tuned.tiling(product(), H200) is None
+    tuned.forget(product(), H200)
+    monkeypatch.setattr(compiler_cache, "directory", lambda: None)
+    assert tuned.keep(product(), H200, Tiling(64, 48), {}) is None
+    assert tuned.tiling(product(), H200) is None
+    tuned.forget(product(), H200)
+
+
+def test_a_write_that_fails_leaves_what_was_there(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tuned.keep(product(), H200, Tiling(64, 48), {})
+
+    def refuse(*_: Any) -> None:
+        raise OSError("no space left")
+
+    monkeypatch.setattr(Path, "replace", refuse)
+    assert tuned.keep(product(), H200, Tiling(128, 128), {}) is None
+    assert tuned.tiling(product(), H200) == Tiling(64, 48)
+    assert len(files(cache)) == 1
+
+
+def test_many_may_write_at_once(cache: Path) -> None:
+    asked = product()
+    written = [Tiling(64, 16 * i) for i in range(1, 9)]
+    tuned.keep(asked, H200, written[0], {})
+    running = threading.Event()
+    running.set()
+    wrong: list[Tiling | None] = []
+
+    def read() -> None:
+        while running.is_set():
+            found = tuned.tiling(asked, H200)
+            if found not in written:
+                wrong.append(found)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    writers = [
+        threading.Thread(
+            target=lambda tiling=tiling: [tuned.keep(asked, H200, tiling, {}) for _ in range(25)]
+        )
+        for tiling in written
+    ]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    running.clear()
+    reader.join()
+    assert wrong == []
+    assert len(files(cache)) == 1
+
+
+def test_the_planner_takes_the_winner() -> None:
+    asked = product()
+    usual = plan_on(asked, H200)
+    winner = other_than_chosen(asked)
+    tuned.keep(asked, H200, winner, {})
+    assert plan_on(asked, H200) is usual  # the files are looked at once a process
+    plan_on.cache_clear()
+    plan = plan_on(asked, H200)
+    assert plan.chosen == f"the Hopper kernel, {winner}" != usual.chosen
+    assert "measured" in plan.why
+    assert plan_on(asked, Chip("NVIDIA H200", 78)).chosen != plan.chosen
+    found = explain_product(asked, H200)
+    assert found.tiling == winner
+    assert ranked(asked, H200)[0][0] in [tiling for tiling, _ in found.alternatives]
+
+
+# tune
+
+
+@pytest.mark.parametrize(
+    ("products", "options", "error"),
+    [
+        ([], {}, ValueError),
+        ([(1, 2)], {}, TypeError),
+        ([7], {}, TypeError),
+        ([(1, 2, 3, 4)], {}, TypeError),
+        ([(1.5, 2, 3)], {}, TypeError),
+        ([(0, 2, 3)], {}, ValueError),
+        ([(4, 4, 4), (4, 4, 0)], {}, ValueError),
+        ([(4, 4, 4)], {"dtype": "int8"}, ValueError),
+        ([(4, 4, 4)], {"layout": "nn"}, ValueError),
+        ([(4, 4, 4)], {"seconds": float("inf")}, ValueError),
+        ([(np.ones((2, 3)), np.ones((2, 3)))], {}, ValueError),
+    ],
+)
+def test_tune_checks_before_it_looks_for_a_gpu(
+    products: list[Any], options: dict[str, Any], error: type[Exception],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(TUNE, "_gpu", lambda _: pytest.fail("a GPU was looked for"))
+    with pytest.raises(error):
+        tune(*products, **options)
+
+
+def test_tune_needs_a_gpu(device: Device, capsys: pytest.CaptureFixture[str]) -> None:
+    if device.name == "gpu":
+        pytest.skip("there is one")
+    pytest.importorskip("torch")
+    with pytest.raises(DeviceUnavailableError):
+        tune((64, 64, 64))
+    assert main(["tune", "-m", "64", "-n", "64", "-k", "64"]) == 2
+    told = capsys.readouterr().err
+    assert "--device emulator" not in told
+    assert "doctor" in told
+
+
+def test_tune_needs_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TUNE.importlib.util, "find_spec", lambda _: None)
+    with pytest.raises(ImportError, match="pip install torch"):
+        tune((64, 64, 64))
+
+
+def measured(*seconds: float, correct: bool = True) -> Tuned:
+    """As measured: the model's choice took the first time; fastest first."""
+    choices = ranked(product(), H200)[: len(seconds)]
+    rows = [
+        Timed(tiling, expected, time, correct)
+        for (tiling, expected), time in zip(choices, seconds, strict=True)
+    ]
+    rows.sort(key=lambda row: row.seconds or 0)
+    return Tuned(product(), H200, tuple(rows), choices[0][0])
+
+
+def test_a_winner_by_more_than_two_percent_is_kept() -> None:
+    found = TUNE._keep(measured(1.03e-5, 1.1e-5, 1e-5), 1.03e-5)
+    assert found.kept == ranked(product(), H200)[2][0]
+    assert tuned.tiling(product(), H200) == found.kept
+    assert str(found.kept) in plan_on(product(), H200).chosen
+    # Measured again, with another outcome.
+    again = TUNE._keep(measured(1.01e-5, 1.1e-5, 1e-5), 1.01e-5)
+    assert again.kept is None
+    assert "stays" in again.note
+    assert tuned.tiling(product(), H200) is None
+    assert str(again.chosen) in plan_on(product(), H200).chosen
+
+
+def test_says_where_nothing_can_be_kept(cache: Path) -> None:
+    cache.write_bytes(b"a file")
+    found = TUNE._keep(measured(2e-5, 1e-5), 2e-5)
+    assert found.kept is None
+    assert "can't be written" in found.note
+
+
+def test_the_table_and_the_dictionary(capsys: pytest.CaptureFixture[str]) -> None:
+    found = TUNE._keep(measured(2e-5, 1e-5, 3e-5), 2e-5)
+    show.tuned(found)
+    text = capsys.readouterr().out
+    assert max(map(len, text.splitlines())) <= 80
+    rows = [line.split() for line in text.splitlines() if "tiles of" in line][:3]
+    assert [row[:2] for row in rows] == [["10.00", "2.000"], ["20.00", "1.000"], ["30.00", "0.667"]]
+    assert "(the model's choice)" in text.replace("\n", " ")
+    assert "kept, and taken by matmul from now on" in text
+    document = json.loads(json.dumps(found.to_dict()))
+    assert [row["ratio"] for row in document["tilings"]] == [2, 1, pytest.approx(2 / 3)]
+    assert [row["kept"] for row in document["tilings"]] == [True, False, False]
+    assert [row["chosen"] for row in document["tilings"]] == [False, True, False]
+    assert document["kept"]["block_m"] == found.rows[0].tiling.block_m
+    assert document["chip"] == asdict(H200)
+
+
+def test_a_wrong_result_is_told(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = tuple(replace(row, seconds=None) for row in measured(1e-5, 2e-5, correct=False).rows)
+    wrong = replace(measured(1e-5, 2e-5), rows=rows, note="a result is wrong: nothing is kept")
+    assert not wrong.correct
+    monkeypatch.setattr(TUNE, "tune", lambda *_, **__: [wrong])
+    assert main(["tune", "-m", "8", "-n", "8", "-k", "8"]) == 1
+    assert "WRONG" in capsys.readouterr().out
+    assert main(["tune", "-m", "8", "-n", "8", "-k", "8", "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["correct"] is False
+
+
+@pytest.mark.parametrize("out", ["bfloat16", "float32"])
+def test_results_are_compared_row_by_row(out: str) -> None:
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(0)
+    m, n, k = 96, 4096, 512
+    a, b = torch.randn(m, k).bfloat16(), torch.randn(k, n).bfloat16()
+    exact = a.double() @ b.double()
+    right = exact.to(getattr(torch, out))
+    asked = replace(of_shape(m, n, k, "bfloat16", "NN"), out_dtype=out)
+    # Summed in another order, in float32.
+    near = (a[:, 256:].float() @ b[256:].float() + a[:, :256].float() @ b[:256].float()).to(
+        right.dtype
+    )
+    assert TUNE._is_near(near[None], right[None], asked)
+    one_off = right.clone()
+    one_off[7, 1234] += 4 * k**0.5
+    assert not TUNE._is_near(one_off[None], right[None], asked)
+    short = (a[:, 64:].double() @ b[64:].double()).to(right.dtype)
+    assert not TUNE._is_near(short[None], right[None], asked)
+    unwritten = right.clone()
+    unwritten[-1, -1] = float("nan")
+    assert not TUNE._is_near(unwritten[None], right[None], asked)
+
+
+def test_kernels_are_compiled_ahead(tmp_path: Path, cache: Path) -> None:
+    source = tmp_path / "own.cu"
+    source.write_text('extern "C" __global__ void fill(int* x) { x[threadIdx.x] = VALUE; }\n')
+    kernels = [Kernel(source, "fill", {"VALUE": value}) for value in (1, 2, "no number")]
+    done: list[int] = []
+    ahead.compile_ahead(kernels, "sm_90", lambda: done.append(1))
+    assert len(done) == 3
+    entries = [path for path in (cache / "entries").rglob("*") if path.is_file()]
+    assert len(entries) == 2
+    kernels[0].compile("sm_90")
+    assert len([path for path in (cache / "entries").rglob("*") if path.is_file()]) == 2
+
+
+# On a Hopper GPU
+
+
+@pytest.fixture
+def torch(device: Device) -> Any:
+    """PyTorch, on a Hopper GPU."""
+    if device.name != "gpu" or not device.arch.startswith("sm_90"):
+        pytest.skip("needs a Hopper GPU: pytest --device gpu")
+    return pytest.importorskip("torch", reason="torch is not installed")
+
+
+def chip(device: Any) -> Chip:
+    return Chip(device.context.device.name, device.multiprocessors)
+
+
+def assert_right(torch: Any, a: Any, b: Any) -> None:
+    """By the bound of the benchmark, and the same bits twice."""
+    from tilewise.bench.products import error_share
+
+    result = matmul(a, b)
+    assert error_share(a, b, result) <= 1
+    assert torch.equal(result, matmul(a, b))
+
+
+def test_tunes_a_product(torch: Any, device: Device, capsys: pytest.CaptureFixture[str]) -> None:
+    a = torch.randn(256, 320, device="cuda").bfloat16()
+    b = torch.randn(192, 320, device="cuda").bfloat16().T
+    assert_right(torch, a, b)
+    words = ["tune", "-m", "256", "-n", "192", "-k", "320", "--layout", "NT", "--seconds", "0.2"]
+    assert main([*words, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    times = [row["seconds"] for row in document["tilings"]]
+    assert len(times) == 24
+    assert times == sorted(times)
+    assert 1e-7 < times[0] < times[-1] < 1e-3
+    asked = of_shape(256, 192, 320, "bfloat16", "NT")
+    kept = tuned.tiling(asked, chip(device))
+    assert (kept is None) == (document["kept"] is None)
+    if kept is not None:
+        assert document["kept"]["text"] == str(kept)
+        assert str(kept) in explain(a, b).chosen
+    assert_right(torch, a, b)
+
+
+def test_matmul_takes_the_winner(torch: Any, device: Device) -> None:
+    a = torch.randn(300, 640, device="cuda").bfloat16()
+    b = torch.randn(640, 328, device="cuda").bfloat16()
+    assert_right(torch, a, b)
+    asked = explain(a, b).product
+    first, second = (x for x, _ in ranked(asked, chip(device))[:2])
+    found = TUNE._keep(Tuned(asked, chip(device), (Timed(second, 1e-6, 1e-6, True),), first), 2e-6)
+    assert found.kept == second
+    assert str(second) in explain(a, b).chosen
+    assert_right(torch, a, b)
+
+
+def test_tunes_arrays_as_they_lie(torch: Any, device: Device) -> None:
+    wide = torch.randn(1100, 1101, device="cuda").bfloat16()
+    a, b = wide[:, 1:], wide[:, :-1]  # neither begins, or steps, by 16 bytes
+    c = torch.randn(2, 128, 256, device="cuda").half()
+    off, batch = tune((a, b), (c, c[0].T), seconds=0.1)
+    assert off.correct
+    assert batch.correct
+    assert off.product == explain(a, b).product
+    assert batch.rows
+    assert len(off.rows) in (0, 24)
+    assert off.rows or "nothing to tune" in off.note
+    assert_right(torch, a, b)
+
+
+def test_matrices_lie_as_the_product_has_them(torch: Any) -> None:
+    asked = replace(
+        of_shape(5, 6, 7, "float16", "NT"), batch=3, a=Operand(9, 1, 50, 2), b=Operand(1, 8, 0, 8),
+        d=Operand(1, 5, 30, 4), out_dtype="float32",
+    )  # fmt: skip
+    generator = torch.Generator("cuda").manual_seed(0)
+    a, b, d = TUNE._matrices(asked, generator)
+    assert (a.stride(), b.stride(), d.stride()) == ((50, 9, 1), (0, 1, 8), (30, 1, 5))
+    assert (a.shape, b.shape, d.shape) == ((3, 5, 7), (3, 7, 6), (3, 5, 6))
+    assert [x.data_ptr() % 16 for x in (a, b, d)] == [2, 8, 4]
+    assert [x.dtype for x in (a, b, d)] == [torch.float16, torch.float16, torch.float32]
+
+
+def test_nothing_to_tune(torch: Any) -> None:
+    (found,) = tune((64, 64, 64), dtype="float32", seconds=0.1)
+    assert found.rows == ()
+    assert "nothing to tune: the general kernel" in found.note

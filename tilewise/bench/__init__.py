@@ -1,0 +1,1 @@
+"""How fast ``tilewise.matmul`` is: products to time, a rival beside it, ceilings, a figure."""

@@ -1,0 +1,117 @@
+"""What the GPU itself can do: its tensor cores, and its memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from tilewise.bench.timing import in_turn
+from tilewise.devices.gpu import Gpu
+from tilewise.hopper import HALVES
+from tilewise.kernel import Kernel
+from tilewise.launch import Launch
+
+SOURCE = Path(__file__).parents[1] / "kernels" / "probes" / "tensor_core_peak.cu"
+SHARED_BYTES = 4 * (2 * 64 + 256) * 64 * 2
+# Of one sum: two warpgroups, each 64 x 256, and k = 4096.
+FLOPS_A_SUM = 2 * 2 * 64 * 256 * 4096
+_SUMS = 2000  # some 20 ms
+_COPIED_BYTES = 1 << 30
+_ROUNDS = 5
+
+
+@dataclass(frozen=True)
+class Ceilings:
+    """What no product on this GPU is faster than.
+
+    Attributes
+    ----------
+    flops : float or None
+        Tensor cores fed from shared memory alone, operations a second, steady; None for a GPU
+        that the probe is not written for.
+    bytes : float
+        A copy within the device's memory, bytes read and bytes written a second.
+    """
+
+    flops: float | None
+    bytes: float
+
+    def least_seconds(self, flops: float, nbytes: float) -> tuple[float | None, str]:
+        """The time that a product takes at least, and what sets it.
+
+        Parameters
+        ----------
+        flops : float
+            Operations of the product.
+        nbytes : float
+            Of its inputs, read once, and its output, written once.
+
+        Returns
+        -------
+        (float, "compute" or "memory")
+            Or (None, "") where ``flops`` of this GPU is not known.
+        """
+        if self.flops is None:
+            return None, ""
+        by_compute, by_memory = flops / self.flops, nbytes / self.bytes
+        return max(by_compute, by_memory), "compute" if by_compute >= by_memory else "memory"
+
+
+def measure(gpu: Gpu, dtype: str, seconds: float) -> Ceilings:
+    """Both ceilings, each over ``seconds`` in all."""
+    return Ceilings(tensor_core_flops(gpu, dtype, seconds), copied_bytes(seconds))
+
+
+def tensor_core_flops(gpu: Gpu, dtype: str, seconds: float) -> float | None:
+    """Operations a second of the tensor cores on random normal data in shared memory.
+
+    Parameters
+    ----------
+    gpu : Gpu
+    dtype : str
+        ``"bfloat16"`` or ``"float16"``.
+    seconds : float
+        How long it is measured, after as long a warm-up as a fifth of that.
+
+    Returns
+    -------
+    float or None
+        None where the GPU is not of compute capability 9.0.
+    """
+    if gpu.arch != "sm_90a":
+        return None
+    kernel = Kernel(SOURCE, "tensor_core_peak", {"HALF": f'"{HALVES[dtype]}"'})
+    drawn = np.random.default_rng(0).standard_normal(SHARED_BYTES // 2)
+    launch = probe(drawn, dtype, _SUMS, gpu)
+    once = gpu.measure(
+        kernel.compile(gpu.arch), launch, rounds=_ROUNDS, minimum_seconds=seconds / _ROUNDS
+    )
+    return gpu.multiprocessors * _SUMS * FLOPS_A_SUM / once
+
+
+def probe(values: Any, dtype: str, sums: int, gpu: Gpu) -> Launch:
+    """The launch of the probe: ``values`` fill the shared memory of each block.
+
+    Its last argument takes 256 floats a block.
+    """
+    if dtype == "float16":
+        bits = values.astype(np.float16).view(np.uint16)
+    else:  # a bfloat16 is the upper half of a float32
+        bits = (values.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
+    out = gpu.empty((gpu.multiprocessors, 256), np.float32)
+    return Launch(
+        (gpu.multiprocessors, 1, 1), (256, 1, 1), (sums, gpu.array(bits), out), SHARED_BYTES
+    )
+
+
+def copied_bytes(seconds: float) -> float:
+    """Bytes read and written a second by a copy of 1 GiB within PyTorch's current device."""
+    source = torch.empty(_COPIED_BYTES, dtype=torch.uint8, device="cuda").random_()
+    target = torch.empty_like(source)
+    target.copy_(source)
+    timed = in_turn({"copy": [lambda: target.copy_(source)]}, _ROUNDS, seconds / _ROUNDS)
+    return 2 * _COPIED_BYTES / float(np.median(timed.seconds["copy"]))

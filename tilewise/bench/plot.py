@@ -1,0 +1,117 @@
+"""The figure: speed over size, of tilewise, its rival and the ladder."""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tilewise.bench.suites import SQUARES
+from tilewise.provenance import write_whole
+
+FORMATS = (".png", ".svg", ".pdf")
+_OURS, _RIVAL, _CEILING = "#d1495b", "#30638e", "#555555"
+_LADDER = ("#8c8c8c", "#b08968", "#7f9c5b", "#2a9d8f", "#b9a3e3", "#e09f3e", "#3d2c8d")
+_NAMES = {"bfloat16": "bf16", "float16": "fp16"}
+
+
+def check(path: Path) -> None:
+    """Raise what :func:`draw` would, before what it draws is measured.
+
+    Raises
+    ------
+    ImportError
+        If matplotlib is not installed.
+    ValueError
+        If the file's name does not end in one of :data:`FORMATS`.
+    """
+    if importlib.util.find_spec("matplotlib") is None:
+        raise ImportError("a plot needs matplotlib, which is not installed: pip install matplotlib")
+    if path.suffix.lower() not in FORMATS:
+        raise ValueError(f"can't draw {path}: its name must end in {', '.join(FORMATS)}")
+
+
+def draw(record: Mapping[str, Any], path: Path) -> None:
+    """Draw the squares of a record to ``path``, whole or not at all.
+
+    Left, tilewise, the rival and the tensor cores' ceiling; right, on a logarithmic scale, the
+    rungs of the ladder below them.
+
+    Parameters
+    ----------
+    record : mapping
+        Of :func:`tilewise.bench.record.run`, with the suite ``square`` and the ladder.
+    path : Path
+
+    Raises
+    ------
+    ImportError, ValueError
+        As :func:`check`; or if the record has no squares.
+    OSError
+        If the file can't be written.
+    """
+    check(path)
+    rows = {row["n"]: row for row in record["rows"] if row["suite"] == "square" and "ratio" in row}
+    sizes = [n for n in SQUARES if n in rows]
+    if not sizes:
+        raise ValueError("there are no squares to draw in the record: measure the suite square")
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(13, 6), layout="constrained")
+    FigureCanvasAgg(figure)
+    left, right = figure.subplots(1, 2)
+    half = _NAMES[record["dtype"]]
+    ceiling = record["ceilings"]["tflops"]
+    for axes in (left, right):
+        if ceiling is not None:
+            axes.axhline(ceiling, color=_CEILING, linestyle="--", linewidth=1.5)
+        for name, label, style in (
+            ("ours", f"tilewise.matmul, {half}", {"color": _OURS, "marker": "o", "zorder": 4}),
+            ("torch", f"torch.matmul, {half}", {"color": _RIVAL, "marker": "s", "zorder": 3}),
+        ):
+            speeds = [rows[n]["tflops"][name] for n in sizes]
+            axes.plot(sizes, speeds, linewidth=2.5, markersize=7, label=label, **style)
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(SQUARES, [str(n) for n in SQUARES])
+        axes.tick_params(labelsize=12)
+        axes.set_xlabel("m = n = k", fontsize=14)
+        axes.grid(color="#dddddd")
+        axes.set_axisbelow(True)
+    left.set_ylabel("TFLOP/s", fontsize=14)
+    left.set_ylim(bottom=0)
+    left.set_title(_machine(record), fontsize=14)
+    if ceiling is not None:
+        left.annotate(
+            f"tensor cores alone, {ceiling:.0f}", (SQUARES[0], ceiling), (0, -6),
+            textcoords="offset points", va="top", fontsize=13, color=_CEILING,
+        )  # fmt: skip
+    left.legend(fontsize=13, loc="center left")
+    _rungs(right, record.get("ladder", ()))
+    right.set_yscale("log")
+    right.set_title("The same, logarithmic, and the ladder in fp32", fontsize=14)
+    image = io.BytesIO()
+    # No date in it: the same record gives the same file.
+    without = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(path.suffix.lower(), {})
+    figure.savefig(image, format=path.suffix.lower()[1:], dpi=110, metadata=without)
+    write_whole(path, image.getvalue())
+
+
+def _rungs(axes: Any, ladder: Sequence[Mapping[str, Any]]) -> None:
+    # Later ones thinner: where two rungs are as fast, both show.
+    for rung, colour in zip(ladder, _LADDER, strict=False):
+        points = rung["points"]
+        if points:
+            axes.plot(
+                [point["n"] for point in points],
+                [point["tflops"] for point in points],
+                color=colour, marker=".", markersize=9, linewidth=3.6 - 0.35 * rung["number"],
+                label=f"{rung['number']} {rung['kernel']}",
+            )  # fmt: skip
+    axes.legend(fontsize=12, ncols=2, loc="lower right", bbox_to_anchor=(1.0, 0.08))
+
+
+def _machine(record: Mapping[str, Any]) -> str:
+    return str(record["machine"]["gpu"]).split(",")[0]

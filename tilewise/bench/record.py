@@ -1,0 +1,239 @@
+"""The whole of ``tilewise bench``: what it needs, what it measures, the record it leaves."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from tilewise.bench.suites import MOST_SETS, SQUARES, SUITES, Shape, is_off, sets_to_rotate
+from tilewise.bench.summary import group_of, summaries
+from tilewise.devices import get_device
+from tilewise.devices.gpu import Gpu
+from tilewise.errors import DeviceUnavailableError, TilewiseError
+from tilewise.provenance import provenance
+
+if TYPE_CHECKING:
+    from tilewise.bench.ceilings import Ceilings
+
+DTYPES = ("bfloat16", "float16")
+CEILING_SECONDS = 0.6  # long enough for the power limit to rule
+
+Step = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is timed, and for how long.
+
+    Attributes
+    ----------
+    suites : tuple of str
+        Names of :data:`tilewise.bench.suites.SUITES`.
+    dtype : str
+        ``"bfloat16"`` or ``"float16"``.
+    rounds : int
+        At least 1; five or more for a figure to report.
+    seconds : float
+        How long ours, or the rival's, is timed in a round; half of that warms up before.
+    with_ladder : bool
+        Whether the ladder's rungs are measured too, for the figure.
+
+    Raises
+    ------
+    ValueError
+        If one of them is not as it must be.
+    """
+
+    suites: tuple[str, ...] = ("square",)
+    dtype: str = "bfloat16"
+    rounds: int = 5
+    seconds: float = 0.1
+    with_ladder: bool = False
+
+    def __post_init__(self) -> None:
+        for suite in self.suites:
+            if suite not in SUITES:
+                raise ValueError(f"no suite called {suite!r}; there are {', '.join(SUITES)}")
+        if self.dtype not in DTYPES:
+            raise ValueError(f"dtype is {self.dtype!r}; it takes {' or '.join(DTYPES)}")
+        if self.rounds < 1:
+            raise ValueError(f"rounds is {self.rounds}; it takes at least one")
+        if not 0 < self.seconds < math.inf:
+            raise ValueError(f"seconds is {self.seconds}; it takes a time above 0")
+
+    @property
+    def steps(self) -> int:
+        """How many times :func:`run` calls its ``step``."""
+        from tilewise.ladder import RUNGS
+
+        return 1 + sum(len(SUITES[suite]) for suite in self.suites) + self.with_ladder * len(RUNGS)
+
+
+def find_gpu() -> Gpu:
+    """The GPU to measure.
+
+    Raises
+    ------
+    ImportError
+        If PyTorch is not installed.
+    DeviceUnavailableError
+        If there is no GPU, or PyTorch can't use it.
+    """
+    if importlib.util.find_spec("torch") is None:
+        raise ImportError("the rival is PyTorch, which is not installed: pip install torch")
+    gpu = get_device("gpu")
+    assert isinstance(gpu, Gpu)
+    import torch
+
+    if not torch.cuda.is_available():
+        raise DeviceUnavailableError(
+            f"PyTorch {torch.__version__} can't use {gpu.description}: install a build of it for "
+            "CUDA"
+        )
+    return gpu
+
+
+def run(
+    settings: Settings,
+    gpu: Gpu,
+    step: Step = lambda _: None,
+    command: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Check and time every product of the suites, beside PyTorch.
+
+    Parameters
+    ----------
+    settings : Settings
+    gpu : Gpu
+        That of :func:`find_gpu`.
+    step : callable
+        Called with what comes next, before it begins.
+    command : sequence of str
+        The command line, for the record.
+
+    Returns
+    -------
+    dict
+        Plain data for JSON: ``date``, ``command``, ``machine``, ``versions``, ``correct`` (of
+        all), ``method``, ``ceilings``, ``rows``, ``summaries`` and, where it was asked for,
+        ``ladder``.
+    """
+    import torch
+
+    from tilewise.bench import ceilings as limits
+    from tilewise.bench import rungs, timing
+
+    with torch.cuda.device(gpu.context.ordinal), torch.cuda.stream(torch.cuda.Stream()):
+        step("ceilings")
+        ceilings = limits.measure(gpu, settings.dtype, CEILING_SECONDS)
+        ladder = rungs.climb(gpu, SQUARES, step) if settings.with_ladder else []
+        rows = [
+            _row(suite, shape, settings, gpu, ceilings, step)
+            for suite in settings.suites
+            for shape in SUITES[suite]
+        ]
+    right = [row["correct"] for row in rows]
+    right += [point["correct"] for rung in ladder for point in rung["points"]]
+    record = {
+        **provenance(command),
+        "correct": all(right),
+        "dtype": settings.dtype,
+        "rival": "torch",
+        "method": {
+            "rounds": settings.rounds,
+            "seconds_a_round": settings.seconds,
+            "warm_up_seconds": settings.seconds / 2,
+            "ceiling_seconds": CEILING_SECONDS,
+            "data": "random normal",
+            "order": "ours and the rival's in turn, one stream, results into arrays of before",
+            "graph_below_seconds": timing.SHORT_SECONDS,
+            "graph_launches": timing.GRAPH_LAUNCHES,
+            "l2_bytes": gpu.l2_bytes,
+            "most_operand_sets": MOST_SETS,
+            "operand_sets": "as many as take twice l2_bytes, or the most, used in turn",
+            "rival_reduced_precision": {
+                "bfloat16": torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction,
+                "float16": torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction,
+            },
+        },
+        "ceilings": {"tflops": _tera(ceilings.flops), "gigabytes": ceilings.bytes * 1e-9},
+        "rows": rows,
+        "summaries": summaries(rows),
+    }
+    return {**record, "ladder": ladder} if settings.with_ladder else record
+
+
+def _tera(rate: float | None) -> float | None:
+    return None if rate is None else rate * 1e-12
+
+
+def _row(
+    suite: str, shape: Shape, settings: Settings, gpu: Gpu, ceilings: Ceilings, step: Step
+) -> dict[str, Any]:
+    """One product: its error, as a share of what rounding may make it, and its times."""
+    import torch
+
+    from tilewise.bench import products, timing
+
+    step(f"{suite} {shape.name} {shape.layout}")
+    generator = torch.Generator("cuda").manual_seed(0)
+    first = products.operands(shape, settings.dtype, generator)
+    matrices = first.a, first.b, first.d
+    nbytes = sum(x.numel() * x.element_size() for x in matrices)
+    off = any(is_off(x.data_ptr(), x.shape, x.stride(), x.element_size()) for x in matrices)
+    row: dict[str, Any] = {
+        "suite": suite,
+        "group": group_of(suite, off),
+        "name": shape.name,
+        "layout": shape.layout,
+        **{name: getattr(shape, name) for name in ("m", "n", "k", "batch")},
+        "out_dtype": str(first.d.dtype).removeprefix("torch."),
+        "storage": {name: asdict(getattr(shape, name)) for name in "abd"},
+        "off_16_bytes": off,
+        "correct": False,
+        "error": None,  # where there is none, or it is infinite
+    }
+    try:
+        first.ours()
+        error = products.error_share(first.a, first.b, first.d)
+        row |= {"correct": error <= 1, "error": error if math.isfinite(error) else None}
+        if not row["correct"]:
+            return row
+        checked = first.d.clone()
+        count = sets_to_rotate(nbytes, gpu.l2_bytes)
+        sets = [first]
+        sets += [products.operands(shape, settings.dtype, generator) for _ in range(count - 1)]
+
+        def after(name: str, index: int) -> None:
+            # What was timed is what was checked: two runs give the same bits.
+            if name == "ours" and index == settings.rounds - 1:
+                row["correct"] = bool(torch.equal(first.d, checked))
+
+        timed = timing.in_turn(
+            {"ours": [x.ours for x in sets], "torch": [x.torch for x in sets]},
+            settings.rounds,
+            settings.seconds,
+            after,
+        )
+    except (TilewiseError, RuntimeError, ValueError) as failure:
+        return {**row, "correct": False, "failure": f"{type(failure).__name__}: {failure}"}
+    if not row["correct"]:
+        return {**row, "failure": "the result changed while it was timed"}
+    ours, rival = (median(timed.seconds[name]) for name in ("ours", "torch"))
+    least, limit = ceilings.least_seconds(shape.flops, nbytes)
+    return {
+        **row,
+        "sets": count,
+        "in_graph": timed.in_graph,
+        "launches_a_round": timed.launches,
+        "seconds_of_rounds": timed.seconds,
+        "seconds": {"ours": ours, "torch": rival},
+        "tflops": {"ours": shape.flops / ours * 1e-12, "torch": shape.flops / rival * 1e-12},
+        "ratio": rival / ours,
+        "share": None if least is None else least / ours,
+        "limit": limit,
+    }

@@ -1,0 +1,215 @@
+"""The products that are timed: sizes, and how each matrix lies in memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+ALIGNMENT = 16  # bytes: what the widest loads, and the bulk copies of a GPU, ask for
+MOST_SETS = 64
+
+
+@dataclass(frozen=True)
+class View:
+    """A matrix, or a batch of them, as a view of a flat piece of memory.
+
+    Attributes
+    ----------
+    shape, strides : tuple of int
+        Strides in elements.
+    offset : int
+        Elements ahead of the first one.
+    elements : int
+        Of the memory, gaps and offset included.
+    """
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int
+    elements: int
+
+
+@dataclass(frozen=True)
+class Storage:
+    """How a matrix lies in memory.
+
+    Attributes
+    ----------
+    by_columns : bool
+        Whether columns are contiguous, as in a transposed view, or rows.
+    padding : int
+        Elements from the end of one row (or column) to the start of the next.
+    offset : int
+        Elements ahead of the first one; the memory itself is aligned.
+    is_shared : bool
+        Whether all batches have this one matrix.
+    """
+
+    by_columns: bool = False
+    padding: int = 0
+    offset: int = 0
+    is_shared: bool = False
+
+    def view(self, batch: int, rows: int, columns: int) -> View:
+        """Where the elements lie; with a batch of one, or a shared matrix, two-dimensional."""
+        lines, length = (columns, rows) if self.by_columns else (rows, columns)
+        pitch = length + self.padding
+        strides = (1, pitch) if self.by_columns else (pitch, 1)
+        if batch == 1 or self.is_shared:
+            return View((rows, columns), strides, self.offset, self.offset + lines * pitch)
+        step = lines * pitch
+        return View(
+            (batch, rows, columns), (step, *strides), self.offset, self.offset + batch * step
+        )
+
+
+ROWS = Storage()
+COLUMNS = Storage(by_columns=True)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """One product D = A B, or a batch of them.
+
+    Attributes
+    ----------
+    m, n, k : int
+        D is m x n, A is m x k, B is k x n.
+    a, b, d : Storage
+    batch : int
+    is_wide : bool
+        Whether D is float32, not of A's and B's dtype.
+    """
+
+    m: int
+    n: int
+    k: int
+    a: Storage = ROWS
+    b: Storage = ROWS
+    d: Storage = field(default=ROWS, kw_only=True)
+    batch: int = field(default=1, kw_only=True)
+    is_wide: bool = field(default=False, kw_only=True)
+
+    @property
+    def size(self) -> str:
+        """``"4096x4096x4096"``, a batch of it ``"64*512x512x128"``: m x n x k."""
+        one = f"{self.m}x{self.n}x{self.k}"
+        return one if self.batch == 1 else f"{self.batch}*{one}"
+
+    @property
+    def layout(self) -> str:
+        """A's letter and B's, as BLAS has them for row-major matrices: T is stored transposed."""
+        return "".join("T" if x.by_columns else "N" for x in (self.a, self.b))
+
+    @property
+    def note(self) -> str:
+        """What else is special, ``""`` for nothing."""
+        words = ["float32 D"] if self.is_wide else []
+        for name, x in (("A", self.a), ("B", self.b), ("D", self.d)):
+            if x.is_shared:
+                words.append(f"one {name}")
+            if x.padding:
+                words.append(f"{name} pad {x.padding}")
+            if x.offset:
+                words.append(f"{name} from {x.offset}")
+        return ", ".join(words)
+
+    @property
+    def name(self) -> str:
+        """The size, and what is special."""
+        return f"{self.size} {self.note}".rstrip()
+
+    @property
+    def flops(self) -> int:
+        """Floating-point operations; a multiply-add is two."""
+        return 2 * self.batch * self.m * self.n * self.k
+
+    def views(self) -> tuple[View, View, View]:
+        """A, B and D."""
+        return (
+            self.a.view(self.batch, self.m, self.k),
+            self.b.view(self.batch, self.k, self.n),
+            self.d.view(self.batch, self.m, self.n),
+        )
+
+
+def is_off(address: int, shape: Sequence[int], strides: Sequence[int], item: int) -> bool:
+    """Whether a matrix is off 16 bytes: its address, or a stride that steps from line to line.
+
+    Parameters
+    ----------
+    address : int
+        Of the first element, bytes.
+    shape, strides : sequence of int
+        Strides in elements. Of a dimension of one element the stride means nothing.
+    item : int
+        Bytes of an element.
+    """
+    steps = [
+        stride for extent, stride in zip(shape, strides, strict=True) if extent > 1 and stride != 1
+    ]
+    return any(x % ALIGNMENT for x in (address, *(step * item for step in steps)))
+
+
+def sets_to_rotate(nbytes: int, l2_bytes: int) -> int:
+    """How many sets of operands, ``nbytes`` each, are used in turn.
+
+    As many as take twice the L2 cache, so that no input is still there from the time before; at
+    most 64.
+    """
+    return max(1, min(MOST_SETS, math.ceil(2 * l2_bytes / nbytes)))
+
+
+SQUARES = (128, 256, 512, 1024, 2048, 4096, 8192, 16384)
+# Weights of language models, rows by columns, and the tokens that are multiplied by them.
+WEIGHTS = (
+    (6144, 4096), (28672, 4096), (4096, 14336), (10240, 8192), (57344, 8192), (8192, 28672),
+)  # fmt: skip
+TOKENS = (1, 16, 64, 128, 512, 2048, 8192)
+
+# Neither sizes nor addresses that fit: what slices, vocabularies and data sets bring along.
+_OFF_16_BYTES = (
+    Shape(127, 129, 131),
+    Shape(511, 511, 511, COLUMNS, COLUMNS),
+    Shape(777, 333, 555),
+    Shape(1001, 1001, 1001),
+    Shape(2047, 2049, 2051, COLUMNS, ROWS),
+    Shape(3001, 3001, 3001),
+    Shape(4095, 4097, 4099),
+    Shape(4095, 4097, 4099, ROWS, COLUMNS),
+    Shape(4096, 4096, 4096, Storage(padding=1, offset=1), ROWS),  # x[:, 1:]
+    Shape(4096, 4096, 4096, ROWS, Storage(padding=8, offset=1)),  # y[:, 1:-7]
+    Shape(1, 4096, 4095, ROWS, COLUMNS),
+    Shape(17, 8191, 4097, ROWS, COLUMNS),
+    Shape(8191, 63, 8193),
+    Shape(257, 257, 65537),
+    Shape(65537, 17, 1023, COLUMNS, ROWS),
+    Shape(255, 257, 129, batch=32),
+)
+# Deep, thin and wide ones; sizes of whole 16 bytes, but of no whole tile; each layout; batches.
+_AT_16_BYTES = (
+    Shape(256, 256, 65536),
+    Shape(64, 64, 262144, ROWS, COLUMNS),
+    Shape(8192, 64, 8192),
+    Shape(65536, 16, 1024),
+    Shape(8192, 8192, 16, ROWS, COLUMNS),
+    Shape(16, 32768, 2048),
+    Shape(1, 8192, 8192),
+    Shape(1000, 1000, 1000, COLUMNS, ROWS),
+    Shape(3000, 5000, 1000),
+    Shape(4104, 4104, 4104),
+    Shape(4160, 4160, 4160, ROWS, COLUMNS),
+    Shape(2048, 2048, 2048, COLUMNS, COLUMNS),
+    Shape(4096, 4096, 4096, COLUMNS, ROWS),
+    Shape(4096, 4096, 4096, Storage(padding=64), Storage(padding=8)),
+    Shape(2048, 2048, 2048, is_wide=True),
+    Shape(512, 512, 128, batch=64),
+    Shape(512, 128, 512, Storage(is_shared=True), ROWS, batch=64),
+)
+
+SUITES: dict[str, tuple[Shape, ...]] = {
+    "square": tuple(Shape(n, n, n) for n in sorted((*SQUARES, 1000, 3000, 5000))),
+    "llm": tuple(Shape(m, n, k, ROWS, COLUMNS) for n, k in WEIGHTS for m in TOKENS),
+    "odd": (*_OFF_16_BYTES, *_AT_16_BYTES),
+}

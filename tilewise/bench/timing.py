@@ -1,0 +1,119 @@
+"""Two contenders in turn, by events of one stream."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+# Below this, a launch's cost on the host could show; a CUDA graph of launches has no gaps.
+SHORT_SECONDS = 100e-6
+GRAPH_LAUNCHES = 64
+_ESTIMATES = 3
+
+Work = Callable[[], object]
+"""Puts work on the current stream, and does not wait."""
+
+
+@dataclass(frozen=True)
+class Timings:
+    """What :func:`in_turn` measured.
+
+    Attributes
+    ----------
+    seconds : dict
+        Of each contender, the mean time of one launch in each round.
+    launches : dict
+        Of each contender, launches a round.
+    in_graph : bool
+        Whether launches were replayed in CUDA graphs.
+    """
+
+    seconds: dict[str, list[float]]
+    launches: dict[str, int]
+    in_graph: bool
+
+
+def in_turn(
+    contenders: Mapping[str, Sequence[Work]],
+    rounds: int,
+    seconds: float,
+    after: Callable[[str, int], None] = lambda name, index: None,
+) -> Timings:
+    """Time each contender, all of them once a round.
+
+    Parameters
+    ----------
+    contenders : mapping
+        A name, and the same work on one set of operands after another. Each was run before.
+    rounds : int
+        At least 1.
+    seconds : float
+        How long a contender is timed in a round, at least; half of that warms up before, and all
+        of it before the first round.
+    after : callable
+        Called with a contender's name and the round's index once its work is done.
+
+    Notes
+    -----
+    The sets are used in turn, whole passes over them. Where one launch of any contender takes
+    less than 100 µs, those of all are replayed in CUDA graphs.
+    """
+    works = {name: _each(calls) for name, calls in contenders.items()}
+    at_once = {name: len(calls) for name, calls in contenders.items()}
+    once = {name: min(_seconds(work, _ESTIMATES) for _ in range(2)) for name, work in works.items()}
+    in_graph = any(once[name] / at_once[name] < SHORT_SECONDS for name in works)
+    if in_graph:
+        for name, work in works.items():
+            passes = math.ceil(GRAPH_LAUNCHES / at_once[name])
+            works[name] = _graph(work, passes)
+            at_once[name] *= passes
+            once[name] = min(_seconds(works[name], 1) for _ in range(2))
+    times = {name: max(1, math.ceil(seconds / each)) for name, each in once.items()}
+    for name, work in works.items():  # until the power limit rules: the first is a burst
+        _repeat(work, times[name])
+    found: dict[str, list[float]] = {name: [] for name in works}
+    for index in range(rounds):
+        for name, work in works.items():
+            _repeat(work, math.ceil(times[name] / 2))
+            found[name].append(_seconds(work, times[name]) / at_once[name])
+            after(name, index)
+    launches = {name: times[name] * at_once[name] for name in works}
+    return Timings(found, launches, in_graph)
+
+
+def _each(calls: Sequence[Work]) -> Work:
+    """All the calls, one after another."""
+
+    def work() -> None:
+        for call in calls:
+            call()
+
+    return work
+
+
+def _repeat(work: Work, times: int) -> None:
+    for _ in range(times):
+        work()
+
+
+def _seconds(work: Work, times: int) -> float:
+    """Seconds of one call, in the mean of ``times``; waits for them."""
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    _repeat(work, times)
+    end.record()
+    end.synchronize()
+    return float(start.elapsed_time(end)) * 1e-3 / times
+
+
+def _graph(work: Work, passes: int) -> Work:
+    graph: Any = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        _repeat(work, passes)
+    graph.replay()
+    replay: Work = graph.replay
+    return replay

@@ -1,0 +1,363 @@
+"""How a product would be answered, and why so; nothing is launched."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from tilewise import hopper, pack, tuned
+from tilewise.arrays import Seen, first_gpu, gpu_of, inputs, new, result_operand
+from tilewise.call import Call, check
+from tilewise.devices import Device, get_device
+from tilewise.libraries import Array
+from tilewise.plan import as_read, chip_of, plan_on
+from tilewise.product import ALIGNMENT, DTYPES, ITEM_SIZES, Operand, Product
+from tilewise.steps import Plan, Step
+from tilewise.tilings import Tiling, candidates, choose, seconds
+from tilewise.tuned import Chip
+
+LAYOUTS = ("NN", "NT", "TN", "TT")
+ALTERNATIVES = 5
+_WIDTH = 80
+_LABEL = 14
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """How a product would be answered. ``str()`` is a text for people.
+
+    Attributes
+    ----------
+    product : Product
+        What is asked, and how its matrices lie.
+    place : str
+        Where it is computed.
+    chosen, why : str
+        The kernel and its tiles, and why this one.
+    copies : tuple of str
+        What is copied besides, a line each.
+    steps : tuple of Step
+        The launches, in order.
+    workspace : int
+        Bytes of the device's memory that they need besides.
+    tiling : Tiling or None
+        Of the Hopper kernel; None where another one answers.
+    seconds : float or None
+        What the model expects of the Hopper kernel, without any copies or repacking; None where
+        another one answers.
+    alternatives : tuple of (Tiling, float)
+        The next best tilings, and the seconds that the model expects of them.
+    """
+
+    product: Product
+    place: str
+    chosen: str
+    why: str
+    copies: tuple[str, ...] = ()
+    steps: tuple[Step, ...] = ()
+    workspace: int = 0
+    tiling: Tiling | None = None
+    seconds: float | None = None
+    alternatives: tuple[tuple[Tiling, float], ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON; seconds, and bytes."""
+        return {
+            **asdict(self.product),
+            "place": self.place,
+            "chosen": self.chosen,
+            "why": self.why,
+            "copies": list(self.copies),
+            "launches": [
+                {
+                    "kernel": step.kernel.name,
+                    "grid": list(step.launch.grid),
+                    "block": list(step.launch.block),
+                    "dynamic_shared_bytes": step.launch.shared,
+                }
+                for step in self.steps
+            ],
+            "workspace": self.workspace,
+            "tiling": None if self.tiling is None else as_json(self.tiling),
+            "seconds": self.seconds,
+            "alternatives": [
+                {**as_json(tiling), "seconds": time} for tiling, time in self.alternatives
+            ],
+        }
+
+    def __str__(self) -> str:
+        lines = [title(self.product)]
+        rows = [("on", self.place), ("by", self.chosen), ("why", self.why)]
+        if self.steps:
+            rows += [("launches" if i == 0 else "", _launch(x)) for i, x in enumerate(self.steps)]
+            rows.append(("workspace", f"{self.workspace:,} bytes" if self.workspace else "none"))
+        rows += [("copied first" if i == 0 else "", x) for i, x in enumerate(self.copies)]
+        if self.seconds is not None:
+            alone = (
+                ", the repacking besides"
+                if any(x.kernel.path == pack.SOURCE for x in self.steps)
+                else ""
+            )
+            rows.append(("expected", f"{self.seconds * 1e6:.1f} µs{_rate(self)}{alone}"))
+        lines += [_row(*row) for row in rows]
+        if self.seconds is not None and self.alternatives:
+            lines += ["", "The next best tilings, by the model:"]
+            for tiling, time in self.alternatives:
+                figures = f"{time * 1e6:.1f} µs, {time / self.seconds:.2f} times as long: "
+                lines.append(_row("", figures + str(tiling), 2))
+        return "\n".join(lines)
+
+
+def explain(
+    a: Array,
+    b: Array,
+    c: Array | None = None,
+    *,
+    alpha: float = 1,
+    beta: float = 0,
+    transpose_a: bool = False,
+    transpose_b: bool = False,
+    out: Array | None = None,
+    out_dtype: Any = None,
+    device: str = "auto",
+) -> Explanation:
+    """How :func:`tilewise.matmul` would answer a call with these arguments, and why so.
+
+    Nothing is launched, compiled or copied.
+
+    Parameters
+    ----------
+    a, b, c, alpha, beta, transpose_a, transpose_b, out, out_dtype, device
+        As :func:`tilewise.matmul` has them.
+
+    Returns
+    -------
+    Explanation
+        ``str()`` of it is a text for people.
+
+    Raises
+    ------
+    TypeError, ValueError, DeviceUnavailableError
+        As :func:`tilewise.matmul`.
+
+    Examples
+    --------
+    >>> import numpy as np, tilewise
+    >>> a = np.ones((3, 4), np.float32)
+    >>> print(tilewise.explain(a, a, transpose_b=True, device="emulator"))
+    D = A·B, m = 3, n = 3, k = 4, float32, layout NT
+    on            the emulator
+    by            the general kernel, tiles of 64 x 64
+    why           tensor cores: this is no Hopper GPU
+    launches      gemm_any: grid 1, 256 threads a block
+    workspace     none
+    copied first  a and b to the emulator, and the result back
+    """
+    call = check(a, b, c, alpha, beta, transpose_a, transpose_b, out, out_dtype, device)
+    ordinal = call.library.ordinal(a)
+    if ordinal is not None:
+        gpu = gpu_of(ordinal)
+        product, copies = asked(call)
+        return _by_kernels(product, gpu, copies)
+    place = get_device(device) if device != "auto" else first_gpu()
+    product, copies = on_arrival(call)
+    if place is None:
+        return _by_library(call, product)
+    there = "the GPU" if place.name == "gpu" else "the emulator"
+    given = "a, b and c" if call.c is not None else "a and b"
+    return _by_kernels(product, place, [*copies, f"{given} to {there}, and the result back"])
+
+
+def explain_product(product: Product, chip: Chip, copies: Sequence[str] = ()) -> Explanation:
+    """How a Hopper GPU would answer a product, whether it is here or not.
+
+    Parameters
+    ----------
+    product : Product
+    chip : Chip
+    copies : sequence of str
+        What is copied besides.
+    """
+    place = f"{chip.name}, {chip.multiprocessors} multiprocessors"
+    plan = plan_on(product, chip)
+    explanation = _of_plan(product, place, plan, copies)
+    if all(step.kernel.path != hopper.SOURCE for step in plan.steps):
+        return explanation
+    problem = hopper.problem(as_read(product))
+    tiling = tuned.tiling(product, chip) or choose(problem, chip.multiprocessors)[0]
+    others = ranked(product, chip)
+    return replace(
+        explanation,
+        tiling=tiling,
+        seconds=seconds(tiling, problem, chip.multiprocessors),
+        alternatives=tuple(x for x in others if x[0] != tiling)[:ALTERNATIVES],
+    )
+
+
+def ranked(product: Product, chip: Chip) -> list[tuple[Tiling, float]]:
+    """The Hopper kernel's tilings for a product, with the model's seconds, best first.
+
+    Parameters
+    ----------
+    product : Product
+        One that the Hopper kernel takes, its matrices repacked where they need it.
+    chip : Chip
+    """
+    problem = hopper.problem(as_read(product))
+    times = (
+        (tiling, seconds(tiling, problem, chip.multiprocessors))
+        for tiling in candidates(problem, chip.multiprocessors)
+    )
+    return sorted(times, key=lambda x: x[1])
+
+
+def of_shape(m: int, n: int, k: int, dtype: str, layout: str) -> Product:
+    """D = A B of matrices that lie in one piece each, and begin at multiples of 16 bytes.
+
+    Parameters
+    ----------
+    m, n, k : int
+        At least 1. D is m x n, A is m x k, B is k x n.
+    dtype : str
+        Of all three, one of :data:`tilewise.product.DTYPES`.
+    layout : str
+        A's letter and B's, one of :data:`LAYOUTS`: T is stored transposed.
+
+    Raises
+    ------
+    ValueError
+        If one of them is not as it must be.
+    """
+    for name, size in (("m", m), ("n", n), ("k", k)):
+        if size < 1:
+            raise ValueError(f"{name} is {size}; it takes at least 1")
+    if dtype not in DTYPES:
+        raise ValueError(f"dtype is {dtype!r}; it takes one of {', '.join(DTYPES)}")
+    if layout not in LAYOUTS:
+        raise ValueError(f"layout is {layout!r}; it takes one of {', '.join(LAYOUTS)}")
+    a, b = (
+        Operand(1, rows) if letter == "T" else Operand(columns, 1)
+        for letter, rows, columns in ((layout[0], m, k), (layout[1], k, n))
+    )
+    return Product(m, n, k, 1, dtype, dtype, 1.0, 0.0, a, b, None, Operand(n, 1))
+
+
+def asked(call: Call) -> tuple[Product, list[str]]:
+    """What a call on a GPU asks of it, and what is copied there: nothing is.
+
+    Returns
+    -------
+    product : Product
+    copies : list of str
+        A line each.
+    """
+    a, b, c = inputs(call)
+    copies = _copies(a, b, c)
+    d = None if call.out is None else result_operand(call, call.library.view(call.out))
+    if d is None:
+        d = result_operand(call, new(call.shape))
+        if call.out is not None:
+            copies.append("the result, from a new array into out: its strides can't be described")
+    assert d is not None
+    return call.product(a.operand, b.operand, None if c is None else c.operand, d), copies
+
+
+def title(product: Product) -> str:
+    """The formula, the sizes, the dtypes and the layout."""
+    x = product
+    formula = "A·B" if x.alpha == 1 else f"{x.alpha:g}·A·B"
+    if x.beta != 0:
+        formula += " + C" if x.beta == 1 else f" + {x.beta:g}·C"
+    words = [f"D = {formula}"] + [f"{name} = {getattr(x, name):,}" for name in "mnk"]
+    if x.batch != 1:
+        words.append(f"{x.batch:,} of them")
+    words.append(x.dtype if x.dtype == x.out_dtype else f"{x.dtype} to {x.out_dtype}")
+    letters = [
+        "N" if operand.column_stride == 1 else "T" if operand.row_stride == 1 else "?"
+        for operand in (x.a, x.b)
+    ]
+    if "?" not in letters:
+        words.append(f"layout {''.join(letters)}")
+    return ", ".join(words)
+
+
+def as_json(tiling: Tiling) -> dict[str, Any]:
+    """Its fields, its stages, and its text for people."""
+    return {**asdict(tiling), "stages": tiling.stages, "text": str(tiling)}
+
+
+def on_arrival(call: Call) -> tuple[Product, list[str]]:
+    """What a call on the host asks of a device: all arrays are new there."""
+    a, b, c = inputs(call)
+    operands = [None if x is None else replace(x.operand, alignment=ALIGNMENT) for x in (a, b, c)]
+    of_a, of_b, of_c = operands
+    assert of_a is not None
+    assert of_b is not None
+    of_d = Operand(max(call.n, 1), 1, call.m * call.n)
+    return call.product(of_a, of_b, of_c, of_d), _copies(a, b, c)
+
+
+def _copies(*seen: Seen | None) -> list[str]:
+    return [
+        f"{name}, as its strides can't be described, or it is sparse"
+        for name, x in zip("abc", seen, strict=True)
+        if x is not None and x.copy is not None
+    ]
+
+
+def _by_kernels(product: Product, device: Device, copies: Sequence[str]) -> Explanation:
+    chip = chip_of(device)
+    if chip is not None:
+        return explain_product(product, chip, copies)
+    place = "the emulator" if device.name == "emulator" else device.description
+    return _of_plan(product, place, plan_on(product, None), copies)
+
+
+def _of_plan(product: Product, place: str, plan: Plan, copies: Sequence[str]) -> Explanation:
+    return Explanation(
+        product, place, plan.chosen, plan.why, tuple(copies), plan.steps, plan.workspace
+    )
+
+
+def _by_library(call: Call, product: Product) -> Explanation:
+    name = {"numpy": "NumPy", "torch": "PyTorch"}[call.library.name]
+    copies = []
+    if ITEM_SIZES[call.dtype] == 2:
+        copies.append("a and b, as float32: the product is summed in it, and then rounded")
+    return Explanation(
+        product,
+        "the host",
+        f"{name}'s own product",
+        "the arrays lie on the host, and there is no GPU",
+        tuple(copies),
+    )
+
+
+def _launch(step: Step) -> str:
+    launch = step.launch
+    grid = [extent for extent in launch.grid if extent != 1] or [1]
+    words = [f"{step.kernel.name}: grid {' x '.join(f'{extent:,}' for extent in grid)}"]
+    words.append(f"{launch.block[0]:,} threads a block")
+    if launch.shared:
+        words.append(f"{launch.shared:,} bytes of dynamic shared memory")
+    return ", ".join(words)
+
+
+def _rate(x: Explanation) -> str:
+    if not x.seconds:
+        return ""
+    flops = 2.0 * x.product.batch * x.product.m * x.product.n * x.product.k
+    return f", {flops / x.seconds * 1e-12:,.1f} TFLOP/s, by the model"
+
+
+def _row(label: str, text: str, indent: int = _LABEL) -> str:
+    return textwrap.fill(
+        text,
+        _WIDTH,
+        initial_indent=label.ljust(indent),
+        subsequent_indent=" " * (indent + 2 * (not label)),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )

@@ -1,0 +1,69 @@
+// The way back of pack.cu: a batch of matrices of 16-bit elements, whose rows begin at multiples of
+// 16 bytes, to where they have any strides. A thread writes an aligned word of 16 bytes, which comes
+// from the one or two words of the source that hold it, shifted in registers; what a row has in the
+// words at its ends, which may be its neighbours' too, it writes by elements, and all where the
+// destination's rows are not contiguous.
+// Macro: OVERLAP, 1 if the launch may begin before the kernel ahead of it has ended (compute
+// capability 9.0 or above), else 0.
+
+constexpr int WIDTH = 8;      // elements of a word
+constexpr int THREADS = 256;  // of a block
+
+typedef unsigned short u16;
+
+struct Copy {
+    const u16* source;
+    u16* destination;
+    long long row_stride, column_stride, batch_stride;  // of the destination: elements
+    int pitch;      // of the source, where the matrices follow one another: elements
+    int rows, columns, batch;
+    int lane_bits;  // 2^lane_bits neighbouring threads write neighbouring words of a row
+};
+
+__device__ inline uint4 joined(uint4 low, uint4 high, int shift) {
+    unsigned words[] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+    #pragma unroll
+    for (int i = 0; i < 6; ++i) words[i] = shift & 8 ? words[i + 2] : words[i];
+    #pragma unroll
+    for (int i = 0; i < 5; ++i) words[i] = shift & 4 ? words[i + 1] : words[i];
+    #pragma unroll
+    for (int i = 0; i < 4; ++i) words[i] = __funnelshift_r(words[i], words[i + 1], 8 * (shift & 2));
+    return uint4{words[0], words[1], words[2], words[3]};
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS) unpack(const __grid_constant__ Copy copy) {
+    const int lanes = 1 << copy.lane_bits, lines = THREADS >> copy.lane_bits;
+    // A row may touch one word more than it fills.
+    const unsigned words = (copy.columns + WIDTH - 1) / WIDTH + 1;
+    const unsigned across = (words + lanes - 1) >> copy.lane_bits;  // blocks
+    const unsigned down = blockIdx.x / across;
+    const int word = (blockIdx.x - down * across) * lanes + (threadIdx.x & lanes - 1);
+    const int row = down * lines + (threadIdx.x >> copy.lane_bits);
+#if OVERLAP
+    // PTX ISA 9.7.13.13, "griddepcontrol".
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+    asm volatile("griddepcontrol.launch_dependents;");
+#endif
+    if (row >= copy.batch * copy.rows) return;
+    const int matrix = copy.batch == 1 ? 0 : (unsigned)row / copy.rows;
+    u16* to = copy.destination + matrix * copy.batch_stride
+        + (row - matrix * copy.rows) * copy.row_stride;
+    const u16* from = copy.source + (long long)row * copy.pitch;
+    const int ahead = (unsigned long long)to % sizeof(uint4) / sizeof(u16);
+    const int column = WIDTH * word - ahead;  // of the word's first element
+    if (copy.column_stride == 1 && column >= 0 && column + WIDTH <= copy.columns) {
+        const uint4* source = (const uint4*)(from + column - column % WIDTH);
+        const uint4 low = source[0];
+        const uint4 high = column % WIDTH ? source[1] : low;
+        *(uint4*)(to + column) = joined(low, high, column % WIDTH * sizeof(u16));
+    } else {
+        u16 elements[WIDTH];
+        #pragma unroll
+        for (int i = 0; i < WIDTH; ++i)
+            if (column + i >= 0 && column + i < copy.columns) elements[i] = from[column + i];
+        #pragma unroll
+        for (int i = 0; i < WIDTH; ++i)
+            if (column + i >= 0 && column + i < copy.columns)
+                to[(column + i) * copy.column_stride] = elements[i];
+    }
+}

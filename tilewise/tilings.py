@@ -1,0 +1,380 @@
+"""The Hopper kernel's tiles: what they may be, how they cover a product, and what they should cost.
+
+Pure arithmetic: nothing here knows a GPU, an array or a kernel's source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+BLOCK_K = 64  # of 16 bits: 128 bytes, the width of the swizzle
+SUM_COLUMNS = 8  # of a tile, a block of hopper_sum
+MOST_STAGES = 16
+_SHARED_BYTES = 232448 - 1024  # dynamic shared memory that a block can have, beside its barriers
+LEAST_PHASES = 4  # that are worth a block's while
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What of a product decides how fast its tiles are.
+
+    Attributes
+    ----------
+    m, n, k, batch : int
+    a_by_k, b_by_k : bool
+        Whether k is the contiguous dimension.
+    a_aligned, b_aligned : bool
+        Whether all rows (or columns) begin at multiples of 32 bytes, as sectors do.
+    """
+
+    m: int
+    n: int
+    k: int
+    batch: int = 1
+    a_by_k: bool = True
+    b_by_k: bool = True
+    a_aligned: bool = True
+    b_aligned: bool = True
+
+    @property
+    def turned(self) -> Problem:
+        """That of D's transpose."""
+        return Problem(
+            self.n, self.m, self.k, self.batch,
+            self.b_by_k, self.a_by_k, self.b_aligned, self.a_aligned,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """The kernel's free choices.
+
+    Attributes
+    ----------
+    block_m, block_n : int
+        Of C's tile, which one block computes.
+    cluster_m, cluster_n : int
+        Blocks below one another, that share tiles of B, and beside one another, that share tiles
+        of A.
+    split : int
+        Blocks that divide one tile's k among them.
+    shared : bool
+        Whether the tiles of the last wave are divided along k, where they leave blocks idle.
+    turned : bool
+        Whether D's transpose is computed, as B's times A's.
+    """
+
+    block_m: int
+    block_n: int
+    cluster_m: int = 1
+    cluster_n: int = 1
+    split: int = 1
+    shared: bool = False
+    turned: bool = False
+
+    @cached_property
+    def consumers(self) -> int:
+        """Warpgroups that multiply."""
+        return {64: 1, 128: 2, 192: 3, 256: 2}[self.block_m]
+
+    @property
+    def threads(self) -> int:
+        return 128 * (1 + self.consumers)
+
+    @property
+    def tiles(self) -> int:
+        """That a cluster computes at a time."""
+        return self.cluster_m * self.cluster_n
+
+    @property
+    def stage_bytes(self) -> int:
+        return 2 * BLOCK_K * (self.block_m + self.block_n)
+
+    @cached_property
+    def out_columns(self) -> int:
+        """Of one bulk copy of D: as wide as can be without costing a stage of the ring."""
+        widths = [width for width in (64, 32, 16) if self.block_n % width == 0]
+        return max(widths, key=lambda width: (self._stages(width), width))
+
+    @property
+    def out_bytes(self) -> int:
+        """Of the consumers' buffers for D, two a warp."""
+        return self._out_bytes(self.out_columns)
+
+    @cached_property
+    def stages(self) -> int:
+        """Of the ring: as many as fit."""
+        return self._stages(self.out_columns)
+
+    def _out_bytes(self, columns: int) -> int:
+        return 4 * self.consumers * 2 * (2 * 16 * columns)
+
+    def _stages(self, columns: int) -> int:
+        return min(MOST_STAGES, (_SHARED_BYTES - self._out_bytes(columns)) // self.stage_bytes)
+
+    @property
+    def shared_bytes(self) -> int:
+        """Dynamic shared memory of a block."""
+        return self.stages * self.stage_bytes + self.out_bytes
+
+    def a_rows(self, m: int) -> int:
+        """Of a tile of A, that are worth copying."""
+        rows = 8 * self.cluster_n
+        while rows < min(m, self.block_m):
+            rows *= 2
+        return min(rows, self.block_m)
+
+    def objection(self, problem: Problem) -> str:
+        """Why it can't be, for a problem that is turned already; empty if it can."""
+        registers = self.block_m * self.block_n // (128 * self.consumers)
+        if registers > (96 if self.consumers == 3 else 192):
+            return f"a sum of {registers} registers a thread"
+        if self.block_n % 16 or not 16 <= self.block_n <= 256:
+            return "a tile's columns are a multiple of 16, up to 256"
+        if self.stages < 2:
+            return "two stages do not fit into shared memory"
+        if not problem.b_by_k and self.block_n % 64:
+            return "columns of B that are contiguous are copied by 64"
+        if self.block_n // self.cluster_m % 8:
+            return "parts of a tile of B are whole groups of 8 columns"
+        if self.split > 1 and (self.tiles > 1 or self.shared):
+            return "k is divided in one way"
+        if self.split * BLOCK_K > max(problem.k, BLOCK_K):
+            return "k is divided into more parts than there are steps"
+        if (self.split - 1) * 4 * self.block_m * self.block_n > self.stages * self.stage_bytes:
+            return "the sums do not fit into the ring"
+        return ""
+
+    def __str__(self) -> str:
+        words = [f"tiles of {self.block_m} x {self.block_n}", f"{self.stages} stages"]
+        if self.tiles > 1:
+            words.append(f"clusters of {self.cluster_m} x {self.cluster_n}")
+        if self.split > 1:
+            words.append(f"k divided by {self.split}")
+        if self.shared:
+            words.append("the last wave divided along k")
+        if self.turned:
+            words.append("turned")
+        return ", ".join(words)
+
+
+@dataclass(frozen=True)
+class Cover:
+    """How tiles cover a product.
+
+    Attributes
+    ----------
+    m_tiles, n_tiles : int
+        Of the whole grid of tiles, multiples of the cluster's.
+    tiles : int
+        Of clusters, all batches together.
+    whole, rest : int
+        Those that are computed by one cluster each, and the others.
+    parts : int
+        Into which each of the others is divided along k.
+    units : int
+        Clusters that take them in turn.
+    phases : int
+        Steps of BLOCK_K along k.
+    """
+
+    m_tiles: int
+    n_tiles: int
+    tiles: int
+    whole: int
+    rest: int
+    parts: int
+    units: int
+    phases: int
+
+
+def cover(tiling: Tiling, m: int, n: int, k: int, batch: int, multiprocessors: int) -> Cover:
+    """How a tiling covers a batch of m x n x k, as the kernel computes it: turned already."""
+    rows = -(-m // (tiling.block_m * tiling.cluster_m))
+    columns = -(-n // (tiling.block_n * tiling.cluster_n))
+    tiles, phases = rows * columns * batch, -(-k // BLOCK_K)
+    whole, parts, units = tiles, 1, tiles
+    if tiling.split == 1:
+        units = max(1, multiprocessors // tiling.tiles)
+        rest = tiles % units
+        if tiling.shared and rest:
+            parts = min(units // rest, max(1, phases // LEAST_PHASES))
+        if parts > 1:
+            whole = tiles - rest
+        units = min(units, whole if parts == 1 else max(whole, rest * parts))
+    return Cover(
+        rows * tiling.cluster_m,
+        columns * tiling.cluster_n,
+        tiles,
+        whole,
+        tiles - whole,
+        parts,
+        units,
+        phases,
+    )
+
+
+def candidates(problem: Problem, multiprocessors: int) -> Iterator[Tiling]:
+    """The tilings that are worth a thought."""
+    for turned in (False, True):
+        view = problem.turned if turned else problem
+        for block_m in (64, 128, 192, 256):
+            if block_m > 64 and view.m <= block_m - 64:
+                continue
+            for cluster_m, cluster_n in ((1, 1), (2, 1), (1, 2)):
+                if cluster_m > 1 and view.m <= block_m:
+                    continue
+                plain = Tiling(block_m, 16, cluster_m, cluster_n, turned=turned)
+                for block_n in _widths(view, plain, multiprocessors):
+                    if cluster_n > 1 and view.n <= block_n:
+                        continue
+                    tiling = replace(plain, block_n=block_n)
+                    if tiling.objection(view):
+                        continue
+                    yield tiling
+                    at = cover(tiling, view.m, view.n, view.k, view.batch, multiprocessors)
+                    units = multiprocessors // tiling.tiles
+                    rest = at.tiles % units
+                    if rest and 2 * rest <= units and at.phases >= 2 * LEAST_PHASES:
+                        yield replace(tiling, shared=True)
+                    for split in (2, 4):
+                        divided = replace(tiling, split=split)
+                        if (
+                            at.tiles <= _clusters(split, multiprocessors)
+                            and at.phases >= split * LEAST_PHASES
+                            and not divided.objection(view)
+                        ):
+                            yield divided
+
+
+def _clusters(blocks: int, multiprocessors: int) -> int:
+    """How many clusters run at a time.
+
+    All blocks of one are in one GPC, of 16 or 18 multiprocessors: of more than two blocks, as
+    many clusters as would fit evenly do not.
+    """
+    return multiprocessors // blocks if blocks <= 2 else int(0.9 * multiprocessors) // blocks
+
+
+def _widths(view: Problem, plain: Tiling, multiprocessors: int) -> list[int]:
+    """Columns of tiles: powers of two, and those with which the waves come out even."""
+    grain = 16 if view.b_by_k else 64
+    widths = {w for w in (64, 128, 192, 256) if w < view.n + 64}
+    rows = -(-view.m // (plain.block_m * plain.cluster_m)) * view.batch
+    units = multiprocessors // plain.tiles
+    for waves in (1, 2, 3, 4, 5, 6):
+        if columns := waves * units // rows:
+            width = -(-view.n // (columns * plain.cluster_n))
+            width = -(-width // grain) * grain
+            if width <= 256:
+                widths.add(max(width, grain))
+    if view.n < 64:
+        widths.add(max(16, -(-view.n // grain) * grain))
+    return sorted(widths)
+
+
+def choose(problem: Problem, multiprocessors: int) -> tuple[Tiling, float]:
+    """The tiling that should be fastest, and the seconds that it should take."""
+    times = {
+        tiling: seconds(tiling, problem, multiprocessors)
+        for tiling in candidates(problem, multiprocessors)
+    }
+    best = min(times, key=times.__getitem__)
+    return best, times[best]
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What the model is made of: seconds, and rates a second. Fitted to measurements on an H200."""
+
+    start: float = 4.0e-07  # of a launch behind another
+    flops: float = 1170e12  # of the GPU, if power were all that counts, and
+    energy: float = 37.8e12  # bytes from L2, likewise: they share what power there is
+    flops_one: float = 5.48e12  # of one multiprocessor
+    l2: float = 15.3e12  # bytes from L2 to all multiprocessors
+    unaligned: float = 2.29  # as many bytes, where rows do not begin with sectors
+    phase: float = 1.25e-06  # of one copy; as many are in flight as there are stages
+    multicast: float = 9.67e10  # bytes that one gets from its cluster's copies
+    cluster: float = 1.01  # as long, where blocks of a cluster wait for each other
+    tile: float = 2.08e-07  # of a tile's end, and
+    store: float = 2.27e10  # elements of D that a multiprocessor stores,
+    across: float = 1.59  # as long where D is turned
+    dram: float = 4.55e12
+    dram_one: float = 3.89e10  # of what one multiprocessor asks for
+    twice: float = 0.54  # as long again, where two clusters read the same
+    split: float = 7.75e-07  # of adding up in a cluster, and
+    add: float = 7.08e9  # elements that a multiprocessor adds
+    sum: float = 2.73e-06  # of the second kernel,
+    batch: float = 1.34e-06  # of 16 parts in it, and
+    partial: float = 3.6e12  # bytes of partial sums
+
+
+COSTS = Costs()
+
+
+def seconds(tiling: Tiling, problem: Problem, multiprocessors: int, costs: Costs = COSTS) -> float:
+    """How long a product should take, by a model of waves, phases and bytes."""
+    view = problem.turned if tiling.turned else problem
+    m, n, k, batch = view.m, view.n, view.k, view.batch
+    at = cover(tiling, m, n, k, batch, multiprocessors)
+    size = tiling.tiles * tiling.split
+    active = min(at.units * size, multiprocessors)
+    elements = tiling.block_m * tiling.block_n
+
+    # A phase multiplies, brings its bytes, and waits for a copy, all at once.
+    width = max(tiling.block_n, 32 + tiling.block_n / 2)  # below 64, A is what wgmma waits for
+    work = 2 * tiling.block_m * width * BLOCK_K
+    a_rows = tiling.a_rows(m) if view.a_by_k else tiling.block_m
+    a_bytes, b_bytes = 2 * BLOCK_K * a_rows, 2 * BLOCK_K * tiling.block_n
+    bytes_in = a_bytes / tiling.cluster_n * (1 if view.a_aligned else costs.unaligned)
+    bytes_in += b_bytes / tiling.cluster_m * (1 if view.b_aligned else costs.unaligned)
+    multicast = b_bytes if tiling.cluster_m > 1 else a_bytes if tiling.cluster_n > 1 else 0
+    multiply = max(work / costs.flops_one, active * (work / costs.flops + bytes_in / costs.energy))
+    phase = _together(
+        multiply,
+        bytes_in * active / costs.l2,
+        multicast / costs.multicast,
+        costs.phase / tiling.stages,
+    )
+    if tiling.tiles > 1:
+        phase *= costs.cluster
+    end = elements / costs.store
+    if tiling.turned:
+        end *= costs.across
+    end += costs.tile
+
+    units, steps = at.units, at.phases
+    if tiling.split > 1:
+        units = _clusters(tiling.split, multiprocessors)
+        steps = -(-at.phases // tiling.split)
+    time = costs.phase + -(-at.whole // units) * (steps * phase + end)
+    if tiling.split > 1:
+        time += costs.split + (tiling.split - 1) * elements / costs.add
+    if at.rest:
+        time += -(-at.phases // at.parts) * phase
+        time += costs.sum + -(-at.parts // 16) * costs.batch
+        time += 2 * 4 * elements * tiling.tiles * at.rest * at.parts / costs.partial
+
+    # Few blocks at work do not get all of the memory's rate.
+    last = at.whole % units
+    tiles = (at.whole - last, last, at.rest)
+    blocks = (units * size, last * size, at.rest * at.parts * size)
+    a_again = costs.twice if at.n_tiles > tiling.cluster_n else 0
+    b_again = costs.twice if at.m_tiles > tiling.cluster_m else 0
+    moved = m * k * (1 + a_again) + k * n * (1 + b_again) + m * n
+    moved *= 2.0 * batch / at.tiles
+    reading = sum(
+        moved * count / min(costs.dram, costs.dram_one * busy)
+        for count, busy in zip(tiles, blocks, strict=True)
+        if count
+    )
+    return costs.start + _together(time, costs.phase + reading)
+
+
+def _together(*times: float) -> float:
+    """Of what happens at once: the longest, and a little more where others are near it."""
+    longest = max(times)
+    total: float = sum((time / longest) ** 6 for time in times) ** (1 / 6)
+    return longest * total

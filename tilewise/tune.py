@@ -1,0 +1,349 @@
+"""The fastest tiling of a product, found by measuring, and kept for :func:`tilewise.matmul`."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from statistics import median
+from typing import Any
+
+from tilewise import hopper, repeat, tuned
+from tilewise.ahead import compile_ahead
+from tilewise.arrays import first_gpu, gpu_of
+from tilewise.bench.suites import sets_to_rotate
+from tilewise.call import check
+from tilewise.devices import get_device
+from tilewise.devices.gpu import Gpu
+from tilewise.errors import DeviceUnavailableError
+from tilewise.explain import as_json, asked, of_shape, on_arrival, ranked
+from tilewise.numbers import unit_roundoff
+from tilewise.plan import chip_of, plan_on
+from tilewise.product import ALIGNMENT, Operand, Product
+from tilewise.steps import Plan, execute
+from tilewise.tilings import Tiling
+from tilewise.tuned import Chip
+
+CANDIDATES = 24
+ROUNDS = 5
+GAIN = 1.02  # less is within what a measurement varies by
+_WARM_UPS = 1 + 1.5 * ROUNDS  # times that a round's seconds are spent on a contender
+
+Step = Callable[[str], object]
+Tensor = Any
+
+
+@dataclass(frozen=True)
+class Timed:
+    """One tiling of a product.
+
+    Attributes
+    ----------
+    tiling : Tiling
+    expected : float
+        Seconds, by the model.
+    seconds : float or None
+        The median over the rounds; None where it was not timed.
+    correct : bool
+        Whether its result is right.
+    """
+
+    tiling: Tiling
+    expected: float
+    seconds: float | None
+    correct: bool
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What was measured of one product.
+
+    Attributes
+    ----------
+    product : Product
+    chip : Chip
+    rows : tuple of Timed
+        Fastest first; none where there is nothing to tune.
+    chosen : Tiling or None
+        The model's choice.
+    kept : Tiling or None
+        The winner, that :func:`tilewise.matmul` takes from now on; None where none was faster
+        than the model's choice by 2%, or nothing could be kept.
+    note : str
+        What else there is to say; empty for nothing.
+    """
+
+    product: Product
+    chip: Chip
+    rows: tuple[Timed, ...] = ()
+    chosen: Tiling | None = None
+    kept: Tiling | None = None
+    note: str = ""
+
+    @property
+    def correct(self) -> bool:
+        """Whether all results were right; nothing is kept if not."""
+        return all(row.correct for row in self.rows)
+
+    @property
+    def chosen_seconds(self) -> float | None:
+        """Of the model's choice, measured."""
+        return next((row.seconds for row in self.rows if row.tiling == self.chosen), None)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON; seconds, and the ratio to the model's choice: above 1 is faster."""
+        base = self.chosen_seconds
+        return {
+            **asdict(self.product),
+            "chip": asdict(self.chip),
+            "correct": self.correct,
+            "note": self.note,
+            "kept": None if self.kept is None else as_json(self.kept),
+            "tilings": [
+                {
+                    **as_json(row.tiling),
+                    "chosen": row.tiling == self.chosen,
+                    "kept": row.tiling == self.kept,
+                    "correct": row.correct,
+                    "expected_seconds": row.expected,
+                    "seconds": row.seconds,
+                    "ratio": None if not row.seconds or base is None else base / row.seconds,
+                }
+                for row in self.rows
+            ],
+        }
+
+
+def tune(
+    *products: Any,
+    dtype: str = "bfloat16",
+    layout: str = "NN",
+    seconds: float = 2.0,
+    step: Step = lambda _: None,
+) -> list[Tuned]:
+    """Measure the tilings that should be fastest, and keep the winner.
+
+    :func:`tilewise.matmul` takes it from then on, in this process and in later ones, for products
+    of the same shape, strides, alignment and dtypes on GPUs of the same kind.
+
+    Parameters
+    ----------
+    *products : (int, int, int) or (array, array)
+        Each is (m, n, k), or A and B themselves: only how they lie is read.
+    dtype : str
+        Of those given by sizes: ``"bfloat16"`` or ``"float16"``.
+    layout : str
+        Of those given by sizes: A's letter and B's, N or T; T is stored transposed.
+    seconds : float
+        How long a product's tilings are timed, roughly.
+    step : callable
+        Called with what comes next, before it begins; :func:`steps` says how often.
+
+    Returns
+    -------
+    list of Tuned
+        One a product, in order.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If an argument is not as it must be, before anything is measured.
+    ImportError
+        If PyTorch, which holds the matrices, is not installed.
+    DeviceUnavailableError
+        If there is no Hopper GPU, or PyTorch can't use it.
+
+    Notes
+    -----
+    Random normal matrices, new and of the same strides. The model's choice is checked against
+    float64, the others against its result; all are timed in turn, with inputs that the L2 cache
+    does not hold, in CUDA graphs where one launch is short. The winner is kept if it is faster
+    than the model's choice by more than 2%.
+    """
+    if not 0 < seconds < math.inf:
+        raise ValueError(f"seconds is {seconds}; it takes a time above 0")
+    if not products:
+        raise ValueError("there is nothing to tune; give (m, n, k), or (a, b)")
+    wanted = [_product(given, dtype, layout) for given in products]
+    found = []
+    for product, ordinal in wanted:
+        gpu = _gpu(ordinal)
+        found.append(_tune(product, gpu, seconds, step))
+    return found
+
+
+def steps(products: int) -> int:
+    """How many times :func:`tune` calls its ``step`` at most."""
+    return products * (2 * CANDIDATES + 2)
+
+
+def _product(given: Any, dtype: str, layout: str) -> tuple[Product, int | None]:
+    """What is asked for, and the GPU that it lies on."""
+    if not isinstance(given, Sequence) or len(given) not in (2, 3):
+        raise TypeError(f"{given!r} is no product; give (m, n, k), or (a, b)")
+    if len(given) == 3:
+        m, n, k = given
+        if not all(isinstance(size, int) for size in given):
+            raise TypeError(f"{given!r} is no product; m, n and k are integers")
+        return of_shape(m, n, k, dtype, layout), None
+    a, b = given
+    call = check(a, b, None, 1, 0, False, False, None, None, "auto")
+    ordinal = call.library.ordinal(a)
+    return (on_arrival(call) if ordinal is None else asked(call))[0], ordinal
+
+
+def _gpu(ordinal: int | None) -> Gpu:
+    """The Hopper GPU to measure."""
+    if importlib.util.find_spec("torch") is None:
+        raise ImportError("tuning needs PyTorch, which is not installed: pip install torch")
+    gpu = gpu_of(ordinal) if ordinal is not None else first_gpu()
+    if gpu is None:
+        get_device("gpu")  # says why there is none
+    assert gpu is not None
+    if chip_of(gpu) is None:
+        raise DeviceUnavailableError(
+            f"{gpu.description}: only the Hopper kernel, for compute capability 9.0, has tilings "
+            "to tune"
+        )
+    import torch
+
+    if not torch.cuda.is_available():
+        raise DeviceUnavailableError(
+            f"PyTorch {torch.__version__} can't use {gpu.description}: install a build of it for "
+            "CUDA"
+        )
+    return gpu
+
+
+def _tune(product: Product, gpu: Gpu, seconds: float, step: Step) -> Tuned:
+    chip = chip_of(gpu)
+    assert chip is not None
+    name = f"{product.m} x {product.n} x {product.k}"
+    usual = plan_on(product, chip)
+    if all(one.kernel.path != hopper.SOURCE for one in usual.steps):
+        return Tuned(product, chip, note=f"nothing to tune: {usual.chosen} ({usual.why})")
+    choices = ranked(product, chip)[:CANDIDATES]
+    plans = {tiling: plan_on(product, chip, tiling) for tiling, _ in choices}
+    kernels = {repr(one.kernel): one.kernel for plan in plans.values() for one in plan.steps}
+    step(f"{name}: compiling")
+    compile_ahead(list(kernels.values()), gpu.arch, lambda: step(f"{name}: compiling"))
+    step(f"{name}: measuring")
+    return _measure(product, gpu, chip, choices, plans, seconds)
+
+
+def _measure(
+    product: Product,
+    gpu: Gpu,
+    chip: Chip,
+    choices: Sequence[tuple[Tiling, float]],
+    plans: dict[Tiling, Plan],
+    seconds: float,
+) -> Tuned:
+    import torch
+
+    from tilewise.bench.products import error_share
+    from tilewise.bench.timing import in_turn
+
+    chosen = choices[0][0]
+    stream_of = torch.cuda.current_stream
+    ordinal = gpu.context.ordinal
+    with torch.cuda.device(ordinal), torch.cuda.stream(torch.cuda.Stream()):
+        generator = torch.Generator("cuda").manual_seed(0)
+        first = _matrices(product, generator)
+        nbytes = sum(x.numel() * x.element_size() for x in first)
+        more = range(sets_to_rotate(nbytes, gpu.l2_bytes) - 1)
+        sets = [first, *(_matrices(product, generator) for _ in more)]
+        workspace = torch.empty(
+            max(plan.workspace for plan in plans.values()), dtype=torch.uint8, device="cuda"
+        )
+
+        def work(plan: Plan, matrices: tuple[Tensor, Tensor, Tensor]) -> Callable[[], None]:
+            a, b, d = (x.data_ptr() for x in matrices)
+            addresses = (a, b, 0, d, workspace.data_ptr())
+            return lambda: execute(plan, gpu, stream_of().cuda_stream, addresses)
+
+        a, b, d = first
+        correct = {}
+        right: Tensor = None
+        for tiling, plan in plans.items():
+            d.fill_(math.nan)
+            work(plan, first)()
+            if right is None:
+                correct[tiling] = error_share(a, b, d) <= 1
+                right = d.clone()
+            else:
+                correct[tiling] = _is_near(d, right, product)
+        times: dict[str, list[float]] = {}
+        if all(correct.values()):
+            contenders = {
+                str(i): [work(plan, matrices) for matrices in sets]
+                for i, plan in enumerate(plans.values())
+            }
+            timed = in_turn(contenders, ROUNDS, seconds / (len(plans) * _WARM_UPS))
+            times = timed.seconds
+    rows = [
+        Timed(tiling, expected, median(times[str(i)]) if times else None, correct[tiling])
+        for i, (tiling, expected) in enumerate(choices)
+    ]
+    if not times:
+        return Tuned(product, chip, tuple(rows), chosen, note="a result is wrong: nothing is kept")
+    base = rows[0].seconds
+    rows.sort(key=lambda row: row.seconds or 0.0)
+    return _keep(Tuned(product, chip, tuple(rows), chosen), base or 0.0)
+
+
+def _keep(found: Tuned, base: float) -> Tuned:
+    """Keep the winner where it is faster than the model's choice by enough."""
+    winner, product, chip = found.rows[0], found.product, found.chip
+    assert winner.seconds is not None
+    try:
+        if base < GAIN * winner.seconds:
+            tuned.forget(product, chip)
+            return replace(found, note="the model's choice stays: none is faster by 2%")
+        measured = {"seconds": winner.seconds, "chosen_seconds": base}
+        path = tuned.keep(product, chip, winner.tiling, measured)
+        if path is None:
+            return replace(found, note="the winner could not be kept: the cache can't be written")
+        return replace(found, kept=winner.tiling)
+    finally:
+        plan_on.cache_clear()
+        repeat.forget()
+
+
+def _matrices(product: Product, generator: Any) -> tuple[Tensor, Tensor, Tensor]:
+    """A and B, random normal, and D, as they lie in the product."""
+    import torch
+
+    def filled(x: Operand, rows: int, columns: int, dtype: str) -> Tensor:
+        extents = (product.batch, rows, columns)
+        strides = (x.batch_stride, x.row_stride, x.column_stride)
+        reach = sum((n - 1) * s for n, s in zip(extents, strides, strict=True))
+        kind = getattr(torch, dtype)
+        # New memory is aligned; an odd multiple of the alignment asked for lies behind its begin.
+        offset = 0 if x.alignment == ALIGNMENT else x.alignment // kind.itemsize
+        flat = torch.empty(offset + 1 + reach, dtype=kind, device="cuda")
+        return flat.normal_(generator=generator).as_strided(extents, strides, offset)
+
+    m, n, k = product.m, product.n, product.k
+    return (
+        filled(product.a, m, k, product.dtype),
+        filled(product.b, k, n, product.dtype),
+        filled(product.d, m, n, product.out_dtype),
+    )
+
+
+def _is_near(d: Tensor, right: Tensor, product: Product) -> bool:
+    """Whether two results are as near as their roundings let them be, in each row's norm.
+
+    Each is off by k roundings of the sums, and one of the elements. An element of a product of
+    random normal matrices is of the size of the square root of k.
+    """
+    import torch
+
+    out = {"float16": 2.0**-11, "bfloat16": 2.0**-8}.get(product.out_dtype, 0.0)
+    bound = 2 * (out + (product.k + 1) * unit_roundoff("float32"))
+    norm = torch.linalg.vector_norm
+    off = norm(d.float() - right.float(), dim=-1)
+    size = norm(right.float(), dim=-1) + math.sqrt(product.k * product.n)
+    return bool((off <= bound * size).all())
