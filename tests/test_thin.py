@@ -14,7 +14,6 @@ from test_matmul import assert_right
 
 from tilewise import thin
 from tilewise.devices import Device
-from tilewise.devices.gpu import Gpu
 from tilewise.product import Operand, Product, alignment
 from tilewise.steps import execute
 
@@ -106,8 +105,7 @@ def check(device: Device, data: Any, m: int, n: int, k: int, batch: int) -> None
     if view is None:
         assert min(m, n) > thin.MOST_BY_ROWS
         return
-    is_gpu = isinstance(device, Gpu) and device.arch.startswith("sm_90")
-    plan = thin.plan(product, view, 132, is_gpu=is_gpu)
+    plan = thin.plan(product, view, 132)
     workspace = device.empty((plan.workspace,), np.uint8)
     execute(plan, device, 0, (*at, workspace.pointer))
     result = held[3].to_numpy()[1]

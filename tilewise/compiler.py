@@ -21,7 +21,7 @@ from tilewise import nvrtc, symbols
 from tilewise.errors import CompileError
 from tilewise.launch import Resources
 
-DEFAULT_ARCH = "sm_90"
+DEFAULT_ARCH = "sm_90a"
 _FIXED_OPTIONS = (
     "--generate-line-info",
     "--ptxas-options=-v",

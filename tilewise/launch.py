@@ -6,7 +6,7 @@ another.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -252,12 +252,26 @@ class Launch:
     checks: str = "raise"
     overlap: bool = False
 
-    def filled(self, addresses: Sequence[int]) -> Launch:
-        """The same with the addresses of arrays that begin at ``addresses``."""
+    def filled(
+        self,
+        addresses: Sequence[int],
+        encode: Callable[[TensorMap, int], bytes] | None = None,
+    ) -> Launch:
+        """The same with the addresses of arrays that begin at ``addresses``.
+
+        Parameters
+        ----------
+        addresses : sequence of int
+        encode : callable, optional
+            Gives the bytes of a tensor map, its first element being at an address; without it
+            tensor maps stay as they are.
+        """
 
         def known(argument: Any) -> Any:
             if isinstance(argument, Place):
                 return argument.address(addresses)
+            if isinstance(argument, TensorMap) and encode is not None:
+                return encode(argument, argument.place.address(addresses))
             return argument.filled(addresses) if isinstance(argument, Packed) else argument
 
         return replace(self, args=tuple(map(known, self.args)))

@@ -79,8 +79,11 @@ def execute(plan: Plan, device: Device, stream: int, addresses: Sequence[int]) -
         for prepared in prepare(plan, device):
             device.enqueue(prepared, stream, addresses)
     else:
+        from tilewise.devices.emulator.tensor_maps import encode
+
         for step in plan.steps:
-            device.launch(step.kernel.compile(device.arch), step.launch.filled(addresses))
+            launch = step.launch.filled(addresses, encode)
+            device.launch(step.kernel.compile(device.arch), launch)
 
 
 @lru_cache(maxsize=PREPARED)

@@ -171,7 +171,7 @@ def _seconds(shape: Shape, batch: int, steps: int, multiprocessors: int) -> floa
     return COSTS.start + waves * steps * max(least, beside * step)
 
 
-def plan(product: Product, view: Thin, multiprocessors: int, *, is_gpu: bool = True) -> Plan:
+def plan(product: Product, view: Thin, multiprocessors: int) -> Plan:
     """The launches for a product.
 
     Parameters
@@ -180,8 +180,6 @@ def plan(product: Product, view: Thin, multiprocessors: int, *, is_gpu: bool = T
     view : Thin
         Of the product.
     multiprocessors : int
-    is_gpu : bool
-        Whether it has tensor cores, and launches may overlap.
     """
     shape, expected = _shape(product, view, multiprocessors)
     many_at, few_at = (Place(B), Place(A)) if view.turned else (Place(A), Place(B))
@@ -189,7 +187,7 @@ def plan(product: Product, view: Thin, multiprocessors: int, *, is_gpu: bool = T
     if not view.is_readable:
         packing = _by_k(few, view.few_rows, product.k, product.batch)
         workspace, few = -(-packing.bytes // 256) * 256, packing.operand
-        steps.append(pack.step([(packing, few_at, Place(WORKSPACE))], overlap=is_gpu))
+        steps.append(pack.step([(packing, few_at, Place(WORKSPACE))], overlap=True))
         few_at = Place(WORKSPACE)
     half_out = product.out_dtype in HALVES
     defines = {
@@ -203,14 +201,13 @@ def plan(product: Product, view: Thin, multiprocessors: int, *, is_gpu: bool = T
         "OUTPUT": "unsigned short" if half_out else "float",
         "LOAD_OUTPUT": f"of_{product.out_dtype}" if half_out else "",
         "STORE_OUTPUT": f"to_{product.out_dtype}" if half_out else "",
-        "OVERLAP": int(is_gpu),
-        "TENSOR_CORES": int(is_gpu),
+        "OVERLAP": 1,
     }
     launch = Launch(
         grid=(shape.blocks, min(product.batch, MAX_GRID[1]), 1),
         block=(32 * WARPS, 1, 1),
         args=(_packed(product, view, few, many_at, few_at),),
-        overlap=is_gpu,
+        overlap=True,
     )
     steps.append(Step(Kernel(SOURCE, "thin", defines), launch))
     thin_one = f"{'A' if view.turned else 'B'} repacked; " if workspace else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import OrderedDict
@@ -15,7 +16,7 @@ import numpy.typing as npt
 from tilewise.compiler import DEFAULT_ARCH, Compiled
 from tilewise.devices import arguments, limits
 from tilewise.devices.arguments import ArrayArgument
-from tilewise.devices.emulator import occupancy
+from tilewise.devices.emulator import clusters, occupancy
 from tilewise.devices.emulator.build import build
 from tilewise.devices.emulator.faults import Faults
 from tilewise.devices.emulator.image import EmulatorArray, Image
@@ -23,9 +24,10 @@ from tilewise.devices.emulator.joining import Joining, join
 from tilewise.devices.emulator.lanes import Geometry
 from tilewise.devices.emulator.machine import Machine, Op, Setup
 from tilewise.devices.emulator.memory import GlobalMemory
+from tilewise.devices.emulator.ordering import batch_limit
 from tilewise.devices.emulator.parser import parse
 from tilewise.devices.emulator.program import Program
-from tilewise.launch import Counters, Launch, LaunchReport
+from tilewise.launch import Counters, Dim3, Launch, LaunchReport
 
 __all__ = ["Emulator", "EmulatorArray"]
 
@@ -76,6 +78,8 @@ class Emulator:
             if isinstance(argument, ArrayArgument):
                 EmulatorArray.accept(argument.value, self)
         program, joins = self._program(compiled)
+        cluster = program.kernel.cluster or (1, 1, 1)
+        clusters.check(cluster, launch.grid)
         limits.check_launch(
             launch,
             max(program.static_shared, compiled.resources.shared_bytes),
@@ -97,7 +101,7 @@ class Emulator:
             )
             machine = Machine(program, setup, build)
             with np.errstate(all="ignore"):
-                self._run(machine, launch)
+                self._run(machine, launch, cluster)
             image.copy_back()
         seconds = time.perf_counter() - start
         total, lines = count(machine.ops)
@@ -130,15 +134,19 @@ class Emulator:
             self._programs.move_to_end(key)
             return self._programs[key]
 
-    def _run(self, machine: Machine, launch: Launch) -> None:
+    def _run(self, machine: Machine, launch: Launch, cluster: Dim3) -> None:
         grid, block = launch.grid, launch.block
-        blocks = grid[0] * grid[1] * grid[2]
-        size = max(1, LANES // (block[0] * block[1] * block[2]))
-        for first in range(0, blocks, size):
-            numbers = np.arange(first, min(first + size, blocks), dtype=np.int64)
-            machine.run(Geometry(grid, block, numbers))
+        threads, cluster_size = math.prod(block), math.prod(cluster)
+        blocks = math.prod(grid)
+        count = blocks // cluster_size
+        size = max(1, LANES // (threads * cluster_size))
+        if machine.ordering is not None:
+            size = min(size, batch_limit(cluster_size, threads))
+        for first in range(0, count, size):
+            last = min(first + size, count)
+            machine.run(Geometry(grid, block, first, last - first, cluster))
             if self.progress is not None:
-                self.progress(min(first + size, blocks), blocks)
+                self.progress(last * cluster_size, blocks)
 
 
 def count(ops: list[Op]) -> tuple[Counters, dict[int, Counters]]:

@@ -263,6 +263,8 @@ class SharedAccess:
         Width in bytes and byte offset at which the access is counted: its own, or those of
         the wider access that ptxas makes of it and its neighbours; None where a neighbour
         is counted in its place.
+    is_cluster : bool
+        Whether the addresses may be those of other blocks of the cluster.
     """
 
     def __init__(
@@ -272,10 +274,11 @@ class SharedAccess:
         dtype: np.dtype[Any],
         count: int,
         counted: tuple[int, int] | None,
+        is_cluster: bool = False,
     ) -> None:
         self.machine, self.op, self.dtype, self.count = machine, op, dtype, count
         self.width = dtype.itemsize * count
-        self.counted = counted
+        self.counted, self.is_cluster = counted, is_cluster
         self._patterns: list[SharedPattern] = []
         self._last: tuple[Any, Lanes, SharedPattern] | None = None
 
@@ -307,7 +310,21 @@ class SharedAccess:
         if counts:
             self.op.requests += pattern.requests
             self.op.conflicts += pattern.conflicts
+        if self.is_cluster:
+            self._check_alive(pattern)
         return pattern
+
+    def _check_alive(self, pattern: SharedPattern) -> None:
+        """The shared memory of a block that has ended is gone."""
+        machine = self.machine
+        rows = pattern.gather * self.width // machine.shared.pitch
+        gone = np.flatnonzero(machine.live_in_block[rows] == 0)
+        if len(gone):
+            lane = int(pattern.lanes.numbers[gone[0]])
+            self.op.fault(
+                "out of bounds", "reaches shared memory of a block that has ended", lane, None,
+                len(gone) - 1,
+            )  # fmt: skip
 
     def forget(self) -> None:
         """Patterns of another geometry are no use."""
@@ -320,13 +337,22 @@ class SharedAccess:
                 return known
         asked, asked_address, chosen = lanes, address, None
         storage = self.machine.shared
-        wrong = (address < 0) | (address + self.width > storage.size) | (address % self.width != 0)
+        rows = lanes.pick(self.machine.geometry.block_of)
+        if self.is_cluster:
+            rows, address = self.machine.clusters.locate(address, rows)
+            self._report_nowhere(lanes, rows)
+        wrong = (
+            (rows < 0)
+            | (address < 0)
+            | (address + self.width > storage.size)
+            | (address % self.width != 0)
+        )
         if wrong.any():
-            self._report(address, lanes, wrong)
+            self._report(address, lanes, wrong & (rows >= 0))
             chosen = np.flatnonzero(~wrong)
             address = address[chosen]
-            lanes = lanes.where(~wrong)
-        flat = lanes.pick(self.machine.geometry.block_of) * storage.pitch + address
+            lanes, rows = lanes.where(~wrong), rows[chosen]
+        flat = rows * storage.pitch + address
         gather = (flat // self.width).astype(np.intp)
         requests = conflicts = 0
         if self.counted is not None:
@@ -386,9 +412,17 @@ class SharedAccess:
         elements(written, _UNSIGNED[self.dtype.itemsize], self.count)[pattern.gather] = full
         pattern.verified = self.machine.generation
 
+    def _report_nowhere(self, lanes: Lanes, rows: Index) -> None:
+        which = np.flatnonzero(rows < 0)
+        if len(which):
+            self.op.fault(
+                "out of bounds", "reaches shared memory of a block that its cluster does not have",
+                int(lanes.numbers[which[0]]), None, len(which) - 1,
+            )  # fmt: skip
+
     def _report(self, address: Addresses, lanes: Lanes, wrong: npt.NDArray[np.bool_]) -> None:
         storage = self.machine.shared
-        outside = (address < 0) | (address + self.width > storage.size)
+        outside = wrong & ((address < 0) | (address + self.width > storage.size))
         for kind, which in (
             ("out of bounds", np.flatnonzero(outside)),
             ("misaligned", np.flatnonzero(wrong & ~outside)),

@@ -58,7 +58,8 @@ def _atomic(machine: Machine, op: Op) -> None:
     words.flag("async")
     words.one_of(("relaxed", "acquire", "release", "acq_rel"))
     words.one_of(("cta", "cluster", "gpu", "sys"))
-    space = words.one_of(("global", "shared", "shared::cta"), "generic").partition("::")[0]
+    named = words.one_of(("global", "shared", "shared::cta", "shared::cluster"), "generic")
+    space = named.partition("::")[0]
     name = words.one_of((*_UPDATES, "add", "min", "max"))
     words.flag("noftz")
     words.one_of(("L2::cache_hint",))
@@ -83,7 +84,9 @@ def _atomic(machine: Machine, op: Op) -> None:
     if type_ in _FLOATS and name == "add":
         op.flops_a_lane = 2 if type_.endswith("x2") else 1
     where = Where(machine, op, address)
-    change = _changer(machine, op, space, where, dtype, update)
+    if named == "shared::cluster":
+        op.space = "cluster_atomic"
+    change = _changer(machine, op, named, where, dtype, update)
 
     def run(lanes: Lanes) -> None:
         machine.patience -= 1
@@ -172,8 +175,10 @@ def _changer(
     if space == "global":
         everywhere = Global(machine, op, where, dtype, 1)
         return lambda lanes, values: in_global(everywhere, where(lanes), lanes, values)
-    if space == "shared":
-        shared = Shared(machine, op, where, dtype, 1, (dtype.itemsize, 0))
+    if space != "generic":
+        is_cluster = space == "shared::cluster"
+        counted = None if is_cluster else (dtype.itemsize, 0)
+        shared = Shared(machine, op, where, dtype, 1, counted, is_cluster)
         return lambda lanes, values: in_shared(shared, None, lanes, values)
     generic = Generic(machine, op, where, dtype, 1)
 

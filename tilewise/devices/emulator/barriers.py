@@ -60,7 +60,7 @@ class Barriers:
             and number not in self._waiting
             and self.ended is None
         ):
-            self._pass(None)
+            self._pass(None, lanes)
             if brought is not None:
                 _finish(op, lanes, brought, machine.geometry.block_of)
             return [(op.index + 1, lanes)]
@@ -106,7 +106,10 @@ class Barriers:
             self._waiting[number] = kept
         if not wanted:
             self._check(released, complete)
-        self._pass(complete)
+        together = released[0].lanes
+        for waiting in released[1:]:
+            together = machine.union(together, waiting.lanes)
+        self._pass(complete, together)
         self._reduce(released)
         for waiting in released:
             if waiting.waits:
@@ -123,9 +126,10 @@ class Barriers:
         for waiting in bringing:
             _finish(waiting.op, waiting.lanes, brought, self.machine.geometry.block_of, block)
 
-    def _pass(self, blocks: Blocks | None) -> None:
+    def _pass(self, blocks: Blocks | None, lanes: Lanes) -> None:
+        self.machine.progress += 1
         if self.machine.is_checking:
-            self.machine.races.block_barrier(blocks)
+            self.machine.races.block_barrier(blocks, lanes)
 
     def _check(self, released: list[_Waiting], complete: Blocks) -> None:
         """Threads that wait elsewhere never reach this barrier; nor do those that ended, but that

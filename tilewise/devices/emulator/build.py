@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from tilewise.devices.emulator import arithmetic, atomics, control, copies, data, warp
+from tilewise.devices.emulator import (
+    arithmetic,
+    atomics,
+    bulk,
+    clusters,
+    control,
+    copies,
+    data,
+    matrices,
+    mbarriers,
+    warp,
+)
 from tilewise.devices.emulator.lanes import Lanes
 from tilewise.devices.emulator.machine import Machine, Op
 from tilewise.devices.emulator.ptx import Operand, Pair, Vector
@@ -20,20 +31,33 @@ _BUILDERS: dict[str, Callable[[Machine, Op], None]] = {
     **control.BUILDERS,
     **copies.BUILDERS,
     **warp.BUILDERS,
+    **mbarriers.BUILDERS,
+    **clusters.BUILDERS,
+    **bulk.BUILDERS,
+    **matrices.BUILDERS,
 }
+"""By opcode, or by an opcode and its first modifiers; the longest that fits knows it."""
 
 
 def build(machine: Machine, op: Op) -> None:
     """Make an op runnable."""
     instruction = op.instruction
     try:
-        _BUILDERS.get(instruction.opcode, _arithmetic)(machine, op)
+        _builder(str(instruction))(machine, op)
     except UnsupportedInstructionError as error:
         # Only an instruction that is reached is an error.
         op.control, op.run = None, _raiser(op, error)
     # A branch reads its own guard.
     if instruction.predicate is not None and instruction.opcode not in ("bra", "brx"):
         _guard(machine, op)
+
+
+def _builder(name: str) -> Callable[[Machine, Op], None]:
+    while name:
+        if name in _BUILDERS:
+            return _BUILDERS[name]
+        name = name.rpartition(".")[0]
+    return _arithmetic
 
 
 def _raiser(op: Op, error: UnsupportedInstructionError) -> Callable[[Lanes], None]:

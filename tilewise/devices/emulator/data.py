@@ -21,8 +21,8 @@ from tilewise.devices.emulator.spaces import Data, Generic, Global, Rows, Shared
 if TYPE_CHECKING:
     from tilewise.devices.emulator.machine import Machine, Op, Value
 
-_SPACES = ("global", "shared", "local", "const", "param", "shared::cta", "param::entry",
-           "param::func")  # fmt: skip
+_SPACES = ("global", "shared", "local", "const", "param", "shared::cta", "shared::cluster",
+           "param::entry", "param::func")  # fmt: skip
 _ORDERS = ("weak", "volatile", "relaxed", "acquire", "release", "mmio")
 _POLLING = frozenset(("volatile", "relaxed", "acquire", "mmio"))
 _SCOPES = ("cta", "cluster", "gpu", "sys")
@@ -42,7 +42,8 @@ def space_of(
     machine: Machine, op: Op, words: Words, address: Address, is_store: bool
 ) -> tuple[Space, str, int]:
     """The space, the element type and the count of a load or store."""
-    space = words.one_of(_SPACES, "generic").partition("::")[0]
+    named = words.one_of(_SPACES, "generic")
+    space, is_cluster = named.partition("::")[0], named == "shared::cluster"
     words.one_of(_ORDERS)
     words.one_of(_SCOPES)
     for group in _CACHING:
@@ -72,6 +73,10 @@ def space_of(
         if space != "global":
             op.space = space
         return Global(machine, op, where, dtype, count, space == "global"), type_, count
+    if is_cluster:
+        # It may be another block's, on another multiprocessor: no access of its own that counts.
+        op.space = f"cluster_{kind}"
+        return Shared(machine, op, where, dtype, count, None, is_cluster), type_, count
     if space == "shared":
         counted = machine.counted_as(op, op.width)
         return Shared(machine, op, where, dtype, count, counted), type_, count

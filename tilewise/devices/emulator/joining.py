@@ -126,7 +126,7 @@ class _Access:
 
 
 def _is_shared(instruction: Instruction) -> bool:
-    return any(m.partition("::")[0] == "shared" for m in instruction.modifiers)
+    return any(m in ("shared", "shared::cta") for m in instruction.modifiers)
 
 
 def _is_access(instruction: Instruction) -> bool:

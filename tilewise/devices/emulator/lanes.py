@@ -21,17 +21,48 @@ class Geometry:
     ----------
     grid, block : (int, int, int)
         Of the launch.
-    blocks : ndarray of int64, shape (count,)
-        Linear numbers of the blocks in this batch, x fastest.
+    first, count : int
+        Which clusters of the grid are in this batch, numbered with x fastest.
+    cluster : (int, int, int)
+        Blocks of a cluster.
+
+    Attributes
+    ----------
+    blocks : ndarray of int64, shape (block_count,)
+        Linear numbers of the blocks in this batch. Those of a cluster are neighbours, in the
+        order of their ranks.
     """
 
-    def __init__(self, grid: Dim3, block: Dim3, blocks: npt.NDArray[np.int64]) -> None:
-        self.grid, self.block, self.blocks = grid, block, blocks
+    def __init__(
+        self, grid: Dim3, block: Dim3, first: int, count: int, cluster: Dim3 = (1, 1, 1)
+    ) -> None:
+        self.grid, self.block, self.cluster = grid, block, cluster
+        self.cluster_size = cluster[0] * cluster[1] * cluster[2]
+        self.blocks = self._numbers(np.arange(first, first + count, dtype=np.int64))
         self.threads = block[0] * block[1] * block[2]
-        self.block_count = len(blocks)
+        self.block_count = len(self.blocks)
         self.count = self.threads * self.block_count
         self.warps_per_block = -(-self.threads // WARP)
         self.warp_count = self.warps_per_block * self.block_count
+
+    @property
+    def clusters(self) -> Dim3:
+        """Clusters of the grid."""
+        (gx, gy, gz), (cx, cy, cz) = self.grid, self.cluster
+        return gx // cx, gy // cy, gz // cz
+
+    def _numbers(self, clusters: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Linear numbers of the clusters' blocks."""
+        if self.cluster_size == 1:
+            return clusters
+        (gx, gy, _), (cx, cy, _), (nx, ny, _) = self.grid, self.cluster, self.clusters
+        number = clusters[:, None]
+        rank = np.arange(self.cluster_size)
+        x = number % nx * cx + rank % cx
+        y = number // nx % ny * cy + rank // cx % cy
+        z = number // (nx * ny) * self.cluster[2] + rank // (cx * cy)
+        linear: npt.NDArray[np.int64] = x + gx * (y + gy * z)
+        return linear.reshape(-1)
 
     @cached_property
     def thread_of(self) -> Index:
@@ -42,6 +73,16 @@ class Geometry:
     def block_of(self) -> Index:
         """Row of the block in this batch, a lane."""
         return np.repeat(np.arange(self.block_count, dtype=np.intp), self.threads)
+
+    @cached_property
+    def cluster_of(self) -> Index:
+        """Number of the cluster in this batch, a lane."""
+        return self.block_of // self.cluster_size
+
+    @cached_property
+    def rank_of(self) -> Index:
+        """Rank of the block in its cluster, a lane."""
+        return self.block_of % self.cluster_size
 
     @cached_property
     def warp_of(self) -> Index:

@@ -18,11 +18,14 @@ import numpy.typing as npt
 
 from tilewise.devices.emulator.barriers import Barriers
 from tilewise.devices.emulator.calls import Calls
+from tilewise.devices.emulator.clusters import Clusters
 from tilewise.devices.emulator.copies import Copies
 from tilewise.devices.emulator.faults import Faults, Place
 from tilewise.devices.emulator.lanes import Geometry, Index, Lanes
 from tilewise.devices.emulator.meetings import Meetings
 from tilewise.devices.emulator.memory import GlobalMemory, Storage
+from tilewise.devices.emulator.ordering import Ordering, needed
+from tilewise.devices.emulator.phases import Mbarriers
 from tilewise.devices.emulator.program import Program
 from tilewise.devices.emulator.ptx import (
     TYPE_BYTES,
@@ -39,6 +42,7 @@ from tilewise.devices.emulator.races import Races
 from tilewise.devices.emulator.semantics import DTYPES
 from tilewise.devices.emulator.special import special_reader
 from tilewise.devices.emulator.unwritten import only_copied
+from tilewise.devices.emulator.warpgroups import Warpgroups
 from tilewise.errors import BarrierError, UnsupportedInstructionError
 
 Value = Any
@@ -152,14 +156,22 @@ class Machine:
         self.local: Storage
         self.all: Lanes
         self.forgetters: list[Callable[[], None]] = []
-        self.races = Races(self)
+        # What synchronises by more than barriers of the block needs the exact, slower checker.
+        is_ordered = self.is_checking and needed(program)
+        self.ordering = Ordering(self) if is_ordered else None
+        self.races: Races | Ordering = self.ordering or Races(self)
         self.calls = Calls(self)
         self.barriers = Barriers(self)
         self.meetings = Meetings(self)
+        self.warpgroups = Warpgroups(self)
         self.copies = Copies(self)
+        self.clusters = Clusters(self)
+        self.mbarriers = Mbarriers(self)
         self.shared_bytes = program.static_shared + setup.dynamic_shared
         self.ops: list[Op] = []
         self.parked = 0
+        # Counts what may help a waiting thread: arrivals, barriers passed, threads ended.
+        self.progress = 0
         self.patience = PATIENCE
         self.live_count = 0
         self.live_in_block: Index
@@ -323,11 +335,14 @@ class Machine:
         self.live_in_block = np.full(geometry.block_count, geometry.threads, np.intp)
         self.parked = 0
         self.groups: dict[int, Lanes] = {self.program.start: self.all}
-        for part in (self.calls, self.barriers, self.meetings, self.copies, self.races):
+        for part in (
+            self.calls, self.barriers, self.meetings, self.warpgroups, self.copies, self.races,
+            self.clusters, self.mbarriers,
+        ):  # fmt: skip
             part.start()
         self._steps()
         if self.is_checking:
-            self.races.block_barrier(None)
+            self.races.end()
 
     def _fresh_registers(self) -> list[Value]:
         values: list[Value] = [None] * len(self.numbers)
@@ -338,16 +353,23 @@ class Machine:
     def _steps(self) -> None:
         while self.groups or self.parked:
             if not self.groups:
+                if self.mbarriers.ask_again():
+                    continue
                 self.meetings.report_stuck()
+                self.warpgroups.report_stuck()
                 self.barriers.report_stuck()
+                self.clusters.report_stuck()
+                self.mbarriers.report_stuck()
                 if self.faults.mode == "collect":
                     return  # the batch ends here: its threads would wait forever
                 raise BarrierError(tuple(self.faults.findings))
             at = min(self.groups)
             is_patient = self._run_group(at, self.groups.pop(at), in_turn=True)
-            if not is_patient and len(self.groups) > 1:
-                at = max(self.groups)
-                self._run_group(at, self.groups.pop(at), in_turn=False)
+            if not is_patient:
+                self.mbarriers.resume_all()
+                if len(self.groups) > 1:
+                    at = max(self.groups)
+                    self._run_group(at, self.groups.pop(at), in_turn=False)
 
     def _run_group(self, at: int, lanes: Lanes, in_turn: bool) -> bool:
         """Run a group until it parts, waits, ends, or another stands lower (``in_turn``).
@@ -405,6 +427,7 @@ class Machine:
     def retire(self, lanes: Lanes) -> None:
         """Lanes end."""
         self.live_count -= lanes.count
+        self.progress += 1
         geometry = self.geometry
         if lanes.index is None:
             self.live_in_block[:] = 0
@@ -415,6 +438,7 @@ class Machine:
         if self.live_count:
             self.barriers.lanes_ended(lanes)
             self.meetings.lanes_ended()
+            self.clusters.lanes_ended()
 
 
 def immediate(operand: Immediate, type_: str) -> Value:

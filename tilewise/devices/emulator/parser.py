@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tilewise.devices.emulator.ptx import (
     TYPE_BYTES,
@@ -42,6 +42,7 @@ _VARIABLE = re.compile(
     r"\s+(?P<rest>.+)$",
     re.S,
 )
+_CLUSTER = re.compile(r"\.reqnctapercluster\s+(\d+)(?:\s*,\s*(\d+))?(?:\s*,\s*(\d+))?")
 _SPECIAL = re.compile(
     r"^%(tid|ntid|ctaid|nctaid|laneid|warpid|nwarpid|smid|nsmid|gridid|clock|clock_hi|clock64"
     r"|globaltimer|globaltimer_lo|globaltimer_hi|lanemask_(?:eq|le|lt|ge|gt)|dynamic_smem_size"
@@ -151,6 +152,7 @@ class _Parser:
         self.function: Function | None = None
         self.scopes: list[dict[str, str]] = []
         self.families: list[list[_Family]] = []
+        self.starts: list[int] = []
         self.scope_count = 0
         self.line = 0
 
@@ -167,7 +169,7 @@ class _Parser:
                 self._close()
             elif kind == "label":
                 assert self.function is not None
-                self.function.labels[text] = len(self.function.instructions)
+                self.function.labels[self._scoped(text)] = len(self.function.instructions)
             else:
                 self._statement(text)
         return self.module
@@ -183,16 +185,32 @@ class _Parser:
             self.function = self._header(header)
             self.module.functions[self.function.name] = self.function
             self.scopes, self.families, self.line = [{}], [[]], 0
+            self.starts = [0]
         else:
             self.scope_count += 1
+            assert self.function is not None
             self.scopes.append({})
             self.families.append([])
+            self.starts.append(len(self.function.instructions))
 
     def _close(self) -> None:
-        self.scopes.pop()
+        names, start = self.scopes.pop(), self.starts.pop()
         self.families.pop()
+        self._rename_targets(names, start)
         if not self.scopes:
             self.function = None
+
+    def _rename_targets(self, names: dict[str, str], start: int) -> None:
+        """Branches to labels of a scope that stood further down were read before the labels."""
+        assert self.function is not None
+        instructions = self.function.instructions
+        for index in range(start, len(instructions)):
+            instruction = instructions[index]
+            if instruction.opcode != "bra":
+                continue
+            (target,) = instruction.operands
+            if isinstance(target, Symbol) and target.name in names:
+                instructions[index] = replace(instruction, operands=(Symbol(names[target.name]),))
 
     def _header(self, text: str) -> Function:
         match = re.search(
@@ -204,6 +222,9 @@ class _Parser:
             raise UnsupportedInstructionError(f"the emulator can't read the PTX header {text!r}")
         results, name, parameters = match.groups()
         function = Function(name)
+        if cluster := _CLUSTER.search(text):
+            x, y, z = (int(extent or 1) for extent in cluster.groups())
+            function.cluster = x, y, z
         for part in split_commas(results or ""):
             variable = self._variable(part)
             function.results.append(variable)
@@ -380,6 +401,12 @@ class _Parser:
         return self._resolve(text)
 
     def _address(self, text: str) -> Address:
+        text, *coordinates = split_commas(text)
+        if coordinates:
+            (vector,) = coordinates
+            place, along = self._address(text), self._operand(vector)
+            assert isinstance(along, Vector)
+            return Address(place.base, place.offset, along.elements)
         if _NUMBER.match(text):
             return Address(None, int(parse_number(text).value))
         match = re.match(r"^([\w$%.]+)\s*(?:\+\s*([+-]?\s*(?:0[xX][0-9a-fA-F]+|\d+)))?$", text)

@@ -44,10 +44,11 @@ class Symbol:
 
 @dataclass(frozen=True)
 class Address:
-    """``[base + offset]``."""
+    """``[base + offset]``, or ``[base + offset, {coordinates}]``."""
 
     base: Register | Symbol | None
     offset: int = 0
+    coordinates: tuple[Operand, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -139,9 +140,10 @@ class Variable:
 
 @dataclass
 class Function:
-    """A kernel or a device function."""
+    """A kernel or a device function; ``cluster`` are the blocks of its clusters, if it says so."""
 
     name: str
+    cluster: tuple[int, int, int] | None = None
     parameters: list[Variable] = field(default_factory=list)
     results: list[Variable] = field(default_factory=list)
     registers: dict[str, Register] = field(default_factory=dict)

@@ -77,7 +77,11 @@ class Races:
         clock[lanes.numbers] = latest[warp] + 1
         self._clock = clock
 
-    def block_barrier(self, blocks: npt.NDArray[np.bool_] | None) -> None:
+    def end(self) -> None:
+        """The batch ended."""
+        self.block_barrier(None, self.machine.all)
+
+    def block_barrier(self, blocks: npt.NDArray[np.bool_] | None, lanes: Lanes) -> None:
         """Blocks passed a barrier (all of them if None): look at what they did before it."""
         if blocks is None or blocks.all():
             log, self._log = self._log, []

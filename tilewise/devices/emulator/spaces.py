@@ -122,11 +122,11 @@ class Shared:
 
     def __init__(
         self, machine: Machine, op: Op, where: Where, dtype: np.dtype[Any], count: int,
-        counted: tuple[int, int] | None,
+        counted: tuple[int, int] | None, is_cluster: bool = False,
     ) -> None:  # fmt: skip
         self.machine, self.op, self.where = machine, op, where
         self.dtype, self.count = dtype, count
-        self.access = SharedAccess(machine, op, dtype, count, counted)
+        self.access = SharedAccess(machine, op, dtype, count, counted, is_cluster)
         machine.forgetters.append(self.access.forget)
 
     def reach(self, lanes: Lanes) -> SharedPattern:
@@ -265,7 +265,9 @@ class Generic:
     ) -> None:
         self.where = where
         self.global_ = Global(machine, op, where, dtype, count)
-        self.shared = Shared(machine, op, where, dtype, count, (dtype.itemsize * count, 0))
+        self.shared = Shared(
+            machine, op, where, dtype, count, (dtype.itemsize * count, 0), is_cluster=True
+        )
         self.local = Rows(op, where, lambda: machine.local, dtype, count)
         self.dtype, self.count = dtype, count
 

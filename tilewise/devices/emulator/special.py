@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tilewise.devices.emulator.lanes import WARP, Geometry, Lanes
+from tilewise.launch import Dim3
 
 if TYPE_CHECKING:
     from tilewise.devices.emulator.machine import Machine, Op, Reader, Value
@@ -39,6 +40,16 @@ def _ctaid(axis: int) -> Callable[[Geometry], Value]:
     return values
 
 
+def _clusterid(axis: int) -> Callable[[Geometry], Value]:
+    block_number = _ctaid(axis)
+    return lambda g: (block_number(g) // np.uint32(g.cluster[axis])).astype(np.uint32)
+
+
+def _cluster_ctaid(axis: int) -> Callable[[Geometry], Value]:
+    block_number = _ctaid(axis)
+    return lambda g: (block_number(g) % np.uint32(g.cluster[axis])).astype(np.uint32)
+
+
 def _mask(compare: Callable[[Any], Any]) -> Callable[[Geometry], Value]:
     def values(geometry: Geometry) -> Value:
         return compare(geometry.lane_id.astype(np.uint64)).astype(np.uint32)
@@ -46,6 +57,12 @@ def _mask(compare: Callable[[Any], Any]) -> Callable[[Geometry], Value]:
     return values
 
 
+_EXTENTS: dict[str, Callable[[Geometry], Dim3]] = {
+    "ntid": lambda g: g.block,
+    "nctaid": lambda g: g.grid,
+    "cluster_nctaid": lambda g: g.cluster,
+    "nclusterid": lambda g: g.clusters,
+}
 _ONE = np.uint64(1)
 _FULL = np.uint64(0xFFFFFFFF)
 _TABLE: dict[str, Callable[[Geometry], Value]] = {
@@ -65,12 +82,10 @@ _TABLE: dict[str, Callable[[Geometry], Value]] = {
     "lanemask_gt": _mask(lambda n: _FULL & ~((_ONE << n) * np.uint64(2) - _ONE)),
     "WARP_SZ": lambda g: np.uint32(WARP),
     # Without clusters every block is a cluster of its own.
-    **{f"clusterid.{a}": _ctaid(i) for a, i in _AXES.items()},
-    **{f"cluster_ctaid.{a}": lambda g: np.uint32(0) for a in _AXES},
-    **{f"cluster_nctaid.{a}": lambda g: np.uint32(1) for a in _AXES},
-    "cluster_ctarank": lambda g: np.uint32(0),
-    "cluster_nctarank": lambda g: np.uint32(1),
-    "is_explicit_cluster": lambda g: np.False_,
+    **{f"clusterid.{a}": _clusterid(i) for a, i in _AXES.items()},
+    **{f"cluster_ctaid.{a}": _cluster_ctaid(i) for a, i in _AXES.items()},
+    "cluster_ctarank": lambda g: g.rank_of.astype(np.uint32),
+    "cluster_nctarank": lambda g: np.uint32(g.cluster_size),
 }
 
 
@@ -83,12 +98,13 @@ def special_reader(
     if name in ("dynamic_smem_size", "total_smem_size", "aggr_smem_size"):
         size = machine.shared_bytes if name != "dynamic_smem_size" else machine.setup.dynamic_shared
         return lambda lanes: np.uint32(size).astype(dtype)
-    for prefix, index in (("ntid.", 1), ("nctaid.", 0), ("nclusterid.", 0)):
-        if name.startswith(prefix):
-            axis = _AXES[name[-1]]
-            return lambda lanes: dtype.type(
-                (machine.geometry.grid, machine.geometry.block)[index][axis]
-            )
+    if name == "is_explicit_cluster":
+        is_explicit = dtype.type(machine.program.kernel.cluster is not None)
+        return lambda lanes: is_explicit
+    prefix, _, letter = name.partition(".")
+    if prefix in _EXTENTS:
+        extent, axis = _EXTENTS[prefix], _AXES[letter]
+        return lambda lanes: dtype.type(extent(machine.geometry)[axis])
     if name not in _TABLE:
         raise op.unsupported(f"special register %{name}")
     compute = _TABLE[name]

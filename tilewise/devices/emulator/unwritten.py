@@ -30,6 +30,8 @@ def _registers(operand: Any) -> Iterator[str]:
         yield operand.name
     elif isinstance(operand, Address):
         yield from _registers(operand.base)
+        for coordinate in operand.coordinates:
+            yield from _registers(coordinate)
     elif isinstance(operand, Vector):
         for element in operand.elements:
             yield from _registers(element)

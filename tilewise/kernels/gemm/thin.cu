@@ -12,7 +12,7 @@
 // 16 rows, of a warp; 8 where BY_K is 0), GROUPS (of 8 rows of ``few``), SPLIT, BLOCKS (of a
 // multiprocessor, at least), OF_HALF (the conversion in half.cuh), HALF ("bf16" or "f16"), OUTPUT,
 // LOAD_OUTPUT and STORE_OUTPUT as in any.cu; OVERLAP, 1 if the launch may begin before the kernel
-// ahead of it has ended; TENSOR_CORES, 0 for fused multiply-adds in place of mma.
+// ahead of it has ended.
 #include "half.cuh"
 
 typedef unsigned short u16;
@@ -70,27 +70,11 @@ __device__ inline uint4 first_of(uint4 piece, int count) {
 // Lane 4 g + t has of A rows g and g + 8, and of B column g, the elements 2 t and 2 t + 1, and those
 // 8 further on; of the sums rows g and g + 8, columns 2 t and 2 t + 1.
 __device__ inline void multiply(float* sum, u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
-#if TENSOR_CORES
     // PTX ISA 9.7.14.5, "mma".
     asm("mma.sync.aligned.m16n8k16.row.col.f32." HALF "." HALF ".f32 "
         "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
         : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
         : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
-#else
-    const int lane = threadIdx.x % 32;
-    const u32 a[] = {a0, a1, a2, a3}, b[] = {b0, b1};
-    for (int t = 0; t < 4; ++t)
-        #pragma unroll
-        for (int i = 0; i < 4; ++i)
-            #pragma unroll
-            for (int j = 0; j < 2; ++j) {
-                const u32 x = __shfl_sync(~0u, a[i], lane / 4 * 4 + t);
-                const u32 y = __shfl_sync(~0u, b[i / 2], (lane % 4 * 2 + j) * 4 + t);
-                float& to = sum[i % 2 * 2 + j];
-                to += OF_HALF((u16)x) * OF_HALF((u16)y);
-                to += OF_HALF((u16)(x >> 16)) * OF_HALF((u16)(y >> 16));
-            }
-#endif
 }
 
 // A line of ``many`` as a lane reads it: aligned words, and where in the first one it begins.
