@@ -15,7 +15,7 @@ from tilewise.libraries import Array
 from tilewise.plan import as_read, chip_of, plan_on
 from tilewise.product import ALIGNMENT, DTYPES, ITEM_SIZES, Operand, Product
 from tilewise.steps import Plan, Step
-from tilewise.tilings import Tiling, candidates, choose, seconds
+from tilewise.tilings import Tiling, candidates, seconds
 from tilewise.tuned import Chip
 
 LAYOUTS = ("NN", "NT", "TN", "TT")
@@ -186,8 +186,8 @@ def explain_product(product: Product, chip: Chip, copies: Sequence[str] = ()) ->
     if all(step.kernel.path != hopper.SOURCE for step in plan.steps):
         return explanation
     problem = hopper.problem(as_read(product))
-    tiling = tuned.tiling(product, chip) or choose(problem, chip.multiprocessors)[0]
     others = ranked(product, chip)
+    tiling = tuned.tiling(product, chip) or others[0][0]
     return replace(
         explanation,
         tiling=tiling,

@@ -31,15 +31,11 @@ def oriented(product: Product, turned: bool) -> Product:
         product,
         m=product.n,
         n=product.m,
-        a=_transposed(product.b),
-        b=_transposed(product.a),
-        c=None if product.c is None else _transposed(product.c),
-        d=_transposed(product.d),
+        a=product.b.transposed,
+        b=product.a.transposed,
+        c=None if product.c is None else product.c.transposed,
+        d=product.d.transposed,
     )
-
-
-def _transposed(x: Operand) -> Operand:
-    return replace(x, row_stride=x.column_stride, column_stride=x.row_stride)
 
 
 def objection(product: Product) -> str:
@@ -257,13 +253,10 @@ def plan(
         summing = Launch(
             grid=(at.rest * tiling.tiles, tiling.block_n // SUM_COLUMNS, 1),
             block=(128 * tiling.consumers, 1, 1),
-            args=(
-                out, at.m_tiles, at.n_tiles, at.whole, at.rest, at.parts, sums,
-            ),
+            args=(out, at.m_tiles, at.n_tiles, at.whole, at.rest, at.parts, sums),
             overlap=True,
-        )  # fmt: skip
+        )
         steps.append(Step(Kernel(SOURCE, "hopper_sum", defines), summing))
-    if is_shared:
         workspace += at.rest * at.parts * tiling.tiles * 4 * tiling.block_m * tiling.block_n
     return Plan(
         steps=tuple(steps),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 DTYPES = ("float16", "bfloat16", "float32", "float64")
 ITEM_SIZES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
@@ -37,6 +37,11 @@ class Operand:
     column_stride: int
     batch_stride: int = 0
     alignment: int = ALIGNMENT
+
+    @property
+    def transposed(self) -> Operand:
+        """The same memory, rows for columns."""
+        return replace(self, row_stride=self.column_stride, column_stride=self.row_stride)
 
 
 def alignment(address: int) -> int:

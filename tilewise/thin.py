@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from tilewise import pack
@@ -62,10 +62,10 @@ def thin(product: Product) -> Thin | None:
     if not 0 < max(product.m, product.n, product.k) <= LARGEST or not 0 < product.batch <= LARGEST:
         return None
     turned = product.m <= product.n
-    many, few = _transposed(product.b), product.a
+    many, few = product.b.transposed, product.a
     rows, few_rows = product.n, product.m
     if not turned:
-        many, few, rows, few_rows = product.a, _transposed(product.b), few_rows, rows
+        many, few, rows, few_rows = product.a, product.b.transposed, few_rows, rows
     by_k = many.column_stride == 1 or product.k == 1
     if not by_k and many.row_stride != 1 and rows > 1:
         return None
@@ -81,10 +81,6 @@ def thin(product: Product) -> Thin | None:
     if not is_readable and copies * max(few_rows, product.k) > pack.LARGEST:
         return None
     return Thin(many, few, rows, few_rows, turned, by_k, is_readable)
-
-
-def _transposed(x: Operand) -> Operand:
-    return replace(x, row_stride=x.column_stride, column_stride=x.row_stride)
 
 
 @dataclass(frozen=True)

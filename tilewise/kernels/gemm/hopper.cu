@@ -99,7 +99,7 @@ static_assert(ROWS % 64 == 0 && BLOCK_M <= 256, "whole wgmma rows, one box high"
 static_assert(A_BOX % 8 == 0 && B_BOX % 8 == 0, "whole groups of the swizzle");
 static_assert(SPLIT == 1 || TILES == 1 && !SHARED_TILES, "one way to divide");
 static_assert((SPLIT - 1) * 4 * BLOCK_M * BLOCK_N <= STAGES * STAGE_BYTES, "sums fit the ring");
-static_assert(BLOCK_N % 8 == 0 && BLOCK_N >= 16 && BLOCK_N <= 256, "one wgmma wide");
+static_assert(BLOCK_N % 16 == 0 && BLOCK_N <= 256, "one wgmma wide");
 static_assert(B_BY_K || BLOCK_N % 64 == 0, "whole boxes of 64 columns");
 static_assert(!TMA_OUT || BLOCK_N % OUT_COLUMNS == 0, "whole boxes of D");
 

@@ -158,7 +158,7 @@ __device__ inline u64 wgmma_matrix(u32 address, u32 leading, u32 stride) {
            1ull << 62;
 }
 
-// The registers of D: BLOCK_N / 2 floats, in groups of 8 for 16 columns, and perhaps 4 for 8 more.
+// The registers of D: BLOCK_N / 2 floats, in groups of 8 for 16 columns.
 // In an instruction's text they are numbered from 3 on: the descriptors of A and B, and whether to
 // accumulate, come first.
 #define R4(d, i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
@@ -170,9 +170,6 @@ __device__ inline u64 wgmma_matrix(u32 address, u32 leading, u32 stride) {
 #if BLOCK_N >= 32
 #define TEXT1 ",%11,%12,%13,%14,%15,%16,%17,%18"
 #define LIST1(d) , R8(d, 8)
-#elif BLOCK_N >= 24
-#define TEXT1 ",%11,%12,%13,%14"
-#define LIST1(d) , R4(d, 8)
 #else
 #define TEXT1 ""
 #define LIST1(d)
@@ -180,9 +177,6 @@ __device__ inline u64 wgmma_matrix(u32 address, u32 leading, u32 stride) {
 #if BLOCK_N >= 48
 #define TEXT2 ",%19,%20,%21,%22,%23,%24,%25,%26"
 #define LIST2(d) , R8(d, 16)
-#elif BLOCK_N >= 40
-#define TEXT2 ",%19,%20,%21,%22"
-#define LIST2(d) , R4(d, 16)
 #else
 #define TEXT2 ""
 #define LIST2(d)
@@ -190,9 +184,6 @@ __device__ inline u64 wgmma_matrix(u32 address, u32 leading, u32 stride) {
 #if BLOCK_N >= 64
 #define TEXT3 ",%27,%28,%29,%30,%31,%32,%33,%34"
 #define LIST3(d) , R8(d, 24)
-#elif BLOCK_N >= 56
-#define TEXT3 ",%27,%28,%29,%30"
-#define LIST3(d) , R4(d, 24)
 #else
 #define TEXT3 ""
 #define LIST3(d)
@@ -200,9 +191,6 @@ __device__ inline u64 wgmma_matrix(u32 address, u32 leading, u32 stride) {
 #if BLOCK_N >= 80
 #define TEXT4 ",%35,%36,%37,%38,%39,%40,%41,%42"
 #define LIST4(d) , R8(d, 32)
-#elif BLOCK_N >= 72
-#define TEXT4 ",%35,%36,%37,%38"
-#define LIST4(d) , R4(d, 32)
 #else
 #define TEXT4 ""
 #define LIST4(d)
@@ -210,9 +198,6 @@ __device__ inline u64 wgmma_matrix(u32 address, u32 leading, u32 stride) {
 #if BLOCK_N >= 96
 #define TEXT5 ",%43,%44,%45,%46,%47,%48,%49,%50"
 #define LIST5(d) , R8(d, 40)
-#elif BLOCK_N >= 88
-#define TEXT5 ",%43,%44,%45,%46"
-#define LIST5(d) , R4(d, 40)
 #else
 #define TEXT5 ""
 #define LIST5(d)
@@ -220,9 +205,6 @@ __device__ inline u64 wgmma_matrix(u32 address, u32 leading, u32 stride) {
 #if BLOCK_N >= 112
 #define TEXT6 ",%51,%52,%53,%54,%55,%56,%57,%58"
 #define LIST6(d) , R8(d, 48)
-#elif BLOCK_N >= 104
-#define TEXT6 ",%51,%52,%53,%54"
-#define LIST6(d) , R4(d, 48)
 #else
 #define TEXT6 ""
 #define LIST6(d)
@@ -230,9 +212,6 @@ __device__ inline u64 wgmma_matrix(u32 address, u32 leading, u32 stride) {
 #if BLOCK_N >= 128
 #define TEXT7 ",%59,%60,%61,%62,%63,%64,%65,%66"
 #define LIST7(d) , R8(d, 56)
-#elif BLOCK_N >= 120
-#define TEXT7 ",%59,%60,%61,%62"
-#define LIST7(d) , R4(d, 56)
 #else
 #define TEXT7 ""
 #define LIST7(d)
@@ -240,9 +219,6 @@ __device__ inline u64 wgmma_matrix(u32 address, u32 leading, u32 stride) {
 #if BLOCK_N >= 144
 #define TEXT8 ",%67,%68,%69,%70,%71,%72,%73,%74"
 #define LIST8(d) , R8(d, 64)
-#elif BLOCK_N >= 136
-#define TEXT8 ",%67,%68,%69,%70"
-#define LIST8(d) , R4(d, 64)
 #else
 #define TEXT8 ""
 #define LIST8(d)
@@ -250,9 +226,6 @@ __device__ inline u64 wgmma_matrix(u32 address, u32 leading, u32 stride) {
 #if BLOCK_N >= 160
 #define TEXT9 ",%75,%76,%77,%78,%79,%80,%81,%82"
 #define LIST9(d) , R8(d, 72)
-#elif BLOCK_N >= 152
-#define TEXT9 ",%75,%76,%77,%78"
-#define LIST9(d) , R4(d, 72)
 #else
 #define TEXT9 ""
 #define LIST9(d)
@@ -260,9 +233,6 @@ __device__ inline u64 wgmma_matrix(u32 address, u32 leading, u32 stride) {
 #if BLOCK_N >= 176
 #define TEXT10 ",%83,%84,%85,%86,%87,%88,%89,%90"
 #define LIST10(d) , R8(d, 80)
-#elif BLOCK_N >= 168
-#define TEXT10 ",%83,%84,%85,%86"
-#define LIST10(d) , R4(d, 80)
 #else
 #define TEXT10 ""
 #define LIST10(d)
@@ -270,9 +240,6 @@ __device__ inline u64 wgmma_matrix(u32 address, u32 leading, u32 stride) {
 #if BLOCK_N >= 192
 #define TEXT11 ",%91,%92,%93,%94,%95,%96,%97,%98"
 #define LIST11(d) , R8(d, 88)
-#elif BLOCK_N >= 184
-#define TEXT11 ",%91,%92,%93,%94"
-#define LIST11(d) , R4(d, 88)
 #else
 #define TEXT11 ""
 #define LIST11(d)
@@ -280,9 +247,6 @@ __device__ inline u64 wgmma_matrix(u32 address, u32 leading, u32 stride) {
 #if BLOCK_N >= 208
 #define TEXT12 ",%99,%100,%101,%102,%103,%104,%105,%106"
 #define LIST12(d) , R8(d, 96)
-#elif BLOCK_N >= 200
-#define TEXT12 ",%99,%100,%101,%102"
-#define LIST12(d) , R4(d, 96)
 #else
 #define TEXT12 ""
 #define LIST12(d)
@@ -290,9 +254,6 @@ __device__ inline u64 wgmma_matrix(u32 address, u32 leading, u32 stride) {
 #if BLOCK_N >= 224
 #define TEXT13 ",%107,%108,%109,%110,%111,%112,%113,%114"
 #define LIST13(d) , R8(d, 104)
-#elif BLOCK_N >= 216
-#define TEXT13 ",%107,%108,%109,%110"
-#define LIST13(d) , R4(d, 104)
 #else
 #define TEXT13 ""
 #define LIST13(d)
@@ -300,9 +261,6 @@ __device__ inline u64 wgmma_matrix(u32 address, u32 leading, u32 stride) {
 #if BLOCK_N >= 240
 #define TEXT14 ",%115,%116,%117,%118,%119,%120,%121,%122"
 #define LIST14(d) , R8(d, 112)
-#elif BLOCK_N >= 232
-#define TEXT14 ",%115,%116,%117,%118"
-#define LIST14(d) , R4(d, 112)
 #else
 #define TEXT14 ""
 #define LIST14(d)
@@ -310,9 +268,6 @@ __device__ inline u64 wgmma_matrix(u32 address, u32 leading, u32 stride) {
 #if BLOCK_N >= 256
 #define TEXT15 ",%123,%124,%125,%126,%127,%128,%129,%130"
 #define LIST15(d) , R8(d, 120)
-#elif BLOCK_N >= 248
-#define TEXT15 ",%123,%124,%125,%126"
-#define LIST15(d) , R4(d, 120)
 #else
 #define TEXT15 ""
 #define LIST15(d)

@@ -8,6 +8,8 @@
 // Macro: OVERLAP, 1 if the launch may begin before the kernel ahead of it has ended (compute
 // capability 9.0 or above), else 0.
 
+#include "words.cuh"
+
 constexpr int WIDTH = 8;      // elements of a piece
 constexpr int THREADS = 256;  // of a block
 constexpr int PIECES = 2;     // of a thread, on their way at once
@@ -38,19 +40,6 @@ __device__ inline void load_words(Piece& piece) {
     const uint4* word = (const uint4*)((const char*)piece.source - piece.shift);
     if (piece.words > 0) piece.low = word[0];
     if (piece.words > 1) piece.high = word[1];
-}
-
-__device__ inline uint4 joined(const Piece& piece) {
-    const uint4 low = piece.low, high = piece.high;
-    unsigned words[] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
-    #pragma unroll
-    for (int i = 0; i < 6; ++i) words[i] = piece.shift & 8 ? words[i + 2] : words[i];
-    #pragma unroll
-    for (int i = 0; i < 5; ++i) words[i] = piece.shift & 4 ? words[i + 1] : words[i];
-    const int bits = 8 * (piece.shift & 2);
-    #pragma unroll
-    for (int i = 0; i < 4; ++i) words[i] = __funnelshift_r(words[i], words[i + 1], bits);
-    return uint4{words[0], words[1], words[2], words[3]};
 }
 
 __device__ inline uint4 by_elements(const Piece& piece, long long column_stride) {
@@ -103,7 +92,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) pack(const __grid_constant
     #pragma unroll
     for (int i = 0; i < PIECES; ++i) {
         const Piece& piece = pieces[i];
-        const uint4 value = piece.words ? joined(piece) : by_elements(piece, copy.column_stride);
+        const uint4 value = piece.words ? joined(piece.low, piece.high, piece.shift) : by_elements(piece, copy.column_stride);
         const long long row = top + i * lines;
         if (piece.columns) *(uint4*)(copy.destination + row * copy.pitch + column) = value;
     }

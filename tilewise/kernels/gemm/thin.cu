@@ -14,6 +14,7 @@
 // LOAD_OUTPUT and STORE_OUTPUT as in any.cu; OVERLAP, 1 if the launch may begin before the kernel
 // ahead of it has ended.
 #include "half.cuh"
+#include "words.cuh"
 
 typedef unsigned short u16;
 typedef unsigned int u32;
@@ -44,17 +45,6 @@ __device__ __noinline__ uint4 gather(const u16* from, int first, int last) {
     #pragma unroll
     for (int i = 0; i < WIDTH; ++i)
         if (i >= first && i < last) words[i / 2] |= (u32)from[i] << 16 * (i % 2);
-    return uint4{words[0], words[1], words[2], words[3]};
-}
-
-__device__ inline uint4 joined(uint4 low, uint4 high, int shift) {
-    u32 words[] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
-    #pragma unroll
-    for (int i = 0; i < 6; ++i) words[i] = shift & 8 ? words[i + 2] : words[i];
-    #pragma unroll
-    for (int i = 0; i < 5; ++i) words[i] = shift & 4 ? words[i + 1] : words[i];
-    #pragma unroll
-    for (int i = 0; i < 4; ++i) words[i] = __funnelshift_r(words[i], words[i + 1], 8 * (shift & 2));
     return uint4{words[0], words[1], words[2], words[3]};
 }
 

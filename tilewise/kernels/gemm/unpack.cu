@@ -6,6 +6,8 @@
 // Macro: OVERLAP, 1 if the launch may begin before the kernel ahead of it has ended (compute
 // capability 9.0 or above), else 0.
 
+#include "words.cuh"
+
 constexpr int WIDTH = 8;      // elements of a word
 constexpr int THREADS = 256;  // of a block
 
@@ -19,17 +21,6 @@ struct Copy {
     int rows, columns, batch;
     int lane_bits;  // 2^lane_bits neighbouring threads write neighbouring words of a row
 };
-
-__device__ inline uint4 joined(uint4 low, uint4 high, int shift) {
-    unsigned words[] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
-    #pragma unroll
-    for (int i = 0; i < 6; ++i) words[i] = shift & 8 ? words[i + 2] : words[i];
-    #pragma unroll
-    for (int i = 0; i < 5; ++i) words[i] = shift & 4 ? words[i + 1] : words[i];
-    #pragma unroll
-    for (int i = 0; i < 4; ++i) words[i] = __funnelshift_r(words[i], words[i + 1], 8 * (shift & 2));
-    return uint4{words[0], words[1], words[2], words[3]};
-}
 
 extern "C" __global__ void __launch_bounds__(THREADS) unpack(const __grid_constant__ Copy copy) {
     const int lanes = 1 << copy.lane_bits, lines = THREADS >> copy.lane_bits;
