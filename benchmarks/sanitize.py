@@ -40,7 +40,7 @@ from tilewise.kernel import Kernel
 from tilewise.launch import Launch, Place, TensorMap
 from tilewise.numbers import check
 from tilewise.plan import chip_of, plan_on
-from tilewise.product import Operand, Product, alignment
+from tilewise.product import Operand, Product, offset
 from tilewise.provenance import write
 from tilewise.steps import Plan, Step, execute
 from tilewise.tilings import Tiling
@@ -201,7 +201,7 @@ def matrices(
 
 def operand(x: Any) -> Operand:
     step = x.stride(0) if x.ndim == 3 else 0
-    return Operand(x.stride(-2), x.stride(-1), step, alignment(x.data_ptr()))
+    return Operand(x.stride(-2), x.stride(-1), step, offset(x.data_ptr()))
 
 
 def plant() -> None:

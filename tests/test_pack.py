@@ -15,7 +15,7 @@ from tilewise import pack
 from tilewise.devices import Device
 from tilewise.launch import Place
 from tilewise.pack import Packing, packed
-from tilewise.product import WORKSPACE, Operand, alignment
+from tilewise.product import WORKSPACE, Operand
 
 CANARY = 0xA5C3
 MARGIN = 64  # elements around the copies
@@ -36,7 +36,7 @@ class Source:
     @property
     def packing(self) -> Packing:
         strides = self.row_stride, self.column_stride, self.batch_stride
-        operand = Operand(*strides, alignment(2 * self.offset))
+        operand = Operand(*strides, 2 * self.offset % 16)
         return packed(operand, self.rows, self.columns, self.batch)
 
     @property

@@ -77,7 +77,7 @@ def test_both_operands_in_one_launch() -> None:
 @pytest.mark.parametrize(
     ("changes", "which", "words"),
     [
-        ({"a": Operand(1025, 1, 0, 16)}, A, "A has a stride of 2050 bytes"),
+        ({"a": Operand(1025, 1)}, A, "A has a stride of 2050 bytes"),
         ({"a": Operand(1024, 1, 0, 2)}, A, "A does not begin at a multiple of 16"),
         ({"b": Operand(2048, 2)}, B, "B has no contiguous dimension"),
         ({"b": Operand(1, 1031)}, B, "B has a stride of 2062 bytes"),

@@ -14,7 +14,7 @@ from test_matmul import assert_right
 
 from tilewise import thin
 from tilewise.devices import Device
-from tilewise.product import Operand, Product, alignment
+from tilewise.product import Operand, Product, offset
 from tilewise.steps import execute
 
 NAN = {"float16": 0x7E00, "bfloat16": 0x7FC0}
@@ -72,7 +72,7 @@ class Matrix:
 
     def operand(self, address: int) -> Operand:
         row, column = self.strides
-        return Operand(row, column, self.batch_stride, alignment(address))
+        return Operand(row, column, self.batch_stride, offset(address))
 
 
 @st.composite

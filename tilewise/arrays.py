@@ -13,7 +13,7 @@ from tilewise.devices import get_device
 from tilewise.devices.gpu import Gpu
 from tilewise.errors import DeviceUnavailableError
 from tilewise.libraries import Array, View
-from tilewise.product import Operand, alignment
+from tilewise.product import Operand, offset
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ def _operand(
     if transpose and has_rows and has_columns:
         row, column = column, row
     if not batch:
-        return Operand(row, column, 0, alignment(view.pointer))
+        return Operand(row, column, 0, offset(view.pointer))
     own = [0] * (len(batch) - len(extents)) + [
         0 if extent == 1 else stride for extent, stride in zip(extents, strides, strict=True)
     ]
@@ -139,4 +139,4 @@ def _operand(
     for (_, outer), (n, inner) in pairwise(steps):
         if outer != n * inner:
             return None
-    return Operand(row, column, steps[-1][1] if steps else 0, alignment(view.pointer))
+    return Operand(row, column, steps[-1][1] if steps else 0, offset(view.pointer))

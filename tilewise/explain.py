@@ -13,7 +13,7 @@ from tilewise.call import Call, check
 from tilewise.devices import Device, get_device
 from tilewise.libraries import Array
 from tilewise.plan import as_read, chip_of, plan_on
-from tilewise.product import ALIGNMENT, DTYPES, ITEM_SIZES, Operand, Product
+from tilewise.product import DTYPES, ITEM_SIZES, Operand, Product
 from tilewise.steps import Plan, Step
 from tilewise.tilings import Tiling, candidates, seconds
 from tilewise.tuned import Chip
@@ -291,7 +291,7 @@ def as_json(tiling: Tiling) -> dict[str, Any]:
 def on_arrival(call: Call) -> tuple[Product, list[str]]:
     """What a call on the host asks of a device: all arrays are new there."""
     a, b, c = inputs(call)
-    operands = [None if x is None else replace(x.operand, alignment=ALIGNMENT) for x in (a, b, c)]
+    operands = [None if x is None else replace(x.operand, offset=0) for x in (a, b, c)]
     of_a, of_b, of_c = operands
     assert of_a is not None
     assert of_b is not None

@@ -103,7 +103,7 @@ def unreadable(x: Operand, rows: int, columns: int) -> str:
     by_rows = is_by_rows(x, rows, columns)
     if by_rows is None:
         return "has no contiguous dimension"
-    if x.alignment < 16:
+    if x.offset:
         return "does not begin at a multiple of 16 bytes"
     outer, stride = (rows, x.row_stride) if by_rows else (columns, x.column_stride)
     for step in (stride if outer > 1 else 0, x.batch_stride):

@@ -74,7 +74,7 @@ class Library(Protocol):
         ...
 
     def signature(self, x: Array) -> Hashable:
-        """All that decides what becomes of an array: of its address, the alignment."""
+        """All that decides what becomes of an array: of its address, the offset."""
         ...
 
     def empty(self, shape: tuple[int, ...], dtype: str, like: Array) -> Array:

@@ -15,7 +15,7 @@ from tilewise.devices import Device, DeviceArray, get_device
 from tilewise.devices.gpu import Gpu
 from tilewise.libraries import Array
 from tilewise.plan import plan_product
-from tilewise.product import ACCUMULATORS, ALIGNMENT, Operand, alignment
+from tilewise.product import ACCUMULATORS, Operand, offset
 from tilewise.steps import Plan, execute, prepare
 
 
@@ -197,13 +197,13 @@ def _from_host(call: Call, device: Device) -> Array:
         view = library.view(x.array)
         assert view is not None
         if not bits.size:
-            return replace(x.operand, alignment=ALIGNMENT), 0
+            return replace(x.operand, offset=0), 0
         flat = np.lib.stride_tricks.as_strided(
             bits, (span(view),), (bits.itemsize,), writeable=False
         )
         there.append(device.array(flat))
         address = there[-1].pointer
-        return replace(x.operand, alignment=alignment(address)), address
+        return replace(x.operand, offset=offset(address)), address
 
     a, b, c = _inputs(call)
     of_a, a_at = placed(a)
@@ -214,7 +214,7 @@ def _from_host(call: Call, device: Device) -> Array:
         result = library.empty(call.shape, call.out_dtype, call.a)
     target = library.bits(result)
     back = device.empty((target.size,), target.dtype)
-    of_d = Operand(max(call.n, 1), 1, call.m * call.n, alignment(back.pointer))
+    of_d = Operand(max(call.n, 1), 1, call.m * call.n, offset(back.pointer))
     plan = plan_product(call.product(of_a, of_b, of_c, of_d), device)
     workspace = device.empty((plan.workspace,), np.uint8)
     execute(plan, device, 0, (a_at, b_at, c_at, back.pointer, workspace.pointer))

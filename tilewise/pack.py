@@ -78,8 +78,8 @@ def packed(operand: Operand, rows: int, columns: int, batch: int) -> Packing:
     elif operand.batch_stride == rows * row_stride:
         rows, batch = batch * rows, 1
     return Packing(
-        Operand(*new, batch_stride, 16),
-        Operand(row_stride, column_stride, operand.batch_stride, operand.alignment),
+        Operand(*new, batch_stride),
+        Operand(row_stride, column_stride, operand.batch_stride, operand.offset),
         rows,
         columns,
         batch,

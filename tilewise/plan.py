@@ -162,7 +162,7 @@ def _is_scattered(product: Product) -> bool:
         return False
     d, item = product.d, ITEM_SIZES[product.out_dtype]
     by_rows = d.column_stride == 1 or product.n == 1
-    return not by_rows or d.row_stride % 2 != 0 or d.alignment < 2 * item
+    return not by_rows or d.row_stride % 2 != 0 or d.offset % (2 * item) != 0
 
 
 def _unpacking(product: Product) -> Packing | None:

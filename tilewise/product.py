@@ -28,15 +28,14 @@ class Operand:
         Elements from one row, and from one column, to the next; at least 0.
     batch_stride : int
         Elements from one matrix of the batch to the next; 0 where all are the same one.
-    alignment : int
-        Bytes, a power of two, at most :data:`ALIGNMENT`: the first element's address is a
-        multiple of it.
+    offset : int
+        Bytes from the last multiple of :data:`ALIGNMENT` to the first element.
     """
 
     row_stride: int
     column_stride: int
     batch_stride: int = 0
-    alignment: int = ALIGNMENT
+    offset: int = 0
 
     @property
     def transposed(self) -> Operand:
@@ -44,10 +43,9 @@ class Operand:
         return replace(self, row_stride=self.column_stride, column_stride=self.row_stride)
 
 
-def alignment(address: int) -> int:
-    """The largest power of two, up to :data:`ALIGNMENT`, that the address is a multiple of."""
-    bits = address | ALIGNMENT
-    return bits & -bits
+def offset(address: int) -> int:
+    """Bytes from the last multiple of :data:`ALIGNMENT` to an address."""
+    return address % ALIGNMENT
 
 
 @dataclass(frozen=True)

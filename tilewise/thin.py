@@ -74,7 +74,7 @@ def thin(product: Product) -> Thin | None:
     strides = (few.row_stride if few_rows > 1 else 0, few.batch_stride)
     is_readable = (
         (few.column_stride == 1 or product.k == 1)
-        and few.alignment == 16
+        and few.offset == 0
         and not any(stride % 8 for stride in strides)
     )
     copies = product.batch if few.batch_stride else 1

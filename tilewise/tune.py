@@ -20,7 +20,7 @@ from tilewise.errors import DeviceUnavailableError
 from tilewise.explain import as_json, asked, of_shape, on_arrival, ranked
 from tilewise.numbers import unit_roundoff
 from tilewise.plan import chip_of, plan_on
-from tilewise.product import ALIGNMENT, Operand, Product
+from tilewise.product import Operand, Product
 from tilewise.steps import Plan, execute
 from tilewise.tilings import Tiling
 from tilewise.tuned import Chip
@@ -125,7 +125,7 @@ def tune(
     """Measure the tilings that should be fastest, and keep the winner.
 
     :func:`tilewise.matmul` takes it from then on, in this process and in later ones, for products
-    of the same shape, strides, alignment and dtypes on GPUs of the same kind.
+    of the same shape, strides, offsets and dtypes on GPUs of the same kind.
 
     Parameters
     ----------
@@ -320,8 +320,7 @@ def _matrices(product: Product, generator: Any) -> tuple[Tensor, Tensor, Tensor]
         strides = (x.batch_stride, x.row_stride, x.column_stride)
         reach = sum((n - 1) * s for n, s in zip(extents, strides, strict=True))
         kind = getattr(torch, dtype)
-        # New memory is aligned; an odd multiple of the alignment asked for lies behind its begin.
-        offset = 0 if x.alignment == ALIGNMENT else x.alignment // kind.itemsize
+        offset = x.offset // kind.itemsize  # new memory is aligned
         flat = torch.empty(offset + 1 + reach, dtype=kind, device="cuda")
         return flat.normal_(generator=generator).as_strided(extents, strides, offset)
 
