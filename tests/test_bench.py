@@ -484,8 +484,11 @@ def test_a_suite_from_end_to_end(gpu: Gpu, dtype: str) -> None:
         assert row["ratio"] == row["seconds"]["torch"] / row["seconds"]["ours"]
         assert row["sets"] == 64 or row["m"] == 4096
         if row["share"] is not None:
-            # A burst may pass the steady ceiling, and small operands stay in L2.
-            assert 0 < row["share"] < 1.2 or row["limit"] == "memory"
+            # Not below 1 for certain: what else runs on the GPU meanwhile, other tests too, may
+            # slow the ceiling's measurement and not the product's.
+            by_compute = pytest.approx(row["tflops"]["ours"] / found["ceilings"]["tflops"])
+            assert row["share"] > 0
+            assert row["share"] == by_compute or row["limit"] == "memory"
     json.dumps(found, allow_nan=False)
 
 

@@ -72,25 +72,32 @@ def swizzled(box: Bytes, offset: int = 0) -> Bytes:
 
 
 @st.composite
-def copies(draw: st.DrawFn) -> dict[str, Any]:
-    """A box anywhere in or near a batch of matrices, whose rows are of whole 16 bytes."""
+def copies(draw: st.DrawFn, is_store: bool = False) -> dict[str, Any]:
+    """A box anywhere in or near a batch of matrices, whose rows are of whole 16 bytes.
+
+    It begins at whole 16 bytes of a row; that of a store, at no negative coordinate.
+    """
     dtype = draw(st.sampled_from(sorted(SIZES)))
     width = draw(st.sampled_from([32, 64, 128]))
-    rows = draw(st.sampled_from([1, 4, 8, 10, 33]))
+    rows = draw(st.sampled_from([1, 2, 4, 8, 10, 33]))
     pieces, height, batch = (draw(st.integers(1, n)) for n in (20, 40, 3))
-    columns, wide = pieces * PIECE // SIZES[dtype], width // SIZES[dtype]
+    each = PIECE // SIZES[dtype]
+
+    def coordinate(box: int, extent: int) -> int:
+        return draw(st.integers(0 if is_store else -box - 1, extent + 1))
+
     return {
         "dtype": dtype,
-        "columns": columns,
+        "columns": pieces * each,
         "shape": (batch, height, PIECE * (pieces + draw(st.integers(0, 2)))),
         "width": width,
         "rows": rows,
         "at": (
-            draw(st.integers(-wide - 1, columns + 1)),
-            draw(st.integers(-rows - 1, height + 1)),
-            draw(st.integers(0, batch)),
+            each * coordinate(width // PIECE, pieces),
+            coordinate(rows, height),
+            coordinate(0, batch),
         ),
-        "offset": 128 * draw(st.sampled_from([0, 3, 8])),
+        "offset": 128 * draw(st.sampled_from([0, 1, 3, 6, 8])),
     }
 
 
@@ -102,7 +109,7 @@ def shared_places(copy: dict[str, Any]) -> tuple[npt.NDArray[np.intp], npt.NDArr
     row, byte = np.mgrid[0 : copy["rows"], 0 : copy["width"]]
     along, down = byte + x * item, row + y
     both = (along >= 0) & (along < copy["columns"] * item)
-    both &= (down >= 0) & (down < height) & (z < batch)
+    both &= (down >= 0) & (down < height) & (0 <= z < batch)
     return np.flatnonzero(both), ((z * height + down) * pitch + along)[both]
 
 
@@ -127,7 +134,7 @@ def test_a_load_is_zero_outside(hopper: Device, copy: dict[str, Any]) -> None:
     np.testing.assert_array_equal(arrays[1].to_numpy(), swizzled(box, offset).reshape(-1))
 
 
-@given(copies())
+@given(copies(is_store=True))
 def test_a_store_writes_nothing_outside(hopper: Device, copy: dict[str, Any]) -> None:
     rng = np.random.default_rng(2)
     matrix = rng.integers(0, 256, copy["shape"], np.uint8)
@@ -142,6 +149,22 @@ def test_a_store_writes_nothing_outside(hopper: Device, copy: dict[str, Any]) ->
         shared=offset + box.size,
     )  # fmt: skip
     np.testing.assert_array_equal(arrays[0].to_numpy(), expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "far"), [("load", -(2**31)), ("load", 2**31 - 8), ("store", 2**31 - 8)]
+)
+@pytest.mark.parametrize("dimension", [0, 1, 2])
+def test_boxes_far_away(hopper: Device, name: str, far: int, dimension: int) -> None:
+    """Coordinates do not wrap around."""
+    at = [0, 0, 0]
+    at[dimension] = far
+    matrix, box = np.full((2, 16, 128), 2, np.uint8), np.ones(BOX, np.uint8)
+    arrays = hopper.array(matrix), hopper.array(box)
+    told = tensor_map(matrix.shape, "float16", 64, width=128, rows=8)
+    run(hopper, name, arrays, told, *at, BOX, 0, Place(1), shared=BOX)
+    assert (arrays[0].to_numpy() == 2).all()
+    assert (arrays[1].to_numpy() == (name == "store")).all()
 
 
 @pytest.mark.parametrize("columns", [1, 13, 16, 27])
@@ -226,13 +249,35 @@ def test_maps_reach_no_further_than_their_array(emulator: Device, name: str, ver
 def test_whole_16_bytes_may_be_too_many(emulator: Device) -> None:
     """A matrix of 50 columns, that lies beside another: its rows end within 16 bytes."""
     arrays = of(emulator, np.zeros(MATRIX, np.uint8)[:, :, :100])
-    told = tensor_map(MATRIX, "float16", 50, width=128, rows=8)
-    for x, is_faulty in ((-14, False), (-13, True), (0, True)):
+    told = tensor_map(MATRIX, "float16", 50, width=32, rows=8)
+    for x, is_faulty in ((32, False), (40, True), (48, True), (56, False)):
         args = "store", arrays, told, x, 0, 0, BOX, 0, Place(1)
         if is_faulty:
             faulty(emulator, MemoryAccessError, r"writes .* array\[0, 0, 100\]", *args)
         else:
             run(emulator, *args, shared=BOX)
+
+
+@pytest.mark.parametrize("name", ["load", "store"])
+@pytest.mark.parametrize(("dtype", "x"), [("float32", 2), ("float16", 20), ("bfloat16", 2**31 - 1)])
+@pytest.mark.parametrize("y", [0, 16])
+def test_boxes_begin_at_whole_16_bytes_of_a_row(
+    emulator: Device, name: str, dtype: str, x: int, y: int
+) -> None:
+    """Whether or not any of them is in the matrix."""
+    told = tensor_map(MATRIX, dtype, 128 // SIZES[dtype], width=128, rows=8)
+    words = rf"begins at column {x} .*, {x * SIZES[dtype]} bytes into the row, .* multiple of 16"
+    args = told, x, y, 0, BOX, 0, Place(1)
+    faulty(emulator, MemoryAccessError, words, name, of(emulator, np.ones(MATRIX, np.uint8)), *args)
+
+
+@pytest.mark.parametrize("at", [(-4, 0, 0), (0, -1, 0), (0, 0, -1), (-32, -8, 2), (-1, 0, 0)])
+def test_a_store_has_no_negative_coordinate(emulator: Device, at: tuple[int, int, int]) -> None:
+    arrays = of(emulator, np.ones(MATRIX, np.uint8))
+    words = rf"stores a box at \({', '.join(map(str, at))}\); .* must not be negative"
+    args = TOLD, *at, BOX, 0, Place(1)
+    faulty(emulator, MemoryAccessError, words, "store", arrays, *args)
+    assert (arrays[0].to_numpy() == 1).all()
 
 
 def test_what_nobody_wrote(emulator: Device) -> None:
@@ -280,15 +325,16 @@ def test_bytes_go_by_sixteen(emulator: Device, size: int, skip: int, words: str)
 
 def test_findings_are_collected(emulator: Device) -> None:
     """What can't be read is zero, and the barrier is told all the same."""
-    matrix, box = of(emulator, np.ones((1, *MATRIX[1:]), np.uint8))
     compiled = Kernel(KERNELS / "bulk.cu", "load").compile(emulator.arch)
-    launch = Launch(
-        (1, 1, 1), (64, 1, 1), (TOLD, 0, 0, 1, BOX, 0, Place(1)), shared=BOX, checks="collect"
-    )
-    addresses = matrix.pointer, box.pointer
-    report = emulator.launch(compiled, launch.filled(addresses, encode))
-    assert [finding.kind for finding in report.findings] == ["out of bounds"]
-    assert not box.to_numpy().any()
+    for x, z, kind in ((0, 1, "out of bounds"), (1, 0, "misaligned")):
+        matrix, box = of(emulator, np.ones((1, *MATRIX[1:]), np.uint8))
+        launch = Launch(
+            (1, 1, 1), (64, 1, 1), (TOLD, x, 0, z, BOX, 0, Place(1)), shared=BOX, checks="collect"
+        )
+        addresses = matrix.pointer, box.pointer
+        report = emulator.launch(compiled, launch.filled(addresses, encode))
+        assert [finding.kind for finding in report.findings] == [kind]
+        assert not box.to_numpy().any()
 
 
 @pytest.mark.parametrize(

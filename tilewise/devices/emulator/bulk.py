@@ -8,6 +8,11 @@ read as zero, and not written. But as the hardware writes 16 bytes at once, a st
 end of a row of the matrix to the next multiple of 16 bytes, with what the box has there. In shared
 memory the box's 16-byte pieces are swizzled (PTX ISA 5.5.7): the place of a piece in its 128 bytes
 is changed by the number of these 128 bytes in shared memory.
+
+Two kinds of box the hardware refuses, whether or not any of it lies in the matrix. Its first column
+must be a multiple of 16 bytes into the row (an H200 takes others for illegal instructions); and a
+store's coordinates must not be negative (CUDA C++ Programming Guide, "Using TMA to transfer
+multi-dimensional arrays", "Negative indices and out of bounds").
 """
 
 from __future__ import annotations
@@ -310,10 +315,27 @@ class _TensorCopy(_Copy):
             return tiled
         return None
 
+    def allowed(self, lane: int, tiled: Tiled, at: list[int], is_store: bool) -> bool:
+        """Whether the hardware takes a box at ``at``; if not, reported."""
+        if is_store and min(at) < 0:
+            words = f"stores a box at {tuple(at)}; a store's coordinates must not be negative"
+            self.fault("out of bounds", lane, words)
+            return False
+        into = at[0] * tiled.item
+        if into % PIECE:
+            words = (
+                f"has a box that begins at column {at[0]} of its matrix, {into} bytes into the "
+                f"row, which is no multiple of {PIECE}"
+            )
+            self.fault("misaligned", lane, words)
+            return False
+        return True
+
     def load(self, lane: int, tiled: Tiled, at: list[int]) -> Bytes:
-        """The box, zero outside the matrix, row by row."""
+        """The box, zero outside the matrix, row by row; of one that is refused, all zero."""
         box = np.zeros((tiled.rows, tiled.width), np.uint8)
-        part = _clipped(tiled, at, to_piece=False)
+        allowed = self.allowed(lane, tiled, at, is_store=False)
+        part = _clipped(tiled, at, to_piece=False) if allowed else None
         if part is None:
             return box
         rows = self.global_(lane, part.address, part.shape, tiled.strides[0], is_store=False)
@@ -323,6 +345,8 @@ class _TensorCopy(_Copy):
         return box
 
     def store(self, lane: int, tiled: Tiled, at: list[int], source: _Shared) -> None:
+        if not self.allowed(lane, tiled, at, is_store=True):
+            return
         size = tiled.rows * tiled.width
         pieces = swizzled(source.offset, size, tiled.width).reshape(tiled.rows, -1)
         part = _clipped(tiled, at, to_piece=True)
