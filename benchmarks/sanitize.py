@@ -84,6 +84,8 @@ CASES = (
     Case(200, 168, 136, "NT", pad=(0, 0, 1), tiling=Tiling(128, 80, turned=True)),
     Case(5, 100, 264, "NT", pad=(8, 8, 3), tiling=Tiling(64, 16)),
     Case(96, 136, 72, "NN", batch=3, tiling=Tiling(64, 64)),
+    Case(200, 136, 333, "NN", tiling=Tiling(128, 128, a_shifted=True)),
+    Case(131, 201, 1033, "TT", tiling=Tiling(64, 128, shared=True, a_shifted=True, b_shifted=True)),
     Case(256, 256, 256, "NN"),
     Case(131, 257, 133, "NN"),
     Case(1, 1000, 515, "NT"),

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.lib.stride_tricks import as_strided
 from reference import KERNELS
 
 from tilewise.devices import Device, DeviceArray
@@ -57,11 +58,13 @@ def tensor_map(shape: tuple[int, int, int], dtype: str, columns: int, **box: int
 def swizzled(box: Bytes, offset: int = 0) -> Bytes:
     """A box with its 16-byte pieces where the hardware has them.
 
-    The number of each 128 bytes of shared memory changes the places of the pieces of the rows in
-    them. Twice, it gives the box.
+    In rows of 32, 64 or 128 bytes, the number of each 128 bytes of shared memory changes the
+    places of the pieces in them; those of any other stay where they are. Twice, it gives the box.
     """
     rows, width = box.shape
     pieces = width // PIECE
+    if pieces not in (2, 4, 8):
+        return box
     out = np.empty_like(box)
     for row in range(rows):
         line = offset // 128 + row // (8 // pieces)
@@ -78,7 +81,7 @@ def copies(draw: st.DrawFn, is_store: bool = False) -> dict[str, Any]:
     It begins at whole 16 bytes of a row; that of a store, at no negative coordinate.
     """
     dtype = draw(st.sampled_from(sorted(SIZES)))
-    width = draw(st.sampled_from([32, 64, 128]))
+    width = draw(st.sampled_from([16, 32, 64, 128, 144]))
     rows = draw(st.sampled_from([1, 2, 4, 8, 10, 33]))
     pieces, height, batch = (draw(st.integers(1, n)) for n in (20, 40, 3))
     each = PIECE // SIZES[dtype]
@@ -240,7 +243,9 @@ def test_boxes_have_their_place(emulator: Device, name: str, offset: int, words:
 def test_maps_reach_no_further_than_their_array(emulator: Device, name: str, verb: str) -> None:
     short = np.zeros((1, *MATRIX[1:]), np.uint8)
     gaps = np.zeros(MATRIX, np.uint8)[:, :, :100]
-    for matrix, z, place in ((short, 1, "1, 8, 0"), (gaps, 0, "0, 8, 100")):
+    # Of 16 bytes that are partly the array's, a load may read all.
+    column = 112 if name == "load" else 100
+    for matrix, z, place in ((short, 1, "1, 8, 0"), (gaps, 0, f"0, 8, {column}")):
         words = rf"in a bulk copy {verb} global memory at array\[{place}\], outside it"
         args = TOLD, 0, 8, z, BOX, 0, Place(1)
         faulty(emulator, MemoryAccessError, words, name, of(emulator, matrix), *args)
@@ -256,6 +261,47 @@ def test_whole_16_bytes_may_be_too_many(emulator: Device) -> None:
             faulty(emulator, MemoryAccessError, r"writes .* array\[0, 0, 100\]", *args)
         else:
             run(emulator, *args, shared=BOX)
+
+
+def test_a_box_of_another_width_is_not_swizzled(hopper: Device) -> None:
+    matrix = np.random.default_rng(5).integers(0, 256, (1, 40, 160), np.uint8)
+    arrays = hopper.array(matrix), hopper.array(np.zeros(8 * 144, np.uint8))
+    told = tensor_map(matrix.shape, "bfloat16", 80, width=144, rows=8)
+    args = told, 8, 3, 0, 8 * 144, 128, Place(1)
+    run(hopper, "load", arrays, *args, shared=128 + 8 * 144)
+    expected = matrix[0, 3:11, 16:].reshape(-1)
+    np.testing.assert_array_equal(arrays[1].to_numpy(), expected)
+    new = hopper.array(np.zeros_like(matrix)), arrays[1]
+    run(hopper, "store", new, *args, shared=128 + 8 * 144)
+    matrix[0, :3], matrix[0, 11:], matrix[0, :, :16] = 0, 0, 0
+    np.testing.assert_array_equal(new[0].to_numpy(), matrix)
+
+
+@pytest.mark.parametrize("ahead", [0, 2, 8, 14, 16, 30])
+def test_a_matrix_may_begin_in_the_16_bytes_of_its_array(emulator: Device, ahead: int) -> None:
+    """What is read of these bytes but the array's own, nobody can know."""
+    # The second row of an array with a gap behind the first.
+    begin, size = 2 * BOX + ahead, BOX - ahead
+    rows = as_strided(np.zeros(begin + size, np.uint8), (2, size), (begin, 1))
+    rows[1] = np.arange(size) % 255
+    arrays = emulator.array(rows), emulator.array(np.zeros(BOX, np.uint8))
+    told = replace(
+        tensor_map((1, 8, 128), "float16", 64, width=128, rows=8), place=Place(0, 2 * BOX)
+    )
+    args = "load", arrays, told, 0, 0, 0, BOX, 0, Place(1)
+    if ahead >= PIECE:
+        faulty(
+            emulator, MemoryAccessError, "in a bulk copy reads global memory at .*, outside", *args
+        )
+        return
+    run(emulator, *args, shared=BOX)
+    box = swizzled(arrays[1].to_numpy().reshape(8, 128)).reshape(-1)
+    assert (box[:ahead] == 0xFF).all()
+    np.testing.assert_array_equal(box[ahead:], rows[1])
+    # A store writes none of them.
+    words = "in a bulk copy writes global memory at .*, outside"
+    if ahead:
+        faulty(emulator, MemoryAccessError, words, "store", *args[1:])
 
 
 @pytest.mark.parametrize("name", ["load", "store"])
@@ -341,7 +387,9 @@ def test_findings_are_collected(emulator: Device) -> None:
     ("changes", "address", "words"),
     [
         ({"dtype": "int8"}, 0, "a dtype of"),
-        ({"box": (20, 8)}, 0, "32, 64 or 128 bytes wide"),
+        ({"box": (19, 8)}, 0, "1 to 256 columns, a multiple of 16 bytes"),
+        ({"box": (0, 8)}, 0, "1 to 256 columns"),
+        ({"box": (260, 8)}, 0, "1 to 256 columns"),
         ({"box": (32, 257)}, 0, "1 to 256 rows"),
         ({"box": (32, 0)}, 0, "1 to 256 rows"),
         ({"extents": (32, 0, 2)}, 0, "extents of"),

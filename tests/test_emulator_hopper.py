@@ -11,7 +11,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from test_matmul import assert_right
-from test_thin import Matrix, from_bits
+from test_thin import NAN, Matrix, from_bits
 
 from tilewise import hopper, thin
 from tilewise.devices.emulator import Emulator
@@ -41,6 +41,9 @@ class Case:
     d_by_columns: bool = False
     one_a: bool = False  # of all batches
     one_b: bool = False
+    a_off: tuple[int, int] = (0, 0)  # a line's elements beyond a multiple of 8, and the first's
+    b_off: tuple[int, int] = (0, 0)
+    apart: int = 0  # elements between the matrices of A, and of B
     d_gap: int = 0
 
 
@@ -53,22 +56,21 @@ class Held:
         random = np.random.default_rng(m + 100 * n + 10000 * k)
 
         def matrix(
-            own: int, rows: int, columns: int, dtype: str, by_columns: bool, gap: int
-        ) -> Matrix:
+            own: int, rows: int, columns: int, dtype: str, by_columns: bool,
+            off: tuple[int, int] | None = None, gap: int = 0,
+        ) -> Matrix:  # fmt: skip
             values = random.standard_normal((own, rows, columns))
-            return Matrix(values, dtype, by_columns, gap, grain, shared=own == 1)
-
-        def whole(length: int) -> int:
-            return -length % grain
+            if off is None:
+                return Matrix(values, dtype, by_columns, gap, grain, own == 1)
+            gap = off[0] - (rows if by_columns else columns) % -grain
+            return Matrix(values, dtype, by_columns, gap, grain + off[1], own == 1, case.apart)
 
         in_, out = case.dtype, case.out_dtype
         self.matrices = (
-            matrix(1 if case.one_a else batch, m, k, in_, case.a_by_columns,
-                   whole(m if case.a_by_columns else k)),
-            matrix(1 if case.one_b else batch, k, n, in_, case.b_by_columns,
-                   whole(k if case.b_by_columns else n)),
-            matrix(batch, m, n, out, case.d_by_columns, 3),
-            matrix(batch, m, n, out, case.d_by_columns, case.d_gap),
+            matrix(1 if case.one_a else batch, m, k, in_, case.a_by_columns, case.a_off),
+            matrix(1 if case.one_b else batch, k, n, in_, case.b_by_columns, case.b_off),
+            matrix(batch, m, n, out, case.d_by_columns, gap=3),
+            matrix(batch, m, n, out, case.d_by_columns, gap=case.d_gap),
         )  # fmt: skip
         self.arrays = [self.device.array(x.host) for x in self.matrices]
         self.at = [
@@ -118,7 +120,29 @@ VARIANTS: list[tuple[Case, Tiling]] = [
     (Case(200, 50, 130, a_by_columns=True, b_by_columns=True), Tiling(64, 64, turned=True)),
     (Case(130, 250, 130, b_by_columns=True, d_by_columns=True), Tiling(192, 112)),
     (Case(40, 80, 130, dtype="float16", out_dtype="float16"), Tiling(256, 64)),
+    # Shifted.
+    (Case(130, 72, 200, a_off=(1, 0)), Tiling(64, 64, a_shifted=True)),
+    (Case(70, 136, 100, b_by_columns=True, b_off=(0, 1), d_gap=2), Tiling(128, 80, b_shifted=True)),
+    (Case(136, 72, 130, a_by_columns=True, a_off=(3, 7), b_off=(5, 0), d_by_columns=True),
+     Tiling(64, 64, a_shifted=True, b_shifted=True)),
+    (Case(72, 100, 70, a_by_columns=True, b_by_columns=True, a_off=(1, 1), b_off=(2, 6), beta=2.0,
+          alpha=-0.5), Tiling(64, 64, a_shifted=True, b_shifted=True, turned=True)),
+    (Case(3, 100, 330, b_by_columns=True, a_off=(7, 0)), Tiling(64, 16, split=4, a_shifted=True)),
+    (Case(100, 72, 520, batch=2, b_off=(1, 3), out_dtype="float32"),
+     Tiling(64, 64, shared=True, b_shifted=True)),
+    # The matrices follow one another; A's is one for all, or they are further apart.
+    (Case(65, 67, 70, batch=3, one_a=True, a_by_columns=True, a_off=(1, 0), b_off=(5, 5)),
+     Tiling(64, 64, a_shifted=True, b_shifted=True)),
+    (Case(64, 80, 72, batch=3, a_off=(1, 2), b_by_columns=True, apart=16),
+     Tiling(64, 80, a_shifted=True)),
 ]  # fmt: skip
+
+
+def shifted(tiling: Tiling, product: Product) -> Tiling:
+    """It, for what does not begin at multiples of 16 bytes."""
+    problem = hopper.problem(product)
+    view = problem.turned if tiling.turned else problem
+    return replace(tiling, a_shifted=view.a_shifted, b_shifted=view.b_shifted)
 
 
 @pytest.mark.parametrize(("case", "tiling"), VARIANTS, ids=[f"{t}" for _, t in VARIANTS])
@@ -138,7 +162,10 @@ TILINGS = [
 ]
 
 
-@settings(max_examples=12)
+OFF = st.tuples(st.integers(0, 7), st.integers(0, 7))
+
+
+@settings(max_examples=16)
 @given(
     m=st.integers(1, 200),
     n=st.integers(1, 200),
@@ -148,17 +175,24 @@ TILINGS = [
     a_by_columns=st.booleans(),
     b_by_columns=st.booleans(),
     is_plain=st.booleans(),
+    a_off=st.one_of(st.just((0, 0)), OFF),
+    b_off=st.one_of(st.just((0, 0)), OFF),
 )
 def test_any_product(
     m: int, n: int, k: int, batch: int, tiling: Tiling, a_by_columns: bool, b_by_columns: bool,
-    is_plain: bool,
+    is_plain: bool, a_off: tuple[int, int], b_off: tuple[int, int],
 ) -> None:  # fmt: skip
     k = max(k, BLOCK_K * tiling.split)
-    case = Case(m, n, k, batch, a_by_columns=a_by_columns, b_by_columns=b_by_columns)
+    if tiling.tiles > 1:  # blocks do not share what is shifted
+        a_off = b_off = (0, 0)
+    case = Case(
+        m, n, k, batch, a_by_columns=a_by_columns, b_by_columns=b_by_columns, a_off=a_off,
+        b_off=b_off,
+    )  # fmt: skip
     if is_plain:  # bulk copies can store it
         case = replace(case, m=-(-m // 8) * 8, n=-(-n // 8) * 8)
     held = Held(case)
-    held.check(hopper.plan(held.product, UNITS, tiling))
+    held.check(hopper.plan(held.product, UNITS, shifted(tiling, held.product)))
 
 
 @settings(max_examples=8)
@@ -182,14 +216,14 @@ def test_thin_products(
 
 def broken(tmp_path: Path, plan: Plan, old: str, new: str) -> Plan:
     """The plan with a word of its kernel changed."""
-    for path in hopper.SOURCE.parent.glob("*.cuh"):
+    for path in (hopper.SOURCE, *hopper.SOURCE.parent.glob("*.cuh")):
         shutil.copy(path, tmp_path)
-    source = hopper.SOURCE.read_text(encoding="utf-8")
+    (changed,) = (path for path in tmp_path.iterdir() if old in path.read_text(encoding="utf-8"))
+    source = changed.read_text(encoding="utf-8")
     assert source.count(old) == 1
-    changed = tmp_path / "hopper.cu"
     changed.write_text(source.replace(old, new), encoding="utf-8")
     first, *rest = plan.steps
-    kernel = Kernel(changed, first.kernel.name, first.kernel.defines)
+    kernel = Kernel(tmp_path / hopper.SOURCE.name, first.kernel.name, first.kernel.defines)
     return replace(plan, steps=(Step(kernel, first.launch), *rest))
 
 
@@ -201,10 +235,15 @@ FAULTS: list[tuple[str, str, type[CheckError], str]] = [
         "matrix B in shared memory of which nobody wrote",
     ),
     ("wgmma_wait<1>();", "", RaceError, "by a bulk copy with no barrier after the read of a wgmma"),
-    ("fence_async();", "", RaceError, "no proxy fence after the write"),
+    (
+        "fence_async();\n            __syncwarp();",
+        "__syncwarp();",
+        RaceError,
+        "no proxy fence after the write",
+    ),
     ("if (lane == 0) tma_store_wait_read<1>();", "", RaceError, "after the read of a bulk copy"),
     ("release(previous);\n                previous", "previous", BarrierError, "nobody completes"),
-    ("ROW_BYTES + B_BYTES", "ROW_BYTES + B_BYTES + 16", BarrierError, "nobody completes"),
+    ("A_COPIED * LINE_BYTES) +", "A_COPIED * LINE_BYTES + 16) +", BarrierError, "nobody completes"),
 ]
 
 
@@ -218,3 +257,98 @@ def test_finds_faults(
     plan = hopper.plan(held.product, UNITS, Tiling(64, 128))
     with pytest.raises(error, match=words):
         held.execute(broken(tmp_path, plan, old, new))
+
+
+EMPTY = "barrier_wait(empty_at + 8 * stage, parity ^ 1);"
+RAW_FULL = "barrier_wait(raw_full_at + 8 * raw_stage, raw_parity);"
+FENCE, WARP = "fence_async();", "__syncwarp();"
+INDENT = "\n" + 20 * " "
+SHIFTED_FAULTS: list[tuple[str, str, str, type[CheckError], str]] = [
+    ("no fence", FENCE + INDENT + WARP, WARP, RaceError, "by a wgmma with no proxy fence"),
+    (
+        "a lane ahead of its warp",
+        FENCE + INDENT + WARP,
+        FENCE,
+        RaceError,
+        "by a bulk copy with no barrier after the read of another thread",
+    ),
+    (
+        "a stage in use",
+        EMPTY + INDENT + RAW_FULL,
+        RAW_FULL,
+        BarrierError,
+        r"the mbarrier full\[\d\] .* nobody completes: 4 of 4 arrivals",
+    ),
+    ("nothing copied", RAW_FULL, "", UninitializedReadError, "stages.* which nobody wrote"),
+    (
+        "a copy in use",
+        "barrier_wait(raw_empty_at + 8 * stage, parity ^ 1);",
+        "",
+        RaceError,
+        "by a bulk copy with no barrier after the write of a bulk copy",
+    ),
+    (
+        "never read",
+        "barrier_arrive<false>(raw_empty_at + 8 * raw_stage);",
+        "",
+        BarrierError,
+        r"the mbarrier raw_full\[0\] .* nobody completes: 1 of 1",
+    ),
+    (
+        "never there",
+        "barrier_arrive<false>(full_at + 8 * stage);",
+        "",
+        BarrierError,
+        r"the mbarrier empty\[0\] .* nobody completes: 1 of 1",
+    ),
+    (
+        "too many bytes",
+        "RawA::COPIED : 0",
+        "RawA::COPIED + 16 : 0",
+        BarrierError,
+        "0 of 1 arrivals and 16 bytes are missing",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "error", "words"),
+    [fault[1:] for fault in SHIFTED_FAULTS],
+    ids=[fault[0] for fault in SHIFTED_FAULTS],
+)
+def test_finds_faults_of_what_is_shifted(
+    tmp_path: Path, old: str, new: str, error: type[CheckError], words: str
+) -> None:
+    held = Held(Case(64, 128, 600, a_off=(1, 0), b_off=(0, 3)))
+    plan = hopper.plan(held.product, UNITS, Tiling(64, 128, a_shifted=True, b_shifted=True))
+    with pytest.raises(error, match=words):
+        held.execute(broken(tmp_path, plan, old, new))
+
+
+@pytest.mark.parametrize("out_dtype", ["bfloat16", "float32"])
+def test_finds_rows_stored_too_early(tmp_path: Path, out_dtype: str) -> None:
+    """Before the other lanes of the warp have put them together."""
+    held = Held(Case(64, 100, 64, d_gap=1, out_dtype=out_dtype))
+    plan = hopper.plan(held.product, UNITS, Tiling(64, 128))
+    floats = str(out_dtype == "float32").lower()
+    ahead = f"stage_rows<COLUMNS, {floats}>(sum[i], part, buffer, lane, out.alpha);"
+    with pytest.raises(RaceError, match="with no barrier after the write of another thread"):
+        held.execute(broken(tmp_path, plan, f"{ahead}\n            {WARP}", ahead))
+
+
+@pytest.mark.parametrize("is_broken", [False, True], ids=["as it is", "broken"])
+def test_the_next_matrix_does_not_spread(tmp_path: Path, is_broken: bool) -> None:
+    """Of matrices that are read as one, the next one's lines follow the end of k."""
+    held = Held(Case(64, 64, 70, batch=2, one_a=True, b_off=(1, 0)))
+    b = held.matrices[1]
+    b.seen(b.host[1])[1] = NAN["bfloat16"]
+    held.arrays[1] = held.device.array(b.host)
+    held.at[1] = held.arrays[1].pointer + b.item * b.place
+    plan = hopper.plan(held.product, UNITS, Tiling(64, 64, b_shifted=True))
+    if is_broken:
+        plan = broken(tmp_path, plan, "if ((int)line >= lines)", "if (false)")
+    held.execute(plan)
+    d = held.matrices[3]
+    first, second = from_bits(d.seen(held.arrays[3].to_numpy()[1]), "bfloat16")
+    assert np.isnan(first).any() == is_broken
+    assert np.isnan(second).all()

@@ -12,12 +12,12 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from test_pack import CANARY, Source, sources
 
-from tilewise import pack, plan, tuned, unpack
+from tilewise import hopper, pack, plan, tuned, unpack
 from tilewise.devices import Device
 from tilewise.devices.gpu import Gpu
 from tilewise.kernel import Kernel
 from tilewise.launch import Packed, Place, TensorMap
-from tilewise.plan import as_read, plan_on, plan_product
+from tilewise.plan import choice, plan_on, plan_product, readings
 from tilewise.product import WORKSPACE, A, B, D, Operand, Product
 from tilewise.steps import Plan
 from tilewise.tilings import Tiling
@@ -45,10 +45,20 @@ def names(found: Plan) -> list[str]:
     return [step.kernel.name for step in found.steps]
 
 
+def read(asked: Product) -> Product:
+    """As the Hopper kernel finds it."""
+    found = choice(asked, H200)
+    assert found is not None
+    return found.reading.product
+
+
 def maps(found: Plan) -> list[TensorMap]:
-    """Of the Hopper kernel."""
+    """Of the Hopper kernel: of A, of B, and of D where bulk copies store it."""
     (step,) = (step for step in found.steps if step.kernel.name == "hopper")
-    return [x for x in step.launch.args[:3] if isinstance(x, TensorMap)]
+    a, b, d = step.launch.args[:3]
+    return [x for operand in (a, b) for _, x in operand.maps] + (
+        [d] if isinstance(d, TensorMap) else []
+    )
 
 
 def test_what_can_be_read_is_not_repacked() -> None:
@@ -59,17 +69,17 @@ def test_what_can_be_read_is_not_repacked() -> None:
 
 
 def test_both_operands_in_one_launch() -> None:
-    asked = product(511, 513, 517)
+    asked = product(4095, 4097, 4099)
     found = plan_on(asked, H200)
     assert names(found)[:2] == ["pack", "hopper"]
     assert found.steps[0].launch.overlap
     a, b = maps(found)[:2]
-    of_a, of_b = (pack.packed(*x, 1) for x in ((asked.a, 511, 517), (asked.b, 517, 513)))
+    of_a, of_b = (pack.packed(*x, 1) for x in ((asked.a, 4095, 4099), (asked.b, 4099, 4097)))
     places = {a.place, b.place}
     assert places == {Place(WORKSPACE, 0), Place(WORKSPACE, -(-of_a.bytes // 256) * 256)}
     assert found.workspace >= of_a.bytes + of_b.bytes
     assert found.chosen.startswith(
-        "A and B repacked, as A has a stride of 1034 bytes, no multiple of 16; "
+        "A and B repacked, as A has a stride of 8198 bytes, no multiple of 16; "
         "then the Hopper kernel, tiles of"
     )
 
@@ -77,14 +87,14 @@ def test_both_operands_in_one_launch() -> None:
 @pytest.mark.parametrize(
     ("changes", "which", "words"),
     [
-        ({"a": Operand(1025, 1)}, A, "A has a stride of 2050 bytes"),
-        ({"a": Operand(1024, 1, 0, 2)}, A, "A does not begin at a multiple of 16"),
-        ({"b": Operand(2048, 2)}, B, "B has no contiguous dimension"),
-        ({"b": Operand(1, 1031)}, B, "B has a stride of 2062 bytes"),
+        ({"a": Operand(4097, 1)}, A, "A has a stride of 8194 bytes"),
+        ({"a": Operand(4096, 1, 0, 2)}, A, "A does not begin at a multiple of 16"),
+        ({"b": Operand(8192, 2)}, B, "B has no contiguous dimension"),
+        ({"b": Operand(1, 4099)}, B, "B has a stride of 8198 bytes"),
     ],
 )
 def test_only_what_needs_it(changes: dict[str, Any], which: int, words: str) -> None:
-    found = plan_on(product(1024, 1024, 1024, **changes), H200)
+    found = plan_on(product(4096, 4096, 4096, **changes), H200)
     assert names(found)[0] == "pack"
     assert found.workspace % 256 == 0
     assert found.chosen.startswith(f"{'AB'[which]} repacked, as {words}")
@@ -92,9 +102,61 @@ def test_only_what_needs_it(changes: dict[str, Any], which: int, words: str) -> 
     assert read == {Place(WORKSPACE, 0), Place(B if which == A else A)}
 
 
+@pytest.mark.parametrize(
+    ("changes", "choices"),
+    [
+        ({}, [()]),
+        # Two bytes a row too many, or too few before the first.
+        ({"a": Operand(257, 1)}, [(), (A,)]),
+        ({"b": Operand(1, 256, 0, 6)}, [(), (B,)]),
+        ({"a": Operand(1, 131), "b": Operand(137, 1)}, [(), (A,), (B,), (A, B)]),
+        # What the kernel can't shift is copied, in any case.
+        ({"b": Operand(272, 2)}, [(B,)]),
+        ({"a": Operand(257, 1), "b": Operand(272, 2)}, [(B,), (A, B)]),
+        # Matrices that follow one another may lie at any stride from each other, but no others.
+        ({"batch": 3, "a": Operand(257, 1, 257 * 130)}, [(), (A,)]),
+        ({"batch": 3, "a": Operand(257, 1, 257 * 130 + 2)}, [(A,)]),
+        ({"batch": 3, "a": Operand(257, 1, 257 * 130 + 6)}, [(), (A,)]),
+        ({"batch": 3, "a": Operand(256, 1, 256 * 130 + 4)}, [(A,)]),
+        # One of all batches.
+        ({"batch": 3, "b": Operand(137, 1)}, [(), (B,)]),
+        # None that the kernel takes.
+        ({"dtype": "float32", "out_dtype": "float32"}, []),
+        ({"alpha": 0.0}, []),
+    ],
+)
+def test_readings(changes: dict[str, Any], choices: list[tuple[int, ...]]) -> None:
+    asked = product(130, 136, 256, **changes)
+    found = readings(asked)
+    assert [tuple(reading.packings) for reading in found] == choices
+    for reading in found:
+        seen = reading.product
+        assert reading.unpacking is None
+        assert seen.d == asked.d
+        assert hopper.objection(seen) == ""
+        for which, before, after in ((A, asked.a, seen.a), (B, asked.b, seen.b)):
+            if which in reading.packings:
+                assert after == reading.packings[which].operand
+                assert hopper.unaligned(asked, which)
+                assert not hopper.unaligned(seen, which)
+            else:
+                assert after == before
+
+
+def test_a_vocabulary_is_read_where_it_lies() -> None:
+    """The large matrix is used too little for a copy of it to pay."""
+    asked = product(128, 50257, 768)
+    found = plan_on(asked, H200)
+    assert set(names(found)) <= {"hopper", "hopper_sum"}
+    assert {x.place.array for x in maps(found)} == {A, B}
+    assert "B shifted in shared memory" in found.chosen
+    assert read(asked) == asked
+    assert "shifted" not in plan_on(product(128, 50264, 768), H200).chosen
+
+
 def test_the_workspace_has_room_for_all() -> None:
     """Copies of A, B and D, and after them the partial sums, each at a multiple of 256 bytes."""
-    asked = product(4095, 4097, 4099)
+    asked = product(4095, 4097, 4099, d=Operand(2 * 4097, 2))
     found = plan_on(asked, H200)
     assert names(found)[0] == "pack"
     assert names(found)[-1] == "unpack"
@@ -103,30 +165,51 @@ def test_the_workspace_has_room_for_all() -> None:
         for step in found.steps
         for x in step.launch.args
         if isinstance(x, Packed)
-        for _, place in x.places
+        for place in (*(place for _, place in x.places), *(held.place for _, held in x.maps))
         if place.array == WORKSPACE
     ]
+    assert len(set(at)) >= 3
     assert all(offset % 256 == 0 for offset in at)
     rows = 4095 * 4160 + 4099 * 4160 + 4095 * 4160
     assert found.workspace >= 2 * rows
     assert "D copied from the workspace" in found.chosen
 
 
-def test_d_goes_through_the_workspace_only_where_it_pays() -> None:
-    off = product(3001, 3001, 3000, a=Operand(3000, 1))
-    assert names(plan_on(off, H200))[-1] == "unpack"
-    assert "unpack" not in names(plan_on(replace(off, d=Operand(3008, 1)), H200))
-    assert "unpack" not in names(plan_on(product(301, 301, 301), H200))
-    # Where it is read, or stored as float32, it is written where it belongs.
-    assert "unpack" not in names(plan_on(replace(off, out_dtype="float32"), H200))
-    assert "unpack" not in names(plan_on(replace(off, beta=1.0, c=off.d), H200))
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"d": Operand(1, 3001)},
+        {"d": Operand(3008, 1, 0, 2)},
+        {"out_dtype": "float32"},
+        {"beta": 1.0, "c": Operand(3001, 1)},
+    ],
+)
+def test_d_is_stored_where_it_belongs(changes: dict[str, Any]) -> None:
+    """At any pitch and address."""
+    asked = product(3001, 3001, 3000, **changes)
+    found = plan_on(asked, H200)
+    assert "unpack" not in names(found)
+    assert read(asked).d == asked.d
+    assert len(maps(found)) in (2, 9, 16)  # and none of D
+
+
+@pytest.mark.parametrize("pitch", [1024, 1028])
+def test_floats_are_stored_by_bulk_copies(pitch: int) -> None:
+    asked = product(1024, 1024, 1024, out_dtype="float32", d=Operand(pitch, 1))
+    assert names(plan_on(asked, H200)) == ["hopper"]
+    d = maps(plan_on(asked, H200))[2]
+    assert (d.place, d.dtype, d.strides[0]) == (Place(D), "float32", 4 * pitch)
+    assert len(maps(plan_on(replace(asked, d=Operand(pitch + 2, 1)), H200))) == 2
 
 
 def test_a_d_with_no_contiguous_dimension() -> None:
     strided = product(1024, 1024, 1024, d=Operand(2048, 2))
     found = plan_on(strided, H200)
     assert names(found) == ["hopper", "unpack"]
-    assert as_read(strided).d == Operand(1024, 1)
+    assert read(strided).d == Operand(1024, 1)
+    assert all(reading.unpacking is not None for reading in readings(strided))
+    assert maps(found)[2].place == Place(WORKSPACE)
     found = plan_on(replace(strided, out_dtype="float32"), H200)
     assert names(found) == ["gemm_any"]
     assert "neither dimension of D" in found.why
@@ -157,7 +240,7 @@ def test_other_devices_repack_nothing() -> None:
 
 def test_a_flat_product_takes_one_launch() -> None:
     """Of the general kernel: two others would take longer."""
-    found = plan_on(product(1025, 1025, 9), H200)
+    found = plan_on(product(1025, 1025, 9, a=Operand(18, 2), b=Operand(2050, 2)), H200)
     assert names(found) == ["gemm_any"]
     assert "by the others it should take" in found.why
 
@@ -166,7 +249,7 @@ def test_a_few_rows_read_the_weight_where_it_lies() -> None:
     asked = product(1, 4096, 4095, b=Operand(1, 4095))
     found = plan_on(asked, H200)
     assert (names(found), found.workspace) == (["thin"], 0)
-    deep = product(65537, 17, 1023, a=Operand(1, 65537))
+    deep = product(4096, 2, 4096, a=Operand(4097, 1), b=Operand(4, 2))
     assert names(plan_on(deep, H200)) == ["pack", "thin"]
 
 
@@ -175,6 +258,10 @@ def test_a_tiling_can_be_asked_for() -> None:
     found = plan_on(asked, H200, Tiling(64, 64))
     assert names(found) == ["pack", "hopper"]
     assert found.why == "asked for"
+    found = plan_on(asked, H200, Tiling(64, 64, b_shifted=True))
+    assert (names(found), found.workspace, found.why) == (["hopper"], 0, "asked for")
+    with pytest.raises(ValueError, match="tiles are shifted where"):
+        plan_on(asked, H200, Tiling(64, 64, a_shifted=True))
     with pytest.raises(ValueError, match="float32"):
         plan_on(replace(asked, dtype="float32", out_dtype="float32"), H200, Tiling(64, 64))
 
@@ -186,6 +273,19 @@ def test_a_kept_tiling_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     found = plan_on(asked, H200)
     assert str(kept) in found.chosen
     assert "fastest of those that were measured" in found.why
+    assert names(found) == ["pack", "hopper"]
+    plan_on.cache_clear()
+    kept = Tiling(64, 128, b_shifted=True)
+    found = plan_on(asked, H200)
+    assert str(kept) in found.chosen
+    assert (names(found), found.chosen[:11]) == (["pack", "hopper"], "A repacked,")
+
+
+def test_a_kept_tiling_that_does_not_fit_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuned, "tiling", lambda product, chip: Tiling(64, 64, a_shifted=True))
+    found = plan_on(product(1000, 1000, 1000, alpha=0.5), H200)
+    assert names(found)[0] == "hopper"
+    assert "it should take least" in found.why
 
 
 SIZES = st.one_of(st.integers(1, 64), st.integers(1, 6000))
@@ -203,7 +303,7 @@ def test_every_16_bit_product_has_a_plan(
         pitch = length * inner + gap
         strides = (inner, pitch) if by_columns else (pitch, inner)
         step = data.draw(st.sampled_from([lines * pitch, lines * pitch + 8])) if batch > 1 else 0
-        return Operand(*strides, step, data.draw(st.sampled_from([16, 16, 2, 4])))
+        return Operand(*strides, step, data.draw(st.sampled_from([0, 0, 2, 14])))
 
     asked = product(
         m, n, k, batch=batch, a=operand(m, k), b=operand(k, n), d=operand(m, n)
@@ -217,7 +317,7 @@ def test_every_16_bit_product_has_a_plan(
         for step in found.steps
         for x in step.launch.args
         for place in (
-            [p for _, p in x.places] if isinstance(x, Packed)
+            [p for _, p in x.places] + [held.place for _, held in x.maps] if isinstance(x, Packed)
             else [x.place] if isinstance(x, TensorMap)
             else [x] if isinstance(x, Place) else []
         )

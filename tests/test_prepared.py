@@ -58,11 +58,29 @@ extern "C" __global__ void box(const __grid_constant__ TensorMap map, int x, int
     int row = threadIdx.x / 32, column = threadIdx.x % 32;
     out[threadIdx.x] = tile[row * 32 + (column / 4 ^ row) * 4 + column % 4];
 }"""
+# The same with the map in a structure, behind others.
+HELD = BOX.replace(
+    'extern "C"', 'struct Held { int* beside; int x; TensorMap maps[2]; int y; };\nextern "C"', 1
+)
+for _old, _new in (
+    ("TensorMap map, int x, int y,", "Held held,"),
+    ('"l"(&map), "r"(x), "r"(y)', '"l"(&held.maps[1]), "r"(held.x), "r"(held.y)'),
+    ("    // 16-byte", "    if (threadIdx.x == 0) *held.beside = held.x;\n    // 16-byte"),
+):
+    assert HELD.count(_old) == 1
+    HELD = HELD.replace(_old, _new)
+FIELDS = struct.Struct("<Qi52x256xi60x")
 PAIR = struct.Struct("<qQQ")
 
 
 def pair(number: int, first: Place, second: Place) -> Packed:
     return Packed(PAIR.pack(number, 0, 0), ((8, first), (16, second)))
+
+
+def held(place: Place, beside: Place, x: int, y: int) -> Packed:
+    """Of two maps, the first is of something else."""
+    maps = (64, matrix_map(beside, extents=(4, 4, 1))), (192, matrix_map(place))
+    return Packed(FIELDS.pack(0, x, y), ((0, beside),), maps)
 
 
 def matrix_map(place: Place, **changes: Any) -> TensorMap:
@@ -93,6 +111,7 @@ def test_places_on_the_emulator() -> None:
         (TypeError, "takes a struct", Parameter("p", "b8", 8, 8), Place(0)),
         (TypeError, "no arrays", Parameter("p", "u64", 8, 8), np.zeros(3)),
         (TypeError, "not one of 128 bytes", Parameter("p", "b8", 64, 8), matrix_map(Place(0))),
+        (TypeError, "384 bytes", Parameter("p", "b8", 128, 8), held(Place(0), Place(0), 0, 0)),
         (ValueError, "byte 4", Parameter("p", "b8", 16, 8), Packed(bytes(16), ((4, Place(0)),))),
         (ValueError, "byte 16", Parameter("p", "b8", 16, 8), Packed(bytes(16), ((16, Place(0)),))),
     ],
@@ -102,6 +121,37 @@ def test_what_takes_no_address(
 ) -> None:
     with pytest.raises(kind, match=words):
         bind_later("k", [parameter], [value])
+
+
+def test_a_structure_is_filled() -> None:
+    """Its tensor maps too, where it is told how, and else not at all."""
+    first, second = matrix_map(Place(1, 64)), matrix_map(Place(0, -16))
+    packed = Packed(
+        bytes(range(1, 25)) + bytes(256) + b"end.....", ((8, Place(0, 4)),),
+        ((24, first), (152, second)),
+    )  # fmt: skip
+    asked = []
+
+    def encode(x: TensorMap, address: int) -> bytes:
+        asked.append((x, address))
+        return bytes([len(asked)]) * 128
+
+    for filled in (packed.filled((1000, 2000)), packed.filled((1000, 2000), None)):
+        assert filled is packed
+    data = packed.filled((1000, 2000), encode)
+    assert asked == [(first, 2064), (second, 984)]
+    assert data == (
+        bytes(range(1, 9)) + (1004).to_bytes(8, "little") + bytes(range(17, 25))
+        + b"\1" * 128 + b"\2" * 128 + b"end....."
+    )  # fmt: skip
+    # One without maps needs no encoder, and takes one.
+    plain = pair(5, Place(0, 4), Place(1))
+    for filled in (plain.filled((1000, 2000)), plain.filled((1000, 2000), encode)):
+        assert filled == PAIR.pack(5, 1004, 2000)
+    launch = Launch((1, 1, 1), (1, 1, 1), (packed, plain, first, Place(1, 4), 7))
+    assert launch.filled((1000, 2000)).args == (packed, PAIR.pack(5, 1004, 2000), first, 2004, 7)
+    *known, _, _ = launch.filled((1000, 2000), encode).args
+    assert [len(value) for value in known] == [288, 24, 128]
 
 
 class Recorder:
@@ -192,11 +242,50 @@ def test_tensor_maps_get_their_address(is_patched: bool) -> None:
         assert values[0][24:] == bytes(104)
     assert encoded[2:] == ([] if is_patched else [2064, 4064])
 
+    context = Recorder([384, 8], encode)
+    encoded.clear()
+    ready = prepared(context, Kernel(HELD, "box"), held(Place(1, 64), Place(0), 5, 6), Place(0))
+    ready.enqueue(0, (1000, 2000))
+    ready.enqueue(0, (3000, 4000))
+    for (_, values), beside, address in zip(
+        context.launches, (1000, 3000), (2064, 4064), strict=True
+    ):
+        first, second = (
+            struct.pack("<3Q", *((at, 11, 12) if is_patched else (11, at, 12))).ljust(128, b"\0")
+            for at in (beside, address)
+        )
+        fields = FIELDS.pack(beside, 5, 6)
+        assert values[0] == fields[:64] + first + second + fields[320:]
+    assert encoded[4:] == ([] if is_patched else [1000, 2064, 3000, 4064])
 
-@pytest.mark.parametrize("changes", [{"dtype": "int8"}, {"box": (16, 8)}, {"promotion": 32}])
+
+@pytest.mark.parametrize(
+    ("box", "swizzle"),
+    [((8, 8), "32B"), ((16, 8), "64B"), ((32, 8), "128B"), ((36, 8), "NONE"), ((4, 8), "NONE")],
+)
+def test_boxes_are_swizzled_by_their_width(box: tuple[int, int], swizzle: str) -> None:
+    success = import_module("cuda.bindings.driver").CUresult.CUDA_SUCCESS
+    asked = []
+
+    class Encoded:
+        words = (ctypes.c_uint64 * 16)()
+
+        def getPtr(self) -> int:
+            return ctypes.addressof(self.words)
+
+    def encode(*args: Any) -> tuple[Any, Encoded]:
+        asked.append(args[8].name)
+        return success, Encoded()
+
+    prepared(
+        Recorder([128, 4, 4, 8], encode), Kernel(BOX, "box"), matrix_map(Place(0), box=box), 0, 0,
+        Place(0),
+    )  # fmt: skip
+    assert set(asked) == {f"CU_TENSOR_MAP_SWIZZLE_{swizzle}"}
+
+
+@pytest.mark.parametrize("changes", [{"dtype": "int8"}, {"promotion": 32}])
 def test_tensor_maps_that_there_are_not(changes: dict[str, Any]) -> None:
-    if changes.get("box"):
-        changes |= {"dtype": "float16", "box": (8, 8)}
     with pytest.raises(ValueError, match="there is no tensor map"):
         prepared(
             Recorder([128, 4, 4, 8]), Kernel(BOX, "box"), matrix_map(Place(0), **changes), 0, 0, 0
@@ -266,3 +355,25 @@ def test_bulk_copies_of_any_address(gpu: Gpu) -> None:
         x = gpu.array(host * factor)
         gpu.enqueue(ready, 0, (x.pointer, out.pointer))
         np.testing.assert_array_equal(out.to_numpy(), x.to_numpy()[1, 3:11, 8:40])
+
+
+def test_maps_in_a_structure(device: Device) -> None:
+    """The same box comes by a map in a structure as by one that is an argument."""
+    if not device.arch.startswith("sm_9"):
+        pytest.skip("needs bulk copies: compute capability 9.0")
+    host = np.arange(2 * 16 * 64, dtype=np.float32).reshape(2, 16, 64)
+    beside, (out, other) = (
+        device.array(np.zeros(4 * 64, np.int32)), (device.empty((8, 32), np.float32) for _ in "ab"),
+    )  # fmt: skip
+    boxes = (
+        (Kernel(BOX, "box"), (matrix_map(Place(0, 4096)), 8, 3, Place(1))),
+        (Kernel(HELD, "box"), (held(Place(0, 4096), Place(2), 8, 3), Place(1))),
+    )
+    steps = [Step(kernel, Launch((1, 1, 1), (256, 1, 1), args)) for kernel, args in boxes]
+    for factor in (1, 2):
+        x = device.array(host * factor)
+        for step, to in zip(steps, (out, other), strict=True):
+            execute(Plan((step,), 0, "", ""), device, 0, (x.pointer, to.pointer, beside.pointer))
+        np.testing.assert_array_equal(out.to_numpy(), x.to_numpy()[1, 3:11, 8:40])
+        np.testing.assert_array_equal(other.to_numpy(), out.to_numpy())
+        assert beside.to_numpy()[0] == 8

@@ -44,13 +44,14 @@ class Matrix:
     """
 
     def __init__(
-        self, values: Array, dtype: str, by_columns: bool, gap: int, offset: int, shared: bool
-    ) -> None:
+        self, values: Array, dtype: str, by_columns: bool, gap: int, offset: int, shared: bool,
+        apart: int = 0,
+    ) -> None:  # fmt: skip
         _, rows, columns = values.shape
         length, lines = (rows, columns) if by_columns else (columns, rows)
         pitch = length + gap
         self.strides = (1, pitch) if by_columns else (pitch, 1)
-        self.batch_stride = 0 if shared else lines * pitch
+        self.batch_stride = 0 if shared else lines * pitch + apart
         self.shape = values.shape
         bits = to_bits(values, dtype)
         self.item = bits.itemsize

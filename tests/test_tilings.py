@@ -32,8 +32,9 @@ GROUP_M = 16  # of hopper.cu
 def possible(problem: Problem) -> list[Tiling]:
     """Every tiling that the kernel can take, sensible or not."""
     ways = ((1, False), (1, True), (2, False), (4, False))
+    a, b = problem.a_shifted, problem.b_shifted
     every = (
-        Tiling(block_m, block_n, *cluster, split, shared, turned)
+        Tiling(block_m, block_n, *cluster, split, shared, turned, *((b, a) if turned else (a, b)))
         for block_m, block_n, cluster, (split, shared), turned in product(
             (64, 128, 192, 256), range(16, 257, 16), ((1, 1), (2, 1), (1, 2)), ways, (False, True)
         )
@@ -169,7 +170,12 @@ def problems(draw: st.DrawFn) -> Problem:
     most = LARGEST // (math.ceil(m / 64) * math.ceil(n / 64))
     assume(most)
     batch = draw(st.one_of(st.just(1), st.integers(1, min(64, most)), st.integers(1, most)))
-    return Problem(m, n, k, batch, draw(flag), draw(flag), draw(flag), draw(flag))
+    a_shifted, b_shifted = draw(flag), draw(flag)
+    return Problem(
+        m, n, k, batch, draw(flag), draw(flag),
+        not a_shifted and draw(flag), not b_shifted and draw(flag), a_shifted, b_shifted,
+        draw(flag), draw(flag),
+    )  # fmt: skip
 
 
 @settings(max_examples=200)
@@ -184,12 +190,21 @@ def test_candidates(problem: Problem, count: int) -> None:
         assert 2 <= tiling.stages <= MOST_STAGES
         assert tiling.out_columns in (16, 32, 64)  # the widths of a swizzle
         assert tiling.block_n % tiling.out_columns == 0
-        barriers = 2 * 8 * tiling.stages
+        assert tiling.shifted == (problem.a_shifted or problem.b_shifted)
+        assert (tiling.a_shifted, tiling.b_shifted) == (view.a_shifted, view.b_shifted)
+        if tiling.shifted:
+            assert 2 <= tiling.raw_stages <= MOST_STAGES
+        else:
+            assert tiling.raw_stages == tiling.raw_bytes == 0
+        barriers = 2 * 8 * (tiling.stages + tiling.raw_stages + 1)
         # Static shared memory comes first, and the ring begins at a multiple of 1024 bytes.
         assert tiling.shared_bytes + math.ceil(barriers / 1024) * 1024 <= max_shared("sm_90")
         assert tiling.tiles * tiling.split <= 8  # blocks of a portable cluster
-        assert tiling.a_rows(view.m) >= min(view.m, tiling.block_m)
-        assert tiling.a_rows(view.m) // tiling.cluster_n % 8 == 0
+        assert tiling.threads <= 1024
+        a_rows = tiling.a_rows(view)
+        assert a_rows >= min(view.m, tiling.block_m)
+        assert a_rows // tiling.cluster_n % 8 == 0
+        assert view.a_by_k or a_rows == tiling.block_m
         time = seconds(tiling, problem, count)
         assert time > 0
         assert math.isfinite(time)
@@ -205,8 +220,10 @@ def test_chosen(problem: Problem, count: int) -> None:
 
 
 def test_turned_twice_is_the_same() -> None:
-    problem = Problem(1, 2, 3, 4, True, False, False, True)
-    assert problem.turned == Problem(2, 1, 3, 4, False, True, True, False)
+    problem = Problem(1, 2, 3, 4, True, False, False, True, True, False, True, False)
+    assert problem.turned == Problem(
+        2, 1, 3, 4, False, True, True, False, False, True, False, False
+    )  # fmt: skip
     assert problem.turned.turned == problem
 
 
@@ -216,6 +233,7 @@ def test_turned_twice_is_the_same() -> None:
         Problem(4494, 1041, 11529, a_by_k=False),
         Problem(8192, 8192, 8192),
         Problem(640, 700, 4096, 3),
+        Problem(511, 513, 517, a_shifted=True, b_shifted=True),
         Problem(1, 1, 1),
         Problem(LARGEST, 64, LARGEST),
     ],
@@ -238,6 +256,12 @@ def test_choosing_is_quick(problem: Problem) -> None:
         (Tiling(128, 128, split=2, shared=True), Problem(1, 1, 1), "in one way"),
         (Tiling(128, 128, split=2), Problem(1, 1, 127), "more parts than there are steps"),
         (Tiling(128, 256, split=4), Problem(1, 1, 256), "into the ring"),
+        (Tiling(128, 128), Problem(1, 1, 1, a_shifted=True), "tiles are shifted where"),
+        (Tiling(128, 128, b_shifted=True), Problem(1, 1, 1), "tiles are shifted where"),
+        (Tiling(64, 64, b_shifted=True), Problem(1, 1, 1, a_shifted=True), "shifted where"),
+        (Tiling(64, 64, 2, a_shifted=True), Problem(1, 1, 1, a_shifted=True), "cluster's blocks"),
+        (Tiling(128, 256, a_shifted=True), Problem(1, 1, 1, a_shifted=True), "128 registers"),
+        (Tiling(192, 64, a_shifted=True), Problem(1, 1, 1, a_shifted=True), "32 registers"),
     ],
 )
 def test_objections(tiling: Tiling, problem: Problem, words: str) -> None:
@@ -252,3 +276,40 @@ def test_words() -> None:
     assert str(replace(tiling, cluster_m=1, split=2, shared=False, turned=True)) == (
         "tiles of 128 x 256, 4 stages, k divided by 2, turned"
     )
+    tiling = Tiling(64, 64, a_shifted=True)
+    assert str(tiling) == "tiles of 64 x 64, 4 stages, A shifted in shared memory"
+    # Turned, what the kernel takes for A is B.
+    assert str(replace(tiling, turned=True)).endswith("turned, B shifted in shared memory")
+    assert str(replace(tiling, b_shifted=True)).endswith("A and B shifted in shared memory")
+
+
+@pytest.mark.parametrize(
+    ("tiling", "raw_bytes"),
+    [
+        (Tiling(64, 64), 0),
+        (Tiling(64, 64, a_shifted=True), 64 * 144),
+        (Tiling(64, 128, b_shifted=True), 128 * 144),
+        (Tiling(64, 64, a_shifted=True, b_shifted=True), 2 * 64 * 144),
+        # Of each copy, an eighth of the lines, whole 128 bytes.
+        (Tiling(64, 80, b_shifted=True), 8 * 12 * 128),
+        (Tiling(64, 16, b_shifted=True), 8 * 3 * 128),
+    ],
+    ids=str,
+)
+def test_the_ring_of_what_is_to_be_shifted(tiling: Tiling, raw_bytes: int) -> None:
+    assert tiling.raw_bytes == raw_bytes
+    plain = replace(tiling, a_shifted=False, b_shifted=False)
+    assert tiling.threads == plain.threads + (256 if raw_bytes else 0)
+    assert tiling.shared_bytes == (
+        tiling.stages * tiling.stage_bytes + tiling.raw_stages * raw_bytes + tiling.out_bytes
+    )
+
+
+@pytest.mark.parametrize("shape", [(4096, 4096, 4096), (128, 50257, 768), (100, 200, 300)])
+def test_shifting_is_thought_to_take_time(shape: tuple[int, int, int]) -> None:
+    plain = Problem(*shape)
+    _, time = choose(plain, H200)
+    for shifted in (replace(plain, a_shifted=True), replace(plain, b_shifted=True)):
+        tiling, longer = choose(shifted, H200)
+        assert tiling.shifted
+        assert longer > time

@@ -19,10 +19,10 @@ from tilewise import ahead, compiler_cache, hopper, show, tuned
 from tilewise.cli import main
 from tilewise.devices import Device
 from tilewise.errors import DeviceUnavailableError
-from tilewise.explain import explain, explain_product, of_shape, ranked
+from tilewise.explain import explain, explain_product, of_shape
 from tilewise.kernel import Kernel
 from tilewise.matmul import matmul
-from tilewise.plan import plan_on
+from tilewise.plan import plan_on, ranked
 from tilewise.product import Operand, Product
 from tilewise.tilings import Tiling, choose
 from tilewise.tune import Timed, Tuned, tune

@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from tilewise import hopper, pack, tuned
+from tilewise import hopper, pack
 from tilewise.arrays import Seen, first_gpu, gpu_of, inputs, new, result_operand
 from tilewise.call import Call, check
 from tilewise.devices import Device, get_device
 from tilewise.libraries import Array
-from tilewise.plan import as_read, chip_of, plan_on
+from tilewise.plan import chip_of, choice, plan_on, ranked
 from tilewise.product import DTYPES, ITEM_SIZES, Operand, Product
 from tilewise.steps import Plan, Step
-from tilewise.tilings import Tiling, candidates, seconds
+from tilewise.tilings import Tiling
 from tilewise.tuned import Chip
 
 LAYOUTS = ("NN", "NT", "TN", "TT")
@@ -185,32 +185,15 @@ def explain_product(product: Product, chip: Chip, copies: Sequence[str] = ()) ->
     explanation = _of_plan(product, place, plan, copies)
     if all(step.kernel.path != hopper.SOURCE for step in plan.steps):
         return explanation
-    problem = hopper.problem(as_read(product))
-    others = ranked(product, chip)
-    tiling = tuned.tiling(product, chip) or others[0][0]
+    chosen = choice(product, chip)
+    assert chosen is not None
+    others = tuple(x for x in ranked(product, chip) if x[0] != chosen.tiling)
     return replace(
         explanation,
-        tiling=tiling,
-        seconds=seconds(tiling, problem, chip.multiprocessors),
-        alternatives=tuple(x for x in others if x[0] != tiling)[:ALTERNATIVES],
+        tiling=chosen.tiling,
+        seconds=chosen.seconds,
+        alternatives=others[:ALTERNATIVES],
     )
-
-
-def ranked(product: Product, chip: Chip) -> list[tuple[Tiling, float]]:
-    """The Hopper kernel's tilings for a product, with the model's seconds, best first.
-
-    Parameters
-    ----------
-    product : Product
-        One that the Hopper kernel takes, its matrices repacked where they need it.
-    chip : Chip
-    """
-    problem = hopper.problem(as_read(product))
-    times = (
-        (tiling, seconds(tiling, problem, chip.multiprocessors))
-        for tiling in candidates(problem, chip.multiprocessors)
-    )
-    return sorted(times, key=lambda x: x[1])
 
 
 def of_shape(m: int, n: int, k: int, dtype: str, layout: str) -> Product:

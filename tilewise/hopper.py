@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
+from tilewise.devices.arguments import TENSOR_MAP_ALIGNMENT, TENSOR_MAP_BYTES
 from tilewise.kernel import Kernel
 from tilewise.launch import Launch, Packed, Place, TensorMap
-from tilewise.product import WORKSPACE, A, B, C, D, Operand, Product
+from tilewise.product import ITEM_SIZES, WORKSPACE, A, B, C, D, Operand, Product
 from tilewise.steps import Plan, Step
-from tilewise.tilings import BLOCK_K, SUM_COLUMNS, Problem, Tiling, choose, cover
+from tilewise.tilings import BLOCK_K, RAW_COLUMNS, SUM_COLUMNS, Problem, Tiling, choose, cover
 
 SOURCE = Path(__file__).parent / "kernels" / "gemm" / "hopper.cu"
 HALVES = {"float16": "f16", "bfloat16": "bf16"}
-NO_MAP = bytes(128)
+MAPS = 8  # every eighth row begins at the same place between multiples of 16 bytes
 SECTOR_BYTES = 32
 
 LARGEST = 2**31 - 512  # the kernel counts sizes, and tiles, by int, up to a tile past the end
 LARGEST_STRIDE = 2**40  # bytes, exclusive (CUDA driver API, cuTensorMapEncodeTiled)
 
 _OUT = struct.Struct("<2i2fQ2QQ2Q")  # the kernel's Out
+_OPERAND = struct.Struct("<4i")  # the end of the kernel's Operand
 
 
 def oriented(product: Product, turned: bool) -> Product:
@@ -47,11 +50,8 @@ def objection(product: Product) -> str:
     tiles = -(-product.m // 64) * -(-product.n // 64) * product.batch
     if max(product.m, product.n, product.k, tiles) > LARGEST:
         return "it is too large"
-    for name, x, rows, columns in (
-        ("A", product.a, product.m, product.k),
-        ("B", product.b, product.k, product.n),
-    ):
-        if words := unreadable(x, rows, columns):
+    for name, x in _inputs(product).items():
+        if words := x.unreadable():
             return f"{name} {words}"
     by_rows = _out_by_rows(product)
     if by_rows is None:
@@ -75,90 +75,170 @@ def _reads_c(product: Product) -> bool:
 
 
 def stores_by_copies(product: Product) -> bool:
-    """Whether D is stored by bulk copies, and not by every thread for itself."""
+    """Whether D lies such that bulk copies can store it, and not only the threads themselves."""
     by_rows = _out_by_rows(product)
+    item = ITEM_SIZES[product.out_dtype]
+    d = _Matrix(product.d, product.m, product.n, product.batch, item)
     return (
-        product.out_dtype in HALVES
-        and not _reads_c(product)
-        and (product.n if by_rows else product.m) % 8 == 0  # they write whole 16 bytes
-        and is_by_rows(product.d, product.m, product.n) is by_rows
-        and not unreadable(product.d, product.m, product.n)
+        not _reads_c(product)
+        and (product.n if by_rows else product.m) * item % 16 == 0  # they write whole 16 bytes
+        and d.by_rows is by_rows
+        and not d.unaligned()
     )
 
 
-def is_by_rows(x: Operand, rows: int, columns: int) -> bool | None:
-    """Whether rows are contiguous (True), columns (False), or neither (None).
-
-    Where both are, as in a vector, the one whose other stride bulk copies can use.
-    """
-    by_rows = x.column_stride == 1 or columns == 1
-    by_columns = x.row_stride == 1 or rows == 1
-    if by_rows and by_columns:
-        return rows == 1 or (columns > 1 and x.row_stride % 8 == 0)
-    return by_rows if by_rows or by_columns else None
-
-
-def unreadable(x: Operand, rows: int, columns: int) -> str:
-    """Why bulk copies can't read a matrix; empty if they can."""
-    by_rows = is_by_rows(x, rows, columns)
-    if by_rows is None:
-        return "has no contiguous dimension"
-    if x.offset:
-        return "does not begin at a multiple of 16 bytes"
-    outer, stride = (rows, x.row_stride) if by_rows else (columns, x.column_stride)
-    for step in (stride if outer > 1 else 0, x.batch_stride):
-        if 2 * step % 16:
-            return f"has a stride of {2 * step} bytes, no multiple of 16"
-        if not 0 <= 2 * step < LARGEST_STRIDE:
-            return f"has a stride of {2 * step} bytes"
-    return ""
+def unaligned(product: Product, which: int) -> str:
+    """Why tiles of A or B have to be shifted, if it is not repacked; empty if they don't."""
+    return _inputs(product)["AB"[which]].unaligned()
 
 
 def problem(product: Product) -> Problem:
     """What of a product decides how fast its tiles are."""
-    by_k = (
-        is_by_rows(product.a, product.m, product.k),
-        not is_by_rows(product.b, product.k, product.n),
-    )
-    pitches = (
-        product.a.row_stride if by_k[0] else product.a.column_stride,
-        product.b.column_stride if by_k[1] else product.b.row_stride,
-    )
+    a, b = _inputs(product).values()
     return Problem(
         product.m,
         product.n,
         product.k,
         product.batch,
-        a_by_k=bool(by_k[0]),
-        b_by_k=bool(by_k[1]),
-        a_aligned=2 * pitches[0] % SECTOR_BYTES == 0,
-        b_aligned=2 * pitches[1] % SECTOR_BYTES == 0,
+        a_by_k=a.is_by_k,
+        b_by_k=b.is_by_k,
+        a_aligned=a.has_whole_sectors,
+        b_aligned=b.has_whole_sectors,
+        a_shifted=bool(a.unaligned()),
+        b_shifted=bool(b.unaligned()),
+        d_by_rows=bool(_out_by_rows(product)),
+        d_copied=stores_by_copies(product),
     )
 
 
 @dataclass(frozen=True)
 class _Matrix:
-    """A matrix whose rows or columns are contiguous, and where its address comes from."""
+    """A batch of matrices as bulk copies see them; A and B with rows of k, the transpose of B."""
 
     x: Operand
-    place: Place
     rows: int
     columns: int
-    by_rows: bool
+    batch: int
+    item: int = 2
 
-    def map(self, dtype: str, batch: int, box: tuple[int, int]) -> TensorMap:
-        x = self.x
-        inner, outer = (self.columns, self.rows) if self.by_rows else (self.rows, self.columns)
-        stride = x.row_stride if self.by_rows else x.column_stride
-        # Of a single row, or a single batch, the stride is never used, but has to be one.
-        pitch = max(stride, -(-inner // 8) * 8) if outer == 1 else stride
-        batches = batch if x.batch_stride else 1
-        step = x.batch_stride if batches > 1 else 8
+    @cached_property
+    def by_rows(self) -> bool | None:
+        """Whether rows are contiguous (True), columns (False), or neither (None).
+
+        Where both are, as in a vector, the one whose other stride bulk copies can use.
+        """
+        by_rows = self.x.column_stride == 1 or self.columns == 1
+        by_columns = self.x.row_stride == 1 or self.rows == 1
+        if by_rows and by_columns:
+            return self.rows == 1 or (self.columns > 1 and self.x.row_stride % 8 == 0)
+        return by_rows if by_rows or by_columns else None
+
+    @property
+    def is_by_k(self) -> bool:
+        """Of A, or of B's transpose, whether k is contiguous."""
+        return bool(self.by_rows)
+
+    @cached_property
+    def lines(self) -> tuple[int, int, int]:
+        """What is contiguous: its extent, how many of it there are, and their stride."""
+        if self.by_rows:
+            return self.columns, self.rows, self.x.row_stride
+        return self.rows, self.columns, self.x.column_stride
+
+    def unaligned(self) -> str:
+        """Why not all lines begin at multiples of 16 bytes; empty if they do."""
+        if self.by_rows is None:
+            return "has no contiguous dimension"
+        if self.x.offset:
+            return "does not begin at a multiple of 16 bytes"
+        return self._apart(1)
+
+    def unreadable(self) -> str:
+        """Why bulk copies can't read it, by whatever maps; empty if they can."""
+        if self.by_rows is None:
+            return "has no contiguous dimension"
+        if self.x.offset % self.item:
+            return f"does not begin at a multiple of {self.item} bytes"
+        if self.unaligned() and self.is_flat and self.batch * self.lines[1] > LARGEST:
+            return "has too many rows in all"
+        return self._apart(MAPS)
+
+    def _apart(self, maps: int) -> str:
+        """Why lines are not so far apart that so many maps find them; empty if they are."""
+        _, count, stride = self.lines
+        has_step = self.batch > 1 and not (maps > 1 and self.is_flat)
+        for step in (stride * maps if count > 1 else 0, self.x.batch_stride if has_step else 0):
+            if self.item * step % 16:
+                return f"has a stride of {self.item * step} bytes, no multiple of 16"
+            if not 0 <= self.item * step < LARGEST_STRIDE:
+                return f"has a stride of {self.item * step} bytes"
+        return ""
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether the matrices follow one another, so that their lines are those of a high one."""
+        _, count, stride = self.lines
+        return self.x.batch_stride == count * stride
+
+    @property
+    def has_whole_sectors(self) -> bool:
+        """Whether all lines begin at multiples of 32 bytes."""
+        _, _, stride = self.lines
+        return self.x.offset == 0 and self.item * stride % SECTOR_BYTES == 0
+
+    def map(
+        self, place: Place, dtype: str, box: tuple[int, int], which: int = 0, maps: int = 1
+    ) -> TensorMap:
+        """Of every ``maps``-th line, from number ``which`` on, with its first element at ``place``.
+
+        It begins at the multiple of 16 bytes before the first element.
+        """
+        inner, count, stride = self.lines
+        batches = self.batch if self.x.batch_stride else 1
+        if maps > 1 and self.is_flat:
+            count, batches = batches * count, 1
+        if which >= count:
+            which = 0  # there is no such line; what is copied for it is not used
+        first = self.x.offset // self.item + stride * which
+        ahead = first % (16 // self.item)
+        # Of a single line, or a single batch, the stride is never used, but has to be one.
+        pitch = -(-(ahead + inner) // 8) * 8 if count == 1 else maps * stride
+        step = self.x.batch_stride if batches > 1 else 8
         # A piece of 128 bytes that does not begin with a line would bring two lines whole.
-        promotion = 128 if 2 * pitch % SECTOR_BYTES == 0 else 64
+        promotion = 128 if self.has_whole_sectors else 64
+        begin = Place(place.array, place.offset - self.x.offset + self.item * (first - ahead))
         return TensorMap(
-            self.place, dtype, (inner, outer, batches), (2 * pitch, 2 * step), box, promotion
+            begin,
+            dtype,
+            (ahead + inner, -(-(count - which) // maps), batches),
+            (self.item * pitch, self.item * step),
+            box,
+            promotion,
         )
+
+    def operand(self, place: Place, dtype: str, lines: int, is_shifted: bool) -> Packed:
+        """load.cuh's Operand, of which a tile has so many lines."""
+        _, count, stride = self.lines
+        maps = MAPS if is_shifted else 1
+        box = (RAW_COLUMNS if is_shifted else BLOCK_K, lines // maps)
+        is_flat = is_shifted and self.is_flat and self.x.batch_stride != 0
+        size = TENSOR_MAP_BYTES * maps
+        fields = _OPERAND.pack(
+            self.x.offset // self.item,
+            stride % MAPS,
+            self.batch if self.x.batch_stride else 1,
+            count if is_flat else 0,
+        )
+        data = (bytes(size) + fields).ljust(size + TENSOR_MAP_ALIGNMENT, b"\0")
+        each = (self.map(place, dtype, box, which, maps) for which in range(maps))
+        return Packed(data, maps=tuple((TENSOR_MAP_BYTES * i, x) for i, x in enumerate(each)))
+
+
+def _inputs(product: Product) -> dict[str, _Matrix]:
+    return {
+        "A": _Matrix(product.a, product.m, product.k, product.batch),
+        "B": _Matrix(product.b.transposed, product.n, product.k, product.batch),
+    }
 
 
 def plan(
@@ -205,17 +285,15 @@ def plan(
     at = cover(tiling, m, n, k, batch, multiprocessors)
     if tiling.turned:
         a_at, b_at = b_at, a_at
-    a = _Matrix(turned.a, a_at, m, k, view.a_by_k)
-    b = _Matrix(turned.b, b_at, k, n, not view.b_by_k)
-    d = _Matrix(turned.d, d_at, m, n, bool(_out_by_rows(turned)))
-    a_rows = tiling.a_rows(m) if a.by_rows else tiling.block_m
-    a_box = a_rows // tiling.cluster_n if a.by_rows else BLOCK_K
-    b_box = BLOCK_K if b.by_rows else tiling.block_n // tiling.cluster_m
-    a_map = a.map(turned.dtype, batch, (BLOCK_K, a_box))
-    b_map = b.map(turned.dtype, batch, (BLOCK_K, b_box))
+    a, b = _inputs(turned).values()
+    d = _Matrix(turned.d, m, n, batch, ITEM_SIZES[turned.out_dtype])
+    a_rows = tiling.a_rows(view)
+    a_lines = a_rows // tiling.cluster_n if a.is_by_k else BLOCK_K
+    b_lines = tiling.block_n // tiling.cluster_m if b.is_by_k else BLOCK_K
+    by_rows = bool(_out_by_rows(turned))
     by_copies = stores_by_copies(turned)
-    d_box = (tiling.out_columns, 16) if d.by_rows else (16, tiling.out_columns)
-    d_map = d.map(turned.out_dtype, batch, d_box) if by_copies else NO_MAP
+    d_columns = 2 * tiling.out_columns // d.item
+    d_box = (d_columns, 16) if by_rows else (16, d_columns)
     is_shared = at.parts > 1
     defines = {
         "HALF": f'"{HALVES[turned.dtype]}"',
@@ -228,22 +306,28 @@ def plan(
         "CLUSTER_N": tiling.cluster_n,
         "SPLIT": tiling.split,
         "SHARED_TILES": int(is_shared),
-        "A_BY_K": int(a.by_rows),
-        "B_BY_K": int(not b.by_rows),
+        "A_BY_K": int(a.is_by_k),
+        "B_BY_K": int(b.is_by_k),
+        "A_SHIFTED": int(tiling.a_shifted),
+        "B_SHIFTED": int(tiling.b_shifted),
+        "RAW_STAGES": tiling.raw_stages,
         "A_ROWS": a_rows,
         "READ_C": int(_reads_c(turned)),
         "OUT_FLOAT": int(turned.out_dtype not in HALVES),
-        "OUT_BY_COLUMNS": int(not d.by_rows),
+        "OUT_BY_COLUMNS": int(not by_rows),
         "OUT_COLUMNS": tiling.out_columns,
         "TMA_OUT": int(by_copies),
     }
-    out, sums = _out(turned, d.by_rows, d_at), Place(WORKSPACE, workspace)
+    out, sums = _out(turned, by_rows, d_at), Place(WORKSPACE, workspace)
     main = Launch(
         grid=(at.units * tiling.tiles * tiling.split, 1, 1),
         block=(tiling.threads, 1, 1),
         args=(
-            a_map, b_map, d_map, out, k, batch, a_map.extents[2], b_map.extents[2],
-            at.m_tiles, at.n_tiles, at.whole, at.rest, at.parts, sums if is_shared else 0,
+            a.operand(a_at, turned.dtype, a_lines, tiling.a_shifted),
+            b.operand(b_at, turned.dtype, b_lines, tiling.b_shifted),
+            d.map(d_at, turned.out_dtype, d_box) if by_copies else bytes(TENSOR_MAP_BYTES),
+            out, k, at.m_tiles, at.n_tiles, at.whole, at.rest, at.parts,
+            sums if is_shared else 0,
         ),
         shared=tiling.shared_bytes,
         overlap=True,

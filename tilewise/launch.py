@@ -122,9 +122,10 @@ class Finding:
     message : str
         The whole of it in one sentence.
     file : str
-        Source file, as given to the compiler.
+        Source file: the kernel's own as given to the compiler, or a header, by its path from the
+        same place if it lies below the kernel's folder.
     line : int
-        Source line, from 1; 0 where the compiler gave none.
+        Line of ``file``, from 1; 0 where the compiler gave none.
     block, thread : tuple of int or None
         Indices x, y, z.
     array : str or None
@@ -158,7 +159,7 @@ class Place:
     array : int
         Which of the arrays, from 0.
     offset : int
-        Bytes from its first element; at least 0.
+        Bytes from its first element.
     """
 
     array: int
@@ -170,34 +171,11 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Packed:
-    """A structure by value with addresses in it.
-
-    Attributes
-    ----------
-    data : bytes
-        The whole structure; what stands where an address goes does not matter.
-    places : tuple of (int, Place)
-        The offset in ``data`` of each address's 8 bytes, and the address.
-    """
-
-    data: bytes
-    places: tuple[tuple[int, Place], ...]
-
-    def filled(self, addresses: Sequence[int]) -> bytes:
-        """The structure with arrays that begin at ``addresses``."""
-        data = bytearray(self.data)
-        for offset, place in self.places:
-            data[offset : offset + 8] = place.address(addresses).to_bytes(8, "little")
-        return bytes(data)
-
-
-@dataclass(frozen=True)
 class TensorMap:
     """A tensor map by value, for bulk copies of boxes of a batch of matrices (TMA).
 
-    CUDA driver API, ``cuTensorMapEncodeTiled``. In shared memory a box is swizzled over its own
-    width.
+    CUDA driver API, ``cuTensorMapEncodeTiled``. In shared memory a box of 32, 64 or 128 bytes a
+    row is swizzled over that width; the rows of any other follow one another as they are.
 
     Attributes
     ----------
@@ -210,7 +188,7 @@ class TensorMap:
     strides : (int, int)
         Bytes from one to the next along the other dimension, and from matrix to matrix.
     box : (int, int)
-        Columns, which are 32, 64 or 128 bytes, and rows.
+        Columns, which are a multiple of 16 bytes, and rows; up to 256 of each.
     promotion : int
         How many bytes the L2 cache fetches at once at least: 0, 64, 128 or 256.
     """
@@ -221,6 +199,45 @@ class TensorMap:
     strides: tuple[int, int]
     box: tuple[int, int]
     promotion: int = 128
+
+
+Encode = Callable[[TensorMap, int], bytes]
+"""Gives the bytes of a tensor map, its first element being at an address."""
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A structure by value with addresses, and tensor maps, in it.
+
+    Attributes
+    ----------
+    data : bytes
+        The whole structure; what stands where an address or a map goes does not matter.
+    places : tuple of (int, Place)
+        The offset in ``data`` of each address's 8 bytes, and the address.
+    maps : tuple of (int, TensorMap)
+        The offset of each tensor map's 128 bytes, and the map.
+    """
+
+    data: bytes
+    places: tuple[tuple[int, Place], ...] = ()
+    maps: tuple[tuple[int, TensorMap], ...] = ()
+
+    def filled(self, addresses: Sequence[int], encode: Encode | None = None) -> bytes | Packed:
+        """The structure with arrays that begin at ``addresses``.
+
+        Without ``encode``, one with tensor maps stays as it is.
+        """
+        if self.maps and encode is None:
+            return self
+        data = bytearray(self.data)
+        for offset, place in self.places:
+            data[offset : offset + 8] = place.address(addresses).to_bytes(8, "little")
+        if encode is not None:
+            for offset, x in self.maps:
+                encoded = encode(x, x.place.address(addresses))
+                data[offset : offset + len(encoded)] = encoded
+        return bytes(data)
 
 
 @dataclass(frozen=True)
@@ -255,7 +272,7 @@ class Launch:
     def filled(
         self,
         addresses: Sequence[int],
-        encode: Callable[[TensorMap, int], bytes] | None = None,
+        encode: Encode | None = None,
     ) -> Launch:
         """The same with the addresses of arrays that begin at ``addresses``.
 
@@ -263,8 +280,7 @@ class Launch:
         ----------
         addresses : sequence of int
         encode : callable, optional
-            Gives the bytes of a tensor map, its first element being at an address; without it
-            tensor maps stay as they are.
+            Without it tensor maps stay as they are.
         """
 
         def known(argument: Any) -> Any:
@@ -272,7 +288,7 @@ class Launch:
                 return argument.address(addresses)
             if isinstance(argument, TensorMap) and encode is not None:
                 return encode(argument, argument.place.address(addresses))
-            return argument.filled(addresses) if isinstance(argument, Packed) else argument
+            return argument.filled(addresses, encode) if isinstance(argument, Packed) else argument
 
         return replace(self, args=tuple(map(known, self.args)))
 
@@ -294,7 +310,9 @@ class LaunchReport:
     counters : Counters or None
         None where the device does not count.
     lines : mapping of int to Counters
-        The same a source line; empty where the device does not count.
+        The same a line of the kernel's own file; empty where the device does not count. What a
+        header's function does counts at the line that it was inlined at; where it was not
+        inlined, in ``counters`` only.
     counted_as : str
         ``"machine code"`` where shared-memory accesses were joined as ptxas joined them,
         ``"PTX"`` where that could not be confirmed (``notes`` says why).

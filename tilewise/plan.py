@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import struct
 import warnings
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
+from itertools import combinations
 from pathlib import Path
 
 from tilewise import hopper, pack, thin, tilings, tuned, unpack
@@ -79,21 +81,22 @@ def plan_on(product: Product, chip: Chip | None, tiling: Tiling | None = None) -
     if chip is None:
         return _by_general(product, "this is no Hopper GPU")
     if tiling is not None:
-        return _by_hopper(product, chip, tiling)[1]()
+        # If none fits, the kernel's planner says why.
+        asked = choice(product, chip, tiling)
+        return _hopper_plan(product, chip, asked or Choice(0.0, Reading(product), tiling, ""))
     ways = []
     view = thin.thin(product)
     off = hopper.objection(product)
     if view is not None and (off or view.few_rows <= ALIGNED_ROWS):
         expected = thin.seconds(product, view, chip.multiprocessors)
         ways.append((expected, lambda: thin.plan(product, view, chip.multiprocessors)))
-    why = hopper.objection(as_read(product))
-    if not why:
-        ways.append(_by_hopper(product, chip))
+    if chosen := choice(product, chip):
+        ways.append((chosen.seconds, lambda: _hopper_plan(product, chip, chosen)))
     if ways and off:
         expected = general_seconds(product, chip.multiprocessors)
         words = f"by the others it should take {min(ways, key=_first)[0] * 1e6:.1f} µs"
         ways.append((expected, lambda: _by_general(product, words)))
-    return min(ways, key=_first)[1]() if ways else _by_general(product, why)
+    return min(ways, key=_first)[1]() if ways else _by_general(product, off)
 
 
 Way = tuple[float, Callable[[], Plan]]
@@ -104,112 +107,195 @@ def _first(way: Way) -> float:
     return way[0]
 
 
-def as_read(product: Product) -> Product:
-    """The product as the Hopper kernel computes it: A, B and D as they lie in the workspace.
+@dataclass(frozen=True)
+class Reading:
+    """Where the Hopper kernel finds a product's matrices.
 
-    Only those of them are there that bulk copies can't read, or that are stored faster so.
+    Attributes
+    ----------
+    product : Product
+        As the kernel computes it: A, B and D as they lie, or as copies of them lie in the
+        workspace.
+    packings : mapping of int to Packing
+        Of those of A and B that are copied before.
+    unpacking : Packing or None
+        Of D, where that is copied afterwards.
     """
-    packings, unpacking = _packings(product), _unpacking(product)
-    a, b = (packings[x].operand if x in packings else None for x in (A, B))
-    d = product.d if unpacking is None else unpacking.operand
-    return replace(product, a=a or product.a, b=b or product.b, d=d)
+
+    product: Product
+    packings: Mapping[int, Packing] = field(default_factory=dict)
+    unpacking: Packing | None = None
 
 
-def _packings(product: Product) -> dict[int, Packing]:
-    """Of those of A and B that bulk copies can't read; none of what can't be repacked.
+def readings(product: Product) -> list[Reading]:
+    """Every way to read a product that the Hopper kernel takes; none if it takes none.
+
+    A matrix whose rows begin at multiples of 16 bytes is read where it lies. Of most others the
+    kernel can shift the tiles, which takes time for each; or one more pass through memory makes a
+    copy whose rows begin so.
+    """
+    unpacking = _unpacking(product)
+    found = []
+    for copied in _subsets([x for x in (A, B) if _may_be_packed(product, x)]):
+        packings = {x: _packing(product, x) for x in copied}
+        a, b = (packings[x].operand if x in packings else None for x in (A, B))
+        view = replace(product, a=a or product.a, b=b or product.b)
+        if unpacking is not None:
+            view = replace(view, d=unpacking.operand)
+        found.append(Reading(view, packings, unpacking))
+    return [reading for reading in found if not hopper.objection(reading.product)]
+
+
+def _subsets(items: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    for size in range(len(items) + 1):
+        yield from combinations(items, size)
+
+
+def _may_be_packed(product: Product, which: int) -> bool:
+    """Whether a copy could serve better than A or B itself.
 
     A pitch that is an odd multiple of 16 bytes is read, though at half the rate; where a product
     uses it often enough, repacking it could pay too.
     """
-    found: dict[int, Packing] = {}
-    if product.dtype not in hopper.HALVES or not product.batch:
-        return found
-    for array, x, rows, columns in (
-        (A, product.a, product.m, product.k),
-        (B, product.b, product.k, product.n),
-    ):
-        is_small = product.batch * max(rows, columns) <= pack.LARGEST
-        if rows and columns and is_small and hopper.unreadable(x, rows, columns):
-            found[array] = pack.packed(x, rows, columns, product.batch)
-    return found
+    rows, columns = (product.m, product.k) if which == A else (product.k, product.n)
+    return (
+        product.dtype in hopper.HALVES
+        and product.batch * rows * columns > 0
+        and product.batch * max(rows, columns) <= pack.LARGEST
+        and bool(hopper.unaligned(product, which))
+    )
 
 
-def _by_hopper(product: Product, chip: Chip, tiling: Tiling | None = None) -> Way:
-    """The Hopper kernel, after repacking where it has to be."""
-    view = as_read(product)
-    problem, why = hopper.problem(view), "asked for"
+def _packing(product: Product, which: int) -> Packing:
+    if which == A:
+        return pack.packed(product.a, product.m, product.k, product.batch)
+    return pack.packed(product.b, product.k, product.n, product.batch)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """How the Hopper kernel computes a product.
+
+    Attributes
+    ----------
+    seconds : float
+        That it should take, repacking included.
+    reading : Reading
+    tiling : Tiling
+    why : str
+        Why this one, for people.
+    """
+
+    seconds: float
+    reading: Reading
+    tiling: Tiling
+    why: str
+
+
+def choice(product: Product, chip: Chip, tiling: Tiling | None = None) -> Choice | None:
+    """The reading and the tiling that should be fastest; None if the kernel can't.
+
+    Parameters
+    ----------
+    product : Product
+    chip : Chip
+    tiling : Tiling, optional
+        This one. By default one that was measured and kept, or else any.
+    """
     if tiling is not None:
-        expected = tilings.seconds(tiling, problem, chip.multiprocessors)
-    else:
-        tiling, expected = tilings.choose(problem, chip.multiprocessors)
-        why = f"of all tilings it should take least, {expected * 1e6:.1f} µs"
-        if kept := tuned.tiling(product, chip):
-            tiling, why = kept, "it was the fastest of those that were measured"
-    packings = _packings(product)
-    if packings:
-        expected += pack_seconds(packings.values())
-    unpacking = _unpacking(product)
-    if unpacking is not None:
-        expected += pack_seconds([unpacking])
-    elif _is_scattered(product):
-        expected += SCATTERED * product.batch * product.m * product.n
-    return expected, lambda: _hopper_plan(product, packings, unpacking, chip, tiling, why)
+        return min(_with_tiling(product, chip, tiling, "asked for"), key=_seconds, default=None)
+    if kept := tuned.tiling(product, chip):
+        why = "it was the fastest of those that were measured"
+        if found := list(_with_tiling(product, chip, kept, why)):
+            return min(found, key=_seconds)
+    return min(_with_any_tiling(product, chip), key=_seconds, default=None)
 
 
-def _is_scattered(product: Product) -> bool:
-    """Whether the Hopper kernel would store D's elements one by one."""
-    if hopper.stores_by_copies(product):
-        return False
-    d, item = product.d, ITEM_SIZES[product.out_dtype]
-    by_rows = d.column_stride == 1 or product.n == 1
-    return not by_rows or d.row_stride % 2 != 0 or d.offset % (2 * item) != 0
+def ranked(product: Product, chip: Chip) -> list[tuple[Tiling, float]]:
+    """The Hopper kernel's tilings for a product, with the seconds that each should take.
+
+    Best first; repacking, where the tiling needs it, included. Empty if the kernel can't.
+    """
+    best: dict[Tiling, float] = {}
+    for reading in readings(product):
+        problem, around = hopper.problem(reading.product), _seconds_around(reading)
+        for tiling in tilings.candidates(problem, chip.multiprocessors):
+            seconds = around + tilings.seconds(tiling, problem, chip.multiprocessors)
+            best[tiling] = min(seconds, best.get(tiling, math.inf))
+    return sorted(best.items(), key=lambda x: x[1])
+
+
+def _with_tiling(product: Product, chip: Chip, tiling: Tiling, why: str) -> Iterator[Choice]:
+    for reading in readings(product):
+        problem = hopper.problem(reading.product)
+        if not tiling.objection(problem.turned if tiling.turned else problem):
+            seconds = tilings.seconds(tiling, problem, chip.multiprocessors)
+            yield Choice(seconds + _seconds_around(reading), reading, tiling, why)
+
+
+def _with_any_tiling(product: Product, chip: Chip) -> Iterator[Choice]:
+    for reading in readings(product):
+        tiling, seconds = tilings.choose(hopper.problem(reading.product), chip.multiprocessors)
+        why = f"of all tilings it should take least, {seconds * 1e6:.1f} µs"
+        yield Choice(seconds + _seconds_around(reading), reading, tiling, why)
+
+
+def _seconds(choice: Choice) -> float:
+    return choice.seconds
+
+
+def _seconds_around(reading: Reading) -> float:
+    """How long what is done before and after the Hopper kernel should take."""
+    seconds = 0.0
+    if reading.packings:
+        seconds += pack_seconds(reading.packings.values())
+    if reading.unpacking is not None:
+        seconds += pack_seconds([reading.unpacking])
+    return seconds
 
 
 def _unpacking(product: Product) -> Packing | None:
-    """Of D: as it is computed in the workspace, where copying it from there is worth while."""
-    if product.out_dtype not in hopper.HALVES or product.beta != 0:
+    """Of D, where neither dimension is contiguous, so that the kernel can't store it."""
+    lines = ((product.n, product.d.column_stride), (product.m, product.d.row_stride))
+    if (
+        any(stride == 1 or extent == 1 for extent, stride in lines)
+        or product.out_dtype not in hopper.HALVES
+        or product.beta != 0
+        or not 0 < product.batch * max(product.m, product.n) <= pack.LARGEST
+    ):
         return None
-    extent = max(product.m, product.n)
-    if not _is_scattered(product) or not 0 < product.batch * extent <= pack.LARGEST:
-        return None
-    packing = pack.packed(product.d, product.m, product.n, product.batch)
-    has_lines = 1 in (product.d.row_stride, product.d.column_stride)
-    saved = SCATTERED * product.batch * product.m * product.n
-    return packing if not has_lines or saved > pack_seconds([packing]) else None
+    return pack.packed(product.d, product.m, product.n, product.batch)
 
 
-def _hopper_plan(
-    product: Product,
-    packings: Mapping[int, Packing],
-    unpacking: Packing | None,
-    chip: Chip,
-    tiling: Tiling,
-    why: str,
-) -> Plan:
+def _hopper_plan(product: Product, chip: Chip, chosen: Choice) -> Plan:
+    reading = chosen.reading
+    packings, unpacking = reading.packings, reading.unpacking
     places, used = {x: Place(x) for x in (A, B, D)}, 0
     at = {**packings, **({} if unpacking is None else {D: unpacking})}
     for array, packing in at.items():
         places[array] = Place(WORKSPACE, used)
         used += -(-packing.bytes // 256) * 256
     plan = hopper.plan(
-        as_read(product),
+        reading.product,
         chip.multiprocessors,
-        tiling,
+        chosen.tiling,
         a_at=places[A],
         b_at=places[B],
         d_at=places[D],
         workspace=used,
     )
-    steps, chosen = list(plan.steps), plan.chosen
+    steps, words = list(plan.steps), plan.chosen
     if packings:
         copies = [(packing, Place(x), places[x]) for x, packing in packings.items()]
         steps.insert(0, pack.step(copies, overlap=True))
         names = " and ".join("AB"[x] for x in packings)
-        chosen = f"{names} repacked, as {hopper.objection(product)}; then {chosen}"
+        first = min(packings)
+        reason = f"{'AB'[first]} {hopper.unaligned(product, first)}"
+        words = f"{names} repacked, as {reason}; then {words}"
     if unpacking is not None:
         steps.append(unpack.step(unpacking, places[D], Place(D), overlap=True))
-        chosen = f"{chosen}; then D copied from the workspace to where it belongs"
-    return replace(plan, steps=tuple(steps), chosen=chosen, why=why)
+        words = f"{words}; then D copied from the workspace to where it belongs"
+    return replace(plan, steps=tuple(steps), chosen=words, why=chosen.why)
 
 
 def pack_seconds(packings: Iterable[Packing]) -> float:
@@ -228,7 +314,6 @@ def general_seconds(product: Product, multiprocessors: int) -> float:
 
 # Seconds, and bytes a second: fitted to measurements on an H200.
 PACK_START, PACK_RATE = 1.2e-6, 4.1e12
-SCATTERED = 3.0e-12  # of an element of D that is stored alone
 GENERAL_START, GENERAL_PHASE, GENERAL_TILE = 1.0e-6, 2.4e-6, 1.06e-6  # any.cu's
 
 

@@ -12,6 +12,9 @@ from functools import cached_property
 BLOCK_K = 64  # of 16 bits: 128 bytes, the width of the swizzle
 SUM_COLUMNS = 8  # of a tile, a block of hopper_sum
 MOST_STAGES = 16
+SHIFTERS = 2  # warpgroups that shift tiles
+RAW_COLUMNS = BLOCK_K + 8  # of a line that is to be shifted
+RAW_LINE_BYTES = 2 * RAW_COLUMNS
 _SHARED_BYTES = 232448 - 1024  # dynamic shared memory that a block can have, beside its barriers
 LEAST_PHASES = 4  # that are worth a block's while
 
@@ -27,6 +30,12 @@ class Problem:
         Whether k is the contiguous dimension.
     a_aligned, b_aligned : bool
         Whether all rows (or columns) begin at multiples of 32 bytes, as sectors do.
+    a_shifted, b_shifted : bool
+        Whether not all begin at multiples of 16 bytes, so that tiles have to be shifted.
+    d_by_rows : bool
+        Whether D's rows are contiguous, or its columns.
+    d_copied : bool
+        Whether bulk copies can store D.
     """
 
     m: int
@@ -37,13 +46,18 @@ class Problem:
     b_by_k: bool = True
     a_aligned: bool = True
     b_aligned: bool = True
+    a_shifted: bool = False
+    b_shifted: bool = False
+    d_by_rows: bool = True
+    d_copied: bool = True
 
     @property
     def turned(self) -> Problem:
         """That of D's transpose."""
         return Problem(
             self.n, self.m, self.k, self.batch,
-            self.b_by_k, self.a_by_k, self.b_aligned, self.a_aligned,
+            self.b_by_k, self.a_by_k, self.b_aligned, self.a_aligned, self.b_shifted,
+            self.a_shifted, not self.d_by_rows, self.d_copied,
         )  # fmt: skip
 
 
@@ -64,6 +78,9 @@ class Tiling:
         Whether the tiles of the last wave are divided along k, where they leave blocks idle.
     turned : bool
         Whether D's transpose is computed, as B's times A's.
+    a_shifted, b_shifted : bool
+        Whether tiles are copied as they lie, and shifted to multiples of 16 bytes in shared
+        memory: of what the kernel takes for A and B, which where it is turned is B and A.
     """
 
     block_m: int
@@ -73,6 +90,12 @@ class Tiling:
     split: int = 1
     shared: bool = False
     turned: bool = False
+    a_shifted: bool = False
+    b_shifted: bool = False
+
+    @property
+    def shifted(self) -> bool:
+        return self.a_shifted or self.b_shifted
 
     @cached_property
     def consumers(self) -> int:
@@ -81,7 +104,7 @@ class Tiling:
 
     @property
     def threads(self) -> int:
-        return 128 * (1 + self.consumers)
+        return 128 * (1 + self.consumers + (SHIFTERS if self.shifted else 0))
 
     @property
     def tiles(self) -> int:
@@ -91,6 +114,20 @@ class Tiling:
     @property
     def stage_bytes(self) -> int:
         return 2 * BLOCK_K * (self.block_m + self.block_n)
+
+    @property
+    def raw_bytes(self) -> int:
+        """Of a stage of the ring that tiles which are shifted are copied to first."""
+        lines = (self.block_m * self.a_shifted, self.block_n * self.b_shifted)
+        return 8 * sum(-(-(n // 8) * RAW_LINE_BYTES // 128) * 128 for n in lines)
+
+    @cached_property
+    def raw_stages(self) -> int:
+        """Of that ring: as many as fit."""
+        if not self.shifted:
+            return 0
+        rest = _SHARED_BYTES - self.out_bytes - self.stages * self.stage_bytes
+        return min(MOST_STAGES, rest // self.raw_bytes)
 
     @cached_property
     def out_columns(self) -> int:
@@ -112,29 +149,42 @@ class Tiling:
         return 4 * self.consumers * 2 * (2 * 16 * columns)
 
     def _stages(self, columns: int) -> int:
+        if self.shifted:  # about as many as of the other ring
+            whole = self.stage_bytes + self.raw_bytes
+            return max(2, min(4, (_SHARED_BYTES - self._out_bytes(columns)) // whole))
         return min(MOST_STAGES, (_SHARED_BYTES - self._out_bytes(columns)) // self.stage_bytes)
 
     @property
     def shared_bytes(self) -> int:
         """Dynamic shared memory of a block."""
-        return self.stages * self.stage_bytes + self.out_bytes
+        rings = self.stages * self.stage_bytes + self.raw_stages * self.raw_bytes
+        return rings + self.out_bytes
 
-    def a_rows(self, m: int) -> int:
-        """Of a tile of A, that are worth copying."""
+    def a_rows(self, problem: Problem) -> int:
+        """Of a tile of A, that are worth copying, for a problem that is turned already."""
+        if not problem.a_by_k:
+            return self.block_m
         rows = 8 * self.cluster_n
-        while rows < min(m, self.block_m):
+        while rows < min(problem.m, self.block_m):
             rows *= 2
         return min(rows, self.block_m)
 
     def objection(self, problem: Problem) -> str:
         """Why it can't be, for a problem that is turned already; empty if it can."""
         registers = self.block_m * self.block_n // (128 * self.consumers)
-        if registers > (96 if self.consumers == 3 else 192):
+        most = {1: 192, 2: 192, 3: 96}[self.consumers]
+        if self.shifted:  # more threads, of fewer registers each
+            most = {1: 96, 2: 64, 3: 0}[self.consumers]
+        if registers > most:
             return f"a sum of {registers} registers a thread"
         if self.block_n % 16 or not 16 <= self.block_n <= 256:
             return "a tile's columns are a multiple of 16, up to 256"
-        if self.stages < 2:
+        if self.stages < 2 or (self.shifted and self.raw_stages < 2):
             return "two stages do not fit into shared memory"
+        if (problem.a_shifted, problem.b_shifted) != (self.a_shifted, self.b_shifted):
+            return "tiles are shifted where not all rows begin at multiples of 16 bytes"
+        if self.shifted and self.tiles > 1:
+            return "a cluster's blocks do not share tiles that are shifted"
         if not problem.b_by_k and self.block_n % 64:
             return "columns of B that are contiguous are copied by 64"
         if self.block_n // self.cluster_m % 8:
@@ -157,6 +207,12 @@ class Tiling:
             words.append("the last wave divided along k")
         if self.turned:
             words.append("turned")
+        if self.shifted:
+            names = (
+                "A" * (self.b_shifted if self.turned else self.a_shifted),
+                "B" * (self.a_shifted if self.turned else self.b_shifted),
+            )
+            words.append(f"{' and '.join(filter(None, names))} shifted in shared memory")
         return ", ".join(words)
 
 
@@ -226,7 +282,10 @@ def candidates(problem: Problem, multiprocessors: int) -> Iterator[Tiling]:
             for cluster_m, cluster_n in ((1, 1), (2, 1), (1, 2)):
                 if cluster_m > 1 and view.m <= block_m:
                     continue
-                plain = Tiling(block_m, 16, cluster_m, cluster_n, turned=turned)
+                plain = Tiling(
+                    block_m, 16, cluster_m, cluster_n, turned=turned,
+                    a_shifted=view.a_shifted, b_shifted=view.b_shifted,
+                )  # fmt: skip
                 for block_n in _widths(view, plain, multiprocessors):
                     if cluster_n > 1 and view.n <= block_n:
                         continue
@@ -300,7 +359,12 @@ class Costs:
     cluster: float = 1.01  # as long, where blocks of a cluster wait for each other
     tile: float = 2.08e-07  # of a tile's end, and
     store: float = 2.27e10  # elements of D that a multiprocessor stores,
-    across: float = 1.59  # as long where D is turned
+    across: float = 1.59  # as long where D's columns are contiguous
+    narrow: float = 1.5  # and where bulk copies of D are 16 columns wide;
+    rows: float = 4.5e9  # without bulk copies, elements of rows,
+    alone: float = 2.5e9  # and of columns
+    shift: float = 4.3e10  # bytes that a multiprocessor shifts in shared memory,
+    shift_wait: float = 1.16e-6  # of a phase's shifts, of as many at a time as there are stages
     dram: float = 4.55e12
     dram_one: float = 3.89e10  # of what one multiprocessor asks for
     twice: float = 0.54  # as long again, where two clusters read the same
@@ -326,8 +390,7 @@ def seconds(tiling: Tiling, problem: Problem, multiprocessors: int, costs: Costs
     # A phase multiplies, brings its bytes, and waits for a copy, all at once.
     width = max(tiling.block_n, 32 + tiling.block_n / 2)  # below 64, A is what wgmma waits for
     work = 2 * tiling.block_m * width * BLOCK_K
-    a_rows = tiling.a_rows(m) if view.a_by_k else tiling.block_m
-    a_bytes, b_bytes = 2 * BLOCK_K * a_rows, 2 * BLOCK_K * tiling.block_n
+    a_bytes, b_bytes = 2 * BLOCK_K * tiling.a_rows(view), 2 * BLOCK_K * tiling.block_n
     bytes_in = a_bytes / tiling.cluster_n * (1 if view.a_aligned else costs.unaligned)
     bytes_in += b_bytes / tiling.cluster_m * (1 if view.b_aligned else costs.unaligned)
     multicast = b_bytes if tiling.cluster_m > 1 else a_bytes if tiling.cluster_n > 1 else 0
@@ -336,13 +399,18 @@ def seconds(tiling: Tiling, problem: Problem, multiprocessors: int, costs: Costs
         multiply,
         bytes_in * active / costs.l2,
         multicast / costs.multicast,
-        costs.phase / tiling.stages,
+        costs.phase / (tiling.raw_stages or tiling.stages),
+        (a_bytes * view.a_shifted + b_bytes * view.b_shifted) / costs.shift
+        + (costs.shift_wait / tiling.stages if tiling.shifted else 0.0),
     )
     if tiling.tiles > 1:
         phase *= costs.cluster
-    end = elements / costs.store
-    if tiling.turned:
-        end *= costs.across
+    if view.d_copied:
+        end = elements / costs.store * (1 if view.d_by_rows else costs.across)
+        if tiling.out_columns == 16:
+            end *= costs.narrow
+    else:
+        end = elements / (costs.rows if view.d_by_rows else costs.alone)
     end += costs.tile
 
     units, steps = at.units, at.phases

@@ -17,9 +17,9 @@ from tilewise.call import check
 from tilewise.devices import get_device
 from tilewise.devices.gpu import Gpu
 from tilewise.errors import DeviceUnavailableError
-from tilewise.explain import as_json, asked, of_shape, on_arrival, ranked
+from tilewise.explain import as_json, asked, of_shape, on_arrival
 from tilewise.numbers import unit_roundoff
-from tilewise.plan import chip_of, plan_on
+from tilewise.plan import chip_of, plan_on, ranked
 from tilewise.product import Operand, Product
 from tilewise.steps import Plan, execute
 from tilewise.tilings import Tiling

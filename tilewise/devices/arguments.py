@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 # The kinds of DLPack devices whose memory is the host's (dlpack.h, DLDeviceType).
 _DLPACK_CPU = 1
 
-TENSOR_MAP_BYTES = 128  # CUDA driver API, CUtensorMap
+TENSOR_MAP_BYTES, TENSOR_MAP_ALIGNMENT = 128, 64  # CUDA driver API, CUtensorMap
 
 _INTEGER_TYPES = frozenset(f"{kind}{bits}" for kind in "usb" for bits in (8, 16, 32, 64)) - {"b8"}
 _FLOAT_TYPES: dict[str, Callable[[Any], np.generic]] = {
@@ -113,7 +113,8 @@ def bind_later(
     ------
     TypeError, ValueError
         As :func:`bind`; or if an argument is an array, a place is given for what is no address,
-        or one in a structure is not a multiple of 8 bytes from its beginning, or beyond its end.
+        or one in a structure is not a multiple of 8 bytes from its beginning, a tensor map not one
+        of 64, or beyond its end.
     """
     later = [_with_places(arg) for arg in args]
     bound = bind(symbol, parameters, [value for value, _ in later])
@@ -130,6 +131,13 @@ def bind_later(
                     f"{where}: an address can't stand at byte {offset} of {len(argument.data)}; it "
                     "takes a multiple of 8, and 8 bytes"
                 )
+        maps = args[index].maps if isinstance(args[index], Packed) else ()
+        for offset, _ in maps:
+            if offset % TENSOR_MAP_ALIGNMENT or offset + TENSOR_MAP_BYTES > len(argument.data):
+                raise ValueError(
+                    f"{where}: a tensor map can't stand at byte {offset} of {len(argument.data)}; "
+                    f"it takes a multiple of {TENSOR_MAP_ALIGNMENT}, and {TENSOR_MAP_BYTES} bytes"
+                )
         out.append(Packed(argument.data, places))
     return tuple(out)
 
@@ -139,7 +147,7 @@ def _with_places(value: Any) -> tuple[Any, tuple[tuple[int, Place], ...]]:
     if isinstance(value, Place):
         return 0, ((0, value),)
     if isinstance(value, Packed):
-        return value.data, value.places
+        return value.data, (*value.places, *((offset, x.place) for offset, x in value.maps))
     if isinstance(value, TensorMap):
         return bytes(TENSOR_MAP_BYTES), ((0, value.place),)
     return value, ()

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tilewise.compiler import Compiled
 from tilewise.devices.arguments import TENSOR_MAP_BYTES, bind_later
 from tilewise.devices.cuda import Context
 from tilewise.devices.placement import Values
-from tilewise.launch import Launch, TensorMap
+from tilewise.launch import Launch, Packed, TensorMap
 
 # Where a tensor map has the address. CUtensorMap is opaque: this is tried before it is relied on.
 _ADDRESS_BYTES = 8
@@ -19,6 +19,7 @@ _TRIED_ADDRESSES = (0x2_0000_0000, 0x5A5A_A5A5_5A50)
 
 _TYPES = {"float16": "FLOAT16", "bfloat16": "BFLOAT16", "float32": "FLOAT32"}
 _SIZES = {"float16": 2, "bfloat16": 2, "float32": 4}
+_SWIZZLES = (32, 64, 128)
 _PROMOTIONS = {0: "NONE", 64: "L2_64B", 128: "L2_128B", 256: "L2_256B"}
 
 
@@ -87,9 +88,15 @@ class Prepared:
 
     def __init__(self, context: Context, compiled: Compiled, function: Any, launch: Launch) -> None:
         bound = bind_later(compiled.name, compiled.parameters, launch.args)
-        maps = {i: x for i, x in enumerate(launch.args) if isinstance(x, TensorMap)}
-        templates = {i: _template(context, x) for i, x in maps.items()}
-        values = Values([templates.get(i) or packed.data for i, packed in enumerate(bound)])
+        data = [bytearray(packed.data) for packed in bound]
+        anew = []
+        for i, offset, x in _maps(launch.args):
+            template = _template(context, x)
+            if template is None:
+                anew.append((i, offset, x))
+            else:
+                data[i][offset : offset + TENSOR_MAP_BYTES] = template
+        values = Values([bytes(value) for value in data])
         self._words = values.words
         self._slots = tuple(
             (values.first[i] + offset // 8, place.array, place.offset)
@@ -97,9 +104,7 @@ class Prepared:
             for offset, place in packed.places
         )
         self._context = context
-        self._encoded_anew = tuple(
-            (values.first[i], x) for i, x in maps.items() if templates[i] is None
-        )
+        self._encoded_anew = tuple((values.first[i] + offset // 8, x) for i, offset, x in anew)
         self._ready = Ready(context, function, launch, values)
         # The driver copies the values before it returns; until then they are one call's own.
         self._lock = threading.Lock()
@@ -133,11 +138,12 @@ def encode(context: Context, x: TensorMap, address: int) -> bytes:
     """
     driver = context.driver
     width = x.box[0] * _SIZES.get(x.dtype, 0)
-    if x.dtype not in _TYPES or x.promotion not in _PROMOTIONS or width not in (32, 64, 128):
+    if x.dtype not in _TYPES or x.promotion not in _PROMOTIONS:
         raise ValueError(
-            f"there is no tensor map {x}: it takes one of {', '.join(_TYPES)}, a box 32, 64 or "
-            f"128 bytes wide, and a promotion of {', '.join(map(str, _PROMOTIONS))} bytes"
+            f"there is no tensor map {x}: it takes one of {', '.join(_TYPES)}, and a promotion of "
+            f"{', '.join(map(str, _PROMOTIONS))} bytes"
         )
+    swizzle = f"{width}B" if width in _SWIZZLES else "NONE"
     status, encoded = driver.cuTensorMapEncodeTiled(
         getattr(driver.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{_TYPES[x.dtype]}"),
         3,
@@ -147,7 +153,7 @@ def encode(context: Context, x: TensorMap, address: int) -> bytes:
         [driver.cuuint32_t(side) for side in (*x.box, 1)],
         [driver.cuuint32_t(1)] * 3,
         driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
-        getattr(driver.CUtensorMapSwizzle, f"CU_TENSOR_MAP_SWIZZLE_{width}B"),
+        getattr(driver.CUtensorMapSwizzle, f"CU_TENSOR_MAP_SWIZZLE_{swizzle}"),
         getattr(
             driver.CUtensorMapL2promotion,
             f"CU_TENSOR_MAP_L2_PROMOTION_{_PROMOTIONS[x.promotion]}",
@@ -157,6 +163,16 @@ def encode(context: Context, x: TensorMap, address: int) -> bytes:
     if status != driver.CUresult.CUDA_SUCCESS:
         raise ValueError(f"the driver takes no tensor map {x} at {address:#x}: {status.name}")
     return ctypes.string_at(int(encoded.getPtr()), TENSOR_MAP_BYTES)
+
+
+def _maps(args: Sequence[Any]) -> Iterator[tuple[int, int, TensorMap]]:
+    """Each tensor map: the argument that it is or is in, and its offset there."""
+    for i, argument in enumerate(args):
+        if isinstance(argument, TensorMap):
+            yield i, 0, argument
+        elif isinstance(argument, Packed):
+            for offset, x in argument.maps:
+                yield i, offset, x
 
 
 def _template(context: Context, x: TensorMap) -> bytes | None:

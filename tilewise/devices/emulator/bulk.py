@@ -5,9 +5,11 @@ GPU may take; the race check knows that it may be later.
 
 A tensor copy moves a box of a batch of matrices. What of the box lies outside the matrix is
 read as zero, and not written. But as the hardware writes 16 bytes at once, a store goes on from the
-end of a row of the matrix to the next multiple of 16 bytes, with what the box has there. In shared
-memory the box's 16-byte pieces are swizzled (PTX ISA 5.5.7): the place of a piece in its 128 bytes
-is changed by the number of these 128 bytes in shared memory.
+end of a row of the matrix to the next multiple of 16 bytes, with what the box has there. And as it
+reads 16 bytes at once, a matrix may begin before its array, or end behind it, in the same 16 bytes.
+
+In shared memory the box's 16-byte pieces are swizzled (PTX ISA 5.5.7): the place of a piece in its
+128 bytes is changed by the number of these 128 bytes in shared memory.
 
 Two kinds of box the hardware refuses, whether or not any of it lies in the matrix. Its first column
 must be a multiple of 16 bytes into the row (an H200 takes others for illegal instructions); and a
@@ -32,7 +34,14 @@ from tilewise.devices.emulator.memory import OUTSIDE, UNWRITTEN, WRITTEN, Alloca
 from tilewise.devices.emulator.ptx import Address, Operand
 from tilewise.devices.emulator.semantics import Words
 from tilewise.devices.emulator.spaces import Where
-from tilewise.devices.emulator.tensor_maps import ALIGNMENT, BYTES, PIECE, Tiled, decode
+from tilewise.devices.emulator.tensor_maps import (
+    ALIGNMENT,
+    BYTES,
+    PIECE,
+    SWIZZLES,
+    Tiled,
+    decode,
+)
 
 if TYPE_CHECKING:
     from tilewise.devices.emulator.machine import Machine, Op
@@ -169,9 +178,18 @@ class _Copy:
     # Global memory
 
     def global_(
-        self, lane: int, address: int, shape: tuple[int, int], pitch: int, is_store: bool
+        self,
+        lane: int,
+        address: int,
+        shape: tuple[int, int],
+        pitch: int,
+        is_store: bool,
+        by_pieces: bool = False,
     ) -> _Global | None:
-        """Rows of bytes, all of which may be reached; else None: reported."""
+        """Rows of bytes, all of which may be reached; else None: reported.
+
+        With ``by_pieces``, 16 bytes of a row are all within reach where one of them is.
+        """
         memory = self.machine.memory
         high = address + (shape[0] - 1) * pitch + shape[1]
         found = memory.find(address, high)
@@ -181,7 +199,12 @@ class _Copy:
             return None
         rows = _Global(found, address - found.base, shape, pitch)
         if found.state is not None:
-            gaps = np.argwhere(rows.view(found.state) == OUTSIDE)
+            outside = rows.view(found.state) == OUTSIDE
+            if by_pieces and outside.any():
+                firsts = range(0, shape[1], PIECE)
+                whole = np.logical_and.reduceat(outside, firsts, axis=1)
+                outside &= whole.repeat(PIECE, axis=1)[:, : shape[1]]
+            gaps = np.argwhere(outside)
             if len(gaps):
                 self.outside(lane, address + int(gaps[0] @ (pitch, 1)), is_store)
                 return None
@@ -199,8 +222,12 @@ class _Copy:
             self.fault("out of bounds", lane, words, place)
 
     def read_global(self, lane: int, rows: _Global, item: int) -> Bytes:
-        """The bytes, of which each ``item`` must have been written at least in part."""
+        """The bytes, of which each ``item`` must have been written at least in part.
+
+        Those that are of no array, but in the 16 bytes of one's, have all bits set: as floats, NaN.
+        """
         owner = rows.allocation
+        data = rows.view(owner.data)
         if owner.state is not None and self.machine.is_checking:
             state = rows.view(owner.state).reshape(-1, item)
             lacks = np.flatnonzero((state == UNWRITTEN).all(axis=1))
@@ -209,7 +236,9 @@ class _Copy:
                 at = owner.base + rows.offset + row * rows.pitch + column
                 place = Place(owner.name, owner.place(at))
                 self.fault("uninitialised", lane, f"reads what nobody wrote at {place}", place)
-        return rows.view(owner.data)
+        if owner.state is not None and (outside := rows.view(owner.state) == OUTSIDE).any():
+            return np.where(outside, np.uint8(0xFF), data)
+        return data
 
     def write_global(self, rows: _Global, data: Bytes) -> None:
         owner = rows.allocation
@@ -232,8 +261,10 @@ def swizzled(offset: int, size: int, width: int) -> Index:
     size : int
         Bytes of the box.
     width : int
-        Bytes over which it is swizzled: 32, 64 or 128.
+        Bytes of a row: if 32, 64 or 128, those over which it is swizzled.
     """
+    if width not in SWIZZLES:
+        return np.arange(size // PIECE)
     return _swizzled(offset // _LINE % 8, size, width)
 
 
@@ -338,7 +369,9 @@ class _TensorCopy(_Copy):
         part = _clipped(tiled, at, to_piece=False) if allowed else None
         if part is None:
             return box
-        rows = self.global_(lane, part.address, part.shape, tiled.strides[0], is_store=False)
+        rows = self.global_(
+            lane, part.address, part.shape, tiled.strides[0], is_store=False, by_pieces=True
+        )
         if rows is not None:
             read = self.read_global(lane, rows, tiled.item)
             box[part.top : part.bottom, part.left : part.right] = read

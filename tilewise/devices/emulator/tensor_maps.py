@@ -20,9 +20,9 @@ _MARK = b"tilewise.tensor"
 # but the extents and the rows.
 _LAYOUT = struct.Struct("<16s6Q3I")
 _SIZES = {"float16": 2, "bfloat16": 2, "float32": 4}
-_WIDTHS = (32, 64, 128)
+SWIZZLES = (32, 64, 128)
 _PROMOTIONS = (0, 64, 128, 256)
-_LARGEST_EXTENT, _LARGEST_STRIDE, _MOST_ROWS = 2**32, 2**40, 256
+_LARGEST_EXTENT, _LARGEST_STRIDE, _MOST = 2**32, 2**40, 256
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Tiled:
     strides : (int, int)
         Bytes, as :class:`tilewise.launch.TensorMap` has them.
     width : int
-        Bytes of a row of the box, over which it is swizzled.
+        Bytes of a row of the box, over which it is swizzled where it is one of SWIZZLES.
     rows : int
         Of the box.
     """
@@ -71,8 +71,11 @@ def encode(x: TensorMap, address: int) -> bytes:
     width, rows = x.box[0] * item, x.box[1]
     for is_right, words in (
         (item, f"a dtype of {', '.join(_SIZES)}"),
-        (width in _WIDTHS, "a box 32, 64 or 128 bytes wide"),
-        (1 <= rows <= _MOST_ROWS, f"a box of 1 to {_MOST_ROWS} rows"),
+        (
+            width % PIECE == 0 and 1 <= x.box[0] <= _MOST,
+            f"a box of 1 to {_MOST} columns, a multiple of {PIECE} bytes",
+        ),
+        (1 <= rows <= _MOST, f"a box of 1 to {_MOST} rows"),
         (x.promotion in _PROMOTIONS, f"a promotion of {', '.join(map(str, _PROMOTIONS))} bytes"),
         (all(1 <= n <= _LARGEST_EXTENT for n in x.extents), "extents of 1 to 2**32"),
         (

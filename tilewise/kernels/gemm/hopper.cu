@@ -1,10 +1,11 @@
 // D = alpha*A*B + beta*C on Hopper's tensor cores: 16-bit inputs, float accumulation.
 //
 // Persistent blocks, in clusters of CLUSTER_M x CLUSTER_N that take tiles in turn. In each block one
-// warpgroup of producers (one thread works) copies tiles of A and B by TMA into a ring of STAGES
-// stages, and CONSUMERS warpgroups multiply, BLOCK_M / CONSUMERS rows of the tile each. The
-// blocks of a cluster that stand side by side read the same tile of A, those one below the other
-// the same tile of B: each loads a part of it for all.
+// warpgroup of producers (one thread works, or one of each warp) copies tiles of A and B by TMA into
+// a ring of STAGES stages, and CONSUMERS warpgroups multiply, BLOCK_M / CONSUMERS rows of the tile
+// each. The blocks of a cluster that stand side by side read the same tile of A, those one below the
+// other the same tile of B: each loads a part of it for all. Tiles that have to be shifted come
+// through a second ring, from which two warpgroups more bring them to the first.
 //
 // Where there are too few tiles, they are divided along k, in one of two ways. SPLIT blocks, a
 // cluster, compute one tile, and the first adds up the others' sums. Or, with SHARED_TILES, several
@@ -13,10 +14,12 @@
 //
 // Macros: HALF ("bf16" or "f16") and OF_HALF (its conversion in half.cuh), BLOCK_M, BLOCK_N,
 // CONSUMERS, STAGES, CLUSTER_M, CLUSTER_N, SPLIT, SHARED_TILES, A_BY_K and B_BY_K (1 where k is the
-// contiguous dimension), A_ROWS (of a tile of A, that are copied where k is contiguous; the others
-// belong to no row of D), READ_C (beta is not 0), OUT_FLOAT, TMA_OUT (D by bulk copies: 16-bit, rows
-// of whole 16 bytes, beta 0), OUT_COLUMNS (of such a copy: 16, 32 or 64), OUT_BY_COLUMNS (the columns
-// of C and D are contiguous, not the rows), GROUP_M.
+// contiguous dimension), A_SHIFTED and B_SHIFTED (1 where rows or columns do not begin at multiples of
+// 16 bytes, see load.cuh), RAW_STAGES (of a second ring, that they then are first copied to), A_ROWS
+// (of a tile of A, that are copied where k is contiguous; the others belong to no row of D), READ_C
+// (beta is not 0), OUT_FLOAT, TMA_OUT (D by bulk copies: rows of whole 16 bytes, beta 0), OUT_COLUMNS
+// (of such a copy, 16-bit: 16, 32 or 64; floats half as many), OUT_BY_COLUMNS (the columns of C and D
+// are contiguous, not the rows), GROUP_M.
 
 #ifndef HALF
 #define HALF "bf16"
@@ -49,6 +52,15 @@
 #ifndef B_BY_K
 #define B_BY_K 1
 #endif
+#ifndef A_SHIFTED
+#define A_SHIFTED 0
+#endif
+#ifndef B_SHIFTED
+#define B_SHIFTED 0
+#endif
+#ifndef RAW_STAGES
+#define RAW_STAGES 0
+#endif
 #ifndef OUT_FLOAT
 #define OUT_FLOAT 0
 #endif
@@ -76,10 +88,14 @@
 
 #include "half.cuh"
 #include "hopper.cuh"
+#include "words.cuh"
 
 constexpr int BLOCK_K = 64;  // 128 bytes, the width of the swizzle
 constexpr int ROWS = BLOCK_M / CONSUMERS;  // of one consumer warpgroup
-constexpr int THREADS = 128 * (1 + CONSUMERS);
+constexpr bool SHIFTS = A_SHIFTED || B_SHIFTED, COPIES = !A_SHIFTED || !B_SHIFTED;
+constexpr int SHIFTERS = SHIFTS ? 2 : 0;  // warpgroups that shift what was copied, phases in turn
+constexpr int RAW_WARPS = !SHIFTS ? 0 : COPIES ? 3 : 4;  // that copy what is to be shifted
+constexpr int THREADS = 128 * (1 + SHIFTERS + CONSUMERS);
 constexpr int TILES = CLUSTER_M * CLUSTER_N;  // of a cluster at a time
 constexpr int CLUSTER = TILES * SPLIT;
 constexpr int SHARERS = CLUSTER_M + CLUSTER_N - 1;  // blocks that copy into one block's stage
@@ -88,20 +104,35 @@ constexpr int A_COPIED = A_BY_K ? A_ROWS : BLOCK_M;
 constexpr int B_BYTES = BLOCK_N * BLOCK_K * 2;
 constexpr int STAGE_BYTES = A_BYTES + B_BYTES;
 constexpr int CHUNK_BYTES = 64 * BLOCK_K * 2;  // 64 rows or columns of an operand, one copy
-// Rows of a copy: an operand whose k is contiguous takes one; else 64 columns of it are one.
-constexpr int A_BOX = A_BY_K ? A_ROWS / CLUSTER_N : 64;
-constexpr int B_BOX = B_BY_K ? BLOCK_N / CLUSTER_M : 64;
-constexpr int ROW_BYTES = 2 * BLOCK_K;
-constexpr int OUT_BYTES = 16 * OUT_COLUMNS * 2;  // a warp's 16 rows of one bulk copy of D
 constexpr int TILE_FLOATS = BLOCK_M * BLOCK_N;  // of one partial sum in the workspace
 
 static_assert(ROWS % 64 == 0 && BLOCK_M <= 256, "whole wgmma rows, one box high");
-static_assert(A_BOX % 8 == 0 && B_BOX % 8 == 0, "whole groups of the swizzle");
+static_assert(!A_BY_K || A_ROWS / CLUSTER_N % 8 == 0, "whole groups of the swizzle");
+static_assert(!B_BY_K || BLOCK_N / CLUSTER_M % 8 == 0, "whole groups of the swizzle");
+static_assert(!SHIFTS || TILES == 1, "what is shifted is one block's");
+static_assert(RAW_STAGES >= STAGES || !SHIFTS, "see where both rings are waited for");
 static_assert(SPLIT == 1 || TILES == 1 && !SHARED_TILES, "one way to divide");
 static_assert((SPLIT - 1) * 4 * BLOCK_M * BLOCK_N <= STAGES * STAGE_BYTES, "sums fit the ring");
 static_assert(BLOCK_N % 16 == 0 && BLOCK_N <= 256, "one wgmma wide");
 static_assert(B_BY_K || BLOCK_N % 64 == 0, "whole boxes of 64 columns");
-static_assert(!TMA_OUT || BLOCK_N % OUT_COLUMNS == 0, "whole boxes of D");
+static_assert(BLOCK_N % OUT_COLUMNS == 0, "whole boxes of D");
+
+#include "load.cuh"
+#include "store.cuh"
+
+typedef Raw<A_BY_K, A_COPIED, A_SHIFTED> RawA;
+typedef Raw<B_BY_K, BLOCK_N, B_SHIFTED> RawB;
+constexpr int RAW_A_BYTES = A_SHIFTED ? RawA::BYTES : 0;
+constexpr int RAW_BYTES = RAW_A_BYTES + (B_SHIFTED ? RawB::BYTES : 0);  // a stage
+constexpr int OUT_BUFFERS_BYTES = 4 * CONSUMERS * 2 * OUT_BYTES;
+
+// Of each thread, so that those of all warpgroups are as many as at the launch.
+constexpr int PRODUCER_REGISTERS = CONSUMERS == 1 ? 56 : CONSUMERS == 3 || SHIFTS ? 32 : 40;
+constexpr int SHIFTER_REGISTERS = CONSUMERS == 1 ? 104 : 72;
+constexpr int CONSUMER_REGISTERS = CONSUMERS == 1   ? 240
+                                   : CONSUMERS == 3 ? 160
+                                   : SHIFTERS       ? 152
+                                                    : 232;
 
 // The tile of C that a cluster computes as its number ``index``. Tiles go by groups of GROUP_M rows
 // of tiles, down a column within a group, so that the blocks of one time share A and B in L2.
@@ -160,128 +191,6 @@ struct Schedule {
     }
 };
 
-// C and D, and what is to be done to the sums.
-struct Out {
-    int m, n;
-    float alpha, beta;
-    const void* c;
-    u64 ldc, c_step;
-    void* d;
-    u64 ldd, d_step;
-};
-
-__device__ inline float read_out(const void* c, u64 at) {
-    if (OUT_FLOAT) return ((const float*)c)[at];
-    return OF_HALF(((const unsigned short*)c)[at]);
-}
-
-__device__ inline void write_out(void* d, u64 at, float x) {
-    if (OUT_FLOAT) {
-        ((float*)d)[at] = x;
-    } else {
-        ((unsigned short*)d)[at] = pack_halves(x, 0);
-    }
-}
-
-// Two neighbouring elements of a row of D, which may end at the edge between them.
-__device__ inline void store_pair(float x, float y, u64 row, u64 column, const Out& out,
-                                  bool is_paired) {
-    bool both = column + 1 < out.n;
-    u64 step = OUT_BY_COLUMNS ? out.ldd : 1;
-    u64 at = OUT_BY_COLUMNS ? column * out.ldd + row : row * out.ldd + column;
-    x *= out.alpha;
-    y *= out.alpha;
-    if (READ_C) {
-        u64 from = OUT_BY_COLUMNS ? column * out.ldc + row : row * out.ldc + column;
-        x += out.beta * read_out(out.c, from);
-        if (both) y += out.beta * read_out(out.c, from + (OUT_BY_COLUMNS ? out.ldc : 1));
-    }
-    if (both && is_paired) {
-        if (OUT_FLOAT) {
-            *(float2*)((float*)out.d + at) = make_float2(x, y);
-        } else {
-            *(u32*)((unsigned short*)out.d + at) = pack_halves(x, y);
-        }
-    } else {
-        write_out(out.d, at, x);
-        if (both) write_out(out.d, at + step, y);
-    }
-}
-
-__device__ inline Out of_batch(Out out, int batch) {
-    constexpr int SIZE = OUT_FLOAT ? 4 : 2;
-    out.c = (const char*)out.c + batch * out.c_step * SIZE;
-    out.d = (char*)out.d + batch * out.d_step * SIZE;
-    return out;
-}
-
-// Whether a row's elements can be written two at a time.
-__device__ inline bool is_paired(const Out& out) {
-    return !OUT_BY_COLUMNS && out.ldd % 2 == 0 && (u64)out.d % (OUT_FLOAT ? 8 : 4) == 0;
-}
-
-// wgmma's D (PTX ISA 9.7.15.5.1.2): lane l of warp w holds rows 16 w + l / 4 and 8 below, and
-// columns 8 j + 2 (l % 4) and the next. ``row`` and ``column`` are those of this thread's first.
-__device__ inline void store_tile(float (&sum)[ROWS / 64][BLOCK_N / 2], int row, int column,
-                                  const Out& out) {
-    bool paired = is_paired(out);
-#pragma unroll
-    for (int j = 0; j < BLOCK_N / 8; ++j) {
-        int to = column + 8 * j;
-#pragma unroll
-        for (int half = 0; half < ROWS / 32; ++half) {
-            int at = row + 64 * (half / 2) + 8 * (half % 2);
-            float x = sum[half / 2][4 * j + half % 2 * 2];
-            float y = sum[half / 2][4 * j + half % 2 * 2 + 1];
-            if (at < out.m && to < out.n) store_pair(x, y, at, to, out, paired);
-        }
-    }
-}
-
-// Where 16-byte piece ``piece`` of row ``row`` is in a swizzled box that is ``WIDTH`` elements wide.
-template <int WIDTH> __device__ inline u32 swizzled(u32 row, u32 piece) {
-    constexpr u32 PIECES = WIDTH / 8;
-    return row * (2 * WIDTH) + 16 * (piece ^ (row / (8 / PIECES) % PIECES));
-}
-
-// The same by bulk copies, OUT_COLUMNS at a time, through two buffers of this warp's own, in turn.
-__device__ inline void copy_tile(float (&sum)[ROWS / 64][BLOCK_N / 2], u32 buffers, int lane,
-                                 const TensorMap& map, int row, int column, int batch,
-                                 float alpha, u32& turn) {
-    // A lane gives the address of a row of 8 elements: of matrix lane / 8 of four, which stand in
-    // rows 0 and 8, and then 8 columns further on.
-    int matrix = lane / 8, line = lane % 8, below = matrix % 2, beside = matrix / 2;
-#pragma unroll
-    for (int i = 0; i < ROWS / 64; ++i) {
-#pragma unroll
-        for (int part = 0; part < BLOCK_N / OUT_COLUMNS; ++part) {
-            u32 buffer = buffers + turn * OUT_BYTES;
-            turn ^= 1;
-            if (lane == 0) tma_store_wait_read<1>();
-            __syncwarp();
-#pragma unroll
-            for (int q = 0; q < OUT_COLUMNS / 16; ++q) {
-                u32 pairs[4];
-#pragma unroll
-                for (int r = 0; r < 4; ++r) {
-                    int at = OUT_COLUMNS / 2 * part + 8 * q + 2 * r;
-                    pairs[r] = pack_halves(alpha * sum[i][at], alpha * sum[i][at + 1]);
-                }
-                u32 to = OUT_BY_COLUMNS ? swizzled<16>(16 * q + 8 * beside + line, below)
-                                        : swizzled<OUT_COLUMNS>(8 * below + line, 2 * q + beside);
-                store_matrices<OUT_BY_COLUMNS>(buffer + to, pairs);
-            }
-            fence_async();
-            __syncwarp();
-            if (lane == 0) {
-                int x = column + OUT_COLUMNS * part, y = row + 64 * i;
-                tma_store(map, buffer, OUT_BY_COLUMNS ? y : x, OUT_BY_COLUMNS ? x : y, batch);
-                tma_store_commit();
-            }
-        }
-    }
-}
-
 // Where a consumer thread's partial sums of rows 64 i and columns 8 j are: four floats, neighbours
 // of the next thread's.
 __device__ inline float4* partial(float* workspace, int slot, int i, int j, int thread) {
@@ -289,7 +198,7 @@ __device__ inline float4* partial(float* workspace, int slot, int i, int j, int 
            (i * (BLOCK_N / 8) + j) * (128 * CONSUMERS) + thread;
 }
 
-__device__ inline void store_partial(float (&sum)[ROWS / 64][BLOCK_N / 2], float* workspace,
+__device__ inline void store_partial(Sums& sum, float* workspace,
                                      int slot, int thread) {
 #pragma unroll
     for (int i = 0; i < ROWS / 64; ++i) {
@@ -302,7 +211,7 @@ __device__ inline void store_partial(float (&sum)[ROWS / 64][BLOCK_N / 2], float
 }
 
 // No register of the sum may be read before the wait for it, which the compiler does not know.
-__device__ inline void settle(float (&sum)[ROWS / 64][BLOCK_N / 2]) {
+__device__ inline void settle(Sums& sum) {
 #pragma unroll
     for (int i = 0; i < ROWS / 64; ++i) {
 #pragma unroll
@@ -311,7 +220,7 @@ __device__ inline void settle(float (&sum)[ROWS / 64][BLOCK_N / 2]) {
 }
 
 // Adds the other blocks' sums of a tile to the first's, through its ring, which is no longer in use.
-__device__ inline void add_split(float (&sum)[ROWS / 64][BLOCK_N / 2], u32 ring, u32 rank,
+__device__ inline void add_split(Sums& sum, u32 ring, u32 rank,
                                  int thread) {
     constexpr int PIECES = ROWS / 64 * (BLOCK_N / 8), STEP = 16 * 128 * CONSUMERS;
     cluster_sync();
@@ -341,17 +250,19 @@ __device__ inline void add_split(float (&sum)[ROWS / 64][BLOCK_N / 2], u32 ring,
 // at least rest * parts clusters. With SPLIT, there is a cluster for each tile.
 extern "C" __global__ void __launch_bounds__(THREADS, 1) __cluster_dims__(CLUSTER, 1, 1)
 hopper(
-    const __grid_constant__ TensorMap a_map, const __grid_constant__ TensorMap b_map,
-    const __grid_constant__ TensorMap d_map, const __grid_constant__ Out out, int k, int batches,
-    int a_batches, int b_batches, int m_tiles, int n_tiles, int whole, int rest,
-    int parts, float* workspace)
+    const __grid_constant__ Operand<A_SHIFTED> a, const __grid_constant__ Operand<B_SHIFTED> b,
+    const __grid_constant__ TensorMap d_map, const __grid_constant__ Out out, int k, int m_tiles,
+    int n_tiles, int whole, int rest, int parts, float* workspace)
 {
     extern __shared__ __align__(1024) char stages[];
     __shared__ __align__(8) u64 full[STAGES], empty[STAGES];
+    __shared__ __align__(8) u64 raw_full[RAW_STAGES + 1], raw_empty[RAW_STAGES + 1];
 
     int warpgroup = __shfl_sync(~0u, threadIdx.x / 128, 0);  // the same in the warp, ptxas is told
     u32 ring = shared_address(stages);
     u32 full_at = shared_address(full), empty_at = shared_address(empty);
+    u32 buffers = ring + STAGES * STAGE_BYTES, raw_ring = buffers + OUT_BUFFERS_BYTES;
+    u32 raw_full_at = shared_address(raw_full), raw_empty_at = shared_address(raw_empty);
     u32 rank = CLUSTER > 1 ? cluster_rank() : 0;
     u32 below = rank % CLUSTER_M, beside = rank % TILES / CLUSTER_M;  // its place in the cluster
     int m_clusters = m_tiles / CLUSTER_M, n_clusters = n_tiles / CLUSTER_N;
@@ -359,12 +270,16 @@ hopper(
     Schedule part(blockIdx.x / CLUSTER, gridDim.x / CLUSTER, whole, rest, parts, phases);
 
     if (threadIdx.x == 0) {
-        tma_prefetch(a_map);
-        tma_prefetch(b_map);
+        prefetch(a);
+        prefetch(b);
         if (TMA_OUT) tma_prefetch(d_map);
         for (int i = 0; i < STAGES; ++i) {
-            barrier_init(full_at + 8 * i, 1);
+            barrier_init(full_at + 8 * i, (SHIFTS ? 4 : 0) + COPIES);
             barrier_init(empty_at + 8 * i, CONSUMERS * SHARERS);
+        }
+        for (int i = 0; i < RAW_STAGES; ++i) {
+            barrier_init(raw_full_at + 8 * i, 1);
+            barrier_init(raw_empty_at + 8 * i, 4);
         }
         barrier_fence_init();
     }
@@ -379,8 +294,9 @@ hopper(
     int stage = 0;
     u32 parity = 0;
     if (warpgroup == 0) {
-        registers_fewer<CONSUMERS == 1 ? 56 : CONSUMERS == 2 ? 40 : 32>();
-        if (threadIdx.x != 0) return;
+        registers_fewer<PRODUCER_REGISTERS>();
+        int warp = __shfl_sync(~0u, threadIdx.x / 32, 0);
+        if (threadIdx.x % 32 || warp > RAW_WARPS || (warp == RAW_WARPS && !COPIES)) return;
         constexpr unsigned short COLUMN = (1 << CLUSTER_M) - 1;
         unsigned short with_b = COLUMN << (beside * CLUSTER_M), with_a = 0;
         for (int i = 0; i < CLUSTER_N; ++i) with_a |= 1 << (below + i * CLUSTER_M);
@@ -389,23 +305,38 @@ hopper(
             Tile tile(part.tile, m_clusters, n_clusters);
             int row = (tile.row * CLUSTER_M + below) * BLOCK_M;
             int column = (tile.column * CLUSTER_N + beside) * BLOCK_N;
-            // A matrix that all batches share is one batch.
-            int a_batch = min(tile.batch, a_batches - 1), b_batch = min(tile.batch, b_batches - 1);
             for (int phase = part.first; phase < part.last; ++phase) {
-                barrier_wait(empty_at + 8 * stage, parity ^ 1);
-                u32 barrier = full_at + 8 * stage, to = ring + stage * STAGE_BYTES;
-                barrier_expect(barrier, A_COPIED * ROW_BYTES + B_BYTES);
                 int p = phase * BLOCK_K;
-                for (int i = beside * A_BOX; i < A_COPIED; i += CLUSTER_N * A_BOX) {
-                    tma_load<(CLUSTER_N > 1)>(to + i * ROW_BYTES, a_map, A_BY_K ? p : row + i,
-                                              A_BY_K ? row + i : p, a_batch, barrier, with_a);
+                if (warp == RAW_WARPS) {
+                    barrier_wait(empty_at + 8 * stage, parity ^ 1);
+                    u32 barrier = full_at + 8 * stage, to = ring + stage * STAGE_BYTES;
+                    barrier_expect(barrier, (A_SHIFTED ? 0 : A_COPIED * LINE_BYTES) +
+                                                (B_SHIFTED ? 0 : B_BYTES));
+                    if constexpr (!A_SHIFTED) {
+                        load_tile<A_BY_K, A_COPIED, CLUSTER_N>(to, a, row, p, tile.batch, beside,
+                                                               barrier, with_a);
+                    }
+                    if constexpr (!B_SHIFTED) {
+                        load_tile<B_BY_K, BLOCK_N, CLUSTER_M>(to + A_BYTES, b, column, p,
+                                                              tile.batch, below, barrier, with_b);
+                    }
+                    if (++stage == STAGES) stage = 0, parity ^= 1;
+                } else if constexpr (SHIFTS) {
+                    barrier_wait(raw_empty_at + 8 * stage, parity ^ 1);
+                    u32 barrier = raw_full_at + 8 * stage, to = raw_ring + stage * RAW_BYTES;
+                    if (warp == 0) {
+                        barrier_expect(barrier, (A_SHIFTED ? RawA::COPIED : 0) +
+                                                    (B_SHIFTED ? RawB::COPIED : 0));
+                    }
+                    if constexpr (A_SHIFTED) {
+                        RawA::load<RAW_WARPS>(to, a, row, p, tile.batch, warp, barrier);
+                    }
+                    if constexpr (B_SHIFTED) {
+                        RawB::load<RAW_WARPS>(to + RAW_A_BYTES, b, column, p, tile.batch, warp,
+                                              barrier);
+                    }
+                    if (++stage == RAW_STAGES) stage = 0, parity ^= 1;
                 }
-                to += A_BYTES;
-                for (int i = below * B_BOX; i < BLOCK_N; i += CLUSTER_M * B_BOX) {
-                    tma_load<(CLUSTER_M > 1)>(to + i * ROW_BYTES, b_map, B_BY_K ? p : column + i,
-                                              B_BY_K ? column + i : p, b_batch, barrier, with_b);
-                }
-                if (++stage == STAGES) stage = 0, parity ^= 1;
             }
         }
         // No block may end while another still writes to its shared memory or signals it.
@@ -413,9 +344,41 @@ hopper(
             barrier_wait(empty_at + 8 * stage, parity ^ 1);
             if (++stage == STAGES) stage = 0, parity ^= 1;
         }
+    } else if (SHIFTS && warpgroup <= SHIFTERS) {
+        registers_fewer<SHIFTER_REGISTERS>();
+        int thread = threadIdx.x % 128, raw_stage = 0;
+        u32 raw_parity = 0, turn = warpgroup - 1;  // until the next phase that is this one's
+        while (part.advance()) {
+            if (SPLIT > 1) part.split(rank);
+            int batch = Tile(part.tile, m_clusters, n_clusters).batch;
+            for (int phase = part.first; phase < part.last; ++phase) {
+                int p = phase * BLOCK_K;
+                u32 to = ring + stage * STAGE_BYTES, raw = raw_ring + raw_stage * RAW_BYTES;
+                if (turn-- == 0) {
+                    turn = SHIFTERS - 1;
+                    // In this order: that the stage is empty tells that the copy a ring ahead of
+                    // this one, which may be for the other warpgroup, is over. Before it is, the
+                    // parity waited for next is that of the phase before it.
+                    barrier_wait(empty_at + 8 * stage, parity ^ 1);
+                    barrier_wait(raw_full_at + 8 * raw_stage, raw_parity);
+                    if constexpr (A_SHIFTED) RawA::shift(raw, to, a, p, k, batch, thread);
+                    if constexpr (B_SHIFTED) {
+                        RawB::shift(raw + RAW_A_BYTES, to + A_BYTES, b, p, k, batch, thread);
+                    }
+                    fence_async();
+                    __syncwarp();
+                    if (thread % 32 == 0) {
+                        barrier_arrive<false>(full_at + 8 * stage);
+                        barrier_arrive<false>(raw_empty_at + 8 * raw_stage);
+                    }
+                }
+                if (++stage == STAGES) stage = 0, parity ^= 1;
+                if (++raw_stage == RAW_STAGES) raw_stage = 0, raw_parity ^= 1;
+            }
+        }
     } else {
-        registers_more<CONSUMERS == 1 ? 240 : CONSUMERS == 2 ? 232 : 160>();
-        int mine = warpgroup - 1, thread = threadIdx.x % 128;
+        registers_more<CONSUMER_REGISTERS>();
+        int mine = warpgroup - 1 - SHIFTERS, thread = threadIdx.x % 128;
         int lane = thread % 32, warp = thread / 32;
         // Those whose copies into this block's stage wait for it to be empty: one a thread.
         int next = thread - CLUSTER_M;
@@ -426,7 +389,7 @@ hopper(
             if (thread < SHARERS) barrier_arrive<(TILES > 1)>(empty_there + 8 * stage);
         };
         u32 turn = 0;
-        float sum[ROWS / 64][BLOCK_N / 2];
+        Sums sum;
         while (part.advance()) {
             if (SPLIT > 1) part.split(rank);
             int previous = -1;
@@ -437,14 +400,14 @@ hopper(
 #pragma unroll
                 for (int i = 0; i < ROWS / 64; ++i) {
                     // Both majors: rows of 128 bytes in groups of 8, 1024 bytes a group.
-                    u64 a = wgmma_matrix(at + (mine * (ROWS / 64) + i) * CHUNK_BYTES, CHUNK_BYTES,
+                    u64 of_a = wgmma_matrix(at + (mine * (ROWS / 64) + i) * CHUNK_BYTES, CHUNK_BYTES,
                                          1024);
-                    u64 b = wgmma_matrix(at + A_BYTES, CHUNK_BYTES, 1024);
+                    u64 of_b = wgmma_matrix(at + A_BYTES, CHUNK_BYTES, 1024);
 #pragma unroll
                     for (int step = 0; step < BLOCK_K / 16; ++step) {
                         // 16 of k are 32 bytes along a row, or 16 rows.
-                        wgmma(sum[i], a + step * (A_BY_K ? 2 : 128),
-                              b + step * (B_BY_K ? 2 : 128), (phase - part.first) | step);
+                        wgmma(sum[i], of_a + step * (A_BY_K ? 2 : 128),
+                              of_b + step * (B_BY_K ? 2 : 128), (phase - part.first) | step);
                     }
                 }
                 wgmma_commit();
@@ -464,13 +427,18 @@ hopper(
             Tile tile(part.tile, m_clusters, n_clusters);
             int row = (tile.row * CLUSTER_M + below) * BLOCK_M + mine * ROWS + warp * 16;
             int column = (tile.column * CLUSTER_N + beside) * BLOCK_N;
+            u32 own = buffers + (mine * 4 + warp) * 2 * OUT_BYTES;
             if (SHARED_TILES && part.slot >= 0) {
                 store_partial(sum, workspace, part.slot * TILES + rank, mine * 128 + thread);
             } else if constexpr (TMA_OUT) {
-                u32 buffers = ring + STAGES * STAGE_BYTES + (mine * 4 + warp) * 2 * OUT_BYTES;
-                copy_tile(sum, buffers, lane, d_map, row, column, tile.batch, out.alpha, turn);
+                copy_tile(sum, own, lane, d_map, row, column, tile.batch, out.alpha, turn);
+            } else if constexpr (OUT_BY_COLUMNS) {
+                store_tile(sum, row + lane / 4, column + 2 * (lane % 4),
+                           of_batch(out, tile.batch));
+            } else if constexpr (OUT_FLOAT || READ_C) {
+                store_float_rows(sum, own, lane, row, column, of_batch(out, tile.batch));
             } else {
-                store_tile(sum, row + lane / 4, column + 2 * (lane % 4), of_batch(out, tile.batch));
+                store_rows(sum, own, lane, row, column, of_batch(out, tile.batch));
             }
         }
         if (TMA_OUT && lane == 0) tma_store_wait_read<0>();
@@ -518,13 +486,10 @@ extern "C" __global__ void __launch_bounds__(128 * CONSUMERS) hopper_sum(
     int column = (tile.column * CLUSTER_N + rank / CLUSTER_M) * BLOCK_N + blockIdx.y * 8;
     row += lane / 4;
     column += 2 * (lane % 4);
-    if (column >= out.n) return;
     Out of_tile = of_batch(out, tile.batch);
-    bool paired = is_paired(of_tile);
 #pragma unroll
     for (int i = 0; i < ROWS / 64; ++i) {
-        int at = row + 64 * i;
-        if (at < out.m) store_pair(sum[i].x, sum[i].y, at, column, of_tile, paired);
-        if (at + 8 < out.m) store_pair(sum[i].z, sum[i].w, at + 8, column, of_tile, paired);
+        store_pair(sum[i].x, sum[i].y, row + 64 * i, column, of_tile);
+        store_pair(sum[i].z, sum[i].w, row + 64 * i + 8, column, of_tile);
     }
 }
