@@ -43,7 +43,8 @@ class MemoryInstruction:
     Attributes
     ----------
     line : int
-        Source line (the innermost, where functions were inlined); 0 where none is known.
+        Source line (the innermost, where functions were inlined, of whichever file has it); 0
+        where none is known.
     opcode : str
         Without what follows the first dot, as ``"LDS"``.
     width : int

@@ -27,6 +27,7 @@ from tilewise.devices.emulator.memory import GlobalMemory
 from tilewise.devices.emulator.ordering import batch_limit
 from tilewise.devices.emulator.parser import parse
 from tilewise.devices.emulator.program import Program
+from tilewise.devices.emulator.sources import Sources
 from tilewise.launch import Counters, Dim3, Launch, LaunchReport
 
 __all__ = ["Emulator", "EmulatorArray"]
@@ -87,7 +88,8 @@ class Emulator:
         )
         start = time.perf_counter()
         output: list[str] = []
-        faults = Faults(compiled.file, launch.checks)
+        faults = Faults(launch.checks)
+        sources = Sources(program.module.files, compiled.file)
         with Image(self._memory, program, compiled, bound) as image:
             setup = Setup(
                 memory=self._memory,
@@ -96,6 +98,7 @@ class Emulator:
                 dynamic_shared=launch.shared,
                 joins=joins.accesses,
                 faults=faults,
+                sources=sources,
                 is_checking=launch.checks != "off",
                 print=output.append,
             )
@@ -104,7 +107,7 @@ class Emulator:
                 self._run(machine, launch, cluster)
             image.copy_back()
         seconds = time.perf_counter() - start
-        total, lines = count(machine.ops)
+        total, lines = count(machine.ops, sources)
         return LaunchReport(
             device=self.name,
             kernel=compiled.name,
@@ -149,8 +152,8 @@ class Emulator:
                 self.progress(last * cluster_size, blocks)
 
 
-def count(ops: list[Op]) -> tuple[Counters, dict[int, Counters]]:
-    """Counters of the whole launch and of each source line."""
+def count(ops: list[Op], sources: Sources) -> tuple[Counters, dict[int, Counters]]:
+    """Counters of the whole launch and of each line of the kernel's own file."""
     total = Counters()
     lines: dict[int, Counters] = {}
     for op in ops:
@@ -172,5 +175,7 @@ def count(ops: list[Op]) -> tuple[Counters, dict[int, Counters]]:
             if value and hasattr(mine, name):
                 setattr(mine, name, value)
         total += mine
-        lines.setdefault(op.line, Counters()).__iadd__(mine)
+        line = sources.own_line(op.instruction)
+        if line is not None:
+            lines.setdefault(line, Counters()).__iadd__(mine)
     return total, lines

@@ -144,7 +144,7 @@ class Barriers:
             op.fault(
                 "barrier",
                 f"waits at this barrier while {sum(w.lanes.count for w in elsewhere)} other "
-                f"threads wait at the one in line {elsewhere[0].op.line}",
+                f"threads wait at the one in {elsewhere[0].op.where(op.file)}",
                 int(released[0].lanes.numbers[0]),
                 None,
                 released[0].lanes.count - 1,
@@ -156,6 +156,7 @@ class Barriers:
             lane = int(missing[0])
             self.machine.faults.note(
                 op.index,
+                op.file,
                 op.line,
                 f"{len(missing)} threads ended before this barrier, thread "
                 f"{geometry.thread_index(lane)} of block {geometry.block_index(lane)} the first; "
@@ -177,7 +178,7 @@ class Barriers:
             wanted = self._wanted[number] or int(self.machine.live_in_block[block])
             faults = self.machine.faults
             faults.add(
-                "barrier", first.op.index, first.op.line,
+                "barrier", first.op.index, first.op.file, first.op.line,
                 f"waits forever at barrier {number}: {arrived} of {wanted} threads reach it",
                 geometry, lane,
             )  # fmt: skip

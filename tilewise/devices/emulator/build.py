@@ -61,9 +61,9 @@ def _builder(name: str) -> Callable[[Machine, Op], None]:
 
 
 def _raiser(op: Op, error: UnsupportedInstructionError) -> Callable[[Lanes], None]:
-    message = str(error)
-    if f"source line {op.line}" not in message:
-        message += f" (source line {op.line})"
+    message, where = str(error), f"source {op.where(op.machine.setup.sources.own)}"
+    if where not in message:
+        message += f" ({where})"
 
     def run(lanes: Lanes) -> None:
         raise UnsupportedInstructionError(message)

@@ -72,9 +72,7 @@ class Calls:
         depths = self.depth[lanes.numbers]
         deepest = int(depths.max()) + 1
         if deepest > MOST_DEPTH:
-            raise LaunchError(
-                f"{machine.faults.file}:{op.line}: {MOST_DEPTH} calls deep: the stack overflows"
-            )
+            raise LaunchError(f"{op.file}:{op.line}: {MOST_DEPTH} calls deep: the stack overflows")
         while len(self._return_to) < deepest:
             self._return_to.append(np.zeros(machine.geometry.count, np.intp))
             self._saved.append({})
@@ -254,8 +252,7 @@ def _call(machine: Machine, op: Op) -> None:
         for address in np.unique(where):
             if int(address) not in by_address:
                 raise LaunchError(
-                    f"{machine.faults.file}:{op.line}: a call to {int(address):#x}, where no "
-                    "function is"
+                    f"{op.file}:{op.line}: a call to {int(address):#x}, where no function is"
                 )
             chosen = where == address
             some = lanes if chosen.all() else lanes.where(chosen)

@@ -108,7 +108,7 @@ def _trap(machine: Machine, op: Op) -> None:
         lane = int(lanes.numbers[0])
         geometry = machine.geometry
         raise KernelAssertError(
-            f"{machine.faults.file}:{op.line}: thread {geometry.thread_index(lane)} of block "
+            f"{op.file}:{op.line}: thread {geometry.thread_index(lane)} of block "
             f"{geometry.block_index(lane)} reached a trap"
         )
 

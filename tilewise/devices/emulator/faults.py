@@ -43,28 +43,27 @@ class Faults:
 
     Parameters
     ----------
-    file : str
-        Source file, for the findings.
     mode : str
         ``"raise"``, ``"collect"`` or ``"off"``.
     """
 
-    def __init__(self, file: str, mode: str) -> None:
-        self.file, self.mode = file, mode
+    def __init__(self, mode: str) -> None:
+        self.mode = mode
         self.findings: list[Finding] = []
         self.notes: list[str] = []
         self._seen: set[tuple[str, int]] = set()
 
-    def note(self, instruction: int, line: int, message: str) -> None:
+    def note(self, instruction: int, file: str, line: int, message: str) -> None:
         """Something that is no fault but that a person would want to know."""
         if ("note", instruction) not in self._seen:
             self._seen.add(("note", instruction))
-            self.notes.append(f"{self.file}:{line}: {message}")
+            self.notes.append(f"{file}:{line}: {message}")
 
     def add(
         self,
         kind: str,
         instruction: int,
+        file: str,
         line: int,
         message: str,
         geometry: Geometry,
@@ -87,7 +86,7 @@ class Faults:
         finding = Finding(
             kind,
             f"thread {thread} of block {block} {message}{more}",
-            self.file,
+            file,
             line,
             block,
             thread,

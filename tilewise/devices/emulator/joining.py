@@ -27,6 +27,7 @@ from tilewise import sass
 from tilewise.compiler import Compiled
 from tilewise.devices.emulator.program import Program
 from tilewise.devices.emulator.ptx import TYPE_BYTES, Address, Function, Instruction, Symbol
+from tilewise.devices.emulator.sources import Sources
 from tilewise.devices.emulator.symbolic import Values
 
 Counted = tuple[int, int] | None
@@ -82,16 +83,17 @@ def join(program: Program, compiled: Compiled) -> Joining:
     if read.instructions is None:
         return Joining({}, False, read.reason)
     machine = read.counts(*_KINDS.values())
+    places = _places(program, compiled)
     reasons = []
     # ptxas turns short branches into predicates, or not: it weighs what that costs. And it adds
     # an index to an array's place in one of two ways, by its version and the architecture.
     for is_plain in (False, True):
         for over_branches in (False, True):
             accesses = _find(program, is_plain, over_branches)
-            reasons.append(_difference(_counts(program, accesses), machine))
+            reasons.append(_difference(_counts(program, accesses), machine, places))
             if not reasons[-1]:
                 return Joining(accesses)
-    if not _difference(own, machine):
+    if not _difference(own, machine, places):
         return Joining()
     return Joining({}, False, reasons[0])
 
@@ -158,8 +160,24 @@ def _counts(program: Program, accesses: Mapping[int, Counted]) -> Counter[tuple[
     return counts
 
 
-def _difference(ours: Counter[tuple[int, str, int]], machine: Counter[tuple[int, str, int]]) -> str:
+def _places(program: Program, compiled: Compiled) -> dict[int, str]:
+    """What a reader calls each line that has accesses: with the file, where that is a header."""
+    sources = Sources(program.module.files, compiled.file)
+    places: dict[int, set[str]] = defaultdict(set)
+    for instruction in filter(_is_access, program.instructions):
+        line, name = instruction.line, sources.name(instruction)
+        places[line].add(f"line {line}" if name == sources.own else f"line {line} of {name}")
+    return {line: " and ".join(sorted(names)) for line, names in places.items()}
+
+
+def _difference(
+    ours: Counter[tuple[int, str, int]],
+    machine: Counter[tuple[int, str, int]],
+    places: Mapping[int, str],
+) -> str:
     """Where the machine code has other accesses; empty if nowhere.
+
+    Lines of one number count together, of whichever file: that both sides do alike.
 
     ptxas may repeat a loop's body, which changes no count of a launch: the widths of a line
     must stand in the same proportion, and there may be no fewer.
@@ -177,7 +195,8 @@ def _difference(ours: Counter[tuple[int, str, int]], machine: Counter[tuple[int,
         ):
             what = "loads" if kind == "LDS" else "stores"
             return (
-                f"the machine code of line {line} has the shared {what} {_shown(found)}, "
+                f"the machine code of {places.get(line, f'line {line}')} has the shared {what} "
+                f"{_shown(found)}, "
                 f"where the PTX lets expect {_shown(expected)}"
             )
     return ""

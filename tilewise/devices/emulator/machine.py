@@ -40,6 +40,7 @@ from tilewise.devices.emulator.ptx import (
 )
 from tilewise.devices.emulator.races import Races
 from tilewise.devices.emulator.semantics import DTYPES
+from tilewise.devices.emulator.sources import Sources
 from tilewise.devices.emulator.special import special_reader
 from tilewise.devices.emulator.unwritten import only_copied
 from tilewise.devices.emulator.warpgroups import Warpgroups
@@ -83,7 +84,7 @@ class Op:
 
     def __init__(self, machine: Machine, instruction: Instruction, index: int) -> None:
         self.machine, self.instruction, self.index = machine, instruction, index
-        self.line = instruction.line
+        self.file, self.line = machine.setup.sources.name(instruction), instruction.line
         self.run: Callable[[Lanes], None] = _nothing
         self.control: Callable[[Lanes], Groups] | None = None
         self.width = self.element = 4
@@ -101,15 +102,19 @@ class Op:
         """Report a fault of one lane at this instruction."""
         machine = self.machine
         machine.faults.add(
-            kind, self.index, self.line, message, machine.geometry, lane, place, others
+            kind, self.index, self.file, self.line, message, machine.geometry, lane, place, others
         )
+
+    def where(self, file: str) -> str:
+        """Its line; with its file, where that is not ``file``."""
+        return f"line {self.line}" + ("" if self.file == file else f" of {self.file}")
 
     def unsupported(self, why: str = "") -> UnsupportedInstructionError:
         """The error that names this instruction."""
         tail = f": {why}" if why else ""
         return UnsupportedInstructionError(
             f"the emulator does not know the instruction {self.instruction} "
-            f"(source line {self.line}){tail}"
+            f"(source {self.where(self.machine.setup.sources.own)}){tail}"
         )
 
 
@@ -127,6 +132,7 @@ class Setup:
     dynamic_shared: int
     joins: Mapping[int, tuple[int, int] | None]
     faults: Faults
+    sources: Sources
     is_checking: bool
     print: Callable[[str], None]
 

@@ -460,7 +460,7 @@ class Ordering:
         by = "" if how == "another thread" else f" by {how}"
         op.fault(
             "race",
-            f"{verb} {place} in shared memory{by} with no {missing} (line {earlier.line})",
+            f"{verb} {place} in shared memory{by} with no {missing} ({earlier.where(op.file)})",
             int(lanes[0]),
             place,
             len(np.unique(lanes)) - 1,

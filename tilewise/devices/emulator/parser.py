@@ -154,7 +154,12 @@ class _Parser:
         self.families: list[list[_Family]] = []
         self.starts: list[int] = []
         self.scope_count = 0
-        self.line = 0
+        self._leave_lines()
+
+    def _leave_lines(self) -> None:
+        # File and line, and then those of the calls inlined around it, from the innermost on.
+        self.place: tuple[tuple[int, int], ...] = ((0, 0),)
+        self.places: dict[tuple[int, int, int], tuple[tuple[int, int], ...]] = {}
 
     def parse(self) -> Module:
         for kind, text in _statements(self.text):
@@ -176,16 +181,27 @@ class _Parser:
 
     def _loc(self, text: str) -> None:
         match = _LOC.match(text)
-        if match and int(match.group(2)) != 0:
+        if match is None or int(match.group(2)) == 0:
             # Line 0 is the compiler's "no line of its own": the line before goes on.
-            self.line = int(match.group(2))
+            return
+        file, line, column, *site = (int(number) for number in match.groups() if number)
+        if site:
+            # A .loc before says where the function that it was inlined into was inlined itself.
+            at_file, at_line, at_column = site
+            outer = self.places.get((at_file, at_line, at_column), ((at_file, at_line),))
+            # Once each: one that was inlined into itself would grow with every .loc.
+            self.place = tuple(dict.fromkeys(((file, line), *outer)))
+        else:
+            # Behind a line 0 NVRTC leaves out where a place that it had before was inlined.
+            self.place = self.places.get((file, line, column), ((file, line),))
+        self.places[file, line, column] = self.place
 
     def _open(self, header: str) -> None:
         if header:
             self.function = self._header(header)
             self.module.functions[self.function.name] = self.function
-            self.scopes, self.families, self.line = [{}], [[]], 0
-            self.starts = [0]
+            self.scopes, self.families, self.starts = [{}], [[]], [0]
+            self._leave_lines()
         else:
             self.scope_count += 1
             assert self.function is not None
@@ -298,9 +314,13 @@ class _Parser:
         opcode, *modifiers = [part for part in head.replace("::", "\0").split(".") if part]
         cleaned = tuple(m.replace("\0", "::") for m in modifiers)
         operands = tuple(self._operand(part) for part in split_commas(rest))
+        (file, line), *sites = self.place
         function.instructions.append(
-            Instruction(opcode, cleaned, operands, predicate, self.line, len(function.instructions))
-        )
+            Instruction(
+                opcode, cleaned, operands, predicate, line, len(function.instructions),
+                file, tuple(sites),
+            )
+        )  # fmt: skip
 
     def _directive(self, text: str) -> None:
         word = text.split(None, 1)[0]

@@ -100,6 +100,10 @@ class Instruction:
         Source line; 0 where there is none.
     index : int
         Position in its function.
+    file : int
+        The number of the line's file; 0 where there is none.
+    sites : tuple of (int, int)
+        File and line of each call that was inlined around it, the innermost first.
     """
 
     opcode: str
@@ -108,6 +112,8 @@ class Instruction:
     predicate: tuple[Register, bool] | None
     line: int
     index: int
+    file: int = 0
+    sites: tuple[tuple[int, int], ...] = ()
 
     def __str__(self) -> str:
         return ".".join((self.opcode, *self.modifiers))

@@ -214,7 +214,7 @@ class Races:
         later.op.fault(
             "race",
             f"{verb} {place} in shared memory with no barrier after the {earlier.kind} of "
-            f"another thread (line {earlier.op.line})",
+            f"another thread ({earlier.op.where(later.op.file)})",
             lane,
             place,
             len(np.unique(bad // pieces)) - 1,

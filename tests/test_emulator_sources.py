@@ -1,0 +1,214 @@
+"""Lines of headers: findings name the header, counters go to the kernel's own line."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tilewise import compiler, sass
+from tilewise.compiler import Compiled
+from tilewise.devices.emulator import Emulator, joining
+from tilewise.devices.emulator.parser import parse
+from tilewise.devices.emulator.program import Program
+from tilewise.devices.emulator.sources import Sources
+from tilewise.errors import LaunchError, MemoryAccessError, UnsupportedInstructionError
+from tilewise.kernel import Kernel
+from tilewise.launch import Counters, Launch, LaunchReport
+from tilewise.sass import Disassembly, MemoryInstruction
+
+KERNEL = """#include "parts/outer.cuh"
+inline float first(const float* x) { return x[0]; }
+extern "C" __global__ void k(int n, float* x) {
+    __shared__ float s[64];
+    s[threadIdx.x] = s[threadIdx.x + 32] = x[threadIdx.x];
+    __syncthreads();
+    x[threadIdx.x] = neighbours(s, n);
+    x[threadIdx.x + 32] = pair(s, 2) + first(x);
+}
+extern "C" __global__ void race(float* x) {
+    __shared__ float s[64];
+    s[threadIdx.x] = x[threadIdx.x];
+    x[threadIdx.x] = pair(s, 32 - threadIdx.x);
+}
+extern "C" __global__ void ends() { stop(); }
+extern "C" __global__ void odd(int* x) { unknown(x); }
+"""
+OUTER = """#pragma once
+#include "inner.cuh"
+
+
+__device__ inline float neighbours(const float* s, int i) {
+    return pair(s, i) * s[i + 3];
+}
+__device__ inline void stop() { __trap(); }
+__device__ inline void unknown(int* x) {
+    asm volatile("{.reg .b32 r; mma.sync.aligned.m8n8k128.row.col.s32.b1.b1.s32.xor.popc "
+                 "{r, r}, {r}, {r}, {r, r};}" ::: "memory");
+}
+"""
+INNER = """#pragma once
+__device__ inline float pair(const float* s, int i) {
+    return s[i] + s[i + 1];
+}
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "parts" / "outer.cuh").write_text(OUTER)
+    (tmp_path / "parts" / "inner.cuh").write_text(INNER)
+    (tmp_path / "kernel.cu").write_text(KERNEL)
+    return tmp_path / "kernel.cu"
+
+
+def run(file: Path, n: int, checks: str = "raise") -> LaunchReport:
+    x = np.arange(64, dtype=np.float32)
+    return Kernel(file, "k").launch(1, 32, (n, x), device="emulator", checks=checks)
+
+
+def test_findings_name_the_header(file: Path) -> None:
+    with pytest.raises(MemoryAccessError) as caught:
+        run(file, 63)
+    (finding,) = caught.value.findings
+    assert (finding.file, finding.line) == (str(file.parent / "parts" / "inner.cuh"), 3)
+    assert f"inner.cuh:3: {finding.kind}: " in str(caught.value)
+    places = {(Path(f.file).name, f.line) for f in run(file, 63, "collect").findings}
+    assert places == {("inner.cuh", 3), ("outer.cuh", 6)}
+
+
+def test_a_header_is_named_from_where_the_kernel_is(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(file.parent)
+    with pytest.raises(MemoryAccessError) as caught:
+        run(Path("kernel.cu"), 63)
+    assert caught.value.findings[0].file == str(Path("parts", "inner.cuh"))
+    monkeypatch.chdir(file.parent.parent)
+    with pytest.raises(MemoryAccessError) as caught:
+        run(Path(file.parent.name, "kernel.cu"), 63)
+    assert caught.value.findings[0].file == str(Path(file.parent.name, "parts", "inner.cuh"))
+
+
+def test_lines_of_other_files_are_named_with_them(file: Path) -> None:
+    x = np.zeros(64, np.float32)
+    report = Kernel(file, "race").launch(1, 64, (x,), device="emulator", checks="collect")
+    race = next(finding for finding in report.findings if finding.kind == "race")
+    assert (Path(race.file).name, race.line) == ("inner.cuh", 3)
+    assert f"(line 12 of {file})" in race.message
+
+
+def test_errors_name_the_header(file: Path) -> None:
+    with pytest.raises(LaunchError, match=r"outer\.cuh:8: thread"):
+        Kernel(file, "ends").launch(1, 32, (), device="emulator")
+    with pytest.raises(UnsupportedInstructionError, match=r"line 10 of .*outer\.cuh\)"):
+        Kernel(file, "odd").launch(1, 32, (np.zeros(32, np.int32),), device="emulator")
+
+
+def test_counters_go_to_the_line_that_a_header_was_inlined_at(file: Path) -> None:
+    report = run(file, 8)
+    assert report.counters is not None
+    lines = report.lines
+    assert report.counted_as == "machine code"
+    # Three loads of a header in a header; two of one and one of the kernel's own function.
+    assert {n: c.shared_load_requests for n, c in lines.items() if c.shared_load_requests} == {
+        7: 3,
+        8: 1,
+    }
+    assert {n for n, c in lines.items() if c.global_load_requests} == {2, 5}
+    assert set(lines) <= set(range(2, 10))
+    total = Counters()
+    for line in lines.values():
+        total += line
+    assert total == report.counters
+
+
+def test_what_was_not_inlined_counts_in_the_total_only(file: Path) -> None:
+    source = """#include "parts/far.cuh"
+    extern "C" __global__ void calls(int n, float* x) {
+        x[threadIdx.x] = far(x, n);
+    }"""
+    header = file.parent / "parts" / "far.cuh"
+    header.write_text("""
+    __device__ __noinline__ float far(const float* x, int n) { return x[n]; }""")
+    kernel = compiler.compile(source, "calls", path=file)
+    # The header's function comes first, so that the header is file 1.
+    ptx = re.sub(r'(\.file\s+1 )".*"', lambda match: f'{match[1]}"{header}"', kernel.ptx)
+    args = (64, np.zeros(64, np.float32))
+    launch = Launch((1, 1, 1), (32, 1, 1), args, checks="collect")
+    report = Emulator().launch(replace(kernel, ptx=ptx), launch)
+    assert [(f.file, f.line) for f in report.findings] == [(str(header), 2)]
+    assert report.counters is not None
+    assert report.counters.warp_instructions > sum(
+        line.warp_instructions for line in report.lines.values()
+    )
+    assert set(report.lines) == {2, 3, 4}
+
+
+def compiled(file: Path) -> Compiled:
+    return compiler.compile(KERNEL, "k", path=file)
+
+
+def test_the_machine_code_confirms_lines_of_headers(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel = compiled(file)
+    program = Program(parse(kernel.ptx), kernel.symbol)
+    assert joining.join(program, kernel).confirmed
+    found = Disassembly((MemoryInstruction(6, "LDS", 8, ""),))
+    monkeypatch.setattr(sass, "disassemble", lambda compiled: found)
+    reason = joining.join(program, kernel).reason
+    assert f"line 3 of {file.parent / 'parts' / 'inner.cuh'} has the shared loads none" in reason
+
+
+PTX = """
+.version 9.0
+.target sm_90a
+.address_size 64
+.visible .entry k() {
+    mov.u32 %r0, 0;
+    .loc 1 10 1
+    mov.u32 %r0, 1;
+    .loc 2 20 1, function_name $L__info_string0, inlined_at 1 10 1
+    .loc 3 30 1, function_name $L__info_string1, inlined_at 2 20 1
+    mov.u32 %r0, 2;
+    .loc 3 0 0
+    .loc 3 30 1
+    mov.u32 %r0, 3;
+    .loc 3 30 1, function_name $L__info_string1, inlined_at 3 30 1
+    .loc 3 30 1, function_name $L__info_string1, inlined_at 3 30 1
+    mov.u32 %r0, 4;
+    .loc 2 40 1, function_name $L__info_string2, inlined_at 1 50 7
+    mov.u32 %r0, 5;
+    .loc 2 60 1
+    mov.u32 %r0, 6;
+    .loc 1 70 1, function_name $L__info_string0, inlined_at 2 60 1
+    ret;
+}
+.file 1 "kernels/k.cu"
+.file 2 "FOLDER/kernels/a \\"b\\".cuh"
+.file 3 "/elsewhere/\\303\\251.cuh"
+"""
+
+
+def test_inlined_at() -> None:
+    text = PTX.replace("%r0", "r").replace("entry k() {", "entry k() { .reg .u32 r;")
+    module = parse(text.replace("FOLDER", str(Path.cwd())))
+    sources = Sources(module.files, "kernels/k.cu")
+    own, a, c = "kernels/k.cu", str(Path("kernels", 'a "b".cuh')), str(Path("/elsewhere/é.cuh"))
+    assert [
+        (sources.name(i), i.line, sources.own_line(i)) for i in module.functions["k"].instructions
+    ] == [
+        (own, 0, 0),
+        (own, 10, 10),
+        (c, 30, 10),
+        (c, 30, 10),
+        (c, 30, 10),
+        (a, 40, 50),
+        (a, 60, None),
+        (own, 70, 70),
+    ]
