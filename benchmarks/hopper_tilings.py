@@ -1,10 +1,12 @@
 """Every tiling of the Hopper kernel that the model thinks of, measured, on a Hopper GPU.
 
-    python benchmarks/hopper_tilings.py [MxNxK:LAYOUT ...] [--rounds N] [--seconds S] [--json FILE]
+    python benchmarks/hopper_tilings.py [MxNxK:LAYOUT ...] [--most N] [--rounds N] [--seconds S]
+        [--json FILE]
 
-The model of :mod:`tilewise.tilings` is fitted to what this measures. Its regret is the time of the
-tiling that it chooses, by that of the fastest. The layout is A's letter and B's, where T is stored
-transposed. All are bfloat16, checked against float64, and timed in turn with PyTorch.
+The model of :mod:`tilewise.tilings` is fitted to what this measures (benchmarks/fit_costs.py). Its
+regret is the time of the tiling that it chooses, by that of the fastest. The layout is A's letter
+and B's, where T is stored transposed. All are bfloat16, repacked where the tiling needs it, checked
+against float64, and timed in turn with PyTorch.
 """
 
 from __future__ import annotations
@@ -23,13 +25,14 @@ import torch
 from tilewise import hopper
 from tilewise.ahead import compile_ahead
 from tilewise.bench.products import Operands, error_share, operands
-from tilewise.bench.suites import COLUMNS, ROWS, Shape, sets_to_rotate
+from tilewise.bench.suites import COLUMNS, ROWS, Shape, View, sets_to_rotate
 from tilewise.bench.timing import in_turn
 from tilewise.devices import get_device
-from tilewise.product import Operand, Product
+from tilewise.plan import chip_of, choice, plan_on, ranked
+from tilewise.product import ALIGNMENT, Operand, Product
 from tilewise.provenance import write
 from tilewise.steps import Plan, execute
-from tilewise.tilings import candidates, choose, seconds
+from tilewise.tilings import seconds
 
 SHAPES = (
     Shape(256, 256, 256), Shape(512, 512, 512), Shape(1024, 1024, 1024), Shape(2048, 2048, 2048),
@@ -40,6 +43,11 @@ SHAPES = (
     Shape(128, 28672, 4096, ROWS, COLUMNS), Shape(512, 4096, 14336, ROWS, COLUMNS),
     Shape(2048, 6144, 4096, ROWS, COLUMNS), Shape(256, 256, 65536), Shape(8192, 64, 8192),
     Shape(65536, 16, 1024), Shape(8192, 8192, 16, ROWS, COLUMNS), Shape(3000, 5000, 1000),
+    Shape(127, 129, 131), Shape(511, 511, 511, COLUMNS, COLUMNS), Shape(1001, 1001, 1001),
+    Shape(2047, 2049, 2051, COLUMNS, ROWS), Shape(4095, 4097, 4099), Shape(257, 257, 65537),
+    Shape(17, 8191, 4097, ROWS, COLUMNS), Shape(8191, 63, 8193), Shape(128, 50257, 768),
+    Shape(65537, 17, 1023, COLUMNS, ROWS), Shape(64, 12289, 4095, ROWS, COLUMNS),
+    Shape(255, 257, 129, batch=32),
 )  # fmt: skip
 
 
@@ -54,18 +62,26 @@ def shape_of(text: str) -> Shape:
 
 
 def product_of(shape: Shape) -> Product:
-    a, b, d = (Operand(*view.strides) for view in shape.views())
+    def operand(view: View) -> Operand:
+        step = view.strides[0] if len(view.shape) == 3 else 0
+        return Operand(view.strides[-2], view.strides[-1], step, 2 * view.offset % ALIGNMENT)
+
+    a, b, d = map(operand, shape.views())
     return Product(
-        shape.m, shape.n, shape.k, 1, "bfloat16", "bfloat16", 1.0, 0.0, a, b, None, d
+        shape.m, shape.n, shape.k, shape.batch, "bfloat16", "bfloat16", 1.0, 0.0, a, b, None, d
     )  # fmt: skip
 
 
-def measure(shape: Shape, gpu: Any, rounds: int, least: float) -> dict[str, Any]:
+def measure(shape: Shape, gpu: Any, most: int, rounds: int, least: float) -> dict[str, Any]:
     """One row: PyTorch's time, and each tiling's with what the model expects."""
-    product = product_of(shape)
-    problem = hopper.problem(product)
-    tilings = list(candidates(problem, gpu.multiprocessors))
-    plans = [hopper.plan(product, gpu.multiprocessors, tiling) for tiling in tilings]
+    product, chip = product_of(shape), chip_of(gpu)
+    assert chip is not None
+    choices = []
+    for tiling, _ in ranked(product, chip)[:most]:
+        chosen = choice(product, chip, tiling)
+        assert chosen is not None
+        choices.append(chosen)
+    plans = [plan_on(product, chip, chosen.tiling) for chosen in choices]
     kernels = {repr(step.kernel): step.kernel for plan in plans for step in plan.steps}
     compile_ahead(list(kernels.values()), gpu.arch)
 
@@ -89,29 +105,34 @@ def measure(shape: Shape, gpu: Any, rounds: int, least: float) -> dict[str, Any]
             raise SystemExit(f"{shape.name} {shape.layout}: wrong by {plan.chosen}")
         contenders[str(name)] = [work(plan, x) for x in sets]
     times = in_turn(contenders, rounds, least).seconds
-    chosen, _ = choose(problem, gpu.multiprocessors)
-    rows = [
-        {
-            **asdict(tiling),
-            "text": str(tiling),
-            "expected": seconds(tiling, problem, gpu.multiprocessors),
-            "seconds": median(times[str(name)]),
-        }
-        for name, tiling in enumerate(tilings)
-    ]
-    of_chosen = rows[tilings.index(chosen)]
+    rows: list[dict[str, Any]] = []
+    for name, chosen in enumerate(choices):
+        problem = hopper.problem(chosen.reading.product)
+        of_kernel = seconds(chosen.tiling, problem, gpu.multiprocessors)
+        rows.append(
+            {
+                "text": plans[name].chosen,
+                "expected": chosen.seconds,
+                "around": chosen.seconds - of_kernel,
+                "seconds": median(times[str(name)]),
+                "tiling": asdict(chosen.tiling),
+                "problem": asdict(problem),
+            }
+        )
+    of_model = rows[0]
     rows.sort(key=lambda row: row["seconds"])
     return {
-        "m": shape.m, "n": shape.n, "k": shape.k, "layout": shape.layout,
-        "torch": median(times["torch"]), "chosen": of_chosen["text"],
-        "chosen_seconds": of_chosen["seconds"], "best": rows[0]["text"],
-        "regret": of_chosen["seconds"] / rows[0]["seconds"], "tilings": rows,
+        "name": shape.name, "m": shape.m, "n": shape.n, "k": shape.k, "batch": shape.batch,
+        "layout": shape.layout, "torch": median(times["torch"]), "chosen": of_model["text"],
+        "chosen_seconds": of_model["seconds"], "best": rows[0]["text"],
+        "regret": of_model["seconds"] / rows[0]["seconds"], "tilings": rows,
     }  # fmt: skip
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("shapes", nargs="*", type=shape_of, metavar="MxNxK:LAYOUT")
+    parser.add_argument("--most", type=int, default=24, help="tilings a product, best by the model")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=0.01, help="a round of one tiling")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write what was measured")
@@ -119,7 +140,7 @@ def main() -> None:
     gpu: Any = get_device("gpu")
     rows = []
     for shape in options.shapes or SHAPES:
-        row = measure(shape, gpu, options.rounds, options.seconds)
+        row = measure(shape, gpu, options.most, options.rounds, options.seconds)
         rows.append(row)
         flops = shape.flops * 1e-12
         best = row["tilings"][0]["seconds"]
@@ -133,8 +154,16 @@ def main() -> None:
     regrets = [row["regret"] for row in rows]
     print(f"regret: geometric mean {geometric_mean(regrets):.3f}, worst {max(regrets):.3f}")
     if options.json:
-        method = {"rounds": options.rounds, "seconds_a_round": options.seconds}
-        write(options.json, {**method, "regret": geometric_mean(regrets), "rows": rows})
+        write(
+            options.json,
+            {
+                "rounds": options.rounds,
+                "seconds_a_round": options.seconds,
+                "multiprocessors": gpu.multiprocessors,
+                "regret": geometric_mean(regrets),
+                "rows": rows,
+            },
+        )
 
 
 if __name__ == "__main__":
