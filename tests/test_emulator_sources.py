@@ -81,6 +81,27 @@ def test_findings_name_the_header(file: Path) -> None:
     assert places == {("inner.cuh", 3), ("outer.cuh", 6)}
 
 
+def test_a_function_of_a_header_that_is_not_inlined(tmp_path: Path) -> None:
+    # NVRTC declares its file first.
+    (tmp_path / "own.cuh").write_text(
+        "\n\n__device__ __noinline__ void store(float* x, int i) { x[i] = 1; }\n"
+    )
+    file = tmp_path / "kérnel.cu"
+    file.write_text(
+        '#include "own.cuh"\nextern "C" __global__ void k(float* x) {\n'
+        "    store(x, threadIdx.x);\n    x[threadIdx.x + 40] = 2;\n}\n"
+    )
+
+    def run(elements: int) -> None:
+        Kernel(file, "k").launch(1, 32, (np.zeros(elements, np.float32),), device="emulator")
+
+    for elements, name, line in ((16, "own.cuh", 3), (48, "kérnel.cu", 4)):
+        with pytest.raises(MemoryAccessError) as caught:
+            run(elements)
+        found = caught.value.findings[0]
+        assert (Path(found.file).name, found.line) == (name, line)
+
+
 def test_a_header_is_named_from_where_the_kernel_is(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

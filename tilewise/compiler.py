@@ -72,7 +72,7 @@ class Compiled:
     source : str
         CUDA C++.
     file : str
-        The source's name in messages, and file 1 of the PTX.
+        The source's name in messages and in the PTX.
     ptx : str
         The whole module.
     cubin : bytes
@@ -295,7 +295,7 @@ def _message(log: str, source: str, file: str, arch: str, options: Sequence[str]
     if "ptxas" in text and (refused := re.search(r", line (\d+); ", text)):
         # ptxas names a line of the PTX, which a virtual architecture gives without it.
         virtual = [o.replace("=sm_", "=compute_") for o in options if "ptxas" not in o]
-        line = symbols.source_line(nvrtc.run(source, file, virtual).ptx, int(refused[1]))
+        line = symbols.source_line(nvrtc.run(source, file, virtual).ptx, int(refused[1]), file)
         rows = source.splitlines()
         if 1 <= line <= len(rows):
             text = f"{file}:{line}: error: ptxas refuses this line\n  {rows[line - 1]}\n{text}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import struct
+from pathlib import Path
 
 from tilewise.errors import CompileError
 from tilewise.launch import Resources
@@ -52,23 +53,32 @@ def _parameter(attributes: str, name: str, count: str) -> tuple[str, str, int, i
 
 
 def with_file_name(ptx: str, file: str) -> str:
-    """``ptx`` with file 1 called just ``file``; NVRTC puts the working directory before it."""
-    name = file.replace("\\", "\\\\").replace('"', '\\"')
-    return re.sub(
-        r'^(\s*\.file\s+1\s+)"(?:[^"\\]|\\.)*"',
-        lambda match: f'{match[1]}"{name}"',
-        ptx,
-        count=1,
-        flags=re.MULTILINE,
-    )
+    """``ptx`` with its source called just ``file``; NVRTC puts the working directory before it."""
+    declared = _declared(ptx, file)
+    if declared is None:
+        return ptx
+    return f'{ptx[: declared.start(2)]}"{_quoted(file)}"{ptx[declared.end(2) :]}'
 
 
-def source_line(ptx: str, ptx_line: int) -> int:
-    """The line of file 1 that line ``ptx_line`` of the PTX comes from; 0 if none is known."""
+def source_line(ptx: str, ptx_line: int, file: str) -> int:
+    """The line of ``file`` that line ``ptx_line`` of the PTX comes from; 0 if none is known."""
+    declared = _declared(ptx, file)
     for line in reversed(ptx.splitlines()[:ptx_line]):
         if found := re.match(r"\s*\.loc\s+(\d+)\s+(\d+)", line):
-            return int(found[2]) if found[1] == "1" else 0
+            return int(found[2]) if declared and found[1] == declared[1] else 0
     return 0
+
+
+def _declared(ptx: str, file: str) -> re.Match[str] | None:
+    """Where NVRTC gives the source its number, which need not be 1, and its name."""
+    # NVRTC writes bytes beyond ASCII as octal numbers.
+    whole = _quoted(str(Path(file).absolute())).encode()
+    name = re.escape("".join(chr(byte) if byte < 128 else f"\\{byte:03o}" for byte in whole))
+    return re.search(rf'^\s*\.file\s+(\d+)\s+("{name}")', ptx, re.MULTILINE)
+
+
+def _quoted(name: str) -> str:
+    return name.replace("\\", "\\\\").replace('"', '\\"')
 
 
 def kernels(source: str, ptx: str) -> list[str]:
