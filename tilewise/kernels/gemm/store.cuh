@@ -88,6 +88,12 @@ template <int PIECES> __device__ inline u32 swizzled(u32 row, u32 piece) {
     return row * (16 * PIECES) + 16 * (piece ^ (row / ROWS_A_LINE % CHANGED));
 }
 
+// A thread's sums of 16 columns as store_matrices takes them: of rows 0 and 8, then 8 columns on.
+__device__ inline void pack_pairs(const float* sum, float alpha, u32 (&pairs)[4]) {
+#pragma unroll
+    for (int r = 0; r < 4; ++r) pairs[r] = pack_halves(alpha * sum[2 * r], alpha * sum[2 * r + 1]);
+}
+
 // Columns ``COLUMNS * part`` and on of a warp's 16 rows, from rows 64 i of its warpgroup's, as a
 // swizzled box of 16-bit numbers or floats.
 template <int COLUMNS, bool FLOATS>
@@ -111,11 +117,7 @@ __device__ inline void stage_rows(const float (&sum)[BLOCK_N / 2], int part, u32
 #pragma unroll
         for (int q = 0; q < COLUMNS / 16; ++q) {
             u32 pairs[4];
-#pragma unroll
-            for (int r = 0; r < 4; ++r) {
-                const float* pair = &sum[COLUMNS / 2 * part + 8 * q + 2 * r];
-                pairs[r] = pack_halves(alpha * pair[0], alpha * pair[1]);
-            }
+            pack_pairs(&sum[COLUMNS / 2 * part + 8 * q], alpha, pairs);
             store_matrices<false>(buffer + swizzled<PIECES>(line, 2 * q + beside), pairs);
         }
     }
@@ -141,11 +143,7 @@ __device__ inline void stage_columns(const float (&sum)[BLOCK_N / 2], int part, 
 #pragma unroll
         for (int q = 0; q < COLUMNS / 16; ++q) {
             u32 pairs[4];
-#pragma unroll
-            for (int r = 0; r < 4; ++r) {
-                const float* pair = &sum[COLUMNS / 2 * part + 8 * q + 2 * r];
-                pairs[r] = pack_halves(alpha * pair[0], alpha * pair[1]);
-            }
+            pack_pairs(&sum[COLUMNS / 2 * part + 8 * q], alpha, pairs);
             u32 to = swizzled<PIECES>(16 * q + 8 * beside + line, below);
             store_matrices<true>(buffer + to, pairs);
         }
