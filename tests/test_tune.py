@@ -130,7 +130,7 @@ def test_explains_a_workspace_and_repacking() -> None:
     off = explain_product(of_shape(4095, 4097, 4099, "bfloat16", "NN"), H200)
     assert "repacked" in off.chosen
     assert off.tiling is not None
-    assert "the repacking besides" in str(off)
+    assert "the repacking included" in str(off)
     assert max(map(len, str(off).splitlines())) <= 80
 
 

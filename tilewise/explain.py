@@ -45,8 +45,8 @@ class Explanation:
     tiling : Tiling or None
         Of the Hopper kernel; None where another one answers.
     seconds : float or None
-        What the model expects of the Hopper kernel, without any copies or repacking; None where
-        another one answers.
+        What the model expects of all launches; None where another kernel than the Hopper kernel
+        answers.
     alternatives : tuple of (Tiling, float)
         The next best tilings, and the seconds that the model expects of them.
     """
@@ -95,12 +95,12 @@ class Explanation:
             rows.append(("workspace", f"{self.workspace:,} bytes" if self.workspace else "none"))
         rows += [("copied first" if i == 0 else "", x) for i, x in enumerate(self.copies)]
         if self.seconds is not None:
-            alone = (
-                ", the repacking besides"
+            included = (
+                ", the repacking included"
                 if any(x.kernel.path == pack.SOURCE for x in self.steps)
                 else ""
             )
-            rows.append(("expected", f"{self.seconds * 1e6:.1f} µs{_rate(self)}{alone}"))
+            rows.append(("expected", f"{self.seconds * 1e6:.1f} µs{_rate(self)}{included}"))
         lines += [_row(*row) for row in rows]
         if self.seconds is not None and self.alternatives:
             lines += ["", "The next best tilings, by the model:"]
