@@ -94,8 +94,8 @@ __device__ inline void pack_pairs(const float* sum, float alpha, u32 (&pairs)[4]
     for (int r = 0; r < 4; ++r) pairs[r] = pack_halves(alpha * sum[2 * r], alpha * sum[2 * r + 1]);
 }
 
-// Columns ``COLUMNS * part`` and on of a warp's 16 rows, from rows 64 i of its warpgroup's, as a
-// swizzled box of 16-bit numbers or floats.
+// Columns ``COLUMNS * part`` and on of a warp's 16 rows, as a swizzled box of 16-bit numbers or
+// floats.
 template <int COLUMNS, bool FLOATS>
 __device__ inline void stage_rows(const float (&sum)[BLOCK_N / 2], int part, u32 buffer, int lane,
                                   float alpha) {
@@ -178,7 +178,7 @@ __device__ inline void copy_tile(const Sums& sum, u32 buffers, int lane, const T
     }
 }
 
-// Elements ``begin`` up to ``end`` of a row of D, of which the swizzled box has those from ``first`` on.
+// Elements ``begin`` up to ``end`` of a row of D; the swizzled box has those from ``first`` on.
 template <int PIECES>
 __device__ inline void store_elements(u32 buffer, int line, int thread, u16* to,
                                       int first, int begin, int end) {
@@ -201,7 +201,8 @@ __device__ inline void store_rows(const Sums& sum, u32 buffers, int lane, int fi
         for (int part = 0; part < BLOCK_N / COLUMNS; ++part) {
             int begin = COLUMNS * part, end = min(begin + COLUMNS, length);
             if (begin >= length) continue;
-            u32 buffer = buffers + part % 2 * OUT_BYTES, other = buffers + (part + 1) % 2 * OUT_BYTES;
+            u32 buffer = buffers + part % 2 * OUT_BYTES;
+            u32 other = buffers + (part + 1) % 2 * OUT_BYTES;
             __syncwarp();
             stage_rows<COLUMNS, false>(sum[i], part, buffer, lane, out.alpha);
             __syncwarp();
