@@ -1,7 +1,7 @@
 """Fits the model's costs (:class:`tilewise.tilings.Costs`) to measured tilings; needs no GPU.
 
     python benchmarks/hopper_tilings.py --json FILE
-    python benchmarks/fit_costs.py FILE [FILE ...] [--only NAME ...] [--keep K] [--seconds S]
+    python benchmarks/fit_costs.py FILE [FILE ...] [--only NAME ...] [--keep K] [--trials N]
 
 Each cost is varied in turn, and what lowers the loss is kept. The loss is the sum of squared
 logarithms of expected by measured time, over tilings that take at most 2.5 times as long as their
@@ -16,14 +16,13 @@ import argparse
 import json
 import math
 import random
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from statistics import geometric_mean
 from typing import Any
 
-from rich.progress import Progress
+from rich.progress import track
 
 from tilewise.tilings import COSTS, Costs, Problem, Tiling, seconds
 
@@ -84,25 +83,21 @@ def loss(costs: Costs, measured: Sequence[Point], names: Sequence[str], keep: fl
     return sum(min(x, WORST) ** 2 for x in off) + keep * sum(x * x for x in moved)
 
 
-def fit(measured: Sequence[Point], names: Sequence[str], keep: float, duration: float) -> Costs:
-    """The costs with the smallest loss that so many seconds find."""
+def fit(measured: Sequence[Point], names: Sequence[str], keep: float, trials: int) -> Costs:
+    """The costs with the smallest loss of so many; the same each time."""
     generator = random.Random(0)
     steps = dict.fromkeys(names, 0.2)
     best, least = COSTS, loss(COSTS, measured, names, keep)
-    start = time.monotonic()
-    with Progress(transient=True) as progress:
-        task = progress.add_task("fitting", total=duration)
-        while (passed := time.monotonic() - start) < duration:
-            progress.update(task, completed=passed)
-            name = generator.choice(names)
-            factor = math.exp(generator.gauss(0, steps[name]))
-            costs = replace(best, **{name: getattr(best, name) * factor})
-            found = loss(costs, measured, names, keep)
-            if found < least:
-                best, least = costs, found
-                steps[name] = min(0.5, 1.5 * steps[name])
-            else:
-                steps[name] = max(0.01, 0.9 * steps[name])
+    for _ in track(range(trials), "fitting", transient=True):
+        name = generator.choice(names)
+        factor = math.exp(generator.gauss(0, steps[name]))
+        costs = replace(best, **{name: getattr(best, name) * factor})
+        found = loss(costs, measured, names, keep)
+        if found < least:
+            best, least = costs, found
+            steps[name] = min(0.5, 1.5 * steps[name])
+        else:
+            steps[name] = max(0.01, 0.9 * steps[name])
     return best
 
 
@@ -112,10 +107,10 @@ def main() -> None:
     every = [field.name for field in fields(Costs)]
     parser.add_argument("--only", nargs="+", choices=every, default=every, metavar="NAME")
     parser.add_argument("--keep", type=float, default=0.2, metavar="K")
-    parser.add_argument("--seconds", type=float, default=60, metavar="S")
+    parser.add_argument("--trials", type=int, default=3000, metavar="N")
     options = parser.parse_args()
     measured = [x for file in options.files for x in points(json.loads(file.read_text()))]
-    costs = fit(measured, options.only, options.keep, options.seconds)
+    costs = fit(measured, options.only, options.keep, options.trials)
     for name in options.only:
         print(f"{name:12s} {getattr(costs, name):10.3g}  was {getattr(COSTS, name):.3g}")
     regrets = []
