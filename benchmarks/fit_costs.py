@@ -77,7 +77,7 @@ def points(record: dict[str, Any]) -> list[Point]:
 
 
 def loss(costs: Costs, measured: Sequence[Point], names: Sequence[str], keep: float) -> float:
-    """What is to be small; without the second term, of the costs as they are."""
+    """What is to be small: how far the model is off, and the costs from what they were."""
     off = (abs(math.log(x.expected(costs) / x.measured)) for x in measured)
     moved = (math.log(getattr(costs, name) / getattr(COSTS, name)) for name in names)
     return sum(min(x, WORST) ** 2 for x in off) + keep * sum(x * x for x in moved)

@@ -113,7 +113,8 @@ def problem(product: Product) -> Problem:
 
 @dataclass(frozen=True)
 class _Matrix:
-    """A batch of matrices as bulk copies see them; A and B with rows of k, the transpose of B."""
+    """A batch of matrices as bulk copies see them: A, D, and B's transpose, so that k runs along
+    the rows of both inputs."""
 
     x: Operand
     rows: int

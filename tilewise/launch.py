@@ -170,12 +170,15 @@ class Place:
         return addresses[self.array] + self.offset
 
 
+SWIZZLES = (32, 64, 128)  # bytes a row of the boxes that are swizzled
+
+
 @dataclass(frozen=True)
 class TensorMap:
     """A tensor map by value, for bulk copies of boxes of a batch of matrices (TMA).
 
-    CUDA driver API, ``cuTensorMapEncodeTiled``. In shared memory a box of 32, 64 or 128 bytes a
-    row is swizzled over that width; the rows of any other follow one another as they are.
+    CUDA driver API, ``cuTensorMapEncodeTiled``. In shared memory a box whose rows are one of
+    :data:`SWIZZLES` is swizzled over that width; the rows of any other follow one another.
 
     Attributes
     ----------

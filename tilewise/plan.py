@@ -203,12 +203,17 @@ def choice(product: Product, chip: Chip, tiling: Tiling | None = None) -> Choice
         This one. By default one that was measured and kept, or else any.
     """
     if tiling is not None:
-        return min(_with_tiling(product, chip, tiling, "asked for"), key=_seconds, default=None)
+        return _with_tiling(product, chip, tiling, "asked for")
     if kept := tuned.tiling(product, chip):
         why = "it was the fastest of those that were measured"
-        if found := list(_with_tiling(product, chip, kept, why)):
-            return min(found, key=_seconds)
-    return min(_with_any_tiling(product, chip), key=_seconds, default=None)
+        if found := _with_tiling(product, chip, kept, why):
+            return found
+    every = ranked(product, chip)
+    if not every:
+        return None
+    best, seconds = every[0]
+    why = f"of all tilings it should take least, {seconds * 1e6:.1f} µs"
+    return _with_tiling(product, chip, best, why)
 
 
 def ranked(product: Product, chip: Chip) -> list[tuple[Tiling, float]]:
@@ -225,24 +230,15 @@ def ranked(product: Product, chip: Chip) -> list[tuple[Tiling, float]]:
     return sorted(best.items(), key=lambda x: x[1])
 
 
-def _with_tiling(product: Product, chip: Chip, tiling: Tiling, why: str) -> Iterator[Choice]:
+def _with_tiling(product: Product, chip: Chip, tiling: Tiling, why: str) -> Choice | None:
+    """That tiling by the reading which should be fastest; None if it fits none."""
+    found = []
     for reading in readings(product):
         problem = hopper.problem(reading.product)
         if not tiling.objection(problem.turned if tiling.turned else problem):
             seconds = tilings.seconds(tiling, problem, chip.multiprocessors)
-            yield Choice(seconds + _seconds_around(reading), reading, tiling, why)
-
-
-def _with_any_tiling(product: Product, chip: Chip) -> Iterator[Choice]:
-    for reading in readings(product):
-        tiling, seconds = tilings.choose(hopper.problem(reading.product), chip.multiprocessors)
-        seconds += _seconds_around(reading)
-        why = f"of all tilings it should take least, {seconds * 1e6:.1f} µs"
-        yield Choice(seconds, reading, tiling, why)
-
-
-def _seconds(choice: Choice) -> float:
-    return choice.seconds
+            found.append(Choice(seconds + _seconds_around(reading), reading, tiling, why))
+    return min(found, key=lambda choice: choice.seconds, default=None)
 
 
 def _seconds_around(reading: Reading) -> float:

@@ -11,7 +11,7 @@ from tilewise.compiler import Compiled
 from tilewise.devices.arguments import TENSOR_MAP_BYTES, bind_later
 from tilewise.devices.cuda import Context
 from tilewise.devices.placement import Values
-from tilewise.launch import Launch, Packed, TensorMap
+from tilewise.launch import SWIZZLES, Launch, Packed, TensorMap
 
 # Where a tensor map has the address. CUtensorMap is opaque: this is tried before it is relied on.
 _ADDRESS_BYTES = 8
@@ -19,7 +19,6 @@ _TRIED_ADDRESSES = (0x2_0000_0000, 0x5A5A_A5A5_5A50)
 
 _TYPES = {"float16": "FLOAT16", "bfloat16": "BFLOAT16", "float32": "FLOAT32"}
 _SIZES = {"float16": 2, "bfloat16": 2, "float32": 4}
-_SWIZZLES = (32, 64, 128)
 _PROMOTIONS = {0: "NONE", 64: "L2_64B", 128: "L2_128B", 256: "L2_256B"}
 
 
@@ -143,7 +142,7 @@ def encode(context: Context, x: TensorMap, address: int) -> bytes:
             f"there is no tensor map {x}: it takes one of {', '.join(_TYPES)}, and a promotion of "
             f"{', '.join(map(str, _PROMOTIONS))} bytes"
         )
-    swizzle = f"{width}B" if width in _SWIZZLES else "NONE"
+    swizzle = f"{width}B" if width in SWIZZLES else "NONE"
     status, encoded = driver.cuTensorMapEncodeTiled(
         getattr(driver.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{_TYPES[x.dtype]}"),
         3,

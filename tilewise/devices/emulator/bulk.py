@@ -21,27 +21,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tilewise.devices.emulator import races
+from tilewise.devices.emulator.boxes import clipped, swizzled
 from tilewise.devices.emulator.faults import Place
 from tilewise.devices.emulator.lanes import Index, Lanes
 from tilewise.devices.emulator.memory import OUTSIDE, UNWRITTEN, WRITTEN, Allocation, Bytes
 from tilewise.devices.emulator.ptx import Address, Operand
 from tilewise.devices.emulator.semantics import Words
 from tilewise.devices.emulator.spaces import Where
-from tilewise.devices.emulator.tensor_maps import (
-    ALIGNMENT,
-    BYTES,
-    PIECE,
-    SWIZZLES,
-    Tiled,
-    decode,
-)
+from tilewise.devices.emulator.tensor_maps import ALIGNMENT, BYTES, PIECE, Tiled, decode
 
 if TYPE_CHECKING:
     from tilewise.devices.emulator.machine import Machine, Op
@@ -49,7 +42,6 @@ if TYPE_CHECKING:
 TENSOR_ALIGNMENT = 128
 """Of a box in shared memory, in bytes."""
 BARRIER = 8  # bytes of an mbarrier, and its alignment
-_LINE = 128
 _SHARED = ("shared::cluster", "shared::cta")
 _LOAD, _STORE = "mbarrier::complete_tx::bytes", "bulk_group"
 
@@ -251,65 +243,6 @@ class _Copy:
         self.op.fault(kind, f"in a bulk copy {message}", lane, place)
 
 
-def swizzled(offset: int, size: int, width: int) -> Index:
-    """Where the 16-byte pieces of a box are, one after the other, in its place of shared memory.
-
-    Parameters
-    ----------
-    offset : int
-        Of the box in shared memory; a multiple of 128.
-    size : int
-        Bytes of the box.
-    width : int
-        Bytes of a row: if 32, 64 or 128, those over which it is swizzled.
-    """
-    if width not in SWIZZLES:
-        return np.arange(size // PIECE)
-    return _swizzled(offset // _LINE % 8, size, width)
-
-
-@lru_cache(maxsize=64)
-def _swizzled(line: int, size: int, width: int) -> Index:
-    piece = np.arange(size // PIECE, dtype=np.intp)
-    return piece ^ ((piece // (_LINE // PIECE) + line) & (width // PIECE - 1))
-
-
-@dataclass(frozen=True)
-class _Box:
-    """What of a box lies in the matrix: bytes along its rows, and rows."""
-
-    left: int
-    right: int
-    top: int
-    bottom: int
-    address: int  # of the first of these bytes
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return self.bottom - self.top, self.right - self.left
-
-
-def _clipped(tiled: Tiled, at: list[int], to_piece: bool) -> _Box | None:
-    """The part of the box at ``at`` that lies in the matrix; None where there is none.
-
-    Parameters
-    ----------
-    to_piece : bool
-        Whether a row of the matrix goes on to the end of its last 16 bytes.
-    """
-    x, (_, y, z) = at[0] * tiled.item, at
-    end = tiled.extents[0] * tiled.item
-    if to_piece:
-        end = -(-end // PIECE) * PIECE
-    left, right = max(-x, 0), min(end - x, tiled.width)
-    top, bottom = max(-y, 0), min(tiled.extents[1] - y, tiled.rows)
-    if left >= right or top >= bottom or not 0 <= z < tiled.extents[2]:
-        return None
-    pitch, step = tiled.strides
-    address = tiled.address + z * step + (y + top) * pitch + x + left
-    return _Box(left, right, top, bottom, address)
-
-
 class _TensorCopy(_Copy):
     """Copies of boxes."""
 
@@ -366,7 +299,7 @@ class _TensorCopy(_Copy):
         """The box, zero outside the matrix, row by row; of one that is refused, all zero."""
         box = np.zeros((tiled.rows, tiled.width), np.uint8)
         allowed = self.allowed(lane, tiled, at, is_store=False)
-        part = _clipped(tiled, at, to_piece=False) if allowed else None
+        part = clipped(tiled, at, to_piece=False) if allowed else None
         if part is None:
             return box
         rows = self.global_(
@@ -382,7 +315,7 @@ class _TensorCopy(_Copy):
             return
         size = tiled.rows * tiled.width
         pieces = swizzled(source.offset, size, tiled.width).reshape(tiled.rows, -1)
-        part = _clipped(tiled, at, to_piece=True)
+        part = clipped(tiled, at, to_piece=True)
         if part is None:
             return
         first, last = part.left // PIECE, -(-part.right // PIECE)

@@ -20,7 +20,6 @@ _MARK = b"tilewise.tensor"
 # but the extents and the rows.
 _LAYOUT = struct.Struct("<16s6Q3I")
 _SIZES = {"float16": 2, "bfloat16": 2, "float32": 4}
-SWIZZLES = (32, 64, 128)
 _PROMOTIONS = (0, 64, 128, 256)
 _LARGEST_EXTENT, _LARGEST_STRIDE, _MOST = 2**32, 2**40, 256
 
@@ -40,7 +39,8 @@ class Tiled:
     strides : (int, int)
         Bytes, as :class:`tilewise.launch.TensorMap` has them.
     width : int
-        Bytes of a row of the box, over which it is swizzled where it is one of SWIZZLES.
+        Bytes of a row of the box; where it is one of :data:`tilewise.launch.SWIZZLES`, those over
+        which it is swizzled.
     rows : int
         Of the box.
     """
