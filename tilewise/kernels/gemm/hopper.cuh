@@ -2,6 +2,7 @@
 
 typedef unsigned long long u64;
 typedef unsigned int u32;
+typedef unsigned short u16;
 
 // A tensor map as the driver encodes it (cuTensorMapEncodeTiled); a kernel parameter by value.
 struct alignas(64) TensorMap {
@@ -88,6 +89,21 @@ __device__ inline void fence_async() {  // 9.7.13.4: what threads stored, the co
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
+// Copies of 16 bytes (9.7.9.25.3: cp.async), of which the first ``bytes`` are read, and the others
+// are zeros.
+
+__device__ inline void copy_piece(u32 to, u64 from, int bytes) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes)
+                 : "memory");
+}
+
+__device__ inline void copies_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+
+// Until all but the last ``N`` groups of this thread have arrived.
+template <int N> __device__ inline void copies_wait() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
+}
+
 // Clusters (9.7.13.3: barrier.cluster; 10.14: %cluster_ctarank).
 
 __device__ inline void cluster_sync() {
@@ -115,6 +131,10 @@ __device__ inline void cluster_store(u32 address, const float* x) {
 }
 
 // Shared memory by its address there (9.7.9.8: ld; 9.7.9.11: st).
+
+__device__ inline void shared_store(u32 address, u16 x) {
+    asm volatile("st.shared.u16 [%0], %1;" ::"r"(address), "h"(x) : "memory");
+}
 
 __device__ inline void shared_store(u32 address, float x) {
     asm volatile("st.shared.f32 [%0], %1;" ::"r"(address), "f"(x) : "memory");

@@ -18,7 +18,6 @@ struct Out {
 };
 
 typedef float Sums[ROWS / 64][BLOCK_N / 2];
-typedef unsigned short u16;
 
 constexpr int OUT_LINE_BYTES = 2 * OUT_COLUMNS;   // a row of a bulk copy of D
 constexpr int OUT_BYTES = 16 * OUT_LINE_BYTES;    // a warp's 16 rows of one
@@ -178,58 +177,149 @@ __device__ inline void copy_tile(const Sums& sum, u32 buffers, int lane, const T
     }
 }
 
-// Elements ``begin`` up to ``end`` of a row of D; the swizzled box has those from ``first`` on.
-template <int PIECES>
-__device__ inline void store_elements(u32 buffer, int line, int thread, u16* to,
-                                      int first, int begin, int end) {
-    for (int i = begin + thread; i < end; i += PIECES) {
-        int at = i - first;
-        to[i] = shared_half(buffer + swizzled<PIECES>(line, at / 8) + 2 * (at % 8));
-    }
+// The 16 bytes that end ``back`` 16-bit numbers, less than 8, before the end of two pieces of 16.
+__device__ inline uint4 ending(uint4 before, uint4 last, int back) {
+    u32 x[] = {before.x, before.y, before.z, before.w, last.x, last.y, last.z, last.w};
+#pragma unroll
+    for (int i = 7; i >= 2; --i) x[i] = back & 4 ? x[i - 2] : x[i];
+#pragma unroll
+    for (int i = 7; i >= 3; --i) x[i] = back & 2 ? x[i - 1] : x[i];
+#pragma unroll
+    for (int i = 7; i >= 4; --i) x[i] = __funnelshift_l(x[i - 1], x[i], 16 * (back & 1));
+    return make_uint4(x[4], x[5], x[6], x[7]);
 }
 
-// By rows, for a D of any pitch and address: 16-bit numbers, 16 aligned bytes a thread. Such a word
-// ends in the 8 elements that the thread reads, and begins in those before, which for the first
-// thread of a row are in the other buffer. ``first_row`` is the warp's, ``first_column`` the tile's.
+// In one store, which ptxas does not always make of an assignment.
+__device__ inline void store_word(u16* to, uint4 x) {
+    asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(x.x), "r"(x.y),
+                 "r"(x.z), "r"(x.w)
+                 : "memory");
+}
+
+// How many 16-bit numbers after a multiple of 16 bytes an element of D is; every eighth row's are
+// the same.
+__device__ inline int behind(int row, int column, const Out& out) {
+    return ((u32)((u64)out.d / 2) + row * (u32)out.ldd + column) % 8;
+}
+
+// What a lane stores of a warp's 16 rows: of some of them, of each part of OUT_COLUMNS columns, the
+// aligned word of 16 bytes that ends among the 8 elements that it stands for. The word begins in the
+// 8 elements before, which for a row's first lane are in the other buffer.
+struct Words {
+    static constexpr int PIECES = OUT_COLUMNS / 8;
+    static constexpr int APART = 32 / PIECES, LINES = 16 / APART;
+    static constexpr int KINDS = LINES > 1 ? 8 / APART : 1;  // every eighth line is of one kind
+    int thread, back[KINDS];
+    u32 own[KINDS], before[KINDS];
+    u16* to[LINES];
+    int room[LINES];  // how far on a part may begin for the word to end in its row
+    uint4 x[LINES][2];
+
+    __device__ Words(u32 buffers, int lane, int first_row, int first_column, int length,
+                     const Out& out) {
+        thread = lane % PIECES;
+#pragma unroll
+        for (int k = 0; k < LINES; ++k) {
+            int line = lane / PIECES + APART * k, row = first_row + line;
+            if (k < KINDS) {
+                back[k] = behind(row, first_column, out);
+                own[k] = buffers + swizzled<PIECES>(line, thread);
+                before[k] = buffers + swizzled<PIECES>(line, (thread + PIECES - 1) % PIECES);
+            }
+            int at = 8 * thread - back[k % KINDS];
+            to[k] = (u16*)out.d + row * out.ldd + first_column + at;
+            room[k] = row < out.m ? length - 8 - at : -1;
+        }
+    }
+
+    __device__ void read(int part, int k) {
+        u32 at = part % 2 * OUT_BYTES, below = k / KINDS * (8 * OUT_LINE_BYTES);
+        u32 from = before[k % KINDS] + (thread ? at : OUT_BYTES - at);
+        if (part == 0 && thread == 0) from = own[k % KINDS];  // nothing is before it
+        x[k][0] = shared_word(from + below);
+        x[k][1] = shared_word(own[k % KINDS] + at + below);
+    }
+
+    __device__ void store(int part, int k) const {
+        uint4 word = ending(x[k][0], x[k][1], back[k % KINDS]);
+        bool is_in_row = part > 0 || 8 * thread >= back[k % KINDS];
+        if (OUT_COLUMNS * part <= room[k] && is_in_row) {
+            store_word(to[k] + OUT_COLUMNS * part, word);
+        }
+    }
+};
+
+// The lane's number, of which ptxas does not know that it is the same: what is computed of it is
+// computed again, and not kept in registers that the sums need.
+__device__ inline int again(int lane) { return __shfl_sync(~0u, lane, lane); }
+
+// By rows, for a D of any pitch and address: 16-bit numbers, in aligned words of 16 bytes. What is
+// beside these, at either end of a row, is stored number by number. ``first_row`` is the warp's,
+// ``first_column`` the tile's.
 __device__ inline void store_rows(const Sums& sum, u32 buffers, int lane, int first_row,
                                   int first_column, const Out& out) {
-    constexpr int COLUMNS = OUT_COLUMNS, PIECES = COLUMNS / 8;
-    int thread = lane % PIECES, length = min(BLOCK_N, out.n - first_column);
+    constexpr int COLUMNS = OUT_COLUMNS, PIECES = Words::PIECES;
+    // With registers to spare, what was read is stored after the next part is staged, so that the
+    // warp need not wait for shared memory.
+    constexpr bool LATE = sizeof(Sums) <= 128 * sizeof(float);
+    int length = min(BLOCK_N, out.n - first_column);
+    if (length <= 0) return;  // a tile past the end
 #pragma unroll
     for (int i = 0; i < ROWS / 64; ++i) {
+        int row = first_row + 64 * i;
+        Words words(buffers, lane, row, first_column, length, out);
+        u16 heads[4], tails[4];
+        auto store_head = [&](int e) {
+            int of_line = row + lane / 8 + 4 * e, element = lane % 8;
+            int head = -behind(of_line, first_column, out) & 7;
+            if (of_line >= out.m || element >= min(head, length)) return;
+            ((u16*)out.d)[of_line * out.ldd + first_column + element] = heads[e];
+        };
 #pragma unroll
         for (int part = 0; part < BLOCK_N / COLUMNS; ++part) {
-            int begin = COLUMNS * part, end = min(begin + COLUMNS, length);
-            if (begin >= length) continue;
+            if (COLUMNS * part >= length) break;
             u32 buffer = buffers + part % 2 * OUT_BYTES;
-            u32 other = buffers + (part + 1) % 2 * OUT_BYTES;
+            if (!LATE) lane = again(lane);
             __syncwarp();
             stage_rows<COLUMNS, false>(sum[i], part, buffer, lane, out.alpha);
             __syncwarp();
 #pragma unroll
-            for (int line = lane / PIECES; line < 16; line += 32 / PIECES) {
-                int row = first_row + 64 * i + line;
-                if (row >= out.m) continue;
-                u16* to = (u16*)out.d + row * out.ldd + first_column;
-                int head = -((u64)to / 2) % 8, words = max(length - head, 0) / 8;
-                int at = begin + 8 * thread - (head ? 8 - head : 0);
-                if (at >= 0 && at + 8 <= length) {
-                    uint4 x = shared_word(buffer + swizzled<PIECES>(line, thread));
-                    if (head) {
-                        u32 from = thread ? buffer + swizzled<PIECES>(line, thread - 1)
-                                          : other + swizzled<PIECES>(line, PIECES - 1);
-                        x = joined(shared_word(from), x, 2 * head);
-                    }
-                    *(uint4*)(to + at) = x;
-                }
-                if (part == 0) {
-                    store_elements<PIECES>(buffer, line, thread, to, 0, 0, min(head, end));
-                }
-                int tail = max(head + 8 * words, begin);
-                if (tail < end) {
-                    store_elements<PIECES>(buffer, line, thread, to, begin, tail, end);
-                }
+            for (int k = 0; k < Words::LINES; ++k) {
+                if (LATE && part > 0) words.store(part - 1, k);
             }
+#pragma unroll
+            for (int k = 0; k < Words::LINES; ++k) {
+                if (!LATE && k % 2 == 0) {
+                    lane = again(lane);
+                    words = Words(buffers, lane, row, first_column, length, out);
+                }
+                words.read(part, k);
+                if (!LATE) words.store(part, k);
+            }
+#pragma unroll
+            for (int e = 0; part == 0 && e < 4; ++e) {
+                u32 from = buffer + swizzled<PIECES>(lane / 8 + 4 * e, 0);
+                heads[e] = shared_half(from + 2 * (lane % 8));
+                if (!LATE) store_head(e);
+            }
+        }
+        if (!LATE) lane = again(lane);
+        int element = lane % 8, end = max(length - 1 - element, 0);
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+            u32 from = buffers + swizzled<PIECES>(lane / 8 + 4 * e, end % COLUMNS / 8);
+            tails[e] = shared_half(from + end / COLUMNS % 2 * OUT_BYTES + 2 * (end % 8));
+        }
+#pragma unroll
+        for (int k = 0; LATE && k < Words::LINES; ++k) words.store((length - 1) / COLUMNS, k);
+#pragma unroll
+        for (int e = 0; LATE && e < 4; ++e) store_head(e);
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+            int of_line = row + lane / 8 + 4 * e, over = behind(of_line, first_column, out);
+            int tail = length > (-over & 7) ? (length + over) % 8 : 0;
+            if (of_line >= out.m || element >= tail) continue;
+            ((u16*)out.d)[of_line * out.ldd + first_column + end] = tails[e];
         }
     }
 }
