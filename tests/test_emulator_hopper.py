@@ -15,11 +15,19 @@ from test_thin import NAN, Matrix, from_bits
 
 from tilewise import hopper, thin
 from tilewise.devices.emulator import Emulator
-from tilewise.errors import BarrierError, CheckError, RaceError, UninitializedReadError
+from tilewise.errors import (
+    BarrierError,
+    CheckError,
+    MemoryAccessError,
+    RaceError,
+    UninitializedReadError,
+)
 from tilewise.kernel import Kernel
+from tilewise.plan import plan_on
 from tilewise.product import Product
 from tilewise.steps import Plan, Step, execute
 from tilewise.tilings import BLOCK_K, Tiling
+from tilewise.tuned import Chip
 
 UNITS = 6  # multiprocessors: so few that blocks compute several tiles, or parts of one
 
@@ -130,11 +138,27 @@ VARIANTS: list[tuple[Case, Tiling]] = [
     (Case(3, 100, 330, b_by_columns=True, a_off=(7, 0)), Tiling(64, 16, split=4, a_shifted=True)),
     (Case(100, 72, 520, batch=2, b_off=(1, 3), out_dtype="float32"),
      Tiling(64, 64, shared=True, b_shifted=True)),
-    # The matrices follow one another; A's is one for all, or they are further apart.
+    # The matrices follow one another; A's is one for all.
     (Case(65, 67, 70, batch=3, one_a=True, a_by_columns=True, a_off=(1, 0), b_off=(5, 5)),
      Tiling(64, 64, a_shifted=True, b_shifted=True)),
-    (Case(64, 80, 72, batch=3, a_off=(1, 2), b_by_columns=True, apart=16),
-     Tiling(64, 80, a_shifted=True)),
+    # They are any number of elements apart, and each one's lines begin elsewhere between 16 bytes.
+    (Case(64, 80, 72, batch=3, a_off=(0, 2), b_by_columns=True, apart=1),
+     Tiling(64, 80, a_shifted=True, b_shifted=True)),
+    (Case(100, 72, 520, batch=2, a_by_columns=True, b_off=(0, 5), apart=3),
+     Tiling(64, 64, shared=True, a_shifted=True, b_shifted=True)),
+    (Case(3, 30, 330, batch=2, b_by_columns=True, a_off=(7, 5), apart=9),
+     Tiling(64, 16, split=4, a_shifted=True, b_shifted=True)),
+    (Case(72, 70, 100, batch=2, one_a=True, a_by_columns=True, b_by_columns=True, b_off=(2, 6),
+          apart=5, d_by_columns=True), Tiling(64, 64, turned=True, a_shifted=True)),
+    # Several tiles a block, of which a loader brings 128 or 256 rows.
+    (Case(130, 70, 100, batch=2, a_off=(1, 1), b_off=(2, 3), apart=7),
+     Tiling(128, 64, a_shifted=True, b_shifted=True)),
+    (Case(260, 30, 70, batch=2, b_by_columns=True, apart=6),
+     Tiling(256, 16, a_shifted=True, b_shifted=True)),
+    (Case(260, 30, 70, a_by_columns=True, b_by_columns=True, a_off=(3, 1)),
+     Tiling(256, 32, a_shifted=True)),
+    # Clusters of four, of which some tiles are past the end.
+    (Case(200, 40, 520, b_by_columns=True), Tiling(64, 16, 2, 2, shared=True)),
 ]  # fmt: skip
 
 
@@ -177,17 +201,18 @@ OFF = st.tuples(st.integers(0, 7), st.integers(0, 7))
     is_plain=st.booleans(),
     a_off=st.one_of(st.just((0, 0)), OFF),
     b_off=st.one_of(st.just((0, 0)), OFF),
+    apart=st.integers(0, 9),
 )
 def test_any_product(
     m: int, n: int, k: int, batch: int, tiling: Tiling, a_by_columns: bool, b_by_columns: bool,
-    is_plain: bool, a_off: tuple[int, int], b_off: tuple[int, int],
+    is_plain: bool, a_off: tuple[int, int], b_off: tuple[int, int], apart: int,
 ) -> None:  # fmt: skip
     k = max(k, BLOCK_K * tiling.split)
     if tiling.tiles > 1:  # blocks do not share what is shifted
-        a_off = b_off = (0, 0)
+        a_off, b_off, apart = (0, 0), (0, 0), 8 * apart
     case = Case(
         m, n, k, batch, a_by_columns=a_by_columns, b_by_columns=b_by_columns, a_off=a_off,
-        b_off=b_off,
+        b_off=b_off, apart=apart,
     )  # fmt: skip
     if is_plain:  # bulk copies can store it
         case = replace(case, m=-(-m // 8) * 8, n=-(-n // 8) * 8)
@@ -259,10 +284,10 @@ def test_finds_faults(
         held.execute(broken(tmp_path, plan, old, new))
 
 
-EMPTY = "barrier_wait(empty_at + 8 * stage, parity ^ 1);"
-RAW_FULL = "barrier_wait(raw_full_at + 8 * raw_stage, raw_parity);"
 FENCE, WARP = "fence_async();", "__syncwarp();"
+COPIES_WAIT = "copies_wait<RAW_STAGES - 2>();"
 INDENT = "\n" + 20 * " "
+LESS_INDENT = INDENT[:-4]
 SHIFTED_FAULTS: list[tuple[str, str, str, type[CheckError], str]] = [
     ("no fence", FENCE + INDENT + WARP, WARP, RaceError, "by a wgmma with no proxy fence"),
     (
@@ -270,43 +295,57 @@ SHIFTED_FAULTS: list[tuple[str, str, str, type[CheckError], str]] = [
         FENCE + INDENT + WARP,
         FENCE,
         RaceError,
-        "by a bulk copy with no barrier after the read of another thread",
+        "writes stages.* with no barrier after the read of another thread",
+    ),
+    (
+        "a lane ahead of the others' copies",
+        COPIES_WAIT + LESS_INDENT + WARP,
+        COPIES_WAIT,
+        RaceError,
+        "reads stages.* with no barrier after the write of another thread",
+    ),
+    ("copies not waited for", COPIES_WAIT, "", UninitializedReadError, "stages.* nobody wrote"),
+    (
+        "too few copies waited for",
+        COPIES_WAIT,
+        COPIES_WAIT.replace("2", "1"),
+        UninitializedReadError,
+        "stages.* nobody wrote",
     ),
     (
         "a stage in use",
-        EMPTY + INDENT + RAW_FULL,
-        RAW_FULL,
+        "barrier_wait(empty_at + 8 * stage, parity ^ 1);" + INDENT + "of_a",
+        "of_a",
         BarrierError,
-        r"the mbarrier full\[\d\] .* nobody completes: 4 of 4 arrivals",
-    ),
-    ("nothing copied", RAW_FULL, "", UninitializedReadError, "stages.* which nobody wrote"),
-    (
-        "a copy in use",
-        "barrier_wait(raw_empty_at + 8 * stage, parity ^ 1);",
-        "",
-        RaceError,
-        "by a bulk copy with no barrier after the write of a bulk copy",
-    ),
-    (
-        "never read",
-        "barrier_arrive<false>(raw_empty_at + 8 * raw_stage);",
-        "",
-        BarrierError,
-        r"the mbarrier raw_full\[0\] .* nobody completes: 1 of 1",
+        r"the mbarrier full\[\d\] .* nobody completes: 8 of 8 arrivals",
     ),
     (
         "never there",
-        "barrier_arrive<false>(full_at + 8 * stage);",
+        "if (thread % 32 == 0) barrier_arrive<false>(full_at + 8 * stage);",
         "",
         BarrierError,
         r"the mbarrier empty\[0\] .* nobody completes: 1 of 1",
     ),
     (
-        "too many bytes",
-        "RawA::COPIED : 0",
-        "RawA::COPIED + 16 : 0",
-        BarrierError,
-        "0 of 1 arrivals and 16 bytes are missing",
+        "ahead of the first line",
+        "is_front && at < 0 && count",
+        "false",
+        MemoryAccessError,
+        "reads 16 bytes of global memory",
+    ),
+    (
+        "behind the last line",
+        "min(max(from.length - at, 0), 8)",
+        "8",
+        MemoryAccessError,
+        "reads 16 bytes of global memory",
+    ),
+    (
+        "lines that there are not",
+        "32 * turn < lines",
+        "true",
+        MemoryAccessError,
+        "reads 16 bytes of global memory",
     ),
 ]
 
@@ -319,8 +358,30 @@ SHIFTED_FAULTS: list[tuple[str, str, str, type[CheckError], str]] = [
 def test_finds_faults_of_what_is_shifted(
     tmp_path: Path, old: str, new: str, error: type[CheckError], words: str
 ) -> None:
-    held = Held(Case(64, 128, 600, a_off=(1, 0), b_off=(0, 3)))
-    plan = hopper.plan(held.product, UNITS, Tiling(64, 128, a_shifted=True, b_shifted=True))
+    held = Held(Case(64, 64, 600, a_off=(1, 0), b_off=(0, 3)))
+    plan = hopper.plan(held.product, UNITS, Tiling(64, 64, a_shifted=True, b_shifted=True))
+    with pytest.raises(error, match=words):
+        held.execute(broken(tmp_path, plan, old, new))
+
+
+EARLY = "by a wgmma with no barrier after the write of a bulk copy"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "error", "words"),
+    [
+        ("4 * LOADERS + COPIES", "4 * LOADERS", RaceError, EARLY),
+        ("(B_SHIFTED ? 0 : B_BYTES)", "0", RaceError, EARLY),
+        ("A_SHIFTED ? 0 : A_COPIED", "A_COPIED", BarrierError, "nobody completes"),
+    ],
+    ids=["its arrival", "its bytes", "the other's bytes"],
+)
+def test_finds_faults_where_one_of_two_is_shifted(
+    tmp_path: Path, old: str, new: str, error: type[CheckError], words: str
+) -> None:
+    """Who multiplies waits for the bulk copies of the one that is not."""
+    held = Held(Case(64, 64, 200, a_off=(1, 0)))
+    plan = hopper.plan(held.product, UNITS, Tiling(64, 64, a_shifted=True))
     with pytest.raises(error, match=words):
         held.execute(broken(tmp_path, plan, old, new))
 
@@ -337,18 +398,59 @@ def test_finds_rows_stored_too_early(tmp_path: Path, out_dtype: str) -> None:
 
 
 @pytest.mark.parametrize("is_broken", [False, True], ids=["as it is", "broken"])
-def test_the_next_matrix_does_not_spread(tmp_path: Path, is_broken: bool) -> None:
-    """Of matrices that are read as one, the next one's lines follow the end of k."""
-    held = Held(Case(64, 64, 70, batch=2, one_a=True, b_off=(1, 0)))
+@pytest.mark.parametrize(
+    ("by_columns", "old", "new"),
+    [
+        (False, "32 * turn < lines", "true"),
+        (True, "min(max(from.length - at, 0), 8)", "8"),
+    ],
+    ids=["lines", "elements"],
+)
+def test_the_next_matrix_does_not_spread(
+    tmp_path: Path, by_columns: bool, old: str, new: str, is_broken: bool
+) -> None:
+    """Behind the end of k are the next one's lines, or the next line's elements."""
+    held = Held(Case(64, 64, 70, batch=3, one_a=True, b_by_columns=by_columns, b_off=(1, 0)))
     b = held.matrices[1]
-    b.seen(b.host[1])[1] = NAN["bfloat16"]
+    b.seen(b.host[1])[1:] = NAN["bfloat16"]
     held.arrays[1] = held.device.array(b.host)
     held.at[1] = held.arrays[1].pointer + b.item * b.place
-    plan = hopper.plan(held.product, UNITS, Tiling(64, 64, b_shifted=True))
+    # The third one is only memory, which may be read.
+    asked = replace(held.product, batch=2)
+    plan = hopper.plan(asked, UNITS, Tiling(64, 64, b_shifted=True))
     if is_broken:
-        plan = broken(tmp_path, plan, "if ((int)line >= lines)", "if (false)")
+        plan = broken(tmp_path, plan, old, new)
     held.execute(plan)
     d = held.matrices[3]
-    first, second = from_bits(d.seen(held.arrays[3].to_numpy()[1]), "bfloat16")
+    first, second, _ = from_bits(d.seen(held.arrays[3].to_numpy()[1]), "bfloat16")
     assert np.isnan(first).any() == is_broken
     assert np.isnan(second).all()
+
+
+@pytest.mark.parametrize(
+    ("case", "grain"),
+    [
+        (Case(5, 6, 70, batch=2, one_a=True, one_b=True, a_off=(1, 3), b_off=(1, 3)), 8),
+        # Lines, or whole matrices, of fewer than 16 bytes: several begin within the first ones.
+        (Case(5, 3, 3), 1),
+        (Case(5, 6, 1, batch=3), 1),
+    ],
+    ids=["one matrix", "short lines", "small matrices"],
+)
+def test_nothing_is_read_ahead_of_the_first_element(case: Case, grain: int) -> None:
+    """By no line that begins less than 16 bytes behind it: what is ahead may be another's."""
+    held = Held(case, grain)
+    held.check(hopper.plan(held.product, UNITS, shifted(Tiling(64, 64), held.product)))
+
+
+def test_one_line_for_all() -> None:
+    held = Held(Case(70, 24, 100, a_off=(0, 3)))
+    one = replace(held.product, a=replace(held.product.a, row_stride=0))
+    assert "one line for all" in hopper.objection(one)
+    held.execute(plan_on(one, Chip("H200", UNITS)))  # it is copied before
+    bits = (x.seen(x.host[1])[0] for x in held.matrices[:2])
+    a, b = (from_bits(x, "bfloat16") for x in bits)
+    d = held.matrices[3].seen(held.arrays[3].to_numpy()[1])[0]
+    got = from_bits(d, "bfloat16")
+    assert_right(got[:1], a[:1], b, "bfloat16", 1.0, 0.0, 0, "bfloat16")
+    assert (got == got[:1]).all()

@@ -34,17 +34,19 @@ def product(m: int = 300, n: int = 200, k: int = 520, **changes: Any) -> Product
     return replace(plain, **changes)
 
 
-def test_takes_what_bulk_copies_can_read() -> None:
+def test_takes_what_has_a_contiguous_dimension() -> None:
     assert hopper.objection(product()) == ""
     assert hopper.objection(product(a=Operand(1, 304))) == ""
     assert hopper.objection(product(batch=3, b=Operand(200, 1, 200 * 520))) == ""
     assert hopper.objection(product(d=Operand(1, 301))) == ""
-    # Lines that begin anywhere, if every eighth begins equally far behind a multiple of 16 bytes.
+    # Lines that begin anywhere, and matrices any number of elements apart.
     assert hopper.objection(product(a=Operand(521, 1, 0, 2))) == ""
     assert hopper.objection(product(b=Operand(1, 523, 0, 14))) == ""
-    # So do those of matrices that follow one another, whatever their stride.
     assert hopper.objection(product(batch=3, a=Operand(521, 1, 521 * 300))) == ""
-    assert hopper.objection(product(batch=3, b=Operand(201, 1, 201 * 520 + 8))) == ""
+    assert hopper.objection(product(batch=3, a=Operand(520, 1, 520 * 300 + 1))) == ""
+    assert hopper.objection(product(batch=3, b=Operand(201, 1, 201 * 520 - 3, 6))) == ""
+    assert hopper.objection(product(batch=3, b=Operand(200, 1, 7))) == ""  # they overlap
+    assert hopper.objection(product(a=Operand(2**40, 1), b=Operand(0, 1))) == ""
     # Of a single row or column, the stride is never used.
     assert hopper.objection(product(m=1, a=Operand(7, 1), d=Operand(7, 1))) == ""
     assert hopper.objection(product(n=1, b=Operand(1, 7), d=Operand(1, 7))) == ""
@@ -60,13 +62,7 @@ def test_takes_what_bulk_copies_can_read() -> None:
         ({"m": 2**20, "n": 2**20, "batch": 8}, "too large"),
         ({"a": Operand(520, 1, 0, 1)}, "A does not begin at a multiple of 2 bytes"),
         ({"a": Operand(1040, 2)}, "A has no contiguous dimension"),
-        ({"b": Operand(200, 1, 7), "batch": 2}, "B has a stride of 14 bytes"),
-        # Of matrices that don't follow one another, by rows of whole 16 bytes, and by others.
-        ({"b": Operand(200, 1, 200 * 520 + 4), "batch": 2}, "B has a stride of 208008 bytes"),
-        ({"a": Operand(521, 1, 521 * 300 + 1), "batch": 2}, "A has a stride of 312602 bytes"),
-        ({"b": Operand(1, 521, 521 * 200 - 1), "batch": 2}, "B has a stride of 208398 bytes"),
-        # Eight of them are what a tensor map is given.
-        ({"a": Operand(2**36, 1)}, f"A has a stride of {2**40} bytes"),
+        ({"b": Operand(0, 1, 0, 2)}, "B has one line for all"),
         ({"d": Operand(400, 2)}, "neither dimension of D"),
         ({"c": Operand(1, 300), "beta": 1.0}, "C does not lie as D"),
     ],
@@ -76,6 +72,31 @@ def test_says_why_not(changes: dict[str, Any], words: str) -> None:
     assert words in hopper.objection(asked)
     with pytest.raises(ValueError, match=words):
         hopper.plan(asked, H200)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, ""),
+        ({"a": Operand(1, 304)}, ""),
+        ({"a": Operand(521, 1), "m": 1}, ""),  # of a single row, the stride is never used
+        ({"a": Operand(520, 1, 7)}, ""),  # nor of a single matrix
+        ({"a": Operand(520, 1, 520 * 300 + 8), "batch": 2}, ""),
+        ({"a": Operand(520, 1, 0, 2)}, "does not begin at a multiple of 16 bytes"),
+        ({"a": Operand(521, 1)}, "has a stride of 1042 bytes, no multiple of 16"),
+        ({"a": Operand(1, 301)}, "has a stride of 602 bytes, no multiple of 16"),
+        (
+            {"a": Operand(520, 1, 520 * 300 + 1), "batch": 2},
+            "has a stride of 312002 bytes, no multiple of 16",
+        ),
+        ({"a": Operand(2**39, 1)}, f"has a stride of {2**40} bytes"),  # more than a map may have
+        ({"a": Operand(1040, 2)}, "has no contiguous dimension"),
+    ],
+)
+def test_says_why_tiles_are_shifted(changes: dict[str, Any], words: str) -> None:
+    asked = product(**changes)
+    assert hopper.unaligned(asked, A) == words
+    assert hopper.unaligned(asked, B) == ""
 
 
 def test_a_tiling_that_does_not_fit_is_an_error() -> None:
@@ -193,45 +214,46 @@ def test_floats_are_half_as_many(tiling: Tiling) -> None:
     assert d == TensorMap(Place(D), "float32", (304, 204, 1), (1216, 32), (16, half), 128)
 
 
+SHIFTED = struct.Struct("<3Q2i")  # load.cuh's Operand of what is shifted
+
+
 @pytest.mark.parametrize(
-    ("changes", "box"),
+    ("changes", "fields"),
     [
-        ({"a": Operand(521, 1)}, (72, 16)),
-        ({"a": Operand(1, 301)}, (72, 8)),
-        ({"a": Operand(520, 1, 0, 2)}, (72, 16)),
-        ({"a": Operand(521, 1), "m": 3}, (72, 1)),
+        ({"a": Operand(521, 1)}, (0, 1042, 0, 300, 520)),
+        ({"a": Operand(1, 301)}, (0, 602, 0, 520, 300)),
+        ({"a": Operand(520, 1, 0, 2)}, (0, 1040, 0, 300, 520)),
+        ({"a": Operand(521, 1), "m": 3}, (0, 1042, 0, 3, 520)),
+        ({"a": Operand(520, 1, 156001), "batch": 2}, (0, 1040, 312002, 300, 520)),
+        ({"a": Operand(2**40, 1)}, (0, 2**41, 0, 300, 520)),
     ],
 )
-def test_eight_maps_of_what_is_shifted(changes: dict[str, Any], box: tuple[int, int]) -> None:
-    """Each of every eighth line; boxes are 16 bytes wider than what is read of them."""
+def test_what_is_shifted_has_no_map(changes: dict[str, Any], fields: tuple[int, ...]) -> None:
+    """But an address, and how far its lines and matrices are apart."""
     asked = product(**changes)
     assert hopper.problem(asked).a_shifted
     args = hopper.plan(asked, H200, Tiling(128, 128, a_shifted=True)).steps[0].launch.args
-    assert [at for at, _ in args[0].maps] == list(range(0, 1024, 128))
-    assert {x.box for _, x in args[0].maps} == {box}
-    assert len(args[0].data) == 1024 + 64  # aligned to 64 bytes
+    assert args[0] == Packed(SHIFTED.pack(*fields), ((0, Place(A)),))
     assert one_map(args[1]).box == (64, 64)
 
 
 @st.composite
 def operands(draw: st.DrawFn, batch: int, rows: int, columns: int) -> Operand:
-    """Any that has a contiguous dimension, and that is not too far apart."""
+    """Any that has a contiguous dimension; lines and matrices may overlap."""
     outer, inner = draw(st.sampled_from([(rows, columns), (columns, rows)]))
-    pitch = inner + draw(st.integers(0, 9))
-    flat = outer * pitch
-    step = draw(st.sampled_from([0, flat, flat, -(-flat // 8) * 8 + 16])) if batch > 1 else 0
+    whole = -(-inner // 8) * 8
+    pitch = draw(st.one_of(st.just(whole), st.integers(0, inner + 9)))
+    step = draw(st.one_of(st.just(outer * whole), st.integers(0, outer * pitch + 9)))
     strides = (pitch, 1) if inner == columns else (1, pitch)
-    return Operand(*strides, step, 2 * draw(st.integers(0, 7)))
-
-
-FIELDS = struct.Struct("<4i")  # load.cuh's Operand behind its maps
+    offset = draw(st.one_of(st.just(0), st.integers(0, 7)))
+    return Operand(*strides, step if batch > 1 else 0, 2 * offset)
 
 
 @given(
     m=st.integers(1, 40), n=st.integers(1, 40), k=st.integers(1, 40), batch=st.integers(1, 3),
     turned=st.booleans(), data=st.data(),
 )  # fmt: skip
-def test_maps_have_every_element_where_the_kernel_looks_for_it(
+def test_every_element_is_where_the_kernel_looks_for_it(
     m: int, n: int, k: int, batch: int, turned: bool, data: st.DataObject
 ) -> None:
     asked = product(
@@ -247,29 +269,29 @@ def test_maps_have_every_element_where_the_kernel_looks_for_it(
     args = hopper.plan(asked, H200, tiling).steps[0].launch.args
     seen = hopper.oriented(asked, turned)
     of_b = seen.b.transposed
-    for packed, x, rows, by_k, is_shifted in (
-        (args[0], seen.a, seen.m, view.a_by_k, tiling.a_shifted),
-        (args[1], of_b, seen.n, view.b_by_k, tiling.b_shifted),
+    for packed, x, place, rows, by_k, is_shifted in (
+        (args[0], seen.a, Place(B if turned else A), seen.m, view.a_by_k, tiling.a_shifted),
+        (args[1], of_b, Place(A if turned else B), seen.n, view.b_by_k, tiling.b_shifted),
     ):
-        maps, count = [held for _, held in packed.maps], 8 if is_shifted else 1
-        assert len(maps) == count
-        offset, step, batches, high = FIELDS.unpack_from(packed.data, 128 * count)
         lines, inner = (rows, k) if by_k else (k, rows)
         stride = x.row_stride if by_k else x.column_stride
-        for held in maps:
-            assert (x.offset + held.place.offset) % 16 == 0
+        if is_shifted:
+            assert (packed.places, packed.maps) == (((0, place),), ())
+            begin, pitch, step, count, length = SHIFTED.unpack(packed.data)
+            batches = batch
+        else:
+            held = one_map(packed)
+            assert (held.place, x.offset) == (place, 0)
             assert not any(stride % 16 for stride in held.strides)
-            assert min(held.extents) > 0
+            length, count, high = held.extents
+            begin, (pitch, step) = 0, held.strides
+            batches = int.from_bytes(packed.data[128:132], "little")
+            assert 1 <= batches <= high
+        # All of the lines, and nothing behind them.
+        assert (count, length) == (lines, inner)
         for i, line in itertools.product(range(batch), range(lines)):
-            z = min(i, batches - 1)
-            at, z = (line + z * high, 0) if high else (line, z)
-            held, ahead = maps[at % count], (offset + step * at) % 8 if is_shifted else 0
-            begin = held.place.offset + at // count * held.strides[0] + z * held.strides[1]
-            assert begin + 2 * ahead == 2 * (i * x.batch_stride + line * stride)
-            # It has all of the line, and nothing behind it.
-            assert held.extents[0] == ahead + inner
-            assert held.extents[1] > at // count
-            assert held.extents[2] > z
+            at = begin + min(i, batches - 1) * step + line * pitch
+            assert at == 2 * (i * x.batch_stride + line * stride)
 
 
 def test_turned() -> None:
@@ -312,8 +334,9 @@ def cover_of(asked: Product, tiling: Tiling, multiprocessors: int) -> Cover:
     batch=st.integers(1, 5), data=st.data(),
 )  # fmt: skip
 def test_launches(m: int, n: int, k: int, batch: int, data: st.DataObject) -> None:
+    pitch = -(-k // 8) * 8 + data.draw(st.sampled_from([0, 1]))
     odd = {
-        "a": Operand(-(-k // 8) * 8 + data.draw(st.sampled_from([0, 1])), 1),
+        "a": Operand(pitch, 1, data.draw(st.sampled_from([0, pitch * m, pitch * m + 3]))),
         "b": Operand(-(-n // 8) * 8, 1, 0, data.draw(st.sampled_from([0, 6]))),
     }
     asked = product(m, n, k, batch=batch, **odd)
@@ -321,8 +344,10 @@ def test_launches(m: int, n: int, k: int, batch: int, data: st.DataObject) -> No
     plan = hopper.plan(asked, H200, tiling)
     at = cover_of(asked, tiling, H200)
     main, *summing = (step.launch for step in plan.steps)
-    shifters = 2 if tiling.shifted else 0
-    assert main.block == (128 * (1 + shifters + tiling.consumers), 1, 1)
+    loaders = 2 if tiling.shifted else 0
+    assert main.block == (128 * (1 + loaders + tiling.consumers), 1, 1)
+    problem = hopper.problem(asked)
+    assert main.shared == tiling.shared_bytes(problem.turned if tiling.turned else problem)
     assert main.grid[0] % (tiling.tiles * tiling.split) == 0
     assert main.grid[0] <= H200
     tiles = (at.m_tiles, at.n_tiles, at.whole, at.rest, at.parts)
@@ -353,6 +378,7 @@ COMPILED: list[tuple[Tiling, dict[str, Any]]] = [
     (Tiling(128, 176, split=2, turned=True), {"a": Operand(520, 1)}),
     (Tiling(128, 80, turned=True), {"d": Operand(1, 304)}),
     (Tiling(256, 64, 1, 2, turned=True), {"out_dtype": "float32", "d": Operand(1, 301)}),
+    (Tiling(128, 256, 2, 2, shared=True), NT),
     # Shifted: the most that each thread adds up, both, and the longest schedule.
     (Tiling(64, 64, shared=True, a_shifted=True), {"a": Operand(1, 301)}),
     (
@@ -361,6 +387,11 @@ COMPILED: list[tuple[Tiling, dict[str, Any]]] = [
     ),
     (Tiling(128, 128, a_shifted=True), {"a": Operand(521, 1), "d": Operand(201, 1)}),
     (Tiling(256, 64, b_shifted=True), {"b": Operand(201, 1)}),
+    (
+        Tiling(64, 192, a_shifted=True, b_shifted=True),
+        {"a": Operand(1, 301), "b": Operand(201, 1), "d": Operand(201, 1)},
+    ),
+    (Tiling(64, 16, split=4, a_shifted=True), {**NT, "m": 3, "a": Operand(521, 1)}),
     (
         Tiling(64, 192, a_shifted=True),
         {"a": Operand(1, 301), "out_dtype": "float32"},
@@ -429,15 +460,10 @@ MARGIN = 128  # elements before and behind everything
 def layouts(
     draw: st.DrawFn, item: int, batch: int, rows: int, columns: int, by_rows: bool, grain: int = 1
 ) -> Layout:
-    """By rows or by columns, with strides and an offset that are multiples of ``grain``.
-
-    Matrices that don't follow one another are multiples of 8 elements apart.
-    """
+    """By rows or by columns, with strides and an offset that are multiples of ``grain``."""
     outer, inner = (rows, columns) if by_rows else (columns, rows)
     pitch = -(-inner // grain) * grain + grain * draw(st.sampled_from([0, 0, 1, 5]))
-    step = outer * pitch
-    if draw(st.sampled_from([False, False, True])):
-        step = -(-step // 8) * 8 + 8 * draw(st.sampled_from([0, 3]))
+    step = outer * pitch + grain * draw(st.sampled_from([0, 0, 1, 3]))
     offset = MARGIN + grain * draw(st.integers(0, 8 // grain))
     strides = (pitch, 1) if by_rows else (1, pitch)
     return Layout(offset, Operand(*strides, step if batch > 1 else 0, item * offset % 16))
@@ -596,6 +622,7 @@ def test_results(
         Tiling(64, 128, split=4),
         Tiling(256, 64, shared=True),
         Tiling(128, 64, 1, 2, shared=True, turned=True),
+        Tiling(64, 64, 2, 2, shared=True),
         Tiling(64, 128, split=2, a_shifted=True),
         Tiling(128, 64, shared=True, a_shifted=True, b_shifted=True),
     ],

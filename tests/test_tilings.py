@@ -36,7 +36,11 @@ def possible(problem: Problem) -> list[Tiling]:
     every = (
         Tiling(block_m, block_n, *cluster, split, shared, turned, *((b, a) if turned else (a, b)))
         for block_m, block_n, cluster, (split, shared), turned in product(
-            (64, 128, 192, 256), range(16, 257, 16), ((1, 1), (2, 1), (1, 2)), ways, (False, True)
+            (64, 128, 192, 256),
+            range(16, 257, 16),
+            ((1, 1), (2, 1), (1, 2), (2, 2)),
+            ways,
+            (False, True),
         )
     )
     return [t for t in every if not t.objection(problem.turned if t.turned else problem)]
@@ -192,13 +196,15 @@ def test_candidates(problem: Problem, count: int) -> None:
         assert tiling.block_n % tiling.out_columns == 0
         assert tiling.shifted == (problem.a_shifted or problem.b_shifted)
         assert (tiling.a_shifted, tiling.b_shifted) == (view.a_shifted, view.b_shifted)
-        if tiling.shifted:
-            assert 2 <= tiling.raw_stages <= MOST_STAGES
+        raw_stages = tiling.raw_stages(view)
+        if tiling.shifted:  # a step and the one before, while another is on its way
+            assert 3 <= raw_stages <= MOST_STAGES
         else:
-            assert tiling.raw_stages == tiling.raw_bytes == 0
-        barriers = 2 * 8 * (tiling.stages + tiling.raw_stages + 1)
+            assert raw_stages == tiling.raw_bytes(view) == 0
+        barriers = 2 * 8 * tiling.stages
         # Static shared memory comes first, and the ring begins at a multiple of 1024 bytes.
-        assert tiling.shared_bytes + math.ceil(barriers / 1024) * 1024 <= max_shared("sm_90")
+        shared_bytes = tiling.shared_bytes(view)
+        assert shared_bytes + math.ceil(barriers / 1024) * 1024 <= max_shared("sm_90")
         assert tiling.tiles * tiling.split <= 8  # blocks of a portable cluster
         assert tiling.threads <= 1024
         a_rows = tiling.a_rows(view)
@@ -210,6 +216,30 @@ def test_candidates(problem: Problem, count: int) -> None:
         assert math.isfinite(time)
         at = cover(tiling, view.m, view.n, view.k, view.batch, count)
         assert at.tiles < 2**31
+        assert (at.parts > 1) == tiling.shared
+        if tiling.tiles > 2:
+            assert tiling.shared
+            assert at.units * tiling.tiles <= 0.9 * count  # no more than run at a time
+
+
+def test_clusters_of_four_divide_what_is_left_over() -> None:
+    """Not every multiprocessor has three others in reach, and some of 132 stay idle."""
+    four = Tiling(128, 256, 2, 2)
+    at = cover(four, 4096, 4096, 4096, 1, H200)  # 16 x 8 for clusters
+    assert (at.units, at.whole, at.rest) == (29, 128, 0)
+    at = cover(replace(four, shared=True), 4096, 4096, 4096, 1, H200)
+    assert (at.units, at.whole, at.rest, at.parts) == (29, 116, 12, 2)
+    found = [x for x in candidates(Problem(4096, 4096, 4096), H200) if x.tiles > 2]
+    assert found
+    assert all(x.shared and (x.cluster_m, x.cluster_n) == (2, 2) for x in found)
+    # Not of one row or column of tiles, of few phases, nor where tiles are shifted.
+    for problem in (
+        Problem(16, 4096, 4096),
+        Problem(4096, 16, 4096),
+        Problem(4096, 4096, 7 * BLOCK_K),
+        Problem(4096, 4096, 4096, a_shifted=True),
+    ):
+        assert not [x for x in candidates(problem, H200) if x.tiles > 2]
 
 
 @given(problem=problems(), count=multiprocessors)
@@ -262,6 +292,12 @@ def test_choosing_is_quick(problem: Problem) -> None:
         (Tiling(64, 64, 2, a_shifted=True), Problem(1, 1, 1, a_shifted=True), "cluster's blocks"),
         (Tiling(128, 256, a_shifted=True), Problem(1, 1, 1, a_shifted=True), "128 registers"),
         (Tiling(192, 64, a_shifted=True), Problem(1, 1, 1, a_shifted=True), "32 registers"),
+        (Tiling(64, 64, 2, 2, split=2), Problem(1, 1, 128), "in one way"),
+        (
+            Tiling(128, 128, a_shifted=True, b_shifted=True),
+            Problem(1, 1, 1, a_by_k=False, b_by_k=False, a_shifted=True, b_shifted=True),
+            "too few stages fit into shared memory",
+        ),
     ],
 )
 def test_objections(tiling: Tiling, problem: Problem, words: str) -> None:
@@ -283,25 +319,44 @@ def test_words() -> None:
     assert str(replace(tiling, b_shifted=True)).endswith("A and B shifted in shared memory")
 
 
+BOTH = {"a_shifted": True, "b_shifted": True}
+
+
 @pytest.mark.parametrize(
-    ("tiling", "raw_bytes"),
+    ("tiling", "by_k", "pieces"),
     [
-        (Tiling(64, 64), 0),
-        (Tiling(64, 64, a_shifted=True), 64 * 144),
-        (Tiling(64, 128, b_shifted=True), 128 * 144),
-        (Tiling(64, 64, a_shifted=True, b_shifted=True), 2 * 64 * 144),
-        # Of each copy, an eighth of the lines, whole 128 bytes.
-        (Tiling(64, 80, b_shifted=True), 8 * 12 * 128),
-        (Tiling(64, 16, b_shifted=True), 8 * 3 * 128),
+        (Tiling(64, 64), (True, False), 0),
+        # Along k, 128 bytes of each line: the next ones are the next phase's.
+        (Tiling(64, 64, a_shifted=True), (True, True), 64),
+        (Tiling(64, 128, b_shifted=True), (False, True), 128),
+        (Tiling(64, 80, b_shifted=True), (True, True), 80),
+        (Tiling(128, 64, **BOTH), (True, True), 128 + 64),
+        # Across k, of 64 lines: those that hold the tile, and one more.
+        (Tiling(64, 64, a_shifted=True), (False, True), 64 * 2),
+        (Tiling(64, 128, b_shifted=True), (True, False), 64 * 3),
+        (Tiling(256, 32, a_shifted=True), (False, True), 64 * 5),
+        (Tiling(64, 192, **BOTH), (False, False), 64 * (2 + 4)),
+        (Tiling(128, 64, **BOTH), (False, True), 64 * 3 + 64),
     ],
     ids=str,
 )
-def test_the_ring_of_what_is_to_be_shifted(tiling: Tiling, raw_bytes: int) -> None:
-    assert tiling.raw_bytes == raw_bytes
+def test_the_ring_of_what_is_to_be_shifted(
+    tiling: Tiling, by_k: tuple[bool, bool], pieces: int
+) -> None:
+    a_by_k, b_by_k = by_k
+    view = Problem(
+        1, 1, 1, a_by_k=a_by_k, b_by_k=b_by_k, a_shifted=tiling.a_shifted,
+        b_shifted=tiling.b_shifted,
+    )  # fmt: skip
+    assert tiling.objection(view) == ""
+    raw_bytes = tiling.raw_bytes(view)
+    assert raw_bytes == 128 * pieces
     plain = replace(tiling, a_shifted=False, b_shifted=False)
-    assert tiling.threads == plain.threads + (256 if raw_bytes else 0)
-    assert tiling.shared_bytes == (
-        tiling.stages * tiling.stage_bytes + tiling.raw_stages * raw_bytes + tiling.out_bytes
+    assert tiling.threads == plain.threads + (256 if pieces else 0)
+    rest = max_shared("sm_90") - 1024 - tiling.stages * tiling.stage_bytes - tiling.out_bytes
+    assert tiling.raw_stages(view) == (min(MOST_STAGES, rest // raw_bytes) if pieces else 0)
+    assert max_shared("sm_90") - 1024 - tiling.shared_bytes(view) == (
+        rest - tiling.raw_stages(view) * raw_bytes
     )
 
 

@@ -12,18 +12,17 @@ from tilewise.kernel import Kernel
 from tilewise.launch import Launch, Packed, Place, TensorMap
 from tilewise.product import ITEM_SIZES, WORKSPACE, A, B, C, D, Operand, Product
 from tilewise.steps import Plan, Step
-from tilewise.tilings import BLOCK_K, RAW_COLUMNS, SUM_COLUMNS, Problem, Tiling, choose, cover
+from tilewise.tilings import BLOCK_K, SUM_COLUMNS, Problem, Tiling, choose, cover
 
 SOURCE = Path(__file__).parent / "kernels" / "gemm" / "hopper.cu"
 HALVES = {"float16": "f16", "bfloat16": "bf16"}
-MAPS = 8  # every eighth row begins at the same place between multiples of 16 bytes
 SECTOR_BYTES = 32
 
 LARGEST = 2**31 - 512  # the kernel counts sizes, and tiles, by int, up to a tile past the end
 LARGEST_STRIDE = 2**40  # bytes, exclusive (CUDA driver API, cuTensorMapEncodeTiled)
 
 _OUT = struct.Struct("<2i2fQ2QQ2Q")  # the kernel's Out
-_OPERAND = struct.Struct("<4i")  # the end of the kernel's Operand
+_OPERAND = struct.Struct("<3Q2i")  # the kernel's Operand, of what is shifted
 
 
 def oriented(product: Product, turned: bool) -> Product:
@@ -152,23 +151,22 @@ class _Matrix:
             return "has no contiguous dimension"
         if self.x.offset:
             return "does not begin at a multiple of 16 bytes"
-        return self._apart(1)
+        return self._apart()
 
     def unreadable(self) -> str:
-        """Why bulk copies can't read it, by whatever maps; empty if they can."""
+        """Why the kernel can't read it, copied or not; empty if it can."""
         if self.by_rows is None:
             return "has no contiguous dimension"
         if self.x.offset % self.item:
             return f"does not begin at a multiple of {self.item} bytes"
-        if self.unaligned() and self.is_flat and self.batch * self.lines[1] > LARGEST:
-            return "has too many rows in all"
-        return self._apart(MAPS)
+        if self.unaligned() and self.lines[1] > 1 and self.lines[2] == 0:
+            return "has one line for all, which does not begin at a multiple of 16 bytes"
+        return ""
 
-    def _apart(self, maps: int) -> str:
-        """Why lines are not so far apart that so many maps find them; empty if they are."""
+    def _apart(self) -> str:
+        """Why bulk copies don't find all lines; empty if they do."""
         _, count, stride = self.lines
-        has_step = self.batch > 1 and not (maps > 1 and self.is_flat)
-        for step in (stride * maps if count > 1 else 0, self.x.batch_stride if has_step else 0):
+        for step in (stride if count > 1 else 0, self.x.batch_stride if self.batch > 1 else 0):
             if self.item * step % 16:
                 return f"has a stride of {self.item * step} bytes, no multiple of 16"
             if not 0 <= self.item * step < LARGEST_STRIDE:
@@ -176,63 +174,33 @@ class _Matrix:
         return ""
 
     @property
-    def is_flat(self) -> bool:
-        """Whether the matrices follow one another, so that their lines are those of a high one."""
-        _, count, stride = self.lines
-        return self.x.batch_stride == count * stride
-
-    @property
     def has_whole_sectors(self) -> bool:
         """Whether all lines begin at multiples of 32 bytes."""
         _, _, stride = self.lines
         return self.x.offset == 0 and self.item * stride % SECTOR_BYTES == 0
 
-    def map(
-        self, place: Place, dtype: str, box: tuple[int, int], which: int = 0, maps: int = 1
-    ) -> TensorMap:
-        """Of every ``maps``-th line, from number ``which`` on, with its first element at ``place``.
-
-        It begins at the multiple of 16 bytes before the first element.
-        """
+    def map(self, place: Place, dtype: str, box: tuple[int, int]) -> TensorMap:
+        """Of all of it, its first element at ``place``."""
         inner, count, stride = self.lines
         batches = self.batch if self.x.batch_stride else 1
-        if maps > 1 and self.is_flat:
-            count, batches = batches * count, 1
-        if which >= count:
-            which = 0  # there is no such line; what is copied for it is not used
-        first = self.x.offset // self.item + stride * which
-        ahead = first % (16 // self.item)
         # Of a single line, or a single batch, the stride is never used, but has to be one.
-        pitch = -(-(ahead + inner) // 8) * 8 if count == 1 else maps * stride
+        pitch = -(-inner // 8) * 8 if count == 1 else stride
         step = self.x.batch_stride if batches > 1 else 8
         # A piece of 128 bytes that does not begin with a line would bring two lines whole.
         promotion = 128 if self.has_whole_sectors else 64
-        begin = Place(place.array, place.offset - self.x.offset + self.item * (first - ahead))
-        return TensorMap(
-            begin,
-            dtype,
-            (ahead + inner, -(-(count - which) // maps), batches),
-            (self.item * pitch, self.item * step),
-            box,
-            promotion,
-        )
+        extents, strides = (inner, count, batches), (self.item * pitch, self.item * step)
+        return TensorMap(place, dtype, extents, strides, box, promotion)
 
     def operand(self, place: Place, dtype: str, lines: int, is_shifted: bool) -> Packed:
         """load.cuh's Operand, of which a tile has so many lines."""
-        _, count, stride = self.lines
-        maps = MAPS if is_shifted else 1
-        box = (RAW_COLUMNS if is_shifted else BLOCK_K, lines // maps)
-        is_flat = is_shifted and self.is_flat and self.x.batch_stride != 0
-        size = TENSOR_MAP_BYTES * maps
-        fields = _OPERAND.pack(
-            self.x.offset // self.item,
-            stride % MAPS,
-            self.batch if self.x.batch_stride else 1,
-            count if is_flat else 0,
-        )
-        data = (bytes(size) + fields).ljust(size + TENSOR_MAP_ALIGNMENT, b"\0")
-        each = (self.map(place, dtype, box, which, maps) for which in range(maps))
-        return Packed(data, maps=tuple((TENSOR_MAP_BYTES * i, x) for i, x in enumerate(each)))
+        inner, count, stride = self.lines
+        if is_shifted:
+            strides = (self.item * stride, self.item * self.x.batch_stride)
+            return Packed(_OPERAND.pack(0, *strides, count, inner), ((0, place),))
+        batches = self.batch if self.x.batch_stride else 1
+        data = bytes(TENSOR_MAP_BYTES) + batches.to_bytes(4, "little")
+        data = data.ljust(TENSOR_MAP_BYTES + TENSOR_MAP_ALIGNMENT, b"\0")
+        return Packed(data, maps=((0, self.map(place, dtype, (BLOCK_K, lines))),))
 
 
 def _inputs(product: Product) -> dict[str, _Matrix]:
@@ -311,7 +279,7 @@ def plan(
         "B_BY_K": int(b.is_by_k),
         "A_SHIFTED": int(tiling.a_shifted),
         "B_SHIFTED": int(tiling.b_shifted),
-        "RAW_STAGES": tiling.raw_stages,
+        **({"RAW_STAGES": tiling.raw_stages(view)} if tiling.shifted else {}),
         "A_ROWS": a_rows,
         "READ_C": int(_reads_c(turned)),
         "OUT_FLOAT": int(turned.out_dtype not in HALVES),
@@ -330,7 +298,7 @@ def plan(
             out, k, at.m_tiles, at.n_tiles, at.whole, at.rest, at.parts,
             sums if is_shared else 0,
         ),
-        shared=tiling.shared_bytes,
+        shared=tiling.shared_bytes(view),
         overlap=True,
     )  # fmt: skip
     steps = [Step(Kernel(SOURCE, "hopper", defines), main)]

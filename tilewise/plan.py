@@ -130,9 +130,9 @@ class Reading:
 def readings(product: Product) -> list[Reading]:
     """Every way to read a product that the Hopper kernel takes; none if it takes none.
 
-    A matrix whose rows begin at multiples of 16 bytes is read where it lies. Of most others the
-    kernel can shift the tiles, which takes time for each; or one more pass through memory makes a
-    copy whose rows begin so.
+    A matrix whose rows begin at multiples of 16 bytes is read where it lies. Of others with a
+    contiguous dimension the kernel can shift the tiles, which takes time for each; or one more pass
+    through memory makes a copy whose rows begin so.
     """
     unpacking = _unpacking(product)
     found = []

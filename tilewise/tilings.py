@@ -5,6 +5,7 @@ Pure arithmetic: nothing here knows a GPU, an array or a kernel's source.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -12,11 +13,10 @@ from functools import cached_property
 BLOCK_K = 64  # of 16 bits: 128 bytes, the width of the swizzle
 SUM_COLUMNS = 8  # of a tile, a block of hopper_sum
 MOST_STAGES = 16
-SHIFTERS = 2  # warpgroups that shift tiles
-RAW_COLUMNS = BLOCK_K + 8  # of a line that is to be shifted
-RAW_LINE_BYTES = 2 * RAW_COLUMNS
+LOADERS = 2  # warpgroups that read what has to be shifted
 _SHARED_BYTES = 232448 - 1024  # dynamic shared memory that a block can have, beside its barriers
 LEAST_PHASES = 4  # that are worth a block's while
+ROW_ENDS = 32  # columns, that take as long as what is before and behind a row's aligned words
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class Tiling:
 
     @property
     def threads(self) -> int:
-        return 128 * (1 + self.consumers + (SHIFTERS if self.shifted else 0))
+        return 128 * (1 + self.consumers + (LOADERS if self.shifted else 0))
 
     @property
     def tiles(self) -> int:
@@ -115,19 +115,22 @@ class Tiling:
     def stage_bytes(self) -> int:
         return 2 * BLOCK_K * (self.block_m + self.block_n)
 
-    @property
-    def raw_bytes(self) -> int:
-        """Of a stage of the ring that tiles which are shifted are copied to first."""
-        lines = (self.block_m * self.a_shifted, self.block_n * self.b_shifted)
-        return 8 * sum(-(-(n // 8) * RAW_LINE_BYTES // 128) * 128 for n in lines)
+    def raw_bytes(self, view: Problem) -> int:
+        """Of a stage of the ring that tiles which are shifted are copied to first.
 
-    @cached_property
-    def raw_stages(self) -> int:
+        For a problem that is turned already: where k is not contiguous, a line of a tile needs one
+        more piece of 128 bytes than it is long.
+        """
+        a = self.a_shifted * (self.block_m + (0 if view.a_by_k else BLOCK_K))
+        b = self.b_shifted * (self.block_n + (0 if view.b_by_k else BLOCK_K))
+        return 2 * BLOCK_K * (a + b)
+
+    def raw_stages(self, view: Problem) -> int:
         """Of that ring: as many as fit."""
         if not self.shifted:
             return 0
         rest = _SHARED_BYTES - self.out_bytes - self.stages * self.stage_bytes
-        return min(MOST_STAGES, rest // self.raw_bytes)
+        return min(MOST_STAGES, rest // self.raw_bytes(view))
 
     @cached_property
     def out_columns(self) -> int:
@@ -150,14 +153,14 @@ class Tiling:
 
     def _stages(self, columns: int) -> int:
         if self.shifted:  # about as many as of the other ring
-            whole = self.stage_bytes + self.raw_bytes
+            longest = Problem(1, 1, 1, a_by_k=False, b_by_k=False)
+            whole = self.stage_bytes + self.raw_bytes(longest)
             return max(2, min(4, (_SHARED_BYTES - self._out_bytes(columns)) // whole))
         return min(MOST_STAGES, (_SHARED_BYTES - self._out_bytes(columns)) // self.stage_bytes)
 
-    @property
-    def shared_bytes(self) -> int:
-        """Dynamic shared memory of a block."""
-        rings = self.stages * self.stage_bytes + self.raw_stages * self.raw_bytes
+    def shared_bytes(self, view: Problem) -> int:
+        """Dynamic shared memory of a block, for a problem that is turned already."""
+        rings = self.stages * self.stage_bytes + self.raw_stages(view) * self.raw_bytes(view)
         return rings + self.out_bytes
 
     def a_rows(self, problem: Problem) -> int:
@@ -179,8 +182,8 @@ class Tiling:
             return f"a sum of {registers} registers a thread"
         if self.block_n % 16 or not 16 <= self.block_n <= 256:
             return "a tile's columns are a multiple of 16, up to 256"
-        if self.stages < 2 or (self.shifted and self.raw_stages < 2):
-            return "two stages do not fit into shared memory"
+        if self.stages < 2 or (self.shifted and self.raw_stages(problem) < 3):
+            return "too few stages fit into shared memory"
         if (problem.a_shifted, problem.b_shifted) != (self.a_shifted, self.b_shifted):
             return "tiles are shifted where not all rows begin at multiples of 16 bytes"
         if self.shifted and self.tiles > 1:
@@ -253,7 +256,7 @@ def cover(tiling: Tiling, m: int, n: int, k: int, batch: int, multiprocessors: i
     tiles, phases = rows * columns * batch, -(-k // BLOCK_K)
     whole, parts, units = tiles, 1, tiles
     if tiling.split == 1:
-        units = max(1, multiprocessors // tiling.tiles)
+        units = max(1, _clusters(tiling.tiles, multiprocessors))
         rest = tiles % units
         if tiling.shared and rest:
             parts = min(units // rest, max(1, phases // LEAST_PHASES))
@@ -279,7 +282,7 @@ def candidates(problem: Problem, multiprocessors: int) -> Iterator[Tiling]:
         for block_m in (64, 128, 192, 256):
             if block_m > 64 and view.m <= block_m - 64:
                 continue
-            for cluster_m, cluster_n in ((1, 1), (2, 1), (1, 2)):
+            for cluster_m, cluster_n in ((1, 1), (2, 1), (1, 2), (2, 2)):
                 if cluster_m > 1 and view.m <= block_m:
                     continue
                 plain = Tiling(
@@ -292,10 +295,11 @@ def candidates(problem: Problem, multiprocessors: int) -> Iterator[Tiling]:
                     tiling = replace(plain, block_n=block_n)
                     if tiling.objection(view):
                         continue
-                    yield tiling
+                    if tiling.tiles <= 2:  # more leave some multiprocessors idle
+                        yield tiling
                     at = cover(tiling, view.m, view.n, view.k, view.batch, multiprocessors)
-                    units = multiprocessors // tiling.tiles
-                    rest = at.tiles % units
+                    units = _clusters(tiling.tiles, multiprocessors)
+                    rest = at.tiles % max(units, 1)
                     if rest and 2 * rest <= units and at.phases >= 2 * LEAST_PHASES:
                         yield replace(tiling, shared=True)
                     for split in (2, 4):
@@ -322,7 +326,7 @@ def _widths(view: Problem, plain: Tiling, multiprocessors: int) -> list[int]:
     grain = 16 if view.b_by_k else 64
     widths = {w for w in (64, 128, 192, 256) if w < view.n + 64}
     rows = -(-view.m // (plain.block_m * plain.cluster_m)) * view.batch
-    units = multiprocessors // plain.tiles
+    units = _clusters(plain.tiles, multiprocessors)
     for waves in (1, 2, 3, 4, 5, 6):
         if columns := waves * units // rows:
             width = -(-view.n // (columns * plain.cluster_n))
@@ -361,13 +365,13 @@ class Costs:
     store: float = 2.27e10  # elements of D that a multiprocessor stores,
     across: float = 1.59  # as long where D's columns are contiguous
     narrow: float = 1.5  # and where bulk copies of D are 16 columns wide;
-    rows: float = 4.5e9  # without bulk copies, elements of rows,
-    alone: float = 2.5e9  # and of columns
-    shift: float = 4.3e10  # bytes that a multiprocessor shifts in shared memory,
-    shift_wait: float = 1.16e-6  # of a phase's shifts, of as many at a time as there are stages
+    rows: float = 8.1e9  # without bulk copies, elements of rows,
+    alone: float = 5.4e9  # and of columns
+    shift: float = 9.9e10  # bytes that a multiprocessor shifts in shared memory,
+    shift_wait: float = 1.03e-6  # of a phase's shifts, of which one less than stages overlap
     dram: float = 4.55e12
     dram_one: float = 3.89e10  # of what one multiprocessor asks for
-    twice: float = 0.54  # as long again, where two clusters read the same
+    twice: float = 0.5  # as long again, where two clusters read the same, and again for four
     split: float = 7.75e-07  # of adding up in a cluster, and
     add: float = 7.08e9  # elements that a multiprocessor adds
     sum: float = 2.73e-06  # of the second kernel,
@@ -391,17 +395,20 @@ def seconds(tiling: Tiling, problem: Problem, multiprocessors: int, costs: Costs
     width = max(tiling.block_n, 32 + tiling.block_n / 2)  # below 64, A is what wgmma waits for
     work = 2 * tiling.block_m * width * BLOCK_K
     a_bytes, b_bytes = 2 * BLOCK_K * tiling.a_rows(view), 2 * BLOCK_K * tiling.block_n
-    bytes_in = a_bytes / tiling.cluster_n * (1 if view.a_aligned else costs.unaligned)
-    bytes_in += b_bytes / tiling.cluster_m * (1 if view.b_aligned else costs.unaligned)
-    multicast = b_bytes if tiling.cluster_m > 1 else a_bytes if tiling.cluster_n > 1 else 0
+    # What is shifted is read by whole 128 bytes.
+    bytes_in = a_bytes / tiling.cluster_n
+    bytes_in *= 1 if view.a_aligned or view.a_shifted else costs.unaligned
+    of_b = b_bytes / tiling.cluster_m
+    bytes_in += of_b * (1 if view.b_aligned or view.b_shifted else costs.unaligned)
+    multicast = max(b_bytes * (tiling.cluster_m > 1), a_bytes * (tiling.cluster_n > 1))
     multiply = max(work / costs.flops_one, active * (work / costs.flops + bytes_in / costs.energy))
     phase = _together(
         multiply,
         bytes_in * active / costs.l2,
         multicast / costs.multicast,
-        costs.phase / (tiling.raw_stages or tiling.stages),
+        costs.phase / (tiling.raw_stages(view) - 1 if tiling.shifted else tiling.stages),
         (a_bytes * view.a_shifted + b_bytes * view.b_shifted) / costs.shift
-        + (costs.shift_wait / tiling.stages if tiling.shifted else 0.0),
+        + (costs.shift_wait / (tiling.stages - 1) if tiling.shifted else 0.0),
     )
     if tiling.tiles > 1:
         phase *= costs.cluster
@@ -410,14 +417,17 @@ def seconds(tiling: Tiling, problem: Problem, multiprocessors: int, costs: Costs
         if tiling.out_columns == 16:
             end *= costs.narrow
     else:
-        end = elements / (costs.rows if view.d_by_rows else costs.alone)
+        # The ends of rows take as long as some columns more.
+        ends = tiling.block_m * ROW_ENDS if view.d_by_rows else 0
+        end = (elements + ends) / (costs.rows if view.d_by_rows else costs.alone)
     end += costs.tile
 
     units, steps = at.units, at.phases
     if tiling.split > 1:
         units = _clusters(tiling.split, multiprocessors)
         steps = -(-at.phases // tiling.split)
-    time = costs.phase + -(-at.whole // units) * (steps * phase + end)
+    time = costs.phase + (costs.shift_wait if tiling.shifted else 0.0)
+    time += -(-at.whole // units) * (steps * phase + end)
     if tiling.split > 1:
         time += costs.split + (tiling.split - 1) * elements / costs.add
     if at.rest:
@@ -429,8 +439,8 @@ def seconds(tiling: Tiling, problem: Problem, multiprocessors: int, costs: Costs
     last = at.whole % units
     tiles = (at.whole - last, last, at.rest)
     blocks = (units * size, last * size, at.rest * at.parts * size)
-    a_again = costs.twice if at.n_tiles > tiling.cluster_n else 0
-    b_again = costs.twice if at.m_tiles > tiling.cluster_m else 0
+    a_again = costs.twice * _doublings(at.n_tiles // tiling.cluster_n)
+    b_again = costs.twice * _doublings(at.m_tiles // tiling.cluster_m)
     moved = m * k * (1 + a_again) + k * n * (1 + b_again) + m * n
     moved *= 2.0 * batch / at.tiles
     reading = sum(
@@ -439,6 +449,11 @@ def seconds(tiling: Tiling, problem: Problem, multiprocessors: int, costs: Costs
         if count
     )
     return costs.start + _together(time, costs.phase + reading)
+
+
+def _doublings(readers: int) -> float:
+    """How often clusters that read the same at a time are twice as many; more than four don't."""
+    return math.log2(min(readers, 4))
 
 
 def _together(*times: float) -> float:

@@ -4,8 +4,8 @@
 // warpgroup of producers (one thread works, or one of each warp) copies tiles of A and B by TMA into
 // a ring of STAGES stages, and CONSUMERS warpgroups multiply, BLOCK_M / CONSUMERS rows of the tile
 // each. The blocks of a cluster that stand side by side read the same tile of A, those one below the
-// other the same tile of B: each loads a part of it for all. Tiles that have to be shifted come
-// through a second ring, from which two warpgroups more bring them to the first.
+// other the same tile of B: each loads a part of it for all. What TMA can't read is brought by the
+// threads of two warpgroups more, by way of a second ring (see load.cuh).
 //
 // Where there are too few tiles, they are divided along k, in one of two ways. SPLIT blocks, a
 // cluster, compute one tile, and the first adds up the others' sums. Or, with SHARED_TILES, several
@@ -59,7 +59,7 @@
 #define B_SHIFTED 0
 #endif
 #ifndef RAW_STAGES
-#define RAW_STAGES 0
+#define RAW_STAGES 3
 #endif
 #ifndef OUT_FLOAT
 #define OUT_FLOAT 0
@@ -93,9 +93,8 @@
 constexpr int BLOCK_K = 64;  // 128 bytes, the width of the swizzle
 constexpr int ROWS = BLOCK_M / CONSUMERS;  // of one consumer warpgroup
 constexpr bool SHIFTS = A_SHIFTED || B_SHIFTED, COPIES = !A_SHIFTED || !B_SHIFTED;
-constexpr int SHIFTERS = SHIFTS ? 2 : 0;  // warpgroups that shift what was copied, phases in turn
-constexpr int RAW_WARPS = !SHIFTS ? 0 : COPIES ? 3 : 4;  // that copy what is to be shifted
-constexpr int THREADS = 128 * (1 + SHIFTERS + CONSUMERS);
+constexpr int LOADERS = SHIFTS ? 2 : 0;  // warpgroups
+constexpr int THREADS = 128 * (1 + LOADERS + CONSUMERS);
 constexpr int TILES = CLUSTER_M * CLUSTER_N;  // of a cluster at a time
 constexpr int CLUSTER = TILES * SPLIT;
 constexpr int SHARERS = CLUSTER_M + CLUSTER_N - 1;  // blocks that copy into one block's stage
@@ -110,7 +109,7 @@ static_assert(ROWS % 64 == 0 && BLOCK_M <= 256, "whole wgmma rows, one box high"
 static_assert(!A_BY_K || A_ROWS / CLUSTER_N % 8 == 0, "whole groups of the swizzle");
 static_assert(!B_BY_K || BLOCK_N / CLUSTER_M % 8 == 0, "whole groups of the swizzle");
 static_assert(!SHIFTS || TILES == 1, "what is shifted is one block's");
-static_assert(RAW_STAGES >= STAGES || !SHIFTS, "see where both rings are waited for");
+static_assert(RAW_STAGES >= 3, "two are finished while others are on their way");
 static_assert(SPLIT == 1 || TILES == 1 && !SHARED_TILES, "one way to divide");
 static_assert((SPLIT - 1) * 4 * BLOCK_M * BLOCK_N <= STAGES * STAGE_BYTES, "sums fit the ring");
 static_assert(BLOCK_N % 16 == 0 && BLOCK_N <= 256, "one wgmma wide");
@@ -120,19 +119,20 @@ static_assert(BLOCK_N % OUT_COLUMNS == 0, "whole boxes of D");
 #include "load.cuh"
 #include "store.cuh"
 
-typedef Raw<A_BY_K, A_COPIED, A_SHIFTED> RawA;
-typedef Raw<B_BY_K, BLOCK_N, B_SHIFTED> RawB;
-constexpr int RAW_A_BYTES = A_SHIFTED ? RawA::BYTES : 0;
-constexpr int RAW_BYTES = RAW_A_BYTES + (B_SHIFTED ? RawB::BYTES : 0);  // a stage
+typedef Loader<A_BY_K, A_COPIED, A_SHIFTED> LoaderA;
+typedef Loader<B_BY_K, BLOCK_N, B_SHIFTED> LoaderB;
+constexpr int RAW_BYTES = LoaderA::RAW_BYTES + LoaderB::RAW_BYTES;  // of a phase
 constexpr int OUT_BUFFERS_BYTES = 4 * CONSUMERS * 2 * OUT_BYTES;
 
 // Of each thread, so that those of all warpgroups are as many as at the launch.
 constexpr int PRODUCER_REGISTERS = CONSUMERS == 1 ? 56 : CONSUMERS == 3 || SHIFTS ? 32 : 40;
-constexpr int SHIFTER_REGISTERS = CONSUMERS == 1 ? 104 : 72;
+constexpr int LOADER_REGISTERS = CONSUMERS == 1 ? 104 : 72;
 constexpr int CONSUMER_REGISTERS = CONSUMERS == 1   ? 240
                                    : CONSUMERS == 3 ? 160
-                                   : SHIFTERS       ? 152
+                                   : SHIFTS         ? 152
                                                     : 232;
+static_assert(PRODUCER_REGISTERS + LOADERS * LOADER_REGISTERS + CONSUMERS * CONSUMER_REGISTERS <=
+              THREADS / 128 * (65536 / THREADS / 8 * 8), "the others would wait for ever");
 
 // The tile of C that a cluster computes as its number ``index``. Tiles go by groups of GROUP_M rows
 // of tiles, down a column within a group, so that the blocks of one time share A and B in L2.
@@ -188,6 +188,25 @@ struct Schedule {
     __device__ void split(int rank) {
         first = first_phase(phases, rank, SPLIT);
         last = first_phase(phases, rank + 1, SPLIT);
+    }
+};
+
+// The steps of loaders: for each tile one, and then one for each phase.
+struct Steps {
+    Schedule part;
+    int phase;
+    bool is_first;
+
+    __device__ Steps(const Schedule& part) : part(part), phase(0) { this->part.last = 0; }
+
+    __device__ bool advance(int rank) {
+        is_first = ++phase >= part.last;
+        if (is_first) {
+            if (!part.advance()) return false;
+            if (SPLIT > 1) part.split(rank);
+            phase = part.first - 1;
+        }
+        return true;
     }
 };
 
@@ -256,13 +275,11 @@ hopper(
 {
     extern __shared__ __align__(1024) char stages[];
     __shared__ __align__(8) u64 full[STAGES], empty[STAGES];
-    __shared__ __align__(8) u64 raw_full[RAW_STAGES + 1], raw_empty[RAW_STAGES + 1];
 
     int warpgroup = __shfl_sync(~0u, threadIdx.x / 128, 0);  // the same in the warp, ptxas is told
     u32 ring = shared_address(stages);
     u32 full_at = shared_address(full), empty_at = shared_address(empty);
-    u32 buffers = ring + STAGES * STAGE_BYTES, raw_ring = buffers + OUT_BUFFERS_BYTES;
-    u32 raw_full_at = shared_address(raw_full), raw_empty_at = shared_address(raw_empty);
+    u32 buffers = ring + STAGES * STAGE_BYTES;
     u32 rank = CLUSTER > 1 ? cluster_rank() : 0;
     u32 below = rank % CLUSTER_M, beside = rank % TILES / CLUSTER_M;  // its place in the cluster
     int m_clusters = m_tiles / CLUSTER_M, n_clusters = n_tiles / CLUSTER_N;
@@ -274,12 +291,8 @@ hopper(
         prefetch(b);
         if (TMA_OUT) tma_prefetch(d_map);
         for (int i = 0; i < STAGES; ++i) {
-            barrier_init(full_at + 8 * i, (SHIFTS ? 4 : 0) + COPIES);
+            barrier_init(full_at + 8 * i, 4 * LOADERS + COPIES);
             barrier_init(empty_at + 8 * i, CONSUMERS * SHARERS);
-        }
-        for (int i = 0; i < RAW_STAGES; ++i) {
-            barrier_init(raw_full_at + 8 * i, 1);
-            barrier_init(raw_empty_at + 8 * i, 4);
         }
         barrier_fence_init();
     }
@@ -295,8 +308,7 @@ hopper(
     u32 parity = 0;
     if (warpgroup == 0) {
         registers_fewer<PRODUCER_REGISTERS>();
-        int warp = __shfl_sync(~0u, threadIdx.x / 32, 0);
-        if (threadIdx.x % 32 || warp > RAW_WARPS || (warp == RAW_WARPS && !COPIES)) return;
+        if (threadIdx.x || !COPIES) return;
         constexpr unsigned short COLUMN = (1 << CLUSTER_M) - 1;
         unsigned short with_b = COLUMN << (beside * CLUSTER_M), with_a = 0;
         for (int i = 0; i < CLUSTER_N; ++i) with_a |= 1 << (below + i * CLUSTER_M);
@@ -307,36 +319,15 @@ hopper(
             int column = (tile.column * CLUSTER_N + beside) * BLOCK_N;
             for (int phase = part.first; phase < part.last; ++phase) {
                 int p = phase * BLOCK_K;
-                if (warp == RAW_WARPS) {
-                    barrier_wait(empty_at + 8 * stage, parity ^ 1);
-                    u32 barrier = full_at + 8 * stage, to = ring + stage * STAGE_BYTES;
-                    barrier_expect(barrier, (A_SHIFTED ? 0 : A_COPIED * LINE_BYTES) +
-                                                (B_SHIFTED ? 0 : B_BYTES));
-                    if constexpr (!A_SHIFTED) {
-                        load_tile<A_BY_K, A_COPIED, CLUSTER_N>(to, a, row, p, tile.batch, beside,
-                                                               barrier, with_a);
-                    }
-                    if constexpr (!B_SHIFTED) {
-                        load_tile<B_BY_K, BLOCK_N, CLUSTER_M>(to + A_BYTES, b, column, p,
-                                                              tile.batch, below, barrier, with_b);
-                    }
-                    if (++stage == STAGES) stage = 0, parity ^= 1;
-                } else if constexpr (SHIFTS) {
-                    barrier_wait(raw_empty_at + 8 * stage, parity ^ 1);
-                    u32 barrier = raw_full_at + 8 * stage, to = raw_ring + stage * RAW_BYTES;
-                    if (warp == 0) {
-                        barrier_expect(barrier, (A_SHIFTED ? RawA::COPIED : 0) +
-                                                    (B_SHIFTED ? RawB::COPIED : 0));
-                    }
-                    if constexpr (A_SHIFTED) {
-                        RawA::load<RAW_WARPS>(to, a, row, p, tile.batch, warp, barrier);
-                    }
-                    if constexpr (B_SHIFTED) {
-                        RawB::load<RAW_WARPS>(to + RAW_A_BYTES, b, column, p, tile.batch, warp,
-                                              barrier);
-                    }
-                    if (++stage == RAW_STAGES) stage = 0, parity ^= 1;
-                }
+                barrier_wait(empty_at + 8 * stage, parity ^ 1);
+                u32 barrier = full_at + 8 * stage, to = ring + stage * STAGE_BYTES;
+                barrier_expect(barrier, (A_SHIFTED ? 0 : A_COPIED * LINE_BYTES) +
+                                            (B_SHIFTED ? 0 : B_BYTES));
+                load_tile<A_BY_K, A_COPIED, CLUSTER_N>(to, a, row, p, tile.batch, beside, barrier,
+                                                       with_a);
+                load_tile<B_BY_K, BLOCK_N, CLUSTER_M>(to + A_BYTES, b, column, p, tile.batch,
+                                                      below, barrier, with_b);
+                if (++stage == STAGES) stage = 0, parity ^= 1;
             }
         }
         // No block may end while another still writes to its shared memory or signals it.
@@ -344,41 +335,59 @@ hopper(
             barrier_wait(empty_at + 8 * stage, parity ^ 1);
             if (++stage == STAGES) stage = 0, parity ^= 1;
         }
-    } else if (SHIFTS && warpgroup <= SHIFTERS) {
-        registers_fewer<SHIFTER_REGISTERS>();
-        int thread = threadIdx.x % 128, raw_stage = 0;
-        u32 raw_parity = 0, turn = warpgroup - 1;  // until the next phase that is this one's
-        while (part.advance()) {
-            if (SPLIT > 1) part.split(rank);
-            int batch = Tile(part.tile, m_clusters, n_clusters).batch;
-            for (int phase = part.first; phase < part.last; ++phase) {
-                int p = phase * BLOCK_K;
-                u32 to = ring + stage * STAGE_BYTES, raw = raw_ring + raw_stage * RAW_BYTES;
-                if (turn-- == 0) {
-                    turn = SHIFTERS - 1;
-                    // In this order: that the stage is empty tells that the copy a ring ahead of
-                    // this one, which may be for the other warpgroup, is over. Before it is, the
-                    // parity waited for next is that of the phase before it.
-                    barrier_wait(empty_at + 8 * stage, parity ^ 1);
-                    barrier_wait(raw_full_at + 8 * raw_stage, raw_parity);
-                    if constexpr (A_SHIFTED) RawA::shift(raw, to, a, p, k, batch, thread);
-                    if constexpr (B_SHIFTED) {
-                        RawB::shift(raw + RAW_A_BYTES, to + A_BYTES, b, p, k, batch, thread);
+    } else if (warpgroup <= LOADERS) {
+        registers_fewer<LOADER_REGISTERS>();
+        if constexpr (SHIFTS) {
+            LoaderA of_a;
+            LoaderB of_b;
+            u32 raw_ring = buffers + OUT_BUFFERS_BYTES;
+            int thread = threadIdx.x - 128;
+            Steps copied(part), finished(part);
+            // Starts copies of the next step, if there is one.
+            auto start = [&](u32 raw) {
+                if (copied.advance(rank)) {
+                    if (copied.is_first) {
+                        Tile tile(copied.part.tile, m_clusters, n_clusters);
+                        int k_at = copied.part.first * BLOCK_K;
+                        of_a.turn_to(a, tile.row * BLOCK_M, k_at, tile.batch, thread);
+                        of_b.turn_to(b, tile.column * BLOCK_N, k_at, tile.batch, thread);
                     }
+                    of_a.start(raw, a, copied.is_first, thread);
+                    of_b.start(raw + LoaderA::RAW_BYTES, b, copied.is_first, thread);
+                }
+                copies_commit();
+            };
+#pragma unroll 1
+            for (int i = 0; i < RAW_STAGES - 1; ++i) start(raw_ring + i * RAW_BYTES);
+            u32 raw = raw_ring, before = raw_ring + (RAW_STAGES - 1) * RAW_BYTES;
+            while (finished.advance(rank)) {
+                copies_wait<RAW_STAGES - 2>();
+                __syncwarp();  // the other lanes' copies are there too
+                if (finished.is_first) {
+                    Tile tile(finished.part.tile, m_clusters, n_clusters);
+                    int k_at = finished.part.first * BLOCK_K;
+                    of_a.finish_next(a, tile.row * BLOCK_M, k_at, tile.batch, thread);
+                    of_b.finish_next(b, tile.column * BLOCK_N, k_at, tile.batch, thread);
+                } else {
+                    u32 to = ring + stage * STAGE_BYTES;
+                    barrier_wait(empty_at + 8 * stage, parity ^ 1);
+                    of_a.finish(before, raw, to, thread);
+                    of_b.finish(before + LoaderA::RAW_BYTES, raw + LoaderA::RAW_BYTES, to + A_BYTES,
+                                thread);
                     fence_async();
                     __syncwarp();
-                    if (thread % 32 == 0) {
-                        barrier_arrive<false>(full_at + 8 * stage);
-                        barrier_arrive<false>(raw_empty_at + 8 * raw_stage);
-                    }
+                    if (thread % 32 == 0) barrier_arrive<false>(full_at + 8 * stage);
+                    if (++stage == STAGES) stage = 0, parity ^= 1;
                 }
-                if (++stage == STAGES) stage = 0, parity ^= 1;
-                if (++raw_stage == RAW_STAGES) raw_stage = 0, raw_parity ^= 1;
+                start(before);
+                before = raw;
+                raw += RAW_BYTES;
+                if (raw == raw_ring + RAW_STAGES * RAW_BYTES) raw = raw_ring;
             }
         }
     } else {
         registers_more<CONSUMER_REGISTERS>();
-        int mine = warpgroup - 1 - SHIFTERS, thread = threadIdx.x % 128;
+        int mine = warpgroup - 1 - LOADERS, thread = threadIdx.x % 128;
         int lane = thread % 32, warp = thread / 32;
         // Those whose copies into this block's stage wait for it to be empty: one a thread.
         int next = thread - CLUSTER_M;
