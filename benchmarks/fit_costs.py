@@ -5,9 +5,10 @@
 
 Each cost is varied in turn, and what lowers the loss is kept. The loss is the sum of squared
 logarithms of expected by measured time, over tilings that take at most 2.5 times as long as their
-product's fastest; and, --keep times, of each cost by what it was, so that what the measurements say
-nothing of stays as it is. Prints the costs, and for each product the tiling that would be chosen,
-beside the fastest.
+product's fastest; of the logarithms of each product's regret, the time of the tiling that would be
+chosen by that of the fastest; and, --keep times, of squared logarithms of each cost by what it was,
+so that what the measurements say nothing of stays as it is. Prints the costs, and for each product
+the tiling that would be chosen, beside the fastest.
 """
 
 from __future__ import annotations
@@ -77,10 +78,19 @@ def points(record: dict[str, Any]) -> list[Point]:
 
 
 def loss(costs: Costs, measured: Sequence[Point], names: Sequence[str], keep: float) -> float:
-    """What is to be small: how far the model is off, and the costs from what they were."""
-    off = (abs(math.log(x.expected(costs) / x.measured)) for x in measured)
+    """What is to be small: how far the model and its choices are off, and costs have moved."""
+    squares = 0.0
+    chosen: dict[str, tuple[float, float]] = {}  # of each product: expected and measured
+    fastest: dict[str, float] = {}
+    for x in measured:
+        expected = x.expected(costs)
+        squares += min(abs(math.log(expected / x.measured)), WORST) ** 2
+        if x.name not in chosen or expected < chosen[x.name][0]:
+            chosen[x.name] = expected, x.measured
+        fastest[x.name] = min(x.measured, fastest.get(x.name, math.inf))
+    regrets = sum(math.log(time / fastest[name]) for name, (_, time) in chosen.items())
     moved = (math.log(getattr(costs, name) / getattr(COSTS, name)) for name in names)
-    return sum(min(x, WORST) ** 2 for x in off) + keep * sum(x * x for x in moved)
+    return squares + regrets + keep * sum(x * x for x in moved)
 
 
 def fit(measured: Sequence[Point], names: Sequence[str], keep: float, trials: int) -> Costs:
