@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache
 
 BLOCK_K = 64  # of 16 bits: 128 bytes, the width of the swizzle
 SUM_COLUMNS = 8  # of a tile, a block of hopper_sum
@@ -97,10 +97,10 @@ class Tiling:
     def shifted(self) -> bool:
         return self.a_shifted or self.b_shifted
 
-    @cached_property
+    @property
     def consumers(self) -> int:
         """Warpgroups that multiply."""
-        return {64: 1, 128: 2, 192: 3, 256: 2}[self.block_m]
+        return _CONSUMERS[self.block_m]
 
     @property
     def threads(self) -> int:
@@ -110,6 +110,21 @@ class Tiling:
     def tiles(self) -> int:
         """That a cluster computes at a time."""
         return self.cluster_m * self.cluster_n
+
+    @property
+    def out_columns(self) -> int:
+        """Of one bulk copy of D: as wide as can be without costing a stage of the ring."""
+        return _rings(self.block_m, self.block_n, self.a_shifted, self.b_shifted)[0]
+
+    @property
+    def out_bytes(self) -> int:
+        """Of the consumers' buffers for D, two a warp."""
+        return _out_bytes(self.consumers, self.out_columns)
+
+    @property
+    def stages(self) -> int:
+        """Of the ring: as many as fit."""
+        return _rings(self.block_m, self.block_n, self.a_shifted, self.b_shifted)[1]
 
     @property
     def stage_bytes(self) -> int:
@@ -131,32 +146,6 @@ class Tiling:
             return 0
         rest = _SHARED_BYTES - self.out_bytes - self.stages * self.stage_bytes
         return min(MOST_STAGES, rest // self.raw_bytes(view))
-
-    @cached_property
-    def out_columns(self) -> int:
-        """Of one bulk copy of D: as wide as can be without costing a stage of the ring."""
-        widths = [width for width in (64, 32, 16) if self.block_n % width == 0]
-        return max(widths, key=lambda width: (self._stages(width), width))
-
-    @property
-    def out_bytes(self) -> int:
-        """Of the consumers' buffers for D, two a warp."""
-        return self._out_bytes(self.out_columns)
-
-    @cached_property
-    def stages(self) -> int:
-        """Of the ring: as many as fit."""
-        return self._stages(self.out_columns)
-
-    def _out_bytes(self, columns: int) -> int:
-        return 4 * self.consumers * 2 * (2 * 16 * columns)
-
-    def _stages(self, columns: int) -> int:
-        if self.shifted:  # about as many as of the other ring
-            longest = Problem(1, 1, 1, a_by_k=False, b_by_k=False)
-            whole = self.stage_bytes + self.raw_bytes(longest)
-            return max(2, min(4, (_SHARED_BYTES - self._out_bytes(columns)) // whole))
-        return min(MOST_STAGES, (_SHARED_BYTES - self._out_bytes(columns)) // self.stage_bytes)
 
     def shared_bytes(self, view: Problem) -> int:
         """Dynamic shared memory of a block, for a problem that is turned already."""
@@ -217,6 +206,30 @@ class Tiling:
             )
             words.append(f"{' and '.join(filter(None, names))} shifted in shared memory")
         return ", ".join(words)
+
+
+_CONSUMERS = {64: 1, 128: 2, 192: 3, 256: 2}
+
+
+@cache
+def _rings(block_m: int, block_n: int, a_shifted: bool, b_shifted: bool) -> tuple[int, int]:
+    """A tiling's ``out_columns`` and ``stages``."""
+    consumers, stage = _CONSUMERS[block_m], 2 * BLOCK_K * (block_m + block_n)
+    raw = 2 * BLOCK_K * ((block_m + BLOCK_K) * a_shifted + (block_n + BLOCK_K) * b_shifted)
+
+    def stages(columns: int) -> int:
+        rest = _SHARED_BYTES - _out_bytes(consumers, columns)
+        if raw:  # about as many as of the other ring
+            return max(2, min(4, rest // (stage + raw)))
+        return min(MOST_STAGES, rest // stage)
+
+    widths = [width for width in (64, 32, 16) if block_n % width == 0]
+    columns = max(widths, key=lambda width: (stages(width), width))
+    return columns, stages(columns)
+
+
+def _out_bytes(consumers: int, columns: int) -> int:
+    return 4 * consumers * 2 * (2 * 16 * columns)
 
 
 @dataclass(frozen=True)
@@ -285,6 +298,8 @@ def candidates(problem: Problem, multiprocessors: int) -> Iterator[Tiling]:
             for cluster_m, cluster_n in ((1, 1), (2, 1), (1, 2), (2, 2)):
                 if cluster_m > 1 and view.m <= block_m:
                     continue
+                if cluster_m * cluster_n > 1 and (view.a_shifted or view.b_shifted):
+                    continue
                 plain = Tiling(
                     block_m, 16, cluster_m, cluster_n, turned=turned,
                     a_shifted=view.a_shifted, b_shifted=view.b_shifted,
@@ -303,12 +318,10 @@ def candidates(problem: Problem, multiprocessors: int) -> Iterator[Tiling]:
                     if rest and 2 * rest <= units and at.phases >= 2 * LEAST_PHASES:
                         yield replace(tiling, shared=True)
                     for split in (2, 4):
+                        if at.tiles > _clusters(split, multiprocessors):
+                            break
                         divided = replace(tiling, split=split)
-                        if (
-                            at.tiles <= _clusters(split, multiprocessors)
-                            and at.phases >= split * LEAST_PHASES
-                            and not divided.objection(view)
-                        ):
+                        if at.phases >= split * LEAST_PHASES and not divided.objection(view):
                             yield divided
 
 
