@@ -88,7 +88,6 @@
 
 #include "half.cuh"
 #include "hopper.cuh"
-#include "words.cuh"
 
 constexpr int BLOCK_K = 64;  // 128 bytes, the width of the swizzle
 constexpr int ROWS = BLOCK_M / CONSUMERS;  // of one consumer warpgroup
