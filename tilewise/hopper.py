@@ -309,7 +309,8 @@ def plan(
             args=(out, at.m_tiles, at.n_tiles, at.whole, at.rest, at.parts, sums),
             overlap=True,
         )
-        steps.append(Step(Kernel(SOURCE, "hopper_sum", defines), summing))
+        kernel = Kernel(SOURCE, "hopper_sum", {**defines, "SUMMING": 1})
+        steps.append(Step(kernel, summing))
         workspace += at.rest * at.parts * tiling.tiles * 4 * tiling.block_m * tiling.block_n
     return Plan(
         steps=tuple(steps),

@@ -19,7 +19,7 @@
 // (of a tile of A, that are copied where k is contiguous; the others belong to no row of D), READ_C
 // (beta is not 0), OUT_FLOAT, TMA_OUT (D by bulk copies: rows of whole 16 bytes, beta 0), OUT_COLUMNS
 // (of such a copy, 16-bit: 16, 32 or 64; floats half as many), OUT_BY_COLUMNS (the columns of C and D
-// are contiguous, not the rows), GROUP_M.
+// are contiguous, not the rows), GROUP_M. With SUMMING, hopper_sum is compiled and hopper is not.
 
 #ifndef HALF
 #define HALF "bf16"
@@ -78,6 +78,9 @@
 #endif
 #ifndef SHARED_TILES
 #define SHARED_TILES 0
+#endif
+#ifndef SUMMING
+#define SUMMING 0
 #endif
 #ifndef GROUP_M
 #define GROUP_M 16
@@ -262,6 +265,8 @@ __device__ inline void add_split(Sums& sum, u32 ring, u32 rank,
         }
     }
 }
+
+#if !SUMMING
 
 // ``m_tiles`` and ``n_tiles`` are multiples of CLUSTER_M and CLUSTER_N; tiles past C are computed of
 // zeros and not stored. Of the clusters' tiles, ``whole`` are not shared, and ``rest`` are; there are
@@ -453,6 +458,8 @@ hopper(
     }
 }
 
+#else
+
 // D of the shared tiles: the sums of their parts, added in the order of k. Blocks along x for the
 // tiles of all clusters' blocks, along y for 8 of their columns.
 extern "C" __global__ void __launch_bounds__(128 * CONSUMERS) hopper_sum(
@@ -501,3 +508,5 @@ extern "C" __global__ void __launch_bounds__(128 * CONSUMERS) hopper_sum(
         store_pair(sum[i].z, sum[i].w, row + 64 * i + 8, column, of_tile);
     }
 }
+
+#endif
