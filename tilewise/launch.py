@@ -159,7 +159,7 @@ class Place:
     array : int
         Which of the arrays, from 0.
     offset : int
-        Bytes from its first element.
+        Bytes from its first element; at least 0.
     """
 
     array: int

@@ -5,11 +5,9 @@ GPU may take; the race check knows that it may be later.
 
 A tensor copy moves a box of a batch of matrices. What of the box lies outside the matrix is
 read as zero, and not written. But as the hardware writes 16 bytes at once, a store goes on from the
-end of a row of the matrix to the next multiple of 16 bytes, with what the box has there. And as it
-reads 16 bytes at once, a matrix may begin before its array, or end behind it, in the same 16 bytes.
-
-In shared memory the box's 16-byte pieces are swizzled (PTX ISA 5.5.7): the place of a piece in its
-128 bytes is changed by the number of these 128 bytes in shared memory.
+end of a row of the matrix to the next multiple of 16 bytes, with what the box has there. In shared
+memory the box's 16-byte pieces are swizzled (PTX ISA 5.5.7): the place of a piece in its 128 bytes
+is changed by the number of these 128 bytes in shared memory.
 
 Two kinds of box the hardware refuses, whether or not any of it lies in the matrix. Its first column
 must be a multiple of 16 bytes into the row (an H200 takes others for illegal instructions); and a
@@ -170,18 +168,9 @@ class _Copy:
     # Global memory
 
     def global_(
-        self,
-        lane: int,
-        address: int,
-        shape: tuple[int, int],
-        pitch: int,
-        is_store: bool,
-        by_pieces: bool = False,
+        self, lane: int, address: int, shape: tuple[int, int], pitch: int, is_store: bool
     ) -> _Global | None:
-        """Rows of bytes, all of which may be reached; else None: reported.
-
-        With ``by_pieces``, 16 bytes of a row are all within reach where one of them is.
-        """
+        """Rows of bytes, all of which may be reached; else None: reported."""
         memory = self.machine.memory
         high = address + (shape[0] - 1) * pitch + shape[1]
         found = memory.find(address, high)
@@ -191,12 +180,7 @@ class _Copy:
             return None
         rows = _Global(found, address - found.base, shape, pitch)
         if found.state is not None:
-            outside = rows.view(found.state) == OUTSIDE
-            if by_pieces and outside.any():
-                firsts = range(0, shape[1], PIECE)
-                whole = np.logical_and.reduceat(outside, firsts, axis=1)
-                outside &= whole.repeat(PIECE, axis=1)[:, : shape[1]]
-            gaps = np.argwhere(outside)
+            gaps = np.argwhere(rows.view(found.state) == OUTSIDE)
             if len(gaps):
                 self.outside(lane, address + int(gaps[0] @ (pitch, 1)), is_store)
                 return None
@@ -214,12 +198,8 @@ class _Copy:
             self.fault("out of bounds", lane, words, place)
 
     def read_global(self, lane: int, rows: _Global, item: int) -> Bytes:
-        """The bytes, of which each ``item`` must have been written at least in part.
-
-        Those that are of no array, but in the 16 bytes of one's, have all bits set: as floats, NaN.
-        """
+        """The bytes, of which each ``item`` must have been written at least in part."""
         owner = rows.allocation
-        data = rows.view(owner.data)
         if owner.state is not None and self.machine.is_checking:
             state = rows.view(owner.state).reshape(-1, item)
             lacks = np.flatnonzero((state == UNWRITTEN).all(axis=1))
@@ -228,9 +208,7 @@ class _Copy:
                 at = owner.base + rows.offset + row * rows.pitch + column
                 place = Place(owner.name, owner.place(at))
                 self.fault("uninitialised", lane, f"reads what nobody wrote at {place}", place)
-        if owner.state is not None and (outside := rows.view(owner.state) == OUTSIDE).any():
-            return np.where(outside, np.uint8(0xFF), data)
-        return data
+        return rows.view(owner.data)
 
     def write_global(self, rows: _Global, data: Bytes) -> None:
         owner = rows.allocation
@@ -302,9 +280,7 @@ class _TensorCopy(_Copy):
         part = clipped(tiled, at, to_piece=False) if allowed else None
         if part is None:
             return box
-        rows = self.global_(
-            lane, part.address, part.shape, tiled.strides[0], is_store=False, by_pieces=True
-        )
+        rows = self.global_(lane, part.address, part.shape, tiled.strides[0], is_store=False)
         if rows is not None:
             read = self.read_global(lane, rows, tiled.item)
             box[part.top : part.bottom, part.left : part.right] = read
