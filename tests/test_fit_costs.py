@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from tilewise.tilings import COSTS, Costs, Problem, candidates, seconds
+from tilewise.costs import COSTS, Costs, seconds
+from tilewise.tilings import Problem, candidates
 
 SCRIPT = Path(__file__).parents[1] / "benchmarks" / "fit_costs.py"
 AROUND = 2e-6

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from tilewise.costs import choose, seconds
 from tilewise.devices.limits import max_shared
 from tilewise.hopper import LARGEST
 from tilewise.tilings import (
@@ -20,9 +21,7 @@ from tilewise.tilings import (
     Problem,
     Tiling,
     candidates,
-    choose,
     cover,
-    seconds,
 )
 
 H200 = 132  # multiprocessors

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from tilewise import ahead, compiler_cache, hopper, show, tuned
 from tilewise.cli import main
+from tilewise.costs import choose
 from tilewise.devices import Device
 from tilewise.errors import DeviceUnavailableError
 from tilewise.explain import explain, explain_product, of_shape
@@ -24,7 +25,7 @@ from tilewise.kernel import Kernel
 from tilewise.matmul import matmul
 from tilewise.plan import plan_on, ranked
 from tilewise.product import Operand, Product
-from tilewise.tilings import Tiling, choose
+from tilewise.tilings import Tiling
 from tilewise.tune import Timed, Tuned, tune
 from tilewise.tuned import H200, Chip
 

@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
+from tilewise.costs import choose
 from tilewise.devices.arguments import TENSOR_MAP_ALIGNMENT, TENSOR_MAP_BYTES
 from tilewise.kernel import Kernel
 from tilewise.launch import Launch, Packed, Place, TensorMap
 from tilewise.product import ITEM_SIZES, WORKSPACE, A, B, C, D, Operand, Product
 from tilewise.steps import Plan, Step
-from tilewise.tilings import BLOCK_K, SUM_COLUMNS, Problem, Tiling, choose, cover
+from tilewise.tilings import BLOCK_K, SUM_COLUMNS, Problem, Tiling, cover
 
 SOURCE = Path(__file__).parent / "kernels" / "gemm" / "hopper.cu"
 HALVES = {"float16": "f16", "bfloat16": "bf16"}
@@ -228,7 +229,7 @@ def plan(
     multiprocessors : int
         Of the GPU.
     tiling : Tiling, optional
-        By default the one that :func:`tilewise.tilings.choose` expects to be fastest.
+        By default the one that :func:`tilewise.costs.choose` expects to be fastest.
     a_at, b_at, d_at : Place
         Where A, B and D lie.
     workspace : int

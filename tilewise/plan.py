@@ -11,7 +11,7 @@ from functools import cache, lru_cache
 from itertools import combinations
 from pathlib import Path
 
-from tilewise import hopper, pack, thin, tilings, tuned, unpack
+from tilewise import costs, hopper, pack, thin, tuned, unpack
 from tilewise.devices import Device
 from tilewise.devices.gpu import Gpu
 from tilewise.devices.limits import MAX_GRID
@@ -20,7 +20,7 @@ from tilewise.launch import Launch, Packed, Place
 from tilewise.pack import Packing
 from tilewise.product import ACCUMULATORS, ITEM_SIZES, WORKSPACE, A, B, C, D, Product
 from tilewise.steps import PREPARED, Plan, Step
-from tilewise.tilings import Tiling
+from tilewise.tilings import Tiling, candidates
 from tilewise.tuned import Chip
 
 FOLDER = Path(__file__).parent / "kernels" / "gemm"
@@ -224,8 +224,8 @@ def ranked(product: Product, chip: Chip) -> list[tuple[Tiling, float]]:
     best: dict[Tiling, float] = {}
     for reading in readings(product):
         problem, around = hopper.problem(reading.product), _seconds_around(reading)
-        for tiling in tilings.candidates(problem, chip.multiprocessors):
-            seconds = around + tilings.seconds(tiling, problem, chip.multiprocessors)
+        for tiling in candidates(problem, chip.multiprocessors):
+            seconds = around + costs.seconds(tiling, problem, chip.multiprocessors)
             best[tiling] = min(seconds, best.get(tiling, math.inf))
     return sorted(best.items(), key=lambda x: x[1])
 
@@ -236,7 +236,7 @@ def _with_tiling(product: Product, chip: Chip, tiling: Tiling, why: str) -> Choi
     for reading in readings(product):
         problem = hopper.problem(reading.product)
         if not tiling.objection(problem.turned if tiling.turned else problem):
-            seconds = tilings.seconds(tiling, problem, chip.multiprocessors)
+            seconds = costs.seconds(tiling, problem, chip.multiprocessors)
             found.append(Choice(seconds + _seconds_around(reading), reading, tiling, why))
     return min(found, key=lambda choice: choice.seconds, default=None)
 

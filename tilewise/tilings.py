@@ -1,11 +1,10 @@
-"""The Hopper kernel's tiles: what they may be, how they cover a product, and what they should cost.
+"""The Hopper kernel's tiles: what they may be, and how they cover a product.
 
 Pure arithmetic: nothing here knows a GPU, an array or a kernel's source.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
@@ -16,7 +15,6 @@ MOST_STAGES = 16
 LOADERS = 2  # warpgroups that read what has to be shifted
 _SHARED_BYTES = 232448 - 1024  # dynamic shared memory that a block can have, beside its barriers
 LEAST_PHASES = 4  # that are worth a block's while
-ROW_ENDS = 32  # columns, that take as long as what is before and behind a row's aligned words
 
 
 @dataclass(frozen=True)
@@ -164,10 +162,7 @@ class Tiling:
     def objection(self, problem: Problem) -> str:
         """Why it can't be, for a problem that is turned already; empty if it can."""
         registers = self.block_m * self.block_n // (128 * self.consumers)
-        most = {1: 192, 2: 192, 3: 96}[self.consumers]
-        if self.shifted:  # more threads, of fewer registers each
-            most = {1: 96, 2: 64, 3: 0}[self.consumers]
-        if registers > most:
+        if registers > _MOST_REGISTERS[self.shifted][self.consumers]:
             return f"a sum of {registers} registers a thread"
         if self.block_n % 16 or not 16 <= self.block_n <= 256:
             return "a tile's columns are a multiple of 16, up to 256"
@@ -209,19 +204,21 @@ class Tiling:
 
 
 _CONSUMERS = {64: 1, 128: 2, 192: 3, 256: 2}
+# Of sums, in a thread. Where tiles are shifted, there are more threads, of fewer registers each.
+_MOST_REGISTERS = {False: {1: 192, 2: 192, 3: 96}, True: {1: 96, 2: 64, 3: 0}}
 
 
 @cache
 def _rings(block_m: int, block_n: int, a_shifted: bool, b_shifted: bool) -> tuple[int, int]:
     """A tiling's ``out_columns`` and ``stages``."""
-    consumers, stage = _CONSUMERS[block_m], 2 * BLOCK_K * (block_m + block_n)
-    raw = 2 * BLOCK_K * ((block_m + BLOCK_K) * a_shifted + (block_n + BLOCK_K) * b_shifted)
+    tiling = Tiling(block_m, block_n, a_shifted=a_shifted, b_shifted=b_shifted)
+    raw = tiling.raw_bytes(Problem(1, 1, 1, a_by_k=False, b_by_k=False))
 
     def stages(columns: int) -> int:
-        rest = _SHARED_BYTES - _out_bytes(consumers, columns)
+        rest = _SHARED_BYTES - _out_bytes(tiling.consumers, columns)
         if raw:  # about as many as of the other ring
-            return max(2, min(4, rest // (stage + raw)))
-        return min(MOST_STAGES, rest // stage)
+            return max(2, min(4, rest // (tiling.stage_bytes + raw)))
+        return min(MOST_STAGES, rest // tiling.stage_bytes)
 
     widths = [width for width in (64, 32, 16) if block_n % width == 0]
     columns = max(widths, key=lambda width: (stages(width), width))
@@ -269,7 +266,7 @@ def cover(tiling: Tiling, m: int, n: int, k: int, batch: int, multiprocessors: i
     tiles, phases = rows * columns * batch, -(-k // BLOCK_K)
     whole, parts, units = tiles, 1, tiles
     if tiling.split == 1:
-        units = max(1, _clusters(tiling.tiles, multiprocessors))
+        units = max(1, clusters_at_once(tiling.tiles, multiprocessors))
         rest = tiles % units
         if tiling.shared and rest:
             parts = min(units // rest, max(1, phases // LEAST_PHASES))
@@ -313,19 +310,19 @@ def candidates(problem: Problem, multiprocessors: int) -> Iterator[Tiling]:
                     if tiling.tiles <= 2:  # more leave some multiprocessors idle
                         yield tiling
                     at = cover(tiling, view.m, view.n, view.k, view.batch, multiprocessors)
-                    units = _clusters(tiling.tiles, multiprocessors)
+                    units = clusters_at_once(tiling.tiles, multiprocessors)
                     rest = at.tiles % max(units, 1)
                     if rest and 2 * rest <= units and at.phases >= 2 * LEAST_PHASES:
                         yield replace(tiling, shared=True)
                     for split in (2, 4):
-                        if at.tiles > _clusters(split, multiprocessors):
+                        if at.tiles > clusters_at_once(split, multiprocessors):
                             break
                         divided = replace(tiling, split=split)
                         if at.phases >= split * LEAST_PHASES and not divided.objection(view):
                             yield divided
 
 
-def _clusters(blocks: int, multiprocessors: int) -> int:
+def clusters_at_once(blocks: int, multiprocessors: int) -> int:
     """How many clusters run at a time.
 
     All blocks of one are in one GPC, of 16 or 18 multiprocessors: of more than two blocks, as
@@ -339,7 +336,7 @@ def _widths(view: Problem, plain: Tiling, multiprocessors: int) -> list[int]:
     grain = 16 if view.b_by_k else 64
     widths = {w for w in (64, 128, 192, 256) if w < view.n + 64}
     rows = -(-view.m // (plain.block_m * plain.cluster_m)) * view.batch
-    units = _clusters(plain.tiles, multiprocessors)
+    units = clusters_at_once(plain.tiles, multiprocessors)
     for waves in (1, 2, 3, 4, 5, 6):
         if columns := waves * units // rows:
             width = -(-view.n // (columns * plain.cluster_n))
@@ -349,128 +346,3 @@ def _widths(view: Problem, plain: Tiling, multiprocessors: int) -> list[int]:
     if view.n < 64:
         widths.add(max(16, -(-view.n // grain) * grain))
     return sorted(widths)
-
-
-def choose(problem: Problem, multiprocessors: int) -> tuple[Tiling, float]:
-    """The tiling that should be fastest, and the seconds that it should take."""
-    times = {
-        tiling: seconds(tiling, problem, multiprocessors)
-        for tiling in candidates(problem, multiprocessors)
-    }
-    best = min(times, key=times.__getitem__)
-    return best, times[best]
-
-
-@dataclass(frozen=True)
-class Costs:
-    """What the model is made of: seconds, and rates a second. Fitted to measurements on an H200."""
-
-    start: float = 4.0e-07  # of a launch behind another
-    flops: float = 1170e12  # of the GPU, if power were all that counts, and
-    energy: float = 37.8e12  # bytes from L2, likewise: they share what power there is
-    flops_one: float = 5.48e12  # of one multiprocessor
-    l2: float = 15.3e12  # bytes from L2 to all multiprocessors
-    unaligned: float = 2.29  # as many bytes, where rows do not begin with sectors
-    phase: float = 1.25e-06  # of one copy; as many are in flight as there are stages
-    multicast: float = 9.67e10  # bytes that one gets from its cluster's copies
-    cluster: float = 1.01  # as long, where blocks of a cluster wait for each other
-    tile: float = 2.08e-07  # of a tile's end, and
-    store: float = 2.27e10  # elements of D that a multiprocessor stores,
-    across: float = 1.59  # as long where D's columns are contiguous
-    narrow: float = 1.5  # and where bulk copies of D are 16 columns wide;
-    rows: float = 8.1e9  # without bulk copies, elements of rows,
-    alone: float = 5.4e9  # and of columns
-    shift: float = 9.9e10  # bytes that a multiprocessor shifts in shared memory,
-    shift_wait: float = 1.03e-6  # of a phase's shifts, of which one less than stages overlap
-    dram: float = 4.55e12
-    dram_one: float = 3.89e10  # of what one multiprocessor asks for
-    twice: float = 0.5  # as long again, where two clusters read the same, and again for four
-    split: float = 7.75e-07  # of adding up in a cluster, and
-    add: float = 7.08e9  # elements that a multiprocessor adds
-    sum: float = 2.73e-06  # of the second kernel,
-    batch: float = 1.34e-06  # of 16 parts in it, and
-    partial: float = 3.6e12  # bytes of partial sums
-
-
-COSTS = Costs()
-
-
-def seconds(tiling: Tiling, problem: Problem, multiprocessors: int, costs: Costs = COSTS) -> float:
-    """How long a product should take, by a model of waves, phases and bytes."""
-    view = problem.turned if tiling.turned else problem
-    m, n, k, batch = view.m, view.n, view.k, view.batch
-    at = cover(tiling, m, n, k, batch, multiprocessors)
-    size = tiling.tiles * tiling.split
-    active = min(at.units * size, multiprocessors)
-    elements = tiling.block_m * tiling.block_n
-
-    # A phase multiplies, brings its bytes, and waits for a copy, all at once.
-    width = max(tiling.block_n, 32 + tiling.block_n / 2)  # below 64, A is what wgmma waits for
-    work = 2 * tiling.block_m * width * BLOCK_K
-    a_bytes, b_bytes = 2 * BLOCK_K * tiling.a_rows(view), 2 * BLOCK_K * tiling.block_n
-    # What is shifted is read by whole 128 bytes.
-    bytes_in = a_bytes / tiling.cluster_n
-    bytes_in *= 1 if view.a_aligned or view.a_shifted else costs.unaligned
-    of_b = b_bytes / tiling.cluster_m
-    bytes_in += of_b * (1 if view.b_aligned or view.b_shifted else costs.unaligned)
-    multicast = max(b_bytes * (tiling.cluster_m > 1), a_bytes * (tiling.cluster_n > 1))
-    multiply = max(work / costs.flops_one, active * (work / costs.flops + bytes_in / costs.energy))
-    phase = _together(
-        multiply,
-        bytes_in * active / costs.l2,
-        multicast / costs.multicast,
-        costs.phase / (tiling.raw_stages(view) - 1 if tiling.shifted else tiling.stages),
-        (a_bytes * view.a_shifted + b_bytes * view.b_shifted) / costs.shift
-        + (costs.shift_wait / (tiling.stages - 1) if tiling.shifted else 0.0),
-    )
-    if tiling.tiles > 1:
-        phase *= costs.cluster
-    if view.d_copied:
-        end = elements / costs.store * (1 if view.d_by_rows else costs.across)
-        if tiling.out_columns == 16:
-            end *= costs.narrow
-    else:
-        # The ends of rows take as long as some columns more.
-        ends = tiling.block_m * ROW_ENDS if view.d_by_rows else 0
-        end = (elements + ends) / (costs.rows if view.d_by_rows else costs.alone)
-    end += costs.tile
-
-    units, steps = at.units, at.phases
-    if tiling.split > 1:
-        units = _clusters(tiling.split, multiprocessors)
-        steps = -(-at.phases // tiling.split)
-    time = costs.phase + (costs.shift_wait if tiling.shifted else 0.0)
-    time += -(-at.whole // units) * (steps * phase + end)
-    if tiling.split > 1:
-        time += costs.split + (tiling.split - 1) * elements / costs.add
-    if at.rest:
-        time += -(-at.phases // at.parts) * phase
-        time += costs.sum + -(-at.parts // 16) * costs.batch
-        time += 2 * 4 * elements * tiling.tiles * at.rest * at.parts / costs.partial
-
-    # Few blocks at work do not get all of the memory's rate.
-    last = at.whole % units
-    tiles = (at.whole - last, last, at.rest)
-    blocks = (units * size, last * size, at.rest * at.parts * size)
-    a_again = costs.twice * _doublings(at.n_tiles // tiling.cluster_n)
-    b_again = costs.twice * _doublings(at.m_tiles // tiling.cluster_m)
-    moved = m * k * (1 + a_again) + k * n * (1 + b_again) + m * n
-    moved *= 2.0 * batch / at.tiles
-    reading = sum(
-        moved * count / min(costs.dram, costs.dram_one * busy)
-        for count, busy in zip(tiles, blocks, strict=True)
-        if count
-    )
-    return costs.start + _together(time, costs.phase + reading)
-
-
-def _doublings(readers: int) -> float:
-    """How often clusters that read the same at a time are twice as many; more than four don't."""
-    return math.log2(min(readers, 4))
-
-
-def _together(*times: float) -> float:
-    """Of what happens at once: the longest, and a little more where others are near it."""
-    longest = max(times)
-    total: float = sum((time / longest) ** 6 for time in times) ** (1 / 6)
-    return longest * total

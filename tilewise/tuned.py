@@ -22,7 +22,7 @@ from tilewise.tilings import Tiling
 
 FORMAT = 1  # raise it when what is stored changes
 # What a choice is made from, and what it is made for.
-_SOURCES = ("plan.py", "hopper.py", "tilings.py", "pack.py", "kernels/gemm")
+_SOURCES = ("plan.py", "hopper.py", "tilings.py", "costs.py", "pack.py", "kernels/gemm")
 
 
 @dataclass(frozen=True)

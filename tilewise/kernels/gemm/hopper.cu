@@ -119,11 +119,12 @@ static_assert(B_BY_K || BLOCK_N % 64 == 0, "whole boxes of 64 columns");
 static_assert(BLOCK_N % OUT_COLUMNS == 0, "whole boxes of D");
 
 #include "load.cuh"
+#include "schedule.cuh"
 #include "store.cuh"
 
 typedef Loader<A_BY_K, A_COPIED, A_SHIFTED> LoaderA;
 typedef Loader<B_BY_K, BLOCK_N, B_SHIFTED> LoaderB;
-constexpr int RAW_BYTES = LoaderA::RAW_BYTES + LoaderB::RAW_BYTES;  // of a phase
+constexpr int RAW_BYTES = LoaderA::RAW_BYTES + LoaderB::RAW_BYTES;  // of a step
 constexpr int OUT_BUFFERS_BYTES = 4 * CONSUMERS * 2 * OUT_BYTES;
 
 // Of each thread, so that those of all warpgroups are as many as at the launch.
@@ -136,82 +137,6 @@ constexpr int CONSUMER_REGISTERS = CONSUMERS == 1   ? 240
 static_assert(PRODUCER_REGISTERS + LOADERS * LOADER_REGISTERS + CONSUMERS * CONSUMER_REGISTERS <=
               THREADS / 128 * (65536 / THREADS / 8 * 8), "the others would wait for ever");
 
-// The tile of C that a cluster computes as its number ``index``. Tiles go by groups of GROUP_M rows
-// of tiles, down a column within a group, so that the blocks of one time share A and B in L2.
-struct Tile {
-    int row, column, batch;
-    __device__ Tile(int index, int rows, int columns) {
-        int of_batch = rows * columns;
-        batch = index / of_batch;
-        index -= batch * of_batch;
-        int group = index / (GROUP_M * columns), first = group * GROUP_M;
-        int height = min(rows - first, GROUP_M);
-        index -= group * GROUP_M * columns;
-        row = first + index % height;
-        column = index / height;
-    }
-};
-
-// The first phase of part ``part`` of ``parts`` of a tile.
-__device__ inline int first_phase(int phases, int part, int parts) {
-    return (long long)phases * part / parts;
-}
-
-// What one cluster computes: the tiles below ``whole`` in turn, and then one part of one of the
-// others, which are ``rest`` and have ``parts`` parts each. The same part of all of them comes at
-// one time, so that the blocks share A and B in L2.
-struct Schedule {
-    int unit, units, whole, rest, parts, phases, next;
-    bool is_over;
-    int tile, first, last, slot;  // of the present one: slot is -1 where it is the whole tile
-
-    __device__ Schedule(int unit, int units, int whole, int rest, int parts, int phases)
-        : unit(unit), units(units), whole(whole), rest(rest), parts(parts), phases(phases),
-          next(unit), is_over(false) {}
-
-    __device__ bool advance() {
-        if (next < whole) {
-            tile = next;
-            next += units;
-            first = 0;
-            last = phases;
-            slot = -1;
-            return true;
-        }
-        if (!SHARED_TILES || is_over || unit >= rest * parts) return false;
-        tile = whole + unit % rest;
-        first = first_phase(phases, unit / rest, parts);
-        last = first_phase(phases, unit / rest + 1, parts);
-        slot = unit;
-        is_over = true;
-        return true;
-    }
-
-    __device__ void split(int rank) {
-        first = first_phase(phases, rank, SPLIT);
-        last = first_phase(phases, rank + 1, SPLIT);
-    }
-};
-
-// The steps of loaders: for each tile one, and then one for each phase.
-struct Steps {
-    Schedule part;
-    int phase;
-    bool is_first;
-
-    __device__ Steps(const Schedule& part) : part(part), phase(0) { this->part.last = 0; }
-
-    __device__ bool advance(int rank) {
-        is_first = ++phase >= part.last;
-        if (is_first) {
-            if (!part.advance()) return false;
-            if (SPLIT > 1) part.split(rank);
-            phase = part.first - 1;
-        }
-        return true;
-    }
-};
-
 // Where a consumer thread's partial sums of rows 64 i and columns 8 j are: four floats, neighbours
 // of the next thread's.
 __device__ inline float4* partial(float* workspace, int slot, int i, int j, int thread) {
@@ -219,8 +144,8 @@ __device__ inline float4* partial(float* workspace, int slot, int i, int j, int 
            (i * (BLOCK_N / 8) + j) * (128 * CONSUMERS) + thread;
 }
 
-__device__ inline void store_partial(Sums& sum, float* workspace,
-                                     int slot, int thread) {
+__device__ inline void store_partial(Sums& sum, float* workspace, int slot,
+                                     int thread) {
 #pragma unroll
     for (int i = 0; i < ROWS / 64; ++i) {
 #pragma unroll
@@ -241,8 +166,7 @@ __device__ inline void settle(Sums& sum) {
 }
 
 // Adds the other blocks' sums of a tile to the first's, through its ring, which is no longer in use.
-__device__ inline void add_split(Sums& sum, u32 ring, u32 rank,
-                                 int thread) {
+__device__ inline void add_split(Sums& sum, u32 ring, u32 rank, int thread) {
     constexpr int PIECES = ROWS / 64 * (BLOCK_N / 8), STEP = 16 * 128 * CONSUMERS;
     cluster_sync();
     if (rank > 0) {
@@ -413,8 +337,8 @@ hopper(
 #pragma unroll
                 for (int i = 0; i < ROWS / 64; ++i) {
                     // Both majors: rows of 128 bytes in groups of 8, 1024 bytes a group.
-                    u64 of_a = wgmma_matrix(at + (mine * (ROWS / 64) + i) * CHUNK_BYTES, CHUNK_BYTES,
-                                         1024);
+                    u64 of_a = wgmma_matrix(at + (mine * (ROWS / 64) + i) * CHUNK_BYTES,
+                                            CHUNK_BYTES, 1024);
                     u64 of_b = wgmma_matrix(at + A_BYTES, CHUNK_BYTES, 1024);
 #pragma unroll
                     for (int step = 0; step < BLOCK_K / 16; ++step) {
