@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from tilewise.tilings import BLOCK_K, Problem, Tiling, candidates, clusters_at_once, cover
 
-ROW_ENDS = 32  # columns, that take as long as what is before and behind a row's aligned words
+ROW_ENDS = 128  # columns, that take as long as what is before and behind a row's aligned words
 
 
 def choose(problem: Problem, multiprocessors: int) -> tuple[Tiling, float]:
@@ -40,8 +40,8 @@ class Costs:
     store: float = 2.27e10  # elements of D that a multiprocessor stores,
     across: float = 1.59  # as long where D's columns are contiguous
     narrow: float = 1.5  # and where bulk copies of D are 16 columns wide;
-    rows: float = 8.1e9  # without bulk copies, elements of rows,
-    alone: float = 5.4e9  # and of columns
+    rows: float = 1.41e10  # without bulk copies, elements of rows,
+    alone: float = 4.7e9  # and of columns
     shift: float = 9.9e10  # bytes that a multiprocessor shifts in shared memory,
     shift_wait: float = 1.03e-6  # of a phase's shifts, of which one less than stages overlap
     dram: float = 4.55e12

@@ -51,6 +51,7 @@ template <bool BY_K, int EXTENT, bool SHIFTED> struct Loader {
     static constexpr int PIECES = BY_K ? 1 : CHUNKS + 1;   // of a line in a step
     static constexpr int PIECE_BYTES = LINES * LINE_BYTES;  // of all lines
     static constexpr int RAW_BYTES = PIECES * PIECE_BYTES;  // of a step
+    static constexpr int LAST_LINES = 8;  // of which 16 bytes from an element on may be past the last
 
     // Of this thread's first line and the one 32 lines on; the next ones are 64 lines on each.
     u64 address[2];  // of its 16 bytes of the step's first piece
@@ -86,22 +87,32 @@ template <bool BY_K, int EXTENT, bool SHIFTED> struct Loader {
     __device__ void start(u32 raw, const Operand<true>& from, bool is_first, int thread) {
         if (!BY_K && is_first) return;
         int line = line_of(thread);
+        u32 late = 0;  // which are copied by elements, as not all of the 16 bytes may be ours to read
         raw += line * LINE_BYTES + 16 * (thread % 8);
 #pragma unroll
         for (int turn = 0; turn < TURNS; ++turn) {
             if (!has(line + 32 * turn)) continue;
 #pragma unroll
             for (int piece = 0; piece < PIECES; ++piece) {
-                int at = element[turn % 2] + 64 * piece;
-                int count = at > -8 && 32 * turn < lines ? min(max(from.length - at, 0), 8) : 0;
-                u32 to = raw + piece * PIECE_BYTES + 32 * turn * LINE_BYTES;
-                u64 source = address[turn % 2] + turn / 2 * 64 * from.pitch + LINE_BYTES * piece;
-                if (turn == 0 && piece == 0 && is_front && at < 0 && count) {
-                    copy_halves(to, source, -at, count);
+                int at = element[turn % 2] + 64 * piece, count = count_of(from, turn, at);
+                bool is_ahead = turn == 0 && piece == 0 && is_front && at < 0 && count;
+                bool is_end = 32 * turn > lines - LAST_LINES && count && count < 8;
+                if (is_ahead || is_end) {
+                    late |= 1 << (turn * PIECES + piece);
                 } else {
-                    copy_piece(to, source, 2 * count);
+                    copy_piece(raw + piece * PIECE_BYTES + 32 * turn * LINE_BYTES,
+                               address[turn % 2] + turn / 2 * 64 * from.pitch + LINE_BYTES * piece,
+                               2 * count);
                 }
             }
+        }
+        for (; late; late &= late - 1) {
+            int which = __ffs(late) - 1, turn = which / PIECES, piece = which % PIECES;
+            int at = (turn % 2 ? element[1] : element[0]) + 64 * piece;
+            copy_halves(raw + piece * PIECE_BYTES + 32 * turn * LINE_BYTES,
+                        (turn % 2 ? address[1] : address[0]) + turn / 2 * 64 * from.pitch +
+                            LINE_BYTES * piece,
+                        -at, count_of(from, turn, at));
         }
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
@@ -112,13 +123,21 @@ template <bool BY_K, int EXTENT, bool SHIFTED> struct Loader {
         is_front = false;
     }
 
+    // How many of the 8 elements from number ``at`` on of a turn's line there are; some of the first
+    // may be before it.
+    __device__ int count_of(const Operand<true>& from, int turn, int at) const {
+        return at > -8 && 32 * turn < lines ? min(max(from.length - at, 0), 8) : 0;
+    }
+
     // 16 bytes, of which only the elements from ``first`` up to ``end`` are read.
     static __device__ void copy_halves(u32 to, u64 source, int first, int end) {
-#pragma unroll 1
+        u16 halves[8];
+#pragma unroll
         for (int i = 0; i < 8; ++i) {
-            u16 half = i >= first && i < end ? ((const u16*)source)[i] : (u16)0;
-            shared_store(to + 2 * i, half);
+            halves[i] = i >= first && i < end ? ((const u16*)source)[i] : (u16)0;
         }
+#pragma unroll
+        for (int i = 0; i < 8; ++i) shared_store(to + 2 * i, halves[i]);
     }
 
     // Turns to finishing a tile from ``extent`` and ``k`` on.
