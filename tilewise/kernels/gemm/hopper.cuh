@@ -97,6 +97,10 @@ __device__ inline void copy_piece(u32 to, u64 from, int bytes) {
                  : "memory");
 }
 
+__device__ inline void copy_piece(u32 to, u64 from) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
+}
+
 __device__ inline void copies_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
 // Until all but the last ``N`` groups of this thread have arrived.

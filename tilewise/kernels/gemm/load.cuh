@@ -57,6 +57,7 @@ template <bool BY_K, int EXTENT, bool SHIFTED> struct Loader {
     u64 address[2];  // of its 16 bytes of the step's first piece
     int element[2];  // which of the line's they begin with; below 0, before the line
     int lines;       // of the matrix, from the first line on
+    int top, left;   // the first line and element of the step's pieces, of all threads
     bool is_front;   // whether they begin ahead of the first matrix, in what is not ours to read
     u32 offset[2];   // of the tile that is finished: bytes from the first piece's beginning
 
@@ -80,6 +81,8 @@ template <bool BY_K, int EXTENT, bool SHIFTED> struct Loader {
             element[i] = (BY_K ? k : extent) + 8 * (thread % 8) - ahead / 2;
         }
         lines = from.lines - first;
+        top = BY_K ? extent : k;
+        left = (BY_K ? k : extent) - 64;  // they begin up to 63 elements before the tile
         is_front = address[0] < (u64)from.begin;
     }
 
@@ -87,8 +90,38 @@ template <bool BY_K, int EXTENT, bool SHIFTED> struct Loader {
     __device__ void start(u32 raw, const Operand<true>& from, bool is_first, int thread) {
         if (!BY_K && is_first) return;
         int line = line_of(thread);
-        u32 late = 0;  // which are copied by elements, as not all of the 16 bytes may be ours to read
         raw += line * LINE_BYTES + 16 * (thread % 8);
+        if (left >= 0 && left + 64 + 64 * PIECES <= from.length && top + LINES <= from.lines) {
+            start_whole(raw, from, line);
+        } else {
+            start_any(raw, from, line);
+        }
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            address[i] += BY_K ? LINE_BYTES : BLOCK_K * from.pitch;
+            element[i] += BY_K ? BLOCK_K : 0;
+        }
+        left += BY_K ? BLOCK_K : 0;
+        top += BY_K ? 0 : BLOCK_K;
+        lines -= BY_K ? 0 : BLOCK_K;
+        is_front = false;
+    }
+
+    // The same where all lines have all elements.
+    __device__ void start_whole(u32 raw, const Operand<true>& from, int line) const {
+#pragma unroll
+        for (int turn = 0; turn < TURNS; ++turn) {
+            if (!has(line + 32 * turn)) continue;
+#pragma unroll
+            for (int piece = 0; piece < PIECES; ++piece) {
+                copy_piece(raw + piece * PIECE_BYTES + 32 * turn * LINE_BYTES,
+                           address[turn % 2] + turn / 2 * 64 * from.pitch + LINE_BYTES * piece);
+            }
+        }
+    }
+
+    __device__ void start_any(u32 raw, const Operand<true>& from, int line) const {
+        u32 late = 0;  // which are copied by elements, as not all of the 16 bytes may be ours to read
 #pragma unroll
         for (int turn = 0; turn < TURNS; ++turn) {
             if (!has(line + 32 * turn)) continue;
@@ -114,13 +147,6 @@ template <bool BY_K, int EXTENT, bool SHIFTED> struct Loader {
                             LINE_BYTES * piece,
                         -at, count_of(from, turn, at));
         }
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-            address[i] += BY_K ? LINE_BYTES : BLOCK_K * from.pitch;
-            element[i] += BY_K ? BLOCK_K : 0;
-        }
-        lines -= BY_K ? 0 : BLOCK_K;
-        is_front = false;
     }
 
     // How many of the 8 elements from number ``at`` on of a turn's line there are; some of the first
