@@ -58,6 +58,11 @@ SHAPES = (
     Shape(513, 12289, 2047, ROWS, COLUMNS), Shape(8191, 63, 8193), Shape(128, 50257, 768),
     Shape(16, 50257, 1024), Shape(100003, 65, 129), Shape(65537, 17, 1023, COLUMNS, ROWS),
     Shape(255, 257, 129, batch=32), Shape(65, 33, 127, ROWS, COLUMNS, batch=512),
+    Shape(1, 28672, 4096, ROWS, COLUMNS), Shape(16, 8192, 28672, ROWS, COLUMNS),
+    Shape(1, 8192, 8192), Shape(64, 10240, 8192, ROWS, COLUMNS),
+    Shape(16, 4096, 14336, ROWS, COLUMNS), Shape(32, 5120, 13824, ROWS, COLUMNS),
+    Shape(8, 7168, 2048, ROWS, COLUMNS), Shape(128, 10240, 8192, ROWS, COLUMNS),
+    Shape(96, 18432, 7168), Shape(16, 32768, 2048),
 )  # fmt: skip
 
 

@@ -285,6 +285,7 @@ def test_finds_faults(
 
 
 FENCE, WARP = "fence_async();", "__syncwarp();"
+WHOLE_STEPS = "(BY_K ? from.length - left : from.lines - top) / 64"
 COPIES_WAIT = "copies_wait<RAW_STAGES - 2>();"
 INDENT = "\n" + 20 * " "
 LESS_INDENT = INDENT[:-4]
@@ -314,36 +315,36 @@ SHIFTED_FAULTS: list[tuple[str, str, str, type[CheckError], str]] = [
     ),
     (
         "a stage in use",
-        "barrier_wait(empty_at + 8 * stage, parity ^ 1);" + INDENT + "of_a",
+        "barrier_wait(empty_there + 8 * stage, parity ^ 1);" + INDENT + "of_a",
         "of_a",
         BarrierError,
         r"the mbarrier full\[\d\] .* nobody completes: 8 of 8 arrivals",
     ),
     (
         "never there",
-        "if (thread % 32 == 0) barrier_arrive<false>(full_at + 8 * stage);",
+        "if (thread % 32 == 0) barrier_arrive<false>(full_there + 8 * stage);",
         "",
         BarrierError,
         r"the mbarrier empty\[0\] .* nobody completes: 1 of 1",
     ),
     (
         "ahead of the first line",
-        "is_front && at < 0 && count",
-        "false",
+        "bool is_ahead = ",
+        "bool is_ahead = false && ",
         MemoryAccessError,
         "reads 16 bytes of global memory",
     ),
     (
         "behind the last line",
-        "min(max(from.length - at, 0), 8)",
-        "8",
+        "count && !from.has(piece_at)",
+        "false",
         MemoryAccessError,
         "reads 16 bytes of global memory",
     ),
     (
         "lines that there are not",
-        "32 * turn < lines",
-        "true",
+        "32 * i >= lines",
+        "false",
         MemoryAccessError,
         "reads 16 bytes of global memory",
     ),
@@ -358,7 +359,7 @@ SHIFTED_FAULTS: list[tuple[str, str, str, type[CheckError], str]] = [
 def test_finds_faults_of_what_is_shifted(
     tmp_path: Path, old: str, new: str, error: type[CheckError], words: str
 ) -> None:
-    held = Held(Case(64, 64, 600, a_off=(1, 0), b_off=(0, 3)))
+    held = Held(Case(40, 64, 600, a_off=(1, 0), b_off=(0, 3)))
     plan = hopper.plan(held.product, UNITS, Tiling(64, 64, a_shifted=True, b_shifted=True))
     with pytest.raises(error, match=words):
         held.execute(broken(tmp_path, plan, old, new))
@@ -401,10 +402,12 @@ def test_finds_rows_stored_too_early(tmp_path: Path, out_dtype: str) -> None:
 @pytest.mark.parametrize(
     ("by_columns", "old", "new"),
     [
-        (False, "32 * turn < lines", "true"),
-        (True, "min(max(from.length - at, 0), 8)", "8"),
+        (False, "32 * turn + present() >= lines", "false"),
+        (False, WHOLE_STEPS, WHOLE_STEPS + " + 1"),
+        (True, "min(left, 8)", "8"),
+        (True, WHOLE_STEPS, WHOLE_STEPS + " + 1"),
     ],
-    ids=["lines", "elements"],
+    ids=["lines", "whole lines", "elements", "whole elements"],
 )
 def test_the_next_matrix_does_not_spread(
     tmp_path: Path, by_columns: bool, old: str, new: str, is_broken: bool

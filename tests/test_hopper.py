@@ -49,6 +49,7 @@ def test_takes_what_has_a_contiguous_dimension() -> None:
     assert hopper.objection(product(a=Operand(2**40, 1), b=Operand(0, 1))) == ""
     # Of a single row or column, the stride is never used.
     assert hopper.objection(product(m=1, a=Operand(7, 1), d=Operand(7, 1))) == ""
+    assert hopper.objection(product(m=1, a=Operand(-521, 1, -1, 2), d=Operand(7, 1))) == ""
     assert hopper.objection(product(n=1, b=Operand(1, 7), d=Operand(1, 7))) == ""
 
 
@@ -63,6 +64,8 @@ def test_takes_what_has_a_contiguous_dimension() -> None:
         ({"a": Operand(520, 1, 0, 1)}, "A does not begin at a multiple of 2 bytes"),
         ({"a": Operand(1040, 2)}, "A has no contiguous dimension"),
         ({"b": Operand(0, 1, 0, 2)}, "B has one line for all"),
+        ({"a": Operand(-520, 1)}, "A has a negative stride"),
+        ({"batch": 3, "b": Operand(200, 1, -7)}, "B has a negative stride"),
         ({"d": Operand(400, 2)}, "neither dimension of D"),
         ({"c": Operand(1, 300), "beta": 1.0}, "C does not lie as D"),
     ],
@@ -214,22 +217,26 @@ def test_floats_are_half_as_many(tiling: Tiling) -> None:
     assert d == TensorMap(Place(D), "float32", (304, 204, 1), (1216, 32), (16, half), 128)
 
 
-SHIFTED = struct.Struct("<3Q2i")  # load.cuh's Operand of what is shifted
+SHIFTED = struct.Struct("<4Q2i")  # load.cuh's Operand of what is shifted
 
 
 @pytest.mark.parametrize(
     ("changes", "fields"),
     [
-        ({"a": Operand(521, 1)}, (0, 1042, 0, 300, 520)),
-        ({"a": Operand(1, 301)}, (0, 602, 0, 520, 300)),
-        ({"a": Operand(520, 1, 0, 2)}, (0, 1040, 0, 300, 520)),
-        ({"a": Operand(521, 1), "m": 3}, (0, 1042, 0, 3, 520)),
-        ({"a": Operand(520, 1, 156001), "batch": 2}, (0, 1040, 312002, 300, 520)),
-        ({"a": Operand(2**40, 1)}, (0, 2**41, 0, 300, 520)),
+        ({"a": Operand(521, 1)}, (0, 299 * 1042 + 1040, 1042, 0, 300, 520)),
+        ({"a": Operand(1, 301)}, (0, 519 * 602 + 600, 602, 0, 520, 300)),
+        ({"a": Operand(520, 1, 0, 2)}, (0, 300 * 1040, 1040, 0, 300, 520)),
+        ({"a": Operand(521, 1), "m": 3}, (0, 2 * 1042 + 1040, 1042, 0, 3, 520)),
+        (
+            {"a": Operand(520, 1, 156001), "batch": 2},
+            (0, 312002 + 300 * 1040, 1040, 312002, 300, 520),
+        ),
+        ({"a": Operand(2**40, 1)}, (0, 299 * 2**41 + 1040, 2**41, 0, 300, 520)),
+        ({"a": Operand(-521, 1, -1, 2), "m": 1}, (0, 1040, 0, 0, 1, 520)),
     ],
 )
 def test_what_is_shifted_has_no_map(changes: dict[str, Any], fields: tuple[int, ...]) -> None:
-    """But an address, and how far its lines and matrices are apart."""
+    """But an address, how far its elements go, and how far lines and matrices are apart."""
     asked = product(**changes)
     assert hopper.problem(asked).a_shifted
     args = hopper.plan(asked, H200, Tiling(128, 128, a_shifted=True)).steps[0].launch.args
@@ -277,7 +284,8 @@ def test_every_element_is_where_the_kernel_looks_for_it(
         stride = x.row_stride if by_k else x.column_stride
         if is_shifted:
             assert (packed.places, packed.maps) == (((0, place),), ())
-            begin, pitch, step, count, length = SHIFTED.unpack(packed.data)
+            begin, end, pitch, step, count, length = SHIFTED.unpack(packed.data)
+            assert end == (batch - 1) * step + (lines - 1) * pitch + 2 * inner
             batches = batch
         else:
             held = one_map(packed)

@@ -12,6 +12,8 @@ from tilewise.tilings import BLOCK_K, Problem, Tiling, candidates, clusters_at_o
 
 ROW_ENDS = 128  # columns, that take as long as what is before and behind a row's aligned words
 
+CROWDED = 0.8  # of the multiprocessors
+
 
 def choose(problem: Problem, multiprocessors: int) -> tuple[Tiling, float]:
     """The tiling that should be fastest, and the seconds that it should take."""
@@ -27,7 +29,8 @@ def choose(problem: Problem, multiprocessors: int) -> tuple[Tiling, float]:
 class Costs:
     """What the model is made of: seconds, and rates a second. Fitted to measurements on an H200."""
 
-    start: float = 4.0e-07  # of a launch behind another
+    start: float = 4.0e-07  # of a launch behind another, and
+    crowded: float = 4.0e-07  # of one that repacks, behind blocks that leave no multiprocessor free
     flops: float = 1170e12  # of the GPU, if power were all that counts, and
     energy: float = 37.8e12  # bytes from L2, likewise: they share what power there is
     flops_one: float = 5.48e12  # of one multiprocessor
@@ -42,8 +45,8 @@ class Costs:
     narrow: float = 1.5  # and where bulk copies of D are 16 columns wide;
     rows: float = 1.41e10  # without bulk copies, elements of rows,
     alone: float = 4.7e9  # and of columns
-    shift: float = 9.9e10  # bytes that a multiprocessor shifts in shared memory,
-    shift_wait: float = 1.03e-6  # of a phase's shifts, of which one less than stages overlap
+    shift: float = 9.7e10  # bytes that a multiprocessor shifts in shared memory,
+    shift_wait: float = 1.25e-6  # of a phase's shifts, of which as many overlap as there are stages
     dram: float = 4.55e12
     dram_one: float = 3.89e10  # of what one multiprocessor asks for
     twice: float = 0.5  # as long again, where two clusters read the same, and again for four
@@ -83,7 +86,7 @@ def seconds(tiling: Tiling, problem: Problem, multiprocessors: int, costs: Costs
         multicast / costs.multicast,
         costs.phase / (tiling.raw_stages(view) - 1 if tiling.shifted else tiling.stages),
         (a_bytes * view.a_shifted + b_bytes * view.b_shifted) / costs.shift
-        + (costs.shift_wait / (tiling.stages - 1) if tiling.shifted else 0.0),
+        + (costs.shift_wait / tiling.stages if tiling.shifted else 0.0),
     )
     if tiling.tiles > 1:
         phase *= costs.cluster
@@ -123,7 +126,10 @@ def seconds(tiling: Tiling, problem: Problem, multiprocessors: int, costs: Costs
         for count, busy in zip(tiles, blocks, strict=True)
         if count
     )
-    return costs.start + _together(time, costs.phase + reading)
+    start = costs.start
+    if problem.repacked and active > CROWDED * multiprocessors:
+        start += costs.crowded
+    return start + _together(time, costs.phase + reading)
 
 
 def _doublings(readers: int) -> float:

@@ -15,6 +15,7 @@ from tilewise.product import ITEM_SIZES, WORKSPACE, A, B, C, D, Operand, Product
 from tilewise.steps import Plan, Step
 from tilewise.tilings import BLOCK_K, SUM_COLUMNS, Problem, Tiling, cover
 
+AHEAD = 4  # phases, whose tiles are brought to the L2 cache while the kernels before end
 SOURCE = Path(__file__).parent / "kernels" / "gemm" / "hopper.cu"
 HALVES = {"float16": "f16", "bfloat16": "bf16"}
 SECTOR_BYTES = 32
@@ -23,7 +24,7 @@ LARGEST = 2**31 - 512  # the kernel counts sizes, and tiles, by int, up to a til
 LARGEST_STRIDE = 2**40  # bytes, exclusive (CUDA driver API, cuTensorMapEncodeTiled)
 
 _OUT = struct.Struct("<2i2fQ2QQ2Q")  # the kernel's Out
-_OPERAND = struct.Struct("<3Q2i")  # the kernel's Operand, of what is shifted
+_OPERAND = struct.Struct("<4Q2i")  # the kernel's Operand, of what is shifted
 
 
 def oriented(product: Product, turned: bool) -> Product:
@@ -160,7 +161,10 @@ class _Matrix:
             return "has no contiguous dimension"
         if self.x.offset % self.item:
             return f"does not begin at a multiple of {self.item} bytes"
-        if self.unaligned() and self.lines[1] > 1 and self.lines[2] == 0:
+        _, count, stride = self.lines
+        if (count > 1 and stride < 0) or (self.batch > 1 and self.x.batch_stride < 0):
+            return "has a negative stride"
+        if self.unaligned() and count > 1 and stride == 0:
             return "has one line for all, which does not begin at a multiple of 16 bytes"
         return ""
 
@@ -196,8 +200,10 @@ class _Matrix:
         """load.cuh's Operand, of which a tile has so many lines."""
         inner, count, stride = self.lines
         if is_shifted:
-            strides = (self.item * stride, self.item * self.x.batch_stride)
-            return Packed(_OPERAND.pack(0, *strides, count, inner), ((0, place),))
+            pitch = self.item * stride if count > 1 else 0
+            step = self.item * self.x.batch_stride if self.batch > 1 else 0
+            end = (self.batch - 1) * step + (count - 1) * pitch + self.item * inner
+            return Packed(_OPERAND.pack(0, end, pitch, step, count, inner), ((0, place),))
         batches = self.batch if self.x.batch_stride else 1
         data = bytes(TENSOR_MAP_BYTES) + batches.to_bytes(4, "little")
         data = data.ljust(TENSOR_MAP_BYTES + TENSOR_MAP_ALIGNMENT, b"\0")
@@ -265,6 +271,7 @@ def plan(
     d_columns = 2 * tiling.out_columns // d.item
     d_box = (d_columns, 16) if by_rows else (16, d_columns)
     is_shared = at.parts > 1
+    is_copied = WORKSPACE in (a_at.array, b_at.array)  # by a kernel that has not ended
     defines = {
         "HALF": f'"{HALVES[turned.dtype]}"',
         "OF_HALF": f"of_{turned.dtype}",
@@ -282,6 +289,7 @@ def plan(
         "B_SHIFTED": int(tiling.b_shifted),
         **({"RAW_STAGES": tiling.raw_stages(view)} if tiling.shifted else {}),
         "A_ROWS": a_rows,
+        "AHEAD": 0 if is_copied or not view.is_streamed else AHEAD,
         "READ_C": int(_reads_c(turned)),
         "OUT_FLOAT": int(turned.out_dtype not in HALVES),
         "OUT_BY_COLUMNS": int(not by_rows),

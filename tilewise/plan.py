@@ -20,7 +20,7 @@ from tilewise.launch import Launch, Packed, Place
 from tilewise.pack import Packing
 from tilewise.product import ACCUMULATORS, ITEM_SIZES, WORKSPACE, A, B, C, D, Product
 from tilewise.steps import PREPARED, Plan, Step
-from tilewise.tilings import Tiling, candidates
+from tilewise.tilings import Problem, Tiling, candidates
 from tilewise.tuned import Chip
 
 FOLDER = Path(__file__).parent / "kernels" / "gemm"
@@ -126,6 +126,11 @@ class Reading:
     packings: Mapping[int, Packing] = field(default_factory=dict)
     unpacking: Packing | None = None
 
+    @property
+    def problem(self) -> Problem:
+        """What of it decides how fast the kernel's tiles are."""
+        return replace(hopper.problem(self.product), repacked=bool(self.packings))
+
 
 def readings(product: Product) -> list[Reading]:
     """Every way to read a product that the Hopper kernel takes; none if it takes none.
@@ -223,7 +228,7 @@ def ranked(product: Product, chip: Chip) -> list[tuple[Tiling, float]]:
     """
     best: dict[Tiling, float] = {}
     for reading in readings(product):
-        problem, around = hopper.problem(reading.product), _seconds_around(reading)
+        problem, around = reading.problem, _seconds_around(reading)
         for tiling in candidates(problem, chip.multiprocessors):
             seconds = around + costs.seconds(tiling, problem, chip.multiprocessors)
             best[tiling] = min(seconds, best.get(tiling, math.inf))
@@ -234,7 +239,7 @@ def _with_tiling(product: Product, chip: Chip, tiling: Tiling, why: str) -> Choi
     """That tiling by the reading which should be fastest; None if it fits none."""
     found = []
     for reading in readings(product):
-        problem = hopper.problem(reading.product)
+        problem = reading.problem
         if not tiling.objection(problem.turned if tiling.turned else problem):
             seconds = costs.seconds(tiling, problem, chip.multiprocessors)
             found.append(Choice(seconds + _seconds_around(reading), reading, tiling, why))

@@ -15,6 +15,7 @@ MOST_STAGES = 16
 LOADERS = 2  # warpgroups that read what has to be shifted
 _SHARED_BYTES = 232448 - 1024  # dynamic shared memory that a block can have, beside its barriers
 LEAST_PHASES = 4  # that are worth a block's while
+STREAMED_FLOPS = 150  # a byte; with fewer, it is memory that a product waits for
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,8 @@ class Problem:
         Whether D's rows are contiguous, or its columns.
     d_copied : bool
         Whether bulk copies can store D.
+    repacked : bool
+        Whether another kernel makes copies of A or B before.
     """
 
     m: int
@@ -48,6 +51,13 @@ class Problem:
     b_shifted: bool = False
     d_by_rows: bool = True
     d_copied: bool = True
+    repacked: bool = False
+
+    @property
+    def is_streamed(self) -> bool:
+        """Whether it waits for memory more than for arithmetic."""
+        m, n, k = self.m, self.n, self.k
+        return m * n * k < STREAMED_FLOPS * (m * k + k * n + m * n)
 
     @property
     def turned(self) -> Problem:
@@ -55,7 +65,7 @@ class Problem:
         return Problem(
             self.n, self.m, self.k, self.batch,
             self.b_by_k, self.a_by_k, self.b_aligned, self.a_aligned, self.b_shifted,
-            self.a_shifted, not self.d_by_rows, self.d_copied,
+            self.a_shifted, not self.d_by_rows, self.d_copied, self.repacked,
         )  # fmt: skip
 
 

@@ -19,7 +19,8 @@
 // (of a tile of A, that are copied where k is contiguous; the others belong to no row of D), READ_C
 // (beta is not 0), OUT_FLOAT, TMA_OUT (D by bulk copies: rows of whole 16 bytes, beta 0), OUT_COLUMNS
 // (of such a copy, 16-bit: 16, 32 or 64; floats half as many), OUT_BY_COLUMNS (the columns of C and D
-// are contiguous, not the rows), GROUP_M. With SUMMING, hopper_sum is compiled and hopper is not.
+// are contiguous, not the rows), GROUP_M, AHEAD (phases whose tiles are brought to the L2 cache while
+// the kernels before end). With SUMMING, hopper_sum is compiled and hopper is not.
 
 #ifndef HALF
 #define HALF "bf16"
@@ -85,6 +86,9 @@
 #ifndef GROUP_M
 #define GROUP_M 16
 #endif
+#ifndef AHEAD
+#define AHEAD 0
+#endif
 #ifndef A_ROWS
 #define A_ROWS BLOCK_M
 #endif
@@ -127,15 +131,22 @@ typedef Loader<B_BY_K, BLOCK_N, B_SHIFTED> LoaderB;
 constexpr int RAW_BYTES = LoaderA::RAW_BYTES + LoaderB::RAW_BYTES;  // of a step
 constexpr int OUT_BUFFERS_BYTES = 4 * CONSUMERS * 2 * OUT_BYTES;
 
+// Where sums are small, registers are left for blocks of pack and hopper_sum, to begin beside.
+constexpr bool IS_LEAN = !SHIFTS && ROWS * BLOCK_N <= 96 * 128 &&
+                         (CONSUMERS == 2 || CONSUMERS == 1 && SHARED_TILES);
+constexpr int REGISTERS_FOR = IS_LEAN ? 512 : THREADS;  // threads
 // Of each thread, so that those of all warpgroups are as many as at the launch.
-constexpr int PRODUCER_REGISTERS = CONSUMERS == 1 ? 56 : CONSUMERS == 3 || SHIFTS ? 32 : 40;
+constexpr int PRODUCER_REGISTERS = IS_LEAN          ? 24
+                                   : CONSUMERS == 1 ? 56
+                                   : CONSUMERS == 3 || SHIFTS ? 32 : 40;
 constexpr int LOADER_REGISTERS = CONSUMERS == 1 ? 104 : 72;
-constexpr int CONSUMER_REGISTERS = CONSUMERS == 1   ? 240
+constexpr int CONSUMER_REGISTERS = IS_LEAN          ? (CONSUMERS == 1 ? 232 : 176)
+                                   : CONSUMERS == 1 ? 240
                                    : CONSUMERS == 3 ? 160
                                    : SHIFTS         ? 152
                                                     : 232;
 static_assert(PRODUCER_REGISTERS + LOADERS * LOADER_REGISTERS + CONSUMERS * CONSUMER_REGISTERS <=
-              THREADS / 128 * (65536 / THREADS / 8 * 8), "the others would wait for ever");
+              THREADS / 128 * (65536 / REGISTERS_FOR / 8 * 8), "the others would wait for ever");
 
 // Where a consumer thread's partial sums of rows 64 i and columns 8 j are: four floats, neighbours
 // of the next thread's.
@@ -195,7 +206,7 @@ __device__ inline void add_split(Sums& sum, u32 ring, u32 rank, int thread) {
 // ``m_tiles`` and ``n_tiles`` are multiples of CLUSTER_M and CLUSTER_N; tiles past C are computed of
 // zeros and not stored. Of the clusters' tiles, ``whole`` are not shared, and ``rest`` are; there are
 // at least rest * parts clusters. With SPLIT, there is a cluster for each tile.
-extern "C" __global__ void __launch_bounds__(THREADS, 1) __cluster_dims__(CLUSTER, 1, 1)
+extern "C" __global__ void __launch_bounds__(REGISTERS_FOR, 1) __cluster_dims__(CLUSTER, 1, 1)
 hopper(
     const __grid_constant__ Operand<A_SHIFTED> a, const __grid_constant__ Operand<B_SHIFTED> b,
     const __grid_constant__ TensorMap d_map, const __grid_constant__ Out out, int k, int m_tiles,
@@ -230,13 +241,24 @@ hopper(
         __syncthreads();
     }
     let_next_kernel_start();
-    wait_for_kernels_before();
 
     int stage = 0;
     u32 parity = 0;
     if (warpgroup == 0) {
         registers_fewer<PRODUCER_REGISTERS>();
+        if (AHEAD && COPIES && threadIdx.x == 32 && part.advance()) {
+            if (SPLIT > 1) part.split(rank);
+            Tile tile(part.tile, m_clusters, n_clusters);
+            int row = (tile.row * CLUSTER_M + below) * BLOCK_M;
+            int column = (tile.column * CLUSTER_N + beside) * BLOCK_N;
+            for (int phase = part.first; phase < min(part.first + AHEAD, part.last); ++phase) {
+                int p = phase * BLOCK_K;
+                bring_near<A_BY_K, A_COPIED, CLUSTER_N>(a, row, p, tile.batch, beside);
+                bring_near<B_BY_K, BLOCK_N, CLUSTER_M>(b, column, p, tile.batch, below);
+            }
+        }
         if (threadIdx.x || !COPIES) return;
+        wait_for_kernels_before();
         constexpr unsigned short COLUMN = (1 << CLUSTER_M) - 1;
         unsigned short with_b = COLUMN << (beside * CLUSTER_M), with_a = 0;
         for (int i = 0; i < CLUSTER_N; ++i) with_a |= 1 << (below + i * CLUSTER_M);
@@ -245,6 +267,7 @@ hopper(
             Tile tile(part.tile, m_clusters, n_clusters);
             int row = (tile.row * CLUSTER_M + below) * BLOCK_M;
             int column = (tile.column * CLUSTER_N + beside) * BLOCK_N;
+#pragma unroll 1  // as below
             for (int phase = part.first; phase < part.last; ++phase) {
                 int p = phase * BLOCK_K;
                 barrier_wait(empty_at + 8 * stage, parity ^ 1);
@@ -270,7 +293,11 @@ hopper(
             LoaderB of_b;
             u32 raw_ring = buffers + OUT_BUFFERS_BYTES;
             int thread = threadIdx.x - 128;
+            // So that they are not computed again at each step.
+            u32 full_there = __shfl_sync(~0u, full_at, 0);
+            u32 empty_there = __shfl_sync(~0u, empty_at, 0);
             Steps copied(part), finished(part);
+            wait_for_kernels_before();
             // Starts copies of the next step, if there is one.
             auto start = [&](u32 raw) {
                 if (copied.advance(rank)) {
@@ -298,13 +325,13 @@ hopper(
                     of_b.finish_next(b, tile.column * BLOCK_N, k_at, tile.batch, thread);
                 } else {
                     u32 to = ring + stage * STAGE_BYTES;
-                    barrier_wait(empty_at + 8 * stage, parity ^ 1);
+                    barrier_wait(empty_there + 8 * stage, parity ^ 1);
                     of_a.finish(before, raw, to, thread);
                     of_b.finish(before + LoaderA::RAW_BYTES, raw + LoaderA::RAW_BYTES, to + A_BYTES,
                                 thread);
                     fence_async();
                     __syncwarp();
-                    if (thread % 32 == 0) barrier_arrive<false>(full_at + 8 * stage);
+                    if (thread % 32 == 0) barrier_arrive<false>(full_there + 8 * stage);
                     if (++stage == STAGES) stage = 0, parity ^= 1;
                 }
                 start(before);
@@ -315,6 +342,7 @@ hopper(
         }
     } else {
         registers_more<CONSUMER_REGISTERS>();
+        wait_for_kernels_before();
         int mine = warpgroup - 1 - LOADERS, thread = threadIdx.x % 128;
         int lane = thread % 32, warp = thread / 32;
         // Those whose copies into this block's stage wait for it to be empty: one a thread.
@@ -330,6 +358,7 @@ hopper(
         while (part.advance()) {
             if (SPLIT > 1) part.split(rank);
             int previous = -1;
+#pragma unroll 1  // four times is compiled three times as long, and no faster
             for (int phase = part.first; phase < part.last; ++phase) {
                 barrier_wait(full_at + 8 * stage, parity);
                 u32 at = ring + stage * STAGE_BYTES;

@@ -65,6 +65,13 @@ __device__ inline void tma_load(u32 to, const TensorMap& map, int x, int y, int 
     }
 }
 
+// To the L2 cache (9.7.9.27.1.4: cp.async.bulk.prefetch.tensor).
+__device__ inline void tma_near(const TensorMap& map, int x, int y, int z) {
+    asm volatile("cp.async.bulk.prefetch.tensor.3d.L2.global.tile [%0, {%1, %2, %3}];" ::"l"(&map),
+                 "r"(x), "r"(y), "r"(z)
+                 : "memory");
+}
+
 __device__ inline void tma_store(const TensorMap& map, u32 from, int x, int y, int z) {
     asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group "
                  "[%0, {%1, %2, %3}], [%4];" ::"l"(&map),
@@ -89,16 +96,19 @@ __device__ inline void fence_async() {  // 9.7.13.4: what threads stored, the co
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-// Copies of 16 bytes (9.7.9.25.3: cp.async), of which the first ``bytes`` are read, and the others
-// are zeros.
-
-__device__ inline void copy_piece(u32 to, u64 from, int bytes) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes)
+// Copies of 16 bytes (9.7.9.25.3: cp.async): zeros if ``is_missing``, which then is not read.
+__device__ inline void copy_piece(u32 to, u64 from, bool is_missing) {
+    asm volatile("{ .reg .pred missing;\n"
+                 "setp.ne.b32 missing, %2, 0;\n"
+                 "cp.async.cg.shared.global [%0], [%1], 16, missing; }" ::"r"(to),
+                 "l"(from), "r"((int)is_missing)
                  : "memory");
 }
 
-__device__ inline void copy_piece(u32 to, u64 from) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
+// The same of which the first ``bytes`` are read, and the others are zeros.
+__device__ inline void copy_some(u32 to, u64 from, int bytes) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes)
+                 : "memory");
 }
 
 __device__ inline void copies_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }

@@ -14,8 +14,14 @@ template <bool SHIFTED> struct Operand {
 };
 template <> struct Operand<true> {
     const char* begin;
+    u64 bytes;        // from there to its last element's end
     u64 pitch, step;  // bytes from line to line, and from matrix to matrix
     int lines, length;  // of each matrix, and the elements of a line
+
+    // Whether 16 bytes are the array's, as far as those between its elements are.
+    __device__ bool has(u64 at) const {
+        return at >= (u64)begin && at + 16 <= (u64)begin + bytes;
+    }
 };
 
 // This block's part, which is the ``mine``th of ``PARTS``, of a tile of ``EXTENT`` lines (or columns,
@@ -33,6 +39,19 @@ __device__ inline void load_tile(u32 to, const Operand<SHIFTED>& from, int first
     }
 }
 
+// The same, to the L2 cache.
+template <bool BY_K, int EXTENT, int PARTS, bool SHIFTED>
+__device__ inline void bring_near(const Operand<SHIFTED>& from, int first, int k, int batch,
+                                  int mine) {
+    if constexpr (!SHIFTED) {
+        constexpr int EACH = BY_K ? EXTENT / PARTS : 64;
+        batch = min(batch, from.batches - 1);
+        for (int i = mine * EACH; i < EXTENT; i += PARTS * EACH) {
+            tma_near(from.map, BY_K ? k : first + i, BY_K ? first + i : k, batch);
+        }
+    }
+}
+
 template <bool SHIFTED> __device__ inline void prefetch(const Operand<SHIFTED>& operand) {
     if constexpr (!SHIFTED) tma_prefetch(operand.map);
 }
@@ -45,21 +64,31 @@ template <bool SHIFTED> __device__ inline void prefetch(const Operand<SHIFTED>& 
 // a step copies all pieces of a phase, and the first copies none. A warp reads what it copied itself,
 // so it waits for no other, and its rows are every eighth, which all begin equally far behind 16 whole
 // bytes.
+//
+// A step is a few copies and shifts a thread, so that what is around them decides how long it takes:
+// all that a tile's steps share is computed when the loader turns to it.
 template <bool BY_K, int EXTENT, bool SHIFTED> struct Loader {
     static constexpr int CHUNKS = BY_K ? 1 : EXTENT / 64;  // of 64 columns
     static constexpr int LINES = BY_K ? EXTENT : 64, TURNS = (LINES + 31) / 32;
     static constexpr int PIECES = BY_K ? 1 : CHUNKS + 1;   // of a line in a step
     static constexpr int PIECE_BYTES = LINES * LINE_BYTES;  // of all lines
     static constexpr int RAW_BYTES = PIECES * PIECE_BYTES;  // of a step
-    static constexpr int LAST_LINES = 8;  // of which 16 bytes from an element on may be past the last
 
-    // Of this thread's first line and the one 32 lines on; the next ones are 64 lines on each.
+    // Of the tile that is copied, and this thread's first line and the one 32 lines on; the next
+    // ones are 64 lines on each.
     u64 address[2];  // of its 16 bytes of the step's first piece
-    int element[2];  // which of the line's they begin with; below 0, before the line
+    int element[2];  // which of the line's the first step's begin with; below 0, before the line
     int lines;       // of the matrix, from the first line on
-    int top, left;   // the first line and element of the step's pieces, of all threads
-    bool is_front;   // whether they begin ahead of the first matrix, in what is not ours to read
-    u32 offset[2];   // of the tile that is finished: bytes from the first piece's beginning
+    u32 step;        // counted from the first on that is whole
+    u32 whole;       // steps, of which all pieces can be copied without looking at their ends
+    u32 missing;     // bit i: the line 32 i on is past the last, where lines are not k; bit 16: there
+                     // is a step before those that are whole
+
+    // Of the tile that is finished: where this thread's first and second 16 bytes of a line are.
+    u32 first[2], second[2];  // bytes from a piece's beginning
+    u32 shape;  // bits 0-4: by how many of them they begin behind whole words; bits 5-6: how many of
+                // those behind 16 whole bytes; bits 8 + i and 10 + i: whether the first, and the
+                // second, are in the line's second piece
 
     static __device__ int line_of(int thread) { return thread / 32 + thread % 32 / 8 * 8; }
     static __device__ bool has(int line) { return LINES % 32 == 0 || line < LINES; }
@@ -72,95 +101,124 @@ template <bool BY_K, int EXTENT, bool SHIFTED> struct Loader {
 
     // Turns to copying a tile from ``extent`` and ``k`` on.
     __device__ void turn_to(const Operand<true>& from, int extent, int k, int batch, int thread) {
-        int line = line_of(thread), first = line + (BY_K ? extent : k);
+        int line = line_of(thread), top = BY_K ? extent : k, left = BY_K ? k : extent;
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
             u64 at = begin(from, extent, k, batch, line + 32 * i);
             int ahead = at % 128;
             address[i] = at - ahead + 16 * (thread % 8);
-            element[i] = (BY_K ? k : extent) + 8 * (thread % 8) - ahead / 2;
+            element[i] = left + 8 * (thread % 8) - ahead / 2;
         }
-        lines = from.lines - first;
-        top = BY_K ? extent : k;
-        left = (BY_K ? k : extent) - 64;  // they begin up to 63 elements before the tile
-        is_front = address[0] < (u64)from.begin;
+        lines = from.lines - top - line;
+        missing = 0;
+#pragma unroll
+        for (int i = 0; i < TURNS; ++i) missing |= (BY_K && 32 * i >= lines) << i;
+        // What lies between the array's first and last element may be read, though not be used.
+        u64 first_line = begin(from, extent, k, batch, 0);
+        bool is_ahead = (first_line & ~127ull) < (u64)from.begin;
+        step = -(int)is_ahead;
+        missing |= is_ahead << 16;
+        int count = (BY_K ? from.length - left : from.lines - top) / 64;
+        if (!BY_K) {
+            u64 end = (u64)from.begin + from.bytes - LINE_BYTES * PIECES;
+            while (count > 0 && first_line + (64 * count - 1) * from.pitch > end) --count;
+        }
+        whole = max(count - is_ahead, 0);
     }
 
     // Starts a step's copies to ``raw``.
     __device__ void start(u32 raw, const Operand<true>& from, bool is_first, int thread) {
         if (!BY_K && is_first) return;
+        constexpr int LAST = TURNS - 1;
         int line = line_of(thread);
         raw += line * LINE_BYTES + 16 * (thread % 8);
-        if (left >= 0 && left + 64 + 64 * PIECES <= from.length && top + LINES <= from.lines) {
-            start_whole(raw, from, line);
-        } else {
+        bool is_whole = step < whole;
+        if (!is_whole &&
+            !(from.has(address[0]) && from.has(source(from, LAST) + LINE_BYTES * (PIECES - 1)))) {
             start_any(raw, from, line);
+        } else if (BY_K && !is_whole) {
+            start_counted(raw, from, line);
+        } else {
+            start_lines(raw, from, line, BY_K || is_whole ? missing : past_the_last());
         }
 #pragma unroll
-        for (int i = 0; i < 2; ++i) {
-            address[i] += BY_K ? LINE_BYTES : BLOCK_K * from.pitch;
-            element[i] += BY_K ? BLOCK_K : 0;
-        }
-        left += BY_K ? BLOCK_K : 0;
-        top += BY_K ? 0 : BLOCK_K;
-        lines -= BY_K ? 0 : BLOCK_K;
-        is_front = false;
+        for (int i = 0; i < 2; ++i) address[i] += BY_K ? LINE_BYTES : BLOCK_K * from.pitch;
+        ++step;
     }
 
-    // The same where all lines have all elements.
-    __device__ void start_whole(u32 raw, const Operand<true>& from, int line) const {
+    // This thread's 16 bytes of a line's first piece.
+    __device__ u64 source(const Operand<true>& from, int turn) const {
+        return (turn % 2 ? address[1] : address[0]) + turn / 2 * 64 * from.pitch;
+    }
+
+    // Of k, from the first step on.
+    __device__ int present() const { return 64 * (int)(step + (missing >> 16)); }
+
+    // The lines that there are, as far as the array goes.
+    __device__ void start_lines(u32 raw, const Operand<true>& from, int line, u32 missing) const {
 #pragma unroll
         for (int turn = 0; turn < TURNS; ++turn) {
             if (!has(line + 32 * turn)) continue;
 #pragma unroll
             for (int piece = 0; piece < PIECES; ++piece) {
                 copy_piece(raw + piece * PIECE_BYTES + 32 * turn * LINE_BYTES,
-                           address[turn % 2] + turn / 2 * 64 * from.pitch + LINE_BYTES * piece);
+                           source(from, turn) + LINE_BYTES * piece, missing >> turn & 1);
             }
         }
     }
 
-    __device__ void start_any(u32 raw, const Operand<true>& from, int line) const {
-        u32 late = 0;  // which are copied by elements, as not all of the 16 bytes may be ours to read
+    // ``missing`` where lines are k.
+    __device__ u32 past_the_last() const {
+        u32 past = 0;
+#pragma unroll
+        for (int turn = 0; turn < TURNS; ++turn) past |= (32 * turn + present() >= lines) << turn;
+        return past;
+    }
+
+    // Lines up to the end of k.
+    __device__ void start_counted(u32 raw, const Operand<true>& from, int line) const {
 #pragma unroll
         for (int turn = 0; turn < TURNS; ++turn) {
             if (!has(line + 32 * turn)) continue;
-#pragma unroll
+            int left = max(from.length - present() - element[turn % 2], 0);
+            copy_some(raw + 32 * turn * LINE_BYTES, source(from, turn),
+                      missing >> turn & 1 ? 0 : 2 * min(left, 8));
+        }
+    }
+
+    // Where not all of the 16 bytes may be the array's.
+    __device__ void start_any(u32 raw, const Operand<true>& from, int line) const {
+        int at = present();
+#pragma unroll 1
+        for (int turn = 0; turn < TURNS; ++turn) {
+            if (!has(line + 32 * turn)) break;
+            int left = (turn % 2 ? element[1] : element[0]) + (BY_K ? at : 0);
+            u64 piece_at = source(from, turn);
+            bool is_there = 32 * turn + (BY_K ? 0 : at) < lines;
+            u32 to = raw + 32 * turn * LINE_BYTES;
+#pragma unroll 1
             for (int piece = 0; piece < PIECES; ++piece) {
-                int at = element[turn % 2] + 64 * piece, count = count_of(from, turn, at);
-                bool is_ahead = turn == 0 && piece == 0 && is_front && at < 0 && count;
-                bool is_end = 32 * turn > lines - LAST_LINES && count && count < 8;
-                if (is_ahead || is_end) {
-                    late |= 1 << (turn * PIECES + piece);
+                int count = is_there && left > -8 ? min(max(from.length - left, 0), 8) : 0;
+                if (count && !from.has(piece_at)) {
+                    copy_halves(to, piece_at, from, count);
                 } else {
-                    copy_piece(raw + piece * PIECE_BYTES + 32 * turn * LINE_BYTES,
-                               address[turn % 2] + turn / 2 * 64 * from.pitch + LINE_BYTES * piece,
-                               2 * count);
+                    copy_some(to, piece_at, 2 * count);
                 }
+                left += 64;
+                piece_at += LINE_BYTES;
+                to += PIECE_BYTES;
             }
         }
-        for (; late; late &= late - 1) {
-            int which = __ffs(late) - 1, turn = which / PIECES, piece = which % PIECES;
-            int at = (turn % 2 ? element[1] : element[0]) + 64 * piece;
-            copy_halves(raw + piece * PIECE_BYTES + 32 * turn * LINE_BYTES,
-                        (turn % 2 ? address[1] : address[0]) + turn / 2 * 64 * from.pitch +
-                            LINE_BYTES * piece,
-                        -at, count_of(from, turn, at));
-        }
     }
 
-    // How many of the 8 elements from number ``at`` on of a turn's line there are; some of the first
-    // may be before it.
-    __device__ int count_of(const Operand<true>& from, int turn, int at) const {
-        return at > -8 && 32 * turn < lines ? min(max(from.length - at, 0), 8) : 0;
-    }
-
-    // 16 bytes, of which only the elements from ``first`` up to ``end`` are read.
-    static __device__ void copy_halves(u32 to, u64 source, int first, int end) {
+    // 16 bytes, of which only the first ``count`` elements are read, and none outside the array.
+    static __device__ void copy_halves(u32 to, u64 source, const Operand<true>& from, int count) {
         u16 halves[8];
 #pragma unroll
         for (int i = 0; i < 8; ++i) {
-            halves[i] = i >= first && i < end ? ((const u16*)source)[i] : (u16)0;
+            u64 at = source + 2 * i;
+            bool is_there = at >= (u64)from.begin && at < (u64)from.begin + from.bytes;
+            halves[i] = i < count && is_there ? *(const u16*)at : (u16)0;
         }
 #pragma unroll
         for (int i = 0; i < 8; ++i) shared_store(to + 2 * i, halves[i]);
@@ -169,9 +227,16 @@ template <bool BY_K, int EXTENT, bool SHIFTED> struct Loader {
     // Turns to finishing a tile from ``extent`` and ``k`` on.
     __device__ void finish_next(const Operand<true>& from, int extent, int k, int batch,
                                 int thread) {
+        int line = line_of(thread);
+        shape = 0;
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
-            offset[i] = begin(from, extent, k, batch, line_of(thread) + 32 * i) % 128;
+            int offset = begin(from, extent, k, batch, line + 32 * i) % 128;
+            int at = offset / 16 + thread % 8;
+            first[i] = line * LINE_BYTES + 16 * (at % 8);
+            second[i] = line * LINE_BYTES + 16 * ((at + 1) % 8);
+            shape |= (at >= 8) << (8 + i) | (at + 1 >= 8) << (10 + i);
+            shape |= 8 * (offset & 2) | offset % 16 / 4 << 5;
         }
     }
 
@@ -179,28 +244,24 @@ template <bool BY_K, int EXTENT, bool SHIFTED> struct Loader {
     __device__ void finish(u32 before, u32 raw, u32 to, int thread) const {
         if (!BY_K) before = raw, raw += PIECE_BYTES;
         u32 low[2], high[2];
-        u32 line = line_of(thread), place = thread % 8;
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
-            u32 at = offset[i] / 16 + place;
-            low[i] = (at < 8 ? before : raw) + 16 * (at % 8) + line * LINE_BYTES;
-            ++at;
-            high[i] = (at < 8 ? before : raw) + 16 * (at % 8) + line * LINE_BYTES;
+            low[i] = first[i] + (shape >> (8 + i) & 1 ? raw : before);
+            high[i] = second[i] + (shape >> (10 + i) & 1 ? raw : before);
         }
-        to += line * LINE_BYTES + 16 * (place ^ line % 8);
-        u32 shift = offset[0] % 16;
-        switch (shift / 4) {
-            case 0: join<0>(low, high, to, line, shift); break;
-            case 1: join<1>(low, high, to, line, shift); break;
-            case 2: join<2>(low, high, to, line, shift); break;
-            default: join<3>(low, high, to, line, shift);
+        int line = line_of(thread);
+        to += line * LINE_BYTES + 16 * (thread % 8 ^ line % 8);
+        switch (shape >> 5 & 3) {
+            case 0: join<0>(low, high, to, line); break;
+            case 1: join<1>(low, high, to, line); break;
+            case 2: join<2>(low, high, to, line); break;
+            default: join<3>(low, high, to, line);
         }
     }
 
-    // Twice 16 bytes to those that begin ``shift`` bytes, of which WORDS are whole words, further.
+    // Twice 16 bytes to those that begin WORDS words and some bits further.
     template <int WORDS>
-    static __device__ void join(const u32 (&low)[2], const u32 (&high)[2], u32 to, int line,
-                                u32 shift) {
+    __device__ void join(const u32 (&low)[2], const u32 (&high)[2], u32 to, int line) const {
         constexpr int ALL = TURNS * CHUNKS, AT_ONCE = ALL % 4 == 0 ? 4 : ALL % 3 == 0 ? 3 : 2;
 #pragma unroll
         for (int turn = 0; turn < ALL; turn += AT_ONCE) {
@@ -215,11 +276,11 @@ template <bool BY_K, int EXTENT, bool SHIFTED> struct Loader {
 #pragma unroll
             for (int i = 0; i < AT_ONCE; ++i) {
                 if (turn + i >= ALL || !has(line + 32 * ((turn + i) % TURNS))) continue;
-                u32 words[] = {x[i].x, x[i].y, x[i].z, x[i].w, y[i].x, y[i].y, y[i].z, y[i].w};
+                u32 from[] = {x[i].x, x[i].y, x[i].z, x[i].w, y[i].x, y[i].y, y[i].z, y[i].w};
                 u32 z[4];
 #pragma unroll
                 for (int j = 0; j < 4; ++j) {
-                    z[j] = __funnelshift_r(words[WORDS + j], words[WORDS + j + 1], 8 * (shift & 2));
+                    z[j] = __funnelshift_r(from[WORDS + j], from[WORDS + j + 1], shape);
                 }
                 shared_store(to + 32 * (turn + i) * LINE_BYTES, uint4{z[0], z[1], z[2], z[3]});
             }
