@@ -22,7 +22,6 @@ from typing import Any
 
 import torch
 
-from tilewise import hopper
 from tilewise.ahead import compile_ahead
 from tilewise.bench.products import Operands, error_share, operands
 from tilewise.bench.suites import COLUMNS, ROWS, Shape, View, sets_to_rotate
@@ -133,7 +132,7 @@ def measure(shape: Shape, gpu: Any, most: int, rounds: int, least: float) -> dic
     times = in_turn(contenders, rounds, least * (10 if choices[0].seconds > 1e-4 else 1)).seconds
     rows: list[dict[str, Any]] = []
     for name, chosen in enumerate(choices):
-        problem = hopper.problem(chosen.reading.product)
+        problem = chosen.reading.problem
         of_kernel = seconds(chosen.tiling, problem, gpu.multiprocessors)
         rows.append(
             {

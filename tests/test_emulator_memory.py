@@ -256,6 +256,18 @@ def test_wide_copies(launch: Launcher) -> None:
     assert_same(out, a[::-1].copy())
 
 
+@pytest.mark.parametrize("turned", [0, 1])
+@pytest.mark.parametrize("n", [0, 8, 64])
+def test_copies_that_are_ignored(launch: Launcher, n: int, turned: int) -> None:
+    """They read nothing, and write zeros."""
+    a = np.arange(1, 65, dtype=np.float32)[: max(n, 4)].copy()
+    out = np.full(64, -1, np.float32)
+    launch("cp_async", "ignoring_copy", 1, 16, n, turned, a, out)
+    expected = np.zeros(64, np.float32)
+    expected[:n] = a[:n]
+    assert_same(out, expected[::-1].copy())
+
+
 @pytest.mark.parametrize("n", [0, 5, 64])
 def test_padded_copies(launch: Launcher, n: int) -> None:
     a = np.arange(1, 65, dtype=np.float32)[: max(n, 1)].copy()

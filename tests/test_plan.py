@@ -158,6 +158,30 @@ def test_a_vocabulary_is_read_where_it_lies() -> None:
     assert "shifted" not in plan_on(product(128, 50264, 768), H200).chosen
 
 
+@pytest.mark.parametrize(
+    ("asked", "phases"),
+    [
+        (product(16, 8192, 4096), 4),
+        (product(8192, 128, 4096), 4),
+        (product(512, 512, 128, batch=64), 4),
+        (product(1024, 1024, 1024), 0),  # arithmetic takes longer
+        (product(16, 8192, 4096, b=Operand(8193, 1)), 0),  # what is shifted has no boxes
+    ],
+)
+def test_what_is_brought_near(asked: Product, phases: int) -> None:
+    (kernel,) = (x.kernel for x in plan_on(asked, H200).steps if x.kernel.name == "hopper")
+    assert kernel.defines["AHEAD"] == phases
+
+
+def test_what_is_not_written_yet_is_not_brought_near() -> None:
+    asked = product(
+        4096, 64, 4096, a=Operand(1, 4096), b=Operand(2, 128)
+    )  # B has no contiguous one
+    found = plan_on(asked, H200)
+    assert names(found)[:2] == ["pack", "hopper"]
+    assert found.steps[1].kernel.defines["AHEAD"] == 0
+
+
 def test_the_workspace_has_room_for_all() -> None:
     """Copies of A, B and D, and after them the partial sums, each at a multiple of 256 bytes."""
     asked = product(4095, 4097, 4099, d=Operand(2 * 4097, 2))

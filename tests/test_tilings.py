@@ -248,6 +248,14 @@ def test_chosen(problem: Problem, count: int) -> None:
     assert times[tiling] == time == min(times.values())
 
 
+def test_repacking_behind_a_full_gpu_takes_longer() -> None:
+    """A tiling that leaves multiprocessors free is worth more where another kernel goes ahead."""
+    problem = Problem(511, 511, 511, a_by_k=False, d_copied=False)
+    for tiling, is_longer in ((Tiling(64, 32), True), (Tiling(64, 64), False)):
+        times = [seconds(tiling, replace(problem, repacked=x), 132) for x in (False, True)]
+        assert (times[0] < times[1]) == is_longer
+
+
 def test_turned_twice_is_the_same() -> None:
     problem = Problem(1, 2, 3, 4, True, False, False, True, True, False, True, False)
     assert problem.turned == Problem(

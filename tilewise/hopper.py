@@ -289,7 +289,7 @@ def plan(
         "B_SHIFTED": int(tiling.b_shifted),
         **({"RAW_STAGES": tiling.raw_stages(view)} if tiling.shifted else {}),
         "A_ROWS": a_rows,
-        "AHEAD": 0 if is_copied or not view.is_streamed else AHEAD,
+        "AHEAD": AHEAD if view.is_streamed and not (is_copied or tiling.shifted) else 0,
         "READ_C": int(_reads_c(turned)),
         "OUT_FLOAT": int(turned.out_dtype not in HALVES),
         "OUT_BY_COLUMNS": int(not by_rows),

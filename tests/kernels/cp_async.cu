@@ -36,6 +36,27 @@ extern "C" __global__ void padded_copy(int n, const float* a, float* out) {
     out[t] = tile[63 - t];
 }
 
+// The same by a predicate, of what is there or of what is not.
+extern "C" __global__ void ignoring_copy(int n, int turned, const float* a, float* out) {
+    __shared__ __align__(16) float tile[64];
+    int t = threadIdx.x, is_there = 4 * t < n;
+    if (turned) {
+        asm volatile("{ .reg .pred there; setp.ne.s32 there, %2, 0;\n"
+                     "cp.async.cg.shared.global [%0], [%1], 16, !there; }" ::"r"(at(&tile[4 * t])),
+                     "l"(a + 4 * t), "r"(is_there)
+                     : "memory");
+    } else {
+        asm volatile("{ .reg .pred missing; setp.eq.s32 missing, %2, 0;\n"
+                     "cp.async.cg.shared.global [%0], [%1], 16, missing; }" ::"r"(at(&tile[4 * t])),
+                     "l"(a + 4 * t), "r"(is_there)
+                     : "memory");
+    }
+    commit();
+    wait<0>();
+    __syncthreads();
+    for (int i = 4 * t; i < 4 * t + 4; ++i) out[i] = tile[63 - i];
+}
+
 // Three stages: two phases are on their way while one is used.
 extern "C" __global__ void pipeline(int phases, const float* a, float* out) {
     __shared__ __align__(16) float stage[3][128];
