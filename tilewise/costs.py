@@ -130,7 +130,7 @@ def seconds(tiling: Tiling, problem: Problem, multiprocessors: int, costs: Costs
     start = costs.start
     if problem.repacked and active > CROWDED * multiprocessors:
         start += costs.crowded
-    if view.a_by_k and tiling.consumers > 1 and tiling.block_n <= NARROW:
+    if view.a_by_k and tiling.consumers > 1 and tiling.split == 1 and tiling.block_n <= NARROW:
         reading *= costs.tall
     return start + _together(time, costs.phase + reading)
 

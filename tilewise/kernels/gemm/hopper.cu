@@ -129,6 +129,8 @@ static_assert(BLOCK_N % OUT_COLUMNS == 0, "whole boxes of D");
 typedef Loader<A_BY_K, A_COPIED, A_SHIFTED> LoaderA;
 typedef Loader<B_BY_K, BLOCK_N, B_SHIFTED> LoaderB;
 constexpr int RAW_BYTES = LoaderA::RAW_BYTES + LoaderB::RAW_BYTES;  // of a step
+// Of which the loop is unrolled: of small ones, what is around wgmma takes a good part of the time.
+constexpr int PHASES_AT_ONCE = ROWS * BLOCK_N <= 64 * 128 ? 4 : 1;
 constexpr int OUT_BUFFERS_BYTES = 4 * CONSUMERS * 2 * OUT_BYTES;
 
 // Where sums are small, registers are left for blocks of pack and hopper_sum, to begin beside.
@@ -246,15 +248,16 @@ hopper(
     u32 parity = 0;
     if (warpgroup == 0) {
         registers_fewer<PRODUCER_REGISTERS>();
-        if (AHEAD && COPIES && threadIdx.x == 32 && part.advance()) {
-            if (SPLIT > 1) part.split(rank);
-            Tile tile(part.tile, m_clusters, n_clusters);
+        if (Schedule near(part); AHEAD && COPIES && threadIdx.x == 32 && near.advance()) {
+            if (SPLIT > 1) near.split(rank);
+            Tile tile(near.tile, m_clusters, n_clusters);
             int row = (tile.row * CLUSTER_M + below) * BLOCK_M;
             int column = (tile.column * CLUSTER_N + beside) * BLOCK_N;
-            for (int phase = part.first; phase < min(part.first + AHEAD, part.last); ++phase) {
+            int of_a = matrix_of(a, tile.batch), of_b = matrix_of(b, tile.batch);
+            for (int phase = near.first; phase < min(near.first + AHEAD, near.last); ++phase) {
                 int p = phase * BLOCK_K;
-                bring_near<A_BY_K, A_COPIED, CLUSTER_N>(a, row, p, tile.batch, beside);
-                bring_near<B_BY_K, BLOCK_N, CLUSTER_M>(b, column, p, tile.batch, below);
+                bring_near<A_BY_K, A_COPIED, CLUSTER_N>(a, row, p, of_a, beside);
+                bring_near<B_BY_K, BLOCK_N, CLUSTER_M>(b, column, p, of_b, below);
             }
         }
         if (threadIdx.x || !COPIES) return;
@@ -267,17 +270,17 @@ hopper(
             Tile tile(part.tile, m_clusters, n_clusters);
             int row = (tile.row * CLUSTER_M + below) * BLOCK_M;
             int column = (tile.column * CLUSTER_N + beside) * BLOCK_N;
-#pragma unroll 1  // as below
+            int of_a = matrix_of(a, tile.batch), of_b = matrix_of(b, tile.batch);
+#pragma unroll 1  // four at a time are compiled two or three times as long, and no faster
             for (int phase = part.first; phase < part.last; ++phase) {
                 int p = phase * BLOCK_K;
                 barrier_wait(empty_at + 8 * stage, parity ^ 1);
                 u32 barrier = full_at + 8 * stage, to = ring + stage * STAGE_BYTES;
                 barrier_expect(barrier, (A_SHIFTED ? 0 : A_COPIED * LINE_BYTES) +
                                             (B_SHIFTED ? 0 : B_BYTES));
-                load_tile<A_BY_K, A_COPIED, CLUSTER_N>(to, a, row, p, tile.batch, beside, barrier,
-                                                       with_a);
-                load_tile<B_BY_K, BLOCK_N, CLUSTER_M>(to + A_BYTES, b, column, p, tile.batch,
-                                                      below, barrier, with_b);
+                load_tile<A_BY_K, A_COPIED, CLUSTER_N>(to, a, row, p, of_a, beside, barrier, with_a);
+                load_tile<B_BY_K, BLOCK_N, CLUSTER_M>(to + A_BYTES, b, column, p, of_b, below,
+                                                      barrier, with_b);
                 if (++stage == STAGES) stage = 0, parity ^= 1;
             }
         }
@@ -358,7 +361,7 @@ hopper(
         while (part.advance()) {
             if (SPLIT > 1) part.split(rank);
             int previous = -1;
-#pragma unroll 1  // four times is compiled three times as long, and no faster
+#pragma unroll PHASES_AT_ONCE
             for (int phase = part.first; phase < part.last; ++phase) {
                 barrier_wait(full_at + 8 * stage, parity);
                 u32 at = ring + stage * STAGE_BYTES;

@@ -27,30 +27,34 @@ template <> struct Operand<true> {
 // This block's part, which is the ``mine``th of ``PARTS``, of a tile of ``EXTENT`` lines (or columns,
 // where k is not contiguous) from ``first`` on, and 64 of k. A part goes to all ``blocks``.
 template <bool BY_K, int EXTENT, int PARTS, bool SHIFTED>
-__device__ inline void load_tile(u32 to, const Operand<SHIFTED>& from, int first, int k, int batch,
+__device__ inline void load_tile(u32 to, const Operand<SHIFTED>& from, int first, int k, int matrix,
                                  int mine, u32 barrier, unsigned short blocks) {
     if constexpr (!SHIFTED) {
         constexpr int EACH = BY_K ? EXTENT / PARTS : 64;
-        batch = min(batch, from.batches - 1);
         for (int i = mine * EACH; i < EXTENT; i += PARTS * EACH) {
             tma_load<(PARTS > 1)>(to + i * LINE_BYTES, from.map, BY_K ? k : first + i,
-                                  BY_K ? first + i : k, batch, barrier, blocks);
+                                  BY_K ? first + i : k, matrix, barrier, blocks);
         }
     }
 }
 
 // The same, to the L2 cache.
 template <bool BY_K, int EXTENT, int PARTS, bool SHIFTED>
-__device__ inline void bring_near(const Operand<SHIFTED>& from, int first, int k, int batch,
+__device__ inline void bring_near(const Operand<SHIFTED>& from, int first, int k, int matrix,
                                   int mine) {
     if constexpr (!SHIFTED) {
         constexpr int EACH = BY_K ? EXTENT / PARTS : 64;
-        batch = min(batch, from.batches - 1);
         for (int i = mine * EACH; i < EXTENT; i += PARTS * EACH) {
-            tma_near(from.map, BY_K ? k : first + i, BY_K ? first + i : k, batch);
+            tma_near(from.map, BY_K ? k : first + i, BY_K ? first + i : k, matrix);
         }
     }
 }
+
+// Which of the operand's matrices a batch has.
+__device__ inline int matrix_of(const Operand<false>& operand, int batch) {
+    return min(batch, operand.batches - 1);
+}
+__device__ inline int matrix_of(const Operand<true>&, int batch) { return batch; }
 
 template <bool SHIFTED> __device__ inline void prefetch(const Operand<SHIFTED>& operand) {
     if constexpr (!SHIFTED) tma_prefetch(operand.map);
