@@ -129,14 +129,14 @@ static_assert(BLOCK_N % OUT_COLUMNS == 0, "whole boxes of D");
 typedef Loader<A_BY_K, A_COPIED, A_SHIFTED> LoaderA;
 typedef Loader<B_BY_K, BLOCK_N, B_SHIFTED> LoaderB;
 constexpr int RAW_BYTES = LoaderA::RAW_BYTES + LoaderB::RAW_BYTES;  // of a step
-// Of which the loop is unrolled: of small ones, what is around wgmma takes a good part of the time.
+// In the consumers' loop: where they are short, what is around wgmma takes a good part of the time.
 constexpr int PHASES_AT_ONCE = ROWS * BLOCK_N <= 64 * 128 ? 4 : 1;
 constexpr int OUT_BUFFERS_BYTES = 4 * CONSUMERS * 2 * OUT_BYTES;
 
 // Where sums are small, registers are left for blocks of pack and hopper_sum, to begin beside.
 constexpr bool IS_LEAN = !SHIFTS && ROWS * BLOCK_N <= 96 * 128 &&
                          (CONSUMERS == 2 || CONSUMERS == 1 && SHARED_TILES);
-constexpr int REGISTERS_FOR = IS_LEAN ? 512 : THREADS;  // threads
+constexpr int REGISTERS_FOR = IS_LEAN ? 512 : THREADS;  // threads of a multiprocessor
 // Of each thread, so that those of all warpgroups are as many as at the launch.
 constexpr int PRODUCER_REGISTERS = IS_LEAN          ? 24
                                    : CONSUMERS == 1 ? 56
@@ -271,7 +271,7 @@ hopper(
             int row = (tile.row * CLUSTER_M + below) * BLOCK_M;
             int column = (tile.column * CLUSTER_N + beside) * BLOCK_N;
             int of_a = matrix_of(a, tile.batch), of_b = matrix_of(b, tile.batch);
-#pragma unroll 1  // four at a time are compiled two or three times as long, and no faster
+#pragma unroll 1  // by four, it is compiled two or three times as long, and no faster
             for (int phase = part.first; phase < part.last; ++phase) {
                 int p = phase * BLOCK_K;
                 barrier_wait(empty_at + 8 * stage, parity ^ 1);
