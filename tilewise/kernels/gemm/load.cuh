@@ -24,29 +24,36 @@ template <> struct Operand<true> {
     }
 };
 
-// This block's part, which is the ``mine``th of ``PARTS``, of a tile of ``EXTENT`` lines (or columns,
-// where k is not contiguous) from ``first`` on, and 64 of k. A part goes to all ``blocks``.
+// The boxes of this block's part, which is the ``mine``th of ``PARTS``, of a tile of ``EXTENT`` lines
+// (or columns, where k is not contiguous) from ``first`` on, and 64 of k: where each one's bytes are
+// in the tile, and its first element and line.
+template <bool BY_K, int EXTENT, int PARTS, class Use>
+__device__ inline void each_box(int first, int k, int mine, Use use) {
+    constexpr int EACH = BY_K ? EXTENT / PARTS : 64;
+    for (int i = mine * EACH; i < EXTENT; i += PARTS * EACH) {
+        use(i * LINE_BYTES, BY_K ? k : first + i, BY_K ? first + i : k);
+    }
+}
+
+// Copies them, to all ``blocks``.
 template <bool BY_K, int EXTENT, int PARTS, bool SHIFTED>
 __device__ inline void load_tile(u32 to, const Operand<SHIFTED>& from, int first, int k, int matrix,
                                  int mine, u32 barrier, unsigned short blocks) {
     if constexpr (!SHIFTED) {
-        constexpr int EACH = BY_K ? EXTENT / PARTS : 64;
-        for (int i = mine * EACH; i < EXTENT; i += PARTS * EACH) {
-            tma_load<(PARTS > 1)>(to + i * LINE_BYTES, from.map, BY_K ? k : first + i,
-                                  BY_K ? first + i : k, matrix, barrier, blocks);
-        }
+        each_box<BY_K, EXTENT, PARTS>(first, k, mine, [&](int at, int x, int y) {
+            tma_load<(PARTS > 1)>(to + at, from.map, x, y, matrix, barrier, blocks);
+        });
     }
 }
 
-// The same, to the L2 cache.
+// Brings them to the L2 cache.
 template <bool BY_K, int EXTENT, int PARTS, bool SHIFTED>
 __device__ inline void bring_near(const Operand<SHIFTED>& from, int first, int k, int matrix,
                                   int mine) {
     if constexpr (!SHIFTED) {
-        constexpr int EACH = BY_K ? EXTENT / PARTS : 64;
-        for (int i = mine * EACH; i < EXTENT; i += PARTS * EACH) {
-            tma_near(from.map, BY_K ? k : first + i, BY_K ? first + i : k, matrix);
-        }
+        each_box<BY_K, EXTENT, PARTS>(first, k, mine, [&](int, int x, int y) {
+            tma_near(from.map, x, y, matrix);
+        });
     }
 }
 
