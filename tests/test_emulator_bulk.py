@@ -339,6 +339,26 @@ def test_bytes_go_by_sixteen(emulator: Device, size: int, skip: int, words: str)
     faulty(emulator, MemoryAccessError, words, "pass", arrays, *args, grid=2)
 
 
+@pytest.mark.parametrize(
+    ("size", "skip", "words"),
+    [
+        (24, 0, "prefetches 24 bytes, which is no multiple of 16"),
+        (32, 8, "has an address in global memory that is not aligned to 16 bytes"),
+        (160, 0, r"array\[128\], outside it \(128 bytes\)"),
+    ],
+)
+def test_what_can_not_be_brought_near(emulator: Device, size: int, skip: int, words: str) -> None:
+    arrays = (emulator.array(np.zeros(128, np.uint8)),)
+    faulty(emulator, MemoryAccessError, words, "bring_near", arrays, Place(0, skip), size, shared=0)
+
+
+def test_bringing_near_changes_nothing(hopper: Device) -> None:
+    data = np.arange(128, dtype=np.uint8)
+    arrays = (hopper.array(data),)
+    run(hopper, "bring_near", arrays, Place(0, 16), 96, grid=1, shared=0)
+    np.testing.assert_array_equal(arrays[0].to_numpy(), data)
+
+
 def test_findings_are_collected(emulator: Device) -> None:
     """What can't be read is zero, and the barrier is told all the same."""
     compiled = Kernel(KERNELS / "bulk.cu", "load").compile(emulator.arch)

@@ -387,6 +387,18 @@ def test_finds_faults_where_one_of_two_is_shifted(
         held.execute(broken(tmp_path, plan, old, new))
 
 
+def test_finds_boxes_that_can_not_be_brought_near(tmp_path: Path) -> None:
+    held = Held(Case(64, 64, 200))
+    plan = hopper.plan(held.product, UNITS, Tiling(64, 64))
+    assert plan.steps[0].kernel.defines["AHEAD"]
+    with pytest.raises(
+        MemoryAccessError, match="box that begins at column 1 of its matrix, 2 bytes"
+    ):
+        held.execute(
+            broken(tmp_path, plan, "tma_near(from.map, x, y", "tma_near(from.map, x + 1, y")
+        )
+
+
 @pytest.mark.parametrize("out_dtype", ["bfloat16", "float32"])
 def test_finds_rows_stored_too_early(tmp_path: Path, out_dtype: str) -> None:
     """Before the other lanes of the warp have put them together."""

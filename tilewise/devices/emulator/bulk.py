@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewise.devices.emulator import races
-from tilewise.devices.emulator.boxes import clipped, swizzled
+from tilewise.devices.emulator.boxes import Box, clipped, swizzled
 from tilewise.devices.emulator.faults import Place
 from tilewise.devices.emulator.lanes import Index, Lanes
 from tilewise.devices.emulator.memory import OUTSIDE, UNWRITTEN, WRITTEN, Allocation, Bytes
@@ -277,14 +277,18 @@ class _TensorCopy(_Copy):
         """The box, zero outside the matrix, row by row; of one that is refused, all zero."""
         box = np.zeros((tiled.rows, tiled.width), np.uint8)
         allowed = self.allowed(lane, tiled, at, is_store=False)
-        part = clipped(tiled, at, to_piece=False) if allowed else None
-        if part is None:
-            return box
-        rows = self.global_(lane, part.address, part.shape, tiled.strides[0], is_store=False)
-        if rows is not None:
+        part, rows = self.part(lane, tiled, at) if allowed else (None, None)
+        if part is not None and rows is not None:
             read = self.read_global(lane, rows, tiled.item)
             box[part.top : part.bottom, part.left : part.right] = read
         return box
+
+    def part(self, lane: int, tiled: Tiled, at: list[int]) -> tuple[Box | None, _Global | None]:
+        """What of a box to be read is within the matrix, and where; None where there is nothing."""
+        part = clipped(tiled, at, to_piece=False)
+        if part is None:
+            return None, None
+        return part, self.global_(lane, part.address, part.shape, tiled.strides[0], is_store=False)
 
     def store(self, lane: int, tiled: Tiled, at: list[int], source: _Shared) -> None:
         if not self.allowed(lane, tiled, at, is_store=True):
@@ -433,8 +437,42 @@ def _aligned(copy: _Copy, lane: int, address: int, size: int, is_store: bool) ->
 
 
 def _prefetch(machine: Machine, op: Op) -> None:
-    """To the L2 cache, which changes no value."""
-    op.run = lambda lanes: None
+    """To the L2 cache, which changes no value; but what is there to be brought is checked."""
+    words = Words(op.instruction.opcode, op.instruction.modifiers)
+    for word in ("async", "bulk", "prefetch", "L2", "global", "tile", "L2::cache_hint"):
+        words.flag(word)
+    if words.flag("tensor"):
+        words.done(words.one_of(("3d",)) == "3d")
+        op.run = _tensor_prefetch(machine, op)
+        return
+    words.done()
+    copy = _Copy(machine, op)
+    address, length, *_ = op.instruction.operands
+    read_address, read_size = copy.addresses(address), copy.numbers(length, "u32")
+
+    def run(lanes: Lanes) -> None:
+        sizes = read_size(lanes)
+        for i, at in enumerate(read_address(lanes).tolist()):
+            lane, size = int(lanes.numbers[i]), int(sizes[i])
+            if size % PIECE:
+                copy.fault(
+                    "misaligned", lane, f"prefetches {size} bytes, which is no multiple of {PIECE}"
+                )
+            else:
+                _aligned(copy, lane, at, size, is_store=False)
+
+    op.run = run
+
+
+def _tensor_prefetch(machine: Machine, op: Op) -> Callable[[Lanes], None]:
+    copy = _TensorCopy(machine, op, op.instruction.operands[0])
+
+    def run(lanes: Lanes) -> None:
+        for _, lane, tiled, at in copy.boxes(lanes):
+            if copy.allowed(lane, tiled, at, is_store=False):
+                copy.part(lane, tiled, at)
+
+    return run
 
 
 BUILDERS: dict[str, Callable[[Machine, Op], None]] = {
