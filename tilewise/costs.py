@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from tilewise.tilings import BLOCK_K, Problem, Tiling, candidates, clusters_at_once, cover
 
 ROW_ENDS = 128  # columns, that take as long as what is before and behind a row's aligned words
-CROWDED = 0.8  # of the multiprocessors
-NARROW = 96  # columns
+CROWDED = 0.8  # of the multiprocessors: with more at work, the next kernel finds no room beside
+SLIM = 96  # columns of a tile, up to which reading a taller one of A takes longer
 
 
 def choose(problem: Problem, multiprocessors: int) -> tuple[Tiling, float]:
@@ -47,7 +47,7 @@ class Costs:
     alone: float = 4.7e9  # and of columns
     shift: float = 9.7e10  # bytes that a multiprocessor shifts in shared memory,
     shift_wait: float = 1.25e-6  # of a phase's shifts, of which as many overlap as there are stages
-    tall: float = 1.15  # as long to read, where tall tiles of A meet narrow ones of B
+    tall: float = 1.15  # as long to read, where tall tiles of A meet slim ones of B
     dram: float = 4.55e12
     dram_one: float = 3.89e10  # of what one multiprocessor asks for
     twice: float = 0.5  # as long again, where two clusters read the same, and again for four
@@ -130,7 +130,7 @@ def seconds(tiling: Tiling, problem: Problem, multiprocessors: int, costs: Costs
     start = costs.start
     if problem.repacked and active > CROWDED * multiprocessors:
         start += costs.crowded
-    if view.a_by_k and tiling.consumers > 1 and tiling.split == 1 and tiling.block_n <= NARROW:
+    if view.a_by_k and tiling.consumers > 1 and tiling.split == 1 and tiling.block_n <= SLIM:
         reading *= costs.tall
     return start + _together(time, costs.phase + reading)
 

@@ -17,6 +17,7 @@ from tilewise.tilings import BLOCK_K, SUM_COLUMNS, Problem, Tiling, cover
 
 AHEAD = 4  # phases, whose tiles are brought to the L2 cache while the kernels before end
 SOURCE = Path(__file__).parent / "kernels" / "gemm" / "hopper.cu"
+SUM_SOURCE = SOURCE.with_name("hopper_sum.cu")
 HALVES = {"float16": "f16", "bfloat16": "bf16"}
 SECTOR_BYTES = 32
 
@@ -321,8 +322,7 @@ def plan(
             args=(out, at.m_tiles, at.n_tiles, at.whole, at.rest, at.parts, sums),
             overlap=True,
         )
-        kernel = Kernel(SOURCE, "hopper_sum", {**defines, "SUMMING": 1})
-        steps.append(Step(kernel, summing))
+        steps.append(Step(Kernel(SUM_SOURCE, "hopper_sum", defines), summing))
         workspace += at.rest * at.parts * tiling.tiles * 4 * tiling.block_m * tiling.block_n
     return Plan(
         steps=tuple(steps),

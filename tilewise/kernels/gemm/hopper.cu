@@ -1,130 +1,24 @@
 // D = alpha*A*B + beta*C on Hopper's tensor cores: 16-bit inputs, float accumulation.
 //
 // Persistent blocks, in clusters of CLUSTER_M x CLUSTER_N that take tiles in turn. In each block one
-// warpgroup of producers (one thread works, or one of each warp) copies tiles of A and B by TMA into
-// a ring of STAGES stages, and CONSUMERS warpgroups multiply, BLOCK_M / CONSUMERS rows of the tile
-// each. The blocks of a cluster that stand side by side read the same tile of A, those one below the
-// other the same tile of B: each loads a part of it for all. What TMA can't read is brought by the
-// threads of two warpgroups more, by way of a second ring (see load.cuh).
+// warpgroup of producers (one thread works, and another until the kernels before have ended) copies
+// tiles of A and B by TMA into a ring of STAGES stages, and CONSUMERS warpgroups multiply, BLOCK_M /
+// CONSUMERS rows of the tile each. The blocks of a cluster that stand side by side read the same tile
+// of A, those one below the other the same tile of B: each loads a part of it for all. What TMA can't
+// read is brought by the threads of two warpgroups more, by way of a second ring (see load.cuh).
 //
 // Where there are too few tiles, they are divided along k, in one of two ways. SPLIT blocks, a
 // cluster, compute one tile, and the first adds up the others' sums. Or, with SHARED_TILES, several
 // clusters compute each of the last tiles (see Schedule): their sums go to a workspace, and a second
-// kernel, hopper_sum, adds them up. Both add in the order of k.
+// kernel, hopper_sum (hopper_sum.cu), adds them up. Both add in the order of k.
 //
-// Macros: HALF ("bf16" or "f16") and OF_HALF (its conversion in half.cuh), BLOCK_M, BLOCK_N,
-// CONSUMERS, STAGES, CLUSTER_M, CLUSTER_N, SPLIT, SHARED_TILES, A_BY_K and B_BY_K (1 where k is the
-// contiguous dimension), A_SHIFTED and B_SHIFTED (1 where rows or columns do not begin at multiples of
-// 16 bytes, see load.cuh), RAW_STAGES (of a second ring, that they then are first copied to), A_ROWS
-// (of a tile of A, that are copied where k is contiguous; the others belong to no row of D), READ_C
-// (beta is not 0), OUT_FLOAT, TMA_OUT (D by bulk copies: rows of whole 16 bytes, beta 0), OUT_COLUMNS
-// (of such a copy, 16-bit: 16, 32 or 64; floats half as many), OUT_BY_COLUMNS (the columns of C and D
-// are contiguous, not the rows), GROUP_M, AHEAD (phases whose tiles are brought to the L2 cache while
-// the kernels before end). With SUMMING, hopper_sum is compiled and hopper is not.
+// Macros: those of config.cuh.
 
-#ifndef HALF
-#define HALF "bf16"
-#define OF_HALF of_bfloat16
-#endif
-#ifndef BLOCK_M
-#define BLOCK_M 128
-#endif
-#ifndef BLOCK_N
-#define BLOCK_N 256
-#endif
-#ifndef CONSUMERS
-#define CONSUMERS 2
-#endif
-#ifndef STAGES
-#define STAGES 4
-#endif
-#ifndef CLUSTER_M
-#define CLUSTER_M 1
-#endif
-#ifndef CLUSTER_N
-#define CLUSTER_N 1
-#endif
-#ifndef SPLIT
-#define SPLIT 1
-#endif
-#ifndef A_BY_K
-#define A_BY_K 1
-#endif
-#ifndef B_BY_K
-#define B_BY_K 1
-#endif
-#ifndef A_SHIFTED
-#define A_SHIFTED 0
-#endif
-#ifndef B_SHIFTED
-#define B_SHIFTED 0
-#endif
-#ifndef RAW_STAGES
-#define RAW_STAGES 3
-#endif
-#ifndef OUT_FLOAT
-#define OUT_FLOAT 0
-#endif
-#ifndef READ_C
-#define READ_C 1
-#endif
-#ifndef TMA_OUT
-#define TMA_OUT 0
-#endif
-#ifndef OUT_BY_COLUMNS
-#define OUT_BY_COLUMNS 0
-#endif
-#ifndef OUT_COLUMNS
-#define OUT_COLUMNS (BLOCK_N % 64 == 0 ? 64 : BLOCK_N % 32 == 0 ? 32 : 16)
-#endif
-#ifndef SHARED_TILES
-#define SHARED_TILES 0
-#endif
-#ifndef SUMMING
-#define SUMMING 0
-#endif
-#ifndef GROUP_M
-#define GROUP_M 16
-#endif
-#ifndef AHEAD
-#define AHEAD 0
-#endif
-#ifndef A_ROWS
-#define A_ROWS BLOCK_M
-#endif
-
-#include "half.cuh"
-#include "hopper.cuh"
-
-constexpr int BLOCK_K = 64;  // 128 bytes, the width of the swizzle
-constexpr int ROWS = BLOCK_M / CONSUMERS;  // of one consumer warpgroup
-constexpr bool SHIFTS = A_SHIFTED || B_SHIFTED, COPIES = !A_SHIFTED || !B_SHIFTED;
-constexpr int LOADERS = SHIFTS ? 2 : 0;  // warpgroups
-constexpr int THREADS = 128 * (1 + LOADERS + CONSUMERS);
-constexpr int TILES = CLUSTER_M * CLUSTER_N;  // of a cluster at a time
-constexpr int CLUSTER = TILES * SPLIT;
-constexpr int SHARERS = CLUSTER_M + CLUSTER_N - 1;  // blocks that copy into one block's stage
-constexpr int A_BYTES = BLOCK_M * BLOCK_K * 2;
-constexpr int A_COPIED = A_BY_K ? A_ROWS : BLOCK_M;
-constexpr int B_BYTES = BLOCK_N * BLOCK_K * 2;
-constexpr int STAGE_BYTES = A_BYTES + B_BYTES;
-constexpr int CHUNK_BYTES = 64 * BLOCK_K * 2;  // 64 rows or columns of an operand, one copy
-constexpr int TILE_FLOATS = BLOCK_M * BLOCK_N;  // of one partial sum in the workspace
-
-static_assert(ROWS % 64 == 0 && BLOCK_M <= 256, "whole wgmma rows, one box high");
-static_assert(!A_BY_K || A_ROWS / CLUSTER_N % 8 == 0, "whole groups of the swizzle");
-static_assert(!B_BY_K || BLOCK_N / CLUSTER_M % 8 == 0, "whole groups of the swizzle");
-static_assert(!SHIFTS || TILES == 1, "what is shifted is one block's");
-static_assert(RAW_STAGES >= 3, "two are finished while others are on their way");
-static_assert(SPLIT == 1 || TILES == 1 && !SHARED_TILES, "one way to divide");
-static_assert((SPLIT - 1) * 4 * BLOCK_M * BLOCK_N <= STAGES * STAGE_BYTES, "sums fit the ring");
-static_assert(BLOCK_N % 16 == 0 && BLOCK_N <= 256, "one wgmma wide");
-static_assert(B_BY_K || BLOCK_N % 64 == 0, "whole boxes of 64 columns");
-static_assert(BLOCK_N % OUT_COLUMNS == 0, "whole boxes of D");
-
+#include "config.cuh"
 #include "load.cuh"
 #include "schedule.cuh"
 #include "store.cuh"
+#include "partial.cuh"
 
 typedef Loader<A_BY_K, A_COPIED, A_SHIFTED> LoaderA;
 typedef Loader<B_BY_K, BLOCK_N, B_SHIFTED> LoaderB;
@@ -149,25 +43,6 @@ constexpr int CONSUMER_REGISTERS = IS_LEAN          ? (CONSUMERS == 1 ? 232 : 17
                                                     : 232;
 static_assert(PRODUCER_REGISTERS + LOADERS * LOADER_REGISTERS + CONSUMERS * CONSUMER_REGISTERS <=
               THREADS / 128 * (65536 / REGISTERS_FOR / 8 * 8), "the others would wait for ever");
-
-// Where a consumer thread's partial sums of rows 64 i and columns 8 j are: four floats, neighbours
-// of the next thread's.
-__device__ inline float4* partial(float* workspace, int slot, int i, int j, int thread) {
-    return (float4*)(workspace + (long long)slot * TILE_FLOATS) +
-           (i * (BLOCK_N / 8) + j) * (128 * CONSUMERS) + thread;
-}
-
-__device__ inline void store_partial(Sums& sum, float* workspace, int slot,
-                                     int thread) {
-#pragma unroll
-    for (int i = 0; i < ROWS / 64; ++i) {
-#pragma unroll
-        for (int j = 0; j < BLOCK_N / 8; ++j) {
-            *partial(workspace, slot, i, j, thread) = make_float4(
-                sum[i][4 * j], sum[i][4 * j + 1], sum[i][4 * j + 2], sum[i][4 * j + 3]);
-        }
-    }
-}
 
 // No register of the sum may be read before the wait for it, which the compiler does not know.
 __device__ inline void settle(Sums& sum) {
@@ -202,8 +77,6 @@ __device__ inline void add_split(Sums& sum, u32 ring, u32 rank, int thread) {
         }
     }
 }
-
-#if !SUMMING
 
 // ``m_tiles`` and ``n_tiles`` are multiples of CLUSTER_M and CLUSTER_N; tiles past C are computed of
 // zeros and not stored. Of the clusters' tiles, ``whole`` are not shared, and ``rest`` are; there are
@@ -413,56 +286,3 @@ hopper(
         if (TMA_OUT && lane == 0) tma_store_wait_read<0>();
     }
 }
-
-#else
-
-// D of the shared tiles: the sums of their parts, added in the order of k. Blocks along x for the
-// tiles of all clusters' blocks, along y for 8 of their columns.
-extern "C" __global__ void __launch_bounds__(128 * CONSUMERS) hopper_sum(
-    const __grid_constant__ Out out, int m_tiles, int n_tiles, int whole, int rest, int parts,
-    float* workspace)
-{
-    constexpr int AT_ONCE = 16 / (ROWS / 64);  // parts, of which all loads are in flight
-    let_next_kernel_start();
-    wait_for_kernels_before();
-    int past = blockIdx.x / TILES, rank = blockIdx.x % TILES;
-    float4 sum[ROWS / 64] = {};
-    for (int part = 0; part < parts; part += AT_ONCE) {
-        float4 x[AT_ONCE][ROWS / 64];
-#pragma unroll
-        for (int s = 0; s < AT_ONCE; ++s) {
-            int slot = ((part + s) * rest + past) * TILES + rank;
-#pragma unroll
-            for (int i = 0; i < ROWS / 64; ++i) {
-                if (part + s < parts) {
-                    x[s][i] = *partial(workspace, slot, i, blockIdx.y, threadIdx.x);
-                }
-            }
-        }
-#pragma unroll
-        for (int s = 0; s < AT_ONCE; ++s) {
-#pragma unroll
-            for (int i = 0; i < ROWS / 64; ++i) {
-                if (part + s >= parts) continue;
-                sum[i].x += x[s][i].x;
-                sum[i].y += x[s][i].y;
-                sum[i].z += x[s][i].z;
-                sum[i].w += x[s][i].w;
-            }
-        }
-    }
-    Tile tile(whole + past, m_tiles / CLUSTER_M, n_tiles / CLUSTER_N);
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, mine = threadIdx.x / 128;
-    int row = (tile.row * CLUSTER_M + rank % CLUSTER_M) * BLOCK_M + mine * ROWS + warp * 16;
-    int column = (tile.column * CLUSTER_N + rank / CLUSTER_M) * BLOCK_N + blockIdx.y * 8;
-    row += lane / 4;
-    column += 2 * (lane % 4);
-    Out of_tile = of_batch(out, tile.batch);
-#pragma unroll
-    for (int i = 0; i < ROWS / 64; ++i) {
-        store_pair(sum[i].x, sum[i].y, row + 64 * i, column, of_tile);
-        store_pair(sum[i].z, sum[i].w, row + 64 * i + 8, column, of_tile);
-    }
-}
-
-#endif

@@ -7,6 +7,8 @@
 // in buffers of the warp's own. From there a bulk copy takes them where D lets it (TMA_OUT), and
 // else the warp's threads, 16 aligned bytes each, whatever D's pitch and address.
 
+#include "words.cuh"
+
 // C and D, and what is to be done to the sums.
 struct Out {
     int m, n;
@@ -175,18 +177,6 @@ __device__ inline void copy_tile(const Sums& sum, u32 buffers, int lane, const T
             }
         }
     }
-}
-
-// The 16 bytes that end ``back`` 16-bit numbers, less than 8, before the end of two pieces of 16.
-__device__ inline uint4 ending(uint4 before, uint4 last, int back) {
-    u32 x[] = {before.x, before.y, before.z, before.w, last.x, last.y, last.z, last.w};
-#pragma unroll
-    for (int i = 7; i >= 2; --i) x[i] = back & 4 ? x[i - 2] : x[i];
-#pragma unroll
-    for (int i = 7; i >= 3; --i) x[i] = back & 2 ? x[i - 1] : x[i];
-#pragma unroll
-    for (int i = 7; i >= 4; --i) x[i] = __funnelshift_l(x[i - 1], x[i], 16 * (back & 1));
-    return make_uint4(x[4], x[5], x[6], x[7]);
 }
 
 // In one store, which ptxas does not always make of an assignment.
