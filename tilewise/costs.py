@@ -35,10 +35,10 @@ class Costs:
     energy: float = 37.8e12  # bytes from L2, likewise: they share what power there is
     flops_one: float = 5.48e12  # of one multiprocessor
     l2: float = 15.3e12  # bytes from L2 to all multiprocessors
-    unaligned: float = 2.29  # as many bytes, where rows do not begin with sectors
+    unaligned: float = 2.15  # as many bytes, where rows do not begin with sectors
     phase: float = 1.25e-06  # of one copy; as many are in flight as there are stages
-    multicast: float = 9.67e10  # bytes that one gets from its cluster's copies
-    cluster: float = 1.01  # as long, where blocks of a cluster wait for each other
+    multicast: float = 8.87e10  # bytes that one gets from its cluster's copies
+    cluster: float = 1.3e-08  # of a phase, in which blocks of a cluster wait for each other
     tile: float = 2.08e-07  # of a tile's end, and
     store: float = 2.27e10  # elements of D that a multiprocessor stores,
     across: float = 1.59  # as long where D's columns are contiguous
@@ -51,11 +51,11 @@ class Costs:
     dram: float = 4.55e12
     dram_one: float = 3.89e10  # of what one multiprocessor asks for
     twice: float = 0.5  # as long again, where two clusters read the same, and again for four
-    split: float = 7.75e-07  # of adding up in a cluster, and
-    add: float = 7.08e9  # elements that a multiprocessor adds
-    sum: float = 2.73e-06  # of the second kernel,
-    batch: float = 1.34e-06  # of 16 parts in it, and
-    partial: float = 3.6e12  # bytes of partial sums
+    split: float = 7.92e-07  # of adding up in a cluster, and
+    add: float = 6.29e9  # elements that a multiprocessor adds
+    sum: float = 1.7e-06  # of the second kernel,
+    batch: float = 9.45e-07  # of 16 parts in it, and
+    partial: float = 2.53e12  # bytes of partial sums
 
 
 COSTS = Costs()
@@ -90,7 +90,7 @@ def seconds(tiling: Tiling, problem: Problem, multiprocessors: int, costs: Costs
         + (costs.shift_wait / tiling.stages if tiling.shifted else 0.0),
     )
     if tiling.tiles > 1:
-        phase *= costs.cluster
+        phase += costs.cluster
     if view.d_copied:
         end = elements / costs.store * (1 if view.d_by_rows else costs.across)
         if tiling.out_columns == 16:
@@ -107,12 +107,13 @@ def seconds(tiling: Tiling, problem: Problem, multiprocessors: int, costs: Costs
         steps = -(-at.phases // tiling.split)
     time = costs.phase + (costs.shift_wait if tiling.shifted else 0.0)
     time += -(-at.whole // units) * (steps * phase + end)
+    adding = 0.0  # after all has been read
     if tiling.split > 1:
-        time += costs.split + (tiling.split - 1) * elements / costs.add
+        adding = costs.split + (tiling.split - 1) * elements / costs.add
     if at.rest:
         time += -(-at.phases // at.parts) * phase
-        time += costs.sum + -(-at.parts // 16) * costs.batch
-        time += 2 * 4 * elements * tiling.tiles * at.rest * at.parts / costs.partial
+        adding = costs.sum + -(-at.parts // 16) * costs.batch
+        adding += 2 * 4 * elements * tiling.tiles * at.rest * at.parts / costs.partial
 
     # Few blocks at work do not get all of the memory's rate.
     last = at.whole % units
@@ -132,7 +133,7 @@ def seconds(tiling: Tiling, problem: Problem, multiprocessors: int, costs: Costs
         start += costs.crowded
     if view.a_by_k and tiling.consumers > 1 and tiling.split == 1 and tiling.block_n <= SLIM:
         reading *= costs.tall
-    return start + _together(time, costs.phase + reading)
+    return start + _together(time, costs.phase + reading) + adding
 
 
 def _doublings(readers: int) -> float:

@@ -342,7 +342,7 @@ def clusters_at_once(blocks: int, multiprocessors: int) -> int:
 
 
 def _widths(view: Problem, plain: Tiling, multiprocessors: int) -> list[int]:
-    """Columns of tiles: powers of two, and those with which the waves come out even."""
+    """Columns of tiles: powers of two, and those with which waves or a few tiles come out even."""
     grain = 16 if view.b_by_k else 64
     widths = {w for w in (64, 128, 192, 256) if w < view.n + 64}
     rows = -(-view.m // (plain.block_m * plain.cluster_m)) * view.batch
@@ -353,6 +353,10 @@ def _widths(view: Problem, plain: Tiling, multiprocessors: int) -> list[int]:
             width = -(-width // grain) * grain
             if width <= 256:
                 widths.add(max(width, grain))
+    for columns in (2, 3, 4):
+        width = -(-view.n // (columns * grain)) * grain
+        if 64 < width <= 256:
+            widths.add(width)
     if view.n < 64:
         widths.add(max(16, -(-view.n // grain) * grain))
     return sorted(widths)
