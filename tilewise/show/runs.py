@@ -1,124 +1,30 @@
-"""Results as text for people: tables of at most 80 columns, units named."""
+"""One product by one kernel, the whole ladder, the demonstration."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from itertools import count
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 from rich.table import Table
 from rich.text import Text
 
-from tilewise.devices.emulator import Emulator
+from tilewise.show.console import (
+    PLACES,
+    console,
+    duration,
+    error,
+    extents,
+    gflops,
+    named_rows,
+    number,
+    plural,
+    verdict,
+)
 
 if TYPE_CHECKING:
     from tilewise.demo import Demonstration
-    from tilewise.devices import Device
-    from tilewise.doctor import Diagnosis
-    from tilewise.launch import Counters, Dim3, LaunchReport
+    from tilewise.launch import Counters, LaunchReport
     from tilewise.run import RunResult
-    from tilewise.tune import Tuned
-
-PLACES = {"gpu": "GPU", "emulator": "emulator"}
-
-
-def console() -> Console:
-    """Standard output, without the colouring of numbers that rich does by itself."""
-    return Console(highlight=False, soft_wrap=False)
-
-
-def number(value: float) -> str:
-    """A count with thousands separators; anything else with three digits."""
-    return f"{value:,}" if isinstance(value, int) else f"{value:.3g}"
-
-
-def duration(seconds: float) -> str:
-    """Three digits and the unit that fits."""
-    for scale, unit in ((1.0, "s"), (1e-3, "ms")):
-        if seconds >= scale:
-            return f"{seconds / scale:.3g} {unit}"
-    return f"{seconds / 1e-6:.3g} µs"
-
-
-def extents(sizes: Dim3) -> str:
-    """``32 x 32`` for (32, 32, 1)."""
-    used = sizes if sizes[2] != 1 else sizes[:2]
-    return " x ".join(f"{size:,}" for size in used)
-
-
-def gflops(m: int, n: int, k: int, seconds: float) -> str:
-    """10^9 operations a second, where a multiply-add is two, with at least three digits."""
-    rate = 2.0 * m * n * k / seconds / 1e9
-    return f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}"
-
-
-def error(message: str, as_hint: str = "") -> None:
-    """``message`` on standard error, unwrapped so that it can be copied."""
-    out = Console(stderr=True, highlight=False, soft_wrap=True)
-    out.print(Text.assemble(("tilewise: ", "bold red"), message))
-    if as_hint:
-        out.print(Text(as_hint, style="dim"))
-
-
-@contextmanager
-def progress(total: int | None, what: str) -> Iterator[Callable[[str], None]]:
-    """A bar on standard error, only where that is a terminal; call what is given at each step.
-
-    Parameters
-    ----------
-    total : int or None
-        Steps; None where they are not known.
-    what : str
-        Shown before the first step.
-    """
-    if not sys.stderr.isatty():
-        yield lambda _: None
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(what, total=total)
-        begun = count()
-        yield lambda name: bar.update(task, completed=next(begun), description=name)
-
-
-@contextmanager
-def block_progress(device: Device, what: str) -> Iterator[None]:
-    """A bar of the blocks that the emulator has run, where standard error is a terminal."""
-    if not isinstance(device, Emulator) or not sys.stderr.isatty():
-        with progress(None, what):
-            yield
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(what, total=None)
-        device.progress = lambda done, blocks: bar.update(task, completed=done, total=blocks)
-        try:
-            yield
-        finally:
-            device.progress = None
-
-
-def verdict(correct: bool) -> Text:
-    return Text("right", style="green") if correct else Text("WRONG", style="bold red")
-
-
-def _rows(rows: Sequence[tuple[str, Text | str]]) -> Table:
-    table = Table.grid(padding=(0, 2))
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column(overflow="fold")
-    for name, value in rows:
-        table.add_row(name, value)
-    return table
 
 
 def run_result(result: RunResult) -> None:
@@ -135,7 +41,7 @@ def run_result(result: RunResult) -> None:
         rows.append(("resources", resources_line(report)))
     else:
         rows.append(("launch", "none: C has no elements"))
-    out.print(_rows(rows))
+    out.print(named_rows(rows))
     if report is not None:
         if report.counters is not None:
             out.print()
@@ -162,13 +68,9 @@ def launch_line(report: LaunchReport) -> str:
     blocks = launch.grid[0] * launch.grid[1] * launch.grid[2]
     threads = launch.block[0] * launch.block[1] * launch.block[2]
     return (
-        f"grid {extents(launch.grid)} = {_plural(blocks, 'block')} of "
-        f"{extents(launch.block)} = {_plural(threads, 'thread')}, on the {PLACES[report.device]}"
+        f"grid {extents(launch.grid)} = {plural(blocks, 'block')} of "
+        f"{extents(launch.block)} = {plural(threads, 'thread')}, on the {PLACES[report.device]}"
     )
-
-
-def _plural(count: int, thing: str) -> str:
-    return f"{count:,} {thing}" + ("" if count == 1 else "s")
 
 
 def check_line(result: RunResult) -> Text:
@@ -291,7 +193,7 @@ def ladder(document: Mapping[str, Any]) -> None:
         out.print()
         out.print("\n".join(notes), markup=False)
     out.print()
-    out.print(_rows([(row["kernel"], row["lesson"]) for row in rows]))
+    out.print(named_rows([(row["kernel"], row["lesson"]) for row in rows]))
     for row in rows:
         if "error" in row:
             error(f"{row['kernel']}: {row['error']}")
@@ -311,92 +213,6 @@ def _time_cells(row: Mapping[str, Any]) -> list[str]:
         return ["", ""]
     rate = gflops(row["m"], row["n"], row["k"], row["seconds"])
     return [duration(row["seconds"]), rate]
-
-
-def bench(record: Mapping[str, Any]) -> None:
-    """One row a product, then each suite in two figures.
-
-    Parameters
-    ----------
-    record : mapping
-        What ``tilewise bench --json -`` prints.
-    """
-    out = console()
-    flops, rate = record["ceilings"]["tflops"], record["ceilings"]["gigabytes"]
-    ceiling = "not known" if flops is None else f"{flops:.0f} TFLOP/s"
-    out.print(f"bench: {record['dtype']}, on {record['machine']['gpu']}", style="bold")
-    out.print(f"ceilings: tensor cores {ceiling}, memory {rate:,.0f} GB/s")
-    out.print()
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
-    table.add_column("m x n x k", overflow="fold")
-    table.add_column("", no_wrap=True)
-    for heading in ("ours\nµs", "torch\nµs", "ours\nTFLOP/s", "\nratio", "\nshare"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for row in record["rows"]:
-        table.add_row(row["name"], row["layout"], *_bench_cells(row))
-    out.print(table)
-    out.print()
-    out.print(
-        "ratio: torch's time by ours. share: of the speed at the nearer ceiling, c (compute) or m "
-        "(memory)."
-    )
-    out.print()
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
-    table.add_column("suite")
-    for heading in ("products", "mean ratio", "worst"):
-        table.add_column(heading, justify="right")
-    table.add_column("at")
-    for group in record["summaries"]:
-        at = f"{group['name']} {group['layout']}"
-        figures = f"{group['mean']:.3f}", f"{group['worst']:.3f}"
-        table.add_row(group["group"], number(group["products"]), *figures, at)
-    out.print(table)
-    for row in record["rows"]:
-        if not row["correct"]:
-            error(f"{row['name']} {row['layout']}: {row.get('failure', 'a wrong result')}")
-    for rung in record.get("ladder", ()):
-        for point in rung["points"]:
-            if not point["correct"]:
-                error(f"{rung['kernel']} at {point['n']}: a wrong result")
-
-
-def _bench_cells(row: Mapping[str, Any]) -> list[Text | str]:
-    if "ratio" not in row:
-        return [verdict(False)]
-    microseconds = [f"{row['seconds'][name] * 1e6:,.1f}" for name in ("ours", "torch")]
-    share = "" if row["share"] is None else f"{row['share']:.2f} {row['limit'][0]}"
-    return [*microseconds, f"{row['tflops']['ours']:.1f}", f"{row['ratio']:.2f}", share]
-
-
-def tuned(found: Tuned) -> None:
-    """One row a tiling, fastest first, then what was kept."""
-    from tilewise.explain import title
-
-    out = console()
-    out.print(title(found.product), style="bold")
-    out.print(f"on {found.chip.name}, {found.chip.multiprocessors} multiprocessors")
-    base = found.chosen_seconds
-    if found.rows:
-        out.print()
-        table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
-        for heading in ("µs", "ratio"):
-            table.add_column(heading, justify="right", no_wrap=True)
-        table.add_column("tiling", overflow="fold")
-        for row in found.rows:
-            mark = " (the model's choice)" if row.tiling == found.chosen else ""
-            cells = ["", ""]
-            if row.seconds and base:
-                cells = [f"{row.seconds * 1e6:,.2f}", f"{base / row.seconds:.3f}"]
-            elif not row.correct:
-                cells = ["WRONG", ""]
-            table.add_row(*cells, f"{row.tiling}{mark}")
-        out.print(table)
-        out.print()
-        out.print("ratio: the model's choice's time by this one's.")
-    if found.kept is not None:
-        out.print(f"kept, and taken by matmul from now on: {found.kept}")
-    if found.note:
-        out.print(found.note)
 
 
 def demo(found: Demonstration) -> None:
@@ -419,7 +235,7 @@ def demo(found: Demonstration) -> None:
     if tiled.report is None or coalesced.report is None:
         return
     out.print(
-        _rows(
+        named_rows(
             [
                 ("launch", launch_line(tiled.report)),
                 ("check", check_line(tiled)),
@@ -463,26 +279,3 @@ def _share(ratio: float) -> str:
 
 def _conflicts(counters: Counters) -> int:
     return counters.shared_load_bank_conflicts + counters.shared_store_bank_conflicts
-
-
-def diagnosis(found: Diagnosis) -> None:
-    """A line an item, then the verdict."""
-    out = console()
-    marks = {
-        "ok": Text("ok", style="green"),
-        "absent": Text("absent", style="yellow"),
-        "missing": Text("MISSING", style="bold red"),
-    }
-    table = Table.grid(padding=(0, 2))
-    table.add_column(no_wrap=True)
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
-    for item in found.items:
-        table.add_row(marks[item.state], Text(item.name, style="bold"), item.detail)
-    out.print(table)
-    out.print()
-    if found.ok:
-        out.print("tilewise works here.")
-    else:
-        names = ", ".join(item.name for item in found.items if item.state == "missing")
-        out.print(Text(f"tilewise does not work here before this is mended: {names}."))

@@ -1,0 +1,85 @@
+"""What the commands share: exit codes, options, and JSON on standard output."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+
+RIGHT, WRONG, BAD, INTERRUPTED = 0, 1, 2, 130
+DEFAULT_SIZE = 64
+
+
+class Dtype(StrEnum):
+    float32 = "float32"
+    float64 = "float64"
+
+
+class Half(StrEnum):
+    bfloat16 = "bfloat16"
+    float16 = "float16"
+
+
+class Dtypes(StrEnum):
+    bfloat16 = "bfloat16"
+    float16 = "float16"
+    float32 = "float32"
+    float64 = "float64"
+
+
+class Layout(StrEnum):
+    NN = "NN"
+    NT = "NT"
+    TN = "TN"
+    TT = "TT"
+
+
+class Suite(StrEnum):
+    square = "square"
+    llm = "llm"
+    odd = "odd"
+    all = "all"
+
+
+class Rival(StrEnum):
+    torch = "torch"
+
+
+class Place(StrEnum):
+    auto = "auto"
+    gpu = "gpu"
+    emulator = "emulator"
+
+
+M = Annotated[int | None, typer.Option("-m", metavar="M", help="Rows of A and C.")]
+N = Annotated[int | None, typer.Option("-n", metavar="N", help="Columns of B and C.")]
+K = Annotated[int | None, typer.Option("-k", metavar="K", help="Columns of A, rows of B.")]
+RequiredM = Annotated[int, typer.Option("-m", metavar="M", help="Rows of A and of the result.")]
+RequiredN = Annotated[int, typer.Option("-n", metavar="N", help="Columns of B and of the result.")]
+RequiredK = Annotated[int, typer.Option("-k", metavar="K", help="Columns of A, rows of B.")]
+Stored = Annotated[Layout, typer.Option(help="A's letter and B's: T is stored transposed.")]
+Tile = Annotated[
+    int | None, typer.Option(help="Edge of a block or tile, 2 to 32. By default the rung's own.")
+]
+Device = Annotated[Place, typer.Option(help="auto is the GPU where there is one.")]
+Json = Annotated[bool, typer.Option("--json", help="One JSON document for machines.")]
+
+
+def print_json(document: Mapping[str, Any]) -> None:
+    """``document`` on standard output; NaN and infinity, which JSON lacks, as null."""
+    print(json.dumps(plain(document), indent=2, allow_nan=False))
+
+
+def plain(value: Any) -> Any:
+    """``value`` as JSON can hold it."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if hasattr(value, "item") and not isinstance(value, str):  # a NumPy scalar
+        value = value.item()
+    return None if isinstance(value, float) and not math.isfinite(value) else value
