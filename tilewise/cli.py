@@ -1,9 +1,9 @@
 """The command line, ``tilewise``: parse, call, print.
 
 Every command takes ``--json``, and then standard output is one JSON document, also where the
-command fails; ``bench``, whose document is kept, takes a file for it, or ``-``. The exit code is 0
-where the result is right, 1 where it is wrong or a check found a fault, 2 for bad arguments and
-for what this machine lacks, 130 after Ctrl-C.
+command fails; ``bench`` and ``ceilings``, whose documents are kept, take a file for it, or ``-``.
+The exit code is 0 where the result is right, 1 where it is wrong or a check found a fault, 2 for
+bad arguments and for what this machine lacks, 130 after Ctrl-C.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Annotated, Any
 import typer
 
 from tilewise import __version__
-from tilewise.commands import kernels, machine, product
+from tilewise.commands import kernels, machine, product, profile, roofline, tiles
 from tilewise.commands.options import BAD, INTERRUPTED, RIGHT, WRONG, print_json
 from tilewise.errors import (
     CheckError,
@@ -58,9 +58,14 @@ for command in (
     kernels.run,
     kernels.ladder,
     kernels.demo,
+    profile.profile,
     product.bench,
     product.explain,
     product.tune,
+    tiles.tiles,
+    tiles.occupancy,
+    roofline.roofline,
+    roofline.ceilings,
     machine.doctor,
 ):
     app.command()(command)
@@ -108,7 +113,7 @@ def _answer(words: Sequence[str]) -> int:
         )
     except DeviceUnavailableError as error:
         hint = "`tilewise doctor` says what is missing for what."
-        if words[:1] not in (["bench"], ["tune"]):
+        if words[:1] not in (["bench"], ["tune"], ["ceilings"]):
             hint = f"`--device emulator` needs no GPU; {hint}"
         return _fail(error, str(error), BAD, words, hint)
     except SystemExit:
@@ -126,7 +131,7 @@ def _answer(words: Sequence[str]) -> int:
 
 def _as_json(words: Sequence[str]) -> bool:
     """Whether standard output is to be one JSON document."""
-    if words[:1] != ["bench"]:
+    if words[:1] not in (["bench"], ["ceilings"]):
         return "--json" in words
     return "--json=-" in words or ("--json", "-") in pairwise(words)
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewise import compiler
 from tilewise.compiler import Compiled
 from tilewise.devices import Device, get_device
 from tilewise.launch import Launch, LaunchReport, dim3
+
+if TYPE_CHECKING:
+    from tilewise.lens.profile import Profile
 
 CHECKS = ("raise", "collect", "off")
 
@@ -126,3 +129,51 @@ class Kernel:
         place = get_device(device) if isinstance(device, str) else device
         launch = Launch(dim3(grid, "grid"), dim3(block, "block"), tuple(args), shared, checks)
         return place.launch(self.compile(place.arch), launch)
+
+    def profile(
+        self,
+        grid: int | Sequence[int],
+        block: int | Sequence[int],
+        args: Sequence[Any],
+        shared: int = 0,
+        *,
+        arch: str | None = None,
+        checks: str = "raise",
+        whole: bool = False,
+    ) -> Profile:
+        """Count what a launch does to memory, on the emulator; no array changes.
+
+        Of blocks that do the same, one is run and its counts multiplied, so that the size of the
+        grid hardly matters; ``profile.report.alike`` says which.
+
+        Parameters
+        ----------
+        grid, block, args, shared, checks
+            As :meth:`launch` takes them; arrays are NumPy's.
+        arch : str, optional
+            To compile for, as ``"sm_80"``; by default the emulator's.
+        whole : bool
+            Run every block.
+
+        Raises
+        ------
+        CompileError, LaunchError, CheckError, ValueError, TypeError
+
+        Examples
+        --------
+        >>> import numpy as np, tilewise
+        >>> source = '''extern "C" __global__ void copy(int n, const float* x, float* y) {
+        ...     int i = blockIdx.x * blockDim.x + threadIdx.x;
+        ...     if (i < n) y[i] = x[i];
+        ... }'''
+        >>> x = np.ones(100_000, dtype=np.float32)
+        >>> found = tilewise.Kernel(source, "copy").profile(391, 256, (100_000, x, x.copy()))
+        >>> found.counters.global_load_sectors, found.blocks_run, found.occupancy.blocks
+        (12500, 2, 8)
+        """
+        from tilewise.lens.profile import profile_launch
+
+        return profile_launch(
+            self, grid, block, args, shared=shared, arch=arch or compiler.DEFAULT_ARCH,
+            checks=checks, whole=whole,
+        )  # fmt: skip

@@ -78,20 +78,28 @@ class Counters:
     """What a launch, or one source line of it, did. Whole-launch totals.
 
     Requests are warp instructions with at least one active lane; sectors are distinct 32-byte
-    pieces a request; a bank conflict is a shared-memory wavefront beyond the fewest that the
-    access width needs. Barriers and divergent branches are counted a warp. The meaning is Nsight
-    Compute's (``l1tex__t_requests``, ``l1tex__t_sectors``, ``l1tex__data_bank_conflicts``).
+    pieces a request, and bytes are those of them that a lane asked for; a wavefront is one turn
+    of shared memory's 32 banks, and a bank conflict one beyond the fewest that the access width
+    needs. Barriers and divergent branches are counted a warp; additions, multiplications and
+    fused multiply-adds (``fadd``, ``fmul``, ``ffma`` of float, ``dadd``, ``dmul``, ``dfma`` of
+    double) a thread, as the PTX has them. The meaning is Nsight Compute's
+    (``l1tex__t_requests``, ``l1tex__t_sectors``, ``l1tex__data_bank_conflicts``,
+    ``smsp__sass_thread_inst_executed_op_ffma``).
     """
 
     global_load_requests: int = 0
     global_load_sectors: int = 0
+    global_load_bytes: int = 0
     global_store_requests: int = 0
     global_store_sectors: int = 0
+    global_store_bytes: int = 0
     global_atomic_requests: int = 0
     global_atomic_sectors: int = 0
     shared_load_requests: int = 0
+    shared_load_wavefronts: int = 0
     shared_load_bank_conflicts: int = 0
     shared_store_requests: int = 0
+    shared_store_wavefronts: int = 0
     shared_store_bank_conflicts: int = 0
     shared_atomic_requests: int = 0
     local_load_requests: int = 0
@@ -99,6 +107,12 @@ class Counters:
     barriers: int = 0
     divergent_branches: int = 0
     flops: int = 0
+    fadd: int = 0
+    fmul: int = 0
+    ffma: int = 0
+    dadd: int = 0
+    dmul: int = 0
+    dfma: int = 0
     warp_instructions: int = 0
     thread_instructions: int = 0
 
@@ -109,6 +123,43 @@ class Counters:
         for f in fields(self):
             setattr(self, f.name, getattr(self, f.name) + getattr(other, f.name))
         return self
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """The sectors of global memory that a launch reaches, each counted once.
+
+    Attributes
+    ----------
+    block_loads : int
+        Distinct sectors that each block loads, all blocks together: what comes from L2 if a
+        block's L1 forgets nothing and knows nothing of the block before.
+    loads, stores : int
+        Distinct sectors that the launch loads, and stores: what DRAM moves at least.
+    """
+
+    block_loads: int
+    loads: int
+    stores: int
+
+    def to_dict(self) -> dict[str, int]:
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
+
+@dataclass(frozen=True)
+class Alike:
+    """Blocks of which one was run, and its counters multiplied.
+
+    Attributes
+    ----------
+    block : (int, int, int)
+        The one that was run.
+    count : int
+        How many there are, that one among them.
+    """
+
+    block: Dim3
+    count: int
 
 
 @dataclass(frozen=True)
@@ -323,6 +374,10 @@ class LaunchReport:
     output : str
         What the kernel printed.
     notes : tuple of str
+    alike : tuple of Alike
+        Where not every block was run but one of each kind, the kinds.
+    footprint : Footprint or None
+        None where it was not asked for.
     """
 
     device: str
@@ -336,6 +391,8 @@ class LaunchReport:
     findings: tuple[Finding, ...] = ()
     output: str = ""
     notes: tuple[str, ...] = ()
+    alike: tuple[Alike, ...] = ()
+    footprint: Footprint | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON; without the arguments."""
@@ -353,4 +410,6 @@ class LaunchReport:
             "findings": [finding.to_dict() for finding in self.findings],
             "output": self.output,
             "notes": list(self.notes),
+            "alike": [{"block": list(each.block), "count": each.count} for each in self.alike],
+            "footprint": None if self.footprint is None else self.footprint.to_dict(),
         }

@@ -153,7 +153,7 @@ def run(
     if repeats < 0:
         raise ValueError(f"repeats is {repeats}; it must be at least 0")
     gemm = Gemm.of(a, b, c, alpha=alpha, beta=beta)
-    kernel, edge, (grid, block) = _prepare(target, gemm, tile)
+    kernel, edge, (grid, block) = prepare(target, gemm, tile)
     place = get_device(device) if isinstance(device, str) else device
     report: LaunchReport | None = None
     if gemm.m == 0 or gemm.n == 0:
@@ -188,7 +188,7 @@ def run(
     )
 
 
-def _prepare(
+def prepare(
     target: str | Rung | Kernel, gemm: Gemm, tile: int | None
 ) -> tuple[Kernel, int | None, Geometry]:
     """The kernel, its tile, its grid and block."""

@@ -1,17 +1,24 @@
 """Results as text for people: tables of at most 80 columns, units named."""
 
-from tilewise.show.console import block_progress, error, progress
+from tilewise.show.console import block_progress, counting, error, progress
 from tilewise.show.machine import diagnosis
+from tilewise.show.nsight import hardware
 from tilewise.show.product import bench, tuned
+from tilewise.show.profile import compared, lines, profile
 from tilewise.show.runs import demo, ladder, run_result
 
 __all__ = [
     "bench",
     "block_progress",
+    "compared",
+    "counting",
     "demo",
     "diagnosis",
     "error",
+    "hardware",
     "ladder",
+    "lines",
+    "profile",
     "progress",
     "run_result",
     "tuned",

@@ -89,16 +89,26 @@ def progress(total: int | None, what: str) -> Iterator[Callable[[str], None]]:
 
 
 @contextmanager
-def block_progress(device: Device, what: str) -> Iterator[None]:
-    """A bar of the blocks that the emulator has run, where standard error is a terminal."""
-    if not isinstance(device, Emulator) or not sys.stderr.isatty():
-        with progress(None, what):
-            yield
+def counting(what: str) -> Iterator[Callable[[int, int], None] | None]:
+    """A bar of things done, where standard error is a terminal: call it with how many are done,
+    and how many there are."""
+    if not sys.stderr.isatty():
+        yield None
         return
     columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(what, total=None)
-        device.progress = lambda done, blocks: bar.update(task, completed=done, total=blocks)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+@contextmanager
+def block_progress(device: Device, what: str) -> Iterator[None]:
+    """A bar of the blocks that the emulator has run, where standard error is a terminal."""
+    if not isinstance(device, Emulator):
+        with progress(None, what):
+            yield
+        return
+    with counting(what) as device.progress:
         try:
             yield
         finally:

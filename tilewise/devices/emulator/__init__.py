@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewise.compiler import DEFAULT_ARCH, Compiled
-from tilewise.devices import arguments, limits
+from tilewise.devices import arguments, limits, occupancy
 from tilewise.devices.arguments import ArrayArgument
-from tilewise.devices.emulator import clusters, occupancy
+from tilewise.devices.emulator import clusters
 from tilewise.devices.emulator.build import build
 from tilewise.devices.emulator.faults import Faults
 from tilewise.devices.emulator.image import EmulatorArray, Image
@@ -27,8 +27,10 @@ from tilewise.devices.emulator.memory import GlobalMemory
 from tilewise.devices.emulator.ordering import batch_limit
 from tilewise.devices.emulator.parser import parse
 from tilewise.devices.emulator.program import Program
+from tilewise.devices.emulator.ptx import Instruction
+from tilewise.devices.emulator.sampling import UnlikeBlocksError, sample
 from tilewise.devices.emulator.sources import Sources
-from tilewise.launch import Counters, Dim3, Launch, LaunchReport
+from tilewise.launch import Alike, Counters, Dim3, Launch, LaunchReport
 
 __all__ = ["Emulator", "EmulatorArray"]
 
@@ -74,6 +76,43 @@ class Emulator:
 
     def launch(self, compiled: Compiled, launch: Launch) -> LaunchReport:
         """Run every block, count, check; see :meth:`tilewise.devices.Device.launch`."""
+        return self._launch(compiled, launch, self._run)
+
+    def profile(self, compiled: Compiled, launch: Launch, whole: bool = False) -> LaunchReport:
+        """What a launch does, also of a grid that is too large to be run; no array changes.
+
+        One block of each kind is run, and its counts multiplied: blocks are of one kind where it
+        follows from the instructions that they run the same ones and reach memory alike. Where it
+        does not, because what was loaded decides it, every block is run, and a note says why.
+
+        Parameters
+        ----------
+        compiled : Compiled
+        launch : Launch
+        whole : bool
+            Run every block.
+
+        Raises
+        ------
+        LaunchError, CheckError
+            As :meth:`launch`.
+        """
+        note: tuple[str, ...] = ()
+        if not whole:
+            try:
+                return self._launch(compiled, launch, self._sample, is_mapping=True)
+            except UnlikeBlocksError as error:
+                note = (f"every block was run: {error}",)
+        report = self._launch(compiled, launch, self._run, is_mapping=True)
+        return replace(report, notes=(*report.notes, *note))
+
+    def _launch(
+        self,
+        compiled: Compiled,
+        launch: Launch,
+        run: Callable[[Machine, Launch, Dim3], tuple[Alike, ...]],
+        is_mapping: bool = False,
+    ) -> LaunchReport:
         bound = arguments.bind(compiled.name, compiled.parameters, launch.args)
         for argument in bound:
             if isinstance(argument, ArrayArgument):
@@ -101,11 +140,13 @@ class Emulator:
                 sources=sources,
                 is_checking=launch.checks != "off",
                 print=output.append,
+                is_mapping=is_mapping,
             )
             machine = Machine(program, setup, build)
             with np.errstate(all="ignore"):
-                self._run(machine, launch, cluster)
-            image.copy_back()
+                alike = run(machine, launch, cluster)
+            if not is_mapping:
+                image.copy_back()
         seconds = time.perf_counter() - start
         total, lines = count(machine.ops, sources)
         return LaunchReport(
@@ -120,6 +161,8 @@ class Emulator:
             findings=tuple(faults.findings),
             output="".join(output),
             notes=(*faults.notes, *(() if joins.confirmed else (joins.reason,))),
+            alike=alike,
+            footprint=None if machine.footprints is None else machine.footprints.result(),
         )
 
     def blocks_per_multiprocessor(self, compiled: Compiled, threads: int, shared: int = 0) -> int:
@@ -137,7 +180,10 @@ class Emulator:
             self._programs.move_to_end(key)
             return self._programs[key]
 
-    def _run(self, machine: Machine, launch: Launch, cluster: Dim3) -> None:
+    def _sample(self, machine: Machine, launch: Launch, cluster: Dim3) -> tuple[Alike, ...]:
+        return sample(machine, launch, self.progress)
+
+    def _run(self, machine: Machine, launch: Launch, cluster: Dim3) -> tuple[Alike, ...]:
         grid, block = launch.grid, launch.block
         threads, cluster_size = math.prod(block), math.prod(cluster)
         blocks = math.prod(grid)
@@ -145,11 +191,17 @@ class Emulator:
         size = max(1, LANES // (threads * cluster_size))
         if machine.ordering is not None:
             size = min(size, batch_limit(cluster_size, threads))
+        footprints = machine.footprints
+        if footprints is not None:
+            size = min(size, max(1, footprints.blocks_at_once() // cluster_size))
         for first in range(0, count, size):
             last = min(first + size, count)
             machine.run(Geometry(grid, block, first, last - first, cluster))
+            if footprints is not None:
+                footprints.end()
             if self.progress is not None:
                 self.progress(last * cluster_size, blocks)
+        return ()
 
 
 def count(ops: list[Op], sources: Sources) -> tuple[Counters, dict[int, Counters]]:
@@ -162,20 +214,36 @@ def count(ops: list[Op], sources: Sources) -> tuple[Counters, dict[int, Counters
         mine = Counters(
             barriers=op.barriers,
             divergent_branches=op.divergent,
-            flops=op.flops_a_lane * op.lanes_run,
+            flops=op.flops_a_lane * (op.lanes_run - op.lanes_off),
             warp_instructions=op.warps_run,
             thread_instructions=op.lanes_run,
         )
         for counter, value in (
             ("requests", op.requests),
             ("sectors", op.sectors),
+            ("bytes", op.bytes),
+            ("wavefronts", op.wavefronts),
             ("bank_conflicts", op.conflicts),
         ):
             name = f"{op.space}_{counter}"
             if value and hasattr(mine, name):
                 setattr(mine, name, value)
+        arithmetic = _arithmetic(op.instruction)
+        if arithmetic:
+            setattr(mine, arithmetic, op.lanes_run - op.lanes_off)
         total += mine
         line = sources.own_line(op.instruction)
         if line is not None:
             lines.setdefault(line, Counters()).__iadd__(mine)
     return total, lines
+
+
+_ARITHMETIC = {"add": "add", "sub": "add", "mul": "mul", "fma": "fma", "mad": "fma"}
+_LETTERS = {"f32": "f", "f64": "d"}
+
+
+def _arithmetic(instruction: Instruction) -> str:
+    """The counter of a float's or a double's addition, multiplication or both; or ``""``."""
+    kind = _ARITHMETIC.get(instruction.opcode)
+    letter = _LETTERS.get(instruction.modifiers[-1]) if instruction.modifiers else None
+    return f"{letter}{kind}" if kind and letter else ""

@@ -72,6 +72,7 @@ class _GlobalPattern:
     is_aligned: bool
     gather: Index
     sectors: dict[int, int] = field(default_factory=dict)
+    distinct: int = -1
 
 
 class GlobalAccess:
@@ -91,6 +92,9 @@ class GlobalAccess:
         address : ndarray of int64, shape (lanes.count,), or int
             Byte addresses; an int where all lanes have the same.
         """
+        footprints = self.machine.footprints
+        if footprints is not None and counts:
+            footprints.add(address, lanes, self.width, writes)
         if isinstance(address, int):
             return self._reach_one(address, lanes, writes, counts)
         first = int(address[0])
@@ -103,8 +107,11 @@ class GlobalAccess:
                 count = counting.atomic_sectors if self._is_atomic else counting.sectors
                 sectors = count(pattern.relative - pattern.low + phase, lanes)
                 pattern.sectors[phase] = sectors
+            if pattern.distinct < 0:
+                pattern.distinct = counting.distinct(pattern.relative - pattern.low, lanes)
             self.op.requests += lanes.warps
             self.op.sectors += sectors
+            self.op.bytes += pattern.distinct * self.width
         found = self.machine.memory.find(low, first + pattern.high)
         if found is None or not pattern.is_aligned or low % self.width:
             return self._reach_scattered(address, lanes, writes)
@@ -135,6 +142,7 @@ class GlobalAccess:
         if counts:
             self.op.requests += lanes.warps
             self.op.sectors += lanes.count if self._is_atomic else lanes.warps
+            self.op.bytes += lanes.warps * self.width
         found = self.machine.memory.find(address, address + self.width)
         if found is None or address % self.width:
             return self._reach_scattered(np.full(lanes.count, address, np.int64), lanes, writes)
@@ -249,6 +257,7 @@ class SharedPattern:
     gather: Index
     chosen: Index | None
     requests: int
+    wavefronts: int
     conflicts: int
     has_duplicates: bool
     verified: int = -1
@@ -309,6 +318,7 @@ class SharedAccess:
             self._last = (source, lanes, pattern)
         if counts:
             self.op.requests += pattern.requests
+            self.op.wavefronts += pattern.wavefronts
             self.op.conflicts += pattern.conflicts
         if self.is_cluster:
             self._check_alive(pattern)
@@ -354,11 +364,11 @@ class SharedAccess:
             lanes, rows = lanes.where(~wrong), rows[chosen]
         flat = rows * storage.pitch + address
         gather = (flat // self.width).astype(np.intp)
-        requests = conflicts = 0
+        requests = wavefronts = conflicts = 0
         if self.counted is not None:
             width, offset = self.counted
             requests = lanes.warps
-            conflicts = counting.bank_conflicts(address + offset, width, lanes)
+            wavefronts, conflicts = counting.wavefronts(address + offset, width, lanes)
         pattern = SharedPattern(
             lanes,
             asked,
@@ -367,6 +377,7 @@ class SharedAccess:
             gather,
             chosen,
             requests,
+            wavefronts,
             conflicts,
             len(np.unique(gather)) < len(gather),
         )

@@ -89,7 +89,9 @@ def _guard(machine: Machine, op: Op) -> None:
         return lanes.where(holds), lanes.where(~holds)
 
     def guarded(lanes: Lanes) -> None:
-        chosen, _ = select(lanes)
+        chosen, rest = select(lanes)
+        if rest is not None:
+            op.lanes_off += rest.count
         if chosen is not None:
             run(chosen)
 

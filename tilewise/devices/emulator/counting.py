@@ -46,6 +46,18 @@ def sectors(addresses: npt.NDArray[Any], lanes: Lanes) -> int:
     return int(np.count_nonzero(_distinct(rows)))
 
 
+def distinct(addresses: npt.NDArray[Any], lanes: Lanes) -> int:
+    """Addresses that the warps' requests name, distinct within each warp.
+
+    Parameters
+    ----------
+    addresses : ndarray of integers, shape (lanes.count,)
+        Of at least 0.
+    """
+    rows = _by_warp(addresses.astype(np.int64), lanes).copy()
+    return int(np.count_nonzero(_distinct(rows)))
+
+
 def atomic_sectors(addresses: npt.NDArray[Any], lanes: Lanes) -> int:
     """Sectors of atomic accesses: lanes of a warp that share an address take turns, and every
     turn touches its sectors anew (as Nsight Compute counts them on an H200).
@@ -64,8 +76,8 @@ def atomic_sectors(addresses: npt.NDArray[Any], lanes: Lanes) -> int:
     return int(np.count_nonzero(_distinct(np.where(rows < 0, -1, rows // SECTOR * WARP + turn))))
 
 
-def bank_conflicts(addresses: npt.NDArray[Any], width: int, lanes: Lanes) -> int:
-    """Shared-memory wavefronts beyond the fewest that the width needs.
+def wavefronts(addresses: npt.NDArray[Any], width: int, lanes: Lanes) -> tuple[int, int]:
+    """Shared-memory wavefronts, and how many of them are beyond the fewest that the width needs.
 
     A warp's access of 4 bytes a lane is served at once, of 8 by half warps, of 16 by quarter
     warps. Within each, a bank serves one four-byte word a wavefront; lanes that want the same
@@ -89,4 +101,4 @@ def bank_conflicts(addresses: npt.NDArray[Any], width: int, lanes: Lanes) -> int
     group, _ = np.nonzero(first)
     load = np.bincount(group * BANKS + rows[first] % BANKS, minlength=len(rows) * BANKS)
     waves = load.reshape(-1, BANKS).max(axis=1)
-    return int(np.maximum(waves - 1, 0).sum())
+    return int(waves.sum()), int(np.maximum(waves - 1, 0).sum())

@@ -17,10 +17,12 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewise.devices.emulator.barriers import Barriers
+from tilewise.devices.emulator.blockwise import Blockwise
 from tilewise.devices.emulator.calls import Calls
 from tilewise.devices.emulator.clusters import Clusters
 from tilewise.devices.emulator.copies import Copies
 from tilewise.devices.emulator.faults import Faults, Place
+from tilewise.devices.emulator.footprint import Footprints
 from tilewise.devices.emulator.lanes import Geometry, Index, Lanes
 from tilewise.devices.emulator.meetings import Meetings
 from tilewise.devices.emulator.memory import GlobalMemory, Storage
@@ -92,7 +94,8 @@ class Op:
         self.flops_a_lane = 0
         self.space = ""
         self.lanes_run = self.warps_run = 0
-        self.requests = self.sectors = self.conflicts = 0
+        self.lanes_off = 0  # of those, by the instruction's guard
+        self.requests = self.sectors = self.bytes = self.wavefronts = self.conflicts = 0
         self.divergent = self.barriers = 0
         self.reduce: Reduce | None = None
 
@@ -135,6 +138,7 @@ class Setup:
     sources: Sources
     is_checking: bool
     print: Callable[[str], None]
+    is_mapping: bool = False
 
 
 class Machine:
@@ -188,6 +192,8 @@ class Machine:
             self.ops[index].copied = copied
         for op in self.ops:
             build(self, op)
+        self.footprints = Footprints(self) if setup.is_mapping else None
+        self.blockwise: Blockwise | None = None
 
     # Registers and operands
 

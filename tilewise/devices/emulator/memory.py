@@ -126,6 +126,10 @@ class GlobalMemory:
         found = allocations[at]
         return found if high <= found.base + found.size else None
 
+    def sectors(self) -> int:
+        """Sectors of the largest allocation."""
+        return max((a.size for a in self._table[1]), default=0) // 32 + 2
+
     def nearest(self, address: int) -> Allocation | None:
         """The allocation closest to an address; None where all are far."""
         bases, allocations = self._table

@@ -226,6 +226,6 @@ def _part(entry: Entry, mine: npt.NDArray[np.bool_]) -> Entry:
     lanes = pattern.lanes.where(mine)
     part = SharedPattern(
         lanes, lanes, pattern.address[mine], pattern.address[mine], pattern.gather[mine],
-        None, 0, 0, pattern.has_duplicates,
+        None, 0, 0, 0, pattern.has_duplicates,
     )  # fmt: skip
     return Entry(part, entry.kind, entry.op, entry.clock)

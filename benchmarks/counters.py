@@ -1,0 +1,310 @@
+"""What the hardware counts beside what the emulator counts, on a GPU that lets itself be read.
+
+    python benchmarks/counters.py [--json benchmarks/results/counters_h200.json] [--only WORDS]
+
+Every rung of the ladder, and kernels that are no matrix multiplication (benchmarks/kernels), each
+launched once under Nsight Compute and once on the emulator, with the same arguments. A case's
+arguments follow from its spec alone, so that the tests make the kept cases again. Prints a row a
+case: equal, or which counters differ. Exits with 1 if one differs that must be equal
+(tilewise.lens.nsight.EXACT) or the emulator's result is wrong, with 2 if the machine can't
+measure.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewise.devices import get_device
+from tilewise.errors import DeviceUnavailableError
+from tilewise.ladder import RUNGS, rung
+from tilewise.launch import LaunchReport
+from tilewise.lens.nsight import EXACT, METRICS, Case, Hardware, compare, measure
+from tilewise.numbers import check
+from tilewise.problem import random_problem
+from tilewise.provenance import write
+
+KERNELS = Path(__file__).parent / "kernels"
+TRANSPOSES = ("transpose_padded", "transpose_unpadded")
+THREADS = 256  # a block of the kernels with one dimension
+BLOCK = (32, 8)  # of those with two
+LADDER = tuple(each.name for each in RUNGS)
+
+
+@dataclass(frozen=True)
+class Spec:
+    """What makes a case, and makes it again.
+
+    Attributes
+    ----------
+    kernel : str
+        A rung's name, or that of a file of benchmarks/kernels.
+    dtype : str
+    shape : tuple of int
+        Of a rung m, n and k; rows and columns of a transpose and a stencil; elements that a copy
+        writes and a reduction reads; values and bins of a histogram.
+    leading : tuple of int
+        Elements from one row to the next, of each matrix in the order of the parameters; of a
+        copy, from one element that it reads to the next.
+    tile : int or None
+        Of a rung that has tiles.
+    alpha, beta : float
+        Of a rung.
+    seed : int
+    """
+
+    kernel: str
+    dtype: str
+    shape: tuple[int, ...]
+    leading: tuple[int, ...] = ()
+    tile: int | None = None
+    alpha: float = 1.0
+    beta: float = 0.0
+    seed: int = 0
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> Spec:
+        """From JSON, which has lists for tuples."""
+        lists = {name: tuple(value) for name, value in record.items() if isinstance(value, list)}
+        return cls(**{**record, **lists})
+
+    @property
+    def name(self) -> str:
+        parts = [self.kernel, self.dtype, "x".join(map(str, self.shape))]
+        parts += ["ld" + ",".join(map(str, self.leading))] if self.leading else []
+        parts += [f"tile{self.tile}"] if self.tile else []
+        parts += [f"beta{self.beta:g}"] if self.beta else []
+        return "-".join(parts)
+
+
+def specs() -> Iterator[Spec]:
+    """Every case: tiles that fit and that don't, rows that lie apart and that don't."""
+    # m, n, k, what each leading dimension has beyond the width, tile, alpha and beta.
+    problems: tuple[tuple[tuple[int, ...], tuple[int, ...], int, tuple[float, float]], ...] = (
+        ((128, 96, 80), (0, 0, 0), 32, (1, 0)),
+        ((100, 70, 53), (3, 5, 1), 32, (1, 0)),
+        ((1, 257, 100), (0, 0, 0), 32, (1, 0)),
+        ((130, 65, 90), (6, 7, 31), 16, (2, 0.5)),
+        ((96, 72, 104), (8, 0, 0), 8, (1, 0)),
+        ((75, 59, 61), (1, 2, 3), 8, (1, 0)),
+    )
+    single: dict[str, tuple[tuple[int, ...], ...]] = {
+        "single_thread": ((8, 8, 8), (5, 9, 7), (1, 16, 5), (7, 3, 11), (4, 8, 16), (3, 5, 9)),
+        "single_block": (
+            (32, 32, 32), (25, 40, 21), (1, 129, 40), (31, 33, 17), (16, 64, 24), (9, 27, 37),
+        ),
+    }  # fmt: skip
+    for dtype in ("float32", "float64"):
+        for name in LADDER:
+            for index, (shape, more, tile, scalars) in enumerate(problems):
+                m, n, k = single[name][index] if name in single else shape
+                leading = tuple(x + y for x, y in zip((k, n, n), more, strict=True))
+                edge = tile if rung(name).default_tile else None
+                yield Spec(name, dtype, (m, n, k), leading, edge, *scalars, seed=index)
+        for name in TRANSPOSES:
+            yield Spec(name, dtype, (64, 96), (96, 64))
+            yield Spec(name, dtype, (70, 45), (53, 77))
+            yield Spec(name, dtype, (1, 131), (131, 1))
+        for n, stride in ((1000, 1), (1001, 3), (777, 33)):
+            yield Spec("strided_copy", dtype, (n,), (stride,))
+    for n in (255, 1024, 5001):
+        yield Spec("reduction", "float32", (n,))
+    yield Spec("stencil", "float32", (64, 64), (64, 64))
+    yield Spec("stencil", "float32", (45, 77), (80, 79))
+    yield Spec("stencil", "float32", (3, 131), (131, 131))
+    for n, bins in ((2048, 256), (3001, 100), (1000, 7)):
+        yield Spec("histogram", "uint32", (n, bins))
+
+
+def make(spec: Spec) -> Case:
+    """The launch of a spec; with each call new arrays, and the same numbers in them.
+
+    Raises
+    ------
+    ValueError
+        If there is no such kernel.
+    """
+    if spec.kernel in LADDER:
+        return _product(spec)
+    path, rng, dtype = KERNELS / f"{spec.kernel}.cu", np.random.default_rng(spec.seed), spec.dtype
+
+    def numbers(*shape: int, below: int = 100) -> npt.NDArray[Any]:
+        return rng.integers(0, below, shape).astype(dtype)  # small: every sum of them is exact
+
+    def case(
+        grid: tuple[int, ...],
+        block: tuple[int, ...],
+        *args: Any,
+        real: str | None = None,
+        shared: int = 0,
+    ) -> Case:
+        defines = {"real": real} if real else {}
+        return Case(path, spec.kernel, grid, block, args, defines, shared)
+
+    real = {"float32": "float", "float64": "double"}.get(dtype)
+    if spec.kernel in (*TRANSPOSES, "stencil"):
+        (rows, columns), (ldi, ldo) = spec.shape, spec.leading
+        turned = spec.kernel in TRANSPOSES
+        source = pitched(numbers(rows, columns), ldi)
+        out = pitched(np.zeros((columns, rows) if turned else (rows, columns), dtype), ldo)
+        grid = (blocks(columns, BLOCK[0]), blocks(rows, BLOCK[0] if turned else BLOCK[1]))
+        args = (rows, columns, source, ldi, out, ldo)
+        return case(grid, BLOCK, *args, real=real if turned else None)
+    n = spec.shape[0]
+    if spec.kernel == "strided_copy":
+        (stride,) = spec.leading
+        source, out = numbers((n - 1) * stride + 1), np.zeros(n, dtype)
+        return case((blocks(n, THREADS),), (THREADS,), n, stride, source, out, real=real)
+    few = (min(blocks(n, THREADS), 4),)  # blocks, so that a thread has several elements
+    if spec.kernel == "reduction":
+        return case(few, (THREADS,), n, numbers(n), np.zeros(1, dtype))
+    if spec.kernel == "histogram":
+        bins = spec.shape[1]
+        values, out = numbers(n, below=bins), np.zeros(bins, dtype)
+        return case(few, (THREADS,), n, bins, values, out, shared=4 * bins)
+    raise ValueError(f"there is no kernel {spec.kernel!r} here")
+
+
+def _product(spec: Spec) -> Case:
+    (m, n, k), (lda, ldb, ldc) = spec.shape, spec.leading
+    a, b, c = random_problem(m, n, k, spec.dtype, spec.seed)
+    if spec.beta == 0:
+        c[...] = np.nan  # it must not be read
+    each = rung(spec.kernel)
+    grid, block = each.geometry(m, n, spec.tile)
+    kernel = each.kernel(spec.dtype, spec.tile)
+    args = (
+        m, n, k, spec.alpha, pitched(a, lda), lda, pitched(b, ldb), ldb,
+        spec.beta, pitched(c, ldc), ldc,
+    )  # fmt: skip
+    return Case(each.path, each.name, grid, block, args, kernel.defines)
+
+
+def pitched(x: npt.NDArray[Any], leading: int) -> npt.NDArray[Any]:
+    """A copy of a matrix whose rows are ``leading`` elements apart, with NaN between them."""
+    rows, width = x.shape
+    whole = np.full((rows, leading), np.nan, x.dtype)
+    whole[:, :width] = x
+    return whole[:, :width]
+
+
+def blocks(size: int, edge: int) -> int:
+    return -(-size // edge)
+
+
+def emulate(spec: Spec) -> tuple[LaunchReport, bool]:
+    """What the emulator reports of a case, and whether its result is right."""
+    case = make(spec)
+    emulator = get_device("emulator")
+    report = case.kernel.launch(case.grid, case.block, case.args, case.shared, emulator)
+    return report, is_right(spec, make(spec).args, case.args)
+
+
+def is_right(spec: Spec, before: tuple[Any, ...], after: tuple[Any, ...]) -> bool:
+    """Whether a kernel has made the arguments ``after`` of those ``before``.
+
+    Products by their bound, the others to the last bit: their numbers are small and whole.
+    """
+    if spec.kernel in LADDER:
+        a, b, c = (before[place] for place in (4, 6, 9))
+        return bool(check(after[9], a, b, c, spec.alpha, spec.beta).correct)
+    if spec.kernel in TRANSPOSES:
+        return bool(np.array_equal(after[4], before[2].T))
+    if spec.kernel == "strided_copy":
+        return bool(np.array_equal(after[3], before[2][:: before[1]]))
+    if spec.kernel == "reduction":
+        return bool(after[2][0] == before[1].sum(dtype=np.float64))
+    if spec.kernel == "stencil":
+        x = np.pad(before[2], 1)
+        around = x[:-2, 1:-1] + x[2:, 1:-1] + x[1:-1, :-2] + x[1:-1, 2:]
+        return bool(np.array_equal(after[4], 0.5 * x[1:-1, 1:-1] + 0.125 * around))
+    return bool(np.array_equal(after[3], np.bincount(before[2], minlength=before[1])))
+
+
+def counts(report: LaunchReport) -> dict[str, int]:
+    """The emulator's counters, and what ptxas reports."""
+    assert report.counters is not None
+    return {**report.counters.to_dict(), "registers": report.resources.registers}
+
+
+def differences(counted: Mapping[str, int], found: Hardware) -> list[str]:
+    """The counters that must be equal and are not, each in words; one not measured is one too."""
+    rows = {row.name: row for row in compare(counted, found)}
+    words = [f"{name}: not measured" for name in EXACT if name not in rows]
+    for name in EXACT:
+        if name in rows and not rows[name].equal:
+            asked = [metric for each in METRICS[name] for metric in each]
+            said = ", ".join(f"{found.metrics.get(metric, 'no')} {metric}" for metric in asked)
+            words.append(f"{name}: {rows[name].emulator} on the emulator, on the GPU {said}")
+    return words
+
+
+def other_metrics(found: Hardware) -> dict[str, int]:
+    """What Nsight Compute has a second metric for, where that says something else."""
+    return {
+        metric: found.metrics[metric]
+        for name, counted in found.counters.items()
+        for alternative in METRICS[name][1:]
+        for metric in alternative
+        if found.metrics.get(metric, counted) != counted
+    }
+
+
+CASES = tuple(specs())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write what was counted")
+    parser.add_argument("--only", metavar="WORDS", help="cases with this in their name")
+    options = parser.parse_args()
+    if options.json and options.only:
+        parser.error("--json keeps every case, and --only leaves some out: give one of them")
+    chosen = [spec for spec in CASES if (options.only or "") in spec.name]
+    if not chosen:
+        parser.error(f"no case has {options.only!r} in its name")
+    try:
+        measured = measure([make(spec) for spec in chosen])
+    except DeviceUnavailableError as error:
+        parser.error(str(error))
+    failed = 0
+    rows: list[dict[str, Any]] = []
+    for spec, found in zip(chosen, measured, strict=True):
+        report, right = emulate(spec)
+        counted = counts(report)
+        wrong = differences(counted, found) + ([] if right else ["the emulator's result is wrong"])
+        failed += bool(wrong)
+        print(f"{spec.name:62s} {'DIFFERS' if wrong else 'equal'}")
+        print("".join(f"    {words}\n" for words in wrong), end="", flush=True)
+        both = compare(counted, found)
+        rows.append(
+            {
+                "name": spec.name,
+                "spec": asdict(spec),
+                "hardware": {row.name: row.hardware for row in both},
+                "emulator": {row.name: row.emulator for row in both},
+                "limits": dict(found.limits),
+                "other_metrics": other_metrics(found),
+            }
+        )
+    print(f"{len(rows) - failed} of {len(rows)} cases equal")
+    print("the other counters, and in how many cases they differ:")
+    for name in (name for name in METRICS if name not in EXACT):
+        there = [row for row in rows if name in row["hardware"]]
+        times = sum(row["hardware"][name] != row["emulator"][name] for row in there)
+        print(f"  {name:24s} {times} of {len(there)}")
+    if options.json:
+        metrics = {row.name: row.metric for row in both}
+        write(options.json, {"ncu": measured[0].ncu, "metrics": metrics, "cases": rows})
+    if failed:
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,96 @@
+"""``tilewise profile``: what a kernel does to memory."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from tilewise.commands.options import (
+    DEFAULT_SIZE,
+    RIGHT,
+    WRONG,
+    Dtype,
+    Json,
+    K,
+    M,
+    N,
+    Tile,
+    print_json,
+)
+
+
+def profile(
+    targets: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="RUNG|FILE.cu:NAME [RUNG|FILE.cu:NAME]",
+            help="A rung of the ladder, or any kernel that has its signature; two are compared.",
+        ),
+    ],
+    m: M = None,
+    n: N = None,
+    k: K = None,
+    tile: Tile = None,
+    dtype: Annotated[Dtype, typer.Option()] = Dtype.float32,
+    alpha: Annotated[float, typer.Option(help="C = alpha A B + beta C.")] = 1.0,
+    beta: Annotated[float, typer.Option()] = 0.0,
+    arch: Annotated[str, typer.Option(help="The architecture to compile for.")] = "sm_90a",
+    seed: Annotated[int, typer.Option(help="Of the random matrices.")] = 0,
+    whole: Annotated[
+        bool, typer.Option("--whole", help="Run every block, where one of each kind would do.")
+    ] = False,
+    lines: Annotated[
+        bool, typer.Option("--lines", help="What each line of the source did, beside it.")
+    ] = False,
+    hardware: Annotated[
+        bool,
+        typer.Option(
+            "--hardware", help="Count it with Nsight Compute on the GPU too, and compare."
+        ),
+    ] = False,
+    as_json: Json = False,
+) -> int:
+    """What a kernel does to memory, counted on the emulator; needs no GPU.
+
+    Sizes that are not given are 64. Of blocks that do the same, one is run and multiplied.
+    """
+    from tilewise import show
+    from tilewise.lens import nsight
+    from tilewise.lens.profile import against, profile_product
+
+    if len(targets) > 2:
+        raise ValueError(f"{len(targets)} kernels are named; one is profiled, or two are compared")
+    rows, columns, depth = (DEFAULT_SIZE if size is None else size for size in (m, n, k))
+    found = []
+    for target in targets:
+        with show.counting(f"profiling {target}") as progress:
+            found.append(
+                profile_product(
+                    target, rows, columns, depth, dtype=dtype.value, tile=tile, alpha=alpha,
+                    beta=beta, seed=seed, arch=arch, checks="collect", whole=whole,
+                    progress=progress,
+                )
+            )  # fmt: skip
+    compared: list[Any] = []
+    if hardware:
+        with show.progress(None, "running ncu"):
+            measured = nsight.measure([each.case for each in found])
+        compared = [against(each, of_gpu) for each, of_gpu in zip(found, measured, strict=True)]
+    if as_json:
+        documents = [each.to_dict() for each in found]
+        for document, compared_rows in zip(documents, compared, strict=False):
+            document["hardware"] = [row.to_dict() for row in compared_rows]
+        print_json(documents[0] if len(documents) == 1 else {"kernels": documents})
+    else:
+        if len(found) == 1:
+            show.profile(found[0])
+        else:
+            show.compared(found[0], found[1])
+        for each in found if lines else ():
+            print()
+            show.lines(each)
+        for compared_rows in compared:
+            print()
+            show.hardware(compared_rows)
+    return RIGHT if all(each.correct for each in found) else WRONG

@@ -1,0 +1,324 @@
+"""Occupancy: how many blocks a multiprocessor holds at once, and what limits them. Needs no GPU.
+
+Threads, blocks, registers and shared memory are those of the CUDA Programming Guide 13, "Compute
+Capabilities", tables "Device and Streaming Multiprocessor (SM) Information per Compute Capability"
+and "Memory Information per Compute Capability". How they are given out (units, parts, named
+barriers) is that of NVIDIA's own calculator, ``cuda_occupancy.h`` of CUDA 13.5; what is reserved
+of shared memory, and 8.8, which the guide's tables leave out, of the same release's
+``cuda/__device/arch_traits.h``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
+
+from tilewise.devices.limits import MAX_THREADS, compute_capability
+from tilewise.launch import Resources
+
+WARP = 32
+MAX_REGISTERS = 255
+MAX_BARRIERS = 16
+
+
+def _integer(value: Any, name: str) -> int:
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise TypeError(f"{name} is {value!r}; it must be an integer")
+    return int(value)
+
+
+@dataclass(frozen=True)
+class Multiprocessor:
+    """What one multiprocessor has, and how it gives it out.
+
+    Attributes
+    ----------
+    threads, blocks : int
+        Resident at once.
+    shared : int
+        Bytes of shared memory, of all its blocks.
+    shared_unit : int
+        A block's shared memory is a multiple of so many bytes.
+    reserved_shared : int
+        Bytes of it that the driver takes for each block.
+    registers : int
+        32-bit registers, of all its threads.
+    register_unit : int
+        A warp's registers are a multiple of so many.
+    parts : int
+        Its registers, and its warps, are split evenly among so many parts.
+    barriers : int
+        Named barriers, of all its blocks; 0 where they are no limit.
+    name : str
+        The architecture.
+
+    Raises
+    ------
+    ValueError
+        If it has less than nothing of something, or nothing of what every block needs.
+    """
+
+    threads: int
+    blocks: int
+    shared: int
+    shared_unit: int = 128
+    reserved_shared: int = 0
+    registers: int = 64 * 1024
+    register_unit: int = 256
+    parts: int = 4
+    barriers: int = 0
+    name: str = "own"
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            least = 0 if field.name in ("shared", "reserved_shared", "barriers") else 1
+            if field.name != "name" and _integer(value, field.name) < least:
+                raise ValueError(f"{field.name} is {value}; it must be at least {least}")
+
+    @property
+    def warps(self) -> int:
+        """Resident at once."""
+        return self.threads // WARP
+
+    @property
+    def max_shared(self) -> int:
+        """The most shared memory a block, bytes."""
+        return self.shared - self.reserved_shared
+
+
+def _turing(threads: int, blocks: int, kilobytes: int) -> Multiprocessor:
+    return Multiprocessor(threads, blocks, kilobytes * 1024, shared_unit=256)
+
+
+def _ampere(threads: int, blocks: int, kilobytes: int, barriers: int = 0) -> Multiprocessor:
+    """Ampere or later: from then on the driver takes 1 KB for each block."""
+    return Multiprocessor(
+        threads, blocks, kilobytes * 1024, reserved_shared=1024, barriers=barriers
+    )
+
+
+_TABLE = {
+    75: _turing(1024, 16, 64),
+    80: _ampere(2048, 32, 164),
+    86: _ampere(1536, 16, 100),
+    87: _ampere(1536, 16, 164),
+    88: _ampere(1536, 16, 100),
+    89: _ampere(1536, 24, 100),
+    90: _ampere(2048, 32, 228, barriers=64),
+    100: _ampere(2048, 32, 228, barriers=64),
+    103: _ampere(2048, 32, 228, barriers=32),
+    110: _ampere(1536, 24, 228, barriers=24),
+    120: _ampere(1536, 24, 100, barriers=24),
+    121: _ampere(1536, 24, 100, barriers=24),
+}
+ARCHITECTURES = tuple(f"sm_{capability}" for capability in _TABLE)
+
+
+def multiprocessor(arch: str) -> Multiprocessor:
+    """The multiprocessor of ``arch``, as ``"sm_90"`` or ``"sm_90a"``.
+
+    Raises
+    ------
+    ValueError
+        If ``arch`` is no architecture, or the table does not have it.
+
+    Examples
+    --------
+    >>> multiprocessor("sm_90a").max_shared // 1024
+    227
+    """
+    capability = compute_capability(arch)
+    if capability not in _TABLE:
+        raise ValueError(
+            f"what a multiprocessor of {arch} has is not known; there are "
+            f"{', '.join(ARCHITECTURES)}"
+        )
+    return replace(_TABLE[capability], name=arch)
+
+
+@dataclass(frozen=True)
+class Occupancy:
+    """How many blocks of one kind a multiprocessor holds at once.
+
+    Attributes
+    ----------
+    arch : str
+        The multiprocessor's name.
+    threads : int
+        A block.
+    registers : int
+        A thread; 0 where they are left out.
+    shared : int
+        Bytes a block, static and dynamic together.
+    barriers : int
+        Named barriers a block.
+    blocks, warps : int
+        Resident a multiprocessor; 0 where the kernel can't be launched with such blocks.
+    max_warps : int
+        The most that a multiprocessor holds.
+    by_blocks, by_warps : int
+        Blocks that the multiprocessor's blocks, and its warps, alone would allow: Nsight Compute's
+        ``launch__occupancy_limit_blocks`` and ``_warps``.
+    by_registers, by_shared, by_barriers : int or None
+        The same of registers, shared memory and named barriers, ``_registers``, ``_shared_mem``
+        and ``_barriers``; None where they are no limit. ``by_shared`` holds where all of the
+        shared memory is to be had, as it is when it is needed; Nsight Compute takes the part that
+        the driver had set aside for that launch.
+    """
+
+    arch: str
+    threads: int
+    registers: int
+    shared: int
+    barriers: int
+    blocks: int
+    warps: int
+    max_warps: int
+    by_blocks: int
+    by_warps: int
+    by_registers: int | None
+    by_shared: int | None
+    by_barriers: int | None
+
+    @property
+    def limits(self) -> tuple[str, ...]:
+        """What allows no further block."""
+        allowed = {
+            "blocks": self.by_blocks,
+            "warps": self.by_warps,
+            "registers": self.by_registers,
+            "shared memory": self.by_shared,
+            "barriers": self.by_barriers,
+        }
+        return tuple(name for name, blocks in allowed.items() if blocks == self.blocks)
+
+    @property
+    def share(self) -> float:
+        """Of the warps that a multiprocessor holds, those that are resident."""
+        return self.warps / self.max_warps
+
+    @property
+    def resident_threads(self) -> int:
+        """Threads a multiprocessor."""
+        return self.blocks * self.threads
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {**asdict(self), "limits": list(self.limits), "share": self.share}
+
+
+def occupancy(
+    arch: str | Multiprocessor,
+    threads: int,
+    registers: int,
+    shared: int,
+    *,
+    barriers: int = 0,
+) -> Occupancy:
+    """How many blocks a multiprocessor holds at once, and what limits them.
+
+    Clusters, and tensor memory, which may allow fewer, are not reckoned with.
+
+    Parameters
+    ----------
+    arch : str or Multiprocessor
+        As ``"sm_90"``, or a multiprocessor of one's own.
+    threads : int
+        A block, 1 to 1024.
+    registers : int
+        A thread, up to 255; 0 leaves them out.
+    shared : int
+        Bytes a block, static and dynamic together.
+    barriers : int
+        Named barriers a block, up to 16; 0 leaves them out.
+
+    Raises
+    ------
+    TypeError
+        If a number is no integer.
+    ValueError
+        If a block can't have so much of something, or the architecture is not known.
+
+    Examples
+    --------
+    >>> found = occupancy("sm_75", threads=256, registers=40, shared=8192)
+    >>> found.blocks, found.limits
+    (4, ('warps',))
+    """
+    place = multiprocessor(arch) if isinstance(arch, str) else arch
+    _check(threads, "threads", 1, MAX_THREADS, "a block has from 1 to 1,024")
+    _check(registers, "registers", 0, MAX_REGISTERS, "a thread has from 0 to 255")
+    room = f"a block of {place.name} has from 0 to {place.max_shared:,} bytes"
+    _check(shared, "shared", 0, place.max_shared, room)
+    _check(barriers, "barriers", 0, MAX_BARRIERS, "a block has from 0 to 16")
+    warps = -(-threads // WARP)
+    by_registers = by_shared = by_barriers = None
+    if registers:
+        of_warp = _rounded(registers * WARP, place.register_unit)
+        # A warp lies in one part, and a part has only its own registers.
+        by_registers = place.registers // place.parts // of_warp * place.parts // warps
+    if of_block := _rounded(shared + place.reserved_shared, place.shared_unit):
+        by_shared = place.shared // of_block
+    if barriers and place.barriers:
+        by_barriers = place.barriers // barriers
+    by_warps = place.warps // warps
+    allowed = (place.blocks, by_warps, by_registers, by_shared, by_barriers)
+    blocks = min(limit for limit in allowed if limit is not None)
+    return Occupancy(
+        arch=place.name,
+        threads=threads,
+        registers=registers,
+        shared=shared,
+        barriers=barriers,
+        blocks=blocks,
+        warps=blocks * warps,
+        max_warps=place.warps,
+        by_blocks=place.blocks,
+        by_warps=by_warps,
+        by_registers=by_registers,
+        by_shared=by_shared,
+        by_barriers=by_barriers,
+    )
+
+
+def blocks_per_multiprocessor(arch: str, resources: Resources, threads: int, shared: int) -> int:
+    """Resident blocks of a compiled kernel, as the driver says.
+
+    Parameters
+    ----------
+    arch : str
+    resources : Resources
+    threads : int
+        A block.
+    shared : int
+        Dynamic shared memory a block, bytes.
+
+    Returns
+    -------
+    int
+        0 where such a block can't be launched at all.
+
+    Raises
+    ------
+    ValueError
+        If the table does not have ``arch``, ``threads`` is below 1 or ``shared`` negative.
+    """
+    if threads < 1 or shared < 0:
+        raise ValueError(f"a block of {threads} threads with {shared} bytes is none")
+    place = multiprocessor(arch)
+    shared += resources.shared_bytes
+    if threads > MAX_THREADS or shared > place.max_shared:
+        return 0
+    return occupancy(
+        place, threads, resources.registers, shared, barriers=resources.barriers
+    ).blocks
+
+
+def _rounded(count: int, unit: int) -> int:
+    return -(-count // unit) * unit
+
+
+def _check(value: Any, name: str, least: int, most: int, right: str) -> None:
+    if not least <= _integer(value, name) <= most:
+        raise ValueError(f"{name} is {value:,}; {right}")

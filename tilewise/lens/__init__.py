@@ -1,0 +1,1 @@
+"""Seeing what a kernel does: counters, occupancy, tiles, the roofline, Nsight Compute."""

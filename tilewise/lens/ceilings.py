@@ -1,0 +1,230 @@
+"""What a GPU can do at most, measured by probes: kernels that do one thing alone.
+
+Each probe is a file of ``kernels/probes/``. A thread repeats a round, in which nothing is done but
+what is measured, and as often as :data:`PROBES` says: that the machine code's loop has it so, the
+tests read there.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tilewise.compiler import Compiled
+from tilewise.devices.gpu import Gpu
+from tilewise.errors import TilewiseError
+from tilewise.kernel import Kernel
+from tilewise.launch import Launch
+from tilewise.lens.roofline import RATES, Ceilings
+from tilewise.provenance import provenance
+from tilewise.sass import INSTALL_HINT, find_nvdisasm
+
+FOLDER = Path(__file__).parents[1] / "kernels" / "probes"
+LANES = 32
+THREADS = 256  # a block
+CHUNK_BYTES = 8 * THREADS * 16  # what a block reads in a round of dram_copy and l2_read
+ROUNDS = 5
+_COPIED_BYTES = 1 << 30
+_SECONDS = 60.0
+_LABEL = re.compile(r"^\s*(\.L_x_\d+):")
+_INSTRUCTION = re.compile(r"^\s*/\*[0-9a-f]+\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]*)(.*)")
+_TARGET = re.compile(r"`\((\.L_x_\d+)\)")
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A kernel that meets one ceiling.
+
+    Attributes
+    ----------
+    name : str
+        The kernel's, and its file's.
+    loop : mapping of str to int
+        Machine instructions of a round that count, by their first part and width, as
+        ``"LDS.128"``.
+    worth : float
+        Bytes, or operations, of one of them, done by a whole warp.
+    rounds : int
+        A launch: a few milliseconds.
+    """
+
+    name: str
+    loop: Mapping[str, int]
+    worth: float
+    rounds: int
+
+    @property
+    def kernel(self) -> Kernel:
+        return Kernel(FOLDER / f"{self.name}.cu", self.name)
+
+    def a_round(self, compiled: Compiled) -> float:
+        """What a warp does in a round, in the ceiling's unit."""
+        return self.worth * sum(self.loop.values())
+
+
+class IssueProbe(Probe):
+    """The one that counts every instruction of its loop, the loop's own too."""
+
+    def a_round(self, compiled: Compiled) -> float:
+        for loop in loops(compiled):
+            if all(count(loop, opcode) == times for opcode, times in self.loop.items()):
+                return self.worth * len(loop)
+        raise TilewiseError(f"the loop of {self.name} is not in its machine code")
+
+
+PROBES: Mapping[str, Probe] = {
+    "dram": Probe("dram_copy", {"LDG.128": 8, "STG.128": 8}, LANES * 16, 0),
+    "l2": Probe("l2_read", {"LDG.128": 8}, LANES * 16, 500),
+    "shared": Probe("shared_read", {"LDS.128": 8}, LANES * 16, 4000),
+    "issue": IssueProbe("issue_rate", {"FFMA": 128, "SHF": 128}, 1, 2000),
+    "float32": Probe("float32_peak", {"FFMA": 512}, LANES * 2, 1000),
+    "float64": Probe("float64_peak", {"DFMA": 128}, LANES * 2, 1000),
+}
+
+
+def measure(
+    gpu: Gpu,
+    seconds: float,
+    step: Callable[[str], None] = lambda _: None,
+    command: Sequence[str] = (),
+) -> Ceilings:
+    """The ceilings of a GPU, in the steady state.
+
+    Parameters
+    ----------
+    gpu : Gpu
+    seconds : float
+        How long each is measured, in five rounds whose median it is; a fifth of that warms up.
+    step : callable
+        Called with the name of each before it is measured.
+    command : sequence of str
+        The words of the command line, for the record.
+
+    Raises
+    ------
+    ValueError
+        If ``seconds`` is not positive.
+    MemoryError
+        If 2 GiB of the GPU's memory are not free.
+    """
+    if not 0 < seconds < 1e6:
+        raise ValueError(f"seconds is {seconds:g}; each ceiling takes some, 1 for example")
+    rates = {}
+    for rate in RATES:
+        step(rate)
+        rates[rate] = _measure(gpu, rate, seconds)
+    record = provenance(command)
+    source = f"measured {record['date'][:10]} by `{record['command']}`, {gpu.description}"
+    name = gpu.description.partition(",")[0]
+    return Ceilings(name=name, arch=gpu.arch.rstrip("af"), **rates, source=source)
+
+
+def _measure(gpu: Gpu, rate: str, seconds: float) -> float:
+    probe = PROBES[rate]
+    compiled = probe.kernel.compile(gpu.arch)
+    # As many blocks as are resident at once: all of them begin together, and end together.
+    blocks = gpu.multiprocessors * gpu.blocks_per_multiprocessor(compiled, THREADS)
+    rounds, arguments = _arguments(gpu, rate, blocks)
+    launch = Launch((blocks, 1, 1), (THREADS, 1, 1), (rounds, *arguments))
+    once = gpu.measure(compiled, launch, rounds=ROUNDS, minimum_seconds=seconds / ROUNDS)
+    return blocks * (THREADS // LANES) * rounds * probe.a_round(compiled) / once
+
+
+def _arguments(gpu: Gpu, rate: str, blocks: int) -> tuple[int, tuple[Any, ...]]:
+    """The rounds of a launch, and the arguments after them."""
+    if rate == "dram":
+        rounds = max(_COPIED_BYTES // (blocks * CHUNK_BYTES), 1)
+        data = _random(rounds * blocks * CHUNK_BYTES)
+        return rounds, (gpu.array(data), gpu.empty(data.shape, data.dtype))
+    out = gpu.empty((blocks * THREADS,), np.float64 if rate == "float64" else np.uint32)
+    middle: tuple[Any, ...] = {
+        "shared": (),
+        "issue": (0.5, 5),
+        "float32": (0.5,),
+        "float64": (0.5,),
+    }.get(rate, ())
+    if rate == "l2":
+        chunks = l2_chunks(gpu.l2_bytes)
+        middle = (chunks, gpu.array(_random(chunks * CHUNK_BYTES)))
+    return PROBES[rate].rounds, (*middle, out)
+
+
+def l2_chunks(l2_bytes: int) -> int:
+    """Chunks that the L2 probe reads: a power of two, and at most a third of the cache.
+
+    Half of the cache may hold copies of the other half's: on A100 and after, each half is near to
+    half of the multiprocessors.
+    """
+    return 1 << max((l2_bytes // 3 // CHUNK_BYTES).bit_length() - 1, 0)
+
+
+def _random(nbytes: int) -> Any:
+    return np.random.default_rng(0).integers(0, 1 << 32, nbytes // 4, np.uint32)
+
+
+# The machine code's loops
+
+
+def count(loop: Sequence[str], opcode: str) -> int:
+    """How many instructions of a loop are ``opcode``: its first part, and all its others."""
+    wanted = opcode.split(".")
+    return sum(
+        each.split(".")[0] == wanted[0] and set(wanted) <= set(each.split(".")) for each in loop
+    )
+
+
+def loops(compiled: Compiled) -> list[list[str]]:
+    """The innermost loops of a kernel's machine code, each the opcodes in it.
+
+    A loop is what lies between a label and a branch back to it.
+
+    Raises
+    ------
+    ImportError
+        If nvdisasm is not installed.
+    TilewiseError
+        If it can't read the machine code.
+    """
+    program = find_nvdisasm()
+    if program is None:
+        raise ImportError(f"nvdisasm is not installed: {INSTALL_HINT}")
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "kernel.cubin"
+        file.write_bytes(compiled.cubin)
+        result = subprocess.run(
+            [str(program), "-c", str(file)],
+            capture_output=True,
+            text=True,
+            timeout=_SECONDS,
+            check=False,
+        )
+    if result.returncode != 0:
+        raise TilewiseError(f"nvdisasm can't read {compiled.name}: {result.stderr.strip()}")
+    return list(_loops(result.stdout))
+
+
+def _loops(text: str) -> Iterator[list[str]]:
+    labels: dict[str, int] = {}
+    opcodes: list[str] = []
+    for row in text.splitlines():
+        if label := _LABEL.match(row):
+            labels[label[1]] = len(opcodes)
+        elif instruction := _INSTRUCTION.match(row):
+            opcodes.append(instruction[1])
+            target = _TARGET.search(instruction[2])
+            # A branch to itself stands after the end of each kernel.
+            if target and labels.get(target[1], len(opcodes)) < len(opcodes) - 1:
+                yield opcodes[labels[target[1]] :]
+
+
+def histogram(loop: Sequence[str]) -> Counter[str]:
+    """How many instructions of a loop there are of each first part."""
+    return Counter(each.split(".")[0] for each in loop)

@@ -1,0 +1,313 @@
+"""The roofline: the least time that a launch can take on a GPU, and which of its ceilings sets it.
+
+A launch is so many operations and so many bytes through each memory; a GPU does each of them at
+a rate that it can't pass. The longest of these times is the least that the launch can take, were
+everything else hidden behind it (Williams, Waterman and Patterson, *Roofline: An Insightful Visual
+Performance Model for Multicore Architectures*, CACM 52(4), 2009).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from dataclasses import asdict, dataclass, fields
+from functools import cache
+from importlib import resources
+from typing import Any
+
+DTYPES = ("float32", "float64")
+WAVEFRONT_BYTES = 128
+LIMITS = ("DRAM", "L2", "shared memory", "issue", "arithmetic")
+RATES = ("dram", "l2", "shared", "issue", "float32", "float64")
+
+
+@dataclass(frozen=True)
+class Ceilings:
+    """What a GPU can do at most.
+
+    Attributes
+    ----------
+    name : str
+        As the driver has it.
+    arch : str
+        As ``"sm_90"``.
+    dram : float
+        Bytes a second that are read from the GPU's memory, and written to it, together.
+    l2 : float or None
+        Bytes a second between the L2 cache and the multiprocessors; None where nobody says.
+    shared : float
+        Bytes a second of the shared memory of all multiprocessors together.
+    issue : float
+        Warp instructions a second.
+    float32, float64 : float
+        Operations a second without tensor cores; a fused multiply-add is two.
+    source : str
+        ``"measured"``, the date and the command; or ``"datasheet"``, which one it is, and what was
+        derived.
+    """
+
+    name: str
+    arch: str
+    dram: float
+    l2: float | None
+    shared: float
+    issue: float
+    float32: float
+    float64: float
+    source: str
+
+    def __post_init__(self) -> None:
+        for rate in RATES:
+            value = getattr(self, rate)
+            if value is None and rate == "l2":
+                continue
+            if not isinstance(value, int | float) or not 0 < value < math.inf:
+                raise ValueError(f"{self.name}: {rate} is {value!r}; it must be a positive number")
+
+    @property
+    def is_measured(self) -> bool:
+        return self.source.startswith("measured")
+
+    def flops(self, dtype: str) -> float:
+        """Operations a second of ``dtype``."""
+        return {"float32": self.float32, "float64": self.float64}[dtype]
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a launch has to do.
+
+    Attributes
+    ----------
+    flops : int
+        Floating-point operations; a fused multiply-add is two.
+    dtype : str
+        Theirs: ``"float32"`` or ``"float64"``.
+    dram_bytes : int
+        Each sector of global memory that the launch touches, once, and those that it reads and
+        writes twice.
+    l2_bytes : int
+        What passes between the multiprocessors and L2 if no block's L1 forgets anything: the
+        distinct sectors that each block loads, and all that it stores.
+    shared_wavefronts : int
+        Turns of a multiprocessor's shared memory, 128 bytes each.
+    warp_instructions : int
+    """
+
+    flops: int
+    dtype: str
+    dram_bytes: int
+    l2_bytes: int
+    shared_wavefronts: int
+    warp_instructions: int
+
+    def __post_init__(self) -> None:
+        if self.dtype not in DTYPES:
+            raise ValueError(f"dtype is {self.dtype!r}; it takes one of {', '.join(DTYPES)}")
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.name != "dtype" and value < 0:
+                raise ValueError(f"{field.name} is {value}; it must be at least 0")
+
+    @property
+    def intensity(self) -> float:
+        """Operations a byte of DRAM; infinite where there is no byte."""
+        return _ratio(self.flops, self.dram_bytes)
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Limit:
+    """The time that one ceiling asks for.
+
+    Attributes
+    ----------
+    name : str
+        One of :data:`LIMITS`.
+    seconds : float
+    share : float
+        Of the longest.
+    """
+
+    name: str
+    seconds: float
+    share: float
+
+
+@dataclass(frozen=True)
+class Roofline:
+    """How long a launch takes at least.
+
+    Attributes
+    ----------
+    work : Work
+    ceilings : Ceilings
+    limits : tuple of Limit
+        In the order of :data:`LIMITS`.
+    left_out : tuple of str
+        Names of the limits whose ceiling is not known; the bound holds without them.
+    """
+
+    work: Work
+    ceilings: Ceilings
+    limits: tuple[Limit, ...]
+    left_out: tuple[str, ...]
+
+    @property
+    def binding(self) -> str:
+        """The name of the longest limit; of equals, the first."""
+        return max(self.limits, key=lambda limit: limit.seconds).name
+
+    @property
+    def best_seconds(self) -> float:
+        """The least time."""
+        return max(limit.seconds for limit in self.limits)
+
+    @property
+    def intensity(self) -> float:
+        """Operations a byte of DRAM; infinite where there is no byte."""
+        return self.work.intensity
+
+    @property
+    def best_flops(self) -> float:
+        """Operations a second in the least time; 0 for no work."""
+        return self.work.flops / self.best_seconds if self.best_seconds else 0.0
+
+    def share(self, measured_seconds: float) -> float:
+        """How much of a measured time the least time is: 1 is as fast as can be.
+
+        Raises
+        ------
+        ValueError
+            If the time is not positive.
+        """
+        if not 0 < measured_seconds < math.inf:
+            raise ValueError(f"a time of {measured_seconds!r} s is none; it must be positive")
+        return self.best_seconds / measured_seconds
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON; None for an infinite intensity, which JSON lacks."""
+        return {
+            "work": self.work.to_dict(),
+            "on": self.ceilings.name,
+            "limits": [asdict(limit) for limit in self.limits],
+            "left_out": list(self.left_out),
+            "binding": self.binding,
+            "best_seconds": self.best_seconds,
+            "best_flops": self.best_flops,
+            "intensity": self.intensity if math.isfinite(self.intensity) else None,
+        }
+
+
+def bound(work: Work, ceilings: Ceilings) -> Roofline:
+    """The least time that ``work`` takes on a GPU with these ceilings."""
+    rates = (
+        (work.dram_bytes, ceilings.dram),
+        (work.l2_bytes, ceilings.l2),
+        (work.shared_wavefronts * WAVEFRONT_BYTES, ceilings.shared),
+        (work.warp_instructions, ceilings.issue),
+        (work.flops, ceilings.flops(work.dtype)),
+    )
+    seconds = {
+        name: amount / rate
+        for name, (amount, rate) in zip(LIMITS, rates, strict=True)
+        if rate is not None
+    }
+    longest = max(seconds.values())
+    limits = tuple(
+        Limit(name, each, each / longest if longest else 0.0) for name, each in seconds.items()
+    )
+    return Roofline(work, ceilings, limits, tuple(name for name in LIMITS if name not in seconds))
+
+
+def _ratio(a: float, b: float) -> float:
+    return a / b if b else math.inf
+
+
+# The GPUs that are known
+
+
+@cache
+def known() -> tuple[Ceilings, ...]:
+    """All that ``ceilings.json`` has; a GPU that was measured is there twice."""
+    text = resources.files("tilewise.lens").joinpath("ceilings.json").read_text(encoding="utf-8")
+    return tuple(Ceilings(**entry) for entry in json.loads(text))
+
+
+def find(name: str) -> Ceilings:
+    """The ceilings of a GPU: as measured, or where they were not, as its datasheet has them.
+
+    Parameters
+    ----------
+    name : str
+        Its name, or whole words of it that no other has; upper and lower case alike.
+
+    Raises
+    ------
+    ValueError
+        If there is none, or more than one; the message lists those there are.
+
+    Examples
+    --------
+    >>> find("a100").name
+    'NVIDIA A100-SXM4-80GB'
+    """
+    words = _words(name)
+    names = _names()
+    # Whole words: an H20 is no H200.
+    fitting = [each for each in names if words and set(words) <= set(_words(each))]
+    if len(fitting) != 1:
+        what = f"fits {', '.join(fitting)}: say which" if fitting else "is none that is known"
+        raise ValueError(f"GPU {name!r} {what}; there are {', '.join(names)}")
+    return _preferred(fitting[0])
+
+
+def for_gpu(description: str) -> Ceilings:
+    """The ceilings of the GPU that describes itself so.
+
+    Parameters
+    ----------
+    description : str
+        A device's: its name, a comma, and more.
+
+    Raises
+    ------
+    ValueError
+        If it is not known. Another GPU's would not be its own, however alike the names.
+    """
+    name = description.partition(",")[0]
+    for entry in known():
+        if _words(entry.name) == _words(name):
+            return _preferred(entry.name)
+    raise ValueError(
+        f"the ceilings of {name} are not known; `tilewise ceilings --json F` measures them, and "
+        f"--on takes those of another: {', '.join(_names())}"
+    )
+
+
+def datasheet(name: str) -> Ceilings | None:
+    """The ceilings of the GPU of that very name by its datasheet; None where there are none."""
+    for entry in known():
+        if _words(entry.name) == _words(name) and not entry.is_measured:
+            return entry
+    return None
+
+
+def _names() -> list[str]:
+    return list(dict.fromkeys(entry.name for entry in known()))
+
+
+def _preferred(name: str) -> Ceilings:
+    entries = [entry for entry in known() if entry.name == name]
+    return next((entry for entry in entries if entry.is_measured), entries[0])
+
+
+def _words(name: str) -> list[str]:
+    """The words of a GPU's name, without the vendor's: older drivers leave it out."""
+    return [word for word in re.split(r"[\s-]+", name.casefold()) if word not in ("", "nvidia")]
