@@ -320,7 +320,7 @@ extern "C" __global__ void BOUNDS holds(int n, float* x)
 BARRIERS_USED = r"""
 extern "C" __global__ void meets(float* x)
 {
-    asm volatile("bar.sync BARRIER;");
+    asm volatile("bar.sync %0;" ::"n"(BARRIER));
     x[threadIdx.x] = 1;
 }
 """

@@ -69,7 +69,9 @@ def occupancy(
     arch: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="ARCH", help="As sm_90; may be given again. By default all that are known."
+            "--arch",
+            metavar="ARCH",
+            help="As sm_90; may be given again. By default all that are known.",
         ),
     ] = None,
     as_json: Json = False,

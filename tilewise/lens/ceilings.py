@@ -1,8 +1,8 @@
 """What a GPU can do at most, measured by probes: kernels that do one thing alone.
 
-Each probe is a file of ``kernels/probes/``. A thread repeats a round, in which nothing is done but
-what is measured, and as often as :data:`PROBES` says: that the machine code's loop has it so, the
-tests read there.
+Each probe is a file of ``kernels/probes/``. A thread repeats a round that does what is measured,
+and little else. How much of it a round has stands in :data:`PROBES`; the tests hold that against
+the loop in the machine code.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 import subprocess
 import tempfile
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,7 +52,7 @@ class Probe:
     worth : float
         Bytes, or operations, of one of them, done by a whole warp.
     rounds : int
-        A launch: a few milliseconds.
+        A launch: a few milliseconds. Of the copy, as many as 1 GiB takes.
     """
 
     name: str
@@ -223,8 +222,3 @@ def _loops(text: str) -> Iterator[list[str]]:
             # A branch to itself stands after the end of each kernel.
             if target and labels.get(target[1], len(opcodes)) < len(opcodes) - 1:
                 yield opcodes[labels[target[1]] :]
-
-
-def histogram(loop: Sequence[str]) -> Counter[str]:
-    """How many instructions of a loop there are of each first part."""
-    return Counter(each.split(".")[0] for each in loop)

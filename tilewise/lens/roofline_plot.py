@@ -87,11 +87,14 @@ def draw(
         If the file can't be written.
     """
     check(path)
+    from matplotlib import rc_context
+
     image = io.BytesIO()
-    # No date in it: the same points give the same file.
+    # No date in it, and no number drawn by lot: the same points give the same file.
     without = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(path.suffix.lower(), {})
     made = figure(points, ceilings, dtype, title, note)
-    made.savefig(image, format=path.suffix.lower()[1:], dpi=DPI, metadata=without)
+    with rc_context({"svg.hashsalt": "tilewise"}):
+        made.savefig(image, format=path.suffix.lower()[1:], dpi=DPI, metadata=without)
     write_whole(path, image.getvalue())
 
 
