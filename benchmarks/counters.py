@@ -25,7 +25,15 @@ from tilewise.devices import get_device
 from tilewise.errors import DeviceUnavailableError
 from tilewise.ladder import RUNGS, rung
 from tilewise.launch import LaunchReport
-from tilewise.lens.nsight import EXACT, METRICS, Case, Hardware, compare, measure
+from tilewise.lens.nsight import (
+    EXACT,
+    METRICS,
+    Case,
+    Hardware,
+    compare,
+    given_registers,
+    measure,
+)
 from tilewise.numbers import check
 from tilewise.problem import random_problem
 from tilewise.provenance import write
@@ -35,6 +43,8 @@ TRANSPOSES = ("transpose_padded", "transpose_unpadded")
 THREADS = 256  # a block of the kernels with one dimension
 BLOCK = (32, 8)  # of those with two
 LADDER = tuple(each.name for each in RUNGS)
+LANES = 32
+ITEMS = 512  # of shared memory, that lanes of shared_pattern reach
 
 
 @dataclass(frozen=True)
@@ -120,6 +130,9 @@ def specs() -> Iterator[Spec]:
     yield Spec("stencil", "float32", (3, 131), (131, 131))
     for n, bins in ((2048, 256), (3001, 100), (1000, 7)):
         yield Spec("histogram", "uint32", (n, bins))
+    for width in (4, 8, 16):
+        for stores in (0, 1):
+            yield Spec("shared_pattern", "uint32", (width, stores))
 
 
 def make(spec: Spec) -> Case:
@@ -156,6 +169,13 @@ def make(spec: Spec) -> Case:
         grid = (blocks(columns, BLOCK[0]), blocks(rows, BLOCK[0] if turned else BLOCK[1]))
         args = (rows, columns, source, ldi, out, ldo)
         return case(grid, BLOCK, *args, real=real if turned else None)
+    if spec.kernel == "shared_pattern":
+        width, stores = spec.shape
+        places = patterns(np.random.default_rng(width), 400)
+        defines = {"WIDTH": width, "STORES": stores}
+        arrays = places, np.zeros(places.shape, dtype)
+        return Case(path, spec.kernel, (len(places),), (LANES,), (ITEMS, *arrays), defines,
+                    ITEMS * width)  # fmt: skip
     n = spec.shape[0]
     if spec.kernel == "strided_copy":
         (stride,) = spec.leading
@@ -169,6 +189,26 @@ def make(spec: Spec) -> Case:
         values, out = numbers(n, below=bins), np.zeros(bins, dtype)
         return case(few, (THREADS,), n, bins, values, out, shared=4 * bins)
     raise ValueError(f"there is no kernel {spec.kernel!r} here")
+
+
+def patterns(rng: np.random.Generator, warps: int) -> npt.NDArray[np.int32]:
+    """Which item each lane reaches, -1 for none, a row a warp.
+
+    From all lanes at one item to each at its own, in pairs and fours that share one, whole and
+    with a few that don't; some with lanes that stand aside.
+    """
+    rows = np.empty((warps, LANES), np.int32)
+    for row in rows:
+        pool = rng.integers(0, ITEMS, rng.integers(1, 2 * LANES))
+        if rng.random() < 0.5:  # as many rows of banks apart as can be
+            pool = pool // LANES * LANES + rng.integers(0, 8)
+        together = rng.choice([1, 1, 2, 2, 4, 8, 16])
+        row[:] = np.repeat(rng.choice(pool, LANES // together), together)
+        if rng.random() < 0.3:
+            row[rng.integers(0, LANES, rng.integers(1, 4))] = rng.integers(0, ITEMS)
+        if rng.random() < 0.3:
+            row[rng.random(LANES) < rng.random()] = -1
+    return rows
 
 
 def _product(spec: Spec) -> Case:
@@ -224,13 +264,21 @@ def is_right(spec: Spec, before: tuple[Any, ...], after: tuple[Any, ...]) -> boo
         x = np.pad(before[2], 1)
         around = x[:-2, 1:-1] + x[2:, 1:-1] + x[1:-1, :-2] + x[1:-1, 2:]
         return bool(np.array_equal(after[4], 0.5 * x[1:-1, 1:-1] + 0.125 * around))
+    if spec.kernel == "shared_pattern":
+        _, stores = spec.shape
+        places = before[1]
+        expected = np.where(places >= 0, places, 0)
+        if stores:
+            expected = np.broadcast_to(np.arange(LANES), places.shape)
+        each = spec.shape[0] // 4
+        return bool(np.array_equal(after[2].reshape(-1), each * expected.reshape(-1)))
     return bool(np.array_equal(after[3], np.bincount(before[2], minlength=before[1])))
 
 
 def counts(report: LaunchReport) -> dict[str, int]:
-    """The emulator's counters, and what ptxas reports."""
+    """The emulator's counters, and the registers that a thread is given."""
     assert report.counters is not None
-    return {**report.counters.to_dict(), "registers": report.resources.registers}
+    return {**report.counters.to_dict(), "registers": given_registers(report.resources.registers)}
 
 
 def differences(counted: Mapping[str, int], found: Hardware) -> list[str]:
@@ -239,7 +287,7 @@ def differences(counted: Mapping[str, int], found: Hardware) -> list[str]:
     words = [f"{name}: not measured" for name in EXACT if name not in rows]
     for name in EXACT:
         if name in rows and not rows[name].equal:
-            asked = [metric for each in METRICS[name] for metric in each]
+            asked = [metric.lstrip("-") for each in METRICS[name] for metric in each]
             said = ", ".join(f"{found.metrics.get(metric, 'no')} {metric}" for metric in asked)
             words.append(f"{name}: {rows[name].emulator} on the emulator, on the GPU {said}")
     return words

@@ -86,6 +86,10 @@ class Multiprocessor:
         """The most shared memory a block, bytes."""
         return self.shared - self.reserved_shared
 
+    def shared_of_a_block(self, shared: int) -> int:
+        """Bytes that a block takes where it asks for ``shared`` of them."""
+        return _rounded(shared + self.reserved_shared, self.shared_unit)
+
 
 def _turing(threads: int, blocks: int, kilobytes: int) -> Multiprocessor:
     return Multiprocessor(threads, blocks, kilobytes * 1024, shared_unit=256)
@@ -258,7 +262,7 @@ def occupancy(
         of_warp = _rounded(registers * WARP, place.register_unit)
         # A warp lies in one part, and a part has only its own registers.
         by_registers = place.registers // place.parts // of_warp * place.parts // warps
-    if of_block := _rounded(shared + place.reserved_shared, place.shared_unit):
+    if of_block := place.shared_of_a_block(shared):
         by_shared = place.shared // of_block
     if barriers and place.barriers:
         by_barriers = place.barriers // barriers

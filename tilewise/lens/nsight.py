@@ -38,6 +38,7 @@ __all__ = [
     "ProfilerError",
     "Row",
     "compare",
+    "given_registers",
     "measure",
 ]
 
@@ -49,9 +50,23 @@ def _either(*names: str) -> tuple[tuple[str, ...], ...]:
     return tuple((name,) for name in names)
 
 
+def _of_banks(op: str) -> str:
+    """Wavefronts, as the banks see them."""
+    return f"l1tex__data_pipe_lsu_wavefronts_mem_shared_op_{op}.sum"
+
+
+def _of_instructions(op: str) -> str:
+    """Wavefronts, as the instructions make them."""
+    return f"smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_{op}.sum"
+
+
+def _conflicts(op: str) -> str:
+    return f"l1tex__data_bank_conflicts_{_LSU}_shared_op_{op}.sum"
+
+
 # By counter: alternatives, of which the first is taken whose metrics the GPU all has; a count is
-# their sum. (Nsight Compute, Profiling Guide, "Metrics Reference"; which a GPU has, and what each
-# counts, `ncu --query-metrics --chip gh100` lists.)
+# their sum, those with a minus taken off. (Nsight Compute, Profiling Guide, "Metrics Reference";
+# which a GPU has, and what each counts, `ncu --query-metrics --chip gh100` lists.)
 METRICS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     **{
         f"global_{kind}_{what}": _either(f"l1tex__t_{what}_{_LSU}_global_op_{op}.sum")
@@ -78,16 +93,15 @@ METRICS: Mapping[str, tuple[tuple[str, ...], ...]] = {
             ),
             (
                 "wavefronts",
-                _either(
-                    f"l1tex__data_pipe_lsu_wavefronts_mem_shared_op_{op}.sum",
-                    f"smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_{op}.sum",
-                ),
+                _either(_of_instructions(op), _of_banks(op)),
             ),
             (
                 "bank_conflicts",
-                _either(
-                    f"l1tex__data_bank_conflicts_{_LSU}_shared_op_{op}.sum",
-                    f"smsp__sass_l1tex_data_bank_conflicts_{_LSU}_shared_op_{op}.sum",
+                # The banks also wait for what comes in from L2, at times: such wavefronts are no
+                # instruction's, and no bank conflicts of the kernel's.
+                (
+                    (_conflicts(op), f"-{_of_banks(op)}", _of_instructions(op)),
+                    (_conflicts(op),),
                 ),
             ),
         )
@@ -108,16 +122,21 @@ LIMITS = {
     "warps": "launch__occupancy_limit_warps",
 }
 """By what limits the blocks that a multiprocessor holds."""
+SHARED_CONFIG = "launch__shared_mem_config_size"
+"""Bytes of shared memory that the driver set aside on a multiprocessor for a launch."""
 _ASKED = (
-    *dict.fromkeys(metric for each in METRICS.values() for one in each for metric in one),
+    *dict.fromkeys(
+        metric.lstrip("-") for each in METRICS.values() for one in each for metric in one
+    ),
     *LIMITS.values(),
+    SHARED_CONFIG,
 )
 
 EXACT = tuple(
     f"{memory}_{kind}_{what}"
     for memory, counts in (
         ("global", ("requests", "sectors")),
-        ("shared", ("requests", "bank_conflicts")),
+        ("shared", ("requests", "wavefronts", "bank_conflicts")),
     )
     for kind in ("load", "store")
     for what in counts
@@ -289,7 +308,7 @@ def compare(counters: Mapping[str, int], hardware: Hardware) -> tuple[Row, ...]:
     return tuple(
         Row(
             name,
-            " + ".join(_taken(name, hardware.metrics)),
+            " + ".join(_taken(name, hardware.metrics)).replace("+ -", "- "),
             counters[name],
             theirs[name],
             counters[name] == theirs[name],
@@ -297,6 +316,12 @@ def compare(counters: Mapping[str, int], hardware: Hardware) -> tuple[Row, ...]:
         for name in METRICS
         if name in counters and name in theirs
     )
+
+
+def given_registers(registers: int) -> int:
+    """The registers that a thread is given where it asks for so many, which is what
+    ``launch__registers_per_thread`` says: a warp has them in units of 256."""
+    return -(-registers // 8) * 8
 
 
 def parse(printed: str) -> list[dict[str, str]]:
@@ -423,7 +448,9 @@ def _listed(names: Sequence[str]) -> str:
 
 def _taken(name: str, metrics: Mapping[str, int]) -> tuple[str, ...]:
     """The metrics whose sum is the counter; none where the GPU has not all of any alternative."""
-    there = (each for each in METRICS[name] if all(metric in metrics for metric in each))
+    there = (
+        each for each in METRICS[name] if all(metric.lstrip("-") in metrics for metric in each)
+    )
     return next(there, ())
 
 
@@ -432,7 +459,9 @@ def _hardware(kernel: str, launch: Mapping[str, str], gpu: str, version: str) ->
     metrics = {metric: value for metric, value in values.items() if value is not None}
     taken = {name: _taken(name, metrics) for name in METRICS}
     counters = {
-        name: sum(metrics[metric] for metric in these) for name, these in taken.items() if these
+        name: sum(-metrics[m[1:]] if m[0] == "-" else metrics[m] for m in these)
+        for name, these in taken.items()
+        if these
     }
     registers = counters.pop("registers", None)
     limits = {name: metrics[metric] for name, metric in LIMITS.items() if metric in metrics}

@@ -17,11 +17,11 @@ import numpy as np
 from tilewise.compiler import DEFAULT_ARCH
 from tilewise.devices.emulator import Emulator
 from tilewise.devices.emulator.counting import SECTOR
-from tilewise.devices.occupancy import Occupancy, occupancy
+from tilewise.devices.occupancy import Occupancy, multiprocessor, occupancy
 from tilewise.kernel import CHECKS, Kernel
 from tilewise.ladder import Rung
 from tilewise.launch import Counters, Launch, LaunchReport, dim3
-from tilewise.lens.nsight import LIMITS, Hardware, Row, compare
+from tilewise.lens.nsight import LIMITS, SHARED_CONFIG, Hardware, Row, compare, given_registers
 from tilewise.lens.nsight_child import Case
 from tilewise.lens.roofline import Work
 from tilewise.numbers import Check, check
@@ -424,11 +424,15 @@ def against(found: Profile, hardware: Hardware) -> tuple[Row, ...]:
 
     Counters, registers, and the blocks a multiprocessor that each limit of occupancy allows.
     """
-    counters = found.counters.to_dict() | {"registers": found.report.resources.registers}
-    held = found.occupancy
+    registers = given_registers(found.report.resources.registers)
+    counters = found.counters.to_dict() | {"registers": registers}
+    held, place = found.occupancy, multiprocessor(found.arch)
+    by_shared = held.by_shared
+    if SHARED_CONFIG in hardware.metrics:  # of the shared memory, what that launch had
+        by_shared = hardware.metrics[SHARED_CONFIG] // place.shared_of_a_block(held.shared)
     ours = {
         "blocks": held.by_blocks, "warps": held.by_warps, "registers": held.by_registers,
-        "shared": held.by_shared,
+        "shared": by_shared,
     }  # fmt: skip
     limits = [
         Row(f"occupancy_limit_{name}", LIMITS[name], mine, hardware.limits[name],

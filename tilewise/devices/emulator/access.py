@@ -368,7 +368,9 @@ class SharedAccess:
         if self.counted is not None:
             width, offset = self.counted
             requests = lanes.warps
-            wavefronts, conflicts = counting.wavefronts(address + offset, width, lanes)
+            wavefronts, conflicts = counting.wavefronts(
+                address + offset, width, lanes, self.op.space.endswith("_load")
+            )
         pattern = SharedPattern(
             lanes,
             asked,
