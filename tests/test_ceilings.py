@@ -36,11 +36,9 @@ def test_the_loop_holds_what_is_counted(rate: str, arch: str) -> None:
     wide = sum(count(loop, name) for name in memory if name != "LDC")
     assert wide == sum(times for name, times in probe.loop.items() if "128" in name)
     others = len(loop) - sum(probe.loop.values())
-    if rate in ("issue", "float32", "float64"):
-        assert others <= 5
-    else:
-        # Two operations fold the four words of a load; the rest is addresses and the loop.
-        assert others <= 2 * sum(probe.loop.values()) + 12
+    if arch == "sm_90a":  # what else there is changes with the compiler's version
+        # Of a load's four words each is folded in, and its address may take two steps more.
+        assert others <= (5 if rate in ("issue", "float32", "float64") else 5 * 8)
     counted = probe.a_round(compiled)
     assert counted == (len(loop) if rate == "issue" else probe.worth * sum(probe.loop.values()))
 
@@ -56,20 +54,26 @@ def words(nbytes: int) -> Any:
     return np.random.default_rng(1).integers(0, 1 << 32, nbytes // 4, np.uint32)
 
 
-def test_the_copy_copies(device: Device) -> None:
+def test_the_memory_probe_reads_all(device: Device) -> None:
+    """Each word: it finds what one thread's are together, and no more if one has changed."""
     blocks, rounds = 3, 2
-    source = words(blocks * rounds * CHUNK_BYTES)
-    target = np.zeros_like(source)
-    counters = launch_probe(device, "dram", blocks, rounds, source, target)
-    assert np.array_equal(target, source)
+    data = words(blocks * rounds * CHUNK_BYTES)
+    parts = data.reshape(rounds, blocks, 8, THREADS, 4)
+    total = int(np.bitwise_xor.reduce(parts[:, 1, :, 77], axis=(0, 1, 2)))
+    found = np.zeros(1, np.uint32)
+    counters = launch_probe(device, "dram", blocks, rounds, total, data, found)
+    assert found[0] == 1
+    for place in ((0, 1, 0, 77, 0), (1, 1, 7, 77, 3)):
+        changed, found = parts.copy(), np.zeros(1, np.uint32)
+        changed[place] ^= 1
+        launch_probe(device, "dram", blocks, rounds, total, changed.reshape(-1), found)
+        assert found[0] == 0
     if device.name == "emulator":
         warps = blocks * THREADS // LANES
         assert counters.global_load_requests == warps * rounds * PROBES["dram"].loop["LDG.128"]
-        assert counters.global_load_bytes == counters.global_store_bytes == source.nbytes
-        assert counters.global_load_sectors * 32 == source.nbytes
-        moved = counters.global_load_bytes + counters.global_store_bytes
+        assert counters.global_load_bytes == counters.global_load_sectors * 32 == data.nbytes
         a_round = PROBES["dram"].a_round(PROBES["dram"].kernel.compile())
-        assert moved == warps * rounds * a_round
+        assert data.nbytes == warps * rounds * a_round
 
 
 def test_the_l2_probe_reads_chunk_after_chunk(device: Device) -> None:
@@ -176,7 +180,7 @@ def test_the_l2_probe_reads_at_most_a_third_of_the_cache(megabytes: int, expecte
 
 
 def test_rates_follow_from_the_time_of_a_launch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probes, "_COPIED_BYTES", 5 * 12 * CHUNK_BYTES + 1)
+    monkeypatch.setattr(probes, "_READ_BYTES", 5 * CHUNK_BYTES + 1)
     gpu = FakeGpu()
     steps: list[str] = []
     found = probes.measure(gpu, 0.1, steps.append, ["tilewise", "ceilings"])
@@ -184,7 +188,7 @@ def test_rates_follow_from_the_time_of_a_launch(monkeypatch: pytest.MonkeyPatch)
     assert (found.name, found.arch, found.is_measured) == ("NVIDIA H200", "sm_90", True)
     assert re.match(r"measured 20\d\d-\d\d-\d\d by `tilewise ceilings`, NVIDIA H200", found.source)
     warps = 4 * 3 * 8  # multiprocessors, blocks on each, warps of a block
-    assert found.dram == pytest.approx(warps * 5 * 16 * 512 / 1e-3)
+    assert found.dram == pytest.approx(5 * CHUNK_BYTES / 1e-3)
     assert found.l2 == pytest.approx(warps * 500 * 8 * 512 / 1e-3)
     assert found.shared == pytest.approx(warps * 4000 * 8 * 512 / 1e-3)
     assert found.float32 == pytest.approx(warps * 1000 * 512 * 64 / 1e-3)
@@ -192,9 +196,9 @@ def test_rates_follow_from_the_time_of_a_launch(monkeypatch: pytest.MonkeyPatch)
     loop = found.issue * 1e-3 / warps / 2000
     assert loop == pytest.approx(round(loop))
     assert 256 < loop <= 261
-    copy = gpu.launches["dram_copy"]
-    assert copy.args[0] == 5
-    assert all(array.nbytes == 5 * 12 * CHUNK_BYTES for array in copy.args[1:])
+    read = gpu.launches.pop("dram_read")
+    assert (read.grid, read.args[0]) == ((5, 1, 1), 1)
+    assert read.args[2].nbytes == 5 * CHUNK_BYTES
     assert all(launch.grid == (12, 1, 1) for launch in gpu.launches.values())
 
 
@@ -250,7 +254,7 @@ def test_ceilings_are_shown_and_written(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("tilewise.devices.get_device", lambda *_: FakeGpu())
-    monkeypatch.setattr(probes, "_COPIED_BYTES", 12 * CHUNK_BYTES)
+    monkeypatch.setattr(probes, "_READ_BYTES", 12 * CHUNK_BYTES)
     monkeypatch.setenv("COLUMNS", "80")
     path = tmp_path / "mine.json"
     code, out, _ = said(capsys, "ceilings", "--seconds", 0.5, "--json", path)

@@ -29,9 +29,9 @@ from tilewise.sass import INSTALL_HINT, find_nvdisasm
 FOLDER = Path(__file__).parents[1] / "kernels" / "probes"
 LANES = 32
 THREADS = 256  # a block
-CHUNK_BYTES = 8 * THREADS * 16  # what a block reads in a round of dram_copy and l2_read
+CHUNK_BYTES = 8 * THREADS * 16  # what a block reads in a round of dram_read and l2_read
 ROUNDS = 5
-_COPIED_BYTES = 1 << 30
+_READ_BYTES = 1 << 30
 _SECONDS = 60.0
 _LABEL = re.compile(r"^\s*(\.L_x_\d+):")
 _INSTRUCTION = re.compile(r"^\s*/\*[0-9a-f]+\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]*)(.*)")
@@ -52,7 +52,7 @@ class Probe:
     worth : float
         Bytes, or operations, of one of them, done by a whole warp.
     rounds : int
-        A launch: a few milliseconds. Of the copy, as many as 1 GiB takes.
+        A launch: a few milliseconds. Of memory one, by as many blocks as read 1 GiB.
     """
 
     name: str
@@ -80,7 +80,7 @@ class IssueProbe(Probe):
 
 
 PROBES: Mapping[str, Probe] = {
-    "dram": Probe("dram_copy", {"LDG.128": 8, "STG.128": 8}, LANES * 16, 0),
+    "dram": Probe("dram_read", {"LDG.128": 8}, LANES * 16, 1),
     "l2": Probe("l2_read", {"LDG.128": 8}, LANES * 16, 500),
     "shared": Probe("shared_read", {"LDS.128": 8}, LANES * 16, 4000),
     "issue": IssueProbe("issue_rate", {"FFMA": 128, "SHF": 128}, 1, 2000),
@@ -112,7 +112,7 @@ def measure(
     ValueError
         If ``seconds`` is not positive.
     MemoryError
-        If 2 GiB of the GPU's memory are not free.
+        If 1 GiB of the GPU's memory are not free.
     """
     if not 0 < seconds < 1e6:
         raise ValueError(f"seconds is {seconds:g}; each ceiling takes some, 1 for example")
@@ -131,18 +131,17 @@ def _measure(gpu: Gpu, rate: str, seconds: float) -> float:
     compiled = probe.kernel.compile(gpu.arch)
     # As many blocks as are resident at once: all of them begin together, and end together.
     blocks = gpu.multiprocessors * gpu.blocks_per_multiprocessor(compiled, THREADS)
-    rounds, arguments = _arguments(gpu, rate, blocks)
-    launch = Launch((blocks, 1, 1), (THREADS, 1, 1), (rounds, *arguments))
-    once = gpu.measure(compiled, launch, rounds=ROUNDS, minimum_seconds=seconds / ROUNDS)
-    return blocks * (THREADS // LANES) * rounds * probe.a_round(compiled) / once
-
-
-def _arguments(gpu: Gpu, rate: str, blocks: int) -> tuple[int, tuple[Any, ...]]:
-    """The rounds of a launch, and the arguments after them."""
     if rate == "dram":
-        rounds = max(_COPIED_BYTES // (blocks * CHUNK_BYTES), 1)
-        data = _random(rounds * blocks * CHUNK_BYTES)
-        return rounds, (gpu.array(data), gpu.empty(data.shape, data.dtype))
+        blocks = max(_READ_BYTES // CHUNK_BYTES, 1)
+    launch = Launch((blocks, 1, 1), (THREADS, 1, 1), (probe.rounds, *_arguments(gpu, rate, blocks)))
+    once = gpu.measure(compiled, launch, rounds=ROUNDS, minimum_seconds=seconds / ROUNDS)
+    return blocks * (THREADS // LANES) * probe.rounds * probe.a_round(compiled) / once
+
+
+def _arguments(gpu: Gpu, rate: str, blocks: int) -> tuple[Any, ...]:
+    """The arguments after the rounds."""
+    if rate == "dram":
+        return 0, gpu.array(_random(blocks * CHUNK_BYTES)), gpu.empty((1,), np.uint32)
     out = gpu.empty((blocks * THREADS,), np.float64 if rate == "float64" else np.uint32)
     middle: tuple[Any, ...] = {
         "shared": (),
@@ -153,7 +152,7 @@ def _arguments(gpu: Gpu, rate: str, blocks: int) -> tuple[int, tuple[Any, ...]]:
     if rate == "l2":
         chunks = l2_chunks(gpu.l2_bytes)
         middle = (chunks, gpu.array(_random(chunks * CHUNK_BYTES)))
-    return PROBES[rate].rounds, (*middle, out)
+    return *middle, out
 
 
 def l2_chunks(l2_bytes: int) -> int:

@@ -93,14 +93,16 @@ METRICS: Mapping[str, tuple[tuple[str, ...], ...]] = {
             ),
             (
                 "wavefronts",
-                _either(_of_instructions(op), _of_banks(op)),
+                # Those of a store's instructions; those of a load's don't have what two lanes
+                # share.
+                _either(*((_of_instructions(op), _of_banks(op))[:: 1 if op == "st" else -1])),
             ),
             (
                 "bank_conflicts",
                 # The banks also wait for what comes in from L2, at times: such wavefronts are no
                 # instruction's, and no bank conflicts of the kernel's.
                 (
-                    (_conflicts(op), f"-{_of_banks(op)}", _of_instructions(op)),
+                    *([(_conflicts(op), f"-{_of_banks(op)}", _of_instructions(op))] * (op == "st")),
                     (_conflicts(op),),
                 ),
             ),
@@ -319,9 +321,8 @@ def compare(counters: Mapping[str, int], hardware: Hardware) -> tuple[Row, ...]:
 
 
 def given_registers(registers: int) -> int:
-    """The registers that a thread is given where it asks for so many, which is what
-    ``launch__registers_per_thread`` says: a warp has them in units of 256."""
-    return -(-registers // 8) * 8
+    """What ``launch__registers_per_thread`` says of a kernel that needs so many: at least 16."""
+    return max(16, registers)
 
 
 def parse(printed: str) -> list[dict[str, str]]:

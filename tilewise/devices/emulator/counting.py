@@ -82,10 +82,10 @@ def wavefronts(
     """Shared-memory wavefronts, and how many of them are bank conflicts.
 
     A warp's access of 4 bytes a lane is served at once, of 8 by half warps, of 16 by quarter
-    warps; a load in which each lane with an even number wants what the next one does is served
-    twice as many at once. Of each such part, a bank serves one four-byte word a wavefront; lanes
-    that want the same word share it. A conflict is a wavefront beyond a part's first. (As Nsight
-    Compute counts them on an H200.)
+    warps; a load in which lanes want the same in pairs is served twice as many at once: each lane
+    and its neighbour, 0 and 1, 2 and 3, or each and the next but one, 0 and 2, 1 and 3. Of each
+    such part, a bank serves one four-byte word a wavefront; lanes that want the same word share
+    it. A conflict is a wavefront beyond a part's first. (As Nsight Compute counts them on an H200.)
 
     Parameters
     ----------
@@ -99,13 +99,19 @@ def wavefronts(
     rows = _by_warp(addresses.astype(np.int64) // 4, lanes)
     if words == 1 or not is_load:
         return _turns(rows, words, WARP // words)
-    even, odd = rows[:, ::2], rows[:, 1::2]
-    paired = ((even == odd) | (even < 0) | (odd < 0)).all(axis=1)
+    paired = _are_paired(rows, 1) | _are_paired(rows, 2)
     single, double = (
         _turns(part, words, at_once)
         for part, at_once in ((rows[~paired], WARP // words), (rows[paired], 2 * WARP // words))
     )
     return single[0] + double[0], single[1] + double[1]
+
+
+def _are_paired(rows: npt.NDArray[np.int64], distance: int) -> npt.NDArray[np.bool_]:
+    """Of each warp, whether every lane wants what the one at a distance does, if both are there."""
+    other = rows[:, np.arange(WARP) ^ distance]
+    paired: npt.NDArray[np.bool_] = ((rows == other) | (rows < 0) | (other < 0)).all(axis=1)
+    return paired
 
 
 def _turns(rows: npt.NDArray[np.int64], words: int, at_once: int) -> tuple[int, int]:
