@@ -17,7 +17,7 @@ import numpy as np
 from tilewise.compiler import DEFAULT_ARCH
 from tilewise.devices.emulator import Emulator
 from tilewise.devices.emulator.counting import SECTOR
-from tilewise.devices.occupancy import Occupancy, multiprocessor, occupancy
+from tilewise.devices.occupancy import WARP, Occupancy, multiprocessor, occupancy
 from tilewise.kernel import CHECKS, Kernel
 from tilewise.ladder import Rung
 from tilewise.launch import Counters, Launch, LaunchReport, dim3
@@ -117,13 +117,15 @@ class Profile:
         assert footprint is not None
         is_double = c.dadd + c.dmul + c.dfma > c.fadd + c.fmul + c.ffma
         stored = c.global_store_sectors + c.global_atomic_sectors
+        memory = sum(count for name, count in c.to_dict().items() if name.endswith("_requests"))
+        arithmetic = -(-(c.fadd + c.fmul + c.ffma + c.dadd + c.dmul + c.dfma) // WARP)
         return Work(
             flops=c.flops,
             dtype="float64" if is_double else "float32",
             dram_bytes=SECTOR * (footprint.loads + footprint.stores),
             l2_bytes=SECTOR * (footprint.block_loads + stored),
             shared_wavefronts=c.shared_load_wavefronts + c.shared_store_wavefronts,
-            warp_instructions=c.warp_instructions,
+            warp_instructions=memory + arithmetic + c.barriers,
         )
 
     @property

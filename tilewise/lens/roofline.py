@@ -96,6 +96,8 @@ class Work:
     shared_wavefronts : int
         Turns of a multiprocessor's shared memory, 128 bytes each.
     warp_instructions : int
+        At least: those that reach memory, add or multiply floats, and wait at barriers. What
+        computes addresses, the machine code may have more or less of than the PTX.
     """
 
     flops: int
