@@ -1,6 +1,6 @@
-"""The README's commands and programs are run, and must print what it shows.
+"""The commands and programs of the README and of docs/profiling.md must print what they show.
 
-``python tests/test_readme.py`` writes the README's outputs anew.
+``python tests/test_readme.py`` writes these outputs anew.
 """
 
 from __future__ import annotations
@@ -8,8 +8,10 @@ from __future__ import annotations
 import contextlib
 import difflib
 import io
+import json
 import os
 import re
+import runpy
 import shlex
 import tempfile
 from pathlib import Path
@@ -22,6 +24,8 @@ from tilewise.cli import main
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
+PAGES = (README, ROOT / "docs" / "profiling.md")
+AGREEMENT = runpy.run_path(str(ROOT / "benchmarks" / "agreement.py"))
 
 # A python block's output is the text block that follows it.
 BLOCK = re.compile(
@@ -69,18 +73,30 @@ def _trimmed(text: str) -> str:
 def comparable(text: str) -> list[str]:
     """The lines, without what differs from machine to machine: times, and NVRTC's registers."""
     text = re.sub(r"\d[\d.,]* (s|ms|µs) of emulation", "TIME of emulation", text)
+    text = re.sub(r"(every block was run|multiplied), in \d[\d.,]* (s|ms|µs)", r"\1 in TIME", text)
     text = re.sub(r"\d+ registers a thread", "REGISTERS registers a thread", text)
+    text = re.sub(r"registers a thread +\d+( +\d+)?", "registers a thread REGISTERS", text)
+    text = re.sub(r"(?m)^(sm_\d+) +\d+ ", r"\1 REGISTERS ", text)
     text = re.sub(r"(?m)^(\d \w+ +right .*\D)\d+( +[\d,]+)$", r"\1REGISTERS\2", text)
     return [re.sub(r" +", " ", line) for line in text.splitlines()]
 
 
-def test_the_readme_shows_what_is_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_pages_show_what_is_printed(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
-    text = README.read_text()
+    text = page.read_text()
     assert len(BLOCK.findall(text)) >= 4
     old, new = comparable(text), comparable(refreshed(text))
-    assert old == new, "\n" + "\n".join(difflib.unified_diff(old, new, "README", "here", n=1))
+    assert old == new, "\n" + "\n".join(difflib.unified_diff(old, new, page.name, "here", n=1))
+
+
+def test_what_agrees_is_as_measured() -> None:
+    record = json.loads(AGREEMENT["RECORD"].read_text())
+    text = AGREEMENT["PAGE"].read_text()
+    assert AGREEMENT["page"](text, record) == text
 
 
 def test_its_targets_and_files_are_there() -> None:
@@ -90,8 +106,9 @@ def test_its_targets_and_files_are_there() -> None:
     assert {"demo", "test"} <= set(targets)
     for target in targets:
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
-    for path in re.findall(r"\]\((?!https?:)([^)#]+)\)", text):
-        assert (ROOT / path).exists(), path
+    for page in PAGES:
+        for path in re.findall(r"\]\((?!https?:)([^)#]+)\)", page.read_text()):
+            assert (page.parent / path).exists(), path
     for path in re.findall(r"^    ((?:tilewise|tests|benchmarks)/\S*)", text, re.MULTILINE):
         assert (ROOT / path).exists(), path
 
@@ -117,4 +134,5 @@ if __name__ == "__main__":
         contextlib.chdir(folder),
         mock.patch.dict(os.environ, {"COLUMNS": "80"}),
     ):
-        README.write_text(refreshed(README.read_text()))
+        for page in PAGES:
+            page.write_text(refreshed(page.read_text()))

@@ -41,7 +41,7 @@ def profile(
         bool, typer.Option("--whole", help="Run every block, where one of each kind would do.")
     ] = False,
     lines: Annotated[
-        bool, typer.Option("--lines", help="What each line of the source did, beside it.")
+        bool, typer.Option("--lines", help="Show what each line of the source did, beside it.")
     ] = False,
     hardware: Annotated[
         bool,
@@ -83,13 +83,13 @@ def profile(
             document["hardware"] = [row.to_dict() for row in compared_rows]
         print_json(documents[0] if len(documents) == 1 else {"kernels": documents})
     else:
-        if len(found) == 1:
+        if lines:
+            for each in found:
+                show.lines(each)
+        elif len(found) == 1:
             show.profile(found[0])
         else:
             show.compared(found[0], found[1])
-        for each in found if lines else ():
-            print()
-            show.lines(each)
         for compared_rows in compared:
             print()
             show.hardware(compared_rows)

@@ -58,6 +58,9 @@ def compared(one: Profile, other: Profile) -> None:
 def lines(found: Profile) -> None:
     """The kernel's source, with what each line did."""
     out = console()
+    out.print(_title(found))
+    out.print(_how(found))
+    _verdict(found)
     rows = found.report.lines
     if not rows:
         out.print("No line of the kernel's own file was counted.")
@@ -156,7 +159,8 @@ def _table(headings: Sequence[str]) -> Table:
                   show_header=any(headings))  # fmt: skip
     table.add_column("", no_wrap=True)
     for heading in headings:
-        table.add_column(heading, justify="right", min_width=max(10, len(heading)))
+        width = 6 if heading == "ratio" else 15
+        table.add_column(heading, justify="right", min_width=width, overflow="fold")
     return table
 
 

@@ -1,0 +1,80 @@
+"""Writes what the emulator and Nsight Compute agree on into docs/profiling.md.
+
+    python benchmarks/agreement.py
+
+From benchmarks/results/counters_h200.json, as ``benchmarks/counters.py`` wrote it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tilewise.lens.nsight import EXACT
+
+ROOT = Path(__file__).parents[1]
+RECORD = ROOT / "benchmarks" / "results" / "counters_h200.json"
+PAGE = ROOT / "docs" / "profiling.md"
+BEGIN, END = "<!-- agreement: python benchmarks/agreement.py -->\n", "<!-- /agreement -->\n"
+
+# Why the others differ where they do.
+REASONS = {
+    "fmul": "ptxas leaves out a product that the PTX makes ahead of a branch, or moves it",
+    "fadd": "ptxas leaves out additions whose result no thread wants",
+    "divergent_branches": "ptxas makes selects and predicates of short branches",
+    "warp_instructions": "one PTX instruction is none, one or several of the machine's",
+}
+
+
+def text(record: Mapping[str, Any]) -> str:
+    """The part of the page: what was compared, what is equal, and where the rest differs."""
+    cases = record["cases"]
+    gpu = str(record["machine"]["gpu"]).partition(",")[0]
+    names = [name for name in cases[0]["hardware"] if name not in EXACT]
+    differing = {name: _differing(cases, name) for name in names}
+    equal = [name for name, found in differing.items() if not found]
+    wrong = [name for name in EXACT if _differing(cases, name)]
+    assert not wrong, f"{wrong} must be equal"
+    lines = [
+        f"{len(cases)} launches on an {gpu}, {record['date'][:10]}, Nsight Compute "
+        f"{record['ncu']}: the rungs at six shapes each, in float and double, and kernels that are "
+        "no matrix multiplication (`benchmarks/kernels`). In all of them equal:",
+        "",
+        *(f"- `{name}`: `{record['metrics'][name]}`" for name in (*EXACT, *equal)),
+        "",
+        "| differs | in | the most, as emulator / hardware | why |",
+        "| --- | ---: | --- | --- |",
+    ]
+    for name, found in differing.items():
+        if found:
+            case = max(found, key=lambda each: _distance(each, name))
+            ours, theirs = case["emulator"][name], case["hardware"][name]
+            lines.append(
+                f"| `{name}` | {len(found)} of {len(cases)} | {ours:,} / {theirs:,}, "
+                f"`{case['name']}` | {REASONS[name]} |"
+            )
+    return "\n".join(lines) + "\n"
+
+
+def _differing(cases: Sequence[Mapping[str, Any]], name: str) -> list[Mapping[str, Any]]:
+    return [case for case in cases if case["emulator"][name] != case["hardware"][name]]
+
+
+def _distance(case: Mapping[str, Any], name: str) -> float:
+    ours, theirs = case["emulator"][name], case["hardware"][name]
+    return abs(ours - theirs) / max(ours, theirs)
+
+
+def page(old: str, record: Mapping[str, Any]) -> str:
+    """The page with that part as the record has it."""
+    before, begin, rest = old.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    assert begin, f"{PAGE.name} has no {BEGIN!r}"
+    assert end, f"{PAGE.name} has no {END!r}"
+    return f"{before}{BEGIN}{text(record)}{END}{after}"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(PAGE.read_text(), json.loads(RECORD.read_text())))
