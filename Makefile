@@ -7,14 +7,15 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint format clean
+.PHONY: help demo test lint format pictures clean
 
 help:
-	@echo 'make demo    multiply two matrices with the tiled kernel, and see what it did'
-	@echo 'make test    run the tests'
-	@echo 'make lint    check style and types'
-	@echo 'make format  put the code into shape'
-	@echo 'make clean   remove $(VENV) and the caches'
+	@echo 'make demo      multiply two matrices with the tiled kernel, and see what it did'
+	@echo 'make test      run the tests'
+	@echo 'make lint      check style and types'
+	@echo 'make format    put the code into shape'
+	@echo 'make pictures  draw docs/tiled.gif'
+	@echo 'make clean     remove $(VENV) and the caches'
 
 demo: $(READY)
 	@$(BIN)/tilewise demo
@@ -30,6 +31,11 @@ lint: $(READY)
 format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+pictures: $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[plot]'
+	@mkdir -p build
+	$(BIN)/tilewise watch tiled --gif docs/tiled.gif --out build/tiled.html
 
 # Made anew whenever pyproject.toml is newer; a half-made one has no .ready.
 $(READY): pyproject.toml

@@ -64,7 +64,7 @@ def _differing(cases: Sequence[Mapping[str, Any]], name: str) -> list[Mapping[st
 
 def _distance(case: Mapping[str, Any], name: str) -> float:
     ours, theirs = case["emulator"][name], case["hardware"][name]
-    return abs(ours - theirs) / max(ours, theirs)
+    return float(abs(ours - theirs) / max(ours, theirs))
 
 
 def page(old: str, record: Mapping[str, Any]) -> str:

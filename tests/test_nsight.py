@@ -30,6 +30,7 @@ from tilewise.lens.nsight import (
     measure,
     number,
     parse,
+    require,
 )
 from tilewise.lens.nsight_child import load, save
 from tilewise.show.nsight import hardware as show_hardware
@@ -337,6 +338,8 @@ def test_no_ncu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with pytest.raises(ProfilerError, match=r"not on the PATH.*CUDA toolkit.*without it") as caught:
         measure([scale()])
     assert isinstance(caught.value, DeviceUnavailableError)
+    with pytest.raises(ProfilerError, match="not on the PATH"):
+        require()
 
 
 def test_ncu_that_does_not_start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -368,6 +371,8 @@ def test_no_gpu(ncu: Ncu, monkeypatch: pytest.MonkeyPatch) -> None:
         measure([scale()])
     assert not isinstance(caught.value, ProfilerError)
     assert "error code" not in str(caught.value)
+    with pytest.raises(DeviceUnavailableError, match="no GPU can be used"):
+        require()
 
 
 def test_a_kernel_that_does_not_compile(ncu: Ncu) -> None:

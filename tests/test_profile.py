@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +15,12 @@ from commands import SOURCE, Tilewise
 
 from tilewise.cli import main
 from tilewise.devices import Device
+from tilewise.devices.emulator import Emulator
 from tilewise.errors import MemoryAccessError
 from tilewise.kernel import Kernel
 from tilewise.ladder import RUNGS
 from tilewise.lens.profile import Profile, profile_product
-from tilewise.show.profile import short
+from tilewise.show.console import labels, short
 
 
 class Printed:
@@ -138,6 +142,12 @@ extern "C" __global__ void copy(int n, const float* x, float* y) {
         kernel.profile(4, 250, (1000, x, y), checks="on")
     older = kernel.profile(4, 250, (1000, x, y), arch="sm_75")
     assert (older.arch, older.occupancy.max_warps) == ("sm_75", 32)
+    again = kernel.profile(np.int64(4), np.int32(250), (1000, x, y))  # type: ignore[arg-type]
+    assert again.counters == found.counters
+    with pytest.raises(TypeError, match=r"4\.0 is not an integer"):
+        kernel.profile(4.0, 250, (1000, x, y))  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"dynamic shared memory is 1\.5"):
+        kernel.profile(4, 250, (1000, x, y), 1.5)  # type: ignore[arg-type]
 
 
 def test_table(profile: Tilewise) -> None:
@@ -224,8 +234,14 @@ def test_what_was_loaded_decides(profile: Tilewise, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["tiled", "-m", "0"], "m is 0; to be profiled, a product has at least 1 of each"),
+        (["tiled", "-m", "0"], "m is 0; it must be from 1 to 2147483647"),
         (["tiled", "-k", "-1"], "k is -1"),
+        (["tiled", "-n", "2147483648"], "n is 2147483648; it must be from 1"),
+        (["tiled", "-m", "3000000", "-k", "1"], "m may be 2097120 at most"),
+        (["tiled", "--arch", "sm_107"], "sm_107"),  # no table has its multiprocessors
+        (["tiled", "tield"], "no kernel called 'tield'"),
+        (["tiled", "single_block"], "at most 1024; 64 x 64 is 4096"),
+        (["tiled", "--alpha", "nan"], "alpha is nan"),
         (["tiled", "naive", "coalesced"], "3 kernels are named"),
         (["tield"], "no kernel called 'tield'"),
         (["tiled", "--tile", "33"], "tile is 33"),
@@ -233,17 +249,168 @@ def test_what_was_loaded_decides(profile: Tilewise, tmp_path: Path) -> None:
         (["nothing.cu:there"], "there is no file nothing.cu"),
     ],
 )
-def test_bad_input(profile: Tilewise, words: list[str], message: str) -> None:
+def test_bad_input(
+    profile: Tilewise, words: list[str], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Emulator, "profile", lambda *_, **__: pytest.fail("it was run"))
     found = profile(*words)
     assert found.code == 2
     assert message in " ".join(found.err.split())
     assert not found.out
 
 
+def test_matrices_that_nothing_is_read_of_take_no_memory(emulator: Device) -> None:
+    """C is 1.6 GB; a page of it is touched here and there."""
+    script = """
+import resource
+from tilewise.lens.profile import profile_product
+found = profile_product("tiled", 20_000, 20_000, 8)
+print(found.blocks_run, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    blocks, most = map(int, done.stdout.split())
+    assert blocks == 1
+    assert most < 4 * 20_000**2
+
+
+def test_many_blocks_of_little_work_are_not_all_run(emulator: Device) -> None:
+    found = profile_product("tiled", 200_000, 1, 1)
+    assert found.blocks_run == 1 < found.blocks
+
+
+def test_a_product_of_zeros_is_not_checked(
+    emulator: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each block is a kind of its own, and a kernel that only writes zeros would be right."""
+    monkeypatch.setattr("tilewise.lens.profile.SMALL", 0)
+    assert profile_product("tiled", 40, 40, 8).check is not None
+    monkeypatch.setattr("tilewise.lens.profile.DRAWN", 0)
+    found = profile_product("tiled", 40, 40, 8)
+    assert found.blocks_run == found.blocks == 4
+    assert found.check is None
+
+
+def test_numbers_that_decide_are_drawn(
+    emulator: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tilewise.lens.profile.SMALL", 0)
+    monkeypatch.setattr("tilewise.lens.profile.DRAWN", 0)
+    path = tmp_path / "sparse.cu"
+    element = "a[row * lda + p]"
+    path.write_text(
+        SOURCE.replace(f"sum += {element}", f"if ({element} > 0) sum += {element}").replace(
+            "if (row == 0 && col == 0) printf", "if (k < 0) printf"
+        )
+    )
+    found = profile_product(f"{path}:talks", 40, 40, 8, tile=8)
+    assert found.counters.flops > 40 * 40  # zeros would leave alpha's alone
+    assert found.check is not None
+    assert any("every block was run" in note for note in found.report.notes)
+
+
+def test_more_memory_than_there_is(
+    profile: Tilewise, own: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.sysconf", lambda name: 256)
+    found = profile(f"{own}:talks", "-m", 100, "-n", 100, "-k", 100)
+    assert found.code == 2
+    assert "too large for this machine: to run every block takes" in found.err
+    assert not found.out
+
+
+def test_what_the_kernel_prints(profile: Tilewise, own: Path) -> None:
+    found = profile(f"{own}:talks", "-m", 20, "-n", 20, "-k", 20)
+    assert found.code == 0
+    assert found.out.endswith("talks printed:\nk is 20\n")
+
+
+def test_two_of_one_name(profile: Tilewise, own: Path, tmp_path: Path) -> None:
+    other = tmp_path / "faster.cu"
+    other.write_text(SOURCE)
+    found = profile(f"{own}:talks", f"{other}:talks", "-m", 8, "-n", 8, "-k", 8)
+    assert found.code == 0
+    assert "own.cu:talks: m = 8" in found.out
+    assert "faster.cu:talks: m = 8" in found.out
+    (heading,) = (line for line in found.out.splitlines() if line.endswith("ratio"))
+    assert heading.split()[:2] == ["own.cu:talks", "faster.cu:talks"]
+
+
+@pytest.mark.parametrize(
+    ("kernels", "names"),
+    [
+        ([("f", "a.cu"), ("g", "a.cu")], ["f", "g"]),
+        ([("f", "a.cu"), ("f", "a.cu")], ["f", "f"]),
+        ([("f", "x/a.cu"), ("f", "x/b.cu"), ("g", "x/b.cu")], ["a.cu:f", "b.cu:f", "g"]),
+        ([("f", "x/a.cu"), ("f", "y/a.cu"), ("f", "b.cu")], ["x/a.cu:f", "y/a.cu:f", "b.cu:f"]),
+    ],
+)
+def test_labels(kernels: list[tuple[str, str]], names: list[str]) -> None:
+    assert labels(kernels) == names
+
+
+def test_a_narrow_terminal_gets_all_numbers(
+    profile: Tilewise, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("tiled", "naive", "-m", 8, "-n", 8, "-k", 8)
+    wide = profile(*words).out
+    monkeypatch.setenv("COLUMNS", "40")
+    narrow = profile(*words).out
+    assert [line for line in narrow.splitlines() if "in" not in line] == [
+        line for line in wide.splitlines() if "in" not in line
+    ]  # but for how long it took
+
+
+def test_large_counts_side_by_side(profile: Tilewise) -> None:
+    found = profile("naive", "tiled", "-m", 16000, "-n", 16000, "-k", 16000, "--tile", 32)
+    rows = [line for line in found.out.splitlines() if line.startswith("load sectors")]
+    assert rows[0].split()[2:] == ["4.22T", "32,000,000,000", "132"]
+    assert max(map(len, found.out.splitlines())) <= 80
+
+
+def test_a_file_that_begins_with_a_mark(profile: Tilewise, own: Path) -> None:
+    own.write_text(SOURCE, encoding="utf-8-sig")
+    assert profile(f"{own}:talks", "-m", 8, "-n", 8, "-k", 8).code == 0
+
+
+def test_hardware_is_looked_for_first(
+    profile: Tilewise, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Emulator, "profile", lambda *_, **__: pytest.fail("it was run"))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    found = profile("tiled", "--hardware", "--json")
+    assert (found.code, found.json["kind"]) == (2, "ProfilerError")
+    assert "--device" not in found.err  # profile has no such option
+    program = tmp_path / "ncu"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    found = profile("tiled", "--hardware")
+    assert found.code == 2
+    assert "no GPU can be used" in found.err
+    assert not found.out
+
+
+def test_interrupted(profile: Tilewise, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Emulator, "profile", interrupted)
+    found = profile("tiled")
+    assert (found.code, found.out, found.err) == (130, "", "tilewise: interrupted\n")
+    found = profile("tiled", "--json")
+    assert (found.code, found.json["error"]) == (130, "interrupted")
+
+
 @pytest.mark.parametrize(
     ("count", "text"),
     [(0, "0"), (9999, "9999"), (10_000, "10.0k"), (123_456, "123k"), (6_307_840, "6.31M"),
-     (999_999, "1.00M"), (12_345_678_901, "12.3G")],
+     (999_999, "1.00M"), (12_345_678_901, "12.3G"), (10**29, "100R")],
 )  # fmt: skip
 def test_short(count: int, text: str) -> None:
     assert short(count) == text

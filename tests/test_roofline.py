@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import SIGNATURE, SOURCE
 from fake_gpu import FakeGpu, said, without_gpu
 from hypothesis import given
 from hypothesis import strategies as st
@@ -312,6 +313,7 @@ def test_the_rungs_of_many_blocks_by_default(capsys: pytest.CaptureFixture[str])
         (["tiled", "-m", 0, "-n", 8, "-k", 8], "-m is 0"),
         (["no_such_rung", *SIZES], "no kernel called 'no_such_rung'"),
         (["nowhere.cu:mine", *SIZES], "there is no file nowhere.cu"),
+        (["tiled", "single_block", *SIZES], "at most 1024; 64 x 64 is 4096"),
         (["tiled", *SIZES, "--tile", 33], "tile is 33"),
         (["single_thread", *SIZES, "--tile", 8], "has no tiles"),
         (["tiled", *SIZES, "--on", "V100"], "is none that is known"),
@@ -338,6 +340,30 @@ def test_bad_words_are_refused_before_anything_is_run(
     assert told in err
     assert "Traceback" not in err
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.usefixtures("no_gpu")
+def test_kernels_of_one_name(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    first, second = tmp_path / "first.cu", tmp_path / "second.cu"
+    first.write_text(SOURCE)
+    second.write_text(SOURCE.replace("sum += a", "sum -= a"))
+    words = ("roofline", f"{first}:talks", f"{second}:talks", *SIZES)
+    code, out, err = said(capsys, *words)
+    assert code == 1
+    assert len(re.findall(r"^first.cu:talks .*", out, re.MULTILINE)) == 2
+    assert len(re.findall(r"^second.cu:talks .*", out, re.MULTILINE)) == 2
+    assert err == "tilewise: second.cu:talks: a wrong result\n"
+    document = json.loads(said(capsys, *words, "--json")[1])
+    assert [row["file"] for row in document["kernels"]] == [str(first), str(second)]
+
+
+@pytest.mark.usefixtures("no_gpu")
+def test_a_kernel_that_does_nothing(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "idle.cu"
+    path.write_text(f'extern "C" __global__ void idle{SIGNATURE} {{}}')
+    code, out, _ = said(capsys, "roofline", f"{path}:idle", *SIZES)
+    assert code == 1
+    assert re.search(r"^idle +0 +0 B +nothing +0 µs +0$", out, re.MULTILINE)
 
 
 def timed(monkeypatch: pytest.MonkeyPatch, seconds: float, correct: bool = True) -> None:

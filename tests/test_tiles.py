@@ -312,6 +312,16 @@ def test_registers_in_the_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert "no launch: TILE 2 takes 100,000 blocks along y" in " ".join(out.split())
 
 
+def test_large_counts_are_rounded(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["tiles", "-m", "2000000000", "-n", "2000000000", "-k", "2000000000"]) == 0
+    out = capsys.readouterr().out
+    assert max(map(len, out.splitlines())) <= 80
+    rows = [line.split() for line in out.splitlines() if line.startswith("TILE 2 ")]
+    _, row, _ = rows  # a phase, the product, a multiprocessor
+    # A quarter of C's elements, half of k, and half of what 2 m n k elements take.
+    assert row[2:] == ["1.00E", "1.00G", "32.0R", "1/2"]
+
+
 @pytest.mark.parametrize(
     ("words", "parts"),
     [

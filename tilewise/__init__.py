@@ -24,6 +24,15 @@ from tilewise.tune import Tuned, tune
 
 __version__ = "0.1.0"
 
+
+def __getattr__(name: str) -> object:
+    # The lens is imported where it is looked through: `import tilewise` stays quick.
+    if name == "watch":
+        from tilewise.lens.watch import watch
+
+        return watch
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 __all__ = [
     "RUNGS",
     "BarrierError",
@@ -54,4 +63,5 @@ __all__ = [
     "matmul",
     "rung",
     "tune",
+    "watch",
 ]

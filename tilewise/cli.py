@@ -18,7 +18,7 @@ from typing import Annotated, Any
 import typer
 
 from tilewise import __version__
-from tilewise.commands import kernels, machine, product, profile, roofline, tiles
+from tilewise.commands import kernels, machine, product, profile, roofline, tiles, watch
 from tilewise.commands.options import BAD, INTERRUPTED, RIGHT, WRONG, print_json
 from tilewise.errors import (
     CheckError,
@@ -28,6 +28,7 @@ from tilewise.errors import (
 )
 
 UNREAD = 141  # 128 + SIGPIPE, as of a program that the signal ends
+ON_EITHER = ("run", "ladder", "demo")  # the commands that have --device
 
 # What typer raises for a bad command line has this base, and no public name of its own.
 UsageError: type[Exception] = typer.BadParameter.__mro__[2]
@@ -59,6 +60,7 @@ for command in (
     kernels.ladder,
     kernels.demo,
     profile.profile,
+    watch.watch,
     product.bench,
     product.explain,
     product.tune,
@@ -100,7 +102,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _answer(words: Sequence[str]) -> int:
     """Carry out the command line, or say why it can't be; return the exit code."""
     try:
-        return int(app(words, prog_name="tilewise", standalone_mode=False) or RIGHT)
+        code = int(app(words, prog_name="tilewise", standalone_mode=False) or RIGHT)
+        if code == INTERRUPTED:  # what typer makes of Ctrl-C
+            raise KeyboardInterrupt
+        return code
     except UsageError as error:
         told = getattr(error, "format_message", error.__str__)()
         hint = "`tilewise --help` lists the commands, `tilewise COMMAND --help` its options."
@@ -113,7 +118,7 @@ def _answer(words: Sequence[str]) -> int:
         )
     except DeviceUnavailableError as error:
         hint = "`tilewise doctor` says what is missing for what."
-        if words[:1] not in (["bench"], ["tune"], ["ceilings"]):
+        if words[0] in ON_EITHER:
             hint = f"`--device emulator` needs no GPU; {hint}"
         return _fail(error, str(error), BAD, words, hint)
     except SystemExit:

@@ -19,7 +19,7 @@ CHECKS = ("raise", "collect", "off")
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")  # some editors begin a file with a mark
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is no CUDA C++ source: it is not UTF-8 text ({error})") from None
 

@@ -6,7 +6,7 @@ another.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -30,7 +30,7 @@ def dim3(value: int | Sequence[int], what: str) -> Dim3:
     ValueError
         If there are none or more than three extents, or one is below 1.
     """
-    extents = (value,) if isinstance(value, int) else tuple(value)
+    extents = tuple(value) if isinstance(value, Iterable) else (value,)
     if not 1 <= len(extents) <= 3:
         raise ValueError(f"{what} has {len(extents)} extents; it takes one to three, x first")
     for extent in extents:

@@ -138,6 +138,23 @@ def leading_dimension(x: Matrix, what: str) -> int:
     return int(pitch)
 
 
+def check_sizes(m: int, n: int, k: int) -> None:
+    """Refuse a product that has no operation, or a size that no kernel takes.
+
+    Raises
+    ------
+    TypeError
+        If a size is no integer.
+    ValueError
+        If one is below 1 or over 2**31 - 1.
+    """
+    for name, size in (("m", m), ("n", n), ("k", k)):
+        if isinstance(size, bool) or not hasattr(size, "__index__"):
+            raise TypeError(f"{name} is {size!r}; it must be an integer")
+        if not 1 <= size <= LARGEST:
+            raise ValueError(f"{name} is {size}; it must be from 1 to {LARGEST}")
+
+
 def random_problem(
     m: int,
     n: int,

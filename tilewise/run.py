@@ -193,7 +193,7 @@ def prepare(
 ) -> tuple[Kernel, int | None, Geometry]:
     """The kernel, its tile, its grid and block."""
     if isinstance(target, str):
-        target = _named(target)
+        target = named(target)
     if isinstance(target, Rung):
         edge = target.tile(tile)
         return target.kernel(gemm.dtype, tile), edge, target.geometry(gemm.m, gemm.n, tile)
@@ -216,11 +216,17 @@ def prepare(
     return kernel, edge, columns_along_x(gemm.m, gemm.n, edge)
 
 
-def _named(target: str) -> Rung | Kernel:
+def named(target: str) -> Rung | Kernel:
     """The kernel of ``"FILE.cu:NAME"``, or the rung of that name.
 
-    Split at ``.cu:``, because a kernel's name may hold a colon too (``space::kernel``).
+    Raises
+    ------
+    FileNotFoundError
+        If the file is not there.
+    ValueError
+        If there is no such rung, or no kernel is named.
     """
+    # At ".cu:", because a kernel's name may hold a colon too (space::kernel).
     stem, mark, name = target.partition(".cu:")
     if mark:
         path = Path(stem + ".cu")

@@ -2,35 +2,20 @@
 
 from __future__ import annotations
 
-import importlib.util
 import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from tilewise.bench.suites import SQUARES
+from tilewise.lens.roofline_plot import check
 from tilewise.provenance import write_whole
 
-FORMATS = (".png", ".svg", ".pdf")
+__all__ = ["check", "draw"]
+
 _OURS, _RIVAL, _CEILING = "#d1495b", "#30638e", "#555555"
 _LADDER = ("#8c8c8c", "#b08968", "#7f9c5b", "#2a9d8f", "#b9a3e3", "#e09f3e", "#3d2c8d")
 _NAMES = {"bfloat16": "bf16", "float16": "fp16"}
-
-
-def check(path: Path) -> None:
-    """Raise what :func:`draw` would, before what it draws is measured.
-
-    Raises
-    ------
-    ImportError
-        If matplotlib is not installed.
-    ValueError
-        If the file's name does not end in one of :data:`FORMATS`.
-    """
-    if importlib.util.find_spec("matplotlib") is None:
-        raise ImportError("a plot needs matplotlib, which is not installed: pip install matplotlib")
-    if path.suffix.lower() not in FORMATS:
-        raise ValueError(f"can't draw {path}: its name must end in {', '.join(FORMATS)}")
 
 
 def draw(record: Mapping[str, Any], path: Path) -> None:

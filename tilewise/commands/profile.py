@@ -32,13 +32,13 @@ def profile(
     n: N = None,
     k: K = None,
     tile: Tile = None,
-    dtype: Annotated[Dtype, typer.Option()] = Dtype.float32,
+    dtype: Annotated[Dtype, typer.Option(help="Of all three matrices.")] = Dtype.float32,
     alpha: Annotated[float, typer.Option(help="C = alpha A B + beta C.")] = 1.0,
-    beta: Annotated[float, typer.Option()] = 0.0,
+    beta: Annotated[float, typer.Option(help="0 does not read C.")] = 0.0,
     arch: Annotated[str, typer.Option(help="The architecture to compile for.")] = "sm_90a",
     seed: Annotated[int, typer.Option(help="Of the random matrices.")] = 0,
     whole: Annotated[
-        bool, typer.Option("--whole", help="Run every block, where one of each kind would do.")
+        bool, typer.Option("--whole", help="Run every block, not one of each kind.")
     ] = False,
     lines: Annotated[
         bool, typer.Option("--lines", help="Show what each line of the source did, beside it.")
@@ -57,21 +57,27 @@ def profile(
     """
     from tilewise import show
     from tilewise.lens import nsight
-    from tilewise.lens.profile import against, profile_product
+    from tilewise.lens.profile import against, check_product, profile_product
 
     if len(targets) > 2:
         raise ValueError(f"{len(targets)} kernels are named; one is profiled, or two are compared")
     rows, columns, depth = (DEFAULT_SIZE if size is None else size for size in (m, n, k))
+    product: dict[str, Any] = {
+        "m": rows, "n": columns, "k": depth, "dtype": dtype.value, "tile": tile, "alpha": alpha,
+        "beta": beta, "arch": arch,
+    }  # fmt: skip
+    for target in targets:  # all of them first: what is wrong with the second should not wait
+        check_product(target, **product)
+    if hardware:
+        nsight.require()
     found = []
     for target in targets:
         with show.counting(f"profiling {target}") as progress:
             found.append(
                 profile_product(
-                    target, rows, columns, depth, dtype=dtype.value, tile=tile, alpha=alpha,
-                    beta=beta, seed=seed, arch=arch, checks="collect", whole=whole,
-                    progress=progress,
+                    target, **product, seed=seed, checks="collect", whole=whole, progress=progress
                 )
-            )  # fmt: skip
+            )
     compared: list[Any] = []
     if hardware:
         with show.progress(None, "running ncu"):
@@ -90,7 +96,7 @@ def profile(
             show.profile(found[0])
         else:
             show.compared(found[0], found[1])
-        for compared_rows in compared:
+        for each, compared_rows in zip(found, compared, strict=False):
             print()
-            show.hardware(compared_rows)
+            show.hardware(compared_rows, each.kernel if len(found) > 1 else "")
     return RIGHT if all(each.correct for each in found) else WRONG

@@ -45,7 +45,7 @@ def roofline(
     on: Annotated[
         str | None,
         typer.Option(
-            metavar="GPU", help="Whose ceilings. By default those of the GPU here, or an H200's."
+            metavar="GPU", help="Whose ceilings, as H100. By default the GPU's here, or an H200's."
         ),
     ] = None,
     plot_to: Annotated[
@@ -55,11 +55,14 @@ def roofline(
 ) -> int:
     """The least time that kernels can take on a GPU, and which of its ceilings sets it.
 
-    What they do is counted on the emulator, so no GPU is needed. On one whose ceilings are asked
-    for, they are timed there too.
-    """  # fmt: skip
+    What they do is counted on the emulator, so no GPU is needed. Where the GPU is here, and none
+    other is asked for, they are timed on it too.
+    """
     from tilewise import show
+    from tilewise.compiler import architectures
+    from tilewise.devices.limits import best_architecture, compute_capability
     from tilewise.lens import roofline_plot
+    from tilewise.lens.profile import check_product
     from tilewise.matrix_files import check_target
     from tilewise.show import roofline as shown
 
@@ -71,11 +74,14 @@ def roofline(
         check_target(plot_to)
     kernels = _kernels(targets, tile)
     ceilings, gpu = _place(on)
+    arch = best_architecture(compute_capability(ceilings.arch), architectures())
+    for target, edge in kernels:  # all of them first: what is wrong with one should not wait
+        check_product(target, m, n, k, dtype=dtype.value, tile=edge, arch=arch)
     rows = []
     with show.progress(len(kernels), "roofline") as step:
         for target, edge in kernels:
             step(target)
-            rows.append(_row(target, (m, n, k), dtype.value, edge, ceilings, gpu))
+            rows.append(_row(target, (m, n, k), dtype.value, edge, ceilings, arch, gpu))
     document: dict[str, Any] = {
         "m": m,
         "n": n,
@@ -100,7 +106,7 @@ def roofline(
 def _kernels(targets: Sequence[str] | None, tile: int | None) -> list[tuple[str, int | None]]:
     """What to look at, and each one's tile; every fault in them is said here."""
     from tilewise.ladder import RUNGS, Rung, check_tile
-    from tilewise.run import _named
+    from tilewise.run import named
 
     if tile is not None:
         check_tile(tile)
@@ -109,8 +115,8 @@ def _kernels(targets: Sequence[str] | None, tile: int | None) -> list[tuple[str,
         return [(rung.name, rung.tile(tile)) for rung in tiled]
     found: list[tuple[str, int | None]] = []
     for target in dict.fromkeys(targets):
-        named = _named(target)
-        found.append((target, named.tile(tile) if isinstance(named, Rung) else tile))
+        kernel = named(target)
+        found.append((target, kernel.tile(tile) if isinstance(kernel, Rung) else tile))
     return found
 
 
@@ -138,21 +144,20 @@ def _row(
     dtype: str,
     tile: int | None,
     ceilings: Ceilings,
+    arch: str,
     gpu: Gpu | None,
 ) -> dict[str, Any]:
-    from tilewise.compiler import architectures
-    from tilewise.devices.limits import best_architecture, compute_capability
     from tilewise.lens.profile import profile_product
     from tilewise.lens.roofline import bound
     from tilewise.problem import random_problem
     from tilewise.run import run
 
     m, n, k = sizes
-    arch = best_architecture(compute_capability(ceilings.arch), architectures())
     profile = profile_product(target, m, n, k, dtype=dtype, tile=tile, arch=arch)
     found = bound(profile.work, ceilings)
     row: dict[str, Any] = {
         "kernel": profile.kernel,
+        "file": profile.file,
         "tile": tile,
         **found.to_dict(),
         "seconds": None,
@@ -171,14 +176,16 @@ def _row(
 
 def _draw(document: dict[str, Any], ceilings: Ceilings, path: Path) -> None:
     from tilewise.lens.roofline_plot import Point, draw
+    from tilewise.show.console import labels
 
+    names = labels([(row["kernel"], row["file"]) for row in document["kernels"]])
     points = [
         Point(
-            row["kernel"],
+            name,
             row["intensity"] or 0.0,
             row["work"]["flops"] / row["seconds"] if row["seconds"] else row["best_flops"],
         )
-        for row in document["kernels"]
+        for row, name in zip(document["kernels"], names, strict=True)
     ]
     sizes = ", ".join(f"{name} = {document[name]:,}" for name in ("m", "n", "k"))
     title = f"C = A·B, {sizes}, {document['dtype']}, on {ceilings.name}"
@@ -187,7 +194,7 @@ def _draw(document: dict[str, Any], ceilings: Ceilings, path: Path) -> None:
 
 
 def ceilings(
-    seconds: Annotated[float, typer.Option(help="Of measuring each.")] = 1.0,
+    seconds: Annotated[float, typer.Option(help="How long each is measured.")] = 1.0,
     record_to: Annotated[
         Path | None,
         typer.Option("--json", metavar="F", help="Write what was measured; - prints it."),

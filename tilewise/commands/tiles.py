@@ -29,9 +29,9 @@ def tiles(
     n: RequiredN,
     k: RequiredK,
     dtype: Annotated[Dtype, typer.Option(help="Of all three matrices.")] = Dtype.float32,
-    arch: Annotated[str, typer.Option(metavar="ARCH", help="Whose multiprocessors.")] = "sm_90",
+    arch: Annotated[str, typer.Option(metavar="ARCH", help="Of the GPU.")] = "sm_90",
     registers: Annotated[
-        int, typer.Option(help="A thread, of every tile; 0 leaves registers out.")
+        int, typer.Option(help="That a thread takes, whatever the tile; 0 leaves them out.")
     ] = 0,
     as_json: Json = False,
 ) -> int:
@@ -62,7 +62,7 @@ def occupancy(
         str | None,
         typer.Option(metavar="X,Y", help="Threads a block. By default the rung's, or TILE,TILE."),
     ] = None,
-    dtype: Annotated[Dtype, typer.Option(help="The macro real.")] = Dtype.float32,
+    dtype: Annotated[Dtype, typer.Option(help="What the macro real stands for.")] = Dtype.float32,
     shared: Annotated[
         int, typer.Option(metavar="BYTES", help="Dynamic shared memory a block.")
     ] = 0,
@@ -80,12 +80,16 @@ def occupancy(
 
     The kernel is compiled for each; the rest is NVIDIA's tables. No GPU is needed.
     """
+    from tilewise.devices.limits import MAX_BLOCK
     from tilewise.launch import dim3
     from tilewise.show import tiles as show
 
     if shared < 0:
         raise ValueError(f"--shared is {shared}; it must be at least 0 bytes")
     threads = None if block is None else dim3(_extents(block), "--block")
+    for axis, extent, most in zip("xyz", threads or (), MAX_BLOCK, strict=False):
+        if extent > most:
+            raise ValueError(f"--block is {block}; along {axis} a block has at most {most:,}")
     kernel, edge, own = _kernel(target, dtype.value, tile)
     document: dict[str, Any] = {
         "kernel": kernel.name,

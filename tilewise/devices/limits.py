@@ -124,6 +124,8 @@ def check_launch(
     ------
     LaunchError
         Saying which limit, what was asked and what is allowed.
+    TypeError
+        If the dynamic shared memory is no integer.
     """
     threads = launch.block[0] * launch.block[1] * launch.block[2]
     block = "x".join(map(str, launch.block))
@@ -146,6 +148,8 @@ def check_launch(
             f"a block of {block} is {threads} threads; this kernel takes at most {max_threads}, "
             "by its registers or its __launch_bounds__"
         )
+    if isinstance(launch.shared, bool) or not hasattr(launch.shared, "__index__"):
+        raise TypeError(f"dynamic shared memory is {launch.shared!r}; it takes a number of bytes")
     if launch.shared < 0:
         raise LaunchError(f"dynamic shared memory is {launch.shared} bytes; it can't be negative")
     if launch.shared + static_shared > max_shared:

@@ -20,6 +20,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import tilewise
+from tilewise.devices import get_device
 from tilewise.errors import (
     CompileError,
     DeviceUnavailableError,
@@ -40,6 +41,7 @@ __all__ = [
     "compare",
     "given_registers",
     "measure",
+    "require",
 ]
 
 _LSU = "pipe_lsu_mem"
@@ -237,6 +239,20 @@ class Row:
         return dict(vars(self))
 
 
+def require() -> None:
+    """Raise what :func:`measure` would where Nsight Compute or the GPU is not there.
+
+    Raises
+    ------
+    ProfilerError
+        If ncu is not on the PATH.
+    DeviceUnavailableError
+        If there is no GPU.
+    """
+    _program()
+    get_device("gpu")
+
+
 def measure(cases: Sequence[Case]) -> list[Hardware]:
     """Launch each case once on the GPU under Nsight Compute, and read the hardware's counters.
 
@@ -264,16 +280,10 @@ def measure(cases: Sequence[Case]) -> list[Hardware]:
     """
     if not cases:
         return []
-    program = shutil.which("ncu")
     with TemporaryDirectory(prefix="tilewise-") as name:
         folder = Path(name)
         save(folder, cases)
-        if program is None:
-            raise ProfilerError(
-                "Nsight Compute's command line, ncu, is not on the PATH. It comes with the CUDA "
-                "toolkit (/usr/local/cuda/bin), and by itself from "
-                f"https://developer.nvidia.com/nsight-compute. {_WITHOUT}"
-            )
+        program = _program()
         version = _version(program)
         asked, unknown = list(_ASKED), {""}
         while unknown:  # it may refuse the rest too where it does not know one
@@ -356,6 +366,17 @@ def number(text: str) -> int | None:
     except ValueError:
         value = float(plain)
     return int(value) if value.is_integer() else None
+
+
+def _program() -> str:
+    program = shutil.which("ncu")
+    if program is None:
+        raise ProfilerError(
+            "Nsight Compute's command line, ncu, is not on the PATH. It comes with the CUDA "
+            "toolkit (/usr/local/cuda/bin), and by itself from "
+            f"https://developer.nvidia.com/nsight-compute. {_WITHOUT}"
+        )
+    return program
 
 
 def _version(program: str) -> str:

@@ -8,30 +8,35 @@ conflicts.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from tilewise.compiler import DEFAULT_ARCH
-from tilewise.devices.emulator import Emulator
+from tilewise.compiler import DEFAULT_ARCH, Compiled
+from tilewise.devices.emulator import Emulator, EmulatorArray, UnlikeBlocksError
 from tilewise.devices.emulator.counting import SECTOR
 from tilewise.devices.occupancy import WARP, Occupancy, multiprocessor, occupancy
 from tilewise.kernel import CHECKS, Kernel
-from tilewise.ladder import Rung
+from tilewise.ladder import Geometry, Rung, real_of
 from tilewise.launch import Counters, Launch, LaunchReport, dim3
 from tilewise.lens.nsight import LIMITS, SHARED_CONFIG, Hardware, Row, compare, given_registers
 from tilewise.lens.nsight_child import Case
 from tilewise.lens.roofline import Work
 from tilewise.numbers import Check, check
-from tilewise.problem import Gemm, random_problem
+from tilewise.problem import Gemm, check_sizes, random_problem
 from tilewise.run import prepare
 
-# Products of so many multiply-adds are run whole, and checked; larger ones block by kind.
+# Products of so many steps along k, of all threads, are run whole, and checked; larger ones block
+# by kind.
 SMALL = 1 << 21
 # Matrices of more elements are zeros where what is counted does not depend on them.
 DRAWN = 1 << 22
+
+Count = Callable[[Compiled, Launch], LaunchReport]
 
 
 @dataclass(frozen=True)
@@ -313,12 +318,14 @@ def profile_launch(
         raise ValueError(f"checks is {checks!r}; it takes one of {', '.join(CHECKS)}")
     emulator = Emulator(arch, progress)
     launch = Launch(dim3(grid, "grid"), dim3(block, "block"), tuple(args), shared, checks)
-    return _profile(kernel, launch, emulator, whole)
+    return _profile(kernel, launch, emulator, partial(emulator.profile, whole=whole))
 
 
-def _profile(kernel: Kernel, launch: Launch, emulator: Emulator, whole: bool) -> Profile:
+def _profile(kernel: Kernel, launch: Launch, emulator: Emulator, count: Count) -> Profile:
+    """What ``count``, a method of the emulator, finds."""
     compiled = kernel.compile(emulator.arch)
-    report = emulator.profile(compiled, launch, whole)
+    multiprocessor(emulator.arch)  # where it is not known, nothing is run
+    report = count(compiled, launch)
     resources = compiled.resources
     held = occupancy(
         emulator.arch, math.prod(launch.block), resources.registers,
@@ -364,61 +371,129 @@ def profile_product(
     alpha, beta : float
     seed : int
     arch, checks, whole, progress
-        As :func:`profile_launch` takes them. Where every block is run, the result is checked.
+        As :func:`profile_launch` takes them. A small product is run whole in any case. Where
+        every block is run, the result is checked.
 
     Raises
     ------
-    FileNotFoundError, CompileError, LaunchError, CheckError, ValueError, TypeError
+    FileNotFoundError, CompileError, LaunchError, CheckError, MemoryError, ValueError, TypeError
     """
-    for name, size in (("m", m), ("n", n), ("k", k)):
-        if isinstance(size, int) and size < 1:
-            raise ValueError(f"{name} is {size}; to be profiled, a product has at least 1 of each")
     emulator = Emulator(arch, progress)
-    whole = whole or m * n * k <= SMALL
+    product = _product(target, (m, n, k), dtype, tile, alpha, beta)
+    grid, block = product.geometry
+    blocks = math.prod(grid)
+    if blocks == 1 or blocks * math.prod(block) * k <= SMALL:
+        whole = True
     if not whole and m * k + k * n + m * n > DRAWN:
-        found = _product(target, _zeros(m, n, k, dtype), alpha, beta, tile, emulator, checks, whole)
-        if found.report.alike:
-            return found
-        whole = True  # what was loaded decides: it takes numbers, and then every block is run
-    drawn = random_problem(m, n, k, dtype, seed)
-    return _product(target, drawn, alpha, beta, tile, emulator, checks, whole)
+        try:
+            return product.count(emulator, checks, emulator.sample)
+        except UnlikeBlocksError:
+            pass  # what was loaded decides: it takes numbers, and every block is run
+    return product.drawn(seed).count(emulator, checks, partial(emulator.profile, whole=whole))
 
 
-def _zeros(m: int, n: int, k: int, dtype: str) -> tuple[Any, Any, Any]:
-    a, b, c = (np.zeros(shape, dtype) for shape in ((m, k), (k, n), (m, n)))
-    return a, b, c
+def check_product(
+    target: str | Rung | Kernel,
+    m: int,
+    n: int,
+    k: int,
+    *,
+    dtype: str = "float32",
+    tile: int | None = None,
+    alpha: float = 1.0,
+    beta: float = 0.0,
+    arch: str = DEFAULT_ARCH,
+) -> None:
+    """Raise what :func:`profile_product` would before it runs anything: it compiles the kernel.
+
+    Parameters
+    ----------
+    target, m, n, k, dtype, tile, alpha, beta, arch
+        As :func:`profile_product` takes them.
+
+    Raises
+    ------
+    FileNotFoundError, CompileError, MemoryError, ValueError, TypeError
+    """
+    product = _product(target, (m, n, k), dtype, tile, alpha, beta)
+    product.kernel.compile(arch)
+    multiprocessor(arch)
+
+
+@dataclass(frozen=True)
+class _Product:
+    """A product and the launch that computes it; its matrices are zeros, or drawn."""
+
+    gemm: Gemm
+    kernel: Kernel
+    tile: int | None
+    geometry: Geometry
+    alpha: float
+    beta: float
+    is_drawn: bool = False
+
+    def drawn(self, seed: int) -> _Product:
+        """The same of random matrices."""
+        gemm = self.gemm
+        m, n, k = gemm.m, gemm.n, gemm.k
+        held = gemm.dtype.itemsize * (m * k + k * n + m * n)
+        # They are drawn in float64, one by one, and the emulator has copies. With too little
+        # memory the system would end the process, and nothing would be said.
+        needed = held + max(held, 8 * max(m * k, k * n, m * n))
+        there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        if needed > there:
+            raise MemoryError(
+                f"to run every block takes {needed / 2**30:,.0f} GiB for the matrices and their "
+                f"copies, and it has {there / 2**30:,.0f} GiB"
+            )
+        a, b, c = random_problem(m, n, k, gemm.dtype, seed)
+        return replace(self, gemm=Gemm.of(a, b, c, alpha=self.alpha, beta=self.beta), is_drawn=True)
+
+    def count(self, emulator: Emulator, checks: str, how: Count) -> Profile:
+        """What ``how``, a method of the emulator, finds; checked, if all of it was run."""
+        gemm, (grid, block) = self.gemm, self.geometry
+        a, b, c = gemm.a, gemm.b, gemm.c
+        assert c is not None
+        there = emulator.array if self.is_drawn else _zeros_on(emulator)
+        out = there(c) if gemm.beta else emulator.empty(c.shape, c.dtype)
+        args = (
+            gemm.m, gemm.n, gemm.k, gemm.alpha, there(a), gemm.lda, there(b), gemm.ldb,
+            gemm.beta, out, gemm.ldc,
+        )  # fmt: skip
+        found = _profile(self.kernel, Launch(grid, block, args, 0, checks), emulator, how)
+        again = (
+            gemm.m, gemm.n, gemm.k, gemm.alpha, a, gemm.lda, b, gemm.ldb, gemm.beta, c, gemm.ldc,
+        )  # fmt: skip
+        problem = {
+            "m": gemm.m, "n": gemm.n, "k": gemm.k, "dtype": gemm.dtype.name, "tile": self.tile,
+            "alpha": float(self.alpha), "beta": float(self.beta),
+        }  # fmt: skip
+        checked = None
+        if self.is_drawn and found.blocks_run == found.blocks:
+            before = c if self.beta else None
+            checked = check(out.to_numpy(), a, b, before, self.alpha, self.beta)
+        return replace(found, case=replace(found.case, args=again), problem=problem, check=checked)
 
 
 def _product(
     target: str | Rung | Kernel,
-    matrices: tuple[Any, Any, Any],
+    sizes: tuple[int, int, int],
+    dtype: str,
+    tile: int | None,
     alpha: float,
     beta: float,
-    tile: int | None,
-    emulator: Emulator,
-    checks: str,
-    whole: bool,
-) -> Profile:
-    a, b, c = matrices
+) -> _Product:
+    """The product of zeros, which take no memory before they are touched."""
+    m, n, k = sizes
+    check_sizes(m, n, k)
+    real_of(dtype)
+    a, b, c = (np.zeros(shape, dtype) for shape in ((m, k), (k, n), (m, n)))
     gemm = Gemm.of(a, b, c, alpha=alpha, beta=beta)
-    kernel, edge, (grid, block) = prepare(target, gemm, tile)
-    out = emulator.array(c) if beta else emulator.empty(c.shape, c.dtype)
-    args = (
-        gemm.m, gemm.n, gemm.k, gemm.alpha, emulator.array(a), gemm.lda, emulator.array(b),
-        gemm.ldb, gemm.beta, out, gemm.ldc,
-    )  # fmt: skip
-    found = _profile(kernel, Launch(grid, block, args, 0, checks), emulator, whole)
-    again = (
-        gemm.m, gemm.n, gemm.k, gemm.alpha, a, gemm.lda, b, gemm.ldb, gemm.beta, c, gemm.ldc,
-    )  # fmt: skip
-    problem = {
-        "m": gemm.m, "n": gemm.n, "k": gemm.k, "dtype": gemm.dtype.name, "tile": edge,
-        "alpha": float(alpha), "beta": float(beta),
-    }  # fmt: skip
-    checked = None
-    if found.blocks_run == found.blocks:
-        checked = check(out.to_numpy(), a, b, c if beta else None, alpha, beta)
-    return replace(found, case=replace(found.case, args=again), problem=problem, check=checked)
+    return _Product(gemm, *prepare(target, gemm, tile), alpha, beta)
+
+
+def _zeros_on(emulator: Emulator) -> Callable[[Any], EmulatorArray]:
+    return lambda host: emulator.zeros(host.shape, host.dtype)
 
 
 def against(found: Profile, hardware: Hardware) -> tuple[Row, ...]:

@@ -19,7 +19,7 @@ from tilewise.devices.limits import MAX_GRID, MAX_THREADS
 from tilewise.devices.occupancy import Multiprocessor, Occupancy, multiprocessor, occupancy
 from tilewise.ladder import real_of
 from tilewise.launch import Dim3
-from tilewise.problem import LARGEST
+from tilewise.problem import check_sizes
 
 
 @dataclass(frozen=True)
@@ -260,11 +260,7 @@ def tiles(
     >>> tile.shape.name, tile.shape.loads, tile.shape.operations, tile.traffic_ratio
     ('TILE 16', 512, 8192, 0.0625)
     """
-    for name, size in (("m", m), ("n", n), ("k", k)):
-        if isinstance(size, bool) or not hasattr(size, "__index__"):
-            raise TypeError(f"{name} is {size!r}; it must be an integer")
-        if not 1 <= size <= LARGEST:
-            raise ValueError(f"{name} is {size}; it must be from 1 to {LARGEST}")
+    check_sizes(m, n, k)
     real_of(dtype)
     kind = np.dtype(dtype)
     place = multiprocessor(arch) if isinstance(arch, str) else arch

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -29,14 +31,59 @@ if TYPE_CHECKING:
 PLACES = {"gpu": "GPU", "emulator": "emulator"}
 
 
+WIDTH = 80
+
+
 def console() -> Console:
-    """Standard output, without the colouring of numbers that rich does by itself."""
-    return Console(highlight=False, soft_wrap=False)
+    """Standard output, without the colouring of numbers that rich does by itself.
+
+    On a terminal narrower than a table, the terminal itself breaks the lines: rich would leave out
+    what does not fit, numbers too.
+    """
+    out = Console(highlight=False, soft_wrap=False)
+    if out.width < WIDTH:
+        out.width = WIDTH
+    return out
 
 
 def number(value: float) -> str:
-    """A count with thousands separators; anything else with three digits."""
-    return f"{value:,}" if isinstance(value, int) else f"{value:.3g}"
+    """A count with thousands separators; anything else with at least three digits."""
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:,.0f}" if 1000 <= abs(value) < 1e6 else f"{value:.3g}"
+
+
+def short(count: int) -> str:
+    """At most five places: 999, 12.3k, 6.31M."""
+    if count < 10_000:
+        return str(count)
+    letters, value = iter("kMGTPEZYRQ"), float(count)
+    while True:
+        value, letter = value / 1000, next(letters)
+        digits = f"{value:.3g}"
+        if "e" not in digits:  # of three digits before the point, at most
+            return f"{value:.{2 - int(math.log10(value))}f}{letter}"
+
+
+def within(places: int, count: int) -> str:
+    """As :func:`number`, or where that takes more than so many places, as :func:`short`."""
+    whole = number(count)
+    return whole if len(whole) <= places else short(count)
+
+
+def labels(kernels: Sequence[tuple[str, str]]) -> list[str]:
+    """Names for kernels, each given as its name and its file; of one name, with their files."""
+    found = [name for name, _ in kernels]
+    for shown in (lambda file: Path(file).name, str):
+        alike = {
+            label for label in found
+            if len({k for k, of in zip(kernels, found, strict=True) if of == label}) > 1
+        }  # fmt: skip
+        found = [
+            f"{shown(file)}:{name}" if label in alike else label
+            for (name, file), label in zip(kernels, found, strict=True)
+        ]
+    return found
 
 
 def duration(seconds: float) -> str:
@@ -55,8 +102,12 @@ def extents(sizes: Dim3) -> str:
 
 def gflops(m: int, n: int, k: int, seconds: float) -> str:
     """10^9 operations a second, where a multiply-add is two, with at least three digits."""
-    rate = 2.0 * m * n * k / seconds / 1e9
-    return f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}"
+    return giga(2.0 * m * n * k / seconds)
+
+
+def giga(rate: float) -> str:
+    """A rate in 10^9, with at least three digits."""
+    return f"{rate / 1e9:,.0f}" if rate >= 1e11 else f"{rate / 1e9:.3g}"
 
 
 def error(message: str, as_hint: str = "") -> None:

@@ -15,15 +15,19 @@ if TYPE_CHECKING:
     from tilewise.lens.nsight import Row
 
 
-def hardware(rows: Sequence[Row]) -> None:
+def hardware(rows: Sequence[Row], kernel: str = "") -> None:
     """One row a counter, then what Nsight Compute calls those that differ.
 
     Parameters
     ----------
     rows : sequence of Row
         As :func:`tilewise.lens.nsight.compare` gives them. What is 0 on both sides is left out.
+    kernel : str
+        Whose they are, where that is to be said.
     """
     out = console()
+    if kernel:
+        out.print(Text(f"{kernel}, counted by the emulator and by the hardware:", style="bold"))
     shown = [row for row in rows if row.emulator or row.hardware]
     if not shown:
         out.print("Neither the emulator nor the hardware counted anything.")

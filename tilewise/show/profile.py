@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
@@ -11,54 +10,66 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 from rich.text import Text
 
-from tilewise.show.console import console, duration, extents, number, plural, verdict
+from tilewise.show.console import (
+    console,
+    duration,
+    extents,
+    labels,
+    number,
+    plural,
+    short,
+    verdict,
+    within,
+)
 
 if TYPE_CHECKING:
     from tilewise.launch import Counters
     from tilewise.lens.profile import Figure, Profile
 
+_ALONE, _BESIDE = 40, 15  # places of a count, alone and where two stand side by side
 _COLUMNS = ("global\nreq.", "global\nsectors", "shared\nreq.", "bank\nconfl.", "FLOPs")
 
 
 def profile(found: Profile) -> None:
     """One kernel: what was run, and all figures."""
     out = console()
-    out.print(_title(found))
+    out.print(_title(found, found.kernel))
     out.print(_how(found))
     _verdict(found)
     table = _table(("",))
     for group, figures in groupby(found.figures(), key=lambda figure: figure.group):
         _head(table, group)
         for figure in figures:
-            table.add_row(figure.name, _value(figure))
+            table.add_row(figure.name, _value(figure, _ALONE))
     out.print(table)
-    _notes(found)
+    _notes(found, found.kernel)
 
 
 def compared(one: Profile, other: Profile) -> None:
     """Two kernels side by side, and the first's figures by the second's."""
     out = console()
-    for found in (one, other):
-        out.print(_title(found))
+    names = labels([(found.kernel, found.file) for found in (one, other)])
+    for found, name in zip((one, other), names, strict=True):
+        out.print(_title(found, name))
         out.print(_how(found))
         _verdict(found)
     first, second = ({(f.group, f.name): f for f in found.figures()} for found in (one, other))
-    names = [*first, *(key for key in second if key not in first)]
-    table = _table((one.kernel, other.kernel, "ratio"))
-    for group in dict.fromkeys(group for group, _ in names):
+    keys = [*first, *(key for key in second if key not in first)]
+    table = _table((*names, "ratio"))
+    for group in dict.fromkeys(group for group, _ in keys):
         _head(table, group)
-        for key in (key for key in names if key[0] == group):
+        for key in (key for key in keys if key[0] == group):
             a, b = first.get(key), second.get(key)
-            table.add_row(key[1], _value(a), _value(b), _ratio(a, b))
+            table.add_row(key[1], _value(a, _BESIDE), _value(b, _BESIDE), _ratio(a, b))
     out.print(table)
-    for found in (one, other):
-        _notes(found)
+    for found, name in zip((one, other), names, strict=True):
+        _notes(found, name)
 
 
 def lines(found: Profile) -> None:
     """The kernel's source, with what each line did."""
     out = console()
-    out.print(_title(found))
+    out.print(_title(found, found.kernel))
     out.print(_how(found))
     _verdict(found)
     rows = found.report.lines
@@ -77,6 +88,7 @@ def lines(found: Profile) -> None:
         cells = [""] * len(_COLUMNS) if line not in rows else _cells(rows[line])
         table.add_row(str(line), *cells, Text(text.rstrip().expandtabs(4)))
     out.print(table)
+    _notes(found, found.kernel)
 
 
 def _cells(c: Counters) -> list[str]:
@@ -90,23 +102,11 @@ def _cells(c: Counters) -> list[str]:
     return [short(count) if count else "" for count in counts]
 
 
-def short(count: int) -> str:
-    """At most five places: 999, 12.3k, 6.31M."""
-    if count < 10_000:
-        return str(count)
-    letters, value = iter("kMGTPE"), float(count)
-    while True:
-        value, letter = value / 1000, next(letters)
-        digits = f"{value:.3g}"
-        if "e" not in digits:  # of three digits before the point, at most
-            return f"{value:.{2 - int(math.log10(value))}f}{letter}"
-
-
-def _title(found: Profile) -> Text:
+def _title(found: Profile, name: str) -> Text:
     problem = found.problem
-    title = Text(found.kernel, style="bold")
+    title = Text(name, style="bold")
     if problem is not None:
-        sizes = ", ".join(f"{name} = {problem[name]:,}" for name in "mnk")
+        sizes = ", ".join(f"{size} = {problem[size]:,}" for size in "mnk")
         tile = "" if problem["tile"] is None else f", TILE {problem['tile']}"
         title.append(f": {sizes}, {problem['dtype']}{tile}", style="not bold")
     return title
@@ -143,7 +143,8 @@ def _verdict(found: Profile) -> None:
         out.print(Text.assemble(("found: ", "bold red"), str(finding)))
 
 
-def _notes(found: Profile) -> None:
+def _notes(found: Profile, name: str) -> None:
+    """What is to be said of the counts, and what the kernel printed."""
     out = console()
     notes = list(found.report.notes)
     if found.report.counted_as != "machine code":
@@ -151,7 +152,12 @@ def _notes(found: Profile) -> None:
     if notes:
         out.print()
     for note in notes:
-        out.print(f"note: {found.kernel}: {note}", markup=False)
+        out.print(f"note: {name}: {note}", markup=False)
+    if found.report.output:
+        out.print()
+        some = "" if found.blocks_run == found.blocks else ", in the blocks that were run"
+        out.print(Text(f"{name} printed{some}:", style="bold"))
+        out.print(found.report.output.rstrip("\n"), markup=False)
 
 
 def _table(headings: Sequence[str]) -> Table:
@@ -170,17 +176,18 @@ def _head(table: Table, group: str) -> None:
     table.add_row(Text(group, style="bold"))
 
 
-def _value(figure: Figure | None) -> str:
+def _value(figure: Figure | None, places: int) -> str:
     if figure is None or figure.value is None:
         return ""
     if isinstance(figure.value, str):
         return figure.value
-    unit = f" {figure.unit}" if figure.unit == "%" else ""
-    return f"{number(figure.value)}{unit}"
+    unit = " %" if figure.unit == "%" else ""
+    value = figure.value
+    return (within(places, value) if isinstance(value, int) else number(value)) + unit
 
 
 def _ratio(one: Figure | None, other: Figure | None) -> str:
     a, b = (None if figure is None else figure.value for figure in (one, other))
     if isinstance(a, str) or isinstance(b, str) or a is None or b is None or a == b or not b:
         return ""
-    return f"{a / b:,.3g}"
+    return number(a / b)

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from tilewise.lens.roofline import LIMITS, Ceilings
 from tilewise.lens.roofline_plot import si
-from tilewise.show.console import console, duration, error, verdict
+from tilewise.show.console import console, duration, error, giga, labels, verdict
 
 _HEADINGS = {"shared memory": "shared\nmemory", "arithmetic": "arith-\nmetic"}
 _UNITS = {
@@ -43,23 +43,24 @@ def roofline(document: Mapping[str, Any]) -> None:
     table.add_column("\nbound by")
     for heading in ("best\ntime", "GFLOP/s\nat best"):
         table.add_column(heading, justify="right", no_wrap=True)
-    for row in document["kernels"]:
+    names = _names(document)
+    for row, name in zip(document["kernels"], names, strict=True):
         work, intensity = row["work"], row["intensity"]
         table.add_row(
-            row["kernel"],
+            name,
             si(work["flops"], ""),
             si(work["dram_bytes"], "B"),
             "" if intensity is None else f"{intensity:.3g}",
-            row["binding"],
+            row["binding"] if row["best_seconds"] else "nothing",
             duration(row["best_seconds"]),
-            _rate(row["best_flops"]),
+            giga(row["best_flops"]),
         )
     out.print(table)
     out.print()
     out.print(_times(document))
     out.print()
-    for name in _left_out(document):
-        out.print(f"{name} is left out: its ceiling is not known. The least time may be longer.")
+    for limit in _left_out(document):
+        out.print(f"{limit} is left out: its ceiling is not known. The least time may be longer.")
     out.print("best: the longest of the times that each ceiling asks for by itself.")
     if document["measured"]:
         out.print("share: of the measured time, what the best would take.")
@@ -67,9 +68,9 @@ def roofline(document: Mapping[str, Any]) -> None:
             out.print(
                 "More than 100 %: the hardware did less than was counted, or a ceiling is too low."
             )
-    for row in document["kernels"]:
+    for row, name in zip(document["kernels"], names, strict=True):
         if not row["correct"]:
-            error(f"{row['kernel']}: a wrong result")
+            error(f"{name}: a wrong result")
 
 
 def _times(document: Mapping[str, Any]) -> Table:
@@ -80,7 +81,7 @@ def _times(document: Mapping[str, Any]) -> Table:
     if document["measured"]:
         for heading in ("\nmeasured", "\nshare"):
             table.add_column(heading, justify="right", no_wrap=True)
-    for row in document["kernels"]:
+    for row, label in zip(document["kernels"], _names(document), strict=True):
         cells: list[Text | str] = [
             Text(duration(limit["seconds"]), "bold" if limit["name"] == row["binding"] else "")
             for limit in row["limits"]
@@ -89,8 +90,13 @@ def _times(document: Mapping[str, Any]) -> Table:
             cells += [verdict(False), ""]
         elif row["seconds"] is not None:
             cells += [duration(row["seconds"]), f"{row['share']:.1%}"]
-        table.add_row(row["kernel"], *cells)
+        table.add_row(label, *cells)
     return table
+
+
+def _names(document: Mapping[str, Any]) -> list[str]:
+    """What the kernels are called, told apart."""
+    return labels([(row["kernel"], row["file"]) for row in document["kernels"]])
 
 
 def _left_out(document: Mapping[str, Any]) -> list[str]:
@@ -121,12 +127,6 @@ def ceilings(found: Ceilings, datasheet: Ceilings | None) -> None:
     if datasheet is not None:
         out.print(datasheet.source, markup=False)
     out.print(found.source, markup=False)
-
-
-def _rate(flops: float) -> str:
-    """10^9 operations a second, with at least three digits."""
-    rate = flops / 1e9
-    return f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}"
 
 
 def _ceilings_line(found: Ceilings, dtype: str) -> str:

@@ -9,7 +9,9 @@ from rich.table import Table
 from rich.text import Text
 
 from tilewise.lens.tiles import Tile
-from tilewise.show.console import console, extents, number, plural
+from tilewise.show.console import console, extents, number, plural, within
+
+_PLACES = (15, 9, 23)  # of the counts of blocks, phases and bytes; longer ones are rounded
 
 
 def occupancy(document: Mapping[str, Any]) -> None:
@@ -104,7 +106,8 @@ def _product(rows: Sequence[Tile]) -> None:
     for row in rows:
         counts = (row.blocks, row.phases, row.traffic_bytes)
         share = f"1/{1 / row.traffic_ratio:.4g}"
-        table.add_row(row.shape.name, *map(number, counts), share)
+        cells = map(within, _PLACES, counts)
+        table.add_row(row.shape.name, *cells, share)
     console().print(table)
 
 

@@ -6,7 +6,7 @@ import math
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -28,15 +28,17 @@ from tilewise.devices.emulator.ordering import batch_limit
 from tilewise.devices.emulator.parser import parse
 from tilewise.devices.emulator.program import Program
 from tilewise.devices.emulator.ptx import Instruction
+from tilewise.devices.emulator.recording import Recorder, Recording
 from tilewise.devices.emulator.sampling import UnlikeBlocksError, sample
 from tilewise.devices.emulator.sources import Sources
 from tilewise.launch import Alike, Counters, Dim3, Launch, LaunchReport
 
-__all__ = ["Emulator", "EmulatorArray"]
+__all__ = ["Emulator", "EmulatorArray", "UnlikeBlocksError"]
 
 LANES = 16384
 """Lanes of a batch: registers of this many lanes stay in a core's cache."""
 _PROGRAMS = 64
+MOST_EVENTS = 20_000
 
 
 class Emulator:
@@ -74,6 +76,10 @@ class Emulator:
         """An array that nobody wrote yet: reading it before writing is a fault."""
         return EmulatorArray.unwritten(tuple(shape), np.dtype(dtype), self._memory)
 
+    def zeros(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> EmulatorArray:
+        """An array of zeros, of which only those take memory that a kernel reaches."""
+        return EmulatorArray.zeros(tuple(shape), np.dtype(dtype), self._memory)
+
     def launch(self, compiled: Compiled, launch: Launch) -> LaunchReport:
         """Run every block, count, check; see :meth:`tilewise.devices.Device.launch`."""
         return self._launch(compiled, launch, self._run)
@@ -100,11 +106,68 @@ class Emulator:
         note: tuple[str, ...] = ()
         if not whole:
             try:
-                return self._launch(compiled, launch, self._sample, is_mapping=True)
+                return self.sample(compiled, launch)
             except UnlikeBlocksError as error:
                 note = (f"every block was run: {error}",)
         report = self._launch(compiled, launch, self._run, is_mapping=True)
         return replace(report, notes=(*report.notes, *note))
+
+    def sample(self, compiled: Compiled, launch: Launch) -> LaunchReport:
+        """As :meth:`profile`, but never every block for want of a kind.
+
+        Raises
+        ------
+        UnlikeBlocksError
+            If blocks can't be told to do the same.
+        LaunchError, CheckError
+            As :meth:`launch`.
+        """
+        return self._launch(compiled, launch, self._sample, is_mapping=True)
+
+    def record(
+        self, compiled: Compiled, launch: Launch, blocks: Sequence[Dim3], most: int = MOST_EVENTS
+    ) -> tuple[LaunchReport, tuple[Recording, ...]]:
+        """Run some blocks of a launch alone, and record what each of them does.
+
+        Parameters
+        ----------
+        compiled : Compiled
+        launch : Launch
+        blocks : sequence of (int, int, int)
+            Of the grid, each once.
+        most : int
+            Events of a block that are kept.
+
+        Returns
+        -------
+        report : LaunchReport
+            Of those blocks.
+        recordings : tuple of Recording
+            In the order of ``blocks``.
+
+        Raises
+        ------
+        ValueError
+            If the grid has no such block, or if its blocks are in clusters.
+        LaunchError, CheckError
+            As :meth:`launch`.
+        """
+        gx, gy, gz = launch.grid
+        for block in blocks:
+            if not all(0 <= i < n for i, n in zip(block, launch.grid, strict=True)):
+                raise ValueError(f"there is no block {block}: the grid is {gx} x {gy} x {gz}")
+        found: list[Recording] = []
+
+        def run(machine: Machine, launch: Launch, cluster: Dim3) -> tuple[Alike, ...]:
+            if math.prod(cluster) > 1:
+                raise ValueError("a block of a cluster does not run alone: it can't be recorded")
+            recorder = Recorder(machine, most)
+            for x, y, z in blocks:
+                found.append(recorder.start())
+                machine.run(Geometry(launch.grid, launch.block, x + gx * (y + gy * z), 1))
+            return ()
+
+        return self._launch(compiled, launch, run), tuple(found)
 
     def _launch(
         self,

@@ -14,7 +14,6 @@ from tilewise.compiler import Compiled
 from tilewise.devices.arguments import ArrayArgument, ScalarArgument, extent, span
 from tilewise.devices.emulator.memory import (
     OUTSIDE,
-    UNWRITTEN,
     WRITTEN,
     Allocation,
     Bytes,
@@ -88,9 +87,22 @@ class EmulatorArray:
     def unwritten(
         cls, shape: tuple[int, ...], dtype: np.dtype[Any], memory: GlobalMemory
     ) -> EmulatorArray:
-        array = cls.of(np.zeros(shape, dtype), memory)
-        array.allocation.state = np.full(len(array.allocation.data), UNWRITTEN, np.uint8)
+        array = cls.zeros(shape, dtype, memory)
+        # UNWRITTEN is 0, and zeros take no memory before they are touched.
+        array.allocation.state = np.zeros(len(array.allocation.data), np.uint8)
         return array
+
+    @classmethod
+    def zeros(
+        cls, shape: tuple[int, ...], dtype: np.dtype[Any], memory: GlobalMemory
+    ) -> EmulatorArray:
+        """Zeros: the machine gives memory only to those pages that are touched."""
+        host = np.zeros(shape, dtype)
+        pitches = host.strides if host.ndim else (host.itemsize,)
+        allocation = Allocation(
+            memory.reserve(host.nbytes), host.nbytes, "array", host.dtype, pitches
+        )
+        return cls(host.shape, host.dtype, host.strides, allocation, memory)
 
     @classmethod
     def accept(cls, value: Any, device: Any) -> None:

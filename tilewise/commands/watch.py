@@ -1,0 +1,116 @@
+"""``tilewise watch``: a page in which a kernel runs, step by step."""
+
+from __future__ import annotations
+
+import json
+import webbrowser
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tilewise.commands.options import RIGHT, Dtype, K, M, N, Tile, plain
+from tilewise.launch import Dim3
+
+SIZE = 12  # of a product whose sizes are not given, with tiles of
+TILE = 4
+SUFFIX = ".html"
+
+
+def watch(
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUNG|FILE.cu:NAME",
+            help="A rung of the ladder, or any kernel that has its signature.",
+        ),
+    ],
+    m: M = None,
+    n: N = None,
+    k: K = None,
+    tile: Tile = None,
+    block: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--block",
+            metavar="X,Y",
+            help="The block to watch; may be given again. By default the first and the last.",
+        ),
+    ] = None,
+    dtype: Annotated[Dtype, typer.Option()] = Dtype.float32,
+    alpha: Annotated[float, typer.Option(help="C = alpha A B + beta C.")] = 1.0,
+    beta: Annotated[float, typer.Option()] = 0.0,
+    seed: Annotated[int, typer.Option(help="Of the random matrices.")] = 0,
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", metavar="F.html", help="By default KERNEL.html.")
+    ] = None,
+    trace_to: Annotated[
+        Path | None,
+        typer.Option("--trace", metavar="F.json", help="Write the trace too (docs/trace.md)."),
+    ] = None,
+    gif: Annotated[
+        Path | None,
+        typer.Option("--gif", metavar="F.gif", help="Draw the sliding tiles, for a slide."),
+    ] = None,
+    frames: Annotated[
+        Path | None, typer.Option("--frames", metavar="DIR", help="The same, a PNG a frame.")
+    ] = None,
+    is_opened: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
+) -> int:
+    """Watch a kernel run: one page, with no network, of what one block really did.
+
+    It is run on the emulator. Sizes that are not given are 12, with tiles of 4.
+    """
+    from tilewise import show
+    from tilewise.ladder import RUNGS
+    from tilewise.lens import animation
+    from tilewise.lens.watch import watch as record
+    from tilewise.matrix_files import check_target
+    from tilewise.provenance import write_whole
+
+    name = target.rpartition(":")[2]
+    path = out or Path(f"{name}{SUFFIX}")
+    if frames is not None and frames.exists() and not frames.is_dir():
+        raise ValueError(f"--frames is {frames}, which is no folder")
+    inside = None if frames is None else (frames / "000.png" if frames.exists() else frames)
+    for file in (path, trace_to, gif, inside):
+        if file is not None:
+            check_target(file)
+    if gif is not None or frames is not None:
+        animation.check(gif)
+    has_tiles = all(each.default_tile is not None for each in RUNGS if each.name == target)
+    edge = TILE if tile is None and (m, n, k) == (None, None, None) and has_tiles else tile
+    rows, columns, depth = (SIZE if size is None else size for size in (m, n, k))
+    with show.progress(None, f"running {name}"):
+        found = record(
+            target, rows, columns, depth, dtype=dtype.value, tile=edge, alpha=alpha, beta=beta,
+            blocks=[_index(each) for each in block or ()], seed=seed,
+        )  # fmt: skip
+    trace = found.trace.to_dict()
+    if trace_to is not None:
+        write_whole(trace_to, json.dumps(plain(trace)).encode() + b"\n")
+        print(f"{trace_to}: written")
+    found.save(path)
+    print(f"{path}: written, {path.stat().st_size / 1e6:.2f} MB; open it in a browser")
+    if gif is not None or frames is not None:
+        with show.progress(None, "drawing"):
+            count = animation.draw(trace, gif, frames)
+        print(f"{' and '.join(str(x) for x in (gif, frames) if x is not None)}: {count} frames")
+    for each in trace["blocks"]:
+        if each["cut"]:
+            print(f"block {tuple(each['index'])} is cut after {len(each['steps'])} steps")
+    if is_opened:
+        webbrowser.open(path.resolve().as_uri())
+    return RIGHT
+
+
+def _index(text: str) -> Dim3:
+    """Of ``2,1`` or ``2,1,0``."""
+    try:
+        numbers = [int(part) for part in text.split(",")]
+    except ValueError:
+        numbers = []
+    if not 1 <= len(numbers) <= 3:
+        raise ValueError(f"--block is {text!r}; it takes a block's index as X,Y, for example 2,1")
+    x, y, z = (*numbers, 0, 0)[:3]
+    return x, y, z

@@ -1,0 +1,63 @@
+"""The player: one HTML page that shows a kernel running, step by step, from a recorded trace.
+
+The page holds its style, its program and the trace. It asks for nothing from anywhere, and opens
+from a file.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from collections.abc import Mapping
+from importlib import resources
+from typing import Any
+
+FORMAT, VERSION = "tilewise trace", 1
+# The program, in the order in which its parts use one another.
+PROGRAM = ("state.js", "story.js", "grids.js", "lanes.js", "words.js", "player.js")
+
+
+def page(trace: Mapping[str, Any]) -> str:
+    """The player of a trace.
+
+    Parameters
+    ----------
+    trace : Mapping
+        A trace as plain data: what ``tilewise.lens.trace.Trace.to_dict`` gives.
+
+    Returns
+    -------
+    str
+        A whole HTML document. It needs no network and no other file.
+
+    Raises
+    ------
+    ValueError
+        If it is no trace, or of another version, or recorded no step, or holds a NaN or an
+        infinity as a number (JSON has none: a trace writes them as text).
+    """
+    if trace.get("format") != FORMAT:
+        raise ValueError(f"format is {trace.get('format')!r}; a trace's is {FORMAT!r}")
+    if trace.get("version") != VERSION:
+        raise ValueError(
+            f"a trace of version {trace.get('version')!r}; this player reads {VERSION}"
+        )
+    blocks = trace.get("blocks") or []
+    if not blocks or not all(block.get("steps") for block in blocks):
+        raise ValueError("the trace has no block, or one with no step: there is nothing to show")
+    data = json.dumps(trace, separators=(",", ":"), allow_nan=False)
+    parts = {
+        "title": html.escape(f"{trace.get('kernel', 'kernel')} - tilewise"),
+        "style": _text("player.css"),
+        "script": "\n".join(_text(name) for name in PROGRAM),
+        # In JSON "<" stands in strings alone; as it is, one could end the script element.
+        "trace": data.replace("<", "\\u003c"),
+    }
+    # All at once: what is put in is not looked through for marks.
+    return re.sub(r"\{\{(\w+)\}\}", lambda mark: parts[mark[1]], _text("player.html"))
+
+
+def _text(name: str) -> str:
+    folder = resources.files("tilewise.lens").joinpath("player")
+    return folder.joinpath(name).read_text(encoding="utf-8")

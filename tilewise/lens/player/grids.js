@@ -1,0 +1,265 @@
+// Global and shared memory, as grids of cells.
+
+const MOST_CELLS = 4096; // of one grid; a larger matrix is drawn coarser, more memory is left out
+const TEXT = 27; // pixels a cell must have, to have its value in it
+const ROOMY = 40; // and to have it with one more digit
+
+function make(parent, tag, className, text) {
+  const made = document.createElement(tag);
+  if (className) made.className = className;
+  if (text !== undefined) made.textContent = text;
+  if (parent) parent.append(made);
+  return made;
+}
+
+// Writes only what changed: that is what makes a step cheap.
+function setText(element, text) {
+  if (element.shown === text) return;
+  element.shown = text;
+  element.textContent = text;
+}
+
+function setWidth(element, share) {
+  const width = `${(100 * Math.min(1, share)).toFixed(2)}%`;
+  if (element.style.width !== width) element.style.width = width;
+}
+
+// A grid of cells, each with a text and a class.
+class Grid {
+  constructor(parent, { rows, columns, count, label, tip, pick }) {
+    this.columns = columns;
+    this.element = make(parent, "div", "grid");
+    this.element.setAttribute("role", pick ? "grid" : "img");
+    this.element.setAttribute("aria-label", label);
+    this.cells = [];
+    this.texts = [];
+    this.classes = [];
+    for (let row = 0; row < rows; ++row) {
+      const line = make(this.element, "div", "row");
+      if (pick) line.setAttribute("role", "row");
+      for (let i = row * columns; i < Math.min(count, (row + 1) * columns); ++i) {
+        const cell = make(line, "div", "cell");
+        cell.place = i;
+        if (pick) {
+          cell.setAttribute("role", "gridcell");
+          cell.tabIndex = i === 0 ? 0 : -1;
+        }
+        this.cells.push(cell);
+      }
+    }
+    this.element.grid = this;
+    this.tip = tip;
+    this.pick = pick;
+    this.current = 0;
+  }
+
+  set(i, className, text = "") {
+    if (this.classes[i] !== className) {
+      this.classes[i] = className;
+      this.cells[i].className = className;
+    }
+    if (this.texts[i] !== text) {
+      this.texts[i] = text;
+      this.cells[i].textContent = text;
+    }
+  }
+
+  size(width, height = width) {
+    this.width = width;
+    this.element.style.setProperty("--w", `${width}px`);
+    this.element.style.setProperty("--h", `${height}px`);
+    this.element.style.setProperty("--gap", width < 6 ? "0px" : "1px");
+  }
+
+  number(value) {
+    if (this.width < TEXT) return "";
+    return this.width < ROOMY ? short(value) : medium(value);
+  }
+
+  focus(i) {
+    if (i < 0 || i >= this.cells.length) return;
+    this.cells[this.current].tabIndex = -1;
+    this.current = i;
+    this.cells[i].tabIndex = 0;
+    this.cells[i].setAttribute("aria-label", this.tip(i));
+    this.cells[i].focus();
+  }
+}
+
+// What happened last to an element: read, written, or both.
+function lights(step) {
+  const lit = new Map();
+  if (step.space !== "global") return lit;
+  const name = writesMemory(step) ? "write" : "read";
+  eachAccess(step, (thread, at) => lit.set(at, name));
+  return lit;
+}
+
+class Arrays {
+  constructor(parent) {
+    parent.replaceChildren();
+    const { arrays } = recording;
+    const named = ["a", "b", "c"].map((name) => recording.array(name));
+    this.product = arrays.length === 3 && named.every((i) => i >= 0);
+    parent.className = this.product ? "product" : "flow";
+    if (this.product) this.legend(make(parent, "ul", "legend"));
+    this.shown = arrays.map((array, number) => {
+      const { rows, columns } = array;
+      // Each cell covers scale x scale elements.
+      const scale = Math.ceil(Math.sqrt((rows * columns) / MOST_CELLS)) || 1;
+      const [down, across] = [Math.ceil(rows / scale), Math.ceil(columns / scale)];
+      const box = make(parent, "div", `array of-${array.name}`);
+      make(box, "h3", "", `${array.name.toUpperCase()}, ${rows} × ${columns}`);
+      const grid = new Grid(box, {
+        rows: down,
+        columns: across,
+        count: down * across,
+        label: `Matrix ${array.name}: the tile and the elements of this step are marked`,
+        tip: (i) => this.tip(number, i),
+      });
+      return { array, grid, scale, down, across };
+    });
+    if (!this.product) this.legend(make(parent, "ul", "legend"));
+  }
+
+  legend(list) {
+    for (const [name, text] of [
+      ["read", "read now"],
+      ["write", "written now"],
+      ["tile", "this phase's tile"],
+      ["unwritten", "never written"],
+      ["conflict", "bank conflict"],
+      ["active", "running thread"],
+    ]) {
+      const item = make(list, "li");
+      make(item, "span", `cell sample ${name}`);
+      make(item, "span", "", text);
+    }
+  }
+
+  fit(width) {
+    const gap = 10;
+    let cell;
+    if (this.product) {
+      const across = this.shown[0].across + this.shown[1].across;
+      cell = Math.floor((width - gap) / across);
+    } else {
+      cell = Math.floor(width / Math.max(...this.shown.map((one) => one.across)));
+    }
+    for (const { grid } of this.shown) grid.size(Math.max(2, Math.min(cell, 30)));
+  }
+
+  value(number, at) {
+    const { array } = this.shown[number];
+    const stored = recording.state.stored[number].get(at);
+    if (stored !== undefined) return stored;
+    if (!array.values) return null;
+    const row = Math.floor(at / array.leading);
+    return array.values[row * array.columns + (at % array.leading)];
+  }
+
+  tip(number, i) {
+    const { array, scale, across } = this.shown[number];
+    const [row, column] = [Math.floor(i / across) * scale, (i % across) * scale];
+    const at = row * array.leading + column;
+    const value = this.value(number, at);
+    return `${recording.element(array.name, at)} = ${value === null ? "unknown" : long(value)}`;
+  }
+
+  draw(state, step) {
+    const tiles = recording.tilesOf(step.phase ?? null);
+    const lit = lights(step);
+    const mine = picked && picked.kind === "thread" ? picked.owns : null;
+    this.shown.forEach(({ array, grid, scale, across }, number) => {
+      const isHere = step.array === array.name;
+      const marks = new Array(grid.cells.length).fill("cell");
+      const place = (at) => {
+        const row = Math.floor(at / array.leading / scale);
+        return row * across + Math.floor((at % array.leading) / scale);
+      };
+      for (const at of tiles[number]) marks[place(at)] = "cell tile";
+      for (const at of state.stored[number].keys()) marks[place(at)] = "cell tile stored";
+      if (isHere) for (const [at, name] of lit) marks[place(at)] = `cell ${name}`;
+      if (mine && mine.array === array.name) marks[place(mine.at)] += " picked";
+      marks.forEach((mark, i) => grid.set(i, mark));
+    });
+  }
+}
+
+class Shared {
+  constructor(parent) {
+    parent.replaceChildren();
+    $("banks-panel").hidden = recording.cells === 0;
+    if (!recording.cells) {
+      make(parent, "p", "note", "This kernel uses none: each read goes to global memory.");
+    }
+    let left = MOST_CELLS;
+    this.boxes = make(parent, "div", "flow");
+    this.shown = recording.shared.map((array) => {
+      const count = Math.min(array.count, Math.max(0, left));
+      left -= count;
+      const box = make(this.boxes, "div", "array");
+      make(box, "h3", "", `${array.name}, ${array.rows} × ${array.columns}`);
+      const grid = new Grid(box, {
+        rows: Math.ceil(count / array.columns),
+        columns: array.columns,
+        count,
+        label: `Shared memory: ${array.name}`,
+        tip: (i) => this.tip(array.first + i),
+        pick: (i) => pick({ kind: "cell", number: array.first + i }),
+      });
+      if (count < array.count) {
+        make(box, "p", "note", `The first ${count} of ${array.count} cells.`);
+      }
+      return { array, grid, count };
+    });
+  }
+
+  fit(width) {
+    if (!this.shown.length) return;
+    const gap = 12;
+    const all = this.shown.reduce((sum, one) => sum + one.array.columns, 0);
+    const most = Math.max(...this.shown.map((one) => one.array.columns));
+    const beside = Math.floor((width - gap * (this.shown.length - 1)) / all);
+    const below = Math.floor(width / most);
+    // Beside one another, unless only below one another their values can be read.
+    const cell = beside >= TEXT || (below < TEXT && beside >= 7) ? beside : below;
+    const size = Math.max(6, Math.min(cell, 46));
+    for (const { array, grid } of this.shown) {
+      grid.size(size, size < TEXT ? size : array.rows > 8 ? 20 : 24);
+    }
+  }
+
+  tip(cell) {
+    const { state } = recording;
+    const { name } = recording.cell(cell);
+    if (state.when[cell] < 0) return `${name}: nobody has written it`;
+    return (
+      `${name} = ${long(state.value[cell])}, written by thread ${state.writer[cell]} ` +
+      `at step ${state.when[cell] + 1}, read ${times(state.reads[cell], "time")} since`
+    );
+  }
+
+  draw(state, step) {
+    const lit = new Map();
+    if (step.space === "shared") {
+      const name = writesMemory(step) ? "write" : "read";
+      eachAccess(step, (thread, at, bytes) =>
+        recording.eachCell(at, bytes, (cell) => lit.set(cell, name)),
+      );
+    }
+    const mark = picked && picked.kind === "cell" ? picked.number : -1;
+    for (const { array, grid, count } of this.shown) {
+      for (let i = 0; i < count; ++i) {
+        const cell = array.first + i;
+        const written = state.when[cell] >= 0;
+        let name = "cell";
+        if (lit.has(cell)) name += ` ${lit.get(cell)}`;
+        else if (!written) name += " unwritten";
+        if (cell === mark) name += " picked";
+        const value = written ? state.value[cell] : null;
+        grid.set(i, name, written ? (value === null ? "" : grid.number(value)) : "");
+      }
+    }
+  }
+}

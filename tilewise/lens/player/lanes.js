@@ -1,0 +1,167 @@
+// Shared memory's banks, and the block's threads.
+
+class Banks {
+  constructor(parent) {
+    parent.replaceChildren();
+    this.rows = Math.min(Math.ceil(recording.words / BANKS), MOST_CELLS / BANKS);
+    this.most = new Grid(parent, {
+      rows: 1,
+      columns: BANKS,
+      count: BANKS,
+      label: "Words that each bank serves one after another",
+      tip: (i) => `bank ${i}`,
+    });
+    this.most.element.classList.add("most");
+    this.words = new Grid(parent, {
+      rows: this.rows,
+      columns: BANKS,
+      count: this.rows * BANKS,
+      label: "The words of shared memory, a bank a column",
+      tip: (i) => `bank ${i % BANKS}: bytes ${i * WORD} to ${i * WORD + WORD - 1}${this.names(i)}`,
+    });
+    this.cells = this.words.cells.map((_, i) => {
+      const found = [];
+      recording.eachCell(i * WORD, WORD, (cell) => found.push(cell));
+      return found;
+    });
+  }
+
+  names(word) {
+    const found = this.cells[word].map((cell) => recording.cell(cell).name);
+    return found.length ? `, ${found.join(", ")}` : "";
+  }
+
+  fit(width) {
+    const cell = Math.max(5, Math.min(Math.floor(width / BANKS), 18));
+    this.most.size(cell, 18);
+    this.words.size(cell, this.rows <= 8 ? 14 : 7);
+    // Room for the longest note, so that nothing moves.
+    const note = $("banks-note");
+    const all = recording.steps.map((step, i) =>
+      this.say({ conflicts: 99999 }, step, recording.conflictsOf(i)),
+    );
+    note.style.minHeight = "";
+    setText(note, all.reduce((longest, text) => (text.length > longest.length ? text : longest)));
+    note.style.minHeight = `${note.offsetHeight}px`;
+  }
+
+  draw(state, step) {
+    const found = recording.conflictsOf(position);
+    const conflicts = found ? found.banks : new Map();
+    const lit = new Map();
+    if (step.space === "shared") {
+      const name = writesMemory(step) ? "write" : "read";
+      eachAccess(step, (thread, at, bytes) => {
+        for (let word = Math.floor(at / WORD); word * WORD < at + bytes; ++word) lit.set(word, name);
+      });
+    }
+    for (let bank = 0; bank < BANKS; ++bank) {
+      const words = conflicts.get(bank);
+      const fits = words !== undefined && (this.most.width >= 14 || words < 10);
+      const label = bank % 4 === 0 && this.most.width >= 8 ? String(bank) : "";
+      this.most.set(
+        bank,
+        words === undefined ? "cell bank" : "cell conflict",
+        fits ? String(words) : words === undefined ? label : "",
+      );
+    }
+    const mark = picked && picked.kind === "cell" ? picked.number : -1;
+    this.cells.forEach((cells, word) => {
+      let name = "cell";
+      if (!cells.length) name += " none";
+      else if (lit.has(word)) name += conflicts.has(word % BANKS) ? " conflict" : ` ${lit.get(word)}`;
+      else if (cells.every((cell) => state.when[cell] < 0)) name += " unwritten";
+      if (mark >= 0 && cells.includes(mark)) name += " picked";
+      this.words.set(word, name);
+    });
+    setText($("banks-note"), this.say(state, step, found));
+  }
+
+  say(state, step, found) {
+    const before = `${times(state.conflicts, "conflict")} so far.`;
+    if (step.space !== "shared") return `No access to shared memory in this step. ${before}`;
+    // One of several neighbouring accesses that the machine code makes one wider one.
+    if (!step.requests) return `Served by the wider access of a step before. ${before}`;
+    const asked = times(step.requests, "request");
+    if (!step.conflicts) return `${asked}, no conflict. ${before}`;
+    const told = `${asked}, ${times(step.conflicts, "conflict")}`;
+    if (!found || !found.banks.size) return `${told}. ${before}`;
+    const [bank, words] = [...found.banks].reduce((most, one) => (one[1] > most[1] ? one : most));
+    const least = found.least > 1 ? `; ${found.least} would be the fewest` : "";
+    const wide = found.steps > 1 ? ` (with ${found.steps - 1} more accesses that follow, in one)` : "";
+    return `${told}${wide}: bank ${bank} serves a warp ${words} words in turn${least}. ${before}`;
+  }
+}
+
+class Threads {
+  constructor(parent) {
+    this.parent = parent;
+    this.columns = 0;
+  }
+
+  fit(width) {
+    // Rows of the block where whole ones make a warp: then the threads lie as their elements of C.
+    const across = trace.block[0];
+    const rows = WARP % across === 0 && width / across >= 10;
+    const columns = rows ? across : [32, 16, 8].find((one) => width / one >= 30) || 8;
+    if (columns !== this.columns) {
+      this.columns = columns;
+      this.build();
+    }
+    const gap = 12;
+    const size = (beside) => Math.floor((width - gap * (beside - 1)) / (columns * beside));
+    let beside = this.warps.length;
+    while (beside > 1 && size(beside) < TEXT) beside -= 1;
+    const cell = Math.max(6, Math.min(size(beside), 46));
+    for (const { grid } of this.warps) grid.size(cell, cell < TEXT ? cell : 24);
+  }
+
+  build() {
+    this.parent.replaceChildren();
+    this.parent.className = "flow";
+    this.warps = [];
+    for (let first = 0; first < recording.threads; first += WARP) {
+      const count = Math.min(WARP, recording.threads - first);
+      const box = make(this.parent, "div", "warp");
+      const warp = first / WARP;
+      make(box, "h3", "", `Warp ${warp}: ${threadsInWords([...Array(count).keys()].map((i) => first + i))}`);
+      const grid = new Grid(box, {
+        rows: Math.ceil(count / this.columns),
+        columns: this.columns,
+        count,
+        label: `Warp ${warp}`,
+        tip: (i) => this.tip(first + i),
+        pick: (i) => pickThread(first + i),
+      });
+      this.warps.push({ first, grid });
+    }
+  }
+
+  tip(thread) {
+    const { state } = recording;
+    const result = state.result[thread];
+    const owns = recording.owner.get(thread);
+    return (
+      `thread ${thread} (${coordinates(thread)})${owns ? `, for ${owns}` : ""}: ` +
+      (state.ended[thread] ? "has ended" : active(thread) ? "runs in this step" : "does not run in this step") +
+      (result === null ? "" : `, last result ${long(result)}`)
+    );
+  }
+
+  draw(state, step) {
+    const runs = new Uint8Array(recording.threads);
+    eachThread(step, (thread) => (runs[thread] = 1));
+    const mark = picked && picked.kind === "thread" ? picked.number : -1;
+    for (const { first, grid } of this.warps) {
+      for (let i = 0; i < grid.cells.length; ++i) {
+        const thread = first + i;
+        let name = "cell";
+        if (runs[thread]) name += " active";
+        else if (state.ended[thread]) name += " ended";
+        if (thread === mark) name += " picked";
+        const result = state.result[thread];
+        grid.set(i, name, result === null ? "" : grid.number(result));
+      }
+    }
+  }
+}

@@ -1,0 +1,266 @@
+// The page: where it stands in the recording, and what moves it.
+
+const trace = JSON.parse(document.getElementById("trace").textContent);
+const $ = (id) => document.getElementById(id);
+let recording; // of the block that is shown
+let picked = null; // {kind: "cell" | "thread", number, ...}: what the closer look is at
+let views = [];
+
+// ---- where we are ----
+
+let position = 0;
+
+function draw() {
+  const state = recording.seek(position);
+  const step = recording.steps[position];
+  for (const view of views) view.draw(state, step);
+  const slider = $("slider");
+  if (slider.valueAsNumber !== position) slider.value = String(position);
+  const of = `Step ${count(position + 1)} of ${count(recording.last + 1)}`;
+  if (slider.getAttribute("aria-valuetext") !== of) slider.setAttribute("aria-valuetext", of);
+  const cut = recording.block.cut && position === recording.last ? ", where the recording was cut" : "";
+  setText($("position"), of + cut);
+  if (tipped) setText($("tip"), tipped.grid.tip(tipped.cell.place));
+  document.body.dataset.step = String(position);
+}
+
+function go(to) {
+  position = Math.max(0, Math.min(recording.last, to));
+  draw();
+}
+
+const next = (starts) => starts.find((start) => start > position) ?? recording.last;
+const before = (starts) => starts.findLast((start) => start < position) ?? 0;
+
+const MOVES = {
+  start: () => go(0),
+  end: () => go(recording.last),
+  back: () => go(position - 1),
+  forward: () => go(position + 1),
+  "line-back": () => go(before(recording.lines)),
+  "line-forward": () => go(next(recording.lines)),
+  "phase-back": () => go(before(recording.phases)),
+  "phase-forward": () => go(next(recording.phases)),
+};
+
+// ---- playing ----
+
+let playing = false;
+let clock = 0;
+let due = 0; // steps, and a part of one
+
+function play(on) {
+  if (on === playing) return;
+  playing = on;
+  if (on && position === recording.last) go(0);
+  $("play-icon").setAttribute("d", on ? "M3 2h4v12H3zM9 2h4v12H9z" : "M3 1l11 7-11 7z");
+  $("play").setAttribute("aria-label", on ? "Pause" : "Play");
+  // A reader of the screen is told of single steps, not of a stream of them.
+  $("words").setAttribute("aria-live", on ? "off" : "polite");
+  if (!on) return;
+  clock = performance.now();
+  due = 0;
+  requestAnimationFrame(tick);
+}
+
+function tick(now) {
+  if (!playing) return;
+  // After a pause of the whole page, go on from here and don't race to catch up.
+  due += (Math.max(0, Math.min(now - clock, 250)) / 1000) * Number($("speed").value);
+  clock = now;
+  const steps = Math.floor(due);
+  due -= steps;
+  if (steps) go(position + steps);
+  if (position === recording.last) play(false);
+  else requestAnimationFrame(tick);
+}
+
+// ---- keys and clicks ----
+
+for (const [id, move] of Object.entries(MOVES)) {
+  $(id).addEventListener("click", () => {
+    play(false);
+    move();
+  });
+}
+$("play").addEventListener("click", () => play(!playing));
+$("slider").addEventListener("input", () => {
+  play(false);
+  go($("slider").valueAsNumber);
+});
+$("block").addEventListener("change", () => open(Number($("block").value)));
+$("close").addEventListener("click", () => pick(null));
+// A click must not take the keys away from the player.
+for (const place of ["buttons", "arrays", "shared", "banks", "threads"]) {
+  $(place).addEventListener("mousedown", (event) => {
+    if (!event.target.closest("select, label")) event.preventDefault();
+  });
+}
+$("story").addEventListener("click", (event) => {
+  const button = event.target.closest("button");
+  if (!button) return;
+  play(false);
+  go(button.step);
+});
+
+function cellOf(target) {
+  const cell = target.closest && target.closest(".grid .cell");
+  return cell ? { cell, grid: cell.closest(".grid").grid } : null;
+}
+
+document.querySelector("main").addEventListener("click", (event) => {
+  const found = cellOf(event.target);
+  if (found && found.grid.pick) found.grid.pick(found.cell.place);
+});
+
+const STEPS = {
+  ArrowLeft: "back",
+  ArrowRight: "forward",
+  ",": "back",
+  ".": "forward",
+  "[": "phase-back",
+  "]": "phase-forward",
+  Home: "start",
+  End: "end",
+};
+
+document.addEventListener("keydown", (event) => {
+  const { target, key } = event;
+  // On many keyboards a bracket is typed with AltGr, which is Ctrl and Alt, or with Option.
+  const bracket = (key === "[" || key === "]") && event.altKey && !event.metaKey;
+  if (!bracket && (event.ctrlKey || event.altKey || event.metaKey)) return;
+  if (target.matches("select")) return;
+  const found = cellOf(target);
+  if (found && found.grid.pick && !event.shiftKey) {
+    const { grid } = found;
+    const by = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -grid.columns, ArrowDown: grid.columns }[key];
+    if (by !== undefined) {
+      event.preventDefault();
+      grid.focus(grid.current + by);
+      return;
+    }
+    if (key === "Enter") grid.pick(grid.current);
+  }
+  if (key === "Escape") {
+    if (found) target.blur();
+    else pick(null);
+    return;
+  }
+  if (key === " ") {
+    // On a button, the space bar presses it.
+    if (target.matches("button")) return;
+    event.preventDefault();
+    play(!playing);
+    return;
+  }
+  let move = STEPS[key];
+  if (!move) return;
+  if (event.shiftKey && key.startsWith("Arrow")) move = move === "back" ? "line-back" : "line-forward";
+  event.preventDefault();
+  play(false);
+  MOVES[move]();
+});
+
+// ---- the tip under the pointer ----
+
+let tipped = null; // the cell that the tip is of
+
+function tip(found) {
+  const box = $("tip");
+  tipped = found;
+  if (!found) {
+    box.hidden = true;
+    return;
+  }
+  setText(box, found.grid.tip(found.cell.place));
+  box.hidden = false;
+  box.style.left = "0";
+  const at = found.cell.getBoundingClientRect();
+  const left = Math.min(at.left, document.documentElement.clientWidth - box.offsetWidth - 8);
+  const above = at.top - box.offsetHeight - 6;
+  box.style.left = `${Math.max(8, left)}px`;
+  box.style.top = `${above > 4 ? above : at.bottom + 6}px`;
+}
+
+document.addEventListener("pointerover", (event) => tip(cellOf(event.target)));
+document.addEventListener("focusin", (event) => {
+  const found = cellOf(event.target);
+  if (found) found.cell.setAttribute("aria-label", found.grid.tip(found.cell.place));
+  tip(found);
+});
+document.addEventListener("focusout", () => tip(null));
+document.addEventListener("scroll", () => tip(null), { passive: true });
+
+// ---- opening ----
+
+function fit() {
+  for (const view of views) {
+    if (!view.fit) continue;
+    const box = view.box || view.parent || $("words");
+    view.fit(box.clientWidth);
+  }
+  document.body.style.setProperty("--words", `${$("words").offsetHeight}px`);
+  document.body.style.setProperty("--bar", `${$("controls").offsetHeight}px`);
+  draw();
+}
+
+function phaseMarks() {
+  const strip = $("phases");
+  strip.replaceChildren();
+  recording.phases.forEach((start, i) => {
+    const end = recording.phases[i + 1] ?? recording.last + 1;
+    const { phase } = recording.steps[start];
+    const mark = make(strip, "span", phase === null || phase === undefined ? "" : "in");
+    mark.style.flexGrow = String(end - start);
+    if (phase !== null && phase !== undefined) mark.textContent = `phase ${phase + 1}`;
+  });
+}
+
+function open(number) {
+  play(false);
+  tip(null);
+  picked = null;
+  recording = new Recording(trace, number);
+  recording.allLoads = recording.steps.reduce(
+    (sum, step) => sum + (step.space === "global" && readsMemory(step) && step.at ? step.at.length : 0),
+    0,
+  );
+  $("slider").max = String(recording.last);
+  phaseMarks();
+  views = [];
+  const add = (Kind, id) => {
+    const view = new Kind($(id));
+    view.box = $(id);
+    views.push(view);
+  };
+  add(Arrays, "arrays");
+  add(Shared, "shared");
+  if (recording.cells) add(Banks, "banks");
+  add(Threads, "threads");
+  add(Source, "source");
+  views.push(new Words(), new Traffic());
+  add(Details, "story");
+  position = Math.max(0, Math.min(recording.last, recording.block.first || 0));
+  fit();
+}
+
+function heading() {
+  const { problem, kernel, grid, block } = trace;
+  const size = (extent) => extent.filter((one, i) => i < 2 || one > 1).join(" × ");
+  $("title").replaceChildren();
+  make($("title"), "span", "", `${kernel} `);
+  const tile = problem && problem.tile ? `, TILE ${problem.tile}` : "";
+  const what = problem
+    ? `C ${problem.m} × ${problem.n} = A ${problem.m} × ${problem.k} · B ${problem.k} × ${problem.n}${tile}`
+    : `${size(grid)} blocks of ${size(block)} threads`;
+  make($("title"), "small", "", what);
+  trace.blocks.forEach((one, i) => {
+    const [x, y, z] = one.index;
+    const name = `x ${x}, y ${y}${grid[2] > 1 ? `, z ${z}` : ""}${one.cut ? " (cut short)" : ""}`;
+    $("block").append(new Option(name, String(i)));
+  });
+}
+
+heading();
+open(0);
+new ResizeObserver(fit).observe(document.body);

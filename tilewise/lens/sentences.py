@@ -1,0 +1,186 @@
+"""What a step of a trace is, in one plain sentence, and why it matters where it does."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewise.devices.emulator.counting import SECTOR
+from tilewise.devices.emulator.recording import Event
+from tilewise.launch import Dim3
+
+WARP = 32
+Words = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Place:
+    """A matrix in global memory: ``element`` bytes each, rows ``leading`` elements apart."""
+
+    name: str
+    pointer: int
+    rows: int
+    columns: int
+    leading: int
+    element: int
+
+    def holds(self, address: npt.NDArray[np.int64]) -> bool:
+        size = self.element * (self.leading * (self.rows - 1) + self.columns)
+        return bool(((address >= self.pointer) & (address < self.pointer + size)).all())
+
+
+@dataclass(frozen=True)
+class Shared:
+    """An array in shared memory."""
+
+    name: str
+    offset: int
+    bytes: int
+    element: int
+    rows: int
+    columns: int
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What the sentences are about.
+
+    Attributes
+    ----------
+    block : (int, int, int)
+        Threads of a block.
+    places : tuple of Place
+    shared : tuple of Shared
+    """
+
+    block: Dim3
+    places: tuple[Place, ...]
+    shared: tuple[Shared, ...]
+
+    def place(self, event: Event) -> Place | None:
+        """The matrix that an access to global memory reaches."""
+        if event.space != "global" or event.address is None:
+            return None
+        return next((place for place in self.places if place.holds(event.address)), None)
+
+
+def say(scene: Scene, event: Event, owners: Collection[int] | None = None) -> Words:
+    """The sentence, and why it matters; the second is empty where there is nothing to say.
+
+    Parameters
+    ----------
+    scene : Scene
+    event : Event
+    owners : collection of int, optional
+        The block's threads that store an element of C, where that is known.
+    """
+    who = _who(scene, event)
+    if event.space == "global" and event.address is not None:
+        return _global(scene, event, who, owners)
+    if event.space == "shared" and event.address is not None:
+        return _shared(scene, event, who)
+    if event.kind == "compute":
+        return f"{who} {_verb(event, 'calculates', 'calculate')}, each into its own sum.", ""
+    if event.kind == "barrier":
+        return (
+            f"{who} {_verb(event, 'waits', 'wait')} at the barrier.",
+            "Nobody goes on until the whole block is there: behind it, what any thread stored can "
+            "be read, and what all have read can be overwritten.",
+        )
+    if event.kind == "branch":
+        return f"{who} {_verb(event, 'decides', 'decide')} where to go on.", ""
+    if event.kind == "end":
+        return f"{who} {_verb(event, 'ends', 'end')}.", ""
+    if event.space == "local":
+        return f"{who} {_verb(event, 'reaches', 'reach')} memory of its own.", ""
+    return f"{who} {_verb(event, 'computes', 'compute')} indices and addresses.", ""
+
+
+def _who(scene: Scene, event: Event) -> str:
+    """The threads, as few words as can be."""
+    count = len(event.threads)
+    everybody = scene.block[0] * scene.block[1] * scene.block[2]
+    if count == 1:
+        return f"Thread {int(event.threads[0])}"
+    if count == everybody:
+        return f"All {count} threads"
+    warps = np.unique(event.threads // WARP)
+    if len(warps) == 1 and everybody > WARP:
+        return f"{count} threads of warp {int(warps[0])}"
+    return f"{count} of {everybody} threads"
+
+
+def _verb(event: Event, one: str, many: str) -> str:
+    return one if len(event.threads) == 1 else many
+
+
+def _global(scene: Scene, event: Event, who: str, owners: Collection[int] | None) -> Words:
+    assert event.address is not None
+    place = scene.place(event)
+    verb = {
+        "load": _verb(event, "loads", "load"), "store": _verb(event, "stores", "store"),
+    }.get(event.kind, _verb(event, "updates", "update"))  # fmt: skip
+    what = "global memory"
+    if place is not None:
+        at = (event.address - place.pointer) // place.element
+        rows, columns = at // place.leading, at % place.leading
+        what = f"{_span('row', rows)}, {_span('column', columns)} of {place.name.upper()}"
+    used = _used(event)
+    share = "all used" if used >= 1 else f"{100 * used:.0f} % of them used"
+    sectors = f"{event.sectors} sector{'' if event.sectors == 1 else 's'}"
+    why = ""
+    if used < 1:
+        why = (
+            "Memory comes in sectors of 32 bytes, whole: what nobody asked for is brought all the "
+            "same."
+        )
+    outside = 0 if owners is None else sum(int(t) not in owners for t in event.threads)
+    if event.kind == "load" and scene.shared and outside:
+        own = "owns" if outside == 1 else "own"
+        load = "loads" if outside == 1 else "load"
+        why = f"{outside} of these threads {own} no element of C, and {load} for the others. {why}"
+    return f"{who} {verb} {what}: {sectors}, {share}.", why.strip()
+
+
+def _used(event: Event) -> float:
+    """The share of the sectors' bytes that somebody asked for, a warp at a time."""
+    assert event.address is not None
+    asked = 0
+    for warp in np.unique(event.threads // WARP):
+        asked += event.width * len(np.unique(event.address[event.threads // WARP == warp]))
+    return asked / (SECTOR * event.sectors) if event.sectors else 1.0
+
+
+def _shared(scene: Scene, event: Event, who: str) -> Words:
+    assert event.address is not None
+    at = event.address
+    verb = {
+        "load": _verb(event, "reads", "read"), "store": _verb(event, "stores to", "store to"),
+    }.get(event.kind, _verb(event, "updates", "update"))  # fmt: skip
+    what = "shared memory"
+    for array in scene.shared:
+        inside = (at >= array.offset) & (at < array.offset + array.bytes)
+        if inside.all() and array.columns:
+            place = (at - array.offset) // array.element
+            rows, columns = place // array.columns, place % array.columns
+            what = f"{array.name}, {_span('row', rows)}, {_span('column', columns)}"
+    conflicts = event.conflicts
+    tail = "no bank conflict" if not conflicts else (
+        f"{conflicts} bank conflict{'' if conflicts == 1 else 's'}"
+    )  # fmt: skip
+    why = ""
+    if conflicts:
+        why = "Threads of a warp want different words of one bank, and are served in turn."
+    return f"{who} {verb} {what}: {tail}.", why
+
+
+def _span(name: str, numbers: npt.NDArray[np.int64]) -> str:
+    low, high = int(numbers.min()), int(numbers.max())
+    return f"{name} {low}" if low == high else f"{name}s {low} to {high}"
