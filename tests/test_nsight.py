@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tilewise.devices import get_device
 from tilewise.errors import CompileError, DeviceUnavailableError, LaunchError
 from tilewise.lens.nsight import (
     AS_PTX,
@@ -371,6 +372,12 @@ def test_no_gpu(ncu: Ncu, monkeypatch: pytest.MonkeyPatch) -> None:
         measure([scale()])
     assert not isinstance(caught.value, ProfilerError)
     assert "error code" not in str(caught.value)
+
+
+def test_without_a_gpu_nothing_is_emulated(ncu: Ncu) -> None:
+    ncu("")
+    if get_device("auto").name == "gpu":
+        pytest.skip("there is a GPU")
     with pytest.raises(DeviceUnavailableError, match="no GPU can be used"):
         require()
 

@@ -29,7 +29,7 @@ def tiles(
     n: RequiredN,
     k: RequiredK,
     dtype: Annotated[Dtype, typer.Option(help="Of all three matrices.")] = Dtype.float32,
-    arch: Annotated[str, typer.Option(metavar="ARCH", help="Of the GPU.")] = "sm_90",
+    arch: Annotated[str, typer.Option("--arch", metavar="ARCH", help="Of the GPU.")] = "sm_90",
     registers: Annotated[
         int, typer.Option(help="That a thread takes, whatever the tile; 0 leaves them out.")
     ] = 0,
