@@ -117,6 +117,97 @@ extern "C" __global__ void masked(const float* x, float* y) {
 extern "C" __global__ void odd_blocks(const float* x, float* y) {
     if (blockIdx.x & 1) y[blockIdx.x * 32 + threadIdx.x] = x[threadIdx.x];
 }
+extern "C" __global__ void triangle(const float* x, float* y) {
+    float sum = 0;
+    for (int i = 0; i <= (int)blockIdx.x; ++i) sum += x[i * 32 + threadIdx.x];
+    y[blockIdx.x * 32 + threadIdx.x] = sum;
+}
+extern "C" __global__ void meeting(const float* x, float* y) {
+    int i = blockIdx.x * 32 + threadIdx.x;
+    y[i] = x[i] + x[64 + threadIdx.x] + x[blockIdx.x] + x[gridDim.x - 1 - blockIdx.x];
+}
+extern "C" __global__ void one_each(int n, const float* x, float* y) {
+    float sum = 0;
+    for (int i = threadIdx.x; i < n; i += 32) sum += x[blockIdx.x * n + i];
+    for (int d = 16; d; d >>= 1) sum += __shfl_xor_sync(0xffffffffu, sum, d);
+    if (threadIdx.x == 0) y[blockIdx.x] = sum;
+}
+extern "C" __global__ void grouped(int n, const float* x, float* y) {
+    int wide = n / 16, first = blockIdx.x / (4 * wide) * 4, tall = min(wide - first, 4);
+    int i = first + blockIdx.x % (4 * wide) % tall, j = blockIdx.x % (4 * wide) / tall;
+    int at = (i * 16 + threadIdx.y) * n + j * 16 + threadIdx.x;
+    y[at] = x[at] + x[i * 16];
+}
+extern "C" __global__ void diagonal(int n, const float* x, float* y) {
+    int i = blockIdx.x, j = (blockIdx.x + blockIdx.y) % gridDim.x;
+    y[(i * 16 + threadIdx.y) * n + j * 16 + threadIdx.x] =
+        x[(j * 16 + threadIdx.y) * n + i * 16 + threadIdx.x];
+}
+extern "C" __global__ void linear(int n, const float* x, float* y) {
+    int block = blockIdx.y * gridDim.x + blockIdx.x, i = block / (n / 16), j = block % (n / 16);
+    int at = (i * 16 + threadIdx.y) * n + j * 16 + threadIdx.x;
+    y[at] = x[at];
+}
+extern "C" __global__ void corner(int n, const float* x, float* y) {
+    int i = blockIdx.x * 32 + threadIdx.x;
+    if (blockIdx.x == 0 && threadIdx.x == 0) y[n] = x[0];
+    if (i < n) y[i] = x[i];
+}
+extern "C" __global__ void around(int w, int h, const float* x, float* y) {
+    int i = blockIdx.x * 16 + threadIdx.x, j = blockIdx.y * 8 + threadIdx.y;
+    if (i >= w || j >= h) return;
+    float sum = 0;
+    for (int r = j - 1; r <= j + 1; ++r)
+        for (int c = i - 1; c <= i + 1; ++c)
+            if (r >= 0 && r < h && c >= 0 && c < w) sum += x[r * w + c];
+    y[j * w + i] = sum;
+}
+extern "C" __global__ void one_of_many(int n, const float* x, float* y) {
+    int i = blockIdx.x * 32 + threadIdx.x;
+    switch (blockIdx.y) {
+    case 0: y[i] = x[i]; break;
+    case 1: y[n + i] = x[i] * 2; break;
+    case 2: y[2 * n + i] = x[n - 1 - i]; break;
+    case 3: y[3 * n + i] = 1; break;
+    case 4: if (i % 2) y[4 * n + i] = x[i]; break;
+    default: y[5 * n] = x[n - 1];
+    }
+}
+extern "C" __global__ void hashed(const float* x, float* y) {
+    unsigned long long h = (blockIdx.x + 1) * 0x9e3779b97f4a7c15ull * 0xbf58476d1ce4e5b9ull;
+    if (h >> 63) y[(h >> 58) * 32 + threadIdx.x] = x[threadIdx.x];
+}
+extern "C" __global__ void top_bits(const float* x, float* y) {
+    unsigned long long i = ((unsigned long long)blockIdx.x << 62) + threadIdx.x;
+    y[(i >> 60) * 32 + threadIdx.x] = x[threadIdx.x];
+}
+extern "C" __global__ void farthest(long long far, const float* x, float* y) {
+    long long i = blockIdx.x * 32 + threadIdx.x;
+    if (i > far) y[i] = x[i];
+}
+extern "C" __global__ void low_byte(const float* x, float* y) {
+    short low;
+    asm volatile("cvt.u8.u32 %0, %1;" : "=h"(low) : "r"(blockIdx.x * 16));
+    if (low < 64) y[blockIdx.x * 32 + threadIdx.x] = x[threadIdx.x];
+}
+extern "C" __global__ void carried(const float* x, float* y) {
+    unsigned low, high;
+    asm volatile("add.cc.u32 %0, %2, 0xfffffff0; addc.u32 %1, 0, 0;"
+                 : "=r"(low), "=r"(high) : "r"(blockIdx.x));
+    if (high) y[low * 32 + threadIdx.x] = x[threadIdx.x];
+}
+extern "C" __global__ void by_float(const float* x, float* y) {
+    float part = blockIdx.x * 0.25f;
+    if (part > 1.5f && part != 3) y[blockIdx.x * 32 + threadIdx.x] = x[threadIdx.x];
+}
+extern "C" __global__ void many_places(const float* x, float* y) {
+    unsigned v;
+    asm volatile("places: .branchtargets first, second, third;\nbrx.idx %1, places;\n"
+                 "first: mov.u32 %0, 3;\nbra.uni end;\nsecond: mov.u32 %0, %2;\nbra.uni end;\n"
+                 "third: mov.u32 %0, 0;\nend:"
+                 : "=r"(v) : "r"(blockIdx.x % 3), "r"(threadIdx.x));
+    if (v) y[blockIdx.x * 32 + threadIdx.x] = x[v];
+}
 extern "C" __global__ void third_axis(int n, const float* x, float* y, int ld) {
     int i = blockIdx.x * 4 + threadIdx.x, j = blockIdx.y * 4 + threadIdx.y;
     if (i < n && j < n - (int)blockIdx.z) y[(blockIdx.z * n + j) * ld + i] = x[j * ld + i];
@@ -187,9 +278,25 @@ def test_strides(n: int, stride: int, blocks: int) -> None:
         ("by_warps", (40,), (64,), (2500, floats(2500), floats(40)), None),
         ("heads", (9,), (32,), (floats(32), floats(64)), None),
         ("third_axis", (5, 5, 3), (4, 4), (18, floats(20 * 18), floats(20 * 54), 20), None),
-        ("odd_blocks", (9,), (32,), (floats(32), floats(288)), 9),
-        ("turned", (30,), (8, 8), (5, floats(8), floats(48 * 40), 40), None),
+        ("odd_blocks", (9,), (32,), (floats(32), floats(288)), 2),
+        ("turned", (30,), (8, 8), (5, floats(8), floats(48 * 40), 40), 1),
         ("floating", (4,), (32,), (120, 0.5, floats(120), floats(120)), 4),
+        ("meeting", (40,), (32,), (floats(1280), floats(1280)), 1),
+        ("one_each", (100,), (32,), (72, floats(7200), floats(100)), 1),
+        ("grouped", (121,), (16, 16), (176, floats(176 * 176), floats(176 * 176)), 1),
+        ("diagonal", (6, 6), (16, 16), (96, floats(96 * 96), floats(96 * 96)), 1),
+        ("linear", (10, 6), (16, 16), (80, floats(80 * 192), floats(80 * 192)), 1),
+        ("corner", (40,), (32,), (1270, floats(1280), floats(1280)), 3),
+        ("around", (5, 7), (16, 8), (80, 50, floats(4000), floats(4000)), 9),
+        ("one_of_many", (20, 7), (32,), (640, floats(640), floats(3840)), 6),
+        ("hashed", (100,), (32,), (floats(32), floats(2048)), 2),
+        ("top_bits", (40,), (32,), (floats(32), floats(512)), 1),
+        ("farthest", (40,), (32,), (2**63 - 1, floats(1280), floats(1280)), 1),
+        ("farthest", (40,), (32,), (-(2**63), floats(1280), floats(1280)), 1),
+        ("low_byte", (40,), (32,), (floats(32), floats(1280)), None),
+        ("by_float", (20,), (32,), (floats(32), floats(640)), None),
+        ("many_places", (20,), (32,), (floats(32), floats(640)), 3),
+        ("carried", (40,), (32,), (floats(32), floats(1280)), None),
     ],
 )
 def test_what_blocks_do(
@@ -229,6 +336,30 @@ def test_the_last_block_reaches_too_far() -> None:
     assert len(found.findings) == 1
 
 
+NUMBERS = st.recursive(
+    st.sampled_from(
+        ["blockIdx.x", "(int)blockIdx.y", "threadIdx.x", "n", "far", "-5", "32", "96u"]
+    ),
+    lambda x: st.one_of(
+        st.builds("({} {} {})".format, x, st.sampled_from(["+", "-", "*", "&", "|", "^"]), x),
+        st.builds("({} {})".format, x, st.sampled_from(["/ 3", "% 5", "/ 16u", "<< 5", ">> 2"])),
+        st.builds("{}((int){}, (int){})".format, st.sampled_from(["min", "max"]), x, x),
+        st.builds("({} < {} ? {} : {})".format, x, x, x, x),
+        st.builds("(({}){})".format, st.sampled_from(["short", "unsigned char", "long long"]), x),
+    ),
+    max_leaves=6,
+)
+
+
+@given(NUMBERS, NUMBERS, NUMBERS, NUMBERS, st.integers(0, 500), st.sampled_from([1, 32, 40]))
+def test_any_numbers(a: str, b: str, i: str, j: str, n: int, threads: int) -> None:
+    source = f"""extern "C" __global__ void any(int n, long long far, const float* x, float* y) {{
+        if ({a} < {b}) y[(unsigned)({i}) % 4096] = x[(unsigned)({j}) % 4096];
+    }}"""
+    args = (n, 2**62 + n, floats(4096), floats(4096))
+    both(Kernel(source, "any"), (7, 5), (threads,), *args)
+
+
 def test_arrays_stay_as_they_are() -> None:
     x, y = floats(100), np.zeros(100, np.float32)
     both(Kernel(SOURCE, "copy"), (4,), (32,), 100, x, y)
@@ -236,6 +367,6 @@ def test_arrays_stay_as_they_are() -> None:
 
 
 def test_more_kinds_than_are_worth_it() -> None:
-    some, _ = both(Kernel(SOURCE, "odd_blocks"), (300,), (32,), floats(32), floats(9600))
+    some, _ = both(Kernel(SOURCE, "triangle"), (300,), (32,), floats(9600), floats(9600))
     assert not some.alike
     assert some.notes == ("every block was run: they are of more than 256 kinds",)

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from tilewise.devices.emulator.machine import Machine
 
 Sectors = npt.NDArray[np.bool_]
+_Move = tuple[Shift, int]
+"""How an access moves from block to block, and where in a sector it stands, if it is to one place
+alone: all others move by whole sectors."""
 CELLS = 1 << 26  # that a batch's table may have
 
 
@@ -31,7 +34,7 @@ class Footprints:
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self.block_loads = 0
-        self._batch: dict[tuple[int, bool, Shift], Sectors] = {}
+        self._batch: dict[tuple[int, bool, _Move], Sectors] = {}
         self._all: dict[tuple[int, bool], Sectors] = {}
         self._allocations: dict[int, Allocation] = {}
 
@@ -48,17 +51,18 @@ class Footprints:
         )  # fmt: skip
         found = self.machine.memory.find(low, high + width)
         if found is not None:
-            self._add(found, address, lanes, writes, shift)
+            start = low % SECTOR if low == high and shift != ZERO else 0
+            self._add(found, address, lanes, writes, (shift, start))
             return
         for start in np.unique(address):
             owner = self.machine.memory.find(int(start), int(start) + width)
             if owner is not None:
-                self._add(owner, int(start), lanes.where(address == start), writes, shift)
+                self._add(owner, int(start), lanes.where(address == start), writes, (shift, 0))
 
     def _add(
-        self, owner: Allocation, address: Any, lanes: Lanes, writes: bool, shift: Shift
+        self, owner: Allocation, address: Any, lanes: Lanes, writes: bool, move: _Move
     ) -> None:
-        key = owner.base, writes, shift
+        key = owner.base, writes, move
         table = self._batch.get(key)
         if table is None:
             self._allocations[owner.base] = owner
@@ -69,12 +73,10 @@ class Footprints:
 
     def end(self, box: Box | None = None) -> None:
         """The batch is done; with ``box``, it was one block that stands for these."""
-        count = 1 if box is None else box.count
-        loads: dict[int, Sectors] = {}
-        for (base, writes, shift), table in self._batch.items():
+        loads: dict[int, dict[_Move, Sectors]] = {}
+        for (base, writes, (shift, start)), table in self._batch.items():
             if not writes:
-                known = loads.get(base)
-                loads[base] = table if known is None else known | table
+                loads.setdefault(base, {})[shift, start] = table
             everything = self._all.setdefault(
                 (base, writes), np.zeros(sectors_of(self._allocations[base]), np.bool_)
             )
@@ -82,10 +84,15 @@ class Footprints:
             if box is None or shift == ZERO:
                 everything[reached] = True
                 continue
-            for moved in np.array_split(box.moved(shift) // SECTOR, _parts(box, len(reached))):
-                at = (moved[:, None] + reached).reshape(-1)
-                everything[at[(at >= 0) & (at < len(everything))]] = True
-        self.block_loads += count * sum(int(np.count_nonzero(table)) for table in loads.values())
+            moves = (box.moved(shift) + start) // SECTOR
+            for some in np.array_split(moves, _parts(len(moves) * len(reached))):
+                everything[(some[:, None] + reached).reshape(-1)] = True
+        for tables in loads.values():
+            if box is None or len(tables) == 1:
+                count = 1 if box is None else box.count
+                self.block_loads += count * sum(int(np.count_nonzero(t)) for t in tables.values())
+            else:
+                self.block_loads += _of_each(tables, box)
         self._batch.clear()
 
     def result(self) -> Footprint:
@@ -102,6 +109,26 @@ def sectors_of(allocation: Allocation) -> int:
     return (allocation.base + allocation.size - 1) // SECTOR - allocation.base // SECTOR + 1
 
 
-def _parts(box: Box, reached: int) -> int:
-    """Into how many pieces the moves are taken, so that none is too large."""
-    return max(1, box.inside.size * max(reached, 1) // (1 << 22))
+def _of_each(tables: dict[_Move, Sectors], box: Box) -> int:
+    """Distinct sectors that each block of a box reaches, all together.
+
+    Accesses that move otherwise from block to block meet in some blocks and not in others.
+    """
+    rows = [np.flatnonzero(table) for table in tables.values()]
+    moves, counts = box.moves([shift for shift, _ in tables])
+    moves = (moves + np.array([start for _, start in tables])) // SECTOR
+    moves, place = np.unique(moves - moves[:, :1], axis=0, return_inverse=True)
+    counts = np.bincount(place.reshape(-1), counts).astype(np.int64)
+    total, parts = 0, _parts(len(moves) * sum(map(len, rows)))
+    for some, blocks in zip(
+        np.array_split(moves, parts), np.array_split(counts, parts), strict=True
+    ):
+        at = np.concatenate([some[:, [i]] + row for i, row in enumerate(rows)], axis=1)
+        at.sort(axis=1)
+        total += int(blocks @ (1 + np.count_nonzero(at[:, 1:] != at[:, :-1], axis=1)))
+    return total
+
+
+def _parts(cells: int) -> int:
+    """Into how many pieces a table is taken, so that none is too large."""
+    return max(1, cells // (1 << 22))

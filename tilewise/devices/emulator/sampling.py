@@ -48,7 +48,7 @@ def sample(
         raise UnlikeBlocksError("the blocks of a cluster run together")
     if blocks > MOST_BLOCKS:
         raise UnlikeBlocksError(f"there are more than {MOST_BLOCKS:,} blocks")
-    blockwise = machine.blockwise = Blockwise(machine)
+    blockwise = machine.blockwise = Blockwise(machine, launch.grid)
     assert machine.footprints is not None
     gx, gy, gz = launch.grid
     left = np.ones((gz, gy, gx), np.bool_)
@@ -57,12 +57,12 @@ def sample(
     counted = 0
     while counted < blocks:
         number = int(np.argmax(left))
-        region = Region((number % gx, number // gx % gy, number // (gx * gy)))
+        region = Region((number % gx, number // gx % gy, number // (gx * gy)), launch.grid)
         blockwise.start(region)
         machine.run(Geometry(launch.grid, launch.block, number, 1))
         if blockwise.varies:
             raise UnlikeBlocksError(blockwise.varies)
-        box = region.find(launch.grid).take(left)
+        box = region.find().take(left)
         kinds.append(Alike(region.block, box.count))
         if len(kinds) == MOST_KINDS and box.count + counted < blocks:
             raise UnlikeBlocksError(f"they are of more than {MOST_KINDS} kinds")
