@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewise.compiler import DEFAULT_ARCH, Compiled
-from tilewise.devices.emulator import Emulator
+from tilewise.devices.emulator import MOST_EVENTS, Emulator
 from tilewise.devices.emulator.parser import parse
 from tilewise.devices.emulator.program import Program, plain_name
 from tilewise.devices.emulator.recording import Event, Recording
@@ -29,9 +29,7 @@ from tilewise.problem import Gemm, random_problem
 from tilewise.run import prepare
 
 FORMAT, VERSION = "tilewise trace", 1
-MOST_STEPS = 20_000  # of a block
 MOST_VALUES = 64 * 64  # of a matrix that is kept whole
-_TYPES = {4: "float32", 8: "float64"}
 
 
 @dataclass(frozen=True)
@@ -58,7 +56,7 @@ def record(
     blocks: Sequence[Dim3] = (),
     seed: int = 0,
     arch: str = DEFAULT_ARCH,
-    most: int = MOST_STEPS,
+    most: int = MOST_EVENTS,
 ) -> Trace:
     """Run some blocks of C = alpha A B + beta C, and record what they do.
 
