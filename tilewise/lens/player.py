@@ -1,11 +1,13 @@
 """The player: one HTML page that shows a kernel running, step by step, from a recorded trace.
 
-The page holds its style, its program and the trace. It asks for nothing from anywhere, and opens
-from a file.
+The page holds its style, its program and the trace, which is compressed. It asks for nothing from
+anywhere, and opens from a file.
 """
 
 from __future__ import annotations
 
+import base64
+import gzip
 import html
 import json
 import re
@@ -15,7 +17,10 @@ from typing import Any
 
 FORMAT, VERSION = "tilewise trace", 1
 # The program, in the order in which its parts use one another.
-PROGRAM = ("state.js", "story.js", "grids.js", "lanes.js", "words.js", "player.js")
+PROGRAM = (
+    "state.js", "conflicts.js", "sectors.js", "story.js", "grids.js", "arrays.js", "lanes.js",
+    "words.js", "details.js", "player.js", "opening.js",
+)  # fmt: skip
 
 
 def page(trace: Mapping[str, Any]) -> str:
@@ -47,12 +52,13 @@ def page(trace: Mapping[str, Any]) -> str:
     if not blocks or not all(block.get("steps") for block in blocks):
         raise ValueError("the trace has no block, or one with no step: there is nothing to show")
     data = json.dumps(trace, separators=(",", ":"), allow_nan=False)
+    # No time in it: of one trace there is one page.
+    packed = gzip.compress(data.encode(), mtime=0)
     parts = {
         "title": html.escape(f"{trace.get('kernel', 'kernel')} - tilewise"),
         "style": _text("player.css"),
         "script": "\n".join(_text(name) for name in PROGRAM),
-        # In JSON "<" stands in strings alone; as it is, one could end the script element.
-        "trace": data.replace("<", "\\u003c"),
+        "trace": base64.b64encode(packed).decode("ascii"),
     }
     # All at once: what is put in is not looked through for marks.
     return re.sub(r"\{\{(\w+)\}\}", lambda mark: parts[mark[1]], _text("player.html"))

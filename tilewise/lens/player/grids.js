@@ -1,4 +1,4 @@
-// Global and shared memory, as grids of cells.
+// Grids of cells, and shared memory as such.
 
 const MOST_CELLS = 4096; // of one grid; a larger matrix is drawn coarser, more memory is left out
 const TEXT = 27; // pixels a cell must have, to have its value in it
@@ -69,6 +69,9 @@ class Grid {
     this.element.style.setProperty("--w", `${width}px`);
     this.element.style.setProperty("--h", `${height}px`);
     this.element.style.setProperty("--gap", width < 6 ? "0px" : "1px");
+    // What is too small to be boxed is filled.
+    this.element.classList.toggle("tiny", width < 5);
+    this.element.style.setProperty("--edge", width < 5 ? "0px" : width < 9 ? "1px" : "2px");
   }
 
   number(value) {
@@ -86,113 +89,9 @@ class Grid {
   }
 }
 
-// What happened last to an element: read, written, or both.
-function lights(step) {
-  const lit = new Map();
-  if (step.space !== "global") return lit;
-  const name = writesMemory(step) ? "write" : "read";
-  eachAccess(step, (thread, at) => lit.set(at, name));
-  return lit;
-}
-
-class Arrays {
-  constructor(parent) {
-    parent.replaceChildren();
-    const { arrays } = recording;
-    const named = ["a", "b", "c"].map((name) => recording.array(name));
-    this.product = arrays.length === 3 && named.every((i) => i >= 0);
-    parent.className = this.product ? "product" : "flow";
-    if (this.product) this.legend(make(parent, "ul", "legend"));
-    this.shown = arrays.map((array, number) => {
-      const { rows, columns } = array;
-      // Each cell covers scale x scale elements.
-      const scale = Math.ceil(Math.sqrt((rows * columns) / MOST_CELLS)) || 1;
-      const [down, across] = [Math.ceil(rows / scale), Math.ceil(columns / scale)];
-      const box = make(parent, "div", `array of-${array.name}`);
-      make(box, "h3", "", `${array.name.toUpperCase()}, ${rows} × ${columns}`);
-      const grid = new Grid(box, {
-        rows: down,
-        columns: across,
-        count: down * across,
-        label: `Matrix ${array.name}: the tile and the elements of this step are marked`,
-        tip: (i) => this.tip(number, i),
-      });
-      return { array, grid, scale, down, across };
-    });
-    if (!this.product) this.legend(make(parent, "ul", "legend"));
-  }
-
-  legend(list) {
-    for (const [name, text] of [
-      ["read", "read now"],
-      ["write", "written now"],
-      ["tile", "this phase's tile"],
-      ["unwritten", "never written"],
-      ["conflict", "bank conflict"],
-      ["active", "running thread"],
-    ]) {
-      const item = make(list, "li");
-      make(item, "span", `cell sample ${name}`);
-      make(item, "span", "", text);
-    }
-  }
-
-  fit(width) {
-    const gap = 10;
-    let cell;
-    if (this.product) {
-      const across = this.shown[0].across + this.shown[1].across;
-      cell = Math.floor((width - gap) / across);
-    } else {
-      cell = Math.floor(width / Math.max(...this.shown.map((one) => one.across)));
-    }
-    for (const { grid } of this.shown) grid.size(Math.max(2, Math.min(cell, 30)));
-  }
-
-  value(number, at) {
-    const { array } = this.shown[number];
-    const stored = recording.state.stored[number].get(at);
-    if (stored !== undefined) return stored;
-    if (!array.values) return null;
-    const row = Math.floor(at / array.leading);
-    return array.values[row * array.columns + (at % array.leading)];
-  }
-
-  tip(number, i) {
-    const { array, scale, across } = this.shown[number];
-    const [row, column] = [Math.floor(i / across) * scale, (i % across) * scale];
-    const at = row * array.leading + column;
-    const value = this.value(number, at);
-    return `${recording.element(array.name, at)} = ${value === null ? "unknown" : long(value)}`;
-  }
-
-  draw(state, step) {
-    const tiles = recording.tilesOf(step.phase ?? null);
-    const lit = lights(step);
-    const mine = picked && picked.kind === "thread" ? picked.owns : null;
-    this.shown.forEach(({ array, grid, scale, across }, number) => {
-      const isHere = step.array === array.name;
-      const marks = new Array(grid.cells.length).fill("cell");
-      const place = (at) => {
-        const row = Math.floor(at / array.leading / scale);
-        return row * across + Math.floor((at % array.leading) / scale);
-      };
-      for (const at of tiles[number]) marks[place(at)] = "cell tile";
-      for (const at of state.stored[number].keys()) marks[place(at)] = "cell tile stored";
-      if (isHere) for (const [at, name] of lit) marks[place(at)] = `cell ${name}`;
-      if (mine && mine.array === array.name) marks[place(mine.at)] += " picked";
-      marks.forEach((mark, i) => grid.set(i, mark));
-    });
-  }
-}
-
 class Shared {
   constructor(parent) {
     parent.replaceChildren();
-    $("banks-panel").hidden = recording.cells === 0;
-    if (!recording.cells) {
-      make(parent, "p", "note", "This kernel uses none: each read goes to global memory.");
-    }
     let left = MOST_CELLS;
     this.boxes = make(parent, "div", "flow");
     this.shown = recording.shared.map((array) => {
@@ -216,7 +115,6 @@ class Shared {
   }
 
   fit(width) {
-    if (!this.shown.length) return;
     const gap = 12;
     const all = this.shown.reduce((sum, one) => sum + one.array.columns, 0);
     const most = Math.max(...this.shown.map((one) => one.array.columns));

@@ -38,7 +38,7 @@ class Banks {
     // Room for the longest note, so that nothing moves.
     const note = $("banks-note");
     const all = recording.steps.map((step, i) =>
-      this.say({ conflicts: 99999 }, step, recording.conflictsOf(i)),
+      this.say({ conflicts: 99999 }, step, conflictsOf(recording, i)),
     );
     note.style.minHeight = "";
     setText(note, all.reduce((longest, text) => (text.length > longest.length ? text : longest)));
@@ -46,7 +46,7 @@ class Banks {
   }
 
   draw(state, step) {
-    const found = recording.conflictsOf(position);
+    const found = conflictsOf(recording, position);
     const conflicts = found ? found.banks : new Map();
     const lit = new Map();
     if (step.space === "shared") {
@@ -93,6 +93,8 @@ class Banks {
   }
 }
 
+const MOST_WARPS = 8; // each with a grid of its own
+
 class Threads {
   constructor(parent) {
     this.parent = parent;
@@ -101,9 +103,11 @@ class Threads {
 
   fit(width) {
     // Rows of the block where whole ones make a warp: then the threads lie as their elements of C.
+    // Of many warps, one a row.
     const across = trace.block[0];
     const rows = WARP % across === 0 && width / across >= 10;
-    const columns = rows ? across : [32, 16, 8].find((one) => width / one >= 30) || 8;
+    this.many = recording.threads > MOST_WARPS * WARP;
+    const columns = this.many ? WARP : rows ? across : [32, 16, 8].find((one) => width / one >= 30) || 8;
     if (columns !== this.columns) {
       this.columns = columns;
       this.build();
@@ -120,16 +124,18 @@ class Threads {
     this.parent.replaceChildren();
     this.parent.className = "flow";
     this.warps = [];
-    for (let first = 0; first < recording.threads; first += WARP) {
-      const count = Math.min(WARP, recording.threads - first);
+    const together = this.many ? recording.threads : WARP;
+    for (let first = 0; first < recording.threads; first += together) {
+      const count = Math.min(together, recording.threads - first);
       const box = make(this.parent, "div", "warp");
       const warp = first / WARP;
-      make(box, "h3", "", `Warp ${warp}: ${threadsInWords([...Array(count).keys()].map((i) => first + i))}`);
+      const name = this.many ? `Warps 0–${Math.ceil(count / WARP) - 1}, one a row` : `Warp ${warp}`;
+      make(box, "h3", "", `${name}: ${threadsInWords([...Array(count).keys()].map((i) => first + i))}`);
       const grid = new Grid(box, {
         rows: Math.ceil(count / this.columns),
         columns: this.columns,
         count,
-        label: `Warp ${warp}`,
+        label: name,
         tip: (i) => this.tip(first + i),
         pick: (i) => pickThread(first + i),
       });

@@ -1,9 +1,11 @@
 // The page: where it stands in the recording, and what moves it.
 
-const trace = JSON.parse(document.getElementById("trace").textContent);
+let trace;
 const $ = (id) => document.getElementById(id);
 let recording; // of the block that is shown
-let picked = null; // {kind: "cell" | "thread", number, ...}: what the closer look is at
+let picked = null; // {kind: "element" | "cell" | "thread", ...}: what the closer look is at
+let pointed = null; // {array, holds} or {line}: what the sectors are of
+let looked = null; // the access that this is, at this step
 let views = [];
 
 // ---- where we are ----
@@ -13,13 +15,13 @@ let position = 0;
 function draw() {
   const state = recording.seek(position);
   const step = recording.steps[position];
+  looked = lookedAt(recording, position, pointed);
   for (const view of views) view.draw(state, step);
   const slider = $("slider");
   if (slider.valueAsNumber !== position) slider.value = String(position);
   const of = `Step ${count(position + 1)} of ${count(recording.last + 1)}`;
   if (slider.getAttribute("aria-valuetext") !== of) slider.setAttribute("aria-valuetext", of);
-  const cut = recording.block.cut && position === recording.last ? ", where the recording was cut" : "";
-  setText($("position"), of + cut);
+  setText($("position"), of);
   if (tipped) setText($("tip"), tipped.grid.tip(tipped.cell.place));
   document.body.dataset.step = String(position);
 }
@@ -56,7 +58,7 @@ function play(on) {
   $("play-icon").setAttribute("d", on ? "M3 2h4v12H3zM9 2h4v12H9z" : "M3 1l11 7-11 7z");
   $("play").setAttribute("aria-label", on ? "Pause" : "Play");
   // A reader of the screen is told of single steps, not of a stream of them.
-  $("words").setAttribute("aria-live", on ? "off" : "polite");
+  for (const id of ["words", "sectors"]) $(id).setAttribute("aria-live", on ? "off" : "polite");
   if (!on) return;
   clock = performance.now();
   due = 0;
@@ -90,6 +92,7 @@ $("slider").addEventListener("input", () => {
 });
 $("block").addEventListener("change", () => open(Number($("block").value)));
 $("close").addEventListener("click", () => pick(null));
+$("help").addEventListener("click", () => $("keys").showModal());
 // A click must not take the keys away from the player.
 for (const place of ["buttons", "arrays", "shared", "banks", "threads"]) {
   $(place).addEventListener("mousedown", (event) => {
@@ -129,7 +132,18 @@ document.addEventListener("keydown", (event) => {
   // On many keyboards a bracket is typed with AltGr, which is Ctrl and Alt, or with Option.
   const bracket = (key === "[" || key === "]") && event.altKey && !event.metaKey;
   if (!bracket && (event.ctrlKey || event.altKey || event.metaKey)) return;
-  if (target.matches("select")) return;
+  if (target.matches("select") || $("keys").open) return;
+  if (key === "?") {
+    event.preventDefault();
+    play(false);
+    $("keys").showModal();
+    return;
+  }
+  if (target.matches("#source .asks") && (key === "ArrowUp" || key === "ArrowDown")) {
+    event.preventDefault();
+    $("source").source.focus(target, key === "ArrowUp" ? -1 : 1);
+    return;
+  }
   const found = cellOf(target);
   if (found && found.grid.pick && !event.shiftKey) {
     const { grid } = found;
@@ -142,7 +156,7 @@ document.addEventListener("keydown", (event) => {
     if (key === "Enter") grid.pick(grid.current);
   }
   if (key === "Escape") {
-    if (found) target.blur();
+    if (found || target.matches("#source .asks")) target.blur();
     else pick(null);
     return;
   }
@@ -182,85 +196,24 @@ function tip(found) {
   box.style.top = `${above > 4 ? above : at.bottom + 6}px`;
 }
 
-document.addEventListener("pointerover", (event) => tip(cellOf(event.target)));
+// The target's tip; and the sectors, if it is an element of a matrix, or a line that reaches memory.
+function point(target) {
+  const found = target && cellOf(target);
+  const line = target && target.closest && target.closest("#source .asks");
+  tip(found);
+  const before = pointed;
+  pointed = null;
+  if (line) pointed = { line: line.number };
+  else if (found && found.grid.part) pointed = found.grid.part(found.cell.place);
+  if (pointed || before) draw();
+}
+
+document.addEventListener("pointerover", (event) => point(event.target));
+document.addEventListener("pointerleave", () => point(null));
 document.addEventListener("focusin", (event) => {
   const found = cellOf(event.target);
   if (found) found.cell.setAttribute("aria-label", found.grid.tip(found.cell.place));
-  tip(found);
+  point(event.target);
 });
-document.addEventListener("focusout", () => tip(null));
+document.addEventListener("focusout", () => point(null));
 document.addEventListener("scroll", () => tip(null), { passive: true });
-
-// ---- opening ----
-
-function fit() {
-  for (const view of views) {
-    if (!view.fit) continue;
-    const box = view.box || view.parent || $("words");
-    view.fit(box.clientWidth);
-  }
-  document.body.style.setProperty("--words", `${$("words").offsetHeight}px`);
-  document.body.style.setProperty("--bar", `${$("controls").offsetHeight}px`);
-  draw();
-}
-
-function phaseMarks() {
-  const strip = $("phases");
-  strip.replaceChildren();
-  recording.phases.forEach((start, i) => {
-    const end = recording.phases[i + 1] ?? recording.last + 1;
-    const { phase } = recording.steps[start];
-    const mark = make(strip, "span", phase === null || phase === undefined ? "" : "in");
-    mark.style.flexGrow = String(end - start);
-    if (phase !== null && phase !== undefined) mark.textContent = `phase ${phase + 1}`;
-  });
-}
-
-function open(number) {
-  play(false);
-  tip(null);
-  picked = null;
-  recording = new Recording(trace, number);
-  recording.allLoads = recording.steps.reduce(
-    (sum, step) => sum + (step.space === "global" && readsMemory(step) && step.at ? step.at.length : 0),
-    0,
-  );
-  $("slider").max = String(recording.last);
-  phaseMarks();
-  views = [];
-  const add = (Kind, id) => {
-    const view = new Kind($(id));
-    view.box = $(id);
-    views.push(view);
-  };
-  add(Arrays, "arrays");
-  add(Shared, "shared");
-  if (recording.cells) add(Banks, "banks");
-  add(Threads, "threads");
-  add(Source, "source");
-  views.push(new Words(), new Traffic());
-  add(Details, "story");
-  position = Math.max(0, Math.min(recording.last, recording.block.first || 0));
-  fit();
-}
-
-function heading() {
-  const { problem, kernel, grid, block } = trace;
-  const size = (extent) => extent.filter((one, i) => i < 2 || one > 1).join(" × ");
-  $("title").replaceChildren();
-  make($("title"), "span", "", `${kernel} `);
-  const tile = problem && problem.tile ? `, TILE ${problem.tile}` : "";
-  const what = problem
-    ? `C ${problem.m} × ${problem.n} = A ${problem.m} × ${problem.k} · B ${problem.k} × ${problem.n}${tile}`
-    : `${size(grid)} blocks of ${size(block)} threads`;
-  make($("title"), "small", "", what);
-  trace.blocks.forEach((one, i) => {
-    const [x, y, z] = one.index;
-    const name = `x ${x}, y ${y}${grid[2] > 1 ? `, z ${z}` : ""}${one.cut ? " (cut short)" : ""}`;
-    $("block").append(new Option(name, String(i)));
-  });
-}
-
-heading();
-open(0);
-new ResizeObserver(fit).observe(document.body);

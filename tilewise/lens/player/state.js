@@ -14,20 +14,27 @@ function eachThread(step, fn) {
   }
 }
 
-// fn(thread, at, bytes, value): a thread's access, a vector's elements one by one. ``at`` counts
-// elements in global memory, bytes in shared memory.
+// fn(thread, at, bytes, value, left): a thread's access, a vector's elements one by one. ``at`` counts
+// elements in global memory, bytes in shared memory; ``left`` is what stands there after a store or
+// an atomic, where that is known.
 function eachAccess(step, fn) {
   if (!step.at) return;
   eachThread(step, (thread, place) => {
     const at = step.at[place];
     if (at === null || at === undefined) return;
     const value = step.values ? step.values[place] : null;
-    if (!Array.isArray(value)) {
-      fn(thread, at, step.width, value);
+    const after = step.kind === "atomic" ? step.left : step.values;
+    const left = after ? after[place] : null;
+    const many = [value, left].find(Array.isArray);
+    if (!many) {
+      fn(thread, at, step.width, value, left);
       return;
     }
-    const bytes = step.width / value.length;
-    value.forEach((one, j) => fn(thread, at + (step.space === "global" ? j : j * bytes), bytes, one));
+    const bytes = step.width / many.length;
+    many.forEach((_, j) => {
+      const place = at + (step.space === "global" ? j : j * bytes);
+      fn(thread, place, bytes, value ? value[j] : null, left ? left[j] : null);
+    });
   });
 }
 
@@ -47,8 +54,10 @@ class Recording {
     this.elementsOfC = this.elements();
     this.lines = this.starts((step, before) => step.line !== null && step.line !== before, "line");
     this.phases = this.starts((step, before) => step.phase !== before, "phase");
+    this.phased = this.steps.some((step) => step.phase !== null && step.phase !== undefined);
+    this.accesses = this.linesThatAccess();
     this.tiles = new Map();
-    this.counted = new Map();
+    this.counted = new Map(); // conflicts, by step
     this.saved = [];
     this.now = -1;
     this.state = this.empty();
@@ -128,6 +137,17 @@ class Recording {
     return found;
   }
 
+  // The lines that reach global memory: line -> the steps in which they do.
+  linesThatAccess() {
+    const found = new Map();
+    this.steps.forEach((step, i) => {
+      if (!globalAccess(step) || step.line === null) return;
+      if (!found.has(step.line)) found.set(step.line, []);
+      found.get(step.line).push(i);
+    });
+    return found;
+  }
+
   // The elements of every array that the block loads in a phase, or stores at all.
   tilesOf(phase) {
     if (!this.tiles.has(phase)) {
@@ -202,12 +222,11 @@ class Recording {
     } else if (step.kind === "end") {
       eachThread(step, (thread) => (state.ended[thread] = 1));
     } else if (step.space === "shared") {
-      eachAccess(step, (thread, at, bytes, value) =>
+      eachAccess(step, (thread, at, bytes, value, left) =>
         this.eachCell(at, bytes, (cell) => {
           if (readsMemory(step)) state.reads[cell] += 1;
           if (!writesMemory(step)) return;
-          // An atomic's value is what it found, not what it left.
-          state.value[cell] = step.kind === "store" ? value : null;
+          state.value[cell] = left;
           state.writer[cell] = thread;
           state.when[cell] = this.now;
           if (step.kind === "store") state.reads[cell] = 0;
@@ -216,10 +235,10 @@ class Recording {
     } else if (step.space === "global") {
       const array = this.array(step.array);
       if (readsMemory(step)) state.sectors += step.sectors || 0;
-      eachAccess(step, (thread, at, bytes, value) => {
+      eachAccess(step, (thread, at, bytes, value, left) => {
         if (readsMemory(step)) state.loads += 1;
         if (array < 0) return;
-        if (step.kind === "store") state.stored[array].set(at, value);
+        if (writesMemory(step)) state.stored[array].set(at, left);
         if (step.array === "a") state.columns[at % this.arrays[array].leading] = 1;
       });
     }
@@ -231,85 +250,7 @@ class Recording {
     const a = this.arrays.find((one) => one.name === "a");
     if (!a || !this.elementsOfC || this.arrays.length < 3) return null;
     const all = 2 * a.columns * this.elementsOfC;
-    const phased = this.phases.length > 1;
     const soFar = 2 * state.columns.reduce((sum, one) => sum + one, 0) * this.elementsOfC;
-    return { all, now: phased ? soFar : all, phased };
-  }
-
-  // The access that a step is of, with those of neighbouring steps that the machine code joins to
-  // it: {at: each thread's first byte, threads, width, steps}. They make no request of their own.
-  joined(number) {
-    const step = this.steps[number];
-    const [threads, at] = [[], []];
-    eachThread(step, (thread, place) => {
-      threads.push(thread);
-      at.push(step.at[place]);
-    });
-    const found = { threads, at, width: step.width, steps: 1 };
-    let [low, high] = [0, step.width];
-    for (let i = number + 1; i < this.steps.length && this.steps[i].kind !== "barrier"; ++i) {
-      const other = this.steps[i];
-      if (other.kind !== step.kind || other.space !== "shared" || !other.at) continue;
-      const apart = other.at[0] - step.at[0];
-      const fits = Math.max(high, apart + other.width) - Math.min(low, apart) <= 16;
-      const alike = other.at.length === at.length && other.at.every((one, j) => one - step.at[j] === apart);
-      if (!fits || !alike) continue;
-      if (other.requests) break;
-      [low, high] = [Math.min(low, apart), Math.max(high, apart + other.width)];
-      found.steps += 1;
-    }
-    found.at = at.map((one) => one + low);
-    for (found.width = 1; found.width < high - low; ) found.width *= 2;
-    return found;
-  }
-
-  // What the banks do for a step: {banks: bank -> words that it serves in turn for one warp, more
-  // than it must; least: as few as it could be; steps}. Null where the recorded count of conflicts
-  // is not what this way of counting gives.
-  conflictsOf(number) {
-    const step = this.steps[number];
-    if (step.space !== "shared" || !step.conflicts || !step.at) return null;
-    if (this.counted.has(number)) return this.counted.get(number);
-    const access = this.joined(number);
-    const words = Math.max(1, access.width / WORD);
-    const warps = new Map(); // warp -> lane -> word
-    access.threads.forEach((thread, i) => {
-      const warp = Math.floor(thread / WARP);
-      if (!warps.has(warp)) warps.set(warp, new Array(WARP).fill(-1));
-      warps.get(warp)[thread % WARP] = Math.floor(access.at[i] / WORD);
-    });
-    const banks = new Map();
-    let [conflicts, least] = [0, 0];
-    for (const lanes of warps.values()) {
-      // Lanes that are served at once: all of 4 bytes, half of 8, a quarter of 16; twice as many
-      // of a load in which they want the same in pairs.
-      const paired = (distance) =>
-        lanes.every((word, i) => word < 0 || lanes[i ^ distance] < 0 || word === lanes[i ^ distance]);
-      const twice = words > 1 && step.kind === "load" && (paired(1) || paired(2));
-      const atOnce = (WARP / words) * (twice ? 2 : 1);
-      const turns = new Map();
-      const crowded = new Set();
-      let parts = 0;
-      for (let first = 0; first < WARP; first += atOnce) {
-        const wanted = new Set();
-        for (const word of lanes.slice(first, first + atOnce)) {
-          for (let j = 0; word >= 0 && j < words; ++j) wanted.add(word + j);
-        }
-        const load = new Map();
-        for (const word of wanted) load.set(word % BANKS, (load.get(word % BANKS) || 0) + 1);
-        for (const [bank, many] of load) {
-          turns.set(bank, (turns.get(bank) || 0) + many);
-          if (many > 1) crowded.add(bank);
-        }
-        if (!load.size) continue;
-        parts += 1;
-        conflicts += Math.max(...load.values()) - 1;
-      }
-      least = Math.max(least, parts);
-      for (const bank of crowded) banks.set(bank, Math.max(banks.get(bank) || 0, turns.get(bank)));
-    }
-    const found = conflicts === step.conflicts ? { banks, least, steps: access.steps } : null;
-    this.counted.set(number, found);
-    return found;
+    return { all, now: this.phased ? soFar : all, phased: this.phased };
   }
 }

@@ -59,26 +59,42 @@ function stepThreads(step) {
   return found;
 }
 
-// Everything that ever touches a cell of shared memory: [{step, line, wrote, threads, value}].
-function cellHistory(recording, cell) {
+// The steps that touch something: [{step, line, kind, threads, value}]. ``touches`` is asked of each
+// access: whether it is one, by its first place and its bytes.
+function touching(recording, isMeant, touches) {
   const found = [];
   recording.steps.forEach((step, i) => {
-    if (step.space !== "shared") return;
+    if (!isMeant(step)) return;
     const threads = [];
     let last = null;
-    eachAccess(step, (thread, at, bytes, value) =>
-      recording.eachCell(at, bytes, (one) => {
-        if (one !== cell) return;
-        threads.push(thread);
-        last = value;
-      }),
-    );
-    if (threads.length) {
-      found.push({ step: i, line: step.line, wrote: writesMemory(step), threads, value: last });
-    }
+    eachAccess(step, (thread, at, bytes, value, left) => {
+      if (!touches(at, bytes)) return;
+      threads.push(thread);
+      last = left;
+    });
+    if (threads.length) found.push({ step: i, line: step.line, kind: step.kind, threads, value: last });
   });
   return found;
 }
+
+// Everything that ever touches a cell of shared memory.
+function cellHistory(recording, cell) {
+  const touches = (at, bytes) => {
+    let found = false;
+    recording.eachCell(at, bytes, (one) => (found ||= one === cell));
+    return found;
+  };
+  return touching(recording, (step) => step.space === "shared", touches);
+}
+
+// Everything that ever touches an element, or a part, of a matrix.
+function elementHistory(recording, { array, holds }) {
+  const { name } = recording.arrays[array];
+  return touching(recording, (step) => step.space === "global" && step.array === name, holds);
+}
+
+const linesOf = (events) => [...new Set(events.map((event) => event.line).filter((line) => line !== null))];
+const accessesOf = (events) => events.reduce((sum, event) => sum + event.threads.length, 0);
 
 // What a thread does, a line at a time: [{first, last, line, phase, text}].
 function threadStory(recording, thread) {
@@ -110,7 +126,7 @@ function threadStory(recording, thread) {
 function deed(recording, step, place) {
   const value = step.values ? step.values[place] : null;
   const shown = Array.isArray(value) ? value.map(long).join(", ") : long(value);
-  const known = value === null || value === undefined ? "" : ` = ${shown}`;
+  const known = value === null || value === undefined ? "" : step.kind === "atomic" ? `, which held ${shown}` : ` = ${shown}`;
   if (step.kind === "compute") return known ? `result ${shown}` : "";
   if (step.kind === "barrier") return "waits at the barrier";
   if (step.kind === "end") return "ends";

@@ -1,0 +1,147 @@
+// Matrices in global memory.
+
+// What happened last to an element: read, written, or both.
+function lights(step) {
+  const lit = new Map();
+  if (step.space !== "global") return lit;
+  const name = writesMemory(step) ? "write" : "read";
+  eachAccess(step, (thread, at) => lit.set(at, name));
+  return lit;
+}
+
+class Arrays {
+  constructor(parent) {
+    parent.replaceChildren();
+    const { arrays } = recording;
+    const named = ["a", "b", "c"].map((name) => recording.array(name));
+    this.product = arrays.length === 3 && named.every((i) => i >= 0);
+    parent.className = this.product ? "product" : "flow";
+    if (this.product) this.legend(make(parent, "ul", "legend"));
+    this.shown = arrays.map((array, number) => {
+      const { rows, columns } = array;
+      // Each cell covers scale x scale elements.
+      const scale = Math.ceil(Math.sqrt((rows * columns) / MOST_CELLS)) || 1;
+      const [down, across] = [Math.ceil(rows / scale), Math.ceil(columns / scale)];
+      const box = make(parent, "div", `array of-${array.name}`);
+      make(box, "h3", "", `${array.name.toUpperCase()}, ${rows} × ${columns}`);
+      const grid = new Grid(box, {
+        rows: down,
+        columns: across,
+        count: down * across,
+        label: `Matrix ${array.name}: the tile and the elements of this step are marked`,
+        tip: (i) => this.tip(number, i),
+        pick: (i) => pickElement(this.part(number, i)),
+      });
+      grid.part = (i) => this.part(number, i);
+      return { array, grid, scale, down, across };
+    });
+    if (!this.product) this.legend(make(parent, "ul", "legend"));
+  }
+
+  legend(list) {
+    for (const [name, text, wanted = true] of [
+      ["read", "read now"],
+      ["write", "written now"],
+      ["tile", recording.phased ? "this phase's tile" : "this block's C"],
+      ["unwritten", "never written", recording.cells],
+      ["conflict", "bank conflict", recording.cells],
+      ["active", "running thread"],
+    ]) {
+      if (!wanted) continue;
+      const item = make(list, "li", recording.phased ? "" : "of-c");
+      make(item, "span", `cell sample ${name}`);
+      make(item, "span", "", text);
+    }
+  }
+
+  fit(width) {
+    const gap = 10;
+    let cell;
+    if (this.product) {
+      const across = this.shown[0].across + this.shown[1].across;
+      cell = Math.floor((width - gap) / across);
+    } else {
+      cell = Math.floor(width / Math.max(...this.shown.map((one) => one.across)));
+    }
+    for (const { grid } of this.shown) grid.size(Math.max(2, Math.min(cell, 30)));
+  }
+
+  value(number, at) {
+    const { array } = this.shown[number];
+    const stored = recording.state.stored[number].get(at);
+    if (stored !== undefined) return stored;
+    if (!array.values) return null;
+    const row = Math.floor(at / array.leading);
+    return array.values[row * array.columns + (at % array.leading)];
+  }
+
+  // What a cell is of: {array, at: its first element, holds, name, value}.
+  part(number, i) {
+    const { array, scale, across } = this.shown[number];
+    const [row, column] = [Math.floor(i / across) * scale, (i % across) * scale];
+    const at = row * array.leading + column;
+    const holds = (other) => {
+      const [down, right] = [Math.floor(other / array.leading) - row, (other % array.leading) - column];
+      return down >= 0 && down < scale && right >= 0 && right < scale;
+    };
+    const end = Math.min(row + scale, array.rows) * array.leading - array.leading + Math.min(column + scale, array.columns) - 1;
+    const name = recording.element(array.name, at);
+    return {
+      array: number,
+      at,
+      holds,
+      name: end > at ? `${name} to ${recording.element(array.name, end)}` : name,
+      value: () => (end > at ? null : this.value(number, at)),
+    };
+  }
+
+  tip(number, i) {
+    const { name, holds, value } = this.part(number, i);
+    const known = this.shown[number].scale > 1 ? "" : ` = ${long(value())}`;
+    return `${name}${known}${this.now(number, holds)}`;
+  }
+
+  // What the step does with it.
+  now(number, holds) {
+    const step = recording.steps[position];
+    if (!globalAccess(step) || step.array !== recording.arrays[number].name) return "";
+    const threads = [];
+    eachAccess(step, (thread, at) => holds(at) && threads.push(thread));
+    const verb = { load: "read", store: "written", atomic: "updated" }[step.kind];
+    return threads.length ? `, ${verb} now by ${threadsInWords(threads)}` : "";
+  }
+
+  draw(state, step) {
+    const tiles = recording.tilesOf(step.phase ?? null);
+    const lit = lights(step);
+    const mine = picked && picked.kind === "thread" ? picked.owns : null;
+    const part = picked && picked.kind === "element" ? picked : null;
+    this.shown.forEach(({ array, grid, scale, across }, number) => {
+      const isHere = step.array === array.name;
+      const marks = new Array(grid.cells.length).fill("cell");
+      const place = (at) => {
+        const row = Math.floor(at / array.leading / scale);
+        return row * across + Math.floor((at % array.leading) / scale);
+      };
+      for (const at of tiles[number]) marks[place(at)] = "cell tile";
+      for (const at of state.stored[number].keys()) marks[place(at)] = "cell tile stored";
+      if (isHere) for (const [at, name] of lit) marks[place(at)] = `cell ${name}`;
+      if (looked && looked.step.array === array.name) this.ask(array, marks, place);
+      if (mine && mine.array === array.name) marks[place(mine.at)] += " picked";
+      if (part && part.array === number) marks[place(part.at)] += " picked";
+      marks.forEach((mark, i) => grid.set(i, mark));
+    });
+  }
+
+  // The elements that the warp asks for, and the sectors that they lie in.
+  ask(array, marks, place) {
+    const { step, request } = looked;
+    const name = writesMemory(step) ? "write" : "read";
+    for (const at of request.elements) marks[place(at)] = `cell ${name} asked`;
+    for (const sector of request.sectors.keys()) {
+      eachOfSector(array, sector, (at, first, last) => {
+        marks[place(at)] += ` sector${first ? " from" : ""}${last ? " to" : ""}`;
+      });
+    }
+  }
+}

@@ -1,0 +1,102 @@
+// Opening the page: the recording is unpacked, and laid out.
+
+function fit() {
+  for (const view of views) {
+    if (!view.fit) continue;
+    const box = view.box || view.parent || $("words");
+    view.fit(box.clientWidth);
+  }
+  document.body.style.setProperty("--words", `${$("words").offsetHeight}px`);
+  document.body.style.setProperty("--bar", `${$("controls").offsetHeight}px`);
+  draw();
+}
+
+function phaseMarks() {
+  const strip = $("phases");
+  strip.replaceChildren();
+  recording.phases.forEach((start, i) => {
+    const end = recording.phases[i + 1] ?? recording.last + 1;
+    const { phase } = recording.steps[start];
+    const mark = make(strip, "span", phase === null || phase === undefined ? "" : "in");
+    mark.style.flexGrow = String(end - start);
+    if (phase !== null && phase !== undefined) mark.textContent = `phase ${phase + 1}`;
+  });
+}
+
+function open(number) {
+  play(false);
+  point(null);
+  picked = null;
+  recording = new Recording(trace, number);
+  recording.allLoads = recording.steps.reduce(
+    (sum, step) => sum + (step.space === "global" && readsMemory(step) && step.at ? step.at.length : 0),
+    0,
+  );
+  $("slider").max = String(recording.last);
+  phaseMarks();
+  document.body.classList.toggle("unphased", !recording.phased);
+  for (const id of ["shared-panel", "banks-panel"]) $(id).hidden = !recording.cells;
+  views = [];
+  const add = (Kind, id) => {
+    const view = new Kind($(id));
+    view.box = $(id);
+    views.push(view);
+  };
+  add(Arrays, "arrays");
+  add(Sectors, "sectors");
+  if (recording.cells) {
+    add(Shared, "shared");
+    add(Banks, "banks");
+  }
+  add(Threads, "threads");
+  add(Source, "source");
+  views.push(new Words(), new Traffic());
+  add(Details, "story");
+  position = Math.max(0, Math.min(recording.last, recording.block.first || 0));
+  fit();
+}
+
+function heading() {
+  const { problem, kernel, grid, block } = trace;
+  const size = (extent) => extent.filter((one, i) => i < 2 || one > 1).join(" × ");
+  $("title").replaceChildren();
+  make($("title"), "span", "", `${kernel} `);
+  const tile = problem && problem.tile ? `, TILE ${problem.tile}` : "";
+  const what = problem
+    ? `C ${problem.m} × ${problem.n} = A ${problem.m} × ${problem.k} · B ${problem.k} × ${problem.n}${tile}`
+    : `${size(grid)} blocks of ${size(block)} threads`;
+  make($("title"), "small", "", what);
+  trace.blocks.forEach((one, i) => {
+    const [x, y, z] = one.index;
+    const name = `x ${x}, y ${y}${grid[2] > 1 ? `, z ${z}` : ""}${one.cut ? " (cut short)" : ""}`;
+    $("block").append(new Option(name, String(i)));
+  });
+}
+
+// The recording, out of the page: gzip in base64.
+async function unpack() {
+  const packed = Uint8Array.from(atob($("trace").textContent), (one) => one.charCodeAt(0));
+  const bytes = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return new Response(bytes).json();
+}
+
+async function start() {
+  try {
+    trace = await unpack();
+  } catch (error) {
+    $("wait").textContent = `The recording in this page can't be read: ${error.message}`;
+    return;
+  }
+  document.body.classList.remove("waiting");
+  heading();
+  open(0);
+  let width = document.body.clientWidth;
+  new ResizeObserver(() => {
+    if (document.body.clientWidth === width) return;
+    width = document.body.clientWidth;
+    fit();
+  }).observe(document.body);
+}
+
+// Without it the page says so itself.
+if (window.DecompressionStream) start();
