@@ -6,7 +6,7 @@ Every rung of the ladder, and kernels that are no matrix multiplication (benchma
 launched once under Nsight Compute and once on the emulator, with the same arguments. A case's
 arguments follow from its spec alone, so that the tests make the kept cases again. Prints a row a
 case: equal, or which counters differ. Exits with 1 if one differs that must be equal
-(tilewise.lens.nsight.EXACT) or the emulator's result is wrong, with 2 if the machine can't
+(tilewise.lens.metrics.EXACT) or the emulator's result is wrong, with 2 if the machine can't
 measure.
 """
 
@@ -25,15 +25,10 @@ from tilewise.devices import get_device
 from tilewise.errors import DeviceUnavailableError
 from tilewise.ladder import RUNGS, rung
 from tilewise.launch import LaunchReport
-from tilewise.lens.nsight import (
-    EXACT,
-    METRICS,
-    Case,
-    Hardware,
-    compare,
-    given_registers,
-    measure,
-)
+from tilewise.lens.compare import compare
+from tilewise.lens.metrics import EXACT, METRICS, Hardware, given_registers
+from tilewise.lens.nsight import measure
+from tilewise.lens.nsight_child import Case
 from tilewise.numbers import check
 from tilewise.problem import random_problem
 from tilewise.provenance import write

@@ -12,7 +12,7 @@ import pytest
 
 from tilewise.devices import Device
 from tilewise.ladder import rung
-from tilewise.lens.nsight import EXACT
+from tilewise.lens.metrics import EXACT
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 SCRIPT = runpy.run_path(str(BENCHMARKS / "counters.py"))

@@ -19,21 +19,10 @@ import pytest
 
 from tilewise.devices import get_device
 from tilewise.errors import CompileError, DeviceUnavailableError, LaunchError
-from tilewise.lens.nsight import (
-    AS_PTX,
-    EXACT,
-    METRICS,
-    Case,
-    Hardware,
-    ProfilerError,
-    compare,
-    given_registers,
-    measure,
-    number,
-    parse,
-    require,
-)
-from tilewise.lens.nsight_child import load, save
+from tilewise.lens.compare import compare
+from tilewise.lens.metrics import AS_PTX, EXACT, METRICS, Hardware, given_registers, number
+from tilewise.lens.nsight import ProfilerError, measure, parse, require
+from tilewise.lens.nsight_child import Case, load, save
 from tilewise.show.nsight import hardware as show_hardware
 
 SCRIPT = runpy.run_path(str(Path(__file__).parents[1] / "benchmarks" / "counters.py"))
@@ -117,7 +106,7 @@ def launched():
 
 def values(report):
     """The emulator's counts by Nsight Compute's names, written as it writes them."""
-    from tilewise.lens.nsight import METRICS, given_registers
+    from tilewise.lens.metrics import METRICS, given_registers
 
     registers = given_registers(report.resources.registers)
     counters = report.counters.to_dict() | {{"registers": registers}}

@@ -19,7 +19,8 @@ from tilewise.devices.emulator import Emulator
 from tilewise.errors import MemoryAccessError
 from tilewise.kernel import Kernel
 from tilewise.ladder import RUNGS
-from tilewise.lens.profile import Profile, profile_product
+from tilewise.lens.profile import Profile
+from tilewise.lens.profiling import profile_product
 from tilewise.show.console import labels, short
 
 
@@ -263,7 +264,7 @@ def test_matrices_that_nothing_is_read_of_take_no_memory(emulator: Device) -> No
     """C is 1.6 GB; a page of it is touched here and there."""
     script = """
 import resource
-from tilewise.lens.profile import profile_product
+from tilewise.lens.profiling import profile_product
 found = profile_product("tiled", 20_000, 20_000, 8)
 print(found.blocks_run, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
 """
@@ -288,9 +289,9 @@ def test_a_product_of_zeros_is_not_checked(
     emulator: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each block is a kind of its own, and a kernel that only writes zeros would be right."""
-    monkeypatch.setattr("tilewise.lens.profile.SMALL", 0)
+    monkeypatch.setattr("tilewise.lens.profiling.SMALL", 0)
     assert profile_product("tiled", 40, 40, 8).check is not None
-    monkeypatch.setattr("tilewise.lens.profile.DRAWN", 0)
+    monkeypatch.setattr("tilewise.lens.profiling.DRAWN", 0)
     found = profile_product("tiled", 40, 40, 8)
     assert found.blocks_run == found.blocks == 4
     assert found.check is None
@@ -299,8 +300,8 @@ def test_a_product_of_zeros_is_not_checked(
 def test_numbers_that_decide_are_drawn(
     emulator: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tilewise.lens.profile.SMALL", 0)
-    monkeypatch.setattr("tilewise.lens.profile.DRAWN", 0)
+    monkeypatch.setattr("tilewise.lens.profiling.SMALL", 0)
+    monkeypatch.setattr("tilewise.lens.profiling.DRAWN", 0)
     path = tmp_path / "sparse.cu"
     element = "a[row * lda + p]"
     path.write_text(
@@ -320,7 +321,7 @@ def test_more_memory_than_there_is(
     monkeypatch.setattr("os.sysconf", lambda name: 256)
     found = profile(f"{own}:talks", "-m", 100, "-n", 100, "-k", 100)
     assert found.code == 2
-    assert "too large for this machine: to run every block takes" in found.err
+    assert "too large for this machine: the matrices, of numbers, and their copies" in found.err
     assert not found.out
 
 

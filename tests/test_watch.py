@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tilewise.cli import main
+from tilewise.kernel import Kernel
 from tilewise.lens import animation
 from tilewise.lens.trace import record
 from tilewise.lens.watch import watch
@@ -66,17 +67,48 @@ def test_the_trace_too(run: Callable[..., tuple[int, str, str]], tmp_path: Path)
         (["tiled", "--trace", "there/t.json"], "there is no folder there"),
         (["tiled", "--gif", "t.png"], "its name must end in .gif"),
         (["none"], "no kernel called 'none'"),
+        (["tiled", "--tile", "0"], "tile is 0; it must be from 2 to 32"),
+        (["tiled", "--block", "0,-1"], "there is no block (0, -1, 0)"),
+        (["tiled", "--block", "0,0,0,0"], "it takes a block's index as X,Y"),
+        (["tiled", "--alpha", "nan"], "alpha is nan; it must be finite"),
+        (["tiled", "--beta", "inf"], "beta is inf; it must be finite"),
+        (["tiled", "--seed", "-1"], "seed is -1"),
+        (["tiled", "--dtype", "float16"], "'float16' is not one of 'float32', 'float64'"),
+        (["tiled", "-o", "."], "it is a folder"),
+        (["tiled", "-o", "t.html", "--trace", "t.html"], "two things would be written to t.html"),
+        (["tiled", "--frames", "there/f"], "there is no folder there"),
+        (["naive", "--gif", "t.gif"], "naive has no phases to draw"),
+        (["there.cu:name"], "there is no file there.cu"),
+        (["there.cu"], "say which kernel in it"),
     ],
 )
 def test_bad_input(
     words: list[str], message: str, run: Callable[..., tuple[int, str, str]], tmp_path: Path
 ) -> None:
-    if "--gif" in words:
+    if {"--gif", "--frames"} & set(words):
         pytest.importorskip("matplotlib")
     code, _, err = run(*words)
     assert code == 2
     assert message in " ".join(err.split())
     assert not list(tmp_path.iterdir())
+
+
+def test_another_signature(run: Callable[..., tuple[int, str, str]], tmp_path: Path) -> None:
+    path = tmp_path / "own.cu"
+    path.write_text('extern "C" __global__ void own(float* x) { x[0] = 1; }')
+    code, _, err = run("own.cu:own")
+    assert code == 2
+    assert "own takes 1 arguments, not 11" in err
+    assert "has the signature own(int m, int n, int k, real alpha, const real* a" in err
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_long_run_is_cut(run: Callable[..., tuple[int, str, str]], tmp_path: Path) -> None:
+    """At a size that this page can hold: the rest is not run."""
+    code, out, err = run("single_thread", "-m", 300, "-n", 300, "-k", 300)
+    assert (code, err) == (0, "")
+    assert re.search(r"block \(0, 0, 0\) is cut: its first [\d,]+ steps are kept", out)
+    assert (tmp_path / "single_thread.html").stat().st_size < 10_000_000
 
 
 def test_in_a_notebook() -> None:
@@ -109,6 +141,37 @@ def test_frames() -> None:
         animation.frames(record("coalesced", 4, 4, 4, tile=2).to_dict())
 
 
+def test_frames_of_two_buffers() -> None:
+    """A phase loads the next tile while it uses its own, and the last loads none."""
+    source = """extern "C" __global__ void buffered(int m, int n, int k, real alpha, const real* a,
+        int lda, const real* b, int ldb, real beta, real* c, int ldc) {
+        __shared__ real sa[2][TILE][TILE], sb[2][TILE][TILE];
+        int tx = threadIdx.x, ty = threadIdx.y;
+        real sum = 0;
+        for (int p = 0, now = 0; p <= k; p += TILE, now ^= 1) {
+            if (p < k) {
+                sa[now][ty][tx] = a[ty * lda + p + tx];
+                sb[now][ty][tx] = b[(p + ty) * ldb + tx];
+            }
+            if (p > 0) {
+                for (int i = 0; i < TILE; ++i) sum += sa[now ^ 1][ty][i] * sb[now ^ 1][i][tx];
+            }
+            __syncthreads();
+        }
+        c[ty * ldc + tx] = alpha * sum;
+    }"""
+    trace = record(Kernel(source, "buffered"), 2, 2, 6, tile=2).to_dict()
+    found = animation.frames(trace)
+    assert [frame.title for frame in found] == [
+        "Phase 1: a tile of A and a tile of B", "Phase 1, use 1", "Phase 1, use 2",
+        "Phase 2, use 1", "Phase 2, use 2", "Phase 3, use 1", "Phase 3, use 2",
+        "The block's tile of C",
+    ]  # fmt: skip
+    assert [frame.tiles.get("a", set()) for frame in found[2:6]] == [
+        {0, 1, 2, 3, 6, 7, 8, 9}, {4, 5, 10, 11}, {4, 5, 10, 11}, set(),
+    ]  # fmt: skip
+
+
 @needs_pictures
 def test_pictures(run: Callable[..., tuple[int, str, str]], tmp_path: Path) -> None:
     from PIL import Image
@@ -126,16 +189,20 @@ def test_pictures(run: Callable[..., tuple[int, str, str]], tmp_path: Path) -> N
     assert run(*words)[0] == 0  # the folder is there now
 
 
-def test_pictures_need_matplotlib(
-    run: Callable[..., tuple[int, str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize(("module", "package"), [("matplotlib", "matplotlib"), ("PIL", "pillow")])
+def test_pictures_need_packages(
+    module: str, package: str, run: Callable[..., tuple[int, str, str]], tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
     there = importlib.util.find_spec
 
     def find(name: str, *rest: Any) -> Any:
-        return None if name == "matplotlib" else there(name, *rest)
+        if name == "matplotlib" and module != name:  # it may be missing here too
+            return True
+        return None if name == module else there(name, *rest)
 
     monkeypatch.setattr(importlib.util, "find_spec", find)
     code, _, err = run("tiled", "--gif", "t.gif")
     assert code == 2
-    assert "pip install matplotlib" in " ".join(err.split())
+    assert f"pip install {package}" in " ".join(err.split())
     assert not list(tmp_path.iterdir())

@@ -171,7 +171,7 @@ class Kernel:
         >>> found.counters.global_load_sectors, found.blocks_run, found.occupancy.blocks
         (12500, 2, 8)
         """
-        from tilewise.lens.profile import profile_launch
+        from tilewise.lens.profiling import profile_launch
 
         return profile_launch(
             self, grid, block, args, shared=shared, arch=arch or compiler.DEFAULT_ARCH,

@@ -57,7 +57,8 @@ def profile(
     """
     from tilewise import show
     from tilewise.lens import nsight
-    from tilewise.lens.profile import against, check_product, profile_product
+    from tilewise.lens.compare import against
+    from tilewise.lens.profiling import check_product, profile_product
 
     if len(targets) > 2:
         raise ValueError(f"{len(targets)} kernels are named; one is profiled, or two are compared")

@@ -62,7 +62,7 @@ def roofline(
     from tilewise.compiler import architectures
     from tilewise.devices.limits import best_architecture, compute_capability
     from tilewise.lens import roofline_plot
-    from tilewise.lens.profile import check_product
+    from tilewise.lens.profiling import check_product
     from tilewise.matrix_files import check_target
     from tilewise.show import roofline as shown
 
@@ -147,7 +147,7 @@ def _row(
     arch: str,
     gpu: Gpu | None,
 ) -> dict[str, Any]:
-    from tilewise.lens.profile import profile_product
+    from tilewise.lens.profiling import profile_product
     from tilewise.lens.roofline import bound
     from tilewise.problem import random_problem
     from tilewise.run import run

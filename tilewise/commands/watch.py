@@ -33,7 +33,7 @@ def watch(
         list[str] | None,
         typer.Option(
             "--block",
-            metavar="X,Y",
+            metavar="X[,Y]",
             help="The block to watch; may be given again. By default the first and the last.",
         ),
     ] = None,
@@ -73,9 +73,11 @@ def watch(
     if frames is not None and frames.exists() and not frames.is_dir():
         raise ValueError(f"--frames is {frames}, which is no folder")
     inside = None if frames is None else (frames / "000.png" if frames.exists() else frames)
-    for file in (path, trace_to, gif, inside):
-        if file is not None:
-            check_target(file)
+    files = [file for file in (path, trace_to, gif, inside) if file is not None]
+    for file in files:
+        check_target(file)
+        if sum(other.resolve() == file.resolve() for other in files) > 1:
+            raise ValueError(f"two things would be written to {file}; give each its own file")
     if gif is not None or frames is not None:
         animation.check(gif)
     has_tiles = all(each.default_tile is not None for each in RUNGS if each.name == target)
@@ -87,6 +89,8 @@ def watch(
             blocks=[_index(each) for each in block or ()], seed=seed,
         )  # fmt: skip
     trace = found.trace.to_dict()
+    if gif is not None or frames is not None:
+        animation.frames(trace)  # what can't be drawn is said before anything is written
     if trace_to is not None:
         write_whole(trace_to, json.dumps(plain(trace)).encode() + b"\n")
         print(f"{trace_to}: written")
@@ -98,7 +102,11 @@ def watch(
         print(f"{' and '.join(str(x) for x in (gif, frames) if x is not None)}: {count} frames")
     for each in trace["blocks"]:
         if each["cut"]:
-            print(f"block {tuple(each['index'])} is cut after {len(each['steps'])} steps")
+            index = ", ".join(map(str, each["index"]))
+            print(
+                f"block ({index}) is cut: its first {len(each['steps']):,} steps are kept; "
+                "a smaller product is seen to its end"
+            )
     if is_opened:
         webbrowser.open(path.resolve().as_uri())
     return RIGHT

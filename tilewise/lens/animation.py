@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import io
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -52,14 +52,15 @@ def check(folder_or_file: Path | None = None) -> None:
     Raises
     ------
     ImportError
-        If matplotlib is not installed.
+        If matplotlib or pillow is not installed.
     ValueError
         If the file's name does not end in ``.gif``.
     """
-    for name in ("matplotlib", "PIL"):
+    for name, package in (("matplotlib", "matplotlib"), ("PIL", "pillow")):
         if importlib.util.find_spec(name) is None:
-            raise ImportError("pictures need matplotlib, which is not installed: "
-                              "pip install matplotlib")  # fmt: skip
+            raise ImportError(
+                f"pictures need {package}, which is not installed: pip install {package}"
+            )
     if folder_or_file is not None and folder_or_file.suffix.lower() != ".gif":
         raise ValueError(f"can't draw {folder_or_file}: its name must end in .gif")
 
@@ -86,21 +87,22 @@ def frames(trace: Mapping[str, Any], block: int = 0) -> list[Frame]:
     tiles: dict[str, set[int]] = {}
     reads: set[int] = set()
     phase, used = -1, 0
+    uses = _uses(steps)
     for step in steps:
         kind, space = step["kind"], step.get("space")
+        if step["phase"] not in (None, phase):
+            phase, used, tiles = step["phase"], 0, {}
         if kind == "load" and space == "global" and step["phase"] is not None:
-            if step["phase"] != phase:
-                phase, used, tiles = step["phase"], 0, {}
             tiles.setdefault(str(step["array"]), set()).update(step["at"])
         elif kind == "store" and space == "shared":
             shared.update(zip(step["at"], map(_number, step["values"]), strict=True))
-        elif kind == "barrier" and step["phase"] is not None and used == 0:
+        elif kind == "barrier" and step["phase"] is not None and used == 0 and tiles:
             title = f"Phase {phase + 1}: a tile of A and a tile of B"
             text = "Each thread loads an element of both into shared memory."
             found.append(Frame(title, text, dict(tiles), dict(shared), set(), dict(sums)))
         elif kind == "load" and space == "shared":
             reads |= _bytes(step)
-        elif kind == "compute" and step["phase"] is not None:
+        elif kind == "compute" and step["phase"] is not None and step["line"] in uses:
             used += 1
             sums |= dict(zip(_threads(step), map(_number, step["values"]), strict=True))
             title = f"Phase {phase + 1}, use {used}"
@@ -114,6 +116,14 @@ def frames(trace: Mapping[str, Any], block: int = 0) -> list[Frame]:
     if phase < 0:
         raise ValueError(f"{trace['kernel']} has no phases to draw: it has no tiles")
     return found[:MOST_FRAMES]
+
+
+def _uses(steps: Sequence[Mapping[str, Any]]) -> set[int | None]:
+    """The lines at which tiles are used: those that compute with what they read, if there are
+    any. The last phase may have more in it, as the scaling by alpha."""
+    read = {s["line"] for s in steps if s["kind"] == "load" and s.get("space") == "shared"}
+    computed = {s["line"] for s in steps if s["kind"] == "compute" and s["phase"] is not None}
+    return read & computed or computed
 
 
 def _number(value: Any) -> float:

@@ -87,7 +87,12 @@ def say(scene: Scene, event: Event, owners: Collection[int] | None = None) -> Wo
     if event.space == "shared" and event.address is not None:
         return _shared(scene, event, who)
     if event.kind == "compute":
-        return f"{who} {_verb(event, 'calculates', 'calculate')}, each into its own sum.", ""
+        into = _verb(event, "into its sum", "each into its own sum")
+        return f"{who} {_verb(event, 'calculates', 'calculate')}, {into}.", ""
+    if event.kind == "barrier" and event.scope == "warp":
+        return f"{who} {_verb(event, 'waits', 'wait')} for the others of the warp.", ""
+    if event.kind == "barrier" and event.scope == "part":
+        return f"{who} {_verb(event, 'comes', 'come')} to a barrier of a part of the block.", ""
     if event.kind == "barrier":
         return (
             f"{who} {_verb(event, 'waits', 'wait')} at the barrier.",
@@ -127,13 +132,16 @@ def _global(scene: Scene, event: Event, who: str, owners: Collection[int] | None
     verb = {
         "load": _verb(event, "loads", "load"), "store": _verb(event, "stores", "store"),
     }.get(event.kind, _verb(event, "updates", "update"))  # fmt: skip
+    if event.is_copy:
+        verb = _verb(event, "begins to copy", "begin to copy")
     what = "global memory"
     if place is not None:
         at = (event.address - place.pointer) // place.element
         rows, columns = at // place.leading, at % place.leading
         what = f"{_span('row', rows)}, {_span('column', columns)} of {place.name.upper()}"
     used = _used(event)
-    share = "all used" if used >= 1 else f"{100 * used:.0f} % of them used"
+    of = "it" if event.sectors == 1 else "them"
+    share = "all used" if used >= 1 else f"{100 * used:.3g} % of {of} used"
     sectors = f"{event.sectors} sector{'' if event.sectors == 1 else 's'}"
     why = ""
     if used < 1:
@@ -146,6 +154,9 @@ def _global(scene: Scene, event: Event, who: str, owners: Collection[int] | None
         own = "owns" if outside == 1 else "own"
         load = "loads" if outside == 1 else "load"
         why = f"{outside} of these threads {own} no element of C, and {load} for the others. {why}"
+    if event.is_copy:
+        why = f"It goes to shared memory by itself, and is there once somebody waits for it. {why}"
+    why = f"{_in_turn(event)} {why}"
     return f"{who} {verb} {what}: {sectors}, {share}.", why.strip()
 
 
@@ -164,6 +175,38 @@ def _shared(scene: Scene, event: Event, who: str) -> Words:
     verb = {
         "load": _verb(event, "reads", "read"), "store": _verb(event, "stores to", "store to"),
     }.get(event.kind, _verb(event, "updates", "update"))  # fmt: skip
+    if event.is_copy:
+        return _arriving(scene, event, who)
+    what = _in_shared(scene, at)
+    if not event.requests:  # the machine code joins it to its neighbour's
+        tail = "served by the wider access of a step before"
+    elif not event.conflicts:
+        tail = "no bank conflict"
+    else:
+        tail = f"{event.conflicts} bank conflict{'' if event.conflicts == 1 else 's'}"
+    why = _in_turn(event)
+    if event.conflicts:
+        why += " Threads of a warp want different words of one bank, and are served in turn."
+    return f"{who} {verb} {what}: {tail}.", why.strip()
+
+
+def _arriving(scene: Scene, event: Event, who: str) -> Words:
+    """Copies that are there."""
+    assert event.address is not None
+    what = _in_shared(scene, event.address)
+    return f"What {who[0].lower()}{who[1:]} copied arrives in {what}.", ""
+
+
+def _in_turn(event: Event) -> str:
+    """Why an atomic is one, where several threads update one place."""
+    assert event.address is not None
+    if event.kind != "atomic" or len(np.unique(event.address)) == len(event.address):
+        return ""
+    return "Threads that update one place take turns: each finds what the one before has left."
+
+
+def _in_shared(scene: Scene, at: npt.NDArray[np.int64]) -> str:
+    """Where bytes of shared memory are, in the words of the source where it can be said."""
     what = "shared memory"
     for array in scene.shared:
         inside = (at >= array.offset) & (at < array.offset + array.bytes)
@@ -171,14 +214,7 @@ def _shared(scene: Scene, event: Event, who: str) -> Words:
             place = (at - array.offset) // array.element
             rows, columns = place // array.columns, place % array.columns
             what = f"{array.name}, {_span('row', rows)}, {_span('column', columns)}"
-    conflicts = event.conflicts
-    tail = "no bank conflict" if not conflicts else (
-        f"{conflicts} bank conflict{'' if conflicts == 1 else 's'}"
-    )  # fmt: skip
-    why = ""
-    if conflicts:
-        why = "Threads of a warp want different words of one bank, and are served in turn."
-    return f"{who} {verb} {what}: {tail}.", why
+    return what
 
 
 def _span(name: str, numbers: npt.NDArray[np.int64]) -> str:

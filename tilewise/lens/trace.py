@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,16 +18,14 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewise.compiler import DEFAULT_ARCH, Compiled
-from tilewise.devices.emulator import MOST_EVENTS, Emulator
-from tilewise.devices.emulator.parser import parse
+from tilewise.devices.emulator import Emulator
 from tilewise.devices.emulator.program import Program, plain_name
-from tilewise.devices.emulator.recording import Event, Recording
+from tilewise.devices.emulator.recording import MOST_EVENTS, Event, Recording, check_blocks
 from tilewise.kernel import Kernel
 from tilewise.ladder import Rung
-from tilewise.launch import Dim3, Launch
+from tilewise.launch import Dim3
+from tilewise.lens.products import Product
 from tilewise.lens.sentences import Place, Scene, Shared, say
-from tilewise.problem import Gemm, random_problem
-from tilewise.run import prepare
 
 FORMAT, VERSION = "tilewise trace", 1
 MOST_VALUES = 64 * 64  # of a matrix that is kept whole
@@ -64,67 +63,57 @@ def record(
     ----------
     target : str, Rung or Kernel
         As :func:`tilewise.run` takes it.
-    m, n, k : int
-        At least 1.
-    dtype, tile, alpha, beta, seed
-        As :func:`tilewise.lens.profile.profile_product` takes them.
+    m, n, k, dtype, tile, alpha, beta
+        As :meth:`tilewise.lens.products.Product.of` takes them.
+    seed : int
+        Of the random matrices.
     blocks : sequence of (int, int, int)
         By default the first, and the last where it is another: it lies at the edges.
     arch : str
         To compile for.
     most : int
-        Steps of a block that are kept; a longer run is cut, and the trace says so.
+        Events of a block that are kept; a longer run ends there, and the trace says that it is
+        cut. So does one whose events have too many threads.
 
     Raises
     ------
-    FileNotFoundError, CompileError, LaunchError, CheckError, ValueError, TypeError
+    FileNotFoundError, CompileError, LaunchError, CheckError, MemoryError, ValueError, TypeError
     """
-    for name, size in (("m", m), ("n", n), ("k", k)):
-        if isinstance(size, int) and size < 1:
-            raise ValueError(f"{name} is {size}; to be watched, a product has at least 1 of each")
-    emulator = Emulator(arch)
-    a, b, c = random_problem(m, n, k, dtype, seed)
-    gemm = Gemm.of(a, b, c, alpha=alpha, beta=beta)
-    kernel, edge, (grid, block) = prepare(target, gemm, tile)
-    compiled = kernel.compile(arch)
-    there = [emulator.array(a), emulator.array(b),
-             emulator.array(c) if beta else emulator.empty(c.shape, c.dtype)]  # fmt: skip
-    launch = Launch(
-        grid, block,
-        (m, n, k, gemm.alpha, there[0], gemm.lda, there[1], gemm.ldb, gemm.beta, there[2],
-         gemm.ldc),
-    )  # fmt: skip
+    product = Product.of(target, m, n, k, dtype=dtype, tile=tile, alpha=alpha, beta=beta)
+    grid, block = product.geometry
     last = (grid[0] - 1, grid[1] - 1, grid[2] - 1)
     chosen = tuple(dict.fromkeys(blocks or ((0, 0, 0), last)))
-    report, recordings = emulator.record(compiled, launch, chosen, most)
+    compiled = product.compile(arch)
+    check_blocks(grid, chosen)
+    product, emulator = product.drawn(seed), Emulator(arch)
+    placed, gemm = product.on(emulator), product.gemm
+    report, recordings = emulator.record(compiled, placed.launch, chosen, most)
     places = tuple(
-        Place(name, x.pointer, rows, columns, leading, x.dtype.itemsize)
-        for name, x, (rows, columns), leading in (
-            ("a", there[0], (m, k), gemm.lda), ("b", there[1], (k, n), gemm.ldb),
-            ("c", there[2], (m, n), gemm.ldc),
+        Place(name, x.pointer, x.shape[0], x.shape[1], leading, x.dtype.itemsize)
+        for name, x, leading in (
+            ("a", placed.a, gemm.lda), ("b", placed.b, gemm.ldb), ("c", placed.c, gemm.ldc),
         )
     )  # fmt: skip
-    program = Program(parse(compiled.ptx), compiled.symbol)
-    shared = _shared(program, compiled, gemm.dtype.itemsize, edge)
-    writer = _Writer(program, Scene(block, places, shared))
+    program = recordings[0].program
+    shared = _shared(program, compiled, gemm.dtype.itemsize, product.tile)
+    writer = _Writer(program, Scene(block, places, shared), gemm.dtype)
     written = [
         writer.block(index, recording) for index, recording in zip(chosen, recordings, strict=True)
     ]
     data = {
-        "format": FORMAT, "version": VERSION, "kernel": kernel.name,
+        "format": FORMAT, "version": VERSION, "kernel": product.kernel.name,
         "file": Path(compiled.file).name, "source": compiled.source, "arch": arch,
         "grid": list(grid), "block": list(block),
-        "problem": {
-            "m": m, "n": n, "k": k, "dtype": gemm.dtype.name, "tile": edge,
-            "alpha": float(alpha), "beta": float(beta),
-        },
+        "problem": product.problem,
         "arrays": [
             {
                 "name": place.name, "dtype": gemm.dtype.name, "rows": place.rows,
-                "columns": place.columns, "leading": place.leading,
-                "values": _numbers(x.reshape(-1)) if x.size <= MOST_VALUES and kept else None,
+                "columns": place.columns, "leading": place.leading, "address": place.pointer,
+                "values": None if x is None or x.size > MOST_VALUES else _numbers(x.reshape(-1)),
             }
-            for place, x, kept in zip(places, (a, b, c), (True, True, bool(beta)), strict=True)
+            for place, x in zip(
+                places, (gemm.a, gemm.b, gemm.c if gemm.beta else None), strict=True
+            )
         ],
         "shared": [each.to_dict() for each in shared],
         "instructions": writer.instructions,
@@ -137,8 +126,8 @@ def record(
 class _Writer:
     """Steps from events; what they refer to is kept once."""
 
-    def __init__(self, program: Program, scene: Scene) -> None:
-        self.program, self.scene = program, scene
+    def __init__(self, program: Program, scene: Scene, dtype: np.dtype[Any]) -> None:
+        self.program, self.scene, self.dtype = program, scene, dtype
         self.instructions: list[dict[str, Any]] = []
         self._numbers: dict[int, int] = {}
 
@@ -149,15 +138,8 @@ class _Writer:
         owners = None if recording.is_cut else {
             int(t) for e in events if (e.kind, e.space) == ("store", "global") for t in e.threads
         }  # fmt: skip
-        arrivals = sum(len(event.threads) for event in events if event.kind == "barrier")
         steps: list[dict[str, Any]] = []
-        arrived = loads = 0
-        for event in events:
-            loads += event.kind == "load" and event.space == "global"
-            # Two barriers a phase: behind the loads, and behind their use.
-            is_within = loads and 2 * threads <= arrivals and arrived < arrivals
-            phase = arrived // (2 * threads) if is_within else None
-            arrived += len(event.threads) if event.kind == "barrier" else 0
+        for event, phase in zip(events, phases(events, threads), strict=True):
             if event.kind == "other" and steps and _joins(steps[-1], event):
                 continue
             steps.append(self._step(event, phase, owners))
@@ -184,9 +166,20 @@ class _Writer:
                 "requests": event.requests, "sectors": event.sectors,
                 "conflicts": event.conflicts,
             }  # fmt: skip
-        if event.values is not None:
-            step["values"] = _numbers(event.values)
+        if event.scope:
+            step["scope"] = event.scope
+        for name, values in (("values", event.values), ("left", event.left)):
+            if values is not None:
+                step[name] = _numbers(self._typed(event, values))
         return step
+
+    def _typed(self, event: Event, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Bits of a matrix as the numbers that they are: some instructions know no more."""
+        is_real = event.is_copy or self.scene.place(event) is not None
+        if not is_real or values.dtype.kind != "u" or values.dtype.itemsize < self.dtype.itemsize:
+            return values
+        rows = np.ascontiguousarray(values).reshape(len(values), -1).view(self.dtype)
+        return rows[:, 0] if rows.shape[1] == 1 else rows
 
     def _instruction(self, event: Event) -> int:
         if event.op not in self._numbers:
@@ -194,6 +187,41 @@ class _Writer:
             text = str(self.program.instructions[event.op])
             self.instructions.append({"line": event.line, "text": text})
         return self._numbers[event.op]
+
+
+def phases(events: Sequence[Event], threads: int) -> list[int | None]:
+    """Each event's phase: what lies between barriers, up to where shared memory is read.
+
+    The barriers that all of a block waits at part its run into intervals: nobody is in the next
+    one before everybody is through with this one. A phase ends with each interval in which shared
+    memory is read, and none is before the first load from global memory, behind the last phase,
+    or in a kernel without such barriers.
+
+    Parameters
+    ----------
+    events : sequence of Event
+        One block's, in order.
+    threads : int
+        Of the block.
+    """
+    arrived = np.zeros(threads, np.intp)
+    intervals: list[int] = []
+    for event in events:
+        intervals.append(int(arrived[event.threads].max()))
+        if event.scope == "block":
+            arrived[event.threads] += 1
+    ends = sorted({
+        interval for event, interval in zip(events, intervals, strict=True)
+        if (event.kind, event.space) == ("load", "shared")
+    })  # fmt: skip
+    loads = [i for i, event in enumerate(events) if (event.kind, event.space) == ("load", "global")]
+    first = min(loads, default=0)
+    if not arrived.any() or not ends:
+        return [None] * len(events)
+    return [
+        bisect_left(ends, interval) if i >= first and interval <= ends[-1] else None
+        for i, interval in enumerate(intervals)
+    ]
 
 
 def _joins(step: dict[str, Any], event: Event) -> bool:

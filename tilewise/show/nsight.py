@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 from rich.text import Text
 
-from tilewise.lens.nsight import AS_PTX, EXACT
+from tilewise.lens.metrics import AS_PTX, EXACT
 from tilewise.show.console import console, number, plural
 
 if TYPE_CHECKING:
-    from tilewise.lens.nsight import Row
+    from tilewise.lens.compare import Row
 
 
 def hardware(rows: Sequence[Row], kernel: str = "") -> None:
@@ -21,7 +21,7 @@ def hardware(rows: Sequence[Row], kernel: str = "") -> None:
     Parameters
     ----------
     rows : sequence of Row
-        As :func:`tilewise.lens.nsight.compare` gives them. What is 0 on both sides is left out.
+        As :func:`tilewise.lens.compare.compare` gives them. What is 0 on both sides is left out.
     kernel : str
         Whose they are, where that is to be said.
     """

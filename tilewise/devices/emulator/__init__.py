@@ -28,7 +28,7 @@ from tilewise.devices.emulator.ordering import batch_limit
 from tilewise.devices.emulator.parser import parse
 from tilewise.devices.emulator.program import Program
 from tilewise.devices.emulator.ptx import Instruction
-from tilewise.devices.emulator.recording import Recorder, Recording
+from tilewise.devices.emulator.recording import MOST_EVENTS, Recorder, Recording, check_blocks
 from tilewise.devices.emulator.sampling import UnlikeBlocksError, sample
 from tilewise.devices.emulator.sources import Sources
 from tilewise.launch import Alike, Counters, Dim3, Launch, LaunchReport
@@ -38,7 +38,6 @@ __all__ = ["Emulator", "EmulatorArray", "UnlikeBlocksError"]
 LANES = 16384
 """Lanes of a batch: registers of this many lanes stay in a core's cache."""
 _PROGRAMS = 64
-MOST_EVENTS = 20_000
 
 
 class Emulator:
@@ -136,12 +135,13 @@ class Emulator:
         blocks : sequence of (int, int, int)
             Of the grid, each once.
         most : int
-            Events of a block that are kept.
+            Events of a block that are kept. A longer run ends there, unfinished, and so does one
+            whose events have too many threads; its recording says that it is cut.
 
         Returns
         -------
         report : LaunchReport
-            Of those blocks.
+            Of those blocks, as far as they ran.
         recordings : tuple of Recording
             In the order of ``blocks``.
 
@@ -152,10 +152,8 @@ class Emulator:
         LaunchError, CheckError
             As :meth:`launch`.
         """
-        gx, gy, gz = launch.grid
-        for block in blocks:
-            if not all(0 <= i < n for i, n in zip(block, launch.grid, strict=True)):
-                raise ValueError(f"there is no block {block}: the grid is {gx} x {gy} x {gz}")
+        check_blocks(launch.grid, blocks)
+        gx, gy, _ = launch.grid
         found: list[Recording] = []
 
         def run(machine: Machine, launch: Launch, cluster: Dim3) -> tuple[Alike, ...]:
@@ -163,8 +161,8 @@ class Emulator:
                 raise ValueError("a block of a cluster does not run alone: it can't be recorded")
             recorder = Recorder(machine, most)
             for x, y, z in blocks:
-                found.append(recorder.start())
-                machine.run(Geometry(launch.grid, launch.block, x + gx * (y + gy * z), 1))
+                geometry = Geometry(launch.grid, launch.block, x + gx * (y + gy * z), 1)
+                found.append(recorder.run(geometry))
             return ()
 
         return self._launch(compiled, launch, run), tuple(found)

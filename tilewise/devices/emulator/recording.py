@@ -5,20 +5,28 @@ A recorder wraps the machine's instructions; where nobody records, nothing is wr
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tilewise.devices.emulator.lanes import Lanes
+from tilewise.devices.emulator.lanes import Geometry, Lanes
 from tilewise.devices.emulator.memory import SHARED_WINDOW, WINDOW_BYTES
-from tilewise.devices.emulator.ptx import Address, Operand, Register, Vector
+from tilewise.devices.emulator.program import Program
+from tilewise.devices.emulator.ptx import Address, Immediate, Operand, Register, Sink, Vector
+from tilewise.devices.emulator.semantics import DTYPES
+from tilewise.devices.emulator.spaces import Shared
+from tilewise.launch import Dim3
 
 if TYPE_CHECKING:
     from tilewise.devices.emulator.machine import Machine, Op
 
+MOST_EVENTS = 20_000
+MOST_LANES = 1 << 20
+"""Threads of a block's events, all events together."""
+_BARRIERS = ("bar", "barrier")
 _FLOATS = ("f32", "f64")
 _ARITHMETIC = ("add", "sub", "mul", "fma", "mad", "div", "max", "min")
 
@@ -45,7 +53,16 @@ class Event:
     width : int
         Of memory, bytes a thread.
     values : ndarray or None
-        What was loaded or stored, or the result, of shape (threads,) or (threads, elements).
+        What was loaded or stored, what an atomic found (None of a reduction, which is not told),
+        or the result, of shape (threads,) or (threads, elements).
+    left : ndarray or None
+        Of an atomic, what stood in memory behind it: where several threads update one place they
+        take turns, and for each of them it is what the last has left.
+    scope : str
+        Of a barrier, who waits for one another: all of the ``"block"``; a ``"part"`` of it, as
+        many threads as the barrier says; or each ``"warp"`` by itself.
+    is_copy : bool
+        Of an asynchronous copy to shared memory: a load where it begins, a store where it arrives.
     requests, sectors, conflicts : int
         That this one time made.
     """
@@ -58,6 +75,9 @@ class Event:
     address: npt.NDArray[np.int64] | None = None
     width: int = 0
     values: npt.NDArray[Any] | None = None
+    left: npt.NDArray[Any] | None = None
+    scope: str = ""
+    is_copy: bool = False
     requests: int = 0
     sectors: int = 0
     conflicts: int = 0
@@ -65,33 +85,84 @@ class Event:
 
 @dataclass
 class Recording:
-    """One block's events, in order; cut short where there are too many."""
+    """One block's events, in order, of a program; cut short where there are too many."""
 
+    program: Program
     events: list[Event] = field(default_factory=list)
     is_cut: bool = False
 
 
+class _EnoughError(Exception):
+    """No more events are kept: the run may end."""
+
+
+class _Arriving(Shared):
+    """Where an asynchronous copy goes; it tells when it arrives."""
+
+    def __init__(self, shared: Shared, tell: Callable[[Shared, Any, Lanes, Any], None]) -> None:
+        vars(self).update(vars(shared))
+        self._tell = tell
+
+    def store_at(self, address: Any, lanes: Lanes, values: Any) -> None:
+        super().store_at(address, lanes, values)
+        self._tell(self, address, lanes, values)
+
+
+def check_blocks(grid: Dim3, blocks: Sequence[Dim3]) -> None:
+    """Refuse blocks that a grid has not.
+
+    Raises
+    ------
+    ValueError
+        If there is such a block.
+    """
+    for block in blocks:
+        if not all(0 <= i < n for i, n in zip(block, grid, strict=True)):
+            x, y, z = grid
+            raise ValueError(f"there is no block {block}: the grid is {x} x {y} x {z}")
+
+
 class Recorder:
-    """Records the block that a machine runs.
+    """Records blocks that a machine runs, one by one.
 
     Parameters
     ----------
     machine : Machine
         New. Its batches are to be of one block.
     most : int
-        Events of a block; what comes after is left out.
+        Events of a block; where there are more, or more than :data:`MOST_LANES`, its run ends.
     """
 
     def __init__(self, machine: Machine, most: int) -> None:
         self.machine, self.most = machine, most
-        self.recording = Recording()
+        self.recording = Recording(machine.program)
+        self._lanes = 0
+        self._running: Op
+        self._copied: npt.NDArray[Any] | None = None
+        # Then threads that don't wait may be among those that a barrier counts.
+        self._has_arrive = any(
+            op.instruction.opcode in _BARRIERS and "arrive" in op.instruction.modifiers
+            for op in machine.ops
+        )
         for op in machine.ops:
             self._wrap(op)
+        self._watch_copies()
 
-    def start(self) -> Recording:
-        """A block begins; its recording fills while it runs."""
-        self.recording = Recording()
+    def run(self, geometry: Geometry) -> Recording:
+        """Run one block, to its end or until enough is recorded."""
+        self.recording, self._lanes = Recording(self.machine.program), 0
+        try:
+            self.machine.run(geometry)
+        except _EnoughError:
+            self.recording.is_cut = True
         return self.recording
+
+    def _add(self, event: Event) -> None:
+        events = self.recording.events
+        if len(events) >= self.most or self._lanes + len(event.threads) > MOST_LANES:
+            raise _EnoughError
+        self._lanes += len(event.threads)
+        events.append(event)
 
     def _wrap(self, op: Op) -> None:
         note = self._noter(op)
@@ -115,35 +186,80 @@ class Recorder:
         """Runs the instruction, and notes what it did."""
         kind, space = _kind(op)
         line = self.machine.setup.sources.own_line(op.instruction)
+        is_copy = op.instruction.opcode == "cp"
+        scope, wanted = _scope(op) if kind == "barrier" else ("", None)
+        wanted = None if self._has_arrive else wanted
         holds = self._guard(op)
-        address = self._address(op) if space else None
-        is_source = kind in ("store", "atomic")
-        values = self._values(op, kind) if kind in ("load", "store", "atomic", "compute") else None
+        address = self._address(op, int(is_copy)) if space else None
+        values = self._values(op, kind)
 
         def note(lanes: Lanes, run: Callable[[], None]) -> None:
+            self._running = op
             counts = op.requests, op.sectors, op.conflicts
             chosen = lanes if holds is None else holds(lanes)
             place = None if address is None or not chosen.count else address(chosen)
-            before = values(chosen) if values and is_source and chosen.count else None
+            found = values(chosen) if values and kind == "store" and chosen.count else None
+            self._copied = None
             run()
             if not chosen.count:
                 return
-            if len(self.recording.events) >= self.most:
-                self.recording.is_cut = True
-                return
-            after = before if is_source else values(chosen) if values else None
-            where = space
-            if place is not None and space == "global" and op.instruction.opcode in ("ld", "st"):
+            if values and kind != "store":
+                found = values(chosen)
+            where, left = space, None
+            if place is not None and space == "global" and not is_copy:
                 place, where = _generic(place)
+            if place is not None and kind == "atomic":
+                left = self._standing(op, where, place)
             requests, sectors, conflicts = op.requests, op.sectors, op.conflicts
-            self.recording.events.append(
+            self._add(
                 Event(
-                    op.index, line, chosen.numbers.copy(), kind, where, place, op.width, after,
+                    op.index, line, chosen.numbers.copy(), kind, where, place, op.width,
+                    self._copied if is_copy else found, left,
+                    "block" if wanted == self.machine.geometry.threads else scope, is_copy,
                     requests - counts[0], sectors - counts[1], conflicts - counts[2],
                 )
             )  # fmt: skip
 
         return note
+
+    def _watch_copies(self) -> None:
+        """Note what asynchronous copies bring, where they begin and where they arrive."""
+        copies = self.machine.copies
+        issue = copies.issue
+
+        def issued(shared: Shared, lanes: Lanes, address: Any, values: Any) -> None:
+            self._copied = np.array(values)
+            issue(_Arriving(shared, self._arrived), lanes, address, values)
+
+        copies.issue = issued  # type: ignore[method-assign]
+
+    def _arrived(self, shared: Shared, address: Any, lanes: Lanes, values: Any) -> None:
+        op = self._running  # the one that waits for them
+        self._add(
+            Event(
+                op.index, self.machine.setup.sources.own_line(op.instruction),
+                lanes.numbers.copy(), "store", "shared", np.array(address, np.int64),
+                shared.dtype.itemsize * shared.count, np.array(values), is_copy=True,
+            )
+        )  # fmt: skip
+
+    def _standing(
+        self, op: Op, space: str, place: npt.NDArray[np.int64]
+    ) -> npt.NDArray[Any] | None:
+        """What stands in memory at these addresses; None where that is no memory."""
+        dtype = DTYPES[_shown(op.instruction.modifiers[-1])]
+        addresses, inverse = np.unique(place, return_inverse=True)
+        found = []
+        for address in addresses.tolist():
+            data, start = self.machine.shared.data, address
+            if space == "global":
+                allocation = self.machine.memory.find(address, address + op.width)
+                if allocation is None:
+                    return None
+                data, start = allocation.data, address - allocation.base
+            found.append(np.frombuffer(data[start : start + op.width].tobytes(), dtype))
+        rows: npt.NDArray[Any] = np.stack(found)[inverse]
+        return rows[:, 0] if rows.shape[1] == 1 else rows
 
     def _guard(self, op: Op) -> Callable[[Lanes], Lanes] | None:
         """The lanes that an instruction's guard lets through; None where it has none."""
@@ -153,11 +269,12 @@ class Recorder:
         read = self.machine.reader(op, register, "pred", picked=True)
         return lambda lanes: lanes.where(np.broadcast_to(read(lanes) != is_negated, lanes.count))
 
-    def _address(self, op: Op) -> Callable[[Lanes], npt.NDArray[np.int64]] | None:
-        """Byte addresses of the lanes."""
-        found = next((x for x in op.instruction.operands if isinstance(x, Address)), None)
-        if found is None:
+    def _address(self, op: Op, which: int) -> Callable[[Lanes], npt.NDArray[np.int64]] | None:
+        """Byte addresses of the lanes, by one of the instruction's addresses."""
+        addresses = [x for x in op.instruction.operands if isinstance(x, Address)]
+        if which >= len(addresses):
             return None
+        found = addresses[which]
         base, offset = found.base, found.offset
         if isinstance(base, Register):
             read = self.machine.reader(op, base, "s64" if base.type.endswith("64") else "s32",
@@ -173,13 +290,14 @@ class Recorder:
     def _values(self, op: Op, kind: str) -> Callable[[Lanes], npt.NDArray[Any]] | None:
         """What is in the registers that are stored, or that were written."""
         operands = op.instruction.operands
-        at = {"store": 1, "atomic": 1 + (op.instruction.opcode == "atom")}.get(kind, 0)
-        if at >= len(operands):
+        at = 1 if kind == "store" else 0
+        is_told = kind in ("load", "store", "compute") or op.instruction.opcode == "atom"
+        if not is_told or at >= len(operands):
             return None
         operand = operands[at]
         parts: tuple[Operand, ...] = operand.elements if isinstance(operand, Vector) else (operand,)
         type_ = op.instruction.modifiers[-1]
-        if any(isinstance(part, Address) for part in parts):
+        if any(isinstance(part, Address | Sink) for part in parts):
             return None
         reads = [self.machine.reader(op, part, _shown(type_), picked=True) for part in parts]
 
@@ -196,7 +314,7 @@ def _kind(op: Op) -> tuple[str, str]:
     memory, _, what = op.space.partition("_")
     if what in ("load", "store", "atomic") and memory in ("global", "shared", "local"):
         return what, memory
-    if opcode in ("bar", "barrier"):
+    if opcode in _BARRIERS:
         return "barrier", ""
     if opcode in ("bra", "brx"):
         return "branch", ""
@@ -205,6 +323,20 @@ def _kind(op: Op) -> tuple[str, str]:
     if opcode in _ARITHMETIC and modifiers and modifiers[-1] in _FLOATS:
         return "compute", ""
     return "other", ""
+
+
+def _scope(op: Op) -> tuple[str, int | None]:
+    """Whom a barrier holds, and how many threads, where it says so."""
+    modifiers, operands = op.instruction.modifiers, op.instruction.operands
+    if "warp" in modifiers:
+        return "warp", None
+    # A reduction has its result before the barrier's number, and what it reduces behind.
+    rest = operands[2:-1] if "red" in modifiers else operands[1:]
+    if not rest:
+        return "block", None
+    count = rest[0]
+    waits = isinstance(count, Immediate) and "arrive" not in modifiers
+    return "part", int(count.value) if waits and isinstance(count, Immediate) else None
 
 
 def _shown(type_: str) -> str:

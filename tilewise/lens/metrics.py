@@ -1,0 +1,206 @@
+"""What the hardware counts, by Nsight Compute's names: each counter's metrics, and their values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+_LSU = "pipe_lsu_mem"
+
+
+def _either(*names: str) -> tuple[tuple[str, ...], ...]:
+    """Metrics that say the same; the first that the GPU has is taken."""
+    return tuple((name,) for name in names)
+
+
+def _of_banks(op: str) -> str:
+    """Wavefronts, as the banks see them."""
+    return f"l1tex__data_pipe_lsu_wavefronts_mem_shared_op_{op}.sum"
+
+
+def _of_instructions(op: str) -> str:
+    """Wavefronts, as the instructions make them."""
+    return f"smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_{op}.sum"
+
+
+def _conflicts(op: str) -> str:
+    return f"l1tex__data_bank_conflicts_{_LSU}_shared_op_{op}.sum"
+
+
+# By counter: alternatives, of which the first is taken whose metrics the GPU all has; a count is
+# their sum, those with a minus taken off. (Nsight Compute, Profiling Guide, "Metrics Reference";
+# which a GPU has, and what each counts, `ncu --query-metrics --chip gh100` lists.)
+METRICS: Mapping[str, tuple[tuple[str, ...], ...]] = {
+    **{
+        f"global_{kind}_{what}": _either(f"l1tex__t_{what}_{_LSU}_global_op_{op}.sum")
+        for kind, op in (("load", "ld"), ("store", "st"))
+        for what in ("requests", "sectors")
+    },
+    **{
+        # An atomic whose old value nobody reads is a reduction.
+        f"global_atomic_{what}": (
+            tuple(f"l1tex__t_{what}_{_LSU}_global_op_{op}.sum" for op in ("atom", "red")),
+        )
+        for what in ("requests", "sectors")
+    },
+    **{
+        f"shared_{kind}_{what}": alternatives
+        for kind, op in (("load", "ld"), ("store", "st"))
+        for what, alternatives in (
+            (
+                "requests",
+                _either(
+                    f"smsp__sass_inst_executed_op_shared_{op}.sum",
+                    f"smsp__inst_executed_op_shared_{op}.sum",
+                ),
+            ),
+            (
+                "wavefronts",
+                # Those of a store's instructions; those of a load's don't have what two lanes
+                # share.
+                _either(*((_of_instructions(op), _of_banks(op))[:: 1 if op == "st" else -1])),
+            ),
+            (
+                "bank_conflicts",
+                # The banks also wait for what comes in from L2, at times: such wavefronts are no
+                # instruction's, and no bank conflicts of the kernel's.
+                (
+                    *([(_conflicts(op), f"-{_of_banks(op)}", _of_instructions(op))] * (op == "st")),
+                    (_conflicts(op),),
+                ),
+            ),
+        )
+    },
+    "shared_atomic_requests": _either("smsp__inst_executed_op_shared_atom.sum"),
+    "divergent_branches": _either("smsp__sass_branch_targets_threads_divergent.sum"),
+    **{
+        name: _either(f"smsp__sass_thread_inst_executed_op_{name}_pred_on.sum")
+        for name in ("fadd", "fmul", "ffma", "dadd", "dmul", "dfma")
+    },
+    "warp_instructions": _either("smsp__inst_executed.sum"),
+    "registers": _either("launch__registers_per_thread"),
+}
+LIMITS = {
+    "blocks": "launch__occupancy_limit_blocks",
+    "registers": "launch__occupancy_limit_registers",
+    "shared": "launch__occupancy_limit_shared_mem",
+    "warps": "launch__occupancy_limit_warps",
+}
+"""By what limits the blocks that a multiprocessor holds."""
+SHARED_CONFIG = "launch__shared_mem_config_size"
+"""Bytes of shared memory that the driver set aside on a multiprocessor for a launch."""
+ASKED = (
+    *dict.fromkeys(
+        metric.lstrip("-") for each in METRICS.values() for one in each for metric in one
+    ),
+    *LIMITS.values(),
+    SHARED_CONFIG,
+)
+
+EXACT = tuple(
+    f"{memory}_{kind}_{what}"
+    for memory, counts in (
+        ("global", ("requests", "sectors")),
+        ("shared", ("requests", "wavefronts", "bank_conflicts")),
+    )
+    for kind in ("load", "store")
+    for what in counts
+)
+"""Counters that the emulator counts as the hardware does, to the last one."""
+
+AS_PTX = (
+    "divergent_branches", "fadd", "fmul", "ffma", "dadd", "dmul", "dfma", "warp_instructions",
+)  # fmt: skip
+"""Counters that may differ without a fault: instructions as the PTX has them, which ptxas joins,
+parts and leaves out."""
+
+_ABSENT = ("", "n/a", "nan", "inf")
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """What the hardware counted in one launch.
+
+    Attributes
+    ----------
+    kernel : str
+        The kernel's name as the case has it.
+    counters : mapping of str to int
+        By the names of :class:`tilewise.launch.Counters`, those that this GPU counts. Whole-launch
+        totals.
+    registers : int or None
+        32-bit registers a thread.
+    limits : mapping of str to int
+        Blocks that a multiprocessor can hold, as each of its ``blocks`` (it holds no more of
+        whatever kind), ``registers``, ``shared`` memory and ``warps`` allows.
+    gpu : str
+        For people.
+    ncu : str
+        The version of Nsight Compute.
+    metrics : mapping of str to int
+        Every metric that was asked for and that this GPU has, by Nsight Compute's own names.
+    """
+
+    kernel: str
+    counters: Mapping[str, int]
+    registers: int | None
+    limits: Mapping[str, int]
+    gpu: str
+    ncu: str
+    metrics: Mapping[str, int]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON, without ``metrics``."""
+        return {
+            "kernel": self.kernel,
+            "counters": dict(self.counters),
+            "registers": self.registers,
+            "limits": dict(self.limits),
+            "gpu": self.gpu,
+            "ncu": self.ncu,
+        }
+
+
+def given_registers(registers: int) -> int:
+    """What ``launch__registers_per_thread`` says of a kernel that needs so many: at least 16."""
+    return max(16, registers)
+
+
+def number(text: str) -> int | None:
+    """A metric's value; None where the GPU has none, or it is no whole number.
+
+    Thousands may have commas between them, and a value of which something is to be said a
+    ``(!)`` before it.
+    """
+    plain = text.replace("(!)", "").replace(",", "").strip()
+    if plain.lower() in _ABSENT:
+        return None
+    try:
+        return int(plain)
+    except ValueError:
+        value = float(plain)
+    return int(value) if value.is_integer() else None
+
+
+def taken(name: str, metrics: Mapping[str, int]) -> tuple[str, ...]:
+    """The metrics whose sum is the counter; none where the GPU has not all of any alternative."""
+    there = (
+        each for each in METRICS[name] if all(metric.lstrip("-") in metrics for metric in each)
+    )
+    return next(there, ())
+
+
+def hardware(kernel: str, launch: Mapping[str, str], gpu: str, version: str) -> Hardware:
+    """What one launch's row of the table says; ``version`` is Nsight Compute's."""
+    values = {metric: number(launch.get(metric, "")) for metric in ASKED}
+    metrics = {metric: value for metric, value in values.items() if value is not None}
+    summed = {name: taken(name, metrics) for name in METRICS}
+    counters = {
+        name: sum(-metrics[m[1:]] if m[0] == "-" else metrics[m] for m in these)
+        for name, these in summed.items()
+        if these
+    }
+    registers = counters.pop("registers", None)
+    limits = {name: metrics[metric] for name, metric in LIMITS.items() if metric in metrics}
+    return Hardware(kernel, counters, registers, limits, gpu, version, metrics)

@@ -1,0 +1,181 @@
+"""A product to be looked at: its matrices, its kernel, and the launch that computes it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from tilewise.compiler import Compiled
+from tilewise.devices import arguments
+from tilewise.devices.emulator import Emulator, EmulatorArray
+from tilewise.kernel import Kernel
+from tilewise.ladder import Geometry, Rung, real_of
+from tilewise.launch import Launch
+from tilewise.problem import Gemm, check_sizes, random_problem
+from tilewise.run import prepare
+
+SIGNATURE = (
+    "(int m, int n, int k, real alpha, const real* a, int lda, const real* b, int ldb, "
+    "real beta, real* c, int ldc)"
+)
+"""Of every kernel of the ladder, and of what is run in the place of one."""
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A product in an emulator's memory.
+
+    Attributes
+    ----------
+    launch : Launch
+    a, b, c : EmulatorArray
+    """
+
+    launch: Launch
+    a: EmulatorArray
+    b: EmulatorArray
+    c: EmulatorArray
+
+
+@dataclass(frozen=True)
+class Product:
+    """C = alpha A B + beta C by one kernel.
+
+    Attributes
+    ----------
+    gemm : Gemm
+        Its matrices are zeros, or random: as ``is_drawn`` says. There is always a C.
+    kernel : Kernel
+    tile : int or None
+    geometry : (grid, block)
+    alpha, beta : float
+        As they were asked for.
+    is_drawn : bool
+    """
+
+    gemm: Gemm
+    kernel: Kernel
+    tile: int | None
+    geometry: Geometry
+    alpha: float
+    beta: float
+    is_drawn: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        target: str | Rung | Kernel,
+        m: int,
+        n: int,
+        k: int,
+        *,
+        dtype: str = "float32",
+        tile: int | None = None,
+        alpha: float = 1.0,
+        beta: float = 0.0,
+    ) -> Product:
+        """The product of zeros, which take no memory before they are touched.
+
+        Parameters
+        ----------
+        target : str, Rung or Kernel
+            As :func:`tilewise.run` takes it.
+        m, n, k : int
+            At least 1.
+        dtype : str
+            ``"float32"`` or ``"float64"``.
+        tile : int, optional
+            As :func:`tilewise.run` takes it.
+        alpha, beta : float
+
+        Raises
+        ------
+        FileNotFoundError, MemoryError, ValueError, TypeError
+        """
+        check_sizes(m, n, k)
+        real_of(dtype)
+        a, b, c = (np.zeros(shape, dtype) for shape in ((m, k), (k, n), (m, n)))
+        gemm = Gemm.of(a, b, c, alpha=alpha, beta=beta)
+        return cls(gemm, *prepare(target, gemm, tile), alpha, beta)
+
+    @property
+    def problem(self) -> dict[str, Any]:
+        """What is asked, as plain data."""
+        gemm = self.gemm
+        return {
+            "m": gemm.m, "n": gemm.n, "k": gemm.k, "dtype": gemm.dtype.name, "tile": self.tile,
+            "alpha": float(self.alpha), "beta": float(self.beta),
+        }  # fmt: skip
+
+    @property
+    def args(self) -> tuple[Any, ...]:
+        """The kernel's arguments, with the host's own matrices."""
+        return _arguments(self.gemm, self.gemm.a, self.gemm.b, self.gemm.c)
+
+    def compile(self, arch: str) -> Compiled:
+        """The kernel, compiled; it takes the arguments of a product.
+
+        Raises
+        ------
+        CompileError, ValueError
+        TypeError
+            If the kernel has another signature than those of the ladder.
+        """
+        compiled = self.kernel.compile(arch)
+        try:
+            arguments.bind(compiled.name, compiled.parameters, self.args)
+        except TypeError as error:
+            raise TypeError(
+                f"{error}. A kernel that computes a product has the signature "
+                f"{self.kernel.name}{SIGNATURE}"
+            ) from None
+        return compiled
+
+    def drawn(self, seed: int) -> Product:
+        """The same of random matrices.
+
+        Raises
+        ------
+        MemoryError
+            If they and their copies are more than this machine holds.
+        """
+        gemm = self.gemm
+        m, n, k = gemm.m, gemm.n, gemm.k
+        held = gemm.dtype.itemsize * (m * k + k * n + m * n)
+        # They are drawn in float64, one by one, and the emulator has copies. With too little
+        # memory the system would end the process, and nothing would be said.
+        needed = held + max(held, 8 * max(m * k, k * n, m * n))
+        there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        if needed > there:
+            raise MemoryError(
+                f"the matrices, of numbers, and their copies take {needed / 2**30:,.0f} GiB, and "
+                f"it has {there / 2**30:,.0f} GiB"
+            )
+        a, b, c = random_problem(m, n, k, gemm.dtype, seed)
+        return replace(self, gemm=Gemm.of(a, b, c, alpha=self.alpha, beta=self.beta), is_drawn=True)
+
+    def on(self, emulator: Emulator, checks: str = "raise") -> Placed:
+        """The matrices copied to an emulator, and the launch; a C that is not read is nobody's
+        yet."""
+        gemm, (grid, block) = self.gemm, self.geometry
+        assert gemm.c is not None
+        a, b = (self._there(emulator, x) for x in (gemm.a, gemm.b))
+        c = (
+            self._there(emulator, gemm.c)
+            if gemm.beta
+            else emulator.empty(gemm.c.shape, gemm.c.dtype)
+        )
+        return Placed(Launch(grid, block, _arguments(gemm, a, b, c), 0, checks), a, b, c)
+
+    def _there(self, emulator: Emulator, host: Any) -> EmulatorArray:
+        return emulator.array(host) if self.is_drawn else emulator.zeros(host.shape, host.dtype)
+
+
+def _arguments(gemm: Gemm, a: Any, b: Any, c: Any) -> tuple[Any, ...]:
+    """In the signature's order."""
+    return (
+        gemm.m, gemm.n, gemm.k, gemm.alpha, a, gemm.lda, b, gemm.ldb, gemm.beta, c, gemm.ldc,
+    )  # fmt: skip

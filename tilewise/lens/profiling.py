@@ -1,0 +1,180 @@
+"""Counting what a launch does, on the emulator: any launch, or a product's of random matrices."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from tilewise.compiler import DEFAULT_ARCH, Compiled
+from tilewise.devices.emulator import Emulator, UnlikeBlocksError
+from tilewise.devices.occupancy import multiprocessor, occupancy
+from tilewise.kernel import CHECKS, Kernel
+from tilewise.ladder import Rung
+from tilewise.launch import Launch, LaunchReport, dim3
+from tilewise.lens.nsight_child import Case
+from tilewise.lens.products import Product
+from tilewise.lens.profile import Profile
+from tilewise.numbers import check
+
+# Products of so many steps along k, of all threads, are run whole, and checked; larger ones block
+# by kind.
+SMALL = 1 << 21
+# Matrices of more elements are zeros where what is counted does not depend on them.
+DRAWN = 1 << 22
+
+Count = Callable[[Compiled, Launch], LaunchReport]
+
+
+def profile_launch(
+    kernel: Kernel,
+    grid: int | Sequence[int],
+    block: int | Sequence[int],
+    args: Sequence[Any],
+    *,
+    shared: int = 0,
+    arch: str = DEFAULT_ARCH,
+    checks: str = "raise",
+    whole: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> Profile:
+    """Count what a launch does; none of its arrays changes.
+
+    Parameters
+    ----------
+    kernel : Kernel
+    grid, block, args, shared
+        As :meth:`tilewise.Kernel.launch` takes them; arrays are NumPy's.
+    arch : str
+        To compile for, as ``"sm_90a"``.
+    checks : str
+        ``"raise"``, ``"collect"`` or ``"off"``.
+    whole : bool
+        Run every block. Else one of each kind is run and its counts multiplied, wherever it
+        follows from the instructions which blocks do the same.
+    progress : callable, optional
+        Called with the blocks that are counted and the blocks there are.
+
+    Raises
+    ------
+    CompileError, LaunchError, CheckError, ValueError, TypeError
+    """
+    if checks not in CHECKS:
+        raise ValueError(f"checks is {checks!r}; it takes one of {', '.join(CHECKS)}")
+    emulator = Emulator(arch, progress)
+    launch = Launch(dim3(grid, "grid"), dim3(block, "block"), tuple(args), shared, checks)
+    compiled = kernel.compile(emulator.arch)
+    how = partial(emulator.profile, whole=whole)
+    return _profile(kernel, compiled, launch, emulator, how)
+
+
+def _profile(
+    kernel: Kernel, compiled: Compiled, launch: Launch, emulator: Emulator, count: Count
+) -> Profile:
+    """What ``count``, a method of the emulator, finds."""
+    multiprocessor(emulator.arch)  # where it is not known, nothing is run
+    report = count(compiled, launch)
+    resources = compiled.resources
+    held = occupancy(
+        emulator.arch, math.prod(launch.block), resources.registers,
+        resources.shared_bytes + launch.shared, barriers=resources.barriers,
+    )  # fmt: skip
+    case = Case(
+        kernel.path or kernel.source, kernel.name, launch.grid, launch.block, launch.args,
+        kernel.defines, launch.shared,
+    )  # fmt: skip
+    return Profile(
+        kernel.name, compiled.file, compiled.source, emulator.arch, report, held, case
+    )  # fmt: skip
+
+
+def profile_product(
+    target: str | Rung | Kernel,
+    m: int,
+    n: int,
+    k: int,
+    *,
+    dtype: str = "float32",
+    tile: int | None = None,
+    alpha: float = 1.0,
+    beta: float = 0.0,
+    seed: int = 0,
+    arch: str = DEFAULT_ARCH,
+    checks: str = "raise",
+    whole: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> Profile:
+    """Count what a kernel does for C = alpha A B + beta C, of random matrices.
+
+    Parameters
+    ----------
+    target : str, Rung or Kernel
+        As :func:`tilewise.run` takes it.
+    m, n, k, dtype, tile, alpha, beta
+        As :meth:`tilewise.lens.products.Product.of` takes them.
+    seed : int
+    arch, checks, whole, progress
+        As :func:`profile_launch` takes them. A small product is run whole in any case. Where
+        every block is run, the result is checked.
+
+    Raises
+    ------
+    FileNotFoundError, CompileError, LaunchError, CheckError, MemoryError, ValueError, TypeError
+    """
+    emulator = Emulator(arch, progress)
+    product = Product.of(target, m, n, k, dtype=dtype, tile=tile, alpha=alpha, beta=beta)
+    grid, block = product.geometry
+    blocks = math.prod(grid)
+    if blocks == 1 or blocks * math.prod(block) * k <= SMALL:
+        whole = True
+    if not whole and m * k + k * n + m * n > DRAWN:
+        try:
+            return _count(product, emulator, checks, emulator.sample)
+        except UnlikeBlocksError:
+            pass  # what was loaded decides: it takes numbers, and every block is run
+    how = partial(emulator.profile, whole=whole)
+    return _count(product.drawn(seed), emulator, checks, how)
+
+
+def check_product(
+    target: str | Rung | Kernel,
+    m: int,
+    n: int,
+    k: int,
+    *,
+    dtype: str = "float32",
+    tile: int | None = None,
+    alpha: float = 1.0,
+    beta: float = 0.0,
+    arch: str = DEFAULT_ARCH,
+) -> None:
+    """Raise what :func:`profile_product` would before it runs anything: it compiles the kernel.
+
+    Parameters
+    ----------
+    target, m, n, k, dtype, tile, alpha, beta, arch
+        As :func:`profile_product` takes them.
+
+    Raises
+    ------
+    FileNotFoundError, CompileError, MemoryError, ValueError, TypeError
+    """
+    product = Product.of(target, m, n, k, dtype=dtype, tile=tile, alpha=alpha, beta=beta)
+    product.compile(arch)
+    multiprocessor(arch)
+
+
+def _count(product: Product, emulator: Emulator, checks: str, how: Count) -> Profile:
+    """What ``how``, a method of the emulator, finds; checked, if all of it was run."""
+    compiled = product.compile(emulator.arch)
+    placed, gemm = product.on(emulator, checks), product.gemm
+    found = _profile(product.kernel, compiled, placed.launch, emulator, how)
+    checked = None
+    if product.is_drawn and found.blocks_run == found.blocks:
+        before = gemm.c if gemm.beta else None
+        result = placed.c.to_numpy()
+        checked = check(result, gemm.a, gemm.b, before, product.alpha, product.beta)
+    case = replace(found.case, args=product.args)
+    return replace(found, case=case, problem=product.problem, check=checked)
