@@ -105,12 +105,24 @@ def specs() -> Iterator[Spec]:
             (32, 32, 32), (25, 40, 21), (1, 129, 40), (31, 33, 17), (16, 64, 24), (9, 27, 37),
         ),
     }  # fmt: skip
+    # The rungs that take a few large tiles: the smallest, of rows that are 16 bytes apart or a
+    # multiple of it, and the largest, of rows that are not.
+    large: tuple[tuple[tuple[int, ...], tuple[int, ...], int, tuple[float, float]], ...] = (
+        ((72, 104, 40), (0, 8, 0), 0, (2, 0.5)),
+        ((131, 261, 27), (0, 0, 0), -1, (1, 0)),
+    )
     for dtype in ("float32", "float64"):
         for name in LADDER:
+            tiles = rung(name).tiles
+            if tiles and not isinstance(tiles, range):
+                for index, ((m, n, k), more, place, scalars) in enumerate(large):
+                    leading = tuple(x + y for x, y in zip((k, n, n), more, strict=True))
+                    yield Spec(name, dtype, (m, n, k), leading, tiles[place], *scalars, seed=index)
+                continue
             for index, (shape, more, tile, scalars) in enumerate(problems):
                 m, n, k = single[name][index] if name in single else shape
                 leading = tuple(x + y for x, y in zip((k, n, n), more, strict=True))
-                edge = tile if rung(name).default_tile else None
+                edge = tile if tiles else None
                 yield Spec(name, dtype, (m, n, k), leading, edge, *scalars, seed=index)
         for name in TRANSPOSES:
             yield Spec(name, dtype, (64, 96), (96, 64))

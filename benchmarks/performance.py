@@ -1,6 +1,8 @@
-"""Draws docs/performance.md and its figure from what ``tilewise bench`` measured.
+"""Draws docs/performance.md, its figure, and docs/performance-float32.md from what was measured.
 
 tilewise bench --suite all --json benchmarks/results/bench_h200.json --plot docs/performance.png
+tilewise bench --suite square --dtype float32 --json benchmarks/results/bench_float32_square_h200.json
+tilewise bench --suite odd --dtype float32 --json benchmarks/results/bench_float32_odd_h200.json
 python benchmarks/performance.py
 """
 
@@ -13,14 +15,18 @@ from pathlib import Path
 from typing import Any
 
 from tilewise.bench import plot
+from tilewise.bench.summary import geometric_mean
 from tilewise.provenance import write_whole
 
 ROOT = Path(__file__).parents[1]
-RECORD = ROOT / "benchmarks" / "results" / "bench_h200.json"
+RESULTS = ROOT / "benchmarks" / "results"
+RECORD = RESULTS / "bench_h200.json"
 PAGE = ROOT / "docs" / "performance.md"
 FIGURE = PAGE.with_suffix(".png")
+FLOAT32 = [RESULTS / f"bench_float32_{suite}_h200.json" for suite in ("square", "odd")]
+FLOAT32_PAGE = ROOT / "docs" / "performance-float32.md"
 
-# What the mean and the worst ratio of each group are to be at least.
+# What the mean and the worst ratio of each group are to be at least, of 16-bit products.
 TARGETS = {
     "square": (1.02, 0.95),
     "llm": (1.05, 0.93),
@@ -29,9 +35,12 @@ TARGETS = {
 }
 
 
-def page(record: Mapping[str, Any]) -> str:
-    """The whole of docs/performance.md."""
-    parts = [_opening(record), _summary(record["summaries"])]
+def page(*records: Mapping[str, Any]) -> str:
+    """The whole of a page: of one record, or of several that were measured one after another."""
+    rows = [row for record in records for row in record["rows"]]
+    summaries = [found for record in records for found in record["summaries"]]
+    record = {**records[0], "rows": rows, "commands": [each["command"] for each in records]}
+    parts = [_opening(record), _summary(summaries, record)]
     if record.get("ladder"):
         parts.append(f"![TFLOP/s over size]({FIGURE.name})\n")
     parts.append(_method(record))
@@ -52,7 +61,8 @@ def _opening(record: Mapping[str, Any]) -> str:
     return (
         "# Performance\n\n"
         + _paragraph(f"{what} {where} {verdict}")
-        + f"\n    {record['command']}\n\n"
+        + "".join(f"\n    {command}\n" for command in record["commands"])
+        + "\n"
         + _paragraph(
             "This page is drawn from what that wrote, by `python benchmarks/performance.py`. "
             f"Versions: {versions}."
@@ -65,25 +75,32 @@ def _paragraph(text: str) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _summary(summaries: Sequence[Mapping[str, Any]]) -> str:
+def _summary(summaries: Sequence[Mapping[str, Any]], record: Mapping[str, Any]) -> str:
     lines = []
+    has_targets = record["dtype"] != "float32"
     for found in summaries:
         mean, worst = TARGETS[found["group"]]
-        lines.append(
-            [found["group"], str(found["products"]), f"{found['mean']:.3f}", f"{mean:g}",
-             f"{found['worst']:.3f}", f"{worst:g}", f"{found['name']} {found['layout']}"]
-        )  # fmt: skip
+        line = [found["group"], str(found["products"]), f"{found['mean']:.3f}", f"{mean:g}",
+                f"{found['worst']:.3f}", f"{worst:g}", f"{found['name']} {found['layout']}"]  # fmt: skip
+        lines.append(line if has_targets else [x for i, x in enumerate(line) if i not in (3, 5)])
     heading = ["suite", "products", "mean ratio", "target", "worst", "target", "at"]
+    if not has_targets:
+        heading = [x for x in heading if x != "target"]
+        ratios = [row["ratio"] for row in record["rows"] if "ratio" in row]
+        lines.append(["all", str(len(ratios)), f"{geometric_mean(ratios):.3f}", "", ""])
     return (
         "The ratio is PyTorch's time by ours, so above 1 ours is faster; means are geometric.\n\n"
-        + _table(heading, lines, "lrrrrrl")
+        + _table(heading, lines, "lrrrrrl" if has_targets else "lrrrl")
     )
 
 
 def _method(record: Mapping[str, Any]) -> str:
     method, ceilings = record["method"], record["ceilings"]
     peak = ceilings["tflops"]
-    compute = f"tensor cores fed from shared memory alone, {peak:.0f} TFLOP/s; " if peak else ""
+    unit = "tensor cores fed from shared memory alone"
+    if record["dtype"] == "float32":
+        unit = "multiply-adds between registers"
+    compute = f"{unit}, {peak:.0f} TFLOP/s; " if peak else ""
     how = (
         f"Random normal data, in as many sets of operands as take twice the L2 cache "
         f"({method['l2_bytes'] / 2**20:.0f} MiB), at most {method['most_operand_sets']}, used in "
@@ -136,6 +153,8 @@ def main() -> None:
     if record.get("ladder"):
         plot.draw(record, FIGURE)
     write_whole(PAGE, page(record).encode())
+    of_float32 = [json.loads(path.read_text()) for path in FLOAT32]
+    write_whole(FLOAT32_PAGE, page(*of_float32).encode())
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Small products of every kind under NVIDIA's Compute Sanitizer, on a Hopper GPU.
+"""Small products, of every kind and by rungs, under NVIDIA's Compute Sanitizer, on a Hopper GPU.
 
     python benchmarks/sanitize.py [--json benchmarks/results/sanitize_h200.json]
 
@@ -37,6 +37,7 @@ from typing import Any
 from tilewise import matmul
 from tilewise.devices import get_device
 from tilewise.kernel import Kernel
+from tilewise.ladder import RUNGS, rung
 from tilewise.launch import Launch, Place, TensorMap
 from tilewise.numbers import check
 from tilewise.plan import chip_of, plan_on
@@ -92,6 +93,39 @@ CASES = (
     Case(3, 515, 257, "NN"),
     Case(100, 90, 70, "NT", "float32", "float32", (1, 2, 3)),
     Case(65, 129, 33, "TN", "float64", "float64"),
+)
+
+
+@dataclass(frozen=True)
+class Climbed:
+    """A product by a rung of the ladder.
+
+    Attributes
+    ----------
+    pad : tuple of int
+        Elements between the rows of A, B and C.
+    """
+
+    rung: str
+    m: int
+    n: int
+    k: int
+    dtype: str
+    tile: int
+    pad: tuple[int, int, int] = (0, 0, 0)
+
+
+# Of the rungs that take a few large tiles: the smallest, of rows that are 16 bytes apart or a
+# multiple of it, and the largest, of rows that are not.
+LADDER = tuple(
+    case
+    for each in RUNGS
+    if each.tiles and not isinstance(each.tiles, range)
+    for dtype in ("float32", "float64")
+    for case in (
+        Climbed(each.name, 72, 104, 40, dtype, each.tiles[0], (0, 8, 0)),
+        Climbed(each.name, 131, 261, 27, dtype, each.tiles[-1], (0, 0, 1)),
+    )
 )
 
 PLANTED = r"""
@@ -175,6 +209,33 @@ def compute() -> None:
         host = [x.as_strided(*of) for x, of in ((a, of_a), (b, of_b), (flat, of_d))]
         right = is_right(*host)
         print(f"{MARK}{json.dumps({'index': index, 'right': right})}", flush=True)
+
+    for index, climbed in enumerate(LADDER, len(CASES)):
+        chosen = f"{climbed.rung}, tile {climbed.tile}"
+        print(f"{MARK}{json.dumps({'index': index, 'chosen': chosen})}", flush=True)
+        right = climb(climbed, gpu)
+        print(f"{MARK}{json.dumps({'index': index, 'right': right})}", flush=True)
+
+
+def climb(case: Climbed, gpu: Any) -> bool:
+    """Compute a product by a rung, with C nobody's yet; whether it is right."""
+    import torch
+
+    m, n, k, each = case.m, case.n, case.k, rung(case.rung)
+    leading = [width + pad for width, pad in zip((k, n, n), case.pad, strict=True)]
+    kind = getattr(torch, case.dtype)
+    a, b = (
+        torch.randn(rows, pitch, dtype=kind) for rows, pitch in zip((m, k), leading, strict=False)
+    )
+    c = torch.empty(m, leading[2], dtype=kind, device="cuda")
+    c[:, n:] = 0  # between the rows, which are copied back
+    there = [a.cuda(), b.cuda()]
+    grid, block = each.geometry(m, n, case.tile)
+    args = (m, n, k, 1.0, there[0], leading[0], there[1], leading[1], 0.0, c, leading[2])
+    each.kernel(case.dtype, case.tile).launch(grid, block, args, device=gpu)
+    torch.cuda.synchronize()
+    found = c.cpu().numpy()[:, :n]
+    return bool(check(found, a.numpy()[:, :k], b.numpy()[:, :n]).correct)
 
 
 def is_right(a: Any, b: Any, d: Any) -> bool:
@@ -285,6 +346,7 @@ def main() -> None:
         }
     tools: dict[str, dict[str, Any]] = {}
     rows = [vars(case) | {"tiling": str(case.tiling or "planned")} for case in CASES]
+    rows += [vars(case) | {"layout": "NN"} for case in LADDER]
     for tool in TOOLS:
         text, planted = (texts[tool, role].result() for role in ("compute", "plant"))
         found = Counter(reports(text))
@@ -317,7 +379,7 @@ def main() -> None:
     if options.json:
         write(options.json, {"tools": tools, "cases": rows})
     clean = all(
-        not found["reports"] and found["planted_seen"] and found["computed"] == len(CASES)
+        not found["reports"] and found["planted_seen"] and found["computed"] == len(rows)
         for found in tools.values()
     )
     if not (clean and all(row.get("right") for row in rows)):

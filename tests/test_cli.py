@@ -16,7 +16,7 @@ from tilewise import matrix_files
 from tilewise.cli import main
 from tilewise.devices import Device
 from tilewise.kernel import Kernel
-from tilewise.ladder import RUNGS
+from tilewise.ladder import RUNGS, rung
 from tilewise.run import run
 
 COUNTERS = {
@@ -134,7 +134,7 @@ def test_ladder_has_a_row_a_rung(tilewise: Tilewise, device: Device) -> None:
     found = tilewise("ladder", "-m", 40, "-n", 40, "-k", 40, "--tile", 8, "--json")
     assert found.code == 0
     document = found.json
-    assert [row["kernel"] for row in document["rungs"]] == [rung.name for rung in RUNGS]
+    assert [row["kernel"] for row in document["rungs"]] == [each.name for each in RUNGS]
     assert document["correct"] is True
     rows = {row["kernel"]: row for row in document["rungs"]}
     assert (rows["single_block"]["m"], rows["single_block"]["n"]) == (32, 32)
@@ -153,12 +153,38 @@ def test_ladder_has_a_row_a_rung(tilewise: Tilewise, device: Device) -> None:
         assert ratio == 8
 
 
+def test_ladder_takes_the_tile_where_it_can(tilewise: Tilewise) -> None:
+    found = tilewise("ladder", "-m", 20, "-n", 20, "-k", 9, "--tile", 16, "--json")
+    assert found.code == 0
+    for row in found.json["rungs"]:
+        each = rung(row["kernel"])
+        takes = 16 in each.tiles
+        assert row["tile"] == (16 if takes else each.default_tile)
+        assert bool(row["tile_note"]) == bool(each.tiles and not takes)
+    shown = " ".join(tilewise("ladder", "-m", 20, "-n", 20, "-k", 9, "--tile", 16).out.split())
+    assert "warp_tile ran with tiles of 128: it takes 32, 64 or 128" in shown
+
+
+def test_kernels_lists_the_rungs(tilewise: Tilewise) -> None:
+    listed = tilewise("kernels", "--json").json["kernels"]
+    assert [row["kernel"] for row in listed] == [each.name for each in RUNGS]
+    assert all(row["lesson"] and row["idea"] for row in listed)
+    assert [row["tiles"] for row in listed] == [list(each.tiles) for each in RUNGS]
+    found = tilewise("kernels")
+    assert found.code == 0
+    assert max(map(len, found.out.splitlines())) <= 80
+    words = " ".join(found.out.split())
+    for each in RUNGS:
+        assert f"{each.number} {each.name}: " in words
+        assert each.lesson in words
+
+
 def test_ladder_table(tilewise: Tilewise, device: Device) -> None:
     found = tilewise("ladder", "-m", 33, "-n", 2, "-k", 3, "--tile", 4)
     assert found.code == 0
     assert max(map(len, found.out.splitlines())) <= 80
-    for rung in RUNGS:
-        assert f"{rung.number} {rung.name}" in found.out
+    for each in RUNGS:
+        assert f"{each.number} {each.name}" in found.out
     assert ("conflicts" if device.name == "emulator" else "GFLOP/s") in found.out
 
 

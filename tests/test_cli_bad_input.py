@@ -66,7 +66,14 @@ def refuse(outcome: Outcome, *parts: str) -> None:
         (["run", "tiled", "--out", "no/such/folder.npy"], ["no/such"]),
         (["run", "tiled", "--out", "."], ["folder"]),
         (["ladder", "-n", "-1"], ["n is -1", "at least 0"]),
-        (["ladder", "--tile", "64"], ["64", "2 to 32"]),
+        (["ladder", "--tile", "65"], ["65", "2 to 32, 64 or 128"]),
+        (["run", "vectorized", "--tile", "8"], ["8", "16, 32, 64 or 128 for vectorized"]),
+        (["profile", "tiled", "warp_tile", "--tile", "16"], ["32, 64 or 128 for warp_tile"]),
+        (
+            ["roofline", "warp_tile", *("-m", "9", "-n", "9", "-k", "9"), "--tile", "16"],
+            ["32, 64 or 128 for warp_tile"],
+        ),
+        (["occupancy", "thread_tile_2d", "--tile", "4"], ["16, 32, 64 or 128"]),
         (["ladder", "--dtype", "float16"], ["float16", "float32"]),
     ],
 )

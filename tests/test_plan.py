@@ -245,7 +245,6 @@ def test_a_d_with_no_contiguous_dimension() -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"dtype": "float32", "out_dtype": "float32"}, "the inputs are float32"),
         ({"alpha": 0.0}, "nothing to multiply"),
         ({"c": Operand(1, 1000), "beta": 1.0}, "C does not lie as D does"),
     ],

@@ -39,7 +39,7 @@ def mine(body: str) -> str:
 @pytest.mark.parametrize("each", RUNGS, ids=lambda each: each.name)
 def test_a_rung_by_name(each: Any, device: Device) -> None:
     a, b, c = random_problem(9, 7, 11, seed=3)
-    tile = None if each.default_tile is None else 4
+    tile = each.tiles[-1] if each.tiles else None
     found = run(each.name, a, b, c, alpha=0.5, beta=-2, tile=tile, device=device)
     assert found.check.correct
     assert (found.kernel, found.m, found.n, found.k) == (each.name, 9, 7, 11)

@@ -68,6 +68,7 @@ def test_the_trace_too(run: Callable[..., tuple[int, str, str]], tmp_path: Path)
         (["tiled", "--gif", "t.png"], "its name must end in .gif"),
         (["none"], "no kernel called 'none'"),
         (["tiled", "--tile", "0"], "tile is 0; it must be from 2 to 32"),
+        (["warp_tile", "--tile", "16"], "tile is 16; it must be 32, 64 or 128 for warp_tile"),
         (["tiled", "--block", "0,-1"], "there is no block (0, -1, 0)"),
         (["tiled", "--block", "0,0,0,0"], "it takes a block's index as X,Y"),
         (["tiled", "--alpha", "nan"], "alpha is nan; it must be finite"),

@@ -1,7 +1,8 @@
 """The command line, ``tilewise``: parse, call, print.
 
 Every command takes ``--json``, and then standard output is one JSON document, also where the
-command fails; ``bench`` and ``ceilings``, whose documents are kept, take a file for it, or ``-``.
+command fails; ``bench``, ``climb`` and ``ceilings``, whose documents are kept, take a file for it,
+or ``-``.
 The exit code is 0 where the result is right, 1 where it is wrong or a check found a fault, 2 for
 bad arguments and for what this machine lacks, 130 after Ctrl-C.
 """
@@ -18,7 +19,7 @@ from typing import Annotated, Any
 import typer
 
 from tilewise import __version__
-from tilewise.commands import kernels, machine, product, profile, roofline, tiles, watch
+from tilewise.commands import climb, kernels, machine, product, profile, roofline, tiles, watch
 from tilewise.commands.options import BAD, INTERRUPTED, RIGHT, WRONG, print_json
 from tilewise.errors import (
     CheckError,
@@ -58,10 +59,12 @@ def root(
 for command in (
     kernels.run,
     kernels.ladder,
+    kernels.kernels,
     kernels.demo,
     profile.profile,
     watch.watch,
     product.bench,
+    climb.climb,
     product.explain,
     product.tune,
     tiles.tiles,
@@ -136,7 +139,7 @@ def _answer(words: Sequence[str]) -> int:
 
 def _as_json(words: Sequence[str]) -> bool:
     """Whether standard output is to be one JSON document."""
-    if words[:1] not in (["bench"], ["ceilings"]):
+    if words[:1] not in (["bench"], ["climb"], ["ceilings"]):
         return "--json" in words
     return "--json=-" in words or ("--json", "-") in pairwise(words)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from tilewise.devices import get_device
 from tilewise.errors import CheckError, LaunchError
-from tilewise.ladder import RUNGS, THREADS_A_BLOCK, Rung
+from tilewise.ladder import RUNGS, THREADS_A_BLOCK, Rung, listed, tile_each
 from tilewise.problem import random_problem
 from tilewise.run import run
 
@@ -32,7 +32,7 @@ class Climb:
     dtype : str
         ``"float32"`` or ``"float64"``.
     tile : int or None
-        For the rungs that have one; None is each rung's own.
+        For the rungs that take it; the others have their own, as all have where it is None.
     device : str
         ``"gpu"`` or ``"emulator"``.
     seed : int
@@ -64,8 +64,20 @@ class Climb:
         return (m, n, k), ""
 
     def tile_of(self, rung: Rung) -> int | None:
-        """The tile that ``rung`` is run with; None where it has none. Raises as its ``tile``."""
-        return None if rung.default_tile is None else rung.tile(self.tile)
+        """The tile that ``rung`` is run with; None where it has none.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If ``tile`` is none of any rung.
+        """
+        return tile_each(self.tile)[rung.name]
+
+    def tile_note(self, rung: Rung) -> str:
+        """Why ``rung`` is not run with the tile that is asked for; empty where it is."""
+        if not rung.tiles or self.tile is None or self.tile in rung.tiles:
+            return ""
+        return f"it takes {listed(rung.tiles)}"
 
     def run(self, step: Callable[[str], None] = lambda _: None) -> dict[str, Any]:
         """Run every rung.
@@ -80,8 +92,8 @@ class Climb:
         dict
             ``m``, ``n``, ``k``, ``dtype``, ``device``, ``seed``, ``correct`` (of all), and
             ``rungs``: each rung's result as ``RunResult.to_dict`` has it, with ``rung``
-            (number), ``idea``, ``lesson`` and ``size_note``; or, of a rung whose launch
-            failed, ``error``.
+            (number), ``idea``, ``lesson``, ``size_note`` and ``tile_note``; or, of a rung whose
+            launch failed, ``error``.
 
         Raises
         ------
@@ -112,9 +124,13 @@ class Climb:
             "idea": rung.idea,
             "lesson": rung.lesson,
             "size_note": note,
+            "tile_note": self.tile_note(rung),
         }
         try:
             result = run(rung, a, b, tile=self.tile_of(rung), device=self.device)
         except (CheckError, LaunchError) as error:
-            return {**row, "m": m, "n": n, "k": k, "correct": False, "error": str(error)}
+            tile = self.tile_of(rung)
+            return {
+                **row, "m": m, "n": n, "k": k, "tile": tile, "correct": False, "error": str(error)
+            }  # fmt: skip
         return {**row, **result.to_dict()}

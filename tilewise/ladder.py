@@ -11,14 +11,17 @@ and computes C = alpha A B + beta C at any size. With ``beta`` 0 it never reads 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from tilewise import lessons
 from tilewise.devices.limits import MAX_GRID, MAX_THREADS
+from tilewise.fma_tiles import TILES as TUNED
 from tilewise.kernel import Kernel
 from tilewise.launch import Dim3
 from tilewise.numbers import DTYPES
@@ -30,6 +33,7 @@ GRID_X, GRID_Y, _ = MAX_GRID
 REAL = {"float32": "float", "float64": "double"}  # the macro ``real``
 
 Geometry = tuple[Dim3, Dim3]
+Macros = dict[str, int]
 _Rule = Callable[[int, int, int], Geometry]
 
 
@@ -56,6 +60,48 @@ def columns_along_x(m: int, n: int, tile: int) -> Geometry:
     return (_tiles(n, tile, "n", GRID_X), _tiles(m, tile, "m", GRID_Y), 1), (tile, tile, 1)
 
 
+def _square(tile: int, dtype: str) -> Macros:
+    return {"TILE": tile}
+
+
+def _column(tile: int, dtype: str) -> Macros:
+    """Of threads that compute a column of elements."""
+    return {"BLOCK_M": tile, "BLOCK_N": tile, "BLOCK_K": 8, "THREAD_M": 8}
+
+
+def _rectangle(tile: int, dtype: str) -> Macros:
+    """Of threads that compute a square of elements, so many that a warp's fit the tile."""
+    edge = 8 if tile >= 64 else 4
+    blocks = {"BLOCK_M": tile, "BLOCK_N": tile, "BLOCK_K": 8}
+    return {**blocks, "THREAD_M": edge, "THREAD_N": edge}
+
+
+def _tuned(tile: int, dtype: str) -> Macros:
+    """Of the tiles that were measured, those of ``tile`` x 2 ``tile``."""
+    found = (each for each in TUNED[dtype] if (each.block_m, each.block_n) == (tile, 2 * tile))
+    return next(found).macros
+
+
+def threads(macros: Macros) -> int:
+    """Of a block, by the macros of its kernel."""
+    if "TILE" in macros:
+        return macros["TILE"] ** 2
+    elements = macros["BLOCK_M"] * macros["BLOCK_N"]
+    return elements // (macros["THREAD_M"] * macros.get("THREAD_N", 1))
+
+
+def _by_tiles(macros: Callable[[int, str], Macros]) -> _Rule:
+    """A block for each tile of C, columns along x; its threads in a row."""
+
+    def rule(m: int, n: int, tile: int) -> Geometry:
+        sizes = macros(tile, "float32")  # that of float64 has the same blocks
+        across = _tiles(n, sizes["BLOCK_N"], "n", GRID_X)
+        down = _tiles(m, sizes["BLOCK_M"], "m", GRID_Y)
+        return (across, down, 1), (threads(sizes), 1, 1)
+
+    return rule
+
+
 def _tiles(size: int, tile: int, name: str, limit: int) -> int:
     count = max(-(-size // tile), 1)
     if count > limit:
@@ -66,21 +112,36 @@ def _tiles(size: int, tile: int, name: str, limit: int) -> int:
     return count
 
 
-def check_tile(tile: int) -> int:
-    """``tile``, if it is one.
+def check_tile(tile: int, tiles: Sequence[int] = TILES, of: str = "") -> int:
+    """``tile``, if it is one of ``tiles``; ``of`` is whose they are, for the message.
 
     Raises
     ------
     TypeError
         If it is no integer.
     ValueError
-        If it is not from 2 to 32.
+        If it is none of them.
     """
     if isinstance(tile, bool) or not hasattr(tile, "__index__"):
         raise TypeError(f"tile is {tile!r}; it must be an integer")
-    if tile not in TILES:
-        raise ValueError(f"tile is {tile}; it must be from {TILES[0]} to {TILES[-1]}")
+    if tile not in tiles:
+        whose = f" for {of}" if of else ""
+        raise ValueError(f"tile is {tile}; it must be {listed(tiles)}{whose}")
     return int(tile)
+
+
+def listed(tiles: Sequence[int]) -> str:
+    """Ascending tiles in words: ``from 2 to 32``, or ``16, 32 or 64``."""
+    parts: list[str] = []
+    rest = list(tiles)
+    while rest:
+        run = 1
+        while run < len(rest) and rest[run] == rest[0] + run:
+            run += 1
+        taken, rest = (rest[:run], rest[run:]) if run > 2 else (rest[:1], rest[1:])
+        parts.append(f"from {taken[0]} to {taken[-1]}" if len(taken) > 1 else str(taken[0]))
+    *others, last = parts
+    return f"{', '.join(others)} or {last}" if others else last
 
 
 def real_of(dtype: npt.DTypeLike) -> str:
@@ -109,18 +170,33 @@ class Rung:
         Of the kernel's function.
     idea : str
         What it does, in one sentence.
-    lesson : str
+    why : str
         What running it shows, in one sentence.
     default_tile : int or None
-        Edge of a block where none is asked for; None for a rung that has no tiles.
+        Edge of a block's tile where none is asked for; None for a rung that has no tiles.
+    tiles : sequence of int
+        The edges that it takes; empty for a rung that has no tiles.
+    counter : str
+        What its idea is about, as ``lessons.json`` names it; where it is empty, what falls most.
+    against : str
+        The rung beside which it is counted; where it is empty, the one before.
     """
 
     number: int
     name: str
     idea: str
-    lesson: str
+    why: str
     default_tile: int | None
     _rule: _Rule = field(repr=False)
+    tiles: Sequence[int] = field(default=(), repr=False)
+    _macros: Callable[[int, str], Macros] = field(default=_square, repr=False)
+    counter: str = field(default="", repr=False)
+    against: str = field(default="", repr=False)
+
+    @property
+    def lesson(self) -> str:
+        """What running it shows, with the counter that its idea is about, as it was counted."""
+        return " ".join(filter(None, (self.why, lessons.sentence(self.name))))
 
     @property
     def path(self) -> Path:
@@ -135,13 +211,24 @@ class Rung:
         TypeError
             If it is no integer.
         ValueError
-            If it is not from 2 to 32, or the rung has no tiles.
+            If it is none of ``tiles``, or the rung has none.
         """
         if self.default_tile is None:
             if tile is not None:
                 raise ValueError(f"{self.name} has no tiles, so tile {tile} means nothing to it")
             return None
-        return self.default_tile if tile is None else check_tile(tile)
+        return self.default_tile if tile is None else check_tile(tile, self.tiles, self.name)
+
+    def macros(self, tile: int | None = None, dtype: npt.DTypeLike = "float32") -> Macros:
+        """What ``tile`` means to the kernel: the macros of its sizes, none without tiles.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As :meth:`tile`.
+        """
+        edge = self.tile(tile)
+        return {} if edge is None else self._macros(edge, np.dtype(dtype).name)
 
     def kernel(self, dtype: npt.DTypeLike = "float32", tile: int | None = None) -> Kernel:
         """The kernel for matrices of ``dtype``.
@@ -153,10 +240,7 @@ class Rung:
         ValueError
             As :meth:`tile`.
         """
-        defines: dict[str, str | int] = {"real": real_of(dtype)}
-        edge = self.tile(tile)
-        if edge is not None:
-            defines["TILE"] = edge
+        defines = {"real": real_of(dtype), **self.macros(tile, dtype)}
         return Kernel(self.path, self.name, defines)
 
     def geometry(self, m: int, n: int, tile: int | None = None) -> Geometry:
@@ -171,6 +255,18 @@ class Rung:
         if m < 0 or n < 0:
             raise ValueError(f"C is {m} x {n}; a size must be at least 0")
         return self._rule(m, n, self.tile(tile) or 1)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {
+            "rung": self.number,
+            "kernel": self.name,
+            "file": self.path.name,
+            "idea": self.idea,
+            "lesson": self.lesson,
+            "default_tile": self.default_tile,
+            "tiles": list(self.tiles),
+        }
 
 
 RUNGS = (
@@ -197,22 +293,28 @@ RUNGS = (
         "Any size works, but a load of A fetches a 32-byte sector for each thread's 4 bytes.",
         32,
         rows_along_x,
+        TILES,
+        counter="global load sectors",
     ),
     Rung(
         4,
         "coalesced",
         "A warp's threads stand side by side in one row of C.",
-        "Swapping two indices cuts the sectors of a load to an eighth: neighbours share them.",
+        "Two indices are swapped, and neighbours share the sectors that they load.",
         32,
         columns_along_x,
+        TILES,
+        counter="global load sectors",
     ),
     Rung(
         5,
         "tiled",
         "A block loads a tile of A and of B into shared memory, and each thread reuses both.",
-        "Global loads fall to 1/TILE; larger tiles reuse more and take more shared memory.",
+        "What is loaded once is used TILE times; larger tiles take more shared memory.",
         32,
         columns_along_x,
+        TILES,
+        counter="global load requests",
     ),
     Rung(
         6,
@@ -221,16 +323,104 @@ RUNGS = (
         "The result is as right, but a warp's lanes meet in one bank and are served in turn.",
         32,
         columns_along_x,
+        TILES,
+        counter="shared load bank conflicts",
+        against="tiled",
     ),
     Rung(
         7,
         "tiled_branchless",
         "The tiled kernel with clamped indices and selects in place of branches at the edge.",
-        "Only blocks at the edge diverge, so there is little to win: the speed hardly changes.",
+        "Nothing falls: only blocks at the edge could diverge, and the speed hardly changes.",
         32,
         columns_along_x,
+        TILES,
+        counter="divergent branches",
+        against="tiled",
+    ),
+    Rung(
+        8,
+        "thread_tile_1d",
+        "Each thread computes a column of elements, and reuses a value of B from a register.",
+        "A multiply-add takes 1.1 shared values where tiled's takes 2.",
+        64,
+        _by_tiles(_column),
+        (16, 32, 64),
+        _column,
+        counter="shared load wavefronts",
+        against="tiled",
+    ),
+    Rung(
+        9,
+        "thread_tile_2d",
+        "Each thread computes a square of elements; A's tile is stored transposed.",
+        "With 8 x 8 elements a multiply-add takes a quarter of a shared value.",
+        128,
+        _by_tiles(_rectangle),
+        (16, 32, 64, 128),
+        _rectangle,
+        counter="shared load wavefronts",
+    ),
+    Rung(
+        10,
+        "vectorized",
+        "Loads and stores of 16 bytes, in global and in shared memory.",
+        "As many bytes by a quarter of the instructions.",
+        128,
+        _by_tiles(_rectangle),
+        (16, 32, 64, 128),
+        _rectangle,
+        counter="global load requests",
+    ),
+    Rung(
+        11,
+        "warp_tile",
+        "Each warp has a tile of its own, its lanes' 16-byte pieces side by side.",
+        "Lanes that read the same share it, and the others are in other banks: no conflicts.",
+        128,
+        _by_tiles(_rectangle),
+        (32, 64, 128),
+        _rectangle,
+        counter="shared load bank conflicts",
+    ),
+    Rung(
+        12,
+        "double_buffered",
+        "The next tiles are copied (cp.async) while these are used.",
+        "A phase has one barrier, and nobody waits for a load that began a phase ago.",
+        128,
+        _by_tiles(_rectangle),
+        (32, 64, 128),
+        _rectangle,
+        counter="barriers",
+    ),
+    Rung(
+        13,
+        "tuned",
+        "The same with sizes chosen by a sweep, and blocks in an order that shares in L2.",
+        "What is left in the loop are multiply-adds and their reads of shared memory.",
+        64,
+        _by_tiles(_tuned),
+        (32, 64),
+        _tuned,
+        counter="shared load wavefronts",
     ),
 )
+
+
+def tile_each(tile: int | None) -> dict[str, int | None]:
+    """By rung, ``tile`` where it takes that, and its own where it does not.
+
+    Raises
+    ------
+    TypeError
+        If it is no integer.
+    ValueError
+        If no rung takes it.
+    """
+    if tile is not None:
+        check_tile(tile, sorted({edge for each in RUNGS for edge in each.tiles}))
+    return {each.name: tile if tile in each.tiles else each.default_tile for each in RUNGS}
 
 
 def rung(name: str) -> Rung:

@@ -11,7 +11,7 @@ from functools import cache, lru_cache
 from itertools import combinations
 from pathlib import Path
 
-from tilewise import costs, hopper, pack, thin, tuned, unpack
+from tilewise import costs, fma, hopper, pack, thin, tuned, unpack
 from tilewise.devices import Device
 from tilewise.devices.gpu import Gpu
 from tilewise.devices.limits import MAX_GRID
@@ -53,15 +53,16 @@ def plan_product(product: Product, device: Device) -> Plan:
 
 
 def chip_of(device: Device) -> Chip | None:
-    """The Hopper GPU that a device is; None for any other device."""
-    if isinstance(device, Gpu) and device.arch.startswith("sm_90"):
-        return Chip(device.context.device.name, device.multiprocessors)
+    """The GPU that a device is; None for the emulator, and GPUs before compute capability 8.0."""
+    if isinstance(device, Gpu) and int(device.arch.removeprefix("sm_").rstrip("af")) >= 80:
+        is_hopper = device.arch.startswith("sm_90")
+        return Chip(device.context.device.name, device.multiprocessors, is_hopper)
     return None
 
 
 @lru_cache(maxsize=PREPARED)
 def plan_on(product: Product, chip: Chip | None, tiling: Tiling | None = None) -> Plan:
-    """How a Hopper GPU, or with None any other device, computes the product.
+    """How a GPU, or with None any other device, computes the product.
 
     Parameters
     ----------
@@ -79,6 +80,10 @@ def plan_on(product: Product, chip: Chip | None, tiling: Tiling | None = None) -
     if not (product.m and product.n and product.batch):
         return Plan((), 0, "nothing", "the result has no elements")
     if chip is None:
+        return _by_general(product, "this is no Hopper GPU")
+    if tiling is None and product.dtype in fma.REAL:
+        return _by_fma(product, chip)
+    if not chip.is_hopper:
         return _by_general(product, "this is no Hopper GPU")
     if tiling is not None:
         # If none fits, the kernel's planner says why.
@@ -317,6 +322,13 @@ def general_seconds(product: Product, multiprocessors: int) -> float:
 # Seconds, and bytes a second: fitted to measurements on an H200.
 PACK_START, PACK_RATE = 1.2e-6, 4.1e12
 GENERAL_START, GENERAL_PHASE, GENERAL_TILE = 1.0e-6, 2.4e-6, 1.06e-6  # any.cu's
+
+
+def _by_fma(product: Product, chip: Chip) -> Plan:
+    off = fma.objection(product)
+    if off:
+        return _by_general(product, off)
+    return fma.plan(product, chip.multiprocessors, chip.is_hopper)
 
 
 def _by_general(product: Product, why: str) -> Plan:

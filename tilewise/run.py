@@ -118,7 +118,8 @@ def run(
     alpha, beta : float
         Finite.
     tile : int, optional
-        From 2 to 32. By default the rung's own, the Kernel's ``TILE``, or 16.
+        One of the rung's ``tiles``, or of a Kernel from 2 to 32. By default the rung's own, the
+        Kernel's ``TILE``, or 16.
     device : str or Device
         ``"auto"``, ``"gpu"``, ``"emulator"``, or a device.
     checks : str

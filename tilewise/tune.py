@@ -201,7 +201,8 @@ def _gpu(ordinal: int | None) -> Gpu:
     if gpu is None:
         get_device("gpu")  # says why there is none
     assert gpu is not None
-    if chip_of(gpu) is None:
+    chip = chip_of(gpu)
+    if chip is None or not chip.is_hopper:
         raise DeviceUnavailableError(
             f"{gpu.description}: only the Hopper kernel, for compute capability 9.0, has tilings "
             "to tune"

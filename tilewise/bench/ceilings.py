@@ -14,6 +14,7 @@ from tilewise.devices.gpu import Gpu
 from tilewise.hopper import HALVES
 from tilewise.kernel import Kernel
 from tilewise.launch import Launch
+from tilewise.lens.ceilings import rate_of
 
 SOURCE = Path(__file__).parents[1] / "kernels" / "probes" / "tensor_core_peak.cu"
 SHARED_BYTES = 4 * (2 * 64 + 256) * 64 * 2
@@ -31,8 +32,8 @@ class Ceilings:
     Attributes
     ----------
     flops : float or None
-        Tensor cores fed from shared memory alone, operations a second, steady; None for a GPU
-        that the probe is not written for.
+        Operations a second, steady: of tensor cores fed from shared memory alone, None for a GPU
+        that the probe is not written for; of float32, multiply-adds between registers.
     bytes : float
         A copy within the device's memory, bytes read and bytes written a second.
     """
@@ -63,7 +64,11 @@ class Ceilings:
 
 def measure(gpu: Gpu, dtype: str, seconds: float) -> Ceilings:
     """Both ceilings, each over ``seconds`` in all."""
-    return Ceilings(tensor_core_flops(gpu, dtype, seconds), copied_bytes(seconds))
+    if dtype == "float32":
+        flops: float | None = rate_of(gpu, dtype, seconds)
+    else:
+        flops = tensor_core_flops(gpu, dtype, seconds)
+    return Ceilings(flops, copied_bytes(seconds))
 
 
 def tensor_core_flops(gpu: Gpu, dtype: str, seconds: float) -> float | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,11 @@ from tilewise.provenance import write_whole
 __all__ = ["check", "draw"]
 
 _OURS, _RIVAL, _CEILING = "#d1495b", "#30638e", "#555555"
-_LADDER = ("#8c8c8c", "#b08968", "#7f9c5b", "#2a9d8f", "#b9a3e3", "#e09f3e", "#3d2c8d")
-_NAMES = {"bfloat16": "bf16", "float16": "fp16"}
+_LADDER = (
+    "#8c8c8c", "#b08968", "#7f9c5b", "#2a9d8f", "#b9a3e3", "#e09f3e", "#3d2c8d", "#0b6e4f",
+    "#c1666b", "#4281a4", "#d4b483", "#48a9a6", "#7a306c",
+)  # fmt: skip
+_NAMES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 
 
 def draw(record: Mapping[str, Any], path: Path) -> None:
@@ -69,8 +73,9 @@ def draw(record: Mapping[str, Any], path: Path) -> None:
     left.set_ylim(bottom=0)
     left.set_title(_machine(record), fontsize=14)
     if ceiling is not None:
+        limit = "arithmetic" if record["dtype"] == "float32" else "tensor cores"
         left.annotate(
-            f"tensor cores alone, {ceiling:.0f}", (SQUARES[0], ceiling), (0, -6),
+            f"{limit} alone, {ceiling:.0f}", (SQUARES[0], ceiling), (0, -6),
             textcoords="offset points", va="top", fontsize=13, color=_CEILING,
         )  # fmt: skip
     left.legend(fontsize=13, loc="center left")
@@ -86,13 +91,14 @@ def draw(record: Mapping[str, Any], path: Path) -> None:
 
 def _rungs(axes: Any, ladder: Sequence[Mapping[str, Any]]) -> None:
     # Later ones thinner: where two rungs are as fast, both show.
-    for rung, colour in zip(ladder, _LADDER, strict=False):
+    for rung, colour in zip(ladder, cycle(_LADDER), strict=False):
         points = rung["points"]
         if points:
             axes.plot(
                 [point["n"] for point in points],
                 [point["tflops"] for point in points],
-                color=colour, marker=".", markersize=9, linewidth=3.6 - 0.35 * rung["number"],
+                color=colour, marker=".", markersize=9,
+                linewidth=max(3.6 - 0.35 * rung["number"], 1),
                 label=f"{rung['number']} {rung['kernel']}",
             )  # fmt: skip
     axes.legend(fontsize=12, ncols=2, loc="lower right", bbox_to_anchor=(1.0, 0.08))

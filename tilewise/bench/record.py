@@ -19,7 +19,7 @@ from tilewise.provenance import provenance
 if TYPE_CHECKING:
     from tilewise.bench.ceilings import Ceilings
 
-DTYPES = ("bfloat16", "float16")
+DTYPES = ("bfloat16", "float16", "float32")
 CEILING_SECONDS = 0.6  # long enough for the power limit to rule
 
 Step = Callable[[str], None]
@@ -34,7 +34,7 @@ class Settings:
     suites : tuple of str
         Names of :data:`tilewise.bench.suites.SUITES`.
     dtype : str
-        ``"bfloat16"`` or ``"float16"``.
+        One of :data:`DTYPES`.
     rounds : int
         At least 1; five or more for a figure to report.
     seconds : float
@@ -59,7 +59,7 @@ class Settings:
             if suite not in SUITES:
                 raise ValueError(f"no suite called {suite!r}; there are {', '.join(SUITES)}")
         if self.dtype not in DTYPES:
-            raise ValueError(f"dtype is {self.dtype!r}; it takes {' or '.join(DTYPES)}")
+            raise ValueError(f"dtype is {self.dtype!r}; it takes one of {', '.join(DTYPES)}")
         if self.rounds < 1:
             raise ValueError(f"rounds is {self.rounds}; it takes at least one")
         if not 0 < self.seconds < math.inf:

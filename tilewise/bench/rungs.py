@@ -1,19 +1,38 @@
-"""The ladder over a range of sizes, for the figure."""
+"""The ladder over a range of sizes: for the figure of matmul, and beside the vendor's product."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from statistics import median
 from typing import Any
 
 import torch
 
-from tilewise.bench.products import error_share
+from tilewise.bench.climb_record import EDGE_FROM, Settings, Step
+from tilewise.bench.exact import Exact
+from tilewise.bench.products import Operands, error_share, operands
+from tilewise.bench.suites import Shape, sets_to_rotate
+from tilewise.bench.timing import SHORT_SECONDS, Work, in_turn
 from tilewise.devices.gpu import Gpu
+from tilewise.devices.occupancy import occupancy
+from tilewise.errors import TilewiseError
 from tilewise.ladder import RUNGS, Rung
-from tilewise.launch import Launch
+from tilewise.launch import Launch, Place
+from tilewise.lens.climbed import OURS, VENDOR
 
 LONGEST = 2.0  # seconds of one launch; a rung goes no further
+# Seconds of a launch above which a kernel is not timed in turn with the others, but by itself; and
+# where others are so short that all are launched many times over in a CUDA graph.
+APART_SECONDS, APART_FROM_GRAPHS_SECONDS = 0.1, 2e-3
+APART_LAUNCHES = 3
 _LONG = 0.05  # seconds; a launch this long is timed well enough by itself
+_LONG_ENOUGH = 1.0  # not launched again only for the median
+_FIRST_SIZE = 64
+_QUICK = 0.01
 
 
 def climb(
@@ -64,3 +83,330 @@ def _point(gpu: Gpu, rung: Rung, n: int, geometry: Any) -> dict[str, Any]:
     if seconds < _LONG:
         seconds = gpu.measure(compiled, launch, rounds=3, minimum_seconds=_LONG / 3)
     return {"n": n, "seconds": seconds, "tflops": 2e-12 * n**3 / seconds, "correct": correct}
+
+
+# The ladder beside the vendor's product
+
+
+Call = Callable[[Operands], None]
+"""Puts a product of its operands on PyTorch's current stream, and does not wait."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What was found in one dtype; rows are plain data for JSON."""
+
+    kernels: list[dict[str, Any]]
+    rows: list[dict[str, Any]]
+    edges: list[dict[str, Any]]
+
+
+@contextmanager
+def place(gpu: Gpu) -> Iterator[None]:
+    """PyTorch on ``gpu``, in a stream of its own, and with products in all of float32's bits."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")  # no TF32
+    try:
+        with torch.cuda.device(gpu.context.ordinal), torch.cuda.stream(torch.cuda.Stream()):
+            yield
+    except torch.OutOfMemoryError as error:
+        raise MemoryError(f"{error}; --sizes takes smaller ones") from error
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+class Bench:
+    """Every rung, matmul and the vendor's product in one dtype.
+
+    Parameters
+    ----------
+    gpu : Gpu
+        PyTorch's current device.
+    dtype : str
+    settings : Settings
+    ceiling : float
+        Operations a second that the GPU's arithmetic in ``dtype`` can do.
+    step : callable
+        Called with what comes next, before it begins.
+    """
+
+    def __init__(
+        self, gpu: Gpu, dtype: str, settings: Settings, ceiling: float, step: Step
+    ) -> None:
+        self.gpu, self.dtype, self.settings = gpu, dtype, settings
+        self.ceiling, self.step = ceiling, step
+        self._sets: dict[int, list[Operands]] = {}
+        self._seconds: dict[str, tuple[int, float]] = {}  # of one launch, at the last size
+
+    def run(self) -> Measured:
+        """Measure all."""
+        rows = [row for n in self.settings.sizes for row in self.size(n)]
+        edges = [row for n in self.settings.edge_sizes for row in self.edge(n)]
+        return Measured([self.resources(rung) for rung in self.settings.rungs], rows, edges)
+
+    def resources(self, rung: Rung) -> dict[str, Any]:
+        """What a rung takes of a multiprocessor."""
+        compiled = rung.kernel(self.dtype).compile(self.gpu.arch)
+        # C of 32 x 32: one block holds it too.
+        threads = math.prod(rung.geometry(32, 32)[1])
+        found = occupancy(
+            self.gpu.arch, threads, compiled.resources.registers, compiled.resources.shared_bytes
+        )
+        return {
+            "kernel": rung.name,
+            "dtype": self.dtype,
+            "number": rung.number,
+            "tile": rung.default_tile,
+            "threads": threads,
+            **compiled.resources.to_dict(),
+            "blocks_a_multiprocessor": found.blocks,
+            "limited_by": list(found.limits),
+        }
+
+    def size(self, n: int) -> list[dict[str, Any]]:
+        """A row a kernel: its figures at one size, or why it has none."""
+        self._sets.clear()
+        exact = Exact(*self._inputs(n))
+        rows: dict[str, dict[str, Any]] = {}
+        calls: dict[str, Call] = {}
+        for name, rung in self._contenders():
+            self.step(f"{name} {n:,} {self.dtype}")
+            row: dict[str, Any] = {
+                "kernel": name, "number": rung.number if rung else None,
+                "dtype": self.dtype, "n": n,
+            }  # fmt: skip
+            rows[name] = row
+            try:
+                calls[name] = call = self._call(name, rung, n)
+                why = self._too_long(rung, n) if rung else ""
+            except (TilewiseError, ValueError) as objection:
+                row["skipped"] = str(objection)
+                continue
+            if why:
+                row["skipped"] = why
+                continue
+            try:
+                row |= self._checked(name, call, n, exact)
+            except torch.OutOfMemoryError:
+                raise
+            except (TilewiseError, RuntimeError, ValueError) as failure:
+                row |= {"correct": False, "failure": f"{type(failure).__name__}: {failure}"}
+        self.step(f"in turn {n:,} {self.dtype}")
+        self._time(rows, calls, n)
+        vendor = rows[VENDOR]
+        for row in rows.values():
+            row.pop("digest", None)
+            if "seconds" not in row:
+                continue
+            row["tflops"] = 2e-12 * n**3 / row["seconds"]
+            row["share"] = 1e12 * row["tflops"] / self.ceiling
+            row["ratio"] = vendor["seconds"] / row["seconds"] if "seconds" in vendor else None
+            row["error_ratio"] = row["error"] / vendor["error"] if vendor.get("error") else None
+        return list(rows.values())
+
+    def edge(self, n: int) -> list[dict[str, Any]]:
+        """A row a kernel: what an odd size costs, beside the next multiple of the kernel's tile.
+
+        The tile is that of C; of matmul and the vendor's product, which choose theirs, the largest
+        of the rungs'.
+        """
+        odd = n | 1
+        self.step(f"edges {odd:,} {self.dtype}")
+        self._sets.clear()
+        edges = {each.name: self._edge_of(each) for each in RUNGS}
+        rows: list[dict[str, Any]] = []
+        works: dict[str, list[Work]] = {}
+        exact: dict[int, Exact] = {}
+        for name, rung in self._contenders():
+            if rung is not None and rung.number < EDGE_FROM:
+                continue
+            tile = edges.get(name, max(edges.values()))
+            multiple = -(-odd // tile) * tile
+            row: dict[str, Any] = {
+                "kernel": name, "dtype": self.dtype, "n": odd, "tile": tile,
+                "multiple": multiple, "correct": True,
+            }  # fmt: skip
+            rows.append(row)
+            for size in (odd, multiple):
+                if size not in exact:
+                    exact[size] = Exact(*self._inputs(size))
+                try:
+                    call = self._call(name, rung, size)
+                    found = self._checked(name, call, size, exact[size])
+                except torch.OutOfMemoryError:
+                    raise
+                except (TilewiseError, RuntimeError, ValueError) as failure:
+                    found = {"correct": False, "failure": f"{type(failure).__name__}: {failure}"}
+                if not found["correct"]:
+                    row |= {key: found[key] for key in ("correct", "failure") if key in found}
+                    break
+                works[f"{name} {size}"] = self._works(call, size)
+        exact.clear()
+        rights = [row for row in rows if row["correct"]]
+        kept = {
+            f"{row['kernel']} {row[size]}": works[f"{row['kernel']} {row[size]}"]
+            for row in rights
+            for size in ("n", "multiple")
+        }
+        timed = in_turn(kept, self.settings.rounds, self.settings.seconds) if kept else None
+        for row in rights:
+            assert timed is not None
+            at_odd, at_multiple = (
+                median(timed.seconds[f"{row['kernel']} {row[size]}"]) for size in ("n", "multiple")
+            )
+            row["seconds"] = {"odd": at_odd, "multiple": at_multiple}
+            row["cost"] = (at_odd / row["n"] ** 3) / (at_multiple / row["multiple"] ** 3)
+        return rows
+
+    def _contenders(self) -> Iterator[tuple[str, Rung | None]]:
+        for rung in self.settings.rungs:
+            yield rung.name, rung
+        if self.settings.has_ours:
+            yield OURS, None
+        yield VENDOR, None
+
+    def _edge_of(self, rung: Rung) -> int:
+        """What both sides of a block's tile of C divide."""
+        defines = rung.kernel(self.dtype).defines
+        sides = [defines[name] for name in ("TILE", "BLOCK_M", "BLOCK_N") if name in defines]
+        return math.lcm(*(int(side) for side in sides)) if sides else 1
+
+    def _operands(self, n: int) -> list[Operands]:
+        """As many sets of matrices as pass the L2 cache; the same ones each time."""
+        if n not in self._sets:
+            generator = torch.Generator(_device()).manual_seed(n)
+            shape = Shape(n, n, n)
+            first = operands(shape, self.dtype, generator)
+            nbytes = 3 * first.a.numel() * first.a.element_size()
+            count = sets_to_rotate(nbytes, self.gpu.l2_bytes)
+            rest = [operands(shape, self.dtype, generator) for _ in range(count - 1)]
+            self._sets[n] = [first, *rest]
+        return self._sets[n]
+
+    def _inputs(self, n: int) -> tuple[Any, Any]:
+        first = self._operands(n)[0]
+        return first.a, first.b
+
+    def _call(self, name: str, rung: Rung | None, n: int) -> Call:
+        if rung is None:
+            return Operands.ours if name == OURS else Operands.torch
+        grid, block = rung.geometry(n, n)
+        a, b, c = Place(0), Place(1), Place(2)
+        launch = Launch(grid, block, (n, n, n, 1.0, a, n, b, n, 0.0, c, n))
+        prepared = self.gpu.prepare(rung.kernel(self.dtype).compile(self.gpu.arch), launch)
+
+        def call(x: Operands) -> None:
+            self.gpu.enqueue(prepared, _stream(), [each.data_ptr() for each in (x.a, x.b, x.d)])
+
+        return call
+
+    def _too_long(self, rung: Rung, n: int) -> str:
+        """Why a rung is not launched at a size; empty where it can be.
+
+        A rung that was not launched before is launched at small sizes first, each twice the last.
+        """
+        size, seconds = self._seconds.get(rung.name, (min(n, _FIRST_SIZE), 0.0))
+        while seconds * (n / size) ** 3 > LONGEST or not seconds:
+            if seconds:
+                if seconds * 8 > LONGEST:  # at twice the size already
+                    expected = seconds * (n / size) ** 3
+                    return (
+                        f"a launch would take some {expected:,.0f} s, by {seconds:.2g} s at "
+                        f"{size:,}: the most is {LONGEST:g} s"
+                    )
+                size *= 2
+            # The first launch may have loaded the kernel.
+            matrices = operands(
+                Shape(size, size, size), self.dtype, torch.Generator(_device()).manual_seed(0)
+            )
+            call = partial(self._call(rung.name, rung, size), matrices)
+            seconds = seconds_of(call)
+            if seconds < _QUICK:
+                seconds = seconds_of(call)
+            self._seconds[rung.name] = size, seconds
+        return ""
+
+    def _checked(self, name: str, call: Call, n: int, exact: Exact) -> dict[str, Any]:
+        """Two launches: how far the first is from the exact product, whether they are alike."""
+        first = self._operands(n)[0]
+        first.d.fill_(math.nan)
+        call(first)
+        distance = exact.distance(first.d)
+        kept = first.d.clone()
+        first.d.fill_(math.nan)
+        seconds = seconds_of(lambda: call(first))
+        self._seconds[name] = n, seconds
+        same = bool(torch.equal(first.d, kept))
+        row: dict[str, Any] = {
+            "correct": distance.correct and (same or name == VENDOR),
+            "error_share": distance.share if math.isfinite(distance.share) else None,
+            "error": distance.norm if math.isfinite(distance.norm) else None,
+            "same_bits": same,
+            "digest": digest(first.d),
+        }
+        if distance.correct and not row["correct"]:
+            row["failure"] = "two launches gave different bits"
+        return row
+
+    def _works(self, call: Call, n: int) -> list[Work]:
+        return [partial(call, each) for each in self._operands(n)]
+
+    def _time(self, rows: dict[str, dict[str, Any]], calls: dict[str, Call], n: int) -> None:
+        """Give each row that is right its seconds; and see that what was timed is what was
+        checked."""
+        right = [name for name, row in rows.items() if row.get("correct")]
+        if not right:
+            return
+        first = self._operands(n)[0]
+        in_graphs = min(self._seconds[name][1] for name in right) < SHORT_SECONDS
+        most = APART_FROM_GRAPHS_SECONDS if in_graphs else APART_SECONDS
+        apart = [name for name in right if self._seconds[name][1] > most]
+
+        def after(name: str, index: int) -> None:
+            row = rows[name]
+            if index == self.settings.rounds - 1 and digest(first.d) != row["digest"]:
+                row["same_bits"] = False
+                if name != VENDOR:
+                    row |= {"correct": False, "failure": "the result changed while it was timed"}
+
+        works = {name: self._works(calls[name], n) for name in right if name not in apart}
+        timed = (
+            in_turn(works, self.settings.rounds, self.settings.seconds, after) if works else None
+        )
+        for name in right:
+            row = rows[name]
+            if timed is not None and name in works:
+                seconds, launches = timed.seconds[name], timed.launches[name]
+            else:
+                seconds, launches = [self._seconds[name][1]], 1
+                while len(seconds) < APART_LAUNCHES and seconds[0] < _LONG_ENOUGH:
+                    seconds.append(seconds_of(partial(calls[name], first)))
+            row |= {
+                "seconds": median(seconds), "seconds_of_rounds": seconds,
+                "launches_a_round": launches, "in_turn": name in works,
+            }  # fmt: skip
+
+
+def seconds_of(work: Work) -> float:
+    """Seconds that the work takes on the current stream, once; waits for it."""
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    work()
+    end.record()
+    end.synchronize()
+    return float(start.elapsed_time(end)) * 1e-3
+
+
+def digest(x: Any) -> int:
+    """A number of all the bits of a tensor, in their order."""
+    bits = x.flatten().view(torch.int64 if x.element_size() == 8 else torch.int32).long()
+    odd = 2 * torch.arange(bits.numel(), device=x.device) + 1
+    return int((bits * odd).sum())
+
+
+def _device() -> str:
+    return "cuda"
+
+
+def _stream() -> int:
+    return int(torch.cuda.current_stream().cuda_stream)

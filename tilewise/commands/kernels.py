@@ -166,6 +166,21 @@ def ladder(
     return RIGHT if document["correct"] else WRONG
 
 
+def kernels(as_json: Json = False) -> int:
+    """The rungs of the ladder: what each one does, the tiles it takes, what running it shows.
+
+    The counters are those of a product of 512 x 512 x 512 in float32, as the emulator counts them.
+    """
+    from tilewise import show
+    from tilewise.ladder import RUNGS
+
+    if as_json:
+        print_json({"kernels": [rung.to_dict() for rung in RUNGS]})
+    else:
+        show.kernels(RUNGS)
+    return RIGHT
+
+
 def demo(device: Device = Place.auto, as_json: Json = False) -> int:
     """Multiply a picture by a matrix that mirrors and blurs it, and see what a tile saves."""
     from tilewise import demo as picture

@@ -24,6 +24,12 @@ class Half(StrEnum):
     float16 = "float16"
 
 
+class Benched(StrEnum):
+    bfloat16 = "bfloat16"
+    float16 = "float16"
+    float32 = "float32"
+
+
 class Dtypes(StrEnum):
     bfloat16 = "bfloat16"
     float16 = "float16"
@@ -63,7 +69,11 @@ RequiredN = Annotated[int, typer.Option("-n", metavar="N", help="Columns of B an
 RequiredK = Annotated[int, typer.Option("-k", metavar="K", help="Columns of A, rows of B.")]
 Stored = Annotated[Layout, typer.Option(help="A's letter and B's: T is stored transposed.")]
 Tile = Annotated[
-    int | None, typer.Option(help="Edge of a block or tile, 2 to 32. By default the rung's own.")
+    int | None,
+    typer.Option(
+        help="Edge of a block's tile: 2 to 32, or one that the rung takes (`tilewise kernels`). By "
+        "default the rung's own."
+    ),
 ]
 Device = Annotated[Place, typer.Option(help="auto is the GPU where there is one.")]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document for machines.")]

@@ -37,7 +37,8 @@ def roofline(
         list[str] | None,
         typer.Argument(
             metavar="RUNG|FILE.cu:NAME ...",
-            help="Kernels, as `tilewise run` takes them. By default the rungs of many blocks.",
+            help="Kernels, as `tilewise run` takes them. By default the rungs of many blocks, each "
+            "with the tile where it takes that.",
         ),
     ] = None,
     dtype: Annotated[Dtype, typer.Option(help="Of all three matrices.")] = Dtype.float32,
@@ -105,14 +106,12 @@ def roofline(
 
 def _kernels(targets: Sequence[str] | None, tile: int | None) -> list[tuple[str, int | None]]:
     """What to look at, and each one's tile; every fault in them is said here."""
-    from tilewise.ladder import RUNGS, Rung, check_tile
+    from tilewise.ladder import RUNGS, Rung, tile_each
     from tilewise.run import named
 
-    if tile is not None:
-        check_tile(tile)
     if not targets:
-        tiled = [rung for rung in RUNGS if rung.default_tile is not None]
-        return [(rung.name, rung.tile(tile)) for rung in tiled]
+        edges = tile_each(tile)
+        return [(rung.name, edges[rung.name]) for rung in RUNGS if rung.tiles]
     found: list[tuple[str, int | None]] = []
     for target in dict.fromkeys(targets):
         kernel = named(target)

@@ -59,10 +59,10 @@ def watch(
 ) -> int:
     """Watch a kernel run: one page, with no network, of what one block really did.
 
-    It is run on the emulator. Sizes that are not given are 12, with tiles of 4.
+    It is run on the emulator. Sizes that are not given are 12, with tiles of 4; of a rung that
+    takes no such tile, C is three halves of its smallest.
     """
     from tilewise import show
-    from tilewise.ladder import RUNGS
     from tilewise.lens import animation
     from tilewise.lens.watch import watch as record
     from tilewise.matrix_files import check_target
@@ -80,9 +80,9 @@ def watch(
             raise ValueError(f"two things would be written to {file}; give each its own file")
     if gif is not None or frames is not None:
         animation.check(gif)
-    has_tiles = all(each.default_tile is not None for each in RUNGS if each.name == target)
-    edge = TILE if tile is None and (m, n, k) == (None, None, None) and has_tiles else tile
-    rows, columns, depth = (SIZE if size is None else size for size in (m, n, k))
+    edge, width = _small(target, tile, (m, n, k) == (None, None, None))
+    rows, columns = (width if size is None else size for size in (m, n))
+    depth = SIZE if k is None else k
     with show.progress(None, f"running {name}"):
         found = record(
             target, rows, columns, depth, dtype=dtype.value, tile=edge, alpha=alpha, beta=beta,
@@ -110,6 +110,21 @@ def watch(
     if is_opened:
         webbrowser.open(path.resolve().as_uri())
     return RIGHT
+
+
+def _small(target: str, tile: int | None, is_free: bool) -> tuple[int | None, int]:
+    """The tile, and the width of C where it is not given: one that can be looked at.
+
+    Of a kernel that takes tiles of 4, those, where no size is given either (``is_free``); of one
+    that takes larger tiles only, its smallest.
+    """
+    from tilewise.ladder import RUNGS
+
+    tiles = next((each.tiles for each in RUNGS if each.name == target), range(TILE, TILE + 1))
+    if not tiles or TILE in tiles:
+        return (TILE if tile is None and is_free and tiles else tile), SIZE
+    edge = tiles[0] if tile is None else tile
+    return edge, 3 * edge // 2
 
 
 def _index(text: str) -> Dim3:

@@ -87,32 +87,48 @@ def frames(trace: Mapping[str, Any], block: int = 0) -> list[Frame]:
     tiles: dict[str, set[int]] = {}
     reads: set[int] = set()
     phase, used = -1, 0
-    uses = _uses(steps)
-    for step in steps:
+    uses, many = _uses(steps), _sums(steps) > 1
+    for place, step in enumerate(steps):
         kind, space = step["kind"], step.get("space")
         if step["phase"] not in (None, phase):
             phase, used, tiles = step["phase"], 0, {}
         if kind == "load" and space == "global" and step["phase"] is not None:
-            tiles.setdefault(str(step["array"]), set()).update(step["at"])
+            tiles.setdefault(str(step["array"]), set()).update(_reached(step))
         elif kind == "store" and space == "shared":
-            shared.update(zip(step["at"], map(_number, step["values"]), strict=True))
+            shared |= _stored(step)
         elif kind == "barrier" and step["phase"] is not None and used == 0 and tiles:
             title = f"Phase {phase + 1}: a tile of A and a tile of B"
             text = "Each thread loads an element of both into shared memory."
+            if many:
+                text = "The threads load both into shared memory."
             found.append(Frame(title, text, dict(tiles), dict(shared), set(), dict(sums)))
         elif kind == "load" and space == "shared":
             reads |= _bytes(step)
         elif kind == "compute" and step["phase"] is not None and step["line"] in uses:
+            if many and not _ends_a_phase(steps, place, uses):
+                continue
             used += 1
+            if many:
+                title = f"Phase {phase + 1}: the tiles are used"
+                text = "Each thread multiplies what it reads, and adds to several sums."
+                found.append(Frame(title, text, dict(tiles), dict(shared), reads))
+                reads = set()
+                continue
             sums |= dict(zip(_threads(step), map(_number, step["values"]), strict=True))
             title = f"Phase {phase + 1}, use {used}"
             text = "Each thread multiplies an element of its row by one of its column."
             found.append(Frame(title, text, dict(tiles), dict(shared), reads, dict(sums)))
             reads = set()
         elif kind == "store" and space == "global":
+            if many:
+                continue
             tiles = {str(step["array"]): set(step["at"])}
             text = "Each thread writes its sum."
             found.append(Frame("The block's tile of C", text, tiles, {}, set(), dict(sums)))
+    if many and phase >= 0:
+        written = {"c": _elements(steps)}
+        text = "Each thread writes its sums."
+        found.append(Frame("The block's tile of C", text, written))
     if phase < 0:
         raise ValueError(f"{trace['kernel']} has no phases to draw: it has no tiles")
     return found[:MOST_FRAMES]
@@ -124,6 +140,51 @@ def _uses(steps: Sequence[Mapping[str, Any]]) -> set[int | None]:
     read = {s["line"] for s in steps if s["kind"] == "load" and s.get("space") == "shared"}
     computed = {s["line"] for s in steps if s["kind"] == "compute" and s["phase"] is not None}
     return read & computed or computed
+
+
+def _ends_a_phase(steps: Sequence[Mapping[str, Any]], place: int, uses: set[int | None]) -> bool:
+    """Whether no step behind this one uses its phase's tiles."""
+    phase = steps[place]["phase"]
+    return not any(
+        step["kind"] == "compute" and step["phase"] == phase and step["line"] in uses
+        for step in steps[place + 1 :]
+    )
+
+
+def _elements(steps: Sequence[Mapping[str, Any]]) -> set[int]:
+    """The elements that are stored in global memory."""
+    stores = (s for s in steps if s["kind"] == "store" and s.get("space") == "global")
+    return {element for step in stores for element in _reached(step)}
+
+
+def _reached(step: Mapping[str, Any]) -> set[int]:
+    """The elements of global memory that a step reaches, each of a vector's."""
+    return {
+        at + i
+        for at, value in zip(step["at"], step["values"], strict=True)
+        for i in range(len(value) if isinstance(value, list) else 1)
+    }
+
+
+def _sums(steps: Sequence[Mapping[str, Any]]) -> int:
+    """The most elements that a thread stores in global memory."""
+    stored: dict[int, int] = {}
+    for step in steps:
+        if step["kind"] == "store" and step.get("space") == "global":
+            for thread, value in zip(_threads(step), step["values"], strict=True):
+                many = len(value) if isinstance(value, list) else 1
+                stored[thread] = stored.get(thread, 0) + many
+    return max(stored.values(), default=0)
+
+
+def _stored(step: Mapping[str, Any]) -> dict[int, float]:
+    """What a step stores in shared memory, by byte; each element of a vector."""
+    found: dict[int, float] = {}
+    for at, value in zip(step["at"], step["values"], strict=True):
+        values = value if isinstance(value, list) else [value]
+        for i, each in enumerate(values):
+            found[at + step["width"] // len(values) * i] = float(each)
+    return found
 
 
 def _number(value: Any) -> float:
@@ -204,12 +265,7 @@ def _picture(trace: Mapping[str, Any], frame: Frame, block: int) -> bytes:
 
 def _own_elements(trace: Mapping[str, Any], block: int) -> set[int]:
     """The elements of C that the block writes."""
-    return {
-        at
-        for step in trace["blocks"][block]["steps"]
-        if step["kind"] == "store" and step.get("space") == "global"
-        for at in step["at"]
-    }
+    return _elements(trace["blocks"][block]["steps"])
 
 
 def _shared(

@@ -119,14 +119,15 @@ def measure(
     rates = {}
     for rate in RATES:
         step(rate)
-        rates[rate] = _measure(gpu, rate, seconds)
+        rates[rate] = rate_of(gpu, rate, seconds)
     record = provenance(command)
     source = f"measured {record['date'][:10]} by `{record['command']}`, {gpu.description}"
     name = gpu.description.partition(",")[0]
     return Ceilings(name=name, arch=gpu.arch.rstrip("af"), **rates, source=source)
 
 
-def _measure(gpu: Gpu, rate: str, seconds: float) -> float:
+def rate_of(gpu: Gpu, rate: str, seconds: float) -> float:
+    """One of the ceilings, a second; as :func:`measure` measures each of them."""
     probe = PROBES[rate]
     compiled = probe.kernel.compile(gpu.arch)
     # As many blocks as are resident at once: all of them begin together, and end together.

@@ -7,7 +7,6 @@ ran at once; what only computes indices is joined, a line at a time.
 from __future__ import annotations
 
 import math
-import re
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from tilewise.devices.emulator.recording import MOST_EVENTS, Event, Recording, c
 from tilewise.kernel import Kernel
 from tilewise.ladder import Rung
 from tilewise.launch import Dim3
+from tilewise.lens.declarations import extents
 from tilewise.lens.products import Product
 from tilewise.lens.sentences import Place, Scene, Shared, say
 
@@ -95,7 +95,7 @@ def record(
         )
     )  # fmt: skip
     program = recordings[0].program
-    shared = _shared(program, compiled, gemm.dtype.itemsize, product.tile)
+    shared = _shared(program, compiled, gemm.dtype.itemsize, product.kernel.defines)
     writer = _Writer(program, Scene(block, places, shared), gemm.dtype)
     written = [
         writer.block(index, recording) for index, recording in zip(chosen, recordings, strict=True)
@@ -259,7 +259,7 @@ def _numbers(values: npt.NDArray[Any]) -> list[Any]:
 
 
 def _shared(
-    program: Program, compiled: Compiled, element: int, tile: int | None
+    program: Program, compiled: Compiled, element: int, defines: Mapping[str, Any]
 ) -> tuple[Shared, ...]:
     """The shared arrays, with the rows and columns that their declarations have."""
     sizes = {v.name: v.size for v in program.module.variables.values() if v.space == "shared"}
@@ -268,20 +268,15 @@ def _shared(
     found = []
     for name, offset in sorted(program.shared_offsets.items(), key=lambda item: item[1]):
         count = sizes.get(name, 0) // element
-        columns = _columns(compiled.source, plain_name(name), count, tile)
+        columns = _columns(compiled.source, plain_name(name), count, defines)
         found.append(Shared(plain_name(name), offset, sizes.get(name, 0), element,
                             count // columns if columns else 0, columns))  # fmt: skip
     return tuple(found)
 
 
-def _columns(source: str, name: str, count: int, tile: int | None) -> int:
-    """Of a shared array: its last extent where the source says it plainly."""
-    declared = re.search(rf"\b{re.escape(name)}((?:\s*\[[^\]]+\])+)\s*;", source)
-    if declared:
-        last = re.findall(r"\[([^\]]+)\]", declared[1])[-1].strip()
-        last = last.replace("TILE", str(tile or ""))
-        if re.fullmatch(r"\d+(\s*\+\s*\d+)?", last):
-            columns = sum(int(part) for part in last.split("+"))
-            if columns and count % columns == 0:
-                return columns
+def _columns(source: str, name: str, count: int, defines: Mapping[str, Any]) -> int:
+    """Of a shared array of so many elements: its last extent, where the source says it plainly."""
+    shape = extents(source, name, defines)
+    if shape and math.prod(shape) == count:
+        return shape[-1]
     return min(count, 32) if count else 0

@@ -5,7 +5,7 @@ from tilewise.show.machine import diagnosis
 from tilewise.show.nsight import hardware
 from tilewise.show.product import bench, tuned
 from tilewise.show.profile import compared, lines, profile
-from tilewise.show.runs import demo, ladder, run_result
+from tilewise.show.runs import demo, kernels, ladder, run_result
 
 __all__ = [
     "bench",
@@ -16,6 +16,7 @@ __all__ = [
     "diagnosis",
     "error",
     "hardware",
+    "kernels",
     "ladder",
     "lines",
     "profile",

@@ -107,7 +107,7 @@ def _title(found: Profile, name: str) -> Text:
     title = Text(name, style="bold")
     if problem is not None:
         sizes = ", ".join(f"{size} = {problem[size]:,}" for size in "mnk")
-        tile = "" if problem["tile"] is None else f", TILE {problem['tile']}"
+        tile = "" if problem["tile"] is None else f", tile {problem['tile']}"
         title.append(f": {sizes}, {problem['dtype']}{tile}", style="not bold")
     return title
 

@@ -59,6 +59,8 @@ def roofline(document: Mapping[str, Any]) -> None:
     out.print()
     out.print(_times(document))
     out.print()
+    if tiles := _tiles(document):
+        out.print(tiles, markup=False)
     for limit in _left_out(document):
         out.print(f"{limit} is left out: its ceiling is not known. The least time may be longer.")
     out.print("best: the longest of the times that each ceiling asks for by itself.")
@@ -71,6 +73,18 @@ def roofline(document: Mapping[str, Any]) -> None:
     for row, name in zip(document["kernels"], names, strict=True):
         if not row["correct"]:
             error(f"{name}: a wrong result")
+
+
+def _tiles(document: Mapping[str, Any]) -> str:
+    """Whose tiles are how large, where they are not all alike."""
+    edges: dict[int, list[str]] = {}
+    for row, name in zip(document["kernels"], _names(document), strict=True):
+        if row["tile"] is not None:
+            edges.setdefault(row["tile"], []).append(name)
+    if len(edges) < 2:
+        return ""
+    parts = (f"{edge} of {', '.join(names)}" for edge, names in edges.items())
+    return f"tiles: {'; '.join(parts)}."
 
 
 def _times(document: Mapping[str, Any]) -> Table:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from tilewise.ladder import listed
 from tilewise.show.console import (
     PLACES,
     console,
@@ -23,6 +25,7 @@ from tilewise.show.console import (
 
 if TYPE_CHECKING:
     from tilewise.demo import Demonstration
+    from tilewise.ladder import Rung
     from tilewise.launch import Counters, LaunchReport
     from tilewise.run import RunResult
 
@@ -56,7 +59,7 @@ def _title(result: RunResult) -> Text:
     if result.alpha != 1 or result.beta != 0:
         alpha = "" if result.alpha == 1 else f"{result.alpha:g}·"
         formula = f"C = {alpha}A·B" + (f" + {result.beta:g}·C" if result.beta else "")
-    tile = "" if result.tile is None else f", TILE {result.tile}"
+    tile = "" if result.tile is None else f", tile {result.tile}"
     return Text.assemble(
         (result.kernel, "bold"),
         f": {formula}, m = {m:,}, n = {n:,}, k = {k:,}, {result.dtype}{tile}",
@@ -189,6 +192,11 @@ def ladder(document: Mapping[str, Any]) -> None:
         for row in rows
         if row["size_note"]
     ]
+    notes += [
+        f"{row['kernel']} ran with tiles of {row['tile']}: {row['tile_note']}"
+        for row in rows
+        if row["tile_note"]
+    ]
     if notes:
         out.print()
         out.print("\n".join(notes), markup=False)
@@ -197,6 +205,18 @@ def ladder(document: Mapping[str, Any]) -> None:
     for row in rows:
         if "error" in row:
             error(f"{row['kernel']}: {row['error']}")
+
+
+def kernels(rungs: Sequence[Rung]) -> None:
+    """Each rung's name and tiles, what it does, and what running it shows."""
+    out = console()
+    for rung in rungs:
+        tiles = "no tiles"
+        if rung.tiles:
+            tiles = f"tiles {listed(rung.tiles)}; {rung.default_tile} by default"
+        out.print(Text.assemble((f"{rung.number} {rung.name}", "bold"), f": {tiles}"))
+        out.print(Padding(rung.idea, (0, 0, 0, 4), expand=False), markup=False)
+        out.print(Padding(rung.lesson, (0, 0, 0, 4), expand=False), markup=False)
 
 
 def _counter_cells(row: Mapping[str, Any]) -> list[str]:

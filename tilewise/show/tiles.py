@@ -29,7 +29,7 @@ def occupancy(document: Mapping[str, Any]) -> None:
         line += f", {number(document['dynamic_shared_bytes'])} bytes of dynamic shared memory"
     line += f", {document['dtype']}"
     if document["tile"] is not None:
-        line += f", TILE {document['tile']}"
+        line += f", tile {document['tile']}"
     out.print(Text.assemble((document["kernel"], "bold"), line))
     out.print()
     table = _table("", "registers\na thread", "shared bytes\na block", "\nblocks", "\nwarps",

@@ -74,7 +74,8 @@ class Allocation:
         for pitch in self.pitches[:-1]:
             index.append(offset // pitch if pitch else 0)
             offset -= index[-1] * pitch
-        index.append(offset // self.pitches[-1] if self.pitches else 0)
+        last = self.pitches[-1] if self.pitches else 0
+        index.append(offset // last if last else 0)
         return index[0] if len(index) == 1 else tuple(index)
 
 

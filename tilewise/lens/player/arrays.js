@@ -59,7 +59,11 @@ class Arrays {
     let cell;
     if (this.product) {
       const across = this.shown[0].across + this.shown[1].across;
+      // A's column is at least as wide as the legend above it.
+      const legend = this.shown[0].grid.element.closest(".product").querySelector(".legend");
       cell = Math.floor((width - gap) / across);
+      const beside = Math.floor((width - gap - legend.offsetWidth) / this.shown[1].across);
+      if (cell * this.shown[0].across < legend.offsetWidth) cell = Math.min(cell, beside);
     } else {
       cell = Math.floor(width / Math.max(...this.shown.map((one) => one.across)));
     }

@@ -61,7 +61,7 @@ function heading() {
   const size = (extent) => extent.filter((one, i) => i < 2 || one > 1).join(" × ");
   $("title").replaceChildren();
   make($("title"), "span", "", `${kernel} `);
-  const tile = problem && problem.tile ? `, TILE ${problem.tile}` : "";
+  const tile = problem && problem.tile ? `, tile ${problem.tile}` : "";
   const what = problem
     ? `C ${problem.m} × ${problem.n} = A ${problem.m} × ${problem.k} · B ${problem.k} × ${problem.n}${tile}`
     : `${size(grid)} blocks of ${size(block)} threads`;

@@ -1,0 +1,376 @@
+"""Products without tensor cores, for float32 and float64: the ``tuned`` rung for any layout."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+
+from tilewise import pack
+from tilewise.devices.limits import MAX_GRID
+from tilewise.fma_tiles import TILES, Tiles, part_k
+from tilewise.kernel import Kernel
+from tilewise.launch import Launch, Packed, Place
+from tilewise.pack import Packing
+from tilewise.product import ALIGNMENT, ITEM_SIZES, WORKSPACE, A, B, C, D, Operand, Product
+from tilewise.steps import Plan, Step
+
+FOLDER = Path(__file__).parent / "kernels" / "gemm"
+SOURCE, SUM_SOURCE = FOLDER / "fma.cu", FOLDER / "fma_sum.cu"
+REAL = {"float32": "float", "float64": "double"}
+GROUP = 8  # rows of tiles whose blocks run together
+SUM_THREADS = 256  # of fma_sum.cu
+LARGEST = 2**31 - 2**16  # the kernel counts rows, columns and k by unsigned int, past the end too
+MOST_PARTS = 256  # that k is divided into
+MOST_WORKSPACE = 1 << 28  # bytes
+LEAST_K = 64  # of a part
+
+SHARED = 228 << 10  # bytes of a Hopper multiprocessor, of which each block takes 1 KB besides
+
+# Seconds and bytes a second, of an H200.
+PACK_START, PACK_RATE = 2.0e-6, 4.0e12
+
+
+@dataclass(frozen=True)
+class Lines:
+    """A as rows, or B as columns, as the kernel reads it.
+
+    Attributes
+    ----------
+    along_k : bool
+        Whether the elements of a line are neighbours, or those of the lines at one k.
+    pitch : int
+        Elements from line to line, or from one k to the next.
+    width : int
+        Elements that are copied at once.
+    count : int
+        That may be read.
+    """
+
+    along_k: bool
+    pitch: int
+    width: int
+    count: int
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether wider copies would do as well, of a copy that is aligned."""
+        return not self.along_k and self.width == 1
+
+
+def lines(
+    operand: Operand, count: int, k: int, batch: int, dtype: str, is_packed: bool = False
+) -> Lines | None:
+    """How the kernel reads ``count`` rows of k elements; None if it can't.
+
+    Parameters
+    ----------
+    operand : Operand
+        A, or B transposed.
+    count, k, batch : int
+    dtype : str
+    is_packed : bool
+        Whether whole pieces may be read behind its last row.
+    """
+    if operand.row_stride == 1 or count == 1:
+        item = ITEM_SIZES[dtype]
+        width = ALIGNMENT // item
+        pitch = operand.column_stride if k > 1 else 0
+        steps = (pitch, operand.batch_stride if batch > 1 else 0)
+        is_aligned = not operand.offset and not any(x * item % ALIGNMENT for x in steps)
+        if is_packed:
+            return Lines(False, pitch, width, -(-count // width) * width)
+        across = Lines(False, pitch, width if is_aligned and count % width == 0 else 1, count)
+        if count > 1 or operand.column_stride != 1:
+            return across
+    if operand.column_stride == 1 or k == 1:
+        return Lines(True, operand.row_stride if count > 1 else 0, 1, count)
+    return None
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Where the kernel finds a product's matrices.
+
+    Attributes
+    ----------
+    product : Product
+        A and B as they lie, or as their copies do.
+    a, b : Lines
+    packings : tuple of (int, Packing)
+        Of those that are copied before: A or B, and how.
+    """
+
+    product: Product
+    a: Lines
+    b: Lines
+    packings: tuple[tuple[int, Packing], ...] = ()
+
+    @property
+    def narrow(self) -> int:
+        return self.a.is_narrow + self.b.is_narrow
+
+    @property
+    def seconds(self) -> float:
+        """That the copies should take."""
+        moved = 2 * sum(packing.bytes for _, packing in self.packings)
+        return PACK_START + moved / PACK_RATE if self.packings else 0.0
+
+
+def readings(product: Product) -> list[Reading]:
+    """Every way to read a product; none if the kernel can't.
+
+    A matrix whose lines lie across k is copied by pieces of 16 bytes if it is aligned. Another can
+    be copied element by element, or packed before.
+    """
+    k, batch, dtype = product.k, product.batch, product.dtype
+    sides = ((A, product.a, product.m), (B, product.b.transposed, product.n))
+    ways: list[list[tuple[Operand, Lines, tuple[tuple[int, Packing], ...]]]] = []
+    for which, operand, count in sides:
+        found = lines(operand, count, k, batch, dtype)
+        if found is None:
+            return []
+        ways.append([(operand, found, ())])
+        packing = _packing(operand, count, k, batch, dtype) if found.is_narrow else None
+        if packing is not None:
+            half = ITEM_SIZES[dtype] // pack.ITEM_SIZE
+            copy = packing.operand
+            new = Operand(1, copy.row_stride // half, copy.batch_stride // half)
+            padded = lines(new, count, k, batch, dtype, is_packed=True)
+            assert padded is not None
+            ways[-1].append((new, padded, ((which, packing),)))
+    return [
+        Reading(replace(product, a=a, b=b.transposed), of_a, of_b, (*pack_a, *pack_b))
+        for a, of_a, pack_a in ways[0]
+        for b, of_b, pack_b in ways[1]
+    ]
+
+
+def _packing(operand: Operand, count: int, k: int, batch: int, dtype: str) -> Packing | None:
+    """Of lines that lie across k, as halves of their elements; None if they are too many."""
+    half = ITEM_SIZES[dtype] // pack.ITEM_SIZE
+    if batch * max(half * count, k) > pack.LARGEST or min(count, k, batch) < 1:
+        return None
+    view = Operand(operand.column_stride * half, 1, operand.batch_stride * half, operand.offset)
+    return pack.packed(view, k, half * count, batch)
+
+
+def objection(product: Product) -> str:
+    """Why the kernel can't compute a product; empty if it can."""
+    if product.dtype not in REAL:
+        return f"the inputs are {product.dtype}"
+    if max(product.m, product.n, product.k) > LARGEST:
+        return "it counts to 2^31"
+    for name, operand, count in (
+        ("A", product.a, product.m), ("B", product.b.transposed, product.n),
+    ):  # fmt: skip
+        if lines(operand, count, product.k, product.batch, product.dtype) is None:
+            return f"neither dimension of {name} is contiguous"
+    if not any(True for _ in choices(product, 1)):
+        return "it would take more blocks than a launch can have"
+    return ""
+
+
+def turned(product: Product) -> Product:
+    """The same with A and B exchanged, where D's columns are contiguous and not its rows."""
+    if product.d.column_stride == 1 or product.d.row_stride != 1:
+        return product
+    return replace(
+        product, m=product.n, n=product.m, a=product.b.transposed, b=product.a.transposed,
+        c=None if product.c is None else product.c.transposed, d=product.d.transposed,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A way to compute a product, and the seconds that it should take."""
+
+    seconds: float
+    reading: Reading
+    tiles: Tiles
+    parts: int
+
+
+def choices(product: Product, multiprocessors: int) -> Iterator[Choice]:
+    """Every way to compute a product."""
+    k = 0 if product.alpha == 0 else product.k
+    elements = product.batch * product.m * _pitch(product)
+    most = min(MOST_PARTS, k // LEAST_K, MOST_WORKSPACE // (elements * ITEM_SIZES[product.dtype]))
+    every = readings(product)
+    for tiles in TILES[product.dtype]:
+        if tiles.blocks(product) > MAX_GRID[0]:
+            continue
+        for parts in _divisions(most):
+            if parts > 1 and parts != -(-k // part_k(k, parts, tiles.block_k)):
+                continue
+            for reading in every:
+                expected = tiles.seconds(product, multiprocessors, parts, reading.narrow)
+                yield Choice(expected + reading.seconds, reading, tiles, parts)
+
+
+def _divisions(most: int) -> Iterator[int]:
+    yield 1
+    step = 1
+    parts = 2
+    while parts <= most:
+        yield parts
+        if parts >= 8 * step:
+            step *= 2
+        parts += step
+
+
+def _pitch(product: Product) -> int:
+    """Elements from row to row of the parts' sums."""
+    width = ALIGNMENT // ITEM_SIZES[product.dtype]
+    return -(-product.n // width) * width
+
+
+def plan(product: Product, multiprocessors: int, is_hopper: bool) -> Plan:
+    """How it computes a product to which it has no objection.
+
+    Parameters
+    ----------
+    product : Product
+    multiprocessors : int
+    is_hopper : bool
+        Whether the GPU is of compute capability 9.0.
+    """
+    view = turned(product)
+    best = min(choices(view, multiprocessors), key=lambda choice: choice.seconds)
+    return planned(best, multiprocessors, is_hopper, is_turned=view is not product)
+
+
+def planned(choice: Choice, multiprocessors: int, is_hopper: bool, is_turned: bool) -> Plan:
+    """The plan of a choice, of a product or of that :func:`turned`."""
+    product, tiles, parts = choice.reading.product, choice.tiles, choice.parts
+    places = {A: Place(B if is_turned else A), B: Place(A if is_turned else B)}
+    steps, used, copies = [], 0, []
+    for which, packing in choice.reading.packings:
+        copies.append((packing, places[which], Place(WORKSPACE, used)))
+        places[which] = Place(WORKSPACE, used)
+        used += packing.bytes
+    if copies:
+        steps.append(pack.step(copies, overlap=is_hopper))
+    sums = Place(WORKSPACE, used) if parts > 1 else None
+    steps.append(_multiply(choice, places, sums, multiprocessors, is_hopper))
+    if sums is not None:
+        steps.append(_sum(product, parts, sums, is_hopper))
+        used += parts * product.batch * product.m * _pitch(product) * ITEM_SIZES[product.dtype]
+    words = f"the kernel without tensor cores, tiles of {tiles.block_m} x {tiles.block_n}"
+    if is_turned:
+        words += ", turned"
+    if parts > 1:
+        words += f", k in {parts} parts that are added up afterwards"
+    if copies:
+        names = " and ".join("BA"[x] if is_turned else "AB"[x] for x, _ in choice.reading.packings)
+        words = f"{names} packed, as the rows are off 16 bytes; then {words}"
+    why = f"of its tiles these should take least, {choice.seconds * 1e6:.1f} µs"
+    return Plan(tuple(steps), used, words, why)
+
+
+def _multiply(
+    choice: Choice, places: dict[int, Place], sums: Place | None, multiprocessors: int,
+    is_hopper: bool,
+) -> Step:  # fmt: skip
+    reading, tiles, parts = choice.reading, choice.tiles, choice.parts
+    product, of_a, of_b = reading.product, reading.a, reading.b
+    k = 0 if product.alpha == 0 else product.k
+    # The parts' sums are plain; alpha and beta come with the addition.
+    alpha, beta, c, d = product.alpha, product.beta, product.c, product.d
+    columns = product.n
+    if sums is not None:
+        columns = _pitch(product)
+        alpha, beta, c, d = 1.0, 0.0, None, Operand(columns, 1, product.m * columns)
+    data = _layout(product.dtype).product.pack(
+        0, of_a.pitch, product.a.batch_stride, of_a.count,
+        0, of_b.pitch, product.b.batch_stride, of_b.count,
+        *_strides(c), *_strides(d), product.batch * product.m * columns,
+        product.m, product.n, k, columns, part_k(k, parts, tiles.block_k), GROUP, alpha, beta,
+    )  # fmt: skip
+    found = [(0, places[A]), (32, places[B])]
+    if c is not None:
+        found.append((64, Place(C)))
+    found.append((96, sums or Place(D)))
+    kernel = _kernel(product.dtype, tiles, of_a.along_k, of_a.width, of_b.along_k, of_b.width,
+                     is_hopper)  # fmt: skip
+    blocks = tiles.blocks(product)
+    shared = 0
+    if is_hopper:
+        own = tiles.shared(product.dtype, of_a.along_k, of_b.along_k)
+        shared = _unused(-(-blocks * parts // multiprocessors), tiles.residents, own)
+    launch = Launch(
+        (blocks, parts, 1), (tiles.threads, 1, 1), (Packed(data, tuple(found)),), shared,
+        overlap=is_hopper,
+    )  # fmt: skip
+    return Step(kernel, launch)
+
+
+def _unused(waiting: int, residents: int, own: int) -> int:
+    """Shared memory that a block takes for nothing but to have no more neighbours than it must.
+
+    Blocks that begin before others have ended are not spread evenly: where a multiprocessor is to
+    have ``waiting`` of them, it might get as many as it can hold, and others none.
+    """
+    if waiting >= residents:  # the hardware holds no more
+        return 0
+    return max(0, (SHARED // (waiting + 1) - 1024 - own) // 128 * 128 + 128)
+
+
+def _sum(product: Product, parts: int, sums: Place, overlap: bool) -> Step:
+    pitch = _pitch(product)
+    rows = product.batch * product.m
+    data = _layout(product.dtype).sum.pack(
+        0, rows * pitch, *_strides(product.c), *_strides(product.d),
+        parts, product.batch, product.m, product.n, pitch, product.alpha, product.beta,
+    )  # fmt: skip
+    found = [(0, sums)]
+    if product.c is not None:
+        found.append((16, Place(C)))
+    found.append((48, Place(D)))
+    pieces = rows * pitch // (ALIGNMENT // ITEM_SIZES[product.dtype])
+    blocks = min(-(-pieces // SUM_THREADS), MAX_GRID[0])
+    launch = Launch((blocks, 1, 1), (SUM_THREADS, 1, 1), (Packed(data, tuple(found)),),
+                    overlap=overlap)  # fmt: skip
+    return Step(_sum_kernel(product.dtype, overlap), launch)
+
+
+def _strides(x: Operand | None) -> tuple[int, int, int, int]:
+    """A Batch of the kernels, its pointer to be filled in."""
+    return (0, 0, 0, 0) if x is None else (0, x.row_stride, x.column_stride, x.batch_stride)
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """The kernels' structures."""
+
+    product: struct.Struct
+    sum: struct.Struct
+
+
+@cache
+def _layout(dtype: str) -> _Layout:
+    scalars = {"float32": "2f4x", "float64": "4x2d"}[dtype]  # behind five 4-byte numbers
+    return _Layout(
+        struct.Struct("<Q2qI4xQ2qI4xQ3qQ3qq6I" + scalars.strip("4x")),
+        struct.Struct("<QqQ3qQ3q5I" + scalars),
+    )
+
+
+@cache
+def _kernel(
+    dtype: str, tiles: Tiles, a_along_k: bool, a_width: int, b_along_k: bool, b_width: int,
+    overlap: bool,
+) -> Kernel:  # fmt: skip
+    defines = {
+        "real": REAL[dtype], **tiles.macros,
+        "A_ALONG_K": int(a_along_k), "A_WIDTH": a_width,
+        "B_ALONG_K": int(b_along_k), "B_WIDTH": b_width, "OVERLAP": int(overlap),
+    }  # fmt: skip
+    return Kernel(SOURCE, "gemm_fma", defines)
+
+
+@cache
+def _sum_kernel(dtype: str, overlap: bool) -> Kernel:
+    return Kernel(SUM_SOURCE, "fma_sum", {"real": REAL[dtype], "OVERLAP": int(overlap)})

@@ -1,0 +1,144 @@
+"""The sizes of the kernel without tensor cores, and how long it should take with each."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from tilewise.product import ITEM_SIZES, Product
+
+PHASES = Path(__file__).parent / "fma.json"
+PADDING = 4  # of fma.cuh
+
+# Seconds and bytes a second, of an H200.
+START, SUM_START = 1.6e-6, 1.4e-6
+RATE, WORKSPACE_RATE = 4.0e12, 3.0e12
+NARROW = 0.4  # of a phase, what copying an operand element by element across its lines adds
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """The sizes of one kernel: macros of ``fma.cuh``, chosen by benchmarks/fma_tilings.py.
+
+    Attributes
+    ----------
+    block_m, block_n, block_k : int
+        A block's tiles of D, and how deep those of A and B are.
+    thread_m, thread_n : int
+        What a thread computes.
+    lanes_m : int
+        Of a warp's 32 lanes, how many lie down its rows.
+    stages : int
+        Of tiles in shared memory.
+    ahead : bool
+        Whether a step's operands are read the step before.
+    order : (int, int, int, int)
+        ``ORDER_M``, ``ORDER_N``, ``BY_ROWS`` and ``INNER_BY_ROWS``: how a thread goes through
+        its elements.
+    residents : int
+        Blocks of a multiprocessor at once.
+    """
+
+    block_m: int
+    block_n: int
+    block_k: int
+    thread_m: int
+    thread_n: int
+    lanes_m: int
+    stages: int
+    ahead: bool
+    order: tuple[int, int, int, int]
+    residents: int
+
+    def __str__(self) -> str:
+        return f"{self.block_m}x{self.block_n}x{self.block_k}"
+
+    @property
+    def threads(self) -> int:
+        return self.block_m * self.block_n // (self.thread_m * self.thread_n)
+
+    @property
+    def macros(self) -> dict[str, int]:
+        """What they are to the kernels."""
+        order_m, order_n, by_rows, inner_by_rows = self.order
+        return {
+            "BLOCK_M": self.block_m, "BLOCK_N": self.block_n, "BLOCK_K": self.block_k,
+            "THREAD_M": self.thread_m, "THREAD_N": self.thread_n, "LANES_M": self.lanes_m,
+            "STAGES": self.stages, "AHEAD": int(self.ahead), "ORDER_M": order_m,
+            "ORDER_N": order_n, "BY_ROWS": by_rows, "INNER_BY_ROWS": inner_by_rows,
+            "BLOCKS": self.residents,
+        }  # fmt: skip
+
+    def shared(self, dtype: str, a_along_k: bool, b_along_k: bool) -> int:
+        """Bytes of a block."""
+        lines = self.block_m + PADDING * a_along_k + self.block_n + PADDING * b_along_k
+        return self.stages * self.block_k * lines * ITEM_SIZES[dtype]
+
+    def blocks(self, product: Product) -> int:
+        """That compute D, where they do not divide k."""
+        down, across = -(-product.m // self.block_m), -(-product.n // self.block_n)
+        return down * across * product.batch
+
+    def seconds(self, product: Product, multiprocessors: int, parts: int, narrow: int) -> float:
+        """How long a product should take.
+
+        Parameters
+        ----------
+        product : Product
+        multiprocessors, parts : int
+            Of the GPU, and that k is divided into.
+        narrow : int
+            How many of A and B are copied element by element across their lines.
+        """
+        item, phase = ITEM_SIZES[product.dtype], _phase(product.dtype, str(self))
+        phases = -(-part_k(product.k, parts, self.block_k) // self.block_k)
+        waiting = -(-self.blocks(product) * parts // multiprocessors)  # of one multiprocessor
+        waves, rest = divmod(waiting, self.residents)
+        of_phases = waves * phase[-1] + (phase[rest - 1] if rest else 0.0)
+        of_d = product.batch * product.m * product.n
+        read = product.batch * product.k * (product.m + product.n)
+        # Of each wave, one block stores while nobody computes.
+        stored = (waves + (rest > 0)) * self.block_m * self.block_n * multiprocessors
+        computing = phases * (1 + NARROW * narrow) * of_phases + stored * item / RATE
+        seconds = START + max(computing, (read + of_d) * item / RATE)
+        if parts > 1:
+            seconds += SUM_START + 2 * parts * of_d * item / WORKSPACE_RATE
+        return seconds
+
+
+@cache
+def _phase(dtype: str, name: str) -> tuple[float, ...]:
+    """Seconds of a phase, of 1, 2, ... blocks of each multiprocessor at once.
+
+    Measured on an H200 by benchmarks/fma_tilings.py.
+    """
+    return tuple(json.loads(PHASES.read_text(encoding="utf-8"))["seconds"][f"{dtype} {name}"])
+
+
+TILES: dict[str, tuple[Tiles, ...]] = {
+    "float32": (
+        Tiles(128, 256, 8, 8, 16, 16, 3, True, (2, 1, 0, 0), 1),
+        Tiles(64, 128, 16, 8, 8, 2, 3, False, (4, 2, 0, 1), 4),
+        Tiles(128, 64, 16, 8, 8, 4, 3, False, (4, 2, 0, 1), 4),
+        Tiles(64, 64, 16, 8, 8, 4, 3, False, (4, 8, 0, 1), 8),
+        Tiles(32, 128, 16, 8, 8, 4, 3, False, (4, 2, 0, 1), 7),
+        Tiles(128, 32, 16, 8, 8, 8, 3, False, (4, 2, 0, 1), 7),
+        Tiles(32, 64, 16, 4, 8, 8, 4, True, (2, 1, 1, 1), 8),
+        Tiles(16, 128, 16, 4, 8, 4, 4, True, (1, 4, 0, 0), 6),
+        Tiles(128, 16, 16, 8, 4, 8, 4, True, (4, 1, 1, 1), 6),
+    ),
+    "float64": (
+        Tiles(64, 128, 8, 8, 8, 8, 3, False, (1, 1, 0, 0), 2),
+        Tiles(64, 64, 8, 8, 8, 8, 4, False, (2, 1, 0, 0), 4),
+        Tiles(32, 64, 8, 4, 8, 4, 4, False, (1, 4, 1, 1), 8),
+        Tiles(16, 64, 16, 4, 8, 4, 3, False, (4, 2, 0, 1), 7),
+        Tiles(64, 16, 16, 8, 4, 8, 3, False, (2, 4, 1, 0), 7),
+    ),
+}
+
+
+def part_k(k: int, parts: int, block_k: int) -> int:
+    """What each of the parts has of k, whole tiles."""
+    return -(-k // (parts * block_k)) * block_k

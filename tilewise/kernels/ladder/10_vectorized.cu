@@ -1,0 +1,90 @@
+// Idea: 16 bytes at a time, from global memory, to and from shared memory, and to C.
+// Cost: a quarter of the load and store instructions; what is not aligned so goes one by one.
+// Next: warp_tile lays a warp's threads out so that their reads of shared memory never conflict.
+
+#ifndef real
+#define real float
+#endif
+#ifndef BLOCK_M  // of C, a block's tile; BLOCK_K is how deep it is along k
+#define BLOCK_M 128
+#define BLOCK_N 128
+#define BLOCK_K 8
+#define THREAD_M 8
+#define THREAD_N 8
+#endif
+#define THREADS (BLOCK_M / THREAD_M * (BLOCK_N / THREAD_N))
+#define WIDTH (16 / (int)sizeof(real))
+
+struct __align__(16) Vector { real x[WIDTH]; };
+
+// The elements at ``from``, of which ``count`` are inside, and zeros.
+__device__ inline Vector load(const real* from, int count, bool aligned)
+{
+    if (aligned && count >= WIDTH) return *(const Vector*)from;
+    Vector found = {};
+    for (int i = 0; i < WIDTH; ++i) {
+        if (i < count) found.x[i] = from[i];
+    }
+    return found;
+}
+
+// Of a matrix whose rows begin 16 bytes apart, or a multiple of it.
+__device__ inline bool is_aligned(const real* x, int leading)
+{
+    return (size_t)x % 16 == 0 && leading % WIDTH == 0;
+}
+
+// C = alpha*A*B + beta*C, row-major: A is m x k, B is k x n, C is m x n.
+extern "C" __global__ void __launch_bounds__(THREADS) vectorized(
+    int m, int n, int k, real alpha, const real* a, int lda, const real* b, int ldb,
+    real beta, real* c, int ldc)
+{
+    __shared__ __align__(16) real sa[BLOCK_K][BLOCK_M];
+    __shared__ __align__(16) real sb[BLOCK_K][BLOCK_N];
+    unsigned thread = threadIdx.x;
+    unsigned tx = thread % (BLOCK_N / THREAD_N) * THREAD_N;
+    unsigned ty = thread / (BLOCK_N / THREAD_N) * THREAD_M;
+    unsigned top = blockIdx.y * BLOCK_M, left = blockIdx.x * BLOCK_N;
+    bool a_aligned = is_aligned(a, lda), b_aligned = is_aligned(b, ldb), c_aligned = is_aligned(c, ldc);
+    if (alpha == 0) k = 0;  // as in BLAS: A and B are not read, so a NaN there does not spread
+
+    real sum[THREAD_M][THREAD_N] = {};
+    for (unsigned p = 0; p < k; p += BLOCK_K) {  // unsigned: p + BLOCK_K may pass 2^31 - 1
+        // Past the edge the tiles hold zeros.
+        for (unsigned i = thread * WIDTH; i < BLOCK_M * BLOCK_K; i += THREADS * WIDTH) {
+            unsigned y = i / BLOCK_K, x = i % BLOCK_K;
+            int count = top + y < m ? (int)(k - (p + x)) : 0;
+            Vector found = load(a + (size_t)(top + y) * lda + p + x, count, a_aligned);
+            for (int j = 0; j < WIDTH; ++j) sa[x + j][y] = found.x[j];
+        }
+        for (unsigned i = thread * WIDTH; i < BLOCK_K * BLOCK_N; i += THREADS * WIDTH) {
+            unsigned y = i / BLOCK_N, x = i % BLOCK_N;
+            int count = p + y < k ? (int)(n - (left + x)) : 0;
+            *(Vector*)&sb[y][x] = load(b + (size_t)(p + y) * ldb + left + x, count, b_aligned);
+        }
+        __syncthreads();  // both tiles are whole before anybody reads them
+        #pragma unroll
+        for (int i = 0; i < BLOCK_K; ++i) {
+            Vector of_a[THREAD_M / WIDTH], of_b[THREAD_N / WIDTH];
+            for (int j = 0; j < THREAD_M / WIDTH; ++j) of_a[j] = *(Vector*)&sa[i][ty + j * WIDTH];
+            for (int l = 0; l < THREAD_N / WIDTH; ++l) of_b[l] = *(Vector*)&sb[i][tx + l * WIDTH];
+            for (int j = 0; j < THREAD_M; ++j)
+                for (int l = 0; l < THREAD_N; ++l)
+                    sum[j][l] += of_a[j / WIDTH].x[j % WIDTH] * of_b[l / WIDTH].x[l % WIDTH];
+        }
+        __syncthreads();  // everybody has read before the next phase overwrites
+    }
+    for (int j = 0; j < THREAD_M; ++j) {
+        for (int l = 0; l < THREAD_N; l += WIDTH) {
+            unsigned row = top + ty + j, col = left + tx + l;
+            if (row >= m || col >= n) continue;
+            real* at = c + (size_t)row * ldc + col;
+            int count = n - col;
+            Vector old = beta == 0 ? Vector{} : load(at, count, c_aligned), found;
+            for (int i = 0; i < WIDTH; ++i)
+                found.x[i] = beta == 0 ? alpha * sum[j][l + i] : alpha * sum[j][l + i] + beta * old.x[i];
+            if (c_aligned && count >= WIDTH) *(Vector*)at = found;
+            else for (int i = 0; i < WIDTH; ++i) if (i < count) at[i] = found.x[i];
+        }
+    }
+}

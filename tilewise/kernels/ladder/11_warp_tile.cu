@@ -1,0 +1,97 @@
+// Idea: a tile of C for each warp, in the block's, and its lanes' 16-byte pieces side by side in it.
+// Cost: lanes that read the same share it, and those that read others are in other banks.
+// Next: double_buffered has the next tiles copied while these are used.
+
+#ifndef real
+#define real float
+#endif
+#ifndef BLOCK_M  // of C, a block's tile; BLOCK_K is how deep it is along k
+#define BLOCK_M 128
+#define BLOCK_N 128
+#define BLOCK_K 8
+#define THREAD_M 8
+#define THREAD_N 8
+#endif
+#define THREADS (BLOCK_M / THREAD_M * (BLOCK_N / THREAD_N))
+#define WIDTH (16 / (int)sizeof(real))
+#define LANES_M 4  // of a warp's 32 lanes, down its tile
+#define LANES_N 8
+#define WARP_M (LANES_M * THREAD_M)  // a warp's tile
+#define WARP_N (LANES_N * THREAD_N)
+
+struct __align__(16) Vector { real x[WIDTH]; };
+
+// The elements at ``from``, of which ``count`` are inside, and zeros.
+__device__ inline Vector load(const real* from, int count, bool aligned)
+{
+    if (aligned && count >= WIDTH) return *(const Vector*)from;
+    Vector found = {};
+    for (int i = 0; i < WIDTH; ++i) {
+        if (i < count) found.x[i] = from[i];
+    }
+    return found;
+}
+
+// Of a matrix whose rows begin 16 bytes apart, or a multiple of it.
+__device__ inline bool is_aligned(const real* x, int leading)
+{
+    return (size_t)x % 16 == 0 && leading % WIDTH == 0;
+}
+
+// C = alpha*A*B + beta*C, row-major: A is m x k, B is k x n, C is m x n.
+extern "C" __global__ void __launch_bounds__(THREADS) warp_tile(
+    int m, int n, int k, real alpha, const real* a, int lda, const real* b, int ldb,
+    real beta, real* c, int ldc)
+{
+    __shared__ __align__(16) real sa[BLOCK_K][BLOCK_M];
+    __shared__ __align__(16) real sb[BLOCK_K][BLOCK_N];
+    unsigned thread = threadIdx.x;
+    unsigned lane = thread % 32, warp = thread / 32;
+    // Where its first piece is; the next ones are LANES_M and LANES_N pieces further on.
+    unsigned tx = warp % (BLOCK_N / WARP_N) * WARP_N + lane % LANES_N * WIDTH;
+    unsigned ty = warp / (BLOCK_N / WARP_N) * WARP_M + lane / LANES_N * WIDTH;
+    unsigned top = blockIdx.y * BLOCK_M, left = blockIdx.x * BLOCK_N;
+    bool a_aligned = is_aligned(a, lda), b_aligned = is_aligned(b, ldb), c_aligned = is_aligned(c, ldc);
+    if (alpha == 0) k = 0;  // as in BLAS: A and B are not read, so a NaN there does not spread
+
+    real sum[THREAD_M][THREAD_N] = {};
+    for (unsigned p = 0; p < k; p += BLOCK_K) {  // unsigned: p + BLOCK_K may pass 2^31 - 1
+        // Past the edge the tiles hold zeros.
+        for (unsigned i = thread * WIDTH; i < BLOCK_M * BLOCK_K; i += THREADS * WIDTH) {
+            unsigned y = i / BLOCK_K, x = i % BLOCK_K;
+            int count = top + y < m ? (int)(k - (p + x)) : 0;
+            Vector found = load(a + (size_t)(top + y) * lda + p + x, count, a_aligned);
+            for (int j = 0; j < WIDTH; ++j) sa[x + j][y] = found.x[j];
+        }
+        for (unsigned i = thread * WIDTH; i < BLOCK_K * BLOCK_N; i += THREADS * WIDTH) {
+            unsigned y = i / BLOCK_N, x = i % BLOCK_N;
+            int count = p + y < k ? (int)(n - (left + x)) : 0;
+            *(Vector*)&sb[y][x] = load(b + (size_t)(p + y) * ldb + left + x, count, b_aligned);
+        }
+        __syncthreads();  // both tiles are whole before anybody reads them
+        #pragma unroll
+        for (int i = 0; i < BLOCK_K; ++i) {
+            Vector of_a[THREAD_M / WIDTH], of_b[THREAD_N / WIDTH];
+            for (int j = 0; j < THREAD_M / WIDTH; ++j) of_a[j] = *(Vector*)&sa[i][ty + j * LANES_M * WIDTH];
+            for (int l = 0; l < THREAD_N / WIDTH; ++l) of_b[l] = *(Vector*)&sb[i][tx + l * LANES_N * WIDTH];
+            for (int j = 0; j < THREAD_M; ++j)
+                for (int l = 0; l < THREAD_N; ++l)
+                    sum[j][l] += of_a[j / WIDTH].x[j % WIDTH] * of_b[l / WIDTH].x[l % WIDTH];
+        }
+        __syncthreads();  // everybody has read before the next phase overwrites
+    }
+    for (int j = 0; j < THREAD_M; ++j) {
+        for (int l = 0; l < THREAD_N; l += WIDTH) {
+            unsigned row = top + ty + j / WIDTH * LANES_M * WIDTH + j % WIDTH;
+            unsigned col = left + tx + l * LANES_N;
+            if (row >= m || col >= n) continue;
+            real* at = c + (size_t)row * ldc + col;
+            int count = n - col;
+            Vector old = beta == 0 ? Vector{} : load(at, count, c_aligned), found;
+            for (int i = 0; i < WIDTH; ++i)
+                found.x[i] = beta == 0 ? alpha * sum[j][l + i] : alpha * sum[j][l + i] + beta * old.x[i];
+            if (c_aligned && count >= WIDTH) *(Vector*)at = found;
+            else for (int i = 0; i < WIDTH; ++i) if (i < count) at[i] = found.x[i];
+        }
+    }
+}

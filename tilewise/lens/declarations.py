@@ -1,0 +1,112 @@
+"""What a source declares: the extents of an array, with its macros as they stand."""
+
+from __future__ import annotations
+
+import ast
+import operator
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+_NAME = re.compile(r"\b[A-Za-z_]\w*\b")
+_CAST = re.compile(r"\(\s*(?:int|unsigned|long|size_t|unsigned\s+int)\s*\)")
+_SIZES = {"float": 4, "double": 8, "int": 4, "unsigned": 4, "char": 1, "short": 2}
+_DEEPEST = 16  # macros in macros
+_OPERATIONS: dict[type[ast.operator], Callable[[int, int], int]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod,
+}  # fmt: skip
+
+
+def extents(source: str, name: str, defines: Mapping[str, Any]) -> tuple[int, ...]:
+    """The extents of the shared array ``name``, the last one that of a row.
+
+    Parameters
+    ----------
+    source : str
+        CUDA C++. An extent may have numbers, macros, ``sizeof`` of a plain type, and
+        ``+ - * / %``.
+    name : str
+    defines : mapping
+        Macros that are given to the compiler.
+
+    Returns
+    -------
+    tuple of int
+        Empty where there is no such array, or an extent that can't be told.
+
+    Examples
+    --------
+    >>> extents("__shared__ float s[2][T][T + 1];", "s", {"T": 16})
+    (2, 16, 17)
+    """
+    plain = _COMMENT.sub(" ", source)
+    values = macros(plain, defines)
+    for statement in re.finditer(r"\b__shared__\b([^;]*);", plain):
+        declared = re.search(rf"\b{re.escape(name)}\s*((?:\[[^\]]+\]\s*)+)", statement[1])
+        if declared:
+            found = [value_of(each, values) for each in re.findall(r"\[([^\]]+)\]", declared[1])]
+            known = tuple(each for each in found if each is not None and each > 0)
+            return known if len(known) == len(found) else ()
+    return ()
+
+
+def macros(source: str, defines: Mapping[str, Any]) -> dict[str, str]:
+    """The macros without parameters, where the source ends: those given, and its own.
+
+    Of ``#ifdef`` and ``#ifndef`` one side counts; of any other condition both do.
+    """
+    values = {name: "1" if value is True else str(value) for name, value in defines.items()}
+    taken: list[bool] = []
+    for line in source.splitlines():
+        found = re.match(r"\s*#\s*(\w+)\s*(.*)", line)
+        if not found:
+            continue
+        word, rest = found[1], found[2].strip()
+        if word in ("ifdef", "ifndef"):
+            taken.append((rest in values) == (word == "ifdef"))
+        elif word == "if":
+            taken.append(True)
+        elif word == "else" and taken:
+            taken[-1] = not taken[-1]
+        elif word == "endif" and taken:
+            taken.pop()
+        elif word == "define" and all(taken):
+            name, _, body = rest.partition(" ")
+            if "(" not in name:
+                values[name] = body.strip()
+    return values
+
+
+def value_of(expression: str, values: Mapping[str, str]) -> int | None:
+    """A whole number, of macros and arithmetic; None where it can't be told."""
+    text = expression
+    for _ in range(_DEEPEST):
+        replaced = _NAME.sub(
+            lambda found: (
+                values.get(found[0], found[0])
+                if found[0] in _SIZES or values.get(found[0], "") in _SIZES
+                else f"({values[found[0]]})"
+                if found[0] in values
+                else found[0]
+            ),
+            text,
+        )
+        if replaced == text:
+            break
+        text = replaced
+    text = re.sub(r"\bsizeof\s*\(\s*(\w+)\s*\)", lambda x: str(_SIZES.get(x[1], x[1])), text)
+    text = _CAST.sub("", text).replace("/", "//")
+    try:
+        return _number(ast.parse(text.strip(), mode="eval").body)
+    except (SyntaxError, ValueError, ZeroDivisionError):
+        return None
+
+
+def _number(node: ast.expr) -> int:
+    if isinstance(node, ast.Constant) and type(node.value) is int:
+        return node.value
+    if isinstance(node, ast.BinOp) and type(node.op) in _OPERATIONS:
+        return _OPERATIONS[type(node.op)](_number(node.left), _number(node.right))
+    raise ValueError("no arithmetic of whole numbers")
