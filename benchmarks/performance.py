@@ -1,8 +1,8 @@
 """Draws docs/performance.md, its figure, and docs/performance-float32.md from what was measured.
 
 tilewise bench --suite all --json benchmarks/results/bench_h200.json --plot docs/performance.png
-tilewise bench --suite square --dtype float32 --json benchmarks/results/bench_float32_square_h200.json
-tilewise bench --suite odd --dtype float32 --json benchmarks/results/bench_float32_odd_h200.json
+tilewise bench --suite SUITE --dtype float32 --seconds 0.02
+    --json benchmarks/results/bench_float32_SUITE_h200.json, of the suites square and odd
 python benchmarks/performance.py
 """
 
@@ -80,8 +80,10 @@ def _summary(summaries: Sequence[Mapping[str, Any]], record: Mapping[str, Any]) 
     has_targets = record["dtype"] != "float32"
     for found in summaries:
         mean, worst = TARGETS[found["group"]]
-        line = [found["group"], str(found["products"]), f"{found['mean']:.3f}", f"{mean:g}",
-                f"{found['worst']:.3f}", f"{worst:g}", f"{found['name']} {found['layout']}"]  # fmt: skip
+        line = [
+            found["group"], str(found["products"]), f"{found['mean']:.3f}", f"{mean:g}",
+            f"{found['worst']:.3f}", f"{worst:g}", f"{found['name']} {found['layout']}",
+        ]  # fmt: skip
         lines.append(line if has_targets else [x for i, x in enumerate(line) if i not in (3, 5)])
     heading = ["suite", "products", "mean ratio", "target", "worst", "target", "at"]
     if not has_targets:
