@@ -79,6 +79,15 @@ def test_read_past_the_end(launch: Launcher) -> None:
     assert (finding.array, finding.index) == ("a", 100)
 
 
+@pytest.mark.parametrize("shape", [(0,), (0, 3), (3, 0)])
+def test_read_of_an_empty_array(launch: Launcher, shape: tuple[int, ...]) -> None:
+    """Whose rows or elements are nothing apart."""
+    empty = np.zeros(shape, np.float32)
+    with pytest.raises(MemoryAccessError) as caught:
+        launch("faults", "read_past", 1, 1, 5, empty, floats(5))
+    assert caught.value.findings[0].kind == "out of bounds"
+
+
 def test_write_past_the_end_of_a_matrix(launch: Launcher) -> None:
     out = floats(5, 12)
     finding = found(launch, "out of bounds", "write_past", (2, 2), (8, 4), 5, 12, out)
