@@ -443,6 +443,15 @@ def test_the_page_is_of_the_record_that_is_kept() -> None:
     if kept.exists():
         assert page.read_text() == drawing["page"](json.loads(kept.read_text()))
         assert drawing["FIGURE"].exists()
+    of_float32 = [json.loads(path.read_text()) for path in drawing["FLOAT32"]]
+    assert drawing["FLOAT32_PAGE"].read_text() == drawing["page"](*of_float32)
+
+
+def test_a_page_of_several_records_has_one_mean_for_all() -> None:
+    page = runpy.run_path(str(PERFORMANCE))["page"]
+    text = page(*({**made_up(ratio=ratio), "dtype": "float32"} for ratio in (1.0, 4.0)))
+    assert "| all | 16 | 2.000 |  |  |" in text
+    assert "target" not in text
 
 
 # On a GPU
