@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -74,3 +75,10 @@ def caller(
     """Calls the command line, 80 columns wide, on ``device``."""
     monkeypatch.setenv("COLUMNS", "80")
     return lambda *words: Outcome(capsys, device.name, [str(word) for word in words])
+
+
+def present(monkeypatch: pytest.MonkeyPatch, *packages: str) -> None:
+    """As if these were installed, and no others of those that are optional."""
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: object() if name in packages else None
+    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import math
 import runpy
@@ -11,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from commands import present
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -228,7 +228,7 @@ def test_of_large_products_rows_are_drawn(torch: Any, monkeypatch: pytest.Monkey
     from tilewise.bench import products
 
     monkeypatch.setattr(products, "_CHECKED_FLOPS", 0)
-    drawn = products._sample(5000, 256, "cpu").tolist()
+    drawn = products.sample(5000, 256, "cpu").tolist()
     assert len(set(drawn)) == 256
     assert {0, 4999} <= set(drawn) <= set(range(5000))
     made = products.operands(Shape(900, 8, 8), "bfloat16", torch.Generator().manual_seed(0))
@@ -302,13 +302,6 @@ def test_bad_arguments(
     assert not list(tmp_path.iterdir())
 
 
-def present(monkeypatch: pytest.MonkeyPatch, *packages: str) -> None:
-    """As if these were installed, and no others of those that are optional."""
-    monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name: object() if name in packages else None
-    )
-
-
 @pytest.mark.parametrize(
     ("packages", "words", "told"),
     [
@@ -318,7 +311,9 @@ def present(monkeypatch: pytest.MonkeyPatch, *packages: str) -> None:
     ],
 )
 @pytest.mark.parametrize("as_json", [False, True])
+@pytest.mark.parametrize("command", ["bench", "climb"])
 def test_what_the_machine_lacks(
+    command: str,
     packages: tuple[str, ...],
     words: list[str],
     told: str,
@@ -333,7 +328,7 @@ def test_what_the_machine_lacks(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(record, "get_device", get_device)
     present(monkeypatch, *packages)
-    assert main(["bench", *words, "--json", "-" if as_json else "x.json"]) == 2
+    assert main([command, *words, "--json", "-" if as_json else "x.json"]) == 2
     captured = capsys.readouterr()
     assert told in captured.err
     assert "--device emulator" not in captured.err  # it has none

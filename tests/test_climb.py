@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import importlib.util
 import json
 import math
 import runpy
@@ -15,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from commands import present
 from fake_gpu import FakeGpu
 
 from tilewise import lessons
@@ -24,7 +24,7 @@ from tilewise.cli import main
 from tilewise.devices import Device
 from tilewise.devices.emulator import Emulator
 from tilewise.devices.gpu import Gpu
-from tilewise.errors import DeviceUnavailableError, LaunchError
+from tilewise.errors import LaunchError
 from tilewise.ladder import RUNGS
 from tilewise.launch import Launch
 from tilewise.lens import climbed, roofline
@@ -504,44 +504,6 @@ def test_bad_arguments(
     captured = capsys.readouterr()
     assert told in captured.err.replace("\n", " ")
     assert captured.out == ""
-    assert not list(tmp_path.iterdir())
-
-
-def present(monkeypatch: pytest.MonkeyPatch, *packages: str) -> None:
-    """As if these were installed, and no others of those that are optional."""
-    monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name: object() if name in packages else None
-    )
-
-
-@pytest.mark.parametrize(
-    ("packages", "words", "told"),
-    [
-        ((), [], "pip install torch"),
-        (("torch",), [], "no GPU here"),
-        (("torch",), ["--plot", "x.png"], "pip install matplotlib"),
-    ],
-)
-@pytest.mark.parametrize("as_json", [False, True])
-def test_what_the_machine_lacks(
-    packages: tuple[str, ...],
-    words: list[str],
-    told: str,
-    as_json: bool,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-) -> None:
-    def get_device(name: str) -> Device:
-        raise DeviceUnavailableError("no GPU here")
-
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(record, "get_device", get_device)
-    present(monkeypatch, *packages)
-    assert main(["climb", *words, "--json", "-" if as_json else "x.json"]) == 2
-    captured = capsys.readouterr()
-    assert told in captured.err
-    assert told in json.loads(captured.out)["error"] if as_json else captured.out == ""
     assert not list(tmp_path.iterdir())
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from tilewise.bench.products import sample
 from tilewise.numbers import gamma, roundings
 
 _CHECKED_FLOPS = 5e11  # of the products in float64; more rows than that takes are a random sample
@@ -68,7 +69,7 @@ class Exact:
         count = math.ceil(_KEPT / bits) if dtype == "float64" else 1
         pairs = [(i, s - i) for s in range(count) for i in range(s + 1)]
         most = int(_CHECKED_FLOPS / (2 * (len(pairs) + 1) * n * k))
-        self.rows = _sample(m, max(_LEAST_ROWS, most), a.device)
+        self.rows = sample(m, max(_LEAST_ROWS, most), a.device)
         x, y = a[self.rows].double(), b.double()
         of_x, of_y = ([x], [y]) if count == 1 else (_slices(x, 1, bits, count),
                                                     _slices(y, 0, bits, count))  # fmt: skip
@@ -115,12 +116,3 @@ def _slices(x: Tensor, dim: int, bits: int, count: int) -> list[Tensor]:
         found.append(top)
         rest = rest - top
     return found
-
-
-def _sample(m: int, most: int, device: Any) -> Tensor:
-    """At most ``most`` row numbers out of m, the first and the last among them."""
-    if m <= most:
-        return torch.arange(m, device=device)
-    generator = torch.Generator().manual_seed(0)
-    between = 1 + torch.randperm(m - 2, generator=generator)[: most - 2]
-    return torch.cat([torch.tensor([0, m - 1]), between]).to(device)

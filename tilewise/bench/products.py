@@ -87,7 +87,7 @@ def error_share(a: Tensor, b: Tensor, d: Tensor) -> float:
     if not d.numel():
         return 0.0
     batches = math.prod(batch)
-    rows = _sample(m, max(_LEAST_ROWS, int(_CHECKED_FLOPS / (4 * batches * n * k))), d.device)
+    rows = sample(m, max(_LEAST_ROWS, int(_CHECKED_FLOPS / (4 * batches * n * k))), d.device)
     operations = roundings(k, 1, 0)
     of_sums = gamma(operations, "float32") + gamma(operations + 2, "float64")
     out = str(d.dtype).removeprefix("torch.")
@@ -107,7 +107,7 @@ def error_share(a: Tensor, b: Tensor, d: Tensor) -> float:
     return float(largest)
 
 
-def _sample(m: int, most: int, device: Any) -> Tensor:
+def sample(m: int, most: int, device: Any) -> Tensor:
     """At most ``most`` row numbers out of m, the first and the last among them."""
     if m <= most:
         return torch.arange(m, device=device)
