@@ -124,7 +124,7 @@ def test_the_blocks_parts_of_the_product(
             if step["kind"] == "load":
                 flat = matrices[step["array"]].reshape(-1)[places]
                 if trace["instructions"][step["i"]]["text"].startswith("cp.async"):
-                    flat[wide == 0] = 0  # past an edge a copy reads nothing, and fills with zeros
+                    flat[wide == 0] = 0  # what is past an edge a copy fills with zeros
                 assert wide == pytest.approx(flat, rel=1e-5)
             else:
                 assert step["array"] == "c"

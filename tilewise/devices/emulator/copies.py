@@ -52,8 +52,8 @@ class Copies:
             self._group = np.zeros(self.machine.geometry.count, np.intp)
         return self._group
 
-    def issue(self, shared: Shared, lanes: Lanes, address: Any, values: Any) -> None:
-        """Copies are on their way."""
+    def issue(self, shared: Shared, lanes: Lanes, address: Any, values: Any, sizes: Any) -> None:
+        """Copies are on their way; ``sizes`` is how many bytes each lane read."""
         spread = np.broadcast_to(np.asarray(address, np.int64), lanes.count)
         group = self.group[lanes.numbers]
         self._pending.append(_Copy(shared, lanes, spread, values, group))
@@ -134,13 +134,14 @@ def _issue(machine: Machine, op: Op) -> None:
 
     def run(lanes: Lanes) -> None:
         address = where(lanes)
+        sizes = width if read_size is None else read_size(lanes)
         if read_size is None:
             values = read_from.load(lanes)
         else:
-            values = _partial(read_from, single, lanes, read_size(lanes), width)
+            values = _partial(read_from, single, lanes, sizes, width)
         values = np.broadcast_to(values, (lanes.count, *((count,) if count > 1 else ())))
         write_to.on_the_way(address, lanes)
-        machine.copies.issue(write_to, lanes, address, values)
+        machine.copies.issue(write_to, lanes, address, values, sizes)
 
     op.run = run
 

@@ -138,7 +138,7 @@ class Recorder:
         self.recording = Recording(machine.program)
         self._lanes = 0
         self._running: Op
-        self._copied: npt.NDArray[Any] | None = None
+        self._copied: tuple[npt.NDArray[Any], npt.NDArray[np.bool_]] | None = None
         # Then threads that don't wait may be among those that a barrier counts.
         self._has_arrive = any(
             op.instruction.opcode in _BARRIERS and "arrive" in op.instruction.modifiers
@@ -205,7 +205,13 @@ class Recorder:
                 return
             if values and kind != "store":
                 found = values(chosen)
-            where, left = space, None
+            where, left, what = space, None, kind
+            if self._copied is not None and place is not None:
+                # A copy of no bytes has an address, and reads nothing there: it brings zeros.
+                found, reads = self._copied
+                chosen, place, found = chosen.where(reads), place[reads], found[reads]
+                if not chosen.count:
+                    chosen, place, found, what, where = lanes, None, None, "other", ""
             if place is not None and space == "global" and not is_copy:
                 place, where = _generic(place)
             if place is not None and kind == "atomic":
@@ -213,8 +219,8 @@ class Recorder:
             requests, sectors, conflicts = op.requests, op.sectors, op.conflicts
             self._add(
                 Event(
-                    op.index, line, chosen.numbers.copy(), kind, where, place, op.width,
-                    self._copied if is_copy else found, left,
+                    op.index, line, chosen.numbers.copy(), what, where, place, op.width, found,
+                    left,
                     "block" if wanted == self.machine.geometry.threads else scope, is_copy,
                     requests - counts[0], sectors - counts[1], conflicts - counts[2],
                 )
@@ -227,9 +233,9 @@ class Recorder:
         copies = self.machine.copies
         issue = copies.issue
 
-        def issued(shared: Shared, lanes: Lanes, address: Any, values: Any) -> None:
-            self._copied = np.array(values)
-            issue(_Arriving(shared, self._arrived), lanes, address, values)
+        def issued(shared: Shared, lanes: Lanes, address: Any, values: Any, sizes: Any) -> None:
+            self._copied = np.array(values), np.broadcast_to(np.asarray(sizes) > 0, lanes.count)
+            issue(_Arriving(shared, self._arrived), lanes, address, values, sizes)
 
         copies.issue = issued  # type: ignore[method-assign]
 
