@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tilewise import fma
@@ -168,6 +168,7 @@ def cases(draw: st.DrawFn) -> tuple[Product, dict[str, tuple[Array, Array]]]:
     )  # fmt: skip
 
 
+@settings(max_examples=30)  # nearly each has a kernel of its own to compile
 @given(case=cases(), data=st.data())
 def test_every_choice_is_right(
     case: tuple[Product, dict[str, tuple[Array, Array]]], data: st.DataObject
