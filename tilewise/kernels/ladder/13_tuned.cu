@@ -1,6 +1,6 @@
 // Idea: double_buffered with its sizes chosen by a sweep, in the order of its multiply-adds too; its
 // blocks in an order that shares in L2; and three stages, with the addresses carried along.
-// Cost: twelve to sixteen warps of a multiprocessor, for all of its registers.
+// Cost: so many registers a thread that 8 to 16 warps take all that a multiprocessor has.
 
 #ifndef real
 #define real float
