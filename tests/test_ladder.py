@@ -20,13 +20,23 @@ from tilewise.numbers import check
 
 Array = npt.NDArray[Any]
 DTYPES = ("float32", "float64")
-NAMES = tuple(each.name for each in RUNGS)
-FEW = (
-    2,
-    3,
-    5,
-    8,
-)  # of the tiles from 2 to 32, what is drawn from; 16 and 32 have tests of their own
+NAMES = (
+    "single_thread",
+    "single_block",
+    "naive",
+    "coalesced",
+    "tiled",
+    "tiled_conflicts",
+    "tiled_branchless",
+    "thread_tile_1d",
+    "thread_tile_2d",
+    "vectorized",
+    "warp_tile",
+    "double_buffered",
+    "tuned",
+)
+# Of the tiles from 2 to 32, what is drawn from; 16 and 32 have tests of their own.
+FEW = (2, 3, 5, 8)
 SPECIAL = (np.nan, np.inf, -np.inf, 0.0)
 MARK = 77.0  # before C and between its rows, where nobody may write
 
@@ -165,10 +175,16 @@ def cases(draw: st.DrawFn, each: Rung) -> Case:
     )
 
 
-@every_rung
-@settings(max_examples=25)  # a block of 128 x 128 takes the emulator a while
+@pytest.mark.parametrize("each", RUNGS[:7], ids=lambda each: each.name)
 @given(data=st.data())
 def test_any_problem(each: Rung, device: Device, data: st.DataObject) -> None:
+    assert_right(each, device, data.draw(cases(each)))
+
+
+@pytest.mark.parametrize("each", RUNGS[7:], ids=lambda each: each.name)
+@settings(max_examples=25)  # a block of 128 x 128 takes the emulator a while
+@given(data=st.data())
+def test_any_problem_by_large_tiles(each: Rung, device: Device, data: st.DataObject) -> None:
     assert_right(each, device, data.draw(cases(each)))
 
 
@@ -302,7 +318,8 @@ def test_offsets_past_an_int(each: Rung, far: str, device: Device) -> None:
 
 
 def test_names_and_numbers() -> None:
-    assert [each.number for each in RUNGS] == list(range(1, len(RUNGS) + 1))
+    assert tuple(each.name for each in RUNGS) == NAMES
+    assert [each.number for each in RUNGS] == list(range(1, len(NAMES) + 1))
     assert all(rung(each.name) is each for each in RUNGS)
     files = sorted(path.name for path in RUNGS[0].path.parent.glob("*.cu"))
     assert files == [each.path.name for each in RUNGS]

@@ -123,8 +123,6 @@ def test_the_blocks_parts_of_the_product(
             places = np.array(step["at"])[:, None] + beside
             if step["kind"] == "load":
                 flat = matrices[step["array"]].reshape(-1)[places]
-                if trace["instructions"][step["i"]]["text"].startswith("cp.async"):
-                    flat[wide == 0] = 0  # what is past an edge a copy fills with zeros
                 assert wide == pytest.approx(flat, rel=1e-5)
             else:
                 assert step["array"] == "c"

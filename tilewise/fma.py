@@ -26,7 +26,6 @@ LARGEST = 2**31 - 2**16  # the kernel counts rows, columns and k by unsigned int
 MOST_PARTS = 256  # that k is divided into
 MOST_WORKSPACE = 1 << 28  # bytes
 LEAST_K = 64  # of a part
-
 SHARED = 228 << 10  # bytes of a Hopper multiprocessor, of which each block takes 1 KB besides
 
 # Seconds and bytes a second, of an H200.

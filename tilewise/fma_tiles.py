@@ -20,7 +20,7 @@ NARROW = 0.4  # of a phase, what copying an operand element by element across it
 
 @dataclass(frozen=True)
 class Tiles:
-    """The sizes of one kernel: macros of ``fma.cuh``, chosen by benchmarks/fma_tilings.py.
+    """The sizes of one kernel: macros of ``fma.cuh``. How they were found: docs/tuning-log-fma.md.
 
     Attributes
     ----------
@@ -114,7 +114,13 @@ def _phase(dtype: str, name: str) -> tuple[float, ...]:
 
     Measured on an H200 by benchmarks/fma_tilings.py.
     """
-    return tuple(json.loads(PHASES.read_text(encoding="utf-8"))["seconds"][f"{dtype} {name}"])
+    return tuple(_measured()[f"{dtype} {name}"])
+
+
+@cache
+def _measured() -> dict[str, list[float]]:
+    found: dict[str, list[float]] = json.loads(PHASES.read_text(encoding="utf-8"))["seconds"]
+    return found
 
 
 TILES: dict[str, tuple[Tiles, ...]] = {
