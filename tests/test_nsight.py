@@ -218,7 +218,10 @@ def test_cases_are_what_they_were_in_the_other_process(tmp_path: Path) -> None:
     source = tmp_path / "kernel.cu"
     source.write_text(SCALE)
     defines = {"FIRST": np.int32(4), "NAME": "a b", "ON": True}
-    save(tmp_path, [Case(source, "pair", (2, 3), 64, args, defines, 128), scale()])
+    save(
+        tmp_path,
+        [Case(source, "pair", (2, 3), 64, args, defines, 128, ["--ptxas-options=-O1"]), scale()],
+    )
     there, second = load(tmp_path)
     assert there.source == source
     assert second.source == SCALE
@@ -230,6 +233,7 @@ def test_cases_are_what_they_were_in_the_other_process(tmp_path: Path) -> None:
         128,
     )
     assert there.defines == {"FIRST": 4, "NAME": "a b", "ON": True}
+    assert there.kernel.options == ("--ptxas-options=-O1",)
     assert there.args[:5] == args[:5]
     assert there.args[4] is True
     assert [type(x) for x in there.args[5:7]] == [np.float32, np.int64]

@@ -42,7 +42,9 @@ def compile_ahead(
 
 
 def _in_a_process(kernels: Sequence[Kernel], arch: str, done: Callable[[], object]) -> None:
-    asked = [[str(kernel.path), kernel.name, kernel.defines, arch] for kernel in kernels]
+    asked = [
+        [str(kernel.path), kernel.name, kernel.defines, kernel.options, arch] for kernel in kernels
+    ]
     # It finds the same packages as this one.
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     with subprocess.Popen(
@@ -62,9 +64,9 @@ def _in_a_process(kernels: Sequence[Kernel], arch: str, done: Callable[[], objec
 
 
 def _main() -> None:
-    for path, name, defines, arch in json.load(sys.stdin):
+    for path, name, defines, options, arch in json.load(sys.stdin):
         try:
-            Kernel(Path(path), name, defines).compile(arch)
+            Kernel(Path(path), name, defines, options).compile(arch)
         except (TilewiseError, OSError, ValueError) as error:
             print(type(error).__name__, flush=True)
         else:

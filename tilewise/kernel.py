@@ -37,6 +37,8 @@ class Kernel:
         ``"sgemm<64, 64, 8>"``.
     defines : mapping, optional
         Macros: ``{"TILE": 16}`` is ``-DTILE=16``; a value of True is a bare ``-DNAME``.
+    options : sequence of str, optional
+        More options for NVRTC, such as ``--ptxas-options=-O1``.
 
     Raises
     ------
@@ -65,6 +67,7 @@ class Kernel:
         source_or_path: str | Path,
         name: str,
         defines: Mapping[str, Any] | None = None,
+        options: Sequence[str] = (),
     ) -> None:
         is_path = isinstance(source_or_path, Path) or (
             "\n" not in source_or_path and source_or_path.endswith(".cu")
@@ -73,6 +76,7 @@ class Kernel:
         self.source = _read(self.path) if self.path else str(source_or_path)
         self.name = name
         self.defines: dict[str, Any] = dict(defines or {})
+        self.options = options if isinstance(options, str) else tuple(options)
 
     def __repr__(self) -> str:
         return f"Kernel({str(self.path or '<source>')!r}, {self.name!r}, {self.defines!r})"
@@ -93,6 +97,7 @@ class Kernel:
             defines=self.defines,
             arch=arch or compiler.DEFAULT_ARCH,
             path=self.path,
+            options=self.options,
         )
 
     def launch(

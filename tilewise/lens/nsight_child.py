@@ -44,6 +44,8 @@ class Case:
         Macros.
     shared : int
         Dynamic shared memory a block, bytes.
+    options : sequence of str
+        More options for NVRTC.
     """
 
     source: str | Path
@@ -53,11 +55,12 @@ class Case:
     args: tuple[Any, ...]
     defines: Mapping[str, Any] = field(default_factory=dict)
     shared: int = 0
+    options: Sequence[str] = ()
 
     @property
     def kernel(self) -> Kernel:
-        """Of this source, name and macros."""
-        return Kernel(self.source, self.name, self.defines)
+        """Of this source, name, macros and options."""
+        return Kernel(self.source, self.name, self.defines, self.options)
 
 
 def save(folder: Path, cases: Sequence[Case]) -> None:
@@ -105,6 +108,7 @@ def save(folder: Path, cases: Sequence[Case]) -> None:
                 "grid": dim3(case.grid, "grid"),
                 "block": dim3(case.block, "block"),
                 "shared": int(case.shared),
+                "options": kernel.options,
                 "args": [
                     argument(f"{kernel.name}, argument {index}", value)
                     for index, value in enumerate(case.args)
@@ -154,6 +158,7 @@ def load(folder: Path) -> list[Case]:
                 tuple(map(argument, record["args"])),
                 record["defines"],
                 record["shared"],
+                tuple(record["options"]),
             )
             for record in records
         ]

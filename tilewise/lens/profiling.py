@@ -83,7 +83,7 @@ def _profile(
     )  # fmt: skip
     case = Case(
         kernel.path or kernel.source, kernel.name, launch.grid, launch.block, launch.args,
-        kernel.defines, launch.shared,
+        kernel.defines, launch.shared, kernel.options,
     )  # fmt: skip
     return Profile(
         kernel.name, compiled.file, compiled.source, emulator.arch, report, held, case
