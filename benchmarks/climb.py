@@ -240,6 +240,19 @@ def _opening(record: Record) -> str:
             "This page is drawn from what that wrote, by `python benchmarks/climb.py`. "
             f"Versions: {versions}."
         )
+        + _since(record)
+    )
+
+
+def _since(record: Record) -> str:
+    """What has changed since, where the record tells that it is from before."""
+    if any("tile" in row for row in record["rows"]):
+        return ""
+    return "\n" + _paragraph(
+        "**Measured before sections 7 to 11 of the [tuning log](tuning-log-fma.md)**: by now "
+        "`vectorized`, `warp_tile`, `double_buffered`, `tuned` and `matmul` are faster, `tuned` "
+        "has its tile by the size of C, and an odd size costs less. The log says what each gave; "
+        "the times below are the old ones, the counters today's."
     )
 
 

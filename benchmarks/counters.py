@@ -224,7 +224,7 @@ def _product(spec: Spec) -> Case:
     if spec.beta == 0:
         c[...] = np.nan  # it must not be read
     each = rung(spec.kernel)
-    grid, block = each.geometry(m, n, spec.tile)
+    grid, block = each.geometry(m, n, spec.tile, spec.dtype)
     kernel = each.kernel(spec.dtype, spec.tile)
     args = (
         m, n, k, spec.alpha, pitched(a, lda), lda, pitched(b, ldb), ldb,

@@ -33,7 +33,7 @@ COUNTERS = (*MOVED, "divergent branches", "registers a thread", "shared memory a
 
 def count(rung: Rung, size: int = SIZE) -> dict[str, Any]:
     """The counters of ``rung``, as a profile names them."""
-    found = profile_product(rung, size, size, size, dtype=DTYPE)
+    found = profile_product(rung, size, size, size, dtype=DTYPE, tile=rung.default_tile)
     figures = named(found)
     return {"tile": rung.default_tile, "counters": {name: figures[name] for name in COUNTERS}}
 

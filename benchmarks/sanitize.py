@@ -230,7 +230,7 @@ def climb(case: Climbed, gpu: Any) -> bool:
     c = torch.empty(m, leading[2], dtype=kind, device="cuda")
     c[:, n:] = 0  # between the rows, which are copied back
     there = [a.cuda(), b.cuda()]
-    grid, block = each.geometry(m, n, case.tile)
+    grid, block = each.geometry(m, n, case.tile, case.dtype)
     args = (m, n, k, 1.0, there[0], leading[0], there[1], leading[1], 0.0, c, leading[2])
     each.kernel(case.dtype, case.tile).launch(grid, block, args, device=gpu)
     torch.cuda.synchronize()

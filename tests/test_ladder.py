@@ -108,7 +108,7 @@ class Case:
             for name, shift in zip("abc", self.shifts, strict=True)
         )
         kernel = each.kernel(self.dtype, tile)
-        grid, block = each.geometry(self.m, self.n, tile)
+        grid, block = each.geometry(self.m, self.n, tile, self.dtype)
         self.reports.append(
             kernel.launch(
                 grid,
@@ -370,7 +370,7 @@ def test_all_have_one_signature(each: Rung) -> None:
 )
 def test_resources(each: Rung, tile: int | None, dtype: str) -> None:
     used = each.kernel(dtype, tile).compile().resources
-    size, sizes = np.dtype(dtype).itemsize, each.macros(tile)
+    size, sizes = np.dtype(dtype).itemsize, each.macros(tile, dtype)
     if each.number < 5:
         assert used.shared_bytes == 0
     elif "TILE" in sizes:
@@ -404,6 +404,21 @@ def test_branchless_loads_without_a_branch(dtype: str) -> None:
 
     assert branches_in_a_phase("tiled_branchless") == 0
     assert branches_in_a_phase("tiled") >= 2
+
+
+def test_tuned_has_its_tile_by_the_size() -> None:
+    tuned = rung("tuned")
+    found = [tuned.tile_for(n, n, n) or 0 for n in (128, 1024, 4096)]
+    assert found == sorted(found)
+    assert len(set(found)) == 3
+    assert tuned.tile_for(128, 128, 128, tile=64) == 64
+    assert tuned.tile_for(0, 5, 0) in tuned.tiles
+    assert rung("tiled").tile_for(5000, 5000, 5000) == rung("tiled").default_tile
+    with pytest.raises(ValueError, match="tile is 20; it must be"):
+        tuned.tile_for(5, 5, 5, tile=20)
+    # Tiles of one name need not be as wide in both dtypes.
+    assert tuned.geometry(256, 256, 128, "float32")[0] == (1, 2, 1)
+    assert tuned.geometry(256, 256, 128, "float64")[0] == (2, 2, 1)
 
 
 def test_geometry() -> None:

@@ -656,4 +656,4 @@ def test_matrices_lie_as_the_product_has_them(torch: Any) -> None:
 def test_nothing_to_tune(torch: Any) -> None:
     (found,) = tune((64, 64, 64), dtype="float32", seconds=0.1)
     assert found.rows == ()
-    assert "nothing to tune: the general kernel" in found.note
+    assert "nothing to tune: the kernel without tensor cores" in found.note

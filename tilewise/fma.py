@@ -12,7 +12,7 @@ from tilewise import pack
 from tilewise.devices.limits import MAX_GRID
 from tilewise.fma_tiles import TILES, Tiles, part_k
 from tilewise.kernel import Kernel
-from tilewise.launch import Launch, Packed, Place
+from tilewise.launch import Launch, Packed, Place, TensorMap
 from tilewise.pack import Packing
 from tilewise.product import ALIGNMENT, ITEM_SIZES, WORKSPACE, A, B, C, D, Operand, Product
 from tilewise.steps import Plan, Step
@@ -22,6 +22,7 @@ SOURCE, SUM_SOURCE = FOLDER / "fma.cu", FOLDER / "fma_sum.cu"
 REAL = {"float32": "float", "float64": "double"}
 GROUP = 8  # rows of tiles whose blocks run together
 SUM_THREADS = 256  # of fma_sum.cu
+LARGEST_STRIDE = 2**40  # bytes, exclusive, of a tensor map
 LARGEST = 2**31 - 2**16  # the kernel counts rows, columns and k by unsigned int, past the end too
 MOST_PARTS = 256  # that k is divided into
 MOST_WORKSPACE = 1 << 28  # bytes
@@ -46,17 +47,25 @@ class Lines:
         Elements that are copied at once.
     count : int
         That may be read.
+    is_aligned : bool
+        Whether bulk copies can read them.
     """
 
     along_k: bool
     pitch: int
     width: int
     count: int
+    is_aligned: bool
 
     @property
     def is_narrow(self) -> bool:
         """Whether wider copies would do as well, of a copy that is aligned."""
         return not self.along_k and self.width == 1
+
+    @property
+    def is_off(self) -> bool:
+        """Whether it takes longer for being off 16 bytes."""
+        return self.is_narrow or (self.along_k and not self.is_aligned and self.count > 1)
 
 
 def lines(
@@ -73,19 +82,28 @@ def lines(
     is_packed : bool
         Whether whole pieces may be read behind its last row.
     """
-    if operand.row_stride == 1 or count == 1:
-        item = ITEM_SIZES[dtype]
-        width = ALIGNMENT // item
-        pitch = operand.column_stride if k > 1 else 0
+    item = ITEM_SIZES[dtype]
+    width = ALIGNMENT // item
+
+    def is_aligned(pitch: int) -> bool:
         steps = (pitch, operand.batch_stride if batch > 1 else 0)
-        is_aligned = not operand.offset and not any(x * item % ALIGNMENT for x in steps)
+        return not operand.offset and not any(x * item % ALIGNMENT for x in steps)
+
+    def has_map(pitch: int) -> bool:
+        steps = (pitch, operand.batch_stride)
+        return is_aligned(pitch) and pitch > 0 and max(steps) * item < LARGEST_STRIDE
+
+    if operand.row_stride == 1 or count == 1:
+        pitch = operand.column_stride if k > 1 else 0
         if is_packed:
-            return Lines(False, pitch, width, -(-count // width) * width)
-        across = Lines(False, pitch, width if is_aligned and count % width == 0 else 1, count)
+            return Lines(False, pitch, width, -(-count // width) * width, has_map(pitch))
+        by_pieces = is_aligned(pitch) and count % width == 0
+        across = Lines(False, pitch, width if by_pieces else 1, count, has_map(pitch))
         if count > 1 or operand.column_stride != 1:
             return across
     if operand.column_stride == 1 or k == 1:
-        return Lines(True, operand.row_stride if count > 1 else 0, 1, count)
+        pitch = operand.row_stride if count > 1 else 0
+        return Lines(True, pitch, 1, count, has_map(pitch))
     return None
 
 
@@ -108,8 +126,14 @@ class Reading:
     packings: tuple[tuple[int, Packing], ...] = ()
 
     @property
-    def narrow(self) -> int:
-        return self.a.is_narrow + self.b.is_narrow
+    def off(self) -> int:
+        """How many of A and B are off 16 bytes."""
+        return self.a.is_off + self.b.is_off
+
+    def fits(self, tiles: Tiles) -> bool:
+        """Whether the kernel with these tiles can read them so."""
+        are_aligned = self.a.is_aligned and self.b.is_aligned
+        return tiles.takes(self.product.dtype, self.a.along_k, self.b.along_k, are_aligned)
 
     @property
     def seconds(self) -> float:
@@ -167,7 +191,7 @@ def objection(product: Product) -> str:
     ):  # fmt: skip
         if lines(operand, count, product.k, product.batch, product.dtype) is None:
             return f"neither dimension of {name} is contiguous"
-    if not any(True for _ in choices(product, 1)):
+    if not any(True for _ in choices(product, 1, False)):
         return "it would take more blocks than a launch can have"
     return ""
 
@@ -192,20 +216,22 @@ class Choice:
     parts: int
 
 
-def choices(product: Product, multiprocessors: int) -> Iterator[Choice]:
+def choices(product: Product, multiprocessors: int, is_hopper: bool) -> Iterator[Choice]:
     """Every way to compute a product."""
     k = 0 if product.alpha == 0 else product.k
     elements = product.batch * product.m * _pitch(product)
     most = min(MOST_PARTS, k // LEAST_K, MOST_WORKSPACE // (elements * ITEM_SIZES[product.dtype]))
     every = readings(product)
     for tiles in TILES[product.dtype]:
-        if tiles.blocks(product) > MAX_GRID[0]:
+        if tiles.blocks(product) > MAX_GRID[0] or (tiles.bulk and not is_hopper):
             continue
+        fitting = [each for each in every if each.fits(tiles)]
         for parts in _divisions(most):
             if parts > 1 and parts != -(-k // part_k(k, parts, tiles.block_k)):
                 continue
-            for reading in every:
-                expected = tiles.seconds(product, multiprocessors, parts, reading.narrow)
+            for reading in fitting:
+                off = 0 if tiles.bulk else reading.off
+                expected = tiles.seconds(product, multiprocessors, parts, off)
                 yield Choice(expected + reading.seconds, reading, tiles, parts)
 
 
@@ -237,7 +263,7 @@ def plan(product: Product, multiprocessors: int, is_hopper: bool) -> Plan:
         Whether the GPU is of compute capability 9.0.
     """
     view = turned(product)
-    best = min(choices(view, multiprocessors), key=lambda choice: choice.seconds)
+    best = min(choices(view, multiprocessors, is_hopper), key=lambda choice: choice.seconds)
     return planned(best, multiprocessors, is_hopper, is_turned=view is not product)
 
 
@@ -292,18 +318,36 @@ def _multiply(
     if c is not None:
         found.append((64, Place(C)))
     found.append((96, sums or Place(D)))
-    kernel = _kernel(product.dtype, tiles, of_a.along_k, of_a.width, of_b.along_k, of_b.width,
-                     is_hopper)  # fmt: skip
+    kernel = _kernel(product.dtype, tiles, of_a, of_b, is_hopper)
+    maps: tuple[TensorMap, ...] = ()
+    if tiles.bulk:
+        maps = (
+            _map(places[A], product.a, of_a, product.m, tiles.block_m, product, tiles.block_k),
+            _map(places[B], product.b, of_b, product.n, tiles.block_n, product, tiles.block_k),
+        )
     blocks = tiles.blocks(product)
     shared = 0
     if is_hopper:
         own = tiles.shared(product.dtype, of_a.along_k, of_b.along_k)
         shared = _unused(-(-blocks * parts // multiprocessors), tiles.residents, own)
     launch = Launch(
-        (blocks, parts, 1), (tiles.threads, 1, 1), (Packed(data, tuple(found)),), shared,
+        (blocks, parts, 1), (tiles.threads, 1, 1), (Packed(data, tuple(found)), *maps), shared,
         overlap=is_hopper,
     )  # fmt: skip
     return Step(kernel, launch)
+
+
+def _map(
+    place: Place, x: Operand, found: Lines, count: int, edge: int, product: Product, block_k: int
+) -> TensorMap:
+    """Of A or B, of whose lines a block's tile has ``edge``."""
+    item = ITEM_SIZES[product.dtype]
+    batches = product.batch if x.batch_stride else 1
+    # Of a single matrix the step is never used, but has to be one.
+    steps = (found.pitch * item, x.batch_stride * item if batches > 1 else ALIGNMENT)
+    if found.along_k:
+        return TensorMap(place, product.dtype, (product.k, count, batches), steps, (block_k, edge))
+    return TensorMap(place, product.dtype, (count, product.k, batches), steps, (edge, block_k))
 
 
 def _unused(waiting: int, residents: int, own: int) -> int:
@@ -357,17 +401,24 @@ def _layout(dtype: str) -> _Layout:
     )
 
 
+def _kernel(dtype: str, tiles: Tiles, a: Lines, b: Lines, overlap: bool) -> Kernel:
+    if tiles.bulk:  # which does not depend on how many elements another copy could take
+        return _kernel_of(dtype, tiles, a.along_k, 1, b.along_k, 1, overlap)
+    return _kernel_of(dtype, tiles, a.along_k, a.width, b.along_k, b.width, overlap)
+
+
 @cache
-def _kernel(
+def _kernel_of(
     dtype: str, tiles: Tiles, a_along_k: bool, a_width: int, b_along_k: bool, b_width: int,
     overlap: bool,
 ) -> Kernel:  # fmt: skip
     defines = {
         "real": REAL[dtype], **tiles.macros,
         "A_ALONG_K": int(a_along_k), "A_WIDTH": a_width,
-        "B_ALONG_K": int(b_along_k), "B_WIDTH": b_width, "OVERLAP": int(overlap),
+        "B_ALONG_K": int(b_along_k), "B_WIDTH": b_width,
+        "BULK": int(tiles.bulk), "OVERLAP": int(overlap),
     }  # fmt: skip
-    return Kernel(SOURCE, "gemm_fma", defines)
+    return Kernel(SOURCE, "gemm_fma", defines, tiles.options)
 
 
 @cache

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from tilewise.product import ITEM_SIZES, Product
 
 PHASES = Path(__file__).parent / "fma.json"
+OFF = ("aligned", "a_off", "both_off")  # what of A and B is off 16 bytes
 PADDING = 4  # of fma.cuh
+SWIZZLE, SWIZZLED = 128, 1024  # bytes, of fma_bulk.cuh
+
+BULK = 0.985  # of what its phases alone take, a product with bulk copies does, from 4096 up
 
 # Seconds and bytes a second, of an H200.
 START, SUM_START = 1.6e-6, 1.4e-6
 RATE, WORKSPACE_RATE = 4.0e12, 3.0e12
-NARROW = 0.4  # of a phase, what copying an operand element by element across its lines adds
 
 
 @dataclass(frozen=True)
@@ -39,6 +43,10 @@ class Tiles:
         its elements.
     residents : int
         Blocks of a multiprocessor at once.
+    bulk : bool
+        Whether tiles are copied by tensor maps, on a Hopper GPU: ``fma_bulk.cuh``.
+    level : int
+        Of ptxas's optimization. At 1 it keeps the order of the multiply-adds.
     """
 
     block_m: int
@@ -51,9 +59,16 @@ class Tiles:
     ahead: bool
     order: tuple[int, int, int, int]
     residents: int
+    bulk: bool = False
+    level: int = 3
 
     def __str__(self) -> str:
-        return f"{self.block_m}x{self.block_n}x{self.block_k}"
+        name = f"{self.block_m}x{self.block_n}x{self.block_k} by {self.thread_m}x{self.thread_n}"
+        return f"{name} bulk" if self.bulk else name
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return asdict(self)
 
     @property
     def threads(self) -> int:
@@ -71,8 +86,25 @@ class Tiles:
             "BLOCKS": self.residents,
         }  # fmt: skip
 
+    @property
+    def options(self) -> tuple[str, ...]:
+        """For NVRTC."""
+        return () if self.level == 3 else (f"--ptxas-options=-O{self.level}",)
+
+    def takes(self, dtype: str, a_along_k: bool, b_along_k: bool, are_aligned: bool) -> bool:
+        """Whether it can copy A and B as they lie; ``are_aligned`` for bulk copies."""
+        if not self.bulk:
+            return True
+        # A swizzled line's pieces are where a thread expects them if a warp's lines of one index
+        # have 128 bytes between them. A thread stores pieces of D, so B's lie across k.
+        one = self.lanes_m * self.block_k * ITEM_SIZES[dtype] == SWIZZLE
+        return are_aligned and not b_along_k and (one or not a_along_k)
+
     def shared(self, dtype: str, a_along_k: bool, b_along_k: bool) -> int:
         """Bytes of a block."""
+        if self.bulk:
+            tiles = self.block_k * (self.block_m + self.block_n) * ITEM_SIZES[dtype]
+            return self.stages * (tiles + SWIZZLED)
         lines = self.block_m + PADDING * a_along_k + self.block_n + PADDING * b_along_k
         return self.stages * self.block_k * lines * ITEM_SIZES[dtype]
 
@@ -81,7 +113,7 @@ class Tiles:
         down, across = -(-product.m // self.block_m), -(-product.n // self.block_n)
         return down * across * product.batch
 
-    def seconds(self, product: Product, multiprocessors: int, parts: int, narrow: int) -> float:
+    def seconds(self, product: Product, multiprocessors: int, parts: int, off: int) -> float:
         """How long a product should take.
 
         Parameters
@@ -89,10 +121,10 @@ class Tiles:
         product : Product
         multiprocessors, parts : int
             Of the GPU, and that k is divided into.
-        narrow : int
-            How many of A and B are copied element by element across their lines.
+        off : int
+            How many of A and B are off 16 bytes, and copied element by element.
         """
-        item, phase = ITEM_SIZES[product.dtype], _phase(product.dtype, str(self))
+        item, phase = ITEM_SIZES[product.dtype], _phase(OFF[off], product.dtype, str(self))
         phases = -(-part_k(product.k, parts, self.block_k) // self.block_k)
         waiting = -(-self.blocks(product) * parts // multiprocessors)  # of one multiprocessor
         waves, rest = divmod(waiting, self.residents)
@@ -101,7 +133,8 @@ class Tiles:
         read = product.batch * product.k * (product.m + product.n)
         # Of each wave, one block stores while nobody computes.
         stored = (waves + (rest > 0)) * self.block_m * self.block_n * multiprocessors
-        computing = phases * (1 + NARROW * narrow) * of_phases + stored * item / RATE
+        of_phases *= BULK if self.bulk else 1
+        computing = phases * of_phases + stored * item / RATE
         seconds = START + max(computing, (read + of_d) * item / RATE)
         if parts > 1:
             seconds += SUM_START + 2 * parts * of_d * item / WORKSPACE_RATE
@@ -109,36 +142,56 @@ class Tiles:
 
 
 @cache
-def _phase(dtype: str, name: str) -> tuple[float, ...]:
+def _phase(kind: str, dtype: str, name: str) -> tuple[float, ...]:
     """Seconds of a phase, of 1, 2, ... blocks of each multiprocessor at once.
 
     Measured on an H200 by benchmarks/fma_tilings.py.
     """
-    return tuple(_measured()[f"{dtype} {name}"])
+    return tuple(_measured()[kind][f"{dtype} {name}"])
 
 
 @cache
-def _measured() -> dict[str, list[float]]:
-    found: dict[str, list[float]] = json.loads(PHASES.read_text(encoding="utf-8"))["seconds"]
+def _measured() -> dict[str, dict[str, list[float]]]:
+    found: dict[str, dict[str, list[float]]] = json.loads(PHASES.read_text(encoding="utf-8"))
     return found
 
 
+# Of the ladder's ``tuned``, by the rows of a tile.
+RUNG: dict[str, dict[int, Tiles]] = {
+    "float32": {
+        16: Tiles(16, 64, 32, 4, 4, 4, 3, True, (1, 4, 1, 1), 7),
+        32: Tiles(32, 64, 16, 4, 8, 8, 4, True, (2, 1, 1, 1), 8),
+        64: Tiles(64, 128, 16, 8, 8, 2, 3, False, (4, 2, 0, 1), 4),
+        128: Tiles(128, 256, 8, 8, 16, 16, 3, True, (8, 4, 0, 0), 1),
+    },
+    "float64": {
+        16: Tiles(16, 64, 16, 4, 4, 4, 3, True, (4, 1, 0, 0), 7),
+        32: Tiles(32, 64, 8, 4, 8, 4, 4, False, (1, 4, 1, 1), 8),
+        64: Tiles(64, 128, 8, 8, 8, 8, 3, True, (4, 4, 1, 0), 2, level=1),
+        # Of two stages, for a GPU that has but 48 KB for a block; not measured.
+        128: Tiles(128, 128, 8, 8, 8, 8, 2, True, (4, 4, 1, 0), 1, level=1),
+    },
+}
+
 TILES: dict[str, tuple[Tiles, ...]] = {
     "float32": (
-        Tiles(128, 256, 8, 8, 16, 16, 3, True, (2, 1, 0, 0), 1),
-        Tiles(64, 128, 16, 8, 8, 2, 3, False, (4, 2, 0, 1), 4),
+        *RUNG["float32"].values(),
+        Tiles(128, 256, 16, 8, 16, 2, 3, True, (1, 8, 1, 1), 1, bulk=True, level=1),
+        Tiles(64, 256, 16, 8, 16, 2, 3, True, (1, 8, 1, 1), 2, bulk=True, level=1),
+        Tiles(128, 128, 16, 16, 8, 8, 3, True, (2, 2, 0, 1), 2, bulk=True),
+        Tiles(64, 128, 16, 8, 8, 4, 3, True, (4, 1, 0, 1), 4, bulk=True),
         Tiles(128, 64, 16, 8, 8, 4, 3, False, (4, 2, 0, 1), 4),
         Tiles(64, 64, 16, 8, 8, 4, 3, False, (4, 8, 0, 1), 8),
         Tiles(32, 128, 16, 8, 8, 4, 3, False, (4, 2, 0, 1), 7),
-        Tiles(128, 32, 16, 8, 8, 8, 3, False, (4, 2, 0, 1), 7),
-        Tiles(32, 64, 16, 4, 8, 8, 4, True, (2, 1, 1, 1), 8),
+        Tiles(128, 32, 16, 8, 4, 8, 3, False, (4, 1, 0, 0), 5),
+        Tiles(32, 64, 32, 4, 4, 8, 3, True, (4, 1, 0, 0), 5),
         Tiles(16, 128, 16, 4, 8, 4, 4, True, (1, 4, 0, 0), 6),
         Tiles(128, 16, 16, 8, 4, 8, 4, True, (4, 1, 1, 1), 6),
     ),
     "float64": (
-        Tiles(64, 128, 8, 8, 8, 8, 3, False, (1, 1, 0, 0), 2),
-        Tiles(64, 64, 8, 8, 8, 8, 4, False, (2, 1, 0, 0), 4),
-        Tiles(32, 64, 8, 4, 8, 4, 4, False, (1, 4, 1, 1), 8),
+        *(RUNG["float64"][edge] for edge in (16, 32, 64)),
+        Tiles(64, 64, 16, 8, 8, 8, 3, True, (8, 4, 1, 0), 4, bulk=True, level=1),
+        Tiles(64, 64, 8, 8, 8, 8, 4, True, (1, 1, 0, 1), 4, level=1),
         Tiles(16, 64, 16, 4, 8, 4, 3, False, (4, 2, 0, 1), 7),
         Tiles(64, 16, 16, 8, 4, 8, 3, False, (2, 4, 1, 0), 7),
     ),

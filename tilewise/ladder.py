@@ -21,10 +21,13 @@ import numpy.typing as npt
 
 from tilewise import lessons
 from tilewise.devices.limits import MAX_GRID, MAX_THREADS
-from tilewise.fma_tiles import TILES as TUNED
+from tilewise.fma_tiles import RUNG as TUNED
+from tilewise.fma_tiles import TILES as MEASURED
 from tilewise.kernel import Kernel
 from tilewise.launch import Dim3
 from tilewise.numbers import DTYPES
+from tilewise.product import ALIGNMENT, ITEM_SIZES, Operand, Product
+from tilewise.tuned import H200
 
 FOLDER = Path(__file__).parent / "kernels" / "ladder"
 TILES = range(2, 33)  # TILE x TILE threads a block, and a block has at most 1024
@@ -34,14 +37,14 @@ REAL = {"float32": "float", "float64": "double"}  # the macro ``real``
 
 Geometry = tuple[Dim3, Dim3]
 Macros = dict[str, int]
-_Rule = Callable[[int, int, int], Geometry]
+_Rule = Callable[[int, int, int, str], Geometry]
 
 
-def _one_thread(m: int, n: int, tile: int) -> Geometry:
+def _one_thread(m: int, n: int, tile: int, dtype: str) -> Geometry:
     return (1, 1, 1), (1, 1, 1)
 
 
-def _one_block(m: int, n: int, tile: int) -> Geometry:
+def _one_block(m: int, n: int, tile: int, dtype: str) -> Geometry:
     if m * n > THREADS_A_BLOCK:
         raise ValueError(
             f"single_block has a thread for each element of C in one block, at most "
@@ -50,14 +53,18 @@ def _one_block(m: int, n: int, tile: int) -> Geometry:
     return (1, 1, 1), (max(m, 1), max(n, 1), 1)
 
 
-def rows_along_x(m: int, n: int, tile: int) -> Geometry:
+def rows_along_x(m: int, n: int, tile: int, dtype: str = "") -> Geometry:
     """Blocks of ``tile`` x ``tile`` threads over C, its rows along x."""
     return (_tiles(m, tile, "m", GRID_X), _tiles(n, tile, "n", GRID_Y), 1), (tile, tile, 1)
 
 
-def columns_along_x(m: int, n: int, tile: int) -> Geometry:
+def columns_along_x(m: int, n: int, tile: int, dtype: str = "") -> Geometry:
     """Blocks of ``tile`` x ``tile`` threads over C, its columns along x."""
     return (_tiles(n, tile, "n", GRID_X), _tiles(m, tile, "m", GRID_Y), 1), (tile, tile, 1)
+
+
+def _no_options(tile: int, dtype: str) -> tuple[str, ...]:
+    return ()
 
 
 def _square(tile: int, dtype: str) -> Macros:
@@ -77,9 +84,26 @@ def _rectangle(tile: int, dtype: str) -> Macros:
 
 
 def _tuned(tile: int, dtype: str) -> Macros:
-    """Of the tiles that were measured, those of ``tile`` x 2 ``tile``."""
-    found = (each for each in TUNED[dtype] if (each.block_m, each.block_n) == (tile, 2 * tile))
-    return next(found).macros
+    return TUNED[dtype][tile].macros
+
+
+def _tuned_options(tile: int, dtype: str) -> tuple[str, ...]:
+    return TUNED[dtype][tile].options
+
+
+def _tuned_tile(m: int, n: int, k: int, dtype: str) -> int:
+    """Of those that were measured, that with which a product should take least on an H200."""
+    product = Product(
+        max(m, 1), max(n, 1), k, 1, dtype, dtype, 1.0, 0.0, Operand(k, 1), Operand(n, 1), None,
+        Operand(n, 1),
+    )  # fmt: skip
+    off = sum(each * ITEM_SIZES[dtype] % ALIGNMENT != 0 for each in (k, n))
+    seconds = {
+        tile: each.seconds(product, H200.multiprocessors, 1, off)
+        for tile, each in TUNED[dtype].items()
+        if each in MEASURED[dtype]
+    }
+    return min(seconds, key=lambda tile: seconds[tile])
 
 
 def threads(macros: Macros) -> int:
@@ -93,8 +117,8 @@ def threads(macros: Macros) -> int:
 def _by_tiles(macros: Callable[[int, str], Macros]) -> _Rule:
     """A block for each tile of C, columns along x; its threads in a row."""
 
-    def rule(m: int, n: int, tile: int) -> Geometry:
-        sizes = macros(tile, "float32")  # that of float64 has the same blocks
+    def rule(m: int, n: int, tile: int, dtype: str) -> Geometry:
+        sizes = macros(tile, dtype)
         across = _tiles(n, sizes["BLOCK_N"], "n", GRID_X)
         down = _tiles(m, sizes["BLOCK_M"], "m", GRID_Y)
         return (across, down, 1), (threads(sizes), 1, 1)
@@ -192,6 +216,8 @@ class Rung:
     _macros: Callable[[int, str], Macros] = field(default=_square, repr=False)
     counter: str = field(default="", repr=False)
     against: str = field(default="", repr=False)
+    _options: Callable[[int, str], tuple[str, ...]] = field(default=_no_options, repr=False)
+    _chooses: Callable[[int, int, int, str], int] | None = field(default=None, repr=False)
 
     @property
     def lesson(self) -> str:
@@ -219,6 +245,25 @@ class Rung:
             return None
         return self.default_tile if tile is None else check_tile(tile, self.tiles, self.name)
 
+    @property
+    def tile_by_size(self) -> bool:
+        """Whether :meth:`tile_for` depends on the product."""
+        return self._chooses is not None
+
+    def tile_for(
+        self, m: int, n: int, k: int, dtype: npt.DTypeLike = "float32", tile: int | None = None
+    ) -> int | None:
+        """The tile to use for a product: ``tile``, or the one that suits it.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As :meth:`tile`.
+        """
+        if tile is None and self._chooses is not None:
+            return self._chooses(m, n, k, np.dtype(dtype).name)
+        return self.tile(tile)
+
     def macros(self, tile: int | None = None, dtype: npt.DTypeLike = "float32") -> Macros:
         """What ``tile`` means to the kernel: the macros of its sizes, none without tiles.
 
@@ -241,10 +286,14 @@ class Rung:
             As :meth:`tile`.
         """
         defines = {"real": real_of(dtype), **self.macros(tile, dtype)}
-        return Kernel(self.path, self.name, defines)
+        edge = self.tile(tile)
+        options = () if edge is None else self._options(edge, np.dtype(dtype).name)
+        return Kernel(self.path, self.name, defines, options)
 
-    def geometry(self, m: int, n: int, tile: int | None = None) -> Geometry:
-        """Grid and block for an m x n matrix C, each as (x, y, z).
+    def geometry(
+        self, m: int, n: int, tile: int | None = None, dtype: npt.DTypeLike = "float32"
+    ) -> Geometry:
+        """Grid and block for an m x n matrix C of ``dtype``, each as (x, y, z).
 
         Raises
         ------
@@ -254,7 +303,7 @@ class Rung:
         """
         if m < 0 or n < 0:
             raise ValueError(f"C is {m} x {n}; a size must be at least 0")
-        return self._rule(m, n, self.tile(tile) or 1)
+        return self._rule(m, n, self.tile(tile) or 1, np.dtype(dtype).name)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -401,9 +450,11 @@ RUNGS = (
         "What is left in the loop are multiply-adds and their reads of shared memory.",
         64,
         _by_tiles(_tuned),
-        (32, 64),
+        tuple(TUNED["float32"]),
         _tuned,
         counter="shared load wavefronts",
+        _options=_tuned_options,
+        _chooses=_tuned_tile,
     ),
 )
 

@@ -236,7 +236,7 @@ class TensorMap:
     place : Place
         Of the first element; a multiple of 16 bytes.
     dtype : str
-        ``"float16"``, ``"bfloat16"`` or ``"float32"``.
+        ``"float16"``, ``"bfloat16"``, ``"float32"`` or ``"float64"``.
     extents : (int, int, int)
         Elements along the contiguous dimension, along the other, and matrices.
     strides : (int, int)

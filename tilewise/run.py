@@ -196,8 +196,9 @@ def prepare(
     if isinstance(target, str):
         target = named(target)
     if isinstance(target, Rung):
-        edge = target.tile(tile)
-        return target.kernel(gemm.dtype, tile), edge, target.geometry(gemm.m, gemm.n, tile)
+        edge = target.tile_for(gemm.m, gemm.n, gemm.k, gemm.dtype, tile)
+        geometry = target.geometry(gemm.m, gemm.n, edge, gemm.dtype)
+        return target.kernel(gemm.dtype, edge), edge, geometry
     if not isinstance(target, Kernel):
         raise TypeError(f"{target!r} is no kernel: it must be a name, a Rung or a Kernel")
     real = real_of(gemm.dtype)
@@ -213,7 +214,8 @@ def prepare(
         )
     edge = check_tile(tile if own is None and tile is not None else own or DEFAULT_TILE)
     source = target.path or target.source
-    kernel = Kernel(source, target.name, {**target.defines, "real": real, "TILE": edge})
+    defines = {**target.defines, "real": real, "TILE": edge}
+    kernel = Kernel(source, target.name, defines, target.options)
     return kernel, edge, columns_along_x(gemm.m, gemm.n, edge)
 
 

@@ -20,6 +20,7 @@ from tilewise.bench.timing import SHORT_SECONDS, Work, in_turn
 from tilewise.devices.gpu import Gpu
 from tilewise.devices.occupancy import occupancy
 from tilewise.errors import TilewiseError
+from tilewise.kernel import Kernel
 from tilewise.ladder import RUNGS, Rung
 from tilewise.launch import Launch, Place
 from tilewise.lens.climbed import OURS, VENDOR
@@ -63,20 +64,21 @@ def climb(
             if points and points[-1]["seconds"] * (n / points[-1]["n"]) ** 3 > LONGEST:
                 break
             try:
-                launch_at = rung.geometry(n, n)
+                tile = rung.tile_for(n, n, n)
+                launch_at = rung.geometry(n, n, tile)
             except ValueError:  # one block holds no such C
                 break
-            points.append(_point(gpu, rung, n, launch_at))
+            points.append(_point(gpu, rung.kernel("float32", tile), n, launch_at))
         found.append({"kernel": rung.name, "number": rung.number, "points": points})
     return found
 
 
-def _point(gpu: Gpu, rung: Rung, n: int, geometry: Any) -> dict[str, Any]:
+def _point(gpu: Gpu, kernel: Kernel, n: int, geometry: Any) -> dict[str, Any]:
     generator = torch.Generator("cuda").manual_seed(0)
     a, b = (torch.randn(n, n, device="cuda", generator=generator) for _ in range(2))
     c = torch.full((n, n), torch.nan, device="cuda")
     grid, block = geometry
-    compiled = rung.kernel("float32").compile(gpu.arch)
+    compiled = kernel.compile(gpu.arch)
     launch = Launch(grid, block, (n, n, n, 1.0, a, n, b, n, 0.0, c, n))
     seconds = gpu.launch(compiled, launch).seconds
     correct = error_share(a, b, c) <= 1
@@ -146,9 +148,11 @@ class Bench:
 
     def resources(self, rung: Rung) -> dict[str, Any]:
         """What a rung takes of a multiprocessor."""
-        compiled = rung.kernel(self.dtype).compile(self.gpu.arch)
         # C of 32 x 32: one block holds it too.
-        threads = math.prod(rung.geometry(32, 32)[1])
+        n = max(self.settings.sizes)
+        tile = rung.tile_for(n, n, n, self.dtype)
+        compiled = rung.kernel(self.dtype, tile).compile(self.gpu.arch)
+        threads = math.prod(rung.geometry(32, 32, tile, self.dtype)[1])
         found = occupancy(
             self.gpu.arch, threads, compiled.resources.registers, compiled.resources.shared_bytes
         )
@@ -156,7 +160,7 @@ class Bench:
             "kernel": rung.name,
             "dtype": self.dtype,
             "number": rung.number,
-            "tile": rung.default_tile,
+            "tile": tile,
             "threads": threads,
             **compiled.resources.to_dict(),
             "blocks_a_multiprocessor": found.blocks,
@@ -174,6 +178,7 @@ class Bench:
             row: dict[str, Any] = {
                 "kernel": name, "number": rung.number if rung else None,
                 "dtype": self.dtype, "n": n,
+                "tile": rung.tile_for(n, n, n, self.dtype) if rung else None,
             }  # fmt: skip
             rows[name] = row
             try:
@@ -213,7 +218,7 @@ class Bench:
         odd = n | 1
         self.step(f"edges {odd:,} {self.dtype}")
         self._sets.clear()
-        edges = {each.name: self._edge_of(each) for each in RUNGS}
+        edges = {each.name: self._edge_of(each, odd) for each in RUNGS}
         rows: list[dict[str, Any]] = []
         works: dict[str, list[Work]] = {}
         exact: dict[int, Exact] = {}
@@ -265,9 +270,9 @@ class Bench:
             yield OURS, None
         yield VENDOR, None
 
-    def _edge_of(self, rung: Rung) -> int:
-        """What both sides of a block's tile of C divide."""
-        defines = rung.kernel(self.dtype).defines
+    def _edge_of(self, rung: Rung, n: int) -> int:
+        """What both sides of a block's tile of C divide, at size ``n``."""
+        defines = rung.macros(rung.tile_for(n, n, n, self.dtype), self.dtype)
         sides = [defines[name] for name in ("TILE", "BLOCK_M", "BLOCK_N") if name in defines]
         return math.lcm(*(int(side) for side in sides)) if sides else 1
 
@@ -290,10 +295,11 @@ class Bench:
     def _call(self, name: str, rung: Rung | None, n: int) -> Call:
         if rung is None:
             return Operands.ours if name == OURS else Operands.torch
-        grid, block = rung.geometry(n, n)
+        tile = rung.tile_for(n, n, n, self.dtype)
+        grid, block = rung.geometry(n, n, tile, self.dtype)
         a, b, c = Place(0), Place(1), Place(2)
         launch = Launch(grid, block, (n, n, n, 1.0, a, n, b, n, 0.0, c, n))
-        prepared = self.gpu.prepare(rung.kernel(self.dtype).compile(self.gpu.arch), launch)
+        prepared = self.gpu.prepare(rung.kernel(self.dtype, tile).compile(self.gpu.arch), launch)
 
         def call(x: Operands) -> None:
             self.gpu.enqueue(prepared, _stream(), [each.data_ptr() for each in (x.a, x.b, x.d)])

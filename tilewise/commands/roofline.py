@@ -115,7 +115,10 @@ def _kernels(targets: Sequence[str] | None, tile: int | None) -> list[tuple[str,
     found: list[tuple[str, int | None]] = []
     for target in dict.fromkeys(targets):
         kernel = named(target)
-        found.append((target, kernel.tile(tile) if isinstance(kernel, Rung) else tile))
+        if isinstance(kernel, Rung) and not (kernel.tile_by_size and tile is None):
+            found.append((target, kernel.tile(tile)))
+        else:
+            found.append((target, tile))
     return found
 
 

@@ -17,8 +17,10 @@ from tilewise.launch import SWIZZLES, Launch, Packed, TensorMap
 _ADDRESS_BYTES = 8
 _TRIED_ADDRESSES = (0x2_0000_0000, 0x5A5A_A5A5_5A50)
 
-_TYPES = {"float16": "FLOAT16", "bfloat16": "BFLOAT16", "float32": "FLOAT32"}
-_SIZES = {"float16": 2, "bfloat16": 2, "float32": 4}
+_TYPES = {
+    "float16": "FLOAT16", "bfloat16": "BFLOAT16", "float32": "FLOAT32", "float64": "FLOAT64",
+}  # fmt: skip
+_SIZES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
 _PROMOTIONS = {0: "NONE", 64: "L2_64B", 128: "L2_128B", 256: "L2_256B"}
 
 

@@ -213,7 +213,8 @@ def kernels(rungs: Sequence[Rung]) -> None:
     for rung in rungs:
         tiles = "no tiles"
         if rung.tiles:
-            tiles = f"tiles {listed(rung.tiles)}; {rung.default_tile} by default"
+            usual = "by the size of C" if rung.tile_by_size else f"{rung.default_tile} by default"
+            tiles = f"tiles {listed(rung.tiles)}; {usual}"
         out.print(Text.assemble((f"{rung.number} {rung.name}", "bold"), f": {tiles}"))
         out.print(Padding(rung.idea, (0, 0, 0, 4), expand=False), markup=False)
         out.print(Padding(rung.lesson, (0, 0, 0, 4), expand=False), markup=False)

@@ -19,7 +19,7 @@ _MARK = b"tilewise.tensor"
 # The mark; address, extents and strides; element, width and rows of the box, all of them bytes
 # but the extents and the rows.
 _LAYOUT = struct.Struct("<16s6Q3I")
-_SIZES = {"float16": 2, "bfloat16": 2, "float32": 4}
+_SIZES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
 _PROMOTIONS = (0, 64, 128, 256)
 _LARGEST_EXTENT, _LARGEST_STRIDE, _MOST = 2**32, 2**40, 256
 

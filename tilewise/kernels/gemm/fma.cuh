@@ -41,15 +41,39 @@ template <int BYTES> __device__ inline void copy_async(real* to, const real* fro
                      :: "r"(at), "l"(from), "n"(BYTES), "r"(inside ? BYTES : 0) : "memory");
 }
 
-// Copies one tile of COUNT lines after another. Past the last line it is copied again; what comes
-// of that is not stored. WIDTH elements at a time: more than 1 asks for pieces of 16 bytes that
-// are aligned, and for a number of lines that they divide.
-template <int COUNT, bool ALONG_K, int WIDTH> struct Copier;
+// Which line of its warp's is a thread's ``i``th: NEIGHBOURS are side by side, and then come those
+// of the other LANES lanes.
+template <int NEIGHBOURS, int LANES> __device__ constexpr int line_of(int lane, int i) {
+    return (i / NEIGHBOURS * LANES + lane) * NEIGHBOURS + i % NEIGHBOURS;
+}
 
-template <int COUNT, int WIDTH> struct Copier<COUNT, true, WIDTH> {
-    static constexpr int PITCH = COUNT + PADDING, SIZE = PITCH * BLOCK_K;
+// A tile in shared memory, by rows of one k. A thread reads pieces of 16 bytes, each of NEIGHBOURS
+// lines and K_STEPS of k. ``first`` is where its first one is, by its line; ``next`` how far from
+// there that of its ``i``th line at a step of k is, LANES being those that share the lines.
+template <int PITCH, int LANES> struct AcrossTile {
+    static constexpr int NEIGHBOURS = PIECE, K_STEPS = 1, SIZE = PITCH * BLOCK_K;
+    static __device__ unsigned first(unsigned line) { return line; }
+    static __device__ constexpr int next(int step, int i) {
+        return step * PITCH + line_of<PIECE, LANES>(0, i);
+    }
+};
+
+// The line to copy where ``line`` of the tile at ``first`` is asked for: past the last of ``count``,
+// one of the tile before, or of this one again. What comes of it is not stored. Neighbours remain
+// neighbours, for the hardware serves copies of one element to many places one by one.
+template <int COUNT> __device__ inline unsigned inside(unsigned first, unsigned line, unsigned count) {
+    if (first + line < count) return first + line;
+    return first ? first + line - COUNT : line % count;
+}
+
+// Copies one tile of COUNT lines after another. WIDTH elements at a time: more than 1 asks for pieces
+// of 16 bytes that are aligned, and for a number of lines that they divide.
+template <int COUNT, bool ALONG_K, int WIDTH, int LANES> struct Copier;
+
+template <int COUNT, int LANES> struct Copier<COUNT, true, 1, LANES> : AcrossTile<COUNT + PADDING, LANES> {
+    static constexpr int PITCH = COUNT + PADDING;
     static constexpr int AT_ONCE = THREADS / K_LANES, COPIES = COUNT / AT_ONCE;
-    static_assert(COUNT % AT_ONCE == 0 && WIDTH == 1);
+    static_assert(COUNT % AT_ONCE == 0);
     const real* from[COPIES];
     unsigned to, k;
 
@@ -59,7 +83,7 @@ template <int COUNT, int WIDTH> struct Copier<COUNT, true, WIDTH> {
         to = k * PITCH + line;
         #pragma unroll
         for (int i = 0; i < COPIES; ++i)
-            from[i] = x.pointer + min(first + line + i * AT_ONCE, x.count - 1) * x.pitch + begin + k;
+            from[i] = x.pointer + inside<COUNT>(first, line + i * AT_ONCE, x.count) * x.pitch + begin + k;
     }
     // The next ``steps`` of k, and zeros for what is left of BLOCK_K; ALL if nothing is.
     template <bool ALL> __device__ void copy(real* tile, unsigned steps = BLOCK_K) {
@@ -74,8 +98,9 @@ template <int COUNT, int WIDTH> struct Copier<COUNT, true, WIDTH> {
     }
 };
 
-template <int COUNT, int WIDTH> struct Copier<COUNT, false, WIDTH> {
-    static constexpr int PITCH = COUNT, SIZE = PITCH * BLOCK_K;
+template <int COUNT, int WIDTH, int LANES>
+struct Copier<COUNT, false, WIDTH, LANES> : AcrossTile<COUNT, LANES> {
+    static constexpr int PITCH = COUNT;
     static constexpr int ACROSS = COUNT / WIDTH < THREADS ? COUNT / WIDTH : THREADS;
     static constexpr int WIDE = COUNT / WIDTH / ACROSS, DOWN = THREADS / ACROSS;
     static constexpr int COPIES = BLOCK_K < DOWN ? 1 : BLOCK_K / DOWN;
@@ -92,7 +117,7 @@ template <int COUNT, int WIDTH> struct Copier<COUNT, false, WIDTH> {
         #pragma unroll
         for (int i = 0; i < WIDE; ++i)
             from[i] = x.pointer + (begin + k) * pitch
-                + min(first + line + i * ACROSS * WIDTH, x.count - WIDTH);
+                + inside<COUNT>(first, line + i * ACROSS * WIDTH, x.count);
     }
     template <bool ALL> __device__ void copy(real* tile, unsigned steps = BLOCK_K) {
         #pragma unroll
@@ -108,28 +133,46 @@ template <int COUNT, int WIDTH> struct Copier<COUNT, false, WIDTH> {
     }
 };
 
-// Where in the block's tile a thread's first piece is. Lanes 0 and 1 share what they read of B, 0
-// and 2 what they read of A: then the hardware serves twice as many lanes at once.
-__device__ inline unsigned row_in_block() {
-    const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    return warp % WARPS_M * WARP_M + (lane % 2 + lane / 4 % (LANES_M / 2) * 2) * PIECE;
+// Of a warp's lanes, which down its tile's rows and which across its columns this is. Lanes 0 and 1
+// share what they read of B, 0 and 2 what they read of A: then the hardware serves twice as many
+// lanes at once.
+__device__ inline unsigned lane_down() {
+    const unsigned lane = threadIdx.x % 32;
+    return lane % 2 + lane / 4 % (LANES_M / 2) * 2;
 }
-__device__ inline unsigned column_in_block() {
-    const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    return warp / WARPS_M * WARP_N + (lane / 2 % 2 + lane / 4 / (LANES_M / 2) * 2) * PIECE;
+__device__ inline unsigned lane_across() {
+    const unsigned lane = threadIdx.x % 32;
+    return lane / 2 % 2 + lane / 4 / (LANES_M / 2) * 2;
 }
 
-// A thread's pieces of a line of a tile, LANES pieces from one to the next.
-template <int COUNT, int LANES> __device__ inline void read(real (&x)[COUNT], const real* line) {
-    #pragma unroll
-    for (int i = 0; i < COUNT / PIECE; ++i)
-        *(Piece*)&x[i * PIECE] = *(const Piece*)(line + i * LANES * PIECE);
+// Where in the block's tile a thread's first row and column are.
+template <typename TileA> __device__ inline unsigned row_in_block() {
+    return threadIdx.x / 32 % WARPS_M * WARP_M + line_of<TileA::NEIGHBOURS, LANES_M>(lane_down(), 0);
 }
+template <typename TileB> __device__ inline unsigned column_in_block() {
+    return threadIdx.x / 32 / WARPS_M * WARP_N + line_of<TileB::NEIGHBOURS, LANES_N>(lane_across(), 0);
+}
+
+// What a thread reads of a tile at a time: COUNT of its lines, at K_STEPS steps of k.
+template <typename Tile, int COUNT> struct Held {
+    Piece pieces[COUNT / Tile::NEIGHBOURS];
+
+    // ``of`` is where the thread's first piece is.
+    __device__ void read(const real* of, int step) {
+        #pragma unroll
+        for (int i = 0; i < COUNT; i += Tile::NEIGHBOURS)
+            pieces[i / Tile::NEIGHBOURS] = *(const Piece*)(of + Tile::next(step, i));
+    }
+    __device__ real at(int step, int i) const {
+        return pieces[i / Tile::NEIGHBOURS].x[Tile::K_STEPS > 1 ? step % PIECE : i % PIECE];
+    }
+};
 
 // Neighbours share a factor, which then comes from the register file's cache: a multiply-add that
 // takes three registers from the file itself takes longer.
-__device__ inline void multiply_add(real (&sum)[THREAD_M][THREAD_N], const real (&x)[THREAD_M],
-                                    const real (&y)[THREAD_N]) {
+template <typename HeldA, typename HeldB>
+__device__ inline void multiply_add(real (&sum)[THREAD_M][THREAD_N], const HeldA& x, const HeldB& y,
+                                    int step) {
     constexpr int DOWN = THREAD_M / ORDER_M, ACROSS = THREAD_N / ORDER_N;
     #pragma unroll
     for (int i = 0; i < DOWN * ACROSS; ++i) {
@@ -142,12 +185,61 @@ __device__ inline void multiply_add(real (&sum)[THREAD_M][THREAD_N], const real 
             constexpr int LENGTH = INNER_BY_ROWS ? ORDER_N : ORDER_M;
             const int s = j / LENGTH, f = (s + i) % 2 ? LENGTH - 1 - j % LENGTH : j % LENGTH;
             const int u = top + (INNER_BY_ROWS ? s : f), v = left + (INNER_BY_ROWS ? f : s);
-            sum[u][v] += x[u] * y[v];
+            sum[u][v] += x.at(step, u) * y.at(step, v);
         }
     }
 }
 
 template <typename CopierA, typename CopierB> constexpr int STAGE = CopierA::SIZE + CopierB::SIZE;
+
+// Adds to ``sum`` the products of the tiles of A and B of one phase after another, in STAGES places
+// of ``shared`` that are SIZE elements apart, B's behind A's. ``copy`` begins to copy the next
+// phase's to a place. ``wait`` waits for a place, whose tiles come to be used, and until everybody
+// has used those before.
+template <typename TileA, typename TileB, int SIZE, typename Copy, typename Wait>
+__device__ inline void add_phases(real (&sum)[THREAD_M][THREAD_N], const real* shared, int phases,
+                                  const Copy& copy, const Wait& wait) {
+    constexpr int LAST = (STAGES - 1) * SIZE;
+    const real* of_a = shared + TileA::first(row_in_block<TileA>());
+    const real* of_b = shared + TileA::SIZE + TileB::first(column_in_block<TileB>());
+    // Two of each, in turn, where what comes is read while the present one is used.
+    Held<TileA, THREAD_M> x[2];
+    Held<TileB, THREAD_N> y[2];
+    constexpr int EACH_A = TileA::K_STEPS, EACH_B = TileB::K_STEPS;
+    auto read_step = [&](int stage, int i) {
+        if (i % EACH_A == 0) x[i / EACH_A % 2].read(of_a + stage, i);
+        if (i % EACH_B == 0) y[i / EACH_B % 2].read(of_b + stage, i);
+    };
+    int stage = 0, ahead = LAST;
+    wait(0);
+    if (AHEAD) read_step(0, 0);
+    for (int phase = 0; phase < phases; ++phase) {
+        const int next = stage == LAST ? 0 : stage + SIZE;
+        #pragma unroll
+        for (int i = 0; i < BLOCK_K; ++i) {
+            const bool is_last = i == BLOCK_K - 1;
+            if (!AHEAD) read_step(stage, i);
+            else if (!is_last) read_step(stage, i + 1);
+            else {
+                // Behind the last phase it is read again, and not used.
+                if (phase + 1 < phases) {
+                    wait(next);
+                    stage = next;
+                }
+                read_step(stage, 0);
+            }
+            if (i == 0) {
+                copy(ahead, phase + STAGES - 1);
+                ahead = ahead == LAST ? 0 : ahead + SIZE;
+            }
+            multiply_add(sum, x[i / EACH_A % 2], y[i / EACH_B % 2], i);
+        }
+        if (!AHEAD && phase + 1 < phases) {
+            wait(next);
+            stage = next;
+        }
+    }
+}
 
 // Adds to ``sum`` the block's tile of A B, at (top, left), of the elements from ``begin`` to ``end``
 // of k. ``shared`` has STAGES times STAGE elements. Where they do not divide into BLOCK_K, the first
@@ -157,76 +249,45 @@ __device__ inline void multiply(real (&sum)[THREAD_M][THREAD_N], real* shared, c
                                 const Lines& b, unsigned top, unsigned left, unsigned begin,
                                 unsigned end) {
     if (begin >= end || a.count == 0 || b.count == 0) return;  // nothing may be read
-    constexpr int SIZE = STAGE<CopierA, CopierB>, LAST = (STAGES - 1) * SIZE;
+    constexpr int SIZE = STAGE<CopierA, CopierB>;
     const int phases = (end - begin - 1) / BLOCK_K + 1;
     CopierA copier_a(a, top, begin);
     CopierB copier_b(b, left, begin);
-    auto copy = [&](int stage) {
-        copier_a.template copy<true>(shared + stage);
-        copier_b.template copy<true>(shared + stage + CopierA::SIZE);
+    auto copy = [&](int stage, int phase) {
+        if (phase < phases) {
+            copier_a.template copy<true>(shared + stage);
+            copier_b.template copy<true>(shared + stage + CopierA::SIZE);
+        }
+        asm volatile("cp.async.commit_group;" ::: "memory");
     };
     const unsigned first = end - begin - (phases - 1) * BLOCK_K;
     copier_a.template copy<false>(shared, first);
     copier_b.template copy<false>(shared + CopierA::SIZE, first);
     asm volatile("cp.async.commit_group;" ::: "memory");
     #pragma unroll
-    for (int i = 1; i < STAGES - 1; ++i) {
-        if (i < phases) copy(i * SIZE);
-        asm volatile("cp.async.commit_group;" ::: "memory");
-    }
-    auto wait = [] {  // for the next phase's tiles, and until everybody has used the ones before
+    for (int i = 1; i < STAGES - 1; ++i) copy(i * SIZE, i);
+    auto wait = [](int stage) {
         asm volatile("cp.async.wait_group %0;" :: "n"(STAGES - 2) : "memory");
         __syncthreads();
     };
-    const real* of_a = shared + row_in_block();
-    const real* of_b = shared + CopierA::SIZE + column_in_block();
-    real x[2][THREAD_M], y[2][THREAD_N];
-    auto read_step = [&](int stage, int i, int to) {
-        read<THREAD_M, LANES_M>(x[to], of_a + stage + i * CopierA::PITCH);
-        read<THREAD_N, LANES_N>(y[to], of_b + stage + i * CopierB::PITCH);
-    };
-    int stage = 0, ahead = LAST;
-    wait();
-    if (AHEAD) read_step(0, 0, 0);
-    for (int phase = 0; phase < phases; ++phase) {
-        #pragma unroll
-        for (int i = 0; i < BLOCK_K; ++i) {
-            const bool is_last = i == BLOCK_K - 1;
-            if (!AHEAD) read_step(stage, i, i % 2);
-            else if (!is_last) read_step(stage, i + 1, (i + 1) % 2);
-            else {
-                wait();
-                // Behind the last phase it is read again, and not used.
-                if (phase + 1 < phases) stage = stage == LAST ? 0 : stage + SIZE;
-                read_step(stage, 0, 0);
-            }
-            if (i == 0) {
-                if (phase + STAGES - 1 < phases) copy(ahead);
-                asm volatile("cp.async.commit_group;" ::: "memory");
-                ahead = ahead == LAST ? 0 : ahead + SIZE;
-            }
-            multiply_add(sum, x[i % 2], y[i % 2]);
-        }
-        if (!AHEAD) {
-            wait();
-            stage = stage == LAST ? 0 : stage + SIZE;
-        }
-    }
+    add_phases<CopierA, CopierB, SIZE>(sum, shared, phases, copy, wait);
 }
 
 // D = alpha sum + beta C of the block's tile at (top, left) of m x n elements. By pieces of 16 bytes
 // where D has them.
+template <typename TileA, typename TileB>
 __device__ inline void store(const real (&sum)[THREAD_M][THREAD_N], real alpha, real beta,
                              const Elements<const real>& c, const Elements<real>& d, unsigned top,
                              unsigned left, unsigned m, unsigned n) {
+    static_assert(TileB::NEIGHBOURS == PIECE);
     const bool by_pieces = d.column_stride == 1 && d.row_stride % PIECE == 0 && (size_t)d.pointer % 16 == 0;
     #pragma unroll
     for (int u = 0; u < THREAD_M; ++u) {
-        const unsigned row = top + row_in_block() + u / PIECE * LANES_M * PIECE + u % PIECE;
+        const unsigned row = top + row_in_block<TileA>() + line_of<TileA::NEIGHBOURS, LANES_M>(0, u);
         if (row >= m) continue;
         #pragma unroll
         for (int v = 0; v < THREAD_N; v += PIECE) {
-            const unsigned column = left + column_in_block() + v * LANES_N;
+            const unsigned column = left + column_in_block<TileB>() + line_of<PIECE, LANES_N>(0, v);
             Piece found;
             #pragma unroll
             for (int i = 0; i < PIECE; ++i) {

@@ -14,6 +14,8 @@
 #endif
 #define THREADS (BLOCK_M / THREAD_M * (BLOCK_N / THREAD_N))
 #define WIDTH (16 / (int)sizeof(real))
+#define A_EACH (BLOCK_M * BLOCK_K / (THREADS * WIDTH))  // of the tiles' pieces, a thread loads
+#define B_EACH (BLOCK_K * BLOCK_N / (THREADS * WIDTH))
 #define LANES_M 4  // of a warp's 32 lanes, down its tile
 #define LANES_N 8
 #define WARP_M (LANES_M * THREAD_M)  // a warp's tile
@@ -57,16 +59,25 @@ extern "C" __global__ void __launch_bounds__(THREADS) warp_tile(
     real sum[THREAD_M][THREAD_N] = {};
     for (unsigned p = 0; p < k; p += BLOCK_K) {  // unsigned: p + BLOCK_K may pass 2^31 - 1
         // Past the edge the tiles hold zeros.
-        for (unsigned i = thread * WIDTH; i < BLOCK_M * BLOCK_K; i += THREADS * WIDTH) {
-            unsigned y = i / BLOCK_K, x = i % BLOCK_K;
+        Vector from_a[A_EACH], from_b[B_EACH];
+        for (int e = 0; e < A_EACH; ++e) {
+            unsigned i = (e * THREADS + thread) * WIDTH, y = i / BLOCK_K, x = i % BLOCK_K;
             int count = top + y < m ? (int)(k - (p + x)) : 0;
-            Vector found = load(a + (size_t)(top + y) * lda + p + x, count, a_aligned);
-            for (int j = 0; j < WIDTH; ++j) sa[x + j][y] = found.x[j];
+            from_a[e] = load(a + (size_t)(top + y) * lda + p + x, count, a_aligned);
         }
-        for (unsigned i = thread * WIDTH; i < BLOCK_K * BLOCK_N; i += THREADS * WIDTH) {
-            unsigned y = i / BLOCK_N, x = i % BLOCK_N;
+        for (int e = 0; e < B_EACH; ++e) {
+            unsigned i = (e * THREADS + thread) * WIDTH, y = i / BLOCK_N, x = i % BLOCK_N;
             int count = p + y < k ? (int)(n - (left + x)) : 0;
-            *(Vector*)&sb[y][x] = load(b + (size_t)(p + y) * ldb + left + x, count, b_aligned);
+            from_b[e] = load(b + (size_t)(p + y) * ldb + left + x, count, b_aligned);
+        }
+        // Only now, for a store waits for its load: all of them are on their way.
+        for (int e = 0; e < A_EACH; ++e) {
+            unsigned i = (e * THREADS + thread) * WIDTH;
+            for (int j = 0; j < WIDTH; ++j) sa[i % BLOCK_K + j][i / BLOCK_K] = from_a[e].x[j];
+        }
+        for (int e = 0; e < B_EACH; ++e) {
+            unsigned i = (e * THREADS + thread) * WIDTH;
+            *(Vector*)&sb[i / BLOCK_N][i % BLOCK_N] = from_b[e];
         }
         __syncthreads();  // both tiles are whole before anybody reads them
         #pragma unroll
@@ -80,6 +91,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) warp_tile(
         }
         __syncthreads();  // everybody has read before the next phase overwrites
     }
+    #pragma unroll  // or the sums would have to lie in memory, to be chosen from by j
     for (int j = 0; j < THREAD_M; ++j) {
         for (int l = 0; l < THREAD_N; l += WIDTH) {
             unsigned row = top + ty + j / WIDTH * LANES_M * WIDTH + j % WIDTH;

@@ -14,6 +14,8 @@
 #endif
 #define THREADS (BLOCK_M / THREAD_M * (BLOCK_N / THREAD_N))
 #define WIDTH (16 / (int)sizeof(real))
+#define A_ROWS (THREADS / BLOCK_K)  // of the tiles, all threads copy at once
+#define B_ROWS (THREADS * WIDTH / BLOCK_N)
 #define LANES_M 4  // of a warp's 32 lanes, down its tile
 #define LANES_N 8
 #define WARP_M (LANES_M * THREAD_M)  // a warp's tile
@@ -52,8 +54,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) double_buffered(
     int m, int n, int k, real alpha, const real* a, int lda, const real* b, int ldb,
     real beta, real* c, int ldc)
 {
-    // A column more than 16 bytes wider: the lanes that copy along k meet in no bank.
-    __shared__ __align__(16) real sa[2][BLOCK_K][BLOCK_M + 4];
+    // 16 bytes wider than A's tile: the lanes that copy along k meet in no bank.
+    __shared__ __align__(16) real sa[2][BLOCK_K][BLOCK_M + WIDTH];
     __shared__ __align__(16) real sb[2][BLOCK_K][BLOCK_N];
     unsigned thread = threadIdx.x;
     unsigned lane = thread % 32, warp = thread / 32;
@@ -65,19 +67,23 @@ extern "C" __global__ void __launch_bounds__(THREADS) double_buffered(
     if (alpha == 0) k = 0;  // as in BLAS: A and B are not read, so a NaN there does not spread
 
     real sum[THREAD_M][THREAD_N] = {};
+    // Each thread copies along a column of A's tile, one by one, for it is turned round; and of B's.
+    unsigned ax = thread % BLOCK_K, ay = thread / BLOCK_K;
+    unsigned bx = thread * WIDTH % BLOCK_N, by = thread * WIDTH / BLOCK_N;
+    const real* from_a = a + (size_t)(top + ay) * lda + ax;
+    const real* from_b = b + (size_t)by * ldb + left + bx;
+    int rows = m - (top + ay), width = max(min((int)(n - (left + bx)), WIDTH), 0);  // that are inside
     auto copy = [&](int buffer, unsigned p) {
-        // Past the edge the tiles hold zeros. A is copied one by one, for it is turned round.
-        for (unsigned i = thread; i < BLOCK_M * BLOCK_K; i += THREADS) {
-            unsigned y = i / BLOCK_K, x = i % BLOCK_K;
-            bool inside = top + y < m && p + x < k;
-            const real* from = inside ? a + (size_t)(top + y) * lda + p + x : a;
-            copy_async<sizeof(real)>(&sa[buffer][x][y], from, inside ? sizeof(real) : 0);
+        // Past the edge the tiles hold zeros.
+        for (int y = 0; y < BLOCK_M; y += A_ROWS) {
+            bool inside = y < rows && p + ax < k;
+            const real* from = inside ? from_a + (size_t)y * lda + p : a;
+            copy_async<sizeof(real)>(&sa[buffer][ax][ay + y], from, inside ? sizeof(real) : 0);
         }
-        for (unsigned i = thread * WIDTH; i < BLOCK_K * BLOCK_N; i += THREADS * WIDTH) {
-            unsigned y = i / BLOCK_N, x = i % BLOCK_N;
-            int count = p + y < k ? max(min((int)(n - (left + x)), WIDTH), 0) : 0;
-            const real* from = count ? b + (size_t)(p + y) * ldb + left + x : b;
-            real* to = &sb[buffer][y][x];
+        for (int y = 0; y < BLOCK_K; y += B_ROWS) {
+            int count = p + by + y < k ? width : 0;
+            const real* from = count ? from_b + (size_t)(p + y) * ldb : b;
+            real* to = &sb[buffer][by + y][bx];
             if (b_aligned) copy_async<16>(to, from, count * sizeof(real));
             else for (int j = 0; j < WIDTH; ++j)
                 copy_async<sizeof(real)>(to + j, j < count ? from + j : b, j < count ? sizeof(real) : 0);
@@ -101,6 +107,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) double_buffered(
                     sum[j][l] += of_a[j / WIDTH].x[j % WIDTH] * of_b[l / WIDTH].x[l % WIDTH];
         }
     }
+    #pragma unroll  // or the sums would have to lie in memory, to be chosen from by j
     for (int j = 0; j < THREAD_M; ++j) {
         for (int l = 0; l < THREAD_N; l += WIDTH) {
             unsigned row = top + ty + j / WIDTH * LANES_M * WIDTH + j % WIDTH;

@@ -26,8 +26,8 @@
 
 #include "../gemm/fma.cuh"
 
-typedef Copier<BLOCK_M, true, 1> CopierA;
-template <int WIDTH> using CopierB = Copier<BLOCK_N, false, WIDTH>;
+typedef Copier<BLOCK_M, true, 1, LANES_M> CopierA;
+template <int WIDTH> using CopierB = Copier<BLOCK_N, false, WIDTH, LANES_N>;
 
 // C = alpha*A*B + beta*C, row-major: A is m x k, B is k x n, C is m x n.
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) tuned(
@@ -44,5 +44,5 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) tuned(
     bool by_pieces = (size_t)b % 16 == 0 && ldb % PIECE == 0 && n % PIECE == 0;
     if (by_pieces) multiply<CopierA, CopierB<PIECE>>(sum, shared, rows, columns, top, left, 0, k);
     else multiply<CopierA, CopierB<1>>(sum, shared, rows, columns, top, left, 0, k);
-    store(sum, alpha, beta, {c, ldc, 1}, {c, ldc, 1}, top, left, m, n);
+    store<CopierA, CopierB<1>>(sum, alpha, beta, {c, ldc, 1}, {c, ldc, 1}, top, left, m, n);
 }

@@ -1,0 +1,214 @@
+"""The sweep behind ``tilewise.fma_tiles``: every order of the multiply-adds, on a Hopper GPU.
+
+    python benchmarks/fma_sweep.py [--dtype float32] [--size 4096] [--json FILE]
+
+For each of the sizes below, the kernel without tensor cores is compiled with every order in which a
+thread can go through its elements, by rectangles, with and without reading ahead, at two levels
+of ptxas's optimization. Each variant's product is checked, the first by a bound and the others by
+its bits, and timed beside the vendor's, m = n = k. Prints the best of each size; the JSON has all.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product as combinations
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+from rich.progress import Progress
+
+from tilewise import fma
+from tilewise.ahead import compile_ahead
+from tilewise.bench.exact import Exact
+from tilewise.devices import get_device
+from tilewise.devices.gpu import Gpu
+from tilewise.errors import TilewiseError
+from tilewise.fma_tiles import Tiles
+from tilewise.product import Operand, Product
+from tilewise.provenance import write
+from tilewise.steps import Plan, execute
+
+LAUNCHES = 3
+RECTANGLES = (1, 2, 4, 8)
+LEVELS = (1, 3)
+AHEAD = (False, True)
+ANY = (1, 1, 0, 0)  # an order, to be swept
+
+# A and B as they lie, N by rows and T by columns, and the sizes.
+SIZES: dict[str, tuple[tuple[str, Tiles], ...]] = {
+    "float32": (
+        ("NN", Tiles(64, 128, 16, 8, 8, 2, 3, False, ANY, 4)),
+        ("NN", Tiles(128, 256, 8, 8, 16, 16, 3, False, ANY, 1)),
+        ("NN", Tiles(64, 128, 16, 8, 8, 2, 3, False, ANY, 4, bulk=True)),
+        ("NN", Tiles(64, 256, 16, 8, 16, 2, 3, False, ANY, 2, bulk=True)),
+        ("NN", Tiles(128, 256, 16, 8, 16, 2, 3, False, ANY, 1, bulk=True)),
+        ("TN", Tiles(64, 128, 16, 8, 8, 4, 3, False, ANY, 4, bulk=True)),
+        ("TN", Tiles(128, 128, 16, 8, 8, 4, 3, False, ANY, 2, bulk=True)),
+        ("TN", Tiles(128, 128, 16, 16, 8, 8, 3, False, ANY, 2, bulk=True)),
+        ("TN", Tiles(128, 256, 16, 8, 16, 16, 3, False, ANY, 1, bulk=True)),
+    ),
+    "float64": (
+        ("NN", Tiles(64, 128, 8, 8, 8, 8, 3, False, ANY, 2)),
+        ("NN", Tiles(64, 64, 8, 8, 8, 8, 4, False, ANY, 4)),
+        ("NN", Tiles(64, 128, 8, 8, 8, 2, 3, False, ANY, 2, bulk=True)),
+        ("TN", Tiles(64, 128, 8, 8, 8, 8, 3, False, ANY, 2, bulk=True)),
+        ("TN", Tiles(64, 64, 16, 8, 8, 8, 3, False, ANY, 4, bulk=True)),
+    ),
+}
+
+
+def variants(tiles: Tiles) -> Iterator[Tiles]:
+    """Every order, with and without reading ahead, at each level."""
+    orders = list(combinations(RECTANGLES, RECTANGLES, (0, 1), (0, 1)))
+    for level, ahead, order in combinations(LEVELS, AHEAD, orders):
+        if not (tiles.thread_m % order[0] or tiles.thread_n % order[1]):
+            yield replace(tiles, level=level, ahead=ahead, order=order)
+
+
+def plan_of(tiles: Tiles, layout: str, n: int, dtype: str) -> tuple[Plan, Product]:
+    """A product of square matrices with these tiles, k undivided."""
+    a, b = (Operand(n, 1) if each == "N" else Operand(1, n) for each in layout)
+    product = Product(n, n, n, 1, dtype, dtype, 1.0, 0.0, a, b, None, Operand(n, 1))
+    reading = fma.readings(product)[0]
+    assert reading.fits(tiles), (layout, tiles)
+    return fma.planned(
+        fma.Choice(0.0, reading, tiles, 1), _gpu().multiprocessors, True, False
+    ), product
+
+
+def _gpu() -> Gpu:
+    gpu = get_device("gpu")
+    assert isinstance(gpu, Gpu)
+    return gpu
+
+
+def seconds(call: Any) -> float:
+    """Of one launch, the median."""
+    found = []
+    for _ in range(1 + LAUNCHES):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        call()
+        end.record()
+        end.synchronize()
+        found.append(start.elapsed_time(end) * 1e-3)
+    return float(median(found[1:]))
+
+
+def measure(dtype: str, n: int, progress: Progress) -> list[dict[str, Any]]:
+    """A row a variant, and those of the vendor's product."""
+    real = getattr(torch, dtype)
+    a, b = (torch.randn(n, n, device="cuda", dtype=real) for _ in range(2))
+    turned, d = a.t().contiguous(), torch.empty(n, n, device="cuda", dtype=real)
+    exact = Exact(a, b)
+    every = [
+        (layout, each, *plan_of(each, layout, n, dtype))
+        for layout, tiles in SIZES[dtype]
+        for each in variants(tiles)
+    ]
+    task = progress.add_task(f"compiling, {dtype}", total=len(every))
+    kernels = [plan.steps[0].kernel for _, _, plan, _ in every]
+    compile_ahead(kernels, _gpu().arch, lambda: progress.advance(task))
+    task = progress.add_task(f"timing, {dtype}", total=len(every))
+    stream = torch.cuda.current_stream().cuda_stream
+    rows: list[dict[str, Any]] = []
+    right: Any = None
+
+    def vendor() -> None:
+        taken = seconds(lambda: torch.mm(a, b, out=d))
+        rows.append({"kernel": "vendor", "dtype": dtype, "n": n, "seconds": taken})
+
+    vendor()
+    for layout, tiles, plan, _ in every:
+        progress.advance(task)
+        kernel = plan.steps[0].kernel
+        row = {
+            "kernel": "gemm_fma",
+            "dtype": dtype,
+            "n": n,
+            "layout": layout,
+            "tiles": tiles.to_dict(),
+        }
+        rows.append(row)
+        try:
+            resources = kernel.compile(_gpu().arch).resources
+            row |= {"registers": resources.registers, "spill_bytes": resources.spill_bytes}
+            first = turned if layout[0] == "T" else a
+            addresses = (first.data_ptr(), b.data_ptr(), 0, d.data_ptr(), 0)
+            d.fill_(math.nan)
+            execute(plan, _gpu(), stream, addresses)
+            if right is None and exact.distance(d).correct:
+                right = d.clone()
+            # Whatever the order, an element's products are added along k.
+            row["correct"] = right is not None and torch.equal(d, right)
+            row["seconds"] = seconds(
+                lambda plan=plan, at=addresses: execute(plan, _gpu(), stream, at)
+            )
+        except (TilewiseError, ValueError) as failure:  # more registers than there are, say
+            row["failure"] = str(failure).splitlines()[0]
+    vendor()
+    return rows
+
+
+def compact(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """The same with each size once: its variants are lists, as ``variant`` names their figures."""
+    varied = ("level", "ahead", "order")
+    sizes: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        if "tiles" not in row:
+            continue
+        own = {key: value for key, value in row["tiles"].items() if key not in varied}
+        head = {"dtype": row["dtype"], "n": row["n"], "layout": row["layout"], "tiles": own}
+        size = sizes.setdefault(json.dumps(head), {**head, "variants": []})
+        found = [row["tiles"][key] for key in varied]
+        found += [row.get(key) for key in ("registers", "spill_bytes", "correct", "seconds")]
+        size["variants"].append(json.dumps(found))
+    return {
+        "vendor": [row for row in rows if row["kernel"] == "vendor"],
+        "variant": [*varied, "registers", "spill_bytes", "correct", "seconds"],
+        "sizes": list(sizes.values()),
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--dtype", choices=tuple(SIZES), action="append")
+    parser.add_argument("--size", type=int, default=4096)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all that was measured")
+    options = parser.parse_args()
+    torch.set_float32_matmul_precision("highest")  # no TF32
+    rows: list[dict[str, Any]] = []
+    with Progress() as progress:
+        for dtype in options.dtype or SIZES:
+            rows += measure(dtype, options.size, progress)
+    best: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        if "seconds" not in row:
+            continue
+        name = " ".join((row["dtype"], row.get("layout", "NN"), _name(row)))
+        if name not in best or row["seconds"] < best[name]["seconds"]:
+            best[name] = row
+    for name, row in sorted(best.items(), key=lambda item: item[1]["seconds"]):
+        rate = 2e-12 * row["n"] ** 3 / row["seconds"]
+        print(f"{name}: {1e3 * row['seconds']:.3f} ms, {rate:.2f} TFLOP/s {row.get('tiles', '')}")
+    if options.json:
+        write(options.json, compact(rows))
+    return 0 if all(row.get("correct", True) for row in rows) else 1
+
+
+def _name(row: dict[str, Any]) -> str:
+    if "tiles" not in row:
+        return "vendor"
+    tiles = row["tiles"]
+    sizes = "x".join(str(tiles[each]) for each in ("block_m", "block_n", "block_k"))
+    return f"{sizes} by {tiles['thread_m']}x{tiles['thread_n']}{' bulk' * tiles['bulk']}"
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
