@@ -34,8 +34,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tilewise import matmul
+from tilewise import fma, matmul
 from tilewise.devices import get_device
+from tilewise.fma_tiles import TILES, Tiles
 from tilewise.kernel import Kernel
 from tilewise.ladder import RUNGS, rung
 from tilewise.launch import Launch, Place, TensorMap
@@ -54,7 +55,7 @@ ALONE = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
 
 @dataclass(frozen=True)
 class Case:
-    """A product of normal numbers; with a tiling, by the Hopper kernel, else as planned.
+    """A product of normal numbers; with a tiling, by its kernel, else as planned.
 
     Attributes
     ----------
@@ -72,7 +73,13 @@ class Case:
     out: str = "bfloat16"
     pad: tuple[int, int, int] = (0, 0, 0)
     batch: int = 1
-    tiling: Tiling | None = None
+    tiling: Tiling | Tiles | None = None
+
+
+def bulk(dtype: str, along_k: bool) -> Tiles:
+    """The smallest tiles without tensor cores that are copied by tensor maps, A along k or not."""
+    every = (x for x in TILES[dtype] if x.bulk and x.takes(dtype, along_k, False, True))
+    return min(every, key=lambda x: x.block_m * x.block_n)
 
 
 CASES = (
@@ -93,6 +100,8 @@ CASES = (
     Case(3, 515, 257, "NN"),
     Case(100, 90, 70, "NT", "float32", "float32", (1, 2, 3)),
     Case(65, 129, 33, "TN", "float64", "float64"),
+    Case(70, 257, 100, "NN", "float32", "float32", (0, 3, 0), tiling=bulk("float32", True)),
+    Case(132, 130, 50, "TN", "float64", "float64", tiling=bulk("float64", False)),
 )
 
 
@@ -179,6 +188,15 @@ extern "C" __global__ void beyond(const __grid_constant__ TensorMap map, float* 
 """
 
 
+def planned(product: Product, gpu: Any, case: Case) -> Plan:
+    """How a case is computed."""
+    if not isinstance(case.tiling, Tiles):
+        return plan_on(product, chip_of(gpu), case.tiling)
+    choices = fma.choices(product, gpu.multiprocessors, True)
+    choice = next(x for x in choices if x.tiles == case.tiling and x.parts == 1)
+    return fma.planned(choice, gpu.multiprocessors, True, False)
+
+
 def compute() -> None:
     """Every case, marked in the output; what is launched is ours alone."""
     import torch
@@ -195,7 +213,7 @@ def compute() -> None:
             m, n, k, case.batch, case.dtype, case.out, 1.0, 0.0,
             operand(on_gpu[0]), operand(on_gpu[1]), None, operand(on_gpu[2]),
         )  # fmt: skip
-        plan = plan_on(product, chip_of(gpu), case.tiling)
+        plan = planned(product, gpu, case)
         print(f"{MARK}{json.dumps({'index': index, 'chosen': plan.chosen})}", flush=True)
         if case.tiling is None:
             matmul(on_gpu[0], on_gpu[1], out=on_gpu[2])

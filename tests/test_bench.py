@@ -526,7 +526,7 @@ def test_a_result_that_changes_is_found(gpu: Gpu, monkeypatch: pytest.MonkeyPatc
 
 
 def test_the_ladder_climbs(gpu: Gpu) -> None:
-    from tilewise.bench.rungs import climb
+    from tilewise.bench.ladder import climb
     from tilewise.ladder import RUNGS
 
     found = climb(gpu, (16, 100))

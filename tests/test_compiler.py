@@ -13,6 +13,7 @@ import pytest
 
 from tilewise import compiler, compiler_cache, nvrtc, symbols
 from tilewise.errors import CompileError, DeviceUnavailableError
+from tilewise.kernel import Kernel
 
 SOURCE = """
 extern "C" __global__ void plain(int n, float* x) {
@@ -191,6 +192,8 @@ def test_arguments_of_other_types_and_values() -> None:
         compiler.compile(SOURCE, 3)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="options"):
         compiler.compile(SOURCE, "plain", options="--std=c++17")
+    with pytest.raises(TypeError, match="options"):
+        Kernel(SOURCE, "plain", options="--std=c++17").compile()
     with pytest.raises(ValueError, match="architecture"):
         compiler.compile(SOURCE, "plain", options=["--gpu-architecture=sm_80"])
     with pytest.raises(ValueError, match="not the name"):

@@ -254,6 +254,7 @@ def test_only_hopper_takes_bulk_copies() -> None:
     assert any(each.tiles.bulk for each in fma.choices(asked, 132, True))
     assert not any(each.tiles.bulk for each in fma.choices(asked, 132, False))
     assert best(asked).tiles.bulk
+    assert "copied by tensor maps" in plan_on(asked, H200).chosen
     # Off 16 bytes there is no tensor map; and B's lines along k would be D's columns, not pieces.
     for other in (
         replace(asked, b=Operand(4097, 1)),

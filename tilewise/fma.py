@@ -284,6 +284,8 @@ def planned(choice: Choice, multiprocessors: int, is_hopper: bool, is_turned: bo
         steps.append(_sum(product, parts, sums, is_hopper))
         used += parts * product.batch * product.m * _pitch(product) * ITEM_SIZES[product.dtype]
     words = f"the kernel without tensor cores, tiles of {tiles.block_m} x {tiles.block_n}"
+    if tiles.bulk:
+        words += ", copied by tensor maps"
     if is_turned:
         words += ", turned"
     if parts > 1:

@@ -118,6 +118,7 @@ def run(
         or why it has none) and ``edges``.
     """
     from tilewise.bench import rungs, timing
+    from tilewise.bench.ladder import LONGEST
 
     ceilings = _ceilings(gpu)
     found: list[rungs.Measured] = []
@@ -146,7 +147,7 @@ def run(
             "apart_above_seconds": rungs.APART_SECONDS,
             "apart_above_seconds_beside_graphs": rungs.APART_FROM_GRAPHS_SECONDS,
             "apart_launches": rungs.APART_LAUNCHES,
-            "longest_launch_seconds": rungs.LONGEST,
+            "longest_launch_seconds": LONGEST,
         },
         "ceilings": ceilings.to_dict(),
         "kernels": [row for measured in found for row in measured.kernels],

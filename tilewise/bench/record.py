@@ -125,12 +125,13 @@ def run(
     import torch
 
     from tilewise.bench import ceilings as limits
-    from tilewise.bench import rungs, timing
+    from tilewise.bench import timing
+    from tilewise.bench.ladder import climb
 
     with torch.cuda.device(gpu.context.ordinal), torch.cuda.stream(torch.cuda.Stream()):
         step("ceilings")
         ceilings = limits.measure(gpu, settings.dtype, CEILING_SECONDS)
-        ladder = rungs.climb(gpu, SQUARES, step) if settings.with_ladder else []
+        ladder = climb(gpu, SQUARES, step) if settings.with_ladder else []
         rows = [
             _row(suite, shape, settings, gpu, ceilings, step)
             for suite in settings.suites

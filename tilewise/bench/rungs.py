@@ -1,9 +1,9 @@
-"""The ladder over a range of sizes: for the figure of matmul, and beside the vendor's product."""
+"""The ladder beside the vendor's product."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -14,80 +14,24 @@ import torch
 
 from tilewise.bench.climb_record import EDGE_FROM, Settings, Step
 from tilewise.bench.exact import Exact
-from tilewise.bench.products import Operands, error_share, operands
+from tilewise.bench.ladder import LONGEST
+from tilewise.bench.products import Operands, operands
 from tilewise.bench.suites import Shape, sets_to_rotate
 from tilewise.bench.timing import SHORT_SECONDS, Work, in_turn
 from tilewise.devices.gpu import Gpu
 from tilewise.devices.occupancy import occupancy
 from tilewise.errors import TilewiseError
-from tilewise.kernel import Kernel
 from tilewise.ladder import RUNGS, Rung
 from tilewise.launch import Launch, Place
 from tilewise.lens.climbed import OURS, VENDOR
 
-LONGEST = 2.0  # seconds of one launch; a rung goes no further
 # Seconds of a launch above which a kernel is not timed in turn with the others, but by itself; and
 # where others are so short that all are launched many times over in a CUDA graph.
 APART_SECONDS, APART_FROM_GRAPHS_SECONDS = 0.1, 2e-3
 APART_LAUNCHES = 3
-_LONG = 0.05  # seconds; a launch this long is timed well enough by itself
 _LONG_ENOUGH = 1.0  # not launched again only for the median
 _FIRST_SIZE = 64
 _QUICK = 0.01
-
-
-def climb(
-    gpu: Gpu, sizes: Sequence[int], step: Callable[[str], None] = lambda _: None
-) -> list[dict[str, Any]]:
-    """Every rung in float32, at each size that it can do in less than two seconds.
-
-    Parameters
-    ----------
-    gpu : Gpu
-        PyTorch's current device.
-    sizes : sequence of int
-        Edges of square matrices, ascending.
-    step : callable
-        Called with the name of each rung before it runs.
-
-    Returns
-    -------
-    list of dict
-        A rung each: ``kernel``, ``number``, and ``points``, each with ``n``, ``seconds``,
-        ``tflops`` and ``correct``.
-    """
-    found = []
-    for rung in RUNGS:
-        step(rung.name)
-        points: list[dict[str, Any]] = []
-        for n in sizes:
-            if points and points[-1]["seconds"] * (n / points[-1]["n"]) ** 3 > LONGEST:
-                break
-            try:
-                tile = rung.tile_for(n, n, n)
-                launch_at = rung.geometry(n, n, tile)
-            except ValueError:  # one block holds no such C
-                break
-            points.append(_point(gpu, rung.kernel("float32", tile), n, launch_at))
-        found.append({"kernel": rung.name, "number": rung.number, "points": points})
-    return found
-
-
-def _point(gpu: Gpu, kernel: Kernel, n: int, geometry: Any) -> dict[str, Any]:
-    generator = torch.Generator("cuda").manual_seed(0)
-    a, b = (torch.randn(n, n, device="cuda", generator=generator) for _ in range(2))
-    c = torch.full((n, n), torch.nan, device="cuda")
-    grid, block = geometry
-    compiled = kernel.compile(gpu.arch)
-    launch = Launch(grid, block, (n, n, n, 1.0, a, n, b, n, 0.0, c, n))
-    seconds = gpu.launch(compiled, launch).seconds
-    correct = error_share(a, b, c) <= 1
-    if seconds < _LONG:
-        seconds = gpu.measure(compiled, launch, rounds=3, minimum_seconds=_LONG / 3)
-    return {"n": n, "seconds": seconds, "tflops": 2e-12 * n**3 / seconds, "correct": correct}
-
-
-# The ladder beside the vendor's product
 
 
 Call = Callable[[Operands], None]
