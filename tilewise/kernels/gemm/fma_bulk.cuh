@@ -14,7 +14,7 @@ template <int COUNT, bool ALONG_K, int LANES> struct BulkTile;
 
 template <int COUNT, int LANES> struct BulkTile<COUNT, true, LANES> {
     static constexpr int NEIGHBOURS = 1, K_STEPS = PIECE, SIZE = COUNT * BLOCK_K, PIECES = BLOCK_K / PIECE;
-    static_assert(LANES * BLOCK_K * sizeof(real) == 128);
+    static_assert(LANES * BLOCK_K * sizeof(real) == 128 && THREAD_M % PIECES == 0);
     static __device__ unsigned first(unsigned line) { return line * BLOCK_K; }
     static __device__ constexpr int next(int step, int i) {
         return i * LANES * BLOCK_K + (step / PIECE ^ i % PIECES) * PIECE;
