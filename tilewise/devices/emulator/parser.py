@@ -152,7 +152,7 @@ class _Parser:
         self.function: Function | None = None
         self.scopes: list[dict[str, str]] = []
         self.families: list[list[_Family]] = []
-        self.starts: list[int] = []
+        self.starts: list[tuple[int, int]] = []  # of each scope: instructions, and tables
         self.scope_count = 0
         self._leave_lines()
 
@@ -200,33 +200,36 @@ class _Parser:
         if header:
             self.function = self._header(header)
             self.module.functions[self.function.name] = self.function
-            self.scopes, self.families, self.starts = [{}], [[]], [0]
+            self.scopes, self.families, self.starts = [{}], [[]], [(0, 0)]
             self._leave_lines()
         else:
             self.scope_count += 1
             assert self.function is not None
             self.scopes.append({})
             self.families.append([])
-            self.starts.append(len(self.function.instructions))
+            self.starts.append((len(self.function.instructions), len(self.function.tables)))
 
     def _close(self) -> None:
-        names, start = self.scopes.pop(), self.starts.pop()
+        names, starts = self.scopes.pop(), self.starts.pop()
         self.families.pop()
-        self._rename_targets(names, start)
+        self._rename_targets(names, *starts)
         if not self.scopes:
             self.function = None
 
-    def _rename_targets(self, names: dict[str, str], start: int) -> None:
+    def _rename_targets(self, names: dict[str, str], start: int, first_table: int) -> None:
         """Branches to labels of a scope that stood further down were read before the labels."""
         assert self.function is not None
-        instructions = self.function.instructions
+        instructions, tables = self.function.instructions, self.function.tables
         for index in range(start, len(instructions)):
             instruction = instructions[index]
-            if instruction.opcode != "bra":
-                continue
-            (target,) = instruction.operands
-            if isinstance(target, Symbol) and target.name in names:
-                instructions[index] = replace(instruction, operands=(Symbol(names[target.name]),))
+            if instruction.opcode in ("bra", "brx"):
+                operands = tuple(
+                    Symbol(names[x.name]) if isinstance(x, Symbol) and x.name in names else x
+                    for x in instruction.operands
+                )
+                instructions[index] = replace(instruction, operands=operands)
+        for table in list(tables)[first_table:]:
+            tables[table] = tuple(names.get(label, label) for label in tables[table])
 
     def _header(self, text: str) -> Function:
         match = re.search(
