@@ -205,6 +205,17 @@ extern "C" __global__ void carried(const float* x, float* y) {
                  : "=r"(low), "=r"(high) : "r"(blockIdx.x));
     if (high) y[low * 32 + threadIdx.x] = x[threadIdx.x];
 }
+extern "C" __global__ void inserted(unsigned n, const float* x, float* y) {
+    unsigned i, part;  // of each block above the lane's; 2 bits of it, so that it comes again
+    asm volatile("bfi.b32 %0, %1, %2, 5, 27;" : "=r"(i) : "r"(blockIdx.x), "r"(threadIdx.x));
+    asm volatile("bfi.b32 %0, %1, %2, 5, 2;" : "=r"(part) : "r"(blockIdx.x), "r"(threadIdx.x));
+    if (i < n && part < 100) y[i] = x[part];
+}
+extern "C" __global__ void above_the_lane(unsigned n, const float* x, float* y) {
+    unsigned i;
+    asm volatile("bfi.b32 %0, %1, %2, 5, 27;" : "=r"(i) : "r"(blockIdx.x), "r"(threadIdx.x));
+    if (i < n) y[i] = x[i];
+}
 extern "C" __global__ void by_float(const float* x, float* y) {
     float part = blockIdx.x * 0.25f;
     if (part > 1.5f && part != 3) y[blockIdx.x * 32 + threadIdx.x] = x[threadIdx.x];
@@ -305,6 +316,8 @@ def test_strides(n: int, stride: int, blocks: int) -> None:
         ("low_byte", (40,), (32,), (floats(32), floats(1280)), None),
         ("by_float", (20,), (32,), (floats(32), floats(640)), None),
         ("many_places", (20,), (32,), (floats(32), floats(640)), 3),
+        ("inserted", (20,), (32,), (600, floats(128), floats(640)), None),
+        ("above_the_lane", (20,), (32,), (600, floats(640), floats(640)), 3),
         ("carried", (40,), (32,), (floats(32), floats(1280)), None),
     ],
 )

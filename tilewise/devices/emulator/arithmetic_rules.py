@@ -300,6 +300,34 @@ class ArithmeticRules:
 
         return rule
 
+    def _bfi(self) -> Rule:
+        """A block's number above a lane's: what is inserted gains as if it were shifted."""
+        gains, width = self.gains, int(self.type[1:])
+        inserted, _, place, length = (
+            self.value(i, type_)
+            for i, type_ in enumerate((*2 * (_BITS.get(self.type, self.type),), "u32", "u32"))
+        )
+
+        def rule(lanes: Lanes) -> Gain:
+            one, *others = (gain() for gain in gains)
+            if one == ZERO and others == [ZERO] * 3:
+                return ZERO
+            if isinstance(one, str) or others != [ZERO] * 3 or None in one:
+                return self.exact(lanes) or combined([one, *others])
+            ends = [extremes(read(lanes)) for read in (place, length)]
+            (low, high), (count, most) = ends
+            if low != high or count != most:
+                return self.exact(lanes) or combined([one])
+            values = inserted(lanes)
+            if low + count < width:  # what does not fit is left out
+                if extremes(values)[1] >> count:
+                    return self.exact(lanes) or combined([one])
+                least, largest = extremes(values)
+                self.blockwise.region.limit(one, -least, (1 << count) - 1 - largest)
+            return scaled(one, 1 << low)
+
+        return rule
+
     def _min(self) -> Rule:
         return self._choice("le")
 
