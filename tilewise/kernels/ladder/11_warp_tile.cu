@@ -24,7 +24,7 @@
 struct __align__(16) Vector { real x[WIDTH]; };
 
 // The elements at ``from``, of which ``count`` are inside, and zeros.
-__device__ inline Vector load(const real* from, int count, bool aligned)
+__device__ inline Vector load(const real* from, int count, bool aligned = true)
 {
     if (aligned && count >= WIDTH) return *(const Vector*)from;
     Vector found = {};
@@ -53,31 +53,42 @@ extern "C" __global__ void __launch_bounds__(THREADS) warp_tile(
     unsigned tx = warp % (BLOCK_N / WARP_N) * WARP_N + lane % LANES_N * WIDTH;
     unsigned ty = warp / (BLOCK_N / WARP_N) * WARP_M + lane / LANES_N * WIDTH;
     unsigned top = blockIdx.y * BLOCK_M, left = blockIdx.x * BLOCK_N;
-    bool a_aligned = is_aligned(a, lda), b_aligned = is_aligned(b, ldb), c_aligned = is_aligned(c, ldc);
+    bool aligned = is_aligned(a, lda) && is_aligned(b, ldb), c_aligned = is_aligned(c, ldc);
     if (alpha == 0) k = 0;  // as in BLAS: A and B are not read, so a NaN there does not spread
 
     real sum[THREAD_M][THREAD_N] = {};
     for (unsigned p = 0; p < k; p += BLOCK_K) {  // unsigned: p + BLOCK_K may pass 2^31 - 1
         // Past the edge the tiles hold zeros.
-        Vector from_a[A_EACH], from_b[B_EACH];
-        for (int e = 0; e < A_EACH; ++e) {
-            unsigned i = (e * THREADS + thread) * WIDTH, y = i / BLOCK_K, x = i % BLOCK_K;
-            int count = top + y < m ? (int)(k - (p + x)) : 0;
-            from_a[e] = load(a + (size_t)(top + y) * lda + p + x, count, a_aligned);
-        }
-        for (int e = 0; e < B_EACH; ++e) {
-            unsigned i = (e * THREADS + thread) * WIDTH, y = i / BLOCK_N, x = i % BLOCK_N;
-            int count = p + y < k ? (int)(n - (left + x)) : 0;
-            from_b[e] = load(b + (size_t)(p + y) * ldb + left + x, count, b_aligned);
-        }
-        // Only now, for a store waits for its load: all of them are on their way.
-        for (int e = 0; e < A_EACH; ++e) {
-            unsigned i = (e * THREADS + thread) * WIDTH;
-            for (int j = 0; j < WIDTH; ++j) sa[i % BLOCK_K + j][i / BLOCK_K] = from_a[e].x[j];
-        }
-        for (int e = 0; e < B_EACH; ++e) {
-            unsigned i = (e * THREADS + thread) * WIDTH;
-            *(Vector*)&sb[i / BLOCK_N][i % BLOCK_N] = from_b[e];
+        if (aligned) {
+            Vector from_a[A_EACH], from_b[B_EACH];
+            for (int e = 0; e < A_EACH; ++e) {
+                unsigned i = (e * THREADS + thread) * WIDTH, y = i / BLOCK_K, x = i % BLOCK_K;
+                int count = top + y < m ? (int)(k - (p + x)) : 0;
+                from_a[e] = load(a + (size_t)(top + y) * lda + p + x, count);
+            }
+            for (int e = 0; e < B_EACH; ++e) {
+                unsigned i = (e * THREADS + thread) * WIDTH, y = i / BLOCK_N, x = i % BLOCK_N;
+                int count = p + y < k ? (int)(n - (left + x)) : 0;
+                from_b[e] = load(b + (size_t)(p + y) * ldb + left + x, count);
+            }
+            // Only now, for a store waits for its load: all of them are on their way.
+            for (int e = 0; e < A_EACH; ++e) {
+                unsigned i = (e * THREADS + thread) * WIDTH;
+                for (int j = 0; j < WIDTH; ++j) sa[i % BLOCK_K + j][i / BLOCK_K] = from_a[e].x[j];
+            }
+            for (int e = 0; e < B_EACH; ++e) {
+                unsigned i = (e * THREADS + thread) * WIDTH;
+                *(Vector*)&sb[i / BLOCK_N][i % BLOCK_N] = from_b[e];
+            }
+        } else {  // one by one, neighbours by neighbouring lanes
+            for (unsigned i = thread; i < BLOCK_M * BLOCK_K; i += THREADS) {
+                unsigned y = i / BLOCK_K, x = i % BLOCK_K;
+                sa[x][y] = top + y < m && p + x < k ? a[(size_t)(top + y) * lda + p + x] : 0;
+            }
+            for (unsigned i = thread; i < BLOCK_K * BLOCK_N; i += THREADS) {
+                unsigned y = i / BLOCK_N, x = i % BLOCK_N;
+                sb[y][x] = p + y < k && left + x < n ? b[(size_t)(p + y) * ldb + left + x] : 0;
+            }
         }
         __syncthreads();  // both tiles are whole before anybody reads them
         #pragma unroll

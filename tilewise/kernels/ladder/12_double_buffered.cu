@@ -80,13 +80,19 @@ extern "C" __global__ void __launch_bounds__(THREADS) double_buffered(
             const real* from = inside ? from_a + (size_t)y * lda + p : a;
             copy_async<sizeof(real)>(&sa[buffer][ax][ay + y], from, inside ? sizeof(real) : 0);
         }
-        for (int y = 0; y < BLOCK_K; y += B_ROWS) {
-            int count = p + by + y < k ? width : 0;
-            const real* from = count ? from_b + (size_t)(p + y) * ldb : b;
-            real* to = &sb[buffer][by + y][bx];
-            if (b_aligned) copy_async<16>(to, from, count * sizeof(real));
-            else for (int j = 0; j < WIDTH; ++j)
-                copy_async<sizeof(real)>(to + j, j < count ? from + j : b, j < count ? sizeof(real) : 0);
+        if (b_aligned) {
+            for (int y = 0; y < BLOCK_K; y += B_ROWS) {
+                int count = p + by + y < k ? width : 0;
+                const real* from = count ? from_b + (size_t)(p + y) * ldb : b;
+                copy_async<16>(&sb[buffer][by + y][bx], from, count * sizeof(real));
+            }
+        } else {  // one by one, neighbours by neighbouring lanes
+            for (unsigned i = thread; i < BLOCK_K * BLOCK_N; i += THREADS) {
+                unsigned y = i / BLOCK_N, x = i % BLOCK_N;
+                bool inside = p + y < k && left + x < n;
+                const real* from = inside ? b + (size_t)(p + y) * ldb + left + x : b;
+                copy_async<sizeof(real)>(&sb[buffer][y][x], from, inside ? sizeof(real) : 0);
+            }
         }
         asm volatile("cp.async.commit_group;" ::: "memory");
     };
