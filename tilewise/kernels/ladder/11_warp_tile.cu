@@ -81,12 +81,12 @@ extern "C" __global__ void __launch_bounds__(THREADS) warp_tile(
                 *(Vector*)&sb[i / BLOCK_N][i % BLOCK_N] = from_b[e];
             }
         } else {  // one by one, neighbours by neighbouring lanes
-            for (unsigned i = thread; i < BLOCK_M * BLOCK_K; i += THREADS) {
-                unsigned y = i / BLOCK_K, x = i % BLOCK_K;
+            for (int e = 0; e < A_EACH * WIDTH; ++e) {
+                unsigned i = e * THREADS + thread, y = i / BLOCK_K, x = i % BLOCK_K;
                 sa[x][y] = top + y < m && p + x < k ? a[(size_t)(top + y) * lda + p + x] : 0;
             }
-            for (unsigned i = thread; i < BLOCK_K * BLOCK_N; i += THREADS) {
-                unsigned y = i / BLOCK_N, x = i % BLOCK_N;
+            for (int e = 0; e < B_EACH * WIDTH; ++e) {
+                unsigned i = e * THREADS + thread, y = i / BLOCK_N, x = i % BLOCK_N;
                 sb[y][x] = p + y < k && left + x < n ? b[(size_t)(p + y) * ldb + left + x] : 0;
             }
         }

@@ -87,8 +87,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) double_buffered(
                 copy_async<16>(&sb[buffer][by + y][bx], from, count * sizeof(real));
             }
         } else {  // one by one, neighbours by neighbouring lanes
-            for (unsigned i = thread; i < BLOCK_K * BLOCK_N; i += THREADS) {
-                unsigned y = i / BLOCK_N, x = i % BLOCK_N;
+            for (int e = 0; e < BLOCK_K * BLOCK_N / THREADS; ++e) {
+                unsigned i = e * THREADS + thread, y = i / BLOCK_N, x = i % BLOCK_N;
                 bool inside = p + y < k && left + x < n;
                 const real* from = inside ? b + (size_t)(p + y) * ldb + left + x : b;
                 copy_async<sizeof(real)>(&sb[buffer][y][x], from, inside ? sizeof(real) : 0);
