@@ -97,8 +97,8 @@ class Tiles:
             return True
         # A swizzled line's pieces are where a thread expects them if a warp's lines of one index
         # have 128 bytes between them. A thread stores pieces of D, so B's lie across k.
-        one = self.lanes_m * self.block_k * ITEM_SIZES[dtype] == SWIZZLE
-        return are_aligned and not b_along_k and (one or not a_along_k)
+        reads_along_k = self.lanes_m * self.block_k * ITEM_SIZES[dtype] == SWIZZLE
+        return are_aligned and not b_along_k and (reads_along_k or not a_along_k)
 
     def shared(self, dtype: str, a_along_k: bool, b_along_k: bool) -> int:
         """Bytes of a block."""

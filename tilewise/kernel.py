@@ -76,6 +76,7 @@ class Kernel:
         self.source = _read(self.path) if self.path else str(source_or_path)
         self.name = name
         self.defines: dict[str, Any] = dict(defines or {})
+        # A string stays one: to compile then says what is wrong with it.
         self.options = options if isinstance(options, str) else tuple(options)
 
     def __repr__(self) -> str:
