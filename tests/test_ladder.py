@@ -416,6 +416,10 @@ def test_tuned_has_its_tile_by_the_size() -> None:
     assert rung("tiled").tile_for(5000, 5000, 5000) == rung("tiled").default_tile
     with pytest.raises(ValueError, match="tile is 20; it must be"):
         tuned.tile_for(5, 5, 5, tile=20)
+    with pytest.raises(TypeError, match="int32 is not supported"):
+        tuned.tile_for(5, 5, 5, "int32")
+    # A grid has at most 65,535 blocks down C.
+    assert tuned.geometry(2**21, 8, tuned.tile_for(2**21, 8, 8))[0] == (1, 32768, 1)
     # Tiles of one name need not be as wide in both dtypes.
     assert tuned.geometry(256, 256, 128, "float32")[0] == (1, 2, 1)
     assert tuned.geometry(256, 256, 128, "float64")[0] == (2, 2, 1)

@@ -98,10 +98,11 @@ def _tuned_tile(m: int, n: int, k: int, dtype: str) -> int:
         Operand(n, 1),
     )  # fmt: skip
     off = sum(each * ITEM_SIZES[dtype] % ALIGNMENT != 0 for each in (k, n))
+    measured = {tile: each for tile, each in TUNED[dtype].items() if each in MEASURED[dtype]}
+    fitting = [tile for tile, each in measured.items() if m <= GRID_Y * each.block_m]
     seconds = {
-        tile: each.seconds(product, H200.multiprocessors, 1, off)
-        for tile, each in TUNED[dtype].items()
-        if each in MEASURED[dtype]
+        tile: measured[tile].seconds(product, H200.multiprocessors, 1, off)
+        for tile in fitting or measured
     }
     return min(seconds, key=lambda tile: seconds[tile])
 
@@ -258,8 +259,9 @@ class Rung:
         Raises
         ------
         TypeError, ValueError
-            As :meth:`tile`.
+            As :meth:`tile` and :meth:`kernel`.
         """
+        real_of(dtype)
         if tile is None and self._chooses is not None:
             return self._chooses(m, n, k, np.dtype(dtype).name)
         return self.tile(tile)
