@@ -31,6 +31,7 @@ APART_SECONDS, APART_FROM_GRAPHS_SECONDS = 0.1, 2e-3
 APART_LAUNCHES = 3
 _LONG_ENOUGH = 1.0  # not launched again only for the median
 _FIRST_SIZE = 64
+_BEYOND_A_CACHE = 4  # times what the work alone would take
 _QUICK = 0.01
 
 
@@ -253,13 +254,17 @@ class Bench:
     def _too_long(self, rung: Rung, n: int) -> str:
         """Why a rung is not launched at a size; empty where it can be.
 
-        A rung that was not launched before is launched at small sizes first, each twice the last.
+        A rung that was not launched before is launched at small sizes first, each twice the last;
+        and so is one where much is expected from afar: beyond a cache more than the work grows.
         """
         size, seconds = self._seconds.get(rung.name, (min(n, _FIRST_SIZE), 0.0))
-        while seconds * (n / size) ** 3 > LONGEST or not seconds:
+        while True:
+            expected = seconds * (n / size) ** 3
+            is_far = n > 2 * size and expected > LONGEST / _BEYOND_A_CACHE
+            if seconds and expected <= LONGEST and not is_far:
+                return ""
             if seconds:
                 if seconds * 8 > LONGEST:  # at twice the size already
-                    expected = seconds * (n / size) ** 3
                     return (
                         f"a launch would take some {expected:,.0f} s, by {seconds:.2g} s at "
                         f"{size:,}: the most is {LONGEST:g} s"
@@ -274,7 +279,6 @@ class Bench:
             if seconds < _QUICK:
                 seconds = seconds_of(call)
             self._seconds[rung.name] = size, seconds
-        return ""
 
     def _checked(self, name: str, call: Call, n: int, exact: Exact) -> dict[str, Any]:
         """Two launches: how far the first is from the exact product, whether they are alike."""
