@@ -21,14 +21,14 @@ import torch
 from tilewise import fma
 from tilewise.ahead import compile_ahead
 from tilewise.bench.products import Operands, operands
+from tilewise.bench.record import find_gpu
 from tilewise.bench.suites import SUITES, Shape
 from tilewise.bench.timing import Work, in_turn
 from tilewise.call import check
-from tilewise.devices import get_device
 from tilewise.devices.gpu import Gpu
 from tilewise.explain import asked
 from tilewise.fma import Choice
-from tilewise.product import Product
+from tilewise.product import REAL, Product
 from tilewise.provenance import write
 from tilewise.steps import Plan, execute
 
@@ -98,13 +98,12 @@ def measure(shape: Shape, dtype: str, gpu: Gpu) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--dtype", choices=tuple(fma.REAL), default="float32")
+    parser.add_argument("--dtype", choices=tuple(REAL), default="float32")
     parser.add_argument("--suite", choices=tuple(SUITES), action="append")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write what was measured")
     options = parser.parse_args()
     torch.set_float32_matmul_precision("highest")  # no TF32
-    gpu = get_device("gpu")
-    assert isinstance(gpu, Gpu)
+    gpu = find_gpu()
     rows = []
     with torch.cuda.stream(torch.cuda.Stream()):
         for suite in options.suite or ("square", "odd"):

@@ -15,6 +15,7 @@ import json
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import product as combinations
 from pathlib import Path
 from statistics import median
@@ -26,7 +27,9 @@ from rich.progress import Progress
 from tilewise import fma
 from tilewise.ahead import compile_ahead
 from tilewise.bench.exact import Exact
-from tilewise.devices import get_device
+from tilewise.bench.record import find_gpu
+from tilewise.bench.rungs import seconds_of
+from tilewise.bench.timing import Work
 from tilewise.devices.gpu import Gpu
 from tilewise.errors import TilewiseError
 from tilewise.fma_tiles import Tiles
@@ -71,50 +74,35 @@ def variants(tiles: Tiles) -> Iterator[Tiles]:
             yield replace(tiles, level=level, ahead=ahead, order=order)
 
 
-def plan_of(tiles: Tiles, layout: str, n: int, dtype: str) -> tuple[Plan, Product]:
+def plan_of(tiles: Tiles, layout: str, n: int, dtype: str, gpu: Gpu) -> Plan:
     """A product of square matrices with these tiles, k undivided."""
     a, b = (Operand(n, 1) if each == "N" else Operand(1, n) for each in layout)
     product = Product(n, n, n, 1, dtype, dtype, 1.0, 0.0, a, b, None, Operand(n, 1))
     reading = fma.readings(product)[0]
     assert reading.fits(tiles), (layout, tiles)
-    return fma.planned(
-        fma.Choice(0.0, reading, tiles, 1), _gpu().multiprocessors, True, False
-    ), product
+    return fma.planned(fma.Choice(0.0, reading, tiles, 1), gpu.multiprocessors, True, False)
 
 
-def _gpu() -> Gpu:
-    gpu = get_device("gpu")
-    assert isinstance(gpu, Gpu)
-    return gpu
+def seconds(work: Work) -> float:
+    """Of one launch, the median, after one that is not counted."""
+    seconds_of(work)
+    return median(seconds_of(work) for _ in range(LAUNCHES))
 
 
-def seconds(call: Any) -> float:
-    """Of one launch, the median."""
-    found = []
-    for _ in range(1 + LAUNCHES):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        call()
-        end.record()
-        end.synchronize()
-        found.append(start.elapsed_time(end) * 1e-3)
-    return float(median(found[1:]))
-
-
-def measure(dtype: str, n: int, progress: Progress) -> list[dict[str, Any]]:
+def measure(dtype: str, n: int, gpu: Gpu, progress: Progress) -> list[dict[str, Any]]:
     """A row a variant, and those of the vendor's product."""
     real = getattr(torch, dtype)
     a, b = (torch.randn(n, n, device="cuda", dtype=real) for _ in range(2))
     turned, d = a.t().contiguous(), torch.empty(n, n, device="cuda", dtype=real)
     exact = Exact(a, b)
     every = [
-        (layout, each, *plan_of(each, layout, n, dtype))
+        (layout, each, plan_of(each, layout, n, dtype, gpu))
         for layout, tiles in SIZES[dtype]
         for each in variants(tiles)
     ]
     task = progress.add_task(f"compiling, {dtype}", total=len(every))
-    kernels = [plan.steps[0].kernel for _, _, plan, _ in every]
-    compile_ahead(kernels, _gpu().arch, lambda: progress.advance(task))
+    kernels = [plan.steps[0].kernel for _, _, plan in every]
+    compile_ahead(kernels, gpu.arch, lambda: progress.advance(task))
     task = progress.add_task(f"timing, {dtype}", total=len(every))
     stream = torch.cuda.current_stream().cuda_stream
     rows: list[dict[str, Any]] = []
@@ -125,11 +113,11 @@ def measure(dtype: str, n: int, progress: Progress) -> list[dict[str, Any]]:
         rows.append({"kernel": "vendor", "dtype": dtype, "n": n, "seconds": taken})
 
     vendor()
-    for layout, tiles, plan, _ in every:
+    for layout, tiles, plan in every:
         progress.advance(task)
         kernel = plan.steps[0].kernel
-        row = {
-            "kernel": "gemm_fma",
+        row: dict[str, Any] = {
+            "kernel": str(tiles),
             "dtype": dtype,
             "n": n,
             "layout": layout,
@@ -137,19 +125,17 @@ def measure(dtype: str, n: int, progress: Progress) -> list[dict[str, Any]]:
         }
         rows.append(row)
         try:
-            resources = kernel.compile(_gpu().arch).resources
+            resources = kernel.compile(gpu.arch).resources
             row |= {"registers": resources.registers, "spill_bytes": resources.spill_bytes}
             first = turned if layout[0] == "T" else a
             addresses = (first.data_ptr(), b.data_ptr(), 0, d.data_ptr(), 0)
             d.fill_(math.nan)
-            execute(plan, _gpu(), stream, addresses)
+            execute(plan, gpu, stream, addresses)
             if right is None and exact.distance(d).correct:
                 right = d.clone()
             # Whatever the order, an element's products are added along k.
             row["correct"] = right is not None and torch.equal(d, right)
-            row["seconds"] = seconds(
-                lambda plan=plan, at=addresses: execute(plan, _gpu(), stream, at)
-            )
+            row["seconds"] = seconds(partial(execute, plan, gpu, stream, addresses))
         except (TilewiseError, ValueError) as failure:  # more registers than there are, say
             row["failure"] = str(failure).splitlines()[0]
     vendor()
@@ -157,7 +143,8 @@ def measure(dtype: str, n: int, progress: Progress) -> list[dict[str, Any]]:
 
 
 def compact(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """The same with each size once: its variants are lists, as ``variant`` names their figures."""
+    """The same with each size once. Its variants are lists, each the text of one, for a line of its
+    own in the file; ``variant`` names what is in them."""
     varied = ("level", "ahead", "order")
     sizes: dict[str, dict[str, Any]] = {}
     for row in rows:
@@ -183,15 +170,16 @@ def main() -> int:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all that was measured")
     options = parser.parse_args()
     torch.set_float32_matmul_precision("highest")  # no TF32
+    gpu = find_gpu()
     rows: list[dict[str, Any]] = []
     with Progress() as progress:
         for dtype in options.dtype or SIZES:
-            rows += measure(dtype, options.size, progress)
+            rows += measure(dtype, options.size, gpu, progress)
     best: dict[str, dict[str, Any]] = {}
     for row in rows:
         if "seconds" not in row:
             continue
-        name = " ".join((row["dtype"], row.get("layout", "NN"), _name(row)))
+        name = " ".join((row["dtype"], row.get("layout", "NN"), row["kernel"]))
         if name not in best or row["seconds"] < best[name]["seconds"]:
             best[name] = row
     for name, row in sorted(best.items(), key=lambda item: item[1]["seconds"]):
@@ -200,14 +188,6 @@ def main() -> int:
     if options.json:
         write(options.json, compact(rows))
     return 0 if all(row.get("correct", True) for row in rows) else 1
-
-
-def _name(row: dict[str, Any]) -> str:
-    if "tiles" not in row:
-        return "vendor"
-    tiles = row["tiles"]
-    sizes = "x".join(str(tiles[each]) for each in ("block_m", "block_n", "block_k"))
-    return f"{sizes} by {tiles['thread_m']}x{tiles['thread_n']}{' bulk' * tiles['bulk']}"
 
 
 if __name__ == "__main__":

@@ -35,10 +35,8 @@ def plan_of(tiles: Tiles, dtype: str, blocks: int, off: int = 0) -> tuple[Plan, 
     gap_a, gap_b = int(off > 0), int(off > 1)
     down = 11 if blocks % 11 == 0 else 1
     m, n = tiles.block_m * down, tiles.block_n * blocks // down
-    for a in (
-        Operand(K + gap_a, 1),
-        Operand(1, m),
-    ):  # some take A only where it is stored transposed
+    # Some take A only where it is stored transposed.
+    for a in (Operand(K + gap_a, 1), Operand(1, m)):
         product = Product(
             m, n, K, 1, dtype, dtype, 1.0, 0.0, a, Operand(n + gap_b, 1), None, Operand(n, 1),
         )  # fmt: skip

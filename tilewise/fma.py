@@ -11,18 +11,17 @@ from pathlib import Path
 from tilewise import pack
 from tilewise.devices.limits import MAX_GRID
 from tilewise.fma_tiles import TILES, Tiles, part_k
+from tilewise.hopper import LARGEST_STRIDE
 from tilewise.kernel import Kernel
 from tilewise.launch import Launch, Packed, Place, TensorMap
 from tilewise.pack import Packing
-from tilewise.product import ALIGNMENT, ITEM_SIZES, WORKSPACE, A, B, C, D, Operand, Product
+from tilewise.product import ALIGNMENT, ITEM_SIZES, REAL, WORKSPACE, A, B, C, D, Operand, Product
 from tilewise.steps import Plan, Step
 
 FOLDER = Path(__file__).parent / "kernels" / "gemm"
 SOURCE, SUM_SOURCE = FOLDER / "fma.cu", FOLDER / "fma_sum.cu"
-REAL = {"float32": "float", "float64": "double"}
 GROUP = 8  # rows of tiles whose blocks run together
 SUM_THREADS = 256  # of fma_sum.cu
-LARGEST_STRIDE = 2**40  # bytes, exclusive, of a tensor map
 LARGEST = 2**31 - 2**16  # the kernel counts rows, columns and k by unsigned int, past the end too
 MOST_PARTS = 256  # that k is divided into
 MOST_WORKSPACE = 1 << 28  # bytes

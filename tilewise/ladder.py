@@ -26,14 +26,13 @@ from tilewise.fma_tiles import TILES as MEASURED
 from tilewise.kernel import Kernel
 from tilewise.launch import Dim3
 from tilewise.numbers import DTYPES
-from tilewise.product import ALIGNMENT, ITEM_SIZES, Operand, Product
+from tilewise.product import ALIGNMENT, ITEM_SIZES, REAL, Operand, Product
 from tilewise.tuned import H200
 
 FOLDER = Path(__file__).parent / "kernels" / "ladder"
 TILES = range(2, 33)  # TILE x TILE threads a block, and a block has at most 1024
 THREADS_A_BLOCK = MAX_THREADS
 GRID_X, GRID_Y, _ = MAX_GRID
-REAL = {"float32": "float", "float64": "double"}  # the macro ``real``
 
 Geometry = tuple[Dim3, Dim3]
 Macros = dict[str, int]

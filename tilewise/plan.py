@@ -18,7 +18,7 @@ from tilewise.devices.limits import MAX_GRID
 from tilewise.kernel import Kernel
 from tilewise.launch import Launch, Packed, Place
 from tilewise.pack import Packing
-from tilewise.product import ACCUMULATORS, ITEM_SIZES, WORKSPACE, A, B, C, D, Product
+from tilewise.product import ACCUMULATORS, ITEM_SIZES, REAL, WORKSPACE, A, B, C, D, Product
 from tilewise.steps import PREPARED, Plan, Step
 from tilewise.tilings import Problem, Tiling, candidates
 from tilewise.tuned import Chip
@@ -81,7 +81,7 @@ def plan_on(product: Product, chip: Chip | None, tiling: Tiling | None = None) -
         return Plan((), 0, "nothing", "the result has no elements")
     if chip is None:
         return _by_general(product, "this is no Hopper GPU")
-    if tiling is None and product.dtype in fma.REAL:
+    if tiling is None and product.dtype in REAL:
         return _by_fma(product, chip)
     if not chip.is_hopper:
         return _by_general(product, "this is no Hopper GPU")
