@@ -240,19 +240,6 @@ def _opening(record: Record) -> str:
             "This page is drawn from what that wrote, by `python benchmarks/climb.py`. "
             f"Versions: {versions}."
         )
-        + _since(record)
-    )
-
-
-def _since(record: Record) -> str:
-    """What has changed since, where the record tells that it is from before."""
-    if any("tile" in row for row in record["rows"]):
-        return ""
-    return "\n" + _paragraph(
-        "**Measured before sections 7 to 11 of the [tuning log](tuning-log-fma.md)**: by now "
-        "`vectorized`, `warp_tile`, `double_buffered`, `tuned` and `matmul` are faster, `tuned` "
-        "has its tile by the size of C, and an odd size costs less. The log says what each gave; "
-        "the times below are the old ones, the counters today's."
     )
 
 
@@ -315,9 +302,10 @@ def _edges(record: Record) -> str:
     text = (
         "At an odd size no row but the first begins at a multiple of 16 bytes, and no tile fits. "
         "The cost is that of an operation there, by that of one at the next multiple of the rung's "
-        f"tile. {verdict}"
+        f"tile. {verdict} That there are as many tiles at both costs the square of the multiple by "
+        "n: the last column."
     )
-    heading = ["", "dtype", "n", "multiple", "ms at n", "ms at the multiple", "cost"]
+    heading = ["", "dtype", "n", "multiple", "ms at n", "ms at the multiple", "cost", "tiles alone"]
     lines = [
         [
             label(row["kernel"]),
@@ -326,10 +314,11 @@ def _edges(record: Record) -> str:
             f"{row['multiple']:,}",
             *(f"{row['seconds'][which] * 1e3:,.4g}" for which in ("odd", "multiple")),
             f"{row['cost']:.3f}",
+            f"{(row['multiple'] / row['n']) ** 2:.3f}",
         ]
         for row in rows
     ]
-    return f"## Odd sizes\n\n{_paragraph(text)}\n{_table(heading, lines, 'llrrrrr')}"
+    return f"## Odd sizes\n\n{_paragraph(text)}\n{_table(heading, lines, 'llrrrrrr')}"
 
 
 def _method(record: Record) -> str:

@@ -32,7 +32,7 @@ from tilewise.product import REAL, Product
 from tilewise.provenance import write
 from tilewise.steps import Plan, execute
 
-WAYS, PARTS = 10, 2  # beside each other; of those that differ in how many parts k has alone
+WAYS, PARTS = 6, 2  # beside each other; of those that differ in how many parts k has alone
 ROUNDS, SECONDS = 3, 0.003
 VENDOR = "vendor"
 

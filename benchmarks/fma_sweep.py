@@ -1,11 +1,12 @@
 """The sweep behind ``tilewise.fma_tiles``: every order of the multiply-adds, on a Hopper GPU.
 
-    python benchmarks/fma_sweep.py [--dtype float32] [--size 4096] [--json FILE]
+    python benchmarks/fma_sweep.py [--kernel tuned] [--dtype float32] [--size 4096] [--json FILE]
 
-For each of the sizes below, the kernel without tensor cores is compiled with every order in which a
-thread can go through its elements, by rectangles, with and without reading ahead, at two levels
-of ptxas's optimization. Each variant's product is checked, the first by a bound and the others by
-its bits, and timed beside the vendor's, m = n = k. Prints the best of each size; the JSON has all.
+For each of the sizes below, the kernel without tensor cores, matmul's or the ladder's, is compiled
+with every order in which a thread can go through its elements, by rectangles, with and without
+reading ahead, at two levels of ptxas's optimization. Each variant's product is checked, the first
+by a bound and the others by its bits, and timed beside the vendor's, m = n = k. Prints the best of
+each size; the JSON has all.
 """
 
 from __future__ import annotations
@@ -33,9 +34,12 @@ from tilewise.bench.timing import Work
 from tilewise.devices.gpu import Gpu
 from tilewise.errors import TilewiseError
 from tilewise.fma_tiles import Tiles
-from tilewise.product import Operand, Product
+from tilewise.kernel import Kernel
+from tilewise.ladder import rung
+from tilewise.launch import Launch, Place
+from tilewise.product import REAL, A, B, D, Operand, Product
 from tilewise.provenance import write
-from tilewise.steps import Plan, execute
+from tilewise.steps import Plan, Step, execute
 
 LAUNCHES = 3
 RECTANGLES = (1, 2, 4, 8)
@@ -43,8 +47,11 @@ LEVELS = (1, 3)
 AHEAD = (False, True)
 ANY = (1, 1, 0, 0)  # an order, to be swept
 
-# A and B as they lie, N by rows and T by columns, and the sizes.
-SIZES: dict[str, tuple[tuple[str, Tiles], ...]] = {
+GEMM, RUNG = "gemm_fma", "tuned"
+
+# By kernel: A and B as they lie, N by rows and T by columns, and the sizes.
+SIZES: dict[str, dict[str, tuple[tuple[str, Tiles], ...]]] = {}
+SIZES[GEMM] = {
     "float32": (
         ("NN", Tiles(64, 128, 16, 8, 8, 2, 3, False, ANY, 4)),
         ("NN", Tiles(128, 256, 8, 8, 16, 16, 3, False, ANY, 1)),
@@ -59,9 +66,26 @@ SIZES: dict[str, tuple[tuple[str, Tiles], ...]] = {
     "float64": (
         ("NN", Tiles(64, 128, 8, 8, 8, 8, 3, False, ANY, 2)),
         ("NN", Tiles(64, 64, 8, 8, 8, 8, 4, False, ANY, 4)),
+        ("NN", Tiles(64, 64, 16, 8, 8, 8, 2, False, ANY, 4)),
         ("NN", Tiles(64, 128, 8, 8, 8, 2, 3, False, ANY, 2, bulk=True)),
         ("TN", Tiles(64, 128, 8, 8, 8, 8, 3, False, ANY, 2, bulk=True)),
         ("TN", Tiles(64, 64, 16, 8, 8, 8, 3, False, ANY, 4, bulk=True)),
+    ),
+}
+
+SIZES[RUNG] = {
+    "float32": (
+        ("NN", Tiles(64, 128, 16, 8, 8, 2, 3, False, ANY, 4)),
+        ("NN", Tiles(64, 256, 8, 8, 16, 8, 3, False, ANY, 2)),
+        ("NN", Tiles(64, 256, 16, 8, 16, 8, 2, False, ANY, 2)),
+        ("NN", Tiles(128, 128, 8, 8, 8, 4, 3, False, ANY, 2)),
+        ("NN", Tiles(128, 128, 16, 8, 16, 8, 2, False, ANY, 2)),
+        ("NN", Tiles(128, 256, 8, 8, 16, 16, 3, False, ANY, 1)),
+    ),
+    "float64": (
+        ("NN", Tiles(64, 128, 8, 8, 8, 8, 3, False, ANY, 2)),
+        ("NN", Tiles(64, 64, 8, 8, 8, 8, 4, False, ANY, 4)),
+        ("NN", Tiles(64, 64, 16, 8, 8, 8, 2, False, ANY, 4)),
     ),
 }
 
@@ -74,8 +98,13 @@ def variants(tiles: Tiles) -> Iterator[Tiles]:
             yield replace(tiles, level=level, ahead=ahead, order=order)
 
 
-def plan_of(tiles: Tiles, layout: str, n: int, dtype: str, gpu: Gpu) -> Plan:
+def plan_of(kernel: str, tiles: Tiles, layout: str, n: int, dtype: str, gpu: Gpu) -> Plan:
     """A product of square matrices with these tiles, k undivided."""
+    if kernel == RUNG:
+        tuned = Kernel(rung(RUNG).path, RUNG, {"real": REAL[dtype], **tiles.macros}, tiles.options)
+        grid = (-(-n // tiles.block_n), -(-n // tiles.block_m), 1)
+        args = (n, n, n, 1.0, Place(A), n, Place(B), n, 0.0, Place(D), n)
+        return Plan((Step(tuned, Launch(grid, (tiles.threads, 1, 1), args)),), 0, str(tiles), "")
     a, b = (Operand(n, 1) if each == "N" else Operand(1, n) for each in layout)
     product = Product(n, n, n, 1, dtype, dtype, 1.0, 0.0, a, b, None, Operand(n, 1))
     reading = fma.readings(product)[0]
@@ -89,15 +118,15 @@ def seconds(work: Work) -> float:
     return median(seconds_of(work) for _ in range(LAUNCHES))
 
 
-def measure(dtype: str, n: int, gpu: Gpu, progress: Progress) -> list[dict[str, Any]]:
+def measure(kernel: str, dtype: str, n: int, gpu: Gpu, progress: Progress) -> list[dict[str, Any]]:
     """A row a variant, and those of the vendor's product."""
     real = getattr(torch, dtype)
     a, b = (torch.randn(n, n, device="cuda", dtype=real) for _ in range(2))
     turned, d = a.t().contiguous(), torch.empty(n, n, device="cuda", dtype=real)
     exact = Exact(a, b)
     every = [
-        (layout, each, plan_of(each, layout, n, dtype, gpu))
-        for layout, tiles in SIZES[dtype]
+        (layout, each, plan_of(kernel, each, layout, n, dtype, gpu))
+        for layout, tiles in SIZES[kernel][dtype]
         for each in variants(tiles)
     ]
     task = progress.add_task(f"compiling, {dtype}", total=len(every))
@@ -115,7 +144,6 @@ def measure(dtype: str, n: int, gpu: Gpu, progress: Progress) -> list[dict[str, 
     vendor()
     for layout, tiles, plan in every:
         progress.advance(task)
-        kernel = plan.steps[0].kernel
         row: dict[str, Any] = {
             "kernel": str(tiles),
             "dtype": dtype,
@@ -125,7 +153,7 @@ def measure(dtype: str, n: int, gpu: Gpu, progress: Progress) -> list[dict[str, 
         }
         rows.append(row)
         try:
-            resources = kernel.compile(gpu.arch).resources
+            resources = plan.steps[0].kernel.compile(gpu.arch).resources
             row |= {"registers": resources.registers, "spill_bytes": resources.spill_bytes}
             first = turned if layout[0] == "T" else a
             addresses = (first.data_ptr(), b.data_ptr(), 0, d.data_ptr(), 0)
@@ -165,7 +193,8 @@ def compact(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--dtype", choices=tuple(SIZES), action="append")
+    parser.add_argument("--kernel", choices=tuple(SIZES), default=GEMM)
+    parser.add_argument("--dtype", choices=tuple(SIZES[GEMM]), action="append")
     parser.add_argument("--size", type=int, default=4096)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all that was measured")
     options = parser.parse_args()
@@ -173,8 +202,8 @@ def main() -> int:
     gpu = find_gpu()
     rows: list[dict[str, Any]] = []
     with Progress() as progress:
-        for dtype in options.dtype or SIZES:
-            rows += measure(dtype, options.size, gpu, progress)
+        for dtype in options.dtype or SIZES[options.kernel]:
+            rows += measure(options.kernel, dtype, options.size, gpu, progress)
     best: dict[str, dict[str, Any]] = {}
     for row in rows:
         if "seconds" not in row:

@@ -19,6 +19,7 @@ import pytest
 
 from tilewise.devices import get_device
 from tilewise.errors import CompileError, DeviceUnavailableError, LaunchError
+from tilewise.lens import metrics
 from tilewise.lens.compare import compare
 from tilewise.lens.metrics import AS_PTX, EXACT, METRICS, Hardware, given_registers, number
 from tilewise.lens.nsight import ProfilerError, measure, parse, require
@@ -448,6 +449,27 @@ def test_sums_name_all_that_is_in_them() -> None:
         "l1tex__t_requests_pipe_lsu_mem_global_op_atom.sum + "
         "l1tex__t_requests_pipe_lsu_mem_global_op_red.sum"
     )
+
+
+@pytest.mark.parametrize(
+    ("of_banks", "of_instructions", "conflicts", "expected"),
+    [
+        (12682, 12672, 10, (12672, 0)),  # a cp.async came in between
+        (160, 160, 32, (160, 32)),  # the instructions' own
+        (4200, 2800, 0, (4200, 0)),  # two lanes of an instruction share
+        (2235, 2456, 1672, (2235, 1672)),
+    ],
+)
+def test_what_loads_waited_for_arrivals_is_not_theirs(
+    of_banks: int, of_instructions: int, conflicts: int, expected: tuple[int, int]
+) -> None:
+    launch = {
+        "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum": f"{of_banks:,}",
+        "smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_ld.sum": f"{of_instructions:,}",
+        "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum": f"{conflicts:,}",
+    }
+    found = metrics.hardware("k", launch, "a GPU", "1.0").counters
+    assert (found["shared_load_wavefronts"], found["shared_load_bank_conflicts"]) == expected
 
 
 def test_exact_counters_are_counters() -> None:

@@ -86,6 +86,10 @@ class Tiles:
             "BLOCKS": self.residents,
         }  # fmt: skip
 
+    def is_measured(self, dtype: str) -> bool:
+        """Whether :meth:`seconds` is known of them."""
+        return f"{dtype} {self}" in _measured()[OFF[0]]
+
     @property
     def options(self) -> tuple[str, ...]:
         """For NVRTC."""
@@ -156,26 +160,12 @@ def _measured() -> dict[str, dict[str, list[float]]]:
     return found
 
 
-# Of the ladder's ``tuned``, by the rows of a tile.
-RUNG: dict[str, dict[int, Tiles]] = {
-    "float32": {
-        16: Tiles(16, 64, 32, 4, 4, 4, 3, True, (1, 4, 1, 1), 7),
-        32: Tiles(32, 64, 16, 4, 8, 8, 4, True, (2, 1, 1, 1), 8),
-        64: Tiles(64, 128, 16, 8, 8, 2, 3, False, (4, 2, 0, 1), 4),
-        128: Tiles(128, 256, 8, 8, 16, 16, 3, True, (8, 4, 0, 0), 1),
-    },
-    "float64": {
-        16: Tiles(16, 64, 16, 4, 4, 4, 3, True, (4, 1, 0, 0), 7),
-        32: Tiles(32, 64, 8, 4, 8, 4, 4, False, (1, 4, 1, 1), 8),
-        64: Tiles(64, 128, 8, 8, 8, 8, 3, True, (4, 4, 1, 0), 2, level=1),
-        # Of two stages, for a GPU that has but 48 KB for a block; not measured.
-        128: Tiles(128, 128, 8, 8, 8, 8, 2, True, (4, 4, 1, 0), 1, level=1),
-    },
-}
-
 TILES: dict[str, tuple[Tiles, ...]] = {
     "float32": (
-        *RUNG["float32"].values(),
+        Tiles(16, 64, 32, 4, 4, 4, 3, True, (1, 4, 1, 1), 7),
+        Tiles(32, 64, 16, 4, 8, 8, 4, True, (2, 1, 1, 1), 8),
+        Tiles(64, 128, 16, 8, 8, 2, 3, False, (4, 2, 0, 1), 4),
+        Tiles(128, 256, 8, 8, 16, 16, 3, True, (8, 4, 0, 0), 1),
         Tiles(128, 256, 16, 8, 16, 2, 3, True, (1, 8, 1, 1), 1, bulk=True, level=1),
         Tiles(64, 256, 16, 8, 16, 2, 3, True, (1, 8, 1, 1), 2, bulk=True, level=1),
         Tiles(128, 128, 16, 16, 8, 8, 3, True, (2, 2, 0, 1), 2, bulk=True),
@@ -189,12 +179,33 @@ TILES: dict[str, tuple[Tiles, ...]] = {
         Tiles(128, 16, 16, 8, 4, 8, 4, True, (4, 1, 1, 1), 6),
     ),
     "float64": (
-        *(RUNG["float64"][edge] for edge in (16, 32, 64)),
+        Tiles(16, 64, 16, 4, 4, 4, 3, True, (4, 1, 0, 0), 7),
+        Tiles(32, 64, 8, 4, 8, 4, 4, False, (1, 4, 1, 1), 8),
+        Tiles(64, 128, 8, 8, 8, 8, 3, True, (4, 4, 1, 0), 2, level=1),
+        Tiles(64, 64, 16, 8, 8, 8, 2, True, (2, 1, 0, 0), 4, level=1),
         Tiles(64, 64, 16, 8, 8, 8, 3, True, (8, 4, 1, 0), 4, bulk=True, level=1),
         Tiles(64, 64, 8, 8, 8, 8, 4, True, (1, 1, 0, 1), 4, level=1),
         Tiles(16, 64, 16, 4, 8, 4, 3, False, (4, 2, 0, 1), 7),
         Tiles(64, 16, 16, 8, 4, 8, 3, False, (2, 4, 1, 0), 7),
     ),
+}
+
+# Of the ladder's ``tuned``, by the rows of a tile. The orders that suit one kernel's machine code
+# are not those of another's: these are of a sweep of its own.
+RUNG: dict[str, dict[int, Tiles]] = {
+    "float32": {
+        16: TILES["float32"][0],
+        32: TILES["float32"][1],
+        64: Tiles(64, 128, 16, 8, 8, 2, 3, False, (1, 4, 0, 1), 4),
+        128: Tiles(128, 256, 8, 8, 16, 16, 3, True, (1, 4, 0, 1), 1),
+    },
+    "float64": {
+        16: TILES["float64"][0],
+        32: TILES["float64"][1],
+        64: Tiles(64, 64, 16, 8, 8, 8, 2, True, (1, 1, 0, 0), 4, level=1),
+        # Of two stages, for a GPU that has but 48 KB for a block; not measured.
+        128: Tiles(128, 128, 8, 8, 8, 8, 2, True, (4, 4, 1, 0), 1, level=1),
+    },
 }
 
 

@@ -22,7 +22,6 @@ import numpy.typing as npt
 from tilewise import lessons
 from tilewise.devices.limits import MAX_GRID, MAX_THREADS
 from tilewise.fma_tiles import RUNG as TUNED
-from tilewise.fma_tiles import TILES as MEASURED
 from tilewise.kernel import Kernel
 from tilewise.launch import Dim3
 from tilewise.numbers import DTYPES
@@ -97,7 +96,7 @@ def _tuned_tile(m: int, n: int, k: int, dtype: str) -> int:
         Operand(n, 1),
     )  # fmt: skip
     off = sum(each * ITEM_SIZES[dtype] % ALIGNMENT != 0 for each in (k, n))
-    measured = {tile: each for tile, each in TUNED[dtype].items() if each in MEASURED[dtype]}
+    measured = {tile: each for tile, each in TUNED[dtype].items() if each.is_measured(dtype)}
     fitting = [tile for tile, each in measured.items() if m <= GRID_Y * each.block_m]
     seconds = {
         tile: measured[tile].seconds(product, H200.multiprocessors, 1, off)

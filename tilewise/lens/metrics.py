@@ -191,6 +191,19 @@ def taken(name: str, metrics: Mapping[str, int]) -> tuple[str, ...]:
     return next(there, ())
 
 
+def _are_arrivals(metrics: Mapping[str, int]) -> bool:
+    """Whether all that loads waited for in the banks came in from L2, by ``cp.async``.
+
+    Then they are as many as the wavefronts that the banks have and the instructions don't: the
+    instructions' own conflicts are wavefronts of theirs.
+    """
+    of_banks, of_instructions, conflicts = (
+        metrics.get(metric, 0)
+        for metric in (_of_banks("ld"), _of_instructions("ld"), _conflicts("ld"))
+    )
+    return conflicts > 0 and of_banks - of_instructions == conflicts
+
+
 def hardware(kernel: str, launch: Mapping[str, str], gpu: str, version: str) -> Hardware:
     """What one launch's row of the table says; ``version`` is Nsight Compute's."""
     values = {metric: number(launch.get(metric, "")) for metric in ASKED}
@@ -201,6 +214,9 @@ def hardware(kernel: str, launch: Mapping[str, str], gpu: str, version: str) -> 
         for name, these in summed.items()
         if these
     }
+    if _are_arrivals(metrics):
+        counters["shared_load_wavefronts"] -= counters["shared_load_bank_conflicts"]
+        counters["shared_load_bank_conflicts"] = 0
     registers = counters.pop("registers", None)
     limits = {name: metrics[metric] for name, metric in LIMITS.items() if metric in metrics}
     return Hardware(kernel, counters, registers, limits, gpu, version, metrics)

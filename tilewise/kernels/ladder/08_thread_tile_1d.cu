@@ -37,6 +37,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) thread_tile_1d(
             sb[y][x] = p + y < k && left + x < n ? b[(size_t)(p + y) * ldb + left + x] : 0;
         }
         __syncthreads();  // both tiles are whole before anybody reads them
+        #pragma unroll
         for (int i = 0; i < BLOCK_K; ++i) {
             real of_b = sb[i][tx];
             for (int j = 0; j < THREAD_M; ++j) sum[j] += sa[ty + j][i] * of_b;

@@ -1,5 +1,6 @@
 // Idea: a thread computes a square of THREAD_M x THREAD_N elements from a column and a row of the
-// tiles, held in registers. A's tile is stored transposed, so that such a column is contiguous.
+// tiles, held in registers. A's tile is stored transposed, so that such a column is contiguous, and
+// PADDING wider, for then the lanes that store along k meet in no bank.
 // Cost: a multiply-add takes 1/THREAD_M + 1/THREAD_N shared values.
 // Next: vectorized moves 16 bytes at a time, to shared memory and from it.
 
@@ -14,13 +15,14 @@
 #define THREAD_N 8
 #endif
 #define THREADS (BLOCK_M / THREAD_M * (BLOCK_N / THREAD_N))
+#define PADDING (16 / (int)sizeof(real))
 
 // C = alpha*A*B + beta*C, row-major: A is m x k, B is k x n, C is m x n.
 extern "C" __global__ void __launch_bounds__(THREADS) thread_tile_2d(
     int m, int n, int k, real alpha, const real* a, int lda, const real* b, int ldb,
     real beta, real* c, int ldc)
 {
-    __shared__ real sa[BLOCK_K][BLOCK_M];
+    __shared__ real sa[BLOCK_K][BLOCK_M + PADDING];
     __shared__ real sb[BLOCK_K][BLOCK_N];
     unsigned thread = threadIdx.x;
     unsigned tx = thread % (BLOCK_N / THREAD_N) * THREAD_N;

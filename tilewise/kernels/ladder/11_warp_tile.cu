@@ -14,24 +14,47 @@
 #endif
 #define THREADS (BLOCK_M / THREAD_M * (BLOCK_N / THREAD_N))
 #define WIDTH (16 / (int)sizeof(real))
-#define A_EACH (BLOCK_M * BLOCK_K / (THREADS * WIDTH))  // of the tiles' pieces, a thread loads
-#define B_EACH (BLOCK_K * BLOCK_N / (THREADS * WIDTH))
 #define LANES_M 4  // of a warp's 32 lanes, down its tile
 #define LANES_N 8
 #define WARP_M (LANES_M * THREAD_M)  // a warp's tile
 #define WARP_N (LANES_N * THREAD_N)
 
-struct __align__(16) Vector { real x[WIDTH]; };
+template <int W> struct __align__(W * sizeof(real)) Piece { real x[W]; };
+typedef Piece<WIDTH> Vector;
 
 // The elements at ``from``, of which ``count`` are inside, and zeros.
-__device__ inline Vector load(const real* from, int count, bool aligned = true)
+template <int W> __device__ inline Piece<W> load(const real* from, int count, bool aligned = true)
 {
-    if (aligned && count >= WIDTH) return *(const Vector*)from;
-    Vector found = {};
-    for (int i = 0; i < WIDTH; ++i) {
+    if (aligned && count >= W) return *(const Piece<W>*)from;
+    Piece<W> found = {};
+    for (int i = 0; i < W; ++i) {
         if (i < count) found.x[i] = from[i];
     }
     return found;
+}
+
+// Both tiles, W elements at a time, neighbours by neighbouring lanes. They begin at ``a`` and ``b``,
+// and have ``rows``, ``columns`` and ``steps`` of k inside the matrices; beyond, they hold zeros.
+template <int W> __device__ inline void load_tiles(
+    real (&sa)[BLOCK_K][BLOCK_M + WIDTH], real (&sb)[BLOCK_K][BLOCK_N], const real* a, int lda,
+    const real* b, int ldb, int rows, int columns, int steps)
+{
+    int ax = threadIdx.x * W % BLOCK_K, ay = threadIdx.x * W / BLOCK_K;
+    int bx = threadIdx.x * W % BLOCK_N, by = threadIdx.x * W / BLOCK_N;
+    constexpr int DOWN = THREADS * W / BLOCK_K, DEEP = THREADS * W / BLOCK_N;
+    Piece<W> from_a[BLOCK_M / DOWN], from_b[BLOCK_K / DEEP];
+    for (int e = 0; e < BLOCK_M / DOWN; ++e) {
+        int y = ay + e * DOWN;
+        from_a[e] = load<W>(a + (size_t)y * lda + ax, y < rows ? steps - ax : 0);
+    }
+    for (int e = 0; e < BLOCK_K / DEEP; ++e) {
+        int y = by + e * DEEP;
+        from_b[e] = load<W>(b + (size_t)y * ldb + bx, y < steps ? columns - bx : 0);
+    }
+    // Only now, for a store waits for its load: all of them are on their way.
+    for (int e = 0; e < BLOCK_M / DOWN; ++e)
+        for (int j = 0; j < W; ++j) sa[ax + j][ay + e * DOWN] = from_a[e].x[j];
+    for (int e = 0; e < BLOCK_K / DEEP; ++e) *(Piece<W>*)&sb[by + e * DEEP][bx] = from_b[e];
 }
 
 // Of a matrix whose rows begin 16 bytes apart, or a multiple of it.
@@ -45,7 +68,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) warp_tile(
     int m, int n, int k, real alpha, const real* a, int lda, const real* b, int ldb,
     real beta, real* c, int ldc)
 {
-    __shared__ __align__(16) real sa[BLOCK_K][BLOCK_M];
+    // 16 bytes wider than the tile: the lanes that store along k meet in no bank.
+    __shared__ __align__(16) real sa[BLOCK_K][BLOCK_M + WIDTH];
     __shared__ __align__(16) real sb[BLOCK_K][BLOCK_N];
     unsigned thread = threadIdx.x;
     unsigned lane = thread % 32, warp = thread / 32;
@@ -57,39 +81,13 @@ extern "C" __global__ void __launch_bounds__(THREADS) warp_tile(
     if (alpha == 0) k = 0;  // as in BLAS: A and B are not read, so a NaN there does not spread
 
     real sum[THREAD_M][THREAD_N] = {};
-    for (unsigned p = 0; p < k; p += BLOCK_K) {  // unsigned: p + BLOCK_K may pass 2^31 - 1
-        // Past the edge the tiles hold zeros.
-        if (aligned) {
-            Vector from_a[A_EACH], from_b[B_EACH];
-            for (int e = 0; e < A_EACH; ++e) {
-                unsigned i = (e * THREADS + thread) * WIDTH, y = i / BLOCK_K, x = i % BLOCK_K;
-                int count = top + y < m ? (int)(k - (p + x)) : 0;
-                from_a[e] = load(a + (size_t)(top + y) * lda + p + x, count);
-            }
-            for (int e = 0; e < B_EACH; ++e) {
-                unsigned i = (e * THREADS + thread) * WIDTH, y = i / BLOCK_N, x = i % BLOCK_N;
-                int count = p + y < k ? (int)(n - (left + x)) : 0;
-                from_b[e] = load(b + (size_t)(p + y) * ldb + left + x, count);
-            }
-            // Only now, for a store waits for its load: all of them are on their way.
-            for (int e = 0; e < A_EACH; ++e) {
-                unsigned i = (e * THREADS + thread) * WIDTH;
-                for (int j = 0; j < WIDTH; ++j) sa[i % BLOCK_K + j][i / BLOCK_K] = from_a[e].x[j];
-            }
-            for (int e = 0; e < B_EACH; ++e) {
-                unsigned i = (e * THREADS + thread) * WIDTH;
-                *(Vector*)&sb[i / BLOCK_N][i % BLOCK_N] = from_b[e];
-            }
-        } else {  // one by one, neighbours by neighbouring lanes
-            for (int e = 0; e < A_EACH * WIDTH; ++e) {
-                unsigned i = e * THREADS + thread, y = i / BLOCK_K, x = i % BLOCK_K;
-                sa[x][y] = top + y < m && p + x < k ? a[(size_t)(top + y) * lda + p + x] : 0;
-            }
-            for (int e = 0; e < B_EACH * WIDTH; ++e) {
-                unsigned i = e * THREADS + thread, y = i / BLOCK_N, x = i % BLOCK_N;
-                sb[y][x] = p + y < k && left + x < n ? b[(size_t)(p + y) * ldb + left + x] : 0;
-            }
-        }
+    a += (size_t)top * lda;
+    b += left;
+    for (int rest = k; rest > 0; rest -= BLOCK_K) {
+        if (aligned) load_tiles<WIDTH>(sa, sb, a, lda, b, ldb, m - top, n - left, rest);
+        else load_tiles<1>(sa, sb, a, lda, b, ldb, m - top, n - left, rest);
+        a += BLOCK_K;
+        b += (ptrdiff_t)ldb * BLOCK_K;
         __syncthreads();  // both tiles are whole before anybody reads them
         #pragma unroll
         for (int i = 0; i < BLOCK_K; ++i) {
@@ -110,7 +108,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) warp_tile(
             if (row >= m || col >= n) continue;
             real* at = c + (size_t)row * ldc + col;
             int count = n - col;
-            Vector old = beta == 0 ? Vector{} : load(at, count, c_aligned), found;
+            Vector old = beta == 0 ? Vector{} : load<WIDTH>(at, count, c_aligned), found;
             for (int i = 0; i < WIDTH; ++i)
                 found.x[i] = beta == 0 ? alpha * sum[j][l + i] : alpha * sum[j][l + i] + beta * old.x[i];
             if (c_aligned && count >= WIDTH) *(Vector*)at = found;

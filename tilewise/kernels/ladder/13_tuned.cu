@@ -14,8 +14,8 @@
 #define LANES_M 2
 #define STAGES 3
 #define AHEAD 0
-#define ORDER_M 4
-#define ORDER_N 2
+#define ORDER_M 1
+#define ORDER_N 4
 #define BY_ROWS 0
 #define INNER_BY_ROWS 1
 #endif
