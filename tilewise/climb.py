@@ -8,7 +8,8 @@ from typing import Any
 
 from tilewise.devices import get_device
 from tilewise.errors import CheckError, LaunchError
-from tilewise.ladder import RUNGS, THREADS_A_BLOCK, Rung, listed, tile_each
+from tilewise.geometry import THREADS_A_BLOCK, listed
+from tilewise.ladder import RUNGS, Rung, tile_each
 from tilewise.problem import random_problem
 from tilewise.run import run
 

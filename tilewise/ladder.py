@@ -20,165 +20,30 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewise import lessons
-from tilewise.devices.limits import MAX_GRID, MAX_THREADS
 from tilewise.fma_tiles import RUNG as TUNED
+from tilewise.geometry import (
+    TILES,
+    Geometry,
+    Macros,
+    Rule,
+    by_tiles,
+    check_tile,
+    column,
+    columns_along_x,
+    no_options,
+    one_block,
+    one_thread,
+    real_of,
+    rectangle,
+    rows_along_x,
+    square,
+    tuned_macros,
+    tuned_options,
+    tuned_tile,
+)  # fmt: skip
 from tilewise.kernel import Kernel
-from tilewise.launch import Dim3
-from tilewise.numbers import DTYPES
-from tilewise.product import ALIGNMENT, ITEM_SIZES, REAL, Operand, Product
-from tilewise.tuned import H200
 
 FOLDER = Path(__file__).parent / "kernels" / "ladder"
-TILES = range(2, 33)  # TILE x TILE threads a block, and a block has at most 1024
-THREADS_A_BLOCK = MAX_THREADS
-GRID_X, GRID_Y, _ = MAX_GRID
-
-Geometry = tuple[Dim3, Dim3]
-Macros = dict[str, int]
-_Rule = Callable[[int, int, int, str], Geometry]
-
-
-def _one_thread(m: int, n: int, tile: int, dtype: str) -> Geometry:
-    return (1, 1, 1), (1, 1, 1)
-
-
-def _one_block(m: int, n: int, tile: int, dtype: str) -> Geometry:
-    if m * n > THREADS_A_BLOCK:
-        raise ValueError(
-            f"single_block has a thread for each element of C in one block, at most "
-            f"{THREADS_A_BLOCK}; {m} x {n} is {m * n}. Take a smaller C, or another kernel"
-        )
-    return (1, 1, 1), (max(m, 1), max(n, 1), 1)
-
-
-def rows_along_x(m: int, n: int, tile: int, dtype: str = "") -> Geometry:
-    """Blocks of ``tile`` x ``tile`` threads over C, its rows along x."""
-    return (_tiles(m, tile, "m", GRID_X), _tiles(n, tile, "n", GRID_Y), 1), (tile, tile, 1)
-
-
-def columns_along_x(m: int, n: int, tile: int, dtype: str = "") -> Geometry:
-    """Blocks of ``tile`` x ``tile`` threads over C, its columns along x."""
-    return (_tiles(n, tile, "n", GRID_X), _tiles(m, tile, "m", GRID_Y), 1), (tile, tile, 1)
-
-
-def _no_options(tile: int, dtype: str) -> tuple[str, ...]:
-    return ()
-
-
-def _square(tile: int, dtype: str) -> Macros:
-    return {"TILE": tile}
-
-
-def _column(tile: int, dtype: str) -> Macros:
-    """Of threads that compute a column of elements."""
-    return {"BLOCK_M": tile, "BLOCK_N": tile, "BLOCK_K": 8, "THREAD_M": 8}
-
-
-def _rectangle(tile: int, dtype: str) -> Macros:
-    """Of threads that compute a square of elements, so many that a warp's fit the tile."""
-    edge = 8 if tile >= 64 else 4
-    blocks = {"BLOCK_M": tile, "BLOCK_N": tile, "BLOCK_K": 8}
-    return {**blocks, "THREAD_M": edge, "THREAD_N": edge}
-
-
-def _tuned(tile: int, dtype: str) -> Macros:
-    return TUNED[dtype][tile].macros
-
-
-def _tuned_options(tile: int, dtype: str) -> tuple[str, ...]:
-    return TUNED[dtype][tile].options
-
-
-def _tuned_tile(m: int, n: int, k: int, dtype: str) -> int:
-    """Of those that were measured, that with which a product should take least on an H200."""
-    product = Product(
-        max(m, 1), max(n, 1), k, 1, dtype, dtype, 1.0, 0.0, Operand(k, 1), Operand(n, 1), None,
-        Operand(n, 1),
-    )  # fmt: skip
-    off = sum(each * ITEM_SIZES[dtype] % ALIGNMENT != 0 for each in (k, n))
-    measured = {tile: each for tile, each in TUNED[dtype].items() if each.is_measured(dtype)}
-    fitting = [tile for tile, each in measured.items() if m <= GRID_Y * each.block_m]
-    seconds = {
-        tile: measured[tile].seconds(product, H200.multiprocessors, 1, off)
-        for tile in fitting or measured
-    }
-    return min(seconds, key=lambda tile: seconds[tile])
-
-
-def threads(macros: Macros) -> int:
-    """Of a block, by the macros of its kernel."""
-    if "TILE" in macros:
-        return macros["TILE"] ** 2
-    elements = macros["BLOCK_M"] * macros["BLOCK_N"]
-    return elements // (macros["THREAD_M"] * macros.get("THREAD_N", 1))
-
-
-def _by_tiles(macros: Callable[[int, str], Macros]) -> _Rule:
-    """A block for each tile of C, columns along x; its threads in a row."""
-
-    def rule(m: int, n: int, tile: int, dtype: str) -> Geometry:
-        sizes = macros(tile, dtype)
-        across = _tiles(n, sizes["BLOCK_N"], "n", GRID_X)
-        down = _tiles(m, sizes["BLOCK_M"], "m", GRID_Y)
-        return (across, down, 1), (threads(sizes), 1, 1)
-
-    return rule
-
-
-def _tiles(size: int, tile: int, name: str, limit: int) -> int:
-    count = max(-(-size // tile), 1)
-    if count > limit:
-        raise ValueError(
-            f"{name} is {size}; with tiles of {tile} that is {count} blocks, and a grid has at "
-            f"most {limit} that way: {name} may be {limit * tile} at most"
-        )
-    return count
-
-
-def check_tile(tile: int, tiles: Sequence[int] = TILES, of: str = "") -> int:
-    """``tile``, if it is one of ``tiles``; ``of`` is whose they are, for the message.
-
-    Raises
-    ------
-    TypeError
-        If it is no integer.
-    ValueError
-        If it is none of them.
-    """
-    if isinstance(tile, bool) or not hasattr(tile, "__index__"):
-        raise TypeError(f"tile is {tile!r}; it must be an integer")
-    if tile not in tiles:
-        whose = f" for {of}" if of else ""
-        raise ValueError(f"tile is {tile}; it must be {listed(tiles)}{whose}")
-    return int(tile)
-
-
-def listed(tiles: Sequence[int]) -> str:
-    """Ascending tiles in words: ``from 2 to 32``, or ``16, 32 or 64``."""
-    parts: list[str] = []
-    rest = list(tiles)
-    while rest:
-        run = 1
-        while run < len(rest) and rest[run] == rest[0] + run:
-            run += 1
-        taken, rest = (rest[:run], rest[run:]) if run > 2 else (rest[:1], rest[1:])
-        parts.append(f"from {taken[0]} to {taken[-1]}" if len(taken) > 1 else str(taken[0]))
-    *others, last = parts
-    return f"{', '.join(others)} or {last}" if others else last
-
-
-def real_of(dtype: npt.DTypeLike) -> str:
-    """The C++ type of ``dtype``: the macro ``real``.
-
-    Raises
-    ------
-    TypeError
-        If it is neither float32 nor float64.
-    """
-    name = np.dtype(dtype).name
-    if name not in REAL:
-        raise TypeError(f"dtype {name} is not supported; there are {', '.join(DTYPES)}")
-    return REAL[name]
 
 
 @dataclass(frozen=True)
@@ -210,12 +75,12 @@ class Rung:
     idea: str
     why: str
     default_tile: int | None
-    _rule: _Rule = field(repr=False)
+    _rule: Rule = field(repr=False)
     tiles: Sequence[int] = field(default=(), repr=False)
-    _macros: Callable[[int, str], Macros] = field(default=_square, repr=False)
+    _macros: Callable[[int, str], Macros] = field(default=square, repr=False)
     counter: str = field(default="", repr=False)
     against: str = field(default="", repr=False)
-    _options: Callable[[int, str], tuple[str, ...]] = field(default=_no_options, repr=False)
+    _options: Callable[[int, str], tuple[str, ...]] = field(default=no_options, repr=False)
     _chooses: Callable[[int, int, int, str], int] | None = field(default=None, repr=False)
 
     @property
@@ -325,7 +190,7 @@ RUNGS = (
         "One thread computes all of C.",
         "A GPU's one lane is slower than a CPU's core: all of its speed is in their number.",
         None,
-        _one_thread,
+        one_thread,
     ),
     Rung(
         2,
@@ -333,7 +198,7 @@ RUNGS = (
         "Each element of C has a thread, and one block holds them all.",
         "A block ends at 1024 threads and runs on one multiprocessor; the others stand idle.",
         None,
-        _one_block,
+        one_block,
     ),
     Rung(
         3,
@@ -393,9 +258,9 @@ RUNGS = (
         "Each thread computes a column of elements, and reuses a value of B from a register.",
         "A multiply-add takes 1.1 shared values where tiled's takes 2.",
         64,
-        _by_tiles(_column),
+        by_tiles(column),
         (16, 32, 64),
-        _column,
+        column,
         counter="shared load wavefronts",
         against="tiled",
     ),
@@ -405,9 +270,9 @@ RUNGS = (
         "Each thread computes a square of elements; A's tile is stored transposed.",
         "With 8 x 8 elements a multiply-add takes a quarter of a shared value.",
         128,
-        _by_tiles(_rectangle),
+        by_tiles(rectangle),
         (16, 32, 64, 128),
-        _rectangle,
+        rectangle,
         counter="shared load wavefronts",
     ),
     Rung(
@@ -416,9 +281,9 @@ RUNGS = (
         "Loads and stores of 16 bytes, in global and in shared memory.",
         "As many bytes by a quarter of the instructions.",
         128,
-        _by_tiles(_rectangle),
+        by_tiles(rectangle),
         (16, 32, 64, 128),
-        _rectangle,
+        rectangle,
         counter="global load requests",
     ),
     Rung(
@@ -427,9 +292,9 @@ RUNGS = (
         "Each warp has a tile of its own, its lanes' 16-byte pieces side by side.",
         "Lanes that read the same share it, and the others are in other banks: no conflicts.",
         128,
-        _by_tiles(_rectangle),
+        by_tiles(rectangle),
         (32, 64, 128),
-        _rectangle,
+        rectangle,
         counter="shared load bank conflicts",
     ),
     Rung(
@@ -438,9 +303,9 @@ RUNGS = (
         "The next tiles are copied (cp.async) while these are used.",
         "A phase has one barrier, and nobody waits for a load that began a phase ago.",
         128,
-        _by_tiles(_rectangle),
+        by_tiles(rectangle),
         (32, 64, 128),
-        _rectangle,
+        rectangle,
         counter="barriers",
     ),
     Rung(
@@ -449,12 +314,12 @@ RUNGS = (
         "The same with sizes chosen by a sweep, and blocks in an order that shares in L2.",
         "What is left in the loop are multiply-adds and their reads of shared memory.",
         64,
-        _by_tiles(_tuned),
+        by_tiles(tuned_macros),
         tuple(TUNED["float32"]),
-        _tuned,
+        tuned_macros,
         counter="shared load wavefronts",
-        _options=_tuned_options,
-        _chooses=_tuned_tile,
+        _options=tuned_options,
+        _chooses=tuned_tile,
     ),
 )
 

@@ -12,8 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewise.devices import Device, get_device
+from tilewise.geometry import Geometry, check_tile, columns_along_x, real_of
 from tilewise.kernel import Kernel
-from tilewise.ladder import Geometry, Rung, check_tile, columns_along_x, real_of, rung
+from tilewise.ladder import Rung, rung
 from tilewise.launch import LaunchReport
 from tilewise.numbers import Check, check
 from tilewise.problem import Gemm

@@ -11,8 +11,9 @@ import numpy as np
 from tilewise.compiler import Compiled
 from tilewise.devices import arguments
 from tilewise.devices.emulator import Emulator, EmulatorArray
+from tilewise.geometry import Geometry, real_of
 from tilewise.kernel import Kernel
-from tilewise.ladder import Geometry, Rung, real_of
+from tilewise.ladder import Rung
 from tilewise.launch import Launch
 from tilewise.problem import Gemm, check_sizes, random_problem
 from tilewise.run import prepare

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from tilewise.devices.limits import MAX_GRID, MAX_THREADS
 from tilewise.devices.occupancy import Multiprocessor, Occupancy, multiprocessor, occupancy
-from tilewise.ladder import real_of
+from tilewise.geometry import real_of
 from tilewise.launch import Dim3
 from tilewise.problem import check_sizes
 

@@ -9,7 +9,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from tilewise.ladder import listed
+from tilewise.geometry import listed
 from tilewise.show.console import (
     PLACES,
     console,
