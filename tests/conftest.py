@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from player import browser as browser
+from player import show as show
 from reference import KERNELS, Launcher
 
 from tilewise.devices import Device, get_device

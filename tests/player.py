@@ -1,0 +1,234 @@
+"""Traces, and the player of one in a real browser, for its tests."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tilewise.kernel import Kernel
+from tilewise.ladder import rung
+from tilewise.lens.player import page
+from tilewise.lens.trace import record
+
+SIZE, TILE = 4, 2
+THREADS = TILE * TILE
+
+
+def line_of(source: str, part: str) -> int:
+    (found,) = (i for i, line in enumerate(source.splitlines(), 1) if part in line)
+    return found
+
+
+def sample(size: int = SIZE, tile: int = TILE) -> dict[str, Any]:
+    """A trace of ``tiled``, as the recorder writes them: a size x size x size product."""
+    source = rung("tiled").path.read_text(encoding="utf-8")
+    a = np.arange(size * size).reshape(size, size) + 1
+    b = (np.arange(size * size).reshape(size, size) * 3) % 7 - 2
+    texts = (
+        "ld.global.f32", "st.shared.f32", "bar.sync", "ld.shared.f32", "fma.rn.f32",
+        "st.global.f32", "ret",
+    )  # fmt: skip
+    lines = {
+        "load_a": line_of(source, "sa[ty][tx] ="),
+        "load_b": line_of(source, "sb[ty][tx] ="),
+        "full": line_of(source, "both tiles are whole"),
+        "sum": line_of(source, "sum +="),
+        "read": line_of(source, "everybody has read"),
+        "store": line_of(source, "c[at] ="),
+    }
+
+    def array(name: str, values: Any) -> dict[str, Any]:
+        return {
+            "name": name, "dtype": "float32", "rows": size, "columns": size, "leading": size,
+            "values": [float(value) for value in values.ravel()],
+        }  # fmt: skip
+
+    edge = tile * tile * 4  # bytes of a tile
+
+    def block(x: int, y: int) -> dict[str, Any]:
+        steps: list[dict[str, Any]] = []
+        places = [(t // tile, t % tile) for t in range(tile * tile)]
+
+        def step(text: str, line: str, kind: str, phase: int | None, **more: Any) -> None:
+            steps.append({
+                "i": texts.index(text), "line": lines[line], "kind": kind,
+                "threads": [[0, tile * tile]], "phase": phase,
+                "say": f"Step {len(steps)}: {kind} at {line}.", **more,
+            })  # fmt: skip
+
+        def memory(
+            text: str, line: str, kind: str, phase: int, space: str, at: list[int],
+            values: list[float], array: str | None = None, **more: Any,
+        ) -> None:  # fmt: skip
+            step(
+                text, line, kind, phase, space=space, array=array, at=at, width=4, values=values,
+                requests=1, sectors=tile if space == "global" else 0,
+                **({"conflicts": 0} | more),
+            )  # fmt: skip
+
+        sums = np.zeros((tile, tile))
+        for p in range(size // tile):
+            of_a = [(y * tile + r, p * tile + q) for r, q in places]
+            of_b = [(p * tile + r, x * tile + q) for r, q in places]
+            own = [4 * t for t in range(tile * tile)]
+            for name, matrix, where, first in (("a", a, of_a, 0), ("b", b, of_b, edge)):
+                values = [float(matrix[i]) for i in where]
+                at = [r * size + q for r, q in where]
+                line = f"load_{name}"
+                memory("ld.global.f32", line, "load", p, "global", at, values, name)
+                memory(
+                    "st.shared.f32", line, "store", p, "shared", [first + i for i in own], values
+                )
+            step("bar.sync", "full", "barrier", p, why="Nobody reads before both tiles are whole.")
+            for i in range(tile):
+                rows = [float(a[y * tile + r, p * tile + i]) for r, _ in places]
+                columns = [float(b[p * tile + i, x * tile + q]) for _, q in places]
+                memory("ld.shared.f32", "sum", "load", p, "shared",
+                       [4 * (r * tile + i) for r, _ in places], rows)  # fmt: skip
+                memory("ld.shared.f32", "sum", "load", p, "shared",
+                       [edge + 4 * (i * tile + q) for _, q in places], columns)  # fmt: skip
+                sums = sums + np.outer(rows[::tile], columns[:tile])
+                step("fma.rn.f32", "sum", "compute", p, values=[float(v) for v in sums.ravel()])
+            step("bar.sync", "read", "barrier", p)
+        at = [(y * tile + r) * size + x * tile + q for r, q in places]
+        memory(
+            "st.global.f32",
+            "store",
+            "store",
+            p,
+            "global",
+            at,
+            [float(v) for v in sums.ravel()],
+            "c",
+        )
+        step("ret", "store", "end", p)
+        return {"index": [x, y, 0], "cut": False, "first": 4, "steps": steps}
+
+    return {
+        "format": "tilewise trace", "version": 1, "kernel": "tiled", "file": "05_tiled.cu",
+        "source": source, "arch": "sm_90a",
+        "grid": [size // tile, size // tile, 1], "block": [tile, tile, 1],
+        "problem": {"m": size, "n": size, "k": size, "dtype": "float32", "tile": tile,
+                    "alpha": 1.0, "beta": 0.0},
+        "arrays": [array("a", a), array("b", b), array("c", np.zeros((size, size)))],
+        "shared": [
+            {"name": name, "offset": first, "bytes": edge, "element": 4, "rows": tile,
+             "columns": tile}
+            for name, first in (("sa", 0), ("sb", edge))
+        ],
+        "instructions": [{"line": 1, "text": text} for text in texts],
+        "blocks": [block(x, y) for y in range(size // tile) for x in range(size // tile)],
+    }  # fmt: skip
+
+
+Open = Callable[..., Any]
+SHARED = "#shared .grid .cell"
+THREAD = "#threads .grid .cell"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
+    if chromium is None:
+        pytest.skip("chromium is not installed")
+    with api.sync_playwright() as play:
+        # No sandbox: in a container, as root, chromium starts in no other way.
+        found = play.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        yield found
+        found.close()
+
+
+@pytest.fixture
+def show(browser: Any, tmp_path: Path) -> Iterator[Open]:
+    """Opens the player of a trace; at the end, nothing may have gone wrong in it."""
+    said: list[str] = []
+    opened: list[Any] = []
+
+    def show(trace: dict[str, Any], width: int = 1280, height: int = 800, **more: Any) -> Any:
+        file = tmp_path / "player.html"
+        file.write_text(page(trace), encoding="utf-8")
+        tab = browser.new_page(viewport={"width": width, "height": height}, **more)
+        opened.append(tab)
+        tab.set_default_timeout(10_000)
+        tab.on("console", lambda message: said.append(message.text))
+        tab.on("pageerror", lambda error: said.append(str(error)))
+        tab.on("request", lambda request: said.extend(
+            [request.url] if request.url.startswith("http") else []
+        ))  # fmt: skip
+        tab.goto(file.as_uri())
+        tab.wait_for_selector("body[data-step]")
+        return tab
+
+    yield show
+    for tab in opened:
+        tab.close()
+    assert not said
+
+
+def position(tab: Any) -> int:
+    return int(tab.get_attribute("body", "data-step"))
+
+
+def seek(tab: Any, step: int) -> None:
+    tab.evaluate(
+        "to => { const slider = document.getElementById('slider'); slider.value = to;"
+        " slider.dispatchEvent(new Event('input', {bubbles: true})); }",
+        step,
+    )
+    assert position(tab) == step
+
+
+def classes(tab: Any, selector: str, name: str) -> list[int]:
+    found: list[int] = tab.eval_on_selector_all(
+        selector,
+        "(cells, name) => cells.flatMap((cell, i) => cell.classList.contains(name) ? [i] : [])",
+        name,
+    )
+    return found
+
+
+def shared_after(steps: list[dict[str, Any]]) -> dict[int, float]:
+    """What the stores leave in shared memory: byte offset -> value."""
+    return {
+        at: value
+        for step in steps
+        if step["kind"] == "store" and step.get("space") == "shared"
+        for at, value in zip(step["at"], step["values"], strict=True)
+    }
+
+
+def point(tab: Any, selector: str, nth: int = 0) -> None:
+    tab.locator(selector).nth(nth).dispatch_event("pointerover")
+
+
+def asked(step: dict[str, Any], array: dict[str, Any], warp: int) -> tuple[set[int], set[int]]:
+    """The elements that a warp asks for in a step, and the sectors that they lie in."""
+    element = np.dtype(array["dtype"]).itemsize
+    threads = [t for first, count in step["threads"] for t in range(first, first + count)]
+    elements = {
+        at + i
+        for thread, at in zip(threads, step["at"], strict=True) if thread // 32 == warp
+        for i in range(step["width"] // element)
+    }  # fmt: skip
+    return elements, {(array.get("address", 0) + at * element) // 32 for at in elements}
+
+
+def within(array: dict[str, Any], sectors: set[int]) -> list[int]:
+    """The cells of a matrix, row by row, whose elements lie in sectors."""
+    element = np.dtype(array["dtype"]).itemsize
+    return [
+        row * array["columns"] + column
+        for row in range(array["rows"]) for column in range(array["columns"])
+        if (array.get("address", 0) + (row * array["leading"] + column) * element) // 32 in sectors
+    ]  # fmt: skip
+
+
+def recorded(name: str | Kernel, size: int, tile: int | None, **more: Any) -> dict[str, Any]:
+    found: dict[str, Any] = record(name, size, size, size, tile=tile, **more).to_dict()
+    return found
