@@ -230,7 +230,9 @@ def _product(spec: Spec) -> Case:
         m, n, k, spec.alpha, pitched(a, lda), lda, pitched(b, ldb), ldb,
         spec.beta, pitched(c, ldc), ldc,
     )  # fmt: skip
-    return Case(each.path, each.name, grid, block, args, kernel.defines)
+    return Case(
+        each.path, each.name, grid, block, args, kernel.defines, options=kernel.options
+    )  # fmt: skip
 
 
 def pitched(x: npt.NDArray[Any], leading: int) -> npt.NDArray[Any]:

@@ -49,9 +49,9 @@ ANY = (1, 1, 0, 0)  # an order, to be swept
 
 GEMM, RUNG = "gemm_fma", "tuned"
 
-# By kernel: A and B as they lie, N by rows and T by columns, and the sizes.
-SIZES: dict[str, dict[str, tuple[tuple[str, Tiles], ...]]] = {}
-SIZES[GEMM] = {
+# A and B as they lie, N by rows and T by columns, and the sizes.
+Sizes = dict[str, tuple[tuple[str, Tiles], ...]]
+GEMM_SIZES: Sizes = {
     "float32": (
         ("NN", Tiles(64, 128, 16, 8, 8, 2, 3, False, ANY, 4)),
         ("NN", Tiles(128, 256, 8, 8, 16, 16, 3, False, ANY, 1)),
@@ -72,8 +72,7 @@ SIZES[GEMM] = {
         ("TN", Tiles(64, 64, 16, 8, 8, 8, 3, False, ANY, 4, bulk=True)),
     ),
 }
-
-SIZES[RUNG] = {
+RUNG_SIZES: Sizes = {
     "float32": (
         ("NN", Tiles(64, 128, 16, 8, 8, 2, 3, False, ANY, 4)),
         ("NN", Tiles(64, 256, 8, 8, 16, 8, 3, False, ANY, 2)),
@@ -88,6 +87,7 @@ SIZES[RUNG] = {
         ("NN", Tiles(64, 64, 16, 8, 8, 8, 2, False, ANY, 4)),
     ),
 }
+SIZES = {GEMM: GEMM_SIZES, RUNG: RUNG_SIZES}
 
 
 def variants(tiles: Tiles) -> Iterator[Tiles]:
@@ -194,7 +194,7 @@ def compact(rows: list[dict[str, Any]]) -> dict[str, Any]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--kernel", choices=tuple(SIZES), default=GEMM)
-    parser.add_argument("--dtype", choices=tuple(SIZES[GEMM]), action="append")
+    parser.add_argument("--dtype", choices=tuple(GEMM_SIZES), action="append")
     parser.add_argument("--size", type=int, default=4096)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all that was measured")
     options = parser.parse_args()

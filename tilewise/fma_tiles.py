@@ -160,10 +160,21 @@ def _measured() -> dict[str, dict[str, list[float]]]:
     return found
 
 
+# By the rows of a tile.
+SMALL: dict[str, dict[int, Tiles]] = {
+    "float32": {
+        16: Tiles(16, 64, 32, 4, 4, 4, 3, True, (1, 4, 1, 1), 7),
+        32: Tiles(32, 64, 16, 4, 8, 8, 4, True, (2, 1, 1, 1), 8),
+    },
+    "float64": {
+        16: Tiles(16, 64, 16, 4, 4, 4, 3, True, (4, 1, 0, 0), 7),
+        32: Tiles(32, 64, 8, 4, 8, 4, 4, False, (1, 4, 1, 1), 8),
+    },
+}
+
 TILES: dict[str, tuple[Tiles, ...]] = {
     "float32": (
-        Tiles(16, 64, 32, 4, 4, 4, 3, True, (1, 4, 1, 1), 7),
-        Tiles(32, 64, 16, 4, 8, 8, 4, True, (2, 1, 1, 1), 8),
+        *SMALL["float32"].values(),
         Tiles(64, 128, 16, 8, 8, 2, 3, False, (4, 2, 0, 1), 4),
         Tiles(128, 256, 8, 8, 16, 16, 3, True, (8, 4, 0, 0), 1),
         Tiles(128, 256, 16, 8, 16, 2, 3, True, (1, 8, 1, 1), 1, bulk=True, level=1),
@@ -179,8 +190,7 @@ TILES: dict[str, tuple[Tiles, ...]] = {
         Tiles(128, 16, 16, 8, 4, 8, 4, True, (4, 1, 1, 1), 6),
     ),
     "float64": (
-        Tiles(16, 64, 16, 4, 4, 4, 3, True, (4, 1, 0, 0), 7),
-        Tiles(32, 64, 8, 4, 8, 4, 4, False, (1, 4, 1, 1), 8),
+        *SMALL["float64"].values(),
         Tiles(64, 128, 8, 8, 8, 8, 3, True, (4, 4, 1, 0), 2, level=1),
         Tiles(64, 64, 16, 8, 8, 8, 2, True, (2, 1, 0, 0), 4, level=1),
         Tiles(64, 64, 16, 8, 8, 8, 3, True, (8, 4, 1, 0), 4, bulk=True, level=1),
@@ -191,17 +201,15 @@ TILES: dict[str, tuple[Tiles, ...]] = {
 }
 
 # Of the ladder's ``tuned``, by the rows of a tile. The orders that suit one kernel's machine code
-# are not those of another's: these are of a sweep of its own.
+# are not those of another's: the large ones are of a sweep of its own.
 RUNG: dict[str, dict[int, Tiles]] = {
     "float32": {
-        16: TILES["float32"][0],
-        32: TILES["float32"][1],
+        **SMALL["float32"],
         64: Tiles(64, 128, 16, 8, 8, 2, 3, False, (1, 4, 0, 1), 4),
         128: Tiles(128, 256, 8, 8, 16, 16, 3, True, (1, 4, 0, 1), 1),
     },
     "float64": {
-        16: TILES["float64"][0],
-        32: TILES["float64"][1],
+        **SMALL["float64"],
         64: Tiles(64, 64, 16, 8, 8, 8, 2, True, (1, 1, 0, 0), 4, level=1),
         # Of two stages, for a GPU that has but 48 KB for a block; not measured.
         128: Tiles(128, 128, 8, 8, 8, 8, 2, True, (4, 4, 1, 0), 1, level=1),

@@ -40,7 +40,7 @@ from tilewise.geometry import (
     tuned_macros,
     tuned_options,
     tuned_tile,
-)  # fmt: skip
+)
 from tilewise.kernel import Kernel
 
 FOLDER = Path(__file__).parent / "kernels" / "ladder"

@@ -224,6 +224,10 @@ class Place:
 SWIZZLES = (32, 64, 128)  # bytes a row of the boxes that are swizzled
 
 
+ITEM_SIZES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
+"""Bytes of the elements that matrices are of."""
+
+
 @dataclass(frozen=True)
 class TensorMap:
     """A tensor map by value, for bulk copies of boxes of a batch of matrices (TMA).

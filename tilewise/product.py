@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from tilewise.launch import ITEM_SIZES as ITEM_SIZES
+
 DTYPES = ("float16", "bfloat16", "float32", "float64")
 REAL = {"float32": "float", "float64": "double"}  # what kernels call ``real``
-ITEM_SIZES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
 # The 16-bit types have 8 and 11 significant bits, so that their products are exact in float32.
 ACCUMULATORS = {
     "float16": "float32",

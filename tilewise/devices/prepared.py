@@ -11,7 +11,7 @@ from tilewise.compiler import Compiled
 from tilewise.devices.arguments import TENSOR_MAP_BYTES, bind_later
 from tilewise.devices.cuda import Context
 from tilewise.devices.placement import Values
-from tilewise.launch import SWIZZLES, Launch, Packed, TensorMap
+from tilewise.launch import ITEM_SIZES, SWIZZLES, Launch, Packed, TensorMap
 
 # Where a tensor map has the address. CUtensorMap is opaque: this is tried before it is relied on.
 _ADDRESS_BYTES = 8
@@ -20,7 +20,6 @@ _TRIED_ADDRESSES = (0x2_0000_0000, 0x5A5A_A5A5_5A50)
 _TYPES = {
     "float16": "FLOAT16", "bfloat16": "BFLOAT16", "float32": "FLOAT32", "float64": "FLOAT64",
 }  # fmt: skip
-_SIZES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
 _PROMOTIONS = {0: "NONE", 64: "L2_64B", 128: "L2_128B", 256: "L2_256B"}
 
 
@@ -138,7 +137,7 @@ def encode(context: Context, x: TensorMap, address: int) -> bytes:
         If there is none such, or the driver refuses it.
     """
     driver = context.driver
-    width = x.box[0] * _SIZES.get(x.dtype, 0)
+    width = x.box[0] * ITEM_SIZES.get(x.dtype, 0)
     if x.dtype not in _TYPES or x.promotion not in _PROMOTIONS:
         raise ValueError(
             f"there is no tensor map {x}: it takes one of {', '.join(_TYPES)}, and a promotion of "

@@ -195,7 +195,8 @@ def _are_arrivals(metrics: Mapping[str, int]) -> bool:
     """Whether all that loads waited for in the banks came in from L2, by ``cp.async``.
 
     Then they are as many as the wavefronts that the banks have and the instructions don't: the
-    instructions' own conflicts are wavefronts of theirs.
+    instructions' own conflicts are wavefronts of theirs. Conflicts of as many as lanes share by
+    chance would be taken for such; beside the emulator's count they show.
     """
     of_banks, of_instructions, conflicts = (
         metrics.get(metric, 0)

@@ -10,7 +10,7 @@ import struct
 from dataclasses import dataclass
 from functools import lru_cache
 
-from tilewise.launch import Dim3, TensorMap
+from tilewise.launch import ITEM_SIZES, Dim3, TensorMap
 
 BYTES = 128
 ALIGNMENT = 64  # of the map itself (PTX ISA 5.5.8)
@@ -19,7 +19,6 @@ _MARK = b"tilewise.tensor"
 # The mark; address, extents and strides; element, width and rows of the box, all of them bytes
 # but the extents and the rows.
 _LAYOUT = struct.Struct("<16s6Q3I")
-_SIZES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
 _PROMOTIONS = (0, 64, 128, 256)
 _LARGEST_EXTENT, _LARGEST_STRIDE, _MOST = 2**32, 2**40, 256
 
@@ -67,10 +66,10 @@ def encode(x: TensorMap, address: int) -> bytes:
     ValueError
         If the driver would refuse it.
     """
-    item = _SIZES.get(x.dtype, 0)
+    item = ITEM_SIZES.get(x.dtype, 0)
     width, rows = x.box[0] * item, x.box[1]
     for is_right, words in (
-        (item, f"a dtype of {', '.join(_SIZES)}"),
+        (item, f"a dtype of {', '.join(ITEM_SIZES)}"),
         (
             width % PIECE == 0 and 1 <= x.box[0] <= _MOST,
             f"a box of 1 to {_MOST} columns, a multiple of {PIECE} bytes",
