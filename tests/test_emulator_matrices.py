@@ -55,6 +55,23 @@ def test_product_of_half_as_many(launch: Launcher, type_: str) -> None:
     assert_same(d, (a[:, :8] @ b[:8] + c).astype(np.float32))
 
 
+@pytest.mark.parametrize("shape", ["m8n8k4", "m16n8k4", "m16n8k8", "m16n8k16"])
+def test_product_of_double(launch: Launcher, shape: str) -> None:
+    """Of small numbers, so that every sum is exact; and of any, by a bound."""
+    rows, depth = int(shape[1 : shape.index("n")]), int(shape[shape.index("k") + 1 :])
+    defines = {"SHAPE": f'"{shape}"', "ROWS": rows, "DEPTH": depth}
+    a, b, c = numbers(1, 3, rows, depth), numbers(2, 3, depth, 8), numbers(3, 3, rows, 8)
+    d = np.zeros((3, rows, 8))
+    launch("matrices", "double_product", 1, 96, a, b, c, d, defines=defines)
+    assert_same(d, a @ b + c)
+    rng = np.random.default_rng(4)
+    a, b, c = (rng.standard_normal(x.shape) for x in (a, b, c))
+    launch("matrices", "double_product", 1, 96, a, b, c, d, defines=defines)
+    exact = a.astype(np.longdouble) @ b.astype(np.longdouble) + c
+    bound = (depth + 1) * unit_roundoff("float64") * (np.abs(a) @ np.abs(b) + np.abs(c))
+    assert (np.abs(d - exact) <= bound).all()
+
+
 def test_sum_in_half(launch: Launcher) -> None:
     a, b, c = numbers(1, 16, 16), numbers(2, 16, 8), numbers(3, 16, 8)
     d = np.zeros((16, 8), np.uint16)

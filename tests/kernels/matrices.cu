@@ -113,3 +113,33 @@ extern "C" __global__ void store_matrices(const u32* x, const int* rows, uint4* 
     __syncwarp();
     for (int i = lane; i < 64; i += 32) turned[i] = image[i];
 }
+
+// Products of double, of each warp: ROWS x DEPTH by DEPTH x 8, one after another, a row of each lane.
+#ifdef SHAPE
+extern "C" __global__ void double_product(const double* a, const double* b, const double* c, double* d) {
+    const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4, warp = threadIdx.x / 32;
+    a += warp * ROWS * DEPTH, b += warp * DEPTH * 8, c += warp * ROWS * 8, d += warp * ROWS * 8;
+    double x[8], y[4], z[4];
+    for (int i = 0; i < ROWS * DEPTH / 32; ++i)
+        x[i] = a[(g + i % (ROWS / 8) * 8) * DEPTH + t + i / (ROWS / 8) * 4];
+    for (int i = 0; i < DEPTH / 4; ++i) y[i] = b[(t + 4 * i) * 8 + g];
+    for (int i = 0; i < ROWS / 4; ++i) z[i] = c[(g + i / 2 * 8) * 8 + 2 * t + i % 2];
+#define MMA "mma.sync.aligned." SHAPE ".row.col.f64.f64.f64.f64 "
+    if constexpr (ROWS == 8)
+        asm(MMA "{%0, %1}, {%2}, {%3}, {%0, %1};" : "+d"(z[0]), "+d"(z[1]) : "d"(x[0]), "d"(y[0]));
+    else if constexpr (DEPTH == 4)
+        asm(MMA "{%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+            : "+d"(z[0]), "+d"(z[1]), "+d"(z[2]), "+d"(z[3]) : "d"(x[0]), "d"(x[1]), "d"(y[0]));
+    else if constexpr (DEPTH == 8)
+        asm(MMA "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+            : "+d"(z[0]), "+d"(z[1]), "+d"(z[2]), "+d"(z[3])
+            : "d"(x[0]), "d"(x[1]), "d"(x[2]), "d"(x[3]), "d"(y[0]), "d"(y[1]));
+    else
+        asm(MMA "{%0, %1, %2, %3}, {%4, %5, %6, %7, %8, %9, %10, %11}, {%12, %13, %14, %15}, "
+            "{%0, %1, %2, %3};"
+            : "+d"(z[0]), "+d"(z[1]), "+d"(z[2]), "+d"(z[3])
+            : "d"(x[0]), "d"(x[1]), "d"(x[2]), "d"(x[3]), "d"(x[4]), "d"(x[5]), "d"(x[6]), "d"(x[7]),
+              "d"(y[0]), "d"(y[1]), "d"(y[2]), "d"(y[3]));
+    for (int i = 0; i < ROWS / 4; ++i) d[(g + i / 2 * 8) * 8 + 2 * t + i % 2] = z[i];
+}
+#endif

@@ -16,11 +16,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from tilewise.devices.emulator import matrices_of_double
 from tilewise.devices.emulator.lanes import WARP, Lanes
-from tilewise.devices.emulator.ptx import Address, Immediate, Operand, Register, Vector
+from tilewise.devices.emulator.ptx import Address, Immediate, Operand, Vector
 from tilewise.devices.emulator.semantics import Words
 from tilewise.devices.emulator.spaces import Shared, Where
 from tilewise.devices.emulator.warpgroups import WARPGROUP
+from tilewise.devices.emulator.warps import (
+    elements,
+    of_warps,
+    read_all,
+    readers_of,
+    writers_of,
+)
 
 if TYPE_CHECKING:
     from tilewise.devices.emulator.machine import Groups, Machine, Op, Reader, Writer
@@ -28,7 +36,6 @@ if TYPE_CHECKING:
 Values = npt.NDArray[Any]
 Offsets = npt.NDArray[np.int64]
 
-ALL_LANES = np.uint32(0xFFFFFFFF)
 PIECE = 16  # bytes: 8 elements of 16 bits, the unit of every layout
 NAN = np.uint32(0x7FFFFFFF).view(np.float32)  # the one that tensor cores make
 
@@ -121,10 +128,10 @@ class _Sum:
     @classmethod
     def of(cls, machine: Machine, op: Op, type_: str, d: Operand, c: Operand, warps: int) -> _Sum:
         kind = "f32" if type_ == "f32" else "b32"
-        return cls(type_, _readers(machine, op, c, kind), _writers(machine, op, d, kind), warps)
+        return cls(type_, readers_of(machine, op, c, kind), writers_of(machine, op, d, kind), warps)
 
     def load(self, lanes: Lanes) -> npt.NDArray[np.float64]:
-        registers = _read(self.read, lanes)
+        registers = read_all(self.read, lanes)
         if self.type == "f32":
             return _float_matrix(registers, self.warps).astype(np.float64)
         return _numbers(_half_matrix(registers, self.warps), "f16")
@@ -143,55 +150,14 @@ class _Sum:
             write(lanes, value)
 
 
-def _elements(op: Op, operand: Operand) -> tuple[Operand, ...]:
-    if isinstance(operand, Vector):
-        return operand.elements
-    if isinstance(operand, Register):
-        return (operand,)
-    raise op.unsupported("operands")
-
-
-def _readers(machine: Machine, op: Op, operand: Operand, type_: str) -> list[Reader]:
-    return [machine.reader(op, x, type_, picked=True) for x in _elements(op, operand)]
-
-
-def _writers(machine: Machine, op: Op, operand: Operand, type_: str) -> list[Writer]:
-    return [machine.writer(op, x, type_) for x in _elements(op, operand)]
-
-
-def _read(readers: list[Reader], lanes: Lanes) -> Values:
-    """Registers of the lanes, of shape (registers, lanes)."""
-    return np.stack([np.broadcast_to(read(lanes), lanes.count) for read in readers])
-
-
 # Instructions of a warp
 
 
-def _of_warps(machine: Machine, op: Op, run: Callable[[Lanes], None]) -> None:
-    """Let an aligned instruction run for whole warps."""
-
-    def meet(lanes: Lanes) -> None:
-        warp = lanes.pick(lanes.geometry.warp_of)
-        there = np.bincount(warp)[warp]
-        lacking = np.flatnonzero(there != WARP)
-        if len(lacking):
-            op.fault(
-                "barrier",
-                f"runs {op.instruction} in a warp of which {there[lacking[0]]} threads reach it, "
-                f"not {WARP}",
-                int(lanes.numbers[lacking[0]]),
-                None,
-                len(lacking) - 1,
-            )
-            lanes = lanes.where(there == WARP)
-        if lanes.count:
-            run(lanes)
-
-    op.control = lambda lanes: machine.meetings.arrive(op.index, op, meet, lanes, ALL_LANES)
-
-
 def _multiply(machine: Machine, op: Op) -> None:
-    """``mma.m16n8k8`` and ``k16``."""
+    """``mma.m16n8k8`` and ``k16``; of double, other shapes too."""
+    if "f64" in op.instruction.modifiers:
+        matrices_of_double.multiply(machine, op)
+        return
     words = Words(op.instruction.opcode, op.instruction.modifiers)
     is_whole = words.flag("sync") and words.flag("aligned")
     shape = words.one_of(("m16n8k8", "m16n8k16"))
@@ -206,15 +172,15 @@ def _multiply(machine: Machine, op: Op) -> None:
     d, a, b, c = op.instruction.operands
     op.flops_a_lane = 2 * 16 * 8 * int(shape[6:]) // WARP
     sum_ = _Sum.of(machine, op, d_type, d, c, 1)
-    read_a, read_b = _readers(machine, op, a, "b32"), _readers(machine, op, b, "b32")
+    read_a, read_b = readers_of(machine, op, a, "b32"), readers_of(machine, op, b, "b32")
 
     def run(lanes: Lanes) -> None:
-        left = _numbers(_half_matrix(_read(read_a, lanes), 1), a_type)
+        left = _numbers(_half_matrix(read_all(read_a, lanes), 1), a_type)
         # B's registers are those of its transpose, 8 x 8 each.
-        right = _tile(_read(read_b, lanes)).transpose(1, 0, 3, 2).reshape(len(left), -1, 8)
+        right = _tile(read_all(read_b, lanes)).transpose(1, 0, 3, 2).reshape(len(left), -1, 8)
         sum_.store(lanes, left @ _numbers(right, a_type) + sum_.load(lanes))
 
-    _of_warps(machine, op, run)
+    of_warps(machine, op, run)
 
 
 def _rows(machine: Machine, op: Op) -> None:
@@ -229,7 +195,7 @@ def _rows(machine: Machine, op: Op) -> None:
     words.done(is_whole and count > 0 and is_shared)
     is_load = instruction.opcode == "ldmatrix"
     registers, address = instruction.operands if is_load else instruction.operands[::-1]
-    if not isinstance(address, Address) or len(_elements(op, registers)) != count:
+    if not isinstance(address, Address) or len(elements(op, registers)) != count:
         raise op.unsupported("operands")
     op.width, op.element = PIECE, 2
     where = Where(machine, op, address)
@@ -244,7 +210,7 @@ def _rows(machine: Machine, op: Op) -> None:
         return tiles.swapaxes(-1, -2) if is_transposed else tiles
 
     if is_load:
-        writers = _writers(machine, op, registers, "b32")
+        writers = writers_of(machine, op, registers, "b32")
 
         def load(lanes: Lanes) -> None:
             found = np.ascontiguousarray(shared.load_at(*rows(lanes)))
@@ -252,15 +218,15 @@ def _rows(machine: Machine, op: Op) -> None:
             for write, value in zip(writers, _words(turned(tiles)), strict=True):
                 write(lanes, value)
 
-        _of_warps(machine, op, load)
+        of_warps(machine, op, load)
         return
-    readers = _readers(machine, op, registers, "b32")
+    readers = readers_of(machine, op, registers, "b32")
 
     def store(lanes: Lanes) -> None:
-        tiles = turned(_tile(_read(readers, lanes))).swapaxes(0, 1)
+        tiles = turned(_tile(read_all(readers, lanes))).swapaxes(0, 1)
         shared.store_at(*rows(lanes), np.ascontiguousarray(tiles).view(np.uint64).reshape(-1, 2))
 
-    _of_warps(machine, op, store)
+    of_warps(machine, op, store)
 
 
 # Instructions of a warpgroup
@@ -404,10 +370,10 @@ class _Registers:
     """A of a ``wgmma``, in registers."""
 
     def __init__(self, machine: Machine, op: Op, operand: Operand, type_: str) -> None:
-        self.type, self.read = type_, _readers(machine, op, operand, "b32")
+        self.type, self.read = type_, readers_of(machine, op, operand, "b32")
 
     def load(self, lanes: Lanes) -> npt.NDArray[np.float64]:
-        return _numbers(_half_matrix(_read(self.read, lanes), 4), self.type)
+        return _numbers(_half_matrix(read_all(self.read, lanes), 4), self.type)
 
 
 def _multiply_asynchronously(machine: Machine, op: Op) -> None:
