@@ -42,7 +42,7 @@ def best_ways(product: Product, multiprocessors: int) -> dict[str, Choice]:
     found: dict[str, Choice] = {}
     ways: dict[tuple[str, bool], int] = {}
     choices = fma.choices(fma.turned(product), multiprocessors, True)
-    for choice in sorted(choices, key=lambda each: each.seconds):
+    for choice in sorted(choices):
         is_packed = bool(choice.reading.packings)
         kind = (str(choice.tiles), is_packed)
         ways[kind] = ways.get(kind, 0) + 1

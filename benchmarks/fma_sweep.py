@@ -62,6 +62,11 @@ GEMM_SIZES: Sizes = {
         ("TN", Tiles(128, 128, 16, 8, 8, 4, 3, False, ANY, 2, bulk=True)),
         ("TN", Tiles(128, 128, 16, 16, 8, 8, 3, False, ANY, 2, bulk=True)),
         ("TN", Tiles(128, 256, 16, 8, 16, 16, 3, False, ANY, 1, bulk=True)),
+        ("NN", Tiles(96, 192, 8, 12, 12, 8, 3, False, ANY, 2)),
+        ("NN", Tiles(192, 192, 8, 12, 12, 8, 3, False, ANY, 1)),
+        ("NN", Tiles(96, 192, 16, 12, 12, 2, 3, False, ANY, 2, bulk=True)),
+        ("NN", Tiles(192, 192, 16, 12, 12, 2, 3, False, ANY, 1, bulk=True)),
+        ("TN", Tiles(192, 192, 16, 12, 12, 8, 3, False, ANY, 1, bulk=True)),
     ),
     "float64": (
         ("NN", Tiles(64, 128, 8, 8, 8, 8, 3, False, ANY, 2)),
@@ -80,6 +85,9 @@ RUNG_SIZES: Sizes = {
         ("NN", Tiles(128, 128, 8, 8, 8, 4, 3, False, ANY, 2)),
         ("NN", Tiles(128, 128, 16, 8, 16, 8, 2, False, ANY, 2)),
         ("NN", Tiles(128, 256, 8, 8, 16, 16, 3, False, ANY, 1)),
+        ("NN", Tiles(96, 192, 8, 12, 12, 8, 3, False, ANY, 2)),
+        ("NN", Tiles(192, 192, 8, 12, 12, 8, 3, False, ANY, 1)),
+        ("NN", Tiles(96, 128, 16, 12, 8, 4, 2, False, ANY, 2)),
     ),
     "float64": (
         ("NN", Tiles(64, 128, 8, 8, 8, 8, 3, False, ANY, 2)),

@@ -9,40 +9,48 @@ measured of 1, 2, ... blocks of each multiprocessor at once, as many as it holds
 from __future__ import annotations
 
 import argparse
+from itertools import product as combinations
 from pathlib import Path
 from statistics import median
 
 import torch
+from rich.progress import Progress
 
 from tilewise import fma
 from tilewise.ahead import compile_ahead
 from tilewise.devices import get_device
 from tilewise.devices.gpu import Gpu
-from tilewise.fma_tiles import OFF, START, TILES, Tiles
+from tilewise.fma_tiles import EVERY, START, AnyTiles, kind
 from tilewise.product import Operand, Product, offset
 from tilewise.provenance import write
 from tilewise.steps import Plan, execute
 
 K, WAVES = 2048, 3
-ROUNDS, ROUND_SECONDS = 3, 0.01
+ROUNDS, ROUND_SECONDS = 3, 0.006
 
 
-def plan_of(tiles: Tiles, dtype: str, blocks: int, off: int = 0) -> tuple[Plan, Product]:
+# How A and B lie, and which are off 16 bytes.
+KINDS = tuple(combinations((True, False), (True, False), (False, True), (False, True)))
+
+
+def plan_of(
+    tiles: AnyTiles, dtype: str, blocks: int, lying: tuple[bool, bool, bool, bool]
+) -> tuple[Plan, Product] | None:
     """A product of that many blocks, in 11 rows where they divide into them.
 
-    The first ``off`` of A and B have an element between their rows, and are off 16 bytes.
+    None if these tiles can't take A and B so. What is to be off 16 bytes has an element between its
+    rows.
     """
-    gap_a, gap_b = int(off > 0), int(off > 1)
+    a_along_k, b_along_k, a_is_off, b_is_off = lying
     down = 11 if blocks % 11 == 0 else 1
     m, n = tiles.block_m * down, tiles.block_n * blocks // down
-    # Some take A only where it is stored transposed.
-    for a in (Operand(K + gap_a, 1), Operand(1, m)):
-        product = Product(
-            m, n, K, 1, dtype, dtype, 1.0, 0.0, a, Operand(n + gap_b, 1), None, Operand(n, 1),
-        )  # fmt: skip
-        reading = fma.readings(product)[0]
-        if reading.fits(tiles):
-            break
+    a = Operand(K + a_is_off, 1) if a_along_k else Operand(1, m + a_is_off)
+    b = Operand(1, K + b_is_off) if b_along_k else Operand(n + b_is_off, 1)
+    product = Product(m, n, K, 1, dtype, dtype, 1.0, 0.0, a, b, None, Operand(n, 1))
+    reading = fma.readings(product)[0]
+    assert (reading.a.along_k, reading.b.along_k) == (a_along_k, b_along_k)
+    if not reading.fits(tiles):
+        return None
     choice = fma.Choice(0.0, reading, tiles, 1)
     return fma.planned(choice, get_gpu().multiprocessors, True, False), product
 
@@ -56,8 +64,9 @@ def get_gpu() -> Gpu:
 def seconds(plan: Plan, product: Product) -> float:
     """Of one launch, the median of rounds so long that the clock settles."""
     gpu, dtype = get_gpu(), getattr(torch, product.dtype)
-    a = torch.randn(product.m * (K + 1), device="cuda", dtype=dtype)
-    b = torch.randn(product.b.row_stride * K, device="cuda", dtype=dtype)
+    a, b = (
+        torch.randn((x + 1) * (K + 1), device="cuda", dtype=dtype) for x in (product.m, product.n)
+    )
     d = torch.empty(product.m * product.n, device="cuda", dtype=dtype)
     assert not any(offset(x.data_ptr()) for x in (a, b, d))
     addresses = (a.data_ptr(), b.data_ptr(), 0, d.data_ptr(), 0)
@@ -77,14 +86,15 @@ def seconds(plan: Plan, product: Product) -> float:
     return float(median(of(launches) for _ in range(ROUNDS)))
 
 
-def measure(tiles: Tiles, dtype: str, off: int = 0) -> list[float]:
+def measure(tiles: AnyTiles, dtype: str, lying: tuple[bool, bool, bool, bool]) -> list[float]:
     """Seconds of a phase, of each number of blocks at once."""
     multiprocessors, phases = get_gpu().multiprocessors, K // tiles.block_k
     found = []
     for residents in range(1, tiles.residents + 1):
         waves = WAVES if residents == tiles.residents else 1
-        plan, product = plan_of(tiles, dtype, waves * residents * multiprocessors, off)
-        found.append((seconds(plan, product) - START) / (phases * waves))
+        planned = plan_of(tiles, dtype, waves * residents * multiprocessors, lying)
+        assert planned
+        found.append((seconds(*planned) - START) / (phases * waves))
     return found
 
 
@@ -92,22 +102,28 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--json", type=Path, metavar="FILE", help="write what was measured")
     options = parser.parse_args()
-    every = [
-        (dtype, tiles, off)
-        for dtype, many in TILES.items()
+    plans = {
+        (dtype, tiles, lying): planned[0]
+        for dtype, many in EVERY.items()
         for tiles in many
-        for off in range(1 if tiles.bulk else len(OFF))
-    ]
-    plans = [plan_of(tiles, dtype, 1, off)[0] for dtype, tiles, off in every]
-    compile_ahead([step.kernel for plan in plans for step in plan.steps], get_gpu().arch)
-    found: dict[str, dict[str, list[float]]] = {name: {} for name in OFF}
-    for dtype, tiles, off in every:
-        phases = found[OFF[off]][f"{dtype} {tiles}"] = measure(tiles, dtype, off)
-        work = 2e-12 * tiles.block_m * tiles.block_n * tiles.block_k * get_gpu().multiprocessors
-        rates = ", ".join(f"{(i + 1) * work / x:.1f}" for i, x in enumerate(phases))
-        print(f"{dtype} {tiles}{('', ', A off', ', both off')[off]}: {rates} TFLOP/s")
+        for lying in KINDS
+        if not (tiles.bulk and any(lying[2:])) and (planned := plan_of(tiles, dtype, 1, lying))
+    }
+    found: dict[str, dict[str, str]] = {kind(*lying): {} for lying in KINDS}
+    with Progress() as progress:
+        task = progress.add_task("compiling", total=len(plans))
+        kernels = [step.kernel for plan in plans.values() for step in plan.steps]
+        compile_ahead(kernels, get_gpu().arch, lambda: progress.advance(task))
+        task = progress.add_task("timing", total=len(plans))
+        for dtype, tiles, lying in plans:
+            phases = measure(tiles, dtype, lying)
+            found[kind(*lying)][f"{dtype} {tiles}"] = " ".join(f"{1e9 * x:.1f}" for x in phases)
+            progress.advance(task)
+            work = 2e-12 * tiles.block_m * tiles.block_n * tiles.block_k * get_gpu().multiprocessors
+            rates = ", ".join(f"{(i + 1) * work / x:.1f}" for i, x in enumerate(phases))
+            progress.console.print(f"{dtype} {tiles}, {kind(*lying)}: {rates} TFLOP/s")
     if options.json:
-        write(options.json, found)
+        write(options.json, {"unit": "nanoseconds", **found})
 
 
 if __name__ == "__main__":

@@ -36,7 +36,7 @@ from typing import Any
 
 from tilewise import fma, matmul
 from tilewise.devices import get_device
-from tilewise.fma_tiles import TILES, Tiles
+from tilewise.fma_tiles import EVERY, TILES, AnyTiles, Tiles
 from tilewise.kernel import Kernel
 from tilewise.ladder import RUNGS, rung
 from tilewise.launch import Launch, Place, TensorMap
@@ -73,7 +73,7 @@ class Case:
     out: str = "bfloat16"
     pad: tuple[int, int, int] = (0, 0, 0)
     batch: int = 1
-    tiling: Tiling | Tiles | None = None
+    tiling: Tiling | AnyTiles | None = None
 
 
 def bulk(dtype: str, along_k: bool) -> Tiles:
@@ -102,6 +102,8 @@ CASES = (
     Case(65, 129, 33, "TN", "float64", "float64"),
     Case(70, 257, 100, "NN", "float32", "float32", (0, 3, 0), tiling=bulk("float32", True)),
     Case(132, 130, 50, "TN", "float64", "float64", tiling=bulk("float64", False)),
+    Case(132, 130, 50, "NN", "float64", "float64", tiling=EVERY["float64"][-1]),
+    Case(70, 66, 150, "NT", "float64", "float64", tiling=EVERY["float64"][-2]),
 )
 
 
@@ -190,7 +192,7 @@ extern "C" __global__ void beyond(const __grid_constant__ TensorMap map, float* 
 
 def planned(product: Product, gpu: Any, case: Case) -> Plan:
     """How a case is computed."""
-    if not isinstance(case.tiling, Tiles):
+    if case.tiling is None or isinstance(case.tiling, Tiling):
         return plan_on(product, chip_of(gpu), case.tiling)
     choices = fma.choices(product, gpu.multiprocessors, True)
     choice = next(x for x in choices if x.tiles == case.tiling and x.parts == 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product as combinations
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,8 @@ from hypothesis import strategies as st
 from tilewise import fma
 from tilewise.devices import get_device
 from tilewise.devices.emulator import Emulator
-from tilewise.fma_tiles import OFF, TILES, Tiles
+from tilewise.devices.emulator.tensor_maps import encode
+from tilewise.fma_tiles import EVERY, TILES, AnyTiles, TensorTiles, kind
 from tilewise.numbers import check
 from tilewise.plan import chip_of, plan_on
 from tilewise.product import Operand, Product
@@ -45,9 +47,10 @@ def best(asked: Product) -> fma.Choice:
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_a_large_product_takes_one_launch(dtype: str) -> None:
     found = plan_on(product(4096, 4096, 4096, dtype), H200)
-    assert names(found) == ["gemm_fma"]
+    assert names(found) == ["gemm_fma" if dtype == "float32" else "gemm_dmma"]
     assert found.workspace == 0
-    assert "without tensor cores" in found.chosen
+    words = "without tensor cores" if dtype == "float32" else "by tensor cores"
+    assert words in found.chosen
 
 
 def test_a_deep_product_has_its_k_divided() -> None:
@@ -102,10 +105,10 @@ def test_thin_products_take_thin_tiles(asked: tuple[int, int, int], few: str) ->
     assert (tiles.block_m if few == "rows" else tiles.block_n) == 16
 
 
-@pytest.mark.parametrize("dtype", TILES)
+@pytest.mark.parametrize("dtype", EVERY)
 def test_blocks_are_no_more_than_a_multiprocessor_holds(dtype: str) -> None:
     """``residents`` is what registers and shared memory leave room for, on a Hopper GPU."""
-    for tiles in TILES[dtype]:
+    for tiles in EVERY[dtype]:
         asked = product(tiles.block_m, tiles.block_n, 64, dtype)
         transposed = replace(asked, a=Operand(1, tiles.block_m))
         readings = (fma.readings(each)[0] for each in (asked, transposed))
@@ -123,7 +126,7 @@ def test_blocks_are_no_more_than_a_multiprocessor_holds(dtype: str) -> None:
 @pytest.mark.parametrize("blocks", [1, 100, 132, 133, 264, 300])
 def test_blocks_are_spread_evenly(blocks: int) -> None:
     """No multiprocessor can get more than its share."""
-    tiles = next(each for each in TILES["float32"] if each.residents == 4)
+    tiles = next(each for each in EVERY["float32"] if each.residents == 4)
     asked = product(tiles.block_m, tiles.block_n * blocks, 64)
     choice = fma.Choice(0.0, fma.readings(asked)[0], tiles, 1)
     launch = fma.planned(choice, 132, True, False).steps[0].launch
@@ -136,7 +139,7 @@ def test_blocks_are_spread_evenly(blocks: int) -> None:
 @st.composite
 def cases(draw: st.DrawFn) -> tuple[Product, dict[str, tuple[Array, Array]]]:
     """A product, and its matrices: the memory, and the part of it that they are."""
-    dtype = draw(st.sampled_from(sorted(TILES)))
+    dtype = draw(st.sampled_from(sorted(EVERY)))
     m, n, k = (draw(st.sampled_from([1, 2, 3, 4, 16, 17, 31, 33, 40, 64, 68])) for _ in range(3))
     k = draw(st.sampled_from([0, k, 130, 200]))
     batch = draw(st.sampled_from([1, 1, 2]))
@@ -187,9 +190,9 @@ def test_every_choice_is_right(
 
 
 @pytest.mark.parametrize(
-    ("dtype", "tiles"), [(dtype, tiles) for dtype in TILES for tiles in TILES[dtype]], ids=str
+    ("dtype", "tiles"), [(dtype, tiles) for dtype in EVERY for tiles in EVERY[dtype]], ids=str
 )
-def test_all_tiles_are_right(dtype: str, tiles: Tiles) -> None:
+def test_all_tiles_are_right(dtype: str, tiles: AnyTiles) -> None:
     rng = np.random.default_rng(0)
     m, n, k = 35, 70, 90
     runs = 0
@@ -212,8 +215,54 @@ def test_all_tiles_are_right(dtype: str, tiles: Tiles) -> None:
     assert runs
 
 
+@pytest.mark.parametrize("a_along_k", [False, True])
+@pytest.mark.parametrize("b_along_k", [False, True])
+def test_tensor_cores_take_any_layout(a_along_k: bool, b_along_k: bool) -> None:
+    """With k in parts and undivided, and C; nothing that is read at once lies in one bank twice."""
+    rng = np.random.default_rng(0)
+    m, n, k = 70, 50, 150
+    arrays, operands = {}, {}
+    sides = {
+        "a": (m, k, a_along_k),
+        "b": (k, n, not b_along_k),
+        "c": (m, n, True),
+        "d": (m, n, True),
+    }
+    for name, (rows, columns, by_rows) in sides.items():
+        view = rng.standard_normal((1, rows, columns))
+        flat = np.ascontiguousarray(view if by_rows else view.transpose(0, 2, 1)).ravel()
+        kept = flat.reshape(1, rows, columns) if by_rows else flat.reshape(1, columns, rows)
+        arrays[name] = flat, kept if by_rows else kept.transpose(0, 2, 1)
+        operands[name] = Operand(columns, 1) if by_rows else Operand(1, rows)
+    asked = product(m, n, k, "float64", alpha=1.5, beta=0.5, **operands)
+    arrays["d"][0][...] = arrays["c"][0]  # what is checked adds C as it was in D
+    (reading, *_) = fma.readings(asked)
+    for tiles in (each for each in EVERY["float64"] if isinstance(each, TensorTiles)):
+        for parts in (1, 2):
+            plan = fma.planned(fma.Choice(0.0, reading, tiles, parts), 4, True, False)
+            run(asked, arrays, plan)
+    assert conflicts(asked, arrays, plan) == 0
+
+
+def test_lines_along_k_are_packed_for_bulk_copies() -> None:
+    rng = np.random.default_rng(0)
+    m, n, k = 37, 45, 91
+    arrays = {}
+    for name, (rows, columns) in {"a": (m, k), "b": (n, k), "d": (m, n)}.items():
+        flat = rng.standard_normal(rows * columns)
+        view = flat.reshape(1, rows, columns)
+        arrays[name] = flat, view.transpose(0, 2, 1) if name == "b" else view
+    asked = product(m, n, k, "float64", b=Operand(1, k))
+    reading = next(each for each in fma.readings(asked) if len(each.packings) == 2)
+    assert (reading.a.along_k, reading.b.along_k) == (True, True)
+    tiles = EVERY["float64"][-1]
+    assert reading.fits(tiles)
+    assert not reading.fits(TILES["float64"][0])  # which would gain nothing
+    run(asked, arrays, fma.planned(fma.Choice(0.0, reading, tiles, 1), 4, True, False))
+
+
 @pytest.mark.parametrize("is_shared", [False, True])
-@pytest.mark.parametrize("dtype", TILES)
+@pytest.mark.parametrize("dtype", EVERY)
 def test_bulk_copies_of_a_batch(dtype: str, is_shared: bool) -> None:
     """A matrix of each product, or one A for all, with NaN around them."""
     rng = np.random.default_rng(0)
@@ -235,18 +284,22 @@ def test_bulk_copies_of_a_batch(dtype: str, is_shared: bool) -> None:
         arrays[name] = flat, view
     asked = product(m, n, k, dtype, batch=batch, **operands)
     (reading, *_) = fma.readings(asked)
-    every = [tiles for tiles in TILES[dtype] if tiles.bulk and reading.fits(tiles)]
+    every = [tiles for tiles in EVERY[dtype] if tiles.bulk and reading.fits(tiles)]
     assert every
     run(asked, arrays, fma.planned(fma.Choice(0.0, reading, every[-1], 1), 4, False, False))
 
 
-@pytest.mark.parametrize("dtype", TILES)
+@pytest.mark.parametrize("dtype", EVERY)
 def test_every_phase_was_measured(dtype: str) -> None:
     asked = product(512, 512, 512, dtype)
-    for tiles in TILES[dtype]:
-        found = [tiles.seconds(asked, 132, 1, off) for off in range(1 if tiles.bulk else len(OFF))]
-        assert all(0 < seconds < 1 for seconds in found), str(tiles)
-    assert len({str(tiles) for tiles in TILES[dtype]}) == len(TILES[dtype])
+    for tiles in EVERY[dtype]:
+        for along_k in combinations((True, False), (True, False)):
+            if not tiles.takes(dtype, *along_k, True):
+                continue
+            for off in combinations((False, True), (False, True)):
+                if not (tiles.bulk and any(off)):
+                    assert 0 < tiles.seconds(asked, 132, 1, kind(*along_k, *off)) < 1, str(tiles)
+    assert len({str(tiles) for tiles in EVERY[dtype]}) == len(EVERY[dtype])
 
 
 def test_only_hopper_takes_bulk_copies() -> None:
@@ -295,3 +348,14 @@ def run(asked: Product, arrays: dict[str, tuple[Array, Array]], plan: Plan) -> N
         around[ahead:], before.shape, [s // item for s in before.strides]
     )[...] = False
     assert np.array_equal(left[around], flat[around], equal_nan=True)
+
+
+def conflicts(asked: Product, arrays: dict[str, tuple[Array, Array]], plan: Plan) -> int:
+    """Of the first launch's reads of shared memory."""
+    device = Emulator()
+    there = [device.array(arrays[name][0]) for name in "abcd"]
+    workspace = device.empty((max(plan.workspace, 1),), np.uint8)
+    step, addresses = plan.steps[0], [array.pointer for array in (*there, workspace)]
+    report = device.launch(step.kernel.compile(device.arch), step.launch.filled(addresses, encode))
+    assert report.counters is not None
+    return report.counters.shared_load_bank_conflicts

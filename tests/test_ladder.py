@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -149,7 +149,7 @@ def cases(draw: st.DrawFn, each: Rung) -> Case:
         st.sampled_from([0, 0, 1, 2] if tile < 64 else [0, 0, 1]),
         st.sampled_from([-1, 0, 0, 1, 2, 3, 4, 8, 9]),
     )
-    m, n, k = draw(sizes), draw(sizes), draw(st.sampled_from([0, 1, 4, 7, 8, 9, 16, 17, 26]))
+    m, n, k = draw(sizes), draw(sizes), draw(st.sampled_from([0, 1, 4, 7, 8, 9, 16, 17, 26, 70]))
     pads = draw(st.tuples(*[st.integers(0, 3)] * 3))
     if draw(st.booleans()):
         pads = (-max(k, 1) % 4, -max(n, 1) % 4, -max(n, 1) % 4)
@@ -279,11 +279,33 @@ def test_alpha_zero_only_scales_c(each: Rung, device: Device, dtype: str) -> Non
 @every_rung
 def test_no_two_kernels_are_told_apart_by_the_result(each: Rung, device: Device) -> None:
     # All add up in the order of k, with one fused multiply-add a step: bit for bit the same. (Of
-    # alpha A B + beta C, the compiler fuses the one product or the other.)
+    # alpha A B + beta C, the compiler fuses the one product or the other.) Not those whose warps
+    # share k.
+    whole = [tile for tile in each.tiles or () if each.macros(tile).get("SLICES", 1) == 1]
     case = Case(13, 11, 23, alpha=0.7, seed=5)
-    np.testing.assert_array_equal(
-        assert_right(each, device, case), assert_right(RUNGS[0], device, case)
-    )
+    first = assert_right(RUNGS[0], device, case)
+    tiled = replace(case, tile=whole[0]) if whole else case
+    np.testing.assert_array_equal(assert_right(each, device, tiled), first)
+
+
+def test_warps_that_share_k_add_their_sums_up(device: Device) -> None:
+    """Each has its part of every phase's k, and the first comes first."""
+    tuned = rung("tuned")
+    sliced = [(tile, sizes) for tile in tuned.tiles if (sizes := tuned.macros(tile))["SLICES"] > 1]
+    assert sliced
+    for tile, sizes in sliced:
+        k, slices = sizes["BLOCK_K"], sizes["SLICES"]
+        case = Case(13, 11, k, tile=tile, seed=5)
+        given_arrays = case.matrices()
+        total = np.zeros((13, 11), np.float32)
+        for part in np.split(np.arange(k), slices):
+            a, b = given_arrays["a"][:, part].copy(), given_arrays["b"][part].copy()
+            sums = np.zeros_like(total)
+            RUNGS[0].kernel("float32", None).launch(
+                1, 1, (13, 11, len(part), 1.0, a, len(part), b, 11, 0.0, sums, 11), device=device
+            )
+            total += sums
+        np.testing.assert_array_equal(assert_right(tuned, device, case), total)
 
 
 COPY = """extern "C" __global__ void copy(
@@ -477,7 +499,7 @@ def test_the_tile_that_is_asked_for_where_it_is_taken() -> None:
     assert (found["single_block"], found["tiled"], found["vectorized"]) == (None, 16, 16)
     assert (found["warp_tile"], tile_each(64)["tiled"]) == (rung("warp_tile").default_tile, 32)
     assert tile_each(None) == {each.name: each.default_tile for each in RUNGS}
-    with pytest.raises(ValueError, match="tile is 33; it must be from 2 to 32, 64 or 128"):
+    with pytest.raises(ValueError, match="tile is 33; it must be from 2 to 32, 64, 96 or 128"):
         tile_each(33)
     with pytest.raises(TypeError, match=r"tile is 2\.5"):
         tile_each(2.5)  # type: ignore[arg-type]

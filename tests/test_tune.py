@@ -135,12 +135,12 @@ def test_explains_a_workspace_and_repacking() -> None:
     assert max(map(len, str(off).splitlines())) <= 80
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_explains_what_has_no_tensor_cores(dtype: str) -> None:
+@pytest.mark.parametrize(("dtype", "how"), [("float32", "without"), ("float64", "by")])
+def test_explains_what_has_no_tilings(dtype: str, how: str) -> None:
     found = explain_product(of_shape(64, 64, 64, dtype, "TT"), H200)
     assert found.tiling is None
     assert found.alternatives == ()
-    assert "the kernel without tensor cores" in found.chosen
+    assert f"the kernel {how} tensor cores" in found.chosen
     assert "these should take least" in found.why
 
 

@@ -1,16 +1,16 @@
-"""Products without tensor cores, for float32 and float64: the ``tuned`` rung for any layout."""
+"""Products of float32 and float64: ``tuned`` for any layout, and tensor cores for float64."""
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
 from tilewise import pack
 from tilewise.devices.limits import MAX_GRID
-from tilewise.fma_tiles import TILES, Tiles, part_k
+from tilewise.fma_tiles import EVERY, AnyTiles, Tiles, kind, part_k
 from tilewise.hopper import LARGEST_STRIDE
 from tilewise.kernel import Kernel
 from tilewise.launch import Launch, Packed, Place, TensorMap
@@ -19,7 +19,8 @@ from tilewise.product import ALIGNMENT, ITEM_SIZES, REAL, WORKSPACE, A, B, C, D,
 from tilewise.steps import Plan, Step
 
 FOLDER = Path(__file__).parent / "kernels" / "gemm"
-SOURCE, SUM_SOURCE = FOLDER / "fma.cu", FOLDER / "fma_sum.cu"
+SOURCES = {"gemm_fma": FOLDER / "fma.cu", "gemm_dmma": FOLDER / "dmma.cu"}
+SUM_SOURCE = FOLDER / "fma_sum.cu"
 GROUP = 8  # rows of tiles whose blocks run together
 SUM_THREADS = 256  # of fma_sum.cu
 LARGEST = 2**31 - 2**16  # the kernel counts rows, columns and k by unsigned int, past the end too
@@ -124,13 +125,20 @@ class Reading:
     b: Lines
     packings: tuple[tuple[int, Packing], ...] = ()
 
-    @property
-    def off(self) -> int:
-        """How many of A and B are off 16 bytes."""
-        return self.a.is_off + self.b.is_off
+    def kind(self, tiles: AnyTiles) -> str:
+        """Which phases are to be expected of these tiles. Bulk copies are never off 16 bytes."""
+        off = (False, False) if tiles.bulk else (self.a.is_off, self.b.is_off)
+        return kind(self.a.along_k, self.b.along_k, *off)
 
-    def fits(self, tiles: Tiles) -> bool:
-        """Whether the kernel with these tiles can read them so."""
+    def fits(self, tiles: AnyTiles) -> bool:
+        """Whether the kernel with these tiles can read them so, and gains by what is packed.
+
+        Lines along k are copied element by element, packed or not, unless by bulk copies.
+        """
+        packed = {which for which, _ in self.packings}
+        along_k = {which for which, x in ((A, self.a), (B, self.b)) if x.along_k}
+        if packed & along_k and not tiles.bulk:
+            return False
         are_aligned = self.a.is_aligned and self.b.is_aligned
         return tiles.takes(self.product.dtype, self.a.along_k, self.b.along_k, are_aligned)
 
@@ -144,8 +152,8 @@ class Reading:
 def readings(product: Product) -> list[Reading]:
     """Every way to read a product; none if the kernel can't.
 
-    A matrix whose lines lie across k is copied by pieces of 16 bytes if it is aligned. Another can
-    be copied element by element, or packed before.
+    A matrix that is aligned is copied by bulk copies, or by pieces of 16 bytes where its lines lie
+    across k. Another can be copied element by element, or packed before.
     """
     k, batch, dtype = product.k, product.batch, product.dtype
     sides = ((A, product.a, product.m), (B, product.b.transposed, product.n))
@@ -155,11 +163,14 @@ def readings(product: Product) -> list[Reading]:
         if found is None:
             return []
         ways.append([(operand, found, ())])
-        packing = _packing(operand, count, k, batch, dtype) if found.is_narrow else None
+        packing = None
+        if found.is_off:
+            packing = _packing(operand, count, k, batch, dtype, found.along_k)
         if packing is not None:
             half = ITEM_SIZES[dtype] // pack.ITEM_SIZE
-            copy = packing.operand
-            new = Operand(1, copy.row_stride // half, copy.batch_stride // half)
+            pitch = packing.operand.row_stride // half
+            row, column = (pitch, 1) if found.along_k else (1, pitch)
+            new = Operand(row, column, packing.operand.batch_stride // half)
             padded = lines(new, count, k, batch, dtype, is_packed=True)
             assert padded is not None
             ways[-1].append((new, padded, ((which, packing),)))
@@ -170,13 +181,17 @@ def readings(product: Product) -> list[Reading]:
     ]
 
 
-def _packing(operand: Operand, count: int, k: int, batch: int, dtype: str) -> Packing | None:
-    """Of lines that lie across k, as halves of their elements; None if they are too many."""
+def _packing(
+    operand: Operand, count: int, k: int, batch: int, dtype: str, along_k: bool
+) -> Packing | None:
+    """Of lines, as halves of their elements; None if they are too many."""
     half = ITEM_SIZES[dtype] // pack.ITEM_SIZE
-    if batch * max(half * count, k) > pack.LARGEST or min(count, k, batch) < 1:
+    rows, columns = (count, half * k) if along_k else (k, half * count)
+    if batch * max(rows, columns) > pack.LARGEST or min(count, k, batch) < 1:
         return None
-    view = Operand(operand.column_stride * half, 1, operand.batch_stride * half, operand.offset)
-    return pack.packed(view, k, half * count, batch)
+    step = operand.row_stride if along_k else operand.column_stride
+    view = Operand(step * half, 1, operand.batch_stride * half, operand.offset)
+    return pack.packed(view, rows, columns, batch)
 
 
 def objection(product: Product) -> str:
@@ -205,14 +220,18 @@ def turned(product: Product) -> Product:
     )  # fmt: skip
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, order=True)
 class Choice:
-    """A way to compute a product, and the seconds that it should take."""
+    """A way to compute a product, and the seconds that it should take.
+
+    The best is the least: of those that memory limits alike, what computes soonest.
+    """
 
     seconds: float
-    reading: Reading
-    tiles: Tiles
-    parts: int
+    reading: Reading = field(compare=False)
+    tiles: AnyTiles = field(compare=False)
+    parts: int = field(compare=False)
+    computing: float = 0.0
 
 
 def choices(product: Product, multiprocessors: int, is_hopper: bool) -> Iterator[Choice]:
@@ -221,7 +240,7 @@ def choices(product: Product, multiprocessors: int, is_hopper: bool) -> Iterator
     elements = product.batch * product.m * _pitch(product)
     most = min(MOST_PARTS, k // LEAST_K, MOST_WORKSPACE // (elements * ITEM_SIZES[product.dtype]))
     every = readings(product)
-    for tiles in TILES[product.dtype]:
+    for tiles in EVERY[product.dtype]:
         if tiles.blocks(product) > MAX_GRID[0] or (tiles.bulk and not is_hopper):
             continue
         fitting = [each for each in every if each.fits(tiles)]
@@ -229,9 +248,10 @@ def choices(product: Product, multiprocessors: int, is_hopper: bool) -> Iterator
             if parts > 1 and parts != -(-k // part_k(k, parts, tiles.block_k)):
                 continue
             for reading in fitting:
-                off = 0 if tiles.bulk else reading.off
-                expected = tiles.seconds(product, multiprocessors, parts, off)
-                yield Choice(expected + reading.seconds, reading, tiles, parts)
+                lying = reading.kind(tiles)
+                expected = tiles.seconds(product, multiprocessors, parts, lying)
+                computing = tiles.computing(product, multiprocessors, parts, lying)
+                yield Choice(expected + reading.seconds, reading, tiles, parts, computing)
 
 
 def _divisions(most: int) -> Iterator[int]:
@@ -262,7 +282,7 @@ def plan(product: Product, multiprocessors: int, is_hopper: bool) -> Plan:
         Whether the GPU is of compute capability 9.0.
     """
     view = turned(product)
-    best = min(choices(view, multiprocessors, is_hopper), key=lambda choice: choice.seconds)
+    best = min(choices(view, multiprocessors, is_hopper))
     return planned(best, multiprocessors, is_hopper, is_turned=view is not product)
 
 
@@ -282,8 +302,8 @@ def planned(choice: Choice, multiprocessors: int, is_hopper: bool, is_turned: bo
     if sums is not None:
         steps.append(_sum(product, parts, sums, is_hopper))
         used += parts * product.batch * product.m * _pitch(product) * ITEM_SIZES[product.dtype]
-    words = f"the kernel without tensor cores, tiles of {tiles.block_m} x {tiles.block_n}"
-    if tiles.bulk:
+    words = f"{tiles.words}, tiles of {tiles.block_m} x {tiles.block_n}"
+    if tiles.bulk and isinstance(tiles, Tiles):
         words += ", copied by tensor maps"
     if is_turned:
         words += ", turned"
@@ -323,8 +343,8 @@ def _multiply(
     maps: tuple[TensorMap, ...] = ()
     if tiles.bulk:
         maps = (
-            _map(places[A], product.a, of_a, product.m, tiles.block_m, product, tiles.block_k),
-            _map(places[B], product.b, of_b, product.n, tiles.block_n, product, tiles.block_k),
+            _map(places[A], product.a, of_a, product.m, tiles.block_m, product, tiles),
+            _map(places[B], product.b, of_b, product.n, tiles.block_n, product, tiles),
         )
     blocks = tiles.blocks(product)
     shared = 0
@@ -339,16 +359,17 @@ def _multiply(
 
 
 def _map(
-    place: Place, x: Operand, found: Lines, count: int, edge: int, product: Product, block_k: int
+    place: Place, x: Operand, found: Lines, count: int, edge: int, product: Product, tiles: AnyTiles
 ) -> TensorMap:
     """Of A or B, of whose lines a block's tile has ``edge``."""
     item = ITEM_SIZES[product.dtype]
     batches = product.batch if x.batch_stride else 1
     # Of a single matrix the step is never used, but has to be one.
     steps = (found.pitch * item, x.batch_stride * item if batches > 1 else ALIGNMENT)
-    if found.along_k:
-        return TensorMap(place, product.dtype, (product.k, count, batches), steps, (block_k, edge))
-    return TensorMap(place, product.dtype, (count, product.k, batches), steps, (edge, block_k))
+    extents = (product.k, count) if found.along_k else (count, product.k)
+    return TensorMap(
+        place, product.dtype, (*extents, batches), steps, tiles.box(edge, found.along_k)
+    )
 
 
 def _unused(waiting: int, residents: int, own: int) -> int:
@@ -402,7 +423,7 @@ def _layout(dtype: str) -> _Layout:
     )
 
 
-def _kernel(dtype: str, tiles: Tiles, a: Lines, b: Lines, overlap: bool) -> Kernel:
+def _kernel(dtype: str, tiles: AnyTiles, a: Lines, b: Lines, overlap: bool) -> Kernel:
     if tiles.bulk:  # which does not depend on how many elements another copy could take
         return _kernel_of(dtype, tiles, a.along_k, 1, b.along_k, 1, overlap)
     return _kernel_of(dtype, tiles, a.along_k, a.width, b.along_k, b.width, overlap)
@@ -410,7 +431,7 @@ def _kernel(dtype: str, tiles: Tiles, a: Lines, b: Lines, overlap: bool) -> Kern
 
 @cache
 def _kernel_of(
-    dtype: str, tiles: Tiles, a_along_k: bool, a_width: int, b_along_k: bool, b_width: int,
+    dtype: str, tiles: AnyTiles, a_along_k: bool, a_width: int, b_along_k: bool, b_width: int,
     overlap: bool,
 ) -> Kernel:  # fmt: skip
     defines = {
@@ -419,7 +440,7 @@ def _kernel_of(
         "B_ALONG_K": int(b_along_k), "B_WIDTH": b_width,
         "BULK": int(tiles.bulk), "OVERLAP": int(overlap),
     }  # fmt: skip
-    return Kernel(SOURCE, "gemm_fma", defines, tiles.options)
+    return Kernel(SOURCES[tiles.kernel], tiles.kernel, defines, tiles.options)
 
 
 @cache

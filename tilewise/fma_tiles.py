@@ -1,19 +1,21 @@
-"""The sizes of the kernel without tensor cores, and how long it should take with each."""
+"""The sizes of the kernels for float32 and float64, and how long each should take."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from tilewise.product import ITEM_SIZES, Product
 
 PHASES = Path(__file__).parent / "fma.json"
-OFF = ("aligned", "a_off", "both_off")  # what of A and B is off 16 bytes
+LAYOUTS = ("NN", "NT", "TN", "TT")  # A and B as they lie: by rows, or transposed
+OFF = ("aligned", "B off", "A off", "both off")  # which of them are off 16 bytes
 PADDING = 4  # of fma.cuh
 SWIZZLE, SWIZZLED = 128, 1024  # bytes, of fma_bulk.cuh
+BARRIERS = 16  # bytes of a stage, of dmma.cu
 
 BULK = 0.985  # of what its phases alone take, a product with bulk copies does, from 4096 up
 
@@ -22,8 +24,62 @@ START, SUM_START = 1.6e-6, 1.4e-6
 RATE, WORKSPACE_RATE = 4.0e12, 3.0e12
 
 
+class Timed:
+    """What sizes have in common: how many blocks compute D, and how long they should take."""
+
+    block_m: int
+    block_n: int
+    block_k: int
+    residents: int
+    bulk: bool
+
+    def is_measured(self, dtype: str) -> bool:
+        """Whether :meth:`seconds` is known of them, with B's lines across k."""
+        return any(f"{dtype} {self}" in _measured()[kind(along, False)] for along in (True, False))
+
+    def blocks(self, product: Product) -> int:
+        """That compute D, where they do not divide k."""
+        down, across = -(-product.m // self.block_m), -(-product.n // self.block_n)
+        return down * across * product.batch
+
+    def seconds(self, product: Product, multiprocessors: int, parts: int, lying: str) -> float:
+        """How long a product should take.
+
+        Parameters
+        ----------
+        product : Product
+        multiprocessors, parts : int
+            Of the GPU, and that k is divided into.
+        lying : str
+            How A and B do: :func:`kind`.
+        """
+        item = ITEM_SIZES[product.dtype]
+        computing = self.computing(product, multiprocessors, parts, lying)
+        of_d = product.batch * product.m * product.n
+        read = product.batch * product.k * (product.m + product.n)
+        seconds = START + max(computing, (read + of_d) * item / RATE)
+        if parts > 1:
+            seconds += SUM_START + 2 * parts * of_d * item / WORKSPACE_RATE
+        return seconds
+
+    def computing(self, product: Product, multiprocessors: int, parts: int, lying: str) -> float:
+        """The seconds of its phases and of what is stored behind them, if memory is no limit."""
+        phase = _phase(lying, product.dtype, str(self))
+        phases = -(-part_k(product.k, parts, self.block_k) // self.block_k)
+        waiting = -(-self.blocks(product) * parts // multiprocessors)  # of one multiprocessor
+        waves, rest = divmod(waiting, self.residents)
+        # Two that began together end together, and two of what is left may follow them on one
+        # multiprocessor; more of them are spread by then.
+        last = self.residents if waves and self.residents == 2 else rest
+        of_phases = waves * phase[-1] + (phase[last - 1] if rest else 0.0)
+        # Of each wave, one block stores while nobody computes.
+        stored = (waves + (rest > 0)) * self.block_m * self.block_n * multiprocessors
+        of_phases *= BULK if self.bulk else 1
+        return phases * of_phases + stored * ITEM_SIZES[product.dtype] / RATE
+
+
 @dataclass(frozen=True)
-class Tiles:
+class Tiles(Timed):
     """The sizes of one kernel: macros of ``fma.cuh``. How they were found: docs/tuning-log-fma.md.
 
     Attributes
@@ -47,6 +103,8 @@ class Tiles:
         Whether tiles are copied by tensor maps, on a Hopper GPU: ``fma_bulk.cuh``.
     level : int
         Of ptxas's optimization. At 1 it keeps the order of the multiply-adds.
+    slices : int
+        Groups of as many warps that share each phase's k.
     """
 
     block_m: int
@@ -61,10 +119,15 @@ class Tiles:
     residents: int
     bulk: bool = False
     level: int = 3
+    slices: int = 1
+
+    kernel = "gemm_fma"
+    words = "the kernel without tensor cores"
 
     def __str__(self) -> str:
         name = f"{self.block_m}x{self.block_n}x{self.block_k} by {self.thread_m}x{self.thread_n}"
-        return f"{name} bulk" if self.bulk else name
+        name += " bulk" * self.bulk
+        return f"{name} in {self.slices} slices" if self.slices > 1 else name
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -72,7 +135,7 @@ class Tiles:
 
     @property
     def threads(self) -> int:
-        return self.block_m * self.block_n // (self.thread_m * self.thread_n)
+        return self.slices * self.block_m * self.block_n // (self.thread_m * self.thread_n)
 
     @property
     def macros(self) -> dict[str, int]:
@@ -83,12 +146,8 @@ class Tiles:
             "THREAD_M": self.thread_m, "THREAD_N": self.thread_n, "LANES_M": self.lanes_m,
             "STAGES": self.stages, "AHEAD": int(self.ahead), "ORDER_M": order_m,
             "ORDER_N": order_n, "BY_ROWS": by_rows, "INNER_BY_ROWS": inner_by_rows,
-            "BLOCKS": self.residents,
+            "BLOCKS": self.residents, "SLICES": self.slices,
         }  # fmt: skip
-
-    def is_measured(self, dtype: str) -> bool:
-        """Whether :meth:`seconds` is known of them."""
-        return f"{dtype} {self}" in _measured()[OFF[0]]
 
     @property
     def options(self) -> tuple[str, ...]:
@@ -104,6 +163,10 @@ class Tiles:
         reads_along_k = self.lanes_m * self.block_k * ITEM_SIZES[dtype] == SWIZZLE
         return are_aligned and not b_along_k and (reads_along_k or not a_along_k)
 
+    def box(self, edge: int, along_k: bool) -> tuple[int, int]:
+        """What of A or B, of whose lines a tile has ``edge``, one bulk copy brings."""
+        return (self.block_k, edge) if along_k else (edge, self.block_k)
+
     def shared(self, dtype: str, a_along_k: bool, b_along_k: bool) -> int:
         """Bytes of a block."""
         if self.bulk:
@@ -112,59 +175,96 @@ class Tiles:
         lines = self.block_m + PADDING * a_along_k + self.block_n + PADDING * b_along_k
         return self.stages * self.block_k * lines * ITEM_SIZES[dtype]
 
-    def blocks(self, product: Product) -> int:
-        """That compute D, where they do not divide k."""
-        down, across = -(-product.m // self.block_m), -(-product.n // self.block_n)
-        return down * across * product.batch
 
-    def seconds(self, product: Product, multiprocessors: int, parts: int, off: int) -> float:
-        """How long a product should take.
+@dataclass(frozen=True)
+class TensorTiles(Timed):
+    """The sizes of the kernel by tensor cores, for float64 on Hopper GPUs: macros of ``dmma.cu``.
 
-        Parameters
-        ----------
-        product : Product
-        multiprocessors, parts : int
-            Of the GPU, and that k is divided into.
-        off : int
-            How many of A and B are off 16 bytes, and copied element by element.
-        """
-        item, phase = ITEM_SIZES[product.dtype], _phase(OFF[off], product.dtype, str(self))
-        phases = -(-part_k(product.k, parts, self.block_k) // self.block_k)
-        waiting = -(-self.blocks(product) * parts // multiprocessors)  # of one multiprocessor
-        waves, rest = divmod(waiting, self.residents)
-        of_phases = waves * phase[-1] + (phase[rest - 1] if rest else 0.0)
-        of_d = product.batch * product.m * product.n
-        read = product.batch * product.k * (product.m + product.n)
-        # Of each wave, one block stores while nobody computes.
-        stored = (waves + (rest > 0)) * self.block_m * self.block_n * multiprocessors
-        of_phases *= BULK if self.bulk else 1
-        computing = phases * of_phases + stored * item / RATE
-        seconds = START + max(computing, (read + of_d) * item / RATE)
-        if parts > 1:
-            seconds += SUM_START + 2 * parts * of_d * item / WORKSPACE_RATE
-        return seconds
+    Attributes
+    ----------
+    block_m, block_n : int
+        A block's tiles of D.
+    warps_m, warps_n : int
+        How many warps share it, down and across.
+    stages : int
+        Of tiles in shared memory.
+    residents : int
+        Blocks of a multiprocessor at once.
+    """
+
+    block_m: int
+    block_n: int
+    warps_m: int
+    warps_n: int
+    stages: int
+    residents: int
+    block_k: int = field(default=16, init=False)
+    bulk: bool = field(default=True, init=False)
+
+    kernel = "gemm_dmma"
+    words = "the kernel by tensor cores"
+    options: ClassVar[tuple[str, ...]] = ()
+
+    def __str__(self) -> str:
+        return f"{self.block_m}x{self.block_n} by tensor cores"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return asdict(self)
+
+    @property
+    def threads(self) -> int:
+        return 32 * self.warps_m * self.warps_n
+
+    @property
+    def macros(self) -> dict[str, int]:
+        """What they are to the kernel."""
+        return {
+            "BLOCK_M": self.block_m, "BLOCK_N": self.block_n, "WARPS_M": self.warps_m,
+            "WARPS_N": self.warps_n, "STAGES": self.stages, "BLOCKS": self.residents,
+        }  # fmt: skip
+
+    def takes(self, dtype: str, a_along_k: bool, b_along_k: bool, are_aligned: bool) -> bool:
+        """Whether it can copy A and B as they lie."""
+        return dtype == "float64" and are_aligned
+
+    def box(self, edge: int, along_k: bool) -> tuple[int, int]:
+        """What of A or B, of whose lines a tile has ``edge``, one bulk copy brings."""
+        return (self.block_k, edge) if along_k else (self.block_k, self.block_k)
+
+    def shared(self, dtype: str, a_along_k: bool, b_along_k: bool) -> int:
+        """Bytes of a block."""
+        tiles = self.block_k * (self.block_m + self.block_n) * ITEM_SIZES[dtype]
+        return self.stages * (tiles + BARRIERS)
+
+
+def kind(a_along_k: bool, b_along_k: bool, a_is_off: bool = False, b_is_off: bool = False) -> str:
+    """How A and B lie, and which are off 16 bytes: a phase takes as long as was measured so."""
+    return f"{LAYOUTS[2 * (not a_along_k) + b_along_k]} {OFF[2 * a_is_off + b_is_off]}"
 
 
 @cache
-def _phase(kind: str, dtype: str, name: str) -> tuple[float, ...]:
+def _phase(lying: str, dtype: str, name: str) -> tuple[float, ...]:
     """Seconds of a phase, of 1, 2, ... blocks of each multiprocessor at once.
 
     Measured on an H200 by benchmarks/fma_tilings.py.
     """
-    return tuple(_measured()[kind][f"{dtype} {name}"])
+    return tuple(1e-9 * float(each) for each in _measured()[lying][f"{dtype} {name}"].split())
 
 
 @cache
-def _measured() -> dict[str, dict[str, list[float]]]:
-    found: dict[str, dict[str, list[float]]] = json.loads(PHASES.read_text(encoding="utf-8"))
+def _measured() -> dict[str, dict[str, str]]:
+    found: dict[str, dict[str, str]] = json.loads(PHASES.read_text(encoding="utf-8"))
     return found
 
+
+AnyTiles = Tiles | TensorTiles
 
 # By the rows of a tile.
 SMALL: dict[str, dict[int, Tiles]] = {
     "float32": {
-        16: Tiles(16, 64, 32, 4, 4, 4, 3, True, (1, 4, 1, 1), 7),
-        32: Tiles(32, 64, 16, 4, 8, 8, 4, True, (2, 1, 1, 1), 8),
+        16: Tiles(16, 64, 32, 4, 4, 4, 4, True, (2, 4, 1, 1), 5, slices=2),
+        32: Tiles(32, 64, 32, 4, 8, 8, 2, True, (1, 1, 1, 1), 6, slices=2),
     },
     "float64": {
         16: Tiles(16, 64, 16, 4, 4, 4, 3, True, (4, 1, 0, 0), 7),
@@ -175,7 +275,12 @@ SMALL: dict[str, dict[int, Tiles]] = {
 TILES: dict[str, tuple[Tiles, ...]] = {
     "float32": (
         *SMALL["float32"].values(),
+        Tiles(32, 64, 32, 4, 8, 8, 3, True, (1, 4, 1, 1), 2, slices=4),
+        Tiles(16, 128, 32, 4, 8, 4, 2, False, (2, 1, 0, 1), 5, slices=2),
+        Tiles(64, 128, 16, 8, 8, 2, 3, False, (2, 4, 1, 0), 2, slices=2),
         Tiles(64, 128, 16, 8, 8, 2, 3, False, (4, 2, 0, 1), 4),
+        Tiles(96, 192, 8, 12, 12, 8, 3, True, (4, 1, 0, 0), 2),
+        Tiles(192, 192, 8, 12, 12, 8, 3, True, (1, 1, 1, 0), 1),
         Tiles(128, 256, 8, 8, 16, 16, 3, True, (8, 4, 0, 0), 1),
         Tiles(128, 256, 16, 8, 16, 2, 3, True, (1, 8, 1, 1), 1, bulk=True, level=1),
         Tiles(64, 256, 16, 8, 16, 2, 3, True, (1, 8, 1, 1), 2, bulk=True, level=1),
@@ -200,18 +305,39 @@ TILES: dict[str, tuple[Tiles, ...]] = {
     ),
 }
 
+# Of every kernel for a dtype.
+EVERY: dict[str, tuple[AnyTiles, ...]] = {
+    **TILES,
+    "float64": (
+        *TILES["float64"],
+        TensorTiles(128, 192, 2, 4, 5, 1),
+        TensorTiles(192, 128, 4, 2, 5, 1),
+        TensorTiles(128, 128, 2, 4, 6, 1),
+        TensorTiles(128, 64, 4, 2, 4, 2),
+        TensorTiles(64, 128, 2, 4, 4, 2),
+        TensorTiles(64, 64, 2, 2, 3, 4),
+        TensorTiles(64, 32, 2, 2, 6, 3),
+        TensorTiles(32, 64, 2, 2, 6, 3),
+        TensorTiles(32, 32, 2, 2, 6, 4),
+        TensorTiles(128, 16, 4, 1, 4, 3),
+        TensorTiles(16, 128, 1, 4, 4, 3),
+    ),
+}
+
 # Of the ladder's ``tuned``, by the rows of a tile. The orders that suit one kernel's machine code
 # are not those of another's: the large ones are of a sweep of its own.
 RUNG: dict[str, dict[int, Tiles]] = {
     "float32": {
         **SMALL["float32"],
         64: Tiles(64, 128, 16, 8, 8, 2, 3, False, (1, 4, 0, 1), 4),
+        96: Tiles(96, 192, 8, 12, 12, 8, 3, True, (1, 2, 0, 0), 2),
         128: Tiles(128, 256, 8, 8, 16, 16, 3, True, (1, 4, 0, 1), 1),
     },
     "float64": {
         **SMALL["float64"],
         64: Tiles(64, 64, 16, 8, 8, 8, 2, True, (1, 1, 0, 0), 4, level=1),
-        # Of two stages, for a GPU that has but 48 KB for a block; not measured.
+        # Not measured; the larger of two stages, for a GPU that has but 48 KB for a block.
+        96: Tiles(96, 64, 8, 6, 8, 8, 3, True, (2, 4, 1, 0), 2, level=1),
         128: Tiles(128, 128, 8, 8, 8, 8, 2, True, (4, 4, 1, 0), 1, level=1),
     },
 }

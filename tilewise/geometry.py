@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from tilewise.devices.limits import MAX_GRID, MAX_THREADS
 from tilewise.fma_tiles import RUNG as TUNED
+from tilewise.fma_tiles import kind
 from tilewise.launch import Dim3
 from tilewise.numbers import DTYPES
 from tilewise.product import ALIGNMENT, ITEM_SIZES, REAL, Operand, Product
@@ -80,11 +81,11 @@ def tuned_tile(m: int, n: int, k: int, dtype: str) -> int:
         max(m, 1), max(n, 1), k, 1, dtype, dtype, 1.0, 0.0, Operand(k, 1), Operand(n, 1), None,
         Operand(n, 1),
     )  # fmt: skip
-    off = sum(each * ITEM_SIZES[dtype] % ALIGNMENT != 0 for each in (k, n))
+    lying = kind(True, False, *(each * ITEM_SIZES[dtype] % ALIGNMENT != 0 for each in (k, n)))
     measured = {tile: each for tile, each in TUNED[dtype].items() if each.is_measured(dtype)}
     fitting = [tile for tile, each in measured.items() if m <= GRID_Y * each.block_m]
     seconds = {
-        tile: measured[tile].seconds(product, H200.multiprocessors, 1, off)
+        tile: measured[tile].seconds(product, H200.multiprocessors, 1, lying)
         for tile in fitting or measured
     }
     return min(seconds, key=lambda tile: seconds[tile])
@@ -95,7 +96,8 @@ def threads(macros: Macros) -> int:
     if "TILE" in macros:
         return macros["TILE"] ** 2
     elements = macros["BLOCK_M"] * macros["BLOCK_N"]
-    return elements // (macros["THREAD_M"] * macros.get("THREAD_N", 1))
+    of_thread = macros["THREAD_M"] * macros.get("THREAD_N", 1)
+    return macros.get("SLICES", 1) * elements // of_thread
 
 
 def by_tiles(macros: Callable[[int, str], Macros]) -> Rule:

@@ -1,3 +1,5 @@
+#pragma once
+
 // Elements of a matrix, wherever they lie; strides are in elements.
 template <typename T> struct Elements {
     T* pointer;

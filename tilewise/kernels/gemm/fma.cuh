@@ -6,16 +6,24 @@
 // Macros: real, the elements' type; BLOCK_M, BLOCK_N, BLOCK_K; THREAD_M, THREAD_N, what a thread
 // computes, and LANES_M of a warp's 32 lanes that lie down its rows; STAGES; AHEAD, 1 to read what
 // a step needs a step before; and how a thread goes through its elements: in rectangles of ORDER_M
-// by ORDER_N, BY_ROWS or by columns, the rectangles INNER_BY_ROWS or by columns themselves.
+// by ORDER_N, BY_ROWS or by columns, the rectangles INNER_BY_ROWS or by columns themselves; SLICES, 1
+// unless more groups of as many warps share each phase's k, and in the end add their sums up.
 #include "elements.cuh"
+#include "order.cuh"
+
+#ifndef SLICES
+#define SLICES 1
+#endif
 
 constexpr int LANES_N = 32 / LANES_M, WARP_M = LANES_M * THREAD_M, WARP_N = LANES_N * THREAD_N;
 constexpr int WARPS_M = BLOCK_M / WARP_M, WARPS_N = BLOCK_N / WARP_N;
-constexpr int THREADS = 32 * WARPS_M * WARPS_N;
+constexpr int SLICE = 32 * WARPS_M * WARPS_N, THREADS = SLICES * SLICE;  // threads
+constexpr int SLICE_K = BLOCK_K / SLICES;
 constexpr int PIECE = 16 / sizeof(real);    // elements
 constexpr int K_LANES = 32 / sizeof(real);  // neighbours along k: a sector
 constexpr int PADDING = 4;  // elements: lanes that copy along k, K_LANES of each line, use all banks
 static_assert(BLOCK_M % WARP_M == 0 && BLOCK_N % WARP_N == 0 && BLOCK_K % K_LANES == 0);
+static_assert(BLOCK_K % SLICES == 0);
 static_assert(THREAD_M % PIECE == 0 && THREAD_N % PIECE == 0);
 static_assert(THREAD_M % ORDER_M == 0 && THREAD_N % ORDER_N == 0);
 
@@ -66,6 +74,8 @@ template <int COUNT> __device__ inline unsigned inside(unsigned first, unsigned 
     return first ? first + line - COUNT : line % count;
 }
 
+__host__ __device__ constexpr int common_divisor(int a, int b) { return b ? common_divisor(b, a % b) : a; }
+
 // Copies one tile of COUNT lines after another. WIDTH elements at a time: more than 1 asks for pieces
 // of 16 bytes that are aligned, and for a number of lines that they divide.
 template <int COUNT, bool ALONG_K, int WIDTH, int LANES> struct Copier;
@@ -101,7 +111,7 @@ template <int COUNT, int LANES> struct Copier<COUNT, true, 1, LANES> : AcrossTil
 template <int COUNT, int WIDTH, int LANES>
 struct Copier<COUNT, false, WIDTH, LANES> : AcrossTile<COUNT, LANES> {
     static constexpr int PITCH = COUNT;
-    static constexpr int ACROSS = COUNT / WIDTH < THREADS ? COUNT / WIDTH : THREADS;
+    static constexpr int ACROSS = common_divisor(COUNT / WIDTH, THREADS);
     static constexpr int WIDE = COUNT / WIDTH / ACROSS, DOWN = THREADS / ACROSS;
     static constexpr int COPIES = BLOCK_K < DOWN ? 1 : BLOCK_K / DOWN;
     static_assert(THREADS % ACROSS == 0 && (BLOCK_K % DOWN == 0 || DOWN % BLOCK_K == 0));
@@ -150,7 +160,8 @@ template <typename TileA> __device__ inline unsigned row_in_block() {
     return threadIdx.x / 32 % WARPS_M * WARP_M + line_of<TileA::NEIGHBOURS, LANES_M>(lane_down(), 0);
 }
 template <typename TileB> __device__ inline unsigned column_in_block() {
-    return threadIdx.x / 32 / WARPS_M * WARP_N + line_of<TileB::NEIGHBOURS, LANES_N>(lane_across(), 0);
+    const unsigned warp = (SLICES > 1 ? threadIdx.x % SLICE : threadIdx.x) / 32;
+    return warp / WARPS_M * WARP_N + line_of<TileB::NEIGHBOURS, LANES_N>(lane_across(), 0);
 }
 
 // What a thread reads of a tile at a time: COUNT of its lines, at K_STEPS steps of k.
@@ -202,6 +213,11 @@ __device__ inline void add_phases(real (&sum)[THREAD_M][THREAD_N], const real* s
     constexpr int LAST = (STAGES - 1) * SIZE;
     const real* of_a = shared + TileA::first(row_in_block<TileA>());
     const real* of_b = shared + TileA::SIZE + TileB::first(column_in_block<TileB>());
+    if (SLICES > 1) {
+        static_assert(SLICES == 1 || TileA::K_STEPS == 1 && TileB::K_STEPS == 1);
+        of_a += TileA::next(threadIdx.x / SLICE * SLICE_K, 0);
+        of_b += TileB::next(threadIdx.x / SLICE * SLICE_K, 0);
+    }
     // Two of each, in turn, where what comes is read while the present one is used.
     Held<TileA, THREAD_M> x[2];
     Held<TileB, THREAD_N> y[2];
@@ -216,8 +232,8 @@ __device__ inline void add_phases(real (&sum)[THREAD_M][THREAD_N], const real* s
     for (int phase = 0; phase < phases; ++phase) {
         const int next = stage == LAST ? 0 : stage + SIZE;
         #pragma unroll
-        for (int i = 0; i < BLOCK_K; ++i) {
-            const bool is_last = i == BLOCK_K - 1;
+        for (int i = 0; i < SLICE_K; ++i) {
+            const bool is_last = i == SLICE_K - 1;
             if (!AHEAD) read_step(stage, i);
             else if (!is_last) read_step(stage, i + 1);
             else {
@@ -273,6 +289,31 @@ __device__ inline void multiply(real (&sum)[THREAD_M][THREAD_N], real* shared, c
     add_phases<CopierA, CopierB, SIZE>(sum, shared, phases, copy, wait);
 }
 
+// Adds the slices' sums up, in their order: the first slice has them then. ``shared`` is what the tiles
+// were in, of SIZE elements.
+template <int SIZE> __device__ inline void add_slices(real (&sum)[THREAD_M][THREAD_N], real* shared) {
+    if (SLICES == 1) return;
+    constexpr int PIECES = THREAD_M * THREAD_N / PIECE;
+    static_assert((SLICES - 1) * PIECES * PIECE * SLICE <= SIZE);
+    const unsigned slice = threadIdx.x / SLICE, thread = threadIdx.x % SLICE;
+    Piece* sums = (Piece*)shared + thread;
+    auto own = [&](int i) -> real* { return &sum[i * PIECE / THREAD_N][i * PIECE % THREAD_N]; };
+    __syncthreads();  // everybody has read the tiles
+    if (slice > 0)
+        #pragma unroll
+        for (int i = 0; i < PIECES; ++i) sums[((slice - 1) * PIECES + i) * SLICE] = *(const Piece*)own(i);
+    __syncthreads();
+    if (slice > 0) return;
+    #pragma unroll
+    for (int s = 0; s < SLICES - 1; ++s)
+        #pragma unroll
+        for (int i = 0; i < PIECES; ++i) {
+            const Piece found = sums[(s * PIECES + i) * SLICE];
+            #pragma unroll
+            for (int j = 0; j < PIECE; ++j) own(i)[j] += found.x[j];
+        }
+}
+
 // D = alpha sum + beta C of the block's tile at (top, left) of m x n elements. By pieces of 16 bytes
 // where D has them.
 template <typename TileA, typename TileB>
@@ -301,12 +342,4 @@ __device__ inline void store(const real (&sum)[THREAD_M][THREAD_N], real alpha, 
                     if (column + i < n) *d.at(row, column + i) = found.x[i];
         }
     }
-}
-
-// The tile that a block computes: down ``rows`` of tiles, then across, so that those that run at
-// once share in L2 what they read of A and of B.
-__device__ inline uint2 tile_of(unsigned block, unsigned down, unsigned across, unsigned rows) {
-    const unsigned first = block / (rows * across) * rows, here = min(rows, down - first);
-    const unsigned rest = block % (rows * across);
-    return make_uint2(first + rest % here, rest / here);
 }

@@ -34,7 +34,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) tuned(
     int m, int n, int k, real alpha, const real* a, int lda, const real* b, int ldb,
     real beta, real* c, int ldc)
 {
-    __shared__ __align__(16) real shared[STAGES * STAGE<CopierA, CopierB<PIECE>>];
+    constexpr int SIZE = STAGES * STAGE<CopierA, CopierB<PIECE>>;
+    __shared__ __align__(16) real shared[SIZE];
     uint2 tile = tile_of(blockIdx.y * gridDim.x + blockIdx.x, gridDim.y, gridDim.x, GROUP);
     unsigned top = tile.x * BLOCK_M, left = tile.y * BLOCK_N;
     if (alpha == 0) k = 0;  // as in BLAS: A and B are not read, so a NaN there does not spread
@@ -44,5 +45,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) tuned(
     bool by_pieces = (size_t)b % 16 == 0 && ldb % PIECE == 0 && n % PIECE == 0;
     if (by_pieces) multiply<CopierA, CopierB<PIECE>>(sum, shared, rows, columns, top, left, 0, k);
     else multiply<CopierA, CopierB<1>>(sum, shared, rows, columns, top, left, 0, k);
-    store<CopierA, CopierB<1>>(sum, alpha, beta, {c, ldc, 1}, {c, ldc, 1}, top, left, m, n);
+    add_slices<SIZE>(sum, shared);
+    if (SLICES == 1 || threadIdx.x < SLICE)
+        store<CopierA, CopierB<1>>(sum, alpha, beta, {c, ldc, 1}, {c, ldc, 1}, top, left, m, n);
 }

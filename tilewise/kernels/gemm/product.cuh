@@ -1,0 +1,44 @@
+// What fma.cu and dmma.cu are given: a block for each tile of D along x, of one matrix of the batch after
+// another; blocks along y divide k.
+//
+// Macro: OVERLAP, 1 if the launch may begin before the kernel ahead of it has ended.
+#include "elements.cuh"
+#include "order.cuh"
+
+template <typename T> struct Operand {
+    const T* pointer;
+    long long pitch, batch_stride;  // elements
+    unsigned count;  // of lines that may be read: with whole pieces more than D has
+};
+
+template <typename T> struct Product {
+    Operand<T> a, b;
+    Batch<const T> c;
+    Batch<T> d;
+    long long part_stride;  // from one part's sums to the next
+    unsigned m, n, k;
+    unsigned columns;  // of D: n, or with whole pieces in the rows of a part's sums more
+    unsigned part_k;  // of k, what each of the blocks has that divide it
+    unsigned group;   // rows of tiles whose blocks run together
+    T alpha, beta;
+};
+
+// Where a block's tile is, and its part of k.
+struct Place {
+    unsigned batch, part, top, left, begin, end;
+    template <typename T> __device__ Place(const Product<T>& p, unsigned block_m, unsigned block_n) {
+        const unsigned down = (p.m - 1) / block_m + 1, across = (p.n - 1) / block_n + 1;
+        const uint2 tile = tile_of(blockIdx.x % (down * across), down, across, p.group);
+        batch = blockIdx.x / (down * across), part = blockIdx.y;
+        top = tile.x * block_m, left = tile.y * block_n;
+        begin = part * p.part_k, end = part + 1 < gridDim.y ? begin + p.part_k : p.k;
+    }
+};
+
+__device__ inline void begin_launch() {
+#if OVERLAP
+    // PTX ISA 9.7.13.13, "griddepcontrol".
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+    asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
