@@ -1,8 +1,9 @@
-"""Draws docs/performance.md, its figure, and docs/performance-float32.md from what was measured.
+"""Draws docs/performance.md with its figure, and the pages of float32 and of float64, from results.
 
 tilewise bench --suite all --json benchmarks/results/bench_h200.json --plot docs/performance.png
-tilewise bench --suite SUITE --dtype float32 --seconds 0.02
-    --json benchmarks/results/bench_float32_SUITE_h200.json, of the suites square and odd
+tilewise bench --suite SUITE --dtype DTYPE --seconds 0.02
+    --json benchmarks/results/bench_DTYPE_SUITE_h200.json, of the suites square and odd, float32
+    and float64
 python benchmarks/performance.py
 """
 
@@ -23,8 +24,13 @@ RESULTS = ROOT / "benchmarks" / "results"
 RECORD = RESULTS / "bench_h200.json"
 PAGE = ROOT / "docs" / "performance.md"
 FIGURE = PAGE.with_suffix(".png")
-FLOAT32 = [RESULTS / f"bench_float32_{suite}_h200.json" for suite in ("square", "odd")]
-FLOAT32_PAGE = ROOT / "docs" / "performance-float32.md"
+# By the page: the records that it is drawn from.
+PARTS = {
+    ROOT / "docs" / f"performance-{dtype}.md": [
+        RESULTS / f"bench_{dtype}_{suite}_h200.json" for suite in ("square", "odd")
+    ]
+    for dtype in ("float32", "float64")
+}
 
 # What the mean and the worst ratio of each group are to be at least, of 16-bit products.
 TARGETS = {
@@ -77,7 +83,7 @@ def _paragraph(text: str) -> str:
 
 def _summary(summaries: Sequence[Mapping[str, Any]], record: Mapping[str, Any]) -> str:
     lines = []
-    has_targets = record["dtype"] != "float32"
+    has_targets = record["dtype"] not in ("float32", "float64")
     for found in summaries:
         mean, worst = TARGETS[found["group"]]
         line = [
@@ -99,14 +105,16 @@ def _summary(summaries: Sequence[Mapping[str, Any]], record: Mapping[str, Any]) 
 def _method(record: Mapping[str, Any]) -> str:
     method, ceilings = record["method"], record["ceilings"]
     peak = ceilings["tflops"]
-    unit = "tensor cores fed from shared memory alone"
-    if record["dtype"] == "float32":
-        unit = "multiply-adds between registers"
+    unit = {
+        "float32": "multiply-adds between registers",
+        "float64": "tensor cores between registers",
+    }.get(record["dtype"], "tensor cores fed from shared memory alone")
     compute = f"{unit}, {peak:.0f} TFLOP/s; " if peak else ""
+    exact = "float64" if record["dtype"] != "float64" else "one of more precision"
     how = (
         f"Random normal data, in as many sets of operands as take twice the L2 cache "
         f"({method['l2_bytes'] / 2**20:.0f} MiB), at most {method['most_operand_sets']}, used in "
-        "turn. Each product is first checked against float64, by a bound that follows from its "
+        f"turn. Each product is first checked against {exact}, by a bound that follows from its "
         "roundings, and what was timed must have the same bits. Ours and PyTorch's are timed in "
         f"turn, {method['rounds']} rounds, each for {method['seconds_a_round']:g} s after "
         f"{method['warm_up_seconds']:g} s of warm-up, so that the power limit rules; a figure is "
@@ -155,8 +163,8 @@ def main() -> None:
     if record.get("ladder"):
         plot.draw(record, FIGURE)
     write_whole(PAGE, page(record).encode())
-    of_float32 = [json.loads(path.read_text()) for path in FLOAT32]
-    write_whole(FLOAT32_PAGE, page(*of_float32).encode())
+    for path, records in PARTS.items():
+        write_whole(path, page(*(json.loads(each.read_text()) for each in records)).encode())
 
 
 if __name__ == "__main__":

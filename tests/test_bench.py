@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import runpy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from tilewise.provenance import provenance, write_whole
 
 ROOT = Path(__file__).parents[1]
 PROBE = ROOT / "tilewise" / "kernels" / "probes" / "tensor_core_peak.cu"
+FLOAT64_PROBE = PROBE.with_name("tensor_core_float64.cu")
 PERFORMANCE = ROOT / "benchmarks" / "performance.py"
 
 
@@ -196,7 +198,7 @@ def torch() -> Any:
     return pytest.importorskip("torch", reason="torch is not installed")
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float64"])
 @pytest.mark.parametrize(
     "shape",
     [
@@ -210,6 +212,8 @@ def torch() -> Any:
 def test_the_check_finds_what_is_wrong(torch: Any, shape: Shape, dtype: str) -> None:
     from tilewise.bench.products import error_share, operands
 
+    if dtype == "float64":
+        shape = replace(shape, is_wide=False)
     made = operands(shape, dtype, torch.Generator().manual_seed(0))
     a, b, d = made.a, made.b, made.d
     assert d.isnan().all()
@@ -225,10 +229,10 @@ def test_the_check_finds_what_is_wrong(torch: Any, shape: Shape, dtype: str) -> 
 
 
 def test_of_large_products_rows_are_drawn(torch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tilewise.bench import products
+    from tilewise.bench import exact, products
 
     monkeypatch.setattr(products, "_CHECKED_FLOPS", 0)
-    drawn = products.sample(5000, 256, "cpu").tolist()
+    drawn = exact.sample(5000, 256, "cpu").tolist()
     assert len(set(drawn)) == 256
     assert {0, 4999} <= set(drawn) <= set(range(5000))
     made = products.operands(Shape(900, 8, 8), "bfloat16", torch.Generator().manual_seed(0))
@@ -241,7 +245,7 @@ def test_of_large_products_rows_are_drawn(torch: Any, monkeypatch: pytest.Monkey
     assert products.error_share(made.a, made.b, made.d) == math.inf
 
 
-# The ceiling's kernel
+# The ceilings' kernels
 
 
 @pytest.mark.parametrize("half", ["bf16", "f16"])
@@ -249,6 +253,16 @@ def test_the_probe_compiles_without_spills(half: str) -> None:
     compiled = Kernel(PROBE, "tensor_core_peak", {"HALF": f'"{half}"'}).compile("sm_90a")
     assert compiled.resources.spill_bytes == 0
     assert f"wgmma.mma_async.sync.aligned.m64n256k16.f32.{half}.{half}" in compiled.ptx
+
+
+def test_the_probe_of_float64_computes_on_the_emulator() -> None:
+    """A round adds 8 products of k = 8 to sums of which a lane has 4 in each."""
+    compiled = Kernel(FLOAT64_PROBE, "tensor_core_float64", {}).compile("sm_90a")
+    assert compiled.resources.spill_bytes == 0
+    out = np.zeros(64)
+    kernel = Kernel(FLOAT64_PROBE, "tensor_core_float64", {})
+    kernel.launch(1, 64, (3, np.ones(32 * 6), out), device="emulator")
+    assert (out == 3 * 8 * 4 * 8).all()
 
 
 # The command
@@ -277,7 +291,7 @@ def test_help(capsys: pytest.CaptureFixture[str]) -> None:
         ("--seconds 0", "seconds is 0"),
         ("--seconds nan", "seconds is nan"),
         ("--suite round", "'round' is not one of"),
-        ("--dtype float64", "'float64' is not one of"),
+        ("--dtype int8", "'int8' is not one of"),
         ("--rival mkl", "'mkl' is not one of"),
         ("--suite llm --plot x.png", "--suite llm has none"),
         ("--json nowhere/x.json", "there is no folder nowhere"),
@@ -438,8 +452,9 @@ def test_the_page_is_of_the_record_that_is_kept() -> None:
     if kept.exists():
         assert page.read_text() == drawing["page"](json.loads(kept.read_text()))
         assert drawing["FIGURE"].exists()
-    of_float32 = [json.loads(path.read_text()) for path in drawing["FLOAT32"]]
-    assert drawing["FLOAT32_PAGE"].read_text() == drawing["page"](*of_float32)
+    for path, records in drawing["PARTS"].items():
+        parts = [json.loads(each.read_text()) for each in records]
+        assert path.read_text() == drawing["page"](*parts)
 
 
 def test_a_page_of_several_records_has_one_mean_for_all() -> None:
@@ -478,8 +493,11 @@ def test_a_suite_from_end_to_end(gpu: Gpu, dtype: str) -> None:
     found = record.run(settings, gpu, steps.append)
     assert found["correct"]
     assert len(steps) == settings.steps == 1 + len(found["rows"])
-    assert [row["off_16_bytes"] for row in found["rows"]] == [False, True, False, False, False]
-    assert [row["in_graph"] for row in found["rows"]] == [True, True, True, True, False]
+    assert [row["off_16_bytes"] for row in found["rows"]] == [
+        row["m"] == 127 for row in found["rows"]
+    ]
+    assert len(found["rows"]) == (4 if dtype == "float64" else 5)  # there, none has a wide D
+    assert [row["in_graph"] for row in found["rows"]] == [row["m"] < 4096 for row in found["rows"]]
     for row in found["rows"]:
         assert 0 < row["error"] <= 1
         for name in ("ours", "torch"):
@@ -546,3 +564,16 @@ def test_the_probe_does_the_work_that_is_counted(gpu: Gpu, dtype: str, half: str
     gpu.launch(kernel.compile(gpu.arch), launch)
     # 128 sums of a thread, each over k = 4096.
     assert (launch.args[2].to_numpy() == 128 * 4096).all()
+
+
+def test_the_probe_of_float64_does_the_work_that_is_counted(gpu: Gpu) -> None:
+    from tilewise.bench import ceilings
+
+    if gpu.arch != "sm_90a":
+        pytest.skip("needs a GPU of compute capability 9.0")
+    assert (ceilings.FLOAT64_SOURCE, ceilings.FLOAT64_FLOPS_A_ROUND) == (FLOAT64_PROBE, 8 * 2048)
+    launch = ceilings.float64_probe(np.ones(32 * 6), 3, 2, gpu)
+    kernel = Kernel(FLOAT64_PROBE, "tensor_core_float64", {})
+    gpu.launch(kernel.compile(gpu.arch), launch)
+    # Of a lane 4 of each of 8 sums, each over k = 8 of each round.
+    assert (launch.args[2].to_numpy() == 3 * 8 * 4 * 8).all()

@@ -16,11 +16,17 @@ from tilewise.kernel import Kernel
 from tilewise.launch import Launch
 from tilewise.lens.ceilings import rate_of
 
-SOURCE = Path(__file__).parents[1] / "kernels" / "probes" / "tensor_core_peak.cu"
+PROBES = Path(__file__).parents[1] / "kernels" / "probes"
+SOURCE = PROBES / "tensor_core_peak.cu"
+FLOAT64_SOURCE = PROBES / "tensor_core_float64.cu"
 SHARED_BYTES = 4 * (2 * 64 + 256) * 64 * 2
 # Of one sum: two warpgroups, each 64 x 256, and k = 4096.
 FLOPS_A_SUM = 2 * 2 * 64 * 256 * 4096
+# Of one round of a warp in float64: 8 products of 16 x 8, k = 8.
+FLOAT64_FLOPS_A_ROUND = 8 * 2 * 16 * 8 * 8
+FLOAT64_THREADS = 256
 _SUMS = 2000  # some 80 ms
+_FLOAT64_ROUNDS = 20_000  # some 40 ms
 _COPIED_BYTES = 1 << 30
 _ROUNDS = 5
 
@@ -33,7 +39,8 @@ class Ceilings:
     ----------
     flops : float or None
         Operations a second, steady: of tensor cores fed from shared memory alone, None for a GPU
-        that the probe is not written for; of float32, multiply-adds between registers.
+        that the probe is not written for; of float64, tensor cores between registers; of float32,
+        multiply-adds between registers.
     bytes : float
         A copy within the device's memory, bytes read and bytes written a second.
     """
@@ -78,7 +85,7 @@ def tensor_core_flops(gpu: Gpu, dtype: str, seconds: float) -> float | None:
     ----------
     gpu : Gpu
     dtype : str
-        ``"bfloat16"`` or ``"float16"``.
+        ``"bfloat16"``, ``"float16"`` or ``"float64"``, whose operands lie in registers.
     seconds : float
         How long it is measured, after as long a warm-up as a fifth of that.
 
@@ -89,6 +96,14 @@ def tensor_core_flops(gpu: Gpu, dtype: str, seconds: float) -> float | None:
     """
     if gpu.arch != "sm_90a":
         return None
+    if dtype == "float64":
+        compiled = Kernel(FLOAT64_SOURCE, "tensor_core_float64", {}).compile(gpu.arch)
+        blocks = gpu.multiprocessors * gpu.blocks_per_multiprocessor(compiled, FLOAT64_THREADS)
+        values = np.random.default_rng(0).standard_normal(32 * 6)
+        launch = float64_probe(values, _FLOAT64_ROUNDS, blocks, gpu)
+        once = gpu.measure(compiled, launch, rounds=_ROUNDS, minimum_seconds=seconds / _ROUNDS)
+        rounds = blocks * FLOAT64_THREADS // 32 * _FLOAT64_ROUNDS
+        return rounds * FLOAT64_FLOPS_A_ROUND / once
     kernel = Kernel(SOURCE, "tensor_core_peak", {"HALF": f'"{HALVES[dtype]}"'})
     drawn = np.random.default_rng(0).standard_normal(SHARED_BYTES // 2)
     launch = probe(drawn, dtype, _SUMS, gpu)
@@ -111,6 +126,16 @@ def probe(values: Any, dtype: str, sums: int, gpu: Gpu) -> Launch:
     return Launch(
         (gpu.multiprocessors, 1, 1), (256, 1, 1), (sums, gpu.array(bits), out), SHARED_BYTES
     )
+
+
+def float64_probe(values: Any, rounds: int, blocks: int, gpu: Gpu) -> Launch:
+    """The launch of the probe for float64: ``values`` are a warp's operands, six a lane.
+
+    Its last argument takes 256 doubles a block.
+    """
+    out = gpu.empty((blocks, FLOAT64_THREADS), np.float64)
+    args = (rounds, gpu.array(values.astype(np.float64)), out)
+    return Launch((blocks, 1, 1), (FLOAT64_THREADS, 1, 1), args)
 
 
 def copied_bytes(seconds: float) -> float:

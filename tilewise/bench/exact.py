@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from tilewise.bench.products import sample
 from tilewise.numbers import gamma, roundings
 
 _CHECKED_FLOPS = 5e11  # of the products in float64; more rows than that takes are a random sample
@@ -94,6 +93,15 @@ class Exact:
             error -= product
         share = float((error.abs() / self._limit).max())
         return Distance(share, float(torch.linalg.norm(error)) / self._norm)
+
+
+def sample(m: int, most: int, device: Any) -> Tensor:
+    """At most ``most`` row numbers out of m, the first and the last among them."""
+    if m <= most:
+        return torch.arange(m, device=device)
+    generator = torch.Generator().manual_seed(0)
+    between = 1 + torch.randperm(m - 2, generator=generator)[: most - 2]
+    return torch.cat([torch.tensor([0, m - 1]), between]).to(device)
 
 
 def _slice_bits(k: int) -> int:

@@ -19,7 +19,7 @@ _LADDER = (
     "#8c8c8c", "#b08968", "#7f9c5b", "#2a9d8f", "#b9a3e3", "#e09f3e", "#3d2c8d", "#0b6e4f",
     "#c1666b", "#4281a4", "#d4b483", "#48a9a6", "#7a306c",
 )  # fmt: skip
-_NAMES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
+_NAMES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "float64": "fp64"}
 
 
 def draw(record: Mapping[str, Any], path: Path) -> None:

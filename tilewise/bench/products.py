@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from tilewise.bench.exact import Exact, sample
 from tilewise.bench.suites import Shape, View
 from tilewise.matmul import matmul
 from tilewise.numbers import gamma, roundings
@@ -66,8 +67,8 @@ def error_share(a: Tensor, b: Tensor, d: Tensor) -> float:
     Parameters
     ----------
     a, b, d : torch.Tensor, (..., m, k), (..., k, n) and (..., m, n)
-        A and B of 16 bits or float32, which are summed in float32. With three dimensions in D, A
-        or B may have two: the same matrix for all.
+        A and B of 16 bits or float32, which are summed in float32, or of float64. With three
+        dimensions in D, A or B may have two: the same matrix for all.
 
     Returns
     -------
@@ -78,7 +79,8 @@ def error_share(a: Tensor, b: Tensor, d: Tensor) -> float:
     -----
     The bound is that of :mod:`tilewise.numbers` with k roundings in float32, and one rounding to
     D's dtype. The reference and \\|A\\|\\|B\\| are computed in float64, of all rows, or where that
-    takes long of a random sample with the first and the last; each element must be finite.
+    takes long of a random sample with the first and the last; each element must be finite. Of
+    float64, A and B are compared with the product in more precision: :class:`Exact`.
     """
     if not bool(torch.isfinite(d).all()):
         return math.inf
@@ -87,14 +89,17 @@ def error_share(a: Tensor, b: Tensor, d: Tensor) -> float:
     if not d.numel():
         return 0.0
     batches = math.prod(batch)
+    a, b = a.expand(batches, -1, -1), b.expand(batches, -1, -1)
+    each = list(zip(a, b, d.reshape(batches, m, n), strict=True))
+    if d.dtype == torch.float64:
+        return max(Exact(left, right).distance(found).share for left, right, found in each)
     rows = sample(m, max(_LEAST_ROWS, int(_CHECKED_FLOPS / (4 * batches * n * k))), d.device)
     operations = roundings(k, 1, 0)
     of_sums = gamma(operations, "float32") + gamma(operations + 2, "float64")
     out = str(d.dtype).removeprefix("torch.")
     underflow = (operations + 2) * float(np.finfo(np.float32).smallest_subnormal) + UNDERFLOW[out]
-    a, b = a.expand(batches, -1, -1), b.expand(batches, -1, -1)
     largest = torch.zeros((), dtype=torch.float64, device=d.device)
-    for left, right, found in zip(a, b, d.reshape(batches, m, n), strict=True):
+    for left, right, found in each:
         x = left[rows].double()
         for start in range(0, n, _PANEL):
             y = right[:, start : start + _PANEL].double()
@@ -105,12 +110,3 @@ def error_share(a: Tensor, b: Tensor, d: Tensor) -> float:
             value -= found[rows, start : start + _PANEL]
             largest = torch.maximum(largest, (value.abs() / (limit + underflow)).max())
     return float(largest)
-
-
-def sample(m: int, most: int, device: Any) -> Tensor:
-    """At most ``most`` row numbers out of m, the first and the last among them."""
-    if m <= most:
-        return torch.arange(m, device=device)
-    generator = torch.Generator().manual_seed(0)
-    between = 1 + torch.randperm(m - 2, generator=generator)[: most - 2]
-    return torch.cat([torch.tensor([0, m - 1]), between]).to(device)

@@ -19,7 +19,7 @@ from tilewise.provenance import provenance
 if TYPE_CHECKING:
     from tilewise.bench.ceilings import Ceilings
 
-DTYPES = ("bfloat16", "float16", "float32")
+DTYPES = ("bfloat16", "float16", "float32", "float64")
 CEILING_SECONDS = 0.6  # long enough for the power limit to rule
 
 Step = Callable[[str], None]
@@ -70,7 +70,17 @@ class Settings:
         """How many times :func:`run` calls its ``step``."""
         from tilewise.ladder import RUNGS
 
-        return 1 + sum(len(SUITES[suite]) for suite in self.suites) + self.with_ladder * len(RUNGS)
+        return 1 + len(self.products) + self.with_ladder * len(RUNGS)
+
+    @property
+    def products(self) -> list[tuple[str, Shape]]:
+        """What is timed, each with its suite. float64 has no D of another dtype."""
+        return [
+            (suite, shape)
+            for suite in self.suites
+            for shape in SUITES[suite]
+            if not (shape.is_wide and self.dtype == "float64")
+        ]
 
 
 def find_gpu() -> Gpu:
@@ -133,9 +143,7 @@ def run(
         ceilings = limits.measure(gpu, settings.dtype, CEILING_SECONDS)
         ladder = climb(gpu, SQUARES, step) if settings.with_ladder else []
         rows = [
-            _row(suite, shape, settings, gpu, ceilings, step)
-            for suite in settings.suites
-            for shape in SUITES[suite]
+            _row(suite, shape, settings, gpu, ceilings, step) for suite, shape in settings.products
         ]
     right = [row["correct"] for row in rows]
     right += [point["correct"] for rung in ladder for point in rung["points"]]

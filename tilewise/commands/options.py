@@ -24,12 +24,6 @@ class Half(StrEnum):
     float16 = "float16"
 
 
-class Benched(StrEnum):
-    bfloat16 = "bfloat16"
-    float16 = "float16"
-    float32 = "float32"
-
-
 class Dtypes(StrEnum):
     bfloat16 = "bfloat16"
     float16 = "float16"

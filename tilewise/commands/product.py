@@ -11,7 +11,6 @@ import typer
 from tilewise.commands.options import (
     RIGHT,
     WRONG,
-    Benched,
     Dtypes,
     Half,
     Json,
@@ -35,7 +34,7 @@ def bench(
             "layouts that don't fit; or all."
         ),
     ] = Suite.square,
-    dtype: Annotated[Benched, typer.Option(help="Of A and B.")] = Benched.bfloat16,
+    dtype: Annotated[Dtypes, typer.Option(help="Of A and B.")] = Dtypes.bfloat16,
     rival: Annotated[Rival, typer.Option(help="What is timed beside ours.")] = Rival.torch,
     rounds: Annotated[int, typer.Option(help="The median of so many counts.")] = 5,
     seconds: Annotated[float, typer.Option(help="Of each, a product and round.")] = 0.1,
