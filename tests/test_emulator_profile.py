@@ -44,7 +44,7 @@ def product(
     beta: float,
 ) -> tuple[LaunchReport, LaunchReport]:  # fmt: skip
     each = rung(name)
-    grid, block = each.geometry(m, n, tile)
+    grid, block = each.geometry(m, n, tile, dtype)
     lda, ldb, ldc = k + pads[0], n + pads[1], n + pads[2]
     a, b, c = (np.ones(shape, dtype) for shape in ((m, lda), (k, ldb), (m, ldc)))
     args = (m, n, k, 1.0, a, lda, b, ldb, beta, c, ldc)
