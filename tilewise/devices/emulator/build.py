@@ -14,6 +14,7 @@ from tilewise.devices.emulator import (
     copies,
     data,
     matrices,
+    matrices_of_warpgroups,
     mbarriers,
     warp,
 )
@@ -35,6 +36,7 @@ _BUILDERS: dict[str, Callable[[Machine, Op], None]] = {
     **clusters.BUILDERS,
     **bulk.BUILDERS,
     **matrices.BUILDERS,
+    **matrices_of_warpgroups.BUILDERS,
 }
 """By opcode, or by an opcode and its first modifiers; the longest that fits knows it."""
 
