@@ -8,10 +8,12 @@ From benchmarks/results/counters_h200.json, as ``benchmarks/counters.py`` wrote 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tilewise.ladder import RUNGS
 from tilewise.lens.metrics import EXACT
 
 ROOT = Path(__file__).parents[1]
@@ -37,10 +39,14 @@ def text(record: Mapping[str, Any]) -> str:
     equal = [name for name, found in differing.items() if not found]
     wrong = [name for name in EXACT if _differing(cases, name)]
     assert not wrong, f"{wrong} must be equal"
+    counted = Counter(case["name"].partition("-")[0] for case in cases)
+    each = {rung.name: counted[rung.name] // 2 for rung in RUNGS}  # float and double
+    few = [f"`{name}`" for name in each if each[name] < max(each.values())]
     lines = [
         f"{len(cases)} launches on an {gpu}, {record['date'][:10]}, Nsight Compute "
-        f"{record['ncu']}: the rungs at six shapes each, in float and double, and kernels that are "
-        "no matrix multiplication (`benchmarks/kernels`). In all of them equal:",
+        f"{record['ncu']}: the rungs at {max(each.values())} shapes each, in float and double "
+        f"({', '.join(few)} at {min(each.values())}), and kernels that are no matrix "
+        "multiplication (`benchmarks/kernels`). In all of them equal:",
         "",
         *(f"- `{name}`: `{record['metrics'][name]}`" for name in (*EXACT, *equal)),
         "",

@@ -21,8 +21,9 @@ from typing import Any
 
 from tilewise import lessons
 from tilewise.bench import climb_plot
+from tilewise.fma_tiles import PHASES
 from tilewise.ladder import RUNGS, Rung
-from tilewise.lens.climbed import VENDOR, label, main_size, names, row_of
+from tilewise.lens.climbed import OURS, VENDOR, label, main_size, names, row_of
 from tilewise.provenance import write_whole
 
 ROOT = Path(__file__).parents[1]
@@ -240,6 +241,18 @@ def _opening(record: Record) -> str:
             "This page is drawn from what that wrote, by `python benchmarks/climb.py`. "
             f"Versions: {versions}."
         )
+        + _since(record)
+    )
+
+
+def _since(record: Record) -> str:
+    """What has changed since, where the phases that tiles are chosen by are of a later date."""
+    if record["date"] >= json.loads(PHASES.read_text())["date"]:
+        return ""
+    return "\n" + _paragraph(
+        "**Measured before the tiles that there are now**: `tuned` and `matmul` may take others, "
+        "and other kernels. What each gave is in the [tuning log](tuning-log-fma.md); the times "
+        "below are the old ones, the counters today's."
     )
 
 
@@ -344,16 +357,17 @@ def _method(record: Record) -> str:
         f"The arithmetic ceiling is the rate of fused multiply-adds without tensor cores, {rates}: "
         f"{ceilings['source'].partition(';')[0]}."
     )
-    above = [
-        dtype for dtype in record["dtypes"]
-        if any((row_of(record, VENDOR, n, dtype) or {"share": 0})["share"] > 1
-               for n in record["sizes"])
-    ]  # fmt: skip
-    if above:
-        share += (
-            f" The vendor's product is above it in {' and '.join(above)}: that takes tensor cores, "
-            "and the rungs have none."
-        )
+    for kernel, name in ((VENDOR, "The vendor's product"), (OURS, "`matmul`")):
+        above = [
+            dtype for dtype in record["dtypes"]
+            if any((row_of(record, kernel, n, dtype) or {"share": 0})["share"] > 1
+                   for n in record["sizes"])
+        ]  # fmt: skip
+        if above:
+            share += (
+                f" {name} is above it in {' and '.join(above)}: that takes tensor cores, and the "
+                "rungs have none."
+            )
     counted = lessons.known()
     counters = (
         f"The counters are the emulator's, of machine code for {counted['arch']}: "

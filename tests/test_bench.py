@@ -257,10 +257,9 @@ def test_the_probe_compiles_without_spills(half: str) -> None:
 
 def test_the_probe_of_float64_computes_on_the_emulator() -> None:
     """A round adds 8 products of k = 8 to sums of which a lane has 4 in each."""
-    compiled = Kernel(FLOAT64_PROBE, "tensor_core_float64", {}).compile("sm_90a")
-    assert compiled.resources.spill_bytes == 0
-    out = np.zeros(64)
     kernel = Kernel(FLOAT64_PROBE, "tensor_core_float64", {})
+    assert kernel.compile("sm_90a").resources.spill_bytes == 0
+    out = np.zeros(64)
     kernel.launch(1, 64, (3, np.ones(32 * 6), out), device="emulator")
     assert (out == 3 * 8 * 4 * 8).all()
 
@@ -287,16 +286,25 @@ def test_help(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        ("--rounds 0", "rounds is 0"),
-        ("--seconds 0", "seconds is 0"),
-        ("--seconds nan", "seconds is nan"),
-        ("--suite round", "'round' is not one of"),
-        ("--dtype int8", "'int8' is not one of"),
-        ("--rival mkl", "'mkl' is not one of"),
-        ("--suite llm --plot x.png", "--suite llm has none"),
-        ("--json nowhere/x.json", "there is no folder nowhere"),
-        ("--plot nowhere/x.png", "there is no folder nowhere"),
-        ("--plot x.gif", "must end in .png"),
+        ("bench --rounds 0", "rounds is 0"),
+        ("bench --seconds 0", "seconds is 0"),
+        ("bench --seconds nan", "seconds is nan"),
+        ("bench --suite round", "'round' is not one of"),
+        ("bench --dtype int8", "'int8' is not one of"),
+        ("bench --rival mkl", "'mkl' is not one of"),
+        ("bench --suite llm --plot x.png", "--suite llm has none"),
+        ("bench --json nowhere/x.json", "there is no folder nowhere"),
+        ("bench --plot nowhere/x.png", "there is no folder nowhere"),
+        ("bench --plot x.gif", "must end in .png"),
+        ("climb --sizes 12,x", "--sizes is '12,x'"),
+        ("climb --sizes 0", "a size is 0"),
+        ("climb --kernels naive,nave", "no kernel called 'nave'"),
+        ("climb --dtype float16", "'float16' is not one of"),
+        ("climb --rounds 0", "rounds is 0"),
+        ("climb --seconds nan", "seconds is nan"),
+        ("climb --json nowhere/x.json", "there is no folder nowhere"),
+        ("climb --plot nowhere/x.png", "there is no folder nowhere"),
+        ("climb --plot x.gif", "must end in .png"),
     ],
 )
 def test_bad_arguments(
@@ -309,7 +317,7 @@ def test_bad_arguments(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(record, "find_gpu", lambda: pytest.fail("a GPU was looked for"))
     present(monkeypatch, "matplotlib")
-    assert main(["bench", *words.split()]) == 2
+    assert main(words.split()) == 2
     captured = capsys.readouterr()
     assert told in captured.err.replace("\n", " ")
     assert captured.out == ""

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import present
 
 from tilewise import lessons
 from tilewise.bench import climb_plot, climb_record, plot, record
@@ -130,37 +129,6 @@ def test_help(capsys: pytest.CaptureFixture[str]) -> None:
         assert option in told
 
 
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        ("--sizes 12,x", "--sizes is '12,x'"),
-        ("--sizes 0", "a size is 0"),
-        ("--kernels naive,nave", "no kernel called 'nave'"),
-        ("--dtype float16", "'float16' is not one of"),
-        ("--rounds 0", "rounds is 0"),
-        ("--seconds nan", "seconds is nan"),
-        ("--json nowhere/x.json", "there is no folder nowhere"),
-        ("--plot nowhere/x.png", "there is no folder nowhere"),
-        ("--plot x.gif", "must end in .png"),
-    ],
-)
-def test_bad_arguments(
-    words: str,
-    told: str,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(record, "find_gpu", lambda: pytest.fail("a GPU was looked for"))
-    present(monkeypatch, "matplotlib")
-    assert main(["climb", *words.split()]) == 2
-    captured = capsys.readouterr()
-    assert told in captured.err.replace("\n", " ")
-    assert captured.out == ""
-    assert not list(tmp_path.iterdir())
-
-
 def test_the_table_and_the_file(
     measured: dict[str, Any],
     capsys: pytest.CaptureFixture[str],
@@ -245,13 +213,16 @@ def test_the_figure_of_bench_has_every_rung() -> None:
 # The page
 
 
+@pytest.mark.parametrize(
+    ("kernel", "name"), [("vendor", "The vendor's product"), ("matmul", "`matmul`")]
+)
 def test_what_is_above_the_ceiling_is_told(
-    measured: dict[str, Any], capsys: pytest.CaptureFixture[str]
+    kernel: str, name: str, measured: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    told = "The vendor's product is above it in float64: that takes tensor cores"
+    told = f"{name} is above it in float64: that takes tensor cores"
     measured |= made_up(("float32", "float64"))
     assert told not in " ".join(DRAWING["page"](measured).split())
-    row = climbed.row_of(measured, "vendor", 4096, "float64")
+    row = climbed.row_of(measured, kernel, 4096, "float64")
     assert isinstance(row, dict)
     row["share"] = 1.8
     assert told in " ".join(DRAWING["page"](measured).split())
@@ -288,6 +259,14 @@ def test_a_rung_is_held_against_the_one_before_where_both_were_run() -> None:
     assert f"In float32, at 4,096: {naive:.3g} TFLOP/s, " in text
     both = f"At 32, the largest size of both: {block:.3g} → {naive:.3g} TFLOP/s, 1.25 times the"
     assert both in text
+
+
+def test_the_page_says_that_the_tiles_are_later() -> None:
+    told = "**Measured before the tiles that there are now**"
+    document = made_up()
+    assert told not in DRAWING["page"](document)
+    document["date"] = "2026-01-01T00:00:00+00:00"
+    assert told in DRAWING["page"](document)
 
 
 def test_the_page_says_what_went_wrong() -> None:

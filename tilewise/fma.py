@@ -248,9 +248,9 @@ def choices(product: Product, multiprocessors: int, is_hopper: bool) -> Iterator
             if parts > 1 and parts != -(-k // part_k(k, parts, tiles.block_k)):
                 continue
             for reading in fitting:
-                lying = reading.kind(tiles)
-                expected = tiles.seconds(product, multiprocessors, parts, lying)
-                computing = tiles.computing(product, multiprocessors, parts, lying)
+                expected, computing = tiles.seconds(
+                    product, multiprocessors, parts, reading.kind(tiles)
+                )
                 yield Choice(expected + reading.seconds, reading, tiles, parts, computing)
 
 

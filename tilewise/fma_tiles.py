@@ -34,16 +34,20 @@ class Timed:
     bulk: bool
 
     def is_measured(self, dtype: str) -> bool:
-        """Whether :meth:`seconds` is known of them, with B's lines across k."""
-        return any(f"{dtype} {self}" in _measured()[kind(along, False)] for along in (True, False))
+        """Whether :meth:`seconds` is known of them, with A's rows and B's contiguous."""
+        return f"{dtype} {self}" in _measured()[kind(True, False)]
 
     def blocks(self, product: Product) -> int:
         """That compute D, where they do not divide k."""
         down, across = -(-product.m // self.block_m), -(-product.n // self.block_n)
         return down * across * product.batch
 
-    def seconds(self, product: Product, multiprocessors: int, parts: int, lying: str) -> float:
-        """How long a product should take.
+    def seconds(
+        self, product: Product, multiprocessors: int, parts: int, lying: str
+    ) -> tuple[float, float]:
+        """How long a product should take, and how long if memory were no limit.
+
+        Tiles that memory limits alike differ by the second.
 
         Parameters
         ----------
@@ -54,16 +58,16 @@ class Timed:
             How A and B do: :func:`kind`.
         """
         item = ITEM_SIZES[product.dtype]
-        computing = self.computing(product, multiprocessors, parts, lying)
+        computing = self._computing(product, multiprocessors, parts, lying)
         of_d = product.batch * product.m * product.n
         read = product.batch * product.k * (product.m + product.n)
         seconds = START + max(computing, (read + of_d) * item / RATE)
         if parts > 1:
             seconds += SUM_START + 2 * parts * of_d * item / WORKSPACE_RATE
-        return seconds
+        return seconds, computing
 
-    def computing(self, product: Product, multiprocessors: int, parts: int, lying: str) -> float:
-        """The seconds of its phases and of what is stored behind them, if memory is no limit."""
+    def _computing(self, product: Product, multiprocessors: int, parts: int, lying: str) -> float:
+        """The seconds of its phases and of what is stored behind them."""
         phase = _phase(lying, product.dtype, str(self))
         phases = -(-part_k(product.k, parts, self.block_k) // self.block_k)
         waiting = -(-self.blocks(product) * parts // multiprocessors)  # of one multiprocessor
@@ -208,10 +212,6 @@ class TensorTiles(Timed):
     def __str__(self) -> str:
         return f"{self.block_m}x{self.block_n} by tensor cores"
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return asdict(self)
-
     @property
     def threads(self) -> int:
         return 32 * self.warps_m * self.warps_n
@@ -230,7 +230,7 @@ class TensorTiles(Timed):
 
     def box(self, edge: int, along_k: bool) -> tuple[int, int]:
         """What of A or B, of whose lines a tile has ``edge``, one bulk copy brings."""
-        return (self.block_k, edge) if along_k else (self.block_k, self.block_k)
+        return self.block_k, edge if along_k else self.block_k
 
     def shared(self, dtype: str, a_along_k: bool, b_along_k: bool) -> int:
         """Bytes of a block."""

@@ -3,8 +3,8 @@
 // which fma_sum.cu adds up.
 //
 // Macros: those of fma.cuh; BLOCKS of a multiprocessor, at least; A_ALONG_K, B_ALONG_K, 1 where k is
-// the contiguous dimension and 0 where the other is; A_WIDTH, B_WIDTH, elements of a copy; OVERLAP,
-// 1 if the launch may begin before the kernel ahead of it has ended.
+// the contiguous dimension and 0 where the other is; A_WIDTH, B_WIDTH, elements of a copy; OVERLAP
+// as in launch.cuh.
 #if BULK
 #include "fma_bulk.cuh"
 #else

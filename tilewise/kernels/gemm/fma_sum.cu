@@ -1,8 +1,9 @@
 // The second kernel where fma.cu's blocks divide k: D = alpha (the sum of the parts) + beta C, the
 // parts added in their order.
 //
-// Macros: real, the elements' type; OVERLAP as in fma.cu.
+// Macros: real, the elements' type; OVERLAP as in launch.cuh.
 #include "elements.cuh"
+#include "launch.cuh"
 
 constexpr int THREADS = 256, PIECE = 16 / sizeof(real), AT_ONCE = 8;  // loads in flight
 
@@ -18,11 +19,7 @@ struct Sum {
 };
 
 extern "C" __global__ void __launch_bounds__(THREADS) fma_sum(const __grid_constant__ Sum p) {
-#if OVERLAP
-    // PTX ISA 9.7.13.13, "griddepcontrol".
-    asm volatile("griddepcontrol.wait;" ::: "memory");
-    asm volatile("griddepcontrol.launch_dependents;");
-#endif
+    begin_launch();
     const unsigned across = p.pitch / PIECE;
     const size_t pieces = (size_t)p.batch * p.m * across, step = (size_t)gridDim.x * THREADS;
     for (size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x; i < pieces; i += step) {

@@ -1,8 +1,9 @@
 // What fma.cu and dmma.cu are given: a block for each tile of D along x, of one matrix of the batch after
 // another; blocks along y divide k.
 //
-// Macro: OVERLAP, 1 if the launch may begin before the kernel ahead of it has ended.
+// Macro: OVERLAP as in launch.cuh.
 #include "elements.cuh"
+#include "launch.cuh"
 #include "order.cuh"
 
 template <typename T> struct Operand {
@@ -34,11 +35,3 @@ struct Place {
         begin = part * p.part_k, end = part + 1 < gridDim.y ? begin + p.part_k : p.k;
     }
 };
-
-__device__ inline void begin_launch() {
-#if OVERLAP
-    // PTX ISA 9.7.13.13, "griddepcontrol".
-    asm volatile("griddepcontrol.wait;" ::: "memory");
-    asm volatile("griddepcontrol.launch_dependents;");
-#endif
-}

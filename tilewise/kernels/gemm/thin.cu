@@ -11,9 +11,9 @@
 // Macros: BY_K (1 where k is the contiguous dimension of ``many``, 0 where its rows' is), TILES (of
 // 16 rows, of a warp; 8 where BY_K is 0), GROUPS (of 8 rows of ``few``), SPLIT, BLOCKS (of a
 // multiprocessor, at least), OF_HALF (the conversion in half.cuh), HALF ("bf16" or "f16"), OUTPUT,
-// LOAD_OUTPUT and STORE_OUTPUT as in any.cu; OVERLAP, 1 if the launch may begin before the kernel
-// ahead of it has ended.
+// LOAD_OUTPUT and STORE_OUTPUT as in any.cu; OVERLAP as in launch.cuh.
 #include "half.cuh"
+#include "launch.cuh"
 #include "words.cuh"
 
 typedef unsigned short u16;
@@ -178,11 +178,7 @@ thin(const __grid_constant__ Product p) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
     const int part = warp % SPLIT;
     const int top = (blockIdx.x * (WARPS / SPLIT) + warp / SPLIT) * ROWS;
-#if OVERLAP
-    // PTX ISA 9.7.13.13, "griddepcontrol".
-    asm volatile("griddepcontrol.wait;" ::: "memory");
-    asm volatile("griddepcontrol.launch_dependents;");
-#endif
+    begin_launch();
     for (int batch = blockIdx.y; batch < p.batch; batch += gridDim.y) {
         const u16* many = p.many + batch * p.many_step;
         const u16* few = p.few + batch * p.few_step;
