@@ -43,11 +43,11 @@ def best_ways(product: Product, multiprocessors: int) -> dict[str, Choice]:
     ways: dict[tuple[str, bool], int] = {}
     choices = fma.choices(fma.turned(product), multiprocessors, True)
     for choice in sorted(choices):
-        is_packed = bool(choice.reading.packings)
-        kind = (str(choice.tiles), is_packed)
+        is_copied = bool(choice.reading.copies)
+        kind = (str(choice.tiles), is_copied)
         ways[kind] = ways.get(kind, 0) + 1
         if ways[kind] <= PARTS:
-            found[f"{choice.tiles}{', packed' * is_packed}, {choice.parts} parts"] = choice
+            found[f"{choice.tiles}{', copied' * is_copied}, {choice.parts} parts"] = choice
         if len(found) == WAYS:
             break
     return found

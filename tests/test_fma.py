@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.lib.stride_tricks import as_strided
 
 from tilewise import fma
 from tilewise.devices import get_device
@@ -21,6 +22,7 @@ from tilewise.numbers import check
 from tilewise.plan import chip_of, plan_on
 from tilewise.product import Operand, Product
 from tilewise.steps import Plan, execute
+from tilewise.transpose import Transposition
 from tilewise.tuned import H200, Chip
 
 Array = npt.NDArray[Any]
@@ -41,7 +43,7 @@ def names(plan: Plan) -> list[str]:
 
 
 def best(asked: Product) -> fma.Choice:
-    return min(fma.choices(asked, H200.multiprocessors, True), key=lambda choice: choice.seconds)
+    return min(fma.choices(asked, H200.multiprocessors, True))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -64,12 +66,18 @@ def test_a_deep_product_has_its_k_divided() -> None:
 
 def test_rows_off_16_bytes_are_packed_where_that_pays() -> None:
     """B's rows lie across k: element by element takes longer, of a large product."""
-    assert names(plan_on(product(4095, 4097, 4099), H200)) == ["pack", "gemm_fma"]
     assert "B packed" in plan_on(product(4095, 4097, 4099), H200).chosen
-    assert names(plan_on(product(4095, 4096, 4099), H200)) == ["gemm_fma"]
-    # Lines along k are copied element by element anyhow, for they are turned round.
-    along_k = product(4095, 4097, 4099, b=Operand(1, 4099))
-    assert names(plan_on(along_k, H200)) == ["gemm_fma"]
+    assert "pack" not in names(plan_on(product(4095, 4096, 4099), H200))
+
+
+def test_lines_along_k_are_transposed_where_that_pays() -> None:
+    """Without tensor cores they are copied element by element, aligned or not."""
+    for n in (4096, 4099):
+        along_k = product(n, n, n, b=Operand(1, n))
+        found = plan_on(along_k, H200)
+        assert names(found)[0] == "transpose"
+        assert "B transposed" in found.chosen
+    assert names(plan_on(product(512, 512, 512, b=Operand(1, 512)), H200)) == ["gemm_fma"]
 
 
 def test_columns_of_d_turn_the_product() -> None:
@@ -253,12 +261,47 @@ def test_lines_along_k_are_packed_for_bulk_copies() -> None:
         view = flat.reshape(1, rows, columns)
         arrays[name] = flat, view.transpose(0, 2, 1) if name == "b" else view
     asked = product(m, n, k, "float64", b=Operand(1, k))
-    reading = next(each for each in fma.readings(asked) if len(each.packings) == 2)
+    reading = next(each for each in fma.readings(asked) if len(each.copies) == 2)
     assert (reading.a.along_k, reading.b.along_k) == (True, True)
     tiles = EVERY["float64"][-1]
     assert reading.fits(tiles)
     assert not reading.fits(TILES["float64"][0])  # which would gain nothing
     run(asked, arrays, fma.planned(fma.Choice(0.0, reading, tiles, 1), 4, True, False))
+
+
+@pytest.mark.parametrize("is_shared", [False, True])
+@pytest.mark.parametrize("dtype", EVERY)
+def test_lines_along_k_are_transposed(dtype: str, is_shared: bool) -> None:
+    """Each alone, both, and one beside the other packed; with tiles of every kernel."""
+    rng = np.random.default_rng(0)
+    m, n, k, batch = 37, 45, 91, 3
+    arrays, operands = {}, {}
+    for name, (rows, columns, gap) in {"a": (m, k, 2), "b": (n, k, 1), "d": (m, n, 0)}.items():
+        pitch = columns + gap
+        step = 0 if name == "b" and is_shared else rows * pitch
+        # Behind the last row there is nothing.
+        flat = rng.standard_normal((batch - 1) * step + (rows - 1) * pitch + columns).astype(dtype)
+        item = flat.itemsize
+        view = as_strided(flat, (batch, rows, columns), (item * step, item * pitch, item))
+        arrays[name] = flat, view.transpose(0, 2, 1) if name == "b" else view
+        operands[name] = Operand(1, pitch, step) if name == "b" else Operand(pitch, 1, step)
+    asked = product(m, n, k, dtype, batch=batch, **operands)
+    seen = set()
+    for reading in fma.readings(asked):
+        manners = [type(copy) for _, copy in reading.copies]
+        if Transposition not in manners:
+            continue
+        seen.add((reading.a.along_k, reading.b.along_k))
+        of_kernels = {
+            (tiles.kernel, tiles.bulk): tiles for tiles in EVERY[dtype] if reading.fits(tiles)
+        }
+        assert of_kernels
+        for tiles in of_kernels.values():
+            plan = fma.planned(fma.Choice(0.0, reading, tiles, 1), 4, True, False)
+            assert "transposed" in plan.chosen
+            assert plan.workspace == sum(copy.bytes for _, copy in reading.copies)
+            run(asked, arrays, plan)
+    assert seen >= {(True, False), (False, True), (False, False)}
 
 
 @pytest.mark.parametrize("is_shared", [False, True])
@@ -316,7 +359,7 @@ def test_only_hopper_takes_bulk_copies() -> None:
         replace(asked, b=Operand(4096, 1, 0, 4)),
         replace(asked, b=Operand(1, 4096)),
     ):
-        lying = (each for each in fma.choices(other, 132, True) if not each.reading.packings)
+        lying = (each for each in fma.choices(other, 132, True) if not each.reading.copies)
         assert not any(each.tiles.bulk for each in lying)
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
-from tilewise import pack
+from tilewise import pack, transpose
 from tilewise.devices.limits import MAX_GRID
 from tilewise.fma_tiles import EVERY, AnyTiles, Tiles, kind, part_k
 from tilewise.hopper import LARGEST_STRIDE
@@ -17,6 +17,7 @@ from tilewise.launch import Launch, Packed, Place, TensorMap
 from tilewise.pack import Packing
 from tilewise.product import ALIGNMENT, ITEM_SIZES, REAL, WORKSPACE, A, B, C, D, Operand, Product
 from tilewise.steps import Plan, Step
+from tilewise.transpose import Transposition, transposition
 
 FOLDER = Path(__file__).parent / "kernels" / "gemm"
 SOURCES = {"gemm_fma": FOLDER / "fma.cu", "gemm_dmma": FOLDER / "dmma.cu"}
@@ -30,7 +31,10 @@ LEAST_K = 64  # of a part
 SHARED = 228 << 10  # bytes of a Hopper multiprocessor, of which each block takes 1 KB besides
 
 # Seconds and bytes a second, of an H200.
-PACK_START, PACK_RATE = 2.0e-6, 4.0e12
+COPY_START, COPY_RATE = 2.0e-6, 3.8e12
+MARGIN = 1.01  # what copies gain at least
+
+Copy = Packing | Transposition
 
 
 @dataclass(frozen=True)
@@ -116,14 +120,14 @@ class Reading:
     product : Product
         A and B as they lie, or as their copies do.
     a, b : Lines
-    packings : tuple of (int, Packing)
+    copies : tuple of (int, Packing or Transposition)
         Of those that are copied before: A or B, and how.
     """
 
     product: Product
     a: Lines
     b: Lines
-    packings: tuple[tuple[int, Packing], ...] = ()
+    copies: tuple[tuple[int, Copy], ...] = ()
 
     def kind(self, tiles: AnyTiles) -> str:
         """Which phases are to be expected of these tiles. Bulk copies are never off 16 bytes."""
@@ -135,7 +139,7 @@ class Reading:
 
         Lines along k are copied element by element, packed or not, unless by bulk copies.
         """
-        packed = {which for which, _ in self.packings}
+        packed = {which for which, _ in self.copies}
         along_k = {which for which, x in ((A, self.a), (B, self.b)) if x.along_k}
         if packed & along_k and not tiles.bulk:
             return False
@@ -144,41 +148,52 @@ class Reading:
 
     @property
     def seconds(self) -> float:
-        """That the copies should take."""
-        moved = 2 * sum(packing.bytes for _, packing in self.packings)
-        return PACK_START + moved / PACK_RATE if self.packings else 0.0
+        """That the copies should take: packings in one launch, each transposition in its own."""
+        packed = [copy for _, copy in self.copies if isinstance(copy, Packing)]
+        launches = len(self.copies) - len(packed) + bool(packed)
+        return launches * COPY_START + 2 * sum(copy.bytes for _, copy in self.copies) / COPY_RATE
 
 
 def readings(product: Product) -> list[Reading]:
-    """Every way to read a product; none if the kernel can't.
+    """Every way to read a product; none if the kernel can't. The first copies nothing.
 
     A matrix that is aligned is copied by bulk copies, or by pieces of 16 bytes where its lines lie
-    across k. Another can be copied element by element, or packed before.
+    across k. Another can be copied element by element, or packed before; and one whose lines lie
+    along k transposed.
     """
-    k, batch, dtype = product.k, product.batch, product.dtype
     sides = ((A, product.a, product.m), (B, product.b.transposed, product.n))
-    ways: list[list[tuple[Operand, Lines, tuple[tuple[int, Packing], ...]]]] = []
-    for which, operand, count in sides:
-        found = lines(operand, count, k, batch, dtype)
-        if found is None:
-            return []
-        ways.append([(operand, found, ())])
-        packing = None
-        if found.is_off:
-            packing = _packing(operand, count, k, batch, dtype, found.along_k)
-        if packing is not None:
-            half = ITEM_SIZES[dtype] // pack.ITEM_SIZE
-            pitch = packing.operand.row_stride // half
-            row, column = (pitch, 1) if found.along_k else (1, pitch)
-            new = Operand(row, column, packing.operand.batch_stride // half)
-            padded = lines(new, count, k, batch, dtype, is_packed=True)
-            assert padded is not None
-            ways[-1].append((new, padded, ((which, packing),)))
+    of_a, of_b = (list(_ways(product, *side)) for side in sides)
     return [
-        Reading(replace(product, a=a, b=b.transposed), of_a, of_b, (*pack_a, *pack_b))
-        for a, of_a, pack_a in ways[0]
-        for b, of_b, pack_b in ways[1]
+        Reading(replace(product, a=a, b=b.transposed), lines_a, lines_b, (*copies_a, *copies_b))
+        for a, lines_a, copies_a in of_a
+        for b, lines_b, copies_b in of_b
     ]
+
+
+def _ways(
+    product: Product, which: int, operand: Operand, count: int
+) -> Iterator[tuple[Operand, Lines, tuple[tuple[int, Copy], ...]]]:
+    """Of ``operand``, of ``count`` rows and k columns: as it lies, and each copy of it."""
+    k, batch, dtype = product.k, product.batch, product.dtype
+    found = lines(operand, count, k, batch, dtype)
+    if found is None:
+        return
+    yield operand, found, ()
+    made: list[tuple[Copy, Operand]] = []
+    packing = _packing(operand, count, k, batch, dtype, found.along_k) if found.is_off else None
+    if packing is not None:
+        half = ITEM_SIZES[dtype] // pack.ITEM_SIZE
+        pitch = packing.operand.row_stride // half
+        row, column = (pitch, 1) if found.along_k else (1, pitch)
+        made.append((packing, Operand(row, column, packing.operand.batch_stride // half)))
+    if found.along_k and min(count, k) > 1:
+        turning = transposition(operand, count, k, batch, dtype)
+        if turning is not None:
+            made.append((turning, turning.operand))
+    for copy, new in made:
+        padded = lines(new, count, k, batch, dtype, is_packed=True)
+        assert padded is not None
+        yield new, padded, ((which, copy),)
 
 
 def _packing(
@@ -220,18 +235,26 @@ def turned(product: Product) -> Product:
     )  # fmt: skip
 
 
-@dataclass(frozen=True, order=True)
+@dataclass(frozen=True)
 class Choice:
     """A way to compute a product, and the seconds that it should take.
 
-    The best is the least: of those that memory limits alike, what computes soonest.
+    The best is the least: of those that memory limits alike, what computes soonest. Copies of A or
+    B take a workspace, so they have to gain more than what the seconds may be wrong by.
     """
 
     seconds: float
-    reading: Reading = field(compare=False)
-    tiles: AnyTiles = field(compare=False)
-    parts: int = field(compare=False)
+    reading: Reading
+    tiles: AnyTiles
+    parts: int
     computing: float = 0.0
+
+    def __lt__(self, other: Choice) -> bool:
+        return self._rank < other._rank
+
+    @property
+    def _rank(self) -> tuple[float, float]:
+        return self.seconds * (MARGIN if self.reading.copies else 1), self.computing
 
 
 def choices(product: Product, multiprocessors: int, is_hopper: bool) -> Iterator[Choice]:
@@ -290,13 +313,17 @@ def planned(choice: Choice, multiprocessors: int, is_hopper: bool, is_turned: bo
     """The plan of a choice, of a product or of that :func:`turned`."""
     product, tiles, parts = choice.reading.product, choice.tiles, choice.parts
     places = {A: Place(B if is_turned else A), B: Place(A if is_turned else B)}
-    steps, used, copies = [], 0, []
-    for which, packing in choice.reading.packings:
-        copies.append((packing, places[which], Place(WORKSPACE, used)))
+    packed, transposed, used = [], [], 0
+    for which, copy in choice.reading.copies:
+        if isinstance(copy, Packing):
+            packed.append((copy, places[which], Place(WORKSPACE, used)))
+        else:
+            transposed.append((copy, places[which], Place(WORKSPACE, used)))
         places[which] = Place(WORKSPACE, used)
-        used += packing.bytes
-    if copies:
-        steps.append(pack.step(copies, overlap=is_hopper))
+        used += copy.bytes
+    steps = [transpose.step(*each, overlap=is_hopper) for each in transposed]
+    if packed:
+        steps.append(pack.step(packed, overlap=is_hopper))
     sums = Place(WORKSPACE, used) if parts > 1 else None
     steps.append(_multiply(choice, places, sums, multiprocessors, is_hopper))
     if sums is not None:
@@ -309,9 +336,14 @@ def planned(choice: Choice, multiprocessors: int, is_hopper: bool, is_turned: bo
         words += ", turned"
     if parts > 1:
         words += f", k in {parts} parts that are added up afterwards"
-    if copies:
-        names = " and ".join("BA"[x] if is_turned else "AB"[x] for x, _ in choice.reading.packings)
-        words = f"{names} packed, as the rows are off 16 bytes; then {words}"
+    for manner, done in (
+        (Packing, "packed, as the rows are off 16 bytes"),
+        (Transposition, "transposed"),
+    ):
+        made = [which for which, copy in choice.reading.copies if isinstance(copy, manner)]
+        if made:
+            names = " and ".join("BA"[x] if is_turned else "AB"[x] for x in made)
+            words = f"{names} {done}; then {words}"
     why = f"of its tiles these should take least, {choice.seconds * 1e6:.1f} µs"
     return Plan(tuple(steps), used, words, why)
 

@@ -275,6 +275,7 @@ SMALL: dict[str, dict[int, Tiles]] = {
 TILES: dict[str, tuple[Tiles, ...]] = {
     "float32": (
         *SMALL["float32"].values(),
+        Tiles(16, 64, 32, 4, 4, 4, 3, True, (2, 1, 1, 1), 3, slices=4),
         Tiles(32, 64, 32, 4, 8, 8, 3, True, (1, 4, 1, 1), 2, slices=4),
         Tiles(16, 128, 32, 4, 8, 4, 2, False, (2, 1, 0, 1), 5, slices=2),
         Tiles(64, 128, 16, 8, 8, 2, 3, False, (2, 4, 1, 0), 2, slices=2),

@@ -82,14 +82,16 @@ template <int COUNT, bool ALONG_K, int WIDTH, int LANES> struct Copier;
 
 template <int COUNT, int LANES> struct Copier<COUNT, true, 1, LANES> : AcrossTile<COUNT + PADDING, LANES> {
     static constexpr int PITCH = COUNT + PADDING;
-    static constexpr int AT_ONCE = THREADS / K_LANES, COPIES = COUNT / AT_ONCE;
-    static_assert(COUNT % AT_ONCE == 0);
+    // Where there are more threads than a sector of each line takes, they take several.
+    static constexpr int SECTORS = THREADS / K_LANES > COUNT ? THREADS / K_LANES / COUNT : 1;
+    static constexpr int AT_ONCE = THREADS / K_LANES / SECTORS, COPIES = COUNT / AT_ONCE;
+    static_assert(COUNT % AT_ONCE == 0 && BLOCK_K % (SECTORS * K_LANES) == 0);
     const real* from[COPIES];
     unsigned to, k;
 
     __device__ Copier(const Lines& x, unsigned first, unsigned begin) {
-        k = threadIdx.x % K_LANES;
-        const unsigned line = threadIdx.x / K_LANES;
+        k = threadIdx.x % K_LANES + (SECTORS > 1 ? threadIdx.x / (K_LANES * AT_ONCE) * K_LANES : 0);
+        const unsigned line = SECTORS > 1 ? threadIdx.x / K_LANES % AT_ONCE : threadIdx.x / K_LANES;
         to = k * PITCH + line;
         #pragma unroll
         for (int i = 0; i < COPIES; ++i)
@@ -100,7 +102,7 @@ template <int COUNT, int LANES> struct Copier<COUNT, true, 1, LANES> : AcrossTil
         #pragma unroll
         for (int i = 0; i < COPIES; ++i) {
             #pragma unroll
-            for (int j = 0; j < BLOCK_K; j += K_LANES)
+            for (int j = 0; j < BLOCK_K; j += SECTORS * K_LANES)
                 copy_async<sizeof(real)>(tile + to + j * PITCH + i * AT_ONCE, from[i] + j,
                                          ALL || j + k < steps);
             from[i] += steps;
