@@ -80,6 +80,16 @@ def test_lines_along_k_are_transposed_where_that_pays() -> None:
     assert names(plan_on(product(512, 512, 512, b=Operand(1, 512)), H200)) == ["gemm_fma"]
 
 
+def test_a_copy_that_gains_little_is_not_made_where_it_is_large() -> None:
+    """Of aligned matrices, A is transposed for bulk copies; not if that takes a gigabyte."""
+    assert "transposed" in plan_on(product(8192, 8192, 8192), H200).chosen
+    for n in (4096, 16384):
+        assert plan_on(product(n, n, n), H200).workspace == 0
+    off = plan_on(product(16385, 16385, 16385), H200)
+    assert "packed" in off.chosen
+    assert off.workspace > 1 << 30
+
+
 def test_columns_of_d_turn_the_product() -> None:
     found = plan_on(product(512, 4096, 4096, d=Operand(1, 512)), H200)
     assert "turned" in found.chosen

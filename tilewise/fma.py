@@ -32,7 +32,7 @@ SHARED = 228 << 10  # bytes of a Hopper multiprocessor, of which each block take
 
 # Seconds and bytes a second, of an H200.
 COPY_START, COPY_RATE = 2.0e-6, 3.8e12
-MARGIN = 1.01  # what copies gain at least
+MARGIN, LARGE_MARGIN = 1.01, 1.04  # what copies gain at least, and those beyond MOST_WORKSPACE
 
 Copy = Packing | Transposition
 
@@ -240,7 +240,8 @@ class Choice:
     """A way to compute a product, and the seconds that it should take.
 
     The best is the least: of those that memory limits alike, what computes soonest. Copies of A or
-    B take a workspace, so they have to gain more than what the seconds may be wrong by.
+    B take a workspace, so they have to gain more than what the seconds may be wrong by, and more
+    yet where it is large.
     """
 
     seconds: float
@@ -254,7 +255,9 @@ class Choice:
 
     @property
     def _rank(self) -> tuple[float, float]:
-        return self.seconds * (MARGIN if self.reading.copies else 1), self.computing
+        workspace = sum(copy.bytes for _, copy in self.reading.copies)
+        margin = LARGE_MARGIN if workspace > MOST_WORKSPACE else MARGIN
+        return self.seconds * (margin if workspace else 1), self.computing
 
 
 def choices(product: Product, multiprocessors: int, is_hopper: bool) -> Iterator[Choice]:
