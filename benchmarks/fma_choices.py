@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from statistics import geometric_mean, median
 from typing import Any
@@ -42,7 +43,7 @@ def best_ways(product: Product, multiprocessors: int) -> dict[str, Choice]:
     found: dict[str, Choice] = {}
     ways: dict[tuple[str, bool], int] = {}
     choices = fma.choices(fma.turned(product), multiprocessors, True)
-    for choice in sorted(choices):
+    for choice in sorted(choices, key=attrgetter("rank")):
         is_copied = bool(choice.reading.copies)
         kind = (str(choice.tiles), is_copied)
         ways[kind] = ways.get(kind, 0) + 1

@@ -33,6 +33,7 @@ from tilewise.bench.rungs import seconds_of
 from tilewise.bench.timing import Work
 from tilewise.devices.gpu import Gpu
 from tilewise.errors import TilewiseError
+from tilewise.fma_readings import readings
 from tilewise.fma_tiles import Tiles
 from tilewise.kernel import Kernel
 from tilewise.ladder import rung
@@ -115,7 +116,7 @@ def plan_of(kernel: str, tiles: Tiles, layout: str, n: int, dtype: str, gpu: Gpu
         return Plan((Step(tuned, Launch(grid, (tiles.threads, 1, 1), args)),), 0, str(tiles), "")
     a, b = (Operand(n, 1) if each == "N" else Operand(1, n) for each in layout)
     product = Product(n, n, n, 1, dtype, dtype, 1.0, 0.0, a, b, None, Operand(n, 1))
-    reading = fma.readings(product)[0]
+    reading = readings(product)[0]
     assert reading.fits(tiles), (layout, tiles)
     return fma.planned(fma.Choice(0.0, reading, tiles, 1), gpu.multiprocessors, True, False)
 

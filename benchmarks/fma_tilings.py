@@ -20,6 +20,7 @@ from tilewise import fma
 from tilewise.ahead import compile_ahead
 from tilewise.devices import get_device
 from tilewise.devices.gpu import Gpu
+from tilewise.fma_readings import readings
 from tilewise.fma_tiles import EVERY, START, AnyTiles, kind
 from tilewise.product import Operand, Product, offset
 from tilewise.provenance import write
@@ -47,7 +48,7 @@ def plan_of(
     a = Operand(K + a_is_off, 1) if a_along_k else Operand(1, m + a_is_off)
     b = Operand(1, K + b_is_off) if b_along_k else Operand(n + b_is_off, 1)
     product = Product(m, n, K, 1, dtype, dtype, 1.0, 0.0, a, b, None, Operand(n, 1))
-    reading = fma.readings(product)[0]
+    reading = readings(product)[0]
     assert (reading.a.along_k, reading.b.along_k) == (a_along_k, b_along_k)
     if not reading.fits(tiles):
         return None

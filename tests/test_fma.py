@@ -17,6 +17,7 @@ from tilewise import fma
 from tilewise.devices import get_device
 from tilewise.devices.emulator import Emulator
 from tilewise.devices.emulator.tensor_maps import encode
+from tilewise.fma_readings import readings
 from tilewise.fma_tiles import EVERY, TILES, AnyTiles, TensorTiles, kind
 from tilewise.numbers import check
 from tilewise.plan import chip_of, plan_on
@@ -43,7 +44,7 @@ def names(plan: Plan) -> list[str]:
 
 
 def best(asked: Product) -> fma.Choice:
-    return min(fma.choices(asked, H200.multiprocessors, True))
+    return fma.best(asked, H200.multiprocessors, True)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -129,8 +130,8 @@ def test_blocks_are_no_more_than_a_multiprocessor_holds(dtype: str) -> None:
     for tiles in EVERY[dtype]:
         asked = product(tiles.block_m, tiles.block_n, 64, dtype)
         transposed = replace(asked, a=Operand(1, tiles.block_m))
-        readings = (fma.readings(each)[0] for each in (asked, transposed))
-        reading = next(each for each in readings if each.fits(tiles))
+        both = (readings(each)[0] for each in (asked, transposed))
+        reading = next(each for each in both if each.fits(tiles))
         choice = fma.Choice(0.0, reading, tiles, 1)
         plan = fma.planned(choice, H200.multiprocessors, True, False)
         resources = plan.steps[0].kernel.compile("sm_90a").resources
@@ -146,7 +147,7 @@ def test_blocks_are_spread_evenly(blocks: int) -> None:
     """No multiprocessor can get more than its share."""
     tiles = next(each for each in EVERY["float32"] if each.residents == 4)
     asked = product(tiles.block_m, tiles.block_n * blocks, 64)
-    choice = fma.Choice(0.0, fma.readings(asked)[0], tiles, 1)
+    choice = fma.Choice(0.0, readings(asked)[0], tiles, 1)
     launch = fma.planned(choice, 132, True, False).steps[0].launch
     waiting = -(-blocks // 132)
     own = tiles.shared("float32", True, False) + launch.shared + 1024
@@ -226,7 +227,7 @@ def test_all_tiles_are_right(dtype: str, tiles: AnyTiles) -> None:
             arrays[name] = flat, view.transpose(0, 2, 1) if name == "a" and is_turned else view
         a = Operand(1, pitch_a) if is_turned else Operand(pitch_a, 1)
         asked = product(m, n, k, dtype, a=a, b=Operand(pitch_b, 1))
-        for reading in fma.readings(asked):
+        for reading in readings(asked):
             if reading.fits(tiles):
                 runs += 1
                 run(asked, arrays, fma.planned(fma.Choice(0.0, reading, tiles, 2), 4, False, False))
@@ -254,7 +255,7 @@ def test_tensor_cores_take_any_layout(a_along_k: bool, b_along_k: bool) -> None:
         operands[name] = Operand(columns, 1) if by_rows else Operand(1, rows)
     asked = product(m, n, k, "float64", alpha=1.5, beta=0.5, **operands)
     arrays["d"][0][...] = arrays["c"][0]  # what is checked adds C as it was in D
-    (reading, *_) = fma.readings(asked)
+    (reading, *_) = readings(asked)
     for tiles in (each for each in EVERY["float64"] if isinstance(each, TensorTiles)):
         for parts in (1, 2):
             plan = fma.planned(fma.Choice(0.0, reading, tiles, parts), 4, True, False)
@@ -271,7 +272,7 @@ def test_lines_along_k_are_packed_for_bulk_copies() -> None:
         view = flat.reshape(1, rows, columns)
         arrays[name] = flat, view.transpose(0, 2, 1) if name == "b" else view
     asked = product(m, n, k, "float64", b=Operand(1, k))
-    reading = next(each for each in fma.readings(asked) if len(each.copies) == 2)
+    reading = next(each for each in readings(asked) if len(each.copies) == 2)
     assert (reading.a.along_k, reading.b.along_k) == (True, True)
     tiles = EVERY["float64"][-1]
     assert reading.fits(tiles)
@@ -297,7 +298,7 @@ def test_lines_along_k_are_transposed(dtype: str, is_shared: bool) -> None:
         operands[name] = Operand(1, pitch, step) if name == "b" else Operand(pitch, 1, step)
     asked = product(m, n, k, dtype, batch=batch, **operands)
     seen = set()
-    for reading in fma.readings(asked):
+    for reading in readings(asked):
         manners = [type(copy) for _, copy in reading.copies]
         if Transposition not in manners:
             continue
@@ -336,7 +337,7 @@ def test_bulk_copies_of_a_batch(dtype: str, is_shared: bool) -> None:
             operands[name] = Operand(pitches[name], 1, step)
         arrays[name] = flat, view
     asked = product(m, n, k, dtype, batch=batch, **operands)
-    (reading, *_) = fma.readings(asked)
+    (reading, *_) = readings(asked)
     every = [tiles for tiles in EVERY[dtype] if tiles.bulk and reading.fits(tiles)]
     assert every
     run(asked, arrays, fma.planned(fma.Choice(0.0, reading, every[-1], 1), 4, False, False))

@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
 
+from tilewise import fma_sum
 from tilewise.product import ITEM_SIZES, Product
 
 PHASES = Path(__file__).parent / "fma.json"
@@ -20,8 +21,7 @@ BARRIERS = 16  # bytes of a stage, of dmma.cu
 BULK = 0.985  # of what its phases alone take, a product with bulk copies does, from 4096 up
 
 # Seconds and bytes a second, of an H200.
-START, SUM_START = 1.6e-6, 1.4e-6
-RATE, WORKSPACE_RATE = 4.0e12, 3.0e12
+START, RATE = 1.6e-6, 4.0e12
 
 
 class Timed:
@@ -63,7 +63,7 @@ class Timed:
         read = product.batch * product.k * (product.m + product.n)
         seconds = START + max(computing, (read + of_d) * item / RATE)
         if parts > 1:
-            seconds += SUM_START + 2 * parts * of_d * item / WORKSPACE_RATE
+            seconds += fma_sum.seconds(product, parts)
         return seconds, computing
 
     def _computing(self, product: Product, multiprocessors: int, parts: int, lying: str) -> float:

@@ -50,6 +50,11 @@ class Transposition:
         pitch = self.operand.column_stride
         return self.batch * self.columns * pitch * ITEM_SIZES[self.dtype]
 
+    @property
+    def blocks(self) -> int:
+        """Of the launch that makes it."""
+        return -(-self.rows // EDGE) * -(-self.columns // EDGE) * self.batch
+
 
 def transposition(
     operand: Operand, rows: int, columns: int, batch: int, dtype: str
@@ -63,14 +68,15 @@ def transposition(
     rows, columns, batch : int
     dtype : str
     """
-    made = batch if operand.batch_stride else 1
-    blocks = -(-rows // EDGE) * -(-columns // EDGE) * made
-    if min(rows, columns, batch) < 1 or max(rows, columns) > LARGEST or blocks > MAX_GRID[0]:
+    if min(rows, columns, batch) < 1 or max(rows, columns) > LARGEST:
         return None
     width = ROW // ITEM_SIZES[dtype]
     pitch = -(-rows // width) * width
     batch_stride = columns * pitch if operand.batch_stride else 0
-    return Transposition(Operand(1, pitch, batch_stride), operand, rows, columns, made, dtype)
+    copies = batch if operand.batch_stride else 1
+    copy = Operand(1, pitch, batch_stride)
+    made = Transposition(copy, operand, rows, columns, copies, dtype)
+    return made if made.blocks <= MAX_GRID[0] else None
 
 
 def step(made: Transposition, source: Place, copy: Place, overlap: bool = False) -> Step:
@@ -85,13 +91,12 @@ def step(made: Transposition, source: Place, copy: Place, overlap: bool = False)
         Whether it may begin before the kernel ahead of it in the stream has ended (it reads and
         writes nothing until then); of compute capability 9.0 or above.
     """
-    blocks = -(-made.rows // EDGE) * -(-made.columns // EDGE) * made.batch
     data = _FIELDS.pack(
         0, 0, made.source.row_stride, made.source.batch_stride,
         made.rows, made.columns, made.batch, made.operand.column_stride,
     )  # fmt: skip
     structure = Packed(data, ((0, source), (8, copy)))
-    launch = Launch((blocks, 1, 1), (THREADS, 1, 1), (structure,), overlap=overlap)
+    launch = Launch((made.blocks, 1, 1), (THREADS, 1, 1), (structure,), overlap=overlap)
     return Step(_kernel(made.dtype, overlap), launch)
 
 
