@@ -100,6 +100,8 @@ CASES = (
     Case(3, 515, 257, "NN"),
     Case(100, 90, 70, "NT", "float32", "float32", (1, 2, 3)),
     Case(65, 129, 33, "TN", "float64", "float64"),
+    Case(3, 301, 1030, "NT", "float32", "float32", (0, 1, 0)),
+    Case(150, 5, 20000, "NT", "float64", "float64", (0, 2, 0)),
     Case(70, 257, 100, "NN", "float32", "float32", (0, 3, 0), tiling=bulk("float32", True)),
     Case(132, 130, 50, "TN", "float64", "float64", tiling=bulk("float64", False)),
     Case(132, 130, 50, "NN", "float64", "float64", tiling=EVERY["float64"][-1]),

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from numpy.lib.stride_tricks import as_strided
 
 from tilewise import fma
-from tilewise.devices import get_device
+from tilewise.devices import Device, get_device
 from tilewise.devices.emulator import Emulator
 from tilewise.devices.emulator.tensor_maps import encode
 from tilewise.fma_readings import readings
@@ -157,12 +157,20 @@ def test_blocks_are_spread_evenly(blocks: int) -> None:
     assert fma.planned(choice, 132, False, False).steps[0].launch.shared == 0
 
 
+SIZES = st.sampled_from([1, 2, 3, 4, 16, 17, 31, 33, 40, 64, 68])
+
+
 @st.composite
-def cases(draw: st.DrawFn) -> tuple[Product, dict[str, tuple[Array, Array]]]:
-    """A product, and its matrices: the memory, and the part of it that they are."""
+def cases(
+    draw: st.DrawFn, few: st.SearchStrategy[int] = SIZES
+) -> tuple[Product, dict[str, tuple[Array, Array]]]:
+    """A product, and its matrices: the memory, and the part of it that they are.
+
+    ``few`` is of its rows or of its columns.
+    """
     dtype = draw(st.sampled_from(sorted(EVERY)))
-    m, n, k = (draw(st.sampled_from([1, 2, 3, 4, 16, 17, 31, 33, 40, 64, 68])) for _ in range(3))
-    k = draw(st.sampled_from([0, k, 130, 200]))
+    m, n = draw(st.permutations([draw(few), draw(SIZES)]))
+    k = draw(st.sampled_from([0, draw(SIZES), 130, 200]))
     batch = draw(st.sampled_from([1, 1, 2]))
     beta = draw(st.sampled_from([0.0, 0.5]))
     alpha = draw(st.sampled_from([1.0, -1.5, 0.0]))
@@ -376,9 +384,11 @@ def test_only_hopper_takes_bulk_copies() -> None:
         assert not any(each.tiles.bulk for each in lying)
 
 
-def run(asked: Product, arrays: dict[str, tuple[Array, Array]], plan: Plan) -> None:
-    """Execute a plan on the emulator, and check D and what lies around it."""
-    device = Emulator()
+def run(
+    asked: Product, arrays: dict[str, tuple[Array, Array]], plan: Plan, device: Device | None = None
+) -> None:
+    """Execute a plan, on the emulator by default, and check D and what lies around it."""
+    device = device or Emulator()
     there = {name: device.array(flat) for name, (flat, _) in arrays.items()}
     item = np.dtype(asked.dtype).itemsize
     at = {}

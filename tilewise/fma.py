@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -50,10 +50,7 @@ def turned(product: Product) -> Product:
     """The same with A and B exchanged, where D's columns are contiguous and not its rows."""
     if product.d.column_stride == 1 or product.d.row_stride != 1:
         return product
-    return replace(
-        product, m=product.n, n=product.m, a=product.b.transposed, b=product.a.transposed,
-        c=None if product.c is None else product.c.transposed, d=product.d.transposed,
-    )  # fmt: skip
+    return product.transposed
 
 
 @dataclass(frozen=True)
@@ -121,12 +118,6 @@ def best(product: Product, multiprocessors: int, is_hopper: bool) -> Choice:
     return min(
         choices(turned(product), multiprocessors, is_hopper), key=operator.attrgetter("rank")
     )
-
-
-def plan(product: Product, multiprocessors: int, is_hopper: bool) -> Plan:
-    """Of the best choice, with the same parameters."""
-    choice = best(product, multiprocessors, is_hopper)
-    return planned(choice, multiprocessors, is_hopper, is_turned=turned(product) is not product)
 
 
 def planned(choice: Choice, multiprocessors: int, is_hopper: bool, is_turned: bool) -> Plan:

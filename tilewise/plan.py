@@ -11,7 +11,7 @@ from functools import cache, lru_cache
 from itertools import combinations
 from pathlib import Path
 
-from tilewise import costs, fma, hopper, pack, thin, tuned, unpack
+from tilewise import costs, fma, hopper, pack, thin, thin_fma, tuned, unpack
 from tilewise.devices import Device
 from tilewise.devices.gpu import Gpu
 from tilewise.devices.limits import MAX_GRID
@@ -325,10 +325,16 @@ GENERAL_START, GENERAL_PHASE, GENERAL_TILE = 1.0e-6, 2.4e-6, 1.06e-6  # any.cu's
 
 
 def _by_fma(product: Product, chip: Chip) -> Plan:
-    off = fma.objection(product)
-    if off:
-        return _by_general(product, off)
-    return fma.plan(product, chip.multiprocessors, chip.is_hopper)
+    gpu = chip.multiprocessors, chip.is_hopper
+    ways: list[Way] = []
+    if view := thin_fma.thin(product):
+        expected = thin_fma.seconds(product, view, chip.multiprocessors)
+        ways.append((expected, lambda: thin_fma.plan(product, view, *gpu)))
+    if not (off := fma.objection(product)):
+        best = fma.best(product, *gpu)
+        is_turned = fma.turned(product) is not product
+        ways.append((best.seconds, lambda: fma.planned(best, *gpu, is_turned)))
+    return min(ways, key=_first)[1]() if ways else _by_general(product, off)
 
 
 def _by_general(product: Product, why: str) -> Plan:

@@ -84,3 +84,12 @@ class Product:
     b: Operand
     c: Operand | None
     d: Operand
+
+    @property
+    def transposed(self) -> Product:
+        """The same memory seen as D' = alpha B' A' + beta C', with ' for transposed."""
+        c = None if self.c is None else self.c.transposed
+        return replace(
+            self, m=self.n, n=self.m, a=self.b.transposed, b=self.a.transposed, c=c,
+            d=self.d.transposed,
+        )  # fmt: skip

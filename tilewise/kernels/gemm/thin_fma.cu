@@ -1,0 +1,128 @@
+// D = alpha A B + beta C of float or double where A has few rows, or B few columns, and the lines of
+// the other operand, ``many``, lie along k: memory bound, so each of its elements is read once, where
+// it lies. A warp's lanes are neighbours along k, and go through ROWS lines at once; SPLIT warps of a
+// block divide k among them, and so may blocks along z, each of which stores sums of its own, which
+// fma_sum.cu adds up. All sums are added up in a fixed order.
+//
+// Macros: real, the elements' type; ROWS; FEW, the lines of ``few`` at most; WIDTH and FEW_WIDTH,
+// elements that are read at once, 16 bytes or 1; DEEP, pieces of each line that a lane has under way;
+// SPLIT; OVERLAP as in launch.cuh.
+#include "launch.cuh"
+
+constexpr int WARPS = 8, SUMS = ROWS * FEW;
+constexpr int STEP = 32 * WIDTH * DEEP;  // of k
+static_assert(SUMS <= 32 && WARPS % SPLIT == 0 && WIDTH % FEW_WIDTH == 0);
+
+struct Product {
+    const real *many, *few, *c;
+    real* d;
+    long long many_pitch, many_step;         // elements from line to line, and from matrix to matrix
+    long long few_pitch, few_along, few_step;  // and along k
+    long long c_many, c_few, c_step;         // from line to line of ``many``, and of ``few``
+    long long d_many, d_few, d_step;
+    long long part_stride;  // from one part's sums to the next
+    unsigned rows, few_rows, k, batch;
+    unsigned stored;  // rows: in the rows of a part's sums up to whole pieces
+    unsigned part_k;  // of k, what each of the blocks has that divide it: whole steps
+    real alpha, beta;
+};
+
+struct __align__(WIDTH * sizeof(real)) Piece { real x[WIDTH]; };
+struct __align__(FEW_WIDTH * sizeof(real)) FewPiece { real x[FEW_WIDTH]; };
+
+// Neighbours along k, of which ``left`` are there, and zeros.
+template <bool WHOLE> __device__ inline Piece load(const real* from, int left) {
+    if (WHOLE || left >= WIDTH) return *(const Piece*)from;
+    Piece found = {};
+    #pragma unroll
+    for (int i = 0; i < WIDTH; ++i)
+        if (i < left) found.x[i] = from[i];
+    return found;
+}
+template <bool WHOLE> __device__ inline Piece load_few(const real* from, long long along, int left) {
+    Piece found = {};
+    #pragma unroll
+    for (int i = 0; i < WIDTH; i += FEW_WIDTH) {
+        if (FEW_WIDTH > 1 && (WHOLE || left >= WIDTH)) {
+            const FewPiece some = *(const FewPiece*)(from + i);
+            #pragma unroll
+            for (int j = 0; j < FEW_WIDTH; ++j) found.x[i + j] = some.x[j];
+        } else
+            #pragma unroll
+            for (int j = 0; j < FEW_WIDTH; ++j)
+                if (WHOLE || i + j < left) found.x[i + j] = from[(i + j) * along];
+    }
+    return found;
+}
+
+// Adds what a lane has of STEP of k; ``left`` of them are there, from its first one on.
+template <bool WHOLE>
+__device__ inline void add_step(real (&sum)[ROWS][FEW], const real* const (&many)[ROWS], const real* few,
+                                const Product& p, int left) {
+    Piece x[DEEP][ROWS];
+    #pragma unroll
+    for (int i = 0; i < DEEP; ++i)
+        #pragma unroll
+        for (int u = 0; u < ROWS; ++u)
+            x[i][u] = load<WHOLE>(many[u] + i * 32 * WIDTH, left - i * 32 * WIDTH);
+    #pragma unroll
+    for (int i = 0; i < DEEP; ++i)
+        #pragma unroll
+        for (int v = 0; v < FEW; ++v) {
+            const real* from = few + min(v, (int)p.few_rows - 1) * p.few_pitch
+                + i * 32 * WIDTH * p.few_along;
+            const Piece y = load_few<WHOLE>(from, p.few_along, left - i * 32 * WIDTH);
+            #pragma unroll
+            for (int u = 0; u < ROWS; ++u)
+                #pragma unroll
+                for (int j = 0; j < WIDTH; ++j) sum[u][v] += x[i][u].x[j] * y.x[j];
+        }
+}
+
+extern "C" __global__ void __launch_bounds__(32 * WARPS) thin_fma(const __grid_constant__ Product p) {
+    __shared__ real parts[WARPS][SUMS];
+    const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32, part = warp % SPLIT;
+    const unsigned top = (blockIdx.x * (WARPS / SPLIT) + warp / SPLIT) * ROWS;
+    const unsigned begin = blockIdx.z * p.part_k;
+    const unsigned end = blockIdx.z + 1 < gridDim.z ? begin + p.part_k : p.k;
+    const unsigned first = begin + part * STEP + lane * WIDTH;  // of a lane, of k
+    begin_launch();
+    for (unsigned batch = blockIdx.y; batch < p.batch; batch += gridDim.y) {
+        const real* few = p.few + batch * p.few_step + first * p.few_along;
+        const real* many[ROWS];
+        // Past the last line it is read again; what comes of it is not stored.
+        #pragma unroll
+        for (int u = 0; u < ROWS; ++u)
+            many[u] = p.many + batch * p.many_step + min(top + u, p.rows - 1) * p.many_pitch + first;
+        real sum[ROWS][FEW] = {};
+        for (unsigned step = begin + part * STEP; step < end; step += SPLIT * STEP) {
+            const int left = end - step - lane * WIDTH;
+            if (step + STEP <= end) add_step<true>(sum, many, few, p, left);
+            else add_step<false>(sum, many, few, p, left);
+            #pragma unroll
+            for (int u = 0; u < ROWS; ++u) many[u] += SPLIT * STEP;
+            few += SPLIT * STEP * p.few_along;
+        }
+        real mine = 0;  // a lane's: one of the sums
+        #pragma unroll
+        for (int i = 0; i < SUMS; ++i) {
+            real found = sum[i / FEW][i % FEW];
+            #pragma unroll
+            for (int j = 16; j > 0; j /= 2) found += __shfl_xor_sync(~0u, found, j);
+            if (lane == i) mine = found;
+        }
+        if (SPLIT > 1) {
+            if (lane < SUMS) parts[warp][lane] = mine;
+            __syncthreads();
+            if (part == 0 && lane < SUMS)
+                #pragma unroll
+                for (int i = 1; i < SPLIT; ++i) mine += parts[warp + i][lane];
+            __syncthreads();  // before the next matrix's
+        }
+        const unsigned row = top + lane / FEW, other = lane % FEW;
+        if (part > 0 || lane >= SUMS || row >= p.stored || other >= p.few_rows) continue;
+        real value = p.alpha * mine;
+        if (p.beta != 0) value += p.beta * p.c[batch * p.c_step + row * p.c_many + other * p.c_few];
+        p.d[blockIdx.z * p.part_stride + batch * p.d_step + row * p.d_many + other * p.d_few] = value;
+    }
+}

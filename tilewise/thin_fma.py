@@ -1,0 +1,206 @@
+"""Products of a few rows or columns, and of a matrix whose lines lie along k: float32, float64."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from functools import cache
+from itertools import product as combinations
+from pathlib import Path
+
+from tilewise import fma_sum
+from tilewise.devices.limits import MAX_GRID
+from tilewise.kernel import Kernel
+from tilewise.launch import Launch, Packed, Place
+from tilewise.product import ALIGNMENT, ITEM_SIZES, REAL, WORKSPACE, A, B, C, D, Operand, Product
+from tilewise.steps import Plan, Step
+
+SOURCE = Path(__file__).parent / "kernels" / "gemm" / "thin_fma.cu"
+WARPS = 8  # of thin_fma.cu
+ROWS = 4  # of a warp
+MOST = 8  # lines of the thin matrix
+PIECES = 2  # of 16 bytes that a lane has under way of each row
+LARGEST = 2**31 - 2**16  # the kernel counts by int, up to a step past the end
+SPLITS = (1, 2, 4, 8)
+PARTS = (1, 2, 4, 8, 16, 32, 64, 128)  # that blocks divide k into
+MOST_WORKSPACE = 1 << 28  # bytes
+
+# Seconds and bytes a second, of an H200.
+START, STEP, RATE = 2.2e-6, 0.9e-6, 4.1e12
+ADDED = 0.08e-6  # of a part, while parts are added up one after another
+AT_ONCE = 16  # warps of a multiprocessor
+
+
+@dataclass(frozen=True)
+class Thin:
+    """A product as the kernel computes it.
+
+    Attributes
+    ----------
+    many, few : Operand
+        The large matrix and the thin one: their rows are D's rows and columns, or the other way
+        round; their columns are k.
+    rows, few_rows : int
+    turned : bool
+        Whether ``many`` is B's transpose, and ``few`` A.
+    width, few_width : int
+        Elements of each that are read at once.
+    """
+
+    many: Operand
+    few: Operand
+    rows: int
+    few_rows: int
+    turned: bool
+    width: int
+    few_width: int
+
+    @property
+    def count(self) -> int:
+        """Lines of the thin matrix that the kernel is compiled for: a power of two."""
+        return 1 << (self.few_rows - 1).bit_length()
+
+
+def thin(product: Product) -> Thin | None:
+    """How the kernel would compute a product; None if it can't.
+
+    It takes a matrix whose lines lie along k, and at most :data:`MOST` rows or columns, wherever
+    they lie.
+    """
+    if product.dtype not in REAL or product.alpha == 0 or not product.k:
+        return None
+    if not 0 < max(product.m, product.n, product.k, product.batch) <= LARGEST:
+        return None
+    many, few, rows, few_rows = product.b.transposed, product.a, product.n, product.m
+    turned = few_rows <= rows
+    if not turned:
+        many, few, rows, few_rows = product.a, product.b.transposed, few_rows, rows
+    if few_rows > MOST or (many.column_stride != 1 and product.k > 1):
+        return None
+    if -(-rows // ROWS) > MAX_GRID[0]:
+        return None
+    piece = ALIGNMENT // ITEM_SIZES[product.dtype]
+
+    def is_aligned(operand: Operand, count: int) -> bool:
+        steps = (operand.row_stride if count > 1 else 0, operand.batch_stride)
+        return (
+            operand.column_stride == 1 and not operand.offset and not any(x % piece for x in steps)
+        )
+
+    width = piece if is_aligned(many, rows) else 1
+    few_width = width if is_aligned(few, few_rows) else 1
+    return Thin(many, few, rows, few_rows, turned, width, few_width)
+
+
+@dataclass(frozen=True)
+class Division:
+    """Of k: by ``split`` warps of a block, and by ``parts`` blocks of ``part_k`` each."""
+
+    split: int
+    parts: int
+    part_k: int
+    seconds: float
+
+
+def seconds(product: Product, view: Thin, multiprocessors: int) -> float:
+    """How long a product should take, by a model of steps and of memory."""
+    return _divided(product, view, multiprocessors).seconds
+
+
+def _divided(product: Product, view: Thin, multiprocessors: int) -> Division:
+    """The division that should be fastest; of those that memory limits alike, by its steps."""
+    item = ITEM_SIZES[product.dtype]
+    deep = 32 * PIECES * ALIGNMENT // item  # of k, a warp's step
+    read = product.batch * product.k * (view.rows + view.few_rows) * item / RATE
+    steps = -(-product.k // deep)
+    of_part = fma_sum.elements(product if view.turned else product.transposed) * item
+    found: list[tuple[float, float, Division]] = []
+    for split, parts in combinations(SPLITS, PARTS):
+        of_warp = -(-steps // (split * parts))  # steps
+        part_k = of_warp * split * deep
+        if parts != -(-product.k // part_k) or (parts > 1 and parts * of_part > MOST_WORKSPACE):
+            continue
+        warps = product.batch * -(-view.rows // ROWS) * split * parts
+        computing = -(-warps // (multiprocessors * AT_ONCE)) * of_warp * STEP
+        expected = START + max(computing, read)
+        if parts > 1:
+            expected += fma_sum.seconds(product, parts) + ADDED * parts
+        found.append((expected, computing, Division(split, parts, part_k, expected)))
+    return min(found, key=lambda each: each[:2])[-1]
+
+
+def plan(product: Product, view: Thin, multiprocessors: int, is_hopper: bool) -> Plan:
+    """The launch for a product.
+
+    Parameters
+    ----------
+    product : Product
+    view : Thin
+        Of the product.
+    multiprocessors : int
+    is_hopper : bool
+        Whether the GPU is of compute capability 9.0.
+    """
+    division = _divided(product, view, multiprocessors)
+    split, parts = division.split, division.parts
+    blocks = -(-view.rows // (ROWS * (WARPS // split)))
+    grid = (blocks, min(product.batch, MAX_GRID[1]), parts)
+    kernel = _kernel(product.dtype, view.count, view.width, view.few_width, split, is_hopper)
+    lying = product if view.turned else product.transposed
+    packed = _packed(lying, view, division)
+    steps = [Step(kernel, Launch(grid, (32 * WARPS, 1, 1), (packed,), overlap=is_hopper))]
+    words, workspace = f"the thin kernel without tensor cores, {ROWS} x {view.count} a warp", 0
+    if split > 1:
+        words += f", k divided by {split}"
+    if parts > 1:
+        steps.append(fma_sum.step(lying, parts, Place(WORKSPACE), is_hopper))
+        workspace = parts * fma_sum.elements(lying) * ITEM_SIZES[product.dtype]
+        words += f", in {parts} parts that are added up afterwards"
+    return Plan(
+        steps=tuple(steps),
+        workspace=workspace,
+        chosen=words,
+        why=f"{'B' if view.turned else 'A'} is read once, where it lies: "
+        f"it should take {division.seconds * 1e6:.1f} µs",
+    )
+
+
+@cache
+def _kernel(
+    dtype: str, count: int, width: int, few_width: int, split: int, overlap: bool
+) -> Kernel:
+    pieces = ALIGNMENT // ITEM_SIZES[dtype] // width
+    defines = {
+        "real": REAL[dtype], "ROWS": ROWS, "FEW": count, "WIDTH": width, "FEW_WIDTH": few_width,
+        "DEEP": PIECES * pieces, "SPLIT": split, "OVERLAP": int(overlap),
+    }  # fmt: skip
+    return Kernel(SOURCE, "thin_fma", defines)
+
+
+@cache
+def _structure(dtype: str) -> struct.Struct:
+    return struct.Struct("<4Q12q6I" + {"float32": "2f", "float64": "2d"}[dtype])
+
+
+def _packed(lying: Product, view: Thin, division: Division) -> Packed:
+    """The kernel's Product, of one whose thin matrix is A."""
+    alpha, beta, c, d, at = lying.alpha, lying.beta, lying.c, lying.d, Place(D)
+    stored = lying.n
+    if division.parts > 1:
+        # The parts' sums are plain; alpha and beta come with the addition.
+        stored = fma_sum.pitch(lying)
+        alpha, beta, c, d = 1.0, 0.0, None, Operand(stored, 1, lying.m * stored)
+        at = Place(WORKSPACE)
+    fields = [view.many.row_stride, view.many.batch_stride]
+    fields += [view.few.row_stride, view.few.column_stride, view.few.batch_stride]
+    for x in (c or d, d):
+        fields += [x.column_stride, x.row_stride, x.batch_stride]
+    data = _structure(lying.dtype).pack(
+        0, 0, 0, 0, *fields, fma_sum.elements(lying),
+        view.rows, view.few_rows, lying.k, lying.batch, stored, division.part_k, alpha, beta,
+    )  # fmt: skip
+    many, few = (B, A) if view.turned else (A, B)
+    places = [(0, Place(many)), (8, Place(few)), (24, at)]
+    if c is not None and beta != 0:
+        places.append((16, Place(C)))
+    return Packed(data, tuple(places))
