@@ -499,7 +499,7 @@ def test_the_tile_that_is_asked_for_where_it_is_taken() -> None:
     assert (found["single_block"], found["tiled"], found["vectorized"]) == (None, 16, 16)
     assert (found["warp_tile"], tile_each(64)["tiled"]) == (rung("warp_tile").default_tile, 32)
     assert tile_each(None) == {each.name: each.default_tile for each in RUNGS}
-    with pytest.raises(ValueError, match="tile is 33; it must be from 2 to 32, 64, 96 or 128"):
+    with pytest.raises(ValueError, match="tile is 33; it must be from 2 to 32, 64, 96, 128 or 192"):
         tile_each(33)
     with pytest.raises(TypeError, match=r"tile is 2\.5"):
         tile_each(2.5)  # type: ignore[arg-type]

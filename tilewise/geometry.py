@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from tilewise.devices.limits import MAX_GRID, MAX_THREADS
 from tilewise.fma_tiles import RUNG as TUNED
-from tilewise.fma_tiles import kind
+from tilewise.fma_tiles import RUNG_STAGED, kind
 from tilewise.launch import Dim3
 from tilewise.numbers import DTYPES
 from tilewise.product import ALIGNMENT, ITEM_SIZES, REAL, Operand, Product
@@ -68,7 +68,7 @@ def rectangle(tile: int, dtype: str) -> Macros:
 
 
 def tuned_macros(tile: int, dtype: str) -> Macros:
-    return TUNED[dtype][tile].macros
+    return TUNED[dtype][tile].macros | {"STAGED": int(tile in RUNG_STAGED)}
 
 
 def tuned_options(tile: int, dtype: str) -> tuple[str, ...]:

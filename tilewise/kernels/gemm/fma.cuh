@@ -345,3 +345,41 @@ __device__ inline void store(const real (&sum)[THREAD_M][THREAD_N], real alpha, 
         }
     }
 }
+
+// The same where D's rows are off 16 bytes: a row of each thread at a time goes through ``shared``,
+// what the tiles were in, of SIZE elements, so that neighbouring lanes store neighbours.
+template <typename TileA, int SIZE>
+__device__ inline void store_by_elements(const real (&sum)[THREAD_M][THREAD_N], real* shared,
+                                         real alpha, real beta, const Elements<const real>& c,
+                                         const Elements<real>& d, unsigned top, unsigned left,
+                                         unsigned m, unsigned n) {
+    constexpr int BEHIND = (SLICES - 1) * BLOCK_M * BLOCK_N;  // the slices' sums, to be read yet
+    static_assert(BEHIND + SLICE * THREAD_N <= SIZE);
+    const unsigned lane = threadIdx.x % 32;
+    const unsigned warp = (SLICES > 1 ? threadIdx.x % SLICE : threadIdx.x) / 32;
+    real* rows = shared + BEHIND + warp * 32 * THREAD_N;
+    top += warp % WARPS_M * WARP_M;
+    left += warp / WARPS_M * WARP_N;
+    if (SLICES == 1) __syncthreads();  // everybody has read the tiles
+    #pragma unroll
+    for (int u = 0; u < THREAD_M; ++u) {
+        #pragma unroll
+        for (int v = 0; v < THREAD_N; v += PIECE) {
+            Piece found;
+            #pragma unroll
+            for (int i = 0; i < PIECE; ++i) found.x[i] = alpha * sum[u][v + i];
+            *(Piece*)(rows + lane_down() * WARP_N + line_of<PIECE, LANES_N>(lane_across(), v)) = found;
+        }
+        __syncwarp();
+        #pragma unroll 4
+        for (int i = 0; i < THREAD_N; ++i) {
+            const unsigned at = i * 32 + lane, column = left + at % WARP_N;
+            const unsigned row = top + line_of<TileA::NEIGHBOURS, LANES_M>(at / WARP_N, u);
+            if (row >= m || column >= n) continue;
+            real found = rows[at];
+            if (beta != 0) found += beta * *c.at(row, column);
+            *d.at(row, column) = found;
+        }
+        __syncwarp();
+    }
+}

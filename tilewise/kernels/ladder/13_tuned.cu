@@ -22,6 +22,9 @@
 #ifndef BLOCKS
 #define BLOCKS 1  // of a multiprocessor, at least
 #endif
+#ifndef STAGED
+#define STAGED 0  // 1 to store what is off 16 bytes by way of shared memory
+#endif
 #define GROUP 8  // rows of tiles whose blocks run together
 
 #include "../gemm/fma.cuh"
@@ -46,6 +49,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) tuned(
     if (by_pieces) multiply<CopierA, CopierB<PIECE>>(sum, shared, rows, columns, top, left, 0, k);
     else multiply<CopierA, CopierB<1>>(sum, shared, rows, columns, top, left, 0, k);
     add_slices<SIZE>(sum, shared);
-    if (SLICES == 1 || threadIdx.x < SLICE)
+    if (SLICES > 1 && threadIdx.x >= SLICE) return;
+    if (STAGED && ((size_t)c % 16 || ldc % PIECE))
+        store_by_elements<CopierA, SIZE>(sum, shared, alpha, beta, {c, ldc, 1}, {c, ldc, 1}, top, left, m, n);
+    else
         store<CopierA, CopierB<1>>(sum, alpha, beta, {c, ldc, 1}, {c, ldc, 1}, top, left, m, n);
 }
