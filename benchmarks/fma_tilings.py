@@ -9,6 +9,7 @@ measured of 1, 2, ... blocks of each multiprocessor at once, as many as it holds
 from __future__ import annotations
 
 import argparse
+import math
 from itertools import product as combinations
 from pathlib import Path
 from statistics import median
@@ -21,13 +22,14 @@ from tilewise.ahead import compile_ahead
 from tilewise.devices import get_device
 from tilewise.devices.gpu import Gpu
 from tilewise.fma_readings import readings
-from tilewise.fma_tiles import EVERY, START, AnyTiles, kind
+from tilewise.fma_tiles import EVERY, START, AnyTiles, TensorTiles, kind
 from tilewise.product import Operand, Product, offset
 from tilewise.provenance import write
 from tilewise.steps import Plan, execute
 
 K, WAVES = 2048, 3
 ROUNDS, ROUND_SECONDS = 3, 0.006
+SETTLED = 0.1  # seconds after which the power limit rules, where tensor cores reach it
 
 
 # How A and B lie, and which are off 16 bytes.
@@ -37,13 +39,13 @@ KINDS = tuple(combinations((True, False), (True, False), (False, True), (False, 
 def plan_of(
     tiles: AnyTiles, dtype: str, blocks: int, lying: tuple[bool, bool, bool, bool]
 ) -> tuple[Plan, Product] | None:
-    """A product of that many blocks, in 11 rows where they divide into them.
+    """A product of that many blocks, in a rectangle as near to a square as they divide into.
 
     None if these tiles can't take A and B so. What is to be off 16 bytes has an element between its
     rows.
     """
     a_along_k, b_along_k, a_is_off, b_is_off = lying
-    down = 11 if blocks % 11 == 0 else 1
+    down = max(x for x in range(1, math.isqrt(blocks) + 1) if blocks % x == 0)
     m, n = tiles.block_m * down, tiles.block_n * blocks // down
     a = Operand(K + a_is_off, 1) if a_along_k else Operand(1, m + a_is_off)
     b = Operand(1, K + b_is_off) if b_along_k else Operand(n + b_is_off, 1)
@@ -62,8 +64,8 @@ def get_gpu() -> Gpu:
     return gpu
 
 
-def seconds(plan: Plan, product: Product) -> float:
-    """Of one launch, the median of rounds so long that the clock settles."""
+def seconds(plan: Plan, product: Product, settled: float = 0.0) -> float:
+    """Of one launch, the median of rounds, after ``settled`` seconds of them."""
     gpu, dtype = get_gpu(), getattr(torch, product.dtype)
     a, b = (
         torch.randn((x + 1) * (K + 1), device="cuda", dtype=dtype) for x in (product.m, product.n)
@@ -84,6 +86,8 @@ def seconds(plan: Plan, product: Product) -> float:
 
     of(1)
     launches = max(1, round(ROUND_SECONDS / of(1)))
+    for _ in range(math.ceil(settled / ROUND_SECONDS)):
+        of(launches)
     return float(median(of(launches) for _ in range(ROUNDS)))
 
 
@@ -95,7 +99,8 @@ def measure(tiles: AnyTiles, dtype: str, lying: tuple[bool, bool, bool, bool]) -
         waves = WAVES if residents == tiles.residents else 1
         planned = plan_of(tiles, dtype, waves * residents * multiprocessors, lying)
         assert planned
-        found.append((seconds(*planned) - START) / (phases * waves))
+        settled = SETTLED if isinstance(tiles, TensorTiles) else 0.0
+        found.append((seconds(*planned, settled) - START) / (phases * waves))
     return found
 
 
