@@ -66,7 +66,7 @@ def refuse(outcome: Outcome, *parts: str) -> None:
         (["run", "tiled", "--out", "no/such/folder.npy"], ["no/such"]),
         (["run", "tiled", "--out", "."], ["folder"]),
         (["ladder", "-n", "-1"], ["n is -1", "at least 0"]),
-        (["ladder", "--tile", "65"], ["65", "2 to 32, 64, 96 or 128"]),
+        (["ladder", "--tile", "65"], ["65", "2 to 32, 64, 96, 128 or 192"]),
         (["run", "vectorized", "--tile", "8"], ["8", "16, 32, 64 or 128 for vectorized"]),
         (["profile", "tiled", "warp_tile", "--tile", "16"], ["32, 64 or 128 for warp_tile"]),
         (
