@@ -4,6 +4,7 @@
 
 The planner chooses tiles by these: tilewise/fma.json is what this wrote on an H200. A phase is
 measured of 1, 2, ... blocks of each multiprocessor at once, as many as it holds in three waves.
+Tiles are timed in turn.
 """
 
 from __future__ import annotations
@@ -28,9 +29,7 @@ from tilewise.provenance import write
 from tilewise.steps import Plan, execute
 
 K, WAVES = 2048, 3
-ROUNDS, ROUND_SECONDS = 3, 0.006
-SETTLED = 0.1  # seconds after which the power limit rules, where tensor cores reach it
-
+ROUNDS, ROUND_SECONDS = 5, 0.005
 
 # How A and B lie, and which are off 16 bytes.
 KINDS = tuple(combinations((True, False), (True, False), (False, True), (False, True)))
@@ -64,18 +63,18 @@ def get_gpu() -> Gpu:
     return gpu
 
 
-def seconds(plan: Plan, product: Product, settled: float = 0.0) -> float:
-    """Of one launch, the median of rounds, after ``settled`` seconds of them."""
-    gpu, dtype = get_gpu(), getattr(torch, product.dtype)
-    a, b = (
-        torch.randn((x + 1) * (K + 1), device="cuda", dtype=dtype) for x in (product.m, product.n)
-    )
-    d = torch.empty(product.m * product.n, device="cuda", dtype=dtype)
+def in_turn(planned: list[tuple[Plan, Product]], dtype: str) -> list[float]:
+    """Seconds of one launch of each: the medians of rounds, behind one that nobody counts."""
+    gpu = get_gpu()
+    lines = (max(x.m for _, x in planned) + 1, max(x.n for _, x in planned) + 1)
+    kind = getattr(torch, dtype)
+    a, b = (torch.randn(count * (K + 1), device="cuda", dtype=kind) for count in lines)
+    d = torch.empty(max(x.m * x.n for _, x in planned), device="cuda", dtype=kind)
     assert not any(offset(x.data_ptr()) for x in (a, b, d))
     addresses = (a.data_ptr(), b.data_ptr(), 0, d.data_ptr(), 0)
     stream = torch.cuda.current_stream().cuda_stream
 
-    def of(launches: int) -> float:
+    def of(plan: Plan, launches: int) -> float:
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         start.record()
         for _ in range(launches):
@@ -84,23 +83,36 @@ def seconds(plan: Plan, product: Product, settled: float = 0.0) -> float:
         end.synchronize()
         return float(start.elapsed_time(end)) * 1e-3 / launches
 
-    of(1)
-    launches = max(1, round(ROUND_SECONDS / of(1)))
-    for _ in range(math.ceil(settled / ROUND_SECONDS)):
-        of(launches)
-    return float(median(of(launches) for _ in range(ROUNDS)))
+    times = []
+    for plan, _ in planned:
+        of(plan, 1)
+        times.append(max(1, round(ROUND_SECONDS / of(plan, 1))))
+    rounds = [
+        [of(plan, count) for (plan, _), count in zip(planned, times, strict=True)]
+        for _ in range(1 + ROUNDS)
+    ]
+    return [float(median(each)) for each in zip(*rounds[1:], strict=True)]
 
 
-def measure(tiles: AnyTiles, dtype: str, lying: tuple[bool, bool, bool, bool]) -> list[float]:
-    """Seconds of a phase, of each number of blocks at once."""
-    multiprocessors, phases = get_gpu().multiprocessors, K // tiles.block_k
-    found = []
-    for residents in range(1, tiles.residents + 1):
-        waves = WAVES if residents == tiles.residents else 1
-        planned = plan_of(tiles, dtype, waves * residents * multiprocessors, lying)
-        assert planned
-        settled = SETTLED if isinstance(tiles, TensorTiles) else 0.0
-        found.append((seconds(*planned, settled) - START) / (phases * waves))
+def measure(
+    many: list[AnyTiles], dtype: str, lying: tuple[bool, bool, bool, bool]
+) -> dict[AnyTiles, list[float]]:
+    """Seconds of a phase of each, of each number of blocks at once, all in turn.
+
+    So they share what clock the power limit leaves them.
+    """
+    multiprocessors = get_gpu().multiprocessors
+    asked, planned = [], []
+    for tiles in many:
+        for residents in range(1, tiles.residents + 1):
+            waves = WAVES if residents == tiles.residents else 1
+            each = plan_of(tiles, dtype, waves * residents * multiprocessors, lying)
+            assert each
+            asked.append((tiles, K // tiles.block_k * waves))
+            planned.append(each)
+    found: dict[AnyTiles, list[float]] = {tiles: [] for tiles in many}
+    for (tiles, phases), seconds in zip(asked, in_turn(planned, dtype), strict=True):
+        found[tiles].append((seconds - START) / phases)
     return found
 
 
@@ -115,19 +127,24 @@ def main() -> None:
         for lying in KINDS
         if not (tiles.bulk and any(lying[2:])) and (planned := plan_of(tiles, dtype, 1, lying))
     }
+    groups: dict[tuple[str, tuple[bool, bool, bool, bool], bool], list[AnyTiles]] = {}
+    for dtype, tiles, lying in plans:
+        groups.setdefault((dtype, lying, isinstance(tiles, TensorTiles)), []).append(tiles)
     found: dict[str, dict[str, str]] = {kind(*lying): {} for lying in KINDS}
     with Progress() as progress:
         task = progress.add_task("compiling", total=len(plans))
         kernels = [step.kernel for plan in plans.values() for step in plan.steps]
         compile_ahead(kernels, get_gpu().arch, lambda: progress.advance(task))
         task = progress.add_task("timing", total=len(plans))
-        for dtype, tiles, lying in plans:
-            phases = measure(tiles, dtype, lying)
-            found[kind(*lying)][f"{dtype} {tiles}"] = " ".join(f"{1e9 * x:.1f}" for x in phases)
-            progress.advance(task)
-            work = 2e-12 * tiles.block_m * tiles.block_n * tiles.block_k * get_gpu().multiprocessors
-            rates = ", ".join(f"{(i + 1) * work / x:.1f}" for i, x in enumerate(phases))
-            progress.console.print(f"{dtype} {tiles}, {kind(*lying)}: {rates} TFLOP/s")
+        for (dtype, lying, _), many in groups.items():
+            for tiles, phases in measure(many, dtype, lying).items():
+                text = " ".join(f"{1e9 * x:.1f}" for x in phases)
+                found[kind(*lying)][f"{dtype} {tiles}"] = text
+                progress.advance(task)
+                flops = 2 * tiles.block_m * tiles.block_n * tiles.block_k
+                work = 1e-12 * flops * get_gpu().multiprocessors
+                rates = ", ".join(f"{(i + 1) * work / x:.1f}" for i, x in enumerate(phases))
+                progress.console.print(f"{dtype} {tiles}, {kind(*lying)}: {rates} TFLOP/s")
     if options.json:
         write(options.json, {"unit": "nanoseconds", **found})
 

@@ -57,21 +57,19 @@ def turned(product: Product) -> Product:
 class Choice:
     """A way to compute a product, and the seconds that it should take.
 
-    The best has the least rank: of those that memory limits alike, what computes soonest. Copies of
-    A or B take a workspace, so they have to gain more than what the seconds may be wrong by, and
-    more yet where it is large.
+    The best has the least rank. Copies of A or B take a workspace, so they have to gain more than
+    what the seconds may be wrong by, and more yet where it is large.
     """
 
     seconds: float
     reading: Reading
     tiles: AnyTiles
     parts: int
-    computing: float = 0.0
 
     @property
-    def rank(self) -> tuple[float, float]:
+    def rank(self) -> float:
         """Less is better."""
-        return self.seconds * self.reading.margin, self.computing
+        return self.seconds * self.reading.margin
 
 
 def choices(product: Product, multiprocessors: int, is_hopper: bool) -> Iterator[Choice]:
@@ -90,8 +88,7 @@ def choices(product: Product, multiprocessors: int, is_hopper: bool) -> Iterator
                 continue
             found = {each: tiles.seconds(product, multiprocessors, parts, each) for each in lying}
             for reading, each in fitting:
-                expected, computing = found[each]
-                yield Choice(expected + reading.seconds, reading, tiles, parts, computing)
+                yield Choice(found[each] + reading.seconds, reading, tiles, parts)
 
 
 def _divisions(most: int) -> Iterator[int]:

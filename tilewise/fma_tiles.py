@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
@@ -17,8 +18,6 @@ OFF = ("aligned", "B off", "A off", "both off")  # which of them are off 16 byte
 PADDING = 4  # of fma.cuh
 SWIZZLE, SWIZZLED = 128, 1024  # bytes, of fma_bulk.cuh
 BARRIERS = 16  # bytes of a stage, of dmma.cu
-
-BULK = 0.985  # of what its phases alone take, a product with bulk copies does, from 4096 up
 
 # Seconds and bytes a second, of an H200.
 START, RATE = 1.6e-6, 4.0e12
@@ -42,12 +41,8 @@ class Timed:
         down, across = -(-product.m // self.block_m), -(-product.n // self.block_n)
         return down * across * product.batch
 
-    def seconds(
-        self, product: Product, multiprocessors: int, parts: int, lying: str
-    ) -> tuple[float, float]:
-        """How long a product should take, and how long if memory were no limit.
-
-        Tiles that memory limits alike differ by the second.
+    def seconds(self, product: Product, multiprocessors: int, parts: int, lying: str) -> float:
+        """How long a product should take.
 
         Parameters
         ----------
@@ -61,10 +56,9 @@ class Timed:
         computing = self._computing(product, multiprocessors, parts, lying)
         of_d = product.batch * product.m * product.n
         read = product.batch * product.k * (product.m + product.n)
-        seconds = START + max(computing, (read + of_d) * item / RATE)
-        if parts > 1:
-            seconds += fma_sum.seconds(product, parts)
-        return seconds, computing
+        # Either waits for the other a little where both take as long.
+        seconds = START + math.hypot(computing, (read + of_d) * item / RATE)
+        return seconds + fma_sum.seconds(product, parts) if parts > 1 else seconds
 
     def _computing(self, product: Product, multiprocessors: int, parts: int, lying: str) -> float:
         """The seconds of its phases and of what is stored behind them."""
@@ -78,7 +72,6 @@ class Timed:
         of_phases = waves * phase[-1] + (phase[last - 1] if rest else 0.0)
         # Of each wave, one block stores while nobody computes.
         stored = (waves + (rest > 0)) * self.block_m * self.block_n * multiprocessors
-        of_phases *= BULK if self.bulk else 1
         return phases * of_phases + stored * ITEM_SIZES[product.dtype] / RATE
 
 
