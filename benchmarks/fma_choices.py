@@ -1,6 +1,6 @@
 """How well the planner chooses without tensor cores, on a Hopper GPU.
 
-    python benchmarks/fma_choices.py [--dtype float32] [--suite odd] [--json FILE]
+    python benchmarks/fma_choices.py [--dtype float32] [--suite thin] [--json FILE]
 
 Each product of the suites is timed in the way that the planner chose, in the next best ones by what
 it expects, and by the vendor's library, all in turn. Prints what was expected and measured, and the
@@ -10,8 +10,10 @@ regret: the choice's time by that of the best.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import islice
 from operator import attrgetter
 from pathlib import Path
 from statistics import geometric_mean, median
@@ -23,7 +25,7 @@ from tilewise import fma, thin_fma
 from tilewise.ahead import compile_ahead
 from tilewise.bench.products import Operands, operands
 from tilewise.bench.record import find_gpu
-from tilewise.bench.suites import SUITES, Shape
+from tilewise.bench.suites import SUITES, Shape, sets_to_rotate
 from tilewise.bench.timing import Work, in_turn
 from tilewise.call import check
 from tilewise.devices.gpu import Gpu
@@ -32,9 +34,11 @@ from tilewise.product import REAL, Product
 from tilewise.provenance import write
 from tilewise.steps import Plan, execute
 
-WAYS, PARTS = 6, 2  # beside each other; of those that differ in how many parts k has alone
+WAYS, PARTS = 6, 2  # by tiles; of those that differ in how many parts k has alone
+THIN_WAYS = 4  # of the thin kernel
 ROUNDS, SECONDS = 3, 0.003
 VENDOR = "vendor"
+SUITES_OF_REAL = ("square", "odd", "thin")
 
 
 Way = tuple[float, Plan]
@@ -43,26 +47,35 @@ Way = tuple[float, Plan]
 
 def best_ways(product: Product, multiprocessors: int) -> dict[str, Way]:
     """The ways that should take least, the planner's choice first, by what they are."""
-    found: dict[str, Way] = {}
-    ways: dict[tuple[str, bool], int] = {}
+    by_tiles = dict(islice(_by_tiles(product, multiprocessors), WAYS))
+    thin = dict(islice(_thin(product, multiprocessors), THIN_WAYS))
+    both = [by_tiles, thin] if thin else [by_tiles]
+    first, *rest = sorted(both, key=lambda ways: next(iter(ways.values()))[0])
+    return first | (rest[0] if rest else {})
+
+
+def _by_tiles(product: Product, multiprocessors: int) -> Iterator[tuple[str, Way]]:
+    kinds = Counter[tuple[str, bool]]()
     is_turned = fma.turned(product) is not product
     choices = fma.choices(fma.turned(product), multiprocessors, True)
     for choice in sorted(choices, key=attrgetter("rank")):
         is_copied = bool(choice.reading.copies)
         kind = (str(choice.tiles), is_copied)
-        ways[kind] = ways.get(kind, 0) + 1
-        if ways[kind] <= PARTS:
+        kinds[kind] += 1
+        if kinds[kind] <= PARTS:
             plan = fma.planned(choice, multiprocessors, True, is_turned)
             name = f"{choice.tiles}{', copied' * is_copied}, {choice.parts} parts"
-            found[name] = choice.seconds, plan
-        if len(found) == WAYS:
-            break
-    if view := thin_fma.thin(product):
-        expected = thin_fma.seconds(product, view, multiprocessors)
-        thin = {"thin": (expected, thin_fma.plan(product, view, multiprocessors, True))}
-        is_first = expected < next(iter(found.values()))[0]
-        found = thin | found if is_first else found | thin
-    return found
+            yield name, (choice.seconds, plan)
+
+
+def _thin(product: Product, multiprocessors: int) -> Iterator[tuple[str, Way]]:
+    view = thin_fma.thin(product)
+    if view is None:
+        return
+    divisions = thin_fma.divisions(product, view, multiprocessors)
+    for each in sorted(divisions, key=attrgetter("seconds")):
+        name = f"thin, {each.split} warps, {each.parts} parts"
+        yield name, (each.seconds, thin_fma.planned(product, view, each, True))
 
 
 def product_of(matrices: Operands) -> Product:
@@ -72,22 +85,28 @@ def product_of(matrices: Operands) -> Product:
 
 def measure(shape: Shape, dtype: str, gpu: Gpu) -> dict[str, Any]:
     """A row of the record."""
-    matrices = operands(shape, dtype, torch.Generator("cuda").manual_seed(0))
-    product = product_of(matrices)
+    generator = torch.Generator("cuda").manual_seed(0)
+    sets = [operands(shape, dtype, generator)]
+    product = product_of(sets[0])
+    nbytes = sum(x.numel() * x.element_size() for x in (sets[0].a, sets[0].b, sets[0].d))
+    count = sets_to_rotate(nbytes, gpu.l2_bytes)
+    sets += [operands(shape, dtype, generator) for _ in range(count - 1)]
     ways = best_ways(product, gpu.multiprocessors)
     plans = {name: plan for name, (_, plan) in ways.items()}
     compile_ahead([step.kernel for plan in plans.values() for step in plan.steps], gpu.arch)
     most = max(plan.workspace for plan in plans.values())
     workspace = torch.empty(max(most, 1), dtype=torch.uint8, device="cuda")
 
-    def run(plan: Plan) -> None:
+    def run(plan: Plan, matrices: Operands) -> None:
         a, b, d = (x.data_ptr() for x in (matrices.a, matrices.b, matrices.d))
         stream = torch.cuda.current_stream().cuda_stream
         execute(plan, gpu, stream, (a, b, 0, d, workspace.data_ptr()))
 
-    works: dict[str, Sequence[Work]] = {name: [partial(run, plan)] for name, plan in plans.items()}
-    works[VENDOR] = [matrices.torch]
-    for (work,) in works.values():
+    works: dict[str, Sequence[Work]] = {
+        name: [partial(run, plan, each) for each in sets] for name, plan in plans.items()
+    }
+    works[VENDOR] = [each.torch for each in sets]
+    for work, *_ in works.values():
         work()
     timed = in_turn(works, ROUNDS, SECONDS)
     seconds = {name: median(each) for name, each in timed.seconds.items()}
@@ -114,12 +133,13 @@ def main() -> None:
     gpu = find_gpu()
     rows = []
     with torch.cuda.stream(torch.cuda.Stream()):
-        for suite in options.suite or ("square", "odd"):
+        for suite in options.suite or SUITES_OF_REAL:
+            of_suite = []
             for shape in SUITES[suite]:
                 if shape.is_wide and options.dtype == "float64":
                     continue
-                rows.append(measure(shape, options.dtype, gpu))
-                row = rows[-1]
+                row = measure(shape, options.dtype, gpu)
+                of_suite.append({"suite": suite, **row})
                 expected = row["expected"][row["chosen"]]
                 print(
                     f"{row['shape']}: {row['chosen']}, {1e6 * expected:.1f} expected, "
@@ -127,8 +147,15 @@ def main() -> None:
                     f"vendor's speed; regret {row['regret']:.3f}, {row['best']}",
                     flush=True,
                 )
-    chosen, best = (geometric_mean(row[key] for row in rows) for key in ("ratio", "best_ratio"))
-    print(f"mean {chosen:.3f} of the vendor's speed; {best:.3f} with the best of each")
+            mean = {
+                key: geometric_mean(row[key] for row in of_suite)
+                for key in ("ratio", "best_ratio", "regret")
+            }
+            print(
+                f"{suite}: mean {mean['ratio']:.3f} of the vendor's speed, "
+                f"{mean['best_ratio']:.3f} with the best of each; regret {mean['regret']:.3f}"
+            )
+            rows += of_suite
     if options.json:
         write(options.json, {"dtype": options.dtype, "rows": rows})
 

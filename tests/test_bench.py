@@ -129,11 +129,12 @@ def groups() -> dict[str, list[Shape]]:
 
 def test_the_suites_hold_what_they_are_named_for() -> None:
     found = groups()
-    assert set(found) == {"square", "llm", "odd, off 16 bytes", "odd, the rest"}
+    assert set(found) == {"square", "llm", "odd, off 16 bytes", "odd, the rest", "thin"}
     assert {shape.m for shape in found["square"]} == {*SQUARES, 1000, 3000, 5000}
     assert all(shape.m == shape.n == shape.k for shape in found["square"])
     assert {shape.layout for shape in found["llm"]} == {"NT"}
     assert len(found["llm"]) == 42
+    assert all(min(shape.m, shape.n) <= 8 for shape in found["thin"])
     for group in ("odd, off 16 bytes", "odd, the rest"):
         assert len(found[group]) >= 14
         assert any(shape.batch > 1 for shape in found[group])
@@ -468,7 +469,7 @@ def test_the_page_is_of_the_record_that_is_kept() -> None:
 def test_a_page_of_several_records_has_one_mean_for_all() -> None:
     page = runpy.run_path(str(PERFORMANCE))["page"]
     text = page(*({**made_up(ratio=ratio), "dtype": "float32"} for ratio in (1.0, 4.0)))
-    assert "| all | 16 | 2.000 |  |  |" in text
+    assert "| square and odd | 16 | 2.000 |  |  |" in text
     assert "target" not in text
 
 

@@ -7,7 +7,7 @@ import struct
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from itertools import combinations
 from pathlib import Path
 
@@ -328,12 +328,13 @@ def _by_fma(product: Product, chip: Chip) -> Plan:
     gpu = chip.multiprocessors, chip.is_hopper
     ways: list[Way] = []
     if view := thin_fma.thin(product):
-        expected = thin_fma.seconds(product, view, chip.multiprocessors)
-        ways.append((expected, lambda: thin_fma.plan(product, view, *gpu)))
+        division = thin_fma.best(product, view, chip.multiprocessors)
+        way = partial(thin_fma.planned, product, view, division, chip.is_hopper)
+        ways.append((division.seconds, way))
     if not (off := fma.objection(product)):
         best = fma.best(product, *gpu)
         is_turned = fma.turned(product) is not product
-        ways.append((best.seconds, lambda: fma.planned(best, *gpu, is_turned)))
+        ways.append((best.seconds, partial(fma.planned, best, *gpu, is_turned)))
     return min(ways, key=_first)[1]() if ways else _by_general(product, off)
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from itertools import product as combinations
+from operator import attrgetter
 from pathlib import Path
 
 from tilewise import fma_sum
@@ -19,16 +22,29 @@ SOURCE = Path(__file__).parent / "kernels" / "gemm" / "thin_fma.cu"
 WARPS = 8  # of thin_fma.cu
 ROWS = 4  # of a warp
 MOST = 8  # lines of the thin matrix
-PIECES = 2  # of 16 bytes that a lane has under way of each row
 LARGEST = 2**31 - 2**16  # the kernel counts by int, up to a step past the end
 SPLITS = (1, 2, 4, 8)
-PARTS = (1, 2, 4, 8, 16, 32, 64, 128)  # that blocks divide k into
+PARTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)  # that blocks divide k into
 MOST_WORKSPACE = 1 << 28  # bytes
 
-# Seconds and bytes a second, of an H200.
-START, STEP, RATE = 2.2e-6, 0.9e-6, 4.1e12
-ADDED = 0.08e-6  # of a part, while parts are added up one after another
-AT_ONCE = 16  # warps of a multiprocessor
+# Blocks of a multiprocessor, by the lines of the thin matrix: what their registers leave room for.
+RESIDENTS = {"float32": {1: 4, 2: 3, 4: 3, 8: 2}, "float64": {1: 4, 2: 3, 4: 2, 8: 2}}
+
+# Of an H200: `python benchmarks/fma_choices.py --suite thin` shows what they come to.
+START, RATE = 0.88e-6, 4.6e12  # seconds, and bytes a second
+BLOCK, BLOCK_LINE = 0.61e-6, 0.057e-6  # a block's start and its end, and of those each line's
+# Seconds of a warp's step, by lines, where ``many`` is read by 16 bytes or else by elements.
+STEPS = {
+    "float32": {
+        True: {1: 0.51e-6, 2: 0.57e-6, 4: 0.67e-6, 8: 0.88e-6},
+        False: {1: 1.3e-6, 2: 1.2e-6, 4: 0.9e-6, 8: 1.1e-6},
+    },
+    "float64": {
+        True: {1: 0.51e-6, 2: 0.55e-6, 4: 0.63e-6, 8: 0.80e-6},
+        False: {1: 0.53e-6, 2: 0.52e-6, 4: 0.52e-6, 8: 1.7e-6},
+    },
+}
+ADDED = 0.047e-6  # of a part, while parts are added up one after another
 
 
 @dataclass(frozen=True)
@@ -94,7 +110,10 @@ def thin(product: Product) -> Thin | None:
 
 @dataclass(frozen=True)
 class Division:
-    """Of k: by ``split`` warps of a block, and by ``parts`` blocks of ``part_k`` each."""
+    """Of k: by ``split`` warps of a block, and by ``parts`` blocks of ``part_k`` each.
+
+    ``seconds`` is how long the product should take so.
+    """
 
     split: int
     parts: int
@@ -102,35 +121,13 @@ class Division:
     seconds: float
 
 
-def seconds(product: Product, view: Thin, multiprocessors: int) -> float:
-    """How long a product should take, by a model of steps and of memory."""
-    return _divided(product, view, multiprocessors).seconds
+def best(product: Product, view: Thin, multiprocessors: int) -> Division:
+    """Of the :func:`divisions`, the one that should be fastest."""
+    return min(divisions(product, view, multiprocessors), key=attrgetter("seconds"))
 
 
-def _divided(product: Product, view: Thin, multiprocessors: int) -> Division:
-    """The division that should be fastest; of those that memory limits alike, by its steps."""
-    item = ITEM_SIZES[product.dtype]
-    deep = 32 * PIECES * ALIGNMENT // item  # of k, a warp's step
-    read = product.batch * product.k * (view.rows + view.few_rows) * item / RATE
-    steps = -(-product.k // deep)
-    of_part = fma_sum.elements(product if view.turned else product.transposed) * item
-    found: list[tuple[float, float, Division]] = []
-    for split, parts in combinations(SPLITS, PARTS):
-        of_warp = -(-steps // (split * parts))  # steps
-        part_k = of_warp * split * deep
-        if parts != -(-product.k // part_k) or (parts > 1 and parts * of_part > MOST_WORKSPACE):
-            continue
-        warps = product.batch * -(-view.rows // ROWS) * split * parts
-        computing = -(-warps // (multiprocessors * AT_ONCE)) * of_warp * STEP
-        expected = START + max(computing, read)
-        if parts > 1:
-            expected += fma_sum.seconds(product, parts) + ADDED * parts
-        found.append((expected, computing, Division(split, parts, part_k, expected)))
-    return min(found, key=lambda each: each[:2])[-1]
-
-
-def plan(product: Product, view: Thin, multiprocessors: int, is_hopper: bool) -> Plan:
-    """The launch for a product.
+def divisions(product: Product, view: Thin, multiprocessors: int) -> Iterator[Division]:
+    """Every way to divide k, timed by a model of steps and of memory.
 
     Parameters
     ----------
@@ -138,10 +135,40 @@ def plan(product: Product, view: Thin, multiprocessors: int, is_hopper: bool) ->
     view : Thin
         Of the product.
     multiprocessors : int
+    """
+    item = ITEM_SIZES[product.dtype]
+    deep = 32 * ALIGNMENT // item  # of k, a warp's step
+    read = product.batch * product.k * (view.rows + view.few_rows) * item / RATE
+    steps = -(-product.k // deep)
+    of_part = fma_sum.elements(product if view.turned else product.transposed) * item
+    at_once = multiprocessors * RESIDENTS[product.dtype][view.count]
+    step = STEPS[product.dtype][view.width > 1][view.count]
+    for split, parts in combinations(SPLITS, PARTS):
+        of_warp = -(-steps // (split * parts))  # steps
+        part_k = of_warp * split * deep
+        if parts != -(-product.k // part_k) or (parts > 1 and parts * of_part > MOST_WORKSPACE):
+            continue
+        blocks = product.batch * -(-view.rows // (ROWS * WARPS // split)) * parts
+        waves = -(-blocks // at_once)
+        computing = waves * (BLOCK + BLOCK_LINE * view.count + of_warp * step)
+        expected = START + math.hypot(computing, read)
+        if parts > 1:
+            expected += fma_sum.seconds(product, parts) + ADDED * parts
+        yield Division(split, parts, part_k, expected)
+
+
+def planned(product: Product, view: Thin, division: Division, is_hopper: bool) -> Plan:
+    """The plan of a division.
+
+    Parameters
+    ----------
+    product : Product
+    view : Thin
+        Of the product.
+    division : Division
     is_hopper : bool
         Whether the GPU is of compute capability 9.0.
     """
-    division = _divided(product, view, multiprocessors)
     split, parts = division.split, division.parts
     blocks = -(-view.rows // (ROWS * (WARPS // split)))
     grid = (blocks, min(product.batch, MAX_GRID[1]), parts)
@@ -169,10 +196,10 @@ def plan(product: Product, view: Thin, multiprocessors: int, is_hopper: bool) ->
 def _kernel(
     dtype: str, count: int, width: int, few_width: int, split: int, overlap: bool
 ) -> Kernel:
-    pieces = ALIGNMENT // ITEM_SIZES[dtype] // width
     defines = {
         "real": REAL[dtype], "ROWS": ROWS, "FEW": count, "WIDTH": width, "FEW_WIDTH": few_width,
-        "DEEP": PIECES * pieces, "SPLIT": split, "OVERLAP": int(overlap),
+        "DEEP": ALIGNMENT // ITEM_SIZES[dtype] // width, "SPLIT": split,
+        "RESIDENTS": RESIDENTS[dtype][count], "OVERLAP": int(overlap),
     }  # fmt: skip
     return Kernel(SOURCE, "thin_fma", defines)
 

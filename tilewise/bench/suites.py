@@ -208,8 +208,20 @@ _AT_16_BYTES = (
     Shape(512, 128, 512, Storage(is_shared=True), ROWS, batch=64),
 )
 
+# A few rows or columns, and a matrix that is read once, its lines along k; and dot products.
+_WIDE = ((512, 512), (1024, 1024), (4096, 4095), (8192, 8192), (50257, 768), (65536, 64))
+_DEEP = ((1, 1, 10_000_000), (4, 4, 1_000_000), (1, 16, 100_000), (1, 64, 262144), (8, 512, 65536))
+_THIN = (
+    *(Shape(m, n, k, ROWS, COLUMNS) for n, k in _WIDE for m in (1, 2, 4, 8)),
+    *(Shape(m, n, k, ROWS, COLUMNS) for m, n, k in _DEEP),
+    Shape(4096, 1, 4096),
+    Shape(50257, 3, 768),
+    Shape(512, 1, 2048, batch=32),
+)
+
 SUITES: dict[str, tuple[Shape, ...]] = {
     "square": tuple(Shape(n, n, n) for n in sorted((*SQUARES, 1000, 3000, 5000))),
     "llm": tuple(Shape(m, n, k, ROWS, COLUMNS) for n, k in WEIGHTS for m in TOKENS),
     "odd": (*_OFF_16_BYTES, *_AT_16_BYTES),
+    "thin": _THIN,
 }

@@ -42,6 +42,7 @@ class Suite(StrEnum):
     square = "square"
     llm = "llm"
     odd = "odd"
+    thin = "thin"
     all = "all"
 
 

@@ -31,7 +31,7 @@ def bench(
         Suite,
         typer.Option(
             help="square: 128 to 16384; llm: weights of language models; odd: strides, depths and "
-            "layouts that don't fit; or all."
+            "layouts that don't fit; thin: a few rows or columns; or all."
         ),
     ] = Suite.square,
     dtype: Annotated[Dtypes, typer.Option(help="Of A and B.")] = Dtypes.bfloat16,

@@ -6,12 +6,12 @@
 //
 // Macros: real, the elements' type; ROWS; FEW, the lines of ``few`` at most; WIDTH and FEW_WIDTH,
 // elements that are read at once, 16 bytes or 1; DEEP, pieces of each line that a lane has under way;
-// SPLIT; OVERLAP as in launch.cuh.
+// SPLIT; RESIDENTS, blocks that a multiprocessor holds; OVERLAP as in launch.cuh.
 #include "launch.cuh"
 
 constexpr int WARPS = 8, SUMS = ROWS * FEW;
 constexpr int STEP = 32 * WIDTH * DEEP;  // of k
-static_assert(SUMS <= 32 && WARPS % SPLIT == 0 && WIDTH % FEW_WIDTH == 0);
+static_assert(SUMS <= 32 && 32 % SUMS == 0 && WARPS % SPLIT == 0 && WIDTH % FEW_WIDTH == 0);
 
 struct Product {
     const real *many, *few, *c;
@@ -32,11 +32,17 @@ struct __align__(FEW_WIDTH * sizeof(real)) FewPiece { real x[FEW_WIDTH]; };
 
 // Neighbours along k, of which ``left`` are there, and zeros.
 template <bool WHOLE> __device__ inline Piece load(const real* from, int left) {
-    if (WHOLE || left >= WIDTH) return *(const Piece*)from;
     Piece found = {};
+    if (WIDTH > 1 && (WHOLE || left >= WIDTH)) {
+        // Nobody reads them again, so they leave L1 to ``few``.
+        longlong2 bits;
+        asm volatile("ld.global.L1::no_allocate.v2.b64 {%0, %1}, [%2];"
+                     : "=l"(bits.x), "=l"(bits.y) : "l"(from));
+        return *(const Piece*)&bits;
+    }
     #pragma unroll
     for (int i = 0; i < WIDTH; ++i)
-        if (i < left) found.x[i] = from[i];
+        if (WHOLE || i < left) found.x[i] = from[i];
     return found;
 }
 template <bool WHOLE> __device__ inline Piece load_few(const real* from, long long along, int left) {
@@ -57,7 +63,7 @@ template <bool WHOLE> __device__ inline Piece load_few(const real* from, long lo
 
 // Adds what a lane has of STEP of k; ``left`` of them are there, from its first one on.
 template <bool WHOLE>
-__device__ inline void add_step(real (&sum)[ROWS][FEW], const real* const (&many)[ROWS], const real* few,
+__device__ inline void add_step(real (&sum)[SUMS], const real* const (&many)[ROWS], const real* few,
                                 const Product& p, int left) {
     Piece x[DEEP][ROWS];
     #pragma unroll
@@ -75,11 +81,31 @@ __device__ inline void add_step(real (&sum)[ROWS][FEW], const real* const (&many
             #pragma unroll
             for (int u = 0; u < ROWS; ++u)
                 #pragma unroll
-                for (int j = 0; j < WIDTH; ++j) sum[u][v] += x[i][u].x[j] * y.x[j];
+                for (int j = 0; j < WIDTH; ++j) sum[u * FEW + v] += x[i][u].x[j] * y.x[j];
         }
 }
 
-extern "C" __global__ void __launch_bounds__(32 * WARPS) thin_fma(const __grid_constant__ Product p) {
+// Sum number ``lane % COUNT`` of all lanes. As long as there are several, a lane gives its neighbour
+// half of them and is given the other half, so that COUNT of them take about as many shuffles.
+template <int COUNT> __device__ inline real add_lanes(const real (&sum)[COUNT], unsigned lane) {
+    constexpr int HALF = COUNT / 2;
+    const bool upper = lane & HALF;
+    real added[HALF];
+    #pragma unroll
+    for (int i = 0; i < HALF; ++i) {
+        const real low = sum[i], high = sum[i + HALF];
+        added[i] = (upper ? high : low) + __shfl_xor_sync(~0u, upper ? low : high, HALF);
+    }
+    return add_lanes(added, lane);
+}
+template <> __device__ inline real add_lanes(const real (&sum)[1], unsigned lane) {
+    real found = sum[0];
+    #pragma unroll
+    for (int j = 16; j >= SUMS; j /= 2) found += __shfl_xor_sync(~0u, found, j);
+    return found;
+}
+
+extern "C" __global__ void __launch_bounds__(32 * WARPS, RESIDENTS) thin_fma(const __grid_constant__ Product p) {
     __shared__ real parts[WARPS][SUMS];
     const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32, part = warp % SPLIT;
     const unsigned top = (blockIdx.x * (WARPS / SPLIT) + warp / SPLIT) * ROWS;
@@ -94,7 +120,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) thin_fma(const __grid_c
         #pragma unroll
         for (int u = 0; u < ROWS; ++u)
             many[u] = p.many + batch * p.many_step + min(top + u, p.rows - 1) * p.many_pitch + first;
-        real sum[ROWS][FEW] = {};
+        real sum[SUMS] = {};
         for (unsigned step = begin + part * STEP; step < end; step += SPLIT * STEP) {
             const int left = end - step - lane * WIDTH;
             if (step + STEP <= end) add_step<true>(sum, many, few, p, left);
@@ -103,14 +129,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) thin_fma(const __grid_c
             for (int u = 0; u < ROWS; ++u) many[u] += SPLIT * STEP;
             few += SPLIT * STEP * p.few_along;
         }
-        real mine = 0;  // a lane's: one of the sums
-        #pragma unroll
-        for (int i = 0; i < SUMS; ++i) {
-            real found = sum[i / FEW][i % FEW];
-            #pragma unroll
-            for (int j = 16; j > 0; j /= 2) found += __shfl_xor_sync(~0u, found, j);
-            if (lane == i) mine = found;
-        }
+        real mine = add_lanes(sum, lane);
         if (SPLIT > 1) {
             if (lane < SUMS) parts[warp][lane] = mine;
             __syncthreads();
