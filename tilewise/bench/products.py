@@ -61,6 +61,18 @@ def operands(shape: Shape, dtype: str, generator: Any) -> Operands:
     return Operands(a, b, d.fill_(math.nan))
 
 
+def differences(found: Tensor, right: Tensor) -> str:
+    """Which elements of two results of one shape differ, in words; ``""`` if none does."""
+    differ = found != right
+    places = differ.nonzero()
+    if not len(places):
+        return ""
+    ends = zip(places.amin(0).tolist(), places.amax(0).tolist(), strict=True)
+    spans = ", ".join(f"{first} to {last}" for first, last in ends)
+    largest = float((found - right).abs()[differ].max())
+    return f"{len(places)} elements, at {spans}, by {largest:.3g} at most"
+
+
 def error_share(a: Tensor, b: Tensor, d: Tensor) -> float:
     """The largest error of D, as a share of what a correct kernel may make there.
 

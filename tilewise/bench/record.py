@@ -211,7 +211,11 @@ def _row(
         error = products.error_share(first.a, first.b, first.d)
         row |= {"correct": error <= 1, "error": error if math.isfinite(error) else None}
         if not row["correct"]:
-            return row
+            wrong = first.d.clone()
+            first.ours()
+            again = products.error_share(first.a, first.b, first.d)
+            what = products.differences(wrong, first.d) or "the same bits"
+            return {**row, "failure": f"a wrong result; again: error {again:.3g}, {what}"}
         checked = first.d.clone()
         count = sets_to_rotate(nbytes, gpu.l2_bytes)
         sets = [first]
@@ -231,7 +235,8 @@ def _row(
     except (TilewiseError, RuntimeError, ValueError) as failure:
         return {**row, "correct": False, "failure": f"{type(failure).__name__}: {failure}"}
     if not row["correct"]:
-        return {**row, "failure": "the result changed while it was timed"}
+        what = products.differences(first.d, checked)
+        return {**row, "failure": f"the result changed while it was timed: {what}"}
     ours, rival = (median(timed.seconds[name]) for name in ("ours", "torch"))
     least, limit = ceilings.least_seconds(shape.flops, nbytes)
     return {

@@ -1,0 +1,43 @@
+"""The soak: it finds a result that differs now and then, and says where."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tilewise.bench.suites import Shape
+
+SOAK = Path(__file__).parents[1] / "benchmarks" / "soak.py"
+
+torch: Any = pytest.importorskip("torch")
+
+
+def test_what_differs_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a stand-in for ``matmul`` on the host, which is wrong once."""
+    from tilewise.bench import products
+
+    calls: list[Any] = []
+
+    def wrong_once(a: Any, b: Any, out: Any) -> None:
+        torch.matmul(a, b, out=out)
+        calls.append(out)
+        if len(calls) == 37:
+            out[3:5, 7] += 1
+
+    monkeypatch.setattr(products, "matmul", wrong_once)
+    other = products.operands(Shape(3, 4, 5), "float64", torch.Generator())
+    soak = runpy.run_path(str(SOAK))["Soak"](Shape(30, 40, 50), "float64", other, torch.empty(9))
+    assert soak.run(0.05) <= 1
+    words = "1 of 64; the last: 2 elements, at 3 to 4, 7 to 7, by 1 at most"
+    assert soak.differing == [words]
+
+
+def test_nothing_differs() -> None:
+    from tilewise.bench.products import differences
+
+    x = torch.ones(2, 3)
+    assert differences(x, x.clone()) == ""
+    assert differences(x * torch.nan, x) == "6 elements, at 0 to 1, 0 to 2, by nan at most"
