@@ -25,7 +25,7 @@ from tilewise import fma, thin_fma
 from tilewise.ahead import compile_ahead
 from tilewise.bench.products import Operands, operands
 from tilewise.bench.record import find_gpu
-from tilewise.bench.suites import SUITES, Shape, sets_to_rotate
+from tilewise.bench.suites import REAL_SUITES, SUITES, Shape, sets_to_rotate
 from tilewise.bench.timing import Work, in_turn
 from tilewise.call import check
 from tilewise.devices.gpu import Gpu
@@ -38,8 +38,6 @@ WAYS, PARTS = 6, 2  # by tiles; of those that differ in how many parts k has alo
 THIN_WAYS = 4  # of the thin kernel
 ROUNDS, SECONDS = 3, 0.003
 VENDOR = "vendor"
-SUITES_OF_REAL = ("square", "odd", "thin")
-
 
 Way = tuple[float, Plan]
 """The seconds that it should take, and how."""
@@ -133,7 +131,7 @@ def main() -> None:
     gpu = find_gpu()
     rows = []
     with torch.cuda.stream(torch.cuda.Stream()):
-        for suite in options.suite or SUITES_OF_REAL:
+        for suite in options.suite or REAL_SUITES:
             of_suite = []
             for shape in SUITES[suite]:
                 if shape.is_wide and options.dtype == "float64":

@@ -29,8 +29,7 @@ from tilewise import fma
 from tilewise.ahead import compile_ahead
 from tilewise.bench.exact import Exact
 from tilewise.bench.record import find_gpu
-from tilewise.bench.rungs import seconds_of
-from tilewise.bench.timing import Work
+from tilewise.bench.timing import Work, seconds_of
 from tilewise.devices.gpu import Gpu
 from tilewise.errors import TilewiseError
 from tilewise.fma_readings import readings

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import math
+from functools import partial
 from itertools import product as combinations
 from pathlib import Path
 from statistics import median
@@ -20,6 +21,7 @@ from rich.progress import Progress
 
 from tilewise import fma
 from tilewise.ahead import compile_ahead
+from tilewise.bench.timing import seconds_of
 from tilewise.devices import get_device
 from tilewise.devices.gpu import Gpu
 from tilewise.fma_readings import readings
@@ -73,23 +75,13 @@ def in_turn(planned: list[tuple[Plan, Product]], dtype: str) -> list[float]:
     assert not any(offset(x.data_ptr()) for x in (a, b, d))
     addresses = (a.data_ptr(), b.data_ptr(), 0, d.data_ptr(), 0)
     stream = torch.cuda.current_stream().cuda_stream
-
-    def of(plan: Plan, launches: int) -> float:
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        for _ in range(launches):
-            execute(plan, gpu, stream, addresses)
-        end.record()
-        end.synchronize()
-        return float(start.elapsed_time(end)) * 1e-3 / launches
-
+    works = [partial(execute, plan, gpu, stream, addresses) for plan, _ in planned]
     times = []
-    for plan, _ in planned:
-        of(plan, 1)
-        times.append(max(1, round(ROUND_SECONDS / of(plan, 1))))
+    for work in works:
+        work()
+        times.append(max(1, round(ROUND_SECONDS / seconds_of(work))))
     rounds = [
-        [of(plan, count) for (plan, _), count in zip(planned, times, strict=True)]
-        for _ in range(1 + ROUNDS)
+        [seconds_of(*each) for each in zip(works, times, strict=True)] for _ in range(1 + ROUNDS)
     ]
     return [float(median(each)) for each in zip(*rounds[1:], strict=True)]
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewise.bench import plot
+from tilewise.bench.suites import REAL_SUITES
 from tilewise.bench.summary import geometric_mean
 from tilewise.provenance import write_whole
 
@@ -25,10 +26,9 @@ RECORD = RESULTS / "bench_h200.json"
 PAGE = ROOT / "docs" / "performance.md"
 FIGURE = PAGE.with_suffix(".png")
 # By the page: the records that it is drawn from.
-SUITES = ("square", "odd", "thin")
 PARTS = {
     ROOT / "docs" / f"performance-{dtype}.md": [
-        RESULTS / f"bench_{dtype}_{suite}_h200.json" for suite in SUITES
+        RESULTS / f"bench_{dtype}_{suite}_h200.json" for suite in REAL_SUITES
     ]
     for dtype in ("float32", "float64")
 }

@@ -21,7 +21,7 @@ import torch
 
 from tilewise.bench.products import Operands, differences, error_share, operands
 from tilewise.bench.record import DTYPES, find_gpu
-from tilewise.bench.suites import SUITES, Shape
+from tilewise.bench.suites import REAL_SUITES, SUITES, Shape
 from tilewise.provenance import write
 
 AT_ONCE = 64  # launches that are not waited for
@@ -90,7 +90,7 @@ def main() -> None:
     rows: list[dict[str, Any]] = []
     for dtype in options.dtype or ("float32", "float64"):
         other = operands(Shape(300, 500, 700), dtype, torch.Generator(device).manual_seed(1))
-        for suite in options.suite or ("square", "odd", "thin"):
+        for suite in options.suite or REAL_SUITES:
             for shape in SUITES[suite]:
                 name = f"{shape.name} {shape.layout}"
                 if options.only not in name or (shape.is_wide and dtype == "float64"):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import operator
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from operator import attrgetter
 from pathlib import Path
 
 from tilewise import fma_sum, pack, transpose
@@ -112,9 +112,8 @@ def best(product: Product, multiprocessors: int, is_hopper: bool) -> Choice:
     is_hopper : bool
         Whether the GPU is of compute capability 9.0.
     """
-    return min(
-        choices(turned(product), multiprocessors, is_hopper), key=operator.attrgetter("rank")
-    )
+    found = choices(turned(product), multiprocessors, is_hopper)
+    return min(found, key=attrgetter("rank"))
 
 
 def planned(choice: Choice, multiprocessors: int, is_hopper: bool, is_turned: bool) -> Plan:

@@ -38,7 +38,6 @@ def seconds(product: Product, parts: int) -> float:
 
 def step(product: Product, parts: int, sums: Place, overlap: bool) -> Step:
     """The launch that adds them up, to D = alpha (their sum) + beta C."""
-    rows = product.batch * product.m
     data = _structure(product.dtype).pack(
         0, elements(product), *strides(product.c), *strides(product.d),
         parts, product.batch, product.m, product.n, pitch(product), product.alpha, product.beta,
@@ -47,7 +46,7 @@ def step(product: Product, parts: int, sums: Place, overlap: bool) -> Step:
     if product.c is not None:
         found.append((16, Place(C)))
     found.append((48, Place(D)))
-    pieces = rows * pitch(product) // (ALIGNMENT // ITEM_SIZES[product.dtype])
+    pieces = elements(product) // (ALIGNMENT // ITEM_SIZES[product.dtype])
     blocks = min(-(-pieces // THREADS), MAX_GRID[0])
     launch = Launch((blocks, 1, 1), (THREADS, 1, 1), (Packed(data, tuple(found)),), overlap=overlap)
     return Step(_kernel(product.dtype, overlap), launch)

@@ -13,6 +13,7 @@ from tilewise.kernel import Kernel
 from tilewise.launch import Launch, Packed, Place
 from tilewise.pack import Packing
 from tilewise.product import WORKSPACE, A, B, C, D, Operand, Product
+from tilewise.sides import Sides, sides
 from tilewise.steps import Plan, Step
 
 SOURCE = Path(__file__).parent / "kernels" / "gemm" / "thin.cu"
@@ -24,28 +25,17 @@ _PRODUCT = struct.Struct("<4Q10q4i2f")  # the kernel's Product
 
 
 @dataclass(frozen=True)
-class Thin:
+class Thin(Sides):
     """A product as the kernel computes it.
 
     Attributes
     ----------
-    many, few : Operand
-        The large matrix and the thin one: their rows are D's rows and columns, or the other way
-        round; their columns are k.
-    rows, few_rows : int
-    turned : bool
-        Whether ``many`` is B's transpose, and ``few`` A.
     by_k : bool
         Whether k is the contiguous dimension of ``many``, or its rows'.
     is_readable : bool
         Whether the kernel can read ``few`` where it lies.
     """
 
-    many: Operand
-    few: Operand
-    rows: int
-    few_rows: int
-    turned: bool
     by_k: bool
     is_readable: bool
 
@@ -61,26 +51,23 @@ def thin(product: Product) -> Thin | None:
         return None
     if not 0 < max(product.m, product.n, product.k) <= LARGEST or not 0 < product.batch <= LARGEST:
         return None
-    turned = product.m <= product.n
-    many, few = product.b.transposed, product.a
-    rows, few_rows = product.n, product.m
-    if not turned:
-        many, few, rows, few_rows = product.a, product.b.transposed, few_rows, rows
+    found = sides(product)
+    many, few = found.many, found.few
     by_k = many.column_stride == 1 or product.k == 1
-    if not by_k and many.row_stride != 1 and rows > 1:
+    if not by_k and many.row_stride != 1 and found.rows > 1:
         return None
-    if not product.k or few_rows > (MOST_BY_K if by_k else MOST_BY_ROWS):
+    if not product.k or found.few_rows > (MOST_BY_K if by_k else MOST_BY_ROWS):
         return None
-    strides = (few.row_stride if few_rows > 1 else 0, few.batch_stride)
+    strides = (few.row_stride if found.few_rows > 1 else 0, few.batch_stride)
     is_readable = (
         (few.column_stride == 1 or product.k == 1)
         and few.offset == 0
         and not any(stride % 8 for stride in strides)
     )
     copies = product.batch if few.batch_stride else 1
-    if not is_readable and copies * max(few_rows, product.k) > pack.LARGEST:
+    if not is_readable and copies * max(found.few_rows, product.k) > pack.LARGEST:
         return None
-    return Thin(many, few, rows, few_rows, turned, by_k, is_readable)
+    return Thin(**vars(found), by_k=by_k, is_readable=is_readable)
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from tilewise.devices.limits import MAX_GRID
 from tilewise.kernel import Kernel
 from tilewise.launch import Launch, Packed, Place
 from tilewise.product import ALIGNMENT, ITEM_SIZES, REAL, WORKSPACE, A, B, C, D, Operand, Product
+from tilewise.sides import Sides, sides
 from tilewise.steps import Plan, Step
 
 SOURCE = Path(__file__).parent / "kernels" / "gemm" / "thin_fma.cu"
@@ -48,26 +49,15 @@ ADDED = 0.047e-6  # of a part, while parts are added up one after another
 
 
 @dataclass(frozen=True)
-class Thin:
+class Thin(Sides):
     """A product as the kernel computes it.
 
     Attributes
     ----------
-    many, few : Operand
-        The large matrix and the thin one: their rows are D's rows and columns, or the other way
-        round; their columns are k.
-    rows, few_rows : int
-    turned : bool
-        Whether ``many`` is B's transpose, and ``few`` A.
     width, few_width : int
         Elements of each that are read at once.
     """
 
-    many: Operand
-    few: Operand
-    rows: int
-    few_rows: int
-    turned: bool
     width: int
     few_width: int
 
@@ -87,13 +77,10 @@ def thin(product: Product) -> Thin | None:
         return None
     if not 0 < max(product.m, product.n, product.k, product.batch) <= LARGEST:
         return None
-    many, few, rows, few_rows = product.b.transposed, product.a, product.n, product.m
-    turned = few_rows <= rows
-    if not turned:
-        many, few, rows, few_rows = product.a, product.b.transposed, few_rows, rows
-    if few_rows > MOST or (many.column_stride != 1 and product.k > 1):
+    found = sides(product)
+    if found.few_rows > MOST or (found.many.column_stride != 1 and product.k > 1):
         return None
-    if -(-rows // ROWS) > MAX_GRID[0]:
+    if -(-found.rows // ROWS) > MAX_GRID[0]:
         return None
     piece = ALIGNMENT // ITEM_SIZES[product.dtype]
 
@@ -103,21 +90,23 @@ def thin(product: Product) -> Thin | None:
             operand.column_stride == 1 and not operand.offset and not any(x % piece for x in steps)
         )
 
-    width = piece if is_aligned(many, rows) else 1
-    few_width = width if is_aligned(few, few_rows) else 1
-    return Thin(many, few, rows, few_rows, turned, width, few_width)
+    width = piece if is_aligned(found.many, found.rows) else 1
+    few_width = width if is_aligned(found.few, found.few_rows) else 1
+    return Thin(**vars(found), width=width, few_width=few_width)
 
 
 @dataclass(frozen=True)
 class Division:
     """Of k: by ``split`` warps of a block, and by ``parts`` blocks of ``part_k`` each.
 
-    ``seconds`` is how long the product should take so.
+    ``blocks`` share the rows, of each matrix and part; ``seconds`` is how long the product should
+    take so.
     """
 
     split: int
     parts: int
     part_k: int
+    blocks: int
     seconds: float
 
 
@@ -148,13 +137,13 @@ def divisions(product: Product, view: Thin, multiprocessors: int) -> Iterator[Di
         part_k = of_warp * split * deep
         if parts != -(-product.k // part_k) or (parts > 1 and parts * of_part > MOST_WORKSPACE):
             continue
-        blocks = product.batch * -(-view.rows // (ROWS * WARPS // split)) * parts
-        waves = -(-blocks // at_once)
+        blocks = -(-view.rows // (ROWS * WARPS // split))
+        waves = -(-product.batch * blocks * parts // at_once)
         computing = waves * (BLOCK + BLOCK_LINE * view.count + of_warp * step)
         expected = START + math.hypot(computing, read)
         if parts > 1:
             expected += fma_sum.seconds(product, parts) + ADDED * parts
-        yield Division(split, parts, part_k, expected)
+        yield Division(split, parts, part_k, blocks, expected)
 
 
 def planned(product: Product, view: Thin, division: Division, is_hopper: bool) -> Plan:
@@ -170,8 +159,7 @@ def planned(product: Product, view: Thin, division: Division, is_hopper: bool) -
         Whether the GPU is of compute capability 9.0.
     """
     split, parts = division.split, division.parts
-    blocks = -(-view.rows // (ROWS * (WARPS // split)))
-    grid = (blocks, min(product.batch, MAX_GRID[1]), parts)
+    grid = (division.blocks, min(product.batch, MAX_GRID[1]), parts)
     kernel = _kernel(product.dtype, view.count, view.width, view.few_width, split, is_hopper)
     lying = product if view.turned else product.transposed
     packed = _packed(lying, view, division)

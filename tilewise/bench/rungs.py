@@ -17,7 +17,7 @@ from tilewise.bench.exact import Exact
 from tilewise.bench.ladder import LONGEST
 from tilewise.bench.products import Operands, operands
 from tilewise.bench.suites import Shape, sets_to_rotate
-from tilewise.bench.timing import SHORT_SECONDS, Work, in_turn
+from tilewise.bench.timing import SHORT_SECONDS, Work, in_turn, seconds_of
 from tilewise.devices.gpu import Gpu
 from tilewise.devices.occupancy import occupancy
 from tilewise.errors import TilewiseError
@@ -339,16 +339,6 @@ class Bench:
                 "seconds": median(seconds), "seconds_of_rounds": seconds,
                 "launches_a_round": launches, "in_turn": name in works,
             }  # fmt: skip
-
-
-def seconds_of(work: Work) -> float:
-    """Seconds that the work takes on the current stream, once; waits for it."""
-    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    start.record()
-    work()
-    end.record()
-    end.synchronize()
-    return float(start.elapsed_time(end)) * 1e-3
 
 
 def digest(x: Any) -> int:

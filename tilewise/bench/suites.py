@@ -225,3 +225,4 @@ SUITES: dict[str, tuple[Shape, ...]] = {
     "odd": (*_OFF_16_BYTES, *_AT_16_BYTES),
     "thin": _THIN,
 }
+REAL_SUITES = ("square", "odd", "thin")  # that float32 and float64 are measured by

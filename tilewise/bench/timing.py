@@ -64,14 +64,16 @@ def in_turn(
     """
     works = {name: _each(calls) for name, calls in contenders.items()}
     at_once = {name: len(calls) for name, calls in contenders.items()}
-    once = {name: min(_seconds(work, _ESTIMATES) for _ in range(2)) for name, work in works.items()}
+    once = {
+        name: min(seconds_of(work, _ESTIMATES) for _ in range(2)) for name, work in works.items()
+    }
     in_graph = any(once[name] / at_once[name] < SHORT_SECONDS for name in works)
     if in_graph:
         for name, work in works.items():
             passes = math.ceil(GRAPH_LAUNCHES / at_once[name])
             works[name] = _graph(work, passes)
             at_once[name] *= passes
-            once[name] = min(_seconds(works[name], 1) for _ in range(2))
+            once[name] = min(seconds_of(works[name]) for _ in range(2))
     times = {name: max(1, math.ceil(seconds / each)) for name, each in once.items()}
     for name, work in works.items():  # until the power limit rules: the first is a burst
         _repeat(work, times[name])
@@ -79,7 +81,7 @@ def in_turn(
     for index in range(rounds):
         for name, work in works.items():
             _repeat(work, math.ceil(times[name] / 2))
-            found[name].append(_seconds(work, times[name]) / at_once[name])
+            found[name].append(seconds_of(work, times[name]) / at_once[name])
             after(name, index)
     launches = {name: times[name] * at_once[name] for name in works}
     return Timings(found, launches, in_graph)
@@ -100,8 +102,8 @@ def _repeat(work: Work, times: int) -> None:
         work()
 
 
-def _seconds(work: Work, times: int) -> float:
-    """Seconds of one call, in the mean of ``times``; waits for them."""
+def seconds_of(work: Work, times: int = 1) -> float:
+    """Seconds of one call on the current stream, in the mean of ``times``; waits for them."""
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     start.record()
     _repeat(work, times)

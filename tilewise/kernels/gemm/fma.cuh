@@ -353,14 +353,12 @@ __device__ inline void store_by_elements(const real (&sum)[THREAD_M][THREAD_N], 
                                          real alpha, real beta, const Elements<const real>& c,
                                          const Elements<real>& d, unsigned top, unsigned left,
                                          unsigned m, unsigned n) {
-    constexpr int BEHIND = (SLICES - 1) * BLOCK_M * BLOCK_N;  // the slices' sums, to be read yet
-    static_assert(BEHIND + SLICE * THREAD_N <= SIZE);
-    const unsigned lane = threadIdx.x % 32;
-    const unsigned warp = (SLICES > 1 ? threadIdx.x % SLICE : threadIdx.x) / 32;
-    real* rows = shared + BEHIND + warp * 32 * THREAD_N;
+    static_assert(SLICES == 1 && SLICE * THREAD_N <= SIZE);
+    const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    real* rows = shared + warp * 32 * THREAD_N;
     top += warp % WARPS_M * WARP_M;
     left += warp / WARPS_M * WARP_N;
-    if (SLICES == 1) __syncthreads();  // everybody has read the tiles
+    __syncthreads();  // everybody has read the tiles
     #pragma unroll
     for (int u = 0; u < THREAD_M; ++u) {
         #pragma unroll

@@ -105,7 +105,8 @@ template <> __device__ inline real add_lanes(const real (&sum)[1], unsigned lane
     return found;
 }
 
-extern "C" __global__ void __launch_bounds__(32 * WARPS, RESIDENTS) thin_fma(const __grid_constant__ Product p) {
+extern "C" __global__ void __launch_bounds__(32 * WARPS, RESIDENTS)
+thin_fma(const __grid_constant__ Product p) {
     __shared__ real parts[WARPS][SUMS];
     const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32, part = warp % SPLIT;
     const unsigned top = (blockIdx.x * (WARPS / SPLIT) + warp / SPLIT) * ROWS;

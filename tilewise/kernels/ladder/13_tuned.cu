@@ -50,8 +50,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) tuned(
     else multiply<CopierA, CopierB<1>>(sum, shared, rows, columns, top, left, 0, k);
     add_slices<SIZE>(sum, shared);
     if (SLICES > 1 && threadIdx.x >= SLICE) return;
-    if (STAGED && ((size_t)c % 16 || ldc % PIECE))
+#if STAGED
+    if ((size_t)c % 16 || ldc % PIECE)
         store_by_elements<CopierA, SIZE>(sum, shared, alpha, beta, {c, ldc, 1}, {c, ldc, 1}, top, left, m, n);
     else
+#endif
         store<CopierA, CopierB<1>>(sum, alpha, beta, {c, ldc, 1}, {c, ldc, 1}, top, left, m, n);
 }
