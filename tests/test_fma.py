@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import product as combinations
+from operator import attrgetter
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,8 +19,10 @@ from tilewise import fma
 from tilewise.devices import Device, get_device
 from tilewise.devices.emulator import Emulator
 from tilewise.devices.emulator.tensor_maps import encode
+from tilewise.errors import RaceError
 from tilewise.fma_readings import readings
 from tilewise.fma_tiles import EVERY, TILES, AnyTiles, TensorTiles, kind
+from tilewise.kernel import Kernel
 from tilewise.numbers import check
 from tilewise.plan import chip_of, plan_on
 from tilewise.product import Operand, Product
@@ -352,6 +356,32 @@ def test_bulk_copies_of_a_batch(dtype: str, is_shared: bool) -> None:
     every = [tiles for tiles in EVERY[dtype] if tiles.bulk and reading.fits(tiles)]
     assert every
     run(asked, arrays, fma.planned(fma.Choice(0.0, reading, every[-1], 1), 4, False, False))
+
+
+@pytest.mark.parametrize("dtype", EVERY)
+def test_a_copy_over_what_was_read_needs_a_proxy_fence(dtype: str, tmp_path: Path) -> None:
+    """Without the one ahead of the copies, the emulator finds a race; with it, none."""
+    rng = np.random.default_rng(0)
+    m = n = k = 200
+    arrays = {}
+    for name in "abd":
+        flat = rng.standard_normal(m * k).astype(dtype)
+        arrays[name] = flat, flat.reshape(1, m, k)
+    asked = product(m, n, k, dtype)
+    (reading, *_) = readings(asked)
+    tiles = min((x for x in EVERY[dtype] if x.bulk and reading.fits(x)), key=attrgetter("block_n"))
+    plan = fma.planned(fma.Choice(0.0, reading, tiles, 1), 4, True, False)
+    run(asked, arrays, plan)
+    (step,) = plan.steps
+    source = step.kernel.path
+    assert source is not None
+    for path in (source, *source.parent.glob("*.cuh")):
+        text = path.read_text(encoding="utf-8").replace("fence_async();", "")
+        (tmp_path / path.name).write_text(text, encoding="utf-8")
+    kernel = Kernel(tmp_path / source.name, step.kernel.name, step.kernel.defines)
+    unfenced = replace(plan, steps=(replace(step, kernel=kernel),))
+    with pytest.raises(RaceError, match="a bulk copy with no proxy fence after the read"):
+        run(asked, arrays, unfenced)
 
 
 @pytest.mark.parametrize("dtype", EVERY)

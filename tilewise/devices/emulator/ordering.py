@@ -14,9 +14,10 @@ that issues them, and who may rely on their end learns it at the mbarrier that t
 ``wait_group``. All loads of a block share a clock, and so do its stores: who waited for one counts
 as having waited for the earlier ones too.
 
-It reads through another proxy than threads write, so that a proxy fence must stand between (PTX ISA
-8.6), by anybody in the chain. A row has a second half for that: up to which release of each
-thread there was a fence.
+It touches memory through another proxy than threads do. So between what they wrote and what it
+reads, and between what they read and what it writes, a proxy fence must stand (PTX ISA 8.6), by
+anybody in the chain. A row has a second half for that: up to which release of each thread there was
+a fence.
 """
 
 from __future__ import annotations
@@ -328,7 +329,7 @@ class Ordering:
         )  # fmt: skip
         key = (op.index, row, int(agent[0]), int(place[0]), len(place))
         self._check_fenced(access, known)
-        self._check(access, lambda which, others: known[others], key, False)
+        self._check(access, lambda which, others: known[others], key, False, known)
 
     def _check_fenced(self, access: _Access, known: Clocks) -> None:
         """What threads wrote, an engine may read only behind a proxy fence."""
@@ -363,6 +364,7 @@ class Ordering:
         knows: Callable[[Any, Index], Clocks],
         key: Any,
         has_duplicates: bool,
+        of_engine: Clocks | None = None,
     ) -> None:
         """Hold an access against the earlier ones at its places, and remember it.
 
@@ -372,6 +374,8 @@ class Ordering:
             Up to which clocks of other agents some of the access's granules are ordered.
         key : object
             Accesses with the same key touch the same places.
+        of_engine : ndarray, optional
+            What an engine's issuer knows.
         """
         place = access.place
         writer = self._writer[place].astype(np.intp)
@@ -385,7 +389,7 @@ class Ordering:
                 who = self._who(int(writer[at]))
                 earlier = self.machine.ops[self._written_by[place[at]]]
                 self._report(access, bad, f"barrier after the {WRITE} of {who}", earlier)
-        self._check_seen(access, knows)
+        self._check_seen(access, knows, of_engine)
         if access.kind == WRITE:
             self._writer[place] = access.agent
             self._written_at[place] = access.clock
@@ -397,8 +401,16 @@ class Ordering:
                 seen[object()] = old
             seen[key] = access
 
-    def _check_seen(self, access: _Access, knows: Callable[[Any, Index], Clocks]) -> None:
-        """Hold an access against the reads and the atomics since the last write."""
+    def _check_seen(
+        self,
+        access: _Access,
+        knows: Callable[[Any, Index], Clocks],
+        of_engine: Clocks | None,
+    ) -> None:
+        """Hold an access against the reads and the atomics since the last write.
+
+        What threads read, an engine may write only behind a proxy fence.
+        """
         place, kind = access.place, access.kind
         against = {READ: (ATOMIC,), ATOMIC: (READ,), WRITE: (READ, ATOMIC)}[kind]
         row = self._row(access)
@@ -427,6 +439,11 @@ class Ordering:
                 bad[which[hit][late if len(late) > 1 else slice(None)] - 1] = True
                 who = self._who(int(met.agent[at if len(met.agent) > 1 else 0]))
                 self._report(access, bad, f"barrier after the {seen.kind} of {who}", seen.op)
+            elif of_engine is not None and kind == WRITE and met.agent[0] < self._threads:
+                unfenced = of_engine[met.agent + self.agents] < met.clock
+                if unfenced.any():
+                    missing = f"proxy fence after the {seen.kind} of a thread"
+                    self._report(access, np.ones(len(place), np.bool_), missing, seen.op)
             if kind == WRITE:
                 # What is ordered behind this write is ordered behind those before it.
                 del among[key]

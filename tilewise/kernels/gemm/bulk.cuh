@@ -93,6 +93,6 @@ __device__ inline void tma_prefetch(const TensorMap& map) {  // 9.7.9.15: prefet
     asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
 }
 
-__device__ inline void fence_async() {  // 9.7.13.4: what threads stored, the copies see
+__device__ inline void fence_async() {  // 9.7.13.4: between threads and copies
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }

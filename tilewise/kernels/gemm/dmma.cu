@@ -127,20 +127,22 @@ gemm_dmma(const __grid_constant__ Product<double> p, const __grid_constant__ Ten
             #pragma unroll
             for (int j = 0; j < SECONDS; ++j)
                 read_lines<SECOND_ALONG_K>(y[j], shared, stage * STAGE + second + 16 * j * LINE, step);
-            if (step == BLOCK_K / 8 - 1) {
-                __syncwarp();
-                if (lane == 0) barrier_arrive<false>(empty_at + 8 * stage);
-            }
             #pragma unroll
             for (int i = 0; i < FIRSTS; ++i)
                 #pragma unroll
                 for (int j = 0; j < 2 * SECONDS; ++j)
                     multiply_add(sum[i][j / 2][j % 2], x[i], y[j / 2][j % 2]);
+            // Behind the multiply-adds: what they take was read by then.
+            if (step == BLOCK_K / 8 - 1) {
+                __syncwarp();
+                if (lane == 0) barrier_arrive<false>(empty_at + 8 * stage);
+            }
             // Behind the first step's multiply-adds, which go on meanwhile, by another warp each phase:
             // to begin the copies takes long enough for one warp to fall behind.
             if (step == 0 && lane == 0 && warp == phase % WARPS) {
                 const int next = stage < LAG ? stage - LAG + STAGES : stage - LAG;
                 if (phase >= LAG) barrier_wait(empty_at + 8 * next, stage < LAG ? parity ^ 1 : parity);
+                fence_async();  // what threads read there, ahead of what the copies write
                 copy(next, phase + STAGES - LAG);
             }
         }

@@ -52,6 +52,7 @@ __device__ inline void multiply_bulk(real (&sum)[THREAD_M][THREAD_N], real* shar
         if (threadIdx.x == 0 && phase < phases) {
             const u32 to = first + stage * sizeof(real), barrier = to + BYTES;
             const int k = begin + phase * BLOCK_K;
+            fence_async();  // what threads read there, ahead of what the copies write
             barrier_expect(barrier, BYTES);
             TileA::copy(to, a, top, k, barrier);
             TileB::copy(to + TileA::SIZE * sizeof(real), b, left, k, barrier);
