@@ -132,8 +132,10 @@ gemm_dmma(const __grid_constant__ Product<double> p, const __grid_constant__ Ten
                 #pragma unroll
                 for (int j = 0; j < 2 * SECONDS; ++j)
                     multiply_add(sum[i][j / 2][j % 2], x[i], y[j / 2][j % 2]);
-            // Behind the multiply-adds: what they take was read by then.
             if (step == BLOCK_K / 8 - 1) {
+                // An arrival alone does not wait for what was asked of shared memory before it, and
+                // copies have overtaken that.
+                fence_async();
                 __syncwarp();
                 if (lane == 0) barrier_arrive<false>(empty_at + 8 * stage);
             }
@@ -142,7 +144,6 @@ gemm_dmma(const __grid_constant__ Product<double> p, const __grid_constant__ Ten
             if (step == 0 && lane == 0 && warp == phase % WARPS) {
                 const int next = stage < LAG ? stage - LAG + STAGES : stage - LAG;
                 if (phase >= LAG) barrier_wait(empty_at + 8 * next, stage < LAG ? parity ^ 1 : parity);
-                fence_async();  // what threads read there, ahead of what the copies write
                 copy(next, phase + STAGES - LAG);
             }
         }

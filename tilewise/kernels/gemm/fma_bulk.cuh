@@ -52,7 +52,6 @@ __device__ inline void multiply_bulk(real (&sum)[THREAD_M][THREAD_N], real* shar
         if (threadIdx.x == 0 && phase < phases) {
             const u32 to = first + stage * sizeof(real), barrier = to + BYTES;
             const int k = begin + phase * BLOCK_K;
-            fence_async();  // what threads read there, ahead of what the copies write
             barrier_expect(barrier, BYTES);
             TileA::copy(to, a, top, k, barrier);
             TileB::copy(to + TileA::SIZE * sizeof(real), b, left, k, barrier);
@@ -69,6 +68,7 @@ __device__ inline void multiply_bulk(real (&sum)[THREAD_M][THREAD_N], real* shar
     u32 parity = 1;  // of the stages' barriers, as long as they are gone through once
     auto wait = [&](int stage) {
         if (stage == 0) parity ^= 1;
+        fence_async();  // what this thread read is read, ahead of copies to there
         barrier_wait(first + stage * sizeof(real) + BYTES, parity);
         __syncthreads();
     };
