@@ -4,8 +4,8 @@
 
 The first result of each product is checked; every later one is compared with it on the GPU, while
 what was launched before is still under way. Before each launch, in turn: nothing; D is filled with
-NaN; the L2 cache is overwritten; another product is computed. Prints where the results differ, and
-exits with 1.
+NaN; the L2 cache is overwritten; another product is computed; A and B are written anew; the GPU is
+left idle. Prints where the results differ, and exits with 1.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ from tilewise.bench.record import DTYPES, find_gpu
 from tilewise.bench.suites import REAL_SUITES, SUITES, Shape
 from tilewise.provenance import write
 
-AT_ONCE = 64  # launches that are not waited for
+AT_ONCE = 66  # launches between two looks at what they gave
 KEPT = 20  # results that differ, of one product
+IDLE_SECONDS = 0.002
 
 
 class Soak:
@@ -43,12 +44,21 @@ class Soak:
 
     def __init__(self, shape: Shape, dtype: str, other: Operands, flush: torch.Tensor) -> None:
         self.matrices = operands(shape, dtype, torch.Generator(flush.device).manual_seed(0))
-        d = self.matrices.d
+        a, b, d = self.matrices.a, self.matrices.b, self.matrices.d
+        same_a, same_b = a.clone(), b.clone()
+
+        def idle() -> None:
+            if d.is_cuda:
+                torch.cuda.synchronize()
+            time.sleep(IDLE_SECONDS)
+
         self.before: list[Callable[[], object]] = [
             lambda: None,
             lambda: d.fill_(float("nan")),
             lambda: flush.fill_(1),
             other.ours,
+            lambda: (a.copy_(same_a), b.copy_(same_b)),
+            idle,
         ]
         self.launches = 0
         self.differing: list[str] = []

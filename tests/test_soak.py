@@ -31,7 +31,7 @@ def test_what_differs_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     other = products.operands(Shape(3, 4, 5), "float64", torch.Generator())
     soak = runpy.run_path(str(SOAK))["Soak"](Shape(30, 40, 50), "float64", other, torch.empty(9))
     assert soak.run(0.05) <= 1
-    words = "1 of 64; the last: 2 elements, at 3 to 4, 7 to 7, by 1 at most"
+    words = "1 of 66; the last: 2 elements, at 3 to 4, 7 to 7, by 1 at most"
     assert soak.differing == [words]
 
 
