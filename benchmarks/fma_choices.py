@@ -30,6 +30,7 @@ from tilewise.bench.timing import Work, in_turn
 from tilewise.call import check
 from tilewise.devices.gpu import Gpu
 from tilewise.explain import asked
+from tilewise.pack import Packing
 from tilewise.product import REAL, Product
 from tilewise.provenance import write
 from tilewise.steps import Plan, execute
@@ -53,17 +54,18 @@ def best_ways(product: Product, multiprocessors: int) -> dict[str, Way]:
 
 
 def _by_tiles(product: Product, multiprocessors: int) -> Iterator[tuple[str, Way]]:
-    kinds = Counter[tuple[str, bool]]()
+    kinds = Counter[str]()
     is_turned = fma.turned(product) is not product
     choices = fma.choices(fma.turned(product), multiprocessors, True)
     for choice in sorted(choices, key=attrgetter("rank")):
-        is_copied = bool(choice.reading.copies)
-        kind = (str(choice.tiles), is_copied)
+        kind = str(choice.tiles)
+        for which, copy in choice.reading.copies:
+            manner = "packed" if isinstance(copy, Packing) else "transposed"
+            kind += f", {'BA'[which] if is_turned else 'AB'[which]} {manner}"
         kinds[kind] += 1
         if kinds[kind] <= PARTS:
             plan = fma.planned(choice, multiprocessors, True, is_turned)
-            name = f"{choice.tiles}{', copied' * is_copied}, {choice.parts} parts"
-            yield name, (choice.seconds, plan)
+            yield f"{kind}, {choice.parts} parts", (choice.seconds, plan)
 
 
 def _thin(product: Product, multiprocessors: int) -> Iterator[tuple[str, Way]]:
