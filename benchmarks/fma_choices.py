@@ -1,17 +1,22 @@
 """How well the planner chooses without tensor cores, on a Hopper GPU.
 
-    python benchmarks/fma_choices.py [--dtype float32] [--suite thin] [--json FILE]
+    python benchmarks/fma_choices.py [--dtype float32] [--suite thin] [--seconds 0.1] [--json FILE]
+    python benchmarks/fma_choices.py --again FILE
 
 Each product of the suites is timed in the way that the planner chose, in the next best ones by what
 it expects, and by the vendor's library, all in turn. Prints what was expected and measured, and the
-regret: the choice's time by that of the best.
+regret: the choice's time by that of the best. With a tenth of a second each has the clock that the
+power limit leaves to what it does itself; with less, more or less the same as the others.
+
+With ``--again`` nothing is timed: the planner of now chooses by what such a record has.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
 from operator import attrgetter
@@ -25,28 +30,28 @@ from tilewise import fma, thin_fma
 from tilewise.ahead import compile_ahead
 from tilewise.bench.products import Operands, operands
 from tilewise.bench.record import find_gpu
-from tilewise.bench.suites import REAL_SUITES, SUITES, Shape, sets_to_rotate
+from tilewise.bench.suites import REAL_SUITES, SUITES, Shape, View, sets_to_rotate
 from tilewise.bench.timing import Work, in_turn
-from tilewise.call import check
 from tilewise.devices.gpu import Gpu
-from tilewise.explain import asked
 from tilewise.pack import Packing
-from tilewise.product import REAL, Product
+from tilewise.product import ITEM_SIZES, REAL, Operand, Product, offset
 from tilewise.provenance import write
 from tilewise.steps import Plan, execute
 
 WAYS, PARTS = 6, 2  # by tiles; of those that differ in how many parts k has alone
 THIN_WAYS = 4  # of the thin kernel
-ROUNDS, SECONDS = 3, 0.003
+MORE = 8  # times as many, among which those of an earlier record are looked for
+ROUNDS = 3
 VENDOR = "vendor"
+MULTIPROCESSORS = 132  # of the H200 that records are of
 
 Way = tuple[float, Plan]
 """The seconds that it should take, and how."""
 
 
-def best_ways(product: Product, multiprocessors: int) -> dict[str, Way]:
+def best_ways(product: Product, multiprocessors: int, count: int = WAYS) -> dict[str, Way]:
     """The ways that should take least, the planner's choice first, by what they are."""
-    by_tiles = dict(islice(_by_tiles(product, multiprocessors), WAYS))
+    by_tiles = dict(islice(_by_tiles(product, multiprocessors), count))
     thin = dict(islice(_thin(product, multiprocessors), THIN_WAYS))
     both = [by_tiles, thin] if thin else [by_tiles]
     first, *rest = sorted(both, key=lambda ways: next(iter(ways.values()))[0])
@@ -78,16 +83,24 @@ def _thin(product: Product, multiprocessors: int) -> Iterator[tuple[str, Way]]:
         yield name, (each.seconds, thin_fma.planned(product, view, each, True))
 
 
-def product_of(matrices: Operands) -> Product:
-    call = check(matrices.a, matrices.b, None, 1, 0, False, False, matrices.d, None, "auto")
-    return asked(call)[0]
+def product_of(shape: Shape, dtype: str) -> Product:
+    """What ``matmul`` is asked for it."""
+
+    def lying(view: View) -> Operand:
+        *batch, rows, columns = view.strides
+        at = offset(view.offset * ITEM_SIZES[dtype])
+        return Operand(rows, columns, batch[0] if batch else 0, at)
+
+    of_a, of_b, of_d = map(lying, shape.views())
+    extents = shape.m, shape.n, shape.k, shape.batch
+    return Product(*extents, dtype, dtype, 1.0, 0.0, of_a, of_b, None, of_d)
 
 
-def measure(shape: Shape, dtype: str, gpu: Gpu) -> dict[str, Any]:
+def measure(shape: Shape, dtype: str, gpu: Gpu, round_seconds: float) -> dict[str, Any]:
     """A row of the record."""
     generator = torch.Generator("cuda").manual_seed(0)
     sets = [operands(shape, dtype, generator)]
-    product = product_of(sets[0])
+    product = product_of(shape, dtype)
     nbytes = sum(x.numel() * x.element_size() for x in (sets[0].a, sets[0].b, sets[0].d))
     count = sets_to_rotate(nbytes, gpu.l2_bytes)
     sets += [operands(shape, dtype, generator) for _ in range(count - 1)]
@@ -108,14 +121,19 @@ def measure(shape: Shape, dtype: str, gpu: Gpu) -> dict[str, Any]:
     works[VENDOR] = [each.torch for each in sets]
     for work, *_ in works.values():
         work()
-    timed = in_turn(works, ROUNDS, SECONDS)
-    seconds = {name: median(each) for name, each in timed.seconds.items()}
-    chosen, best = next(iter(ways)), min(ways, key=lambda name: seconds[name])
+    timed = in_turn(works, ROUNDS, round_seconds)
+    expected = {name: expected for name, (expected, _) in ways.items()}
+    return row_of(shape, expected, {name: median(each) for name, each in timed.seconds.items()})
+
+
+def row_of(shape: Shape, expected: dict[str, float], seconds: dict[str, float]) -> dict[str, Any]:
+    """A row of the record; ``expected`` begins with what the planner chose."""
+    chosen, best = next(iter(expected)), min(expected, key=lambda name: seconds[name])
     return {
-        "shape": f"{shape.name} {shape.layout}",
+        "shape": name_of(shape),
         "chosen": chosen,
         "best": best,
-        "expected": {name: expected for name, (expected, _) in ways.items()},
+        "expected": expected,
         "seconds": seconds,
         "ratio": seconds[VENDOR] / seconds[chosen],
         "best_ratio": seconds[VENDOR] / seconds[best],
@@ -123,41 +141,83 @@ def measure(shape: Shape, dtype: str, gpu: Gpu) -> dict[str, Any]:
     }
 
 
+def name_of(shape: Shape) -> str:
+    return f"{shape.name} {shape.layout}"
+
+
+def again(shape: Shape, dtype: str, row: dict[str, Any]) -> dict[str, Any] | None:
+    """A row of a record, with what the planner expects and chooses now, of the ways in it.
+
+    None if what it chooses was not timed.
+    """
+    seconds = row["seconds"]
+    every = best_ways(product_of(shape, dtype), MULTIPROCESSORS, len(seconds) * MORE)
+    chosen = next(iter(every))
+    if chosen not in seconds:
+        print(f"{name_of(shape)}: {chosen}, which was not timed")
+        return None
+    expected = {name: each for name, (each, _) in every.items() if name in seconds}
+    return row_of(shape, expected, seconds)
+
+
+def shapes(suite: str, dtype: str) -> list[Shape]:
+    """The suite's products; float64 has no D of another dtype."""
+    return [x for x in SUITES[suite] if not (x.is_wide and dtype == "float64")]
+
+
+def show(suite: str, rows: Iterable[dict[str, Any] | None]) -> list[dict[str, Any]]:
+    """Prints what rows there are, as they come, and their means; the rows of the record."""
+    shown = []
+    for row in filter(None, rows):
+        shown.append({"suite": suite, **row})
+        expected = row["expected"][row["chosen"]]
+        print(
+            f"{row['shape']}: {row['chosen']}, {1e6 * expected:.1f} expected, "
+            f"{1e6 * row['seconds'][row['chosen']]:.1f} µs, {row['ratio']:.3f} of the "
+            f"vendor's speed; regret {row['regret']:.3f}, {row['best']}",
+            flush=True,
+        )
+    mean = {
+        key: geometric_mean(row[key] for row in shown) for key in ("ratio", "best_ratio", "regret")
+    }
+    print(
+        f"{suite}: mean {mean['ratio']:.3f} of the vendor's speed, "
+        f"{mean['best_ratio']:.3f} with the best of each; regret {mean['regret']:.3f}"
+    )
+    return shown
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--dtype", choices=tuple(REAL), default="float32")
     parser.add_argument("--suite", choices=tuple(SUITES), action="append")
+    parser.add_argument("--seconds", type=float, default=0.003, help="of each way, in a round")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write what was measured")
+    parser.add_argument(
+        "--again", type=Path, metavar="FILE", help="what such a record says of the planner of now"
+    )
     options = parser.parse_args()
+    if options.again:
+        record = json.loads(options.again.read_text(encoding="utf-8"))
+        dtype = record["dtype"]
+        for suite in dict.fromkeys(row["suite"] for row in record["rows"]):
+            of_name = {row["shape"]: row for row in record["rows"] if row["suite"] == suite}
+            each = (
+                again(shape, dtype, of_name[name_of(shape)])
+                for shape in shapes(suite, dtype)
+                if name_of(shape) in of_name
+            )
+            show(suite, each)
+        return
     torch.set_float32_matmul_precision("highest")  # no TF32
-    gpu = find_gpu()
+    gpu, dtype = find_gpu(), options.dtype
     rows = []
     with torch.cuda.stream(torch.cuda.Stream()):
         for suite in options.suite or REAL_SUITES:
-            of_suite = []
-            for shape in SUITES[suite]:
-                if shape.is_wide and options.dtype == "float64":
-                    continue
-                row = measure(shape, options.dtype, gpu)
-                of_suite.append({"suite": suite, **row})
-                expected = row["expected"][row["chosen"]]
-                print(
-                    f"{row['shape']}: {row['chosen']}, {1e6 * expected:.1f} expected, "
-                    f"{1e6 * row['seconds'][row['chosen']]:.1f} µs, {row['ratio']:.3f} of the "
-                    f"vendor's speed; regret {row['regret']:.3f}, {row['best']}",
-                    flush=True,
-                )
-            mean = {
-                key: geometric_mean(row[key] for row in of_suite)
-                for key in ("ratio", "best_ratio", "regret")
-            }
-            print(
-                f"{suite}: mean {mean['ratio']:.3f} of the vendor's speed, "
-                f"{mean['best_ratio']:.3f} with the best of each; regret {mean['regret']:.3f}"
-            )
-            rows += of_suite
+            each = (measure(shape, dtype, gpu, options.seconds) for shape in shapes(suite, dtype))
+            rows += show(suite, each)
     if options.json:
-        write(options.json, {"dtype": options.dtype, "rows": rows})
+        write(options.json, {"dtype": dtype, "rows": rows})
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from itertools import product as combinations
 from operator import attrgetter
@@ -21,7 +22,7 @@ from tilewise.devices.emulator import Emulator
 from tilewise.devices.emulator.tensor_maps import encode
 from tilewise.errors import RaceError
 from tilewise.fma_readings import readings
-from tilewise.fma_tiles import EVERY, TILES, AnyTiles, TensorTiles, kind
+from tilewise.fma_tiles import ALONE, EVERY, PHASES, TILES, AnyTiles, TensorTiles, kind
 from tilewise.kernel import Kernel
 from tilewise.numbers import check
 from tilewise.plan import chip_of, plan_on
@@ -386,16 +387,35 @@ def test_a_copy_over_what_was_read_needs_a_proxy_fence(dtype: str, tmp_path: Pat
 
 @pytest.mark.parametrize("dtype", EVERY)
 def test_every_phase_was_measured(dtype: str) -> None:
-    asked = product(512, 512, 512, dtype)
+    short, long = product(512, 512, 512, dtype), product(4096, 4096, 4096, dtype)
     for tiles in EVERY[dtype]:
         for along_k in combinations((True, False), (True, False)):
             if not tiles.takes(dtype, *along_k, True):
                 continue
             for off in combinations((False, True), (False, True)):
                 if not (tiles.bulk and any(off)):
-                    expected = tiles.seconds(asked, 132, 1, kind(*along_k, *off))
-                    assert 0 < expected < 1, str(tiles)
+                    lying = kind(*along_k, *off)
+                    expected = tiles.seconds(short, 132, 1, lying)
+                    assert 0 < expected < tiles.seconds(long, 132, 1, lying) < 1, str(tiles)
     assert len({str(tiles) for tiles in EVERY[dtype]}) == len(EVERY[dtype])
+
+
+def test_what_is_repeated_long_has_the_clock_that_its_tiles_leave() -> None:
+    lying, dtype, n = kind(True, False), "float64", 8192
+    (small,) = (x for x in EVERY[dtype] if str(x) == "64x64 by tensor cores")
+    (large,) = (x for x in EVERY[dtype] if str(x) == "192x128 by tensor cores")
+    short = product(512, 512, 512, dtype)
+    assert small.seconds(short, 132, 1, lying) < large.seconds(short, 132, 1, lying)
+    long = product(n, n, n, dtype)
+    seconds = [tiles.seconds(long, 132, 1, lying) for tiles in (small, large)]
+    assert seconds[0] > 1.1 * seconds[1]
+    measured = json.loads(PHASES.read_text(encoding="utf-8"))
+    in_turn, alone = (
+        float(measured[f"{lying}{word}"][f"{dtype} {small}"].split()[-1]) for word in ("", ALONE)
+    )
+    assert alone > 1.05 * in_turn
+    phases = n // small.block_k * -(-small.blocks(long) // (132 * small.residents))
+    assert seconds[0] == pytest.approx(1e-9 * alone * phases, rel=0.05)
 
 
 def test_only_hopper_takes_bulk_copies() -> None:

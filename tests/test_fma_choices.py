@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import re
 import runpy
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +14,8 @@ from tilewise.plan import plan_on
 from tilewise.product import Operand, Product
 from tilewise.tuned import Chip
 
-SCRIPT = Path(__file__).parents[1] / "benchmarks" / "fma_choices.py"
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+SCRIPT = BENCHMARKS / "fma_choices.py"
 
 pytest.importorskip("torch")
 
@@ -29,3 +33,18 @@ def test_the_first_way_is_the_planner_s(dtype: str, n: int) -> None:
     planned = plan_on(product, Chip("NVIDIA H200", 132))
     assert first.chosen == planned.chosen
     assert [step.launch for step in first.steps] == [step.launch for step in planned.steps]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_record_says_what_the_planner_of_now_loses(
+    dtype: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = BENCHMARKS / "results" / f"fma_choices_{dtype}_h200.json"
+    monkeypatch.setattr(sys, "argv", [str(SCRIPT), "--again", str(record)])
+    runpy.run_path(str(SCRIPT), run_name="__main__")
+    said = capsys.readouterr().out
+    for row in json.loads(record.read_text(encoding="utf-8"))["rows"]:
+        assert f"{row['shape']}: " in said
+    means = re.findall(r"^(\w+): mean .* regret ([0-9.]+)$", said, re.MULTILINE)
+    assert [suite for suite, _ in means] == ["square", "odd", "thin"]
+    assert all(1 <= float(regret) < 1.05 for _, regret in means)

@@ -15,8 +15,10 @@ from tilewise.steps import Step
 SOURCE = Path(__file__).parent / "kernels" / "gemm" / "fma_sum.cu"
 THREADS = 256  # of fma_sum.cu
 
-# Seconds and bytes a second, of an H200.
-START, RATE = 1.4e-6, 3.0e12
+# Seconds and bytes a second, of an H200; and seconds of each part that a thread adds.
+START, RATE, ADDED = 1.4e-6, 3.0e12, 0.047e-6
+# Threads that share pieces' parts: as many as an H200 has at once half of, each with a few parts.
+MOST_LANES, MOST_THREADS, LEAST_PARTS = 32, 1 << 17, 4
 
 
 def pitch(product: Product) -> int:
@@ -30,10 +32,22 @@ def elements(product: Product) -> int:
     return product.batch * product.m * pitch(product)
 
 
+def pieces(product: Product) -> int:
+    """Of 16 bytes, of one part's sums."""
+    return elements(product) * ITEM_SIZES[product.dtype] // ALIGNMENT
+
+
+def lanes(product: Product, parts: int) -> int:
+    """How many threads share a piece's parts: a power of two."""
+    most = min(MOST_LANES, parts // LEAST_PARTS, MOST_THREADS // pieces(product))
+    return 1 << max(most, 1).bit_length() - 1
+
+
 def seconds(product: Product, parts: int) -> float:
     """That the addition should take, and the sums' way through memory."""
     of_d = product.batch * product.m * product.n
-    return START + 2 * parts * of_d * ITEM_SIZES[product.dtype] / RATE
+    adding = ADDED * -(-parts // lanes(product, parts))
+    return START + adding + 2 * parts * of_d * ITEM_SIZES[product.dtype] / RATE
 
 
 def step(product: Product, parts: int, sums: Place, overlap: bool) -> Step:
@@ -46,10 +60,10 @@ def step(product: Product, parts: int, sums: Place, overlap: bool) -> Step:
     if product.c is not None:
         found.append((16, Place(C)))
     found.append((48, Place(D)))
-    pieces = elements(product) // (ALIGNMENT // ITEM_SIZES[product.dtype])
-    blocks = min(-(-pieces // THREADS), MAX_GRID[0])
+    shared_by = lanes(product, parts)
+    blocks = min(-(-pieces(product) * shared_by // THREADS), MAX_GRID[0])
     launch = Launch((blocks, 1, 1), (THREADS, 1, 1), (Packed(data, tuple(found)),), overlap=overlap)
-    return Step(_kernel(product.dtype, overlap), launch)
+    return Step(_kernel(product.dtype, shared_by, overlap), launch)
 
 
 def strides(x: Operand | None) -> tuple[int, int, int, int]:
@@ -64,5 +78,6 @@ def _structure(dtype: str) -> struct.Struct:
 
 
 @cache
-def _kernel(dtype: str, overlap: bool) -> Kernel:
-    return Kernel(SOURCE, "fma_sum", {"real": REAL[dtype], "OVERLAP": int(overlap)})
+def _kernel(dtype: str, lanes: int, overlap: bool) -> Kernel:
+    defines = {"real": REAL[dtype], "LANES": lanes, "OVERLAP": int(overlap)}
+    return Kernel(SOURCE, "fma_sum", defines)

@@ -15,12 +15,16 @@ from tilewise.product import ITEM_SIZES, Product
 PHASES = Path(__file__).parent / "fma.json"
 LAYOUTS = ("NN", "NT", "TN", "TT")  # A and B as they lie: by rows, or transposed
 OFF = ("aligned", "B off", "A off", "both off")  # which of them are off 16 bytes
+ALONE = ", alone"  # behind a while of the same kernel
 PADDING = 4  # of fma.cuh
 SWIZZLE, SWIZZLED = 128, 1024  # bytes, of fma_bulk.cuh
 BARRIERS = 16  # bytes of a stage, of dmma.cu
 
 # Seconds and bytes a second, of an H200.
 START, RATE = 1.6e-6, 4.0e12
+# Floating-point operations of a product whose clock, again and again, is the power limit's: set by
+# what the kernel itself draws. Large tiles move less, and draw less.
+LONG = 1e10
 
 
 class Timed:
@@ -70,6 +74,8 @@ class Timed:
         # multiprocessor; more of them are spread by then.
         last = self.residents if waves and self.residents == 2 else rest
         of_phases = waves * phase[-1] + (phase[last - 1] if rest else 0.0)
+        if 2 * product.batch * product.m * product.n * product.k > LONG:
+            of_phases *= _slower_alone(lying, product.dtype, str(self))
         # Of each wave, one block stores while nobody computes.
         stored = (waves + (rest > 0)) * self.block_m * self.block_n * multiprocessors
         return phases * of_phases + stored * ITEM_SIZES[product.dtype] / RATE
@@ -243,6 +249,14 @@ def _phase(lying: str, dtype: str, name: str) -> tuple[float, ...]:
     Measured on an H200 by benchmarks/fma_tilings.py.
     """
     return tuple(1e-9 * float(each) for each in _measured()[lying][f"{dtype} {name}"].split())
+
+
+@cache
+def _slower_alone(lying: str, dtype: str, name: str) -> float:
+    """How much longer a phase takes at the clock that is left to the same kernel all the time."""
+    aligned = f"{lying.split()[0]} {OFF[0]}"
+    alone = _measured()[aligned + ALONE][f"{dtype} {name}"]
+    return 1e-9 * float(alone) / _phase(aligned, dtype, name)[-1]
 
 
 @cache

@@ -25,7 +25,7 @@ ROWS = 4  # of a warp
 MOST = 8  # lines of the thin matrix
 LARGEST = 2**31 - 2**16  # the kernel counts by int, up to a step past the end
 SPLITS = (1, 2, 4, 8)
-PARTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)  # that blocks divide k into
+PARTS = tuple(1 << i for i in range(11))  # that blocks divide k into, at most
 MOST_WORKSPACE = 1 << 28  # bytes
 
 # Blocks of a multiprocessor, by the lines of the thin matrix: what their registers leave room for.
@@ -45,7 +45,6 @@ STEPS = {
         False: {1: 0.53e-6, 2: 0.52e-6, 4: 0.52e-6, 8: 1.7e-6},
     },
 }
-ADDED = 0.047e-6  # of a part, while parts are added up one after another
 
 
 @dataclass(frozen=True)
@@ -129,20 +128,22 @@ def divisions(product: Product, view: Thin, multiprocessors: int) -> Iterator[Di
     deep = 32 * ALIGNMENT // item  # of k, a warp's step
     read = product.batch * product.k * (view.rows + view.few_rows) * item / RATE
     steps = -(-product.k // deep)
-    of_part = fma_sum.elements(product if view.turned else product.transposed) * item
+    stored = product if view.turned else product.transposed
+    of_part = fma_sum.elements(stored) * item
     at_once = multiprocessors * RESIDENTS[product.dtype][view.count]
     step = STEPS[product.dtype][view.width > 1][view.count]
-    for split, parts in combinations(SPLITS, PARTS):
-        of_warp = -(-steps // (split * parts))  # steps
+    for split, most in combinations(SPLITS, PARTS):
+        of_warp = -(-steps // (split * most))  # steps
         part_k = of_warp * split * deep
-        if parts != -(-product.k // part_k) or (parts > 1 and parts * of_part > MOST_WORKSPACE):
+        parts = -(-product.k // part_k)
+        if parts > 1 and parts * of_part > MOST_WORKSPACE:
             continue
         blocks = -(-view.rows // (ROWS * WARPS // split))
         waves = -(-product.batch * blocks * parts // at_once)
         computing = waves * (BLOCK + BLOCK_LINE * view.count + of_warp * step)
         expected = START + math.hypot(computing, read)
         if parts > 1:
-            expected += fma_sum.seconds(product, parts) + ADDED * parts
+            expected += fma_sum.seconds(stored, parts)
         yield Division(split, parts, part_k, blocks, expected)
 
 

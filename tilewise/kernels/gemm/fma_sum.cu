@@ -1,7 +1,8 @@
-// The second kernel where fma.cu's blocks divide k: D = alpha (the sum of the parts) + beta C, the
-// parts added in their order.
+// The second kernel where blocks of the first divide k: D = alpha (the sum of the parts) + beta C.
 //
-// Macros: real, the elements' type; OVERLAP as in launch.cuh.
+// Macros: real, the elements' type; LANES, a power of two up to 32: how many threads share a piece's
+// parts, each of which adds every LANESth in their order, and then their sums are added two by two;
+// OVERLAP as in launch.cuh.
 #include "elements.cuh"
 #include "launch.cuh"
 
@@ -21,23 +22,32 @@ struct Sum {
 extern "C" __global__ void __launch_bounds__(THREADS) fma_sum(const __grid_constant__ Sum p) {
     begin_launch();
     const unsigned across = p.pitch / PIECE;
-    const size_t pieces = (size_t)p.batch * p.m * across, step = (size_t)gridDim.x * THREADS;
-    for (size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x; i < pieces; i += step) {
+    const size_t pieces = (size_t)p.batch * p.m * across, step = (size_t)gridDim.x * THREADS / LANES;
+    const unsigned lane = threadIdx.x % LANES;
+    // All threads of a warp come to the shuffles, those past the last piece too.
+    for (size_t first = (size_t)blockIdx.x * THREADS / LANES; first < pieces; first += step) {
+        const size_t i = first + threadIdx.x / LANES;
         const real* from = p.parts + i * PIECE;
+        const unsigned parts = i < pieces ? p.parts_count : 0;
         Piece sum = {};
-        for (unsigned part = 0; part < p.parts_count; part += AT_ONCE) {
+        for (unsigned part = lane; part < parts; part += AT_ONCE * LANES) {
             Piece found[AT_ONCE];
             #pragma unroll
             for (int j = 0; j < AT_ONCE; ++j)
-                if (part + j < p.parts_count)
-                    found[j] = *(const Piece*)(from + (part + j) * p.part_stride);
+                if (part + j * LANES < parts)
+                    found[j] = *(const Piece*)(from + (part + j * LANES) * p.part_stride);
             #pragma unroll
             for (int j = 0; j < AT_ONCE; ++j) {
-                if (part + j >= p.parts_count) continue;
+                if (part + j * LANES >= parts) continue;
                 #pragma unroll
                 for (int l = 0; l < PIECE; ++l) sum.x[l] += found[j].x[l];
             }
         }
+        #pragma unroll
+        for (int other = LANES / 2; other > 0; other /= 2)
+            #pragma unroll
+            for (int l = 0; l < PIECE; ++l) sum.x[l] += __shfl_xor_sync(~0u, sum.x[l], other);
+        if (lane > 0 || i >= pieces) continue;
         const unsigned column = i % across * PIECE;
         const size_t line = i / across;
         const unsigned row = line % p.m, batch = line / p.m;
