@@ -177,6 +177,8 @@ def show(suite: str, rows: Iterable[dict[str, Any] | None]) -> list[dict[str, An
             f"vendor's speed; regret {row['regret']:.3f}, {row['best']}",
             flush=True,
         )
+    if not shown:
+        return []
     mean = {
         key: geometric_mean(row[key] for row in shown) for key in ("ratio", "best_ratio", "regret")
     }
