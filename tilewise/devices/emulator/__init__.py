@@ -19,12 +19,12 @@ from tilewise.devices.arguments import ArrayArgument
 from tilewise.devices.emulator import clusters
 from tilewise.devices.emulator.build import build
 from tilewise.devices.emulator.faults import Faults
+from tilewise.devices.emulator.happens_before import batch_limit
 from tilewise.devices.emulator.image import EmulatorArray, Image
 from tilewise.devices.emulator.joining import Joining, join
 from tilewise.devices.emulator.lanes import Geometry
 from tilewise.devices.emulator.machine import Machine, Op, Setup
 from tilewise.devices.emulator.memory import GlobalMemory
-from tilewise.devices.emulator.ordering import batch_limit
 from tilewise.devices.emulator.parser import parse
 from tilewise.devices.emulator.program import Program
 from tilewise.devices.emulator.ptx import Instruction

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tilewise.devices.emulator import ordering
+from tilewise.devices.emulator import happens_before
 from tilewise.devices.emulator.lanes import Index, Lanes
 from tilewise.devices.emulator.memory import SHARED_WINDOW, WINDOW_BYTES
 from tilewise.devices.emulator.phases import COUNT_BITS, MOST, Waiting
@@ -219,10 +219,10 @@ def _nothing(machine: Machine, op: Op) -> None:
 BUILDERS: dict[str, Callable[[Machine, Op], None]] = {
     "mbarrier": _mbarrier,
     "cp.async.mbarrier": _after_copies,
-    "cp.async.bulk.commit_group": _group(ordering.STORES),
-    "cp.async.bulk.wait_group": _group(ordering.STORES),
-    "wgmma.commit_group": _group(ordering.MATRICES),
-    "wgmma.wait_group": _group(ordering.MATRICES),
+    "cp.async.bulk.commit_group": _group(happens_before.STORES),
+    "cp.async.bulk.wait_group": _group(happens_before.STORES),
+    "wgmma.commit_group": _group(happens_before.MATRICES),
+    "wgmma.wait_group": _group(happens_before.MATRICES),
     "wgmma.fence": _nothing,
     "fence.proxy.async": _proxy_fence,
 }

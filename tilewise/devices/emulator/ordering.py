@@ -1,23 +1,12 @@
-"""Races in kernels that synchronise by more than the block's barrier: happens-before, exactly.
+"""Races in kernels that synchronise by more than the block's barrier.
 
-Each thread knows, of every thread of its cluster, up to which of its releases it is ordered behind
-it: a vector clock (C. Fidge, 1988; F. Mattern, 1989), a row of :attr:`Ordering.known`. Barriers of
-the block, of a warp and of the cluster join the rows of those that meet. An arrival at an mbarrier
-leaves the row there, and who waits for the phase takes it along. An access to shared memory is a
-race with an earlier one, of which one writes, that it is not ordered behind. As in FastTrack
-(C. Flanagan and S. Freund, PLDI 2009), of each place the last write is remembered, and the reads
-since.
+An access to shared memory is a race with an earlier one, of which one writes, that it is not
+ordered behind (``happens_before.py``). As in FastTrack (C. Flanagan and S. Freund, PLDI 2009), of
+each place the last write is remembered, and the reads since.
 
-What runs beside the threads has clocks of its own: the bulk loads and the bulk stores of each
-block, and the matrix unit of each warpgroup (``wgmma``). Its accesses are ordered behind the thread
-that issues them, and who may rely on their end learns it at the mbarrier that they complete or by
-``wait_group``. All loads of a block share a clock, and so do its stores: who waited for one counts
-as having waited for the earlier ones too.
-
-It touches memory through another proxy than threads do. So between what they wrote and what it
-reads, and between what they read and what it writes, a proxy fence must stand (PTX ISA 8.6), by
-anybody in the chain. A row has a second half for that: up to which release of each thread there was
-a fence.
+What runs beside the threads touches memory through another proxy than they do. So between what they
+wrote and what it reads, and between what they read and what it writes, a proxy fence must stand
+(PTX ISA 8.6), by anybody in the chain.
 """
 
 from __future__ import annotations
@@ -29,21 +18,24 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from tilewise.devices.emulator.lanes import Index, Lanes
-from tilewise.devices.emulator.ptx import Immediate
+from tilewise.devices.emulator.happens_before import (
+    LOADS,
+    MATRICES,
+    STORES,
+    WARPGROUP,
+    Clocks,
+    HappensBefore,
+)
+from tilewise.devices.emulator.lanes import Index
 from tilewise.devices.emulator.races import ATOMIC, READ, WRITE
 
 if TYPE_CHECKING:
     from tilewise.devices.emulator.access import SharedPattern
-    from tilewise.devices.emulator.machine import Machine, Op
+    from tilewise.devices.emulator.machine import Op
     from tilewise.devices.emulator.program import Program
 
-Clocks = npt.NDArray[np.int32]
-LOADS, STORES, MATRICES = "loads", "stores", "matrices"
-WARPGROUP = 128
 _GRANULE = 16
 _REMEMBERED = 4096
-_CLOCKS = 1 << 24
 _OTHER_SPACES = frozenset(("global", "local", "param", "const"))
 
 
@@ -55,15 +47,6 @@ def needed(program: Program) -> bool:
         or (i.opcode == "barrier" and "cluster" in i.modifiers)
         for i in program.instructions
     )
-
-
-def agents(cluster_size: int, threads: int) -> int:
-    """Clocks of one cluster: of its threads, and of the engines of its blocks."""
-    return cluster_size * (threads + _engines(threads))
-
-
-def _engines(threads: int) -> int:
-    return 2 + -(-threads // WARPGROUP)
 
 
 @dataclass
@@ -100,45 +83,13 @@ class _Access:
         )  # fmt: skip
 
 
-class Ordering:
+class Ordering(HappensBefore):
     """The clocks and the last accesses of one batch of blocks."""
-
-    def __init__(self, machine: Machine) -> None:
-        self.machine = machine
-        self._depth = 1 + max(
-            (
-                int(operand.value)
-                for i in machine.program.instructions
-                if "wait_group" in i.modifiers
-                for operand in i.operands
-                if isinstance(operand, Immediate)
-            ),
-            default=0,
-        )
 
     def start(self) -> None:
         """A new batch begins."""
+        super().start()
         geometry = self.machine.geometry
-        self.agents = agents(geometry.cluster_size, geometry.threads)
-        self._threads = geometry.cluster_size * geometry.threads
-        self.own: Index = np.arange(geometry.count, dtype=np.intp) % self._threads
-        self.width = 2 * self.agents
-        self.known: Clocks = np.zeros((geometry.count, self.width), np.int32)
-        self.known[np.arange(geometry.count), self.own] = 1
-        engines = _engines(geometry.threads)
-        self._clock: Clocks = np.zeros((geometry.block_count, engines), np.int32)
-        first = self._threads + geometry.rank_of * engines
-        self._engine: dict[str, Index] = {
-            LOADS: first,
-            STORES: first + 1,
-            MATRICES: first + 2 + geometry.thread_of // WARPGROUP,
-        }
-        # Of each lane, the clock of its stores, and of its latest groups, the last one first.
-        self._issued: Clocks = np.zeros(geometry.count, np.int32)
-        self._groups = {
-            engine: np.zeros((geometry.count, self._depth), np.int32)
-            for engine in (STORES, MATRICES)
-        }
         self._granule = self._smallest()
         size = len(self.machine.shared.data) // self._granule
         self._writer = np.full(size, -1, np.int32)
@@ -195,78 +146,6 @@ class Ordering:
             and (op.instruction.opcode == "cp" or not _OTHER_SPACES & set(op.instruction.modifiers))
         ]
         return min((_GRANULE, *widths))
-
-    # Who is ordered behind whom
-
-    def _joined(self, lanes: Index, group: Index) -> tuple[Index, Clocks]:
-        """The numbers of the groups, and what the lanes of each know together."""
-        order = np.argsort(group, kind="stable")
-        sorted_group = group[order]
-        starts = np.flatnonzero(np.r_[True, sorted_group[1:] != sorted_group[:-1]])
-        together = np.maximum.reduceat(self.known[lanes[order]], starts, axis=0)
-        return sorted_group[starts], together
-
-    def _tick(self, lanes: Index) -> None:
-        self.known[lanes, self.own[lanes]] += 1
-
-    def release(self, lanes: Index, group: Index, into: Clocks) -> None:
-        """Lanes leave what they know in rows of ``into``; what they do later is later."""
-        numbers, together = self._joined(lanes, group)
-        into[numbers] = np.maximum(into[numbers], together)
-        self._tick(lanes)
-
-    def acquire(self, lanes: Index, found: Clocks) -> None:
-        """Lanes take along what others left: a row a lane."""
-        self.known[lanes] = np.maximum(self.known[lanes], found)
-
-    def meet(self, lanes: Index, group: Index) -> None:
-        """Lanes of each group wait for one another."""
-        if not len(lanes):
-            return
-        numbers, together = self._joined(lanes, group)
-        self.acquire(lanes, together[np.searchsorted(numbers, group)])
-        self._tick(lanes)
-
-    def warp_barrier(self, lanes: Lanes) -> None:
-        """The lanes passed a barrier of their warps together."""
-        self.meet(lanes.numbers, lanes.pick(self.machine.geometry.warp_of))
-
-    def block_barrier(self, blocks: npt.NDArray[np.bool_] | None, lanes: Lanes) -> None:
-        """The lanes opened a barrier of their blocks."""
-        self.meet(lanes.numbers, lanes.pick(self.machine.geometry.block_of))
-
-    def completed(self, lane: int, into: Clocks) -> None:
-        """The copies that a lane issued are at their end, which an mbarrier learns."""
-        row = self.machine.geometry.block_of[lane]
-        np.maximum(into, self.known[lane], out=into)
-        into[self._engine[LOADS][lane]] = self._clock[row, 0]
-        self._tick(np.array([lane]))
-
-    def fence(self, lanes: Lanes) -> None:
-        """A proxy fence: what the lanes are behind they are now behind with a fence between."""
-        known, numbers = self.known, lanes.numbers
-        known[numbers, self.agents :] = known[numbers, : self.agents]
-        self._tick(numbers)
-
-    def commit(self, engine: str, lanes: Lanes) -> None:
-        """The lanes' groups are full."""
-        numbers, groups = lanes.numbers, self._groups[engine]
-        groups[numbers, 1:] = groups[numbers, :-1]
-        if engine == STORES:
-            groups[numbers, 0] = self._issued[numbers]
-        else:
-            geometry = self.machine.geometry
-            unit = 2 + geometry.thread_of[numbers] // WARPGROUP
-            groups[numbers, 0] = self._clock[geometry.block_of[numbers], unit]
-
-    def wait(self, engine: str, lanes: Lanes, allowed: int) -> None:
-        """All but the last ``allowed`` groups of the lanes are at their end."""
-        numbers = lanes.numbers
-        agent = self._engine[engine][numbers]
-        done = self._groups[engine][numbers, allowed]
-        self.known[numbers, agent] = np.maximum(self.known[numbers, agent], done)
-
-    # Accesses
 
     def note(self, pattern: SharedPattern, kind: str, op: Op) -> None:
         """Threads touch shared memory."""
@@ -432,18 +311,21 @@ class Ordering:
             if not hit.any():
                 continue
             met = seen if hit.all() else seen.pick(hit)
+            who = self._who(int(met.agent[0]))
             late = knows(which[hit] - 1, met.agent) < met.clock
+            missing = f"barrier after the {seen.kind} of {who}"
+            if (
+                of_engine is not None
+                and kind == WRITE
+                and not late.any()
+                and met.agent[0] < self._threads
+            ):
+                late = of_engine[met.agent + self.agents] < met.clock
+                missing = f"proxy fence after the {seen.kind} of a thread"
             if late.any():
-                at = int(np.flatnonzero(late)[0])
                 bad = np.zeros(len(place), np.bool_)
                 bad[which[hit][late if len(late) > 1 else slice(None)] - 1] = True
-                who = self._who(int(met.agent[at if len(met.agent) > 1 else 0]))
-                self._report(access, bad, f"barrier after the {seen.kind} of {who}", seen.op)
-            elif of_engine is not None and kind == WRITE and met.agent[0] < self._threads:
-                unfenced = of_engine[met.agent + self.agents] < met.clock
-                if unfenced.any():
-                    missing = f"proxy fence after the {seen.kind} of a thread"
-                    self._report(access, np.ones(len(place), np.bool_), missing, seen.op)
+                self._report(access, bad, missing, seen.op)
             if kind == WRITE:
                 # What is ordered behind this write is ordered behind those before it.
                 del among[key]
@@ -456,12 +338,6 @@ class Ordering:
         size = self.machine.shared.pitch // self._granule
         row = access.low // size
         return row if row == access.high // size else -1
-
-    def _who(self, agent: int) -> str:
-        if agent < self._threads:
-            return "another thread"
-        engines = _engines(self.machine.geometry.threads)
-        return "a bulk copy" if (agent - self._threads) % engines < 2 else "a wgmma"
 
     def _report(
         self, access: _Access, bad: npt.NDArray[np.bool_], missing: str, earlier: Op
@@ -489,8 +365,3 @@ def _spread(first: Index, pieces: int) -> Index:
     if pieces == 1:
         return first
     return (first[:, None] + np.arange(pieces)).reshape(-1)
-
-
-def batch_limit(cluster_size: int, threads: int) -> int:
-    """Clusters of a batch, so that the clocks stay within some 64 MB."""
-    return max(1, _CLOCKS // (2 * cluster_size * threads * agents(cluster_size, threads)))
