@@ -1,4 +1,4 @@
-"""How well the planner chooses without tensor cores, on a Hopper GPU.
+"""How well the planner chooses for float32 and float64, on a Hopper GPU.
 
     python benchmarks/fma_choices.py [--dtype float32] [--suite thin] [--seconds 0.1] [--json FILE]
     python benchmarks/fma_choices.py --again FILE

@@ -17,7 +17,7 @@ THREADS = 256  # of fma_sum.cu
 
 # Seconds and bytes a second, of an H200; and seconds of each part that a thread adds.
 START, RATE, ADDED = 1.4e-6, 3.0e12, 0.047e-6
-# Threads that share pieces' parts: as many as an H200 has at once half of, each with a few parts.
+# Threads that share pieces' parts: half of those that an H200 has at once, each with a few parts.
 MOST_LANES, MOST_THREADS, LEAST_PARTS = 32, 1 << 17, 4
 
 
