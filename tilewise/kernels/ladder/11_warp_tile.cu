@@ -33,28 +33,51 @@ template <int W> __device__ inline Piece<W> load(const real* from, int count, bo
     return found;
 }
 
-// Both tiles, W elements at a time, neighbours by neighbouring lanes. They begin at ``a`` and ``b``,
-// and have ``rows``, ``columns`` and ``steps`` of k inside the matrices; beyond, they hold zeros.
-template <int W> __device__ inline void load_tiles(
-    real (&sa)[BLOCK_K][BLOCK_M + WIDTH], real (&sb)[BLOCK_K][BLOCK_N], const real* a, int lda,
-    const real* b, int ldb, int rows, int columns, int steps)
+// Adds to a thread's sums what A's rows from ``a`` on and B's columns from ``b`` on give. Of them,
+// ``rows``, ``columns`` and ``k`` are inside the matrices. The thread reads the tiles from row ``ty``
+// and column ``tx`` on; it loads W neighbours at a time, beside those of the next lane.
+template <int W> __device__ inline void multiply(
+    real (&sum)[THREAD_M][THREAD_N], real (&sa)[BLOCK_K][BLOCK_M + WIDTH], real (&sb)[BLOCK_K][BLOCK_N],
+    const real* a, int lda, const real* b, int ldb, int rows, int columns, int k, int ty, int tx)
 {
     int ax = threadIdx.x * W % BLOCK_K, ay = threadIdx.x * W / BLOCK_K;
     int bx = threadIdx.x * W % BLOCK_N, by = threadIdx.x * W / BLOCK_N;
     constexpr int DOWN = THREADS * W / BLOCK_K, DEEP = THREADS * W / BLOCK_N;
-    Piece<W> from_a[BLOCK_M / DOWN], from_b[BLOCK_K / DEEP];
-    for (int e = 0; e < BLOCK_M / DOWN; ++e) {
-        int y = ay + e * DOWN;
-        from_a[e] = load<W>(a + (size_t)y * lda + ax, y < rows ? steps - ax : 0);
+    Piece<W> of_rows[BLOCK_M / DOWN], of_columns[BLOCK_K / DEEP];
+    const real* from_a[BLOCK_M / DOWN];
+    // Past A's last row it is the last again, for what comes of it is stored nowhere.
+    for (int e = 0; e < BLOCK_M / DOWN; ++e) from_a[e] = a + (size_t)min(ay + e * DOWN, rows - 1) * lda + ax;
+    const real* from_b = b + (size_t)by * ldb + bx;
+    // A warp past C's edge only loads. It votes, for then the compiler knows that its lanes agree.
+    bool inside = __any_sync(0xffffffff, ty < rows && tx < columns);
+    for (int rest = k; rest > 0; rest -= BLOCK_K) {
+        // Past the end of k the tiles hold zeros.
+        for (int e = 0; e < BLOCK_M / DOWN; ++e) {
+            of_rows[e] = load<W>(from_a[e], rest - ax);
+            from_a[e] += BLOCK_K;
+        }
+        for (int e = 0; e < BLOCK_K / DEEP; ++e)
+            of_columns[e] = load<W>(from_b + (ptrdiff_t)ldb * (e * DEEP),
+                                    by + e * DEEP < rest ? columns - bx : 0);
+        from_b += (ptrdiff_t)ldb * BLOCK_K;
+        // Only now, for a store waits for its load: all of them are on their way.
+        for (int e = 0; e < BLOCK_M / DOWN; ++e)
+            for (int j = 0; j < W; ++j) sa[ax + j][ay + e * DOWN] = of_rows[e].x[j];
+        for (int e = 0; e < BLOCK_K / DEEP; ++e) *(Piece<W>*)&sb[by + e * DEEP][bx] = of_columns[e];
+        __syncthreads();  // both tiles are whole before anybody reads them
+        if (inside) {
+            #pragma unroll
+            for (int i = 0; i < BLOCK_K; ++i) {
+                Vector of_a[THREAD_M / WIDTH], of_b[THREAD_N / WIDTH];
+                for (int j = 0; j < THREAD_M / WIDTH; ++j) of_a[j] = *(Vector*)&sa[i][ty + j * LANES_M * WIDTH];
+                for (int l = 0; l < THREAD_N / WIDTH; ++l) of_b[l] = *(Vector*)&sb[i][tx + l * LANES_N * WIDTH];
+                for (int j = 0; j < THREAD_M; ++j)
+                    for (int l = 0; l < THREAD_N; ++l)
+                        sum[j][l] += of_a[j / WIDTH].x[j % WIDTH] * of_b[l / WIDTH].x[l % WIDTH];
+            }
+        }
+        __syncthreads();  // everybody has read before the next phase overwrites
     }
-    for (int e = 0; e < BLOCK_K / DEEP; ++e) {
-        int y = by + e * DEEP;
-        from_b[e] = load<W>(b + (size_t)y * ldb + bx, y < steps ? columns - bx : 0);
-    }
-    // Only now, for a store waits for its load: all of them are on their way.
-    for (int e = 0; e < BLOCK_M / DOWN; ++e)
-        for (int j = 0; j < W; ++j) sa[ax + j][ay + e * DOWN] = from_a[e].x[j];
-    for (int e = 0; e < BLOCK_K / DEEP; ++e) *(Piece<W>*)&sb[by + e * DEEP][bx] = from_b[e];
 }
 
 // Of a matrix whose rows begin 16 bytes apart, or a multiple of it.
@@ -78,28 +101,14 @@ extern "C" __global__ void __launch_bounds__(THREADS) warp_tile(
     unsigned ty = warp / (BLOCK_N / WARP_N) * WARP_M + lane / LANES_N * WIDTH;
     unsigned top = blockIdx.y * BLOCK_M, left = blockIdx.x * BLOCK_N;
     bool aligned = is_aligned(a, lda) && is_aligned(b, ldb), c_aligned = is_aligned(c, ldc);
-    if (alpha == 0) k = 0;  // as in BLAS: A and B are not read, so a NaN there does not spread
+    // As in BLAS: A and B are not read, so a NaN there does not spread. And no row is the last of none.
+    if (alpha == 0 || m == 0) k = 0;
 
     real sum[THREAD_M][THREAD_N] = {};
     a += (size_t)top * lda;
     b += left;
-    for (int rest = k; rest > 0; rest -= BLOCK_K) {
-        if (aligned) load_tiles<WIDTH>(sa, sb, a, lda, b, ldb, m - top, n - left, rest);
-        else load_tiles<1>(sa, sb, a, lda, b, ldb, m - top, n - left, rest);
-        a += BLOCK_K;
-        b += (ptrdiff_t)ldb * BLOCK_K;
-        __syncthreads();  // both tiles are whole before anybody reads them
-        #pragma unroll
-        for (int i = 0; i < BLOCK_K; ++i) {
-            Vector of_a[THREAD_M / WIDTH], of_b[THREAD_N / WIDTH];
-            for (int j = 0; j < THREAD_M / WIDTH; ++j) of_a[j] = *(Vector*)&sa[i][ty + j * LANES_M * WIDTH];
-            for (int l = 0; l < THREAD_N / WIDTH; ++l) of_b[l] = *(Vector*)&sb[i][tx + l * LANES_N * WIDTH];
-            for (int j = 0; j < THREAD_M; ++j)
-                for (int l = 0; l < THREAD_N; ++l)
-                    sum[j][l] += of_a[j / WIDTH].x[j % WIDTH] * of_b[l / WIDTH].x[l % WIDTH];
-        }
-        __syncthreads();  // everybody has read before the next phase overwrites
-    }
+    if (aligned) multiply<WIDTH>(sum, sa, sb, a, lda, b, ldb, m - top, n - left, k, ty, tx);
+    else multiply<1>(sum, sa, sb, a, lda, b, ldb, m - top, n - left, k, ty, tx);
     #pragma unroll  // or the sums would have to lie in memory, to be chosen from by j
     for (int j = 0; j < THREAD_M; ++j) {
         for (int l = 0; l < THREAD_N; l += WIDTH) {

@@ -14,8 +14,6 @@
 #endif
 #define THREADS (BLOCK_M / THREAD_M * (BLOCK_N / THREAD_N))
 #define WIDTH (16 / (int)sizeof(real))
-#define A_ROWS (THREADS / BLOCK_K)  // of the tiles, all threads copy at once
-#define B_ROWS (THREADS * WIDTH / BLOCK_N)
 #define LANES_M 4  // of a warp's 32 lanes, down its tile
 #define LANES_N 8
 #define WARP_M (LANES_M * THREAD_M)  // a warp's tile
@@ -43,6 +41,59 @@ template <int BYTES> __device__ inline void copy_async(real* to, const real* fro
                  :: "r"(at), "l"(from), "n"(BYTES), "r"(size) : "memory");
 }
 
+// Adds to a thread's sums what A's rows from ``a`` on and B's columns from ``b`` on give. Of them,
+// ``rows``, ``columns`` and ``k`` are inside the matrices. The thread reads the tiles from row ``ty``
+// and column ``tx`` on. It copies A's elements one by one, for its tile is turned round, and of B's W
+// neighbours at a time, always beside those of the next lane.
+template <int W> __device__ inline void multiply(
+    real (&sum)[THREAD_M][THREAD_N], real (&sa)[2][BLOCK_K][BLOCK_M + WIDTH], real (&sb)[2][BLOCK_K][BLOCK_N],
+    const real* a, int lda, const real* b, int ldb, int rows, int columns, int k, int ty, int tx)
+{
+    int ax = threadIdx.x % BLOCK_K, ay = threadIdx.x / BLOCK_K;
+    int bx = threadIdx.x * W % BLOCK_N, by = threadIdx.x * W / BLOCK_N;
+    constexpr int DOWN = THREADS / BLOCK_K, DEEP = THREADS * W / BLOCK_N;
+    const real* from_a[BLOCK_M / DOWN];
+    // Past A's last row it is the last again, for what comes of it is stored nowhere.
+    for (int e = 0; e < BLOCK_M / DOWN; ++e) from_a[e] = a + (size_t)min(ay + e * DOWN, rows - 1) * lda + ax;
+    const real* from_b = b + (size_t)by * ldb + bx;
+    int width = max(min(columns - bx, W), 0) * sizeof(real);
+    auto copy = [&](int buffer, int rest) {
+        // Past the end of k the tiles hold zeros.
+        for (int e = 0; e < BLOCK_M / DOWN; ++e) {
+            copy_async<sizeof(real)>(&sa[buffer][ax][ay + e * DOWN], from_a[e], ax < rest ? sizeof(real) : 0);
+            from_a[e] += BLOCK_K;
+        }
+        for (int e = 0; e < BLOCK_K / DEEP; ++e)
+            copy_async<W * sizeof(real)>(&sb[buffer][by + e * DEEP][bx], from_b + (ptrdiff_t)ldb * (e * DEEP),
+                                         by + e * DEEP < rest ? width : 0);
+        from_b += (ptrdiff_t)ldb * BLOCK_K;
+        asm volatile("cp.async.commit_group;" ::: "memory");
+    };
+    if (k > 0) copy(0, k);
+    int buffer = 0;
+    // A warp past C's edge only copies. It votes, for then the compiler knows that its lanes agree.
+    bool inside = __any_sync(0xffffffff, ty < rows && tx < columns);
+    for (int rest = k; rest > 0; rest -= BLOCK_K, buffer ^= 1) {
+        asm volatile("cp.async.wait_group 0;" ::: "memory");
+        // These tiles are whole before anybody reads them, and the others were read by everybody.
+        __syncthreads();
+        if (rest > BLOCK_K) copy(buffer ^ 1, rest - BLOCK_K);
+        if (inside) {
+            #pragma unroll
+            for (int i = 0; i < BLOCK_K; ++i) {
+                Vector of_a[THREAD_M / WIDTH], of_b[THREAD_N / WIDTH];
+                for (int j = 0; j < THREAD_M / WIDTH; ++j)
+                    of_a[j] = *(Vector*)&sa[buffer][i][ty + j * LANES_M * WIDTH];
+                for (int l = 0; l < THREAD_N / WIDTH; ++l)
+                    of_b[l] = *(Vector*)&sb[buffer][i][tx + l * LANES_N * WIDTH];
+                for (int j = 0; j < THREAD_M; ++j)
+                    for (int l = 0; l < THREAD_N; ++l)
+                        sum[j][l] += of_a[j / WIDTH].x[j % WIDTH] * of_b[l / WIDTH].x[l % WIDTH];
+            }
+        }
+    }
+}
+
 // Of a matrix whose rows begin 16 bytes apart, or a multiple of it.
 __device__ inline bool is_aligned(const real* x, int leading)
 {
@@ -64,55 +115,14 @@ extern "C" __global__ void __launch_bounds__(THREADS) double_buffered(
     unsigned ty = warp / (BLOCK_N / WARP_N) * WARP_M + lane / LANES_N * WIDTH;
     unsigned top = blockIdx.y * BLOCK_M, left = blockIdx.x * BLOCK_N;
     bool b_aligned = is_aligned(b, ldb), c_aligned = is_aligned(c, ldc);
-    if (alpha == 0) k = 0;  // as in BLAS: A and B are not read, so a NaN there does not spread
+    // As in BLAS: A and B are not read, so a NaN there does not spread. And no row is the last of none.
+    if (alpha == 0 || m == 0) k = 0;
 
     real sum[THREAD_M][THREAD_N] = {};
-    // Each thread copies along a column of A's tile, one by one, for it is turned round; and of B's.
-    unsigned ax = thread % BLOCK_K, ay = thread / BLOCK_K;
-    unsigned bx = thread * WIDTH % BLOCK_N, by = thread * WIDTH / BLOCK_N;
-    const real* from_a = a + (size_t)(top + ay) * lda + ax;
-    const real* from_b = b + (size_t)by * ldb + left + bx;
-    int rows = m - (top + ay), width = max(min((int)(n - (left + bx)), WIDTH), 0);  // that are inside
-    auto copy = [&](int buffer, unsigned p) {
-        // Past the edge the tiles hold zeros.
-        for (int y = 0; y < BLOCK_M; y += A_ROWS) {
-            bool inside = y < rows && p + ax < k;
-            const real* from = inside ? from_a + (size_t)y * lda + p : a;
-            copy_async<sizeof(real)>(&sa[buffer][ax][ay + y], from, inside ? sizeof(real) : 0);
-        }
-        if (b_aligned) {
-            for (int y = 0; y < BLOCK_K; y += B_ROWS) {
-                int count = p + by + y < k ? width : 0;
-                const real* from = count ? from_b + (size_t)(p + y) * ldb : b;
-                copy_async<16>(&sb[buffer][by + y][bx], from, count * sizeof(real));
-            }
-        } else {  // one by one, neighbours by neighbouring lanes
-            for (int e = 0; e < BLOCK_K * BLOCK_N / THREADS; ++e) {
-                unsigned i = e * THREADS + thread, y = i / BLOCK_N, x = i % BLOCK_N;
-                bool inside = p + y < k && left + x < n;
-                const real* from = inside ? b + (size_t)(p + y) * ldb + left + x : b;
-                copy_async<sizeof(real)>(&sb[buffer][y][x], from, inside ? sizeof(real) : 0);
-            }
-        }
-        asm volatile("cp.async.commit_group;" ::: "memory");
-    };
-    if (k > 0) copy(0, 0);
-    int buffer = 0;
-    for (unsigned p = 0; p < k; p += BLOCK_K, buffer ^= 1) {  // unsigned: p may pass 2^31 - 1
-        asm volatile("cp.async.wait_group 0;" ::: "memory");
-        // These tiles are whole before anybody reads them, and the others were read by everybody.
-        __syncthreads();
-        if (p + BLOCK_K < k) copy(buffer ^ 1, p + BLOCK_K);
-        #pragma unroll
-        for (int i = 0; i < BLOCK_K; ++i) {
-            Vector of_a[THREAD_M / WIDTH], of_b[THREAD_N / WIDTH];
-            for (int j = 0; j < THREAD_M / WIDTH; ++j) of_a[j] = *(Vector*)&sa[buffer][i][ty + j * LANES_M * WIDTH];
-            for (int l = 0; l < THREAD_N / WIDTH; ++l) of_b[l] = *(Vector*)&sb[buffer][i][tx + l * LANES_N * WIDTH];
-            for (int j = 0; j < THREAD_M; ++j)
-                for (int l = 0; l < THREAD_N; ++l)
-                    sum[j][l] += of_a[j / WIDTH].x[j % WIDTH] * of_b[l / WIDTH].x[l % WIDTH];
-        }
-    }
+    a += (size_t)top * lda;
+    b += left;
+    if (b_aligned) multiply<WIDTH>(sum, sa, sb, a, lda, b, ldb, m - top, n - left, k, ty, tx);
+    else multiply<1>(sum, sa, sb, a, lda, b, ldb, m - top, n - left, k, ty, tx);
     #pragma unroll  // or the sums would have to lie in memory, to be chosen from by j
     for (int j = 0; j < THREAD_M; ++j) {
         for (int l = 0; l < THREAD_N; l += WIDTH) {
