@@ -35,9 +35,7 @@ def test_any_product(device: Device, case: tuple[Product, Arrays]) -> None:
     asked, arrays = case
     view = thin_fma.thin(asked)
     if view is None:
-        along_k = asked.b.row_stride == 1 if asked.m <= asked.n else asked.a.column_stride == 1
-        many = min(asked.m, asked.n) > MOST
-        assert many or not along_k or asked.k == 0 or asked.alpha == 0
+        assert min(asked.m, asked.n) > MOST or asked.k == 0 or asked.alpha == 0
         return
     is_hopper = device.name != "emulator"
     run(asked, arrays, plan_of(asked, view, 4, is_hopper), device)
@@ -74,6 +72,33 @@ def test_k_is_divided_where_there_are_few_rows(
     run(asked, arrays, plan, device)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("rows", "width"), [(600, 4), (601, 1), (3, 1)])
+@pytest.mark.parametrize("few", [1, 2, 3, MOST])
+def test_lines_across_k(device: Device, few: int, rows: int, width: int, dtype: str) -> None:
+    """By pieces of 16 bytes, and element by element; every division of k."""
+    k, rng = 333, np.random.default_rng(few)
+    pitch = rows + -rows % 4
+    of_a, of_b = (rng.standard_normal(x).astype(dtype) for x in (few * k, k * pitch))
+    of_d = np.full(few * rows, MARK, dtype)
+    arrays = {
+        "a": (of_a, of_a.reshape(1, few, k)),
+        "b": (of_b, of_b.reshape(1, k, pitch)[:, :, :rows]),
+        "d": (of_d, of_d.reshape(1, few, rows)),
+    }
+    asked = product(few, rows, k, dtype, b=Operand(pitch, 1))
+    view = thin_fma.thin(asked)
+    assert view is not None
+    assert (view.along, view.width > 1) == (few > rows, width > 1 and few < rows)
+    divisions = thin_fma.divisions(asked, view, 132)
+    of_parts = {(division.split, division.parts): division for division in divisions}
+    assert {split for split, _ in of_parts} == {1, 2, 4, 8}
+    chosen = [division for i, division in enumerate(of_parts.values()) if i % 7 == few % 7]
+    for division in chosen:
+        fresh = {**arrays, "d": (of_d.copy(), arrays["d"][1].copy())}
+        run(asked, fresh, thin_fma.planned(asked, view, division, False), device)
+
+
 def test_what_lies_behind_k_is_not_read_as_a_number() -> None:
     """Rows apart: between them there may be anything, NaN too."""
     m, n, k = 1, 5, 6
@@ -99,8 +124,10 @@ def test_which_products_it_takes() -> None:
     assert "B is read once" in plan_on(nt, H200).why
     column = product(4096, 1, 4095)
     assert "A is read once" in plan_on(column, H200).why
+    across = plan_on(product(1, 4096, 4095), H200)
+    assert across.chosen.startswith("the thin kernel without tensor cores, 128 x 1 a warp")
     for other in (
-        product(1, 4096, 4095),
+        product(1, 4096, 4095, b=Operand(8192, 2)),
         replace(nt, m=MOST + 1, a=Operand(4095, 1)),
         replace(nt, alpha=0.0),
         replace(nt, k=0),

@@ -1,4 +1,4 @@
-"""Products of a few rows or columns, and of a matrix whose lines lie along k: float32, float64."""
+"""Products of float32 and float64 with a few rows or columns."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ from tilewise.product import ALIGNMENT, ITEM_SIZES, REAL, WORKSPACE, A, B, C, D,
 from tilewise.sides import Sides, sides
 from tilewise.steps import Plan, Step
 
-SOURCE = Path(__file__).parent / "kernels" / "gemm" / "thin_fma.cu"
-WARPS = 8  # of thin_fma.cu
-ROWS = 4  # of a warp
+FOLDER = Path(__file__).parent / "kernels" / "gemm"
+WARPS = 8  # of the kernels
+ROWS = 4  # of a warp, where they lie along k
+DEEP = {1: 8, 2: 8, 4: 8, 8: 4}  # of k at once, where they lie across, by the thin matrix's lines
 MOST = 8  # lines of the thin matrix
 LARGEST = 2**31 - 2**16  # the kernel counts by int, up to a step past the end
 SPLITS = (1, 2, 4, 8)
@@ -30,11 +31,13 @@ MOST_WORKSPACE = 1 << 28  # bytes
 
 # Blocks of a multiprocessor, by the lines of the thin matrix: what their registers leave room for.
 RESIDENTS = {"float32": {1: 4, 2: 3, 4: 3, 8: 2}, "float64": {1: 4, 2: 3, 4: 2, 8: 2}}
+RESIDENTS_ACROSS = {"float32": {1: 3, 2: 3, 4: 2, 8: 2}, "float64": {1: 4, 2: 3, 4: 2, 8: 2}}
 
 # Of an H200: `python benchmarks/fma_choices.py --suite thin` shows what they come to.
 START, RATE = 0.88e-6, 4.6e12  # seconds, and bytes a second
 BLOCK, BLOCK_LINE = 0.61e-6, 0.057e-6  # a block's start and its end, and of those each line's
-# Seconds of a warp's step, by lines, where ``many`` is read by 16 bytes or else by elements.
+# Seconds of a warp's step, by lines, where ``many`` is read by 16 bytes or else by elements, and
+# lies along k.
 STEPS = {
     "float32": {
         True: {1: 0.51e-6, 2: 0.57e-6, 4: 0.67e-6, 8: 0.88e-6},
@@ -45,18 +48,32 @@ STEPS = {
         False: {1: 0.53e-6, 2: 0.52e-6, 4: 0.52e-6, 8: 1.7e-6},
     },
 }
+# The same where it lies across k.
+STEPS_ACROSS = {
+    "float32": {
+        True: {1: 0.8e-6, 2: 0.8e-6, 4: 0.9e-6, 8: 1.1e-6},
+        False: {1: 1.1e-6, 2: 1.1e-6, 4: 1.2e-6, 8: 1.4e-6},
+    },
+    "float64": {
+        True: {1: 0.8e-6, 2: 0.8e-6, 4: 0.9e-6, 8: 1.1e-6},
+        False: {1: 1.0e-6, 2: 1.0e-6, 4: 1.1e-6, 8: 1.3e-6},
+    },
+}
 
 
 @dataclass(frozen=True)
 class Thin(Sides):
-    """A product as the kernel computes it.
+    """A product as the kernels compute it.
 
     Attributes
     ----------
+    along : bool
+        Whether the elements of a line of ``many`` are neighbours, or those of the lines at one k.
     width, few_width : int
         Elements of each that are read at once.
     """
 
+    along: bool
     width: int
     few_width: int
 
@@ -67,31 +84,36 @@ class Thin(Sides):
 
 
 def thin(product: Product) -> Thin | None:
-    """How the kernel would compute a product; None if it can't.
+    """How the kernels would compute a product; None if they can't.
 
-    It takes a matrix whose lines lie along k, and at most :data:`MOST` rows or columns, wherever
-    they lie.
+    They take a matrix with a contiguous dimension, and at most :data:`MOST` rows or columns,
+    wherever they lie.
     """
     if product.dtype not in REAL or product.alpha == 0 or not product.k:
         return None
     if not 0 < max(product.m, product.n, product.k, product.batch) <= LARGEST:
         return None
     found = sides(product)
-    if found.few_rows > MOST or (found.many.column_stride != 1 and product.k > 1):
-        return None
-    if -(-found.rows // ROWS) > MAX_GRID[0]:
+    many, few = found.many, found.few
+    along = many.column_stride == 1 or product.k == 1
+    if found.few_rows > MOST or not (along or many.row_stride == 1 or found.rows == 1):
         return None
     piece = ALIGNMENT // ITEM_SIZES[product.dtype]
+    if -(-found.rows // (ROWS if along else 32 * piece)) > MAX_GRID[0]:
+        return None
 
-    def is_aligned(operand: Operand, count: int) -> bool:
-        steps = (operand.row_stride if count > 1 else 0, operand.batch_stride)
-        return (
-            operand.column_stride == 1 and not operand.offset and not any(x % piece for x in steps)
-        )
+    def is_aligned(operand: Operand, *pitches: int) -> bool:
+        return not operand.offset and not any(x % piece for x in (*pitches, operand.batch_stride))
 
-    width = piece if is_aligned(found.many, found.rows) else 1
-    few_width = width if is_aligned(found.few, found.few_rows) else 1
-    return Thin(**vars(found), width=width, few_width=few_width)
+    few_pitch = few.row_stride if found.few_rows > 1 else 0
+    few_is_aligned = few.column_stride == 1 and is_aligned(few, few_pitch)
+    if along:
+        pitch = many.row_stride if found.rows > 1 else 0
+        width = piece if many.column_stride == 1 and is_aligned(many, pitch) else 1
+        few_is_aligned = few_is_aligned and width > 1
+    else:
+        width = piece if is_aligned(many, many.column_stride, found.rows) else 1
+    return Thin(**vars(found), along=along, width=width, few_width=piece if few_is_aligned else 1)
 
 
 @dataclass(frozen=True)
@@ -125,20 +147,22 @@ def divisions(product: Product, view: Thin, multiprocessors: int) -> Iterator[Di
     multiprocessors : int
     """
     item = ITEM_SIZES[product.dtype]
-    deep = 32 * ALIGNMENT // item  # of k, a warp's step
+    piece = ALIGNMENT // item
+    # Of k, a warp's step; and its rows.
+    deep, of_step = (32 * piece, ROWS) if view.along else (DEEP[view.count], 32 * piece)
     read = product.batch * product.k * (view.rows + view.few_rows) * item / RATE
     steps = -(-product.k // deep)
     stored = product if view.turned else product.transposed
     of_part = fma_sum.elements(stored) * item
-    at_once = multiprocessors * RESIDENTS[product.dtype][view.count]
-    step = STEPS[product.dtype][view.width > 1][view.count]
+    at_once = multiprocessors * _residents(view.along)[product.dtype][view.count]
+    step = (STEPS if view.along else STEPS_ACROSS)[product.dtype][view.width > 1][view.count]
     for split, most in combinations(SPLITS, PARTS):
         of_warp = -(-steps // (split * most))  # steps
         part_k = of_warp * split * deep
         parts = -(-product.k // part_k)
         if parts > 1 and parts * of_part > MOST_WORKSPACE:
             continue
-        blocks = -(-view.rows // (ROWS * WARPS // split))
+        blocks = -(-view.rows // (of_step * WARPS // split))
         waves = -(-product.batch * blocks * parts // at_once)
         computing = waves * (BLOCK + BLOCK_LINE * view.count + of_warp * step)
         expected = START + math.hypot(computing, read)
@@ -161,11 +185,14 @@ def planned(product: Product, view: Thin, division: Division, is_hopper: bool) -
     """
     split, parts = division.split, division.parts
     grid = (division.blocks, min(product.batch, MAX_GRID[1]), parts)
-    kernel = _kernel(product.dtype, view.count, view.width, view.few_width, split, is_hopper)
+    kernel = _kernel(
+        product.dtype, view.along, view.count, view.width, view.few_width, split, is_hopper
+    )
     lying = product if view.turned else product.transposed
     packed = _packed(lying, view, division)
     steps = [Step(kernel, Launch(grid, (32 * WARPS, 1, 1), (packed,), overlap=is_hopper))]
-    words, workspace = f"the thin kernel without tensor cores, {ROWS} x {view.count} a warp", 0
+    rows = ROWS if view.along else 32 * ALIGNMENT // ITEM_SIZES[product.dtype]
+    words, workspace = f"the thin kernel without tensor cores, {rows} x {view.count} a warp", 0
     if split > 1:
         words += f", k divided by {split}"
     if parts > 1:
@@ -181,16 +208,23 @@ def planned(product: Product, view: Thin, division: Division, is_hopper: bool) -
     )
 
 
+def _residents(along: bool) -> dict[str, dict[int, int]]:
+    return RESIDENTS if along else RESIDENTS_ACROSS
+
+
 @cache
 def _kernel(
-    dtype: str, count: int, width: int, few_width: int, split: int, overlap: bool
+    dtype: str, along: bool, count: int, width: int, few_width: int, split: int, overlap: bool
 ) -> Kernel:
+    name = "thin_fma" if along else "thin_fma_across"
     defines = {
-        "real": REAL[dtype], "ROWS": ROWS, "FEW": count, "WIDTH": width, "FEW_WIDTH": few_width,
-        "DEEP": ALIGNMENT // ITEM_SIZES[dtype] // width, "SPLIT": split,
-        "RESIDENTS": RESIDENTS[dtype][count], "OVERLAP": int(overlap),
+        "real": REAL[dtype], "FEW": count, "WIDTH": width, "FEW_WIDTH": few_width, "SPLIT": split,
+        "DEEP": ALIGNMENT // ITEM_SIZES[dtype] // width if along else DEEP[count],
+        "RESIDENTS": _residents(along)[dtype][count], "OVERLAP": int(overlap),
     }  # fmt: skip
-    return Kernel(SOURCE, "thin_fma", defines)
+    if along:
+        defines["ROWS"] = ROWS
+    return Kernel(FOLDER / f"{name}.cu", name, defines)
 
 
 @cache
@@ -207,7 +241,8 @@ def _packed(lying: Product, view: Thin, division: Division) -> Packed:
         stored = fma_sum.pitch(lying)
         alpha, beta, c, d = 1.0, 0.0, None, Operand(stored, 1, lying.m * stored)
         at = Place(WORKSPACE)
-    fields = [view.many.row_stride, view.many.batch_stride]
+    pitch = view.many.row_stride if view.along else view.many.column_stride
+    fields = [pitch, view.many.batch_stride]
     fields += [view.few.row_stride, view.few.column_stride, view.few.batch_stride]
     for x in (c or d, d):
         fields += [x.column_stride, x.row_stride, x.batch_stride]

@@ -208,13 +208,16 @@ _AT_16_BYTES = (
     Shape(512, 128, 512, Storage(is_shared=True), ROWS, batch=64),
 )
 
-# A few rows or columns, and a matrix that is read once, its lines along k; and dot products.
+# A few rows or columns, and a matrix that is read once, its lines along k or across; dot products.
+_ACROSS = ((1024, 1024), (4095, 4096), (8192, 8192), (768, 50257))
 _WIDE = ((512, 512), (1024, 1024), (4096, 4095), (8192, 8192), (50257, 768), (65536, 64))
 _DEEP = ((1, 1, 10_000_000), (4, 4, 1_000_000), (1, 16, 100_000), (1, 64, 262144), (8, 512, 65536))
 _THIN = (
     *(Shape(m, n, k, ROWS, COLUMNS) for n, k in _WIDE for m in (1, 2, 4, 8)),
     *(Shape(m, n, k, ROWS, COLUMNS) for m, n, k in _DEEP),
+    *(Shape(m, n, k) for n, k in _ACROSS for m in (1, 2, 8)),
     Shape(4096, 1, 4096),
+    Shape(4096, 1, 4096, COLUMNS),
     Shape(50257, 3, 768),
     Shape(512, 1, 2048, batch=32),
 )

@@ -8,41 +8,21 @@
 // elements that are read at once, 16 bytes or 1; DEEP, pieces of each line that a lane has under way;
 // SPLIT; RESIDENTS, blocks that a multiprocessor holds; OVERLAP as in launch.cuh.
 #include "launch.cuh"
+#include "thin_fma.cuh"
 
 constexpr int WARPS = 8, SUMS = ROWS * FEW;
 constexpr int STEP = 32 * WIDTH * DEEP;  // of k
 static_assert(SUMS <= 32 && 32 % SUMS == 0 && WARPS % SPLIT == 0 && WIDTH % FEW_WIDTH == 0);
 
-struct Product {
-    const real *many, *few, *c;
-    real* d;
-    long long many_pitch, many_step;         // elements from line to line, and from matrix to matrix
-    long long few_pitch, few_along, few_step;  // and along k
-    long long c_many, c_few, c_step;         // from line to line of ``many``, and of ``few``
-    long long d_many, d_few, d_step;
-    long long part_stride;  // from one part's sums to the next
-    unsigned rows, few_rows, k, batch;
-    unsigned stored;  // rows: in the rows of a part's sums up to whole pieces
-    unsigned part_k;  // of k, what each of the blocks has that divide it: whole steps
-    real alpha, beta;
-};
-
-struct __align__(WIDTH * sizeof(real)) Piece { real x[WIDTH]; };
 struct __align__(FEW_WIDTH * sizeof(real)) FewPiece { real x[FEW_WIDTH]; };
 
 // Neighbours along k, of which ``left`` are there, and zeros.
 template <bool WHOLE> __device__ inline Piece load(const real* from, int left) {
+    if (WIDTH == 1 || WHOLE || left >= WIDTH) return WHOLE || left > 0 ? load_once(from) : Piece{};
     Piece found = {};
-    if (WIDTH > 1 && (WHOLE || left >= WIDTH)) {
-        // Nobody reads them again, so they leave L1 to ``few``.
-        longlong2 bits;
-        asm volatile("ld.global.L1::no_allocate.v2.b64 {%0, %1}, [%2];"
-                     : "=l"(bits.x), "=l"(bits.y) : "l"(from));
-        return *(const Piece*)&bits;
-    }
     #pragma unroll
     for (int i = 0; i < WIDTH; ++i)
-        if (WHOLE || i < left) found.x[i] = from[i];
+        if (i < left) found.x[i] = from[i];
     return found;
 }
 template <bool WHOLE> __device__ inline Piece load_few(const real* from, long long along, int left) {

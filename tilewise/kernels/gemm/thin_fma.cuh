@@ -1,0 +1,30 @@
+// What the thin kernels of float and double are given, and how they read the large matrix.
+//
+// Macros: real, the elements' type; WIDTH, elements that are read at once, 16 bytes or 1.
+
+struct Product {
+    const real *many, *few, *c;
+    real* d;
+    long long many_pitch, many_step;         // elements from line to line, and from matrix to matrix
+    long long few_pitch, few_along, few_step;  // and along k
+    long long c_many, c_few, c_step;         // from line to line of ``many``, and of ``few``
+    long long d_many, d_few, d_step;
+    long long part_stride;  // from one part's sums to the next
+    unsigned rows, few_rows, k, batch;
+    unsigned stored;  // rows: in the rows of a part's sums up to whole pieces
+    unsigned part_k;  // of k, what each of the blocks has that divide it: whole steps
+    real alpha, beta;
+};
+
+struct __align__(WIDTH * sizeof(real)) Piece { real x[WIDTH]; };
+
+// A piece that nobody reads again: where it has 16 bytes, they leave L1 to ``few``.
+__device__ inline Piece load_once(const real* from) {
+    if constexpr (WIDTH == 1) return Piece{*from};
+    else {
+        longlong2 bits;
+        asm volatile("ld.global.L1::no_allocate.v2.b64 {%0, %1}, [%2];"
+                     : "=l"(bits.x), "=l"(bits.y) : "l"(from));
+        return *(const Piece*)&bits;
+    }
+}
