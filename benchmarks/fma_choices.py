@@ -33,54 +33,52 @@ from tilewise.bench.record import find_gpu
 from tilewise.bench.suites import REAL_SUITES, SUITES, Shape, View, sets_to_rotate
 from tilewise.bench.timing import Work, in_turn
 from tilewise.devices.gpu import Gpu
-from tilewise.pack import Packing
+from tilewise.fma_plan import Way, cut, thin, tiled
+from tilewise.plan import chip_of
 from tilewise.product import ITEM_SIZES, REAL, Operand, Product, offset
 from tilewise.provenance import write
 from tilewise.steps import Plan, execute
+from tilewise.tuned import Chip
 
 WAYS, PARTS = 6, 2  # by tiles; of those that differ in how many parts k has alone
 THIN_WAYS = 4  # of the thin kernel
 MORE = 8  # times as many, among which those of an earlier record are looked for
 ROUNDS = 3
 VENDOR = "vendor"
-MULTIPROCESSORS = 132  # of the H200 that records are of
-
-Way = tuple[float, Plan]
-"""The seconds that it should take, and how."""
+H200 = Chip("NVIDIA H200", 132, True)  # that records are of
 
 
-def best_ways(product: Product, multiprocessors: int, count: int = WAYS) -> dict[str, Way]:
-    """The ways that should take least, the planner's choice first, by what they are."""
-    by_tiles = dict(islice(_by_tiles(product, multiprocessors), count))
-    thin = dict(islice(_thin(product, multiprocessors), THIN_WAYS))
-    both = [by_tiles, thin] if thin else [by_tiles]
-    first, *rest = sorted(both, key=lambda ways: next(iter(ways.values()))[0])
-    return first | (rest[0] if rest else {})
+def best_ways(product: Product, chip: Chip, count: int = WAYS) -> list[Way]:
+    """The ways that should take least, the planner's choice first, each of another name."""
+    by_tiles = list(islice(_by_tiles(product, chip), count))
+    both = [by_tiles, list(islice(_thin(product, chip), THIN_WAYS))]
+    found = [way for ways in sorted(filter(None, both), key=_first_rank) for way in ways]
+    pieces = cut(product, chip, found[0])
+    return found if pieces is None else [pieces, *found]
 
 
-def _by_tiles(product: Product, multiprocessors: int) -> Iterator[tuple[str, Way]]:
+def _first_rank(ways: Sequence[Way]) -> float:
+    return ways[0].rank
+
+
+def _by_tiles(product: Product, chip: Chip) -> Iterator[Way]:
     kinds = Counter[str]()
-    is_turned = fma.turned(product) is not product
-    choices = fma.choices(fma.turned(product), multiprocessors, True)
+    choices = fma.choices(fma.turned(product), chip.multiprocessors, chip.is_hopper)
     for choice in sorted(choices, key=attrgetter("rank")):
-        kind = str(choice.tiles)
-        for which, copy in choice.reading.copies:
-            manner = "packed" if isinstance(copy, Packing) else "transposed"
-            kind += f", {'BA'[which] if is_turned else 'AB'[which]} {manner}"
+        way = tiled(product, choice, chip)
+        kind, _, _ = way.name.rpartition(", ")
         kinds[kind] += 1
         if kinds[kind] <= PARTS:
-            plan = fma.planned(choice, multiprocessors, True, is_turned)
-            yield f"{kind}, {choice.parts} parts", (choice.seconds, plan)
+            yield way
 
 
-def _thin(product: Product, multiprocessors: int) -> Iterator[tuple[str, Way]]:
+def _thin(product: Product, chip: Chip) -> Iterator[Way]:
     view = thin_fma.thin(product)
     if view is None:
         return
-    divisions = thin_fma.divisions(product, view, multiprocessors)
+    divisions = thin_fma.divisions(product, view, chip.multiprocessors)
     for each in sorted(divisions, key=attrgetter("seconds")):
-        name = f"thin, {each.split} warps, {each.parts} parts"
-        yield name, (each.seconds, thin_fma.planned(product, view, each, True))
+        yield thin(product, view, each, chip)
 
 
 def product_of(shape: Shape, dtype: str) -> Product:
@@ -104,8 +102,10 @@ def measure(shape: Shape, dtype: str, gpu: Gpu, round_seconds: float) -> dict[st
     nbytes = sum(x.numel() * x.element_size() for x in (sets[0].a, sets[0].b, sets[0].d))
     count = sets_to_rotate(nbytes, gpu.l2_bytes)
     sets += [operands(shape, dtype, generator) for _ in range(count - 1)]
-    ways = best_ways(product, gpu.multiprocessors)
-    plans = {name: plan for name, (_, plan) in ways.items()}
+    chip = chip_of(gpu)
+    assert chip is not None
+    ways = best_ways(product, chip)
+    plans = {way.name: way.plan() for way in ways}
     compile_ahead([step.kernel for plan in plans.values() for step in plan.steps], gpu.arch)
     most = max(plan.workspace for plan in plans.values())
     workspace = torch.empty(max(most, 1), dtype=torch.uint8, device="cuda")
@@ -122,7 +122,7 @@ def measure(shape: Shape, dtype: str, gpu: Gpu, round_seconds: float) -> dict[st
     for work, *_ in works.values():
         work()
     timed = in_turn(works, ROUNDS, round_seconds)
-    expected = {name: expected for name, (expected, _) in ways.items()}
+    expected = {way.name: way.seconds for way in ways}
     return row_of(shape, expected, {name: median(each) for name, each in timed.seconds.items()})
 
 
@@ -151,12 +151,11 @@ def again(shape: Shape, dtype: str, row: dict[str, Any]) -> dict[str, Any] | Non
     None if what it chooses was not timed.
     """
     seconds = row["seconds"]
-    every = best_ways(product_of(shape, dtype), MULTIPROCESSORS, len(seconds) * MORE)
-    chosen = next(iter(every))
-    if chosen not in seconds:
-        print(f"{name_of(shape)}: {chosen}, which was not timed")
+    every = best_ways(product_of(shape, dtype), H200, len(seconds) * MORE)
+    if every[0].name not in seconds:
+        print(f"{name_of(shape)}: {every[0].name}, which was not timed")
         return None
-    expected = {name: each for name, (each, _) in every.items() if name in seconds}
+    expected = {way.name: way.seconds for way in every if way.name in seconds}
     return row_of(shape, expected, seconds)
 
 

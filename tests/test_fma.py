@@ -49,7 +49,9 @@ def names(plan: Plan) -> list[str]:
 
 
 def best(asked: Product) -> fma.Choice:
-    return fma.best(asked, H200.multiprocessors, True)
+    found = fma.best(asked, H200.multiprocessors, True)
+    assert found is not None
+    return found
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -395,8 +397,8 @@ def test_every_phase_was_measured(dtype: str) -> None:
             for off in combinations((False, True), (False, True)):
                 if not (tiles.bulk and any(off)):
                     lying = kind(*along_k, *off)
-                    expected = tiles.seconds(short, 132, 1, lying)
-                    assert 0 < expected < tiles.seconds(long, 132, 1, lying) < 1, str(tiles)
+                    expected = tiles.timing(short, 132, lying).seconds(1)
+                    assert 0 < expected < tiles.timing(long, 132, lying).seconds(1) < 1, str(tiles)
     assert len({str(tiles) for tiles in EVERY[dtype]}) == len(EVERY[dtype])
 
 
@@ -405,9 +407,9 @@ def test_what_is_repeated_long_has_the_clock_that_its_tiles_leave() -> None:
     (small,) = (x for x in EVERY[dtype] if str(x) == "64x64 by tensor cores")
     (large,) = (x for x in EVERY[dtype] if str(x) == "192x128 by tensor cores")
     short = product(512, 512, 512, dtype)
-    assert small.seconds(short, 132, 1, lying) < large.seconds(short, 132, 1, lying)
+    assert small.timing(short, 132, lying).seconds(1) < large.timing(short, 132, lying).seconds(1)
     long = product(n, n, n, dtype)
-    seconds = [tiles.seconds(long, 132, 1, lying) for tiles in (small, large)]
+    seconds = [tiles.timing(long, 132, lying).seconds(1) for tiles in (small, large)]
     assert seconds[0] > 1.1 * seconds[1]
     measured = json.loads(PHASES.read_text(encoding="utf-8"))
     in_turn, alone = (

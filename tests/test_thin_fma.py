@@ -126,6 +126,9 @@ def test_which_products_it_takes() -> None:
     assert "A is read once" in plan_on(column, H200).why
     across = plan_on(product(1, 4096, 4095), H200)
     assert across.chosen.startswith("the thin kernel without tensor cores, 128 x 1 a warp")
+    # Eight columns of rows that lie far apart: each lane would read its own line of the cache.
+    assert "tiles of 128 x 16" in plan_on(product(4096, 8, 4096), H200).chosen
+    assert plan_on(product(4096, 8, 4096, b=Operand(1, 4096)), H200).chosen.startswith("the thin")
     for other in (
         product(1, 4096, 4095, b=Operand(8192, 2)),
         replace(nt, m=MOST + 1, a=Operand(4095, 1)),

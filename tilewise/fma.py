@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from operator import attrgetter
+from operator import itemgetter
 from pathlib import Path
 
 from tilewise import fma_sum, pack, transpose
 from tilewise.devices.limits import MAX_GRID
 from tilewise.fma_readings import Lines, Reading, lines, readings
-from tilewise.fma_tiles import EVERY, AnyTiles, Tiles, part_k
+from tilewise.fma_tiles import EVERY, AnyTiles, Tiles, Timing, part_k
 from tilewise.kernel import Kernel
 from tilewise.launch import Launch, Packed, Place, TensorMap
 from tilewise.pack import Packing
@@ -41,7 +42,8 @@ def objection(product: Product) -> str:
     ):  # fmt: skip
         if lines(operand, count, product.k, product.batch, product.dtype) is None:
             return f"neither dimension of {name} is contiguous"
-    if not any(True for _ in choices(product, 1, False)):
+    every = readings(product)
+    if not any(_fitting(product, 1, False, tiles, every) for tiles in EVERY[product.dtype]):
         return "it would take more blocks than a launch can have"
     return ""
 
@@ -74,35 +76,17 @@ class Choice:
 
 def choices(product: Product, multiprocessors: int, is_hopper: bool) -> Iterator[Choice]:
     """Every way to compute a product."""
-    k = 0 if product.alpha == 0 else product.k
-    of_part = fma_sum.elements(product) * ITEM_SIZES[product.dtype]
-    most = min(MOST_PARTS, k // LEAST_K, MOST_WORKSPACE // of_part)
     every = readings(product)
+    division = Division(product)
     for tiles in EVERY[product.dtype]:
-        if tiles.blocks(product) > MAX_GRID[0] or (tiles.bulk and not is_hopper):
-            continue
-        fitting = [(each, each.kind(tiles)) for each in every if each.fits(tiles)]
-        lying = {each for _, each in fitting}
-        for parts in _divisions(most):
-            if parts > 1 and parts != -(-k // part_k(k, parts, tiles.block_k)):
-                continue
-            found = {each: tiles.seconds(product, multiprocessors, parts, each) for each in lying}
-            for reading, each in fitting:
-                yield Choice(found[each] + reading.seconds, reading, tiles, parts)
+        fitting = _fitting(product, multiprocessors, is_hopper, tiles, every)
+        for seconds, reading, parts in division.timed(tiles, fitting, math.inf):
+            yield Choice(seconds, reading, tiles, parts)
 
 
-def _divisions(most: int) -> Iterator[int]:
-    yield 1
-    step = 1
-    parts = 2
-    while parts <= most:
-        yield parts
-        if parts >= 8 * step:
-            step *= 2
-        parts += step
-
-
-def best(product: Product, multiprocessors: int, is_hopper: bool) -> Choice:
+def best(
+    product: Product, multiprocessors: int, is_hopper: bool, below: float = math.inf
+) -> Choice | None:
     """How to compute a product to which there is no :func:`objection`, or that :func:`turned`.
 
     Parameters
@@ -111,9 +95,89 @@ def best(product: Product, multiprocessors: int, is_hopper: bool) -> Choice:
     multiprocessors : int
     is_hopper : bool
         Whether the GPU is of compute capability 9.0.
+    below : float
+        Of the rank; None where there is no such choice.
     """
-    found = choices(turned(product), multiprocessors, is_hopper)
-    return min(found, key=attrgetter("rank"))
+    product = turned(product)
+    every = readings(product)
+    division = Division(product)
+    tried = [
+        (min(timing.least for timing in fitting), tiles, fitting)
+        for tiles in EVERY[product.dtype]
+        if (fitting := _fitting(product, multiprocessors, is_hopper, tiles, every))
+    ]
+    found = None
+    for least, tiles, fitting in sorted(tried, key=itemgetter(0)):
+        if least >= below:  # neither these tiles nor those that follow
+            break
+        for seconds, reading, parts in division.timed(tiles, fitting, below):
+            if seconds * reading.margin < below:
+                found = Choice(seconds, reading, tiles, parts)
+                below = found.rank
+    return found
+
+
+def _fitting(
+    product: Product, multiprocessors: int, is_hopper: bool, tiles: AnyTiles,
+    every: Iterable[Reading],
+) -> dict[Timing, list[Reading]]:  # fmt: skip
+    """The readings with which those tiles can compute it, by how long it takes then."""
+    if tiles.blocks(product) > MAX_GRID[0] or (tiles.bulk and not is_hopper):
+        return {}
+    by_kind: dict[str, list[Reading]] = {}
+    for reading in every:
+        if reading.fits(tiles):
+            by_kind.setdefault(reading.kind(tiles), []).append(reading)
+    return {tiles.timing(product, multiprocessors, kind): x for kind, x in by_kind.items()}
+
+
+class Division:
+    """How k may be divided into parts, of one product."""
+
+    def __init__(self, product: Product):
+        self._product = product
+        self._k = 0 if product.alpha == 0 else product.k
+        of_part = fma_sum.elements(product) * ITEM_SIZES[product.dtype]
+        most = min(MOST_PARTS, self._k // LEAST_K, MOST_WORKSPACE // of_part)
+        self._parts = list(_parts(most))
+        self._adding: dict[int, float] = {1: 0.0}
+
+    def timed(
+        self, tiles: AnyTiles, fitting: Mapping[Timing, Iterable[Reading]], below: float
+    ) -> Iterator[tuple[float, Reading, int]]:
+        """The seconds by these tiles, by each reading and in each number of parts.
+
+        Some that take no less than ``below`` may be missing.
+        """
+        for timing, found in fitting.items():
+            least = timing.least
+            for parts in self._parts:
+                adding = self._added(parts)
+                if least + adding >= below or not self._is_even(parts, tiles.block_k):
+                    continue
+                seconds = timing.seconds(parts) + adding
+                for reading in found:
+                    yield seconds + reading.seconds, reading, parts
+
+    def _is_even(self, parts: int, block_k: int) -> bool:
+        """Whether none of the parts is empty."""
+        return parts == 1 or parts == -(-self._k // part_k(self._k, parts, block_k))
+
+    def _added(self, parts: int) -> float:
+        if parts not in self._adding:
+            self._adding[parts] = fma_sum.seconds(self._product, parts)
+        return self._adding[parts]
+
+
+def _parts(most: int) -> Iterator[int]:
+    yield 1
+    step = 1
+    parts = 2
+    while parts <= most:
+        yield parts
+        if parts >= 8 * step:
+            step *= 2
+        parts += step
 
 
 def planned(choice: Choice, multiprocessors: int, is_hopper: bool, is_turned: bool) -> Plan:

@@ -9,7 +9,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
 
-from tilewise import fma_sum
 from tilewise.product import ITEM_SIZES, Product
 
 PHASES = Path(__file__).parent / "fma.json"
@@ -37,7 +36,7 @@ class Timed:
     bulk: bool
 
     def is_measured(self, dtype: str) -> bool:
-        """Whether :meth:`seconds` is known of them, with A's rows and B's contiguous."""
+        """Whether :meth:`timing` is known of them, with A's rows and B's contiguous."""
         return f"{dtype} {self}" in _measured()[kind(True, False)]
 
     def blocks(self, product: Product) -> int:
@@ -45,40 +44,79 @@ class Timed:
         down, across = -(-product.m // self.block_m), -(-product.n // self.block_n)
         return down * across * product.batch
 
-    def seconds(self, product: Product, multiprocessors: int, parts: int, lying: str) -> float:
+    def timing(self, product: Product, multiprocessors: int, lying: str) -> Timing:
         """How long a product should take.
 
         Parameters
         ----------
         product : Product
-        multiprocessors, parts : int
-            Of the GPU, and that k is divided into.
+        multiprocessors : int
+            Of the GPU.
         lying : str
             How A and B do: :func:`kind`.
         """
-        item = ITEM_SIZES[product.dtype]
-        computing = self._computing(product, multiprocessors, parts, lying)
+        item, dtype, name = ITEM_SIZES[product.dtype], product.dtype, str(self)
         of_d = product.batch * product.m * product.n
         read = product.batch * product.k * (product.m + product.n)
-        # Either waits for the other a little where both take as long.
-        seconds = START + math.hypot(computing, (read + of_d) * item / RATE)
-        return seconds + fma_sum.seconds(product, parts) if parts > 1 else seconds
+        is_long = 2 * of_d * product.k > LONG
+        return Timing(
+            phase=_phase(lying, dtype, name),
+            slower=_slower_alone(lying, dtype, name) if is_long else 1.0,
+            stored=self.block_m * self.block_n * multiprocessors * item / RATE,
+            moved=(read + of_d) * item / RATE,
+            k=product.k,
+            block_k=self.block_k,
+            blocks=self.blocks(product),
+            multiprocessors=multiprocessors,
+            residents=self.residents,
+        )
 
-    def _computing(self, product: Product, multiprocessors: int, parts: int, lying: str) -> float:
-        """The seconds of its phases and of what is stored behind them."""
-        phase = _phase(lying, product.dtype, str(self))
-        phases = -(-part_k(product.k, parts, self.block_k) // self.block_k)
-        waiting = -(-self.blocks(product) * parts // multiprocessors)  # of one multiprocessor
+
+@dataclass(frozen=True)
+class Timing:
+    """What decides how long a product takes by tiles of one size.
+
+    Attributes
+    ----------
+    phase : tuple of float
+        Seconds of a phase, of 1, 2, ... blocks of each multiprocessor at once.
+    slower : float
+        How much longer it takes at this product's clock.
+    stored, moved : float
+        Seconds that a wave of blocks stores D, and that memory takes for A, B and D.
+    k, block_k, blocks, multiprocessors, residents : int
+    """
+
+    phase: tuple[float, ...]
+    slower: float
+    stored: float
+    moved: float
+    k: int
+    block_k: int
+    blocks: int
+    multiprocessors: int
+    residents: int
+
+    def seconds(self, parts: int) -> float:
+        """That the product should take, k in so many parts; without their addition."""
+        phases = -(-part_k(self.k, parts, self.block_k) // self.block_k)
+        waiting = -(-self.blocks * parts // self.multiprocessors)  # of one multiprocessor
         waves, rest = divmod(waiting, self.residents)
         # Two that began together end together, and two of what is left may follow them on one
         # multiprocessor; more of them are spread by then.
         last = self.residents if waves and self.residents == 2 else rest
-        of_phases = waves * phase[-1] + (phase[last - 1] if rest else 0.0)
-        if 2 * product.batch * product.m * product.n * product.k > LONG:
-            of_phases *= _slower_alone(lying, product.dtype, str(self))
+        of_phases = waves * self.phase[-1] + (self.phase[last - 1] if rest else 0.0)
         # Of each wave, one block stores while nobody computes.
-        stored = (waves + (rest > 0)) * self.block_m * self.block_n * multiprocessors
-        return phases * of_phases + stored * ITEM_SIZES[product.dtype] / RATE
+        computing = phases * of_phases * self.slower + (waves + (rest > 0)) * self.stored
+        # Either waits for the other a little where both take as long.
+        return START + math.hypot(computing, self.moved)
+
+    @property
+    def least(self) -> float:
+        """What :meth:`seconds` is never below."""
+        of_block = min(seconds / count for count, seconds in enumerate(self.phase, 1)) * self.slower
+        computing = self.k / self.block_k * self.blocks / self.multiprocessors * of_block
+        return START + math.hypot(computing, self.moved)
 
 
 @dataclass(frozen=True)

@@ -85,7 +85,7 @@ def tuned_tile(m: int, n: int, k: int, dtype: str) -> int:
     measured = {tile: each for tile, each in TUNED[dtype].items() if each.is_measured(dtype)}
     fitting = [tile for tile, each in measured.items() if m <= GRID_Y * each.block_m]
     seconds = {
-        tile: measured[tile].seconds(product, H200.multiprocessors, 1, lying)
+        tile: measured[tile].timing(product, H200.multiprocessors, lying).seconds(1)
         for tile in fitting or measured
     }
     return min(seconds, key=lambda tile: seconds[tile])

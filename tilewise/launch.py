@@ -220,6 +220,10 @@ class Place:
         """Where it is, of arrays that begin at ``addresses``."""
         return addresses[self.array] + self.offset
 
+    def moved(self, by: Mapping[int, int]) -> Place:
+        """The same of arrays that begin so many bytes further on, by their numbers."""
+        return replace(self, offset=self.offset + by.get(self.array, 0))
+
 
 SWIZZLES = (32, 64, 128)  # bytes a row of the boxes that are swizzled
 
@@ -257,6 +261,10 @@ class TensorMap:
     strides: tuple[int, int]
     box: tuple[int, int]
     promotion: int = 128
+
+    def moved(self, by: Mapping[int, int]) -> TensorMap:
+        """As :meth:`Place.moved`."""
+        return replace(self, place=self.place.moved(by))
 
 
 Encode = Callable[[TensorMap, int], bytes]
@@ -296,6 +304,11 @@ class Packed:
                 encoded = encode(x, x.place.address(addresses))
                 data[offset : offset + len(encoded)] = encoded
         return bytes(data)
+
+    def moved(self, by: Mapping[int, int]) -> Packed:
+        """As :meth:`Place.moved`."""
+        places = tuple((at, place.moved(by)) for at, place in self.places)
+        return replace(self, places=places, maps=tuple((at, x.moved(by)) for at, x in self.maps))
 
 
 @dataclass(frozen=True)
@@ -349,6 +362,13 @@ class Launch:
             return argument.filled(addresses, encode) if isinstance(argument, Packed) else argument
 
         return replace(self, args=tuple(map(known, self.args)))
+
+    def moved(self, by: Mapping[int, int]) -> Launch:
+        """As :meth:`Place.moved`."""
+        given = (Place, Packed, TensorMap)
+        return replace(
+            self, args=tuple(x.moved(by) if isinstance(x, given) else x for x in self.args)
+        )
 
 
 @dataclass(frozen=True)

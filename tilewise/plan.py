@@ -7,11 +7,11 @@ import struct
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, lru_cache, partial
+from functools import cache, lru_cache
 from itertools import combinations
 from pathlib import Path
 
-from tilewise import costs, fma, hopper, pack, thin, thin_fma, tuned, unpack
+from tilewise import costs, fma, fma_plan, hopper, pack, thin, tuned, unpack
 from tilewise.devices import Device
 from tilewise.devices.gpu import Gpu
 from tilewise.devices.limits import MAX_GRID
@@ -325,17 +325,8 @@ GENERAL_START, GENERAL_PHASE, GENERAL_TILE = 1.0e-6, 2.4e-6, 1.06e-6  # any.cu's
 
 
 def _by_fma(product: Product, chip: Chip) -> Plan:
-    gpu = chip.multiprocessors, chip.is_hopper
-    ways: list[Way] = []
-    if view := thin_fma.thin(product):
-        division = thin_fma.best(product, view, chip.multiprocessors)
-        way = partial(thin_fma.planned, product, view, division, chip.is_hopper)
-        ways.append((division.seconds, way))
-    if not (off := fma.objection(product)):
-        best = fma.best(product, *gpu)
-        is_turned = fma.turned(product) is not product
-        ways.append((best.seconds, partial(fma.planned, best, *gpu, is_turned)))
-    return min(ways, key=_first)[1]() if ways else _by_general(product, off)
+    way = fma_plan.best(product, chip)
+    return _by_general(product, fma.objection(product)) if way is None else way.plan()
 
 
 def _by_general(product: Product, why: str) -> Plan:

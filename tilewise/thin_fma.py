@@ -36,6 +36,7 @@ RESIDENTS_ACROSS = {"float32": {1: 3, 2: 3, 4: 2, 8: 2}, "float64": {1: 4, 2: 3,
 # Of an H200: `python benchmarks/fma_choices.py --suite thin` shows what they come to.
 START, RATE = 0.88e-6, 4.6e12  # seconds, and bytes a second
 BLOCK, BLOCK_LINE = 0.61e-6, 0.057e-6  # a block's start and its end, and of those each line's
+CACHE_LINE, LINE = 128, 7e-9  # bytes, and seconds that one more of them takes a step
 # Seconds of a warp's step, by lines, where ``many`` is read by 16 bytes or else by elements, and
 # lies along k.
 STEPS = {
@@ -156,6 +157,8 @@ def divisions(product: Product, view: Thin, multiprocessors: int) -> Iterator[Di
     of_part = fma_sum.elements(stored) * item
     at_once = multiprocessors * _residents(view.along)[product.dtype][view.count]
     step = (STEPS if view.along else STEPS_ACROSS)[product.dtype][view.width > 1][view.count]
+    if view.along:
+        step += view.count * piece * _lines(view, item) * LINE
     for split, most in combinations(SPLITS, PARTS):
         of_warp = -(-steps // (split * most))  # steps
         part_k = of_warp * split * deep
@@ -169,6 +172,12 @@ def divisions(product: Product, view: Thin, multiprocessors: int) -> Iterator[Di
         if parts > 1:
             expected += fma_sum.seconds(stored, parts)
         yield Division(split, parts, part_k, blocks, expected)
+
+
+def _lines(view: Thin, item: int) -> int:
+    """Of the cache: those in which a warp's lanes find ``few``'s elements; 0 if they share them."""
+    apart = view.width * view.few.column_stride * item
+    return min(32, 32 * apart // CACHE_LINE) if apart >= CACHE_LINE // 2 else 0
 
 
 def planned(product: Product, view: Thin, division: Division, is_hopper: bool) -> Plan:
