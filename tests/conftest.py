@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import pytest
@@ -55,6 +56,13 @@ def emulator(device: Device) -> Device:
     if device.name != "emulator":
         pytest.skip("only the emulator counts and checks")
     return device
+
+
+@pytest.fixture
+def alone() -> None:
+    """For tests that measure: skipped where other processes of the run use the GPU too."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        pytest.skip("measures a GPU that the other workers use: run it without -n")
 
 
 @pytest.fixture

@@ -217,6 +217,7 @@ def gpu(request: pytest.FixtureRequest) -> Gpu:
     return found
 
 
+@pytest.mark.usefixtures("alone")
 def test_what_is_measured_is_near_to_the_datasheet(gpu: Gpu) -> None:
     sheet = datasheet(gpu.description.partition(",")[0])
     if sheet is None:

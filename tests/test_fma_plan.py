@@ -18,7 +18,7 @@ from tilewise.devices.emulator import Emulator
 from tilewise.fma_readings import readings
 from tilewise.fma_tiles import EVERY, TensorTiles
 from tilewise.plan import plan_on
-from tilewise.product import Operand, Product
+from tilewise.product import Product
 from tilewise.tuned import H200, Chip
 
 Arrays = dict[str, tuple[npt.NDArray[Any], npt.NDArray[Any]]]
