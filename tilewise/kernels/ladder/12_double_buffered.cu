@@ -14,6 +14,7 @@
 #endif
 #define THREADS (BLOCK_M / THREAD_M * (BLOCK_N / THREAD_N))
 #define WIDTH (16 / (int)sizeof(real))
+#define BLOCKS (8 / (int)sizeof(real))  // of a multiprocessor at once
 #define LANES_M 4  // of a warp's 32 lanes, down its tile
 #define LANES_N 8
 #define WARP_M (LANES_M * THREAD_M)  // a warp's tile
@@ -58,7 +59,7 @@ template <int W> __device__ inline void multiply(
     const real* from_b = b + (size_t)by * ldb + bx;
     int width = max(min(columns - bx, W), 0) * sizeof(real);
     auto copy = [&](int buffer, int rest) {
-        // Past the end of k the tiles hold zeros.
+        // Past the end of k the tiles hold zeros, and nothing is read.
         for (int e = 0; e < BLOCK_M / DOWN; ++e) {
             copy_async<sizeof(real)>(&sa[buffer][ax][ay + e * DOWN], from_a[e], ax < rest ? sizeof(real) : 0);
             from_a[e] += BLOCK_K;
@@ -77,19 +78,22 @@ template <int W> __device__ inline void multiply(
         asm volatile("cp.async.wait_group 0;" ::: "memory");
         // These tiles are whole before anybody reads them, and the others were read by everybody.
         __syncthreads();
-        if (rest > BLOCK_K) copy(buffer ^ 1, rest - BLOCK_K);
-        if (inside) {
-            #pragma unroll
-            for (int i = 0; i < BLOCK_K; ++i) {
-                Vector of_a[THREAD_M / WIDTH], of_b[THREAD_N / WIDTH];
-                for (int j = 0; j < THREAD_M / WIDTH; ++j)
-                    of_a[j] = *(Vector*)&sa[buffer][i][ty + j * LANES_M * WIDTH];
-                for (int l = 0; l < THREAD_N / WIDTH; ++l)
-                    of_b[l] = *(Vector*)&sb[buffer][i][tx + l * LANES_N * WIDTH];
-                for (int j = 0; j < THREAD_M; ++j)
-                    for (int l = 0; l < THREAD_N; ++l)
-                        sum[j][l] += of_a[j / WIDTH].x[j % WIDTH] * of_b[l / WIDTH].x[l % WIDTH];
-            }
+        if (!inside) {
+            copy(buffer ^ 1, rest - BLOCK_K);
+            continue;
+        }
+        #pragma unroll
+        for (int i = 0; i < BLOCK_K; ++i) {
+            // Half way: behind the barrier all warps read the tiles, and would wait for the copies.
+            if (i == BLOCK_K / 2) copy(buffer ^ 1, rest - BLOCK_K);
+            Vector of_a[THREAD_M / WIDTH], of_b[THREAD_N / WIDTH];
+            for (int j = 0; j < THREAD_M / WIDTH; ++j)
+                of_a[j] = *(Vector*)&sa[buffer][i][ty + j * LANES_M * WIDTH];
+            for (int l = 0; l < THREAD_N / WIDTH; ++l)
+                of_b[l] = *(Vector*)&sb[buffer][i][tx + l * LANES_N * WIDTH];
+            for (int j = 0; j < THREAD_M; ++j)
+                for (int l = 0; l < THREAD_N; ++l)
+                    sum[j][l] += of_a[j / WIDTH].x[j % WIDTH] * of_b[l / WIDTH].x[l % WIDTH];
         }
     }
 }
@@ -101,7 +105,7 @@ __device__ inline bool is_aligned(const real* x, int leading)
 }
 
 // C = alpha*A*B + beta*C, row-major: A is m x k, B is k x n, C is m x n.
-extern "C" __global__ void __launch_bounds__(THREADS) double_buffered(
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) double_buffered(
     int m, int n, int k, real alpha, const real* a, int lda, const real* b, int ldb,
     real beta, real* c, int ldc)
 {
