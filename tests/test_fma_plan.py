@@ -66,7 +66,7 @@ def test_pieces_are_copied_by_tensor_maps_of_their_own() -> None:
     ("asked", "kernels", "words"),
     [
         (product(2049, 2049, 2049, "float64"), "thin_fma_across", "; the last row by the thin"),
-        (product(4104, 4104, 4104, "float64"), "gemm_dmma", "; the last 8 columns by the kernel"),
+        (product(4104, 4104, 4104, "float64"), "gemm_dmma", " columns by the kernel by tensor"),
         (product(4104, 4104, 4104), "gemm_fma", "; the last 8 columns by the kernel"),
         (product(257, 257, 65537), "thin_fma", "; the last row by the thin"),
     ],
@@ -80,7 +80,7 @@ def test_what_few_lines_would_take_whole_tiles_for_is_apart(
     assert len(found.steps) > len(whole.plan().steps)
     assert kernels in names(found)[1:]
     assert words in found.chosen
-    assert "in such pieces it should take" in found.why
+    assert found.why.startswith("in pieces it should take")
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

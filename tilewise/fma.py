@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from operator import itemgetter
@@ -85,8 +85,9 @@ def choices(product: Product, multiprocessors: int, is_hopper: bool) -> Iterator
 
 
 def best(
-    product: Product, multiprocessors: int, is_hopper: bool, below: float = math.inf
-) -> Choice | None:
+    product: Product, multiprocessors: int, is_hopper: bool, below: float = math.inf,
+    of: Product | None = None,
+) -> Choice | None:  # fmt: skip
     """How to compute a product to which there is no :func:`objection`, or that :func:`turned`.
 
     Parameters
@@ -97,14 +98,16 @@ def best(
         Whether the GPU is of compute capability 9.0.
     below : float
         Of the rank; None where there is no such choice.
+    of : Product, optional
+        Of which it is a piece.
     """
     product = turned(product)
     every = readings(product)
     division = Division(product)
     tried = [
-        (min(timing.least for timing in fitting), tiles, fitting)
+        (min(timing.least for timing, _ in fitting), tiles, fitting)
         for tiles in EVERY[product.dtype]
-        if (fitting := _fitting(product, multiprocessors, is_hopper, tiles, every))
+        if (fitting := _fitting(product, multiprocessors, is_hopper, tiles, every, of))
     ]
     found = None
     for least, tiles, fitting in sorted(tried, key=itemgetter(0)):
@@ -119,16 +122,16 @@ def best(
 
 def _fitting(
     product: Product, multiprocessors: int, is_hopper: bool, tiles: AnyTiles,
-    every: Iterable[Reading],
-) -> dict[Timing, list[Reading]]:  # fmt: skip
+    every: Iterable[Reading], of: Product | None = None,
+) -> list[tuple[Timing, list[Reading]]]:  # fmt: skip
     """The readings with which those tiles can compute it, by how long it takes then."""
     if tiles.blocks(product) > MAX_GRID[0] or (tiles.bulk and not is_hopper):
-        return {}
+        return []
     by_kind: dict[str, list[Reading]] = {}
     for reading in every:
         if reading.fits(tiles):
             by_kind.setdefault(reading.kind(tiles), []).append(reading)
-    return {tiles.timing(product, multiprocessors, kind): x for kind, x in by_kind.items()}
+    return [(tiles.timing(product, multiprocessors, kind, of), x) for kind, x in by_kind.items()]
 
 
 class Division:
@@ -143,13 +146,13 @@ class Division:
         self._adding: dict[int, float] = {1: 0.0}
 
     def timed(
-        self, tiles: AnyTiles, fitting: Mapping[Timing, Iterable[Reading]], below: float
+        self, tiles: AnyTiles, fitting: Iterable[tuple[Timing, Iterable[Reading]]], below: float
     ) -> Iterator[tuple[float, Reading, int]]:
         """The seconds by these tiles, by each reading and in each number of parts.
 
         Some that take no less than ``below`` may be missing.
         """
-        for timing, found in fitting.items():
+        for timing, found in fitting:
             least = timing.least
             for parts in self._parts:
                 adding = self._added(parts)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from operator import attrgetter
 
 from tilewise import cuts, fma, thin_fma
@@ -22,6 +22,8 @@ from tilewise.tuned import Chip
 SHORTEST = 20e-6  # that a product takes which may be cut: less, and one more launch takes the gain
 BETWEEN = 1.0e-6  # until the GPU is full again, after a piece
 MARGIN = 1.02
+# Rows of the smallest tiles; and elements of those whose last wave may cost more than it should.
+SMALL, LARGE = 16, 64 * 128
 
 
 @dataclass(frozen=True)
@@ -52,13 +54,18 @@ def best(product: Product, chip: Chip) -> Way | None:
     return whole and (cut(product, chip, whole) or whole)
 
 
-def in_one(product: Product, chip: Chip, below: float = math.inf) -> Way | None:
-    """Of the ways to compute it at once the best; None if none has a rank below that."""
+def in_one(
+    product: Product, chip: Chip, below: float = math.inf, of: Product | None = None
+) -> Way | None:
+    """Of the ways to compute it at once the best; None if none has a rank below that.
+
+    Where it is a piece ``of`` another product, it has that one's clock.
+    """
     ways = []
     if view := thin_fma.thin(product):
         ways.append(thin(product, view, thin_fma.best(product, view, chip.multiprocessors), chip))
     if not fma.objection(product):
-        choice = fma.best(product, chip.multiprocessors, chip.is_hopper, below)
+        choice = fma.best(product, chip.multiprocessors, chip.is_hopper, below, of)
         ways += [] if choice is None else [tiled(product, choice, chip)]
     found = min(ways, key=attrgetter("rank"), default=None)
     return found if found is not None and found.rank < below else None
@@ -91,62 +98,72 @@ def cut(product: Product, chip: Chip, whole: Way) -> Way | None:
     """
     if whole.seconds < SHORTEST:
         return None
-    found = whole
-    rows = columns = 0  # with which it is best without the last of the others
-    for count in _last(product.dtype, product.m):
-        if way := _cut(product, chip, count, 0, found):
-            found, rows = way, count
-    by_rows, found = found, whole
-    for count in _last(product.dtype, product.n):
-        if way := _cut(product, chip, 0, count, found):
-            found, columns = way, count
-    found = min(found, by_rows, key=attrgetter("rank"))
-    if rows and columns and (way := _cut(product, chip, rows, columns, found)):
-        found = way
-    return None if found is whole else found
+    # Alone neither has to be better by the margin: both together may be.
+    limit = whole.rank * MARGIN
+    by_rows, rows = _best_cut(product, chip, whole, limit, [(x, 0) for x in _last(product, chip)])
+    columns_too = [(0, x) for x in _last(product.transposed, chip)]
+    by_columns, columns = _best_cut(product, chip, whole, limit, columns_too)
+    both = [(rows[0], columns[1])] if by_rows and by_columns else []
+    by_both, _ = _best_cut(product, chip, whole, limit, both)
+    found = [way for way in (by_rows, by_columns, by_both) if way and way.rank < whole.rank]
+    return min(found, key=attrgetter("rank"), default=None)
 
 
-def _last(dtype: str, extent: int) -> Iterator[int]:
-    """How many rows or columns are beyond whole tiles, of each size."""
-    yield from sorted({extent % edge for edge in _edges(dtype) if edge < extent} - {0})
+def _best_cut(
+    product: Product, chip: Chip, whole: Way, below: float, lines: Iterable[tuple[int, int]]
+) -> tuple[Way | None, tuple[int, int]]:
+    """Of those numbers of rows and columns that are cut off the best, and the way then."""
+    found, best_lines = None, (0, 0)
+    for each in lines:
+        if way := _cut(product, chip, *each, whole, found.rank if found else below):
+            found, best_lines = way, each
+    return found, best_lines
 
 
-@cache
-def _edges(dtype: str) -> frozenset[int]:
-    return frozenset(edge for x in EVERY[dtype] for edge in (x.block_m, x.block_n))
+def _last(product: Product, chip: Chip) -> list[int]:
+    """How many rows are beyond whole tiles, and beyond whole waves of them, of each large size."""
+    found = {product.m % SMALL}
+    for tiles in EVERY[product.dtype]:
+        if tiles.block_m * tiles.block_n < LARGE:
+            continue
+        of_row = -(-product.n // tiles.block_n) * product.batch
+        of_wave = chip.multiprocessors * tiles.residents
+        waves = tiles.blocks(product) // of_wave
+        found |= {product.m % edge for edge in (tiles.block_m, tiles.block_n)}
+        found.add(product.m - waves * of_wave // of_row * tiles.block_m)
+    return sorted(count for count in found if 0 < count < product.m)
 
 
-def _cut(product: Product, chip: Chip, rows: int, columns: int, than: Way) -> Way | None:
-    """The last ``rows`` and ``columns`` apart; None if that should not be faster than another."""
+def _cut(
+    product: Product, chip: Chip, rows: int, columns: int, whole: Way, below: float
+) -> Way | None:
+    """The last ``rows`` and ``columns`` apart; None if its rank would not be below that."""
     first, *others = cuts.cut(product, rows, columns)
-    limit = than.rank / MARGIN - BETWEEN * len(others)
+    margin = MARGIN * whole.rank / whole.seconds
+    left = below / margin - BETWEEN * len(others)
     # An element of those few takes no less than one of all the others.
     share = first.product.m * first.product.n / (product.m * product.n)
     pieces: list[tuple[Part, Way]] = []
-    seconds = 0.0
     for piece in (first, *others):
-        below = (limit - seconds) * (1.0 if pieces else share)
-        way = in_one(piece.product, chip, below)
-        if way is None:
+        limit = left if pieces else left * share
+        way = in_one(piece.product, chip, limit * whole.rank / whole.seconds, product)
+        if way is None or way.seconds >= limit:
             return None
         pieces.append((piece, way))
-        seconds += way.seconds
-    seconds += BETWEEN * len(others)
-    rank = seconds * MARGIN
-    if rank >= than.rank:
-        return None
+        left -= way.seconds
+    seconds = BETWEEN * len(others) + sum(way.seconds for _, way in pieces)
     lines = (("row", rows), ("column", columns))
     apart = [word if count == 1 else f"{count} {word}s" for word, count in lines if count]
     name = f"{pieces[0][1].name}; the last {' and '.join(apart)} apart: "
     name += "; ".join(way.name for _, way in pieces[1:])
-    return Way(name, seconds, rank, partial(_joined, pieces, apart, seconds))
+    why = f"in pieces it should take {seconds * 1e6:.1f} µs, in one {whole.seconds * 1e6:.1f}"
+    return Way(name, seconds, seconds * margin, partial(_joined, pieces, apart, why))
 
 
-def _joined(pieces: Sequence[tuple[Part, Way]], apart: Sequence[str], seconds: float) -> Plan:
-    plans = [(piece, way.plan()) for piece, way in pieces]
-    (_, first), *others = plans
-    chosen = f"{first.chosen}; the last "
-    chosen += "; the last ".join(
-        f"{lines} by {plan.chosen}" for lines, (_, plan) in zip(apart, others, strict=True)
-    )
-    return cuts.joined(plans, chosen, f"in such pieces it should take {seconds * 1e6:.1f} µs")
+def _joined(pieces: Sequence[tuple[Part, Way]], apart: Sequence[str], why: str) -> Plan:
+    (first, of_first), *others = ((piece, way.plan()) for piece, way in pieces)
+    words = [of_first.chosen]
+    words += [
+        f"the last {lines} by {plan.chosen}" for lines, (_, plan) in zip(apart, others, strict=True)
+    ]
+    return cuts.joined([(first, of_first), *others], "; ".join(words), why)

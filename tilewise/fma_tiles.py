@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import asdict, dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -35,16 +35,23 @@ class Timed:
     residents: int
     bulk: bool
 
+    @cached_property
+    def name(self) -> str:
+        """For people, and in records."""
+        return str(self)
+
     def is_measured(self, dtype: str) -> bool:
         """Whether :meth:`timing` is known of them, with A's rows and B's contiguous."""
-        return f"{dtype} {self}" in _measured()[kind(True, False)]
+        return f"{dtype} {self.name}" in _measured()[kind(True, False)]
 
     def blocks(self, product: Product) -> int:
         """That compute D, where they do not divide k."""
         down, across = -(-product.m // self.block_m), -(-product.n // self.block_n)
         return down * across * product.batch
 
-    def timing(self, product: Product, multiprocessors: int, lying: str) -> Timing:
+    def timing(
+        self, product: Product, multiprocessors: int, lying: str, of: Product | None = None
+    ) -> Timing:
         """How long a product should take.
 
         Parameters
@@ -54,13 +61,17 @@ class Timed:
             Of the GPU.
         lying : str
             How A and B do: :func:`kind`.
+        of : Product, optional
+            Of which it is a piece, and whose clock it has.
         """
-        item, dtype, name = ITEM_SIZES[product.dtype], product.dtype, str(self)
+        item, dtype, name = ITEM_SIZES[product.dtype], product.dtype, self.name
         of_d = product.batch * product.m * product.n
         read = product.batch * product.k * (product.m + product.n)
-        is_long = 2 * of_d * product.k > LONG
+        whole = of or product
+        is_long = 2 * whole.batch * whole.m * whole.n * whole.k > LONG
         return Timing(
             phase=_phase(lying, dtype, name),
+            of_block=_of_block(lying, dtype, name),
             slower=_slower_alone(lying, dtype, name) if is_long else 1.0,
             stored=self.block_m * self.block_n * multiprocessors * item / RATE,
             moved=(read + of_d) * item / RATE,
@@ -72,7 +83,7 @@ class Timed:
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Timing:
     """What decides how long a product takes by tiles of one size.
 
@@ -80,6 +91,8 @@ class Timing:
     ----------
     phase : tuple of float
         Seconds of a phase, of 1, 2, ... blocks of each multiprocessor at once.
+    of_block : float
+        Of them, what a block takes at least.
     slower : float
         How much longer it takes at this product's clock.
     stored, moved : float
@@ -88,6 +101,7 @@ class Timing:
     """
 
     phase: tuple[float, ...]
+    of_block: float
     slower: float
     stored: float
     moved: float
@@ -114,9 +128,8 @@ class Timing:
     @property
     def least(self) -> float:
         """What :meth:`seconds` is never below."""
-        of_block = min(seconds / count for count, seconds in enumerate(self.phase, 1)) * self.slower
-        computing = self.k / self.block_k * self.blocks / self.multiprocessors * of_block
-        return START + math.hypot(computing, self.moved)
+        phases = self.k / self.block_k * self.blocks / self.multiprocessors
+        return START + math.hypot(phases * self.of_block * self.slower, self.moved)
 
 
 @dataclass(frozen=True)
@@ -287,6 +300,11 @@ def _phase(lying: str, dtype: str, name: str) -> tuple[float, ...]:
     Measured on an H200 by benchmarks/fma_tilings.py.
     """
     return tuple(1e-9 * float(each) for each in _measured()[lying][f"{dtype} {name}"].split())
+
+
+@cache
+def _of_block(lying: str, dtype: str, name: str) -> float:
+    return min(seconds / count for count, seconds in enumerate(_phase(lying, dtype, name), 1))
 
 
 @cache

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewise.devices.emulator.lanes import Lanes
-from tilewise.devices.emulator.ptx import Address, Immediate, Negated, Operand, Register
+from tilewise.devices.emulator.ptx import Address, Immediate, Negated, Register
 from tilewise.devices.emulator.semantics import Words
 from tilewise.devices.emulator.spaces import Global, Shared, Where
 
@@ -130,7 +130,7 @@ def _issue(machine: Machine, op: Op) -> None:
     # the copy.
     write_to = Shared(machine, op, where := Where(machine, op, target), dtype, count, None)
     single = Global(machine, op, Where(machine, op, source), np.dtype("u1"), 1, counts=False)
-    read_size = _size(machine, op, rest[0], width) if rest else None
+    read_size = sizes_read(machine, op)
 
     def run(lanes: Lanes) -> None:
         address = where(lanes)
@@ -146,13 +146,20 @@ def _issue(machine: Machine, op: Op) -> None:
     op.run = run
 
 
-def _size(machine: Machine, op: Op, operand: Operand, width: int) -> Callable[[Lanes], Any]:
-    """How many bytes a copy reads: the operand says so, or whether it reads none."""
+def sizes_read(machine: Machine, op: Op) -> Callable[[Lanes], npt.NDArray[Any]] | None:
+    """How many bytes a copy reads in each lane; None where it has no operand that says so."""
+    _, _, size, *rest = op.instruction.operands
+    if not rest:
+        return None
+    (operand,) = rest
+    assert isinstance(size, Immediate)
+    width = int(size.value)
     register = operand.register if isinstance(operand, Negated) else operand
     if isinstance(register, Register) and register.type == "pred":
         is_ignored = machine.reader(op, operand, "pred", picked=True)
-        return lambda lanes: np.where(is_ignored(lanes), 0, width)
-    return machine.reader(op, operand, "u32", picked=True)
+        return lambda lanes: np.where(np.broadcast_to(is_ignored(lanes), lanes.count), 0, width)
+    read = machine.reader(op, operand, "u32", picked=True)
+    return lambda lanes: np.broadcast_to(read(lanes), lanes.count)
 
 
 def _partial(

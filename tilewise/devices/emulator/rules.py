@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tilewise.devices.emulator.arithmetic_rules import ArithmeticRules, Rule
+from tilewise.devices.emulator.copies import sizes_read
 from tilewise.devices.emulator.counting import SECTOR
 from tilewise.devices.emulator.gains import LOADED, Gain, combined, extremes
 from tilewise.devices.emulator.lanes import Lanes
@@ -197,15 +198,20 @@ class Rules:
         addresses = [x for x in op.instruction.operands[:2] if isinstance(x, Address)]
         if len(addresses) != 2 or "bulk" in self.modifiers:
             return None
-        reaches = [self._reach(x, not place) for place, x in enumerate(addresses)]
-        sizes = [blockwise.gain_of(op, x) for x in op.instruction.operands[2:]]
+        target, source = addresses
+        store, load = self._reach(target, True), self._reach(source, False)
+        gains = [blockwise.gain_of(op, x) for x in op.instruction.operands[2:]]
+        sizes = sizes_read(self.machine, op)
 
         def rule(lanes: Lanes) -> Gain:
-            for size in sizes:
-                if size() != ZERO:
-                    blockwise.decide(op, size())
-            for reach in reaches:
-                reach(lanes)
+            for gain in gains:
+                if gain() != ZERO:
+                    blockwise.decide(op, gain())
+            store(lanes)
+            # What reads nothing may be told to read it anywhere.
+            reading = lanes if sizes is None else lanes.where(sizes(lanes) > 0)
+            if reading.count:
+                load(reading)
             return ZERO
 
         return rule
