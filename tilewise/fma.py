@@ -77,11 +77,11 @@ class Choice:
 def choices(product: Product, multiprocessors: int, is_hopper: bool) -> Iterator[Choice]:
     """Every way to compute a product."""
     every = readings(product)
-    division = Division(product)
+    parts = _Parts(product)
     for tiles in EVERY[product.dtype]:
         fitting = _fitting(product, multiprocessors, is_hopper, tiles, every)
-        for seconds, reading, parts in division.timed(tiles, fitting, math.inf):
-            yield Choice(seconds, reading, tiles, parts)
+        for seconds, reading, count in parts.timed(tiles, fitting, math.inf):
+            yield Choice(seconds, reading, tiles, count)
 
 
 def best(
@@ -103,7 +103,7 @@ def best(
     """
     product = turned(product)
     every = readings(product)
-    division = Division(product)
+    parts = _Parts(product)
     tried = [
         (min(timing.least for timing, _ in fitting), tiles, fitting)
         for tiles in EVERY[product.dtype]
@@ -113,9 +113,9 @@ def best(
     for least, tiles, fitting in sorted(tried, key=itemgetter(0)):
         if least >= below:  # neither these tiles nor those that follow
             break
-        for seconds, reading, parts in division.timed(tiles, fitting, below):
+        for seconds, reading, count in parts.timed(tiles, fitting, below):
             if seconds * reading.margin < below:
-                found = Choice(seconds, reading, tiles, parts)
+                found = Choice(seconds, reading, tiles, count)
                 below = found.rank
     return found
 
@@ -134,27 +134,27 @@ def _fitting(
     return [(tiles.timing(product, multiprocessors, kind, of), x) for kind, x in by_kind.items()]
 
 
-class Division:
-    """How k may be divided into parts, of one product."""
+class _Parts:
+    """Into how many parts a product's k may be divided."""
 
     def __init__(self, product: Product):
         self._product = product
         self._k = 0 if product.alpha == 0 else product.k
         of_part = fma_sum.elements(product) * ITEM_SIZES[product.dtype]
         most = min(MOST_PARTS, self._k // LEAST_K, MOST_WORKSPACE // of_part)
-        self._parts = list(_parts(most))
+        self._counts = list(_counts(most))
         self._adding: dict[int, float] = {1: 0.0}
 
     def timed(
         self, tiles: AnyTiles, fitting: Iterable[tuple[Timing, Iterable[Reading]]], below: float
     ) -> Iterator[tuple[float, Reading, int]]:
-        """The seconds by these tiles, by each reading and in each number of parts.
+        """The seconds by these tiles, by each reading and into each number of parts.
 
         Some that take no less than ``below`` may be missing.
         """
         for timing, found in fitting:
             least = timing.least
-            for parts in self._parts:
+            for parts in self._counts:
                 adding = self._added(parts)
                 if least + adding >= below or not self._is_even(parts, tiles.block_k):
                     continue
@@ -172,7 +172,7 @@ class Division:
         return self._adding[parts]
 
 
-def _parts(most: int) -> Iterator[int]:
+def _counts(most: int) -> Iterator[int]:
     yield 1
     step = 1
     parts = 2

@@ -139,14 +139,14 @@ def _cut(
 ) -> Way | None:
     """The last ``rows`` and ``columns`` apart; None if its rank would not be below that."""
     first, *others = cuts.cut(product, rows, columns)
-    margin = MARGIN * whole.rank / whole.seconds
-    left = below / margin - BETWEEN * len(others)
+    worth = whole.rank / whole.seconds  # what its copies have to gain
+    left = below / (worth * MARGIN) - BETWEEN * len(others)
     # An element of those few takes no less than one of all the others.
     share = first.product.m * first.product.n / (product.m * product.n)
     pieces: list[tuple[Part, Way]] = []
     for piece in (first, *others):
         limit = left if pieces else left * share
-        way = in_one(piece.product, chip, limit * whole.rank / whole.seconds, product)
+        way = in_one(piece.product, chip, limit * worth, product)
         if way is None or way.seconds >= limit:
             return None
         pieces.append((piece, way))
@@ -157,7 +157,7 @@ def _cut(
     name = f"{pieces[0][1].name}; the last {' and '.join(apart)} apart: "
     name += "; ".join(way.name for _, way in pieces[1:])
     why = f"in pieces it should take {seconds * 1e6:.1f} µs, in one {whole.seconds * 1e6:.1f}"
-    return Way(name, seconds, seconds * margin, partial(_joined, pieces, apart, why))
+    return Way(name, seconds, seconds * worth * MARGIN, partial(_joined, pieces, apart, why))
 
 
 def _joined(pieces: Sequence[tuple[Part, Way]], apart: Sequence[str], why: str) -> Plan:
