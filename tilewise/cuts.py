@@ -10,21 +10,21 @@ from tilewise.steps import Plan
 
 
 @dataclass(frozen=True)
-class Part:
+class Piece:
     """Rows and columns of a product's D, as a product of its own.
 
     Attributes
     ----------
     product : Product
     at : mapping of int to int
-        Bytes from the first element of A, B, C and D to the part's.
+        Bytes from the first element of A, B, C and D to the piece's.
     """
 
     product: Product
     at: Mapping[int, int]
 
 
-def part(product: Product, rows: range, columns: range) -> Part:
+def _piece(product: Product, rows: range, columns: range) -> Piece:
     """Those rows and columns of D, of which there is at least one."""
     item = ITEM_SIZES[product.dtype]
     at: dict[int, int] = {}
@@ -33,7 +33,7 @@ def part(product: Product, rows: range, columns: range) -> Part:
         at[which] = (row * x.row_stride + column * x.column_stride) * item
         return replace(x, offset=(x.offset + at[which]) % ALIGNMENT)
 
-    of_part = replace(
+    of_piece = replace(
         product,
         m=len(rows),
         n=len(columns),
@@ -42,28 +42,28 @@ def part(product: Product, rows: range, columns: range) -> Part:
         c=None if product.c is None else moved(C, product.c, rows.start, columns.start),
         d=moved(D, product.d, rows.start, columns.start),
     )
-    return Part(of_part, at)
+    return Piece(of_piece, at)
 
 
-def cut(product: Product, rows: int, columns: int) -> list[Part]:
+def cut(product: Product, rows: int, columns: int) -> list[Piece]:
     """The product without its last ``rows`` and ``columns``; those rows; the rest of those columns.
 
-    Either may be 0, and there is no such part then.
+    Either may be 0, and there is no such piece then.
     """
     m, n = product.m - rows, product.n - columns
-    parts = [part(product, range(m), range(n))]
+    pieces = [_piece(product, range(m), range(n))]
     if rows:
-        parts.append(part(product, range(m, product.m), range(product.n)))
+        pieces.append(_piece(product, range(m, product.m), range(product.n)))
     if columns:
-        parts.append(part(product, range(m), range(n, product.n)))
-    return parts
+        pieces.append(_piece(product, range(m), range(n, product.n)))
+    return pieces
 
 
-def joined(parts: Sequence[tuple[Part, Plan]], chosen: str, why: str) -> Plan:
-    """The parts' plans one after another; they share the workspace."""
+def joined(pieces: Sequence[tuple[Piece, Plan]], chosen: str, why: str) -> Plan:
+    """The pieces' plans one after another; they share the workspace."""
     steps = [
-        replace(step, launch=step.launch.moved(part.at))
-        for part, plan in parts
+        replace(step, launch=step.launch.moved(piece.at))
+        for piece, plan in pieces
         for step in plan.steps
     ]
-    return Plan(tuple(steps), max(plan.workspace for _, plan in parts), chosen, why)
+    return Plan(tuple(steps), max(plan.workspace for _, plan in pieces), chosen, why)

@@ -9,7 +9,7 @@ from functools import partial
 from operator import attrgetter
 
 from tilewise import cuts, fma, thin_fma
-from tilewise.cuts import Part
+from tilewise.cuts import Piece
 from tilewise.fma import Choice
 from tilewise.fma_tiles import EVERY
 from tilewise.pack import Packing
@@ -64,7 +64,7 @@ def in_one(
     ways = []
     if view := thin_fma.thin(product):
         ways.append(thin(product, view, thin_fma.best(product, view, chip.multiprocessors), chip))
-    if not fma.objection(product):
+    if of is not None or not fma.objection(product):  # what can be read can be in pieces
         choice = fma.best(product, chip.multiprocessors, chip.is_hopper, below, of)
         ways += [] if choice is None else [tiled(product, choice, chip)]
     found = min(ways, key=attrgetter("rank"), default=None)
@@ -143,7 +143,7 @@ def _cut(
     left = below / (worth * MARGIN) - BETWEEN * len(others)
     # An element of those few takes no less than one of all the others.
     share = first.product.m * first.product.n / (product.m * product.n)
-    pieces: list[tuple[Part, Way]] = []
+    pieces: list[tuple[Piece, Way]] = []
     for piece in (first, *others):
         limit = left if pieces else left * share
         way = in_one(piece.product, chip, limit * worth, product)
@@ -160,7 +160,7 @@ def _cut(
     return Way(name, seconds, seconds * worth * MARGIN, partial(_joined, pieces, apart, why))
 
 
-def _joined(pieces: Sequence[tuple[Part, Way]], apart: Sequence[str], why: str) -> Plan:
+def _joined(pieces: Sequence[tuple[Piece, Way]], apart: Sequence[str], why: str) -> Plan:
     (first, of_first), *others = ((piece, way.plan()) for piece, way in pieces)
     words = [of_first.chosen]
     words += [

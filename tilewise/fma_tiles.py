@@ -37,7 +37,7 @@ class Timed:
 
     @cached_property
     def name(self) -> str:
-        """For people, and in records."""
+        """As in records; kept, for the planner asks each for it again and again."""
         return str(self)
 
     def is_measured(self, dtype: str) -> bool:

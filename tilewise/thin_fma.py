@@ -29,35 +29,38 @@ SPLITS = (1, 2, 4, 8)
 PARTS = tuple(1 << i for i in range(11))  # that blocks divide k into, at most
 MOST_WORKSPACE = 1 << 28  # bytes
 
-# Blocks of a multiprocessor, by the lines of the thin matrix: what their registers leave room for.
-RESIDENTS = {"float32": {1: 4, 2: 3, 4: 3, 8: 2}, "float64": {1: 4, 2: 3, 4: 2, 8: 2}}
-RESIDENTS_ACROSS = {"float32": {1: 3, 2: 3, 4: 2, 8: 2}, "float64": {1: 4, 2: 3, 4: 2, 8: 2}}
+# Of both kernels, by whether the lines of ``many`` lie along k, and by how many ``few`` has.
+# Blocks of a multiprocessor: what their registers leave room for.
+RESIDENTS = {
+    True: {"float32": {1: 4, 2: 3, 4: 3, 8: 2}, "float64": {1: 4, 2: 3, 4: 2, 8: 2}},
+    False: {"float32": {1: 3, 2: 3, 4: 2, 8: 2}, "float64": {1: 4, 2: 3, 4: 2, 8: 2}},
+}
 
 # Of an H200: `python benchmarks/fma_choices.py --suite thin` shows what they come to.
 START, RATE = 0.88e-6, 4.6e12  # seconds, and bytes a second
 BLOCK, BLOCK_LINE = 0.61e-6, 0.057e-6  # a block's start and its end, and of those each line's
-CACHE_LINE, LINE = 128, 7e-9  # bytes, and seconds that one more of them takes a step
-# Seconds of a warp's step, by lines, where ``many`` is read by 16 bytes or else by elements, and
-# lies along k.
+CACHE_LINE, EACH_CACHE_LINE = 128, 7e-9  # bytes, and seconds that one more takes a step
+# Seconds of a warp's step, where ``many`` is read by 16 bytes or else by elements.
 STEPS = {
-    "float32": {
-        True: {1: 0.51e-6, 2: 0.57e-6, 4: 0.67e-6, 8: 0.88e-6},
-        False: {1: 1.3e-6, 2: 1.2e-6, 4: 0.9e-6, 8: 1.1e-6},
+    True: {
+        "float32": {
+            True: {1: 0.51e-6, 2: 0.57e-6, 4: 0.67e-6, 8: 0.88e-6},
+            False: {1: 1.3e-6, 2: 1.2e-6, 4: 0.9e-6, 8: 1.1e-6},
+        },
+        "float64": {
+            True: {1: 0.51e-6, 2: 0.55e-6, 4: 0.63e-6, 8: 0.80e-6},
+            False: {1: 0.53e-6, 2: 0.52e-6, 4: 0.52e-6, 8: 1.7e-6},
+        },
     },
-    "float64": {
-        True: {1: 0.51e-6, 2: 0.55e-6, 4: 0.63e-6, 8: 0.80e-6},
-        False: {1: 0.53e-6, 2: 0.52e-6, 4: 0.52e-6, 8: 1.7e-6},
-    },
-}
-# The same where it lies across k.
-STEPS_ACROSS = {
-    "float32": {
-        True: {1: 0.8e-6, 2: 0.8e-6, 4: 0.9e-6, 8: 1.1e-6},
-        False: {1: 1.1e-6, 2: 1.1e-6, 4: 1.2e-6, 8: 1.4e-6},
-    },
-    "float64": {
-        True: {1: 0.8e-6, 2: 0.8e-6, 4: 0.9e-6, 8: 1.1e-6},
-        False: {1: 1.0e-6, 2: 1.0e-6, 4: 1.1e-6, 8: 1.3e-6},
+    False: {
+        "float32": {
+            True: {1: 0.8e-6, 2: 0.8e-6, 4: 0.9e-6, 8: 1.1e-6},
+            False: {1: 1.1e-6, 2: 1.1e-6, 4: 1.2e-6, 8: 1.4e-6},
+        },
+        "float64": {
+            True: {1: 0.8e-6, 2: 0.8e-6, 4: 0.9e-6, 8: 1.1e-6},
+            False: {1: 1.0e-6, 2: 1.0e-6, 4: 1.1e-6, 8: 1.3e-6},
+        },
     },
 }
 
@@ -155,10 +158,10 @@ def divisions(product: Product, view: Thin, multiprocessors: int) -> Iterator[Di
     steps = -(-product.k // deep)
     stored = product if view.turned else product.transposed
     of_part = fma_sum.elements(stored) * item
-    at_once = multiprocessors * _residents(view.along)[product.dtype][view.count]
-    step = (STEPS if view.along else STEPS_ACROSS)[product.dtype][view.width > 1][view.count]
+    at_once = multiprocessors * RESIDENTS[view.along][product.dtype][view.count]
+    step = STEPS[view.along][product.dtype][view.width > 1][view.count]
     if view.along:
-        step += view.count * piece * _lines(view, item) * LINE
+        step += view.count * piece * _cache_lines(view, item) * EACH_CACHE_LINE
     for split, most in combinations(SPLITS, PARTS):
         of_warp = -(-steps // (split * most))  # steps
         part_k = of_warp * split * deep
@@ -174,7 +177,7 @@ def divisions(product: Product, view: Thin, multiprocessors: int) -> Iterator[Di
         yield Division(split, parts, part_k, blocks, expected)
 
 
-def _lines(view: Thin, item: int) -> int:
+def _cache_lines(view: Thin, item: int) -> int:
     """Of the cache: those in which a warp's lanes find ``few``'s elements; 0 if they share them."""
     apart = view.width * view.few.column_stride * item
     return min(32, 32 * apart // CACHE_LINE) if apart >= CACHE_LINE // 2 else 0
@@ -217,10 +220,6 @@ def planned(product: Product, view: Thin, division: Division, is_hopper: bool) -
     )
 
 
-def _residents(along: bool) -> dict[str, dict[int, int]]:
-    return RESIDENTS if along else RESIDENTS_ACROSS
-
-
 @cache
 def _kernel(
     dtype: str, along: bool, count: int, width: int, few_width: int, split: int, overlap: bool
@@ -229,7 +228,7 @@ def _kernel(
     defines = {
         "real": REAL[dtype], "FEW": count, "WIDTH": width, "FEW_WIDTH": few_width, "SPLIT": split,
         "DEEP": ALIGNMENT // ITEM_SIZES[dtype] // width if along else DEEP[count],
-        "RESIDENTS": _residents(along)[dtype][count], "OVERLAP": int(overlap),
+        "RESIDENTS": RESIDENTS[along][dtype][count], "OVERLAP": int(overlap),
     }  # fmt: skip
     if along:
         defines["ROWS"] = ROWS

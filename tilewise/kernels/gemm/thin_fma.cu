@@ -14,8 +14,6 @@ constexpr int WARPS = 8, SUMS = ROWS * FEW;
 constexpr int STEP = 32 * WIDTH * DEEP;  // of k
 static_assert(SUMS <= 32 && 32 % SUMS == 0 && WARPS % SPLIT == 0 && WIDTH % FEW_WIDTH == 0);
 
-struct __align__(FEW_WIDTH * sizeof(real)) FewPiece { real x[FEW_WIDTH]; };
-
 // Neighbours along k, of which ``left`` are there, and zeros.
 template <bool WHOLE> __device__ inline Piece load(const real* from, int left) {
     if (WIDTH == 1 || WHOLE || left >= WIDTH) return WHOLE || left > 0 ? load_once(from) : Piece{};

@@ -1,6 +1,7 @@
-// What the thin kernels of float and double are given, and how they read the large matrix.
+// What the thin kernels of float and double are given, and in which pieces they read the matrices.
 //
-// Macros: real, the elements' type; WIDTH, elements that are read at once, 16 bytes or 1.
+// Macros: real, the elements' type; WIDTH and FEW_WIDTH, elements of ``many`` and of ``few`` that are
+// read at once, 16 bytes or 1.
 
 struct Product {
     const real *many, *few, *c;
@@ -17,6 +18,7 @@ struct Product {
 };
 
 struct __align__(WIDTH * sizeof(real)) Piece { real x[WIDTH]; };
+struct __align__(FEW_WIDTH * sizeof(real)) FewPiece { real x[FEW_WIDTH]; };
 
 // A piece that nobody reads again: where it has 16 bytes, they leave L1 to ``few``.
 __device__ inline Piece load_once(const real* from) {

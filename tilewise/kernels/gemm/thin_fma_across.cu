@@ -12,8 +12,6 @@
 constexpr int WARPS = 8, LINES = 16 / sizeof(real), SUMS = FEW * LINES;  // a lane's
 static_assert(WARPS % SPLIT == 0 && LINES % WIDTH == 0 && DEEP % FEW_WIDTH == 0);
 
-struct __align__(FEW_WIDTH * sizeof(real)) FewPiece { real x[FEW_WIDTH]; };
-
 // Which of the warp's lines is a lane's ``j``th.
 __device__ inline unsigned line_of(unsigned lane, int j) {
     return WIDTH > 1 ? lane * WIDTH + j : j * 32 + lane;
