@@ -4,8 +4,8 @@
 
 The planner chooses tiles by these: tilewise/fma.json is what this wrote on an H200. A phase is
 measured of 1, 2, ... blocks of each multiprocessor at once, as many as it holds in three waves.
-Tiles are timed in turn, so that all have one clock. Where nothing is off 16 bytes, each is also
-timed behind a while of its own kind, and has the clock that the power limit leaves it then.
+A kernel's tiles are timed in turn, so that all have one clock. Where nothing is off 16 bytes, each
+is also timed behind a while of its own, and has the clock that the power limit leaves it then.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tilewise.bench.timing import seconds_of
 from tilewise.devices import get_device
 from tilewise.devices.gpu import Gpu
 from tilewise.fma_readings import readings
-from tilewise.fma_tiles import ALONE, EVERY, START, AnyTiles, TensorTiles, kind
+from tilewise.fma_tiles import ALONE, EVERY, START, AnyTiles, kind
 from tilewise.product import Operand, Product, offset
 from tilewise.provenance import write
 from tilewise.steps import Plan, execute
@@ -153,9 +153,9 @@ def main() -> None:
         for lying in KINDS
         if not (tiles.bulk and any(lying[2:])) and (planned := plan_of(tiles, dtype, 1, lying))
     }
-    groups: dict[tuple[str, tuple[bool, bool, bool, bool], bool], list[AnyTiles]] = {}
+    groups: dict[tuple[str, tuple[bool, bool, bool, bool], str], list[AnyTiles]] = {}
     for dtype, tiles, lying in plans:
-        groups.setdefault((dtype, lying, isinstance(tiles, TensorTiles)), []).append(tiles)
+        groups.setdefault((dtype, lying, tiles.words), []).append(tiles)
     found: dict[str, dict[str, str]] = {kind(*lying): {} for lying in KINDS}
     found |= {kind(*lying) + ALONE: {} for lying in KINDS if not any(lying[2:])}
     with Progress() as progress:

@@ -82,6 +82,11 @@ def bulk(dtype: str, along_k: bool) -> Tiles:
     return min(every, key=lambda x: x.block_m * x.block_n)
 
 
+def tensor(size: str, how: str = "") -> AnyTiles:
+    """Those by tensor cores, for float64."""
+    return next(x for x in EVERY["float64"] if str(x) == f"{size} by tensor cores{how}")
+
+
 CASES = (
     Case(300, 520, 200, "NN", tiling=Tiling(128, 256)),
     Case(304, 520, 200, "TT", "float16", "float16", tiling=Tiling(128, 128, 2, 1)),
@@ -104,8 +109,10 @@ CASES = (
     Case(150, 5, 20000, "NT", "float64", "float64", (0, 2, 0)),
     Case(70, 257, 100, "NN", "float32", "float32", (0, 3, 0), tiling=bulk("float32", True)),
     Case(132, 130, 50, "TN", "float64", "float64", tiling=bulk("float64", False)),
-    Case(132, 130, 50, "NN", "float64", "float64", tiling=EVERY["float64"][-1]),
-    Case(70, 66, 150, "NT", "float64", "float64", tiling=EVERY["float64"][-2]),
+    Case(132, 130, 50, "NN", "float64", "float64", tiling=tensor("16x128")),
+    Case(70, 66, 150, "NT", "float64", "float64", tiling=tensor("128x16")),
+    Case(133, 17, 51, "TN", "float64", "float64", (0, 1, 2), tiling=tensor("128x32", ", cp.async")),
+    Case(70, 67, 150, "NT", "float64", "float64", (1, 3, 0), tiling=tensor("64x64", ", cp.async")),
 )
 
 

@@ -310,7 +310,8 @@ def test_every_rung_has_words_and_lines_of_its_own() -> None:
         assert "{{" in words[rung.name]
         text = DRAWING["quoted"](words[rung.name], rung)
         assert "{{" not in text
-        source = rung.path.read_text() + (DRAWING["HEADERS"] / "fma.cuh").read_text()
+        headers = (DRAWING["HEADERS"] / name for name in ("async.cuh", "fma.cuh"))
+        source = "".join(path.read_text() for path in (rung.path, *headers))
         quotes = text.split("```")[1::2]
         assert quotes
         for quote in quotes:

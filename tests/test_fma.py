@@ -22,7 +22,7 @@ from tilewise.devices.emulator import Emulator
 from tilewise.devices.emulator.tensor_maps import encode
 from tilewise.errors import RaceError
 from tilewise.fma_readings import readings
-from tilewise.fma_tiles import ALONE, EVERY, PHASES, TILES, AnyTiles, TensorTiles, kind
+from tilewise.fma_tiles import ALONE, EVERY, PHASES, AnyTiles, TensorTiles, kind
 from tilewise.kernel import Kernel
 from tilewise.numbers import check
 from tilewise.plan import chip_of, plan_on
@@ -56,7 +56,7 @@ def best(asked: Product) -> fma.Choice:
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_a_large_product_takes_one_launch(dtype: str) -> None:
-    found = plan_on(product(4096, 4096, 4096, dtype), H200)
+    found = plan_on(product(4608, 5632, 1024, dtype), H200)
     assert names(found) == ["gemm_fma" if dtype == "float32" else "gemm_dmma"]
     assert found.workspace == 0
     words = "without tensor cores" if dtype == "float32" else "by tensor cores"
@@ -149,7 +149,8 @@ def test_blocks_are_no_more_than_a_multiprocessor_holds(dtype: str) -> None:
         assert resources.shared_bytes == tiles.shared(dtype, reading.a.along_k, False)
         by_registers = 65536 // (-(-resources.registers // 8) * 8 * tiles.threads)
         by_shared = fma.SHARED // (resources.shared_bytes + 1024)
-        assert min(by_registers, by_shared) == tiles.residents, str(tiles)
+        # Another version of the compiler may leave room for one more; none may leave less.
+        assert 0 <= min(by_registers, by_shared) - tiles.residents <= 1, str(tiles)
 
 
 @pytest.mark.parametrize("blocks", [1, 100, 132, 133, 264, 300])
@@ -278,7 +279,7 @@ def test_tensor_cores_take_any_layout(a_along_k: bool, b_along_k: bool) -> None:
         for parts in (1, 2):
             plan = fma.planned(fma.Choice(0.0, reading, tiles, parts), 4, True, False)
             run(asked, arrays, plan)
-    assert conflicts(asked, arrays, plan) == 0
+        assert conflicts(asked, arrays, plan) == 0, str(tiles)
 
 
 def test_lines_along_k_are_packed_for_bulk_copies() -> None:
@@ -292,9 +293,9 @@ def test_lines_along_k_are_packed_for_bulk_copies() -> None:
     asked = product(m, n, k, "float64", b=Operand(1, k))
     reading = next(each for each in readings(asked) if len(each.copies) == 2)
     assert (reading.a.along_k, reading.b.along_k) == (True, True)
-    tiles = EVERY["float64"][-1]
-    assert reading.fits(tiles)
-    assert not reading.fits(TILES["float64"][0])  # which would gain nothing
+    fitting = [tiles for tiles in EVERY["float64"] if reading.fits(tiles)]
+    assert all(tiles.bulk for tiles in fitting)  # the others would gain nothing
+    tiles = fitting[-1]
     run(asked, arrays, fma.planned(fma.Choice(0.0, reading, tiles, 1), 4, True, False))
 
 
@@ -329,6 +330,10 @@ def test_lines_along_k_are_transposed(dtype: str, is_shared: bool) -> None:
             plan = fma.planned(fma.Choice(0.0, reading, tiles, 1), 4, True, False)
             assert "transposed" in plan.chosen
             assert plan.workspace == sum(copy.bytes for _, copy in reading.copies)
+            # What follows a transposition waits for its end.
+            made = manners.count(Transposition)
+            waits = [not step.launch.overlap for step in plan.steps]
+            assert waits == [i == made for i in range(len(plan.steps))]
             run(asked, arrays, plan)
     assert seen >= {(True, False), (False, True), (False, False)}
 

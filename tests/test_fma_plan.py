@@ -84,7 +84,7 @@ def test_what_few_lines_would_take_whole_tiles_for_is_apart(
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize(("m", "n", "k"), [(4096, 4096, 4096), (2048, 8192, 512), (100, 100, 100)])
+@pytest.mark.parametrize(("m", "n", "k"), [(8192, 8192, 8192), (1536, 2112, 512), (100, 100, 100)])
 def test_what_gains_nothing_is_in_one(m: int, n: int, k: int, dtype: str) -> None:
     asked = product(m, n, k, dtype)
     whole = fma_plan.in_one(asked, H200)

@@ -14,7 +14,7 @@ from tilewise.product import ALIGNMENT, ITEM_SIZES, A, B, Operand, Product
 from tilewise.transpose import Transposition, transposition
 
 # Seconds and bytes a second, of an H200.
-PACK_START, TRANSPOSE_START, COPY_RATE = 1.5e-6, 2.0e-6, 3.8e12
+PACK_START, TRANSPOSE_START, COPY_RATE = 1.5e-6, 2.5e-6, 3.8e12
 LARGE = 1 << 28  # bytes of copies
 MARGIN, LARGE_MARGIN = 1.01, 1.04  # what copies gain at least, and those beyond LARGE
 
@@ -127,8 +127,12 @@ class Reading:
         along_k = {which for which, x in ((A, self.a), (B, self.b)) if x.along_k}
         if copied & along_k and not tiles.bulk:
             return False
-        are_aligned = self.a.is_aligned and self.b.is_aligned
-        return tiles.takes(self.product.dtype, self.a.along_k, self.b.along_k, are_aligned)
+        return tiles.takes(self.product.dtype, self.a.along_k, self.b.along_k, self.is_aligned)
+
+    @property
+    def is_aligned(self) -> bool:
+        """Whether bulk copies can read both."""
+        return self.a.is_aligned and self.b.is_aligned
 
     @cached_property
     def bytes(self) -> int:

@@ -15,7 +15,7 @@ PHASES = Path(__file__).parent / "fma.json"
 LAYOUTS = ("NN", "NT", "TN", "TT")  # A and B as they lie: by rows, or transposed
 OFF = ("aligned", "B off", "A off", "both off")  # which of them are off 16 bytes
 ALONE = ", alone"  # behind a while of the same kernel
-PADDING = 4  # of fma.cuh
+PADDING = 4  # of async.cuh
 SWIZZLE, SWIZZLED = 128, 1024  # bytes, of fma_bulk.cuh
 BARRIERS = 16  # bytes of a stage, of dmma.cu
 
@@ -178,6 +178,11 @@ class Tiles(Timed):
     kernel = "gemm_fma"
     words = "the kernel without tensor cores"
 
+    @property
+    def needs_hopper(self) -> bool:
+        """Whether other GPUs can't run it."""
+        return self.bulk
+
     def __str__(self) -> str:
         name = f"{self.block_m}x{self.block_n}x{self.block_k} by {self.thread_m}x{self.thread_n}"
         name += " bulk" * self.bulk
@@ -244,6 +249,10 @@ class TensorTiles(Timed):
         Of tiles in shared memory.
     residents : int
         Blocks of a multiprocessor at once.
+    bulk : bool
+        Whether tiles are copied by tensor maps.
+    ahead : bool
+        If not, whether a step's operands are read the step before.
     """
 
     block_m: int
@@ -252,15 +261,23 @@ class TensorTiles(Timed):
     warps_n: int
     stages: int
     residents: int
+    bulk: bool = True
+    ahead: bool = False
     block_k: int = field(default=16, init=False)
-    bulk: bool = field(default=True, init=False)
 
     kernel = "gemm_dmma"
-    words = "the kernel by tensor cores"
+    needs_hopper = True
     options: ClassVar[tuple[str, ...]] = ()
 
     def __str__(self) -> str:
-        return f"{self.block_m}x{self.block_n} by tensor cores"
+        how = "" if self.bulk else ", cp.async"
+        return f"{self.block_m}x{self.block_n} by tensor cores{how}"
+
+    @property
+    def words(self) -> str:
+        """For people."""
+        how = "" if self.bulk else ", without tensor maps"
+        return f"the kernel by tensor cores{how}"
 
     @property
     def threads(self) -> int:
@@ -269,14 +286,15 @@ class TensorTiles(Timed):
     @property
     def macros(self) -> dict[str, int]:
         """What they are to the kernel."""
+        of_copies = {} if self.bulk else {"BLOCK_K": self.block_k, "AHEAD": int(self.ahead)}
         return {
             "BLOCK_M": self.block_m, "BLOCK_N": self.block_n, "WARPS_M": self.warps_m,
-            "WARPS_N": self.warps_n, "STAGES": self.stages, "BLOCKS": self.residents,
+            "WARPS_N": self.warps_n, "STAGES": self.stages, "BLOCKS": self.residents, **of_copies,
         }  # fmt: skip
 
     def takes(self, dtype: str, a_along_k: bool, b_along_k: bool, are_aligned: bool) -> bool:
         """Whether it can copy A and B as they lie."""
-        return dtype == "float64" and are_aligned
+        return dtype == "float64" and (are_aligned or not self.bulk)
 
     def box(self, edge: int, along_k: bool) -> tuple[int, int]:
         """What of A or B, of whose lines a tile has ``edge``, one bulk copy brings."""
@@ -284,8 +302,8 @@ class TensorTiles(Timed):
 
     def shared(self, dtype: str, a_along_k: bool, b_along_k: bool) -> int:
         """Bytes of a block."""
-        tiles = self.block_k * (self.block_m + self.block_n) * ITEM_SIZES[dtype]
-        return self.stages * (tiles + BARRIERS)
+        lines = self.block_m + self.block_n + (0 if self.bulk else 2 * PADDING)
+        return self.stages * (self.block_k * lines * ITEM_SIZES[dtype] + self.bulk * BARRIERS)
 
 
 def kind(a_along_k: bool, b_along_k: bool, a_is_off: bool = False, b_is_off: bool = False) -> str:
@@ -309,10 +327,15 @@ def _of_block(lying: str, dtype: str, name: str) -> float:
 
 @cache
 def _slower_alone(lying: str, dtype: str, name: str) -> float:
-    """How much longer a phase takes at the clock that is left to the same kernel all the time."""
+    """How much longer a phase takes at the clock that is left to the same kernel all the time.
+
+    Measured of what is aligned. Off 16 bytes a kernel computes less and draws less: it is not the
+    power limit that sets a clock which others could take from it.
+    """
     aligned = f"{lying.split()[0]} {OFF[0]}"
     alone = _measured()[aligned + ALONE][f"{dtype} {name}"]
-    return 1e-9 * float(alone) / _phase(aligned, dtype, name)[-1]
+    slower = 1e-9 * float(alone) / _phase(aligned, dtype, name)[-1]
+    return slower if lying == aligned else max(1.0, slower)
 
 
 @cache
@@ -385,6 +408,16 @@ EVERY: dict[str, tuple[AnyTiles, ...]] = {
         TensorTiles(32, 32, 2, 2, 6, 4),
         TensorTiles(128, 16, 4, 1, 4, 3),
         TensorTiles(16, 128, 1, 4, 4, 3),
+        TensorTiles(128, 64, 2, 2, 3, 2, bulk=False),
+        TensorTiles(64, 128, 2, 2, 3, 2, bulk=False),
+        TensorTiles(64, 64, 2, 2, 3, 3, bulk=False, ahead=True),
+        TensorTiles(128, 32, 4, 1, 3, 3, bulk=False),
+        TensorTiles(32, 128, 1, 4, 3, 3, bulk=False, ahead=True),
+        TensorTiles(64, 32, 2, 2, 4, 4, bulk=False, ahead=True),
+        TensorTiles(32, 64, 2, 2, 4, 4, bulk=False, ahead=True),
+        TensorTiles(32, 32, 2, 2, 4, 5, bulk=False, ahead=True),
+        TensorTiles(128, 16, 4, 1, 3, 3, bulk=False),
+        TensorTiles(16, 128, 1, 4, 3, 3, bulk=False),
     ),
 }
 

@@ -17,8 +17,8 @@ typedef BulkTile<BLOCK_M, A_ALONG_K, LANES_M> TileA;
 typedef BulkTile<BLOCK_N, B_ALONG_K, LANES_N> TileB;
 constexpr int SHARED = STAGES * BULK_STAGE<TileA, TileB>, ALIGNED = SWIZZLED;
 #else
-typedef Copier<BLOCK_M, A_ALONG_K, A_WIDTH, LANES_M> TileA;
-typedef Copier<BLOCK_N, B_ALONG_K, B_WIDTH, LANES_N> TileB;
+typedef CopiedTile<BLOCK_M, A_ALONG_K, A_WIDTH, LANES_M> TileA;
+typedef CopiedTile<BLOCK_N, B_ALONG_K, B_WIDTH, LANES_N> TileB;
 constexpr int SHARED = STAGES * STAGE<TileA, TileB>, ALIGNED = 16;
 #endif
 

@@ -1,13 +1,13 @@
 // A block's tile of A B in registers, without tensor cores: a fused multiply-add a lane at a time.
 //
-// Tiles of A and of B lie in shared memory, k by lines, copied there STAGES - 1 phases ahead
-// (cp.async). Each warp has a tile of its own, and its lanes' pieces of 16 bytes lie side by side.
+// Tiles of A and of B lie in shared memory, k by lines: async.cuh. Each warp has a tile of its own, and
+// its lanes' pieces of 16 bytes lie side by side.
 //
-// Macros: real, the elements' type; BLOCK_M, BLOCK_N, BLOCK_K; THREAD_M, THREAD_N, what a thread
-// computes, and LANES_M of a warp's 32 lanes that lie down its rows; STAGES; AHEAD, 1 to read what
-// a step needs a step before; and how a thread goes through its elements: in rectangles of ORDER_M
-// by ORDER_N, BY_ROWS or by columns, the rectangles INNER_BY_ROWS or by columns themselves; SLICES, 1
-// unless more groups of as many warps share each phase's k, and in the end add their sums up.
+// Macros: real, BLOCK_K, STAGES and AHEAD of async.cuh; BLOCK_M, BLOCK_N; THREAD_M, THREAD_N, what a
+// thread computes, and LANES_M of a warp's 32 lanes that lie down its rows; how a thread goes through its
+// elements: in rectangles of ORDER_M by ORDER_N, BY_ROWS or by columns, the rectangles INNER_BY_ROWS or by
+// columns themselves; and SLICES, 1 unless more groups of as many warps share each phase's k, and in the
+// end add their sums up.
 #include "elements.cuh"
 #include "order.cuh"
 
@@ -19,35 +19,13 @@ constexpr int LANES_N = 32 / LANES_M, WARP_M = LANES_M * THREAD_M, WARP_N = LANE
 constexpr int WARPS_M = BLOCK_M / WARP_M, WARPS_N = BLOCK_N / WARP_N;
 constexpr int SLICE = 32 * WARPS_M * WARPS_N, THREADS = SLICES * SLICE;  // threads
 constexpr int SLICE_K = BLOCK_K / SLICES;
-constexpr int PIECE = 16 / sizeof(real);    // elements
-constexpr int K_LANES = 32 / sizeof(real);  // neighbours along k: a sector
-constexpr int PADDING = 4;  // elements: lanes that copy along k, K_LANES of each line, use all banks
+
+#include "async.cuh"
+
 static_assert(BLOCK_M % WARP_M == 0 && BLOCK_N % WARP_N == 0 && BLOCK_K % K_LANES == 0);
 static_assert(BLOCK_K % SLICES == 0);
 static_assert(THREAD_M % PIECE == 0 && THREAD_N % PIECE == 0);
 static_assert(THREAD_M % ORDER_M == 0 && THREAD_N % ORDER_N == 0);
-
-struct __align__(16) Piece { real x[PIECE]; };
-
-// A as rows, or B as columns: lines of k elements. Their elements are neighbours, or else each
-// element and that of the next line; ``pitch`` is the distance of the other step.
-struct Lines {
-    const real* pointer;
-    long long pitch;
-    unsigned count;
-};
-
-// Begins to copy BYTES bytes to shared memory, or where not ``inside`` zeros.
-template <int BYTES> __device__ inline void copy_async(real* to, const real* from, bool inside = true) {
-    const unsigned at = __cvta_generic_to_shared(to);
-    // PTX ISA 9.7.9.25.3.1, "cp.async".
-    if constexpr (BYTES == 16)
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
-                     :: "r"(at), "l"(from), "r"(inside ? 16 : 0) : "memory");
-    else
-        asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;"
-                     :: "r"(at), "l"(from), "n"(BYTES), "r"(inside ? BYTES : 0) : "memory");
-}
 
 // Which line of its warp's is a thread's ``i``th: NEIGHBOURS are side by side, and then come those
 // of the other LANES lanes.
@@ -59,90 +37,17 @@ template <int NEIGHBOURS, int LANES> __device__ constexpr int line_of(int lane, 
 // lines and K_STEPS of k. ``first`` is where its first one is, by its line; ``next`` how far from
 // there that of its ``i``th line at a step of k is, LANES being those that share the lines.
 template <int PITCH, int LANES> struct AcrossTile {
-    static constexpr int NEIGHBOURS = PIECE, K_STEPS = 1, SIZE = PITCH * BLOCK_K;
+    static constexpr int NEIGHBOURS = PIECE, K_STEPS = 1;
     static __device__ unsigned first(unsigned line) { return line; }
     static __device__ constexpr int next(int step, int i) {
         return step * PITCH + line_of<PIECE, LANES>(0, i);
     }
 };
 
-// The line to copy where ``line`` of the tile at ``first`` is asked for: past the last of ``count``,
-// one of the tile before, or of this one again. What comes of it is not stored. Neighbours remain
-// neighbours, for the hardware serves copies of one element to many places one by one.
-template <int COUNT> __device__ inline unsigned inside(unsigned first, unsigned line, unsigned count) {
-    if (first + line < count) return first + line;
-    return first ? first + line - COUNT : line % count;
-}
-
-__host__ __device__ constexpr int common_divisor(int a, int b) { return b ? common_divisor(b, a % b) : a; }
-
-// Copies one tile of COUNT lines after another. WIDTH elements at a time: more than 1 asks for pieces
-// of 16 bytes that are aligned, and for a number of lines that they divide.
-template <int COUNT, bool ALONG_K, int WIDTH, int LANES> struct Copier;
-
-template <int COUNT, int LANES> struct Copier<COUNT, true, 1, LANES> : AcrossTile<COUNT + PADDING, LANES> {
-    static constexpr int PITCH = COUNT + PADDING;
-    // Where there are more threads than a sector of each line takes, they take several.
-    static constexpr int SECTORS = THREADS / K_LANES > COUNT ? THREADS / K_LANES / COUNT : 1;
-    static constexpr int AT_ONCE = THREADS / K_LANES / SECTORS, COPIES = COUNT / AT_ONCE;
-    static_assert(COUNT % AT_ONCE == 0 && BLOCK_K % (SECTORS * K_LANES) == 0);
-    const real* from[COPIES];
-    unsigned to, k;
-
-    __device__ Copier(const Lines& x, unsigned first, unsigned begin) {
-        k = threadIdx.x % K_LANES + (SECTORS > 1 ? threadIdx.x / (K_LANES * AT_ONCE) * K_LANES : 0);
-        const unsigned line = SECTORS > 1 ? threadIdx.x / K_LANES % AT_ONCE : threadIdx.x / K_LANES;
-        to = k * PITCH + line;
-        #pragma unroll
-        for (int i = 0; i < COPIES; ++i)
-            from[i] = x.pointer + inside<COUNT>(first, line + i * AT_ONCE, x.count) * x.pitch + begin + k;
-    }
-    // The next ``steps`` of k, and zeros for what is left of BLOCK_K; ALL if nothing is.
-    template <bool ALL> __device__ void copy(real* tile, unsigned steps = BLOCK_K) {
-        #pragma unroll
-        for (int i = 0; i < COPIES; ++i) {
-            #pragma unroll
-            for (int j = 0; j < BLOCK_K; j += SECTORS * K_LANES)
-                copy_async<sizeof(real)>(tile + to + j * PITCH + i * AT_ONCE, from[i] + j,
-                                         ALL || j + k < steps);
-            from[i] += steps;
-        }
-    }
-};
-
-template <int COUNT, int WIDTH, int LANES>
-struct Copier<COUNT, false, WIDTH, LANES> : AcrossTile<COUNT, LANES> {
-    static constexpr int PITCH = COUNT;
-    static constexpr int ACROSS = common_divisor(COUNT / WIDTH, THREADS);
-    static constexpr int WIDE = COUNT / WIDTH / ACROSS, DOWN = THREADS / ACROSS;
-    static constexpr int COPIES = BLOCK_K < DOWN ? 1 : BLOCK_K / DOWN;
-    static_assert(THREADS % ACROSS == 0 && (BLOCK_K % DOWN == 0 || DOWN % BLOCK_K == 0));
-    const real* from[WIDE];
-    long long pitch;
-    unsigned to, k;
-
-    __device__ Copier(const Lines& x, unsigned first, unsigned begin) {
-        const unsigned line = threadIdx.x % ACROSS * WIDTH;
-        k = threadIdx.x / ACROSS;
-        to = k * PITCH + line;
-        pitch = x.pitch;
-        #pragma unroll
-        for (int i = 0; i < WIDE; ++i)
-            from[i] = x.pointer + (begin + k) * pitch
-                + inside<COUNT>(first, line + i * ACROSS * WIDTH, x.count);
-    }
-    template <bool ALL> __device__ void copy(real* tile, unsigned steps = BLOCK_K) {
-        #pragma unroll
-        for (int i = 0; i < WIDE; ++i) {
-            #pragma unroll
-            for (int j = 0; j < COPIES; ++j)
-                if (DOWN <= BLOCK_K || k < BLOCK_K)
-                    copy_async<WIDTH * sizeof(real)>(tile + to + j * DOWN * PITCH + i * ACROSS * WIDTH,
-                                                     from[i] + j * DOWN * pitch,
-                                                     ALL || k + j * DOWN < steps);
-            from[i] += steps * pitch;
-        }
-    }
+// The same, and how it comes there.
+template <int COUNT, bool ALONG_K, int WIDTH, int LANES>
+struct CopiedTile : Copier<COUNT, ALONG_K, WIDTH>, AcrossTile<Copier<COUNT, ALONG_K, WIDTH>::PITCH, LANES> {
+    using Copier<COUNT, ALONG_K, WIDTH>::Copier;
 };
 
 // Of a warp's lanes, which down its tile's rows and which across its columns this is. Lanes 0 and 1
@@ -203,16 +108,11 @@ __device__ inline void multiply_add(real (&sum)[THREAD_M][THREAD_N], const HeldA
     }
 }
 
-template <typename CopierA, typename CopierB> constexpr int STAGE = CopierA::SIZE + CopierB::SIZE;
-
-// Adds to ``sum`` the products of the tiles of A and B of one phase after another, in STAGES places
-// of ``shared`` that are SIZE elements apart, B's behind A's. ``copy`` begins to copy the next
-// phase's to a place. ``wait`` waits for a place, whose tiles come to be used, and until everybody
-// has used those before.
+// Adds to ``sum`` the products of the tiles of A and B of one phase after another, B's behind A's:
+// go_through.
 template <typename TileA, typename TileB, int SIZE, typename Copy, typename Wait>
 __device__ inline void add_phases(real (&sum)[THREAD_M][THREAD_N], const real* shared, int phases,
                                   const Copy& copy, const Wait& wait) {
-    constexpr int LAST = (STAGES - 1) * SIZE;
     const real* of_a = shared + TileA::first(row_in_block<TileA>());
     const real* of_b = shared + TileA::SIZE + TileB::first(column_in_block<TileB>());
     if (SLICES > 1) {
@@ -224,71 +124,24 @@ __device__ inline void add_phases(real (&sum)[THREAD_M][THREAD_N], const real* s
     Held<TileA, THREAD_M> x[2];
     Held<TileB, THREAD_N> y[2];
     constexpr int EACH_A = TileA::K_STEPS, EACH_B = TileB::K_STEPS;
-    auto read_step = [&](int stage, int i) {
+    auto read = [&](int stage, int i) {
         if (i % EACH_A == 0) x[i / EACH_A % 2].read(of_a + stage, i);
         if (i % EACH_B == 0) y[i / EACH_B % 2].read(of_b + stage, i);
     };
-    int stage = 0, ahead = LAST;
-    wait(0);
-    if (AHEAD) read_step(0, 0);
-    for (int phase = 0; phase < phases; ++phase) {
-        const int next = stage == LAST ? 0 : stage + SIZE;
-        #pragma unroll
-        for (int i = 0; i < SLICE_K; ++i) {
-            const bool is_last = i == SLICE_K - 1;
-            if (!AHEAD) read_step(stage, i);
-            else if (!is_last) read_step(stage, i + 1);
-            else {
-                // Behind the last phase it is read again, and not used.
-                if (phase + 1 < phases) {
-                    wait(next);
-                    stage = next;
-                }
-                read_step(stage, 0);
-            }
-            if (i == 0) {
-                copy(ahead, phase + STAGES - 1);
-                ahead = ahead == LAST ? 0 : ahead + SIZE;
-            }
-            multiply_add(sum, x[i / EACH_A % 2], y[i / EACH_B % 2], i);
-        }
-        if (!AHEAD && phase + 1 < phases) {
-            wait(next);
-            stage = next;
-        }
-    }
+    auto add = [&](int i) { multiply_add(sum, x[i / EACH_A % 2], y[i / EACH_B % 2], i); };
+    go_through<SLICE_K, SIZE>(phases, read, add, copy, wait);
 }
 
 // Adds to ``sum`` the block's tile of A B, at (top, left), of the elements from ``begin`` to ``end``
-// of k. ``shared`` has STAGES times STAGE elements. Where they do not divide into BLOCK_K, the first
-// phase is the short one: the others need no more checks.
-template <typename CopierA, typename CopierB>
+// of k. ``shared`` has STAGES times STAGE elements.
+template <typename TileA, typename TileB>
 __device__ inline void multiply(real (&sum)[THREAD_M][THREAD_N], real* shared, const Lines& a,
                                 const Lines& b, unsigned top, unsigned left, unsigned begin,
                                 unsigned end) {
-    if (begin >= end || a.count == 0 || b.count == 0) return;  // nothing may be read
-    constexpr int SIZE = STAGE<CopierA, CopierB>;
-    const int phases = (end - begin - 1) / BLOCK_K + 1;
-    CopierA copier_a(a, top, begin);
-    CopierB copier_b(b, left, begin);
-    auto copy = [&](int stage, int phase) {
-        if (phase < phases) {
-            copier_a.template copy<true>(shared + stage);
-            copier_b.template copy<true>(shared + stage + CopierA::SIZE);
-        }
-        asm volatile("cp.async.commit_group;" ::: "memory");
+    auto go = [&](int phases, const auto& copy, const auto& wait) {
+        add_phases<TileA, TileB, STAGE<TileA, TileB>>(sum, shared, phases, copy, wait);
     };
-    const unsigned first = end - begin - (phases - 1) * BLOCK_K;
-    copier_a.template copy<false>(shared, first);
-    copier_b.template copy<false>(shared + CopierA::SIZE, first);
-    asm volatile("cp.async.commit_group;" ::: "memory");
-    #pragma unroll
-    for (int i = 1; i < STAGES - 1; ++i) copy(i * SIZE, i);
-    auto wait = [](int stage) {
-        asm volatile("cp.async.wait_group %0;" :: "n"(STAGES - 2) : "memory");
-        __syncthreads();
-    };
-    add_phases<CopierA, CopierB, SIZE>(sum, shared, phases, copy, wait);
+    copy_phases<TileA, TileB>(shared, a, b, top, left, begin, end, go);
 }
 
 // Adds the slices' sums up, in their order: the first slice has them then. ``shared`` is what the tiles

@@ -25,6 +25,7 @@ template <int COUNT, int LANES> struct BulkTile<COUNT, true, LANES> {
 };
 
 template <int COUNT, int LANES> struct BulkTile<COUNT, false, LANES> : AcrossTile<COUNT, LANES> {
+    static constexpr int SIZE = COUNT * BLOCK_K;
     static_assert(COUNT * sizeof(real) > 128);  // or it would be swizzled
     static __device__ void copy(unsigned to, const BulkLines& x, int line, int k, unsigned barrier) {
         tma_load<false>(to, x.map, line, k, x.matrix, barrier, 0);

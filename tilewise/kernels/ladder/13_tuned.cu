@@ -29,15 +29,15 @@
 
 #include "../gemm/fma.cuh"
 
-typedef Copier<BLOCK_M, true, 1, LANES_M> CopierA;
-template <int WIDTH> using CopierB = Copier<BLOCK_N, false, WIDTH, LANES_N>;
+typedef CopiedTile<BLOCK_M, true, 1, LANES_M> TileA;
+template <int WIDTH> using TileB = CopiedTile<BLOCK_N, false, WIDTH, LANES_N>;
 
 // C = alpha*A*B + beta*C, row-major: A is m x k, B is k x n, C is m x n.
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) tuned(
     int m, int n, int k, real alpha, const real* a, int lda, const real* b, int ldb,
     real beta, real* c, int ldc)
 {
-    constexpr int SIZE = STAGES * STAGE<CopierA, CopierB<PIECE>>;
+    constexpr int SIZE = STAGES * STAGE<TileA, TileB<PIECE>>;
     __shared__ __align__(16) real shared[SIZE];
     uint2 tile = tile_of(blockIdx.y * gridDim.x + blockIdx.x, gridDim.y, gridDim.x, GROUP);
     unsigned top = tile.x * BLOCK_M, left = tile.y * BLOCK_N;
@@ -46,14 +46,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) tuned(
     real sum[THREAD_M][THREAD_N] = {};
     Lines rows = {a, lda, (unsigned)m}, columns = {b, ldb, (unsigned)n};
     bool by_pieces = (size_t)b % 16 == 0 && ldb % PIECE == 0 && n % PIECE == 0;
-    if (by_pieces) multiply<CopierA, CopierB<PIECE>>(sum, shared, rows, columns, top, left, 0, k);
-    else multiply<CopierA, CopierB<1>>(sum, shared, rows, columns, top, left, 0, k);
+    if (by_pieces) multiply<TileA, TileB<PIECE>>(sum, shared, rows, columns, top, left, 0, k);
+    else multiply<TileA, TileB<1>>(sum, shared, rows, columns, top, left, 0, k);
     add_slices<SIZE>(sum, shared);
     if (SLICES > 1 && threadIdx.x >= SLICE) return;
 #if STAGED
     if ((size_t)c % 16 || ldc % PIECE)
-        store_by_elements<CopierA, SIZE>(sum, shared, alpha, beta, {c, ldc, 1}, {c, ldc, 1}, top, left, m, n);
+        store_by_elements<TileA, SIZE>(sum, shared, alpha, beta, {c, ldc, 1}, {c, ldc, 1}, top, left, m, n);
     else
 #endif
-        store<CopierA, CopierB<1>>(sum, alpha, beta, {c, ldc, 1}, {c, ldc, 1}, top, left, m, n);
+        store<TileA, TileB<1>>(sum, alpha, beta, {c, ldc, 1}, {c, ldc, 1}, top, left, m, n);
 }

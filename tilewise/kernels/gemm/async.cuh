@@ -1,0 +1,183 @@
+// Tiles of A and of B in shared memory, k by lines, which a block's threads copy there STAGES - 1 phases
+// ahead (cp.async).
+//
+// Macros: real, the elements' type; BLOCK_K, how deep the tiles are; STAGES; AHEAD, 1 to read what a step
+// needs a step before. THREADS of a block are known before this.
+#pragma once
+
+constexpr int PIECE = 16 / sizeof(real);    // elements
+constexpr int K_LANES = 32 / sizeof(real);  // neighbours along k: a sector
+constexpr int PADDING = 4;  // elements: lanes that copy along k, K_LANES of each line, use all banks
+
+struct __align__(16) Piece { real x[PIECE]; };
+
+// A as rows, or B as columns: lines of k elements. Their elements are neighbours, or else each
+// element and that of the next line; ``pitch`` is the distance of the other step.
+struct Lines {
+    const real* pointer;
+    long long pitch;
+    unsigned count;
+};
+
+// Begins to copy BYTES bytes to shared memory, or where not ``inside`` zeros.
+template <int BYTES> __device__ inline void copy_async(real* to, const real* from, bool inside = true) {
+    const unsigned at = __cvta_generic_to_shared(to);
+    // PTX ISA 9.7.9.25.3.1, "cp.async".
+    if constexpr (BYTES == 16)
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+                     :: "r"(at), "l"(from), "r"(inside ? 16 : 0) : "memory");
+    else  // what lies beside it is asked for next
+        asm volatile("cp.async.ca.shared.global.L2::128B [%0], [%1], %2, %3;"
+                     :: "r"(at), "l"(from), "n"(BYTES), "r"(inside ? BYTES : 0) : "memory");
+}
+
+// The line to copy where ``line`` of the tile at ``first`` is asked for: past the last of ``count``,
+// one of the tile before, or of this one again. What comes of it is not stored. Neighbours remain
+// neighbours, for the hardware serves copies of one element to many places one by one.
+template <int COUNT> __device__ inline unsigned inside(unsigned first, unsigned line, unsigned count) {
+    if (first + line < count) return first + line;
+    return first ? first + line - COUNT : line % count;
+}
+
+__host__ __device__ constexpr int common_divisor(int a, int b) { return b ? common_divisor(b, a % b) : a; }
+
+// Copies one tile of COUNT lines after another. WIDTH elements at a time: more than 1 asks for pieces
+// of 16 bytes that are aligned, and for a number of lines that they divide.
+template <int COUNT, bool ALONG_K, int WIDTH, int PAD = ALONG_K ? PADDING : 0> struct Copier;
+
+template <int COUNT, int PAD> struct Copier<COUNT, true, 1, PAD> {
+    static constexpr int PITCH = COUNT + PAD, SIZE = PITCH * BLOCK_K;
+    // Where there are more threads than a sector of each line takes, they take several.
+    static constexpr int SECTORS = THREADS / K_LANES > COUNT ? THREADS / K_LANES / COUNT : 1;
+    static constexpr int AT_ONCE = THREADS / K_LANES / SECTORS, COPIES = COUNT / AT_ONCE;
+    static_assert(COUNT % AT_ONCE == 0 && BLOCK_K % (SECTORS * K_LANES) == 0);
+    const real* from[COPIES];
+    unsigned to, k;
+
+    __device__ Copier(const Lines& x, unsigned first, unsigned begin) {
+        k = threadIdx.x % K_LANES + (SECTORS > 1 ? threadIdx.x / (K_LANES * AT_ONCE) * K_LANES : 0);
+        const unsigned line = SECTORS > 1 ? threadIdx.x / K_LANES % AT_ONCE : threadIdx.x / K_LANES;
+        to = k * PITCH + line;
+        #pragma unroll
+        for (int i = 0; i < COPIES; ++i)
+            from[i] = x.pointer + inside<COUNT>(first, line + i * AT_ONCE, x.count) * x.pitch + begin + k;
+    }
+    // The next ``steps`` of k, and zeros for what is left of BLOCK_K; ALL if nothing is.
+    template <bool ALL> __device__ void copy(real* tile, unsigned steps = BLOCK_K) {
+        #pragma unroll
+        for (int i = 0; i < COPIES; ++i) {
+            #pragma unroll
+            for (int j = 0; j < BLOCK_K; j += SECTORS * K_LANES)
+                copy_async<sizeof(real)>(tile + to + j * PITCH + i * AT_ONCE, from[i] + j,
+                                         ALL || j + k < steps);
+            from[i] += steps;
+        }
+    }
+};
+
+template <int COUNT, int WIDTH, int PAD> struct Copier<COUNT, false, WIDTH, PAD> {
+    static constexpr int PITCH = COUNT + PAD, SIZE = PITCH * BLOCK_K;
+    static constexpr int ACROSS = common_divisor(COUNT / WIDTH, THREADS);
+    static constexpr int WIDE = COUNT / WIDTH / ACROSS, DOWN = THREADS / ACROSS;
+    static constexpr int COPIES = BLOCK_K < DOWN ? 1 : BLOCK_K / DOWN;
+    static_assert(THREADS % ACROSS == 0 && (BLOCK_K % DOWN == 0 || DOWN % BLOCK_K == 0));
+    const real* from[WIDE];
+    long long pitch;
+    unsigned to, k;
+
+    __device__ Copier(const Lines& x, unsigned first, unsigned begin) {
+        const unsigned line = threadIdx.x % ACROSS * WIDTH;
+        k = threadIdx.x / ACROSS;
+        to = k * PITCH + line;
+        pitch = x.pitch;
+        #pragma unroll
+        for (int i = 0; i < WIDE; ++i)
+            from[i] = x.pointer + (begin + k) * pitch
+                + inside<COUNT>(first, line + i * ACROSS * WIDTH, x.count);
+    }
+    template <bool ALL> __device__ void copy(real* tile, unsigned steps = BLOCK_K) {
+        #pragma unroll
+        for (int i = 0; i < WIDE; ++i) {
+            #pragma unroll
+            for (int j = 0; j < COPIES; ++j)
+                if (DOWN <= BLOCK_K || k < BLOCK_K)
+                    copy_async<WIDTH * sizeof(real)>(tile + to + j * DOWN * PITCH + i * ACROSS * WIDTH,
+                                                     from[i] + j * DOWN * pitch,
+                                                     ALL || k + j * DOWN < steps);
+            from[i] += steps * pitch;
+        }
+    }
+};
+
+template <typename CopierA, typename CopierB> constexpr int STAGE = CopierA::SIZE + CopierB::SIZE;
+
+// Goes through the STEPS of one phase after another, whose tiles are in STAGES places of shared memory
+// that are SIZE elements apart. ``read`` reads what a step needs, ``add`` adds its products. ``copy`` begins
+// to copy the tiles of the next phase that is not copied yet to a place. ``wait`` waits for a place, whose
+// tiles come to be used, and until everybody has used those before.
+template <int STEPS, int SIZE, typename Read, typename Add, typename Copy, typename Wait>
+__device__ inline void go_through(int phases, const Read& read, const Add& add, const Copy& copy,
+                                  const Wait& wait) {
+    constexpr int LAST = (STAGES - 1) * SIZE;
+    int stage = 0, ahead = LAST;
+    wait(0);
+    if (AHEAD) read(0, 0);
+    for (int phase = 0; phase < phases; ++phase) {
+        const int next = stage == LAST ? 0 : stage + SIZE;
+        #pragma unroll
+        for (int i = 0; i < STEPS; ++i) {
+            const bool is_last = i == STEPS - 1;
+            if (!AHEAD) read(stage, i);
+            else if (!is_last) read(stage, i + 1);
+            else {
+                // Behind the last phase it is read again, and not used.
+                if (phase + 1 < phases) {
+                    wait(next);
+                    stage = next;
+                }
+                read(stage, 0);
+            }
+            if (i == 0) {
+                copy(ahead, phase + STAGES - 1);
+                ahead = ahead == LAST ? 0 : ahead + SIZE;
+            }
+            add(i);
+        }
+        if (!AHEAD && phase + 1 < phases) {
+            wait(next);
+            stage = next;
+        }
+    }
+}
+
+// Copies the tiles at rows ``top`` of A and columns ``left`` of B, of the elements from ``begin`` to
+// ``end`` of k, to ``shared``, of STAGES times STAGE elements, one phase's after another, while
+// ``go`` goes through them. Where they do not divide into BLOCK_K, the first phase is the short one:
+// the others need no more checks.
+template <typename CopierA, typename CopierB, typename Go>
+__device__ inline void copy_phases(real* shared, const Lines& a, const Lines& b, unsigned top,
+                                   unsigned left, unsigned begin, unsigned end, const Go& go) {
+    if (begin >= end || a.count == 0 || b.count == 0) return;  // nothing may be read
+    constexpr int SIZE = STAGE<CopierA, CopierB>;
+    const int phases = (end - begin - 1) / BLOCK_K + 1;
+    CopierA copier_a(a, top, begin);
+    CopierB copier_b(b, left, begin);
+    auto copy = [&](int stage, int phase) {
+        if (phase < phases) {
+            copier_a.template copy<true>(shared + stage);
+            copier_b.template copy<true>(shared + stage + CopierA::SIZE);
+        }
+        asm volatile("cp.async.commit_group;" ::: "memory");
+    };
+    const unsigned first = end - begin - (phases - 1) * BLOCK_K;
+    copier_a.template copy<false>(shared, first);
+    copier_b.template copy<false>(shared + CopierA::SIZE, first);
+    asm volatile("cp.async.commit_group;" ::: "memory");
+    #pragma unroll
+    for (int i = 1; i < STAGES - 1; ++i) copy(i * SIZE, i);
+    auto wait = [](int stage) {
+        asm volatile("cp.async.wait_group %0;" :: "n"(STAGES - 2) : "memory");
+        __syncthreads();
+    };
+    go(phases, copy, wait);
+}

@@ -1,0 +1,45 @@
+// What the kernel by tensor cores holds in registers: sums of products of double, and what a lane reads
+// of A and B for some of them.
+//
+// Macros: those of dmma.cu.
+constexpr int WARP_M = BLOCK_M / WARPS_M, WARP_N = BLOCK_N / WARPS_N;
+constexpr int WARPS = WARPS_M * WARPS_N, THREADS = 32 * WARPS;
+// Whether a tile's lines lie along k in shared memory; each thread's copies can turn them round.
+constexpr bool TILE_A_ALONG_K = BULK && A_ALONG_K, TILE_B_ALONG_K = BULK && B_ALONG_K;
+// A product takes 16 lines of one matrix, the first, and 8 of the other. A lane reads two lines at once
+// where they are neighbours, or else two of k: all of k that it needs if the first's are neighbours. So
+// B is the first where only A's lines lie along k.
+constexpr bool TURNED = TILE_A_ALONG_K && !TILE_B_ALONG_K;
+constexpr bool FIRST_ALONG_K = TILE_A_ALONG_K && TILE_B_ALONG_K;
+constexpr bool SECOND_ALONG_K = TILE_A_ALONG_K || TILE_B_ALONG_K;
+constexpr int FIRSTS = (TURNED ? WARP_N : WARP_M) / 16, SECONDS = (TURNED ? WARP_M : WARP_N) / 16;
+static_assert(WARP_M % 16 == 0 && WARP_N % 16 == 0);
+
+struct __align__(16) Pair { double x[2]; };
+
+typedef double Sums[FIRSTS][SECONDS][2][4];
+
+// Which of 16 lines is the ``i``th of the first 8, or of the others.
+template <bool ALONG_K> __device__ inline unsigned line_of(unsigned i, int half) {
+    return ALONG_K ? i + 8 * half : 2 * i + half;
+}
+
+// PTX ISA 9.7.14.5, "mma": a lane's part of 16 lines by 8, at 8 of k.
+__device__ inline void multiply_add(double (&sum)[4], const double (&x)[2][2], const double (&y)[2]) {
+    asm volatile("mma.sync.aligned.m16n8k8.row.col.f64.f64.f64.f64 "
+        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+d"(sum[0]), "+d"(sum[1]), "+d"(sum[2]), "+d"(sum[3])
+        : "d"(x[0][0]), "d"(x[1][0]), "d"(x[0][1]), "d"(x[1][1]), "d"(y[0]), "d"(y[1]));
+}
+
+// What a lane needs of 8 of k: its two lines of each 16, at its two k.
+struct Factors {
+    double x[FIRSTS][2][2], y[SECONDS][2][2];
+};
+__device__ inline void multiply_add(Sums& sum, const Factors& of) {
+    #pragma unroll
+    for (int i = 0; i < FIRSTS; ++i)
+        #pragma unroll
+        for (int j = 0; j < 2 * SECONDS; ++j)
+            multiply_add(sum[i][j / 2][j % 2], of.x[i], of.y[j / 2][j % 2]);
+}
