@@ -21,7 +21,7 @@ from typing import Any
 
 from tilewise import lessons
 from tilewise.bench import climb_plot
-from tilewise.fma_tiles import PHASES
+from tilewise.fma_timing import PHASES
 from tilewise.ladder import RUNGS, Rung
 from tilewise.lens.climbed import OURS, VENDOR, label, main_size, names, row_of
 from tilewise.provenance import write_whole

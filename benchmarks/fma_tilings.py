@@ -28,7 +28,8 @@ from tilewise.bench.timing import seconds_of
 from tilewise.devices import get_device
 from tilewise.devices.gpu import Gpu
 from tilewise.fma_readings import readings
-from tilewise.fma_tiles import ALONE, EVERY, START, AnyTiles, kind
+from tilewise.fma_tiles import EVERY, AnyTiles
+from tilewise.fma_timing import ALONE, START, kind
 from tilewise.product import Operand, Product, offset
 from tilewise.provenance import write
 from tilewise.steps import Plan, execute

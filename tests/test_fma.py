@@ -22,7 +22,8 @@ from tilewise.devices.emulator import Emulator
 from tilewise.devices.emulator.tensor_maps import encode
 from tilewise.errors import RaceError
 from tilewise.fma_readings import readings
-from tilewise.fma_tiles import ALONE, EVERY, PHASES, AnyTiles, TensorTiles, kind
+from tilewise.fma_tiles import EVERY, AnyTiles, TensorTiles
+from tilewise.fma_timing import ALONE, PHASES, kind
 from tilewise.kernel import Kernel
 from tilewise.numbers import check
 from tilewise.plan import chip_of, plan_on
@@ -149,8 +150,10 @@ def test_blocks_are_no_more_than_a_multiprocessor_holds(dtype: str) -> None:
         assert resources.shared_bytes == tiles.shared(dtype, reading.a.along_k, False)
         by_registers = 65536 // (-(-resources.registers // 8) * 8 * tiles.threads)
         by_shared = fma.SHARED // (resources.shared_bytes + 1024)
-        # Another version of the compiler may leave room for one more; none may leave less.
-        assert 0 <= min(by_registers, by_shared) - tiles.residents <= 1, str(tiles)
+        room = min(by_registers, by_shared)
+        # Of these NVRTC 13.5 leaves room for 5, and 13.0 for 6.
+        is_either = str(tiles) == "32x32 by tensor cores, cp.async"
+        assert room == tiles.residents or (is_either and room == 6), str(tiles)
 
 
 @pytest.mark.parametrize("blocks", [1, 100, 132, 133, 264, 300])

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from tilewise import pack
-from tilewise.fma_tiles import AnyTiles, kind
+from tilewise.fma_tiles import AnyTiles
+from tilewise.fma_timing import kind
 from tilewise.hopper import LARGEST_STRIDE
 from tilewise.pack import Packing
 from tilewise.product import ALIGNMENT, ITEM_SIZES, A, B, Operand, Product

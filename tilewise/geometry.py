@@ -9,7 +9,8 @@ import numpy.typing as npt
 
 from tilewise.devices.limits import MAX_GRID, MAX_THREADS
 from tilewise.fma_tiles import RUNG as TUNED
-from tilewise.fma_tiles import RUNG_STAGED, kind
+from tilewise.fma_tiles import RUNG_STAGED
+from tilewise.fma_timing import kind
 from tilewise.launch import Dim3
 from tilewise.numbers import DTYPES
 from tilewise.product import ALIGNMENT, ITEM_SIZES, REAL, Operand, Product

@@ -10,6 +10,12 @@ struct alignas(64) TensorMap {
     char bytes[128];
 };
 
+// A matrix of those that a tensor map has. Beyond its ends are zeros.
+struct MapMatrix {
+    const TensorMap& map;
+    int number;
+};
+
 __device__ inline u32 shared_address(const void* p) {  // 9.7.9.20: cvta
     return (u32)__cvta_generic_to_shared(p);
 }

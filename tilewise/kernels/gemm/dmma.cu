@@ -91,8 +91,8 @@ gemm_dmma(const __grid_constant__ Product<double> p
     Sums sum = {};
 #if BULK
     // A matrix that is the batch's only one is the map's only one.
-    const Matrix a = {of_a, p.a.batch_stride ? (int)at.batch : 0};
-    const Matrix b = {of_b, p.b.batch_stride ? (int)at.batch : 0};
+    const MapMatrix a = {of_a, p.a.batch_stride ? (int)at.batch : 0};
+    const MapMatrix b = {of_b, p.b.batch_stride ? (int)at.batch : 0};
 #else
     const Lines a = {p.a.pointer + at.batch * p.a.batch_stride, p.a.pitch, p.a.count};
     const Lines b = {p.b.pointer + at.batch * p.b.batch_stride, p.b.pitch, p.b.count};

@@ -8,7 +8,7 @@ constexpr int STEP_K = 8;
 // Lanes read pairs of lines at four of k: with this between the k, from all banks.
 typedef Copier<BLOCK_M, A_ALONG_K, A_WIDTH, PADDING> TileA;
 typedef Copier<BLOCK_N, B_ALONG_K, B_WIDTH, PADDING> TileB;
-static_assert(BLOCK_M % 16 == 0 && BLOCK_N % 16 == 0 && BLOCK_K % STEP_K == 0);
+static_assert(BLOCK_K % STEP_K == 0);
 constexpr int SHARED = STAGES * STAGE<TileA, TileB> * sizeof(double), ALIGNED = 16;
 
 // Of COUNT times 16 lines a lane's, at its two k of a step. ``first`` is where its first ones are.

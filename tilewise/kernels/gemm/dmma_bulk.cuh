@@ -8,12 +8,6 @@ constexpr int STAGE = (BLOCK_M + BLOCK_N) * LINE, SHARED = STAGES * STAGE, ALIGN
 constexpr int LAG = STAGES > 4 ? 2 : 1;
 static_assert(STAGES > LAG);
 
-// A matrix of those that a tensor map has.
-struct Matrix {
-    const TensorMap& map;
-    int matrix;
-};
-
 // A tile in shared memory, of COUNT lines of BLOCK_K, as bulk copies leave it: LINE bytes of one line,
 // or of 16 lines at one k, whose pieces of 16 bytes lie by the number of the LINE bytes, modulo 8.
 template <int COUNT, bool ALONG_K>
@@ -55,7 +49,7 @@ __device__ inline void read_lines(double (&x)[2][2], const char* shared, unsigne
 
 // Adds to ``sum`` the block's tile of A B, at (top, left), of the elements from ``begin`` to ``end`` of
 // k; what is beyond k is zeros. ``shared`` has SHARED bytes.
-__device__ inline void multiply(Sums& sum, const char* shared, const Matrix& a, const Matrix& b,
+__device__ inline void multiply(Sums& sum, const char* shared, const MapMatrix& a, const MapMatrix& b,
                                 unsigned top, unsigned left, unsigned begin, unsigned end) {
     __shared__ u64 full[STAGES], empty[STAGES];
     const int phases = begin < end ? (end - begin - 1) / BLOCK_K + 1 : 0;
@@ -66,8 +60,8 @@ __device__ inline void multiply(Sums& sum, const char* shared, const Matrix& a, 
         const u32 to = tiles + stage * STAGE, barrier = full_at + 8 * stage;
         const int k = begin + phase * BLOCK_K;
         barrier_expect(barrier, STAGE);
-        copy_tile<BLOCK_M, A_ALONG_K>(to, a.map, top, k, a.matrix, barrier);
-        copy_tile<BLOCK_N, B_ALONG_K>(to + BLOCK_M * LINE, b.map, left, k, b.matrix, barrier);
+        copy_tile<BLOCK_M, A_ALONG_K>(to, a.map, top, k, a.number, barrier);
+        copy_tile<BLOCK_N, B_ALONG_K>(to + BLOCK_M * LINE, b.map, left, k, b.number, barrier);
     };
     if (threadIdx.x == 0) {
         #pragma unroll

@@ -34,8 +34,8 @@ gemm_fma(const __grid_constant__ Product<real> p
     real sum[THREAD_M][THREAD_N] = {};
 #if BULK
     // A matrix that is the batch's only one is the map's only one.
-    const BulkLines a = {of_a, p.a.batch_stride ? (int)at.batch : 0};
-    const BulkLines b = {of_b, p.b.batch_stride ? (int)at.batch : 0};
+    const MapMatrix a = {of_a, p.a.batch_stride ? (int)at.batch : 0};
+    const MapMatrix b = {of_b, p.b.batch_stride ? (int)at.batch : 0};
     multiply_bulk<TileA, TileB>(sum, shared, a, b, at.top, at.left, at.begin, at.end);
 #else
     const Lines a = {p.a.pointer + at.batch * p.a.batch_stride, p.a.pitch, p.a.count};

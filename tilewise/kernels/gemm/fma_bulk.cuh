@@ -2,12 +2,6 @@
 #include "fma.cuh"
 #include "bulk.cuh"
 
-// A or B as fma.cuh's Lines. Beyond its ends are zeros.
-struct BulkLines {
-    const TensorMap& map;
-    int matrix;  // of the map's
-};
-
 // As a tensor map's box of COUNT lines lies in shared memory. Along k a line's pieces are swizzled, by
 // the 128 bytes that it lies in: those are the lanes' lines, all of one index of a thread's.
 template <int COUNT, bool ALONG_K, int LANES> struct BulkTile;
@@ -19,16 +13,16 @@ template <int COUNT, int LANES> struct BulkTile<COUNT, true, LANES> {
     static __device__ constexpr int next(int step, int i) {
         return i * LANES * BLOCK_K + (step / PIECE ^ i % PIECES) * PIECE;
     }
-    static __device__ void copy(unsigned to, const BulkLines& x, int line, int k, unsigned barrier) {
-        tma_load<false>(to, x.map, k, line, x.matrix, barrier, 0);
+    static __device__ void copy(unsigned to, const MapMatrix& x, int line, int k, unsigned barrier) {
+        tma_load<false>(to, x.map, k, line, x.number, barrier, 0);
     }
 };
 
 template <int COUNT, int LANES> struct BulkTile<COUNT, false, LANES> : AcrossTile<COUNT, LANES> {
     static constexpr int SIZE = COUNT * BLOCK_K;
     static_assert(COUNT * sizeof(real) > 128);  // or it would be swizzled
-    static __device__ void copy(unsigned to, const BulkLines& x, int line, int k, unsigned barrier) {
-        tma_load<false>(to, x.map, line, k, x.matrix, barrier, 0);
+    static __device__ void copy(unsigned to, const MapMatrix& x, int line, int k, unsigned barrier) {
+        tma_load<false>(to, x.map, line, k, x.number, barrier, 0);
     }
 };
 
@@ -41,8 +35,8 @@ constexpr int BULK_STAGE = TileA::SIZE + TileB::SIZE + SWIZZLED / sizeof(real);
 // As multiply; ``shared`` has STAGES times BULK_STAGE elements and is aligned to SWIZZLED bytes. Of the
 // last phase, what is beyond k is zeros; ``end`` is a multiple of BLOCK_K from ``begin``, or k.
 template <typename TileA, typename TileB>
-__device__ inline void multiply_bulk(real (&sum)[THREAD_M][THREAD_N], real* shared, const BulkLines& a,
-                                     const BulkLines& b, unsigned top, unsigned left, unsigned begin,
+__device__ inline void multiply_bulk(real (&sum)[THREAD_M][THREAD_N], real* shared, const MapMatrix& a,
+                                     const MapMatrix& b, unsigned top, unsigned left, unsigned begin,
                                      unsigned end) {
     static_assert(TileA::SIZE * sizeof(real) % SWIZZLED == 0 && TileB::SIZE * sizeof(real) % SWIZZLED == 0);
     if (begin >= end) return;
