@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tilewise.ladder import RUNGS
+from tilewise.ladder.rungs import RUNGS
 from tilewise.lens.metrics import EXACT
 
 ROOT = Path(__file__).parents[1]

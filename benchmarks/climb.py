@@ -19,10 +19,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tilewise import lessons
 from tilewise.bench import climb_plot
-from tilewise.fma_timing import PHASES
-from tilewise.ladder import RUNGS, Rung
+from tilewise.gemm.families.simt.timing import PHASES
+from tilewise.ladder import lessons
+from tilewise.ladder.rungs import RUNGS, Rung
 from tilewise.lens.climbed import OURS, VENDOR, label, main_size, names, row_of
 from tilewise.provenance import write_whole
 

@@ -23,14 +23,14 @@ import numpy.typing as npt
 
 from tilewise.devices import get_device
 from tilewise.errors import DeviceUnavailableError
-from tilewise.ladder import RUNGS, rung
+from tilewise.ladder.problem import random_problem
+from tilewise.ladder.rungs import RUNGS, rung
 from tilewise.launch import LaunchReport
 from tilewise.lens.compare import compare
 from tilewise.lens.metrics import EXACT, METRICS, Hardware, given_registers
 from tilewise.lens.nsight import measure
 from tilewise.lens.nsight_child import Case
 from tilewise.numbers import check
-from tilewise.problem import random_problem
 from tilewise.provenance import write
 
 KERNELS = Path(__file__).parent / "kernels"

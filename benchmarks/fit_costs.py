@@ -1,4 +1,4 @@
-"""Fits the model's costs (:class:`tilewise.costs.Costs`) to measured tilings; needs no GPU.
+"""Fits the costs of the Hopper kernel's model to measured tilings; needs no GPU.
 
     python benchmarks/hopper_tilings.py --json FILE
     python benchmarks/fit_costs.py FILE [FILE ...] [--only NAME ...] [--keep K] [--trials N]
@@ -25,8 +25,8 @@ from typing import Any
 
 from rich.progress import track
 
-from tilewise.costs import COSTS, Costs, seconds
-from tilewise.tilings import Problem, Tiling
+from tilewise.gemm.families.hopper.costs import COSTS, Costs, seconds
+from tilewise.gemm.families.hopper.tilings import Problem, Tiling
 
 SLOWEST = 2.5  # by the fastest, that counts
 WORST = 0.5  # logarithm of expected by measured time, beyond which all errors are alike

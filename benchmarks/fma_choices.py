@@ -26,19 +26,20 @@ from typing import Any
 
 import torch
 
-from tilewise import fma, thin_fma
-from tilewise.ahead import compile_ahead
 from tilewise.bench.products import Operands, operands
 from tilewise.bench.record import find_gpu
 from tilewise.bench.suites import REAL_SUITES, SUITES, Shape, View, sets_to_rotate
 from tilewise.bench.timing import Work, in_turn
+from tilewise.compiler.ahead import compile_ahead
 from tilewise.devices.gpu import Gpu
-from tilewise.fma_plan import Way, cut, thin, tiled
-from tilewise.plan import chip_of
-from tilewise.product import ITEM_SIZES, REAL, Operand, Product, offset
+from tilewise.gemm.chip import Chip
+from tilewise.gemm.families.simt import kernel as fma
+from tilewise.gemm.families.simt.plan import Way, cut, thin, tiled
+from tilewise.gemm.families.thin import real as thin_fma
+from tilewise.gemm.plan import chip_of
+from tilewise.gemm.product import ITEM_SIZES, REAL, Operand, Product, offset
+from tilewise.gemm.steps import Plan, execute
 from tilewise.provenance import write
-from tilewise.steps import Plan, execute
-from tilewise.tuned import Chip
 
 WAYS, PARTS = 6, 2  # by tiles; of those that differ in how many parts k has alone
 THIN_WAYS = 4  # of the thin kernel

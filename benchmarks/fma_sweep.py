@@ -1,4 +1,4 @@
-"""The sweep behind ``tilewise.fma_tiles``: every order of the multiply-adds, on a Hopper GPU.
+"""The sweep behind the tiles for float32 and float64: every order of the multiply-adds.
 
     python benchmarks/fma_sweep.py [--kernel tuned] [--dtype float32] [--size 4096] [--json FILE]
 
@@ -25,21 +25,21 @@ from typing import Any
 import torch
 from rich.progress import Progress
 
-from tilewise import fma
-from tilewise.ahead import compile_ahead
 from tilewise.bench.exact import Exact
 from tilewise.bench.record import find_gpu
 from tilewise.bench.timing import Work, seconds_of
+from tilewise.compiler.ahead import compile_ahead
 from tilewise.devices.gpu import Gpu
 from tilewise.errors import TilewiseError
-from tilewise.fma_readings import readings
-from tilewise.fma_tiles import Tiles
+from tilewise.gemm.families.simt import kernel as fma
+from tilewise.gemm.families.simt.readings import readings
+from tilewise.gemm.families.simt.tiles import Tiles
+from tilewise.gemm.product import REAL, A, B, D, Operand, Product
+from tilewise.gemm.steps import Plan, Step, execute
 from tilewise.kernel import Kernel
-from tilewise.ladder import rung
+from tilewise.ladder.rungs import rung
 from tilewise.launch import Launch, Place
-from tilewise.product import REAL, A, B, D, Operand, Product
 from tilewise.provenance import write
-from tilewise.steps import Plan, Step, execute
 
 LAUNCHES = 3
 RECTANGLES = (1, 2, 4, 8)

@@ -1,4 +1,4 @@
-"""How long a phase of each of the tiles of ``tilewise.fma_tiles`` takes, on a Hopper GPU.
+"""How long a phase of each of the tiles for float32 and float64 takes, on a Hopper GPU.
 
     python benchmarks/fma_tilings.py [--json FILE]
 
@@ -22,17 +22,17 @@ from statistics import median
 import torch
 from rich.progress import Progress
 
-from tilewise import fma
-from tilewise.ahead import compile_ahead
 from tilewise.bench.timing import seconds_of
+from tilewise.compiler.ahead import compile_ahead
 from tilewise.devices import get_device
 from tilewise.devices.gpu import Gpu
-from tilewise.fma_readings import readings
-from tilewise.fma_tiles import EVERY, AnyTiles
-from tilewise.fma_timing import ALONE, START, kind
-from tilewise.product import Operand, Product, offset
+from tilewise.gemm.families.simt import kernel as fma
+from tilewise.gemm.families.simt.readings import readings
+from tilewise.gemm.families.simt.tiles import EVERY, AnyTiles
+from tilewise.gemm.families.simt.timing import ALONE, START, kind
+from tilewise.gemm.product import Operand, Product, offset
+from tilewise.gemm.steps import Plan, execute
 from tilewise.provenance import write
-from tilewise.steps import Plan, execute
 
 K, WAVES = 2048, 3
 ROUNDS, ROUND_SECONDS = 5, 0.005

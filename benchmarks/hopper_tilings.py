@@ -3,7 +3,7 @@
     python benchmarks/hopper_tilings.py [MxNxK:LAYOUT ...] [--most N] [--rounds N] [--seconds S]
         [--json FILE]
 
-The model of :mod:`tilewise.costs` is fitted to what this measures (benchmarks/fit_costs.py). Its
+benchmarks/fit_costs.py fits the model of the Hopper kernel's costs to what this measures. Its
 regret is the time of the tiling that it chooses, by that of the fastest. The layout is A's letter
 and B's, where T is stored transposed. All are bfloat16, repacked where the tiling needs it, checked
 against float64, and timed in turn with PyTorch.
@@ -22,17 +22,17 @@ from typing import Any
 
 import torch
 
-from tilewise.ahead import compile_ahead
 from tilewise.bench.products import Operands, error_share, operands
 from tilewise.bench.suites import COLUMNS, ROWS, Shape, View, sets_to_rotate
 from tilewise.bench.timing import in_turn
-from tilewise.costs import seconds
+from tilewise.compiler.ahead import compile_ahead
 from tilewise.devices import get_device
-from tilewise.plan import chip_of, choice, plan_on, ranked
-from tilewise.product import ALIGNMENT, Operand, Product
+from tilewise.gemm.families.hopper.costs import seconds
+from tilewise.gemm.families.hopper.tilings import Tiling
+from tilewise.gemm.plan import chip_of, choice, plan_on, ranked
+from tilewise.gemm.product import ALIGNMENT, Operand, Product
+from tilewise.gemm.steps import Plan, execute
 from tilewise.provenance import write
-from tilewise.steps import Plan, execute
-from tilewise.tilings import Tiling
 
 SHAPES = (
     Shape(256, 256, 256), Shape(512, 512, 512), Shape(1024, 1024, 1024), Shape(2048, 2048, 2048),

@@ -26,7 +26,7 @@ from typing import Any
 import torch
 
 import tilewise
-from tilewise import repeat
+from tilewise.arrays import repeat
 from tilewise.provenance import write
 
 CALLS, ROUNDS = 250, 9

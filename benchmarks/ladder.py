@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from tilewise.climb import Climb
+from tilewise.ladder.climb import Climb
 from tilewise.provenance import write
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewise.compiler import DEFAULT_ARCH
-from tilewise.ladder import RUNGS, Rung
+from tilewise.ladder.rungs import RUNGS, Rung
 from tilewise.lens.profile import Profile
 from tilewise.lens.profiling import profile_product
 from tilewise.provenance import write

@@ -13,7 +13,7 @@ import io
 import json
 from pathlib import Path
 
-from tilewise.cli import main as tilewise
+from tilewise.cli.main import main as tilewise
 from tilewise.provenance import write
 
 RESULTS = Path(__file__).parent / "results"

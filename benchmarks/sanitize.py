@@ -34,18 +34,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tilewise import fma, matmul
+from tilewise import matmul
 from tilewise.devices import get_device
-from tilewise.fma_tiles import EVERY, TILES, AnyTiles, Tiles
+from tilewise.gemm.families.hopper.tilings import Tiling
+from tilewise.gemm.families.simt import kernel as fma
+from tilewise.gemm.families.simt.tiles import EVERY, TILES, AnyTiles, Tiles
+from tilewise.gemm.plan import chip_of, plan_on
+from tilewise.gemm.product import Operand, Product, offset
+from tilewise.gemm.steps import Plan, Step, execute
 from tilewise.kernel import Kernel
-from tilewise.ladder import RUNGS, rung
+from tilewise.ladder.rungs import RUNGS, rung
 from tilewise.launch import Launch, Place, TensorMap
 from tilewise.numbers import check
-from tilewise.plan import chip_of, plan_on
-from tilewise.product import Operand, Product, offset
 from tilewise.provenance import write
-from tilewise.steps import Plan, Step, execute
-from tilewise.tilings import Tiling
 
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 MARK = "case: "

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tilewise.cli import main
+from tilewise.cli.main import main
 from tilewise.devices import Device
 
 SIGNATURE = """(int m, int n, int k, real alpha, const real* a, int lda,

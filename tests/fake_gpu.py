@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tilewise.cli import main
+from tilewise.cli.main import main
 from tilewise.compiler import Compiled
 from tilewise.devices import Device
 from tilewise.devices.arguments import bind

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tilewise.kernel import Kernel
-from tilewise.ladder import rung
+from tilewise.ladder.rungs import rung
 from tilewise.lens.player import page
 from tilewise.lens.trace import record
 

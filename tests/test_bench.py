@@ -19,7 +19,7 @@ from tilewise.bench import plot, record
 from tilewise.bench.suites import COLUMNS, ROWS, SQUARES, SUITES, Shape, Storage, is_off
 from tilewise.bench.suites import sets_to_rotate as sets
 from tilewise.bench.summary import geometric_mean, group_of, summaries
-from tilewise.cli import main
+from tilewise.cli.main import main
 from tilewise.devices import Device
 from tilewise.devices.gpu import Gpu
 from tilewise.errors import DeviceUnavailableError
@@ -554,7 +554,7 @@ def test_a_result_that_changes_is_found(gpu: Gpu, monkeypatch: pytest.MonkeyPatc
 
 def test_the_ladder_climbs(gpu: Gpu) -> None:
     from tilewise.bench.ladder import climb
-    from tilewise.ladder import RUNGS
+    from tilewise.ladder.rungs import RUNGS
 
     found = climb(gpu, (16, 100))
     assert [len(rung["points"]) for rung in found] == [2, 1, *[2] * (len(RUNGS) - 2)]

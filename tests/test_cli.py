@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 from commands import SOURCE, Tilewise, caller, matrix, save
 
-from tilewise import matrix_files
-from tilewise.cli import main
+from tilewise.cli.main import main
 from tilewise.devices import Device
 from tilewise.kernel import Kernel
-from tilewise.ladder import RUNGS, rung
-from tilewise.run import run
+from tilewise.ladder import matrix_files
+from tilewise.ladder.run import run
+from tilewise.ladder.rungs import RUNGS, rung
 
 COUNTERS = {
     "global_load_requests",
@@ -197,7 +197,7 @@ def test_ladder_reports_a_wrong_rung(
     def one_is_wrong(target: Any, *args: Any, **options: Any) -> Any:
         return real(wrong if target.name == "coalesced" else target, *args, **options)
 
-    monkeypatch.setattr("tilewise.climb.run", one_is_wrong)
+    monkeypatch.setattr("tilewise.ladder.climb.run", one_is_wrong)
     found = tilewise("ladder", "-m", 5, "-n", 5, "-k", 5, "--tile", 4)
     assert found.code == 1
     assert found.out.count("WRONG") == 1
@@ -286,7 +286,7 @@ def test_interrupted(tilewise: Tilewise, monkeypatch: pytest.MonkeyPatch) -> Non
     def interrupted(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("tilewise.run.run", interrupted)
+    monkeypatch.setattr("tilewise.ladder.run.run", interrupted)
     assert tilewise("run", "tiled").code == 130
 
 

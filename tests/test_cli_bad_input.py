@@ -15,7 +15,7 @@ from commands import SIGNATURE, SOURCE, Outcome, Tilewise, caller, matrix, save
 from tilewise.devices import Device
 from tilewise.errors import LaunchError
 from tilewise.kernel import Kernel
-from tilewise.run import run
+from tilewise.ladder.run import run
 
 
 @pytest.fixture

@@ -17,12 +17,12 @@ from fake_gpu import FakeGpu
 
 from tilewise.bench import climb_record, record
 from tilewise.bench.climb_record import Settings
-from tilewise.cli import main
+from tilewise.cli.main import main
 from tilewise.devices import Device
 from tilewise.devices.emulator import Emulator
 from tilewise.devices.gpu import Gpu
 from tilewise.errors import LaunchError
-from tilewise.ladder import RUNGS
+from tilewise.ladder.rungs import RUNGS
 from tilewise.launch import Launch
 
 

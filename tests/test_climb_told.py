@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from tilewise import lessons
 from tilewise.bench import climb_plot, climb_record, plot, record
-from tilewise.cli import main
-from tilewise.ladder import RUNGS
+from tilewise.cli.main import main
+from tilewise.ladder import lessons
+from tilewise.ladder.rungs import RUNGS
 from tilewise.lens import climbed, roofline
 from tilewise.provenance import provenance
 

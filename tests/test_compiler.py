@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tilewise import compiler, compiler_cache, nvrtc, symbols
+from tilewise import compiler
+from tilewise.compiler import cache as compiler_cache
+from tilewise.compiler import nvrtc, symbols
 from tilewise.errors import CompileError, DeviceUnavailableError
 from tilewise.kernel import Kernel
 

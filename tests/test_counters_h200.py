@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tilewise.devices import Device
-from tilewise.ladder import rung
+from tilewise.ladder.rungs import rung
 from tilewise.lens.metrics import EXACT
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tilewise.ladder import RUNGS, Rung
+from tilewise.ladder.rungs import RUNGS, Rung
 from tilewise.lens.declarations import extents
 
 MACROS = """

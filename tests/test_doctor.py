@@ -12,8 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tilewise import compiler_cache, doctor, nvrtc, sass
-from tilewise.cli import main
+from tilewise.cli import doctor
+from tilewise.cli.main import main
+from tilewise.compiler import cache as compiler_cache
+from tilewise.compiler import machine_code as sass
+from tilewise.compiler import nvrtc
 from tilewise.errors import DeviceUnavailableError
 from tilewise.kernel import Kernel
 

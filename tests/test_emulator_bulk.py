@@ -16,9 +16,9 @@ from reference import KERNELS
 from tilewise.devices import Device, DeviceArray
 from tilewise.devices.emulator.tensor_maps import Tiled, decode, encode
 from tilewise.errors import CheckError, MemoryAccessError, UninitializedReadError
+from tilewise.gemm.steps import Plan, Step, execute
 from tilewise.kernel import Kernel
 from tilewise.launch import Launch, Place, TensorMap
-from tilewise.steps import Plan, Step, execute
 
 Bytes = npt.NDArray[np.uint8]
 SIZES = {"float16": 2, "bfloat16": 2, "float32": 4}

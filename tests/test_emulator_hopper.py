@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from test_matmul import assert_right
 from test_thin import NAN, Matrix, from_bits
 
-from tilewise import hopper, thin
 from tilewise.devices.emulator import Emulator
 from tilewise.errors import (
     BarrierError,
@@ -22,12 +21,14 @@ from tilewise.errors import (
     RaceError,
     UninitializedReadError,
 )
+from tilewise.gemm.chip import Chip
+from tilewise.gemm.families.hopper import kernel as hopper
+from tilewise.gemm.families.hopper.tilings import BLOCK_K, Tiling
+from tilewise.gemm.families.thin import half as thin
+from tilewise.gemm.plan import plan_on
+from tilewise.gemm.product import Product
+from tilewise.gemm.steps import Plan, Step, execute
 from tilewise.kernel import Kernel
-from tilewise.plan import plan_on
-from tilewise.product import Product
-from tilewise.steps import Plan, Step, execute
-from tilewise.tilings import BLOCK_K, Tiling
-from tilewise.tuned import Chip
 
 UNITS = 6  # multiprocessors: so few that blocks compute several tiles, or parts of one
 

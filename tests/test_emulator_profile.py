@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tilewise.devices.emulator import Emulator
 from tilewise.errors import MemoryAccessError
 from tilewise.kernel import Kernel
-from tilewise.ladder import RUNGS, rung
+from tilewise.ladder.rungs import RUNGS, rung
 from tilewise.launch import Footprint, Launch, LaunchReport
 
 TILED = [each.name for each in RUNGS if each.default_tile is not None]

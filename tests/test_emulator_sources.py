@@ -9,8 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tilewise import compiler, sass
+from tilewise import compiler
 from tilewise.compiler import Compiled
+from tilewise.compiler import machine_code as sass
+from tilewise.compiler.machine_code import Disassembly, MemoryInstruction
 from tilewise.devices.emulator import Emulator, joining
 from tilewise.devices.emulator.parser import parse
 from tilewise.devices.emulator.program import Program
@@ -18,7 +20,6 @@ from tilewise.devices.emulator.sources import Sources
 from tilewise.errors import LaunchError, MemoryAccessError, UnsupportedInstructionError
 from tilewise.kernel import Kernel
 from tilewise.launch import Counters, Launch, LaunchReport
-from tilewise.sass import Disassembly, MemoryInstruction
 
 KERNEL = """#include "parts/outer.cuh"
 inline float first(const float* x) { return x[0]; }

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from tilewise.costs import COSTS, Costs, seconds
-from tilewise.tilings import Problem, candidates
+from tilewise.gemm.families.hopper.costs import COSTS, Costs, seconds
+from tilewise.gemm.families.hopper.tilings import Problem, candidates
 
 SCRIPT = Path(__file__).parents[1] / "benchmarks" / "fit_costs.py"
 AROUND = 2e-6

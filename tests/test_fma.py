@@ -16,21 +16,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.lib.stride_tricks import as_strided
 
-from tilewise import fma
 from tilewise.devices import Device, get_device
 from tilewise.devices.emulator import Emulator
 from tilewise.devices.emulator.tensor_maps import encode
 from tilewise.errors import RaceError
-from tilewise.fma_readings import readings
-from tilewise.fma_tiles import EVERY, AnyTiles, TensorTiles
-from tilewise.fma_timing import ALONE, PHASES, kind
+from tilewise.gemm.chip import H200, Chip
+from tilewise.gemm.families.simt import kernel as fma
+from tilewise.gemm.families.simt.readings import readings
+from tilewise.gemm.families.simt.tiles import EVERY, AnyTiles, TensorTiles
+from tilewise.gemm.families.simt.timing import ALONE, PHASES, kind
+from tilewise.gemm.plan import chip_of, plan_on
+from tilewise.gemm.product import Operand, Product
+from tilewise.gemm.steps import Plan, execute
+from tilewise.gemm.transpose import Transposition
 from tilewise.kernel import Kernel
 from tilewise.numbers import check
-from tilewise.plan import chip_of, plan_on
-from tilewise.product import Operand, Product
-from tilewise.steps import Plan, execute
-from tilewise.transpose import Transposition
-from tilewise.tuned import H200, Chip
 
 Array = npt.NDArray[Any]
 MARK = 7.0  # where nobody may write

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tilewise.plan import plan_on
-from tilewise.product import Operand, Product
+from tilewise.gemm.plan import plan_on
+from tilewise.gemm.product import Operand, Product
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 SCRIPT = BENCHMARKS / "fma_choices.py"

@@ -12,14 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_fma import cases, names, product, run
 
-from tilewise import cuts, fma, fma_plan
 from tilewise.devices import Device
 from tilewise.devices.emulator import Emulator
-from tilewise.fma_readings import readings
-from tilewise.fma_tiles import EVERY, TensorTiles
-from tilewise.plan import plan_on
-from tilewise.product import Product
-from tilewise.tuned import H200, Chip
+from tilewise.gemm import pieces as cuts
+from tilewise.gemm.chip import H200, Chip
+from tilewise.gemm.families.simt import kernel as fma
+from tilewise.gemm.families.simt import plan as fma_plan
+from tilewise.gemm.families.simt.readings import readings
+from tilewise.gemm.families.simt.tiles import EVERY, TensorTiles
+from tilewise.gemm.plan import plan_on
+from tilewise.gemm.product import Product
 
 Arrays = dict[str, tuple[npt.NDArray[Any], npt.NDArray[Any]]]
 

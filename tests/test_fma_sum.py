@@ -7,11 +7,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tilewise import fma_sum
 from tilewise.devices import Device
+from tilewise.gemm import splitk as fma_sum
+from tilewise.gemm.product import WORKSPACE, Operand, Product
+from tilewise.gemm.steps import Plan, execute
 from tilewise.launch import Place
-from tilewise.product import WORKSPACE, Operand, Product
-from tilewise.steps import Plan, execute
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

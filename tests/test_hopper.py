@@ -13,14 +13,14 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from test_tilings import H200, possible
 
-from tilewise import hopper
 from tilewise.devices import Device
 from tilewise.devices.limits import max_shared
+from tilewise.gemm.families.hopper import kernel as hopper
+from tilewise.gemm.families.hopper.tilings import SUM_COLUMNS, Cover, Tiling, candidates, cover
+from tilewise.gemm.product import WORKSPACE, A, B, D, Operand, Product
+from tilewise.gemm.steps import Plan, execute
 from tilewise.launch import Packed, Place, TensorMap
 from tilewise.numbers import unit_roundoff
-from tilewise.product import WORKSPACE, A, B, D, Operand, Product
-from tilewise.steps import Plan, execute
-from tilewise.tilings import SUM_COLUMNS, Cover, Tiling, candidates, cover
 
 REGISTERS = 65536  # of a multiprocessor
 

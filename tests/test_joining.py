@@ -8,12 +8,13 @@ from functools import cache
 
 import pytest
 
-from tilewise import compiler, sass
+from tilewise import compiler
 from tilewise.compiler import Compiled
+from tilewise.compiler import machine_code as sass
+from tilewise.compiler.machine_code import Disassembly, MemoryInstruction
 from tilewise.devices.emulator import joining, ptx
 from tilewise.devices.emulator.parser import parse
 from tilewise.devices.emulator.program import Program
-from tilewise.sass import Disassembly, MemoryInstruction
 
 TILED = """
 extern "C" __global__ void tiled(int k, const real* a, const real* b, real* c) {

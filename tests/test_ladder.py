@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tilewise.devices import Device
-from tilewise.geometry import listed, threads
 from tilewise.kernel import Kernel
-from tilewise.ladder import RUNGS, Rung, rung, tile_each
+from tilewise.ladder.geometry import listed, threads
+from tilewise.ladder.rungs import RUNGS, Rung, rung, tile_each
 from tilewise.launch import LaunchReport
 from tilewise.numbers import check
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tilewise import lessons
-from tilewise.ladder import RUNGS, Rung, rung
+from tilewise.ladder import lessons
+from tilewise.ladder.rungs import RUNGS, Rung, rung
 
 SCRIPT = runpy.run_path(str(Path(__file__).parents[1] / "benchmarks" / "lessons.py"))
 LADDER: tuple[Rung, ...] = SCRIPT["LADDER"]

@@ -16,14 +16,14 @@ from numpy.lib.stride_tricks import as_strided
 
 import tilewise
 from tilewise import matmul as the_function
-from tilewise import plan
 from tilewise.devices import Device, get_device
 from tilewise.devices.emulator import Emulator
 from tilewise.errors import DeviceUnavailableError
+from tilewise.gemm import plan
+from tilewise.gemm.product import ACCUMULATORS, Operand, Product, offset
+from tilewise.gemm.steps import Plan, execute
 from tilewise.matmul import matmul
 from tilewise.numbers import gamma, roundings
-from tilewise.product import ACCUMULATORS, Operand, Product, offset
-from tilewise.steps import Plan, execute
 
 Array = npt.NDArray[Any]
 PLACES = ("auto", "emulator")

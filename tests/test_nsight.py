@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tilewise.cli.show.nsight import hardware as show_hardware
 from tilewise.devices import get_device
 from tilewise.errors import CompileError, DeviceUnavailableError, LaunchError
 from tilewise.lens import metrics
@@ -24,7 +25,6 @@ from tilewise.lens.compare import compare
 from tilewise.lens.metrics import AS_PTX, EXACT, METRICS, Hardware, given_registers, number
 from tilewise.lens.nsight import ProfilerError, measure, parse, require
 from tilewise.lens.nsight_child import Case, load, save
-from tilewise.show.nsight import hardware as show_hardware
 
 SCRIPT = runpy.run_path(str(Path(__file__).parents[1] / "benchmarks" / "counters.py"))
 

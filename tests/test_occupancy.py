@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tilewise import compiler
-from tilewise.cli import main
+from tilewise.cli.main import main
 from tilewise.devices import Device, limits
 from tilewise.devices.emulator import Emulator
 from tilewise.devices.occupancy import (
@@ -27,7 +27,7 @@ from tilewise.devices.occupancy import (
     occupancy,
 )
 from tilewise.kernel import Kernel
-from tilewise.ladder import rung
+from tilewise.ladder.rungs import rung
 
 KB = 1024
 

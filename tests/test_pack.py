@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from numpy.lib.stride_tricks import as_strided
 from reference import Array
 
-from tilewise import pack
 from tilewise.devices import Device
+from tilewise.gemm import pack
+from tilewise.gemm.pack import Packing, packed
+from tilewise.gemm.product import WORKSPACE, Operand
 from tilewise.launch import Place
-from tilewise.pack import Packing, packed
-from tilewise.product import WORKSPACE, Operand
 
 CANARY = 0xA5C3
 MARGIN = 64  # elements around the copies

@@ -12,16 +12,18 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from test_pack import CANARY, Source, sources
 
-from tilewise import hopper, pack, plan, tuned, unpack
 from tilewise.devices import Device
 from tilewise.devices.gpu import Gpu
+from tilewise.gemm import kept as tuned
+from tilewise.gemm import pack, plan, unpack
+from tilewise.gemm.chip import H200
+from tilewise.gemm.families.hopper import kernel as hopper
+from tilewise.gemm.families.hopper.tilings import Tiling
+from tilewise.gemm.plan import choice, plan_on, plan_product, readings
+from tilewise.gemm.product import WORKSPACE, A, B, D, Operand, Product
+from tilewise.gemm.steps import Plan
 from tilewise.kernel import Kernel
 from tilewise.launch import Packed, Place, TensorMap
-from tilewise.plan import choice, plan_on, plan_product, readings
-from tilewise.product import WORKSPACE, A, B, D, Operand, Product
-from tilewise.steps import Plan
-from tilewise.tilings import Tiling
-from tilewise.tuned import H200
 
 
 @pytest.fixture(autouse=True)

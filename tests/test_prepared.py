@@ -18,9 +18,9 @@ from tilewise.devices.cuda import Context
 from tilewise.devices.gpu import Gpu
 from tilewise.devices.prepared import Prepared
 from tilewise.errors import LaunchError
+from tilewise.gemm.steps import Plan, Step, execute
 from tilewise.kernel import Kernel
 from tilewise.launch import Launch, Packed, Place, TensorMap
-from tilewise.steps import Plan, Step, execute
 
 # *first += number; *second += *first
 ADD = r"""

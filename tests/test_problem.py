@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from tilewise.problem import LARGEST, Gemm, leading_dimension, random_problem
+from tilewise.ladder.problem import LARGEST, Gemm, leading_dimension, random_problem
 
 Array = npt.NDArray[Any]
 

@@ -13,15 +13,15 @@ import numpy as np
 import pytest
 from commands import SOURCE, Tilewise
 
-from tilewise.cli import main
+from tilewise.cli.main import main
+from tilewise.cli.show.console import labels, short
 from tilewise.devices import Device
 from tilewise.devices.emulator import Emulator
 from tilewise.errors import MemoryAccessError
 from tilewise.kernel import Kernel
-from tilewise.ladder import RUNGS
+from tilewise.ladder.rungs import RUNGS
 from tilewise.lens.profile import Profile
 from tilewise.lens.profiling import profile_product
-from tilewise.show.console import labels, short
 
 
 class Printed:

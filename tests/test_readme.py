@@ -20,7 +20,7 @@ from unittest import mock
 
 import pytest
 
-from tilewise.cli import main
+from tilewise.cli.main import main
 from tilewise.devices import get_device
 
 ROOT = Path(__file__).parent.parent

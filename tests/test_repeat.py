@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from test_matmul import assert_right, normal
 
-from tilewise import repeat
+from tilewise.arrays import repeat
+from tilewise.arrays.libraries import library_of
 from tilewise.errors import DeviceUnavailableError
-from tilewise.libraries import library_of
 from tilewise.matmul import matmul
 
 FRONT_DOOR = sys.modules[matmul.__module__]

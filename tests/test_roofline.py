@@ -19,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tilewise import compiler
+from tilewise.ladder.run import run
 from tilewise.lens import roofline_plot as plot
 from tilewise.lens.roofline import (
     LIMITS,
@@ -31,7 +32,6 @@ from tilewise.lens.roofline import (
     for_gpu,
     known,
 )
-from tilewise.run import run
 
 # Round figures, to reckon with by hand.
 ROUND = Ceilings("Round", "sm_90", 1e12, 4e12, 16e12, 1e12, 64e12, 32e12, "datasheet: made up")
@@ -376,7 +376,7 @@ def timed(monkeypatch: pytest.MonkeyPatch, seconds: float, correct: bool = True)
         check = replace(found.check, correct=correct)
         return replace(found, report=replace(found.report, seconds=seconds), check=check)
 
-    monkeypatch.setattr("tilewise.run.run", fake)
+    monkeypatch.setattr("tilewise.ladder.run.run", fake)
 
 
 def test_on_a_gpu_the_share_is_of_the_measured_time(

@@ -12,9 +12,9 @@ import pytest
 from tilewise.devices import Device
 from tilewise.errors import UninitializedReadError
 from tilewise.kernel import Kernel
-from tilewise.ladder import RUNGS, rung
-from tilewise.problem import random_problem
-from tilewise.run import run
+from tilewise.ladder.problem import random_problem
+from tilewise.ladder.run import run
+from tilewise.ladder.rungs import RUNGS, rung
 
 SIGNATURE = """(
     int m, int n, int k, real alpha, const real* a, int lda, const real* b, int ldb,

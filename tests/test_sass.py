@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tilewise import compiler, sass
-from tilewise.sass import MemoryInstruction
+from tilewise import compiler
+from tilewise.compiler import machine_code as sass
+from tilewise.compiler.machine_code import MemoryInstruction
 
 SOURCE = """__device__ float twice(const float* p, int i) {
     return p[i] * 2;

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tilewise import hopper
 from tilewise.devices.emulator import Emulator
-from tilewise.product import Operand, Product, offset
-from tilewise.steps import execute
-from tilewise.tilings import Tiling
+from tilewise.gemm.families.hopper import kernel as hopper
+from tilewise.gemm.families.hopper.tilings import Tiling
+from tilewise.gemm.product import Operand, Product, offset
+from tilewise.gemm.steps import execute
 
 K = 8
 MARGIN = 16  # elements, of whole 16 bytes

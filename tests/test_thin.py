@@ -12,10 +12,10 @@ from numpy.lib.stride_tricks import as_strided
 from reference import Array
 from test_matmul import assert_right
 
-from tilewise import thin
 from tilewise.devices import Device
-from tilewise.product import Operand, Product, offset
-from tilewise.steps import execute
+from tilewise.gemm.families.thin import half as thin
+from tilewise.gemm.product import Operand, Product, offset
+from tilewise.gemm.steps import execute
 
 NAN = {"float16": 0x7E00, "bfloat16": 0x7FC0}
 

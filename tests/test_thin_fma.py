@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_fma import MARK, cases, product, run
 
-from tilewise import thin_fma
 from tilewise.devices import Device
-from tilewise.plan import plan_on
-from tilewise.product import Operand, Product
-from tilewise.steps import Plan
-from tilewise.thin_fma import MOST, Thin
-from tilewise.tuned import H200
+from tilewise.gemm.chip import H200
+from tilewise.gemm.families.thin import real as thin_fma
+from tilewise.gemm.families.thin.real import MOST, Thin
+from tilewise.gemm.plan import plan_on
+from tilewise.gemm.product import Operand, Product
+from tilewise.gemm.steps import Plan
 
 Arrays = dict[str, tuple[npt.NDArray[Any], npt.NDArray[Any]]]
 

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilewise.cli import main
+from tilewise.cli.main import main
 from tilewise.devices import Device
 from tilewise.devices.occupancy import Multiprocessor, multiprocessor, occupancy
-from tilewise.ladder import rung
+from tilewise.ladder.problem import random_problem
+from tilewise.ladder.run import run
+from tilewise.ladder.rungs import rung
 from tilewise.lens.tiles import SQUARES, THREAD_TILES, Shape, Tile, tiles
-from tilewise.problem import random_problem
-from tilewise.run import run
 
 KB = 1024
 

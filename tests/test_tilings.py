@@ -11,10 +11,10 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tilewise.costs import choose, seconds
 from tilewise.devices.limits import max_shared
-from tilewise.hopper import LARGEST
-from tilewise.tilings import (
+from tilewise.gemm.families.hopper.costs import choose, seconds
+from tilewise.gemm.families.hopper.kernel import LARGEST
+from tilewise.gemm.families.hopper.tilings import (
     BLOCK_K,
     MOST_STAGES,
     Cover,

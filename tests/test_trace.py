@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from tilewise.devices import Device
 from tilewise.devices.emulator import Emulator, recording
 from tilewise.kernel import Kernel
-from tilewise.ladder import RUNGS, rung
+from tilewise.ladder.problem import random_problem
+from tilewise.ladder.rungs import RUNGS, rung
 from tilewise.launch import Launch
 from tilewise.lens.trace import record
-from tilewise.problem import random_problem
 
 TILED = [each.name for each in RUNGS if each.default_tile is not None]
 SIGNATURE = """(int m, int n, int k, real alpha, const real* a, int lda,

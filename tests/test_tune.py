@@ -15,19 +15,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilewise import ahead, compiler_cache, hopper, show, tuned
-from tilewise.cli import main
-from tilewise.costs import choose
+from tilewise.cli import show
+from tilewise.cli.main import main
+from tilewise.compiler import ahead
+from tilewise.compiler import cache as compiler_cache
 from tilewise.devices import Device
 from tilewise.errors import DeviceUnavailableError
 from tilewise.explain import explain, explain_product, of_shape
+from tilewise.gemm import kept as tuned
+from tilewise.gemm.chip import H200, Chip
+from tilewise.gemm.families.hopper import kernel as hopper
+from tilewise.gemm.families.hopper.costs import choose
+from tilewise.gemm.families.hopper.tilings import Tiling
+from tilewise.gemm.plan import plan_on, ranked
+from tilewise.gemm.product import Operand, Product
 from tilewise.kernel import Kernel
 from tilewise.matmul import matmul
-from tilewise.plan import plan_on, ranked
-from tilewise.product import Operand, Product
-from tilewise.tilings import Tiling
 from tilewise.tune import Timed, Tuned, tune
-from tilewise.tuned import H200, Chip
 
 # `tilewise.tune` and its like are the functions, once the package is imported.
 TUNE, EXPLAIN, MATMUL = (sys.modules[f"tilewise.{x}"] for x in ("tune", "explain", "matmul"))

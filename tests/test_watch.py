@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tilewise.cli import main
+from tilewise.cli.main import main
 from tilewise.kernel import Kernel
 from tilewise.lens import animation
 from tilewise.lens.trace import record

@@ -16,10 +16,10 @@ from tilewise.errors import (
 )
 from tilewise.explain import Explanation, explain
 from tilewise.kernel import Kernel
-from tilewise.ladder import RUNGS, Rung, rung
+from tilewise.ladder.problem import Gemm
+from tilewise.ladder.rungs import RUNGS, Rung, rung
 from tilewise.launch import Counters, Finding, Launch, LaunchReport, Resources
 from tilewise.matmul import matmul
-from tilewise.problem import Gemm
 from tilewise.tune import Tuned, tune
 
 __version__ = "0.1.0"

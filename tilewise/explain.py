@@ -7,16 +7,17 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from tilewise import hopper, pack
-from tilewise.arrays import Seen, first_gpu, gpu_of, inputs, new, result_operand
-from tilewise.call import Call, check
+from tilewise.arrays.call import Call, check
+from tilewise.arrays.libraries import Array
+from tilewise.arrays.operands import Seen, first_gpu, gpu_of, inputs, new, result_operand
 from tilewise.devices import Device, get_device
-from tilewise.libraries import Array
-from tilewise.plan import chip_of, choice, plan_on, ranked
-from tilewise.product import DTYPES, ITEM_SIZES, Operand, Product
-from tilewise.steps import Plan, Step
-from tilewise.tilings import Tiling
-from tilewise.tuned import Chip
+from tilewise.gemm import pack
+from tilewise.gemm.chip import Chip
+from tilewise.gemm.families.hopper import kernel as hopper
+from tilewise.gemm.families.hopper.tilings import Tiling
+from tilewise.gemm.plan import chip_of, choice, plan_on, ranked
+from tilewise.gemm.product import DTYPES, ITEM_SIZES, Operand, Product
+from tilewise.gemm.steps import Plan, Step
 
 LAYOUTS = ("NN", "NT", "TN", "TT")
 ALTERNATIVES = 5
@@ -204,7 +205,7 @@ def of_shape(m: int, n: int, k: int, dtype: str, layout: str) -> Product:
     m, n, k : int
         At least 1. D is m x n, A is m x k, B is k x n.
     dtype : str
-        Of all three, one of :data:`tilewise.product.DTYPES`.
+        Of all three, one of :data:`tilewise.gemm.product.DTYPES`.
     layout : str
         A's letter and B's, one of :data:`LAYOUTS`: T is stored transposed.
 

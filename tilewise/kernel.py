@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from tilewise.lens.profile import Profile
 
 CHECKS = ("raise", "collect", "off")
+SOURCES = Path(__file__).parent / "kernels"
+"""The folder of the kernels that come with tilewise."""
 
 
 def _read(path: Path) -> str:

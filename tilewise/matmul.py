@@ -8,15 +8,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tilewise import repeat
-from tilewise.arrays import Seen, first_gpu, gpu_of, inputs, result_operand, span
-from tilewise.call import Call, check
+from tilewise.arrays import repeat
+from tilewise.arrays.call import Call, check
+from tilewise.arrays.libraries import Array
+from tilewise.arrays.operands import Seen, first_gpu, gpu_of, inputs, result_operand, span
 from tilewise.devices import Device, DeviceArray, get_device
 from tilewise.devices.gpu import Gpu
-from tilewise.libraries import Array
-from tilewise.plan import plan_product
-from tilewise.product import ACCUMULATORS, Operand, offset
-from tilewise.steps import Plan, execute, prepare
+from tilewise.gemm.plan import plan_product
+from tilewise.gemm.product import ACCUMULATORS, Operand, offset
+from tilewise.gemm.steps import Plan, execute, prepare
 
 
 def matmul(

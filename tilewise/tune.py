@@ -9,21 +9,23 @@ from dataclasses import asdict, dataclass, replace
 from statistics import median
 from typing import Any
 
-from tilewise import hopper, repeat, tuned
-from tilewise.ahead import compile_ahead
-from tilewise.arrays import first_gpu, gpu_of
+from tilewise.arrays import repeat
+from tilewise.arrays.call import check
+from tilewise.arrays.operands import first_gpu, gpu_of
 from tilewise.bench.suites import sets_to_rotate
-from tilewise.call import check
+from tilewise.compiler.ahead import compile_ahead
 from tilewise.devices import get_device
 from tilewise.devices.gpu import Gpu
 from tilewise.errors import DeviceUnavailableError
 from tilewise.explain import as_json, asked, of_shape, on_arrival
+from tilewise.gemm import kept as tuned
+from tilewise.gemm.chip import Chip
+from tilewise.gemm.families.hopper import kernel as hopper
+from tilewise.gemm.families.hopper.tilings import Tiling
+from tilewise.gemm.plan import chip_of, plan_on, ranked
+from tilewise.gemm.product import Operand, Product
+from tilewise.gemm.steps import Plan, execute
 from tilewise.numbers import unit_roundoff
-from tilewise.plan import chip_of, plan_on, ranked
-from tilewise.product import Operand, Product
-from tilewise.steps import Plan, execute
-from tilewise.tilings import Tiling
-from tilewise.tuned import Chip
 
 CANDIDATES = 24
 ROUNDS = 5

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,12 +10,12 @@ import torch
 
 from tilewise.bench.timing import in_turn
 from tilewise.devices.gpu import Gpu
-from tilewise.hopper import HALVES
-from tilewise.kernel import Kernel
+from tilewise.gemm.families.hopper.kernel import HALVES
+from tilewise.kernel import SOURCES, Kernel
 from tilewise.launch import Launch
 from tilewise.lens.ceilings import rate_of
 
-PROBES = Path(__file__).parents[1] / "kernels" / "probes"
+PROBES = SOURCES / "probes"
 SOURCE = PROBES / "tensor_core_peak.cu"
 FLOAT64_SOURCE = PROBES / "tensor_core_float64.cu"
 SHARED_BYTES = 4 * (2 * 64 + 256) * 64 * 2

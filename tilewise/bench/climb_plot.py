@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tilewise.ladder import RUNGS
+from tilewise.ladder.rungs import RUNGS
 from tilewise.lens.climbed import OURS, VENDOR, label, names, row_of
 from tilewise.lens.roofline_plot import check
 from tilewise.provenance import write_whole

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilewise.devices.gpu import Gpu
-from tilewise.ladder import RUNGS, Rung, rung
+from tilewise.ladder.rungs import RUNGS, Rung, rung
 from tilewise.lens import roofline
 from tilewise.lens.climbed import OURS
 from tilewise.provenance import provenance

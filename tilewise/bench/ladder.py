@@ -9,9 +9,9 @@ import torch
 
 from tilewise.bench.products import error_share
 from tilewise.devices.gpu import Gpu
-from tilewise.geometry import Geometry
 from tilewise.kernel import Kernel
-from tilewise.ladder import RUNGS
+from tilewise.ladder.geometry import Geometry
+from tilewise.ladder.rungs import RUNGS
 from tilewise.launch import Launch
 
 LONGEST = 2.0  # seconds of one launch; a rung goes no further

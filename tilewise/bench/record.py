@@ -68,7 +68,7 @@ class Settings:
     @property
     def steps(self) -> int:
         """How many times :func:`run` calls its ``step``."""
-        from tilewise.ladder import RUNGS
+        from tilewise.ladder.rungs import RUNGS
 
         return 1 + len(self.products) + self.with_ladder * len(RUNGS)
 

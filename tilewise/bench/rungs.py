@@ -21,7 +21,7 @@ from tilewise.bench.timing import SHORT_SECONDS, Work, in_turn, seconds_of
 from tilewise.devices.gpu import Gpu
 from tilewise.devices.occupancy import occupancy
 from tilewise.errors import TilewiseError
-from tilewise.ladder import RUNGS, Rung
+from tilewise.ladder.rungs import RUNGS, Rung
 from tilewise.launch import Launch, Place
 from tilewise.lens.climbed import OURS, VENDOR
 

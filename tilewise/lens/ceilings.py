@@ -18,15 +18,15 @@ from typing import Any
 import numpy as np
 
 from tilewise.compiler import Compiled
+from tilewise.compiler.machine_code import INSTALL_HINT, find_nvdisasm
 from tilewise.devices.gpu import Gpu
 from tilewise.errors import TilewiseError
-from tilewise.kernel import Kernel
+from tilewise.kernel import SOURCES, Kernel
 from tilewise.launch import Launch
 from tilewise.lens.roofline import RATES, Ceilings
 from tilewise.provenance import provenance
-from tilewise.sass import INSTALL_HINT, find_nvdisasm
 
-FOLDER = Path(__file__).parents[1] / "kernels" / "probes"
+FOLDER = SOURCES / "probes"
 LANES = 32
 THREADS = 256  # a block
 CHUNK_BYTES = 8 * THREADS * 16  # what a block reads in a round of dram_read and l2_read

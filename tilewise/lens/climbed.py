@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tilewise.ladder import RUNGS
+from tilewise.ladder.rungs import RUNGS
 
 OURS, VENDOR = "matmul", "vendor"
 MAIN_SIZE = 4096  # of what is told of one size, where it was measured

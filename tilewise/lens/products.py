@@ -11,12 +11,12 @@ import numpy as np
 from tilewise.compiler import Compiled
 from tilewise.devices import arguments
 from tilewise.devices.emulator import Emulator, EmulatorArray
-from tilewise.geometry import Geometry, real_of
 from tilewise.kernel import Kernel
-from tilewise.ladder import Rung
+from tilewise.ladder.geometry import Geometry, real_of
+from tilewise.ladder.problem import Gemm, check_sizes, random_problem
+from tilewise.ladder.run import prepare
+from tilewise.ladder.rungs import Rung
 from tilewise.launch import Launch
-from tilewise.problem import Gemm, check_sizes, random_problem
-from tilewise.run import prepare
 
 SIGNATURE = (
     "(int m, int n, int k, real alpha, const real* a, int lda, const real* b, int ldb, "
@@ -83,13 +83,13 @@ class Product:
         Parameters
         ----------
         target : str, Rung or Kernel
-            As :func:`tilewise.run` takes it.
+            As :func:`tilewise.ladder.run` takes it.
         m, n, k : int
             At least 1.
         dtype : str
             ``"float32"`` or ``"float64"``.
         tile : int, optional
-            As :func:`tilewise.run` takes it.
+            As :func:`tilewise.ladder.run` takes it.
         alpha, beta : float
 
         Raises

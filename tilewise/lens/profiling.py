@@ -12,7 +12,7 @@ from tilewise.compiler import DEFAULT_ARCH, Compiled
 from tilewise.devices.emulator import Emulator, UnlikeBlocksError
 from tilewise.devices.occupancy import multiprocessor, occupancy
 from tilewise.kernel import CHECKS, Kernel
-from tilewise.ladder import Rung
+from tilewise.ladder.rungs import Rung
 from tilewise.launch import Launch, LaunchReport, dim3
 from tilewise.lens.nsight_child import Case
 from tilewise.lens.products import Product
@@ -111,7 +111,7 @@ def profile_product(
     Parameters
     ----------
     target : str, Rung or Kernel
-        As :func:`tilewise.run` takes it.
+        As :func:`tilewise.ladder.run` takes it.
     m, n, k, dtype, tile, alpha, beta
         As :meth:`tilewise.lens.products.Product.of` takes them.
     seed : int

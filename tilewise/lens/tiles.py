@@ -17,9 +17,9 @@ import numpy.typing as npt
 
 from tilewise.devices.limits import MAX_GRID, MAX_THREADS
 from tilewise.devices.occupancy import Multiprocessor, Occupancy, multiprocessor, occupancy
-from tilewise.geometry import real_of
+from tilewise.ladder.geometry import real_of
+from tilewise.ladder.problem import check_sizes
 from tilewise.launch import Dim3
-from tilewise.problem import check_sizes
 
 
 @dataclass(frozen=True)

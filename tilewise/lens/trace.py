@@ -21,7 +21,7 @@ from tilewise.devices.emulator import Emulator
 from tilewise.devices.emulator.program import Program, plain_name
 from tilewise.devices.emulator.recording import MOST_EVENTS, Event, Recording, check_blocks
 from tilewise.kernel import Kernel
-from tilewise.ladder import Rung
+from tilewise.ladder.rungs import Rung
 from tilewise.launch import Dim3
 from tilewise.lens.declarations import extents
 from tilewise.lens.products import Product
@@ -62,7 +62,7 @@ def record(
     Parameters
     ----------
     target : str, Rung or Kernel
-        As :func:`tilewise.run` takes it.
+        As :func:`tilewise.ladder.run` takes it.
     m, n, k, dtype, tile, alpha, beta
         As :meth:`tilewise.lens.products.Product.of` takes them.
     seed : int

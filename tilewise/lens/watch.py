@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tilewise.kernel import Kernel
-from tilewise.ladder import Rung
+from tilewise.ladder.rungs import Rung
 from tilewise.launch import Dim3
 from tilewise.lens.player import page
 from tilewise.lens.trace import Trace, record

@@ -23,8 +23,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
 
-from tilewise import sass
 from tilewise.compiler import Compiled
+from tilewise.compiler import machine_code as sass
 from tilewise.devices.emulator.program import Program
 from tilewise.devices.emulator.ptx import TYPE_BYTES, Address, Function, Instruction, Symbol
 from tilewise.devices.emulator.sources import Sources

@@ -1,0 +1,223 @@
+"""A call of :func:`tilewise.matmul`, checked before anything is allocated or launched."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tilewise.arrays.libraries import Array, Library, dtype_name, library_of
+from tilewise.devices import NAMES
+from tilewise.gemm.product import ACCUMULATORS, DTYPES, Operand, Product
+from tilewise.numbers import scalar
+
+_WORK = 10_000  # what numpy.may_share_memory may try before it says yes
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call that was found right; the arguments as :func:`tilewise.matmul` has them.
+
+    Attributes
+    ----------
+    c : array or None
+        None where ``beta`` is 0.
+    batch, shape : tuple of int
+        The broadcast leading dimensions, and the result's shape.
+    dtype, out_dtype : str
+        Of A and B, and of C and the result.
+    """
+
+    library: Library
+    a: Array
+    b: Array
+    c: Array | None
+    out: Array | None
+    m: int
+    n: int
+    k: int
+    batch: tuple[int, ...]
+    shape: tuple[int, ...]
+    transpose_a: bool
+    transpose_b: bool
+    alpha: float
+    beta: float
+    dtype: str
+    out_dtype: str
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether the result has them: a vector A gives none."""
+        return bool(self.a.ndim > 1)
+
+    @property
+    def has_columns(self) -> bool:
+        """Whether the result has them: a vector B gives none."""
+        return bool(self.b.ndim > 1)
+
+    def product(self, a: Operand, b: Operand, c: Operand | None, d: Operand) -> Product:
+        """What is asked of the device where these operands lie."""
+        m, batch = self.m, math.prod(self.batch)
+        # Matrices A below one another, all times one B, are one matrix.
+        below = [x.batch_stride == m * x.row_stride for x in (a, c, d) if x is not None]
+        if batch > 1 and b.batch_stride == 0 and all(below):
+            m, batch = m * batch, 1
+        return Product(
+            m, self.n, self.k, batch, self.dtype, self.out_dtype, self.alpha, self.beta, a, b, c, d
+        )
+
+
+def check(
+    a: Array,
+    b: Array,
+    c: Array | None,
+    alpha: float,
+    beta: float,
+    transpose_a: bool,
+    transpose_b: bool,
+    out: Array | None,
+    out_dtype: Any,
+    device: str,
+) -> Call:
+    """The call, if everything in it is right; what it raises is in :func:`tilewise.matmul`."""
+    if device not in NAMES:
+        raise ValueError(f"no device called {device!r}; there are {', '.join(NAMES)}")
+    given = [("a", a), ("b", b), ("c", c), ("out", out)]
+    arrays = [(what, x) for what, x in given if x is not None or what in "ab"]
+    library = _one_library(arrays)
+    for what, x in arrays:
+        library.check(x, what)
+    places = {what: library.ordinal(x) for what, x in arrays}
+    if len(set(places.values())) > 1:
+        where = ", ".join(
+            f"{what} on " + ("the host" if i is None else f"GPU {i}") for what, i in places.items()
+        )
+        raise ValueError(f"the arrays must lie in one place, not {where}")
+    if device == "emulator" and places["a"] is not None:
+        raise ValueError("the emulator takes arrays on the host; these lie on a GPU")
+    dtype, result_dtype = _dtypes(library, a, b, c, out, out_dtype)
+    m, n, k, batch, shape = _shapes(a.shape, b.shape, transpose_a, transpose_b)
+    for what, x in arrays[2:]:
+        if tuple(x.shape) != shape:
+            raise ValueError(f"{what} has shape {tuple(x.shape)}; the result has {shape}")
+    alpha = _scalar(alpha, ACCUMULATORS[dtype], "alpha")
+    beta = _scalar(beta, ACCUMULATORS[dtype], "beta")
+    if beta != 0 and c is None:
+        raise ValueError(f"beta is {beta}, and there is no C to multiply; give c, or beta 0")
+    if beta == 0:
+        c = None
+    if out is not None:
+        _check_out(library, a, b, c, out)
+    return Call(
+        library, a, b, c, out, m, n, k, batch, shape,
+        transpose_a, transpose_b, alpha, beta, dtype, result_dtype,
+    )  # fmt: skip
+
+
+def _one_library(arrays: Sequence[tuple[str, Array]]) -> Library:
+    found: Library | None = None
+    for what, x in arrays:
+        library = library_of(x)
+        if library is None:
+            raise TypeError(
+                f"{what} is a {type(x).__module__}.{type(x).__qualname__}; arrays of NumPy, CuPy "
+                "and PyTorch are supported"
+            )
+        found = found or library
+        if library is not found:
+            raise TypeError(
+                f"a is {found.name}'s and {what} is {library.name}'s; pass arrays of one library"
+            )
+    assert found is not None
+    return found
+
+
+def _dtypes(
+    library: Library, a: Array, b: Array, c: Array | None, out: Array | None, asked: Any
+) -> tuple[str, str]:
+    dtype = library.dtype_of(a)
+    if dtype not in DTYPES:
+        raise TypeError(f"a has dtype {dtype}; {', '.join(DTYPES)} are supported")
+    if library.dtype_of(b) != dtype:
+        raise TypeError(f"a has dtype {dtype} and b {library.dtype_of(b)}; they must be the same")
+    if asked is not None:
+        result = dtype_name(asked)
+    else:
+        result = dtype if out is None else library.dtype_of(out)
+    possible = (dtype, ACCUMULATORS[dtype])
+    if result not in possible:
+        raise TypeError(
+            f"the result of {dtype} arrays can't be {result}; it can be "
+            + " or ".join(dict.fromkeys(possible))
+        )
+    for what, x in (("c", c), ("out", out)):
+        if x is not None and library.dtype_of(x) != result:
+            raise TypeError(f"{what} has dtype {library.dtype_of(x)}; the result has {result}")
+    return dtype, result
+
+
+def _shapes(
+    a: Sequence[int], b: Sequence[int], transpose_a: bool, transpose_b: bool
+) -> tuple[int, int, int, tuple[int, ...], tuple[int, ...]]:
+    """m, n, k, the batch's shape and the result's."""
+    if not a or not b:
+        raise ValueError("a and b must have at least one dimension; multiply numbers by *")
+    m, k = (1, a[0]) if len(a) == 1 else (a[-1], a[-2]) if transpose_a else (a[-2], a[-1])
+    rows, n = (b[0], 1) if len(b) == 1 else (b[-1], b[-2]) if transpose_b else (b[-2], b[-1])
+    if k != rows:
+        raise ValueError(
+            f"op(A) is {m} x {k} and op(B) is {rows} x {n}; "
+            f"A must have as many columns as B has rows, and {k} is not {rows}"
+        )
+    try:
+        batch = (
+            tuple(np.broadcast_shapes(tuple(a[:-2]), tuple(b[:-2])))
+            if len(a) > 2 or len(b) > 2
+            else ()
+        )
+    except ValueError:
+        raise ValueError(
+            f"the leading dimensions of a, {tuple(a[:-2])}, and of b, {tuple(b[:-2])}, "
+            "do not broadcast"
+        ) from None
+    shape = (*batch, *(() if len(a) == 1 else (m,)), *(() if len(b) == 1 else (n,)))
+    return m, n, k, batch, shape
+
+
+def _scalar(value: float, dtype: str, what: str) -> float:
+    if type(value) in (int, float) and value in (0, 1):
+        return float(value) + 0.0  # so that -0 is 0, as it is to whatever compares the two
+    return scalar(value, dtype, what) + 0.0
+
+
+def _check_out(library: Library, a: Array, b: Array, c: Array | None, out: Array) -> None:
+    if not math.prod(out.shape):
+        return
+    place = library.stand_in(out)
+    reach = 0  # from the first to the last element of the dimensions with smaller strides
+    for stride, extent in sorted(
+        (abs(stride), extent)
+        for extent, stride in zip(place.shape, place.strides, strict=True)
+        if extent > 1
+    ):
+        if stride < reach + place.itemsize:
+            raise ValueError("out has elements that share memory, or interleave; pass another")
+        reach += stride * (extent - 1)
+    for what, x in (("a", a), ("b", b), ("c", c)):
+        if x is None or (what == "c" and _same(place, library.stand_in(x))):
+            continue
+        if _overlap(place, library.stand_in(x)):
+            raise ValueError(f"out overlaps {what}; pass another array, or {what}'s copy")
+
+
+def _same(x: Any, y: Any) -> bool:
+    return bool(x.ctypes.data == y.ctypes.data and x.strides == y.strides)
+
+
+def _overlap(x: Any, y: Any) -> bool:
+    """Whether they share memory; also where that would take too long to find out."""
+    # NumPy's types know only of two values.
+    return bool(np.may_share_memory(x, y, max_work=_WORK))  # type: ignore[arg-type]

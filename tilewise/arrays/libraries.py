@@ -1,0 +1,324 @@
+"""NumPy's, CuPy's and PyTorch's arrays, seen one way. None is imported before it is in use."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewise.gemm.product import ALIGNMENT, ITEM_SIZES
+
+Array = Any
+
+
+@dataclass(frozen=True)
+class View:
+    """Where an array's elements lie.
+
+    Attributes
+    ----------
+    pointer : int
+        The address of the first one.
+    shape : tuple of int
+    strides : tuple of int
+        In elements, at least 0.
+    """
+
+    pointer: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+class Library(Protocol):
+    """A library of arrays.
+
+    Attributes
+    ----------
+    name : str
+    repeatable : tuple of type
+        Of arrays on a GPU that :meth:`signature` says all of.
+    """
+
+    name: str
+    repeatable: tuple[type, ...]
+
+    def check(self, x: Array, what: str) -> None:
+        """Raise where the array ``what`` is of a kind that can't be multiplied here."""
+        ...
+
+    def dtype_of(self, x: Array) -> str: ...
+
+    def ordinal(self, x: Array) -> int | None:
+        """The GPU that it lies on; None for the host."""
+        ...
+
+    def stream(self, ordinal: int, /) -> int:
+        """The handle of the library's current stream."""
+        ...
+
+    def address(self, x: Array) -> int:
+        """Of its first element."""
+        ...
+
+    def view(self, x: Array) -> View | None:
+        """None where a stride is negative or no multiple of an element, or it is misaligned."""
+        ...
+
+    def stand_in(self, x: Array) -> npt.NDArray[Any]:
+        """An array of NumPy's at the same addresses, to compare them and not to read."""
+        ...
+
+    def signature(self, x: Array) -> Hashable:
+        """All that decides what becomes of an array: of its address, the offset."""
+        ...
+
+    def empty(self, shape: tuple[int, ...], dtype: str, like: Array) -> Array:
+        """A new array where ``like`` lies."""
+        ...
+
+    def maker(self, x: Array) -> Callable[[], Array]:
+        """What makes new arrays as :meth:`empty` made ``x``, on a GPU."""
+        ...
+
+    def contiguous(self, x: Array, shape: tuple[int, ...]) -> Array:
+        """A C-contiguous copy, broadcast to ``shape``."""
+        ...
+
+    def cast(self, x: Array, dtype: str) -> Array: ...
+
+    def bits(self, x: Array) -> npt.NDArray[Any]:
+        """An array on the host as NumPy's, in the same memory, 16-bit types as uint16."""
+        ...
+
+
+class _Arrays:
+    """NumPy, and CuPy, which is like it."""
+
+    def __init__(self, module: Any) -> None:
+        self.name = str(module.__name__)
+        self.repeatable: tuple[type, ...] = () if module is np else (module.ndarray,)
+        self._module = module
+
+    def check(self, x: Array, what: str) -> None:
+        if isinstance(x, np.ma.MaskedArray):
+            raise TypeError(f"{what} is a masked array; pass {what}.filled(0), or what it holds")
+        if not x.dtype.isnative:
+            raise TypeError(
+                f"{what} has dtype {x.dtype}, not in this machine's byte order; pass "
+                f"{what}.astype({what}.dtype.newbyteorder('='))"
+            )
+        if what == "out" and self._module is np and not x.flags.writeable:
+            raise ValueError("out can't be written: it is read-only")
+
+    def dtype_of(self, x: Array) -> str:
+        return str(x.dtype.name)
+
+    def ordinal(self, x: Array) -> int | None:
+        return None if self._module is np else int(x.device.id)
+
+    def stream(self, ordinal: int) -> int:
+        return int(self._module.cuda.get_current_stream(ordinal).ptr)
+
+    def address(self, x: Array) -> int:
+        return int(x.__array_interface__["data"][0] if self._module is np else x.data.ptr)
+
+    def view(self, x: Array) -> View | None:
+        size, pointer = x.itemsize, self.address(x)
+        if pointer % size:
+            return None
+        strides = []
+        for extent, stride in zip(x.shape, x.strides, strict=True):
+            if extent > 1 and (stride < 0 or stride % size):
+                return None
+            strides.append(stride // size if extent > 1 else 0)
+        return View(pointer, tuple(x.shape), tuple(strides))
+
+    def stand_in(self, x: Array) -> npt.NDArray[Any]:
+        if self._module is np:
+            return np.asarray(x)
+        return _stand_in(int(x.data.ptr), tuple(x.shape), tuple(x.strides), x.itemsize)
+
+    def signature(self, x: Array) -> Hashable:
+        data = x.data
+        return x.shape, x.strides, x.dtype, data.device_id, data.ptr % ALIGNMENT
+
+    def empty(self, shape: tuple[int, ...], dtype: str, like: Array) -> Array:
+        kind = like.dtype if like.dtype.name == dtype else np.dtype(dtype)
+        if self._module is np:
+            return np.empty(shape, kind)
+        with self._module.cuda.Device(like.device.id):
+            return self._module.empty(shape, kind)
+
+    def maker(self, x: Array) -> Callable[[], Array]:
+        make, shape, dtype = self._module.empty, x.shape, x.dtype
+        ordinal, current = x.data.device_id, self._module.cuda.runtime.getDevice
+
+        def again() -> Array:
+            if current() == ordinal:
+                return make(shape, dtype)
+            with self._module.cuda.Device(ordinal):
+                return make(shape, dtype)
+
+        return again
+
+    def contiguous(self, x: Array, shape: tuple[int, ...]) -> Array:
+        copy = self.empty(shape, x.dtype.name, x)
+        copy[...] = x
+        return copy
+
+    def cast(self, x: Array, dtype: str) -> Array:
+        return x if x.dtype.name == dtype else x.astype(np.dtype(dtype))
+
+    def bits(self, x: Array) -> npt.NDArray[Any]:
+        plain = np.asarray(x)
+        return plain.view(np.uint16) if plain.itemsize == 2 else plain
+
+
+class _Torch:
+    name = "torch"
+
+    def __init__(self, module: Any) -> None:
+        self._torch = module
+        self.repeatable: tuple[type, ...] = (module.Tensor, module.nn.Parameter)
+        self._is_grad_enabled = module.is_grad_enabled
+        # Builds with no CUDA don't have it, nor any stream. The public function takes 1 µs.
+        raw = getattr(module._C, "_cuda_getCurrentRawStream", None)
+        self.stream: Callable[[int], int] = raw or self._stream
+
+    def check(self, x: Array, what: str) -> None:
+        if x.requires_grad and self._torch.is_grad_enabled():
+            raise ValueError(
+                f"{what} requires a gradient, and tilewise.matmul has none; pass {what}.detach(), "
+                "or call it under torch.no_grad()"
+            )
+        if x.layout != self._torch.strided or x.device.type not in ("cpu", "cuda"):
+            raise TypeError(
+                f"{what} is a {x.layout} tensor on {x.device}; dense ones on a CPU or a CUDA GPU "
+                "are supported"
+            )
+        if what == "out" and x.is_neg():
+            raise TypeError("out is a lazily negated view (torch.Tensor.is_neg); pass another")
+
+    def dtype_of(self, x: Array) -> str:
+        return str(x.dtype).removeprefix("torch.")
+
+    def ordinal(self, x: Array) -> int | None:
+        return int(x.device.index) if x.is_cuda else None
+
+    def _stream(self, ordinal: int) -> int:
+        return int(self._torch.cuda.current_stream(ordinal).cuda_stream)
+
+    def address(self, x: Array) -> int:
+        return int(x.data_ptr())
+
+    def view(self, x: Array) -> View | None:
+        pointer = self.address(x)
+        # A tensor may be lazily negated (torch.Tensor.is_neg): its memory holds the opposite.
+        if pointer % x.element_size() or x.is_neg():
+            return None
+        return View(pointer, tuple(x.shape), tuple(x.stride()))
+
+    def stand_in(self, x: Array) -> npt.NDArray[Any]:
+        size = x.element_size()
+        strides = tuple(size * stride for stride in x.stride())
+        return _stand_in(x.data_ptr(), tuple(x.shape), strides, size)
+
+    def signature(self, x: Array) -> Hashable:
+        return (
+            x.shape,
+            x.stride(),
+            x.dtype,
+            x.device,
+            x.is_neg(),
+            x.requires_grad and self._is_grad_enabled(),
+            x.data_ptr() % ALIGNMENT,
+        )
+
+    def empty(self, shape: tuple[int, ...], dtype: str, like: Array) -> Array:
+        return self._torch.empty(shape, dtype=getattr(self._torch, dtype), device=like.device)
+
+    def maker(self, x: Array) -> Callable[[], Array]:
+        # Faster than torch.empty, whose shape may be given in several ways.
+        make = self._torch.empty_strided
+        return partial(make, tuple(x.shape), x.stride(), dtype=x.dtype, device=x.device)
+
+    def contiguous(self, x: Array, shape: tuple[int, ...]) -> Array:
+        copy = self.empty(shape, self.dtype_of(x), x)
+        copy.copy_(x)
+        return copy
+
+    def cast(self, x: Array, dtype: str) -> Array:
+        return x.to(getattr(self._torch, dtype))
+
+    def bits(self, x: Array) -> npt.NDArray[Any]:
+        plain = x.detach()
+        bits: npt.NDArray[Any] = (
+            plain.view(self._torch.int16).numpy().view(np.uint16)
+            if x.element_size() == 2
+            else plain.numpy()
+        )
+        return bits
+
+
+class _StandIn:
+    def __init__(self, interface: dict[str, Any]) -> None:
+        self.__array_interface__ = interface
+
+
+def _stand_in(
+    pointer: int, shape: tuple[int, ...], strides: tuple[int, ...], size: int
+) -> npt.NDArray[Any]:
+    if not all(shape):
+        return np.empty(shape, f"V{size}")
+    interface = {
+        "data": (pointer, True),
+        "shape": shape,
+        "strides": strides,
+        "typestr": f"|V{size}",
+        "version": 3,
+    }
+    return np.asarray(_StandIn(interface))
+
+
+_libraries: dict[str, Library] = {"numpy": _Arrays(np)}
+
+repeatable: dict[type, Library] = {}
+"""The types of arrays seen so far that are their library's :attr:`Library.repeatable`."""
+
+
+def library_of(x: object) -> Library | None:
+    """Whose array it is; None where it is nobody's that is known here."""
+    if isinstance(x, np.ndarray):
+        return _libraries["numpy"]
+    # A library that was never imported has made no array.
+    torch, cupy = sys.modules.get("torch"), sys.modules.get("cupy")
+    if torch is not None and isinstance(x, torch.Tensor):
+        return _known("torch", _Torch, torch)
+    if cupy is not None and isinstance(x, cupy.ndarray):
+        return _known("cupy", _Arrays, cupy)
+    return None
+
+
+def _known(name: str, kind: Callable[[Any], Library], module: Any) -> Library:
+    library = _libraries.get(name)
+    if library is None:
+        library = _libraries.setdefault(name, kind(module))
+        repeatable.update(dict.fromkeys(library.repeatable, library))
+    return library
+
+
+def dtype_name(dtype: object) -> str:
+    """The name of a dtype, given as a string, a type, NumPy's or PyTorch's."""
+    if isinstance(dtype, str) and dtype in ITEM_SIZES:
+        return dtype
+    if type(dtype).__module__ == "torch":
+        return str(dtype).removeprefix("torch.")
+    try:
+        return np.dtype(dtype).name  # type: ignore[call-overload, no-any-return]
+    except TypeError:
+        raise TypeError(f"out_dtype is {dtype!r}, which is no dtype") from None

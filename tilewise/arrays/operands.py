@@ -1,0 +1,142 @@
+"""The arrays of a call as a kernel sees them, what of them is copied first, and where they go."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
+
+from tilewise.arrays.call import Call
+from tilewise.arrays.libraries import Array, View
+from tilewise.devices import get_device
+from tilewise.devices.gpu import Gpu
+from tilewise.errors import DeviceUnavailableError
+from tilewise.gemm.product import Operand, offset
+
+
+@dataclass(frozen=True)
+class Seen:
+    """An array as a kernel sees it.
+
+    Attributes
+    ----------
+    array : array
+        The caller's.
+    operand : Operand
+        Of the array, or of its copy, which is aligned as any array that is new.
+    copy : tuple of int or None
+        The shape of the C-contiguous copy that is needed, as the array's own strides can't be
+        described; None where it is read as it lies.
+    """
+
+    array: Array
+    operand: Operand
+    copy: tuple[int, ...] | None
+
+
+def inputs(call: Call) -> tuple[Seen, Seen, Seen | None]:
+    """A, B and, where it is read, C."""
+    rows, columns = call.has_rows, call.has_columns
+    return (
+        _seen(call, call.a, has_rows=rows, has_columns=True, transpose=call.transpose_a),
+        _seen(call, call.b, has_rows=True, has_columns=columns, transpose=call.transpose_b),
+        None if call.c is None else _seen(call, call.c, has_rows=rows, has_columns=columns),
+    )
+
+
+def result_operand(call: Call, view: View | None) -> Operand | None:
+    """An array of the result's shape; None where strides can't say it."""
+    return _operand(view, call.batch, has_rows=call.has_rows, has_columns=call.has_columns)
+
+
+def span(view: View) -> int:
+    """Elements from the first to the last, both included."""
+    if not all(view.shape):
+        return 0
+    return 1 + sum((n - 1) * s for n, s in zip(view.shape, view.strides, strict=True))
+
+
+def new(shape: Sequence[int]) -> View:
+    """A C-contiguous array that is aligned."""
+    return View(0, tuple(shape), tuple(math.prod(shape[i + 1 :]) for i in range(len(shape))))
+
+
+@cache
+def gpu_of(ordinal: int) -> Gpu:
+    """The GPU of that number."""
+    first = first_gpu()
+    return first if first is not None and first.context.ordinal == ordinal else Gpu(ordinal)
+
+
+@cache
+def first_gpu() -> Gpu | None:
+    """The GPU that arrays on the host go to; None where there is none."""
+    try:
+        found = get_device("gpu")
+    except DeviceUnavailableError:
+        return None
+    return found if isinstance(found, Gpu) else None
+
+
+def _seen(
+    call: Call, x: Array, *, has_rows: bool, has_columns: bool, transpose: bool = False
+) -> Seen:
+    def as_operand(view: View | None) -> Operand | None:
+        return _operand(
+            view, call.batch, has_rows=has_rows, has_columns=has_columns, transpose=transpose
+        )
+
+    view = call.library.view(x)
+    # What goes to a device goes with all that lies between its elements.
+    if view is not None and (
+        call.library.ordinal(x) is not None or span(view) <= 2 * math.prod(view.shape)
+    ):
+        operand = as_operand(view)
+        if operand is not None:
+            return Seen(x, operand, None)
+    shape = tuple(x.shape)
+    operand = as_operand(new(shape))
+    if operand is None:  # its leading dimensions must be broadcast, too
+        shape = (*call.batch, *shape[len(shape) - has_rows - has_columns :])
+        operand = as_operand(new(shape))
+    assert operand is not None
+    return Seen(x, operand, shape)
+
+
+def _operand(
+    view: View | None,
+    batch: tuple[int, ...],
+    *,
+    has_rows: bool = True,
+    has_columns: bool = True,
+    transpose: bool = False,
+) -> Operand | None:
+    """The view as a batch of matrices; None where strides can't say it."""
+    if view is None:
+        return None
+    extents, strides = list(view.shape), list(view.strides)
+    columns, column = (extents.pop(), strides.pop()) if has_columns else (1, 0)
+    rows, row = (extents.pop(), strides.pop()) if has_rows else (1, 0)
+    # Over one element any stride will do: that of a matrix which lies in one piece.
+    if rows <= 1:
+        row = 1 if column > 1 else max(columns, 1)
+    if columns <= 1:
+        column = 1 if row > 1 else max(rows, 1)
+    # Elements that share memory, or lines that interleave, only cost a copy; few kernels take them.
+    small, large, extent = (row, column, rows) if row < column else (column, row, columns)
+    if rows and columns and not (small and small * extent <= large):
+        return None
+    if transpose and has_rows and has_columns:
+        row, column = column, row
+    if not batch:
+        return Operand(row, column, 0, offset(view.pointer))
+    own = [0] * (len(batch) - len(extents)) + [
+        0 if extent == 1 else stride for extent, stride in zip(extents, strides, strict=True)
+    ]
+    steps = [(n, stride) for n, stride in zip(batch, own, strict=True) if n != 1]
+    for (_, outer), (n, inner) in pairwise(steps):
+        if outer != n * inner:
+            return None
+    return Operand(row, column, steps[-1][1] if steps else 0, offset(view.pointer))

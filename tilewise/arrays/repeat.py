@@ -1,0 +1,151 @@
+"""A call like one before it: known by all that decided that one, and launched at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tilewise.arrays.libraries import Array, Library, repeatable
+from tilewise.devices.gpu import Gpu
+from tilewise.devices.prepared import Prepared
+from tilewise.gemm.product import ALIGNMENT
+
+RECORDS = 4096
+
+Key = tuple[Any, ...]
+_NUMBERS = (int, float)
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """What a call on a GPU came to; it holds no addresses.
+
+    Attributes
+    ----------
+    library : Library
+    gpu : Gpu
+    launches : tuple of Prepared
+    result : callable
+        A new array for the result.
+    workspace : callable or None
+        A new array for the launches; None if they need none.
+    reads_c : bool
+    reach : (int, int, int, int)
+        Bytes from the first element's to behind the last one's: of A, B, C and the result.
+    is_c_like_out : bool
+        Whether C may be the result: both lie alike.
+    """
+
+    library: Library
+    gpu: Gpu
+    launches: tuple[Prepared, ...]
+    result: Callable[[], Array]
+    workspace: Callable[[], Array] | None
+    reads_c: bool
+    reach: Sequence[int]
+    is_c_like_out: bool
+
+    def run(self, a: Array, b: Array, c: Array | None, out: Array | None) -> Array | None:
+        """The result; None where the addresses ask for a closer look.
+
+        Raises
+        ------
+        LaunchError
+            If an earlier kernel failed.
+        DeviceUnavailableError
+            In a process forked from one that used the GPU already.
+        """
+        context = self.gpu.context
+        if context.is_ready:
+            return self._run(a, b, c, out)
+        with context.current():
+            return self._run(a, b, c, out)
+
+    def _run(self, a: Array, b: Array, c: Array | None, out: Array | None) -> Array | None:
+        address = self.library.address
+        of_a, of_b = address(a), address(b)
+        of_c = address(c) if self.reads_c else 0
+        if out is None:
+            out = self.result()
+            of_out = address(out)
+            if of_out % ALIGNMENT:
+                return None
+        else:
+            of_out = address(out)
+            if self._may_overlap((of_a, of_b, of_c), of_out):
+                return None
+        workspace = None if self.workspace is None else self.workspace()
+        of_workspace = 0 if workspace is None else address(workspace)
+        stream = self.library.stream(self.gpu.context.ordinal)
+        for launch in self.launches:
+            launch.enqueue(stream, (of_a, of_b, of_c, of_out, of_workspace))
+        return out
+
+    def _may_overlap(self, inputs: tuple[int, int, int], out: int) -> bool:
+        """Whether an input lies between the result's first and last byte, or they in it."""
+        *reaches, reach = self.reach
+        for index, (begin, extent) in enumerate(zip(inputs, reaches, strict=True)):
+            if index == 2 and begin == out and self.is_c_like_out:
+                continue
+            if begin < out + reach and out < begin + extent:
+                return True
+        return False
+
+
+_records: dict[Key, Repeat] = {}
+
+
+def find(
+    a: Array,
+    b: Array,
+    c: Array | None,
+    out: Array | None,
+    alpha: float,
+    beta: float,
+    *options: object,
+) -> tuple[Key | None, Repeat | None]:
+    """A call's key, and the record of one like it.
+
+    Returns
+    -------
+    key : tuple or None
+        All that decides how it is answered, but for where its arrays lie; None where the call
+        must be looked at closely each time.
+    record : Repeat or None
+    """
+    library = repeatable.get(type(a))
+    if library is None or repeatable.get(type(b)) is not library:
+        return None, None
+    # Of other types, a number may change, and True is no number here.
+    if type(alpha) not in _NUMBERS or type(beta) not in _NUMBERS:
+        return None, None
+    for x in (c, out):
+        if x is not None and repeatable.get(type(x)) is not library:
+            return None, None
+    signature = library.signature
+    try:
+        key = (
+            signature(a),
+            signature(b),
+            None if c is None else signature(c),
+            None if out is None else signature(out),
+            alpha,
+            beta,
+            *options,
+        )
+        return key, _records.get(key)
+    except Exception:  # whatever an array's own library raises; a closer look says it in our words
+        return None, None
+
+
+def remember(key: Key, record: Repeat) -> None:
+    """Keep it for calls with the same key."""
+    if len(_records) >= RECORDS:
+        _records.clear()
+    _records[key] = record
+
+
+def forget() -> None:
+    """Have every call looked at closely again."""
+    _records.clear()

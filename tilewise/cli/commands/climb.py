@@ -1,0 +1,92 @@
+"""The ladder's speed beside the vendor's product."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tilewise.cli.commands.options import RIGHT, WRONG, Dtype, plain, print_json
+
+
+def climb(
+    sizes: Annotated[
+        str | None,
+        typer.Option(metavar="N,N", help="m, n and k, comma between. By default 128 to 8192."),
+    ] = None,
+    kernels: Annotated[
+        str | None,
+        typer.Option(metavar="RUNG,RUNG", help="Of the rungs, and matmul. By default all."),
+    ] = None,
+    dtype: Annotated[
+        list[Dtype] | None,
+        typer.Option(
+            "--dtype",
+            metavar="float32|float64",
+            help="May be given again. By default float32.",
+        ),
+    ] = None,
+    rounds: Annotated[int, typer.Option(help="The median of so many counts.")] = 5,
+    seconds: Annotated[float, typer.Option(help="Of each, a size and round.")] = 0.05,
+    record_to: Annotated[
+        Path | None,
+        typer.Option("--json", metavar="F", help="Write what was measured; - prints it."),
+    ] = None,
+    plot_to: Annotated[
+        Path | None,
+        typer.Option("--plot", metavar="F.png", help="Draw GFLOP/s over size."),
+    ] = None,
+) -> int:
+    """How fast each rung of the ladder is, beside the vendor's product, on an NVIDIA GPU.
+
+    Each is checked, then all are timed in turn: the rungs, matmul, and PyTorch's matmul without
+    TF32. A rung stops where a launch would take more than 2 s.
+    """
+    from tilewise.bench import climb_plot, climb_record, record
+    from tilewise.cli import show
+    from tilewise.cli.show import climb as shown
+    from tilewise.ladder.matrix_files import check_target
+    from tilewise.provenance import write_whole
+
+    settings = climb_record.Settings(
+        climb_record.SIZES if sizes is None else _numbers(sizes),
+        () if kernels is None else tuple(name.strip() for name in kernels.split(",")),
+        tuple(each.value for each in dtype) if dtype else ("float32",),
+        rounds,
+        seconds,
+    )
+    if plot_to is not None:
+        climb_plot.check(plot_to)
+    for path in (record_to, plot_to):
+        if path is not None and str(path) != "-":
+            check_target(path)
+    command = ["tilewise", "climb", "--sizes", ",".join(map(str, settings.sizes))]
+    command += ["--kernels", ",".join(settings.kernels)] if settings.kernels else []
+    for each in settings.dtypes:
+        command += ["--dtype", each]
+    command += ["--rounds", str(rounds), "--seconds", f"{seconds:g}"]
+    for option, path in (("--json", record_to), ("--plot", plot_to)):
+        command += [option, str(path)] if path is not None else []
+    gpu = record.find_gpu()
+    with show.progress(settings.steps, "climb") as step:
+        document = climb_record.run(settings, gpu, step, command)
+    if str(record_to) == "-":
+        print_json(document)
+    else:
+        shown.climb(document)
+        if record_to is not None:
+            text = json.dumps(plain(document), indent=1, ensure_ascii=False)
+            write_whole(record_to, text.encode() + b"\n")
+            print(f"{record_to}: written")
+    if plot_to is not None:
+        climb_plot.draw(document, plot_to)
+    return RIGHT if document["correct"] else WRONG
+
+
+def _numbers(words: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(word) for word in words.split(","))
+    except ValueError:
+        raise ValueError(f"--sizes is {words!r}; it takes the form 128,256,512") from None

@@ -1,0 +1,197 @@
+"""Commands on one kernel, or on every rung."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from tilewise.cli.commands.options import (
+    DEFAULT_SIZE,
+    RIGHT,
+    WRONG,
+    Device,
+    Dtype,
+    Json,
+    K,
+    M,
+    N,
+    Place,
+    Tile,
+    print_json,
+)
+
+
+def run(
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUNG|FILE.cu:NAME",
+            help="A rung of the ladder, or any kernel that has its signature.",
+        ),
+    ],
+    m: M = None,
+    n: N = None,
+    k: K = None,
+    a: Annotated[Path | None, typer.Option(help="Matrix A, a .npy file.")] = None,
+    b: Annotated[Path | None, typer.Option(help="Matrix B, a .npy file.")] = None,
+    c: Annotated[Path | None, typer.Option(help="Matrix C, a .npy file, for beta.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Write the result, a .npy file.")] = None,
+    tile: Tile = None,
+    dtype: Annotated[Dtype | None, typer.Option(help="By default float32.")] = None,
+    alpha: Annotated[float, typer.Option(help="C = alpha A B + beta C.")] = 1.0,
+    beta: Annotated[float, typer.Option()] = 0.0,
+    device: Device = Place.auto,
+    seed: Annotated[int | None, typer.Option(help="Of the random matrices.")] = None,
+    as_json: Json = False,
+) -> int:
+    """One kernel on one problem: is it right, and what did it do?
+
+    The matrices are random, 64 wide where no size is given, or those of --a, --b and --c.
+    """
+    from tilewise.cli import show
+    from tilewise.devices import get_device
+    from tilewise.ladder import matrix_files
+    from tilewise.ladder import run as runs
+
+    if out is not None:
+        matrix_files.check_target(out)
+    given = {"A": a, "B": b, "C": c}
+    if any(given.values()):
+        matrices = _read(given, beta, {"-m": m, "-n": n, "-k": k}, dtype, seed)
+    else:
+        matrices = _random(m, n, k, dtype, seed or 0)
+    left, right, start = matrices
+    place = get_device(device.value)
+    with show.block_progress(place, f"running {target}"):
+        result = runs.run(
+            target,
+            left,
+            right,
+            start if beta != 0 else None,
+            alpha=alpha,
+            beta=beta,
+            tile=tile,
+            device=place,
+        )
+    correct = bool(result.check.correct)
+    if out is not None and correct:
+        matrix_files.save_matrix(out, result.result)
+    if as_json:
+        print_json({**result.to_dict(), "out": str(out) if out is not None and correct else None})
+    else:
+        show.run_result(result)
+        if out is not None:
+            print(f"{out}: {'C written' if correct else 'not written, the result is wrong'}")
+    return RIGHT if correct else WRONG
+
+
+def _random(
+    m: int | None, n: int | None, k: int | None, dtype: Dtype | None, seed: int
+) -> tuple[Any, Any, Any]:
+    from tilewise.ladder.problem import random_problem
+
+    rows, columns, depth = (DEFAULT_SIZE if size is None else size for size in (m, n, k))
+    return random_problem(rows, columns, depth, (dtype or Dtype.float32).value, seed)
+
+
+def _read(
+    given: Mapping[str, Path | None],
+    beta: float,
+    sizes: Mapping[str, int | None],
+    dtype: Dtype | None,
+    seed: int | None,
+) -> tuple[Any, Any, Any]:
+    """The matrices of --a, --b and --c, held against the other options."""
+    from tilewise.ladder.matrix_files import load_matrix
+
+    for name in ("A", "B"):
+        if given[name] is None:
+            raise ValueError(
+                f"--{name.lower()} is missing: --a and --b go together, and --c with them"
+            )
+    if beta != 0 and given["C"] is None:
+        raise ValueError(f"beta is {beta:g}, so C is read: give it with --c, or leave beta at 0")
+    if beta == 0 and given["C"] is not None:
+        raise ValueError("--c is given, but beta is 0, so C is not read: give --beta, or no --c")
+    if seed is not None:
+        raise ValueError("--seed is for random matrices; with --a and --b nothing is random")
+    left, right, start = (
+        None if path is None else load_matrix(path, name) for name, path in given.items()
+    )
+    assert left is not None
+    assert right is not None
+    for option, found in zip(sizes, (left.shape[0], right.shape[1], left.shape[1]), strict=True):
+        wanted = sizes[option]
+        if wanted is not None and wanted != found:
+            raise ValueError(
+                f"{option} is {wanted}, but the files say {found}; with --a and --b leave it out"
+            )
+    if dtype is not None and left.dtype != dtype.value:
+        raise ValueError(
+            f"--dtype is {dtype.value}, but {given['A']} is {left.dtype}; "
+            "with --a and --b leave it out"
+        )
+    return left, right, start
+
+
+def ladder(
+    m: M = None,
+    n: N = None,
+    k: K = None,
+    tile: Tile = None,
+    dtype: Annotated[Dtype, typer.Option()] = Dtype.float32,
+    device: Device = Place.auto,
+    seed: Annotated[int, typer.Option(help="Of the random matrices.")] = 0,
+    as_json: Json = False,
+) -> int:
+    """Every rung on one problem, a row each.
+
+    A size that is not given is 64 on the emulator and 1024 on a GPU. A rung that can't do the
+    problem's size runs at one that it can, and its row says which.
+    """
+    from tilewise.cli import show
+    from tilewise.ladder import climb
+
+    place = climb.choose_device(device.value)
+    size = 1024 if place == "gpu" else DEFAULT_SIZE
+    rows, columns, depth = (size if given is None else given for given in (m, n, k))
+    problem = climb.Climb(rows, columns, depth, dtype.value, tile, place, seed)
+    with show.progress(len(problem.rungs), "ladder") as step:
+        document = problem.run(step)
+    if as_json:
+        print_json(document)
+    else:
+        show.ladder(document)
+    return RIGHT if document["correct"] else WRONG
+
+
+def kernels(as_json: Json = False) -> int:
+    """The rungs of the ladder: what each one does, the tiles it takes, what running it shows.
+
+    The counters are those of a product of 512 x 512 x 512 in float32, as the emulator counts them.
+    """
+    from tilewise.cli import show
+    from tilewise.ladder.rungs import RUNGS
+
+    if as_json:
+        print_json({"kernels": [rung.to_dict() for rung in RUNGS]})
+    else:
+        show.kernels(RUNGS)
+    return RIGHT
+
+
+def demo(device: Device = Place.auto, as_json: Json = False) -> int:
+    """Multiply a picture by a matrix that mirrors and blurs it, and see what a tile saves."""
+    from tilewise.cli import show
+    from tilewise.ladder import demo as picture
+
+    with show.progress(None, "multiplying"):
+        found = picture.multiply(device.value)
+    if as_json:
+        print_json(found.to_dict())
+    else:
+        show.demo(found)
+    return RIGHT if found.correct else WRONG

@@ -1,0 +1,144 @@
+"""Commands about matmul."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tilewise.cli.commands.options import (
+    RIGHT,
+    WRONG,
+    Dtypes,
+    Half,
+    Json,
+    Layout,
+    RequiredK,
+    RequiredM,
+    RequiredN,
+    Rival,
+    Stored,
+    Suite,
+    plain,
+    print_json,
+)
+
+
+def bench(
+    suite: Annotated[
+        Suite,
+        typer.Option(
+            help="square: 128 to 16384; llm: weights of language models; odd: strides, depths and "
+            "layouts that don't fit; thin: a few rows or columns; or all."
+        ),
+    ] = Suite.square,
+    dtype: Annotated[Dtypes, typer.Option(help="Of A and B.")] = Dtypes.bfloat16,
+    rival: Annotated[Rival, typer.Option(help="What is timed beside ours.")] = Rival.torch,
+    rounds: Annotated[int, typer.Option(help="The median of so many counts.")] = 5,
+    seconds: Annotated[float, typer.Option(help="Of each, a product and round.")] = 0.1,
+    record_to: Annotated[
+        Path | None,
+        typer.Option("--json", metavar="F", help="Write what was measured; - prints it."),
+    ] = None,
+    plot_to: Annotated[
+        Path | None,
+        typer.Option(
+            "--plot", metavar="F.png", help="Draw the squares, and the ladder measured beside them."
+        ),
+    ] = None,
+) -> int:
+    """How fast matmul is beside PyTorch's, on an NVIDIA GPU.
+
+    Each product is checked, then both are timed in turn.
+    """
+    from tilewise.bench import plot, record
+    from tilewise.bench.suites import SUITES
+    from tilewise.cli import show
+    from tilewise.ladder.matrix_files import check_target
+    from tilewise.provenance import write_whole
+
+    suites = tuple(SUITES) if suite is Suite.all else (suite.value,)
+    settings = record.Settings(suites, dtype.value, rounds, seconds, plot_to is not None)
+    if plot_to is not None:
+        if "square" not in suites:
+            raise ValueError(f"--plot draws squares, and --suite {suite.value} has none")
+        plot.check(plot_to)
+    for path in (record_to, plot_to):
+        if path is not None and str(path) != "-":
+            check_target(path)
+    command = ["tilewise", "bench", "--suite", suite.value, "--dtype", dtype.value, "--rival",
+               rival.value, "--rounds", str(rounds), "--seconds", f"{seconds:g}"]  # fmt: skip
+    for option, path in (("--json", record_to), ("--plot", plot_to)):
+        command += [option, str(path)] if path is not None else []
+    gpu = record.find_gpu()
+    with show.progress(settings.steps, "bench") as step:
+        document = record.run(settings, gpu, step, command)
+    if str(record_to) == "-":
+        print_json(document)
+    else:
+        show.bench(document)
+        if record_to is not None:
+            write_whole(record_to, json.dumps(plain(document), indent=1).encode() + b"\n")
+            print(f"{record_to}: written")
+    if plot_to is not None:
+        plot.draw(document, plot_to)
+    return RIGHT if document["correct"] else WRONG
+
+
+def explain(
+    m: RequiredM,
+    n: RequiredN,
+    k: RequiredK,
+    dtype: Annotated[Dtypes, typer.Option(help="Of all three matrices.")] = Dtypes.bfloat16,
+    layout: Stored = Layout.NN,
+    multiprocessors: Annotated[int, typer.Option(help="Of the GPU; an H200 has 132.")] = 132,
+    as_json: Json = False,
+) -> int:
+    """How matmul would answer a product on an H200, and why so; needs no GPU.
+
+    It says the kernel, its tiles and launches, what the model expects of them, and of others.
+    """
+    from dataclasses import replace
+
+    from tilewise.explain import explain_product, of_shape
+    from tilewise.gemm.chip import H200
+
+    if multiprocessors < 1:
+        raise ValueError(f"--multiprocessors is {multiprocessors}; a GPU has at least 1")
+    product = of_shape(m, n, k, dtype.value, layout.value)
+    found = explain_product(product, replace(H200, multiprocessors=multiprocessors))
+    if as_json:
+        print_json(found.to_dict())
+    else:
+        print(found)
+    return RIGHT
+
+
+def tune(
+    m: RequiredM,
+    n: RequiredN,
+    k: RequiredK,
+    dtype: Annotated[Half, typer.Option(help="Of all three matrices.")] = Half.bfloat16,
+    layout: Stored = Layout.NN,
+    seconds: Annotated[float, typer.Option(help="Of timing, roughly.")] = 2.0,
+    as_json: Json = False,
+) -> int:
+    """Measure the tilings that should be fastest, on a Hopper GPU, and keep the winner.
+
+    matmul takes it from then on for products of this shape, layout and dtype.
+    """
+    from tilewise.cli import show
+    from tilewise.tune import steps
+    from tilewise.tune import tune as measure
+
+    with show.progress(steps(1), "tune") as step:
+        (found,) = measure(
+            (m, n, k), dtype=dtype.value, layout=layout.value, seconds=seconds, step=step
+        )
+    if as_json:
+        print_json(found.to_dict())
+    else:
+        show.tuned(found)
+    return RIGHT if found.correct else WRONG

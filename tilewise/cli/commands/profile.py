@@ -1,0 +1,103 @@
+"""``tilewise profile``: what a kernel does to memory."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from tilewise.cli.commands.options import (
+    DEFAULT_SIZE,
+    RIGHT,
+    WRONG,
+    Dtype,
+    Json,
+    K,
+    M,
+    N,
+    Tile,
+    print_json,
+)
+
+
+def profile(
+    targets: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="RUNG|FILE.cu:NAME [RUNG|FILE.cu:NAME]",
+            help="A rung of the ladder, or any kernel that has its signature; two are compared.",
+        ),
+    ],
+    m: M = None,
+    n: N = None,
+    k: K = None,
+    tile: Tile = None,
+    dtype: Annotated[Dtype, typer.Option(help="Of all three matrices.")] = Dtype.float32,
+    alpha: Annotated[float, typer.Option(help="C = alpha A B + beta C.")] = 1.0,
+    beta: Annotated[float, typer.Option(help="0 does not read C.")] = 0.0,
+    arch: Annotated[str, typer.Option(help="The architecture to compile for.")] = "sm_90a",
+    seed: Annotated[int, typer.Option(help="Of the random matrices.")] = 0,
+    whole: Annotated[
+        bool, typer.Option("--whole", help="Run every block, not one of each kind.")
+    ] = False,
+    lines: Annotated[
+        bool, typer.Option("--lines", help="Show what each line of the source did, beside it.")
+    ] = False,
+    hardware: Annotated[
+        bool,
+        typer.Option(
+            "--hardware", help="Count it with Nsight Compute on the GPU too, and compare."
+        ),
+    ] = False,
+    as_json: Json = False,
+) -> int:
+    """What a kernel does to memory, counted on the emulator; needs no GPU.
+
+    Sizes that are not given are 64. Of blocks that do the same, one is run and multiplied.
+    """
+    from tilewise.cli import show
+    from tilewise.lens import nsight
+    from tilewise.lens.compare import against
+    from tilewise.lens.profiling import check_product, profile_product
+
+    if len(targets) > 2:
+        raise ValueError(f"{len(targets)} kernels are named; one is profiled, or two are compared")
+    rows, columns, depth = (DEFAULT_SIZE if size is None else size for size in (m, n, k))
+    product: dict[str, Any] = {
+        "m": rows, "n": columns, "k": depth, "dtype": dtype.value, "tile": tile, "alpha": alpha,
+        "beta": beta, "arch": arch,
+    }  # fmt: skip
+    for target in targets:  # all of them first: what is wrong with the second should not wait
+        check_product(target, **product)
+    if hardware:
+        nsight.require()
+    found = []
+    for target in targets:
+        with show.counting(f"profiling {target}") as progress:
+            found.append(
+                profile_product(
+                    target, **product, seed=seed, checks="collect", whole=whole, progress=progress
+                )
+            )
+    compared: list[Any] = []
+    if hardware:
+        with show.progress(None, "running ncu"):
+            measured = nsight.measure([each.case for each in found])
+        compared = [against(each, of_gpu) for each, of_gpu in zip(found, measured, strict=True)]
+    if as_json:
+        documents = [each.to_dict() for each in found]
+        for document, compared_rows in zip(documents, compared, strict=False):
+            document["hardware"] = [row.to_dict() for row in compared_rows]
+        print_json(documents[0] if len(documents) == 1 else {"kernels": documents})
+    else:
+        if lines:
+            for each in found:
+                show.lines(each)
+        elif len(found) == 1:
+            show.profile(found[0])
+        else:
+            show.compared(found[0], found[1])
+        for each, compared_rows in zip(found, compared, strict=False):
+            print()
+            show.hardware(compared_rows, each.kernel if len(found) > 1 else "")
+    return RIGHT if all(each.correct for each in found) else WRONG

@@ -1,0 +1,232 @@
+"""Commands on what a GPU can do at most, and how near to it a kernel comes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tilewise.cli.commands.options import (
+    RIGHT,
+    WRONG,
+    Dtype,
+    Json,
+    RequiredK,
+    RequiredM,
+    RequiredN,
+    Tile,
+    plain,
+    print_json,
+)
+
+if TYPE_CHECKING:
+    from tilewise.devices.gpu import Gpu
+    from tilewise.lens.roofline import Ceilings
+
+WITHOUT_GPU = "H200"
+
+
+def roofline(
+    m: RequiredM,
+    n: RequiredN,
+    k: RequiredK,
+    targets: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="RUNG|FILE.cu:NAME ...",
+            help="Kernels, as `tilewise run` takes them. By default the rungs of many blocks, each "
+            "with the tile where it takes that.",
+        ),
+    ] = None,
+    dtype: Annotated[Dtype, typer.Option(help="Of all three matrices.")] = Dtype.float32,
+    tile: Tile = None,
+    on: Annotated[
+        str | None,
+        typer.Option(
+            metavar="GPU", help="Whose ceilings, as H100. By default the GPU's here, or an H200's."
+        ),
+    ] = None,
+    plot_to: Annotated[
+        Path | None, typer.Option("--plot", metavar="F.png", help="Draw it; also .svg and .pdf.")
+    ] = None,
+    as_json: Json = False,
+) -> int:
+    """The least time that kernels can take on a GPU, and which of its ceilings sets it.
+
+    What they do is counted on the emulator, so no GPU is needed. Where the GPU is here, and none
+    other is asked for, they are timed on it too.
+    """
+    from tilewise.cli import show
+    from tilewise.cli.show import roofline as shown
+    from tilewise.compiler import architectures
+    from tilewise.devices.limits import best_architecture, compute_capability
+    from tilewise.ladder.matrix_files import check_target
+    from tilewise.lens import roofline_plot
+    from tilewise.lens.profiling import check_product
+
+    for option, size in (("-m", m), ("-n", n), ("-k", k)):
+        if size < 1:
+            raise ValueError(f"{option} is {size}; a product takes at least 1")
+    if plot_to is not None:
+        roofline_plot.check(plot_to)
+        check_target(plot_to)
+    kernels = _kernels(targets, tile)
+    ceilings, gpu = _place(on)
+    arch = best_architecture(compute_capability(ceilings.arch), architectures())
+    for target, edge in kernels:  # all of them first: what is wrong with one should not wait
+        check_product(target, m, n, k, dtype=dtype.value, tile=edge, arch=arch)
+    rows = []
+    with show.progress(len(kernels), "roofline") as step:
+        for target, edge in kernels:
+            step(target)
+            rows.append(_row(target, (m, n, k), dtype.value, edge, ceilings, arch, gpu))
+    document: dict[str, Any] = {
+        "m": m,
+        "n": n,
+        "k": k,
+        "dtype": dtype.value,
+        "ceilings": ceilings.to_dict(),
+        "measured": gpu is not None,
+        "correct": all(row["correct"] for row in rows),
+        "kernels": rows,
+    }
+    if plot_to is not None:
+        _draw(document, ceilings, plot_to)
+    if as_json:
+        print_json({**document, "plot": None if plot_to is None else str(plot_to)})
+    else:
+        shown.roofline(document)
+        if plot_to is not None:
+            print(f"{plot_to}: drawn")
+    return RIGHT if document["correct"] else WRONG
+
+
+def _kernels(targets: Sequence[str] | None, tile: int | None) -> list[tuple[str, int | None]]:
+    """What to look at, and each one's tile; every fault in them is said here."""
+    from tilewise.ladder.run import named
+    from tilewise.ladder.rungs import RUNGS, Rung, tile_each
+
+    if not targets:
+        edges = tile_each(tile)
+        return [(rung.name, edges[rung.name]) for rung in RUNGS if rung.tiles]
+    found: list[tuple[str, int | None]] = []
+    for target in dict.fromkeys(targets):
+        kernel = named(target)
+        if isinstance(kernel, Rung) and not (kernel.tile_by_size and tile is None):
+            found.append((target, kernel.tile(tile)))
+        else:
+            found.append((target, tile))
+    return found
+
+
+def _place(on: str | None) -> tuple[Ceilings, Gpu | None]:
+    """Whose ceilings, and the GPU to time kernels on, if it is here and theirs."""
+    from tilewise.devices import get_device
+    from tilewise.devices.gpu import Gpu
+    from tilewise.lens.roofline import find, for_gpu
+
+    ceilings = None if on is None else find(on)
+    here = get_device("auto")
+    if not isinstance(here, Gpu):
+        return ceilings or find(WITHOUT_GPU), None
+    if ceilings is None:
+        return for_gpu(here.description), here
+    try:
+        return ceilings, here if for_gpu(here.description) == ceilings else None
+    except ValueError:  # a GPU that is not known has no ceilings to be theirs
+        return ceilings, None
+
+
+def _row(
+    target: str,
+    sizes: tuple[int, int, int],
+    dtype: str,
+    tile: int | None,
+    ceilings: Ceilings,
+    arch: str,
+    gpu: Gpu | None,
+) -> dict[str, Any]:
+    from tilewise.ladder.problem import random_problem
+    from tilewise.ladder.run import run
+    from tilewise.lens.profiling import profile_product
+    from tilewise.lens.roofline import bound
+
+    m, n, k = sizes
+    profile = profile_product(target, m, n, k, dtype=dtype, tile=tile, arch=arch)
+    found = bound(profile.work, ceilings)
+    row: dict[str, Any] = {
+        "kernel": profile.kernel,
+        "file": profile.file,
+        "tile": tile,
+        **found.to_dict(),
+        "seconds": None,
+        "share": None,
+        "correct": profile.correct,
+    }
+    if gpu is not None:
+        a, b, _ = random_problem(m, n, k, dtype, 0)
+        result = run(target, a, b, tile=tile, device=gpu)
+        assert result.report is not None  # C has elements
+        row["seconds"] = result.report.seconds
+        row["share"] = found.share(result.report.seconds)
+        row["correct"] = profile.correct and bool(result.check.correct)
+    return row
+
+
+def _draw(document: dict[str, Any], ceilings: Ceilings, path: Path) -> None:
+    from tilewise.cli.show.console import labels
+    from tilewise.lens.roofline_plot import Point, draw
+
+    names = labels([(row["kernel"], row["file"]) for row in document["kernels"]])
+    points = [
+        Point(
+            name,
+            row["intensity"] or 0.0,
+            row["work"]["flops"] / row["seconds"] if row["seconds"] else row["best_flops"],
+        )
+        for row, name in zip(document["kernels"], names, strict=True)
+    ]
+    sizes = ", ".join(f"{name} = {document[name]:,}" for name in ("m", "n", "k"))
+    title = f"C = A·B, {sizes}, {document['dtype']}, on {ceilings.name}"
+    note = "as measured" if document["measured"] else "the most that each kernel's work allows"
+    draw(points, ceilings, document["dtype"], title, note, path)
+
+
+def ceilings(
+    seconds: Annotated[float, typer.Option(help="How long each is measured.")] = 1.0,
+    record_to: Annotated[
+        Path | None,
+        typer.Option("--json", metavar="F", help="Write what was measured; - prints it."),
+    ] = None,
+) -> int:
+    """What the GPU here can do at most, measured: memories, schedulers, arithmetic."""
+    from tilewise.cli import show
+    from tilewise.cli.show import roofline as shown
+    from tilewise.devices import get_device
+    from tilewise.devices.gpu import Gpu
+    from tilewise.ladder.matrix_files import check_target
+    from tilewise.lens.ceilings import measure
+    from tilewise.lens.roofline import RATES, datasheet
+    from tilewise.provenance import write_whole
+
+    if not 0 < seconds <= 3600:
+        raise ValueError(f"--seconds is {seconds:g}; it must be positive, and at most 3600")
+    if record_to is not None and str(record_to) != "-":
+        check_target(record_to)
+    gpu = get_device("gpu")
+    assert isinstance(gpu, Gpu)
+    command = ["tilewise", "ceilings", "--seconds", f"{seconds:g}"]
+    with show.progress(len(RATES), "ceilings") as step:
+        found = measure(gpu, seconds, step, command)
+    if str(record_to) == "-":
+        print_json(found.to_dict())
+        return RIGHT
+    shown.ceilings(found, datasheet(found.name))
+    if record_to is not None:
+        text = json.dumps(plain(found.to_dict()), indent=1, ensure_ascii=False)
+        write_whole(record_to, text.encode() + b"\n")
+        print(f"{record_to}: written")
+    return RIGHT

@@ -1,0 +1,164 @@
+"""Commands on tile sizes, and on how many blocks a multiprocessor holds. They need no GPU."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tilewise.cli.commands.options import (
+    RIGHT,
+    Dtype,
+    Json,
+    RequiredK,
+    RequiredM,
+    RequiredN,
+    Tile,
+    print_json,
+)
+
+if TYPE_CHECKING:
+    from tilewise.kernel import Kernel
+    from tilewise.launch import Dim3
+
+
+def tiles(
+    m: RequiredM,
+    n: RequiredN,
+    k: RequiredK,
+    dtype: Annotated[Dtype, typer.Option(help="Of all three matrices.")] = Dtype.float32,
+    arch: Annotated[str, typer.Option("--arch", metavar="ARCH", help="Of the GPU.")] = "sm_90",
+    registers: Annotated[
+        int, typer.Option(help="That a thread takes, whatever the tile; 0 leaves them out.")
+    ] = 0,
+    as_json: Json = False,
+) -> int:
+    """What each size of tile loads, reuses and takes, on one product; nothing is run.
+
+    The square tiles are the ladder's; the others have a tile of C for each thread, in registers.
+    """
+    from tilewise.cli.show import tiles as show
+    from tilewise.lens.tiles import tiles as table
+
+    rows = table(m, n, k, dtype.value, arch, registers=registers)
+    if as_json:
+        sizes = {"m": m, "n": n, "k": k, "dtype": dtype.value}
+        settings = {"arch": arch, "registers": registers}
+        print_json({**sizes, **settings, "tiles": [row.to_dict() for row in rows]})
+    else:
+        show.tiles(rows)
+    return RIGHT
+
+
+def occupancy(
+    target: Annotated[
+        str,
+        typer.Argument(metavar="RUNG|FILE.cu:NAME", help="A rung of the ladder, or any kernel."),
+    ],
+    tile: Tile = None,
+    block: Annotated[
+        str | None,
+        typer.Option(metavar="X,Y", help="Threads a block. By default the rung's, or TILE,TILE."),
+    ] = None,
+    dtype: Annotated[Dtype, typer.Option(help="What the macro real stands for.")] = Dtype.float32,
+    shared: Annotated[
+        int, typer.Option(metavar="BYTES", help="Dynamic shared memory a block.")
+    ] = 0,
+    arch: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--arch",
+            metavar="ARCH",
+            help="As sm_90; may be given again. By default all that are known.",
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> int:
+    """How many blocks of a kernel a multiprocessor holds, by architecture, and what limits them.
+
+    The kernel is compiled for each; the rest is NVIDIA's tables. No GPU is needed.
+    """
+    from tilewise.cli.show import tiles as show
+    from tilewise.devices.limits import MAX_BLOCK
+    from tilewise.launch import dim3
+
+    if shared < 0:
+        raise ValueError(f"--shared is {shared}; it must be at least 0 bytes")
+    threads = None if block is None else dim3(_extents(block), "--block")
+    for axis, extent, most in zip("xyz", threads or (), MAX_BLOCK, strict=False):
+        if extent > most:
+            raise ValueError(f"--block is {block}; along {axis} a block has at most {most:,}")
+    kernel, edge, own = _kernel(target, dtype.value, tile)
+    document: dict[str, Any] = {
+        "kernel": kernel.name,
+        "tile": edge,
+        "dtype": dtype.value,
+        "block": list(threads or own),
+        "threads": math.prod(threads or own),
+        "dynamic_shared_bytes": shared,
+    }
+    document |= _rows(kernel, document["threads"], shared, arch)
+    if as_json:
+        print_json(document)
+    else:
+        show.occupancy(document)
+    return RIGHT
+
+
+def _extents(block: str) -> list[int]:
+    try:
+        return [int(extent) for extent in block.split(",")]
+    except ValueError:
+        raise ValueError(f"--block is {block!r}; it takes the form 16,16") from None
+
+
+def _kernel(target: str, dtype: str, tile: int | None) -> tuple[Kernel, int | None, Dim3]:
+    """The kernel, its tile, and the block that it is launched with."""
+    import numpy as np
+
+    from tilewise.ladder.problem import Gemm
+    from tilewise.ladder.run import prepare
+
+    # Of a C of 32 x 32: the largest block of a rung that has one thread for each element.
+    gemm = Gemm.of(np.empty((32, 1), dtype), np.empty((1, 32), dtype))
+    kernel, edge, (_, block) = prepare(target, gemm, tile)
+    return kernel, edge, block
+
+
+def _rows(
+    kernel: Kernel, threads: int, shared: int, asked: Sequence[str] | None
+) -> dict[str, list[dict[str, Any]]]:
+    """A row an architecture; those that nobody asked for by name may be left out, and why."""
+    from tilewise import compiler
+    from tilewise.cli import show
+    from tilewise.devices.occupancy import ARCHITECTURES, multiprocessor
+    from tilewise.devices.occupancy import occupancy as reckon
+    from tilewise.errors import CompileError
+
+    known = compiler.architectures()
+    wanted = asked or [arch for arch in ARCHITECTURES if arch in known]
+    places = [multiprocessor(arch) for arch in dict.fromkeys(wanted)]
+    rows: list[dict[str, Any]] = []
+    left_out: list[dict[str, Any]] = []
+    refused: Exception | None = None
+    with show.progress(len(places), "compiling") as step:
+        for place in places:
+            step(place.name)
+            try:
+                resources = kernel.compile(place.name).resources
+                total = resources.shared_bytes + shared
+                found = reckon(
+                    place, threads, resources.registers, total, barriers=resources.barriers
+                )
+            except (CompileError, ValueError) as error:
+                if asked:
+                    raise
+                refused = error
+                left_out.append({"arch": place.name, "why": str(error)})
+            else:
+                rows.append(found.to_dict())
+    if refused is not None and not rows:
+        raise refused
+    return {"rows": rows, "left_out": left_out}

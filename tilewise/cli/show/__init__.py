@@ -1,0 +1,26 @@
+"""Results as text for people: tables of at most 80 columns, units named."""
+
+from tilewise.cli.show.console import block_progress, counting, error, progress
+from tilewise.cli.show.machine import diagnosis
+from tilewise.cli.show.nsight import hardware
+from tilewise.cli.show.product import bench, tuned
+from tilewise.cli.show.profile import compared, lines, profile
+from tilewise.cli.show.runs import demo, kernels, ladder, run_result
+
+__all__ = [
+    "bench",
+    "block_progress",
+    "compared",
+    "counting",
+    "demo",
+    "diagnosis",
+    "error",
+    "hardware",
+    "kernels",
+    "ladder",
+    "lines",
+    "profile",
+    "progress",
+    "run_result",
+    "tuned",
+]

@@ -1,0 +1,160 @@
+"""A GPU's ceilings, and kernels below them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from tilewise.cli.show.console import console, duration, error, giga, labels, verdict
+from tilewise.lens.roofline import LIMITS, Ceilings
+from tilewise.lens.roofline_plot import si
+
+_HEADINGS = {"shared memory": "shared\nmemory", "arithmetic": "arith-\nmetic"}
+_UNITS = {
+    "dram": ("DRAM", "B/s"),
+    "l2": ("L2", "B/s"),
+    "shared": ("shared memory", "B/s"),
+    "issue": ("issue", " warp instructions/s"),
+    "float32": ("float32", "FLOP/s"),
+    "float64": ("float64", "FLOP/s"),
+}
+
+
+def roofline(document: Mapping[str, Any]) -> None:
+    """What each kernel does and what sets its least time, then each ceiling's time.
+
+    Parameters
+    ----------
+    document : mapping
+        What ``tilewise roofline --json`` prints.
+    """
+    out = console()
+    found = Ceilings(**document["ceilings"])
+    sizes = ", ".join(f"{name} = {document[name]:,}" for name in ("m", "n", "k"))
+    line = f": C = A·B, {sizes}, {document['dtype']}, on {found.name}"
+    out.print(Text.assemble(("roofline", "bold"), line))
+    out.print(f"ceilings: {_ceilings_line(found, document['dtype'])}")
+    out.print(f"from      {found.source.partition(';')[0]}", markup=False)
+    out.print()
+    table = _table("\nkernel", "\nFLOPs", "DRAM\nbytes", "FLOPs\na byte")
+    table.add_column("\nbound by")
+    for heading in ("best\ntime", "GFLOP/s\nat best"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    names = _names(document)
+    for row, name in zip(document["kernels"], names, strict=True):
+        work, intensity = row["work"], row["intensity"]
+        table.add_row(
+            name,
+            si(work["flops"], ""),
+            si(work["dram_bytes"], "B"),
+            "" if intensity is None else f"{intensity:.3g}",
+            row["binding"] if row["best_seconds"] else "nothing",
+            duration(row["best_seconds"]),
+            giga(row["best_flops"]),
+        )
+    out.print(table)
+    out.print()
+    out.print(_times(document))
+    out.print()
+    if tiles := _tiles(document):
+        out.print(tiles, markup=False)
+    for limit in _left_out(document):
+        out.print(f"{limit} is left out: its ceiling is not known. The least time may be longer.")
+    out.print("best: the longest of the times that each ceiling asks for by itself.")
+    if document["measured"]:
+        out.print("share: of the measured time, what the best would take.")
+        if any(row["share"] > 1 for row in document["kernels"]):
+            out.print(
+                "More than 100 %: the hardware did less than was counted, or a ceiling is too low."
+            )
+    for row, name in zip(document["kernels"], names, strict=True):
+        if not row["correct"]:
+            error(f"{name}: a wrong result")
+
+
+def _tiles(document: Mapping[str, Any]) -> str:
+    """Whose tiles are how large, where they are not all alike."""
+    edges: dict[int, list[str]] = {}
+    for row, name in zip(document["kernels"], _names(document), strict=True):
+        if row["tile"] is not None:
+            edges.setdefault(row["tile"], []).append(name)
+    if len(edges) < 2:
+        return ""
+    parts = (f"{edge} of {', '.join(names)}" for edge, names in edges.items())
+    return f"tiles: {'; '.join(parts)}."
+
+
+def _times(document: Mapping[str, Any]) -> Table:
+    """Each ceiling's time, and on a GPU the measured one."""
+    left_out = _left_out(document)
+    names = [name for name in LIMITS if name not in left_out]
+    table = _table("least time\nby", *(_HEADINGS.get(name, f"\n{name}") for name in names))
+    if document["measured"]:
+        for heading in ("\nmeasured", "\nshare"):
+            table.add_column(heading, justify="right", no_wrap=True)
+    for row, label in zip(document["kernels"], _names(document), strict=True):
+        cells: list[Text | str] = [
+            Text(duration(limit["seconds"]), "bold" if limit["name"] == row["binding"] else "")
+            for limit in row["limits"]
+        ]
+        if not row["correct"]:
+            cells += [verdict(False), ""]
+        elif row["seconds"] is not None:
+            cells += [duration(row["seconds"]), f"{row['share']:.1%}"]
+        table.add_row(label, *cells)
+    return table
+
+
+def _names(document: Mapping[str, Any]) -> list[str]:
+    """What the kernels are called, told apart."""
+    return labels([(row["kernel"], row["file"]) for row in document["kernels"]])
+
+
+def _left_out(document: Mapping[str, Any]) -> list[str]:
+    """Names of the limits that no kernel has; the ceilings are the same for all."""
+    return list(document["kernels"][0]["left_out"]) if document["kernels"] else []
+
+
+def ceilings(found: Ceilings, datasheet: Ceilings | None) -> None:
+    """Each ceiling as measured, beside the datasheet's.
+
+    Parameters
+    ----------
+    found : Ceilings
+    datasheet : Ceilings, optional
+        Of the same GPU.
+    """
+    out = console()
+    out.print(Text.assemble(("ceilings", "bold"), f": {found.name}, {found.arch}"))
+    out.print()
+    table = _table("", "measured", "datasheet", "ratio")
+    for rate, (name, unit) in _UNITS.items():
+        value = getattr(found, rate)
+        promised = None if datasheet is None else getattr(datasheet, rate)
+        cells = ["", ""] if promised is None else [si(promised, unit), f"{value / promised:.2f}"]
+        table.add_row(name, si(value, unit), *cells)
+    out.print(table)
+    out.print()
+    if datasheet is not None:
+        out.print(datasheet.source, markup=False)
+    out.print(found.source, markup=False)
+
+
+def _ceilings_line(found: Ceilings, dtype: str) -> str:
+    parts = []
+    for rate in ("dram", "l2", "shared", "issue", dtype):
+        name, unit = _UNITS[rate]
+        value = getattr(found, rate)
+        parts.append(f"{name} {'not known' if value is None else si(value, unit)}")
+    return ", ".join(parts)
+
+
+def _table(first: str, *others: str) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
+    table.add_column(first, overflow="fold")
+    for heading in others:
+        table.add_column(heading, justify="right", no_wrap=True)
+    return table

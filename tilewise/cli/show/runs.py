@@ -1,0 +1,302 @@
+"""One product by one kernel, the whole ladder, the demonstration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from tilewise.cli.show.console import (
+    PLACES,
+    console,
+    duration,
+    error,
+    extents,
+    gflops,
+    named_rows,
+    number,
+    plural,
+    verdict,
+)
+from tilewise.ladder.geometry import listed
+
+if TYPE_CHECKING:
+    from tilewise.ladder.demo import Demonstration
+    from tilewise.ladder.run import RunResult
+    from tilewise.ladder.rungs import Rung
+    from tilewise.launch import Counters, LaunchReport
+
+
+def run_result(result: RunResult) -> None:
+    """One product: the problem, the check, the time, the resources, the counters."""
+    out = console()
+    out.print(_title(result))
+    report = result.report
+    rows: list[tuple[str, Text | str]] = []
+    if report is not None:
+        rows.append(("launch", launch_line(report)))
+    rows.append(("check", check_line(result)))
+    if report is not None:
+        rows.append(("time", time_line(result, report)))
+        rows.append(("resources", resources_line(report)))
+    else:
+        rows.append(("launch", "none: C has no elements"))
+    out.print(named_rows(rows))
+    if report is not None:
+        if report.counters is not None:
+            out.print()
+            out.print(counters_table(report.counters))
+            out.print(counters_line(report.counters))
+        report_rest(report)
+
+
+def _title(result: RunResult) -> Text:
+    m, n, k = result.m, result.n, result.k
+    formula = "C = A·B"
+    if result.alpha != 1 or result.beta != 0:
+        alpha = "" if result.alpha == 1 else f"{result.alpha:g}·"
+        formula = f"C = {alpha}A·B" + (f" + {result.beta:g}·C" if result.beta else "")
+    tile = "" if result.tile is None else f", tile {result.tile}"
+    return Text.assemble(
+        (result.kernel, "bold"),
+        f": {formula}, m = {m:,}, n = {n:,}, k = {k:,}, {result.dtype}{tile}",
+    )
+
+
+def launch_line(report: LaunchReport) -> str:
+    launch = report.launch
+    blocks = launch.grid[0] * launch.grid[1] * launch.grid[2]
+    threads = launch.block[0] * launch.block[1] * launch.block[2]
+    return (
+        f"grid {extents(launch.grid)} = {plural(blocks, 'block')} of "
+        f"{extents(launch.block)} = {plural(threads, 'thread')}, on the {PLACES[report.device]}"
+    )
+
+
+def check_line(result: RunResult) -> Text:
+    check = result.check
+    line = Text.assemble(
+        verdict(check.correct),
+        f" against float64: max error {check.max_error:.3g} of |A||B|, bound {check.bound:.3g}",
+    )
+    if not check.correct and check.worst is not None:
+        line.append(f", worst at C[{', '.join(str(i) for i in check.worst)}]")
+    return line
+
+
+def time_line(result: RunResult, report: LaunchReport) -> str:
+    if report.device == "emulator":
+        return f"{duration(report.seconds)} of emulation, which says nothing about a GPU's time"
+    rate = gflops(result.m, result.n, result.k, report.seconds)
+    return f"{duration(report.seconds)}, {rate} GFLOP/s"
+
+
+def resources_line(report: LaunchReport) -> str:
+    resources = report.resources
+    shared = f"{resources.shared_bytes:,} bytes shared memory a block"
+    if report.launch.shared:
+        shared += f" and {report.launch.shared:,} dynamic"
+    spills = f"{resources.spill_bytes:,} bytes of spills" if resources.spill_bytes else "no spills"
+    return f"{resources.registers} registers a thread, {shared}, {spills}"
+
+
+def counters_table(counters: Counters) -> Table:
+    """Requests, sectors and bank conflicts by memory; atomics and local memory where used."""
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    table.add_column("counters")
+    for heading in ("requests", "sectors", "bank conflicts"):
+        table.add_column(heading, justify="right")
+    c = counters
+    table.add_row("global loads", number(c.global_load_requests), number(c.global_load_sectors))
+    table.add_row("global stores", number(c.global_store_requests), number(c.global_store_sectors))
+    table.add_row(
+        "shared loads", number(c.shared_load_requests), "", number(c.shared_load_bank_conflicts)
+    )
+    table.add_row(
+        "shared stores", number(c.shared_store_requests), "", number(c.shared_store_bank_conflicts)
+    )
+    if c.global_atomic_requests:
+        table.add_row(
+            "global atomics", number(c.global_atomic_requests), number(c.global_atomic_sectors)
+        )
+    for name, requests in (
+        ("shared atomics", c.shared_atomic_requests),
+        ("local loads", c.local_load_requests),
+        ("local stores", c.local_store_requests),
+    ):
+        if requests:
+            table.add_row(name, number(requests))
+    return table
+
+
+def counters_line(counters: Counters) -> str:
+    return (
+        f"{number(counters.flops)} floating-point operations, "
+        f"{number(counters.barriers)} barriers, "
+        f"{number(counters.divergent_branches)} divergent branches"
+    )
+
+
+def report_rest(report: LaunchReport) -> None:
+    """Findings, notes and what the kernel printed."""
+    out = console()
+    for finding in report.findings:
+        out.print(Text.assemble(("found: ", "bold red"), str(finding)))
+    if report.counters is not None and report.counted_as != "machine code":
+        out.print(f"counted as: {report.counted_as}")
+    for note in report.notes:
+        out.print(f"note: {note}", markup=False)
+    if report.output:
+        out.print("the kernel printed:", style="bold")
+        out.print(report.output.rstrip("\n"), markup=False)
+
+
+def ladder(document: Mapping[str, Any]) -> None:
+    """One row a rung, then what each rung teaches.
+
+    Parameters
+    ----------
+    document : mapping
+        What ``tilewise ladder --json`` prints.
+    """
+    out = console()
+    m, n, k, rows = document["m"], document["n"], document["k"], document["rungs"]
+    out.print(
+        f"ladder: C = A·B, m = {m:,}, n = {n:,}, k = {k:,}, {document['dtype']}, "
+        f"on the {PLACES[document['device']]}",
+        style="bold",
+    )
+    out.print()
+    counted = document["device"] == "emulator"
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
+    table.add_column("rung", no_wrap=True)
+    table.add_column("check", no_wrap=True)
+    headings = (
+        ("load\nrequests", "load\nsectors", "bank\nconflicts") if counted else ("time", "GFLOP/s")
+    )
+    for heading in (*headings, "registers\na thread", "shared\nbytes"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for row in rows:
+        cells = _counter_cells(row) if counted else _time_cells(row)
+        resources = row.get("resources")
+        if resources:
+            cells += [number(resources["registers"]), number(resources["shared_bytes"])]
+        table.add_row(f"{row['rung']} {row['kernel']}", verdict(row["correct"]), *cells)
+    out.print(table)
+    notes = [
+        f"{row['kernel']} ran at m = {row['m']:,}, n = {row['n']:,}, k = {row['k']:,}: "
+        f"{row['size_note']}"
+        for row in rows
+        if row["size_note"]
+    ]
+    notes += [
+        f"{row['kernel']} ran with tiles of {row['tile']}: {row['tile_note']}"
+        for row in rows
+        if row["tile_note"]
+    ]
+    if notes:
+        out.print()
+        out.print("\n".join(notes), markup=False)
+    out.print()
+    out.print(named_rows([(row["kernel"], row["lesson"]) for row in rows]))
+    for row in rows:
+        if "error" in row:
+            error(f"{row['kernel']}: {row['error']}")
+
+
+def kernels(rungs: Sequence[Rung]) -> None:
+    """Each rung's name and tiles, what it does, and what running it shows."""
+    out = console()
+    for rung in rungs:
+        tiles = "no tiles"
+        if rung.tiles:
+            usual = "by the size of C" if rung.tile_by_size else f"{rung.default_tile} by default"
+            tiles = f"tiles {listed(rung.tiles)}; {usual}"
+        out.print(Text.assemble((f"{rung.number} {rung.name}", "bold"), f": {tiles}"))
+        out.print(Padding(rung.idea, (0, 0, 0, 4), expand=False), markup=False)
+        out.print(Padding(rung.lesson, (0, 0, 0, 4), expand=False), markup=False)
+
+
+def _counter_cells(row: Mapping[str, Any]) -> list[str]:
+    counters = row.get("counters")
+    if not counters:
+        return [""] * 3
+    conflicts = counters["shared_load_bank_conflicts"] + counters["shared_store_bank_conflicts"]
+    loads = counters["global_load_requests"], counters["global_load_sectors"]
+    return [number(count) for count in (*loads, conflicts)]
+
+
+def _time_cells(row: Mapping[str, Any]) -> list[str]:
+    if not row.get("seconds"):
+        return ["", ""]
+    rate = gflops(row["m"], row["n"], row["k"], row["seconds"])
+    return [duration(row["seconds"]), rate]
+
+
+def demo(found: Demonstration) -> None:
+    """Both pictures, what was done, its check, and what the tile saved."""
+    from tilewise.ladder.demo import as_text
+
+    out = console()
+    tiled, coalesced = found.tiled, found.coalesced
+    out.print(f"C = A·B by the kernel `tiled`, on the {PLACES[tiled.device]}", style="bold")
+    out.print(
+        "A is a picture of 128 x 128 elements. B mixes its columns: column j of C is the mean "
+        "of A's columns around column 127 - j, weighted by a Gaussian. So C is the picture "
+        "mirrored, and blurred along its rows."
+    )
+    out.print()
+    out.print(f"  {'A':<36}C")
+    for left, right in zip(as_text(found.before), as_text(found.after), strict=True):
+        out.print(f"  {left}    {right}", markup=False)
+    out.print()
+    if tiled.report is None or coalesced.report is None:
+        return
+    out.print(
+        named_rows(
+            [
+                ("launch", launch_line(tiled.report)),
+                ("check", check_line(tiled)),
+                ("time", time_line(tiled, tiled.report)),
+            ]
+        )
+    )
+    out.print()
+    few, many = tiled.report.counters, coalesced.report.counters
+    if few is None or many is None:
+        out.print("A GPU does not count; `tilewise demo --device emulator` shows the counters.")
+        return
+    table = Table(box=None, padding=(0, 3, 0, 0), header_style="bold")
+    table.add_column("the same product")
+    for heading in ("coalesced", "tiled", "ratio"):
+        table.add_column(heading, justify="right")
+    for name, before, after in (
+        ("global load requests", many.global_load_requests, few.global_load_requests),
+        ("global load sectors", many.global_load_sectors, few.global_load_sectors),
+        ("shared load requests", many.shared_load_requests, few.shared_load_requests),
+        ("shared bank conflicts", _conflicts(many), _conflicts(few)),
+        ("barriers", many.barriers, few.barriers),
+        ("floating-point operations", many.flops, few.flops),
+    ):
+        ratio = before / after if after else 0
+        table.add_row(name, number(before), number(after), _share(ratio) if ratio > 1 else "")
+    out.print(table)
+    out.print()
+    fewer = many.global_load_requests / few.global_load_requests
+    out.print(
+        f"What you see: `tiled` copies tiles of A and B, {tiled.tile} x {tiled.tile}, into shared "
+        f"memory, and its threads read each element there {tiled.tile} times. So it asks global "
+        f"memory {_share(fewer)} as often as `coalesced`, which fetches both factors anew for "
+        "every multiply-add. Both compute the same C."
+    )
+
+
+def _share(ratio: float) -> str:
+    return f"1/{ratio:.3g}"
+
+
+def _conflicts(counters: Counters) -> int:
+    return counters.shared_load_bank_conflicts + counters.shared_store_bank_conflicts

@@ -1,0 +1,301 @@
+"""CUDA C++ to PTX and machine code, with what ptxas says of it. Needs no GPU and no toolkit.
+
+NVRTC compiles for a real architecture and gives PTX, machine code and ptxas's figures of one
+compilation. What was compiled once is kept, in the process and on disk
+(:mod:`tilewise.compiler.cache`).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from tilewise.compiler import cache, nvrtc, symbols
+from tilewise.errors import CompileError
+from tilewise.launch import Resources
+
+DEFAULT_ARCH = "sm_90a"
+_FIXED_OPTIONS = (
+    "--generate-line-info",
+    "--ptxas-options=-v",
+    # NVRTC's own cache, which it keeps where there is a driver, gives code without ptxas's log.
+    "--no-cache",
+    "--device-as-default-execution-space",
+    # Elsewhere NVRTC has no 128-bit integers.
+    *(("--device-int128",) if sys.platform == "linux" else ()),
+)
+_REMEMBERED = 512
+_IDENTIFIER = re.compile(r"[A-Za-z_]\w*\Z", re.ASCII)
+_memory: dict[tuple[Any, ...], tuple[Compiled, tuple[Any, ...], tuple[Path, ...]]] = {}
+_lock = threading.Lock()
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter of a kernel, as the PTX declares it.
+
+    Attributes
+    ----------
+    name : str
+        The PTX's name of it, as ``"sgemm_param_0"``.
+    type : str
+        PTX type without the dot: ``"u32"``, ``"f32"``, ``"u64"``; ``"b8"`` for a structure.
+    size, align : int
+        Bytes.
+    """
+
+    name: str
+    type: str
+    size: int
+    align: int
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """One kernel, compiled.
+
+    Attributes
+    ----------
+    name : str
+        The kernel's name as it was asked for.
+    symbol : str
+        Its name in PTX and machine code: the mangled one, or the same for ``extern "C"``.
+    arch : str
+        As ``"sm_90a"``.
+    source : str
+        CUDA C++.
+    file : str
+        The source's name in messages and in the PTX.
+    ptx : str
+        The whole module.
+    cubin : bytes
+        The whole module's machine code, an ELF file.
+    resources : Resources
+        What ptxas reports.
+    parameters : tuple of Parameter
+        In order.
+    """
+
+    name: str
+    symbol: str
+    arch: str
+    source: str
+    file: str
+    ptx: str
+    cubin: bytes
+    resources: Resources
+    parameters: tuple[Parameter, ...]
+
+    def __repr__(self) -> str:
+        return f"Compiled({self.name!r}, {self.arch!r}, {self.file!r}, {self.resources!r})"
+
+
+def architectures() -> tuple[str, ...]:
+    """Every architecture that :func:`compile` takes, oldest first, as ``"sm_90"``, ``"sm_90a"``.
+
+    Raises
+    ------
+    DeviceUnavailableError
+        If NVRTC can't be loaded.
+    """
+    return nvrtc.architectures()
+
+
+def compile(
+    source: str,
+    name: str,
+    *,
+    defines: Mapping[str, Any] | None = None,
+    arch: str = DEFAULT_ARCH,
+    path: Path | None = None,
+    options: Sequence[str] = (),
+) -> Compiled:
+    """Compile one kernel, or take it from the cache.
+
+    Parameters
+    ----------
+    source : str
+        CUDA C++. A function with no ``__device__`` or ``__global__`` is a device function.
+    name : str
+        The kernel's name: plain, qualified (``"space::kernel"``), a template's instance
+        (``"sgemm<64, 64, 8>"``), or the symbol.
+    defines : mapping, optional
+        Macros: ``{"TILE": 16}`` is ``-DTILE=16``. True is a bare ``-DNAME``; False leaves the
+        macro undefined.
+    arch : str
+        A real architecture, one of :func:`architectures`.
+    path : Path, optional
+        Where the source came from: its name in messages, and its folder is searched for
+        headers. Without it, ``#include`` finds nothing but what ``options`` add.
+    options : sequence of str
+        More options for NVRTC.
+
+    Raises
+    ------
+    CompileError
+        If the source does not compile, or has no kernel of this name.
+    ValueError
+        If NVRTC does not know ``arch``, or a macro's name or value is none.
+    TypeError
+        If an argument is of another type.
+    DeviceUnavailableError
+        If NVRTC can't be loaded.
+    """
+    _check_text(source, "source")
+    _check_text(name, "name")
+    if not name.strip() or "\n" in name:
+        raise ValueError(f"{name!r} is not the name of a kernel")
+    if isinstance(options, str) or not all(isinstance(option, str) for option in options):
+        raise TypeError(f"options is {options!r}; it takes a sequence of strings")
+    macros = _macro_options(defines or {})
+    file = "<source>" if path is None else str(path)
+    asked = (source, name, macros, arch, file, tuple(options))
+
+    remembered = _memory.get(asked)
+    if remembered is not None:
+        compiled, stamps, headers = remembered
+        if not headers or stamps == cache.stamps(headers):
+            return compiled
+
+    if arch not in nvrtc.architectures():
+        raise ValueError(
+            f"NVRTC does not know arch {arch!r}; it knows {', '.join(nvrtc.architectures())}"
+        )
+    folders, nvrtc_options = _all_options(arch, macros, path, options)
+    found = cache.headers(source, folders)
+    if found is None:
+        return _compile(source, name, arch, file, nvrtc_options)
+    stamps = cache.stamps(found)
+    version = "{}.{}".format(*nvrtc.version())
+    key = cache.key((source, name, file, version, *nvrtc_options), found)
+    entry = cache.load(key)
+    if entry is None:
+        compiled = _compile(source, name, arch, file, nvrtc_options)
+        stored = ("symbol", "ptx", "cubin")
+        entry = {field: getattr(compiled, field) for field in stored}
+        cache.store(key, {**entry, "resources": asdict(compiled.resources)})
+    else:
+        compiled = _compiled(
+            source, name, arch, file, entry["symbol"], entry["ptx"], entry["cubin"],
+            Resources(**entry["resources"]),
+        )  # fmt: skip
+    with _lock:
+        _memory.pop(asked, None)
+        _memory[asked] = (compiled, stamps, found)
+        if len(_memory) > _REMEMBERED:
+            del _memory[next(iter(_memory))]
+    return compiled
+
+
+def _check_text(value: object, what: str) -> None:
+    if not isinstance(value, str):
+        raise TypeError(f"{what} is {type(value).__name__}; it takes a string")
+    if "\0" in value:
+        raise ValueError(f"{what} has a NUL character in it")
+
+
+def _macro_options(defines: Mapping[str, Any]) -> tuple[str, ...]:
+    if not isinstance(defines, Mapping):
+        raise TypeError(f"defines is {type(defines).__name__}; it takes a mapping")
+    options = []
+    for macro, given in sorted(defines.items(), key=lambda item: str(item[0])):
+        if not isinstance(macro, str) or not _IDENTIFIER.match(macro) or macro == "defined":
+            raise ValueError(f"{macro!r} can't be the name of a macro: it is no identifier")
+        # NumPy's scalars are no int and no float, but have one in them.
+        value = given.item() if hasattr(given, "item") and not hasattr(given, "__len__") else given
+        if value is False:
+            continue
+        if value is True:
+            options.append(f"-D{macro}")
+        elif isinstance(value, str):
+            if "\n" in value or "\0" in value:
+                raise ValueError(f"macro {macro} is {value!r}: a macro's value is one line")
+            options.append(f"-D{macro}={value}")
+        elif isinstance(value, float) and not math.isfinite(value):
+            raise ValueError(f"macro {macro} is {value!r}, which C++ has no literal for")
+        elif isinstance(value, int | float):
+            options.append(f"-D{macro}={value!r}")
+        else:
+            raise TypeError(
+                f"macro {macro} is of type {type(given).__name__}; it takes an int, a float, "
+                "a string or a bool"
+            )
+    return tuple(options)
+
+
+def _all_options(
+    arch: str, macros: Sequence[str], path: Path | None, options: Sequence[str]
+) -> tuple[list[Path], list[str]]:
+    """The folders that ``#include`` searches, and all options of the NVRTC call."""
+    folders = [] if path is None else [Path(path).absolute().parent]
+    words = list(options)
+    for at, option in enumerate(words):
+        if re.match(r"--?(gpu-architecture|arch)\b", option):
+            raise ValueError(f"options has {option!r}: the architecture is the argument arch")
+        included = re.match(r"(?:-I|--include-path)[= ]?(.*)", option, re.DOTALL)
+        if included:
+            folder = included[1] or (words[at + 1] if at + 1 < len(words) else ".")
+            folders.append(Path(folder).absolute())
+    # NVRTC would look beside a source with no path in the working directory.
+    search = ["--no-source-include"] if path is None else [f"--include-path={folders[0]}"]
+    return folders, [f"--gpu-architecture={arch}", *_FIXED_OPTIONS, *search, *macros, *words]
+
+
+def _compile(source: str, name: str, arch: str, file: str, options: Sequence[str]) -> Compiled:
+    output = nvrtc.run(source, file, options, name)
+    symbol = output.symbol
+    if not output.ok:
+        # Without the name: is it the source that is wrong, or the name?
+        output = nvrtc.run(source, file, options)
+        if not output.ok:
+            raise CompileError(_message(output.log, source, file, arch, options))
+        symbol = name
+    if symbol not in symbols.entries(output.ptx):
+        raise CompileError(_no_such_kernel(name, file, source, output.ptx))
+    resources = symbols.resources(output.log, output.cubin, symbol)
+    ptx = symbols.with_file_name(output.ptx, file)
+    return _compiled(source, name, arch, file, symbol, ptx, output.cubin, resources)
+
+
+def _compiled(
+    source: str,
+    name: str,
+    arch: str,
+    file: str,
+    symbol: str,
+    ptx: str,
+    cubin: bytes,
+    resources: Resources,
+) -> Compiled:
+    parameters = tuple(Parameter(*fields) for fields in symbols.parameters(ptx, symbol))
+    return Compiled(name, symbol, arch, source, file, ptx, cubin, resources, parameters)
+
+
+def _no_such_kernel(name: str, file: str, source: str, ptx: str) -> str:
+    there = symbols.kernels(source, ptx)
+    if not there:
+        return f"{file} has no kernel called {name!r}; it has no kernel (__global__ function)"
+    message = f"{file} has no kernel called {name!r}; it has {', '.join(there)}"
+    if f"{name}<...>" in there:
+        message += f". {name} is a template: ask for an instance, such as {name}<...> filled in"
+    return message
+
+
+def _message(log: str, source: str, file: str, arch: str, options: Sequence[str]) -> str:
+    """NVRTC's log for a reader: ``file:line: error: ...``, the source line below it."""
+    lines = [line for line in log.splitlines() if not re.match(r"ptxas +(info|\.) ", line)]
+    text = re.sub(r"^(\S.*?)\((\d+)\): ", r"\1:\2: ", "\n".join(lines), flags=re.MULTILINE)
+    if "ptxas" in text and (refused := re.search(r", line (\d+); ", text)):
+        # ptxas names a line of the PTX, which a virtual architecture gives without it.
+        virtual = [o.replace("=sm_", "=compute_") for o in options if "ptxas" not in o]
+        line = symbols.source_line(nvrtc.run(source, file, virtual).ptx, int(refused[1]), file)
+        rows = source.splitlines()
+        if 1 <= line <= len(rows):
+            text = f"{file}:{line}: error: ptxas refuses this line\n  {rows[line - 1]}\n{text}"
+    return f"{file} does not compile for {arch}:\n{text}"

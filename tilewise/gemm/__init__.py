@@ -1,0 +1,1 @@
+"""Products on a device: what is asked, and by which launches it is answered."""

@@ -1,0 +1,1 @@
+"""The families of kernels that compute products."""

@@ -1,0 +1,1 @@
+"""16-bit products on the tensor cores of Hopper GPUs."""

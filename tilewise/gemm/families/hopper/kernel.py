@@ -1,0 +1,344 @@
+"""The Hopper kernel: which products it takes, its tensor maps, and its launches."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from tilewise.devices.arguments import TENSOR_MAP_ALIGNMENT, TENSOR_MAP_BYTES
+from tilewise.gemm.families.hopper.costs import choose
+from tilewise.gemm.families.hopper.tilings import BLOCK_K, SUM_COLUMNS, Problem, Tiling, cover
+from tilewise.gemm.product import ITEM_SIZES, WORKSPACE, A, B, C, D, Operand, Product
+from tilewise.gemm.steps import Plan, Step
+from tilewise.kernel import SOURCES, Kernel
+from tilewise.launch import Launch, Packed, Place, TensorMap
+
+AHEAD = 4  # phases, whose tiles are brought to the L2 cache while the kernels before end
+SOURCE = SOURCES / "gemm" / "hopper.cu"
+SUM_SOURCE = SOURCE.with_name("hopper_sum.cu")
+HALVES = {"float16": "f16", "bfloat16": "bf16"}
+SECTOR_BYTES = 32
+
+LARGEST = 2**31 - 512  # the kernel counts sizes, and tiles, by int, up to a tile past the end
+LARGEST_STRIDE = 2**40  # bytes, exclusive (CUDA driver API, cuTensorMapEncodeTiled)
+
+_OUT = struct.Struct("<2i2fQ2QQ2Q")  # the kernel's Out
+_OPERAND = struct.Struct("<4Q2i")  # the kernel's Operand, of what is shifted
+
+
+def oriented(product: Product, turned: bool) -> Product:
+    """The product that the kernel computes: turned, D's transpose is B's times A's."""
+    if not turned:
+        return product
+    return replace(
+        product,
+        m=product.n,
+        n=product.m,
+        a=product.b.transposed,
+        b=product.a.transposed,
+        c=None if product.c is None else product.c.transposed,
+        d=product.d.transposed,
+    )
+
+
+def objection(product: Product) -> str:
+    """Why the kernel can't take a product; empty if it can."""
+    if product.dtype not in HALVES:
+        return f"the inputs are {product.dtype}, not 16-bit"
+    if not all((product.m, product.n, product.k, product.batch)) or product.alpha == 0:
+        return "there is nothing to multiply"
+    tiles = -(-product.m // 64) * -(-product.n // 64) * product.batch
+    if max(product.m, product.n, product.k, tiles) > LARGEST:
+        return "it is too large"
+    for name, x in _inputs(product).items():
+        if words := x.unreadable():
+            return f"{name} {words}"
+    by_rows = _out_by_rows(product)
+    if by_rows is None:
+        return "neither dimension of D is contiguous"
+    if product.c is not None and _reads_c(product):
+        step = product.c.column_stride if by_rows else product.c.row_stride
+        if step != 1 and (product.n if by_rows else product.m) > 1:
+            return "C does not lie as D does"
+    return ""
+
+
+def _out_by_rows(product: Product) -> bool | None:
+    """Whether D's rows are contiguous (True), its columns (False), or neither (None)."""
+    if product.d.column_stride == 1 or product.n == 1:
+        return True
+    return False if product.d.row_stride == 1 or product.m == 1 else None
+
+
+def _reads_c(product: Product) -> bool:
+    return product.c is not None and product.beta != 0
+
+
+def stores_by_copies(product: Product) -> bool:
+    """Whether D lies such that bulk copies can store it, and not only the threads themselves."""
+    by_rows = _out_by_rows(product)
+    item = ITEM_SIZES[product.out_dtype]
+    d = _Matrix(product.d, product.m, product.n, product.batch, item)
+    return (
+        not _reads_c(product)
+        and (product.n if by_rows else product.m) * item % 16 == 0  # they write whole 16 bytes
+        and d.by_rows is by_rows
+        and not d.unaligned()
+    )
+
+
+def unaligned(product: Product, which: int) -> str:
+    """Why tiles of A or B have to be shifted, if it is not repacked; empty if they don't."""
+    return _inputs(product)["AB"[which]].unaligned()
+
+
+def problem(product: Product) -> Problem:
+    """What of a product decides how fast its tiles are."""
+    a, b = _inputs(product).values()
+    return Problem(
+        product.m,
+        product.n,
+        product.k,
+        product.batch,
+        a_by_k=a.is_by_k,
+        b_by_k=b.is_by_k,
+        a_aligned=a.has_whole_sectors,
+        b_aligned=b.has_whole_sectors,
+        a_shifted=bool(a.unaligned()),
+        b_shifted=bool(b.unaligned()),
+        d_by_rows=bool(_out_by_rows(product)),
+        d_copied=stores_by_copies(product),
+    )
+
+
+@dataclass(frozen=True)
+class _Matrix:
+    """A batch of matrices as bulk copies see them: A, D, and B's transpose, so that k runs along
+    the rows of both inputs."""
+
+    x: Operand
+    rows: int
+    columns: int
+    batch: int
+    item: int = 2
+
+    @cached_property
+    def by_rows(self) -> bool | None:
+        """Whether rows are contiguous (True), columns (False), or neither (None).
+
+        Where both are, as in a vector, the one whose other stride bulk copies can use.
+        """
+        by_rows = self.x.column_stride == 1 or self.columns == 1
+        by_columns = self.x.row_stride == 1 or self.rows == 1
+        if by_rows and by_columns:
+            return self.rows == 1 or (self.columns > 1 and self.x.row_stride % 8 == 0)
+        return by_rows if by_rows or by_columns else None
+
+    @property
+    def is_by_k(self) -> bool:
+        """Of A, or of B's transpose, whether k is contiguous."""
+        return bool(self.by_rows)
+
+    @cached_property
+    def lines(self) -> tuple[int, int, int]:
+        """What is contiguous: its extent, how many of it there are, and their stride."""
+        if self.by_rows:
+            return self.columns, self.rows, self.x.row_stride
+        return self.rows, self.columns, self.x.column_stride
+
+    def unaligned(self) -> str:
+        """Why not all lines begin at multiples of 16 bytes; empty if they do."""
+        if self.by_rows is None:
+            return "has no contiguous dimension"
+        if self.x.offset:
+            return "does not begin at a multiple of 16 bytes"
+        return self._apart()
+
+    def unreadable(self) -> str:
+        """Why the kernel can't read it, copied or not; empty if it can."""
+        if self.by_rows is None:
+            return "has no contiguous dimension"
+        if self.x.offset % self.item:
+            return f"does not begin at a multiple of {self.item} bytes"
+        _, count, stride = self.lines
+        if (count > 1 and stride < 0) or (self.batch > 1 and self.x.batch_stride < 0):
+            return "has a negative stride"
+        if self.unaligned() and count > 1 and stride == 0:
+            return "has one line for all, which does not begin at a multiple of 16 bytes"
+        return ""
+
+    def _apart(self) -> str:
+        """Why bulk copies don't find all lines; empty if they do."""
+        _, count, stride = self.lines
+        for step in (stride if count > 1 else 0, self.x.batch_stride if self.batch > 1 else 0):
+            if self.item * step % 16:
+                return f"has a stride of {self.item * step} bytes, no multiple of 16"
+            if not 0 <= self.item * step < LARGEST_STRIDE:
+                return f"has a stride of {self.item * step} bytes"
+        return ""
+
+    @property
+    def has_whole_sectors(self) -> bool:
+        """Whether all lines begin at multiples of 32 bytes."""
+        _, _, stride = self.lines
+        return self.x.offset == 0 and self.item * stride % SECTOR_BYTES == 0
+
+    def map(self, place: Place, dtype: str, box: tuple[int, int]) -> TensorMap:
+        """Of all of it, its first element at ``place``."""
+        inner, count, stride = self.lines
+        batches = self.batch if self.x.batch_stride else 1
+        # Of a single line, or a single batch, the stride is never used, but has to be one.
+        pitch = -(-inner // 8) * 8 if count == 1 else stride
+        step = self.x.batch_stride if batches > 1 else 8
+        # A piece of 128 bytes that does not begin with a line would bring two lines whole.
+        promotion = 128 if self.has_whole_sectors else 64
+        extents, strides = (inner, count, batches), (self.item * pitch, self.item * step)
+        return TensorMap(place, dtype, extents, strides, box, promotion)
+
+    def operand(self, place: Place, dtype: str, lines: int, is_shifted: bool) -> Packed:
+        """load.cuh's Operand, of which a tile has so many lines."""
+        inner, count, stride = self.lines
+        if is_shifted:
+            pitch = self.item * stride if count > 1 else 0
+            step = self.item * self.x.batch_stride if self.batch > 1 else 0
+            end = (self.batch - 1) * step + (count - 1) * pitch + self.item * inner
+            return Packed(_OPERAND.pack(0, end, pitch, step, count, inner), ((0, place),))
+        batches = self.batch if self.x.batch_stride else 1
+        data = bytes(TENSOR_MAP_BYTES) + batches.to_bytes(4, "little")
+        data = data.ljust(TENSOR_MAP_BYTES + TENSOR_MAP_ALIGNMENT, b"\0")
+        return Packed(data, maps=((0, self.map(place, dtype, (BLOCK_K, lines))),))
+
+
+def _inputs(product: Product) -> dict[str, _Matrix]:
+    return {
+        "A": _Matrix(product.a, product.m, product.k, product.batch),
+        "B": _Matrix(product.b.transposed, product.n, product.k, product.batch),
+    }
+
+
+def plan(
+    product: Product,
+    multiprocessors: int,
+    tiling: Tiling | None = None,
+    *,
+    a_at: Place = Place(A),
+    b_at: Place = Place(B),
+    d_at: Place = Place(D),
+    workspace: int = 0,
+) -> Plan:
+    """The launches for a product.
+
+    Parameters
+    ----------
+    product : Product
+    multiprocessors : int
+        Of the GPU.
+    tiling : Tiling, optional
+        By default the one that :func:`choose` expects to be fastest.
+    a_at, b_at, d_at : Place
+        Where A, B and D lie.
+    workspace : int
+        Bytes at the workspace's beginning that are in use; a multiple of 256.
+
+    Raises
+    ------
+    ValueError
+        If the kernel has an objection to the product, or the tiling does not fit it.
+    """
+    if words := objection(product):
+        raise ValueError(f"the Hopper kernel can't take this product: {words}")
+    why = "asked for"
+    if tiling is None:
+        tiling, expected = choose(problem(product), multiprocessors)
+        why = f"of all tilings it should take least, {expected * 1e6:.1f} µs"
+    turned, view = oriented(product, tiling.turned), problem(product)
+    if tiling.turned:
+        view = view.turned
+    if words := tiling.objection(view):
+        raise ValueError(f"{tiling}: {words}")
+    m, n, k, batch = turned.m, turned.n, turned.k, turned.batch
+    at = cover(tiling, m, n, k, batch, multiprocessors)
+    if tiling.turned:
+        a_at, b_at = b_at, a_at
+    a, b = _inputs(turned).values()
+    d = _Matrix(turned.d, m, n, batch, ITEM_SIZES[turned.out_dtype])
+    a_rows = tiling.a_rows(view)
+    a_lines = a_rows // tiling.cluster_n if a.is_by_k else BLOCK_K
+    b_lines = tiling.block_n // tiling.cluster_m if b.is_by_k else BLOCK_K
+    by_rows = bool(_out_by_rows(turned))
+    by_copies = stores_by_copies(turned)
+    d_columns = 2 * tiling.out_columns // d.item
+    d_box = (d_columns, 16) if by_rows else (16, d_columns)
+    is_shared = at.parts > 1
+    # What a kernel ahead copies is not there yet; and behind hopper_sum it was no gain.
+    is_near = view.is_streamed and not (
+        tiling.shifted or is_shared or WORKSPACE in (a_at.array, b_at.array)
+    )
+    defines = {
+        "HALF": f'"{HALVES[turned.dtype]}"',
+        "OF_HALF": f"of_{turned.dtype}",
+        "BLOCK_M": tiling.block_m,
+        "BLOCK_N": tiling.block_n,
+        "CONSUMERS": tiling.consumers,
+        "STAGES": tiling.stages,
+        "CLUSTER_M": tiling.cluster_m,
+        "CLUSTER_N": tiling.cluster_n,
+        "SPLIT": tiling.split,
+        "SHARED_TILES": int(is_shared),
+        "A_BY_K": int(a.is_by_k),
+        "B_BY_K": int(b.is_by_k),
+        "A_SHIFTED": int(tiling.a_shifted),
+        "B_SHIFTED": int(tiling.b_shifted),
+        **({"RAW_STAGES": tiling.raw_stages(view)} if tiling.shifted else {}),
+        "A_ROWS": a_rows,
+        "AHEAD": AHEAD if is_near else 0,
+        "READ_C": int(_reads_c(turned)),
+        "OUT_FLOAT": int(turned.out_dtype not in HALVES),
+        "OUT_BY_COLUMNS": int(not by_rows),
+        "OUT_COLUMNS": tiling.out_columns,
+        "TMA_OUT": int(by_copies),
+    }
+    out, sums = _out(turned, by_rows, d_at), Place(WORKSPACE, workspace)
+    main = Launch(
+        grid=(at.units * tiling.tiles * tiling.split, 1, 1),
+        block=(tiling.threads, 1, 1),
+        args=(
+            a.operand(a_at, turned.dtype, a_lines, tiling.a_shifted),
+            b.operand(b_at, turned.dtype, b_lines, tiling.b_shifted),
+            d.map(d_at, turned.out_dtype, d_box) if by_copies else bytes(TENSOR_MAP_BYTES),
+            out, k, at.m_tiles, at.n_tiles, at.whole, at.rest, at.parts,
+            sums if is_shared else 0,
+        ),
+        shared=tiling.shared_bytes(view),
+        overlap=True,
+    )  # fmt: skip
+    steps = [Step(Kernel(SOURCE, "hopper", defines), main)]
+    if is_shared:
+        summing = Launch(
+            grid=(at.rest * tiling.tiles, tiling.block_n // SUM_COLUMNS, 1),
+            block=(128 * tiling.consumers, 1, 1),
+            args=(out, at.m_tiles, at.n_tiles, at.whole, at.rest, at.parts, sums),
+            overlap=True,
+        )
+        steps.append(Step(Kernel(SUM_SOURCE, "hopper_sum", defines), summing))
+        workspace += at.rest * at.parts * tiling.tiles * 4 * tiling.block_m * tiling.block_n
+    return Plan(
+        steps=tuple(steps),
+        workspace=workspace,
+        chosen=f"the Hopper kernel, {tiling}",
+        why=why,
+    )
+
+
+def _out(product: Product, by_rows: bool, d_at: Place) -> Packed:
+    """The kernel's Out: C, which is D where there is none, and D."""
+    d, c, c_at = product.d, product.d, d_at
+    if product.c is not None and _reads_c(product):
+        c, c_at = product.c, Place(C)
+    pitch_c, pitch_d = (x.row_stride if by_rows else x.column_stride for x in (c, d))
+    data = _OUT.pack(
+        product.m, product.n, product.alpha, product.beta,
+        0, pitch_c, c.batch_stride, 0, pitch_d, d.batch_stride,
+    )  # fmt: skip
+    return Packed(data, ((16, c_at), (40, d_at)))

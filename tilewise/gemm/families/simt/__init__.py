@@ -1,0 +1,1 @@
+"""Products of float32 and float64 by tiles, for any layout."""

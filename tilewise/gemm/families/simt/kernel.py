@@ -1,0 +1,335 @@
+"""Products of float32 and float64: ``tuned`` for any layout, and tensor cores for float64."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+from operator import itemgetter
+
+from tilewise.devices.limits import MAX_GRID
+from tilewise.gemm import pack, transpose
+from tilewise.gemm import splitk as fma_sum
+from tilewise.gemm.families.simt.readings import Lines, Reading, lines, readings
+from tilewise.gemm.families.simt.tiles import EVERY, AnyTiles, TensorTiles, Tiles
+from tilewise.gemm.families.simt.timing import Timing, part_k
+from tilewise.gemm.pack import Packing
+from tilewise.gemm.product import (
+    ALIGNMENT,
+    ITEM_SIZES,
+    REAL,
+    WORKSPACE,
+    A,
+    B,
+    C,
+    D,
+    Operand,
+    Product,
+)
+from tilewise.gemm.steps import Plan, Step
+from tilewise.gemm.transpose import Transposition
+from tilewise.kernel import SOURCES, Kernel
+from tilewise.launch import Launch, Packed, Place, TensorMap
+
+FOLDER = SOURCES / "gemm"
+FILES = {"gemm_fma": FOLDER / "fma.cu", "gemm_dmma": FOLDER / "dmma.cu"}
+GROUP = 8  # rows of tiles whose blocks run together
+LARGEST = 2**31 - 2**16  # the kernel counts rows, columns and k by unsigned int, past the end too
+MOST_PARTS = 256  # that k is divided into
+MOST_WORKSPACE = 1 << 28  # bytes of the parts' sums
+LEAST_K = 64  # of a part
+SHARED = 228 << 10  # bytes of a Hopper multiprocessor, of which each block takes 1 KB besides
+
+
+def objection(product: Product) -> str:
+    """Why the kernel can't compute a product; empty if it can."""
+    if product.dtype not in REAL:
+        return f"the inputs are {product.dtype}"
+    if max(product.m, product.n, product.k) > LARGEST:
+        return "it counts to 2^31"
+    for name, operand, count in (
+        ("A", product.a, product.m), ("B", product.b.transposed, product.n),
+    ):  # fmt: skip
+        if lines(operand, count, product.k, product.batch, product.dtype) is None:
+            return f"neither dimension of {name} is contiguous"
+    every = readings(product)
+    if not any(_fitting(product, 1, False, tiles, every) for tiles in EVERY[product.dtype]):
+        return "it would take more blocks than a launch can have"
+    return ""
+
+
+def turned(product: Product) -> Product:
+    """The same with A and B exchanged, where D's columns are contiguous and not its rows."""
+    if product.d.column_stride == 1 or product.d.row_stride != 1:
+        return product
+    return product.transposed
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A way to compute a product, and the seconds that it should take.
+
+    The best has the least rank. Copies of A or B take a workspace, so they have to gain more than
+    what the seconds may be wrong by, and more yet where it is large.
+    """
+
+    seconds: float
+    reading: Reading
+    tiles: AnyTiles
+    parts: int
+
+    @property
+    def rank(self) -> float:
+        """Less is better."""
+        return self.seconds * self.reading.margin
+
+
+def choices(product: Product, multiprocessors: int, is_hopper: bool) -> Iterator[Choice]:
+    """Every way to compute a product."""
+    every = readings(product)
+    parts = _Parts(product)
+    for tiles in EVERY[product.dtype]:
+        fitting = _fitting(product, multiprocessors, is_hopper, tiles, every)
+        for seconds, reading, count in parts.timed(tiles, fitting, math.inf):
+            yield Choice(seconds, reading, tiles, count)
+
+
+def best(
+    product: Product, multiprocessors: int, is_hopper: bool, below: float = math.inf,
+    of: Product | None = None,
+) -> Choice | None:  # fmt: skip
+    """How to compute a product to which there is no :func:`objection`, or that :func:`turned`.
+
+    Parameters
+    ----------
+    product : Product
+    multiprocessors : int
+    is_hopper : bool
+        Whether the GPU is of compute capability 9.0.
+    below : float
+        Of the rank; None where there is no such choice.
+    of : Product, optional
+        Of which it is a piece.
+    """
+    product = turned(product)
+    every = readings(product)
+    parts = _Parts(product)
+    tried = [
+        (min(timing.least for timing, _ in fitting), tiles, fitting)
+        for tiles in EVERY[product.dtype]
+        if (fitting := _fitting(product, multiprocessors, is_hopper, tiles, every, of))
+    ]
+    found = None
+    for least, tiles, fitting in sorted(tried, key=itemgetter(0)):
+        if least >= below:  # neither these tiles nor those that follow
+            break
+        for seconds, reading, count in parts.timed(tiles, fitting, below):
+            if seconds * reading.margin < below:
+                found = Choice(seconds, reading, tiles, count)
+                below = found.rank
+    return found
+
+
+def _fitting(
+    product: Product, multiprocessors: int, is_hopper: bool, tiles: AnyTiles,
+    every: Iterable[Reading], of: Product | None = None,
+) -> list[tuple[Timing, list[Reading]]]:  # fmt: skip
+    """The readings with which those tiles can compute it, by how long it takes then."""
+    if tiles.blocks(product) > MAX_GRID[0] or (tiles.needs_hopper and not is_hopper):
+        return []
+    by_kind: dict[str, list[Reading]] = {}
+    for reading in every:
+        # Where bulk copies can feed the tensor cores, they do: 1000 x 1000 x 1000, A transposed,
+        # was expected to take less by those of threads, and took more.
+        is_beaten = isinstance(tiles, TensorTiles) and not tiles.bulk and reading.is_aligned
+        if reading.fits(tiles) and not is_beaten:
+            by_kind.setdefault(reading.kind(tiles), []).append(reading)
+    return [(tiles.timing(product, multiprocessors, kind, of), x) for kind, x in by_kind.items()]
+
+
+class _Parts:
+    """Into how many parts a product's k may be divided."""
+
+    def __init__(self, product: Product):
+        self._product = product
+        self._k = 0 if product.alpha == 0 else product.k
+        of_part = fma_sum.elements(product) * ITEM_SIZES[product.dtype]
+        most = min(MOST_PARTS, self._k // LEAST_K, MOST_WORKSPACE // of_part)
+        self._counts = list(_counts(most))
+        self._adding: dict[int, float] = {1: 0.0}
+
+    def timed(
+        self, tiles: AnyTiles, fitting: Iterable[tuple[Timing, Iterable[Reading]]], below: float
+    ) -> Iterator[tuple[float, Reading, int]]:
+        """The seconds by these tiles, by each reading and into each number of parts.
+
+        Some that take no less than ``below`` may be missing.
+        """
+        for timing, found in fitting:
+            least = timing.least
+            for parts in self._counts:
+                adding = self._added(parts)
+                if least + adding >= below or not self._is_even(parts, tiles.block_k):
+                    continue
+                seconds = timing.seconds(parts) + adding
+                for reading in found:
+                    yield seconds + reading.seconds, reading, parts
+
+    def _is_even(self, parts: int, block_k: int) -> bool:
+        """Whether none of the parts is empty."""
+        return parts == 1 or parts == -(-self._k // part_k(self._k, parts, block_k))
+
+    def _added(self, parts: int) -> float:
+        if parts not in self._adding:
+            self._adding[parts] = fma_sum.seconds(self._product, parts)
+        return self._adding[parts]
+
+
+def _counts(most: int) -> Iterator[int]:
+    yield 1
+    step = 1
+    parts = 2
+    while parts <= most:
+        yield parts
+        if parts >= 8 * step:
+            step *= 2
+        parts += step
+
+
+def planned(choice: Choice, multiprocessors: int, is_hopper: bool, is_turned: bool) -> Plan:
+    """The plan of a choice, of a product or of that :func:`turned`."""
+    product, tiles, parts = choice.reading.product, choice.tiles, choice.parts
+    places = {A: Place(B if is_turned else A), B: Place(A if is_turned else B)}
+    packed, transposed, used = [], [], 0
+    for which, copy in choice.reading.copies:
+        if isinstance(copy, Packing):
+            packed.append((copy, places[which], Place(WORKSPACE, used)))
+        else:
+            transposed.append((copy, places[which], Place(WORKSPACE, used)))
+        places[which] = Place(WORKSPACE, used)
+        used += copy.bytes
+    steps = [transpose.step(*each, overlap=is_hopper) for each in transposed]
+    if packed:
+        steps.append(pack.step(packed, overlap=is_hopper))
+    sums = Place(WORKSPACE, used) if parts > 1 else None
+    steps.append(_multiply(choice, places, sums, multiprocessors, is_hopper))
+    if transposed:
+        # One that begins before a transposition has ended finds a multiprocessor's memory divided
+        # as that had it, with next to no L1 cache, and it remains so.
+        after = steps[len(transposed)]
+        steps[len(transposed)] = replace(after, launch=replace(after.launch, overlap=False))
+    if sums is not None:
+        steps.append(fma_sum.step(product, parts, sums, is_hopper))
+        used += parts * fma_sum.elements(product) * ITEM_SIZES[product.dtype]
+    words = f"{tiles.words}, tiles of {tiles.block_m} x {tiles.block_n}"
+    if tiles.bulk and isinstance(tiles, Tiles):
+        words += ", copied by tensor maps"
+    if is_turned:
+        words += ", turned"
+    if parts > 1:
+        words += f", k in {parts} parts that are added up afterwards"
+    for manner, done in (
+        (Packing, "packed, as the rows are off 16 bytes"),
+        (Transposition, "transposed"),
+    ):
+        made = [which for which, copy in choice.reading.copies if isinstance(copy, manner)]
+        if made:
+            names = " and ".join("BA"[x] if is_turned else "AB"[x] for x in made)
+            words = f"{names} {done}; then {words}"
+    why = f"of its tiles these should take least, {choice.seconds * 1e6:.1f} µs"
+    return Plan(tuple(steps), used, words, why)
+
+
+def _multiply(
+    choice: Choice, places: dict[int, Place], sums: Place | None, multiprocessors: int,
+    is_hopper: bool,
+) -> Step:  # fmt: skip
+    reading, tiles, parts = choice.reading, choice.tiles, choice.parts
+    product, of_a, of_b = reading.product, reading.a, reading.b
+    k = 0 if product.alpha == 0 else product.k
+    # The parts' sums are plain; alpha and beta come with the addition.
+    alpha, beta, c, d = product.alpha, product.beta, product.c, product.d
+    columns = product.n
+    if sums is not None:
+        columns = fma_sum.pitch(product)
+        alpha, beta, c, d = 1.0, 0.0, None, Operand(columns, 1, product.m * columns)
+    data = _structure(product.dtype).pack(
+        0, of_a.pitch, product.a.batch_stride, of_a.count,
+        0, of_b.pitch, product.b.batch_stride, of_b.count,
+        *fma_sum.strides(c), *fma_sum.strides(d), product.batch * product.m * columns,
+        product.m, product.n, k, columns, part_k(k, parts, tiles.block_k), GROUP, alpha, beta,
+    )  # fmt: skip
+    found = [(0, places[A]), (32, places[B])]
+    if c is not None:
+        found.append((64, Place(C)))
+    found.append((96, sums or Place(D)))
+    kernel = _kernel(product.dtype, tiles, of_a, of_b, is_hopper)
+    maps: tuple[TensorMap, ...] = ()
+    if tiles.bulk:
+        maps = (
+            _map(places[A], product.a, of_a, product.m, tiles.block_m, product, tiles),
+            _map(places[B], product.b, of_b, product.n, tiles.block_n, product, tiles),
+        )
+    blocks = tiles.blocks(product)
+    shared = 0
+    if is_hopper:
+        own = tiles.shared(product.dtype, of_a.along_k, of_b.along_k)
+        shared = _unused(-(-blocks * parts // multiprocessors), tiles.residents, own)
+    launch = Launch(
+        (blocks, parts, 1), (tiles.threads, 1, 1), (Packed(data, tuple(found)), *maps), shared,
+        overlap=is_hopper,
+    )  # fmt: skip
+    return Step(kernel, launch)
+
+
+def _map(
+    place: Place, x: Operand, found: Lines, count: int, edge: int, product: Product, tiles: AnyTiles
+) -> TensorMap:
+    """Of A or B, of whose lines a block's tile has ``edge``."""
+    item = ITEM_SIZES[product.dtype]
+    batches = product.batch if x.batch_stride else 1
+    # Of a single matrix the step is never used, but has to be one.
+    steps = (found.pitch * item, x.batch_stride * item if batches > 1 else ALIGNMENT)
+    extents = (product.k, count) if found.along_k else (count, product.k)
+    return TensorMap(
+        place, product.dtype, (*extents, batches), steps, tiles.box(edge, found.along_k)
+    )
+
+
+def _unused(waiting: int, residents: int, own: int) -> int:
+    """Shared memory that a block takes for nothing but to have no more neighbours than it must.
+
+    Blocks that begin before others have ended are not spread evenly: where a multiprocessor is to
+    have ``waiting`` of them, it might get as many as it can hold, and others none.
+    """
+    if waiting >= residents:  # the hardware holds no more
+        return 0
+    return max(0, (SHARED // (waiting + 1) - 1024 - own) // 128 * 128 + 128)
+
+
+@cache
+def _structure(dtype: str) -> struct.Struct:
+    """The kernels' Product."""
+    return struct.Struct("<Q2qI4xQ2qI4xQ3qQ3qq6I" + {"float32": "2f", "float64": "2d"}[dtype])
+
+
+def _kernel(dtype: str, tiles: AnyTiles, a: Lines, b: Lines, overlap: bool) -> Kernel:
+    if tiles.bulk:  # which does not depend on how many elements another copy could take
+        return _kernel_of(dtype, tiles, a.along_k, 1, b.along_k, 1, overlap)
+    return _kernel_of(dtype, tiles, a.along_k, a.width, b.along_k, b.width, overlap)
+
+
+@cache
+def _kernel_of(
+    dtype: str, tiles: AnyTiles, a_along_k: bool, a_width: int, b_along_k: bool, b_width: int,
+    overlap: bool,
+) -> Kernel:  # fmt: skip
+    defines = {
+        "real": REAL[dtype], **tiles.macros,
+        "A_ALONG_K": int(a_along_k), "A_WIDTH": a_width,
+        "B_ALONG_K": int(b_along_k), "B_WIDTH": b_width,
+        "BULK": int(tiles.bulk), "OVERLAP": int(overlap),
+    }  # fmt: skip
+    return Kernel(FILES[tiles.kernel], tiles.kernel, defines, tiles.options)

@@ -1,0 +1,228 @@
+"""Products of a matrix and a few rows or columns: the matrix is read once, where it lies."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+from tilewise.devices.limits import MAX_GRID
+from tilewise.gemm import pack
+from tilewise.gemm.families.hopper.kernel import HALVES
+from tilewise.gemm.families.thin.sides import Sides, sides
+from tilewise.gemm.pack import Packing
+from tilewise.gemm.product import WORKSPACE, A, B, C, D, Operand, Product
+from tilewise.gemm.steps import Plan, Step
+from tilewise.kernel import SOURCES, Kernel
+from tilewise.launch import Launch, Packed, Place
+
+SOURCE = SOURCES / "gemm" / "thin.cu"
+WARPS = 8  # of thin.cu
+MOST_BY_K, MOST_BY_ROWS = 64, 24  # rows of the thin matrix; more sums do not fit a thread
+LARGEST = 2**31 - 2**16  # the kernel counts rows and k by int, up to a block past the end
+
+_PRODUCT = struct.Struct("<4Q10q4i2f")  # the kernel's Product
+
+
+@dataclass(frozen=True)
+class Thin(Sides):
+    """A product as the kernel computes it.
+
+    Attributes
+    ----------
+    by_k : bool
+        Whether k is the contiguous dimension of ``many``, or its rows'.
+    is_readable : bool
+        Whether the kernel can read ``few`` where it lies.
+    """
+
+    by_k: bool
+    is_readable: bool
+
+
+def thin(product: Product) -> Thin | None:
+    """How the kernel would compute a product; None if it can't.
+
+    It takes 16-bit inputs in which a matrix with a contiguous dimension meets at most
+    :data:`MOST_BY_K` rows or columns, or :data:`MOST_BY_ROWS` where the contiguous dimension is
+    not k.
+    """
+    if product.dtype not in HALVES or product.alpha == 0:
+        return None
+    if not 0 < max(product.m, product.n, product.k) <= LARGEST or not 0 < product.batch <= LARGEST:
+        return None
+    found = sides(product)
+    many, few = found.many, found.few
+    by_k = many.column_stride == 1 or product.k == 1
+    if not by_k and many.row_stride != 1 and found.rows > 1:
+        return None
+    if not product.k or found.few_rows > (MOST_BY_K if by_k else MOST_BY_ROWS):
+        return None
+    strides = (few.row_stride if found.few_rows > 1 else 0, few.batch_stride)
+    is_readable = (
+        (few.column_stride == 1 or product.k == 1)
+        and few.offset == 0
+        and not any(stride % 8 for stride in strides)
+    )
+    copies = product.batch if few.batch_stride else 1
+    if not is_readable and copies * max(found.few_rows, product.k) > pack.LARGEST:
+        return None
+    return Thin(**vars(found), by_k=by_k, is_readable=is_readable)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a block computes.
+
+    Attributes
+    ----------
+    by_k : bool
+    tiles, groups : int
+        Of 16 rows of the large matrix, and of 8 of the thin one, of a warp.
+    split : int
+        Warps that divide k.
+    blocks : int
+        Of a matrix.
+    """
+
+    by_k: bool
+    tiles: int
+    groups: int
+    split: int
+    blocks: int
+
+    @property
+    def rows(self) -> int:
+        """Of a warp."""
+        return 16 * self.tiles
+
+    @property
+    def at_once(self) -> int:
+        """Blocks of a multiprocessor."""
+        return 2 if self.tiles * self.groups <= 2 else 1
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What the model is made of, in seconds. Fitted to measurements on an H200."""
+
+    start: float = 1.6e-6  # of a launch
+    pack: float = 1.3e-6  # of repacking the thin matrix
+    tail: float = 1.0e-6  # of a last step that is not whole
+    step: float = 1.1e-6  # of a step along k and a group of the thin matrix, at least
+    one: float = 0.75e-6  # of a step of 16 rows in one block of a multiprocessor, and
+    one_group: float = 0.25e-6  # of a group
+    two: float = 2.7e-6  # of 32 rows
+    two_group: float = 0.35e-6
+    by_rows: float = 0.9e-6  # of 16 k, where rows are contiguous
+    by_rows_group: float = 0.35e-6
+
+
+COSTS = Costs()
+
+
+def seconds(product: Product, view: Thin, multiprocessors: int) -> float:
+    """How long a product should take, by a model of waves and steps."""
+    return _shape(product, view, multiprocessors)[1]
+
+
+def _shape(product: Product, view: Thin, multiprocessors: int) -> tuple[Shape, float]:
+    """The fastest division of k, and the seconds with it."""
+    groups = -(-view.few_rows // 8)
+    tiles = (1 if groups <= 2 else 2) if view.by_k else 8
+    steps = -(-product.k // (128 if view.by_k else 16))
+    shapes = {}
+    for split in (1, 2, 4, 8):
+        blocks = -(-view.rows // (16 * tiles * (WARPS // split)))
+        shape = Shape(view.by_k, tiles, groups, split, blocks)
+        shapes[shape] = _seconds(shape, product.batch, -(-steps // split), multiprocessors)
+    best = min(shapes, key=shapes.__getitem__)
+    expected = shapes[best] + (COSTS.tail if product.k % 128 else 0)
+    return best, expected + (0 if view.is_readable else COSTS.pack)
+
+
+def _seconds(shape: Shape, batch: int, steps: int, multiprocessors: int) -> float:
+    blocks = batch * shape.blocks
+    waves = -(-blocks // (multiprocessors * shape.at_once))
+    beside = min(shape.at_once, -(-blocks // multiprocessors))
+    step = COSTS.one + COSTS.one_group * shape.groups
+    if not shape.by_k:
+        step = COSTS.by_rows + COSTS.by_rows_group * shape.groups
+    elif shape.tiles == 2:
+        step = COSTS.two + COSTS.two_group * shape.groups
+    least = COSTS.step * min(shape.groups, 2) if shape.by_k else COSTS.step
+    return COSTS.start + waves * steps * max(least, beside * step)
+
+
+def plan(product: Product, view: Thin, multiprocessors: int) -> Plan:
+    """The launches for a product.
+
+    Parameters
+    ----------
+    product : Product
+    view : Thin
+        Of the product.
+    multiprocessors : int
+    """
+    shape, expected = _shape(product, view, multiprocessors)
+    many_at, few_at = (Place(B), Place(A)) if view.turned else (Place(A), Place(B))
+    steps, workspace, few = [], 0, view.few
+    if not view.is_readable:
+        packing = _by_k(few, view.few_rows, product.k, product.batch)
+        workspace, few = -(-packing.bytes // 256) * 256, packing.operand
+        steps.append(pack.step([(packing, few_at, Place(WORKSPACE))], overlap=True))
+        few_at = Place(WORKSPACE)
+    half_out = product.out_dtype in HALVES
+    defines = {
+        "BY_K": int(view.by_k),
+        "TILES": shape.tiles,
+        "GROUPS": shape.groups,
+        "SPLIT": shape.split,
+        "BLOCKS": shape.at_once,
+        "HALF": f'"{HALVES[product.dtype]}"',
+        "OF_HALF": f"of_{product.dtype}",
+        "OUTPUT": "unsigned short" if half_out else "float",
+        "LOAD_OUTPUT": f"of_{product.out_dtype}" if half_out else "",
+        "STORE_OUTPUT": f"to_{product.out_dtype}" if half_out else "",
+        "OVERLAP": 1,
+    }
+    launch = Launch(
+        grid=(shape.blocks, min(product.batch, MAX_GRID[1]), 1),
+        block=(32 * WARPS, 1, 1),
+        args=(_packed(product, view, few, many_at, few_at),),
+        overlap=True,
+    )
+    steps.append(Step(Kernel(SOURCE, "thin", defines), launch))
+    thin_one = f"{'A' if view.turned else 'B'} repacked; " if workspace else ""
+    return Plan(
+        steps=tuple(steps),
+        workspace=workspace,
+        chosen=f"{thin_one}the thin kernel, {shape.rows} x {8 * shape.groups} a warp"
+        + (f", k divided by {shape.split}" if shape.split > 1 else ""),
+        why=f"{'B' if view.turned else 'A'} is read once, where it lies: "
+        f"it should take {expected * 1e6:.1f} µs",
+    )
+
+
+def _by_k(few: Operand, rows: int, k: int, batch: int) -> Packing:
+    """A copy whose rows are contiguous, which :func:`tilewise.gemm.pack.packed` need not choose."""
+    batch = 1 if few.batch_stride == 0 else batch
+    pitch = -(-k // pack.PITCH) * pack.PITCH
+    step = rows * pitch if few.batch_stride else 0
+    return Packing(Operand(pitch, 1, step), few, rows, k, batch, 2 * batch * rows * pitch)
+
+
+def _packed(product: Product, view: Thin, few: Operand, many_at: Place, few_at: Place) -> Packed:
+    many, d, c = view.many, product.d, product.c
+    fields = [many.row_stride if view.by_k else many.column_stride, many.batch_stride]
+    fields += [few.row_stride if view.few_rows > 1 else 0, few.batch_stride]
+    places = [(0, many_at), (8, few_at), (24, Place(D))]
+    if c is not None and product.beta != 0:
+        places.append((16, Place(C)))
+    for x in (c or d, d):
+        strides = (x.row_stride, x.column_stride)
+        fields += [*(reversed(strides) if view.turned else strides), x.batch_stride]
+    data = _PRODUCT.pack(
+        0, 0, 0, 0, *fields, view.rows, view.few_rows, product.k, product.batch,
+        product.alpha, product.beta,
+    )  # fmt: skip
+    return Packed(data, tuple(places))

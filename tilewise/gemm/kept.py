@@ -1,0 +1,122 @@
+"""Tilings that were measured to be faster than the model's choice, kept on disk.
+
+:func:`tilewise.tune` keeps them, and the planner finds them again by all that decides: the GPU,
+the product (but for addresses), and the sources of the kernel and of the model.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from tilewise.compiler import cache as compiler_cache
+from tilewise.gemm.chip import Chip
+from tilewise.gemm.families.hopper.tilings import Tiling
+from tilewise.gemm.product import Product
+
+FORMAT = 1  # raise it when what is stored changes
+# What a choice is made from, and what it is made for.
+_SOURCES = ("gemm", "kernels/gemm")
+
+
+def tiling(product: Product, chip: Chip) -> Tiling | None:
+    """The tiling that is kept for a product; None where none is, or its file is not whole."""
+    path = _path(product, chip)
+    if path is None:
+        return None
+    try:
+        entry = json.loads(path.read_bytes())
+        if entry["check"] != _check(entry["tiling"]):
+            return None
+        return Tiling(**entry["tiling"])
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+
+
+def keep(product: Product, chip: Chip, tiling: Tiling, measured: Mapping[str, Any]) -> Path | None:
+    """Keep a tiling for a product, in the place of any other.
+
+    Parameters
+    ----------
+    product : Product
+    chip : Chip
+    tiling : Tiling
+    measured : mapping
+        JSON values, for people who look into the file.
+
+    Returns
+    -------
+    Path or None
+        The file, written whole; None where it can't be written.
+    """
+    path = _path(product, chip)
+    if path is None:
+        return None
+    fields = asdict(tiling)
+    entry = {
+        "chip": asdict(chip),
+        "product": asdict(_decisive(product)),
+        "tiling": fields,
+        "check": _check(fields),
+        "measured": dict(measured),
+    }
+    part = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # Each process has a file of its own, so that the last one to finish wins, whole.
+        with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".part", delete=False) as file:
+            part = Path(file.name)
+            file.write(json.dumps(entry, indent=1).encode() + b"\n")
+        part.replace(path)
+    except OSError:
+        if part is not None:
+            with suppress(OSError):
+                part.unlink(missing_ok=True)
+        return None
+    return path
+
+
+def forget(product: Product, chip: Chip) -> None:
+    """Keep no tiling for a product."""
+    path = _path(product, chip)
+    if path is not None:
+        with suppress(OSError):
+            path.unlink(missing_ok=True)
+
+
+def _path(product: Product, chip: Chip) -> Path | None:
+    place = compiler_cache.directory()
+    if place is None:
+        return None
+    parts = [FORMAT, _sources(), asdict(chip), asdict(_decisive(product))]
+    digest = hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+    return place / "tuned" / f"{digest[:32]}.json"
+
+
+def _decisive(product: Product) -> Product:
+    """The product without what does not change its launches: which alpha, and which beta."""
+    reads_c = product.beta != 0
+    return replace(product, alpha=1.0, beta=float(reads_c), c=product.c if reads_c else None)
+
+
+def _check(fields: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
+
+
+@cache
+def _sources() -> str:
+    """The digest of all that a kept tiling was measured with."""
+    root = Path(__file__).parents[1]
+    digest = hashlib.sha256()
+    for name in _SOURCES:
+        for file in sorted((root / name).rglob("*")):
+            if file.suffix in (".py", ".cu", ".cuh"):
+                digest.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
+    return digest.hexdigest()

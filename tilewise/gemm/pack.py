@@ -1,0 +1,149 @@
+"""16-bit matrices as bulk copies can't read them, repacked into a workspace by one launch."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from tilewise.devices.limits import MAX_GRID
+from tilewise.gemm.product import Operand
+from tilewise.gemm.steps import Step
+from tilewise.kernel import SOURCES, Kernel
+from tilewise.launch import Launch, Packed, Place
+
+SOURCE = SOURCES / "gemm" / "pack.cu"
+ITEM_SIZE = 2  # bytes
+PITCH = 64  # elements: rows begin at multiples of 128 bytes, an L2 cache line
+WIDTH, THREADS, PIECES = 8, 256, 2  # of pack.cu
+LARGEST = 2**31 - 2**16  # the kernel counts rows and columns by int, up to a block past the end
+
+_COPY = struct.Struct("<2Q3q6i")  # pack.cu's Copy
+
+
+@dataclass(frozen=True)
+class Packing:
+    """A copy of a matrix, or of a batch of them, as bulk copies can read it.
+
+    Attributes
+    ----------
+    operand : Operand
+        The copy: the same matrices, other strides.
+    source : Operand
+        What is copied, seen such that the copy's rows are contiguous: where they are the
+        matrix's columns, its transpose.
+    rows, columns, batch : int
+        Of ``source``, as it is copied: matrices that follow one another are one, and so are
+        those that are the same one.
+    bytes : int
+        That the copy takes; a multiple of 128.
+    """
+
+    operand: Operand
+    source: Operand
+    rows: int
+    columns: int
+    batch: int
+    bytes: int
+
+
+def packed(operand: Operand, rows: int, columns: int, batch: int) -> Packing:
+    """How to repack ``batch`` matrices of ``rows`` x ``columns`` 16-bit elements.
+
+    The dimension that is contiguous stays so. Where none is, the one of the smaller stride
+    becomes it.
+
+    Raises
+    ------
+    ValueError
+        If an extent is below 1, or more than the kernel can count.
+    """
+    if min(rows, columns, batch) < 1 or max(batch * rows, batch * columns) > LARGEST:
+        raise ValueError(
+            f"{batch} matrices of {rows} x {columns} can't be repacked: "
+            f"the extents are at least 1, and all their rows and columns at most {LARGEST}"
+        )
+    shares = operand.batch_stride == 0
+    row_stride, column_stride = operand.row_stride, operand.column_stride
+    is_turned = _preference(row_stride, rows) < _preference(column_stride, columns)
+    if is_turned:
+        rows, columns, row_stride, column_stride = columns, rows, column_stride, row_stride
+    pitch = -(-columns // PITCH) * PITCH
+    batch_stride = 0 if shares else rows * pitch
+    new = (1, pitch) if is_turned else (pitch, 1)
+    if shares:
+        batch = 1
+    elif operand.batch_stride == rows * row_stride:
+        rows, batch = batch * rows, 1
+    return Packing(
+        Operand(*new, batch_stride),
+        Operand(row_stride, column_stride, operand.batch_stride, operand.offset),
+        rows,
+        columns,
+        batch,
+        ITEM_SIZE * batch * rows * pitch,
+    )
+
+
+def step(copies: Sequence[tuple[Packing, Place, Place]], overlap: bool = False) -> Step:
+    """The launch that makes one or two copies.
+
+    Parameters
+    ----------
+    copies : sequence of (Packing, Place, Place)
+        Each with its source's first element, and with the copy's: at a multiple of 16 bytes.
+    overlap : bool
+        Whether it may begin before the kernel ahead of it in the stream has ended (it reads and
+        writes nothing until then); of compute capability 9.0 or above.
+
+    Raises
+    ------
+    ValueError
+        If there are none or more than two, or they are too large for one launch.
+    """
+    if not 1 <= len(copies) <= 2:
+        raise ValueError(f"{len(copies)} copies; one launch makes one or two")
+    fields = [_copy(packing) for packing, _, _ in copies]
+    blocks = sum(blocks for *_, blocks, _ in fields)
+    if blocks > MAX_GRID[0]:
+        raise ValueError(f"{blocks} blocks are more than one launch can have")
+    data = b"".join(_COPY.pack(0, 0, *field) for field in fields).ljust(2 * _COPY.size, b"\0")
+    places = [
+        (i * _COPY.size + 8 * which, place)
+        for i, (_, *both) in enumerate(copies)
+        for which, place in enumerate(both)
+    ]
+    structure = Packed(data, tuple(places))
+    launch = Launch((blocks, 1, 1), (THREADS, 1, 1), (structure,), overlap=overlap)
+    return Step(_kernel(overlap), launch)
+
+
+def _preference(stride: int, extent: int) -> tuple[bool, bool, int]:
+    """Smallest for the dimension that should be contiguous."""
+    return extent == 1, stride != 1, stride
+
+
+def _copy(packing: Packing) -> tuple[int, ...]:
+    """Of pack.cu's Copy, what follows the addresses."""
+    source, rows = packing.source, packing.batch * packing.rows
+    pieces = -(-packing.columns // WIDTH)
+    # A warp's pieces lie in one row, unless more than a fifth of its threads had none then; more
+    # warps share a row only where the rows are too few for all of a block's.
+    lane_bits = 5
+    while lane_bits and (-pieces % (1 << lane_bits)) * 4 > pieces:
+        lane_bits -= 1
+    while (THREADS >> lane_bits) // 2 * PIECES >= rows and 1 << lane_bits < min(THREADS, pieces):
+        lane_bits += 1
+    across = -(-pieces // (1 << lane_bits))
+    down = -(-rows // (PIECES * (THREADS >> lane_bits)))
+    return (
+        source.row_stride, source.column_stride, source.batch_stride,
+        packing.bytes // (ITEM_SIZE * rows), packing.rows, packing.columns, packing.batch,
+        across * down, lane_bits,
+    )  # fmt: skip
+
+
+@cache
+def _kernel(overlap: bool) -> Kernel:
+    return Kernel(SOURCE, "pack", {"OVERLAP": int(overlap)})

@@ -1,0 +1,95 @@
+"""What is asked of a device: D = alpha A B + beta C over matrices in its memory, batched."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tilewise.launch import ITEM_SIZES as ITEM_SIZES
+
+DTYPES = ("float16", "bfloat16", "float32", "float64")
+REAL = {"float32": "float", "float64": "double"}  # what kernels call ``real``
+# The 16-bit types have 8 and 11 significant bits, so that their products are exact in float32.
+ACCUMULATORS = {
+    "float16": "float32",
+    "bfloat16": "float32",
+    "float32": "float32",
+    "float64": "float64",
+}
+ALIGNMENT = 16  # bytes: more than that helps no kernel
+# The arrays that a plan's places are in, in the order that ``steps.execute`` takes.
+A, B, C, D, WORKSPACE = range(5)
+
+
+@dataclass(frozen=True)
+class Operand:
+    """How one matrix, or a batch of them, lies in a device's memory.
+
+    Attributes
+    ----------
+    row_stride, column_stride : int
+        Elements from one row, and from one column, to the next; at least 0.
+    batch_stride : int
+        Elements from one matrix of the batch to the next; 0 where all are the same one.
+    offset : int
+        Bytes from the last multiple of :data:`ALIGNMENT` to the first element.
+    """
+
+    row_stride: int
+    column_stride: int
+    batch_stride: int = 0
+    offset: int = 0
+
+    @property
+    def transposed(self) -> Operand:
+        """The same memory, rows for columns."""
+        return replace(self, row_stride=self.column_stride, column_stride=self.row_stride)
+
+
+def offset(address: int) -> int:
+    """Bytes from the last multiple of :data:`ALIGNMENT` to an address."""
+    return address % ALIGNMENT
+
+
+@dataclass(frozen=True)
+class Product:
+    """D = alpha A B + beta C, for each matrix of a batch, wherever they lie.
+
+    Attributes
+    ----------
+    m, n, k : int
+        C and D are m x n, A is m x k, B is k x n. Each may be 0.
+    batch : int
+        How many; may be 0.
+    dtype : str
+        Of A and B, one of :data:`DTYPES`.
+    out_dtype : str
+        Of C and D: the same, or ``"float32"``.
+    alpha, beta : float
+        Rounded to the accumulator's dtype. With ``alpha`` 0, A and B are not read; with ``beta``
+        0, C is not.
+    a, b, d : Operand
+    c : Operand or None
+        May be D; None only where ``beta`` is 0.
+    """
+
+    m: int
+    n: int
+    k: int
+    batch: int
+    dtype: str
+    out_dtype: str
+    alpha: float
+    beta: float
+    a: Operand
+    b: Operand
+    c: Operand | None
+    d: Operand
+
+    @property
+    def transposed(self) -> Product:
+        """The same memory seen as D' = alpha B' A' + beta C', with ' for transposed."""
+        c = None if self.c is None else self.c.transposed
+        return replace(
+            self, m=self.n, n=self.m, a=self.b.transposed, b=self.a.transposed, c=c,
+            d=self.d.transposed,
+        )  # fmt: skip

@@ -1,0 +1,82 @@
+"""The addition of what blocks have that divide k: float32 and float64."""
+
+from __future__ import annotations
+
+import struct
+from functools import cache
+
+from tilewise.devices.limits import MAX_GRID
+from tilewise.gemm.product import ALIGNMENT, ITEM_SIZES, REAL, C, D, Operand, Product
+from tilewise.gemm.steps import Step
+from tilewise.kernel import SOURCES, Kernel
+from tilewise.launch import Launch, Packed, Place
+
+SOURCE = SOURCES / "gemm" / "fma_sum.cu"
+THREADS = 256  # of fma_sum.cu
+
+# Seconds and bytes a second, of an H200; and seconds of each part that a thread adds.
+START, RATE, ADDED = 1.4e-6, 3.0e12, 0.047e-6
+# Threads that share pieces' parts: half of those that an H200 has at once, each with a few parts.
+MOST_LANES, MOST_THREADS, LEAST_PARTS = 32, 1 << 17, 4
+
+
+def pitch(product: Product) -> int:
+    """Elements from row to row of the parts' sums."""
+    width = ALIGNMENT // ITEM_SIZES[product.dtype]
+    return -(-product.n // width) * width
+
+
+def elements(product: Product) -> int:
+    """Of one part's sums: batch x m x :func:`pitch`."""
+    return product.batch * product.m * pitch(product)
+
+
+def pieces(product: Product) -> int:
+    """Of 16 bytes, of one part's sums."""
+    return elements(product) * ITEM_SIZES[product.dtype] // ALIGNMENT
+
+
+def lanes(product: Product, parts: int) -> int:
+    """How many threads share a piece's parts: a power of two."""
+    most = min(MOST_LANES, parts // LEAST_PARTS, MOST_THREADS // pieces(product))
+    return 1 << max(most, 1).bit_length() - 1
+
+
+def seconds(product: Product, parts: int) -> float:
+    """That the addition should take, and the sums' way through memory."""
+    of_d = product.batch * product.m * product.n
+    adding = ADDED * -(-parts // lanes(product, parts))
+    return START + adding + 2 * parts * of_d * ITEM_SIZES[product.dtype] / RATE
+
+
+def step(product: Product, parts: int, sums: Place, overlap: bool) -> Step:
+    """The launch that adds them up, to D = alpha (their sum) + beta C."""
+    data = _structure(product.dtype).pack(
+        0, elements(product), *strides(product.c), *strides(product.d),
+        parts, product.batch, product.m, product.n, pitch(product), product.alpha, product.beta,
+    )  # fmt: skip
+    found = [(0, sums)]
+    if product.c is not None:
+        found.append((16, Place(C)))
+    found.append((48, Place(D)))
+    shared_by = lanes(product, parts)
+    blocks = min(-(-pieces(product) * shared_by // THREADS), MAX_GRID[0])
+    launch = Launch((blocks, 1, 1), (THREADS, 1, 1), (Packed(data, tuple(found)),), overlap=overlap)
+    return Step(_kernel(product.dtype, shared_by, overlap), launch)
+
+
+def strides(x: Operand | None) -> tuple[int, int, int, int]:
+    """A Batch of the kernels, its pointer to be filled in."""
+    return (0, 0, 0, 0) if x is None else (0, x.row_stride, x.column_stride, x.batch_stride)
+
+
+@cache
+def _structure(dtype: str) -> struct.Struct:
+    """The kernel's Sum; behind five 4-byte numbers there is a gap ahead of doubles."""
+    return struct.Struct("<QqQ3qQ3q5I" + {"float32": "2f4x", "float64": "4x2d"}[dtype])
+
+
+@cache
+def _kernel(dtype: str, lanes: int, overlap: bool) -> Kernel:
+    defines = {"real": REAL[dtype], "LANES": lanes, "OVERLAP": int(overlap)}
+    return Kernel(SOURCE, "fma_sum", defines)

@@ -1,0 +1,98 @@
+"""What a plan is made of, and its execution on a device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from tilewise.devices import Device
+from tilewise.devices.gpu import Gpu
+from tilewise.devices.prepared import Prepared
+from tilewise.kernel import Kernel
+from tilewise.launch import Launch
+
+PREPARED = 4096  # plans that are kept ready
+
+
+@dataclass(frozen=True)
+class Step:
+    """One launch of a plan.
+
+    Attributes
+    ----------
+    kernel : Kernel
+    launch : Launch
+        Its places are in the arrays A, B, C, D and WORKSPACE of :mod:`tilewise.gemm.product`.
+    """
+
+    kernel: Kernel
+    launch: Launch
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """How a product is computed: launches one after another. It holds no addresses.
+
+    Attributes
+    ----------
+    steps : tuple of Step
+        In order; none where there is nothing to compute.
+    workspace : int
+        Bytes of the device's memory that the steps share, 256-byte aligned; 0 for none.
+    chosen : str
+        The kernel and its tiles, for people.
+    why : str
+        Why this one, for people.
+    """
+
+    steps: tuple[Step, ...]
+    workspace: int
+    chosen: str
+    why: str
+
+
+def execute(plan: Plan, device: Device, stream: int, addresses: Sequence[int]) -> None:
+    """Launch a plan's steps.
+
+    On a GPU they are enqueued, and not waited for. The emulator has done them on return.
+
+    Parameters
+    ----------
+    plan : Plan
+    device : Device
+    stream : int
+        A handle of the driver's, of the GPU's primary context; 0 is the default stream.
+    addresses : sequence of int
+        Of A, B, C, D and the workspace, on that device; 0 where there is none.
+
+    Raises
+    ------
+    CompileError
+        If a kernel does not compile for this device.
+    LaunchError
+        If one can't be launched.
+    DeviceUnavailableError
+        In a process forked from one that used the GPU already.
+    """
+    if isinstance(device, Gpu):
+        for prepared in prepare(plan, device):
+            device.enqueue(prepared, stream, addresses)
+    else:
+        from tilewise.devices.emulator.tensor_maps import encode
+
+        for step in plan.steps:
+            launch = step.launch.filled(addresses, encode)
+            device.launch(step.kernel.compile(device.arch), launch)
+
+
+@lru_cache(maxsize=PREPARED)
+def prepare(plan: Plan, gpu: Gpu) -> tuple[Prepared, ...]:
+    """The plan's launches, compiled and checked once, for :meth:`Gpu.enqueue`.
+
+    Raises
+    ------
+    CompileError, LaunchError, DeviceUnavailableError
+        As :func:`execute`.
+    """
+    return tuple(gpu.prepare(step.kernel.compile(gpu.arch), step.launch) for step in plan.steps)

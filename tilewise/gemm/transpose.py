@@ -1,0 +1,104 @@
+"""Matrices of float32 and float64, transposed into a workspace by a launch."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from functools import cache
+
+from tilewise.devices.limits import MAX_GRID
+from tilewise.gemm.product import ITEM_SIZES, REAL, Operand
+from tilewise.gemm.steps import Step
+from tilewise.kernel import SOURCES, Kernel
+from tilewise.launch import Launch, Packed, Place
+
+SOURCE = SOURCES / "gemm" / "transpose.cu"
+ROW = 128  # bytes, of which the copy's rows begin at multiples: an L2 cache line
+EDGE, THREADS = 64, 256  # of transpose.cu
+LARGEST = 2**31 - 2**16  # the kernel counts rows and columns by unsigned int, past the end too
+
+_FIELDS = struct.Struct("<2Q2q4I")
+
+
+@dataclass(frozen=True)
+class Transposition:
+    """A transposed copy of a matrix, or of a batch of them.
+
+    Attributes
+    ----------
+    operand : Operand
+        The copy, seen as what it is a copy of: the same matrices, whose columns are contiguous.
+    source : Operand
+        What is copied; its rows are contiguous.
+    rows, columns, batch : int
+        Of ``source``, as it is copied: a matrix that all of a batch share is one.
+    dtype : str
+        ``"float32"`` or ``"float64"``.
+    """
+
+    operand: Operand
+    source: Operand
+    rows: int
+    columns: int
+    batch: int
+    dtype: str
+
+    @property
+    def bytes(self) -> int:
+        """That the copy takes; a multiple of 128."""
+        pitch = self.operand.column_stride
+        return self.batch * self.columns * pitch * ITEM_SIZES[self.dtype]
+
+    @property
+    def blocks(self) -> int:
+        """Of the launch that makes it."""
+        return -(-self.rows // EDGE) * -(-self.columns // EDGE) * self.batch
+
+
+def transposition(
+    operand: Operand, rows: int, columns: int, batch: int, dtype: str
+) -> Transposition | None:
+    """How to copy ``batch`` matrices of rows x columns; None if they are too many or none.
+
+    Parameters
+    ----------
+    operand : Operand
+        Whose rows are contiguous.
+    rows, columns, batch : int
+    dtype : str
+    """
+    if min(rows, columns, batch) < 1 or max(rows, columns) > LARGEST:
+        return None
+    width = ROW // ITEM_SIZES[dtype]
+    pitch = -(-rows // width) * width
+    batch_stride = columns * pitch if operand.batch_stride else 0
+    copies = batch if operand.batch_stride else 1
+    copy = Operand(1, pitch, batch_stride)
+    made = Transposition(copy, operand, rows, columns, copies, dtype)
+    return made if made.blocks <= MAX_GRID[0] else None
+
+
+def step(made: Transposition, source: Place, copy: Place, overlap: bool = False) -> Step:
+    """The launch that makes it.
+
+    Parameters
+    ----------
+    made : Transposition
+    source, copy : Place
+        The first elements; that of the copy at a multiple of 16 bytes.
+    overlap : bool
+        Whether it may begin before the kernel ahead of it in the stream has ended (it reads and
+        writes nothing until then); of compute capability 9.0 or above.
+    """
+    data = _FIELDS.pack(
+        0, 0, made.source.row_stride, made.source.batch_stride,
+        made.rows, made.columns, made.batch, made.operand.column_stride,
+    )  # fmt: skip
+    structure = Packed(data, ((0, source), (8, copy)))
+    launch = Launch((made.blocks, 1, 1), (THREADS, 1, 1), (structure,), overlap=overlap)
+    return Step(_kernel(made.dtype, overlap), launch)
+
+
+@cache
+def _kernel(dtype: str, overlap: bool) -> Kernel:
+    return Kernel(SOURCE, "transpose", {"real": REAL[dtype], "OVERLAP": int(overlap)})

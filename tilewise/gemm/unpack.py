@@ -1,0 +1,59 @@
+"""16-bit matrices from a workspace, where rows begin at multiples of 16 bytes, to any strides."""
+
+from __future__ import annotations
+
+import struct
+from functools import cache
+
+from tilewise.devices.limits import MAX_GRID
+from tilewise.gemm.pack import ITEM_SIZE, LARGEST, Packing
+from tilewise.gemm.steps import Step
+from tilewise.kernel import SOURCES, Kernel
+from tilewise.launch import Launch, Packed, Place
+
+SOURCE = SOURCES / "gemm" / "unpack.cu"
+WIDTH, THREADS = 8, 256  # of unpack.cu
+
+_COPY = struct.Struct("<2Q3q5i4x")  # unpack.cu's Copy
+
+
+def step(packing: Packing, source: Place, destination: Place, overlap: bool = False) -> Step:
+    """The launch that undoes a packing: from the copy to where its source lies.
+
+    Parameters
+    ----------
+    packing : Packing
+        Of matrices of which no two elements share memory.
+    source, destination : Place
+        The copy's first element, at a multiple of 16 bytes, and that of what it is a copy of.
+    overlap : bool
+        Whether it may begin before the kernel ahead of it in the stream has ended (it reads and
+        writes nothing until then); of compute capability 9.0 or above.
+
+    Raises
+    ------
+    ValueError
+        If it is too large for one launch.
+    """
+    to, lines = packing.source, packing.batch * packing.rows
+    words = -(-packing.columns // WIDTH) + 1
+    lane_bits = 5
+    while lane_bits and (-words % (1 << lane_bits)) * 4 > words:
+        lane_bits -= 1
+    blocks = -(-words // (1 << lane_bits)) * -(-lines // (THREADS >> lane_bits))
+    if lines > LARGEST or blocks > MAX_GRID[0]:
+        raise ValueError(f"{blocks} blocks are more than one launch can have")
+    data = _COPY.pack(
+        0, 0, to.row_stride, to.column_stride, to.batch_stride,
+        packing.bytes // (ITEM_SIZE * lines), packing.rows, packing.columns, packing.batch,
+        lane_bits,
+    )  # fmt: skip
+    structure = Packed(data, ((0, source), (8, destination)))
+    return Step(
+        _kernel(overlap), Launch((blocks, 1, 1), (THREADS, 1, 1), (structure,), overlap=overlap)
+    )
+
+
+@cache
+def _kernel(overlap: bool) -> Kernel:
+    return Kernel(SOURCE, "unpack", {"OVERLAP": int(overlap)})

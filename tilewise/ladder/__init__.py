@@ -1,0 +1,1 @@
+"""The ladder's kernels: one product, from one thread to the vendor's speed."""

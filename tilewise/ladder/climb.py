@@ -1,0 +1,137 @@
+"""The whole ladder on one problem: every rung, each at the problem's size or as near as it can."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tilewise.devices import get_device
+from tilewise.errors import CheckError, LaunchError
+from tilewise.ladder.geometry import THREADS_A_BLOCK, listed
+from tilewise.ladder.problem import random_problem
+from tilewise.ladder.run import run
+from tilewise.ladder.rungs import RUNGS, Rung, tile_each
+
+# One thread does about 10^5 multiply-adds a second on the emulator, and 10^7 on a GPU.
+SINGLE_THREAD_EDGE = {"emulator": 32, "gpu": 256}
+
+
+def choose_device(name: str) -> str:
+    """What ``"auto"`` is here: ``"gpu"`` or ``"emulator"``."""
+    return get_device(name).name
+
+
+@dataclass(frozen=True)
+class Climb:
+    """Every rung of the ladder on one problem.
+
+    Attributes
+    ----------
+    m, n, k : int
+        C is m x n, A is m x k, B is k x n.
+    dtype : str
+        ``"float32"`` or ``"float64"``.
+    tile : int or None
+        For the rungs that take it; the others have their own, as all have where it is None.
+    device : str
+        ``"gpu"`` or ``"emulator"``.
+    seed : int
+        Of the random matrices.
+    """
+
+    m: int
+    n: int
+    k: int
+    dtype: str = "float32"
+    tile: int | None = None
+    device: str = "emulator"
+    seed: int = 0
+
+    @property
+    def rungs(self) -> tuple[Rung, ...]:
+        return RUNGS
+
+    def size(self, rung: Rung) -> tuple[tuple[int, int, int], str]:
+        """The size that ``rung`` is run at, and why where it is not the problem's own."""
+        m, n, k = self.m, self.n, self.k
+        if rung.name == "single_block" and m * n > THREADS_A_BLOCK:
+            columns = min(n, max(32, THREADS_A_BLOCK // m))
+            rows = min(m, THREADS_A_BLOCK // columns)
+            return (rows, columns, k), f"one block holds {THREADS_A_BLOCK:,} elements of C"
+        edge = SINGLE_THREAD_EDGE[self.device]
+        if rung.name == "single_thread" and m * n * k > edge**3:
+            return (min(m, edge), min(n, edge), min(k, edge)), "it is too slow for more"
+        return (m, n, k), ""
+
+    def tile_of(self, rung: Rung) -> int | None:
+        """The tile that ``rung`` is run with; None where it has none.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If ``tile`` is none of any rung.
+        """
+        return tile_each(self.tile)[rung.name]
+
+    def tile_note(self, rung: Rung) -> str:
+        """Why ``rung`` is not run with the tile that is asked for; empty where it is."""
+        if not rung.tiles or self.tile is None or self.tile in rung.tiles:
+            return ""
+        return f"it takes {listed(rung.tiles)}"
+
+    def run(self, step: Callable[[str], None] = lambda _: None) -> dict[str, Any]:
+        """Run every rung.
+
+        Parameters
+        ----------
+        step : callable
+            Called with the name of each rung before it runs.
+
+        Returns
+        -------
+        dict
+            ``m``, ``n``, ``k``, ``dtype``, ``device``, ``seed``, ``correct`` (of all), and
+            ``rungs``: each rung's result as ``RunResult.to_dict`` has it, with ``rung``
+            (number), ``idea``, ``lesson``, ``size_note`` and ``tile_note``; or, of a rung whose
+            launch failed, ``error``.
+
+        Raises
+        ------
+        ValueError
+            If the problem or the tile is none.
+        """
+        for rung in self.rungs:  # a bad tile is said before the first rung's work
+            self.tile_of(rung)
+        rows = [self._row(rung, step) for rung in self.rungs]
+        return {
+            "m": self.m,
+            "n": self.n,
+            "k": self.k,
+            "dtype": self.dtype,
+            "device": self.device,
+            "seed": self.seed,
+            "correct": all(row["correct"] for row in rows),
+            "rungs": rows,
+        }
+
+    def _row(self, rung: Rung, step: Callable[[str], None]) -> dict[str, Any]:
+        step(rung.name)
+        (m, n, k), note = self.size(rung)
+        a, b, _ = random_problem(m, n, k, self.dtype, self.seed)
+        row: dict[str, Any] = {
+            "rung": rung.number,
+            "kernel": rung.name,
+            "idea": rung.idea,
+            "lesson": rung.lesson,
+            "size_note": note,
+            "tile_note": self.tile_note(rung),
+        }
+        try:
+            result = run(rung, a, b, tile=self.tile_of(rung), device=self.device)
+        except (CheckError, LaunchError) as error:
+            tile = self.tile_of(rung)
+            return {
+                **row, "m": m, "n": n, "k": k, "tile": tile, "correct": False, "error": str(error)
+            }  # fmt: skip
+        return {**row, **result.to_dict()}

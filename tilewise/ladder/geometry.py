@@ -1,0 +1,169 @@
+"""How a rung divides C: its kernel's macros, its grid and its block."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewise.devices.limits import MAX_GRID, MAX_THREADS
+from tilewise.gemm.chip import H200
+from tilewise.gemm.families.simt.tiles import RUNG as TUNED
+from tilewise.gemm.families.simt.tiles import RUNG_STAGED
+from tilewise.gemm.families.simt.timing import kind
+from tilewise.gemm.product import ALIGNMENT, ITEM_SIZES, REAL, Operand, Product
+from tilewise.launch import Dim3
+from tilewise.numbers import DTYPES
+
+TILES = range(2, 33)  # TILE x TILE threads a block, and a block has at most 1024
+THREADS_A_BLOCK = MAX_THREADS
+GRID_X, GRID_Y, _ = MAX_GRID
+
+Geometry = tuple[Dim3, Dim3]
+Macros = dict[str, int]
+Rule = Callable[[int, int, int, str], Geometry]
+
+
+def one_thread(m: int, n: int, tile: int, dtype: str) -> Geometry:
+    return (1, 1, 1), (1, 1, 1)
+
+
+def one_block(m: int, n: int, tile: int, dtype: str) -> Geometry:
+    if m * n > THREADS_A_BLOCK:
+        raise ValueError(
+            f"single_block has a thread for each element of C in one block, at most "
+            f"{THREADS_A_BLOCK}; {m} x {n} is {m * n}. Take a smaller C, or another kernel"
+        )
+    return (1, 1, 1), (max(m, 1), max(n, 1), 1)
+
+
+def rows_along_x(m: int, n: int, tile: int, dtype: str = "") -> Geometry:
+    """Blocks of ``tile`` x ``tile`` threads over C, its rows along x."""
+    return (_tiles(m, tile, "m", GRID_X), _tiles(n, tile, "n", GRID_Y), 1), (tile, tile, 1)
+
+
+def columns_along_x(m: int, n: int, tile: int, dtype: str = "") -> Geometry:
+    """Blocks of ``tile`` x ``tile`` threads over C, its columns along x."""
+    return (_tiles(n, tile, "n", GRID_X), _tiles(m, tile, "m", GRID_Y), 1), (tile, tile, 1)
+
+
+def no_options(tile: int, dtype: str) -> tuple[str, ...]:
+    return ()
+
+
+def square(tile: int, dtype: str) -> Macros:
+    return {"TILE": tile}
+
+
+def column(tile: int, dtype: str) -> Macros:
+    """Of threads that compute a column of elements."""
+    return {"BLOCK_M": tile, "BLOCK_N": tile, "BLOCK_K": 8, "THREAD_M": 8}
+
+
+def rectangle(tile: int, dtype: str) -> Macros:
+    """Of threads that compute a square of elements, so many that a warp's fit the tile."""
+    edge = 8 if tile >= 64 else 4
+    blocks = {"BLOCK_M": tile, "BLOCK_N": tile, "BLOCK_K": 8}
+    return {**blocks, "THREAD_M": edge, "THREAD_N": edge}
+
+
+def tuned_macros(tile: int, dtype: str) -> Macros:
+    return TUNED[dtype][tile].macros | {"STAGED": int(tile in RUNG_STAGED)}
+
+
+def tuned_options(tile: int, dtype: str) -> tuple[str, ...]:
+    return TUNED[dtype][tile].options
+
+
+def tuned_tile(m: int, n: int, k: int, dtype: str) -> int:
+    """Of those that were measured, that with which a product should take least on an H200."""
+    product = Product(
+        max(m, 1), max(n, 1), k, 1, dtype, dtype, 1.0, 0.0, Operand(k, 1), Operand(n, 1), None,
+        Operand(n, 1),
+    )  # fmt: skip
+    lying = kind(True, False, *(each * ITEM_SIZES[dtype] % ALIGNMENT != 0 for each in (k, n)))
+    measured = {tile: each for tile, each in TUNED[dtype].items() if each.is_measured(dtype)}
+    fitting = [tile for tile, each in measured.items() if m <= GRID_Y * each.block_m]
+    seconds = {
+        tile: measured[tile].timing(product, H200.multiprocessors, lying).seconds(1)
+        for tile in fitting or measured
+    }
+    return min(seconds, key=lambda tile: seconds[tile])
+
+
+def threads(macros: Macros) -> int:
+    """Of a block, by the macros of its kernel."""
+    if "TILE" in macros:
+        return macros["TILE"] ** 2
+    elements = macros["BLOCK_M"] * macros["BLOCK_N"]
+    of_thread = macros["THREAD_M"] * macros.get("THREAD_N", 1)
+    return macros.get("SLICES", 1) * elements // of_thread
+
+
+def by_tiles(macros: Callable[[int, str], Macros]) -> Rule:
+    """A block for each tile of C, columns along x; its threads in a row."""
+
+    def rule(m: int, n: int, tile: int, dtype: str) -> Geometry:
+        sizes = macros(tile, dtype)
+        across = _tiles(n, sizes["BLOCK_N"], "n", GRID_X)
+        down = _tiles(m, sizes["BLOCK_M"], "m", GRID_Y)
+        return (across, down, 1), (threads(sizes), 1, 1)
+
+    return rule
+
+
+def _tiles(size: int, tile: int, name: str, limit: int) -> int:
+    count = max(-(-size // tile), 1)
+    if count > limit:
+        raise ValueError(
+            f"{name} is {size}; with tiles of {tile} that is {count} blocks, and a grid has at "
+            f"most {limit} that way: {name} may be {limit * tile} at most"
+        )
+    return count
+
+
+def check_tile(tile: int, tiles: Sequence[int] = TILES, of: str = "") -> int:
+    """``tile``, if it is one of ``tiles``; ``of`` is whose they are, for the message.
+
+    Raises
+    ------
+    TypeError
+        If it is no integer.
+    ValueError
+        If it is none of them.
+    """
+    if isinstance(tile, bool) or not hasattr(tile, "__index__"):
+        raise TypeError(f"tile is {tile!r}; it must be an integer")
+    if tile not in tiles:
+        whose = f" for {of}" if of else ""
+        raise ValueError(f"tile is {tile}; it must be {listed(tiles)}{whose}")
+    return int(tile)
+
+
+def listed(tiles: Sequence[int]) -> str:
+    """Ascending tiles in words: ``from 2 to 32``, or ``16, 32 or 64``."""
+    parts: list[str] = []
+    rest = list(tiles)
+    while rest:
+        run = 1
+        while run < len(rest) and rest[run] == rest[0] + run:
+            run += 1
+        taken, rest = (rest[:run], rest[run:]) if run > 2 else (rest[:1], rest[1:])
+        parts.append(f"from {taken[0]} to {taken[-1]}" if len(taken) > 1 else str(taken[0]))
+    *others, last = parts
+    return f"{', '.join(others)} or {last}" if others else last
+
+
+def real_of(dtype: npt.DTypeLike) -> str:
+    """The C++ type of ``dtype``: the macro ``real``.
+
+    Raises
+    ------
+    TypeError
+        If it is neither float32 nor float64.
+    """
+    name = np.dtype(dtype).name
+    if name not in REAL:
+        raise TypeError(f"dtype {name} is not supported; there are {', '.join(DTYPES)}")
+    return REAL[name]

@@ -1,0 +1,247 @@
+"""One kernel on one problem: launch it, check the result, and say what it did."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewise.devices import Device, get_device
+from tilewise.kernel import Kernel
+from tilewise.ladder.geometry import Geometry, check_tile, columns_along_x, real_of
+from tilewise.ladder.problem import Gemm
+from tilewise.ladder.rungs import Rung, rung
+from tilewise.launch import LaunchReport
+from tilewise.numbers import Check, check
+
+DEFAULT_TILE = 16  # of a kernel that is not on the ladder
+REPEATS = 5
+LONG = 1.0  # seconds; a launch this long is timed well enough by itself
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """One kernel on one problem.
+
+    Attributes
+    ----------
+    kernel : str
+        The kernel's name.
+    m, n, k : int
+        C is m x n, A is m x k, B is k x n.
+    dtype : str
+        ``"float32"`` or ``"float64"``.
+    tile : int or None
+        None for a rung that has no tiles.
+    alpha, beta : float
+        As they were asked for.
+    device : str
+        ``"gpu"`` or ``"emulator"``.
+    result : ndarray, (m, n)
+        New; the caller's arrays are as they were.
+    check : Check
+        Of ``result`` against float64.
+    report : LaunchReport or None
+        None where C has no elements: there was nothing to launch. On a GPU its ``seconds`` are
+        the median of several launches.
+    """
+
+    kernel: str
+    m: int
+    n: int
+    k: int
+    dtype: str
+    tile: int | None
+    alpha: float
+    beta: float
+    device: str
+    result: npt.NDArray[Any]
+    check: Check
+    report: LaunchReport | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON, without the result; None for infinity, which JSON lacks."""
+        found = self.check
+        launched: dict[str, Any]
+        if self.report is None:
+            launched = dict.fromkeys(("grid", "block", "seconds", "counters", "resources"))
+            launched |= {"findings": [], "notes": ["C has no elements: nothing was launched"]}
+        else:
+            launched = self.report.to_dict()
+        return {
+            **launched,
+            "kernel": self.kernel,
+            "m": self.m,
+            "n": self.n,
+            "k": self.k,
+            "dtype": self.dtype,
+            "tile": self.tile,
+            "alpha": self.alpha,
+            "beta": self.beta,
+            "device": self.device,
+            "correct": found.correct,
+            "max_error": found.max_error if math.isfinite(found.max_error) else None,
+            "bound": found.bound if math.isfinite(found.bound) else None,
+            "worst": None if found.worst is None else list(found.worst),
+        }
+
+
+def run(
+    target: str | Rung | Kernel,
+    a: npt.NDArray[Any],
+    b: npt.NDArray[Any],
+    c: npt.NDArray[Any] | None = None,
+    *,
+    alpha: float = 1.0,
+    beta: float = 0.0,
+    tile: int | None = None,
+    device: str | Device = "auto",
+    checks: str = "raise",
+    repeats: int = REPEATS,
+) -> RunResult:
+    """alpha A B + beta C by one kernel, checked against float64.
+
+    Parameters
+    ----------
+    target : str, Rung or Kernel
+        A rung or its name; or a kernel with the ladder's signature, also as ``"FILE.cu:NAME"``.
+        That is launched as ``tiled`` is: blocks of ``TILE`` x ``TILE`` threads, columns along x,
+        and the macros ``TILE`` and ``real`` are defined for it.
+    a, b : ndarray, (m, k) and (k, n)
+        As :meth:`tilewise.ladder.problem.Gemm.of` takes them.
+    c : ndarray, (m, n), optional
+        C before; needed unless ``beta`` is 0.
+    alpha, beta : float
+        Finite.
+    tile : int, optional
+        One of the rung's ``tiles``, or of a Kernel from 2 to 32. By default the rung's own, the
+        Kernel's ``TILE``, or 16.
+    device : str or Device
+        ``"auto"``, ``"gpu"``, ``"emulator"``, or a device.
+    checks : str
+        On the emulator: ``"raise"`` at a fault, ``"collect"`` them in the report, or ``"off"``.
+    repeats : int
+        On a GPU, launches that are timed, after the one whose result is checked. It is a first
+        look: the inputs may lie in L2. A launch of more than a second is not repeated.
+
+    Returns
+    -------
+    RunResult
+
+    Raises
+    ------
+    FileNotFoundError
+        If the file is not there.
+    TypeError, ValueError
+        If the arrays, the scalars, the tile or the target's name is not as it must be, or the
+        problem is too large for the rung.
+    CompileError, LaunchError, CheckError, DeviceUnavailableError
+        As :meth:`tilewise.Kernel.launch`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> a = np.ones((3, 4), np.float32)
+    >>> run("tiled", a, a.T.copy(), tile=2, device="emulator").result
+    array([[4., 4., 4.],
+           [4., 4., 4.],
+           [4., 4., 4.]], dtype=float32)
+    """
+    if repeats < 0:
+        raise ValueError(f"repeats is {repeats}; it must be at least 0")
+    gemm = Gemm.of(a, b, c, alpha=alpha, beta=beta)
+    kernel, edge, (grid, block) = prepare(target, gemm, tile)
+    place = get_device(device) if isinstance(device, str) else device
+    report: LaunchReport | None = None
+    if gemm.m == 0 or gemm.n == 0:
+        result = np.empty((gemm.m, gemm.n), gemm.dtype)
+    else:
+        # Where there is no C, one that nobody wrote: the emulator then catches a kernel that
+        # reads it.
+        c_there = place.empty((gemm.m, gemm.n), gemm.dtype) if c is None else place.array(c)
+        args = (
+            gemm.m, gemm.n, gemm.k,
+            gemm.alpha, place.array(a), gemm.lda, place.array(b), gemm.ldb,
+            gemm.beta, c_there, gemm.ldc,
+        )  # fmt: skip
+        report = kernel.launch(grid, block, args, device=place, checks=checks)
+        result = c_there.to_numpy()
+        if place.name == "gpu" and repeats and report.seconds < LONG:
+            again = (kernel.launch(grid, block, args, device=place) for _ in range(repeats))
+            report = replace(report, seconds=median(each.seconds for each in again))
+    return RunResult(
+        kernel=kernel.name,
+        m=gemm.m,
+        n=gemm.n,
+        k=gemm.k,
+        dtype=gemm.dtype.name,
+        tile=edge,
+        alpha=float(alpha),
+        beta=float(beta),
+        device=place.name,
+        result=result,
+        check=check(result, a, b, c, alpha, beta),
+        report=report,
+    )
+
+
+def prepare(
+    target: str | Rung | Kernel, gemm: Gemm, tile: int | None
+) -> tuple[Kernel, int | None, Geometry]:
+    """The kernel, its tile, its grid and block."""
+    if isinstance(target, str):
+        target = named(target)
+    if isinstance(target, Rung):
+        edge = target.tile_for(gemm.m, gemm.n, gemm.k, gemm.dtype, tile)
+        geometry = target.geometry(gemm.m, gemm.n, edge, gemm.dtype)
+        return target.kernel(gemm.dtype, edge), edge, geometry
+    if not isinstance(target, Kernel):
+        raise TypeError(f"{target!r} is no kernel: it must be a name, a Rung or a Kernel")
+    real = real_of(gemm.dtype)
+    if target.defines.get("real", real) != real:
+        raise ValueError(
+            f"{target.name} is defined for real = {target.defines['real']}, and the matrices "
+            f"are {gemm.dtype.name}: that is {real}"
+        )
+    own = target.defines.get("TILE")
+    if own is not None and tile is not None and own != tile:
+        raise ValueError(
+            f"{target.name} is defined with TILE = {own}, and tile {tile} is asked for"
+        )
+    edge = check_tile(tile if own is None and tile is not None else own or DEFAULT_TILE)
+    source = target.path or target.source
+    defines = {**target.defines, "real": real, "TILE": edge}
+    kernel = Kernel(source, target.name, defines, target.options)
+    return kernel, edge, columns_along_x(gemm.m, gemm.n, edge)
+
+
+def named(target: str) -> Rung | Kernel:
+    """The kernel of ``"FILE.cu:NAME"``, or the rung of that name.
+
+    Raises
+    ------
+    FileNotFoundError
+        If the file is not there.
+    ValueError
+        If there is no such rung, or no kernel is named.
+    """
+    # At ".cu:", because a kernel's name may hold a colon too (space::kernel).
+    stem, mark, name = target.partition(".cu:")
+    if mark:
+        path = Path(stem + ".cu")
+        if not name.strip():
+            raise ValueError(f"{target!r} names no kernel; write {path}:NAME")
+        if not path.is_file():
+            raise FileNotFoundError(f"there is no file {path}")
+        return Kernel(path, name)
+    if target.endswith(".cu"):
+        raise ValueError(f"{target!r} is a file; say which kernel in it: {target}:NAME")
+    try:
+        return rung(target)
+    except ValueError as error:
+        raise ValueError(f"{error}; or a kernel of your own, as FILE.cu:NAME") from None
