@@ -16,7 +16,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tilewise.devices.emulator.arithmetic import DTYPES, Semantics, resolve
+from tilewise.devices.emulator.arithmetic.resolve import resolve
+from tilewise.devices.emulator.arithmetic.semantics import Semantics
+from tilewise.devices.emulator.ptx.types import DTYPES
 
 FILE = Path(__file__).parent / "data" / "instructions.npz"
 LANES = 64

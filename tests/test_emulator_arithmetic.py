@@ -11,7 +11,8 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from tilewise.devices.emulator.arithmetic import DTYPES, resolve
+from tilewise.devices.emulator.arithmetic.resolve import resolve
+from tilewise.devices.emulator.ptx.types import DTYPES
 from tilewise.errors import UnsupportedInstructionError
 
 

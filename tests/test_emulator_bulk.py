@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from reference import KERNELS
 
 from tilewise.devices import Device, DeviceArray
-from tilewise.devices.emulator.tensor_maps import Tiled, decode, encode
+from tilewise.devices.emulator.copies.tensor_maps import Tiled, decode, encode
 from tilewise.errors import CheckError, MemoryAccessError, UninitializedReadError
 from tilewise.gemm.steps import Plan, Step, execute
 from tilewise.kernel import Kernel

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hardware import FILE, carries, instructions, meaning
 
-from tilewise.devices.emulator.arithmetic import DTYPES
+from tilewise.devices.emulator.ptx.types import DTYPES
 
 
 @pytest.fixture(scope="module")

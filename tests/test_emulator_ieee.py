@@ -12,7 +12,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from tilewise.devices.emulator import double, halves, ieee
+from tilewise.devices.emulator.arithmetic import double, halves, ieee
 
 MODES = ("rn", "rz", "rm", "rp")
 # Bits of precision, least exponent of a normal number, greatest exponent.

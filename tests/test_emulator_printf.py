@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tilewise.devices.emulator.printf import count_arguments, format_printf
+from tilewise.devices.emulator.instructions.printf import count_arguments, format_printf
 
 STRINGS = {0x10: b"one", 0x20: b"", 0x30: b"a longer string"}
 

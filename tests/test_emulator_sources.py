@@ -13,10 +13,11 @@ from tilewise import compiler
 from tilewise.compiler import Compiled
 from tilewise.compiler import machine_code as sass
 from tilewise.compiler.machine_code import Disassembly, MemoryInstruction
-from tilewise.devices.emulator import Emulator, joining
-from tilewise.devices.emulator.parser import parse
-from tilewise.devices.emulator.program import Program
-from tilewise.devices.emulator.sources import Sources
+from tilewise.devices.emulator import Emulator
+from tilewise.devices.emulator.counting import joining
+from tilewise.devices.emulator.ptx.parser import parse
+from tilewise.devices.emulator.ptx.program import Program
+from tilewise.devices.emulator.ptx.sources import Sources
 from tilewise.errors import LaunchError, MemoryAccessError, UnsupportedInstructionError
 from tilewise.kernel import Kernel
 from tilewise.launch import Counters, Launch, LaunchReport

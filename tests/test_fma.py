@@ -18,7 +18,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from tilewise.devices import Device, get_device
 from tilewise.devices.emulator import Emulator
-from tilewise.devices.emulator.tensor_maps import encode
+from tilewise.devices.emulator.copies.tensor_maps import encode
 from tilewise.errors import RaceError
 from tilewise.gemm.chip import H200, Chip
 from tilewise.gemm.families.simt import kernel as fma

@@ -12,9 +12,10 @@ from tilewise import compiler
 from tilewise.compiler import Compiled
 from tilewise.compiler import machine_code as sass
 from tilewise.compiler.machine_code import Disassembly, MemoryInstruction
-from tilewise.devices.emulator import joining, ptx
-from tilewise.devices.emulator.parser import parse
-from tilewise.devices.emulator.program import Program
+from tilewise.devices.emulator.counting import joining
+from tilewise.devices.emulator.ptx import syntax as ptx
+from tilewise.devices.emulator.ptx.parser import parse
+from tilewise.devices.emulator.ptx.program import Program
 
 TILED = """
 extern "C" __global__ void tiled(int k, const real* a, const real* b, real* c) {

@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tilewise.devices import Device
-from tilewise.devices.emulator import Emulator, recording
+from tilewise.devices.emulator import Emulator
+from tilewise.devices.emulator.recording import recorder as recording
 from tilewise.kernel import Kernel
 from tilewise.ladder.problem import random_problem
 from tilewise.ladder.rungs import RUNGS, rung

@@ -79,7 +79,7 @@ def execute(plan: Plan, device: Device, stream: int, addresses: Sequence[int]) -
         for prepared in prepare(plan, device):
             device.enqueue(prepared, stream, addresses)
     else:
-        from tilewise.devices.emulator.tensor_maps import encode
+        from tilewise.devices.emulator.copies.tensor_maps import encode
 
         for step in plan.steps:
             launch = step.launch.filled(addresses, encode)

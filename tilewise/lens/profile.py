@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tilewise.devices.emulator.counting import SECTOR
+from tilewise.devices.emulator.counting.transactions import SECTOR
 from tilewise.devices.occupancy import WARP, Occupancy
 from tilewise.launch import Counters, LaunchReport
 from tilewise.lens.nsight_child import Case

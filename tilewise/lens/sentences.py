@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tilewise.devices.emulator.counting import SECTOR
-from tilewise.devices.emulator.recording import Event
+from tilewise.devices.emulator.counting.transactions import SECTOR
+from tilewise.devices.emulator.recording.events import Event
 from tilewise.launch import Dim3
 
 WARP = 32

@@ -18,8 +18,8 @@ import numpy.typing as npt
 
 from tilewise.compiler import DEFAULT_ARCH, Compiled
 from tilewise.devices.emulator import Emulator
-from tilewise.devices.emulator.program import Program, plain_name
-from tilewise.devices.emulator.recording import MOST_EVENTS, Event, Recording, check_blocks
+from tilewise.devices.emulator.ptx.program import Program, plain_name
+from tilewise.devices.emulator.recording.events import MOST_EVENTS, Event, Recording, check_blocks
 from tilewise.kernel import Kernel
 from tilewise.ladder.rungs import Rung
 from tilewise.launch import Dim3

@@ -1,0 +1,56 @@
+"""The address operand of an instruction (PTX ISA 6.4.1)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tilewise.devices.emulator.ptx.syntax import Address, Register, Symbol
+from tilewise.devices.emulator.ptx.types import TYPE_BYTES
+from tilewise.devices.emulator.threads.lanes import Lanes
+from tilewise.devices.emulator.threads.op import Op
+
+if TYPE_CHECKING:
+    from tilewise.devices.emulator.machine import Machine
+
+
+class Where:
+    """The address operand of one instruction."""
+
+    def __init__(self, machine: Machine, op: Op, address: Address) -> None:
+        self.offset = address.offset
+        self._constant: int | None = None
+        self._is_short = False
+        base = address.base
+        if base is None:
+            self._constant = address.offset
+        elif isinstance(base, Symbol) and base.name not in machine.program.depots:
+            self._constant = machine.address_of(op, base) + address.offset
+        else:
+            type_ = "s64"
+            if isinstance(base, Register):
+                self._is_short = TYPE_BYTES[base.type] == 4
+                type_ = "s32" if self._is_short else "s64"
+                self._slot = machine.registers.slot(machine.program.function_of(op.index), base)
+                self._regs = machine.registers.values
+            self._read = machine.registers.reader(op, base, type_, picked=True)
+        self._is_register = isinstance(base, Register)
+
+    def source(self) -> Any:
+        """An object that stays the same as long as the addresses do."""
+        return self._regs[self._slot] if self._is_register else self
+
+    def __call__(self, lanes: Lanes) -> Any:
+        """Byte addresses of the lanes, or one for all of them."""
+        if self._constant is not None:
+            return self._constant
+        value = self._read(lanes)
+        if not value.ndim:
+            address: Any = int(value) + self.offset
+        else:
+            address = value.astype(np.int64, copy=False)
+            if self.offset:
+                address = address + self.offset
+        # Addresses of 32 bits wrap around.
+        return (address + (1 << 31)) % (1 << 32) - (1 << 31) if self._is_short else address

@@ -1,0 +1,224 @@
+"""Where the lanes of one memory instruction reach: checked, counted and remembered.
+
+The same instruction mostly reaches the same way again: each phase of a tiled kernel reads shared
+memory as the phase before, and global memory as before but for a shift. What was found of an
+address pattern (bounds, alignment, sectors, conflicts) is kept beside the instruction and used
+again where the pattern is the same, which costs one comparison.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewise.devices.emulator.checks import unwritten
+from tilewise.devices.emulator.counting import transactions
+from tilewise.devices.emulator.memory.global_memory import OUTSIDE, WRITTEN, Allocation
+from tilewise.devices.emulator.memory.patterns import REMEMBERED, Addresses
+from tilewise.devices.emulator.memory.storage import Bytes, elements
+from tilewise.devices.emulator.threads.faults import Place
+from tilewise.devices.emulator.threads.lanes import Index, Lanes
+from tilewise.devices.emulator.threads.op import Op
+
+if TYPE_CHECKING:
+    from tilewise.devices.emulator.machine import Machine
+
+
+@dataclass
+class Part:
+    """Elements of one allocation that some of the lanes reach.
+
+    Attributes
+    ----------
+    allocation : Allocation
+    start : int
+        Byte offset from which ``gather`` counts.
+    gather : ndarray of intp or int
+        Index of the element (or vector) a lane; one number where all lanes reach the same.
+    chosen : ndarray of intp or None
+        Which of the lanes; None for all of them.
+    """
+
+    allocation: Allocation
+    start: int
+    gather: Index | int
+    chosen: Index | None = None
+
+    def view(self, data: Bytes, dtype: np.dtype[Any], count: int) -> npt.NDArray[Any]:
+        return elements(data[self.start :], dtype, count)
+
+
+@dataclass
+class _GlobalPattern:
+    lanes: Lanes
+    relative: Addresses
+    low: int
+    high: int
+    is_aligned: bool
+    gather: Index
+    sectors: dict[int, int] = field(default_factory=dict)
+    distinct: int = -1
+
+
+class GlobalAccess:
+    """Global accesses of one instruction: ``width`` bytes a lane in ``count`` elements."""
+
+    def __init__(self, machine: Machine, op: Op, dtype: np.dtype[Any], count: int) -> None:
+        self.machine, self.op, self.dtype, self.count = machine, op, dtype, count
+        self._is_atomic = op.instruction.opcode in ("atom", "red")
+        self.width = dtype.itemsize * count
+        self._patterns: list[_GlobalPattern] = []
+
+    def reach(self, address: Any, lanes: Lanes, writes: bool, counts: bool = True) -> list[Part]:
+        """The places that the lanes' addresses name; faulty ones are reported and left out.
+
+        Parameters
+        ----------
+        address : ndarray of int64, shape (lanes.count,), or int
+            Byte addresses; an int where all lanes have the same.
+        """
+        footprints = self.machine.footprints
+        if footprints is not None and counts:
+            footprints.add(address, lanes, self.width, writes)
+        if isinstance(address, int):
+            return self._reach_one(address, lanes, writes, counts)
+        first = int(address[0])
+        pattern = self._pattern(address - first, lanes)
+        low = first + pattern.low
+        if counts:
+            phase = low % transactions.SECTOR
+            sectors = pattern.sectors.get(phase)
+            if sectors is None:
+                count = transactions.atomic_sectors if self._is_atomic else transactions.sectors
+                sectors = count(pattern.relative - pattern.low + phase, lanes)
+                pattern.sectors[phase] = sectors
+            if pattern.distinct < 0:
+                pattern.distinct = transactions.distinct(pattern.relative - pattern.low, lanes)
+            self.op.requests += lanes.warps
+            self.op.sectors += sectors
+            self.op.bytes += pattern.distinct * self.width
+        found = self.machine.memory.find(low, first + pattern.high)
+        if found is None or not pattern.is_aligned or low % self.width:
+            return self._reach_scattered(address, lanes, writes)
+        part = Part(found, low - found.base, pattern.gather)
+        if found.state is not None:
+            return self._check_state([part], address, lanes, writes)
+        return [part]
+
+    def _pattern(self, relative: Addresses, lanes: Lanes) -> _GlobalPattern:
+        for known in self._patterns:
+            if known.lanes.same(lanes) and np.array_equal(known.relative, relative):
+                return known
+        low, high = int(relative.min()), int(relative.max())
+        distance = relative - low
+        pattern = _GlobalPattern(
+            lanes,
+            relative,
+            low,
+            high + self.width,
+            not (distance % self.width).any(),
+            (distance // self.width).astype(np.intp),
+        )
+        self._patterns.insert(0, pattern)
+        del self._patterns[REMEMBERED:]
+        return pattern
+
+    def _reach_one(self, address: int, lanes: Lanes, writes: bool, counts: bool) -> list[Part]:
+        if counts:
+            self.op.requests += lanes.warps
+            self.op.sectors += lanes.count if self._is_atomic else lanes.warps
+            self.op.bytes += lanes.warps * self.width
+        found = self.machine.memory.find(address, address + self.width)
+        if found is None or address % self.width:
+            return self._reach_scattered(np.full(lanes.count, address, np.int64), lanes, writes)
+        part = Part(found, address - found.base, 0)
+        if found.state is not None:
+            spread = np.full(lanes.count, address, np.int64)
+            return self._check_state([part], spread, lanes, writes)
+        return [part]
+
+    def _reach_scattered(self, address: Addresses, lanes: Lanes, writes: bool) -> list[Part]:
+        """The slow way: several allocations, or faulty addresses among them."""
+        memory = self.machine.memory
+        starts, inverse = np.unique(address, return_inverse=True)
+        owners = [memory.find(int(a), int(a) + self.width) for a in starts]
+        number = {id(owner): i for i, owner in enumerate(owners)}
+        owner_of = np.array([-1 if o is None else number[id(o)] for o in owners])[inverse]
+        lost = np.flatnonzero(owner_of < 0)
+        if len(lost):
+            self._report("out of bounds", "reaches", address, lanes, lost, writes)
+        crooked = np.flatnonzero((owner_of >= 0) & (address % self.width != 0))
+        if len(crooked):
+            self._report(
+                "misaligned", f"is not aligned to {self.width} bytes at", address, lanes,
+                crooked, writes,
+            )  # fmt: skip
+            owner_of[crooked] = -1
+        parts = []
+        for key in np.unique(owner_of[owner_of >= 0]):
+            owner = owners[key]
+            assert owner is not None
+            chosen = np.flatnonzero(owner_of == key)
+            offset = address[chosen] - owner.base
+            parts.append(Part(owner, 0, (offset // self.width).astype(np.intp), chosen))
+        if any(part.allocation.state is not None for part in parts):
+            return self._check_state(parts, address, lanes, writes)
+        return parts
+
+    def _check_state(
+        self, parts: list[Part], address: Addresses, lanes: Lanes, writes: bool
+    ) -> list[Part]:
+        """Look at who wrote the bytes; mark them where this instruction writes."""
+        kept = []
+        for part in parts:
+            state = part.allocation.state
+            if state is None:
+                kept.append(part)
+                continue
+            chosen = np.arange(lanes.count) if part.chosen is None else part.chosen
+            gather = np.broadcast_to(part.gather, len(chosen))
+            cells = elements(state[part.start :], np.dtype("u1"), self.width)
+            reached = cells[gather].reshape(len(chosen), self.width)
+            outside = (reached == OUTSIDE).any(axis=1)
+            if outside.any():
+                self._report("out of bounds", "reaches", address, lanes, chosen[outside], writes)
+                chosen, gather, reached = chosen[~outside], gather[~outside], reached[~outside]
+            if writes:
+                cells[gather] = WRITTEN
+            elif self.machine.is_checking:
+                starts = part.start + gather * self.width
+                empty = unwritten.faulty(
+                    reached == WRITTEN, self.dtype.itemsize, self.op.copied, state, starts
+                )
+                if len(empty):
+                    self._report(
+                        "uninitialised", "reads what nobody wrote at", address, lanes,
+                        chosen[empty], False,
+                    )  # fmt: skip
+            kept.append(Part(part.allocation, part.start, gather, chosen))
+        return kept
+
+    def _report(
+        self,
+        kind: str,
+        verb: str,
+        address: Addresses,
+        lanes: Lanes,
+        which: Index,
+        writes: bool,
+    ) -> None:
+        at = int(address[which[0]])
+        owner = self.machine.memory.nearest(at)
+        place = Place(None, None) if owner is None else Place(owner.name, owner.place(at))
+        if kind == "out of bounds":
+            what = "writes" if writes else "reads"
+            extent = f", outside it ({owner.size} bytes)" if place.array and owner else ""
+            message = f"{what} {self.width} bytes of global memory at {place}{extent}"
+            if place.array is None:
+                message += f" (address {at:#x})"
+        else:
+            message = f"{verb} {place}"
+        self.op.fault(kind, message, int(lanes.numbers[which[0]]), place, len(which) - 1)

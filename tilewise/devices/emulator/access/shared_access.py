@@ -1,0 +1,216 @@
+"""Where the lanes of an instruction reach shared memory: checked, counted and remembered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewise.devices.emulator.checks import unwritten
+from tilewise.devices.emulator.counting import transactions
+from tilewise.devices.emulator.memory.patterns import REMEMBERED, Addresses, SharedPattern
+from tilewise.devices.emulator.memory.storage import elements
+from tilewise.devices.emulator.threads.lanes import Index, Lanes
+from tilewise.devices.emulator.threads.op import Op
+
+if TYPE_CHECKING:
+    from tilewise.devices.emulator.machine import Machine
+
+
+_UNSIGNED: dict[int, np.dtype[Any]] = {
+    1: np.dtype("u1"),
+    2: np.dtype("u2"),
+    4: np.dtype("u4"),
+    8: np.dtype("u8"),
+}
+
+
+class SharedAccess:
+    """Shared accesses of one instruction.
+
+    Parameters
+    ----------
+    counted : (int, int) or None
+        Width in bytes and byte offset at which the access is counted: its own, or those of
+        the wider access that ptxas makes of it and its neighbours; None where a neighbour
+        is counted in its place.
+    is_cluster : bool
+        Whether the addresses may be those of other blocks of the cluster.
+    """
+
+    def __init__(
+        self,
+        machine: Machine,
+        op: Op,
+        dtype: np.dtype[Any],
+        count: int,
+        counted: tuple[int, int] | None,
+        is_cluster: bool = False,
+    ) -> None:
+        self.machine, self.op, self.dtype, self.count = machine, op, dtype, count
+        self.width = dtype.itemsize * count
+        self.counted, self.is_cluster = counted, is_cluster
+        self._patterns: list[SharedPattern] = []
+        self._last: tuple[Any, Lanes, SharedPattern] | None = None
+
+    def reach(
+        self,
+        source: Any,
+        compute: Callable[[], Any],
+        lanes: Lanes,
+        counts: bool = True,
+    ) -> SharedPattern:
+        """The places that the lanes' addresses name.
+
+        Parameters
+        ----------
+        source : object
+            What the addresses are computed from; the same object means the same addresses.
+        compute : callable
+            Gives the addresses: int64 of shape (lanes.count,), or an int.
+        """
+        last = self._last
+        if last is not None and last[0] is source and last[1] is lanes:
+            pattern = last[2]
+        else:
+            address = compute()
+            if isinstance(address, int):
+                address = np.full(lanes.count, address, np.int64)
+            pattern = self._pattern(address, lanes)
+            self._last = (source, lanes, pattern)
+        if counts:
+            self.op.requests += pattern.requests
+            self.op.wavefronts += pattern.wavefronts
+            self.op.conflicts += pattern.conflicts
+        if self.is_cluster:
+            self._check_alive(pattern)
+        return pattern
+
+    def _check_alive(self, pattern: SharedPattern) -> None:
+        """The shared memory of a block that has ended is gone."""
+        machine = self.machine
+        rows = pattern.gather * self.width // machine.shared.pitch
+        gone = np.flatnonzero(machine.live_in_block[rows] == 0)
+        if len(gone):
+            lane = int(pattern.lanes.numbers[gone[0]])
+            self.op.fault(
+                "out of bounds", "reaches shared memory of a block that has ended", lane, None,
+                len(gone) - 1,
+            )  # fmt: skip
+
+    def forget(self) -> None:
+        """Patterns of another geometry are no use."""
+        self._patterns.clear()
+        self._last = None
+
+    def _pattern(self, address: Addresses, lanes: Lanes) -> SharedPattern:
+        for known in self._patterns:
+            if known.asked.same(lanes) and np.array_equal(known.asked_address, address):
+                return known
+        asked, asked_address, chosen = lanes, address, None
+        storage = self.machine.shared
+        rows = lanes.pick(self.machine.geometry.block_of)
+        if self.is_cluster:
+            rows, address = self.machine.clusters.locate(address, rows)
+            self._report_nowhere(lanes, rows)
+        wrong = (
+            (rows < 0)
+            | (address < 0)
+            | (address + self.width > storage.size)
+            | (address % self.width != 0)
+        )
+        if wrong.any():
+            self._report(address, lanes, wrong & (rows >= 0))
+            chosen = np.flatnonzero(~wrong)
+            address = address[chosen]
+            lanes, rows = lanes.where(~wrong), rows[chosen]
+        flat = rows * storage.pitch + address
+        gather = (flat // self.width).astype(np.intp)
+        requests = wavefronts = conflicts = 0
+        if self.counted is not None:
+            width, offset = self.counted
+            requests = lanes.warps
+            wavefronts, conflicts = transactions.wavefronts(
+                address + offset, width, lanes, self.op.space.endswith("_load")
+            )
+        pattern = SharedPattern(
+            lanes,
+            asked,
+            asked_address,
+            address,
+            gather,
+            chosen,
+            requests,
+            wavefronts,
+            conflicts,
+            len(np.unique(gather)) < len(gather),
+        )
+        if chosen is None:
+            self._patterns.insert(0, pattern)
+            del self._patterns[REMEMBERED:]
+        return pattern
+
+    def check_written(self, pattern: SharedPattern) -> None:
+        """Report lanes that read what nobody wrote."""
+        if pattern.verified == self.machine.generation:
+            return
+        written = self.machine.shared.written
+        assert written is not None
+        cells = elements(written, _UNSIGNED[self.dtype.itemsize], self.count)[pattern.gather]
+        if (cells == int.from_bytes(b"\1" * self.dtype.itemsize, "little")).all():
+            pattern.verified = self.machine.generation
+            return
+        which = unwritten.faulty(
+            cells.reshape(-1).view(np.bool_).reshape(-1, self.width),
+            self.dtype.itemsize,
+            self.op.copied,
+            written,
+            pattern.gather * self.width,
+        )
+        if len(which) == 0:
+            return
+        place = self.machine.shared_place(int(pattern.address[which[0]]), self.dtype.itemsize)
+        self.op.fault(
+            "uninitialised",
+            f"reads {place} in shared memory, which nobody wrote",
+            int(pattern.lanes.numbers[which[0]]),
+            place,
+            len(which) - 1,
+        )
+
+    def mark_written(self, pattern: SharedPattern) -> None:
+        if pattern.verified == self.machine.generation:
+            return
+        written = self.machine.shared.written
+        assert written is not None
+        full = int.from_bytes(b"\1" * self.dtype.itemsize, "little")
+        elements(written, _UNSIGNED[self.dtype.itemsize], self.count)[pattern.gather] = full
+        pattern.verified = self.machine.generation
+
+    def _report_nowhere(self, lanes: Lanes, rows: Index) -> None:
+        which = np.flatnonzero(rows < 0)
+        if len(which):
+            self.op.fault(
+                "out of bounds", "reaches shared memory of a block that its cluster does not have",
+                int(lanes.numbers[which[0]]), None, len(which) - 1,
+            )  # fmt: skip
+
+    def _report(self, address: Addresses, lanes: Lanes, wrong: npt.NDArray[np.bool_]) -> None:
+        storage = self.machine.shared
+        outside = wrong & ((address < 0) | (address + self.width > storage.size))
+        for kind, which in (
+            ("out of bounds", np.flatnonzero(outside)),
+            ("misaligned", np.flatnonzero(wrong & ~outside)),
+        ):
+            if len(which) == 0:
+                continue
+            place = self.machine.shared_place(int(address[which[0]]), self.dtype.itemsize)
+            message = (
+                f"reaches {place}, outside the block's {storage.size} bytes of shared memory"
+                if kind == "out of bounds"
+                else f"reaches {place}, which is not aligned to {self.width} bytes"
+            )
+            lane = int(lanes.numbers[which[0]])
+            self.op.fault(kind, message, lane, place, len(which) - 1)

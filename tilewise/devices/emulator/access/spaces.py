@@ -1,0 +1,274 @@
+"""Loads and stores of one instruction in each state space (PTX ISA 5.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewise.devices.emulator.access.addresses import Where
+from tilewise.devices.emulator.access.global_access import GlobalAccess
+from tilewise.devices.emulator.access.shared_access import SharedAccess
+from tilewise.devices.emulator.checks import races, unwritten
+from tilewise.devices.emulator.memory.patterns import SharedPattern
+from tilewise.devices.emulator.memory.storage import (
+    LOCAL_WINDOW,
+    SHARED_WINDOW,
+    WINDOW_BYTES,
+    Storage,
+    elements,
+)
+from tilewise.devices.emulator.threads.lanes import Lanes
+from tilewise.devices.emulator.threads.op import Op
+
+if TYPE_CHECKING:
+    from tilewise.devices.emulator.machine import Machine
+
+Data = npt.NDArray[Any]
+"""Shape (lanes,) for single elements, (lanes, count) for vectors."""
+
+
+class Space(Protocol):
+    """Where one instruction loads or stores."""
+
+    def load(self, lanes: Lanes) -> Data: ...
+
+    def store(self, lanes: Lanes, values: Data) -> None: ...
+
+
+class Global:
+    """Global, constant and parameter memory."""
+
+    def __init__(
+        self, machine: Machine, op: Op, where: Where, dtype: np.dtype[Any], count: int,
+        counts: bool = True,
+    ) -> None:  # fmt: skip
+        self.where, self.dtype, self.count, self.counts = where, dtype, count, counts
+        self.access = GlobalAccess(machine, op, dtype, count)
+
+    def load(self, lanes: Lanes) -> Data:
+        return self.load_at(self.where(lanes), lanes)
+
+    def load_at(self, address: Any, lanes: Lanes) -> Data:
+        parts = self.access.reach(address, lanes, False, self.counts)
+        if len(parts) == 1 and parts[0].chosen is None:
+            part = parts[0]
+            return part.view(part.allocation.data, self.dtype, self.count)[part.gather]
+        shape = (lanes.count,) if self.count == 1 else (lanes.count, self.count)
+        values = np.zeros(shape, self.dtype)
+        for part in parts:
+            view = part.view(part.allocation.data, self.dtype, self.count)
+            values[part.chosen] = view[part.gather]
+        return values
+
+    def store(self, lanes: Lanes, values: Data) -> None:
+        self.store_at(self.where(lanes), lanes, values)
+
+    def store_at(self, address: Any, lanes: Lanes, values: Data) -> None:
+        for part in self.access.reach(address, lanes, True, self.counts):
+            part.allocation.is_written = True
+            view = part.view(part.allocation.data, self.dtype, self.count)
+            if part.chosen is not None and values.ndim:
+                view[part.gather] = values[part.chosen]
+            elif not isinstance(part.gather, int) or not values.ndim:
+                view[part.gather] = values
+            else:
+                # All lanes write one place: the last one stays.
+                view[part.gather] = values[-1]
+
+
+class Shared:
+    """Shared memory, with its checks."""
+
+    def __init__(
+        self, machine: Machine, op: Op, where: Where, dtype: np.dtype[Any], count: int,
+        counted: tuple[int, int] | None, is_cluster: bool = False,
+    ) -> None:  # fmt: skip
+        self.machine, self.op, self.where = machine, op, where
+        self.dtype, self.count = dtype, count
+        self.access = SharedAccess(machine, op, dtype, count, counted, is_cluster)
+        machine.forgetters.append(self.access.forget)
+
+    def reach(self, lanes: Lanes) -> SharedPattern:
+        return self.access.reach(self.where.source(), lambda: self.where(lanes), lanes)
+
+    def load(self, lanes: Lanes) -> Data:
+        return self._load(self.reach(lanes), lanes)
+
+    def load_at(self, address: Any, lanes: Lanes) -> Data:
+        return self._load(self.access.reach(address, lambda: address, lanes), lanes)
+
+    def _load(self, pattern: SharedPattern, lanes: Lanes) -> Data:
+        if self.machine.is_checking:
+            self.access.check_written(pattern)
+            self.machine.races.note(pattern, races.READ, self.op)
+        found = elements(self.machine.shared.data, self.dtype, self.count)[pattern.gather]
+        if pattern.chosen is None:
+            return found
+        values = np.zeros((lanes.count, *found.shape[1:]), self.dtype)
+        values[pattern.chosen] = found
+        return values
+
+    def store(self, lanes: Lanes, values: Data) -> None:
+        self._store(self.reach(lanes), values)
+
+    def store_at(self, address: Any, lanes: Lanes, values: Data) -> None:
+        self._store(self.access.reach(address, lambda: address, lanes), values)
+
+    def on_the_way(self, address: Any, lanes: Lanes) -> None:
+        """A copy to these addresses begins; nobody else may use them until it arrived."""
+        if self.machine.is_checking:
+            pattern = self.access.reach(address, lambda: address, lanes, counts=False)
+            self.machine.races.note(pattern, races.WRITE, self.op)
+
+    def _store(self, pattern: SharedPattern, values: Data) -> None:
+        if pattern.chosen is not None and values.ndim:
+            values = values[pattern.chosen]
+        view = elements(self.machine.shared.data, self.dtype, self.count)
+        view[pattern.gather] = values
+        if not self.machine.is_checking:
+            return
+        self.access.mark_written(pattern)
+        self.machine.races.note(pattern, races.WRITE, self.op)
+        if pattern.has_duplicates:
+            self._check_agreement(pattern, view, values)
+
+    def _check_agreement(self, pattern: SharedPattern, view: Data, values: Data) -> None:
+        """Lanes that write one place with one instruction must write one value."""
+        bits = np.dtype(f"u{self.dtype.itemsize}")
+        stayed = view[pattern.gather].view(bits)
+        meant = np.ascontiguousarray(np.broadcast_to(values, stayed.shape)).view(bits)
+        differs = stayed != meant
+        lost = np.flatnonzero(differs if self.count == 1 else differs.any(axis=1))
+        if len(lost):
+            at = int(lost[0])
+            place = self.machine.shared_place(int(pattern.address[at]), self.dtype.itemsize)
+            self.op.fault(
+                "race",
+                f"writes {place} in shared memory, and another thread writes a different value "
+                "there at once",
+                int(pattern.lanes.numbers[at]),
+                place,
+                len(lost) - 1,
+            )
+
+
+class Rows:
+    """Memory with a row a lane: local memory, and the parameters of device functions."""
+
+    def __init__(
+        self, op: Op, where: Callable[[Lanes], Any], storage: Callable[[], Storage],
+        dtype: np.dtype[Any], count: int,
+    ) -> None:  # fmt: skip
+        self.op, self.where, self.storage = op, where, storage
+        self.dtype, self.count, self.width = dtype, count, dtype.itemsize * count
+
+    def load(self, lanes: Lanes) -> Data:
+        return self.load_at(self.where(lanes), lanes)
+
+    def load_at(self, address: Any, lanes: Lanes) -> Data:
+        storage, gather = self.storage(), self._gather(address, lanes)
+        if storage.written is not None:
+            empty = unwritten.faulty(
+                elements(storage.written, np.dtype("u1"), self.width)[gather]
+                .reshape(-1, self.width)
+                .view(np.bool_),
+                self.dtype.itemsize,
+                self.op.copied,
+                storage.written,
+                gather * self.width,
+            )
+            if len(empty):
+                self.op.fault(
+                    "uninitialised",
+                    "reads a local variable that it never wrote",
+                    int(lanes.numbers[empty[0]]),
+                    None,
+                    len(empty) - 1,
+                )
+        return elements(storage.data, self.dtype, self.count)[gather]
+
+    def store(self, lanes: Lanes, values: Data) -> None:
+        self.store_at(self.where(lanes), lanes, values)
+
+    def store_at(self, address: Any, lanes: Lanes, values: Data) -> None:
+        storage, gather = self.storage(), self._gather(address, lanes)
+        elements(storage.data, self.dtype, self.count)[gather] = values
+        if storage.written is not None:
+            elements(storage.written, np.dtype("u1"), self.width)[gather] = 1
+
+    def _gather(self, address: Any, lanes: Lanes) -> npt.NDArray[np.intp]:
+        storage = self.storage()
+        self.op.requests += lanes.warps
+        offset = np.asarray(address)
+        wrong = (offset < 0) | (offset + self.width > storage.size) | (offset % self.width != 0)
+        if wrong.any():
+            which = np.flatnonzero(np.broadcast_to(wrong, lanes.count))
+            at = int(np.broadcast_to(offset, lanes.count)[which[0]])
+            self.op.fault(
+                "misaligned" if at % self.width else "out of bounds",
+                f"reaches byte {at} of its {storage.size} bytes of local memory",
+                int(lanes.numbers[which[0]]),
+                None,
+                len(which) - 1,
+            )
+            offset = np.where(wrong, 0, offset)
+        rows: npt.NDArray[np.intp] = (lanes.numbers * storage.pitch + offset) // self.width
+        return rows
+
+
+class Generic:
+    """Generic addresses: each lane's own space (PTX ISA 6.4.1.1)."""
+
+    def __init__(
+        self, machine: Machine, op: Op, where: Where, dtype: np.dtype[Any], count: int
+    ) -> None:
+        self.where = where
+        self.global_ = Global(machine, op, where, dtype, count)
+        self.shared = Shared(
+            machine, op, where, dtype, count, (dtype.itemsize * count, 0), is_cluster=True
+        )
+        self.local = Rows(op, where, lambda: machine.local, dtype, count)
+        self.dtype, self.count = dtype, count
+
+    def split(self, lanes: Lanes) -> list[tuple[Any, Any, Lanes, Any]]:
+        """(space, address in it, lanes, which of the lanes) for each space that is reached."""
+        address = self.where(lanes)
+        if isinstance(address, int):
+            for space, window in ((self.shared, SHARED_WINDOW), (self.local, LOCAL_WINDOW)):
+                if window <= address < window + WINDOW_BYTES:
+                    return [(space, address - window, lanes, None)]
+            return [(self.global_, address, lanes, None)]
+        page = address // WINDOW_BYTES
+        split: list[tuple[Any, Any, Lanes, Any]] = []
+        rest = np.ones(lanes.count, np.bool_)
+        for space, start in ((self.shared, SHARED_WINDOW), (self.local, LOCAL_WINDOW)):
+            inside = page == start // WINDOW_BYTES
+            if inside.all():
+                return [(space, address - start, lanes, None)]
+            if inside.any():
+                split.append((space, address[inside] - start, lanes.where(inside), inside))
+                rest &= ~inside
+        if rest.all():
+            return [(self.global_, address, lanes, None)]
+        if rest.any():
+            split.append((self.global_, address[rest], lanes.where(rest), rest))
+        return split
+
+    def load(self, lanes: Lanes) -> Data:
+        split = self.split(lanes)
+        if split[0][3] is None:
+            space, address, _, _ = split[0]
+            found: Data = space.load_at(address, lanes)
+            return found
+        values = np.zeros((lanes.count,) + ((self.count,) if self.count > 1 else ()), self.dtype)
+        for space, address, some, which in split:
+            values[which] = space.load_at(address, some)
+        return values
+
+    def store(self, lanes: Lanes, values: Data) -> None:
+        for space, address, some, which in self.split(lanes):
+            mine = values if which is None or not values.ndim else values[which]
+            space.store_at(address, some, mine)

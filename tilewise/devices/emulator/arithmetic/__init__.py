@@ -1,0 +1,1 @@
+"""What arithmetic instructions compute: exact functions of arrays, with no machine."""

@@ -1,0 +1,253 @@
+"""Half-precision instructions: f16, bf16, and pairs of them in 32 bits.
+
+Every result is rounded once. Sums and products go through float64 (to odd where a fused
+multiply-add is inexact there), so that the last rounding is the only one that counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tilewise.devices.emulator.arithmetic.floats import TRANSCENDENTAL, extreme, signed_by_xor
+from tilewise.devices.emulator.arithmetic.ieee import (
+    F16,
+    canonical,
+    flush,
+    narrow,
+    saturate,
+    sum_to_odd,
+)
+from tilewise.devices.emulator.arithmetic.semantics import Builder, Semantics
+from tilewise.devices.emulator.ptx.modifiers import Words
+from tilewise.devices.emulator.ptx.types import DTYPES
+
+Function = Callable[..., Any]
+TYPES = ("f16", "bf16", "f16x2", "bf16x2")
+_NAN = np.uint16(0x7FFF)
+_INFINITY = {"f16": np.uint16(0x7C00), "bf16": np.uint16(0x7F80)}
+_16 = np.uint32(16)
+
+
+def to_f32(bits: Any) -> Any:
+    """The float32 of bfloat16 bits (uint16)."""
+    return (bits.astype(np.uint32) << _16).view(np.float32)
+
+
+def round_bf16(exact: Any, rounding: str = "rn") -> Any:
+    """Float32 rounded once to bfloat16 bits (uint16), NaN made canonical.
+
+    ``rna`` rounds to nearest with ties away from zero.
+    """
+    bits = exact.view(np.uint32)
+    if rounding == "rn":
+        up = np.uint32(0x7FFF) + ((bits >> _16) & np.uint32(1))
+    elif rounding == "rna":
+        up = np.uint32(0x8000)
+    elif rounding == "rz":
+        up = np.uint32(0)
+    else:
+        away = np.signbit(exact) == (rounding == "rm")
+        up = away * np.uint32(0xFFFF)
+        # Infinity must stay what it is.
+        up = up * np.isfinite(exact)
+    r = ((bits + up) >> _16).astype(np.uint16)
+    nan = exact != exact
+    if nan.any():
+        return np.where(nan, _NAN, r)[()]
+    return r
+
+
+def odd_f32(exact: Any) -> Any:
+    """Float64 (exact or rounded to odd) rounded to odd in float32."""
+    r = exact.astype(np.float32)
+    back = r.astype(np.float64)
+    low, high = back < exact, back > exact
+    if not (low.any() or high.any()):
+        return r
+    even = (np.asarray(r).view(np.uint32) & np.uint32(1)) == 0
+    r = np.where(low & even, np.nextafter(r, np.float32(np.inf)), r)
+    return np.where(high & even, np.nextafter(r, np.float32(-np.inf)), r)[()]
+
+
+def from_f64(exact: Any, type_: str, rounding: str = "rn") -> Any:
+    """Float64 (exact or rounded to odd) rounded once to f16 (float16) or bf16 (bits)."""
+    if type_ == "f16":
+        return canonical(narrow(exact, F16, rounding))
+    return round_bf16(odd_f32(exact), rounding)
+
+
+def pairs(x: Any, dtype: Any) -> Any:
+    """Registers of two halves as an array of shape (..., 2), the low half first."""
+    x = np.ascontiguousarray(x)  # at least one dimension
+    return x.view(dtype).reshape(*x.shape, 2)
+
+
+def packed(function: Function, dtype: Any) -> Function:
+    """A function of halves made one of registers that hold two."""
+
+    def run(*operands: Any) -> Any:
+        scalar = all(operand.ndim == 0 for operand in operands)
+        r = np.ascontiguousarray(function(*(pairs(x, dtype) for x in operands)))
+        r = r.view(np.uint32)[..., 0]
+        return r[0] if scalar else r
+
+    return run
+
+
+def semantics(type_: str, count: int, function: Function, flops: int = 0) -> Semantics:
+    """The semantics of a function of ``count`` halves, single or packed."""
+    if type_.endswith("x2"):
+        function = packed(function, DTYPES[type_[:-2]])
+        flops *= 2
+    return Semantics((type_,) * count, (type_,), function, flops)
+
+
+def _values(type_: str) -> Function:
+    """From registers' dtype to floats that hold the same values."""
+    return (lambda x: x) if type_.startswith("f16") else to_f32
+
+
+def _sum(a: Any, b: Any) -> Any:
+    return a + b
+
+
+def _difference(a: Any, b: Any) -> Any:
+    return a - b
+
+
+def _product(a: Any, b: Any) -> Any:
+    return a * b
+
+
+def _fused(a: Any, b: Any, c: Any) -> Any:
+    return sum_to_odd(a * b, c)
+
+
+_EXACT: dict[str, Function] = {
+    "add": lambda a, b: sum_to_odd(a, b),
+    "sub": lambda a, b: sum_to_odd(a, -b),
+    "mul": _product,
+    "fma": _fused,
+}
+# In float32, whose 24 bits are enough for the sum or product of two float16 to be rounded twice.
+_SINGLE: dict[str, Function] = {"add": _sum, "sub": _difference, "mul": _product}
+
+
+def arithmetic(words: Words) -> Semantics:
+    """``add``, ``sub``, ``mul``, ``fma``."""
+    name = words.opcode
+    rn, ftz, sat, relu = (words.flag(word) for word in ("rn", "ftz", "sat", "relu"))
+    type_ = words.type(*TYPES)
+    kind = type_.removesuffix("x2")
+    words.done(
+        (rn or name != "fma")
+        and not (ftz and kind == "bf16")
+        and not (sat and (kind == "bf16" or relu))
+        and (not relu or name == "fma")
+    )
+    exact = _EXACT[name]
+    single = _SINGLE.get(name)
+
+    def run(*operands: Any) -> Any:
+        if ftz:
+            operands = tuple(map(flush, operands))
+        if kind == "f16":
+            if single is not None:
+                r = single(*(x.astype(np.float32) for x in operands)).astype(np.float16)
+            else:
+                r = exact(*(x.astype(np.float64) for x in operands)).astype(np.float16)
+            if ftz:
+                r = flush(r)
+            if sat:
+                return saturate(r)
+            return _relu(canonical(r), kind, relu)
+        wide = (to_f32(x).astype(np.float64) for x in operands)
+        return _relu(from_f64(exact(*wide), kind), kind, relu)
+
+    return semantics(type_, 3 if name == "fma" else 2, run, 2 if name == "fma" else 1)
+
+
+def _relu(r: Any, kind: str, relu: bool) -> Any:
+    """Negative numbers made +0, a NaN kept."""
+    if not relu:
+        return r
+    bits = np.asarray(r).view(np.uint16)
+    nan = (bits & np.uint16(0x7FFF)) > _INFINITY[kind]
+    clamped = np.where((bits >> 15 != 0) & ~nan, np.uint16(0), bits)
+    return clamped.view(DTYPES[kind])[()]
+
+
+def sign(words: Words) -> Semantics:
+    """``neg`` and ``abs``."""
+    ftz = words.flag("ftz")
+    type_ = words.type(*TYPES)
+    kind = type_.removesuffix("x2")
+    words.done(not ftz or kind == "f16")
+    negate = words.opcode == "neg"
+    infinity = _INFINITY[kind]
+
+    def run(a: Any) -> Any:
+        if ftz:
+            a = flush(a)
+        bits = np.asarray(a).view(np.uint16)
+        size = bits & np.uint16(0x7FFF)
+        r = bits ^ np.uint16(0x8000) if negate else size
+        return np.where(size > infinity, _NAN, r).view(DTYPES[kind])[()]
+
+    return semantics(type_, 1, run)
+
+
+def minimum(words: Words) -> Semantics:
+    """``min`` and ``max``."""
+    ftz, propagate = words.flag("ftz"), words.flag("NaN")
+    xorsign = words.flag("xorsign")
+    xorsign_abs = xorsign and words.flag("abs")
+    type_ = words.type(*TYPES)
+    kind = type_.removesuffix("x2")
+    words.done(xorsign == xorsign_abs and (not ftz or kind == "f16"))
+    pick = extreme(words.opcode, propagate)
+    if xorsign:
+        pick = signed_by_xor(pick, "f16" if kind == "f16" else "f32")
+    values = _values(kind)
+
+    def run(a: Any, b: Any) -> Any:
+        a, b = values(a), values(b)
+        if ftz:
+            a, b = flush(a), flush(b)
+        r = pick(a, b)
+        return r if kind == "f16" else round_bf16(r)
+
+    return semantics(type_, 2, run)
+
+
+def transcendental(words: Words) -> Semantics:
+    """``ex2.approx`` and ``tanh.approx``."""
+    approx, ftz = words.flag("approx"), words.flag("ftz")
+    type_ = words.type(*TYPES)
+    kind = type_.removesuffix("x2")
+    # ex2 of bf16 is defined with .ftz only, ex2 of f16 and tanh without.
+    words.done(approx and ftz == (words.opcode == "ex2" and kind == "bf16"))
+    function = TRANSCENDENTAL[words.opcode]
+    values = _values(kind)
+
+    def run(a: Any) -> Any:
+        x = values(a)
+        if ftz:
+            x = flush(x)
+        r = from_f64(function(x.astype(np.float64)), kind)
+        if not ftz:
+            return r
+        return np.where((r & np.uint16(0x7F80)) == 0, r & np.uint16(0x8000), r)[()]
+
+    return semantics(type_, 1, run)
+
+
+OPERATIONS: dict[str, Builder] = {
+    **dict.fromkeys(("add", "sub", "mul", "fma"), arithmetic),
+    **dict.fromkeys(("abs", "neg"), sign),
+    **dict.fromkeys(("min", "max"), minimum),
+    **dict.fromkeys(("ex2", "tanh"), transcendental),
+}

@@ -1,0 +1,1 @@
+"""Checks of the accesses: reads of memory that nobody wrote, races, happens-before."""

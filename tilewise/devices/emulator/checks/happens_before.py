@@ -1,0 +1,162 @@
+"""Who is ordered behind whom in a batch of blocks: happens-before, exactly.
+
+Each thread knows, of every thread of its cluster, up to which of its releases it is ordered behind
+it: a vector clock (C. Fidge, 1988; F. Mattern, 1989), a row of :attr:`HappensBefore.known`.
+Barriers of the block, of a warp and of the cluster join the rows of those that meet. An arrival at
+an mbarrier leaves the row there, and who waits for the phase takes it along.
+
+What runs beside the threads has clocks of its own: the bulk loads and the bulk stores of each
+block, and the matrix unit of each warpgroup (``wgmma``). Its accesses are ordered behind the thread
+that issues them, and who may rely on their end learns it at the mbarrier that they complete or by
+``wait_group``. All loads of a block share a clock, and so do its stores: who waited for one counts
+as having waited for the earlier ones too.
+
+A row has a second half: up to which release of each thread there was a proxy fence (PTX ISA 8.6).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewise.devices.emulator.ptx.syntax import Immediate
+from tilewise.devices.emulator.threads.lanes import Index, Lanes
+
+if TYPE_CHECKING:
+    from tilewise.devices.emulator.machine import Machine
+
+Clocks = npt.NDArray[np.int32]
+LOADS, STORES, MATRICES = "loads", "stores", "matrices"
+WARPGROUP = 128
+_CLOCKS = 1 << 24
+
+
+def agents(cluster_size: int, threads: int) -> int:
+    """Clocks of one cluster: of its threads, and of the engines of its blocks."""
+    return cluster_size * (threads + _engines(threads))
+
+
+def _engines(threads: int) -> int:
+    return 2 + -(-threads // WARPGROUP)
+
+
+def batch_limit(cluster_size: int, threads: int) -> int:
+    """Clusters of a batch, so that the clocks stay within some 64 MB."""
+    return max(1, _CLOCKS // (2 * cluster_size * threads * agents(cluster_size, threads)))
+
+
+class HappensBefore:
+    """The clocks of one batch of blocks."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self._depth = 1 + max(
+            (
+                int(operand.value)
+                for i in machine.program.instructions
+                if "wait_group" in i.modifiers
+                for operand in i.operands
+                if isinstance(operand, Immediate)
+            ),
+            default=0,
+        )
+
+    def start(self) -> None:
+        """A new batch begins."""
+        geometry = self.machine.geometry
+        self.agents = agents(geometry.cluster_size, geometry.threads)
+        self._threads = geometry.cluster_size * geometry.threads
+        self.own: Index = np.arange(geometry.count, dtype=np.intp) % self._threads
+        self.width = 2 * self.agents
+        self.known: Clocks = np.zeros((geometry.count, self.width), np.int32)
+        self.known[np.arange(geometry.count), self.own] = 1
+        engines = _engines(geometry.threads)
+        self._clock: Clocks = np.zeros((geometry.block_count, engines), np.int32)
+        first = self._threads + geometry.rank_of * engines
+        self._engine: dict[str, Index] = {
+            LOADS: first,
+            STORES: first + 1,
+            MATRICES: first + 2 + geometry.thread_of // WARPGROUP,
+        }
+        # Of each lane, the clock of its stores, and of its latest groups, the last one first.
+        self._issued: Clocks = np.zeros(geometry.count, np.int32)
+        self._groups = {
+            engine: np.zeros((geometry.count, self._depth), np.int32)
+            for engine in (STORES, MATRICES)
+        }
+
+    def _joined(self, lanes: Index, group: Index) -> tuple[Index, Clocks]:
+        """The numbers of the groups, and what the lanes of each know together."""
+        order = np.argsort(group, kind="stable")
+        sorted_group = group[order]
+        starts = np.flatnonzero(np.r_[True, sorted_group[1:] != sorted_group[:-1]])
+        together = np.maximum.reduceat(self.known[lanes[order]], starts, axis=0)
+        return sorted_group[starts], together
+
+    def _tick(self, lanes: Index) -> None:
+        self.known[lanes, self.own[lanes]] += 1
+
+    def release(self, lanes: Index, group: Index, into: Clocks) -> None:
+        """Lanes leave what they know in rows of ``into``; what they do later is later."""
+        numbers, together = self._joined(lanes, group)
+        into[numbers] = np.maximum(into[numbers], together)
+        self._tick(lanes)
+
+    def acquire(self, lanes: Index, found: Clocks) -> None:
+        """Lanes take along what others left: a row a lane."""
+        self.known[lanes] = np.maximum(self.known[lanes], found)
+
+    def meet(self, lanes: Index, group: Index) -> None:
+        """Lanes of each group wait for one another."""
+        if not len(lanes):
+            return
+        numbers, together = self._joined(lanes, group)
+        self.acquire(lanes, together[np.searchsorted(numbers, group)])
+        self._tick(lanes)
+
+    def warp_barrier(self, lanes: Lanes) -> None:
+        """The lanes passed a barrier of their warps together."""
+        self.meet(lanes.numbers, lanes.pick(self.machine.geometry.warp_of))
+
+    def block_barrier(self, blocks: npt.NDArray[np.bool_] | None, lanes: Lanes) -> None:
+        """The lanes opened a barrier of their blocks."""
+        self.meet(lanes.numbers, lanes.pick(self.machine.geometry.block_of))
+
+    def completed(self, lane: int, into: Clocks) -> None:
+        """The copies that a lane issued are at their end, which an mbarrier learns."""
+        row = self.machine.geometry.block_of[lane]
+        np.maximum(into, self.known[lane], out=into)
+        into[self._engine[LOADS][lane]] = self._clock[row, 0]
+        self._tick(np.array([lane]))
+
+    def fence(self, lanes: Lanes) -> None:
+        """A proxy fence: what the lanes are behind they are now behind with a fence between."""
+        known, numbers = self.known, lanes.numbers
+        known[numbers, self.agents :] = known[numbers, : self.agents]
+        self._tick(numbers)
+
+    def commit(self, engine: str, lanes: Lanes) -> None:
+        """The lanes' groups are full."""
+        numbers, groups = lanes.numbers, self._groups[engine]
+        groups[numbers, 1:] = groups[numbers, :-1]
+        if engine == STORES:
+            groups[numbers, 0] = self._issued[numbers]
+        else:
+            geometry = self.machine.geometry
+            unit = 2 + geometry.thread_of[numbers] // WARPGROUP
+            groups[numbers, 0] = self._clock[geometry.block_of[numbers], unit]
+
+    def wait(self, engine: str, lanes: Lanes, allowed: int) -> None:
+        """All but the last ``allowed`` groups of the lanes are at their end."""
+        numbers = lanes.numbers
+        agent = self._engine[engine][numbers]
+        done = self._groups[engine][numbers, allowed]
+        self.known[numbers, agent] = np.maximum(self.known[numbers, agent], done)
+
+    def _who(self, agent: int) -> str:
+        if agent < self._threads:
+            return "another thread"
+        engines = _engines(self.machine.geometry.threads)
+        return "a bulk copy" if (agent - self._threads) % engines < 2 else "a wgmma"

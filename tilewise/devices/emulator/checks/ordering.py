@@ -1,0 +1,365 @@
+"""Races in kernels that synchronise by more than the block's barrier.
+
+An access to shared memory is a race with an earlier one, of which one writes, that it is not
+ordered behind (``happens_before.py``). As in FastTrack (C. Flanagan and S. Freund, PLDI 2009), of
+each place the last write is remembered, and the reads since.
+
+What runs beside the threads touches memory through another proxy than they do. So between what they
+wrote and what it reads, and between what they read and what it writes, a proxy fence must stand
+(PTX ISA 8.6), by anybody in the chain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewise.devices.emulator.checks.happens_before import (
+    LOADS,
+    MATRICES,
+    STORES,
+    WARPGROUP,
+    Clocks,
+    HappensBefore,
+)
+from tilewise.devices.emulator.checks.races import ATOMIC, READ, WRITE
+from tilewise.devices.emulator.memory.patterns import SharedPattern
+from tilewise.devices.emulator.ptx.program import Program
+from tilewise.devices.emulator.threads.lanes import Index
+from tilewise.devices.emulator.threads.op import Op
+
+_GRANULE = 16
+_REMEMBERED = 4096
+_OTHER_SPACES = frozenset(("global", "local", "param", "const"))
+
+
+def needed(program: Program) -> bool:
+    """Whether a program synchronises by more than barriers of the block and of warps."""
+    return any(
+        i.opcode in ("mbarrier", "mapa", "wgmma")
+        or "bulk" in i.modifiers
+        or (i.opcode == "barrier" and "cluster" in i.modifiers)
+        for i in program.instructions
+    )
+
+
+@dataclass
+class _Access:
+    """Places in shared memory and who touches them, at which of his clocks.
+
+    Attributes
+    ----------
+    place : ndarray of intp, shape (n,)
+        Granules in the batch's storage.
+    lane : ndarray of intp, shape (n,) or (1,)
+        For the report; of an engine, the thread that gave it the work.
+    agent, clock : ndarray, shape (n,) or (1,)
+    low, high : int
+        The first and the last granule.
+    """
+
+    place: Index
+    lane: Index
+    agent: Index
+    clock: Clocks
+    kind: str
+    op: Op
+    low: int
+    high: int
+
+    def pick(self, chosen: npt.NDArray[Any]) -> _Access:
+        def of(x: npt.NDArray[Any]) -> npt.NDArray[Any]:
+            return x if len(x) == 1 else x[chosen]
+
+        return replace(
+            self, place=self.place[chosen], lane=of(self.lane), agent=of(self.agent),
+            clock=of(self.clock),
+        )  # fmt: skip
+
+
+class Ordering(HappensBefore):
+    """The clocks and the last accesses of one batch of blocks."""
+
+    def start(self) -> None:
+        """A new batch begins."""
+        super().start()
+        geometry = self.machine.geometry
+        self._granule = self._smallest()
+        size = len(self.machine.shared.data) // self._granule
+        self._writer = np.full(size, -1, np.int32)
+        self._written_at = np.zeros(size, np.int32)
+        self._written_by = np.zeros(size, np.int32)
+        self._mark = np.zeros(size, np.int32)
+        # By kind, and by row (see _row).
+        self._seen: dict[str, dict[int, dict[Any, _Access]]] = {READ: {}, ATOMIC: {}}
+        self._places: dict[int, tuple[SharedPattern, Index, Index, int, int]] = {}
+        # Of each block and each agent of another one, its last access there: clock, lane, op.
+        self._visit: Clocks = np.zeros((3, geometry.block_count, self.agents), np.int32)
+
+    def forget(self) -> None:
+        """Nothing is kept from batch to batch."""
+
+    def end(self) -> None:
+        """The batch ended: no block may have, before another had done with its shared memory."""
+        geometry = self.machine.geometry
+        if geometry.cluster_size == 1 or self.machine.live_count:
+            return
+        known = self.known[:, : self.agents]
+        known = known.reshape(geometry.block_count, geometry.threads, -1).max(axis=1)
+        for row, agent in np.argwhere(self._visit[0] > known):
+            _, lane, op = self._visit[:, row, agent]
+            ended = geometry.block_index(int(row) * geometry.threads)
+            self.machine.ops[op].fault(
+                "race",
+                f"reaches shared memory of block {ended}, which does not wait for that before it "
+                "ends",
+                int(lane),
+            )
+
+    def reached(self, op: Op, lanes: Index, rows: Index) -> None:
+        """Lanes touch something in the shared memory of the blocks in ``rows``."""
+        geometry = self.machine.geometry
+        if geometry.cluster_size == 1:
+            return
+        away = rows != geometry.block_of[lanes]
+        if away.any():
+            lane, agent = lanes[away], self.own[lanes[away]]
+            self._visited(op, rows[away], agent, self.known[lane, agent], lane)
+
+    def _visited(self, op: Op, rows: Any, agent: Any, clock: Any, lane: Any) -> None:
+        for i, value in enumerate((clock, lane, op.index)):
+            self._visit[i, rows, agent] = value
+
+    def _smallest(self) -> int:
+        """Bytes of the narrowest access to shared memory in the program, 16 at most."""
+        widths = [
+            op.width
+            for op in self.machine.ops
+            if op.instruction.opcode in ("ld", "st", "atom", "red", "cp")
+            and "bulk" not in op.instruction.modifiers
+            and (op.instruction.opcode == "cp" or not _OTHER_SPACES & set(op.instruction.modifiers))
+        ]
+        return min((_GRANULE, *widths))
+
+    def note(self, pattern: SharedPattern, kind: str, op: Op) -> None:
+        """Threads touch shared memory."""
+        if not pattern.lanes.count:
+            return
+        place, lane, low, high = self._touched(pattern, op.width)
+        self.reached(op, lane, place * self._granule // self.machine.shared.pitch)
+        agent = self.own[lane]
+        access = _Access(place, lane, agent, self.known[lane, agent], kind, op, low, high)
+        known = self.known
+        self._check(
+            access,
+            lambda which, others: known[lane[which], others],
+            id(pattern),
+            pattern.has_duplicates,
+        )
+
+    def copied(
+        self, op: Op, lane: int, row: int, offsets: npt.NDArray[np.int64], width: int, kind: str
+    ) -> None:
+        """A bulk copy that a lane issued touches ``width`` bytes at each of ``offsets`` in the
+        shared memory of the block in ``row``."""
+        own = self.machine.geometry.block_of[lane]
+        engine, number = (STORES, 1) if kind == READ else (LOADS, 0)
+        self._clock[own, number] += 1
+        clock = self._clock[own, number]
+        if kind == READ:
+            self._issued[lane] = clock
+        if row != own:
+            self._visited(op, row, self._engine[engine][lane], clock, lane)
+        self._engine_access(op, np.array([lane]), engine, row, offsets, width, kind, clock)
+
+    def multiplied(
+        self, op: Op, lanes: Index, row: int, offsets: npt.NDArray[np.int64], width: int
+    ) -> None:
+        """A warpgroup's matrix unit reads ``width`` bytes at each of ``offsets``."""
+        unit = 2 + self.machine.geometry.thread_of[lanes[0]] // WARPGROUP
+        self._clock[row, unit] += 1
+        clock = self._clock[row, unit]
+        self._engine_access(op, lanes, MATRICES, row, offsets, width, READ, clock)
+
+    def _engine_access(
+        self,
+        op: Op,
+        lanes: Index,
+        engine: str,
+        row: int,
+        offsets: npt.NDArray[np.int64],
+        width: int,
+        kind: str,
+        clock: Any,
+    ) -> None:
+        first = (row * self.machine.shared.pitch + offsets) // self._granule
+        place = _spread(first.astype(np.intp), max(1, width // self._granule))
+        known = self.known[lanes].min(axis=0)
+        agent = self._engine[engine][lanes[:1]]
+        access = _Access(
+            place, lanes[:1], agent, np.array([clock], np.int32), kind, op,
+            int(place.min()), int(place.max()),
+        )  # fmt: skip
+        key = (op.index, row, int(agent[0]), int(place[0]), len(place))
+        self._check_fenced(access, known)
+        self._check(access, lambda which, others: known[others], key, False, known)
+
+    def _check_fenced(self, access: _Access, known: Clocks) -> None:
+        """What threads wrote, an engine may read only behind a proxy fence."""
+        place = access.place
+        writer, since = self._writer[place], self._written_at[place]
+        if access.kind != READ or writer.max() < 0:
+            return
+        late = (writer >= 0) & (writer < self._threads) & (known[writer] >= since)
+        late &= known[writer + self.agents] < since
+        if late.any():
+            earlier = self.machine.ops[self._written_by[place[np.flatnonzero(late)[0]]]]
+            self._report(access, late, f"proxy fence after the {WRITE} of a thread", earlier)
+
+    def _touched(self, pattern: SharedPattern, width: int) -> tuple[Index, Index, int, int]:
+        """Granules that a pattern's lanes touch, the lanes, one a granule, and which are the
+        first and the last."""
+        kept = self._places.get(id(pattern))
+        if kept is None:
+            pieces = max(1, width // self._granule)
+            place = _spread(pattern.gather * pieces, pieces)
+            lane = np.repeat(pattern.lanes.numbers, pieces)
+            # The pattern is kept too, so that no other one gets its identity.
+            if len(self._places) == _REMEMBERED:
+                self._places.clear()
+            low, high = int(place.min()), int(place.max())
+            kept = self._places[id(pattern)] = pattern, place, lane, low, high
+        return kept[1:]
+
+    def _check(
+        self,
+        access: _Access,
+        knows: Callable[[Any, Index], Clocks],
+        key: Any,
+        has_duplicates: bool,
+        of_engine: Clocks | None = None,
+    ) -> None:
+        """Hold an access against the earlier ones at its places, and remember it.
+
+        Parameters
+        ----------
+        knows : callable
+            Up to which clocks of other agents some of the access's granules are ordered.
+        key : object
+            Accesses with the same key touch the same places.
+        of_engine : ndarray, optional
+            What an engine's issuer knows.
+        """
+        place = access.place
+        writer = self._writer[place].astype(np.intp)
+        if writer.max() >= 0:
+            bad = (writer >= 0) & (knows(slice(None), writer) < self._written_at[place])
+            if has_duplicates:
+                # One instruction that all threads use to set the same flag is no race.
+                bad &= self._written_by[place] != access.op.index
+            if bad.any():
+                at = int(np.flatnonzero(bad)[0])
+                who = self._who(int(writer[at]))
+                earlier = self.machine.ops[self._written_by[place[at]]]
+                self._report(access, bad, f"barrier after the {WRITE} of {who}", earlier)
+        self._check_seen(access, knows, of_engine)
+        if access.kind == WRITE:
+            self._writer[place] = access.agent
+            self._written_at[place] = access.clock
+            self._written_by[place] = access.op.index
+        else:
+            seen = self._seen[access.kind].setdefault(self._row(access), {})
+            old = seen.get(key)
+            if old is not None and not np.array_equal(old.place, place):
+                seen[object()] = old
+            seen[key] = access
+
+    def _check_seen(
+        self,
+        access: _Access,
+        knows: Callable[[Any, Index], Clocks],
+        of_engine: Clocks | None,
+    ) -> None:
+        """Hold an access against the reads and the atomics since the last write.
+
+        What threads read, an engine may write only behind a proxy fence.
+        """
+        place, kind = access.place, access.kind
+        against = {READ: (ATOMIC,), ATOMIC: (READ,), WRITE: (READ, ATOMIC)}[kind]
+        row = self._row(access)
+        others = [
+            (among, key, seen)
+            for other in against
+            for at, among in self._seen[other].items()
+            if row in (-1, at) or at == -1
+            for key, seen in among.items()
+            if seen.low <= access.high and access.low <= seen.high
+        ]
+        if not others:
+            return
+        mark = self._mark
+        mark[place] = np.arange(1, len(place) + 1)
+        for among, key, seen in others:
+            which = mark[seen.place]
+            hit = which > 0
+            if not hit.any():
+                continue
+            met = seen if hit.all() else seen.pick(hit)
+            who = self._who(int(met.agent[0]))
+            late = knows(which[hit] - 1, met.agent) < met.clock
+            missing = f"barrier after the {seen.kind} of {who}"
+            if (
+                of_engine is not None
+                and kind == WRITE
+                and not late.any()
+                and met.agent[0] < self._threads
+            ):
+                late = of_engine[met.agent + self.agents] < met.clock
+                missing = f"proxy fence after the {seen.kind} of a thread"
+            if late.any():
+                bad = np.zeros(len(place), np.bool_)
+                bad[which[hit][late if len(late) > 1 else slice(None)] - 1] = True
+                self._report(access, bad, missing, seen.op)
+            if kind == WRITE:
+                # What is ordered behind this write is ordered behind those before it.
+                del among[key]
+                if not hit.all():
+                    among[object()] = seen.pick(~hit)
+        mark[place] = 0
+
+    def _row(self, access: _Access) -> int:
+        """The only row of the batch that an access touches; -1 where there are several."""
+        size = self.machine.shared.pitch // self._granule
+        row = access.low // size
+        return row if row == access.high // size else -1
+
+    def _report(
+        self, access: _Access, bad: npt.NDArray[np.bool_], missing: str, earlier: Op
+    ) -> None:
+        op, machine = access.op, self.machine
+        which = np.flatnonzero(bad)
+        at = int(which[0])
+        offset = int(access.place[at]) * self._granule % machine.shared.pitch
+        place = machine.shared_place(offset, op.element)
+        lanes = access.lane if len(access.lane) == 1 else access.lane[which]
+        verb = {READ: "reads", WRITE: "writes", ATOMIC: "changes atomically"}[access.kind]
+        how = self._who(int(access.agent[0]))
+        by = "" if how == "another thread" else f" by {how}"
+        op.fault(
+            "race",
+            f"{verb} {place} in shared memory{by} with no {missing} ({earlier.where(op.file)})",
+            int(lanes[0]),
+            place,
+            len(np.unique(lanes)) - 1,
+        )
+
+
+def _spread(first: Index, pieces: int) -> Index:
+    """Granules of accesses that are ``pieces`` granules wide."""
+    if pieces == 1:
+        return first
+    return (first[:, None] + np.arange(pieces)).reshape(-1)

@@ -1,0 +1,109 @@
+"""Reads of memory that nobody wrote, told from copies of the holes in a structure.
+
+A structure has holes between its members, and a copy of it as a whole reads and writes them
+along. So what is only copied on, or not used at all, may lack bytes, as long as something of the
+structure was written. What a kernel computes with may not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewise.devices.emulator.memory.global_memory import WRITTEN
+from tilewise.devices.emulator.memory.storage import Bytes
+from tilewise.devices.emulator.ptx.program import Program
+from tilewise.devices.emulator.ptx.syntax import Address, Instruction, Pair, Register, Vector
+from tilewise.devices.emulator.threads.lanes import Index
+
+_NEIGHBOURHOOD = 16
+"""Bytes: no member is aligned to more, so no hole is as long."""
+
+
+def _registers(operand: Any) -> Iterator[str]:
+    if isinstance(operand, Register):
+        yield operand.name
+    elif isinstance(operand, Address):
+        yield from _registers(operand.base)
+        for coordinate in operand.coordinates:
+            yield from _registers(coordinate)
+    elif isinstance(operand, Vector):
+        for element in operand.elements:
+            yield from _registers(element)
+    elif isinstance(operand, Pair):
+        yield from _registers(operand.first)
+        yield from _registers(operand.second)
+    elif hasattr(operand, "register"):
+        yield from _registers(operand.register)
+
+
+def _used(instruction: Instruction) -> Iterator[str]:
+    """Registers that an instruction reads, but for the values of stores."""
+    if instruction.predicate is not None:
+        yield instruction.predicate[0].name
+    operands = instruction.operands
+    if instruction.opcode == "st":
+        yield from _registers(operands[0])
+        return
+    # The first operand is a target, unless it is an address or a call's or branch's.
+    for place, operand in enumerate(operands):
+        if place or not isinstance(operand, (Register, Vector, Pair)):
+            yield from _registers(operand)
+
+
+def only_copied(program: Program) -> dict[int, tuple[bool, ...]]:
+    """For each load, which of its elements no instruction but a store reads."""
+    used: dict[str, set[str]] = {}
+    for index, instruction in enumerate(program.instructions):
+        used.setdefault(program.function_of(index), set()).update(_used(instruction))
+    found: dict[int, tuple[bool, ...]] = {}
+    for index, instruction in enumerate(program.instructions):
+        if instruction.opcode == "cp":
+            found[index] = (True,)
+        elif instruction.opcode == "ld":
+            target = instruction.operands[0]
+            parts = target.elements if isinstance(target, Vector) else (target,)
+            busy = used[program.function_of(index)]
+            found[index] = tuple(busy.isdisjoint(_registers(part)) for part in parts)
+    return found
+
+
+def faulty(
+    written: npt.NDArray[np.bool_],
+    size: int,
+    copied: tuple[bool, ...],
+    states: Bytes,
+    starts: Index,
+) -> Index:
+    """Which lanes read what nobody wrote.
+
+    Parameters
+    ----------
+    written : ndarray of bool, shape (lanes, width)
+        Of each byte that is read.
+    size : int
+        Bytes of an element.
+    copied : tuple of bool
+        Of each element, as :func:`only_copied` has it; one may stand for all.
+    states : ndarray of uint8
+        Of each byte of the memory, ``WRITTEN`` where somebody did; whole 16-byte pieces.
+    starts : ndarray of int, shape (lanes,)
+        Where in it the lanes read.
+    """
+    if written.all():
+        return np.empty(0, np.intp)
+    lacks = ~written.reshape(len(written), -1, size).all(axis=2)
+    spare = np.broadcast_to(np.array(copied or (False,)), lacks.shape[1:])
+    lost = (lacks & ~spare).any(axis=1)
+    missing = (lacks & spare).any(axis=1) & ~lost
+    if missing.any():
+        has_some = written.any(axis=1)
+        # A hole that is copied on its own goes byte by byte, as it has no type.
+        if size == 1:
+            some = (states.reshape(-1, _NEIGHBOURHOOD) == WRITTEN).any(axis=1)
+            has_some |= np.asarray(some)[starts // _NEIGHBOURHOOD]
+        lost |= missing & ~has_some
+    return np.flatnonzero(lost)

@@ -1,0 +1,1 @@
+"""Asynchronous copies: ``cp.async``, bulk copies, and tensor copies by tensor maps."""

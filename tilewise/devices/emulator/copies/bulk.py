@@ -1,0 +1,119 @@
+"""Bulk copies of bytes: ``cp.async.bulk`` (PTX ISA 9.7.9.25).
+
+A copy is done, and its barrier told, when its instruction runs. That is one of the orders that a
+GPU may take; the race check knows that it may be later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tilewise.devices.emulator.copies.tensor_maps import PIECE
+from tilewise.devices.emulator.copies.transfers import (
+    BARRIER,
+    LOAD,
+    BulkCopy,
+    GlobalRows,
+    direction,
+)
+from tilewise.devices.emulator.memory.storage import Bytes
+from tilewise.devices.emulator.ptx.modifiers import Words
+from tilewise.devices.emulator.threads.lanes import Lanes
+from tilewise.devices.emulator.threads.op import Op
+
+if TYPE_CHECKING:
+    from tilewise.devices.emulator.machine import Machine
+
+
+def _plain(machine: Machine, op: Op) -> None:
+    words = Words(op.instruction.opcode, op.instruction.modifiers)
+    for word in ("async", "bulk", "L2::cache_hint"):
+        words.flag(word)
+    to, source, completion = direction(words)
+    is_multicast = words.flag("multicast::cluster")
+    words.done(not is_multicast or (to, source) == ("shared::cluster", "global"))
+    copy = BulkCopy(machine, op)
+    target, origin, length, *rest = op.instruction.operands
+    read_to, read_from = copy.addresses(target), copy.addresses(origin)
+    read_size = copy.numbers(length, "u32")
+    read_barrier = copy.addresses(rest[0]) if completion == LOAD else None
+    read_blocks = copy.numbers(rest[1], "b16") if is_multicast else None
+
+    def fetched(lane: int, address: int, size: int) -> Bytes | None:
+        if source == "global":
+            rows = _aligned(copy, lane, address, size, is_store=False)
+            return None if rows is None else copy.read_global(lane, rows, PIECE).reshape(-1)
+        place = copy.shared(lane, address, size, PIECE)
+        if place is None:
+            return None
+        return copy.read_shared(lane, place, size, np.arange(size // PIECE))
+
+    def run(lanes: Lanes) -> None:
+        targets, sources, sizes = read_to(lanes), read_from(lanes), read_size(lanes)
+        barriers = None if read_barrier is None else read_barrier(lanes)
+        blocks = None if read_blocks is None else read_blocks(lanes)
+        for i, lane in enumerate(lanes.numbers.tolist()):
+            size, address = int(sizes[i]), int(targets[i])
+            if size % PIECE:
+                copy.fault(
+                    "misaligned", lane, f"moves {size} bytes, which is no multiple of {PIECE}"
+                )
+                continue
+            data = fetched(lane, int(sources[i]), size)
+            if barriers is None:
+                rows = _aligned(copy, lane, address, size, is_store=True)
+                if data is not None and rows is not None:
+                    copy.write_global(rows, data)
+                continue
+            place = copy.shared(lane, address, size, PIECE)
+            barrier = copy.shared(lane, int(barriers[i]), BARRIER, BARRIER)
+            if place is not None and barrier is not None:
+                to_blocks = None if blocks is None else int(blocks[i])
+                data = np.zeros(size, np.uint8) if data is None else data
+                copy.deliver(lane, place, barrier, to_blocks, data)
+
+    op.run = run
+
+
+def _aligned(
+    copy: BulkCopy, lane: int, address: int, size: int, is_store: bool
+) -> GlobalRows | None:
+    """Bytes of global memory that begin at a multiple of 16; else None: reported."""
+    if address % PIECE:
+        words = f"has an address in global memory that is not aligned to {PIECE} bytes"
+        copy.fault("misaligned", lane, words)
+        return None
+    return copy.global_(lane, address, (1, size), size, is_store)
+
+
+def _prefetch(machine: Machine, op: Op) -> None:
+    """To the L2 cache, which changes no value; but what is there to be brought is checked."""
+    words = Words(op.instruction.opcode, op.instruction.modifiers)
+    for word in ("async", "bulk", "prefetch", "L2", "global", "L2::cache_hint"):
+        words.flag(word)
+    words.done()
+    copy = BulkCopy(machine, op)
+    address, length, *_ = op.instruction.operands
+    read_address, read_size = copy.addresses(address), copy.numbers(length, "u32")
+
+    def run(lanes: Lanes) -> None:
+        sizes = read_size(lanes)
+        for i, at in enumerate(read_address(lanes).tolist()):
+            lane, size = int(lanes.numbers[i]), int(sizes[i])
+            if size % PIECE:
+                copy.fault(
+                    "misaligned", lane, f"prefetches {size} bytes, which is no multiple of {PIECE}"
+                )
+            else:
+                _aligned(copy, lane, at, size, is_store=False)
+
+    op.run = run
+
+
+BUILDERS: dict[str, Callable[[Machine, Op], None]] = {
+    "cp.async.bulk": _plain,
+    "cp.async.bulk.prefetch": _prefetch,
+}

@@ -1,0 +1,186 @@
+"""``cp.async``: copies to shared memory that arrive later (PTX ISA 9.7.9.25).
+
+A copy reads global memory when it is issued and arrives when its thread waits for its group,
+not before: a kernel that reads too early reads what was there, as it may on a GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewise.devices.emulator.access.addresses import Where
+from tilewise.devices.emulator.access.spaces import Global, Shared
+from tilewise.devices.emulator.ptx.modifiers import Words
+from tilewise.devices.emulator.ptx.syntax import Address, Immediate, Negated, Register
+from tilewise.devices.emulator.threads.lanes import Lanes
+from tilewise.devices.emulator.threads.op import Op
+
+if TYPE_CHECKING:
+    from tilewise.devices.emulator.machine import Machine
+
+
+@dataclass
+class _Copy:
+    """One instruction's copies on their way; ``group`` is the number of the group a lane."""
+
+    shared: Shared
+    lanes: Lanes
+    address: npt.NDArray[np.int64]
+    values: npt.NDArray[Any]
+    group: npt.NDArray[np.intp]
+
+
+class Copies:
+    """Copies of one batch that have not arrived."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.start()
+
+    def start(self) -> None:
+        """A new batch begins."""
+        self._pending: list[_Copy] = []
+        self._group: npt.NDArray[np.intp] | None = None
+
+    @property
+    def group(self) -> npt.NDArray[np.intp]:
+        """The number of the group that each lane is filling."""
+        if self._group is None:
+            self._group = np.zeros(self.machine.geometry.count, np.intp)
+        return self._group
+
+    def issue(self, shared: Shared, lanes: Lanes, address: Any, values: Any, sizes: Any) -> None:
+        """Copies are on their way; ``sizes`` is how many bytes each lane read."""
+        spread = np.broadcast_to(np.asarray(address, np.int64), lanes.count)
+        group = self.group[lanes.numbers]
+        self._pending.append(_Copy(shared, lanes, spread, values, group))
+
+    def commit(self, lanes: Lanes) -> None:
+        """The lanes' groups are full."""
+        self.group[lanes.numbers] += 1
+
+    def wait(self, lanes: Lanes, allowed: int | None) -> None:
+        """All but the last ``allowed`` groups of the lanes arrive; all copies if None."""
+        latest = np.full(self.machine.geometry.count, -1, np.intp)
+        reach = self.group[lanes.numbers]
+        latest[lanes.numbers] = reach if allowed is None else reach - allowed - 1
+        pending, self._pending = self._pending, []
+        for copy in pending:
+            arrives = copy.group <= latest[copy.lanes.numbers]
+            if arrives.all():
+                copy.shared.store_at(copy.address, copy.lanes, copy.values)
+            elif not arrives.any():
+                self._pending.append(copy)
+            else:
+                part = copy.lanes.where(arrives)
+                copy.shared.store_at(copy.address[arrives], part, copy.values[arrives])
+                left = ~arrives
+                self._pending.append(
+                    _Copy(copy.shared, copy.lanes.where(left), copy.address[left],
+                          copy.values[left], copy.group[left])
+                )  # fmt: skip
+
+
+def _copy(machine: Machine, op: Op) -> None:
+    words = Words(op.instruction.opcode, op.instruction.modifiers)
+    if not words.flag("async") or words.flag("bulk"):
+        raise op.unsupported()
+    if words.flag("commit_group"):
+        words.done()
+        op.run = machine.copies.commit
+        return
+    if words.flag("wait_all"):
+        words.done()
+        op.run = lambda lanes: machine.copies.wait(lanes, None)
+        return
+    if words.flag("wait_group"):
+        words.done()
+        (number,) = op.instruction.operands
+        if not isinstance(number, Immediate):
+            raise op.unsupported("operands")
+        allowed = int(number.value)
+        op.run = lambda lanes: machine.copies.wait(lanes, allowed)
+        return
+    words.one_of(("ca", "cg"))
+    is_to_shared = words.one_of(("shared", "shared::cta")) and words.flag("global")
+    for hint in ("L2::cache_hint", "L2::64B", "L2::128B", "L2::256B"):
+        words.flag(hint)
+    words.done(bool(is_to_shared))
+    _issue(machine, op)
+
+
+def _issue(machine: Machine, op: Op) -> None:
+    target, source, size, *rest = op.instruction.operands
+    if (
+        not isinstance(target, Address)
+        or not isinstance(source, Address)
+        or not isinstance(size, Immediate)
+        or len(rest) > 1
+        or int(size.value) not in (4, 8, 16)
+    ):
+        raise op.unsupported("operands")
+    width = int(size.value)
+    dtype, count = (np.dtype("u4"), 1) if width == 4 else (np.dtype("u8"), width // 8)
+    op.width, op.element, op.space = width, 4, "global_load"
+    read_from = Global(machine, op, Where(machine, op, source), dtype, count)
+    # The arrival is the load-store unit's, not a store of the program's: it is counted with
+    # the copy.
+    write_to = Shared(machine, op, where := Where(machine, op, target), dtype, count, None)
+    single = Global(machine, op, Where(machine, op, source), np.dtype("u1"), 1, counts=False)
+    read_size = sizes_read(machine, op)
+
+    def run(lanes: Lanes) -> None:
+        address = where(lanes)
+        sizes = width if read_size is None else read_size(lanes)
+        if read_size is None:
+            values = read_from.load(lanes)
+        else:
+            values = _partial(read_from, single, lanes, sizes, width)
+        values = np.broadcast_to(values, (lanes.count, *((count,) if count > 1 else ())))
+        write_to.on_the_way(address, lanes)
+        machine.copies.issue(write_to, lanes, address, values, sizes)
+
+    op.run = run
+
+
+def sizes_read(machine: Machine, op: Op) -> Callable[[Lanes], npt.NDArray[Any]] | None:
+    """How many bytes a copy reads in each lane; None where it has no operand that says so."""
+    _, _, size, *rest = op.instruction.operands
+    if not rest:
+        return None
+    (operand,) = rest
+    assert isinstance(size, Immediate)
+    width = int(size.value)
+    register = operand.register if isinstance(operand, Negated) else operand
+    if isinstance(register, Register) and register.type == "pred":
+        is_ignored = machine.registers.reader(op, operand, "pred", picked=True)
+        return lambda lanes: np.where(np.broadcast_to(is_ignored(lanes), lanes.count), 0, width)
+    read = machine.registers.reader(op, operand, "u32", picked=True)
+    return lambda lanes: np.broadcast_to(read(lanes), lanes.count)
+
+
+def _partial(
+    source: Global, single: Global, lanes: Lanes, size: Any, width: int
+) -> npt.NDArray[Any]:
+    """Only the first ``size`` bytes are read, and no byte beyond; zeros stand for the rest."""
+    sizes = np.minimum(np.broadcast_to(size, lanes.count), width)
+    address = np.broadcast_to(np.asarray(source.where(lanes), np.int64), lanes.count)
+    values = np.zeros((lanes.count, width), np.uint8)
+    full = sizes == width
+    if full.any():
+        read = source.load_at(address[full], lanes if full.all() else lanes.where(full))
+        values[full] = read.reshape(len(read), -1).view(np.uint8)
+    for at in range(width):
+        chosen = (sizes > at) & ~full
+        if chosen.any():
+            values[chosen, at] = single.load_at(address[chosen] + at, lanes.where(chosen))
+    typed = values.view(source.dtype)
+    return typed[:, 0] if source.count == 1 else typed
+
+
+BUILDERS: dict[str, Callable[[Machine, Op], None]] = {"cp": _copy}

@@ -1,0 +1,204 @@
+"""Tensor copies: ``cp.async.bulk.tensor`` (PTX ISA 9.7.9.27).
+
+A tensor copy moves a box of a batch of matrices. What of the box lies outside the matrix is
+read as zero, and not written. But as the hardware writes 16 bytes at once, a store goes on from the
+end of a row of the matrix to the next multiple of 16 bytes, with what the box has there. In shared
+memory the box's 16-byte pieces are swizzled (PTX ISA 5.5.7): the place of a piece in its 128 bytes
+is changed by the number of these 128 bytes in shared memory.
+
+The hardware refuses two kinds of box, whether or not any of it lies in the matrix. Its first column
+must be a multiple of 16 bytes into the row (an H200 takes others for illegal instructions); and a
+store's coordinates must not be negative (CUDA C++ Programming Guide, "Using TMA to transfer
+multi-dimensional arrays", "Negative indices and out of bounds").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tilewise.devices.emulator.copies.boxes import Box, clipped, swizzled
+from tilewise.devices.emulator.copies.tensor_maps import ALIGNMENT, BYTES, PIECE, Tiled, decode
+from tilewise.devices.emulator.copies.transfers import (
+    BARRIER,
+    LOAD,
+    BulkCopy,
+    GlobalRows,
+    SharedBytes,
+    direction,
+)
+from tilewise.devices.emulator.memory.storage import Bytes
+from tilewise.devices.emulator.ptx.modifiers import Words
+from tilewise.devices.emulator.ptx.syntax import Address, Operand
+from tilewise.devices.emulator.threads.lanes import Lanes
+from tilewise.devices.emulator.threads.op import Op
+
+TENSOR_ALIGNMENT = 128
+"""Of a box in shared memory, in bytes."""
+
+if TYPE_CHECKING:
+    from tilewise.devices.emulator.machine import Machine
+
+
+class TensorCopy(BulkCopy):
+    """Copies of boxes."""
+
+    def __init__(self, machine: Machine, op: Op, tensor: Operand) -> None:
+        super().__init__(machine, op)
+        self.map_at = self.addresses(tensor)
+        assert isinstance(tensor, Address)
+        if len(tensor.coordinates) != 3:
+            raise op.unsupported("operands")
+        self.coordinates = [self.numbers(x, "s32") for x in tensor.coordinates]
+
+    def boxes(self, lanes: Lanes) -> Iterator[tuple[int, int, Tiled, list[int]]]:
+        """Of each lane of the set: its place in it, the lane, the map, and the coordinates."""
+        maps = self.map_at(lanes)
+        corners = np.stack([read(lanes) for read in self.coordinates], axis=1).tolist()
+        for i, lane in enumerate(lanes.numbers.tolist()):
+            tiled = self.map(lane, int(maps[i]))
+            if tiled is not None:
+                yield i, lane, tiled, corners[i]
+
+    def map(self, lane: int, address: int) -> Tiled | None:
+        found = self.machine.memory.find(address, address + BYTES)
+        if found is None:
+            self.outside(lane, address, False)
+            return None
+        first = address - found.base
+        tiled = decode(found.data[first : first + BYTES].tobytes())
+        if address % ALIGNMENT:
+            words = f"has a tensor map that is not aligned to {ALIGNMENT} bytes"
+            self.fault("misaligned", lane, words)
+        elif tiled is None:
+            self.fault("out of bounds", lane, "finds no tensor map at the address it is given")
+        else:
+            return tiled
+        return None
+
+    def allowed(self, lane: int, tiled: Tiled, at: list[int], is_store: bool) -> bool:
+        """Whether the hardware takes a box at ``at``; if not, reported."""
+        if is_store and min(at) < 0:
+            words = f"stores a box at {tuple(at)}; a store's coordinates must not be negative"
+            self.fault("out of bounds", lane, words)
+            return False
+        into = at[0] * tiled.item
+        if into % PIECE:
+            words = (
+                f"has a box that begins at column {at[0]} of its matrix, {into} bytes into the "
+                f"row, which is no multiple of {PIECE}"
+            )
+            self.fault("misaligned", lane, words)
+            return False
+        return True
+
+    def load(self, lane: int, tiled: Tiled, at: list[int]) -> Bytes:
+        """The box, zero outside the matrix, row by row; of one that is refused, all zero."""
+        box = np.zeros((tiled.rows, tiled.width), np.uint8)
+        allowed = self.allowed(lane, tiled, at, is_store=False)
+        part, rows = self.part(lane, tiled, at) if allowed else (None, None)
+        if part is not None and rows is not None:
+            read = self.read_global(lane, rows, tiled.item)
+            box[part.top : part.bottom, part.left : part.right] = read
+        return box
+
+    def part(self, lane: int, tiled: Tiled, at: list[int]) -> tuple[Box | None, GlobalRows | None]:
+        """What of a box to be read is within the matrix, and where; None where there is nothing."""
+        part = clipped(tiled, at, to_piece=False)
+        if part is None:
+            return None, None
+        return part, self.global_(lane, part.address, part.shape, tiled.strides[0], is_store=False)
+
+    def store(self, lane: int, tiled: Tiled, at: list[int], source: SharedBytes) -> None:
+        if not self.allowed(lane, tiled, at, is_store=True):
+            return
+        size = tiled.rows * tiled.width
+        pieces = swizzled(source.offset, size, tiled.width).reshape(tiled.rows, -1)
+        part = clipped(tiled, at, to_piece=True)
+        if part is None:
+            return
+        first, last = part.left // PIECE, -(-part.right // PIECE)
+        wanted = pieces[part.top : part.bottom, first:last].reshape(-1)
+        data = self.read_shared(lane, source, size, wanted).reshape(-1, PIECE)
+        rows = self.global_(lane, part.address, part.shape, tiled.strides[0], is_store=True)
+        if rows is not None:
+            box = data[pieces].reshape(tiled.rows, tiled.width)
+            self.write_global(rows, box[part.top : part.bottom, part.left : part.right])
+
+
+def _copy(machine: Machine, op: Op) -> None:
+    words = Words(op.instruction.opcode, op.instruction.modifiers)
+    for word in ("async", "bulk", "tensor", "tile", "L2::cache_hint"):
+        words.flag(word)
+    dimensions = words.one_of(("1d", "2d", "3d", "4d", "5d"))
+    to, source, completion = direction(words)
+    words.check("global" in (to, source))
+    is_multicast = words.flag("multicast::cluster")
+    words.done(bool(dimensions) and (not is_multicast or to == "shared::cluster"))
+    if dimensions != "3d":
+        raise op.unsupported("a tensor map has three dimensions")
+    op.run = _load(machine, op, is_multicast) if completion == LOAD else _store(machine, op)
+
+
+def _load(machine: Machine, op: Op, is_multicast: bool) -> Callable[[Lanes], None]:
+    to, tensor, mbarrier, *rest = op.instruction.operands
+    copy = TensorCopy(machine, op, tensor)
+    read_to, read_barrier = copy.addresses(to), copy.addresses(mbarrier)
+    read_blocks = copy.numbers(rest[0], "b16") if is_multicast else None
+
+    def run(lanes: Lanes) -> None:
+        places, barriers = read_to(lanes), read_barrier(lanes)
+        blocks = None if read_blocks is None else read_blocks(lanes)
+        for i, lane, tiled, at in copy.boxes(lanes):
+            size = tiled.rows * tiled.width
+            place = copy.shared(lane, int(places[i]), size, TENSOR_ALIGNMENT)
+            barrier = copy.shared(lane, int(barriers[i]), BARRIER, BARRIER)
+            if place is None or barrier is None:
+                continue
+            pieces = copy.load(lane, tiled, at).reshape(-1, PIECE)
+            data = np.empty_like(pieces)
+            data[swizzled(place.offset, size, tiled.width)] = pieces
+            to_blocks = None if blocks is None else int(blocks[i])
+            copy.deliver(lane, place, barrier, to_blocks, data.reshape(-1))
+
+    return run
+
+
+def _store(machine: Machine, op: Op) -> Callable[[Lanes], None]:
+    tensor, source, *_ = op.instruction.operands
+    copy = TensorCopy(machine, op, tensor)
+    read_source = copy.addresses(source)
+
+    def run(lanes: Lanes) -> None:
+        sources = read_source(lanes)
+        for i, lane, tiled, at in copy.boxes(lanes):
+            size = tiled.rows * tiled.width
+            place = copy.shared(lane, int(sources[i]), size, TENSOR_ALIGNMENT)
+            if place is not None:
+                copy.store(lane, tiled, at, place)
+
+    return run
+
+
+def _prefetch(machine: Machine, op: Op) -> None:
+    """Bring a box to the L2 cache: no value changes, but what is read is checked."""
+    words = Words(op.instruction.opcode, op.instruction.modifiers)
+    for word in ("async", "bulk", "prefetch", "tensor", "L2", "global", "tile", "L2::cache_hint"):
+        words.flag(word)
+    words.done(words.one_of(("3d",)) == "3d")
+    copy = TensorCopy(machine, op, op.instruction.operands[0])
+
+    def run(lanes: Lanes) -> None:
+        for _, lane, tiled, at in copy.boxes(lanes):
+            if copy.allowed(lane, tiled, at, is_store=False):
+                copy.part(lane, tiled, at)
+
+    op.run = run
+
+
+BUILDERS: dict[str, Callable[[Machine, Op], None]] = {
+    "cp.async.bulk.tensor": _copy,
+    "cp.async.bulk.prefetch.tensor": _prefetch,
+}

@@ -1,0 +1,221 @@
+"""What bulk copies have in common: their operands, and bytes moved that are checked first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewise.devices.emulator.access.addresses import Where
+from tilewise.devices.emulator.checks import races
+from tilewise.devices.emulator.copies.tensor_maps import PIECE
+from tilewise.devices.emulator.memory.global_memory import OUTSIDE, UNWRITTEN, WRITTEN, Allocation
+from tilewise.devices.emulator.memory.storage import Bytes
+from tilewise.devices.emulator.ptx.modifiers import Words
+from tilewise.devices.emulator.ptx.syntax import Address, Operand
+from tilewise.devices.emulator.threads.faults import Place
+from tilewise.devices.emulator.threads.lanes import Index, Lanes
+from tilewise.devices.emulator.threads.op import Op
+
+BARRIER = 8  # bytes of an mbarrier, and its alignment
+
+if TYPE_CHECKING:
+    from tilewise.devices.emulator.machine import Machine
+
+
+_SHARED = ("shared::cluster", "shared::cta")
+
+
+LOAD, STORE = "mbarrier::complete_tx::bytes", "bulk_group"
+
+
+@dataclass(frozen=True)
+class SharedBytes:
+    """Bytes of one block's shared memory: the block's row in the batch, and where in it."""
+
+    row: int
+    offset: int
+
+
+@dataclass(frozen=True)
+class GlobalRows:
+    """Rows of bytes in one allocation, ``pitch`` apart."""
+
+    allocation: Allocation
+    offset: int
+    shape: tuple[int, int]
+    pitch: int
+
+    def view(self, data: Bytes) -> Bytes:
+        """The rows in ``data``, one byte for each of the allocation's."""
+        return np.lib.stride_tricks.as_strided(data[self.offset :], self.shape, (self.pitch, 1))
+
+
+class BulkCopy:
+    """What the copies of one instruction have in common; each thread makes its own."""
+
+    def __init__(self, machine: Machine, op: Op) -> None:
+        self.machine, self.op = machine, op
+
+    # Operands
+
+    def addresses(self, operand: Operand) -> Callable[[Lanes], npt.NDArray[np.int64]]:
+        """How to read an address operand, one a lane of the set."""
+        if not isinstance(operand, Address):
+            raise self.op.unsupported("operands")
+        where = Where(self.machine, self.op, operand)
+        return lambda lanes: np.broadcast_to(np.asarray(where(lanes), np.int64), lanes.count)
+
+    def numbers(self, operand: Operand, type_: str) -> Callable[[Lanes], npt.NDArray[Any]]:
+        """How to read a number, one a lane of the set."""
+        read = self.machine.registers.reader(self.op, operand, type_, picked=True)
+        return lambda lanes: np.broadcast_to(np.asarray(read(lanes)), lanes.count)
+
+    # Shared memory
+
+    def shared(self, lane: int, address: int, size: int, alignment: int) -> SharedBytes | None:
+        """The place of ``size`` bytes; None where a thread may not copy there: reported."""
+        machine = self.machine
+        row = int(machine.geometry.block_of[lane])
+        row, offset = (int(x) for x in machine.clusters.locate(address, row))
+        limit = machine.shared.size
+        if row < 0:
+            self.fault("out of bounds", lane, "reaches a block that its cluster does not have")
+        elif not 0 <= offset <= limit - size:
+            place = machine.shared_place(offset, 1)
+            words = f"reaches {size} bytes at {place}, outside the block's {limit} bytes of shared"
+            self.fault("out of bounds", lane, f"{words} memory", place)
+        elif offset % alignment:
+            place = machine.shared_place(offset, 1)
+            words = f"reaches {place} in shared memory, which is not aligned to {alignment} bytes"
+            self.fault("misaligned", lane, words, place)
+        else:
+            return SharedBytes(row, offset)
+        return None
+
+    def sharers(self, lane: int, blocks: int) -> list[int]:
+        """The rows of the blocks that ``blocks`` has a bit for, by their ranks in the cluster."""
+        own = int(self.machine.geometry.block_of[lane])
+        found = []
+        for rank in range(blocks.bit_length()):
+            if blocks >> rank & 1:
+                row = int(self.machine.clusters.row(own, rank))
+                if row >= 0:
+                    found.append(row)
+                else:
+                    words = f"copies to block {rank} of its cluster, which has no such block"
+                    self.fault("out of bounds", lane, words)
+        return found
+
+    def span(self, at: SharedBytes, size: int) -> slice:
+        """The place in the batch's storage."""
+        first = at.row * self.machine.shared.pitch + at.offset
+        return slice(first, first + size)
+
+    def read_shared(self, lane: int, at: SharedBytes, size: int, wanted: Index) -> Bytes:
+        """``size`` bytes, of which the 16-byte pieces ``wanted`` must have been written."""
+        machine, span = self.machine, self.span(at, size)
+        if machine.is_checking:
+            assert machine.shared.written is not None
+            written = machine.shared.written[span].reshape(-1, PIECE)
+            lacks = wanted[(written[wanted] == 0).all(axis=1)]
+            if len(lacks):
+                first = int(lacks[0])
+                place = machine.shared_place(at.offset + PIECE * first, 1)
+                words = f"reads {place} in shared memory, which nobody wrote"
+                self.fault("uninitialised", lane, words, place)
+        self.order(lane, at, size, races.READ)
+        return machine.shared.data[span]
+
+    def deliver(
+        self, lane: int, to: SharedBytes, barrier: SharedBytes, blocks: int | None, data: Bytes
+    ) -> None:
+        """Write shared memory and tell the barrier; or the same places of several blocks."""
+        machine = self.machine
+        sharers = None if blocks is None else self.sharers(lane, blocks)
+        for row in [to.row] if sharers is None else sharers:
+            at = SharedBytes(row, to.offset)
+            span = self.span(at, len(data))
+            machine.shared.data[span] = data
+            if machine.is_checking:
+                assert machine.shared.written is not None
+                machine.shared.written[span] = 1
+            self.order(lane, at, len(data), races.WRITE)
+        rows = np.array([barrier.row] if sharers is None else sharers, np.intp)
+        machine.mbarriers.complete(rows, barrier.offset, len(data), self.op, lane)
+
+    def order(self, lane: int, at: SharedBytes, size: int, kind: str) -> None:
+        """Tell the race check that a copy touches these bytes."""
+        if self.machine.ordering is not None:
+            offsets = np.array([at.offset], np.int64)
+            self.machine.ordering.copied(self.op, lane, at.row, offsets, size, kind)
+
+    # Global memory
+
+    def global_(
+        self, lane: int, address: int, shape: tuple[int, int], pitch: int, is_store: bool
+    ) -> GlobalRows | None:
+        """Rows of bytes, all of which may be reached; else None: reported."""
+        memory = self.machine.memory
+        high = address + (shape[0] - 1) * pitch + shape[1]
+        found = memory.find(address, high)
+        if found is None:
+            owner = memory.find(address, address + 1)
+            self.outside(lane, address if owner is None else owner.base + owner.size, is_store)
+            return None
+        rows = GlobalRows(found, address - found.base, shape, pitch)
+        if found.state is not None:
+            gaps = np.argwhere(rows.view(found.state) == OUTSIDE)
+            if len(gaps):
+                self.outside(lane, address + int(gaps[0] @ (pitch, 1)), is_store)
+                return None
+        return rows
+
+    def outside(self, lane: int, address: int, is_store: bool) -> None:
+        owner = self.machine.memory.nearest(address)
+        verb = "writes" if is_store else "reads"
+        if owner is None:
+            words = f"{verb} global memory that belongs to no array (address {address:#x})"
+            self.fault("out of bounds", lane, words)
+        else:
+            place = Place(owner.name, owner.place(address))
+            words = f"{verb} global memory at {place}, outside it ({owner.size} bytes)"
+            self.fault("out of bounds", lane, words, place)
+
+    def read_global(self, lane: int, rows: GlobalRows, item: int) -> Bytes:
+        """The bytes, of which each ``item`` must have been written at least in part."""
+        owner = rows.allocation
+        if owner.state is not None and self.machine.is_checking:
+            state = rows.view(owner.state).reshape(-1, item)
+            lacks = np.flatnonzero((state == UNWRITTEN).all(axis=1))
+            if len(lacks):
+                row, column = divmod(int(lacks[0]) * item, rows.shape[1])
+                at = owner.base + rows.offset + row * rows.pitch + column
+                place = Place(owner.name, owner.place(at))
+                self.fault("uninitialised", lane, f"reads what nobody wrote at {place}", place)
+        return rows.view(owner.data)
+
+    def write_global(self, rows: GlobalRows, data: Bytes) -> None:
+        owner = rows.allocation
+        rows.view(owner.data)[...] = data
+        owner.is_written = True
+        if owner.state is not None:
+            rows.view(owner.state)[...] = WRITTEN
+
+    def fault(self, kind: str, lane: int, message: str, place: Place | None = None) -> None:
+        self.op.fault(kind, f"in a bulk copy {message}", lane, place)
+
+
+def direction(words: Words) -> tuple[str, str, str]:
+    """The destination's space, the source's, and how the end of a copy is told."""
+    places = (*_SHARED, "global")
+    to, source = words.one_of(places), words.one_of(places)
+    completion = words.one_of((LOAD, STORE))
+    is_load = completion == LOAD and to in _SHARED and source == "global"
+    is_store = completion == STORE and (to, source) == ("global", "shared::cta")
+    is_within = completion == LOAD and (to, source) == _SHARED
+    words.check(is_load or is_store or is_within)
+    return to, source, completion

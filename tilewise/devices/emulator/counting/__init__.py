@@ -1,0 +1,1 @@
+"""Counters as the hardware has them: sectors, wavefronts, and accesses joined as by ptxas."""

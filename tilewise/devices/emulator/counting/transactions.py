@@ -1,0 +1,126 @@
+"""Sectors and wavefronts of one memory instruction, as the load-store unit makes them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewise.devices.emulator.threads.lanes import WARP, Lanes
+
+SECTOR = 32
+BANKS = 32
+
+
+def _by_warp(values: npt.NDArray[np.int64], lanes: Lanes) -> npt.NDArray[np.int64]:
+    """``values`` of the lanes, a row a warp; -1 where a lane is not in the set."""
+    geometry = lanes.geometry
+    if lanes.index is None and geometry.threads % WARP == 0:
+        return values.reshape(-1, WARP)
+    slots = np.full(geometry.warp_count * WARP, -1, np.int64)
+    slots[lanes.pick(geometry.slot_of)] = values
+    rows = slots.reshape(-1, WARP)
+    return rows if lanes.index is None else rows[(rows >= 0).any(axis=1)]
+
+
+def _distinct(rows: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    """After sorting each row in place: where a value that is not -1 stands first."""
+    rows.sort(axis=1)
+    first = np.empty(rows.shape, np.bool_)
+    first[:, 0] = True
+    np.not_equal(rows[:, 1:], rows[:, :-1], out=first[:, 1:])
+    first &= rows >= 0
+    return first
+
+
+def sectors(addresses: npt.NDArray[Any], lanes: Lanes) -> int:
+    """32-byte sectors that the warps' requests touch, distinct within each warp.
+
+    Parameters
+    ----------
+    addresses : ndarray of integers, shape (lanes.count,)
+        Byte addresses, aligned to an access of at most 16 bytes.
+    """
+    rows = _by_warp(addresses.astype(np.int64) // SECTOR, lanes).copy()
+    return int(np.count_nonzero(_distinct(rows)))
+
+
+def distinct(addresses: npt.NDArray[Any], lanes: Lanes) -> int:
+    """Addresses that the warps' requests name, distinct within each warp.
+
+    Parameters
+    ----------
+    addresses : ndarray of integers, shape (lanes.count,)
+        Of at least 0.
+    """
+    rows = _by_warp(addresses.astype(np.int64), lanes).copy()
+    return int(np.count_nonzero(_distinct(rows)))
+
+
+def atomic_sectors(addresses: npt.NDArray[Any], lanes: Lanes) -> int:
+    """Sectors of atomic accesses: lanes of a warp that share an address take turns, and every
+    turn touches its sectors anew (as Nsight Compute counts them on an H200).
+
+    Parameters
+    ----------
+    addresses : ndarray of integers, shape (lanes.count,)
+        Byte addresses.
+    """
+    rows = _by_warp(addresses.astype(np.int64), lanes).copy()
+    rows.sort(axis=1)
+    place = np.arange(WARP)
+    is_new = np.ones(rows.shape, np.bool_)
+    np.not_equal(rows[:, 1:], rows[:, :-1], out=is_new[:, 1:])
+    turn = place - np.maximum.accumulate(np.where(is_new, place, 0), axis=1)
+    return int(np.count_nonzero(_distinct(np.where(rows < 0, -1, rows // SECTOR * WARP + turn))))
+
+
+def wavefronts(
+    addresses: npt.NDArray[Any], width: int, lanes: Lanes, is_load: bool
+) -> tuple[int, int]:
+    """Shared-memory wavefronts, and how many of them are bank conflicts.
+
+    A warp's access of 4 bytes a lane is served at once, of 8 by half warps, of 16 by quarter
+    warps; a load in which lanes want the same in pairs is served twice as many at once: each lane
+    and its neighbour, 0 and 1, 2 and 3, or each and the next but one, 0 and 2, 1 and 3. Of each
+    such part, a bank serves one four-byte word a wavefront; lanes that want the same word share
+    it. A conflict is a wavefront beyond a part's first. (As Nsight Compute counts them on an H200.)
+
+    Parameters
+    ----------
+    addresses : ndarray of integers, shape (lanes.count,)
+        Byte addresses in the block's shared memory.
+    width : int
+        Bytes a lane: 1, 2, 4, 8 or 16.
+    is_load : bool
+    """
+    words = max(1, width // 4)
+    rows = _by_warp(addresses.astype(np.int64) // 4, lanes)
+    if words == 1 or not is_load:
+        return _turns(rows, words, WARP // words)
+    paired = _are_paired(rows, 1) | _are_paired(rows, 2)
+    single, double = (
+        _turns(part, words, at_once)
+        for part, at_once in ((rows[~paired], WARP // words), (rows[paired], 2 * WARP // words))
+    )
+    return single[0] + double[0], single[1] + double[1]
+
+
+def _are_paired(rows: npt.NDArray[np.int64], distance: int) -> npt.NDArray[np.bool_]:
+    """Of each warp, whether every lane wants what the one at a distance does, if both are there."""
+    other = rows[:, np.arange(WARP) ^ distance]
+    paired: npt.NDArray[np.bool_] = ((rows == other) | (rows < 0) | (other < 0)).all(axis=1)
+    return paired
+
+
+def _turns(rows: npt.NDArray[np.int64], words: int, at_once: int) -> tuple[int, int]:
+    """Wavefronts and conflicts of warps of which so many lanes are served at once."""
+    parts = rows.reshape(-1, at_once)
+    spread = parts[:, :, None] + np.arange(words)
+    wanted = np.where(parts[:, :, None] < 0, -1, spread).reshape(len(parts), at_once * words)
+    first = _distinct(wanted)
+    part, _ = np.nonzero(first)
+    load = np.bincount(part * BANKS + wanted[first] % BANKS, minlength=len(parts) * BANKS)
+    waves = load.reshape(-1, BANKS).max(axis=1)
+    return int(waves.sum()), int(np.maximum(waves - 1, 0).sum())

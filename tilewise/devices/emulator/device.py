@@ -1,0 +1,266 @@
+"""A GPU made of NumPy: it runs the PTX that NVRTC makes, and sees everything that it does."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewise.compiler import DEFAULT_ARCH, Compiled
+from tilewise.devices import arguments, limits, occupancy
+from tilewise.devices.arguments import ArrayArgument
+from tilewise.devices.emulator.checks.happens_before import batch_limit
+from tilewise.devices.emulator.counting.counters import count
+from tilewise.devices.emulator.counting.joining import Joining, join
+from tilewise.devices.emulator.machine import Machine, Setup
+from tilewise.devices.emulator.memory.arrays import EmulatorArray
+from tilewise.devices.emulator.memory.global_memory import GlobalMemory
+from tilewise.devices.emulator.memory.image import Image
+from tilewise.devices.emulator.ptx.parser import parse
+from tilewise.devices.emulator.ptx.program import Program
+from tilewise.devices.emulator.ptx.sources import Sources
+from tilewise.devices.emulator.recording.events import MOST_EVENTS, Recording, check_blocks
+from tilewise.devices.emulator.recording.recorder import Recorder
+from tilewise.devices.emulator.sampling.sample import UnlikeBlocksError, sample
+from tilewise.devices.emulator.synchronisation import clusters
+from tilewise.devices.emulator.threads.faults import Faults
+from tilewise.devices.emulator.threads.lanes import Geometry
+from tilewise.launch import Alike, Dim3, Launch, LaunchReport
+
+__all__ = ["Emulator", "EmulatorArray", "UnlikeBlocksError"]
+
+LANES = 16384
+"""Lanes of a batch: registers of this many lanes stay in a core's cache."""
+_PROGRAMS = 64
+
+
+class Emulator:
+    """The emulator as a device.
+
+    Parameters
+    ----------
+    arch : str
+        The architecture whose code it runs and whose limits hold.
+    progress : callable, optional
+        Called with the blocks that ran and the blocks there are.
+
+    Attributes
+    ----------
+    name, arch, description : str
+    """
+
+    name = "emulator"
+
+    def __init__(
+        self, arch: str = DEFAULT_ARCH, progress: Callable[[int, int], None] | None = None
+    ) -> None:
+        self.arch = arch
+        self.description = f"emulator of {arch}, NumPy {np.__version__}"
+        self.progress = progress
+        self._memory = GlobalMemory()
+        self._lock = threading.Lock()
+        self._programs: OrderedDict[tuple[str, str], tuple[Program, Joining]] = OrderedDict()
+
+    def array(self, host: npt.NDArray[Any]) -> EmulatorArray:
+        """A copy of ``host``, its row pitch kept."""
+        return EmulatorArray.of(host, self._memory)
+
+    def empty(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> EmulatorArray:
+        """An array that nobody wrote yet: reading it before writing is a fault."""
+        return EmulatorArray.unwritten(tuple(shape), np.dtype(dtype), self._memory)
+
+    def zeros(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> EmulatorArray:
+        """An array of zeros, of which only those take memory that a kernel reaches."""
+        return EmulatorArray.zeros(tuple(shape), np.dtype(dtype), self._memory)
+
+    def launch(self, compiled: Compiled, launch: Launch) -> LaunchReport:
+        """Run every block, count, check; see :meth:`tilewise.devices.Device.launch`."""
+        return self._launch(compiled, launch, self._run)
+
+    def profile(self, compiled: Compiled, launch: Launch, whole: bool = False) -> LaunchReport:
+        """What a launch does, also of a grid that is too large to be run; no array changes.
+
+        One block of each kind is run, and its counts multiplied: blocks are of one kind where it
+        follows from the instructions that they run the same ones and reach memory alike. Where it
+        does not, because what was loaded decides it, every block is run, and a note says why.
+
+        Parameters
+        ----------
+        compiled : Compiled
+        launch : Launch
+        whole : bool
+            Run every block.
+
+        Raises
+        ------
+        LaunchError, CheckError
+            As :meth:`launch`.
+        """
+        note: tuple[str, ...] = ()
+        if not whole:
+            try:
+                return self.sample(compiled, launch)
+            except UnlikeBlocksError as error:
+                note = (f"every block was run: {error}",)
+        report = self._launch(compiled, launch, self._run, is_mapping=True)
+        return replace(report, notes=(*report.notes, *note))
+
+    def sample(self, compiled: Compiled, launch: Launch) -> LaunchReport:
+        """As :meth:`profile`, but never every block for want of a kind.
+
+        Raises
+        ------
+        UnlikeBlocksError
+            If blocks can't be told to do the same.
+        LaunchError, CheckError
+            As :meth:`launch`.
+        """
+        return self._launch(compiled, launch, self._sample, is_mapping=True)
+
+    def record(
+        self, compiled: Compiled, launch: Launch, blocks: Sequence[Dim3], most: int = MOST_EVENTS
+    ) -> tuple[LaunchReport, tuple[Recording, ...]]:
+        """Run some blocks of a launch alone, and record what each of them does.
+
+        Parameters
+        ----------
+        compiled : Compiled
+        launch : Launch
+        blocks : sequence of (int, int, int)
+            Of the grid, each once.
+        most : int
+            Events of a block that are kept. A longer run ends there, unfinished, and so does one
+            whose events have too many threads; its recording says that it is cut.
+
+        Returns
+        -------
+        report : LaunchReport
+            Of those blocks, as far as they ran.
+        recordings : tuple of Recording
+            In the order of ``blocks``.
+
+        Raises
+        ------
+        ValueError
+            If the grid has no such block, or if its blocks are in clusters.
+        LaunchError, CheckError
+            As :meth:`launch`.
+        """
+        check_blocks(launch.grid, blocks)
+        gx, gy, _ = launch.grid
+        found: list[Recording] = []
+
+        def run(machine: Machine, launch: Launch, cluster: Dim3) -> tuple[Alike, ...]:
+            if math.prod(cluster) > 1:
+                raise ValueError("a block of a cluster does not run alone: it can't be recorded")
+            recorder = Recorder(machine, most)
+            for x, y, z in blocks:
+                geometry = Geometry(launch.grid, launch.block, x + gx * (y + gy * z), 1)
+                found.append(recorder.run(geometry))
+            return ()
+
+        return self._launch(compiled, launch, run), tuple(found)
+
+    def _launch(
+        self,
+        compiled: Compiled,
+        launch: Launch,
+        run: Callable[[Machine, Launch, Dim3], tuple[Alike, ...]],
+        is_mapping: bool = False,
+    ) -> LaunchReport:
+        bound = arguments.bind(compiled.name, compiled.parameters, launch.args)
+        for argument in bound:
+            if isinstance(argument, ArrayArgument):
+                EmulatorArray.accept(argument.value, self)
+        program, joins = self._program(compiled)
+        cluster = program.kernel.cluster or (1, 1, 1)
+        clusters.check(cluster, launch.grid)
+        limits.check_launch(
+            launch,
+            max(program.static_shared, compiled.resources.shared_bytes),
+            max_shared=limits.max_shared(self.arch),
+        )
+        start = time.perf_counter()
+        output: list[str] = []
+        faults = Faults(launch.checks)
+        sources = Sources(program.module.files, compiled.file)
+        with Image(self._memory, program, compiled, bound) as image:
+            setup = Setup(
+                memory=self._memory,
+                parameters=image.parameters,
+                symbols=image.symbols,
+                dynamic_shared=launch.shared,
+                joins=joins.accesses,
+                faults=faults,
+                sources=sources,
+                is_checking=launch.checks != "off",
+                print=output.append,
+                is_mapping=is_mapping,
+            )
+            machine = Machine(program, setup)
+            with np.errstate(all="ignore"):
+                alike = run(machine, launch, cluster)
+            if not is_mapping:
+                image.copy_back()
+        seconds = time.perf_counter() - start
+        total, lines = count(machine.ops, sources)
+        return LaunchReport(
+            device=self.name,
+            kernel=compiled.name,
+            launch=replace(launch, args=()),
+            resources=compiled.resources,
+            seconds=seconds,
+            counters=total,
+            lines=lines,
+            counted_as="machine code" if joins.confirmed else "PTX",
+            findings=tuple(faults.findings),
+            output="".join(output),
+            notes=(*faults.notes, *(() if joins.confirmed else (joins.reason,))),
+            alike=alike,
+            footprint=None if machine.footprints is None else machine.footprints.result(),
+        )
+
+    def blocks_per_multiprocessor(self, compiled: Compiled, threads: int, shared: int = 0) -> int:
+        """Occupancy by the tables of the CUDA programming guide."""
+        return occupancy.blocks_per_multiprocessor(self.arch, compiled.resources, threads, shared)
+
+    def _program(self, compiled: Compiled) -> tuple[Program, Joining]:
+        key = (compiled.ptx, compiled.symbol)
+        with self._lock:
+            if key not in self._programs:
+                program = Program(parse(compiled.ptx), compiled.symbol)
+                self._programs[key] = program, join(program, compiled)
+                if len(self._programs) > _PROGRAMS:
+                    self._programs.popitem(last=False)
+            self._programs.move_to_end(key)
+            return self._programs[key]
+
+    def _sample(self, machine: Machine, launch: Launch, cluster: Dim3) -> tuple[Alike, ...]:
+        return sample(machine, launch, self.progress)
+
+    def _run(self, machine: Machine, launch: Launch, cluster: Dim3) -> tuple[Alike, ...]:
+        grid, block = launch.grid, launch.block
+        threads, cluster_size = math.prod(block), math.prod(cluster)
+        blocks = math.prod(grid)
+        count = blocks // cluster_size
+        size = max(1, LANES // (threads * cluster_size))
+        if machine.ordering is not None:
+            size = min(size, batch_limit(cluster_size, threads))
+        footprints = machine.footprints
+        if footprints is not None:
+            size = min(size, max(1, footprints.blocks_at_once() // cluster_size))
+        for first in range(0, count, size):
+            last = min(first + size, count)
+            machine.run(Geometry(grid, block, first, last - first, cluster))
+            if footprints is not None:
+                footprints.end()
+            if self.progress is not None:
+                self.progress(last * cluster_size, blocks)
+        return ()

@@ -1,0 +1,233 @@
+"""``atom`` and ``red``: lanes change one place in turn (PTX ISA 9.7.13.5)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewise.devices.emulator.access.addresses import Where
+from tilewise.devices.emulator.access.spaces import Generic, Global, Shared
+from tilewise.devices.emulator.arithmetic.resolve import resolve
+from tilewise.devices.emulator.checks import races
+from tilewise.devices.emulator.memory.storage import elements
+from tilewise.devices.emulator.ptx.modifiers import Words
+from tilewise.devices.emulator.ptx.syntax import Address, Vector
+from tilewise.devices.emulator.ptx.types import DTYPES
+from tilewise.devices.emulator.threads.lanes import Index, Lanes
+from tilewise.devices.emulator.threads.op import Op
+
+if TYPE_CHECKING:
+    from tilewise.devices.emulator.machine import Machine
+
+Data = npt.NDArray[Any]
+Update = Callable[..., Data]
+"""Old value and operands to new value."""
+
+
+def _increment(old: Data, limit: Data) -> Data:
+    return np.where(old >= limit, 0, old + old.dtype.type(1)).astype(old.dtype)
+
+
+def _decrement(old: Data, limit: Data) -> Data:
+    return np.asarray(np.where((old == 0) | (old > limit), limit, old - old.dtype.type(1)))
+
+
+_UPDATES: dict[str, Update] = {
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+    "exch": lambda old, new: new,
+    "cas": lambda old, compare, new: np.asarray(np.where(old == compare, new, old)),
+    "inc": _increment,
+    "dec": _decrement,
+}
+_FLOATS = ("f16", "bf16", "f16x2", "bf16x2", "f32", "f64")
+
+
+def _update(name: str, type_: str) -> Update:
+    if name in _UPDATES:
+        return _UPDATES[name]
+    if type_ in _FLOATS:
+        return resolve(name, ("rn", type_) if name == "add" else (type_,)).function
+    return {"add": np.add, "min": np.minimum, "max": np.maximum}[name]
+
+
+def _atomic(machine: Machine, op: Op) -> None:
+    is_reduction = op.instruction.opcode == "red"
+    words = Words(op.instruction.opcode, op.instruction.modifiers)
+    words.flag("async")
+    words.one_of(("relaxed", "acquire", "release", "acq_rel"))
+    words.one_of(("cta", "cluster", "gpu", "sys"))
+    named = words.one_of(("global", "shared", "shared::cta", "shared::cluster"), "generic")
+    space = named.partition("::")[0]
+    name = words.one_of((*_UPDATES, "add", "min", "max"))
+    words.flag("noftz")
+    words.one_of(("L2::cache_hint",))
+    count = int(words.one_of(("v2", "v4", "v8"))[1:] or 1)
+    type_ = words.type(
+        "b16", "u32", "s32", "b32", "u64", "s64", "b64", *_FLOATS,
+    )  # fmt: skip
+    words.done(bool(name) and "async" not in op.instruction.modifiers)
+    operands = list(op.instruction.operands)
+    if count > 1:
+        words.done(space == "global" and name in ("add", "min", "max") and type_ in _FLOATS)
+        op.run = _vectors(machine, op, operands, type_, _update(name, type_), count, is_reduction)
+        return
+    write = None if is_reduction else machine.registers.writer(op, operands.pop(0), type_)
+    address = operands.pop(0)
+    if not isinstance(address, Address):
+        raise op.unsupported("operands")
+    readers = [machine.registers.reader(op, operand, type_, picked=True) for operand in operands]
+    dtype, update = DTYPES[type_], _update(name, type_)
+    op.width = op.element = dtype.itemsize
+    op.space = f"{space if space != 'generic' else 'global'}_atomic"
+    if type_ in _FLOATS and name == "add":
+        op.flops_a_lane = 2 if type_.endswith("x2") else 1
+    where = Where(machine, op, address)
+    if named == "shared::cluster":
+        op.space = "cluster_atomic"
+    change = _changer(machine, op, named, where, dtype, update)
+
+    def run(lanes: Lanes) -> None:
+        machine.patience -= 1
+        values = [np.broadcast_to(read(lanes), lanes.count) for read in readers]
+        old = change(lanes, values)
+        if write is not None:
+            write(lanes, old)
+
+    op.run = run
+
+
+def _vectors(
+    machine: Machine,
+    op: Op,
+    operands: list[Any],
+    type_: str,
+    update: Update,
+    count: int,
+    is_reduction: bool,
+) -> Callable[[Lanes], None]:
+    """Vectors in global memory, each element atomic by itself."""
+    target = None if is_reduction else operands.pop(0)
+    address, source = operands
+    if not isinstance(address, Address) or not isinstance(source, Vector):
+        raise op.unsupported("operands")
+    writers = []
+    if isinstance(target, Vector):
+        writers = [machine.registers.writer(op, element, type_) for element in target.elements]
+    readers = [
+        machine.registers.reader(op, element, type_, picked=True) for element in source.elements
+    ]
+    dtype = DTYPES[type_]
+    op.element, op.width, op.space = dtype.itemsize, dtype.itemsize * count, "global_atomic"
+    if op.instruction.modifiers.count("add"):
+        op.flops_a_lane = count * (2 if type_.endswith("x2") else 1)
+    where = Where(machine, op, address)
+    access = Global(machine, op, where, dtype, count).access
+
+    def run(lanes: Lanes) -> None:
+        values = [np.broadcast_to(read(lanes), lanes.count) for read in readers]
+        old = np.zeros((count, lanes.count), dtype)
+        place = where(lanes)
+        access.reach(place, lanes, False)
+        for part in access.reach(place, lanes, True, counts=False):
+            part.allocation.is_written = True
+            chosen = np.arange(lanes.count) if part.chosen is None else part.chosen
+            gather = np.broadcast_to(part.gather, len(chosen)) * count
+            view = part.view(part.allocation.data, dtype, 1)
+            for i, value in enumerate(values):
+                old[i, chosen] = _in_turn(view, gather + i, update, [value[chosen]])
+        for write, found in zip(writers, old, strict=False):
+            write(lanes, found)
+
+    return run
+
+
+def _changer(
+    machine: Machine, op: Op, space: str, where: Where, dtype: np.dtype[Any], update: Update
+) -> Callable[[Lanes, list[Data]], Data]:
+    def in_global(place: Global, address: Any, lanes: Lanes, values: list[Data]) -> Data:
+        old = np.zeros(lanes.count, dtype)
+        place.access.reach(address, lanes, False)
+        for part in place.access.reach(address, lanes, True, counts=False):
+            part.allocation.is_written = True
+            chosen = np.arange(lanes.count) if part.chosen is None else part.chosen
+            gather = np.broadcast_to(part.gather, len(chosen))
+            view = part.view(part.allocation.data, dtype, 1)
+            old[chosen] = _in_turn(view, gather, update, [value[chosen] for value in values])
+        return old
+
+    def in_shared(place: Shared, address: Any, lanes: Lanes, values: list[Data]) -> Data:
+        pattern = (
+            place.reach(lanes)
+            if address is None
+            else place.access.reach(address, lambda: address, lanes)
+        )
+        if machine.is_checking:
+            place.access.check_written(pattern)
+            machine.races.note(pattern, races.ATOMIC, op)
+        view = elements(machine.shared.data, dtype, 1)
+        if pattern.chosen is None:
+            return _in_turn(view, pattern.gather, update, values)
+        old = np.zeros(lanes.count, dtype)
+        mine = [value[pattern.chosen] for value in values]
+        old[pattern.chosen] = _in_turn(view, pattern.gather, update, mine)
+        return old
+
+    if space == "global":
+        everywhere = Global(machine, op, where, dtype, 1)
+        return lambda lanes, values: in_global(everywhere, where(lanes), lanes, values)
+    if space != "generic":
+        is_cluster = space == "shared::cluster"
+        counted = None if is_cluster else (dtype.itemsize, 0)
+        shared = Shared(machine, op, where, dtype, 1, counted, is_cluster)
+        return lambda lanes, values: in_shared(shared, None, lanes, values)
+    generic = Generic(machine, op, where, dtype, 1)
+
+    def anywhere(lanes: Lanes, values: list[Data]) -> Data:
+        old = np.zeros(lanes.count, dtype)
+        for place, address, some, which in generic.split(lanes):
+            mine = values if which is None else [value[which] for value in values]
+            if isinstance(place, Shared):
+                found = in_shared(place, address, some, mine)
+            elif isinstance(place, Global):
+                found = in_global(place, address, some, mine)
+            else:
+                raise op.unsupported("atomics on local memory")
+            if which is None:
+                return found
+            old[which] = found
+        return old
+
+    return anywhere
+
+
+def _in_turn(view: Data, gather: Index, update: Update, values: list[Data]) -> Data:
+    """Apply the update lane by lane in ascending order; returns what each lane found.
+
+    Lanes at different places don't see each other, so each round takes the first lane left
+    at every place.
+    """
+    order = np.argsort(gather, kind="stable")
+    places = gather[order]
+    is_first = np.ones(len(places), np.bool_)
+    np.not_equal(places[1:], places[:-1], out=is_first[1:])
+    run_start = np.maximum.accumulate(np.where(is_first, np.arange(len(places)), 0))
+    turn = np.arange(len(places)) - run_start
+    old = np.empty(len(gather), view.dtype)
+    by_turn = order[np.argsort(turn, kind="stable")]
+    ends = np.cumsum(np.bincount(turn))
+    start = 0
+    for end in ends:
+        lanes = by_turn[start:end]
+        found = view[gather[lanes]]
+        old[lanes] = found
+        view[gather[lanes]] = update(found, *(value[lanes] for value in values))
+        start = end
+    return old
+
+
+BUILDERS: dict[str, Callable[[Machine, Op], None]] = {"atom": _atomic, "red": _atomic}

@@ -1,0 +1,190 @@
+"""Turn a program's instructions into runnable ops, each by the module that knows it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from tilewise.devices.emulator.arithmetic.resolve import resolve
+from tilewise.devices.emulator.arithmetic.semantics import Semantics
+from tilewise.devices.emulator.copies import bulk, cp_async, tensors
+from tilewise.devices.emulator.instructions import (
+    atomics,
+    barriers,
+    calls,
+    clusters,
+    control,
+    data,
+    mbarriers,
+    warp,
+)
+from tilewise.devices.emulator.matrices import mma, wgmma
+from tilewise.devices.emulator.ptx.syntax import Operand, Pair, Vector
+from tilewise.devices.emulator.threads.lanes import Lanes
+from tilewise.devices.emulator.threads.op import Op, Value
+from tilewise.errors import UnsupportedInstructionError
+
+if TYPE_CHECKING:
+    from tilewise.devices.emulator.machine import Machine
+
+_BUILDERS: dict[str, Callable[[Machine, Op], None]] = {
+    **data.BUILDERS,
+    **atomics.BUILDERS,
+    **control.BUILDERS,
+    **calls.BUILDERS,
+    **warp.BUILDERS,
+    **barriers.BUILDERS,
+    **clusters.BUILDERS,
+    **mbarriers.BUILDERS,
+    **cp_async.BUILDERS,
+    **bulk.BUILDERS,
+    **tensors.BUILDERS,
+    **mma.BUILDERS,
+    **wgmma.BUILDERS,
+}
+"""By opcode, or by an opcode and its first modifiers; the longest that fits knows it."""
+
+
+def build(machine: Machine, op: Op) -> None:
+    """Make an op runnable."""
+    instruction = op.instruction
+    try:
+        _builder(str(instruction))(machine, op)
+    except UnsupportedInstructionError as error:
+        # Only an instruction that is reached is an error.
+        op.control, op.run = None, _raiser(op, error)
+    # A branch reads its own guard.
+    if instruction.predicate is not None and instruction.opcode not in ("bra", "brx"):
+        _guard(machine, op)
+
+
+def _builder(name: str) -> Callable[[Machine, Op], None]:
+    while name:
+        if name in _BUILDERS:
+            return _BUILDERS[name]
+        name = name.rpartition(".")[0]
+    return _arithmetic
+
+
+def _raiser(op: Op, error: UnsupportedInstructionError) -> Callable[[Lanes], None]:
+    message, where = str(error), f"source {op.where(op.machine.setup.sources.own)}"
+    if where not in message:
+        message += f" ({where})"
+
+    def run(lanes: Lanes) -> None:
+        raise UnsupportedInstructionError(message)
+
+    return run
+
+
+def _guard(machine: Machine, op: Op) -> None:
+    """Let an instruction run only for the lanes whose predicate holds."""
+    assert op.instruction.predicate is not None
+    register, is_negated = op.instruction.predicate
+    read = machine.registers.reader(op, register, "pred", picked=True)
+    run, jump = op.run, op.control
+
+    def select(lanes: Lanes) -> tuple[Lanes | None, Lanes | None]:
+        """The lanes that run it and those that do not."""
+        holds = read(lanes)
+        if is_negated:
+            holds = ~holds
+        if not holds.ndim or holds.all() or not holds.any():
+            is_on = bool(holds) if not holds.ndim else bool(holds[0])
+            return (lanes, None) if is_on else (None, lanes)
+        return lanes.where(holds), lanes.where(~holds)
+
+    def guarded(lanes: Lanes) -> None:
+        chosen, rest = select(lanes)
+        if rest is not None:
+            op.lanes_off += rest.count
+        if chosen is not None:
+            run(chosen)
+
+    def guarded_jump(lanes: Lanes) -> list[tuple[int, Lanes]]:
+        assert jump is not None
+        chosen, rest = select(lanes)
+        went = [] if rest is None else [(op.index + 1, rest)]
+        return went if chosen is None else [*went, *jump(chosen)]
+
+    if jump is None:
+        op.run = guarded
+    else:
+        op.control = guarded_jump
+
+
+def _arithmetic(machine: Machine, op: Op) -> None:
+    """Everything that takes registers to registers."""
+    instruction = op.instruction
+    meaning = resolve(instruction.opcode, instruction.modifiers)
+    operands = instruction.operands
+    first = operands[0]
+    if isinstance(first, Pair):
+        targets: list[tuple[Operand | None, str]] = list(
+            zip((first.first, first.second), meaning.outputs, strict=False)
+        )
+    else:
+        targets = [(first, meaning.outputs[0])]
+    writers = [
+        None if target is None else machine.registers.writer(op, target, kind)
+        for target, kind in targets
+    ]
+    sources = operands[1:]
+    if len(sources) != len(meaning.inputs) or any(isinstance(s, Vector) for s in sources):
+        raise op.unsupported("operands")
+    readers = [
+        machine.registers.reader(op, source, kind)
+        for source, kind in zip(sources, meaning.inputs, strict=True)
+    ]
+    op.flops_a_lane = meaning.flops
+    function = meaning.function
+    if meaning.carry_in or meaning.carry_out:
+        op.run = _carrying(machine, op, meaning, readers, writers)
+    elif len(meaning.outputs) > 1:
+
+        def run_several(lanes: Lanes) -> None:
+            results = function(*[read(lanes) for read in readers])
+            for write, result in zip(writers, results, strict=False):
+                if write is not None:
+                    write(lanes, result)
+
+        op.run = run_several
+    else:
+        write = writers[0]
+        assert write is not None
+        if len(readers) == 1:
+            (a,) = readers
+            op.run = lambda lanes: write(lanes, function(a(lanes)))
+        elif len(readers) == 2:
+            a, b = readers
+            op.run = lambda lanes: write(lanes, function(a(lanes), b(lanes)))
+        elif len(readers) == 3:
+            a, b, c = readers
+            op.run = lambda lanes: write(lanes, function(a(lanes), b(lanes), c(lanes)))
+        else:
+            op.run = lambda lanes: write(lanes, function(*[r(lanes) for r in readers]))
+
+
+def _carrying(
+    machine: Machine,
+    op: Op,
+    meaning: Semantics,
+    readers: list[Callable[[Lanes], Value]],
+    writers: list[Callable[[Lanes, Value], None] | None],
+) -> Callable[[Lanes], None]:
+    """Extended-precision arithmetic: the carry flag is one more register of each function."""
+    read_carry, write_carry = machine.registers.carry(op)
+    write = writers[0]
+    assert write is not None
+
+    def run(lanes: Lanes) -> None:
+        values = [read(lanes) for read in readers]
+        if meaning.carry_in:
+            values.append(read_carry(lanes))
+        result = meaning.function(*values)
+        if meaning.carry_out:
+            result, carry = result
+            write_carry(lanes, carry)
+        write(lanes, result)
+
+    return run

@@ -1,0 +1,1 @@
+"""Products of small matrices by the tensor cores, of a warp and of a warpgroup."""

@@ -1,0 +1,126 @@
+"""Products of small matrices by a warp, and their way to and from shared memory
+(PTX ISA 9.7.14: ``mma``, ``ldmatrix``, ``stmatrix``).
+
+A product's sum over k is formed in double precision and rounded once, with the sum it is added to:
+to float, or to half. Products of 16-bit numbers are exact there, so that this sum is at least as
+accurate as a tensor core's, whose order and roundings are not documented.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewise.devices.emulator.access.addresses import Where
+from tilewise.devices.emulator.access.spaces import Shared
+from tilewise.devices.emulator.matrices import mma_double as matrices_of_double
+from tilewise.devices.emulator.matrices.fragments import (
+    PIECE,
+    Sum,
+    half_matrix,
+    numbers_of,
+    tiles_of,
+    words_of,
+)
+from tilewise.devices.emulator.matrices.warps import (
+    elements,
+    of_warps,
+    read_all,
+    readers_of,
+    writers_of,
+)
+from tilewise.devices.emulator.ptx.modifiers import Words
+from tilewise.devices.emulator.ptx.syntax import Address
+from tilewise.devices.emulator.threads.lanes import WARP, Lanes
+from tilewise.devices.emulator.threads.op import Op
+
+if TYPE_CHECKING:
+    from tilewise.devices.emulator.machine import Machine
+
+Values = npt.NDArray[Any]
+
+
+def _multiply(machine: Machine, op: Op) -> None:
+    """``mma.m16n8k8`` and ``k16``; of double, other shapes too."""
+    if "f64" in op.instruction.modifiers:
+        matrices_of_double.multiply(machine, op)
+        return
+    words = Words(op.instruction.opcode, op.instruction.modifiers)
+    is_whole = words.flag("sync") and words.flag("aligned")
+    shape = words.one_of(("m16n8k8", "m16n8k16"))
+    is_laid_out = words.flag("row") and words.flag("col")
+    d_type = words.type("f32", "f16")
+    a_type, b_type = words.type("f16", "bf16"), words.type("f16", "bf16")
+    c_type = words.type("f32", "f16")
+    words.done(
+        is_whole and bool(shape) and is_laid_out and a_type == b_type and c_type == d_type
+        and (d_type == "f32" or a_type == "f16")
+    )  # fmt: skip
+    d, a, b, c = op.instruction.operands
+    op.flops_a_lane = 2 * 16 * 8 * int(shape[6:]) // WARP
+    sum_ = Sum.of(machine, op, d_type, d, c, 1)
+    read_a, read_b = readers_of(machine, op, a, "b32"), readers_of(machine, op, b, "b32")
+
+    def run(lanes: Lanes) -> None:
+        left = numbers_of(half_matrix(read_all(read_a, lanes), 1), a_type)
+        # B's registers are those of its transpose, 8 x 8 each.
+        right = tiles_of(read_all(read_b, lanes)).transpose(1, 0, 3, 2).reshape(len(left), -1, 8)
+        sum_.store(lanes, left @ numbers_of(right, a_type) + sum_.load(lanes))
+
+    of_warps(machine, op, run)
+
+
+def _rows(machine: Machine, op: Op) -> None:
+    """``ldmatrix`` and ``stmatrix``: one, two or four 8 x 8 matrices, a row a lane's address."""
+    instruction = op.instruction
+    words = Words(instruction.opcode, instruction.modifiers)
+    is_whole = words.flag("sync") and words.flag("aligned") and words.flag("m8n8")
+    count = {"x1": 1, "x2": 2, "x4": 4}.get(words.one_of(("x1", "x2", "x4")), 0)
+    is_transposed = words.flag("trans")
+    is_shared = words.one_of(("shared", "shared::cta")) != ""
+    words.type("b16")
+    words.done(is_whole and count > 0 and is_shared)
+    is_load = instruction.opcode == "ldmatrix"
+    registers, address = instruction.operands if is_load else instruction.operands[::-1]
+    if not isinstance(address, Address) or len(elements(op, registers)) != count:
+        raise op.unsupported("operands")
+    op.width, op.element = PIECE, 2
+    where = Where(machine, op, address)
+    shared = Shared(machine, op, where, np.dtype("u8"), 2, None)
+
+    def rows(lanes: Lanes) -> tuple[Any, Lanes]:
+        """The addresses of the matrices' rows, and the lanes that give them."""
+        giving = lanes.where(lanes.pick(lanes.geometry.lane_id) < 8 * count)
+        return np.broadcast_to(np.asarray(where(giving), np.int64), giving.count), giving
+
+    def turned(tiles: Values) -> Values:
+        return tiles.swapaxes(-1, -2) if is_transposed else tiles
+
+    if is_load:
+        writers = writers_of(machine, op, registers, "b32")
+
+        def load(lanes: Lanes) -> None:
+            found = np.ascontiguousarray(shared.load_at(*rows(lanes)))
+            tiles = found.view(np.uint16).reshape(-1, count, 8, 8).swapaxes(0, 1)
+            for write, value in zip(writers, words_of(turned(tiles)), strict=True):
+                write(lanes, value)
+
+        of_warps(machine, op, load)
+        return
+    readers = readers_of(machine, op, registers, "b32")
+
+    def store(lanes: Lanes) -> None:
+        tiles = turned(tiles_of(read_all(readers, lanes))).swapaxes(0, 1)
+        shared.store_at(*rows(lanes), np.ascontiguousarray(tiles).view(np.uint64).reshape(-1, 2))
+
+    of_warps(machine, op, store)
+
+
+BUILDERS: dict[str, Callable[[Machine, Op], None]] = {
+    "mma": _multiply,
+    "ldmatrix": _rows,
+    "stmatrix": _rows,
+}

@@ -1,0 +1,223 @@
+"""Products of matrices by a warpgroup (PTX ISA 9.7.15: ``wgmma``), of A in registers or in shared
+memory and of B there, summed as :mod:`tilewise.devices.emulator.matrices` has it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewise.devices.emulator.matrices.fragments import PIECE, Sum, half_matrix, numbers_of
+from tilewise.devices.emulator.matrices.warps import read_all, readers_of
+from tilewise.devices.emulator.ptx.modifiers import Words
+from tilewise.devices.emulator.ptx.syntax import Immediate, Operand, Vector
+from tilewise.devices.emulator.synchronisation.warpgroups import WARPGROUP
+from tilewise.devices.emulator.threads.lanes import Lanes
+from tilewise.devices.emulator.threads.op import Groups, Op
+
+if TYPE_CHECKING:
+    from tilewise.devices.emulator.machine import Machine
+
+Values = npt.NDArray[Any]
+Offsets = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class _Descriptor:
+    """Matrices in shared memory, one a warpgroup (PTX ISA 9.7.15.5.1.2.2).
+
+    Attributes
+    ----------
+    start, leading, stride : ndarray of int64, shape (groups,)
+        Bytes.
+    swizzle : ndarray of int64, shape (groups,)
+        Bytes of a row of the swizzled pattern: 128, 64 or 32, or 16 for none.
+    base : ndarray of int64, shape (groups,)
+        Number of the 128-byte row, modulo 8, at which the pattern starts.
+    """
+
+    start: Offsets
+    leading: Offsets
+    stride: Offsets
+    swizzle: Offsets
+    base: Offsets
+
+    @classmethod
+    def decode(cls, words: npt.NDArray[np.uint64]) -> _Descriptor:
+        def bits(at: int, count: int) -> Offsets:
+            mask = np.uint64((1 << count) - 1)
+            return (words >> np.uint64(at) & mask).astype(np.int64)
+
+        swizzle = np.array([16, 128, 64, 32])[bits(62, 2)]
+        return cls(bits(0, 14) << 4, bits(16, 14) << 4, bits(32, 14) << 4, swizzle, bits(49, 3))
+
+    def pieces(self, rows: int, by_k: bool) -> Offsets:
+        """Byte offsets of the 16-byte pieces of ``rows`` rows (or columns) by 16 of k.
+
+        Returns
+        -------
+        ndarray of int64
+            Of shape (groups, rows, 2) where k is the contiguous dimension (``by_k``), else of
+            shape (groups, rows / 8, 16).
+        """
+        start, leading, stride, swizzle, base = (
+            x[:, None, None]
+            for x in (self.start, self.leading, self.stride, self.swizzle, self.base)
+        )
+        is_plain = swizzle == PIECE
+        if by_k:
+            row, piece = np.arange(rows)[:, None], np.arange(2)
+            at = row % 8 * swizzle + row // 8 * stride
+            at = start + at + piece * np.where(is_plain, leading, PIECE)
+        else:
+            piece, k = np.arange(rows // 8)[:, None], np.arange(16)
+            width = swizzle // PIECE
+            across = piece % width * PIECE + piece // width * np.where(is_plain, stride, leading)
+            at = start + across + k % 8 * swizzle + k // 8 * np.where(is_plain, leading, stride)
+        swapped = (at >> 7) - base & swizzle // PIECE - 1
+        return np.asarray(at ^ swapped << 4)
+
+
+class _Operand:
+    """A or B of a ``wgmma``, in shared memory."""
+
+    def __init__(
+        self, machine: Machine, op: Op, name: str, operand: Operand, rows: int, by_k: bool,
+        type_: str,
+    ) -> None:  # fmt: skip
+        self.machine, self.op, self.name = machine, op, name
+        self.rows, self.by_k, self.type = rows, by_k, type_
+        self.read = machine.registers.reader(op, operand, "b64", picked=True)
+
+    def load(self, lanes: Lanes) -> npt.NDArray[np.float64]:
+        """The numbers, of shape (groups, rows, 16)."""
+        words = np.broadcast_to(self.read(lanes), lanes.count).reshape(-1, WARPGROUP)
+        if (words != words[:, :1]).any():
+            raise self.op.unsupported(
+                f"the threads of a warpgroup give different descriptors of {self.name}"
+            )
+        storage = self.machine.shared
+        offsets = _Descriptor.decode(words[:, 0]).pieces(self.rows, self.by_k)
+        first = lanes.numbers[::WARPGROUP]
+        outside = offsets + PIECE > storage.size
+        if outside.any():
+            self._report_outside(first, offsets, outside)
+            offsets = np.where(outside, 0, offsets)
+        block = self.machine.geometry.block_of[first]
+        at = (offsets + block[:, None, None] * storage.pitch) // PIECE
+        numbers = numbers_of(
+            self._by_rows(storage.data.view(np.uint16).reshape(-1, 8)[at]), self.type
+        )
+        if storage.written is not None:
+            written = self._by_rows(storage.written.view(np.uint16).reshape(-1, 8)[at] == 0x0101)
+            self._check_written(written, first)
+            numbers[~written] = np.nan
+        if (ordering := self.machine.ordering) is not None:
+            members = lanes.numbers.reshape(-1, WARPGROUP)
+            for group, row in enumerate(block):
+                ordering.multiplied(
+                    self.op, members[group], int(row), offsets[group].reshape(-1), PIECE
+                )
+        return numbers
+
+    def _by_rows(self, pieces: Values) -> Values:
+        if self.by_k:
+            return pieces.reshape(len(pieces), self.rows, 16)
+        return pieces.swapaxes(2, 3).reshape(len(pieces), self.rows, 16)
+
+    def _report_outside(
+        self, first: npt.NDArray[np.intp], offsets: Offsets, outside: npt.NDArray[np.bool_]
+    ) -> None:
+        group = int(np.flatnonzero(outside.any(axis=(1, 2)))[0])
+        place = self.machine.shared_place(int(offsets[group].max()), 2)
+        self.op.fault(
+            "out of bounds",
+            f"multiplies a matrix {self.name} that reaches {place}, outside the block's "
+            f"{self.machine.shared.size} bytes of shared memory",
+            int(first[group]),
+            place,
+        )
+
+    def _check_written(self, written: npt.NDArray[np.bool_], first: npt.NDArray[np.intp]) -> None:
+        """A row of A, or a column of B, of which nothing was written is no fault: its sums need
+        not be used. They are NaN, should they be. But some column of B must be there."""
+        row_has = np.logical_or.reduce(written, axis=2)
+        is_whole = np.logical_and.reduce(written, axis=2)
+        is_faulty = np.logical_or.reduce(row_has & ~is_whole, axis=1)
+        if self.name == "B":
+            is_faulty |= ~np.logical_or.reduce(row_has, axis=1)
+        groups = np.flatnonzero(is_faulty)
+        if len(groups):
+            self.op.fault(
+                "uninitialised",
+                f"multiplies a matrix {self.name} in shared memory of which nobody wrote "
+                f"{np.count_nonzero(~written[groups[0]])} elements",
+                int(first[groups[0]]),
+            )
+
+
+class _Registers:
+    """A of a ``wgmma``, in registers."""
+
+    def __init__(self, machine: Machine, op: Op, operand: Operand, type_: str) -> None:
+        self.type, self.read = type_, readers_of(machine, op, operand, "b32")
+
+    def load(self, lanes: Lanes) -> npt.NDArray[np.float64]:
+        return numbers_of(half_matrix(read_all(self.read, lanes), 4), self.type)
+
+
+def _multiply_asynchronously(machine: Machine, op: Op) -> None:
+    """``wgmma.mma_async``, which is done at once: a wait for it waits for nothing."""
+    words = Words(op.instruction.opcode, op.instruction.modifiers)
+    is_whole = words.flag("mma_async") and words.flag("sync") and words.flag("aligned")
+    shape = next((m for m in op.instruction.modifiers if re.fullmatch(r"m64n\d+k16", m)), "")
+    words.flag(shape)
+    d_type = words.type("f32", "f16")
+    a_type, b_type = words.type("f16", "bf16"), words.type("f16", "bf16")
+    words.done(
+        is_whole and bool(shape) and a_type == b_type and (d_type == "f32" or a_type == "f16")
+    )
+    columns = int(shape[4:-3])
+    d, a, b, scale_d, *rest = op.instruction.operands
+    is_in_registers = isinstance(a, Vector)
+    if columns % 8 or not 8 <= columns <= 256 or len(rest) != (3 if is_in_registers else 4):
+        raise op.unsupported("operands")
+    scale_a, scale_b, *transposes = (_constant(op, x) for x in rest)
+    sign = scale_a * scale_b
+    sum_ = Sum.of(machine, op, d_type, d, d, 4)
+    if 2 * len(sum_.write) * (1 if d_type == "f32" else 2) != columns:
+        raise op.unsupported(f"{len(sum_.write)} registers of the sum")
+    left: _Operand | _Registers
+    if is_in_registers:
+        left = _Registers(machine, op, a, a_type)
+    else:
+        left = _Operand(machine, op, "A", a, 64, transposes.pop(0) == 0, a_type)
+    right = _Operand(machine, op, "B", b, columns, transposes.pop(0) == 0, a_type)
+    accumulates = machine.registers.reader(op, scale_d, "pred", picked=True)
+    op.flops_a_lane = 2 * 64 * columns * 16 // WARPGROUP
+
+    def meet(lanes: Lanes) -> None:
+        adds = np.broadcast_to(accumulates(lanes), lanes.count)[::WARPGROUP]
+        product = sign * left.load(lanes) @ right.load(lanes).swapaxes(1, 2)
+        if adds.any():
+            product[adds] += sum_.load(lanes)[adds]
+        sum_.store(lanes, product)
+
+    def control(lanes: Lanes) -> Groups:
+        return machine.warpgroups.arrive(op, meet, lanes)
+
+    op.control = control
+
+
+def _constant(op: Op, operand: Operand) -> int:
+    if not isinstance(operand, Immediate):
+        raise op.unsupported("operands")
+    return int(operand.value)
+
+
+BUILDERS: dict[str, Callable[[Machine, Op], None]] = {"wgmma.mma_async": _multiply_asynchronously}

@@ -1,0 +1,119 @@
+"""Arrays in the emulator's global memory."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewise.devices.arguments import extent, span
+from tilewise.devices.emulator.memory.global_memory import (
+    OUTSIDE,
+    WRITTEN,
+    Allocation,
+    GlobalMemory,
+)
+from tilewise.devices.emulator.memory.storage import Bytes
+
+
+def _gaps(host: npt.NDArray[Any]) -> Bytes | None:
+    """The states of the bytes of a pitched view; None where it has no gaps."""
+    begin, end = extent(host)
+    if end - begin == host.nbytes:
+        return None
+    state = np.full(end - begin, OUTSIDE, np.uint8)
+    item = host.itemsize
+    rows = np.lib.stride_tricks.as_strided(
+        state, (*host.shape, item), (*host.strides, 1), writeable=True
+    )
+    rows[...] = WRITTEN
+    return state
+
+
+def allocate(host: npt.NDArray[Any], memory: GlobalMemory, name: str) -> Allocation:
+    """Memory with the bytes of a row-contiguous array."""
+    data = span(host)
+    pitches = host.strides if host.ndim else (host.itemsize,)
+    allocation = Allocation(
+        memory.reserve(len(data)), len(data), name, host.dtype, pitches, _gaps(host)
+    )
+    allocation.data[: len(data)] = data
+    return allocation
+
+
+class EmulatorArray:
+    """An array in the emulator's memory.
+
+    Attributes
+    ----------
+    shape : tuple of int
+    dtype : numpy dtype
+    strides : tuple of int
+        Bytes.
+    """
+
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any],
+        strides: tuple[int, ...],
+        allocation: Allocation,
+        memory: GlobalMemory,
+    ) -> None:
+        self.shape, self.dtype, self.strides = shape, dtype, strides
+        self.allocation = allocation
+        memory.add(allocation)
+        weakref.finalize(self, memory.release, allocation).atexit = False
+
+    @property
+    def pointer(self) -> int:
+        """The address of the first element, for kernels on this emulator."""
+        return self.allocation.base
+
+    @classmethod
+    def of(cls, host: npt.NDArray[Any], memory: GlobalMemory) -> EmulatorArray:
+        allocation = allocate(host, memory, "array")
+        return cls(host.shape, host.dtype, host.strides, allocation, memory)
+
+    @classmethod
+    def unwritten(
+        cls, shape: tuple[int, ...], dtype: np.dtype[Any], memory: GlobalMemory
+    ) -> EmulatorArray:
+        array = cls.zeros(shape, dtype, memory)
+        # UNWRITTEN is 0, and zeros take no memory before they are touched.
+        array.allocation.state = np.zeros(len(array.allocation.data), np.uint8)
+        return array
+
+    @classmethod
+    def zeros(
+        cls, shape: tuple[int, ...], dtype: np.dtype[Any], memory: GlobalMemory
+    ) -> EmulatorArray:
+        """Zeros: the machine gives memory only to those pages that are touched."""
+        host = np.zeros(shape, dtype)
+        pitches = host.strides if host.ndim else (host.itemsize,)
+        allocation = Allocation(
+            memory.reserve(host.nbytes), host.nbytes, "array", host.dtype, pitches
+        )
+        return cls(host.shape, host.dtype, host.strides, allocation, memory)
+
+    @classmethod
+    def accept(cls, value: Any, device: Any) -> None:
+        """
+        Raises
+        ------
+        TypeError
+            If ``value`` is an array of another device.
+        """
+        if not isinstance(value, (cls, np.ndarray)):
+            raise TypeError(
+                f"the emulator takes NumPy arrays and its own, not {type(value).__name__}; "
+                "copy it to the host first"
+            )
+
+    def to_numpy(self) -> npt.NDArray[Any]:
+        """A copy on the host."""
+        data = self.allocation.data[: self.allocation.size]
+        view = np.ndarray(self.shape, self.dtype, data.tobytes(), 0, self.strides)
+        return view.copy()

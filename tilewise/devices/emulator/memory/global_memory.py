@@ -1,0 +1,142 @@
+"""The emulator's memories: global allocations behind addresses, and shared and local storage.
+
+A generic address is global unless it lies in the window of shared or of local memory (PTX ISA
+5.1.6). Every allocation has a gap behind it, so that running past an array leaves it.
+"""
+
+from __future__ import annotations
+
+import bisect
+import threading
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tilewise.devices.emulator.memory.storage import Bytes
+
+FIRST_ADDRESS = 1 << 44
+ALIGNMENT = 512
+GAP = 1 << 36
+"""Between allocations: more than an index of 32 bits can bridge."""
+
+WRITTEN, UNWRITTEN, OUTSIDE = 1, 0, 2
+"""States of a byte: it has a value; nobody wrote it; it is a gap between the rows of a view."""
+
+
+class Allocation:
+    """A piece of global or constant memory.
+
+    Parameters
+    ----------
+    base : int
+        Address of the first byte.
+    size : int
+        Bytes.
+    name : str
+        What a person calls it.
+    dtype : numpy dtype
+        Of an element, for naming places in it.
+    pitches : tuple of int
+        Bytes from one index to the next, one an axis; the last is the element's size.
+    state : ndarray of uint8, shape (size,), optional
+        ``WRITTEN``, ``UNWRITTEN`` or ``OUTSIDE`` a byte; none where every byte has a value.
+    """
+
+    def __init__(
+        self,
+        base: int,
+        size: int,
+        name: str,
+        dtype: np.dtype[Any],
+        pitches: tuple[int, ...],
+        state: Bytes | None = None,
+    ) -> None:
+        self.base, self.size, self.name = base, size, name
+        self.dtype, self.pitches = dtype, pitches
+        # Whole 16-byte pieces, so that it can be viewed in any element type.
+        self.data: Bytes = np.zeros(-(-size // 16) * 16, np.uint8)
+        self.state: Bytes | None = None
+        if state is not None:
+            self.state = np.full(len(self.data), OUTSIDE, np.uint8)
+            self.state[:size] = state
+        self.is_written = False
+
+    def place(self, address: int) -> int | tuple[int, ...]:
+        """The element index that an address, perhaps past the end, has in this array."""
+        offset = address - self.base
+        index = []
+        for pitch in self.pitches[:-1]:
+            index.append(offset // pitch if pitch else 0)
+            offset -= index[-1] * pitch
+        last = self.pitches[-1] if self.pitches else 0
+        index.append(offset // last if last else 0)
+        return index[0] if len(index) == 1 else tuple(index)
+
+
+class GlobalMemory:
+    """All allocations that a launch may reach.
+
+    Threads may add and remove at once. The table is replaced, never changed, so that a look-up
+    sees one state of it.
+    """
+
+    def __init__(self) -> None:
+        self._table: tuple[list[int], list[Allocation]] = ([], [])
+        self._next = FIRST_ADDRESS
+        self._lock = threading.Lock()
+        self._released: deque[Allocation] = deque()
+
+    def reserve(self, size: int) -> int:
+        """An address for ``size`` bytes, apart from all others."""
+        with self._lock:
+            base = self._next
+            self._next += -(-(size + GAP) // ALIGNMENT) * ALIGNMENT
+            return base
+
+    def add(self, allocation: Allocation) -> None:
+        self._replace([allocation], [])
+
+    def remove(self, allocations: Sequence[Allocation]) -> None:
+        self._replace([], allocations)
+
+    def release(self, allocation: Allocation) -> None:
+        """Remove an allocation later: a finalizer may run at any place, under the lock too."""
+        self._released.append(allocation)
+
+    def _replace(self, added: Sequence[Allocation], removed: Sequence[Allocation]) -> None:
+        with self._lock:
+            gone = {id(allocation) for allocation in removed}
+            while self._released:
+                gone.add(id(self._released.popleft()))
+            kept = [a for a in (*self._table[1], *added) if id(a) not in gone]
+            kept.sort(key=lambda allocation: allocation.base)
+            self._table = [allocation.base for allocation in kept], kept
+
+    def find(self, low: int, high: int) -> Allocation | None:
+        """The allocation that holds all bytes from ``low`` up to ``high``."""
+        bases, allocations = self._table
+        at = bisect.bisect(bases, low) - 1
+        if at < 0:
+            return None
+        found = allocations[at]
+        return found if high <= found.base + found.size else None
+
+    def sectors(self) -> int:
+        """Sectors of the largest allocation."""
+        return max((a.size for a in self._table[1]), default=0) // 32 + 2
+
+    def nearest(self, address: int) -> Allocation | None:
+        """The allocation closest to an address; None where all are far."""
+        bases, allocations = self._table
+        after = bisect.bisect(bases, address)
+        around = allocations[max(after - 1, 0) : after + 1]
+        found = min(around, key=lambda a: _distance(a, address), default=None)
+        return found if found is not None and _distance(found, address) < GAP // 2 else None
+
+
+def _distance(allocation: Allocation, address: int) -> int:
+    """Bytes from an address to an allocation; 0 within it."""
+    end = allocation.base + allocation.size
+    return max(allocation.base - address, address - end, 0)

@@ -1,0 +1,41 @@
+"""The shared-memory addresses of one instruction's lanes, checked and counted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewise.devices.emulator.threads.lanes import Index, Lanes
+
+Addresses = npt.NDArray[np.int64]
+REMEMBERED = 4
+"""Patterns that are kept beside an instruction."""
+
+
+@dataclass(eq=False)
+class SharedPattern:
+    """Shared-memory addresses of one instruction, all of them checked.
+
+    Attributes
+    ----------
+    lanes : Lanes
+        Those whose addresses are right.
+    address : ndarray of int64, shape (lanes.count,)
+        In the block's shared memory.
+    gather : ndarray of intp, the same shape
+        Element (or vector) index in the batch's storage.
+    """
+
+    lanes: Lanes
+    asked: Lanes
+    asked_address: Addresses
+    address: Addresses
+    gather: Index
+    chosen: Index | None
+    requests: int
+    wavefronts: int
+    conflicts: int
+    has_duplicates: bool
+    verified: int = -1

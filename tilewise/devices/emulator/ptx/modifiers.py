@@ -1,0 +1,51 @@
+"""The modifiers of an instruction: what follows the dots behind its opcode (PTX ISA 4.3)."""
+
+from __future__ import annotations
+
+from tilewise.devices.emulator.ptx.types import DTYPES
+from tilewise.errors import UnsupportedInstructionError
+
+
+class Words:
+    """The modifiers of one instruction, taken one by one; what is left over is unknown."""
+
+    def __init__(self, opcode: str, modifiers: tuple[str, ...]) -> None:
+        self.opcode = opcode
+        self.modifiers = modifiers
+        self._left = list(modifiers)
+
+    def flag(self, word: str) -> bool:
+        """Whether ``word`` is there; takes it."""
+        if word in self._left:
+            self._left.remove(word)
+            return True
+        return False
+
+    def one_of(self, words: tuple[str, ...], default: str = "") -> str:
+        """The first of ``words`` that is there, or the default; takes it."""
+        for word in self._left:
+            if word in words:
+                self._left.remove(word)
+                return word
+        return default
+
+    def type(self, *allowed: str) -> str:
+        """Takes the first type that is left; it must be one of ``allowed``."""
+        word = self.one_of(tuple(DTYPES))
+        if word not in allowed:
+            raise self.unknown()
+        return word
+
+    def check(self, ok: bool) -> None:
+        """Raises if this combination is not one of PTX's."""
+        if not ok:
+            raise self.unknown()
+
+    def done(self, ok: bool = True) -> None:
+        """Raises if a modifier is left over, too."""
+        self.check(ok and not self._left)
+
+    def unknown(self) -> UnsupportedInstructionError:
+        """The error that names this instruction."""
+        name = ".".join((self.opcode, *self.modifiers))
+        return UnsupportedInstructionError(f"the emulator does not know the instruction {name}")

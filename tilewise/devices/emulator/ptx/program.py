@@ -1,0 +1,217 @@
+"""A kernel and the functions it may call, linked into one list of instructions."""
+
+from __future__ import annotations
+
+import bisect
+import re
+
+from tilewise.devices.emulator.ptx.syntax import (
+    Address,
+    Function,
+    Instruction,
+    Module,
+    Symbol,
+    Variable,
+    Vector,
+)
+from tilewise.devices.emulator.ptx.types import TYPE_BYTES
+
+FUNCTION_ADDRESS = 0x1000
+"""Address of the first instruction; no function has the address 0."""
+
+
+class Program:
+    """What a launch of one kernel runs.
+
+    Parameters
+    ----------
+    module : Module
+    kernel : str
+        The kernel's symbol.
+
+    Attributes
+    ----------
+    instructions : list of Instruction
+        Of all functions, the kernel's last.
+    labels : dict
+        Function and label to place.
+    entries : dict
+        Function to address; ``FUNCTION_ADDRESS`` more than its place.
+    shared_offsets : dict
+        Variable to byte offset in the block's shared memory.
+    static_shared : int
+        Bytes of static shared memory.
+    depots : dict
+        Local variable to offset in its thread's frame.
+    frame_bytes : int
+        Local memory of one call depth.
+    parameter_offsets : dict
+        Kernel parameter to byte offset; ``parameter_bytes`` are all of them.
+    recursive : set of str
+        Functions that may be called again before they return.
+    """
+
+    def __init__(self, module: Module, kernel: str) -> None:
+        self.module = module
+        self.kernel = module.functions[kernel]
+        self.functions = self._reachable()
+        self.instructions: list[Instruction] = []
+        self.labels: dict[tuple[str, str], int] = {}
+        self.entries: dict[str, int] = {}
+        self._starts: list[int] = []
+        for function in self.functions:
+            start = len(self.instructions)
+            self._starts.append(start)
+            self.entries[function.name] = start + FUNCTION_ADDRESS
+            for label, place in function.labels.items():
+                self.labels[function.name, label] = start + place
+            self.instructions.extend(function.instructions)
+        self.start = self._starts[-1]
+        self.has_calls = any(i.opcode == "call" for i in self.instructions)
+        self.recursive = self._recursive()
+        self._lay_out()
+        self._lay_out_parameters()
+
+    def _reachable(self) -> list[Function]:
+        named = set()
+        for variable in self.module.variables.values():
+            named |= {value[1] for value in variable.values if isinstance(value, tuple)}
+        queue, found = [self.kernel.name, *sorted(named)], {}
+        while queue:
+            name = queue.pop()
+            function = self.module.functions.get(name)
+            if function is None or name in found:
+                continue
+            found[name] = function
+            for instruction in function.instructions:
+                queue += _symbols(instruction)
+        del found[self.kernel.name]
+        return [*found.values(), self.kernel]
+
+    def _recursive(self) -> set[str]:
+        """Functions that may be called again before they return."""
+        names = {function.name for function in self.functions}
+        pointed_at = {
+            value[1]
+            for variable in self.module.variables.values()
+            for value in variable.values
+            if isinstance(value, tuple)
+        }
+        callees: dict[str, set[str]] = {}
+        for function in self.functions:
+            callees[function.name] = set()
+            for instruction in function.instructions:
+                symbols = {o.name for o in instruction.operands if isinstance(o, Symbol)} & names
+                if instruction.opcode != "call":
+                    pointed_at |= symbols
+                else:
+                    callees[function.name] |= symbols or {"?"}
+        for called in callees.values():
+            if "?" in called:
+                called.remove("?")
+                called |= pointed_at & names
+        reach = {name: set(called) for name, called in callees.items()}
+        for _ in names:
+            for called in reach.values():
+                called |= set().union(*(reach[name] for name in called))
+        return {name for name, called in reach.items() if name in called}
+
+    def _lay_out_parameters(self) -> None:
+        self.parameter_offsets: dict[str, int] = {}
+        offset = 0
+        for parameter in self.kernel.parameters:
+            offset = -(-offset // parameter.align) * parameter.align
+            self.parameter_offsets[parameter.name] = offset
+            offset += parameter.size
+        self.parameter_bytes = offset
+
+    def _lay_out(self) -> None:
+        named = {
+            symbol
+            for function in self.functions
+            for instruction in function.instructions
+            for symbol in _symbols(instruction)
+        }
+        variables = [
+            *(v for v in self.module.variables.values() if v.name in named),
+            *(v for function in self.functions for v in function.variables.values()),
+        ]
+        variables = [v for v in variables if v.space == "shared"]
+        self.shared_offsets: dict[str, int] = {}
+        offset = 0
+        for variable in (v for v in variables if not v.extern):
+            offset = -(-offset // variable.align) * variable.align
+            self.shared_offsets[variable.name] = offset
+            offset += variable.size
+        dynamic = [v for v in variables if v.extern]
+        if dynamic:
+            align = max(16, *(v.align for v in dynamic))
+            offset = -(-offset // align) * align
+            self.shared_offsets |= {v.name: offset for v in dynamic}
+        self.static_shared = offset
+        self._shared_order = sorted((at, name) for name, at in self.shared_offsets.items())
+        self.depots: dict[str, int] = {}
+        offset = 0
+        for function in self.functions:
+            for variable in function.variables.values():
+                if variable.space == "local":
+                    offset = -(-offset // variable.align) * variable.align
+                    self.depots[variable.name] = offset
+                    offset += variable.size
+        self.frame_bytes = -(-offset // 16) * 16
+
+    def function_of(self, index: int) -> str:
+        """The function that an instruction belongs to."""
+        return self.functions[bisect.bisect(self._starts, index) - 1].name
+
+    def target(self, index: int, label: str) -> int:
+        """The place of a label, seen from an instruction."""
+        return self.labels[self.function_of(index), label]
+
+    def shared_variable(self, offset: int) -> tuple[str, int]:
+        """Name and start of the shared variable at or before an offset."""
+        if not self._shared_order:
+            return "shared memory", 0
+        at = max(bisect.bisect(self._shared_order, (offset, "\x7f")) - 1, 0)
+        start, name = self._shared_order[at]
+        return plain_name(name), start
+
+    def register_widths(self, numbers: dict[tuple[str, str], int]) -> list[int]:
+        """Bytes of each numbered register; 0 for predicates."""
+        by_name = {function.name: function for function in self.functions}
+        widths = []
+        for function, name in numbers:
+            register = by_name[function].registers[name]
+            widths.append(0 if register.type == "pred" else TYPE_BYTES[register.type])
+        return widths
+
+    def variable(self, function: str, name: str) -> Variable | None:
+        """A variable of a function or of the module."""
+        owner = next(f for f in self.functions if f.name == function)
+        return owner.variables.get(name) or self.module.variables.get(name)
+
+
+def _symbols(instruction: Instruction) -> set[str]:
+    """Names of variables and functions in the operands."""
+    found = set()
+    for operand in instruction.operands:
+        for part in operand.elements if isinstance(operand, Vector) else (operand,):
+            base = part.base if isinstance(part, Address) else part
+            if isinstance(base, Symbol):
+                found.add(base.name)
+    return found
+
+
+def plain_name(symbol: str) -> str:
+    """A variable's name as the source has it: ``_ZZ5tiledE2sa`` is ``sa``.
+
+    The last name of the Itanium C++ ABI's mangling; literal template arguments are no names.
+    """
+    symbol = symbol.partition("@")[0]
+    if not symbol.startswith("_Z"):
+        return symbol
+    rest, name = re.sub(r"L[a-z]n?\d+E", "", symbol[2:]), symbol
+    while match := re.search(r"\d+", rest):
+        start, length = match.end(), int(match.group())
+        name, rest = rest[start : start + length], rest[start + length :]
+    return name

@@ -1,0 +1,162 @@
+"""PTX as data: modules, functions, variables, instructions, operands (PTX ISA 4 and 5)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Register:
+    """A declared register, by its unique name and PTX type."""
+
+    name: str
+    type: str
+
+
+@dataclass(frozen=True)
+class Special:
+    """A special register, as ``tid.x``."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Immediate:
+    """A constant. ``bits`` is set for ``0f``/``0d`` literals: their bit pattern and width."""
+
+    value: int | float
+    bits: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True)
+class Symbol:
+    """The address of a variable, a function or a label, plus a byte offset."""
+
+    name: str
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class Address:
+    """``[base + offset]``, or ``[base + offset, {coordinates}]``."""
+
+    base: Register | Symbol | None
+    offset: int = 0
+    coordinates: tuple[Operand, ...] = ()
+
+
+@dataclass(frozen=True)
+class Vector:
+    """``{a, b, ...}``."""
+
+    elements: tuple[Operand, ...]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """``p|q``: two destinations; either may be None (``_``)."""
+
+    first: Register | None
+    second: Register | None
+
+
+@dataclass(frozen=True)
+class Negated:
+    """``!p``."""
+
+    register: Register
+
+
+@dataclass(frozen=True)
+class Sink:
+    """``_``: a result that nobody wants."""
+
+
+Operand = Register | Special | Immediate | Symbol | Address | Vector | Pair | Negated | Sink
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """One PTX instruction.
+
+    Attributes
+    ----------
+    opcode : str
+        As ``ld``.
+    modifiers : tuple of str
+        What follows it, as ``("global", "nc", "f32")``.
+    operands : tuple of Operand
+        For ``call``: return variables (Vector), callee, arguments (Vector), and the prototype
+        or target list where there is one.
+    predicate : (Register, bool) or None
+        The guard and whether it is negated.
+    line : int
+        Source line; 0 where there is none.
+    index : int
+        Position in its function.
+    file : int
+        The number of the line's file; 0 where there is none.
+    sites : tuple of (int, int)
+        File and line of each call that was inlined around it, the innermost first.
+    """
+
+    opcode: str
+    modifiers: tuple[str, ...]
+    operands: tuple[Operand, ...]
+    predicate: tuple[Register, bool] | None
+    line: int
+    index: int
+    file: int = 0
+    sites: tuple[tuple[int, int], ...] = ()
+
+    def __str__(self) -> str:
+        return ".".join((self.opcode, *self.modifiers))
+
+
+@dataclass(frozen=True)
+class Variable:
+    """A variable in a state space.
+
+    Attributes
+    ----------
+    space : str
+        ``global``, ``const``, ``shared``, ``local`` or ``param``.
+    type : str
+        Type of an element.
+    size : int
+        Bytes; 0 for ``extern __shared__``.
+    values : tuple
+        Initial elements: numbers, or ``(mask, symbol, offset, generic)`` for addresses.
+    """
+
+    name: str
+    space: str
+    type: str
+    align: int
+    size: int
+    extern: bool = False
+    values: tuple[int | float | tuple[int, str, int, bool], ...] = ()
+
+
+@dataclass
+class Function:
+    """A kernel or a device function; ``cluster`` are the blocks of its clusters, if it says so."""
+
+    name: str
+    cluster: tuple[int, int, int] | None = None
+    parameters: list[Variable] = field(default_factory=list)
+    results: list[Variable] = field(default_factory=list)
+    registers: dict[str, Register] = field(default_factory=dict)
+    variables: dict[str, Variable] = field(default_factory=dict)
+    instructions: list[Instruction] = field(default_factory=list)
+    labels: dict[str, int] = field(default_factory=dict)
+    tables: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+@dataclass
+class Module:
+    """A translation unit."""
+
+    functions: dict[str, Function] = field(default_factory=dict)
+    variables: dict[str, Variable] = field(default_factory=dict)
+    files: dict[int, str] = field(default_factory=dict)

@@ -1,0 +1,222 @@
+"""What each instruction does to the gains of registers, and to the region of alike blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from tilewise.devices.emulator.copies.cp_async import sizes_read
+from tilewise.devices.emulator.counting.transactions import SECTOR
+from tilewise.devices.emulator.ptx.syntax import (
+    Address,
+    Instruction,
+    Operand,
+    Register,
+    Symbol,
+    Vector,
+)
+from tilewise.devices.emulator.ptx.types import TYPE_BYTES
+from tilewise.devices.emulator.sampling.arithmetic_rules import ArithmeticRules, Rule
+from tilewise.devices.emulator.sampling.dependence import LOADED, Gain, combined, extremes
+from tilewise.devices.emulator.sampling.regions import ZERO
+from tilewise.devices.emulator.threads.lanes import Lanes
+from tilewise.devices.emulator.threads.op import Op
+from tilewise.errors import UnsupportedInstructionError
+
+if TYPE_CHECKING:
+    from tilewise.devices.emulator.sampling.tracker import Blockwise
+
+QUIET = frozenset(
+    ("bar", "barrier", "bra", "membar", "fence", "ret", "exit", "trap", "brkpt", "prefetch",
+     "prefetchu", "nanosleep", "pmevent", "applypriority", "discard", "createpolicy", "setmaxnreg",
+     "griddepcontrol")
+)  # fmt: skip
+"""What neither makes a value nor is counted by one."""
+VECTOR = 16
+"""Bytes of the widest access: by multiples of these, addresses in shared memory may move without
+that lanes meet in other banks."""
+_CARRYING = frozenset(("addc", "subc", "madc"))
+_MIXING = frozenset(("mov", "shfl", "vote", "match", "redux", "activemask", "elect", "isspacep"))
+
+
+class Rules:
+    """The rule of one instruction: from its operands' gains to its result's.
+
+    Parameters
+    ----------
+    blockwise : Blockwise
+    op : Op
+    """
+
+    def __init__(self, blockwise: Blockwise, op: Op) -> None:
+        self.blockwise, self.machine, self.op = blockwise, blockwise.machine, op
+        self.gains = [blockwise.gain_of(op, x) for x in op.instruction.operands[1:]]
+        self.modifiers = op.instruction.modifiers
+
+    def rule(self) -> Rule | None:
+        """None where there is nothing to follow."""
+        instruction = self.op.instruction
+        opcode = instruction.opcode
+        if opcode in _CARRYING or "cc" in instruction.modifiers:
+            return self._carried()
+        if opcode in ("bar", "barrier") and "red" in instruction.modifiers:
+            return lambda lanes: LOADED
+        if opcode in QUIET:
+            return None
+        if opcode == "brx":
+            return self._jump()
+        if opcode in ("ld", "ldu"):
+            return self._load()
+        if opcode == "st":
+            return self._address(instruction.operands[0], ZERO)
+        if opcode in ("atom", "red"):
+            return self._address(instruction.operands[opcode == "atom"], LOADED)
+        if opcode in ("ldmatrix", "stmatrix"):
+            return self._address(instruction.operands[opcode == "ldmatrix"], LOADED)
+        if opcode == "cp" and instruction.modifiers[:1] == ("async",):
+            return self._copy()
+        if opcode in ("mov", "cvta") and _is_plain(instruction):
+            return self._same()
+        if opcode in _MIXING:
+            return lambda lanes: combined([gain() for gain in self.gains])
+        try:
+            return ArithmeticRules(self.blockwise, self.op).rule()
+        except UnsupportedInstructionError:
+            return lambda lanes: LOADED  # tensor cores, barriers in memory: not followed
+
+    def _carried(self) -> Rule:
+        """Sums of many words, by way of the carry flag."""
+        gains, blockwise, carrying = self.gains, self.blockwise, self.op.instruction.opcode
+        takes, leaves = carrying in _CARRYING, "cc" in self.modifiers
+
+        def rule(lanes: Lanes) -> Gain:
+            gain = combined([*(g() for g in gains), blockwise.carry if takes else ZERO])
+            if leaves:
+                blockwise.carry = combined([blockwise.carry, gain])
+            return gain
+
+        return rule
+
+    def _jump(self) -> Rule:
+        """A branch to one of many places."""
+        gain = self.blockwise.gain_of(self.op, self.op.instruction.operands[0])
+
+        def rule(lanes: Lanes) -> Gain:
+            self.blockwise.decide(self.op, gain())
+            return ZERO
+
+        return rule
+
+    def _same(self) -> Rule:
+        gain = self.gains[0]
+        return lambda lanes: gain()
+
+    # Memory
+
+    def _load(self) -> Rule:
+        spaces = {word.partition("::")[0] for word in self.modifiers}
+        address = self.op.instruction.operands[1]
+        assert isinstance(address, Address)
+        if spaces & {"param", "const"}:
+            gain = self.blockwise.gain_of(self.op, address.base)
+            is_same = self._is_kernels_parameter(address) or "const" in spaces
+            return lambda lanes: ZERO if is_same and gain() == ZERO else LOADED
+        return self._address(address, LOADED)
+
+    def _is_kernels_parameter(self, address: Address) -> bool:
+        program = self.machine.program
+        if program.function_of(self.op.index) != program.kernel.name:
+            return False
+        base = address.base
+        if isinstance(base, Symbol):
+            return base.name in program.parameter_offsets
+        return isinstance(base, Register)
+
+    def _address(self, operand: Operand | None, result: Gain) -> Rule:
+        assert isinstance(operand, Address)
+        spaces = {word.partition("::")[0] for word in self.modifiers}
+        if "local" in spaces:
+            op, blockwise = self.op, self.blockwise
+            gain = blockwise.gain_of(op, operand.base)
+
+            def local(lanes: Lanes) -> Gain:
+                if gain() != ZERO:
+                    blockwise.reach(op, gain(), 1)
+                return result
+
+            return local
+        reach = self._reach(operand, "shared" in spaces)
+
+        def rule(lanes: Lanes) -> Gain:
+            reach(lanes)
+            return result
+
+        return rule
+
+    def _reach(self, address: Address, is_shared: bool) -> Callable[[Lanes], None]:
+        """An access to shared memory, or to all other that is not local."""
+        op, blockwise = self.op, self.blockwise
+        gain, extent = blockwise.gain_of(op, address.base), self._extent(address)
+
+        def reach(lanes: Lanes) -> None:
+            found = gain()
+            if found == ZERO:
+                blockwise.shift = ZERO
+                return
+            low, high = extent(lanes)
+            # All at one place reach one sector and one bank, wherever that is.
+            is_one = high - low == op.width
+            blockwise.reach(op, found, op.width if is_one else VECTOR if is_shared else SECTOR)
+            blockwise.keep_inside(found, low, high, *self._room(low, high, is_shared))
+
+        return reach
+
+    def _extent(self, address: Address) -> Callable[[Lanes], tuple[int, int]]:
+        """The bytes that the lanes reach, from the first to behind the last."""
+        op = self.op
+        if not isinstance(address.base, Register):
+            return lambda lanes: (0, 0)
+        type_ = f"s{8 * TYPE_BYTES[address.base.type]}"
+        read = self.machine.registers.reader(op, address.base, type_, picked=True)
+
+        def extent(lanes: Lanes) -> tuple[int, int]:
+            low, high = extremes(read(lanes))
+            return low + address.offset, high + address.offset + op.width
+
+        return extent
+
+    def _room(self, low: int, high: int, is_shared: bool) -> tuple[int, int]:
+        """Where the memory around these addresses begins and ends; nowhere, if it is not one."""
+        if is_shared:
+            return 0, self.machine.shared.size
+        owner = self.machine.memory.find(low, high)
+        return (high, low) if owner is None else (owner.base, owner.base + owner.size)
+
+    def _copy(self) -> Rule | None:
+        """``cp.async``: from global to shared memory."""
+        op, blockwise = self.op, self.blockwise
+        addresses = [x for x in op.instruction.operands[:2] if isinstance(x, Address)]
+        if len(addresses) != 2 or "bulk" in self.modifiers:
+            return None
+        target, source = addresses
+        store, load = self._reach(target, True), self._reach(source, False)
+        gains = [blockwise.gain_of(op, x) for x in op.instruction.operands[2:]]
+        sizes = sizes_read(self.machine, op)
+
+        def rule(lanes: Lanes) -> Gain:
+            for gain in gains:
+                if gain() != ZERO:
+                    blockwise.decide(op, gain())
+            store(lanes)
+            # What reads nothing may be told to read it anywhere.
+            reading = lanes if sizes is None else lanes.where(sizes(lanes) > 0)
+            if reading.count:
+                load(reading)
+            return ZERO
+
+        return rule
+
+
+def _is_plain(instruction: Instruction) -> bool:
+    """Whether a move takes one register to another, unchanged."""
+    return not any(isinstance(operand, Vector) for operand in instruction.operands)

@@ -1,0 +1,87 @@
+"""Counts of a whole grid from one block of each kind."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from tilewise.devices.emulator.machine import Machine
+from tilewise.devices.emulator.sampling.regions import Region
+from tilewise.devices.emulator.sampling.tracker import Blockwise
+from tilewise.devices.emulator.threads.lanes import Geometry
+from tilewise.devices.emulator.threads.op import Op
+from tilewise.launch import Alike, Launch
+
+MOST_KINDS = 256
+MOST_BLOCKS = 1 << 28
+_COUNTS = (
+    "lanes_run", "warps_run", "lanes_off", "requests", "sectors", "bytes", "wavefronts",
+    "conflicts", "divergent", "barriers",
+)  # fmt: skip
+
+
+class UnlikeBlocksError(Exception):
+    """The blocks can't be told to do the same; the message says why."""
+
+
+def sample(
+    machine: Machine, launch: Launch, progress: Callable[[int, int], None] | None
+) -> tuple[Alike, ...]:
+    """Run one block of each kind; the counts of the machine's ops become the whole grid's.
+
+    Parameters
+    ----------
+    machine : Machine
+        New; it maps footprints.
+    launch : Launch
+    progress : callable, optional
+        Called with the blocks that are counted and the blocks there are.
+
+    Raises
+    ------
+    UnlikeBlocksError
+        If what was loaded decides what a block does, or if there are too many kinds.
+    """
+    blocks = math.prod(launch.grid)
+    if math.prod(machine.program.kernel.cluster or (1,)) > 1:
+        raise UnlikeBlocksError("the blocks of a cluster run together")
+    if blocks > MOST_BLOCKS:
+        raise UnlikeBlocksError(f"there are more than {MOST_BLOCKS:,} blocks")
+    blockwise = machine.blockwise = Blockwise(machine, launch.grid)
+    assert machine.footprints is not None
+    gx, gy, gz = launch.grid
+    left = np.ones((gz, gy, gx), np.bool_)
+    totals = np.zeros((len(machine.ops), len(_COUNTS)), np.int64)
+    kinds: list[Alike] = []
+    counted = 0
+    while counted < blocks:
+        number = int(np.argmax(left))
+        region = Region((number % gx, number // gx % gy, number // (gx * gy)), launch.grid)
+        blockwise.start(region)
+        machine.run(Geometry(launch.grid, launch.block, number, 1))
+        if blockwise.varies:
+            raise UnlikeBlocksError(blockwise.varies)
+        box = region.find().take(left)
+        kinds.append(Alike(region.block, box.count))
+        if len(kinds) == MOST_KINDS and box.count + counted < blocks:
+            raise UnlikeBlocksError(f"they are of more than {MOST_KINDS} kinds")
+        machine.footprints.end(box)
+        totals += box.count * _taken(machine.ops)
+        counted += box.count
+        if progress is not None:
+            progress(counted, blocks)
+    for op, row in zip(machine.ops, totals, strict=True):
+        for name, value in zip(_COUNTS, row, strict=True):
+            setattr(op, name, int(value))
+    return tuple(kinds)
+
+
+def _taken(ops: list[Op]) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
+    """The ops' counts, which begin anew."""
+    found = np.array([[getattr(op, name) for name in _COUNTS] for op in ops], np.int64)
+    for op in ops:
+        for name in _COUNTS:
+            setattr(op, name, 0)
+    return found.reshape(len(ops), len(_COUNTS))

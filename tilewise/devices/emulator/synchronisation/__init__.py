@@ -1,0 +1,1 @@
+"""Where threads wait for each other: barriers of warps, blocks and clusters, mbarriers."""

@@ -1,0 +1,195 @@
+"""Barriers of a block (PTX ISA 9.7.13.1): who arrived, who waits, who never comes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewise.devices.emulator.threads.lanes import Index, Lanes
+from tilewise.devices.emulator.threads.op import Groups, Op
+
+if TYPE_CHECKING:
+    from tilewise.devices.emulator.machine import Machine
+
+Blocks = npt.NDArray[np.bool_]
+
+
+@dataclass
+class _Waiting:
+    """Lanes that wait, where they go on, and what they brought to a reduction."""
+
+    op: Op
+    lanes: Lanes
+    brought: npt.NDArray[Any] | None
+    waits: bool
+
+
+class Barriers:
+    """The numbered barriers of a batch of blocks."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.start()
+
+    def start(self) -> None:
+        """A new batch begins."""
+        self._waiting: dict[int, list[_Waiting]] = {}
+        self._wanted: dict[int, int] = {}
+        self.ended: npt.NDArray[np.bool_] | None = None
+
+    def arrive(
+        self,
+        op: Op,
+        number: int,
+        lanes: Lanes,
+        wanted: int,
+        waits: bool = True,
+        brought: npt.NDArray[Any] | None = None,
+    ) -> Groups:
+        """Lanes come to a barrier; ``wanted`` threads open it, 0 for all of the block."""
+        machine = self.machine
+        op.barriers += lanes.warps
+        if (
+            lanes.count == machine.live_count
+            and not wanted
+            and waits
+            and number not in self._waiting
+            and self.ended is None
+        ):
+            self._pass(None, lanes)
+            if brought is not None:
+                _finish(op, lanes, brought, machine.geometry.block_of)
+            return [(op.index + 1, lanes)]
+        self._waiting.setdefault(number, []).append(_Waiting(op, lanes, brought, waits))
+        self._wanted[number] = wanted
+        if waits:
+            machine.parked += lanes.count
+        self._open(number)
+        return [] if waits else [(op.index + 1, lanes)]
+
+    def lanes_ended(self, lanes: Lanes) -> None:
+        """Lanes ended; those that wait for them wait no longer."""
+        if self.ended is None:
+            self.ended = np.zeros(self.machine.geometry.count, np.bool_)
+        self.ended[lanes.numbers] = True
+        for number in list(self._waiting):
+            self._open(number)
+
+    def _open(self, number: int) -> None:
+        """Let the blocks go whose threads are all there."""
+        machine, geometry = self.machine, self.machine.geometry
+        arrived = np.zeros(geometry.block_count, np.intp)
+        for waiting in self._waiting[number]:
+            arrived += np.bincount(
+                waiting.lanes.pick(geometry.block_of), minlength=geometry.block_count
+            )
+        wanted = self._wanted[number]
+        complete = (arrived > 0) & (arrived >= (wanted or machine.live_in_block))
+        if not complete.any():
+            return
+        released: list[_Waiting] = []
+        kept: list[_Waiting] = []
+        for waiting in self._waiting.pop(number):
+            goes = complete[waiting.lanes.pick(geometry.block_of)]
+            for chosen, pile in ((goes, released), (~goes, kept)):
+                if chosen.all():
+                    pile.append(waiting)
+                elif chosen.any():
+                    brought = None if waiting.brought is None else waiting.brought[chosen]
+                    lanes = waiting.lanes.where(chosen)
+                    pile.append(_Waiting(waiting.op, lanes, brought, waiting.waits))
+        if kept:
+            self._waiting[number] = kept
+        if not wanted:
+            self._check(released, complete)
+        together = released[0].lanes
+        for waiting in released[1:]:
+            together = machine.union(together, waiting.lanes)
+        self._pass(complete, together)
+        self._reduce(released)
+        for waiting in released:
+            if waiting.waits:
+                machine.parked -= waiting.lanes.count
+                machine.add_group(waiting.op.index + 1, waiting.lanes)
+
+    def _reduce(self, released: list[_Waiting]) -> None:
+        bringing = [w for w in released if w.brought is not None]
+        if not bringing:
+            return
+        # All lanes of a block count, from wherever they came.
+        brought = np.concatenate([w.brought for w in bringing if w.brought is not None])
+        block = np.concatenate([w.lanes.pick(self.machine.geometry.block_of) for w in bringing])
+        for waiting in bringing:
+            _finish(waiting.op, waiting.lanes, brought, self.machine.geometry.block_of, block)
+
+    def _pass(self, blocks: Blocks | None, lanes: Lanes) -> None:
+        self.machine.progress += 1
+        if self.machine.is_checking:
+            self.machine.races.block_barrier(blocks, lanes)
+
+    def _check(self, released: list[_Waiting], complete: Blocks) -> None:
+        """Threads that wait elsewhere never reach this barrier; nor do those that ended, but that
+        opens it (CUDA C++ programming guide: a barrier waits for all non-exited threads)."""
+        if not self.machine.is_checking:
+            return
+        geometry = self.machine.geometry
+        released = sorted(released, key=lambda waiting: waiting.op.index)
+        op = released[0].op
+        elsewhere = [waiting for waiting in released if waiting.op is not op]
+        if elsewhere:
+            op.fault(
+                "barrier",
+                f"waits at this barrier while {sum(w.lanes.count for w in elsewhere)} other "
+                f"threads wait at the one in {elsewhere[0].op.where(op.file)}",
+                int(released[0].lanes.numbers[0]),
+                None,
+                released[0].lanes.count - 1,
+            )
+        if self.ended is None:
+            return
+        missing = np.flatnonzero(self.ended & complete[geometry.block_of])
+        if len(missing):
+            lane = int(missing[0])
+            self.machine.faults.note(
+                op.index,
+                op.file,
+                op.line,
+                f"{len(missing)} threads ended before this barrier, thread "
+                f"{geometry.thread_index(lane)} of block {geometry.block_index(lane)} the first; "
+                "the barrier counts only threads that have not ended, so it opens all the same",
+            )
+
+    def report_stuck(self) -> None:
+        """Nobody can run: say who waits for whom."""
+        geometry = self.machine.geometry
+        for number, waiting in self._waiting.items():
+            first = next((w for w in waiting if w.waits), None)
+            if first is None:
+                continue
+            lane = int(first.lanes.numbers[0])
+            block = int(geometry.block_of[lane])
+            arrived = sum(
+                np.count_nonzero(w.lanes.pick(geometry.block_of) == block) for w in waiting
+            )
+            wanted = self._wanted[number] or int(self.machine.live_in_block[block])
+            faults = self.machine.faults
+            faults.add(
+                "barrier", first.op.index, first.op.file, first.op.line,
+                f"waits forever at barrier {number}: {arrived} of {wanted} threads reach it",
+                geometry, lane,
+            )  # fmt: skip
+
+
+def _finish(
+    op: Op,
+    lanes: Lanes,
+    brought: npt.NDArray[Any],
+    block_of: Index,
+    block: Index | None = None,
+) -> None:
+    mine = lanes.pick(block_of)
+    assert op.reduce is not None
+    op.reduce(lanes, brought, mine if block is None else block, mine)

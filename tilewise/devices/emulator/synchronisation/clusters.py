@@ -1,0 +1,179 @@
+"""Clusters: several blocks that reach each other's shared memory (PTX ISA 9.7.9.23, 9.7.13.3).
+
+An address in the cluster's shared memory is that in the block's own, with one more than the
+block's rank above; a plain one is the own block's.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tilewise.devices.emulator.threads.lanes import Index, Lanes
+from tilewise.devices.emulator.threads.op import Groups, Op
+from tilewise.errors import LaunchError
+from tilewise.launch import Dim3
+
+if TYPE_CHECKING:
+    from tilewise.devices.emulator.machine import Machine
+
+RANK_SHIFT = 24
+PORTABLE_SIZE = 8
+_MASK = (1 << RANK_SHIFT) - 1
+
+
+def check(cluster: Dim3, grid: Dim3) -> None:
+    """Refuse a cluster that the hardware would refuse.
+
+    Raises
+    ------
+    LaunchError
+        If it has more than 8 blocks, or the grid is no multiple of it.
+    """
+    size = cluster[0] * cluster[1] * cluster[2]
+    shown = "x".join(map(str, cluster))
+    if size > PORTABLE_SIZE:
+        raise LaunchError(
+            f"a cluster of {shown} is {size} blocks; it takes at most {PORTABLE_SIZE}"
+        )
+    for axis, blocks, extent in zip("xyz", grid, cluster, strict=True):
+        if blocks % extent:
+            raise LaunchError(
+                f"grid {'x'.join(map(str, grid))}: {axis} is {blocks}, which is no multiple of "
+                f"the cluster's {extent} ({shown})"
+            )
+
+
+class Clusters:
+    """The clusters of one batch, and their barriers."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+
+    def start(self) -> None:
+        """A new batch begins."""
+        geometry = self.machine.geometry
+        count = geometry.block_count // geometry.cluster_size
+        self._waiting: list[tuple[Op, Lanes]] = []
+        self._phase = np.zeros(count, np.int64)
+        # The phase that each lane arrived in last; -1 for none, or after its wait.
+        self._ticket: Index | None = None
+        ordering = self.machine.ordering
+        width = ordering.width if ordering is not None else 0
+        self._left = np.zeros((count, width), np.int32)
+        self._found = np.zeros((count, width), np.int32)
+
+    def locate(self, address: Any, rows: Any) -> tuple[Any, Any]:
+        """The row in the batch, and the offset in its shared memory, of addresses that blocks use.
+
+        Parameters
+        ----------
+        address, rows : ndarray or int
+            Rows of the blocks that use them.
+
+        Returns
+        -------
+        (ndarray, ndarray) or (int, int)
+            The row is -1 where the cluster has no block of that rank.
+        """
+        rank = (address >> RANK_SHIFT) - 1
+        there = self.row(rows, rank)
+        return np.where(rank == -1, rows, there)[()], address & _MASK
+
+    def row(self, rows: Any, rank: Any) -> Any:
+        """The row of the block of a rank in the cluster of another; -1 where there is none."""
+        size = self.machine.geometry.cluster_size
+        return np.where((rank >= 0) & (rank < size), rows // size * size + rank, -1)[()]
+
+    def arrive(self, op: Op, lanes: Lanes) -> None:
+        """Lanes come to the barrier of their clusters."""
+        machine, geometry = self.machine, self.machine.geometry
+        op.barriers += lanes.warps
+        machine.progress += 1
+        if self._ticket is None:
+            self._ticket = np.full(geometry.count, -1, np.intp)
+        numbers, cluster = lanes.numbers, lanes.pick(geometry.cluster_of)
+        again = np.flatnonzero(self._ticket[numbers] >= 0)
+        if len(again):
+            op.fault(
+                "barrier", "arrives at its cluster's barrier twice without waiting",
+                int(numbers[again[0]]), None, len(again) - 1,
+            )  # fmt: skip
+        self._ticket[numbers] = self._phase[cluster]
+        if machine.ordering is not None:
+            machine.ordering.release(numbers, cluster, self._left)
+        self._open()
+
+    def wait(self, op: Op, lanes: Lanes) -> Groups:
+        """Lanes wait for the others of their clusters, as of their own arrival."""
+        machine, geometry = self.machine, self.machine.geometry
+        if self._ticket is None:
+            self._ticket = np.full(geometry.count, -1, np.intp)
+        ticket = self._ticket[lanes.numbers]
+        if (ticket < 0).any():
+            which = np.flatnonzero(ticket < 0)
+            op.fault(
+                "barrier", "waits at its cluster's barrier without having arrived",
+                int(lanes.numbers[which[0]]), None, len(which) - 1,
+            )  # fmt: skip
+        goes = self._phase[lanes.pick(geometry.cluster_of)] > ticket
+        if not goes.all():
+            rest = lanes if not goes.any() else lanes.where(~goes)
+            machine.parked += rest.count
+            self._waiting.append((op, rest))
+            if not goes.any():
+                return []
+            lanes = lanes.where(goes)
+        self._go_on(lanes)
+        return [(op.index + 1, lanes)]
+
+    def _go_on(self, lanes: Lanes) -> None:
+        assert self._ticket is not None
+        self._ticket[lanes.numbers] = -1
+        if self.machine.ordering is not None:
+            cluster = lanes.pick(self.machine.geometry.cluster_of)
+            self.machine.ordering.acquire(lanes.numbers, self._found[cluster])
+
+    def lanes_ended(self) -> None:
+        """Nobody waits for lanes that ended."""
+        if self._ticket is not None:
+            self._open()
+
+    def _open(self) -> None:
+        """Let the clusters go whose lanes have all arrived."""
+        machine, geometry = self.machine, self.machine.geometry
+        assert self._ticket is not None
+        count = len(self._phase)
+        ended = machine.barriers.ended
+        arrived = self._ticket == self._phase[geometry.cluster_of]
+        waits = np.bincount(geometry.cluster_of[arrived], minlength=count) > 0
+        missing = ~arrived if ended is None else ~(arrived | ended)
+        complete = waits & (np.bincount(geometry.cluster_of[missing], minlength=count) == 0)
+        if not complete.any():
+            return
+        self._phase[complete] += 1
+        if machine.ordering is not None:
+            self._found[complete] = np.maximum(self._found[complete], self._left[complete])
+            self._left[complete] = 0
+        waiting, self._waiting = self._waiting, []
+        for op, lanes in waiting:
+            goes = complete[lanes.pick(geometry.cluster_of)]
+            if not goes.all():
+                self._waiting.append((op, lanes.where(~goes)))
+            if goes.any():
+                released = lanes if goes.all() else lanes.where(goes)
+                machine.parked -= released.count
+                self._go_on(released)
+                machine.add_group(op.index + 1, released)
+
+    def report_stuck(self) -> None:
+        """Lanes wait for others that never come."""
+        for op, lanes in self._waiting:
+            op.fault(
+                "barrier",
+                "waits forever at its cluster's barrier, which some threads do not reach",
+                int(lanes.numbers[0]),
+                None,
+                lanes.count - 1,
+            )

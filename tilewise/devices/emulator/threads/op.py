@@ -1,0 +1,88 @@
+"""One instruction of a program, ready to run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy.typing as npt
+
+from tilewise.devices.emulator.ptx.syntax import Instruction
+from tilewise.devices.emulator.threads.faults import Place
+from tilewise.devices.emulator.threads.lanes import Index, Lanes
+from tilewise.errors import UnsupportedInstructionError
+
+if TYPE_CHECKING:
+    from tilewise.devices.emulator.machine import Machine
+
+
+Value = Any
+"""What a register holds: an array of shape (lanes,) or a NumPy scalar."""
+
+
+Reader = Callable[[Lanes], Value]
+
+
+Writer = Callable[[Lanes, Value], None]
+
+
+Groups = list[tuple[int, Lanes]]
+
+
+Reduce = Callable[[Lanes, npt.NDArray[Any], Index, Index], None]
+"""A barrier's reduction: the lanes that take the result, what all lanes brought, their blocks,
+and the blocks of the lanes that take it."""
+
+
+class Op:
+    """One instruction, ready to run, with its counts.
+
+    Attributes
+    ----------
+    run : callable
+        Runs it for some lanes.
+    control : callable or None
+        For instructions after which lanes may stand elsewhere: runs it and returns where.
+    copied : tuple of bool
+        Of a load, which elements are only stored again.
+    """
+
+    def __init__(self, machine: Machine, instruction: Instruction, index: int) -> None:
+        self.machine, self.instruction, self.index = machine, instruction, index
+        self.file, self.line = machine.setup.sources.name(instruction), instruction.line
+        self.run: Callable[[Lanes], None] = _nothing
+        self.control: Callable[[Lanes], Groups] | None = None
+        self.width = self.element = 4
+        self.copied: tuple[bool, ...] = ()
+        self.flops_a_lane = 0
+        self.space = ""
+        self.lanes_run = self.warps_run = 0
+        self.lanes_off = 0  # of those, by the instruction's guard
+        self.requests = self.sectors = self.bytes = self.wavefronts = self.conflicts = 0
+        self.divergent = self.barriers = 0
+        self.reduce: Reduce | None = None
+
+    def fault(
+        self, kind: str, message: str, lane: int, place: Place | None = None, others: int = 0
+    ) -> None:
+        """Report a fault of one lane at this instruction."""
+        machine = self.machine
+        machine.faults.add(
+            kind, self.index, self.file, self.line, message, machine.geometry, lane, place, others
+        )
+
+    def where(self, file: str) -> str:
+        """Its line; with its file, where that is not ``file``."""
+        return f"line {self.line}" + ("" if self.file == file else f" of {self.file}")
+
+    def unsupported(self, why: str = "") -> UnsupportedInstructionError:
+        """The error that names this instruction."""
+        tail = f": {why}" if why else ""
+        return UnsupportedInstructionError(
+            f"the emulator does not know the instruction {self.instruction} "
+            f"(source {self.where(self.machine.setup.sources.own)}){tail}"
+        )
+
+
+def _nothing(lanes: Lanes) -> None:
+    pass

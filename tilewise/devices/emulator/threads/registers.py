@@ -1,0 +1,181 @@
+"""The registers of a machine, and how an instruction reads its operands and writes its results."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tilewise.devices.emulator.ptx.syntax import (
+    Immediate,
+    Negated,
+    Operand,
+    Register,
+    Sink,
+    Special,
+    Symbol,
+)
+from tilewise.devices.emulator.ptx.types import DTYPES, TYPE_BYTES
+from tilewise.devices.emulator.threads.lanes import Lanes
+from tilewise.devices.emulator.threads.op import Op, Reader, Value, Writer
+from tilewise.devices.emulator.threads.special import special_reader
+
+if TYPE_CHECKING:
+    from tilewise.devices.emulator.machine import Machine
+
+_UNSIGNED: dict[int, np.dtype[Any]] = {
+    1: np.dtype("u1"),
+    2: np.dtype("u2"),
+    4: np.dtype("u4"),
+    8: np.dtype("u8"),
+}
+
+
+_ZERO = {width: dtype.type(0) for width, dtype in _UNSIGNED.items()}
+
+
+class Registers:
+    """The registers of one machine.
+
+    Attributes
+    ----------
+    values : list
+        What each register holds, by its slot.
+    slots : dict
+        The slot of each register, by its function and its name.
+    """
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.values: list[Value] = []
+        self.slots: dict[tuple[str, str], int] = {}
+
+    def clear(self) -> None:
+        """Set every register to zero."""
+        widths = self.machine.program.register_widths(self.slots)
+        self.values[:] = [_ZERO[width] if width else np.False_ for width in widths]
+
+    def slot(self, function: str, register: Register) -> int:
+        """The slot of a function's register."""
+        return self.slots.setdefault((function, register.name), len(self.slots))
+
+    def reader(self, op: Op, operand: Operand, type_: str, picked: bool = False) -> Reader:
+        """How to read a source operand as a PTX type.
+
+        Parameters
+        ----------
+        picked : bool
+            Whether the array has one element a lane of the set, rather than one a lane of the
+            batch where the set is ``whole``.
+        """
+        dtype = DTYPES[type_]
+        if isinstance(operand, Immediate):
+            value = immediate(operand, type_)
+            return lambda lanes: value
+        if isinstance(operand, Symbol):
+            value = dtype.type(self.machine.address_of(op, operand) & (1 << 8 * dtype.itemsize) - 1)
+            if operand.name in self.machine.program.depots:
+                base = self.machine.program.depots[operand.name] + operand.offset
+                return self._depot_reader(base, dtype, picked)
+            return lambda lanes: value
+        if isinstance(operand, Special):
+            return special_reader(self.machine, op, operand.name, dtype, picked)
+        negated = isinstance(operand, Negated)
+        register = operand.register if isinstance(operand, Negated) else operand
+        if not isinstance(register, Register):
+            raise op.unsupported(f"operand {operand}")
+        values, slot = self.values, self.slot(self.machine.program.function_of(op.index), register)
+        width = TYPE_BYTES[register.type]
+        narrow = dtype.itemsize < width
+        if dtype.itemsize > width:
+            raise op.unsupported(f"operand {register.name} is narrower than {type_}")
+        unsigned, narrowed = _UNSIGNED[width], _UNSIGNED[dtype.itemsize]
+
+        def read(lanes: Lanes) -> Value:
+            value = values[slot]
+            if value.dtype is not dtype:
+                if narrow:
+                    value = value.view(unsigned).astype(narrowed)
+                value = value.view(dtype)
+            if lanes.index is not None and (picked or not lanes.whole) and value.ndim:
+                value = value[lanes.index]
+            return ~value if negated else value
+
+        return read
+
+    def _depot_reader(self, base: int, dtype: np.dtype[Any], picked: bool) -> Reader:
+        def read(lanes: Lanes) -> Value:
+            depth = self.machine.calls.depth
+            if depth is None:
+                return dtype.type(base)
+            where = (base + depth * self.machine.program.frame_bytes).astype(dtype)
+            if lanes.index is not None and (picked or not lanes.whole):
+                where = where[lanes.index]
+            return where
+
+        return read
+
+    def writer(self, op: Op, operand: Operand, type_: str) -> Writer:
+        """How to write a result of a PTX type to a destination."""
+        if isinstance(operand, Sink):
+            return lambda lanes, value: None
+        if not isinstance(operand, Register):
+            raise op.unsupported(f"destination {operand}")
+        values, slot = self.values, self.slot(self.machine.program.function_of(op.index), operand)
+        width, dtype = TYPE_BYTES[operand.type], DTYPES[type_]
+        wide = dtype.itemsize < width
+        wider = np.dtype(f"{'i' if type_[0] == 's' else 'u'}{width}") if width <= 8 else dtype
+
+        def write(lanes: Lanes, value: Value) -> None:
+            if wide:
+                value = value.astype(wider)
+            if lanes.whole:
+                index = lanes.index
+                if index is None or not value.ndim or len(value) == lanes.geometry.count:
+                    values[slot] = value
+                    return
+                full = np.zeros(lanes.geometry.count, value.dtype)
+                full[index] = value
+                values[slot] = full
+                return
+            old = values[slot]
+            if old.ndim:
+                new = old.copy()
+                if new.dtype is not value.dtype:
+                    new = new.view(value.dtype)
+            else:
+                new = np.full(lanes.geometry.count, old.view(value.dtype))
+            new[lanes.index] = value
+            values[slot] = new
+
+        return write
+
+    def carry(self, op: Op) -> tuple[Reader, Writer]:
+        """How to read and write the carry flag (PTX ISA 9.7.2)."""
+        register = Register("carry", "u32")
+        name = self.machine.program.function_of(op.index)
+        function = next(f for f in self.machine.program.functions if f.name == name)
+        function.registers.setdefault("carry", register)
+        return self.reader(op, register, "u32"), self.writer(op, register, "u32")
+
+
+def immediate(operand: Immediate, type_: str) -> Value:
+    """A literal as a NumPy scalar of a PTX type."""
+    dtype = DTYPES[type_]
+    if type_ == "pred":
+        return np.bool_(operand.value)
+    if operand.bits is not None:
+        bits, width = operand.bits
+        exact = _UNSIGNED[width // 8].type(bits)
+        if width == 8 * dtype.itemsize:
+            return exact.view(dtype)
+        number = exact.view(np.float64 if width == 64 else np.float32)
+        if type_ in ("f32", "f64", "f16"):
+            return dtype.type(number)
+        return _UNSIGNED[dtype.itemsize].type(bits & (1 << 8 * dtype.itemsize) - 1)
+    if type_ in ("f16", "f32", "f64"):
+        if isinstance(operand.value, int) and type_ == "f16":
+            return np.uint16(operand.value & 0xFFFF).view(np.float16)
+        return dtype.type(operand.value)
+    mask = (1 << 8 * dtype.itemsize) - 1
+    return _UNSIGNED[dtype.itemsize].type(int(operand.value) & mask).view(dtype)
