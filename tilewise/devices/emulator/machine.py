@@ -26,7 +26,7 @@ from tilewise.devices.emulator.ptx.program import Program
 from tilewise.devices.emulator.ptx.sources import Sources
 from tilewise.devices.emulator.ptx.syntax import Symbol
 from tilewise.devices.emulator.sampling.footprint import Footprints
-from tilewise.devices.emulator.sampling.tracker import Blockwise
+from tilewise.devices.emulator.sampling.tracker import Tracker
 from tilewise.devices.emulator.synchronisation.barriers import Barriers
 from tilewise.devices.emulator.synchronisation.clusters import Clusters
 from tilewise.devices.emulator.synchronisation.mbarriers import Mbarriers
@@ -107,7 +107,7 @@ class Machine:
         for op in self.ops:
             build(self, op)
         self.footprints = Footprints(self) if setup.is_mapping else None
-        self.blockwise: Blockwise | None = None
+        self.tracker: Tracker | None = None
 
     # Symbols
 

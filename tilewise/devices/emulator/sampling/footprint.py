@@ -9,7 +9,8 @@ import numpy.typing as npt
 
 from tilewise.devices.emulator.counting.transactions import SECTOR
 from tilewise.devices.emulator.memory.global_memory import Allocation
-from tilewise.devices.emulator.sampling.regions import ZERO, Box, Shift
+from tilewise.devices.emulator.sampling.affine import ZERO, Affine
+from tilewise.devices.emulator.sampling.regions import Box
 from tilewise.devices.emulator.threads.lanes import Lanes
 from tilewise.launch import Footprint
 
@@ -17,9 +18,9 @@ if TYPE_CHECKING:
     from tilewise.devices.emulator.machine import Machine
 
 Sectors = npt.NDArray[np.bool_]
-_Move = tuple[Shift, int]
-"""How an access moves from block to block, and where in a sector it stands, if it is to one place
-alone: all others move by whole sectors."""
+_Move = tuple[Affine, int]
+"""How the address of an access depends on ``blockIdx``; and where in a sector it begins, if all
+lanes reach one place: all other accesses move by whole sectors."""
 CELLS = 1 << 26  # that a batch's table may have
 
 
@@ -44,20 +45,20 @@ class Footprints:
 
     def add(self, address: Any, lanes: Lanes, width: int, writes: bool) -> None:
         """Note an access of some lanes: ``address`` an int, or one a lane."""
-        blockwise = self.machine.blockwise
-        shift = ZERO if blockwise is None else blockwise.shift
+        tracker = self.machine.tracker
+        affine = ZERO if tracker is None else tracker.affine
         low, high = (address, address) if isinstance(address, int) else (
             int(address.min()), int(address.max())
         )  # fmt: skip
         found = self.machine.memory.find(low, high + width)
         if found is not None:
-            start = low % SECTOR if low == high and shift != ZERO else 0
-            self._add(found, address, lanes, writes, (shift, start))
+            start = low % SECTOR if low == high and affine != ZERO else 0
+            self._add(found, address, lanes, writes, (affine, start))
             return
         for start in np.unique(address):
             owner = self.machine.memory.find(int(start), int(start) + width)
             if owner is not None:
-                self._add(owner, int(start), lanes.where(address == start), writes, (shift, 0))
+                self._add(owner, int(start), lanes.where(address == start), writes, (affine, 0))
 
     def _add(
         self, owner: Allocation, address: Any, lanes: Lanes, writes: bool, move: _Move
@@ -74,17 +75,17 @@ class Footprints:
     def end(self, box: Box | None = None) -> None:
         """The batch is done; with ``box``, it was one block that stands for these."""
         loads: dict[int, dict[_Move, Sectors]] = {}
-        for (base, writes, (shift, start)), table in self._batch.items():
+        for (base, writes, (affine, start)), table in self._batch.items():
             if not writes:
-                loads.setdefault(base, {})[shift, start] = table
+                loads.setdefault(base, {})[affine, start] = table
             everything = self._all.setdefault(
                 (base, writes), np.zeros(sectors_of(self._allocations[base]), np.bool_)
             )
             reached = np.flatnonzero(table.any(axis=0))
-            if box is None or shift == ZERO:
+            if box is None or affine == ZERO:
                 everything[reached] = True
                 continue
-            moves = (box.moved(shift) + start) // SECTOR
+            moves = (box.moved(affine) + start) // SECTOR
             for some in np.array_split(moves, _parts(len(moves) * len(reached))):
                 everything[(some[:, None] + reached).reshape(-1)] = True
         for tables in loads.values():
@@ -115,7 +116,7 @@ def _of_each(tables: dict[_Move, Sectors], box: Box) -> int:
     Accesses that move otherwise from block to block meet in some blocks and not in others.
     """
     rows = [np.flatnonzero(table) for table in tables.values()]
-    moves, counts = box.moves([shift for shift, _ in tables])
+    moves, counts = box.moves([affine for affine, _ in tables])
     moves = (moves + np.array([start for _, start in tables])) // SECTOR
     moves, place = np.unique(moves - moves[:, :1], axis=0, return_inverse=True)
     counts = np.bincount(place.reshape(-1), counts).astype(np.int64)

@@ -1,58 +1,41 @@
 """Which blocks of a grid do the same as one that was run.
 
 What a block does to memory depends on its index by the addresses that it reaches and by the
-comparisons that it makes. Where both gain something known from the block's index (a shift), a
-block runs the same instructions with the same threads as long as no shift changes the outcome of
-a comparison, and its accesses make the same sectors and bank conflicts as long as all are shifted
-by whole sectors, or whole rows of banks.
+comparisons that it makes. Where both depend on the index in a known way
+(:mod:`~tilewise.devices.emulator.sampling.affine`), another block runs the same instructions with
+the same threads as long as no comparison has another outcome there; and its accesses touch as many
+sectors and have the same bank conflicts as long as all addresses move by whole sectors, or by whole
+rows of banks.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
 import numpy as np
 import numpy.typing as npt
 
+from tilewise.devices.emulator.sampling.affine import (
+    GRID,
+    ZERO,
+    Affine,
+    affine_of,
+    axis_of,
+    depends,
+)
 from tilewise.launch import Dim3
 
-Shift = tuple[int | None, ...]
-"""What a value gains from block to block: first a step for each block further in x, y and z; None
-where nothing is known of the value in other blocks. Behind these come factors of the curves that
-a :class:`Region` keeps, in turn of those over the whole grid, along x, along y and along z."""
 Moves = npt.NDArray[np.int64]
 
-ZERO: Shift = (0, 0, 0)
-PINNED: Shift = (None, None, None)
-GRID = 3
-"""In the place of an axis: the whole grid."""
 CURVES = 1 << 24
-"""Numbers that the curves of a region may have, all together."""
-
-
-def shift_of(steps: Iterable[int | None]) -> Shift:
-    """A shift, with no zeros at its end; its numbers are those of 64-bit registers."""
-    found = [None if s is None else (s + (1 << 63)) % (1 << 64) - (1 << 63) for s in steps]
-    while len(found) > 3 and found[-1] == 0:
-        del found[-1]
-    return tuple(found)
-
-
-def depends(shift: Shift, axis: int) -> bool:
-    """Whether what gains so much depends on the block's index along an axis."""
-    return any(step != 0 for step in (*shift[axis::4], *shift[GRID::4]))
-
-
-def axis_of(place: int) -> int:
-    """The axis of a number of a shift, or :data:`GRID`."""
-    return place % 4
+"""Most points that all curves of a region have together."""
 
 
 class Region:
-    """The blocks that do the same as ``block``, by conditions on how far values have moved there.
+    """The blocks that do the same as ``block``, by conditions on how far values move to them.
 
     Parameters
     ----------
@@ -61,18 +44,18 @@ class Region:
 
     Attributes
     ----------
-    limits : dict of Shift to (int or None, int or None)
-        The least and the most that values with this shift may have moved.
-    moduli : dict of Shift to int
-        What they must have moved by a multiple of.
+    limits : dict of Affine to (int or None, int or None)
+        How far values with this dependence may have moved: at least, and at most.
+    moduli : dict of Affine to int
+        A number by a multiple of which they must have moved.
     pinned : set of int
-        Axes along which nothing is known of any other block.
+        Axes along which no other block is known to do the same.
     """
 
     def __init__(self, block: Dim3, grid: Dim3) -> None:
         self.block, self.grid = block, grid
-        self.limits: dict[Shift, tuple[int | None, int | None]] = {}
-        self.moduli: dict[Shift, int] = {}
+        self.limits: dict[Affine, tuple[int | None, int | None]] = {}
+        self.moduli: dict[Affine, int] = {}
         self.pinned: set[int] = set()
         self._curves: dict[int, Moves] = {}
         self._places: dict[tuple[int, bytes], int] = {}
@@ -84,32 +67,32 @@ class Region:
         return math.prod(self.grid) if axis == GRID else self.grid[axis]
 
     def place(self, axis: int) -> int:
-        """That of ``block`` along an axis, or in the grid."""
+        """The index of ``block`` along an axis, or its linear number in the grid."""
         (x, y, z), (gx, gy, _) = self.block, self.grid
         return x + gx * (y + gy * z) if axis == GRID else self.block[axis]
 
-    def along(self, shift: Shift, axis: int) -> Moves:
-        """How far values move, a block of the axis; what curves over the grid add is not in it."""
-        moved = (shift[axis] or 0) * (np.arange(self.grid[axis]) - self.block[axis])
-        for place in range(axis + 4, len(shift), 4):
-            if factor := shift[place]:
+    def along(self, affine: Affine, axis: int) -> Moves:
+        """How far values move to each block of an axis, without what curves over the grid add."""
+        moved = (affine[axis] or 0) * (np.arange(self.grid[axis]) - self.block[axis])
+        for place in range(axis + 4, len(affine), 4):
+            if factor := affine[place]:
                 moved += factor * self._curves[place]
         return moved
 
-    def over(self, shift: Shift, axes: Sequence[npt.NDArray[np.intp]] | None = None) -> Moves:
-        """How far values move, of shape (z, y, x): a block of the grid, or of parts of its axes."""
+    def over(self, affine: Affine, axes: Sequence[npt.NDArray[np.intp]] | None = None) -> Moves:
+        """How far values move to each block of the grid, or of parts of it; shape (z, y, x)."""
         x, y, z = axes or [np.arange(extent) for extent in self.grid]
-        lines = [self.along(shift, axis)[part] for axis, part in enumerate((x, y, z))]
+        lines = [self.along(affine, axis)[part] for axis, part in enumerate((x, y, z))]
         moved: Moves = lines[0] + lines[1][:, None] + lines[2][:, None, None]
-        for place in range(GRID, len(shift), 4):
-            if factor := shift[place]:
+        for place in range(GRID, len(affine), 4):
+            if factor := affine[place]:
                 moved += factor * self._curves[place].reshape(self.grid[::-1])[np.ix_(z, y, x)]
         return moved
 
-    def most(self, shift: Shift) -> int:
-        """How far values may move at most, before that wraps around in 64 bits."""
+    def most(self, affine: Affine) -> int:
+        """A bound on how far values move, before 64 bits wrap it around."""
         most = 0
-        for place, step in enumerate(shift):
+        for place, step in enumerate(affine):
             if step and place < 3:
                 most += abs(step) * self.grid[place]
             elif step:
@@ -117,9 +100,9 @@ class Region:
                 most += abs(step) * max(int(curve.max()), -int(curve.min()))
         return most
 
-    def curve(self, axis: int, moved: Moves) -> Shift | None:
-        """The shift of what moves so far, a block of the axis (or of the grid, x fastest); None
-        if there is no more room."""
+    def curve(self, axis: int, moved: Moves) -> Affine | None:
+        """The dependence of a value that moves so far to each block of an axis (or of the grid, x
+        fastest); None if no more curves may be kept."""
         if axis == GRID:
             parts = self._lines(moved)
             if parts is None or (self.over(parts).reshape(-1) == moved).all():
@@ -139,83 +122,85 @@ class Region:
         place = self._places[key]
         return (*[0] * place, 1)
 
-    def _lines(self, moved: Moves) -> Shift | None:
-        """The shift of what moves along each axis as from ``block`` on."""
+    def _lines(self, moved: Moves) -> Affine | None:
+        """The dependence of a value that moves along each axis as it does from ``block``."""
         x, y, z = self.block
         whole = moved.reshape(self.grid[::-1])
         found: list[int | None] = []
         for axis, line in enumerate((whole[z, y], whole[z, :, x], whole[:, y, x])):
-            shift = self.curve(axis, np.ascontiguousarray(line))
-            if shift is None:
+            affine = self.curve(axis, np.ascontiguousarray(line))
+            if affine is None:
                 return None
-            found = [(a or 0) + (b or 0) for a, b in zip_longest(found, shift, fillvalue=0)]
-        return shift_of(found)
+            found = [(a or 0) + (b or 0) for a, b in zip_longest(found, affine, fillvalue=0)]
+        return affine_of(found)
 
-    def pin(self, shift: Shift) -> Shift:
-        """Stay along the axes of which nothing is known; what it is along the other axes."""
-        if None not in shift:
-            return shift
-        self.pinned |= {axis for axis in range(3) if shift[axis] is None}
-        return shift_of(0 if axis_of(place) in self.pinned else s for place, s in enumerate(shift))
+    def pin(self, affine: Affine) -> Affine:
+        """Keep to ``block`` along the axes whose coefficients are not known; returns the rest."""
+        if None not in affine:
+            return affine
+        self.pinned |= {axis for axis in range(3) if affine[axis] is None}
+        return affine_of(
+            0 if axis_of(place) in self.pinned else s for place, s in enumerate(affine)
+        )
 
-    def limit(self, shift: Shift, least: int | None, most: int | None) -> None:
-        """Let values with this shift move from ``least`` to ``most``; None is no limit."""
-        shift = self.pin(shift)
-        if shift == ZERO:
+    def limit(self, affine: Affine, least: int | None, most: int | None) -> None:
+        """Keep to the blocks to which values with this dependence move by ``least`` to ``most``."""
+        affine = self.pin(affine)
+        if affine == ZERO:
             return
-        low, high = self.limits.get(shift, (None, None))
+        low, high = self.limits.get(affine, (None, None))
         if least is not None and (low is None or least > low):
             low = least
         if most is not None and (high is None or most < high):
             high = most
-        self.limits[shift] = low, high
+        self.limits[affine] = low, high
 
-    def divide(self, shift: Shift, modulus: int) -> None:
-        """Let values with this shift move by multiples of ``modulus``."""
-        shift = self.pin(shift)
-        if any((step or 0) % modulus for step in shift):
-            self.moduli[shift] = math.lcm(modulus, self.moduli.get(shift, 1))
+    def divide(self, affine: Affine, modulus: int) -> None:
+        """Keep to the blocks to which these values move by multiples of ``modulus``."""
+        affine = self.pin(affine)
+        if any((step or 0) % modulus for step in affine):
+            self.moduli[affine] = math.lcm(modulus, self.moduli.get(affine, 1))
 
     def find(self) -> Box:
         """The blocks of the grid."""
         conditions = {*self.limits, *self.moduli}
         own = {
-            shift: {axis_of(place) for place, step in enumerate(shift) if step}
-            for shift in conditions
+            affine: {axis_of(place) for place, step in enumerate(affine) if step}
+            for affine in conditions
         }
         axes = []
         for axis, extent in enumerate(self.grid):
             keep = np.ones(extent, np.bool_)
             if axis in self.pinned:
                 keep[:] = np.arange(extent) == self.block[axis]
-            for shift in conditions:
-                if own[shift] == {axis}:
-                    keep &= self._holds(shift, self.along(shift, axis))
+            for affine in conditions:
+                if own[affine] == {axis}:
+                    keep &= self._holds(affine, self.along(affine, axis))
             axes.append(np.flatnonzero(keep))
         x, y, z = axes
         inside = np.ones((len(z), len(y), len(x)), np.bool_)
-        for shift in conditions:
-            is_wide = GRID in own[shift] or len(own[shift]) > 1
-            if is_wide and not self._holds_at_corners(shift, axes):
-                inside &= self._holds(shift, self.over(shift, axes))
+        for affine in conditions:
+            is_wide = GRID in own[affine] or len(own[affine]) > 1
+            if is_wide and not self._holds_at_corners(affine, axes):
+                inside &= self._holds(affine, self.over(affine, axes))
         return Box(self, (x, y, z), inside)
 
-    def _holds(self, shift: Shift, moved: Moves) -> npt.NDArray[np.bool_]:
-        low, high = self.limits.get(shift, (None, None))
-        holds: npt.NDArray[np.bool_] = moved % self.moduli.get(shift, 1) == 0
+    def _holds(self, affine: Affine, moved: Moves) -> npt.NDArray[np.bool_]:
+        low, high = self.limits.get(affine, (None, None))
+        holds: npt.NDArray[np.bool_] = moved % self.moduli.get(affine, 1) == 0
         if low is not None:
             holds &= moved >= low
         if high is not None:
             holds &= moved <= high
         return holds
 
-    def _holds_at_corners(self, shift: Shift, axes: Sequence[npt.NDArray[np.intp]]) -> bool:
-        """Whether the limits hold for all, as they do for the least and the most of the box."""
-        if shift in self.moduli or any(shift[GRID::4]):
+    def _holds_at_corners(self, affine: Affine, axes: Sequence[npt.NDArray[np.intp]]) -> bool:
+        """Whether the limits hold in the whole box, because they do at its corners."""
+        if affine in self.moduli or any(affine[GRID::4]):
             return False
-        moved = [self.along(shift, axis)[part] for axis, part in enumerate(axes)]
+        moved = [self.along(affine, axis)[part] for axis, part in enumerate(axes)]
         least, most = sum(int(m.min()) for m in moved), sum(int(m.max()) for m in moved)
-        low, high = self.limits[shift]
+        low, high = self.limits[affine]
         return (low is None or least >= low) and (high is None or most <= high)
 
 
@@ -238,7 +223,7 @@ class Box:
     inside: npt.NDArray[np.bool_]
 
     def take(self, left: npt.NDArray[np.bool_]) -> Box:
-        """Those that are still ``left`` of the grid, shape (z, y, x); takes them from it."""
+        """Those that are still in ``left``, shape (z, y, x), from which they are removed."""
         x, y, z = self.axes
         at = np.ix_(z, y, x)
         inside = self.inside & left[at]
@@ -249,28 +234,28 @@ class Box:
     def count(self) -> int:
         return int(np.count_nonzero(self.inside))
 
-    def moved(self, shift: Shift) -> Moves:
-        """How far values with a shift move: distinct, sorted."""
-        (moves,), _ = self._moves([shift])
+    def moved(self, affine: Affine) -> Moves:
+        """How far values with a dependence move: distinct, sorted."""
+        (moves,), _ = self._moves([affine])
         found: Moves = np.unique(moves)
         return found
 
-    def moves(self, shifts: Sequence[Shift]) -> tuple[Moves, Moves]:
-        """How far values with each of the shifts move together, and how many blocks move so.
+    def moves(self, affines: Sequence[Affine]) -> tuple[Moves, Moves]:
+        """How far values with these dependences move together, and to how many blocks.
 
         Returns
         -------
-        moves : ndarray of int64, shape (moves, len(shifts))
+        moves : ndarray of int64, shape (moves, len(affines))
         counts : ndarray of int64, shape (moves,)
         """
-        moves, counts = self._moves(shifts)
+        moves, counts = self._moves(affines)
         return np.stack(moves, axis=1), counts
 
-    def _moves(self, shifts: Sequence[Shift]) -> tuple[list[Moves], Moves]:
-        # Along an axis on which all stay, blocks are counted, not looked at.
-        stays = [not any(depends(shift, axis) for shift in shifts) for axis in range(3)]
+    def _moves(self, affines: Sequence[Affine]) -> tuple[list[Moves], Moves]:
+        # Along an axis on which no value moves, blocks are only counted.
+        stays = [not any(depends(affine, axis) for affine in affines) for axis in range(3)]
         away = tuple(2 - axis for axis in range(3) if stays[axis])
         blocks = self.inside.sum(axis=away, keepdims=True, dtype=np.int64)
         axes = [part[:1] if stay else part for part, stay in zip(self.axes, stays, strict=True)]
         some = blocks > 0
-        return [self.region.over(shift, axes)[some] for shift in shifts], blocks[some]
+        return [self.region.over(affine, axes)[some] for affine in affines], blocks[some]

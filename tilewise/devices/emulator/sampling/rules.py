@@ -1,9 +1,8 @@
-"""What each instruction does to the gains of registers, and to the region of alike blocks."""
+"""What each instruction does to its result's dependence, and to the region of alike blocks."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from tilewise.devices.emulator.copies.cp_async import sizes_read
 from tilewise.devices.emulator.counting.transactions import SECTOR
@@ -16,15 +15,13 @@ from tilewise.devices.emulator.ptx.syntax import (
     Vector,
 )
 from tilewise.devices.emulator.ptx.types import TYPE_BYTES
-from tilewise.devices.emulator.sampling.arithmetic_rules import ArithmeticRules, Rule
-from tilewise.devices.emulator.sampling.dependence import LOADED, Gain, combined, extremes
-from tilewise.devices.emulator.sampling.regions import ZERO
+from tilewise.devices.emulator.sampling.affine import LOADED, ZERO, Dependence, combined, extremes
+from tilewise.devices.emulator.sampling.arithmetic_rules import ArithmeticRules
+from tilewise.devices.emulator.sampling.evaluation import Rule
+from tilewise.devices.emulator.sampling.tracker import Tracker
 from tilewise.devices.emulator.threads.lanes import Lanes
 from tilewise.devices.emulator.threads.op import Op
 from tilewise.errors import UnsupportedInstructionError
-
-if TYPE_CHECKING:
-    from tilewise.devices.emulator.sampling.tracker import Blockwise
 
 QUIET = frozenset(
     ("bar", "barrier", "bra", "membar", "fence", "ret", "exit", "trap", "brkpt", "prefetch",
@@ -40,17 +37,17 @@ _MIXING = frozenset(("mov", "shfl", "vote", "match", "redux", "activemask", "ele
 
 
 class Rules:
-    """The rule of one instruction: from its operands' gains to its result's.
+    """The rule of one instruction: from the dependences of its operands to that of its result.
 
     Parameters
     ----------
-    blockwise : Blockwise
+    tracker : Tracker
     op : Op
     """
 
-    def __init__(self, blockwise: Blockwise, op: Op) -> None:
-        self.blockwise, self.machine, self.op = blockwise, blockwise.machine, op
-        self.gains = [blockwise.gain_of(op, x) for x in op.instruction.operands[1:]]
+    def __init__(self, tracker: Tracker, op: Op) -> None:
+        self.tracker, self.machine, self.op = tracker, tracker.machine, op
+        self.dependences = [tracker.dependence_of(op, x) for x in op.instruction.operands[1:]]
         self.modifiers = op.instruction.modifiers
 
     def rule(self) -> Rule | None:
@@ -78,38 +75,38 @@ class Rules:
         if opcode in ("mov", "cvta") and _is_plain(instruction):
             return self._same()
         if opcode in _MIXING:
-            return lambda lanes: combined([gain() for gain in self.gains])
+            return lambda lanes: combined([dependence() for dependence in self.dependences])
         try:
-            return ArithmeticRules(self.blockwise, self.op).rule()
+            return ArithmeticRules(self.tracker, self.op).rule()
         except UnsupportedInstructionError:
             return lambda lanes: LOADED  # tensor cores, barriers in memory: not followed
 
     def _carried(self) -> Rule:
         """Sums of many words, by way of the carry flag."""
-        gains, blockwise, carrying = self.gains, self.blockwise, self.op.instruction.opcode
+        dependences, tracker, carrying = self.dependences, self.tracker, self.op.instruction.opcode
         takes, leaves = carrying in _CARRYING, "cc" in self.modifiers
 
-        def rule(lanes: Lanes) -> Gain:
-            gain = combined([*(g() for g in gains), blockwise.carry if takes else ZERO])
+        def rule(lanes: Lanes) -> Dependence:
+            dependence = combined([*(g() for g in dependences), tracker.carry if takes else ZERO])
             if leaves:
-                blockwise.carry = combined([blockwise.carry, gain])
-            return gain
+                tracker.carry = combined([tracker.carry, dependence])
+            return dependence
 
         return rule
 
     def _jump(self) -> Rule:
         """A branch to one of many places."""
-        gain = self.blockwise.gain_of(self.op, self.op.instruction.operands[0])
+        dependence = self.tracker.dependence_of(self.op, self.op.instruction.operands[0])
 
-        def rule(lanes: Lanes) -> Gain:
-            self.blockwise.decide(self.op, gain())
+        def rule(lanes: Lanes) -> Dependence:
+            self.tracker.decide(self.op, dependence())
             return ZERO
 
         return rule
 
     def _same(self) -> Rule:
-        gain = self.gains[0]
-        return lambda lanes: gain()
+        dependence = self.dependences[0]
+        return lambda lanes: dependence()
 
     # Memory
 
@@ -118,9 +115,9 @@ class Rules:
         address = self.op.instruction.operands[1]
         assert isinstance(address, Address)
         if spaces & {"param", "const"}:
-            gain = self.blockwise.gain_of(self.op, address.base)
+            dependence = self.tracker.dependence_of(self.op, address.base)
             is_same = self._is_kernels_parameter(address) or "const" in spaces
-            return lambda lanes: ZERO if is_same and gain() == ZERO else LOADED
+            return lambda lanes: ZERO if is_same and dependence() == ZERO else LOADED
         return self._address(address, LOADED)
 
     def _is_kernels_parameter(self, address: Address) -> bool:
@@ -132,22 +129,22 @@ class Rules:
             return base.name in program.parameter_offsets
         return isinstance(base, Register)
 
-    def _address(self, operand: Operand | None, result: Gain) -> Rule:
+    def _address(self, operand: Operand | None, result: Dependence) -> Rule:
         assert isinstance(operand, Address)
         spaces = {word.partition("::")[0] for word in self.modifiers}
         if "local" in spaces:
-            op, blockwise = self.op, self.blockwise
-            gain = blockwise.gain_of(op, operand.base)
+            op, tracker = self.op, self.tracker
+            dependence = tracker.dependence_of(op, operand.base)
 
-            def local(lanes: Lanes) -> Gain:
-                if gain() != ZERO:
-                    blockwise.reach(op, gain(), 1)
+            def local(lanes: Lanes) -> Dependence:
+                if dependence() != ZERO:
+                    tracker.reach(op, dependence(), 1)
                 return result
 
             return local
         reach = self._reach(operand, "shared" in spaces)
 
-        def rule(lanes: Lanes) -> Gain:
+        def rule(lanes: Lanes) -> Dependence:
             reach(lanes)
             return result
 
@@ -155,19 +152,19 @@ class Rules:
 
     def _reach(self, address: Address, is_shared: bool) -> Callable[[Lanes], None]:
         """An access to shared memory, or to all other that is not local."""
-        op, blockwise = self.op, self.blockwise
-        gain, extent = blockwise.gain_of(op, address.base), self._extent(address)
+        op, tracker = self.op, self.tracker
+        dependence, extent = tracker.dependence_of(op, address.base), self._extent(address)
 
         def reach(lanes: Lanes) -> None:
-            found = gain()
+            found = dependence()
             if found == ZERO:
-                blockwise.shift = ZERO
+                tracker.affine = ZERO
                 return
             low, high = extent(lanes)
             # All at one place reach one sector and one bank, wherever that is.
             is_one = high - low == op.width
-            blockwise.reach(op, found, op.width if is_one else VECTOR if is_shared else SECTOR)
-            blockwise.keep_inside(found, low, high, *self._room(low, high, is_shared))
+            tracker.reach(op, found, op.width if is_one else VECTOR if is_shared else SECTOR)
+            tracker.keep_inside(found, low, high, *self._room(low, high, is_shared))
 
         return reach
 
@@ -194,19 +191,19 @@ class Rules:
 
     def _copy(self) -> Rule | None:
         """``cp.async``: from global to shared memory."""
-        op, blockwise = self.op, self.blockwise
+        op, tracker = self.op, self.tracker
         addresses = [x for x in op.instruction.operands[:2] if isinstance(x, Address)]
         if len(addresses) != 2 or "bulk" in self.modifiers:
             return None
         target, source = addresses
         store, load = self._reach(target, True), self._reach(source, False)
-        gains = [blockwise.gain_of(op, x) for x in op.instruction.operands[2:]]
+        dependences = [tracker.dependence_of(op, x) for x in op.instruction.operands[2:]]
         sizes = sizes_read(self.machine, op)
 
-        def rule(lanes: Lanes) -> Gain:
-            for gain in gains:
-                if gain() != ZERO:
-                    blockwise.decide(op, gain())
+        def rule(lanes: Lanes) -> Dependence:
+            for dependence in dependences:
+                if dependence() != ZERO:
+                    tracker.decide(op, dependence())
             store(lanes)
             # What reads nothing may be told to read it anywhere.
             reading = lanes if sizes is None else lanes.where(sizes(lanes) > 0)

@@ -8,8 +8,9 @@ from collections.abc import Callable
 import numpy as np
 
 from tilewise.devices.emulator.machine import Machine
+from tilewise.devices.emulator.sampling.follow import follow
 from tilewise.devices.emulator.sampling.regions import Region
-from tilewise.devices.emulator.sampling.tracker import Blockwise
+from tilewise.devices.emulator.sampling.tracker import Tracker
 from tilewise.devices.emulator.threads.lanes import Geometry
 from tilewise.devices.emulator.threads.op import Op
 from tilewise.launch import Alike, Launch
@@ -49,7 +50,8 @@ def sample(
         raise UnlikeBlocksError("the blocks of a cluster run together")
     if blocks > MOST_BLOCKS:
         raise UnlikeBlocksError(f"there are more than {MOST_BLOCKS:,} blocks")
-    blockwise = machine.blockwise = Blockwise(machine, launch.grid)
+    tracker = machine.tracker = Tracker(machine, launch.grid)
+    follow(tracker)
     assert machine.footprints is not None
     gx, gy, gz = launch.grid
     left = np.ones((gz, gy, gx), np.bool_)
@@ -59,10 +61,10 @@ def sample(
     while counted < blocks:
         number = int(np.argmax(left))
         region = Region((number % gx, number // gx % gy, number // (gx * gy)), launch.grid)
-        blockwise.start(region)
+        tracker.start(region)
         machine.run(Geometry(launch.grid, launch.block, number, 1))
-        if blockwise.varies:
-            raise UnlikeBlocksError(blockwise.varies)
+        if tracker.varies:
+            raise UnlikeBlocksError(tracker.varies)
         box = region.find().take(left)
         kinds.append(Alike(region.block, box.count))
         if len(kinds) == MOST_KINDS and box.count + counted < blocks:
