@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewise.compiler import Compiled
+from tilewise.devices import gpu
 from tilewise.errors import DeviceUnavailableError
 from tilewise.launch import Launch, LaunchReport
 
@@ -94,13 +95,12 @@ def get_device(name: str = "auto") -> Device:
     if name not in NAMES:
         raise ValueError(f"no device called {name!r}; there are {', '.join(NAMES)}")
     if name != "emulator":
-        from tilewise.devices import gpu
-
         try:
             return gpu.Gpu()
         except DeviceUnavailableError:
             if name == "gpu":
                 raise
+    # Some 60 modules that most programs on a GPU never need: `import tilewise` stays quick.
     from tilewise.devices.emulator import Emulator
 
     return Emulator()

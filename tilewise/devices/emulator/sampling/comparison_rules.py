@@ -111,10 +111,10 @@ class ComparisonRules(Evaluation):
         self, one: Affine, other: Affine, left: Value, right: Value, relation: str, type_: str
     ) -> npt.NDArray[np.bool_]:
         """Keep to the blocks where the comparison has the same outcome in each lane: this one."""
-        for dependence, values in ((one, left), (other, right)):
-            self.tracker.stay_in_range(dependence, values, type_)
+        for affine, values in ((one, left), (other, right)):
+            self.tracker.stay_in_range(affine, values, type_)
         distance = clipped(left, type_) - clipped(right, type_)
-        dependence = difference(one, other)
+        affine = difference(one, other)
         relation = {"lo": "lt", "ls": "le", "hi": "gt", "hs": "ge"}.get(relation, relation)
         outcome = np.asarray(_RELATIONS[relation](distance))
         if relation in ("eq", "ne"):
@@ -122,21 +122,19 @@ class ComparisonRules(Evaluation):
                 (distance[distance > 0], 1, None), (distance[distance < 0], None, -1),
                 (distance[distance == 0], 0, 0),
             ):  # fmt: skip
-                self._keep(dependence, part, least, most)
+                self._keep(affine, part, least, most)
             return outcome
         # Where it holds, the distance stays on this side of the border, else on the other.
         border = 0 if relation in ("lt", "ge") else 1
-        self._keep(dependence, distance[distance < border], None, border - 1)
-        self._keep(dependence, distance[distance >= border], border, None)
+        self._keep(affine, distance[distance < border], None, border - 1)
+        self._keep(affine, distance[distance >= border], border, None)
         return outcome
 
-    def _keep(
-        self, dependence: Affine, distance: Moves, least: int | None, most: int | None
-    ) -> None:
+    def _keep(self, affine: Affine, distance: Moves, least: int | None, most: int | None) -> None:
         if distance.size:
             low, high = extremes(distance)
             self.tracker.region.limit(
-                dependence,
+                affine,
                 None if least is None else least - low,
                 None if most is None else most - high,
             )

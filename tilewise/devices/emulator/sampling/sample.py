@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tilewise.devices.emulator.machine import Machine
 from tilewise.devices.emulator.sampling.follow import follow
 from tilewise.devices.emulator.sampling.regions import Region
 from tilewise.devices.emulator.sampling.tracker import Tracker
 from tilewise.devices.emulator.threads.lanes import Geometry
 from tilewise.devices.emulator.threads.op import Op
 from tilewise.launch import Alike, Launch
+
+if TYPE_CHECKING:
+    from tilewise.devices.emulator.machine import Machine
 
 MOST_KINDS = 256
 MOST_BLOCKS = 1 << 28

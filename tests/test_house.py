@@ -1,0 +1,212 @@
+"""The house: which package may import which, so that no import runs up the layers."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1] / "tilewise"
+EMULATOR = "tilewise.devices.emulator"
+MACHINE = f"{EMULATOR}.machine"
+
+LAYERS = (
+    "numbers", "launch", "errors", "compiler", "devices", "kernel", "provenance", "gemm", "arrays",
+    "ladder", "matmul", "explain", "lens", "bench", "tune", "", "cli", "__main__",
+)  # fmt: skip
+"""The parts of tilewise, each of which imports only those before it; ``""`` is the package's own
+``__init__``, which offers the front doors."""
+
+UPWARD = {
+    ("tilewise.kernel", "lens"): "Kernel.profile looks through the lens",
+    ("tilewise.lens.nsight", ""): "finds the package's folder, to run it under Nsight Compute",
+    ("tilewise.provenance", ""): "reads __version__",
+}
+"""Imports that run up the layers all the same: a module, what it imports, and why."""
+
+ROOMS = (
+    "ptx", "arithmetic", "threads", "memory", "counting", "checks", "synchronisation", "access",
+    "copies", "matrices", "instructions", "sampling", "recording", "machine", "device", "",
+)  # fmt: skip
+"""The rooms of the emulator, and above them the machine and the device, in the same order."""
+
+SLOW = "imported when it is used, so that `import tilewise` and the command line start quickly"
+OPTIONAL = "what it imports needs packages that are optional, as torch"
+LAZY = {
+    ("tilewise", "tilewise.lens.watch"): SLOW,
+    ("tilewise.bench.climb_record", "tilewise.bench.*"): OPTIONAL,
+    ("tilewise.bench.climb_record", "tilewise.lens.ceilings"): SLOW,
+    ("tilewise.bench.record", "tilewise.bench.*"): OPTIONAL,
+    ("tilewise.bench.record", "tilewise.ladder.rungs"): SLOW,
+    ("tilewise.cli.*", "tilewise.*"): SLOW,
+    ("tilewise.devices", EMULATOR): SLOW,
+    ("tilewise.gemm.steps", f"{EMULATOR}.*"): SLOW,
+    ("tilewise.kernel", "tilewise.lens.profiling"): SLOW,
+    ("tilewise.tune", "tilewise.bench.*"): OPTIONAL,
+}
+"""Imports of tilewise's own modules inside functions: who, whom, and why. One that breaks a circle
+has no place here: what both sides share moves down instead."""
+
+
+@dataclass(frozen=True)
+class Import:
+    """One module's import of another.
+
+    Attributes
+    ----------
+    importer, imported : str
+        Full names.
+    is_lazy : bool
+        Whether it stands in a function.
+    is_typing : bool
+        Whether only type checkers see it.
+    line : int
+    """
+
+    importer: str
+    imported: str
+    is_lazy: bool
+    is_typing: bool
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.importer}:{self.line} imports {self.imported}"
+
+
+def name_of(path: Path) -> str:
+    """A file's module."""
+    parts = path.relative_to(ROOT.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {name_of(path): path for path in sorted(ROOT.rglob("*.py"))}
+
+
+def imports_of(module: str, source: str) -> Iterator[Import]:
+    """All imports of tilewise's own modules in a module's source."""
+
+    def visit(node: ast.AST, is_lazy: bool, is_typing: bool) -> Iterator[Import]:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.Import):
+                names = [alias.name for alias in child.names]
+            elif isinstance(child, ast.ImportFrom):
+                assert child.level == 0, f"{module}:{child.lineno}: a relative import"
+                whole = [f"{child.module}.{alias.name}" for alias in child.names]
+                names = [name if name in MODULES else str(child.module) for name in whole]
+            else:
+                names = []
+                inside = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+                guarded = isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test)
+                yield from visit(child, is_lazy or inside, is_typing or guarded)
+            for name in names:
+                if name.split(".")[0] == "tilewise":
+                    yield Import(module, name, is_lazy, is_typing, child.lineno)
+
+    yield from visit(ast.parse(source), False, False)
+
+
+IMPORTS = [
+    found for name, path in MODULES.items() for found in imports_of(name, path.read_text("utf-8"))
+]
+
+
+def is_below(module: str, package: str) -> bool:
+    """Whether a module is a package, or in it."""
+    return module == package or module.startswith(package + ".")
+
+
+def layer_of(module: str) -> str:
+    """The part of tilewise that a module is in, or is."""
+    return [*module.split("."), ""][1]
+
+
+def room_of(module: str) -> str:
+    """The room of one of the emulator's modules."""
+    return [*module.removeprefix(EMULATOR).split("."), ""][1]
+
+
+def is_upward(found: Import) -> bool:
+    """Whether an import runs up the layers."""
+    importer, imported = layer_of(found.importer), layer_of(found.imported)
+    return LAYERS.index(imported) > LAYERS.index(importer)
+
+
+def test_what_is_looked_at() -> None:
+    """The reader of imports sees them, wherever they stand."""
+    source = (
+        "from typing import TYPE_CHECKING\n"
+        "from tilewise.launch import Dim3\n"
+        "from tilewise.devices import limits, get_device\n"
+        "if TYPE_CHECKING:\n    import tilewise.kernel\n"
+        "class A:\n    def f(self):\n        from tilewise import gemm\n"
+    )
+    assert list(imports_of("tilewise.x", source)) == [
+        Import("tilewise.x", "tilewise.launch", False, False, 2),
+        Import("tilewise.x", "tilewise.devices.limits", False, False, 3),
+        Import("tilewise.x", "tilewise.devices", False, False, 3),
+        Import("tilewise.x", "tilewise.kernel", False, True, 5),
+        Import("tilewise.x", "tilewise.gemm", True, False, 8),
+    ]
+    assert {layer_of(name) for name in MODULES} == set(LAYERS)
+    assert {room_of(name) for name in MODULES if is_below(name, EMULATOR)} == set(ROOMS)
+    assert len(IMPORTS) > 500
+
+
+def test_no_import_runs_up_the_layers() -> None:
+    """Imports in functions and for type checkers run down too."""
+    upward = [found for found in IMPORTS if is_upward(found)]
+    known = {(found.importer, layer_of(found.imported)) for found in upward}
+    assert [str(x) for x in upward if (x.importer, layer_of(x.imported)) not in UPWARD] == []
+    assert sorted(set(UPWARD) - known) == []  # what is mended leaves the list
+
+
+@pytest.mark.parametrize("package", ["gemm", "arrays", "ladder"])
+def test_the_emulator_knows_nothing_of_matrix_multiplication(package: str) -> None:
+    inside = [found for found in IMPORTS if is_below(found.importer, EMULATOR)]
+    assert [str(found) for found in inside if layer_of(found.imported) == package] == []
+
+
+def test_rooms_of_the_emulator_import_one_way() -> None:
+    """Only type checkers see an import that runs up: of the machine, which its parts are given."""
+    upward = [
+        found
+        for found in IMPORTS
+        if is_below(found.importer, EMULATOR)
+        and is_below(found.imported, EMULATOR)
+        and ROOMS.index(room_of(found.imported)) > ROOMS.index(room_of(found.importer))
+    ]
+    assert [str(x) for x in upward if not (x.is_typing and x.imported == MACHINE)] == []
+
+
+def test_every_room_says_what_it_holds() -> None:
+    for room in ROOMS[:-3]:
+        docstring = ast.get_docstring(ast.parse(MODULES[f"{EMULATOR}.{room}"].read_text("utf-8")))
+        assert docstring, room
+
+
+def test_no_circle_of_imports() -> None:
+    """Not even within a package: modules load whichever of them is asked for first."""
+    graph: dict[str, set[str]] = {name: set() for name in MODULES}
+    for found in IMPORTS:
+        if not (found.is_lazy or found.is_typing):
+            graph[found.importer].add(found.imported)
+    list(TopologicalSorter(graph).static_order())  # raises CycleError, which names the circle
+
+
+def test_imports_in_functions_have_a_reason() -> None:
+    used = set()
+    for found in IMPORTS:
+        if found.is_lazy:
+            reasons = {
+                (who, whom)
+                for who, whom in LAZY
+                if fnmatchcase(found.importer, who) and fnmatchcase(found.imported, whom)
+            }
+            assert reasons, str(found)
+            used |= reasons
+    assert sorted(set(LAZY) - used) == []  # what is mended leaves the list
