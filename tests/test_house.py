@@ -99,10 +99,10 @@ def imports_of(module: str, source: str) -> Iterator[Import]:
                 whole = [f"{child.module}.{alias.name}" for alias in child.names]
                 names = [name if name in MODULES else str(child.module) for name in whole]
             else:
-                names = []
                 inside = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
                 guarded = isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test)
                 yield from visit(child, is_lazy or inside, is_typing or guarded)
+                continue
             for name in names:
                 if name.split(".")[0] == "tilewise":
                     yield Import(module, name, is_lazy, is_typing, child.lineno)
