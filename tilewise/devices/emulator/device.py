@@ -1,4 +1,4 @@
-"""A GPU made of NumPy: it runs the PTX that NVRTC makes, and sees everything that it does."""
+"""The emulator as a device: what it launches, profiles and records."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ class Emulator:
         return replace(report, notes=(*report.notes, *note))
 
     def sample(self, compiled: Compiled, launch: Launch) -> LaunchReport:
-        """As :meth:`profile`, but never every block for want of a kind.
+        """As :meth:`profile`, but where that would run every block, this raises.
 
         Raises
         ------

@@ -1,9 +1,8 @@
-"""Where the lanes of one memory instruction reach: checked, counted and remembered.
+"""Where the lanes of an instruction reach global memory: checked, counted and remembered.
 
-The same instruction mostly reaches the same way again: each phase of a tiled kernel reads shared
-memory as the phase before, and global memory as before but for a shift. What was found of an
-address pattern (bounds, alignment, sectors, conflicts) is kept beside the instruction and used
-again where the pattern is the same, which costs one comparison.
+An instruction mostly repeats the address pattern of its last run: in each phase of a tiled kernel
+all addresses have moved by the same distance. What was found of a pattern (alignment, sectors) is
+kept beside the instruction; where the pattern comes again, it is found by one comparison.
 """
 
 from __future__ import annotations
@@ -89,12 +88,12 @@ class GlobalAccess:
         pattern = self._pattern(address - first, lanes)
         low = first + pattern.low
         if counts:
-            phase = low % transactions.SECTOR
-            sectors = pattern.sectors.get(phase)
+            offset = low % transactions.SECTOR
+            sectors = pattern.sectors.get(offset)
             if sectors is None:
                 count = transactions.atomic_sectors if self._is_atomic else transactions.sectors
-                sectors = count(pattern.relative - pattern.low + phase, lanes)
-                pattern.sectors[phase] = sectors
+                sectors = count(pattern.relative - pattern.low + offset, lanes)
+                pattern.sectors[offset] = sectors
             if pattern.distinct < 0:
                 pattern.distinct = transactions.distinct(pattern.relative - pattern.low, lanes)
             self.op.requests += lanes.warps
@@ -171,7 +170,7 @@ class GlobalAccess:
     def _check_state(
         self, parts: list[Part], address: Addresses, lanes: Lanes, writes: bool
     ) -> list[Part]:
-        """Look at who wrote the bytes; mark them where this instruction writes."""
+        """Check that the bytes were written; or mark them as written by a store."""
         kept = []
         for part in parts:
             state = part.allocation.state

@@ -1,4 +1,9 @@
-"""Where the lanes of an instruction reach shared memory: checked, counted and remembered."""
+"""Where the lanes of an instruction reach shared memory: checked, counted and remembered.
+
+An instruction mostly repeats the address pattern of its last run: each phase of a tiled kernel uses
+the same shared memory. What was found of a pattern (bounds, alignment, bank conflicts) is kept
+beside the instruction; where the pattern comes again, it is found by one comparison.
+"""
 
 from __future__ import annotations
 
@@ -89,7 +94,7 @@ class SharedAccess:
         return pattern
 
     def _check_alive(self, pattern: SharedPattern) -> None:
-        """The shared memory of a block that has ended is gone."""
+        """Report lanes that reach the shared memory of a block that has ended."""
         machine = self.machine
         rows = pattern.gather * self.width // machine.shared.pitch
         gone = np.flatnonzero(machine.live_in_block[rows] == 0)
@@ -101,7 +106,7 @@ class SharedAccess:
             )  # fmt: skip
 
     def forget(self) -> None:
-        """Patterns of another geometry are no use."""
+        """Forget the patterns, which belong to another geometry."""
         self._patterns.clear()
         self._last = None
 

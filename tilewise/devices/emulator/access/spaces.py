@@ -156,7 +156,7 @@ class Shared:
 
 
 class Rows:
-    """Memory with a row a lane: local memory, and the parameters of device functions."""
+    """Memory with a row for each lane: local memory, and the parameters of device functions."""
 
     def __init__(
         self, op: Op, where: Callable[[Lanes], Any], storage: Callable[[], Storage],

@@ -22,19 +22,18 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewise.devices.emulator.ptx.syntax import Immediate
-from tilewise.devices.emulator.threads.lanes import Index, Lanes
+from tilewise.devices.emulator.threads.lanes import WARPGROUP, Index, Lanes
 
 if TYPE_CHECKING:
     from tilewise.devices.emulator.machine import Machine
 
 Clocks = npt.NDArray[np.int32]
 LOADS, STORES, MATRICES = "loads", "stores", "matrices"
-WARPGROUP = 128
 _CLOCKS = 1 << 24
 
 
 def agents(cluster_size: int, threads: int) -> int:
-    """Clocks of one cluster: of its threads, and of the engines of its blocks."""
+    """How many clocks a cluster has: of its threads, and of the engines of its blocks."""
     return cluster_size * (threads + _engines(threads))
 
 
@@ -43,7 +42,7 @@ def _engines(threads: int) -> int:
 
 
 def batch_limit(cluster_size: int, threads: int) -> int:
-    """Clusters of a batch, so that the clocks stay within some 64 MB."""
+    """How many clusters a batch may have, so that its clocks stay within some 64 MB."""
     return max(1, _CLOCKS // (2 * cluster_size * threads * agents(cluster_size, threads)))
 
 
@@ -105,7 +104,7 @@ class HappensBefore:
         self._tick(lanes)
 
     def acquire(self, lanes: Index, found: Clocks) -> None:
-        """Lanes take along what others left: a row a lane."""
+        """Lanes learn what others left, a row for each lane."""
         self.known[lanes] = np.maximum(self.known[lanes], found)
 
     def meet(self, lanes: Index, group: Index) -> None:
@@ -125,20 +124,20 @@ class HappensBefore:
         self.meet(lanes.numbers, lanes.pick(self.machine.geometry.block_of))
 
     def completed(self, lane: int, into: Clocks) -> None:
-        """The copies that a lane issued are at their end, which an mbarrier learns."""
+        """The copies that a lane issued have ended, and an mbarrier learns it."""
         row = self.machine.geometry.block_of[lane]
         np.maximum(into, self.known[lane], out=into)
         into[self._engine[LOADS][lane]] = self._clock[row, 0]
         self._tick(np.array([lane]))
 
     def fence(self, lanes: Lanes) -> None:
-        """A proxy fence: what the lanes are behind they are now behind with a fence between."""
+        """A proxy fence stands between the lanes and all that they are ordered behind."""
         known, numbers = self.known, lanes.numbers
         known[numbers, self.agents :] = known[numbers, : self.agents]
         self._tick(numbers)
 
     def commit(self, engine: str, lanes: Lanes) -> None:
-        """The lanes' groups are full."""
+        """The lanes commit their groups (``commit_group``)."""
         numbers, groups = lanes.numbers, self._groups[engine]
         groups[numbers, 1:] = groups[numbers, :-1]
         if engine == STORES:
@@ -149,7 +148,7 @@ class HappensBefore:
             groups[numbers, 0] = self._clock[geometry.block_of[numbers], unit]
 
     def wait(self, engine: str, lanes: Lanes, allowed: int) -> None:
-        """All but the last ``allowed`` groups of the lanes are at their end."""
+        """All but the last ``allowed`` groups of the lanes have ended (``wait_group``)."""
         numbers = lanes.numbers
         agent = self._engine[engine][numbers]
         done = self._groups[engine][numbers, allowed]

@@ -1,12 +1,13 @@
 """Races in kernels that synchronise by more than the block's barrier.
 
-An access to shared memory is a race with an earlier one, of which one writes, that it is not
-ordered behind (``happens_before.py``). As in FastTrack (C. Flanagan and S. Freund, PLDI 2009), of
-each place the last write is remembered, and the reads since.
+Two accesses to one place in shared memory, of which one writes, are a race where the later one is
+not ordered behind the earlier (:mod:`~tilewise.devices.emulator.checks.happens_before`). As in
+FastTrack (C. Flanagan and S. Freund, PLDI 2009), the last write of each place is remembered, and
+the reads since.
 
-What runs beside the threads touches memory through another proxy than they do. So between what they
-wrote and what it reads, and between what they read and what it writes, a proxy fence must stand
-(PTX ISA 8.6), by anybody in the chain.
+Bulk copies and ``wgmma`` touch memory through another proxy than threads do. So between what
+threads wrote and what these read, and between what threads read and what these write, there must be
+a proxy fence (PTX ISA 8.6), by any thread in the chain.
 """
 
 from __future__ import annotations
@@ -22,14 +23,13 @@ from tilewise.devices.emulator.checks.happens_before import (
     LOADS,
     MATRICES,
     STORES,
-    WARPGROUP,
     Clocks,
     HappensBefore,
 )
 from tilewise.devices.emulator.checks.races import ATOMIC, READ, WRITE
 from tilewise.devices.emulator.memory.patterns import SharedPattern
 from tilewise.devices.emulator.ptx.program import Program
-from tilewise.devices.emulator.threads.lanes import Index
+from tilewise.devices.emulator.threads.lanes import WARPGROUP, Index
 from tilewise.devices.emulator.threads.op import Op
 
 _GRANULE = 16
@@ -49,7 +49,7 @@ def needed(program: Program) -> bool:
 
 @dataclass
 class _Access:
-    """Places in shared memory and who touches them, at which of his clocks.
+    """Places in shared memory, who touches them, and at which of its clocks.
 
     Attributes
     ----------
@@ -104,7 +104,7 @@ class Ordering(HappensBefore):
         """Nothing is kept from batch to batch."""
 
     def end(self) -> None:
-        """The batch ended: no block may have, before another had done with its shared memory."""
+        """The batch ended; no block may end before others have done with its shared memory."""
         geometry = self.machine.geometry
         if geometry.cluster_size == 1 or self.machine.live_count:
             return
@@ -243,7 +243,7 @@ class Ordering(HappensBefore):
         has_duplicates: bool,
         of_engine: Clocks | None = None,
     ) -> None:
-        """Hold an access against the earlier ones at its places, and remember it.
+        """Compare an access with the earlier ones at its places, and remember it.
 
         Parameters
         ----------
@@ -284,7 +284,7 @@ class Ordering(HappensBefore):
         knows: Callable[[Any, Index], Clocks],
         of_engine: Clocks | None,
     ) -> None:
-        """Hold an access against the reads and the atomics since the last write.
+        """Compare an access with the reads and the atomics since the last write.
 
         What threads read, an engine may write only behind a proxy fence.
         """
@@ -359,7 +359,7 @@ class Ordering(HappensBefore):
 
 
 def _spread(first: Index, pieces: int) -> Index:
-    """Granules of accesses that are ``pieces`` granules wide."""
+    """All granules of accesses that are ``pieces`` granules wide, by the first of each."""
     if pieces == 1:
         return first
     return (first[:, None] + np.arange(pieces)).reshape(-1)

@@ -1,8 +1,8 @@
 """Shared-memory races: two threads, one place, no barrier between, at least one writing.
 
-Every shared access is logged until the block's next barrier; then the log is looked at as a
-whole. Most logs repeat (each phase of a tiled kernel is like the last), and a log that was
-found clean is known by the patterns in it.
+Every shared access is logged until the block's next barrier; then the whole log is checked. Most
+logs repeat (each phase of a tiled kernel is like the last), and a log that was found clean is known
+by the patterns in it.
 
 Threads of one warp may also be ordered by ``__syncwarp``. Each lane has a clock that the
 barrier of a warp sets to one more than the latest of its lanes' (Lamport's rule): an access is
@@ -53,7 +53,7 @@ class Races:
         self._clock: npt.NDArray[np.int64] | None = None
 
     def forget(self) -> None:
-        """Patterns of another geometry are no use."""
+        """Forget the patterns, which belong to another geometry."""
         self._entries.clear()
         self._clean.clear()
 
@@ -161,7 +161,7 @@ class Races:
                 which[place] = number
 
     def _compare_pairs(self, log: list[Entry]) -> None:
-        """With warp barriers: hold every two accesses against each other."""
+        """With warp barriers: compare each access with each earlier one."""
         geometry = self.machine.geometry
         granule = self._granule(log)
         size = len(self.machine.shared.data) // granule
@@ -190,7 +190,7 @@ class Races:
                         break
 
     def _lanes_of(self, entry: Entry, granule: int) -> tuple[Index, Index]:
-        """Granules touched and the lanes that touch them, an access wider than one spread."""
+        """The granules that are touched, and for each of them the lane that touches it."""
         pattern = entry.pattern
         pieces = max(1, entry.op.width // granule)
         first = pattern.gather * (entry.op.width // granule)

@@ -1,4 +1,4 @@
-"""Boxes of tensor copies: what of them lies in the matrix, and where their pieces are."""
+"""Boxes of tensor copies: which part of them lies in the matrix, and where swizzles put it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LINE = 128
 
 
 def swizzled(offset: int, size: int, width: int) -> Index:
-    """Where the 16-byte pieces of a box are, one after the other, in its place of shared memory.
+    """Where swizzling puts each 16-byte piece of a box, in its place in shared memory.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ def _swizzled(line: int, size: int, width: int) -> Index:
 
 @dataclass(frozen=True)
 class Box:
-    """What of a box lies in the matrix: bytes along its rows, and rows."""
+    """The part of a box that lies in the matrix: bytes of its rows, and rows."""
 
     left: int
     right: int

@@ -81,7 +81,7 @@ def _plain(machine: Machine, op: Op) -> None:
 def _aligned(
     copy: BulkCopy, lane: int, address: int, size: int, is_store: bool
 ) -> GlobalRows | None:
-    """Bytes of global memory that begin at a multiple of 16; else None: reported."""
+    """Bytes at a 16-byte aligned address of global memory; None, and a report, where it is not."""
     if address % PIECE:
         words = f"has an address in global memory that is not aligned to {PIECE} bytes"
         copy.fault("misaligned", lane, words)
@@ -90,7 +90,7 @@ def _aligned(
 
 
 def _prefetch(machine: Machine, op: Op) -> None:
-    """To the L2 cache, which changes no value; but what is there to be brought is checked."""
+    """Bring bytes to the L2 cache: no value changes, but what is read is checked."""
     words = Words(op.instruction.opcode, op.instruction.modifiers)
     for word in ("async", "bulk", "prefetch", "L2", "global", "L2::cache_hint"):
         words.flag(word)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class _Copy:
-    """One instruction's copies on their way; ``group`` is the number of the group a lane."""
+    """Copies of one instruction that have not arrived; ``group`` has the number of each lane's."""
 
     shared: Shared
     lanes: Lanes
@@ -55,13 +55,13 @@ class Copies:
         return self._group
 
     def issue(self, shared: Shared, lanes: Lanes, address: Any, values: Any, sizes: Any) -> None:
-        """Copies are on their way; ``sizes`` is how many bytes each lane read."""
+        """Copies begin, of ``sizes`` bytes of each lane."""
         spread = np.broadcast_to(np.asarray(address, np.int64), lanes.count)
         group = self.group[lanes.numbers]
         self._pending.append(_Copy(shared, lanes, spread, values, group))
 
     def commit(self, lanes: Lanes) -> None:
-        """The lanes' groups are full."""
+        """The lanes commit their groups: what they copy later belongs to the next ones."""
         self.group[lanes.numbers] += 1
 
     def wait(self, lanes: Lanes, allowed: int | None) -> None:

@@ -54,7 +54,7 @@ class TensorCopy(BulkCopy):
         self.coordinates = [self.numbers(x, "s32") for x in tensor.coordinates]
 
     def boxes(self, lanes: Lanes) -> Iterator[tuple[int, int, Tiled, list[int]]]:
-        """Of each lane of the set: its place in it, the lane, the map, and the coordinates."""
+        """For each lane: its place in the set, its number, its tensor map and the coordinates."""
         maps = self.map_at(lanes)
         corners = np.stack([read(lanes) for read in self.coordinates], axis=1).tolist()
         for i, lane in enumerate(lanes.numbers.tolist()):
@@ -95,7 +95,7 @@ class TensorCopy(BulkCopy):
         return True
 
     def load(self, lane: int, tiled: Tiled, at: list[int]) -> Bytes:
-        """The box, zero outside the matrix, row by row; of one that is refused, all zero."""
+        """The box row by row, zero outside the matrix; all zero where the hardware refuses it."""
         box = np.zeros((tiled.rows, tiled.width), np.uint8)
         allowed = self.allowed(lane, tiled, at, is_store=False)
         part, rows = self.part(lane, tiled, at) if allowed else (None, None)
@@ -105,7 +105,7 @@ class TensorCopy(BulkCopy):
         return box
 
     def part(self, lane: int, tiled: Tiled, at: list[int]) -> tuple[Box | None, GlobalRows | None]:
-        """What of a box to be read is within the matrix, and where; None where there is nothing."""
+        """The part of a box to read that lies in the matrix, and its place; None for no part."""
         part = clipped(tiled, at, to_piece=False)
         if part is None:
             return None, None

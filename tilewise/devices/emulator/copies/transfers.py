@@ -77,7 +77,7 @@ class BulkCopy:
     # Shared memory
 
     def shared(self, lane: int, address: int, size: int, alignment: int) -> SharedBytes | None:
-        """The place of ``size`` bytes; None where a thread may not copy there: reported."""
+        """The place of ``size`` bytes; None, and a report, where a thread may not copy there."""
         machine = self.machine
         row = int(machine.geometry.block_of[lane])
         row, offset = (int(x) for x in machine.clusters.locate(address, row))
@@ -97,7 +97,7 @@ class BulkCopy:
         return None
 
     def sharers(self, lane: int, blocks: int) -> list[int]:
-        """The rows of the blocks that ``blocks`` has a bit for, by their ranks in the cluster."""
+        """The rows of the cluster's blocks whose ranks are set bits of ``blocks``."""
         own = int(self.machine.geometry.block_of[lane])
         found = []
         for rank in range(blocks.bit_length()):
@@ -158,7 +158,7 @@ class BulkCopy:
     def global_(
         self, lane: int, address: int, shape: tuple[int, int], pitch: int, is_store: bool
     ) -> GlobalRows | None:
-        """Rows of bytes, all of which may be reached; else None: reported."""
+        """Rows of bytes; None, and a report, where not all of them may be reached."""
         memory = self.machine.memory
         high = address + (shape[0] - 1) * pitch + shape[1]
         found = memory.find(address, high)

@@ -1,1 +1,1 @@
-"""From a PTX instruction to what a machine runs for it; what moves and steers is here itself."""
+"""What a machine runs for each PTX instruction; some of them have a room of their own."""

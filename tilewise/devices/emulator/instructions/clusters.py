@@ -37,7 +37,7 @@ def _barrier(machine: Machine, op: Op) -> None:
 
 
 def _map(machine: Machine, op: Op) -> None:
-    """``mapa``: the address in another block of what has ``a`` in the own."""
+    """``mapa``: the address, in another block, of what has this address in the own block."""
     words = Words(op.instruction.opcode, op.instruction.modifiers)
     words.flag("shared::cluster")
     type_ = words.type("u32", "u64")
@@ -80,7 +80,7 @@ def _rank_of(machine: Machine, op: Op) -> None:
 
 
 def _nothing(machine: Machine, op: Op) -> None:
-    """Registers given away, kernels of one stream: of no consequence here."""
+    """``setmaxnreg`` and ``griddepcontrol`` have no effect here."""
 
 
 BUILDERS: dict[str, Callable[[Machine, Op], None]] = {

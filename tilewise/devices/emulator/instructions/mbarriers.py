@@ -191,7 +191,7 @@ def _after_copies(machine: Machine, op: Op) -> None:
 
 
 def _group(engine: str) -> Callable[[Machine, Op], None]:
-    """``commit_group`` and ``wait_group``: what they are for is done at once, and only ordered."""
+    """``commit_group`` and ``wait_group``: the work is done at once, so they only order it."""
 
     def build(machine: Machine, op: Op) -> None:
         is_commit = "commit_group" in op.instruction.modifiers
@@ -217,7 +217,7 @@ def _proxy_fence(machine: Machine, op: Op) -> None:
 
 
 def _nothing(machine: Machine, op: Op) -> None:
-    """What is done at once needs no fence."""
+    """``wgmma.fence``: its work is done at once and needs no fence."""
 
 
 BUILDERS: dict[str, Callable[[Machine, Op], None]] = {

@@ -1,5 +1,5 @@
 """Products of matrices by a warpgroup (PTX ISA 9.7.15: ``wgmma``), of A in registers or in shared
-memory and of B there, summed as :mod:`tilewise.devices.emulator.matrices` has it.
+memory and of B there, summed as :mod:`tilewise.devices.emulator.matrices.fragments` has it.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from tilewise.devices.emulator.matrices.fragments import PIECE, Sum, half_matrix
 from tilewise.devices.emulator.matrices.warps import read_all, readers_of
 from tilewise.devices.emulator.ptx.modifiers import Words
 from tilewise.devices.emulator.ptx.syntax import Immediate, Operand, Vector
-from tilewise.devices.emulator.synchronisation.warpgroups import WARPGROUP
-from tilewise.devices.emulator.threads.lanes import Lanes
+from tilewise.devices.emulator.threads.lanes import WARPGROUP, Lanes
 from tilewise.devices.emulator.threads.op import Groups, Op
 
 if TYPE_CHECKING:

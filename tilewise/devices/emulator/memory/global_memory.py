@@ -1,7 +1,6 @@
-"""The emulator's memories: global allocations behind addresses, and shared and local storage.
+"""Global memory: allocations behind addresses.
 
-A generic address is global unless it lies in the window of shared or of local memory (PTX ISA
-5.1.6). Every allocation has a gap behind it, so that running past an array leaves it.
+Every allocation has a gap behind it, so that running past an array leaves it.
 """
 
 from __future__ import annotations
@@ -128,7 +127,7 @@ class GlobalMemory:
         return max((a.size for a in self._table[1]), default=0) // 32 + 2
 
     def nearest(self, address: int) -> Allocation | None:
-        """The allocation closest to an address; None where all are far."""
+        """The allocation closest to an address; None where none is near."""
         bases, allocations = self._table
         after = bisect.bisect(bases, address)
         around = allocations[max(after - 1, 0) : after + 1]

@@ -24,7 +24,7 @@ WINDOW_BYTES = 0x0001_0000_0000
 
 
 class Storage:
-    """Shared memory, a row a block, or local memory, a row a thread.
+    """Shared memory, a row for each block, or local memory, a row for each thread.
 
     Attributes
     ----------

@@ -75,7 +75,7 @@ class ArithmeticRules(ComparisonRules):
         return lambda lanes: scaled(dependence(), -1)
 
     def _not(self) -> Rule:
-        """Of x it is -x - 1."""
+        """``not x`` is -x - 1."""
         return self._neg()
 
     def _mul(self) -> Rule | None:
@@ -184,7 +184,7 @@ class ArithmeticRules(ComparisonRules):
         settled = [tracker.is_settled(self.op, source) for source in self.sources]
 
         def rule(lanes: Lanes) -> Dependence:
-            """As with many conditions in one: (x | y) == 0, (x | y) < 0."""
+            """Many conditions come in one: (x | y) == 0, (x | y) < 0."""
             found = plain(lanes)
             if found == LOADED or None not in found:
                 return found
@@ -205,7 +205,7 @@ class ArithmeticRules(ComparisonRules):
         return self._logic()
 
     def _logic(self) -> Rule:
-        """With a small number, these touch the low bits only."""
+        """With a small number, ``and``, ``or`` and ``xor`` touch the low bits only."""
         dependences = self.dependences
         reads = [self.value(place, UNTYPED.get(self.type, self.type)) for place in (0, 1)]
         is_and, width = self.op.instruction.opcode == "and", int(self.type[1:])
@@ -219,8 +219,8 @@ class ArithmeticRules(ComparisonRules):
             if one == ZERO or other == ZERO:
                 which, dependence = (0, one) if one != ZERO else (1, other)
                 least, most = extremes(reads[1 - which](lanes))
-                # Above the bits of such a number, and keeps nothing; above its zeros, or xor
-                # above its ones, and all is left as it was.
+                # `and` clears what moves above the number's highest bit, and keeps what moves above
+                # its highest zero; `or` and `xor` keep what moves above its highest bit.
                 other_bits = (1 << width) - 1 - least if is_and else most
                 changed = undivided(dependence, 1 << other_bits.bit_length())
                 lost = undivided(dependence, 1 << most.bit_length()) if is_and else {0, 1, 2, GRID}
@@ -231,7 +231,7 @@ class ArithmeticRules(ComparisonRules):
         return rule
 
     def _bfi(self) -> Rule:
-        """A block's number above a lane's: what is inserted moves as if it were shifted."""
+        """A block's index above a lane's number: the inserted bits move as if they were shifted."""
         dependences, width = self.dependences, int(self.type[1:])
         inserted, _, place, length = (
             self.value(i, type_)

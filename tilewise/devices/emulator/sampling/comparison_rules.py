@@ -110,7 +110,7 @@ class ComparisonRules(Evaluation):
     def compare(
         self, one: Affine, other: Affine, left: Value, right: Value, relation: str, type_: str
     ) -> npt.NDArray[np.bool_]:
-        """Keep to the blocks where the comparison has the same outcome in each lane: this one."""
+        """Keep to the blocks where each lane's comparison has the outcome that it has here."""
         for affine, values in ((one, left), (other, right)):
             self.tracker.stay_in_range(affine, values, type_)
         distance = clipped(left, type_) - clipped(right, type_)
@@ -141,6 +141,6 @@ class ComparisonRules(Evaluation):
 
 
 def _is_sign(relation: str, right: Value) -> bool:
-    """Whether a comparison asks for no more than whether a number is negative, or zero."""
+    """Whether a comparison only asks whether a number is negative, or zero."""
     low, high = extremes(right)
     return low == high and (low == 0 or (low == -1 and relation in ("gt", "le")))

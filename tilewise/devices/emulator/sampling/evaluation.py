@@ -61,7 +61,7 @@ class Evaluation:
         return self.machine.registers.reader(self.op, self.sources[place], type_, picked=True)
 
     def evaluated(self, meaning: Semantics) -> Exact:
-        """How to run it for all blocks along an axis, where all lanes have the same values."""
+        """How to run the instruction for all blocks of an axis, where all lanes hold one value."""
         target = self.op.instruction.operands[0]
         is_plain = len(self.sources) == len(meaning.inputs) and isinstance(target, Register)
         if not is_plain or any(isinstance(source, Vector) for source in self.sources):
@@ -108,11 +108,11 @@ class Evaluation:
 
 
 def _unknown(lanes: Lanes) -> None:
-    """No result."""
+    """Nothing is known of the result."""
 
 
 def _bits(values: Value) -> Moves:
-    """Values as the integers that their bits are."""
+    """The bits of the values, as integers."""
     if values.dtype.kind == "f":
         values = values.view(f"u{values.dtype.itemsize}")
     found: Moves = values.astype(np.int64)
@@ -120,7 +120,7 @@ def _bits(values: Value) -> Moves:
 
 
 def _after(value: npt.NDArray[Any], bits: Moves) -> npt.NDArray[Any]:
-    """Integers as the values whose bits they are, of the same type as a value."""
+    """Values of the type of ``value``, from their bits."""
     if value.dtype.kind == "b":
         return (bits & 1).astype(np.bool_)
     return bits.astype(f"u{value.dtype.itemsize}").view(value.dtype)

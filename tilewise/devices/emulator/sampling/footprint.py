@@ -73,7 +73,7 @@ class Footprints:
         table[rows, address // SECTOR - owner.base // SECTOR] = True
 
     def end(self, box: Box | None = None) -> None:
-        """The batch is done; with ``box``, it was one block that stands for these."""
+        """The batch has ended; with ``box``, it was one block that stands for these."""
         loads: dict[int, dict[_Move, Sectors]] = {}
         for (base, writes, (affine, start)), table in self._batch.items():
             if not writes:
@@ -97,7 +97,7 @@ class Footprints:
         self._batch.clear()
 
     def result(self) -> Footprint:
-        """Of all that was run."""
+        """The footprint of all that was run."""
         loads, stores = (
             sum(int(np.count_nonzero(x)) for (_, w), x in self._all.items() if w is writes)
             for writes in (False, True)
@@ -106,7 +106,7 @@ class Footprints:
 
 
 def sectors_of(allocation: Allocation) -> int:
-    """Sectors that an allocation has a part in."""
+    """How many sectors an allocation lies in."""
     return (allocation.base + allocation.size - 1) // SECTOR - allocation.base // SECTOR + 1
 
 
@@ -131,5 +131,5 @@ def _of_each(tables: dict[_Move, Sectors], box: Box) -> int:
 
 
 def _parts(cells: int) -> int:
-    """Into how many pieces a table is taken, so that none is too large."""
+    """Into how many pieces a table is split, so that none is too large."""
     return max(1, cells // (1 << 22))

@@ -82,7 +82,7 @@ class Rules:
             return lambda lanes: LOADED  # tensor cores, barriers in memory: not followed
 
     def _carried(self) -> Rule:
-        """Sums of many words, by way of the carry flag."""
+        """The rule of instructions that add with a carry flag."""
         dependences, tracker, carrying = self.dependences, self.tracker, self.op.instruction.opcode
         takes, leaves = carrying in _CARRYING, "cc" in self.modifiers
 
@@ -151,7 +151,7 @@ class Rules:
         return rule
 
     def _reach(self, address: Address, is_shared: bool) -> Callable[[Lanes], None]:
-        """An access to shared memory, or to all other that is not local."""
+        """Check an access to shared memory, or else to global memory, before it happens."""
         op, tracker = self.op, self.tracker
         dependence, extent = tracker.dependence_of(op, address.base), self._extent(address)
 
@@ -169,7 +169,7 @@ class Rules:
         return reach
 
     def _extent(self, address: Address) -> Callable[[Lanes], tuple[int, int]]:
-        """The bytes that the lanes reach, from the first to behind the last."""
+        """The addresses of the first byte that the lanes reach and of the one behind the last."""
         op = self.op
         if not isinstance(address.base, Register):
             return lambda lanes: (0, 0)
@@ -183,7 +183,7 @@ class Rules:
         return extent
 
     def _room(self, low: int, high: int, is_shared: bool) -> tuple[int, int]:
-        """Where the memory around these addresses begins and ends; nowhere, if it is not one."""
+        """Where the allocation around these addresses begins and ends; an empty range for none."""
         if is_shared:
             return 0, self.machine.shared.size
         owner = self.machine.memory.find(low, high)

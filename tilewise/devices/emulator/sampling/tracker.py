@@ -146,7 +146,7 @@ class Tracker:
         return lambda: slot in self._settled
 
     def reach(self, op: Op, dependence: Dependence, modulus: int) -> None:
-        """An access reaches an address with this dependence: it moves by ``modulus`` bytes."""
+        """An access reaches an address with this dependence: it moves by a multiple."""
         if isinstance(dependence, str):
             self.lose(op, "what was loaded is in an address")
             dependence = UNKNOWN

@@ -19,7 +19,7 @@ Blocks = npt.NDArray[np.bool_]
 
 @dataclass
 class _Waiting:
-    """Lanes that wait, where they go on, and what they brought to a reduction."""
+    """Lanes that arrived at a barrier, and the predicates that they brought to a reduction."""
 
     op: Op
     lanes: Lanes
@@ -79,7 +79,7 @@ class Barriers:
             self._open(number)
 
     def _open(self, number: int) -> None:
-        """Let the blocks go whose threads are all there."""
+        """Release the blocks whose threads have all arrived."""
         machine, geometry = self.machine, self.machine.geometry
         arrived = np.zeros(geometry.block_count, np.intp)
         for waiting in self._waiting[number]:

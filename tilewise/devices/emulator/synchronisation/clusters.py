@@ -136,12 +136,12 @@ class Clusters:
             self.machine.ordering.acquire(lanes.numbers, self._found[cluster])
 
     def lanes_ended(self) -> None:
-        """Nobody waits for lanes that ended."""
+        """Lanes ended; those that wait for them wait no longer."""
         if self._ticket is not None:
             self._open()
 
     def _open(self) -> None:
-        """Let the clusters go whose lanes have all arrived."""
+        """Release the clusters whose lanes have all arrived."""
         machine, geometry = self.machine, self.machine.geometry
         assert self._ticket is not None
         count = len(self._phase)

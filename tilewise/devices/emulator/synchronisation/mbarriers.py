@@ -70,13 +70,13 @@ class Mbarriers:
 
     @property
     def _slot(self) -> npt.NDArray[np.int32]:
-        """Of every 8 bytes of the batch's shared memory, the barrier there; -1 for none."""
+        """The barrier at every 8 bytes of the batch's shared memory; -1 for none."""
         if self._slots is None:
             self._slots = np.full(len(self.machine.shared.data) // _BYTES, -1, np.int32)
         return self._slots
 
     def _places(self, op: Op, lanes: Lanes, rows: Index, offset: Index) -> npt.NDArray[np.bool_]:
-        """Which places can hold a barrier; the others are reported."""
+        """Whether each place can hold a barrier; those that can't are reported."""
         storage = self.machine.shared
         outside = (rows < 0) | (offset < 0) | (offset + _BYTES > storage.size)
         crooked = ~outside & (offset % _BYTES != 0)
@@ -195,7 +195,7 @@ class Mbarriers:
         expected: npt.NDArray[np.int64] | None = None,
         drops: bool = False,
     ) -> npt.NDArray[np.uint64]:
-        """Lanes arrive ``count`` times each, at first expecting so many bytes more.
+        """Lanes arrive ``count`` times each; before that, they may expect more bytes.
 
         Returns
         -------
@@ -214,7 +214,7 @@ class Mbarriers:
         self.pending -= total
         if drops:
             self.expected -= total
-        self._turn(np.unique(barrier))
+        self._end_phases(np.unique(barrier))
         return state
 
     def _arrive_in_turn(
@@ -226,7 +226,7 @@ class Mbarriers:
         expected: npt.NDArray[np.int64] | None,
         drops: bool,
     ) -> npt.NDArray[np.uint64]:
-        """More arrivals than a phase has: lane by lane, the phases ending in between."""
+        """Arrive lane by lane, where there are more arrivals than one phase takes."""
         state = self._states(barrier)
         for i in range(lanes.count):
             one = slice(i, i + 1)
@@ -251,13 +251,13 @@ class Mbarriers:
         return (self.phase[barrier] << COUNT_BITS | self.pending[barrier]).astype(np.uint64)
 
     def expect(self, barrier: Index, bytes_: npt.NDArray[np.int64]) -> None:
-        """The present phases are to wait for so many bytes more, or fewer."""
+        """Let the current phases expect more bytes, or fewer."""
         self.machine.progress += 1
         np.add.at(self.bytes_, barrier, bytes_)
-        self._turn(np.unique(barrier))
+        self._end_phases(np.unique(barrier))
 
     def complete(self, rows: Index, offset: int, bytes_: int, op: Op, lane: int) -> None:
-        """Bulk copies that a lane issued are at their end, in several blocks.
+        """Bulk copies that a lane issued have ended, in one or several blocks.
 
         Parameters
         ----------
@@ -277,8 +277,8 @@ class Mbarriers:
                 order.completed(lane, self._left[at])
         self.expect(barrier, np.full(len(barrier), -bytes_, np.int64))
 
-    def _turn(self, barrier: Index) -> None:
-        """End the phases that lack nothing, and let those go who waited for that."""
+    def _end_phases(self, barrier: Index) -> None:
+        """End the phases that are complete, and release the lanes that waited for that."""
         done = barrier[(self.pending[barrier] == 0) & (self.bytes_[barrier] == 0)]
         if not len(done):
             return
@@ -310,7 +310,7 @@ class Mbarriers:
         some.write(some.lanes, np.ones(some.lanes.count, np.bool_))
 
     def wait(self, some: Waiting) -> Groups:
-        """Lanes ask for the end of phases; those that it has not come for stand aside."""
+        """Lanes test whether phases have ended; those whose phase has not are suspended."""
         goes = self._ended(some)
         if not goes.all():
             rest = some.pick(~goes)
@@ -327,7 +327,7 @@ class Mbarriers:
         self.machine.add_group(some.op.index + 1, some.lanes)
 
     def ask_again(self) -> bool:
-        """Nobody else can run: those that wait go on, if there are any and it may help."""
+        """Nobody else can run: let those that wait test again, if anything has changed."""
         if not self._waiting:
             return False
         progress = self.machine.progress

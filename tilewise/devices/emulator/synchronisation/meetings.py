@@ -67,7 +67,7 @@ class Meetings:
         return []
 
     def lanes_ended(self) -> None:
-        """Nobody waits for lanes that ended."""
+        """Lanes ended; those that wait for them wait no longer."""
         for key in list(self._waiting):
             self._open(key)
 

@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tilewise.devices.emulator.threads.lanes import Index, Lanes
+from tilewise.devices.emulator.threads.lanes import WARPGROUP, Index, Lanes
 from tilewise.devices.emulator.threads.op import Groups, Op
 
 if TYPE_CHECKING:
     from tilewise.devices.emulator.machine import Machine
-
-WARPGROUP = 128
 
 
 class Warpgroups:

@@ -39,7 +39,7 @@ class Place:
 
 
 class Faults:
-    """Collects findings, one an instruction and kind, or raises at the first.
+    """Collects findings, one of a kind for each instruction, or raises at the first.
 
     Parameters
     ----------

@@ -12,6 +12,8 @@ from tilewise.launch import Dim3
 
 Index = npt.NDArray[np.intp]
 WARP = 32
+WARPGROUP = 128
+"""Threads of a warpgroup: what ``wgmma`` is one instruction of."""
 
 
 class Geometry:
@@ -66,37 +68,37 @@ class Geometry:
 
     @cached_property
     def thread_of(self) -> Index:
-        """Linear thread number in its block, a lane."""
+        """Of each lane, the linear number of its thread in its block."""
         return np.tile(np.arange(self.threads, dtype=np.intp), self.block_count)
 
     @cached_property
     def block_of(self) -> Index:
-        """Row of the block in this batch, a lane."""
+        """Of each lane, the number of its block in this batch."""
         return np.repeat(np.arange(self.block_count, dtype=np.intp), self.threads)
 
     @cached_property
     def cluster_of(self) -> Index:
-        """Number of the cluster in this batch, a lane."""
+        """Of each lane, the number of its cluster in this batch."""
         return self.block_of // self.cluster_size
 
     @cached_property
     def rank_of(self) -> Index:
-        """Rank of the block in its cluster, a lane."""
+        """Of each lane, the rank of its block in the cluster."""
         return self.block_of % self.cluster_size
 
     @cached_property
     def warp_of(self) -> Index:
-        """Warp number in this batch, a lane."""
+        """Of each lane, the number of its warp in this batch."""
         return self.block_of * self.warps_per_block + self.thread_of // WARP
 
     @cached_property
     def lane_id(self) -> npt.NDArray[np.uint32]:
-        """``%laneid``."""
+        """Of each lane, ``%laneid``."""
         return (self.thread_of % WARP).astype(np.uint32)
 
     @cached_property
     def slot_of(self) -> Index:
-        """Place of a lane where every warp has 32 places, the last of a block too."""
+        """Of each lane, its place where every warp has 32, the last warp of a block too."""
         return self.warp_of * WARP + self.thread_of % WARP
 
     def thread_index(self, lane: int) -> Dim3:
@@ -157,5 +159,5 @@ class Lanes:
         return np.array_equal(self.index, other.index)
 
     def where(self, chosen: npt.NDArray[np.bool_]) -> Lanes:
-        """The lanes for which ``chosen``, one a lane of this set, holds."""
+        """The lanes of this set for which ``chosen`` holds; it has one element for each."""
         return Lanes(self.geometry, self.numbers[chosen], False)

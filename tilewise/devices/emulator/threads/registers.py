@@ -65,8 +65,8 @@ class Registers:
         Parameters
         ----------
         picked : bool
-            Whether the array has one element a lane of the set, rather than one a lane of the
-            batch where the set is ``whole``.
+            Whether the array has one element for each lane of the set; else, where the set is
+            ``whole``, it has one for each lane of the batch.
         """
         dtype = DTYPES[type_]
         if isinstance(operand, Immediate):
