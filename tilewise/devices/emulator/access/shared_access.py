@@ -23,7 +23,6 @@ from tilewise.devices.emulator.threads.op import Op
 if TYPE_CHECKING:
     from tilewise.devices.emulator.machine import Machine
 
-
 _UNSIGNED: dict[int, np.dtype[Any]] = {
     1: np.dtype("u1"),
     2: np.dtype("u2"),

@@ -20,15 +20,11 @@ from tilewise.devices.emulator.threads.faults import Place
 from tilewise.devices.emulator.threads.lanes import Index, Lanes
 from tilewise.devices.emulator.threads.op import Op
 
-BARRIER = 8  # bytes of an mbarrier, and its alignment
-
 if TYPE_CHECKING:
     from tilewise.devices.emulator.machine import Machine
 
-
+BARRIER = 8  # bytes of an mbarrier, and its alignment
 _SHARED = ("shared::cluster", "shared::cta")
-
-
 LOAD, STORE = "mbarrier::complete_tx::bytes", "bulk_group"
 
 

@@ -43,8 +43,6 @@ def count(ops: list[Op], sources: Sources) -> tuple[Counters, dict[int, Counters
 
 
 _ARITHMETIC = {"add": "add", "sub": "add", "mul": "mul", "fma": "fma", "mad": "fma"}
-
-
 _LETTERS = {"f32": "f", "f64": "d"}
 
 

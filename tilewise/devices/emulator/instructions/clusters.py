@@ -15,10 +15,7 @@ from tilewise.devices.emulator.threads.op import Op
 if TYPE_CHECKING:
     from tilewise.devices.emulator.machine import Machine
 
-
 _RANKS = 0x7F
-
-
 _NO_RANK = _RANKS - 1
 
 

@@ -12,14 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 Bytes = npt.NDArray[np.uint8]
-
-
 LOCAL_WINDOW = 0x0001_0000_0000
-
-
 SHARED_WINDOW = 0x0002_0000_0000
-
-
 WINDOW_BYTES = 0x0001_0000_0000
 
 

@@ -8,14 +8,8 @@ from collections.abc import Iterator
 from tilewise.devices.emulator.ptx.syntax import Immediate
 
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
-
-
 _PIECE = re.compile(r'"(?:[^"\\]|\\.)*"|[;{}]|[^;{}"\n]+|\n')
-
-
 _LABEL = re.compile(r"^\s*([A-Za-z_$%][\w$]*)\s*:")
-
-
 NUMBER = re.compile(r"^[+-]?(?:0[fF][0-9a-fA-F]{8}|0[dD][0-9a-fA-F]{16}|0[xX][0-9a-fA-F]+U?"
                      r"|0[bB][01]+U?|\d+\.\d*(?:[eE][+-]?\d+)?|\d+U?)$")  # fmt: skip
 

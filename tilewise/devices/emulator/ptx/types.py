@@ -11,8 +11,6 @@ TYPE_BYTES = {
     "u32": 4, "s32": 4, "b32": 4, "f32": 4, "f16x2": 4, "bf16x2": 4,
     "u64": 8, "s64": 8, "b64": 8, "f64": 8, "b128": 16,
 }  # fmt: skip
-
-
 DTYPES: dict[str, Any] = {
     **{f"u{width}": np.dtype(f"u{width // 8}") for width in (8, 16, 32, 64)},
     **{f"s{width}": np.dtype(f"i{width // 8}") for width in (8, 16, 32, 64)},

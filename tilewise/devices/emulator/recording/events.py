@@ -13,8 +13,6 @@ from tilewise.devices.emulator.ptx.program import Program
 from tilewise.launch import Dim3
 
 MOST_EVENTS = 20_000
-
-
 MOST_LANES = 1 << 20
 """Threads of a block's events, all events together."""
 

@@ -15,20 +15,11 @@ from tilewise.errors import UnsupportedInstructionError
 if TYPE_CHECKING:
     from tilewise.devices.emulator.machine import Machine
 
-
 Value = Any
 """What a register holds: an array of shape (lanes,) or a NumPy scalar."""
-
-
 Reader = Callable[[Lanes], Value]
-
-
 Writer = Callable[[Lanes, Value], None]
-
-
 Groups = list[tuple[int, Lanes]]
-
-
 Reduce = Callable[[Lanes, npt.NDArray[Any], Index, Index], None]
 """A barrier's reduction: the lanes that take the result, what all lanes brought, their blocks,
 and the blocks of the lanes that take it."""

@@ -29,8 +29,6 @@ _UNSIGNED: dict[int, np.dtype[Any]] = {
     4: np.dtype("u4"),
     8: np.dtype("u8"),
 }
-
-
 _ZERO = {width: dtype.type(0) for width, dtype in _UNSIGNED.items()}
 
 
