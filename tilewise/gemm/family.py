@@ -1,0 +1,89 @@
+"""What the planner asks of a family of kernels.
+
+A family is one module under ``families`` and its kernels: a new dtype, a new GPU or a new kernel
+is one module more, entered in :data:`tilewise.gemm.plan.FAMILIES`, and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from tilewise.gemm.chip import Chip
+from tilewise.gemm.product import Product
+from tilewise.gemm.steps import Plan
+from tilewise.kernel import Kernel
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """One way to compute a product.
+
+    Attributes
+    ----------
+    family : str
+        The family's name.
+    seconds : float
+        How long it should take, by the family's model.
+    make : callable
+        Makes the plan. Planning compares many offers, and only the best one is made.
+    choice : mapping
+        The free choices, as JSON has them: the family finds the offer again by them.
+    words : str
+        The choices for people.
+    margin : float
+        The offer has to be this many times faster than others to be taken: above 1 where it
+        takes a workspace, for instance.
+    """
+
+    family: str
+    seconds: float
+    make: Callable[[], Plan]
+    choice: Mapping[str, Any] = field(default_factory=dict)
+    words: str = ""
+    margin: float = 1.0
+
+    @property
+    def rank(self) -> float:
+        """The planner takes the offer of the least rank."""
+        return self.seconds * self.margin
+
+
+class Family(Protocol):
+    """A family of kernels.
+
+    Attributes
+    ----------
+    name : str
+        In records, and for people.
+    """
+
+    name: str
+
+    def objection(self, product: Product, chip: Chip | None) -> str:
+        """Return why the family can't compute a product; empty if it can.
+
+        Parameters
+        ----------
+        product : Product
+        chip : Chip or None
+            None for the emulator, and for GPUs before compute capability 8.0.
+        """
+        ...
+
+    def best(self, product: Product, chip: Chip | None) -> Offer | None:
+        """Return the offer that should be fastest; None where there is an objection."""
+        ...
+
+    def offers(self, product: Product, chip: Chip | None) -> Iterable[Offer]:
+        """Return every offer worth measuring, the one that should be fastest first."""
+        ...
+
+    def offer(self, product: Product, chip: Chip | None, choice: Mapping[str, Any]) -> Offer | None:
+        """Return the offer with these choices; None where the product can't be computed so."""
+        ...
+
+    def kernels(self, chip: Chip, dtype: str) -> Iterable[Kernel]:
+        """Return every kernel that :meth:`best` can ask for with these inputs on this GPU."""
+        ...
