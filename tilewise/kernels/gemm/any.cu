@@ -3,21 +3,16 @@
 // Macros: INPUT and OUTPUT, the elements' types; LOAD_INPUT, LOAD_OUTPUT and STORE_OUTPUT, their
 // conversions from and to ACCUMULATE, the type of the sums.
 #include "half.cuh"
+#include "matrix.cuh"
 
 constexpr int BLOCK = 64, BLOCK_K = 16, EDGE = 16, THREADS = EDGE * EDGE, EACH = BLOCK / EDGE;
-
-template <typename T>
-struct Operand {
-    T* pointer;
-    long long row_stride, column_stride, batch_stride;  // elements
-};
 
 struct Product {
     long long m, n, k, batch;
     double alpha, beta;  // already rounded to ACCUMULATE
-    Operand<const INPUT> a, b;
-    Operand<const OUTPUT> c;
-    Operand<OUTPUT> d;
+    BatchedMatrix<const INPUT> a, b;
+    BatchedMatrix<const OUTPUT> c;
+    BatchedMatrix<OUTPUT> d;
 };
 
 typedef ACCUMULATE Tile[BLOCK_K][BLOCK + 1];  // one more, so that a column is in different banks

@@ -1,5 +1,6 @@
 // Bulk copies by tensor maps (TMA), and the barriers that count them: PTX that only Hopper has, one
 // instruction a function. The sections are those of the PTX ISA.
+#pragma once
 
 typedef unsigned long long u64;
 typedef unsigned int u32;

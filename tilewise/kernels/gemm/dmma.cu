@@ -23,7 +23,7 @@ static_assert(WARPS * ROWS * PITCH * sizeof(double) <= SHARED);
 // stores WIDTH elements at once.
 template <int WIDTH>
 __device__ inline void store_lines(const double* sums, const Product<double>& p,
-                                   const Elements<const double>& c, const Elements<double>& d,
+                                   const Matrix<const double>& c, const Matrix<double>& d,
                                    unsigned top, unsigned left) {
     #pragma unroll 4
     for (int i = 0; i < ROWS * COLUMNS; i += 32 * WIDTH) {
@@ -46,8 +46,8 @@ __device__ inline void store_lines(const double* sums, const Product<double>& p,
 }
 
 __device__ inline void store(const Sums& sum, char* shared, const Product<double>& p, const Place& at) {
-    const Elements<const double> c = p.c[at.batch];
-    Elements<double> d = p.d[at.batch];
+    const Matrix<const double> c = p.c[at.batch];
+    Matrix<double> d = p.d[at.batch];
     d.pointer += at.part * p.part_stride;
     const bool by_pairs = d.column_stride == 1 && d.row_stride % 2 == 0 && (size_t)d.pointer % 16 == 0;
     const unsigned g = threadIdx.x % 32 / 4, t = threadIdx.x % 4, warp = threadIdx.x / 32;

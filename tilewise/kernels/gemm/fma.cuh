@@ -8,7 +8,7 @@
 // elements: in rectangles of ORDER_M by ORDER_N, BY_ROWS or by columns, the rectangles INNER_BY_ROWS or by
 // columns themselves; and SLICES, 1 unless more groups of as many warps share each phase's k, and in the
 // end add their sums up.
-#include "elements.cuh"
+#include "matrix.cuh"
 #include "order.cuh"
 
 #ifndef SLICES
@@ -173,7 +173,7 @@ template <int SIZE> __device__ inline void add_slices(real (&sum)[THREAD_M][THRE
 // where D has them.
 template <typename TileA, typename TileB>
 __device__ inline void store(const real (&sum)[THREAD_M][THREAD_N], real alpha, real beta,
-                             const Elements<const real>& c, const Elements<real>& d, unsigned top,
+                             const Matrix<const real>& c, const Matrix<real>& d, unsigned top,
                              unsigned left, unsigned m, unsigned n) {
     static_assert(TileB::NEIGHBOURS == PIECE);
     const bool by_pieces = d.column_stride == 1 && d.row_stride % PIECE == 0 && (size_t)d.pointer % 16 == 0;
@@ -203,8 +203,8 @@ __device__ inline void store(const real (&sum)[THREAD_M][THREAD_N], real alpha, 
 // what the tiles were in, of SIZE elements, so that neighbouring lanes store neighbours.
 template <typename TileA, int SIZE>
 __device__ inline void store_by_elements(const real (&sum)[THREAD_M][THREAD_N], real* shared,
-                                         real alpha, real beta, const Elements<const real>& c,
-                                         const Elements<real>& d, unsigned top, unsigned left,
+                                         real alpha, real beta, const Matrix<const real>& c,
+                                         const Matrix<real>& d, unsigned top, unsigned left,
                                          unsigned m, unsigned n) {
     static_assert(SLICES == 1 && SLICE * THREAD_N <= SIZE);
     const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;

@@ -5,14 +5,16 @@
 // threads copy the lines to shared memory as they lie, by whole 128 aligned bytes, as anything else
 // costs the L2 cache a request more; and from there, shifted, to where wgmma reads.
 
+#include "bulk.cuh"
+
 constexpr int LINE_BYTES = 2 * BLOCK_K;  // a row of a tile in shared memory
 
-// A or B.
-template <bool SHIFTED> struct Operand {
+// A or B: whose lines begin at multiples of 16 bytes, or not.
+struct MappedOperand {
     TensorMap map;
     int batches;  // 1 where all share one matrix
 };
-template <> struct Operand<true> {
+struct UnalignedOperand {
     const char* begin;
     u64 bytes;        // from there to its last element's end
     u64 pitch, step;  // bytes from line to line, and from matrix to matrix
@@ -23,6 +25,10 @@ template <> struct Operand<true> {
         return at >= (u64)begin && at + 16 <= (u64)begin + bytes;
     }
 };
+
+template <bool SHIFTED> struct OperandOf { typedef MappedOperand type; };
+template <> struct OperandOf<true> { typedef UnalignedOperand type; };
+template <bool SHIFTED> using Operand = typename OperandOf<SHIFTED>::type;
 
 // The boxes of this block's part, which is the ``mine``th of ``PARTS``, of a tile of ``EXTENT`` lines
 // (or columns, where k is not contiguous) from ``first`` on, and 64 of k: where each one's bytes are
@@ -36,36 +42,36 @@ __device__ inline void each_box(int first, int k, int mine, Use use) {
 }
 
 // Copies them, to all ``blocks``.
-template <bool BY_K, int EXTENT, int PARTS, bool SHIFTED>
-__device__ inline void load_tile(u32 to, const Operand<SHIFTED>& from, int first, int k, int matrix,
+template <bool BY_K, int EXTENT, int PARTS>
+__device__ inline void load_tile(u32 to, const MappedOperand& from, int first, int k, int matrix,
                                  int mine, u32 barrier, unsigned short blocks) {
-    if constexpr (!SHIFTED) {
-        each_box<BY_K, EXTENT, PARTS>(first, k, mine, [&](int at, int x, int y) {
-            tma_load<(PARTS > 1)>(to + at, from.map, x, y, matrix, barrier, blocks);
-        });
-    }
+    each_box<BY_K, EXTENT, PARTS>(first, k, mine, [&](int at, int x, int y) {
+        tma_load<(PARTS > 1)>(to + at, from.map, x, y, matrix, barrier, blocks);
+    });
 }
+template <bool BY_K, int EXTENT, int PARTS>
+__device__ inline void load_tile(u32, const UnalignedOperand&, int, int, int, int, u32,
+                                 unsigned short) {}
 
 // Brings them to the L2 cache.
-template <bool BY_K, int EXTENT, int PARTS, bool SHIFTED>
-__device__ inline void bring_near(const Operand<SHIFTED>& from, int first, int k, int matrix,
+template <bool BY_K, int EXTENT, int PARTS>
+__device__ inline void bring_near(const MappedOperand& from, int first, int k, int matrix,
                                   int mine) {
-    if constexpr (!SHIFTED) {
-        each_box<BY_K, EXTENT, PARTS>(first, k, mine, [&](int, int x, int y) {
-            tma_near(from.map, x, y, matrix);
-        });
-    }
+    each_box<BY_K, EXTENT, PARTS>(first, k, mine, [&](int, int x, int y) {
+        tma_near(from.map, x, y, matrix);
+    });
 }
+template <bool BY_K, int EXTENT, int PARTS>
+__device__ inline void bring_near(const UnalignedOperand&, int, int, int, int) {}
 
 // Which of the operand's matrices a batch has.
-__device__ inline int matrix_of(const Operand<false>& operand, int batch) {
+__device__ inline int matrix_of(const MappedOperand& operand, int batch) {
     return min(batch, operand.batches - 1);
 }
-__device__ inline int matrix_of(const Operand<true>&, int batch) { return batch; }
+__device__ inline int matrix_of(const UnalignedOperand&, int batch) { return batch; }
 
-template <bool SHIFTED> __device__ inline void prefetch(const Operand<SHIFTED>& operand) {
-    if constexpr (!SHIFTED) tma_prefetch(operand.map);
-}
+__device__ inline void prefetch(const MappedOperand& operand) { tma_prefetch(operand.map); }
+__device__ inline void prefetch(const UnalignedOperand&) {}
 
 // How the 256 threads of the loaders bring tiles of EXTENT lines (or columns) and 64 of k.
 //
@@ -104,14 +110,14 @@ template <bool BY_K, int EXTENT, bool SHIFTED> struct Loader {
     static __device__ int line_of(int thread) { return thread / 32 + thread % 32 / 8 * 8; }
     static __device__ bool has(int line) { return LINES % 32 == 0 || line < LINES; }
 
-    static __device__ u64 begin(const Operand<true>& from, int extent, int k, int batch, int line) {
+    static __device__ u64 begin(const UnalignedOperand& from, int extent, int k, int batch, int line) {
         line += BY_K ? extent : k;
         return (u64)from.begin + batch * from.step + line * from.pitch +
                2 * (u64)(BY_K ? k : extent);
     }
 
     // Turns to copying a tile from ``extent`` and ``k`` on.
-    __device__ void turn_to(const Operand<true>& from, int extent, int k, int batch, int thread) {
+    __device__ void turn_to(const UnalignedOperand& from, int extent, int k, int batch, int thread) {
         int line = line_of(thread), top = BY_K ? extent : k, left = BY_K ? k : extent;
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
@@ -138,7 +144,7 @@ template <bool BY_K, int EXTENT, bool SHIFTED> struct Loader {
     }
 
     // Starts a step's copies to ``raw``.
-    __device__ void start(u32 raw, const Operand<true>& from, bool is_first, int thread) {
+    __device__ void start(u32 raw, const UnalignedOperand& from, bool is_first, int thread) {
         if (!BY_K && is_first) return;
         constexpr int LAST = TURNS - 1;
         int line = line_of(thread);
@@ -158,7 +164,7 @@ template <bool BY_K, int EXTENT, bool SHIFTED> struct Loader {
     }
 
     // This thread's 16 bytes of a line's first piece.
-    __device__ u64 source(const Operand<true>& from, int turn) const {
+    __device__ u64 source(const UnalignedOperand& from, int turn) const {
         return (turn % 2 ? address[1] : address[0]) + turn / 2 * 64 * from.pitch;
     }
 
@@ -166,7 +172,7 @@ template <bool BY_K, int EXTENT, bool SHIFTED> struct Loader {
     __device__ int present() const { return 64 * (int)(step + (missing >> 16)); }
 
     // The lines that there are, as far as the array goes.
-    __device__ void start_lines(u32 raw, const Operand<true>& from, int line, u32 missing) const {
+    __device__ void start_lines(u32 raw, const UnalignedOperand& from, int line, u32 missing) const {
 #pragma unroll
         for (int turn = 0; turn < TURNS; ++turn) {
             if (!has(line + 32 * turn)) continue;
@@ -187,7 +193,7 @@ template <bool BY_K, int EXTENT, bool SHIFTED> struct Loader {
     }
 
     // Lines up to the end of k.
-    __device__ void start_counted(u32 raw, const Operand<true>& from, int line) const {
+    __device__ void start_counted(u32 raw, const UnalignedOperand& from, int line) const {
 #pragma unroll
         for (int turn = 0; turn < TURNS; ++turn) {
             if (!has(line + 32 * turn)) continue;
@@ -198,7 +204,7 @@ template <bool BY_K, int EXTENT, bool SHIFTED> struct Loader {
     }
 
     // Where not all of the 16 bytes may be the array's.
-    __device__ void start_any(u32 raw, const Operand<true>& from, int line) const {
+    __device__ void start_any(u32 raw, const UnalignedOperand& from, int line) const {
         int at = present();
 #pragma unroll 1
         for (int turn = 0; turn < TURNS; ++turn) {
@@ -223,7 +229,7 @@ template <bool BY_K, int EXTENT, bool SHIFTED> struct Loader {
     }
 
     // 16 bytes, of which only the first ``count`` elements are read, and none outside the array.
-    static __device__ void copy_halves(u32 to, u64 source, const Operand<true>& from, int count) {
+    static __device__ void copy_halves(u32 to, u64 source, const UnalignedOperand& from, int count) {
         u16 halves[8];
 #pragma unroll
         for (int i = 0; i < 8; ++i) {
@@ -236,7 +242,7 @@ template <bool BY_K, int EXTENT, bool SHIFTED> struct Loader {
     }
 
     // Turns to finishing a tile from ``extent`` and ``k`` on.
-    __device__ void finish_next(const Operand<true>& from, int extent, int k, int batch,
+    __device__ void finish_next(const UnalignedOperand& from, int extent, int k, int batch,
                                 int thread) {
         int line = line_of(thread);
         shape = 0;
@@ -301,8 +307,8 @@ template <bool BY_K, int EXTENT, bool SHIFTED> struct Loader {
 
 template <bool BY_K, int EXTENT> struct Loader<BY_K, EXTENT, false> {
     static constexpr int RAW_BYTES = 0;
-    __device__ void turn_to(const Operand<false>&, int, int, int, int) {}
-    __device__ void start(u32, const Operand<false>&, bool, int) {}
-    __device__ void finish_next(const Operand<false>&, int, int, int, int) {}
+    __device__ void turn_to(const MappedOperand&, int, int, int, int) {}
+    __device__ void start(u32, const MappedOperand&, bool, int) {}
+    __device__ void finish_next(const MappedOperand&, int, int, int, int) {}
     __device__ void finish(u32, u32, u32, int) const {}
 };
