@@ -33,6 +33,8 @@ _SCALARS = {
     "float": "f",
     "double": "d",
 }
+TYPES = {"float16": "float16", "bfloat16": "bfloat16", "float32": "float", "float64": "double"}
+"""The kernels' names of the dtypes (convert.cuh): their macros INPUT, OUTPUT and ACCUMULATE."""
 _POINTER = "Q"
 _TENSOR_MAP = "TensorMap"
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)

@@ -21,7 +21,7 @@ from tilewise.gemm.families.hopper.tilings import Problem, Tiling, candidates
 from tilewise.gemm.families.simt import kernel as fma
 from tilewise.gemm.families.simt import plan as fma_plan
 from tilewise.gemm.families.thin import half as thin
-from tilewise.gemm.layouts import batched_matrix, layout
+from tilewise.gemm.layouts import TYPES, batched_matrix, layout
 from tilewise.gemm.pack import Packing
 from tilewise.gemm.product import ACCUMULATORS, ITEM_SIZES, REAL, WORKSPACE, A, B, C, D, Product
 from tilewise.gemm.steps import PREPARED, Plan, Step
@@ -31,12 +31,6 @@ from tilewise.launch import Launch, Packed, Place
 FOLDER = SOURCES / "gemm"
 BLOCK, BLOCK_K, THREADS = 64, 16, 256  # of any.cu
 ALIGNED_ROWS = 8  # up to as many, the thin kernel may beat the Hopper kernel where that can read
-_TYPES = {
-    "float16": "unsigned short",
-    "bfloat16": "unsigned short",
-    "float32": "float",
-    "float64": "double",
-}
 
 
 def plan_product(product: Product, device: Device) -> Plan:
@@ -343,12 +337,9 @@ def _by_general(product: Product, why: str) -> Plan:
 @cache
 def _general(dtype: str, out_dtype: str) -> Kernel:
     defines = {
-        "INPUT": _TYPES[dtype],
-        "OUTPUT": _TYPES[out_dtype],
-        "ACCUMULATE": _TYPES[ACCUMULATORS[dtype]],
-        "LOAD_INPUT": f"of_{dtype}" if ITEM_SIZES[dtype] == 2 else "",
-        "LOAD_OUTPUT": f"of_{out_dtype}" if ITEM_SIZES[out_dtype] == 2 else "",
-        "STORE_OUTPUT": f"to_{out_dtype}" if ITEM_SIZES[out_dtype] == 2 else "",
+        "INPUT": TYPES[dtype],
+        "OUTPUT": TYPES[out_dtype],
+        "ACCUMULATE": TYPES[ACCUMULATORS[dtype]],
     }
     return Kernel(FOLDER / "any.cu", "gemm_any", defines)
 

@@ -1,8 +1,7 @@
 // D = alpha A B + beta C for any shape, strides and dtype: a tile of D a block, in shared memory
 // a tile of A and of B, and in each thread's registers 4 x 4 elements of D.
-// Macros: INPUT and OUTPUT, the elements' types; LOAD_INPUT, LOAD_OUTPUT and STORE_OUTPUT, their
-// conversions from and to ACCUMULATE, the type of the sums.
-#include "half.cuh"
+// Macros: INPUT and OUTPUT, the elements' types, of convert.cuh; ACCUMULATE, the type of the sums.
+#include "../ptx/convert.cuh"
 #include "matrix.cuh"
 
 constexpr int BLOCK = 64, BLOCK_K = 16, EDGE = 16, THREADS = EDGE * EDGE, EACH = BLOCK / EDGE;
@@ -31,7 +30,7 @@ __device__ inline void load(Tile& tile, const INPUT* data, long long line_stride
         const int s = along_k ? index % BLOCK_K : index / BLOCK;
         const bool inside = line + l < lines && step + s < steps;
         tile[s][l] = inside
-            ? LOAD_INPUT(data[(line + l) * line_stride + (step + s) * step_stride])
+            ? to_float(data[(line + l) * line_stride + (step + s) * step_stride])
             : (ACCUMULATE)0;
     }
 }
@@ -75,10 +74,10 @@ extern "C" __global__ void __launch_bounds__(THREADS) gemm_any(const Product p) 
                 if (row >= p.m || column >= p.n) continue;
                 ACCUMULATE value = alpha * sum[i][j];
                 if (beta != 0)
-                    value += beta * LOAD_OUTPUT(p.c.pointer[batch * p.c.batch_stride
+                    value += beta * to_float(p.c.pointer[batch * p.c.batch_stride
                         + row * p.c.row_stride + column * p.c.column_stride]);
                 p.d.pointer[batch * p.d.batch_stride + row * p.d.row_stride
-                    + column * p.d.column_stride] = STORE_OUTPUT(value);
+                    + column * p.d.column_stride] = from_float<OUTPUT>(value);
             }
     }
 }

@@ -5,7 +5,9 @@
 // threads copy the lines to shared memory as they lie, by whole 128 aligned bytes, as anything else
 // costs the L2 cache a request more; and from there, shifted, to where wgmma reads.
 
-#include "bulk.cuh"
+#include "../ptx/cp_async.cuh"
+#include "../ptx/shared.cuh"
+#include "../ptx/tma.cuh"
 
 constexpr int LINE_BYTES = 2 * BLOCK_K;  // a row of a tile in shared memory
 
@@ -58,7 +60,7 @@ template <bool BY_K, int EXTENT, int PARTS>
 __device__ inline void bring_near(const MappedOperand& from, int first, int k, int matrix,
                                   int mine) {
     each_box<BY_K, EXTENT, PARTS>(first, k, mine, [&](int, int x, int y) {
-        tma_near(from.map, x, y, matrix);
+        tma_prefetch_l2(from.map, x, y, matrix);
     });
 }
 template <bool BY_K, int EXTENT, int PARTS>
@@ -70,7 +72,7 @@ __device__ inline int matrix_of(const MappedOperand& operand, int batch) {
 }
 __device__ inline int matrix_of(const UnalignedOperand&, int batch) { return batch; }
 
-__device__ inline void prefetch(const MappedOperand& operand) { tma_prefetch(operand.map); }
+__device__ inline void prefetch(const MappedOperand& operand) { prefetch_tensor_map(operand.map); }
 __device__ inline void prefetch(const UnalignedOperand&) {}
 
 // How the 256 threads of the loaders bring tiles of EXTENT lines (or columns) and 64 of k.
@@ -178,7 +180,7 @@ template <bool BY_K, int EXTENT, bool SHIFTED> struct Loader {
             if (!has(line + 32 * turn)) continue;
 #pragma unroll
             for (int piece = 0; piece < PIECES; ++piece) {
-                copy_piece(raw + piece * PIECE_BYTES + 32 * turn * LINE_BYTES,
+                cp_async_unless(raw + piece * PIECE_BYTES + 32 * turn * LINE_BYTES,
                            source(from, turn) + LINE_BYTES * piece, missing >> turn & 1);
             }
         }
@@ -198,7 +200,7 @@ template <bool BY_K, int EXTENT, bool SHIFTED> struct Loader {
         for (int turn = 0; turn < TURNS; ++turn) {
             if (!has(line + 32 * turn)) continue;
             int left = max(from.length - present() - element[turn % 2], 0);
-            copy_some(raw + 32 * turn * LINE_BYTES, source(from, turn),
+            cp_async_some(raw + 32 * turn * LINE_BYTES, source(from, turn),
                       missing >> turn & 1 ? 0 : 2 * min(left, 8));
         }
     }
@@ -219,7 +221,7 @@ template <bool BY_K, int EXTENT, bool SHIFTED> struct Loader {
                 if (count && !from.has(piece_at)) {
                     copy_halves(to, piece_at, from, count);
                 } else {
-                    copy_some(to, piece_at, 2 * count);
+                    cp_async_some(to, piece_at, 2 * count);
                 }
                 left += 64;
                 piece_at += LINE_BYTES;
@@ -238,7 +240,7 @@ template <bool BY_K, int EXTENT, bool SHIFTED> struct Loader {
             halves[i] = i < count && is_there ? *(const u16*)at : (u16)0;
         }
 #pragma unroll
-        for (int i = 0; i < 8; ++i) shared_store(to + 2 * i, halves[i]);
+        for (int i = 0; i < 8; ++i) st_shared(to + 2 * i, halves[i]);
     }
 
     // Turns to finishing a tile from ``extent`` and ``k`` on.
@@ -287,8 +289,8 @@ template <bool BY_K, int EXTENT, bool SHIFTED> struct Loader {
             for (int i = 0; i < AT_ONCE; ++i) {
                 int t = (turn + i) % TURNS, at = (turn + i) / TURNS * PIECE_BYTES;
                 if (turn + i >= ALL || !has(line + 32 * t)) continue;
-                x[i] = shared_word(low[t % 2] + at + 32 * t * LINE_BYTES);
-                y[i] = shared_word(high[t % 2] + at + 32 * t * LINE_BYTES);
+                x[i] = ld_shared_v4_u32(low[t % 2] + at + 32 * t * LINE_BYTES);
+                y[i] = ld_shared_v4_u32(high[t % 2] + at + 32 * t * LINE_BYTES);
             }
 #pragma unroll
             for (int i = 0; i < AT_ONCE; ++i) {
@@ -299,7 +301,7 @@ template <bool BY_K, int EXTENT, bool SHIFTED> struct Loader {
                 for (int j = 0; j < 4; ++j) {
                     z[j] = __funnelshift_r(from[WORDS + j], from[WORDS + j + 1], shape);
                 }
-                shared_store(to + 32 * (turn + i) * LINE_BYTES, uint4{z[0], z[1], z[2], z[3]});
+                st_shared(to + 32 * (turn + i) * LINE_BYTES, uint4{z[0], z[1], z[2], z[3]});
             }
         }
     }

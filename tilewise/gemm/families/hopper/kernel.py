@@ -8,7 +8,7 @@ from functools import cached_property
 from tilewise.devices.arguments import TENSOR_MAP_BYTES
 from tilewise.gemm.families.hopper.costs import choose
 from tilewise.gemm.families.hopper.tilings import BLOCK_K, SUM_COLUMNS, Problem, Tiling, cover
-from tilewise.gemm.layouts import layout
+from tilewise.gemm.layouts import TYPES, layout
 from tilewise.gemm.product import ITEM_SIZES, WORKSPACE, A, B, C, D, Operand, Product
 from tilewise.gemm.steps import Plan, Step
 from tilewise.kernel import SOURCES, Kernel
@@ -18,7 +18,7 @@ AHEAD = 4  # phases, whose tiles are brought to the L2 cache while the kernels b
 SOURCE = SOURCES / "gemm" / "hopper.cu"
 SUM_SOURCE = SOURCE.with_name("hopper_sum.cu")
 LOAD, STORE = SOURCE.with_name("load.cuh"), SOURCE.with_name("store.cuh")
-HALVES = {"float16": "f16", "bfloat16": "bf16"}
+HALVES = ("float16", "bfloat16")
 SECTOR_BYTES = 32
 
 LARGEST = 2**31 - 512  # the kernel counts sizes, and tiles, by int, up to a tile past the end
@@ -277,8 +277,8 @@ def plan(
         tiling.shifted or is_shared or WORKSPACE in (a_at.array, b_at.array)
     )
     defines = {
-        "HALF": f'"{HALVES[turned.dtype]}"',
-        "OF_HALF": f"of_{turned.dtype}",
+        "INPUT": TYPES[turned.dtype],
+        "OUTPUT": TYPES[turned.out_dtype],
         "BLOCK_M": tiling.block_m,
         "BLOCK_N": tiling.block_n,
         "CONSUMERS": tiling.consumers,
@@ -287,15 +287,14 @@ def plan(
         "CLUSTER_N": tiling.cluster_n,
         "SPLIT": tiling.split,
         "SHARED_TILES": int(is_shared),
-        "A_BY_K": int(a.is_by_k),
-        "B_BY_K": int(b.is_by_k),
+        "A_K_MAJOR": int(a.is_by_k),
+        "B_K_MAJOR": int(b.is_by_k),
         "A_SHIFTED": int(tiling.a_shifted),
         "B_SHIFTED": int(tiling.b_shifted),
         **({"RAW_STAGES": tiling.raw_stages(view)} if tiling.shifted else {}),
         "A_ROWS": a_rows,
         "AHEAD": AHEAD if is_near else 0,
         "READ_C": int(_reads_c(turned)),
-        "OUT_FLOAT": int(turned.out_dtype not in HALVES),
         "OUT_BY_COLUMNS": int(not by_rows),
         "OUT_COLUMNS": tiling.out_columns,
         "TMA_OUT": int(by_copies),

@@ -8,7 +8,7 @@ from tilewise.devices.limits import MAX_GRID
 from tilewise.gemm import pack
 from tilewise.gemm.families.hopper.kernel import HALVES
 from tilewise.gemm.families.thin.sides import Sides, sides
-from tilewise.gemm.layouts import layout
+from tilewise.gemm.layouts import TYPES, layout
 from tilewise.gemm.pack import Packing
 from tilewise.gemm.product import WORKSPACE, A, B, C, D, Operand, Product
 from tilewise.gemm.steps import Plan, Step
@@ -169,18 +169,14 @@ def plan(product: Product, view: Thin, multiprocessors: int) -> Plan:
         workspace, few = -(-packing.bytes // 256) * 256, packing.operand
         steps.append(pack.step([(packing, few_at, Place(WORKSPACE))], overlap=True))
         few_at = Place(WORKSPACE)
-    half_out = product.out_dtype in HALVES
     defines = {
         "BY_K": int(view.by_k),
         "TILES": shape.tiles,
         "GROUPS": shape.groups,
         "SPLIT": shape.split,
         "BLOCKS": shape.at_once,
-        "HALF": f'"{HALVES[product.dtype]}"',
-        "OF_HALF": f"of_{product.dtype}",
-        "OUTPUT": "unsigned short" if half_out else "float",
-        "LOAD_OUTPUT": f"of_{product.out_dtype}" if half_out else "",
-        "STORE_OUTPUT": f"to_{product.out_dtype}" if half_out else "",
+        "INPUT": TYPES[product.dtype],
+        "OUTPUT": TYPES[product.out_dtype],
         "OVERLAP": 1,
     }
     launch = Launch(
