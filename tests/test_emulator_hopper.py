@@ -264,14 +264,24 @@ FAULTS: list[tuple[str, str, type[CheckError], str]] = [
         UninitializedReadError,
         "matrix B in shared memory of which nobody wrote",
     ),
-    ("wgmma_wait_group<1>();", "", RaceError, "by a bulk copy with no barrier after the read of a wgmma"),
+    (
+        "wgmma_wait_group<1>();",
+        "",
+        RaceError,
+        "by a bulk copy with no barrier after the read of a wgmma",
+    ),
     (
         "fence_proxy_async();\n            __syncwarp();",
         "__syncwarp();",
         RaceError,
         "no proxy fence after the write",
     ),
-    ("if (lane == 0) tma_store_wait_group_read<1>();", "", RaceError, "after the read of a bulk copy"),
+    (
+        "if (lane == 0) tma_store_wait_group_read<1>();",
+        "",
+        RaceError,
+        "after the read of a bulk copy",
+    ),
     ("release(previous);\n                previous", "previous", BarrierError, "nobody completes"),
     ("A_COPIED * LINE_BYTES) +", "A_COPIED * LINE_BYTES + 16) +", BarrierError, "nobody completes"),
 ]

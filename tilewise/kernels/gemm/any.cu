@@ -2,6 +2,7 @@
 // a tile of A and of B, and in each thread's registers 4 x 4 elements of D.
 // Macros: INPUT and OUTPUT, the elements' types, of convert.cuh; ACCUMULATE, the type of the sums.
 #include "../ptx/convert.cuh"
+#include "epilogue.cuh"
 #include "matrix.cuh"
 
 constexpr int BLOCK = 64, BLOCK_K = 16, EDGE = 16, THREADS = EDGE * EDGE, EACH = BLOCK / EDGE;
@@ -72,10 +73,10 @@ extern "C" __global__ void __launch_bounds__(THREADS) gemm_any(const Product p) 
             for (int j = 0; j < EACH; ++j) {
                 const long long row = top + ty + i * EDGE, column = left + tx + j * EDGE;
                 if (row >= p.m || column >= p.n) continue;
-                ACCUMULATE value = alpha * sum[i][j];
-                if (beta != 0)
-                    value += beta * to_float(p.c.pointer[batch * p.c.batch_stride
+                const ACCUMULATE value = epilogue(sum[i][j], alpha, beta, [&] {
+                    return to_float(p.c.pointer[batch * p.c.batch_stride
                         + row * p.c.row_stride + column * p.c.column_stride]);
+                });
                 p.d.pointer[batch * p.d.batch_stride + row * p.d.row_stride
                     + column * p.d.column_stride] = from_float<OUTPUT>(value);
             }

@@ -11,6 +11,7 @@
 #else
 #include "dmma_async.cuh"
 #endif
+#include "epilogue.cuh"
 #include "product.cuh"
 
 // A warp's sums go to shared memory, the 16 first lines of a product at a time, and from there to D: so
@@ -37,8 +38,8 @@ __device__ inline void store_lines(const double* sums, const Product<double>& p,
         else found.x[0] = sums[row * PITCH + column];
         #pragma unroll
         for (int v = 0; v < WIDTH; ++v) {
-            found.x[v] *= p.alpha;
-            if (p.beta != 0 && x + v < p.n) found.x[v] += p.beta * *c.at(y, x + v);
+            found.x[v] = epilogue(found.x[v], p.alpha, p.beta, [&] { return *c.at(y, x + v); },
+                                  [&] { return x + v < p.n; });
         }
         if (WIDTH == 2 && x + 2 <= p.columns) *(Pair*)d.at(y, x) = found;
         else if (x < p.columns) *d.at(y, x) = found.x[0];

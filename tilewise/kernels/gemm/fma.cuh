@@ -8,6 +8,7 @@
 // elements: in rectangles of ORDER_M by ORDER_N, BY_ROWS or by columns, the rectangles INNER_BY_ROWS or by
 // columns themselves; and SLICES, 1 unless more groups of as many warps share each phase's k, and in the
 // end add their sums up.
+#include "epilogue.cuh"
 #include "matrix.cuh"
 #include "order.cuh"
 
@@ -187,8 +188,9 @@ __device__ inline void store(const real (&sum)[THREAD_M][THREAD_N], real alpha, 
             Piece found;
             #pragma unroll
             for (int i = 0; i < PIECE; ++i) {
-                found.x[i] = alpha * sum[u][v + i];
-                if (beta != 0 && column + i < n) found.x[i] += beta * *c.at(row, column + i);
+                found.x[i] = epilogue(sum[u][v + i], alpha, beta,
+                                      [&] { return *c.at(row, column + i); },
+                                      [&] { return column + i < n; });
             }
             if (by_pieces && column + PIECE <= n) *(Piece*)d.at(row, column) = found;
             else
@@ -218,7 +220,7 @@ __device__ inline void store_by_elements(const real (&sum)[THREAD_M][THREAD_N], 
         for (int v = 0; v < THREAD_N; v += PIECE) {
             Piece found;
             #pragma unroll
-            for (int i = 0; i < PIECE; ++i) found.x[i] = alpha * sum[u][v + i];
+            for (int i = 0; i < PIECE; ++i) found.x[i] = scaled(sum[u][v + i], alpha);
             *(Piece*)(rows + lane_down() * WARP_N + line_of<PIECE, LANES_N>(lane_across(), v)) = found;
         }
         __syncwarp();
@@ -228,7 +230,7 @@ __device__ inline void store_by_elements(const real (&sum)[THREAD_M][THREAD_N], 
             const unsigned row = top + line_of<TileA::NEIGHBOURS, LANES_M>(at / WARP_N, u);
             if (row >= m || column >= n) continue;
             real found = rows[at];
-            if (beta != 0) found += beta * *c.at(row, column);
+            if (beta != 0) found = plus_c(found, beta, *c.at(row, column));
             *d.at(row, column) = found;
         }
         __syncwarp();

@@ -3,6 +3,7 @@
 // Macros: real, the elements' type; LANES, a power of two up to 32: how many threads share a piece's
 // parts, each of which adds every LANESth in their order, and then their sums are added two by two;
 // OVERLAP as in launch.cuh.
+#include "epilogue.cuh"
 #include "matrix.cuh"
 #include "launch.cuh"
 
@@ -56,8 +57,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) fma_sum(const __grid_const
         #pragma unroll
         for (int l = 0; l < PIECE; ++l) {
             if (column + l >= p.n) continue;
-            real value = p.alpha * sum.x[l];
-            if (p.beta != 0) value += p.beta * *c.at(row, column + l);
+            const real value = epilogue(sum.x[l], p.alpha, p.beta,
+                                        [&] { return *c.at(row, column + l); });
             *d.at(row, column + l) = value;
         }
     }

@@ -11,6 +11,7 @@
 #include "../ptx/memory.cuh"
 #include "../ptx/shared.cuh"
 #include "../ptx/tma.cuh"
+#include "epilogue.cuh"
 #include "words.cuh"
 
 // C and D, and what is to be done to the sums.
@@ -34,15 +35,11 @@ __device__ inline Out of_batch(Out out, int batch) {
     return out;
 }
 
-__device__ inline float read_out(const void* c, u64 at) {
-    return to_float(((const OUTPUT*)c)[at]);
-}
-
-// One element of D from its product.
+// One element of D from a scaled accumulator.
 __device__ inline void store_one(float x, u64 row, u64 column, const Out& out) {
     if (READ_C) {
         u64 from = OUT_BY_COLUMNS ? column * out.ldc + row : row * out.ldc + column;
-        x += out.beta * read_out(out.c, from);
+        x = plus_c(x, out.beta, to_float(((const OUTPUT*)out.c)[from]));
     }
     u64 at = OUT_BY_COLUMNS ? column * out.ldd + row : row * out.ldd + column;
     ((OUTPUT*)out.d)[at] = from_float<OUTPUT>(x);
@@ -51,8 +48,8 @@ __device__ inline void store_one(float x, u64 row, u64 column, const Out& out) {
 // Two neighbours of a row, at once where they can be.
 __device__ inline void store_pair(float x, float y, int row, int column, const Out& out) {
     if (row >= out.m || column >= out.n) return;
-    x *= out.alpha;
-    y *= out.alpha;
+    x = scaled(x, out.alpha);
+    y = scaled(y, out.alpha);
     if (!OUT_BY_COLUMNS && !READ_C && column + 1 < out.n) {
         char* to = (char*)out.d + (row * out.ldd + column) * sizeof(OUTPUT);
         if ((u64)to % (OUT_FLOAT ? 8 : 4) == 0) {
@@ -90,7 +87,9 @@ template <int PIECES> __device__ inline u32 swizzled(u32 row, u32 piece) {
 // A thread's sums of 16 columns as stmatrix_x4 takes them: of rows 0 and 8, then 8 columns on.
 __device__ inline void pack_pairs(const float* sum, float alpha, u32 (&pairs)[4]) {
 #pragma unroll
-    for (int r = 0; r < 4; ++r) pairs[r] = pack_pair<INPUT>(alpha * sum[2 * r], alpha * sum[2 * r + 1]);
+    for (int r = 0; r < 4; ++r) {
+        pairs[r] = pack_pair<INPUT>(scaled(sum[2 * r], alpha), scaled(sum[2 * r + 1], alpha));
+    }
 }
 
 // Columns ``COLUMNS * part`` and on of a warp's 16 rows, as a swizzled box of 16-bit numbers or
@@ -106,7 +105,7 @@ __device__ inline void stage_rows(const float (&sum)[BLOCK_N / 2], int part, u32
             for (int half = 0; half < 2; ++half) {
                 const float* pair = &sum[COLUMNS / 2 * part + 4 * q + 2 * half];
                 u32 to = swizzled<PIECES>(lane / 4 + 8 * half, 2 * q + lane % 4 / 2);
-                st_shared(buffer + to + 8 * (lane % 2), alpha * pair[0], alpha * pair[1]);
+                st_shared(buffer + to + 8 * (lane % 2), scaled(pair[0], alpha), scaled(pair[1], alpha));
             }
         }
     } else {
@@ -134,7 +133,7 @@ __device__ inline void stage_columns(const float (&sum)[BLOCK_N / 2], int part, 
             for (int r = 0; r < 4; ++r) {
                 int row = lane / 4 + 8 * (r / 2), column = 8 * q + 2 * (lane % 4) + r % 2;
                 st_shared(buffer + swizzled<PIECES>(column, row / 4) + 4 * (row % 4),
-                             alpha * sum[COLUMNS / 2 * part + 4 * q + r]);
+                             scaled(sum[COLUMNS / 2 * part + 4 * q + r], alpha));
             }
         }
     } else {

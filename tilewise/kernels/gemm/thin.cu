@@ -14,6 +14,7 @@
 // launch.cuh.
 #include "../ptx/convert.cuh"
 #include "../ptx/mma.cuh"
+#include "epilogue.cuh"
 #include "launch.cuh"
 #include "words.cuh"
 
@@ -231,10 +232,9 @@ thin(const __grid_constant__ Product p) {
                                                 : 16 * g + 8 * (i / 2) + tile);
                     const int other = 8 * group + 2 * t + i % 2;
                     if (row >= p.rows || other >= p.few_rows) continue;
-                    float value = p.alpha * sum[tile][group][i];
-                    if (p.beta != 0)
-                        value += p.beta * to_float(
-                            p.c[batch * p.c_step + row * p.c_many + other * p.c_few]);
+                    const float value = epilogue(sum[tile][group][i], p.alpha, p.beta, [&] {
+                        return to_float(p.c[batch * p.c_step + row * p.c_many + other * p.c_few]);
+                    });
                     p.d[batch * p.d_step + row * p.d_many + other * p.d_few] = from_float<OUTPUT>(value);
                 }
     }
