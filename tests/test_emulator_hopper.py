@@ -28,7 +28,7 @@ from tilewise.gemm.families.thin import half as thin
 from tilewise.gemm.plan import plan_on
 from tilewise.gemm.product import Product
 from tilewise.gemm.steps import Plan, Step, execute
-from tilewise.kernel import Kernel
+from tilewise.kernel import SOURCES, Kernel
 
 UNITS = 6  # multiprocessors: so few that blocks compute several tiles, or parts of one
 
@@ -242,32 +242,46 @@ def test_thin_products(
 
 def broken(tmp_path: Path, plan: Plan, old: str, new: str) -> Plan:
     """The plan with a word of its kernel changed."""
-    for path in (hopper.SOURCE, *hopper.SOURCE.parent.glob("*.cuh")):
-        shutil.copy(path, tmp_path)
-    (changed,) = (path for path in tmp_path.iterdir() if old in path.read_text(encoding="utf-8"))
+    for folder in ("gemm", "ptx"):
+        shutil.copytree(SOURCES / folder, tmp_path / folder)
+    gemm = tmp_path / "gemm"
+    others = {path for path in gemm.glob("*.cu") if path.name != hopper.SOURCE.name}
+    (changed,) = (
+        path for path in {*gemm.iterdir()} - others if old in path.read_text(encoding="utf-8")
+    )
     source = changed.read_text(encoding="utf-8")
     assert source.count(old) == 1
     changed.write_text(source.replace(old, new), encoding="utf-8")
     first, *rest = plan.steps
-    kernel = Kernel(tmp_path / hopper.SOURCE.name, first.kernel.name, first.kernel.defines)
+    kernel = Kernel(gemm / hopper.SOURCE.name, first.kernel.name, first.kernel.defines)
     return replace(plan, steps=(Step(kernel, first.launch), *rest))
 
 
 FAULTS: list[tuple[str, str, type[CheckError], str]] = [
     (
-        "barrier_wait(full_at + 8 * stage, parity);",
+        "mbarrier_wait(full_at + 8 * stage, parity);",
         "",
         UninitializedReadError,
         "matrix B in shared memory of which nobody wrote",
     ),
-    ("wgmma_wait<1>();", "", RaceError, "by a bulk copy with no barrier after the read of a wgmma"),
     (
-        "fence_async();\n            __syncwarp();",
+        "wgmma_wait_group<1>();",
+        "",
+        RaceError,
+        "by a bulk copy with no barrier after the read of a wgmma",
+    ),
+    (
+        "fence_proxy_async();\n            __syncwarp();",
         "__syncwarp();",
         RaceError,
         "no proxy fence after the write",
     ),
-    ("if (lane == 0) tma_store_wait_read<1>();", "", RaceError, "after the read of a bulk copy"),
+    (
+        "if (lane == 0) tma_store_wait_group_read<1>();",
+        "",
+        RaceError,
+        "after the read of a bulk copy",
+    ),
     ("release(previous);\n                previous", "previous", BarrierError, "nobody completes"),
     ("A_COPIED * LINE_BYTES) +", "A_COPIED * LINE_BYTES + 16) +", BarrierError, "nobody completes"),
 ]
@@ -285,9 +299,9 @@ def test_finds_faults(
         held.execute(broken(tmp_path, plan, old, new))
 
 
-FENCE, WARP = "fence_async();", "__syncwarp();"
+FENCE, WARP = "fence_proxy_async();", "__syncwarp();"
 WHOLE_STEPS = "(BY_K ? from.length - left : from.lines - top) / 64"
-COPIES_WAIT = "copies_wait<RAW_STAGES - 2>();"
+COPIES_WAIT = "cp_async_wait_group<RAW_STAGES - 2>();"
 INDENT = "\n" + 20 * " "
 LESS_INDENT = INDENT[:-4]
 SHIFTED_FAULTS: list[tuple[str, str, str, type[CheckError], str]] = [
@@ -316,14 +330,14 @@ SHIFTED_FAULTS: list[tuple[str, str, str, type[CheckError], str]] = [
     ),
     (
         "a stage in use",
-        "barrier_wait(empty_there + 8 * stage, parity ^ 1);" + INDENT + "of_a",
+        "mbarrier_wait(empty_there + 8 * stage, parity ^ 1);" + INDENT + "of_a",
         "of_a",
         BarrierError,
         r"the mbarrier full\[\d\] .* nobody completes: 8 of 8 arrivals",
     ),
     (
         "never there",
-        "if (thread % 32 == 0) barrier_arrive<false>(full_there + 8 * stage);",
+        "if (thread % 32 == 0) mbarrier_arrive<false>(full_there + 8 * stage);",
         "",
         BarrierError,
         r"the mbarrier empty\[0\] .* nobody completes: 1 of 1",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from itertools import product as combinations
 from operator import attrgetter
@@ -386,10 +387,12 @@ def test_a_copy_over_what_was_read_needs_a_proxy_fence(dtype: str, tmp_path: Pat
     (step,) = plan.steps
     source = step.kernel.path
     assert source is not None
+    shutil.copytree(source.parent.parent / "ptx", tmp_path / "ptx")
+    (tmp_path / "gemm").mkdir()
     for path in (source, *source.parent.glob("*.cuh")):
-        text = path.read_text(encoding="utf-8").replace("fence_async();", "")
-        (tmp_path / path.name).write_text(text, encoding="utf-8")
-    kernel = Kernel(tmp_path / source.name, step.kernel.name, step.kernel.defines)
+        text = path.read_text(encoding="utf-8").replace("fence_proxy_async();", "")
+        (tmp_path / "gemm" / path.name).write_text(text, encoding="utf-8")
+    kernel = Kernel(tmp_path / "gemm" / source.name, step.kernel.name, step.kernel.defines)
     unfenced = replace(plan, steps=(replace(step, kernel=kernel),))
     with pytest.raises(RaceError, match="a bulk copy with no proxy fence after the read"):
         run(asked, arrays, unfenced)

@@ -10,7 +10,7 @@ import torch
 
 from tilewise.bench.timing import in_turn
 from tilewise.devices.gpu import Gpu
-from tilewise.gemm.families.hopper.kernel import HALVES
+from tilewise.gemm.layouts import TYPES
 from tilewise.kernel import SOURCES, Kernel
 from tilewise.launch import Launch
 from tilewise.lens.ceilings import rate_of
@@ -103,7 +103,7 @@ def tensor_core_flops(gpu: Gpu, dtype: str, seconds: float) -> float | None:
         once = gpu.measure(compiled, launch, rounds=_ROUNDS, minimum_seconds=seconds / _ROUNDS)
         rounds = blocks * FLOAT64_THREADS // 32 * _FLOAT64_ROUNDS
         return rounds * FLOAT64_FLOPS_A_ROUND / once
-    kernel = Kernel(SOURCE, "tensor_core_peak", {"HALF": f'"{HALVES[dtype]}"'})
+    kernel = Kernel(SOURCE, "tensor_core_peak", {"INPUT": TYPES[dtype]})
     drawn = np.random.default_rng(0).standard_normal(SHARED_BYTES // 2)
     launch = probe(drawn, dtype, _SUMS, gpu)
     once = gpu.measure(

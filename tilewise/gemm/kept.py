@@ -23,7 +23,7 @@ from tilewise.gemm.product import Product
 
 FORMAT = 1  # raise it when what is stored changes
 # What a choice is made from, and what it is made for.
-_SOURCES = ("gemm", "kernels/gemm")
+_SOURCES = ("gemm", "kernels/gemm", "kernels/ptx")
 
 
 def tiling(product: Product, chip: Chip) -> Tiling | None:

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 from tilewise.devices.limits import MAX_GRID
+from tilewise.gemm.layouts import layout
 from tilewise.gemm.product import Operand
 from tilewise.gemm.steps import Step
 from tilewise.kernel import SOURCES, Kernel
-from tilewise.launch import Launch, Packed, Place
+from tilewise.launch import Launch, Place
 
 SOURCE = SOURCES / "gemm" / "pack.cu"
 ITEM_SIZE = 2  # bytes
 PITCH = 64  # elements: rows begin at multiples of 128 bytes, an L2 cache line
 WIDTH, THREADS, PIECES = 8, 256, 2  # of pack.cu
 LARGEST = 2**31 - 2**16  # the kernel counts rows and columns by int, up to a block past the end
-
-_COPY = struct.Struct("<2Q3q6i")  # pack.cu's Copy
 
 
 @dataclass(frozen=True)
@@ -104,18 +103,12 @@ def step(copies: Sequence[tuple[Packing, Place, Place]], overlap: bool = False) 
     """
     if not 1 <= len(copies) <= 2:
         raise ValueError(f"{len(copies)} copies; one launch makes one or two")
-    fields = [_copy(packing) for packing, _, _ in copies]
-    blocks = sum(blocks for *_, blocks, _ in fields)
+    fields = [_copy(*copy) for copy in copies]
+    blocks = sum(each["blocks"] for each in fields)
     if blocks > MAX_GRID[0]:
         raise ValueError(f"{blocks} blocks are more than one launch can have")
-    data = b"".join(_COPY.pack(0, 0, *field) for field in fields).ljust(2 * _COPY.size, b"\0")
-    places = [
-        (i * _COPY.size + 8 * which, place)
-        for i, (_, *both) in enumerate(copies)
-        for which, place in enumerate(both)
-    ]
-    structure = Packed(data, tuple(places))
-    launch = Launch((blocks, 1, 1), (THREADS, 1, 1), (structure,), overlap=overlap)
+    given = layout(SOURCE, "Copies").pack({"copy": fields})
+    launch = Launch((blocks, 1, 1), (THREADS, 1, 1), (given,), overlap=overlap)
     return Step(_kernel(overlap), launch)
 
 
@@ -124,8 +117,8 @@ def _preference(stride: int, extent: int) -> tuple[bool, bool, int]:
     return extent == 1, stride != 1, stride
 
 
-def _copy(packing: Packing) -> tuple[int, ...]:
-    """Of pack.cu's Copy, what follows the addresses."""
+def _copy(packing: Packing, source_at: Place, destination: Place) -> dict[str, Any]:
+    """The fields of pack.cu's Copy."""
     source, rows = packing.source, packing.batch * packing.rows
     pieces = -(-packing.columns // WIDTH)
     # A warp's pieces lie in one row, unless more than a fifth of its threads had none then; more
@@ -137,11 +130,13 @@ def _copy(packing: Packing) -> tuple[int, ...]:
         lane_bits += 1
     across = -(-pieces // (1 << lane_bits))
     down = -(-rows // (PIECES * (THREADS >> lane_bits)))
-    return (
-        source.row_stride, source.column_stride, source.batch_stride,
-        packing.bytes // (ITEM_SIZE * rows), packing.rows, packing.columns, packing.batch,
-        across * down, lane_bits,
-    )  # fmt: skip
+    return {
+        "source": source_at, "destination": destination, "row_stride": source.row_stride,
+        "column_stride": source.column_stride, "batch_stride": source.batch_stride,
+        "pitch": packing.bytes // (ITEM_SIZE * rows), "rows": packing.rows,
+        "columns": packing.columns, "batch": packing.batch, "blocks": across * down,
+        "lane_bits": lane_bits,
+    }  # fmt: skip
 
 
 @cache

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import struct
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,6 +21,7 @@ from tilewise.gemm.families.hopper.tilings import Problem, Tiling, candidates
 from tilewise.gemm.families.simt import kernel as fma
 from tilewise.gemm.families.simt import plan as fma_plan
 from tilewise.gemm.families.thin import half as thin
+from tilewise.gemm.layouts import TYPES, batched_matrix, layout
 from tilewise.gemm.pack import Packing
 from tilewise.gemm.product import ACCUMULATORS, ITEM_SIZES, REAL, WORKSPACE, A, B, C, D, Product
 from tilewise.gemm.steps import PREPARED, Plan, Step
@@ -31,16 +31,6 @@ from tilewise.launch import Launch, Packed, Place
 FOLDER = SOURCES / "gemm"
 BLOCK, BLOCK_K, THREADS = 64, 16, 256  # of any.cu
 ALIGNED_ROWS = 8  # up to as many, the thin kernel may beat the Hopper kernel where that can read
-
-# any.cu's Product
-_HEAD, _OPERAND = struct.Struct("<4q2d"), struct.Struct("<Q3q")
-_LAYOUT = struct.Struct(_HEAD.format + 4 * _OPERAND.format[1:])
-_TYPES = {
-    "float16": "unsigned short",
-    "bfloat16": "unsigned short",
-    "float32": "float",
-    "float64": "double",
-}
 
 
 def plan_product(product: Product, device: Device) -> Plan:
@@ -347,25 +337,21 @@ def _by_general(product: Product, why: str) -> Plan:
 @cache
 def _general(dtype: str, out_dtype: str) -> Kernel:
     defines = {
-        "INPUT": _TYPES[dtype],
-        "OUTPUT": _TYPES[out_dtype],
-        "ACCUMULATE": _TYPES[ACCUMULATORS[dtype]],
-        "LOAD_INPUT": f"of_{dtype}" if ITEM_SIZES[dtype] == 2 else "",
-        "LOAD_OUTPUT": f"of_{out_dtype}" if ITEM_SIZES[out_dtype] == 2 else "",
-        "STORE_OUTPUT": f"to_{out_dtype}" if ITEM_SIZES[out_dtype] == 2 else "",
+        "INPUT": TYPES[dtype],
+        "OUTPUT": TYPES[out_dtype],
+        "ACCUMULATE": TYPES[ACCUMULATORS[dtype]],
     }
     return Kernel(FOLDER / "any.cu", "gemm_any", defines)
 
 
 def _packed(product: Product) -> Packed:
-    fields: list[int | float] = [product.m, product.n, product.k, product.batch]
-    fields += [product.alpha, product.beta]
-    places = []
-    for array, x in ((A, product.a), (B, product.b), (C, product.c), (D, product.d)):
-        if x is not None:
-            places.append((_HEAD.size + array * _OPERAND.size, Place(array)))
-        fields += [0, 0, 0, 0] if x is None else [0, x.row_stride, x.column_stride, x.batch_stride]
-    return Packed(_LAYOUT.pack(*fields), tuple(places))
+    """The general kernel's Product."""
+    return layout(FOLDER / "any.cu", "Product").pack({
+        "m": product.m, "n": product.n, "k": product.k, "batch": product.batch,
+        "alpha": product.alpha, "beta": product.beta,
+        "a": batched_matrix(product.a, Place(A)), "b": batched_matrix(product.b, Place(B)),
+        "c": batched_matrix(product.c, Place(C)), "d": batched_matrix(product.d, Place(D)),
+    })  # fmt: skip
 
 
 @cache

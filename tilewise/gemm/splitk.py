@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import struct
 from functools import cache
 
 from tilewise.devices.limits import MAX_GRID
-from tilewise.gemm.product import ALIGNMENT, ITEM_SIZES, REAL, C, D, Operand, Product
+from tilewise.gemm.layouts import batched_matrix, layout
+from tilewise.gemm.product import ALIGNMENT, ITEM_SIZES, REAL, C, D, Product
 from tilewise.gemm.steps import Step
 from tilewise.kernel import SOURCES, Kernel
-from tilewise.launch import Launch, Packed, Place
+from tilewise.launch import Launch, Place
 
 SOURCE = SOURCES / "gemm" / "fma_sum.cu"
 THREADS = 256  # of fma_sum.cu
@@ -51,29 +51,16 @@ def seconds(product: Product, parts: int) -> float:
 
 def step(product: Product, parts: int, sums: Place, overlap: bool) -> Step:
     """The launch that adds them up, to D = alpha (their sum) + beta C."""
-    data = _structure(product.dtype).pack(
-        0, elements(product), *strides(product.c), *strides(product.d),
-        parts, product.batch, product.m, product.n, pitch(product), product.alpha, product.beta,
-    )  # fmt: skip
-    found = [(0, sums)]
-    if product.c is not None:
-        found.append((16, Place(C)))
-    found.append((48, Place(D)))
+    given = layout(SOURCE, "Sum", real=REAL[product.dtype]).pack({
+        "parts": sums, "part_stride": elements(product),
+        "c": batched_matrix(product.c, Place(C)), "d": batched_matrix(product.d, Place(D)),
+        "parts_count": parts, "batch": product.batch, "m": product.m, "n": product.n,
+        "pitch": pitch(product), "alpha": product.alpha, "beta": product.beta,
+    })  # fmt: skip
     shared_by = lanes(product, parts)
     blocks = min(-(-pieces(product) * shared_by // THREADS), MAX_GRID[0])
-    launch = Launch((blocks, 1, 1), (THREADS, 1, 1), (Packed(data, tuple(found)),), overlap=overlap)
+    launch = Launch((blocks, 1, 1), (THREADS, 1, 1), (given,), overlap=overlap)
     return Step(_kernel(product.dtype, shared_by, overlap), launch)
-
-
-def strides(x: Operand | None) -> tuple[int, int, int, int]:
-    """A Batch of the kernels, its pointer to be filled in."""
-    return (0, 0, 0, 0) if x is None else (0, x.row_stride, x.column_stride, x.batch_stride)
-
-
-@cache
-def _structure(dtype: str) -> struct.Struct:
-    """The kernel's Sum; behind five 4-byte numbers there is a gap ahead of doubles."""
-    return struct.Struct("<QqQ3qQ3q5I" + {"float32": "2f4x", "float64": "4x2d"}[dtype])
 
 
 @cache

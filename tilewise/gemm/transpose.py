@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass
 from functools import cache
 
 from tilewise.devices.limits import MAX_GRID
+from tilewise.gemm.layouts import layout
 from tilewise.gemm.product import ITEM_SIZES, REAL, Operand
 from tilewise.gemm.steps import Step
 from tilewise.kernel import SOURCES, Kernel
-from tilewise.launch import Launch, Packed, Place
+from tilewise.launch import Launch, Place
 
 SOURCE = SOURCES / "gemm" / "transpose.cu"
 ROW = 128  # bytes, of which the copy's rows begin at multiples: an L2 cache line
 EDGE, THREADS = 64, 256  # of transpose.cu
 LARGEST = 2**31 - 2**16  # the kernel counts rows and columns by unsigned int, past the end too
-
-_FIELDS = struct.Struct("<2Q2q4I")
 
 
 @dataclass(frozen=True)
@@ -90,12 +88,13 @@ def step(made: Transposition, source: Place, copy: Place, overlap: bool = False)
         Whether it may begin before the kernel ahead of it in the stream has ended (it reads and
         writes nothing until then); of compute capability 9.0 or above.
     """
-    data = _FIELDS.pack(
-        0, 0, made.source.row_stride, made.source.batch_stride,
-        made.rows, made.columns, made.batch, made.operand.column_stride,
-    )  # fmt: skip
-    structure = Packed(data, ((0, source), (8, copy)))
-    launch = Launch((made.blocks, 1, 1), (THREADS, 1, 1), (structure,), overlap=overlap)
+    given = layout(SOURCE, "Transposition", real=REAL[made.dtype]).pack({
+        "source": source, "copy": copy,
+        "row_stride": made.source.row_stride, "batch_stride": made.source.batch_stride,
+        "rows": made.rows, "columns": made.columns, "batch": made.batch,
+        "pitch": made.operand.column_stride,
+    })  # fmt: skip
+    launch = Launch((made.blocks, 1, 1), (THREADS, 1, 1), (given,), overlap=overlap)
     return Step(_kernel(made.dtype, overlap), launch)
 
 

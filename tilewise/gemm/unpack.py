@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import struct
 from functools import cache
 
 from tilewise.devices.limits import MAX_GRID
+from tilewise.gemm.layouts import layout
 from tilewise.gemm.pack import ITEM_SIZE, LARGEST, Packing
 from tilewise.gemm.steps import Step
 from tilewise.kernel import SOURCES, Kernel
-from tilewise.launch import Launch, Packed, Place
+from tilewise.launch import Launch, Place
 
 SOURCE = SOURCES / "gemm" / "unpack.cu"
 WIDTH, THREADS = 8, 256  # of unpack.cu
-
-_COPY = struct.Struct("<2Q3q5i4x")  # unpack.cu's Copy
 
 
 def step(packing: Packing, source: Place, destination: Place, overlap: bool = False) -> Step:
@@ -43,15 +41,14 @@ def step(packing: Packing, source: Place, destination: Place, overlap: bool = Fa
     blocks = -(-words // (1 << lane_bits)) * -(-lines // (THREADS >> lane_bits))
     if lines > LARGEST or blocks > MAX_GRID[0]:
         raise ValueError(f"{blocks} blocks are more than one launch can have")
-    data = _COPY.pack(
-        0, 0, to.row_stride, to.column_stride, to.batch_stride,
-        packing.bytes // (ITEM_SIZE * lines), packing.rows, packing.columns, packing.batch,
-        lane_bits,
-    )  # fmt: skip
-    structure = Packed(data, ((0, source), (8, destination)))
-    return Step(
-        _kernel(overlap), Launch((blocks, 1, 1), (THREADS, 1, 1), (structure,), overlap=overlap)
-    )
+    given = layout(SOURCE, "Copy").pack({
+        "source": source, "destination": destination, "row_stride": to.row_stride,
+        "column_stride": to.column_stride, "batch_stride": to.batch_stride,
+        "pitch": packing.bytes // (ITEM_SIZE * lines), "rows": packing.rows,
+        "columns": packing.columns, "batch": packing.batch, "lane_bits": lane_bits,
+    })  # fmt: skip
+    launch = Launch((blocks, 1, 1), (THREADS, 1, 1), (given,), overlap=overlap)
+    return Step(_kernel(overlap), launch)
 
 
 @cache

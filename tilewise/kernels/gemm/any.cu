@@ -1,23 +1,18 @@
 // D = alpha A B + beta C for any shape, strides and dtype: a tile of D a block, in shared memory
 // a tile of A and of B, and in each thread's registers 4 x 4 elements of D.
-// Macros: INPUT and OUTPUT, the elements' types; LOAD_INPUT, LOAD_OUTPUT and STORE_OUTPUT, their
-// conversions from and to ACCUMULATE, the type of the sums.
-#include "half.cuh"
+// Macros: INPUT and OUTPUT, the elements' types, of convert.cuh; ACCUMULATE, the type of the sums.
+#include "../ptx/convert.cuh"
+#include "epilogue.cuh"
+#include "matrix.cuh"
 
 constexpr int BLOCK = 64, BLOCK_K = 16, EDGE = 16, THREADS = EDGE * EDGE, EACH = BLOCK / EDGE;
-
-template <typename T>
-struct Operand {
-    T* pointer;
-    long long row_stride, column_stride, batch_stride;  // elements
-};
 
 struct Product {
     long long m, n, k, batch;
     double alpha, beta;  // already rounded to ACCUMULATE
-    Operand<const INPUT> a, b;
-    Operand<const OUTPUT> c;
-    Operand<OUTPUT> d;
+    BatchedMatrix<const INPUT> a, b;
+    BatchedMatrix<const OUTPUT> c;
+    BatchedMatrix<OUTPUT> d;
 };
 
 typedef ACCUMULATE Tile[BLOCK_K][BLOCK + 1];  // one more, so that a column is in different banks
@@ -36,7 +31,7 @@ __device__ inline void load(Tile& tile, const INPUT* data, long long line_stride
         const int s = along_k ? index % BLOCK_K : index / BLOCK;
         const bool inside = line + l < lines && step + s < steps;
         tile[s][l] = inside
-            ? LOAD_INPUT(data[(line + l) * line_stride + (step + s) * step_stride])
+            ? to_float(data[(line + l) * line_stride + (step + s) * step_stride])
             : (ACCUMULATE)0;
     }
 }
@@ -78,12 +73,12 @@ extern "C" __global__ void __launch_bounds__(THREADS) gemm_any(const Product p) 
             for (int j = 0; j < EACH; ++j) {
                 const long long row = top + ty + i * EDGE, column = left + tx + j * EDGE;
                 if (row >= p.m || column >= p.n) continue;
-                ACCUMULATE value = alpha * sum[i][j];
-                if (beta != 0)
-                    value += beta * LOAD_OUTPUT(p.c.pointer[batch * p.c.batch_stride
+                const ACCUMULATE value = epilogue(sum[i][j], alpha, beta, [&] {
+                    return to_float(p.c.pointer[batch * p.c.batch_stride
                         + row * p.c.row_stride + column * p.c.column_stride]);
+                });
                 p.d.pointer[batch * p.d.batch_stride + row * p.d.row_stride
-                    + column * p.d.column_stride] = STORE_OUTPUT(value);
+                    + column * p.d.column_stride] = from_float<OUTPUT>(value);
             }
     }
 }

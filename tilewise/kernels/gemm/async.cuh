@@ -4,6 +4,8 @@
 // Macros: real, the elements' type; BLOCK_K, how deep the tiles are; STAGES; AHEAD, 1 to read what a step
 // needs a step before. THREADS of a block are known before this.
 #pragma once
+#include "../ptx/cp_async.cuh"
+#include "../ptx/shared.cuh"
 
 constexpr int PIECE = 16 / sizeof(real);    // elements
 constexpr int K_LANES = 32 / sizeof(real);  // neighbours along k: a sector
@@ -18,18 +20,6 @@ struct Lines {
     long long pitch;
     unsigned count;
 };
-
-// Begins to copy BYTES bytes to shared memory, or where not ``inside`` zeros.
-template <int BYTES> __device__ inline void copy_async(real* to, const real* from, bool inside = true) {
-    const unsigned at = __cvta_generic_to_shared(to);
-    // PTX ISA 9.7.9.25.3.1, "cp.async".
-    if constexpr (BYTES == 16)
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
-                     :: "r"(at), "l"(from), "r"(inside ? 16 : 0) : "memory");
-    else  // what lies beside it is asked for next
-        asm volatile("cp.async.ca.shared.global.L2::128B [%0], [%1], %2, %3;"
-                     :: "r"(at), "l"(from), "n"(BYTES), "r"(inside ? BYTES : 0) : "memory");
-}
 
 // The line to copy where ``line`` of the tile at ``first`` is asked for: past the last of ``count``,
 // one of the tile before, or of this one again. What comes of it is not stored. Neighbours remain
@@ -68,7 +58,7 @@ template <int COUNT, int PAD> struct Copier<COUNT, true, 1, PAD> {
         for (int i = 0; i < COPIES; ++i) {
             #pragma unroll
             for (int j = 0; j < BLOCK_K; j += SECTORS * K_LANES)
-                copy_async<sizeof(real)>(tile + to + j * PITCH + i * AT_ONCE, from[i] + j,
+                cp_async<sizeof(real)>(tile + to + j * PITCH + i * AT_ONCE, from[i] + j,
                                          ALL || j + k < steps);
             from[i] += steps;
         }
@@ -101,7 +91,7 @@ template <int COUNT, int WIDTH, int PAD> struct Copier<COUNT, false, WIDTH, PAD>
             #pragma unroll
             for (int j = 0; j < COPIES; ++j)
                 if (DOWN <= BLOCK_K || k < BLOCK_K)
-                    copy_async<WIDTH * sizeof(real)>(tile + to + j * DOWN * PITCH + i * ACROSS * WIDTH,
+                    cp_async<WIDTH * sizeof(real)>(tile + to + j * DOWN * PITCH + i * ACROSS * WIDTH,
                                                      from[i] + j * DOWN * pitch,
                                                      ALL || k + j * DOWN < steps);
             from[i] += steps * pitch;
@@ -167,16 +157,16 @@ __device__ inline void copy_phases(real* shared, const Lines& a, const Lines& b,
             copier_a.template copy<true>(shared + stage);
             copier_b.template copy<true>(shared + stage + CopierA::SIZE);
         }
-        asm volatile("cp.async.commit_group;" ::: "memory");
+        cp_async_commit_group();
     };
     const unsigned first = end - begin - (phases - 1) * BLOCK_K;
     copier_a.template copy<false>(shared, first);
     copier_b.template copy<false>(shared + CopierA::SIZE, first);
-    asm volatile("cp.async.commit_group;" ::: "memory");
+    cp_async_commit_group();
     #pragma unroll
     for (int i = 1; i < STAGES - 1; ++i) copy(i * SIZE, i);
     auto wait = [](int stage) {
-        asm volatile("cp.async.wait_group %0;" :: "n"(STAGES - 2) : "memory");
+        cp_async_wait_group<STAGES - 2>();
         __syncthreads();
     };
     go(phases, copy, wait);

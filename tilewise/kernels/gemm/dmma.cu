@@ -11,6 +11,7 @@
 #else
 #include "dmma_async.cuh"
 #endif
+#include "epilogue.cuh"
 #include "product.cuh"
 
 // A warp's sums go to shared memory, the 16 first lines of a product at a time, and from there to D: so
@@ -23,7 +24,7 @@ static_assert(WARPS * ROWS * PITCH * sizeof(double) <= SHARED);
 // stores WIDTH elements at once.
 template <int WIDTH>
 __device__ inline void store_lines(const double* sums, const Product<double>& p,
-                                   const Elements<const double>& c, const Elements<double>& d,
+                                   const Matrix<const double>& c, const Matrix<double>& d,
                                    unsigned top, unsigned left) {
     #pragma unroll 4
     for (int i = 0; i < ROWS * COLUMNS; i += 32 * WIDTH) {
@@ -37,8 +38,8 @@ __device__ inline void store_lines(const double* sums, const Product<double>& p,
         else found.x[0] = sums[row * PITCH + column];
         #pragma unroll
         for (int v = 0; v < WIDTH; ++v) {
-            found.x[v] *= p.alpha;
-            if (p.beta != 0 && x + v < p.n) found.x[v] += p.beta * *c.at(y, x + v);
+            found.x[v] = epilogue(found.x[v], p.alpha, p.beta, [&] { return *c.at(y, x + v); },
+                                  [&] { return x + v < p.n; });
         }
         if (WIDTH == 2 && x + 2 <= p.columns) *(Pair*)d.at(y, x) = found;
         else if (x < p.columns) *d.at(y, x) = found.x[0];
@@ -46,8 +47,8 @@ __device__ inline void store_lines(const double* sums, const Product<double>& p,
 }
 
 __device__ inline void store(const Sums& sum, char* shared, const Product<double>& p, const Place& at) {
-    const Elements<const double> c = p.c[at.batch];
-    Elements<double> d = p.d[at.batch];
+    const Matrix<const double> c = p.c[at.batch];
+    Matrix<double> d = p.d[at.batch];
     d.pointer += at.part * p.part_stride;
     const bool by_pairs = d.column_stride == 1 && d.row_stride % 2 == 0 && (size_t)d.pointer % 16 == 0;
     const unsigned g = threadIdx.x % 32 / 4, t = threadIdx.x % 4, warp = threadIdx.x / 32;

@@ -2,6 +2,8 @@
 // of A and B for some of them.
 //
 // Macros: those of dmma.cu.
+#include "../ptx/mma.cuh"
+
 constexpr int WARP_M = BLOCK_M / WARPS_M, WARP_N = BLOCK_N / WARPS_N;
 constexpr int WARPS = WARPS_M * WARPS_N, THREADS = 32 * WARPS;
 // Whether a tile's lines lie along k in shared memory; each thread's copies can turn them round.
@@ -24,14 +26,6 @@ template <bool ALONG_K> __device__ inline unsigned line_of(unsigned i, int half)
     return ALONG_K ? i + 8 * half : 2 * i + half;
 }
 
-// PTX ISA 9.7.14.5, "mma": a lane's part of 16 lines by 8, at 8 of k.
-__device__ inline void multiply_add(double (&sum)[4], const double (&x)[2][2], const double (&y)[2]) {
-    asm volatile("mma.sync.aligned.m16n8k8.row.col.f64.f64.f64.f64 "
-        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-        : "+d"(sum[0]), "+d"(sum[1]), "+d"(sum[2]), "+d"(sum[3])
-        : "d"(x[0][0]), "d"(x[1][0]), "d"(x[0][1]), "d"(x[1][1]), "d"(y[0]), "d"(y[1]));
-}
-
 // What a lane needs of 8 of k: its two lines of each 16, at its two k.
 struct Factors {
     double x[FIRSTS][2][2], y[SECONDS][2][2];
@@ -41,5 +35,5 @@ __device__ inline void multiply_add(Sums& sum, const Factors& of) {
     for (int i = 0; i < FIRSTS; ++i)
         #pragma unroll
         for (int j = 0; j < 2 * SECONDS; ++j)
-            multiply_add(sum[i][j / 2][j % 2], of.x[i], of.y[j / 2][j % 2]);
+            mma_m16n8k8(sum[i][j / 2][j % 2], of.x[i], of.y[j / 2][j % 2]);
 }

@@ -59,17 +59,17 @@ __device__ inline void multiply(Sums& sum, const char* shared, const MapMatrix& 
         if (phase >= phases) return;
         const u32 to = tiles + stage * STAGE, barrier = full_at + 8 * stage;
         const int k = begin + phase * BLOCK_K;
-        barrier_expect(barrier, STAGE);
+        mbarrier_arrive_expect_tx(barrier, STAGE);
         copy_tile<BLOCK_M, A_ALONG_K>(to, a.map, top, k, a.number, barrier);
         copy_tile<BLOCK_N, B_ALONG_K>(to + BLOCK_M * LINE, b.map, left, k, b.number, barrier);
     };
     if (threadIdx.x == 0) {
         #pragma unroll
         for (int i = 0; i < STAGES; ++i) {
-            barrier_init(full_at + 8 * i, 1);
-            barrier_init(empty_at + 8 * i, WARPS);
+            mbarrier_init(full_at + 8 * i, 1);
+            mbarrier_init(empty_at + 8 * i, WARPS);
         }
-        barrier_fence_init();
+        mbarrier_init_fence();
         #pragma unroll
         for (int i = 0; i < STAGES - LAG; ++i) copy(i, i);
     }
@@ -83,7 +83,7 @@ __device__ inline void multiply(Sums& sum, const char* shared, const MapMatrix& 
     int stage = 0;
     u32 parity = 0;
     for (int phase = 0; phase < phases; ++phase) {
-        barrier_wait(full_at + stage * 8, parity);
+        mbarrier_wait(full_at + stage * 8, parity);
         #pragma unroll
         for (int step = 0; step < BLOCK_K / 8; ++step) {
             Factors of;
@@ -97,15 +97,15 @@ __device__ inline void multiply(Sums& sum, const char* shared, const MapMatrix& 
             if (step == BLOCK_K / 8 - 1) {
                 // An arrival alone does not wait for what was asked of shared memory before it, and
                 // copies have overtaken that.
-                fence_async();
+                fence_proxy_async();
                 __syncwarp();
-                if (lane == 0) barrier_arrive<false>(empty_at + 8 * stage);
+                if (lane == 0) mbarrier_arrive<false>(empty_at + 8 * stage);
             }
             // Behind the first step's multiply-adds, which go on meanwhile, by another warp each phase:
             // to begin the copies takes long enough for one warp to fall behind.
             if (step == 0 && lane == 0 && warp == phase % WARPS) {
                 const int next = stage < LAG ? stage - LAG + STAGES : stage - LAG;
-                if (phase >= LAG) barrier_wait(empty_at + 8 * next, stage < LAG ? parity ^ 1 : parity);
+                if (phase >= LAG) mbarrier_wait(empty_at + 8 * next, stage < LAG ? parity ^ 1 : parity);
                 copy(next, phase + STAGES - LAG);
             }
         }

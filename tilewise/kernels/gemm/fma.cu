@@ -44,7 +44,7 @@ gemm_fma(const __grid_constant__ Product<real> p
 #endif
     add_slices<SHARED>(sum, shared);
     if (SLICES > 1 && threadIdx.x >= SLICE) return;
-    Elements<real> d = p.d[at.batch];
+    Matrix<real> d = p.d[at.batch];
     d.pointer += at.part * p.part_stride;
     store<TileA, TileB>(sum, p.alpha, p.beta, p.c[at.batch], d, at.top, at.left, p.m, p.columns);
 }

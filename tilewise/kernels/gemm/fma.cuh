@@ -8,7 +8,8 @@
 // elements: in rectangles of ORDER_M by ORDER_N, BY_ROWS or by columns, the rectangles INNER_BY_ROWS or by
 // columns themselves; and SLICES, 1 unless more groups of as many warps share each phase's k, and in the
 // end add their sums up.
-#include "elements.cuh"
+#include "epilogue.cuh"
+#include "matrix.cuh"
 #include "order.cuh"
 
 #ifndef SLICES
@@ -173,7 +174,7 @@ template <int SIZE> __device__ inline void add_slices(real (&sum)[THREAD_M][THRE
 // where D has them.
 template <typename TileA, typename TileB>
 __device__ inline void store(const real (&sum)[THREAD_M][THREAD_N], real alpha, real beta,
-                             const Elements<const real>& c, const Elements<real>& d, unsigned top,
+                             const Matrix<const real>& c, const Matrix<real>& d, unsigned top,
                              unsigned left, unsigned m, unsigned n) {
     static_assert(TileB::NEIGHBOURS == PIECE);
     const bool by_pieces = d.column_stride == 1 && d.row_stride % PIECE == 0 && (size_t)d.pointer % 16 == 0;
@@ -187,8 +188,9 @@ __device__ inline void store(const real (&sum)[THREAD_M][THREAD_N], real alpha, 
             Piece found;
             #pragma unroll
             for (int i = 0; i < PIECE; ++i) {
-                found.x[i] = alpha * sum[u][v + i];
-                if (beta != 0 && column + i < n) found.x[i] += beta * *c.at(row, column + i);
+                found.x[i] = epilogue(sum[u][v + i], alpha, beta,
+                                      [&] { return *c.at(row, column + i); },
+                                      [&] { return column + i < n; });
             }
             if (by_pieces && column + PIECE <= n) *(Piece*)d.at(row, column) = found;
             else
@@ -203,8 +205,8 @@ __device__ inline void store(const real (&sum)[THREAD_M][THREAD_N], real alpha, 
 // what the tiles were in, of SIZE elements, so that neighbouring lanes store neighbours.
 template <typename TileA, int SIZE>
 __device__ inline void store_by_elements(const real (&sum)[THREAD_M][THREAD_N], real* shared,
-                                         real alpha, real beta, const Elements<const real>& c,
-                                         const Elements<real>& d, unsigned top, unsigned left,
+                                         real alpha, real beta, const Matrix<const real>& c,
+                                         const Matrix<real>& d, unsigned top, unsigned left,
                                          unsigned m, unsigned n) {
     static_assert(SLICES == 1 && SLICE * THREAD_N <= SIZE);
     const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -218,7 +220,7 @@ __device__ inline void store_by_elements(const real (&sum)[THREAD_M][THREAD_N], 
         for (int v = 0; v < THREAD_N; v += PIECE) {
             Piece found;
             #pragma unroll
-            for (int i = 0; i < PIECE; ++i) found.x[i] = alpha * sum[u][v + i];
+            for (int i = 0; i < PIECE; ++i) found.x[i] = scaled(sum[u][v + i], alpha);
             *(Piece*)(rows + lane_down() * WARP_N + line_of<PIECE, LANES_N>(lane_across(), v)) = found;
         }
         __syncwarp();
@@ -228,7 +230,7 @@ __device__ inline void store_by_elements(const real (&sum)[THREAD_M][THREAD_N], 
             const unsigned row = top + line_of<TileA::NEIGHBOURS, LANES_M>(at / WARP_N, u);
             if (row >= m || column >= n) continue;
             real found = rows[at];
-            if (beta != 0) found += beta * *c.at(row, column);
+            if (beta != 0) found = plus_c(found, beta, *c.at(row, column));
             *d.at(row, column) = found;
         }
         __syncwarp();

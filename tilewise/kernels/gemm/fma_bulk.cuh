@@ -47,15 +47,15 @@ __device__ inline void multiply_bulk(real (&sum)[THREAD_M][THREAD_N], real* shar
         if (threadIdx.x == 0 && phase < phases) {
             const u32 to = first + stage * sizeof(real), barrier = to + BYTES;
             const int k = begin + phase * BLOCK_K;
-            barrier_expect(barrier, BYTES);
+            mbarrier_arrive_expect_tx(barrier, BYTES);
             TileA::copy(to, a, top, k, barrier);
             TileB::copy(to + TileA::SIZE * sizeof(real), b, left, k, barrier);
         }
     };
     if (threadIdx.x == 0) {
         #pragma unroll
-        for (int i = 0; i < STAGES; ++i) barrier_init(first + i * SIZE * sizeof(real) + BYTES, 1);
-        barrier_fence_init();
+        for (int i = 0; i < STAGES; ++i) mbarrier_init(first + i * SIZE * sizeof(real) + BYTES, 1);
+        mbarrier_init_fence();
     }
     #pragma unroll
     for (int i = 0; i < STAGES - 1; ++i) copy(i * SIZE, i);
@@ -63,8 +63,8 @@ __device__ inline void multiply_bulk(real (&sum)[THREAD_M][THREAD_N], real* shar
     u32 parity = 1;  // of the stages' barriers, as long as they are gone through once
     auto wait = [&](int stage) {
         if (stage == 0) parity ^= 1;
-        fence_async();  // what this thread read is read, ahead of copies to there
-        barrier_wait(first + stage * sizeof(real) + BYTES, parity);
+        fence_proxy_async();  // what this thread read is read, ahead of copies to there
+        mbarrier_wait(first + stage * sizeof(real) + BYTES, parity);
         __syncthreads();
     };
     add_phases<TileA, TileB, SIZE>(sum, shared, phases, copy, wait);

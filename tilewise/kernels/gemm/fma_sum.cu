@@ -3,7 +3,8 @@
 // Macros: real, the elements' type; LANES, a power of two up to 32: how many threads share a piece's
 // parts, each of which adds every LANESth in their order, and then their sums are added two by two;
 // OVERLAP as in launch.cuh.
-#include "elements.cuh"
+#include "epilogue.cuh"
+#include "matrix.cuh"
 #include "launch.cuh"
 
 constexpr int THREADS = 256, PIECE = 16 / sizeof(real), AT_ONCE = 8;  // loads in flight
@@ -13,8 +14,8 @@ struct __align__(16) Piece { real x[PIECE]; };
 struct Sum {
     const real* parts;      // each batch x m x pitch, pitch a multiple of PIECE
     long long part_stride;  // elements
-    Batch<const real> c;
-    Batch<real> d;
+    BatchedMatrix<const real> c;
+    BatchedMatrix<real> d;
     unsigned parts_count, batch, m, n, pitch;
     real alpha, beta;
 };
@@ -51,13 +52,13 @@ extern "C" __global__ void __launch_bounds__(THREADS) fma_sum(const __grid_const
         const unsigned column = i % across * PIECE;
         const size_t line = i / across;
         const unsigned row = line % p.m, batch = line / p.m;
-        const Elements<const real> c = p.c[batch];
-        const Elements<real> d = p.d[batch];
+        const Matrix<const real> c = p.c[batch];
+        const Matrix<real> d = p.d[batch];
         #pragma unroll
         for (int l = 0; l < PIECE; ++l) {
             if (column + l >= p.n) continue;
-            real value = p.alpha * sum.x[l];
-            if (p.beta != 0) value += p.beta * *c.at(row, column + l);
+            const real value = epilogue(sum.x[l], p.alpha, p.beta,
+                                        [&] { return *c.at(row, column + l); });
             *d.at(row, column + l) = value;
         }
     }

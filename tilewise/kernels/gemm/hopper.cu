@@ -20,8 +20,8 @@
 #include "store.cuh"
 #include "partial.cuh"
 
-typedef Loader<A_BY_K, A_COPIED, A_SHIFTED> LoaderA;
-typedef Loader<B_BY_K, BLOCK_N, B_SHIFTED> LoaderB;
+typedef Loader<A_K_MAJOR, A_COPIED, A_SHIFTED> LoaderA;
+typedef Loader<B_K_MAJOR, BLOCK_N, B_SHIFTED> LoaderB;
 constexpr int RAW_BYTES = LoaderA::RAW_BYTES + LoaderB::RAW_BYTES;  // of a step
 // In the consumers' loop: where they are short, what is around wgmma takes a good part of the time.
 constexpr int PHASES_AT_ONCE = ROWS * BLOCK_N <= 64 * 128 ? 4 : 1;
@@ -44,12 +44,12 @@ constexpr int CONSUMER_REGISTERS = IS_LEAN          ? (CONSUMERS == 1 ? 232 : 17
 static_assert(PRODUCER_REGISTERS + LOADERS * LOADER_REGISTERS + CONSUMERS * CONSUMER_REGISTERS <=
               THREADS / 128 * (65536 / REGISTERS_FOR / 8 * 8), "the others would wait for ever");
 
-// No register of the sum may be read before the wait for it, which the compiler does not know.
+// Behind the wait for wgmma, and ahead of what reads the sums.
 __device__ inline void settle(Sums& sum) {
 #pragma unroll
     for (int i = 0; i < ROWS / 64; ++i) {
 #pragma unroll
-        for (int j = 0; j < BLOCK_N / 2; ++j) asm volatile("" : "+f"(sum[i][j])::"memory");
+        for (int j = 0; j < BLOCK_N / 2; ++j) wgmma_accumulator_fence(sum[i][j]);
     }
 }
 
@@ -58,9 +58,9 @@ __device__ inline void add_split(Sums& sum, u32 ring, u32 rank, int thread) {
     constexpr int PIECES = ROWS / 64 * (BLOCK_N / 8), STEP = 16 * 128 * CONSUMERS;
     cluster_sync();
     if (rank > 0) {
-        u32 to = cluster_address(ring, 0) + (rank - 1) * (4 * TILE_FLOATS) + 16 * thread;
+        u32 to = map_shared(ring, 0) + (rank - 1) * (4 * TILE_FLOATS) + 16 * thread;
 #pragma unroll
-        for (int p = 0; p < PIECES; ++p) cluster_store(to + p * STEP, &sum[0][0] + 4 * p);
+        for (int p = 0; p < PIECES; ++p) st_shared_cluster(to + p * STEP, &sum[0][0] + 4 * p);
     }
     cluster_sync();
     if (rank > 0) return;
@@ -68,7 +68,7 @@ __device__ inline void add_split(Sums& sum, u32 ring, u32 rank, int thread) {
         u32 from = ring + other * (4 * TILE_FLOATS) + 16 * thread;
 #pragma unroll
         for (int p = 0; p < PIECES; ++p) {
-            float4 x = shared_load(from + p * STEP);
+            float4 x = ld_shared_v4_f32(from + p * STEP);
             float* to = &sum[0][0] + 4 * p;
             to[0] += x.x;
             to[1] += x.y;
@@ -103,24 +103,24 @@ hopper(
     if (threadIdx.x == 0) {
         prefetch(a);
         prefetch(b);
-        if (TMA_OUT) tma_prefetch(d_map);
+        if (TMA_OUT) prefetch_tensor_map(d_map);
         for (int i = 0; i < STAGES; ++i) {
-            barrier_init(full_at + 8 * i, 4 * LOADERS + COPIES);
-            barrier_init(empty_at + 8 * i, CONSUMERS * SHARERS);
+            mbarrier_init(full_at + 8 * i, 4 * LOADERS + COPIES);
+            mbarrier_init(empty_at + 8 * i, CONSUMERS * SHARERS);
         }
-        barrier_fence_init();
+        mbarrier_init_fence();
     }
     if (CLUSTER > 1) {
         cluster_sync();
     } else {
         __syncthreads();
     }
-    let_next_kernel_start();
+    griddepcontrol_launch_dependents();
 
     int stage = 0;
     u32 parity = 0;
     if (warpgroup == 0) {
-        registers_fewer<PRODUCER_REGISTERS>();
+        setmaxnreg_dec<PRODUCER_REGISTERS>();
         if (Schedule near(part); AHEAD && COPIES && threadIdx.x == 32 && near.advance()) {
             if (SPLIT > 1) near.split(rank);
             Tile tile(near.tile, m_clusters, n_clusters);
@@ -129,12 +129,12 @@ hopper(
             int of_a = matrix_of(a, tile.batch), of_b = matrix_of(b, tile.batch);
             for (int phase = near.first; phase < min(near.first + AHEAD, near.last); ++phase) {
                 int p = phase * BLOCK_K;
-                bring_near<A_BY_K, A_COPIED, CLUSTER_N>(a, row, p, of_a, beside);
-                bring_near<B_BY_K, BLOCK_N, CLUSTER_M>(b, column, p, of_b, below);
+                bring_near<A_K_MAJOR, A_COPIED, CLUSTER_N>(a, row, p, of_a, beside);
+                bring_near<B_K_MAJOR, BLOCK_N, CLUSTER_M>(b, column, p, of_b, below);
             }
         }
         if (threadIdx.x || !COPIES) return;
-        wait_for_kernels_before();
+        griddepcontrol_wait();
         constexpr unsigned short COLUMN = (1 << CLUSTER_M) - 1;
         unsigned short with_b = COLUMN << (beside * CLUSTER_M), with_a = 0;
         for (int i = 0; i < CLUSTER_N; ++i) with_a |= 1 << (below + i * CLUSTER_M);
@@ -147,23 +147,23 @@ hopper(
 #pragma unroll 1  // by four, it is compiled two or three times as long, and no faster
             for (int phase = part.first; phase < part.last; ++phase) {
                 int p = phase * BLOCK_K;
-                barrier_wait(empty_at + 8 * stage, parity ^ 1);
+                mbarrier_wait(empty_at + 8 * stage, parity ^ 1);
                 u32 barrier = full_at + 8 * stage, to = ring + stage * STAGE_BYTES;
-                barrier_expect(barrier, (A_SHIFTED ? 0 : A_COPIED * LINE_BYTES) +
+                mbarrier_arrive_expect_tx(barrier, (A_SHIFTED ? 0 : A_COPIED * LINE_BYTES) +
                                             (B_SHIFTED ? 0 : B_BYTES));
-                load_tile<A_BY_K, A_COPIED, CLUSTER_N>(to, a, row, p, of_a, beside, barrier, with_a);
-                load_tile<B_BY_K, BLOCK_N, CLUSTER_M>(to + A_BYTES, b, column, p, of_b, below,
+                load_tile<A_K_MAJOR, A_COPIED, CLUSTER_N>(to, a, row, p, of_a, beside, barrier, with_a);
+                load_tile<B_K_MAJOR, BLOCK_N, CLUSTER_M>(to + A_BYTES, b, column, p, of_b, below,
                                                       barrier, with_b);
                 if (++stage == STAGES) stage = 0, parity ^= 1;
             }
         }
         // No block may end while another still writes to its shared memory or signals it.
         for (int i = 0; TILES > 1 && i < STAGES; ++i) {
-            barrier_wait(empty_at + 8 * stage, parity ^ 1);
+            mbarrier_wait(empty_at + 8 * stage, parity ^ 1);
             if (++stage == STAGES) stage = 0, parity ^= 1;
         }
     } else if (warpgroup <= LOADERS) {
-        registers_fewer<LOADER_REGISTERS>();
+        setmaxnreg_dec<LOADER_REGISTERS>();
         if constexpr (SHIFTS) {
             LoaderA of_a;
             LoaderB of_b;
@@ -173,7 +173,7 @@ hopper(
             u32 full_there = __shfl_sync(~0u, full_at, 0);
             u32 empty_there = __shfl_sync(~0u, empty_at, 0);
             Steps copied(part), finished(part);
-            wait_for_kernels_before();
+            griddepcontrol_wait();
             // Starts copies of the next step, if there is one.
             auto start = [&](u32 raw) {
                 if (copied.advance(rank)) {
@@ -186,13 +186,13 @@ hopper(
                     of_a.start(raw, a, copied.is_first, thread);
                     of_b.start(raw + LoaderA::RAW_BYTES, b, copied.is_first, thread);
                 }
-                copies_commit();
+                cp_async_commit_group();
             };
 #pragma unroll 1
             for (int i = 0; i < RAW_STAGES - 1; ++i) start(raw_ring + i * RAW_BYTES);
             u32 raw = raw_ring, before = raw_ring + (RAW_STAGES - 1) * RAW_BYTES;
             while (finished.advance(rank)) {
-                copies_wait<RAW_STAGES - 2>();
+                cp_async_wait_group<RAW_STAGES - 2>();
                 __syncwarp();  // the other lanes' copies are there too
                 if (finished.is_first) {
                     Tile tile(finished.part.tile, m_clusters, n_clusters);
@@ -201,13 +201,13 @@ hopper(
                     of_b.finish_next(b, tile.column * BLOCK_N, k_at, tile.batch, thread);
                 } else {
                     u32 to = ring + stage * STAGE_BYTES;
-                    barrier_wait(empty_there + 8 * stage, parity ^ 1);
+                    mbarrier_wait(empty_there + 8 * stage, parity ^ 1);
                     of_a.finish(before, raw, to, thread);
                     of_b.finish(before + LoaderA::RAW_BYTES, raw + LoaderA::RAW_BYTES, to + A_BYTES,
                                 thread);
-                    fence_async();
+                    fence_proxy_async();
                     __syncwarp();
-                    if (thread % 32 == 0) barrier_arrive<false>(full_there + 8 * stage);
+                    if (thread % 32 == 0) mbarrier_arrive<false>(full_there + 8 * stage);
                     if (++stage == STAGES) stage = 0, parity ^= 1;
                 }
                 start(before);
@@ -217,17 +217,17 @@ hopper(
             }
         }
     } else {
-        registers_more<CONSUMER_REGISTERS>();
-        wait_for_kernels_before();
+        setmaxnreg_inc<CONSUMER_REGISTERS>();
+        griddepcontrol_wait();
         int mine = warpgroup - 1 - LOADERS, thread = threadIdx.x % 128;
         int lane = thread % 32, warp = thread / 32;
         // Those whose copies into this block's stage wait for it to be empty: one a thread.
         int next = thread - CLUSTER_M;
         u32 sharer = next < 0 ? beside * CLUSTER_M + thread
                               : below + (next + (next >= (int)beside)) * CLUSTER_M;
-        u32 empty_there = TILES > 1 ? cluster_address(empty_at, sharer) : empty_at;
+        u32 empty_there = TILES > 1 ? map_shared(empty_at, sharer) : empty_at;
         auto release = [&](int stage) {
-            if (thread < SHARERS) barrier_arrive<(TILES > 1)>(empty_there + 8 * stage);
+            if (thread < SHARERS) mbarrier_arrive<(TILES > 1)>(empty_there + 8 * stage);
         };
         u32 turn = 0;
         Sums sum;
@@ -236,29 +236,29 @@ hopper(
             int previous = -1;
 #pragma unroll PHASES_AT_ONCE
             for (int phase = part.first; phase < part.last; ++phase) {
-                barrier_wait(full_at + 8 * stage, parity);
+                mbarrier_wait(full_at + 8 * stage, parity);
                 u32 at = ring + stage * STAGE_BYTES;
                 wgmma_fence();
 #pragma unroll
                 for (int i = 0; i < ROWS / 64; ++i) {
                     // Both majors: rows of 128 bytes in groups of 8, 1024 bytes a group.
-                    u64 of_a = wgmma_matrix(at + (mine * (ROWS / 64) + i) * CHUNK_BYTES,
+                    u64 of_a = wgmma_descriptor(at + (mine * (ROWS / 64) + i) * CHUNK_BYTES,
                                             CHUNK_BYTES, 1024);
-                    u64 of_b = wgmma_matrix(at + A_BYTES, CHUNK_BYTES, 1024);
+                    u64 of_b = wgmma_descriptor(at + A_BYTES, CHUNK_BYTES, 1024);
 #pragma unroll
                     for (int step = 0; step < BLOCK_K / 16; ++step) {
                         // 16 of k are 32 bytes along a row, or 16 rows.
-                        wgmma(sum[i], of_a + step * (A_BY_K ? 2 : 128),
-                              of_b + step * (B_BY_K ? 2 : 128), (phase - part.first) | step);
+                        wgmma(sum[i], of_a + step * (A_K_MAJOR ? 2 : 128),
+                              of_b + step * (B_K_MAJOR ? 2 : 128), (phase - part.first) | step);
                     }
                 }
-                wgmma_commit();
-                wgmma_wait<1>();  // the phase before is done: its stage may be filled again
+                wgmma_commit_group();
+                wgmma_wait_group<1>();  // the phase before is done: its stage may be filled again
                 if (previous >= 0) release(previous);
                 previous = stage;
                 if (++stage == STAGES) stage = 0, parity ^= 1;
             }
-            wgmma_wait<0>();
+            wgmma_wait_group<0>();
             settle(sum);
             if constexpr (SPLIT > 1) {
                 add_split(sum, ring, rank, mine * 128 + thread);
@@ -283,6 +283,6 @@ hopper(
                 store_rows(sum, own, lane, row, column, of_batch(out, tile.batch));
             }
         }
-        if (TMA_OUT && lane == 0) tma_store_wait_read<0>();
+        if (TMA_OUT && lane == 0) tma_store_wait_group_read<0>();
     }
 }

@@ -12,8 +12,8 @@ extern "C" __global__ void __launch_bounds__(128 * CONSUMERS) hopper_sum(
     float* workspace)
 {
     constexpr int AT_ONCE = 16 / (ROWS / 64);  // parts, of which all loads are in flight
-    let_next_kernel_start();
-    wait_for_kernels_before();
+    griddepcontrol_launch_dependents();
+    griddepcontrol_wait();
     int past = blockIdx.x / TILES, rank = blockIdx.x % TILES;
     float4 sum[ROWS / 64] = {};
     for (int part = 0; part < parts; part += AT_ONCE) {

@@ -1,4 +1,5 @@
 #pragma once
+#include "../ptx/grid.cuh"
 
 // How a kernel begins that may be launched before the one ahead of it has ended.
 //
@@ -7,8 +8,7 @@
 // Until here nothing is read or written that the kernels ahead write or read.
 __device__ inline void begin_launch() {
 #if OVERLAP
-    // PTX ISA 9.7.13.13, "griddepcontrol".
-    asm volatile("griddepcontrol.wait;" ::: "memory");
-    asm volatile("griddepcontrol.launch_dependents;");
+    griddepcontrol_wait();
+    griddepcontrol_launch_dependents();
 #endif
 }

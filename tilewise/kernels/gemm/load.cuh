@@ -5,14 +5,18 @@
 // threads copy the lines to shared memory as they lie, by whole 128 aligned bytes, as anything else
 // costs the L2 cache a request more; and from there, shifted, to where wgmma reads.
 
+#include "../ptx/cp_async.cuh"
+#include "../ptx/shared.cuh"
+#include "../ptx/tma.cuh"
+
 constexpr int LINE_BYTES = 2 * BLOCK_K;  // a row of a tile in shared memory
 
-// A or B.
-template <bool SHIFTED> struct Operand {
+// A or B: whose lines begin at multiples of 16 bytes, or not.
+struct MappedOperand {
     TensorMap map;
     int batches;  // 1 where all share one matrix
 };
-template <> struct Operand<true> {
+struct UnalignedOperand {
     const char* begin;
     u64 bytes;        // from there to its last element's end
     u64 pitch, step;  // bytes from line to line, and from matrix to matrix
@@ -23,6 +27,10 @@ template <> struct Operand<true> {
         return at >= (u64)begin && at + 16 <= (u64)begin + bytes;
     }
 };
+
+template <bool SHIFTED> struct OperandOf { typedef MappedOperand type; };
+template <> struct OperandOf<true> { typedef UnalignedOperand type; };
+template <bool SHIFTED> using Operand = typename OperandOf<SHIFTED>::type;
 
 // The boxes of this block's part, which is the ``mine``th of ``PARTS``, of a tile of ``EXTENT`` lines
 // (or columns, where k is not contiguous) from ``first`` on, and 64 of k: where each one's bytes are
@@ -36,36 +44,36 @@ __device__ inline void each_box(int first, int k, int mine, Use use) {
 }
 
 // Copies them, to all ``blocks``.
-template <bool BY_K, int EXTENT, int PARTS, bool SHIFTED>
-__device__ inline void load_tile(u32 to, const Operand<SHIFTED>& from, int first, int k, int matrix,
+template <bool BY_K, int EXTENT, int PARTS>
+__device__ inline void load_tile(u32 to, const MappedOperand& from, int first, int k, int matrix,
                                  int mine, u32 barrier, unsigned short blocks) {
-    if constexpr (!SHIFTED) {
-        each_box<BY_K, EXTENT, PARTS>(first, k, mine, [&](int at, int x, int y) {
-            tma_load<(PARTS > 1)>(to + at, from.map, x, y, matrix, barrier, blocks);
-        });
-    }
+    each_box<BY_K, EXTENT, PARTS>(first, k, mine, [&](int at, int x, int y) {
+        tma_load<(PARTS > 1)>(to + at, from.map, x, y, matrix, barrier, blocks);
+    });
 }
+template <bool BY_K, int EXTENT, int PARTS>
+__device__ inline void load_tile(u32, const UnalignedOperand&, int, int, int, int, u32,
+                                 unsigned short) {}
 
 // Brings them to the L2 cache.
-template <bool BY_K, int EXTENT, int PARTS, bool SHIFTED>
-__device__ inline void bring_near(const Operand<SHIFTED>& from, int first, int k, int matrix,
+template <bool BY_K, int EXTENT, int PARTS>
+__device__ inline void bring_near(const MappedOperand& from, int first, int k, int matrix,
                                   int mine) {
-    if constexpr (!SHIFTED) {
-        each_box<BY_K, EXTENT, PARTS>(first, k, mine, [&](int, int x, int y) {
-            tma_near(from.map, x, y, matrix);
-        });
-    }
+    each_box<BY_K, EXTENT, PARTS>(first, k, mine, [&](int, int x, int y) {
+        tma_prefetch_l2(from.map, x, y, matrix);
+    });
 }
+template <bool BY_K, int EXTENT, int PARTS>
+__device__ inline void bring_near(const UnalignedOperand&, int, int, int, int) {}
 
 // Which of the operand's matrices a batch has.
-__device__ inline int matrix_of(const Operand<false>& operand, int batch) {
+__device__ inline int matrix_of(const MappedOperand& operand, int batch) {
     return min(batch, operand.batches - 1);
 }
-__device__ inline int matrix_of(const Operand<true>&, int batch) { return batch; }
+__device__ inline int matrix_of(const UnalignedOperand&, int batch) { return batch; }
 
-template <bool SHIFTED> __device__ inline void prefetch(const Operand<SHIFTED>& operand) {
-    if constexpr (!SHIFTED) tma_prefetch(operand.map);
-}
+__device__ inline void prefetch(const MappedOperand& operand) { prefetch_tensor_map(operand.map); }
+__device__ inline void prefetch(const UnalignedOperand&) {}
 
 // How the 256 threads of the loaders bring tiles of EXTENT lines (or columns) and 64 of k.
 //
@@ -104,14 +112,14 @@ template <bool BY_K, int EXTENT, bool SHIFTED> struct Loader {
     static __device__ int line_of(int thread) { return thread / 32 + thread % 32 / 8 * 8; }
     static __device__ bool has(int line) { return LINES % 32 == 0 || line < LINES; }
 
-    static __device__ u64 begin(const Operand<true>& from, int extent, int k, int batch, int line) {
+    static __device__ u64 begin(const UnalignedOperand& from, int extent, int k, int batch, int line) {
         line += BY_K ? extent : k;
         return (u64)from.begin + batch * from.step + line * from.pitch +
                2 * (u64)(BY_K ? k : extent);
     }
 
     // Turns to copying a tile from ``extent`` and ``k`` on.
-    __device__ void turn_to(const Operand<true>& from, int extent, int k, int batch, int thread) {
+    __device__ void turn_to(const UnalignedOperand& from, int extent, int k, int batch, int thread) {
         int line = line_of(thread), top = BY_K ? extent : k, left = BY_K ? k : extent;
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
@@ -138,7 +146,7 @@ template <bool BY_K, int EXTENT, bool SHIFTED> struct Loader {
     }
 
     // Starts a step's copies to ``raw``.
-    __device__ void start(u32 raw, const Operand<true>& from, bool is_first, int thread) {
+    __device__ void start(u32 raw, const UnalignedOperand& from, bool is_first, int thread) {
         if (!BY_K && is_first) return;
         constexpr int LAST = TURNS - 1;
         int line = line_of(thread);
@@ -158,7 +166,7 @@ template <bool BY_K, int EXTENT, bool SHIFTED> struct Loader {
     }
 
     // This thread's 16 bytes of a line's first piece.
-    __device__ u64 source(const Operand<true>& from, int turn) const {
+    __device__ u64 source(const UnalignedOperand& from, int turn) const {
         return (turn % 2 ? address[1] : address[0]) + turn / 2 * 64 * from.pitch;
     }
 
@@ -166,13 +174,13 @@ template <bool BY_K, int EXTENT, bool SHIFTED> struct Loader {
     __device__ int present() const { return 64 * (int)(step + (missing >> 16)); }
 
     // The lines that there are, as far as the array goes.
-    __device__ void start_lines(u32 raw, const Operand<true>& from, int line, u32 missing) const {
+    __device__ void start_lines(u32 raw, const UnalignedOperand& from, int line, u32 missing) const {
 #pragma unroll
         for (int turn = 0; turn < TURNS; ++turn) {
             if (!has(line + 32 * turn)) continue;
 #pragma unroll
             for (int piece = 0; piece < PIECES; ++piece) {
-                copy_piece(raw + piece * PIECE_BYTES + 32 * turn * LINE_BYTES,
+                cp_async_unless(raw + piece * PIECE_BYTES + 32 * turn * LINE_BYTES,
                            source(from, turn) + LINE_BYTES * piece, missing >> turn & 1);
             }
         }
@@ -187,18 +195,18 @@ template <bool BY_K, int EXTENT, bool SHIFTED> struct Loader {
     }
 
     // Lines up to the end of k.
-    __device__ void start_counted(u32 raw, const Operand<true>& from, int line) const {
+    __device__ void start_counted(u32 raw, const UnalignedOperand& from, int line) const {
 #pragma unroll
         for (int turn = 0; turn < TURNS; ++turn) {
             if (!has(line + 32 * turn)) continue;
             int left = max(from.length - present() - element[turn % 2], 0);
-            copy_some(raw + 32 * turn * LINE_BYTES, source(from, turn),
+            cp_async_some(raw + 32 * turn * LINE_BYTES, source(from, turn),
                       missing >> turn & 1 ? 0 : 2 * min(left, 8));
         }
     }
 
     // Where not all of the 16 bytes may be the array's.
-    __device__ void start_any(u32 raw, const Operand<true>& from, int line) const {
+    __device__ void start_any(u32 raw, const UnalignedOperand& from, int line) const {
         int at = present();
 #pragma unroll 1
         for (int turn = 0; turn < TURNS; ++turn) {
@@ -213,7 +221,7 @@ template <bool BY_K, int EXTENT, bool SHIFTED> struct Loader {
                 if (count && !from.has(piece_at)) {
                     copy_halves(to, piece_at, from, count);
                 } else {
-                    copy_some(to, piece_at, 2 * count);
+                    cp_async_some(to, piece_at, 2 * count);
                 }
                 left += 64;
                 piece_at += LINE_BYTES;
@@ -223,7 +231,7 @@ template <bool BY_K, int EXTENT, bool SHIFTED> struct Loader {
     }
 
     // 16 bytes, of which only the first ``count`` elements are read, and none outside the array.
-    static __device__ void copy_halves(u32 to, u64 source, const Operand<true>& from, int count) {
+    static __device__ void copy_halves(u32 to, u64 source, const UnalignedOperand& from, int count) {
         u16 halves[8];
 #pragma unroll
         for (int i = 0; i < 8; ++i) {
@@ -232,11 +240,11 @@ template <bool BY_K, int EXTENT, bool SHIFTED> struct Loader {
             halves[i] = i < count && is_there ? *(const u16*)at : (u16)0;
         }
 #pragma unroll
-        for (int i = 0; i < 8; ++i) shared_store(to + 2 * i, halves[i]);
+        for (int i = 0; i < 8; ++i) st_shared(to + 2 * i, halves[i]);
     }
 
     // Turns to finishing a tile from ``extent`` and ``k`` on.
-    __device__ void finish_next(const Operand<true>& from, int extent, int k, int batch,
+    __device__ void finish_next(const UnalignedOperand& from, int extent, int k, int batch,
                                 int thread) {
         int line = line_of(thread);
         shape = 0;
@@ -281,8 +289,8 @@ template <bool BY_K, int EXTENT, bool SHIFTED> struct Loader {
             for (int i = 0; i < AT_ONCE; ++i) {
                 int t = (turn + i) % TURNS, at = (turn + i) / TURNS * PIECE_BYTES;
                 if (turn + i >= ALL || !has(line + 32 * t)) continue;
-                x[i] = shared_word(low[t % 2] + at + 32 * t * LINE_BYTES);
-                y[i] = shared_word(high[t % 2] + at + 32 * t * LINE_BYTES);
+                x[i] = ld_shared_v4_u32(low[t % 2] + at + 32 * t * LINE_BYTES);
+                y[i] = ld_shared_v4_u32(high[t % 2] + at + 32 * t * LINE_BYTES);
             }
 #pragma unroll
             for (int i = 0; i < AT_ONCE; ++i) {
@@ -293,7 +301,7 @@ template <bool BY_K, int EXTENT, bool SHIFTED> struct Loader {
                 for (int j = 0; j < 4; ++j) {
                     z[j] = __funnelshift_r(from[WORDS + j], from[WORDS + j + 1], shape);
                 }
-                shared_store(to + 32 * (turn + i) * LINE_BYTES, uint4{z[0], z[1], z[2], z[3]});
+                st_shared(to + 32 * (turn + i) * LINE_BYTES, uint4{z[0], z[1], z[2], z[3]});
             }
         }
     }
@@ -301,8 +309,8 @@ template <bool BY_K, int EXTENT, bool SHIFTED> struct Loader {
 
 template <bool BY_K, int EXTENT> struct Loader<BY_K, EXTENT, false> {
     static constexpr int RAW_BYTES = 0;
-    __device__ void turn_to(const Operand<false>&, int, int, int, int) {}
-    __device__ void start(u32, const Operand<false>&, bool, int) {}
-    __device__ void finish_next(const Operand<false>&, int, int, int, int) {}
+    __device__ void turn_to(const MappedOperand&, int, int, int, int) {}
+    __device__ void start(u32, const MappedOperand&, bool, int) {}
+    __device__ void finish_next(const MappedOperand&, int, int, int, int) {}
     __device__ void finish(u32, u32, u32, int) const {}
 };

@@ -8,6 +8,8 @@
 // Macro: OVERLAP, 1 if the launch may begin before the kernel ahead of it has ended (compute
 // capability 9.0 or above), else 0.
 
+#include "../ptx/grid.cuh"
+#include "../ptx/memory.cuh"
 #include "words.cuh"
 
 constexpr int WIDTH = 8;      // elements of a piece
@@ -83,15 +85,11 @@ extern "C" __global__ void __launch_bounds__(THREADS) pack(const __grid_constant
         piece.words = is_wide ? words : 0;
     }
 #if OVERLAP
-    // PTX ISA 9.7.13.13, "griddepcontrol".
-    asm volatile("griddepcontrol.launch_dependents;");
+    griddepcontrol_launch_dependents();
     #pragma unroll
-    for (int i = 0; i < PIECES; ++i) {
-        // To the L2 cache, while the kernels before end (9.7.9.15, "prefetch").
-        const char* word = (const char*)pieces[i].source - pieces[i].shift;
-        if (pieces[i].words) asm volatile("prefetch.global.L2 [%0];" ::"l"(word) : "memory");
-    }
-    asm volatile("griddepcontrol.wait;" ::: "memory");
+    for (int i = 0; i < PIECES; ++i)  // while the kernels before end
+        if (pieces[i].words) prefetch_l2((const char*)pieces[i].source - pieces[i].shift);
+    griddepcontrol_wait();
 #endif
     #pragma unroll
     for (int i = 0; i < PIECES; ++i) load_words(pieces[i]);

@@ -2,7 +2,7 @@
 // another; blocks along y divide k.
 //
 // Macro: OVERLAP as in launch.cuh.
-#include "elements.cuh"
+#include "matrix.cuh"
 #include "launch.cuh"
 #include "order.cuh"
 
@@ -14,8 +14,8 @@ template <typename T> struct Operand {
 
 template <typename T> struct Product {
     Operand<T> a, b;
-    Batch<const T> c;
-    Batch<T> d;
+    BatchedMatrix<const T> c;
+    BatchedMatrix<T> d;
     long long part_stride;  // from one part's sums to the next
     unsigned m, n, k;
     unsigned columns;  // of D: n, or with whole pieces in the rows of a part's sums more

@@ -7,6 +7,11 @@
 // in buffers of the warp's own. From there a bulk copy takes them where D lets it (TMA_OUT), and
 // else the warp's threads, 16 aligned bytes each, whatever D's pitch and address.
 
+#include "../ptx/convert.cuh"
+#include "../ptx/memory.cuh"
+#include "../ptx/shared.cuh"
+#include "../ptx/tma.cuh"
+#include "epilogue.cuh"
 #include "words.cuh"
 
 // C and D, and what is to be done to the sums.
@@ -25,43 +30,33 @@ constexpr int OUT_LINE_BYTES = 2 * OUT_COLUMNS;   // a row of a bulk copy of D
 constexpr int OUT_BYTES = 16 * OUT_LINE_BYTES;    // a warp's 16 rows of one
 
 __device__ inline Out of_batch(Out out, int batch) {
-    constexpr int SIZE = OUT_FLOAT ? 4 : 2;
-    out.c = (const char*)out.c + batch * out.c_step * SIZE;
-    out.d = (char*)out.d + batch * out.d_step * SIZE;
+    out.c = (const char*)out.c + batch * out.c_step * sizeof(OUTPUT);
+    out.d = (char*)out.d + batch * out.d_step * sizeof(OUTPUT);
     return out;
 }
 
-__device__ inline float read_out(const void* c, u64 at) {
-    if (OUT_FLOAT) return ((const float*)c)[at];
-    return OF_HALF(((const u16*)c)[at]);
-}
-
-// One element of D from its product.
+// One element of D from a scaled accumulator.
 __device__ inline void store_one(float x, u64 row, u64 column, const Out& out) {
     if (READ_C) {
         u64 from = OUT_BY_COLUMNS ? column * out.ldc + row : row * out.ldc + column;
-        x += out.beta * read_out(out.c, from);
+        x = plus_c(x, out.beta, to_float(((const OUTPUT*)out.c)[from]));
     }
     u64 at = OUT_BY_COLUMNS ? column * out.ldd + row : row * out.ldd + column;
-    if (OUT_FLOAT) {
-        ((float*)out.d)[at] = x;
-    } else {
-        ((u16*)out.d)[at] = pack_halves(x, 0);
-    }
+    ((OUTPUT*)out.d)[at] = from_float<OUTPUT>(x);
 }
 
 // Two neighbours of a row, at once where they can be.
 __device__ inline void store_pair(float x, float y, int row, int column, const Out& out) {
     if (row >= out.m || column >= out.n) return;
-    x *= out.alpha;
-    y *= out.alpha;
+    x = scaled(x, out.alpha);
+    y = scaled(y, out.alpha);
     if (!OUT_BY_COLUMNS && !READ_C && column + 1 < out.n) {
-        char* to = (char*)out.d + (row * out.ldd + column) * (OUT_FLOAT ? 4 : 2);
+        char* to = (char*)out.d + (row * out.ldd + column) * sizeof(OUTPUT);
         if ((u64)to % (OUT_FLOAT ? 8 : 4) == 0) {
             if (OUT_FLOAT) {
                 *(float2*)to = make_float2(x, y);
             } else {
-                *(u32*)to = pack_halves(x, y);
+                *(u32*)to = pack_pair<INPUT>(x, y);
             }
             return;
         }
@@ -89,10 +84,12 @@ template <int PIECES> __device__ inline u32 swizzled(u32 row, u32 piece) {
     return row * (16 * PIECES) + 16 * (piece ^ (row / ROWS_A_LINE % CHANGED));
 }
 
-// A thread's sums of 16 columns as store_matrices takes them: of rows 0 and 8, then 8 columns on.
+// A thread's sums of 16 columns as stmatrix_x4 takes them: of rows 0 and 8, then 8 columns on.
 __device__ inline void pack_pairs(const float* sum, float alpha, u32 (&pairs)[4]) {
 #pragma unroll
-    for (int r = 0; r < 4; ++r) pairs[r] = pack_halves(alpha * sum[2 * r], alpha * sum[2 * r + 1]);
+    for (int r = 0; r < 4; ++r) {
+        pairs[r] = pack_pair<INPUT>(scaled(sum[2 * r], alpha), scaled(sum[2 * r + 1], alpha));
+    }
 }
 
 // Columns ``COLUMNS * part`` and on of a warp's 16 rows, as a swizzled box of 16-bit numbers or
@@ -108,7 +105,7 @@ __device__ inline void stage_rows(const float (&sum)[BLOCK_N / 2], int part, u32
             for (int half = 0; half < 2; ++half) {
                 const float* pair = &sum[COLUMNS / 2 * part + 4 * q + 2 * half];
                 u32 to = swizzled<PIECES>(lane / 4 + 8 * half, 2 * q + lane % 4 / 2);
-                shared_store(buffer + to + 8 * (lane % 2), alpha * pair[0], alpha * pair[1]);
+                st_shared(buffer + to + 8 * (lane % 2), scaled(pair[0], alpha), scaled(pair[1], alpha));
             }
         }
     } else {
@@ -119,7 +116,7 @@ __device__ inline void stage_rows(const float (&sum)[BLOCK_N / 2], int part, u32
         for (int q = 0; q < COLUMNS / 16; ++q) {
             u32 pairs[4];
             pack_pairs(&sum[COLUMNS / 2 * part + 8 * q], alpha, pairs);
-            store_matrices<false>(buffer + swizzled<PIECES>(line, 2 * q + beside), pairs);
+            stmatrix_x4<false>(buffer + swizzled<PIECES>(line, 2 * q + beside), pairs);
         }
     }
 }
@@ -135,8 +132,8 @@ __device__ inline void stage_columns(const float (&sum)[BLOCK_N / 2], int part, 
 #pragma unroll
             for (int r = 0; r < 4; ++r) {
                 int row = lane / 4 + 8 * (r / 2), column = 8 * q + 2 * (lane % 4) + r % 2;
-                shared_store(buffer + swizzled<PIECES>(column, row / 4) + 4 * (row % 4),
-                             alpha * sum[COLUMNS / 2 * part + 4 * q + r]);
+                st_shared(buffer + swizzled<PIECES>(column, row / 4) + 4 * (row % 4),
+                             scaled(sum[COLUMNS / 2 * part + 4 * q + r], alpha));
             }
         }
     } else {
@@ -146,7 +143,7 @@ __device__ inline void stage_columns(const float (&sum)[BLOCK_N / 2], int part, 
             u32 pairs[4];
             pack_pairs(&sum[COLUMNS / 2 * part + 8 * q], alpha, pairs);
             u32 to = swizzled<PIECES>(16 * q + 8 * beside + line, below);
-            store_matrices<true>(buffer + to, pairs);
+            stmatrix_x4<true>(buffer + to, pairs);
         }
     }
 }
@@ -161,29 +158,22 @@ __device__ inline void copy_tile(const Sums& sum, u32 buffers, int lane, const T
         for (int part = 0; part < BLOCK_N / COLUMNS; ++part) {
             u32 buffer = buffers + turn * OUT_BYTES;
             turn ^= 1;
-            if (lane == 0) tma_store_wait_read<1>();
+            if (lane == 0) tma_store_wait_group_read<1>();
             __syncwarp();
             if (OUT_BY_COLUMNS) {
                 stage_columns<COLUMNS, OUT_FLOAT>(sum[i], part, buffer, lane, alpha);
             } else {
                 stage_rows<COLUMNS, OUT_FLOAT>(sum[i], part, buffer, lane, alpha);
             }
-            fence_async();
+            fence_proxy_async();
             __syncwarp();
             if (lane == 0) {
                 int x = column + COLUMNS * part, y = row + 64 * i;
                 tma_store(map, buffer, OUT_BY_COLUMNS ? y : x, OUT_BY_COLUMNS ? x : y, batch);
-                tma_store_commit();
+                tma_store_commit_group();
             }
         }
     }
-}
-
-// In one store, which ptxas does not always make of an assignment.
-__device__ inline void store_word(u16* to, uint4 x) {
-    asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(x.x), "r"(x.y),
-                 "r"(x.z), "r"(x.w)
-                 : "memory");
 }
 
 // How many 16-bit numbers after a multiple of 16 bytes an element of D is; every eighth row's are
@@ -226,15 +216,15 @@ struct Words {
         u32 at = part % 2 * OUT_BYTES, below = k / KINDS * (8 * OUT_LINE_BYTES);
         u32 from = before[k % KINDS] + (thread ? at : OUT_BYTES - at);
         if (part == 0 && thread == 0) from = own[k % KINDS];  // nothing is before it
-        x[k][0] = shared_word(from + below);
-        x[k][1] = shared_word(own[k % KINDS] + at + below);
+        x[k][0] = ld_shared_v4_u32(from + below);
+        x[k][1] = ld_shared_v4_u32(own[k % KINDS] + at + below);
     }
 
     __device__ void store(int part, int k) const {
         uint4 word = ending(x[k][0], x[k][1], back[k % KINDS]);
         bool is_in_row = part > 0 || 8 * thread >= back[k % KINDS];
         if (OUT_COLUMNS * part <= room[k] && is_in_row) {
-            store_word(to[k] + OUT_COLUMNS * part, word);
+            st_global(to[k] + OUT_COLUMNS * part, word);
         }
     }
 };
@@ -289,7 +279,7 @@ __device__ inline void store_rows(const Sums& sum, u32 buffers, int lane, int fi
 #pragma unroll
             for (int e = 0; part == 0 && e < 4; ++e) {
                 u32 from = buffer + swizzled<PIECES>(lane / 8 + 4 * e, 0);
-                heads[e] = shared_half(from + 2 * (lane % 8));
+                heads[e] = ld_shared_u16(from + 2 * (lane % 8));
                 if (!LATE) store_head(e);
             }
         }
@@ -298,7 +288,7 @@ __device__ inline void store_rows(const Sums& sum, u32 buffers, int lane, int fi
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
             u32 from = buffers + swizzled<PIECES>(lane / 8 + 4 * e, end % COLUMNS / 8);
-            tails[e] = shared_half(from + end / COLUMNS % 2 * OUT_BYTES + 2 * (end % 8));
+            tails[e] = ld_shared_u16(from + end / COLUMNS % 2 * OUT_BYTES + 2 * (end % 8));
         }
 #pragma unroll
         for (int k = 0; LATE && k < Words::LINES; ++k) words.store((length - 1) / COLUMNS, k);
@@ -333,7 +323,7 @@ __device__ inline void store_float_rows(const Sums& sum, u32 buffer, int lane, i
                 int row = first_row + 64 * i + line;
                 if (row >= out.m || at >= length) continue;
                 u32 from = buffer + swizzled<PIECES>(line, at / 4) + 4 * (at % 4);
-                store_one(shared_float(from), row, column + at, out);
+                store_one(ld_shared_f32(from), row, column + at, out);
             }
         }
     }

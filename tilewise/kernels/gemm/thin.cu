@@ -10,14 +10,13 @@
 //
 // Macros: BY_K (1 where k is the contiguous dimension of ``many``, 0 where its rows' is), TILES (of
 // 16 rows, of a warp; 8 where BY_K is 0), GROUPS (of 8 rows of ``few``), SPLIT, BLOCKS (of a
-// multiprocessor, at least), OF_HALF (the conversion in half.cuh), HALF ("bf16" or "f16"), OUTPUT,
-// LOAD_OUTPUT and STORE_OUTPUT as in any.cu; OVERLAP as in launch.cuh.
-#include "half.cuh"
+// multiprocessor, at least), INPUT (float16 or bfloat16) and OUTPUT (that, or float); OVERLAP as in
+// launch.cuh.
+#include "../ptx/convert.cuh"
+#include "../ptx/mma.cuh"
+#include "epilogue.cuh"
 #include "launch.cuh"
 #include "words.cuh"
-
-typedef unsigned short u16;
-typedef unsigned int u32;
 
 constexpr int WARPS = 8, WIDTH = 8;          // elements of a piece
 constexpr int PIECES = BY_K ? 4 : 2;         // of a lane and line, one after another
@@ -55,16 +54,6 @@ __device__ inline uint4 first_of(uint4 piece, int count) {
     for (int i = 0; i < 4; ++i)
         words[i] = count >= 2 * i + 2 ? words[i] : count == 2 * i + 1 ? words[i] & 0xffff : 0;
     return uint4{words[0], words[1], words[2], words[3]};
-}
-
-// Lane 4 g + t has of A rows g and g + 8, and of B column g, the elements 2 t and 2 t + 1, and those
-// 8 further on; of the sums rows g and g + 8, columns 2 t and 2 t + 1.
-__device__ inline void multiply(float* sum, u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
-    // PTX ISA 9.7.14.5, "mma".
-    asm("mma.sync.aligned.m16n8k16.row.col.f32." HALF "." HALF ".f32 "
-        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-        : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
-        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 
 // A line of ``many`` as a lane reads it: aligned words, and where in the first one it begins.
@@ -136,8 +125,8 @@ __device__ inline void multiply_step(float (&sum)[TILES][GROUPS][4],
             #pragma unroll
             for (int tile = 0; tile < TILES; ++tile) {
                 const uint4 above = a[2 * tile], below = a[2 * tile + 1];
-                multiply(sum[tile][group], above.x, below.x, above.y, below.y, b.x, b.y);
-                multiply(sum[tile][group], above.z, below.z, above.w, below.w, b.z, b.w);
+                mma_m16n8k16(sum[tile][group], above.x, below.x, above.y, below.y, b.x, b.y);
+                mma_m16n8k16(sum[tile][group], above.z, below.z, above.w, below.w, b.z, b.w);
             }
         }
     }
@@ -166,7 +155,7 @@ __device__ inline void multiply_step(float (&sum)[TILES][GROUPS][4],
                 a[i] = __byte_perm(halves[i / 2 * 2][i % 2][tile / 2],
                                    halves[i / 2 * 2 + 1][i % 2][tile / 2],
                                    tile % 2 ? 0x7632 : 0x5410);
-            multiply(sum[tile][group], a[0], a[1], a[2], a[3], b.x, b.y);
+            mma_m16n8k16(sum[tile][group], a[0], a[1], a[2], a[3], b.x, b.y);
         }
     }
 #endif
@@ -243,11 +232,10 @@ thin(const __grid_constant__ Product p) {
                                                 : 16 * g + 8 * (i / 2) + tile);
                     const int other = 8 * group + 2 * t + i % 2;
                     if (row >= p.rows || other >= p.few_rows) continue;
-                    float value = p.alpha * sum[tile][group][i];
-                    if (p.beta != 0)
-                        value += p.beta * LOAD_OUTPUT(
-                            p.c[batch * p.c_step + row * p.c_many + other * p.c_few]);
-                    p.d[batch * p.d_step + row * p.d_many + other * p.d_few] = STORE_OUTPUT(value);
+                    const float value = epilogue(sum[tile][group][i], p.alpha, p.beta, [&] {
+                        return to_float(p.c[batch * p.c_step + row * p.c_many + other * p.c_few]);
+                    });
+                    p.d[batch * p.d_step + row * p.d_many + other * p.d_few] = from_float<OUTPUT>(value);
                 }
     }
 }

@@ -7,6 +7,7 @@
 // Macros: real, the elements' type; ROWS; FEW, the lines of ``few`` at most; WIDTH and FEW_WIDTH,
 // elements that are read at once, 16 bytes or 1; DEEP, pieces of each line that a lane has under way;
 // SPLIT; RESIDENTS, blocks that a multiprocessor holds; OVERLAP as in launch.cuh.
+#include "epilogue.cuh"
 #include "launch.cuh"
 #include "thin_fma.cuh"
 
@@ -119,8 +120,9 @@ thin_fma(const __grid_constant__ Product p) {
         }
         const unsigned row = top + lane / FEW, other = lane % FEW;
         if (part > 0 || lane >= SUMS || row >= p.stored || other >= p.few_rows) continue;
-        real value = p.alpha * mine;
-        if (p.beta != 0) value += p.beta * p.c[batch * p.c_step + row * p.c_many + other * p.c_few];
+        const real value = epilogue(mine, p.alpha, p.beta, [&] {
+            return p.c[batch * p.c_step + row * p.c_many + other * p.c_few];
+        });
         p.d[blockIdx.z * p.part_stride + batch * p.d_step + row * p.d_many + other * p.d_few] = value;
     }
 }

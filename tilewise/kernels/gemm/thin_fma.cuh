@@ -2,6 +2,7 @@
 //
 // Macros: real, the elements' type; WIDTH and FEW_WIDTH, elements of ``many`` and of ``few`` that are
 // read at once, 16 bytes or 1.
+#include "../ptx/memory.cuh"
 
 struct Product {
     const real *many, *few, *c;
@@ -24,9 +25,7 @@ struct __align__(FEW_WIDTH * sizeof(real)) FewPiece { real x[FEW_WIDTH]; };
 __device__ inline Piece load_once(const real* from) {
     if constexpr (WIDTH == 1) return Piece{*from};
     else {
-        longlong2 bits;
-        asm volatile("ld.global.L1::no_allocate.v2.b64 {%0, %1}, [%2];"
-                     : "=l"(bits.x), "=l"(bits.y) : "l"(from));
+        const longlong2 bits = ld_global_no_allocate(from);
         return *(const Piece*)&bits;
     }
 }

@@ -6,6 +6,7 @@
 // Macros: real, the elements' type; FEW, the lines of ``few`` at most; WIDTH, lines of ``many`` that are
 // read at once, 16 bytes or 1; FEW_WIDTH, elements of ``few`` along k, likewise; DEEP; SPLIT; RESIDENTS,
 // blocks that a multiprocessor holds; OVERLAP as in launch.cuh.
+#include "epilogue.cuh"
 #include "launch.cuh"
 #include "thin_fma.cuh"
 
@@ -77,8 +78,9 @@ thin_fma_across(const __grid_constant__ Product p) {
         auto store = [&](int number, real value) {
             const unsigned row = top + line_of(lane, number % LINES), other = number / LINES;
             if (row >= p.stored || other >= p.few_rows) return;
-            value *= p.alpha;
-            if (p.beta != 0) value += p.beta * p.c[batch * p.c_step + row * p.c_many + other * p.c_few];
+            value = epilogue(value, p.alpha, p.beta, [&] {
+                return p.c[batch * p.c_step + row * p.c_many + other * p.c_few];
+            });
             p.d[blockIdx.z * p.part_stride + batch * p.d_step + row * p.d_many + other * p.d_few] = value;
         };
         if (SPLIT == 1) {

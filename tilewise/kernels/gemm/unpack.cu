@@ -3,15 +3,14 @@
 // from the one or two words of the source that hold it, shifted in registers; what a row has in the
 // words at its ends, which may be its neighbours' too, it writes by elements, and all where the
 // destination's rows are not contiguous.
-// Macro: OVERLAP, 1 if the launch may begin before the kernel ahead of it has ended (compute
-// capability 9.0 or above), else 0.
+// Macro: OVERLAP as in launch.cuh.
 
+#include "../ptx/types.cuh"
+#include "launch.cuh"
 #include "words.cuh"
 
 constexpr int WIDTH = 8;      // elements of a word
 constexpr int THREADS = 256;  // of a block
-
-typedef unsigned short u16;
 
 struct Copy {
     const u16* source;
@@ -30,11 +29,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) unpack(const __grid_consta
     const unsigned down = blockIdx.x / across;
     const int word = (blockIdx.x - down * across) * lanes + (threadIdx.x & lanes - 1);
     const int row = down * lines + (threadIdx.x >> copy.lane_bits);
-#if OVERLAP
-    // PTX ISA 9.7.13.13, "griddepcontrol".
-    asm volatile("griddepcontrol.wait;" ::: "memory");
-    asm volatile("griddepcontrol.launch_dependents;");
-#endif
+    begin_launch();
     if (row >= copy.batch * copy.rows) return;
     const int matrix = copy.batch == 1 ? 0 : (unsigned)row / copy.rows;
     u16* to = copy.destination + matrix * copy.batch_stride

@@ -4,17 +4,19 @@
 // multiplies its own 64 rows of A by the block's 256 columns of B, from a ring of STAGES such
 // tiles, which ``data`` fills once. A sum is PHASES phases long, as a product with k = 4096.
 //
-// Macro: HALF ("bf16" or "f16"). Launch: 256 threads, SHARED_BYTES of dynamic shared memory,
+// Macro: INPUT (bfloat16 or float16). Launch: 256 threads, SHARED_BYTES of dynamic shared memory,
 // ``data`` as large; ``out`` takes 256 floats a block, each the total of a thread's last sums.
 
-#ifndef HALF
-#define HALF "bf16"
+#ifndef INPUT
+#define INPUT bfloat16
 #endif
 
 #define BLOCK_N 256
-#define A_BY_K 1
-#define B_BY_K 1
-#include "../gemm/hopper.cuh"
+#define A_K_MAJOR 1
+#define B_K_MAJOR 1
+#include "../ptx/shared.cuh"
+#include "../ptx/tma.cuh"
+#include "../ptx/wgmma.cuh"
 
 constexpr int STAGES = 4;
 constexpr int PHASES = 64;
@@ -27,7 +29,7 @@ extern "C" __global__ void __launch_bounds__(256, 1)
     tensor_core_peak(int sums, const uint4* data, float* out) {
     extern __shared__ __align__(1024) char ring[];
     for (int i = threadIdx.x; i < SHARED_BYTES / 16; i += 256) ((uint4*)ring)[i] = data[i];
-    fence_async();
+    fence_proxy_async();
     __syncthreads();
 
     u32 at = shared_address(ring), mine = threadIdx.x / 128 * A_BYTES;
@@ -36,22 +38,22 @@ extern "C" __global__ void __launch_bounds__(256, 1)
 #pragma unroll 4
         for (int phase = 0; phase < PHASES; ++phase) {
             u32 stage = at + phase % STAGES * STAGE_BYTES;
-            u64 a = wgmma_matrix(stage + mine, A_BYTES, 1024);
-            u64 b = wgmma_matrix(stage + 2 * A_BYTES, A_BYTES, 1024);
+            u64 a = wgmma_descriptor(stage + mine, A_BYTES, 1024);
+            u64 b = wgmma_descriptor(stage + 2 * A_BYTES, A_BYTES, 1024);
             wgmma_fence();
 #pragma unroll
             for (int step = 0; step < 4; ++step) {
                 wgmma(sum, a + 2 * step, b + 2 * step, phase | step);
             }
-            wgmma_commit();
-            wgmma_wait<1>();
+            wgmma_commit_group();
+            wgmma_wait_group<1>();
         }
     }
-    wgmma_wait<0>();
+    wgmma_wait_group<0>();
     float total = 0;
 #pragma unroll
     for (int i = 0; i < 128; ++i) {
-        asm volatile("" : "+f"(sum[i]));  // or it may be read before the wait
+        wgmma_accumulator_fence(sum[i]);
         total += sum[i];
     }
     out[blockIdx.x * 256 + threadIdx.x] = total;

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from tilewise.devices.arguments import TENSOR_MAP_ALIGNMENT, TENSOR_MAP_BYTES
+from tilewise.devices.arguments import TENSOR_MAP_BYTES
 from tilewise.gemm.families.hopper.costs import choose
 from tilewise.gemm.families.hopper.tilings import BLOCK_K, SUM_COLUMNS, Problem, Tiling, cover
+from tilewise.gemm.layouts import TYPES, layout
 from tilewise.gemm.product import ITEM_SIZES, WORKSPACE, A, B, C, D, Operand, Product
 from tilewise.gemm.steps import Plan, Step
 from tilewise.kernel import SOURCES, Kernel
@@ -17,14 +17,12 @@ from tilewise.launch import Launch, Packed, Place, TensorMap
 AHEAD = 4  # phases, whose tiles are brought to the L2 cache while the kernels before end
 SOURCE = SOURCES / "gemm" / "hopper.cu"
 SUM_SOURCE = SOURCE.with_name("hopper_sum.cu")
-HALVES = {"float16": "f16", "bfloat16": "bf16"}
+LOAD, STORE = SOURCE.with_name("load.cuh"), SOURCE.with_name("store.cuh")
+HALVES = ("float16", "bfloat16")
 SECTOR_BYTES = 32
 
 LARGEST = 2**31 - 512  # the kernel counts sizes, and tiles, by int, up to a tile past the end
 LARGEST_STRIDE = 2**40  # bytes, exclusive (CUDA driver API, cuTensorMapEncodeTiled)
-
-_OUT = struct.Struct("<2i2fQ2QQ2Q")  # the kernel's Out
-_OPERAND = struct.Struct("<4Q2i")  # the kernel's Operand, of what is shifted
 
 
 def oriented(product: Product, turned: bool) -> Product:
@@ -203,11 +201,14 @@ class _Matrix:
             pitch = self.item * stride if count > 1 else 0
             step = self.item * self.x.batch_stride if self.batch > 1 else 0
             end = (self.batch - 1) * step + (count - 1) * pitch + self.item * inner
-            return Packed(_OPERAND.pack(0, end, pitch, step, count, inner), ((0, place),))
-        batches = self.batch if self.x.batch_stride else 1
-        data = bytes(TENSOR_MAP_BYTES) + batches.to_bytes(4, "little")
-        data = data.ljust(TENSOR_MAP_BYTES + TENSOR_MAP_ALIGNMENT, b"\0")
-        return Packed(data, maps=((0, self.map(place, dtype, (BLOCK_K, lines))),))
+            return layout(LOAD, "UnalignedOperand").pack({
+                "begin": place, "bytes": end, "pitch": pitch, "step": step, "lines": count,
+                "length": inner,
+            })  # fmt: skip
+        return layout(LOAD, "MappedOperand").pack({
+            "map": self.map(place, dtype, (BLOCK_K, lines)),
+            "batches": self.batch if self.x.batch_stride else 1,
+        })  # fmt: skip
 
 
 def _inputs(product: Product) -> dict[str, _Matrix]:
@@ -276,8 +277,8 @@ def plan(
         tiling.shifted or is_shared or WORKSPACE in (a_at.array, b_at.array)
     )
     defines = {
-        "HALF": f'"{HALVES[turned.dtype]}"',
-        "OF_HALF": f"of_{turned.dtype}",
+        "INPUT": TYPES[turned.dtype],
+        "OUTPUT": TYPES[turned.out_dtype],
         "BLOCK_M": tiling.block_m,
         "BLOCK_N": tiling.block_n,
         "CONSUMERS": tiling.consumers,
@@ -286,15 +287,14 @@ def plan(
         "CLUSTER_N": tiling.cluster_n,
         "SPLIT": tiling.split,
         "SHARED_TILES": int(is_shared),
-        "A_BY_K": int(a.is_by_k),
-        "B_BY_K": int(b.is_by_k),
+        "A_K_MAJOR": int(a.is_by_k),
+        "B_K_MAJOR": int(b.is_by_k),
         "A_SHIFTED": int(tiling.a_shifted),
         "B_SHIFTED": int(tiling.b_shifted),
         **({"RAW_STAGES": tiling.raw_stages(view)} if tiling.shifted else {}),
         "A_ROWS": a_rows,
         "AHEAD": AHEAD if is_near else 0,
         "READ_C": int(_reads_c(turned)),
-        "OUT_FLOAT": int(turned.out_dtype not in HALVES),
         "OUT_BY_COLUMNS": int(not by_rows),
         "OUT_COLUMNS": tiling.out_columns,
         "TMA_OUT": int(by_copies),
@@ -337,8 +337,8 @@ def _out(product: Product, by_rows: bool, d_at: Place) -> Packed:
     if product.c is not None and _reads_c(product):
         c, c_at = product.c, Place(C)
     pitch_c, pitch_d = (x.row_stride if by_rows else x.column_stride for x in (c, d))
-    data = _OUT.pack(
-        product.m, product.n, product.alpha, product.beta,
-        0, pitch_c, c.batch_stride, 0, pitch_d, d.batch_stride,
-    )  # fmt: skip
-    return Packed(data, ((16, c_at), (40, d_at)))
+    return layout(STORE, "Out").pack({
+        "m": product.m, "n": product.n, "alpha": product.alpha, "beta": product.beta,
+        "c": c_at, "ldc": pitch_c, "c_step": c.batch_stride,
+        "d": d_at, "ldd": pitch_d, "d_step": d.batch_stride,
+    })  # fmt: skip

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from operator import itemgetter
+from typing import Any
 
 from tilewise.devices.limits import MAX_GRID
 from tilewise.gemm import pack, transpose
@@ -15,6 +15,7 @@ from tilewise.gemm import splitk as fma_sum
 from tilewise.gemm.families.simt.readings import Lines, Reading, lines, readings
 from tilewise.gemm.families.simt.tiles import EVERY, AnyTiles, TensorTiles, Tiles
 from tilewise.gemm.families.simt.timing import Timing, part_k
+from tilewise.gemm.layouts import batched_matrix, layout
 from tilewise.gemm.pack import Packing
 from tilewise.gemm.product import (
     ALIGNMENT,
@@ -31,10 +32,11 @@ from tilewise.gemm.product import (
 from tilewise.gemm.steps import Plan, Step
 from tilewise.gemm.transpose import Transposition
 from tilewise.kernel import SOURCES, Kernel
-from tilewise.launch import Launch, Packed, Place, TensorMap
+from tilewise.launch import Launch, Place, TensorMap
 
 FOLDER = SOURCES / "gemm"
 FILES = {"gemm_fma": FOLDER / "fma.cu", "gemm_dmma": FOLDER / "dmma.cu"}
+PRODUCT = FOLDER / "product.cuh"
 GROUP = 8  # rows of tiles whose blocks run together
 LARGEST = 2**31 - 2**16  # the kernel counts rows, columns and k by unsigned int, past the end too
 MOST_PARTS = 256  # that k is divided into
@@ -255,16 +257,13 @@ def _multiply(
     if sums is not None:
         columns = fma_sum.pitch(product)
         alpha, beta, c, d = 1.0, 0.0, None, Operand(columns, 1, product.m * columns)
-    data = _structure(product.dtype).pack(
-        0, of_a.pitch, product.a.batch_stride, of_a.count,
-        0, of_b.pitch, product.b.batch_stride, of_b.count,
-        *fma_sum.strides(c), *fma_sum.strides(d), product.batch * product.m * columns,
-        product.m, product.n, k, columns, part_k(k, parts, tiles.block_k), GROUP, alpha, beta,
-    )  # fmt: skip
-    found = [(0, places[A]), (32, places[B])]
-    if c is not None:
-        found.append((64, Place(C)))
-    found.append((96, sums or Place(D)))
+    given = layout(PRODUCT, "Product", T=REAL[product.dtype]).pack({
+        "a": _operand(places[A], product.a, of_a), "b": _operand(places[B], product.b, of_b),
+        "c": batched_matrix(c, Place(C)), "d": batched_matrix(d, sums or Place(D)),
+        "part_stride": product.batch * product.m * columns,
+        "m": product.m, "n": product.n, "k": k, "columns": columns,
+        "part_k": part_k(k, parts, tiles.block_k), "group": GROUP, "alpha": alpha, "beta": beta,
+    })  # fmt: skip
     kernel = _kernel(product.dtype, tiles, of_a, of_b, is_hopper)
     maps: tuple[TensorMap, ...] = ()
     if tiles.bulk:
@@ -278,10 +277,18 @@ def _multiply(
         own = tiles.shared(product.dtype, of_a.along_k, of_b.along_k)
         shared = _unused(-(-blocks * parts // multiprocessors), tiles.residents, own)
     launch = Launch(
-        (blocks, parts, 1), (tiles.threads, 1, 1), (Packed(data, tuple(found)), *maps), shared,
+        (blocks, parts, 1), (tiles.threads, 1, 1), (given, *maps), shared,
         overlap=is_hopper,
     )  # fmt: skip
     return Step(kernel, launch)
+
+
+def _operand(place: Place, x: Operand, found: Lines) -> dict[str, Any]:
+    """The fields of product.cuh's Operand."""
+    return {
+        "pointer": place, "pitch": found.pitch, "batch_stride": x.batch_stride,
+        "count": found.count,
+    }  # fmt: skip
 
 
 def _map(
@@ -307,12 +314,6 @@ def _unused(waiting: int, residents: int, own: int) -> int:
     if waiting >= residents:  # the hardware holds no more
         return 0
     return max(0, (SHARED // (waiting + 1) - 1024 - own) // 128 * 128 + 128)
-
-
-@cache
-def _structure(dtype: str) -> struct.Struct:
-    """The kernels' Product."""
-    return struct.Struct("<Q2qI4xQ2qI4xQ3qQ3qq6I" + {"float32": "2f", "float64": "2d"}[dtype])
 
 
 def _kernel(dtype: str, tiles: AnyTiles, a: Lines, b: Lines, overlap: bool) -> Kernel:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass
 
 from tilewise.devices.limits import MAX_GRID
 from tilewise.gemm import pack
 from tilewise.gemm.families.hopper.kernel import HALVES
 from tilewise.gemm.families.thin.sides import Sides, sides
+from tilewise.gemm.layouts import TYPES, layout
 from tilewise.gemm.pack import Packing
 from tilewise.gemm.product import WORKSPACE, A, B, C, D, Operand, Product
 from tilewise.gemm.steps import Plan, Step
@@ -19,8 +19,6 @@ SOURCE = SOURCES / "gemm" / "thin.cu"
 WARPS = 8  # of thin.cu
 MOST_BY_K, MOST_BY_ROWS = 64, 24  # rows of the thin matrix; more sums do not fit a thread
 LARGEST = 2**31 - 2**16  # the kernel counts rows and k by int, up to a block past the end
-
-_PRODUCT = struct.Struct("<4Q10q4i2f")  # the kernel's Product
 
 
 @dataclass(frozen=True)
@@ -171,18 +169,14 @@ def plan(product: Product, view: Thin, multiprocessors: int) -> Plan:
         workspace, few = -(-packing.bytes // 256) * 256, packing.operand
         steps.append(pack.step([(packing, few_at, Place(WORKSPACE))], overlap=True))
         few_at = Place(WORKSPACE)
-    half_out = product.out_dtype in HALVES
     defines = {
         "BY_K": int(view.by_k),
         "TILES": shape.tiles,
         "GROUPS": shape.groups,
         "SPLIT": shape.split,
         "BLOCKS": shape.at_once,
-        "HALF": f'"{HALVES[product.dtype]}"',
-        "OF_HALF": f"of_{product.dtype}",
-        "OUTPUT": "unsigned short" if half_out else "float",
-        "LOAD_OUTPUT": f"of_{product.out_dtype}" if half_out else "",
-        "STORE_OUTPUT": f"to_{product.out_dtype}" if half_out else "",
+        "INPUT": TYPES[product.dtype],
+        "OUTPUT": TYPES[product.out_dtype],
         "OVERLAP": 1,
     }
     launch = Launch(
@@ -213,16 +207,17 @@ def _by_k(few: Operand, rows: int, k: int, batch: int) -> Packing:
 
 def _packed(product: Product, view: Thin, few: Operand, many_at: Place, few_at: Place) -> Packed:
     many, d, c = view.many, product.d, product.c
-    fields = [many.row_stride if view.by_k else many.column_stride, many.batch_stride]
-    fields += [few.row_stride if view.few_rows > 1 else 0, few.batch_stride]
-    places = [(0, many_at), (8, few_at), (24, Place(D))]
-    if c is not None and product.beta != 0:
-        places.append((16, Place(C)))
-    for x in (c or d, d):
-        strides = (x.row_stride, x.column_stride)
-        fields += [*(reversed(strides) if view.turned else strides), x.batch_stride]
-    data = _PRODUCT.pack(
-        0, 0, 0, 0, *fields, view.rows, view.few_rows, product.k, product.batch,
-        product.alpha, product.beta,
-    )  # fmt: skip
-    return Packed(data, tuple(places))
+    if view.turned:
+        c, d = c and c.transposed, d.transposed
+    reads_c = c is not None and product.beta != 0
+    c = c or d
+    return layout(SOURCE, "Product").pack({
+        "many": many_at, "few": few_at, "c": Place(C) if reads_c else None, "d": Place(D),
+        "many_pitch": many.row_stride if view.by_k else many.column_stride,
+        "many_step": many.batch_stride,
+        "few_pitch": few.row_stride if view.few_rows > 1 else 0, "few_step": few.batch_stride,
+        "c_many": c.row_stride, "c_few": c.column_stride, "c_step": c.batch_stride,
+        "d_many": d.row_stride, "d_few": d.column_stride, "d_step": d.batch_stride,
+        "rows": view.rows, "few_rows": view.few_rows, "k": product.k, "batch": product.batch,
+        "alpha": product.alpha, "beta": product.beta,
+    })  # fmt: skip

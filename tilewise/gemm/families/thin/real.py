@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -13,6 +12,7 @@ from operator import attrgetter
 from tilewise.devices.limits import MAX_GRID
 from tilewise.gemm import splitk as fma_sum
 from tilewise.gemm.families.thin.sides import Sides, sides
+from tilewise.gemm.layouts import layout
 from tilewise.gemm.product import (
     ALIGNMENT,
     ITEM_SIZES,
@@ -30,6 +30,7 @@ from tilewise.kernel import SOURCES, Kernel
 from tilewise.launch import Launch, Packed, Place
 
 FOLDER = SOURCES / "gemm"
+PRODUCT = FOLDER / "thin_fma.cuh"
 WARPS = 8  # of the kernels
 ROWS = 4  # of a warp, where they lie along k
 DEEP = {1: 8, 2: 8, 4: 8, 8: 4}  # of k at once, where they lie across, by the thin matrix's lines
@@ -245,11 +246,6 @@ def _kernel(
     return Kernel(FOLDER / f"{name}.cu", name, defines)
 
 
-@cache
-def _structure(dtype: str) -> struct.Struct:
-    return struct.Struct("<4Q12q6I" + {"float32": "2f", "float64": "2d"}[dtype])
-
-
 def _packed(lying: Product, view: Thin, division: Division) -> Packed:
     """The kernel's Product, of one whose thin matrix is A."""
     alpha, beta, c, d, at = lying.alpha, lying.beta, lying.c, lying.d, Place(D)
@@ -259,17 +255,18 @@ def _packed(lying: Product, view: Thin, division: Division) -> Packed:
         stored = fma_sum.pitch(lying)
         alpha, beta, c, d = 1.0, 0.0, None, Operand(stored, 1, lying.m * stored)
         at = Place(WORKSPACE)
-    pitch = view.many.row_stride if view.along else view.many.column_stride
-    fields = [pitch, view.many.batch_stride]
-    fields += [view.few.row_stride, view.few.column_stride, view.few.batch_stride]
-    for x in (c or d, d):
-        fields += [x.column_stride, x.row_stride, x.batch_stride]
-    data = _structure(lying.dtype).pack(
-        0, 0, 0, 0, *fields, fma_sum.elements(lying),
-        view.rows, view.few_rows, lying.k, lying.batch, stored, division.part_k, alpha, beta,
-    )  # fmt: skip
-    many, few = (B, A) if view.turned else (A, B)
-    places = [(0, Place(many)), (8, Place(few)), (24, at)]
-    if c is not None and beta != 0:
-        places.append((16, Place(C)))
-    return Packed(data, tuple(places))
+    many, few = view.many, view.few
+    many_at, few_at = (B, A) if view.turned else (A, B)
+    reads_c = c is not None and beta != 0
+    c = c or d
+    return layout(PRODUCT, "Product", real=REAL[lying.dtype]).pack({
+        "many": Place(many_at), "few": Place(few_at), "c": Place(C) if reads_c else None, "d": at,
+        "many_pitch": many.row_stride if view.along else many.column_stride,
+        "many_step": many.batch_stride,
+        "few_pitch": few.row_stride, "few_along": few.column_stride, "few_step": few.batch_stride,
+        "c_many": c.column_stride, "c_few": c.row_stride, "c_step": c.batch_stride,
+        "d_many": d.column_stride, "d_few": d.row_stride, "d_step": d.batch_stride,
+        "part_stride": fma_sum.elements(lying),
+        "rows": view.rows, "few_rows": view.few_rows, "k": lying.k, "batch": lying.batch,
+        "stored": stored, "part_k": division.part_k, "alpha": alpha, "beta": beta,
+    })  # fmt: skip

@@ -1,0 +1,154 @@
+"""Layouts of the kernels' structures: as NVRTC lays them out, and packed by name."""
+
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from tilewise import compiler
+from tilewise.errors import CompileError
+from tilewise.gemm.layouts import Layout, batched_matrix, layout
+from tilewise.gemm.product import Operand
+from tilewise.kernel import SOURCES
+from tilewise.launch import Packed, Place, TensorMap
+
+GEMM = SOURCES / "gemm"
+REALS = ("float", "double")
+GENERAL = {"INPUT": "float", "ACCUMULATE": "float"}
+THIN = {
+    "BY_K": 1, "TILES": 1, "GROUPS": 1, "SPLIT": 1, "BLOCKS": 1, "INPUT": "float16",
+    "OUTPUT": "float", "OVERLAP": 1,
+}  # fmt: skip
+# File, structure, what it is instantiated for, and macros that the file needs.
+STRUCTURES = [
+    *[("product.cuh", "Product", {"T": real}, {"OVERLAP": 1}) for real in REALS],
+    *[("fma_sum.cu", "Sum", {"real": x}, {"LANES": 1, "OVERLAP": 1}) for x in REALS],
+    *[("thin_fma.cuh", "Product", {"real": x}, {"WIDTH": 1, "FEW_WIDTH": 1}) for x in REALS],
+    *[("transpose.cu", "Transposition", {"real": real}, {"OVERLAP": 1}) for real in REALS],
+    *[("any.cu", "Product", {"OUTPUT": x}, GENERAL) for x in ("float", "bfloat16")],
+    ("thin.cu", "Product", {}, THIN),
+    ("pack.cu", "Copies", {}, {"OVERLAP": 1}),
+    ("unpack.cu", "Copy", {}, {"OVERLAP": 1}),
+    ("hopper.cu", "MappedOperand", {}, {}),
+    ("hopper.cu", "UnalignedOperand", {}, {}),
+    ("hopper.cu", "Out", {}, {}),
+]
+
+
+def compile_with(file: Path, checks: list[str], defines: Mapping[str, object]) -> None:
+    source = f'#include "{file.name}"\n' + "\n".join(checks)
+    source += '\nextern "C" __global__ void checked() {}\n'
+    compiler.compile(source, "checked", defines=defines, path=file.with_name("check.cu"))
+
+
+def checks(found: Layout, spelled: str) -> list[str]:
+    lines = [
+        f"static_assert(sizeof({spelled}) == {found.size});",
+        f"static_assert(alignof({spelled}) == {found.alignment});",
+    ]
+    for name, offset, character in found.scalars():
+        size = f"sizeof((({spelled}*)0)->{name})"
+        lines.append(f"static_assert(__builtin_offsetof({spelled}, {name}) == {offset});")
+        lines.append(f"static_assert({size} == {struct.calcsize('<' + character)});")
+    return lines
+
+
+@pytest.mark.parametrize(("file", "name", "types", "defines"), STRUCTURES)
+def test_nvrtc_lays_structures_out_likewise(
+    file: str, name: str, types: dict[str, str], defines: dict[str, object]
+) -> None:
+    found = layout(GEMM / file, name, **types)
+    spelled = f"{name}<{types['T']}>" if "T" in types else name
+    macros = {**defines, **{macro: type for macro, type in types.items() if macro != "T"}}
+    lines = checks(found, spelled)
+    assert len(lines) >= 4
+    compile_with(GEMM / file, lines, macros)
+    with pytest.raises(CompileError, match="static assertion failed"):
+        compile_with(GEMM / file, [f"static_assert(sizeof({spelled}) != {found.size});"], macros)
+
+
+HEADER = """#pragma once
+// struct Odd { int not_this; };
+struct alignas(64) TensorMap { char bytes[128]; };
+template <typename T> struct Pair {
+    T first, *second;  // a number and a pointer
+    static constexpr int COUNT = 2;
+    __device__ T sum() const { return first + *second; }
+};
+"""
+SOURCE = """#include "inner.cuh"
+struct Odd {
+    unsigned short tag;
+    const float* pointer;
+    Pair<const real> pairs[2];
+    int last; /* int gone; */
+};
+struct WithMap { int count; TensorMap map; float scale; };
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    (tmp_path / "inner.cuh").write_text(HEADER)
+    (tmp_path / "outer.cuh").write_text(SOURCE)
+    return tmp_path / "outer.cuh"
+
+
+def test_nested_structures_arrays_and_holes(file: Path) -> None:
+    found = layout(file, "Odd", real="double")
+    assert (found.size, found.alignment) == (56, 8)
+    assert [(name, offset) for name, offset, _ in found.scalars()] == [
+        ("tag", 0), ("pointer", 8), ("pairs[0].first", 16), ("pairs[0].second", 24),
+        ("pairs[1].first", 32), ("pairs[1].second", 40), ("last", 48),
+    ]  # fmt: skip
+    compile_with(file, checks(found, "Odd"), {"real": "double"})
+    narrow = layout(file, "Odd", real="float")
+    assert [offset for name, offset, _ in narrow.scalars() if name == "pairs[1].first"] == [32]
+    compile_with(file, checks(narrow, "Odd"), {"real": "float"})
+
+
+def test_values_are_packed_by_name(file: Path) -> None:
+    pair = {"first": 0.5, "second": Place(3, 8)}
+    values = {"last": -1, "pointer": Place(2), "pairs": [pair], "tag": 7}
+    packed = layout(file, "Odd", real="double").pack(values)
+    data = struct.pack("<H6xQdQdQi4x", 7, 0, 0.5, 0, 0.0, 0, -1)
+    assert packed == Packed(data, ((8, Place(2)), (24, Place(3, 8))))
+    # What is None is all zeros.
+    packed = layout(file, "Odd", real="double").pack({**values, "pointer": None, "pairs": []})
+    assert packed == Packed(struct.pack("<H46xi4x", 7, -1))
+
+
+def test_a_tensor_map_in_a_structure(file: Path) -> None:
+    found = layout(file, "WithMap")
+    assert (found.size, found.alignment) == (256, 64)
+    map = TensorMap(Place(1), "float32", (4, 4, 1), (16, 64), (4, 4))
+    packed = found.pack({"count": 3, "map": map, "scale": 2.0})
+    assert packed == Packed(struct.pack("<i188xf60x", 3, 2.0), maps=((64, map),))
+
+
+def test_a_batched_matrix() -> None:
+    assert batched_matrix(None, Place(1)) is None
+    assert batched_matrix(Operand(4, 1, 16), Place(1)) == {
+        "pointer": Place(1), "row_stride": 4, "column_stride": 1, "batch_stride": 16,
+    }  # fmt: skip
+
+
+def test_bad_fields(file: Path) -> None:
+    found = layout(file, "WithMap")
+    with pytest.raises(TypeError, match=r"WithMap .*\['scale'\]"):
+        found.pack({"count": 3, "map": None})
+    with pytest.raises(TypeError, match=r"\['extra'\]"):
+        found.pack({"count": 3, "map": None, "scale": 1, "extra": 1})
+    with pytest.raises(TypeError, match="an array of 2 is given 3 values"):
+        layout(file, "Odd", real="float").pack(
+            {"tag": 0, "pointer": None, "pairs": [None] * 3, "last": 0}
+        )
+    with pytest.raises(ValueError, match="no structure Absent is declared"):
+        layout(file, "Absent")
+    with pytest.raises(ValueError, match="'real' is a type of unknown size"):
+        layout(file, "Odd")
+    bad = file.with_name("bad.cuh")
+    bad.write_text("struct Bad { int x : 3; };")
+    with pytest.raises(ValueError, match="'int x :' is a type of unknown size"):
+        layout(bad, "Bad")

@@ -1,0 +1,293 @@
+"""Layouts of the structures that kernels take by value.
+
+A structure is declared once, in the CUDA source of the kernel that takes it. This module reads
+that declaration, computes where each field lies (C++'s rules, as the CUDA C++ Programming Guide
+applies them to kernel parameters), and packs values by the fields' names into the bytes of a
+launch. ``tests/test_layouts.py`` compares sizes and offsets with those of NVRTC.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any
+
+from tilewise.gemm.product import Operand
+from tilewise.launch import Packed, Place, TensorMap
+
+# What ``struct`` calls the scalar types; a field's alignment is its size.
+_SCALARS = {
+    "int": "i",
+    "unsigned": "I",
+    "unsigned int": "I",
+    "unsigned short": "H",
+    "long long": "q",
+    "unsigned long long": "Q",
+    "u16": "H",
+    "u32": "I",
+    "u64": "Q",
+    "float": "f",
+    "double": "d",
+}
+TYPES = {"float16": "float16", "bfloat16": "bfloat16", "float32": "float", "float64": "double"}
+"""The kernels' names of the dtypes (convert.cuh): their macros INPUT, OUTPUT and ACCUMULATE."""
+_POINTER = "Q"
+_TENSOR_MAP = "TensorMap"
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+_INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"\n]+)"', re.MULTILINE)
+_FIRST = re.compile(r"(?:const\s+)?(.*?)\s*(\*?\s*\w+(?:\[\d+\])?)", re.ASCII)
+_DECLARATOR = re.compile(r"\s*(\*?)\s*(\w+)(?:\[(\d+)\])?\s*", re.ASCII)
+_DECLARED = r"(?:template\s*<([^<>]*)>\s*)?struct\s+(?:alignas\((\d+)\)\s*)?{name}\s*\{{"
+
+
+@dataclass(frozen=True)
+class Field:
+    """A field of a structure.
+
+    Attributes
+    ----------
+    name : str
+    offset : int
+        Bytes from the structure's beginning.
+    format : str
+        The character of Python's ``struct`` for a scalar or a pointer; empty for a structure.
+    count : int
+        Elements of an array; 0 where the field is no array.
+    is_pointer : bool
+    size : int
+        Bytes of it, or of one element.
+    layout : Layout or None
+        Of a field that is a structure itself.
+    """
+
+    name: str
+    offset: int
+    format: str
+    count: int
+    is_pointer: bool
+    size: int
+    layout: Layout | None
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the fields of a structure lie, in the order of their declaration.
+
+    Attributes
+    ----------
+    name : str
+        The structure's name, without template arguments.
+    size, alignment : int
+        Bytes.
+    fields : tuple of Field
+        Empty for a tensor map, whose bytes only the driver knows.
+    """
+
+    name: str
+    size: int
+    alignment: int
+    fields: tuple[Field, ...]
+
+    def pack(self, values: Mapping[str, Any]) -> Packed:
+        """The structure with a value for each field.
+
+        Parameters
+        ----------
+        values : mapping
+            By the fields' names: numbers; for a pointer a :class:`Place`, or None for a null
+            pointer; for a tensor map a :class:`TensorMap` or None; for a structure a mapping of
+            its own, or None for zeros; for an array a sequence of up to as many as it has, the
+            others being zeros. Arrays are of structures.
+
+        Raises
+        ------
+        TypeError
+            If a field has no value, or there are values for other fields.
+        """
+        numbers: list[int | float] = []
+        places: list[tuple[int, Place]] = []
+        maps: list[tuple[int, TensorMap]] = []
+        self._collect(values, 0, numbers, places, maps)
+        return Packed(self._bytes.pack(*numbers), tuple(places), tuple(maps))
+
+    def _collect(
+        self,
+        values: Mapping[str, Any] | None,
+        start: int,
+        numbers: list[int | float],
+        places: list[tuple[int, Place]],
+        maps: list[tuple[int, TensorMap]],
+    ) -> None:
+        if values is None:
+            numbers += [0] * self._count
+            return
+        if values.keys() != self._names:
+            differing = sorted(values.keys() ^ self._names)
+            raise TypeError(f"{self.name} has other fields than it is given: {differing}")
+        for field in self.fields:
+            value, at = values[field.name], start + field.offset
+            for each in _elements(value, field.count) if field.count else (value,):
+                if field.layout is not None:
+                    if field.layout.name != _TENSOR_MAP:
+                        field.layout._collect(each, at, numbers, places, maps)
+                    elif each is not None:
+                        maps.append((at, each))
+                elif field.is_pointer:
+                    if each is not None:
+                        places.append((at, each))
+                    numbers.append(0)
+                else:
+                    numbers.append(each)
+                at += field.size
+
+    def scalars(self, start: int = 0) -> Iterator[tuple[str, int, str]]:
+        """Name (as ``"a.pointer"``, ``"copy[1].rows"``), offset and format of every scalar."""
+        for field in self.fields:
+            for i in range(field.count or 1):
+                name = f"{field.name}[{i}]" if field.count else field.name
+                at = start + field.offset + i * field.size
+                if field.layout is None:
+                    yield name, at, field.format
+                else:
+                    for inner, offset, character in field.layout.scalars(at):
+                        yield f"{name}.{inner}", offset, character
+
+    @cached_property
+    def _names(self) -> frozenset[str]:
+        return frozenset(field.name for field in self.fields)
+
+    @cached_property
+    def _count(self) -> int:
+        """Scalars in it."""
+        return sum(1 for _ in self.scalars())
+
+    @cached_property
+    def _bytes(self) -> struct.Struct:
+        format, end = "<", 0
+        for _, offset, character in self.scalars():
+            format += f"{offset - end}x{character}"
+            end = offset + struct.calcsize(f"<{character}")
+        return struct.Struct(f"{format}{self.size - end}x")
+
+
+def _elements(values: Any, count: int) -> list[Any]:
+    if len(values) > count:
+        raise TypeError(f"an array of {count} is given {len(values)} values")
+    return [*values, *[None] * (count - len(values))]
+
+
+def batched_matrix(x: Operand | None, place: Place | None) -> dict[str, Any] | None:
+    """The fields of a BatchedMatrix (matrix.cuh); None, which is all zeros, for no matrix."""
+    if x is None:
+        return None
+    return {
+        "pointer": place, "row_stride": x.row_stride, "column_stride": x.column_stride,
+        "batch_stride": x.batch_stride,
+    }  # fmt: skip
+
+
+@cache
+def layout(file: Path, name: str, **types: str) -> Layout:
+    """The layout of a structure that a CUDA source, or a header it includes, declares.
+
+    Parameters
+    ----------
+    file : Path
+    name : str
+        Of the structure.
+    types : str
+        C++ types, as ``T="float"``: what the structure's template parameters, and macros in its
+        declaration, stand for.
+
+    Raises
+    ------
+    ValueError
+        If there is no such structure, or a field is declared as this module can't read it.
+    """
+    return _layout(_source(file), name, types)
+
+
+@cache
+def _source(file: Path) -> str:
+    """A source without comments, headers behind it."""
+    found: dict[Path, str] = {}
+    waiting = [file]
+    while waiting:
+        each = waiting.pop().resolve()
+        if each not in found:
+            found[each] = _COMMENT.sub(" ", each.read_text(encoding="utf-8"))
+            waiting += [each.parent / header for header in _INCLUDE.findall(found[each])]
+    return "\n".join(found.values())
+
+
+def _layout(source: str, name: str, types: Mapping[str, str]) -> Layout:
+    declared = re.search(_DECLARED.format(name=re.escape(name)), source)
+    if declared is None:
+        raise ValueError(f"no structure {name} is declared")
+    if name == _TENSOR_MAP:
+        (count,) = re.findall(r"char \w+\[(\d+)\]", _body(source, declared.end()))
+        return Layout(name, int(count), int(declared[2]), ())
+    fields: list[Field] = []
+    end, alignment = 0, int(declared[2] or 1)
+    for type, pointer, member, count in _members(_body(source, declared.end())):
+        inner = None if pointer else _structure(source, type, types)
+        format = _POINTER if pointer else "" if inner else _scalar(type, types)
+        size = inner.size if inner else struct.calcsize(f"<{format}")
+        own = inner.alignment if inner else size
+        offset = -(-end // own) * own
+        fields.append(Field(member, offset, format, count, pointer, size, inner))
+        end, alignment = offset + size * (count or 1), max(alignment, own)
+    return Layout(name, -(-end // alignment) * alignment, alignment, tuple(fields))
+
+
+def _body(source: str, start: int) -> str:
+    """What stands between a brace, which ends at ``start``, and its partner; no inner braces."""
+    depth, kept = 1, list[str]()
+    for character in source[start:]:
+        depth += (character == "{") - (character == "}")
+        if depth == 0:
+            return "".join(kept)
+        if depth == 1:
+            kept.append(";" if character == "}" else character)
+    raise ValueError("a structure's declaration has no end")
+
+
+def _members(body: str) -> Iterator[tuple[str, bool, str, int]]:
+    """Type, whether it is a pointer, name and array length of each field."""
+    for statement in map(str.strip, body.split(";")):
+        if not statement or "(" in statement or statement.startswith(("static", "using")):
+            continue
+        first, *others = statement.split(",")
+        parts = _FIRST.fullmatch(first)
+        found = [_DECLARATOR.fullmatch(each) for each in (parts[2] if parts else "", *others)]
+        for each in found:
+            if parts is None or each is None:
+                raise ValueError(f"{statement!r} can't be read as fields")
+            yield parts[1], bool(each[1]), each[2], int(each[3] or 0)
+
+
+def _structure(source: str, type: str, types: Mapping[str, str]) -> Layout | None:
+    """The layout of a field's type, if that is a structure."""
+    name, _, arguments = type.partition("<")
+    declared = re.search(_DECLARED.format(name=re.escape(name)), source)
+    if declared is None:
+        return None
+    given = [_resolved(each, types) for each in arguments.rstrip("> ").split(",") if each]
+    parameters = [each.split()[-1] for each in (declared[1] or "").split(",") if each]
+    return _layout(source, name, {**types, **dict(zip(parameters, given, strict=True))})
+
+
+def _resolved(type: str, types: Mapping[str, str]) -> str:
+    plain = type.replace("const", "").strip()
+    return types.get(plain, plain)
+
+
+def _scalar(type: str, types: Mapping[str, str]) -> str:
+    resolved = _resolved(type, types)
+    if resolved not in _SCALARS:
+        raise ValueError(f"{resolved!r} is a type of unknown size")
+    return _SCALARS[resolved]
