@@ -11,11 +11,9 @@ from tilewise.arrays.call import Call, check
 from tilewise.arrays.libraries import Array
 from tilewise.arrays.operands import Seen, first_gpu, gpu_of, inputs, new, result_operand
 from tilewise.devices import Device, get_device
-from tilewise.gemm import pack
 from tilewise.gemm.chip import Chip
-from tilewise.gemm.families.hopper import kernel as hopper
-from tilewise.gemm.families.hopper.tilings import Tiling
-from tilewise.gemm.plan import chip_of, choice, plan_on, ranked
+from tilewise.gemm.family import Offer
+from tilewise.gemm.plan import best, chip_of, kept_offer, offers, plan_on
 from tilewise.gemm.product import DTYPES, ITEM_SIZES, Operand, Product
 from tilewise.gemm.steps import Plan, Step
 
@@ -43,13 +41,11 @@ class Explanation:
         The launches, in order.
     workspace : int
         Bytes of the device's memory that they need besides.
-    tiling : Tiling or None
-        Of the Hopper kernel; None where another one answers.
-    seconds : float or None
-        What the model expects of all launches; None where another kernel than the Hopper kernel
-        answers.
-    alternatives : tuple of (Tiling, float)
-        The next best tilings, and the seconds that the model expects of them.
+    offer : Offer or None
+        The family that answers, its choices, and the seconds that its model expects of all
+        launches; None on the host and on the emulator.
+    alternatives : tuple of Offer
+        The next best, of whichever family.
     """
 
     product: Product
@@ -59,9 +55,13 @@ class Explanation:
     copies: tuple[str, ...] = ()
     steps: tuple[Step, ...] = ()
     workspace: int = 0
-    tiling: Tiling | None = None
-    seconds: float | None = None
-    alternatives: tuple[tuple[Tiling, float], ...] = ()
+    offer: Offer | None = None
+    alternatives: tuple[Offer, ...] = ()
+
+    @property
+    def seconds(self) -> float | None:
+        """What the model expects of all launches."""
+        return None if self.offer is None else self.offer.seconds
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON; seconds, and bytes."""
@@ -81,11 +81,9 @@ class Explanation:
                 for step in self.steps
             ],
             "workspace": self.workspace,
-            "tiling": None if self.tiling is None else as_json(self.tiling),
+            "offer": None if self.offer is None else as_json(self.offer),
             "seconds": self.seconds,
-            "alternatives": [
-                {**as_json(tiling), "seconds": time} for tiling, time in self.alternatives
-            ],
+            "alternatives": [as_json(offer) for offer in self.alternatives],
         }
 
     def __str__(self) -> str:
@@ -96,18 +94,14 @@ class Explanation:
             rows.append(("workspace", f"{self.workspace:,} bytes" if self.workspace else "none"))
         rows += [("copied first" if i == 0 else "", x) for i, x in enumerate(self.copies)]
         if self.seconds is not None:
-            included = (
-                ", the repacking included"
-                if any(x.kernel.path == pack.SOURCE for x in self.steps)
-                else ""
-            )
-            rows.append(("expected", f"{self.seconds * 1e6:.1f} µs{_rate(self)}{included}"))
+            rows.append(("expected", f"{self.seconds * 1e6:.1f} µs{_rate(self)}"))
         lines += [_row(*row) for row in rows]
         if self.seconds is not None and self.alternatives:
-            lines += ["", "The next best tilings, by the model:"]
-            for tiling, time in self.alternatives:
-                figures = f"{time * 1e6:.1f} µs, {time / self.seconds:.2f} times as long: "
-                lines.append(_row("", figures + str(tiling), 2))
+            lines += ["", "The next best, by the model:"]
+            for offer in self.alternatives:
+                longer = offer.seconds / self.seconds
+                figures = f"{offer.seconds * 1e6:.1f} µs, {longer:.2f} times as long: "
+                lines.append(_row("", figures + offer.words, 2))
         return "\n".join(lines)
 
 
@@ -151,7 +145,8 @@ def explain(
     D = A·B, m = 3, n = 3, k = 4, float32, layout NT
     on            the emulator
     by            the general kernel, tiles of 64 x 64
-    why           tensor cores: this is no Hopper GPU
+    why           no other family takes it: this is no Hopper GPU; this is no GPU of
+                  compute capability 8.0 or above
     launches      gemm_any: grid 1, 256 threads a block
     workspace     none
     copied first  a and b to the emulator, and the result back
@@ -172,7 +167,7 @@ def explain(
 
 
 def explain_product(product: Product, chip: Chip, copies: Sequence[str] = ()) -> Explanation:
-    """How a Hopper GPU would answer a product, whether it is here or not.
+    """How a GPU would answer a product, whether it is here or not.
 
     Parameters
     ----------
@@ -184,17 +179,13 @@ def explain_product(product: Product, chip: Chip, copies: Sequence[str] = ()) ->
     place = f"{chip.name}, {chip.multiprocessors} multiprocessors"
     plan = plan_on(product, chip)
     explanation = _of_plan(product, place, plan, copies)
-    if all(step.kernel.path != hopper.SOURCE for step in plan.steps):
+    if not plan.steps:
         return explanation
-    chosen = choice(product, chip)
-    assert chosen is not None
-    others = tuple(x for x in ranked(product, chip) if x[0] != chosen.tiling)
-    return replace(
-        explanation,
-        tiling=chosen.tiling,
-        seconds=chosen.seconds,
-        alternatives=others[:ALTERNATIVES],
-    )
+    chosen = kept_offer(product, chip) or best(product, chip)
+    others = [
+        x for x in offers(product, chip) if (x.family, x.choice) != (chosen.family, chosen.choice)
+    ]
+    return replace(explanation, offer=chosen, alternatives=tuple(others[:ALTERNATIVES]))
 
 
 def of_shape(m: int, n: int, k: int, dtype: str, layout: str) -> Product:
@@ -267,9 +258,14 @@ def title(product: Product) -> str:
     return ", ".join(words)
 
 
-def as_json(tiling: Tiling) -> dict[str, Any]:
-    """Its fields, its stages, and its text for people."""
-    return {**asdict(tiling), "stages": tiling.stages, "text": str(tiling)}
+def as_json(offer: Offer) -> dict[str, Any]:
+    """Its family, choices and seconds, and its text for people."""
+    return {
+        "family": offer.family,
+        "choice": dict(offer.choice),
+        "seconds": offer.seconds,
+        "text": offer.words,
+    }
 
 
 def on_arrival(call: Call) -> tuple[Product, list[str]]:

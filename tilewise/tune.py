@@ -1,4 +1,4 @@
-"""The fastest tiling of a product, found by measuring, and kept for :func:`tilewise.matmul`."""
+"""The fastest way to compute a product, measured, and kept for :func:`tilewise.matmul`."""
 
 from __future__ import annotations
 
@@ -18,12 +18,11 @@ from tilewise.devices import get_device
 from tilewise.devices.gpu import Gpu
 from tilewise.errors import DeviceUnavailableError
 from tilewise.explain import as_json, asked, of_shape, on_arrival
-from tilewise.gemm import kept as tuned
+from tilewise.gemm import kept
 from tilewise.gemm.chip import Chip
-from tilewise.gemm.families.hopper import kernel as hopper
-from tilewise.gemm.families.hopper.tilings import Tiling
-from tilewise.gemm.plan import chip_of, plan_on, ranked
-from tilewise.gemm.product import Operand, Product
+from tilewise.gemm.family import Offer
+from tilewise.gemm.plan import GENERAL, best, chip_of, offers, plan_on
+from tilewise.gemm.product import ACCUMULATORS, Operand, Product
 from tilewise.gemm.steps import Plan, execute
 from tilewise.numbers import unit_roundoff
 
@@ -38,21 +37,18 @@ Tensor = Any
 
 @dataclass(frozen=True)
 class Timed:
-    """One tiling of a product.
+    """One offer for a product.
 
     Attributes
     ----------
-    tiling : Tiling
-    expected : float
-        Seconds, by the model.
+    offer : Offer
     seconds : float or None
         The median over the rounds; None where it was not timed.
     correct : bool
         Whether its result is right.
     """
 
-    tiling: Tiling
-    expected: float
+    offer: Offer
     seconds: float | None
     correct: bool
 
@@ -67,9 +63,9 @@ class Tuned:
     chip : Chip
     rows : tuple of Timed
         Fastest first; none where there is nothing to tune.
-    chosen : Tiling or None
+    chosen : Offer or None
         The model's choice.
-    kept : Tiling or None
+    kept : Offer or None
         The winner, that :func:`tilewise.matmul` takes from now on; None where none was faster
         than the model's choice by 2%, or nothing could be kept.
     note : str
@@ -79,8 +75,8 @@ class Tuned:
     product: Product
     chip: Chip
     rows: tuple[Timed, ...] = ()
-    chosen: Tiling | None = None
-    kept: Tiling | None = None
+    chosen: Offer | None = None
+    kept: Offer | None = None
     note: str = ""
 
     @property
@@ -91,7 +87,7 @@ class Tuned:
     @property
     def chosen_seconds(self) -> float | None:
         """Of the model's choice, measured."""
-        return next((row.seconds for row in self.rows if row.tiling == self.chosen), None)
+        return next((row.seconds for row in self.rows if row.offer is self.chosen), None)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON; seconds, and the ratio to the model's choice: above 1 is faster."""
@@ -102,13 +98,13 @@ class Tuned:
             "correct": self.correct,
             "note": self.note,
             "kept": None if self.kept is None else as_json(self.kept),
-            "tilings": [
+            "offers": [
                 {
-                    **as_json(row.tiling),
-                    "chosen": row.tiling == self.chosen,
-                    "kept": row.tiling == self.kept,
+                    **as_json(row.offer),
+                    "chosen": row.offer is self.chosen,
+                    "kept": row.offer is self.kept,
                     "correct": row.correct,
-                    "expected_seconds": row.expected,
+                    "expected_seconds": row.offer.seconds,
                     "seconds": row.seconds,
                     "ratio": None if not row.seconds or base is None else base / row.seconds,
                 }
@@ -124,7 +120,7 @@ def tune(
     seconds: float = 2.0,
     step: Step = lambda _: None,
 ) -> list[Tuned]:
-    """Measure the tilings that should be fastest, and keep the winner.
+    """Measure the offers that should be fastest, and keep the winner.
 
     :func:`tilewise.matmul` takes it from then on, in this process and in later ones, for products
     of the same shape, strides, offsets and dtypes on GPUs of the same kind.
@@ -134,11 +130,11 @@ def tune(
     *products : (int, int, int) or (array, array)
         Each is (m, n, k), or A and B themselves: only how they lie is read.
     dtype : str
-        Of those given by sizes: ``"bfloat16"`` or ``"float16"``.
+        Of those given by sizes: ``"bfloat16"``, ``"float16"``, ``"float32"`` or ``"float64"``.
     layout : str
         Of those given by sizes: A's letter and B's, N or T; T is stored transposed.
     seconds : float
-        How long a product's tilings are timed, roughly.
+        How long a product's offers are timed, roughly.
     step : callable
         Called with what comes next, before it begins; :func:`steps` says how often.
 
@@ -154,7 +150,7 @@ def tune(
     ImportError
         If PyTorch, which holds the matrices, is not installed.
     DeviceUnavailableError
-        If there is no Hopper GPU, or PyTorch can't use it.
+        If there is no GPU of compute capability 8.0 or above, or PyTorch can't use it.
 
     Notes
     -----
@@ -196,18 +192,16 @@ def _product(given: Any, dtype: str, layout: str) -> tuple[Product, int | None]:
 
 
 def _gpu(ordinal: int | None) -> Gpu:
-    """The Hopper GPU to measure."""
+    """The GPU to measure."""
     if importlib.util.find_spec("torch") is None:
         raise ImportError("tuning needs PyTorch, which is not installed: pip install torch")
     gpu = gpu_of(ordinal) if ordinal is not None else first_gpu()
     if gpu is None:
         get_device("gpu")  # says why there is none
     assert gpu is not None
-    chip = chip_of(gpu)
-    if chip is None or not chip.is_hopper:
+    if chip_of(gpu) is None:
         raise DeviceUnavailableError(
-            f"{gpu.description}: only the Hopper kernel, for compute capability 9.0, has tilings "
-            "to tune"
+            f"{gpu.description}: only GPUs of compute capability 8.0 or above have kernels to tune"
         )
     import torch
 
@@ -223,12 +217,15 @@ def _tune(product: Product, gpu: Gpu, seconds: float, step: Step) -> Tuned:
     chip = chip_of(gpu)
     assert chip is not None
     name = f"{product.m} x {product.n} x {product.k}"
-    usual = plan_on(product, chip)
-    if all(one.kernel.path != hopper.SOURCE for one in usual.steps):
-        return Tuned(product, chip, note=f"nothing to tune: {usual.chosen} ({usual.why})")
-    choices = ranked(product, chip)[:CANDIDATES]
-    plans = {tiling: plan_on(product, chip, tiling) for tiling, _ in choices}
-    kernels = {repr(one.kernel): one.kernel for plan in plans.values() for one in plan.steps}
+    if not (product.m and product.n and product.batch):
+        return Tuned(product, chip, note="nothing to tune: the result has no elements")
+    chosen = best(product, chip)
+    if chosen.family == GENERAL.name:
+        return Tuned(product, chip, note=f"nothing to tune: {chosen.words} is all there is")
+    others = [x for x in offers(product, chip) if x.choice != chosen.choice]
+    choices = [chosen, *others[: CANDIDATES - 1]]
+    plans = [offer.make() for offer in choices]
+    kernels = {repr(one.kernel): one.kernel for plan in plans for one in plan.steps}
     step(f"{name}: compiling")
     compile_ahead(list(kernels.values()), gpu.arch, lambda: step(f"{name}: compiling"))
     step(f"{name}: measuring")
@@ -239,8 +236,8 @@ def _measure(
     product: Product,
     gpu: Gpu,
     chip: Chip,
-    choices: Sequence[tuple[Tiling, float]],
-    plans: dict[Tiling, Plan],
+    choices: Sequence[Offer],
+    plans: Sequence[Plan],
     seconds: float,
 ) -> Tuned:
     import torch
@@ -248,7 +245,7 @@ def _measure(
     from tilewise.bench.products import error_share
     from tilewise.bench.timing import in_turn
 
-    chosen = choices[0][0]
+    chosen = choices[0]
     stream_of = torch.cuda.current_stream
     ordinal = gpu.context.ordinal
     with torch.cuda.device(ordinal), torch.cuda.stream(torch.cuda.Stream()):
@@ -258,7 +255,7 @@ def _measure(
         more = range(sets_to_rotate(nbytes, gpu.l2_bytes) - 1)
         sets = [first, *(_matrices(product, generator) for _ in more)]
         workspace = torch.empty(
-            max(plan.workspace for plan in plans.values()), dtype=torch.uint8, device="cuda"
+            max(plan.workspace for plan in plans), dtype=torch.uint8, device="cuda"
         )
 
         def work(plan: Plan, matrices: tuple[Tensor, Tensor, Tensor]) -> Callable[[], None]:
@@ -267,27 +264,26 @@ def _measure(
             return lambda: execute(plan, gpu, stream_of().cuda_stream, addresses)
 
         a, b, d = first
-        correct = {}
+        correct = []
         right: Tensor = None
-        for tiling, plan in plans.items():
+        for plan in plans:
             d.fill_(math.nan)
             work(plan, first)()
             if right is None:
-                correct[tiling] = error_share(a, b, d) <= 1
+                correct.append(error_share(a, b, d) <= 1)
                 right = d.clone()
             else:
-                correct[tiling] = _is_near(d, right, product)
+                correct.append(_is_near(d, right, product))
         times: dict[str, list[float]] = {}
-        if all(correct.values()):
+        if all(correct):
             contenders = {
-                str(i): [work(plan, matrices) for matrices in sets]
-                for i, plan in enumerate(plans.values())
+                str(i): [work(plan, matrices) for matrices in sets] for i, plan in enumerate(plans)
             }
             timed = in_turn(contenders, ROUNDS, seconds / (len(plans) * _WARM_UPS))
             times = timed.seconds
     rows = [
-        Timed(tiling, expected, median(times[str(i)]) if times else None, correct[tiling])
-        for i, (tiling, expected) in enumerate(choices)
+        Timed(offer, median(times[str(i)]) if times else None, correct[i])
+        for i, offer in enumerate(choices)
     ]
     if not times:
         return Tuned(product, chip, tuple(rows), chosen, note="a result is wrong: nothing is kept")
@@ -302,13 +298,13 @@ def _keep(found: Tuned, base: float) -> Tuned:
     assert winner.seconds is not None
     try:
         if base < GAIN * winner.seconds:
-            tuned.forget(product, chip)
+            kept.forget(product, chip)
             return replace(found, note="the model's choice stays: none is faster by 2%")
         measured = {"seconds": winner.seconds, "chosen_seconds": base}
-        path = tuned.keep(product, chip, winner.tiling, measured)
+        path = kept.keep(product, chip, winner.offer.family, winner.offer.choice, measured)
         if path is None:
             return replace(found, note="the winner could not be kept: the cache can't be written")
-        return replace(found, kept=winner.tiling)
+        return replace(found, kept=winner.offer)
     finally:
         plan_on.cache_clear()
         repeat.forget()
@@ -344,8 +340,9 @@ def _is_near(d: Tensor, right: Tensor, product: Product) -> bool:
     import torch
 
     out = {"float16": 2.0**-11, "bfloat16": 2.0**-8}.get(product.out_dtype, 0.0)
-    bound = 2 * (out + (product.k + 1) * unit_roundoff("float32"))
-    norm = torch.linalg.vector_norm
-    off = norm(d.float() - right.float(), dim=-1)
-    size = norm(right.float(), dim=-1) + math.sqrt(product.k * product.n)
+    accumulator = ACCUMULATORS[product.dtype]
+    bound = 2 * (out + (product.k + 1) * unit_roundoff(accumulator))
+    norm, wide = torch.linalg.vector_norm, getattr(torch, accumulator)
+    off = norm(d.to(wide) - right.to(wide), dim=-1)
+    size = norm(right.to(wide), dim=-1) + math.sqrt(product.k * product.n)
     return bool((off <= bound * size).all())

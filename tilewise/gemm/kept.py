@@ -1,4 +1,4 @@
-"""Tilings that were measured to be faster than the model's choice, kept on disk.
+"""Choices that were measured to be faster than the planner's, kept on disk.
 
 :func:`tilewise.tune` keeps them, and the planner finds them again by all that decides: the GPU,
 the product (but for addresses), and the sources of the kernel and of the model.
@@ -18,36 +18,51 @@ from typing import Any
 
 from tilewise.compiler import cache as compiler_cache
 from tilewise.gemm.chip import Chip
-from tilewise.gemm.families.hopper.tilings import Tiling
 from tilewise.gemm.product import Product
 
-FORMAT = 1  # raise it when what is stored changes
+FORMAT = 2  # raise it when what is stored changes
 # What a choice is made from, and what it is made for.
 _SOURCES = ("gemm", "kernels/gemm", "kernels/ptx")
 
 
-def tiling(product: Product, chip: Chip) -> Tiling | None:
-    """The tiling that is kept for a product; None where none is, or its file is not whole."""
+def find(product: Product, chip: Chip) -> tuple[str, dict[str, Any]] | None:
+    """Return the family and the choice that are kept for a product.
+
+    None where none is, or its file is not whole. Which files there are is looked up once a
+    process.
+    """
+    names = _names(compiler_cache.directory())
+    if not names:
+        return None
     path = _path(product, chip)
-    if path is None:
+    if path is None or path.name not in names:
         return None
     try:
         entry = json.loads(path.read_bytes())
-        if entry["check"] != _check(entry["tiling"]):
+        if entry["check"] != _check(entry["family"], entry["choice"]):
             return None
-        return Tiling(**entry["tiling"])
+        return str(entry["family"]), dict(entry["choice"])
     except (OSError, ValueError, TypeError, KeyError):
         return None
 
 
-def keep(product: Product, chip: Chip, tiling: Tiling, measured: Mapping[str, Any]) -> Path | None:
-    """Keep a tiling for a product, in the place of any other.
+def keep(
+    product: Product,
+    chip: Chip,
+    family: str,
+    choice: Mapping[str, Any],
+    measured: Mapping[str, Any],
+) -> Path | None:
+    """Keep a choice for a product, in the place of any other.
 
     Parameters
     ----------
     product : Product
     chip : Chip
-    tiling : Tiling
+    family : str
+        The family's name.
+    choice : mapping
+        As its offer has it.
     measured : mapping
         JSON values, for people who look into the file.
 
@@ -59,14 +74,15 @@ def keep(product: Product, chip: Chip, tiling: Tiling, measured: Mapping[str, An
     path = _path(product, chip)
     if path is None:
         return None
-    fields = asdict(tiling)
     entry = {
         "chip": asdict(chip),
         "product": asdict(_decisive(product)),
-        "tiling": fields,
-        "check": _check(fields),
+        "family": family,
+        "choice": dict(choice),
+        "check": _check(family, choice),
         "measured": dict(measured),
     }
+    _names.cache_clear()
     part = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -84,11 +100,23 @@ def keep(product: Product, chip: Chip, tiling: Tiling, measured: Mapping[str, An
 
 
 def forget(product: Product, chip: Chip) -> None:
-    """Keep no tiling for a product."""
+    """Keep no choice for a product."""
     path = _path(product, chip)
+    _names.cache_clear()
     if path is not None:
         with suppress(OSError):
             path.unlink(missing_ok=True)
+
+
+@cache
+def _names(place: Path | None) -> frozenset[str]:
+    """Return the names of the files that are kept."""
+    if place is None:
+        return frozenset()
+    try:
+        return frozenset(file.name for file in (place / "tuned").iterdir())
+    except OSError:
+        return frozenset()
 
 
 def _path(product: Product, chip: Chip) -> Path | None:
@@ -106,13 +134,14 @@ def _decisive(product: Product) -> Product:
     return replace(product, alpha=1.0, beta=float(reads_c), c=product.c if reads_c else None)
 
 
-def _check(fields: Mapping[str, Any]) -> str:
+def _check(family: str, choice: Mapping[str, Any]) -> str:
+    fields = [family, dict(choice)]
     return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
 
 
 @cache
 def _sources() -> str:
-    """The digest of all that a kept tiling was measured with."""
+    """Return the digest of all that a kept choice was measured with."""
     root = Path(__file__).parents[1]
     digest = hashlib.sha256()
     for name in _SOURCES:

@@ -1,40 +1,33 @@
-"""How a product is answered: the kernels and their grids."""
+"""How a product is answered: by the fastest of what the families of kernels offer."""
 
 from __future__ import annotations
 
-import math
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache, lru_cache
-from itertools import combinations
+from operator import attrgetter
 
 from tilewise.devices import Device
 from tilewise.devices.gpu import Gpu
-from tilewise.devices.limits import MAX_GRID
-from tilewise.gemm import kept as tuned
-from tilewise.gemm import pack, unpack
-from tilewise.gemm.chip import Chip
-from tilewise.gemm.families.hopper import costs
-from tilewise.gemm.families.hopper import kernel as hopper
-from tilewise.gemm.families.hopper.tilings import Problem, Tiling, candidates
-from tilewise.gemm.families.simt import kernel as fma
-from tilewise.gemm.families.simt import plan as fma_plan
-from tilewise.gemm.families.thin import half as thin
-from tilewise.gemm.layouts import TYPES, batched_matrix, layout
-from tilewise.gemm.pack import Packing
-from tilewise.gemm.product import ACCUMULATORS, ITEM_SIZES, REAL, WORKSPACE, A, B, C, D, Product
-from tilewise.gemm.steps import PREPARED, Plan, Step
-from tilewise.kernel import SOURCES, Kernel
-from tilewise.launch import Launch, Packed, Place
+from tilewise.gemm import kept
+from tilewise.gemm.chip import Chip, chip_by
+from tilewise.gemm.families.general import General
+from tilewise.gemm.families.hopper.family import Hopper
+from tilewise.gemm.families.simt.family import Simt
+from tilewise.gemm.families.thin.half import ThinHalf
+from tilewise.gemm.family import Family, Offer
+from tilewise.gemm.product import ITEM_SIZES, Product
+from tilewise.gemm.steps import PREPARED, Plan
+from tilewise.kernel import Kernel
 
-FOLDER = SOURCES / "gemm"
-BLOCK, BLOCK_K, THREADS = 64, 16, 256  # of any.cu
-ALIGNED_ROWS = 8  # up to as many, the thin kernel may beat the Hopper kernel where that can read
+GENERAL = General()
+FAMILIES: list[Family] = [Hopper(), ThinHalf(), Simt()]
+"""Those whose offers are compared. The general family answers what none of them takes."""
 
 
 def plan_product(product: Product, device: Device) -> Plan:
-    """How ``device`` computes the product.
+    """Return how ``device`` computes the product.
 
     Parameters
     ----------
@@ -48,310 +41,85 @@ def plan_product(product: Product, device: Device) -> Plan:
 
 
 def chip_of(device: Device) -> Chip | None:
-    """The GPU that a device is; None for the emulator, and GPUs before compute capability 8.0."""
+    """Return the GPU that a device is; None for the emulator, and GPUs before sm_80."""
     if isinstance(device, Gpu) and int(device.arch.removeprefix("sm_").rstrip("af")) >= 80:
-        is_hopper = device.arch.startswith("sm_90")
-        return Chip(device.context.device.name, device.multiprocessors, is_hopper)
+        return _chip_of(device)
     return None
 
 
+@cache
+def _chip_of(gpu: Gpu) -> Chip:
+    name = gpu.context.device.name
+    is_hopper = gpu.arch.startswith("sm_90")
+    clock = 1e3 * gpu.context.attribute("CLOCK_RATE")
+    bus = gpu.context.attribute("GLOBAL_MEMORY_BUS_WIDTH") / 8
+    transfers = 2e3 * gpu.context.attribute("MEMORY_CLOCK_RATE")
+    return chip_by(name, gpu.multiprocessors, is_hopper, clock, bus * transfers, gpu.l2_bytes)
+
+
 @lru_cache(maxsize=PREPARED)
-def plan_on(product: Product, chip: Chip | None, tiling: Tiling | None = None) -> Plan:
-    """How a GPU, or with None any other device, computes the product.
+def plan_on(product: Product, chip: Chip | None) -> Plan:
+    """Return how a GPU, or with None any other device, computes the product.
+
+    A way that was measured to be the fastest and kept goes first.
 
     Parameters
     ----------
     product : Product
     chip : Chip or None
-    tiling : Tiling, optional
-        Has the Hopper kernel compute it, with this tiling. By default the way that should be
-        fastest; of the Hopper kernel's tilings, one that was measured and kept goes first.
-
-    Raises
-    ------
-    ValueError
-        If a tiling is given, and the Hopper kernel does not take the product with it.
     """
     if not (product.m and product.n and product.batch):
         return Plan((), 0, "nothing", "the result has no elements")
+    offer = kept_offer(product, chip)
+    if offer is not None:
+        return replace(offer.make(), why="it was the fastest of those that were measured")
+    offer = best(product, chip)
+    if offer.family == GENERAL.name:
+        return replace(offer.make(), why=f"no other family takes it: {objections(product, chip)}")
+    plan = offer.make()
+    if plan.why:
+        return plan
+    return replace(plan, why=f"it should take least, {offer.seconds * 1e6:.1f} µs")
+
+
+def best(product: Product, chip: Chip | None) -> Offer:
+    """Return the offer that should be fastest."""
+    found = [offer for family in FAMILIES if (offer := family.best(product, chip)) is not None]
+    if found:
+        return min(found, key=attrgetter("rank"))
+    general = GENERAL.best(product, chip)
+    assert general is not None
+    return general
+
+
+def offers(product: Product, chip: Chip | None) -> list[Offer]:
+    """Return every offer of every family, the one that should be fastest first."""
+    found = [offer for family in FAMILIES for offer in family.offers(product, chip)]
+    return sorted(found or GENERAL.offers(product, chip), key=attrgetter("rank"))
+
+
+def kept_offer(product: Product, chip: Chip | None) -> Offer | None:
+    """Return the offer that was measured to be the fastest and kept; None where none was."""
     if chip is None:
-        return _by_general(product, "this is no Hopper GPU")
-    if tiling is None and product.dtype in REAL:
-        return _by_fma(product, chip)
-    if not chip.is_hopper:
-        return _by_general(product, "this is no Hopper GPU")
-    if tiling is not None:
-        # If none fits, the kernel's planner says why.
-        asked = choice(product, chip, tiling)
-        return _hopper_plan(product, chip, asked or Choice(0.0, Reading(product), tiling, ""))
-    ways = []
-    view = thin.thin(product)
-    off = hopper.objection(product)
-    if view is not None and (off or view.few_rows <= ALIGNED_ROWS):
-        expected = thin.seconds(product, view, chip.multiprocessors)
-        ways.append((expected, lambda: thin.plan(product, view, chip.multiprocessors)))
-    if chosen := choice(product, chip):
-        ways.append((chosen.seconds, lambda: _hopper_plan(product, chip, chosen)))
-    if ways and off:
-        expected = general_seconds(product, chip.multiprocessors)
-        words = f"by the others it should take {min(ways, key=_first)[0] * 1e6:.1f} µs"
-        ways.append((expected, lambda: _by_general(product, words)))
-    return min(ways, key=_first)[1]() if ways else _by_general(product, off)
-
-
-Way = tuple[float, Callable[[], Plan]]
-"""The seconds that a plan should take, and what makes it."""
-
-
-def _first(way: Way) -> float:
-    return way[0]
-
-
-@dataclass(frozen=True)
-class Reading:
-    """Where the Hopper kernel finds a product's matrices.
-
-    Attributes
-    ----------
-    product : Product
-        As the kernel computes it: A, B and D as they lie, or as copies of them lie in the
-        workspace.
-    packings : mapping of int to Packing
-        Of those of A and B that are copied before.
-    unpacking : Packing or None
-        Of D, where that is copied afterwards.
-    """
-
-    product: Product
-    packings: Mapping[int, Packing] = field(default_factory=dict)
-    unpacking: Packing | None = None
-
-    @property
-    def problem(self) -> Problem:
-        """What of it decides how fast the kernel's tiles are."""
-        return replace(hopper.problem(self.product), repacked=bool(self.packings))
-
-
-def readings(product: Product) -> list[Reading]:
-    """Every way to read a product that the Hopper kernel takes; none if it takes none.
-
-    A matrix whose rows begin at multiples of 16 bytes is read where it lies. Of others with a
-    contiguous dimension the kernel can shift the tiles, which takes time for each; or one more pass
-    through memory makes a copy whose rows begin so.
-    """
-    unpacking = _unpacking(product)
-    found = []
-    for copied in _subsets([x for x in (A, B) if _may_be_packed(product, x)]):
-        packings = {x: _packing(product, x) for x in copied}
-        a, b = (packings[x].operand if x in packings else None for x in (A, B))
-        view = replace(product, a=a or product.a, b=b or product.b)
-        if unpacking is not None:
-            view = replace(view, d=unpacking.operand)
-        found.append(Reading(view, packings, unpacking))
-    return [reading for reading in found if not hopper.objection(reading.product)]
-
-
-def _subsets(items: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    for size in range(len(items) + 1):
-        yield from combinations(items, size)
-
-
-def _may_be_packed(product: Product, which: int) -> bool:
-    """Whether a copy could serve better than A or B itself.
-
-    A pitch that is an odd multiple of 16 bytes is read, though at half the rate; where a product
-    uses it often enough, repacking it could pay too.
-    """
-    rows, columns = (product.m, product.k) if which == A else (product.k, product.n)
-    return (
-        product.dtype in hopper.HALVES
-        and product.batch * rows * columns > 0
-        and product.batch * max(rows, columns) <= pack.LARGEST
-        and bool(hopper.unaligned(product, which))
-    )
-
-
-def _packing(product: Product, which: int) -> Packing:
-    if which == A:
-        return pack.packed(product.a, product.m, product.k, product.batch)
-    return pack.packed(product.b, product.k, product.n, product.batch)
-
-
-@dataclass(frozen=True)
-class Choice:
-    """How the Hopper kernel computes a product.
-
-    Attributes
-    ----------
-    seconds : float
-        That it should take, repacking included.
-    reading : Reading
-    tiling : Tiling
-    why : str
-        Why this one, for people.
-    """
-
-    seconds: float
-    reading: Reading
-    tiling: Tiling
-    why: str
-
-
-def choice(product: Product, chip: Chip, tiling: Tiling | None = None) -> Choice | None:
-    """The reading and the tiling that should be fastest; None if the kernel can't.
-
-    Parameters
-    ----------
-    product : Product
-    chip : Chip
-    tiling : Tiling, optional
-        This one. By default one that was measured and kept, or else any.
-    """
-    if tiling is not None:
-        return _with_tiling(product, chip, tiling, "asked for")
-    if kept := tuned.tiling(product, chip):
-        why = "it was the fastest of those that were measured"
-        if found := _with_tiling(product, chip, kept, why):
-            return found
-    every = ranked(product, chip)
-    if not every:
         return None
-    best, seconds = every[0]
-    why = f"of all tilings it should take least, {seconds * 1e6:.1f} µs"
-    return _with_tiling(product, chip, best, why)
+    entry = kept.find(product, chip)
+    for family in FAMILIES:
+        if entry is not None and family.name == entry[0]:
+            return family.offer(product, chip, entry[1])
+    return None
 
 
-def ranked(product: Product, chip: Chip) -> list[tuple[Tiling, float]]:
-    """The Hopper kernel's tilings for a product, with the seconds that each should take.
-
-    Best first; repacking, where the tiling needs it, included. Empty if the kernel can't.
-    """
-    best: dict[Tiling, float] = {}
-    for reading in readings(product):
-        problem, around = reading.problem, _seconds_around(reading)
-        for tiling in candidates(problem, chip.multiprocessors):
-            seconds = around + costs.seconds(tiling, problem, chip.multiprocessors)
-            best[tiling] = min(seconds, best.get(tiling, math.inf))
-    return sorted(best.items(), key=lambda x: x[1])
+def objections(product: Product, chip: Chip | None) -> str:
+    """Return why no family but the general one takes the product."""
+    found = [family.objection(product, chip) for family in FAMILIES]
+    return "; ".join(dict.fromkeys(filter(None, found)))
 
 
-def _with_tiling(product: Product, chip: Chip, tiling: Tiling, why: str) -> Choice | None:
-    """That tiling by the reading which should be fastest; None if it fits none."""
-    found = []
-    for reading in readings(product):
-        problem = reading.problem
-        if not tiling.objection(problem.turned if tiling.turned else problem):
-            seconds = costs.seconds(tiling, problem, chip.multiprocessors)
-            found.append(Choice(seconds + _seconds_around(reading), reading, tiling, why))
-    return min(found, key=lambda choice: choice.seconds, default=None)
-
-
-def _seconds_around(reading: Reading) -> float:
-    """How long what is done before and after the Hopper kernel should take."""
-    seconds = 0.0
-    if reading.packings:
-        seconds += pack_seconds(reading.packings.values())
-    if reading.unpacking is not None:
-        seconds += pack_seconds([reading.unpacking])
-    return seconds
-
-
-def _unpacking(product: Product) -> Packing | None:
-    """Of D, where neither dimension is contiguous, so that the kernel can't store it."""
-    lines = ((product.n, product.d.column_stride), (product.m, product.d.row_stride))
-    if (
-        any(stride == 1 or extent == 1 for extent, stride in lines)
-        or product.out_dtype not in hopper.HALVES
-        or product.beta != 0
-        or not 0 < product.batch * max(product.m, product.n) <= pack.LARGEST
-    ):
-        return None
-    return pack.packed(product.d, product.m, product.n, product.batch)
-
-
-def _hopper_plan(product: Product, chip: Chip, chosen: Choice) -> Plan:
-    reading = chosen.reading
-    packings, unpacking = reading.packings, reading.unpacking
-    places, used = {x: Place(x) for x in (A, B, D)}, 0
-    at = {**packings, **({} if unpacking is None else {D: unpacking})}
-    for array, packing in at.items():
-        places[array] = Place(WORKSPACE, used)
-        used += -(-packing.bytes // 256) * 256
-    plan = hopper.plan(
-        reading.product,
-        chip.multiprocessors,
-        chosen.tiling,
-        a_at=places[A],
-        b_at=places[B],
-        d_at=places[D],
-        workspace=used,
-    )
-    steps, words = list(plan.steps), plan.chosen
-    if packings:
-        copies = [(packing, Place(x), places[x]) for x, packing in packings.items()]
-        steps.insert(0, pack.step(copies, overlap=True))
-        names = " and ".join("AB"[x] for x in packings)
-        first = min(packings)
-        reason = f"{'AB'[first]} {hopper.unaligned(product, first)}"
-        words = f"{names} repacked, as {reason}; then {words}"
-    if unpacking is not None:
-        steps.append(unpack.step(unpacking, places[D], Place(D), overlap=True))
-        words = f"{words}; then D copied from the workspace to where it belongs"
-    return replace(plan, steps=tuple(steps), chosen=words, why=chosen.why)
-
-
-def pack_seconds(packings: Iterable[Packing]) -> float:
-    """How long repacking should take: what is read and written, once through memory."""
-    moved = 2 * sum(packing.bytes for packing in packings)
-    return PACK_START + moved / PACK_RATE
-
-
-def general_seconds(product: Product, multiprocessors: int) -> float:
-    """How long the general kernel should take, by a model of phases."""
-    tiles = -(-product.m // BLOCK) * -(-product.n // BLOCK) * product.batch
-    phases = -(-product.k // BLOCK_K)
-    phase = max(GENERAL_PHASE, GENERAL_TILE * tiles / multiprocessors)
-    return GENERAL_START + phases * phase
-
-
-# Seconds, and bytes a second: fitted to measurements on an H200.
-PACK_START, PACK_RATE = 1.2e-6, 4.1e12
-GENERAL_START, GENERAL_PHASE, GENERAL_TILE = 1.0e-6, 2.4e-6, 1.06e-6  # any.cu's
-
-
-def _by_fma(product: Product, chip: Chip) -> Plan:
-    way = fma_plan.best(product, chip)
-    return _by_general(product, fma.objection(product)) if way is None else way.plan()
-
-
-def _by_general(product: Product, why: str) -> Plan:
-    tiles = -(-product.m // BLOCK) * -(-product.n // BLOCK)
-    grid = (min(tiles, MAX_GRID[0]), 1, min(product.batch, MAX_GRID[2]))
-    launch = Launch(grid, (THREADS, 1, 1), (_packed(product),))
-    step = Step(_general(product.dtype, product.out_dtype), launch)
-    return Plan(
-        (step,), 0, f"the general kernel, tiles of {BLOCK} x {BLOCK}", f"tensor cores: {why}"
-    )
-
-
-@cache
-def _general(dtype: str, out_dtype: str) -> Kernel:
-    defines = {
-        "INPUT": TYPES[dtype],
-        "OUTPUT": TYPES[out_dtype],
-        "ACCUMULATE": TYPES[ACCUMULATORS[dtype]],
-    }
-    return Kernel(FOLDER / "any.cu", "gemm_any", defines)
-
-
-def _packed(product: Product) -> Packed:
-    """The general kernel's Product."""
-    return layout(FOLDER / "any.cu", "Product").pack({
-        "m": product.m, "n": product.n, "k": product.k, "batch": product.batch,
-        "alpha": product.alpha, "beta": product.beta,
-        "a": batched_matrix(product.a, Place(A)), "b": batched_matrix(product.b, Place(B)),
-        "c": batched_matrix(product.c, Place(C)), "d": batched_matrix(product.d, Place(D)),
-    })  # fmt: skip
+def every_kernel(chip: Chip, dtypes: tuple[str, ...]) -> Iterator[Kernel]:
+    """Return every kernel that the planner can ask for on a GPU."""
+    for dtype in dtypes:
+        for family in (*FAMILIES, GENERAL):
+            yield from family.kernels(chip, dtype)
 
 
 @cache

@@ -12,7 +12,6 @@ from tilewise.cli.commands.options import (
     RIGHT,
     WRONG,
     Dtypes,
-    Half,
     Json,
     Layout,
     RequiredK,
@@ -120,12 +119,12 @@ def tune(
     m: RequiredM,
     n: RequiredN,
     k: RequiredK,
-    dtype: Annotated[Half, typer.Option(help="Of all three matrices.")] = Half.bfloat16,
+    dtype: Annotated[Dtypes, typer.Option(help="Of all three matrices.")] = Dtypes.bfloat16,
     layout: Stored = Layout.NN,
     seconds: Annotated[float, typer.Option(help="Of timing, roughly.")] = 2.0,
     as_json: Json = False,
 ) -> int:
-    """Measure the tilings that should be fastest, on a Hopper GPU, and keep the winner.
+    """Measure what should be fastest, and keep the winner.
 
     matmul takes it from then on for products of this shape, layout and dtype.
     """

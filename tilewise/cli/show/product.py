@@ -70,7 +70,7 @@ def _bench_cells(row: Mapping[str, Any]) -> list[Text | str]:
 
 
 def tuned(found: Tuned) -> None:
-    """One row a tiling, fastest first, then what was kept."""
+    """One row an offer, fastest first, then what was kept."""
     from tilewise.explain import title
 
     out = console()
@@ -82,19 +82,19 @@ def tuned(found: Tuned) -> None:
         table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
         for heading in ("µs", "ratio"):
             table.add_column(heading, justify="right", no_wrap=True)
-        table.add_column("tiling", overflow="fold")
+        table.add_column("by", overflow="fold")
         for row in found.rows:
-            mark = " (the model's choice)" if row.tiling == found.chosen else ""
+            mark = " (the model's choice)" if row.offer is found.chosen else ""
             cells = ["", ""]
             if row.seconds and base:
                 cells = [f"{row.seconds * 1e6:,.2f}", f"{base / row.seconds:.3f}"]
             elif not row.correct:
                 cells = ["WRONG", ""]
-            table.add_row(*cells, f"{row.tiling}{mark}")
+            table.add_row(*cells, f"{row.offer.words}{mark}")
         out.print(table)
         out.print()
         out.print("ratio: the model's choice's time by this one's.")
     if found.kept is not None:
-        out.print(f"kept, and taken by matmul from now on: {found.kept}")
+        out.print(f"kept, and taken by matmul from now on: {found.kept.words}")
     if found.note:
         out.print(found.note)

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from tilewise.devices.arguments import TENSOR_MAP_BYTES
-from tilewise.gemm.families.hopper.costs import choose
 from tilewise.gemm.families.hopper.tilings import BLOCK_K, SUM_COLUMNS, Problem, Tiling, cover
 from tilewise.gemm.layouts import TYPES, layout
 from tilewise.gemm.product import ITEM_SIZES, WORKSPACE, A, B, C, D, Operand, Product
@@ -101,8 +100,8 @@ def problem(product: Product) -> Problem:
         product.batch,
         a_by_k=a.is_by_k,
         b_by_k=b.is_by_k,
-        a_aligned=a.has_whole_sectors,
-        b_aligned=b.has_whole_sectors,
+        a_alignment=a.alignment,
+        b_alignment=b.alignment,
         a_shifted=bool(a.unaligned()),
         b_shifted=bool(b.unaligned()),
         d_by_rows=bool(_out_by_rows(product)),
@@ -177,10 +176,13 @@ class _Matrix:
         return ""
 
     @property
-    def has_whole_sectors(self) -> bool:
-        """Whether all lines begin at multiples of 32 bytes."""
-        _, _, stride = self.lines
-        return self.x.offset == 0 and self.item * stride % SECTOR_BYTES == 0
+    def alignment(self) -> int:
+        """Bytes of which the beginnings of all lines are multiples: at most 128, at least 16."""
+        _, count, stride = self.lines
+        step = self.item * stride if count > 1 else 0
+        step |= self.item * self.x.batch_stride if self.batch > 1 else 0
+        step |= self.x.offset
+        return min(max(step & -step, 16), 128) if step else 128
 
     def map(self, place: Place, dtype: str, box: tuple[int, int]) -> TensorMap:
         """Of all of it, its first element at ``place``."""
@@ -190,7 +192,7 @@ class _Matrix:
         pitch = -(-inner // 8) * 8 if count == 1 else stride
         step = self.x.batch_stride if batches > 1 else 8
         # A piece of 128 bytes that does not begin with a line would bring two lines whole.
-        promotion = 128 if self.has_whole_sectors else 64
+        promotion = 128 if self.alignment >= SECTOR_BYTES else 64
         extents, strides = (inner, count, batches), (self.item * pitch, self.item * step)
         return TensorMap(place, dtype, extents, strides, box, promotion)
 
@@ -221,7 +223,7 @@ def _inputs(product: Product) -> dict[str, _Matrix]:
 def plan(
     product: Product,
     multiprocessors: int,
-    tiling: Tiling | None = None,
+    tiling: Tiling,
     *,
     a_at: Place = Place(A),
     b_at: Place = Place(B),
@@ -235,8 +237,7 @@ def plan(
     product : Product
     multiprocessors : int
         Of the GPU.
-    tiling : Tiling, optional
-        By default the one that :func:`choose` expects to be fastest.
+    tiling : Tiling
     a_at, b_at, d_at : Place
         Where A, B and D lie.
     workspace : int
@@ -249,10 +250,6 @@ def plan(
     """
     if words := objection(product):
         raise ValueError(f"the Hopper kernel can't take this product: {words}")
-    why = "asked for"
-    if tiling is None:
-        tiling, expected = choose(problem(product), multiprocessors)
-        why = f"of all tilings it should take least, {expected * 1e6:.1f} µs"
     turned, view = oriented(product, tiling.turned), problem(product)
     if tiling.turned:
         view = view.turned
@@ -327,7 +324,7 @@ def plan(
         steps=tuple(steps),
         workspace=workspace,
         chosen=f"the Hopper kernel, {tiling}",
-        why=why,
+        why="",
     )
 
 

@@ -1,12 +1,11 @@
-"""The Hopper kernel's tiles: what they may be, and how they cover a product.
+"""The Hopper kernel's tilings: what they may be, and how they cover a product.
 
 Pure arithmetic: nothing here knows a GPU, an array or a kernel's source.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 
 BLOCK_K = 64  # of 16 bits: 128 bytes, the width of the swizzle
@@ -27,8 +26,8 @@ class Problem:
     m, n, k, batch : int
     a_by_k, b_by_k : bool
         Whether k is the contiguous dimension.
-    a_aligned, b_aligned : bool
-        Whether all rows (or columns) begin at multiples of 32 bytes, as sectors do.
+    a_alignment, b_alignment : int
+        Bytes of which the beginnings of all rows (or columns) are multiples: 16, 32, 64 or 128.
     a_shifted, b_shifted : bool
         Whether not all begin at multiples of 16 bytes, so that tiles have to be shifted.
     d_by_rows : bool
@@ -45,8 +44,8 @@ class Problem:
     batch: int = 1
     a_by_k: bool = True
     b_by_k: bool = True
-    a_aligned: bool = True
-    b_aligned: bool = True
+    a_alignment: int = 128
+    b_alignment: int = 128
     a_shifted: bool = False
     b_shifted: bool = False
     d_by_rows: bool = True
@@ -64,7 +63,7 @@ class Problem:
         """That of D's transpose."""
         return Problem(
             self.n, self.m, self.k, self.batch,
-            self.b_by_k, self.a_by_k, self.b_aligned, self.a_aligned, self.b_shifted,
+            self.b_by_k, self.a_by_k, self.b_alignment, self.a_alignment, self.b_shifted,
             self.a_shifted, not self.d_by_rows, self.d_copied, self.repacked,
         )  # fmt: skip
 
@@ -295,41 +294,39 @@ def cover(tiling: Tiling, m: int, n: int, k: int, batch: int, multiprocessors: i
     )
 
 
-def candidates(problem: Problem, multiprocessors: int) -> Iterator[Tiling]:
-    """The tilings that are worth a thought."""
-    for turned in (False, True):
-        view = problem.turned if turned else problem
-        for block_m in (64, 128, 192, 256):
-            if block_m > 64 and view.m <= block_m - 64:
-                continue
-            for cluster_m, cluster_n in ((1, 1), (2, 1), (1, 2), (2, 2)):
-                if cluster_m > 1 and view.m <= block_m:
-                    continue
-                if cluster_m * cluster_n > 1 and (view.a_shifted or view.b_shifted):
-                    continue
-                plain = Tiling(
-                    block_m, 16, cluster_m, cluster_n, turned=turned,
-                    a_shifted=view.a_shifted, b_shifted=view.b_shifted,
-                )  # fmt: skip
-                for block_n in _widths(view, plain, multiprocessors):
-                    if cluster_n > 1 and view.n <= block_n:
-                        continue
-                    tiling = replace(plain, block_n=block_n)
-                    if tiling.objection(view):
-                        continue
-                    if tiling.tiles <= 2:  # more leave some multiprocessors idle
-                        yield tiling
-                    at = cover(tiling, view.m, view.n, view.k, view.batch, multiprocessors)
-                    units = clusters_at_once(tiling.tiles, multiprocessors)
-                    rest = at.tiles % max(units, 1)
-                    if rest and 2 * rest <= units and at.phases >= 2 * LEAST_PHASES:
-                        yield replace(tiling, shared=True)
-                    for split in (2, 4):
-                        if at.tiles > clusters_at_once(split, multiprocessors):
-                            break
-                        divided = replace(tiling, split=split)
-                        if at.phases >= split * LEAST_PHASES and not divided.objection(view):
-                            yield divided
+# What the planner chooses from: BLOCK_M, BLOCK_N, CLUSTER_M, CLUSTER_N, SPLIT, and whether the last
+# wave is divided along k. benchmarks/fit_hopper.py finds them: each adds what the others lack most,
+# over random products.
+KERNELS = (
+    (64, 64, 1, 2, 1, False), (64, 256, 2, 1, 1, True), (128, 128, 2, 1, 1, False),
+    (64, 64, 1, 1, 1, True), (192, 128, 1, 2, 1, False), (64, 16, 1, 1, 1, False),
+    (64, 192, 2, 2, 1, False), (64, 16, 1, 1, 4, False), (192, 192, 1, 2, 1, False),
+    (64, 128, 2, 2, 1, False), (64, 64, 2, 2, 1, False), (192, 128, 1, 2, 1, True),
+    (128, 160, 2, 1, 1, False), (64, 64, 2, 1, 1, True), (128, 96, 2, 2, 1, False),
+    (128, 112, 2, 1, 1, True), (128, 256, 2, 1, 1, False), (64, 192, 2, 1, 1, False),
+    (64, 64, 1, 1, 4, False), (192, 96, 1, 2, 1, False), (64, 16, 1, 1, 1, True),
+    (256, 160, 2, 1, 1, False), (64, 32, 1, 2, 1, False), (64, 128, 1, 2, 1, False),
+    (128, 112, 1, 2, 1, True), (64, 96, 2, 1, 1, True), (256, 192, 1, 2, 1, False),
+    (192, 160, 1, 2, 1, True), (64, 96, 2, 2, 1, False), (192, 128, 2, 2, 1, False),
+    (64, 48, 1, 1, 4, False), (256, 128, 2, 1, 1, False), (128, 80, 1, 2, 1, False),
+    (64, 128, 2, 2, 1, True), (64, 112, 2, 1, 1, False), (64, 32, 1, 2, 1, True),
+    (256, 64, 2, 1, 1, False), (128, 80, 2, 2, 1, False), (256, 160, 1, 2, 1, True),
+    (64, 32, 2, 2, 1, False), (128, 256, 1, 1, 1, False),
+)  # fmt: skip
+# Of products that are not 16-byte aligned, whose tiles are shifted.
+SHIFTED_KERNELS = tuple(
+    (block_m, block_n, 1, 1, split, stream_k)
+    for block_m, block_n in (
+        (64, 16), (64, 32), (64, 64), (64, 128), (64, 192), (128, 64), (128, 128),
+    )
+    for split, stream_k in ((1, False), (1, True), (2, False), (4, False))
+)  # fmt: skip
+
+
+def tilings(a_shifted: bool = False, b_shifted: bool = False, turned: bool = False) -> list[Tiling]:
+    """Return the tilings that the planner chooses from."""
+    kernels = SHIFTED_KERNELS if a_shifted or b_shifted else KERNELS
+    return [Tiling(*sizes, turned, a_shifted, b_shifted) for sizes in kernels]
 
 
 def clusters_at_once(blocks: int, multiprocessors: int) -> int:
@@ -341,22 +338,34 @@ def clusters_at_once(blocks: int, multiprocessors: int) -> int:
     return multiprocessors // blocks if blocks <= 2 else int(0.9 * multiprocessors) // blocks
 
 
-def _widths(view: Problem, plain: Tiling, multiprocessors: int) -> list[int]:
-    """Columns of tiles: powers of two, and those with which waves or a few tiles come out even."""
-    grain = 16 if view.b_by_k else 64
-    widths = {w for w in (64, 128, 192, 256) if w < view.n + 64}
-    rows = -(-view.m // (plain.block_m * plain.cluster_m)) * view.batch
-    units = clusters_at_once(plain.tiles, multiprocessors)
-    for waves in (1, 2, 3, 4, 5, 6):
-        if columns := waves * units // rows:
-            width = -(-view.n // (columns * plain.cluster_n))
-            width = -(-width // grain) * grain
-            if width <= 256:
-                widths.add(max(width, grain))
-    for columns in (2, 3, 4):
-        width = -(-view.n // (columns * grain)) * grain
-        if 64 < width <= 256:
-            widths.add(width)
-    if view.n < 64:
-        widths.add(max(16, -(-view.n // grain) * grain))
-    return sorted(widths)
+def is_worth_it(tiling: Tiling, view: Problem, multiprocessors: int) -> bool:
+    """Return whether a tiling may be chosen, for a problem that is turned already.
+
+    Not where another one of the same speed has less to compute: tiles of which half or more lies
+    past D's edge, clusters that reach past it, and divisions along k that leave too little to each
+    block, or where there is nothing to divide.
+    """
+    if tiling.objection(view):
+        return False
+    if tiling.block_m > 64 and view.m <= tiling.block_m - 64:
+        return False
+    if (tiling.cluster_m > 1 and view.m <= tiling.block_m) or (
+        tiling.cluster_n > 1 and view.n <= tiling.block_n
+    ):
+        return False
+    at = cover(tiling, view.m, view.n, view.k, view.batch, multiprocessors)
+    if tiling.split > 1:
+        enough = at.phases >= tiling.split * LEAST_PHASES
+        return enough and at.tiles <= clusters_at_once(tiling.split, multiprocessors)
+    return not tiling.shared or at.parts > 1
+
+
+def candidates(problem: Problem, multiprocessors: int) -> list[Tiling]:
+    """Return the tilings that are worth comparing, of a problem that is not turned yet."""
+    return [
+        tiling
+        for turned in (False, True)
+        for view in (problem.turned if turned else problem,)
+        for tiling in tilings(view.a_shifted, view.b_shifted, turned)
+        if is_worth_it(tiling, view, multiprocessors)
+    ]

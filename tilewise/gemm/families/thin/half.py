@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 from tilewise.devices.limits import MAX_GRID
 from tilewise.gemm import pack
+from tilewise.gemm.chip import Chip
+from tilewise.gemm.families.hopper import kernel as hopper
 from tilewise.gemm.families.hopper.kernel import HALVES
 from tilewise.gemm.families.thin.sides import Sides, sides
+from tilewise.gemm.family import Offer
 from tilewise.gemm.layouts import TYPES, layout
 from tilewise.gemm.pack import Packing
 from tilewise.gemm.product import WORKSPACE, A, B, C, D, Operand, Product
@@ -18,6 +24,7 @@ from tilewise.launch import Launch, Packed, Place
 SOURCE = SOURCES / "gemm" / "thin.cu"
 WARPS = 8  # of thin.cu
 MOST_BY_K, MOST_BY_ROWS = 64, 24  # rows of the thin matrix; more sums do not fit a thread
+ALIGNED_ROWS = 8  # up to as many, the kernel may beat the Hopper kernel where that can read
 LARGEST = 2**31 - 2**16  # the kernel counts rows and k by int, up to a block past the end
 
 
@@ -195,6 +202,46 @@ def plan(product: Product, view: Thin, multiprocessors: int) -> Plan:
         why=f"{'B' if view.turned else 'A'} is read once, where it lies: "
         f"it should take {expected * 1e6:.1f} µs",
     )
+
+
+class ThinHalf:
+    """The family: a matrix of 16 bits and a few rows or columns, on Hopper GPUs."""
+
+    name = "thin"
+
+    def objection(self, product: Product, chip: Chip | None) -> str:
+        """Return why the kernel can't take a product; empty if it can."""
+        if chip is None or not chip.is_hopper:
+            return "this is no Hopper GPU"
+        view = thin(product)
+        if view is None:
+            return "neither A nor B has few rows or columns"
+        if view.few_rows > ALIGNED_ROWS and not hopper.objection(product):
+            return f"the Hopper kernel takes more than {ALIGNED_ROWS} rows or columns"
+        return ""
+
+    def best(self, product: Product, chip: Chip | None) -> Offer | None:
+        """Return the one offer there is."""
+        view = None if self.objection(product, chip) else thin(product)
+        if view is None or chip is None:
+            return None
+        shape, expected = _shape(product, view, chip.multiprocessors)
+        words = f"the thin kernel, {shape.rows} x {8 * shape.groups} a warp"
+        make = partial(plan, product, view, chip.multiprocessors)
+        return Offer(self.name, expected, make, words=words)
+
+    def offers(self, product: Product, chip: Chip | None) -> Iterable[Offer]:
+        """Return the one offer there is."""
+        found = self.best(product, chip)
+        return [] if found is None else [found]
+
+    def offer(self, product: Product, chip: Chip | None, choice: Mapping[str, Any]) -> Offer | None:
+        """Return the one offer there is."""
+        return self.best(product, chip)
+
+    def kernels(self, chip: Chip, dtype: str) -> Iterable[Kernel]:
+        """Return every kernel that :meth:`best` can ask for."""
+        raise NotImplementedError
 
 
 def _by_k(few: Operand, rows: int, k: int, batch: int) -> Packing:

@@ -1,0 +1,89 @@
+"""The general family: one kernel that computes any product on any device, slowly."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import cache, partial
+from typing import Any
+
+from tilewise.devices.limits import MAX_GRID
+from tilewise.gemm.chip import Chip
+from tilewise.gemm.family import Offer
+from tilewise.gemm.layouts import TYPES, batched_matrix, layout
+from tilewise.gemm.product import ACCUMULATORS, A, B, C, D, Product
+from tilewise.gemm.steps import Plan, Step
+from tilewise.kernel import SOURCES, Kernel
+from tilewise.launch import Launch, Packed, Place
+
+SOURCE = SOURCES / "gemm" / "any.cu"
+BLOCK, BLOCK_K, THREADS = 64, 16, 256  # of any.cu
+# Seconds of an H200: of a launch, and of a k-step, at least and for each tile of a multiprocessor.
+START, STEP, STEP_OF_TILE = 1.0e-6, 2.4e-6, 1.06e-6
+MULTIPROCESSORS = 132  # of a GPU of which nothing is known
+
+
+class General:
+    """The family."""
+
+    name = "general"
+
+    def objection(self, product: Product, chip: Chip | None) -> str:
+        """Return nothing: it takes every product."""
+        return ""
+
+    def best(self, product: Product, chip: Chip | None) -> Offer | None:
+        """Return the one way there is."""
+        return Offer(
+            self.name,
+            _seconds(product, chip),
+            partial(_plan, product),
+            words=f"the general kernel, tiles of {BLOCK} x {BLOCK}",
+        )
+
+    def offers(self, product: Product, chip: Chip | None) -> Iterable[Offer]:
+        """Return the one way there is."""
+        found = self.best(product, chip)
+        return [] if found is None else [found]
+
+    def offer(self, product: Product, chip: Chip | None, choice: Mapping[str, Any]) -> Offer | None:
+        """Return the one way there is."""
+        return self.best(product, chip)
+
+    def kernels(self, chip: Chip, dtype: str) -> Iterable[Kernel]:
+        """Return its kernels: one for each dtype of D."""
+        return [_kernel(dtype, out) for out in dict.fromkeys((dtype, ACCUMULATORS[dtype]))]
+
+
+def _seconds(product: Product, chip: Chip | None) -> float:
+    tiles = -(-product.m // BLOCK) * -(-product.n // BLOCK) * product.batch
+    multiprocessors = MULTIPROCESSORS if chip is None else chip.multiprocessors
+    step = max(STEP, STEP_OF_TILE * tiles / multiprocessors)
+    return START + -(-product.k // BLOCK_K) * step
+
+
+def _plan(product: Product) -> Plan:
+    tiles = -(-product.m // BLOCK) * -(-product.n // BLOCK)
+    grid = (min(tiles, MAX_GRID[0]), 1, min(product.batch, MAX_GRID[2]))
+    launch = Launch(grid, (THREADS, 1, 1), (_packed(product),))
+    step = Step(_kernel(product.dtype, product.out_dtype), launch)
+    return Plan((step,), 0, f"the general kernel, tiles of {BLOCK} x {BLOCK}", "")
+
+
+@cache
+def _kernel(dtype: str, out_dtype: str) -> Kernel:
+    defines = {
+        "INPUT": TYPES[dtype],
+        "OUTPUT": TYPES[out_dtype],
+        "ACCUMULATE": TYPES[ACCUMULATORS[dtype]],
+    }
+    return Kernel(SOURCE, "gemm_any", defines)
+
+
+def _packed(product: Product) -> Packed:
+    """Return the kernel's Product."""
+    return layout(SOURCE, "Product").pack({
+        "m": product.m, "n": product.n, "k": product.k, "batch": product.batch,
+        "alpha": product.alpha, "beta": product.beta,
+        "a": batched_matrix(product.a, Place(A)), "b": batched_matrix(product.b, Place(B)),
+        "c": batched_matrix(product.c, Place(C)), "d": batched_matrix(product.d, Place(D)),
+    })  # fmt: skip

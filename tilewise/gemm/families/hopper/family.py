@@ -1,0 +1,111 @@
+"""The Hopper family: 16-bit products on the tensor cores of GPUs of compute capability 9.0."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, replace
+from functools import partial
+from typing import Any
+
+from tilewise.gemm import pack, unpack
+from tilewise.gemm.chip import Chip
+from tilewise.gemm.families.hopper import kernel as hopper
+from tilewise.gemm.families.hopper import model
+from tilewise.gemm.families.hopper.readings import Reading, readings
+from tilewise.gemm.families.hopper.tilings import Tiling
+from tilewise.gemm.family import Offer
+from tilewise.gemm.product import WORKSPACE, A, B, D, Product
+from tilewise.gemm.steps import Plan
+from tilewise.kernel import Kernel
+from tilewise.launch import Place
+
+
+class Hopper:
+    """The family."""
+
+    name = "hopper"
+
+    def objection(self, product: Product, chip: Chip | None) -> str:
+        """Return why the kernel can't take a product; empty if it can."""
+        if chip is None or not chip.is_hopper:
+            return "this is no Hopper GPU"
+        words = hopper.objection(product)
+        # It may be stored to the workspace, and copied from there to where it belongs.
+        return "" if not words or readings(product) else words
+
+    def best(self, product: Product, chip: Chip | None) -> Offer | None:
+        """Return the offer of the tiling that should be fastest."""
+        if chip is None or not chip.is_hopper:
+            return None
+        found = readings(product)
+        chosen = model.best([x.problem for x in found], [x.seconds for x in found], chip)
+        if chosen is None:
+            return None
+        tiling, index, seconds = chosen
+        return self._offer(found[index], tiling, seconds, chip)
+
+    def offers(self, product: Product, chip: Chip | None) -> Iterator[Offer]:
+        """Return the offers of every tiling that is worth comparing, the fastest first."""
+        if chip is None or not chip.is_hopper:
+            return
+        found = readings(product)
+        ranked = model.ranked([x.problem for x in found], [x.seconds for x in found], chip)
+        for tiling, index, seconds in ranked:
+            yield self._offer(found[index], tiling, seconds, chip)
+
+    def offer(self, product: Product, chip: Chip | None, choice: Mapping[str, Any]) -> Offer | None:
+        """Return the offer of one tiling, with the reading that should be fastest."""
+        if chip is None or not chip.is_hopper:
+            return None
+        tiling = Tiling(**choice)
+        found = []
+        for reading in readings(product):
+            problem = reading.problem
+            if not tiling.objection(problem.turned if tiling.turned else problem):
+                seconds = reading.seconds + model.seconds_of(tiling, problem, chip)
+                found.append(self._offer(reading, tiling, seconds, chip))
+        return min(found, key=lambda offer: offer.seconds, default=None)
+
+    def kernels(self, chip: Chip, dtype: str) -> Iterable[Kernel]:
+        """Return every kernel that :meth:`best` can ask for."""
+        raise NotImplementedError
+
+    def _offer(self, reading: Reading, tiling: Tiling, seconds: float, chip: Chip) -> Offer:
+        return Offer(
+            self.name,
+            seconds,
+            partial(_plan, reading, tiling, chip.multiprocessors),
+            choice=asdict(tiling),
+            words=f"the Hopper kernel, {tiling}",
+        )
+
+
+def _plan(reading: Reading, tiling: Tiling, multiprocessors: int) -> Plan:
+    """Return the plan: what is packed, the kernel, and what is copied to where it belongs."""
+    packings, unpacking = reading.packings, reading.unpacking
+    places, used = {x: Place(x) for x in (A, B, D)}, 0
+    at = {**packings, **({} if unpacking is None else {D: unpacking})}
+    for array, packing in at.items():
+        places[array] = Place(WORKSPACE, used)
+        used += -(-packing.bytes // 256) * 256
+    plan = hopper.plan(
+        reading.product,
+        multiprocessors,
+        tiling,
+        a_at=places[A],
+        b_at=places[B],
+        d_at=places[D],
+        workspace=used,
+    )
+    if not at:
+        return plan
+    steps, words = list(plan.steps), plan.chosen
+    if packings:
+        copies = [(packing, Place(x), places[x]) for x, packing in packings.items()]
+        steps.insert(0, pack.step(copies, overlap=True))
+        names = " and ".join("AB"[x] for x in packings)
+        words = f"{names} repacked, as the rows are not 16-byte aligned; then {words}"
+    if unpacking is not None:
+        steps.append(unpack.step(unpacking, places[D], Place(D), overlap=True))
+        words = f"{words}; then D copied from the workspace to where it belongs"
+    return replace(plan, steps=tuple(steps), chosen=words)

@@ -1,0 +1,396 @@
+"""How long the Hopper kernel should take: a model of waves, k-steps and bytes, for many tilings.
+
+The model is one NumPy expression over arrays of tilings, for what the planner asks of each new
+shape may take some hundred microseconds. ``benchmarks/fit_hopper.py`` fits :class:`Costs` to
+measured times of random products.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewise.gemm.chip import H200, Chip
+from tilewise.gemm.families.hopper.tilings import (
+    BLOCK_K,
+    LEAST_PHASES,
+    Problem,
+    Tiling,
+    clusters_at_once,
+    tilings,
+)
+
+Array = npt.NDArray[np.float64]
+
+GROUP_M = 16  # of schedule.cuh: rows of clusters whose tiles are computed together
+ROW_ENDS = 128  # columns that take as long as the words at a row's ends that are not aligned
+LINE = 2 * BLOCK_K  # bytes of a line of a tile, which is what a bulk copy asks for at a time
+SPLITS_AT_ONCE = 16  # partial sums that hopper_sum reads before it waits for them
+
+
+@dataclass(frozen=True)
+class Costs:
+    """The constants of the model, of an H200. Times are in microseconds.
+
+    Attributes
+    ----------
+    launch : float
+        Of a launch behind another.
+    fill : float
+        From a pipeline's first copy to its first k-step.
+    tile : float
+        Of a tile's end, besides its stores.
+    tensor : float
+        TFLOP/s of one multiprocessor.
+    power, energy : float
+        The power limit: TFLOP/s of the GPU if power went to arithmetic alone, and TB/s from L2 if
+        it went to copies alone.
+    l2 : float
+        TB/s from L2 to all multiprocessors.
+    port, shared_port : float
+        GB/s from L2 to one multiprocessor, and how many times longer a copy takes where both
+        multiprocessors of a TPC copy.
+    k_major, mn_major : (float, float, float, float)
+        How many times longer the copy of a tile takes whose lines begin at multiples of 16, 32, 64
+        and 128 bytes.
+    multicast : float
+        GB/s that a multiprocessor gets from its cluster's copies.
+    k_step : float
+        The least time of a k-step.
+    cluster : float
+        What the blocks of a cluster wait for each other in a k-step.
+    few_stages : float
+        How many times longer a k-step takes with tiles that leave room for three stages.
+    store : float
+        Elements of D that a multiprocessor stores by bulk copies in a nanosecond.
+    store_widths : (float, float, float)
+        How many times longer by copies of 16, 32 and 64 columns.
+    store_columns : float
+        How many times longer where D's columns are contiguous.
+    rows, columns : float
+        Elements in a nanosecond that threads store, of rows and of columns.
+    dram, dram_one : float
+        TB/s, and GB/s that one multiprocessor can ask for.
+    l2_bytes : float
+        MB of A and B that L2 keeps from one wave to the next.
+    sum_launch, sum_splits, sum_bytes : float
+        Of the launch that adds up stream-K's partial sums, of each 16 of a tile, and TB/s.
+    split, split_add : float
+        Of adding up in a cluster, and elements in a nanosecond.
+    shift, shift_wait : float
+        GB/s that a multiprocessor shifts in shared memory, and the latency of a k-step's shifts.
+    """
+
+    launch: float = 0.70
+    fill: float = 0.60
+    tile: float = 0.11
+    tensor: float = 7.71
+    power: float = 1496.0
+    energy: float = 40.8
+    l2: float = 17.6
+    port: float = 210.0
+    shared_port: float = 1.33
+    k_major: tuple[float, ...] = (2.22, 1.45, 1.46, 1.0)
+    mn_major: tuple[float, ...] = (2.30, 1.65, 1.37, 1.23)
+    multicast: float = 110.0
+    k_step: float = 0.103
+    cluster: float = 0.011
+    few_stages: float = 1.07
+    store: float = 63.0
+    store_widths: tuple[float, ...] = (2.02, 1.37, 1.0)
+    store_columns: float = 1.54
+    rows: float = 14.1
+    columns: float = 4.7
+    dram: float = 3.37
+    dram_one: float = 129.0
+    l2_bytes: float = 77.0
+    sum_launch: float = 1.76
+    sum_splits: float = 0.63
+    sum_bytes: float = 5.14
+    split: float = 0.69
+    split_add: float = 11.2
+    shift: float = 97.0
+    shift_wait: float = 1.25
+
+    def on(self, chip: Chip) -> Costs:
+        """Return the costs on another chip, whose rates go by its clock, its memory and its L2."""
+        clock, memory = chip.clock / H200.clock, chip.memory / H200.memory
+        whole = clock * chip.multiprocessors / H200.multiprocessors
+        return replace(
+            self,
+            tensor=self.tensor * clock, port=self.port * clock, multicast=self.multicast * clock,
+            store=self.store * clock, rows=self.rows * clock, columns=self.columns * clock,
+            split_add=self.split_add * clock, shift=self.shift * clock,
+            power=self.power * whole, energy=self.energy * whole, l2=self.l2 * whole,
+            dram=self.dram * memory, dram_one=self.dram_one * memory,
+            sum_bytes=self.sum_bytes * memory, l2_bytes=self.l2_bytes * chip.l2 / H200.l2,
+        )  # fmt: skip
+
+
+COSTS = Costs()
+
+
+@cache
+def costs_on(chip: Chip) -> Costs:
+    """Return :data:`COSTS` on a chip."""
+    return COSTS.on(chip)
+
+
+class Table:
+    """Tilings as columns of numbers, one row a tiling.
+
+    Parameters
+    ----------
+    found : sequence of Tiling
+    views : sequence of int
+        Of each tiling, the problem that it is for: a place in a sequence of problems.
+    multiprocessors : int
+    """
+
+    def __init__(self, found: Sequence[Tiling], views: Sequence[int], multiprocessors: int) -> None:
+        self.tilings, self.multiprocessors = tuple(found), multiprocessors
+        self.view = np.array(views, np.int64)
+
+        def column(name: str) -> Array:
+            return np.array([getattr(each, name) for each in self.tilings], np.float64)
+
+        self.block_m, self.block_n = column("block_m"), column("block_n")
+        self.cluster_m, self.cluster_n = column("cluster_m"), column("cluster_n")
+        self.split, self.stages = column("split"), column("stages")
+        self.is_stream_k, self.is_split = column("shared") > 0, self.split > 1
+        self.m, self.n = self.block_m * self.cluster_m, self.block_n * self.cluster_n
+        self.blocks = self.cluster_m * self.cluster_n * self.split  # of a cluster
+        self.units = np.array(
+            [max(1, clusters_at_once(int(x), multiprocessors)) for x in self.blocks], np.float64
+        )
+        self.elements = self.block_m * self.block_n
+        # Below 64 columns, wgmma waits for A.
+        self.flops = 2 * BLOCK_K * self.block_m * np.maximum(self.block_n, 32 + self.block_n / 2)
+        self.is_clustered = self.cluster_m * self.cluster_n > 1
+        self.least_m = np.where(self.block_m > 64, self.block_m - 64, 0)
+        self.least_m = np.maximum(self.least_m, self.block_m * (self.cluster_m > 1))
+        self.least_n = self.block_n * (self.cluster_n > 1)
+        widths = np.log2(column("out_columns") / 16).astype(np.int64)
+        self.out_width = widths
+        self.shifted_lines = np.array(
+            [x.block_m * x.a_shifted + x.block_n * x.b_shifted for x in self.tilings], np.float64
+        )
+        plain = Problem(1, 1, 1, a_by_k=False, b_by_k=False)  # whose raw tiles are the largest
+        self.raw_stages = np.array([x.raw_stages(plain) for x in self.tilings], np.float64)
+        self.has_shifts = bool(self.shifted_lines.any())
+
+
+@cache
+def _table(kinds: tuple[tuple[bool, bool, bool, bool], ...], multiprocessors: int) -> Table:
+    """Every tiling that the planner chooses from, for problems of these kinds."""
+    found: list[Tiling] = []
+    views: list[int] = []
+    for index, (b_by_k, a_shifted, b_shifted, turned) in enumerate(kinds):
+        problem = Problem(1 << 20, 1 << 20, 1 << 20, b_by_k=b_by_k, a_shifted=a_shifted,
+                          b_shifted=b_shifted)  # fmt: skip
+        for each in tilings(a_shifted, b_shifted, turned):
+            if not each.objection(problem):
+                found.append(each)
+                views.append(index)
+    return Table(found, views, multiprocessors)
+
+
+def best(
+    problems: Sequence[Problem], around: Sequence[float], chip: Chip
+) -> tuple[Tiling, int, float] | None:
+    """Return the tiling that should be fastest.
+
+    Parameters
+    ----------
+    problems : sequence of Problem
+        The ways to read a product.
+    around : sequence of float
+        Seconds that each way takes besides, for copies.
+    chip : Chip
+
+    Returns
+    -------
+    (Tiling, int, float) or None
+        The tiling, which of the problems it is for, and the seconds that it should take with what
+        comes around it. None where no tiling fits.
+    """
+    found = _timed(problems, around, chip)
+    if found is None:
+        return None
+    table, times = found
+    row = int(times.argmin())
+    if not times[row] < math.inf:
+        return None
+    return table.tilings[row], int(table.view[row]) // 2, float(times[row])
+
+
+def ranked(
+    problems: Sequence[Problem], around: Sequence[float], chip: Chip
+) -> list[tuple[Tiling, int, float]]:
+    """Return what :func:`best` chooses from, the fastest first, each tiling once."""
+    found = _timed(problems, around, chip)
+    if found is None:
+        return []
+    table, times = found
+    rows, seen = [], set()
+    for row in np.argsort(times, kind="stable"):
+        tiling = table.tilings[row]
+        if times[row] < math.inf and tiling not in seen:
+            seen.add(tiling)
+            rows.append((tiling, int(table.view[row]) // 2, float(times[row])))
+    return rows
+
+
+def _timed(
+    problems: Sequence[Problem], around: Sequence[float], chip: Chip
+) -> tuple[Table, Array] | None:
+    if not problems:
+        return None
+    views = [view for problem in problems for view in (problem, problem.turned)]
+    kinds = tuple(
+        (view.b_by_k, view.a_shifted, view.b_shifted, bool(index % 2))
+        for index, view in enumerate(views)
+    )
+    table = _table(kinds, chip.multiprocessors)
+    costs = costs_on(chip)
+    extra = np.repeat(np.array(around, np.float64), 2)[table.view] if any(around) else 0.0
+    times = seconds(table, views, costs)
+    return table, times + extra
+
+
+def seconds_of(tiling: Tiling, problem: Problem, chip: Chip = H200) -> float:
+    """Return how long a product should take by one tiling, worth comparing or not."""
+    view = problem.turned if tiling.turned else problem
+    table = Table([tiling], [0], chip.multiprocessors)
+    return float(seconds(table, [view], costs_on(chip), False)[0])
+
+
+_CLASS = {16: 0, 32: 1, 64: 2, 128: 3}
+
+
+def seconds(table: Table, views: Sequence[Problem], costs: Costs, only_worth: bool = True) -> Array:
+    """Return how long each tiling should take; infinity where it is not worth comparing.
+
+    Parameters
+    ----------
+    table : Table
+    views : sequence of Problem
+        As the kernel computes them: turned already.
+    costs : Costs
+    only_worth : bool
+        Whether tilings that are not worth comparing are left out.
+    """
+    p, at = costs, table.view
+
+    def each(*values: float) -> Array:
+        return np.array(values, np.float64)[at]
+
+    m, n, k, batch = (each(*(getattr(x, name) for x in views)) for name in ("m", "n", "k", "batch"))
+    # How tiles cover D, as tilings.cover has it.
+    steps = np.ceil(k / BLOCK_K)
+    rows, columns = np.ceil(m / table.m), np.ceil(n / table.n)
+    tiles = rows * columns * batch
+    units = table.units
+    tail = np.fmod(tiles, units)
+    parts = np.floor(units / np.maximum(tail, 1))
+    parts = np.minimum(parts, np.maximum(1, np.floor(steps / LEAST_PHASES)))
+    is_tail = table.is_stream_k & (tail > 0) & (parts > 1)
+    tail, parts = tail * is_tail, np.where(is_tail, parts, 1)
+    whole = tiles - tail
+    used = np.where(is_tail, np.maximum(whole, tail * parts), whole)
+    busy = np.minimum(units, used)  # clusters
+    active = np.minimum(busy * table.blocks, table.multiprocessors)
+
+    # A k-step multiplies and copies at once, and takes about as long as the slowest of these.
+    copied = [
+        (
+            min(1 << (max(x.m, 8) - 1).bit_length(), 1 << 30) if x.a_by_k else 1 << 30,
+            1.0 if x.a_shifted else (p.k_major if x.a_by_k else p.mn_major)[_CLASS[x.a_alignment]],
+            1.0 if x.b_shifted else (p.k_major if x.b_by_k else p.mn_major)[_CLASS[x.b_alignment]],
+        )
+        for x in views
+    ]
+    most_rows, slow_a, slow_b = (each(*values) for values in zip(*copied, strict=True))
+    a_rows = np.minimum(table.block_m, most_rows)
+    of_a, of_b = LINE * a_rows / table.cluster_n, LINE * table.block_n / table.cluster_m
+    read = of_a + of_b
+    multiply = np.maximum(
+        table.flops / (p.tensor * 1e6),
+        active * (table.flops / (p.power * 1e6) + read / (p.energy * 1e6)),
+    )
+    sharing = np.minimum(
+        np.maximum((active - table.multiprocessors / 2) / 8, table.is_clustered), 1
+    )
+    port = (1 + (p.shared_port - 1) * np.maximum(sharing, 0)) / (p.port * 1e3)
+    shared = np.maximum(table.block_n * (table.cluster_m > 1), a_rows * (table.cluster_n > 1)) * (
+        LINE / (p.multicast * 1e3)
+    )
+    terms = [
+        multiply,
+        read * active / (p.l2 * 1e6),
+        (of_a * slow_a + of_b * slow_b) * port,
+        shared,
+        p.fill / table.stages,
+    ]
+    if table.has_shifts:
+        is_shifted = table.shifted_lines > 0
+        terms[-1] = np.where(is_shifted, p.fill / np.maximum(table.raw_stages - 1, 1), terms[-1])
+        shifting = table.shifted_lines * (LINE / (p.shift * 1e3)) + p.shift_wait / table.stages
+        terms.append(shifting * is_shifted)
+    step = _slowest(terms, p.k_step) + p.cluster * table.is_clustered
+    step *= np.where(table.stages <= 3, p.few_stages, 1)
+
+    # A tile's end. The ends of rows that are not aligned take as long as some columns more.
+    by_copies = each(*(x.d_copied for x in views))
+    by_rows = each(*(x.d_by_rows for x in views))
+    widths = np.array(p.store_widths)[table.out_width]
+    copying = table.elements * widths * np.where(by_rows, 1, p.store_columns) / (p.store * 1e3)
+    ends = table.block_m * ROW_ENDS * by_rows
+    alone = (table.elements + ends) / (1e3 * np.where(by_rows, p.rows, p.columns))
+    end = p.tile + np.where(by_copies, copying, alone)
+    waves = np.ceil(whole / units)
+    time = p.launch + p.fill + waves * (np.ceil(steps / table.split) * step + end)
+    if table.has_shifts:
+        time += p.shift_wait * is_shifted
+    time += is_tail * (
+        np.ceil(steps / parts) * step
+        + p.sum_launch
+        + np.ceil(parts / SPLITS_AT_ONCE) * p.sum_splits
+        + 8 * table.elements * table.blocks * tail * parts / (p.sum_bytes * 1e6)
+    )
+    time += table.is_split * (p.split + (table.split - 1) * table.elements / (p.split_add * 1e3))
+
+    # Memory. What the L2 cache does not keep, each wave reads again.
+    inputs = 2 * k * batch * (m + n)
+    once = inputs + 2 * batch * m * n
+    at_once = np.minimum(units, tiles)
+    down = np.minimum(rows, GROUP_M)
+    across = np.minimum(columns, np.maximum(1, at_once / down))
+    of_wave = 2 * k * (np.minimum(down * table.m, m) + np.minimum(across * table.n, n))
+    again = np.maximum(once, of_wave * np.maximum(1, tiles / at_once) + 2 * batch * m * n)
+    kept = 1 / (1 + (2e-6 * k * (m + n) / p.l2_bytes) ** 4)
+    rate = np.minimum(p.dram * 1e6, p.dram_one * 1e3 * active)
+    time += (again + (once - again) * kept) / rate
+    if only_worth:
+        fits = (m > table.least_m) & (n > table.least_n)
+        fits &= is_tail | ~table.is_stream_k
+        fits &= ~table.is_split | ((tiles <= units) & (steps >= LEAST_PHASES * table.split))
+        time = np.where(fits, time, math.inf)
+    return time * 1e-6
+
+
+def _slowest(terms: Sequence[Array], least: float) -> Array:
+    """Return about the largest of the terms, and a little more where others are near it."""
+    longest = np.maximum(np.maximum.reduce(terms), least)
+    total = (least / longest) ** 6
+    for term in terms:
+        share = term / longest
+        share *= share
+        total = total + share * share * share
+    result: Array = longest * total ** (1 / 6)
+    return result

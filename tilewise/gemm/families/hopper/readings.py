@@ -1,0 +1,113 @@
+"""How the Hopper kernel reads and stores a product's matrices: as they lie, or by way of copies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import combinations
+
+from tilewise.gemm import pack
+from tilewise.gemm.families.hopper import kernel as hopper
+from tilewise.gemm.families.hopper.tilings import Problem
+from tilewise.gemm.pack import Packing
+from tilewise.gemm.product import A, B, Product
+
+# Seconds, and bytes a second, of a launch that packs: fitted to measurements on an H200.
+PACK_START, PACK_RATE = 1.2e-6, 4.1e12
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Where the Hopper kernel finds a product's matrices.
+
+    Attributes
+    ----------
+    product : Product
+        As the kernel computes it: A, B and D as they lie, or as copies of them lie in the
+        workspace.
+    packings : mapping of int to Packing
+        Of those of A and B that are copied before.
+    unpacking : Packing or None
+        Of D, where that is copied afterwards.
+    """
+
+    product: Product
+    packings: Mapping[int, Packing] = field(default_factory=dict)
+    unpacking: Packing | None = None
+
+    @property
+    def problem(self) -> Problem:
+        """What of it decides how fast the kernel's tiles are."""
+        return replace(hopper.problem(self.product), repacked=bool(self.packings))
+
+    @property
+    def seconds(self) -> float:
+        """What the copies before and after the kernel should take."""
+        seconds = pack_seconds(self.packings.values()) if self.packings else 0.0
+        if self.unpacking is not None:
+            seconds += pack_seconds([self.unpacking])
+        return seconds
+
+
+def readings(product: Product) -> list[Reading]:
+    """Every way to read a product that the Hopper kernel takes; none if it takes none.
+
+    A matrix whose rows begin at multiples of 16 bytes is read where it lies. Of others with a
+    contiguous dimension the kernel can shift the tiles, which takes time for each; or one more pass
+    through memory makes a copy whose rows begin so.
+    """
+    unpacking = _unpacking(product)
+    found = []
+    for copied in _subsets([x for x in (A, B) if _may_be_packed(product, x)]):
+        packings = {x: _packing(product, x) for x in copied}
+        a, b = (packings[x].operand if x in packings else None for x in (A, B))
+        view = replace(product, a=a or product.a, b=b or product.b)
+        if unpacking is not None:
+            view = replace(view, d=unpacking.operand)
+        found.append(Reading(view, packings, unpacking))
+    return [reading for reading in found if not hopper.objection(reading.product)]
+
+
+def _subsets(items: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    for size in range(len(items) + 1):
+        yield from combinations(items, size)
+
+
+def _may_be_packed(product: Product, which: int) -> bool:
+    """Whether a copy could serve better than A or B itself.
+
+    A pitch that is an odd multiple of 16 bytes is read, though at half the rate; where a product
+    uses it often enough, repacking it could pay too.
+    """
+    rows, columns = (product.m, product.k) if which == A else (product.k, product.n)
+    return (
+        product.dtype in hopper.HALVES
+        and product.batch * rows * columns > 0
+        and product.batch * max(rows, columns) <= pack.LARGEST
+        and bool(hopper.unaligned(product, which))
+    )
+
+
+def _packing(product: Product, which: int) -> Packing:
+    if which == A:
+        return pack.packed(product.a, product.m, product.k, product.batch)
+    return pack.packed(product.b, product.k, product.n, product.batch)
+
+
+def _unpacking(product: Product) -> Packing | None:
+    """Of D, where neither dimension is contiguous, so that the kernel can't store it."""
+    lines = ((product.n, product.d.column_stride), (product.m, product.d.row_stride))
+    if (
+        any(stride == 1 or extent == 1 for extent, stride in lines)
+        or product.out_dtype not in hopper.HALVES
+        or product.beta != 0
+        or not 0 < product.batch * max(product.m, product.n) <= pack.LARGEST
+    ):
+        return None
+    return pack.packed(product.d, product.m, product.n, product.batch)
+
+
+def pack_seconds(packings: Iterable[Packing]) -> float:
+    """How long repacking should take: what is read and written, once through memory."""
+    moved = 2 * sum(packing.bytes for packing in packings)
+    return PACK_START + moved / PACK_RATE
