@@ -21,7 +21,7 @@ from tilewise.explain import as_json, asked, of_shape, on_arrival
 from tilewise.gemm import kept
 from tilewise.gemm.chip import Chip
 from tilewise.gemm.family import Offer
-from tilewise.gemm.plan import GENERAL, best, chip_of, offers, plan_on
+from tilewise.gemm.plan import best, chip_of, offers, plan_on
 from tilewise.gemm.product import ACCUMULATORS, Operand, Product
 from tilewise.gemm.steps import Plan, execute
 from tilewise.numbers import unit_roundoff
@@ -220,9 +220,11 @@ def _tune(product: Product, gpu: Gpu, seconds: float, step: Step) -> Tuned:
     if not (product.m and product.n and product.batch):
         return Tuned(product, chip, note="nothing to tune: the result has no elements")
     chosen = best(product, chip)
-    if chosen.family == GENERAL.name:
+    others = [
+        x for x in offers(product, chip) if (x.family, x.choice) != (chosen.family, chosen.choice)
+    ]
+    if not others:
         return Tuned(product, chip, note=f"nothing to tune: {chosen.words} is all there is")
-    others = [x for x in offers(product, chip) if x.choice != chosen.choice]
     choices = [chosen, *others[: CANDIDATES - 1]]
     plans = [offer.make() for offer in choices]
     kernels = {repr(one.kernel): one.kernel for plan in plans for one in plan.steps}

@@ -21,9 +21,8 @@ from tilewise.gemm.product import ITEM_SIZES, Product
 from tilewise.gemm.steps import PREPARED, Plan
 from tilewise.kernel import Kernel
 
-GENERAL = General()
-FAMILIES: list[Family] = [Hopper(), ThinHalf(), Simt()]
-"""Those whose offers are compared. The general family answers what none of them takes."""
+FAMILIES: list[Family] = [Hopper(), ThinHalf(), Simt(), General()]
+"""Those whose offers are compared. The last takes every product."""
 
 
 def plan_product(product: Product, device: Device) -> Plan:
@@ -74,28 +73,25 @@ def plan_on(product: Product, chip: Chip | None) -> Plan:
     if offer is not None:
         return replace(offer.make(), why="it was the fastest of those that were measured")
     offer = best(product, chip)
-    if offer.family == GENERAL.name:
-        return replace(offer.make(), why=f"no other family takes it: {objections(product, chip)}")
     plan = offer.make()
     if plan.why:
         return plan
-    return replace(plan, why=f"it should take least, {offer.seconds * 1e6:.1f} µs")
+    why = f"it should take least, {offer.seconds * 1e6:.1f} µs"
+    if offer.family == FAMILIES[-1].name:
+        why = objections(product, chip) or f"{why}: the others would take longer"
+    return replace(plan, why=why)
 
 
 def best(product: Product, chip: Chip | None) -> Offer:
     """Return the offer that should be fastest."""
     found = [offer for family in FAMILIES if (offer := family.best(product, chip)) is not None]
-    if found:
-        return min(found, key=attrgetter("rank"))
-    general = GENERAL.best(product, chip)
-    assert general is not None
-    return general
+    return min(found, key=attrgetter("rank"))
 
 
 def offers(product: Product, chip: Chip | None) -> list[Offer]:
     """Return every offer of every family, the one that should be fastest first."""
     found = [offer for family in FAMILIES for offer in family.offers(product, chip)]
-    return sorted(found or GENERAL.offers(product, chip), key=attrgetter("rank"))
+    return sorted(found, key=attrgetter("rank"))
 
 
 def kept_offer(product: Product, chip: Chip | None) -> Offer | None:
@@ -110,15 +106,15 @@ def kept_offer(product: Product, chip: Chip | None) -> Offer | None:
 
 
 def objections(product: Product, chip: Chip | None) -> str:
-    """Return why no family but the general one takes the product."""
-    found = [family.objection(product, chip) for family in FAMILIES]
-    return "; ".join(dict.fromkeys(filter(None, found)))
+    """Return why no family but the general one takes the product; empty where one does."""
+    found = [family.objection(product, chip) for family in FAMILIES[:-1]]
+    return "; ".join(dict.fromkeys(found)) if all(found) else ""
 
 
 def every_kernel(chip: Chip, dtypes: tuple[str, ...]) -> Iterator[Kernel]:
     """Return every kernel that the planner can ask for on a GPU."""
     for dtype in dtypes:
-        for family in (*FAMILIES, GENERAL):
+        for family in FAMILIES:
             yield from family.kernels(chip, dtype)
 
 

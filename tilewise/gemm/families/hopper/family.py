@@ -42,7 +42,7 @@ class Hopper:
         if chosen is None:
             return None
         tiling, index, seconds = chosen
-        return self._offer(found[index], tiling, seconds, chip)
+        return self._offer(product, found[index], tiling, seconds, chip)
 
     def offers(self, product: Product, chip: Chip | None) -> Iterator[Offer]:
         """Return the offers of every tiling that is worth comparing, the fastest first."""
@@ -51,7 +51,7 @@ class Hopper:
         found = readings(product)
         ranked = model.ranked([x.problem for x in found], [x.seconds for x in found], chip)
         for tiling, index, seconds in ranked:
-            yield self._offer(found[index], tiling, seconds, chip)
+            yield self._offer(product, found[index], tiling, seconds, chip)
 
     def offer(self, product: Product, chip: Chip | None, choice: Mapping[str, Any]) -> Offer | None:
         """Return the offer of one tiling, with the reading that should be fastest."""
@@ -63,24 +63,26 @@ class Hopper:
             problem = reading.problem
             if not tiling.objection(problem.turned if tiling.turned else problem):
                 seconds = reading.seconds + model.seconds_of(tiling, problem, chip)
-                found.append(self._offer(reading, tiling, seconds, chip))
+                found.append(self._offer(product, reading, tiling, seconds, chip))
         return min(found, key=lambda offer: offer.seconds, default=None)
 
     def kernels(self, chip: Chip, dtype: str) -> Iterable[Kernel]:
         """Return every kernel that :meth:`best` can ask for."""
         raise NotImplementedError
 
-    def _offer(self, reading: Reading, tiling: Tiling, seconds: float, chip: Chip) -> Offer:
+    def _offer(
+        self, product: Product, reading: Reading, tiling: Tiling, seconds: float, chip: Chip
+    ) -> Offer:
         return Offer(
             self.name,
             seconds,
-            partial(_plan, reading, tiling, chip.multiprocessors),
+            partial(_plan, product, reading, tiling, chip.multiprocessors),
             choice=asdict(tiling),
             words=f"the Hopper kernel, {tiling}",
         )
 
 
-def _plan(reading: Reading, tiling: Tiling, multiprocessors: int) -> Plan:
+def _plan(product: Product, reading: Reading, tiling: Tiling, multiprocessors: int) -> Plan:
     """Return the plan: what is packed, the kernel, and what is copied to where it belongs."""
     packings, unpacking = reading.packings, reading.unpacking
     places, used = {x: Place(x) for x in (A, B, D)}, 0
@@ -104,7 +106,9 @@ def _plan(reading: Reading, tiling: Tiling, multiprocessors: int) -> Plan:
         copies = [(packing, Place(x), places[x]) for x, packing in packings.items()]
         steps.insert(0, pack.step(copies, overlap=True))
         names = " and ".join("AB"[x] for x in packings)
-        words = f"{names} repacked, as the rows are not 16-byte aligned; then {words}"
+        first = min(packings)
+        reason = f"{'AB'[first]} {hopper.unaligned(product, first)}"
+        words = f"{names} repacked, as {reason}; then {words}"
     if unpacking is not None:
         steps.append(unpack.step(unpacking, places[D], Place(D), overlap=True))
         words = f"{words}; then D copied from the workspace to where it belongs"

@@ -22,7 +22,9 @@ class Simt:
         """Return why the kernels can't take a product; empty if they can."""
         if chip is None:
             return "this is no GPU of compute capability 8.0 or above"
-        return simt.objection(product)
+        if product.dtype not in REAL:
+            return f"the inputs are {product.dtype}"
+        return "" if plan.best(product, chip) else simt.objection(product)
 
     def best(self, product: Product, chip: Chip | None) -> Offer | None:
         """Return the offer that should be fastest."""
