@@ -11,18 +11,18 @@ import math
 import re
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+import zlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from tilewise.compiler import cache, nvrtc, symbols
+from tilewise.compiler import cache, nvrtc, shipped, symbols
 from tilewise.errors import CompileError
 from tilewise.launch import Resources
 
 DEFAULT_ARCH = "sm_90a"
 _FIXED_OPTIONS = (
-    "--generate-line-info",
     "--ptxas-options=-v",
     # NVRTC's own cache, which it keeps where there is a driver, gives code without ptxas's log.
     "--no-cache",
@@ -30,9 +30,13 @@ _FIXED_OPTIONS = (
     # Elsewhere NVRTC has no 128-bit integers.
     *(("--device-int128",) if sys.platform == "linux" else ()),
 )
-_REMEMBERED = 512
+_LINES = "--generate-line-info"
+# NVRTC leaves out what it declares of textures and surfaces, which no kernel of tilewise's uses.
+_MINIMAL = "--minimal"
+_REMEMBERED, _REMEMBERED_SHIPPED = 512, 4096
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*\Z", re.ASCII)
 _memory: dict[tuple[Any, ...], tuple[Compiled, tuple[Any, ...], tuple[Path, ...]]] = {}
+_shipped: dict[tuple[Any, ...], Compiled] = {}
 _lock = threading.Lock()
 
 
@@ -96,6 +100,26 @@ class Compiled:
         return f"Compiled({self.name!r}, {self.arch!r}, {self.file!r}, {self.resources!r})"
 
 
+class _Inflated:
+    """A text of an object, which may be given compressed and is then inflated when it is read."""
+
+    def __init__(self, name: str) -> None:
+        self._name = f"_{name}"
+
+    def __get__(self, instance: object, owner: type) -> str:
+        value: str | bytes = instance.__dict__[self._name]
+        if isinstance(value, bytes):
+            instance.__dict__[self._name] = value = zlib.decompress(value).decode()
+        return value
+
+    def __set__(self, instance: object, value: str | bytes) -> None:
+        instance.__dict__[self._name] = value
+
+
+# A launch on a GPU needs no PTX. Set here, for in the class it would look like a default.
+setattr(Compiled, "ptx", _Inflated("ptx"))  # noqa: B010
+
+
 def architectures() -> tuple[str, ...]:
     """Every architecture that :func:`compile` takes, oldest first, as ``"sm_90"``, ``"sm_90a"``.
 
@@ -115,6 +139,7 @@ def compile(
     arch: str = DEFAULT_ARCH,
     path: Path | None = None,
     options: Sequence[str] = (),
+    lines: bool = True,
 ) -> Compiled:
     """Compile one kernel, or take it from the cache.
 
@@ -135,6 +160,9 @@ def compile(
         headers. Without it, ``#include`` finds nothing but what ``options`` add.
     options : sequence of str
         More options for NVRTC.
+    lines : bool
+        Whether PTX and machine code say of which source line each instruction is. The
+        instructions are the same without, and the machine code's file is a third as large.
 
     Raises
     ------
@@ -147,6 +175,13 @@ def compile(
     DeviceUnavailableError
         If NVRTC can't be loaded.
     """
+    # The shortest way to what was compiled before: repr tells True from 1, which are equal.
+    at = None if path is None else str(path)
+    is_shipped = at is not None and shipped.has(at, source)
+    briefly = (at, name, repr(defines), arch, options, lines) if is_shipped else ()
+    if is_shipped and type(options) is tuple and (compiled := _shipped.get(briefly)):
+        return compiled
+
     _check_text(source, "source")
     _check_text(name, "name")
     if not name.strip() or "\n" in name:
@@ -154,43 +189,112 @@ def compile(
     if isinstance(options, str) or not all(isinstance(option, str) for option in options):
         raise TypeError(f"options is {options!r}; it takes a sequence of strings")
     macros = _macro_options(defines or {})
+    options = tuple(options)
     file = "<source>" if path is None else str(path)
-    asked = (source, name, macros, arch, file, tuple(options))
+    folders, more = _folders(path, options)
+    if at is not None and is_shipped and len(folders) == 1:
+        compiled = _compile_shipped(source, name, arch, at, folders, (*macros, *more), lines)
+        with _lock:
+            _shipped[at, name, repr(defines), arch, options, lines] = compiled
+            if len(_shipped) > _REMEMBERED_SHIPPED:
+                del _shipped[next(iter(_shipped))]
+        return compiled
 
+    asked = (source, name, macros, arch, file, options, lines)
     remembered = _memory.get(asked)
     if remembered is not None:
         compiled, stamps, headers = remembered
         if not headers or stamps == cache.stamps(headers):
             return compiled
 
-    if arch not in nvrtc.architectures():
-        raise ValueError(
-            f"NVRTC does not know arch {arch!r}; it knows {', '.join(nvrtc.architectures())}"
-        )
-    folders, nvrtc_options = _all_options(arch, macros, path, options)
+    _check_architecture(arch)
+    nvrtc_options = _all_options(arch, path is not None, folders, lines, (*macros, *more))
     found = cache.headers(source, folders)
     if found is None:
         return _compile(source, name, arch, file, nvrtc_options)
     stamps = cache.stamps(found)
-    version = "{}.{}".format(*nvrtc.version())
-    key = cache.key((source, name, file, version, *nvrtc_options), found)
-    entry = cache.load(key)
-    if entry is None:
-        compiled = _compile(source, name, arch, file, nvrtc_options)
-        stored = ("symbol", "ptx", "cubin")
-        entry = {field: getattr(compiled, field) for field in stored}
-        cache.store(key, {**entry, "resources": asdict(compiled.resources)})
-    else:
-        compiled = _compiled(
-            source, name, arch, file, entry["symbol"], entry["ptx"], entry["cubin"],
-            Resources(**entry["resources"]),
-        )  # fmt: skip
+    key = cache.key((source, name, file, _version(), *nvrtc_options), found)
+    compiled = _kept(key, source, name, arch, file, nvrtc_options)
     with _lock:
         _memory.pop(asked, None)
         _memory[asked] = (compiled, stamps, found)
         if len(_memory) > _REMEMBERED:
             del _memory[next(iter(_memory))]
     return compiled
+
+
+def forget() -> None:
+    """Forget what this process compiled; what is on disk stays."""
+    with _lock:
+        _memory.clear()
+        _shipped.clear()
+
+
+def _compile_shipped(
+    source: str,
+    name: str,
+    arch: str,
+    file: str,
+    folders: Sequence[Path],
+    options: Sequence[str],
+    lines: bool,
+) -> Compiled:
+    """A kernel that comes with tilewise: all of their sources together have one digest.
+
+    Without lines, what comes out does not depend on where tilewise is installed.
+    """
+    _check_architecture(arch)
+    nvrtc_options = _all_options(arch, True, folders, lines, options)
+    if not lines:
+        nvrtc_options.append(_MINIMAL)
+    decisive = [option for option in nvrtc_options if not option.startswith("--include-path=")]
+    place = file if lines else shipped.relative(file)
+    key = cache.key((shipped.digest(), place, name, _version(), *decisive), ())
+    return _kept(key, source, name, arch, file, nvrtc_options, shipped.is_unchanged)
+
+
+def _kept(
+    key: bytes,
+    source: str,
+    name: str,
+    arch: str,
+    file: str,
+    options: Sequence[str],
+    is_right: Callable[[], bool] = lambda: True,
+) -> Compiled:
+    """From the cache on disk; or compiled, and then kept there if that is right."""
+    entry = cache.load(key)
+    if entry is None:
+        compiled = _compile(source, name, arch, file, options)
+        if is_right():
+            cache.store(key, _entry(compiled))
+        return compiled
+    return Compiled(
+        name, entry["symbol"], arch, source, file, entry["ptx"], entry["cubin"],
+        Resources(**entry["resources"]), tuple(Parameter(*each) for each in entry["parameters"]),
+    )  # fmt: skip
+
+
+def _entry(compiled: Compiled) -> dict[str, Any]:
+    """What is kept of a kernel; the PTX is compressed, for few ask for it."""
+    return {
+        "symbol": compiled.symbol,
+        "resources": asdict(compiled.resources),
+        "parameters": [[p.name, p.type, p.size, p.align] for p in compiled.parameters],
+        "ptx": zlib.compress(compiled.ptx.encode()),
+        "cubin": compiled.cubin,
+    }
+
+
+def _version() -> str:
+    return "{}.{}".format(*nvrtc.version())
+
+
+def _check_architecture(arch: str) -> None:
+    if arch not in nvrtc.architectures():
+        raise ValueError(
+            f"NVRTC does not know arch {arch!r}; it knows {', '.join(nvrtc.architectures())}"
+        )
 
 
 def _check_text(value: object, what: str) -> None:
@@ -229,10 +333,8 @@ def _macro_options(defines: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(options)
 
 
-def _all_options(
-    arch: str, macros: Sequence[str], path: Path | None, options: Sequence[str]
-) -> tuple[list[Path], list[str]]:
-    """The folders that ``#include`` searches, and all options of the NVRTC call."""
+def _folders(path: Path | None, options: Sequence[str]) -> tuple[list[Path], list[str]]:
+    """The folders that ``#include`` searches, the source's own first; and the options."""
     folders = [] if path is None else [Path(path).absolute().parent]
     words = list(options)
     for at, option in enumerate(words):
@@ -242,9 +344,17 @@ def _all_options(
         if included:
             folder = included[1] or (words[at + 1] if at + 1 < len(words) else ".")
             folders.append(Path(folder).absolute())
+    return folders, words
+
+
+def _all_options(
+    arch: str, has_path: bool, folders: Sequence[Path], lines: bool, more: Sequence[str]
+) -> list[str]:
+    """All options of the NVRTC call."""
     # NVRTC would look beside a source with no path in the working directory.
-    search = ["--no-source-include"] if path is None else [f"--include-path={folders[0]}"]
-    return folders, [f"--gpu-architecture={arch}", *_FIXED_OPTIONS, *search, *macros, *words]
+    search = [f"--include-path={folders[0]}"] if has_path else ["--no-source-include"]
+    of_lines = [_LINES] if lines else []
+    return [f"--gpu-architecture={arch}", *of_lines, *_FIXED_OPTIONS, *search, *more]
 
 
 def _compile(source: str, name: str, arch: str, file: str, options: Sequence[str]) -> Compiled:
@@ -260,21 +370,8 @@ def _compile(source: str, name: str, arch: str, file: str, options: Sequence[str
         raise CompileError(_no_such_kernel(name, file, source, output.ptx))
     resources = symbols.resources(output.log, output.cubin, symbol)
     ptx = symbols.with_file_name(output.ptx, file)
-    return _compiled(source, name, arch, file, symbol, ptx, output.cubin, resources)
-
-
-def _compiled(
-    source: str,
-    name: str,
-    arch: str,
-    file: str,
-    symbol: str,
-    ptx: str,
-    cubin: bytes,
-    resources: Resources,
-) -> Compiled:
     parameters = tuple(Parameter(*fields) for fields in symbols.parameters(ptx, symbol))
-    return Compiled(name, symbol, arch, source, file, ptx, cubin, resources, parameters)
+    return Compiled(name, symbol, arch, source, file, ptx, output.cubin, resources, parameters)
 
 
 def _no_such_kernel(name: str, file: str, source: str, ptx: str) -> str:
