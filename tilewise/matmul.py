@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from tilewise.arrays import repeat
 from tilewise.arrays.call import Call, check
@@ -15,7 +14,7 @@ from tilewise.arrays.operands import Seen, first_gpu, gpu_of, inputs, result_ope
 from tilewise.devices import Device, DeviceArray, get_device
 from tilewise.devices.gpu import Gpu
 from tilewise.gemm.plan import plan_product
-from tilewise.gemm.product import ACCUMULATORS, Operand, offset
+from tilewise.gemm.product import ACCUMULATORS, ITEM_SIZES, Operand, offset
 from tilewise.gemm.steps import Plan, execute, prepare
 
 
@@ -163,8 +162,9 @@ def _record(call: Call, gpu: Gpu, plan: Plan, result: Array) -> repeat.Repeat:
     library, workspace = call.library, None
     if plan.workspace:
         workspace = library.maker(library.empty((plan.workspace,), "uint8", call.a))
-    stand_ins = [None if x is None else library.stand_in(x) for x in (call.a, call.b, call.c)]
-    place = library.stand_in(result)
+    views = [None if x is None else library.view(x) for x in (call.a, call.b, call.c, result)]
+    sizes = [ITEM_SIZES[dtype] for dtype in (call.dtype, call.dtype, *2 * (call.out_dtype,))]
+    of_c, of_d = views[2:]
     return repeat.Repeat(
         library=library,
         gpu=gpu,
@@ -172,17 +172,11 @@ def _record(call: Call, gpu: Gpu, plan: Plan, result: Array) -> repeat.Repeat:
         result=library.maker(result),
         workspace=workspace,
         reads_c=call.c is not None,
-        reach=tuple(0 if x is None else _reach(x) for x in (*stand_ins, place)),
-        is_c_like_out=stand_ins[2] is not None and stand_ins[2].strides == place.strides,
+        reach=tuple(
+            0 if x is None else size * span(x) for x, size in zip(views, sizes, strict=True)
+        ),
+        is_c_like_out=of_c is not None and of_d is not None and of_c.strides == of_d.strides,
     )
-
-
-def _reach(x: npt.NDArray[Any]) -> int:
-    """Bytes from the first element's to behind the last one's, of strides that are at least 0."""
-    if not x.size:
-        return 0
-    last = sum((n - 1) * s for n, s in zip(x.shape, x.strides, strict=True) if n > 1)
-    return x.itemsize + int(last)
 
 
 def _from_host(call: Call, device: Device) -> Array:

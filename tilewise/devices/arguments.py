@@ -116,6 +116,10 @@ def bind_later(
         or one in a structure is not a multiple of 8 bytes from its beginning, a tensor map not one
         of 64, or beyond its end.
     """
+    if len(args) == len(parameters):
+        brief = [_bind_brief(*each) for each in zip(parameters, args, strict=True)]
+        if None not in brief:
+            return tuple(brief)  # type: ignore[arg-type]
     later = [_with_places(arg) for arg in args]
     bound = bind(symbol, parameters, [value for value, _ in later])
     out = []
@@ -126,20 +130,54 @@ def bind_later(
         if isinstance(args[index], Place) and not _is_address(argument.parameter):
             raise TypeError(f"{where}: takes {_wanted(argument.parameter)}, not an address")
         for offset, _ in places:
-            if offset % 8 or not 0 <= offset <= len(argument.data) - 8:
+            if not _fits_address(offset, argument.parameter):
                 raise ValueError(
                     f"{where}: an address can't stand at byte {offset} of {len(argument.data)}; it "
                     "takes a multiple of 8, and 8 bytes"
                 )
         maps = args[index].maps if isinstance(args[index], Packed) else ()
         for offset, _ in maps:
-            if offset % TENSOR_MAP_ALIGNMENT or offset + TENSOR_MAP_BYTES > len(argument.data):
+            if not _fits_map(offset, argument.parameter):
                 raise ValueError(
                     f"{where}: a tensor map can't stand at byte {offset} of {len(argument.data)}; "
                     f"it takes a multiple of {TENSOR_MAP_ALIGNMENT}, and {TENSOR_MAP_BYTES} bytes"
                 )
         out.append(Packed(argument.data, places))
     return tuple(out)
+
+
+_NULL, _NO_MAP = bytes(8), bytes(TENSOR_MAP_BYTES)
+
+
+def _bind_brief(parameter: Parameter, value: Any) -> Packed | None:
+    """What :func:`bind_later` gives for the usual arguments; None for what it looks at closely."""
+    kind, size = type(value), parameter.size
+    if parameter.type in _INTEGER_TYPES:
+        if kind is int and -(1 << (8 * size - 1)) <= value < 1 << (8 * size):
+            return Packed((value & ((1 << (8 * size)) - 1)).to_bytes(size, "little"))
+        if kind is Place and size == 8:
+            return Packed(_NULL, ((0, value),))
+    elif parameter.type == "b8":
+        if kind is TensorMap and size == TENSOR_MAP_BYTES:
+            return Packed(_NO_MAP, ((0, value.place),))
+        if (
+            kind is Packed
+            and type(value.data) is bytes
+            and len(value.data) == size
+            and all(_fits_address(offset, parameter) for offset, _ in value.places)
+            and all(_fits_map(offset, parameter) for offset, _ in value.maps)
+        ):
+            places = (*value.places, *((offset, x.place) for offset, x in value.maps))
+            return Packed(value.data, places)
+    return None
+
+
+def _fits_address(offset: int, parameter: Parameter) -> bool:
+    return offset % 8 == 0 and 0 <= offset <= parameter.size - 8
+
+
+def _fits_map(offset: int, parameter: Parameter) -> bool:
+    return offset % TENSOR_MAP_ALIGNMENT == 0 and (0 <= offset <= parameter.size - TENSOR_MAP_BYTES)
 
 
 def _with_places(value: Any) -> tuple[Any, tuple[tuple[int, Place], ...]]:

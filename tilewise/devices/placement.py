@@ -38,14 +38,18 @@ class Values:
         Of an array of pointers, one to each value; 0 where there are none.
     """
 
-    def __init__(self, data: Sequence[bytes]) -> None:
-        lengths = [-(-len(value) // 8) for value in data]
-        self.first = [sum(lengths[:index]) for index in range(len(data))]
-        self.words = (ctypes.c_uint64 * sum(lengths))()
+    def __init__(self, data: Sequence[bytes | bytearray]) -> None:
+        words, self.first = 0, []
+        for value in data:
+            self.first.append(words)
+            words += -(-len(value) // 8)
+        self.words = (ctypes.c_uint64 * words)()
         begin = ctypes.addressof(self.words)
+        places = [begin + 8 * first for first in self.first]
+        whole = memoryview(self.words).cast("B")
         for first, value in zip(self.first, data, strict=True):
-            ctypes.memmove(begin + 8 * first, value, len(value))
-        self._pointers = (ctypes.c_void_p * len(data))(*(begin + 8 * first for first in self.first))
+            whole[8 * first : 8 * first + len(value)] = value
+        self._pointers = (ctypes.c_void_p * len(data))(*places)
         self.address = ctypes.addressof(self._pointers) if data else 0
 
 
