@@ -153,15 +153,15 @@ def _where_it_lies(call: Call, gpu: Gpu, key: repeat.Key | None) -> Array:
     elif key is not None and all(
         x is None or x.array is given for x, given in ((a, call.a), (b, call.b), (c, call.c))
     ):
-        repeat.remember(key, _record(call, gpu, plan, result))
+        repeat.remember(key, _record(call, gpu, plan, result, workspace))
     return result
 
 
-def _record(call: Call, gpu: Gpu, plan: Plan, result: Array) -> repeat.Repeat:
+def _record(
+    call: Call, gpu: Gpu, plan: Plan, result: Array, workspace: Array | None
+) -> repeat.Repeat:
     """Of a call whose arrays are all used where they lie."""
-    library, workspace = call.library, None
-    if plan.workspace:
-        workspace = library.maker(library.empty((plan.workspace,), "uint8", call.a))
+    library = call.library
     views = [None if x is None else library.view(x) for x in (call.a, call.b, call.c, result)]
     sizes = [ITEM_SIZES[dtype] for dtype in (call.dtype, call.dtype, *2 * (call.out_dtype,))]
     of_c, of_d = views[2:]
@@ -170,7 +170,7 @@ def _record(call: Call, gpu: Gpu, plan: Plan, result: Array) -> repeat.Repeat:
         gpu=gpu,
         launches=prepare(plan, gpu),
         result=library.maker(result),
-        workspace=workspace,
+        workspace=None if workspace is None else library.maker(workspace),
         reads_c=call.c is not None,
         reach=tuple(
             0 if x is None else size * span(x) for x, size in zip(views, sizes, strict=True)

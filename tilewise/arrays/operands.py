@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
+from typing import NamedTuple
 
 from tilewise.arrays.call import Call
 from tilewise.arrays.libraries import Array, View
@@ -16,8 +16,7 @@ from tilewise.errors import DeviceUnavailableError
 from tilewise.gemm.product import Operand, offset
 
 
-@dataclass(frozen=True)
-class Seen:
+class Seen(NamedTuple):
     """An array as a kernel sees it.
 
     Attributes
@@ -53,9 +52,12 @@ def result_operand(call: Call, view: View | None) -> Operand | None:
 
 def span(view: View) -> int:
     """Elements from the first to the last, both included."""
-    if not all(view.shape):
-        return 0
-    return 1 + sum((n - 1) * s for n, s in zip(view.shape, view.strides, strict=True))
+    elements = 1
+    for extent, stride in zip(view.shape, view.strides, strict=True):
+        if not extent:
+            return 0
+        elements += (extent - 1) * stride
+    return elements
 
 
 def new(shape: Sequence[int]) -> View:

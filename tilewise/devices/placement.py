@@ -38,17 +38,17 @@ class Values:
         Of an array of pointers, one to each value; 0 where there are none.
     """
 
-    def __init__(self, data: Sequence[bytes | bytearray]) -> None:
+    def __init__(self, data: Sequence[bytes]) -> None:
         words, self.first = 0, []
+        padded = []
         for value in data:
             self.first.append(words)
-            words += -(-len(value) // 8)
-        self.words = (ctypes.c_uint64 * words)()
+            length = -(-len(value) // 8)
+            words += length
+            padded.append(value.ljust(8 * length, b"\0"))
+        self.words = (ctypes.c_uint64 * words).from_buffer_copy(b"".join(padded))
         begin = ctypes.addressof(self.words)
         places = [begin + 8 * first for first in self.first]
-        whole = memoryview(self.words).cast("B")
-        for first, value in zip(self.first, data, strict=True):
-            whole[8 * first : 8 * first + len(value)] = value
         self._pointers = (ctypes.c_void_p * len(data))(*places)
         self.address = ctypes.addressof(self._pointers) if data else 0
 

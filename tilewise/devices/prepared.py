@@ -79,25 +79,26 @@ class Prepared:
 
     def __init__(self, context: Context, compiled: Compiled, function: Any, launch: Launch) -> None:
         bound = bind_later(compiled.name, compiled.parameters, launch.args)
-        data: list[bytes | bytearray] = [packed.data for packed in bound]
+        data = [value for value, _ in bound]
         anew = []
         for i, offset, x in _maps(launch.args):
             template = context.tensor_maps.template(x)
             if template is None:
                 anew.append((i, offset, x))
             else:
-                whole = bytearray(data[i])
-                whole[offset : offset + TENSOR_MAP_BYTES] = template
-                data[i] = whole
+                whole = data[i]
+                data[i] = whole[:offset] + template + whole[offset + TENSOR_MAP_BYTES :]
         values = Values(data)
         self._words = values.words
-        self._slots = tuple(
-            (values.first[i] + offset // 8, place.array, place.offset)
-            for i, packed in enumerate(bound)
-            for offset, place in packed.places
-        )
+        first = values.first
+        self._slots = [
+            (first[i] + offset // 8, place.array, place.offset)
+            for i, (_, places) in enumerate(bound)
+            if places
+            for offset, place in places
+        ]
         self._context = context
-        self._encoded_anew = tuple((values.first[i] + offset // 8, x) for i, offset, x in anew)
+        self._encoded_anew = [(first[i] + offset // 8, x) for i, offset, x in anew]
         self._ready = Ready(context, function, launch, values)
         # The driver copies the values before it returns; until then they are one call's own.
         self._lock = threading.Lock()
