@@ -230,7 +230,7 @@ def _tune(product: Product, gpu: Gpu, seconds: float, step: Step) -> Tuned:
     plans = {tiling: plan_on(product, chip, tiling) for tiling, _ in choices}
     kernels = {repr(one.kernel): one.kernel for plan in plans.values() for one in plan.steps}
     step(f"{name}: compiling")
-    compile_ahead(list(kernels.values()), gpu.arch, lambda: step(f"{name}: compiling"))
+    compile_ahead(list(kernels.values()), gpu.arch, lambda: step(f"{name}: compiling"), lines=False)
     step(f"{name}: measuring")
     return _measure(product, gpu, chip, choices, plans, seconds)
 

@@ -12,7 +12,7 @@ import re
 import sys
 import threading
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ _FIXED_OPTIONS = (
 _LINES = "--generate-line-info"
 # NVRTC leaves out what it declares of textures and surfaces, which no kernel of tilewise's uses.
 _MINIMAL = "--minimal"
-_REMEMBERED, _REMEMBERED_SHIPPED = 512, 4096
+_REMEMBERED = 1024
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*\Z", re.ASCII)
 _memory: dict[tuple[Any, ...], tuple[Compiled, tuple[Any, ...], tuple[Path, ...]]] = {}
 _shipped: dict[tuple[Any, ...], Compiled] = {}
@@ -176,51 +176,57 @@ def compile(
         If NVRTC can't be loaded.
     """
     # The shortest way to what was compiled before: repr tells True from 1, which are equal.
-    at = None if path is None else str(path)
-    is_shipped = at is not None and shipped.has(at, source)
-    briefly = (at, name, repr(defines), arch, options, lines) if is_shipped else ()
-    if is_shipped and type(options) is tuple and (compiled := _shipped.get(briefly)):
+    at = "" if path is None else str(path)
+    if shipped.has(at, source) and type(options) is tuple:
+        known = _shipped.get((at, name, repr(defines), arch, options, lines))
+        if known is not None:
+            return known
+    job = _job(source, name, defines, arch, path, options, lines)
+    if job.is_shipped:
+        compiled = _kept(job)
+        _remember(_shipped, (at, name, repr(defines), arch, tuple(options), lines), compiled)
         return compiled
-
-    _check_text(source, "source")
-    _check_text(name, "name")
-    if not name.strip() or "\n" in name:
-        raise ValueError(f"{name!r} is not the name of a kernel")
-    if isinstance(options, str) or not all(isinstance(option, str) for option in options):
-        raise TypeError(f"options is {options!r}; it takes a sequence of strings")
-    macros = _macro_options(defines or {})
-    options = tuple(options)
-    file = "<source>" if path is None else str(path)
-    folders, more = _folders(path, options)
-    if at is not None and is_shipped and len(folders) == 1:
-        compiled = _compile_shipped(source, name, arch, at, folders, (*macros, *more), lines)
-        with _lock:
-            _shipped[at, name, repr(defines), arch, options, lines] = compiled
-            if len(_shipped) > _REMEMBERED_SHIPPED:
-                del _shipped[next(iter(_shipped))]
-        return compiled
-
-    asked = (source, name, macros, arch, file, options, lines)
-    remembered = _memory.get(asked)
+    remembered = _memory.get(job.asked)
     if remembered is not None:
         compiled, stamps, headers = remembered
         if not headers or stamps == cache.stamps(headers):
             return compiled
-
     _check_architecture(arch)
-    nvrtc_options = _all_options(arch, path is not None, folders, lines, (*macros, *more))
-    found = cache.headers(source, folders)
+    found = cache.headers(source, job.folders)
     if found is None:
-        return _compile(source, name, arch, file, nvrtc_options)
+        return _compile(source, name, arch, job.file, job.options)
     stamps = cache.stamps(found)
-    key = cache.key((source, name, file, _version(), *nvrtc_options), found)
-    compiled = _kept(key, source, name, arch, file, nvrtc_options)
-    with _lock:
-        _memory.pop(asked, None)
-        _memory[asked] = (compiled, stamps, found)
-        if len(_memory) > _REMEMBERED:
-            del _memory[next(iter(_memory))]
+    compiled = _kept(job, found)
+    _remember(_memory, job.asked, (compiled, stamps, found))
     return compiled
+
+
+def kept_bytes(
+    source: str,
+    name: str,
+    *,
+    defines: Mapping[str, Any] | None = None,
+    arch: str = DEFAULT_ARCH,
+    path: Path | None = None,
+    options: Sequence[str] = (),
+    lines: bool = True,
+) -> int | None:
+    """How large the cache's file of a kernel on disk is; None where it keeps none.
+
+    Parameters
+    ----------
+    source, name, defines, arch, path, options, lines
+        As :func:`compile` takes them.
+
+    Raises
+    ------
+    ValueError, TypeError, DeviceUnavailableError
+        As :func:`compile`.
+    """
+    job = _job(source, name, defines, arch, path, options, lines)
+    _check_architecture(arch)
+    headers = () if job.is_shipped else cache.headers(source, job.folders)
+    return None if headers is None else cache.size(_key(job, headers))
 
 
 def forget() -> None:
@@ -230,49 +236,96 @@ def forget() -> None:
         _shipped.clear()
 
 
-def _compile_shipped(
+@dataclass(frozen=True)
+class _Job:
+    """One kernel to compile, its arguments checked.
+
+    Attributes
+    ----------
+    folders : tuple of Path
+        That ``#include`` searches.
+    options : tuple of str
+        All that NVRTC gets.
+    is_shipped : bool
+        Whether the source comes with tilewise, and all that it may include.
+    asked : tuple
+        What the process remembers it by.
+    """
+
+    source: str
+    name: str
+    arch: str
+    file: str
+    lines: bool
+    folders: tuple[Path, ...]
+    options: tuple[str, ...]
+    is_shipped: bool
+    asked: tuple[Any, ...]
+
+
+def _job(
     source: str,
     name: str,
+    defines: Mapping[str, Any] | None,
     arch: str,
-    file: str,
-    folders: Sequence[Path],
+    path: Path | None,
     options: Sequence[str],
     lines: bool,
-) -> Compiled:
-    """A kernel that comes with tilewise: all of their sources together have one digest.
+) -> _Job:
+    _check_text(source, "source")
+    _check_text(name, "name")
+    if not name.strip() or "\n" in name:
+        raise ValueError(f"{name!r} is not the name of a kernel")
+    if isinstance(options, str) or not all(isinstance(option, str) for option in options):
+        raise TypeError(f"options is {options!r}; it takes a sequence of strings")
+    macros = _macro_options(defines or {})
+    file = "<source>" if path is None else str(path)
+    folders = _folders(path, options)
+    is_shipped = path is not None and len(folders) == 1 and shipped.has(file, source)
+    # NVRTC would look beside a source with no path in the working directory.
+    search = "--no-source-include" if path is None else f"--include-path={folders[0]}"
+    of_lines = [_LINES] if lines else [_MINIMAL] if is_shipped else []
+    every = (f"--gpu-architecture={arch}", *of_lines, *_FIXED_OPTIONS, search, *macros, *options)
+    asked = (source, name, macros, arch, file, tuple(options), lines)
+    return _Job(source, name, arch, file, lines, tuple(folders), every, is_shipped, asked)
 
-    Without lines, what comes out does not depend on where tilewise is installed.
+
+def _key(job: _Job, headers: Sequence[Path]) -> bytes:
+    """What the cache on disk keeps a kernel by.
+
+    One that comes with tilewise does not depend on where that is installed, but for its lines.
     """
-    _check_architecture(arch)
-    nvrtc_options = _all_options(arch, True, folders, lines, options)
-    if not lines:
-        nvrtc_options.append(_MINIMAL)
-    decisive = [option for option in nvrtc_options if not option.startswith("--include-path=")]
-    place = file if lines else shipped.relative(file)
-    key = cache.key((shipped.digest(), place, name, _version(), *decisive), ())
-    return _kept(key, source, name, arch, file, nvrtc_options, shipped.is_unchanged)
+    version = "{}.{}".format(*nvrtc.version())
+    if not job.is_shipped:
+        return cache.key((job.source, job.name, job.file, version, *job.options), headers)
+    decisive = [option for option in job.options if not option.startswith("--include-path=")]
+    place = job.file if job.lines else shipped.relative(job.file)
+    return cache.key((shipped.digest(), place, job.name, version, *decisive), ())
 
 
-def _kept(
-    key: bytes,
-    source: str,
-    name: str,
-    arch: str,
-    file: str,
-    options: Sequence[str],
-    is_right: Callable[[], bool] = lambda: True,
-) -> Compiled:
-    """From the cache on disk; or compiled, and then kept there if that is right."""
+def _kept(job: _Job, headers: Sequence[Path] = ()) -> Compiled:
+    """From the cache on disk; or else compiled, and then kept there."""
+    _check_architecture(job.arch)
+    key = _key(job, headers)
     entry = cache.load(key)
     if entry is None:
-        compiled = _compile(source, name, arch, file, options)
-        if is_right():
+        compiled = _compile(job.source, job.name, job.arch, job.file, job.options)
+        # NVRTC has read the headers anew, which may have been edited since they had this key.
+        if not job.is_shipped or shipped.is_unchanged():
             cache.store(key, _entry(compiled))
         return compiled
     return Compiled(
-        name, entry["symbol"], arch, source, file, entry["ptx"], entry["cubin"],
+        job.name, entry["symbol"], job.arch, job.source, job.file, entry["ptx"], entry["cubin"],
         Resources(**entry["resources"]), tuple(Parameter(*each) for each in entry["parameters"]),
     )  # fmt: skip
+
+
+def _remember(memory: dict[tuple[Any, ...], Any], key: tuple[Any, ...], value: Any) -> None:
+    with _lock:
+        memory.pop(key, None)
+        memory[key] = value
+        if len(memory) > _REMEMBERED:
+            del memory[next(iter(memory))]
 
 
 def _entry(compiled: Compiled) -> dict[str, Any]:
@@ -284,10 +337,6 @@ def _entry(compiled: Compiled) -> dict[str, Any]:
         "ptx": zlib.compress(compiled.ptx.encode()),
         "cubin": compiled.cubin,
     }
-
-
-def _version() -> str:
-    return "{}.{}".format(*nvrtc.version())
 
 
 def _check_architecture(arch: str) -> None:
@@ -333,8 +382,8 @@ def _macro_options(defines: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(options)
 
 
-def _folders(path: Path | None, options: Sequence[str]) -> tuple[list[Path], list[str]]:
-    """The folders that ``#include`` searches, the source's own first; and the options."""
+def _folders(path: Path | None, options: Sequence[str]) -> list[Path]:
+    """The folders that ``#include`` searches, the source's own first."""
     folders = [] if path is None else [Path(path).absolute().parent]
     words = list(options)
     for at, option in enumerate(words):
@@ -344,17 +393,7 @@ def _folders(path: Path | None, options: Sequence[str]) -> tuple[list[Path], lis
         if included:
             folder = included[1] or (words[at + 1] if at + 1 < len(words) else ".")
             folders.append(Path(folder).absolute())
-    return folders, words
-
-
-def _all_options(
-    arch: str, has_path: bool, folders: Sequence[Path], lines: bool, more: Sequence[str]
-) -> list[str]:
-    """All options of the NVRTC call."""
-    # NVRTC would look beside a source with no path in the working directory.
-    search = [f"--include-path={folders[0]}"] if has_path else ["--no-source-include"]
-    of_lines = [_LINES] if lines else []
-    return [f"--gpu-architecture={arch}", *of_lines, *_FIXED_OPTIONS, *search, *more]
+    return folders
 
 
 def _compile(source: str, name: str, arch: str, file: str, options: Sequence[str]) -> Compiled:

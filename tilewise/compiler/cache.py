@@ -58,6 +58,18 @@ def load(key: bytes) -> dict[str, Any] | None:
     return None if data is None else _unpack(data)
 
 
+def size(key: bytes) -> int | None:
+    """Bytes of what is stored under ``key``; None if :func:`load` finds nothing."""
+    place = directory()
+    if place is None:
+        return None
+    try:
+        data = _store(place).get(key)
+    except (ImportError, OSError):
+        return None
+    return None if data is None or _unpack(data) is None else len(data)
+
+
 def store(key: bytes, entry: Mapping[str, Any]) -> None:
     """Store ``entry`` (JSON values, and ``bytes``) under ``key``.
 
