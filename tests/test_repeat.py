@@ -72,8 +72,8 @@ def test_where_the_bytes_of_an_array_end(torch: Any) -> None:
     library = library_of(x)
     assert library is not None
     arrays = (
-        x, x[1:, ::2, ::3], x.permute(2, 1, 0), x[:, :, 4], x[0, 0, 0], x[:0], x[:, :0], x[2:3, :1, 4:],
-        x.expand(3, 5, 7, 9), x[:1].expand(4, 7, 9),
+        x, x[1:, ::2, ::3], x.permute(2, 1, 0), x[:, :, 4], x[0, 0, 0], x[:0], x[:, :0],
+        x[2:3, :1, 4:], x.expand(3, 5, 7, 9), x[:1].expand(4, 7, 9),
     )  # fmt: skip
     for array in arrays:
         view = library.view(array)

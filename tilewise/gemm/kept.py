@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import tempfile
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, replace
@@ -28,8 +30,12 @@ _SOURCES = ("gemm", "kernels/gemm")
 
 def tiling(product: Product, chip: Chip) -> Tiling | None:
     """The tiling that is kept for a product; None where none is, or its file is not whole."""
+    names = _names()
+    # Mostly none is kept, and this is asked of each new product.
+    if not names:
+        return None
     path = _path(product, chip)
-    if path is None:
+    if path is None or path.name not in names:
         return None
     try:
         entry = json.loads(path.read_bytes())
@@ -91,13 +97,41 @@ def forget(product: Product, chip: Chip) -> None:
             path.unlink(missing_ok=True)
 
 
-def _path(product: Product, chip: Chip) -> Path | None:
+_SETTLED = 2_000_000_000  # nanoseconds: by then a folder's time tells of any later change
+_listed: dict[str, tuple[int, frozenset[str]]] = {}
+
+
+def _names() -> frozenset[str]:
+    """The names of the files that are kept. The folder is listed again when it has changed."""
+    folder = _folder()
+    if folder is None:
+        return frozenset()
+    at = str(folder)
+    try:
+        changed = os.stat(at).st_mtime_ns  # noqa: PTH116
+        known = _listed.get(at)
+        if known is not None and known[0] == changed:
+            return known[1]
+        names = frozenset(os.listdir(at))  # noqa: PTH208
+    except OSError:
+        return frozenset()
+    if time.time_ns() - changed > _SETTLED:
+        _listed[at] = changed, names
+    return names
+
+
+def _folder() -> Path | None:
     place = compiler_cache.directory()
-    if place is None:
+    return None if place is None else place / "tuned"
+
+
+def _path(product: Product, chip: Chip) -> Path | None:
+    folder = _folder()
+    if folder is None:
         return None
     parts = [FORMAT, _sources(), asdict(chip), asdict(_decisive(product))]
     digest = hashlib.sha256(json.dumps(parts).encode()).hexdigest()
-    return place / "tuned" / f"{digest[:32]}.json"
+    return folder / f"{digest[:32]}.json"
 
 
 def _decisive(product: Product) -> Product:
