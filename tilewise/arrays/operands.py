@@ -28,11 +28,14 @@ class Seen(NamedTuple):
     copy : tuple of int or None
         The shape of the C-contiguous copy that is needed, as the array's own strides can't be
         described; None where it is read as it lies.
+    view : View or None
+        Of the array; None where it is copied.
     """
 
     array: Array
     operand: Operand
     copy: tuple[int, ...] | None
+    view: View | None
 
 
 def inputs(call: Call) -> tuple[Seen, Seen, Seen | None]:
@@ -97,14 +100,14 @@ def _seen(
     ):
         operand = as_operand(view)
         if operand is not None:
-            return Seen(x, operand, None)
+            return Seen(x, operand, None, view)
     shape = tuple(x.shape)
     operand = as_operand(new(shape))
     if operand is None:  # its leading dimensions must be broadcast, too
         shape = (*call.batch, *shape[len(shape) - has_rows - has_columns :])
         operand = as_operand(new(shape))
     assert operand is not None
-    return Seen(x, operand, shape)
+    return Seen(x, operand, shape, None)
 
 
 def _operand(
