@@ -31,7 +31,7 @@ class Values:
     Attributes
     ----------
     words : ctypes array of c_uint64
-        Each value in turn, from a whole word on.
+        Each value in turn, from a whole word on, and then a pointer to each.
     first : list of int
         The word at which each value begins.
     address : int
@@ -46,11 +46,12 @@ class Values:
             length = -(-len(value) // 8)
             words += length
             padded.append(value.ljust(8 * length, b"\0"))
-        self.words = (ctypes.c_uint64 * words).from_buffer_copy(b"".join(padded))
+        # The pointers stand behind the values.
+        padded.append(bytes(8 * len(data)))
+        self.words = (ctypes.c_uint64 * (words + len(data))).from_buffer_copy(b"".join(padded))
         begin = ctypes.addressof(self.words)
-        places = [begin + 8 * first for first in self.first]
-        self._pointers = (ctypes.c_void_p * len(data))(*places)
-        self.address = ctypes.addressof(self._pointers) if data else 0
+        self.words[words:] = [begin + 8 * first for first in self.first]
+        self.address = begin + 8 * words if data else 0
 
 
 class Placed:
