@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import struct
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +18,11 @@ import pytest
 
 from tilewise import compiler
 from tilewise.compiler import cache as compiler_cache
-from tilewise.compiler import nvrtc, symbols
+from tilewise.compiler import nvrtc, shipped, symbols
 from tilewise.errors import CompileError, DeviceUnavailableError
+from tilewise.explain import of_shape
+from tilewise.gemm.chip import H200
+from tilewise.gemm.every import kernels_of
 from tilewise.kernel import Kernel
 
 SOURCE = """
@@ -38,13 +46,13 @@ __device__ int helper(int x) { return x; }
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     place = tmp_path / "cache"
     monkeypatch.setenv("TILEWISE_CACHE_DIR", str(place))
-    compiler._memory.clear()
+    compiler.forget()
     return place
 
 
 def forget() -> None:
     """As in a new process: only what is on disk is left."""
-    compiler._memory.clear()
+    compiler.forget()
 
 
 def count_compilations(monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -305,7 +313,7 @@ def test_two_processes_share_the_cache() -> None:
         "from tilewise import compiler\n"
         f"print(compiler.compile({SOURCE!r}, 'plain').resources.shared_bytes)"
     )
-    here = str(Path(compiler.__file__).parents[1])
+    here = str(Path(compiler.__file__).parents[2])
     env = {**os.environ, "PYTHONPATH": here}
     runs = [
         subprocess.Popen([sys.executable, "-c", code], env=env, stdout=subprocess.PIPE)
@@ -313,6 +321,253 @@ def test_two_processes_share_the_cache() -> None:
     ]
     assert [run.communicate(timeout=120)[0].strip() for run in runs] == [b"132", b"132"]
     assert compiler_cache.directory() is not None
+
+
+def run_python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "PYTHONPATH": str(Path(compiler.__file__).parents[2]), **environment}
+    return subprocess.run(
+        [sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=120,
+        check=False,
+    )  # fmt: skip
+
+
+def entries(cache: Path) -> list[Path]:
+    return sorted(path for path in (cache / "entries").rglob("*") if path.is_file())
+
+
+def test_a_process_that_ends_while_it_stores_leaves_nothing(own_cache: Path) -> None:
+    code = (
+        "import os\n"
+        "from tilewise import compiler\n"
+        "os.replace = os.link = os.rename = lambda *_, **__: os._exit(9)\n"
+        f"compiler.compile({SOURCE!r}, 'plain')"
+    )
+    assert run_python(code).returncode == 9
+    assert any(path.stat().st_size > 1000 for path in own_cache.rglob("*") if path.is_file())
+    assert not entries(own_cache)
+    assert compiler.compile(SOURCE, "plain").resources.shared_bytes == 132
+    assert len(entries(own_cache)) == 1
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS, errno.EACCES])
+def test_a_disk_that_takes_nothing_is_read_on(
+    code: int, own_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuses(*_: Any, **__: Any) -> None:
+        raise OSError(code, os.strerror(code))
+
+    compiler.compile(SOURCE, "mangled")
+    seen = count_compilations(monkeypatch)
+    for name in ("mkstemp", "NamedTemporaryFile"):
+        monkeypatch.setattr(tempfile, name, refuses)
+    for name in ("replace", "utime", "unlink"):
+        monkeypatch.setattr(os, name, refuses)
+    forget()
+    assert compiler.compile(SOURCE, "mangled").symbol == "_Z7mangledPd"
+    assert not seen
+    assert compiler.compile(SOURCE, "plain").symbol == "plain"
+    assert len(seen) == len(entries(own_cache)) == 1
+
+
+LINES = """
+extern "C" __global__ void lines(int n, float* x) {
+    float sum = 0;
+    for (int i = 0; i < n; ++i)
+        sum += x[i];
+    x[threadIdx.x] = sum;
+}"""
+
+
+def code_of(compiled: compiler.Compiled) -> dict[str, bytes]:
+    """The sections of machine code, and of constants."""
+    names = symbols.sections(compiled.cubin)
+    start = struct.unpack_from("<Q", compiled.cubin, 40)[0]
+    width, count, _ = struct.unpack_from("<HHH", compiled.cubin, 58)
+    heads = [
+        struct.unpack_from("<IIQQQQ", compiled.cubin, start + at * width) for at in range(count)
+    ]
+    return {
+        name: compiled.cubin[head[4] : head[4] + size]
+        for (name, size), head in zip(names.items(), heads, strict=True)
+        if name.startswith((".text", ".nv.constant"))
+    }
+
+
+def test_lines_change_no_instruction() -> None:
+    with_lines, without = (compiler.compile(LINES, "lines", lines=on) for on in (True, False))
+    assert ".loc" in with_lines.ptx
+    assert ".loc" not in without.ptx
+    assert len(without.cubin) < len(with_lines.cubin)
+    assert ".text.lines" in code_of(without)
+    assert code_of(without) == code_of(with_lines)
+    assert without.resources == with_lines.resources
+    assert without.parameters == with_lines.parameters
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32", "float64"])
+def test_lines_change_no_instruction_of_a_product(dtype: str) -> None:
+    for kernel in kernels_of(H200, [of_shape(300, 200, 500, dtype, "NT")]):
+        with_lines, without = (kernel.compile("sm_90a", lines=on) for on in (True, False))
+        assert code_of(without) == code_of(with_lines)
+        assert without.resources == with_lines.resources
+        assert without.parameters == with_lines.parameters
+
+
+def test_ptx_from_the_cache_is_inflated_when_it_is_read(own_cache: Path) -> None:
+    first = compiler.compile(LINES, "lines")
+    (file,) = entries(own_cache)
+    assert file.stat().st_size < len(first.cubin) + len(first.ptx)
+    forget()
+    again = compiler.compile(LINES, "lines")
+    assert isinstance(again.__dict__["_ptx"], bytes)
+    file.unlink()
+    report = Kernel(LINES, "lines").launch(
+        1, 32, (40, np.ones(32, np.float32)), device="emulator", checks="collect"
+    )
+    assert {(finding.kind, finding.line) for finding in report.findings} >= {("out of bounds", 5)}
+    assert again.ptx == first.ptx
+    assert again == first
+    assert replace(again, ptx="other").ptx == "other"
+
+
+# The kernels that come with tilewise
+
+
+@pytest.fixture
+def own_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder in the place of tilewise's own kernels, with one kernel and its header."""
+    folder = tmp_path / "kernels"
+    folder.mkdir()
+    (folder / "value.cuh").write_text("#define VALUE 1234\n")
+    (folder / "k.cu").write_text(
+        '#include "value.cuh"\nextern "C" __global__ void k(int* x) { *x = VALUE + MORE; }\n'
+    )
+    monkeypatch.setattr(shipped, "FOLDER", folder)
+    monkeypatch.setattr(shipped, "_BEGIN", f"{folder}{os.sep}")
+    new_process(monkeypatch)
+    yield folder
+    shipped.digest.cache_clear()
+
+
+def new_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shipped, "_texts", {})
+    shipped.digest.cache_clear()
+    forget()
+
+
+def stored(folder: Path, more: Any = 0) -> int:
+    """What the kernel stores."""
+    x = np.zeros(1, np.int32)
+    Kernel(folder / "k.cu", "k", {"MORE": more}).launch(1, 1, (x,), device="emulator")
+    return int(x[0])
+
+
+def test_own_sources_are_read_once_a_process(
+    own_kernels: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = count_compilations(monkeypatch)
+    assert stored(own_kernels) == 1234
+    (own_kernels / "value.cuh").write_text("#define VALUE 5678\n")
+    assert stored(own_kernels) == 1234
+    new_process(monkeypatch)
+    assert stored(own_kernels) == 5678
+    (own_kernels / "value.cuh").write_text("#define VALUE 1234\n")
+    new_process(monkeypatch)
+    assert stored(own_kernels) == 1234
+    assert len(seen) == 2  # each compiled once: the first is found again
+    with pytest.raises(FileNotFoundError):
+        Kernel(own_kernels / "absent.cu", "k")
+
+
+def test_what_was_compiled_of_edited_sources_is_not_kept(
+    own_kernels: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert stored(own_kernels) == 1234
+    count = len(entries(own_cache))
+    (own_kernels / "value.cuh").write_text("#define VALUE 5678\n")
+    stored(own_kernels, 1)  # of which header, nobody knows
+    assert len(entries(own_cache)) == count
+    new_process(monkeypatch)
+    assert stored(own_kernels, 1) == 5679
+
+
+def test_values_of_macros_that_are_equal_are_not_the_same(own_kernels: Path) -> None:
+    """True is a macro with no value, and so is 1; 1.0 is another number, False no macro at all."""
+    (own_kernels / "k.cu").write_text(
+        'extern "C" __global__ void k(int* x) {\n'
+        "#ifdef MORE\n*x = (int)(1000 * (MORE / 2));\n#else\n*x = -1;\n#endif\n}\n"
+    )
+    found = [stored(own_kernels, value) for value in (1, 1.0, True, False, 0, 0.0)]
+    assert found == [0, 500, 0, -1, 0, 0]
+    assert found == [stored(own_kernels, value) for value in (1, 1.0, True, False, 0, 0.0)]
+
+
+def test_without_lines_it_does_not_matter_where_tilewise_is(
+    own_kernels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = count_compilations(monkeypatch)
+    kept = Kernel(own_kernels / "k.cu", "k", {"MORE": 2}).compile(lines=False)
+    elsewhere = tmp_path / "elsewhere"
+    own_kernels.rename(elsewhere)
+    monkeypatch.setattr(shipped, "FOLDER", elsewhere)
+    monkeypatch.setattr(shipped, "_BEGIN", f"{elsewhere}{os.sep}")
+    new_process(monkeypatch)
+    moved = Kernel(elsewhere / "k.cu", "k", {"MORE": 2})
+    assert moved.compile(lines=False).cubin == kept.cubin
+    assert len(seen) == 1
+    assert str(elsewhere / "k.cu") in moved.compile().ptx
+    assert len(seen) == 2
+
+
+def test_an_own_file_with_another_text_is_a_user_s(
+    own_kernels: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert stored(own_kernels) == 1234
+    path = own_kernels / "k.cu"
+    changed = path.read_text().replace("VALUE +", "VALUE -")
+    (own_kernels / "value.cuh").write_text("#define VALUE 77\n")
+    compiled = compiler.compile(changed, "k", defines={"MORE": 7}, path=path)
+    assert ", 70;" in compiled.ptx
+
+
+def test_own_kernels_of_two_processes(own_cache: Path) -> None:
+    code = (
+        "from tilewise.kernel import SOURCES, Kernel\n"
+        "path, defines = SOURCES / 'ladder' / '03_naive.cu', {'real': 'float', 'TILE': 8}\n"
+        "kernel = Kernel(path, 'naive', defines)\n"
+        "print(kernel.compile('sm_80', lines=False).resources.registers)"
+    )
+    env = {**os.environ, "PYTHONPATH": str(Path(compiler.__file__).parents[2])}
+    runs = [
+        subprocess.Popen([sys.executable, "-c", code], env=env, stdout=subprocess.PIPE)
+        for _ in range(2)
+    ]
+    said = [run.communicate(timeout=120)[0].strip() for run in runs]
+    assert said[0] == said[1] != b""
+    (file,) = entries(own_cache)
+    before = file.read_bytes()
+    refuses = "from tilewise.compiler import nvrtc\nnvrtc.run = None\n"
+    assert run_python(refuses + code).stdout.strip() == said[0].decode()
+    assert file.read_bytes() == before
+
+
+def test_how_much_the_cache_keeps(own_kernels: Path, own_cache: Path, tmp_path: Path) -> None:
+    user = tmp_path / "user.cu"
+    user.write_text((own_kernels / "k.cu").read_text().replace("VALUE", "12"))
+    (tmp_path / "value.cuh").write_text("\n")
+    for path in (own_kernels / "k.cu", user):
+        kernel = Kernel(path, "k", {"MORE": 3})
+        for lines in (True, False):
+            asked: dict[str, Any] = {
+                "defines": kernel.defines, "path": path, "options": kernel.options, "lines": lines,
+            }  # fmt: skip
+            before = set(entries(own_cache))
+            assert compiler.kept_bytes(kernel.source, "k", **asked) is None
+            kernel.compile(lines=lines)
+            (file,) = set(entries(own_cache)) - before
+            assert compiler.kept_bytes(kernel.source, "k", **asked) == file.stat().st_size
+            file.write_bytes(b"")
+            assert compiler.kept_bytes(kernel.source, "k", **asked) is None
 
 
 def test_a_missing_nvrtc_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -331,7 +586,7 @@ def test_a_missing_nvrtc_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -
 
 def test_importing_does_not_load_the_compiler() -> None:
     code = "import sys, tilewise.compiler; print('cuda.bindings' in sys.modules)"
-    env = {**os.environ, "PYTHONPATH": str(Path(compiler.__file__).parents[1])}
+    env = {**os.environ, "PYTHONPATH": str(Path(compiler.__file__).parents[2])}
     run = subprocess.run(
         [sys.executable, "-c", code], env=env, capture_output=True, check=True, timeout=60
     )

@@ -5,18 +5,23 @@ from __future__ import annotations
 import ctypes
 import struct
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, cast
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tilewise.compiler import Parameter
-from tilewise.devices import Device, get_device
+from tilewise.devices import Device, arguments, get_device
 from tilewise.devices.arguments import bind_later
 from tilewise.devices.cuda import Context
 from tilewise.devices.gpu import Gpu
 from tilewise.devices.prepared import Prepared
+from tilewise.devices.tensor_maps import TensorMaps
 from tilewise.errors import LaunchError
 from tilewise.gemm.steps import Plan, Step, execute
 from tilewise.kernel import Kernel
@@ -123,6 +128,64 @@ def test_what_takes_no_address(
         bind_later("k", [parameter], [value])
 
 
+ARGUMENTS = st.one_of(
+    st.integers(-(1 << 65), 1 << 65),
+    st.sampled_from((0, -1, 255, 256, -128, -129, 1 << 31, (1 << 32) - 1, 1 << 63, (1 << 64) - 1)),
+    st.booleans(),
+    st.none(),
+    st.floats(),
+    st.binary(min_size=16, max_size=16),
+    st.builds(np.int64, st.integers(-5, 5)),
+    st.builds(Place, st.integers(0, 4), st.integers(0, 99)),
+    st.builds(
+        lambda size, at: Packed(bytes(size), ((at, Place(1)), (0, Place(2)))),
+        st.sampled_from((8, 16, 24)), st.integers(-8, 24),
+    ),
+    st.builds(
+        lambda size, at: Packed(bytes(size), ((0, Place(1)),), ((at, matrix_map(Place(0, 3))),)),
+        st.sampled_from((128, 192, 256)), st.sampled_from((-64, 0, 8, 64, 128, 192)),
+    ),
+    st.builds(lambda at: matrix_map(Place(at)), st.integers(0, 3)),
+)  # fmt: skip
+PARAMETERS = st.sampled_from(
+    [Parameter("p", f"{kind}{8 * size}", size, size) for kind in "us" for size in (1, 2, 4, 8)]
+    + [Parameter("p", f"f{8 * size}", size, size) for size in (4, 8)]
+    + [Parameter("p", "b8", size, 8) for size in (8, 16, 24, 128, 192, 256)]
+)
+
+
+@given(st.lists(st.tuples(PARAMETERS, ARGUMENTS), max_size=3), st.sampled_from((0, 0, 0, 1, -1)))
+@settings(max_examples=600)
+def test_the_usual_arguments_are_bound_as_any(both: list[tuple[Parameter, Any]], more: int) -> None:
+    """The brief way gives what the long one gives, and refuses nothing else."""
+    parameters, args = [p for p, _ in both], [value for _, value in both]
+    args = args[:-1] if more < 0 else args + [0] * more
+    usual = arguments._bind_usual(parameters, args)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(arguments, "_bind_usual", lambda *_: None)
+        try:
+            whole = bind_later("k", parameters, args)
+        except (TypeError, ValueError):
+            assert usual is None
+        else:
+            assert usual in (None, whole)
+
+
+def test_the_usual_arguments_take_the_brief_way() -> None:
+    parameters = [
+        Parameter("p", "u32", 4, 4), Parameter("p", "u64", 8, 8), Parameter("p", "u64", 8, 8),
+        Parameter("p", "b8", 24, 8), Parameter("p", "b8", 128, 64), Parameter("p", "b8", 384, 64),
+    ]  # fmt: skip
+    args = (
+        -1, 1 << 40, Place(1, 8), pair(5, Place(0, 4), Place(1)), matrix_map(Place(2)),
+        held(Place(1, 64), Place(0), 5, 6),
+    )  # fmt: skip
+    found = arguments._bind_usual(parameters, args)
+    assert found is not None
+    assert [len(data) for data, _ in found] == [4, 8, 8, 24, 128, 384]
+    assert [len(places) for _, places in found] == [0, 0, 1, 2, 1, 3]
+
+
 def test_a_structure_is_filled() -> None:
     """Its tensor maps too, where it is told how, and else not at all."""
     first, second = matrix_map(Place(1, 64)), matrix_map(Place(0, -16))
@@ -164,6 +227,7 @@ class Recorder:
         self._status = status
         if encode is not None:
             self.cuTensorMapEncodeTiled = encode
+        self.tensor_maps = TensorMaps(self)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(import_module("cuda.bindings.driver"), name)
@@ -214,6 +278,71 @@ def test_a_refusal_by_the_driver_is_an_error() -> None:
         ready.enqueue(0, (1000,))
 
 
+class Driven(Recorder):
+    """And for all of a GPU's driver: says which functions were called."""
+
+    def __init__(self) -> None:
+        super().__init__([24, 8])
+        self.called: list[str] = []
+        self.is_ready = True
+        self.core = self
+
+    @property
+    def ObjectCode(self) -> Any:
+        return self
+
+    def from_cubin(self, _code: bytes) -> Any:
+        return self
+
+    def get_kernel(self, _symbol: str) -> Any:
+        return self
+
+    handle = 1
+
+    def call(self, function: str, *_: Any) -> int:
+        self.called.append(function)
+        return 1024 if function == "cuFuncGetAttribute" else 7
+
+    @contextmanager
+    def current(self) -> Iterator[None]:
+        self.called.append("current")
+        yield
+
+    @contextmanager
+    def relaxed_capture(self) -> Iterator[None]:
+        self.called.append("relaxed_capture")
+        yield
+
+
+def test_a_kernel_that_is_loaded_asks_the_driver_nothing() -> None:
+    """But for a context that is not current, or for more shared memory."""
+    context = Driven()
+    gpu = Gpu.__new__(Gpu)
+    gpu.__dict__.update(
+        context=context, _lock=threading.RLock(), _loaded={}, _capability=90, max_shared=200_000,
+        description="made up", arch="sm_90a",
+    )  # fmt: skip
+    compiled = Kernel(ADD, "add").compile("sm_90a", lines=False)
+    arguments = pair(5, Place(1, 4), Place(0)), Place(2, 12)
+
+    def called(shared: int) -> list[str]:
+        context.called.clear()
+        launch = Launch((1, 1, 1), (32, 1, 1), arguments, shared)
+        gpu.prepare(compiled, launch).enqueue(0, (1000, 2000, 3000))
+        return list(context.called)
+
+    assert called(0)[:3] == ["current", "relaxed_capture", "cuKernelGetFunction"]
+    assert called(0) == []
+    assert called(100_000) == ["current", "relaxed_capture", "cuFuncSetAttribute"]
+    assert called(90_000) == called(100_000) == []
+    assert called(110_000)[-1] == "cuFuncSetAttribute"
+    context.is_ready = False
+    assert called(0) == ["current", "relaxed_capture"]
+    context.is_ready = True
+    with pytest.raises(LaunchError, match="at most 200000"):
+        called(200_000)
+
+
 @pytest.mark.parametrize("is_patched", [True, False])
 def test_tensor_maps_get_their_address(is_patched: bool) -> None:
     """Written over where the driver's own have it in their first bytes, else made anew."""
@@ -240,7 +369,17 @@ def test_tensor_maps_get_their_address(is_patched: bool) -> None:
         words = (address, 11, 12) if is_patched else (11, address, 12)
         assert struct.unpack("<3Q", values[0][:24]) == words
         assert values[0][24:] == bytes(104)
-    assert encoded[2:] == ([] if is_patched else [2064, 4064])
+    tried = 3 if is_patched else 2
+    assert encoded[tried:] == ([] if is_patched else [2064, 4064])
+    # A kind is tried once: of others like it, each is made once, or with each address.
+    encoded.clear()
+    other = matrix_map(Place(0), extents=(96, 8, 2), strides=(512, 4096))
+    ready = prepared(context, Kernel(BOX, "box"), other, 1, 2, Place(1))
+    ready.enqueue(0, (1000, 2000))
+    assert len(encoded) == 1
+    assert (encoded == [1000]) != is_patched
+    prepared(context, Kernel(BOX, "box"), matrix_map(Place(0), promotion=256), 1, 2, Place(1))
+    assert len(encoded) == 1 + tried
 
     context = Recorder([384, 8], encode)
     encoded.clear()
@@ -256,7 +395,8 @@ def test_tensor_maps_get_their_address(is_patched: bool) -> None:
         )
         fields = FIELDS.pack(beside, 5, 6)
         assert values[0] == fields[:64] + first + second + fields[320:]
-    assert encoded[4:] == ([] if is_patched else [1000, 2064, 3000, 4064])
+    tried = 4 if is_patched else 2
+    assert encoded[tried:] == ([] if is_patched else [1000, 2064, 3000, 4064])
 
 
 @pytest.mark.parametrize(

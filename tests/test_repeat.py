@@ -15,6 +15,7 @@ from test_matmul import assert_right, normal
 
 from tilewise.arrays import repeat
 from tilewise.arrays.libraries import library_of
+from tilewise.arrays.operands import span
 from tilewise.errors import DeviceUnavailableError
 from tilewise.matmul import matmul
 
@@ -64,6 +65,22 @@ def test_a_key_has_all_that_decides(torch: Any) -> None:
     with torch.no_grad():
         assert key(a, b.detach().requires_grad_()) == known
         assert key(a, torch.nn.Parameter(b)) == known
+
+
+def test_where_the_bytes_of_an_array_end(torch: Any) -> None:
+    x = torch.zeros(5, 7, 9)
+    library = library_of(x)
+    assert library is not None
+    arrays = (
+        x, x[1:, ::2, ::3], x.permute(2, 1, 0), x[:, :, 4], x[0, 0, 0], x[:0], x[:, :0],
+        x[2:3, :1, 4:], x.expand(3, 5, 7, 9), x[:1].expand(4, 7, 9),
+    )  # fmt: skip
+    for array in arrays:
+        view = library.view(array)
+        assert view is not None
+        place = array.numpy()
+        begin, end = np.lib.array_utils.byte_bounds(place)
+        assert array.element_size() * span(view) == (end - begin if place.size else 0)
 
 
 def test_what_has_no_key(torch: Any) -> None:

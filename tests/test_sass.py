@@ -39,7 +39,7 @@ extern "C" __global__ void second(double* x) {
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TILEWISE_CACHE_DIR", str(tmp_path))
-    compiler._memory.clear()
+    compiler.forget()
     sass.disassemble.cache_clear()
     sass._text.cache_clear()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -328,6 +329,31 @@ def test_other_sources_find_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     tuned.keep(product(), H200, Tiling(64, 48), {})
     monkeypatch.setattr(tuned, "_sources", lambda: "of another version")
     assert tuned.tiling(product(), H200) is None
+
+
+def test_a_settled_folder_is_listed_once(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuned, "_listed", {})
+    listed, listdir = [], os.listdir
+
+    def count(folder: str) -> list[str]:
+        listed.append(folder)
+        return listdir(folder)
+
+    monkeypatch.setattr(os, "listdir", count)
+    asked, tiling, folder = product(), Tiling(64, 48, turned=True), cache / "tuned"
+    assert tuned.tiling(asked, H200) is None  # there is no folder yet
+    path = tuned.keep(asked, H200, tiling, {})
+    assert path is not None
+    for _ in range(2):  # another process may change it in the same tick of its clock
+        assert tuned.tiling(asked, H200) == tiling
+    assert listed == [str(folder)] * 2
+    os.utime(folder, ns=(1, 1))
+    for _ in range(3):
+        assert tuned.tiling(asked, H200) == tiling
+        assert tuned.tiling(product(m=77), H200) is None
+    assert len(listed) == 3
+    tuned.forget(asked, H200)
+    assert tuned.tiling(asked, H200) is None
 
 
 def test_the_sources_are_there() -> None:

@@ -21,6 +21,7 @@ from tilewise.ladder.rungs import RUNGS, Rung, rung
 from tilewise.launch import Counters, Finding, Launch, LaunchReport, Resources
 from tilewise.matmul import matmul
 from tilewise.tune import Tuned, tune
+from tilewise.warm import Warmed, warm
 
 __version__ = "0.1.0"
 
@@ -58,11 +59,13 @@ __all__ = [
     "Tuned",
     "UninitializedReadError",
     "UnsupportedInstructionError",
+    "Warmed",
     "__version__",
     "explain",
     "get_device",
     "matmul",
     "rung",
     "tune",
+    "warm",
     "watch",
 ]

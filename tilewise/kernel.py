@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tilewise import compiler
-from tilewise.compiler import Compiled
+from tilewise.compiler import Compiled, shipped
 from tilewise.devices import Device, get_device
 from tilewise.launch import Launch, LaunchReport, dim3
 
@@ -15,11 +15,13 @@ if TYPE_CHECKING:
     from tilewise.lens.profile import Profile
 
 CHECKS = ("raise", "collect", "off")
-SOURCES = Path(__file__).parent / "kernels"
+SOURCES = shipped.FOLDER
 """The folder of the kernels that come with tilewise."""
 
 
 def _read(path: Path) -> str:
+    if (text := shipped.text(path)) is not None:
+        return text
     try:
         return path.read_text(encoding="utf-8-sig")  # some editors begin a file with a mark
     except UnicodeDecodeError as error:
@@ -84,8 +86,16 @@ class Kernel:
     def __repr__(self) -> str:
         return f"Kernel({str(self.path or '<source>')!r}, {self.name!r}, {self.defines!r})"
 
-    def compile(self, arch: str | None = None) -> Compiled:
+    def compile(self, arch: str | None = None, *, lines: bool = True) -> Compiled:
         """Compile for ``arch`` (by default the emulator's), or take it from the cache.
+
+        Parameters
+        ----------
+        arch : str, optional
+            As ``"sm_90a"``.
+        lines : bool
+            Whether PTX and machine code say of which source line each instruction is: the
+            emulator needs it, and so do profilers that show the source.
 
         Raises
         ------
@@ -101,6 +111,7 @@ class Kernel:
             arch=arch or compiler.DEFAULT_ARCH,
             path=self.path,
             options=self.options,
+            lines=lines,
         )
 
     def launch(

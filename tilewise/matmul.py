@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from tilewise.arrays import repeat
 from tilewise.arrays.call import Call, check
-from tilewise.arrays.libraries import Array
+from tilewise.arrays.libraries import Array, View
 from tilewise.arrays.operands import Seen, first_gpu, gpu_of, inputs, result_operand, span
 from tilewise.devices import Device, DeviceArray, get_device
 from tilewise.devices.gpu import Gpu
 from tilewise.gemm.plan import plan_product
-from tilewise.gemm.product import ACCUMULATORS, Operand, offset
+from tilewise.gemm.product import ACCUMULATORS, ITEM_SIZES, Operand, offset
 from tilewise.gemm.steps import Plan, execute, prepare
 
 
@@ -107,12 +107,17 @@ class _Input(NamedTuple):
     array: Array
     operand: Operand
     address: int
+    view: View | None
+    """None of a copy."""
 
 
 def _readable(call: Call, seen: Seen) -> _Input:
     """The array, or its copy where its own strides can't be described."""
-    x = seen.array if seen.copy is None else call.library.contiguous(seen.array, seen.copy)
-    return _Input(x, seen.operand, call.library.address(x))
+    if seen.view is not None:
+        return _Input(seen.array, seen.operand, seen.view.pointer, seen.view)
+    assert seen.copy is not None
+    x = call.library.contiguous(seen.array, seen.copy)
+    return _Input(x, seen.operand, call.library.address(x), None)
 
 
 def _inputs(call: Call) -> tuple[_Input, _Input, _Input | None]:
@@ -151,38 +156,43 @@ def _where_it_lies(call: Call, gpu: Gpu, key: repeat.Key | None) -> Array:
     execute(plan, gpu, stream, addresses)
     if target is not result:
         result[...] = target
-    elif key is not None and all(
-        x is None or x.array is given for x, given in ((a, call.a), (b, call.b), (c, call.c))
-    ):
-        repeat.remember(key, _record(call, gpu, plan, result))
+    elif key is not None:
+        views = a.view, b.view, None if c is None else c.view, view
+        if a.view and b.view and (c is None or c.view):  # none of them was copied
+            repeat.remember(key, _record(call, gpu, plan, result, workspace, views))
     return result
 
 
-def _record(call: Call, gpu: Gpu, plan: Plan, result: Array) -> repeat.Repeat:
-    """Of a call whose arrays are all used where they lie."""
-    library, workspace = call.library, None
-    if plan.workspace:
-        workspace = library.maker(library.empty((plan.workspace,), "uint8", call.a))
-    stand_ins = [None if x is None else library.stand_in(x) for x in (call.a, call.b, call.c)]
-    place = library.stand_in(result)
+def _record(
+    call: Call,
+    gpu: Gpu,
+    plan: Plan,
+    result: Array,
+    workspace: Array | None,
+    views: Sequence[View | None],
+) -> repeat.Repeat:
+    """Of a call whose arrays are all used where they lie: A, B, C and the result."""
+    library = call.library
+    of_a, of_b, of_c, of_d = views
+    size, out_size = ITEM_SIZES[call.dtype], ITEM_SIZES[call.out_dtype]
+    assert of_a is not None
+    assert of_b is not None
+    assert of_d is not None
     return repeat.Repeat(
         library=library,
         gpu=gpu,
         launches=prepare(plan, gpu),
         result=library.maker(result),
-        workspace=workspace,
-        reads_c=call.c is not None,
-        reach=tuple(0 if x is None else _reach(x) for x in (*stand_ins, place)),
-        is_c_like_out=stand_ins[2] is not None and stand_ins[2].strides == place.strides,
+        workspace=None if workspace is None else library.maker(workspace),
+        reads_c=of_c is not None,
+        reach=(
+            size * span(of_a),
+            size * span(of_b),
+            0 if of_c is None else out_size * span(of_c),
+            out_size * span(of_d),
+        ),
+        is_c_like_out=of_c is not None and of_c.strides == of_d.strides,
     )
-
-
-def _reach(x: npt.NDArray[Any]) -> int:
-    """Bytes from the first element's to behind the last one's, of strides that are at least 0."""
-    if not x.size:
-        return 0
-    last = sum((n - 1) * s for n, s in zip(x.shape, x.strides, strict=True) if n > 1)
-    return x.itemsize + int(last)
 
 
 def _from_host(call: Call, device: Device) -> Array:

@@ -229,7 +229,7 @@ def _tune(product: Product, gpu: Gpu, seconds: float, step: Step) -> Tuned:
     plans = [offer.make() for offer in choices]
     kernels = {repr(one.kernel): one.kernel for plan in plans for one in plan.steps}
     step(f"{name}: compiling")
-    compile_ahead(list(kernels.values()), gpu.arch, lambda: step(f"{name}: compiling"))
+    compile_ahead(list(kernels.values()), gpu.arch, lambda: step(f"{name}: compiling"), lines=False)
     step(f"{name}: measuring")
     return _measure(product, gpu, chip, choices, plans, seconds)
 

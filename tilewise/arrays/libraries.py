@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -16,8 +15,7 @@ from tilewise.gemm.product import ALIGNMENT, ITEM_SIZES
 Array = Any
 
 
-@dataclass(frozen=True)
-class View:
+class View(NamedTuple):
     """Where an array's elements lie.
 
     Attributes

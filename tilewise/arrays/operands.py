@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
+from typing import NamedTuple
 
 from tilewise.arrays.call import Call
 from tilewise.arrays.libraries import Array, View
@@ -16,8 +16,7 @@ from tilewise.errors import DeviceUnavailableError
 from tilewise.gemm.product import Operand, offset
 
 
-@dataclass(frozen=True)
-class Seen:
+class Seen(NamedTuple):
     """An array as a kernel sees it.
 
     Attributes
@@ -29,11 +28,14 @@ class Seen:
     copy : tuple of int or None
         The shape of the C-contiguous copy that is needed, as the array's own strides can't be
         described; None where it is read as it lies.
+    view : View or None
+        Of the array; None where it is copied.
     """
 
     array: Array
     operand: Operand
     copy: tuple[int, ...] | None
+    view: View | None
 
 
 def inputs(call: Call) -> tuple[Seen, Seen, Seen | None]:
@@ -53,9 +55,12 @@ def result_operand(call: Call, view: View | None) -> Operand | None:
 
 def span(view: View) -> int:
     """Elements from the first to the last, both included."""
-    if not all(view.shape):
-        return 0
-    return 1 + sum((n - 1) * s for n, s in zip(view.shape, view.strides, strict=True))
+    elements = 1
+    for extent, stride in zip(view.shape, view.strides, strict=True):
+        if not extent:
+            return 0
+        elements += (extent - 1) * stride
+    return elements
 
 
 def new(shape: Sequence[int]) -> View:
@@ -95,14 +100,14 @@ def _seen(
     ):
         operand = as_operand(view)
         if operand is not None:
-            return Seen(x, operand, None)
+            return Seen(x, operand, None, view)
     shape = tuple(x.shape)
     operand = as_operand(new(shape))
     if operand is None:  # its leading dimensions must be broadcast, too
         shape = (*call.batch, *shape[len(shape) - has_rows - has_columns :])
         operand = as_operand(new(shape))
     assert operand is not None
-    return Seen(x, operand, shape)
+    return Seen(x, operand, shape, None)
 
 
 def _operand(

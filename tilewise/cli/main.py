@@ -19,7 +19,17 @@ from typing import Annotated, Any
 import typer
 
 from tilewise import __version__
-from tilewise.cli.commands import climb, kernels, machine, product, profile, roofline, tiles, watch
+from tilewise.cli.commands import (
+    climb,
+    kernels,
+    machine,
+    product,
+    profile,
+    roofline,
+    tiles,
+    warm,
+    watch,
+)
 from tilewise.cli.commands.options import BAD, INTERRUPTED, RIGHT, WRONG, print_json
 from tilewise.errors import (
     CheckError,
@@ -67,6 +77,7 @@ for command in (
     climb.climb,
     product.explain,
     product.tune,
+    warm.warm,
     tiles.tiles,
     tiles.occupancy,
     roofline.roofline,

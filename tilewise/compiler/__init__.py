@@ -11,18 +11,18 @@ import math
 import re
 import sys
 import threading
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from tilewise.compiler import cache, nvrtc, symbols
+from tilewise.compiler import cache, nvrtc, shipped, symbols
 from tilewise.errors import CompileError
 from tilewise.launch import Resources
 
 DEFAULT_ARCH = "sm_90a"
 _FIXED_OPTIONS = (
-    "--generate-line-info",
     "--ptxas-options=-v",
     # NVRTC's own cache, which it keeps where there is a driver, gives code without ptxas's log.
     "--no-cache",
@@ -30,9 +30,13 @@ _FIXED_OPTIONS = (
     # Elsewhere NVRTC has no 128-bit integers.
     *(("--device-int128",) if sys.platform == "linux" else ()),
 )
-_REMEMBERED = 512
+_LINES = "--generate-line-info"
+# NVRTC leaves out what it declares of textures and surfaces, which no kernel of tilewise's uses.
+_MINIMAL = "--minimal"
+_REMEMBERED = 1024
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*\Z", re.ASCII)
 _memory: dict[tuple[Any, ...], tuple[Compiled, tuple[Any, ...], tuple[Path, ...]]] = {}
+_shipped: dict[tuple[Any, ...], Compiled] = {}
 _lock = threading.Lock()
 
 
@@ -96,6 +100,26 @@ class Compiled:
         return f"Compiled({self.name!r}, {self.arch!r}, {self.file!r}, {self.resources!r})"
 
 
+class _Inflated:
+    """A text of an object, which may be given compressed and is then inflated when it is read."""
+
+    def __init__(self, name: str) -> None:
+        self._name = f"_{name}"
+
+    def __get__(self, instance: object, owner: type) -> str:
+        value: str | bytes = instance.__dict__[self._name]
+        if isinstance(value, bytes):
+            instance.__dict__[self._name] = value = zlib.decompress(value).decode()
+        return value
+
+    def __set__(self, instance: object, value: str | bytes) -> None:
+        instance.__dict__[self._name] = value
+
+
+# A launch on a GPU needs no PTX. Set here, for in the class it would look like a default.
+setattr(Compiled, "ptx", _Inflated("ptx"))  # noqa: B010
+
+
 def architectures() -> tuple[str, ...]:
     """Every architecture that :func:`compile` takes, oldest first, as ``"sm_90"``, ``"sm_90a"``.
 
@@ -115,6 +139,7 @@ def compile(
     arch: str = DEFAULT_ARCH,
     path: Path | None = None,
     options: Sequence[str] = (),
+    lines: bool = True,
 ) -> Compiled:
     """Compile one kernel, or take it from the cache.
 
@@ -135,6 +160,9 @@ def compile(
         headers. Without it, ``#include`` finds nothing but what ``options`` add.
     options : sequence of str
         More options for NVRTC.
+    lines : bool
+        Whether PTX and machine code say of which source line each instruction is. The
+        instructions are the same without, and the machine code's file is a third as large.
 
     Raises
     ------
@@ -147,6 +175,103 @@ def compile(
     DeviceUnavailableError
         If NVRTC can't be loaded.
     """
+    # The shortest way to what was compiled before: repr tells True from 1, which are equal.
+    at = "" if path is None else str(path)
+    if shipped.has(at, source) and type(options) is tuple:
+        known = _shipped.get((at, name, repr(defines), arch, options, lines))
+        if known is not None:
+            return known
+    job = _job(source, name, defines, arch, path, options, lines)
+    if job.is_shipped:
+        compiled = _kept(job)
+        _remember(_shipped, (at, name, repr(defines), arch, tuple(options), lines), compiled)
+        return compiled
+    remembered = _memory.get(job.asked)
+    if remembered is not None:
+        compiled, stamps, headers = remembered
+        if not headers or stamps == cache.stamps(headers):
+            return compiled
+    _check_architecture(arch)
+    found = cache.headers(source, job.folders)
+    if found is None:
+        return _compile(source, name, arch, job.file, job.options)
+    stamps = cache.stamps(found)
+    compiled = _kept(job, found)
+    _remember(_memory, job.asked, (compiled, stamps, found))
+    return compiled
+
+
+def kept_bytes(
+    source: str,
+    name: str,
+    *,
+    defines: Mapping[str, Any] | None = None,
+    arch: str = DEFAULT_ARCH,
+    path: Path | None = None,
+    options: Sequence[str] = (),
+    lines: bool = True,
+) -> int | None:
+    """How large the cache's file of a kernel on disk is; None where it keeps none.
+
+    Parameters
+    ----------
+    source, name, defines, arch, path, options, lines
+        As :func:`compile` takes them.
+
+    Raises
+    ------
+    ValueError, TypeError, DeviceUnavailableError
+        As :func:`compile`.
+    """
+    job = _job(source, name, defines, arch, path, options, lines)
+    _check_architecture(arch)
+    headers = () if job.is_shipped else cache.headers(source, job.folders)
+    return None if headers is None else cache.size(_key(job, headers))
+
+
+def forget() -> None:
+    """Forget what this process compiled; what is on disk stays."""
+    with _lock:
+        _memory.clear()
+        _shipped.clear()
+
+
+@dataclass(frozen=True)
+class _Job:
+    """One kernel to compile, its arguments checked.
+
+    Attributes
+    ----------
+    folders : tuple of Path
+        That ``#include`` searches.
+    options : tuple of str
+        All that NVRTC gets.
+    is_shipped : bool
+        Whether the source comes with tilewise, and all that it may include.
+    asked : tuple
+        What the process remembers it by.
+    """
+
+    source: str
+    name: str
+    arch: str
+    file: str
+    lines: bool
+    folders: tuple[Path, ...]
+    options: tuple[str, ...]
+    is_shipped: bool
+    asked: tuple[Any, ...]
+
+
+def _job(
+    source: str,
+    name: str,
+    defines: Mapping[str, Any] | None,
+    arch: str,
+    path: Path | None,
+    options: Sequence[str],
+    lines: bool,
+) -> _Job:
     _check_text(source, "source")
     _check_text(name, "name")
     if not name.strip() or "\n" in name:
@@ -155,42 +280,70 @@ def compile(
         raise TypeError(f"options is {options!r}; it takes a sequence of strings")
     macros = _macro_options(defines or {})
     file = "<source>" if path is None else str(path)
-    asked = (source, name, macros, arch, file, tuple(options))
+    folders = _folders(path, options)
+    is_shipped = path is not None and len(folders) == 1 and shipped.has(file, source)
+    # NVRTC would look beside a source with no path in the working directory.
+    search = "--no-source-include" if path is None else f"--include-path={folders[0]}"
+    of_lines = [_LINES] if lines else [_MINIMAL] if is_shipped else []
+    every = (f"--gpu-architecture={arch}", *of_lines, *_FIXED_OPTIONS, search, *macros, *options)
+    asked = (source, name, macros, arch, file, tuple(options), lines)
+    return _Job(source, name, arch, file, lines, tuple(folders), every, is_shipped, asked)
 
-    remembered = _memory.get(asked)
-    if remembered is not None:
-        compiled, stamps, headers = remembered
-        if not headers or stamps == cache.stamps(headers):
-            return compiled
 
+def _key(job: _Job, headers: Sequence[Path]) -> bytes:
+    """What the cache on disk keeps a kernel by.
+
+    One that comes with tilewise does not depend on where that is installed, but for its lines.
+    """
+    version = "{}.{}".format(*nvrtc.version())
+    if not job.is_shipped:
+        return cache.key((job.source, job.name, job.file, version, *job.options), headers)
+    decisive = [option for option in job.options if not option.startswith("--include-path=")]
+    place = job.file if job.lines else shipped.relative(job.file)
+    return cache.key((shipped.digest(), place, job.name, version, *decisive), ())
+
+
+def _kept(job: _Job, headers: Sequence[Path] = ()) -> Compiled:
+    """From the cache on disk; or else compiled, and then kept there."""
+    _check_architecture(job.arch)
+    key = _key(job, headers)
+    entry = cache.load(key)
+    if entry is None:
+        compiled = _compile(job.source, job.name, job.arch, job.file, job.options)
+        # NVRTC has read the headers anew, which may have been edited since they had this key.
+        if not job.is_shipped or shipped.is_unchanged():
+            cache.store(key, _entry(compiled))
+        return compiled
+    return Compiled(
+        job.name, entry["symbol"], job.arch, job.source, job.file, entry["ptx"], entry["cubin"],
+        Resources(**entry["resources"]), tuple(Parameter(*each) for each in entry["parameters"]),
+    )  # fmt: skip
+
+
+def _remember(memory: dict[tuple[Any, ...], Any], key: tuple[Any, ...], value: Any) -> None:
+    with _lock:
+        memory.pop(key, None)
+        memory[key] = value
+        if len(memory) > _REMEMBERED:
+            del memory[next(iter(memory))]
+
+
+def _entry(compiled: Compiled) -> dict[str, Any]:
+    """What is kept of a kernel; the PTX is compressed, for few ask for it."""
+    return {
+        "symbol": compiled.symbol,
+        "resources": asdict(compiled.resources),
+        "parameters": [[p.name, p.type, p.size, p.align] for p in compiled.parameters],
+        "ptx": zlib.compress(compiled.ptx.encode()),
+        "cubin": compiled.cubin,
+    }
+
+
+def _check_architecture(arch: str) -> None:
     if arch not in nvrtc.architectures():
         raise ValueError(
             f"NVRTC does not know arch {arch!r}; it knows {', '.join(nvrtc.architectures())}"
         )
-    folders, nvrtc_options = _all_options(arch, macros, path, options)
-    found = cache.headers(source, folders)
-    if found is None:
-        return _compile(source, name, arch, file, nvrtc_options)
-    stamps = cache.stamps(found)
-    version = "{}.{}".format(*nvrtc.version())
-    key = cache.key((source, name, file, version, *nvrtc_options), found)
-    entry = cache.load(key)
-    if entry is None:
-        compiled = _compile(source, name, arch, file, nvrtc_options)
-        stored = ("symbol", "ptx", "cubin")
-        entry = {field: getattr(compiled, field) for field in stored}
-        cache.store(key, {**entry, "resources": asdict(compiled.resources)})
-    else:
-        compiled = _compiled(
-            source, name, arch, file, entry["symbol"], entry["ptx"], entry["cubin"],
-            Resources(**entry["resources"]),
-        )  # fmt: skip
-    with _lock:
-        _memory.pop(asked, None)
-        _memory[asked] = (compiled, stamps, found)
-        if len(_memory) > _REMEMBERED:
-            del _memory[next(iter(_memory))]
-    return compiled
 
 
 def _check_text(value: object, what: str) -> None:
@@ -229,10 +382,8 @@ def _macro_options(defines: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(options)
 
 
-def _all_options(
-    arch: str, macros: Sequence[str], path: Path | None, options: Sequence[str]
-) -> tuple[list[Path], list[str]]:
-    """The folders that ``#include`` searches, and all options of the NVRTC call."""
+def _folders(path: Path | None, options: Sequence[str]) -> list[Path]:
+    """The folders that ``#include`` searches, the source's own first."""
     folders = [] if path is None else [Path(path).absolute().parent]
     words = list(options)
     for at, option in enumerate(words):
@@ -242,9 +393,7 @@ def _all_options(
         if included:
             folder = included[1] or (words[at + 1] if at + 1 < len(words) else ".")
             folders.append(Path(folder).absolute())
-    # NVRTC would look beside a source with no path in the working directory.
-    search = ["--no-source-include"] if path is None else [f"--include-path={folders[0]}"]
-    return folders, [f"--gpu-architecture={arch}", *_FIXED_OPTIONS, *search, *macros, *words]
+    return folders
 
 
 def _compile(source: str, name: str, arch: str, file: str, options: Sequence[str]) -> Compiled:
@@ -260,21 +409,8 @@ def _compile(source: str, name: str, arch: str, file: str, options: Sequence[str
         raise CompileError(_no_such_kernel(name, file, source, output.ptx))
     resources = symbols.resources(output.log, output.cubin, symbol)
     ptx = symbols.with_file_name(output.ptx, file)
-    return _compiled(source, name, arch, file, symbol, ptx, output.cubin, resources)
-
-
-def _compiled(
-    source: str,
-    name: str,
-    arch: str,
-    file: str,
-    symbol: str,
-    ptx: str,
-    cubin: bytes,
-    resources: Resources,
-) -> Compiled:
     parameters = tuple(Parameter(*fields) for fields in symbols.parameters(ptx, symbol))
-    return Compiled(name, symbol, arch, source, file, ptx, cubin, resources, parameters)
+    return Compiled(name, symbol, arch, source, file, ptx, output.cubin, resources, parameters)
 
 
 def _no_such_kernel(name: str, file: str, source: str, ptx: str) -> str:

@@ -13,7 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-FORMAT = 2  # raise it when what is stored, or how it is compiled, changes
+FORMAT = 3  # raise it when what is stored, or how it is compiled, changes
 MAX_BYTES = 512 << 20
 _MAGIC = b"tilewise"
 _DIGEST = 32
@@ -58,8 +58,20 @@ def load(key: bytes) -> dict[str, Any] | None:
     return None if data is None else _unpack(data)
 
 
+def size(key: bytes) -> int | None:
+    """Bytes of what is stored under ``key``; None if :func:`load` finds nothing."""
+    place = directory()
+    if place is None:
+        return None
+    try:
+        data = _store(place).get(key)
+    except (ImportError, OSError):
+        return None
+    return None if data is None or _unpack(data) is None else len(data)
+
+
 def store(key: bytes, entry: Mapping[str, Any]) -> None:
-    """Store ``entry`` (JSON values, and ``bytes`` under ``"cubin"``) under ``key``.
+    """Store ``entry`` (JSON values, and ``bytes``) under ``key``.
 
     Does nothing where the place can't be written: a cache may not stop a compilation.
     """
@@ -73,21 +85,25 @@ def store(key: bytes, entry: Mapping[str, Any]) -> None:
 
 
 def _pack(entry: Mapping[str, Any]) -> bytes:
-    cubin: bytes = entry["cubin"]
-    head = json.dumps({k: v for k, v in entry.items() if k != "cubin"}).encode()
-    body = len(head).to_bytes(8, "little") + head + cubin
+    binary = {name: value for name, value in entry.items() if isinstance(value, bytes)}
+    plain = {name: value for name, value in entry.items() if name not in binary}
+    sizes = [[name, len(value)] for name, value in binary.items()]
+    head = json.dumps([plain, sizes]).encode()
+    body = b"".join((len(head).to_bytes(8, "little"), head, *binary.values()))
     return _MAGIC + hashlib.sha256(body).digest() + body
 
 
 def _unpack(data: bytes) -> dict[str, Any] | None:
     start = len(_MAGIC) + _DIGEST
-    body = data[start:]
-    whole = _MAGIC + hashlib.sha256(body).digest()
-    if data[:start] != whole:
+    body = memoryview(data)[start:]
+    if data[:start] != _MAGIC + hashlib.sha256(body).digest():
         return None
-    size = int.from_bytes(body[:8], "little")
-    entry: dict[str, Any] = json.loads(body[8 : 8 + size])
-    entry["cubin"] = body[8 + size :]
+    at = 8 + int.from_bytes(body[:8], "little")
+    entry: dict[str, Any]
+    entry, sizes = json.loads(bytes(body[8:at]))
+    for name, size in sizes:
+        entry[name] = bytes(body[at : at + size])
+        at += size
     return entry
 
 

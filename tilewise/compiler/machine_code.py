@@ -120,7 +120,7 @@ def disassemble(compiled: Compiled) -> Disassembly:
     if f".text.{compiled.symbol}:" not in text:
         return Disassembly(None, f"nvdisasm shows no code for {compiled.symbol}")
     found = tuple(parse(text, compiled.symbol))
-    cache.store(key, {"cubin": b"", "instructions": [astuple(each) for each in found]})
+    cache.store(key, {"instructions": [astuple(each) for each in found]})
     return Disassembly(found)
 
 

@@ -14,6 +14,9 @@ from tilewise.launch import Packed, Place, TensorMap
 if TYPE_CHECKING:
     from tilewise.compiler import Parameter
 
+Places = tuple[tuple[int, Place], ...]
+"""Addresses in a value that come later, each with its offset there in bytes."""
+
 # The kinds of DLPack devices whose memory is the host's (dlpack.h, DLDeviceType).
 _DLPACK_CPU = 1
 
@@ -97,7 +100,7 @@ def bind(
 
 def bind_later(
     symbol: str, parameters: Sequence[Parameter], args: Sequence[Any]
-) -> tuple[Packed, ...]:
+) -> list[tuple[bytes, Places]]:
     """The same for a launch whose addresses come later.
 
     Parameters
@@ -109,6 +112,11 @@ def bind_later(
         What :func:`bind` takes but arrays; and :class:`tilewise.launch.Place`, ``Packed`` and
         ``TensorMap``, whose bytes are still 0.
 
+    Returns
+    -------
+    list of (bytes, places)
+        One a parameter: its value, and the addresses in it, each with its offset there.
+
     Raises
     ------
     TypeError, ValueError
@@ -116,6 +124,9 @@ def bind_later(
         or one in a structure is not a multiple of 8 bytes from its beginning, a tensor map not one
         of 64, or beyond its end.
     """
+    usual = _bind_usual(parameters, args)
+    if usual is not None:
+        return usual
     later = [_with_places(arg) for arg in args]
     bound = bind(symbol, parameters, [value for value, _ in later])
     out = []
@@ -126,23 +137,80 @@ def bind_later(
         if isinstance(args[index], Place) and not _is_address(argument.parameter):
             raise TypeError(f"{where}: takes {_wanted(argument.parameter)}, not an address")
         for offset, _ in places:
-            if offset % 8 or not 0 <= offset <= len(argument.data) - 8:
+            if not _fits_address(offset, argument.parameter):
                 raise ValueError(
                     f"{where}: an address can't stand at byte {offset} of {len(argument.data)}; it "
                     "takes a multiple of 8, and 8 bytes"
                 )
         maps = args[index].maps if isinstance(args[index], Packed) else ()
         for offset, _ in maps:
-            if offset % TENSOR_MAP_ALIGNMENT or offset + TENSOR_MAP_BYTES > len(argument.data):
+            if not _fits_map(offset, argument.parameter):
                 raise ValueError(
                     f"{where}: a tensor map can't stand at byte {offset} of {len(argument.data)}; "
                     f"it takes a multiple of {TENSOR_MAP_ALIGNMENT}, and {TENSOR_MAP_BYTES} bytes"
                 )
-        out.append(Packed(argument.data, places))
-    return tuple(out)
+        out.append((argument.data, places))
+    return out
 
 
-def _with_places(value: Any) -> tuple[Any, tuple[tuple[int, Place], ...]]:
+_NULL, _NO_MAP = bytes(8), bytes(TENSOR_MAP_BYTES)
+_BOUNDS = {
+    f"{kind}{bits}": (-(1 << (bits - 1)), (1 << bits) - 1)
+    for kind in "us"
+    for bits in (8, 16, 32, 64)
+}
+
+
+def _bind_usual(
+    parameters: Sequence[Parameter], args: Sequence[Any]
+) -> list[tuple[bytes, Places]] | None:
+    """What :func:`bind_later` gives for integers, places, structures and tensor maps that fit.
+
+    None where one of them is something else, or does not fit.
+    """
+    if len(args) != len(parameters):
+        return None
+    out: list[tuple[bytes, Places]] = []
+    for parameter, value in zip(parameters, args, strict=True):
+        kind, size = type(value), parameter.size
+        if kind is int:
+            low, high = _BOUNDS.get(parameter.type, (0, -1))
+            if not low <= value <= high:
+                return None
+            out.append(((value & high).to_bytes(size, "little"), ()))
+        elif kind is TensorMap:
+            if parameter.type != "b8" or size != TENSOR_MAP_BYTES:
+                return None
+            out.append((_NO_MAP, ((0, value.place),)))
+        elif kind is Place:
+            if not _is_address(parameter):
+                return None
+            out.append((_NULL, ((0, value),)))
+        elif kind is Packed:
+            if (
+                parameter.type != "b8"
+                or type(value.data) is not bytes
+                or len(value.data) != size
+                or not all(_fits_address(offset, parameter) for offset, _ in value.places)
+                or not all(_fits_map(offset, parameter) for offset, _ in value.maps)
+            ):
+                return None
+            maps = ((offset, x.place) for offset, x in value.maps) if value.maps else ()
+            out.append((value.data, (*value.places, *maps)))
+        else:
+            return None
+    return out
+
+
+def _fits_address(offset: int, parameter: Parameter) -> bool:
+    return offset % 8 == 0 and 0 <= offset <= parameter.size - 8
+
+
+def _fits_map(offset: int, parameter: Parameter) -> bool:
+    return offset % TENSOR_MAP_ALIGNMENT == 0 and (0 <= offset <= parameter.size - TENSOR_MAP_BYTES)
+
+
+def _with_places(value: Any) -> tuple[Any, Places]:
     """What :func:`bind` takes in place of ``value``, and the addresses in it."""
     if isinstance(value, Place):
         return 0, ((0, value),)

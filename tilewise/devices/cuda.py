@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewise.devices.arguments import extent, span
+from tilewise.devices.tensor_maps import TensorMaps
 from tilewise.errors import DeviceUnavailableError, KernelAssertError, LaunchError
 
 # After one of these, the context answers every call with the same error (CUDA Driver API,
@@ -97,6 +98,7 @@ class Context:
 
     def __init__(self, ordinal: int | None = None) -> None:
         self.core, self.driver = load()
+        self.tensor_maps = TensorMaps(self.driver)
         self.lost = ""
         self._process = os.getpid()
         try:

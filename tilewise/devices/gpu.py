@@ -234,10 +234,19 @@ class Gpu:
         DeviceUnavailableError
             In a process forked from the one that started the GPU.
         """
-        with self._lock, self.context.current(), self.context.relaxed_capture():
-            loaded = self._load(compiled)
-            self._check(loaded, launch)
-            return Prepared(self.context, compiled, loaded.function, launch)
+        with self._lock:
+            loaded = self._loaded.get((compiled.cubin, compiled.symbol))
+            if (
+                loaded is not None
+                and self.context.is_ready
+                and _needs_no_opt_in(loaded, launch.shared)
+            ):
+                self._check(loaded, launch)
+                return Prepared(self.context, compiled, loaded.function, launch)
+            with self.context.current(), self.context.relaxed_capture():
+                loaded = self._load(compiled)
+                self._check(loaded, launch)
+                return Prepared(self.context, compiled, loaded.function, launch)
 
     def enqueue(self, prepared: Prepared, stream: int, addresses: Sequence[int] = ()) -> None:
         """Launch on a stream of this GPU's primary context, and do not wait.
@@ -342,13 +351,17 @@ class Gpu:
 
     def _opt_in(self, loaded: _Loaded, shared: int) -> None:
         """More than 48 KB have to be asked for (CUDA C++ Programming Guide, "Shared Memory")."""
-        if shared + loaded.static_shared <= limits.DEFAULT_SHARED or shared <= loaded.opted_in:
+        if _needs_no_opt_in(loaded, shared):
             return
         which = (
             self.context.driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         )
         self.context.call("cuFuncSetAttribute", loaded.function, which, shared)
         loaded.opted_in = shared
+
+
+def _needs_no_opt_in(loaded: _Loaded, shared: int) -> bool:
+    return shared + loaded.static_shared <= limits.DEFAULT_SHARED or shared <= loaded.opted_in
 
 
 def has_module_variables(ptx: str) -> bool:

@@ -127,26 +127,29 @@ def check_launch(
     TypeError
         If the dynamic shared memory is no integer.
     """
-    threads = launch.block[0] * launch.block[1] * launch.block[2]
-    block = "x".join(map(str, launch.block))
+    x, y, z = launch.block
+    threads = x * y * z
     if threads > MAX_THREADS:
         raise LaunchError(
-            f"a block of {block} is {threads} threads; the hardware takes at most {MAX_THREADS}"
+            f"a block of {x}x{y}x{z} is {threads} threads; the hardware takes at most {MAX_THREADS}"
         )
     for what, extents, limits in (
         ("block", launch.block, MAX_BLOCK),
         ("grid", launch.grid, MAX_GRID),
     ):
+        first, second, third = extents
+        if first <= limits[0] and second <= limits[1] and third <= limits[2]:
+            continue
         for axis, extent, limit in zip("xyz", extents, limits, strict=True):
             if extent > limit:
                 raise LaunchError(
-                    f"{what} {'x'.join(map(str, extents))}: {axis} is {extent}; the hardware "
+                    f"{what} {first}x{second}x{third}: {axis} is {extent}; the hardware "
                     f"takes at most {limit}"
                 )
     if threads > max_threads:
         raise LaunchError(
-            f"a block of {block} is {threads} threads; this kernel takes at most {max_threads}, "
-            "by its registers or its __launch_bounds__"
+            f"a block of {x}x{y}x{z} is {threads} threads; this kernel takes at most "
+            f"{max_threads}, by its registers or its __launch_bounds__"
         )
     if isinstance(launch.shared, bool) or not hasattr(launch.shared, "__index__"):
         raise TypeError(f"dynamic shared memory is {launch.shared!r}; it takes a number of bytes")

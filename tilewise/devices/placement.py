@@ -31,7 +31,7 @@ class Values:
     Attributes
     ----------
     words : ctypes array of c_uint64
-        Each value in turn, from a whole word on.
+        Each value in turn, from a whole word on, and then a pointer to each.
     first : list of int
         The word at which each value begins.
     address : int
@@ -39,14 +39,19 @@ class Values:
     """
 
     def __init__(self, data: Sequence[bytes]) -> None:
-        lengths = [-(-len(value) // 8) for value in data]
-        self.first = [sum(lengths[:index]) for index in range(len(data))]
-        self.words = (ctypes.c_uint64 * sum(lengths))()
+        words, self.first = 0, []
+        padded = []
+        for value in data:
+            self.first.append(words)
+            length = -(-len(value) // 8)
+            words += length
+            padded.append(value.ljust(8 * length, b"\0"))
+        # The pointers stand behind the values.
+        padded.append(bytes(8 * len(data)))
+        self.words = (ctypes.c_uint64 * (words + len(data))).from_buffer_copy(b"".join(padded))
         begin = ctypes.addressof(self.words)
-        for first, value in zip(self.first, data, strict=True):
-            ctypes.memmove(begin + 8 * first, value, len(value))
-        self._pointers = (ctypes.c_void_p * len(data))(*(begin + 8 * first for first in self.first))
-        self.address = ctypes.addressof(self._pointers) if data else 0
+        self.words[words:] = [begin + 8 * first for first in self.first]
+        self.address = begin + 8 * words if data else 0
 
 
 class Placed:

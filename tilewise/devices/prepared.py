@@ -11,16 +11,7 @@ from tilewise.compiler import Compiled
 from tilewise.devices.arguments import TENSOR_MAP_BYTES, bind_later
 from tilewise.devices.cuda import Context
 from tilewise.devices.placement import Values
-from tilewise.launch import ITEM_SIZES, SWIZZLES, Launch, Packed, TensorMap
-
-# Where a tensor map has the address. CUtensorMap is opaque: this is tried before it is relied on.
-_ADDRESS_BYTES = 8
-_TRIED_ADDRESSES = (0x2_0000_0000, 0x5A5A_A5A5_5A50)
-
-_TYPES = {
-    "float16": "FLOAT16", "bfloat16": "BFLOAT16", "float32": "FLOAT32", "float64": "FLOAT64",
-}  # fmt: skip
-_PROMOTIONS = {0: "NONE", 64: "L2_64B", 128: "L2_128B", 256: "L2_256B"}
+from tilewise.launch import Launch, Packed, TensorMap
 
 
 class Ready:
@@ -88,23 +79,26 @@ class Prepared:
 
     def __init__(self, context: Context, compiled: Compiled, function: Any, launch: Launch) -> None:
         bound = bind_later(compiled.name, compiled.parameters, launch.args)
-        data = [bytearray(packed.data) for packed in bound]
+        data = [value for value, _ in bound]
         anew = []
         for i, offset, x in _maps(launch.args):
-            template = _template(context, x)
+            template = context.tensor_maps.template(x)
             if template is None:
                 anew.append((i, offset, x))
             else:
-                data[i][offset : offset + TENSOR_MAP_BYTES] = template
-        values = Values([bytes(value) for value in data])
+                whole = data[i]
+                data[i] = whole[:offset] + template + whole[offset + TENSOR_MAP_BYTES :]
+        values = Values(data)
         self._words = values.words
-        self._slots = tuple(
-            (values.first[i] + offset // 8, place.array, place.offset)
-            for i, packed in enumerate(bound)
-            for offset, place in packed.places
-        )
+        first = values.first
+        self._slots = [
+            (first[i] + offset // 8, place.array, place.offset)
+            for i, (_, places) in enumerate(bound)
+            if places
+            for offset, place in places
+        ]
         self._context = context
-        self._encoded_anew = tuple((values.first[i] + offset // 8, x) for i, offset, x in anew)
+        self._encoded_anew = [(first[i] + offset // 8, x) for i, offset, x in anew]
         self._ready = Ready(context, function, launch, values)
         # The driver copies the values before it returns; until then they are one call's own.
         self._lock = threading.Lock()
@@ -123,46 +117,9 @@ class Prepared:
             for word, array, offset in self._slots:
                 self._words[word] = addresses[array] + offset
             for word, x in self._encoded_anew:
-                encoded = encode(self._context, x, x.place.address(addresses))
+                encoded = self._context.tensor_maps.encode(x, x.place.address(addresses))
                 ctypes.memmove(ctypes.addressof(self._words) + 8 * word, encoded, len(encoded))
             self._ready.enqueue(stream)
-
-
-def encode(context: Context, x: TensorMap, address: int) -> bytes:
-    """The 128 bytes of a tensor map (CUDA driver API, ``cuTensorMapEncodeTiled``).
-
-    Raises
-    ------
-    ValueError
-        If there is none such, or the driver refuses it.
-    """
-    driver = context.driver
-    width = x.box[0] * ITEM_SIZES.get(x.dtype, 0)
-    if x.dtype not in _TYPES or x.promotion not in _PROMOTIONS:
-        raise ValueError(
-            f"there is no tensor map {x}: it takes one of {', '.join(_TYPES)}, and a promotion of "
-            f"{', '.join(map(str, _PROMOTIONS))} bytes"
-        )
-    swizzle = f"{width}B" if width in SWIZZLES else "NONE"
-    status, encoded = driver.cuTensorMapEncodeTiled(
-        getattr(driver.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{_TYPES[x.dtype]}"),
-        3,
-        address,
-        [driver.cuuint64_t(extent) for extent in x.extents],
-        [driver.cuuint64_t(stride) for stride in x.strides],
-        [driver.cuuint32_t(side) for side in (*x.box, 1)],
-        [driver.cuuint32_t(1)] * 3,
-        driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
-        getattr(driver.CUtensorMapSwizzle, f"CU_TENSOR_MAP_SWIZZLE_{swizzle}"),
-        getattr(
-            driver.CUtensorMapL2promotion,
-            f"CU_TENSOR_MAP_L2_PROMOTION_{_PROMOTIONS[x.promotion]}",
-        ),
-        driver.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
-    )
-    if status != driver.CUresult.CUDA_SUCCESS:
-        raise ValueError(f"the driver takes no tensor map {x} at {address:#x}: {status.name}")
-    return ctypes.string_at(int(encoded.getPtr()), TENSOR_MAP_BYTES)
 
 
 def _maps(args: Sequence[Any]) -> Iterator[tuple[int, int, TensorMap]]:
@@ -173,14 +130,3 @@ def _maps(args: Sequence[Any]) -> Iterator[tuple[int, int, TensorMap]]:
         elif isinstance(argument, Packed):
             for offset, x in argument.maps:
                 yield i, offset, x
-
-
-def _template(context: Context, x: TensorMap) -> bytes | None:
-    """The map with an address to be written over; None where that does not give another's."""
-    maps = [encode(context, x, address) for address in _TRIED_ADDRESSES]
-    is_found = all(
-        int.from_bytes(found[:_ADDRESS_BYTES], "little") == address
-        for found, address in zip(maps, _TRIED_ADDRESSES, strict=True)
-    )
-    first, second = (found[_ADDRESS_BYTES:] for found in maps)
-    return maps[0] if is_found and first == second else None

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import tempfile
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, replace
@@ -28,10 +30,9 @@ _SOURCES = ("gemm", "kernels/gemm", "kernels/ptx")
 def find(product: Product, chip: Chip) -> tuple[str, dict[str, Any]] | None:
     """Return the family and the choice that are kept for a product.
 
-    None where none is, or its file is not whole. Which files there are is looked up once a
-    process.
+    None where none is, or its file is not whole.
     """
-    names = _names(compiler_cache.directory())
+    names = _names()
     if not names:
         return None
     path = _path(product, chip)
@@ -82,7 +83,6 @@ def keep(
         "check": _check(family, choice),
         "measured": dict(measured),
     }
-    _names.cache_clear()
     part = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -102,30 +102,46 @@ def keep(
 def forget(product: Product, chip: Chip) -> None:
     """Keep no choice for a product."""
     path = _path(product, chip)
-    _names.cache_clear()
     if path is not None:
         with suppress(OSError):
             path.unlink(missing_ok=True)
 
 
-@cache
-def _names(place: Path | None) -> frozenset[str]:
-    """Return the names of the files that are kept."""
-    if place is None:
+_SETTLED = 2_000_000_000  # nanoseconds: by then a folder's time tells of any later change
+_listed: dict[str, tuple[int, frozenset[str]]] = {}
+
+
+def _names() -> frozenset[str]:
+    """The names of the files that are kept. The folder is listed again when it has changed."""
+    folder = _folder()
+    if folder is None:
         return frozenset()
+    at = str(folder)
     try:
-        return frozenset(file.name for file in (place / "tuned").iterdir())
+        changed = os.stat(at).st_mtime_ns  # noqa: PTH116
+        known = _listed.get(at)
+        if known is not None and known[0] == changed:
+            return known[1]
+        names = frozenset(os.listdir(at))  # noqa: PTH208
     except OSError:
         return frozenset()
+    if time.time_ns() - changed > _SETTLED:
+        _listed[at] = changed, names
+    return names
+
+
+def _folder() -> Path | None:
+    place = compiler_cache.directory()
+    return None if place is None else place / "tuned"
 
 
 def _path(product: Product, chip: Chip) -> Path | None:
-    place = compiler_cache.directory()
-    if place is None:
+    folder = _folder()
+    if folder is None:
         return None
     parts = [FORMAT, _sources(), asdict(chip), asdict(_decisive(product))]
     digest = hashlib.sha256(json.dumps(parts).encode()).hexdigest()
-    return place / "tuned" / f"{digest[:32]}.json"
+    return folder / f"{digest[:32]}.json"
 
 
 def _decisive(product: Product) -> Product:

@@ -95,4 +95,6 @@ def prepare(plan: Plan, gpu: Gpu) -> tuple[Prepared, ...]:
     CompileError, LaunchError, DeviceUnavailableError
         As :func:`execute`.
     """
-    return tuple(gpu.prepare(step.kernel.compile(gpu.arch), step.launch) for step in plan.steps)
+    return tuple(
+        gpu.prepare(step.kernel.compile(gpu.arch, lines=False), step.launch) for step in plan.steps
+    )

@@ -3,7 +3,7 @@
 from tilewise.cli.show.console import block_progress, counting, error, progress
 from tilewise.cli.show.machine import diagnosis
 from tilewise.cli.show.nsight import hardware
-from tilewise.cli.show.product import bench, tuned
+from tilewise.cli.show.product import bench, tuned, warmed
 from tilewise.cli.show.profile import compared, lines, profile
 from tilewise.cli.show.runs import demo, kernels, ladder, run_result
 
@@ -23,4 +23,5 @@ __all__ = [
     "progress",
     "run_result",
     "tuned",
+    "warmed",
 ]

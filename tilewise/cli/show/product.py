@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 from rich.text import Text
 
-from tilewise.cli.show.console import console, error, number, verdict
+from tilewise.cli.show.console import console, duration, error, number, plural, verdict
 
 if TYPE_CHECKING:
     from tilewise.tune import Tuned
+    from tilewise.warm import Warmed
 
 
 def bench(record: Mapping[str, Any]) -> None:
@@ -98,3 +99,16 @@ def tuned(found: Tuned) -> None:
         out.print(f"kept, and taken by matmul from now on: {found.kept.words}")
     if found.note:
         out.print(found.note)
+
+
+def warmed(found: Warmed) -> None:
+    """How many kernels, how much of the disk, how long; and what went wrong."""
+    out = console()
+    before = found.kernels - found.compiled - len(found.failures)
+    out.print(f"{plural(found.kernels, 'kernel')} of {found.chip}, for {found.arch}", style="bold")
+    out.print(
+        f"{found.compiled:,} compiled in {duration(found.seconds)}, {max(before, 0):,} there before"
+    )
+    out.print(f"{found.bytes / 2**20:.1f} MiB in {found.folder}", soft_wrap=True)
+    for failure in found.failures:
+        error(failure)

@@ -1,0 +1,189 @@
+"""``tilewise warm``: the kernels that it compiles are those that calls ask for later."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tilewise
+from tilewise import compiler
+from tilewise.cli.main import main
+from tilewise.compiler import ahead, nvrtc
+from tilewise.errors import DeviceUnavailableError
+from tilewise.explain import of_shape
+from tilewise.gemm.chip import H200
+from tilewise.gemm.plan import plan_on
+from tilewise.kernel import Kernel
+
+WARM = sys.modules["tilewise.warm"]
+SIZES = ["-m", "8", "-m", "300", "-n", "200", "-k", "500", "--dtype", "float32", "--layout", "NT"]
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    place = tmp_path / "cache"
+    monkeypatch.setenv("TILEWISE_CACHE_DIR", str(place))
+    monkeypatch.setattr(WARM, "first_gpu", lambda: None)
+    compiler.forget()
+    return place
+
+
+def kernels(*sizes: tuple[int, int, int], dtype: str, layout: str) -> dict[str, Kernel]:
+    plans = [plan_on(of_shape(*size, dtype, layout), H200) for size in sizes]
+    return {repr(step.kernel): step.kernel for plan in plans for step in plan.steps}
+
+
+def test_nothing_compiles_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps: list[tuple[int, int]] = []
+    sizes = [(8, 200, 500), (300, 200, 500)]
+    found = tilewise.warm(
+        sizes, dtypes=["float32"], layouts=["NT"], step=lambda *counts: steps.append(counts)
+    )
+    asked = kernels(*sizes, dtype="float32", layout="NT")
+    assert (found.arch, found.chip, found.ok) == ("sm_90a", "NVIDIA H200", True)
+    assert found.kernels == found.compiled == len(asked)
+    assert steps == [(done, len(asked)) for done in range(len(asked) + 1)]
+    monkeypatch.setattr(nvrtc, "run", None)
+    compiled = [kernel.compile("sm_90a", lines=False) for kernel in asked.values()]
+    assert found.bytes > sum(len(each.cubin) for each in compiled)
+
+    again = tilewise.warm(sizes, dtypes=["float32"], layouts=["NT"])
+    assert (again.kernels, again.compiled, again.bytes) == (found.kernels, 0, found.bytes)
+
+
+def test_all_of_a_dtype(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+
+    def none(waiting: Sequence[Kernel], arch: str, *_: Any, **options: Any) -> list[str]:
+        asked.extend([len(waiting), arch, options["lines"]])
+        return [f"{kernel.name}: not today" for kernel in waiting]
+
+    monkeypatch.setattr(ahead, "compile_ahead", none)
+    found = tilewise.warm(dtypes=["float64"], arch="sm_90a")
+    assert asked == [found.kernels, "sm_90a", False]
+    assert found.kernels > 5
+    assert found.compiled == found.bytes == 0
+    assert len(found.failures) == found.kernels
+    tilewise.warm(dtypes=["float64", "float32"])
+    assert asked[3] > found.kernels
+
+
+def test_other_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = tilewise.warm([(64, 64, 64)], dtypes=["float16"], layouts=["NN"], arch="sm_80")
+    assert (found.arch, found.chip, found.kernels, found.ok) == ("sm_80", "sm_80", 1, True)
+    old = tilewise.warm([(64, 64, 64)], dtypes=["float16"], layouts=["NN"], arch="sm_75")
+    assert (old.chip, old.kernels, old.ok) == ("any GPU", 1, True)
+
+
+def test_at_the_command_line(capsys: pytest.CaptureFixture[str], cache: Path) -> None:
+    assert main(["warm", *SIZES]) == 0
+    first = capsys.readouterr().out
+    assert "NVIDIA H200, for sm_90a" in first
+    assert str(cache) in first
+    assert main(["warm", *SIZES, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["ok"] is True
+    assert document["compiled"] == 0
+    assert document["kernels"] == len(
+        kernels((8, 200, 500), (300, 200, 500), dtype="float32", layout="NT")
+    )
+    assert document["folder"] == str(cache)
+    assert f"{document['bytes'] / 2**20:.1f} MiB" in first
+
+
+def test_what_does_not_compile_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "bad.cu"
+    path.write_text('extern "C" __global__ void bad() { nothing; }\n')
+    good = tmp_path / "good.cu"
+    good.write_text('extern "C" __global__ void good() {}\n')
+    both = [Kernel(path, "bad"), Kernel(good, "good")]
+    monkeypatch.setattr(WARM, "every_kernel", lambda *_: both)
+    assert main(["warm"]) == 1
+    said = capsys.readouterr()
+    assert "bad: CompileError: " in said.err
+    assert "nothing" in said.err
+    assert "2 kernels" in said.out
+    assert main(["warm", "--json"]) == 1
+    document = json.loads(capsys.readouterr().out)
+    assert document["ok"] is False
+    assert (document["kernels"], document["compiled"], len(document["failures"])) == (2, 0, 1)
+
+
+def test_a_process_that_dies_takes_one_kernel_with_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Not those that wait."""
+    process = ahead._process
+    started = []
+
+    def dies_first() -> Any:
+        started.append(process())
+        if len(started) == 1:
+            started[0].kill()
+            started[0].wait()
+        return started[-1]
+
+    monkeypatch.setattr(ahead, "_process", dies_first)
+    path = tmp_path / "k.cu"
+    path.write_text('extern "C" __global__ void k(int* x) { *x = VALUE; }\n')
+    every = [Kernel(path, "k", {"VALUE": value}) for value in range(3)]
+    done: list[int] = []
+    failures = ahead.compile_ahead(every, "sm_80", lambda: done.append(1), workers=1)
+    assert failures == ["k: the process that compiled it ended"]
+    assert len(done) == 3
+    assert len(started) == 2
+
+
+def test_a_cache_that_keeps_nothing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ahead, "compile_ahead", lambda *_, **__: [])
+    found = tilewise.warm([(8, 8, 8)], dtypes=["float64"], layouts=["NN"])
+    assert not found.ok
+    assert "disk full" in found.failures[0]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["-m", "8"],
+        ["-m", "8", "-n", "8", "-k", "0"],
+        ["-m", "8", "-n", "8", "-k", "x"],
+        ["--layout", "NN"],
+        ["--dtype", "int8"],
+        ["--arch", "sm_1"],
+        ["--arch", "hopper"],
+    ],
+)
+def test_bad_command_lines(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["warm", *words]) == 2
+    assert capsys.readouterr().err.startswith("tilewise: ")
+    assert main(["warm", *words, "--json"]) == 2
+    assert "error" in json.loads(capsys.readouterr().out)
+
+
+def test_what_this_machine_lacks(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    for place in (tmp_path / "file", tmp_path / "file" / "below"):
+        monkeypatch.setenv("TILEWISE_CACHE_DIR", str(place))
+        assert main(["warm", *SIZES]) == 2
+        assert "tilewise: " in capsys.readouterr().err
+    monkeypatch.setenv("TILEWISE_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    assert main(["warm", *SIZES]) == 2
+    assert "can't be written" in capsys.readouterr().err
+
+    def missing(*_: Any) -> None:
+        raise DeviceUnavailableError("NVRTC can't be loaded")
+
+    monkeypatch.setattr(compiler, "architectures", missing)
+    assert main(["warm", *SIZES]) == 2
+    assert "NVRTC" in capsys.readouterr().err

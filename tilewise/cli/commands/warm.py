@@ -1,0 +1,58 @@
+"""The command that compiles kernels beforehand."""
+
+from __future__ import annotations
+
+from itertools import product as combinations
+from typing import Annotated
+
+import typer
+
+from tilewise.cli.commands.options import RIGHT, WRONG, Dtypes, Json, Layout, print_json
+
+
+def warm(
+    m: Annotated[list[int] | None, typer.Option("-m", metavar="M", help="Rows of A.")] = None,
+    n: Annotated[list[int] | None, typer.Option("-n", metavar="N", help="Columns of B.")] = None,
+    k: Annotated[list[int] | None, typer.Option("-k", metavar="K", help="Columns of A.")] = None,
+    dtype: Annotated[
+        list[Dtypes] | None, typer.Option(help="Of A and B; by default all of them.")
+    ] = None,
+    layout: Annotated[
+        list[Layout] | None,
+        typer.Option(help="A's letter and B's: T is stored transposed. By default all of them."),
+    ] = None,
+    arch: Annotated[
+        str | None,
+        typer.Option(metavar="sm_XX", help="By default the GPU's that is here, or an H200's."),
+    ] = None,
+    as_json: Json = False,
+) -> int:
+    """Compile matmul's kernels into the cache, so that no call waits for the compiler.
+
+    All of them, or with -m, -n and -k those of given products: each option may be repeated, and
+    every combination counts. It needs no GPU, and uses every core.
+    """
+    from tilewise.cli import show
+    from tilewise.explain import LAYOUTS
+    from tilewise.gemm.product import DTYPES
+    from tilewise.warm import warm as compile_all
+
+    sizes = list(combinations(m or (), n or (), k or ()))
+    if not sizes and (m or n or k):
+        lacking = ", ".join(name for name, given in (("-m", m), ("-n", n), ("-k", k)) if not given)
+        raise ValueError(f"{lacking} is missing: -m, -n and -k go together")
+    if layout and not sizes:
+        raise ValueError("--layout is of given products: give -m, -n and -k too")
+    with show.counting("compiling") as step:
+        found = compile_all(
+            sizes or None,
+            dtypes=[each.value for each in dtype or ()] or DTYPES,
+            layouts=[each.value for each in layout or ()] or LAYOUTS,
+            arch=arch,
+            step=step or (lambda done, total: None),
+        )
+    if as_json:
+        print_json(found.to_dict())
+    else:
+        show.warmed(found)
+    return RIGHT if found.ok else WRONG

@@ -1,0 +1,67 @@
+"""The kernels' sources that come with tilewise: each is read once a process.
+
+They may be edited between two processes, but a process goes on with what it read first. One digest
+of them all, headers included, stands for whatever a kernel of them includes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from functools import cache
+from pathlib import Path
+
+FOLDER = Path(__file__).parents[1] / "kernels"
+_BEGIN = f"{FOLDER}{os.sep}"
+_texts: dict[str, str] = {}
+
+
+def text(path: Path) -> str | None:
+    """The source of a file that comes with tilewise; None for any other.
+
+    Raises
+    ------
+    OSError
+        If there is no such file.
+    """
+    at = str(path)
+    found = _texts.get(at)
+    if found is None and at.startswith(_BEGIN) and ".." not in path.parts:
+        found = _texts[at] = path.read_text(encoding="utf-8-sig")
+    return found
+
+
+def has(path: str, source: str) -> bool:
+    """Whether ``source`` is what :func:`text` gave for this path."""
+    return _texts.get(path) == source
+
+
+def relative(path: str) -> str:
+    """The path below the folder."""
+    return Path(path.removeprefix(_BEGIN)).as_posix()
+
+
+@cache
+def digest() -> str:
+    """Of all the files, as they were when this was first called."""
+    return _digest()
+
+
+def is_unchanged() -> bool:
+    """Whether the files still are as :func:`digest` found them, and as they were first read."""
+    texts = list(_texts.items())
+    try:
+        return _digest() == digest() and all(
+            Path(path).read_text(encoding="utf-8-sig") == text for path, text in texts
+        )
+    except OSError:
+        return False
+
+
+def _digest() -> str:
+    digest = hashlib.sha256()
+    for file in sorted(FOLDER.rglob("*.cu*")):
+        data = file.read_bytes()
+        digest.update(f"{file.relative_to(FOLDER).as_posix()} {len(data)}\0".encode())
+        digest.update(data)
+    return digest.hexdigest()

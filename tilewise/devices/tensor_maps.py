@@ -1,0 +1,128 @@
+"""Tensor maps by the driver, and the same ones with other addresses."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from typing import Any
+
+from tilewise.devices.arguments import TENSOR_MAP_BYTES
+from tilewise.launch import ITEM_SIZES, SWIZZLES, TensorMap
+
+ADDRESS_BYTES = 8
+"""Where a map has its address: in as many first bytes. CUtensorMap is opaque, so that this is tried
+before it is relied on."""
+_TRIED_ADDRESSES = (0x2_0000_0000, 0x5A5A_A5A5_5A50)
+
+_TYPES = {
+    "float16": "FLOAT16", "bfloat16": "BFLOAT16", "float32": "FLOAT32", "float64": "FLOAT64",
+}  # fmt: skip
+_PROMOTIONS = {0: "NONE", 64: "L2_64B", 128: "L2_128B", 256: "L2_256B"}
+
+
+@dataclass(slots=True)
+class _Kind:
+    """What maps with one dtype, one box and one promotion have in common.
+
+    Attributes
+    ----------
+    dtype : CUtensorMapDataType
+    tail : tuple
+        The driver's arguments after the strides.
+    is_patched : bool or None
+        Whether writing over the address gives the map of another; None until that is tried.
+    """
+
+    dtype: Any
+    tail: tuple[Any, ...]
+    is_patched: bool | None = None
+
+
+class TensorMaps:
+    """Makes tensor maps (CUDA driver API, ``cuTensorMapEncodeTiled``).
+
+    Parameters
+    ----------
+    driver : module
+        ``cuda.bindings.driver``.
+    """
+
+    def __init__(self, driver: Any) -> None:
+        self._driver = driver
+        self._kinds: dict[tuple[str, tuple[int, int], int], _Kind] = {}
+
+    def encode(self, x: TensorMap, address: int) -> bytes:
+        """The 128 bytes of a map whose first element is at an address.
+
+        Raises
+        ------
+        ValueError
+            If there is none such, or the driver refuses it.
+        """
+        return self._encode(self._kind(x), x, address)
+
+    def template(self, x: TensorMap) -> bytes | None:
+        """The map with an address to be written over; None where that does not give another's.
+
+        Raises
+        ------
+        ValueError
+            As :meth:`encode`.
+        """
+        kind = self._kind(x)
+        if kind.is_patched is None:
+            kind.is_patched = self._can_be_patched(kind, x)
+        return self._encode(kind, x, _TRIED_ADDRESSES[0]) if kind.is_patched else None
+
+    def _can_be_patched(self, kind: _Kind, x: TensorMap) -> bool:
+        maps = [self._encode(kind, x, address) for address in _TRIED_ADDRESSES]
+        first, second = (found[ADDRESS_BYTES:] for found in maps)
+        return first == second and all(
+            int.from_bytes(found[:ADDRESS_BYTES], "little") == address
+            for found, address in zip(maps, _TRIED_ADDRESSES, strict=True)
+        )
+
+    def _encode(self, kind: _Kind, x: TensorMap, address: int) -> bytes:
+        long = self._driver.cuuint64_t
+        (columns, rows, matrices), (pitch, apart) = x.extents, x.strides
+        status, encoded = self._driver.cuTensorMapEncodeTiled(
+            kind.dtype,
+            3,
+            address,
+            [long(columns), long(rows), long(matrices)],
+            [long(pitch), long(apart)],
+            *kind.tail,
+        )
+        if status:
+            status = self._driver.CUresult(status)
+            raise ValueError(f"the driver takes no tensor map {x} at {address:#x}: {status.name}")
+        return ctypes.string_at(int(encoded.getPtr()), TENSOR_MAP_BYTES)
+
+    def _kind(self, x: TensorMap) -> _Kind:
+        key = x.dtype, x.box, x.promotion
+        found = self._kinds.get(key)
+        if found is None:
+            found = self._kinds[key] = self._new_kind(x)
+        return found
+
+    def _new_kind(self, x: TensorMap) -> _Kind:
+        driver = self._driver
+        if x.dtype not in _TYPES or x.promotion not in _PROMOTIONS:
+            raise ValueError(
+                f"there is no tensor map {x}: it takes one of {', '.join(_TYPES)}, and a promotion "
+                f"of {', '.join(map(str, _PROMOTIONS))} bytes"
+            )
+        width = x.box[0] * ITEM_SIZES[x.dtype]
+        swizzle = f"{width}B" if width in SWIZZLES else "NONE"
+        promotion = _PROMOTIONS[x.promotion]
+        return _Kind(
+            getattr(driver.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{_TYPES[x.dtype]}"),
+            (
+                [driver.cuuint32_t(side) for side in (*x.box, 1)],
+                [driver.cuuint32_t(1)] * 3,
+                driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
+                getattr(driver.CUtensorMapSwizzle, f"CU_TENSOR_MAP_SWIZZLE_{swizzle}"),
+                getattr(driver.CUtensorMapL2promotion, f"CU_TENSOR_MAP_L2_PROMOTION_{promotion}"),
+                driver.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+            ),
+        )

@@ -1,0 +1,183 @@
+"""Kernels compiled into the cache on disk before anybody waits for them."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from itertools import product as combinations
+from typing import Any
+
+from tilewise import compiler
+from tilewise.arrays.operands import first_gpu
+from tilewise.compiler import ahead, cache
+from tilewise.explain import LAYOUTS, of_shape
+from tilewise.gemm.chip import H200, Chip
+from tilewise.gemm.every import every_kernel, kernels_of
+from tilewise.gemm.plan import chip_of
+from tilewise.gemm.product import DTYPES
+from tilewise.kernel import Kernel
+
+_OLDEST = 80  # before this compute capability every product goes to the general kernel
+
+
+@dataclass(frozen=True)
+class Warmed:
+    """What :func:`warm` did.
+
+    Attributes
+    ----------
+    arch : str
+        What the kernels are compiled for.
+    chip : str
+        The GPU that was planned for.
+    folder : str
+        Where the cache is.
+    kernels : int
+        How many there are.
+    compiled : int
+        How many of them were compiled now; the others were there before.
+    failures : tuple of str
+        Why a kernel is not in the cache now, a line each; empty where all are.
+    bytes : int
+        Of all the kernels' files.
+    seconds : float
+    """
+
+    arch: str
+    chip: str
+    folder: str
+    kernels: int
+    compiled: int
+    failures: tuple[str, ...]
+    bytes: int
+    seconds: float
+
+    @property
+    def ok(self) -> bool:
+        return not self.failures
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {"ok": self.ok, **asdict(self)}
+
+
+def warm(
+    sizes: Iterable[tuple[int, int, int]] | None = None,
+    *,
+    dtypes: Sequence[str] = DTYPES,
+    layouts: Sequence[str] = LAYOUTS,
+    arch: str | None = None,
+    workers: int | None = None,
+    step: Callable[[int, int], object] = lambda done, total: None,
+) -> Warmed:
+    """Compile what :func:`tilewise.matmul` may ask for into the cache on disk, on several cores.
+
+    Needs no GPU: a container's image can be made with all kernels in it, with
+    ``TILEWISE_CACHE_DIR`` in the image.
+
+    Parameters
+    ----------
+    sizes : iterable of (m, n, k), optional
+        Of the products; by default all kernels that the planner has.
+    dtypes : sequence of str
+        Of A and B.
+    layouts : sequence of str
+        With ``sizes``: A's letter and B's, T for stored transposed.
+    arch : str, optional
+        Of the GPU, as ``"sm_90a"``; by default of the one that is here, or of an H200.
+    workers : int, optional
+        How many processes compile at most; by default one a core, up to 16.
+    step : callable
+        Called with how many kernels are done, and how many there are.
+
+    Returns
+    -------
+    Warmed
+
+    Raises
+    ------
+    ValueError
+        If a size, a dtype, a layout or the architecture is none.
+    OSError
+        If the cache can't be written.
+    DeviceUnavailableError
+        If NVRTC can't be loaded.
+    """
+    begun = time.perf_counter()
+    arch, chip = _planned_for(arch)
+    folder = _folder()
+    for dtype in dtypes:
+        if dtype not in DTYPES:
+            raise ValueError(f"dtype is {dtype!r}; it takes one of {', '.join(DTYPES)}")
+    if sizes is None:
+        kernels = list(every_kernel(chip, dtypes))
+    else:
+        every = combinations(sizes, dtypes, layouts)
+        products = [of_shape(*size, dtype, layout) for size, dtype, layout in every]
+        kernels = list(kernels_of(chip, products))
+    missing = [kernel for kernel in kernels if _bytes(kernel, arch) is None]
+    done, lock = len(kernels) - len(missing), threading.Lock()
+    step(done, len(kernels))
+
+    def one_more() -> None:
+        nonlocal done
+        with lock:
+            done += 1
+            step(done, len(kernels))
+
+    failures = ahead.compile_ahead(missing, arch, one_more, lines=False, workers=workers)
+    found = [_bytes(kernel, arch) for kernel in kernels]
+    lost = found.count(None) - len(failures)
+    if lost > 0:
+        failures.append(f"{lost} kernels were compiled and are not in the cache: is its disk full?")
+    return Warmed(
+        arch=arch,
+        chip="any GPU" if chip is None else chip.name,
+        folder=folder,
+        kernels=len(kernels),
+        compiled=len(missing) - found.count(None),
+        failures=tuple(failures),
+        bytes=sum(size for size in found if size is not None),
+        seconds=time.perf_counter() - begun,
+    )
+
+
+def _planned_for(arch: str | None) -> tuple[str, Chip | None]:
+    gpu = first_gpu()
+    if gpu is not None and arch in (None, gpu.arch):
+        return gpu.arch, chip_of(gpu)
+    arch = arch or compiler.DEFAULT_ARCH
+    if arch not in compiler.architectures():
+        known = ", ".join(compiler.architectures())
+        raise ValueError(f"NVRTC does not know arch {arch!r}; it knows {known}")
+    capability = int(arch.removeprefix("sm_").rstrip("af"))
+    if capability == 90:
+        return arch, H200
+    return arch, Chip(arch, H200.multiprocessors, False) if capability >= _OLDEST else None
+
+
+def _folder() -> str:
+    """The cache's folder.
+
+    Raises
+    ------
+    OSError
+        If it can't be written.
+    """
+    place = cache.directory()
+    if place is None:
+        raise OSError("there is no home folder for the cache; set TILEWISE_CACHE_DIR to a folder")
+    place.mkdir(parents=True, exist_ok=True)
+    if not os.access(place, os.W_OK | os.X_OK):
+        raise PermissionError(f"{place}, the cache's folder, can't be written")
+    return str(place)
+
+
+def _bytes(kernel: Kernel, arch: str) -> int | None:
+    return compiler.kept_bytes(
+        kernel.source, kernel.name, defines=kernel.defines, arch=arch, path=kernel.path,
+        options=kernel.options, lines=False,
+    )  # fmt: skip
