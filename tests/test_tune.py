@@ -357,7 +357,7 @@ def test_a_settled_folder_is_listed_once(cache: Path, monkeypatch: pytest.Monkey
 
 
 def test_the_sources_are_there() -> None:
-    root = Path(tuned.__file__).parent
+    root = Path(tuned.__file__).parents[1]
     assert all((root / name).exists() for name in tuned._SOURCES)
     assert len(tuned._sources()) == 64
 

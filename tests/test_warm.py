@@ -74,9 +74,11 @@ def test_all_of_a_dtype(monkeypatch: pytest.MonkeyPatch) -> None:
     assert asked[3] > found.kernels
 
 
-def test_other_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_gpus() -> None:
     found = tilewise.warm([(64, 64, 64)], dtypes=["float16"], layouts=["NN"], arch="sm_80")
     assert (found.arch, found.chip, found.kernels, found.ok) == ("sm_80", "sm_80", 1, True)
+    hopper = tilewise.warm([(64, 64, 64)], dtypes=["float16"], layouts=["NN"], arch="sm_90")
+    assert (hopper.arch, hopper.chip, hopper.ok) == ("sm_90a", "NVIDIA H200", True)
     old = tilewise.warm([(64, 64, 64)], dtypes=["float16"], layouts=["NN"], arch="sm_75")
     assert (old.chip, old.kernels, old.ok) == ("any GPU", 1, True)
 

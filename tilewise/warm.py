@@ -13,6 +13,7 @@ from typing import Any
 from tilewise import compiler
 from tilewise.arrays.operands import first_gpu
 from tilewise.compiler import ahead, cache
+from tilewise.devices import limits
 from tilewise.explain import LAYOUTS, of_shape
 from tilewise.gemm.chip import H200, Chip
 from tilewise.gemm.every import every_kernel, kernels_of
@@ -20,7 +21,8 @@ from tilewise.gemm.plan import chip_of
 from tilewise.gemm.product import DTYPES
 from tilewise.kernel import Kernel
 
-_OLDEST = 80  # before this compute capability every product goes to the general kernel
+# Compute capabilities; on those before the oldest every product goes to the general kernel.
+_OLDEST, _HOPPER = 80, 90
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,7 @@ def warm(
     layouts : sequence of str
         With ``sizes``: A's letter and B's, T for stored transposed.
     arch : str, optional
-        Of the GPU, as ``"sm_90a"``; by default of the one that is here, or of an H200.
+        Of the GPU, as ``"sm_90"``; by default of the one that is here, or of an H200.
     workers : int, optional
         How many processes compile at most; by default one a core, up to 16.
     step : callable
@@ -153,8 +155,9 @@ def _planned_for(arch: str | None) -> tuple[str, Chip | None]:
     if arch not in compiler.architectures():
         known = ", ".join(compiler.architectures())
         raise ValueError(f"NVRTC does not know arch {arch!r}; it knows {known}")
-    capability = int(arch.removeprefix("sm_").rstrip("af"))
-    if capability == 90:
+    capability = limits.compute_capability(arch)
+    arch = limits.best_architecture(capability, compiler.architectures())  # as on such a GPU
+    if capability == _HOPPER:
         return arch, H200
     return arch, Chip(arch, H200.multiprocessors, False) if capability >= _OLDEST else None
 

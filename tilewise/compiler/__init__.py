@@ -7,7 +7,6 @@ compilation. What was compiled once is kept, in the process and on disk
 
 from __future__ import annotations
 
-import math
 import re
 import sys
 import threading
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewise.compiler import cache, nvrtc, shipped, symbols
+from tilewise.compiler.options import check_text, folders, of_macros
 from tilewise.errors import CompileError
 from tilewise.launch import Resources
 
@@ -34,7 +34,6 @@ _LINES = "--generate-line-info"
 # NVRTC leaves out what it declares of textures and surfaces, which no kernel of tilewise's uses.
 _MINIMAL = "--minimal"
 _REMEMBERED = 1024
-_IDENTIFIER = re.compile(r"[A-Za-z_]\w*\Z", re.ASCII)
 _memory: dict[tuple[Any, ...], tuple[Compiled, tuple[Any, ...], tuple[Path, ...]]] = {}
 _shipped: dict[tuple[Any, ...], Compiled] = {}
 _lock = threading.Lock()
@@ -272,22 +271,22 @@ def _job(
     options: Sequence[str],
     lines: bool,
 ) -> _Job:
-    _check_text(source, "source")
-    _check_text(name, "name")
+    check_text(source, "source")
+    check_text(name, "name")
     if not name.strip() or "\n" in name:
         raise ValueError(f"{name!r} is not the name of a kernel")
     if isinstance(options, str) or not all(isinstance(option, str) for option in options):
         raise TypeError(f"options is {options!r}; it takes a sequence of strings")
-    macros = _macro_options(defines or {})
+    macros = of_macros(defines or {})
     file = "<source>" if path is None else str(path)
-    folders = _folders(path, options)
-    is_shipped = path is not None and len(folders) == 1 and shipped.has(file, source)
+    searched = folders(path, options)
+    is_shipped = path is not None and len(searched) == 1 and shipped.has(file, source)
     # NVRTC would look beside a source with no path in the working directory.
-    search = "--no-source-include" if path is None else f"--include-path={folders[0]}"
+    search = "--no-source-include" if path is None else f"--include-path={searched[0]}"
     of_lines = [_LINES] if lines else [_MINIMAL] if is_shipped else []
     every = (f"--gpu-architecture={arch}", *of_lines, *_FIXED_OPTIONS, search, *macros, *options)
     asked = (source, name, macros, arch, file, tuple(options), lines)
-    return _Job(source, name, arch, file, lines, tuple(folders), every, is_shipped, asked)
+    return _Job(source, name, arch, file, lines, tuple(searched), every, is_shipped, asked)
 
 
 def _key(job: _Job, headers: Sequence[Path]) -> bytes:
@@ -344,56 +343,6 @@ def _check_architecture(arch: str) -> None:
         raise ValueError(
             f"NVRTC does not know arch {arch!r}; it knows {', '.join(nvrtc.architectures())}"
         )
-
-
-def _check_text(value: object, what: str) -> None:
-    if not isinstance(value, str):
-        raise TypeError(f"{what} is {type(value).__name__}; it takes a string")
-    if "\0" in value:
-        raise ValueError(f"{what} has a NUL character in it")
-
-
-def _macro_options(defines: Mapping[str, Any]) -> tuple[str, ...]:
-    if not isinstance(defines, Mapping):
-        raise TypeError(f"defines is {type(defines).__name__}; it takes a mapping")
-    options = []
-    for macro, given in sorted(defines.items(), key=lambda item: str(item[0])):
-        if not isinstance(macro, str) or not _IDENTIFIER.match(macro) or macro == "defined":
-            raise ValueError(f"{macro!r} can't be the name of a macro: it is no identifier")
-        # NumPy's scalars are no int and no float, but have one in them.
-        value = given.item() if hasattr(given, "item") and not hasattr(given, "__len__") else given
-        if value is False:
-            continue
-        if value is True:
-            options.append(f"-D{macro}")
-        elif isinstance(value, str):
-            if "\n" in value or "\0" in value:
-                raise ValueError(f"macro {macro} is {value!r}: a macro's value is one line")
-            options.append(f"-D{macro}={value}")
-        elif isinstance(value, float) and not math.isfinite(value):
-            raise ValueError(f"macro {macro} is {value!r}, which C++ has no literal for")
-        elif isinstance(value, int | float):
-            options.append(f"-D{macro}={value!r}")
-        else:
-            raise TypeError(
-                f"macro {macro} is of type {type(given).__name__}; it takes an int, a float, "
-                "a string or a bool"
-            )
-    return tuple(options)
-
-
-def _folders(path: Path | None, options: Sequence[str]) -> list[Path]:
-    """The folders that ``#include`` searches, the source's own first."""
-    folders = [] if path is None else [Path(path).absolute().parent]
-    words = list(options)
-    for at, option in enumerate(words):
-        if re.match(r"--?(gpu-architecture|arch)\b", option):
-            raise ValueError(f"options has {option!r}: the architecture is the argument arch")
-        included = re.match(r"(?:-I|--include-path)[= ]?(.*)", option, re.DOTALL)
-        if included:
-            folder = included[1] or (words[at + 1] if at + 1 < len(words) else ".")
-            folders.append(Path(folder).absolute())
-    return folders
 
 
 def _compile(source: str, name: str, arch: str, file: str, options: Sequence[str]) -> Compiled:
