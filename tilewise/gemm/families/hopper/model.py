@@ -76,6 +76,8 @@ class Costs:
         Elements in a nanosecond that threads store, of rows and of columns.
     dram, dram_one : float
         TB/s, and GB/s that one multiprocessor can ask for.
+    overlap : float
+        How far arithmetic and memory overlap: 1 for not at all, more for more.
     l2_bytes : float
         MB of A and B that L2 keeps from one wave to the next.
     sum_launch, sum_splits, sum_bytes : float
@@ -86,34 +88,35 @@ class Costs:
         GB/s that a multiprocessor shifts in shared memory, and the latency of a k-step's shifts.
     """
 
-    launch: float = 0.70
-    fill: float = 0.60
-    tile: float = 0.11
-    tensor: float = 7.71
-    power: float = 1496.0
-    energy: float = 40.8
-    l2: float = 17.6
-    port: float = 210.0
-    shared_port: float = 1.33
-    k_major: tuple[float, ...] = (2.22, 1.45, 1.46, 1.0)
-    mn_major: tuple[float, ...] = (2.30, 1.65, 1.37, 1.23)
-    multicast: float = 110.0
-    k_step: float = 0.103
-    cluster: float = 0.011
-    few_stages: float = 1.07
-    store: float = 63.0
-    store_widths: tuple[float, ...] = (2.02, 1.37, 1.0)
-    store_columns: float = 1.54
+    launch: float = 0.638
+    fill: float = 1.12
+    tile: float = 0.142
+    tensor: float = 6.56
+    power: float = 1100.0
+    energy: float = 60.3
+    l2: float = 12.9
+    port: float = 197.0
+    shared_port: float = 1.4
+    k_major: tuple[float, ...] = (2.32, 1.52, 1.47, 1.07)
+    mn_major: tuple[float, ...] = (2.42, 1.7, 1.46, 1.28)
+    multicast: float = 97.9
+    k_step: float = 0.114
+    cluster: float = 0.0106
+    few_stages: float = 1.06
+    store: float = 49.0
+    store_widths: tuple[float, ...] = (2.11, 1.54, 1.19)
+    store_columns: float = 1.44
     rows: float = 14.1
     columns: float = 4.7
-    dram: float = 3.37
-    dram_one: float = 129.0
-    l2_bytes: float = 77.0
-    sum_launch: float = 1.76
-    sum_splits: float = 0.63
-    sum_bytes: float = 5.14
-    split: float = 0.69
-    split_add: float = 11.2
+    dram: float = 2.95
+    overlap: float = 2.0
+    dram_one: float = 114.0
+    l2_bytes: float = 50.0
+    sum_launch: float = 1.81
+    sum_splits: float = 0.513
+    sum_bytes: float = 5.08
+    split: float = 0.917
+    split_add: float = 9.31
     shift: float = 97.0
     shift_wait: float = 1.25
 
@@ -354,16 +357,16 @@ def seconds(table: Table, views: Sequence[Problem], costs: Costs, only_worth: bo
     alone = (table.elements + ends) / (1e3 * np.where(by_rows, p.rows, p.columns))
     end = p.tile + np.where(by_copies, copying, alone)
     waves = np.ceil(whole / units)
-    time = p.launch + p.fill + waves * (np.ceil(steps / table.split) * step + end)
+    time = p.fill + waves * (np.ceil(steps / table.split) * step + end)
     if table.has_shifts:
         time += p.shift_wait * is_shifted
-    time += is_tail * (
-        np.ceil(steps / parts) * step
-        + p.sum_launch
+    time += is_tail * np.ceil(steps / parts) * step
+    adding = is_tail * (
+        p.sum_launch
         + np.ceil(parts / SPLITS_AT_ONCE) * p.sum_splits
         + 8 * table.elements * table.blocks * tail * parts / (p.sum_bytes * 1e6)
     )
-    time += table.is_split * (p.split + (table.split - 1) * table.elements / (p.split_add * 1e3))
+    adding += table.is_split * (p.split + (table.split - 1) * table.elements / (p.split_add * 1e3))
 
     # Memory. What the L2 cache does not keep, each wave reads again.
     inputs = 2 * k * batch * (m + n)
@@ -375,13 +378,23 @@ def seconds(table: Table, views: Sequence[Problem], costs: Costs, only_worth: bo
     again = np.maximum(once, of_wave * np.maximum(1, tiles / at_once) + 2 * batch * m * n)
     kept = 1 / (1 + (2e-6 * k * (m + n) / p.l2_bytes) ** 4)
     rate = np.minimum(p.dram * 1e6, p.dram_one * 1e3 * active)
-    time += (again + (once - again) * kept) / rate
+    time = p.launch + _both(time, (again + (once - again) * kept) / rate + p.fill, p.overlap)
+    time += adding
     if only_worth:
         fits = (m > table.least_m) & (n > table.least_n)
         fits &= is_tail | ~table.is_stream_k
         fits &= ~table.is_split | ((tiles <= units) & (steps >= LEAST_PHASES * table.split))
         time = np.where(fits, time, math.inf)
     return time * 1e-6
+
+
+def _both(computing: Array, reading: Array, overlap: float) -> Array:
+    """Return how long both take: from their sum, where they do not overlap, to the longer one."""
+    longest = np.maximum(computing, reading)
+    result: Array = longest * (
+        (computing / longest) ** overlap + (reading / longest) ** overlap
+    ) ** (1 / overlap)
+    return result
 
 
 def _slowest(terms: Sequence[Array], least: float) -> Array:
