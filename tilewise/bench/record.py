@@ -9,11 +9,23 @@ from dataclasses import asdict, dataclass
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from tilewise.bench.suites import MOST_SETS, SQUARES, SUITES, Shape, is_off, sets_to_rotate
+from tilewise.bench.suites import (
+    MOST_SETS,
+    SQUARES,
+    SUITES,
+    Random,
+    Shape,
+    View,
+    is_off,
+    sets_to_rotate,
+)
 from tilewise.bench.summary import group_of, summaries
+from tilewise.compiler.ahead import compile_ahead
 from tilewise.devices import get_device
 from tilewise.devices.gpu import Gpu
 from tilewise.errors import DeviceUnavailableError, TilewiseError
+from tilewise.gemm.plan import chip_of, plan_on
+from tilewise.gemm.product import ITEM_SIZES, Operand, Product, offset
 from tilewise.provenance import provenance
 
 if TYPE_CHECKING:
@@ -41,6 +53,8 @@ class Settings:
         How long ours, or the rival's, is timed in a round; half of that warms up before.
     with_ladder : bool
         Whether the ladder's rungs are measured too, for the figure.
+    random : Random, optional
+        Products drawn at random, besides those of the suites.
 
     Raises
     ------
@@ -53,6 +67,7 @@ class Settings:
     rounds: int = 5
     seconds: float = 0.1
     with_ladder: bool = False
+    random: Random | None = None
 
     def __post_init__(self) -> None:
         for suite in self.suites:
@@ -70,17 +85,36 @@ class Settings:
         """How many times :func:`run` calls its ``step``."""
         from tilewise.ladder.rungs import RUNGS
 
-        return 1 + len(self.products) + self.with_ladder * len(RUNGS)
+        return 2 + len(self.products) + self.with_ladder * len(RUNGS)
 
     @property
     def products(self) -> list[tuple[str, Shape]]:
         """What is timed, each with its suite. float64 has no D of another dtype."""
-        return [
+        found = [
             (suite, shape)
             for suite in self.suites
             for shape in SUITES[suite]
             if not (shape.is_wide and self.dtype == "float64")
         ]
+        if self.random is not None:
+            found += [(self.random.name, shape) for shape in self.random.shapes()]
+        return found
+
+
+def product_of(shape: Shape, dtype: str) -> Product:
+    """Return what ``matmul`` is asked for where the matrices of a shape lie as they should."""
+
+    def lying(view: View, of: str) -> Operand:
+        *batch, rows, columns = view.strides
+        at = offset(view.offset * ITEM_SIZES[of])
+        return Operand(rows, columns, batch[0] if batch else 0, at)
+
+    out = "float32" if shape.is_wide else dtype
+    of_a, of_b, of_d = shape.views()
+    return Product(
+        shape.m, shape.n, shape.k, shape.batch, dtype, out, 1.0, 0.0,
+        lying(of_a, dtype), lying(of_b, dtype), None, lying(of_d, out),
+    )  # fmt: skip
 
 
 def find_gpu() -> Gpu:
@@ -139,6 +173,10 @@ def run(
     from tilewise.bench.ladder import climb
 
     with torch.cuda.device(gpu.context.ordinal), torch.cuda.stream(torch.cuda.Stream()):
+        step("compiling")
+        plans = [plan_on(product_of(x, settings.dtype), chip_of(gpu)) for _, x in settings.products]
+        kernels = {repr(one.kernel): one.kernel for plan in plans for one in plan.steps}
+        compile_ahead(list(kernels.values()), gpu.arch, lines=False)
         step("ceilings")
         ceilings = limits.measure(gpu, settings.dtype, CEILING_SECONDS)
         ladder = climb(gpu, SQUARES, step) if settings.with_ladder else []

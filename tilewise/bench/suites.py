@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -221,6 +222,63 @@ _THIN = (
     Shape(50257, 3, 768),
     Shape(512, 1, 2048, batch=32),
 )
+
+RANDOM_SIZES = 64, 12288  # from which to which sizes are drawn
+_MOST_FLOPS = 4e12
+
+
+@dataclass(frozen=True)
+class Random:
+    """Products drawn at random: what a planner is judged by, which no suite is fitted to.
+
+    Attributes
+    ----------
+    count : int
+        How many, at least 1.
+    seed : int
+        The same seed draws the same products.
+    multiple : int
+        Of which all sizes are multiples.
+
+    Raises
+    ------
+    ValueError
+        If one of them is not as it must be.
+    """
+
+    count: int
+    seed: int
+    multiple: int = 1
+
+    def __post_init__(self) -> None:
+        if self.count < 1:
+            raise ValueError(f"count is {self.count}; it takes at least one product")
+        if not 1 <= self.multiple <= RANDOM_SIZES[0]:
+            raise ValueError(f"multiple is {self.multiple}; it takes 1 to {RANDOM_SIZES[0]}")
+
+    @property
+    def name(self) -> str:
+        """For records."""
+        of = "any sizes" if self.multiple == 1 else f"multiples of {self.multiple}"
+        return f"random, {of}, seed {self.seed}"
+
+    def shapes(self) -> tuple[Shape, ...]:
+        """Return the products: each size log-uniform, A and B by rows or by columns."""
+        drawn = random.Random(self.seed)
+        low, high = (math.log(size) for size in RANDOM_SIZES)
+
+        def size() -> int:
+            return round(math.exp(drawn.uniform(low, high)) / self.multiple) * self.multiple
+
+        found: list[Shape] = []
+        while len(found) < self.count:
+            m, n, k = size(), size(), size()
+            a, b = drawn.choice((ROWS, COLUMNS)), drawn.choice((ROWS, COLUMNS))
+            shape = Shape(m, n, k, a, b)
+            if shape.flops <= _MOST_FLOPS:
+                found.append(shape)
+        return tuple(found)
+
 
 SUITES: dict[str, tuple[Shape, ...]] = {
     "square": tuple(Shape(n, n, n) for n in sorted((*SQUARES, 1000, 3000, 5000))),

@@ -46,8 +46,8 @@ def summaries(rows: Sequence[Row]) -> list[dict[str, Any]]:
     Returns
     -------
     list of dict
-        ``group``, ``products``, ``mean``, ``worst``, and the ``name`` and ``layout`` of the
-        worst.
+        ``group``, ``products``, ``mean``, ``worst``, ``below_95`` (how many are), and the ``name``
+        and ``layout`` of the worst.
     """
     groups: dict[str, list[Row]] = {}
     for row in rows:
@@ -62,6 +62,7 @@ def summaries(rows: Sequence[Row]) -> list[dict[str, Any]]:
                 "products": len(members),
                 "mean": geometric_mean(row["ratio"] for row in members),
                 "worst": worst["ratio"],
+                "below_95": sum(row["ratio"] < 0.95 for row in members),
                 "name": worst["name"],
                 "layout": worst["layout"],
             }

@@ -33,6 +33,16 @@ def bench(
             "layouts that don't fit; thin: a few rows or columns; or all."
         ),
     ] = Suite.square,
+    random: Annotated[
+        int,
+        typer.Option(
+            metavar="COUNT",
+            help="Instead of a suite, as many products drawn at random: sizes log-uniform from 64 "
+            "to 12288, each layout.",
+        ),
+    ] = 0,
+    seed: Annotated[int, typer.Option(help="Of --random: the same one draws the same.")] = 0,
+    multiple: Annotated[int, typer.Option(help="Of --random: sizes are its multiples.")] = 1,
     dtype: Annotated[Dtypes, typer.Option(help="Of A and B.")] = Dtypes.bfloat16,
     rival: Annotated[Rival, typer.Option(help="What is timed beside ours.")] = Rival.torch,
     rounds: Annotated[int, typer.Option(help="The median of so many counts.")] = 5,
@@ -53,22 +63,28 @@ def bench(
     Each product is checked, then both are timed in turn.
     """
     from tilewise.bench import plot, record
-    from tilewise.bench.suites import SUITES
+    from tilewise.bench.suites import SUITES, Random
     from tilewise.cli import show
     from tilewise.ladder.matrix_files import check_target
     from tilewise.provenance import write_whole
 
     suites = tuple(SUITES) if suite is Suite.all else (suite.value,)
-    settings = record.Settings(suites, dtype.value, rounds, seconds, plot_to is not None)
+    drawn = None
+    if random:
+        suites, drawn = (), Random(random, seed, multiple)
+    settings = record.Settings(suites, dtype.value, rounds, seconds, plot_to is not None, drawn)
     if plot_to is not None:
         if "square" not in suites:
-            raise ValueError(f"--plot draws squares, and --suite {suite.value} has none")
+            what = "--random" if random else f"--suite {suite.value}"
+            raise ValueError(f"--plot draws squares, and {what} has none")
         plot.check(plot_to)
     for path in (record_to, plot_to):
         if path is not None and str(path) != "-":
             check_target(path)
     command = ["tilewise", "bench", "--suite", suite.value, "--dtype", dtype.value, "--rival",
                rival.value, "--rounds", str(rounds), "--seconds", f"{seconds:g}"]  # fmt: skip
+    if random:
+        command += ["--random", str(random), "--seed", str(seed), "--multiple", str(multiple)]
     for option, path in (("--json", record_to), ("--plot", plot_to)):
         command += [option, str(path)] if path is not None else []
     gpu = record.find_gpu()

@@ -45,12 +45,12 @@ def bench(record: Mapping[str, Any]) -> None:
     out.print()
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
     table.add_column("suite")
-    for heading in ("products", "mean ratio", "worst"):
+    for heading in ("products", "mean ratio", "worst", "below 0.95"):
         table.add_column(heading, justify="right")
     table.add_column("at")
     for group in record["summaries"]:
         at = f"{group['name']} {group['layout']}"
-        figures = f"{group['mean']:.3f}", f"{group['worst']:.3f}"
+        figures = f"{group['mean']:.3f}", f"{group['worst']:.3f}", str(group["below_95"])
         table.add_row(group["group"], number(group["products"]), *figures, at)
     out.print(table)
     for row in record["rows"]:
