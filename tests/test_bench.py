@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tilewise.bench import plot, record
-from tilewise.bench.suites import COLUMNS, ROWS, SQUARES, SUITES, Shape, Storage, is_off
+from tilewise.bench.suites import COLUMNS, ROWS, SQUARES, SUITES, Random, Shape, Storage, is_off
 from tilewise.bench.suites import sets_to_rotate as sets
 from tilewise.bench.summary import geometric_mean, group_of, summaries
 from tilewise.cli.main import main
@@ -186,9 +186,35 @@ def test_summaries_go_by_group() -> None:
     first, second = summaries(rows)
     assert first == {
         "group": "odd, the rest", "products": 2, "mean": pytest.approx(1), "worst": 0.5,
-        "name": "z", "layout": "TN",
+        "name": "z", "layout": "TN", "below_95": 1,
     }  # fmt: skip
+    assert second["below_95"] == 0
     assert (second["group"], second["products"], second["mean"]) == ("square", 1, pytest.approx(3))
+
+
+def test_random_products_are_drawn_by_their_seed() -> None:
+    drawn = Random(200, 7, 8)
+    shapes = drawn.shapes()
+    assert shapes == Random(200, 7, 8).shapes()
+    assert shapes != Random(200, 8, 8).shapes()
+    sizes = [size for x in shapes for size in (x.m, x.n, x.k)]
+    assert len(shapes) == 200
+    assert all(size % 8 == 0 for size in sizes)
+    assert 64 <= min(sizes) < 128
+    assert 6144 < max(sizes) <= 12288
+    assert {x.layout for x in shapes} == {"NN", "NT", "TN", "TT"}
+    # As many between 64 and 887 as between that and 12288, whose geometric mean it is.
+    small = sum(size < 887 for size in sizes) / len(sizes)
+    assert 0.4 < small < 0.6
+    assert any(size % 8 for x in Random(20, 7).shapes() for size in (x.m, x.n, x.k))
+    settings = record.Settings((), "float64", random=Random(3, 1))
+    assert [name for name, _ in settings.products] == ["random, any sizes, seed 1"] * 3
+
+
+@pytest.mark.parametrize("changes", [{"count": 0}, {"multiple": 0}, {"multiple": 65}])
+def test_random_products_that_are_none(changes: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match="takes"):
+        Random(**{"count": 1, "seed": 0, "multiple": 1, **changes})
 
 
 # The check

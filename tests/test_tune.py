@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tilewise.gemm.families.hopper.costs import choose
 
 from tilewise.cli import show
 from tilewise.cli.main import main
@@ -26,7 +27,6 @@ from tilewise.explain import explain, explain_product, of_shape
 from tilewise.gemm import kept as tuned
 from tilewise.gemm.chip import H200, Chip
 from tilewise.gemm.families.hopper import kernel as hopper
-from tilewise.gemm.families.hopper.costs import choose
 from tilewise.gemm.families.hopper.tilings import Tiling
 from tilewise.gemm.plan import plan_on, ranked
 from tilewise.gemm.product import Operand, Product
