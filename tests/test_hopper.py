@@ -217,7 +217,7 @@ def test_floats_are_half_as_many(tiling: Tiling) -> None:
     assert d == TensorMap(Place(D), "float32", (304, 204, 1), (1216, 32), (16, half), 128)
 
 
-SHIFTED = struct.Struct("<4Q2i")  # load.cuh's Operand of what is shifted
+SHIFTED = struct.Struct("<4Q2i")  # hopper_load.cuh's UnalignedOperand
 
 
 @pytest.mark.parametrize(

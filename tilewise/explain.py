@@ -152,7 +152,7 @@ def explain(
     on            the emulator
     by            the general kernel, tiles of 64 x 64
     why           tensor cores: this is no Hopper GPU
-    launches      gemm_any: grid 1, 256 threads a block
+    launches      gemm_general: grid 1, 256 threads a block
     workspace     none
     copied first  a and b to the emulator, and the result back
     """

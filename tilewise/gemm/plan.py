@@ -29,7 +29,7 @@ from tilewise.kernel import SOURCES, Kernel
 from tilewise.launch import Launch, Packed, Place
 
 FOLDER = SOURCES / "gemm"
-BLOCK, BLOCK_K, THREADS = 64, 16, 256  # of any.cu
+BLOCK, BLOCK_K, THREADS = 64, 16, 256  # of general.cu
 ALIGNED_ROWS = 8  # up to as many, the thin kernel may beat the Hopper kernel where that can read
 
 
@@ -316,7 +316,7 @@ def general_seconds(product: Product, multiprocessors: int) -> float:
 
 # Seconds, and bytes a second: fitted to measurements on an H200.
 PACK_START, PACK_RATE = 1.2e-6, 4.1e12
-GENERAL_START, GENERAL_PHASE, GENERAL_TILE = 1.0e-6, 2.4e-6, 1.06e-6  # any.cu's
+GENERAL_START, GENERAL_PHASE, GENERAL_TILE = 1.0e-6, 2.4e-6, 1.06e-6  # general.cu's
 
 
 def _by_fma(product: Product, chip: Chip) -> Plan:
@@ -341,12 +341,12 @@ def _general(dtype: str, out_dtype: str) -> Kernel:
         "OUTPUT": TYPES[out_dtype],
         "ACCUMULATE": TYPES[ACCUMULATORS[dtype]],
     }
-    return Kernel(FOLDER / "any.cu", "gemm_any", defines)
+    return Kernel(FOLDER / "general.cu", "gemm_general", defines)
 
 
 def _packed(product: Product) -> Packed:
     """The general kernel's Product."""
-    return layout(FOLDER / "any.cu", "Product").pack({
+    return layout(FOLDER / "general.cu", "Product").pack({
         "m": product.m, "n": product.n, "k": product.k, "batch": product.batch,
         "alpha": product.alpha, "beta": product.beta,
         "a": batched_matrix(product.a, Place(A)), "b": batched_matrix(product.b, Place(B)),

@@ -7,14 +7,14 @@
 constexpr int WARP_M = BLOCK_M / WARPS_M, WARP_N = BLOCK_N / WARPS_N;
 constexpr int WARPS = WARPS_M * WARPS_N, THREADS = 32 * WARPS;
 // Whether a tile's lines lie along k in shared memory; each thread's copies can turn them round.
-constexpr bool TILE_A_ALONG_K = BULK && A_ALONG_K, TILE_B_ALONG_K = BULK && B_ALONG_K;
+constexpr bool TILE_A_K_MAJOR = TMA && A_K_MAJOR, TILE_B_K_MAJOR = TMA && B_K_MAJOR;
 // A product takes 16 lines of one matrix, the first, and 8 of the other. A lane reads two lines at once
 // where they are neighbours, or else two of k: all of k that it needs if the first's are neighbours. So
 // B is the first where only A's lines lie along k.
-constexpr bool TURNED = TILE_A_ALONG_K && !TILE_B_ALONG_K;
-constexpr bool FIRST_ALONG_K = TILE_A_ALONG_K && TILE_B_ALONG_K;
-constexpr bool SECOND_ALONG_K = TILE_A_ALONG_K || TILE_B_ALONG_K;
-constexpr int FIRSTS = (TURNED ? WARP_N : WARP_M) / 16, SECONDS = (TURNED ? WARP_M : WARP_N) / 16;
+constexpr bool SWAPPED = TILE_A_K_MAJOR && !TILE_B_K_MAJOR;
+constexpr bool FIRST_K_MAJOR = TILE_A_K_MAJOR && TILE_B_K_MAJOR;
+constexpr bool SECOND_K_MAJOR = TILE_A_K_MAJOR || TILE_B_K_MAJOR;
+constexpr int FIRSTS = (SWAPPED ? WARP_N : WARP_M) / 16, SECONDS = (SWAPPED ? WARP_M : WARP_N) / 16;
 static_assert(WARP_M % 16 == 0 && WARP_N % 16 == 0);
 
 struct __align__(16) Pair { double x[2]; };
@@ -22,8 +22,8 @@ struct __align__(16) Pair { double x[2]; };
 typedef double Sums[FIRSTS][SECONDS][2][4];
 
 // Which of 16 lines is the ``i``th of the first 8, or of the others.
-template <bool ALONG_K> __device__ inline unsigned line_of(unsigned i, int half) {
-    return ALONG_K ? i + 8 * half : 2 * i + half;
+template <bool K_MAJOR> __device__ inline unsigned line_of(unsigned i, int half) {
+    return K_MAJOR ? i + 8 * half : 2 * i + half;
 }
 
 // What a lane needs of 8 of k: its two lines of each 16, at its two k.

@@ -1,9 +1,9 @@
 // The second kernel where hopper.cu divides tiles along k, by the same macros.
 
-#include "config.cuh"
-#include "schedule.cuh"
-#include "store.cuh"
-#include "partial.cuh"
+#include "hopper_config.cuh"
+#include "hopper_schedule.cuh"
+#include "hopper_store.cuh"
+#include "hopper_partial.cuh"
 
 // D of the shared tiles: the sums of their parts, added in the order of k. Blocks along x for the
 // tiles of all clusters' blocks, along y for 8 of their columns.

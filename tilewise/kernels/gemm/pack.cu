@@ -10,7 +10,7 @@
 
 #include "../ptx/grid.cuh"
 #include "../ptx/memory.cuh"
-#include "words.cuh"
+#include "unaligned.cuh"
 
 constexpr int WIDTH = 8;      // elements of a piece
 constexpr int THREADS = 256;  // of a block
@@ -63,7 +63,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) pack(const __grid_constant
     const int column = WIDTH * ((block - down * across) * lanes + (threadIdx.x & lanes - 1));
     const int top = down * PIECES * lines + (threadIdx.x >> copy.lane_bits);
     const int columns = max(0, min(WIDTH, copy.columns - column));
-    // Words that reach beyond the source's first or last element may be another's memory.
+    // AlignedStores that reach beyond the source's first or last element may be another's memory.
     const char* begin = (const char*)copy.source;
     const char* end = (const char*)(copy.source + (copy.batch - 1) * copy.batch_stride
         + (copy.rows - 1) * copy.row_stride + copy.columns);
@@ -96,7 +96,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) pack(const __grid_constant
     #pragma unroll
     for (int i = 0; i < PIECES; ++i) {
         const Piece& piece = pieces[i];
-        const uint4 value = piece.words ? joined(piece.low, piece.high, piece.shift) : by_elements(piece, copy.column_stride);
+        const uint4 value = piece.words ? realigned(piece.low, piece.high, piece.shift) : by_elements(piece, copy.column_stride);
         const long long row = top + i * lines;
         if (piece.columns) *(uint4*)(copy.destination + row * copy.pitch + column) = value;
     }

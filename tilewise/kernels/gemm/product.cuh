@@ -1,10 +1,10 @@
-// What fma.cu and dmma.cu are given: a block for each tile of D along x, of one matrix of the batch after
+// What simt.cu and dmma.cu are given: a block for each tile of D along x, of one matrix of the batch after
 // another; blocks along y divide k.
 //
 // Macro: OVERLAP as in launch.cuh.
 #include "matrix.cuh"
 #include "launch.cuh"
-#include "order.cuh"
+#include "tile_order.cuh"
 
 template <typename T> struct Operand {
     const T* pointer;

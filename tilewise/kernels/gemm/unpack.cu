@@ -7,7 +7,7 @@
 
 #include "../ptx/types.cuh"
 #include "launch.cuh"
-#include "words.cuh"
+#include "unaligned.cuh"
 
 constexpr int WIDTH = 8;      // elements of a word
 constexpr int THREADS = 256;  // of a block
@@ -41,7 +41,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) unpack(const __grid_consta
         const uint4* source = (const uint4*)(from + column - column % WIDTH);
         const uint4 low = source[0];
         const uint4 high = column % WIDTH ? source[1] : low;
-        *(uint4*)(to + column) = joined(low, high, column % WIDTH * sizeof(u16));
+        *(uint4*)(to + column) = realigned(low, high, column % WIDTH * sizeof(u16));
     } else {
         u16 elements[WIDTH];
         #pragma unroll

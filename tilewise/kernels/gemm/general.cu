@@ -22,13 +22,13 @@ typedef ACCUMULATE Tile[BLOCK_K][BLOCK + 1];  // one more, so that a column is i
 __device__ inline void load(Tile& tile, const INPUT* data, long long line_stride,
                             long long step_stride, long long line, long long lines,
                             long long step, long long steps) {
-    const bool along_k = step_stride <= line_stride;
+    const bool k_major = step_stride <= line_stride;
     const int thread = threadIdx.x;
     #pragma unroll
     for (int i = 0; i < BLOCK * BLOCK_K / THREADS; ++i) {
         const int index = thread + i * THREADS;
-        const int l = along_k ? index / BLOCK_K : index % BLOCK;
-        const int s = along_k ? index % BLOCK_K : index / BLOCK;
+        const int l = k_major ? index / BLOCK_K : index % BLOCK;
+        const int s = k_major ? index % BLOCK_K : index / BLOCK;
         const bool inside = line + l < lines && step + s < steps;
         tile[s][l] = inside
             ? to_float(data[(line + l) * line_stride + (step + s) * step_stride])
@@ -36,7 +36,7 @@ __device__ inline void load(Tile& tile, const INPUT* data, long long line_stride
     }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS) gemm_any(const Product p) {
+extern "C" __global__ void __launch_bounds__(THREADS) gemm_general(const Product p) {
     __shared__ Tile a_tile, b_tile;
     const int tx = threadIdx.x % EDGE, ty = threadIdx.x / EDGE;
     const ACCUMULATE alpha = (ACCUMULATE)p.alpha, beta = (ACCUMULATE)p.beta;

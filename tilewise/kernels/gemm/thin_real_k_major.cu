@@ -2,14 +2,14 @@
 // the other operand, ``many``, lie along k: memory bound, so each of its elements is read once, where
 // it lies. A warp's lanes are neighbours along k, and go through ROWS lines at once; SPLIT warps of a
 // block divide k among them, and so may blocks along z, each of which stores sums of its own, which
-// fma_sum.cu adds up. All sums are added up in a fixed order.
+// splitk_sum.cu adds up. All sums are added up in a fixed order.
 //
 // Macros: real, the elements' type; ROWS; FEW, the lines of ``few`` at most; WIDTH and FEW_WIDTH,
 // elements that are read at once, 16 bytes or 1; DEEP, pieces of each line that a lane has under way;
 // SPLIT; RESIDENTS, blocks that a multiprocessor holds; OVERLAP as in launch.cuh.
 #include "epilogue.cuh"
 #include "launch.cuh"
-#include "thin_fma.cuh"
+#include "thin_real.cuh"
 
 constexpr int WARPS = 8, SUMS = ROWS * FEW;
 constexpr int STEP = 32 * WIDTH * DEEP;  // of k
@@ -85,7 +85,7 @@ template <> __device__ inline real add_lanes(const real (&sum)[1], unsigned lane
 }
 
 extern "C" __global__ void __launch_bounds__(32 * WARPS, RESIDENTS)
-thin_fma(const __grid_constant__ Product p) {
+thin_real_k_major(const __grid_constant__ Product p) {
     __shared__ real parts[WARPS][SUMS];
     const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32, part = warp % SPLIT;
     const unsigned top = (blockIdx.x * (WARPS / SPLIT) + warp / SPLIT) * ROWS;

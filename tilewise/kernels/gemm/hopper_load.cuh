@@ -1,7 +1,7 @@
 // A phase's tiles of A and B: how they get from global memory to where wgmma reads them.
 //
 // A bulk copy needs lines (rows, or columns, whichever are contiguous) that begin at multiples of 16
-// bytes. Where they do, it writes a tile as wgmma takes it. Where they don't (A_SHIFTED, B_SHIFTED),
+// bytes. Where they do, it writes a tile as wgmma takes it. Where they don't (A_UNALIGNED, B_UNALIGNED),
 // threads copy the lines to shared memory as they lie, by whole 128 aligned bytes, as anything else
 // costs the L2 cache a request more; and from there, shifted, to where wgmma reads.
 
@@ -28,43 +28,43 @@ struct UnalignedOperand {
     }
 };
 
-template <bool SHIFTED> struct OperandOf { typedef MappedOperand type; };
+template <bool UNALIGNED> struct OperandOf { typedef MappedOperand type; };
 template <> struct OperandOf<true> { typedef UnalignedOperand type; };
-template <bool SHIFTED> using Operand = typename OperandOf<SHIFTED>::type;
+template <bool UNALIGNED> using Operand = typename OperandOf<UNALIGNED>::type;
 
 // The boxes of this block's part, which is the ``mine``th of ``PARTS``, of a tile of ``EXTENT`` lines
 // (or columns, where k is not contiguous) from ``first`` on, and 64 of k: where each one's bytes are
 // in the tile, and its first element and line.
-template <bool BY_K, int EXTENT, int PARTS, class Use>
+template <bool K_MAJOR, int EXTENT, int PARTS, class Use>
 __device__ inline void each_box(int first, int k, int mine, Use use) {
-    constexpr int EACH = BY_K ? EXTENT / PARTS : 64;
+    constexpr int EACH = K_MAJOR ? EXTENT / PARTS : 64;
     for (int i = mine * EACH; i < EXTENT; i += PARTS * EACH) {
-        use(i * LINE_BYTES, BY_K ? k : first + i, BY_K ? first + i : k);
+        use(i * LINE_BYTES, K_MAJOR ? k : first + i, K_MAJOR ? first + i : k);
     }
 }
 
 // Copies them, to all ``blocks``.
-template <bool BY_K, int EXTENT, int PARTS>
+template <bool K_MAJOR, int EXTENT, int PARTS>
 __device__ inline void load_tile(u32 to, const MappedOperand& from, int first, int k, int matrix,
                                  int mine, u32 barrier, unsigned short blocks) {
-    each_box<BY_K, EXTENT, PARTS>(first, k, mine, [&](int at, int x, int y) {
+    each_box<K_MAJOR, EXTENT, PARTS>(first, k, mine, [&](int at, int x, int y) {
         tma_load<(PARTS > 1)>(to + at, from.map, x, y, matrix, barrier, blocks);
     });
 }
-template <bool BY_K, int EXTENT, int PARTS>
+template <bool K_MAJOR, int EXTENT, int PARTS>
 __device__ inline void load_tile(u32, const UnalignedOperand&, int, int, int, int, u32,
                                  unsigned short) {}
 
 // Brings them to the L2 cache.
-template <bool BY_K, int EXTENT, int PARTS>
-__device__ inline void bring_near(const MappedOperand& from, int first, int k, int matrix,
+template <bool K_MAJOR, int EXTENT, int PARTS>
+__device__ inline void prefetch_tile_l2(const MappedOperand& from, int first, int k, int matrix,
                                   int mine) {
-    each_box<BY_K, EXTENT, PARTS>(first, k, mine, [&](int, int x, int y) {
+    each_box<K_MAJOR, EXTENT, PARTS>(first, k, mine, [&](int, int x, int y) {
         tma_prefetch_l2(from.map, x, y, matrix);
     });
 }
-template <bool BY_K, int EXTENT, int PARTS>
-__device__ inline void bring_near(const UnalignedOperand&, int, int, int, int) {}
+template <bool K_MAJOR, int EXTENT, int PARTS>
+__device__ inline void prefetch_tile_l2(const UnalignedOperand&, int, int, int, int) {}
 
 // Which of the operand's matrices a batch has.
 __device__ inline int matrix_of(const MappedOperand& operand, int batch) {
@@ -86,10 +86,10 @@ __device__ inline void prefetch(const UnalignedOperand&) {}
 //
 // A step is a few copies and shifts a thread, so that what is around them decides how long it takes:
 // all that a tile's steps share is computed when the loader turns to it.
-template <bool BY_K, int EXTENT, bool SHIFTED> struct Loader {
-    static constexpr int CHUNKS = BY_K ? 1 : EXTENT / 64;  // of 64 columns
-    static constexpr int LINES = BY_K ? EXTENT : 64, TURNS = (LINES + 31) / 32;
-    static constexpr int PIECES = BY_K ? 1 : CHUNKS + 1;   // of a line in a step
+template <bool K_MAJOR, int EXTENT, bool UNALIGNED> struct Loader {
+    static constexpr int CHUNKS = K_MAJOR ? 1 : EXTENT / 64;  // of 64 columns
+    static constexpr int LINES = K_MAJOR ? EXTENT : 64, TURNS = (LINES + 31) / 32;
+    static constexpr int PIECES = K_MAJOR ? 1 : CHUNKS + 1;   // of a line in a step
     static constexpr int PIECE_BYTES = LINES * LINE_BYTES;  // of all lines
     static constexpr int RAW_BYTES = PIECES * PIECE_BYTES;  // of a step
 
@@ -113,14 +113,14 @@ template <bool BY_K, int EXTENT, bool SHIFTED> struct Loader {
     static __device__ bool has(int line) { return LINES % 32 == 0 || line < LINES; }
 
     static __device__ u64 begin(const UnalignedOperand& from, int extent, int k, int batch, int line) {
-        line += BY_K ? extent : k;
+        line += K_MAJOR ? extent : k;
         return (u64)from.begin + batch * from.step + line * from.pitch +
-               2 * (u64)(BY_K ? k : extent);
+               2 * (u64)(K_MAJOR ? k : extent);
     }
 
     // Turns to copying a tile from ``extent`` and ``k`` on.
-    __device__ void turn_to(const UnalignedOperand& from, int extent, int k, int batch, int thread) {
-        int line = line_of(thread), top = BY_K ? extent : k, left = BY_K ? k : extent;
+    __device__ void start_tile(const UnalignedOperand& from, int extent, int k, int batch, int thread) {
+        int line = line_of(thread), top = K_MAJOR ? extent : k, left = K_MAJOR ? k : extent;
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
             u64 at = begin(from, extent, k, batch, line + 32 * i);
@@ -131,14 +131,14 @@ template <bool BY_K, int EXTENT, bool SHIFTED> struct Loader {
         lines = from.lines - top - line;
         missing = 0;
 #pragma unroll
-        for (int i = 0; i < TURNS; ++i) missing |= (BY_K && 32 * i >= lines) << i;
+        for (int i = 0; i < TURNS; ++i) missing |= (K_MAJOR && 32 * i >= lines) << i;
         // What lies between the array's first and last element may be read, though not be used.
         u64 first_line = begin(from, extent, k, batch, 0);
         bool is_ahead = (first_line & ~127ull) < (u64)from.begin;
         step = -(int)is_ahead;
         missing |= is_ahead << 16;
-        int count = (BY_K ? from.length - left : from.lines - top) / 64;
-        if (!BY_K) {
+        int count = (K_MAJOR ? from.length - left : from.lines - top) / 64;
+        if (!K_MAJOR) {
             u64 end = (u64)from.begin + from.bytes - LINE_BYTES * PIECES;
             while (count > 0 && first_line + (64 * count - 1) * from.pitch > end) --count;
         }
@@ -147,7 +147,7 @@ template <bool BY_K, int EXTENT, bool SHIFTED> struct Loader {
 
     // Starts a step's copies to ``raw``.
     __device__ void start(u32 raw, const UnalignedOperand& from, bool is_first, int thread) {
-        if (!BY_K && is_first) return;
+        if (!K_MAJOR && is_first) return;
         constexpr int LAST = TURNS - 1;
         int line = line_of(thread);
         raw += line * LINE_BYTES + 16 * (thread % 8);
@@ -155,13 +155,13 @@ template <bool BY_K, int EXTENT, bool SHIFTED> struct Loader {
         if (!is_whole &&
             !(from.has(address[0]) && from.has(source(from, LAST) + LINE_BYTES * (PIECES - 1)))) {
             start_any(raw, from, line);
-        } else if (BY_K && !is_whole) {
+        } else if (K_MAJOR && !is_whole) {
             start_counted(raw, from, line);
         } else {
-            start_lines(raw, from, line, BY_K || is_whole ? missing : past_the_last());
+            start_lines(raw, from, line, K_MAJOR || is_whole ? missing : past_the_last());
         }
 #pragma unroll
-        for (int i = 0; i < 2; ++i) address[i] += BY_K ? LINE_BYTES : BLOCK_K * from.pitch;
+        for (int i = 0; i < 2; ++i) address[i] += K_MAJOR ? LINE_BYTES : BLOCK_K * from.pitch;
         ++step;
     }
 
@@ -211,9 +211,9 @@ template <bool BY_K, int EXTENT, bool SHIFTED> struct Loader {
 #pragma unroll 1
         for (int turn = 0; turn < TURNS; ++turn) {
             if (!has(line + 32 * turn)) break;
-            int left = (turn % 2 ? element[1] : element[0]) + (BY_K ? at : 0);
+            int left = (turn % 2 ? element[1] : element[0]) + (K_MAJOR ? at : 0);
             u64 piece_at = source(from, turn);
-            bool is_there = 32 * turn + (BY_K ? 0 : at) < lines;
+            bool is_there = 32 * turn + (K_MAJOR ? 0 : at) < lines;
             u32 to = raw + 32 * turn * LINE_BYTES;
 #pragma unroll 1
             for (int piece = 0; piece < PIECES; ++piece) {
@@ -244,7 +244,7 @@ template <bool BY_K, int EXTENT, bool SHIFTED> struct Loader {
     }
 
     // Turns to finishing a tile from ``extent`` and ``k`` on.
-    __device__ void finish_next(const UnalignedOperand& from, int extent, int k, int batch,
+    __device__ void finish_tile(const UnalignedOperand& from, int extent, int k, int batch,
                                 int thread) {
         int line = line_of(thread);
         shape = 0;
@@ -261,7 +261,7 @@ template <bool BY_K, int EXTENT, bool SHIFTED> struct Loader {
 
     // Brings a tile to where wgmma reads it, from what this step copied and the one before.
     __device__ void finish(u32 before, u32 raw, u32 to, int thread) const {
-        if (!BY_K) before = raw, raw += PIECE_BYTES;
+        if (!K_MAJOR) before = raw, raw += PIECE_BYTES;
         u32 low[2], high[2];
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
@@ -307,10 +307,10 @@ template <bool BY_K, int EXTENT, bool SHIFTED> struct Loader {
     }
 };
 
-template <bool BY_K, int EXTENT> struct Loader<BY_K, EXTENT, false> {
+template <bool K_MAJOR, int EXTENT> struct Loader<K_MAJOR, EXTENT, false> {
     static constexpr int RAW_BYTES = 0;
-    __device__ void turn_to(const MappedOperand&, int, int, int, int) {}
+    __device__ void start_tile(const MappedOperand&, int, int, int, int) {}
     __device__ void start(u32, const MappedOperand&, bool, int) {}
-    __device__ void finish_next(const MappedOperand&, int, int, int, int) {}
+    __device__ void finish_tile(const MappedOperand&, int, int, int, int) {}
     __device__ void finish(u32, u32, u32, int) const {}
 };

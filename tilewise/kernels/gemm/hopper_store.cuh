@@ -12,7 +12,7 @@
 #include "../ptx/shared.cuh"
 #include "../ptx/tma.cuh"
 #include "epilogue.cuh"
-#include "words.cuh"
+#include "unaligned.cuh"
 
 // C and D, and what is to be done to the sums.
 struct Out {
@@ -38,10 +38,10 @@ __device__ inline Out of_batch(Out out, int batch) {
 // One element of D from a scaled accumulator.
 __device__ inline void store_one(float x, u64 row, u64 column, const Out& out) {
     if (READ_C) {
-        u64 from = OUT_BY_COLUMNS ? column * out.ldc + row : row * out.ldc + column;
+        u64 from = OUT_COLUMN_MAJOR ? column * out.ldc + row : row * out.ldc + column;
         x = plus_c(x, out.beta, to_float(((const OUTPUT*)out.c)[from]));
     }
-    u64 at = OUT_BY_COLUMNS ? column * out.ldd + row : row * out.ldd + column;
+    u64 at = OUT_COLUMN_MAJOR ? column * out.ldd + row : row * out.ldd + column;
     ((OUTPUT*)out.d)[at] = from_float<OUTPUT>(x);
 }
 
@@ -50,7 +50,7 @@ __device__ inline void store_pair(float x, float y, int row, int column, const O
     if (row >= out.m || column >= out.n) return;
     x = scaled(x, out.alpha);
     y = scaled(y, out.alpha);
-    if (!OUT_BY_COLUMNS && !READ_C && column + 1 < out.n) {
+    if (!OUT_COLUMN_MAJOR && !READ_C && column + 1 < out.n) {
         char* to = (char*)out.d + (row * out.ldd + column) * sizeof(OUTPUT);
         if ((u64)to % (OUT_FLOAT ? 8 : 4) == 0) {
             if (OUT_FLOAT) {
@@ -160,7 +160,7 @@ __device__ inline void copy_tile(const Sums& sum, u32 buffers, int lane, const T
             turn ^= 1;
             if (lane == 0) tma_store_wait_group_read<1>();
             __syncwarp();
-            if (OUT_BY_COLUMNS) {
+            if (OUT_COLUMN_MAJOR) {
                 stage_columns<COLUMNS, OUT_FLOAT>(sum[i], part, buffer, lane, alpha);
             } else {
                 stage_rows<COLUMNS, OUT_FLOAT>(sum[i], part, buffer, lane, alpha);
@@ -169,7 +169,7 @@ __device__ inline void copy_tile(const Sums& sum, u32 buffers, int lane, const T
             __syncwarp();
             if (lane == 0) {
                 int x = column + COLUMNS * part, y = row + 64 * i;
-                tma_store(map, buffer, OUT_BY_COLUMNS ? y : x, OUT_BY_COLUMNS ? x : y, batch);
+                tma_store(map, buffer, OUT_COLUMN_MAJOR ? y : x, OUT_COLUMN_MAJOR ? x : y, batch);
                 tma_store_commit_group();
             }
         }
@@ -178,14 +178,14 @@ __device__ inline void copy_tile(const Sums& sum, u32 buffers, int lane, const T
 
 // How many 16-bit numbers after a multiple of 16 bytes an element of D is; every eighth row's are
 // the same.
-__device__ inline int behind(int row, int column, const Out& out) {
+__device__ inline int past_alignment(int row, int column, const Out& out) {
     return ((u32)((u64)out.d / 2) + row * (u32)out.ldd + column) % 8;
 }
 
 // What a lane stores of a warp's 16 rows: of some of them, of each part of OUT_COLUMNS columns, the
 // aligned word of 16 bytes that ends among the 8 elements that it stands for. The word begins in the
 // 8 elements before, which for a row's first lane are in the other buffer.
-struct Words {
+struct AlignedStores {
     static constexpr int PIECES = OUT_COLUMNS / 8;
     static constexpr int APART = 32 / PIECES, LINES = 16 / APART;
     static constexpr int KINDS = LINES > 1 ? 8 / APART : 1;  // every eighth line is of one kind
@@ -195,14 +195,14 @@ struct Words {
     int room[LINES];  // how far on a part may begin for the word to end in its row
     uint4 x[LINES][2];
 
-    __device__ Words(u32 buffers, int lane, int first_row, int first_column, int length,
+    __device__ AlignedStores(u32 buffers, int lane, int first_row, int first_column, int length,
                      const Out& out) {
         thread = lane % PIECES;
 #pragma unroll
         for (int k = 0; k < LINES; ++k) {
             int line = lane / PIECES + APART * k, row = first_row + line;
             if (k < KINDS) {
-                back[k] = behind(row, first_column, out);
+                back[k] = past_alignment(row, first_column, out);
                 own[k] = buffers + swizzled<PIECES>(line, thread);
                 before[k] = buffers + swizzled<PIECES>(line, (thread + PIECES - 1) % PIECES);
             }
@@ -221,7 +221,7 @@ struct Words {
     }
 
     __device__ void store(int part, int k) const {
-        uint4 word = ending(x[k][0], x[k][1], back[k % KINDS]);
+        uint4 word = aligned_before(x[k][0], x[k][1], back[k % KINDS]);
         bool is_in_row = part > 0 || 8 * thread >= back[k % KINDS];
         if (OUT_COLUMNS * part <= room[k] && is_in_row) {
             st_global(to[k] + OUT_COLUMNS * part, word);
@@ -231,14 +231,14 @@ struct Words {
 
 // The lane's number, of which ptxas does not know that it is the same: what is computed of it is
 // computed again, and not kept in registers that the sums need.
-__device__ inline int again(int lane) { return __shfl_sync(~0u, lane, lane); }
+__device__ inline int opaque(int lane) { return __shfl_sync(~0u, lane, lane); }
 
 // By rows, for a D of any pitch and address: 16-bit numbers, in aligned words of 16 bytes. What is
 // beside these, at either end of a row, is stored number by number. ``first_row`` is the warp's,
 // ``first_column`` the tile's.
 __device__ inline void store_rows(const Sums& sum, u32 buffers, int lane, int first_row,
                                   int first_column, const Out& out) {
-    constexpr int COLUMNS = OUT_COLUMNS, PIECES = Words::PIECES;
+    constexpr int COLUMNS = OUT_COLUMNS, PIECES = AlignedStores::PIECES;
     // With registers to spare, what was read is stored after the next part is staged, so that the
     // warp need not wait for shared memory.
     constexpr bool LATE = sizeof(Sums) <= 128 * sizeof(float);
@@ -247,11 +247,11 @@ __device__ inline void store_rows(const Sums& sum, u32 buffers, int lane, int fi
 #pragma unroll
     for (int i = 0; i < ROWS / 64; ++i) {
         int row = first_row + 64 * i;
-        Words words(buffers, lane, row, first_column, length, out);
+        AlignedStores words(buffers, lane, row, first_column, length, out);
         u16 heads[4], tails[4];
         auto store_head = [&](int e) {
             int of_line = row + lane / 8 + 4 * e, element = lane % 8;
-            int head = -behind(of_line, first_column, out) & 7;
+            int head = -past_alignment(of_line, first_column, out) & 7;
             if (of_line >= out.m || element >= min(head, length)) return;
             ((u16*)out.d)[of_line * out.ldd + first_column + element] = heads[e];
         };
@@ -259,19 +259,19 @@ __device__ inline void store_rows(const Sums& sum, u32 buffers, int lane, int fi
         for (int part = 0; part < BLOCK_N / COLUMNS; ++part) {
             if (COLUMNS * part >= length) break;
             u32 buffer = buffers + part % 2 * OUT_BYTES;
-            if (!LATE) lane = again(lane);
+            if (!LATE) lane = opaque(lane);
             __syncwarp();
             stage_rows<COLUMNS, false>(sum[i], part, buffer, lane, out.alpha);
             __syncwarp();
 #pragma unroll
-            for (int k = 0; k < Words::LINES; ++k) {
+            for (int k = 0; k < AlignedStores::LINES; ++k) {
                 if (LATE && part > 0) words.store(part - 1, k);
             }
 #pragma unroll
-            for (int k = 0; k < Words::LINES; ++k) {
+            for (int k = 0; k < AlignedStores::LINES; ++k) {
                 if (!LATE && k % 2 == 0) {
-                    lane = again(lane);
-                    words = Words(buffers, lane, row, first_column, length, out);
+                    lane = opaque(lane);
+                    words = AlignedStores(buffers, lane, row, first_column, length, out);
                 }
                 words.read(part, k);
                 if (!LATE) words.store(part, k);
@@ -283,7 +283,7 @@ __device__ inline void store_rows(const Sums& sum, u32 buffers, int lane, int fi
                 if (!LATE) store_head(e);
             }
         }
-        if (!LATE) lane = again(lane);
+        if (!LATE) lane = opaque(lane);
         int element = lane % 8, end = max(length - 1 - element, 0);
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
@@ -291,12 +291,12 @@ __device__ inline void store_rows(const Sums& sum, u32 buffers, int lane, int fi
             tails[e] = ld_shared_u16(from + end / COLUMNS % 2 * OUT_BYTES + 2 * (end % 8));
         }
 #pragma unroll
-        for (int k = 0; LATE && k < Words::LINES; ++k) words.store((length - 1) / COLUMNS, k);
+        for (int k = 0; LATE && k < AlignedStores::LINES; ++k) words.store((length - 1) / COLUMNS, k);
 #pragma unroll
         for (int e = 0; LATE && e < 4; ++e) store_head(e);
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
-            int of_line = row + lane / 8 + 4 * e, over = behind(of_line, first_column, out);
+            int of_line = row + lane / 8 + 4 * e, over = past_alignment(of_line, first_column, out);
             int tail = length > (-over & 7) ? (length + over) % 8 : 0;
             if (of_line >= out.m || element >= tail) continue;
             ((u16*)out.d)[of_line * out.ldd + first_column + end] = tails[e];

@@ -1,6 +1,6 @@
-// As thin_fma.cu, where the lines of ``many`` lie across k: a warp's lanes are neighbours along a strip of
+// As thin_real_k_major.cu, where the lines of ``many`` lie across k: a warp's lanes are neighbours along a strip of
 // its lines, and go through k, DEEP of it at once. SPLIT warps of a block divide k among them, and so may
-// blocks along z, each of which stores sums of its own, which fma_sum.cu adds up. All sums are added up in
+// blocks along z, each of which stores sums of its own, which splitk_sum.cu adds up. All sums are added up in
 // a fixed order.
 //
 // Macros: real, the elements' type; FEW, the lines of ``few`` at most; WIDTH, lines of ``many`` that are
@@ -8,7 +8,7 @@
 // blocks that a multiprocessor holds; OVERLAP as in launch.cuh.
 #include "epilogue.cuh"
 #include "launch.cuh"
-#include "thin_fma.cuh"
+#include "thin_real.cuh"
 
 constexpr int WARPS = 8, LINES = 16 / sizeof(real), SUMS = FEW * LINES;  // a lane's
 static_assert(WARPS % SPLIT == 0 && LINES % WIDTH == 0 && DEEP % FEW_WIDTH == 0);
@@ -51,7 +51,7 @@ __device__ inline void add_step(real (&sum)[FEW][LINES], const real* const (&man
 }
 
 extern "C" __global__ void __launch_bounds__(32 * WARPS, RESIDENTS)
-thin_fma_across(const __grid_constant__ Product p) {
+thin_real_mn_major(const __grid_constant__ Product p) {
     __shared__ real parts[SPLIT > 1 ? WARPS : 1][SUMS][32];
     const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32, part = warp % SPLIT;
     const unsigned top = (blockIdx.x * (WARPS / SPLIT) + warp / SPLIT) * 32 * LINES;

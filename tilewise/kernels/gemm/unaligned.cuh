@@ -1,7 +1,7 @@
 // 16 bytes that do not begin where aligned words do.
 
 // The 16 bytes that begin ``shift`` bytes, an even number, behind the beginning of ``low``.
-__device__ inline uint4 joined(uint4 low, uint4 high, int shift) {
+__device__ inline uint4 realigned(uint4 low, uint4 high, int shift) {
     unsigned words[] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
     #pragma unroll
     for (int i = 0; i < 6; ++i) words[i] = shift & 8 ? words[i + 2] : words[i];
@@ -13,7 +13,7 @@ __device__ inline uint4 joined(uint4 low, uint4 high, int shift) {
 }
 
 // The 16 bytes that end ``back`` 16-bit numbers, less than 8, before the end of two pieces of 16.
-__device__ inline uint4 ending(uint4 before, uint4 last, int back) {
+__device__ inline uint4 aligned_before(uint4 before, uint4 last, int back) {
     unsigned x[] = {before.x, before.y, before.z, before.w, last.x, last.y, last.z, last.w};
     #pragma unroll
     for (int i = 7; i >= 2; --i) x[i] = back & 4 ? x[i - 2] : x[i];

@@ -1,7 +1,7 @@
 // Tiles of A and of B in shared memory, k by lines, which a block's threads copy there STAGES - 1 phases
 // ahead (cp.async).
 //
-// Macros: real, the elements' type; BLOCK_K, how deep the tiles are; STAGES; AHEAD, 1 to read what a step
+// Macros: real, the elements' type; BLOCK_K, how deep the tiles are; STAGES; DOUBLE_BUFFER, 1 to read what a step
 // needs a step before. THREADS of a block are known before this.
 #pragma once
 #include "../ptx/cp_async.cuh"
@@ -33,7 +33,7 @@ __host__ __device__ constexpr int common_divisor(int a, int b) { return b ? comm
 
 // Copies one tile of COUNT lines after another. WIDTH elements at a time: more than 1 asks for pieces
 // of 16 bytes that are aligned, and for a number of lines that they divide.
-template <int COUNT, bool ALONG_K, int WIDTH, int PAD = ALONG_K ? PADDING : 0> struct Copier;
+template <int COUNT, bool K_MAJOR, int WIDTH, int PAD = K_MAJOR ? PADDING : 0> struct Copier;
 
 template <int COUNT, int PAD> struct Copier<COUNT, true, 1, PAD> {
     static constexpr int PITCH = COUNT + PAD, SIZE = PITCH * BLOCK_K;
@@ -106,34 +106,34 @@ template <typename CopierA, typename CopierB> constexpr int STAGE = CopierA::SIZ
 // to copy the tiles of the next phase that is not copied yet to a place. ``wait`` waits for a place, whose
 // tiles come to be used, and until everybody has used those before.
 template <int STEPS, int SIZE, typename Read, typename Add, typename Copy, typename Wait>
-__device__ inline void go_through(int phases, const Read& read, const Add& add, const Copy& copy,
+__device__ inline void mainloop(int k_steps, const Read& read, const Add& add, const Copy& copy,
                                   const Wait& wait) {
     constexpr int LAST = (STAGES - 1) * SIZE;
     int stage = 0, ahead = LAST;
     wait(0);
-    if (AHEAD) read(0, 0);
-    for (int phase = 0; phase < phases; ++phase) {
+    if (DOUBLE_BUFFER) read(0, 0);
+    for (int k_step = 0; k_step < k_steps; ++k_step) {
         const int next = stage == LAST ? 0 : stage + SIZE;
         #pragma unroll
         for (int i = 0; i < STEPS; ++i) {
             const bool is_last = i == STEPS - 1;
-            if (!AHEAD) read(stage, i);
+            if (!DOUBLE_BUFFER) read(stage, i);
             else if (!is_last) read(stage, i + 1);
             else {
                 // Behind the last phase it is read again, and not used.
-                if (phase + 1 < phases) {
+                if (k_step + 1 < k_steps) {
                     wait(next);
                     stage = next;
                 }
                 read(stage, 0);
             }
             if (i == 0) {
-                copy(ahead, phase + STAGES - 1);
+                copy(ahead, k_step + STAGES - 1);
                 ahead = ahead == LAST ? 0 : ahead + SIZE;
             }
             add(i);
         }
-        if (!AHEAD && phase + 1 < phases) {
+        if (!DOUBLE_BUFFER && k_step + 1 < k_steps) {
             wait(next);
             stage = next;
         }
@@ -145,21 +145,21 @@ __device__ inline void go_through(int phases, const Read& read, const Add& add, 
 // ``go`` goes through them. Where they do not divide into BLOCK_K, the first phase is the short one:
 // the others need no more checks.
 template <typename CopierA, typename CopierB, typename Go>
-__device__ inline void copy_phases(real* shared, const Lines& a, const Lines& b, unsigned top,
+__device__ inline void copy_k_steps(real* shared, const Lines& a, const Lines& b, unsigned top,
                                    unsigned left, unsigned begin, unsigned end, const Go& go) {
     if (begin >= end || a.count == 0 || b.count == 0) return;  // nothing may be read
     constexpr int SIZE = STAGE<CopierA, CopierB>;
-    const int phases = (end - begin - 1) / BLOCK_K + 1;
+    const int k_steps = (end - begin - 1) / BLOCK_K + 1;
     CopierA copier_a(a, top, begin);
     CopierB copier_b(b, left, begin);
-    auto copy = [&](int stage, int phase) {
-        if (phase < phases) {
+    auto copy = [&](int stage, int k_step) {
+        if (k_step < k_steps) {
             copier_a.template copy<true>(shared + stage);
             copier_b.template copy<true>(shared + stage + CopierA::SIZE);
         }
         cp_async_commit_group();
     };
-    const unsigned first = end - begin - (phases - 1) * BLOCK_K;
+    const unsigned first = end - begin - (k_steps - 1) * BLOCK_K;
     copier_a.template copy<false>(shared, first);
     copier_b.template copy<false>(shared + CopierA::SIZE, first);
     cp_async_commit_group();
@@ -169,5 +169,5 @@ __device__ inline void copy_phases(real* shared, const Lines& a, const Lines& b,
         cp_async_wait_group<STAGES - 2>();
         __syncthreads();
     };
-    go(phases, copy, wait);
+    go(k_steps, copy, wait);
 }

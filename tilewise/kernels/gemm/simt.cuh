@@ -1,16 +1,16 @@
 // A block's tile of A B in registers, without tensor cores: a fused multiply-add a lane at a time.
 //
-// Tiles of A and of B lie in shared memory, k by lines: async.cuh. Each warp has a tile of its own, and
+// Tiles of A and of B lie in shared memory, k by lines: pipeline.cuh. Each warp has a tile of its own, and
 // its lanes' pieces of 16 bytes lie side by side.
 //
-// Macros: real, BLOCK_K, STAGES and AHEAD of async.cuh; BLOCK_M, BLOCK_N; THREAD_M, THREAD_N, what a
+// Macros: real, BLOCK_K, STAGES and DOUBLE_BUFFER of pipeline.cuh; BLOCK_M, BLOCK_N; THREAD_M, THREAD_N, what a
 // thread computes, and LANES_M of a warp's 32 lanes that lie down its rows; how a thread goes through its
 // elements: in rectangles of ORDER_M by ORDER_N, BY_ROWS or by columns, the rectangles INNER_BY_ROWS or by
 // columns themselves; and SLICES, 1 unless more groups of as many warps share each phase's k, and in the
 // end add their sums up.
 #include "epilogue.cuh"
 #include "matrix.cuh"
-#include "order.cuh"
+#include "tile_order.cuh"
 
 #ifndef SLICES
 #define SLICES 1
@@ -21,7 +21,7 @@ constexpr int WARPS_M = BLOCK_M / WARP_M, WARPS_N = BLOCK_N / WARP_N;
 constexpr int SLICE = 32 * WARPS_M * WARPS_N, THREADS = SLICES * SLICE;  // threads
 constexpr int SLICE_K = BLOCK_K / SLICES;
 
-#include "async.cuh"
+#include "pipeline.cuh"
 
 static_assert(BLOCK_M % WARP_M == 0 && BLOCK_N % WARP_N == 0 && BLOCK_K % K_LANES == 0);
 static_assert(BLOCK_K % SLICES == 0);
@@ -37,7 +37,7 @@ template <int NEIGHBOURS, int LANES> __device__ constexpr int line_of(int lane, 
 // A tile in shared memory, by rows of one k. A thread reads pieces of 16 bytes, each of NEIGHBOURS
 // lines and K_STEPS of k. ``first`` is where its first one is, by its line; ``next`` how far from
 // there that of its ``i``th line at a step of k is, LANES being those that share the lines.
-template <int PITCH, int LANES> struct AcrossTile {
+template <int PITCH, int LANES> struct MnMajorTile {
     static constexpr int NEIGHBOURS = PIECE, K_STEPS = 1;
     static __device__ unsigned first(unsigned line) { return line; }
     static __device__ constexpr int next(int step, int i) {
@@ -46,9 +46,9 @@ template <int PITCH, int LANES> struct AcrossTile {
 };
 
 // The same, and how it comes there.
-template <int COUNT, bool ALONG_K, int WIDTH, int LANES>
-struct CopiedTile : Copier<COUNT, ALONG_K, WIDTH>, AcrossTile<Copier<COUNT, ALONG_K, WIDTH>::PITCH, LANES> {
-    using Copier<COUNT, ALONG_K, WIDTH>::Copier;
+template <int COUNT, bool K_MAJOR, int WIDTH, int LANES>
+struct CopiedTile : Copier<COUNT, K_MAJOR, WIDTH>, MnMajorTile<Copier<COUNT, K_MAJOR, WIDTH>::PITCH, LANES> {
+    using Copier<COUNT, K_MAJOR, WIDTH>::Copier;
 };
 
 // Of a warp's lanes, which down its tile's rows and which across its columns this is. Lanes 0 and 1
@@ -110,9 +110,9 @@ __device__ inline void multiply_add(real (&sum)[THREAD_M][THREAD_N], const HeldA
 }
 
 // Adds to ``sum`` the products of the tiles of A and B of one phase after another, B's behind A's:
-// go_through.
+// mainloop.
 template <typename TileA, typename TileB, int SIZE, typename Copy, typename Wait>
-__device__ inline void add_phases(real (&sum)[THREAD_M][THREAD_N], const real* shared, int phases,
+__device__ inline void add_k_steps(real (&sum)[THREAD_M][THREAD_N], const real* shared, int k_steps,
                                   const Copy& copy, const Wait& wait) {
     const real* of_a = shared + TileA::first(row_in_block<TileA>());
     const real* of_b = shared + TileA::SIZE + TileB::first(column_in_block<TileB>());
@@ -130,7 +130,7 @@ __device__ inline void add_phases(real (&sum)[THREAD_M][THREAD_N], const real* s
         if (i % EACH_B == 0) y[i / EACH_B % 2].read(of_b + stage, i);
     };
     auto add = [&](int i) { multiply_add(sum, x[i / EACH_A % 2], y[i / EACH_B % 2], i); };
-    go_through<SLICE_K, SIZE>(phases, read, add, copy, wait);
+    mainloop<SLICE_K, SIZE>(k_steps, read, add, copy, wait);
 }
 
 // Adds to ``sum`` the block's tile of A B, at (top, left), of the elements from ``begin`` to ``end``
@@ -139,10 +139,10 @@ template <typename TileA, typename TileB>
 __device__ inline void multiply(real (&sum)[THREAD_M][THREAD_N], real* shared, const Lines& a,
                                 const Lines& b, unsigned top, unsigned left, unsigned begin,
                                 unsigned end) {
-    auto go = [&](int phases, const auto& copy, const auto& wait) {
-        add_phases<TileA, TileB, STAGE<TileA, TileB>>(sum, shared, phases, copy, wait);
+    auto go = [&](int k_steps, const auto& copy, const auto& wait) {
+        add_k_steps<TileA, TileB, STAGE<TileA, TileB>>(sum, shared, k_steps, copy, wait);
     };
-    copy_phases<TileA, TileB>(shared, a, b, top, left, begin, end, go);
+    copy_k_steps<TileA, TileB>(shared, a, b, top, left, begin, end, go);
 }
 
 // Adds the slices' sums up, in their order: the first slice has them then. ``shared`` is what the tiles

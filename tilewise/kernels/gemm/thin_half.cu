@@ -4,27 +4,27 @@
 //
 // A warp takes pieces of 16 bytes of ``many`` straight into the fragments of mma.m16n8k16. A lane's
 // pieces follow one another in memory, and come from the aligned words that hold them, shifted in
-// registers. Which k, and with BY_K 0 which row, a piece stands for is free, as long as it is the
+// registers. Which k, and with K_MAJOR 0 which row, a piece stands for is free, as long as it is the
 // same in both operands: no element goes to another lane. SPLIT warps of a block divide k among
 // them, and add up in a fixed order.
 //
-// Macros: BY_K (1 where k is the contiguous dimension of ``many``, 0 where its rows' is), TILES (of
-// 16 rows, of a warp; 8 where BY_K is 0), GROUPS (of 8 rows of ``few``), SPLIT, BLOCKS (of a
+// Macros: K_MAJOR (1 where k is the contiguous dimension of ``many``, 0 where its rows' is), TILES (of
+// 16 rows, of a warp; 8 where K_MAJOR is 0), GROUPS (of 8 rows of ``few``), SPLIT, BLOCKS (of a
 // multiprocessor, at least), INPUT (float16 or bfloat16) and OUTPUT (that, or float); OVERLAP as in
 // launch.cuh.
 #include "../ptx/convert.cuh"
 #include "../ptx/mma.cuh"
 #include "epilogue.cuh"
 #include "launch.cuh"
-#include "words.cuh"
+#include "unaligned.cuh"
 
 constexpr int WARPS = 8, WIDTH = 8;          // elements of a piece
-constexpr int PIECES = BY_K ? 4 : 2;         // of a lane and line, one after another
-constexpr int LINES = BY_K ? 2 * TILES : 4;  // of a lane: rows, or steps of k
+constexpr int PIECES = K_MAJOR ? 4 : 2;         // of a lane and line, one after another
+constexpr int LINES = K_MAJOR ? 2 * TILES : 4;  // of a lane: rows, or steps of k
 constexpr int ROWS = 16 * TILES;             // of a warp
-constexpr int STEP = BY_K ? 4 * PIECES * WIDTH : 16;  // of k
+constexpr int STEP = K_MAJOR ? 4 * PIECES * WIDTH : 16;  // of k
 constexpr int SUMS = TILES * GROUPS * 4;     // of a thread
-static_assert(BY_K || TILES == 8, "16 rows of each lane's");
+static_assert(K_MAJOR || TILES == 8, "16 rows of each lane's");
 
 struct Product {
     const u16 *many, *few;
@@ -107,14 +107,14 @@ __device__ inline void multiply_step(float (&sum)[TILES][GROUPS][4],
                                      const uint4 (&words)[LINES][PIECES + 1],
                                      const Line (&lines)[LINES], const u16* few, const Product& p,
                                      int left, int g) {
-#if BY_K
+#if K_MAJOR
     #pragma unroll
     for (int piece = 0; piece < PIECES; ++piece) {
         const int count = left - piece * WIDTH;
         uint4 a[LINES];
         #pragma unroll
         for (int i = 0; i < LINES; ++i) {
-            a[i] = joined(words[i][piece], words[i][piece + 1], lines[i].shift);
+            a[i] = realigned(words[i][piece], words[i][piece + 1], lines[i].shift);
             if (!WHOLE) a[i] = first_of(a[i], count);
         }
         #pragma unroll
@@ -136,7 +136,7 @@ __device__ inline void multiply_step(float (&sum)[TILES][GROUPS][4],
     for (int i = 0; i < LINES; ++i)
         #pragma unroll
         for (int j = 0; j < PIECES; ++j) {
-            uint4 piece = joined(words[i][j], words[i][j + 1], lines[i].shift);
+            uint4 piece = realigned(words[i][j], words[i][j + 1], lines[i].shift);
             if (!WHOLE) piece = first_of(piece, i < left ? WIDTH : 0);
             halves[i][j][0] = piece.x;
             halves[i][j][1] = piece.y;
@@ -162,7 +162,7 @@ __device__ inline void multiply_step(float (&sum)[TILES][GROUPS][4],
 }
 
 extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS)
-thin(const __grid_constant__ Product p) {
+thin_half(const __grid_constant__ Product p) {
     __shared__ float others[WARPS / 2][SUMS][32];
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
     const int part = warp % SPLIT;
@@ -171,17 +171,17 @@ thin(const __grid_constant__ Product p) {
     for (int batch = blockIdx.y; batch < p.batch; batch += gridDim.y) {
         const u16* many = p.many + batch * p.many_step;
         const u16* few = p.few + batch * p.few_step;
-        const u16* end = many + (BY_K ? (p.rows - 1) * p.many_pitch + p.k
+        const u16* end = many + (K_MAJOR ? (p.rows - 1) * p.many_pitch + p.k
                                       : (p.k - 1) * p.many_pitch + p.rows);
         float sum[TILES][GROUPS][4] = {};
         // Past the last row it is read again; what comes of it is not stored.
         Line lines[LINES];
         #pragma unroll
         for (int i = 0; i < LINES; ++i)
-            lines[i] = Line(many + (BY_K ? min(top + 8 * i + g, p.rows - 1) * p.many_pitch
+            lines[i] = Line(many + (K_MAJOR ? min(top + 8 * i + g, p.rows - 1) * p.many_pitch
                                                + part * STEP + PIECES * WIDTH * t
                                          : (part * STEP + 4 * t + i) * p.many_pitch + top + 16 * g));
-        const long long stride = BY_K ? SPLIT * STEP / WIDTH : 2 * SPLIT * p.many_pitch;  // words
+        const long long stride = K_MAJOR ? SPLIT * STEP / WIDTH : 2 * SPLIT * p.many_pitch;  // words
         for (int step = part * STEP; step < p.k; step += SPLIT * STEP) {
             const int at = step + STEP / 4 * t, left = p.k - at;
             bool is_inside = true;
@@ -199,10 +199,10 @@ thin(const __grid_constant__ Product p) {
                 load_whole(words, lines);
                 multiply_step<false>(sum, words, lines, few + at, p, left, g);
             } else {
-                const int across = BY_K ? left : p.rows - (top + 16 * g);
+                const int across = K_MAJOR ? left : p.rows - (top + 16 * g);
                 #pragma unroll
                 for (int i = 0; i < LINES; ++i)
-                    load(words[i], lines[i], BY_K || i < left ? across : 0, many, end);
+                    load(words[i], lines[i], K_MAJOR || i < left ? across : 0, many, end);
                 multiply_step<false>(sum, words, lines, few + at, p, left, g);
             }
             #pragma unroll
@@ -228,7 +228,7 @@ thin(const __grid_constant__ Product p) {
             for (int group = 0; group < GROUPS; ++group)
                 #pragma unroll
                 for (int i = 0; i < 4; ++i) {
-                    const int row = top + (BY_K ? 16 * tile + 8 * (i / 2) + g
+                    const int row = top + (K_MAJOR ? 16 * tile + 8 * (i / 2) + g
                                                 : 16 * g + 8 * (i / 2) + tile);
                     const int other = 8 * group + 2 * t + i % 2;
                     if (row >= p.rows || other >= p.few_rows) continue;

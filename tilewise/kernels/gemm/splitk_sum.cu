@@ -20,7 +20,7 @@ struct Sum {
     real alpha, beta;
 };
 
-extern "C" __global__ void __launch_bounds__(THREADS) fma_sum(const __grid_constant__ Sum p) {
+extern "C" __global__ void __launch_bounds__(THREADS) splitk_sum(const __grid_constant__ Sum p) {
     begin_launch();
     const unsigned across = p.pitch / PIECE;
     const size_t pieces = (size_t)p.batch * p.m * across, step = (size_t)gridDim.x * THREADS / LANES;

@@ -1,6 +1,6 @@
 // The tiles by bulk tensor copies (TMA).
 #include "dmma.cuh"
-#include "bulk.cuh"
+#include "map_matrix.cuh"
 
 constexpr int LINE = 128, BLOCK_K = LINE / 8;  // bytes that are swizzled together, and how deep that is
 constexpr int STAGE = (BLOCK_M + BLOCK_N) * LINE, SHARED = STAGES * STAGE, ALIGNED = 1024;  // bytes
@@ -10,12 +10,12 @@ static_assert(STAGES > LAG);
 
 // A tile in shared memory, of COUNT lines of BLOCK_K, as bulk copies leave it: LINE bytes of one line,
 // or of 16 lines at one k, whose pieces of 16 bytes lie by the number of the LINE bytes, modulo 8.
-template <int COUNT, bool ALONG_K>
+template <int COUNT, bool K_MAJOR>
 __device__ inline void copy_tile(u32 to, const TensorMap& map, int line, int k, int matrix,
                                  u32 barrier) {
     #pragma unroll
-    for (int i = 0; i < (ALONG_K ? 1 : COUNT / 16); ++i)
-        tma_load<false>(to + 16 * i * LINE, map, ALONG_K ? k : line + 16 * i, ALONG_K ? line : k, matrix,
+    for (int i = 0; i < (K_MAJOR ? 1 : COUNT / 16); ++i)
+        tma_load<false>(to + 16 * i * LINE, map, K_MAJOR ? k : line + 16 * i, K_MAJOR ? line : k, matrix,
                         barrier, 0);
 }
 
@@ -23,23 +23,23 @@ __device__ inline void copy_tile(u32 to, const TensorMap& map, int line, int k, 
 // any two, as long as they are the same of both matrices. With these, lanes that read at once read from
 // all banks, and a step's place is another's but for some bits.
 __device__ inline unsigned first_k(unsigned t) {
-    return FIRST_ALONG_K ? 8 * (t / 2) + t % 2 : 4 * t + 2 * (t / 2);
+    return FIRST_K_MAJOR ? 8 * (t / 2) + t % 2 : 4 * t + 2 * (t / 2);
 }
 
 // Where in a tile a lane's first element of 16 lines is, in bytes.
-template <bool ALONG_K> __device__ inline unsigned first_place() {
+template <bool K_MAJOR> __device__ inline unsigned first_place() {
     const unsigned g = threadIdx.x % 32 / 4, k = first_k(threadIdx.x % 4);
-    return ALONG_K ? g * LINE + (k / 2 ^ g) * 16 + k % 2 * 8 : k * LINE + (g ^ k % 8) * 16;
+    return K_MAJOR ? g * LINE + (k / 2 ^ g) * 16 + k % 2 * 8 : k * LINE + (g ^ k % 8) * 16;
 }
 // Of 16 lines: a lane's two at a step's two k. ``place`` is where its first element is.
-template <bool ALONG_K>
+template <bool K_MAJOR>
 __device__ inline void read_lines(double (&x)[2][2], const char* shared, unsigned place, int step) {
     #pragma unroll
     for (int i = 0; i < 2; ++i) {
-        if (!ALONG_K) {
+        if (!K_MAJOR) {
             const Pair found = *(const Pair*)(shared + (place ^ (2 * step + i) * (LINE + 16)));
             x[0][i] = found.x[0], x[1][i] = found.x[1];
-        } else if (!FIRST_ALONG_K) *(Pair*)x[i] = *(const Pair*)(shared + (place ^ step * 16) + 8 * i * LINE);
+        } else if (!FIRST_K_MAJOR) *(Pair*)x[i] = *(const Pair*)(shared + (place ^ step * 16) + 8 * i * LINE);
         else
             #pragma unroll
             for (int e = 0; e < 2; ++e)
@@ -52,16 +52,16 @@ __device__ inline void read_lines(double (&x)[2][2], const char* shared, unsigne
 __device__ inline void multiply(Sums& sum, const char* shared, const MapMatrix& a, const MapMatrix& b,
                                 unsigned top, unsigned left, unsigned begin, unsigned end) {
     __shared__ u64 full[STAGES], empty[STAGES];
-    const int phases = begin < end ? (end - begin - 1) / BLOCK_K + 1 : 0;
+    const int k_steps = begin < end ? (end - begin - 1) / BLOCK_K + 1 : 0;
     const u32 tiles = shared_address(shared);
     const u32 full_at = shared_address(full), empty_at = shared_address(empty);
-    auto copy = [&](int stage, int phase) {
-        if (phase >= phases) return;
+    auto copy = [&](int stage, int k_step) {
+        if (k_step >= k_steps) return;
         const u32 to = tiles + stage * STAGE, barrier = full_at + 8 * stage;
-        const int k = begin + phase * BLOCK_K;
+        const int k = begin + k_step * BLOCK_K;
         mbarrier_arrive_expect_tx(barrier, STAGE);
-        copy_tile<BLOCK_M, A_ALONG_K>(to, a.map, top, k, a.number, barrier);
-        copy_tile<BLOCK_N, B_ALONG_K>(to + BLOCK_M * LINE, b.map, left, k, b.number, barrier);
+        copy_tile<BLOCK_M, A_K_MAJOR>(to, a.map, top, k, a.number, barrier);
+        copy_tile<BLOCK_N, B_K_MAJOR>(to + BLOCK_M * LINE, b.map, left, k, b.number, barrier);
     };
     if (threadIdx.x == 0) {
         #pragma unroll
@@ -78,21 +78,21 @@ __device__ inline void multiply(Sums& sum, const char* shared, const MapMatrix& 
     const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const unsigned row = warp % WARPS_M * WARP_M, column = warp / WARPS_M * WARP_N;
     const unsigned place_a = row * LINE, place_b = (BLOCK_M + column) * LINE;
-    const unsigned first = (TURNED ? place_b : place_a) + first_place<FIRST_ALONG_K>();
-    const unsigned second = (TURNED ? place_a : place_b) + first_place<SECOND_ALONG_K>();
+    const unsigned first = (SWAPPED ? place_b : place_a) + first_place<FIRST_K_MAJOR>();
+    const unsigned second = (SWAPPED ? place_a : place_b) + first_place<SECOND_K_MAJOR>();
     int stage = 0;
     u32 parity = 0;
-    for (int phase = 0; phase < phases; ++phase) {
+    for (int k_step = 0; k_step < k_steps; ++k_step) {
         mbarrier_wait(full_at + stage * 8, parity);
         #pragma unroll
         for (int step = 0; step < BLOCK_K / 8; ++step) {
             Factors of;
             #pragma unroll
             for (int i = 0; i < FIRSTS; ++i)
-                read_lines<FIRST_ALONG_K>(of.x[i], shared, stage * STAGE + first + 16 * i * LINE, step);
+                read_lines<FIRST_K_MAJOR>(of.x[i], shared, stage * STAGE + first + 16 * i * LINE, step);
             #pragma unroll
             for (int j = 0; j < SECONDS; ++j)
-                read_lines<SECOND_ALONG_K>(of.y[j], shared, stage * STAGE + second + 16 * j * LINE, step);
+                read_lines<SECOND_K_MAJOR>(of.y[j], shared, stage * STAGE + second + 16 * j * LINE, step);
             multiply_add(sum, of);
             if (step == BLOCK_K / 8 - 1) {
                 // An arrival alone does not wait for what was asked of shared memory before it, and
@@ -103,10 +103,10 @@ __device__ inline void multiply(Sums& sum, const char* shared, const MapMatrix& 
             }
             // Behind the first step's multiply-adds, which go on meanwhile, by another warp each phase:
             // to begin the copies takes long enough for one warp to fall behind.
-            if (step == 0 && lane == 0 && warp == phase % WARPS) {
+            if (step == 0 && lane == 0 && warp == k_step % WARPS) {
                 const int next = stage < LAG ? stage - LAG + STAGES : stage - LAG;
-                if (phase >= LAG) mbarrier_wait(empty_at + 8 * next, stage < LAG ? parity ^ 1 : parity);
-                copy(next, phase + STAGES - LAG);
+                if (k_step >= LAG) mbarrier_wait(empty_at + 8 * next, stage < LAG ? parity ^ 1 : parity);
+                copy(next, k_step + STAGES - LAG);
             }
         }
         if (++stage == STAGES) stage = 0, parity ^= 1;

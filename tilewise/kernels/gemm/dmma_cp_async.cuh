@@ -1,13 +1,13 @@
 // The tiles by each thread's copies (cp.async), of one element or of 16 bytes: of any matrix.
 //
-// Macros besides: BLOCK_K and AHEAD of async.cuh; A_WIDTH, B_WIDTH, elements of a copy.
+// Macros besides: BLOCK_K and DOUBLE_BUFFER of pipeline.cuh; A_WIDTH, B_WIDTH, elements of a copy.
 #include "dmma.cuh"
-#include "async.cuh"
+#include "pipeline.cuh"
 
 constexpr int STEP_K = 8;
 // Lanes read pairs of lines at four of k: with this between the k, from all banks.
-typedef Copier<BLOCK_M, A_ALONG_K, A_WIDTH, PADDING> TileA;
-typedef Copier<BLOCK_N, B_ALONG_K, B_WIDTH, PADDING> TileB;
+typedef Copier<BLOCK_M, A_K_MAJOR, A_WIDTH, PADDING> TileA;
+typedef Copier<BLOCK_N, B_K_MAJOR, B_WIDTH, PADDING> TileB;
 static_assert(BLOCK_K % STEP_K == 0);
 constexpr int SHARED = STAGES * STAGE<TileA, TileB> * sizeof(double), ALIGNED = 16;
 
@@ -31,14 +31,14 @@ __device__ inline void multiply(Sums& sum, char* shared, const Lines& a, const L
     double* tiles = (double*)shared;
     const double* of_a = tiles + t * TileA::PITCH + warp % WARPS_M * WARP_M + 2 * g;
     const double* of_b = tiles + TileA::SIZE + t * TileB::PITCH + warp / WARPS_M * WARP_N + 2 * g;
-    auto go = [&](int phases, const auto& copy, const auto& wait) {
+    auto go = [&](int k_steps, const auto& copy, const auto& wait) {
         Factors of[2];  // in turn, where what comes is read while the present one is used
         auto read = [&](int stage, int step) {
             read_lines<FIRSTS, TileA::PITCH>(of[step % 2].x, of_a + stage, step);
             read_lines<SECONDS, TileB::PITCH>(of[step % 2].y, of_b + stage, step);
         };
         auto add = [&](int step) { multiply_add(sum, of[step % 2]); };
-        go_through<BLOCK_K / STEP_K, STAGE<TileA, TileB>>(phases, read, add, copy, wait);
+        mainloop<BLOCK_K / STEP_K, STAGE<TileA, TileB>>(k_steps, read, add, copy, wait);
     };
-    copy_phases<TileA, TileB>(tiles, a, b, top, left, begin, end, go);
+    copy_k_steps<TileA, TileB>(tiles, a, b, top, left, begin, end, go);
 }

@@ -1,30 +1,30 @@
-// D = alpha A B + beta C without tensor cores, batched: fma.cuh's tiles, a block for each along x,
+// D = alpha A B + beta C without tensor cores, batched: simt.cuh's tiles, a block for each along x,
 // of one matrix of the batch after another. Blocks along y divide k; each stores sums of its own,
-// which fma_sum.cu adds up.
+// which splitk_sum.cu adds up.
 //
-// Macros: those of fma.cuh; BLOCKS of a multiprocessor, at least; A_ALONG_K, B_ALONG_K, 1 where k is
+// Macros: those of simt.cuh; BLOCKS of a multiprocessor, at least; A_K_MAJOR, B_K_MAJOR, 1 where k is
 // the contiguous dimension and 0 where the other is; A_WIDTH, B_WIDTH, elements of a copy; OVERLAP
 // as in launch.cuh.
-#if BULK
-#include "fma_bulk.cuh"
+#if TMA
+#include "simt_tma.cuh"
 #else
-#include "fma.cuh"
+#include "simt.cuh"
 #endif
 #include "product.cuh"
 
-#if BULK
-typedef BulkTile<BLOCK_M, A_ALONG_K, LANES_M> TileA;
-typedef BulkTile<BLOCK_N, B_ALONG_K, LANES_N> TileB;
-constexpr int SHARED = STAGES * BULK_STAGE<TileA, TileB>, ALIGNED = SWIZZLED;
+#if TMA
+typedef TmaTile<BLOCK_M, A_K_MAJOR, LANES_M> TileA;
+typedef TmaTile<BLOCK_N, B_K_MAJOR, LANES_N> TileB;
+constexpr int SHARED = STAGES * TMA_STAGE<TileA, TileB>, ALIGNED = SWIZZLED;
 #else
-typedef CopiedTile<BLOCK_M, A_ALONG_K, A_WIDTH, LANES_M> TileA;
-typedef CopiedTile<BLOCK_N, B_ALONG_K, B_WIDTH, LANES_N> TileB;
+typedef CopiedTile<BLOCK_M, A_K_MAJOR, A_WIDTH, LANES_M> TileA;
+typedef CopiedTile<BLOCK_N, B_K_MAJOR, B_WIDTH, LANES_N> TileB;
 constexpr int SHARED = STAGES * STAGE<TileA, TileB>, ALIGNED = 16;
 #endif
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
-gemm_fma(const __grid_constant__ Product<real> p
-#if BULK
+gemm_simt(const __grid_constant__ Product<real> p
+#if TMA
          , const __grid_constant__ TensorMap of_a, const __grid_constant__ TensorMap of_b
 #endif
 ) {
@@ -32,11 +32,11 @@ gemm_fma(const __grid_constant__ Product<real> p
     begin_launch();
     const Place at(p, BLOCK_M, BLOCK_N);
     real sum[THREAD_M][THREAD_N] = {};
-#if BULK
+#if TMA
     // A matrix that is the batch's only one is the map's only one.
     const MapMatrix a = {of_a, p.a.batch_stride ? (int)at.batch : 0};
     const MapMatrix b = {of_b, p.b.batch_stride ? (int)at.batch : 0};
-    multiply_bulk<TileA, TileB>(sum, shared, a, b, at.top, at.left, at.begin, at.end);
+    multiply_tma<TileA, TileB>(sum, shared, a, b, at.top, at.left, at.begin, at.end);
 #else
     const Lines a = {p.a.pointer + at.batch * p.a.batch_stride, p.a.pitch, p.a.count};
     const Lines b = {p.b.pointer + at.batch * p.b.batch_stride, p.b.pitch, p.b.count};
