@@ -386,7 +386,7 @@ EARLY = "by a wgmma with no barrier after the write of a bulk copy"
 @pytest.mark.parametrize(
     ("old", "new", "error", "words"),
     [
-        ("4 * LOADERS + COPIES", "4 * LOADERS", RaceError, EARLY),
+        ("4 * LOADERS + HAS_TMA", "4 * LOADERS", RaceError, EARLY),
         ("(B_UNALIGNED ? 0 : B_BYTES)", "0", RaceError, EARLY),
         ("A_UNALIGNED ? 0 : A_COPIED", "A_COPIED", BarrierError, "nobody completes"),
     ],

@@ -1,14 +1,19 @@
-// The Hopper kernel's tiles, as its macros ask for them; hopper.cu and hopper_sum.cu share them.
+// The compile-time choices of hopper.cu and hopper_sum.cu, and what follows from them.
 //
-// Macros: INPUT (float16 or bfloat16), OUTPUT (INPUT or float), BLOCK_M, BLOCK_N,
-// CONSUMERS, STAGES, CLUSTER_M, CLUSTER_N, SPLIT, STREAM_K, A_K_MAJOR and B_K_MAJOR (1 where k is the
-// contiguous dimension), A_UNALIGNED and B_UNALIGNED (1 where rows or columns do not begin at multiples of
-// 16 bytes, see hopper_load.cuh), RAW_STAGES (of a second ring, that they then are first copied to), A_ROWS
-// (of a tile of A, that are copied where k is contiguous; the others belong to no row of D), READ_C
-// (beta is not 0), TMA_OUT (D by bulk copies: rows of whole 16 bytes, beta 0), OUT_COLUMNS
-// (of such a copy, 16-bit: 16, 32 or 64; floats half as many), OUT_COLUMN_MAJOR (the columns of C and D
-// are contiguous, not the rows), GROUP_M, L2_PREFETCH (phases whose tiles are brought to the L2 cache while
-// the kernels before end).
+// Types     INPUT (float16 or bfloat16: A and B), OUTPUT (INPUT or float: C and D)
+// Layout    A_K_MAJOR, B_K_MAJOR: 1 where k is the contiguous dimension, 0 for MN-major
+//           A_UNALIGNED, B_UNALIGNED: 1 where not all lines (rows, or columns, whichever are contiguous)
+//           are 16-byte aligned (hopper_load.cuh)
+// Tile      BLOCK_M, BLOCK_N; CONSUMERS: warpgroups that share BLOCK_M
+//           A_ROWS: rows of a K-major A tile that are loaded, where D has no more
+// Pipeline  STAGES; RAW_STAGES, of the second ring that unaligned operands are first copied to
+//           L2_PREFETCH: k-steps whose tiles are prefetched to L2 while the kernels ahead end
+// Cluster   CLUSTER_M, CLUSTER_N: blocks of a cluster along M and N
+// Along k   SPLIT: blocks of a cluster that divide k; STREAM_K: 1 where the last tiles are divided
+// Epilogue  READ_C: 1 where beta is not 0; OUT_COLUMN_MAJOR: 1 where columns of C and D are contiguous
+//           TMA_OUT: 1 where D is stored by TMA: lines of whole 16 bytes, 16-byte aligned, beta 0
+//           OUT_COLUMNS: of one box of such a store, 16-bit: 16, 32 or 64; floats half as many
+// Order     GROUP_M: rows of tiles that run together
 
 #ifndef INPUT
 #define INPUT bfloat16
@@ -87,26 +92,27 @@
 constexpr bool OUT_FLOAT = sizeof(OUTPUT) == 4;
 constexpr int BLOCK_K = 64;  // 128 bytes, the width of the swizzle
 constexpr int ROWS = BLOCK_M / CONSUMERS;  // of one consumer warpgroup
-constexpr bool HAS_UNALIGNED = A_UNALIGNED || B_UNALIGNED, COPIES = !A_UNALIGNED || !B_UNALIGNED;
-constexpr int LOADERS = HAS_UNALIGNED ? 2 : 0;  // warpgroups
+constexpr bool HAS_UNALIGNED = A_UNALIGNED || B_UNALIGNED;
+constexpr bool HAS_TMA = !A_UNALIGNED || !B_UNALIGNED;
+constexpr int LOADERS = HAS_UNALIGNED ? 2 : 0;  // warpgroups of producers by cp.async
 constexpr int THREADS = 128 * (1 + LOADERS + CONSUMERS);
-constexpr int TILES = CLUSTER_M * CLUSTER_N;  // of a cluster at a time
+constexpr int TILES = CLUSTER_M * CLUSTER_N;  // that a cluster computes at a time
 constexpr int CLUSTER = TILES * SPLIT;
-constexpr int MULTICAST_PEERS = CLUSTER_M + CLUSTER_N - 1;  // blocks that copy into one block's stage
+constexpr int MULTICAST_PEERS = CLUSTER_M + CLUSTER_N - 1;  // blocks that load into a stage
 constexpr int A_BYTES = BLOCK_M * BLOCK_K * 2;
 constexpr int A_COPIED = A_K_MAJOR ? A_ROWS : BLOCK_M;
 constexpr int B_BYTES = BLOCK_N * BLOCK_K * 2;
 constexpr int STAGE_BYTES = A_BYTES + B_BYTES;
-constexpr int BOX_BYTES = 64 * BLOCK_K * 2;  // 64 rows or columns of an operand, one copy
+constexpr int BOX_BYTES = 64 * BLOCK_K * 2;  // 64 rows or columns of an operand, one TMA box
 constexpr int TILE_FLOATS = BLOCK_M * BLOCK_N;  // of one partial sum in the workspace
 
-static_assert(ROWS % 64 == 0 && BLOCK_M <= 256, "whole wgmma rows, one box high");
-static_assert(!A_K_MAJOR || A_ROWS / CLUSTER_N % 8 == 0, "whole groups of the swizzle");
-static_assert(!B_K_MAJOR || BLOCK_N / CLUSTER_M % 8 == 0, "whole groups of the swizzle");
-static_assert(!HAS_UNALIGNED || TILES == 1, "what is shifted is one block's");
-static_assert(RAW_STAGES >= 3, "two are finished while others are on their way");
-static_assert(SPLIT == 1 || TILES == 1 && !STREAM_K, "one way to divide");
-static_assert((SPLIT - 1) * 4 * BLOCK_M * BLOCK_N <= STAGES * STAGE_BYTES, "sums fit the ring");
-static_assert(BLOCK_N % 16 == 0 && BLOCK_N <= 256, "one wgmma wide");
-static_assert(B_K_MAJOR || BLOCK_N % 64 == 0, "whole boxes of 64 columns");
-static_assert(BLOCK_N % OUT_COLUMNS == 0, "whole boxes of D");
+static_assert(ROWS % 64 == 0 && BLOCK_M <= 256, "whole wgmmas of 64 rows; a TMA box has at most 256");
+static_assert(!A_K_MAJOR || A_ROWS / CLUSTER_N % 8 == 0, "whole groups of 8 rows of the swizzle");
+static_assert(!B_K_MAJOR || BLOCK_N / CLUSTER_M % 8 == 0, "whole groups of 8 rows of the swizzle");
+static_assert(!HAS_UNALIGNED || TILES == 1, "unaligned operands are not multicast");
+static_assert(RAW_STAGES >= 3, "two stages are read while others are in flight");
+static_assert(SPLIT == 1 || TILES == 1 && !STREAM_K, "either split-K or stream-K, and split-K takes a cluster");
+static_assert((SPLIT - 1) * 4 * BLOCK_M * BLOCK_N <= STAGES * STAGE_BYTES, "the other blocks' accumulators fit the ring");
+static_assert(BLOCK_N % 16 == 0 && BLOCK_N <= 256, "the width of one wgmma");
+static_assert(B_K_MAJOR || BLOCK_N % 64 == 0, "whole TMA boxes of 64 columns");
+static_assert(BLOCK_N % OUT_COLUMNS == 0, "whole TMA boxes of D");

@@ -1,7 +1,7 @@
-// Which tiles a cluster computes, in which order, and which phases of each.
+// The tile scheduler: which tiles of D a cluster computes, in which order, and which k-steps of each.
 
-// The tile of C that a cluster computes as its number ``index``. Tiles go by groups of GROUP_M rows
-// of tiles, down a column within a group, so that the blocks of one time share A and B in L2.
+// The coordinates of a cluster's tile number ``index``. Tiles go by groups of GROUP_M rows of tiles,
+// down a column within a group, so that blocks that run at the same time share A and B in L2.
 struct Tile {
     int row, column, batch;
     __device__ Tile(int index, int rows, int columns) {
@@ -16,37 +16,39 @@ struct Tile {
     }
 };
 
-// The first phase of part ``part`` of ``parts`` of a tile.
-__device__ inline int first_k_step(int k_steps, int part, int parts) {
-    return (long long)k_steps * part / parts;
+// The first phase of part ``part`` of ``splits`` of a tile.
+__device__ inline int first_k_step(int k_steps, int part, int splits) {
+    return (long long)k_steps * part / splits;
 }
 
-// What one cluster computes: the tiles below ``whole`` in turn, and then one part of one of the
-// others, which are ``rest`` and have ``parts`` parts each. The same part of all of them comes at
-// one time, so that the blocks share A and B in L2.
+// The work of one cluster: first the data-parallel tiles, in turn with the other clusters; then one
+// split of one tile of the stream-K tail. The tail has ``tail_tiles`` tiles of ``splits`` splits each,
+// and the same split of all of them runs at the same time, so that the blocks share A and B in L2.
 struct Schedule {
-    int unit, units, whole, rest, parts, k_steps, next;
+    int cluster, clusters, data_parallel_tiles, tail_tiles, splits, k_steps, next;
     bool is_over;
-    int tile, first, last, slot;  // of the present one: slot is -1 where it is the whole tile
+    int tile, first, last, slot;  // of the present tile; ``slot`` of the workspace takes its sums, -1 for none
 
-    __device__ Schedule(int unit, int units, int whole, int rest, int parts, int k_steps)
-        : unit(unit), units(units), whole(whole), rest(rest), parts(parts), k_steps(k_steps),
-          next(unit), is_over(false) {}
+    __device__ Schedule(int cluster, int clusters, int data_parallel_tiles, int tail_tiles,
+                        int splits, int k_steps)
+        : cluster(cluster), clusters(clusters), data_parallel_tiles(data_parallel_tiles),
+          tail_tiles(tail_tiles), splits(splits), k_steps(k_steps),
+          next(cluster), is_over(false) {}
 
     __device__ bool advance() {
-        if (next < whole) {
+        if (next < data_parallel_tiles) {
             tile = next;
-            next += units;
+            next += clusters;
             first = 0;
             last = k_steps;
             slot = -1;
             return true;
         }
-        if (!STREAM_K || is_over || unit >= rest * parts) return false;
-        tile = whole + unit % rest;
-        first = first_k_step(k_steps, unit / rest, parts);
-        last = first_k_step(k_steps, unit / rest + 1, parts);
-        slot = unit;
+        if (!STREAM_K || is_over || cluster >= tail_tiles * splits) return false;
+        tile = data_parallel_tiles + cluster % tail_tiles;
+        first = first_k_step(k_steps, cluster / tail_tiles, splits);
+        last = first_k_step(k_steps, cluster / tail_tiles + 1, splits);
+        slot = cluster;
         is_over = true;
         return true;
     }
@@ -57,20 +59,21 @@ struct Schedule {
     }
 };
 
-// The steps of loaders: for each tile one, and then one for each phase.
+// The steps of the threads that load unaligned operands: for each tile one to set it up, and then one
+// for each k-step.
 struct Steps {
-    Schedule part;
+    Schedule work;
     int k_step;
     bool is_first;
 
-    __device__ Steps(const Schedule& part) : part(part), k_step(0) { this->part.last = 0; }
+    __device__ Steps(const Schedule& work) : work(work), k_step(0) { this->work.last = 0; }
 
     __device__ bool advance(int rank) {
-        is_first = ++k_step >= part.last;
+        is_first = ++k_step >= work.last;
         if (is_first) {
-            if (!part.advance()) return false;
-            if (SPLIT > 1) part.split(rank);
-            k_step = part.first - 1;
+            if (!work.advance()) return false;
+            if (SPLIT > 1) work.split(rank);
+            k_step = work.first - 1;
         }
         return true;
     }
