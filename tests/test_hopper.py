@@ -364,7 +364,9 @@ def test_launches(m: int, n: int, k: int, batch: int, data: st.DataObject) -> No
     for launch in summing:
         assert launch.grid[0] == at.rest * tiling.tiles
         assert launch.grid[1] * SUM_COLUMNS == tiling.block_n
-        assert launch.args[1:6] == tiles
+        assert launch.args[1:4] == (tiling.block_n, tiling.cluster_m, tiling.cluster_n)
+        clusters = (at.m_tiles // tiling.cluster_m, at.n_tiles // tiling.cluster_n)
+        assert launch.args[4:9] == (*clusters, at.whole, at.rest, at.parts)
         # A slot a part, each of a partial sum for each of a cluster's blocks.
         slots = at.rest * at.parts * tiling.tiles
         assert plan.workspace >= slots * 4 * tiling.block_m * tiling.block_n

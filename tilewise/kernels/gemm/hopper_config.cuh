@@ -1,4 +1,4 @@
-// The compile-time choices of hopper.cu and hopper_sum.cu, and what follows from them.
+// The compile-time choices of hopper.cu, and what follows from them.
 //
 // Types     INPUT (float16 or bfloat16: A and B), OUTPUT (INPUT or float: C and D)
 // Layout    A_K_MAJOR, B_K_MAJOR: 1 where k is the contiguous dimension, 0 for MN-major
@@ -10,10 +10,10 @@
 //           L2_PREFETCH: k-steps whose tiles are prefetched to L2 while the kernels ahead end
 // Cluster   CLUSTER_M, CLUSTER_N: blocks of a cluster along M and N
 // Along k   SPLIT: blocks of a cluster that divide k; STREAM_K: 1 where the last tiles are divided
-// Epilogue  READ_C: 1 where beta is not 0; OUT_COLUMN_MAJOR: 1 where columns of C and D are contiguous
+// Epilogue  READ_C, OUT_COLUMN_MAJOR: those of hopper_out.cuh
 //           TMA_OUT: 1 where D is stored by TMA: lines of whole 16 bytes, 16-byte aligned, beta 0
 //           OUT_COLUMNS: of one box of such a store, 16-bit: 16, 32 or 64; floats half as many
-// Order     GROUP_M: rows of tiles that run together
+// Order     GROUP_M: that of hopper_tile.cuh
 
 #ifndef INPUT
 #define INPUT bfloat16
@@ -57,23 +57,14 @@
 #ifndef RAW_STAGES
 #define RAW_STAGES 3
 #endif
-#ifndef READ_C
-#define READ_C 1
-#endif
 #ifndef TMA_OUT
 #define TMA_OUT 0
-#endif
-#ifndef OUT_COLUMN_MAJOR
-#define OUT_COLUMN_MAJOR 0
 #endif
 #ifndef OUT_COLUMNS
 #define OUT_COLUMNS (BLOCK_N % 64 == 0 ? 64 : BLOCK_N % 32 == 0 ? 32 : 16)
 #endif
 #ifndef STREAM_K
 #define STREAM_K 0
-#endif
-#ifndef GROUP_M
-#define GROUP_M 16
 #endif
 #ifndef L2_PREFETCH
 #define L2_PREFETCH 0
@@ -89,7 +80,6 @@
 #include "../ptx/tma.cuh"
 #include "../ptx/wgmma.cuh"
 
-constexpr bool OUT_FLOAT = sizeof(OUTPUT) == 4;
 constexpr int BLOCK_K = 64;  // 128 bytes, the width of the swizzle
 constexpr int ROWS = BLOCK_M / CONSUMERS;  // of one consumer warpgroup
 constexpr bool HAS_UNALIGNED = A_UNALIGNED || B_UNALIGNED;

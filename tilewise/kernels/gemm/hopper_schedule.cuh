@@ -1,24 +1,10 @@
 // The tile scheduler: which tiles of D a cluster computes, in which order, and which k-steps of each.
 
-// The coordinates of a cluster's tile number ``index``. Tiles go by groups of GROUP_M rows of tiles,
-// down a column within a group, so that blocks that run at the same time share A and B in L2.
-struct Tile {
-    int row, column, batch;
-    __device__ Tile(int index, int rows, int columns) {
-        int of_batch = rows * columns;
-        batch = index / of_batch;
-        index -= batch * of_batch;
-        int group = index / (GROUP_M * columns), first = group * GROUP_M;
-        int height = min(rows - first, GROUP_M);
-        index -= group * GROUP_M * columns;
-        row = first + index % height;
-        column = index / height;
-    }
-};
+#include "hopper_tile.cuh"
 
-// The first phase of part ``part`` of ``splits`` of a tile.
-__device__ inline int first_k_step(int k_steps, int part, int splits) {
-    return (long long)k_steps * part / splits;
+// The first k-step of split ``split`` of ``splits`` of a tile.
+__device__ inline int first_k_step(int k_steps, int split, int splits) {
+    return (long long)k_steps * split / splits;
 }
 
 // The work of one cluster: first the data-parallel tiles, in turn with the other clusters; then one
@@ -27,7 +13,8 @@ __device__ inline int first_k_step(int k_steps, int part, int splits) {
 struct Schedule {
     int cluster, clusters, data_parallel_tiles, tail_tiles, splits, k_steps, next;
     bool is_over;
-    int tile, first, last, slot;  // of the present tile; ``slot`` of the workspace takes its sums, -1 for none
+    // The present tile, its k-steps, and the slot of the workspace for its sums: -1 for none.
+    int tile, first, last, slot;
 
     __device__ Schedule(int cluster, int clusters, int data_parallel_tiles, int tail_tiles,
                         int splits, int k_steps)

@@ -11,59 +11,13 @@
 #include "../ptx/memory.cuh"
 #include "../ptx/shared.cuh"
 #include "../ptx/tma.cuh"
-#include "epilogue.cuh"
+#include "hopper_out.cuh"
 #include "unaligned.cuh"
-
-// C and D, and what is to be done to the sums.
-struct Out {
-    int m, n;
-    float alpha, beta;
-    const void* c;
-    u64 ldc, c_step;
-    void* d;
-    u64 ldd, d_step;
-};
 
 typedef float Sums[ROWS / 64][BLOCK_N / 2];
 
 constexpr int OUT_LINE_BYTES = 2 * OUT_COLUMNS;   // a row of a bulk copy of D
 constexpr int OUT_BYTES = 16 * OUT_LINE_BYTES;    // a warp's 16 rows of one
-
-__device__ inline Out of_batch(Out out, int batch) {
-    out.c = (const char*)out.c + batch * out.c_step * sizeof(OUTPUT);
-    out.d = (char*)out.d + batch * out.d_step * sizeof(OUTPUT);
-    return out;
-}
-
-// One element of D from a scaled accumulator.
-__device__ inline void store_one(float x, u64 row, u64 column, const Out& out) {
-    if (READ_C) {
-        u64 from = OUT_COLUMN_MAJOR ? column * out.ldc + row : row * out.ldc + column;
-        x = plus_c(x, out.beta, to_float(((const OUTPUT*)out.c)[from]));
-    }
-    u64 at = OUT_COLUMN_MAJOR ? column * out.ldd + row : row * out.ldd + column;
-    ((OUTPUT*)out.d)[at] = from_float<OUTPUT>(x);
-}
-
-// Two neighbours of a row, at once where they can be.
-__device__ inline void store_pair(float x, float y, int row, int column, const Out& out) {
-    if (row >= out.m || column >= out.n) return;
-    x = scaled(x, out.alpha);
-    y = scaled(y, out.alpha);
-    if (!OUT_COLUMN_MAJOR && !READ_C && column + 1 < out.n) {
-        char* to = (char*)out.d + (row * out.ldd + column) * sizeof(OUTPUT);
-        if ((u64)to % (OUT_FLOAT ? 8 : 4) == 0) {
-            if (OUT_FLOAT) {
-                *(float2*)to = make_float2(x, y);
-            } else {
-                *(u32*)to = pack_pair<INPUT>(x, y);
-            }
-            return;
-        }
-    }
-    store_one(x, row, column, out);
-    if (column + 1 < out.n) store_one(y, row, column + 1, out);
-}
 
 // Element by element, as the sums lie. ``row`` and ``column`` are those of the thread's first.
 __device__ inline void store_tile(const Sums& sum, int row, int column, const Out& out) {

@@ -318,10 +318,16 @@ def plan(
         summing = Launch(
             grid=(at.rest * tiling.tiles, tiling.block_n // SUM_COLUMNS, 1),
             block=(128 * tiling.consumers, 1, 1),
-            args=(out, at.m_tiles, at.n_tiles, at.whole, at.rest, at.parts, sums),
+            args=(
+                out, tiling.block_n, tiling.cluster_m, tiling.cluster_n,
+                at.m_tiles // tiling.cluster_m, at.n_tiles // tiling.cluster_n,
+                at.whole, at.rest, at.parts, sums,
+            ),
             overlap=True,
-        )
-        steps.append(Step(Kernel(SUM_SOURCE, "hopper_sum", defines), summing))
+        )  # fmt: skip
+        of_d = {name: defines[name] for name in ("OUTPUT", "READ_C", "OUT_COLUMN_MAJOR")}
+        of_d["ROW_BLOCKS"] = tiling.block_m // (64 * tiling.consumers)
+        steps.append(Step(Kernel(SUM_SOURCE, "hopper_sum", of_d), summing))
         workspace += at.rest * at.parts * tiling.tiles * 4 * tiling.block_m * tiling.block_n
     return Plan(
         steps=tuple(steps),
