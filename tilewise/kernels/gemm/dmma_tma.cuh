@@ -1,15 +1,16 @@
-// The tiles by bulk tensor copies (TMA).
+// The mainloop of dmma.cu with tiles loaded by TMA.
 #include "dmma.cuh"
 #include "map_matrix.cuh"
 
-constexpr int LINE = 128, BLOCK_K = LINE / 8;  // bytes that are swizzled together, and how deep that is
+constexpr int LINE = 128, BLOCK_K = LINE / 8;  // bytes of the swizzle, and their elements
 constexpr int STAGE = (BLOCK_M + BLOCK_N) * LINE, SHARED = STAGES * STAGE, ALIGNED = 1024;  // bytes
-// How many phases after its use a stage is filled again: with two, hardly anybody has to wait for that.
+// A stage is filled again LAG k-steps after its use: with two, hardly any warp waits for that.
 constexpr int LAG = STAGES > 4 ? 2 : 1;
 static_assert(STAGES > LAG);
 
-// A tile in shared memory, of COUNT lines of BLOCK_K, as bulk copies leave it: LINE bytes of one line,
-// or of 16 lines at one k, whose pieces of 16 bytes lie by the number of the LINE bytes, modulo 8.
+// Loads a tile of COUNT lines and BLOCK_K of k. In shared memory a row of LINE bytes is one line
+// (K-major), or 16 lines at one k (MN-major); its 16-byte pieces are swizzled by the row's number
+// modulo 8.
 template <int COUNT, bool K_MAJOR>
 __device__ inline void copy_tile(u32 to, const TensorMap& map, int line, int k, int matrix,
                                  u32 barrier) {
@@ -19,19 +20,19 @@ __device__ inline void copy_tile(u32 to, const TensorMap& map, int line, int k, 
                         barrier, 0);
 }
 
-// Of a lane, g is lane / 4 and t is lane % 4. At each of two steps it has two of the BLOCK_K, e = 0 and 1:
-// any two, as long as they are the same of both matrices. With these, lanes that read at once read from
-// all banks, and a step's place is another's but for some bits.
+// For lane 4 g + t. At each of two steps a lane takes two of the BLOCK_K, any two that are the same
+// for both operands. With these, lanes read from all banks, and the offsets of the steps differ by
+// an exclusive or.
 __device__ inline unsigned first_k(unsigned t) {
     return FIRST_K_MAJOR ? 8 * (t / 2) + t % 2 : 4 * t + 2 * (t / 2);
 }
 
-// Where in a tile a lane's first element of 16 lines is, in bytes.
+// The offset in a tile, in bytes, of a lane's first element of 16 lines.
 template <bool K_MAJOR> __device__ inline unsigned first_place() {
     const unsigned g = threadIdx.x % 32 / 4, k = first_k(threadIdx.x % 4);
     return K_MAJOR ? g * LINE + (k / 2 ^ g) * 16 + k % 2 * 8 : k * LINE + (g ^ k % 8) * 16;
 }
-// Of 16 lines: a lane's two at a step's two k. ``place`` is where its first element is.
+// A lane's two of 16 lines at a step's two k. ``place`` is the offset of its first element.
 template <bool K_MAJOR>
 __device__ inline void read_lines(double (&x)[2][2], const char* shared, unsigned place, int step) {
     #pragma unroll
@@ -47,8 +48,8 @@ __device__ inline void read_lines(double (&x)[2][2], const char* shared, unsigne
     }
 }
 
-// Adds to ``sum`` the block's tile of A B, at (top, left), of the elements from ``begin`` to ``end`` of
-// k; what is beyond k is zeros. ``shared`` has SHARED bytes.
+// Adds the block's tile of A B at (top, left), for k from ``begin`` to ``end``, to ``sum``; beyond
+// k TMA reads zeros. ``shared`` has SHARED bytes.
 __device__ inline void multiply(Sums& sum, const char* shared, const MapMatrix& a, const MapMatrix& b,
                                 unsigned top, unsigned left, unsigned begin, unsigned end) {
     __shared__ u64 full[STAGES], empty[STAGES];
@@ -73,7 +74,7 @@ __device__ inline void multiply(Sums& sum, const char* shared, const MapMatrix& 
         #pragma unroll
         for (int i = 0; i < STAGES - LAG; ++i) copy(i, i);
     }
-    __syncthreads();  // the barriers are there
+    __syncthreads();  // the barriers are initialized
 
     const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const unsigned row = warp % WARPS_M * WARP_M, column = warp / WARPS_M * WARP_N;
@@ -95,14 +96,15 @@ __device__ inline void multiply(Sums& sum, const char* shared, const MapMatrix& 
                 read_lines<SECOND_K_MAJOR>(of.y[j], shared, stage * STAGE + second + 16 * j * LINE, step);
             multiply_add(sum, of);
             if (step == BLOCK_K / 8 - 1) {
-                // An arrival alone does not wait for what was asked of shared memory before it, and
-                // copies have overtaken that.
+                // The arrival does not wait for this warp's reads of shared memory;
+                // without the fence, copies have overtaken them.
                 fence_proxy_async();
                 __syncwarp();
                 if (lane == 0) mbarrier_arrive<false>(empty_at + 8 * stage);
             }
-            // Behind the first step's multiply-adds, which go on meanwhile, by another warp each phase:
-            // to begin the copies takes long enough for one warp to fall behind.
+            // The next copies start behind the multiply-adds of the first step, which
+            // go on meanwhile. Each k-step it is another warp's turn, or one warp would
+            // fall behind the others.
             if (step == 0 && lane == 0 && warp == k_step % WARPS) {
                 const int next = stage < LAG ? stage - LAG + STAGES : stage - LAG;
                 if (k_step >= LAG) mbarrier_wait(empty_at + 8 * next, stage < LAG ? parity ^ 1 : parity);

@@ -1,6 +1,8 @@
-// D = alpha A B + beta C for any shape, strides and dtype: a tile of D a block, in shared memory
-// a tile of A and of B, and in each thread's registers 4 x 4 elements of D.
-// Macros: INPUT and OUTPUT, the elements' types, of convert.cuh; ACCUMULATE, the type of the sums.
+// D = alpha A B + beta C for any shape, strides and dtype: a block computes a tile of D from tiles
+// of A and B in shared memory, a thread 4 x 4 elements of it in registers.
+//
+// Macros: INPUT and OUTPUT, the elements' types (convert.cuh); ACCUMULATE, the type of the
+// accumulators.
 #include "../ptx/convert.cuh"
 #include "epilogue.cuh"
 #include "matrix.cuh"
@@ -15,10 +17,10 @@ struct Product {
     BatchedMatrix<OUTPUT> d;
 };
 
-typedef ACCUMULATE Tile[BLOCK_K][BLOCK + 1];  // one more, so that a column is in different banks
+typedef ACCUMULATE Tile[BLOCK_K][BLOCK + 1];  // padded against bank conflicts
 
-// Of an operand seen as lines (rows of A, columns of B) by steps along k, the tile at (line, step).
-// Neighbouring threads take neighbouring elements in memory, whichever way they lie.
+// Loads the tile at (line, step) of an operand that is seen as lines (rows of A, columns of B) of k
+// elements. Neighbouring threads read neighbouring elements, K-major or MN-major.
 __device__ inline void load(Tile& tile, const INPUT* data, long long line_stride,
                             long long step_stride, long long line, long long lines,
                             long long step, long long steps) {
@@ -41,7 +43,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) gemm_general(const Product
     const int tx = threadIdx.x % EDGE, ty = threadIdx.x / EDGE;
     const ACCUMULATE alpha = (ACCUMULATE)p.alpha, beta = (ACCUMULATE)p.beta;
     const long long across = (p.n + BLOCK - 1) / BLOCK, down = (p.m + BLOCK - 1) / BLOCK;
-    const long long k = p.alpha == 0 ? 0 : p.k;  // A and B are not read then
+    const long long k = p.alpha == 0 ? 0 : p.k;  // with alpha 0, A and B are not read
 
     for (long long batch = blockIdx.z; batch < p.batch; batch += gridDim.z)
     for (long long tile = blockIdx.x; tile < across * down; tile += gridDim.x) {

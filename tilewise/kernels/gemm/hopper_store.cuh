@@ -1,11 +1,12 @@
-// A tile's end: the sums, in registers as wgmma leaves them, become rows or columns of D.
+// The epilogue's stores: accumulators, in registers as wgmma leaves them, become rows or columns of
+// D.
 //
 // wgmma's D (PTX ISA 9.7.15.5.1.2): lane l of warp w holds rows 16 w + l / 4 and 8 below, and
 // columns 8 j + 2 (l % 4) and the next.
 //
-// Whole rows are put together in shared memory, a chunk of columns of a warp's 16 rows at a time,
-// in buffers of the warp's own. From there a bulk copy takes them where D lets it (TMA_OUT), and
-// else the warp's threads, 16 aligned bytes each, whatever D's pitch and address.
+// A warp assembles its 16 rows in buffers of its own in shared memory, OUT_COLUMNS columns at a
+// time. From there they are stored by TMA where D allows it (TMA_OUT), and otherwise by the warp's
+// threads, in aligned 16-byte stores whatever D's pitch and address.
 
 #include "../ptx/convert.cuh"
 #include "../ptx/memory.cuh"
@@ -16,10 +17,10 @@
 
 typedef float Sums[ROWS / 64][BLOCK_N / 2];
 
-constexpr int OUT_LINE_BYTES = 2 * OUT_COLUMNS;   // a row of a bulk copy of D
-constexpr int OUT_BYTES = 16 * OUT_LINE_BYTES;    // a warp's 16 rows of one
+constexpr int OUT_LINE_BYTES = 2 * OUT_COLUMNS;   // a row of a TMA box of D
+constexpr int OUT_BYTES = 16 * OUT_LINE_BYTES;    // the 16 rows of a warp
 
-// Element by element, as the sums lie. ``row`` and ``column`` are those of the thread's first.
+// Directly from registers. ``row`` and ``column`` are those of the thread's first accumulator.
 __device__ inline void store_tile(const Sums& sum, int row, int column, const Out& out) {
 #pragma unroll
     for (int j = 0; j < BLOCK_N / 8; ++j) {
@@ -32,13 +33,13 @@ __device__ inline void store_tile(const Sums& sum, int row, int column, const Ou
     }
 }
 
-// Where 16-byte piece ``piece`` of row ``row`` is in a swizzled box that is ``PIECES`` wide.
+// The offset of 16-byte piece ``piece`` of row ``row`` in a swizzled box PIECES wide.
 template <int PIECES> __device__ inline u32 swizzled(u32 row, u32 piece) {
     constexpr u32 CHANGED = PIECES < 8 ? PIECES : 8, ROWS_A_LINE = 8 / CHANGED;
     return row * (16 * PIECES) + 16 * (piece ^ (row / ROWS_A_LINE % CHANGED));
 }
 
-// A thread's sums of 16 columns as stmatrix_x4 takes them: of rows 0 and 8, then 8 columns on.
+// A thread's accumulators of 16 columns as stmatrix takes them: rows 0 and 8, then 8 columns on.
 __device__ inline void pack_pairs(const float* sum, float alpha, u32 (&pairs)[4]) {
 #pragma unroll
     for (int r = 0; r < 4; ++r) {
@@ -46,8 +47,7 @@ __device__ inline void pack_pairs(const float* sum, float alpha, u32 (&pairs)[4]
     }
 }
 
-// Columns ``COLUMNS * part`` and on of a warp's 16 rows, as a swizzled box of 16-bit numbers or
-// floats.
+// Stages columns COLUMNS * part and on of a warp's 16 rows as a swizzled box of OUTPUT.
 template <int COLUMNS, bool FLOATS>
 __device__ inline void stage_rows(const float (&sum)[BLOCK_N / 2], int part, u32 buffer, int lane,
                                   float alpha) {
@@ -63,8 +63,8 @@ __device__ inline void stage_rows(const float (&sum)[BLOCK_N / 2], int part, u32
             }
         }
     } else {
-        // A lane gives the address of a row of 8 elements: of matrix lane / 8 of four, which stand
-        // in rows 0 and 8, and then 8 columns further on.
+        // A lane gives the address of one row of matrix lane / 8. The four matrices are
+        // rows 0 and 8, and then the same 8 columns on.
         int line = lane % 16, beside = lane / 16;
 #pragma unroll
         for (int q = 0; q < COLUMNS / 16; ++q) {
@@ -75,7 +75,7 @@ __device__ inline void stage_rows(const float (&sum)[BLOCK_N / 2], int part, u32
     }
 }
 
-// The same turned: a box whose rows are columns of D, 16 elements each.
+// The same transposed: a box whose rows are columns of D, 16 elements each.
 template <int COLUMNS, bool FLOATS>
 __device__ inline void stage_columns(const float (&sum)[BLOCK_N / 2], int part, u32 buffer,
                                      int lane, float alpha) {
@@ -102,7 +102,7 @@ __device__ inline void stage_columns(const float (&sum)[BLOCK_N / 2], int part, 
     }
 }
 
-// By bulk copies, through a warp's two buffers in turn.
+// By TMA, through the warp's two buffers in turn.
 __device__ inline void copy_tile(const Sums& sum, u32 buffers, int lane, const TensorMap& map,
                                  int row, int column, int batch, float alpha, u32& turn) {
     constexpr int COLUMNS = OUT_FLOAT ? OUT_COLUMNS / 2 : OUT_COLUMNS;
@@ -130,23 +130,22 @@ __device__ inline void copy_tile(const Sums& sum, u32 buffers, int lane, const T
     }
 }
 
-// How many 16-bit numbers after a multiple of 16 bytes an element of D is; every eighth row's are
-// the same.
+// How many elements past 16-byte alignment an element of D lies; the same for every eighth row.
 __device__ inline int past_alignment(int row, int column, const Out& out) {
     return ((u32)((u64)out.d / 2) + row * (u32)out.ldd + column) % 8;
 }
 
-// What a lane stores of a warp's 16 rows: of some of them, of each part of OUT_COLUMNS columns, the
-// aligned word of 16 bytes that ends among the 8 elements that it stands for. The word begins in the
-// 8 elements before, which for a row's first lane are in the other buffer.
+// The aligned 16-byte stores of a lane. In each group of OUT_COLUMNS columns, a lane of a row has 8
+// elements; it stores the aligned 16 bytes that end among them. They begin in the 8 elements
+// before, which for a row's first lane are in the other buffer.
 struct AlignedStores {
     static constexpr int PIECES = OUT_COLUMNS / 8;
     static constexpr int APART = 32 / PIECES, LINES = 16 / APART;
-    static constexpr int KINDS = LINES > 1 ? 8 / APART : 1;  // every eighth line is of one kind
+    static constexpr int KINDS = LINES > 1 ? 8 / APART : 1;  // every eighth line has the same alignment
     int thread, back[KINDS];
     u32 own[KINDS], before[KINDS];
     u16* to[LINES];
-    int room[LINES];  // how far on a part may begin for the word to end in its row
+    int room[LINES];  // the last column group start for which the 16 bytes end in the row
     uint4 x[LINES][2];
 
     __device__ AlignedStores(u32 buffers, int lane, int first_row, int first_column, int length,
@@ -169,7 +168,7 @@ struct AlignedStores {
     __device__ void read(int part, int k) {
         u32 at = part % 2 * OUT_BYTES, below = k / KINDS * (8 * OUT_LINE_BYTES);
         u32 from = before[k % KINDS] + (thread ? at : OUT_BYTES - at);
-        if (part == 0 && thread == 0) from = own[k % KINDS];  // nothing is before it
+        if (part == 0 && thread == 0) from = own[k % KINDS];  // the row has nothing before it
         x[k][0] = ld_shared_v4_u32(from + below);
         x[k][1] = ld_shared_v4_u32(own[k % KINDS] + at + below);
     }
@@ -183,21 +182,21 @@ struct AlignedStores {
     }
 };
 
-// The lane's number, of which ptxas does not know that it is the same: what is computed of it is
-// computed again, and not kept in registers that the sums need.
+// The lane's number, opaque to ptxas: what depends on it is computed again and not kept in
+// registers that the accumulators need.
 __device__ inline int opaque(int lane) { return __shfl_sync(~0u, lane, lane); }
 
-// By rows, for a D of any pitch and address: 16-bit numbers, in aligned words of 16 bytes. What is
-// beside these, at either end of a row, is stored number by number. ``first_row`` is the warp's,
-// ``first_column`` the tile's.
+// Rows of 16-bit elements, for any pitch and address of D, by aligned 16-byte stores. The elements
+// at either end of a row that no aligned 16 bytes hold are stored one by one. ``first_row`` is the
+// warp's, ``first_column`` the tile's.
 __device__ inline void store_rows(const Sums& sum, u32 buffers, int lane, int first_row,
                                   int first_column, const Out& out) {
     constexpr int COLUMNS = OUT_COLUMNS, PIECES = AlignedStores::PIECES;
-    // With registers to spare, what was read is stored after the next part is staged, so that the
-    // warp need not wait for shared memory.
+    // With registers to spare, a column group is stored after the next one is staged: the warp
+    // need not wait for shared memory.
     constexpr bool LATE = sizeof(Sums) <= 128 * sizeof(float);
     int length = min(BLOCK_N, out.n - first_column);
-    if (length <= 0) return;  // a tile past the end
+    if (length <= 0) return;  // a tile past the end of D
 #pragma unroll
     for (int i = 0; i < ROWS / 64; ++i) {
         int row = first_row + 64 * i;
@@ -258,7 +257,8 @@ __device__ inline void store_rows(const Sums& sum, u32 buffers, int lane, int fi
     }
 }
 
-// The same for floats, or where C is read: element by element, but neighbours at a time.
+// The same for float, or where C is read: element by element, neighbouring lanes neighbouring
+// elements.
 __device__ inline void store_float_rows(const Sums& sum, u32 buffer, int lane, int first_row,
                                         int first_column, const Out& out) {
     constexpr int COLUMNS = OUT_COLUMNS / 2, PIECES = COLUMNS / 4;

@@ -1,10 +1,10 @@
-// D = alpha A B + beta C without tensor cores, batched: simt.cuh's tiles, a block for each along x,
-// of one matrix of the batch after another. Blocks along y divide k; each stores sums of its own,
-// which splitk_sum.cu adds up.
+// D = alpha A B + beta C of float or double without tensor cores, batched. A block computes a tile
+// of D: blocks along x go through the tiles of one matrix of the batch after another. Blocks along
+// y divide k (split-K): each stores partial sums, which splitk_sum.cu adds up.
 //
-// Macros: those of simt.cuh; BLOCKS of a multiprocessor, at least; A_K_MAJOR, B_K_MAJOR, 1 where k is
-// the contiguous dimension and 0 where the other is; A_WIDTH, B_WIDTH, elements of a copy; OVERLAP
-// as in launch.cuh.
+// Macros: those of simt.cuh; BLOCKS, the least number of blocks a multiprocessor must hold;
+// A_K_MAJOR and B_K_MAJOR (1 where k is the contiguous dimension, 0 for MN-major); A_WIDTH and
+// B_WIDTH, elements of a copy; TMA, 1 for bulk tensor copies; OVERLAP as in launch.cuh.
 #if TMA
 #include "simt_tma.cuh"
 #else
@@ -33,7 +33,7 @@ gemm_simt(const __grid_constant__ Product<real> p
     const Place at(p, BLOCK_M, BLOCK_N);
     real sum[THREAD_M][THREAD_N] = {};
 #if TMA
-    // A matrix that is the batch's only one is the map's only one.
+    // If all of the batch share a matrix, the tensor map has only that one.
     const MapMatrix a = {of_a, p.a.batch_stride ? (int)at.batch : 0};
     const MapMatrix b = {of_b, p.b.batch_stride ? (int)at.batch : 0};
     multiply_tma<TileA, TileB>(sum, shared, a, b, at.top, at.left, at.begin, at.end);

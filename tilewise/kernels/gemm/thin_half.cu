@@ -1,17 +1,17 @@
-// D = alpha A B + beta C where A has few rows, or B few columns: memory bound, so that each element
+// D = alpha A B + beta C where A has few rows, or B few columns: bound by memory, so each element
 // of the other operand, ``many``, is read once, where it lies, whatever its address and pitch.
-// 16-bit inputs, float sums on the tensor cores.
+// 16-bit inputs, float accumulators on the tensor cores.
 //
-// A warp takes pieces of 16 bytes of ``many`` straight into the fragments of mma.m16n8k16. A lane's
-// pieces follow one another in memory, and come from the aligned words that hold them, shifted in
-// registers. Which k, and with K_MAJOR 0 which row, a piece stands for is free, as long as it is the
-// same in both operands: no element goes to another lane. SPLIT warps of a block divide k among
-// them, and add up in a fixed order.
+// A warp loads 16-byte pieces of ``many`` straight into the fragments of mma.m16n8k16. A lane's
+// pieces are contiguous in memory; they come from the aligned 16 bytes that hold them, realigned in
+// registers. Which k (and if MN-major, which row) a piece stands for is free, as long as it is the
+// same in both operands: no element goes to another lane. SPLIT warps of a block divide k, and
+// their sums are added up in a fixed order.
 //
-// Macros: K_MAJOR (1 where k is the contiguous dimension of ``many``, 0 where its rows' is), TILES (of
-// 16 rows, of a warp; 8 where K_MAJOR is 0), GROUPS (of 8 rows of ``few``), SPLIT, BLOCKS (of a
-// multiprocessor, at least), INPUT (float16 or bfloat16) and OUTPUT (that, or float); OVERLAP as in
-// launch.cuh.
+// Macros: K_MAJOR (1 where k is the contiguous dimension of ``many``, 0 for MN-major); TILES, of 16
+// rows of a warp (8 if MN-major); GROUPS, of 8 rows of ``few``; SPLIT; BLOCKS, the least number of
+// blocks a multiprocessor must hold; INPUT (float16 or bfloat16); OUTPUT (INPUT or float); OVERLAP
+// as in launch.cuh.
 #include "../ptx/convert.cuh"
 #include "../ptx/mma.cuh"
 #include "epilogue.cuh"
@@ -38,7 +38,7 @@ struct Product {
     float alpha, beta;
 };
 
-// The elements ``first`` to ``last`` of eight, zeros around them.
+// The elements ``first`` to ``last`` of eight, with zeros around them.
 __device__ __noinline__ uint4 gather(const u16* from, int first, int last) {
     u32 words[4] = {};
     #pragma unroll
@@ -47,7 +47,7 @@ __device__ __noinline__ uint4 gather(const u16* from, int first, int last) {
     return uint4{words[0], words[1], words[2], words[3]};
 }
 
-// What lies behind the first ``count`` elements may be NaN, which 0 does not silence.
+// The first ``count`` elements, and zeros. What follows them may be NaN, and 0 times NaN is NaN.
 __device__ inline uint4 first_of(uint4 piece, int count) {
     u32 words[] = {piece.x, piece.y, piece.z, piece.w};
     #pragma unroll
@@ -56,7 +56,7 @@ __device__ inline uint4 first_of(uint4 piece, int count) {
     return uint4{words[0], words[1], words[2], words[3]};
 }
 
-// A line of ``many`` as a lane reads it: aligned words, and where in the first one it begins.
+// A line of ``many``: the aligned 16 bytes in which it begins, and how far into them.
 struct Line {
     const uint4* words;
     int shift;  // bytes
@@ -77,8 +77,8 @@ __device__ inline void load_whole(uint4 (&words)[LINES][PIECES + 1], const Line 
     }
 }
 
-// The words of the line's first ``count`` elements. Those that reach beyond the matrix, from
-// ``begin`` to ``end``, may be another's memory: they are read by elements.
+// The aligned 16 bytes that hold the line's first ``count`` elements. Those that reach beyond the
+// matrix, ``begin`` to ``end``, are read element by element.
 __device__ inline void load(uint4 (&words)[PIECES + 1], const Line& line, int count,
                             const u16* begin, const u16* end) {
     #pragma unroll
@@ -100,7 +100,7 @@ template <bool WHOLE, int COUNT> __device__ inline uint4 load_few(const u16* fro
     return uint4{half.x, half.y, 0, 0};
 }
 
-// Adds what a lane's ``words`` and the same k of ``few``, from there on, give; ``left`` of them are
+// Multiplies a lane's ``words`` of ``many`` by ``few`` at the same k; ``left`` elements of k are
 // there.
 template <bool WHOLE>
 __device__ inline void multiply_step(float (&sum)[TILES][GROUPS][4],
@@ -174,7 +174,7 @@ thin_half(const __grid_constant__ Product p) {
         const u16* end = many + (K_MAJOR ? (p.rows - 1) * p.many_pitch + p.k
                                       : (p.k - 1) * p.many_pitch + p.rows);
         float sum[TILES][GROUPS][4] = {};
-        // Past the last row it is read again; what comes of it is not stored.
+        // Past the last line, that one is read again; its products are not stored.
         Line lines[LINES];
         #pragma unroll
         for (int i = 0; i < LINES; ++i)
@@ -191,7 +191,8 @@ thin_half(const __grid_constant__ Product p) {
                     && (const u16*)(lines[i].words + PIECES + (lines[i].shift > 0)) <= end;
             uint4 words[LINES][PIECES + 1];
             is_inside = __all_sync(~0u, is_inside);
-            // Each case as a whole: the compiler has the loads of both operands go out together.
+            // Separate calls, so that the compiler issues the loads of both operands
+            // together.
             if (is_inside && step + STEP <= p.k) {
                 load_whole(words, lines);
                 multiply_step<true>(sum, words, lines, few + at, p, left, g);

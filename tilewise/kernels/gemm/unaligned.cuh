@@ -1,6 +1,7 @@
-// 16 bytes that do not begin where aligned words do.
+// Realignment in registers: 16 bytes that are not 16-byte aligned, from the aligned ones around
+// them.
 
-// The 16 bytes that begin ``shift`` bytes, an even number, behind the beginning of ``low``.
+// The 16 bytes that begin ``shift`` bytes, an even number below 16, after the beginning of ``low``.
 __device__ inline uint4 realigned(uint4 low, uint4 high, int shift) {
     unsigned words[] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
     #pragma unroll
@@ -12,7 +13,7 @@ __device__ inline uint4 realigned(uint4 low, uint4 high, int shift) {
     return uint4{words[0], words[1], words[2], words[3]};
 }
 
-// The 16 bytes that end ``back`` 16-bit numbers, less than 8, before the end of two pieces of 16.
+// The 16 bytes that end ``back`` elements of 2 bytes, less than 8, before the end of ``last``.
 __device__ inline uint4 aligned_before(uint4 before, uint4 last, int back) {
     unsigned x[] = {before.x, before.y, before.z, before.w, last.x, last.y, last.z, last.w};
     #pragma unroll
