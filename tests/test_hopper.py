@@ -274,7 +274,7 @@ def test_every_element_is_where_the_kernel_looks_for_it(
         64, 64, turned=turned, a_shifted=view.a_shifted, b_shifted=view.b_shifted
     )  # fmt: skip
     args = hopper.plan(asked, H200, tiling).steps[0].launch.args
-    seen = hopper.oriented(asked, turned)
+    seen = asked.transposed if turned else asked
     of_b = seen.b.transposed
     for packed, x, place, rows, by_k, is_shifted in (
         (args[0], seen.a, Place(B if turned else A), seen.m, view.a_by_k, tiling.a_shifted),
@@ -304,13 +304,12 @@ def test_every_element_is_where_the_kernel_looks_for_it(
 
 def test_turned() -> None:
     asked = product(304, d=Operand(1, 304))
-    turned = hopper.oriented(asked, True)
+    turned = asked.transposed
     assert (turned.m, turned.n) == (200, 304)
     assert turned.a == Operand(1, 200)
     assert turned.b == Operand(1, 520)
     assert turned.d == Operand(304, 1)
-    assert hopper.oriented(turned, True) == asked
-    assert hopper.oriented(asked, False) is asked
+    assert turned.transposed == asked
     assert hopper.problem(turned) == hopper.problem(asked).turned
     tiling = Tiling(128, 128, turned=True)
     a, b, d = maps(asked, tiling)
@@ -332,7 +331,7 @@ def test_operands_elsewhere() -> None:
 
 
 def cover_of(asked: Product, tiling: Tiling, multiprocessors: int) -> Cover:
-    view = hopper.oriented(asked, tiling.turned)
+    view = asked.transposed if tiling.turned else asked
     return cover(tiling, view.m, view.n, view.k, view.batch, multiprocessors)
 
 

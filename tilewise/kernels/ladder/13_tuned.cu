@@ -23,7 +23,7 @@
 #define BLOCKS 1  // of a multiprocessor, at least
 #endif
 #ifndef STAGED
-#define STAGED 0  // 1 to store what is off 16 bytes by way of shared memory
+#define STAGED 0  // 1 to store rows that are not 16-byte aligned by way of shared memory
 #endif
 #define GROUP 8  // rows of tiles whose blocks run together
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 from tilewise.devices.arguments import TENSOR_MAP_BYTES
@@ -23,21 +23,6 @@ SECTOR_BYTES = 32
 
 LARGEST = 2**31 - 512  # the kernel counts sizes, and tiles, by int, up to a tile past the end
 LARGEST_STRIDE = 2**40  # bytes, exclusive (CUDA driver API, cuTensorMapEncodeTiled)
-
-
-def oriented(product: Product, turned: bool) -> Product:
-    """The product that the kernel computes: turned, D's transpose is B's times A's."""
-    if not turned:
-        return product
-    return replace(
-        product,
-        m=product.n,
-        n=product.m,
-        a=product.b.transposed,
-        b=product.a.transposed,
-        c=None if product.c is None else product.c.transposed,
-        d=product.d.transposed,
-    )
 
 
 def objection(product: Product) -> str:
@@ -253,7 +238,8 @@ def plan(
     if tiling is None:
         tiling, expected = choose(problem(product), multiprocessors)
         why = f"of all tilings it should take least, {expected * 1e6:.1f} µs"
-    turned, view = oriented(product, tiling.turned), problem(product)
+    # With A and B swapped, the kernel computes D's transpose.
+    turned, view = product.transposed if tiling.turned else product, problem(product)
     if tiling.turned:
         view = view.turned
     if words := tiling.objection(view):
