@@ -25,13 +25,20 @@ import numpy.typing as npt
 from scipy.optimize import least_squares
 
 from tilewise.explain import of_shape
-from tilewise.gemm.chip import H200, Chip
+from tilewise.gemm.chip import H200
 from tilewise.gemm.families.hopper import kernel as hopper
 from tilewise.gemm.families.hopper.model import COSTS, Costs, Table, seconds
 from tilewise.gemm.families.hopper.tilings import Tiling
 
 SHARP, SHARED = 3.0, 0.1  # how fast weight falls with distance from the best; of shared errors
-FIXED = ("rows", "columns", "shift", "shift_wait", "overlap", "l2_bytes")  # that these records have no word of
+FIXED = ("rows", "columns", "shift", "shift_wait", "overlap", "l2_bytes")  # not in these records
+    "rows",
+    "columns",
+    "shift",
+    "shift_wait",
+    "overlap",
+    "l2_bytes",
+)  # that these records have no word of
 FREEDOM = 1.3  # of a cost's logarithm, around what it was
 
 Array = npt.NDArray[np.float64]

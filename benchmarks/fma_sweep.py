@@ -47,7 +47,7 @@ LEVELS = (1, 3)
 AHEAD = (False, True)
 ANY = (1, 1, 0, 0)  # an order, to be swept
 
-GEMM, RUNG = "gemm_fma", "tuned"
+GEMM, RUNG = "gemm_simt", "tuned"
 
 # A and B as they lie, N by rows and T by columns, and the sizes.
 Sizes = dict[str, tuple[tuple[str, Tiles], ...]]

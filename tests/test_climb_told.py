@@ -310,7 +310,7 @@ def test_every_rung_has_words_and_lines_of_its_own() -> None:
         assert "{{" in words[rung.name]
         text = DRAWING["quoted"](words[rung.name], rung)
         assert "{{" not in text
-        headers = (DRAWING["HEADERS"] / name for name in ("async.cuh", "fma.cuh"))
+        headers = (DRAWING["HEADERS"] / name for name in ("pipeline.cuh", "simt.cuh"))
         source = "".join(path.read_text() for path in (rung.path, *headers))
         quotes = text.split("```")[1::2]
         assert quotes

@@ -300,7 +300,7 @@ def test_finds_faults(
 
 
 FENCE, WARP = "fence_proxy_async();", "__syncwarp();"
-WHOLE_STEPS = "(BY_K ? from.length - left : from.lines - top) / 64"
+WHOLE_STEPS = "(K_MAJOR ? from.length - left : from.lines - top) / 64"
 COPIES_WAIT = "cp_async_wait_group<RAW_STAGES - 2>();"
 INDENT = "\n" + 20 * " "
 LESS_INDENT = INDENT[:-4]
@@ -386,9 +386,9 @@ EARLY = "by a wgmma with no barrier after the write of a bulk copy"
 @pytest.mark.parametrize(
     ("old", "new", "error", "words"),
     [
-        ("4 * LOADERS + COPIES", "4 * LOADERS", RaceError, EARLY),
-        ("(B_SHIFTED ? 0 : B_BYTES)", "0", RaceError, EARLY),
-        ("A_SHIFTED ? 0 : A_COPIED", "A_COPIED", BarrierError, "nobody completes"),
+        ("4 * LOADERS + HAS_TMA", "4 * LOADERS", RaceError, EARLY),
+        ("(B_UNALIGNED ? 0 : B_BYTES)", "0", RaceError, EARLY),
+        ("A_UNALIGNED ? 0 : A_COPIED", "A_COPIED", BarrierError, "nobody completes"),
     ],
     ids=["its arrival", "its bytes", "the other's bytes"],
 )
@@ -402,15 +402,20 @@ def test_finds_faults_where_one_of_two_is_shifted(
         held.execute(broken(tmp_path, plan, old, new))
 
 
-def test_finds_boxes_that_can_not_be_brought_near(tmp_path: Path) -> None:
+def test_finds_boxes_that_can_not_be_prefetched(tmp_path: Path) -> None:
     held = Held(Case(64, 64, 200))
     plan = hopper.plan(held.product, UNITS, Tiling(64, 64))
-    assert plan.steps[0].kernel.defines["AHEAD"]
+    assert plan.steps[0].kernel.defines["L2_PREFETCH"]
     with pytest.raises(
         MemoryAccessError, match="box that begins at column 1 of its matrix, 2 bytes"
     ):
         held.execute(
-            broken(tmp_path, plan, "tma_near(from.map, x, y", "tma_near(from.map, x + 1, y")
+            broken(
+                tmp_path,
+                plan,
+                "tma_prefetch_l2(from.map, x, y",
+                "tma_prefetch_l2(from.map, x + 1, y",
+            )
         )
 
 

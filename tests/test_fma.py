@@ -59,7 +59,7 @@ def best(asked: Product) -> fma.Choice:
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_a_large_product_takes_one_launch(dtype: str) -> None:
     found = plan_on(product(4608, 5632, 1024, dtype), H200)
-    assert names(found) == ["gemm_fma" if dtype == "float32" else "gemm_dmma"]
+    assert names(found) == ["gemm_simt" if dtype == "float32" else "gemm_dmma"]
     assert found.workspace == 0
     words = "without tensor cores" if dtype == "float32" else "by tensor cores"
     assert words in found.chosen
@@ -67,7 +67,7 @@ def test_a_large_product_takes_one_launch(dtype: str) -> None:
 
 def test_a_deep_product_has_its_k_divided() -> None:
     found = plan_on(product(256, 256, 65536), H200)
-    assert names(found) == ["gemm_fma", "fma_sum"]
+    assert names(found) == ["gemm_simt", "splitk_sum"]
     assert "parts that are added up" in found.chosen
     step = found.steps[0].launch
     assert step.grid[0] * step.grid[1] >= H200.multiprocessors
@@ -77,7 +77,7 @@ def test_a_deep_product_has_its_k_divided() -> None:
 def test_rows_off_16_bytes_are_packed_where_that_pays() -> None:
     """B's rows lie across k: element by element takes longer, of a large product."""
     off = plan_on(product(4095, 4097, 4099), H200)
-    assert names(off) == ["transpose", "pack", "gemm_fma"]
+    assert names(off) == ["transpose", "pack", "gemm_simt"]
     assert "B packed" in off.chosen
     assert "pack" not in names(plan_on(product(4095, 4096, 4099), H200))
 
@@ -110,14 +110,14 @@ def test_columns_of_d_turn_the_product() -> None:
 
 def test_what_it_cannot_read_goes_to_the_general_kernel() -> None:
     found = plan_on(product(300, 300, 300, a=Operand(600, 2)), H200)
-    assert names(found) == ["gemm_any"]
+    assert names(found) == ["gemm_general"]
     assert "neither dimension of A is contiguous" in found.why
 
 
 def test_other_gpus_take_it_too() -> None:
     """Without what only a Hopper GPU has: launches that overlap."""
     found = plan_on(product(1000, 1000, 1000), Chip("another", 108, is_hopper=False))
-    assert names(found)[0] == "gemm_fma"
+    assert names(found)[0] == "gemm_simt"
     assert not any(step.launch.overlap for step in found.steps)
     assert all(step.kernel.defines["OVERLAP"] == 0 for step in found.steps)
     assert chip_of(get_device("emulator")) is None

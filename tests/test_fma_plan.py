@@ -67,10 +67,10 @@ def test_pieces_are_copied_by_tensor_maps_of_their_own() -> None:
 @pytest.mark.parametrize(
     ("asked", "kernels", "words"),
     [
-        (product(2049, 2049, 2049, "float64"), "thin_fma_across", "; the last row by the thin"),
+        (product(2049, 2049, 2049, "float64"), "thin_real_mn_major", "; the last row by the thin"),
         (product(4104, 4104, 4104, "float64"), "gemm_dmma", " columns by the kernel by tensor"),
-        (product(4104, 4104, 4104), "gemm_fma", "; the last 8 columns by the kernel"),
-        (product(257, 257, 65537), "thin_fma", "; the last row by the thin"),
+        (product(4104, 4104, 4104), "gemm_simt", "; the last 8 columns by the kernel"),
+        (product(257, 257, 65537), "thin_real_k_major", "; the last row by the thin"),
     ],
 )
 def test_what_few_lines_would_take_whole_tiles_for_is_apart(

@@ -217,7 +217,7 @@ def test_floats_are_half_as_many(tiling: Tiling) -> None:
     assert d == TensorMap(Place(D), "float32", (304, 204, 1), (1216, 32), (16, half), 128)
 
 
-SHIFTED = struct.Struct("<4Q2i")  # load.cuh's Operand of what is shifted
+SHIFTED = struct.Struct("<4Q2i")  # hopper_load.cuh's UnalignedOperand
 
 
 @pytest.mark.parametrize(
@@ -274,7 +274,7 @@ def test_every_element_is_where_the_kernel_looks_for_it(
         64, 64, turned=turned, a_shifted=view.a_shifted, b_shifted=view.b_shifted
     )  # fmt: skip
     args = hopper.plan(asked, H200, tiling).steps[0].launch.args
-    seen = hopper.oriented(asked, turned)
+    seen = asked.transposed if turned else asked
     of_b = seen.b.transposed
     for packed, x, place, rows, by_k, is_shifted in (
         (args[0], seen.a, Place(B if turned else A), seen.m, view.a_by_k, tiling.a_shifted),
@@ -304,13 +304,12 @@ def test_every_element_is_where_the_kernel_looks_for_it(
 
 def test_turned() -> None:
     asked = product(304, d=Operand(1, 304))
-    turned = hopper.oriented(asked, True)
+    turned = asked.transposed
     assert (turned.m, turned.n) == (200, 304)
     assert turned.a == Operand(1, 200)
     assert turned.b == Operand(1, 520)
     assert turned.d == Operand(304, 1)
-    assert hopper.oriented(turned, True) == asked
-    assert hopper.oriented(asked, False) is asked
+    assert turned.transposed == asked
     assert hopper.problem(turned) == hopper.problem(asked).turned
     tiling = Tiling(128, 128, turned=True)
     a, b, d = maps(asked, tiling)
@@ -332,7 +331,7 @@ def test_operands_elsewhere() -> None:
 
 
 def cover_of(asked: Product, tiling: Tiling, multiprocessors: int) -> Cover:
-    view = hopper.oriented(asked, tiling.turned)
+    view = asked.transposed if tiling.turned else asked
     return cover(tiling, view.m, view.n, view.k, view.batch, multiprocessors)
 
 
@@ -364,7 +363,9 @@ def test_launches(m: int, n: int, k: int, batch: int, data: st.DataObject) -> No
     for launch in summing:
         assert launch.grid[0] == at.rest * tiling.tiles
         assert launch.grid[1] * SUM_COLUMNS == tiling.block_n
-        assert launch.args[1:6] == tiles
+        assert launch.args[1:4] == (tiling.block_n, tiling.cluster_m, tiling.cluster_n)
+        clusters = (at.m_tiles // tiling.cluster_m, at.n_tiles // tiling.cluster_n)
+        assert launch.args[4:9] == (*clusters, at.whole, at.rest, at.parts)
         # A slot a part, each of a partial sum for each of a cluster's blocks.
         slots = at.rest * at.parts * tiling.tiles
         assert plan.workspace >= slots * 4 * tiling.block_m * tiling.block_n

@@ -17,17 +17,17 @@ GEMM = SOURCES / "gemm"
 REALS = ("float", "double")
 GENERAL = {"INPUT": "float", "ACCUMULATE": "float"}
 THIN = {
-    "BY_K": 1, "TILES": 1, "GROUPS": 1, "SPLIT": 1, "BLOCKS": 1, "INPUT": "float16",
+    "K_MAJOR": 1, "TILES": 1, "GROUPS": 1, "SPLIT": 1, "BLOCKS": 1, "INPUT": "float16",
     "OUTPUT": "float", "OVERLAP": 1,
 }  # fmt: skip
 # File, structure, what it is instantiated for, and macros that the file needs.
 STRUCTURES = [
     *[("product.cuh", "Product", {"T": real}, {"OVERLAP": 1}) for real in REALS],
-    *[("fma_sum.cu", "Sum", {"real": x}, {"LANES": 1, "OVERLAP": 1}) for x in REALS],
-    *[("thin_fma.cuh", "Product", {"real": x}, {"WIDTH": 1, "FEW_WIDTH": 1}) for x in REALS],
+    *[("splitk_sum.cu", "Sum", {"real": x}, {"LANES": 1, "OVERLAP": 1}) for x in REALS],
+    *[("thin_real.cuh", "Product", {"real": x}, {"WIDTH": 1, "FEW_WIDTH": 1}) for x in REALS],
     *[("transpose.cu", "Transposition", {"real": real}, {"OVERLAP": 1}) for real in REALS],
-    *[("any.cu", "Product", {"OUTPUT": x}, GENERAL) for x in ("float", "bfloat16")],
-    ("thin.cu", "Product", {}, THIN),
+    *[("general.cu", "Product", {"OUTPUT": x}, GENERAL) for x in ("float", "bfloat16")],
+    ("thin_half.cu", "Product", {}, THIN),
     ("pack.cu", "Copies", {}, {"OVERLAP": 1}),
     ("unpack.cu", "Copy", {}, {"OVERLAP": 1}),
     ("hopper.cu", "MappedOperand", {}, {}),

@@ -173,14 +173,14 @@ def test_a_vocabulary_is_read_where_it_lies() -> None:
 )
 def test_what_is_brought_near(asked: Product, phases: int) -> None:
     (kernel,) = (x.kernel for x in plan_on(asked, H200).steps if x.kernel.name == "hopper")
-    assert kernel.defines["AHEAD"] == phases
+    assert kernel.defines["L2_PREFETCH"] == phases
 
 
 def test_what_is_not_written_yet_is_not_brought_near() -> None:
     # Neither of B's dimensions is contiguous.
     found = plan_on(product(4096, 64, 4096, a=Operand(1, 4096), b=Operand(2, 128)), H200)
     assert names(found) == ["pack", "hopper"]
-    assert found.steps[1].kernel.defines["AHEAD"] == 0
+    assert found.steps[1].kernel.defines["L2_PREFETCH"] == 0
 
 
 def test_the_workspace_has_room_for_all() -> None:
@@ -240,7 +240,7 @@ def test_a_d_with_no_contiguous_dimension() -> None:
     assert all(reading.unpacking is not None for reading in readings(strided))
     assert args(found)[2].place == Place(WORKSPACE)
     found = plan_on(replace(strided, out_dtype="float32"), H200)
-    assert names(found) == ["gemm_any"]
+    assert names(found) == ["gemm_general"]
     assert "neither dimension of D" in found.why
 
 
@@ -253,7 +253,7 @@ def test_a_d_with_no_contiguous_dimension() -> None:
 )
 def test_the_general_kernel_says_why(changes: dict[str, Any], words: str) -> None:
     found = plan_on(product(1000, 1000, 1000, **changes), H200)
-    assert names(found) == ["gemm_any"]
+    assert names(found) == ["gemm_general"]
     assert found.workspace == 0
     assert words in found.why
     assert found.chosen == "the general kernel, tiles of 64 x 64"
@@ -261,7 +261,7 @@ def test_the_general_kernel_says_why(changes: dict[str, Any], words: str) -> Non
 
 def test_other_devices_repack_nothing() -> None:
     found = plan_on(product(511, 513, 517), None)
-    assert (names(found), found.workspace) == (["gemm_any"], 0)
+    assert (names(found), found.workspace) == (["gemm_general"], 0)
     assert "no Hopper GPU" in found.why
     assert names(plan_on(product(0, 513, 517), H200)) == []
 
@@ -269,16 +269,16 @@ def test_other_devices_repack_nothing() -> None:
 def test_a_flat_product_takes_one_launch() -> None:
     """Of the general kernel: two others would take longer."""
     found = plan_on(product(1025, 1025, 9, a=Operand(18, 2), b=Operand(2050, 2)), H200)
-    assert names(found) == ["gemm_any"]
+    assert names(found) == ["gemm_general"]
     assert "by the others it should take" in found.why
 
 
 def test_a_few_rows_read_the_weight_where_it_lies() -> None:
     asked = product(1, 4096, 4095, b=Operand(1, 4095))
     found = plan_on(asked, H200)
-    assert (names(found), found.workspace) == (["thin"], 0)
+    assert (names(found), found.workspace) == (["thin_half"], 0)
     deep = product(4096, 2, 4096, a=Operand(4097, 1), b=Operand(4, 2))
-    assert names(plan_on(deep, H200)) == ["pack", "thin"]
+    assert names(plan_on(deep, H200)) == ["pack", "thin_half"]
 
 
 def test_a_tiling_can_be_asked_for() -> None:
@@ -356,7 +356,7 @@ def test_every_16_bit_product_has_a_plan(
 def test_the_way_of_a_device(emulator: Device) -> None:
     assert not isinstance(emulator, Gpu)
     assert plan.chip_of(emulator) is None
-    assert names(plan_product(product(9, 9, 9), emulator)) == ["gemm_any"]
+    assert names(plan_product(product(9, 9, 9), emulator)) == ["gemm_general"]
 
 
 @settings(max_examples=25)

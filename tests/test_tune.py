@@ -77,12 +77,17 @@ def test_explains_the_emulator() -> None:
         "on            the emulator",
         "by            the general kernel, tiles of 64 x 64",
         "why           tensor cores: this is no Hopper GPU",
-        "launches      gemm_any: grid 1, 256 threads a block",
+        "launches      gemm_general: grid 1, 256 threads a block",
         "workspace     none",
         "copied first  a and b to the emulator, and the result back",
     ]
     assert found.to_dict()["launches"] == [
-        {"kernel": "gemm_any", "grid": [1, 1, 1], "block": [256, 1, 1], "dynamic_shared_bytes": 0}
+        {
+            "kernel": "gemm_general",
+            "grid": [1, 1, 1],
+            "block": [256, 1, 1],
+            "dynamic_shared_bytes": 0,
+        }
     ]
 
 

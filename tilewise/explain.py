@@ -147,7 +147,7 @@ def explain(
     by            the general kernel, tiles of 64 x 64
     why           no other family takes it: this is no Hopper GPU; this is no GPU of
                   compute capability 8.0 or above
-    launches      gemm_any: grid 1, 256 threads a block
+    launches      gemm_general: grid 1, 256 threads a block
     workspace     none
     copied first  a and b to the emulator, and the result back
     """

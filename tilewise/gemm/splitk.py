@@ -11,8 +11,8 @@ from tilewise.gemm.steps import Step
 from tilewise.kernel import SOURCES, Kernel
 from tilewise.launch import Launch, Place
 
-SOURCE = SOURCES / "gemm" / "fma_sum.cu"
-THREADS = 256  # of fma_sum.cu
+SOURCE = SOURCES / "gemm" / "splitk_sum.cu"
+THREADS = 256  # of splitk_sum.cu
 
 # Seconds and bytes a second, of an H200; and seconds of each part that a thread adds.
 START, RATE, ADDED = 1.4e-6, 3.0e12, 0.047e-6
@@ -66,4 +66,4 @@ def step(product: Product, parts: int, sums: Place, overlap: bool) -> Step:
 @cache
 def _kernel(dtype: str, lanes: int, overlap: bool) -> Kernel:
     defines = {"real": REAL[dtype], "LANES": lanes, "OVERLAP": int(overlap)}
-    return Kernel(SOURCE, "fma_sum", defines)
+    return Kernel(SOURCE, "splitk_sum", defines)

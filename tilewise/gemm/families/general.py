@@ -15,8 +15,8 @@ from tilewise.gemm.steps import Plan, Step
 from tilewise.kernel import SOURCES, Kernel
 from tilewise.launch import Launch, Packed, Place
 
-SOURCE = SOURCES / "gemm" / "any.cu"
-BLOCK, BLOCK_K, THREADS = 64, 16, 256  # of any.cu
+SOURCE = SOURCES / "gemm" / "general.cu"
+BLOCK, BLOCK_K, THREADS = 64, 16, 256  # of general.cu
 # Seconds of an H200: of a launch, and of a k-step, at least and for each tile of a multiprocessor.
 START, STEP, STEP_OF_TILE = 1.0e-6, 2.4e-6, 1.06e-6
 MARGIN = 1.2  # its model is rough, and it is seldom the fastest
@@ -78,7 +78,7 @@ def _kernel(dtype: str, out_dtype: str) -> Kernel:
         "OUTPUT": TYPES[out_dtype],
         "ACCUMULATE": TYPES[ACCUMULATORS[dtype]],
     }
-    return Kernel(SOURCE, "gemm_any", defines)
+    return Kernel(SOURCE, "gemm_general", defines)
 
 
 def _packed(product: Product) -> Packed:

@@ -1,27 +1,28 @@
-// D = alpha A B + beta C of double by tensor cores, batched: a block for each tile of D along x, of one
-// matrix of the batch after another. Blocks along y divide k; each stores sums of its own, which
-// fma_sum.cu adds up. For Hopper GPUs.
+// D = alpha A B + beta C of double by tensor cores, batched (compute capability 9.0). A block
+// computes a tile of D: blocks along x go through the tiles of one matrix of the batch after
+// another. Blocks along y divide k (split-K): each stores partial sums, which splitk_sum.cu adds
+// up.
 //
-// Macros: BLOCK_M, BLOCK_N, a block's tile of D; WARPS_M, WARPS_N, how many warps share it each way;
-// STAGES, of tiles in shared memory; BLOCKS of a multiprocessor, at least; A_ALONG_K, B_ALONG_K, 1
-// where k is the contiguous dimension and 0 where the other is; BULK, 1 for bulk copies, or those of
-// dmma_async.cuh; OVERLAP as in launch.cuh.
-#if BULK
-#include "dmma_bulk.cuh"
+// Macros: BLOCK_M, BLOCK_N, a block's tile of D; WARPS_M, WARPS_N, warps along M and N; STAGES;
+// BLOCKS, the least number of blocks a multiprocessor must hold; A_K_MAJOR and B_K_MAJOR (1 where k
+// is the contiguous dimension, 0 for MN-major); TMA, 1 to load tiles by TMA (dmma_tma.cuh), 0 by
+// cp.async (dmma_cp_async.cuh); OVERLAP as in launch.cuh.
+#if TMA
+#include "dmma_tma.cuh"
 #else
-#include "dmma_async.cuh"
+#include "dmma_cp_async.cuh"
 #endif
 #include "epilogue.cuh"
 #include "product.cuh"
 
-// A warp's sums go to shared memory, the 16 first lines of a product at a time, and from there to D: so
-// neighbouring lanes store neighbours.
-constexpr int ROWS = TURNED ? WARP_M : 16, COLUMNS = TURNED ? 16 : WARP_N;
-constexpr int PITCH = COLUMNS + (SECOND_ALONG_K && !TURNED ? 8 : 2);  // pairs written at once use all banks
+// A warp's accumulators go through shared memory, 16 lines of the mma's first operand at a time, so
+// that neighbouring lanes store neighbouring elements of D.
+constexpr int ROWS = SWAPPED ? WARP_M : 16, COLUMNS = SWAPPED ? 16 : WARP_N;
+constexpr int PITCH = COLUMNS + (SECOND_K_MAJOR && !SWAPPED ? 8 : 2);  // stores of pairs use all banks
 static_assert(WARPS * ROWS * PITCH * sizeof(double) <= SHARED);
 
-// Stores those at ``sums`` as rows from ``top`` and columns from ``left`` of D = alpha sum + beta C. A lane
-// stores WIDTH elements at once.
+// The epilogue of the accumulators at ``sums``, which are rows from ``top`` and columns from
+// ``left`` of D. A lane stores WIDTH elements at once.
 template <int WIDTH>
 __device__ inline void store_lines(const double* sums, const Product<double>& p,
                                    const Matrix<const double>& c, const Matrix<double>& d,
@@ -29,8 +30,8 @@ __device__ inline void store_lines(const double* sums, const Product<double>& p,
     #pragma unroll 4
     for (int i = 0; i < ROWS * COLUMNS; i += 32 * WIDTH) {
         const unsigned at = i + threadIdx.x % 32 * WIDTH, row = at / COLUMNS, column = at % COLUMNS;
-        // Of 16 rows there are those of one half first, and then those of the other.
-        const unsigned y = top + (TURNED ? row : line_of<FIRST_ALONG_K>(row % 8, row / 8));
+        // The 16 rows lie in the order of the mma's two halves of 8.
+        const unsigned y = top + (SWAPPED ? row : line_of<FIRST_K_MAJOR>(row % 8, row / 8));
         const unsigned x = left + column;
         if (y >= p.m) continue;
         Pair found;
@@ -54,26 +55,28 @@ __device__ inline void store(const Sums& sum, char* shared, const Product<double
     const unsigned g = threadIdx.x % 32 / 4, t = threadIdx.x % 4, warp = threadIdx.x / 32;
     const unsigned top = at.top + warp % WARPS_M * WARP_M, left = at.left + warp / WARPS_M * WARP_N;
     double* sums = (double*)shared + warp * ROWS * PITCH;
-    __syncthreads();  // everybody has read the tiles
+    __syncthreads();  // all threads have read the tiles
     #pragma unroll
     for (int i = 0; i < FIRSTS; ++i) {
         #pragma unroll
         for (int j = 0; j < SECONDS; ++j)
             #pragma unroll
-            for (int u = 0; u < 4; ++u) {  // a pair of neighbours in a row of D
-                // The first one's lines: of the first, and of two of the second of each of its halves.
-                const int of_first = TURNED ? 0 : u % 2, half = SECOND_ALONG_K ? u / 2 : 0;
-                const int of_two = TURNED ? u % 2 : SECOND_ALONG_K ? 0 : u / 2;
+            for (int u = 0; u < 4; ++u) {  // two neighbours in a row of D
+                // The coordinates of the pair's first element in the mma's
+                // operands: which of a lane's two lines of the first operand, and
+                // which half and which of the two lines of the second.
+                const int of_first = SWAPPED ? 0 : u % 2, half = SECOND_K_MAJOR ? u / 2 : 0;
+                const int of_two = SWAPPED ? u % 2 : SECOND_K_MAJOR ? 0 : u / 2;
                 const double (&of)[2][4] = sum[i][j];
-                const double next = TURNED ? of[half][2 + of_two]
-                    : SECOND_ALONG_K ? of[half][2 * of_first + 1] : of[1][2 * of_first + of_two];
-                const unsigned other = 16 * j + line_of<SECOND_ALONG_K>(2 * t + of_two, half);
-                const unsigned place = TURNED ? other * PITCH + line_of<FIRST_ALONG_K>(g, 0)
+                const double next = SWAPPED ? of[half][2 + of_two]
+                    : SECOND_K_MAJOR ? of[half][2 * of_first + 1] : of[1][2 * of_first + of_two];
+                const unsigned other = 16 * j + line_of<SECOND_K_MAJOR>(2 * t + of_two, half);
+                const unsigned place = SWAPPED ? other * PITCH + line_of<FIRST_K_MAJOR>(g, 0)
                     : (g + 8 * of_first) * PITCH + other;
                 *(Pair*)(sums + place) = {of[half][2 * of_first + of_two], next};
             }
         __syncwarp();
-        const unsigned y = top + (TURNED ? 0 : 16 * i), x = left + (TURNED ? 16 * i : 0);
+        const unsigned y = top + (SWAPPED ? 0 : 16 * i), x = left + (SWAPPED ? 16 * i : 0);
         if (by_pairs) store_lines<2>(sums, p, c, d, y, x);
         else store_lines<1>(sums, p, c, d, y, x);
         __syncwarp();
@@ -82,7 +85,7 @@ __device__ inline void store(const Sums& sum, char* shared, const Product<double
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
 gemm_dmma(const __grid_constant__ Product<double> p
-#if BULK
+#if TMA
           , const __grid_constant__ TensorMap of_a, const __grid_constant__ TensorMap of_b
 #endif
 ) {
@@ -90,8 +93,8 @@ gemm_dmma(const __grid_constant__ Product<double> p
     begin_launch();
     const Place at(p, BLOCK_M, BLOCK_N);
     Sums sum = {};
-#if BULK
-    // A matrix that is the batch's only one is the map's only one.
+#if TMA
+    // If all of the batch share a matrix, the tensor map has only that one.
     const MapMatrix a = {of_a, p.a.batch_stride ? (int)at.batch : 0};
     const MapMatrix b = {of_b, p.b.batch_stride ? (int)at.batch : 0};
 #else

@@ -1,32 +1,31 @@
-// What the kernel by tensor cores holds in registers: sums of products of double, and what a lane reads
-// of A and B for some of them.
+// The accumulators and the fragments of dmma.cu.
 //
 // Macros: those of dmma.cu.
 #include "../ptx/mma.cuh"
 
 constexpr int WARP_M = BLOCK_M / WARPS_M, WARP_N = BLOCK_N / WARPS_N;
 constexpr int WARPS = WARPS_M * WARPS_N, THREADS = 32 * WARPS;
-// Whether a tile's lines lie along k in shared memory; each thread's copies can turn them round.
-constexpr bool TILE_A_ALONG_K = BULK && A_ALONG_K, TILE_B_ALONG_K = BULK && B_ALONG_K;
-// A product takes 16 lines of one matrix, the first, and 8 of the other. A lane reads two lines at once
-// where they are neighbours, or else two of k: all of k that it needs if the first's are neighbours. So
-// B is the first where only A's lines lie along k.
-constexpr bool TURNED = TILE_A_ALONG_K && !TILE_B_ALONG_K;
-constexpr bool FIRST_ALONG_K = TILE_A_ALONG_K && TILE_B_ALONG_K;
-constexpr bool SECOND_ALONG_K = TILE_A_ALONG_K || TILE_B_ALONG_K;
-constexpr int FIRSTS = (TURNED ? WARP_N : WARP_M) / 16, SECONDS = (TURNED ? WARP_M : WARP_N) / 16;
+// Whether a tile is K-major in shared memory. cp.async transposes on the way.
+constexpr bool TILE_A_K_MAJOR = TMA && A_K_MAJOR, TILE_B_K_MAJOR = TMA && B_K_MAJOR;
+// An mma takes 16 lines of its first operand and 8 of its second. A lane reads two neighbouring
+// lines at once (MN-major), or two neighbouring k (K-major): if the first operand is MN-major, all
+// that it needs of k. So the operands are swapped, B first, if only A is K-major.
+constexpr bool SWAPPED = TILE_A_K_MAJOR && !TILE_B_K_MAJOR;
+constexpr bool FIRST_K_MAJOR = TILE_A_K_MAJOR && TILE_B_K_MAJOR;
+constexpr bool SECOND_K_MAJOR = TILE_A_K_MAJOR || TILE_B_K_MAJOR;
+constexpr int FIRSTS = (SWAPPED ? WARP_N : WARP_M) / 16, SECONDS = (SWAPPED ? WARP_M : WARP_N) / 16;
 static_assert(WARP_M % 16 == 0 && WARP_N % 16 == 0);
 
 struct __align__(16) Pair { double x[2]; };
 
 typedef double Sums[FIRSTS][SECONDS][2][4];
 
-// Which of 16 lines is the ``i``th of the first 8, or of the others.
-template <bool ALONG_K> __device__ inline unsigned line_of(unsigned i, int half) {
-    return ALONG_K ? i + 8 * half : 2 * i + half;
+// The number among 16 lines of the ``i``th line of the first half of 8, or of the second.
+template <bool K_MAJOR> __device__ inline unsigned line_of(unsigned i, int half) {
+    return K_MAJOR ? i + 8 * half : 2 * i + half;
 }
 
-// What a lane needs of 8 of k: its two lines of each 16, at its two k.
+// A lane's fragments for 8 of k: of each 16 lines its two, at its two k.
 struct Factors {
     double x[FIRSTS][2][2], y[SECONDS][2][2];
 };

@@ -1,51 +1,53 @@
-// D = alpha*A*B + beta*C on Hopper's tensor cores: 16-bit inputs, float accumulation.
+// D = alpha*A*B + beta*C on Hopper's tensor cores (wgmma): 16-bit inputs, float accumulators.
 //
-// Persistent blocks, in clusters of CLUSTER_M x CLUSTER_N that take tiles in turn. In each block one
-// warpgroup of producers (one thread works, and another until the kernels before have ended) copies
-// tiles of A and B by TMA into a ring of STAGES stages, and CONSUMERS warpgroups multiply, BLOCK_M /
-// CONSUMERS rows of the tile each. The blocks of a cluster that stand side by side read the same tile
-// of A, those one below the other the same tile of B: each loads a part of it for all. What TMA can't
-// read is brought by the threads of two warpgroups more, by way of a second ring (see load.cuh).
+// Warp-specialised and persistent. Clusters of CLUSTER_M x CLUSTER_N blocks take tiles of D in turn.
+// In each block, one thread of the producer warpgroup copies tiles of A and B by TMA into a ring of
+// STAGES pipeline stages, and CONSUMERS warpgroups multiply, BLOCK_M / CONSUMERS rows of the tile
+// each. Blocks of a cluster that are neighbours along N use the same tile of A, neighbours along M the
+// same tile of B: each loads a part of it and multicasts it. Operands that are not 16-byte aligned are
+// out of TMA's reach; two more producer warpgroups bring them by cp.async (hopper_load.cuh).
 //
-// Where there are too few tiles, they are divided along k, in one of two ways. SPLIT blocks, a
-// cluster, compute one tile, and the first adds up the others' sums. Or, with SHARED_TILES, several
-// clusters compute each of the last tiles (see Schedule): their sums go to a workspace, and a second
-// kernel, hopper_sum (hopper_sum.cu), adds them up. Both add in the order of k.
+// Where tiles are too few to fill the GPU, they are divided along k. Split-K: SPLIT blocks, which are a
+// cluster, compute one tile, and the first adds up the accumulators of the others through distributed
+// shared memory. Stream-K (STREAM_K): several clusters compute each tile of the tail (Schedule), their
+// accumulators go to a workspace, and a second kernel adds them up (hopper_sum.cu). Both add in the
+// order of k, so results are reproducible.
 //
-// Macros: those of config.cuh.
+// Macros: those of hopper_config.cuh.
 
-#include "config.cuh"
-#include "load.cuh"
-#include "schedule.cuh"
-#include "store.cuh"
-#include "partial.cuh"
+#include "hopper_config.cuh"
+#include "hopper_load.cuh"
+#include "hopper_schedule.cuh"
+#include "hopper_store.cuh"
+#include "hopper_partial.cuh"
 
-typedef Loader<A_K_MAJOR, A_COPIED, A_SHIFTED> LoaderA;
-typedef Loader<B_K_MAJOR, BLOCK_N, B_SHIFTED> LoaderB;
-constexpr int RAW_BYTES = LoaderA::RAW_BYTES + LoaderB::RAW_BYTES;  // of a step
-// In the consumers' loop: where they are short, what is around wgmma takes a good part of the time.
-constexpr int PHASES_AT_ONCE = ROWS * BLOCK_N <= 64 * 128 ? 4 : 1;
+typedef Loader<A_K_MAJOR, A_COPIED, A_UNALIGNED> LoaderA;
+typedef Loader<B_K_MAJOR, BLOCK_N, B_UNALIGNED> LoaderB;
+constexpr int RAW_BYTES = LoaderA::RAW_BYTES + LoaderB::RAW_BYTES;  // of a stage of the raw ring
+// Of the consumers' loop. With small tiles, the instructions around wgmma take much of the time.
+constexpr int K_STEPS_UNROLLED = ROWS * BLOCK_N <= 64 * 128 ? 4 : 1;
 constexpr int OUT_BUFFERS_BYTES = 4 * CONSUMERS * 2 * OUT_BYTES;
 
-// Where sums are small, registers are left for blocks of pack and hopper_sum, to begin beside.
-constexpr bool IS_LEAN = !SHIFTS && ROWS * BLOCK_N <= 96 * 128 &&
-                         (CONSUMERS == 2 || CONSUMERS == 1 && SHARED_TILES);
-constexpr int REGISTERS_FOR = IS_LEAN ? 512 : THREADS;  // threads of a multiprocessor
-// Of each thread, so that those of all warpgroups are as many as at the launch.
+// Register budget (setmaxnreg). With small accumulators, a lean block leaves registers of the
+// multiprocessor to blocks of pack and hopper_sum, which then start beside it.
+constexpr bool IS_LEAN = !HAS_UNALIGNED && ROWS * BLOCK_N <= 96 * 128 &&
+                         (CONSUMERS == 2 || CONSUMERS == 1 && STREAM_K);
+constexpr int REGISTERS_FOR = IS_LEAN ? 512 : THREADS;  // threads that share the register file
+// Registers of each thread. In all they must be no more than the launch allocates.
 constexpr int PRODUCER_REGISTERS = IS_LEAN          ? 24
                                    : CONSUMERS == 1 ? 56
-                                   : CONSUMERS == 3 || SHIFTS ? 32 : 40;
+                                   : CONSUMERS == 3 || HAS_UNALIGNED ? 32 : 40;
 constexpr int LOADER_REGISTERS = CONSUMERS == 1 ? 104 : 72;
 constexpr int CONSUMER_REGISTERS = IS_LEAN          ? (CONSUMERS == 1 ? 232 : 176)
                                    : CONSUMERS == 1 ? 240
                                    : CONSUMERS == 3 ? 160
-                                   : SHIFTS         ? 152
+                                   : HAS_UNALIGNED         ? 152
                                                     : 232;
 static_assert(PRODUCER_REGISTERS + LOADERS * LOADER_REGISTERS + CONSUMERS * CONSUMER_REGISTERS <=
-              THREADS / 128 * (65536 / REGISTERS_FOR / 8 * 8), "the others would wait for ever");
+              THREADS / 128 * (65536 / REGISTERS_FOR / 8 * 8), "setmaxnreg.inc would wait for ever");
 
-// Behind the wait for wgmma, and ahead of what reads the sums.
-__device__ inline void settle(Sums& sum) {
+// Comes between the wait for wgmma and the first read of its accumulators.
+__device__ inline void accumulator_fence(Sums& sum) {
 #pragma unroll
     for (int i = 0; i < ROWS / 64; ++i) {
 #pragma unroll
@@ -53,7 +55,8 @@ __device__ inline void settle(Sums& sum) {
     }
 }
 
-// Adds the other blocks' sums of a tile to the first's, through its ring, which is no longer in use.
+// Split-K reduction: adds the accumulators of the cluster's other blocks to those of the first block,
+// through the ring of the first block, which is no longer in use.
 __device__ inline void add_split(Sums& sum, u32 ring, u32 rank, int thread) {
     constexpr int PIECES = ROWS / 64 * (BLOCK_N / 8), STEP = 16 * 128 * CONSUMERS;
     cluster_sync();
@@ -78,35 +81,39 @@ __device__ inline void add_split(Sums& sum, u32 ring, u32 rank, int thread) {
     }
 }
 
-// ``m_tiles`` and ``n_tiles`` are multiples of CLUSTER_M and CLUSTER_N; tiles past C are computed of
-// zeros and not stored. Of the clusters' tiles, ``whole`` are not shared, and ``rest`` are; there are
-// at least rest * parts clusters. With SPLIT, there is a cluster for each tile.
+// ``m_tiles`` and ``n_tiles`` are multiples of CLUSTER_M and CLUSTER_N; tiles past the end of D are
+// computed of zeros and not stored. Counted in clusters' tiles, ``data_parallel_tiles`` are computed
+// whole, and the tail's ``tail_tiles`` in ``splits`` splits each, by at least tail_tiles * splits
+// clusters. With SPLIT, there is a cluster for each tile.
 extern "C" __global__ void __launch_bounds__(REGISTERS_FOR, 1) __cluster_dims__(CLUSTER, 1, 1)
 hopper(
-    const __grid_constant__ Operand<A_SHIFTED> a, const __grid_constant__ Operand<B_SHIFTED> b,
+    const __grid_constant__ Operand<A_UNALIGNED> a, const __grid_constant__ Operand<B_UNALIGNED> b,
     const __grid_constant__ TensorMap d_map, const __grid_constant__ Out out, int k, int m_tiles,
-    int n_tiles, int whole, int rest, int parts, float* workspace)
+    int n_tiles, int data_parallel_tiles, int tail_tiles, int splits, float* workspace)
 {
     extern __shared__ __align__(1024) char stages[];
     __shared__ __align__(8) u64 full[STAGES], empty[STAGES];
 
-    int warpgroup = __shfl_sync(~0u, threadIdx.x / 128, 0);  // the same in the warp, ptxas is told
+    // The shuffle tells ptxas that the number is uniform in the warp.
+    int warpgroup = __shfl_sync(~0u, threadIdx.x / 128, 0);
     u32 ring = shared_address(stages);
     u32 full_at = shared_address(full), empty_at = shared_address(empty);
-    u32 buffers = ring + STAGES * STAGE_BYTES;
+    u32 buffers = ring + STAGES * STAGE_BYTES;  // of the epilogue; behind them the raw ring
     u32 rank = CLUSTER > 1 ? cluster_rank() : 0;
-    u32 below = rank % CLUSTER_M, beside = rank % TILES / CLUSTER_M;  // its place in the cluster
+    u32 below = rank % CLUSTER_M, beside = rank % TILES / CLUSTER_M;  // its place in the cluster: along M, along N
     int m_clusters = m_tiles / CLUSTER_M, n_clusters = n_tiles / CLUSTER_N;
-    int phases = (k + BLOCK_K - 1) / BLOCK_K;
-    Schedule part(blockIdx.x / CLUSTER, gridDim.x / CLUSTER, whole, rest, parts, phases);
+    int k_steps = (k + BLOCK_K - 1) / BLOCK_K;
+    Schedule work(blockIdx.x / CLUSTER, gridDim.x / CLUSTER, data_parallel_tiles, tail_tiles, splits,
+                  k_steps);
 
+    // Barriers.
     if (threadIdx.x == 0) {
         prefetch(a);
         prefetch(b);
         if (TMA_OUT) prefetch_tensor_map(d_map);
         for (int i = 0; i < STAGES; ++i) {
-            mbarrier_init(full_at + 8 * i, 4 * LOADERS + COPIES);
-            mbarrier_init(empty_at + 8 * i, CONSUMERS * SHARERS);
+            mbarrier_init(full_at + 8 * i, 4 * LOADERS + HAS_TMA);
+            mbarrier_init(empty_at + 8 * i, CONSUMERS * MULTICAST_PEERS);
         }
         mbarrier_init_fence();
     }
@@ -120,68 +127,72 @@ hopper(
     int stage = 0;
     u32 parity = 0;
     if (warpgroup == 0) {
+        // Producer by TMA. Thread 32 prefetches the first tiles to L2 while the kernels ahead in the
+        // stream end; thread 0 then copies.
         setmaxnreg_dec<PRODUCER_REGISTERS>();
-        if (Schedule near(part); AHEAD && COPIES && threadIdx.x == 32 && near.advance()) {
-            if (SPLIT > 1) near.split(rank);
-            Tile tile(near.tile, m_clusters, n_clusters);
+        if (Schedule next(work); L2_PREFETCH && HAS_TMA && threadIdx.x == 32 && next.advance()) {
+            if (SPLIT > 1) next.split(rank);
+            Tile tile(next.tile, m_clusters, n_clusters);
             int row = (tile.row * CLUSTER_M + below) * BLOCK_M;
             int column = (tile.column * CLUSTER_N + beside) * BLOCK_N;
             int of_a = matrix_of(a, tile.batch), of_b = matrix_of(b, tile.batch);
-            for (int phase = near.first; phase < min(near.first + AHEAD, near.last); ++phase) {
-                int p = phase * BLOCK_K;
-                bring_near<A_K_MAJOR, A_COPIED, CLUSTER_N>(a, row, p, of_a, beside);
-                bring_near<B_K_MAJOR, BLOCK_N, CLUSTER_M>(b, column, p, of_b, below);
+            for (int k_step = next.first; k_step < min(next.first + L2_PREFETCH, next.last); ++k_step) {
+                int p = k_step * BLOCK_K;
+                prefetch_tile_l2<A_K_MAJOR, A_COPIED, CLUSTER_N>(a, row, p, of_a, beside);
+                prefetch_tile_l2<B_K_MAJOR, BLOCK_N, CLUSTER_M>(b, column, p, of_b, below);
             }
         }
-        if (threadIdx.x || !COPIES) return;
+        if (threadIdx.x || !HAS_TMA) return;
         griddepcontrol_wait();
         constexpr unsigned short COLUMN = (1 << CLUSTER_M) - 1;
         unsigned short with_b = COLUMN << (beside * CLUSTER_M), with_a = 0;
         for (int i = 0; i < CLUSTER_N; ++i) with_a |= 1 << (below + i * CLUSTER_M);
-        while (part.advance()) {
-            if (SPLIT > 1) part.split(rank);
-            Tile tile(part.tile, m_clusters, n_clusters);
+        while (work.advance()) {
+            if (SPLIT > 1) work.split(rank);
+            Tile tile(work.tile, m_clusters, n_clusters);
             int row = (tile.row * CLUSTER_M + below) * BLOCK_M;
             int column = (tile.column * CLUSTER_N + beside) * BLOCK_N;
             int of_a = matrix_of(a, tile.batch), of_b = matrix_of(b, tile.batch);
-#pragma unroll 1  // by four, it is compiled two or three times as long, and no faster
-            for (int phase = part.first; phase < part.last; ++phase) {
-                int p = phase * BLOCK_K;
+#pragma unroll 1  // unrolled by four it takes two or three times as long to compile, and is no faster
+            for (int k_step = work.first; k_step < work.last; ++k_step) {
+                int p = k_step * BLOCK_K;
                 mbarrier_wait(empty_at + 8 * stage, parity ^ 1);
                 u32 barrier = full_at + 8 * stage, to = ring + stage * STAGE_BYTES;
-                mbarrier_arrive_expect_tx(barrier, (A_SHIFTED ? 0 : A_COPIED * LINE_BYTES) +
-                                            (B_SHIFTED ? 0 : B_BYTES));
+                mbarrier_arrive_expect_tx(barrier, (A_UNALIGNED ? 0 : A_COPIED * LINE_BYTES) +
+                                            (B_UNALIGNED ? 0 : B_BYTES));
                 load_tile<A_K_MAJOR, A_COPIED, CLUSTER_N>(to, a, row, p, of_a, beside, barrier, with_a);
                 load_tile<B_K_MAJOR, BLOCK_N, CLUSTER_M>(to + A_BYTES, b, column, p, of_b, below,
                                                       barrier, with_b);
                 if (++stage == STAGES) stage = 0, parity ^= 1;
             }
         }
-        // No block may end while another still writes to its shared memory or signals it.
+        // No block may end while another of the cluster still writes to its shared memory or signals
+        // its barriers.
         for (int i = 0; TILES > 1 && i < STAGES; ++i) {
             mbarrier_wait(empty_at + 8 * stage, parity ^ 1);
             if (++stage == STAGES) stage = 0, parity ^= 1;
         }
     } else if (warpgroup <= LOADERS) {
+        // Producers by cp.async, for operands that are not 16-byte aligned.
         setmaxnreg_dec<LOADER_REGISTERS>();
-        if constexpr (SHIFTS) {
+        if constexpr (HAS_UNALIGNED) {
             LoaderA of_a;
             LoaderB of_b;
             u32 raw_ring = buffers + OUT_BUFFERS_BYTES;
             int thread = threadIdx.x - 128;
-            // So that they are not computed again at each step.
+            // By a shuffle, or the compiler computes them again at each step.
             u32 full_there = __shfl_sync(~0u, full_at, 0);
             u32 empty_there = __shfl_sync(~0u, empty_at, 0);
-            Steps copied(part), finished(part);
+            Steps copied(work), finished(work);
             griddepcontrol_wait();
-            // Starts copies of the next step, if there is one.
+            // Starts the copies of the next step to the raw ring, if there is one.
             auto start = [&](u32 raw) {
                 if (copied.advance(rank)) {
                     if (copied.is_first) {
-                        Tile tile(copied.part.tile, m_clusters, n_clusters);
-                        int k_at = copied.part.first * BLOCK_K;
-                        of_a.turn_to(a, tile.row * BLOCK_M, k_at, tile.batch, thread);
-                        of_b.turn_to(b, tile.column * BLOCK_N, k_at, tile.batch, thread);
+                        Tile tile(copied.work.tile, m_clusters, n_clusters);
+                        int k_at = copied.work.first * BLOCK_K;
+                        of_a.start_tile(a, tile.row * BLOCK_M, k_at, tile.batch, thread);
+                        of_b.start_tile(b, tile.column * BLOCK_N, k_at, tile.batch, thread);
                     }
                     of_a.start(raw, a, copied.is_first, thread);
                     of_b.start(raw + LoaderA::RAW_BYTES, b, copied.is_first, thread);
@@ -193,12 +204,12 @@ hopper(
             u32 raw = raw_ring, before = raw_ring + (RAW_STAGES - 1) * RAW_BYTES;
             while (finished.advance(rank)) {
                 cp_async_wait_group<RAW_STAGES - 2>();
-                __syncwarp();  // the other lanes' copies are there too
+                __syncwarp();  // then the copies of the other lanes have arrived too
                 if (finished.is_first) {
-                    Tile tile(finished.part.tile, m_clusters, n_clusters);
-                    int k_at = finished.part.first * BLOCK_K;
-                    of_a.finish_next(a, tile.row * BLOCK_M, k_at, tile.batch, thread);
-                    of_b.finish_next(b, tile.column * BLOCK_N, k_at, tile.batch, thread);
+                    Tile tile(finished.work.tile, m_clusters, n_clusters);
+                    int k_at = finished.work.first * BLOCK_K;
+                    of_a.finish_tile(a, tile.row * BLOCK_M, k_at, tile.batch, thread);
+                    of_b.finish_tile(b, tile.column * BLOCK_N, k_at, tile.batch, thread);
                 } else {
                     u32 to = ring + stage * STAGE_BYTES;
                     mbarrier_wait(empty_there + 8 * stage, parity ^ 1);
@@ -217,64 +228,66 @@ hopper(
             }
         }
     } else {
+        // Consumers.
         setmaxnreg_inc<CONSUMER_REGISTERS>();
         griddepcontrol_wait();
         int mine = warpgroup - 1 - LOADERS, thread = threadIdx.x % 128;
         int lane = thread % 32, warp = thread / 32;
-        // Those whose copies into this block's stage wait for it to be empty: one a thread.
-        int next = thread - CLUSTER_M;
-        u32 sharer = next < 0 ? beside * CLUSTER_M + thread
-                              : below + (next + (next >= (int)beside)) * CLUSTER_M;
-        u32 empty_there = TILES > 1 ? map_shared(empty_at, sharer) : empty_at;
+        // Consumer release: one thread arrives for each multicast peer, at the barrier ``empty`` of the
+        // block that loads into this block's stage.
+        int other = thread - CLUSTER_M;
+        u32 peer = other < 0 ? beside * CLUSTER_M + thread
+                             : below + (other + (other >= (int)beside)) * CLUSTER_M;
+        u32 empty_there = TILES > 1 ? map_shared(empty_at, peer) : empty_at;
         auto release = [&](int stage) {
-            if (thread < SHARERS) mbarrier_arrive<(TILES > 1)>(empty_there + 8 * stage);
+            if (thread < MULTICAST_PEERS) mbarrier_arrive<(TILES > 1)>(empty_there + 8 * stage);
         };
         u32 turn = 0;
         Sums sum;
-        while (part.advance()) {
-            if (SPLIT > 1) part.split(rank);
+        while (work.advance()) {
+            if (SPLIT > 1) work.split(rank);
             int previous = -1;
-#pragma unroll PHASES_AT_ONCE
-            for (int phase = part.first; phase < part.last; ++phase) {
+#pragma unroll K_STEPS_UNROLLED
+            for (int k_step = work.first; k_step < work.last; ++k_step) {
                 mbarrier_wait(full_at + 8 * stage, parity);
                 u32 at = ring + stage * STAGE_BYTES;
                 wgmma_fence();
 #pragma unroll
                 for (int i = 0; i < ROWS / 64; ++i) {
-                    // Both majors: rows of 128 bytes in groups of 8, 1024 bytes a group.
-                    u64 of_a = wgmma_descriptor(at + (mine * (ROWS / 64) + i) * CHUNK_BYTES,
-                                            CHUNK_BYTES, 1024);
-                    u64 of_b = wgmma_descriptor(at + A_BYTES, CHUNK_BYTES, 1024);
+                    // K-major and MN-major alike: rows of 128 bytes in groups of 8, 1024 bytes each.
+                    u64 of_a = wgmma_descriptor(at + (mine * (ROWS / 64) + i) * BOX_BYTES,
+                                            BOX_BYTES, 1024);
+                    u64 of_b = wgmma_descriptor(at + A_BYTES, BOX_BYTES, 1024);
 #pragma unroll
                     for (int step = 0; step < BLOCK_K / 16; ++step) {
-                        // 16 of k are 32 bytes along a row, or 16 rows.
+                        // 16 of k are 32 bytes of a row (K-major), or 16 rows (MN-major).
                         wgmma(sum[i], of_a + step * (A_K_MAJOR ? 2 : 128),
-                              of_b + step * (B_K_MAJOR ? 2 : 128), (phase - part.first) | step);
+                              of_b + step * (B_K_MAJOR ? 2 : 128), (k_step - work.first) | step);
                     }
                 }
                 wgmma_commit_group();
-                wgmma_wait_group<1>();  // the phase before is done: its stage may be filled again
+                wgmma_wait_group<1>();  // the k-step before is done: its stage may be filled again
                 if (previous >= 0) release(previous);
                 previous = stage;
                 if (++stage == STAGES) stage = 0, parity ^= 1;
             }
             wgmma_wait_group<0>();
-            settle(sum);
+            accumulator_fence(sum);
             if constexpr (SPLIT > 1) {
                 add_split(sum, ring, rank, mine * 128 + thread);
                 if (rank > 0) return;
             } else {
                 release(previous);
             }
-            Tile tile(part.tile, m_clusters, n_clusters);
+            Tile tile(work.tile, m_clusters, n_clusters);
             int row = (tile.row * CLUSTER_M + below) * BLOCK_M + mine * ROWS + warp * 16;
             int column = (tile.column * CLUSTER_N + beside) * BLOCK_N;
             u32 own = buffers + (mine * 4 + warp) * 2 * OUT_BYTES;
-            if (SHARED_TILES && part.slot >= 0) {
-                store_partial(sum, workspace, part.slot * TILES + rank, mine * 128 + thread);
+            if (STREAM_K && work.slot >= 0) {
+                store_partial(sum, workspace, work.slot * TILES + rank, mine * 128 + thread);
             } else if constexpr (TMA_OUT) {
                 copy_tile(sum, own, lane, d_map, row, column, tile.batch, out.alpha, turn);
-            } else if constexpr (OUT_BY_COLUMNS) {
+            } else if constexpr (OUT_COLUMN_MAJOR) {
                 store_tile(sum, row + lane / 4, column + 2 * (lane % 4),
                            of_batch(out, tile.batch));
             } else if constexpr (OUT_FLOAT || READ_C) {

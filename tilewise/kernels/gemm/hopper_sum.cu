@@ -1,38 +1,50 @@
-// The second kernel where hopper.cu divides tiles along k, by the same macros.
+// The reduction of the stream-K tail: D of the tiles whose k several clusters of hopper.cu divided.
+//
+// It is bound by memory, so the tile's sizes are arguments: a few variants serve all of hopper.cu's.
+//
+// Macros: those of hopper_out.cuh; ROW_BLOCKS, blocks of 64 rows of a consumer warpgroup.
 
-#include "config.cuh"
-#include "schedule.cuh"
-#include "store.cuh"
-#include "partial.cuh"
+#include "../ptx/grid.cuh"
+#include "hopper_out.cuh"
+#include "hopper_tile.cuh"
 
-// D of the shared tiles: the sums of their parts, added in the order of k. Blocks along x for the
-// tiles of all clusters' blocks, along y for 8 of their columns.
-extern "C" __global__ void __launch_bounds__(128 * CONSUMERS) hopper_sum(
-    const __grid_constant__ Out out, int m_tiles, int n_tiles, int whole, int rest, int parts,
-    float* workspace)
+#ifndef ROW_BLOCKS
+#define ROW_BLOCKS 1
+#endif
+
+constexpr int MOST_CONSUMERS = 3;
+constexpr int AT_ONCE = 16 / ROW_BLOCKS;  // splits whose loads are all in flight
+
+// Adds the partial sums of each tile in the order of k. Blocks along x are for the tiles of all blocks
+// of the tail's clusters, along y for 8 columns each; their threads are hopper.cu's consumers.
+extern "C" __global__ void __launch_bounds__(128 * MOST_CONSUMERS) hopper_sum(
+    const __grid_constant__ Out out, int block_n, int cluster_m, int cluster_n, int m_clusters,
+    int n_clusters, int data_parallel_tiles, int tail_tiles, int splits, const float4* workspace)
 {
-    constexpr int AT_ONCE = 16 / (ROWS / 64);  // parts, of which all loads are in flight
     griddepcontrol_launch_dependents();
     griddepcontrol_wait();
-    int past = blockIdx.x / TILES, rank = blockIdx.x % TILES;
-    float4 sum[ROWS / 64] = {};
-    for (int part = 0; part < parts; part += AT_ONCE) {
-        float4 x[AT_ONCE][ROWS / 64];
+    const int cluster = cluster_m * cluster_n;
+    const int tail_tile = blockIdx.x / cluster, rank = blockIdx.x % cluster;
+    // Of a block's partial sums (hopper_partial.cuh), in float4.
+    const int row_block = block_n / 8 * blockDim.x, slot = ROW_BLOCKS * row_block;
+    const long long split_stride = (long long)tail_tiles * cluster * slot;
+    const float4* from = workspace + (long long)blockIdx.x * slot + blockIdx.y * blockDim.x + threadIdx.x;
+
+    float4 sum[ROW_BLOCKS] = {};
+    for (int split = 0; split < splits; split += AT_ONCE) {
+        float4 x[AT_ONCE][ROW_BLOCKS];
 #pragma unroll
         for (int s = 0; s < AT_ONCE; ++s) {
-            int slot = ((part + s) * rest + past) * TILES + rank;
 #pragma unroll
-            for (int i = 0; i < ROWS / 64; ++i) {
-                if (part + s < parts) {
-                    x[s][i] = *partial(workspace, slot, i, blockIdx.y, threadIdx.x);
-                }
+            for (int i = 0; i < ROW_BLOCKS; ++i) {
+                if (split + s < splits) x[s][i] = from[(split + s) * split_stride + i * row_block];
             }
         }
 #pragma unroll
         for (int s = 0; s < AT_ONCE; ++s) {
 #pragma unroll
-            for (int i = 0; i < ROWS / 64; ++i) {
-                if (part + s >= parts) continue;
+            for (int i = 0; i < ROW_BLOCKS; ++i) {
+                if (split + s >= splits) continue;
                 sum[i].x += x[s][i].x;
                 sum[i].y += x[s][i].y;
                 sum[i].z += x[s][i].z;
@@ -40,15 +52,16 @@ extern "C" __global__ void __launch_bounds__(128 * CONSUMERS) hopper_sum(
             }
         }
     }
-    Tile tile(whole + past, m_tiles / CLUSTER_M, n_tiles / CLUSTER_N);
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, mine = threadIdx.x / 128;
-    int row = (tile.row * CLUSTER_M + rank % CLUSTER_M) * BLOCK_M + mine * ROWS + warp * 16;
-    int column = (tile.column * CLUSTER_N + rank / CLUSTER_M) * BLOCK_N + blockIdx.y * 8;
-    row += lane / 4;
-    column += 2 * (lane % 4);
-    Out of_tile = of_batch(out, tile.batch);
+    const Tile tile(data_parallel_tiles + tail_tile, m_clusters, n_clusters);
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, consumer = threadIdx.x / 128;
+    const int block_m = 64 * ROW_BLOCKS * (blockDim.x / 128);
+    const int row = (tile.row * cluster_m + rank % cluster_m) * block_m + consumer * 64 * ROW_BLOCKS +
+                    warp * 16 + lane / 4;
+    const int column = (tile.column * cluster_n + rank / cluster_m) * block_n + blockIdx.y * 8 +
+                       2 * (lane % 4);
+    const Out of_tile = of_batch(out, tile.batch);
 #pragma unroll
-    for (int i = 0; i < ROWS / 64; ++i) {
+    for (int i = 0; i < ROW_BLOCKS; ++i) {
         store_pair(sum[i].x, sum[i].y, row + 64 * i, column, of_tile);
         store_pair(sum[i].z, sum[i].w, row + 64 * i + 8, column, of_tile);
     }

@@ -1,20 +1,20 @@
-// Copies of one or two batches of matrices of 16-bit elements, such that bulk copies can read
-// them: rows contiguous and begun at multiples of 16 bytes, whatever the source's strides and
-// address.
-// A thread writes pieces of 16 bytes, one below the other. Where the source's rows are contiguous
-// too, a piece comes from the one or two aligned 16-byte words that hold it, shifted in registers:
-// memory sees whole words, and the word that two pieces share comes from the L1 cache. Any other
-// source, and a piece at either end of its memory, is read by elements.
-// Macro: OVERLAP, 1 if the launch may begin before the kernel ahead of it has ended (compute
-// capability 9.0 or above), else 0.
+// Repacks one or two batches of matrices of 16-bit elements so that TMA can read them: rows
+// contiguous and 16-byte aligned, whatever the source's strides and address.
+//
+// A thread writes 16-byte pieces, one below the other. Where the source's rows are contiguous too,
+// a piece comes from the one or two aligned 16 bytes that hold it, realigned in registers: memory
+// sees whole 16-byte loads, and L1 serves those that two pieces share. Any other source, and a
+// piece at either end of its memory, is read element by element.
+//
+// Macro: OVERLAP as in launch.cuh.
 
 #include "../ptx/grid.cuh"
 #include "../ptx/memory.cuh"
-#include "words.cuh"
+#include "unaligned.cuh"
 
 constexpr int WIDTH = 8;      // elements of a piece
 constexpr int THREADS = 256;  // of a block
-constexpr int PIECES = 2;     // of a thread, on their way at once
+constexpr int PIECES = 2;     // of a thread, in flight at once
 
 struct Copy {
     const unsigned short* source;
@@ -63,7 +63,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) pack(const __grid_constant
     const int column = WIDTH * ((block - down * across) * lanes + (threadIdx.x & lanes - 1));
     const int top = down * PIECES * lines + (threadIdx.x >> copy.lane_bits);
     const int columns = max(0, min(WIDTH, copy.columns - column));
-    // Words that reach beyond the source's first or last element may be another's memory.
+    // Aligned 16 bytes that reach beyond the source's first or last element may be another's
+    // memory.
     const char* begin = (const char*)copy.source;
     const char* end = (const char*)(copy.source + (copy.batch - 1) * copy.batch_stride
         + (copy.rows - 1) * copy.row_stride + copy.columns);
@@ -87,7 +88,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) pack(const __grid_constant
 #if OVERLAP
     griddepcontrol_launch_dependents();
     #pragma unroll
-    for (int i = 0; i < PIECES; ++i)  // while the kernels before end
+    for (int i = 0; i < PIECES; ++i)  // while the kernels ahead end
         if (pieces[i].words) prefetch_l2((const char*)pieces[i].source - pieces[i].shift);
     griddepcontrol_wait();
 #endif
@@ -96,7 +97,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) pack(const __grid_constant
     #pragma unroll
     for (int i = 0; i < PIECES; ++i) {
         const Piece& piece = pieces[i];
-        const uint4 value = piece.words ? joined(piece.low, piece.high, piece.shift) : by_elements(piece, copy.column_stride);
+        const uint4 value = piece.words ? realigned(piece.low, piece.high, piece.shift) : by_elements(piece, copy.column_stride);
         const long long row = top + i * lines;
         if (piece.columns) *(uint4*)(copy.destination + row * copy.pitch + column) = value;
     }

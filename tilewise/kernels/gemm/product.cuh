@@ -1,30 +1,30 @@
-// What fma.cu and dmma.cu are given: a block for each tile of D along x, of one matrix of the batch after
-// another; blocks along y divide k.
+// The argument of simt.cu and dmma.cu. Blocks along x are for the tiles of D, of one matrix of the
+// batch after another; blocks along y divide k (split-K).
 //
 // Macro: OVERLAP as in launch.cuh.
 #include "matrix.cuh"
 #include "launch.cuh"
-#include "order.cuh"
+#include "tile_order.cuh"
 
 template <typename T> struct Operand {
     const T* pointer;
     long long pitch, batch_stride;  // elements
-    unsigned count;  // of lines that may be read: with whole pieces more than D has
+    unsigned count;  // of lines that may be read; up to a multiple of 16 bytes, more than D has
 };
 
 template <typename T> struct Product {
     Operand<T> a, b;
     BatchedMatrix<const T> c;
     BatchedMatrix<T> d;
-    long long part_stride;  // from one part's sums to the next
+    long long part_stride;  // from the partial sums of one part of k to the next
     unsigned m, n, k;
-    unsigned columns;  // of D: n, or with whole pieces in the rows of a part's sums more
-    unsigned part_k;  // of k, what each of the blocks has that divide it
-    unsigned group;   // rows of tiles whose blocks run together
+    unsigned columns;  // of D: n; of partial sums, n up to a multiple of 16 bytes
+    unsigned part_k;  // elements of k of each part
+    unsigned group;   // rows of tiles that run together, to share in L2
     T alpha, beta;
 };
 
-// Where a block's tile is, and its part of k.
+// A block's tile of D and its part of k.
 struct Place {
     unsigned batch, part, top, left, begin, end;
     template <typename T> __device__ Place(const Product<T>& p, unsigned block_m, unsigned block_n) {

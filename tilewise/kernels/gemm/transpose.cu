@@ -1,12 +1,12 @@
-// A copy of a batch of matrices, transposed, whose rows begin at multiples of 128 bytes: a block for
-// each square of EDGE x EDGE elements along x. Warps read rows of it and write columns, and both are
-// neighbours in memory.
+// Transposes a batch of matrices into a copy whose rows are 128-byte aligned: a block for each
+// square of EDGE x EDGE elements along x. Warps read rows of the square and write its columns, so
+// both are coalesced.
 //
 // Macros: real, the elements' type; OVERLAP as in launch.cuh.
 #include "launch.cuh"
 
 constexpr int EDGE = 64, THREADS = 256, WARPS = THREADS / 32;
-constexpr int PIECE = 16 / sizeof(real);  // elements that are read behind a row's end: zeros
+constexpr int PIECE = 16 / sizeof(real);  // elements: the copy's rows end with zeros up to a multiple
 
 struct Transposition {
     const real* source;
@@ -18,7 +18,7 @@ struct Transposition {
 
 extern "C" __global__ void __launch_bounds__(THREADS)
 transpose(const __grid_constant__ Transposition p) {
-    __shared__ real square[EDGE][EDGE + 1];  // so that neither rows nor columns share a bank
+    __shared__ real square[EDGE][EDGE + 1];  // padded against bank conflicts
     const unsigned across = (p.columns - 1) / EDGE + 1, down = (p.rows - 1) / EDGE + 1;
     const unsigned tile = blockIdx.x % (across * down), matrix = blockIdx.x / (across * down);
     const unsigned top = tile / across * EDGE, left = tile % across * EDGE;

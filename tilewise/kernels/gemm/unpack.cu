@@ -1,13 +1,14 @@
-// The way back of pack.cu: a batch of matrices of 16-bit elements, whose rows begin at multiples of
-// 16 bytes, to where they have any strides. A thread writes an aligned word of 16 bytes, which comes
-// from the one or two words of the source that hold it, shifted in registers; what a row has in the
-// words at its ends, which may be its neighbours' too, it writes by elements, and all where the
-// destination's rows are not contiguous.
+// Undoes pack.cu: copies a batch of matrices of 16-bit elements, whose rows are 16-byte aligned, to
+// where they have any strides. A thread writes aligned 16 bytes, which come from the one or two
+// aligned 16 bytes of the source that hold them, realigned in registers. What a row has at its
+// ends, in 16 bytes that it may share with its neighbours, is written element by element, and so is
+// all of a destination whose rows are not contiguous.
+//
 // Macro: OVERLAP as in launch.cuh.
 
 #include "../ptx/types.cuh"
 #include "launch.cuh"
-#include "words.cuh"
+#include "unaligned.cuh"
 
 constexpr int WIDTH = 8;      // elements of a word
 constexpr int THREADS = 256;  // of a block
@@ -41,7 +42,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) unpack(const __grid_consta
         const uint4* source = (const uint4*)(from + column - column % WIDTH);
         const uint4 low = source[0];
         const uint4 high = column % WIDTH ? source[1] : low;
-        *(uint4*)(to + column) = joined(low, high, column % WIDTH * sizeof(u16));
+        *(uint4*)(to + column) = realigned(low, high, column % WIDTH * sizeof(u16));
     } else {
         u16 elements[WIDTH];
         #pragma unroll

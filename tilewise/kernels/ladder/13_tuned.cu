@@ -13,7 +13,7 @@
 #define THREAD_N 8
 #define LANES_M 2
 #define STAGES 3
-#define AHEAD 0
+#define DOUBLE_BUFFER 0
 #define ORDER_M 1
 #define ORDER_N 4
 #define BY_ROWS 0
@@ -23,11 +23,11 @@
 #define BLOCKS 1  // of a multiprocessor, at least
 #endif
 #ifndef STAGED
-#define STAGED 0  // 1 to store what is off 16 bytes by way of shared memory
+#define STAGED 0  // 1 to store rows that are not 16-byte aligned by way of shared memory
 #endif
 #define GROUP 8  // rows of tiles whose blocks run together
 
-#include "../gemm/fma.cuh"
+#include "../gemm/simt.cuh"
 
 typedef CopiedTile<BLOCK_M, true, 1, LANES_M> TileA;
 template <int WIDTH> using TileB = CopiedTile<BLOCK_N, false, WIDTH, LANES_N>;

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 from tilewise.devices.arguments import TENSOR_MAP_BYTES
@@ -13,30 +13,15 @@ from tilewise.gemm.steps import Plan, Step
 from tilewise.kernel import SOURCES, Kernel
 from tilewise.launch import Launch, Packed, Place, TensorMap
 
-AHEAD = 4  # phases, whose tiles are brought to the L2 cache while the kernels before end
+L2_PREFETCH = 4  # k-steps whose tiles are prefetched to L2 while the kernels ahead end
 SOURCE = SOURCES / "gemm" / "hopper.cu"
 SUM_SOURCE = SOURCE.with_name("hopper_sum.cu")
-LOAD, STORE = SOURCE.with_name("load.cuh"), SOURCE.with_name("store.cuh")
+LOAD, STORE = SOURCE.with_name("hopper_load.cuh"), SOURCE.with_name("hopper_store.cuh")
 HALVES = ("float16", "bfloat16")
 SECTOR_BYTES = 32
 
 LARGEST = 2**31 - 512  # the kernel counts sizes, and tiles, by int, up to a tile past the end
 LARGEST_STRIDE = 2**40  # bytes, exclusive (CUDA driver API, cuTensorMapEncodeTiled)
-
-
-def oriented(product: Product, turned: bool) -> Product:
-    """The product that the kernel computes: turned, D's transpose is B's times A's."""
-    if not turned:
-        return product
-    return replace(
-        product,
-        m=product.n,
-        n=product.m,
-        a=product.b.transposed,
-        b=product.a.transposed,
-        c=None if product.c is None else product.c.transposed,
-        d=product.d.transposed,
-    )
 
 
 def objection(product: Product) -> str:
@@ -197,7 +182,7 @@ class _Matrix:
         return TensorMap(place, dtype, extents, strides, box, promotion)
 
     def operand(self, place: Place, dtype: str, lines: int, is_shifted: bool) -> Packed:
-        """load.cuh's Operand, of which a tile has so many lines."""
+        """hopper_load.cuh's operand; a tile has so many lines."""
         inner, count, stride = self.lines
         if is_shifted:
             pitch = self.item * stride if count > 1 else 0
@@ -250,7 +235,8 @@ def plan(
     """
     if words := objection(product):
         raise ValueError(f"the Hopper kernel can't take this product: {words}")
-    turned, view = oriented(product, tiling.turned), problem(product)
+    # With A and B swapped, the kernel computes D's transpose.
+    turned, view = product.transposed if tiling.turned else product, problem(product)
     if tiling.turned:
         view = view.turned
     if words := tiling.objection(view):
@@ -269,8 +255,8 @@ def plan(
     d_columns = 2 * tiling.out_columns // d.item
     d_box = (d_columns, 16) if by_rows else (16, d_columns)
     is_shared = at.parts > 1
-    # What a kernel ahead copies is not there yet; and behind hopper_sum it was no gain.
-    is_near = view.is_streamed and not (
+    # A copy that a kernel ahead makes is not there yet; behind hopper_sum it was no gain.
+    prefetches = view.is_streamed and not (
         tiling.shifted or is_shared or WORKSPACE in (a_at.array, b_at.array)
     )
     defines = {
@@ -283,16 +269,16 @@ def plan(
         "CLUSTER_M": tiling.cluster_m,
         "CLUSTER_N": tiling.cluster_n,
         "SPLIT": tiling.split,
-        "SHARED_TILES": int(is_shared),
+        "STREAM_K": int(is_shared),
         "A_K_MAJOR": int(a.is_by_k),
         "B_K_MAJOR": int(b.is_by_k),
-        "A_SHIFTED": int(tiling.a_shifted),
-        "B_SHIFTED": int(tiling.b_shifted),
+        "A_UNALIGNED": int(tiling.a_shifted),
+        "B_UNALIGNED": int(tiling.b_shifted),
         **({"RAW_STAGES": tiling.raw_stages(view)} if tiling.shifted else {}),
         "A_ROWS": a_rows,
-        "AHEAD": AHEAD if is_near else 0,
+        "L2_PREFETCH": L2_PREFETCH if prefetches else 0,
         "READ_C": int(_reads_c(turned)),
-        "OUT_BY_COLUMNS": int(not by_rows),
+        "OUT_COLUMN_MAJOR": int(not by_rows),
         "OUT_COLUMNS": tiling.out_columns,
         "TMA_OUT": int(by_copies),
     }
@@ -315,10 +301,16 @@ def plan(
         summing = Launch(
             grid=(at.rest * tiling.tiles, tiling.block_n // SUM_COLUMNS, 1),
             block=(128 * tiling.consumers, 1, 1),
-            args=(out, at.m_tiles, at.n_tiles, at.whole, at.rest, at.parts, sums),
+            args=(
+                out, tiling.block_n, tiling.cluster_m, tiling.cluster_n,
+                at.m_tiles // tiling.cluster_m, at.n_tiles // tiling.cluster_n,
+                at.whole, at.rest, at.parts, sums,
+            ),
             overlap=True,
-        )
-        steps.append(Step(Kernel(SUM_SOURCE, "hopper_sum", defines), summing))
+        )  # fmt: skip
+        of_d = {name: defines[name] for name in ("OUTPUT", "READ_C", "OUT_COLUMN_MAJOR")}
+        of_d["ROW_BLOCKS"] = tiling.block_m // (64 * tiling.consumers)
+        steps.append(Step(Kernel(SUM_SOURCE, "hopper_sum", of_d), summing))
         workspace += at.rest * at.parts * tiling.tiles * 4 * tiling.block_m * tiling.block_n
     return Plan(
         steps=tuple(steps),

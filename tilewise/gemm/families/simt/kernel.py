@@ -10,8 +10,7 @@ from operator import itemgetter
 from typing import Any
 
 from tilewise.devices.limits import MAX_GRID
-from tilewise.gemm import pack, transpose
-from tilewise.gemm import splitk as fma_sum
+from tilewise.gemm import pack, splitk, transpose
 from tilewise.gemm.families.simt.readings import Lines, Reading, lines, readings
 from tilewise.gemm.families.simt.tiles import EVERY, AnyTiles, TensorTiles, Tiles
 from tilewise.gemm.families.simt.timing import Timing, part_k
@@ -35,7 +34,7 @@ from tilewise.kernel import SOURCES, Kernel
 from tilewise.launch import Launch, Place, TensorMap
 
 FOLDER = SOURCES / "gemm"
-FILES = {"gemm_fma": FOLDER / "fma.cu", "gemm_dmma": FOLDER / "dmma.cu"}
+FILES = {"gemm_simt": FOLDER / "simt.cu", "gemm_dmma": FOLDER / "dmma.cu"}
 PRODUCT = FOLDER / "product.cuh"
 GROUP = 8  # rows of tiles whose blocks run together
 LARGEST = 2**31 - 2**16  # the kernel counts rows, columns and k by unsigned int, past the end too
@@ -157,7 +156,7 @@ class _Parts:
     def __init__(self, product: Product):
         self._product = product
         self._k = 0 if product.alpha == 0 else product.k
-        of_part = fma_sum.elements(product) * ITEM_SIZES[product.dtype]
+        of_part = splitk.elements(product) * ITEM_SIZES[product.dtype]
         most = min(MOST_PARTS, self._k // LEAST_K, MOST_WORKSPACE // of_part)
         self._counts = list(_counts(most))
         self._adding: dict[int, float] = {1: 0.0}
@@ -185,7 +184,7 @@ class _Parts:
 
     def _added(self, parts: int) -> float:
         if parts not in self._adding:
-            self._adding[parts] = fma_sum.seconds(self._product, parts)
+            self._adding[parts] = splitk.seconds(self._product, parts)
         return self._adding[parts]
 
 
@@ -223,8 +222,8 @@ def planned(choice: Choice, multiprocessors: int, is_hopper: bool, is_turned: bo
         after = steps[len(transposed)]
         steps[len(transposed)] = replace(after, launch=replace(after.launch, overlap=False))
     if sums is not None:
-        steps.append(fma_sum.step(product, parts, sums, is_hopper))
-        used += parts * fma_sum.elements(product) * ITEM_SIZES[product.dtype]
+        steps.append(splitk.step(product, parts, sums, is_hopper))
+        used += parts * splitk.elements(product) * ITEM_SIZES[product.dtype]
     words = f"{tiles.words}, tiles of {tiles.block_m} x {tiles.block_n}"
     if tiles.bulk and isinstance(tiles, Tiles):
         words += ", copied by tensor maps"
@@ -233,7 +232,7 @@ def planned(choice: Choice, multiprocessors: int, is_hopper: bool, is_turned: bo
     if parts > 1:
         words += f", k in {parts} parts that are added up afterwards"
     for manner, done in (
-        (Packing, "packed, as the rows are off 16 bytes"),
+        (Packing, "packed, as the rows are not 16-byte aligned"),
         (Transposition, "transposed"),
     ):
         made = [which for which, copy in choice.reading.copies if isinstance(copy, manner)]
@@ -255,7 +254,7 @@ def _multiply(
     alpha, beta, c, d = product.alpha, product.beta, product.c, product.d
     columns = product.n
     if sums is not None:
-        columns = fma_sum.pitch(product)
+        columns = splitk.pitch(product)
         alpha, beta, c, d = 1.0, 0.0, None, Operand(columns, 1, product.m * columns)
     given = layout(PRODUCT, "Product", T=REAL[product.dtype]).pack({
         "a": _operand(places[A], product.a, of_a), "b": _operand(places[B], product.b, of_b),
@@ -329,8 +328,8 @@ def _kernel_of(
 ) -> Kernel:  # fmt: skip
     defines = {
         "real": REAL[dtype], **tiles.macros,
-        "A_ALONG_K": int(a_along_k), "A_WIDTH": a_width,
-        "B_ALONG_K": int(b_along_k), "B_WIDTH": b_width,
-        "BULK": int(tiles.bulk), "OVERLAP": int(overlap),
+        "A_K_MAJOR": int(a_along_k), "A_WIDTH": a_width,
+        "B_K_MAJOR": int(b_along_k), "B_WIDTH": b_width,
+        "TMA": int(tiles.bulk), "OVERLAP": int(overlap),
     }  # fmt: skip
     return Kernel(FILES[tiles.kernel], tiles.kernel, defines, tiles.options)

@@ -8,14 +8,14 @@ from typing import Any, ClassVar
 from tilewise.gemm.families.simt.timing import Timed
 from tilewise.gemm.product import ITEM_SIZES
 
-PADDING = 4  # of async.cuh
-SWIZZLE, SWIZZLED = 128, 1024  # bytes, of fma_bulk.cuh
-BARRIERS = 16  # bytes of a stage, of dmma_bulk.cuh
+PADDING = 4  # of pipeline.cuh
+SWIZZLE, SWIZZLED = 128, 1024  # bytes, of simt_tma.cuh
+BARRIERS = 16  # bytes of a stage, of dmma_tma.cuh
 
 
 @dataclass(frozen=True)
 class Tiles(Timed):
-    """The sizes of one kernel: macros of ``fma.cuh``. How they were found: docs/tuning-log-fma.md.
+    """The sizes of one kernel: macros of ``simt.cuh``. How they were found: docs/tuning-log-fma.md.
 
     Attributes
     ----------
@@ -35,7 +35,7 @@ class Tiles(Timed):
     residents : int
         Blocks of a multiprocessor at once.
     bulk : bool
-        Whether tiles are copied by tensor maps, on a Hopper GPU: ``fma_bulk.cuh``.
+        Whether tiles are copied by tensor maps, on a Hopper GPU: ``simt_tma.cuh``.
     level : int
         Of ptxas's optimization. At 1 it keeps the order of the multiply-adds.
     slices : int
@@ -56,7 +56,7 @@ class Tiles(Timed):
     level: int = 3
     slices: int = 1
 
-    kernel = "gemm_fma"
+    kernel = "gemm_simt"
     words = "the kernel without tensor cores"
 
     @property
@@ -84,7 +84,7 @@ class Tiles(Timed):
         return {
             "BLOCK_M": self.block_m, "BLOCK_N": self.block_n, "BLOCK_K": self.block_k,
             "THREAD_M": self.thread_m, "THREAD_N": self.thread_n, "LANES_M": self.lanes_m,
-            "STAGES": self.stages, "AHEAD": int(self.ahead), "ORDER_M": order_m,
+            "STAGES": self.stages, "DOUBLE_BUFFER": int(self.ahead), "ORDER_M": order_m,
             "ORDER_N": order_n, "BY_ROWS": by_rows, "INNER_BY_ROWS": inner_by_rows,
             "BLOCKS": self.residents, "SLICES": self.slices,
         }  # fmt: skip
@@ -167,7 +167,7 @@ class TensorTiles(Timed):
     @property
     def macros(self) -> dict[str, int]:
         """What they are to the kernel."""
-        of_copies = {} if self.bulk else {"BLOCK_K": self.block_k, "AHEAD": int(self.ahead)}
+        of_copies = {} if self.bulk else {"BLOCK_K": self.block_k, "DOUBLE_BUFFER": int(self.ahead)}
         return {
             "BLOCK_M": self.block_m, "BLOCK_N": self.block_n, "WARPS_M": self.warps_m,
             "WARPS_N": self.warps_n, "STAGES": self.stages, "BLOCKS": self.residents, **of_copies,

@@ -21,8 +21,8 @@ from tilewise.gemm.steps import Plan, Step
 from tilewise.kernel import SOURCES, Kernel
 from tilewise.launch import Launch, Packed, Place
 
-SOURCE = SOURCES / "gemm" / "thin.cu"
-WARPS = 8  # of thin.cu
+SOURCE = SOURCES / "gemm" / "thin_half.cu"
+WARPS = 8  # of thin_half.cu
 MOST_BY_K, MOST_BY_ROWS = 64, 24  # rows of the thin matrix; more sums do not fit a thread
 ALIGNED_ROWS = 8  # up to as many, the kernel may beat the Hopper kernel where that can read
 LARGEST = 2**31 - 2**16  # the kernel counts rows and k by int, up to a block past the end
@@ -177,7 +177,7 @@ def plan(product: Product, view: Thin, multiprocessors: int) -> Plan:
         steps.append(pack.step([(packing, few_at, Place(WORKSPACE))], overlap=True))
         few_at = Place(WORKSPACE)
     defines = {
-        "BY_K": int(view.by_k),
+        "K_MAJOR": int(view.by_k),
         "TILES": shape.tiles,
         "GROUPS": shape.groups,
         "SPLIT": shape.split,
@@ -192,7 +192,7 @@ def plan(product: Product, view: Thin, multiprocessors: int) -> Plan:
         args=(_packed(product, view, few, many_at, few_at),),
         overlap=True,
     )
-    steps.append(Step(Kernel(SOURCE, "thin", defines), launch))
+    steps.append(Step(Kernel(SOURCE, "thin_half", defines), launch))
     thin_one = f"{'A' if view.turned else 'B'} repacked; " if workspace else ""
     return Plan(
         steps=tuple(steps),

@@ -10,7 +10,7 @@ from itertools import product as combinations
 from operator import attrgetter
 
 from tilewise.devices.limits import MAX_GRID
-from tilewise.gemm import splitk as fma_sum
+from tilewise.gemm import splitk
 from tilewise.gemm.families.thin.sides import Sides, sides
 from tilewise.gemm.layouts import layout
 from tilewise.gemm.product import (
@@ -30,7 +30,7 @@ from tilewise.kernel import SOURCES, Kernel
 from tilewise.launch import Launch, Packed, Place
 
 FOLDER = SOURCES / "gemm"
-PRODUCT = FOLDER / "thin_fma.cuh"
+PRODUCT = FOLDER / "thin_real.cuh"
 WARPS = 8  # of the kernels
 ROWS = 4  # of a warp, where they lie along k
 DEEP = {1: 8, 2: 8, 4: 8, 8: 4}  # of k at once, where they lie across, by the thin matrix's lines
@@ -168,7 +168,7 @@ def divisions(product: Product, view: Thin, multiprocessors: int) -> Iterator[Di
     read = product.batch * product.k * (view.rows + view.few_rows) * item / RATE
     steps = -(-product.k // deep)
     stored = product if view.turned else product.transposed
-    of_part = fma_sum.elements(stored) * item
+    of_part = splitk.elements(stored) * item
     at_once = multiprocessors * RESIDENTS[view.along][product.dtype][view.count]
     step = STEPS[view.along][product.dtype][view.width > 1][view.count]
     if view.along:
@@ -184,7 +184,7 @@ def divisions(product: Product, view: Thin, multiprocessors: int) -> Iterator[Di
         computing = waves * (BLOCK + BLOCK_LINE * view.count + of_warp * step)
         expected = START + math.hypot(computing, read)
         if parts > 1:
-            expected += fma_sum.seconds(stored, parts)
+            expected += splitk.seconds(stored, parts)
         yield Division(split, parts, part_k, blocks, expected)
 
 
@@ -219,8 +219,8 @@ def planned(product: Product, view: Thin, division: Division, is_hopper: bool) -
     if split > 1:
         words += f", k divided by {split}"
     if parts > 1:
-        steps.append(fma_sum.step(lying, parts, Place(WORKSPACE), is_hopper))
-        workspace = parts * fma_sum.elements(lying) * ITEM_SIZES[product.dtype]
+        steps.append(splitk.step(lying, parts, Place(WORKSPACE), is_hopper))
+        workspace = parts * splitk.elements(lying) * ITEM_SIZES[product.dtype]
         words += f", in {parts} parts that are added up afterwards"
     return Plan(
         steps=tuple(steps),
@@ -235,7 +235,7 @@ def planned(product: Product, view: Thin, division: Division, is_hopper: bool) -
 def _kernel(
     dtype: str, along: bool, count: int, width: int, few_width: int, split: int, overlap: bool
 ) -> Kernel:
-    name = "thin_fma" if along else "thin_fma_across"
+    name = "thin_real_k_major" if along else "thin_real_mn_major"
     defines = {
         "real": REAL[dtype], "FEW": count, "WIDTH": width, "FEW_WIDTH": few_width, "SPLIT": split,
         "DEEP": ALIGNMENT // ITEM_SIZES[dtype] // width if along else DEEP[count],
@@ -252,7 +252,7 @@ def _packed(lying: Product, view: Thin, division: Division) -> Packed:
     stored = lying.n
     if division.parts > 1:
         # The parts' sums are plain; alpha and beta come with the addition.
-        stored = fma_sum.pitch(lying)
+        stored = splitk.pitch(lying)
         alpha, beta, c, d = 1.0, 0.0, None, Operand(stored, 1, lying.m * stored)
         at = Place(WORKSPACE)
     many, few = view.many, view.few
@@ -266,7 +266,7 @@ def _packed(lying: Product, view: Thin, division: Division) -> Packed:
         "few_pitch": few.row_stride, "few_along": few.column_stride, "few_step": few.batch_stride,
         "c_many": c.column_stride, "c_few": c.row_stride, "c_step": c.batch_stride,
         "d_many": d.column_stride, "d_few": d.row_stride, "d_step": d.batch_stride,
-        "part_stride": fma_sum.elements(lying),
+        "part_stride": splitk.elements(lying),
         "rows": view.rows, "few_rows": view.few_rows, "k": lying.k, "batch": lying.batch,
         "stored": stored, "part_k": division.part_k, "alpha": alpha, "beta": beta,
     })  # fmt: skip

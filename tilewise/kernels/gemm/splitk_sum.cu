@@ -1,8 +1,8 @@
-// The second kernel where blocks of the first divide k: D = alpha (the sum of the parts) + beta C.
+// The split-K reduction: D = alpha (the sum of the partial sums) + beta C.
 //
-// Macros: real, the elements' type; LANES, a power of two up to 32: how many threads share a piece's
-// parts, each of which adds every LANESth in their order, and then their sums are added two by two;
-// OVERLAP as in launch.cuh.
+// Macros: real, the elements' type; LANES, a power of two up to 32: the threads that share the
+// parts of a 16-byte piece. Each adds every LANESth part in order, and then their sums are added
+// pairwise. OVERLAP as in launch.cuh.
 #include "epilogue.cuh"
 #include "matrix.cuh"
 #include "launch.cuh"
@@ -20,12 +20,12 @@ struct Sum {
     real alpha, beta;
 };
 
-extern "C" __global__ void __launch_bounds__(THREADS) fma_sum(const __grid_constant__ Sum p) {
+extern "C" __global__ void __launch_bounds__(THREADS) splitk_sum(const __grid_constant__ Sum p) {
     begin_launch();
     const unsigned across = p.pitch / PIECE;
     const size_t pieces = (size_t)p.batch * p.m * across, step = (size_t)gridDim.x * THREADS / LANES;
     const unsigned lane = threadIdx.x % LANES;
-    // All threads of a warp come to the shuffles, those past the last piece too.
+    // All threads of a warp take part in the shuffles, those past the last piece too.
     for (size_t first = (size_t)blockIdx.x * THREADS / LANES; first < pieces; first += step) {
         const size_t i = first + threadIdx.x / LANES;
         const real* from = p.parts + i * PIECE;

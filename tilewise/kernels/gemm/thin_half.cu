@@ -1,30 +1,30 @@
-// D = alpha A B + beta C where A has few rows, or B few columns: memory bound, so that each element
+// D = alpha A B + beta C where A has few rows, or B few columns: bound by memory, so each element
 // of the other operand, ``many``, is read once, where it lies, whatever its address and pitch.
-// 16-bit inputs, float sums on the tensor cores.
+// 16-bit inputs, float accumulators on the tensor cores.
 //
-// A warp takes pieces of 16 bytes of ``many`` straight into the fragments of mma.m16n8k16. A lane's
-// pieces follow one another in memory, and come from the aligned words that hold them, shifted in
-// registers. Which k, and with BY_K 0 which row, a piece stands for is free, as long as it is the
-// same in both operands: no element goes to another lane. SPLIT warps of a block divide k among
-// them, and add up in a fixed order.
+// A warp loads 16-byte pieces of ``many`` straight into the fragments of mma.m16n8k16. A lane's
+// pieces are contiguous in memory; they come from the aligned 16 bytes that hold them, realigned in
+// registers. Which k (and if MN-major, which row) a piece stands for is free, as long as it is the
+// same in both operands: no element goes to another lane. SPLIT warps of a block divide k, and
+// their sums are added up in a fixed order.
 //
-// Macros: BY_K (1 where k is the contiguous dimension of ``many``, 0 where its rows' is), TILES (of
-// 16 rows, of a warp; 8 where BY_K is 0), GROUPS (of 8 rows of ``few``), SPLIT, BLOCKS (of a
-// multiprocessor, at least), INPUT (float16 or bfloat16) and OUTPUT (that, or float); OVERLAP as in
-// launch.cuh.
+// Macros: K_MAJOR (1 where k is the contiguous dimension of ``many``, 0 for MN-major); TILES, of 16
+// rows of a warp (8 if MN-major); GROUPS, of 8 rows of ``few``; SPLIT; BLOCKS, the least number of
+// blocks a multiprocessor must hold; INPUT (float16 or bfloat16); OUTPUT (INPUT or float); OVERLAP
+// as in launch.cuh.
 #include "../ptx/convert.cuh"
 #include "../ptx/mma.cuh"
 #include "epilogue.cuh"
 #include "launch.cuh"
-#include "words.cuh"
+#include "unaligned.cuh"
 
 constexpr int WARPS = 8, WIDTH = 8;          // elements of a piece
-constexpr int PIECES = BY_K ? 4 : 2;         // of a lane and line, one after another
-constexpr int LINES = BY_K ? 2 * TILES : 4;  // of a lane: rows, or steps of k
+constexpr int PIECES = K_MAJOR ? 4 : 2;         // of a lane and line, one after another
+constexpr int LINES = K_MAJOR ? 2 * TILES : 4;  // of a lane: rows, or steps of k
 constexpr int ROWS = 16 * TILES;             // of a warp
-constexpr int STEP = BY_K ? 4 * PIECES * WIDTH : 16;  // of k
+constexpr int STEP = K_MAJOR ? 4 * PIECES * WIDTH : 16;  // of k
 constexpr int SUMS = TILES * GROUPS * 4;     // of a thread
-static_assert(BY_K || TILES == 8, "16 rows of each lane's");
+static_assert(K_MAJOR || TILES == 8, "16 rows of each lane's");
 
 struct Product {
     const u16 *many, *few;
@@ -38,7 +38,7 @@ struct Product {
     float alpha, beta;
 };
 
-// The elements ``first`` to ``last`` of eight, zeros around them.
+// The elements ``first`` to ``last`` of eight, with zeros around them.
 __device__ __noinline__ uint4 gather(const u16* from, int first, int last) {
     u32 words[4] = {};
     #pragma unroll
@@ -47,7 +47,7 @@ __device__ __noinline__ uint4 gather(const u16* from, int first, int last) {
     return uint4{words[0], words[1], words[2], words[3]};
 }
 
-// What lies behind the first ``count`` elements may be NaN, which 0 does not silence.
+// The first ``count`` elements, and zeros. What follows them may be NaN, and 0 times NaN is NaN.
 __device__ inline uint4 first_of(uint4 piece, int count) {
     u32 words[] = {piece.x, piece.y, piece.z, piece.w};
     #pragma unroll
@@ -56,7 +56,7 @@ __device__ inline uint4 first_of(uint4 piece, int count) {
     return uint4{words[0], words[1], words[2], words[3]};
 }
 
-// A line of ``many`` as a lane reads it: aligned words, and where in the first one it begins.
+// A line of ``many``: the aligned 16 bytes in which it begins, and how far into them.
 struct Line {
     const uint4* words;
     int shift;  // bytes
@@ -77,8 +77,8 @@ __device__ inline void load_whole(uint4 (&words)[LINES][PIECES + 1], const Line 
     }
 }
 
-// The words of the line's first ``count`` elements. Those that reach beyond the matrix, from
-// ``begin`` to ``end``, may be another's memory: they are read by elements.
+// The aligned 16 bytes that hold the line's first ``count`` elements. Those that reach beyond the
+// matrix, ``begin`` to ``end``, are read element by element.
 __device__ inline void load(uint4 (&words)[PIECES + 1], const Line& line, int count,
                             const u16* begin, const u16* end) {
     #pragma unroll
@@ -100,21 +100,21 @@ template <bool WHOLE, int COUNT> __device__ inline uint4 load_few(const u16* fro
     return uint4{half.x, half.y, 0, 0};
 }
 
-// Adds what a lane's ``words`` and the same k of ``few``, from there on, give; ``left`` of them are
+// Multiplies a lane's ``words`` of ``many`` by ``few`` at the same k; ``left`` elements of k are
 // there.
 template <bool WHOLE>
 __device__ inline void multiply_step(float (&sum)[TILES][GROUPS][4],
                                      const uint4 (&words)[LINES][PIECES + 1],
                                      const Line (&lines)[LINES], const u16* few, const Product& p,
                                      int left, int g) {
-#if BY_K
+#if K_MAJOR
     #pragma unroll
     for (int piece = 0; piece < PIECES; ++piece) {
         const int count = left - piece * WIDTH;
         uint4 a[LINES];
         #pragma unroll
         for (int i = 0; i < LINES; ++i) {
-            a[i] = joined(words[i][piece], words[i][piece + 1], lines[i].shift);
+            a[i] = realigned(words[i][piece], words[i][piece + 1], lines[i].shift);
             if (!WHOLE) a[i] = first_of(a[i], count);
         }
         #pragma unroll
@@ -136,7 +136,7 @@ __device__ inline void multiply_step(float (&sum)[TILES][GROUPS][4],
     for (int i = 0; i < LINES; ++i)
         #pragma unroll
         for (int j = 0; j < PIECES; ++j) {
-            uint4 piece = joined(words[i][j], words[i][j + 1], lines[i].shift);
+            uint4 piece = realigned(words[i][j], words[i][j + 1], lines[i].shift);
             if (!WHOLE) piece = first_of(piece, i < left ? WIDTH : 0);
             halves[i][j][0] = piece.x;
             halves[i][j][1] = piece.y;
@@ -162,7 +162,7 @@ __device__ inline void multiply_step(float (&sum)[TILES][GROUPS][4],
 }
 
 extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS)
-thin(const __grid_constant__ Product p) {
+thin_half(const __grid_constant__ Product p) {
     __shared__ float others[WARPS / 2][SUMS][32];
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
     const int part = warp % SPLIT;
@@ -171,17 +171,17 @@ thin(const __grid_constant__ Product p) {
     for (int batch = blockIdx.y; batch < p.batch; batch += gridDim.y) {
         const u16* many = p.many + batch * p.many_step;
         const u16* few = p.few + batch * p.few_step;
-        const u16* end = many + (BY_K ? (p.rows - 1) * p.many_pitch + p.k
+        const u16* end = many + (K_MAJOR ? (p.rows - 1) * p.many_pitch + p.k
                                       : (p.k - 1) * p.many_pitch + p.rows);
         float sum[TILES][GROUPS][4] = {};
-        // Past the last row it is read again; what comes of it is not stored.
+        // Past the last line, that one is read again; its products are not stored.
         Line lines[LINES];
         #pragma unroll
         for (int i = 0; i < LINES; ++i)
-            lines[i] = Line(many + (BY_K ? min(top + 8 * i + g, p.rows - 1) * p.many_pitch
+            lines[i] = Line(many + (K_MAJOR ? min(top + 8 * i + g, p.rows - 1) * p.many_pitch
                                                + part * STEP + PIECES * WIDTH * t
                                          : (part * STEP + 4 * t + i) * p.many_pitch + top + 16 * g));
-        const long long stride = BY_K ? SPLIT * STEP / WIDTH : 2 * SPLIT * p.many_pitch;  // words
+        const long long stride = K_MAJOR ? SPLIT * STEP / WIDTH : 2 * SPLIT * p.many_pitch;  // words
         for (int step = part * STEP; step < p.k; step += SPLIT * STEP) {
             const int at = step + STEP / 4 * t, left = p.k - at;
             bool is_inside = true;
@@ -191,7 +191,8 @@ thin(const __grid_constant__ Product p) {
                     && (const u16*)(lines[i].words + PIECES + (lines[i].shift > 0)) <= end;
             uint4 words[LINES][PIECES + 1];
             is_inside = __all_sync(~0u, is_inside);
-            // Each case as a whole: the compiler has the loads of both operands go out together.
+            // Separate calls, so that the compiler issues the loads of both operands
+            // together.
             if (is_inside && step + STEP <= p.k) {
                 load_whole(words, lines);
                 multiply_step<true>(sum, words, lines, few + at, p, left, g);
@@ -199,10 +200,10 @@ thin(const __grid_constant__ Product p) {
                 load_whole(words, lines);
                 multiply_step<false>(sum, words, lines, few + at, p, left, g);
             } else {
-                const int across = BY_K ? left : p.rows - (top + 16 * g);
+                const int across = K_MAJOR ? left : p.rows - (top + 16 * g);
                 #pragma unroll
                 for (int i = 0; i < LINES; ++i)
-                    load(words[i], lines[i], BY_K || i < left ? across : 0, many, end);
+                    load(words[i], lines[i], K_MAJOR || i < left ? across : 0, many, end);
                 multiply_step<false>(sum, words, lines, few + at, p, left, g);
             }
             #pragma unroll
@@ -228,7 +229,7 @@ thin(const __grid_constant__ Product p) {
             for (int group = 0; group < GROUPS; ++group)
                 #pragma unroll
                 for (int i = 0; i < 4; ++i) {
-                    const int row = top + (BY_K ? 16 * tile + 8 * (i / 2) + g
+                    const int row = top + (K_MAJOR ? 16 * tile + 8 * (i / 2) + g
                                                 : 16 * g + 8 * (i / 2) + tile);
                     const int other = 8 * group + 2 * t + i % 2;
                     if (row >= p.rows || other >= p.few_rows) continue;

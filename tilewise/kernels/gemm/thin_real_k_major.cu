@@ -1,15 +1,15 @@
-// D = alpha A B + beta C of float or double where A has few rows, or B few columns, and the lines of
-// the other operand, ``many``, lie along k: memory bound, so each of its elements is read once, where
-// it lies. A warp's lanes are neighbours along k, and go through ROWS lines at once; SPLIT warps of a
-// block divide k among them, and so may blocks along z, each of which stores sums of its own, which
-// fma_sum.cu adds up. All sums are added up in a fixed order.
+// D = alpha A B + beta C of float or double where A has few rows, or B few columns, and the other
+// operand, ``many``, is K-major: bound by memory, so each of its elements is read once, where it
+// lies. A warp's lanes are neighbours along k and take ROWS lines at once. SPLIT warps of a block
+// divide k, and so may blocks along z, each of which stores partial sums that splitk_sum.cu adds
+// up. All sums are added up in a fixed order.
 //
-// Macros: real, the elements' type; ROWS; FEW, the lines of ``few`` at most; WIDTH and FEW_WIDTH,
-// elements that are read at once, 16 bytes or 1; DEEP, pieces of each line that a lane has under way;
-// SPLIT; RESIDENTS, blocks that a multiprocessor holds; OVERLAP as in launch.cuh.
+// Macros: real, the elements' type; ROWS; FEW, the most lines of ``few``; WIDTH and FEW_WIDTH,
+// elements that are read at once, 16 bytes or 1; DEEP, pieces of each line that a lane has in
+// flight; SPLIT; RESIDENTS, blocks that a multiprocessor holds; OVERLAP as in launch.cuh.
 #include "epilogue.cuh"
 #include "launch.cuh"
-#include "thin_fma.cuh"
+#include "thin_real.cuh"
 
 constexpr int WARPS = 8, SUMS = ROWS * FEW;
 constexpr int STEP = 32 * WIDTH * DEEP;  // of k
@@ -40,7 +40,7 @@ template <bool WHOLE> __device__ inline Piece load_few(const real* from, long lo
     return found;
 }
 
-// Adds what a lane has of STEP of k; ``left`` of them are there, from its first one on.
+// Adds a lane's products of one STEP of k; ``left`` elements are there from its first one on.
 template <bool WHOLE>
 __device__ inline void add_step(real (&sum)[SUMS], const real* const (&many)[ROWS], const real* few,
                                 const Product& p, int left) {
@@ -64,8 +64,8 @@ __device__ inline void add_step(real (&sum)[SUMS], const real* const (&many)[ROW
         }
 }
 
-// Sum number ``lane % COUNT`` of all lanes. As long as there are several, a lane gives its neighbour
-// half of them and is given the other half, so that COUNT of them take about as many shuffles.
+// Sum number ``lane % COUNT`` of all lanes. While a lane has several sums, it gives half of them to
+// another lane for that lane's other half, so that COUNT sums take hardly more shuffles than one.
 template <int COUNT> __device__ inline real add_lanes(const real (&sum)[COUNT], unsigned lane) {
     constexpr int HALF = COUNT / 2;
     const bool upper = lane & HALF;
@@ -85,7 +85,7 @@ template <> __device__ inline real add_lanes(const real (&sum)[1], unsigned lane
 }
 
 extern "C" __global__ void __launch_bounds__(32 * WARPS, RESIDENTS)
-thin_fma(const __grid_constant__ Product p) {
+thin_real_k_major(const __grid_constant__ Product p) {
     __shared__ real parts[WARPS][SUMS];
     const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32, part = warp % SPLIT;
     const unsigned top = (blockIdx.x * (WARPS / SPLIT) + warp / SPLIT) * ROWS;
@@ -96,7 +96,7 @@ thin_fma(const __grid_constant__ Product p) {
     for (unsigned batch = blockIdx.y; batch < p.batch; batch += gridDim.y) {
         const real* few = p.few + batch * p.few_step + first * p.few_along;
         const real* many[ROWS];
-        // Past the last line it is read again; what comes of it is not stored.
+        // Past the last line, that one is read again; its products are not stored.
         #pragma unroll
         for (int u = 0; u < ROWS; ++u)
             many[u] = p.many + batch * p.many_step + min(top + u, p.rows - 1) * p.many_pitch + first;

@@ -1,72 +1,72 @@
-// A phase's tiles of A and B: how they get from global memory to where wgmma reads them.
+// How a k-step's tiles of A and B get from global memory to where wgmma reads them.
 //
-// A bulk copy needs lines (rows, or columns, whichever are contiguous) that begin at multiples of 16
-// bytes. Where they do, it writes a tile as wgmma takes it. Where they don't (A_SHIFTED, B_SHIFTED),
-// threads copy the lines to shared memory as they lie, by whole 128 aligned bytes, as anything else
-// costs the L2 cache a request more; and from there, shifted, to where wgmma reads.
+// TMA needs lines (rows, or columns, whichever are contiguous) that are 16-byte aligned, and writes
+// a tile as wgmma takes it. Where they are not aligned (A_UNALIGNED, B_UNALIGNED), threads copy
+// them by cp.async to a raw ring in shared memory, in whole aligned 128-byte chunks (anything else
+// costs the L2 cache another request), and from there, realigned, to the stage that wgmma reads.
 
 #include "../ptx/cp_async.cuh"
 #include "../ptx/shared.cuh"
 #include "../ptx/tma.cuh"
 
-constexpr int LINE_BYTES = 2 * BLOCK_K;  // a row of a tile in shared memory
+constexpr int LINE_BYTES = 2 * BLOCK_K;  // a row of a tile in shared memory: 64 elements
 
-// A or B: whose lines begin at multiples of 16 bytes, or not.
+// A or B, by a tensor map; or in global memory, where its lines are not 16-byte aligned.
 struct MappedOperand {
     TensorMap map;
-    int batches;  // 1 where all share one matrix
+    int batches;  // 1 where the whole batch shares one matrix
 };
 struct UnalignedOperand {
     const char* begin;
-    u64 bytes;        // from there to its last element's end
+    u64 bytes;        // from ``begin`` to the end of the last element
     u64 pitch, step;  // bytes from line to line, and from matrix to matrix
     int lines, length;  // of each matrix, and the elements of a line
 
-    // Whether 16 bytes are the array's, as far as those between its elements are.
+    // Whether 16 bytes lie within the array, gaps between its lines included.
     __device__ bool has(u64 at) const {
         return at >= (u64)begin && at + 16 <= (u64)begin + bytes;
     }
 };
 
-template <bool SHIFTED> struct OperandOf { typedef MappedOperand type; };
+template <bool UNALIGNED> struct OperandOf { typedef MappedOperand type; };
 template <> struct OperandOf<true> { typedef UnalignedOperand type; };
-template <bool SHIFTED> using Operand = typename OperandOf<SHIFTED>::type;
+template <bool UNALIGNED> using Operand = typename OperandOf<UNALIGNED>::type;
 
-// The boxes of this block's part, which is the ``mine``th of ``PARTS``, of a tile of ``EXTENT`` lines
-// (or columns, where k is not contiguous) from ``first`` on, and 64 of k: where each one's bytes are
-// in the tile, and its first element and line.
-template <bool BY_K, int EXTENT, int PARTS, class Use>
+// Calls ``use(offset in the tile, x, y)`` for each TMA box that this block loads: the ``mine``th of
+// PARTS of a tile of EXTENT lines from ``first`` on (columns, if MN-major) and 64 of k. x and y are
+// coordinates in the tensor map.
+template <bool K_MAJOR, int EXTENT, int PARTS, class Use>
 __device__ inline void each_box(int first, int k, int mine, Use use) {
-    constexpr int EACH = BY_K ? EXTENT / PARTS : 64;
+    constexpr int EACH = K_MAJOR ? EXTENT / PARTS : 64;
     for (int i = mine * EACH; i < EXTENT; i += PARTS * EACH) {
-        use(i * LINE_BYTES, BY_K ? k : first + i, BY_K ? first + i : k);
+        use(i * LINE_BYTES, K_MAJOR ? k : first + i, K_MAJOR ? first + i : k);
     }
 }
 
-// Copies them, to all ``blocks``.
-template <bool BY_K, int EXTENT, int PARTS>
+// Loads the boxes to shared memory, of all ``blocks`` of the cluster.
+template <bool K_MAJOR, int EXTENT, int PARTS>
 __device__ inline void load_tile(u32 to, const MappedOperand& from, int first, int k, int matrix,
                                  int mine, u32 barrier, unsigned short blocks) {
-    each_box<BY_K, EXTENT, PARTS>(first, k, mine, [&](int at, int x, int y) {
+    each_box<K_MAJOR, EXTENT, PARTS>(first, k, mine, [&](int at, int x, int y) {
         tma_load<(PARTS > 1)>(to + at, from.map, x, y, matrix, barrier, blocks);
     });
 }
-template <bool BY_K, int EXTENT, int PARTS>
+template <bool K_MAJOR, int EXTENT, int PARTS>
 __device__ inline void load_tile(u32, const UnalignedOperand&, int, int, int, int, u32,
                                  unsigned short) {}
 
-// Brings them to the L2 cache.
-template <bool BY_K, int EXTENT, int PARTS>
-__device__ inline void bring_near(const MappedOperand& from, int first, int k, int matrix,
+// Prefetches the boxes to the L2 cache.
+template <bool K_MAJOR, int EXTENT, int PARTS>
+__device__ inline void prefetch_tile_l2(const MappedOperand& from, int first, int k, int matrix,
                                   int mine) {
-    each_box<BY_K, EXTENT, PARTS>(first, k, mine, [&](int, int x, int y) {
+    each_box<K_MAJOR, EXTENT, PARTS>(first, k, mine, [&](int, int x, int y) {
         tma_prefetch_l2(from.map, x, y, matrix);
     });
 }
-template <bool BY_K, int EXTENT, int PARTS>
-__device__ inline void bring_near(const UnalignedOperand&, int, int, int, int) {}
+template <bool K_MAJOR, int EXTENT, int PARTS>
+__device__ inline void prefetch_tile_l2(const UnalignedOperand&, int, int, int, int) {}
 
-// Which of the operand's matrices a batch has.
+// The operand's matrix number for a matrix of the batch.
 __device__ inline int matrix_of(const MappedOperand& operand, int batch) {
     return min(batch, operand.batches - 1);
 }
@@ -75,52 +75,54 @@ __device__ inline int matrix_of(const UnalignedOperand&, int batch) { return bat
 __device__ inline void prefetch(const MappedOperand& operand) { prefetch_tensor_map(operand.map); }
 __device__ inline void prefetch(const UnalignedOperand&) {}
 
-// How the 256 threads of the loaders bring tiles of EXTENT lines (or columns) and 64 of k.
+// How 256 threads load tiles of EXTENT lines (columns, if MN-major) and 64 of k of an unaligned
+// operand.
 //
-// 8 neighbouring threads have a row of the tile, 64 elements, which lie within two pieces of 128
-// aligned bytes. Where k is contiguous, the second one of a phase is the next one's first: a step
-// copies one piece of each row, and the first step of a tile has no phase to finish. Where it is not,
-// a step copies all pieces of a phase, and the first copies none. A warp reads what it copied itself,
-// so it waits for no other, and its rows are every eighth, which all begin equally far behind 16 whole
-// bytes.
+// 8 neighbouring threads take a row of the tile: 64 elements, which lie within two aligned 128-byte
+// chunks. If K-major, the second chunk of a k-step is the first of the next: a step copies one
+// chunk of each row, and the first step of a tile completes no k-step. If MN-major, a step copies
+// all chunks of a k-step, and the first step copies none. A warp realigns only what it copied
+// itself, so that it waits for no other warp; its rows are every eighth, and all have the same
+// offset from 16-byte alignment.
 //
-// A step is a few copies and shifts a thread, so that what is around them decides how long it takes:
-// all that a tile's steps share is computed when the loader turns to it.
-template <bool BY_K, int EXTENT, bool SHIFTED> struct Loader {
-    static constexpr int CHUNKS = BY_K ? 1 : EXTENT / 64;  // of 64 columns
-    static constexpr int LINES = BY_K ? EXTENT : 64, TURNS = (LINES + 31) / 32;
-    static constexpr int PIECES = BY_K ? 1 : CHUNKS + 1;   // of a line in a step
+// A step is only a few copies and shifts of each thread, so the overhead around them counts: all
+// that the steps of a tile share is computed once, by start_tile and finish_tile.
+template <bool K_MAJOR, int EXTENT, bool UNALIGNED> struct Loader {
+    static constexpr int CHUNKS = K_MAJOR ? 1 : EXTENT / 64;  // of 64 columns of the tile
+    static constexpr int LINES = K_MAJOR ? EXTENT : 64, TURNS = (LINES + 31) / 32;
+    static constexpr int PIECES = K_MAJOR ? 1 : CHUNKS + 1;   // 128-byte chunks of a line in a step
     static constexpr int PIECE_BYTES = LINES * LINE_BYTES;  // of all lines
     static constexpr int RAW_BYTES = PIECES * PIECE_BYTES;  // of a step
 
-    // Of the tile that is copied, and this thread's first line and the one 32 lines on; the next
-    // ones are 64 lines on each.
-    u64 address[2];  // of its 16 bytes of the step's first piece
-    int element[2];  // which of the line's the first step's begin with; below 0, before the line
-    int lines;       // of the matrix, from the first line on
-    u32 step;        // counted from the first on that is whole
-    u32 whole;       // steps, of which all pieces can be copied without looking at their ends
-    u32 missing;     // bit i: the line 32 i on is past the last, where lines are not k; bit 16: there
-                     // is a step before those that are whole
+    // The tile that is being copied, for this thread's first line and the one 32 lines on. Its
+    // other lines are 64 lines further each.
+    u64 address[2];  // of this thread's 16 bytes in the step's first chunk
+    int element[2];  // of the line, at ``address`` in the first step; negative before the line
+    int lines;       // left in the matrix, from the thread's first line on
+    u32 step;        // counted from the first of the ``whole`` ones
+    u32 whole;       // steps that can be copied without bounds checks
+    u32 missing;     // bit i: the line 32 i on is past the last, if K-major; bit 16: there is a step
+                     // before the ``whole`` ones
 
-    // Of the tile that is finished: where this thread's first and second 16 bytes of a line are.
-    u32 first[2], second[2];  // bytes from a piece's beginning
-    u32 shape;  // bits 0-4: by how many of them they begin behind whole words; bits 5-6: how many of
-                // those behind 16 whole bytes; bits 8 + i and 10 + i: whether the first, and the
-                // second, are in the line's second piece
+    // The tile that is being realigned: where this thread's low and high 16 bytes of a line
+    // are.
+    u32 first[2], second[2];  // bytes from the beginning of a chunk
+    u32 shape;  // the shift: bits 0-4, bits past a 4-byte word; bits 5-6, words past 16 bytes. Bits
+                // 8 + i and 10 + i: whether the low and the high 16 bytes are in the line's
+                // second chunk
 
     static __device__ int line_of(int thread) { return thread / 32 + thread % 32 / 8 * 8; }
     static __device__ bool has(int line) { return LINES % 32 == 0 || line < LINES; }
 
     static __device__ u64 begin(const UnalignedOperand& from, int extent, int k, int batch, int line) {
-        line += BY_K ? extent : k;
+        line += K_MAJOR ? extent : k;
         return (u64)from.begin + batch * from.step + line * from.pitch +
-               2 * (u64)(BY_K ? k : extent);
+               2 * (u64)(K_MAJOR ? k : extent);
     }
 
-    // Turns to copying a tile from ``extent`` and ``k`` on.
-    __device__ void turn_to(const UnalignedOperand& from, int extent, int k, int batch, int thread) {
-        int line = line_of(thread), top = BY_K ? extent : k, left = BY_K ? k : extent;
+    // Sets up the copies of the tile from ``extent`` and ``k`` on.
+    __device__ void start_tile(const UnalignedOperand& from, int extent, int k, int batch, int thread) {
+        int line = line_of(thread), top = K_MAJOR ? extent : k, left = K_MAJOR ? k : extent;
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
             u64 at = begin(from, extent, k, batch, line + 32 * i);
@@ -131,23 +133,23 @@ template <bool BY_K, int EXTENT, bool SHIFTED> struct Loader {
         lines = from.lines - top - line;
         missing = 0;
 #pragma unroll
-        for (int i = 0; i < TURNS; ++i) missing |= (BY_K && 32 * i >= lines) << i;
-        // What lies between the array's first and last element may be read, though not be used.
+        for (int i = 0; i < TURNS; ++i) missing |= (K_MAJOR && 32 * i >= lines) << i;
+        // Gaps between the array's first and last element may be read; they are not used.
         u64 first_line = begin(from, extent, k, batch, 0);
         bool is_ahead = (first_line & ~127ull) < (u64)from.begin;
         step = -(int)is_ahead;
         missing |= is_ahead << 16;
-        int count = (BY_K ? from.length - left : from.lines - top) / 64;
-        if (!BY_K) {
+        int count = (K_MAJOR ? from.length - left : from.lines - top) / 64;
+        if (!K_MAJOR) {
             u64 end = (u64)from.begin + from.bytes - LINE_BYTES * PIECES;
             while (count > 0 && first_line + (64 * count - 1) * from.pitch > end) --count;
         }
         whole = max(count - is_ahead, 0);
     }
 
-    // Starts a step's copies to ``raw``.
+    // Starts the copies of a step to ``raw``, a stage of the raw ring.
     __device__ void start(u32 raw, const UnalignedOperand& from, bool is_first, int thread) {
-        if (!BY_K && is_first) return;
+        if (!K_MAJOR && is_first) return;
         constexpr int LAST = TURNS - 1;
         int line = line_of(thread);
         raw += line * LINE_BYTES + 16 * (thread % 8);
@@ -155,25 +157,25 @@ template <bool BY_K, int EXTENT, bool SHIFTED> struct Loader {
         if (!is_whole &&
             !(from.has(address[0]) && from.has(source(from, LAST) + LINE_BYTES * (PIECES - 1)))) {
             start_any(raw, from, line);
-        } else if (BY_K && !is_whole) {
+        } else if (K_MAJOR && !is_whole) {
             start_counted(raw, from, line);
         } else {
-            start_lines(raw, from, line, BY_K || is_whole ? missing : past_the_last());
+            start_lines(raw, from, line, K_MAJOR || is_whole ? missing : past_the_last());
         }
 #pragma unroll
-        for (int i = 0; i < 2; ++i) address[i] += BY_K ? LINE_BYTES : BLOCK_K * from.pitch;
+        for (int i = 0; i < 2; ++i) address[i] += K_MAJOR ? LINE_BYTES : BLOCK_K * from.pitch;
         ++step;
     }
 
-    // This thread's 16 bytes of a line's first piece.
+    // The address of this thread's 16 bytes in the first chunk of a line.
     __device__ u64 source(const UnalignedOperand& from, int turn) const {
         return (turn % 2 ? address[1] : address[0]) + turn / 2 * 64 * from.pitch;
     }
 
-    // Of k, from the first step on.
+    // The elements of k that the steps before this one cover.
     __device__ int present() const { return 64 * (int)(step + (missing >> 16)); }
 
-    // The lines that there are, as far as the array goes.
+    // Without bounds checks but for missing lines.
     __device__ void start_lines(u32 raw, const UnalignedOperand& from, int line, u32 missing) const {
 #pragma unroll
         for (int turn = 0; turn < TURNS; ++turn) {
@@ -186,7 +188,7 @@ template <bool BY_K, int EXTENT, bool SHIFTED> struct Loader {
         }
     }
 
-    // ``missing`` where lines are k.
+    // ``missing`` if MN-major: the lines are k, and the last k-step may have fewer.
     __device__ u32 past_the_last() const {
         u32 past = 0;
 #pragma unroll
@@ -194,7 +196,7 @@ template <bool BY_K, int EXTENT, bool SHIFTED> struct Loader {
         return past;
     }
 
-    // Lines up to the end of k.
+    // If K-major: elements past the end of k are zeros.
     __device__ void start_counted(u32 raw, const UnalignedOperand& from, int line) const {
 #pragma unroll
         for (int turn = 0; turn < TURNS; ++turn) {
@@ -205,15 +207,15 @@ template <bool BY_K, int EXTENT, bool SHIFTED> struct Loader {
         }
     }
 
-    // Where not all of the 16 bytes may be the array's.
+    // With all checks: some of the 16 bytes may lie outside the array.
     __device__ void start_any(u32 raw, const UnalignedOperand& from, int line) const {
         int at = present();
 #pragma unroll 1
         for (int turn = 0; turn < TURNS; ++turn) {
             if (!has(line + 32 * turn)) break;
-            int left = (turn % 2 ? element[1] : element[0]) + (BY_K ? at : 0);
+            int left = (turn % 2 ? element[1] : element[0]) + (K_MAJOR ? at : 0);
             u64 piece_at = source(from, turn);
-            bool is_there = 32 * turn + (BY_K ? 0 : at) < lines;
+            bool is_there = 32 * turn + (K_MAJOR ? 0 : at) < lines;
             u32 to = raw + 32 * turn * LINE_BYTES;
 #pragma unroll 1
             for (int piece = 0; piece < PIECES; ++piece) {
@@ -230,7 +232,8 @@ template <bool BY_K, int EXTENT, bool SHIFTED> struct Loader {
         }
     }
 
-    // 16 bytes, of which only the first ``count`` elements are read, and none outside the array.
+    // Stores 16 bytes, of which the first ``count`` elements are read one by one, none outside
+    // the array.
     static __device__ void copy_halves(u32 to, u64 source, const UnalignedOperand& from, int count) {
         u16 halves[8];
 #pragma unroll
@@ -243,8 +246,8 @@ template <bool BY_K, int EXTENT, bool SHIFTED> struct Loader {
         for (int i = 0; i < 8; ++i) st_shared(to + 2 * i, halves[i]);
     }
 
-    // Turns to finishing a tile from ``extent`` and ``k`` on.
-    __device__ void finish_next(const UnalignedOperand& from, int extent, int k, int batch,
+    // Sets up the realignment of the tile from ``extent`` and ``k`` on.
+    __device__ void finish_tile(const UnalignedOperand& from, int extent, int k, int batch,
                                 int thread) {
         int line = line_of(thread);
         shape = 0;
@@ -259,9 +262,10 @@ template <bool BY_K, int EXTENT, bool SHIFTED> struct Loader {
         }
     }
 
-    // Brings a tile to where wgmma reads it, from what this step copied and the one before.
+    // Realigns a k-step's tile from the raw ring (``before`` and ``raw``: the previous step's
+    // stage and this one's) to ``to``, a stage of the main ring.
     __device__ void finish(u32 before, u32 raw, u32 to, int thread) const {
-        if (!BY_K) before = raw, raw += PIECE_BYTES;
+        if (!K_MAJOR) before = raw, raw += PIECE_BYTES;
         u32 low[2], high[2];
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
@@ -278,7 +282,7 @@ template <bool BY_K, int EXTENT, bool SHIFTED> struct Loader {
         }
     }
 
-    // Twice 16 bytes to those that begin WORDS words and some bits further.
+    // Shifts pairs of 16 bytes by WORDS words and the bits of ``shape``.
     template <int WORDS>
     __device__ void join(const u32 (&low)[2], const u32 (&high)[2], u32 to, int line) const {
         constexpr int ALL = TURNS * CHUNKS, AT_ONCE = ALL % 4 == 0 ? 4 : ALL % 3 == 0 ? 3 : 2;
@@ -307,10 +311,10 @@ template <bool BY_K, int EXTENT, bool SHIFTED> struct Loader {
     }
 };
 
-template <bool BY_K, int EXTENT> struct Loader<BY_K, EXTENT, false> {
+template <bool K_MAJOR, int EXTENT> struct Loader<K_MAJOR, EXTENT, false> {
     static constexpr int RAW_BYTES = 0;
-    __device__ void turn_to(const MappedOperand&, int, int, int, int) {}
+    __device__ void start_tile(const MappedOperand&, int, int, int, int) {}
     __device__ void start(u32, const MappedOperand&, bool, int) {}
-    __device__ void finish_next(const MappedOperand&, int, int, int, int) {}
+    __device__ void finish_tile(const MappedOperand&, int, int, int, int) {}
     __device__ void finish(u32, u32, u32, int) const {}
 };

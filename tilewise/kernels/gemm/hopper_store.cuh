@@ -1,71 +1,26 @@
-// A tile's end: the sums, in registers as wgmma leaves them, become rows or columns of D.
+// The epilogue's stores: accumulators, in registers as wgmma leaves them, become rows or columns of
+// D.
 //
 // wgmma's D (PTX ISA 9.7.15.5.1.2): lane l of warp w holds rows 16 w + l / 4 and 8 below, and
 // columns 8 j + 2 (l % 4) and the next.
 //
-// Whole rows are put together in shared memory, a chunk of columns of a warp's 16 rows at a time,
-// in buffers of the warp's own. From there a bulk copy takes them where D lets it (TMA_OUT), and
-// else the warp's threads, 16 aligned bytes each, whatever D's pitch and address.
+// A warp assembles its 16 rows in buffers of its own in shared memory, OUT_COLUMNS columns at a
+// time. From there they are stored by TMA where D allows it (TMA_OUT), and otherwise by the warp's
+// threads, in aligned 16-byte stores whatever D's pitch and address.
 
 #include "../ptx/convert.cuh"
 #include "../ptx/memory.cuh"
 #include "../ptx/shared.cuh"
 #include "../ptx/tma.cuh"
-#include "epilogue.cuh"
-#include "words.cuh"
-
-// C and D, and what is to be done to the sums.
-struct Out {
-    int m, n;
-    float alpha, beta;
-    const void* c;
-    u64 ldc, c_step;
-    void* d;
-    u64 ldd, d_step;
-};
+#include "hopper_out.cuh"
+#include "unaligned.cuh"
 
 typedef float Sums[ROWS / 64][BLOCK_N / 2];
 
-constexpr int OUT_LINE_BYTES = 2 * OUT_COLUMNS;   // a row of a bulk copy of D
-constexpr int OUT_BYTES = 16 * OUT_LINE_BYTES;    // a warp's 16 rows of one
+constexpr int OUT_LINE_BYTES = 2 * OUT_COLUMNS;   // a row of a TMA box of D
+constexpr int OUT_BYTES = 16 * OUT_LINE_BYTES;    // the 16 rows of a warp
 
-__device__ inline Out of_batch(Out out, int batch) {
-    out.c = (const char*)out.c + batch * out.c_step * sizeof(OUTPUT);
-    out.d = (char*)out.d + batch * out.d_step * sizeof(OUTPUT);
-    return out;
-}
-
-// One element of D from a scaled accumulator.
-__device__ inline void store_one(float x, u64 row, u64 column, const Out& out) {
-    if (READ_C) {
-        u64 from = OUT_BY_COLUMNS ? column * out.ldc + row : row * out.ldc + column;
-        x = plus_c(x, out.beta, to_float(((const OUTPUT*)out.c)[from]));
-    }
-    u64 at = OUT_BY_COLUMNS ? column * out.ldd + row : row * out.ldd + column;
-    ((OUTPUT*)out.d)[at] = from_float<OUTPUT>(x);
-}
-
-// Two neighbours of a row, at once where they can be.
-__device__ inline void store_pair(float x, float y, int row, int column, const Out& out) {
-    if (row >= out.m || column >= out.n) return;
-    x = scaled(x, out.alpha);
-    y = scaled(y, out.alpha);
-    if (!OUT_BY_COLUMNS && !READ_C && column + 1 < out.n) {
-        char* to = (char*)out.d + (row * out.ldd + column) * sizeof(OUTPUT);
-        if ((u64)to % (OUT_FLOAT ? 8 : 4) == 0) {
-            if (OUT_FLOAT) {
-                *(float2*)to = make_float2(x, y);
-            } else {
-                *(u32*)to = pack_pair<INPUT>(x, y);
-            }
-            return;
-        }
-    }
-    store_one(x, row, column, out);
-    if (column + 1 < out.n) store_one(y, row, column + 1, out);
-}
-
-// Element by element, as the sums lie. ``row`` and ``column`` are those of the thread's first.
+// Directly from registers. ``row`` and ``column`` are those of the thread's first accumulator.
 __device__ inline void store_tile(const Sums& sum, int row, int column, const Out& out) {
 #pragma unroll
     for (int j = 0; j < BLOCK_N / 8; ++j) {
@@ -78,13 +33,13 @@ __device__ inline void store_tile(const Sums& sum, int row, int column, const Ou
     }
 }
 
-// Where 16-byte piece ``piece`` of row ``row`` is in a swizzled box that is ``PIECES`` wide.
+// The offset of 16-byte piece ``piece`` of row ``row`` in a swizzled box PIECES wide.
 template <int PIECES> __device__ inline u32 swizzled(u32 row, u32 piece) {
     constexpr u32 CHANGED = PIECES < 8 ? PIECES : 8, ROWS_A_LINE = 8 / CHANGED;
     return row * (16 * PIECES) + 16 * (piece ^ (row / ROWS_A_LINE % CHANGED));
 }
 
-// A thread's sums of 16 columns as stmatrix_x4 takes them: of rows 0 and 8, then 8 columns on.
+// A thread's accumulators of 16 columns as stmatrix takes them: rows 0 and 8, then 8 columns on.
 __device__ inline void pack_pairs(const float* sum, float alpha, u32 (&pairs)[4]) {
 #pragma unroll
     for (int r = 0; r < 4; ++r) {
@@ -92,8 +47,7 @@ __device__ inline void pack_pairs(const float* sum, float alpha, u32 (&pairs)[4]
     }
 }
 
-// Columns ``COLUMNS * part`` and on of a warp's 16 rows, as a swizzled box of 16-bit numbers or
-// floats.
+// Stages columns COLUMNS * part and on of a warp's 16 rows as a swizzled box of OUTPUT.
 template <int COLUMNS, bool FLOATS>
 __device__ inline void stage_rows(const float (&sum)[BLOCK_N / 2], int part, u32 buffer, int lane,
                                   float alpha) {
@@ -109,8 +63,8 @@ __device__ inline void stage_rows(const float (&sum)[BLOCK_N / 2], int part, u32
             }
         }
     } else {
-        // A lane gives the address of a row of 8 elements: of matrix lane / 8 of four, which stand
-        // in rows 0 and 8, and then 8 columns further on.
+        // A lane gives the address of one row of matrix lane / 8. The four matrices are
+        // rows 0 and 8, and then the same 8 columns on.
         int line = lane % 16, beside = lane / 16;
 #pragma unroll
         for (int q = 0; q < COLUMNS / 16; ++q) {
@@ -121,7 +75,7 @@ __device__ inline void stage_rows(const float (&sum)[BLOCK_N / 2], int part, u32
     }
 }
 
-// The same turned: a box whose rows are columns of D, 16 elements each.
+// The same transposed: a box whose rows are columns of D, 16 elements each.
 template <int COLUMNS, bool FLOATS>
 __device__ inline void stage_columns(const float (&sum)[BLOCK_N / 2], int part, u32 buffer,
                                      int lane, float alpha) {
@@ -148,7 +102,7 @@ __device__ inline void stage_columns(const float (&sum)[BLOCK_N / 2], int part, 
     }
 }
 
-// By bulk copies, through a warp's two buffers in turn.
+// By TMA, through the warp's two buffers in turn.
 __device__ inline void copy_tile(const Sums& sum, u32 buffers, int lane, const TensorMap& map,
                                  int row, int column, int batch, float alpha, u32& turn) {
     constexpr int COLUMNS = OUT_FLOAT ? OUT_COLUMNS / 2 : OUT_COLUMNS;
@@ -160,7 +114,7 @@ __device__ inline void copy_tile(const Sums& sum, u32 buffers, int lane, const T
             turn ^= 1;
             if (lane == 0) tma_store_wait_group_read<1>();
             __syncwarp();
-            if (OUT_BY_COLUMNS) {
+            if (OUT_COLUMN_MAJOR) {
                 stage_columns<COLUMNS, OUT_FLOAT>(sum[i], part, buffer, lane, alpha);
             } else {
                 stage_rows<COLUMNS, OUT_FLOAT>(sum[i], part, buffer, lane, alpha);
@@ -169,40 +123,39 @@ __device__ inline void copy_tile(const Sums& sum, u32 buffers, int lane, const T
             __syncwarp();
             if (lane == 0) {
                 int x = column + COLUMNS * part, y = row + 64 * i;
-                tma_store(map, buffer, OUT_BY_COLUMNS ? y : x, OUT_BY_COLUMNS ? x : y, batch);
+                tma_store(map, buffer, OUT_COLUMN_MAJOR ? y : x, OUT_COLUMN_MAJOR ? x : y, batch);
                 tma_store_commit_group();
             }
         }
     }
 }
 
-// How many 16-bit numbers after a multiple of 16 bytes an element of D is; every eighth row's are
-// the same.
-__device__ inline int behind(int row, int column, const Out& out) {
+// How many elements past 16-byte alignment an element of D lies; the same for every eighth row.
+__device__ inline int past_alignment(int row, int column, const Out& out) {
     return ((u32)((u64)out.d / 2) + row * (u32)out.ldd + column) % 8;
 }
 
-// What a lane stores of a warp's 16 rows: of some of them, of each part of OUT_COLUMNS columns, the
-// aligned word of 16 bytes that ends among the 8 elements that it stands for. The word begins in the
-// 8 elements before, which for a row's first lane are in the other buffer.
-struct Words {
+// The aligned 16-byte stores of a lane. In each group of OUT_COLUMNS columns, a lane of a row has 8
+// elements; it stores the aligned 16 bytes that end among them. They begin in the 8 elements
+// before, which for a row's first lane are in the other buffer.
+struct AlignedStores {
     static constexpr int PIECES = OUT_COLUMNS / 8;
     static constexpr int APART = 32 / PIECES, LINES = 16 / APART;
-    static constexpr int KINDS = LINES > 1 ? 8 / APART : 1;  // every eighth line is of one kind
+    static constexpr int KINDS = LINES > 1 ? 8 / APART : 1;  // every eighth line has the same alignment
     int thread, back[KINDS];
     u32 own[KINDS], before[KINDS];
     u16* to[LINES];
-    int room[LINES];  // how far on a part may begin for the word to end in its row
+    int room[LINES];  // the last column group start for which the 16 bytes end in the row
     uint4 x[LINES][2];
 
-    __device__ Words(u32 buffers, int lane, int first_row, int first_column, int length,
+    __device__ AlignedStores(u32 buffers, int lane, int first_row, int first_column, int length,
                      const Out& out) {
         thread = lane % PIECES;
 #pragma unroll
         for (int k = 0; k < LINES; ++k) {
             int line = lane / PIECES + APART * k, row = first_row + line;
             if (k < KINDS) {
-                back[k] = behind(row, first_column, out);
+                back[k] = past_alignment(row, first_column, out);
                 own[k] = buffers + swizzled<PIECES>(line, thread);
                 before[k] = buffers + swizzled<PIECES>(line, (thread + PIECES - 1) % PIECES);
             }
@@ -215,13 +168,13 @@ struct Words {
     __device__ void read(int part, int k) {
         u32 at = part % 2 * OUT_BYTES, below = k / KINDS * (8 * OUT_LINE_BYTES);
         u32 from = before[k % KINDS] + (thread ? at : OUT_BYTES - at);
-        if (part == 0 && thread == 0) from = own[k % KINDS];  // nothing is before it
+        if (part == 0 && thread == 0) from = own[k % KINDS];  // the row has nothing before it
         x[k][0] = ld_shared_v4_u32(from + below);
         x[k][1] = ld_shared_v4_u32(own[k % KINDS] + at + below);
     }
 
     __device__ void store(int part, int k) const {
-        uint4 word = ending(x[k][0], x[k][1], back[k % KINDS]);
+        uint4 word = aligned_before(x[k][0], x[k][1], back[k % KINDS]);
         bool is_in_row = part > 0 || 8 * thread >= back[k % KINDS];
         if (OUT_COLUMNS * part <= room[k] && is_in_row) {
             st_global(to[k] + OUT_COLUMNS * part, word);
@@ -229,29 +182,29 @@ struct Words {
     }
 };
 
-// The lane's number, of which ptxas does not know that it is the same: what is computed of it is
-// computed again, and not kept in registers that the sums need.
-__device__ inline int again(int lane) { return __shfl_sync(~0u, lane, lane); }
+// The lane's number, opaque to ptxas: what depends on it is computed again and not kept in
+// registers that the accumulators need.
+__device__ inline int opaque(int lane) { return __shfl_sync(~0u, lane, lane); }
 
-// By rows, for a D of any pitch and address: 16-bit numbers, in aligned words of 16 bytes. What is
-// beside these, at either end of a row, is stored number by number. ``first_row`` is the warp's,
-// ``first_column`` the tile's.
+// Rows of 16-bit elements, for any pitch and address of D, by aligned 16-byte stores. The elements
+// at either end of a row that no aligned 16 bytes hold are stored one by one. ``first_row`` is the
+// warp's, ``first_column`` the tile's.
 __device__ inline void store_rows(const Sums& sum, u32 buffers, int lane, int first_row,
                                   int first_column, const Out& out) {
-    constexpr int COLUMNS = OUT_COLUMNS, PIECES = Words::PIECES;
-    // With registers to spare, what was read is stored after the next part is staged, so that the
-    // warp need not wait for shared memory.
+    constexpr int COLUMNS = OUT_COLUMNS, PIECES = AlignedStores::PIECES;
+    // With registers to spare, a column group is stored after the next one is staged: the warp
+    // need not wait for shared memory.
     constexpr bool LATE = sizeof(Sums) <= 128 * sizeof(float);
     int length = min(BLOCK_N, out.n - first_column);
-    if (length <= 0) return;  // a tile past the end
+    if (length <= 0) return;  // a tile past the end of D
 #pragma unroll
     for (int i = 0; i < ROWS / 64; ++i) {
         int row = first_row + 64 * i;
-        Words words(buffers, lane, row, first_column, length, out);
+        AlignedStores words(buffers, lane, row, first_column, length, out);
         u16 heads[4], tails[4];
         auto store_head = [&](int e) {
             int of_line = row + lane / 8 + 4 * e, element = lane % 8;
-            int head = -behind(of_line, first_column, out) & 7;
+            int head = -past_alignment(of_line, first_column, out) & 7;
             if (of_line >= out.m || element >= min(head, length)) return;
             ((u16*)out.d)[of_line * out.ldd + first_column + element] = heads[e];
         };
@@ -259,19 +212,19 @@ __device__ inline void store_rows(const Sums& sum, u32 buffers, int lane, int fi
         for (int part = 0; part < BLOCK_N / COLUMNS; ++part) {
             if (COLUMNS * part >= length) break;
             u32 buffer = buffers + part % 2 * OUT_BYTES;
-            if (!LATE) lane = again(lane);
+            if (!LATE) lane = opaque(lane);
             __syncwarp();
             stage_rows<COLUMNS, false>(sum[i], part, buffer, lane, out.alpha);
             __syncwarp();
 #pragma unroll
-            for (int k = 0; k < Words::LINES; ++k) {
+            for (int k = 0; k < AlignedStores::LINES; ++k) {
                 if (LATE && part > 0) words.store(part - 1, k);
             }
 #pragma unroll
-            for (int k = 0; k < Words::LINES; ++k) {
+            for (int k = 0; k < AlignedStores::LINES; ++k) {
                 if (!LATE && k % 2 == 0) {
-                    lane = again(lane);
-                    words = Words(buffers, lane, row, first_column, length, out);
+                    lane = opaque(lane);
+                    words = AlignedStores(buffers, lane, row, first_column, length, out);
                 }
                 words.read(part, k);
                 if (!LATE) words.store(part, k);
@@ -283,7 +236,7 @@ __device__ inline void store_rows(const Sums& sum, u32 buffers, int lane, int fi
                 if (!LATE) store_head(e);
             }
         }
-        if (!LATE) lane = again(lane);
+        if (!LATE) lane = opaque(lane);
         int element = lane % 8, end = max(length - 1 - element, 0);
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
@@ -291,12 +244,12 @@ __device__ inline void store_rows(const Sums& sum, u32 buffers, int lane, int fi
             tails[e] = ld_shared_u16(from + end / COLUMNS % 2 * OUT_BYTES + 2 * (end % 8));
         }
 #pragma unroll
-        for (int k = 0; LATE && k < Words::LINES; ++k) words.store((length - 1) / COLUMNS, k);
+        for (int k = 0; LATE && k < AlignedStores::LINES; ++k) words.store((length - 1) / COLUMNS, k);
 #pragma unroll
         for (int e = 0; LATE && e < 4; ++e) store_head(e);
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
-            int of_line = row + lane / 8 + 4 * e, over = behind(of_line, first_column, out);
+            int of_line = row + lane / 8 + 4 * e, over = past_alignment(of_line, first_column, out);
             int tail = length > (-over & 7) ? (length + over) % 8 : 0;
             if (of_line >= out.m || element >= tail) continue;
             ((u16*)out.d)[of_line * out.ldd + first_column + end] = tails[e];
@@ -304,7 +257,8 @@ __device__ inline void store_rows(const Sums& sum, u32 buffers, int lane, int fi
     }
 }
 
-// The same for floats, or where C is read: element by element, but neighbours at a time.
+// The same for float, or where C is read: element by element, neighbouring lanes neighbouring
+// elements.
 __device__ inline void store_float_rows(const Sums& sum, u32 buffer, int lane, int first_row,
                                         int first_column, const Out& out) {
     constexpr int COLUMNS = OUT_COLUMNS / 2, PIECES = COLUMNS / 4;

@@ -1,16 +1,16 @@
-// A block's tile of A B in registers, without tensor cores: a fused multiply-add a lane at a time.
+// A block's tile of A B in registers, by one fused multiply-add per lane and instruction.
 //
-// Tiles of A and of B lie in shared memory, k by lines: async.cuh. Each warp has a tile of its own, and
-// its lanes' pieces of 16 bytes lie side by side.
+// Tiles of A and B are MN-major in shared memory (pipeline.cuh). Each warp computes a tile of its
+// own; the 16-byte pieces of its lanes are neighbours.
 //
-// Macros: real, BLOCK_K, STAGES and AHEAD of async.cuh; BLOCK_M, BLOCK_N; THREAD_M, THREAD_N, what a
-// thread computes, and LANES_M of a warp's 32 lanes that lie down its rows; how a thread goes through its
-// elements: in rectangles of ORDER_M by ORDER_N, BY_ROWS or by columns, the rectangles INNER_BY_ROWS or by
-// columns themselves; and SLICES, 1 unless more groups of as many warps share each phase's k, and in the
-// end add their sums up.
+// Macros: real, BLOCK_K, STAGES and DOUBLE_BUFFER of pipeline.cuh; BLOCK_M, BLOCK_N; THREAD_M,
+// THREAD_N, a thread's tile; LANES_M, how many of a warp's 32 lanes lie along M; the order of a
+// thread's multiply-adds: rectangles of ORDER_M x ORDER_N, row by row of rectangles (BY_ROWS) or
+// column by column, and within each likewise (INNER_BY_ROWS); SLICES, groups of warps that divide
+// each k-step and add up their sums at the end.
 #include "epilogue.cuh"
 #include "matrix.cuh"
-#include "order.cuh"
+#include "tile_order.cuh"
 
 #ifndef SLICES
 #define SLICES 1
@@ -21,23 +21,23 @@ constexpr int WARPS_M = BLOCK_M / WARP_M, WARPS_N = BLOCK_N / WARP_N;
 constexpr int SLICE = 32 * WARPS_M * WARPS_N, THREADS = SLICES * SLICE;  // threads
 constexpr int SLICE_K = BLOCK_K / SLICES;
 
-#include "async.cuh"
+#include "pipeline.cuh"
 
 static_assert(BLOCK_M % WARP_M == 0 && BLOCK_N % WARP_N == 0 && BLOCK_K % K_LANES == 0);
 static_assert(BLOCK_K % SLICES == 0);
 static_assert(THREAD_M % PIECE == 0 && THREAD_N % PIECE == 0);
 static_assert(THREAD_M % ORDER_M == 0 && THREAD_N % ORDER_N == 0);
 
-// Which line of its warp's is a thread's ``i``th: NEIGHBOURS are side by side, and then come those
-// of the other LANES lanes.
+// The line in its warp's tile of a thread's ``i``th line: NEIGHBOURS lines are adjacent, and then
+// come those of the other LANES lanes.
 template <int NEIGHBOURS, int LANES> __device__ constexpr int line_of(int lane, int i) {
     return (i / NEIGHBOURS * LANES + lane) * NEIGHBOURS + i % NEIGHBOURS;
 }
 
-// A tile in shared memory, by rows of one k. A thread reads pieces of 16 bytes, each of NEIGHBOURS
-// lines and K_STEPS of k. ``first`` is where its first one is, by its line; ``next`` how far from
-// there that of its ``i``th line at a step of k is, LANES being those that share the lines.
-template <int PITCH, int LANES> struct AcrossTile {
+// An MN-major tile in shared memory. A thread reads 16-byte pieces, each of NEIGHBOURS lines at
+// K_STEPS steps of k. ``first(line)`` is the offset of its first piece, ``next(step, i)`` the
+// offset from there of the piece with its ``i``th line at step ``step``.
+template <int PITCH, int LANES> struct MnMajorTile {
     static constexpr int NEIGHBOURS = PIECE, K_STEPS = 1;
     static __device__ unsigned first(unsigned line) { return line; }
     static __device__ constexpr int next(int step, int i) {
@@ -45,15 +45,14 @@ template <int PITCH, int LANES> struct AcrossTile {
     }
 };
 
-// The same, and how it comes there.
-template <int COUNT, bool ALONG_K, int WIDTH, int LANES>
-struct CopiedTile : Copier<COUNT, ALONG_K, WIDTH>, AcrossTile<Copier<COUNT, ALONG_K, WIDTH>::PITCH, LANES> {
-    using Copier<COUNT, ALONG_K, WIDTH>::Copier;
+// The same with the copies that fill it.
+template <int COUNT, bool K_MAJOR, int WIDTH, int LANES>
+struct CopiedTile : Copier<COUNT, K_MAJOR, WIDTH>, MnMajorTile<Copier<COUNT, K_MAJOR, WIDTH>::PITCH, LANES> {
+    using Copier<COUNT, K_MAJOR, WIDTH>::Copier;
 };
 
-// Of a warp's lanes, which down its tile's rows and which across its columns this is. Lanes 0 and 1
-// share what they read of B, 0 and 2 what they read of A: then the hardware serves twice as many
-// lanes at once.
+// A lane's coordinates in its warp, along M and along N. Lanes 0 and 1 read the same pieces of B,
+// lanes 0 and 2 the same of A, so that the hardware serves twice as many lanes at once.
 __device__ inline unsigned lane_down() {
     const unsigned lane = threadIdx.x % 32;
     return lane % 2 + lane / 4 % (LANES_M / 2) * 2;
@@ -63,7 +62,7 @@ __device__ inline unsigned lane_across() {
     return lane / 2 % 2 + lane / 4 / (LANES_M / 2) * 2;
 }
 
-// Where in the block's tile a thread's first row and column are.
+// A thread's first row and column in the block's tile.
 template <typename TileA> __device__ inline unsigned row_in_block() {
     return threadIdx.x / 32 % WARPS_M * WARP_M + line_of<TileA::NEIGHBOURS, LANES_M>(lane_down(), 0);
 }
@@ -72,11 +71,11 @@ template <typename TileB> __device__ inline unsigned column_in_block() {
     return warp / WARPS_M * WARP_N + line_of<TileB::NEIGHBOURS, LANES_N>(lane_across(), 0);
 }
 
-// What a thread reads of a tile at a time: COUNT of its lines, at K_STEPS steps of k.
+// A fragment: COUNT lines of a tile at K_STEPS steps of k.
 template <typename Tile, int COUNT> struct Held {
     Piece pieces[COUNT / Tile::NEIGHBOURS];
 
-    // ``of`` is where the thread's first piece is.
+    // ``of`` points at the thread's first piece.
     __device__ void read(const real* of, int step) {
         #pragma unroll
         for (int i = 0; i < COUNT; i += Tile::NEIGHBOURS)
@@ -87,15 +86,15 @@ template <typename Tile, int COUNT> struct Held {
     }
 };
 
-// Neighbours share a factor, which then comes from the register file's cache: a multiply-add that
-// takes three registers from the file itself takes longer.
+// Consecutive multiply-adds share a factor, which then comes from the operand reuse cache: one that
+// reads three registers from the register file takes longer.
 template <typename HeldA, typename HeldB>
 __device__ inline void multiply_add(real (&sum)[THREAD_M][THREAD_N], const HeldA& x, const HeldB& y,
                                     int step) {
     constexpr int DOWN = THREAD_M / ORDER_M, ACROSS = THREAD_N / ORDER_N;
     #pragma unroll
     for (int i = 0; i < DOWN * ACROSS; ++i) {
-        // There and back again, rectangle by rectangle, and within each.
+        // Boustrophedon: there and back, rectangle by rectangle, and within each.
         const int slow = BY_ROWS ? i / ACROSS : i / DOWN, fast = BY_ROWS ? i % ACROSS : i % DOWN;
         const int turned = slow % 2 ? (BY_ROWS ? ACROSS : DOWN) - 1 - fast : fast;
         const int top = (BY_ROWS ? slow : turned) * ORDER_M, left = (BY_ROWS ? turned : slow) * ORDER_N;
@@ -109,10 +108,9 @@ __device__ inline void multiply_add(real (&sum)[THREAD_M][THREAD_N], const HeldA
     }
 }
 
-// Adds to ``sum`` the products of the tiles of A and B of one phase after another, B's behind A's:
-// go_through.
+// Adds the products of one k-step after another to ``sum``. B's tile follows A's in a stage.
 template <typename TileA, typename TileB, int SIZE, typename Copy, typename Wait>
-__device__ inline void add_phases(real (&sum)[THREAD_M][THREAD_N], const real* shared, int phases,
+__device__ inline void add_k_steps(real (&sum)[THREAD_M][THREAD_N], const real* shared, int k_steps,
                                   const Copy& copy, const Wait& wait) {
     const real* of_a = shared + TileA::first(row_in_block<TileA>());
     const real* of_b = shared + TileA::SIZE + TileB::first(column_in_block<TileB>());
@@ -121,7 +119,7 @@ __device__ inline void add_phases(real (&sum)[THREAD_M][THREAD_N], const real* s
         of_a += TileA::next(threadIdx.x / SLICE * SLICE_K, 0);
         of_b += TileB::next(threadIdx.x / SLICE * SLICE_K, 0);
     }
-    // Two of each, in turn, where what comes is read while the present one is used.
+    // Two fragments of each, for DOUBLE_BUFFER: one is read while the other is used.
     Held<TileA, THREAD_M> x[2];
     Held<TileB, THREAD_N> y[2];
     constexpr int EACH_A = TileA::K_STEPS, EACH_B = TileB::K_STEPS;
@@ -130,23 +128,23 @@ __device__ inline void add_phases(real (&sum)[THREAD_M][THREAD_N], const real* s
         if (i % EACH_B == 0) y[i / EACH_B % 2].read(of_b + stage, i);
     };
     auto add = [&](int i) { multiply_add(sum, x[i / EACH_A % 2], y[i / EACH_B % 2], i); };
-    go_through<SLICE_K, SIZE>(phases, read, add, copy, wait);
+    mainloop<SLICE_K, SIZE>(k_steps, read, add, copy, wait);
 }
 
-// Adds to ``sum`` the block's tile of A B, at (top, left), of the elements from ``begin`` to ``end``
-// of k. ``shared`` has STAGES times STAGE elements.
+// Adds the block's tile of A B at (top, left), for k from ``begin`` to ``end``, to ``sum``.
+// ``shared`` has STAGES times STAGE elements.
 template <typename TileA, typename TileB>
 __device__ inline void multiply(real (&sum)[THREAD_M][THREAD_N], real* shared, const Lines& a,
                                 const Lines& b, unsigned top, unsigned left, unsigned begin,
                                 unsigned end) {
-    auto go = [&](int phases, const auto& copy, const auto& wait) {
-        add_phases<TileA, TileB, STAGE<TileA, TileB>>(sum, shared, phases, copy, wait);
+    auto go = [&](int k_steps, const auto& copy, const auto& wait) {
+        add_k_steps<TileA, TileB, STAGE<TileA, TileB>>(sum, shared, k_steps, copy, wait);
     };
-    copy_phases<TileA, TileB>(shared, a, b, top, left, begin, end, go);
+    copy_k_steps<TileA, TileB>(shared, a, b, top, left, begin, end, go);
 }
 
-// Adds the slices' sums up, in their order: the first slice has them then. ``shared`` is what the tiles
-// were in, of SIZE elements.
+// Adds up the sums of the slices, in their order, in the registers of the first slice. ``shared``,
+// SIZE elements, is where the tiles were.
 template <int SIZE> __device__ inline void add_slices(real (&sum)[THREAD_M][THREAD_N], real* shared) {
     if (SLICES == 1) return;
     constexpr int PIECES = THREAD_M * THREAD_N / PIECE;
@@ -154,7 +152,7 @@ template <int SIZE> __device__ inline void add_slices(real (&sum)[THREAD_M][THRE
     const unsigned slice = threadIdx.x / SLICE, thread = threadIdx.x % SLICE;
     Piece* sums = (Piece*)shared + thread;
     auto own = [&](int i) -> real* { return &sum[i * PIECE / THREAD_N][i * PIECE % THREAD_N]; };
-    __syncthreads();  // everybody has read the tiles
+    __syncthreads();  // all threads have read the tiles
     if (slice > 0)
         #pragma unroll
         for (int i = 0; i < PIECES; ++i) sums[((slice - 1) * PIECES + i) * SLICE] = *(const Piece*)own(i);
@@ -170,8 +168,8 @@ template <int SIZE> __device__ inline void add_slices(real (&sum)[THREAD_M][THRE
         }
 }
 
-// D = alpha sum + beta C of the block's tile at (top, left) of m x n elements. By pieces of 16 bytes
-// where D has them.
+// The epilogue of the block's tile at (top, left) of m x n elements. Stores 16 bytes at a time
+// where D's rows are contiguous and 16-byte aligned.
 template <typename TileA, typename TileB>
 __device__ inline void store(const real (&sum)[THREAD_M][THREAD_N], real alpha, real beta,
                              const Matrix<const real>& c, const Matrix<real>& d, unsigned top,
@@ -201,8 +199,9 @@ __device__ inline void store(const real (&sum)[THREAD_M][THREAD_N], real alpha, 
     }
 }
 
-// The same where D's rows are off 16 bytes: a row of each thread at a time goes through ``shared``,
-// what the tiles were in, of SIZE elements, so that neighbouring lanes store neighbours.
+// The same where D's rows are not 16-byte aligned: one row of each thread at a time goes through
+// ``shared`` (SIZE elements, where the tiles were), so that neighbouring lanes store neighbouring
+// elements.
 template <typename TileA, int SIZE>
 __device__ inline void store_by_elements(const real (&sum)[THREAD_M][THREAD_N], real* shared,
                                          real alpha, real beta, const Matrix<const real>& c,
@@ -213,7 +212,7 @@ __device__ inline void store_by_elements(const real (&sum)[THREAD_M][THREAD_N], 
     real* rows = shared + warp * 32 * THREAD_N;
     top += warp % WARPS_M * WARP_M;
     left += warp / WARPS_M * WARP_N;
-    __syncthreads();  // everybody has read the tiles
+    __syncthreads();  // all threads have read the tiles
     #pragma unroll
     for (int u = 0; u < THREAD_M; ++u) {
         #pragma unroll

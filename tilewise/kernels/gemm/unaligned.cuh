@@ -1,7 +1,8 @@
-// 16 bytes that do not begin where aligned words do.
+// Realignment in registers: 16 bytes that are not 16-byte aligned, from the aligned ones around
+// them.
 
-// The 16 bytes that begin ``shift`` bytes, an even number, behind the beginning of ``low``.
-__device__ inline uint4 joined(uint4 low, uint4 high, int shift) {
+// The 16 bytes that begin ``shift`` bytes, an even number below 16, after the beginning of ``low``.
+__device__ inline uint4 realigned(uint4 low, uint4 high, int shift) {
     unsigned words[] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
     #pragma unroll
     for (int i = 0; i < 6; ++i) words[i] = shift & 8 ? words[i + 2] : words[i];
@@ -12,8 +13,8 @@ __device__ inline uint4 joined(uint4 low, uint4 high, int shift) {
     return uint4{words[0], words[1], words[2], words[3]};
 }
 
-// The 16 bytes that end ``back`` 16-bit numbers, less than 8, before the end of two pieces of 16.
-__device__ inline uint4 ending(uint4 before, uint4 last, int back) {
+// The 16 bytes that end ``back`` elements of 2 bytes, less than 8, before the end of ``last``.
+__device__ inline uint4 aligned_before(uint4 before, uint4 last, int back) {
     unsigned x[] = {before.x, before.y, before.z, before.w, last.x, last.y, last.z, last.w};
     #pragma unroll
     for (int i = 7; i >= 2; --i) x[i] = back & 4 ? x[i - 2] : x[i];

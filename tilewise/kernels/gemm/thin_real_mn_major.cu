@@ -1,24 +1,25 @@
-// As thin_fma.cu, where the lines of ``many`` lie across k: a warp's lanes are neighbours along a strip of
-// its lines, and go through k, DEEP of it at once. SPLIT warps of a block divide k among them, and so may
-// blocks along z, each of which stores sums of its own, which fma_sum.cu adds up. All sums are added up in
-// a fixed order.
+// As thin_real_k_major.cu where ``many`` is MN-major: a warp's lanes are neighbours along its
+// lines, and go through k, DEEP of it at once. SPLIT warps of a block divide k, and so may blocks
+// along z, each of which stores partial sums that splitk_sum.cu adds up. All sums are added up in a
+// fixed order.
 //
-// Macros: real, the elements' type; FEW, the lines of ``few`` at most; WIDTH, lines of ``many`` that are
-// read at once, 16 bytes or 1; FEW_WIDTH, elements of ``few`` along k, likewise; DEEP; SPLIT; RESIDENTS,
-// blocks that a multiprocessor holds; OVERLAP as in launch.cuh.
+// Macros: real, the elements' type; FEW, the most lines of ``few``; WIDTH, lines of ``many`` that
+// are read at once, 16 bytes or 1; FEW_WIDTH, elements of ``few`` along k, likewise; DEEP; SPLIT;
+// RESIDENTS, blocks that a multiprocessor holds; OVERLAP as in launch.cuh.
 #include "epilogue.cuh"
 #include "launch.cuh"
-#include "thin_fma.cuh"
+#include "thin_real.cuh"
 
 constexpr int WARPS = 8, LINES = 16 / sizeof(real), SUMS = FEW * LINES;  // a lane's
 static_assert(WARPS % SPLIT == 0 && LINES % WIDTH == 0 && DEEP % FEW_WIDTH == 0);
 
-// Which of the warp's lines is a lane's ``j``th.
+// The line of the warp that is a lane's ``j``th.
 __device__ inline unsigned line_of(unsigned lane, int j) {
     return WIDTH > 1 ? lane * WIDTH + j : j * 32 + lane;
 }
 
-// Adds DEEP of k, of which ``left`` are there; ``many`` has where a lane's pieces are at the first.
+// Adds the products of DEEP of k, of which ``left`` are there; ``many`` points at a lane's pieces
+// of the first.
 template <bool WHOLE>
 __device__ inline void add_step(real (&sum)[FEW][LINES], const real* const (&many)[LINES / WIDTH],
                                 const real* few, const Product& p, int left) {
@@ -51,7 +52,7 @@ __device__ inline void add_step(real (&sum)[FEW][LINES], const real* const (&man
 }
 
 extern "C" __global__ void __launch_bounds__(32 * WARPS, RESIDENTS)
-thin_fma_across(const __grid_constant__ Product p) {
+thin_real_mn_major(const __grid_constant__ Product p) {
     __shared__ real parts[SPLIT > 1 ? WARPS : 1][SUMS][32];
     const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32, part = warp % SPLIT;
     const unsigned top = (blockIdx.x * (WARPS / SPLIT) + warp / SPLIT) * 32 * LINES;
@@ -62,7 +63,7 @@ thin_fma_across(const __grid_constant__ Product p) {
     for (unsigned batch = blockIdx.y; batch < p.batch; batch += gridDim.y) {
         const real* few = p.few + batch * p.few_step + first * p.few_along;
         const real* many[LINES / WIDTH];
-        // Past the last line it is read again; what comes of it is not stored.
+        // Past the last line, that one is read again; its products are not stored.
         #pragma unroll
         for (int j = 0; j < LINES / WIDTH; ++j)
             many[j] = p.many + batch * p.many_step + first * p.many_pitch

@@ -1,7 +1,7 @@
-// What the thin kernels of float and double are given, and in which pieces they read the matrices.
+// The argument of the thin kernels of float and double, and the pieces by which they read.
 //
-// Macros: real, the elements' type; WIDTH and FEW_WIDTH, elements of ``many`` and of ``few`` that are
-// read at once, 16 bytes or 1.
+// Macros: real, the elements' type; WIDTH and FEW_WIDTH, elements of ``many`` and of ``few`` that
+// are read at once, 16 bytes or 1.
 #include "../ptx/memory.cuh"
 
 struct Product {
@@ -21,7 +21,7 @@ struct Product {
 struct __align__(WIDTH * sizeof(real)) Piece { real x[WIDTH]; };
 struct __align__(FEW_WIDTH * sizeof(real)) FewPiece { real x[FEW_WIDTH]; };
 
-// A piece that nobody reads again: where it has 16 bytes, they leave L1 to ``few``.
+// A piece that nobody reads again: 16 bytes bypass L1, which stays free for ``few``.
 __device__ inline Piece load_once(const real* from) {
     if constexpr (WIDTH == 1) return Piece{*from};
     else {

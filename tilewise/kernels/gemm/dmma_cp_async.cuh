@@ -1,17 +1,19 @@
-// The tiles by each thread's copies (cp.async), of one element or of 16 bytes: of any matrix.
+// The mainloop of dmma.cu with tiles copied by cp.async, one element or 16 bytes at a time: for any
+// layout and alignment.
 //
-// Macros besides: BLOCK_K and AHEAD of async.cuh; A_WIDTH, B_WIDTH, elements of a copy.
+// Macros besides: BLOCK_K and DOUBLE_BUFFER of pipeline.cuh; A_WIDTH, B_WIDTH, elements of a copy.
 #include "dmma.cuh"
-#include "async.cuh"
+#include "pipeline.cuh"
 
 constexpr int STEP_K = 8;
-// Lanes read pairs of lines at four of k: with this between the k, from all banks.
-typedef Copier<BLOCK_M, A_ALONG_K, A_WIDTH, PADDING> TileA;
-typedef Copier<BLOCK_N, B_ALONG_K, B_WIDTH, PADDING> TileB;
+// Lanes read pairs of lines at four k: with this padding from all banks.
+typedef Copier<BLOCK_M, A_K_MAJOR, A_WIDTH, PADDING> TileA;
+typedef Copier<BLOCK_N, B_K_MAJOR, B_WIDTH, PADDING> TileB;
 static_assert(BLOCK_K % STEP_K == 0);
 constexpr int SHARED = STAGES * STAGE<TileA, TileB> * sizeof(double), ALIGNED = 16;
 
-// Of COUNT times 16 lines a lane's, at its two k of a step. ``first`` is where its first ones are.
+// A lane's fragments of COUNT times 16 lines, at its two k of a step. ``first`` points at its first
+// lines.
 template <int COUNT, int PITCH>
 __device__ inline void read_lines(double (&x)[COUNT][2][2], const double* first, int step) {
     #pragma unroll
@@ -23,22 +25,22 @@ __device__ inline void read_lines(double (&x)[COUNT][2][2], const double* first,
         }
 }
 
-// Adds to ``sum`` the block's tile of A B, at (top, left), of the elements from ``begin`` to ``end`` of
-// k. ``shared`` has SHARED bytes.
+// Adds the block's tile of A B at (top, left), for k from ``begin`` to ``end``, to ``sum``.
+// ``shared`` has SHARED bytes.
 __device__ inline void multiply(Sums& sum, char* shared, const Lines& a, const Lines& b, unsigned top,
                                 unsigned left, unsigned begin, unsigned end) {
     const unsigned g = threadIdx.x % 32 / 4, t = threadIdx.x % 4, warp = threadIdx.x / 32;
     double* tiles = (double*)shared;
     const double* of_a = tiles + t * TileA::PITCH + warp % WARPS_M * WARP_M + 2 * g;
     const double* of_b = tiles + TileA::SIZE + t * TileB::PITCH + warp / WARPS_M * WARP_N + 2 * g;
-    auto go = [&](int phases, const auto& copy, const auto& wait) {
-        Factors of[2];  // in turn, where what comes is read while the present one is used
+    auto go = [&](int k_steps, const auto& copy, const auto& wait) {
+        Factors of[2];  // for DOUBLE_BUFFER: one is read while the other is used
         auto read = [&](int stage, int step) {
             read_lines<FIRSTS, TileA::PITCH>(of[step % 2].x, of_a + stage, step);
             read_lines<SECONDS, TileB::PITCH>(of[step % 2].y, of_b + stage, step);
         };
         auto add = [&](int step) { multiply_add(sum, of[step % 2]); };
-        go_through<BLOCK_K / STEP_K, STAGE<TileA, TileB>>(phases, read, add, copy, wait);
+        mainloop<BLOCK_K / STEP_K, STAGE<TileA, TileB>>(k_steps, read, add, copy, wait);
     };
-    copy_phases<TileA, TileB>(tiles, a, b, top, left, begin, end, go);
+    copy_k_steps<TileA, TileB>(tiles, a, b, top, left, begin, end, go);
 }

@@ -1,7 +1,7 @@
-// Sums of a part of k, on their way from one kernel to the next.
+// Partial sums of the stream-K tail, on their way from hopper.cu to hopper_sum.cu.
 
-// Where a consumer thread's partial sums of rows 64 i and columns 8 j are: four floats, neighbours
-// of the next thread's.
+// Where a consumer thread's four partial sums of row block i (64 rows) and column block j (8 columns)
+// lie. Those of neighbouring threads are neighbours.
 __device__ inline float4* partial(float* workspace, int slot, int i, int j, int thread) {
     return (float4*)(workspace + (long long)slot * TILE_FLOATS) +
            (i * (BLOCK_N / 8) + j) * (128 * CONSUMERS) + thread;

@@ -1,6 +1,8 @@
-// D = alpha A B + beta C for any shape, strides and dtype: a tile of D a block, in shared memory
-// a tile of A and of B, and in each thread's registers 4 x 4 elements of D.
-// Macros: INPUT and OUTPUT, the elements' types, of convert.cuh; ACCUMULATE, the type of the sums.
+// D = alpha A B + beta C for any shape, strides and dtype: a block computes a tile of D from tiles
+// of A and B in shared memory, a thread 4 x 4 elements of it in registers.
+//
+// Macros: INPUT and OUTPUT, the elements' types (convert.cuh); ACCUMULATE, the type of the
+// accumulators.
 #include "../ptx/convert.cuh"
 #include "epilogue.cuh"
 #include "matrix.cuh"
@@ -15,20 +17,20 @@ struct Product {
     BatchedMatrix<OUTPUT> d;
 };
 
-typedef ACCUMULATE Tile[BLOCK_K][BLOCK + 1];  // one more, so that a column is in different banks
+typedef ACCUMULATE Tile[BLOCK_K][BLOCK + 1];  // padded against bank conflicts
 
-// Of an operand seen as lines (rows of A, columns of B) by steps along k, the tile at (line, step).
-// Neighbouring threads take neighbouring elements in memory, whichever way they lie.
+// Loads the tile at (line, step) of an operand that is seen as lines (rows of A, columns of B) of k
+// elements. Neighbouring threads read neighbouring elements, K-major or MN-major.
 __device__ inline void load(Tile& tile, const INPUT* data, long long line_stride,
                             long long step_stride, long long line, long long lines,
                             long long step, long long steps) {
-    const bool along_k = step_stride <= line_stride;
+    const bool k_major = step_stride <= line_stride;
     const int thread = threadIdx.x;
     #pragma unroll
     for (int i = 0; i < BLOCK * BLOCK_K / THREADS; ++i) {
         const int index = thread + i * THREADS;
-        const int l = along_k ? index / BLOCK_K : index % BLOCK;
-        const int s = along_k ? index % BLOCK_K : index / BLOCK;
+        const int l = k_major ? index / BLOCK_K : index % BLOCK;
+        const int s = k_major ? index % BLOCK_K : index / BLOCK;
         const bool inside = line + l < lines && step + s < steps;
         tile[s][l] = inside
             ? to_float(data[(line + l) * line_stride + (step + s) * step_stride])
@@ -36,12 +38,12 @@ __device__ inline void load(Tile& tile, const INPUT* data, long long line_stride
     }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS) gemm_any(const Product p) {
+extern "C" __global__ void __launch_bounds__(THREADS) gemm_general(const Product p) {
     __shared__ Tile a_tile, b_tile;
     const int tx = threadIdx.x % EDGE, ty = threadIdx.x / EDGE;
     const ACCUMULATE alpha = (ACCUMULATE)p.alpha, beta = (ACCUMULATE)p.beta;
     const long long across = (p.n + BLOCK - 1) / BLOCK, down = (p.m + BLOCK - 1) / BLOCK;
-    const long long k = p.alpha == 0 ? 0 : p.k;  // A and B are not read then
+    const long long k = p.alpha == 0 ? 0 : p.k;  // with alpha 0, A and B are not read
 
     for (long long batch = blockIdx.z; batch < p.batch; batch += gridDim.z)
     for (long long tile = blockIdx.x; tile < across * down; tile += gridDim.x) {

@@ -1,29 +1,32 @@
-// Tiles of A and of B in shared memory, k by lines, which a block's threads copy there STAGES - 1 phases
-// ahead (cp.async).
+// A multistage cp.async pipeline: a block's threads copy tiles of A and B to shared memory, STAGES
+// - 1 k-steps ahead of their use. In shared memory tiles are MN-major: a row for each k.
 //
-// Macros: real, the elements' type; BLOCK_K, how deep the tiles are; STAGES; AHEAD, 1 to read what a step
-// needs a step before. THREADS of a block are known before this.
+// Macros: real, the elements' type; BLOCK_K, the depth of a tile; STAGES; DOUBLE_BUFFER, 1 to read
+// fragments from shared memory one step ahead of their use. THREADS, of a block, is defined before
+// this header.
 #pragma once
 #include "../ptx/cp_async.cuh"
 #include "../ptx/shared.cuh"
 
 constexpr int PIECE = 16 / sizeof(real);    // elements
-constexpr int K_LANES = 32 / sizeof(real);  // neighbours along k: a sector
-constexpr int PADDING = 4;  // elements: lanes that copy along k, K_LANES of each line, use all banks
+constexpr int K_LANES = 32 / sizeof(real);  // lanes along k that read one 32-byte sector
+constexpr int PADDING = 4;  // elements: lanes that write K_LANES of k of several lines use all banks
 
 struct __align__(16) Piece { real x[PIECE]; };
 
-// A as rows, or B as columns: lines of k elements. Their elements are neighbours, or else each
-// element and that of the next line; ``pitch`` is the distance of the other step.
+// A as its rows, or B as its columns: lines of k elements. Either the elements of a line are
+// contiguous (K-major) and ``pitch`` leads from line to line, or those of the lines at one k are
+// (MN-major) and ``pitch`` leads from k to k. Elements.
 struct Lines {
     const real* pointer;
     long long pitch;
     unsigned count;
 };
 
-// The line to copy where ``line`` of the tile at ``first`` is asked for: past the last of ``count``,
-// one of the tile before, or of this one again. What comes of it is not stored. Neighbours remain
-// neighbours, for the hardware serves copies of one element to many places one by one.
+// The line to copy for line ``line`` of the tile that begins at ``first``. Past the last of
+// ``count`` lines it is a line that exists, of the tile before or of this one; its products are not
+// stored. Neighbouring threads keep neighbouring lines, because the hardware serializes copies from
+// one address to many.
 template <int COUNT> __device__ inline unsigned inside(unsigned first, unsigned line, unsigned count) {
     if (first + line < count) return first + line;
     return first ? first + line - COUNT : line % count;
@@ -31,13 +34,13 @@ template <int COUNT> __device__ inline unsigned inside(unsigned first, unsigned 
 
 __host__ __device__ constexpr int common_divisor(int a, int b) { return b ? common_divisor(b, a % b) : a; }
 
-// Copies one tile of COUNT lines after another. WIDTH elements at a time: more than 1 asks for pieces
-// of 16 bytes that are aligned, and for a number of lines that they divide.
-template <int COUNT, bool ALONG_K, int WIDTH, int PAD = ALONG_K ? PADDING : 0> struct Copier;
+// Copies the tiles of COUNT lines of one k-step after another, WIDTH elements at a time. WIDTH > 1
+// is 16 bytes: lines (or rows of k) are 16-byte aligned, and WIDTH divides the number of lines.
+template <int COUNT, bool K_MAJOR, int WIDTH, int PAD = K_MAJOR ? PADDING : 0> struct Copier;
 
 template <int COUNT, int PAD> struct Copier<COUNT, true, 1, PAD> {
     static constexpr int PITCH = COUNT + PAD, SIZE = PITCH * BLOCK_K;
-    // Where there are more threads than a sector of each line takes, they take several.
+    // Threads beyond one sector of each line take further sectors of the lines.
     static constexpr int SECTORS = THREADS / K_LANES > COUNT ? THREADS / K_LANES / COUNT : 1;
     static constexpr int AT_ONCE = THREADS / K_LANES / SECTORS, COPIES = COUNT / AT_ONCE;
     static_assert(COUNT % AT_ONCE == 0 && BLOCK_K % (SECTORS * K_LANES) == 0);
@@ -52,7 +55,7 @@ template <int COUNT, int PAD> struct Copier<COUNT, true, 1, PAD> {
         for (int i = 0; i < COPIES; ++i)
             from[i] = x.pointer + inside<COUNT>(first, line + i * AT_ONCE, x.count) * x.pitch + begin + k;
     }
-    // The next ``steps`` of k, and zeros for what is left of BLOCK_K; ALL if nothing is.
+    // The next ``steps`` of k; unless ALL, zeros fill what BLOCK_K has more.
     template <bool ALL> __device__ void copy(real* tile, unsigned steps = BLOCK_K) {
         #pragma unroll
         for (int i = 0; i < COPIES; ++i) {
@@ -101,65 +104,66 @@ template <int COUNT, int WIDTH, int PAD> struct Copier<COUNT, false, WIDTH, PAD>
 
 template <typename CopierA, typename CopierB> constexpr int STAGE = CopierA::SIZE + CopierB::SIZE;
 
-// Goes through the STEPS of one phase after another, whose tiles are in STAGES places of shared memory
-// that are SIZE elements apart. ``read`` reads what a step needs, ``add`` adds its products. ``copy`` begins
-// to copy the tiles of the next phase that is not copied yet to a place. ``wait`` waits for a place, whose
-// tiles come to be used, and until everybody has used those before.
+// The mainloop over ``k_steps`` k-steps, each of which has STEPS inner steps. Tiles are in STAGES
+// stages of shared memory that are SIZE elements apart. ``read(stage, step)`` reads the fragments
+// of an inner step, ``add(step)`` multiplies them; ``copy(stage, k_step)`` starts the copies of a
+// k-step's tiles to a stage. ``wait(stage)`` waits until a stage's tiles have arrived and all
+// threads have finished reading the stage before.
 template <int STEPS, int SIZE, typename Read, typename Add, typename Copy, typename Wait>
-__device__ inline void go_through(int phases, const Read& read, const Add& add, const Copy& copy,
+__device__ inline void mainloop(int k_steps, const Read& read, const Add& add, const Copy& copy,
                                   const Wait& wait) {
     constexpr int LAST = (STAGES - 1) * SIZE;
-    int stage = 0, ahead = LAST;
+    int stage = 0, fill = LAST;
     wait(0);
-    if (AHEAD) read(0, 0);
-    for (int phase = 0; phase < phases; ++phase) {
+    if (DOUBLE_BUFFER) read(0, 0);
+    for (int k_step = 0; k_step < k_steps; ++k_step) {
         const int next = stage == LAST ? 0 : stage + SIZE;
         #pragma unroll
         for (int i = 0; i < STEPS; ++i) {
             const bool is_last = i == STEPS - 1;
-            if (!AHEAD) read(stage, i);
+            if (!DOUBLE_BUFFER) read(stage, i);
             else if (!is_last) read(stage, i + 1);
             else {
-                // Behind the last phase it is read again, and not used.
-                if (phase + 1 < phases) {
+                // After the last k-step this reads the stage once more; the
+                // fragments are not used.
+                if (k_step + 1 < k_steps) {
                     wait(next);
                     stage = next;
                 }
                 read(stage, 0);
             }
             if (i == 0) {
-                copy(ahead, phase + STAGES - 1);
-                ahead = ahead == LAST ? 0 : ahead + SIZE;
+                copy(fill, k_step + STAGES - 1);
+                fill = fill == LAST ? 0 : fill + SIZE;
             }
             add(i);
         }
-        if (!AHEAD && phase + 1 < phases) {
+        if (!DOUBLE_BUFFER && k_step + 1 < k_steps) {
             wait(next);
             stage = next;
         }
     }
 }
 
-// Copies the tiles at rows ``top`` of A and columns ``left`` of B, of the elements from ``begin`` to
-// ``end`` of k, to ``shared``, of STAGES times STAGE elements, one phase's after another, while
-// ``go`` goes through them. Where they do not divide into BLOCK_K, the first phase is the short one:
-// the others need no more checks.
+// Copies the tiles at rows ``top`` of A and columns ``left`` of B, for k from ``begin`` to ``end``,
+// through ``shared`` (STAGES times STAGE elements), while ``go`` runs the mainloop. If BLOCK_K does
+// not divide k, the first k-step is the short one, so that the others need no checks.
 template <typename CopierA, typename CopierB, typename Go>
-__device__ inline void copy_phases(real* shared, const Lines& a, const Lines& b, unsigned top,
+__device__ inline void copy_k_steps(real* shared, const Lines& a, const Lines& b, unsigned top,
                                    unsigned left, unsigned begin, unsigned end, const Go& go) {
-    if (begin >= end || a.count == 0 || b.count == 0) return;  // nothing may be read
+    if (begin >= end || a.count == 0 || b.count == 0) return;  // no line may be read
     constexpr int SIZE = STAGE<CopierA, CopierB>;
-    const int phases = (end - begin - 1) / BLOCK_K + 1;
+    const int k_steps = (end - begin - 1) / BLOCK_K + 1;
     CopierA copier_a(a, top, begin);
     CopierB copier_b(b, left, begin);
-    auto copy = [&](int stage, int phase) {
-        if (phase < phases) {
+    auto copy = [&](int stage, int k_step) {
+        if (k_step < k_steps) {
             copier_a.template copy<true>(shared + stage);
             copier_b.template copy<true>(shared + stage + CopierA::SIZE);
         }
         cp_async_commit_group();
     };
-    const unsigned first = end - begin - (phases - 1) * BLOCK_K;
+    const unsigned first = end - begin - (k_steps - 1) * BLOCK_K;
     copier_a.template copy<false>(shared, first);
     copier_b.template copy<false>(shared + CopierA::SIZE, first);
     cp_async_commit_group();
@@ -169,5 +173,5 @@ __device__ inline void copy_phases(real* shared, const Lines& a, const Lines& b,
         cp_async_wait_group<STAGES - 2>();
         __syncthreads();
     };
-    go(phases, copy, wait);
+    go(k_steps, copy, wait);
 }

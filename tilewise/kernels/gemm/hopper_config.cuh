@@ -1,0 +1,108 @@
+// The compile-time choices of hopper.cu, and what follows from them.
+//
+// Types     INPUT (float16 or bfloat16: A and B), OUTPUT (INPUT or float: C and D)
+// Layout    A_K_MAJOR, B_K_MAJOR: 1 where k is the contiguous dimension, 0 for MN-major
+//           A_UNALIGNED, B_UNALIGNED: 1 where not all lines (rows, or columns, whichever are contiguous)
+//           are 16-byte aligned (hopper_load.cuh)
+// Tile      BLOCK_M, BLOCK_N; CONSUMERS: warpgroups that share BLOCK_M
+//           A_ROWS: rows of a K-major A tile that are loaded, where D has no more
+// Pipeline  STAGES; RAW_STAGES, of the second ring that unaligned operands are first copied to
+//           L2_PREFETCH: k-steps whose tiles are prefetched to L2 while the kernels ahead end
+// Cluster   CLUSTER_M, CLUSTER_N: blocks of a cluster along M and N
+// Along k   SPLIT: blocks of a cluster that divide k; STREAM_K: 1 where the last tiles are divided
+// Epilogue  READ_C, OUT_COLUMN_MAJOR: those of hopper_out.cuh
+//           TMA_OUT: 1 where D is stored by TMA: lines of whole 16 bytes, 16-byte aligned, beta 0
+//           OUT_COLUMNS: of one box of such a store, 16-bit: 16, 32 or 64; floats half as many
+// Order     GROUP_M: that of hopper_tile.cuh
+
+#ifndef INPUT
+#define INPUT bfloat16
+#endif
+#ifndef OUTPUT
+#define OUTPUT INPUT
+#endif
+#ifndef BLOCK_M
+#define BLOCK_M 128
+#endif
+#ifndef BLOCK_N
+#define BLOCK_N 256
+#endif
+#ifndef CONSUMERS
+#define CONSUMERS 2
+#endif
+#ifndef STAGES
+#define STAGES 4
+#endif
+#ifndef CLUSTER_M
+#define CLUSTER_M 1
+#endif
+#ifndef CLUSTER_N
+#define CLUSTER_N 1
+#endif
+#ifndef SPLIT
+#define SPLIT 1
+#endif
+#ifndef A_K_MAJOR
+#define A_K_MAJOR 1
+#endif
+#ifndef B_K_MAJOR
+#define B_K_MAJOR 1
+#endif
+#ifndef A_UNALIGNED
+#define A_UNALIGNED 0
+#endif
+#ifndef B_UNALIGNED
+#define B_UNALIGNED 0
+#endif
+#ifndef RAW_STAGES
+#define RAW_STAGES 3
+#endif
+#ifndef TMA_OUT
+#define TMA_OUT 0
+#endif
+#ifndef OUT_COLUMNS
+#define OUT_COLUMNS (BLOCK_N % 64 == 0 ? 64 : BLOCK_N % 32 == 0 ? 32 : 16)
+#endif
+#ifndef STREAM_K
+#define STREAM_K 0
+#endif
+#ifndef L2_PREFETCH
+#define L2_PREFETCH 0
+#endif
+#ifndef A_ROWS
+#define A_ROWS BLOCK_M
+#endif
+
+#include "../ptx/cluster.cuh"
+#include "../ptx/grid.cuh"
+#include "../ptx/mbarrier.cuh"
+#include "../ptx/shared.cuh"
+#include "../ptx/tma.cuh"
+#include "../ptx/wgmma.cuh"
+
+constexpr int BLOCK_K = 64;  // 128 bytes, the width of the swizzle
+constexpr int ROWS = BLOCK_M / CONSUMERS;  // of one consumer warpgroup
+constexpr bool HAS_UNALIGNED = A_UNALIGNED || B_UNALIGNED;
+constexpr bool HAS_TMA = !A_UNALIGNED || !B_UNALIGNED;
+constexpr int LOADERS = HAS_UNALIGNED ? 2 : 0;  // warpgroups of producers by cp.async
+constexpr int THREADS = 128 * (1 + LOADERS + CONSUMERS);
+constexpr int TILES = CLUSTER_M * CLUSTER_N;  // that a cluster computes at a time
+constexpr int CLUSTER = TILES * SPLIT;
+constexpr int MULTICAST_PEERS = CLUSTER_M + CLUSTER_N - 1;  // blocks that load into a stage
+constexpr int A_BYTES = BLOCK_M * BLOCK_K * 2;
+constexpr int A_COPIED = A_K_MAJOR ? A_ROWS : BLOCK_M;
+constexpr int B_BYTES = BLOCK_N * BLOCK_K * 2;
+constexpr int STAGE_BYTES = A_BYTES + B_BYTES;
+constexpr int BOX_BYTES = 64 * BLOCK_K * 2;  // 64 rows or columns of an operand, one TMA box
+constexpr int TILE_FLOATS = BLOCK_M * BLOCK_N;  // of one partial sum in the workspace
+
+static_assert(ROWS % 64 == 0 && BLOCK_M <= 256, "whole wgmmas of 64 rows; a TMA box has at most 256");
+static_assert(!A_K_MAJOR || A_ROWS / CLUSTER_N % 8 == 0, "whole groups of 8 rows of the swizzle");
+static_assert(!B_K_MAJOR || BLOCK_N / CLUSTER_M % 8 == 0, "whole groups of 8 rows of the swizzle");
+static_assert(!HAS_UNALIGNED || TILES == 1, "unaligned operands are not multicast");
+static_assert(RAW_STAGES >= 3, "two stages are read while others are in flight");
+static_assert(SPLIT == 1 || TILES == 1 && !STREAM_K, "either split-K or stream-K, and split-K takes a cluster");
+static_assert((SPLIT - 1) * 4 * BLOCK_M * BLOCK_N <= STAGES * STAGE_BYTES, "the other blocks' accumulators fit the ring");
+static_assert(BLOCK_N % 16 == 0 && BLOCK_N <= 256, "the width of one wgmma");
+static_assert(B_K_MAJOR || BLOCK_N % 64 == 0, "whole TMA boxes of 64 columns");
+static_assert(BLOCK_N % OUT_COLUMNS == 0, "whole TMA boxes of D");
