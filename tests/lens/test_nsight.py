@@ -26,7 +26,7 @@ from tilewise.lens.metrics import AS_PTX, EXACT, METRICS, Hardware, given_regist
 from tilewise.lens.nsight import ProfilerError, measure, parse, require
 from tilewise.lens.nsight_child import Case, load, save
 
-SCRIPT = runpy.run_path(str(Path(__file__).parents[1] / "benchmarks" / "counters.py"))
+SCRIPT = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "counters.py"))
 
 PRINTED = """\
 ==PROF== Connected to process 1243 (/usr/bin/python3.12)

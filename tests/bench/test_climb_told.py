@@ -17,7 +17,7 @@ from tilewise.ladder.rungs import RUNGS
 from tilewise.lens import climbed, roofline
 from tilewise.provenance import provenance
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 DRAWING = runpy.run_path(str(ROOT / "benchmarks" / "climb.py"))
 SIZES = (128, 4096)
 

@@ -13,7 +13,7 @@ import pytest
 from tilewise.gemm.plan import plan_on
 from tilewise.gemm.product import Operand, Product
 
-BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 SCRIPT = BENCHMARKS / "fma_choices.py"
 
 pytest.importorskip("torch")

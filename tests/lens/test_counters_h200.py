@@ -14,7 +14,7 @@ from tilewise.devices import Device
 from tilewise.ladder.rungs import rung
 from tilewise.lens.metrics import EXACT
 
-BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 SCRIPT = runpy.run_path(str(BENCHMARKS / "counters.py"))
 KEPT = BENCHMARKS / "results" / "counters_h200.json"
 CASES: tuple[Any, ...] = SCRIPT["CASES"]

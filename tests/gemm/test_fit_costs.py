@@ -14,7 +14,7 @@ import pytest
 from tilewise.gemm.families.hopper.costs import COSTS, Costs, seconds
 from tilewise.gemm.families.hopper.tilings import Problem, candidates
 
-SCRIPT = Path(__file__).parents[1] / "benchmarks" / "fit_costs.py"
+SCRIPT = Path(__file__).parents[2] / "benchmarks" / "fit_costs.py"
 AROUND = 2e-6
 
 

@@ -11,7 +11,7 @@ import pytest
 from tilewise.bench.suites import COLUMNS, Shape
 from tilewise.devices import Device
 
-SOAK = Path(__file__).parents[1] / "benchmarks" / "soak.py"
+SOAK = Path(__file__).parents[2] / "benchmarks" / "soak.py"
 
 torch: Any = pytest.importorskip("torch")
 

@@ -27,7 +27,7 @@ from tilewise.kernel import Kernel
 from tilewise.matmul import matmul
 from tilewise.provenance import provenance, write_whole
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PROBE = ROOT / "tilewise" / "kernels" / "probes" / "tensor_core_peak.cu"
 FLOAT64_PROBE = PROBE.with_name("tensor_core_float64.cu")
 PERFORMANCE = ROOT / "benchmarks" / "performance.py"

@@ -11,7 +11,7 @@ import pytest
 from tilewise.ladder import lessons
 from tilewise.ladder.rungs import RUNGS, Rung, rung
 
-SCRIPT = runpy.run_path(str(Path(__file__).parents[1] / "benchmarks" / "lessons.py"))
+SCRIPT = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "lessons.py"))
 LADDER: tuple[Rung, ...] = SCRIPT["LADDER"]
 
 
