@@ -13,7 +13,8 @@ import numpy.typing as npt
 
 from tilewise.launch import LaunchReport
 
-KERNELS = Path(__file__).parent / "kernels"
+ROOT = Path(__file__).parents[1]
+KERNELS = ROOT / "tests" / "kernels"
 
 Array = npt.NDArray[Any]
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import runpy
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,14 +9,13 @@ import pytest
 from tilewise.bench.suites import COLUMNS, Shape
 from tilewise.devices import Device
 
-SOAK = Path(__file__).parents[2] / "benchmarks" / "soak.py"
-
 torch: Any = pytest.importorskip("torch")
 
 
 def test_what_differs_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """By a stand-in for ``matmul`` on the host, which is wrong once."""
     from tilewise.bench import products
+    from tilewise.bench.soak import Soak
 
     calls: list[Any] = []
 
@@ -30,7 +27,7 @@ def test_what_differs_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(products, "matmul", wrong_once)
     other = products.operands(Shape(3, 4, 5), "float64", torch.Generator())
-    soak = runpy.run_path(str(SOAK))["Soak"](Shape(30, 40, 50), "float64", other, torch.empty(9))
+    soak = Soak(Shape(30, 40, 50), "float64", other, torch.empty(9))
     assert soak.run(0.05) <= 1
     words = "1 of 66; the last: 2 elements, at 3 to 4, 7 to 7, by 1 at most"
     assert soak.differing == [words]
@@ -45,11 +42,12 @@ def test_launch_after_launch_has_the_same_bits(device: Device, shape: Shape, dty
     if device.name != "gpu":
         pytest.skip("needs a GPU: pytest --device gpu")
     from tilewise.bench.products import operands
+    from tilewise.bench.soak import Soak
 
     generator = torch.Generator("cuda").manual_seed(1)
     other = operands(Shape(300, 500, 700), dtype, generator)
     flush = torch.empty(1 << 27, dtype=torch.uint8, device="cuda")
-    soak = runpy.run_path(str(SOAK))["Soak"](shape, dtype, other, flush)
+    soak = Soak(shape, dtype, other, flush)
     assert soak.run(0.2) <= 1
     assert soak.differing == []
     assert soak.launches > 0

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import runpy
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tilewise.ladder import lessons
 from tilewise.ladder.rungs import RUNGS, Rung, rung
-
-SCRIPT = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "lessons.py"))
-LADDER: tuple[Rung, ...] = SCRIPT["LADDER"]
+from tilewise.lens.lesson_counts import LADDER, SIZE, before, chosen, count
 
 
 def test_every_rung_of_many_blocks_is_there() -> None:
     kept = lessons.known()
     assert list(kept["rungs"]) == [each.name for each in LADDER]
-    assert {kept[size] for size in ("m", "n", "k")} == {SCRIPT["SIZE"]}
+    assert {kept[size] for size in ("m", "n", "k")} == {SIZE}
     for each in LADDER:
         row = kept["rungs"][each.name]
-        assert row["against"] == SCRIPT["before"](each)
-        assert row["counter"] == SCRIPT["chosen"](each, kept["rungs"])
+        assert row["against"] == before(each)
+        assert row["counter"] == chosen(each, kept["rungs"])
 
 
 @pytest.mark.parametrize("each", LADDER, ids=lambda each: each.name)
@@ -30,7 +26,7 @@ def test_every_rung_of_many_blocks_is_there() -> None:
 def test_counted_again(each: Rung) -> None:
     """They go stale with the kernel, its tile, or the compiler."""
     row = lessons.known()["rungs"][each.name]
-    again = SCRIPT["count"](each)
+    again = count(each)
     assert again == {"tile": row["tile"], "counters": row["counters"]}
 
 

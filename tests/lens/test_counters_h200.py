@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import json
-import runpy
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
+from reference import ROOT
 
 from tilewise.devices import Device
 from tilewise.ladder.rungs import rung
+from tilewise.lens.agreement import counts, emulate
+from tilewise.lens.hardware_cases import CASES, KERNELS, LADDER, Spec, is_right, make
 from tilewise.lens.metrics import EXACT
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-SCRIPT = runpy.run_path(str(BENCHMARKS / "counters.py"))
-KEPT = BENCHMARKS / "results" / "counters_h200.json"
-CASES: tuple[Any, ...] = SCRIPT["CASES"]
+KEPT = ROOT / "benchmarks" / "results" / "counters_h200.json"
 
 
 @cache
@@ -31,24 +29,23 @@ def kept() -> dict[str, dict[str, Any]]:
 def test_every_case_counts_what_the_hardware_did(name: str) -> None:
     """Those that were kept, each made again; they are cases of the benchmark still."""
     case = kept()[name]
-    again = SCRIPT["Spec"].of(case["spec"])
+    again = Spec.of(case["spec"])
     assert again in CASES
-    report, is_right = SCRIPT["emulate"](again)
-    counted = SCRIPT["counts"](report)
+    report, right = emulate(again)
+    counted = counts(report)
     assert {name: counted[name] for name in EXACT} == {
         name: case["hardware"][name] for name in EXACT
     }
-    assert is_right
+    assert right
     assert report.counted_as == "machine code"
 
 
 def test_the_benchmark_has_every_rung_and_every_kernel() -> None:
     """In both precisions, with several tiles, rows that lie apart, and beta."""
-    cases = SCRIPT["CASES"]
-    files = {path.stem for path in SCRIPT["KERNELS"].glob("*.cu")}
-    assert {case.kernel for case in cases} == files | set(SCRIPT["LADDER"])
-    for name in SCRIPT["LADDER"]:
-        mine = [case for case in cases if case.kernel == name]
+    files = {path.stem for path in KERNELS.glob("*.cu")}
+    assert {case.kernel for case in CASES} == files | set(LADDER)
+    for name in LADDER:
+        mine = [case for case in CASES if case.kernel == name]
         assert {case.dtype for case in mine} == {"float32", "float64"}
         tiles = rung(name).tiles
         few = (
@@ -59,15 +56,15 @@ def test_the_benchmark_has_every_rung_and_every_kernel() -> None:
         apart = [sum(case.leading) > case.shape[2] + 2 * case.shape[1] for case in mine]
         assert any(apart)
         assert not all(apart)
-    assert len({case.name for case in cases}) == len(cases)
+    assert len({case.name for case in CASES}) == len(CASES)
 
 
 @pytest.mark.parametrize(
     "spec",
-    [spec for spec in SCRIPT["CASES"] if spec.kernel not in SCRIPT["LADDER"]],
+    [spec for spec in CASES if spec.kernel not in LADDER],
     ids=lambda spec: spec.name,
 )
-def test_kernels_that_are_no_product_compute_what_they_say(spec: Any, device: Device) -> None:
-    case = SCRIPT["make"](spec)
+def test_kernels_that_are_no_product_compute_what_they_say(spec: Spec, device: Device) -> None:
+    case = make(spec)
     case.kernel.launch(case.grid, case.block, case.args, case.shared, device)
-    assert SCRIPT["is_right"](spec, SCRIPT["make"](spec).args, case.args)
+    assert is_right(spec, make(spec).args, case.args)

@@ -16,17 +16,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from reference import ROOT
 
 from tilewise.cli.show.nsight import hardware as show_hardware
 from tilewise.devices import get_device
 from tilewise.errors import CompileError, DeviceUnavailableError, LaunchError
-from tilewise.lens import metrics
+from tilewise.lens import hardware_cases, metrics
+from tilewise.lens.agreement import counts, emulate
 from tilewise.lens.compare import compare
+from tilewise.lens.hardware_cases import CASES, Spec, make
 from tilewise.lens.metrics import AS_PTX, EXACT, METRICS, Hardware, given_registers, number
 from tilewise.lens.nsight import ProfilerError, measure, parse, require
 from tilewise.lens.nsight_child import Case, load, save
 
-SCRIPT = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "counters.py"))
+BENCHMARK = ROOT / "benchmarks" / "counters.py"
 
 PRINTED = """\
 ==PROF== Connected to process 1243 (/usr/bin/python3.12)
@@ -275,15 +278,15 @@ def test_measure(ncu: Ncu) -> None:
     ncu(COUNTS)
     specs = [
         spec
-        for spec in SCRIPT["CASES"]
+        for spec in CASES
         if (spec.kernel, spec.seed, spec.dtype) == ("tiled_conflicts", 3, "float64")
         or (spec.kernel in ("histogram", "strided_copy") and spec.dtype != "float64")
     ]
     assert len(specs) == 7
-    first, *found = measure([scale(), *map(SCRIPT["make"], specs)])
+    first, *found = measure([scale(), *map(make, specs)])
     for spec, one in zip(specs, found, strict=True):
-        report, _ = SCRIPT["emulate"](spec)
-        rows = compare(SCRIPT["counts"](report), one)
+        report, _ = emulate(spec)
+        rows = compare(counts(report), one)
         assert {row.name for row in rows} == set(METRICS) - {"shared_atomic_requests"}
         assert [row for row in rows if not row.equal] == []
         assert one.kernel == spec.kernel
@@ -519,10 +522,10 @@ def test_table_of_nothing(capsys: pytest.CaptureFixture[str]) -> None:
 
 def benchmark(monkeypatch: pytest.MonkeyPatch, *options: str) -> None:
     """The benchmark's command, with few of its cases."""
-    few = [spec for spec in SCRIPT["CASES"] if spec.kernel in ("reduction", "stencil")]
-    monkeypatch.setitem(SCRIPT["main"].__globals__, "CASES", few)
+    few = [spec for spec in CASES if spec.kernel in ("reduction", "stencil")]
+    monkeypatch.setattr(hardware_cases, "CASES", few)
     monkeypatch.setattr(sys, "argv", ["counters.py", *options])
-    SCRIPT["main"]()
+    runpy.run_path(str(BENCHMARK), run_name="__main__")
 
 
 def test_benchmark(
@@ -541,8 +544,8 @@ def test_benchmark(
     assert kept["metrics"]["ffma"] == "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum"
     assert len(kept["cases"]) == 6
     for case in kept["cases"]:
-        spec = SCRIPT["Spec"].of(case["spec"])
-        assert spec in SCRIPT["CASES"]
+        spec = Spec.of(case["spec"])
+        assert spec in CASES
         assert spec.name == case["name"]
         assert case["hardware"] == case["emulator"]
         assert set(EXACT) < set(case["hardware"])
@@ -568,8 +571,8 @@ def test_benchmark_that_differs(
     assert caught.value.code == 1
     shown = capsys.readouterr().out
     assert [line.split()[-1] for line in shown.splitlines()[:4:3]] == ["equal", "equal"]
-    spec = next(spec for spec in SCRIPT["CASES"] if spec.name == shown.splitlines()[1].split()[0])
-    sectors = SCRIPT["counts"](SCRIPT["emulate"](spec)[0])["global_store_sectors"]
+    spec = next(spec for spec in CASES if spec.name == shown.splitlines()[1].split()[0])
+    sectors = counts(emulate(spec)[0])["global_store_sectors"]
     assert f"global_store_sectors: {sectors} on the emulator, on the GPU 1000 l1tex__t_sec" in shown
     assert "2 of 3 cases equal" in shown
     assert "warp_instructions        3 of 3" in shown
