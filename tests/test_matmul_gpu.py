@@ -14,11 +14,7 @@ from test_matmul import assert_right, normal
 from tilewise.errors import DeviceUnavailableError
 from tilewise.matmul import matmul
 
-
-@pytest.fixture(autouse=True)
-def needs_gpu(request: pytest.FixtureRequest) -> None:
-    if request.config.getoption("--device") != "gpu":
-        pytest.skip("needs a GPU: pytest --device gpu")
+pytestmark = pytest.mark.usefixtures("gpu")
 
 
 @pytest.fixture(scope="module")

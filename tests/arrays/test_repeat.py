@@ -99,12 +99,6 @@ def test_records_are_bounded(torch: Any, monkeypatch: pytest.MonkeyPatch) -> Non
     assert kept == [None, None, records[2]]
 
 
-@pytest.fixture
-def needs_gpu(request: pytest.FixtureRequest) -> None:
-    if request.config.getoption("--device") != "gpu":
-        pytest.skip("needs a GPU: pytest --device gpu")
-
-
 @contextmanager
 def only_repeats() -> Iterator[None]:
     """Calls that must all have been seen before."""
@@ -126,7 +120,7 @@ def right(result: Any, a: Any, b: Any, alpha: float = 1, beta: float = 0, c: Any
     assert_right(got, x, y, dtype, alpha, beta, old, out_dtype)
 
 
-@pytest.mark.usefixtures("needs_gpu")
+@pytest.mark.usefixtures("gpu")
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
 def test_new_arrays_old_shapes(torch: Any, dtype: str) -> None:
     kind = getattr(torch, dtype)
@@ -157,7 +151,7 @@ def test_new_arrays_old_shapes(torch: Any, dtype: str) -> None:
                 right(result, a, b)
 
 
-@pytest.mark.usefixtures("needs_gpu")
+@pytest.mark.usefixtures("gpu")
 def test_what_is_copied_first(torch: Any) -> None:
     """No single stride describes A's batch; B's rows interleave; D's batch is turned."""
     a, b = torch.randn(3, 1, 16, 24, device="cuda"), torch.randn(4, 24, 8, device="cuda")
@@ -170,7 +164,7 @@ def test_what_is_copied_first(torch: Any) -> None:
         right(matmul(a, b, out=out), a, b)
 
 
-@pytest.mark.usefixtures("needs_gpu")
+@pytest.mark.usefixtures("gpu")
 @pytest.mark.parametrize(("dtype", "out_dtype"), [("float32", None), ("bfloat16", "float32")])
 def test_scalars_c_and_out(torch: Any, dtype: str, out_dtype: str | None) -> None:
     def call(alpha: float, beta: float) -> None:
@@ -190,7 +184,7 @@ def test_scalars_c_and_out(torch: Any, dtype: str, out_dtype: str | None) -> Non
             call(alpha, beta)
 
 
-@pytest.mark.usefixtures("needs_gpu")
+@pytest.mark.usefixtures("gpu")
 def test_what_only_the_addresses_show(torch: Any) -> None:
     whole = torch.randn(80, 40, device="cuda")
     a, b, out = whole[:40], torch.randn(40, 40, device="cuda"), torch.empty(40, 40, device="cuda")
@@ -215,7 +209,7 @@ def test_what_only_the_addresses_show(torch: Any) -> None:
         right(wide[:, 40:], wide[:, :40], b)
 
 
-@pytest.mark.usefixtures("needs_gpu")
+@pytest.mark.usefixtures("gpu")
 def test_the_offset_of_a_slice(torch: Any) -> None:
     x = torch.randn(64, 80, device="cuda").bfloat16()
     b = torch.randn(64, 64, device="cuda").bfloat16()
@@ -224,7 +218,7 @@ def test_the_offset_of_a_slice(torch: Any) -> None:
             right(matmul(x[:, first : first + 64], b), x[:, first : first + 64], b)
 
 
-@pytest.mark.usefixtures("needs_gpu")
+@pytest.mark.usefixtures("gpu")
 def test_refusals_after_a_call_that_was_right(torch: Any) -> None:
     a, b = torch.randn(16, 16, device="cuda"), torch.randn(16, 16, device="cuda")
     expected = matmul(a, b)
@@ -253,7 +247,7 @@ def test_refusals_after_a_call_that_was_right(torch: Any) -> None:
     assert torch.equal(matmul(a, b, alpha=odd), expected)
 
 
-@pytest.mark.usefixtures("needs_gpu")
+@pytest.mark.usefixtures("gpu")
 def test_streams_graphs_and_threads(torch: Any) -> None:
     a, b = torch.zeros(512, 512, device="cuda"), torch.randn(512, 512, device="cuda")
     matmul(a, b)
@@ -294,7 +288,7 @@ def test_streams_graphs_and_threads(torch: Any) -> None:
     assert not wrong
 
 
-@pytest.mark.usefixtures("needs_gpu")
+@pytest.mark.usefixtures("gpu")
 def test_a_thread_that_did_nothing_else(torch: Any) -> None:
     """There, no context is current yet."""
     a, b = torch.randn(32, 32, device="cuda"), torch.randn(32, 32, device="cuda")
@@ -309,7 +303,7 @@ def test_a_thread_that_did_nothing_else(torch: Any) -> None:
     right(out, a, b)
 
 
-@pytest.mark.usefixtures("needs_gpu")
+@pytest.mark.usefixtures("gpu")
 def test_cupy() -> None:
     cupy = pytest.importorskip("cupy", reason="cupy is not installed")
     assert library_of(cupy.zeros(1)) is not None
@@ -332,7 +326,7 @@ def test_cupy() -> None:
         assert_right(cupy.asnumpy(matmul(backwards, backwards.T)), host, host.T, dtype)
 
 
-@pytest.mark.usefixtures("needs_gpu")
+@pytest.mark.usefixtures("gpu")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
 def test_a_fork_is_told(torch: Any) -> None:
     a = torch.ones(3, 3, device="cuda")

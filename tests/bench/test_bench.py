@@ -477,9 +477,7 @@ def test_a_page_of_several_records_has_one_mean_for_all() -> None:
 
 
 @pytest.fixture
-def gpu(device: Device, torch: Any, monkeypatch: pytest.MonkeyPatch) -> Gpu:
-    if not isinstance(device, Gpu):
-        pytest.skip("needs a GPU: pytest --device gpu")
+def gpu(gpu: Gpu, torch: Any, monkeypatch: pytest.MonkeyPatch) -> Gpu:
     monkeypatch.setattr(record, "CEILING_SECONDS", 0.05)
     monkeypatch.setitem(
         SUITES,

@@ -18,7 +18,6 @@ from fake_gpu import FakeGpu
 from tilewise.bench import climb_record, record
 from tilewise.bench.climb_record import Settings
 from tilewise.cli.main import main
-from tilewise.devices import Device
 from tilewise.devices.emulator import Emulator
 from tilewise.devices.gpu import Gpu
 from tilewise.errors import LaunchError
@@ -385,12 +384,11 @@ def test_the_command_on_the_emulated_gpu(
 
 
 @pytest.fixture
-def gpu(device: Device, torch: Any) -> Gpu:
-    if not isinstance(device, Gpu):
-        pytest.skip("needs a GPU: pytest --device gpu")
+def gpu(gpu: Gpu, torch: Any) -> Gpu:
     return record.find_gpu()
 
 
+@pytest.mark.usefixtures("alone")
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_every_rung_climbs(gpu: Gpu, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(climb_record, "EDGE_SIZES", range(500, 520))

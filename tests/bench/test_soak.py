@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from tilewise.bench.suites import COLUMNS, Shape
-from tilewise.devices import Device
 
 torch: Any = pytest.importorskip("torch")
 
@@ -37,10 +36,9 @@ def test_what_differs_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     "shape", [Shape(2047, 2049, 2051, COLUMNS), Shape(1001, 1001, 1001), Shape(2048, 2048, 2048)]
 )
-def test_launch_after_launch_has_the_same_bits(device: Device, shape: Shape, dtype: str) -> None:
+@pytest.mark.usefixtures("gpu")
+def test_launch_after_launch_has_the_same_bits(shape: Shape, dtype: str) -> None:
     """The first of them in float64 had not, while copies overtook the reads of a stage."""
-    if device.name != "gpu":
-        pytest.skip("needs a GPU: pytest --device gpu")
     from tilewise.bench.products import operands
     from tilewise.bench.soak import Soak
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +14,8 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 import pytest
+from reference import ROOT
+from test_launches import NO_ARGUMENTS, add, normal
 
 from tilewise.devices import get_device
 from tilewise.devices.capture import captured
@@ -30,15 +33,6 @@ extern "C" __global__ void scale(int m, int n, float f, float* x, int ld) {
 COUNT = r"""
 __device__ int counter;
 extern "C" __global__ void count(int* seen) { *seen = atomicAdd(&counter, 1); }"""
-
-
-@pytest.fixture
-def gpu(request: pytest.FixtureRequest) -> Gpu:
-    if request.config.getoption("--device") != "gpu":
-        pytest.skip("needs a GPU: pytest --device gpu")
-    found = get_device("gpu")
-    assert isinstance(found, Gpu)
-    return found
 
 
 def test_a_missing_gpu_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,7 +205,7 @@ def test_module_variables_start_anew(gpu: Gpu) -> None:
         assert seen[0] == 0
 
 
-def test_limits_of_the_hardware_and_of_the_kernel(gpu: Gpu) -> None:
+def test_limits_of_the_kernel_and_of_this_gpu(gpu: Gpu) -> None:
     bounded = SCALE.replace("void scale", "void __launch_bounds__(64) scale")
     x = np.ones((1, 100), np.float32)
     for source, block, shared, words in (
@@ -222,6 +216,9 @@ def test_limits_of_the_hardware_and_of_the_kernel(gpu: Gpu) -> None:
         with pytest.raises(LaunchError, match=words):
             Kernel(source, "scale").launch(1, block, (1, 100, 2.0, x, 100), shared, device=gpu)
     assert (x == 1).all()
+    Kernel(bounded, "scale").launch(1, 64, (1, 64, 2.0, x, 100), device=gpu)
+    assert (x[0, :64] == 2).all()
+    Kernel(NO_ARGUMENTS, "nothing").launch((2**20, 1), 1, (), device=gpu)
 
 
 def test_dynamic_shared_memory_up_to_the_most(gpu: Gpu) -> None:
@@ -232,7 +229,7 @@ def test_dynamic_shared_memory_up_to_the_most(gpu: Gpu) -> None:
         __syncthreads();
         if (threadIdx.x == 0) *out = s[n - 1];
     }"""
-    for shared in (1024, 49152, gpu.max_shared):
+    for shared in (1024, 48 * 1024, 48 * 1024 + 16, gpu.max_shared, 4096):
         out = np.zeros(1, np.float32)
         Kernel(source, "last").launch(1, 128, (shared // 4, out), shared, device=gpu)
         assert out[0] == shared // 4 - 1
@@ -241,13 +238,18 @@ def test_dynamic_shared_memory_up_to_the_most(gpu: Gpu) -> None:
 def test_occupancy(gpu: Gpu) -> None:
     compiled = Kernel(SCALE, "scale").compile(gpu.arch)
     assert gpu.blocks_per_multiprocessor(compiled, 1024) in (1, 2)
+    assert gpu.blocks_per_multiprocessor(compiled, 128) >= 2
     assert gpu.blocks_per_multiprocessor(compiled, 32, gpu.max_shared) == 1
+    # A block's shared memory, and 1 KiB that the hardware keeps of it.
+    fit = (gpu.max_shared + 1024) // (101 * 1024)
+    assert gpu.blocks_per_multiprocessor(compiled, 128, 100 * 1024) == fit
     assert gpu.blocks_per_multiprocessor(compiled, 1025) == 0
     assert gpu.blocks_per_multiprocessor(compiled, 32, gpu.max_shared + 1) == 0
     with pytest.raises(ValueError, match="0 threads"):
         gpu.blocks_per_multiprocessor(compiled, 0)
 
 
+@pytest.mark.usefixtures("alone")
 def test_measured_time_grows_with_the_work(gpu: Gpu) -> None:
     compiled = Kernel(SCALE, "scale").compile(gpu.arch)
 
@@ -256,6 +258,149 @@ def test_measured_time_grows_with_the_work(gpu: Gpu) -> None:
         launch = Launch(dim3((16, m), "grid"), dim3(256, "block"), (m, 4096, 1.0, x, 4096))
         return gpu.measure(compiled, launch, flush=flush)
 
-    assert 0 < seconds(1) < 50e-6
-    assert seconds(16384) > 3 * seconds(1)
+    small, again, large = seconds(1), seconds(1), seconds(16384)
+    assert 0 < small < 20e-6
+    assert abs(small - again) < 0.5 * small
+    assert large > 3 * small
+    assert 2 * 4 * 16384 * 4096 / large > 100e9  # bytes a second
     assert seconds(1, flush=True) > 0
+
+
+@pytest.mark.usefixtures("alone")
+def test_large_launches_take_the_same_time_each(gpu: Gpu) -> None:
+    n = 8192
+    a, c = (gpu.array(np.ones((n, n), np.float32)) for _ in range(2))
+    times = [add(gpu, a, c, n, n).seconds for _ in range(5)]
+    assert max(times[1:]) < 2 * min(times[1:])
+
+
+def test_it_is_what_auto_takes(gpu: Gpu) -> None:
+    assert get_device("auto").name == "gpu"
+    assert gpu.max_shared >= 48 * 1024
+
+
+def test_more_memory_than_there_is(gpu: Gpu) -> None:
+    with pytest.raises(MemoryError, match="left"):
+        gpu.empty((1 << 45,), np.float32)
+    x = np.ones((1, 5), np.float32)
+    Kernel(SCALE, "scale").launch(1, 32, (1, 5, 3.0, x, 5), device=gpu)
+    assert (x == 3).all()
+
+
+def test_memory_is_freed(gpu: Gpu) -> None:
+    for _ in range(200):
+        gpu.empty((1 << 28,), np.float64)  # 2 GiB
+
+
+# Other libraries' arrays
+
+
+@pytest.fixture
+def torch(gpu: Gpu) -> Any:
+    return pytest.importorskip("torch")
+
+
+def test_tensors_of_torch_are_written_where_they_lie(gpu: Gpu, torch: Any) -> None:
+    a = torch.randn(31, 64, device="cuda")
+    c = torch.zeros(31, 40, device="cuda")
+    view, before = a[:, 5:45], c.data_ptr()
+    add(gpu, view, c, 31, 40, 64, 40)
+    assert c.data_ptr() == before
+    assert torch.equal(c, 2 * view)
+    half = torch.zeros(8, device="cuda", dtype=torch.bfloat16)
+    add(gpu, a.requires_grad_()[:1].detach(), half, 0, 0, 64, 8)
+
+
+def test_a_launch_waits_for_the_stream_of_torch(gpu: Gpu, torch: Any) -> None:
+    with torch.cuda.stream(torch.cuda.Stream()):
+        for _ in range(50):
+            c = torch.nn.functional.relu(torch.randn(4096, 4096, device="cuda"))
+        kept = c.clone()
+        add(gpu, c, c, 4096, 4096)
+        assert torch.equal(c, 3 * kept)
+
+
+def test_tensors_of_torch_that_are_refused(gpu: Gpu, torch: Any) -> None:
+    c = torch.zeros(4, 4, device="cuda")
+    with pytest.raises(TypeError, match="lies on the host"):
+        add(gpu, torch.zeros(4, 4), c, 4, 4)
+    for there, m, n in ((c[:, ::2], 4, 2), (torch.zeros(4, 8).cuda().T, 8, 4)):
+        with pytest.raises(ValueError, match="row-contiguous"):
+            add(gpu, there, c, m, n, 4, 4)
+
+
+def test_torch_sees_our_arrays(gpu: Gpu, torch: Any) -> None:
+    whole = np.arange(24, dtype=np.float32).reshape(4, 6)
+    ours = gpu.array(whole[:, :5])
+    theirs = torch.as_tensor(ours, device="cuda")
+    assert theirs.data_ptr() == ours.pointer
+    np.testing.assert_array_equal(theirs.cpu().numpy(), whole[:, :5])
+    theirs += 1
+    np.testing.assert_array_equal(ours.to_numpy(), whole[:, :5] + 1)
+
+
+def test_arrays_of_cupy(gpu: Gpu) -> None:
+    cupy: Any = pytest.importorskip("cupy")
+    a = cupy.asarray(normal(16, 48))
+    c = cupy.zeros((16, 32), cupy.float32)
+    add(gpu, a[:, 8:40], c, 16, 32, 48, 32)
+    np.testing.assert_array_equal(cupy.asnumpy(c), 2 * cupy.asnumpy(a)[:, 8:40])
+    whole = np.arange(24, dtype=np.float32).reshape(4, 6)
+    ours = gpu.array(whole[:, :5])
+    np.testing.assert_array_equal(cupy.asnumpy(cupy.asarray(ours)), whole[:, :5])
+    with pytest.raises(ValueError, match="row-contiguous"):
+        add(gpu, a.T, c, 16, 16, 16, 32)
+
+
+# A fault takes the process's context with it, so that each has a process of its own.
+FAULT = r"""
+import sys
+
+import numpy as np
+
+from tilewise import Kernel, LaunchError, get_device
+
+SOURCE = '''
+extern "C" __device__ void __assertfail(const char*, const char*, unsigned, const char*,
+                                        unsigned long);
+extern "C" __global__ void fault(int kind, float* x) {
+    if (kind == 0) *(volatile float*)(x + (1ll << 40)) = 1;
+    if (kind == 1) *(volatile float*)((char*)x + 1) = 1;
+    if (kind == 2) __assertfail("n == 3", "fault.cu", 7, "fault", 1);
+    if (kind == 3) __trap();
+}'''
+x = np.zeros(4, np.float32)
+for _ in range(2):
+    try:
+        Kernel(SOURCE, "fault").launch(1, 1, (int(sys.argv[1]), x), device=get_device("gpu"))
+        print("nothing was raised")
+    except LaunchError as error:
+        print(f"{type(error).__name__}: {error}".replace("\n", " | "))
+assert not x.any()
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        (0, "LaunchError: the kernel read or wrote outside every array"),
+        (1, "LaunchError: the kernel read or wrote at an address that is no multiple"),
+        (2, "KernelAssertError: "),
+        (3, "LaunchError: the kernel "),
+    ],
+)
+@pytest.mark.usefixtures("gpu")
+def test_a_fault_is_named_and_the_context_is_lost(kind: int, words: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FAULT, str(kind)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        cwd=ROOT,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    first, second = done.stdout.splitlines()
+    assert first.startswith(words)
+    assert "context was lost" in second
+    assert kind != 2 or "n == 3" in first

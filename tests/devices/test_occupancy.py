@@ -345,13 +345,6 @@ def test_the_emulator_says_the_same() -> None:
                 blocks_per_multiprocessor(arch, resources, threads, shared)
 
 
-@pytest.fixture
-def gpu(device: Device) -> Device:
-    if device.name != "gpu":
-        pytest.skip("needs a GPU: pytest --device gpu")
-    return device
-
-
 def same_as_the_driver(gpu: Device, kernel: Kernel, threads: int, shared: int) -> int:
     """Registers a thread, once the driver's answer is ours."""
     compiled = kernel.compile(gpu.arch)

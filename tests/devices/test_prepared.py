@@ -292,13 +292,6 @@ def test_tensor_maps_that_there_are_not(changes: dict[str, Any]) -> None:
         )
 
 
-@pytest.fixture
-def gpu(device: Device) -> Gpu:
-    if not isinstance(device, Gpu):
-        pytest.skip("needs a GPU: pytest --device gpu")
-    return device
-
-
 def test_places_on_a_gpu_in_the_stream_s_order(gpu: Gpu) -> None:
     x, y = (gpu.array(np.zeros(2, np.int32)) for _ in range(2))
     waits = gpu.arch.startswith("sm_9")

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from fake_gpu import FakeGpu, said, without_gpu
 
-from tilewise.devices import Device, get_device
+from tilewise.devices import Device
 from tilewise.devices.gpu import Gpu
 from tilewise.launch import Counters
 from tilewise.lens import ceilings as probes
@@ -206,15 +206,6 @@ def test_rates_follow_from_the_time_of_a_launch(monkeypatch: pytest.MonkeyPatch)
 def test_measuring_takes_time(seconds: float) -> None:
     with pytest.raises(ValueError, match="each ceiling takes some"):
         probes.measure(FakeGpu(), seconds)
-
-
-@pytest.fixture
-def gpu(request: pytest.FixtureRequest) -> Gpu:
-    if request.config.getoption("--device") != "gpu":
-        pytest.skip("needs a GPU: pytest --device gpu")
-    found = get_device("gpu")
-    assert isinstance(found, Gpu)
-    return found
 
 
 @pytest.mark.usefixtures("alone")
