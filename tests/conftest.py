@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from player import browser as browser
 from player import show as show
-from reference import KERNELS, Launcher
+from reference import KERNELS, QUICK, THOROUGH, Launcher
 
 from tilewise.devices import Device, get_device
 from tilewise.devices.gpu import Gpu
@@ -21,7 +21,7 @@ from tilewise.launch import LaunchReport
 
 # No deadline: the first example of a kernel compiles it.
 CHECKS = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
-for name, examples in (("quick", 10), ("thorough", 40)):
+for name, examples in (("quick", QUICK), ("thorough", THOROUGH)):
     settings.register_profile(
         name, deadline=None, max_examples=examples, suppress_health_check=CHECKS
     )
@@ -37,13 +37,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--thorough",
         action="store_true",
-        help="also run what is marked thorough, and all the examples of Hypothesis",
+        help="also run the tests marked thorough, and Hypothesis with all its examples",
     )
 
 
+def is_thorough(config: pytest.Config) -> bool:
+    """Whether everything runs: where it is asked for, and on a GPU, which is fast enough."""
+    return bool(config.getoption("--thorough")) or config.getoption("--device") == "gpu"
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "thorough: takes long; runs only with --thorough")
-    settings.load_profile("thorough" if config.getoption("--thorough") else "quick")
+    config.addinivalue_line("markers", "thorough: takes long; left out unless --thorough is given")
+    settings.load_profile("thorough" if is_thorough(config) else "quick")
     # One cache of compiled kernels for all processes of a run, and for the runs after it.
     if config.cache is not None:
         os.environ.setdefault("TILEWISE_CACHE_DIR", str(config.cache.mkdir("kernels")))
@@ -56,7 +61,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if config.getoption("--thorough"):
+    if is_thorough(config):
         return
     left_out = [item for item in items if "thorough" in item.keywords]
     config.hook.pytest_deselected(items=left_out)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product as combinations
 from operator import attrgetter
@@ -12,9 +13,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.lib.stride_tricks import as_strided
+from reference import examples, thorough
 
 from tilewise.devices import Device, get_device
 from tilewise.devices.emulator import Emulator
@@ -135,25 +137,43 @@ def test_thin_products_take_thin_tiles(asked: tuple[int, int, int], few: str) ->
     assert (tiles.block_m if few == "rows" else tiles.block_n) == 16
 
 
-@pytest.mark.parametrize("dtype", EVERY)
-def test_blocks_are_no_more_than_a_multiprocessor_holds(dtype: str) -> None:
+def by_kernel() -> Iterator[tuple[str, AnyTiles, list[Any]]]:
+    """All tiles with a dtype and marks: thorough, but the smallest of each kernel and copy."""
+    seen = set()
+    for dtype, every in EVERY.items():
+        for tiles in sorted(every, key=lambda tiles: tiles.block_m * tiles.block_n):
+            kind = (dtype, tiles.kernel, tiles.bulk)
+            yield dtype, tiles, [thorough] * (kind in seen)
+            seen.add(kind)
+
+
+every_tiles = pytest.mark.parametrize(
+    ("dtype", "tiles"),
+    [
+        pytest.param(dtype, tiles, id=f"{dtype}-{tiles}", marks=marks)
+        for dtype, tiles, marks in by_kernel()
+    ],
+)
+
+
+@every_tiles
+def test_blocks_are_no_more_than_a_multiprocessor_holds(dtype: str, tiles: AnyTiles) -> None:
     """``residents`` is what registers and shared memory leave room for, on a Hopper GPU."""
-    for tiles in EVERY[dtype]:
-        asked = product(tiles.block_m, tiles.block_n, 64, dtype)
-        transposed = replace(asked, a=Operand(1, tiles.block_m))
-        both = (readings(each)[0] for each in (asked, transposed))
-        reading = next(each for each in both if each.fits(tiles))
-        choice = fma.Choice(0.0, reading, tiles, 1)
-        plan = fma.planned(choice, H200.multiprocessors, True, False)
-        resources = plan.steps[0].kernel.compile("sm_90a").resources
-        assert resources.spill_bytes == 0
-        assert resources.shared_bytes == tiles.shared(dtype, reading.a.along_k, False)
-        by_registers = 65536 // (-(-resources.registers // 8) * 8 * tiles.threads)
-        by_shared = fma.SHARED // (resources.shared_bytes + 1024)
-        room = min(by_registers, by_shared)
-        # Of these NVRTC 13.5 leaves room for 5, and 13.0 for 6.
-        is_either = str(tiles) == "32x32 by tensor cores, cp.async"
-        assert room == tiles.residents or (is_either and room == 6), str(tiles)
+    asked = product(tiles.block_m, tiles.block_n, 64, dtype)
+    transposed = replace(asked, a=Operand(1, tiles.block_m))
+    both = (readings(each)[0] for each in (asked, transposed))
+    reading = next(each for each in both if each.fits(tiles))
+    choice = fma.Choice(0.0, reading, tiles, 1)
+    plan = fma.planned(choice, H200.multiprocessors, True, False)
+    resources = plan.steps[0].kernel.compile("sm_90a").resources
+    assert resources.spill_bytes == 0
+    assert resources.shared_bytes == tiles.shared(dtype, reading.a.along_k, False)
+    by_registers = 65536 // (-(-resources.registers // 8) * 8 * tiles.threads)
+    by_shared = fma.SHARED // (resources.shared_bytes + 1024)
+    room = min(by_registers, by_shared)
+    # Of these NVRTC 13.5 leaves room for 5, and 13.0 for 6.
+    is_either = str(tiles) == "32x32 by tensor cores, cp.async"
+    assert room == tiles.residents or (is_either and room == 6), str(tiles)
 
 
 @pytest.mark.parametrize("blocks", [1, 100, 132, 133, 264, 300])
@@ -215,7 +235,7 @@ def cases(
     )  # fmt: skip
 
 
-@settings(max_examples=30)  # nearly each has a kernel of its own to compile
+@examples(30, quick=5)  # nearly each has a kernel of its own to compile
 @given(case=cases(), data=st.data())
 def test_every_choice_is_right(
     case: tuple[Product, dict[str, tuple[Array, Array]]], data: st.DataObject
@@ -230,9 +250,7 @@ def test_every_choice_is_right(
     run(asked, arrays, fma.planned(choice, 4, False, view is not asked))
 
 
-@pytest.mark.parametrize(
-    ("dtype", "tiles"), [(dtype, tiles) for dtype in EVERY for tiles in EVERY[dtype]], ids=str
-)
+@every_tiles
 def test_all_tiles_are_right(dtype: str, tiles: AnyTiles) -> None:
     rng = np.random.default_rng(0)
     m, n, k = 35, 70, 90
@@ -258,7 +276,15 @@ def test_all_tiles_are_right(dtype: str, tiles: AnyTiles) -> None:
 
 @pytest.mark.parametrize("a_along_k", [False, True])
 @pytest.mark.parametrize("b_along_k", [False, True])
-def test_tensor_cores_take_any_layout(a_along_k: bool, b_along_k: bool) -> None:
+@pytest.mark.parametrize(
+    "tiles",
+    [
+        pytest.param(tiles, id=str(tiles), marks=marks)
+        for _, tiles, marks in by_kernel()
+        if isinstance(tiles, TensorTiles)
+    ],
+)
+def test_tensor_cores_take_any_layout(tiles: TensorTiles, a_along_k: bool, b_along_k: bool) -> None:
     """With k in parts and undivided, and C; nothing that is read at once lies in one bank twice."""
     rng = np.random.default_rng(0)
     m, n, k = 70, 50, 150
@@ -278,11 +304,10 @@ def test_tensor_cores_take_any_layout(a_along_k: bool, b_along_k: bool) -> None:
     asked = product(m, n, k, "float64", alpha=1.5, beta=0.5, **operands)
     arrays["d"][0][...] = arrays["c"][0]  # what is checked adds C as it was in D
     (reading, *_) = readings(asked)
-    for tiles in (each for each in EVERY["float64"] if isinstance(each, TensorTiles)):
-        for parts in (1, 2):
-            plan = fma.planned(fma.Choice(0.0, reading, tiles, parts), 4, True, False)
-            run(asked, arrays, plan)
-        assert conflicts(asked, arrays, plan) == 0, str(tiles)
+    for parts in (1, 2):
+        plan = fma.planned(fma.Choice(0.0, reading, tiles, parts), 4, True, False)
+        run(asked, arrays, plan)
+    assert conflicts(asked, arrays, plan) == 0
 
 
 def test_lines_along_k_are_packed_for_bulk_copies() -> None:
@@ -325,8 +350,9 @@ def test_lines_along_k_are_transposed(dtype: str, is_shared: bool) -> None:
         if Transposition not in manners:
             continue
         seen.add((reading.a.along_k, reading.b.along_k))
+        largest_first = sorted(EVERY[dtype], key=lambda tiles: -tiles.block_m * tiles.block_n)
         of_kernels = {
-            (tiles.kernel, tiles.bulk): tiles for tiles in EVERY[dtype] if reading.fits(tiles)
+            (tiles.kernel, tiles.bulk): tiles for tiles in largest_first if reading.fits(tiles)
         }
         assert of_kernels
         for tiles in of_kernels.values():

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from reference import examples
 from test_fma import cases, names, product, run
 
 from tilewise.devices import Device
@@ -26,7 +27,7 @@ from tilewise.gemm.product import Product
 Arrays = dict[str, tuple[npt.NDArray[Any], npt.NDArray[Any]]]
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(case=cases(), data=st.data())
 def test_pieces_are_right(
     device: Device, case: tuple[Product, Arrays], data: st.DataObject

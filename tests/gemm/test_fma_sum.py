@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
+from reference import examples
 
 from tilewise.devices import Device
 from tilewise.gemm import splitk as fma_sum
@@ -15,7 +16,7 @@ from tilewise.launch import Place
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @example(batch=1, m=1, n=1, parts=501)
 @example(batch=1, m=4, n=4, parts=245)
 @example(batch=3, m=33, n=9, parts=127)

@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
+from reference import examples
 from test_tilings import H200, possible
 
 from tilewise.devices import Device
@@ -336,7 +337,7 @@ def cover_of(asked: Product, tiling: Tiling, multiprocessors: int) -> Cover:
     return cover(tiling, view.m, view.n, view.k, view.batch, multiprocessors)
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(
     m=st.integers(1, 20000), n=st.integers(1, 20000), k=st.integers(1, 20000),
     batch=st.integers(1, 5), data=st.data(),
@@ -568,7 +569,7 @@ def bound(asked: Product, exact: Any, size: Any) -> Any:
 @pytest.mark.parametrize("b_by_rows", [True, False], ids=["B by rows", "B by columns"])
 @pytest.mark.parametrize("a_by_rows", [True, False], ids=["A by rows", "A by columns"])
 @pytest.mark.parametrize("part", range(2))
-@settings(max_examples=25)
+@examples(25)
 @given(data=st.data())
 def test_results(
     torch: Any, device: Any, data: st.DataObject, a_by_rows: bool, b_by_rows: bool, part: int

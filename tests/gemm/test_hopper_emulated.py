@@ -8,8 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
+from reference import examples
 from test_matmul import assert_right
 from test_thin import NAN, Matrix, from_bits
 
@@ -190,7 +191,7 @@ TILINGS = [
 OFF = st.tuples(st.integers(0, 7), st.integers(0, 7))
 
 
-@settings(max_examples=16)
+@examples(16)
 @given(
     m=st.integers(1, 200),
     n=st.integers(1, 200),
@@ -221,7 +222,7 @@ def test_any_product(
     held.check(hopper.plan(held.product, UNITS, shifted(tiling, held.product)))
 
 
-@settings(max_examples=8)
+@examples(8)
 @given(
     few=st.integers(1, 40),
     many=st.integers(1, 200),

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
+from reference import examples
 from test_pack import CANARY, Source, sources
 
 from tilewise.devices import Device
@@ -319,7 +320,7 @@ def test_a_kept_tiling_that_does_not_fit_is_left_alone(monkeypatch: pytest.Monke
 SIZES = st.one_of(st.integers(1, 64), st.integers(1, 6000))
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(m=SIZES, n=SIZES, k=SIZES, batch=st.integers(1, 3), data=st.data())
 def test_every_16_bit_product_has_a_plan(
     m: int, n: int, k: int, batch: int, data: st.DataObject
@@ -359,7 +360,7 @@ def test_the_way_of_a_device(emulator: Device) -> None:
     assert names(plan_product(product(9, 9, 9), emulator)) == ["gemm_any"]
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(source=sources())
 def test_unpacking_undoes_packing(device: Device, source: Source) -> None:
     """And writes nothing beside the elements."""

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.lib.stride_tricks import as_strided
-from reference import Array
+from reference import Array, examples
 from test_matmul import assert_right
 
 from tilewise.devices import Device
@@ -132,7 +132,7 @@ MANY = st.one_of(st.integers(1, 40), st.integers(1, 300))
 DEPTH = st.one_of(st.integers(1, 40), st.integers(1, 600))
 
 
-@settings(max_examples=20)
+@examples(20, quick=4)
 @given(data=st.data(), few=FEW, many=MANY, k=DEPTH, batch=st.integers(1, 3), turned=st.booleans())
 def test_any_product(
     device: Device, data: st.DataObject, few: int, many: int, k: int, batch: int, turned: bool

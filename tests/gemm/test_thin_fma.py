@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from reference import examples, thorough
 from test_fma import MARK, cases, product, run
 
 from tilewise.devices import Device
@@ -29,7 +30,7 @@ def plan_of(asked: Product, view: Thin, multiprocessors: int, is_hopper: bool) -
     return thin_fma.planned(asked, view, division, is_hopper)
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(case=cases(st.integers(1, MOST + 1)))
 def test_any_product(device: Device, case: tuple[Product, Arrays]) -> None:
     asked, arrays = case
@@ -74,7 +75,7 @@ def test_k_is_divided_where_there_are_few_rows(
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize(("rows", "width"), [(600, 4), (601, 1), (3, 1)])
-@pytest.mark.parametrize("few", [1, 2, 3, MOST])
+@pytest.mark.parametrize("few", [1, *(pytest.param(few, marks=thorough) for few in (2, 3, MOST))])
 def test_lines_across_k(device: Device, few: int, rows: int, width: int, dtype: str) -> None:
     """By pieces of 16 bytes, and element by element; every division of k."""
     k, rng = 333, np.random.default_rng(few)

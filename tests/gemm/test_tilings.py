@@ -8,8 +8,9 @@ from itertools import pairwise, product
 from timeit import repeat
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
+from reference import examples
 
 from tilewise.devices.limits import max_shared
 from tilewise.gemm.families.hopper.costs import choose, seconds
@@ -110,7 +111,7 @@ def test_every_tile_is_computed_once(
         assert at.units == at.whole == at.tiles  # a cluster for each
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(
     tiling=st.sampled_from(POSSIBLE), m=sizes, n=sizes, k=st.one_of(sizes, st.integers(1, 100000)),
     batch=st.integers(1, 3), count=multiprocessors,
@@ -181,7 +182,7 @@ def problems(draw: st.DrawFn) -> Problem:
     )  # fmt: skip
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(problem=problems(), count=multiprocessors)
 def test_candidates(problem: Problem, count: int) -> None:
     found = list(candidates(problem, count))

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from reference import examples, thorough
 
 from tilewise.devices import Device
 from tilewise.kernel import Kernel
@@ -45,9 +46,9 @@ every_rung = pytest.mark.parametrize("each", RUNGS, ids=lambda each: each.name)
 every_tile = pytest.mark.parametrize(
     ("each", "tile"),
     [
-        pytest.param(each, tile, id=f"{each.name}-{tile}")
+        pytest.param(each, tile, id=f"{each.name}-{tile}", marks=[thorough] * (place > 0))
         for each in RUNGS
-        for tile in ((16, 32) if isinstance(each.tiles, range) else each.tiles)
+        for place, tile in enumerate((16, 32) if isinstance(each.tiles, range) else each.tiles)
     ],
 )
 
@@ -183,7 +184,7 @@ def test_any_problem(each: Rung, device: Device, data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("each", RUNGS[7:], ids=lambda each: each.name)
-@settings(max_examples=25)  # a block of 128 x 128 takes the emulator a while
+@examples(25, quick=3)  # a block of 128 x 128 takes the emulator a while
 @given(data=st.data())
 def test_any_problem_by_large_tiles(each: Rung, device: Device, data: st.DataObject) -> None:
     assert_right(each, device, data.draw(cases(each)))
@@ -384,7 +385,9 @@ def test_all_have_one_signature(each: Rung) -> None:
 @pytest.mark.parametrize(
     ("each", "tile"),
     [
-        pytest.param(each, tile, id=f"{each.name}-{tile}")
+        pytest.param(
+            each, tile, id=f"{each.name}-{tile}", marks=[thorough] * (tile != each.default_tile)
+        )
         for each in RUNGS
         for tile in (
             (each.default_tile,) if isinstance(each.tiles, range) else each.tiles or (None,)

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import pytest
+from reference import thorough
 
 from tilewise.ladder.rungs import RUNGS, Rung
 from tilewise.lens.declarations import extents
@@ -51,7 +52,7 @@ def test_extents(declared: str, defines: dict[str, Any], expected: tuple[int, ..
     assert extents(MACROS + declared, "s", defines) == expected
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("float64", marks=thorough)])
 @pytest.mark.parametrize("each", RUNGS[4:], ids=lambda each: each.name)
 def test_of_every_rung_they_are_all_of_its_shared_memory(each: Rung, dtype: str) -> None:
     for tile in each.tiles:

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from reference import Array, Launcher, assert_same
+from reference import Array, Launcher, assert_same, examples
 
 from tilewise.devices import Device
 from tilewise.errors import (
@@ -314,7 +314,7 @@ def inputs(columns: int, groups: int = 1, seed: int = 5) -> tuple[Array, Array, 
     )
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(
     columns=st.sampled_from([8, 16, 24, 64, 96, 128, 200, 256]),
     left=st.sampled_from([0, 16, 32, 64, 128]),

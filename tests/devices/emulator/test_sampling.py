@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from reference import examples
 
 from tilewise.devices.emulator import Emulator
 from tilewise.errors import MemoryAccessError
@@ -51,7 +52,7 @@ def product(
     return both(each.kernel(dtype, tile), grid, block, *args)
 
 
-@settings(max_examples=25)
+@examples(25, quick=5)
 @given(
     st.sampled_from(TILED), *(st.integers(1, 60) for _ in "mnk"),
     st.sampled_from(["float32", "float64"]), st.integers(0, 4),
