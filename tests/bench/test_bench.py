@@ -14,6 +14,7 @@ import pytest
 from commands import present
 from hypothesis import given
 from hypothesis import strategies as st
+from reference import thorough
 
 from tilewise.bench import plot, record
 from tilewise.bench.suites import COLUMNS, ROWS, SQUARES, SUITES, Shape, Storage, is_off
@@ -199,7 +200,9 @@ def torch() -> Any:
     return pytest.importorskip("torch", reason="torch is not installed")
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float64"])
+@pytest.mark.parametrize(
+    "dtype", ["bfloat16", *(pytest.param(x, marks=thorough) for x in ("float16", "float64"))]
+)
 @pytest.mark.parametrize(
     "shape",
     [

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from fake_gpu import FakeGpu
+from reference import thorough
 
 from tilewise.bench import climb_record, record
 from tilewise.bench.climb_record import Settings
@@ -183,7 +184,7 @@ def rows_of(document: Mapping[str, Any], n: int, dtype: str = "float32") -> dict
     }
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("float64", marks=thorough)])
 def test_a_climb_from_end_to_end(emulated: EmulatedGpu, dtype: str) -> None:
     steps: list[str] = []
     kernels = ("single_block", "tiled", "thread_tile_1d", "matmul")

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from commands import SOURCE, Tilewise, caller, matrix, save
+from reference import thorough
 
 from tilewise.cli.main import main
 from tilewise.devices import Device
@@ -153,6 +154,7 @@ def test_ladder_has_a_row_a_rung(tilewise: Tilewise, device: Device) -> None:
         assert ratio == 8
 
 
+@thorough
 def test_ladder_takes_the_tile_where_it_can(tilewise: Tilewise) -> None:
     found = tilewise("ladder", "-m", 20, "-n", 20, "-k", 9, "--tile", 16, "--json")
     assert found.code == 0
@@ -188,6 +190,7 @@ def test_ladder_table(tilewise: Tilewise, device: Device) -> None:
     assert ("conflicts" if device.name == "emulator" else "GFLOP/s") in found.out
 
 
+@thorough
 def test_ladder_reports_a_wrong_rung(
     tilewise: Tilewise, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -290,7 +293,9 @@ def test_interrupted(tilewise: Tilewise, monkeypatch: pytest.MonkeyPatch) -> Non
     assert tilewise("run", "tiled").code == 130
 
 
-@pytest.mark.parametrize("words", ["doctor --json", "ladder --device emulator"])
+@pytest.mark.parametrize(
+    "words", ["doctor --json", pytest.param("ladder --device emulator", marks=thorough)]
+)
 def test_a_reader_that_stops_early(words: str) -> None:
     script = f"{sys.executable} -m tilewise {words} | true; exit ${{PIPESTATUS[0]}}"
     found = subprocess.run(

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from reference import examples
+from reference import examples, thorough
 from test_matmul import assert_right
 from test_thin import NAN, Matrix, from_bits
 
@@ -115,28 +115,35 @@ class Held:
         np.testing.assert_array_equal(result[written == 0], d.host[1][written == 0])
 
 
-# Every way of sharing, dividing, and storing.
+# Layouts, k divided, stream-K, alpha and beta, two warpgroups, copies by threads, the product
+# transposed, and clusters of four, of which some tiles are past the end.
 VARIANTS: list[tuple[Case, Tiling]] = [
-    (Case(200, 200, 200), Tiling(64, 64)),
-    (Case(130, 136, 100, b_by_columns=True), Tiling(128, 80)),
     (Case(136, 72, 130, a_by_columns=True, d_by_columns=True), Tiling(64, 64)),
     (Case(3, 200, 300, b_by_columns=True), Tiling(64, 16, split=4)),
-    (Case(70, 130, 300, dtype="float16", out_dtype="float32"), Tiling(64, 64, split=2)),
     (Case(100, 100, 520, batch=2, b_by_columns=True, d_gap=1), Tiling(64, 48, shared=True)),
+    (Case(130, 100, 70, beta=2.0, alpha=-0.5), Tiling(64, 128)),
+    (Case(40, 80, 130, dtype="float16", out_dtype="float16"), Tiling(256, 64)),
+    (Case(72, 100, 70, a_by_columns=True, b_by_columns=True, a_off=(1, 1), b_off=(2, 6), beta=2.0,
+          alpha=-0.5), Tiling(64, 64, a_shifted=True, b_shifted=True, turned=True)),
+    (Case(72, 70, 100, batch=2, one_a=True, a_by_columns=True, b_by_columns=True, b_off=(2, 6),
+          apart=5, d_by_columns=True), Tiling(64, 64, turned=True, a_shifted=True)),
+    (Case(200, 40, 520, b_by_columns=True), Tiling(64, 16, 2, 2, shared=True)),
+]  # fmt: skip
+# Every other way of sharing, dividing, and storing.
+MORE_VARIANTS: list[tuple[Case, Tiling]] = [
+    (Case(200, 200, 200), Tiling(64, 64)),
+    (Case(130, 136, 100, b_by_columns=True), Tiling(128, 80)),
+    (Case(70, 130, 300, dtype="float16", out_dtype="float32"), Tiling(64, 64, split=2)),
     (Case(300, 130, 520, out_dtype="float32", d_by_columns=True), Tiling(128, 64, 2, shared=True)),
     (Case(260, 130, 200, batch=3, one_b=True), Tiling(128, 64, 2, 1)),
     (Case(130, 264, 200, batch=2, one_a=True, b_by_columns=True), Tiling(128, 80, 1, 2)),
-    (Case(130, 100, 70, beta=2.0, alpha=-0.5), Tiling(64, 128)),
     (Case(200, 50, 130, a_by_columns=True, b_by_columns=True), Tiling(64, 64, turned=True)),
     (Case(130, 250, 130, b_by_columns=True, d_by_columns=True), Tiling(192, 112)),
-    (Case(40, 80, 130, dtype="float16", out_dtype="float16"), Tiling(256, 64)),
     # Shifted.
     (Case(130, 72, 200, a_off=(1, 0)), Tiling(64, 64, a_shifted=True)),
     (Case(70, 136, 100, b_by_columns=True, b_off=(0, 1), d_gap=2), Tiling(128, 80, b_shifted=True)),
     (Case(136, 72, 130, a_by_columns=True, a_off=(3, 7), b_off=(5, 0), d_by_columns=True),
      Tiling(64, 64, a_shifted=True, b_shifted=True)),
-    (Case(72, 100, 70, a_by_columns=True, b_by_columns=True, a_off=(1, 1), b_off=(2, 6), beta=2.0,
-          alpha=-0.5), Tiling(64, 64, a_shifted=True, b_shifted=True, turned=True)),
     (Case(3, 100, 330, b_by_columns=True, a_off=(7, 0)), Tiling(64, 16, split=4, a_shifted=True)),
     (Case(100, 72, 520, batch=2, b_off=(1, 3), out_dtype="float32"),
      Tiling(64, 64, shared=True, b_shifted=True)),
@@ -150,8 +157,6 @@ VARIANTS: list[tuple[Case, Tiling]] = [
      Tiling(64, 64, shared=True, a_shifted=True, b_shifted=True)),
     (Case(3, 30, 330, batch=2, b_by_columns=True, a_off=(7, 5), apart=9),
      Tiling(64, 16, split=4, a_shifted=True, b_shifted=True)),
-    (Case(72, 70, 100, batch=2, one_a=True, a_by_columns=True, b_by_columns=True, b_off=(2, 6),
-          apart=5, d_by_columns=True), Tiling(64, 64, turned=True, a_shifted=True)),
     # Several tiles a block, of which a loader brings 128 or 256 rows.
     (Case(130, 70, 100, batch=2, a_off=(1, 1), b_off=(2, 3), apart=7),
      Tiling(128, 64, a_shifted=True, b_shifted=True)),
@@ -159,8 +164,6 @@ VARIANTS: list[tuple[Case, Tiling]] = [
      Tiling(256, 16, a_shifted=True, b_shifted=True)),
     (Case(260, 30, 70, a_by_columns=True, b_by_columns=True, a_off=(3, 1)),
      Tiling(256, 32, a_shifted=True)),
-    # Clusters of four, of which some tiles are past the end.
-    (Case(200, 40, 520, b_by_columns=True), Tiling(64, 16, 2, 2, shared=True)),
 ]  # fmt: skip
 
 
@@ -172,9 +175,15 @@ def shifted(tiling: Tiling, product: Product) -> Tiling:
 
 
 @pytest.mark.parametrize(("case", "tiling"), VARIANTS, ids=[f"{t}" for _, t in VARIANTS])
-def test_every_variant(case: Case, tiling: Tiling) -> None:
+def test_variants(case: Case, tiling: Tiling) -> None:
     held = Held(case)
     held.check(hopper.plan(held.product, UNITS, tiling))
+
+
+@thorough
+@pytest.mark.parametrize(("case", "tiling"), MORE_VARIANTS, ids=[f"{t}" for _, t in MORE_VARIANTS])
+def test_every_other_variant(case: Case, tiling: Tiling) -> None:
+    test_variants(case, tiling)
 
 
 TILINGS = [
@@ -275,7 +284,11 @@ FAULTS: list[tuple[str, str, type[CheckError], str]] = [
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "error", "words"), FAULTS, ids=[f[0].split(";")[0] for f in FAULTS]
+    ("old", "new", "error", "words"),
+    [
+        pytest.param(*fault, id=fault[0].split(";")[0], marks=[thorough] * (place % 2))
+        for place, fault in enumerate(FAULTS)
+    ],
 )
 def test_finds_faults(
     tmp_path: Path, old: str, new: str, error: type[CheckError], words: str
@@ -355,8 +368,10 @@ SHIFTED_FAULTS: list[tuple[str, str, str, type[CheckError], str]] = [
 
 @pytest.mark.parametrize(
     ("old", "new", "error", "words"),
-    [fault[1:] for fault in SHIFTED_FAULTS],
-    ids=[fault[0] for fault in SHIFTED_FAULTS],
+    [
+        pytest.param(*fault, id=name, marks=[thorough] * (place % 3 > 0))
+        for place, (name, *fault) in enumerate(SHIFTED_FAULTS)
+    ],
 )
 def test_finds_faults_of_what_is_shifted(
     tmp_path: Path, old: str, new: str, error: type[CheckError], words: str
@@ -417,8 +432,8 @@ def test_finds_rows_stored_too_early(tmp_path: Path, out_dtype: str) -> None:
     ("by_columns", "old", "new"),
     [
         (False, "32 * turn + present() >= lines", "false"),
-        (False, WHOLE_STEPS, WHOLE_STEPS + " + 1"),
-        (True, "min(left, 8)", "8"),
+        pytest.param(False, WHOLE_STEPS, WHOLE_STEPS + " + 1", marks=thorough),
+        pytest.param(True, "min(left, 8)", "8", marks=thorough),
         (True, WHOLE_STEPS, WHOLE_STEPS + " + 1"),
     ],
     ids=["lines", "whole lines", "elements", "whole elements"],

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from reference import thorough
 
 from tilewise.ladder import lessons
 from tilewise.ladder.rungs import RUNGS, Rung, rung
@@ -21,7 +22,15 @@ def test_every_rung_of_many_blocks_is_there() -> None:
         assert row["counter"] == chosen(each, kept["rungs"])
 
 
-@pytest.mark.parametrize("each", LADDER, ids=lambda each: each.name)
+@pytest.mark.parametrize(
+    "each",
+    [
+        pytest.param(
+            each, id=each.name, marks=[thorough] * (each.name not in ("tiled", "tiled_conflicts"))
+        )
+        for each in LADDER
+    ],
+)
 @pytest.mark.usefixtures("emulator")
 def test_counted_again(each: Rung) -> None:
     """They go stale with the kernel, its tile, or the compiler."""

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from fake_gpu import FakeGpu, said, without_gpu
+from reference import thorough
 
 from tilewise.devices import Device
 from tilewise.devices.gpu import Gpu
@@ -20,7 +21,17 @@ from tilewise.lens.ceilings import CHUNK_BYTES, LANES, PROBES, THREADS, count, l
 from tilewise.lens.roofline import RATES, Ceilings, datasheet, find
 
 
-@pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_86", "sm_89", "sm_90a", "sm_100", "sm_120"])
+@pytest.mark.parametrize(
+    "arch",
+    [
+        "sm_80",
+        "sm_90a",
+        *(
+            pytest.param(arch, marks=thorough)
+            for arch in ("sm_75", "sm_86", "sm_89", "sm_100", "sm_120")
+        ),
+    ],
+)
 @pytest.mark.parametrize("rate", RATES)
 def test_the_loop_holds_what_is_counted(rate: str, arch: str) -> None:
     """Just so many in the machine code's loop; beside them, what runs the loop and little else."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
 import pytest
-from reference import ROOT
+from reference import ROOT, thorough
 
 from tilewise.devices import Device
 from tilewise.ladder.rungs import rung
@@ -24,7 +25,16 @@ def kept() -> dict[str, dict[str, Any]]:
     return {case["name"]: case for case in json.loads(KEPT.read_text())["cases"]}
 
 
-@pytest.mark.parametrize("name", kept())
+def by_kernel() -> Iterator[tuple[str, list[Any]]]:
+    """The cases' names with their marks: thorough, but the first of each kernel and dtype."""
+    seen = set()
+    for name, case in kept().items():
+        kind = (case["spec"]["kernel"], case["spec"]["dtype"])
+        yield name, [thorough] * (kind in seen)
+        seen.add(kind)
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=marks) for name, marks in by_kernel()])
 @pytest.mark.usefixtures("emulator")
 def test_every_case_counts_what_the_hardware_did(name: str) -> None:
     """Those that were kept, each made again; they are cases of the benchmark still."""

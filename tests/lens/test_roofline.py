@@ -17,6 +17,7 @@ from commands import SIGNATURE, SOURCE
 from fake_gpu import FakeGpu, said, without_gpu
 from hypothesis import given
 from hypothesis import strategies as st
+from reference import thorough
 
 from tilewise import compiler
 from tilewise.ladder.run import run
@@ -292,6 +293,7 @@ def test_a_kernel_on_the_roofline(capsys: pytest.CaptureFixture[str]) -> None:
     assert conflicts["best_seconds"] > tiled["best_seconds"]
 
 
+@thorough
 @pytest.mark.usefixtures("no_gpu")
 def test_the_rungs_of_many_blocks_by_default(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = said(capsys, "roofline", *SIZES, "--on", "a100", "--dtype", "float64")

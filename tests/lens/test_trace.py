@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from reference import examples, thorough
 
 from tilewise.devices import Device
 from tilewise.devices.emulator import Emulator, recording
@@ -83,6 +84,7 @@ def numbers(values: Any) -> Any:
     return np.array(values, np.float64)
 
 
+@examples(40, quick=5)
 @given(
     st.sampled_from(TILED), *(st.integers(1, 9) for _ in "mnk"), st.integers(0, 2),
     st.sampled_from(["float32", "float64"]), st.sampled_from([0.0, 0.5]),
@@ -176,7 +178,7 @@ def test_phases_and_the_step_to_open_on() -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("is_async", [False, True])
-@pytest.mark.parametrize(("k", "tile"), [(3, 3), (7, 2), (17, 8)])
+@pytest.mark.parametrize(("k", "tile"), [(3, 3), (7, 2), pytest.param(17, 8, marks=thorough)])
 def test_two_buffers_have_a_phase_a_tile(k: int, tile: int, is_async: bool, dtype: str) -> None:
     """In phase p, tile p of A is read, and tile p + 1 is loaded."""
     defines = {"ASYNC": True} if is_async else {}

@@ -374,6 +374,7 @@ NUMBERS = st.recursive(
 )
 
 
+@examples(40, quick=6)
 @given(NUMBERS, NUMBERS, NUMBERS, NUMBERS, st.integers(0, 500), st.sampled_from([1, 32, 40]))
 def test_any_numbers(a: str, b: str, i: str, j: str, n: int, threads: int) -> None:
     source = f"""extern "C" __global__ void any(int n, long long far, const float* x, float* y) {{
