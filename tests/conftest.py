@@ -1,4 +1,8 @@
-"""One suite for both devices: ``pytest --device emulator`` (the default) or ``--device gpu``."""
+"""One suite for both devices: ``pytest --device emulator`` (the default) or ``--device gpu``.
+
+A plain run on the emulator takes minutes: what is marked ``thorough`` is left out, and Hypothesis
+draws few examples. ``--thorough`` runs everything, and so does a run on a GPU.
+"""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def test_any_product(device: Device, case: tuple[Product, Arrays]) -> None:
     run(asked, arrays, plan_of(asked, view, 4, is_hopper), device)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("float64", marks=thorough)])
 @pytest.mark.parametrize(
     ("few", "rows", "k"), [(1, 300, 1500), (3, 300, 1500), (MOST, 9, 5000), (1, 1, 700)]
 )
