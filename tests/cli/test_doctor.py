@@ -78,7 +78,9 @@ def test_without_nvdisasm_the_emulator_works_on(monkeypatch: pytest.MonkeyPatch)
 
 def test_without_a_gpu_it_says_what_for() -> None:
     # In a process of its own, because a driver that was once initialised keeps its GPUs.
-    code = "from tilewise import doctor; [print(i.name, i.state, i.detail) for i in doctor._gpu()]"
+    code = (
+        "from tilewise.cli import doctor; [print(i.name, i.state, i.detail) for i in doctor._gpu()]"
+    )
     found = subprocess.run(
         [sys.executable, "-c", code],
         env={**os.environ, "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": os.pathsep.join(sys.path)},

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from reference import ROOT
 
 from tilewise import compiler
 from tilewise.compiler import cache as compiler_cache
@@ -305,8 +306,7 @@ def test_two_processes_share_the_cache() -> None:
         "from tilewise import compiler\n"
         f"print(compiler.compile({SOURCE!r}, 'plain').resources.shared_bytes)"
     )
-    here = str(Path(compiler.__file__).parents[1])
-    env = {**os.environ, "PYTHONPATH": here}
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
     runs = [
         subprocess.Popen([sys.executable, "-c", code], env=env, stdout=subprocess.PIPE)
         for _ in range(2)
@@ -331,7 +331,7 @@ def test_a_missing_nvrtc_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -
 
 def test_importing_does_not_load_the_compiler() -> None:
     code = "import sys, tilewise.compiler; print('cuda.bindings' in sys.modules)"
-    env = {**os.environ, "PYTHONPATH": str(Path(compiler.__file__).parents[1])}
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
     run = subprocess.run(
         [sys.executable, "-c", code], env=env, capture_output=True, check=True, timeout=60
     )
