@@ -327,7 +327,7 @@ def test_lines_along_k_are_packed_for_bulk_copies() -> None:
     run(asked, arrays, fma.planned(fma.Choice(0.0, reading, tiles, 1), 4, True, False))
 
 
-@pytest.mark.parametrize("is_shared", [False, True])
+@pytest.mark.parametrize("is_shared", [False, pytest.param(True, marks=thorough)])
 @pytest.mark.parametrize("dtype", EVERY)
 def test_lines_along_k_are_transposed(dtype: str, is_shared: bool) -> None:
     """Each alone, both, and one beside the other packed; with tiles of every kernel."""
