@@ -131,6 +131,7 @@ def test_an_infinite_error_is_null_in_json(
 # ---- the ladder and the demo ----
 
 
+@thorough
 def test_ladder_has_a_row_a_rung(tilewise: Tilewise, device: Device) -> None:
     found = tilewise("ladder", "-m", 40, "-n", 40, "-k", 24, "--tile", 8, "--json")
     assert found.code == 0

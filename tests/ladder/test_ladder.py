@@ -184,7 +184,7 @@ def test_any_problem(each: Rung, device: Device, data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("each", RUNGS[7:], ids=lambda each: each.name)
-@examples(25, quick=3)  # a block of 128 x 128 takes the emulator a while
+@examples(25, quick=2)  # a block of 128 x 128 takes the emulator a while
 @given(data=st.data())
 def test_any_problem_by_large_tiles(each: Rung, device: Device, data: st.DataObject) -> None:
     assert_right(each, device, data.draw(cases(each)))

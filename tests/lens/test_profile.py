@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from commands import SOURCE, Tilewise
+from reference import thorough
 
 from tilewise.cli.main import main
 from tilewise.cli.show.console import labels, short
@@ -367,6 +368,7 @@ def test_a_narrow_terminal_gets_all_numbers(
     ]  # but for how long it took
 
 
+@thorough
 def test_large_counts_side_by_side(profile: Tilewise) -> None:
     found = profile("naive", "tiled", "-m", 16000, "-n", 16000, "-k", 16000, "--tile", 32)
     rows = [line for line in found.out.splitlines() if line.startswith("load sectors")]
