@@ -5,13 +5,15 @@ WORKERS ?= 2
 
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+READY_ALL := $(VENV)/.ready-all
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint format pictures clean
+.PHONY: help demo test test-all lint format pictures clean
 
 help:
 	@echo 'make demo      multiply two matrices with the tiled kernel, and see what it did'
-	@echo 'make test      run the tests'
+	@echo 'make test      run the tests: minutes'
+	@echo 'make test-all  run all tests, with PyTorch, matplotlib and a browser: half an hour'
 	@echo 'make lint      check style and types'
 	@echo 'make format    put the code into shape'
 	@echo 'make pictures  draw docs/tiled.gif'
@@ -22,6 +24,9 @@ demo: $(READY)
 
 test: $(READY)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
+
+test-all: $(READY_ALL)
+	$(BIN)/python -m pytest --thorough -n $(WORKERS) --dist worksteal $(ARGS)
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -45,6 +50,20 @@ $(READY): pyproject.toml
 	  exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+# PyTorch's build for CPUs, which is small, has a version of its own (2.9.0+cpu) in PyTorch's index,
+# and perhaps in pip's. Where neither has one, it is PyTorch as pip's index has it, or as TORCH says.
+TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
+TORCH_PIP := --extra-index-url $(TORCH_INDEX) --retries 1 --timeout 15 --disable-pip-version-check
+TORCH ?= $(shell $(BIN)/python -m pip index versions torch $(TORCH_PIP) 2>/dev/null \
+  | grep --only-matching --max-count=1 '[0-9.]*+cpu' | sed 1q | sed 's/^/torch==/')
+
+$(READY_ALL): $(READY)
+	$(BIN)/python -m pip install --quiet $(TORCH_PIP) $(or $(TORCH),torch)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[all]'
+	command -v chromium chromium-browser || $(BIN)/python -m playwright install chromium \
+	  || echo 'There is no browser: the tests of the player are skipped.' >&2
 	@touch $@
 
 clean:

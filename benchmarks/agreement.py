@@ -46,7 +46,7 @@ def text(record: Mapping[str, Any]) -> str:
         f"{len(cases)} launches on an {gpu}, {record['date'][:10]}, Nsight Compute "
         f"{record['ncu']}: the rungs at {max(each.values())} shapes each, in float and double "
         f"({', '.join(few)} at {min(each.values())}), and kernels that are no matrix "
-        "multiplication (`benchmarks/kernels`). In all of them equal:",
+        "multiplication (`tilewise/kernels/counted`). In all of them equal:",
         "",
         *(f"- `{name}`: `{record['metrics'][name]}`" for name in (*EXACT, *equal)),
         "",

@@ -1,83 +1,15 @@
-"""What each rung of the ladder shows, counted on the emulator: the figures of its lesson.
+"""Counts on the emulator what each rung's lesson says, and prints it; needs no GPU.
 
-    python benchmarks/lessons.py [--json tilewise/lessons.json]
-
-Every rung of many blocks multiplies the same matrices in float32, with its own tile, and is counted
-beside the rung before it, or the one that it names. Prints each lesson; needs no GPU.
+python benchmarks/lessons.py [--json tilewise/ladder/lessons.json]
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-from tilewise.compiler import DEFAULT_ARCH
-from tilewise.ladder.rungs import RUNGS, Rung
-from tilewise.lens.profile import Profile
-from tilewise.lens.profiling import profile_product
+from tilewise.lens.lesson_counts import document
 from tilewise.provenance import write
-
-SIZE, DTYPE = 512, "float32"
-LADDER = tuple(each for each in RUNGS if each.default_tile is not None)
-# What a rung can be about; the first ones are what it moves, and waits for.
-MOVED = (
-    "global load requests", "global load sectors", "global store requests",
-    "global store sectors", "shared load requests", "shared load wavefronts",
-    "shared load bank conflicts", "shared store requests", "shared store wavefronts",
-    "shared store bank conflicts", "barriers",
-)  # fmt: skip
-COUNTERS = (*MOVED, "divergent branches", "registers a thread", "shared memory a block")
-
-
-def count(rung: Rung, size: int = SIZE) -> dict[str, Any]:
-    """The counters of ``rung``, as a profile names them."""
-    found = profile_product(rung, size, size, size, dtype=DTYPE, tile=rung.default_tile)
-    figures = named(found)
-    return {"tile": rung.default_tile, "counters": {name: figures[name] for name in COUNTERS}}
-
-
-def named(profile: Profile) -> dict[str, Any]:
-    """A profile's figures by name, those of a memory with its kind before it."""
-    return {
-        f"{each.group.removesuffix('memory')}{each.name}"
-        if each.group.endswith(" memory")
-        else each.name: each.value
-        for each in profile.figures()
-    }
-
-
-def before(rung: Rung) -> str | None:
-    """The rung that ``rung`` is counted beside; None for the first."""
-    if rung.against:
-        return rung.against
-    place = LADDER.index(rung)
-    return LADDER[place - 1].name if place else None
-
-
-def chosen(rung: Rung, counted: Mapping[str, Mapping[str, Any]]) -> str:
-    """The counter that ``rung`` is about, or where it does not say, the one that falls most."""
-    if rung.counter:
-        return rung.counter
-    other = before(rung)
-    if other is None:
-        return MOVED[0]
-    mine, theirs = counted[rung.name]["counters"], counted[other]["counters"]
-    return max(MOVED, key=lambda name: (theirs[name] + 1) / (mine[name] + 1))
-
-
-def document() -> dict[str, Any]:
-    """What ``tilewise/lessons.json`` has, without where it comes from."""
-    counted = {rung.name: count(rung) for rung in LADDER}
-    rungs = {
-        rung.name: {
-            "against": before(rung), "counter": chosen(rung, counted), **counted[rung.name]
-        }
-        for rung in LADDER
-    }  # fmt: skip
-    sizes = {"m": SIZE, "n": SIZE, "k": SIZE}
-    return {**sizes, "dtype": DTYPE, "arch": DEFAULT_ARCH, "rungs": rungs}
 
 
 def main() -> None:

@@ -15,7 +15,7 @@ makes: none reports the planted ``unwaited``, which reads a box before its copy 
 hazard for the Hopper kernel's ring, and no true one either (flash-attention's
 AI/RACECHECK_TMA_HAZARD.md has found the same). What the tools do check are the threads' own
 accesses: sums that go from block to block, buffers for D, direct stores, and all of the other
-kernels. For the copies there is tests/test_hopper.py, with NaN around and in everything.
+kernels. For the copies there is tests/gemm/test_hopper.py, with NaN around and in everything.
 """
 
 from __future__ import annotations

@@ -1,29 +1,34 @@
-"""One suite for both devices: ``pytest --device emulator`` (the default) or ``--device gpu``."""
+"""One suite for both devices: ``pytest --device emulator`` (the default) or ``--device gpu``.
+
+A plain run on the emulator takes minutes: what is marked ``thorough`` is left out, and Hypothesis
+draws few examples. ``--thorough`` runs everything, and so does a run on a GPU.
+"""
 
 from __future__ import annotations
 
+import fcntl
 import os
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 from player import browser as browser
 from player import show as show
-from reference import KERNELS, Launcher
+from reference import KERNELS, QUICK, THOROUGH, Launcher
 
 from tilewise.devices import Device, get_device
+from tilewise.devices.gpu import Gpu
 from tilewise.errors import DeviceUnavailableError
 from tilewise.kernel import Kernel
 from tilewise.launch import LaunchReport
 
 # No deadline: the first example of a kernel compiles it.
-settings.register_profile(
-    "tilewise",
-    deadline=None,
-    max_examples=40,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
-)
-settings.load_profile("tilewise")
+CHECKS = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+for name, examples in (("quick", QUICK), ("thorough", THOROUGH)):
+    settings.register_profile(
+        name, deadline=None, max_examples=examples, suppress_health_check=CHECKS
+    )
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -33,15 +38,38 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default="emulator",
         help="where the kernels are launched",
     )
+    parser.addoption(
+        "--thorough",
+        action="store_true",
+        help="also run the tests marked thorough, and Hypothesis with all its examples",
+    )
+
+
+def is_thorough(config: pytest.Config) -> bool:
+    """Whether everything runs: where it is asked for, and on a GPU, which is fast enough."""
+    return bool(config.getoption("--thorough")) or config.getoption("--device") == "gpu"
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "thorough: takes long; left out unless --thorough is given")
+    settings.load_profile("thorough" if is_thorough(config) else "quick")
+    # One cache of compiled kernels for all processes of a run, and for the runs after it.
+    if config.cache is not None:
+        os.environ.setdefault("TILEWISE_CACHE_DIR", str(config.cache.mkdir("kernels")))
     # Asked for and not there is a failure of the run, before any test: a skip would look green.
     if config.getoption("--device") == "gpu":
         try:
             get_device("gpu")
         except DeviceUnavailableError as error:
             raise pytest.UsageError(f"--device gpu: {error}") from None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if is_thorough(config):
+        return
+    left_out = [item for item in items if "thorough" in item.keywords]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if "thorough" not in item.keywords]
 
 
 @pytest.fixture(scope="session")
@@ -58,11 +86,36 @@ def emulator(device: Device) -> Device:
     return device
 
 
+@pytest.fixture(scope="session")
+def gpu(device: Device) -> Gpu:
+    """The GPU, for what only it does; such a test is skipped on the emulator."""
+    if not isinstance(device, Gpu):
+        pytest.skip("needs a GPU: pytest --device gpu")
+    return device
+
+
+@pytest.fixture(autouse=True)
+def turn(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Lets the tests of several processes use the GPU together, and those that measure alone.
+
+    A test holds a lock that others share, or if it asks for ``alone``, one that nobody shares.
+    Whoever waits for a lock holds the queue, so that those who share can't overtake for ever.
+    """
+    if request.config.getoption("--device") != "gpu" or "PYTEST_XDIST_WORKER" not in os.environ:
+        yield
+        return
+    folder = request.getfixturevalue("tmp_path_factory").getbasetemp().parent
+    alone = "alone" in request.fixturenames
+    with (folder / "gpu").open("w") as lock:
+        with (folder / "queue").open("w") as queue:
+            fcntl.flock(queue, fcntl.LOCK_EX)
+            fcntl.flock(lock, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+        yield
+
+
 @pytest.fixture
 def alone() -> None:
-    """For tests that measure: skipped where other processes of the run use the GPU too."""
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        pytest.skip("measures a GPU that the other workers use: run it without -n")
+    """For tests that measure: no other process of the run uses the GPU meanwhile (``turn``)."""
 
 
 @pytest.fixture

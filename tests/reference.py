@@ -10,12 +10,28 @@ from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
+import pytest
+from hypothesis import settings
 
 from tilewise.launch import LaunchReport
 
-KERNELS = Path(__file__).parent / "kernels"
+ROOT = Path(__file__).parents[1]
+KERNELS = ROOT / "tests" / "kernels"
 
 Array = npt.NDArray[Any]
+
+thorough = pytest.mark.thorough
+"""Left out of a plain run: see ``--thorough`` in conftest.py."""
+
+QUICK, THOROUGH = 10, 40
+"""Examples that Hypothesis draws by default: in a plain run, and with ``--thorough``."""
+
+
+def examples(count: int, quick: int | None = None) -> settings:
+    """``count`` examples with ``--thorough``; else ``quick``, by default a quarter of them."""
+    if settings.default is not None and settings.default.max_examples == THOROUGH:
+        return settings(max_examples=count)
+    return settings(max_examples=-(-count * QUICK // THOROUGH) if quick is None else quick)
 
 
 class Launcher(Protocol):

@@ -7,18 +7,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from reference import examples
 from test_matmul import assert_right, normal
 
 from tilewise.errors import DeviceUnavailableError
 from tilewise.matmul import matmul
 
-
-@pytest.fixture(autouse=True)
-def needs_gpu(request: pytest.FixtureRequest) -> None:
-    if request.config.getoption("--device") != "gpu":
-        pytest.skip("needs a GPU: pytest --device gpu")
+pytestmark = pytest.mark.usefixtures("gpu")
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +115,7 @@ def test_the_current_stream(torch: Any) -> None:
 SIZES = st.one_of(st.integers(1, 40), st.integers(1, 700))
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(data=st.data(), m=SIZES, n=SIZES, k=SIZES, dtype=st.sampled_from(["float16", "bfloat16"]))
 def test_sixteen_bits_off_16_bytes(
     torch: Any, data: st.DataObject, m: int, n: int, k: int, dtype: str

@@ -2,7 +2,7 @@
 
 After PTX, ptxas joins loads (and stores) of neighbouring shared memory into wider ones, and a
 wide access has other bank conflicts than the narrow ones that it replaces. What it joins was
-found by experiment (``tests/test_joining.py`` is the table):
+found by experiment (``tests/devices/emulator/test_joining.py`` is the table):
 
 - Loads of one element size join where one basic block has them with nothing between that orders
   shared memory (a store to it, an atomic, a barrier, a fence, a call); their own order is free.

@@ -1,0 +1,333 @@
+"""``tilewise climb``: what is written, drawn and told of what was measured."""
+
+from __future__ import annotations
+
+import json
+import runpy
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tilewise.bench import climb_plot, climb_record, plot, record
+from tilewise.cli.main import main
+from tilewise.ladder import lessons
+from tilewise.ladder.rungs import RUNGS
+from tilewise.lens import climbed, roofline
+from tilewise.provenance import provenance
+
+ROOT = Path(__file__).parents[2]
+DRAWING = runpy.run_path(str(ROOT / "benchmarks" / "climb.py"))
+SIZES = (128, 4096)
+
+
+def made_up(
+    dtypes: Sequence[str] = ("float32",),
+    sizes: Sequence[int] = SIZES,
+    slow: str = "",
+    wrong: str = "",
+) -> dict[str, Any]:
+    """A record as ``climb_record.run`` leaves it: each rung a quarter faster than the last.
+
+    ``slow`` is half as fast as the one before; ``wrong`` gives wrong results.
+    """
+    names = [*(rung.name for rung in RUNGS), "matmul", "vendor"]
+    numbers = {rung.name: rung.number for rung in RUNGS}
+    rows: list[dict[str, Any]] = []
+    kernels: list[dict[str, Any]] = []
+    for dtype in dtypes:
+        speeds: dict[str, float] = {}
+        speed = 2.0
+        for name in names:
+            speed *= 0.5 if name == slow else 1.25
+            speeds[name] = speed
+        for n in sizes:
+            for name in names:
+                row: dict[str, Any] = {
+                    "kernel": name, "number": numbers.get(name), "dtype": dtype, "n": n,
+                }  # fmt: skip
+                rows.append(row)
+                if name == "single_block" and n > 32:
+                    row["skipped"] = "one block holds too little"
+                    continue
+                right = name != wrong
+                error = 1e-6 if name == "vendor" else 0.5e-6
+                row |= {
+                    "correct": right, "error_share": 0.01 if right else 7.0, "error": error,
+                    "error_ratio": error / 1e-6, "same_bits": True,
+                }  # fmt: skip
+                if right:
+                    row |= {
+                        "seconds": 2e-12 * n**3 / speeds[name], "tflops": speeds[name],
+                        "ratio": speeds[name] / speeds["vendor"], "share": speeds[name] / 66.21,
+                        "in_turn": True, "launches_a_round": 9, "seconds_of_rounds": [],
+                    }  # fmt: skip
+        for rung in RUNGS:
+            registers = 200 if rung.name == slow else 40
+            kernels.append(
+                {
+                    "kernel": rung.name,
+                    "dtype": dtype,
+                    "number": rung.number,
+                    "threads": 256,
+                    "tile": rung.default_tile,
+                    "registers": registers,
+                    "shared_bytes": 8192,
+                    "spill_bytes": 0,
+                    "blocks_a_multiprocessor": 1 if rung.name == slow else 6,
+                    "limited_by": ["registers"],
+                }
+            )
+    edges = [
+        {
+            "kernel": name, "dtype": dtype, "n": 4097, "tile": 128, "multiple": 4224,
+            "correct": True, "seconds": {"odd": 3e-3, "multiple": 3.1e-3}, "cost": 1.061,
+        }
+        for dtype in dtypes
+        for name in ("thread_tile_1d", "matmul", "vendor")
+    ]  # fmt: skip
+    ceilings = roofline.find("H200").to_dict()
+    return {
+        **provenance(["tilewise", "climb"]),
+        "machine": {"gpu": "NVIDIA H200, made up", "driver": "1.2"},
+        "correct": not wrong,
+        "sizes": list(sizes),
+        "dtypes": list(dtypes),
+        "method": {
+            "rounds": 5, "seconds_a_round": 0.05, "warm_up_seconds": 0.025, "l2_bytes": 1 << 25,
+            "graph_below_seconds": 1e-4, "graph_launches": 64, "apart_above_seconds": 0.1,
+            "apart_launches": 3, "longest_launch_seconds": 2.0,
+            "vendor": "PyTorch's matmul, TF32 off",
+        },
+        "ceilings": ceilings,
+        "kernels": kernels,
+        "rows": rows,
+        "edges": edges,
+    }  # fmt: skip
+
+
+# What is asked for
+
+
+@pytest.fixture
+def measured(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """A record that the command finds, with no GPU; change it to change what was measured."""
+    found = made_up()
+    monkeypatch.setattr(record, "find_gpu", lambda: None)
+    monkeypatch.setattr(climb_record, "run", lambda settings, gpu, step, command: found)
+    monkeypatch.setenv("COLUMNS", "80")
+    return found
+
+
+def test_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["climb", "--help"]) == 0
+    told = capsys.readouterr().out
+    for option in (
+        "--sizes", "--kernels", "--dtype", "--rounds", "--seconds", "--json", "--plot",
+    ):  # fmt: skip
+        assert option in told
+
+
+def test_the_table_and_the_file(
+    measured: dict[str, Any],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = Path("x.json")
+    assert main(["climb", "--json", str(file)]) == 0
+    assert json.loads(file.read_text()) == measured
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    speeds, in_full = (line.split() for line in lines if line.startswith("5 tiled "))
+    tflops = 2 * 1.25**5
+    assert speeds[2:] == [f"{1e3 * tflops:,.0f}"[:5]] * 2
+    milliseconds = 2e-9 * 4096**3 / tflops
+    assert in_full[2:] == [
+        f"{milliseconds:.4g}", f"{tflops:.3g}",
+        f"{1.25 ** -(len(RUNGS) - 3):.3f}", f"{tflops / 66.21:.1%}", "40", "5e-07", "0.50",
+    ]  # fmt: skip
+    assert ["vendor", "4,097", "4,224", "3,000.0", "3,100.0", "1.061"] in [x.split() for x in lines]
+    assert sum("single_block is not run" in line for line in lines) == 1
+
+
+def test_a_wrong_result_is_said(
+    measured: dict[str, Any],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    measured |= made_up(wrong="tiled")
+    assert main(["climb", "--json", str(tmp_path / "x.json")]) == 1
+    assert "tiled at 4,096 in float32: a wrong result" in capsys.readouterr().err
+    assert (tmp_path / "x.json").exists()
+
+
+@pytest.mark.parametrize("name", ["x.png", "x.svg", "x.pdf"])
+def test_the_figure(name: str, measured: dict[str, Any], tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    file = tmp_path / name
+    assert main(["climb", "--plot", str(file)]) == 0
+    start = {".png": b"\x89PNG", ".svg": b"<?xml", ".pdf": b"%PDF"}[file.suffix]
+    drawn = file.read_bytes()
+    assert drawn.startswith(start)
+    climb_plot.draw(measured, file)
+    assert file.read_bytes() == drawn  # the same record gives the same file
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_a_line_a_kernel() -> None:
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    document = made_up(("float32", "float64"))
+    panels = climb_plot.figure(document).axes
+    assert len(panels) == 4
+    for axes, dtype in zip(panels, ("float32", "float32", "float64", "float64"), strict=True):
+        lines = {line.get_label(): line for line in axes.get_lines()}
+        for rung in RUNGS:
+            assert (f"{rung.number} {rung.name}" in lines) == (rung.name != "single_block")
+        x, y = lines["vendor"].get_data()
+        row = climbed.row_of(document, "vendor", 4096, dtype)
+        assert row is not None
+        assert list(x) == list(SIZES)
+        assert y[-1] == 1e3 * row["tflops"]
+    with pytest.raises(ValueError, match="nothing to draw"):
+        climb_plot.figure({**document, "rows": []})
+
+
+def test_the_figure_of_bench_has_every_rung() -> None:
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    from matplotlib.figure import Figure
+
+    axes = Figure().subplots()
+    point = {"n": 128, "tflops": 1.0}
+    ladder = [{"kernel": each.name, "number": each.number, "points": [point]} for each in RUNGS]
+    plot._rungs(axes, ladder)
+    lines = axes.get_lines()
+    assert [line.get_label() for line in lines] == [f"{x.number} {x.name}" for x in RUNGS]
+    assert len({line.get_color() for line in lines}) == len(RUNGS)
+    assert all(line.get_linewidth() > 0 for line in lines)
+
+
+# The page
+
+
+@pytest.mark.parametrize(
+    ("kernel", "name"), [("vendor", "The vendor's product"), ("matmul", "`matmul`")]
+)
+def test_what_is_above_the_ceiling_is_told(
+    kernel: str, name: str, measured: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = f"{name} is above it in float64: that takes tensor cores"
+    measured |= made_up(("float32", "float64"))
+    assert told not in " ".join(DRAWING["page"](measured).split())
+    row = climbed.row_of(measured, kernel, 4096, "float64")
+    assert isinstance(row, dict)
+    row["share"] = 1.8
+    assert told in " ".join(DRAWING["page"](measured).split())
+    assert main(["climb"]) == 0
+    assert "More than 100 %: by tensor cores" in capsys.readouterr().out
+
+
+def test_the_page_says_what_was_measured() -> None:
+    text = " ".join(DRAWING["page"](made_up(("float32", "float64"))).split())
+    assert "NVIDIA H200, made up (driver 1.2)" in text
+    assert "Every result was checked and right." in text
+    speed = [2 * 1.25**number for number in range(len(RUNGS) + 3)]
+    for rung in RUNGS:
+        assert f"## {rung.number} {rung.name} " in text
+        if rung.number > 3 and not rung.against:
+            step = f"{speed[rung.number - 1]:.3g} → {speed[rung.number]:.3g} TFLOP/s, 1.25 times"
+            assert step in text
+    assert "It has no figure here: one block holds too little." in text
+    branchless = f"{speed[5]:.3g} → {speed[7]:.3g} TFLOP/s, {speed[7] / speed[5]:.3g} times `tiled`"
+    assert branchless in text
+    assert "is at most 0.50 times the vendor's" in text
+    assert "Two launches gave the same bits, of matmul and of every rung." in text
+    assert "None is above 1.15 times." in text
+    assert "It is slower." not in text
+    assert "| vendor | float64 | 4,097 | 4,224 | 3 | 3.1 | 1.061 |" in text
+
+
+def test_a_rung_is_held_against_the_one_before_where_both_were_run() -> None:
+    document = made_up(sizes=(32, 4096))
+    text = " ".join(DRAWING["page"](document).split())
+    _, one, block, naive = (2 * 1.25**number for number in range(4))
+    assert f"In float32, at 32: {block:.3g} TFLOP/s" not in text
+    assert f"In float32, at 32: {one:.3g} → {block:.3g} TFLOP/s, 1.25 times the rung" in text
+    assert f"In float32, at 4,096: {naive:.3g} TFLOP/s, " in text
+    both = f"At 32, the largest size of both: {block:.3g} → {naive:.3g} TFLOP/s, 1.25 times the"
+    assert both in text
+
+
+def test_the_page_says_that_the_tiles_are_later() -> None:
+    told = "**Measured before the tiles that there are now**"
+    document = made_up()
+    assert told not in DRAWING["page"](document)
+    document["date"] = "2026-01-01T00:00:00+00:00"
+    assert told in DRAWING["page"](document)
+
+
+def test_the_page_says_what_went_wrong() -> None:
+    document = made_up(wrong="tiled")
+    document["edges"][0]["cost"] = 1.2
+    text = " ".join(DRAWING["page"](document).split())
+    assert "Wrong: `tiled` at 128 in float32, `tiled` at 4,096 in float32." in text
+    assert "It has no figure here: its results were wrong." in text
+    assert "More than 1.15 times: `thread_tile_1d` at 4,097 in float32." in text
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_rung_that_is_not_faster_is_explained(dtype: str) -> None:
+    text = " ".join(DRAWING["page"](made_up((dtype,), slow="vectorized")).split())
+    assert text.count("It is slower.") == 1
+    assert (
+        "It is slower. A thread takes 200 registers where one of `thread_tile_2d` takes 40, and a "
+        "block 8,192 bytes of shared memory where that takes 8,192: a multiprocessor holds 256 "
+        "threads in place of 1,536, and registers allow no more." in text
+    )
+
+
+def test_counters_explain_too() -> None:
+    """Those of a rung that has more bank conflicts than the one it is held against."""
+    counted = lessons.known()["rungs"]
+    was, now = (
+        counted[name]["counters"]["shared load bank conflicts"]
+        for name in ("tiled", "tiled_conflicts")
+    )
+    assert now > was
+    text = " ".join(DRAWING["page"](made_up(slow="tiled_conflicts")).split())
+    assert f"shared load bank conflicts from {was:,} to {now:,}" in text
+    counters = text.partition("## 6 tiled_conflicts")[2].partition("## 7")[0]
+    assert f"| shared load bank conflicts | {was:,} | {now:,} |" in counters
+
+
+def test_every_rung_has_words_and_lines_of_its_own() -> None:
+    words = DRAWING["prose"](DRAWING["WORDS"].read_text())
+    assert list(words) == [rung.name for rung in RUNGS]
+    for rung in RUNGS:
+        assert "{{" in words[rung.name]
+        text = DRAWING["quoted"](words[rung.name], rung)
+        assert "{{" not in text
+        headers = (DRAWING["HEADERS"] / name for name in ("pipeline.cuh", "simt.cuh"))
+        source = "".join(path.read_text() for path in (rung.path, *headers))
+        quotes = text.split("```")[1::2]
+        assert quotes
+        for quote in quotes:
+            lines = quote.removeprefix("cuda").strip("\n").splitlines()
+            assert 1 <= len(lines) <= 14
+            assert all(line.strip() in source for line in lines)
+    with pytest.raises(ValueError, match="has no lines from 'gone'"):
+        DRAWING["quoted"]("{{gone .. sum}}", RUNGS[0])
+
+
+def test_the_page_is_of_the_record_that_is_kept() -> None:
+    kept, page = DRAWING["RECORD"], DRAWING["PAGE"]
+    assert kept.exists() == page.exists()
+    if kept.exists():
+        assert page.read_text() == DRAWING["page"](json.loads(kept.read_text()))
+        assert DRAWING["FIGURE"].exists()
+
+
+# On a GPU

@@ -1,0 +1,181 @@
+"""Launches on either device: what a kernel is given, and what is left in the arrays afterwards."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tilewise.devices import Device
+from tilewise.errors import LaunchError
+from tilewise.kernel import Kernel
+from tilewise.launch import LaunchReport
+
+ADD = r"""
+extern "C" __global__ void add(int m, int n, float f, const float* a, int lda, float* c, int ldc) {
+    int j = blockIdx.x * blockDim.x + threadIdx.x, i = blockIdx.y * blockDim.y + threadIdx.y;
+    if (i < m && j < n) c[i * (long long)ldc + j] += f * a[i * (long long)lda + j];
+}"""
+MIXED = r"""
+struct Pair { int i; double x; };
+extern "C" __global__ void mixed(bool flag, signed char b, short h, unsigned u, long long q,
+                                 float f, double d, Pair p, double* out) {
+    out[0] = flag; out[1] = b; out[2] = h; out[3] = u; out[4] = (double)q;
+    out[5] = f; out[6] = d; out[7] = p.i; out[8] = p.x;
+}"""
+TEMPLATE = r"""
+template <class T, int N> __global__ void fill(T* x) { x[threadIdx.x] = T(N); }"""
+COUNTER = r"""
+__device__ int counter = 5;
+extern "C" __global__ void next(int* out) { *out = counter++; }"""
+PRINT = r"""
+extern "C" __device__ int printf(const char*, ...);
+extern "C" __global__ void say(int n) { printf("hello %d\n", n + threadIdx.x); }"""
+STATIC = r"""
+extern "C" __global__ void both(int n, float* out) {
+    __shared__ float t[10000];
+    extern __shared__ float s[];
+    t[threadIdx.x] = threadIdx.x; s[threadIdx.x] = t[threadIdx.x] + n;
+    __syncthreads();
+    if (threadIdx.x == 0) *out = s[blockDim.x - 1];
+}"""
+NO_ARGUMENTS = 'extern "C" __global__ void nothing() {}'
+
+
+def add(
+    device: Device, a: Any, c: Any, m: int, n: int, lda: int | None = None, ldc: int | None = None
+) -> LaunchReport:
+    """C += 2 A, with rows ``n`` elements apart by default."""
+    grid = (max(1, -(-n // 32)), max(1, -(-m // 8)))
+    args = (m, n, 2.0, a, n if lda is None else lda, c, n if ldc is None else ldc)
+    return Kernel(ADD, "add").launch(grid, (32, 8), args, device=device)
+
+
+def normal(*shape: int) -> Any:
+    return np.random.default_rng(1).standard_normal(shape, np.float32)
+
+
+def test_numpy_arrays(device: Device) -> None:
+    a, c = normal(2, 37, 53)
+    expected = c + 2 * a
+    report = add(device, a, c, 37, 53)
+    np.testing.assert_array_equal(c, expected)
+    assert report.device == device.name
+    assert report.resources.registers > 0
+    assert report.seconds > 0
+
+
+def test_views_of_pitched_arrays(device: Device) -> None:
+    whole, out = normal(2, 40, 64)
+    expected = out.copy()
+    expected[3:20, 8:31] += 2 * whole[5:22, 1:24]
+    add(device, whole[5:22, 1:24], out[3:20, 8:31], 17, 23, 64, 64)
+    np.testing.assert_array_equal(out, expected)
+
+
+def test_one_array_twice_and_views_that_share_memory(device: Device) -> None:
+    x = np.arange(1, 65, dtype=np.float32).reshape(8, 8)
+    expected = x.copy()
+    expected[4:] += 2 * x[:4]
+    add(device, x[:4], x[4:], 4, 8)
+    np.testing.assert_array_equal(x, expected)
+    expected = x * 3
+    add(device, x, x, 8, 8)
+    np.testing.assert_array_equal(x, expected)
+
+
+def test_device_arrays_and_addresses(device: Device) -> None:
+    a, c = normal(2, 33, 48)
+    on_a, on_c = device.array(a[:, :40]), device.array(c)
+    assert on_a.pointer % 256 == 0
+    np.testing.assert_array_equal(on_a.to_numpy(), a[:, :40])
+    add(device, on_a, on_c, 33, 40, 48, 48)
+    expected = c.copy()
+    expected[:, :40] += 2 * a[:, :40]
+    np.testing.assert_array_equal(on_c.to_numpy(), expected)
+    add(device, on_a.pointer, on_c, 33, 40, 48, 48)
+    expected[:, :40] += 2 * a[:, :40]
+    np.testing.assert_array_equal(on_c.to_numpy(), expected)
+    assert device.empty((5, 7), np.float64).to_numpy().shape == (5, 7)
+
+
+@pytest.mark.parametrize("shape", [(0,), (0, 5), (5, 0)])
+def test_arrays_with_no_elements(device: Device, shape: tuple[int, ...]) -> None:
+    nothing = device.array(np.zeros(shape, np.float32))
+    assert nothing.to_numpy().shape == shape
+    add(device, nothing, device.empty(shape, np.float32), 0, 0, 5, 5)
+    add(device, np.zeros(shape, np.float32), np.zeros(shape, np.float32), 0, 0, 5, 5)
+
+
+def test_every_kind_of_parameter(device: Device) -> None:
+    out = np.zeros(9)
+    pair = np.array([(-3, 0.25)], np.dtype([("i", "i4"), ("x", "f8")], align=True))[0]
+    args = (True, -5, -300, 2**32 - 1, -(2**40), 0.5, 1 / 3, pair, out)
+    Kernel(MIXED, "mixed").launch(1, 1, args, device=device)
+    assert out.tolist() == [1, -5, -300, 2**32 - 1, -(2**40), 0.5, 1 / 3, -3, 0.25]
+    Kernel(NO_ARGUMENTS, "nothing").launch(1, 1, (), device=device)
+
+
+def test_an_instance_of_a_template(device: Device) -> None:
+    x = np.zeros(32)
+    Kernel(TEMPLATE, "fill<double, 7>").launch(1, 32, (x,), device=device)
+    assert (x == 7).all()
+
+
+def test_wrong_arguments(device: Device) -> None:
+    x = np.zeros((4, 4), np.float32)
+    kernel = Kernel(ADD, "add")
+    with pytest.raises(TypeError, match="takes 7 arguments, not 2"):
+        kernel.launch(1, 1, (1, 2), device=device)
+    with pytest.raises(TypeError, match="argument 0"):
+        kernel.launch(1, 32, (x, 4, 2.0, x, 4, x, 4), device=device)
+    with pytest.raises(ValueError, match="argument 0"):
+        add(device, x, x, 2**32, 1, 4, 4)
+    with pytest.raises(ValueError, match="row-contiguous"):
+        add(device, x.T, x, 4, 4)
+    with pytest.raises(TypeError, match="argument 3"):
+        add(device, [1.0], x, 4, 4)
+    assert not x.any()
+
+
+def test_limits_of_the_hardware(device: Device) -> None:
+    kernel = Kernel(NO_ARGUMENTS, "nothing")
+    for grid, block, words in (
+        (1, 1025, "at most 1024"),
+        (1, (1, 1, 65), "at most 64"),
+        ((1, 65536), 1, "at most 65535"),
+    ):
+        with pytest.raises(LaunchError, match=words):
+            kernel.launch(grid, block, (), device=device)
+    kernel.launch(1, 1024, (), device=device)
+
+
+def test_static_and_dynamic_shared_memory(device: Device) -> None:
+    out = np.zeros(1, np.float32)
+    Kernel(STATIC, "both").launch(1, 256, (1, out), 16 * 1024, device=device)
+    assert out[0] == 256
+
+
+def test_variables_of_a_module_start_anew(device: Device) -> None:
+    for _ in range(3):
+        out = np.zeros(1, np.int32)
+        Kernel(COUNTER, "next").launch(1, 1, (out,), device=device)
+        assert out[0] == 5
+
+
+def test_what_a_kernel_prints(device: Device) -> None:
+    report = Kernel(PRINT, "say").launch(1, 2, (40,), device=device)
+    assert report.output == "hello 40\nhello 41\n"
+
+
+def test_a_read_only_array_stays(device: Device) -> None:
+    """On a GPU a kernel writes to a copy, which is not copied back; the emulator refuses it."""
+    a, c = np.ones((2, 4, 4), np.float32)
+    c.flags.writeable = False
+    if device.name == "emulator":
+        with pytest.raises(ValueError, match="c is written by the kernel but is read-only"):
+            add(device, a, c, 4, 4)
+    else:
+        add(device, a, c, 4, 4)
+    assert (c == 1).all()

@@ -1,0 +1,518 @@
+"""Products without tensor cores: the planner's choices, and every one of them right."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product as combinations
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.lib.stride_tricks import as_strided
+from reference import examples, thorough
+
+from tilewise.devices import Device, get_device
+from tilewise.devices.emulator import Emulator
+from tilewise.devices.emulator.copies.tensor_maps import encode
+from tilewise.errors import RaceError
+from tilewise.gemm.chip import H200, Chip
+from tilewise.gemm.families.simt import kernel as fma
+from tilewise.gemm.families.simt.readings import readings
+from tilewise.gemm.families.simt.tiles import EVERY, AnyTiles, TensorTiles
+from tilewise.gemm.families.simt.timing import ALONE, PHASES, kind
+from tilewise.gemm.plan import chip_of, plan_on
+from tilewise.gemm.product import Operand, Product
+from tilewise.gemm.steps import Plan, execute
+from tilewise.gemm.transpose import Transposition
+from tilewise.kernel import Kernel
+from tilewise.numbers import check
+
+Array = npt.NDArray[Any]
+MARK = 7.0  # where nobody may write
+
+
+def product(m: int, n: int, k: int, dtype: str = "float32", **changes: Any) -> Product:
+    """D = A B of matrices whose rows follow one another."""
+    plain = Product(
+        m, n, k, 1, dtype, dtype, 1.0, 0.0, Operand(max(k, 1), 1), Operand(n, 1), None,
+        Operand(n, 1),
+    )  # fmt: skip
+    return replace(plain, **changes)
+
+
+def names(plan: Plan) -> list[str]:
+    return [step.kernel.name for step in plan.steps]
+
+
+def best(asked: Product) -> fma.Choice:
+    found = fma.best(asked, H200.multiprocessors, True)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_large_product_takes_one_launch(dtype: str) -> None:
+    found = plan_on(product(4608, 5632, 1024, dtype), H200)
+    assert names(found) == ["gemm_simt" if dtype == "float32" else "gemm_dmma"]
+    assert found.workspace == 0
+    words = "without tensor cores" if dtype == "float32" else "by tensor cores"
+    assert words in found.chosen
+
+
+def test_a_deep_product_has_its_k_divided() -> None:
+    found = plan_on(product(256, 256, 65536), H200)
+    assert names(found) == ["gemm_simt", "splitk_sum"]
+    assert "parts that are added up" in found.chosen
+    step = found.steps[0].launch
+    assert step.grid[0] * step.grid[1] >= H200.multiprocessors
+    assert found.workspace == step.grid[1] * 256 * 256 * 4
+
+
+def test_rows_off_16_bytes_are_packed_where_that_pays() -> None:
+    """B's rows lie across k: element by element takes longer, of a large product."""
+    off = plan_on(product(4095, 4097, 4099), H200)
+    assert names(off) == ["transpose", "pack", "gemm_simt"]
+    assert "B packed" in off.chosen
+    assert "pack" not in names(plan_on(product(4095, 4096, 4099), H200))
+
+
+def test_lines_along_k_are_transposed_where_that_pays() -> None:
+    """Without tensor cores they are copied element by element, aligned or not."""
+    for n in (4096, 4099):
+        along_k = product(n, n, n, b=Operand(1, n))
+        found = plan_on(along_k, H200)
+        assert names(found)[0] == "transpose"
+        assert "B transposed" in found.chosen
+    small = plan_on(product(256, 256, 256, b=Operand(1, 256)), H200)
+    assert "transpose" not in names(small)
+
+
+def test_a_copy_that_gains_little_is_not_made_where_it_is_large() -> None:
+    """Of aligned matrices, A is transposed for bulk copies; not if that takes a gigabyte."""
+    assert "transposed" in plan_on(product(8192, 8192, 8192), H200).chosen
+    for n in (4096, 16384):
+        assert plan_on(product(n, n, n), H200).workspace == 0
+    off = plan_on(product(16385, 16385, 16385), H200)
+    assert "packed" in off.chosen
+    assert off.workspace > 1 << 30
+
+
+def test_columns_of_d_turn_the_product() -> None:
+    found = plan_on(product(512, 4096, 4096, d=Operand(1, 512)), H200)
+    assert "turned" in found.chosen
+
+
+def test_what_it_cannot_read_goes_to_the_general_kernel() -> None:
+    found = plan_on(product(300, 300, 300, a=Operand(600, 2)), H200)
+    assert names(found) == ["gemm_general"]
+    assert "neither dimension of A is contiguous" in found.why
+
+
+def test_other_gpus_take_it_too() -> None:
+    """Without what only a Hopper GPU has: launches that overlap."""
+    found = plan_on(product(1000, 1000, 1000), Chip("another", 108, is_hopper=False))
+    assert names(found)[0] == "gemm_simt"
+    assert not any(step.launch.overlap for step in found.steps)
+    assert all(step.kernel.defines["OVERLAP"] == 0 for step in found.steps)
+    assert chip_of(get_device("emulator")) is None
+
+
+def test_16_bits_are_none_of_its() -> None:
+    assert "float16" in fma.objection(product(64, 64, 64, "float16"))
+
+
+@pytest.mark.parametrize(
+    ("asked", "few"),
+    [((1, 8192, 8192), "rows"), ((16, 32768, 2048), "rows"), ((65536, 16, 1024), "columns")],
+)
+def test_thin_products_take_thin_tiles(asked: tuple[int, int, int], few: str) -> None:
+    tiles = best(product(*asked)).tiles
+    assert (tiles.block_m if few == "rows" else tiles.block_n) == 16
+
+
+def by_kernel() -> Iterator[tuple[str, AnyTiles, list[Any]]]:
+    """All tiles with a dtype and marks: thorough, but the smallest of each kernel and copy."""
+    seen = set()
+    for dtype, every in EVERY.items():
+        for tiles in sorted(every, key=lambda tiles: tiles.block_m * tiles.block_n):
+            kind = (dtype, tiles.kernel, tiles.bulk)
+            yield dtype, tiles, [thorough] * (kind in seen)
+            seen.add(kind)
+
+
+every_tiles = pytest.mark.parametrize(
+    ("dtype", "tiles"),
+    [
+        pytest.param(dtype, tiles, id=f"{dtype}-{tiles}", marks=marks)
+        for dtype, tiles, marks in by_kernel()
+    ],
+)
+
+
+@every_tiles
+def test_blocks_are_no_more_than_a_multiprocessor_holds(dtype: str, tiles: AnyTiles) -> None:
+    """``residents`` is what registers and shared memory leave room for, on a Hopper GPU."""
+    asked = product(tiles.block_m, tiles.block_n, 64, dtype)
+    transposed = replace(asked, a=Operand(1, tiles.block_m))
+    both = (readings(each)[0] for each in (asked, transposed))
+    reading = next(each for each in both if each.fits(tiles))
+    choice = fma.Choice(0.0, reading, tiles, 1)
+    plan = fma.planned(choice, H200.multiprocessors, True, False)
+    resources = plan.steps[0].kernel.compile("sm_90a").resources
+    assert resources.spill_bytes == 0
+    assert resources.shared_bytes == tiles.shared(dtype, reading.a.along_k, False)
+    by_registers = 65536 // (-(-resources.registers // 8) * 8 * tiles.threads)
+    by_shared = fma.SHARED // (resources.shared_bytes + 1024)
+    room = min(by_registers, by_shared)
+    # Of these NVRTC 13.5 leaves room for 5, and 13.0 for 6.
+    is_either = str(tiles) == "32x32 by tensor cores, cp.async"
+    assert room == tiles.residents or (is_either and room == 6), str(tiles)
+
+
+@pytest.mark.parametrize("blocks", [1, 100, 132, 133, 264, 300])
+def test_blocks_are_spread_evenly(blocks: int) -> None:
+    """No multiprocessor can get more than its share."""
+    tiles = next(each for each in EVERY["float32"] if each.residents == 4)
+    asked = product(tiles.block_m, tiles.block_n * blocks, 64)
+    choice = fma.Choice(0.0, readings(asked)[0], tiles, 1)
+    launch = fma.planned(choice, 132, True, False).steps[0].launch
+    waiting = -(-blocks // 132)
+    own = tiles.shared("float32", True, False) + launch.shared + 1024
+    assert own * waiting <= fma.SHARED < own * (waiting + 1)
+    assert fma.planned(choice, 132, False, False).steps[0].launch.shared == 0
+
+
+SIZES = st.sampled_from([1, 2, 3, 4, 16, 17, 31, 33, 40, 64, 68])
+
+
+@st.composite
+def cases(
+    draw: st.DrawFn, few: st.SearchStrategy[int] = SIZES
+) -> tuple[Product, dict[str, tuple[Array, Array]]]:
+    """A product, and its matrices: the memory, and the part of it that they are.
+
+    ``few`` is of its rows or of its columns.
+    """
+    dtype = draw(st.sampled_from(sorted(EVERY)))
+    m, n = draw(st.permutations([draw(few), draw(SIZES)]))
+    k = draw(st.sampled_from([0, draw(SIZES), 130, 200]))
+    batch = draw(st.sampled_from([1, 1, 2]))
+    beta = draw(st.sampled_from([0.0, 0.5]))
+    alpha = draw(st.sampled_from([1.0, -1.5, 0.0]))
+    rng = np.random.default_rng(draw(st.integers(0, 99)))
+    operands: dict[str, Operand] = {}
+    arrays: dict[str, tuple[Array, Array]] = {}
+    for name, rows, columns in (("a", m, k), ("b", k, n), ("d", m, n)):
+        by_columns = draw(st.booleans())
+        pad, ahead = draw(st.sampled_from([0, 0, 1, 4])), draw(st.sampled_from([0, 0, 1]))
+        lines, width = (columns, rows) if by_columns else (rows, columns)
+        pitch = max(width + pad, 1)
+        flat = np.full(ahead + batch * max(lines, 1) * pitch, np.nan, dtype)
+        strides = (1, pitch) if by_columns else (pitch, 1)
+        item = flat.itemsize
+        view = np.lib.stride_tricks.as_strided(
+            flat[ahead:], (batch, rows, columns),
+            (max(lines, 1) * pitch * item, strides[0] * item, strides[1] * item),
+        )  # fmt: skip
+        if name == "d":
+            flat[:] = MARK
+        if name != "d" or beta != 0:
+            view[...] = rng.standard_normal(view.shape)
+        operands[name] = Operand(*strides, max(lines, 1) * pitch, ahead * item % 16)
+        arrays[name] = flat, view
+    c = operands["d"] if beta != 0 else None
+    return (
+        Product(m, n, k, batch, dtype, dtype, alpha, beta, operands["a"], operands["b"], c,
+                operands["d"]),
+        arrays,
+    )  # fmt: skip
+
+
+@examples(30, quick=5)  # nearly each has a kernel of its own to compile
+@given(case=cases(), data=st.data())
+def test_every_choice_is_right(
+    case: tuple[Product, dict[str, tuple[Array, Array]]], data: st.DataObject
+) -> None:
+    """On the emulator, which finds what is read or written beyond the matrices."""
+    asked, arrays = case
+    assert fma.objection(asked) == ""
+    view = fma.turned(asked)
+    every = list(fma.choices(view, 4, True))
+    small = [x for x in every if x.tiles.block_m * x.tiles.block_n <= 64 * 64] or every
+    choice = data.draw(st.sampled_from(small))
+    run(asked, arrays, fma.planned(choice, 4, False, view is not asked))
+
+
+@every_tiles
+def test_all_tiles_are_right(dtype: str, tiles: AnyTiles) -> None:
+    rng = np.random.default_rng(0)
+    m, n, k = 35, 70, 90
+    runs = 0
+    # Rows of 90, and at multiples of 16 bytes of 92, are along k for A; or A is stored transposed.
+    for pitch_a, pitch_b, is_turned in ((k, n, False), (92, 72, False), (36, 72, True)):
+        arrays = {}
+        shapes = {"a": (k, m) if is_turned else (m, k), "b": (k, n), "d": (m, n)}
+        for name, pitch in (("a", pitch_a), ("b", pitch_b), ("d", n)):
+            rows, columns = shapes[name]
+            flat = np.full(rows * pitch, np.nan, dtype)
+            view = flat.reshape(rows, pitch)[None, :, :columns]
+            view[...] = rng.standard_normal(view.shape)
+            arrays[name] = flat, view.transpose(0, 2, 1) if name == "a" and is_turned else view
+        a = Operand(1, pitch_a) if is_turned else Operand(pitch_a, 1)
+        asked = product(m, n, k, dtype, a=a, b=Operand(pitch_b, 1))
+        for reading in readings(asked):
+            if reading.fits(tiles):
+                runs += 1
+                run(asked, arrays, fma.planned(fma.Choice(0.0, reading, tiles, 2), 4, False, False))
+    assert runs
+
+
+@pytest.mark.parametrize("a_along_k", [False, True])
+@pytest.mark.parametrize("b_along_k", [False, True])
+@pytest.mark.parametrize(
+    "tiles",
+    [
+        pytest.param(tiles, id=str(tiles), marks=marks)
+        for _, tiles, marks in by_kernel()
+        if isinstance(tiles, TensorTiles)
+    ],
+)
+def test_tensor_cores_take_any_layout(tiles: TensorTiles, a_along_k: bool, b_along_k: bool) -> None:
+    """With k in parts and undivided, and C; nothing that is read at once lies in one bank twice."""
+    rng = np.random.default_rng(0)
+    m, n, k = 70, 50, 150
+    arrays, operands = {}, {}
+    sides = {
+        "a": (m, k, a_along_k),
+        "b": (k, n, not b_along_k),
+        "c": (m, n, True),
+        "d": (m, n, True),
+    }
+    for name, (rows, columns, by_rows) in sides.items():
+        view = rng.standard_normal((1, rows, columns))
+        flat = np.ascontiguousarray(view if by_rows else view.transpose(0, 2, 1)).ravel()
+        kept = flat.reshape(1, rows, columns) if by_rows else flat.reshape(1, columns, rows)
+        arrays[name] = flat, kept if by_rows else kept.transpose(0, 2, 1)
+        operands[name] = Operand(columns, 1) if by_rows else Operand(1, rows)
+    asked = product(m, n, k, "float64", alpha=1.5, beta=0.5, **operands)
+    arrays["d"][0][...] = arrays["c"][0]  # what is checked adds C as it was in D
+    (reading, *_) = readings(asked)
+    for parts in (1, 2):
+        plan = fma.planned(fma.Choice(0.0, reading, tiles, parts), 4, True, False)
+        run(asked, arrays, plan)
+    assert conflicts(asked, arrays, plan) == 0
+
+
+def test_lines_along_k_are_packed_for_bulk_copies() -> None:
+    rng = np.random.default_rng(0)
+    m, n, k = 37, 45, 91
+    arrays = {}
+    for name, (rows, columns) in {"a": (m, k), "b": (n, k), "d": (m, n)}.items():
+        flat = rng.standard_normal(rows * columns)
+        view = flat.reshape(1, rows, columns)
+        arrays[name] = flat, view.transpose(0, 2, 1) if name == "b" else view
+    asked = product(m, n, k, "float64", b=Operand(1, k))
+    reading = next(each for each in readings(asked) if len(each.copies) == 2)
+    assert (reading.a.along_k, reading.b.along_k) == (True, True)
+    fitting = [tiles for tiles in EVERY["float64"] if reading.fits(tiles)]
+    assert all(tiles.bulk for tiles in fitting)  # the others would gain nothing
+    tiles = fitting[-1]
+    run(asked, arrays, fma.planned(fma.Choice(0.0, reading, tiles, 1), 4, True, False))
+
+
+@pytest.mark.parametrize("is_shared", [False, pytest.param(True, marks=thorough)])
+@pytest.mark.parametrize("dtype", EVERY)
+def test_lines_along_k_are_transposed(dtype: str, is_shared: bool) -> None:
+    """Each alone, both, and one beside the other packed; with tiles of every kernel."""
+    rng = np.random.default_rng(0)
+    m, n, k, batch = 37, 45, 91, 3
+    arrays, operands = {}, {}
+    for name, (rows, columns, gap) in {"a": (m, k, 2), "b": (n, k, 1), "d": (m, n, 0)}.items():
+        pitch = columns + gap
+        step = 0 if name == "b" and is_shared else rows * pitch
+        # Behind the last row there is nothing.
+        flat = rng.standard_normal((batch - 1) * step + (rows - 1) * pitch + columns).astype(dtype)
+        item = flat.itemsize
+        view = as_strided(flat, (batch, rows, columns), (item * step, item * pitch, item))
+        arrays[name] = flat, view.transpose(0, 2, 1) if name == "b" else view
+        operands[name] = Operand(1, pitch, step) if name == "b" else Operand(pitch, 1, step)
+    asked = product(m, n, k, dtype, batch=batch, **operands)
+    seen = set()
+    for reading in readings(asked):
+        manners = [type(copy) for _, copy in reading.copies]
+        if Transposition not in manners:
+            continue
+        seen.add((reading.a.along_k, reading.b.along_k))
+        largest_first = sorted(EVERY[dtype], key=lambda tiles: -tiles.block_m * tiles.block_n)
+        of_kernels = {
+            (tiles.kernel, tiles.bulk): tiles for tiles in largest_first if reading.fits(tiles)
+        }
+        assert of_kernels
+        for tiles in of_kernels.values():
+            plan = fma.planned(fma.Choice(0.0, reading, tiles, 1), 4, True, False)
+            assert "transposed" in plan.chosen
+            assert plan.workspace == sum(copy.bytes for _, copy in reading.copies)
+            # What follows a transposition waits for its end.
+            made = manners.count(Transposition)
+            waits = [not step.launch.overlap for step in plan.steps]
+            assert waits == [i == made for i in range(len(plan.steps))]
+            run(asked, arrays, plan)
+    assert seen >= {(True, False), (False, True), (False, False)}
+
+
+@pytest.mark.parametrize("is_shared", [False, True])
+@pytest.mark.parametrize("dtype", EVERY)
+def test_bulk_copies_of_a_batch(dtype: str, is_shared: bool) -> None:
+    """A matrix of each product, or one A for all, with NaN around them."""
+    rng = np.random.default_rng(0)
+    m, n, k, batch = 37, 70, 50, 3
+    shapes, pitches = {"a": (k, m), "b": (k, n), "d": (m, n)}, {"a": 40, "b": 72, "d": n}
+    arrays, operands = {}, {}
+    for name, (rows, columns) in shapes.items():
+        step = rows * pitches[name]
+        flat = np.full(batch * step, np.nan if name != "d" else MARK, dtype)
+        view = flat.reshape(batch, rows, -1)[:, :, :columns]
+        view[...] = rng.standard_normal(view.shape)
+        if name == "a":
+            if is_shared:
+                view = np.broadcast_to(view[:1], view.shape)
+                step = 0
+            operands[name], view = Operand(1, pitches[name], step), view.transpose(0, 2, 1)
+        else:
+            operands[name] = Operand(pitches[name], 1, step)
+        arrays[name] = flat, view
+    asked = product(m, n, k, dtype, batch=batch, **operands)
+    (reading, *_) = readings(asked)
+    every = [tiles for tiles in EVERY[dtype] if tiles.bulk and reading.fits(tiles)]
+    assert every
+    run(asked, arrays, fma.planned(fma.Choice(0.0, reading, every[-1], 1), 4, False, False))
+
+
+@pytest.mark.parametrize("dtype", EVERY)
+def test_a_copy_over_what_was_read_needs_a_proxy_fence(dtype: str, tmp_path: Path) -> None:
+    """Without the one ahead of the copies, the emulator finds a race; with it, none."""
+    rng = np.random.default_rng(0)
+    m = n = k = 200
+    arrays = {}
+    for name in "abd":
+        flat = rng.standard_normal(m * k).astype(dtype)
+        arrays[name] = flat, flat.reshape(1, m, k)
+    asked = product(m, n, k, dtype)
+    (reading, *_) = readings(asked)
+    tiles = min((x for x in EVERY[dtype] if x.bulk and reading.fits(x)), key=attrgetter("block_n"))
+    plan = fma.planned(fma.Choice(0.0, reading, tiles, 1), 4, True, False)
+    run(asked, arrays, plan)
+    (step,) = plan.steps
+    source = step.kernel.path
+    assert source is not None
+    shutil.copytree(source.parent.parent / "ptx", tmp_path / "ptx")
+    (tmp_path / "gemm").mkdir()
+    for path in (source, *source.parent.glob("*.cuh")):
+        text = path.read_text(encoding="utf-8").replace("fence_proxy_async();", "")
+        (tmp_path / "gemm" / path.name).write_text(text, encoding="utf-8")
+    kernel = Kernel(tmp_path / "gemm" / source.name, step.kernel.name, step.kernel.defines)
+    unfenced = replace(plan, steps=(replace(step, kernel=kernel),))
+    with pytest.raises(RaceError, match="a bulk copy with no proxy fence after the read"):
+        run(asked, arrays, unfenced)
+
+
+@pytest.mark.parametrize("dtype", EVERY)
+def test_every_phase_was_measured(dtype: str) -> None:
+    short, long = product(512, 512, 512, dtype), product(4096, 4096, 4096, dtype)
+    for tiles in EVERY[dtype]:
+        for along_k in combinations((True, False), (True, False)):
+            if not tiles.takes(dtype, *along_k, True):
+                continue
+            for off in combinations((False, True), (False, True)):
+                if not (tiles.bulk and any(off)):
+                    lying = kind(*along_k, *off)
+                    expected = tiles.timing(short, 132, lying).seconds(1)
+                    assert 0 < expected < tiles.timing(long, 132, lying).seconds(1) < 1, str(tiles)
+    assert len({str(tiles) for tiles in EVERY[dtype]}) == len(EVERY[dtype])
+
+
+def test_what_is_repeated_long_has_the_clock_that_its_tiles_leave() -> None:
+    lying, dtype, n = kind(True, False), "float64", 8192
+    (small,) = (x for x in EVERY[dtype] if str(x) == "64x64 by tensor cores")
+    (large,) = (x for x in EVERY[dtype] if str(x) == "192x128 by tensor cores")
+    short = product(512, 512, 512, dtype)
+    assert small.timing(short, 132, lying).seconds(1) < large.timing(short, 132, lying).seconds(1)
+    long = product(n, n, n, dtype)
+    seconds = [tiles.timing(long, 132, lying).seconds(1) for tiles in (small, large)]
+    assert seconds[0] > 1.1 * seconds[1]
+    measured = json.loads(PHASES.read_text(encoding="utf-8"))
+    in_turn, alone = (
+        float(measured[f"{lying}{word}"][f"{dtype} {small}"].split()[-1]) for word in ("", ALONE)
+    )
+    assert alone > 1.05 * in_turn
+    phases = n // small.block_k * -(-small.blocks(long) // (132 * small.residents))
+    assert seconds[0] == pytest.approx(1e-9 * alone * phases, rel=0.05)
+
+
+def test_only_hopper_takes_bulk_copies() -> None:
+    asked = product(4096, 4096, 4096)
+    assert any(each.tiles.bulk for each in fma.choices(asked, 132, True))
+    assert not any(each.tiles.bulk for each in fma.choices(asked, 132, False))
+    assert best(asked).tiles.bulk
+    assert "copied by tensor maps" in plan_on(asked, H200).chosen
+    # Off 16 bytes there is no tensor map; and B's lines along k would be D's columns, not pieces.
+    for other in (
+        replace(asked, b=Operand(4097, 1)),
+        replace(asked, a=Operand(4097, 1)),
+        replace(asked, b=Operand(4096, 1, 0, 4)),
+        replace(asked, b=Operand(1, 4096)),
+    ):
+        lying = (each for each in fma.choices(other, 132, True) if not each.reading.copies)
+        assert not any(each.tiles.bulk for each in lying)
+
+
+def run(
+    asked: Product, arrays: dict[str, tuple[Array, Array]], plan: Plan, device: Device | None = None
+) -> None:
+    """Execute a plan, on the emulator by default, and check D and what lies around it."""
+    device = device or Emulator()
+    there = {name: device.array(flat) for name, (flat, _) in arrays.items()}
+    item = np.dtype(asked.dtype).itemsize
+    at = {}
+    for name, (_, view) in arrays.items():
+        # A flat array of 16-byte alignment, and what lies ahead of the matrix in it.
+        operand = getattr(asked, name)
+        at[name] = there[name].pointer + (operand.offset if view.size else 0)
+    workspace = device.empty((max(plan.workspace, 1),), np.uint8)
+    c = at["d"] if asked.c is not None else 0
+    execute(plan, device, 0, (at["a"], at["b"], c, at["d"], workspace.pointer))
+    left = there["d"].to_numpy()
+    flat, before = arrays["d"]
+    ahead = asked.d.offset // item
+    after = np.lib.stride_tricks.as_strided(left[ahead:], before.shape, before.strides)
+    for i in range(asked.batch):
+        found = check(
+            np.ascontiguousarray(after[i]), np.ascontiguousarray(arrays["a"][1][i]),
+            np.ascontiguousarray(arrays["b"][1][i]),
+            np.ascontiguousarray(before[i]) if asked.beta else None, asked.alpha, asked.beta,
+        )  # fmt: skip
+        assert found.correct
+    around = np.ones(flat.shape, bool)
+    np.lib.stride_tricks.as_strided(
+        around[ahead:], before.shape, [s // item for s in before.strides]
+    )[...] = False
+    assert np.array_equal(left[around], flat[around], equal_nan=True)
+
+
+def conflicts(asked: Product, arrays: dict[str, tuple[Array, Array]], plan: Plan) -> int:
+    """Of the first launch's reads of shared memory."""
+    device = Emulator()
+    there = [device.array(arrays[name][0]) for name in "abcd"]
+    workspace = device.empty((max(plan.workspace, 1),), np.uint8)
+    step, addresses = plan.steps[0], [array.pointer for array in (*there, workspace)]
+    report = device.launch(step.kernel.compile(device.arch), step.launch.filled(addresses, encode))
+    assert report.counters is not None
+    return report.counters.shared_load_bank_conflicts

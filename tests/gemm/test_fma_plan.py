@@ -1,0 +1,109 @@
+"""Products of float32 and float64 in pieces: where that is planned, and that it is right."""
+
+from __future__ import annotations
+
+from operator import attrgetter
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from reference import examples
+from test_fma import cases, names, product, run
+
+from tilewise.devices import Device
+from tilewise.devices.emulator import Emulator
+from tilewise.gemm import pieces as cuts
+from tilewise.gemm.chip import H200, Chip
+from tilewise.gemm.families.simt import kernel as fma
+from tilewise.gemm.families.simt import plan as fma_plan
+from tilewise.gemm.families.simt.readings import readings
+from tilewise.gemm.families.simt.tiles import EVERY, TensorTiles
+from tilewise.gemm.plan import plan_on
+from tilewise.gemm.product import Product
+
+Arrays = dict[str, tuple[npt.NDArray[Any], npt.NDArray[Any]]]
+
+
+@examples(30)
+@given(case=cases(), data=st.data())
+def test_pieces_are_right(
+    device: Device, case: tuple[Product, Arrays], data: st.DataObject
+) -> None:
+    """Wherever the matrices lie, and wherever they are cut; C too, of which each has its part."""
+    asked, arrays = case
+    rows, columns = (data.draw(st.integers(0, extent - 1)) for extent in (asked.m, asked.n))
+    chip = Chip("few", 4, is_hopper=device.name != "emulator")
+    pieces = []
+    for piece in cuts.cut(asked, rows, columns):
+        way = fma_plan.in_one(piece.product, chip)
+        assert way is not None
+        pieces.append((piece, way.plan()))
+    assert len(pieces) == 1 + (rows > 0) + (columns > 0)
+    run(asked, arrays, cuts.joined(pieces, "", ""), device)
+
+
+def test_pieces_are_copied_by_tensor_maps_of_their_own() -> None:
+    rng = np.random.default_rng(0)
+    m, n, k = 70, 50, 40
+    arrays = {}
+    for name, shape in {"a": (m, k), "b": (k, n), "d": (m, n)}.items():
+        flat = rng.standard_normal(shape[0] * shape[1])
+        arrays[name] = flat, flat.reshape(1, *shape)
+    asked = product(m, n, k, "float64")
+    tiles = next(x for x in EVERY["float64"] if isinstance(x, TensorTiles) and x.block_m == 32)
+    pieces = []
+    for piece in cuts.cut(asked, 6, 18):
+        (reading, *_) = readings(piece.product)
+        assert reading.fits(tiles)
+        choice = fma.Choice(0.0, reading, tiles, 2)
+        pieces.append((piece, fma.planned(choice, 4, True, False)))
+    plan = cuts.joined(pieces, "", "")
+    assert plan.workspace == max(each.workspace for _, each in pieces)
+    run(asked, arrays, plan, Emulator())
+
+
+@pytest.mark.parametrize(
+    ("asked", "kernels", "words"),
+    [
+        (product(2049, 2049, 2049, "float64"), "thin_real_mn_major", "; the last row by the thin"),
+        (product(4104, 4104, 4104, "float64"), "gemm_dmma", " columns by the kernel by tensor"),
+        (product(4104, 4104, 4104), "gemm_simt", "; the last 8 columns by the kernel"),
+        (product(257, 257, 65537), "thin_real_k_major", "; the last row by the thin"),
+    ],
+)
+def test_what_few_lines_would_take_whole_tiles_for_is_apart(
+    asked: Product, kernels: str, words: str
+) -> None:
+    found = plan_on(asked, H200)
+    whole = fma_plan.in_one(asked, H200)
+    assert whole is not None
+    assert len(found.steps) > len(whole.plan().steps)
+    assert kernels in names(found)[1:]
+    assert words in found.chosen
+    assert found.why.startswith("in pieces it should take")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("m", "n", "k"), [(8192, 8192, 8192), (1536, 2112, 512), (100, 100, 100)])
+def test_what_gains_nothing_is_in_one(m: int, n: int, k: int, dtype: str) -> None:
+    asked = product(m, n, k, dtype)
+    whole = fma_plan.in_one(asked, H200)
+    assert whole is not None
+    assert plan_on(asked, H200).chosen == whole.plan().chosen
+
+
+EXTENTS = st.integers(1, 5000)
+
+
+@given(m=EXTENTS, n=EXTENTS, k=EXTENTS, dtype=st.sampled_from(["float32", "float64"]))
+def test_the_best_is_found_without_trying_all(m: int, n: int, k: int, dtype: str) -> None:
+    asked = product(m, n, k, dtype)
+    best = fma.best(asked, 132, True)
+    assert best is not None
+    least = min(fma.choices(asked, 132, True), key=attrgetter("rank"))
+    assert best.rank == least.rank
+    assert fma.best(asked, 132, True, below=best.rank) is None
+    assert fma.best(asked, 132, True, below=best.rank * 1.001) == best

@@ -1,0 +1,378 @@
+"""The Hopper kernel's tilings: what they cover, how they are divided, and which are chosen."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from itertools import pairwise, product
+from timeit import repeat
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from reference import examples
+from tilewise.gemm.families.hopper.costs import choose, seconds
+
+from tilewise.devices.limits import max_shared
+from tilewise.gemm.families.hopper.kernel import LARGEST
+from tilewise.gemm.families.hopper.tilings import (
+    BLOCK_K,
+    MOST_STAGES,
+    Cover,
+    Problem,
+    Tiling,
+    candidates,
+    cover,
+)
+
+H200 = 132  # multiprocessors
+GROUP_M = 16  # of hopper.cu
+
+
+def possible(problem: Problem) -> list[Tiling]:
+    """Every tiling that the kernel can take, sensible or not."""
+    ways = ((1, False), (1, True), (2, False), (4, False))
+    a, b = problem.a_shifted, problem.b_shifted
+    every = (
+        Tiling(block_m, block_n, *cluster, split, shared, turned, *((b, a) if turned else (a, b)))
+        for block_m, block_n, cluster, (split, shared), turned in product(
+            (64, 128, 192, 256),
+            range(16, 257, 16),
+            ((1, 1), (2, 1), (1, 2), (2, 2)),
+            ways,
+            (False, True),
+        )
+    )
+    return [t for t in every if not t.objection(problem.turned if t.turned else problem)]
+
+
+POSSIBLE = [tiling for tiling in possible(Problem(1, 1, 4 * BLOCK_K)) if not tiling.turned]
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one cluster computes of one tile, and the slot of the workspace that it goes to."""
+
+    tile: int
+    first: int
+    last: int
+    slot: int
+
+
+def parts(at: Cover, unit: int) -> list[Part]:
+    """As hopper.cu's Schedule goes from one to the next."""
+    found = [Part(tile, 0, at.phases, -1) for tile in range(unit, at.whole, at.units)]
+    if unit < at.rest * at.parts:
+        part, tile = divmod(unit, at.rest)
+        first, last = (first_phase(at.phases, part + i, at.parts) for i in (0, 1))
+        found.append(Part(at.whole + tile, first, last, unit))
+    return found
+
+
+def first_phase(phases: int, part: int, of: int) -> int:
+    return phases * part // of
+
+
+def summed(at: Cover, tile: int) -> list[int]:
+    """The slots that hopper_sum adds up for a tile, in its order."""
+    return [part * at.rest + tile - at.whole for part in range(at.parts)]
+
+
+def place(index: int, rows: int, columns: int) -> tuple[int, int, int]:
+    """Row, column and batch of a tile, as hopper.cu's Tile has it."""
+    batch, index = divmod(index, rows * columns)
+    group, index = divmod(index, GROUP_M * columns)
+    height = min(rows - group * GROUP_M, GROUP_M)
+    return group * GROUP_M + index % height, index // height, batch
+
+
+sizes = st.one_of(st.integers(1, 300), st.integers(1, 6000))
+multiprocessors = st.one_of(st.just(H200), st.integers(2, 200))
+
+
+@given(
+    tiling=st.sampled_from(POSSIBLE), m=sizes, n=sizes, batch=st.integers(1, 3),
+    count=multiprocessors,
+)  # fmt: skip
+def test_every_tile_is_computed_once(
+    tiling: Tiling, m: int, n: int, batch: int, count: int
+) -> None:
+    at = cover(tiling, m, n, 64, batch, count)
+    assert m <= at.m_tiles * tiling.block_m < m + tiling.block_m * tiling.cluster_m
+    assert n <= at.n_tiles * tiling.block_n < n + tiling.block_n * tiling.cluster_n
+    rows, columns = at.m_tiles // tiling.cluster_m, at.n_tiles // tiling.cluster_n
+    assert rows * tiling.cluster_m == at.m_tiles
+    assert columns * tiling.cluster_n == at.n_tiles
+    found = {place(index, rows, columns) for index in range(at.tiles)}
+    assert found == set(product(range(rows), range(columns), range(batch)))
+    if tiling.split == 1:
+        assert 1 <= at.units * tiling.tiles <= max(count, tiling.tiles)
+    else:
+        assert at.units == at.whole == at.tiles  # a cluster for each
+
+
+@examples(300)
+@given(
+    tiling=st.sampled_from(POSSIBLE), m=sizes, n=sizes, k=st.one_of(sizes, st.integers(1, 100000)),
+    batch=st.integers(1, 3), count=multiprocessors,
+)  # fmt: skip
+def test_every_phase_is_computed_once(
+    tiling: Tiling, m: int, n: int, k: int, batch: int, count: int
+) -> None:
+    assume(not tiling.objection(Problem(m, n, k, batch)))
+    at = cover(tiling, m, n, k, batch, count)
+    assert at.phases == math.ceil(k / BLOCK_K)
+    assert at.whole + at.rest == at.tiles
+    of_tile: dict[int, list[Part]] = {tile: [] for tile in range(at.tiles)}
+    for unit in range(at.units):
+        mine = parts(at, unit)
+        assert mine
+        for part in mine:
+            of_tile[part.tile].append(part)
+    for tile, all_parts in of_tile.items():
+        all_parts.sort(key=lambda part: part.first)
+        assert (all_parts[0].first, all_parts[-1].last) == (0, at.phases)
+        assert all(one.last == other.first for one, other in pairwise(all_parts))
+        assert all(part.first < part.last for part in all_parts)
+        slots = [part.slot for part in all_parts]
+        if tile < at.whole:
+            assert slots == [-1]
+        else:
+            assert slots == summed(at, tile)  # all that were written, in the order of k
+    slots = [slot for tile in range(at.whole, at.tiles) for slot in summed(at, tile)]
+    assert sorted(slots) == list(range(at.rest * at.parts))  # no slot twice
+    edges = [first_phase(at.phases, rank, tiling.split) for rank in range(tiling.split + 1)]
+    assert (edges[0], edges[-1]) == (0, at.phases)
+    assert all(first < last for first, last in pairwise(edges))
+
+
+def test_a_rest_with_few_phases() -> None:
+    """One tile is left over, with fewer phases than there are clusters."""
+    at = cover(Tiling(128, 128, shared=True), 133 * 128, 128, 512, 1, H200)
+    assert (at.whole, at.rest, at.parts, at.units) == (132, 1, 2, 132)
+    assert [unit for unit in range(at.units) if len(parts(at, unit)) == 2] == [0, 1]
+
+
+def test_the_rest_is_divided_where_that_leaves_fewer_idle() -> None:
+    tiling = Tiling(128, 256, shared=True)
+    at = cover(tiling, 128 * 17, 256 * 11, 4096, 1, H200)  # 187 tiles: one wave and 55
+    assert (at.whole, at.rest, at.parts, at.units) == (132, 55, 2, 132)
+    at = cover(tiling, 128 * 20, 256 * 11, 4096, 1, H200)  # one wave and 88, of which none is idle
+    assert (at.whole, at.rest, at.parts, at.units) == (220, 0, 1, 132)
+    at = cover(tiling, 128, 256, 4096, 1, H200)
+    assert (at.whole, at.rest, at.parts, at.units) == (0, 1, 16, 16)
+
+
+large = st.one_of(st.integers(1, 300), st.integers(1, 30000), st.integers(1, LARGEST))
+flag = st.booleans()
+
+
+@st.composite
+def problems(draw: st.DrawFn) -> Problem:
+    """Any that the kernel takes."""
+    m, n, k = (draw(large) for _ in range(3))
+    most = LARGEST // (math.ceil(m / 64) * math.ceil(n / 64))
+    assume(most)
+    batch = draw(st.one_of(st.just(1), st.integers(1, min(64, most)), st.integers(1, most)))
+    a_shifted, b_shifted = draw(flag), draw(flag)
+    return Problem(
+        m, n, k, batch, draw(flag), draw(flag),
+        not a_shifted and draw(flag), not b_shifted and draw(flag), a_shifted, b_shifted,
+        draw(flag), draw(flag),
+    )  # fmt: skip
+
+
+@examples(200)
+@given(problem=problems(), count=multiprocessors)
+def test_candidates(problem: Problem, count: int) -> None:
+    found = list(candidates(problem, count))
+    assert found
+    assert len(set(found)) == len(found)
+    for tiling in found:
+        view = problem.turned if tiling.turned else problem
+        assert tiling.objection(view) == ""
+        assert 2 <= tiling.stages <= MOST_STAGES
+        assert tiling.out_columns in (16, 32, 64)  # the widths of a swizzle
+        assert tiling.block_n % tiling.out_columns == 0
+        assert tiling.shifted == (problem.a_shifted or problem.b_shifted)
+        assert (tiling.a_shifted, tiling.b_shifted) == (view.a_shifted, view.b_shifted)
+        raw_stages = tiling.raw_stages(view)
+        if tiling.shifted:  # a step and the one before, while another is on its way
+            assert 3 <= raw_stages <= MOST_STAGES
+        else:
+            assert raw_stages == tiling.raw_bytes(view) == 0
+        barriers = 2 * 8 * tiling.stages
+        # Static shared memory comes first, and the ring begins at a multiple of 1024 bytes.
+        shared_bytes = tiling.shared_bytes(view)
+        assert shared_bytes + math.ceil(barriers / 1024) * 1024 <= max_shared("sm_90")
+        assert tiling.tiles * tiling.split <= 8  # blocks of a portable cluster
+        assert tiling.threads <= 1024
+        a_rows = tiling.a_rows(view)
+        assert a_rows >= min(view.m, tiling.block_m)
+        assert a_rows // tiling.cluster_n % 8 == 0
+        assert view.a_by_k or a_rows == tiling.block_m
+        time = seconds(tiling, problem, count)
+        assert time > 0
+        assert math.isfinite(time)
+        at = cover(tiling, view.m, view.n, view.k, view.batch, count)
+        assert at.tiles < 2**31
+        assert (at.parts > 1) == tiling.shared
+        if tiling.tiles > 2:
+            assert tiling.shared
+            assert at.units * tiling.tiles <= 0.9 * count  # no more than run at a time
+
+
+def test_clusters_of_four_divide_what_is_left_over() -> None:
+    """Not every multiprocessor has three others in reach, and some of 132 stay idle."""
+    four = Tiling(128, 256, 2, 2)
+    at = cover(four, 4096, 4096, 4096, 1, H200)  # 16 x 8 for clusters
+    assert (at.units, at.whole, at.rest) == (29, 128, 0)
+    at = cover(replace(four, shared=True), 4096, 4096, 4096, 1, H200)
+    assert (at.units, at.whole, at.rest, at.parts) == (29, 116, 12, 2)
+    found = [x for x in candidates(Problem(4096, 4096, 4096), H200) if x.tiles > 2]
+    assert found
+    assert all(x.shared and (x.cluster_m, x.cluster_n) == (2, 2) for x in found)
+    # Not of one row or column of tiles, of few phases, nor where tiles are shifted.
+    for problem in (
+        Problem(16, 4096, 4096),
+        Problem(4096, 16, 4096),
+        Problem(4096, 4096, 7 * BLOCK_K),
+        Problem(4096, 4096, 4096, a_shifted=True),
+    ):
+        assert not [x for x in candidates(problem, H200) if x.tiles > 2]
+
+
+@given(problem=problems(), count=multiprocessors)
+def test_chosen(problem: Problem, count: int) -> None:
+    tiling, time = choose(problem, count)
+    times = {one: seconds(one, problem, count) for one in candidates(problem, count)}
+    assert times[tiling] == time == min(times.values())
+
+
+def test_repacking_behind_a_full_gpu_takes_longer() -> None:
+    """A tiling that leaves multiprocessors free is worth more where another kernel goes ahead."""
+    problem = Problem(511, 511, 511, a_by_k=False, d_copied=False)
+    for tiling, is_longer in ((Tiling(64, 32), True), (Tiling(64, 64), False)):
+        times = [seconds(tiling, replace(problem, repacked=x), 132) for x in (False, True)]
+        assert (times[0] < times[1]) == is_longer
+
+
+def test_turned_twice_is_the_same() -> None:
+    problem = Problem(1, 2, 3, 4, True, False, False, True, True, False, True, False)
+    assert problem.turned == Problem(
+        2, 1, 3, 4, False, True, True, False, False, True, False, False
+    )  # fmt: skip
+    assert problem.turned.turned == problem
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        Problem(4494, 1041, 11529, a_by_k=False),
+        Problem(8192, 8192, 8192),
+        Problem(640, 700, 4096, 3),
+        Problem(511, 513, 517, a_shifted=True, b_shifted=True),
+        Problem(1, 1, 1),
+        Problem(LARGEST, 64, LARGEST),
+    ],
+    ids=str,
+)
+def test_choosing_is_quick(problem: Problem) -> None:
+    # The quickest of several: what else the machine does is none of its fault.
+    assert min(repeat(lambda: choose(problem, H200), number=1, repeat=7)) < 0.03
+
+
+@pytest.mark.parametrize(
+    ("tiling", "problem", "words"),
+    [
+        (Tiling(128, 264), Problem(1, 1, 1), "multiple of 16"),
+        (Tiling(128, 24), Problem(1, 1, 1), "multiple of 16"),
+        (Tiling(192, 256), Problem(1, 1, 1), "a sum of 128 registers"),
+        (Tiling(256, 256), Problem(1, 1, 1), "a sum of 256 registers"),
+        (Tiling(128, 96), Problem(1, 1, 1, b_by_k=False), "copied by 64"),
+        (Tiling(128, 128, 2, split=2), Problem(1, 1, 1), "in one way"),
+        (Tiling(128, 128, split=2, shared=True), Problem(1, 1, 1), "in one way"),
+        (Tiling(128, 128, split=2), Problem(1, 1, 127), "more parts than there are steps"),
+        (Tiling(128, 256, split=4), Problem(1, 1, 256), "into the ring"),
+        (Tiling(128, 128), Problem(1, 1, 1, a_shifted=True), "tiles are shifted where"),
+        (Tiling(128, 128, b_shifted=True), Problem(1, 1, 1), "tiles are shifted where"),
+        (Tiling(64, 64, b_shifted=True), Problem(1, 1, 1, a_shifted=True), "shifted where"),
+        (Tiling(64, 64, 2, a_shifted=True), Problem(1, 1, 1, a_shifted=True), "cluster's blocks"),
+        (Tiling(128, 256, a_shifted=True), Problem(1, 1, 1, a_shifted=True), "128 registers"),
+        (Tiling(192, 64, a_shifted=True), Problem(1, 1, 1, a_shifted=True), "32 registers"),
+        (Tiling(64, 64, 2, 2, split=2), Problem(1, 1, 128), "in one way"),
+        (
+            Tiling(128, 128, a_shifted=True, b_shifted=True),
+            Problem(1, 1, 1, a_by_k=False, b_by_k=False, a_shifted=True, b_shifted=True),
+            "too few stages fit into shared memory",
+        ),
+    ],
+)
+def test_objections(tiling: Tiling, problem: Problem, words: str) -> None:
+    assert words in tiling.objection(problem)
+
+
+def test_words() -> None:
+    tiling = Tiling(128, 256, 2, shared=True)
+    assert str(tiling) == (
+        "tiles of 128 x 256, 4 stages, clusters of 2 x 1, the last wave divided along k"
+    )
+    assert str(replace(tiling, cluster_m=1, split=2, shared=False, turned=True)) == (
+        "tiles of 128 x 256, 4 stages, k divided by 2, turned"
+    )
+    tiling = Tiling(64, 64, a_shifted=True)
+    assert str(tiling) == "tiles of 64 x 64, 4 stages, A shifted in shared memory"
+    # Turned, what the kernel takes for A is B.
+    assert str(replace(tiling, turned=True)).endswith("turned, B shifted in shared memory")
+    assert str(replace(tiling, b_shifted=True)).endswith("A and B shifted in shared memory")
+
+
+BOTH = {"a_shifted": True, "b_shifted": True}
+
+
+@pytest.mark.parametrize(
+    ("tiling", "by_k", "pieces"),
+    [
+        (Tiling(64, 64), (True, False), 0),
+        # Along k, 128 bytes of each line: the next ones are the next phase's.
+        (Tiling(64, 64, a_shifted=True), (True, True), 64),
+        (Tiling(64, 128, b_shifted=True), (False, True), 128),
+        (Tiling(64, 80, b_shifted=True), (True, True), 80),
+        (Tiling(128, 64, **BOTH), (True, True), 128 + 64),
+        # Across k, of 64 lines: those that hold the tile, and one more.
+        (Tiling(64, 64, a_shifted=True), (False, True), 64 * 2),
+        (Tiling(64, 128, b_shifted=True), (True, False), 64 * 3),
+        (Tiling(256, 32, a_shifted=True), (False, True), 64 * 5),
+        (Tiling(64, 192, **BOTH), (False, False), 64 * (2 + 4)),
+        (Tiling(128, 64, **BOTH), (False, True), 64 * 3 + 64),
+    ],
+    ids=str,
+)
+def test_the_ring_of_what_is_to_be_shifted(
+    tiling: Tiling, by_k: tuple[bool, bool], pieces: int
+) -> None:
+    a_by_k, b_by_k = by_k
+    view = Problem(
+        1, 1, 1, a_by_k=a_by_k, b_by_k=b_by_k, a_shifted=tiling.a_shifted,
+        b_shifted=tiling.b_shifted,
+    )  # fmt: skip
+    assert tiling.objection(view) == ""
+    raw_bytes = tiling.raw_bytes(view)
+    assert raw_bytes == 128 * pieces
+    plain = replace(tiling, a_shifted=False, b_shifted=False)
+    assert tiling.threads == plain.threads + (256 if pieces else 0)
+    rest = max_shared("sm_90") - 1024 - tiling.stages * tiling.stage_bytes - tiling.out_bytes
+    assert tiling.raw_stages(view) == (min(MOST_STAGES, rest // raw_bytes) if pieces else 0)
+    assert max_shared("sm_90") - 1024 - tiling.shared_bytes(view) == (
+        rest - tiling.raw_stages(view) * raw_bytes
+    )
+
+
+@pytest.mark.parametrize("shape", [(4096, 4096, 4096), (128, 50257, 768), (100, 200, 300)])
+def test_shifting_is_thought_to_take_time(shape: tuple[int, int, int]) -> None:
+    plain = Problem(*shape)
+    _, time = choose(plain, H200)
+    for shifted in (replace(plain, a_shifted=True), replace(plain, b_shifted=True)):
+        tiling, longer = choose(shifted, H200)
+        assert tiling.shifted
+        assert longer > time

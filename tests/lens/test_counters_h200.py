@@ -1,0 +1,80 @@
+"""The emulator's counters are what Nsight Compute read on an H200, exactly."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import pytest
+from reference import ROOT, thorough
+
+from tilewise.devices import Device
+from tilewise.ladder.rungs import rung
+from tilewise.lens.agreement import counts, emulate
+from tilewise.lens.hardware_cases import CASES, KERNELS, LADDER, Spec, is_right, make
+from tilewise.lens.metrics import EXACT
+
+KEPT = ROOT / "benchmarks" / "results" / "counters_h200.json"
+
+
+@cache
+def kept() -> dict[str, dict[str, Any]]:
+    """The cases that were measured, by name."""
+    return {case["name"]: case for case in json.loads(KEPT.read_text())["cases"]}
+
+
+def by_kernel() -> Iterator[tuple[str, list[Any]]]:
+    """The cases' names with their marks: thorough, but the first of each kernel and dtype."""
+    seen = set()
+    for name, case in kept().items():
+        kind = (case["spec"]["kernel"], case["spec"]["dtype"])
+        yield name, [thorough] * (kind in seen)
+        seen.add(kind)
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=marks) for name, marks in by_kernel()])
+@pytest.mark.usefixtures("emulator")
+def test_every_case_counts_what_the_hardware_did(name: str) -> None:
+    """Those that were kept, each made again; they are cases of the benchmark still."""
+    case = kept()[name]
+    again = Spec.of(case["spec"])
+    assert again in CASES
+    report, right = emulate(again)
+    counted = counts(report)
+    assert {name: counted[name] for name in EXACT} == {
+        name: case["hardware"][name] for name in EXACT
+    }
+    assert right
+    assert report.counted_as == "machine code"
+
+
+def test_the_benchmark_has_every_rung_and_every_kernel() -> None:
+    """In both precisions, with several tiles, rows that lie apart, and beta."""
+    files = {path.stem for path in KERNELS.glob("*.cu")}
+    assert {case.kernel for case in CASES} == files | set(LADDER)
+    for name in LADDER:
+        mine = [case for case in CASES if case.kernel == name]
+        assert {case.dtype for case in mine} == {"float32", "float64"}
+        tiles = rung(name).tiles
+        few = (
+            {8, 16, 32} if isinstance(tiles, range) else {tiles[0], tiles[-1]} if tiles else {None}
+        )
+        assert {case.tile for case in mine} == few
+        assert {case.beta for case in mine} == {0, 0.5}
+        apart = [sum(case.leading) > case.shape[2] + 2 * case.shape[1] for case in mine]
+        assert any(apart)
+        assert not all(apart)
+    assert len({case.name for case in CASES}) == len(CASES)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [spec for spec in CASES if spec.kernel not in LADDER],
+    ids=lambda spec: spec.name,
+)
+def test_kernels_that_are_no_product_compute_what_they_say(spec: Spec, device: Device) -> None:
+    case = make(spec)
+    case.kernel.launch(case.grid, case.block, case.args, case.shared, device)
+    assert is_right(spec, make(spec).args, case.args)

@@ -1,0 +1,67 @@
+"""Extents of shared arrays, as sources declare them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from reference import thorough
+
+from tilewise.ladder.rungs import RUNGS, Rung
+from tilewise.lens.declarations import extents
+
+MACROS = """
+#ifndef EDGE
+#define EDGE 8  // by default
+#define HALF (EDGE / 2)
+#endif
+#ifdef WIDE
+#define PAD 4
+#else
+#define PAD 1
+#endif
+#define WIDTH (16 / (int)sizeof(real))
+#define TWICE(x) (2 * (x))
+"""
+
+
+@pytest.mark.parametrize(
+    ("declared", "defines", "expected"),
+    [
+        ("__shared__ float s[4];", {}, (4,)),
+        ("__shared__ float s[2][3 * 4][EDGE + PAD];", {}, (2, 12, 9)),
+        ("__shared__ float s[2][3 * 4][EDGE + PAD];", {"WIDE": True}, (2, 12, 12)),
+        ("__shared__ float s[EDGE][HALF];", {}, (8, 4)),
+        ("__shared__ float s[EDGE];", {"EDGE": 20}, (20,)),
+        ("__shared__ float other[2], s[EDGE][EDGE] ;", {}, (8, 8)),
+        ("__shared__ __align__(16) real s[EDGE + WIDTH];", {"real": "float"}, (12,)),
+        ("__shared__ __align__(16) real s[EDGE + WIDTH];", {"real": "double"}, (10,)),
+        ("__shared__ float s[EDGE /* of a tile */][4]; // s[9][9];", {}, (8, 4)),
+        ("__shared__ float s[N];", {}, ()),
+        ("__shared__ float s[TWICE(4)];", {}, ()),
+        ("__shared__ float s[4 - 4];", {}, ()),
+        ("__shared__ float s[4 / 0];", {}, ()),
+        ("extern __shared__ float s[];", {}, ()),
+        ("float s[4];", {}, ()),
+        ("__shared__ float ss[4];", {}, ()),
+        ("__shared__ float s[LOOP];", {"LOOP": "LOOP"}, ()),
+    ],
+)
+def test_extents(declared: str, defines: dict[str, Any], expected: tuple[int, ...]) -> None:
+    assert extents(MACROS + declared, "s", defines) == expected
+
+
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("float64", marks=thorough)])
+@pytest.mark.parametrize("each", RUNGS[4:], ids=lambda each: each.name)
+def test_of_every_rung_they_are_all_of_its_shared_memory(each: Rung, dtype: str) -> None:
+    for tile in each.tiles:
+        kernel = each.kernel(dtype, tile)
+        shapes = [extents(kernel.source, name, kernel.defines) for name in ("sa", "sb")]
+        if () in shapes:
+            assert "__shared__ real sa" not in kernel.source
+            assert "__shared__ __align__(16) real sa" not in kernel.source
+            continue
+        size = 4 if dtype == "float32" else 8
+        count = sum(math.prod(shape) for shape in shapes)
+        assert count * size == kernel.compile().resources.shared_bytes

@@ -1,0 +1,514 @@
+"""The roofline: bounds by hand, the GPUs that are known, the command, the figure."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import struct
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commands import SIGNATURE, SOURCE
+from fake_gpu import FakeGpu, said, without_gpu
+from hypothesis import given
+from hypothesis import strategies as st
+from reference import thorough
+
+from tilewise import compiler
+from tilewise.ladder.run import run
+from tilewise.lens import roofline_plot as plot
+from tilewise.lens.roofline import (
+    LIMITS,
+    RATES,
+    Ceilings,
+    Work,
+    bound,
+    datasheet,
+    find,
+    for_gpu,
+    known,
+)
+
+# Round figures, to reckon with by hand.
+ROUND = Ceilings("Round", "sm_90", 1e12, 4e12, 16e12, 1e12, 64e12, 32e12, "datasheet: made up")
+NOTHING = Work(0, "float32", 0, 0, 0, 0)
+
+
+# The bound
+
+
+def test_a_product_by_hand() -> None:
+    """n = 1024 in tiles of 32: each matrix once, each tile of A and B once a block."""
+    n, tile = 1024, 32
+    work = Work(
+        flops=2 * n**3,
+        dtype="float32",
+        dram_bytes=3 * n * n * 4,
+        l2_bytes=2 * n**3 // tile * 4 + n * n * 4,
+        shared_wavefronts=2 * n**3 // 32,
+        warp_instructions=3 * n**3 // 32,
+    )
+    found = bound(work, ROUND)
+    seconds = {limit.name: limit.seconds for limit in found.limits}
+    assert seconds == {
+        "DRAM": 12_582_912 / 1e12,
+        "L2": 272_629_760 / 4e12,
+        "shared memory": 67_108_864 * 128 / 16e12,
+        "issue": 100_663_296 / 1e12,
+        "arithmetic": 2_147_483_648 / 64e12,
+    }
+    assert found.binding == "shared memory"
+    assert found.best_seconds == pytest.approx(536.87e-6, rel=1e-5)
+    assert found.best_flops == pytest.approx(4e12)
+    assert found.intensity == pytest.approx(n / 6)
+    assert found.share(2 * found.best_seconds) == 0.5
+    assert found.left_out == ()
+    shares = {limit.name: limit.share for limit in found.limits}
+    assert shares["shared memory"] == 1
+    assert shares["issue"] == pytest.approx(100.663296 / 536.870912)
+
+
+@pytest.mark.parametrize(
+    ("change", "binding", "seconds"),
+    [
+        ({"dram_bytes": 3_000_000}, "DRAM", 3e-6),
+        ({"l2_bytes": 8_000_000}, "L2", 2e-6),
+        ({"shared_wavefronts": 1_000_000}, "shared memory", 8e-6),
+        ({"warp_instructions": 7_000_000}, "issue", 7e-6),
+        ({"flops": 128_000_000}, "arithmetic", 2e-6),
+        ({"flops": 128_000_000, "dtype": "float64"}, "arithmetic", 4e-6),
+    ],
+)
+def test_each_ceiling_alone(change: dict[str, Any], binding: str, seconds: float) -> None:
+    found = bound(replace(NOTHING, **change), ROUND)
+    assert (found.binding, found.best_seconds) == (binding, seconds)
+    assert [limit.share for limit in found.limits] == [float(name == binding) for name in LIMITS]
+
+
+def test_of_equals_the_first_binds() -> None:
+    found = bound(Work(0, "float32", 1000, 4000, 125, 1000), ROUND)
+    assert found.binding == "DRAM"
+    assert [limit.share for limit in found.limits] == [1, 1, 1, 1, 0]
+
+
+def test_no_work_takes_no_time() -> None:
+    found = bound(NOTHING, ROUND)
+    assert (found.best_seconds, found.best_flops) == (0, 0)
+    assert {limit.share for limit in found.limits} == {0}
+    assert found.intensity == math.inf
+    assert json.loads(json.dumps(found.to_dict(), allow_nan=False))["intensity"] is None
+
+
+def test_an_unknown_ceiling_is_left_out_and_said() -> None:
+    work = Work(1, "float32", 1, 10**9, 1, 1)
+    found = bound(work, replace(ROUND, l2=None))
+    assert found.left_out == ("L2",)
+    assert [limit.name for limit in found.limits] == [name for name in LIMITS if name != "L2"]
+    assert found.best_seconds < bound(work, ROUND).best_seconds
+    assert found.to_dict()["left_out"] == ["L2"]
+
+
+amounts = st.integers(0, 10**15)
+works = st.builds(
+    Work, amounts, st.sampled_from(["float32", "float64"]), amounts, amounts, amounts, amounts
+)
+rates = st.floats(1e6, 1e18)
+machines = st.builds(
+    Ceilings, st.just("any"), st.just("sm_90"), rates, st.none() | rates, rates, rates, rates,
+    rates, st.just("datasheet: any"),
+)  # fmt: skip
+
+
+@given(work=works, machine=machines)
+def test_the_best_is_the_longest_limit(work: Work, machine: Ceilings) -> None:
+    found = bound(work, machine)
+    assert {limit.name for limit in found.limits} | set(found.left_out) == set(LIMITS)
+    assert found.best_seconds == max(limit.seconds for limit in found.limits)
+    (binding,) = (limit for limit in found.limits if limit.name == found.binding)
+    assert binding.seconds == found.best_seconds
+    for limit in found.limits:
+        assert 0 <= limit.share <= 1
+        assert limit.share * found.best_seconds == pytest.approx(limit.seconds)
+    if work.flops:
+        assert found.best_flops * found.best_seconds == pytest.approx(work.flops)
+        assert found.best_flops <= machine.flops(work.dtype) * (1 + 1e-12)
+    json.dumps(found.to_dict(), allow_nan=False)
+
+
+@given(work=works, machine=machines, rate=st.sampled_from(RATES))
+def test_a_higher_ceiling_never_lengthens(work: Work, machine: Ceilings, rate: str) -> None:
+    value = getattr(machine, rate)
+    before = bound(work, machine).best_seconds
+    after = bound(work, replace(machine, **{rate: value and 2 * value})).best_seconds
+    assert before / 2 <= after <= before
+
+
+@given(work=works, machine=machines)
+def test_twice_the_work_takes_twice_as_long(work: Work, machine: Ceilings) -> None:
+    fields = ("flops", "dram_bytes", "l2_bytes", "shared_wavefronts", "warp_instructions")
+    twice = replace(work, **{name: 2 * getattr(work, name) for name in fields})
+    assert bound(twice, machine).best_seconds == 2 * bound(work, machine).best_seconds
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [({"dtype": "float16"}, "float32, float64"), ({"flops": -1}, "flops is -1"),
+     ({"l2_bytes": -2}, "l2_bytes is -2")],
+)  # fmt: skip
+def test_work_that_is_none(change: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        replace(NOTHING, **change)
+
+
+@pytest.mark.parametrize("value", [0, -1.0, math.inf, math.nan, None, "4.8 TB/s"])
+def test_a_ceiling_that_is_none(value: Any) -> None:
+    with pytest.raises(ValueError, match="Round: dram is"):
+        replace(ROUND, dram=value)
+
+
+@pytest.mark.parametrize("seconds", [0.0, -1.0, math.nan, math.inf])
+def test_a_time_that_is_none(seconds: float) -> None:
+    with pytest.raises(ValueError, match="must be positive"):
+        bound(NOTHING, ROUND).share(seconds)
+
+
+# The GPUs that are known
+
+
+def test_every_entry_is_whole() -> None:
+    text = (Path(plot.__file__).parent / "ceilings.json").read_text()
+    entries = json.loads(text)
+    assert len(entries) == len(known()) >= 8
+    for entry in entries:
+        assert entry.keys() == {"name", "arch", *RATES, "source"}
+        assert all(entry[rate] > 0 for rate in RATES if rate != "l2" or entry[rate] is not None)
+        assert re.match(r"measured 20\d\d-\d\d-\d\d by `|datasheet: \w", entry["source"])
+        assert entry["arch"] in compiler.architectures()
+    assert {entry.arch for entry in known()} == {
+        "sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120",
+    }  # fmt: skip
+    pairs = [(entry.name, entry.is_measured) for entry in known()]
+    assert len(set(pairs)) == len(pairs)
+
+
+@pytest.mark.parametrize(
+    "entry", [each for each in known() if not each.is_measured], ids=lambda entry: entry.name
+)
+def test_what_was_derived_follows_from_its_source(entry: Ceilings) -> None:
+    given_ = re.search(r"derived from (\d+) multiprocessors at ([\d.]+) GHz", entry.source)
+    assert given_ is not None
+    clocks = int(given_[1]) * float(given_[2]) * 1e9
+    width = re.search(r"shared \((\d+) bytes a clock", entry.source)
+    assert width is not None
+    assert entry.shared == pytest.approx(int(width[1]) * clocks, rel=1e-5)
+    assert entry.issue == pytest.approx(4 * clocks, rel=1e-5)
+    whole = re.search(r"l2 \((\d+) bytes a clock", entry.source)
+    assert (whole is None) == (entry.l2 is None)
+    if whole is not None and entry.l2 is not None:
+        assert entry.l2 == pytest.approx(int(whole[1]) * float(given_[2]) * 1e9, rel=1e-5)
+    if "float64 (2 fused" in entry.source:
+        assert entry.float64 == pytest.approx(4 * clocks, rel=1e-5)
+    # A multiprocessor has 64 lanes for floats, or 128, and two operations a multiply-add; the
+    # datasheet rounds.
+    lanes = entry.float32 / 2 / clocks
+    assert lanes == pytest.approx(64 if entry.arch in ("sm_75", "sm_80") else 128, rel=0.01)
+    assert entry.float64 <= entry.float32
+    assert entry.dram < entry.shared
+
+
+@pytest.mark.parametrize(
+    ("asked", "name"),
+    [("NVIDIA H200", "NVIDIA H200"), ("h200", "NVIDIA H200"), ("  nvidia  H200 ", "NVIDIA H200"),
+     ("A100", "NVIDIA A100-SXM4-80GB"), ("a100 80gb", "NVIDIA A100-SXM4-80GB"),
+     ("T4", "Tesla T4"), ("rtx 4090", "NVIDIA GeForce RTX 4090"), ("L4", "NVIDIA L4")],
+)  # fmt: skip
+def test_find(asked: str, name: str) -> None:
+    assert find(asked).name == name
+
+
+@pytest.mark.parametrize("asked", ["", "nvidia", "H20", "V100", "H200 PCIe"])
+def test_find_lists_those_there_are(asked: str) -> None:
+    with pytest.raises(ValueError, match="is none that is known; there are") as raised:
+        find(asked)
+    assert all(entry.name in str(raised.value) for entry in known())
+
+
+def test_find_asks_which() -> None:
+    with pytest.raises(ValueError, match=r"fits .*3090.*4090.*5090: say which; there are"):
+        find("RTX")
+
+
+def test_the_gpu_at_hand_is_found_by_its_whole_name() -> None:
+    assert for_gpu("NVIDIA H200, compute capability 9.0").name == "NVIDIA H200"
+    assert for_gpu("A100-SXM4-80GB, by an older driver").name == "NVIDIA A100-SXM4-80GB"
+    for other in ("NVIDIA H200 NVL", "NVIDIA H100 PCIe", "NVIDIA L40", ""):
+        with pytest.raises(ValueError, match=r"are not known; `tilewise ceilings.*NVIDIA H200"):
+            for_gpu(other)
+
+
+def test_measured_goes_before_the_datasheet(monkeypatch: pytest.MonkeyPatch) -> None:
+    sheet = replace(ROUND, name="NVIDIA X1")
+    mine = replace(sheet, dram=9e11, source="measured 2031-01-02 by `tilewise ceilings`")
+    monkeypatch.setattr("tilewise.lens.roofline.known", lambda: (sheet, mine))
+    assert find("x1") == for_gpu("NVIDIA X1, and more") == mine
+    assert datasheet("NVIDIA X1") == sheet
+    assert datasheet("NVIDIA X2") is None
+
+
+# The command
+
+
+@pytest.fixture
+def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    without_gpu(monkeypatch)
+
+
+SIZES = ("-m", 64, "-n", 64, "-k", 64)
+
+
+@pytest.mark.usefixtures("no_gpu")
+def test_a_kernel_on_the_roofline(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = said(
+        capsys, "roofline", "tiled", "tiled_conflicts", *SIZES, "--tile", 16, "--json"
+    )
+    assert (code, err) == (0, "")
+    document = json.loads(out)
+    assert document["ceilings"] == find("H200").to_dict()
+    assert (document["measured"], document["correct"], document["plot"]) == (False, True, None)
+    tiled, conflicts = document["kernels"]
+    assert (tiled["kernel"], tiled["tile"], tiled["seconds"]) == ("tiled", 16, None)
+    n, edge = 64, 16
+    assert tiled["work"]["dram_bytes"] == 3 * n * n * 4
+    assert tiled["work"]["l2_bytes"] == 2 * n**3 // edge * 4 + n * n * 4
+    assert tiled["work"]["flops"] >= 2 * n**3
+    assert tiled["intensity"] == tiled["work"]["flops"] / tiled["work"]["dram_bytes"]
+    work = Work(**tiled["work"])
+    assert tiled["best_seconds"] == bound(work, find("H200")).best_seconds
+    assert conflicts["binding"] == "shared memory"
+    assert conflicts["best_seconds"] > tiled["best_seconds"]
+
+
+@thorough
+@pytest.mark.usefixtures("no_gpu")
+def test_the_rungs_of_many_blocks_by_default(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = said(capsys, "roofline", *SIZES, "--on", "a100", "--dtype", "float64")
+    assert code == 0
+    assert max(map(len, out.splitlines())) <= 80
+    assert "NVIDIA A100-SXM4-80GB" in out
+    for name in ("naive", "coalesced", "tiled", "tiled_conflicts", "tiled_branchless"):
+        assert len(re.findall(rf"^{name} .*", out, re.MULTILINE)) == 2
+    assert "single_thread" not in out
+    assert "left out" not in out  # its L2 is in the whitepaper
+    assert "float64 9.7 TFLOP/s" in out
+    assert "left out" in said(capsys, "roofline", "naive", *SIZES, "--on", "rtx 4090")[1]
+
+
+@pytest.mark.usefixtures("no_gpu")
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["tiled", "-m", 0, "-n", 8, "-k", 8], "-m is 0"),
+        (["no_such_rung", *SIZES], "no kernel called 'no_such_rung'"),
+        (["nowhere.cu:mine", *SIZES], "there is no file nowhere.cu"),
+        (["tiled", "single_block", *SIZES], "at most 1024; 64 x 64 is 4096"),
+        (["tiled", *SIZES, "--tile", 33], "tile is 33"),
+        (["single_thread", *SIZES, "--tile", 8], "has no tiles"),
+        (["tiled", *SIZES, "--on", "V100"], "is none that is known"),
+        (["tiled", *SIZES, "--plot", "it.gif"], "must end in .png, .svg, .pdf"),
+        (["tiled", *SIZES, "--plot", "it"], "must end in"),
+        (["tiled", *SIZES, "--plot", "nowhere/it.png"], "there is no folder nowhere"),
+    ],
+)
+def test_bad_words_are_refused_before_anything_is_run(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    words: Sequence[Any],
+    told: str,
+) -> None:
+    if "--plot" in words:
+        pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(
+        "tilewise.lens.profiling.profile_product", lambda *_, **__: pytest.fail("it was run")
+    )
+    code, _, err = said(capsys, "roofline", *words)
+    assert code == 2
+    assert told in err
+    assert "Traceback" not in err
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.usefixtures("no_gpu")
+def test_kernels_of_one_name(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    first, second = tmp_path / "first.cu", tmp_path / "second.cu"
+    first.write_text(SOURCE)
+    second.write_text(SOURCE.replace("sum += a", "sum -= a"))
+    words = ("roofline", f"{first}:talks", f"{second}:talks", *SIZES)
+    code, out, err = said(capsys, *words)
+    assert code == 1
+    assert len(re.findall(r"^first.cu:talks .*", out, re.MULTILINE)) == 2
+    assert len(re.findall(r"^second.cu:talks .*", out, re.MULTILINE)) == 2
+    assert err == "tilewise: second.cu:talks: a wrong result\n"
+    document = json.loads(said(capsys, *words, "--json")[1])
+    assert [row["file"] for row in document["kernels"]] == [str(first), str(second)]
+
+
+@pytest.mark.usefixtures("no_gpu")
+def test_a_kernel_that_does_nothing(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "idle.cu"
+    path.write_text(f'extern "C" __global__ void idle{SIGNATURE} {{}}')
+    code, out, _ = said(capsys, "roofline", f"{path}:idle", *SIZES)
+    assert code == 1
+    assert re.search(r"^idle +0 +0 B +nothing +0 µs +0$", out, re.MULTILINE)
+
+
+def timed(monkeypatch: pytest.MonkeyPatch, seconds: float, correct: bool = True) -> None:
+    """Runs take place on the emulator, and take so long."""
+
+    def fake(target: Any, a: Any, b: Any, *, tile: int | None, device: Any) -> Any:
+        assert isinstance(device, FakeGpu)
+        found = run(target, a, b, tile=tile, device="emulator")
+        assert found.report is not None
+        check = replace(found.check, correct=correct)
+        return replace(found, report=replace(found.report, seconds=seconds), check=check)
+
+    monkeypatch.setattr("tilewise.ladder.run.run", fake)
+
+
+def test_on_a_gpu_the_share_is_of_the_measured_time(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpu = FakeGpu()
+    monkeypatch.setattr("tilewise.devices.get_device", lambda *_: gpu)
+    monkeypatch.setenv("COLUMNS", "80")
+    timed(monkeypatch, 2e-6)
+    words = ("roofline", "tiled_branchless", "naive", *SIZES)
+    document = json.loads(said(capsys, *words, "--json")[1])
+    assert document["measured"] is True
+    for row in document["kernels"]:
+        assert row["seconds"] == 2e-6
+        assert row["share"] == row["best_seconds"] / 2e-6
+    code, out, _ = said(capsys, *words)
+    assert code == 0
+    assert max(map(len, out.splitlines())) <= 80
+    assert len(re.findall(r"2 µs +\d+\.\d%", out)) == 2
+    # Another's ceilings say nothing about a time on this one.
+    assert json.loads(said(capsys, *words, "--json", "--on", "a100")[1])["measured"] is False
+    assert json.loads(said(capsys, *words, "--json", "--on", "h200")[1])["measured"] is True
+    assert "More than 100 %" not in out
+    timed(monkeypatch, 1e-9)
+    assert "More than 100 %" in said(capsys, *words)[1]
+    gpu.description = "NVIDIA X1, unheard of"
+    code, _, err = said(capsys, *words)
+    assert code == 2
+    assert "the ceilings of NVIDIA X1 are not known" in err
+    assert json.loads(said(capsys, *words, "--json", "--on", "h200")[1])["measured"] is False
+
+
+def test_a_wrong_result_on_a_gpu(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tilewise.devices.get_device", lambda *_: FakeGpu())
+    timed(monkeypatch, 2e-6, correct=False)
+    code, out, err = said(capsys, "roofline", "tiled", *SIZES)
+    assert code == 1
+    assert "WRONG" in out
+    assert "tiled: a wrong result" in err
+
+
+# The figure
+
+
+@pytest.fixture
+def matplotlib() -> Any:
+    return pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+
+
+POINTS = [
+    plot.Point("naive", 170.0, 4.9e11),
+    plot.Point("coalesced", 170.0, 6.3e12),
+    plot.Point("tiled", 170.0, 8.7e12),
+    plot.Point("tiled_conflicts", 170.0, 1.4e12),
+    plot.Point("tiled_branchless", 170.0, 8.8e12),
+    plot.Point("elsewhere", 2.0, 3e12),
+]
+
+
+@pytest.mark.usefixtures("matplotlib")
+@pytest.mark.parametrize("l2", [None, 5.6e12])
+def test_the_figure_is_readable(l2: float | None) -> None:
+    machine = replace(find("H200"), l2=l2)
+    made = plot.figure(POINTS, machine, "float32", "a title", "a note")
+    made.canvas.draw()
+    (axes,) = made.axes
+    texts = [text for text in made.findobj(match=_is_text) if text.get_text().strip()]
+    names = {text.get_text() for text in texts}
+    assert {"naive, 490 GFLOP/s", "tiled, 8.7 TFLOP/s", "a title", "a note"} <= names
+    assert ("L2, 5.6 TB/s" in names) == (l2 is not None)
+    assert f"arithmetic in float32, {find('H200').float32 / 1e12:.3g} TFLOP/s" in names
+    assert all(text.get_fontsize() * plot.DPI / 72 >= 12 for text in texts)
+    frame = made.bbox
+    boxes = {text.get_text(): text.get_window_extent() for text in axes.texts}
+    assert all(frame.x0 <= box.x0 and box.x1 <= frame.x1 for box in boxes.values())
+    upright = [box for name, box in boxes.items() if not name.startswith(("DRAM", "L2"))]
+    for index, one in enumerate(upright):
+        assert not any(one.overlaps(other) for other in upright[index + 1 :])
+    marks = [line for line in axes.lines if line.get_marker() not in ("None", "", None)]
+    assert len({(line.get_marker(), line.get_color()) for line in marks}) == len(POINTS)
+
+
+def _is_text(artist: Any) -> bool:
+    return hasattr(artist, "get_fontsize") and hasattr(artist, "get_text")
+
+
+@pytest.mark.usefixtures("no_gpu", "matplotlib")
+@pytest.mark.parametrize(("suffix", "begins"), [("png", b"\x89PNG"), ("svg", b"<?xml"),
+                                                ("pdf", b"%PDF")])  # fmt: skip
+def test_the_plot_is_drawn(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, suffix: str, begins: bytes
+) -> None:
+    path = tmp_path / f"it.{suffix}"
+    code, out, _ = said(capsys, "roofline", "tiled", "naive", *SIZES, "--plot", path)
+    assert code == 0
+    assert "drawn" in out
+    data = path.read_bytes()
+    assert data.startswith(begins)
+    if suffix == "png":
+        assert struct.unpack(">II", data[16:24]) == (1920, 1080)
+        assert 10_000 < len(data) < 1_000_000
+    assert [each.name for each in tmp_path.iterdir()] == [path.name]
+    printed = said(capsys, "roofline", "tiled", "naive", *SIZES, "--plot", path, "--json")[1]
+    assert json.loads(printed)["plot"] == str(path)
+    assert path.read_bytes() == data
+
+
+@pytest.mark.usefixtures("matplotlib")
+def test_nothing_to_draw(tmp_path: Path) -> None:
+    points = [plot.Point("idle", 0.0, 0.0), plot.Point("endless", math.inf, 1e12)]
+    with pytest.raises(ValueError, match="nothing to draw"):
+        plot.draw(points, ROUND, "float32", "", "", tmp_path / "it.png")
+    assert not list(tmp_path.iterdir())
+    made = plot.figure([*points, *POINTS], ROUND, "float64", "", "")
+    assert not any("idle" in text.get_text() for text in made.axes[0].texts)
+
+
+@given(
+    heights=st.lists(st.floats(0, 1000), min_size=1, max_size=12),
+    gap=st.floats(1, 50),
+)
+def test_names_stand_apart_in_their_order(heights: list[float], gap: float) -> None:
+    moved = plot.spread(heights, gap, 0, 1000)
+    ranked = sorted(range(len(heights)), key=lambda i: heights[i])
+    above = [moved[i] for i in ranked]
+    assert all(b - a >= gap * (1 - 1e-9) for a, b in pairwise(above))
+    assert min(moved) >= -1e-6
+    assert max(moved) <= 1000 + 1e-6
+    apart = all(abs(heights[b] - heights[a]) >= gap for a, b in pairwise(ranked))
+    if apart:
+        assert moved == pytest.approx(heights)
