@@ -32,13 +32,6 @@ from tilewise.gemm.families.hopper.tilings import Tiling
 
 SHARP, SHARED = 3.0, 0.1  # how fast weight falls with distance from the best; of shared errors
 FIXED = ("rows", "columns", "shift", "shift_wait", "overlap", "l2_bytes")  # not in these records
-    "rows",
-    "columns",
-    "shift",
-    "shift_wait",
-    "overlap",
-    "l2_bytes",
-)  # that these records have no word of
 FREEDOM = 1.3  # of a cost's logarithm, around what it was
 
 Array = npt.NDArray[np.float64]
@@ -86,8 +79,8 @@ class Sample:
         """Return the logarithms of expected by measured, weighed."""
         error = np.log(self.expected(costs) / self.time)
         count = len(self.products)
-        shared = np.bincount(self.of, self.weight * error, count)
-        shared /= np.bincount(self.of, self.weight, count)
+        weighed = np.bincount(self.of, self.weight * error, count)
+        shared = weighed / np.bincount(self.of, self.weight, count)
         result: Array = (error - (1 - SHARED) * shared[self.of]) * np.sqrt(self.weight)
         return result
 
@@ -108,7 +101,8 @@ def vector(costs: Costs) -> Array:
         if each.name not in FIXED:
             value = getattr(costs, each.name)
             values += value if isinstance(value, tuple) else [value]
-    return np.log(np.array(values))
+    result: Array = np.log(np.array(values))
+    return result
 
 
 def costs_of(values: Array) -> Costs:
