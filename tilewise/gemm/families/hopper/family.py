@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -77,8 +77,8 @@ class Hopper:
             self.name,
             seconds,
             partial(_plan, product, reading, tiling, chip.multiprocessors),
-            choice=asdict(tiling),
-            words=f"the Hopper kernel, {tiling}",
+            choice=tiling.choice,
+            words=tiling.words,
         )
 
 

@@ -315,7 +315,7 @@ def plan(
     return Plan(
         steps=tuple(steps),
         workspace=workspace,
-        chosen=f"the Hopper kernel, {tiling}",
+        chosen=tiling.words,
         why="",
     )
 

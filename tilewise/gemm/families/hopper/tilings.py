@@ -5,8 +5,9 @@ Pure arithmetic: nothing here knows a GPU, an array or a kernel's source.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import asdict, dataclass
+from functools import cache, cached_property
+from typing import Any
 
 BLOCK_K = 64  # of 16 bits: 128 bytes, the width of the swizzle
 SUM_COLUMNS = 8  # of a tile, a block of hopper_sum
@@ -192,6 +193,16 @@ class Tiling:
         if (self.split - 1) * 4 * self.block_m * self.block_n > self.stages * self.stage_bytes:
             return "the sums do not fit into the ring"
         return ""
+
+    @cached_property
+    def choice(self) -> dict[str, Any]:
+        """Its fields, as JSON has them."""
+        return asdict(self)
+
+    @cached_property
+    def words(self) -> str:
+        """The kernel and its tiles, for people."""
+        return f"the Hopper kernel, {self}"
 
     def __str__(self) -> str:
         words = [f"tiles of {self.block_m} x {self.block_n}", f"{self.stages} stages"]
