@@ -12,9 +12,11 @@ from tilewise.arrays import repeat
 from tilewise.arrays.call import Call, check
 from tilewise.arrays.libraries import Array, View
 from tilewise.arrays.operands import Seen, first_gpu, gpu_of, inputs, result_operand, span
+from tilewise.compiler import compilations
 from tilewise.devices import Device, DeviceArray, get_device
 from tilewise.devices.gpu import Gpu
-from tilewise.gemm.plan import plan_product
+from tilewise.gemm import beside
+from tilewise.gemm.plan import chip_of, plan_product
 from tilewise.gemm.product import ACCUMULATORS, ITEM_SIZES, Operand, offset
 from tilewise.gemm.steps import Plan, execute, prepare
 
@@ -153,7 +155,10 @@ def _where_it_lies(call: Call, gpu: Gpu, key: repeat.Key | None) -> Array:
         view.pointer,
         0 if workspace is None else library.address(workspace),
     )
+    compiled = compilations()
     execute(plan, gpu, stream, addresses)
+    if compilations() != compiled:
+        beside.expect(product, chip_of(gpu), gpu.arch)
     if target is not result:
         result[...] = target
     elif key is not None:

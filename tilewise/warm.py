@@ -16,8 +16,8 @@ from tilewise.compiler import ahead, cache
 from tilewise.devices import limits
 from tilewise.explain import LAYOUTS, of_shape
 from tilewise.gemm.chip import H200, Chip
-from tilewise.gemm.every import every_kernel, kernels_of
-from tilewise.gemm.plan import chip_of
+from tilewise.gemm.every import every_kernel
+from tilewise.gemm.plan import chip_of, kernels_of
 from tilewise.gemm.product import DTYPES
 from tilewise.kernel import Kernel
 

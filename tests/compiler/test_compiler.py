@@ -23,7 +23,7 @@ from tilewise.compiler import nvrtc, shipped, symbols
 from tilewise.errors import CompileError, DeviceUnavailableError
 from tilewise.explain import of_shape
 from tilewise.gemm.chip import H200
-from tilewise.gemm.every import kernels_of
+from tilewise.gemm.plan import kernels_of
 from tilewise.kernel import Kernel
 
 SOURCE = """

@@ -37,6 +37,7 @@ _REMEMBERED = 1024
 _memory: dict[tuple[Any, ...], tuple[Compiled, tuple[Any, ...], tuple[Path, ...]]] = {}
 _shipped: dict[tuple[Any, ...], Compiled] = {}
 _lock = threading.Lock()
+_compilations = 0
 
 
 @dataclass(frozen=True)
@@ -228,6 +229,11 @@ def kept_bytes(
     return None if headers is None else cache.size(_key(job, headers))
 
 
+def compilations() -> int:
+    """Return how many times this process has compiled a kernel, which no cache had."""
+    return _compilations
+
+
 def forget() -> None:
     """Forget what this process compiled; what is on disk stays."""
     with _lock:
@@ -346,6 +352,8 @@ def _check_architecture(arch: str) -> None:
 
 
 def _compile(source: str, name: str, arch: str, file: str, options: Sequence[str]) -> Compiled:
+    global _compilations
+    _compilations += 1
     output = nvrtc.run(source, file, options, name)
     symbol = output.symbol
     if not output.ok:

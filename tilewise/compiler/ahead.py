@@ -72,6 +72,25 @@ def compile_ahead(
     return [failure for thread in threads for failure in thread.result()]
 
 
+def compile_beside(kernels: Sequence[Source], arch: str, workers: int) -> None:
+    """Begin to compile kernels into the cache on disk, without lines, and do not wait.
+
+    The process may end before they are done: then those that have not begun are not compiled.
+
+    Parameters
+    ----------
+    kernels : sequence of Source
+    arch : str
+    workers : int
+        How many processes at most.
+    """
+    waiting = _Waiting(kernels)
+    for _ in range(min(workers, len(kernels))):
+        threading.Thread(
+            target=_in_a_process, args=(waiting, arch, False, lambda: None), daemon=True
+        ).start()
+
+
 class _Waiting:
     """Kernels that wait for a process; each is given to one."""
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import product as combinations
 
 from tilewise.gemm.chip import Chip
-from tilewise.gemm.plan import plan_on
+from tilewise.gemm.plan import kernels_of
 from tilewise.gemm.product import ACCUMULATORS, DTYPES, Operand, Product
 from tilewise.kernel import Kernel
 
@@ -28,17 +28,6 @@ def every_kernel(chip: Chip | None, dtypes: Sequence[str] = DTYPES) -> Iterator[
         Of A and B.
     """
     return kernels_of(chip, _sample(dtypes))
-
-
-def kernels_of(chip: Chip | None, products: Iterable[Product]) -> Iterator[Kernel]:
-    """The kernels that products are answered by, each once."""
-    seen = set()
-    for product in products:
-        for step in plan_on(product, chip).steps:
-            name = repr(step.kernel)
-            if name not in seen:
-                seen.add(name)
-                yield step.kernel
 
 
 def _sample(dtypes: Sequence[str]) -> Iterator[Product]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import cache, lru_cache
 from operator import attrgetter
@@ -116,6 +116,17 @@ def every_kernel(chip: Chip, dtypes: tuple[str, ...]) -> Iterator[Kernel]:
     for dtype in dtypes:
         for family in FAMILIES:
             yield from family.kernels(chip, dtype)
+
+
+def kernels_of(chip: Chip | None, products: Iterable[Product]) -> Iterator[Kernel]:
+    """Yield the kernels that products are answered by, each once."""
+    seen = set()
+    for product in products:
+        for step in plan_on(product, chip).steps:
+            name = repr(step.kernel)
+            if name not in seen:
+                seen.add(name)
+                yield step.kernel
 
 
 @cache

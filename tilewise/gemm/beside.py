@@ -1,0 +1,121 @@
+"""Kernels compiled beside the first calls, in other processes, before their turn comes.
+
+The first product of a kind (a dtype, a layout, an alignment) whose kernel is not in the cache on
+disk waits for its compilation. Others of its kind are likely to follow, with other sizes: what the
+planner would ask for then is compiled meanwhile. Which kernel answers a product does not depend on
+it, so that no bit of a result does. ``TILEWISE_COMPILE_BESIDE=0`` has nothing compiled so.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+from collections.abc import Iterator
+
+from tilewise import compiler
+from tilewise.compiler import ahead
+from tilewise.gemm.chip import Chip
+from tilewise.gemm.plan import kernels_of
+from tilewise.gemm.product import Operand, Product
+
+VARIABLE = "TILEWISE_COMPILE_BESIDE"
+WORKERS = 8  # at most, and no more than half of the cores
+SAMPLES, LARGEST = 40, 4096  # of each way to draw sizes, and the largest one
+
+Kind = tuple[object, ...]
+_begun: set[Kind] = set()
+_lock = threading.Lock()
+
+
+def expect(product: Product, chip: Chip | None, arch: str) -> bool:
+    """Begin to compile what products of the same kind may ask for; once a process and kind.
+
+    Parameters
+    ----------
+    product : Product
+        One whose kernel was not in the cache.
+    chip : Chip or None
+    arch : str
+        Of the GPU.
+
+    Returns
+    -------
+    bool
+        Whether it was begun now.
+    """
+    workers = min(WORKERS, ahead.cores() // 2)
+    if chip is None or not workers or os.environ.get(VARIABLE) == "0":
+        return False
+    kind = _kind(product)
+    with _lock:
+        if kind in _begun:
+            return False
+        _begun.add(kind)
+    threading.Thread(
+        target=_compile, args=(product, chip, arch, workers), name="compile beside", daemon=True
+    ).start()
+    return True
+
+
+def alike(product: Product) -> Iterator[Product]:
+    """Yield products of the same kind.
+
+    First of other m alone, as batches of other sizes have, then of other sizes: each drawn
+    uniformly and log-uniformly.
+    """
+    drawn = random.Random(0)
+    fixed = product.n, product.k
+
+    def size() -> int:
+        if drawn.random() < 0.5:
+            return drawn.randint(1, LARGEST)
+        return round(LARGEST ** drawn.random())
+
+    for _ in range(2 * SAMPLES):
+        yield _of_sizes(product, size(), *fixed)
+    for _ in range(2 * SAMPLES):
+        yield _of_sizes(product, size(), size(), size())
+
+
+def _compile(product: Product, chip: Chip, arch: str, workers: int) -> None:
+    missing = [
+        kernel
+        for kernel in kernels_of(chip, alike(product))
+        if compiler.kept_bytes(
+            kernel.source, kernel.name, defines=kernel.defines, arch=arch, path=kernel.path,
+            options=kernel.options, lines=False,
+        ) is None
+    ]  # fmt: skip
+    ahead.compile_beside(missing, arch, workers)
+
+
+def _kind(product: Product) -> Kind:
+    return (
+        product.dtype, product.out_dtype, product.beta != 0, product.batch > 1,
+        *(x.column_stride == 1 for x in (product.a, product.b, product.d)),
+        *(size % 8 == 0 for size in (product.m, product.n, product.k)),
+    )  # fmt: skip
+
+
+def _of_sizes(product: Product, *sizes: int) -> Product:
+    """Return a product of the same kind, of about these sizes, its matrices in one piece each."""
+    asked = product.m, product.n, product.k
+    m, n, k = (
+        -(-size // 8) * 8 if like % 8 == 0 else size + (size % 8 == 0)
+        for size, like in zip(sizes, asked, strict=True)
+    )
+    if sizes[0] < 8:  # a few rows are a kind of their own, whatever the others were
+        m = sizes[0]
+
+    def lying(like: Operand, rows: int, columns: int) -> Operand:
+        step = rows * columns if like.batch_stride else 0
+        if like.column_stride == 1:
+            return Operand(columns, 1, step)
+        return Operand(1, rows, step)
+
+    d = lying(product.d, m, n)
+    return Product(
+        m, n, k, product.batch, product.dtype, product.out_dtype, product.alpha, product.beta,
+        lying(product.a, m, k), lying(product.b, k, n), d if product.c else None, d,
+    )  # fmt: skip
