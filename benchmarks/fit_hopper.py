@@ -30,8 +30,8 @@ from tilewise.gemm.families.hopper import kernel as hopper
 from tilewise.gemm.families.hopper.model import COSTS, Costs, Table, seconds
 from tilewise.gemm.families.hopper.tilings import Tiling
 
-SHARP, SHARED = 3.0, 0.1  # how fast weight falls with distance from the best; of shared errors
-FIXED = ("rows", "columns", "shift", "shift_wait", "overlap", "l2_bytes")  # not in these records
+SHARP, SHARED = 3.0, 0.5  # how fast weight falls with distance from the best; of shared errors
+FIXED = ("rows", "columns", "shift", "shift_wait", "l2_bytes", "dram", "dram_one", "overlap")
 FREEDOM = 1.3  # of a cost's logarithm, around what it was
 
 Array = npt.NDArray[np.float64]

@@ -306,23 +306,30 @@ def cover(tiling: Tiling, m: int, n: int, k: int, batch: int, multiprocessors: i
 
 
 # What the planner chooses from: BLOCK_M, BLOCK_N, CLUSTER_M, CLUSTER_N, SPLIT, and whether the last
-# wave is divided along k. benchmarks/fit_hopper.py finds them: each adds what the others lack most,
-# over random products.
+# wave is divided along k. benchmarks/choose_kernels.py chooses them.
 KERNELS = (
-    (64, 64, 1, 2, 1, False), (64, 256, 2, 1, 1, True), (128, 128, 2, 1, 1, False),
-    (64, 64, 1, 1, 1, True), (192, 128, 1, 2, 1, False), (64, 16, 1, 1, 1, False),
-    (64, 192, 2, 2, 1, False), (64, 16, 1, 1, 4, False), (192, 192, 1, 2, 1, False),
-    (64, 128, 2, 2, 1, False), (64, 64, 2, 2, 1, False), (192, 128, 1, 2, 1, True),
-    (128, 160, 2, 1, 1, False), (64, 64, 2, 1, 1, True), (128, 96, 2, 2, 1, False),
-    (128, 112, 2, 1, 1, True), (128, 256, 2, 1, 1, False), (64, 192, 2, 1, 1, False),
-    (64, 64, 1, 1, 4, False), (192, 96, 1, 2, 1, False), (64, 16, 1, 1, 1, True),
-    (256, 160, 2, 1, 1, False), (64, 32, 1, 2, 1, False), (64, 128, 1, 2, 1, False),
-    (128, 112, 1, 2, 1, True), (64, 96, 2, 1, 1, True), (256, 192, 1, 2, 1, False),
-    (192, 160, 1, 2, 1, True), (64, 96, 2, 2, 1, False), (192, 128, 2, 2, 1, False),
-    (64, 48, 1, 1, 4, False), (256, 128, 2, 1, 1, False), (128, 80, 1, 2, 1, False),
-    (64, 128, 2, 2, 1, True), (64, 112, 2, 1, 1, False), (64, 32, 1, 2, 1, True),
-    (256, 64, 2, 1, 1, False), (128, 80, 2, 2, 1, False), (256, 160, 1, 2, 1, True),
-    (64, 32, 2, 2, 1, False), (128, 256, 1, 1, 1, False),
+    (64, 16, 1, 1, 1, False), (64, 16, 1, 1, 2, False), (64, 16, 1, 1, 4, False),
+    (64, 16, 1, 2, 1, False), (64, 32, 1, 1, 1, True), (64, 32, 1, 1, 2, False),
+    (64, 32, 1, 1, 4, False), (64, 32, 1, 2, 1, False), (64, 32, 2, 2, 1, False),
+    (64, 48, 1, 1, 4, False), (64, 48, 1, 2, 1, False), (64, 48, 2, 2, 1, False),
+    (64, 64, 1, 2, 1, False), (64, 64, 1, 2, 1, True), (64, 64, 2, 2, 1, False),
+    (64, 64, 2, 2, 1, True), (64, 80, 2, 1, 1, True), (64, 80, 1, 2, 1, False),
+    (64, 80, 2, 2, 1, False), (64, 80, 2, 2, 1, True), (64, 96, 2, 1, 1, True),
+    (64, 96, 1, 2, 1, True), (64, 96, 2, 2, 1, False), (64, 96, 2, 2, 1, True),
+    (64, 112, 1, 2, 1, False), (64, 112, 2, 2, 1, False), (64, 112, 2, 2, 1, True),
+    (64, 128, 2, 1, 1, False), (64, 128, 2, 2, 1, False), (64, 160, 2, 1, 1, False),
+    (64, 192, 2, 1, 1, False), (64, 192, 2, 1, 1, True), (64, 192, 1, 2, 1, False),
+    (64, 192, 1, 2, 1, True), (64, 192, 2, 2, 1, False), (128, 32, 2, 1, 1, False),
+    (128, 80, 2, 1, 1, False), (128, 80, 2, 2, 1, False), (128, 112, 2, 2, 1, True),
+    (128, 128, 2, 1, 1, True), (128, 128, 1, 2, 1, False), (128, 144, 2, 1, 1, False),
+    (128, 144, 1, 2, 1, False), (128, 144, 1, 2, 1, True), (128, 160, 2, 1, 1, True),
+    (128, 160, 2, 2, 1, False), (128, 176, 2, 1, 1, False), (128, 192, 2, 1, 1, False),
+    (128, 224, 2, 1, 1, False), (128, 256, 2, 1, 1, False), (128, 256, 1, 2, 1, False),
+    (192, 32, 2, 1, 1, True), (192, 80, 2, 1, 1, True), (192, 80, 1, 2, 1, False),
+    (192, 96, 2, 1, 1, False), (192, 96, 1, 2, 1, False), (192, 128, 2, 1, 1, False),
+    (192, 128, 1, 2, 1, True), (192, 176, 2, 1, 1, False), (192, 192, 2, 1, 1, False),
+    (256, 128, 2, 1, 1, True), (256, 144, 1, 2, 1, False), (256, 160, 1, 2, 1, False),
+    (256, 176, 2, 1, 1, False),
 )  # fmt: skip
 # Of products that are not 16-byte aligned, whose tiles are shifted.
 SHIFTED_KERNELS = tuple(

@@ -1,0 +1,101 @@
+"""Chooses the Hopper kernels that the planner chooses from, by its model; needs no GPU.
+
+    python benchmarks/choose_kernels.py [--count 64] [--products 600] [--seed 5]
+
+Of every tiling that the kernel can take, each next one is what the others lack most over random
+products of all layouts, a third of them with few rows: least in the mean and at the worst. Prints
+:data:`tilewise.gemm.families.hopper.tilings.KERNELS`, and what the choice costs beside all tilings.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import random
+from collections.abc import Sequence
+
+import numpy as np
+
+from tilewise.explain import LAYOUTS, of_shape
+from tilewise.gemm.chip import H200
+from tilewise.gemm.families.hopper import kernel as hopper
+from tilewise.gemm.families.hopper.model import COSTS, Table, seconds
+from tilewise.gemm.families.hopper.tilings import Problem, Tiling
+
+Sizes = tuple[int, int, int, int, int, bool]
+FEW = 1 / 3  # of the products have few rows
+SHARE, WORST = 0.97, 0.5  # the loss that is exceeded by 3% of the products counts half
+
+
+def universe() -> list[Sizes]:
+    """Return the sizes of every tiling that the kernel can take."""
+    found = []
+    for block_m in (64, 128, 192, 256):
+        for block_n in range(16, 257, 16):
+            for cluster_m, cluster_n in ((1, 1), (2, 1), (1, 2), (2, 2)):
+                for split, stream_k in ((1, False), (1, True), (2, False), (4, False)):
+                    sizes = (block_m, block_n, cluster_m, cluster_n, split, stream_k)
+                    if not Tiling(*sizes).objection(Problem(1 << 20, 1 << 20, 1 << 20)):
+                        found.append(sizes)
+    return found
+
+
+def products(count: int, seed: int) -> list[Problem]:
+    """Return random products."""
+    drawn = random.Random(seed)
+
+    def size(low: int, high: int) -> int:
+        return max(8, round(math.exp(drawn.uniform(math.log(low), math.log(high))) / 8) * 8)
+
+    found = []
+    for _ in range(count):
+        if drawn.random() < FEW:
+            m, n, k = drawn.randint(1, 128), size(512, 28672), size(512, 28672)
+            layout = drawn.choice(("NN", "NT", "NT"))
+        else:
+            m, n, k = (size(64, 12288) for _ in range(3))
+            layout = drawn.choice(LAYOUTS)
+        found.append(hopper.problem(of_shape(m, n, k, "bfloat16", layout)))
+    return found
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Choose, and print."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--count", type=int, default=64)
+    parser.add_argument("--products", type=int, default=600)
+    parser.add_argument("--seed", type=int, default=5)
+    options = parser.parse_args(arguments)
+    every = universe()
+    tables = [
+        Table([Tiling(*sizes, swapped) for sizes in every], [0] * len(every), 132)
+        for swapped in (False, True)
+    ]
+    columns = np.array([sizes[1] for sizes in every])
+    rows = []
+    for problem in products(options.products, options.seed):
+        times = []
+        for view, table in zip((problem, problem.turned), tables, strict=True):
+            time = seconds(table, [view], COSTS)
+            # Columns of B that are contiguous are copied by 64.
+            times.append(np.where(view.b_by_k | (columns % 64 == 0), time, np.inf))
+        rows.append(np.log(np.minimum(*times)))
+    cost = np.array(rows)
+    least = cost.min(1)
+    current, chosen = least + 10, []
+    for _ in range(options.count):
+        loss = np.minimum(current[:, None], cost) - least[:, None]
+        score = np.minimum(loss, 3).mean(0) + WORST * np.quantile(loss, SHARE, axis=0)
+        chosen.append(int(score.argmin()))
+        current = np.minimum(current, cost[:, chosen[-1]])
+    for index in sorted(chosen):
+        print(f"    {every[index]},")
+    loss = current - least
+    print(
+        f"{len(chosen)} of {len(every)} tilings, {H200.name}: {loss.mean():.4f} slower in the "
+        f"mean, {np.quantile(loss, SHARE):.3f} of 3%, {loss.max():.3f} at the worst"
+    )
+
+
+if __name__ == "__main__":
+    main()
