@@ -57,7 +57,10 @@ class Hopper:
         """Return the offer of one tiling, with the reading that should be fastest."""
         if chip is None or not chip.is_hopper:
             return None
-        tiling = Tiling(**choice)
+        try:
+            tiling = Tiling(**choice)
+        except TypeError:
+            return None
         found = []
         for reading in readings(product):
             problem = reading.problem

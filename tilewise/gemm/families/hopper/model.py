@@ -19,9 +19,11 @@ from tilewise.gemm.chip import H200, Chip
 from tilewise.gemm.families.hopper.tilings import (
     BLOCK_K,
     LEAST_PHASES,
+    MOST_TILES,
     Problem,
     Tiling,
     clusters_at_once,
+    fits,
     tilings,
 )
 
@@ -185,16 +187,21 @@ class Table:
         self.has_shifts = bool(self.shifted_lines.any())
 
 
+Kind = tuple[bool, bool, bool, bool, bool]
+"""What decides which tilings there are: ``a_by_k``, ``b_by_k``, ``a_shifted``, ``b_shifted``, and
+whether the problem is turned."""
+
+
 @cache
-def _table(kinds: tuple[tuple[bool, bool, bool, bool], ...], multiprocessors: int) -> Table:
+def _table(kinds: tuple[Kind, ...], multiprocessors: int) -> Table:
     """Every tiling that the planner chooses from, for problems of these kinds."""
     found: list[Tiling] = []
     views: list[int] = []
-    for index, (b_by_k, a_shifted, b_shifted, turned) in enumerate(kinds):
-        problem = Problem(1 << 20, 1 << 20, 1 << 20, b_by_k=b_by_k, a_shifted=a_shifted,
-                          b_shifted=b_shifted)  # fmt: skip
+    for index, (a_by_k, b_by_k, a_shifted, b_shifted, turned) in enumerate(kinds):
+        problem = Problem(1 << 20, 1 << 20, 1 << 20, a_by_k=a_by_k, b_by_k=b_by_k,
+                          a_shifted=a_shifted, b_shifted=b_shifted)  # fmt: skip
         for each in tilings(a_shifted, b_shifted, turned):
-            if not each.objection(problem):
+            if not each.objection(problem) and fits(each, multiprocessors):
                 found.append(each)
                 views.append(index)
     return Table(found, views, multiprocessors)
@@ -253,8 +260,9 @@ def _timed(
         return None
     views = [view for problem in problems for view in (problem, problem.turned)]
     kinds = tuple(
-        (view.b_by_k, view.a_shifted, view.b_shifted, bool(index % 2))
-        for index, view in enumerate(views)
+        # Whether A is K-major matters to the tilings only where its tiles are shifted.
+        (x.a_by_k or not x.a_shifted, x.b_by_k, x.a_shifted, x.b_shifted, index % 2 == 1)
+        for index, x in enumerate(views)
     )
     table = _table(kinds, chip.multiprocessors)
     costs = costs_on(chip)
@@ -377,10 +385,10 @@ def seconds(table: Table, views: Sequence[Problem], costs: Costs, only_worth: bo
     rate = np.minimum(p.dram * 1e6, p.dram_one * 1e3 * active)
     time += (again + (once - again) * kept) / rate
     if only_worth:
-        fits = (m > table.least_m) & (n > table.least_n)
-        fits &= is_tail | ~table.is_stream_k
-        fits &= ~table.is_split | ((tiles <= units) & (steps >= LEAST_PHASES * table.split))
-        time = np.where(fits, time, math.inf)
+        is_worth_it = (m > table.least_m) & (n > table.least_n) & (tiles <= MOST_TILES)
+        is_worth_it &= is_tail | ~table.is_stream_k
+        is_worth_it &= ~table.is_split | ((tiles <= units) & (steps >= LEAST_PHASES * table.split))
+        time = np.where(is_worth_it, time, math.inf)
     return time * 1e-6
 
 
