@@ -410,7 +410,12 @@ def test_finds_boxes_that_can_not_be_brought_near(tmp_path: Path) -> None:
         MemoryAccessError, match="box that begins at column 1 of its matrix, 2 bytes"
     ):
         held.execute(
-            broken(tmp_path, plan, "tma_near(from.map, x, y", "tma_near(from.map, x + 1, y")
+            broken(
+                tmp_path,
+                plan,
+                "tma_prefetch_l2(from.map, x, y",
+                "tma_prefetch_l2(from.map, x + 1, y",
+            )
         )
 
 
