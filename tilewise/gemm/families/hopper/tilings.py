@@ -344,6 +344,15 @@ def fits(tiling: Tiling, multiprocessors: int) -> bool:
     return clusters_at_once(tiling.tiles * tiling.split, multiprocessors) > 0
 
 
+def is_filled(tiling: Tiling, m: int, n: int) -> bool:
+    """Return whether D reaches into the last 64 rows of a tile, and over a whole cluster."""
+    return (
+        (tiling.block_m == 64 or m > tiling.block_m - 64)
+        and (tiling.cluster_m == 1 or m > tiling.block_m)
+        and (tiling.cluster_n == 1 or n > tiling.block_n)
+    )
+
+
 def is_worth_it(tiling: Tiling, view: Problem, multiprocessors: int) -> bool:
     """Return whether a tiling may be chosen, for a problem that is turned already.
 
@@ -354,11 +363,7 @@ def is_worth_it(tiling: Tiling, view: Problem, multiprocessors: int) -> bool:
     """
     if tiling.objection(view) or not fits(tiling, multiprocessors):
         return False
-    if tiling.block_m > 64 and view.m <= tiling.block_m - 64:
-        return False
-    if (tiling.cluster_m > 1 and view.m <= tiling.block_m) or (
-        tiling.cluster_n > 1 and view.n <= tiling.block_n
-    ):
+    if not is_filled(tiling, view.m, view.n):
         return False
     at = cover(tiling, view.m, view.n, view.k, view.batch, multiprocessors)
     if at.tiles > MOST_TILES:
