@@ -30,12 +30,13 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from tilewise import matmul
 from tilewise.devices import get_device
+from tilewise.gemm.families.hopper.family import Hopper
 from tilewise.gemm.families.hopper.tilings import Tiling
 from tilewise.gemm.families.simt import kernel as fma
 from tilewise.gemm.families.simt.tiles import EVERY, TILES, AnyTiles, Tiles
@@ -202,8 +203,14 @@ extern "C" __global__ void beyond(const __grid_constant__ TensorMap map, float* 
 
 def planned(product: Product, gpu: Any, case: Case) -> Plan:
     """How a case is computed."""
-    if case.tiling is None or isinstance(case.tiling, Tiling):
-        return plan_on(product, chip_of(gpu), case.tiling)
+    chip = chip_of(gpu)
+    if case.tiling is None:
+        return plan_on(product, chip)
+    if isinstance(case.tiling, Tiling):
+        offer = Hopper().offer(product, chip, asdict(case.tiling))
+        if offer is None:
+            raise ValueError(f"the Hopper kernel can't compute {case} so")
+        return offer.make()
     choices = fma.choices(product, gpu.multiprocessors, True)
     choice = next(x for x in choices if x.tiles == case.tiling and x.parts == 1)
     return fma.planned(choice, gpu.multiprocessors, True, False)

@@ -20,6 +20,7 @@ from tilewise.devices import Device, get_device
 from tilewise.devices.emulator import Emulator
 from tilewise.errors import DeviceUnavailableError
 from tilewise.gemm import plan
+from tilewise.gemm.families import general
 from tilewise.gemm.product import ACCUMULATORS, Operand, Product, offset
 from tilewise.gemm.steps import Plan, execute
 from tilewise.matmul import matmul
@@ -256,7 +257,7 @@ def test_the_kernel_takes_any_strides(data: st.DataObject) -> None:
 
 def test_a_batch_beyond_the_grid(monkeypatch: pytest.MonkeyPatch) -> None:
     """In one launch, in which each block takes several."""
-    monkeypatch.setattr(plan, "MAX_GRID", (2, 1, 3))
+    monkeypatch.setattr(general, "MAX_GRID", (2, 1, 3))
     a, b = normal(5, 65, 2), normal(2, 70)
     assert_right(matmul(a, b, device="emulator"), a, b, "float32")
 

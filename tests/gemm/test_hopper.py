@@ -75,7 +75,7 @@ def test_says_why_not(changes: dict[str, Any], words: str) -> None:
     asked = product(**changes)
     assert words in hopper.objection(asked)
     with pytest.raises(ValueError, match=words):
-        hopper.plan(asked, H200)
+        hopper.plan(asked, H200, Tiling(64, 64))
 
 
 @pytest.mark.parametrize(

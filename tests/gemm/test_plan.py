@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -15,12 +15,14 @@ from test_pack import CANARY, Source, sources
 
 from tilewise.devices import Device
 from tilewise.devices.gpu import Gpu
-from tilewise.gemm import kept as tuned
-from tilewise.gemm import pack, plan, unpack
+from tilewise.gemm import kept, pack, plan, unpack
 from tilewise.gemm.chip import H200
 from tilewise.gemm.families.hopper import kernel as hopper
+from tilewise.gemm.families.hopper import model
+from tilewise.gemm.families.hopper.family import Hopper
+from tilewise.gemm.families.hopper.readings import readings
 from tilewise.gemm.families.hopper.tilings import Tiling
-from tilewise.gemm.plan import choice, plan_on, plan_product, readings
+from tilewise.gemm.plan import plan_on, plan_product
 from tilewise.gemm.product import WORKSPACE, A, B, D, Operand, Product
 from tilewise.gemm.steps import Plan
 from tilewise.kernel import Kernel
@@ -29,7 +31,7 @@ from tilewise.launch import Packed, Place, TensorMap
 
 @pytest.fixture(autouse=True)
 def nothing_kept(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(tuned, "tiling", lambda product, chip: None)
+    monkeypatch.setattr(kept, "find", lambda product, chip: None)
     plan_on.cache_clear()
     yield
     plan_on.cache_clear()
@@ -50,9 +52,16 @@ def names(found: Plan) -> list[str]:
 
 def read(asked: Product) -> Product:
     """As the Hopper kernel finds it."""
-    found = choice(asked, H200)
-    assert found is not None
-    return found.reading.product
+    found = readings(asked)
+    chosen = model.best([x.problem for x in found], [x.seconds for x in found], H200)
+    assert chosen is not None
+    return found[chosen[1]].product
+
+
+def with_tiling(asked: Product, tiling: Tiling) -> Plan | None:
+    """How the Hopper kernel computes it with this tiling; None if it can't."""
+    offer = Hopper().offer(asked, H200, asdict(tiling))
+    return None if offer is None else offer.make()
 
 
 def args(found: Plan) -> tuple[Any, ...]:
@@ -271,7 +280,8 @@ def test_a_flat_product_takes_one_launch() -> None:
     """Of the general kernel: two others would take longer."""
     found = plan_on(product(1025, 1025, 9, a=Operand(18, 2), b=Operand(2050, 2)), H200)
     assert names(found) == ["gemm_general"]
-    assert "by the others it should take" in found.why
+    assert "it should take least" in found.why
+    assert "the others take longer" in found.why
 
 
 def test_a_few_rows_read_the_weight_where_it_lies() -> None:
@@ -284,35 +294,77 @@ def test_a_few_rows_read_the_weight_where_it_lies() -> None:
 
 def test_a_tiling_can_be_asked_for() -> None:
     asked = product(1, 4096, 4095, b=Operand(1, 4095))
-    found = plan_on(asked, H200, Tiling(64, 64))
+    found = with_tiling(asked, Tiling(64, 64))
+    assert found is not None
     assert names(found) == ["pack", "hopper"]
-    assert found.why == "asked for"
-    found = plan_on(asked, H200, Tiling(64, 64, b_shifted=True))
-    assert (names(found), found.workspace, found.why) == (["hopper"], 0, "asked for")
-    with pytest.raises(ValueError, match="tiles are shifted where"):
-        plan_on(asked, H200, Tiling(64, 64, a_shifted=True))
-    with pytest.raises(ValueError, match="float32"):
-        plan_on(replace(asked, dtype="float32", out_dtype="float32"), H200, Tiling(64, 64))
+    found = with_tiling(asked, Tiling(64, 64, b_shifted=True))
+    assert found is not None
+    assert (names(found), found.workspace) == (["hopper"], 0)
+    # Tiles are shifted where rows are not 16-byte aligned, and nowhere else.
+    assert with_tiling(asked, Tiling(64, 64, a_shifted=True)) is None
+    floats = replace(asked, dtype="float32", out_dtype="float32")
+    assert with_tiling(floats, Tiling(64, 64)) is None
+
+
+def keep_always(
+    monkeypatch: pytest.MonkeyPatch, family: str, choice: Any, only: Product | None = None
+) -> None:
+    """As if this had been measured to be the fastest."""
+    entry = (family, choice)
+    monkeypatch.setattr(kept, "find", lambda p, chip: entry if only in (None, p) else None)
+    plan_on.cache_clear()
 
 
 def test_a_kept_tiling_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = Tiling(64, 128)
+    tiling = Tiling(64, 128)
     asked = product(511, 513, 517)
-    monkeypatch.setattr(tuned, "tiling", lambda p, chip: kept if p == asked else None)
+    keep_always(monkeypatch, "hopper", asdict(tiling), asked)
     found = plan_on(asked, H200)
-    assert str(kept) in found.chosen
+    assert str(tiling) in found.chosen
     assert "fastest of those that were measured" in found.why
     assert names(found) == ["pack", "hopper"]
-    plan_on.cache_clear()
-    kept = Tiling(64, 128, b_shifted=True)
+    tiling = Tiling(64, 128, b_shifted=True)
+    keep_always(monkeypatch, "hopper", asdict(tiling), asked)
     found = plan_on(asked, H200)
-    assert str(kept) in found.chosen
+    assert str(tiling) in found.chosen
     assert (names(found), found.chosen[:11]) == (["pack", "hopper"], "A repacked,")
+    assert str(tiling) not in plan_on(replace(asked, m=512), H200).chosen
 
 
-def test_a_kept_tiling_that_does_not_fit_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tuned, "tiling", lambda product, chip: Tiling(64, 64, a_shifted=True))
-    found = plan_on(product(1000, 1000, 1000, alpha=0.5), H200)
+@pytest.mark.parametrize(("family", "kernel"), [("general", "gemm_general"), ("thin", "thin_half")])
+def test_the_kept_choice_of_any_family_is_used(
+    monkeypatch: pytest.MonkeyPatch, family: str, kernel: str
+) -> None:
+    asked = product(8, 4096, 4096)
+    assert kernel not in names(plan_on(asked, H200))
+    keep_always(monkeypatch, family, {})
+    found = plan_on(asked, H200)
+    assert names(found)[-1] == kernel
+    assert "fastest of those that were measured" in found.why
+
+
+@pytest.mark.parametrize(
+    ("family", "choice"),
+    [
+        ("hopper", asdict(Tiling(64, 64, a_shifted=True))),  # of what is 16-byte aligned
+        ("hopper", asdict(Tiling(128, 24))),
+        ("hopper", {**asdict(Tiling(64, 64)), "block_m": 100}),  # no number of warpgroups
+        ("hopper", {"tile_m": 64, "tile_n": 64}),
+        ("hopper", {}),
+        ("thin", {}),  # neither has few rows
+        ("simt", {}),  # of another dtype
+        ("abacus", {}),
+    ],
+)
+def test_a_kept_choice_that_does_not_fit_is_left_alone(
+    monkeypatch: pytest.MonkeyPatch, family: str, choice: dict[str, Any]
+) -> None:
+    asked = product(1000, 1000, 1000, alpha=0.5)
+    usual = plan_on(asked, H200)
+    keep_always(monkeypatch, family, choice)
+    assert plan.kept_offer(asked, H200) is None
+    found = plan_on(asked, H200)
+    assert (found.chosen, names(found)) == (usual.chosen, names(usual))
     assert names(found)[0] == "hopper"
     assert "it should take least" in found.why
 

@@ -70,7 +70,7 @@ def alike(product: Product) -> Iterator[Product]:
     def size() -> int:
         if drawn.random() < 0.5:
             return drawn.randint(1, LARGEST)
-        return round(LARGEST ** drawn.random())
+        return int(LARGEST ** drawn.random())
 
     for _ in range(2 * SAMPLES):
         yield _of_sizes(product, size(), *fixed)

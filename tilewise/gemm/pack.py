@@ -109,7 +109,7 @@ def step(copies: Sequence[tuple[Packing, Place, Place]], overlap: bool = False) 
         raise ValueError(f"{blocks} blocks are more than one launch can have")
     given = layout(SOURCE, "Copies").pack({"copy": fields})
     launch = Launch((blocks, 1, 1), (THREADS, 1, 1), (given,), overlap=overlap)
-    return Step(_kernel(overlap), launch)
+    return Step(kernel(overlap), launch)
 
 
 def _preference(stride: int, extent: int) -> tuple[bool, bool, int]:
@@ -140,5 +140,6 @@ def _copy(packing: Packing, source_at: Place, destination: Place) -> dict[str, A
 
 
 @cache
-def _kernel(overlap: bool) -> Kernel:
+def kernel(overlap: bool) -> Kernel:
+    """Return the kernel of :func:`step`."""
     return Kernel(SOURCE, "pack", {"OVERLAP": int(overlap)})

@@ -78,7 +78,8 @@ def plan_on(product: Product, chip: Chip | None) -> Plan:
         return plan
     why = f"it should take least, {offer.seconds * 1e6:.1f} µs"
     if offer.family == FAMILIES[-1].name:
-        why = objections(product, chip) or f"{why}: the others would take longer"
+        words = objections(product, chip)
+        why = f"no other family takes it: {words}" if words else f"{why}: the others take longer"
     return replace(plan, why=why)
 
 

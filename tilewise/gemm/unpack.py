@@ -48,9 +48,10 @@ def step(packing: Packing, source: Place, destination: Place, overlap: bool = Fa
         "columns": packing.columns, "batch": packing.batch, "lane_bits": lane_bits,
     })  # fmt: skip
     launch = Launch((blocks, 1, 1), (THREADS, 1, 1), (given,), overlap=overlap)
-    return Step(_kernel(overlap), launch)
+    return Step(kernel(overlap), launch)
 
 
 @cache
-def _kernel(overlap: bool) -> Kernel:
+def kernel(overlap: bool) -> Kernel:
+    """Return the kernel of :func:`step`."""
     return Kernel(SOURCE, "unpack", {"OVERLAP": int(overlap)})

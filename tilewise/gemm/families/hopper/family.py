@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -57,7 +57,10 @@ class Hopper:
         """Return the offer of one tiling, with the reading that should be fastest."""
         if chip is None or not chip.is_hopper:
             return None
-        tiling = Tiling(**choice)
+        try:
+            tiling = Tiling(**choice)
+        except TypeError:
+            return None
         found = []
         for reading in readings(product):
             problem = reading.problem
@@ -66,9 +69,11 @@ class Hopper:
                 found.append(self._offer(product, reading, tiling, seconds, chip))
         return min(found, key=lambda offer: offer.seconds, default=None)
 
-    def kernels(self, chip: Chip, dtype: str) -> Iterable[Kernel]:
-        """Return every kernel that :meth:`best` can ask for."""
-        raise NotImplementedError
+    def kernels(self, chip: Chip, dtype: str) -> Iterator[Kernel]:
+        """Yield every kernel that :meth:`best` can ask for, those of the copies included."""
+        if chip.is_hopper and dtype in hopper.HALVES:
+            yield from hopper.every_kernel(dtype, chip.multiprocessors)
+            yield from (pack.kernel(overlap=True), unpack.kernel(overlap=True))
 
     def _offer(
         self, product: Product, reading: Reading, tiling: Tiling, seconds: float, chip: Chip

@@ -2,13 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product as combinations
+from typing import Any
 
 from tilewise.devices.arguments import TENSOR_MAP_BYTES
-from tilewise.gemm.families.hopper.tilings import BLOCK_K, SUM_COLUMNS, Problem, Tiling, cover
+from tilewise.gemm.families.hopper.tilings import (
+    BLOCK_K,
+    SUM_COLUMNS,
+    Problem,
+    Tiling,
+    cover,
+    fits,
+    is_filled,
+    tilings,
+)
 from tilewise.gemm.layouts import TYPES, layout
-from tilewise.gemm.product import ITEM_SIZES, WORKSPACE, A, B, C, D, Operand, Product
+from tilewise.gemm.product import (
+    ACCUMULATORS,
+    ITEM_SIZES,
+    WORKSPACE,
+    A,
+    B,
+    C,
+    D,
+    Operand,
+    Product,
+)
 from tilewise.gemm.steps import Plan, Step
 from tilewise.kernel import SOURCES, Kernel
 from tilewise.launch import Launch, Packed, Place, TensorMap
@@ -205,6 +227,127 @@ def _inputs(product: Product) -> dict[str, _Matrix]:
     }
 
 
+@dataclass(frozen=True)
+class Variant:
+    """What decides which kernel computes a product, beside its tiling.
+
+    Attributes
+    ----------
+    dtype, out_dtype : str
+    a_by_k, b_by_k : bool
+        Of what the kernel takes for A and B, whether k is the contiguous dimension.
+    a_rows : int
+        Rows of a tile of A that are copied.
+    is_prefetched : bool
+        Whether the first tiles are brought to the L2 cache while the kernels ahead end.
+    reads_c : bool
+    d_by_rows : bool
+        Whether D's rows are contiguous, as the kernel stores it, or its columns.
+    by_copies : bool
+        Whether bulk copies store D.
+    """
+
+    dtype: str
+    out_dtype: str
+    a_by_k: bool
+    b_by_k: bool
+    a_rows: int
+    is_prefetched: bool
+    reads_c: bool
+    d_by_rows: bool
+    by_copies: bool
+
+    def kernels(self, tiling: Tiling, is_divided: bool) -> list[Kernel]:
+        """Return the kernel, and where the last wave is divided the one that adds up its parts."""
+        defines = self._defines(tiling, is_divided)
+        found = [Kernel(SOURCE, "hopper", defines)]
+        if is_divided:
+            of_d = {name: defines[name] for name in ("OUTPUT", "READ_C", "OUT_COLUMN_MAJOR")}
+            of_d["ROW_BLOCKS"] = tiling.block_m // (64 * tiling.consumers)
+            found.append(Kernel(SUM_SOURCE, "hopper_sum", of_d))
+        return found
+
+    def _defines(self, tiling: Tiling, is_divided: bool) -> dict[str, Any]:
+        view = Problem(1, 1, 1, a_by_k=self.a_by_k, b_by_k=self.b_by_k)
+        return {
+            "INPUT": TYPES[self.dtype],
+            "OUTPUT": TYPES[self.out_dtype],
+            "BLOCK_M": tiling.block_m,
+            "BLOCK_N": tiling.block_n,
+            "CONSUMERS": tiling.consumers,
+            "STAGES": tiling.stages,
+            "CLUSTER_M": tiling.cluster_m,
+            "CLUSTER_N": tiling.cluster_n,
+            "SPLIT": tiling.split,
+            "STREAM_K": int(is_divided),
+            "A_K_MAJOR": int(self.a_by_k),
+            "B_K_MAJOR": int(self.b_by_k),
+            "A_UNALIGNED": int(tiling.a_shifted),
+            "B_UNALIGNED": int(tiling.b_shifted),
+            **({"RAW_STAGES": tiling.raw_stages(view)} if tiling.shifted else {}),
+            "A_ROWS": self.a_rows,
+            "L2_PREFETCH": L2_PREFETCH if self.is_prefetched else 0,
+            "READ_C": int(self.reads_c),
+            "OUT_COLUMN_MAJOR": int(not self.d_by_rows),
+            "OUT_COLUMNS": tiling.out_columns,
+            "TMA_OUT": int(self.by_copies),
+        }
+
+
+def _may_prefetch(tiling: Tiling, is_divided: bool) -> bool:
+    """Whether the first tiles may be brought to the L2 cache: behind hopper_sum it was no gain."""
+    return not (tiling.shifted or is_divided)
+
+
+def every_kernel(dtype: str, multiprocessors: int) -> Iterator[Kernel]:
+    """Yield every kernel that a product can ask for, by the tilings that the planner chooses from.
+
+    Parameters
+    ----------
+    dtype : str
+        Of A and B, one of :data:`HALVES`.
+    multiprocessors : int
+        Of the GPU.
+    """
+    both = (False, True)
+    found: dict[tuple[str, frozenset[tuple[str, Any]]], Kernel] = {}
+    for a_shifted, b_shifted in combinations(both, both):
+        for tiling in tilings(a_shifted, b_shifted):
+            if fits(tiling, multiprocessors):
+                for variant in _variants(tiling, dtype):
+                    # The planner leaves out tilings of which nothing is divided.
+                    for kernel in variant.kernels(tiling, tiling.shared):
+                        found.setdefault((kernel.name, frozenset(kernel.defines.items())), kernel)
+    yield from found.values()
+
+
+def _variants(tiling: Tiling, dtype: str) -> Iterator[Variant]:
+    """Yield every variant of products for which a tiling may be chosen."""
+    both, large = (False, True), 1 << 20
+    outputs = tuple(dict.fromkeys((dtype, ACCUMULATORS[dtype])))
+    prefetched = both if _may_prefetch(tiling, tiling.shared) else (False,)
+    for a_by_k, b_by_k in combinations(both, both):
+        views = [
+            Problem(
+                m, large, large, a_by_k=a_by_k, b_by_k=b_by_k,
+                a_shifted=tiling.a_shifted, b_shifted=tiling.b_shifted,
+            )
+            for m in (8, 16, 32, 64, 128, large)
+            if is_filled(tiling, m, large)
+        ]  # fmt: skip
+        if tiling.objection(views[-1]):
+            continue
+        rows = sorted({tiling.a_rows(view) for view in views})
+        for out, a_rows, is_prefetched, reads_c, d_by_rows, by_copies in combinations(
+            outputs, rows, prefetched, both, both, both
+        ):
+            if not (reads_c and by_copies):
+                yield Variant(
+                    dtype, out, a_by_k, b_by_k, a_rows, is_prefetched, reads_c, d_by_rows,
+                    by_copies,
+                )  # fmt: skip
+
+
 def plan(
     product: Product,
     multiprocessors: int,
@@ -254,34 +397,18 @@ def plan(
     by_copies = stores_by_copies(turned)
     d_columns = 2 * tiling.out_columns // d.item
     d_box = (d_columns, 16) if by_rows else (16, d_columns)
-    is_shared = at.parts > 1
-    # A copy that a kernel ahead makes is not there yet; behind hopper_sum it was no gain.
-    prefetches = view.is_streamed and not (
-        tiling.shifted or is_shared or WORKSPACE in (a_at.array, b_at.array)
+    is_divided = at.parts > 1
+    # What a kernel ahead copies is not there yet.
+    is_prefetched = (
+        view.is_streamed
+        and _may_prefetch(tiling, is_divided)
+        and WORKSPACE not in (a_at.array, b_at.array)
     )
-    defines = {
-        "INPUT": TYPES[turned.dtype],
-        "OUTPUT": TYPES[turned.out_dtype],
-        "BLOCK_M": tiling.block_m,
-        "BLOCK_N": tiling.block_n,
-        "CONSUMERS": tiling.consumers,
-        "STAGES": tiling.stages,
-        "CLUSTER_M": tiling.cluster_m,
-        "CLUSTER_N": tiling.cluster_n,
-        "SPLIT": tiling.split,
-        "STREAM_K": int(is_shared),
-        "A_K_MAJOR": int(a.is_by_k),
-        "B_K_MAJOR": int(b.is_by_k),
-        "A_UNALIGNED": int(tiling.a_shifted),
-        "B_UNALIGNED": int(tiling.b_shifted),
-        **({"RAW_STAGES": tiling.raw_stages(view)} if tiling.shifted else {}),
-        "A_ROWS": a_rows,
-        "L2_PREFETCH": L2_PREFETCH if prefetches else 0,
-        "READ_C": int(_reads_c(turned)),
-        "OUT_COLUMN_MAJOR": int(not by_rows),
-        "OUT_COLUMNS": tiling.out_columns,
-        "TMA_OUT": int(by_copies),
-    }
+    variant = Variant(
+        turned.dtype, turned.out_dtype, a.is_by_k, b.is_by_k, a_rows, is_prefetched,
+        _reads_c(turned), by_rows, by_copies,
+    )  # fmt: skip
+    kernels = variant.kernels(tiling, is_divided)
     out, sums = _out(turned, by_rows, d_at), Place(WORKSPACE, workspace)
     main = Launch(
         grid=(at.units * tiling.tiles * tiling.split, 1, 1),
@@ -291,13 +418,13 @@ def plan(
             b.operand(b_at, turned.dtype, b_lines, tiling.b_shifted),
             d.map(d_at, turned.out_dtype, d_box) if by_copies else bytes(TENSOR_MAP_BYTES),
             out, k, at.m_tiles, at.n_tiles, at.whole, at.rest, at.parts,
-            sums if is_shared else 0,
+            sums if is_divided else 0,
         ),
         shared=tiling.shared_bytes(view),
         overlap=True,
     )  # fmt: skip
-    steps = [Step(Kernel(SOURCE, "hopper", defines), main)]
-    if is_shared:
+    steps = [Step(kernels[0], main)]
+    if is_divided:
         summing = Launch(
             grid=(at.rest * tiling.tiles, tiling.block_n // SUM_COLUMNS, 1),
             block=(128 * tiling.consumers, 1, 1),
@@ -308,9 +435,7 @@ def plan(
             ),
             overlap=True,
         )  # fmt: skip
-        of_d = {name: defines[name] for name in ("OUTPUT", "READ_C", "OUT_COLUMN_MAJOR")}
-        of_d["ROW_BLOCKS"] = tiling.block_m // (64 * tiling.consumers)
-        steps.append(Step(Kernel(SUM_SOURCE, "hopper_sum", of_d), summing))
+        steps.append(Step(kernels[1], summing))
         workspace += at.rest * at.parts * tiling.tiles * 4 * tiling.block_m * tiling.block_n
     return Plan(
         steps=tuple(steps),

@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,9 +20,11 @@ from tilewise.gemm.chip import H200, Chip
 from tilewise.gemm.families.hopper.tilings import (
     BLOCK_K,
     LEAST_PHASES,
+    MOST_TILES,
     Problem,
     Tiling,
     clusters_at_once,
+    fits,
     tilings,
 )
 
@@ -185,19 +188,27 @@ class Table:
         )
         plain = Problem(1, 1, 1, a_by_k=False, b_by_k=False)  # whose raw tiles are the largest
         self.raw_stages = np.array([x.raw_stages(plain) for x in self.tilings], np.float64)
-        self.has_shifts = bool(self.shifted_lines.any())
+        self.is_shifted = self.shifted_lines > 0
+        self.has_shifts = bool(self.is_shifted.any())
+        self.b_bytes = LINE * self.block_n / self.cluster_m
+        self.b_shared = self.block_n * (self.cluster_m > 1)
+
+
+Kind = tuple[bool, bool, bool, bool, bool]
+"""What decides which tilings there are: ``a_by_k``, ``b_by_k``, ``a_shifted``, ``b_shifted``, and
+whether the problem is turned."""
 
 
 @cache
-def _table(kinds: tuple[tuple[bool, bool, bool, bool], ...], multiprocessors: int) -> Table:
+def _table(kinds: tuple[Kind, ...], multiprocessors: int) -> Table:
     """Every tiling that the planner chooses from, for problems of these kinds."""
     found: list[Tiling] = []
     views: list[int] = []
-    for index, (b_by_k, a_shifted, b_shifted, turned) in enumerate(kinds):
-        problem = Problem(1 << 20, 1 << 20, 1 << 20, b_by_k=b_by_k, a_shifted=a_shifted,
-                          b_shifted=b_shifted)  # fmt: skip
+    for index, (a_by_k, b_by_k, a_shifted, b_shifted, turned) in enumerate(kinds):
+        problem = Problem(1 << 20, 1 << 20, 1 << 20, a_by_k=a_by_k, b_by_k=b_by_k,
+                          a_shifted=a_shifted, b_shifted=b_shifted)  # fmt: skip
         for each in tilings(a_shifted, b_shifted, turned):
-            if not each.objection(problem):
+            if not each.objection(problem) and fits(each, multiprocessors):
                 found.append(each)
                 views.append(index)
     return Table(found, views, multiprocessors)
@@ -256,8 +267,9 @@ def _timed(
         return None
     views = [view for problem in problems for view in (problem, problem.turned)]
     kinds = tuple(
-        (view.b_by_k, view.a_shifted, view.b_shifted, bool(index % 2))
-        for index, view in enumerate(views)
+        # Whether A is K-major matters to the tilings only where its tiles are shifted.
+        (x.a_by_k or not x.a_shifted, x.b_by_k, x.a_shifted, x.b_shifted, index % 2 == 1)
+        for index, x in enumerate(views)
     )
     table = _table(kinds, chip.multiprocessors)
     costs = costs_on(chip)
@@ -273,7 +285,47 @@ def seconds_of(tiling: Tiling, problem: Problem, chip: Chip = H200) -> float:
     return float(seconds(table, [view], costs_on(chip), False)[0])
 
 
-_CLASS = {16: 0, 32: 1, 64: 2, 128: 3}
+class Sizes(NamedTuple):
+    """The sizes of each tiling's problem, an array each."""
+
+    m: Array
+    n: Array
+    k: Array
+    batch: Array
+
+
+class Covers(NamedTuple):
+    """How each tiling covers its problem, as :func:`tilings.cover` has it; an array each.
+
+    Attributes
+    ----------
+    rows, columns : array
+        Of clusters of tiles.
+    tiles, whole, rest : array
+        Clusters of tiles of all batches together: all, those that are computed by one cluster each,
+        and those that stream-K divides.
+    parts : array
+        Into which each of the rest is divided.
+    is_divided : array of bool
+        Whether there is a rest.
+    units : array
+        Clusters that compute them in turn.
+    steps : array
+        K-steps.
+    active : array
+        Multiprocessors at work.
+    """
+
+    rows: Array
+    columns: Array
+    tiles: Array
+    whole: Array
+    rest: Array
+    parts: Array
+    is_divided: npt.NDArray[np.bool_]
+    units: Array
+    steps: Array
+    active: Array
 
 
 def seconds(table: Table, views: Sequence[Problem], costs: Costs, only_worth: bool = True) -> Array:
@@ -288,112 +340,136 @@ def seconds(table: Table, views: Sequence[Problem], costs: Costs, only_worth: bo
     only_worth : bool
         Whether tilings that are not worth comparing are left out.
     """
-    p, at = costs, table.view
+    sizes = Sizes(*np.array([(x.m, x.n, x.k, x.batch) for x in views], np.float64).T[:, table.view])
+    at = covers(table, sizes)
+    step = _k_step(table, at, views, costs)
+    end = costs.tile + _store(table, views, costs)
+    waves = np.ceil(at.whole / table.units)
+    computing = costs.fill + waves * (np.ceil(at.steps / table.split) * step + end)
+    if table.has_shifts:
+        computing += costs.shift_wait * table.is_shifted
+    computing += at.is_divided * np.ceil(at.steps / at.parts) * step
+    time = costs.launch + _both(computing, costs.fill + _memory(table, at, sizes, costs), costs)
+    time += at.is_divided * _sum(table, at, costs)
+    time += table.is_split * (
+        costs.split + (table.split - 1) * table.elements / (costs.split_add * 1e3)
+    )
+    if only_worth:
+        time = np.where(_is_worth_it(table, at, sizes), time, math.inf)
+    return time * 1e-6
 
-    def each(*values: float) -> Array:
-        return np.array(values, np.float64)[at]
 
-    m, n, k, batch = (each(*(getattr(x, name) for x in views)) for name in ("m", "n", "k", "batch"))
-    # How tiles cover D, as tilings.cover has it.
-    steps = np.ceil(k / BLOCK_K)
-    rows, columns = np.ceil(m / table.m), np.ceil(n / table.n)
-    tiles = rows * columns * batch
-    units = table.units
-    tail = np.fmod(tiles, units)
-    parts = np.floor(units / np.maximum(tail, 1))
+def covers(table: Table, sizes: Sizes) -> Covers:
+    """Return how each tiling of a table covers its problem."""
+    steps = np.ceil(sizes.k / BLOCK_K)
+    rows, columns = np.ceil(sizes.m / table.m), np.ceil(sizes.n / table.n)
+    tiles = rows * columns * sizes.batch
+    rest = np.fmod(tiles, table.units)
+    parts = np.floor(table.units / np.maximum(rest, 1))
     parts = np.minimum(parts, np.maximum(1, np.floor(steps / LEAST_PHASES)))
-    is_tail = table.is_stream_k & (tail > 0) & (parts > 1)
-    tail, parts = tail * is_tail, np.where(is_tail, parts, 1)
-    whole = tiles - tail
-    used = np.where(is_tail, np.maximum(whole, tail * parts), whole)
-    busy = np.minimum(units, used)  # clusters
-    active = np.minimum(busy * table.blocks, table.multiprocessors)
+    is_divided = table.is_stream_k & (rest > 0) & (parts > 1)
+    rest, parts = rest * is_divided, np.where(is_divided, parts, 1)
+    whole = tiles - rest
+    units = np.minimum(table.units, np.maximum(whole, rest * parts))
+    active = np.minimum(units * table.blocks, table.multiprocessors)
+    return Covers(rows, columns, tiles, whole, rest, parts, is_divided, units, steps, active)
 
-    # A k-step multiplies and copies at once, and takes about as long as the slowest of these.
-    copied = [
-        (
-            min(1 << (max(x.m, 8) - 1).bit_length(), 1 << 30) if x.a_by_k else 1 << 30,
-            1.0 if x.a_shifted else (p.k_major if x.a_by_k else p.mn_major)[_CLASS[x.a_alignment]],
-            1.0 if x.b_shifted else (p.k_major if x.b_by_k else p.mn_major)[_CLASS[x.b_alignment]],
-        )
-        for x in views
-    ]
-    most_rows, slow_a, slow_b = (each(*values) for values in zip(*copied, strict=True))
-    a_rows = np.minimum(table.block_m, most_rows)
-    of_a, of_b = LINE * a_rows / table.cluster_n, LINE * table.block_n / table.cluster_m
+
+def _is_worth_it(table: Table, at: Covers, sizes: Sizes) -> npt.NDArray[np.bool_]:
+    """Return which tilings may be chosen, as :func:`tilings.is_worth_it` has it."""
+    found = (sizes.m > table.least_m) & (sizes.n > table.least_n) & (at.tiles <= MOST_TILES)
+    found &= at.is_divided | ~table.is_stream_k
+    found &= ~table.is_split | (
+        (at.tiles <= table.units) & (at.steps >= LEAST_PHASES * table.split)
+    )
+    return found
+
+
+_CLASS = {16: 0, 32: 1, 64: 2, 128: 3}
+
+
+def _copied(view: Problem, p: Costs) -> tuple[float, float, float]:
+    """Return the rows of A that a tile copies at most, and how much longer A's and B's take."""
+    most_rows = max(8, 1 << (view.m - 1).bit_length()) if view.a_by_k else 1 << 30
+    of_a, of_b = (p.k_major if by_k else p.mn_major for by_k in (view.a_by_k, view.b_by_k))
+    slow_a = 1.0 if view.a_shifted else of_a[_CLASS[view.a_alignment]]
+    slow_b = 1.0 if view.b_shifted else of_b[_CLASS[view.b_alignment]]
+    return most_rows, slow_a, slow_b
+
+
+def _k_step(table: Table, at: Covers, views: Sequence[Problem], p: Costs) -> Array:
+    """Return a k-step's microseconds: it multiplies and copies at once."""
+    copied = np.array([_copied(view, p) for view in views])
+    most_rows, slow_a, slow_b = copied.T[:, table.view]
+    active, a_rows = at.active, np.minimum(table.block_m, most_rows)
+    of_a, of_b = LINE * a_rows / table.cluster_n, table.b_bytes
     read = of_a + of_b
     multiply = np.maximum(
         table.flops / (p.tensor * 1e6),
         active * (table.flops / (p.power * 1e6) + read / (p.energy * 1e6)),
     )
-    sharing = np.minimum(
-        np.maximum((active - table.multiprocessors / 2) / 8, table.is_clustered), 1
-    )
-    port = (1 + (p.shared_port - 1) * np.maximum(sharing, 0)) / (p.port * 1e3)
-    shared = np.maximum(table.block_n * (table.cluster_m > 1), a_rows * (table.cluster_n > 1)) * (
-        LINE / (p.multicast * 1e3)
-    )
+    sharing = np.maximum((active - table.multiprocessors / 2) / 8, table.is_clustered)
+    sharing = np.maximum(np.minimum(sharing, 1), 0)
+    port = (1 + (p.shared_port - 1) * sharing) / (p.port * 1e3)
     terms = [
         multiply,
         read * active / (p.l2 * 1e6),
         (of_a * slow_a + of_b * slow_b) * port,
-        shared,
+        np.maximum(table.b_shared, a_rows * (table.cluster_n > 1)) * (LINE / (p.multicast * 1e3)),
         p.fill / table.stages,
     ]
     if table.has_shifts:
-        is_shifted = table.shifted_lines > 0
-        terms[-1] = np.where(is_shifted, p.fill / np.maximum(table.raw_stages - 1, 1), terms[-1])
+        waiting = p.fill / np.maximum(table.raw_stages - 1, 1)
+        terms[-1] = np.where(table.is_shifted, waiting, terms[-1])
         shifting = table.shifted_lines * (LINE / (p.shift * 1e3)) + p.shift_wait / table.stages
-        terms.append(shifting * is_shifted)
+        terms.append(shifting * table.is_shifted)
     step = _slowest(terms, p.k_step) + p.cluster * table.is_clustered
     step *= np.where(table.stages <= 3, p.few_stages, 1)
+    return step
 
-    # A tile's end. The ends of rows that are not aligned take as long as some columns more.
-    by_copies = each(*(x.d_copied for x in views))
-    by_rows = each(*(x.d_by_rows for x in views))
+
+def _store(table: Table, views: Sequence[Problem], p: Costs) -> Array:
+    """Return the microseconds of storing a tile, by bulk copies or by the threads themselves.
+
+    The ends of rows that are not aligned take as long as some columns more.
+    """
+    by_copies, by_rows = np.array([(x.d_copied, x.d_by_rows) for x in views]).T[:, table.view]
     widths = np.array(p.store_widths)[table.out_width]
     copying = table.elements * widths * np.where(by_rows, 1, p.store_columns) / (p.store * 1e3)
     ends = table.block_m * ROW_ENDS * by_rows
     alone = (table.elements + ends) / (1e3 * np.where(by_rows, p.rows, p.columns))
-    end = p.tile + np.where(by_copies, copying, alone)
-    waves = np.ceil(whole / units)
-    time = p.fill + waves * (np.ceil(steps / table.split) * step + end)
-    if table.has_shifts:
-        time += p.shift_wait * is_shifted
-    time += is_tail * np.ceil(steps / parts) * step
-    adding = is_tail * (
-        p.sum_launch
-        + np.ceil(parts / SPLITS_AT_ONCE) * p.sum_splits
-        + 8 * table.elements * table.blocks * tail * parts / (p.sum_bytes * 1e6)
-    )
-    adding += table.is_split * (p.split + (table.split - 1) * table.elements / (p.split_add * 1e3))
+    result: Array = np.where(by_copies, copying, alone)
+    return result
 
-    # Memory. What the L2 cache does not keep, each wave reads again.
-    inputs = 2 * k * batch * (m + n)
-    once = inputs + 2 * batch * m * n
-    at_once = np.minimum(units, tiles)
-    down = np.minimum(rows, GROUP_M)
-    across = np.minimum(columns, np.maximum(1, at_once / down))
+
+def _sum(table: Table, at: Covers, p: Costs) -> Array:
+    """Return the microseconds of the launch that adds up stream-K's partial sums."""
+    partial = 8 * table.elements * table.blocks * at.rest * at.parts
+    launched = p.sum_launch + np.ceil(at.parts / SPLITS_AT_ONCE) * p.sum_splits
+    result: Array = launched + partial / (p.sum_bytes * 1e6)
+    return result
+
+
+def _memory(table: Table, at: Covers, sizes: Sizes, p: Costs) -> Array:
+    """Return the microseconds of memory: what the L2 cache does not keep, each wave reads again."""
+    m, n, k, batch = sizes
+    inputs, stored = 2 * k * batch * (m + n), 2 * batch * m * n
+    once = inputs + stored
+    at_once = np.minimum(table.units, at.tiles)
+    down = np.minimum(at.rows, GROUP_M)
+    across = np.minimum(at.columns, np.maximum(1, at_once / down))
     of_wave = 2 * k * (np.minimum(down * table.m, m) + np.minimum(across * table.n, n))
-    again = np.maximum(once, of_wave * np.maximum(1, tiles / at_once) + 2 * batch * m * n)
+    again = np.maximum(once, of_wave * np.maximum(1, at.tiles / at_once) + stored)
     kept = 1 / (1 + (2e-6 * k * (m + n) / p.l2_bytes) ** 4)
-    rate = np.minimum(p.dram * 1e6, p.dram_one * 1e3 * active)
-    time = p.launch + _both(time, (again + (once - again) * kept) / rate + p.fill, p.overlap)
-    time += adding
-    if only_worth:
-        fits = (m > table.least_m) & (n > table.least_n)
-        fits &= is_tail | ~table.is_stream_k
-        fits &= ~table.is_split | ((tiles <= units) & (steps >= LEAST_PHASES * table.split))
-        time = np.where(fits, time, math.inf)
-    return time * 1e-6
+    result: Array = (again + (once - again) * kept) / np.minimum(
+        p.dram * 1e6, p.dram_one * 1e3 * at.active
+    )
+    return result
 
 
-def _both(computing: Array, reading: Array, overlap: float) -> Array:
-    """Return how long both take: from their sum, where they do not overlap, to the longer one."""
-    longest = np.maximum(computing, reading)
-    result: Array = longest * (
-        (computing / longest) ** overlap + (reading / longest) ** overlap
-    ) ** (1 / overlap)
+def _both(computing: Array, reading: Array, p: Costs) -> Array:
+    """Return how long both take: between their sum, as if nothing overlapped, and the longer."""
+    result: Array = (computing**p.overlap + reading**p.overlap) ** (1 / p.overlap)
     return result
 
 

@@ -38,7 +38,7 @@ class Reading:
     @property
     def problem(self) -> Problem:
         """What of it decides how fast the kernel's tiles are."""
-        return replace(hopper.problem(self.product), repacked=bool(self.packings))
+        return hopper.problem(self.product)
 
     @property
     def seconds(self) -> float:

@@ -15,6 +15,7 @@ MOST_STAGES = 16
 LOADERS = 2  # warpgroups that read what has to be shifted
 _SHARED_BYTES = 232448 - 1024  # dynamic shared memory that a block can have, beside its barriers
 LEAST_PHASES = 4  # that are worth a block's while
+MOST_TILES = 2**31 - 512  # the kernel counts clusters of tiles by int
 STREAMED_FLOPS = 150  # a byte; with fewer, it is memory that a product waits for
 
 
@@ -35,8 +36,6 @@ class Problem:
         Whether D's rows are contiguous, or its columns.
     d_copied : bool
         Whether bulk copies can store D.
-    repacked : bool
-        Whether another kernel makes copies of A or B before.
     """
 
     m: int
@@ -51,7 +50,6 @@ class Problem:
     b_shifted: bool = False
     d_by_rows: bool = True
     d_copied: bool = True
-    repacked: bool = False
 
     @property
     def is_streamed(self) -> bool:
@@ -65,7 +63,7 @@ class Problem:
         return Problem(
             self.n, self.m, self.k, self.batch,
             self.b_by_k, self.a_by_k, self.b_alignment, self.a_alignment, self.b_shifted,
-            self.a_shifted, not self.d_by_rows, self.d_copied, self.repacked,
+            self.a_shifted, not self.d_by_rows, self.d_copied,
         )  # fmt: skip
 
 
@@ -171,6 +169,8 @@ class Tiling:
 
     def objection(self, problem: Problem) -> str:
         """Why it can't be, for a problem that is turned already; empty if it can."""
+        if self.block_m not in _CONSUMERS:
+            return f"a tile's rows are one of {', '.join(map(str, _CONSUMERS))}"
         registers = self.block_m * self.block_n // (128 * self.consumers)
         if registers > _MOST_REGISTERS[self.shifted][self.consumers]:
             return f"a sum of {registers} registers a thread"
@@ -306,7 +306,8 @@ def cover(tiling: Tiling, m: int, n: int, k: int, batch: int, multiprocessors: i
 
 
 # What the planner chooses from: BLOCK_M, BLOCK_N, CLUSTER_M, CLUSTER_N, SPLIT, and whether the last
-# wave is divided along k. benchmarks/choose_kernels.py chooses them.
+# wave is divided along k. benchmarks/choose_kernels.py chooses them. The last can compute every
+# aligned product: it has no cluster, divides nothing along k, and takes a B that is MN-major.
 KERNELS = (
     (64, 16, 1, 1, 1, False), (64, 16, 1, 1, 2, False), (64, 16, 1, 1, 4, False),
     (64, 16, 1, 2, 1, False), (64, 32, 1, 1, 1, True), (64, 32, 1, 1, 2, False),
@@ -330,6 +331,7 @@ KERNELS = (
     (192, 128, 1, 2, 1, True), (192, 176, 2, 1, 1, False), (192, 192, 2, 1, 1, False),
     (256, 128, 2, 1, 1, True), (256, 144, 1, 2, 1, False), (256, 160, 1, 2, 1, False),
     (256, 176, 2, 1, 1, False),
+    (64, 64, 1, 1, 1, False),
 )  # fmt: skip
 # Of products that are not 16-byte aligned, whose tiles are shifted.
 SHIFTED_KERNELS = tuple(
@@ -356,22 +358,35 @@ def clusters_at_once(blocks: int, multiprocessors: int) -> int:
     return multiprocessors // blocks if blocks <= 2 else int(0.9 * multiprocessors) // blocks
 
 
+def fits(tiling: Tiling, multiprocessors: int) -> bool:
+    """Return whether a GPU has the multiprocessors for one cluster of a tiling."""
+    return clusters_at_once(tiling.tiles * tiling.split, multiprocessors) > 0
+
+
+def is_filled(tiling: Tiling, m: int, n: int) -> bool:
+    """Return whether D reaches into the last 64 rows of a tile, and over a whole cluster."""
+    return (
+        (tiling.block_m == 64 or m > tiling.block_m - 64)
+        and (tiling.cluster_m == 1 or m > tiling.block_m)
+        and (tiling.cluster_n == 1 or n > tiling.block_n)
+    )
+
+
 def is_worth_it(tiling: Tiling, view: Problem, multiprocessors: int) -> bool:
     """Return whether a tiling may be chosen, for a problem that is turned already.
 
     Not where another one of the same speed has less to compute: tiles of which half or more lies
     past D's edge, clusters that reach past it, and divisions along k that leave too little to each
-    block, or where there is nothing to divide.
+    block, or where there is nothing to divide. Nor where there are more tiles than the kernel
+    counts.
     """
-    if tiling.objection(view):
+    if tiling.objection(view) or not fits(tiling, multiprocessors):
         return False
-    if tiling.block_m > 64 and view.m <= tiling.block_m - 64:
-        return False
-    if (tiling.cluster_m > 1 and view.m <= tiling.block_m) or (
-        tiling.cluster_n > 1 and view.n <= tiling.block_n
-    ):
+    if not is_filled(tiling, view.m, view.n):
         return False
     at = cover(tiling, view.m, view.n, view.k, view.batch, multiprocessors)
+    if at.tiles > MOST_TILES:
+        return False
     if tiling.split > 1:
         enough = at.phases >= tiling.split * LEAST_PHASES
         return enough and at.tiles <= clusters_at_once(tiling.split, multiprocessors)

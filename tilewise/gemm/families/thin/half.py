@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -16,13 +16,14 @@ from tilewise.gemm.families.thin.sides import Sides, sides
 from tilewise.gemm.family import Offer
 from tilewise.gemm.layouts import TYPES, layout
 from tilewise.gemm.pack import Packing
-from tilewise.gemm.product import WORKSPACE, A, B, C, D, Operand, Product
+from tilewise.gemm.product import ACCUMULATORS, WORKSPACE, A, B, C, D, Operand, Product
 from tilewise.gemm.steps import Plan, Step
 from tilewise.kernel import SOURCES, Kernel
 from tilewise.launch import Launch, Packed, Place
 
 SOURCE = SOURCES / "gemm" / "thin_half.cu"
 WARPS = 8  # of thin_half.cu
+SPLITS = (1, 2, 4, 8)  # warps of a block that may divide k
 MOST_BY_K, MOST_BY_ROWS = 64, 24  # rows of the thin matrix; more sums do not fit a thread
 ALIGNED_ROWS = 8  # up to as many, the kernel may beat the Hopper kernel where that can read
 LARGEST = 2**31 - 2**16  # the kernel counts rows and k by int, up to a block past the end
@@ -95,6 +96,20 @@ class Shape:
     split: int
     blocks: int
 
+    def kernel(self, dtype: str, out_dtype: str) -> Kernel:
+        """Return the kernel."""
+        defines = {
+            "K_MAJOR": int(self.by_k),
+            "TILES": self.tiles,
+            "GROUPS": self.groups,
+            "SPLIT": self.split,
+            "BLOCKS": self.at_once,
+            "INPUT": TYPES[dtype],
+            "OUTPUT": TYPES[out_dtype],
+            "OVERLAP": 1,
+        }
+        return Kernel(SOURCE, "thin_half", defines)
+
     @property
     def rows(self) -> int:
         """Of a warp."""
@@ -132,17 +147,21 @@ def seconds(product: Product, view: Thin, multiprocessors: int) -> float:
 
 def _shape(product: Product, view: Thin, multiprocessors: int) -> tuple[Shape, float]:
     """The fastest division of k, and the seconds with it."""
-    groups = -(-view.few_rows // 8)
-    tiles = (1 if groups <= 2 else 2) if view.by_k else 8
     steps = -(-product.k // (128 if view.by_k else 16))
-    shapes = {}
-    for split in (1, 2, 4, 8):
-        blocks = -(-view.rows // (16 * tiles * (WARPS // split)))
-        shape = Shape(view.by_k, tiles, groups, split, blocks)
-        shapes[shape] = _seconds(shape, product.batch, -(-steps // split), multiprocessors)
+    shapes = {
+        shape: _seconds(shape, product.batch, -(-steps // shape.split), multiprocessors)
+        for shape in _shapes(view.by_k, -(-view.few_rows // 8), view.rows)
+    }
     best = min(shapes, key=shapes.__getitem__)
     expected = shapes[best] + (COSTS.tail if product.k % 128 else 0)
     return best, expected + (0 if view.is_readable else COSTS.pack)
+
+
+def _shapes(by_k: bool, groups: int, rows: int) -> Iterator[Shape]:
+    """Yield every way to compute so many rows of the large matrix, and groups of the thin one."""
+    tiles = (1 if groups <= 2 else 2) if by_k else 8
+    for split in SPLITS:
+        yield Shape(by_k, tiles, groups, split, -(-rows // (16 * tiles * (WARPS // split))))
 
 
 def _seconds(shape: Shape, batch: int, steps: int, multiprocessors: int) -> float:
@@ -176,23 +195,13 @@ def plan(product: Product, view: Thin, multiprocessors: int) -> Plan:
         workspace, few = -(-packing.bytes // 256) * 256, packing.operand
         steps.append(pack.step([(packing, few_at, Place(WORKSPACE))], overlap=True))
         few_at = Place(WORKSPACE)
-    defines = {
-        "K_MAJOR": int(view.by_k),
-        "TILES": shape.tiles,
-        "GROUPS": shape.groups,
-        "SPLIT": shape.split,
-        "BLOCKS": shape.at_once,
-        "INPUT": TYPES[product.dtype],
-        "OUTPUT": TYPES[product.out_dtype],
-        "OVERLAP": 1,
-    }
     launch = Launch(
         grid=(shape.blocks, min(product.batch, MAX_GRID[1]), 1),
         block=(32 * WARPS, 1, 1),
         args=(_packed(product, view, few, many_at, few_at),),
         overlap=True,
     )
-    steps.append(Step(Kernel(SOURCE, "thin_half", defines), launch))
+    steps.append(Step(shape.kernel(product.dtype, product.out_dtype), launch))
     thin_one = f"{'A' if view.turned else 'B'} repacked; " if workspace else ""
     return Plan(
         steps=tuple(steps),
@@ -239,9 +248,16 @@ class ThinHalf:
         """Return the one offer there is."""
         return self.best(product, chip)
 
-    def kernels(self, chip: Chip, dtype: str) -> Iterable[Kernel]:
-        """Return every kernel that :meth:`best` can ask for."""
-        raise NotImplementedError
+    def kernels(self, chip: Chip, dtype: str) -> Iterator[Kernel]:
+        """Yield every kernel that :meth:`best` can ask for, and the one that packs."""
+        if not chip.is_hopper or dtype not in HALVES:
+            return
+        for by_k, most in ((True, MOST_BY_K), (False, MOST_BY_ROWS)):
+            for groups in range(1, -(-most // 8) + 1):
+                for shape in _shapes(by_k, groups, 1):
+                    for out in dict.fromkeys((dtype, ACCUMULATORS[dtype])):
+                        yield shape.kernel(dtype, out)
+        yield pack.kernel(overlap=True)
 
 
 def _by_k(few: Operand, rows: int, k: int, batch: int) -> Packing:

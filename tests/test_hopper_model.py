@@ -1,0 +1,104 @@
+"""The Hopper kernel's model, over tables of tilings: it agrees with what is told of one tiling."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_tilings import chip, large, multiprocessors, problems
+
+from tilewise.gemm.chip import H200
+from tilewise.gemm.families.hopper import model
+from tilewise.gemm.families.hopper.tilings import (
+    Problem,
+    Tiling,
+    candidates,
+    clusters_at_once,
+    cover,
+    fits,
+    is_worth_it,
+    tilings,
+)
+
+EVERY = [*tilings(), *tilings(a_shifted=True), *tilings(b_shifted=True), *tilings(True, True)]
+
+
+@settings(max_examples=200)
+@given(m=large, n=large, k=large, batch=st.integers(1, 64), count=multiprocessors)
+def test_a_table_is_covered_as_each_of_its_tilings(
+    m: int, n: int, k: int, batch: int, count: int
+) -> None:
+    found = [tiling for tiling in EVERY if fits(tiling, count)]
+    table = model.Table(found, [0] * len(found), count)
+    at = model.covers(
+        table, model.Sizes(*(np.full(len(found), float(x)) for x in (m, n, k, batch)))
+    )
+    for row, tiling in enumerate(found):
+        one = cover(tiling, m, n, k, batch, count)
+        got = {name: value[row] for name, value in at._asdict().items()}
+        assert (got["rows"] * tiling.cluster_m, got["columns"] * tiling.cluster_n) == (
+            one.m_tiles,
+            one.n_tiles,
+        )
+        assert (got["tiles"], got["steps"]) == (one.tiles, one.phases)
+        assert (got["whole"], got["rest"], got["parts"]) == (one.whole, one.rest, one.parts)
+        assert got["is_divided"] == (one.rest > 0)
+        # Where k is divided in a cluster, a grid may have more clusters than run at a time.
+        at_once = clusters_at_once(tiling.tiles * tiling.split, count)
+        assert got["units"] == min(one.units, at_once)
+        blocks = got["units"] * tiling.tiles * tiling.split
+        assert got["active"] == min(blocks, count)
+
+
+@settings(max_examples=300)
+@given(problem=problems(), count=multiprocessors)
+def test_ranks_what_is_worth_comparing(problem: Problem, count: int) -> None:
+    ranked = model.ranked([problem], [0.0], chip(count))
+    found = [tiling for tiling, _, _ in ranked]
+    assert len(set(found)) == len(found)
+    assert set(found) == set(candidates(problem, count))
+    every = [
+        replace(tiling, turned=turned)
+        for turned in (False, True)
+        for tiling in EVERY
+        if is_worth_it(tiling, problem.turned if turned else problem, count)
+    ]
+    assert set(found) == set(every)
+    times = [seconds for _, _, seconds in ranked]
+    assert times == sorted(times)
+    # One tiling by itself takes as long as in a table.
+    for tiling, index, seconds in ranked:
+        assert index == 0
+        assert seconds == pytest.approx(model.seconds_of(tiling, problem, chip(count)), rel=1e-12)
+    assert model.best([problem], [0.0], chip(count)) == ranked[0]
+
+
+@given(first=problems(), second=problems(), around=st.floats(0, 1e-4))
+def test_the_best_of_several_readings(first: Problem, second: Problem, around: float) -> None:
+    alone = [model.best([problem], [0.0], H200) for problem in (first, second)]
+    tiling, index, seconds = model.best([first, second], [around, 0.0], H200) or (None, 0, 0.0)
+    assert alone[index] is not None
+    times = [found[2] for found in alone if found is not None]
+    assert len(times) == 2
+    assert seconds == pytest.approx(min(times[0] + around, times[1]), rel=1e-12)
+    assert isinstance(tiling, Tiling)
+
+
+def test_nothing_of_no_reading() -> None:
+    assert model.best([], [], H200) is None
+    assert model.ranked([], [], H200) == []
+
+
+def test_a_slower_chip_takes_longer() -> None:
+    problem = Problem(3000, 3000, 3000)
+    tiling = Tiling(128, 256)
+    time = model.seconds_of(tiling, problem, H200)
+    slow_clock = replace(H200, clock=H200.clock / 2)
+    assert time < model.seconds_of(tiling, problem, slow_clock) < 2 * time
+    assert model.seconds_of(tiling, problem, replace(H200, multiprocessors=66)) > 1.5 * time
+    flat = Problem(16384, 16384, 64)
+    slow_memory = replace(H200, memory=H200.memory / 4)
+    assert model.seconds_of(tiling, flat, slow_memory) > 1.5 * model.seconds_of(tiling, flat, H200)
