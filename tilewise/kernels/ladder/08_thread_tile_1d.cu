@@ -23,7 +23,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) thread_tile_1d(
     unsigned thread = threadIdx.x;
     unsigned tx = thread % BLOCK_N, ty = thread / BLOCK_N * THREAD_M;
     unsigned top = blockIdx.y * BLOCK_M, left = blockIdx.x * BLOCK_N;
-    // A warp whose part of the tile is past C's edge only loads. All its lanes agree, and the compiler knows.
+    // A warp whose part of the tile is past C's edge only loads; it votes, so that its lanes don't diverge.
     bool inside = __any_sync(0xffffffff, top + ty < m && left + tx < n);
     if (alpha == 0) k = 0;  // as in BLAS: A and B are not read, so a NaN there does not spread
 

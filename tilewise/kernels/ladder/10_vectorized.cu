@@ -19,7 +19,7 @@
 // W neighbours in a row, which one instruction moves.
 template <int W> struct __align__(W * sizeof(real)) Piece { real x[W]; };
 
-// 16 bytes wider than A's tile: the lanes that store along k meet in no bank.
+// A's rows are 16 bytes longer, so that the lanes that store along k use different banks.
 __shared__ __align__(16) real sa[BLOCK_K][BLOCK_M + WIDTH];
 __shared__ __align__(16) real sb[BLOCK_K][BLOCK_N];
 
@@ -32,7 +32,7 @@ template <int W> __device__ inline void product(
     unsigned tx = thread % (BLOCK_N / THREAD_N) * THREAD_N;
     unsigned ty = thread / (BLOCK_N / THREAD_N) * THREAD_M;
     unsigned top = blockIdx.y * BLOCK_M, left = blockIdx.x * BLOCK_N;
-    // A warp whose part of the tile is past C's edge only loads. All its lanes agree, and the compiler knows.
+    // A warp whose part of the tile is past C's edge only loads; it votes, so that its lanes don't diverge.
     bool inside = __any_sync(0xffffffff, top + ty < m && left + tx < n);
     if (alpha == 0) k = 0;  // as in BLAS: A and B are not read, so a NaN there does not spread
 

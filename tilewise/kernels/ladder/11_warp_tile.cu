@@ -27,7 +27,7 @@ template <int W> struct __align__(W * sizeof(real)) Piece { real x[W]; };
 __device__ constexpr int down(int i) { return i / WIDTH * LANES_M * WIDTH + i % WIDTH; }
 __device__ constexpr int across(int i) { return i / WIDTH * LANES_N * WIDTH + i % WIDTH; }
 
-// 16 bytes wider than A's tile: the lanes that store along k meet in no bank.
+// A's rows are 16 bytes longer, so that the lanes that store along k use different banks.
 __shared__ __align__(16) real sa[BLOCK_K][BLOCK_M + WIDTH];
 __shared__ __align__(16) real sb[BLOCK_K][BLOCK_N];
 
@@ -41,7 +41,7 @@ template <int W> __device__ inline void product(
     unsigned tx = warp % (BLOCK_N / WARP_N) * WARP_N + lane % LANES_N * WIDTH;
     unsigned ty = warp / (BLOCK_N / WARP_N) * WARP_M + lane / LANES_N * WIDTH;
     unsigned top = blockIdx.y * BLOCK_M, left = blockIdx.x * BLOCK_N;
-    // A warp whose part of the tile is past C's edge only loads. All its lanes agree, and the compiler knows.
+    // A warp whose part of the tile is past C's edge only loads; it votes, so that its lanes don't diverge.
     bool inside = __any_sync(0xffffffff, top + ty < m && left + tx < n);
     if (alpha == 0) k = 0;  // as in BLAS: A and B are not read, so a NaN there does not spread
 

@@ -39,8 +39,9 @@ constexpr int SECTOR = 32 / sizeof(real);  // elements of a sector
 constexpr int PITCH = BLOCK_M + 4;         // of A's tile: the lanes that copy along k use all banks
 constexpr int SIZE_A = BLOCK_K * PITCH, STAGE = SIZE_A + BLOCK_K * BLOCK_N;
 
-static_assert(BLOCK_M % WARP_M == 0 && BLOCK_N % WARP_N == 0 && BLOCK_K % SECTOR == 0 && BLOCK_K % SLICES == 0);
-static_assert(THREAD_M % WIDTH == 0 && THREAD_N % WIDTH == 0 && THREAD_M % ORDER_M == 0 && THREAD_N % ORDER_N == 0);
+static_assert(BLOCK_M % WARP_M == 0 && BLOCK_N % WARP_N == 0 && BLOCK_K % SECTOR == 0);
+static_assert(THREAD_M % WIDTH == 0 && THREAD_N % WIDTH == 0 && BLOCK_K % SLICES == 0);
+static_assert(THREAD_M % ORDER_M == 0 && THREAD_N % ORDER_N == 0);
 
 struct __align__(16) Vector { real x[WIDTH]; };
 
@@ -152,14 +153,17 @@ __device__ inline unsigned lane_across()
 }
 
 // A thread's first row and column in the block's tile.
-__device__ inline unsigned first_row() { return threadIdx.x / 32 % WARPS_M * WARP_M + line_of<LANES_M>(lane_down(), 0); }
+__device__ inline unsigned first_row()
+{
+    return threadIdx.x / 32 % WARPS_M * WARP_M + line_of<LANES_M>(lane_down(), 0);
+}
 __device__ inline unsigned first_column()
 {
     unsigned warp = (SLICES > 1 ? threadIdx.x % SLICE : threadIdx.x) / 32;
     return warp / WARPS_M * WARP_N + line_of<LANES_N>(lane_across(), 0);
 }
 
-// What a thread reads of a tile, whose rows are PITCH elements, for one step of k: COUNT of its rows or columns.
+// What a thread reads of a tile for one step of k: COUNT elements of a row of the tile, which has PITCH.
 template <int COUNT, int LANES, int PITCH> struct Operand {
     Vector x[COUNT / WIDTH];
 
@@ -233,7 +237,7 @@ template <int W> __device__ inline void multiply(
     }
     Operand<THREAD_M, LANES_M, PITCH> x[2];  // in turn: where AHEAD, the next are read while the present
     Operand<THREAD_N, LANES_N, BLOCK_N> y[2];  // ones are used
-    auto read = [&](int stage, int i) { 
+    auto read = [&](int stage, int i) {
         x[i % 2].read(of_a + stage, i);
         y[i % 2].read(of_b + stage, i);
     };
@@ -267,7 +271,8 @@ template <int W> __device__ inline void multiply(
     }
 }
 
-// Adds the slices' sums up, in their order: the first slice has them then. ``shared`` is what the tiles were in.
+// Adds the slices' sums up, in their order: the first slice has them then. The tiles in ``shared`` are
+// overwritten.
 __device__ inline void add_slices(real (&sum)[THREAD_M][THREAD_N], real* shared)
 {
     if (SLICES == 1) return;
@@ -293,8 +298,9 @@ __device__ inline void add_slices(real (&sum)[THREAD_M][THREAD_N], real* shared)
 }
 
 // C = alpha sum + beta C of the block's tile at (top, left), 16 bytes at a time where C has them.
-__device__ inline void store(const real (&sum)[THREAD_M][THREAD_N], real alpha, real beta, real* c, long long ldc,
-                             unsigned top, unsigned left, unsigned m, unsigned n)
+__device__ inline void store(
+    const real (&sum)[THREAD_M][THREAD_N], real alpha, real beta, real* c, long long ldc,
+    unsigned top, unsigned left, unsigned m, unsigned n)
 {
     const bool aligned = ldc % WIDTH == 0 && (size_t)c % 16 == 0;
     #pragma unroll
@@ -319,9 +325,11 @@ __device__ inline void store(const real (&sum)[THREAD_M][THREAD_N], real alpha, 
     }
 }
 
-// The same by way of shared memory, a row of each thread at a time, so that neighbouring lanes store neighbours.
-__device__ inline void store_staged(const real (&sum)[THREAD_M][THREAD_N], real* shared, real alpha, real beta,
-                                    real* c, long long ldc, unsigned top, unsigned left, unsigned m, unsigned n)
+// The same by way of shared memory, a row of each thread at a time, so that neighbouring lanes store
+// neighbours.
+__device__ inline void store_staged(
+    const real (&sum)[THREAD_M][THREAD_N], real* shared, real alpha, real beta, real* c, long long ldc,
+    unsigned top, unsigned left, unsigned m, unsigned n)
 {
     static_assert(!STAGED || SLICES == 1 && SLICE * THREAD_N <= STAGES * STAGE);
     const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -372,6 +380,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) tuned(
     else multiply<1>(sum, shared, a, pitch_a, b, pitch_b, top, left, m, n, k);
     add_slices(sum, shared);
     if (SLICES > 1 && threadIdx.x >= SLICE) return;
-    if (STAGED && ((size_t)c % 16 || ldc % WIDTH)) store_staged(sum, shared, alpha, beta, c, ldc, top, left, m, n);
-    else store(sum, alpha, beta, c, ldc, top, left, m, n);
+    if (STAGED && ((size_t)c % 16 || ldc % WIDTH))
+        store_staged(sum, shared, alpha, beta, c, ldc, top, left, m, n);
+    else
+        store(sum, alpha, beta, c, ldc, top, left, m, n);
 }
