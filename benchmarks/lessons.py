@@ -1,6 +1,6 @@
 """What each rung of the ladder shows, counted on the emulator: the figures of its lesson.
 
-    python benchmarks/lessons.py [--json tilewise/lessons.json]
+    python benchmarks/lessons.py [--json tilewise/ladder/lessons.json]
 
 Every rung of many blocks multiplies the same matrices in float32, with its own tile, and is counted
 beside the rung before it, or the one that it names. Prints each lesson; needs no GPU.
@@ -68,7 +68,7 @@ def chosen(rung: Rung, counted: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def document() -> dict[str, Any]:
-    """What ``tilewise/lessons.json`` has, without where it comes from."""
+    """What ``tilewise/ladder/lessons.json`` has, without where it comes from."""
     counted = {rung.name: count(rung) for rung in LADDER}
     rungs = {
         rung.name: {

@@ -60,7 +60,7 @@ def bench(
     from tilewise.provenance import write_whole
 
     suites = tuple(SUITES) if suite is Suite.all else (suite.value,)
-    settings = record.Settings(suites, dtype.value, rounds, seconds, plot_to is not None)
+    settings = record.Settings(suites, dtype.value, rounds, seconds)
     if plot_to is not None:
         if "square" not in suites:
             raise ValueError(f"--plot draws squares, and --suite {suite.value} has none")
