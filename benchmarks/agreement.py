@@ -2,7 +2,7 @@
 
     python benchmarks/agreement.py
 
-From benchmarks/results/counters_h200.json, as ``benchmarks/counters.py`` wrote it.
+From benchmarks/results/counters_h200.json, as ``benchmarks/counters.py`` and ``keep.py`` wrote it.
 """
 
 from __future__ import annotations
@@ -41,12 +41,20 @@ def text(record: Mapping[str, Any]) -> str:
     assert not wrong, f"{wrong} must be equal"
     counted = Counter(case["name"].partition("-")[0] for case in cases)
     each = {rung.name: counted[rung.name] // 2 for rung in RUNGS}  # float and double
-    few = [f"`{name}`" for name in each if each[name] < max(each.values())]
+    most = max(each.values())
+    fewer = {
+        count: ", ".join(f"`{name}`" for name in each if each[name] == count)
+        for count in sorted(set(each.values()) - {most}, reverse=True)
+    }
+    parts = [
+        f"{names} at {count}" if count else f"{names} not since they were edited"
+        for count, names in fewer.items()
+    ]
+    few = f" ({'; '.join(parts)})" if parts else ""
     lines = [
         f"{len(cases)} launches on an {gpu}, {record['date'][:10]}, Nsight Compute "
-        f"{record['ncu']}: the rungs at {max(each.values())} shapes each, in float and double "
-        f"({', '.join(few)} at {min(each.values())}), and kernels that are no matrix "
-        "multiplication (`tilewise/kernels/counted`). In all of them equal:",
+        f"{record['ncu']}: the rungs at {most} shapes each, in float and double{few}, and "
+        "kernels that are no matrix multiplication (`tilewise/kernels/counted`). In all of them equal:",
         "",
         *(f"- `{name}`: `{record['metrics'][name]}`" for name in (*EXACT, *equal)),
         "",
@@ -65,7 +73,11 @@ def text(record: Mapping[str, Any]) -> str:
 
 
 def _differing(cases: Sequence[Mapping[str, Any]], name: str) -> list[Mapping[str, Any]]:
-    return [case for case in cases if case["emulator"][name] != case["hardware"][name]]
+    """The cases where the emulator's count, which is kept only then, is not the hardware's."""
+    return [
+        case for case in cases
+        if case["emulator"].get(name, case["hardware"][name]) != case["hardware"][name]
+    ]  # fmt: skip
 
 
 def _distance(case: Mapping[str, Any], name: str) -> float:

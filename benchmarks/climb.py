@@ -1,13 +1,12 @@
 """Draws docs/climb.md and its figure from what ``tilewise climb`` measured.
 
-tilewise climb --dtype float32 --dtype float64 --json benchmarks/results/climb_h200.json \\
-    --plot docs/climb.png
+tilewise climb --dtype float32 --dtype float64 --json climb_h200.json
+python benchmarks/keep.py climb_h200.json
 python benchmarks/climb.py
 
 What each rung is about stands in climb_page.md, without figures; a line ``{{first .. last}}`` there
-stands for the kernel's own, from that with ``first`` to the next with ``last``, and
-``{{name.cuh: first .. last}}`` for a header's. The figures are those of the record, and of the
-counters in tilewise/lessons.json.
+stands for the kernel's own, from that with ``first`` to the next with ``last``. The figures are
+those of the record, and of the counters in tilewise/ladder/lessons.json.
 """
 
 from __future__ import annotations
@@ -20,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from tilewise.bench import climb_plot
+from tilewise.bench.climb import OURS, VENDOR, label, main_size, names, row_of, source_of
 from tilewise.gemm.families.simt.timing import PHASES
 from tilewise.ladder import lessons
 from tilewise.ladder.rungs import RUNGS, Rung
-from tilewise.lens.climbed import OURS, VENDOR, label, main_size, names, row_of
 from tilewise.provenance import write_whole
 
 ROOT = Path(__file__).parents[1]
@@ -31,12 +30,11 @@ RECORD = ROOT / "benchmarks" / "results" / "climb_h200.json"
 WORDS = ROOT / "benchmarks" / "climb_page.md"
 PAGE = ROOT / "docs" / "climb.md"
 FIGURE = PAGE.with_suffix(".png")
-HEADERS = ROOT / "tilewise" / "kernels" / "gemm"
 
 MOST_AT_AN_EDGE = 1.15  # what an operation may cost at an odd size
 FASTER = 1.02  # a rung below this much of the one before is not called faster
 ALIKE = 0.02  # counters that differ by less are as good as the same
-_QUOTE = re.compile(r"^\{\{(?:(\S+\.cuh): )?(.+?) \.\. (.+?)\}\}$", re.MULTILINE)
+_QUOTE = re.compile(r"^\{\{(.+?) \.\. (.+?)\}\}$", re.MULTILINE)
 
 Record = Mapping[str, Any]
 
@@ -64,7 +62,7 @@ def prose(text: str) -> dict[str, str]:
 
 
 def quoted(text: str, rung: Rung) -> str:
-    """``text`` with the lines that it names, of the rung's file or of a header.
+    """``text`` with the lines of the rung's file that it names.
 
     Raises
     ------
@@ -73,13 +71,12 @@ def quoted(text: str, rung: Rung) -> str:
     """
 
     def lines(found: re.Match[str]) -> str:
-        header, first, last = found.groups()
-        path = HEADERS / header if header else rung.path
-        source = path.read_text().splitlines()
+        first, last = found.groups()
+        source = rung.path.read_text().splitlines()
         start = next((i for i, line in enumerate(source) if first in line), len(source))
         end = next((i for i in range(start, len(source)) if last in source[i]), None)
         if end is None:
-            raise ValueError(f"{path.name} has no lines from {first!r} to {last!r}")
+            raise ValueError(f"{rung.path.name} has no lines from {first!r} to {last!r}")
         code = textwrap.dedent("\n".join(source[start : end + 1]))
         return f"```cuda\n{code}\n```"
 
@@ -246,14 +243,24 @@ def _opening(record: Record) -> str:
 
 
 def _since(record: Record) -> str:
-    """What has changed since, where the phases that tiles are chosen by are of a later date."""
-    if record["date"] >= json.loads(PHASES.read_text())["date"]:
-        return ""
-    return "\n" + _paragraph(
-        "**Measured before the tiles that there are now**: `tuned` and `matmul` may take others, "
-        "and other kernels. What each gave is in the [tuning log](tuning-log-fma.md); the times "
-        "below are the old ones, the counters today's."
-    )
+    """What has changed since it was measured: the choice of tiles, and rungs."""
+    told = ""
+    if record["date"] < json.loads(PHASES.read_text())["date"]:
+        told += "\n" + _paragraph(
+            "**Measured before the tiles that there are now**: `tuned` and `matmul` may take "
+            "others, and other kernels. The times below are the old ones, the counters today's."
+        )
+    measured = {row["kernel"]: row["source"] for row in record["kernels"]}
+    edited = [
+        f"`{rung.name}`" for rung in RUNGS
+        if rung.name in measured and measured[rung.name] != source_of(rung)
+    ]  # fmt: skip
+    if edited:
+        told += "\n" + _paragraph(
+            f"**Edited since**: {', '.join(edited)}. Their times and registers below are those of "
+            "the earlier source, the lines and counters today's."
+        )
+    return told
 
 
 def _table_of(record: Record, dtype: str) -> str:

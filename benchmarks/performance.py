@@ -1,10 +1,12 @@
 """Draws docs/performance.md with its figure, and the pages of float32 and of float64, from results.
 
-tilewise bench --suite all --json benchmarks/results/bench_h200.json --plot docs/performance.png
-tilewise bench --suite SUITE --dtype DTYPE --seconds 0.02
-    --json benchmarks/results/bench_DTYPE_SUITE_h200.json, of the suites square and odd, float32
-    and float64
+tilewise bench --suite all --json bench_h200.json
+tilewise bench --suite SUITE --dtype DTYPE --seconds 0.05 --json bench_DTYPE_SUITE_h200.json, of the
+    suites square, odd and thin, float32 and float64
+python benchmarks/keep.py bench_*h200.json
 python benchmarks/performance.py
+
+The rungs in the figure are those of benchmarks/results/climb_h200.json, by ``tilewise climb``.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from tilewise.provenance import write_whole
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 RECORD = RESULTS / "bench_h200.json"
+CLIMB = RESULTS / "climb_h200.json"
 PAGE = ROOT / "docs" / "performance.md"
 FIGURE = PAGE.with_suffix(".png")
 # By the page: the records that it is drawn from.
@@ -48,7 +51,7 @@ def page(*records: Mapping[str, Any]) -> str:
     summaries = [found for record in records for found in record["summaries"]]
     record = {**records[0], "rows": rows, "commands": [each["command"] for each in records]}
     parts = [_opening(record), _summary(summaries, record)]
-    if record.get("ladder"):
+    if record["dtype"] == "bfloat16":
         parts.append(f"![TFLOP/s over size]({FIGURE.name})\n")
     parts.append(_method(record))
     for group in dict.fromkeys(row["group"] for row in record["rows"]):
@@ -165,8 +168,7 @@ def _table(heading: Sequence[str], lines: Sequence[Sequence[str]], sides: str) -
 
 def main() -> None:
     record = json.loads(RECORD.read_text())
-    if record.get("ladder"):
-        plot.draw(record, FIGURE)
+    plot.draw(record, FIGURE, json.loads(CLIMB.read_text()))
     write_whole(PAGE, page(record).encode())
     for path, records in PARTS.items():
         write_whole(path, page(*(json.loads(each.read_text()) for each in records)).encode())

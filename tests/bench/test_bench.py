@@ -47,7 +47,6 @@ def made_up(ratio: float = 1.25, correct: bool = True) -> dict[str, Any]:
             "ratio": ratio, "share": 0.5, "limit": "compute" if n > 512 else "memory",
         }  # fmt: skip
         rows.append(row)
-    points = [{"n": n, "seconds": n**3 / 4e12, "tflops": 8.0, "correct": True} for n in (128, 512)]
     return {
         **provenance(["tilewise", "bench"]),
         "machine": {"gpu": "NVIDIA H200, made up", "driver": "1.2"},
@@ -60,10 +59,6 @@ def made_up(ratio: float = 1.25, correct: bool = True) -> dict[str, Any]:
         "ceilings": {"tflops": 880.0, "gigabytes": 4270.0},
         "rows": rows,
         "summaries": summaries(rows),
-        "ladder": [
-            {"kernel": "single_block", "number": 2, "points": []},
-            {"kernel": "tiled", "number": 5, "points": points},
-        ],
     }  # fmt: skip
 
 
@@ -577,15 +572,6 @@ def test_a_result_that_changes_is_found(gpu: Gpu, monkeypatch: pytest.MonkeyPatc
     assert not found["correct"]
     assert "changed" in found["rows"][0]["failure"]
     assert found["summaries"] == []
-
-
-def test_the_ladder_climbs(gpu: Gpu) -> None:
-    from tilewise.bench.ladder import climb
-    from tilewise.ladder.rungs import RUNGS
-
-    found = climb(gpu, (16, 100))
-    assert [len(rung["points"]) for rung in found] == [2, 1, *[2] * (len(RUNGS) - 2)]
-    assert all(point["correct"] for rung in found for point in rung["points"])
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])

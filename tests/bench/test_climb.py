@@ -16,8 +16,8 @@ import pytest
 from fake_gpu import FakeGpu
 from reference import thorough
 
-from tilewise.bench import climb_record, record
-from tilewise.bench.climb_record import Settings
+from tilewise.bench import climb, record
+from tilewise.bench.climb import Settings
 from tilewise.cli.main import main
 from tilewise.devices.emulator import Emulator
 from tilewise.devices.gpu import Gpu
@@ -100,6 +100,13 @@ def test_what_is_wrong_is_found(torch: Any, dtype: str, monkeypatch: pytest.Monk
 # What is measured, with kernels on the emulator and times that are made up
 
 
+def run(*args: Any) -> dict[str, Any]:
+    """:func:`tilewise.bench.rungs.run`, which needs PyTorch."""
+    from tilewise.bench import rungs
+
+    return rungs.run(*args)
+
+
 class Prepared:
     def __init__(self, compiled: Any, launch: Launch) -> None:
         self.compiled, self.launch = compiled, launch
@@ -174,7 +181,7 @@ def emulated(torch: Any, monkeypatch: pytest.MonkeyPatch) -> EmulatedGpu:
     monkeypatch.setattr(rungs, "_stream", lambda: 0)
     monkeypatch.setattr(rungs, "sets_to_rotate", lambda nbytes, cache: 2)
     monkeypatch.setattr(record, "find_gpu", lambda: gpu)
-    monkeypatch.setattr(climb_record, "EDGE_SIZES", range(30, 50))
+    monkeypatch.setattr(climb, "EDGE_SIZES", range(30, 50))
     return gpu
 
 
@@ -189,7 +196,7 @@ def test_a_climb_from_end_to_end(emulated: EmulatedGpu, dtype: str) -> None:
     steps: list[str] = []
     kernels = ("single_block", "tiled", "thread_tile_1d", "matmul")
     settings = Settings((16, 40), kernels, (dtype,), rounds=3)
-    found = climb_record.run(settings, emulated, steps.append, ["tilewise", "climb"])
+    found = run(settings, emulated, steps.append, ["tilewise", "climb"])
     assert len(steps) == settings.steps
     assert found["correct"]
     rows = rows_of(found, 16, dtype)
@@ -243,7 +250,7 @@ def test_what_leaves_a_cache_is_not_launched_from_afar(
         return 0.02 * (n / 16) ** 3 * (2.5 if n > 16 else 1)
 
     monkeypatch.setattr(rungs, "seconds_of", seconds_of)
-    found = climb_record.run(Settings((16, 64), ("single_thread",), rounds=1), emulated)
+    found = run(Settings((16, 64), ("single_thread",), rounds=1), emulated)
     assert 32 in launched
     assert 64 not in launched
     assert "some 3 s, by 0.4 s at 32" in rows_of(found, 64)["single_thread"]["skipped"]
@@ -251,7 +258,7 @@ def test_what_leaves_a_cache_is_not_launched_from_afar(
 
 def test_a_rung_stops_where_it_would_take_long(emulated: EmulatedGpu) -> None:
     settings = Settings((8, 16, 128), ("single_thread", "coalesced"), rounds=1)
-    found = climb_record.run(settings, emulated)
+    found = run(settings, emulated)
     assert rows_of(found, 8)["single_thread"]["seconds"] == 1e-3 * 8**3
     assert rows_of(found, 8)["single_thread"]["in_turn"] is False
     assert rows_of(found, 8)["coalesced"]["in_turn"] is True
@@ -276,7 +283,7 @@ def test_a_rung_is_not_launched_at_once_at_a_large_size(
         enqueue(prepared, stream, addresses)
 
     monkeypatch.setattr(emulated, "enqueue", enqueues)
-    found = climb_record.run(Settings((100,), ("single_thread",), rounds=1), emulated)
+    found = run(Settings((100,), ("single_thread",), rounds=1), emulated)
     assert {n for _, n in asked} == {4, 8}
     assert "skipped" in rows_of(found, 100)["single_thread"]
 
@@ -287,7 +294,7 @@ def spoil_element(c: Any) -> None:
 
 def test_a_wrong_rung_is_found_and_not_timed(emulated: EmulatedGpu) -> None:
     emulated.spoiled["coalesced"] = spoil_element
-    found = climb_record.run(Settings((16,), ("coalesced", "tiled"), rounds=1), emulated)
+    found = run(Settings((16,), ("coalesced", "tiled"), rounds=1), emulated)
     rows = rows_of(found, 16)
     assert not found["correct"]
     assert not rows["coalesced"]["correct"]
@@ -302,7 +309,7 @@ def test_an_edge_that_is_wrong_is_found(emulated: EmulatedGpu) -> None:
         c[0, 0] += len(c) % 2
 
     emulated.spoiled["thread_tile_1d"] = only_odd
-    found = climb_record.run(Settings((40,), ("thread_tile_1d",), rounds=1), emulated)
+    found = run(Settings((40,), ("thread_tile_1d",), rounds=1), emulated)
     assert rows_of(found, 40)["thread_tile_1d"]["correct"]
     (edge, vendor) = found["edges"]
     assert not found["correct"]
@@ -321,7 +328,7 @@ def test_a_result_that_changes_is_found(emulated: EmulatedGpu, launches: int, to
             c[0, 0] = np.nextafter(c[0, 0], np.float32(9))
 
     emulated.spoiled["coalesced"] = later
-    found = climb_record.run(Settings((64,), ("coalesced",), rounds=1), emulated)
+    found = run(Settings((64,), ("coalesced",), rounds=1), emulated)
     row = rows_of(found, 64)["coalesced"]
     assert not found["correct"]
     assert row["same_bits"] is False
@@ -339,7 +346,7 @@ def test_a_launch_that_fails_is_told(
         return prepare(compiled, launch)
 
     monkeypatch.setattr(emulated, "prepare", fails)
-    found = climb_record.run(Settings((16,), ("tiled", "coalesced"), rounds=1), emulated)
+    found = run(Settings((16,), ("tiled", "coalesced"), rounds=1), emulated)
     assert rows_of(found, 16)["tiled"]["skipped"] == "too many registers"
     assert "seconds" in rows_of(found, 16)["coalesced"]
 
@@ -392,10 +399,10 @@ def gpu(gpu: Gpu, torch: Any) -> Gpu:
 @pytest.mark.usefixtures("alone")
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_every_rung_climbs(gpu: Gpu, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(climb_record, "EDGE_SIZES", range(500, 520))
+    monkeypatch.setattr(climb, "EDGE_SIZES", range(500, 520))
     settings = Settings((32, 130, 512), (), (dtype,), rounds=2, seconds=0.002)
     steps: list[str] = []
-    found = climb_record.run(settings, gpu, steps.append)
+    found = run(settings, gpu, steps.append)
     assert found["correct"]
     assert len(steps) == settings.steps
     for n in settings.sizes:
@@ -411,7 +418,7 @@ def test_every_rung_climbs(gpu: Gpu, dtype: str, monkeypatch: pytest.MonkeyPatch
             assert 0 < row["seconds"] < 2
         assert 0 < rows["vendor"]["error"] < 1e-5
     assert {row["kernel"] for row in found["edges"]} == {
-        *(rung.name for rung in RUNGS if rung.number >= climb_record.EDGE_FROM),
+        *(rung.name for rung in RUNGS if rung.number >= climb.EDGE_FROM),
         "matmul",
         "vendor",
     }
@@ -423,7 +430,7 @@ def test_no_tf32(gpu: Gpu, torch: Any) -> None:
     torch.set_float32_matmul_precision("high")
     try:
         settings = Settings((512,), ("tiled",), rounds=1, seconds=0.002)
-        found = climb_record.run(settings, gpu)
+        found = run(settings, gpu)
         assert torch.get_float32_matmul_precision() == "high"
     finally:
         torch.set_float32_matmul_precision(before)

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 import runpy
+import sys
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from tilewise.bench import climb_plot, climb_record, plot, record
+from tilewise import bench
+from tilewise.bench import climb, climb_plot, plot, record
 from tilewise.cli.main import main
 from tilewise.ladder import lessons
 from tilewise.ladder.rungs import RUNGS
-from tilewise.lens import climbed, roofline
+from tilewise.lens import roofline
 from tilewise.provenance import provenance
 
 ROOT = Path(__file__).parents[2]
@@ -28,7 +31,7 @@ def made_up(
     slow: str = "",
     wrong: str = "",
 ) -> dict[str, Any]:
-    """A record as ``climb_record.run`` leaves it: each rung a quarter faster than the last.
+    """A record as ``rungs.run`` leaves it: each rung a quarter faster than the last.
 
     ``slow`` is half as fast as the one before; ``wrong`` gives wrong results.
     """
@@ -70,6 +73,7 @@ def made_up(
                     "kernel": rung.name,
                     "dtype": dtype,
                     "number": rung.number,
+                    "source": climb.source_of(rung),
                     "threads": 256,
                     "tile": rung.default_tile,
                     "registers": registers,
@@ -115,7 +119,10 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """A record that the command finds, with no GPU; change it to change what was measured."""
     found = made_up()
     monkeypatch.setattr(record, "find_gpu", lambda: None)
-    monkeypatch.setattr(climb_record, "run", lambda settings, gpu, step, command: found)
+    # In the place of the module itself, which needs PyTorch.
+    rungs = SimpleNamespace(run=lambda settings, gpu, step, command: found)
+    monkeypatch.setitem(sys.modules, "tilewise.bench.rungs", rungs)
+    monkeypatch.setattr(bench, "rungs", rungs, raising=False)
     monkeypatch.setenv("COLUMNS", "80")
     return found
 
@@ -188,7 +195,7 @@ def test_a_line_a_kernel() -> None:
         for rung in RUNGS:
             assert (f"{rung.number} {rung.name}" in lines) == (rung.name != "single_block")
         x, y = lines["vendor"].get_data()
-        row = climbed.row_of(document, "vendor", 4096, dtype)
+        row = climb.row_of(document, "vendor", 4096, dtype)
         assert row is not None
         assert list(x) == list(SIZES)
         assert y[-1] == 1e3 * row["tflops"]
@@ -201,12 +208,14 @@ def test_the_figure_of_bench_has_every_rung() -> None:
     from matplotlib.figure import Figure
 
     axes = Figure().subplots()
-    point = {"n": 128, "tflops": 1.0}
-    ladder = [{"kernel": each.name, "number": each.number, "points": [point]} for each in RUNGS]
-    plot._rungs(axes, ladder)
+    document = made_up(sizes=(32, 128))
+    plot._rungs(axes, document)
     lines = axes.get_lines()
-    assert [line.get_label() for line in lines] == [f"{x.number} {x.name}" for x in RUNGS]
-    assert len({line.get_color() for line in lines}) == len(RUNGS)
+    timed = [each for each in RUNGS if climb.row_of(document, each.name, 128, "float32")]
+    assert len(timed) == len(RUNGS) - 1  # one block holds no C of 128 x 128
+    drawn = {line.get_label(): line.get_data()[0] for line in lines}
+    assert drawn == {f"{each.number} {each.name}": 128 for each in timed}  # of the squares
+    assert len({line.get_color() for line in lines}) == len(timed)
     assert all(line.get_linewidth() > 0 for line in lines)
 
 
@@ -222,7 +231,7 @@ def test_what_is_above_the_ceiling_is_told(
     told = f"{name} is above it in float64: that takes tensor cores"
     measured |= made_up(("float32", "float64"))
     assert told not in " ".join(DRAWING["page"](measured).split())
-    row = climbed.row_of(measured, kernel, 4096, "float64")
+    row = climb.row_of(measured, kernel, 4096, "float64")
     assert isinstance(row, dict)
     row["share"] = 1.8
     assert told in " ".join(DRAWING["page"](measured).split())
@@ -269,6 +278,15 @@ def test_the_page_says_that_the_tiles_are_later() -> None:
     assert told in DRAWING["page"](document)
 
 
+def test_the_page_says_which_rungs_were_edited_since() -> None:
+    document = made_up()
+    assert "Edited since" not in DRAWING["page"](document)
+    for row in document["kernels"]:
+        if row["kernel"] in ("tiled", "tuned"):
+            row["source"] = "of another text"
+    assert "**Edited since**: `tiled`, `tuned`. Their times" in DRAWING["page"](document)
+
+
 def test_the_page_says_what_went_wrong() -> None:
     document = made_up(wrong="tiled")
     document["edges"][0]["cost"] = 1.2
@@ -310,8 +328,7 @@ def test_every_rung_has_words_and_lines_of_its_own() -> None:
         assert "{{" in words[rung.name]
         text = DRAWING["quoted"](words[rung.name], rung)
         assert "{{" not in text
-        headers = (DRAWING["HEADERS"] / name for name in ("pipeline.cuh", "simt.cuh"))
-        source = "".join(path.read_text() for path in (rung.path, *headers))
+        source = rung.path.read_text()
         quotes = text.split("```")[1::2]
         assert quotes
         for quote in quotes:

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tilewise.bench.climb import OURS, VENDOR, label, names, row_of
 from tilewise.ladder.rungs import RUNGS
-from tilewise.lens.climbed import OURS, VENDOR, label, names, row_of
 from tilewise.lens.roofline_plot import check
 from tilewise.provenance import write_whole
 
@@ -25,7 +25,7 @@ def draw(record: Mapping[str, Any], path: Path) -> None:
     Parameters
     ----------
     record : mapping
-        Of :func:`tilewise.bench.climb_record.run`.
+        Of :func:`tilewise.bench.rungs.run`.
     path : Path
 
     Raises

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import cycle
 from pathlib import Path
 from typing import Any
 
+from tilewise.bench.climb import label, row_of
 from tilewise.bench.suites import SQUARES
+from tilewise.ladder.rungs import RUNGS
 from tilewise.lens.roofline_plot import check
 from tilewise.provenance import write_whole
 
@@ -22,17 +24,19 @@ _LADDER = (
 _NAMES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "float64": "fp64"}
 
 
-def draw(record: Mapping[str, Any], path: Path) -> None:
+def draw(record: Mapping[str, Any], path: Path, climb: Mapping[str, Any] | None = None) -> None:
     """Draw the squares of a record to ``path``, whole or not at all.
 
-    Left, tilewise, the rival and the tensor cores' ceiling; right, on a logarithmic scale, the
-    rungs of the ladder below them.
+    Left, tilewise, the rival and the tensor cores' ceiling; right, the same on a logarithmic scale,
+    with the rungs of the ladder below them where there is a record of the climb.
 
     Parameters
     ----------
     record : mapping
-        Of :func:`tilewise.bench.record.run`, with the suite ``square`` and the ladder.
+        Of :func:`tilewise.bench.record.run`, with the suite ``square``.
     path : Path
+    climb : mapping, optional
+        Of :func:`tilewise.bench.rungs.run`, with float32.
 
     Raises
     ------
@@ -57,12 +61,12 @@ def draw(record: Mapping[str, Any], path: Path) -> None:
     for axes in (left, right):
         if ceiling is not None:
             axes.axhline(ceiling, color=_CEILING, linestyle="--", linewidth=1.5)
-        for name, label, style in (
+        for name, words, style in (
             ("ours", f"tilewise.matmul, {half}", {"color": _OURS, "marker": "o", "zorder": 4}),
             ("torch", f"torch.matmul, {half}", {"color": _RIVAL, "marker": "s", "zorder": 3}),
         ):
             speeds = [rows[n]["tflops"][name] for n in sizes]
-            axes.plot(sizes, speeds, linewidth=2.5, markersize=7, label=label, **style)
+            axes.plot(sizes, speeds, linewidth=2.5, markersize=7, label=words, **style)
         axes.set_xscale("log", base=2)
         axes.set_xticks(SQUARES, [str(n) for n in SQUARES])
         axes.tick_params(labelsize=12)
@@ -79,9 +83,11 @@ def draw(record: Mapping[str, Any], path: Path) -> None:
             textcoords="offset points", va="top", fontsize=13, color=_CEILING,
         )  # fmt: skip
     left.legend(fontsize=13, loc="center left")
-    _rungs(right, record.get("ladder", ()))
+    right.set_title("The same, logarithmic", fontsize=14)
+    if climb is not None:
+        _rungs(right, climb)
+        right.set_title("The same, logarithmic, and the ladder in fp32", fontsize=14)
     right.set_yscale("log")
-    right.set_title("The same, logarithmic, and the ladder in fp32", fontsize=14)
     image = io.BytesIO()
     # No date in it: the same record gives the same file.
     without = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(path.suffix.lower(), {})
@@ -89,17 +95,15 @@ def draw(record: Mapping[str, Any], path: Path) -> None:
     write_whole(path, image.getvalue())
 
 
-def _rungs(axes: Any, ladder: Sequence[Mapping[str, Any]]) -> None:
+def _rungs(axes: Any, climb: Mapping[str, Any]) -> None:
     # Later ones thinner: where two rungs are as fast, both show.
-    for rung, colour in zip(ladder, cycle(_LADDER), strict=False):
-        points = rung["points"]
+    for rung, colour in zip(RUNGS, cycle(_LADDER), strict=False):
+        found = [row_of(climb, rung.name, n, "float32") for n in climb["sizes"] if n in SQUARES]
+        points = [(row["n"], row["tflops"]) for row in found if row is not None]
         if points:
             axes.plot(
-                [point["n"] for point in points],
-                [point["tflops"] for point in points],
-                color=colour, marker=".", markersize=9,
-                linewidth=max(3.6 - 0.35 * rung["number"], 1),
-                label=f"{rung['number']} {rung['kernel']}",
+                *zip(*points, strict=True), color=colour, marker=".", markersize=9,
+                linewidth=max(3.6 - 0.35 * rung.number, 1), label=label(rung.name),
             )  # fmt: skip
     axes.legend(fontsize=12, ncols=2, loc="lower right", bbox_to_anchor=(1.0, 0.08))
 

@@ -9,16 +9,7 @@ from dataclasses import asdict, dataclass
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from tilewise.bench.suites import (
-    MOST_SETS,
-    SQUARES,
-    SUITES,
-    Random,
-    Shape,
-    View,
-    is_off,
-    sets_to_rotate,
-)
+from tilewise.bench.suites import MOST_SETS, SUITES, Random, Shape, View, is_off, sets_to_rotate
 from tilewise.bench.summary import group_of, summaries
 from tilewise.compiler.ahead import compile_ahead
 from tilewise.devices import get_device
@@ -51,8 +42,6 @@ class Settings:
         At least 1; five or more for a figure to report.
     seconds : float
         How long ours, or the rival's, is timed in a round; half of that warms up before.
-    with_ladder : bool
-        Whether the ladder's rungs are measured too, for the figure.
     random : Random, optional
         Products drawn at random, besides those of the suites.
 
@@ -66,7 +55,6 @@ class Settings:
     dtype: str = "bfloat16"
     rounds: int = 5
     seconds: float = 0.1
-    with_ladder: bool = False
     random: Random | None = None
 
     def __post_init__(self) -> None:
@@ -83,9 +71,7 @@ class Settings:
     @property
     def steps(self) -> int:
         """How many times :func:`run` calls its ``step``."""
-        from tilewise.ladder.rungs import RUNGS
-
-        return 2 + len(self.products) + self.with_ladder * len(RUNGS)
+        return 2 + len(self.products)
 
     @property
     def products(self) -> list[tuple[str, Shape]]:
@@ -163,14 +149,12 @@ def run(
     -------
     dict
         Plain data for JSON: ``date``, ``command``, ``machine``, ``versions``, ``correct`` (of
-        all), ``method``, ``ceilings``, ``rows``, ``summaries`` and, where it was asked for,
-        ``ladder``.
+        all), ``method``, ``ceilings``, ``rows`` and ``summaries``.
     """
     import torch
 
     from tilewise.bench import ceilings as limits
     from tilewise.bench import timing
-    from tilewise.bench.ladder import climb
 
     with torch.cuda.device(gpu.context.ordinal), torch.cuda.stream(torch.cuda.Stream()):
         step("compiling")
@@ -179,15 +163,12 @@ def run(
         compile_ahead(list(kernels.values()), gpu.arch, lines=False)
         step("ceilings")
         ceilings = limits.measure(gpu, settings.dtype, CEILING_SECONDS)
-        ladder = climb(gpu, SQUARES, step) if settings.with_ladder else []
         rows = [
             _row(suite, shape, settings, gpu, ceilings, step) for suite, shape in settings.products
         ]
-    right = [row["correct"] for row in rows]
-    right += [point["correct"] for rung in ladder for point in rung["points"]]
-    record = {
+    return {
         **provenance(command),
-        "correct": all(right),
+        "correct": all(row["correct"] for row in rows),
         "dtype": settings.dtype,
         "rival": "torch",
         "method": {
@@ -211,7 +192,6 @@ def run(
         "rows": rows,
         "summaries": summaries(rows),
     }
-    return {**record, "ladder": ladder} if settings.with_ladder else record
 
 
 def _tera(rate: float | None) -> float | None:

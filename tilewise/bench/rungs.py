@@ -1,9 +1,9 @@
-"""The ladder beside the vendor's product."""
+"""The ladder beside the vendor's product: every rung timed at every size."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
-from tilewise.bench.climb_record import EDGE_FROM, Settings, Step
+from tilewise.bench import timing
+from tilewise.bench.climb import EDGE_FROM, OURS, VENDOR, Settings, Step, source_of
 from tilewise.bench.exact import Exact
-from tilewise.bench.ladder import LONGEST
 from tilewise.bench.products import Operands, operands
 from tilewise.bench.suites import Shape, sets_to_rotate
 from tilewise.bench.timing import SHORT_SECONDS, Work, in_turn, seconds_of
@@ -23,8 +23,11 @@ from tilewise.devices.occupancy import occupancy
 from tilewise.errors import TilewiseError
 from tilewise.ladder.rungs import RUNGS, Rung
 from tilewise.launch import Launch, Place
-from tilewise.lens.climbed import OURS, VENDOR
+from tilewise.lens import roofline
+from tilewise.provenance import provenance
 
+LONGEST = 2.0  # seconds of one launch; a rung goes no further
+CEILING_SECONDS = 0.5
 # Seconds of a launch above which a kernel is not timed in turn with the others, but by itself; and
 # where others are so short that all are launched many times over in a CUDA graph.
 APART_SECONDS, APART_FROM_GRAPHS_SECONDS = 0.1, 2e-3
@@ -46,6 +49,75 @@ class Measured:
     kernels: list[dict[str, Any]]
     rows: list[dict[str, Any]]
     edges: list[dict[str, Any]]
+
+
+def run(
+    settings: Settings,
+    gpu: Gpu,
+    step: Step = lambda _: None,
+    command: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Check and time every rung at every size, beside the vendor's product.
+
+    Parameters
+    ----------
+    settings : Settings
+    gpu : Gpu
+        That of :func:`tilewise.bench.record.find_gpu`.
+    step : callable
+        Called with what comes next, before it begins.
+    command : sequence of str
+        The command line, for the record.
+
+    Returns
+    -------
+    dict
+        The record: :mod:`tilewise.bench.climb`.
+    """
+    ceilings = _ceilings(gpu)
+    found: list[Measured] = []
+    with place(gpu):
+        for dtype in settings.dtypes:
+            bench = Bench(gpu, dtype, settings, ceilings.flops(dtype), step)
+            found.append(bench.run())
+    rows = [row for measured in found for row in measured.rows]
+    edges = [row for measured in found for row in measured.edges]
+    return {
+        **provenance(command),
+        "correct": all(row["correct"] for row in (*rows, *edges) if "correct" in row),
+        "sizes": list(settings.sizes),
+        "dtypes": list(settings.dtypes),
+        "method": {
+            "rounds": settings.rounds,
+            "seconds_a_round": settings.seconds,
+            "warm_up_seconds": settings.seconds / 2,
+            "data": "random normal",
+            "order": "all in turn, one stream, results into arrays of before",
+            "vendor": "PyTorch's matmul, TF32 off",
+            "graph_below_seconds": timing.SHORT_SECONDS,
+            "graph_launches": timing.GRAPH_LAUNCHES,
+            "l2_bytes": gpu.l2_bytes,
+            "operand_sets": "as many as take twice l2_bytes, or the most, used in turn",
+            "apart_above_seconds": APART_SECONDS,
+            "apart_above_seconds_beside_graphs": APART_FROM_GRAPHS_SECONDS,
+            "apart_launches": APART_LAUNCHES,
+            "longest_launch_seconds": LONGEST,
+        },
+        "ceilings": ceilings.to_dict(),
+        "kernels": [row for measured in found for row in measured.kernels],
+        "rows": rows,
+        "edges": edges,
+    }
+
+
+def _ceilings(gpu: Gpu) -> roofline.Ceilings:
+    """Those that are known of the GPU; of another they are measured now."""
+    try:
+        return roofline.for_gpu(gpu.description)
+    except ValueError:
+        from tilewise.lens.ceilings import measure
+
+        return measure(gpu, CEILING_SECONDS)
 
 
 @contextmanager
@@ -105,6 +177,7 @@ class Bench:
             "kernel": rung.name,
             "dtype": self.dtype,
             "number": rung.number,
+            "source": source_of(rung),
             "tile": tile,
             "threads": threads,
             **compiled.resources.to_dict(),

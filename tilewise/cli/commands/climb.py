@@ -44,14 +44,15 @@ def climb(
     Each is checked, then all are timed in turn: the rungs, matmul, and PyTorch's matmul without
     TF32. A rung stops where a launch would take more than 2 s.
     """
-    from tilewise.bench import climb_plot, climb_record, record
+    from tilewise.bench import climb as asked
+    from tilewise.bench import climb_plot, record
     from tilewise.cli import show
     from tilewise.cli.show import climb as shown
     from tilewise.ladder.matrix_files import check_target
     from tilewise.provenance import write_whole
 
-    settings = climb_record.Settings(
-        climb_record.SIZES if sizes is None else _numbers(sizes),
+    settings = asked.Settings(
+        asked.SIZES if sizes is None else _numbers(sizes),
         () if kernels is None else tuple(name.strip() for name in kernels.split(",")),
         tuple(each.value for each in dtype) if dtype else ("float32",),
         rounds,
@@ -70,8 +71,10 @@ def climb(
     for option, path in (("--json", record_to), ("--plot", plot_to)):
         command += [option, str(path)] if path is not None else []
     gpu = record.find_gpu()
+    from tilewise.bench import rungs  # PyTorch, which is slow to import, and may not be there
+
     with show.progress(settings.steps, "climb") as step:
-        document = climb_record.run(settings, gpu, step, command)
+        document = rungs.run(settings, gpu, step, command)
     if str(record_to) == "-":
         print_json(document)
     else:

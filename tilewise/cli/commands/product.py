@@ -72,7 +72,7 @@ def bench(
     drawn = None
     if random:
         suites, drawn = (), Random(random, seed, multiple)
-    settings = record.Settings(suites, dtype.value, rounds, seconds, plot_to is not None, drawn)
+    settings = record.Settings(suites, dtype.value, rounds, seconds, drawn)
     if plot_to is not None:
         if "square" not in suites:
             what = "--random" if random else f"--suite {suite.value}"

@@ -8,8 +8,8 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
+from tilewise.bench.climb import label, main_size, names, row_of
 from tilewise.cli.show.console import console, error, giga, verdict
-from tilewise.lens.climbed import label, main_size, names, row_of
 
 _SIZES_A_TABLE = 7
 

@@ -23,6 +23,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) thread_tile_1d(
     unsigned thread = threadIdx.x;
     unsigned tx = thread % BLOCK_N, ty = thread / BLOCK_N * THREAD_M;
     unsigned top = blockIdx.y * BLOCK_M, left = blockIdx.x * BLOCK_N;
+    // A warp whose part of the tile is past C's edge only loads; it votes, so that its lanes don't diverge.
+    bool inside = __any_sync(0xffffffff, top + ty < m && left + tx < n);
     if (alpha == 0) k = 0;  // as in BLAS: A and B are not read, so a NaN there does not spread
 
     real sum[THREAD_M] = {};
@@ -37,10 +39,12 @@ extern "C" __global__ void __launch_bounds__(THREADS) thread_tile_1d(
             sb[y][x] = p + y < k && left + x < n ? b[(size_t)(p + y) * ldb + left + x] : 0;
         }
         __syncthreads();  // both tiles are whole before anybody reads them
-        #pragma unroll
-        for (int i = 0; i < BLOCK_K; ++i) {
-            real of_b = sb[i][tx];
-            for (int j = 0; j < THREAD_M; ++j) sum[j] += sa[ty + j][i] * of_b;
+        if (inside) {
+            #pragma unroll
+            for (int i = 0; i < BLOCK_K; ++i) {
+                real of_b = sb[i][tx];
+                for (int j = 0; j < THREAD_M; ++j) sum[j] += sa[ty + j][i] * of_b;
+            }
         }
         __syncthreads();  // everybody has read before the next phase overwrites
     }

@@ -1,6 +1,6 @@
 // Idea: a thread computes a square of THREAD_M x THREAD_N elements from a column and a row of the
-// tiles, held in registers. A's tile is stored transposed, so that such a column is contiguous, and
-// PADDING wider, for then the lanes that store along k meet in no bank.
+// tiles, held in registers. A's tile is stored transposed, so that such a column is contiguous, with
+// PADDING behind each row, so that the lanes that store along k use different banks.
 // Cost: a multiply-add takes 1/THREAD_M + 1/THREAD_N shared values.
 // Next: vectorized moves 16 bytes at a time, to shared memory and from it.
 
@@ -28,6 +28,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) thread_tile_2d(
     unsigned tx = thread % (BLOCK_N / THREAD_N) * THREAD_N;
     unsigned ty = thread / (BLOCK_N / THREAD_N) * THREAD_M;
     unsigned top = blockIdx.y * BLOCK_M, left = blockIdx.x * BLOCK_N;
+    // A warp whose part of the tile is past C's edge only loads; it votes, so that its lanes don't diverge.
+    bool inside = __any_sync(0xffffffff, top + ty < m && left + tx < n);
     if (alpha == 0) k = 0;  // as in BLAS: A and B are not read, so a NaN there does not spread
 
     real sum[THREAD_M][THREAD_N] = {};
@@ -42,13 +44,15 @@ extern "C" __global__ void __launch_bounds__(THREADS) thread_tile_2d(
             sb[y][x] = p + y < k && left + x < n ? b[(size_t)(p + y) * ldb + left + x] : 0;
         }
         __syncthreads();  // both tiles are whole before anybody reads them
-        #pragma unroll
-        for (int i = 0; i < BLOCK_K; ++i) {
-            real of_a[THREAD_M], of_b[THREAD_N];
-            for (int j = 0; j < THREAD_M; ++j) of_a[j] = sa[i][ty + j];
-            for (int l = 0; l < THREAD_N; ++l) of_b[l] = sb[i][tx + l];
-            for (int j = 0; j < THREAD_M; ++j)
-                for (int l = 0; l < THREAD_N; ++l) sum[j][l] += of_a[j] * of_b[l];
+        if (inside) {
+            #pragma unroll
+            for (int i = 0; i < BLOCK_K; ++i) {
+                real of_a[THREAD_M], of_b[THREAD_N];
+                for (int j = 0; j < THREAD_M; ++j) of_a[j] = sa[i][ty + j];
+                for (int l = 0; l < THREAD_N; ++l) of_b[l] = sb[i][tx + l];
+                for (int j = 0; j < THREAD_M; ++j)
+                    for (int l = 0; l < THREAD_N; ++l) sum[j][l] += of_a[j] * of_b[l];
+            }
         }
         __syncthreads();  // everybody has read before the next phase overwrites
     }

@@ -1,5 +1,5 @@
-// Idea: 16 bytes at a time, from global memory, to and from shared memory, and to C.
-// Cost: a quarter of the load and store instructions; what is not aligned so goes one by one.
+// Idea: a thread moves 16 bytes at a time: from global memory, to and from shared memory, and to C.
+// Cost: a quarter of the loads and stores; where rows are not 16-byte aligned, one element at a time.
 // Next: warp_tile lays a warp's threads out so that their reads of shared memory never conflict.
 
 #ifndef real
@@ -14,107 +14,84 @@
 #endif
 #define THREADS (BLOCK_M / THREAD_M * (BLOCK_N / THREAD_N))
 #define WIDTH (16 / (int)sizeof(real))
+#define BLOCKS (8 / (int)sizeof(real))  // of a multiprocessor at once
 
+// W neighbours in a row, which one instruction moves.
 template <int W> struct __align__(W * sizeof(real)) Piece { real x[W]; };
-typedef Piece<WIDTH> Vector;
 
-// The elements at ``from``, of which ``count`` are inside, and zeros.
-template <int W> __device__ inline Piece<W> load(const real* from, int count, bool aligned = true)
-{
-    if (aligned && count >= W) return *(const Piece<W>*)from;
-    Piece<W> found = {};
-    for (int i = 0; i < W; ++i) {
-        if (i < count) found.x[i] = from[i];
-    }
-    return found;
-}
+// A's rows are 16 bytes longer, so that the lanes that store along k use different banks.
+__shared__ __align__(16) real sa[BLOCK_K][BLOCK_M + WIDTH];
+__shared__ __align__(16) real sb[BLOCK_K][BLOCK_N];
 
-// Adds to a thread's sums what A's rows from ``a`` on and B's columns from ``b`` on give. Of them,
-// ``rows``, ``columns`` and ``k`` are inside the matrices. The thread reads the tiles from row ``ty``
-// and column ``tx`` on; it loads W neighbours at a time, beside those of the next lane.
-template <int W> __device__ inline void multiply(
-    real (&sum)[THREAD_M][THREAD_N], real (&sa)[BLOCK_K][BLOCK_M + WIDTH], real (&sb)[BLOCK_K][BLOCK_N],
-    const real* a, int lda, const real* b, int ldb, int rows, int columns, int k, int ty, int tx)
-{
-    int ax = threadIdx.x * W % BLOCK_K, ay = threadIdx.x * W / BLOCK_K;
-    int bx = threadIdx.x * W % BLOCK_N, by = threadIdx.x * W / BLOCK_N;
-    constexpr int DOWN = THREADS * W / BLOCK_K, DEEP = THREADS * W / BLOCK_N;
-    Piece<W> of_rows[BLOCK_M / DOWN], of_columns[BLOCK_K / DEEP];
-    const real* from_a[BLOCK_M / DOWN];
-    // Past A's last row it is the last again, for what comes of it is stored nowhere.
-    for (int e = 0; e < BLOCK_M / DOWN; ++e) from_a[e] = a + (size_t)min(ay + e * DOWN, rows - 1) * lda + ax;
-    const real* from_b = b + (size_t)by * ldb + bx;
-    // A warp past C's edge only loads. It votes, for then the compiler knows that its lanes agree.
-    bool inside = __any_sync(0xffffffff, ty < rows && tx < columns);
-    for (int rest = k; rest > 0; rest -= BLOCK_K) {
-        // Past the end of k the tiles hold zeros.
-        for (int e = 0; e < BLOCK_M / DOWN; ++e) {
-            of_rows[e] = load<W>(from_a[e], rest - ax);
-            from_a[e] += BLOCK_K;
-        }
-        for (int e = 0; e < BLOCK_K / DEEP; ++e)
-            of_columns[e] = load<W>(from_b + (ptrdiff_t)ldb * (e * DEEP),
-                                    by + e * DEEP < rest ? columns - bx : 0);
-        from_b += (ptrdiff_t)ldb * BLOCK_K;
-        // Only now, for a store waits for its load: all of them are on their way.
-        for (int e = 0; e < BLOCK_M / DOWN; ++e)
-            for (int j = 0; j < W; ++j) sa[ax + j][ay + e * DOWN] = of_rows[e].x[j];
-        for (int e = 0; e < BLOCK_K / DEEP; ++e) *(Piece<W>*)&sb[by + e * DEEP][bx] = of_columns[e];
-        __syncthreads();  // both tiles are whole before anybody reads them
-        if (inside) {
-            #pragma unroll
-            for (int i = 0; i < BLOCK_K; ++i) {
-                Vector of_a[THREAD_M / WIDTH], of_b[THREAD_N / WIDTH];
-                for (int j = 0; j < THREAD_M / WIDTH; ++j) of_a[j] = *(Vector*)&sa[i][ty + j * WIDTH];
-                for (int l = 0; l < THREAD_N / WIDTH; ++l) of_b[l] = *(Vector*)&sb[i][tx + l * WIDTH];
-                for (int j = 0; j < THREAD_M; ++j)
-                    for (int l = 0; l < THREAD_N; ++l)
-                        sum[j][l] += of_a[j / WIDTH].x[j % WIDTH] * of_b[l / WIDTH].x[l % WIDTH];
-            }
-        }
-        __syncthreads();  // everybody has read before the next phase overwrites
-    }
-}
-
-// Of a matrix whose rows begin 16 bytes apart, or a multiple of it.
-__device__ inline bool is_aligned(const real* x, int leading)
-{
-    return (size_t)x % 16 == 0 && leading % WIDTH == 0;
-}
-
-// C = alpha*A*B + beta*C, row-major: A is m x k, B is k x n, C is m x n.
-extern "C" __global__ void __launch_bounds__(THREADS) vectorized(
+// The kernel, moving W neighbours at a time.
+template <int W> __device__ inline void product(
     int m, int n, int k, real alpha, const real* a, int lda, const real* b, int ldb,
     real beta, real* c, int ldc)
 {
-    // 16 bytes wider than the tile: the lanes that store along k meet in no bank.
-    __shared__ __align__(16) real sa[BLOCK_K][BLOCK_M + WIDTH];
-    __shared__ __align__(16) real sb[BLOCK_K][BLOCK_N];
     unsigned thread = threadIdx.x;
     unsigned tx = thread % (BLOCK_N / THREAD_N) * THREAD_N;
     unsigned ty = thread / (BLOCK_N / THREAD_N) * THREAD_M;
     unsigned top = blockIdx.y * BLOCK_M, left = blockIdx.x * BLOCK_N;
-    bool aligned = is_aligned(a, lda) && is_aligned(b, ldb), c_aligned = is_aligned(c, ldc);
-    // As in BLAS: A and B are not read, so a NaN there does not spread. And no row is the last of none.
-    if (alpha == 0 || m == 0) k = 0;
+    // A warp whose part of the tile is past C's edge only loads; it votes, so that its lanes don't diverge.
+    bool inside = __any_sync(0xffffffff, top + ty < m && left + tx < n);
+    if (alpha == 0) k = 0;  // as in BLAS: A and B are not read, so a NaN there does not spread
 
+    // Where in the tiles a thread's first pieces are; the next ones are DOWN rows of A's and DEEP of B's on.
+    unsigned ax = thread * W % BLOCK_K, ay = thread * W / BLOCK_K;
+    unsigned bx = thread * W % BLOCK_N, by = thread * W / BLOCK_N;
+    constexpr int DOWN = THREADS * W / BLOCK_K, DEEP = THREADS * W / BLOCK_N;
     real sum[THREAD_M][THREAD_N] = {};
-    a += (size_t)top * lda;
-    b += left;
-    if (aligned) multiply<WIDTH>(sum, sa, sb, a, lda, b, ldb, m - top, n - left, k, ty, tx);
-    else multiply<1>(sum, sa, sb, a, lda, b, ldb, m - top, n - left, k, ty, tx);
-    #pragma unroll  // or the sums would have to lie in memory, to be chosen from by j
+    a += (size_t)(top + ay) * lda + ax;
+    b += (size_t)by * ldb + left + bx;
+    for (unsigned p = 0; p < k; p += BLOCK_K) {  // unsigned: p + BLOCK_K may pass 2^31 - 1
+        // Past the edge the tiles hold zeros.
+        Piece<W> next_a[BLOCK_M / DOWN] = {}, next_b[BLOCK_K / DEEP] = {};
+        for (int i = 0; i < BLOCK_M / DOWN; ++i)
+            if (top + ay + i * DOWN < m && p + ax < k)
+                next_a[i] = *(const Piece<W>*)(a + (ptrdiff_t)lda * (i * DOWN));
+        for (int i = 0; i < BLOCK_K / DEEP; ++i)
+            if (p + by + i * DEEP < k && left + bx < n)
+                next_b[i] = *(const Piece<W>*)(b + (ptrdiff_t)ldb * (i * DEEP));
+        a += BLOCK_K;
+        b += (ptrdiff_t)ldb * BLOCK_K;
+        // All loads are under way before the first store, which waits for what it stores.
+        for (int i = 0; i < BLOCK_M / DOWN; ++i)
+            for (int j = 0; j < W; ++j) sa[ax + j][ay + i * DOWN] = next_a[i].x[j];
+        for (int i = 0; i < BLOCK_K / DEEP; ++i) *(Piece<W>*)&sb[by + i * DEEP][bx] = next_b[i];
+        __syncthreads();  // both tiles are whole before anybody reads them
+        if (inside) {
+            #pragma unroll
+            for (int i = 0; i < BLOCK_K; ++i) {
+                real of_a[THREAD_M], of_b[THREAD_N];
+                for (int j = 0; j < THREAD_M; ++j) of_a[j] = sa[i][ty + j];
+                for (int l = 0; l < THREAD_N; ++l) of_b[l] = sb[i][tx + l];
+                for (int j = 0; j < THREAD_M; ++j)
+                    for (int l = 0; l < THREAD_N; ++l) sum[j][l] += of_a[j] * of_b[l];
+            }
+        }
+        __syncthreads();  // everybody has read before the next phase overwrites
+    }
+    #pragma unroll
     for (int j = 0; j < THREAD_M; ++j) {
-        for (int l = 0; l < THREAD_N; l += WIDTH) {
+        for (int l = 0; l < THREAD_N; l += W) {
             unsigned row = top + ty + j, col = left + tx + l;
             if (row >= m || col >= n) continue;
-            real* at = c + (size_t)row * ldc + col;
-            int count = n - col;
-            Vector old = beta == 0 ? Vector{} : load<WIDTH>(at, count, c_aligned), found;
-            for (int i = 0; i < WIDTH; ++i)
-                found.x[i] = beta == 0 ? alpha * sum[j][l + i] : alpha * sum[j][l + i] + beta * old.x[i];
-            if (c_aligned && count >= WIDTH) *(Vector*)at = found;
-            else for (int i = 0; i < WIDTH; ++i) if (i < count) at[i] = found.x[i];
+            Piece<W>* at = (Piece<W>*)&c[(size_t)row * ldc + col];
+            Piece<W> found = beta == 0 ? Piece<W>{} : *at;
+            for (int i = 0; i < W; ++i)
+                found.x[i] = beta == 0 ? alpha * sum[j][l + i] : alpha * sum[j][l + i] + beta * found.x[i];
+            *at = found;
         }
     }
+}
+
+// C = alpha*A*B + beta*C, row-major: A is m x k, B is k x n, C is m x n.
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) vectorized(
+    int m, int n, int k, real alpha, const real* a, int lda, const real* b, int ldb,
+    real beta, real* c, int ldc)
+{
+    // Every row is 16-byte aligned, and no piece of 16 bytes reaches past a row's end.
+    bool aligned = ((size_t)a | (size_t)b | (size_t)c) % 16 == 0 && (lda | ldb | ldc | n | k) % WIDTH == 0;
+    if (aligned) product<WIDTH>(m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
+    else product<1>(m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
 }

@@ -15,7 +15,7 @@ BARRIERS = 16  # bytes of a stage, of dmma_tma.cuh
 
 @dataclass(frozen=True)
 class Tiles(Timed):
-    """The sizes of one kernel: macros of ``simt.cuh``. How they were found: docs/tuning-log-fma.md.
+    """The sizes of one kernel: macros of ``simt.cuh``. How they were found: docs/tuning.md.
 
     Attributes
     ----------

@@ -1,0 +1,129 @@
+"""What ``tilewise climb`` is asked for, and how the record that it leaves is read.
+
+A record is plain data for JSON: ``date``, ``command``, ``machine``, ``versions``, ``correct`` (of
+all), ``sizes``, ``dtypes``, ``method``, ``ceilings``, ``kernels`` (what each rung takes of a
+multiprocessor, a dtype each), ``rows`` (a kernel, size and dtype each: its figures, or why it has
+none) and ``edges`` (what an odd size costs). :func:`tilewise.bench.rungs.run` measures it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any
+
+from tilewise.ladder.rungs import RUNGS, Rung, rung
+
+OURS, VENDOR = "matmul", "vendor"  # the kernels that are no rungs
+SIZES = (128, 256, 512, 1024, 2048, 4096, 8192)
+DTYPES = ("float32", "float64")
+EDGE_SIZES = range(2000, 5001)  # of the sizes whose odd neighbour is measured too
+EDGE_FROM = 8  # the first rung that is: those below it have one element a thread
+MAIN_SIZE = 4096  # what is told of one size is told of this one, where it was measured
+
+Step = Callable[[str], None]
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is timed, and for how long.
+
+    Attributes
+    ----------
+    sizes : tuple of int
+        Edges of square matrices; kept ascending, each once.
+    kernels : tuple of str
+        Rungs by name, and ``"matmul"``; empty for all. The vendor's product is timed always.
+    dtypes : tuple of str
+        Of ``"float32"`` and ``"float64"``.
+    rounds : int
+        At least 1; five or more for a figure to report.
+    seconds : float
+        How long each is timed in a round; half of that warms up before.
+
+    Raises
+    ------
+    ValueError
+        If one of them is not as it must be.
+    """
+
+    sizes: tuple[int, ...] = SIZES
+    kernels: tuple[str, ...] = ()
+    dtypes: tuple[str, ...] = ("float32",)
+    rounds: int = 5
+    seconds: float = 0.05
+
+    def __post_init__(self) -> None:
+        if not self.sizes:
+            raise ValueError("no size is given; 128,256 for example")
+        for size in self.sizes:
+            if size < 1:
+                raise ValueError(f"a size is {size}; it must be at least 1")
+        for name in self.kernels:
+            if name != OURS:
+                rung(name)
+        for dtype in self.dtypes:
+            if dtype not in DTYPES:
+                raise ValueError(f"dtype is {dtype!r}; it takes {' or '.join(DTYPES)}")
+        if self.rounds < 1:
+            raise ValueError(f"rounds is {self.rounds}; it takes at least one")
+        if not 0 < self.seconds < math.inf:
+            raise ValueError(f"seconds is {self.seconds}; it takes a time above 0")
+        object.__setattr__(self, "sizes", tuple(sorted(set(self.sizes))))
+        object.__setattr__(self, "dtypes", tuple(dict.fromkeys(self.dtypes)))
+
+    @property
+    def rungs(self) -> tuple[Rung, ...]:
+        return tuple(each for each in RUNGS if not self.kernels or each.name in self.kernels)
+
+    @property
+    def has_ours(self) -> bool:
+        return not self.kernels or OURS in self.kernels
+
+    @property
+    def edge_sizes(self) -> tuple[int, ...]:
+        """Those whose odd neighbour is measured too."""
+        has_any = self.has_ours or any(each.number >= EDGE_FROM for each in self.rungs)
+        return tuple(size for size in self.sizes if has_any and size in EDGE_SIZES)
+
+    @property
+    def steps(self) -> int:
+        """How many times :func:`run` calls its ``step``."""
+        a_size = len(self.rungs) + self.has_ours + 1
+        return len(self.dtypes) * ((a_size + 1) * len(self.sizes) + len(self.edge_sizes))
+
+
+def source_of(rung: Rung) -> str:
+    """A digest of a rung's file, by which a record tells whether the rung was edited since."""
+    return sha256(rung.path.read_bytes()).hexdigest()[:16]
+
+
+def row_of(record: Mapping[str, Any], kernel: str, n: int, dtype: str) -> Row | None:
+    """A kernel's figures at a size; None where it has none."""
+    for row in record["rows"]:
+        if (row["kernel"], row["n"], row["dtype"]) == (kernel, n, dtype) and "tflops" in row:
+            found: Row = row
+            return found
+    return None
+
+
+def names(record: Mapping[str, Any]) -> list[str]:
+    """The kernels of a record, the rungs first and the vendor's last."""
+    return list(dict.fromkeys(row["kernel"] for row in record["rows"]))
+
+
+def main_size(record: Mapping[str, Any]) -> int:
+    """The size that is told of where it is one: 4096, or the largest."""
+    sizes: list[int] = record["sizes"]
+    return MAIN_SIZE if MAIN_SIZE in sizes else sizes[-1]
+
+
+def label(kernel: str) -> str:
+    """How a kernel is called in a table: a rung with its number."""
+    for each in RUNGS:
+        if each.name == kernel:
+            return f"{each.number} {each.name}"
+    return kernel
