@@ -54,7 +54,8 @@ def text(record: Mapping[str, Any]) -> str:
     lines = [
         f"{len(cases)} launches on an {gpu}, {record['date'][:10]}, Nsight Compute "
         f"{record['ncu']}: the rungs at {most} shapes each, in float and double{few}, and "
-        "kernels that are no matrix multiplication (`tilewise/kernels/counted`). In all of them equal:",
+        "kernels that are no matrix multiplication (`tilewise/kernels/counted`). In all of them "
+        "equal:",
         "",
         *(f"- `{name}`: `{record['metrics'][name]}`" for name in (*EXACT, *equal)),
         "",

@@ -17,7 +17,7 @@ MACHINE = f"{EMULATOR}.machine"
 
 LAYERS = (
     "numbers", "launch", "errors", "compiler", "devices", "kernel", "provenance", "gemm", "arrays",
-    "ladder", "matmul", "explain", "lens", "bench", "tune", "", "cli", "__main__",
+    "ladder", "matmul", "explain", "lens", "bench", "tune", "warm", "", "cli", "__main__",
 )  # fmt: skip
 """The parts of tilewise, each of which imports only those before it; ``""`` is the package's own
 ``__init__``, which offers the front doors."""
@@ -37,12 +37,12 @@ ROOMS = (
 
 SLOW = "imported when it is used, so that `import tilewise` and the command line start quickly"
 OPTIONAL = "what it imports needs packages that are optional, as torch"
+TIMED = "its import is timed, in a process of its own"
 LAZY = {
     ("tilewise", "tilewise.lens.watch"): SLOW,
-    ("tilewise.bench.climb_record", "tilewise.bench.*"): OPTIONAL,
-    ("tilewise.bench.climb_record", "tilewise.lens.ceilings"): SLOW,
+    ("tilewise.bench.first_call", "tilewise.matmul"): TIMED,
+    ("tilewise.bench.first_call", "tilewise.bench.*"): OPTIONAL,
     ("tilewise.bench.record", "tilewise.bench.*"): OPTIONAL,
-    ("tilewise.bench.record", "tilewise.ladder.rungs"): SLOW,
     ("tilewise.cli.*", "tilewise.*"): SLOW,
     ("tilewise.devices", EMULATOR): SLOW,
     ("tilewise.gemm.steps", f"{EMULATOR}.*"): SLOW,

@@ -13,7 +13,7 @@ import pytest
 from tilewise.bench import first_call
 from tilewise.bench.first_call import MODES, PASSES, RUNS, Run
 
-SCRIPT = runpy.run_path(str(Path(__file__).parents[1] / "benchmarks" / "first_call.py"))
+SCRIPT = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "first_call.py"))
 
 
 @pytest.mark.parametrize("run", RUNS.values(), ids=list(RUNS))
