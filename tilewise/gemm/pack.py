@@ -116,7 +116,7 @@ def step(copies: Sequence[tuple[Packing, Place, Place]], overlap: bool = False) 
     ]
     structure = Packed(data, tuple(places))
     launch = Launch((blocks, 1, 1), (THREADS, 1, 1), (structure,), overlap=overlap)
-    return Step(_kernel(overlap), launch)
+    return Step(kernel(overlap), launch)
 
 
 def _preference(stride: int, extent: int) -> tuple[bool, bool, int]:
@@ -145,5 +145,6 @@ def _copy(packing: Packing) -> tuple[int, ...]:
 
 
 @cache
-def _kernel(overlap: bool) -> Kernel:
+def kernel(overlap: bool) -> Kernel:
+    """Return the kernel; ``overlap`` as for :func:`step`."""
     return Kernel(SOURCE, "pack", {"OVERLAP": int(overlap)})

@@ -22,6 +22,7 @@ from tilewise.gemm.families.hopper.tilings import Problem, Tiling, candidates
 from tilewise.gemm.families.simt import kernel as fma
 from tilewise.gemm.families.simt import plan as fma_plan
 from tilewise.gemm.families.thin import half as thin
+from tilewise.gemm.families.thin import real as thin_fma
 from tilewise.gemm.pack import Packing
 from tilewise.gemm.product import ACCUMULATORS, ITEM_SIZES, REAL, WORKSPACE, A, B, C, D, Product
 from tilewise.gemm.steps import PREPARED, Plan, Step
@@ -330,8 +331,9 @@ GENERAL_START, GENERAL_PHASE, GENERAL_TILE = 1.0e-6, 2.4e-6, 1.06e-6  # any.cu's
 
 
 def _by_fma(product: Product, chip: Chip) -> Plan:
-    way = fma_plan.best(product, chip)
-    return _by_general(product, fma.objection(product)) if way is None else way.plan()
+    found = [family.best(product, chip) for family in (fma_plan, thin_fma)]
+    offer = min(filter(None, found), key=lambda offer: offer.rank, default=None)
+    return _by_general(product, fma.objection(product)) if offer is None else offer.make()
 
 
 def _by_general(product: Product, why: str) -> Plan:

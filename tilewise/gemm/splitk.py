@@ -1,9 +1,12 @@
-"""The addition of what blocks have that divide k: float32 and float64."""
+"""The sums of split-K: float32 and float64."""
 
 from __future__ import annotations
 
 import struct
 from functools import cache
+
+import numpy as np
+import numpy.typing as npt
 
 from tilewise.devices.limits import MAX_GRID
 from tilewise.gemm.product import ALIGNMENT, ITEM_SIZES, REAL, C, D, Operand, Product
@@ -14,8 +17,13 @@ from tilewise.launch import Launch, Packed, Place
 SOURCE = SOURCES / "gemm" / "fma_sum.cu"
 THREADS = 256  # of fma_sum.cu
 
-# Seconds and bytes a second, of an H200; and seconds of each part that a thread adds.
-START, RATE, ADDED = 1.4e-6, 3.0e12, 0.047e-6
+Floats = npt.NDArray[np.float64]
+
+# Seconds of the launch, and of each part that a thread adds; and the share of the GPU's memory rate at
+# which the sums are written and read, for the L2 cache holds some of them: benchmarks/fit_simt.py.
+START, STEP = 1.4e-6, 0.03e-6
+RATE = {"float32": 1.04, "float64": 1.6}
+MEMORY = 4.27e12  # bytes a second, of an H200
 # Threads that share pieces' parts: half of those that an H200 has at once, each with a few parts.
 MOST_LANES, MOST_THREADS, LEAST_PARTS = 32, 1 << 17, 4
 
@@ -38,15 +46,36 @@ def pieces(product: Product) -> int:
 
 def lanes(product: Product, parts: int) -> int:
     """How many threads share a piece's parts: a power of two."""
-    most = min(MOST_LANES, parts // LEAST_PARTS, MOST_THREADS // pieces(product))
-    return 1 << max(most, 1).bit_length() - 1
+    most = max(1, MOST_THREADS // pieces(product))
+    return min(most_lanes(parts), 1 << most.bit_length() - 1)
 
 
-def seconds(product: Product, parts: int) -> float:
-    """That the addition should take, and the sums' way through memory."""
-    of_d = product.batch * product.m * product.n
-    adding = ADDED * -(-parts // lanes(product, parts))
-    return START + adding + 2 * parts * of_d * ITEM_SIZES[product.dtype] / RATE
+def seconds(product: Product, parts: int, memory: float = MEMORY) -> float:
+    """Return how long the addition and the sums' way through memory should take."""
+    of_d = product.batch * product.m * product.n * ITEM_SIZES[product.dtype]
+    each = STEP * -(-parts // lanes(product, parts))
+    return START + each + 2 * parts * of_d / (RATE[product.dtype] * memory)
+
+
+def most_lanes(parts: int) -> int:
+    """Return how many threads may share a piece's parts: a power of two."""
+    return 1 << max(1, min(MOST_LANES, parts // LEAST_PARTS)).bit_length() - 1
+
+
+def every(
+    m: int, n: int, batch: int, dtype: str, parts: Floats, shared_by: Floats, memory: float = MEMORY
+) -> Floats:
+    """Return :func:`seconds` for each of those numbers of parts, the first of which is 1: then 0.
+
+    ``shared_by`` has the :func:`most_lanes` of each.
+    """
+    item = ITEM_SIZES[dtype]
+    of_part = batch * m * -(-n * item // ALIGNMENT)  # pieces of 16 bytes
+    most = 1 << max(1, MOST_THREADS // max(1, of_part)).bit_length() - 1
+    found: Floats = np.ceil(parts / np.minimum(shared_by, most)) * STEP
+    found += parts * (2 * batch * m * n * item / (RATE[dtype] * memory)) + START
+    found[0] = 0.0
+    return found
 
 
 def step(product: Product, parts: int, sums: Place, overlap: bool) -> Step:
@@ -74,6 +103,11 @@ def strides(x: Operand | None) -> tuple[int, int, int, int]:
 def _structure(dtype: str) -> struct.Struct:
     """The kernel's Sum; behind five 4-byte numbers there is a gap ahead of doubles."""
     return struct.Struct("<QqQ3qQ3q5I" + {"float32": "2f4x", "float64": "4x2d"}[dtype])
+
+
+def kernels(dtype: str, overlap: bool) -> list[Kernel]:
+    """Return the kernels for any number of parts."""
+    return [_kernel(dtype, 1 << i, overlap) for i in range(MOST_LANES.bit_length())]
 
 
 @cache
