@@ -45,11 +45,12 @@ MOST_BLOCKS, LEAST_COUNTS, LARGE_TILE = 8, 4, 128 * 128
 MARGIN, LARGE_MARGIN, LARGE = 1.01, 1.04, 1 << 28
 
 # Of products in pieces: seconds that one takes at least, seconds until the GPU is full again after a
-# piece, by how much pieces have to be faster than the whole, and how many ways to cut are priced.
-SHORTEST, BETWEEN, PIECES_MARGIN, MOST_CUTS = 20e-6, 1.0e-6, 1.02, 2
-# What a cut is taken to cost before it is priced: the share of the whole's speed that the kernel for
-# few lines has, and bytes a second at which A or B are read again.
-APART_SPEED, APART_MEMORY = 0.6, 3.0e12
+# piece, and by how much pieces have to be faster than the whole.
+SHORTEST, BETWEEN, PIECES_MARGIN = 20e-6, 1.0e-6, 1.02
+EDGE = 64  # rows or columns: beyond whole ones of so many, few are apart
+# Of a last wave that is apart: the share of it that is filled at most, the share of the whole's speed
+# at which it is taken to be computed then, and seconds that are saved at least.
+MOST_LEFT, APART_SPEED, LEAST_SAVED = 0.5, 0.7, 4e-6
 
 _COUNTS = tuple(int(count) for count in PARTS)
 _MANNERS = {PACKED: "packed", TRANSPOSED: "transposed"}
@@ -262,12 +263,11 @@ def _in_pieces(product: Product, chip: Chip, whole: Offer) -> Offer | None:
     edges = (tiles.block_m, tiles.block_n)
     if kernel.is_swapped(product):
         edges = edges[::-1]
-    parts = int(whole.choice["parts"])
-    promising = sorted(_promising(product, chip, whole, edges, parts, tiles.residents))
+    cuts = [_few_lines(product), *_waves(product, chip, whole, edges, tiles.residents)]
     found = None
     limit = whole.rank
-    for _, rows, columns in promising[:MOST_CUTS]:
-        made = _cut(product, chip, rows, columns, whole, limit)
+    for rows, columns in cuts:
+        made = _cut(product, chip, rows, columns, whole, limit) if rows or columns else None
         if made is not None:
             found, limit = made, made.rank
     return found
@@ -278,36 +278,37 @@ def _tiles(words: str, dtype: str) -> AnyTiles:
     return next(x for hopper in (True, False) for x in tiles_for(dtype, hopper) if str(x) == words)
 
 
-def _promising(
-    product: Product, chip: Chip, whole: Offer, edges: tuple[int, int], parts: int, residents: int
-) -> Iterator[tuple[float, int, int]]:
-    """Return the seconds that cuts might take, and how many rows and columns they cut."""
-    m, n, k, batch = product.m, product.n, product.k, product.batch
+def _few_lines(product: Product) -> tuple[int, int]:
+    """Return the rows and the columns beyond whole tiles, where they are the thin kernel's."""
+    rows, columns = product.m % EDGE, product.n % EDGE
+    return (
+        rows if rows <= thin.MOST and rows < product.m else 0,
+        columns if columns <= thin.MOST and columns < product.n else 0,
+    )
+
+
+def _waves(
+    product: Product, chip: Chip, whole: Offer, edges: tuple[int, int], residents: int
+) -> list[tuple[int, int]]:
+    """Return the rows or the columns beyond whole waves of the whole's blocks, where that promises
+    most: few blocks are left over, and what they compute would take much less apart.
+    """
+    m, n, batch = product.m, product.n, product.batch
     down, across = -(-m // edges[0]), -(-n // edges[1])
-    sms = chip.multiprocessors
-    waiting = -(-down * across * batch * parts // sms)
-    of_wave = sms * residents
-    waves = down * across * batch // of_wave  # whole ones
-    rows, columns = {m % edges[0]}, {n % edges[1]}
-    if waves and parts == 1:
-        rows.add(m - waves * of_wave // (across * batch) * edges[0])
-        columns.add(n - waves * of_wave // (down * batch) * edges[1])
-    item = ITEM_SIZES[product.dtype]
-    limit = whole.seconds / PIECES_MARGIN
-    for r in {*rows, 0}:
-        for c in {*columns, 0}:
-            if not (r or c) or not (0 <= r < m and 0 <= c < n):
-                continue
-            left = -(-(m - r) // edges[0]) * -(-(n - c) // edges[1]) * batch * parts
-            # The whole's blocks end apart, and so do fewer.
-            seconds = whole.seconds * max(-(-left // sms) / waiting, (m - r) * (n - c) / (m * n))
-            for lines, others in ((r, n), (c, m - r)):
-                if lines:
-                    by_speed = whole.seconds * lines * others / (m * n * APART_SPEED)
-                    by_memory = batch * k * others * item / APART_MEMORY
-                    seconds += BETWEEN + max(by_memory, by_speed if lines > thin.MOST else 0.0)
-            if seconds < limit:
-                yield seconds, r, c
+    of_wave = chip.multiprocessors * residents
+    waves, rest = divmod(down * across * batch, of_wave)
+    if whole.choice["parts"] > 1 or not waves or not 0 < rest < of_wave * MOST_LEFT:
+        return []
+    found = [
+        (m - waves * of_wave // (across * batch) * edges[0], 0),
+        (0, n - waves * of_wave // (down * batch) * edges[1]),
+    ]
+    fewest = min((r * n + c * m, r, c) for r, c in found if r + c > 0)
+    share = fewest[0] / (m * n)
+    saved = 1.0 / (waves + 1) - share / APART_SPEED
+    if saved * whole.seconds < LEAST_SAVED:
+        return []
+    return [fewest[1:]] if fewest[1] < m and fewest[2] < n else []
 
 
 def _cut(

@@ -80,7 +80,7 @@ def lines(
         pitch = operand.column_stride if k > 1 else 0
         if is_packed:
             return Lines(False, pitch, width, -(-count // width) * width, has_map(pitch))
-        by_pieces = is_aligned(pitch) and count % width == 0
+        by_pieces = has_map(pitch) and count % width == 0
         across = Lines(False, pitch, width if by_pieces else 1, count, has_map(pitch))
         if count > 1 or operand.column_stride != 1:
             return across
@@ -211,8 +211,8 @@ def lie(operand: Operand, count: int, k: int, batch: int, item: int) -> int:
     if not (operand.offset or pitch % ALIGNMENT or step % ALIGNMENT):
         if 0 < pitch < LARGEST_STRIDE and operand.batch_stride * item < LARGEST_STRIDE:
             found |= MAPPED
-        if not found & K_MAJOR and count * item % ALIGNMENT == 0:
-            found |= WIDE
+            if not found & K_MAJOR and count * item % ALIGNMENT == 0:
+                found |= WIDE
         if pitch % (2 * ALIGNMENT):
             found |= HALF
     if count == 1:

@@ -104,20 +104,72 @@ class Costs:
 
 COSTS = {
     "float32": Costs(
-        start=1.365e-6, prologue=0.304e-6, another=0.136e-6, extra_steps=0.295,
-        memory=1.081, store=1.777, store_unaligned=4.089, store_hidden=0.25, power=0.243,
-        half_bulk_k=16.9e-12, half_bulk_mn=4.2e-12, half_async=2.1e-12,
-        pack=1.084e-6, transpose=2.933e-6, copy=1.106,
+        start=1.48e-6,
+        prologue=0.236e-6,
+        another=0.125e-6,
+        extra_steps=0.234,
+        memory=1.13,
+        store=2.25,
+        store_unaligned=4.39,
+        store_hidden=0.227,
+        power=0.191,
+        half_bulk_k=15.3e-12,
+        half_bulk_mn=3.69e-12,
+        half_async=1.86e-12,
+        pack=1.06e-6,
+        transpose=2.89e-6,
+        copy=1.1,
     ),
     "float64": Costs(
-        start=1.259e-6, prologue=0.380e-6, another=0.126e-6, extra_steps=0.343,
-        memory=1.139, store=1.235, store_unaligned=1.890, store_hidden=0.316, power=0.196,
-        half_bulk_k=2.2e-12, half_bulk_mn=1.2e-12, half_async=2.9e-12,
-        pack=0.734e-6, transpose=3.707e-6, copy=0.938,
+        start=1.19e-6,
+        prologue=0.404e-6,
+        another=0.106e-6,
+        extra_steps=0.31,
+        memory=1.13,
+        store=1.18,
+        store_unaligned=1.83,
+        store_hidden=0.358,
+        power=0.142,
+        half_bulk_k=1.75e-12,
+        half_bulk_mn=1.01e-12,
+        half_async=2.67e-12,
+        pack=0.695e-6,
+        transpose=3.75e-6,
+        copy=0.936,
     ),
-}  # fmt: skip
-# How much longer tiles take among others' kernels than in the loop in which k-steps were measured.
-FACTORS: dict[str, dict[str, float]] = {"float32": {}, "float64": {}}
+}
+# How much longer k-steps take among others' kernels than in the loop in which they were measured.
+FACTORS: dict[str, dict[str, float]] = {
+    "float32": {
+        "128x16x16 by 8x4": 1.013,
+        "128x32x16 by 8x4": 0.974,
+        "128x64x16 by 8x8": 0.985,
+        "16x128x32 by 4x8 in 2 slices": 0.981,
+        "16x64x32 by 4x4 in 2 slices": 0.97,
+        "192x192x8 by 12x12": 0.987,
+        "32x64x32 by 4x4": 0.945,
+        "64x128x16 by 8x8": 0.978,
+        "64x128x16 by 8x8 bulk": 0.986,
+        "64x256x16 by 8x16 bulk": 0.995,
+        "96x192x8 by 12x12": 1.002,
+    },
+    "float64": {
+        "128x128 by tensor cores": 0.989,
+        "128x32 by tensor cores, cp.async": 1.02,
+        "128x64 by tensor cores": 0.953,
+        "16x128 by tensor cores": 0.984,
+        "192x128 by tensor cores": 1.001,
+        "32x128 by tensor cores, cp.async": 0.979,
+        "32x32 by tensor cores": 0.99,
+        "32x32 by tensor cores, cp.async": 0.955,
+        "32x64 by tensor cores": 0.971,
+        "32x64 by tensor cores, cp.async": 0.95,
+        "64x128 by tensor cores": 0.937,
+        "64x32 by tensor cores": 0.978,
+        "64x64 by tensor cores": 0.954,
+        "64x64 by tensor cores, cp.async": 0.995,
+    },
+}
 
 
 class Timed:
