@@ -16,17 +16,20 @@ from tilewise.gemm.chip import Chip
 from tilewise.gemm.families.simt import kernel
 from tilewise.gemm.families.simt.kernel import Choice
 from tilewise.gemm.families.simt.readings import (
+    COPYABLE,
     LIES,
+    MAPPED,
     NONE,
     PACKED,
     TRANSPOSED,
+    WIDE,
     Reading,
     lie,
     readings,
     table_rows,
 )
 from tilewise.gemm.families.simt.tiles import AnyTiles, tiles_for
-from tilewise.gemm.families.simt.timing import MOST_PARTS, PARTS, Floats, Table, part_k
+from tilewise.gemm.families.simt.timing import MOST_PARTS, PARTS, Floats, Table, part_k, rates
 from tilewise.gemm.families.thin import real as thin
 from tilewise.gemm.family import Offer
 from tilewise.gemm.pack import Packing
@@ -46,11 +49,14 @@ MARGIN, LARGE_MARGIN, LARGE = 1.01, 1.04, 1 << 28
 
 # Of products in pieces: seconds that one takes at least, seconds until the GPU is full again after a
 # piece, and by how much pieces have to be faster than the whole.
-SHORTEST, BETWEEN, PIECES_MARGIN = 20e-6, 1.0e-6, 1.02
+SHORTEST, BETWEEN, PIECES_MARGIN = 20e-6, 1.0e-6, 1.03
+ALIGNED = (MAPPED | WIDE | COPYABLE,) * 2  # how A and B lie for the fastest tiles
+PEAK = 0.97  # the share of the fastest tiles' speed that whole products have at most
 EDGE = 64  # rows or columns: beyond whole ones of so many, few are apart
 # Of a last wave that is apart: the share of it that is filled at most, the share of the whole's speed
 # at which it is taken to be computed then, and seconds that are saved at least.
 MOST_LEFT, APART_SPEED, LEAST_SAVED = 0.5, 0.7, 4e-6
+LONG_THIN = 0.03  # of the whole's seconds: beyond it few lines may be faster by tiles
 
 _COUNTS = tuple(int(count) for count in PARTS)
 _MANNERS = {PACKED: "packed", TRANSPOSED: "transposed"}
@@ -257,25 +263,39 @@ def _in_pieces(product: Product, chip: Chip, whole: Offer) -> Offer | None:
     Tiles that D fills only in part cost as much as others, and so do multiprocessors that wait for
     the last of them. Without the last rows or columns there are neither, or fewer; and those few,
     by a kernel that suits them, take less than what is saved. How many to cut is reckoned from the
-    whole's tiles, and only what promises most is priced.
+    whole's tiles, and only the first cut that may gain is priced.
     """
     tiles = _tiles(str(whole.choice["tiles"]), product.dtype)
     edges = (tiles.block_m, tiles.block_n)
     if kernel.is_swapped(product):
         edges = edges[::-1]
     cuts = [_few_lines(product), *_waves(product, chip, whole, edges, tiles.residents)]
-    found = None
-    limit = whole.rank
     for rows, columns in cuts:
-        made = _cut(product, chip, rows, columns, whole, limit) if rows or columns else None
-        if made is not None:
-            found, limit = made, made.rank
-    return found
+        if _least(product, chip, rows, columns) * PIECES_MARGIN * whole.margin < whole.rank:
+            return _cut(product, chip, rows, columns, whole)
+    return None
 
 
 @cache
 def _tiles(words: str, dtype: str) -> AnyTiles:
     return next(x for hopper in (True, False) for x in tiles_for(dtype, hopper) if str(x) == words)
+
+
+def _least(product: Product, chip: Chip, rows: int, columns: int) -> float:
+    """Return seconds below which no product takes without its last rows and columns, and they."""
+    if not (rows or columns):
+        return math.inf
+    m, n, k, batch = product.m, product.n, product.k, product.batch
+    item = ITEM_SIZES[product.dtype]
+    table = _ways(product.dtype, chip, *ALIGNED).table
+    seconds = (m - rows) * (n - columns) * k * batch / (table.peak * PEAK)
+    for lines, others in ((rows, n), (columns, m - rows)):
+        if lines:
+            by_memory = others * k * batch * item / rates(chip).memory
+            seconds += table.costs.start + BETWEEN + max(
+                by_memory, lines * others * k * batch / (table.peak * APART_SPEED)
+            )
+    return seconds
 
 
 def _few_lines(product: Product) -> tuple[int, int]:
@@ -312,17 +332,18 @@ def _waves(
 
 
 def _cut(
-    product: Product, chip: Chip, rows: int, columns: int, whole: Offer, below: float
+    product: Product, chip: Chip, rows: int, columns: int, whole: Offer
 ) -> Offer | None:
-    """Return the offer with the last ``rows`` and ``columns`` apart; None if not below that rank."""
+    """Return the offer with the last ``rows`` and ``columns`` apart; None if that is no faster."""
     operations = 2.0 * product.batch * product.m * product.n * product.k
-    left = below / (whole.margin * PIECES_MARGIN)
+    left = whole.seconds / PIECES_MARGIN
     chosen: list[tuple[Piece, Offer]] = []
     for piece in pieces.cut(product, rows, columns):
         left -= BETWEEN if chosen else 0.0
-        by_tiles = in_one(piece.product, chip, operations)
-        by_thin = thin.best(piece.product, chip) if chosen else None
-        found = min(filter(None, (by_tiles, by_thin)), key=lambda x: x.rank, default=None)
+        found = thin.best(piece.product, chip) if chosen else None
+        if found is None or found.seconds > LONG_THIN * whole.seconds:
+            by_tiles = in_one(piece.product, chip, operations)
+            found = min(filter(None, (by_tiles, found)), key=lambda x: x.rank, default=None)
         if found is None or found.seconds >= left:
             return None
         left -= found.seconds

@@ -190,7 +190,11 @@ def _packing(
 # read by tensor maps, is MN-major and read by 16 bytes, begins its lines at odd multiples of 16 bytes,
 # is a single line; and whether it may be copied before.
 K_MAJOR, MAPPED, WIDE, HALF, SINGLE, COPYABLE = (1 << i for i in range(6))
-LIES = tuple(range(1 << 6))
+LIES = tuple(
+    bits
+    for bits in range(1 << 6)
+    if not bits & WIDE or (bits & MAPPED and not bits & (K_MAJOR | SINGLE))
+)
 NONE, PACKED, TRANSPOSED = range(3)  # how a matrix is copied before
 
 

@@ -155,7 +155,6 @@ FACTORS: dict[str, dict[str, float]] = {
     },
     "float64": {
         "128x128 by tensor cores": 0.989,
-        "128x32 by tensor cores, cp.async": 1.02,
         "128x64 by tensor cores": 0.953,
         "16x128 by tensor cores": 0.984,
         "192x128 by tensor cores": 1.001,
@@ -274,16 +273,25 @@ class Table:
                 for edge, x in ((tiles.block_m, a), (tiles.block_n, b))
             )  # fmt: skip
         self._steps, self._slower = steps.ravel(), slower
-        self._first = (np.arange(len(every)) * self._width)[:, np.newaxis].astype(np.intp)
+        self._first = (np.arange(len(every), dtype=float) * self._width)[:, np.newaxis]
         self._behind = most + 1
         self._full = np.array([steps[i, tiles.residents] for i, tiles in enumerate(every)])
         self._full = self._full[:, np.newaxis]
         self._half = half * slow
-        tile = self._block_m * self._block_n
-        self._store = (
-            tile * self._item * self._multiprocessors * costs.store / (costs.memory * gpu.memory)
-        )[:, np.newaxis]
-        self._unaligned = costs.store_unaligned / costs.store
+        # Multiply-adds a second of the fastest tiles.
+        of_step = np.array([t.block_m * t.block_n * t.block_k * t.residents for t in every], float)
+        self.peak = float((of_step / self._full[:, 0]).max()) * gpu.multiprocessors
+        self._has_half = bool(half.any())
+        # Of each generation of blocks, and of each block: prologues, and epilogues of which the first
+        # one's stores hide behind nothing. Undivided, they may be unaligned; sums of parts are not.
+        tile = (self._block_m * self._block_n)[:, np.newaxis] * self._item
+        stores = tile * gpu.multiprocessors / (costs.memory * gpu.memory)
+        undivided = np.where(PARTS == 1, costs.store_unaligned, costs.store)
+        self._around = {}
+        for is_unaligned, each in ((False, costs.store), (True, undivided)):
+            store = stores * each
+            of_block = costs.another + costs.store_hidden * store
+            self._around[is_unaligned] = costs.prologue + store - of_block, of_block
         self.copied = np.array(copied or [(0, 0)] * len(every))
         of_a, of_b = self.copied.T
         self._launches = (
@@ -325,22 +333,24 @@ class Table:
         parts = PARTS[:counts]
         blocks = np.ceil(m / self._block_m) * np.ceil(n / self._block_n) * batch
         waiting = np.ceil(blocks[:, np.newaxis] * parts / self._multiprocessors)
-        waves = np.floor(waiting / self._residents)
-        rest = waiting - waves * self._residents
-        index = (rest + self._behind * (waves > 0)).astype(np.intp)
-        step = waves * self._full + self._steps.take(index + self._first)
+        generations = np.ceil(waiting / self._residents)
+        before = np.maximum(generations - 1.0, 0.0)
+        index = waiting - before * self._residents
+        index += self._behind * (before > 0)
+        index += self._first
+        step = self._steps.take(index.astype(np.intp))
+        step += before * self._full
         tenfold = math.log10(operations or 2.0 * batch * m * n * k + 1.0) - 9.5
         if tenfold > 0:
             step *= 1.0 + self._slower * min(1.0, costs.power * tenfold)
-        step += self._half * waiting
-        generations = waves + (rest > 0)
-        others = waiting - generations
-        store = self._store
-        if is_unaligned:  # the sums of parts are aligned
-            store = store * np.where(parts == 1, self._unaligned, 1.0)
-        computing = (np.ceil(k / self._of_parts[:, :counts]) + costs.extra_steps) * step
-        computing += costs.prologue * generations + costs.another * others
-        computing += store * (generations + costs.store_hidden * others)
+        if self._has_half:
+            step += self._half * waiting
+        of_generation, of_block = self._around[is_unaligned]
+        computing = np.ceil(k / self._of_parts[:, :counts])
+        computing += costs.extra_steps
+        computing *= step
+        computing += of_generation[:, :counts] * generations
+        computing += of_block[:, :counts] * waiting
         of_a, of_b = (
             extent * k * item * (1 if is_one else batch)
             for extent, is_one in ((m, shares[0]), (n, shares[1]))
