@@ -5,11 +5,11 @@
 The record has products of the suites and random ones, the ways by tiles to compute each that were
 timed on an H200, and the vendor's library's time. The constants of the model
 (``tilewise.gemm.families.simt.timing``: ``COSTS`` and ``FACTORS``) are varied together, by
-Gauss-Newton steps, to lessen the squares of the logarithms of expected by measured time: the ways that
-are nearly the fastest of their product weigh most, and each constant is held where it was by a weak
-spring. With ``--folds`` each share of the random products is foretold by what was fitted to the others.
-Prints the regret, a choice's time by that of the fastest way, and the constants. With ``--check``
-nothing is fitted.
+Gauss-Newton steps, to lessen the squares of the logarithms of expected by measured time: the ways
+that are nearly the fastest of their product weigh most, and each constant is held where it was by
+a weak spring. With ``--folds`` each share of the random products is foretold by what was fitted to
+the others. Prints the regret, a choice's time by that of the fastest way, and the constants. With
+``--check`` nothing is fitted.
 """
 
 from __future__ import annotations
@@ -149,9 +149,7 @@ def product_of(shape: Shape, dtype: str) -> Product:
     return Product(*extents, dtype, dtype, 1.0, 0.0, of_a, of_b, None, of_d)
 
 
-def expected(
-    every: Sequence[Point], dtype: str, costs: Costs, factors: Factors
-) -> list[Floats]:
+def expected(every: Sequence[Point], dtype: str, costs: Costs, factors: Factors) -> list[Floats]:
     """Return the seconds of each point's ways, by the model with those constants."""
     tables: dict[tuple[int, int], Table] = {}
     found = []
@@ -236,7 +234,7 @@ def show(words: str, chosen: Sequence[tuple[float, float, str]]) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("record", type=Path, nargs="?", default=RECORD)
-    parser.add_argument("--check", action="store_true", help="only say what the choices of now lose")
+    parser.add_argument("--check", action="store_true", help="only say what choices of now lose")
     parser.add_argument("--folds", type=int, default=4, help="shares that the others foretell")
     parser.add_argument("--worst", type=int, default=0, metavar="N", help="name so many products")
     options = parser.parse_args()

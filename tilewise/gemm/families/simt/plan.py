@@ -117,6 +117,22 @@ def offers(product: Product, chip: Chip | None) -> Iterator[Offer]:
             yield _offer(product, chip, ways, row, column, float(seconds[row, column]))
 
 
+def choices(product: Product, chip: Chip) -> Iterator[Choice]:
+    """Return every way to compute a product in one piece, as the kernel is given it."""
+    priced = _priced(product, chip)
+    if priced is None:
+        return
+    ways, seconds, ranks = priced
+    seen = kernel.swapped(product)
+    read: dict[tuple[int, int], Reading] = {}
+    for (row, column), rank in np.ndenumerate(ranks):
+        if rank < math.inf and _is_even(product, ways, row, column):
+            copies, tiles = ways.copies[row], ways.tiles[row]
+            reading = read.get(copies) or reading_of(seen, copies)
+            read[copies] = reading
+            yield Choice(float(seconds[row, column]), reading, tiles, _COUNTS[column])
+
+
 def offer(product: Product, chip: Chip | None, choice: Mapping[str, Any]) -> Offer | None:
     """Return the offer with these choices; None where the product can't be computed so."""
     if "pieces" in choice:
@@ -135,7 +151,11 @@ def kernels(chip: Chip, dtype: str) -> Iterable[Kernel]:
         for of_b in LIES:
             for tiles, a, b, *_ in table_rows(dtype, tiles_for(dtype, overlap), of_a, of_b):
                 found[kernel.of_lies(dtype, tiles, a, b, overlap)] = None
-    extra = [pack.kernel(overlap), transpose.kernel(dtype, overlap), *splitk.kernels(dtype, overlap)]
+    extra = [
+        pack.kernel(overlap),
+        transpose.kernel(dtype, overlap),
+        *splitk.kernels(dtype, overlap),
+    ]
     return (*found, *extra)
 
 
@@ -292,8 +312,10 @@ def _least(product: Product, chip: Chip, rows: int, columns: int) -> float:
     for lines, others in ((rows, n), (columns, m - rows)):
         if lines:
             by_memory = others * k * batch * item / rates(chip).memory
-            seconds += table.costs.start + BETWEEN + max(
-                by_memory, lines * others * k * batch / (table.peak * APART_SPEED)
+            seconds += (
+                table.costs.start
+                + BETWEEN
+                + max(by_memory, lines * others * k * batch / (table.peak * APART_SPEED))
             )
     return seconds
 
@@ -331,9 +353,7 @@ def _waves(
     return [fewest[1:]] if fewest[1] < m and fewest[2] < n else []
 
 
-def _cut(
-    product: Product, chip: Chip, rows: int, columns: int, whole: Offer
-) -> Offer | None:
+def _cut(product: Product, chip: Chip, rows: int, columns: int, whole: Offer) -> Offer | None:
     """Return the offer with the last ``rows`` and ``columns`` apart; None if that is no faster."""
     operations = 2.0 * product.batch * product.m * product.n * product.k
     left = whole.seconds / PIECES_MARGIN

@@ -221,9 +221,7 @@ def lie(operand: Operand, count: int, k: int, batch: int, item: int) -> int:
             found |= HALF
     if count == 1:
         found |= SINGLE
-    elif (
-        k > 1 and batch * max(count, k) * item <= pack.LARGEST and batch * count * k < MOST_COPIED
-    ):
+    elif k > 1 and batch * max(count, k) * item <= pack.LARGEST and batch * count * k < MOST_COPIED:
         found |= COPYABLE
     return found
 

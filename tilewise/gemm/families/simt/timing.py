@@ -246,7 +246,7 @@ class Table:
             for name in ("block_m", "block_n", "residents")
         )
         self._of_parts = (
-            np.array([[tiles.block_k] for tiles in every], float) * PARTS[np.newaxis, :]
+            np.array([[tiles.block_k] for tiles in every], float) * PARTS
         )
         self._residents = self._residents[:, np.newaxis]
         # Seconds of a k-step of so many blocks of a multiprocessor, 0 to all, and then of what is
@@ -361,9 +361,7 @@ class Table:
         seconds: Floats = np.sqrt(computing)
         seconds += costs.start
         if counts > 1:
-            seconds += splitk.every(
-                m, n, batch, self.dtype, parts, LANES[:counts], self._memory
-            )
+            seconds += splitk.every(m, n, batch, self.dtype, parts, LANES[:counts], self._memory)
         if self._has_copies:
             seconds += self._launches + (self._copies_a * of_a + self._copies_b * of_b)
         return seconds
@@ -392,7 +390,9 @@ PARTS = _counts()
 LANES = np.array([splitk.most_lanes(int(count)) for count in PARTS], float)
 
 
-def kind(a_is_k_major: bool, b_is_k_major: bool, a_is_off: bool = False, b_is_off: bool = False) -> str:
+def kind(
+    a_is_k_major: bool, b_is_k_major: bool, a_is_off: bool = False, b_is_off: bool = False
+) -> str:
     """Name how A and B lie: a k-step takes as long as was measured so."""
     return f"{LAYOUTS[2 * (not a_is_k_major) + b_is_k_major]} {UNALIGNED[2 * a_is_off + b_is_off]}"
 
