@@ -19,8 +19,8 @@ THREADS = 256  # of fma_sum.cu
 
 Floats = npt.NDArray[np.float64]
 
-# Seconds of the launch, and of each part that a thread adds; and the share of the GPU's memory rate at
-# which the sums are written and read, for the L2 cache holds some of them: benchmarks/fit_simt.py.
+# Seconds of the launch, and of each part that a thread adds; and the share of the GPU's memory rate
+# at which the sums are written and read, for the L2 cache holds some of them.
 START, STEP = 1.4e-6, 0.03e-6
 RATE = {"float32": 1.04, "float64": 1.6}
 MEMORY = 4.27e12  # bytes a second, of an H200

@@ -96,7 +96,8 @@ def _measured(dtype: str) -> list[int]:
 def _tuned_table(dtype: str, a_is_unaligned: bool, b_is_unaligned: bool) -> Table:
     """Return the times of the rung's tiles; A is K-major and B is not."""
     a, b = Lying(True, a_is_unaligned), Lying(False, b_is_unaligned)
-    return Table(dtype, H200, [(TUNED[dtype][tile], a, b) for tile in _measured(dtype)])
+    rows = [(TUNED[dtype][tile], a, b) for tile in _measured(dtype)]
+    return Table(dtype, H200, rows, factors={})  # those of another kernel's tiles of that name
 
 
 def threads(macros: Macros) -> int:

@@ -47,14 +47,14 @@ MOST_BLOCKS, LEAST_COUNTS, LARGE_TILE = 8, 4, 128 * 128
 # What copies gain at least, for they take a workspace; and beyond so many bytes of A and B.
 MARGIN, LARGE_MARGIN, LARGE = 1.01, 1.04, 1 << 28
 
-# Of products in pieces: seconds that one takes at least, seconds until the GPU is full again after a
-# piece, and by how much pieces have to be faster than the whole.
+# Of products in pieces: seconds that one takes at least, seconds until the GPU is full again after
+# a piece, and by how much pieces have to be faster than the whole.
 SHORTEST, BETWEEN, PIECES_MARGIN = 20e-6, 1.0e-6, 1.03
 ALIGNED = (MAPPED | WIDE | COPYABLE,) * 2  # how A and B lie for the fastest tiles
 PEAK = 0.97  # the share of the fastest tiles' speed that whole products have at most
 EDGE = 64  # rows or columns: beyond whole ones of so many, few are apart
-# Of a last wave that is apart: the share of it that is filled at most, the share of the whole's speed
-# at which it is taken to be computed then, and seconds that are saved at least.
+# Of a last wave that is apart: the share of it that is filled at most, the share of the whole's
+# speed at which it is taken to be computed then, and seconds that are saved at least.
 MOST_LEFT, APART_SPEED, LEAST_SAVED = 0.5, 0.7, 4e-6
 LONG_THIN = 0.03  # of the whole's seconds: beyond it few lines may be faster by tiles
 
@@ -167,8 +167,8 @@ class _Ways:
         self.tiles: list[AnyTiles] = [tiles for tiles, *_ in rows]
         self.copies = [(copy_a, copy_b) for *_, copy_a, copy_b in rows]
         self.table = Table(dtype, chip, [row[:3] for row in rows], self.copies)
-        self.has_copies = self.table.copied.any(axis=1)[:, np.newaxis]
-        self.margins = np.where(self.has_copies, MARGIN, 1.0)
+        margins = [[MARGIN if any(copies) else 1.0] for copies in self.copies]
+        self.margins: Floats = np.array(margins)
 
 
 @lru_cache(maxsize=1024)

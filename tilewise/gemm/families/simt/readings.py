@@ -186,9 +186,9 @@ def _packing(
     return pack.packed(view, rows, columns, batch)
 
 
-# What of a matrix decides by which tiles it is computed best, as bits: whether it is K-major, may be
-# read by tensor maps, is MN-major and read by 16 bytes, begins its lines at odd multiples of 16 bytes,
-# is a single line; and whether it may be copied before.
+# What of a matrix decides by which tiles it is computed best, as bits: whether it is K-major, may
+# be read by tensor maps, is MN-major and read by 16 bytes, begins its lines at odd multiples of 16
+# bytes, is a single line; and whether it may be copied before.
 K_MAJOR, MAPPED, WIDE, HALF, SINGLE, COPYABLE = (1 << i for i in range(6))
 LIES = tuple(
     bits

@@ -41,8 +41,8 @@ class Tiles(Timed):
     slices : int
         Groups of as many warps that share each k-step.
     wide_only : bool
-        Whether A and B are only read by 16 bytes, both MN-major. Products that suit such large tiles
-        have others copied before.
+        Whether A and B are only read by 16 bytes, both MN-major. Products that suit such large
+        tiles have others copied before.
     """
 
     block_m: int

@@ -245,9 +245,7 @@ class Table:
             np.array([getattr(tiles, name) for tiles in every], float)
             for name in ("block_m", "block_n", "residents")
         )
-        self._of_parts = (
-            np.array([[tiles.block_k] for tiles in every], float) * PARTS
-        )
+        self._of_parts = np.array([[tiles.block_k] for tiles in every], float) * PARTS
         self._residents = self._residents[:, np.newaxis]
         # Seconds of a k-step of so many blocks of a multiprocessor, 0 to all, and then of what is
         # left behind whole waves of them.
@@ -282,8 +280,9 @@ class Table:
         of_step = np.array([t.block_m * t.block_n * t.block_k * t.residents for t in every], float)
         self.peak = float((of_step / self._full[:, 0]).max()) * gpu.multiprocessors
         self._has_half = bool(half.any())
-        # Of each generation of blocks, and of each block: prologues, and epilogues of which the first
-        # one's stores hide behind nothing. Undivided, they may be unaligned; sums of parts are not.
+        # Of each generation of blocks, and of each block: prologues, and epilogues of which the
+        # first one's stores hide behind nothing. Undivided, they may be unaligned; sums of parts
+        # are not.
         tile = (self._block_m * self._block_n)[:, np.newaxis] * self._item
         stores = tile * gpu.multiprocessors / (costs.memory * gpu.memory)
         undivided = np.where(PARTS == 1, costs.store_unaligned, costs.store)
