@@ -46,15 +46,21 @@ def pieces(product: Product) -> int:
 
 def lanes(product: Product, parts: int) -> int:
     """How many threads share a piece's parts: a power of two."""
-    most = max(1, MOST_THREADS // pieces(product))
-    return min(most_lanes(parts), 1 << most.bit_length() - 1)
+    return min(most_lanes(parts), _room(pieces(product)))
 
 
-def seconds(product: Product, parts: int, memory: float = MEMORY) -> float:
-    """Return how long the addition and the sums' way through memory should take."""
-    of_d = product.batch * product.m * product.n * ITEM_SIZES[product.dtype]
-    each = STEP * -(-parts // lanes(product, parts))
-    return START + each + 2 * parts * of_d / (RATE[product.dtype] * memory)
+def _room(of_part: int) -> int:
+    """Return how many threads there are for each of a part's pieces: a power of two."""
+    return 1 << max(1, MOST_THREADS // max(1, of_part)).bit_length() - 1
+
+
+def seconds(of_part: int, parts: int, dtype: str, memory: float = MEMORY) -> float:
+    """Return how long the addition and the sums' way through memory should take.
+
+    ``of_part`` is how many pieces of 16 bytes one part's sums have.
+    """
+    each = STEP * -(-parts // min(most_lanes(parts), _room(of_part)))
+    return START + each + 2 * parts * of_part * ALIGNMENT / (RATE[dtype] * memory)
 
 
 def most_lanes(parts: int) -> int:
@@ -65,14 +71,13 @@ def most_lanes(parts: int) -> int:
 def every(
     m: int, n: int, batch: int, dtype: str, parts: Floats, shared_by: Floats, memory: float = MEMORY
 ) -> Floats:
-    """Return :func:`seconds` for each of those numbers of parts, the first of which is 1: then 0.
+    """Return the same for each of those numbers of parts, the first of which is 1: then 0.
 
     ``shared_by`` has the :func:`most_lanes` of each.
     """
     item = ITEM_SIZES[dtype]
     of_part = batch * m * -(-n * item // ALIGNMENT)  # pieces of 16 bytes
-    most = 1 << max(1, MOST_THREADS // max(1, of_part)).bit_length() - 1
-    found: Floats = np.ceil(parts / np.minimum(shared_by, most)) * STEP
+    found: Floats = np.ceil(parts / np.minimum(shared_by, _room(of_part))) * STEP
     found += parts * (2 * batch * m * n * item / (RATE[dtype] * memory)) + START
     found[0] = 0.0
     return found

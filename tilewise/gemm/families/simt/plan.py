@@ -34,7 +34,7 @@ from tilewise.gemm.families.thin import real as thin
 from tilewise.gemm.family import Offer
 from tilewise.gemm.pack import Packing
 from tilewise.gemm.pieces import Piece
-from tilewise.gemm.product import ALIGNMENT, ITEM_SIZES, REAL, Product
+from tilewise.gemm.product import ALIGNMENT, ITEM_SIZES, REAL, Operand, Product
 from tilewise.gemm.steps import Plan
 from tilewise.kernel import Kernel
 
@@ -111,10 +111,8 @@ def offers(product: Product, chip: Chip | None) -> Iterator[Offer]:
     if priced is None:
         return
     ways, seconds, ranks = priced
-    for at in np.argsort(ranks, axis=None, kind="stable"):
-        row, column = divmod(int(at), ranks.shape[1])
-        if ranks[row, column] < math.inf and _is_even(product, ways, row, column):
-            yield _offer(product, chip, ways, row, column, float(seconds[row, column]))
+    for row, column in _ranked(product, ways, ranks):
+        yield _offer(product, chip, ways, row, column, float(seconds[row, column]))
 
 
 def choices(product: Product, chip: Chip) -> Iterator[Choice]:
@@ -125,12 +123,12 @@ def choices(product: Product, chip: Chip) -> Iterator[Choice]:
     ways, seconds, ranks = priced
     seen = kernel.swapped(product)
     read: dict[tuple[int, int], Reading] = {}
-    for (row, column), rank in np.ndenumerate(ranks):
-        if rank < math.inf and _is_even(product, ways, row, column):
-            copies, tiles = ways.copies[row], ways.tiles[row]
-            reading = read.get(copies) or reading_of(seen, copies)
-            read[copies] = reading
-            yield Choice(float(seconds[row, column]), reading, tiles, _COUNTS[column])
+    for row, column in _ranked(product, ways, ranks):
+        copies, tiles = ways.copies[row], ways.tiles[row]
+        reading = read.get(copies) or reading_of(seen, copies)
+        read[copies] = reading
+        parts = _parts(product, tiles, column)
+        yield Choice(float(seconds[row, column]), reading, tiles, parts)
 
 
 def offer(product: Product, chip: Chip | None, choice: Mapping[str, Any]) -> Offer | None:
@@ -185,7 +183,7 @@ def _priced(
         return None
     m, n, k, a, b = product.m, product.n, product.k, product.a, product.b
     item = ITEM_SIZES[dtype]
-    b = b.transposed
+    b = Operand(b.column_stride, b.row_stride, b.batch_stride, b.offset)
     is_swapped = kernel.is_swapped(product)
     pitch = d.column_stride if is_swapped else d.row_stride
     if is_swapped:
@@ -232,8 +230,15 @@ def _parts(product: Product, tiles: AnyTiles, column: int) -> int:
     return max(1, -(-k // max(1, part_k(k, _COUNTS[column], tiles.block_k))))
 
 
-def _is_even(product: Product, ways: _Ways, row: int, column: int) -> bool:
-    return _parts(product, ways.tiles[row], column) == _COUNTS[column]
+def _ranked(product: Product, ways: _Ways, ranks: Floats) -> Iterator[tuple[int, int]]:
+    """Return the rows and columns of the table, best first, but those that divide k alike."""
+    seen = set()
+    for at in np.argsort(ranks, axis=None, kind="stable"):
+        row, column = divmod(int(at), ranks.shape[1])
+        key = row, _parts(product, ways.tiles[row], column)
+        if ranks[row, column] < math.inf and key not in seen:
+            seen.add(key)
+            yield row, column
 
 
 def _offer(

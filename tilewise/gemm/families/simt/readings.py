@@ -23,7 +23,7 @@ class Lines:
     Attributes
     ----------
     along_k : bool
-        Whether the elements of a line are neighbours, or those of the lines at one k.
+        Whether it is K-major: the elements of a line are neighbours, not those at one k.
     pitch : int
         Elements from line to line, or from one k to the next.
     width : int
@@ -47,7 +47,7 @@ class Lines:
 
     @property
     def is_off(self) -> bool:
-        """Whether it takes longer for being off 16 bytes."""
+        """Whether it takes longer for not being 16-byte aligned."""
         return self.is_narrow or (self.along_k and not self.is_aligned and self.count > 1)
 
 
@@ -111,7 +111,7 @@ class Reading:
     def fits(self, tiles: AnyTiles) -> bool:
         """Whether the kernel with these tiles can read them so, and gains by the copies.
 
-        Lines along k are copied element by element, packed or not, unless by bulk copies.
+        K-major ones are copied element by element, packed or not, unless by bulk copies.
         """
         copied = {which for which, _ in self.copies}
         along_k = {which for which, x in ((A, self.a), (B, self.b)) if x.along_k}
@@ -134,9 +134,8 @@ class Reading:
 def readings(product: Product) -> list[Reading]:
     """Every way to read a product; none if the kernel can't. The first copies nothing.
 
-    A matrix that is aligned is copied by bulk copies, or by pieces of 16 bytes where its lines lie
-    across k. Another can be copied element by element, or packed before; and one whose lines lie
-    along k transposed.
+    A matrix that is aligned is copied by bulk copies, or by pieces of 16 bytes where it is
+    MN-major. Another can be copied element by element, or packed before; and a K-major one transposed.
     """
     sides = ((A, product.a, product.m), (B, product.b.transposed, product.n))
     of_a, of_b = (list(_ways(product, *side)) for side in sides)

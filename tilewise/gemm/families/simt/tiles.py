@@ -109,7 +109,7 @@ class Tiles(Timed):
         if not self.bulk:
             return are_wide or not self.wide_only
         # A swizzled line's pieces are where a thread expects them if a warp's lines of one index
-        # have 128 bytes between them. A thread stores pieces of D, so B's lie across k.
+        # have 128 bytes between them. A thread stores pieces of D, so B is MN-major.
         reads_along_k = self.lanes_m * self.block_k * ITEM_SIZES[dtype] == SWIZZLE
         return are_aligned and not b_along_k and (reads_along_k or not a_along_k)
 

@@ -233,15 +233,12 @@ def _timed(
     deep, of_step = (32 * piece, ROWS) if along else (DEEP[count], 32 * piece)
     read = batch * k * (view.rows + view.few_rows) * item / (RATE * gpu.memory)
     steps = -(-k // deep)
-    of_d = batch * product.m * product.n
     at_once = gpu.multiprocessors * RESIDENTS[along][dtype][count]
     step = STEPS[along][dtype][view.width > 1][count]
     if along:
         step += count * piece * _cache_lines(view, item) * EACH_CACHE_LINE
     step, block = slow * step, slow * (BLOCK + BLOCK_LINE * count)
-    stored = product if view.turned else product.transposed
-    of_part = fma_sum.elements(stored) * item
-    adding = 2 * of_d * item / (fma_sum.RATE[dtype] * gpu.memory)
+    of_part = batch * view.few_rows * -(-view.rows // piece)  # pieces of 16 bytes
     found = []
     for split in SPLITS:
         blocks = -(-view.rows // (of_step * WARPS // split))
@@ -253,13 +250,12 @@ def _timed(
             last = of_warp
             part_k = of_warp * split * deep
             parts = -(-k // part_k)
-            if parts > 1 and parts * of_part > MOST_WORKSPACE:
+            if parts > 1 and parts * of_part * ALIGNMENT > MOST_WORKSPACE:
                 break
             computing = -(-batch * blocks * parts // at_once) * (block + of_warp * step)
             expected = START + math.hypot(computing, read)
             if parts > 1:
-                each = fma_sum.STEP * -(-parts // fma_sum.lanes(stored, parts))
-                expected += fma_sum.START + each + parts * adding
+                expected += fma_sum.seconds(of_part, parts, dtype, gpu.memory)
             found.append((split, parts, part_k, blocks, expected))
     return found
 
