@@ -39,6 +39,7 @@ from tilewise.devices import get_device
 from tilewise.gemm.families.hopper.family import Hopper
 from tilewise.gemm.families.hopper.tilings import Tiling
 from tilewise.gemm.families.simt import kernel as fma
+from tilewise.gemm.families.simt.readings import readings
 from tilewise.gemm.families.simt.tiles import EVERY, TILES, AnyTiles, Tiles
 from tilewise.gemm.plan import chip_of, plan_on
 from tilewise.gemm.product import Operand, Product, offset
@@ -80,7 +81,7 @@ class Case:
 
 def bulk(dtype: str, along_k: bool) -> Tiles:
     """The smallest tiles without tensor cores that are copied by tensor maps, A along k or not."""
-    every = (x for x in TILES[dtype] if x.bulk and x.takes(dtype, along_k, False, True))
+    every = (x for x in TILES[dtype] if x.bulk and x.takes(dtype, along_k, False, True, True))
     return min(every, key=lambda x: x.block_m * x.block_n)
 
 
@@ -112,8 +113,8 @@ CASES = (
     Case(70, 257, 100, "NN", "float32", "float32", (0, 3, 0), tiling=bulk("float32", True)),
     Case(132, 130, 50, "TN", "float64", "float64", tiling=bulk("float64", False)),
     Case(132, 130, 50, "NN", "float64", "float64", tiling=tensor("16x128")),
-    Case(70, 66, 150, "NT", "float64", "float64", tiling=tensor("128x16")),
-    Case(133, 17, 51, "TN", "float64", "float64", (0, 1, 2), tiling=tensor("128x32", ", cp.async")),
+    Case(70, 66, 150, "NT", "float64", "float64", tiling=tensor("64x32")),
+    Case(133, 17, 51, "TN", "float64", "float64", (0, 1, 2), tiling=tensor("32x128", ", cp.async")),
     Case(70, 67, 150, "NT", "float64", "float64", (1, 3, 0), tiling=tensor("64x64", ", cp.async")),
 )
 
@@ -211,8 +212,8 @@ def planned(product: Product, gpu: Any, case: Case) -> Plan:
         if offer is None:
             raise ValueError(f"the Hopper kernel can't compute {case} so")
         return offer.make()
-    choices = fma.choices(product, gpu.multiprocessors, True)
-    choice = next(x for x in choices if x.tiles == case.tiling and x.parts == 1)
+    reading = next(x for x in readings(product) if x.fits(case.tiling))
+    choice = fma.Choice(0.0, reading, case.tiling, 1)
     return fma.planned(choice, gpu.multiprocessors, True, False)
 
 

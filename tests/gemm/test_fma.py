@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
@@ -25,9 +24,19 @@ from tilewise.devices.emulator.copies.tensor_maps import encode
 from tilewise.errors import RaceError
 from tilewise.gemm.chip import H200, Chip
 from tilewise.gemm.families.simt import kernel as fma
-from tilewise.gemm.families.simt.readings import readings
-from tilewise.gemm.families.simt.tiles import EVERY, AnyTiles, TensorTiles
-from tilewise.gemm.families.simt.timing import ALONE, PHASES, kind
+from tilewise.gemm.families.simt import plan as fma_plan
+from tilewise.gemm.families.simt import timing
+from tilewise.gemm.families.simt.readings import (
+    LIES,
+    Lines,
+    lie,
+    manners,
+    readings,
+    table_rows,
+)
+from tilewise.gemm.families.simt.tiles import EVERY, AnyTiles, TensorTiles, tiles_for
+from tilewise.gemm.families.simt.timing import Lying, Rates, Table, rates
+from tilewise.gemm.families.thin import real as thin_fma
 from tilewise.gemm.plan import chip_of, plan_on
 from tilewise.gemm.product import Operand, Product
 from tilewise.gemm.steps import Plan, execute
@@ -52,15 +61,16 @@ def names(plan: Plan) -> list[str]:
     return [step.kernel.name for step in plan.steps]
 
 
-def best(asked: Product) -> fma.Choice:
-    found = fma.best(asked, H200.multiprocessors, True)
+def best(asked: Product) -> AnyTiles:
+    """The tiles that are planned."""
+    found = fma_plan.in_one(asked, H200)
     assert found is not None
-    return found
+    return next(x for x in EVERY[asked.dtype] if str(x) == found.choice["tiles"])
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_a_large_product_takes_one_launch(dtype: str) -> None:
-    found = plan_on(product(4608, 5632, 1024, dtype), H200)
+    found = plan_on(product(4096, 4096, 4096, dtype), H200)
     assert names(found) == ["gemm_simt" if dtype == "float32" else "gemm_dmma"]
     assert found.workspace == 0
     words = "without tensor cores" if dtype == "float32" else "by tensor cores"
@@ -105,9 +115,9 @@ def test_a_copy_that_gains_little_is_not_made_where_it_is_large() -> None:
     assert off.workspace > 1 << 30
 
 
-def test_columns_of_d_turn_the_product() -> None:
+def test_columns_of_d_swap_a_and_b() -> None:
     found = plan_on(product(512, 4096, 4096, d=Operand(1, 512)), H200)
-    assert "turned" in found.chosen
+    assert "swapped" in found.chosen
 
 
 def test_what_it_cannot_read_goes_to_the_general_kernel() -> None:
@@ -134,7 +144,7 @@ def test_16_bits_are_none_of_its() -> None:
     [((1, 8192, 8192), "rows"), ((16, 32768, 2048), "rows"), ((65536, 16, 1024), "columns")],
 )
 def test_thin_products_take_thin_tiles(asked: tuple[int, int, int], few: str) -> None:
-    tiles = best(product(*asked)).tiles
+    tiles = best(product(*asked))
     assert (tiles.block_m if few == "rows" else tiles.block_n) == 16
 
 
@@ -244,11 +254,10 @@ def test_every_choice_is_right(
     """On the emulator, which finds what is read or written beyond the matrices."""
     asked, arrays = case
     assert fma.objection(asked) == ""
-    view = fma.turned(asked)
-    every = list(fma.choices(view, 4, True))
+    every = list(fma_plan.choices(asked, Chip("few", 4)))
     small = [x for x in every if x.tiles.block_m * x.tiles.block_n <= 64 * 64] or every
     choice = data.draw(st.sampled_from(small))
-    run(asked, arrays, fma.planned(choice, 4, False, view is not asked))
+    run(asked, arrays, fma.planned(choice, 4, False, fma.is_swapped(asked)))
 
 
 @every_tiles
@@ -425,43 +434,99 @@ def test_a_copy_over_what_was_read_needs_a_proxy_fence(dtype: str, tmp_path: Pat
 
 
 @pytest.mark.parametrize("dtype", EVERY)
-def test_every_phase_was_measured(dtype: str) -> None:
-    short, long = product(512, 512, 512, dtype), product(4096, 4096, 4096, dtype)
-    for tiles in EVERY[dtype]:
-        for along_k in combinations((True, False), (True, False)):
-            if not tiles.takes(dtype, *along_k, True):
-                continue
-            for off in combinations((False, True), (False, True)):
-                if not (tiles.bulk and any(off)):
-                    lying = kind(*along_k, *off)
-                    expected = tiles.timing(short, 132, lying).seconds(1)
-                    assert 0 < expected < tiles.timing(long, 132, lying).seconds(1) < 1, str(tiles)
+def test_every_k_step_was_measured(dtype: str) -> None:
+    """However A and B lie, a longer product takes longer."""
+    for chip in (H200, Chip("another", 108, is_hopper=False)):
+        for of_a, of_b in combinations(LIES, LIES):
+            rows = table_rows(dtype, tiles_for(dtype, chip.is_hopper), of_a, of_b)
+            assert rows
+            table = Table(dtype, chip, [row[:3] for row in rows], [row[3:] for row in rows])
+            short, long = (table.seconds(n, n, n, 1, counts=5) for n in (512, 4096))
+            assert (short > 0).all()
+            assert (short < long).all()
+            assert (long < 1).all()
     assert len({str(tiles) for tiles in EVERY[dtype]}) == len(EVERY[dtype])
 
 
 def test_what_is_repeated_long_has_the_clock_that_its_tiles_leave() -> None:
-    lying, dtype, n = kind(True, False), "float64", 8192
-    (small,) = (x for x in EVERY[dtype] if str(x) == "64x64 by tensor cores")
-    (large,) = (x for x in EVERY[dtype] if str(x) == "192x128 by tensor cores")
-    short = product(512, 512, 512, dtype)
-    assert small.timing(short, 132, lying).seconds(1) < large.timing(short, 132, lying).seconds(1)
-    long = product(n, n, n, dtype)
-    seconds = [tiles.timing(long, 132, lying).seconds(1) for tiles in (small, large)]
-    assert seconds[0] > 1.1 * seconds[1]
-    measured = json.loads(PHASES.read_text(encoding="utf-8"))
-    in_turn, alone = (
-        float(measured[f"{lying}{word}"][f"{dtype} {small}"].split()[-1]) for word in ("", ALONE)
-    )
-    assert alone > 1.05 * in_turn
-    phases = n // small.block_k * -(-small.blocks(long) // (132 * small.residents))
-    assert seconds[0] == pytest.approx(1e-9 * alone * phases, rel=0.05)
+    """The power limit slows small tiles more: they move more."""
+    by_name = {str(x): x for x in EVERY["float64"]}
+    rows = [
+        (by_name[f"{size} by tensor cores"], Lying(True), Lying(False))
+        for size in ("64x64", "192x128")
+    ]
+    n = 8192
+    table = Table("float64", H200, rows)
+    small, large = table.seconds(n, n, n, 1, operations=1.0)[:, 0]
+    slow_small, slow_large = table.seconds(n, n, n, 1)[:, 0]
+    assert slow_small / small > 1.005
+    assert slow_small / small > slow_large / large
+
+
+def test_another_gpu_is_as_fast_as_its_rates(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twice the memory rate and the clock: nearly half of the time."""
+    rows = [(EVERY["float32"][0], Lying(True), Lying(False))]
+    usual = Table("float32", H200, rows).seconds(4096, 4096, 4096, 1)[0, 0]
+    twice = Rates(132, 2 * rates(H200).memory, 2 * rates(H200).clock)
+    monkeypatch.setattr(timing, "rates", lambda chip: twice)
+    fast = Table("float32", H200, rows).seconds(4096, 4096, 4096, 1)[0, 0]
+    assert fast == pytest.approx(usual / 2, rel=0.01)
+
+
+@pytest.mark.parametrize("dtype", EVERY)
+@pytest.mark.parametrize("is_hopper", [True, False])
+def test_every_kernel_that_is_planned_is_listed(dtype: str, is_hopper: bool) -> None:
+    chip = Chip("some", 132, is_hopper)
+    families = (fma_plan, thin_fma)
+    listed = {kernel for family in families for kernel in family.kernels(chip, dtype)}
+    assert len(listed) <= 124
+    rng = np.random.default_rng(0)
+    for _ in range(300):
+        m, n, k = (int(x) for x in np.exp(rng.uniform(0, 9, 3)))
+        pads, offset = rng.integers(0, 2, 4), int(rng.integers(0, 2)) * np.dtype(dtype).itemsize
+        a, b, d = (
+            Operand(columns + int(pad), 1) if rng.integers(2) else Operand(1, rows + int(pad))
+            for (rows, columns), pad in zip(((m, k), (k, n), (m, n)), pads, strict=False)
+        )
+        asked = product(m, n, k, dtype, a=replace(a, offset=offset), b=b, d=d)
+        for family in families:
+            found = family.best(asked, chip)
+            for step in found.make().steps if found else ():
+                assert step.kernel in listed
+
+
+@examples(100, quick=20)
+@given(case=cases())
+def test_how_a_matrix_lies_is_what_the_readings_say(
+    case: tuple[Product, dict[str, tuple[Array, Array]]],
+) -> None:
+    """Every way of the table can be made, and reads A and B by the kernel that was priced."""
+    asked, _ = case
+    asked = replace(asked, k=max(asked.k, 1))
+    seen = fma.swapped(asked)
+    for which, operand, count in ((0, seen.a, seen.m), (1, seen.b.transposed, seen.n)):
+        of = lie(operand, count, seen.k, seen.batch, np.dtype(seen.dtype).itemsize)
+        assert of in LIES
+        for copy, lying, is_mapped, is_wide in manners(of):
+            reading = fma_plan.reading_of(seen, (copy, 0) if which == 0 else (0, copy))
+            x = reading.b if which else reading.a
+            assert (x.along_k, x.is_off) == (lying.is_k_major, lying.is_unaligned)
+            assert (x.is_aligned, x.width > 1) == (is_mapped, is_wide)
+            assert lying.is_half == (not is_unaligned_to(32, x, seen.dtype))
+
+
+def is_unaligned_to(size: int, x: Lines, dtype: str) -> bool:
+    """Whether lines that begin at multiples of 16 bytes begin at such of ``size`` too."""
+    return not x.is_aligned or x.pitch * np.dtype(dtype).itemsize % size == 0
 
 
 def test_only_hopper_takes_bulk_copies() -> None:
     asked = product(4096, 4096, 4096)
-    assert any(each.tiles.bulk for each in fma.choices(asked, 132, True))
-    assert not any(each.tiles.bulk for each in fma.choices(asked, 132, False))
-    assert best(asked).tiles.bulk
+    assert any(each.tiles.bulk for each in fma_plan.choices(asked, H200))
+    assert not any(
+        each.tiles.bulk for each in fma_plan.choices(asked, Chip("another", 132, is_hopper=False))
+    )
+    assert best(asked).bulk
     assert "copied by tensor maps" in plan_on(asked, H200).chosen
     # Off 16 bytes there is no tensor map; and B's lines along k would be D's columns, not pieces.
     for other in (
@@ -470,7 +535,7 @@ def test_only_hopper_takes_bulk_copies() -> None:
         replace(asked, b=Operand(4096, 1, 0, 4)),
         replace(asked, b=Operand(1, 4096)),
     ):
-        lying = (each for each in fma.choices(other, 132, True) if not each.reading.copies)
+        lying = (each for each in fma_plan.choices(other, H200) if not each.reading.copies)
         assert not any(each.tiles.bulk for each in lying)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from operator import attrgetter
+import json
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -38,9 +39,9 @@ def test_pieces_are_right(
     chip = Chip("few", 4, is_hopper=device.name != "emulator")
     pieces = []
     for piece in cuts.cut(asked, rows, columns):
-        way = fma_plan.in_one(piece.product, chip)
-        assert way is not None
-        pieces.append((piece, way.plan()))
+        offer = fma_plan.in_one(piece.product, chip)
+        assert offer is not None
+        pieces.append((piece, offer.make()))
     assert len(pieces) == 1 + (rows > 0) + (columns > 0)
     run(asked, arrays, cuts.joined(pieces, "", ""), device)
 
@@ -80,7 +81,7 @@ def test_what_few_lines_would_take_whole_tiles_for_is_apart(
     found = plan_on(asked, H200)
     whole = fma_plan.in_one(asked, H200)
     assert whole is not None
-    assert len(found.steps) > len(whole.plan().steps)
+    assert len(found.steps) > len(whole.make().steps)
     assert kernels in names(found)[1:]
     assert words in found.chosen
     assert found.why.startswith("in pieces it should take")
@@ -92,18 +93,32 @@ def test_what_gains_nothing_is_in_one(m: int, n: int, k: int, dtype: str) -> Non
     asked = product(m, n, k, dtype)
     whole = fma_plan.in_one(asked, H200)
     assert whole is not None
-    assert plan_on(asked, H200).chosen == whole.plan().chosen
+    assert plan_on(asked, H200).chosen == whole.make().chosen
 
 
 EXTENTS = st.integers(1, 5000)
 
 
 @given(m=EXTENTS, n=EXTENTS, k=EXTENTS, dtype=st.sampled_from(["float32", "float64"]))
-def test_the_best_is_found_without_trying_all(m: int, n: int, k: int, dtype: str) -> None:
+def test_the_best_is_the_first_offer(m: int, n: int, k: int, dtype: str) -> None:
     asked = product(m, n, k, dtype)
-    best = fma.best(asked, 132, True)
-    assert best is not None
-    least = min(fma.choices(asked, 132, True), key=attrgetter("rank"))
-    assert best.rank == least.rank
-    assert fma.best(asked, 132, True, below=best.rank) is None
-    assert fma.best(asked, 132, True, below=best.rank * 1.001) == best
+    found = fma_plan.best(asked, H200)
+    assert found is not None
+    first, *others = islice(fma_plan.offers(asked, H200), 20)
+    assert first.choice == found.choice
+    in_one = others if "pieces" in first.choice else [first, *others]
+    ranks = [each.rank for each in in_one]
+    assert ranks == sorted(ranks)
+    assert found.rank <= ranks[0]
+
+
+@pytest.mark.parametrize("n", [100, 1000, 2049])
+def test_an_offer_is_found_by_its_choices(n: int) -> None:
+    asked = product(n, n, n)
+    for each in islice(fma_plan.offers(asked, H200), 6):
+        found = fma_plan.offer(asked, H200, json.loads(json.dumps(each.choice)))
+        assert found is not None
+        assert found.make().chosen == each.make().chosen
+    assert fma_plan.offer(asked, H200, {"tiles": "7x7", "parts": 1}) is None
+    assert fma_plan.best(asked, None) is None
+    assert fma_plan.objection(asked, None)

@@ -331,7 +331,9 @@ def test_a_kept_tiling_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     assert str(tiling) not in plan_on(replace(asked, m=512), H200).chosen
 
 
-@pytest.mark.parametrize(("family", "kernel"), [("general", "gemm_general"), ("thin", "thin_half")])
+@pytest.mark.parametrize(
+    ("family", "kernel"), [("general", "gemm_general"), ("thin_half", "thin_half")]
+)
 def test_the_kept_choice_of_any_family_is_used(
     monkeypatch: pytest.MonkeyPatch, family: str, kernel: str
 ) -> None:
@@ -351,7 +353,7 @@ def test_the_kept_choice_of_any_family_is_used(
         ("hopper", {**asdict(Tiling(64, 64)), "block_m": 100}),  # no number of warpgroups
         ("hopper", {"tile_m": 64, "tile_n": 64}),
         ("hopper", {}),
-        ("thin", {}),  # neither has few rows
+        ("thin_half", {}),  # neither has few rows
         ("simt", {}),  # of another dtype
         ("abacus", {}),
     ],

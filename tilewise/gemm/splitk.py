@@ -1,8 +1,11 @@
-"""The addition of what blocks have that divide k: float32 and float64."""
+"""The sums of split-K: float32 and float64."""
 
 from __future__ import annotations
 
 from functools import cache
+
+import numpy as np
+import numpy.typing as npt
 
 from tilewise.devices.limits import MAX_GRID
 from tilewise.gemm.layouts import batched_matrix, layout
@@ -14,8 +17,13 @@ from tilewise.launch import Launch, Place
 SOURCE = SOURCES / "gemm" / "splitk_sum.cu"
 THREADS = 256  # of splitk_sum.cu
 
-# Seconds and bytes a second, of an H200; and seconds of each part that a thread adds.
-START, RATE, ADDED = 1.4e-6, 3.0e12, 0.047e-6
+Floats = npt.NDArray[np.float64]
+
+# Seconds of the launch, and of each part that a thread adds; and the share of the GPU's memory rate
+# at which the sums are written and read, for the L2 cache holds some of them.
+START, STEP = 1.4e-6, 0.03e-6
+RATE = {"float32": 1.04, "float64": 1.6}
+MEMORY = 4.27e12  # bytes a second, of an H200
 # Threads that share pieces' parts: half of those that an H200 has at once, each with a few parts.
 MOST_LANES, MOST_THREADS, LEAST_PARTS = 32, 1 << 17, 4
 
@@ -38,15 +46,41 @@ def pieces(product: Product) -> int:
 
 def lanes(product: Product, parts: int) -> int:
     """How many threads share a piece's parts: a power of two."""
-    most = min(MOST_LANES, parts // LEAST_PARTS, MOST_THREADS // pieces(product))
-    return 1 << max(most, 1).bit_length() - 1
+    return min(most_lanes(parts), _room(pieces(product)))
 
 
-def seconds(product: Product, parts: int) -> float:
-    """That the addition should take, and the sums' way through memory."""
-    of_d = product.batch * product.m * product.n
-    adding = ADDED * -(-parts // lanes(product, parts))
-    return START + adding + 2 * parts * of_d * ITEM_SIZES[product.dtype] / RATE
+def _room(of_part: int) -> int:
+    """Return how many threads there are for each of a part's pieces: a power of two."""
+    return 1 << max(1, MOST_THREADS // max(1, of_part)).bit_length() - 1
+
+
+def seconds(of_part: int, parts: int, dtype: str, memory: float = MEMORY) -> float:
+    """Return how long the addition and the sums' way through memory should take.
+
+    ``of_part`` is how many pieces of 16 bytes one part's sums have.
+    """
+    each = STEP * -(-parts // min(most_lanes(parts), _room(of_part)))
+    return START + each + 2 * parts * of_part * ALIGNMENT / (RATE[dtype] * memory)
+
+
+def most_lanes(parts: int) -> int:
+    """Return how many threads may share a piece's parts: a power of two."""
+    return 1 << max(1, min(MOST_LANES, parts // LEAST_PARTS)).bit_length() - 1
+
+
+def every(
+    m: int, n: int, batch: int, dtype: str, parts: Floats, shared_by: Floats, memory: float = MEMORY
+) -> Floats:
+    """Return the same for each of those numbers of parts, the first of which is 1: then 0.
+
+    ``shared_by`` has the :func:`most_lanes` of each.
+    """
+    item = ITEM_SIZES[dtype]
+    of_part = batch * m * -(-n * item // ALIGNMENT)  # pieces of 16 bytes
+    found: Floats = np.ceil(parts / np.minimum(shared_by, _room(of_part))) * STEP
+    found += parts * (2 * batch * m * n * item / (RATE[dtype] * memory)) + START
+    found[0] = 0.0
+    return found
 
 
 def step(product: Product, parts: int, sums: Place, overlap: bool) -> Step:
@@ -61,6 +95,11 @@ def step(product: Product, parts: int, sums: Place, overlap: bool) -> Step:
     blocks = min(-(-pieces(product) * shared_by // THREADS), MAX_GRID[0])
     launch = Launch((blocks, 1, 1), (THREADS, 1, 1), (given,), overlap=overlap)
     return Step(_kernel(product.dtype, shared_by, overlap), launch)
+
+
+def kernels(dtype: str, overlap: bool) -> list[Kernel]:
+    """Return the kernels for any number of parts."""
+    return [_kernel(dtype, 1 << i, overlap) for i in range(MOST_LANES.bit_length())]
 
 
 @cache

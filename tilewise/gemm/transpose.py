@@ -95,9 +95,10 @@ def step(made: Transposition, source: Place, copy: Place, overlap: bool = False)
         "pitch": made.operand.column_stride,
     })  # fmt: skip
     launch = Launch((made.blocks, 1, 1), (THREADS, 1, 1), (given,), overlap=overlap)
-    return Step(_kernel(made.dtype, overlap), launch)
+    return Step(kernel(made.dtype, overlap), launch)
 
 
 @cache
-def _kernel(dtype: str, overlap: bool) -> Kernel:
+def kernel(dtype: str, overlap: bool) -> Kernel:
+    """Return the kernel; ``overlap`` as for :func:`step`."""
     return Kernel(SOURCE, "transpose", {"real": REAL[dtype], "OVERLAP": int(overlap)})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
@@ -11,8 +12,8 @@ from tilewise.devices.limits import MAX_GRID, MAX_THREADS
 from tilewise.gemm.chip import H200
 from tilewise.gemm.families.simt.tiles import RUNG as TUNED
 from tilewise.gemm.families.simt.tiles import RUNG_STAGED
-from tilewise.gemm.families.simt.timing import kind
-from tilewise.gemm.product import ALIGNMENT, ITEM_SIZES, REAL, Operand, Product
+from tilewise.gemm.families.simt.timing import Lying, Table
+from tilewise.gemm.product import ALIGNMENT, ITEM_SIZES, REAL
 from tilewise.launch import Dim3
 from tilewise.numbers import DTYPES
 
@@ -78,18 +79,25 @@ def tuned_options(tile: int, dtype: str) -> tuple[str, ...]:
 
 def tuned_tile(m: int, n: int, k: int, dtype: str) -> int:
     """Of those that were measured, that with which a product should take least on an H200."""
-    product = Product(
-        max(m, 1), max(n, 1), k, 1, dtype, dtype, 1.0, 0.0, Operand(k, 1), Operand(n, 1), None,
-        Operand(n, 1),
-    )  # fmt: skip
-    lying = kind(True, False, *(each * ITEM_SIZES[dtype] % ALIGNMENT != 0 for each in (k, n)))
-    measured = {tile: each for tile, each in TUNED[dtype].items() if each.is_measured(dtype)}
-    fitting = [tile for tile, each in measured.items() if m <= GRID_Y * each.block_m]
-    seconds = {
-        tile: measured[tile].timing(product, H200.multiprocessors, lying).seconds(1)
-        for tile in fitting or measured
-    }
-    return min(seconds, key=lambda tile: seconds[tile])
+    a, b = (each * ITEM_SIZES[dtype] % ALIGNMENT != 0 for each in (k, n))
+    table = _tuned_table(dtype, a, b)
+    seconds = table.seconds(max(m, 1), max(n, 1), k, 1, is_unaligned=b)[:, 0]
+    measured = _measured(dtype)
+    fitting = [i for i, tile in enumerate(measured) if m <= GRID_Y * TUNED[dtype][tile].block_m]
+    return measured[min(fitting or range(len(measured)), key=lambda i: float(seconds[i]))]
+
+
+@cache
+def _measured(dtype: str) -> list[int]:
+    return [tile for tile, each in TUNED[dtype].items() if each.is_measured(dtype)]
+
+
+@cache
+def _tuned_table(dtype: str, a_is_unaligned: bool, b_is_unaligned: bool) -> Table:
+    """Return the times of the rung's tiles; A is K-major and B is not."""
+    a, b = Lying(True, a_is_unaligned), Lying(False, b_is_unaligned)
+    rows = [(TUNED[dtype][tile], a, b) for tile in _measured(dtype)]
+    return Table(dtype, H200, rows, factors={})  # those of another kernel's tiles of that name
 
 
 def threads(macros: Macros) -> int:

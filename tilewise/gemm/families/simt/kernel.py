@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
-from operator import itemgetter
 from typing import Any
 
 from tilewise.devices.limits import MAX_GRID
 from tilewise.gemm import pack, splitk, transpose
-from tilewise.gemm.families.simt.readings import Lines, Reading, lines, readings
-from tilewise.gemm.families.simt.tiles import EVERY, AnyTiles, TensorTiles, Tiles
-from tilewise.gemm.families.simt.timing import Timing, part_k
+from tilewise.gemm.families.simt.readings import Lines, Reading, lines
+from tilewise.gemm.families.simt.tiles import EVERY, AnyTiles, Tiles
+from tilewise.gemm.families.simt.timing import Lying, part_k
 from tilewise.gemm.layouts import batched_matrix, layout
 from tilewise.gemm.pack import Packing
 from tilewise.gemm.product import (
@@ -38,14 +35,11 @@ FILES = {"gemm_simt": FOLDER / "simt.cu", "gemm_dmma": FOLDER / "dmma.cu"}
 PRODUCT = FOLDER / "product.cuh"
 GROUP = 8  # rows of tiles whose blocks run together
 LARGEST = 2**31 - 2**16  # the kernel counts rows, columns and k by unsigned int, past the end too
-MOST_PARTS = 256  # that k is divided into
-MOST_WORKSPACE = 1 << 28  # bytes of the parts' sums
-LEAST_K = 64  # of a part
 SHARED = 228 << 10  # bytes of a Hopper multiprocessor, of which each block takes 1 KB besides
 
 
 def objection(product: Product) -> str:
-    """Why the kernel can't compute a product; empty if it can."""
+    """Return why the kernel can't compute a product; empty if it can."""
     if product.dtype not in REAL:
         return f"the inputs are {product.dtype}"
     if max(product.m, product.n, product.k) > LARGEST:
@@ -55,154 +49,36 @@ def objection(product: Product) -> str:
     ):  # fmt: skip
         if lines(operand, count, product.k, product.batch, product.dtype) is None:
             return f"neither dimension of {name} is contiguous"
-    every = readings(product)
-    if not any(_fitting(product, 1, False, tiles, every) for tiles in EVERY[product.dtype]):
+    seen = swapped(product)
+    if all(tiles.blocks(seen) > MAX_GRID[0] for tiles in EVERY[product.dtype]):
         return "it would take more blocks than a launch can have"
     return ""
 
 
-def turned(product: Product) -> Product:
-    """The same with A and B exchanged, where D's columns are contiguous and not its rows."""
-    if product.d.column_stride == 1 or product.d.row_stride != 1:
-        return product
-    return product.transposed
+def is_swapped(product: Product) -> bool:
+    """Whether A and B are exchanged: where D's columns are contiguous and not its rows."""
+    return product.d.column_stride != 1 and product.d.row_stride == 1
+
+
+def swapped(product: Product) -> Product:
+    """Return the product as the kernel computes it: transposed where it :func:`is_swapped`."""
+    return product.transposed if is_swapped(product) else product
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A way to compute a product, and the seconds that it should take.
-
-    The best has the least rank. Copies of A or B take a workspace, so they have to gain more than
-    what the seconds may be wrong by, and more yet where it is large.
-    """
+    """A way to compute a product, and the seconds that it should take."""
 
     seconds: float
     reading: Reading
     tiles: AnyTiles
     parts: int
 
-    @property
-    def rank(self) -> float:
-        """Less is better."""
-        return self.seconds * self.reading.margin
 
-
-def choices(product: Product, multiprocessors: int, is_hopper: bool) -> Iterator[Choice]:
-    """Every way to compute a product."""
-    every = readings(product)
-    parts = _Parts(product)
-    for tiles in EVERY[product.dtype]:
-        fitting = _fitting(product, multiprocessors, is_hopper, tiles, every)
-        for seconds, reading, count in parts.timed(tiles, fitting, math.inf):
-            yield Choice(seconds, reading, tiles, count)
-
-
-def best(
-    product: Product, multiprocessors: int, is_hopper: bool, below: float = math.inf,
-    of: Product | None = None,
-) -> Choice | None:  # fmt: skip
-    """How to compute a product to which there is no :func:`objection`, or that :func:`turned`.
-
-    Parameters
-    ----------
-    product : Product
-    multiprocessors : int
-    is_hopper : bool
-        Whether the GPU is of compute capability 9.0.
-    below : float
-        Of the rank; None where there is no such choice.
-    of : Product, optional
-        Of which it is a piece.
-    """
-    product = turned(product)
-    every = readings(product)
-    parts = _Parts(product)
-    tried = [
-        (min(timing.least for timing, _ in fitting), tiles, fitting)
-        for tiles in EVERY[product.dtype]
-        if (fitting := _fitting(product, multiprocessors, is_hopper, tiles, every, of))
-    ]
-    found = None
-    for least, tiles, fitting in sorted(tried, key=itemgetter(0)):
-        if least >= below:  # neither these tiles nor those that follow
-            break
-        for seconds, reading, count in parts.timed(tiles, fitting, below):
-            if seconds * reading.margin < below:
-                found = Choice(seconds, reading, tiles, count)
-                below = found.rank
-    return found
-
-
-def _fitting(
-    product: Product, multiprocessors: int, is_hopper: bool, tiles: AnyTiles,
-    every: Iterable[Reading], of: Product | None = None,
-) -> list[tuple[Timing, list[Reading]]]:  # fmt: skip
-    """The readings with which those tiles can compute it, by how long it takes then."""
-    if tiles.blocks(product) > MAX_GRID[0] or (tiles.needs_hopper and not is_hopper):
-        return []
-    by_kind: dict[str, list[Reading]] = {}
-    for reading in every:
-        # Where bulk copies can feed the tensor cores, they do: 1000 x 1000 x 1000, A transposed,
-        # was expected to take less by those of threads, and took more.
-        is_beaten = isinstance(tiles, TensorTiles) and not tiles.bulk and reading.is_aligned
-        if reading.fits(tiles) and not is_beaten:
-            by_kind.setdefault(reading.kind(tiles), []).append(reading)
-    return [(tiles.timing(product, multiprocessors, kind, of), x) for kind, x in by_kind.items()]
-
-
-class _Parts:
-    """Into how many parts a product's k may be divided."""
-
-    def __init__(self, product: Product):
-        self._product = product
-        self._k = 0 if product.alpha == 0 else product.k
-        of_part = splitk.elements(product) * ITEM_SIZES[product.dtype]
-        most = min(MOST_PARTS, self._k // LEAST_K, MOST_WORKSPACE // of_part)
-        self._counts = list(_counts(most))
-        self._adding: dict[int, float] = {1: 0.0}
-
-    def timed(
-        self, tiles: AnyTiles, fitting: Iterable[tuple[Timing, Iterable[Reading]]], below: float
-    ) -> Iterator[tuple[float, Reading, int]]:
-        """The seconds by these tiles, by each reading and into each number of parts.
-
-        Some that take no less than ``below`` may be missing.
-        """
-        for timing, found in fitting:
-            least = timing.least
-            for parts in self._counts:
-                adding = self._added(parts)
-                if least + adding >= below or not self._is_even(parts, tiles.block_k):
-                    continue
-                seconds = timing.seconds(parts) + adding
-                for reading in found:
-                    yield seconds + reading.seconds, reading, parts
-
-    def _is_even(self, parts: int, block_k: int) -> bool:
-        """Whether none of the parts is empty."""
-        return parts == 1 or parts == -(-self._k // part_k(self._k, parts, block_k))
-
-    def _added(self, parts: int) -> float:
-        if parts not in self._adding:
-            self._adding[parts] = splitk.seconds(self._product, parts)
-        return self._adding[parts]
-
-
-def _counts(most: int) -> Iterator[int]:
-    yield 1
-    step = 1
-    parts = 2
-    while parts <= most:
-        yield parts
-        if parts >= 8 * step:
-            step *= 2
-        parts += step
-
-
-def planned(choice: Choice, multiprocessors: int, is_hopper: bool, is_turned: bool) -> Plan:
-    """The plan of a choice, of a product or of that :func:`turned`."""
+def planned(choice: Choice, multiprocessors: int, is_hopper: bool, is_swapped: bool) -> Plan:
+    """Return the plan of a choice, of a product or of that :func:`swapped`."""
     product, tiles, parts = choice.reading.product, choice.tiles, choice.parts
-    places = {A: Place(B if is_turned else A), B: Place(A if is_turned else B)}
+    places = {A: Place(B if is_swapped else A), B: Place(A if is_swapped else B)}
     packed, transposed, used = [], [], 0
     for which, copy in choice.reading.copies:
         if isinstance(copy, Packing):
@@ -227,8 +103,8 @@ def planned(choice: Choice, multiprocessors: int, is_hopper: bool, is_turned: bo
     words = f"{tiles.words}, tiles of {tiles.block_m} x {tiles.block_n}"
     if tiles.bulk and isinstance(tiles, Tiles):
         words += ", copied by tensor maps"
-    if is_turned:
-        words += ", turned"
+    if is_swapped:
+        words += ", swapped"
     if parts > 1:
         words += f", k in {parts} parts that are added up afterwards"
     for manner, done in (
@@ -237,7 +113,7 @@ def planned(choice: Choice, multiprocessors: int, is_hopper: bool, is_turned: bo
     ):
         made = [which for which, copy in choice.reading.copies if isinstance(copy, manner)]
         if made:
-            names = " and ".join("BA"[x] if is_turned else "AB"[x] for x in made)
+            names = " and ".join("BA"[x] if is_swapped else "AB"[x] for x in made)
             words = f"{names} {done}; then {words}"
     why = f"of its tiles these should take least, {choice.seconds * 1e6:.1f} µs"
     return Plan(tuple(steps), used, words, why)
@@ -313,6 +189,16 @@ def _unused(waiting: int, residents: int, own: int) -> int:
     if waiting >= residents:  # the hardware holds no more
         return 0
     return max(0, (SHARED // (waiting + 1) - 1024 - own) // 128 * 128 + 128)
+
+
+def of_lies(dtype: str, tiles: AnyTiles, a: Lying, b: Lying, overlap: bool) -> Kernel:
+    """Return the kernel that reads A and B as they lie."""
+    wide = ALIGNMENT // ITEM_SIZES[dtype]
+    of_a, of_b = (
+        Lines(x.is_k_major, 0, 1 if x.is_k_major or x.is_unaligned else wide, 0, tiles.bulk)
+        for x in (a, b)
+    )
+    return _kernel(dtype, tiles, of_a, of_b, overlap)
 
 
 def _kernel(dtype: str, tiles: AnyTiles, a: Lines, b: Lines, overlap: bool) -> Kernel:

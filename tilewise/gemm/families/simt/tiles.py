@@ -39,7 +39,10 @@ class Tiles(Timed):
     level : int
         Of ptxas's optimization. At 1 it keeps the order of the multiply-adds.
     slices : int
-        Groups of as many warps that share each phase's k.
+        Groups of as many warps that share each k-step.
+    wide_only : bool
+        Whether A and B are only read by 16 bytes, both MN-major. Products that suit such large
+        tiles have others copied before.
     """
 
     block_m: int
@@ -55,6 +58,7 @@ class Tiles(Timed):
     bulk: bool = False
     level: int = 3
     slices: int = 1
+    wide_only: bool = False
 
     kernel = "gemm_simt"
     words = "the kernel without tensor cores"
@@ -94,12 +98,18 @@ class Tiles(Timed):
         """For NVRTC."""
         return () if self.level == 3 else (f"--ptxas-options=-O{self.level}",)
 
-    def takes(self, dtype: str, a_along_k: bool, b_along_k: bool, are_aligned: bool) -> bool:
-        """Whether it can copy A and B as they lie; ``are_aligned`` for bulk copies."""
+    def takes(
+        self, dtype: str, a_along_k: bool, b_along_k: bool, are_aligned: bool, are_wide: bool
+    ) -> bool:
+        """Whether it can copy A and B as they lie.
+
+        ``are_aligned`` for bulk copies; ``are_wide`` where both are MN-major, to be copied by 16
+        bytes.
+        """
         if not self.bulk:
-            return True
+            return are_wide or not self.wide_only
         # A swizzled line's pieces are where a thread expects them if a warp's lines of one index
-        # have 128 bytes between them. A thread stores pieces of D, so B's lie across k.
+        # have 128 bytes between them. A thread stores pieces of D, so B is MN-major.
         reads_along_k = self.lanes_m * self.block_k * ITEM_SIZES[dtype] == SWIZZLE
         return are_aligned and not b_along_k and (reads_along_k or not a_along_k)
 
@@ -173,7 +183,9 @@ class TensorTiles(Timed):
             "WARPS_N": self.warps_n, "STAGES": self.stages, "BLOCKS": self.residents, **of_copies,
         }  # fmt: skip
 
-    def takes(self, dtype: str, a_along_k: bool, b_along_k: bool, are_aligned: bool) -> bool:
+    def takes(
+        self, dtype: str, a_along_k: bool, b_along_k: bool, are_aligned: bool, are_wide: bool
+    ) -> bool:
         """Whether it can copy A and B as they lie."""
         return dtype == "float64" and (are_aligned or not self.bulk)
 
@@ -201,68 +213,59 @@ SMALL: dict[str, dict[int, Tiles]] = {
     },
 }
 
+# Those that the planner chooses among: the ones that together lose least on random products and on
+# the suites (benchmarks/fit_simt.py), for each brings kernels for every layout and alignment.
 TILES: dict[str, tuple[Tiles, ...]] = {
     "float32": (
-        *SMALL["float32"].values(),
         Tiles(16, 64, 32, 4, 4, 4, 4, True, (2, 4, 1, 1), 5, slices=2),
-        Tiles(32, 64, 32, 4, 8, 8, 2, True, (1, 1, 1, 1), 6, slices=2),
-        Tiles(16, 128, 32, 4, 8, 4, 2, False, (2, 1, 0, 1), 5, slices=2),
-        Tiles(64, 128, 16, 8, 8, 2, 3, False, (2, 4, 1, 0), 2, slices=2),
-        Tiles(64, 128, 16, 8, 8, 2, 3, False, (4, 2, 0, 1), 4),
-        Tiles(96, 192, 8, 12, 12, 8, 3, True, (4, 1, 0, 0), 2),
-        Tiles(192, 192, 8, 12, 12, 8, 3, True, (1, 1, 1, 0), 1),
-        Tiles(128, 256, 8, 8, 16, 16, 3, True, (8, 4, 0, 0), 1),
-        Tiles(128, 256, 16, 8, 16, 2, 3, True, (1, 8, 1, 1), 1, bulk=True, level=1),
-        Tiles(64, 256, 16, 8, 16, 2, 3, True, (1, 8, 1, 1), 2, bulk=True, level=1),
-        Tiles(128, 128, 16, 16, 8, 8, 3, True, (2, 2, 0, 1), 2, bulk=True),
-        Tiles(64, 128, 16, 8, 8, 4, 3, True, (4, 1, 0, 1), 4, bulk=True),
-        Tiles(128, 64, 16, 8, 8, 4, 3, False, (4, 2, 0, 1), 4),
-        Tiles(64, 64, 16, 8, 8, 4, 3, False, (4, 8, 0, 1), 8),
-        Tiles(32, 128, 16, 8, 8, 4, 3, False, (4, 2, 0, 1), 7),
-        Tiles(128, 32, 16, 8, 4, 8, 3, False, (4, 1, 0, 0), 5),
         Tiles(32, 64, 32, 4, 4, 8, 3, True, (4, 1, 0, 0), 5),
-        Tiles(16, 128, 16, 4, 8, 4, 4, True, (1, 4, 0, 0), 6),
+        Tiles(16, 128, 32, 4, 8, 4, 2, False, (2, 1, 0, 1), 5, slices=2),
         Tiles(128, 16, 16, 8, 4, 8, 4, True, (4, 1, 1, 1), 6),
+        Tiles(128, 32, 16, 8, 4, 8, 3, False, (4, 1, 0, 0), 5),
+        Tiles(128, 64, 16, 8, 8, 4, 3, False, (4, 2, 0, 1), 4),
+        Tiles(64, 128, 16, 8, 8, 2, 3, False, (4, 2, 0, 1), 4),
+        Tiles(96, 192, 8, 12, 12, 8, 3, True, (4, 1, 0, 0), 2, wide_only=True),
+        Tiles(192, 192, 8, 12, 12, 8, 3, True, (1, 1, 1, 0), 1, wide_only=True),
+        Tiles(64, 128, 16, 8, 8, 4, 3, True, (4, 1, 0, 1), 4, bulk=True),
+        Tiles(64, 256, 16, 8, 16, 2, 3, True, (1, 8, 1, 1), 2, bulk=True, level=1),
     ),
     "float64": (
-        *SMALL["float64"].values(),
-        Tiles(64, 128, 8, 8, 8, 8, 3, True, (4, 4, 1, 0), 2, level=1),
+        SMALL["float64"][32],
         Tiles(64, 64, 16, 8, 8, 8, 2, True, (2, 1, 0, 0), 4, level=1),
-        Tiles(64, 64, 16, 8, 8, 8, 3, True, (8, 4, 1, 0), 4, bulk=True, level=1),
-        Tiles(64, 64, 8, 8, 8, 8, 4, True, (1, 1, 0, 1), 4, level=1),
         Tiles(16, 64, 16, 4, 8, 4, 3, False, (4, 2, 0, 1), 7),
         Tiles(64, 16, 16, 8, 4, 8, 3, False, (2, 4, 1, 0), 7),
     ),
 }
 
+TENSOR_TILES = (
+    TensorTiles(192, 128, 4, 2, 5, 1),
+    TensorTiles(128, 128, 2, 4, 6, 1),
+    TensorTiles(128, 64, 4, 2, 4, 2),
+    TensorTiles(64, 128, 2, 4, 4, 2),
+    TensorTiles(64, 64, 2, 2, 3, 4),
+    TensorTiles(64, 32, 2, 2, 6, 3),
+    TensorTiles(32, 64, 2, 2, 6, 3),
+    TensorTiles(32, 32, 2, 2, 6, 4),
+    TensorTiles(16, 128, 1, 4, 4, 3),
+    TensorTiles(64, 64, 2, 2, 3, 3, bulk=False, ahead=True),
+    TensorTiles(32, 128, 1, 4, 3, 3, bulk=False, ahead=True),
+    TensorTiles(32, 64, 2, 2, 4, 4, bulk=False, ahead=True),
+    TensorTiles(32, 32, 2, 2, 4, 5, bulk=False, ahead=True),
+)
+
 # Of every kernel for a dtype.
 EVERY: dict[str, tuple[AnyTiles, ...]] = {
     **TILES,
-    "float64": (
-        *TILES["float64"],
-        TensorTiles(128, 192, 2, 4, 5, 1),
-        TensorTiles(192, 128, 4, 2, 5, 1),
-        TensorTiles(128, 128, 2, 4, 6, 1),
-        TensorTiles(128, 64, 4, 2, 4, 2),
-        TensorTiles(64, 128, 2, 4, 4, 2),
-        TensorTiles(64, 64, 2, 2, 3, 4),
-        TensorTiles(64, 32, 2, 2, 6, 3),
-        TensorTiles(32, 64, 2, 2, 6, 3),
-        TensorTiles(32, 32, 2, 2, 6, 4),
-        TensorTiles(128, 16, 4, 1, 4, 3),
-        TensorTiles(16, 128, 1, 4, 4, 3),
-        TensorTiles(128, 64, 2, 2, 3, 2, bulk=False),
-        TensorTiles(64, 128, 2, 2, 3, 2, bulk=False),
-        TensorTiles(64, 64, 2, 2, 3, 3, bulk=False, ahead=True),
-        TensorTiles(128, 32, 4, 1, 3, 3, bulk=False),
-        TensorTiles(32, 128, 1, 4, 3, 3, bulk=False, ahead=True),
-        TensorTiles(64, 32, 2, 2, 4, 4, bulk=False, ahead=True),
-        TensorTiles(32, 64, 2, 2, 4, 4, bulk=False, ahead=True),
-        TensorTiles(32, 32, 2, 2, 4, 5, bulk=False, ahead=True),
-        TensorTiles(128, 16, 4, 1, 3, 3, bulk=False),
-        TensorTiles(16, 128, 1, 4, 3, 3, bulk=False),
-    ),
+    "float64": (*TILES["float64"], *TENSOR_TILES),
 }
+
+
+def tiles_for(dtype: str, is_hopper: bool) -> tuple[AnyTiles, ...]:
+    """Return the tiles for a GPU: those by tensor cores alone where it has them for the dtype."""
+    if is_hopper:
+        return TENSOR_TILES if dtype == "float64" else EVERY[dtype]
+    return tuple(tiles for tiles in EVERY[dtype] if not tiles.needs_hopper)
+
 
 # Of the ladder's ``tuned``, by the rows of a tile. The orders that suit one kernel's machine code
 # are not those of another's: the large ones are of a sweep of its own.

@@ -216,7 +216,7 @@ def plan(product: Product, view: Thin, multiprocessors: int) -> Plan:
 class ThinHalf:
     """The family: a matrix of 16 bits and a few rows or columns, on Hopper GPUs."""
 
-    name = "thin"
+    name = "thin_half"
 
     def objection(self, product: Product, chip: Chip | None) -> str:
         """Return why the kernel can't take a product; empty if it can."""

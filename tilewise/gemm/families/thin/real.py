@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from itertools import product as combinations
-from operator import attrgetter
+from operator import attrgetter, itemgetter
+from typing import Any
 
 from tilewise.devices.limits import MAX_GRID
 from tilewise.gemm import splitk
+from tilewise.gemm.chip import Chip
+from tilewise.gemm.families.simt.timing import H200_CLOCK, rates
 from tilewise.gemm.families.thin.sides import Sides, sides
+from tilewise.gemm.family import Offer
 from tilewise.gemm.layouts import layout
 from tilewise.gemm.product import (
     ALIGNMENT,
@@ -29,6 +33,8 @@ from tilewise.gemm.steps import Plan, Step
 from tilewise.kernel import SOURCES, Kernel
 from tilewise.launch import Launch, Packed, Place
 
+name = "thin_real"
+
 FOLDER = SOURCES / "gemm"
 PRODUCT = FOLDER / "thin_real.cuh"
 WARPS = 8  # of the kernels
@@ -36,7 +42,7 @@ ROWS = 4  # of a warp, where they lie along k
 DEEP = {1: 8, 2: 8, 4: 8, 8: 4}  # of k at once, where they lie across, by the thin matrix's lines
 MOST = 8  # lines of the thin matrix
 LARGEST = 2**31 - 2**16  # the kernel counts by int, up to a step past the end
-SPLITS = (1, 2, 4, 8)
+SPLITS = (1, 8)  # of k, by the warps of a block: 2 and 4 gain next to nothing
 PARTS = tuple(1 << i for i in range(11))  # that blocks divide k into, at most
 MOST_WORKSPACE = 1 << 28  # bytes
 
@@ -47,8 +53,8 @@ RESIDENTS = {
     False: {"float32": {1: 3, 2: 3, 4: 2, 8: 2}, "float64": {1: 4, 2: 3, 4: 2, 8: 2}},
 }
 
-# Of an H200: `python benchmarks/fma_choices.py --suite thin` shows what they come to.
-START, RATE = 0.88e-6, 4.6e12  # seconds, and bytes a second
+# Of an H200.
+START, RATE = 0.88e-6, 1.077  # seconds, and the share of the GPU's memory rate
 BLOCK, BLOCK_LINE = 0.61e-6, 0.057e-6  # a block's start and its end, and of those each line's
 CACHE_LINE, EACH_CACHE_LINE = 128, 7e-9  # bytes, and seconds that one more takes a step
 # Seconds of a warp's step, where ``many`` is read by 16 bytes or else by elements.
@@ -128,6 +134,7 @@ def thin(product: Product) -> Thin | None:
         few_is_aligned = few_is_aligned and width > 1
     else:
         width = piece if is_aligned(many, many.column_stride, found.rows) else 1
+        few_is_aligned = few_is_aligned and width > 1  # one kernel less for what is rare
     return Thin(**vars(found), along=along, width=width, few_width=piece if few_is_aligned else 1)
 
 
@@ -146,46 +153,112 @@ class Division:
     seconds: float
 
 
-def best(product: Product, view: Thin, multiprocessors: int) -> Division:
-    """Of the :func:`divisions`, the one that should be fastest."""
-    return min(divisions(product, view, multiprocessors), key=attrgetter("seconds"))
+def objection(product: Product, chip: Chip | None) -> str:
+    """Return why the family can't compute a product; empty if it can."""
+    if chip is None:
+        return "there is no model of this device"
+    if product.dtype not in REAL:
+        return f"the inputs are {product.dtype}"
+    return "" if thin(product) else f"it has more than {MOST} rows and columns, or none contiguous"
 
 
-def divisions(product: Product, view: Thin, multiprocessors: int) -> Iterator[Division]:
-    """Every way to divide k, timed by a model of steps and of memory.
+def best(product: Product, chip: Chip | None) -> Offer | None:
+    """Return the offer that should be fastest; None where there is an objection."""
+    if chip is None or min(product.m, product.n) > MOST:
+        return None
+    view = thin(product)
+    if view is None:
+        return None
+    return _offer(product, view, Division(*min(_timed(product, view, chip), key=_LAST)), chip)
+
+
+def offers(product: Product, chip: Chip | None) -> Iterator[Offer]:
+    """Return every offer worth measuring, the one that should be fastest first."""
+    view = None if chip is None else thin(product)
+    if chip is not None and view is not None:
+        for each in sorted(divisions(product, view, chip), key=attrgetter("seconds")):
+            yield _offer(product, view, each, chip)
+
+
+def offer(product: Product, chip: Chip | None, choice: Mapping[str, Any]) -> Offer | None:
+    """Return the offer with these choices; None where the product can't be computed so."""
+    return next((each for each in offers(product, chip) if each.choice == choice), None)
+
+
+def kernels(chip: Chip, dtype: str) -> Iterable[Kernel]:
+    """Return every kernel that :func:`best` can ask for with these inputs on this GPU."""
+    if dtype not in REAL:
+        return ()
+    piece = ALIGNMENT // ITEM_SIZES[dtype]
+    widths = ((1, 1), (piece, 1), (piece, piece))
+    found = [
+        _kernel(dtype, along, count, *width, split, chip.is_hopper)
+        for along, count, width, split in combinations((True, False), DEEP, widths, SPLITS)
+    ]
+    return (*found, *splitk.kernels(dtype, chip.is_hopper))
+
+
+def _offer(product: Product, view: Thin, division: Division, chip: Chip) -> Offer:
+    words = f"{division.split} warps, {division.parts} parts"
+    choice = {"split": division.split, "parts": division.parts}
+    make = partial(planned, product, view, division, chip.is_hopper)
+    return Offer(name, division.seconds, make, choice, words)
+
+
+def divisions(product: Product, view: Thin, chip: Chip) -> list[Division]:
+    """Return every way to divide k, timed by a model of steps and of memory.
 
     Parameters
     ----------
     product : Product
     view : Thin
         Of the product.
-    multiprocessors : int
+    chip : Chip
     """
-    item = ITEM_SIZES[product.dtype]
+    return [Division(*each) for each in _timed(product, view, chip)]
+
+
+_LAST = itemgetter(-1)
+
+
+def _timed(
+    product: Product, view: Thin, chip: Chip
+) -> list[tuple[int, int, int, int, float]]:  # fmt: skip
+    """Return what the :func:`divisions` have."""
+    dtype, k, batch, along, count = product.dtype, product.k, product.batch, view.along, view.count
+    item = ITEM_SIZES[dtype]
+    gpu = rates(chip)
+    slow = H200_CLOCK / gpu.clock
     piece = ALIGNMENT // item
     # Of k, a warp's step; and its rows.
-    deep, of_step = (32 * piece, ROWS) if view.along else (DEEP[view.count], 32 * piece)
-    read = product.batch * product.k * (view.rows + view.few_rows) * item / RATE
-    steps = -(-product.k // deep)
-    stored = product if view.turned else product.transposed
-    of_part = splitk.elements(stored) * item
-    at_once = multiprocessors * RESIDENTS[view.along][product.dtype][view.count]
-    step = STEPS[view.along][product.dtype][view.width > 1][view.count]
-    if view.along:
-        step += view.count * piece * _cache_lines(view, item) * EACH_CACHE_LINE
-    for split, most in combinations(SPLITS, PARTS):
-        of_warp = -(-steps // (split * most))  # steps
-        part_k = of_warp * split * deep
-        parts = -(-product.k // part_k)
-        if parts > 1 and parts * of_part > MOST_WORKSPACE:
-            continue
+    deep, of_step = (32 * piece, ROWS) if along else (DEEP[count], 32 * piece)
+    read = batch * k * (view.rows + view.few_rows) * item / (RATE * gpu.memory)
+    steps = -(-k // deep)
+    at_once = gpu.multiprocessors * RESIDENTS[along][dtype][count]
+    step = STEPS[along][dtype][view.width > 1][count]
+    if along:
+        step += count * piece * _cache_lines(view, item) * EACH_CACHE_LINE
+    step, block = slow * step, slow * (BLOCK + BLOCK_LINE * count)
+    of_part = batch * view.few_rows * -(-view.rows // piece)  # pieces of 16 bytes
+    found = []
+    for split in SPLITS:
         blocks = -(-view.rows // (of_step * WARPS // split))
-        waves = -(-product.batch * blocks * parts // at_once)
-        computing = waves * (BLOCK + BLOCK_LINE * view.count + of_warp * step)
-        expected = START + math.hypot(computing, read)
-        if parts > 1:
-            expected += splitk.seconds(stored, parts)
-        yield Division(split, parts, part_k, blocks, expected)
+        last = 0
+        for most in PARTS:
+            of_warp = -(-steps // (split * most))  # steps
+            if of_warp == last:
+                continue
+            last = of_warp
+            part_k = of_warp * split * deep
+            parts = -(-k // part_k)
+            if parts > 1 and parts * of_part * ALIGNMENT > MOST_WORKSPACE:
+                break
+            computing = -(-batch * blocks * parts // at_once) * (block + of_warp * step)
+            expected = START + math.hypot(computing, read)
+            if parts > 1:
+                expected += splitk.seconds(of_part, parts, dtype, gpu.memory)
+            found.append((split, parts, part_k, blocks, expected))
+    return found
 
 
 def _cache_lines(view: Thin, item: int) -> int:
@@ -235,7 +308,7 @@ def planned(product: Product, view: Thin, division: Division, is_hopper: bool) -
 def _kernel(
     dtype: str, along: bool, count: int, width: int, few_width: int, split: int, overlap: bool
 ) -> Kernel:
-    name = "thin_real_k_major" if along else "thin_real_mn_major"
+    file = "thin_real_k_major" if along else "thin_real_mn_major"
     defines = {
         "real": REAL[dtype], "FEW": count, "WIDTH": width, "FEW_WIDTH": few_width, "SPLIT": split,
         "DEEP": ALIGNMENT // ITEM_SIZES[dtype] // width if along else DEEP[count],
@@ -243,7 +316,7 @@ def _kernel(
     }  # fmt: skip
     if along:
         defines["ROWS"] = ROWS
-    return Kernel(FOLDER / f"{name}.cu", name, defines)
+    return Kernel(FOLDER / f"{file}.cu", file, defines)
 
 
 def _packed(lying: Product, view: Thin, division: Division) -> Packed:

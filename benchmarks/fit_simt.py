@@ -1,0 +1,277 @@
+"""Fits the model of tiles for float32 and float64 to measured ways; needs no GPU.
+
+    python benchmarks/fit_simt.py [--check] [--folds 4] [FILE]
+
+The record has products of the suites and random ones, the ways by tiles to compute each that were
+timed on an H200, and the vendor's library's time. The constants of the model
+(``tilewise.gemm.families.simt.timing``: ``COSTS`` and ``FACTORS``) are varied together, by
+Gauss-Newton steps, to lessen the squares of the logarithms of expected by measured time: the ways
+that are nearly the fastest of their product weigh most, and each constant is held where it was by
+a weak spring. With ``--folds`` each share of the random products is foretold by what was fitted to
+the others. Prints the regret, a choice's time by that of the fastest way, and the constants. With
+``--check`` nothing is fitted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from statistics import geometric_mean
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewise.bench.suites import COLUMNS, ROWS, SUITES, Shape, View
+from tilewise.gemm.chip import H200
+from tilewise.gemm.families.simt import kernel
+from tilewise.gemm.families.simt.readings import lie, table_rows
+from tilewise.gemm.families.simt.tiles import tiles_for
+from tilewise.gemm.families.simt.timing import COSTS, FACTORS, PARTS, Costs, Table
+from tilewise.gemm.product import ALIGNMENT, ITEM_SIZES, Operand, Product, offset
+
+RECORD = Path(__file__).parent / "results" / "simt_h200.json"
+SWEEP = "sweep"  # random products, among the suites
+NEAR, LEAST, SLOWEST = 0.25, 0.02, 2.0  # of a way's weight, by its time by the fastest's
+OF_SUITES, OF_THIN = 0.5, 0.05  # weights beside those of random products
+SPRING, FACTOR_SPRING = 0.2, 2.0
+STEPS, DELTA, LARGE_ERROR = 8, 1e-3, 0.15
+
+Floats = npt.NDArray[np.float64]
+Factors = dict[str, float]
+
+
+@dataclass(frozen=True)
+class Point:
+    """A product that was timed.
+
+    Attributes
+    ----------
+    suite, name : str
+    product : Product
+        As the kernel computes it.
+    vendor, best : float
+        Seconds, by the vendor's library and by the best of all tiles that were timed once.
+    before : float or None
+        Of what was planned when it was timed.
+    rows, columns : sequence of int
+        Of the ways that were timed, their places in the table of the model.
+    measured : array
+        Seconds of each.
+    """
+
+    suite: str
+    name: str
+    product: Product
+    vendor: float
+    best: float
+    before: float | None
+    rows: Sequence[int]
+    columns: Sequence[int]
+    measured: Floats
+
+    @property
+    def lies(self) -> tuple[int, int]:
+        return lies(self.product)
+
+    def expected(self, table: Table) -> Floats:
+        """Return the seconds of each way, by the model."""
+        x, item = self.product, ITEM_SIZES[self.product.dtype]
+        is_unaligned = bool(x.d.offset or x.d.row_stride * item % ALIGNMENT)
+        found = table.seconds(
+            x.m, x.n, x.k, x.batch, counts=max(self.columns) + 1, is_unaligned=is_unaligned,
+            shares=(x.a.batch_stride == 0, x.b.batch_stride == 0),
+        )  # fmt: skip
+        return found[list(self.rows), list(self.columns)]
+
+
+def lies(product: Product) -> tuple[int, int]:
+    """Return how A and B transposed lie."""
+    x, item = product, ITEM_SIZES[product.dtype]
+    return lie(x.a, x.m, x.k, x.batch, item), lie(x.b.transposed, x.n, x.k, x.batch, item)
+
+
+def points(record: dict[str, Any], dtype: str) -> list[Point]:
+    """Return what a record has for a dtype, of ways that the planner still knows."""
+    named = {f"{x.name} {x.layout}": x for shapes in SUITES.values() for x in shapes}
+    found = []
+    for suite, name, vendor, best, before, ways in record[dtype]["rows"]:
+        product = kernel.swapped(product_of(named.get(name) or _random(name), dtype))
+        places = _places(dtype, *lies(product))
+        rows, columns, measured = [], [], []
+        for way in ways.split("; "):
+            number, copies, parts, microseconds = way.split()
+            key = record[dtype]["tiles"][int(number)], int(copies[0]), int(copies[1])
+            if key in places:
+                rows.append(places[key])
+                columns.append(int(np.searchsorted(PARTS, int(parts))))
+                measured.append(1e-6 * float(microseconds))
+        if rows:
+            seconds = 1e-6 * vendor, 1e-6 * best, before and 1e-6 * before
+            found.append(Point(suite, name, product, *seconds, rows, columns, np.array(measured)))
+    return found
+
+
+def _random(name: str) -> Shape:
+    """Return a product that is no suite's, by its name: ``776x2029x2127 NT``."""
+    size, layout = name.split()
+    m, n, k = map(int, size.split("x"))
+    return Shape(m, n, k, *(COLUMNS if letter == "T" else ROWS for letter in layout))
+
+
+@cache
+def _places(dtype: str, of_a: int, of_b: int) -> dict[tuple[str, int, int], int]:
+    return {
+        (str(tiles), copy_a, copy_b): i
+        for i, (tiles, _, _, copy_a, copy_b) in enumerate(_table_rows(dtype, of_a, of_b))
+    }
+
+
+@cache
+def _table_rows(dtype: str, of_a: int, of_b: int) -> list[Any]:
+    return table_rows(dtype, tiles_for(dtype, H200.is_hopper), of_a, of_b)
+
+
+def product_of(shape: Shape, dtype: str) -> Product:
+    """Return what ``matmul`` is asked for it."""
+
+    def lying(view: View) -> Operand:
+        *batch, rows, columns = view.strides
+        at = offset(view.offset * ITEM_SIZES[dtype])
+        return Operand(rows, columns, batch[0] if batch else 0, at)
+
+    of_a, of_b, of_d = map(lying, shape.views())
+    extents = shape.m, shape.n, shape.k, shape.batch
+    return Product(*extents, dtype, dtype, 1.0, 0.0, of_a, of_b, None, of_d)
+
+
+def expected(every: Sequence[Point], dtype: str, costs: Costs, factors: Factors) -> list[Floats]:
+    """Return the seconds of each point's ways, by the model with those constants."""
+    tables: dict[tuple[int, int], Table] = {}
+    found = []
+    for point in every:
+        if point.lies not in tables:
+            rows = _table_rows(dtype, *point.lies)
+            copied = [row[3:] for row in rows]
+            tables[point.lies] = Table(
+                dtype, H200, [row[:3] for row in rows], copied, costs, factors
+            )
+        found.append(point.expected(tables[point.lies]))
+    return found
+
+
+def fit(
+    every: Sequence[Point], dtype: str, costs: Costs, factors: Factors
+) -> tuple[Costs, Factors]:
+    """Return the constants that fit best."""
+    names, tiles = list(asdict(costs)), sorted({str(x) for x in tiles_for(dtype, True)})
+    begin = np.log([*asdict(costs).values(), *(factors.get(x, 1.0) for x in tiles)])
+    springs = np.array([SPRING] * len(names) + [FACTOR_SPRING] * len(tiles))
+    rest = begin.copy()
+    rest[len(names) :] = 0.0
+    weights = np.sqrt(np.concatenate([_weights(point) for point in every]))
+    measured = np.log(np.concatenate([point.measured for point in every]))
+
+    def constants(at: Floats) -> tuple[Costs, Factors]:
+        values = [float(x) for x in np.exp(at)]
+        return Costs(*values[: len(names)]), dict(zip(tiles, values[len(names) :], strict=True))
+
+    def errors(at: Floats) -> Floats:
+        found: Floats = np.log(np.concatenate(expected(every, dtype, *constants(at)))) - measured
+        return found
+
+    at = begin
+    for _ in range(STEPS):
+        here = errors(at)
+        slopes = np.column_stack(
+            [(errors(at + DELTA * one) - here) / DELTA for one in np.eye(len(at))]
+        )
+        # Large errors count by their size, not by its square.
+        of_each = weights / np.sqrt(1 + (here / LARGE_ERROR) ** 2)
+        left = np.vstack([of_each[:, np.newaxis] * slopes, np.diag(springs)])
+        right = np.concatenate([-of_each * here, springs * (rest - at)])
+        at = at + np.clip(np.linalg.lstsq(left, right, rcond=None)[0], -0.5, 0.5)
+    return constants(at)
+
+
+def _weights(point: Point) -> Floats:
+    slower = point.measured / point.best
+    found = np.maximum(LEAST, np.exp(-(slower - 1) / NEAR))
+    found[slower > SLOWEST] = LEAST
+    if min(point.product.m, point.product.n) <= 8:  # the thin kernel's
+        found *= OF_THIN
+    return found * (1.0 if point.suite == SWEEP else OF_SUITES)
+
+
+def choose(every: Sequence[Point], times: Sequence[Floats]) -> list[tuple[float, float, str]]:
+    """Return each choice's regret, the vendor's time by its time, and the product's name.
+
+    Of those that are not the thin kernel's.
+    """
+    found = []
+    for point, seconds in zip(every, times, strict=True):
+        if min(point.product.m, point.product.n) > 8:
+            chosen = float(point.measured[int(seconds.argmin())])
+            found.append((chosen / point.best, point.vendor / chosen, point.name))
+    return found
+
+
+def show(words: str, chosen: Sequence[tuple[float, float, str]]) -> float:
+    """Print the mean and the worst of choices; return the mean regret."""
+    regrets, speeds = [x for x, *_ in chosen], [x for _, x, _ in chosen]
+    regret = geometric_mean(regrets)
+    print(
+        f"{words}: {len(chosen)} products, regret {regret:.4f}, worst {max(regrets):.3f}; "
+        f"{geometric_mean(speeds):.3f} of the vendor's speed, worst {min(speeds):.3f}"
+    )
+    return regret
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("record", type=Path, nargs="?", default=RECORD)
+    parser.add_argument("--check", action="store_true", help="only say what choices of now lose")
+    parser.add_argument("--folds", type=int, default=4, help="shares that the others foretell")
+    parser.add_argument("--worst", type=int, default=0, metavar="N", help="name so many products")
+    options = parser.parse_args()
+    record = json.loads(options.record.read_text(encoding="utf-8"))
+    for dtype in COSTS:
+        every = points(record, dtype)
+        random = [x for x in every if x.suite == SWEEP]
+        suites = [x for x in every if x.suite != SWEEP]
+        before = [
+            (x.before / x.best, x.vendor / x.before, x.name)
+            for x in random
+            if x.before and min(x.product.m, x.product.n) > 8
+        ]
+        show(f"{dtype}, random, as planned when they were timed", before)
+        now = COSTS[dtype], FACTORS[dtype]
+        for words, some in (("random", random), ("suites", suites)):
+            chosen = choose(some, expected(some, dtype, *now))
+            show(f"{dtype}, {words}, by the model of now", chosen)
+            for regret, speed, name in sorted(chosen, reverse=True)[: options.worst]:
+                print(f"    {name}: regret {regret:.3f}, {speed:.3f} of the vendor's speed")
+        if options.check:
+            continue
+        foretold = []
+        for fold in range(options.folds):
+            others = [x for i, x in enumerate(random) if i % options.folds != fold]
+            share = random[fold :: options.folds]
+            fitted = fit([*others, *suites], dtype, *now)
+            foretold += choose(share, expected(share, dtype, *fitted))
+        if foretold:
+            show(f"{dtype}, random, each foretold by the others", foretold)
+        costs, factors = fit(every, dtype, *now)
+        for words, some in (("random", random), ("suites", suites)):
+            chosen = choose(some, expected(some, dtype, costs, factors))
+            show(f"{dtype}, {words}, fitted", chosen)
+        print({key: float(f"{value:.3g}") for key, value in asdict(costs).items()})
+        print({key: round(value, 3) for key, value in factors.items()})
+
+
+if __name__ == "__main__":
+    main()
