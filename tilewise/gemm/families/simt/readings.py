@@ -135,7 +135,8 @@ def readings(product: Product) -> list[Reading]:
     """Every way to read a product; none if the kernel can't. The first copies nothing.
 
     A matrix that is aligned is copied by bulk copies, or by pieces of 16 bytes where it is
-    MN-major. Another can be copied element by element, or packed before; and a K-major one transposed.
+    MN-major. Another can be copied element by element, or packed before; and a K-major one
+    transposed.
     """
     sides = ((A, product.a, product.m), (B, product.b.transposed, product.n))
     of_a, of_b = (list(_ways(product, *side)) for side in sides)
