@@ -159,6 +159,24 @@ def test_readings(changes: dict[str, Any], choices: list[tuple[int, ...]]) -> No
                 assert after == before
 
 
+@pytest.mark.parametrize("size", [1, 8, 33, 64])
+@pytest.mark.parametrize("k", [64, 520])
+def test_small_products_of_mn_major_matrices(size: int, k: int) -> None:
+    """They fill no cluster of tiles, and have too few k-steps to divide."""
+    asked = product(size, size, k, a=Operand(1, 64), b=Operand(64, 1))
+    offer = Hopper().best(asked, H200)
+    assert offer is not None
+    assert names(offer.make()) == ["hopper"]
+
+
+def test_a_tiling_that_leaves_too_few_stages_is_not_chosen() -> None:
+    """Two matrices whose tiles are shifted and of which no line is along k."""
+    asked = product(65, 193, 1, batch=34, a=Operand(1, 67), b=Operand(195, 1))
+    offer = Hopper().best(asked, H200)
+    assert offer is not None
+    assert offer.make().steps
+
+
 def test_a_vocabulary_is_read_where_it_lies() -> None:
     """The large matrix is used too little for a copy of it to pay."""
     asked = product(128, 50257, 768)
