@@ -17,8 +17,11 @@ from player import (
     seek,
     within,
 )
+from reference import thorough
 
 from tilewise.kernel import Kernel
+
+pytestmark = thorough
 
 
 def counted(said: str) -> tuple[int, ...]:

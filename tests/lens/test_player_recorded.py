@@ -18,8 +18,11 @@ from player import (
     seek,
     shared_after,
 )
+from reference import thorough
 
 from tilewise.lens.player import page
+
+pytestmark = thorough
 
 
 def test_size_of_a_page() -> None:
