@@ -43,7 +43,6 @@ LAZY = {
     ("tilewise.bench.first_call", "tilewise.matmul"): TIMED,
     ("tilewise.bench.first_call", "tilewise.bench.*"): OPTIONAL,
     ("tilewise.bench.record", "tilewise.bench.*"): OPTIONAL,
-    ("tilewise.bench.rungs", "tilewise.bench.*"): OPTIONAL,
     ("tilewise.bench.rungs", "tilewise.lens.ceilings"): SLOW,
     ("tilewise.cli.*", "tilewise.*"): SLOW,
     ("tilewise.devices", EMULATOR): SLOW,

@@ -14,7 +14,7 @@ import pytest
 
 from tilewise.gemm.families.simt.timing import COSTS, FACTORS
 
-SCRIPT = Path(__file__).parents[1] / "benchmarks" / "fit_simt.py"
+SCRIPT = Path(__file__).parents[2] / "benchmarks" / "fit_simt.py"
 
 
 @pytest.fixture(scope="module")

@@ -65,7 +65,7 @@ _MANNERS = {PACKED: "packed", TRANSPOSED: "transposed"}
 def objection(product: Product, chip: Chip | None) -> str:
     """Return why the family can't compute a product; empty if it can."""
     if chip is None:
-        return "there is no model of this device"
+        return "this is no GPU of compute capability 8.0 or above"
     return kernel.objection(product)
 
 

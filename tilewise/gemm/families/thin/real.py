@@ -156,7 +156,7 @@ class Division:
 def objection(product: Product, chip: Chip | None) -> str:
     """Return why the family can't compute a product; empty if it can."""
     if chip is None:
-        return "there is no model of this device"
+        return "this is no GPU of compute capability 8.0 or above"
     if product.dtype not in REAL:
         return f"the inputs are {product.dtype}"
     return "" if thin(product) else f"it has more than {MOST} rows and columns, or none contiguous"
