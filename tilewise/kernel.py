@@ -73,10 +73,11 @@ class Kernel:
         defines: Mapping[str, Any] | None = None,
         options: Sequence[str] = (),
     ) -> None:
-        is_path = isinstance(source_or_path, Path) or (
-            "\n" not in source_or_path and source_or_path.endswith(".cu")
-        )
-        self.path = Path(source_or_path) if is_path else None
+        self.path: Path | None = None
+        if isinstance(source_or_path, Path):
+            self.path = source_or_path
+        elif "\n" not in source_or_path and source_or_path.endswith(".cu"):
+            self.path = Path(source_or_path)
         self.source = _read(self.path) if self.path else str(source_or_path)
         self.name = name
         self.defines: dict[str, Any] = dict(defines or {})

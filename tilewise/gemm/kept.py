@@ -132,7 +132,12 @@ def _names() -> frozenset[str]:
 
 def _folder() -> Path | None:
     place = compiler_cache.directory()
-    return None if place is None else place / "tuned"
+    return None if place is None else _inside(place)
+
+
+@cache
+def _inside(place: Path) -> Path:
+    return place / "tuned"
 
 
 def _path(product: Product, chip: Chip) -> Path | None:

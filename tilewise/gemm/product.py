@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
 
 from tilewise.launch import ITEM_SIZES as ITEM_SIZES
 
@@ -84,6 +85,14 @@ class Product:
     b: Operand
     c: Operand | None
     d: Operand
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        """Computed once: a product is looked up several times on the way to its plan."""
+        return hash(tuple(getattr(self, each.name) for each in fields(self)))
 
     @property
     def transposed(self) -> Product:

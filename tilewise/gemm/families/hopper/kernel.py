@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import product as combinations
 from typing import Any
 
@@ -39,6 +39,7 @@ L2_PREFETCH = 4  # k-steps whose tiles are prefetched to L2 while the kernels ah
 SOURCE = SOURCES / "gemm" / "hopper.cu"
 SUM_SOURCE = SOURCE.with_name("hopper_sum.cu")
 LOAD, STORE = SOURCE.with_name("hopper_load.cuh"), SOURCE.with_name("hopper_store.cuh")
+LATELY = 64  # products of which is kept what is asked again on the way to a plan
 HALVES = ("float16", "bfloat16")
 SECTOR_BYTES = 32
 
@@ -46,6 +47,7 @@ LARGEST = 2**31 - 512  # the kernel counts sizes, and tiles, by int, up to a til
 LARGEST_STRIDE = 2**40  # bytes, exclusive (CUDA driver API, cuTensorMapEncodeTiled)
 
 
+@lru_cache(maxsize=LATELY)
 def objection(product: Product) -> str:
     """Why the kernel can't take a product; empty if it can."""
     if product.dtype not in HALVES:
@@ -79,6 +81,7 @@ def _reads_c(product: Product) -> bool:
     return product.c is not None and product.beta != 0
 
 
+@lru_cache(maxsize=LATELY)
 def stores_by_copies(product: Product) -> bool:
     """Whether D lies such that bulk copies can store it, and not only the threads themselves."""
     by_rows = _out_by_rows(product)
@@ -97,6 +100,7 @@ def unaligned(product: Product, which: int) -> str:
     return _inputs(product)["AB"[which]].unaligned()
 
 
+@lru_cache(maxsize=LATELY)
 def problem(product: Product) -> Problem:
     """What of a product decides how fast its tiles are."""
     a, b = _inputs(product).values()
@@ -220,6 +224,7 @@ class _Matrix:
         })  # fmt: skip
 
 
+@lru_cache(maxsize=LATELY)
 def _inputs(product: Product) -> dict[str, _Matrix]:
     return {
         "A": _Matrix(product.a, product.m, product.k, product.batch),

@@ -475,11 +475,14 @@ def _both(computing: Array, reading: Array, p: Costs) -> Array:
 
 def _slowest(terms: Sequence[Array], least: float) -> Array:
     """Return about the largest of the terms, and a little more where others are near it."""
-    longest = np.maximum(np.maximum.reduce(terms), least)
-    total = (least / longest) ** 6
-    for term in terms:
-        share = term / longest
-        share *= share
-        total = total + share * share * share
-    result: Array = longest * total ** (1 / 6)
-    return result
+    every = np.empty((len(terms) + 1, len(terms[0])))
+    for row, term in zip(every, terms, strict=False):
+        row[:] = term
+    every[-1] = least
+    longest: Array = every.max(0)
+    every /= longest
+    every *= every
+    cubes = every * every
+    cubes *= every
+    longest *= cubes.sum(0) ** (1 / 6)
+    return longest

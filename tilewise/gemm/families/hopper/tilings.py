@@ -331,6 +331,7 @@ KERNELS = (
     (192, 128, 1, 2, 1, True), (192, 176, 2, 1, 1, False), (192, 192, 2, 1, 1, False),
     (256, 128, 2, 1, 1, True), (256, 144, 1, 2, 1, False), (256, 160, 1, 2, 1, False),
     (256, 176, 2, 1, 1, False),
+    (64, 64, 1, 1, 2, False), (128, 64, 1, 1, 2, False), (128, 128, 1, 1, 2, False),
     (64, 64, 1, 1, 1, False),
 )  # fmt: skip
 # Of products that are not 16-byte aligned, whose tiles are shifted.
