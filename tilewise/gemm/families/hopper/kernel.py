@@ -238,8 +238,6 @@ class Variant:
         Of what the kernel takes for A and B, whether k is the contiguous dimension.
     a_rows : int
         Rows of a tile of A that are copied.
-    is_prefetched : bool
-        Whether the first tiles are brought to the L2 cache while the kernels ahead end.
     reads_c : bool
     d_by_rows : bool
         Whether D's rows are contiguous, as the kernel stores it, or its columns.
@@ -252,7 +250,6 @@ class Variant:
     a_by_k: bool
     b_by_k: bool
     a_rows: int
-    is_prefetched: bool
     reads_c: bool
     d_by_rows: bool
     by_copies: bool
@@ -286,7 +283,6 @@ class Variant:
             "B_UNALIGNED": int(tiling.b_shifted),
             **({"RAW_STAGES": tiling.raw_stages(view)} if tiling.shifted else {}),
             "A_ROWS": self.a_rows,
-            "L2_PREFETCH": L2_PREFETCH if self.is_prefetched else 0,
             "READ_C": int(self.reads_c),
             "OUT_COLUMN_MAJOR": int(not self.d_by_rows),
             "OUT_COLUMNS": tiling.out_columns,
@@ -325,7 +321,6 @@ def _variants(tiling: Tiling, dtype: str) -> Iterator[Variant]:
     """Yield every variant of products for which a tiling may be chosen."""
     both, large = (False, True), 1 << 20
     outputs = tuple(dict.fromkeys((dtype, ACCUMULATORS[dtype])))
-    prefetched = both if _may_prefetch(tiling, tiling.shared) else (False,)
     for a_by_k, b_by_k in combinations(both, both):
         views = [
             Problem(
@@ -338,13 +333,12 @@ def _variants(tiling: Tiling, dtype: str) -> Iterator[Variant]:
         if tiling.objection(views[-1]):
             continue
         rows = sorted({tiling.a_rows(view) for view in views})
-        for out, a_rows, is_prefetched, reads_c, d_by_rows, by_copies in combinations(
-            outputs, rows, prefetched, both, both, both
+        for out, a_rows, reads_c, d_by_rows, by_copies in combinations(
+            outputs, rows, both, both, both
         ):
             if not (reads_c and by_copies):
                 yield Variant(
-                    dtype, out, a_by_k, b_by_k, a_rows, is_prefetched, reads_c, d_by_rows,
-                    by_copies,
+                    dtype, out, a_by_k, b_by_k, a_rows, reads_c, d_by_rows, by_copies
                 )  # fmt: skip
 
 
@@ -405,8 +399,8 @@ def plan(
         and WORKSPACE not in (a_at.array, b_at.array)
     )
     variant = Variant(
-        turned.dtype, turned.out_dtype, a.is_by_k, b.is_by_k, a_rows, is_prefetched,
-        _reads_c(turned), by_rows, by_copies,
+        turned.dtype, turned.out_dtype, a.is_by_k, b.is_by_k, a_rows, _reads_c(turned), by_rows,
+        by_copies,
     )  # fmt: skip
     kernels = variant.kernels(tiling, is_divided)
     out, sums = _out(turned, by_rows, d_at), Place(WORKSPACE, workspace)
@@ -418,7 +412,7 @@ def plan(
             b.operand(b_at, turned.dtype, b_lines, tiling.b_shifted),
             d.map(d_at, turned.out_dtype, d_box) if by_copies else bytes(TENSOR_MAP_BYTES),
             out, k, at.m_tiles, at.n_tiles, at.whole, at.rest, at.parts,
-            sums if is_divided else 0,
+            L2_PREFETCH if is_prefetched else 0, sums if is_divided else 0,
         ),
         shared=tiling.shared_bytes(view),
         overlap=True,
