@@ -84,6 +84,6 @@ class Family(Protocol):
         """Return the offer with these choices; None where the product can't be computed so."""
         ...
 
-    def kernels(self, chip: Chip, dtype: str) -> Iterable[Kernel]:
+    def kernels(self, chip: Chip | None, dtype: str) -> Iterable[Kernel]:
         """Return every kernel that :meth:`best` can ask for with these inputs on this GPU."""
         ...

@@ -113,13 +113,6 @@ def objections(product: Product, chip: Chip | None) -> str:
     return "; ".join(dict.fromkeys(found)) if all(found) else ""
 
 
-def every_kernel(chip: Chip, dtypes: tuple[str, ...]) -> Iterator[Kernel]:
-    """Return every kernel that the planner can ask for on a GPU."""
-    for dtype in dtypes:
-        for family in FAMILIES:
-            yield from family.kernels(chip, dtype)
-
-
 def kernels_of(chip: Chip | None, products: Iterable[Product]) -> Iterator[Kernel]:
     """Yield the kernels that products are answered by, each once."""
     seen = set()

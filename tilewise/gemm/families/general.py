@@ -51,7 +51,7 @@ class General:
         """Return the one way there is."""
         return self.best(product, chip)
 
-    def kernels(self, chip: Chip, dtype: str) -> Iterable[Kernel]:
+    def kernels(self, chip: Chip | None, dtype: str) -> Iterable[Kernel]:
         """Return its kernels: one for each dtype of D."""
         return [_kernel(dtype, out) for out in dict.fromkeys((dtype, ACCUMULATORS[dtype]))]
 

@@ -69,9 +69,9 @@ class Hopper:
                 found.append(self._offer(product, reading, tiling, seconds, chip))
         return min(found, key=lambda offer: offer.seconds, default=None)
 
-    def kernels(self, chip: Chip, dtype: str) -> Iterator[Kernel]:
+    def kernels(self, chip: Chip | None, dtype: str) -> Iterator[Kernel]:
         """Yield every kernel that :meth:`best` can ask for, those of the copies included."""
-        if chip.is_hopper and dtype in hopper.HALVES:
+        if chip is not None and chip.is_hopper and dtype in hopper.HALVES:
             yield from hopper.every_kernel(dtype, chip.multiprocessors)
             yield from (pack.kernel(overlap=True), unpack.kernel(overlap=True))
 

@@ -242,9 +242,9 @@ class Variant:
     a_by_k, b_by_k : bool
         Of what the kernel takes for A and B, whether k is the contiguous dimension.
     a_rows : int
-        Rows of a tile of A that are copied.
-    is_prefetched : bool
-        Whether the first tiles are brought to the L2 cache while the kernels ahead end.
+        Rows of a tile of A that are loaded. It makes a kernel of its own only where A is not
+        16-byte aligned: the loops of the threads that load it are unrolled over its rows.
+        Elsewhere it is an argument.
     reads_c : bool
     d_by_rows : bool
         Whether D's rows are contiguous, as the kernel stores it, or its columns.
@@ -257,7 +257,6 @@ class Variant:
     a_by_k: bool
     b_by_k: bool
     a_rows: int
-    is_prefetched: bool
     reads_c: bool
     d_by_rows: bool
     by_copies: bool
@@ -290,8 +289,7 @@ class Variant:
             "A_UNALIGNED": int(tiling.a_shifted),
             "B_UNALIGNED": int(tiling.b_shifted),
             **({"RAW_STAGES": tiling.raw_stages(view)} if tiling.shifted else {}),
-            "A_ROWS": self.a_rows,
-            "L2_PREFETCH": L2_PREFETCH if self.is_prefetched else 0,
+            **({"A_ROWS": self.a_rows} if tiling.a_shifted else {}),
             "READ_C": int(self.reads_c),
             "OUT_COLUMN_MAJOR": int(not self.d_by_rows),
             "OUT_COLUMNS": tiling.out_columns,
@@ -330,7 +328,6 @@ def _variants(tiling: Tiling, dtype: str) -> Iterator[Variant]:
     """Yield every variant of products for which a tiling may be chosen."""
     both, large = (False, True), 1 << 20
     outputs = tuple(dict.fromkeys((dtype, ACCUMULATORS[dtype])))
-    prefetched = both if _may_prefetch(tiling, tiling.shared) else (False,)
     for a_by_k, b_by_k in combinations(both, both):
         views = [
             Problem(
@@ -342,14 +339,14 @@ def _variants(tiling: Tiling, dtype: str) -> Iterator[Variant]:
         ]  # fmt: skip
         if tiling.objection(views[-1]):
             continue
-        rows = sorted({tiling.a_rows(view) for view in views})
-        for out, a_rows, is_prefetched, reads_c, d_by_rows, by_copies in combinations(
-            outputs, rows, prefetched, both, both, both
+        loaded = {tiling.a_rows(view) for view in views}
+        rows = sorted(loaded) if tiling.a_shifted else [tiling.block_m]
+        for out, a_rows, reads_c, d_by_rows, by_copies in combinations(
+            outputs, rows, both, both, both
         ):
             if not (reads_c and by_copies):
                 yield Variant(
-                    dtype, out, a_by_k, b_by_k, a_rows, is_prefetched, reads_c, d_by_rows,
-                    by_copies,
+                    dtype, out, a_by_k, b_by_k, a_rows, reads_c, d_by_rows, by_copies
                 )  # fmt: skip
 
 
@@ -410,8 +407,8 @@ def plan(
         and WORKSPACE not in (a_at.array, b_at.array)
     )
     variant = Variant(
-        turned.dtype, turned.out_dtype, a.is_by_k, b.is_by_k, a_rows, is_prefetched,
-        _reads_c(turned), by_rows, by_copies,
+        turned.dtype, turned.out_dtype, a.is_by_k, b.is_by_k, a_rows, _reads_c(turned), by_rows,
+        by_copies,
     )  # fmt: skip
     kernels = variant.kernels(tiling, is_divided)
     out, sums = _out(turned, by_rows, d_at), Place(WORKSPACE, workspace)
@@ -423,7 +420,7 @@ def plan(
             b.operand(b_at, turned.dtype, b_lines, tiling.b_shifted),
             d.map(d_at, turned.out_dtype, d_box) if by_copies else bytes(TENSOR_MAP_BYTES),
             out, k, at.m_tiles, at.n_tiles, at.whole, at.rest, at.parts,
-            sums if is_divided else 0,
+            L2_PREFETCH if is_prefetched else 0, a_rows, sums if is_divided else 0,
         ),
         shared=tiling.shared_bytes(view),
         overlap=True,

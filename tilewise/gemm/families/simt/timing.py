@@ -48,8 +48,8 @@ H200_CLOCK = 1.98e9  # Hz: k-steps were measured at it
 
 
 def rates(chip: Chip) -> Rates:
-    """Return the rates of a GPU: an H200's for any of as many multiprocessors."""
-    return Rates(chip.multiprocessors, 4.27e12, H200_CLOCK)
+    """Return the rates of a GPU."""
+    return Rates(chip.multiprocessors, chip.memory, chip.clock)
 
 
 @dataclass(frozen=True)

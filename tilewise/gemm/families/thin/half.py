@@ -248,9 +248,9 @@ class ThinHalf:
         """Return the one offer there is."""
         return self.best(product, chip)
 
-    def kernels(self, chip: Chip, dtype: str) -> Iterator[Kernel]:
+    def kernels(self, chip: Chip | None, dtype: str) -> Iterator[Kernel]:
         """Yield every kernel that :meth:`best` can ask for, and the one that packs."""
-        if not chip.is_hopper or dtype not in HALVES:
+        if chip is None or not chip.is_hopper or dtype not in HALVES:
             return
         for by_k, most in ((True, MOST_BY_K), (False, MOST_BY_ROWS)):
             for groups in range(1, -(-most // 8) + 1):

@@ -185,9 +185,9 @@ def offer(product: Product, chip: Chip | None, choice: Mapping[str, Any]) -> Off
     return next((each for each in offers(product, chip) if each.choice == choice), None)
 
 
-def kernels(chip: Chip, dtype: str) -> Iterable[Kernel]:
+def kernels(chip: Chip | None, dtype: str) -> Iterable[Kernel]:
     """Return every kernel that :func:`best` can ask for with these inputs on this GPU."""
-    if dtype not in REAL:
+    if chip is None or dtype not in REAL:
         return ()
     piece = ALIGNMENT // ITEM_SIZES[dtype]
     widths = ((1, 1), (piece, 1), (piece, piece))
