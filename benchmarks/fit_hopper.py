@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -50,18 +50,12 @@ class Sample:
             for row in record["rows"]:
                 product = of_shape(row["m"], row["n"], row["k"], "bfloat16", row["layout"])
                 problem = hopper.problem(product)
-                for way in row["ways"]:
-                    if way["kind"] != "hopper" or not way.get("us"):
-                        continue
-                    tiling = Tiling(
-                        way["bm"], way["bn"], way["cm"], way["cn"], way["split"], way["tail"],
-                        way["swap"],
-                    )  # fmt: skip
+                for tiling, time in _ways(row["ways"]):
                     if len(self.problems) != 2 * len(self.products) + 2:
                         self.problems += [problem, problem.turned]
                     tilings.append(tiling)
                     views.append(2 * len(self.products) + tiling.turned)
-                    microseconds.append(way["us"])
+                    microseconds.append(time)
                 if len(self.problems) == 2 * len(self.products) + 2:
                     self.products.append(row)
         self.table = Table(tilings, views, H200.multiprocessors)
@@ -92,6 +86,18 @@ class Sample:
             rows = np.flatnonzero(self.of == index)
             found[index] = self.time[rows[expected[rows].argmin()]] / self.best[index]
         return found
+
+
+def _ways(ways: Sequence[Any]) -> Iterator[tuple[Tiling, float]]:
+    """Yield the tilings that were timed, and their microseconds, of aligned products."""
+    for way in ways:
+        if isinstance(way, list):  # the short form that is kept in the repository
+            *sizes, stream_k, swapped, time = way
+            m, n, cluster_m, cluster_n, split = sizes
+            tiling = Tiling(m, n, cluster_m, cluster_n, split, bool(stream_k), bool(swapped))
+            yield tiling, time
+        elif way["family"] == "hopper":
+            yield Tiling(**way["choice"]), way["us"]
 
 
 def vector(costs: Costs) -> Array:

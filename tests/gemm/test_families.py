@@ -80,7 +80,7 @@ class Naive:
         seconds = 1e-9 * choice["threads"]
         return Offer(self.name, seconds, make, choice, f"naive, {choice['threads']} threads")
 
-    def kernels(self, chip: Chip, dtype: str) -> Iterable[Kernel]:
+    def kernels(self, chip: Chip | None, dtype: str) -> Iterable[Kernel]:
         return [Kernel(NAIVE, "naive")] if dtype == "float64" else []
 
 

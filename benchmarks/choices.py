@@ -1,0 +1,119 @@
+"""Times many ways to compute random products, beside PyTorch: what the models are fitted to.
+
+    python benchmarks/choices.py RECORD.json [--dtype bfloat16] [--count 100] [--seed 1]
+
+Of each product (``tilewise bench --random`` draws the same ones), the ways that should be fastest
+and some of the others are timed in turn, in CUDA graphs where they are short, with inputs that the
+L2 cache does not hold. The record says of each way its family, its choices and its microseconds.
+benchmarks/fit_hopper.py fits the Hopper family's model to such records.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+
+from tilewise.bench.products import Operands, operands
+from tilewise.bench.record import DTYPES, find_gpu, product_of
+from tilewise.bench.suites import Random, Shape, sets_to_rotate
+from tilewise.bench.timing import Work, in_turn
+from tilewise.compiler.ahead import compile_ahead
+from tilewise.devices.gpu import Gpu
+from tilewise.gemm.family import Offer
+from tilewise.gemm.plan import chip_of, offers
+from tilewise.gemm.steps import Plan, execute
+from tilewise.provenance import write
+
+FIRST, OTHERS, SLOWEST = 20, 24, 2.5  # ways of a product; and by how much more they may take
+ROUNDS, SECONDS = 3, 0.0015
+TORCH = "torch"
+
+
+def ways_of(shape: Shape, dtype: str, gpu: Gpu, drawn: random.Random) -> list[Offer]:
+    """Return the ways that are timed: the planner's own choice among them, first."""
+    every = offers(product_of(shape, dtype), chip_of(gpu))
+    near = [offer for offer in every if offer.seconds < SLOWEST * every[0].seconds]
+    others = near[FIRST:]
+    return near[:FIRST] + drawn.sample(others, min(len(others), OTHERS))
+
+
+def measure(shape: Shape, dtype: str, gpu: Gpu, ways: Sequence[Offer]) -> dict[str, Any]:
+    """Return a row of the record."""
+    generator = torch.Generator("cuda").manual_seed(0)
+    first = operands(shape, dtype, generator)
+    nbytes = sum(x.numel() * x.element_size() for x in (first.a, first.b, first.d))
+    more = sets_to_rotate(nbytes, gpu.l2_bytes) - 1
+    sets = [first, *(operands(shape, dtype, generator) for _ in range(more))]
+    plans = [offer.make() for offer in ways]
+    most = max(plan.workspace for plan in plans)
+    workspace = torch.empty(max(most, 1), dtype=torch.uint8, device="cuda")
+
+    def run(plan: Plan, matrices: Operands) -> None:
+        a, b, d = (x.data_ptr() for x in (matrices.a, matrices.b, matrices.d))
+        stream = torch.cuda.current_stream().cuda_stream
+        execute(plan, gpu, stream, (a, b, 0, d, workspace.data_ptr()))
+
+    works: dict[str, Sequence[Work]] = {
+        str(index): [partial(run, plan, x) for x in sets] for index, plan in enumerate(plans)
+    }
+    works[TORCH] = [x.torch for x in sets]
+    for work, *_ in works.values():
+        work()
+    timed = in_turn(works, ROUNDS, SECONDS).seconds
+    return {
+        "m": shape.m, "n": shape.n, "k": shape.k, "layout": shape.layout,
+        TORCH: _microseconds(timed[TORCH]),
+        "ways": [
+            {"family": offer.family, "choice": offer.choice, "us": _microseconds(timed[str(index)])}
+            for index, offer in enumerate(ways)
+        ],
+    }  # fmt: skip
+
+
+def _microseconds(seconds: Sequence[float]) -> float:
+    return round(1e6 * median(seconds), 3)
+
+
+def main() -> None:
+    """Measure, and write the record."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("record", type=Path)
+    parser.add_argument("--dtype", choices=DTYPES, default="bfloat16")
+    parser.add_argument("--count", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--multiple", type=int, default=8, help="of which sizes are multiples")
+    options = parser.parse_args()
+    torch.set_float32_matmul_precision("highest")  # no TF32
+    gpu, drawn = find_gpu(), random.Random(options.seed)
+    shapes = Random(options.count, options.seed, options.multiple).shapes()
+    ways = {shape: ways_of(shape, options.dtype, gpu, drawn) for shape in shapes}
+    plans = [offer.make() for each in ways.values() for offer in each]
+    kernels = {repr(step.kernel): step.kernel for plan in plans for step in plan.steps}
+    compile_ahead(list(kernels.values()), gpu.arch, lines=False)
+    rows = []
+    with torch.cuda.stream(torch.cuda.Stream()):
+        for shape in shapes:
+            row = measure(shape, options.dtype, gpu, ways[shape])
+            times = [way["us"] for way in row["ways"]]
+            regret, ratio = times[0] / min(times), row[TORCH] / times[0]
+            print(f"{shape.name} {shape.layout}: {ratio:.3f} of torch's speed, regret {regret:.3f}")
+            rows.append({**row, "regret": regret, "ratio": ratio})
+    for name in ("ratio", "regret"):
+        mean = math.exp(sum(math.log(row[name]) for row in rows) / len(rows))
+        print(f"{name}: {mean:.4f} in the mean")
+    chip = chip_of(gpu)
+    assert chip is not None
+    write(options.record, {"chip": asdict(chip), "dtype": options.dtype, "rows": rows})
+
+
+if __name__ == "__main__":
+    main()
