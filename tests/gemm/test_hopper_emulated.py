@@ -441,9 +441,13 @@ def test_finds_rows_stored_too_early(tmp_path: Path, out_dtype: str) -> None:
     held = Held(Case(64, 100, 64, d_gap=1, out_dtype=out_dtype))
     plan = hopper.plan(held.product, UNITS, Tiling(64, 128))
     floats = str(out_dtype == "float32").lower()
-    ahead = f"stage_rows<COLUMNS, {floats}>(sum[i], part, buffer, lane, out.alpha);"
+    ahead = f"stage_rows<COLUMNS, {floats}>(sum[s / PARTS], s % PARTS, buffer, lane);\n"
+    if out_dtype == "float32":
+        ahead += 12 * " " + "});\n        }\n        if (out.by_tma) fence_proxy_async();\n        "
+    else:
+        ahead += 12 * " " + "});\n" + 12 * " "
     with pytest.raises(RaceError, match="with no barrier after the write of another thread"):
-        held.execute(broken(tmp_path, plan, f"{ahead}\n            {WARP}", ahead))
+        held.execute(broken(tmp_path, plan, ahead + WARP, ahead))
 
 
 @pytest.mark.parametrize("is_broken", [False, True], ids=["as it is", "broken"])

@@ -114,7 +114,7 @@ hopper(
     if (threadIdx.x == 0) {
         prefetch(a);
         prefetch(b);
-        if (TMA_OUT) prefetch_tensor_map(d_map);
+        if (out.by_tma) prefetch_tensor_map(d_map);
         for (int i = 0; i < STAGES; ++i) {
             mbarrier_init(full_at + 8 * i, 4 * LOADERS + HAS_TMA);
             mbarrier_init(empty_at + 8 * i, CONSUMERS * MULTICAST_PEERS);
@@ -292,17 +292,10 @@ hopper(
             u32 own = buffers + (mine * 4 + warp) * 2 * OUT_BYTES;
             if (STREAM_K && work.slot >= 0) {
                 store_partial(sum, workspace, work.slot * TILES + rank, mine * 128 + thread);
-            } else if constexpr (TMA_OUT) {
-                copy_tile(sum, own, lane, d_map, row, column, tile.batch, out.alpha, turn);
-            } else if constexpr (OUT_COLUMN_MAJOR) {
-                store_tile(sum, row + lane / 4, column + 2 * (lane % 4),
-                           of_batch(out, tile.batch));
-            } else if constexpr (OUT_FLOAT || READ_C) {
-                store_float_rows(sum, own, lane, row, column, of_batch(out, tile.batch));
             } else {
-                store_rows(sum, own, lane, row, column, of_batch(out, tile.batch));
+                store_tile(sum, own, lane, d_map, row, column, tile.batch, out, turn);
             }
         }
-        if (TMA_OUT && lane == 0) tma_store_wait_group_read<0>();
+        if (out.by_tma && lane == 0) tma_store_wait_group_read<0>();
     }
 }

@@ -1,6 +1,6 @@
 // The compile-time choices of hopper.cu, and what follows from them.
 //
-// Types     INPUT (float16 or bfloat16: A and B), OUTPUT (INPUT or float: C and D)
+// Type      INPUT (float16 or bfloat16): A and B, and C and D where they are not float
 // Layout    A_K_MAJOR, B_K_MAJOR: 1 where k is the contiguous dimension, 0 for MN-major
 //           A_UNALIGNED, B_UNALIGNED: 1 where not all lines (rows, or columns, whichever are contiguous)
 //           are 16-byte aligned (hopper_load.cuh)
@@ -10,16 +10,12 @@
 // Pipeline  STAGES; RAW_STAGES, of the second ring that unaligned operands are first copied to
 // Cluster   CLUSTER_M, CLUSTER_N: blocks of a cluster along M and N
 // Along k   SPLIT: blocks of a cluster that divide k; STREAM_K: 1 where the last tiles are divided
-// Epilogue  READ_C, OUT_COLUMN_MAJOR: those of hopper_out.cuh
-//           TMA_OUT: 1 where D is stored by TMA: lines of whole 16 bytes, 16-byte aligned, beta 0
-//           OUT_COLUMNS: of one box of such a store, 16-bit: 16, 32 or 64; floats half as many
+// Epilogue  TMA_OUT: 1 where D is 16-bit and TMA stores it, 0 for every other kind of D
+//           OUT_COLUMNS: of one TMA box of D, 16-bit: 16, 32 or 64; floats half as many
 // Order     GROUP_M: that of hopper_tile.cuh
 
 #ifndef INPUT
 #define INPUT bfloat16
-#endif
-#ifndef OUTPUT
-#define OUTPUT INPUT
 #endif
 #ifndef BLOCK_M
 #define BLOCK_M 128
