@@ -293,7 +293,7 @@ FAULTS: list[tuple[str, str, type[CheckError], str]] = [
         "after the read of a bulk copy",
     ),
     ("release(previous);\n                previous", "previous", BarrierError, "nobody completes"),
-    ("a_extent * LINE_BYTES) +", "a_extent * LINE_BYTES + 16) +", BarrierError, "nobody completes"),
+    ("A_COPIED * LINE_BYTES) +", "A_COPIED * LINE_BYTES + 16) +", BarrierError, "nobody completes"),
 ]
 
 
@@ -404,7 +404,7 @@ EARLY = "by a wgmma with no barrier after the write of a bulk copy"
     [
         ("4 * LOADERS + HAS_TMA", "4 * LOADERS", RaceError, EARLY),
         ("(B_UNALIGNED ? 0 : B_BYTES)", "0", RaceError, EARLY),
-        ("A_UNALIGNED ? 0 : a_extent", "a_extent", BarrierError, "nobody completes"),
+        ("A_UNALIGNED ? 0 : A_COPIED", "A_COPIED", BarrierError, "nobody completes"),
     ],
     ids=["its arrival", "its bytes", "the other's bytes"],
 )
@@ -421,7 +421,7 @@ def test_finds_faults_where_one_of_two_is_shifted(
 def test_finds_boxes_that_can_not_be_prefetched(tmp_path: Path) -> None:
     held = Held(Case(64, 64, 200))
     plan = hopper.plan(held.product, UNITS, Tiling(64, 64))
-    assert plan.steps[0].launch.args[10]  # k-steps
+    assert plan.steps[0].kernel.defines["L2_PREFETCH"]
     with pytest.raises(
         MemoryAccessError, match="box that begins at column 1 of its matrix, 2 bytes"
     ):
@@ -441,13 +441,9 @@ def test_finds_rows_stored_too_early(tmp_path: Path, out_dtype: str) -> None:
     held = Held(Case(64, 100, 64, d_gap=1, out_dtype=out_dtype))
     plan = hopper.plan(held.product, UNITS, Tiling(64, 128))
     floats = str(out_dtype == "float32").lower()
-    ahead = f"stage_rows<COLUMNS, {floats}>(sum[s / PARTS], s % PARTS, buffer, lane);\n"
-    if out_dtype == "float32":
-        ahead += 12 * " " + "});\n        }\n        if (out.by_tma) fence_proxy_async();\n        "
-    else:
-        ahead += 12 * " " + "});\n" + 12 * " "
+    ahead = f"stage_rows<COLUMNS, {floats}>(sum[i], part, buffer, lane, out.alpha);"
     with pytest.raises(RaceError, match="with no barrier after the write of another thread"):
-        held.execute(broken(tmp_path, plan, ahead + WARP, ahead))
+        held.execute(broken(tmp_path, plan, f"{ahead}\n            {WARP}", ahead))
 
 
 @pytest.mark.parametrize("is_broken", [False, True], ids=["as it is", "broken"])

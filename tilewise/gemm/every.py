@@ -6,18 +6,19 @@ from collections.abc import Iterator, Sequence
 
 from tilewise.gemm.chip import Chip
 from tilewise.gemm.plan import FAMILIES
-from tilewise.gemm.product import DTYPES
+from tilewise.gemm.product import DTYPES, REAL
 from tilewise.kernel import Kernel
 
-# Macros of kernels for 16-bit inputs whose rows do not all begin at multiples of 16 bytes.
-_UNALIGNED = ("A_UNALIGNED", "B_UNALIGNED")
+# What a 16-bit product's kernel is compiled for where all rows begin at multiples of 16 bytes, C is
+# not read, and D has the inputs' dtype. Those of all others are ten times as many.
+_USUAL = {"READ_C": 0, "TMA_OUT": 1, "A_UNALIGNED": 0, "B_UNALIGNED": 0}
 
 
 def every_kernel(chip: Chip | None, dtypes: Sequence[str] = DTYPES) -> Iterator[Kernel]:
     """Yield the kernels that the planner can ask for on a GPU, each once.
 
-    All of them but the kernels for 16-bit inputs whose rows do not begin at multiples of 16 bytes:
-    those are twice as many as all others, and seldom asked for.
+    Of float32 and float64 all of them; of 16-bit products those where all rows begin at multiples
+    of 16 bytes, no C is read, and D has the dtype of A and B.
 
     Parameters
     ----------
@@ -30,6 +31,13 @@ def every_kernel(chip: Chip | None, dtypes: Sequence[str] = DTYPES) -> Iterator[
     for dtype in dtypes:
         for family in FAMILIES:
             for kernel in family.kernels(chip, dtype):
-                if not any(kernel.defines.get(name) for name in _UNALIGNED):
+                if dtype in REAL or _is_usual(kernel):
                     found.setdefault(f"{kernel!r} {kernel.options}", kernel)
     yield from found.values()
+
+
+def _is_usual(kernel: Kernel) -> bool:
+    given = kernel.defines
+    if given.get("OUTPUT", given.get("INPUT")) != given.get("INPUT", given.get("OUTPUT")):
+        return False
+    return all(given.get(name, usual) == usual for name, usual in _USUAL.items())

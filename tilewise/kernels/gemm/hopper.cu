@@ -21,7 +21,7 @@
 #include "hopper_store.cuh"
 #include "hopper_partial.cuh"
 
-typedef Loader<A_K_MAJOR, A_EXTENT, A_UNALIGNED> LoaderA;
+typedef Loader<A_K_MAJOR, A_COPIED, A_UNALIGNED> LoaderA;
 typedef Loader<B_K_MAJOR, BLOCK_N, B_UNALIGNED> LoaderB;
 constexpr int RAW_BYTES = LoaderA::RAW_BYTES + LoaderB::RAW_BYTES;  // of a stage of the raw ring
 // Of the consumers' loop. With small tiles, the instructions around wgmma take much of the time.
@@ -84,15 +84,12 @@ __device__ inline void add_split(Sums& sum, u32 ring, u32 rank, int thread) {
 // ``m_tiles`` and ``n_tiles`` are multiples of CLUSTER_M and CLUSTER_N; tiles past the end of D are
 // computed of zeros and not stored. Counted in clusters' tiles, ``data_parallel_tiles`` are computed
 // whole, and the tail's ``tail_tiles`` in ``splits`` splits each, by at least tail_tiles * splits
-// clusters. With SPLIT, there is a cluster for each tile. The tiles of the first ``prefetched_k_steps``
-// k-steps are prefetched to L2 while the kernels ahead in the stream end. Of a tile of A, if it is
-// aligned and K-major, ``a_rows`` rows are loaded, a whole group of 8 by each block; else all of them.
+// clusters. With SPLIT, there is a cluster for each tile.
 extern "C" __global__ void __launch_bounds__(REGISTERS_FOR, 1) __cluster_dims__(CLUSTER, 1, 1)
 hopper(
     const __grid_constant__ Operand<A_UNALIGNED> a, const __grid_constant__ Operand<B_UNALIGNED> b,
     const __grid_constant__ TensorMap d_map, const __grid_constant__ Out out, int k, int m_tiles,
-    int n_tiles, int data_parallel_tiles, int tail_tiles, int splits, int prefetched_k_steps, int a_rows,
-    float* workspace)
+    int n_tiles, int data_parallel_tiles, int tail_tiles, int splits, float* workspace)
 {
     extern __shared__ __align__(1024) char stages[];
     __shared__ __align__(8) u64 full[STAGES], empty[STAGES];
@@ -106,7 +103,6 @@ hopper(
     u32 below = rank % CLUSTER_M, beside = rank % TILES / CLUSTER_M;  // its place in the cluster: along M, along N
     int m_clusters = m_tiles / CLUSTER_M, n_clusters = n_tiles / CLUSTER_N;
     int k_steps = (k + BLOCK_K - 1) / BLOCK_K;
-    const int a_extent = A_K_MAJOR ? a_rows : BLOCK_M;
     Schedule work(blockIdx.x / CLUSTER, gridDim.x / CLUSTER, data_parallel_tiles, tail_tiles, splits,
                   k_steps);
 
@@ -114,7 +110,7 @@ hopper(
     if (threadIdx.x == 0) {
         prefetch(a);
         prefetch(b);
-        if (out.by_tma) prefetch_tensor_map(d_map);
+        if (TMA_OUT) prefetch_tensor_map(d_map);
         for (int i = 0; i < STAGES; ++i) {
             mbarrier_init(full_at + 8 * i, 4 * LOADERS + HAS_TMA);
             mbarrier_init(empty_at + 8 * i, CONSUMERS * MULTICAST_PEERS);
@@ -134,19 +130,16 @@ hopper(
         // Producer by TMA. Thread 32 prefetches the first tiles to L2 while the kernels ahead in the
         // stream end; thread 0 then copies.
         setmaxnreg_dec<PRODUCER_REGISTERS>();
-        if (Schedule next(work);
-            HAS_TMA && prefetched_k_steps && threadIdx.x == 32 && next.advance()) {
+        if (Schedule next(work); L2_PREFETCH && HAS_TMA && threadIdx.x == 32 && next.advance()) {
             if (SPLIT > 1) next.split(rank);
             Tile tile(next.tile, m_clusters, n_clusters);
             int row = (tile.row * CLUSTER_M + below) * BLOCK_M;
             int column = (tile.column * CLUSTER_N + beside) * BLOCK_N;
             int of_a = matrix_of(a, tile.batch), of_b = matrix_of(b, tile.batch);
-            int end = min(next.first + prefetched_k_steps, next.last);
-#pragma unroll 1
-            for (int k_step = next.first; k_step < end; ++k_step) {
+            for (int k_step = next.first; k_step < min(next.first + L2_PREFETCH, next.last); ++k_step) {
                 int p = k_step * BLOCK_K;
-                prefetch_tile_l2<A_K_MAJOR, CLUSTER_N>(a, a_extent, row, p, of_a, beside);
-                prefetch_tile_l2<B_K_MAJOR, CLUSTER_M>(b, BLOCK_N, column, p, of_b, below);
+                prefetch_tile_l2<A_K_MAJOR, A_COPIED, CLUSTER_N>(a, row, p, of_a, beside);
+                prefetch_tile_l2<B_K_MAJOR, BLOCK_N, CLUSTER_M>(b, column, p, of_b, below);
             }
         }
         if (threadIdx.x || !HAS_TMA) return;
@@ -165,11 +158,11 @@ hopper(
                 int p = k_step * BLOCK_K;
                 mbarrier_wait(empty_at + 8 * stage, parity ^ 1);
                 u32 barrier = full_at + 8 * stage, to = ring + stage * STAGE_BYTES;
-                mbarrier_arrive_expect_tx(barrier, (A_UNALIGNED ? 0 : a_extent * LINE_BYTES) +
+                mbarrier_arrive_expect_tx(barrier, (A_UNALIGNED ? 0 : A_COPIED * LINE_BYTES) +
                                             (B_UNALIGNED ? 0 : B_BYTES));
-                load_tile<A_K_MAJOR, CLUSTER_N>(to, a, a_extent, row, p, of_a, beside, barrier, with_a);
-                load_tile<B_K_MAJOR, CLUSTER_M>(to + A_BYTES, b, BLOCK_N, column, p, of_b, below,
-                                                barrier, with_b);
+                load_tile<A_K_MAJOR, A_COPIED, CLUSTER_N>(to, a, row, p, of_a, beside, barrier, with_a);
+                load_tile<B_K_MAJOR, BLOCK_N, CLUSTER_M>(to + A_BYTES, b, column, p, of_b, below,
+                                                      barrier, with_b);
                 if (++stage == STAGES) stage = 0, parity ^= 1;
             }
         }
@@ -292,10 +285,17 @@ hopper(
             u32 own = buffers + (mine * 4 + warp) * 2 * OUT_BYTES;
             if (STREAM_K && work.slot >= 0) {
                 store_partial(sum, workspace, work.slot * TILES + rank, mine * 128 + thread);
+            } else if constexpr (TMA_OUT) {
+                copy_tile(sum, own, lane, d_map, row, column, tile.batch, out.alpha, turn);
+            } else if constexpr (OUT_COLUMN_MAJOR) {
+                store_tile(sum, row + lane / 4, column + 2 * (lane % 4),
+                           of_batch(out, tile.batch));
+            } else if constexpr (OUT_FLOAT || READ_C) {
+                store_float_rows(sum, own, lane, row, column, of_batch(out, tile.batch));
             } else {
-                store_tile(sum, own, lane, d_map, row, column, tile.batch, out, turn);
+                store_rows(sum, own, lane, row, column, of_batch(out, tile.batch));
             }
         }
-        if (out.by_tma && lane == 0) tma_store_wait_group_read<0>();
+        if (TMA_OUT && lane == 0) tma_store_wait_group_read<0>();
     }
 }

@@ -1,21 +1,25 @@
 // The compile-time choices of hopper.cu, and what follows from them.
 //
-// Type      INPUT (float16 or bfloat16): A and B, and C and D where they are not float
+// Types     INPUT (float16 or bfloat16: A and B), OUTPUT (INPUT or float: C and D)
 // Layout    A_K_MAJOR, B_K_MAJOR: 1 where k is the contiguous dimension, 0 for MN-major
 //           A_UNALIGNED, B_UNALIGNED: 1 where not all lines (rows, or columns, whichever are contiguous)
 //           are 16-byte aligned (hopper_load.cuh)
 // Tile      BLOCK_M, BLOCK_N; CONSUMERS: warpgroups that share BLOCK_M
-//           A_ROWS: rows of a K-major A tile that are loaded, where D has no more and A is unaligned;
-//           of an aligned A, they are an argument
+//           A_ROWS: rows of a K-major A tile that are loaded, where D has no more
 // Pipeline  STAGES; RAW_STAGES, of the second ring that unaligned operands are first copied to
+//           L2_PREFETCH: k-steps whose tiles are prefetched to L2 while the kernels ahead end
 // Cluster   CLUSTER_M, CLUSTER_N: blocks of a cluster along M and N
 // Along k   SPLIT: blocks of a cluster that divide k; STREAM_K: 1 where the last tiles are divided
-// Epilogue  TMA_OUT: 1 where D is 16-bit and TMA stores it, 0 for every other kind of D
-//           OUT_COLUMNS: of one TMA box of D, 16-bit: 16, 32 or 64; floats half as many
+// Epilogue  READ_C, OUT_COLUMN_MAJOR: those of hopper_out.cuh
+//           TMA_OUT: 1 where D is stored by TMA: lines of whole 16 bytes, 16-byte aligned, beta 0
+//           OUT_COLUMNS: of one box of such a store, 16-bit: 16, 32 or 64; floats half as many
 // Order     GROUP_M: that of hopper_tile.cuh
 
 #ifndef INPUT
 #define INPUT bfloat16
+#endif
+#ifndef OUTPUT
+#define OUTPUT INPUT
 #endif
 #ifndef BLOCK_M
 #define BLOCK_M 128
@@ -62,6 +66,9 @@
 #ifndef STREAM_K
 #define STREAM_K 0
 #endif
+#ifndef L2_PREFETCH
+#define L2_PREFETCH 0
+#endif
 #ifndef A_ROWS
 #define A_ROWS BLOCK_M
 #endif
@@ -83,14 +90,14 @@ constexpr int TILES = CLUSTER_M * CLUSTER_N;  // that a cluster computes at a ti
 constexpr int CLUSTER = TILES * SPLIT;
 constexpr int MULTICAST_PEERS = CLUSTER_M + CLUSTER_N - 1;  // blocks that load into a stage
 constexpr int A_BYTES = BLOCK_M * BLOCK_K * 2;
-constexpr int A_EXTENT = A_K_MAJOR && A_UNALIGNED ? A_ROWS : BLOCK_M;
+constexpr int A_COPIED = A_K_MAJOR ? A_ROWS : BLOCK_M;
 constexpr int B_BYTES = BLOCK_N * BLOCK_K * 2;
 constexpr int STAGE_BYTES = A_BYTES + B_BYTES;
 constexpr int BOX_BYTES = 64 * BLOCK_K * 2;  // 64 rows or columns of an operand, one TMA box
 constexpr int TILE_FLOATS = BLOCK_M * BLOCK_N;  // of one partial sum in the workspace
 
 static_assert(ROWS % 64 == 0 && BLOCK_M <= 256, "whole wgmmas of 64 rows; a TMA box has at most 256");
-static_assert(!A_K_MAJOR || BLOCK_M / CLUSTER_N % 8 == 0 && A_EXTENT % 8 == 0, "whole groups of 8 rows of the swizzle");
+static_assert(!A_K_MAJOR || A_ROWS / CLUSTER_N % 8 == 0, "whole groups of 8 rows of the swizzle");
 static_assert(!B_K_MAJOR || BLOCK_N / CLUSTER_M % 8 == 0, "whole groups of 8 rows of the swizzle");
 static_assert(!HAS_UNALIGNED || TILES == 1, "unaligned operands are not multicast");
 static_assert(RAW_STAGES >= 3, "two stages are read while others are in flight");

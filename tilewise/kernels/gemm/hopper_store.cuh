@@ -5,13 +5,8 @@
 // columns 8 j + 2 (l % 4) and the next.
 //
 // A warp assembles its 16 rows in buffers of its own in shared memory, OUT_COLUMNS columns at a
-// time. From there they are stored by TMA where D allows it (Out::by_tma), and otherwise by the
-// warp's threads: rows of 16-bit elements in aligned 16-byte stores whatever D's pitch and address,
-// and all else element by element.
-//
-// store_tile chooses among them by D. What most products need, copy_tile, is in kernels of its own
-// (TMA_OUT), and unrolled over the whole tile. The others are loops in which no more is unrolled than
-// takes accumulators: else they would take most of the time to compile a kernel.
+// time. From there they are stored by TMA where D allows it (TMA_OUT), and otherwise by the warp's
+// threads, in aligned 16-byte stores whatever D's pitch and address.
 
 #include "../ptx/convert.cuh"
 #include "../ptx/memory.cuh"
@@ -22,35 +17,21 @@
 
 typedef float Sums[ROWS / 64][BLOCK_N / 2];
 
-// The lane's number, opaque to ptxas: what depends on it is computed again and not kept in
-// registers that the accumulators need.
-__device__ inline int opaque(int lane) { return __shfl_sync(~0u, lane, lane); }
+constexpr int OUT_LINE_BYTES = 2 * OUT_COLUMNS;   // a row of a TMA box of D
+constexpr int OUT_BYTES = 16 * OUT_LINE_BYTES;    // the 16 rows of a warp
 
-__device__ inline void scale(Sums& sum, float alpha) {
+// Directly from registers. ``row`` and ``column`` are those of the thread's first accumulator.
+__device__ inline void store_tile(const Sums& sum, int row, int column, const Out& out) {
 #pragma unroll
-    for (int i = 0; i < ROWS / 64; ++i) {
+    for (int j = 0; j < BLOCK_N / 8; ++j) {
 #pragma unroll
-        for (int j = 0; j < BLOCK_N / 2; ++j) sum[i][j] = scaled(sum[i][j], alpha);
-    }
-}
-
-// Calls ``use(x)`` with an x, of FIRST to END - 1, that is a constant to the compiler: for loops that
-// are not unrolled, but take other accumulators at each turn.
-template <int FIRST, int END, class Use> __device__ inline void with_constant(int x, Use use) {
-    if constexpr (END - FIRST == 1) {
-        use(FIRST);
-    } else {
-        constexpr int MIDDLE = (FIRST + END) / 2;
-        if (x < MIDDLE) {
-            with_constant<FIRST, MIDDLE>(x, use);
-        } else {
-            with_constant<MIDDLE, END>(x, use);
+        for (int half = 0; half < ROWS / 32; ++half) {
+            const float* pair = &sum[half / 2][4 * j + half % 2 * 2];
+            store_pair(pair[0], pair[1], row + 64 * (half / 2) + 8 * (half % 2), column + 8 * j,
+                       out);
         }
     }
 }
-
-constexpr int OUT_LINE_BYTES = 2 * OUT_COLUMNS;   // a row of a TMA box of D
-constexpr int OUT_BYTES = 16 * OUT_LINE_BYTES;    // the 16 rows of a warp
 
 // The offset of 16-byte piece ``piece`` of row ``row`` in a swizzled box PIECES wide.
 template <int PIECES> __device__ inline u32 swizzled(u32 row, u32 piece) {
@@ -58,17 +39,18 @@ template <int PIECES> __device__ inline u32 swizzled(u32 row, u32 piece) {
     return row * (16 * PIECES) + 16 * (piece ^ (row / ROWS_A_LINE % CHANGED));
 }
 
-// A thread's scaled accumulators of 16 columns as stmatrix takes them: rows 0 and 8, then 8 columns on.
-__device__ inline void pack_pairs(const float* sum, u32 (&pairs)[4]) {
+// A thread's accumulators of 16 columns as stmatrix takes them: rows 0 and 8, then 8 columns on.
+__device__ inline void pack_pairs(const float* sum, float alpha, u32 (&pairs)[4]) {
 #pragma unroll
     for (int r = 0; r < 4; ++r) {
-        pairs[r] = pack_pair<INPUT>(sum[2 * r], sum[2 * r + 1]);
+        pairs[r] = pack_pair<INPUT>(scaled(sum[2 * r], alpha), scaled(sum[2 * r + 1], alpha));
     }
 }
 
-// Stages columns COLUMNS * part and on of a warp's 16 rows as a swizzled box, of floats or of INPUT.
+// Stages columns COLUMNS * part and on of a warp's 16 rows as a swizzled box of OUTPUT.
 template <int COLUMNS, bool FLOATS>
-__device__ inline void stage_rows(const float (&sum)[BLOCK_N / 2], int part, u32 buffer, int lane) {
+__device__ inline void stage_rows(const float (&sum)[BLOCK_N / 2], int part, u32 buffer, int lane,
+                                  float alpha) {
     constexpr int PIECES = COLUMNS * (FLOATS ? 4 : 2) / 16;
     if constexpr (FLOATS) {
 #pragma unroll
@@ -77,7 +59,7 @@ __device__ inline void stage_rows(const float (&sum)[BLOCK_N / 2], int part, u32
             for (int half = 0; half < 2; ++half) {
                 const float* pair = &sum[COLUMNS / 2 * part + 4 * q + 2 * half];
                 u32 to = swizzled<PIECES>(lane / 4 + 8 * half, 2 * q + lane % 4 / 2);
-                st_shared(buffer + to + 8 * (lane % 2), pair[0], pair[1]);
+                st_shared(buffer + to + 8 * (lane % 2), scaled(pair[0], alpha), scaled(pair[1], alpha));
             }
         }
     } else {
@@ -87,7 +69,7 @@ __device__ inline void stage_rows(const float (&sum)[BLOCK_N / 2], int part, u32
 #pragma unroll
         for (int q = 0; q < COLUMNS / 16; ++q) {
             u32 pairs[4];
-            pack_pairs(&sum[COLUMNS / 2 * part + 8 * q], pairs);
+            pack_pairs(&sum[COLUMNS / 2 * part + 8 * q], alpha, pairs);
             stmatrix_x4<false>(buffer + swizzled<PIECES>(line, 2 * q + beside), pairs);
         }
     }
@@ -96,7 +78,7 @@ __device__ inline void stage_rows(const float (&sum)[BLOCK_N / 2], int part, u32
 // The same transposed: a box whose rows are columns of D, 16 elements each.
 template <int COLUMNS, bool FLOATS>
 __device__ inline void stage_columns(const float (&sum)[BLOCK_N / 2], int part, u32 buffer,
-                                     int lane) {
+                                     int lane, float alpha) {
     constexpr int PIECES = FLOATS ? 4 : 2;
     if constexpr (FLOATS) {
 #pragma unroll
@@ -105,7 +87,7 @@ __device__ inline void stage_columns(const float (&sum)[BLOCK_N / 2], int part, 
             for (int r = 0; r < 4; ++r) {
                 int row = lane / 4 + 8 * (r / 2), column = 8 * q + 2 * (lane % 4) + r % 2;
                 st_shared(buffer + swizzled<PIECES>(column, row / 4) + 4 * (row % 4),
-                             sum[COLUMNS / 2 * part + 4 * q + r]);
+                             scaled(sum[COLUMNS / 2 * part + 4 * q + r], alpha));
             }
         }
     } else {
@@ -113,18 +95,17 @@ __device__ inline void stage_columns(const float (&sum)[BLOCK_N / 2], int part, 
 #pragma unroll
         for (int q = 0; q < COLUMNS / 16; ++q) {
             u32 pairs[4];
-            pack_pairs(&sum[COLUMNS / 2 * part + 8 * q], pairs);
+            pack_pairs(&sum[COLUMNS / 2 * part + 8 * q], alpha, pairs);
             u32 to = swizzled<PIECES>(16 * q + 8 * beside + line, below);
             stmatrix_x4<true>(buffer + to, pairs);
         }
     }
 }
 
-// D's 16-bit elements by TMA, through the warp's two buffers in turn.
-template <bool COLUMN_MAJOR>
+// By TMA, through the warp's two buffers in turn.
 __device__ inline void copy_tile(const Sums& sum, u32 buffers, int lane, const TensorMap& map,
-                                 int row, int column, int batch, u32& turn) {
-    constexpr int COLUMNS = OUT_COLUMNS;
+                                 int row, int column, int batch, float alpha, u32& turn) {
+    constexpr int COLUMNS = OUT_FLOAT ? OUT_COLUMNS / 2 : OUT_COLUMNS;
 #pragma unroll
     for (int i = 0; i < ROWS / 64; ++i) {
 #pragma unroll
@@ -133,16 +114,16 @@ __device__ inline void copy_tile(const Sums& sum, u32 buffers, int lane, const T
             turn ^= 1;
             if (lane == 0) tma_store_wait_group_read<1>();
             __syncwarp();
-            if (COLUMN_MAJOR) {
-                stage_columns<COLUMNS, false>(sum[i], part, buffer, lane);
+            if (OUT_COLUMN_MAJOR) {
+                stage_columns<COLUMNS, OUT_FLOAT>(sum[i], part, buffer, lane, alpha);
             } else {
-                stage_rows<COLUMNS, false>(sum[i], part, buffer, lane);
+                stage_rows<COLUMNS, OUT_FLOAT>(sum[i], part, buffer, lane, alpha);
             }
             fence_proxy_async();
             __syncwarp();
             if (lane == 0) {
                 int x = column + COLUMNS * part, y = row + 64 * i;
-                tma_store(map, buffer, COLUMN_MAJOR ? y : x, COLUMN_MAJOR ? x : y, batch);
+                tma_store(map, buffer, OUT_COLUMN_MAJOR ? y : x, OUT_COLUMN_MAJOR ? x : y, batch);
                 tma_store_commit_group();
             }
         }
@@ -201,19 +182,22 @@ struct AlignedStores {
     }
 };
 
+// The lane's number, opaque to ptxas: what depends on it is computed again and not kept in
+// registers that the accumulators need.
+__device__ inline int opaque(int lane) { return __shfl_sync(~0u, lane, lane); }
+
 // Rows of 16-bit elements, for any pitch and address of D, by aligned 16-byte stores. The elements
 // at either end of a row that no aligned 16 bytes hold are stored one by one. ``first_row`` is the
 // warp's, ``first_column`` the tile's.
 __device__ inline void store_rows(const Sums& sum, u32 buffers, int lane, int first_row,
                                   int first_column, const Out& out) {
     constexpr int COLUMNS = OUT_COLUMNS, PIECES = AlignedStores::PIECES;
-    constexpr int PARTS = BLOCK_N / COLUMNS;
     // With registers to spare, a column group is stored after the next one is staged: the warp
     // need not wait for shared memory.
     constexpr bool LATE = sizeof(Sums) <= 128 * sizeof(float);
     int length = min(BLOCK_N, out.n - first_column);
     if (length <= 0) return;  // a tile past the end of D
-#pragma unroll 1
+#pragma unroll
     for (int i = 0; i < ROWS / 64; ++i) {
         int row = first_row + 64 * i;
         AlignedStores words(buffers, lane, row, first_column, length, out);
@@ -224,14 +208,13 @@ __device__ inline void store_rows(const Sums& sum, u32 buffers, int lane, int fi
             if (of_line >= out.m || element >= min(head, length)) return;
             ((u16*)out.d)[of_line * out.ldd + first_column + element] = heads[e];
         };
-#pragma unroll 1
-        for (int part = 0; COLUMNS * part < length; ++part) {
+#pragma unroll
+        for (int part = 0; part < BLOCK_N / COLUMNS; ++part) {
+            if (COLUMNS * part >= length) break;
             u32 buffer = buffers + part % 2 * OUT_BYTES;
             if (!LATE) lane = opaque(lane);
             __syncwarp();
-            with_constant<0, ROWS / 64 * PARTS>(i * PARTS + part, [&](int s) {
-                stage_rows<COLUMNS, false>(sum[s / PARTS], s % PARTS, buffer, lane);
-            });
+            stage_rows<COLUMNS, false>(sum[i], part, buffer, lane, out.alpha);
             __syncwarp();
 #pragma unroll
             for (int k = 0; k < AlignedStores::LINES; ++k) {
@@ -274,69 +257,28 @@ __device__ inline void store_rows(const Sums& sum, u32 buffers, int lane, int fi
     }
 }
 
-// Any kind of D, through floats in the warp's two buffers: by TMA if D is float, and else element by
-// element, neighbouring lanes neighbouring elements. ``first_row`` is the warp's, ``first_column``
-// the tile's.
-__device__ inline void store_floats(const Sums& sum, u32 buffers, int lane, const TensorMap& map,
-                                    int first_row, int first_column, int batch, const Out& out,
-                                    u32& turn) {
-    constexpr int COLUMNS = OUT_COLUMNS / 2, PIECES = COLUMNS / 4, PARTS = BLOCK_N / COLUMNS;
-    constexpr int STEPS = ROWS / 64 * PARTS;
-    const bool is_transposed = out.by_tma && out.is_column_major;
-    const Out of_matrix = of_batch(out, batch);
-#pragma unroll 1
-    for (int step = 0; step < STEPS; ++step) {
-        int row = first_row + step / PARTS * 64, column = first_column + step % PARTS * COLUMNS;
-        u32 buffer = buffers + turn * OUT_BYTES;
-        turn ^= 1;
-        lane = opaque(lane);
-        if (out.by_tma && lane == 0) tma_store_wait_group_read<1>();
-        __syncwarp();
-        if (is_transposed) {
-            with_constant<0, STEPS>(step, [&](int s) {
-                stage_columns<COLUMNS, true>(sum[s / PARTS], s % PARTS, buffer, lane);
-            });
-        } else {
-            with_constant<0, STEPS>(step, [&](int s) {
-                stage_rows<COLUMNS, true>(sum[s / PARTS], s % PARTS, buffer, lane);
-            });
-        }
-        if (out.by_tma) fence_proxy_async();
-        __syncwarp();
-        if (out.by_tma) {
-            if (lane == 0) {
-                tma_store(map, buffer, is_transposed ? row : column, is_transposed ? column : row,
-                          batch);
-                tma_store_commit_group();
+// The same for float, or where C is read: element by element, neighbouring lanes neighbouring
+// elements.
+__device__ inline void store_float_rows(const Sums& sum, u32 buffer, int lane, int first_row,
+                                        int first_column, const Out& out) {
+    constexpr int COLUMNS = OUT_COLUMNS / 2, PIECES = COLUMNS / 4;
+#pragma unroll
+    for (int i = 0; i < ROWS / 64; ++i) {
+#pragma unroll
+        for (int part = 0; part < BLOCK_N / COLUMNS; ++part) {
+            int column = first_column + COLUMNS * part, length = min(COLUMNS, out.n - column);
+            if (length <= 0) continue;
+            __syncwarp();
+            stage_rows<COLUMNS, true>(sum[i], part, buffer, lane, out.alpha);
+            __syncwarp();
+            int at = lane % COLUMNS;
+#pragma unroll(READ_C ? 1 : 8)
+            for (int line = lane / COLUMNS; line < 16; line += 32 / COLUMNS) {
+                int row = first_row + 64 * i + line;
+                if (row >= out.m || at >= length) continue;
+                u32 from = buffer + swizzled<PIECES>(line, at / 4) + 4 * (at % 4);
+                store_one(ld_shared_f32(from), row, column + at, out);
             }
-            continue;
         }
-        // Neighbouring lanes have neighbouring columns, or rows if D is column-major.
-        const int width = out.is_column_major ? 16 : COLUMNS;
-        const int along = lane % width, first = lane / width, lines = 16 * COLUMNS / width;
-#pragma unroll 2
-        for (int line = first; line < lines; line += 32 / width) {
-            int down = out.is_column_major ? along : line, right = out.is_column_major ? line : along;
-            if (row + down >= out.m || column + right >= out.n) continue;
-            u32 from = buffer + swizzled<PIECES>(down, right / 4) + 4 * (right % 4);
-            store_one(ld_shared_f32(from), row + down, column + right, of_matrix);
-        }
-    }
-}
-
-// A warp's rows of a tile. ``turn`` says which of its two buffers is next.
-__device__ inline void store_tile(Sums& sum, u32 buffers, int lane, const TensorMap& map, int row,
-                                  int column, int batch, const Out& out, u32& turn) {
-    if (out.alpha != 1) scale(sum, out.alpha);
-    if constexpr (TMA_OUT) {
-        if (out.is_column_major) {
-            copy_tile<true>(sum, buffers, lane, map, row, column, batch, turn);
-        } else {
-            copy_tile<false>(sum, buffers, lane, map, row, column, batch, turn);
-        }
-    } else if (out.is_float || out.reads_c || out.is_column_major) {
-        store_floats(sum, buffers, lane, map, row, column, batch, out, turn);
-    } else {
-        store_rows(sum, buffers, lane, row, column, of_batch(out, batch));
     }
 }

@@ -2,7 +2,7 @@
 //
 // It is bound by memory, so the tile's sizes are arguments: a few variants serve all of hopper.cu's.
 //
-// Macros: that of hopper_out.cuh; ROW_BLOCKS, blocks of 64 rows of a consumer warpgroup.
+// Macros: those of hopper_out.cuh; ROW_BLOCKS, blocks of 64 rows of a consumer warpgroup.
 
 #include "../ptx/grid.cuh"
 #include "hopper_out.cuh"

@@ -21,6 +21,7 @@ from tilewise.gemm.families.hopper.tilings import (
 )
 from tilewise.gemm.layouts import TYPES, layout
 from tilewise.gemm.product import (
+    ACCUMULATORS,
     ITEM_SIZES,
     WORKSPACE,
     A,
@@ -237,41 +238,45 @@ class Variant:
 
     Attributes
     ----------
-    dtype : str
-        Of A and B.
+    dtype, out_dtype : str
     a_by_k, b_by_k : bool
         Of what the kernel takes for A and B, whether k is the contiguous dimension.
     a_rows : int
-        Rows of a tile of A that are loaded. It makes a kernel of its own only where A is not
-        16-byte aligned: the loops of the threads that load it are unrolled over its rows.
-        Elsewhere it is an argument.
-    copies_halves : bool
-        Whether D is 16-bit and bulk copies store it. All other kinds of D share kernels, which
-        take longer to compile.
+        Rows of a tile of A that are copied.
+    is_prefetched : bool
+        Whether the first tiles are brought to the L2 cache while the kernels ahead end.
+    reads_c : bool
+    d_by_rows : bool
+        Whether D's rows are contiguous, as the kernel stores it, or its columns.
+    by_copies : bool
+        Whether bulk copies store D.
     """
 
     dtype: str
+    out_dtype: str
     a_by_k: bool
     b_by_k: bool
     a_rows: int
-    copies_halves: bool
+    is_prefetched: bool
+    reads_c: bool
+    d_by_rows: bool
+    by_copies: bool
 
     def kernels(self, tiling: Tiling, is_divided: bool) -> list[Kernel]:
         """Return the kernel, and where the last wave is divided the one that adds up its parts."""
         defines = self._defines(tiling, is_divided)
         found = [Kernel(SOURCE, "hopper", defines)]
         if is_divided:
-            of_sum = {
-                "INPUT": defines["INPUT"],
-                "ROW_BLOCKS": tiling.block_m // (64 * tiling.consumers),
-            }
-            found.append(Kernel(SUM_SOURCE, "hopper_sum", of_sum))
+            of_d = {name: defines[name] for name in ("OUTPUT", "READ_C", "OUT_COLUMN_MAJOR")}
+            of_d["ROW_BLOCKS"] = tiling.block_m // (64 * tiling.consumers)
+            found.append(Kernel(SUM_SOURCE, "hopper_sum", of_d))
         return found
 
     def _defines(self, tiling: Tiling, is_divided: bool) -> dict[str, Any]:
         view = Problem(1, 1, 1, a_by_k=self.a_by_k, b_by_k=self.b_by_k)
         return {
             "INPUT": TYPES[self.dtype],
+            "OUTPUT": TYPES[self.out_dtype],
             "BLOCK_M": tiling.block_m,
             "BLOCK_N": tiling.block_n,
             "CONSUMERS": tiling.consumers,
@@ -285,9 +290,12 @@ class Variant:
             "A_UNALIGNED": int(tiling.a_shifted),
             "B_UNALIGNED": int(tiling.b_shifted),
             **({"RAW_STAGES": tiling.raw_stages(view)} if tiling.shifted else {}),
-            **({"A_ROWS": self.a_rows} if tiling.a_shifted else {}),
-            "TMA_OUT": int(self.copies_halves),
+            "A_ROWS": self.a_rows,
+            "L2_PREFETCH": L2_PREFETCH if self.is_prefetched else 0,
+            "READ_C": int(self.reads_c),
+            "OUT_COLUMN_MAJOR": int(not self.d_by_rows),
             "OUT_COLUMNS": tiling.out_columns,
+            "TMA_OUT": int(self.by_copies),
         }
 
 
@@ -321,6 +329,8 @@ def every_kernel(dtype: str, multiprocessors: int) -> Iterator[Kernel]:
 def _variants(tiling: Tiling, dtype: str) -> Iterator[Variant]:
     """Yield every variant of products for which a tiling may be chosen."""
     both, large = (False, True), 1 << 20
+    outputs = tuple(dict.fromkeys((dtype, ACCUMULATORS[dtype])))
+    prefetched = both if _may_prefetch(tiling, tiling.shared) else (False,)
     for a_by_k, b_by_k in combinations(both, both):
         views = [
             Problem(
@@ -332,10 +342,15 @@ def _variants(tiling: Tiling, dtype: str) -> Iterator[Variant]:
         ]  # fmt: skip
         if tiling.objection(views[-1]):
             continue
-        loaded = {tiling.a_rows(view) for view in views}
-        rows = sorted(loaded) if tiling.a_shifted else [tiling.block_m]
-        for a_rows, copies_halves in combinations(rows, both):
-            yield Variant(dtype, a_by_k, b_by_k, a_rows, copies_halves)
+        rows = sorted({tiling.a_rows(view) for view in views})
+        for out, a_rows, is_prefetched, reads_c, d_by_rows, by_copies in combinations(
+            outputs, rows, prefetched, both, both, both
+        ):
+            if not (reads_c and by_copies):
+                yield Variant(
+                    dtype, out, a_by_k, b_by_k, a_rows, is_prefetched, reads_c, d_by_rows,
+                    by_copies,
+                )  # fmt: skip
 
 
 def plan(
@@ -394,10 +409,12 @@ def plan(
         and _may_prefetch(tiling, is_divided)
         and WORKSPACE not in (a_at.array, b_at.array)
     )
-    copies_halves = by_copies and turned.out_dtype == turned.dtype
-    variant = Variant(turned.dtype, a.is_by_k, b.is_by_k, a_rows, copies_halves)
+    variant = Variant(
+        turned.dtype, turned.out_dtype, a.is_by_k, b.is_by_k, a_rows, is_prefetched,
+        _reads_c(turned), by_rows, by_copies,
+    )  # fmt: skip
     kernels = variant.kernels(tiling, is_divided)
-    out, sums = _out(turned, by_rows, by_copies, d_at), Place(WORKSPACE, workspace)
+    out, sums = _out(turned, by_rows, d_at), Place(WORKSPACE, workspace)
     main = Launch(
         grid=(at.units * tiling.tiles * tiling.split, 1, 1),
         block=(tiling.threads, 1, 1),
@@ -406,7 +423,7 @@ def plan(
             b.operand(b_at, turned.dtype, b_lines, tiling.b_shifted),
             d.map(d_at, turned.out_dtype, d_box) if by_copies else bytes(TENSOR_MAP_BYTES),
             out, k, at.m_tiles, at.n_tiles, at.whole, at.rest, at.parts,
-            L2_PREFETCH if is_prefetched else 0, a_rows, sums if is_divided else 0,
+            sums if is_divided else 0,
         ),
         shared=tiling.shared_bytes(view),
         overlap=True,
@@ -433,7 +450,7 @@ def plan(
     )
 
 
-def _out(product: Product, by_rows: bool, by_copies: bool, d_at: Place) -> Packed:
+def _out(product: Product, by_rows: bool, d_at: Place) -> Packed:
     """The kernel's Out: C, which is D where there is none, and D."""
     d, c, c_at = product.d, product.d, d_at
     if product.c is not None and _reads_c(product):
@@ -443,6 +460,4 @@ def _out(product: Product, by_rows: bool, by_copies: bool, d_at: Place) -> Packe
         "m": product.m, "n": product.n, "alpha": product.alpha, "beta": product.beta,
         "c": c_at, "ldc": pitch_c, "c_step": c.batch_stride,
         "d": d_at, "ldd": pitch_d, "d_step": d.batch_stride,
-        "is_float": int(product.out_dtype == "float32"), "is_column_major": int(not by_rows),
-        "reads_c": int(_reads_c(product)), "by_tma": int(by_copies),
     })  # fmt: skip
