@@ -75,10 +75,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     rows = []
     for problem in products(options.products, options.seed):
         times = []
-        for view, table in zip((problem, problem.turned), tables, strict=True):
+        for view, table in zip((problem, problem.swapped), tables, strict=True):
             time = seconds(table, [view], COSTS)
             # Columns of B that are contiguous are copied by 64.
-            times.append(np.where(view.b_by_k | (columns % 64 == 0), time, np.inf))
+            times.append(np.where(view.b_k_major | (columns % 64 == 0), time, np.inf))
         rows.append(np.log(np.minimum(*times)))
     cost = np.array(rows)
     least = cost.min(1)

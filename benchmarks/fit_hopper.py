@@ -52,9 +52,9 @@ class Sample:
                 problem = hopper.problem(product)
                 for tiling, time in _ways(row["ways"]):
                     if len(self.problems) != 2 * len(self.products) + 2:
-                        self.problems += [problem, problem.turned]
+                        self.problems += [problem, problem.swapped]
                     tilings.append(tiling)
-                    views.append(2 * len(self.products) + tiling.turned)
+                    views.append(2 * len(self.products) + tiling.swapped)
                     microseconds.append(time)
                 if len(self.problems) == 2 * len(self.products) + 2:
                     self.products.append(row)

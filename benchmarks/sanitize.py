@@ -96,8 +96,8 @@ CASES = (
     Case(400, 264, 328, "TN", tiling=Tiling(192, 64, 1, 2)),
     Case(136, 72, 520, "NT", tiling=Tiling(64, 64, split=4)),
     Case(500, 136, 1032, "NT", out="float32", tiling=Tiling(256, 64, shared=True)),
-    Case(264, 400, 1032, "NN", tiling=Tiling(128, 192, 2, 1, shared=True, turned=True)),
-    Case(200, 168, 136, "NT", pad=(0, 0, 1), tiling=Tiling(128, 80, turned=True)),
+    Case(264, 400, 1032, "NN", tiling=Tiling(128, 192, 2, 1, shared=True, swapped=True)),
+    Case(200, 168, 136, "NT", pad=(0, 0, 1), tiling=Tiling(128, 80, swapped=True)),
     Case(5, 100, 264, "NT", pad=(8, 8, 3), tiling=Tiling(64, 16)),
     Case(96, 136, 72, "NN", batch=3, tiling=Tiling(64, 64)),
     Case(200, 136, 333, "NN", tiling=Tiling(128, 128, a_shifted=True)),
@@ -286,15 +286,15 @@ def is_right(a: Any, b: Any, d: Any) -> bool:
 
 
 def matrices(
-    case: Case, shape: tuple[int, int], turned: bool, pad: int, dtype: str
+    case: Case, shape: tuple[int, int], swapped: bool, pad: int, dtype: str
 ) -> tuple[Any, tuple[tuple[int, ...], tuple[int, ...]]]:
     """Random numbers on the host, and the shape and strides of the matrices in them."""
     import torch
 
-    rows, columns = shape[::-1] if turned else shape
+    rows, columns = shape[::-1] if swapped else shape
     pitch = columns + pad
     flat = torch.randn(case.batch * rows * pitch).to(getattr(torch, dtype))
-    strides = (1, pitch) if turned else (pitch, 1)
+    strides = (1, pitch) if swapped else (pitch, 1)
     if case.batch == 1:
         return flat, (shape, strides)
     return flat, ((case.batch, *shape), (rows * pitch, *strides))

@@ -244,18 +244,22 @@ VIEWS: list[Callable[[Any], Any]] = [
 
 @given(
     first=st.sampled_from(VIEWS), second=st.sampled_from(VIEWS),
-    dtype=st.sampled_from(["float16", "float32"]), has_c=st.booleans(), turned=st.booleans(),
+    dtype=st.sampled_from(["float16", "float32"]), has_c=st.booleans(), swapped=st.booleans(),
 )  # fmt: skip
 def test_explains_what_matmul_asks_for(
-    first: Callable[[Any], Any], second: Callable[[Any], Any], dtype: str, has_c: bool, turned: bool
+    first: Callable[[Any], Any],
+    second: Callable[[Any], Any],
+    dtype: str,
+    has_c: bool,
+    swapped: bool,
 ) -> None:
     a = first(np.ones((2, 6, 6), dtype))
     b = second(np.ones((2, 6, 6), dtype))
-    if a.shape[-1] != (b.shape[-1] if turned else b.shape[-2]):
+    if a.shape[-1] != (b.shape[-1] if swapped else b.shape[-2]):
         return
-    c = np.zeros(matmul(a, b, transpose_b=turned, device="emulator").shape, dtype)
+    c = np.zeros(matmul(a, b, transpose_b=swapped, device="emulator").shape, dtype)
     options: dict[str, Any] = {
-        "transpose_b": turned,
+        "transpose_b": swapped,
         "device": "emulator",
         **({"beta": 2} if has_c else {}),
     }
@@ -337,7 +341,7 @@ def test_bad_command_lines(words: list[str], capsys: pytest.CaptureFixture[str])
 
 
 def test_keeps_and_finds_again(cache: Path) -> None:
-    asked, tiling = product(), Tiling(64, 48, turned=True)
+    asked, tiling = product(), Tiling(64, 48, swapped=True)
     assert find(asked, H200) is None
     path = keep(asked, H200, tiling, {"seconds": 1e-6})
     assert files(cache) == [path]
@@ -382,7 +386,7 @@ def test_a_settled_folder_is_listed_once(cache: Path, monkeypatch: pytest.Monkey
         return listdir(folder)
 
     monkeypatch.setattr(os, "listdir", count)
-    asked, tiling, folder = product(), Tiling(64, 48, turned=True), cache / "tuned"
+    asked, tiling, folder = product(), Tiling(64, 48, swapped=True), cache / "tuned"
     assert find(asked, H200) is None  # there is no folder yet
     path = keep(asked, H200, tiling)
     assert path is not None

@@ -259,10 +259,10 @@ def operands(draw: st.DrawFn, batch: int, rows: int, columns: int) -> Operand:
 
 @given(
     m=st.integers(1, 40), n=st.integers(1, 40), k=st.integers(1, 40), batch=st.integers(1, 3),
-    turned=st.booleans(), data=st.data(),
+    swapped=st.booleans(), data=st.data(),
 )  # fmt: skip
 def test_every_element_is_where_the_kernel_looks_for_it(
-    m: int, n: int, k: int, batch: int, turned: bool, data: st.DataObject
+    m: int, n: int, k: int, batch: int, swapped: bool, data: st.DataObject
 ) -> None:
     asked = product(
         m, n, k, batch=batch, d=Operand(n, 1, m * n),
@@ -270,19 +270,19 @@ def test_every_element_is_where_the_kernel_looks_for_it(
     )  # fmt: skip
     assume(not hopper.objection(asked))
     problem = hopper.problem(asked)
-    view = problem.turned if turned else problem
+    view = problem.swapped if swapped else problem
     tiling = Tiling(
-        64, 64, turned=turned, a_shifted=view.a_shifted, b_shifted=view.b_shifted
+        64, 64, swapped=swapped, a_shifted=view.a_shifted, b_shifted=view.b_shifted
     )  # fmt: skip
     args = hopper.plan(asked, H200, tiling).steps[0].launch.args
-    seen = asked.transposed if turned else asked
+    seen = asked.transposed if swapped else asked
     of_b = seen.b.transposed
-    for packed, x, place, rows, by_k, is_shifted in (
-        (args[0], seen.a, Place(B if turned else A), seen.m, view.a_by_k, tiling.a_shifted),
-        (args[1], of_b, Place(A if turned else B), seen.n, view.b_by_k, tiling.b_shifted),
+    for packed, x, place, rows, k_major, is_shifted in (
+        (args[0], seen.a, Place(B if swapped else A), seen.m, view.a_k_major, tiling.a_shifted),
+        (args[1], of_b, Place(A if swapped else B), seen.n, view.b_k_major, tiling.b_shifted),
     ):
-        lines, inner = (rows, k) if by_k else (k, rows)
-        stride = x.row_stride if by_k else x.column_stride
+        lines, inner = (rows, k) if k_major else (k, rows)
+        stride = x.row_stride if k_major else x.column_stride
         if is_shifted:
             assert (packed.places, packed.maps) == (((0, place),), ())
             begin, end, pitch, step, count, length = SHIFTED.unpack(packed.data)
@@ -305,14 +305,14 @@ def test_every_element_is_where_the_kernel_looks_for_it(
 
 def test_turned() -> None:
     asked = product(304, d=Operand(1, 304))
-    turned = asked.transposed
-    assert (turned.m, turned.n) == (200, 304)
-    assert turned.a == Operand(1, 200)
-    assert turned.b == Operand(1, 520)
-    assert turned.d == Operand(304, 1)
-    assert turned.transposed == asked
-    assert hopper.problem(turned) == hopper.problem(asked).turned
-    tiling = Tiling(128, 128, turned=True)
+    swapped = asked.transposed
+    assert (swapped.m, swapped.n) == (200, 304)
+    assert swapped.a == Operand(1, 200)
+    assert swapped.b == Operand(1, 520)
+    assert swapped.d == Operand(304, 1)
+    assert swapped.transposed == asked
+    assert hopper.problem(swapped) == hopper.problem(asked).swapped
+    tiling = Tiling(128, 128, swapped=True)
     a, b, d = maps(asked, tiling)
     assert (a.place, b.place, d.place) == (Place(B), Place(A), Place(D))
     assert (a.extents, b.extents) == ((200, 520, 1), (520, 304, 1))
@@ -321,9 +321,9 @@ def test_turned() -> None:
 
 
 def test_operands_elsewhere() -> None:
-    for turned, places in ((False, (1000, 2000)), (True, (2000, 1000))):
+    for swapped, places in ((False, (1000, 2000)), (True, (2000, 1000))):
         plan = hopper.plan(
-            product(133 * 128, 256, 4096), H200, Tiling(128, 256, shared=True, turned=turned),
+            product(133 * 128, 256, 4096), H200, Tiling(128, 256, shared=True, swapped=swapped),
             a_at=Place(WORKSPACE, 1000), b_at=Place(WORKSPACE, 2000), workspace=4096,
         )  # fmt: skip
         main, summing = (step.launch for step in plan.steps)
@@ -332,7 +332,7 @@ def test_operands_elsewhere() -> None:
 
 
 def cover_of(asked: Product, tiling: Tiling, multiprocessors: int) -> Cover:
-    view = asked.transposed if tiling.turned else asked
+    view = asked.transposed if tiling.swapped else asked
     return cover(tiling, view.m, view.n, view.k, view.batch, multiprocessors)
 
 
@@ -355,7 +355,7 @@ def test_launches(m: int, n: int, k: int, batch: int, data: st.DataObject) -> No
     loaders = 2 if tiling.shifted else 0
     assert main.block == (128 * (1 + loaders + tiling.consumers), 1, 1)
     problem = hopper.problem(asked)
-    assert main.shared == tiling.shared_bytes(problem.turned if tiling.turned else problem)
+    assert main.shared == tiling.shared_bytes(problem.swapped if tiling.swapped else problem)
     assert main.grid[0] % (tiling.tiles * tiling.split) == 0
     assert main.grid[0] <= H200
     tiles = (at.m_tiles, at.n_tiles, at.whole, at.rest, at.parts)
@@ -385,9 +385,9 @@ COMPILED: list[tuple[Tiling, dict[str, Any]]] = [
     (Tiling(64, 256, split=2), {"beta": 2.0, "c": Operand(200, 1)}),
     (Tiling(64, 16, split=4), {**NT, "m": 3}),
     (Tiling(64, 240, shared=True), {**NT, "d": Operand(201, 1)}),
-    (Tiling(128, 176, split=2, turned=True), {"a": Operand(520, 1)}),
-    (Tiling(128, 80, turned=True), {"d": Operand(1, 304)}),
-    (Tiling(256, 64, 1, 2, turned=True), {"out_dtype": "float32", "d": Operand(1, 301)}),
+    (Tiling(128, 176, split=2, swapped=True), {"a": Operand(520, 1)}),
+    (Tiling(128, 80, swapped=True), {"d": Operand(1, 304)}),
+    (Tiling(256, 64, 1, 2, swapped=True), {"out_dtype": "float32", "d": Operand(1, 301)}),
     (Tiling(128, 256, 2, 2, shared=True), NT),
     # Shifted: the most that each thread adds up, both, and the longest schedule.
     (Tiling(64, 64, shared=True, a_shifted=True), {"a": Operand(1, 301)}),
@@ -637,7 +637,7 @@ def test_results(
         Tiling(192, 64, 1, 2),
         Tiling(64, 128, split=4),
         Tiling(256, 64, shared=True),
-        Tiling(128, 64, 1, 2, shared=True, turned=True),
+        Tiling(128, 64, 1, 2, shared=True, swapped=True),
         Tiling(64, 64, 2, 2, shared=True),
         Tiling(64, 128, split=2, a_shifted=True),
         Tiling(128, 64, shared=True, a_shifted=True, b_shifted=True),

@@ -124,9 +124,9 @@ VARIANTS: list[tuple[Case, Tiling]] = [
     (Case(130, 100, 70, beta=2.0, alpha=-0.5), Tiling(64, 128)),
     (Case(40, 80, 130, dtype="float16", out_dtype="float16"), Tiling(256, 64)),
     (Case(72, 100, 70, a_by_columns=True, b_by_columns=True, a_off=(1, 1), b_off=(2, 6), beta=2.0,
-          alpha=-0.5), Tiling(64, 64, a_shifted=True, b_shifted=True, turned=True)),
+          alpha=-0.5), Tiling(64, 64, a_shifted=True, b_shifted=True, swapped=True)),
     (Case(72, 70, 100, batch=2, one_a=True, a_by_columns=True, b_by_columns=True, b_off=(2, 6),
-          apart=5, d_by_columns=True), Tiling(64, 64, turned=True, a_shifted=True)),
+          apart=5, d_by_columns=True), Tiling(64, 64, swapped=True, a_shifted=True)),
     (Case(200, 40, 520, b_by_columns=True), Tiling(64, 16, 2, 2, shared=True)),
 ]  # fmt: skip
 # Every other way of sharing, dividing, and storing.
@@ -137,7 +137,7 @@ MORE_VARIANTS: list[tuple[Case, Tiling]] = [
     (Case(300, 130, 520, out_dtype="float32", d_by_columns=True), Tiling(128, 64, 2, shared=True)),
     (Case(260, 130, 200, batch=3, one_b=True), Tiling(128, 64, 2, 1)),
     (Case(130, 264, 200, batch=2, one_a=True, b_by_columns=True), Tiling(128, 80, 1, 2)),
-    (Case(200, 50, 130, a_by_columns=True, b_by_columns=True), Tiling(64, 64, turned=True)),
+    (Case(200, 50, 130, a_by_columns=True, b_by_columns=True), Tiling(64, 64, swapped=True)),
     (Case(130, 250, 130, b_by_columns=True, d_by_columns=True), Tiling(192, 112)),
     # Shifted.
     (Case(130, 72, 200, a_off=(1, 0)), Tiling(64, 64, a_shifted=True)),
@@ -170,7 +170,7 @@ MORE_VARIANTS: list[tuple[Case, Tiling]] = [
 def shifted(tiling: Tiling, product: Product) -> Tiling:
     """It, for what does not begin at multiples of 16 bytes."""
     problem = hopper.problem(product)
-    view = problem.turned if tiling.turned else problem
+    view = problem.swapped if tiling.swapped else problem
     return replace(tiling, a_shifted=view.a_shifted, b_shifted=view.b_shifted)
 
 
@@ -188,7 +188,7 @@ def test_every_other_variant(case: Case, tiling: Tiling) -> None:
 
 TILINGS = [
     Tiling(64, 64),
-    Tiling(64, 64, turned=True),
+    Tiling(64, 64, swapped=True),
     Tiling(64, 64, split=2),
     Tiling(64, 64, shared=True),
     Tiling(64, 64, 2),

@@ -61,10 +61,10 @@ def test_ranks_what_is_worth_comparing(problem: Problem, count: int) -> None:
     assert len(set(found)) == len(found)
     assert set(found) == set(candidates(problem, count))
     every = [
-        replace(tiling, turned=turned)
-        for turned in (False, True)
+        replace(tiling, swapped=swapped)
+        for swapped in (False, True)
         for tiling in EVERY
-        if is_worth_it(tiling, problem.turned if turned else problem, count)
+        if is_worth_it(tiling, problem.swapped if swapped else problem, count)
     ]
     assert set(found) == set(every)
     times = [seconds for _, _, seconds in ranked]

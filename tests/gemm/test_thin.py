@@ -133,17 +133,17 @@ DEPTH = st.one_of(st.integers(1, 40), st.integers(1, 600))
 
 
 @examples(20, quick=4)
-@given(data=st.data(), few=FEW, many=MANY, k=DEPTH, batch=st.integers(1, 3), turned=st.booleans())
+@given(data=st.data(), few=FEW, many=MANY, k=DEPTH, batch=st.integers(1, 3), swapped=st.booleans())
 def test_any_product(
-    device: Device, data: st.DataObject, few: int, many: int, k: int, batch: int, turned: bool
+    device: Device, data: st.DataObject, few: int, many: int, k: int, batch: int, swapped: bool
 ) -> None:
     while few * many * k > 60_000 and device.name == "emulator":
         many, k = (many + 1) // 2, (k + 1) // 2
-    check(device, data, few if turned else many, many if turned else few, k, batch)
+    check(device, data, few if swapped else many, many if swapped else few, k, batch)
 
 
 def product(m: int, n: int, k: int, **changes: Any) -> Product:
-    """NT, off 16 bytes."""
+    """NT, not 16-byte aligned."""
     plain: dict[str, Any] = {
         "batch": 1, "dtype": "bfloat16", "out_dtype": "bfloat16", "alpha": 1.0, "beta": 0.0,
         "a": Operand(k, 1), "b": Operand(1, k, 0, 2), "c": None, "d": Operand(n, 1),

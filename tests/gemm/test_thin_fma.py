@@ -72,7 +72,7 @@ def test_k_is_divided_where_there_are_few_rows(
     )  # fmt: skip
     view = thin_fma.thin(asked)
     assert view is not None
-    assert (view.few_width, view.width > 1, view.turned) == (1, True, True)
+    assert (view.few_width, view.width > 1, view.swapped) == (1, True, True)
     plan = plan_of(asked, view, 132, False)
     assert plan.steps[0].kernel.defines["SPLIT"] > 1
     run(asked, arrays, plan, device)

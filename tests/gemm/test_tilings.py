@@ -50,8 +50,8 @@ def possible(problem: Problem) -> list[Tiling]:
     ways = ((1, False), (1, True), (2, False), (4, False))
     a, b = problem.a_shifted, problem.b_shifted
     every = (
-        Tiling(block_m, block_n, *cluster, split, shared, turned, *((b, a) if turned else (a, b)))
-        for block_m, block_n, cluster, (split, shared), turned in product(
+        Tiling(block_m, block_n, *cluster, split, shared, swapped, *((b, a) if swapped else (a, b)))
+        for block_m, block_n, cluster, (split, shared), swapped in product(
             (64, 128, 192, 256),
             range(16, 257, 16),
             ((1, 1), (2, 1), (1, 2), (2, 2)),
@@ -59,10 +59,10 @@ def possible(problem: Problem) -> list[Tiling]:
             (False, True),
         )
     )
-    return [t for t in every if not t.objection(problem.turned if t.turned else problem)]
+    return [t for t in every if not t.objection(problem.swapped if t.swapped else problem)]
 
 
-POSSIBLE = [tiling for tiling in possible(Problem(1, 1, 4 * BLOCK_K)) if not tiling.turned]
+POSSIBLE = [tiling for tiling in possible(Problem(1, 1, 4 * BLOCK_K)) if not tiling.swapped]
 
 
 @dataclass(frozen=True)
@@ -207,7 +207,7 @@ def test_candidates(problem: Problem, count: int) -> None:
     assert found
     assert len(set(found)) == len(found)
     for tiling in found:
-        view = problem.turned if tiling.turned else problem
+        view = problem.swapped if tiling.swapped else problem
         assert tiling.objection(view) == ""
         assert 2 <= tiling.stages <= MOST_STAGES
         assert tiling.out_columns in (16, 32, 64)  # the widths of a swizzle
@@ -228,7 +228,7 @@ def test_candidates(problem: Problem, count: int) -> None:
         a_rows = tiling.a_rows(view)
         assert a_rows >= min(view.m, tiling.block_m)
         assert a_rows // tiling.cluster_n % 8 == 0
-        assert view.a_by_k or a_rows == tiling.block_m
+        assert view.a_k_major or a_rows == tiling.block_m
         time = model.seconds_of(tiling, problem, chip(count))
         assert time > 0
         assert math.isfinite(time)
@@ -275,14 +275,14 @@ def test_chosen(problem: Problem, count: int) -> None:
 
 def test_turned_twice_is_the_same() -> None:
     problem = Problem(1, 2, 3, 4, True, False, 16, 64, True, False, True, False)
-    assert problem.turned == Problem(2, 1, 3, 4, False, True, 64, 16, False, True, False, False)
-    assert problem.turned.turned == problem
+    assert problem.swapped == Problem(2, 1, 3, 4, False, True, 64, 16, False, True, False, False)
+    assert problem.swapped.swapped == problem
 
 
 @pytest.mark.parametrize(
     "problem",
     [
-        Problem(4494, 1041, 11529, a_by_k=False),
+        Problem(4494, 1041, 11529, a_k_major=False),
         Problem(8192, 8192, 8192),
         Problem(640, 700, 4096, 3),
         Problem(511, 513, 517, a_shifted=True, b_shifted=True),
@@ -304,7 +304,7 @@ def test_choosing_is_quick(problem: Problem) -> None:
         (Tiling(128, 24), Problem(1, 1, 1), "multiple of 16"),
         (Tiling(192, 256), Problem(1, 1, 1), "a sum of 128 registers"),
         (Tiling(256, 256), Problem(1, 1, 1), "a sum of 256 registers"),
-        (Tiling(128, 96), Problem(1, 1, 1, b_by_k=False), "copied by 64"),
+        (Tiling(128, 96), Problem(1, 1, 1, b_k_major=False), "copied by 64"),
         (Tiling(128, 128, 2, split=2), Problem(1, 1, 1), "in one way"),
         (Tiling(128, 128, split=2, shared=True), Problem(1, 1, 1), "in one way"),
         (Tiling(128, 128, split=2), Problem(1, 1, 127), "more parts than there are steps"),
@@ -318,7 +318,7 @@ def test_choosing_is_quick(problem: Problem) -> None:
         (Tiling(64, 64, 2, 2, split=2), Problem(1, 1, 128), "in one way"),
         (
             Tiling(128, 128, a_shifted=True, b_shifted=True),
-            Problem(1, 1, 1, a_by_k=False, b_by_k=False, a_shifted=True, b_shifted=True),
+            Problem(1, 1, 1, a_k_major=False, b_k_major=False, a_shifted=True, b_shifted=True),
             "too few stages fit into shared memory",
         ),
     ],
@@ -329,16 +329,16 @@ def test_objections(tiling: Tiling, problem: Problem, words: str) -> None:
 
 def test_words() -> None:
     tiling = Tiling(128, 256, 2, shared=True)
-    assert str(tiling) == (
-        "tiles of 128 x 256, 4 stages, clusters of 2 x 1, the last wave divided along k"
-    )
-    assert str(replace(tiling, cluster_m=1, split=2, shared=False, turned=True)) == (
-        "tiles of 128 x 256, 4 stages, k divided by 2, turned"
+    assert str(tiling) == ("tiles of 128 x 256, 4 stages, clusters of 2 x 1, stream-K tail")
+    assert str(replace(tiling, cluster_m=1, split=2, shared=False, swapped=True)) == (
+        "tiles of 128 x 256, 4 stages, split-K by 2, A and B swapped"
     )
     tiling = Tiling(64, 64, a_shifted=True)
     assert str(tiling) == "tiles of 64 x 64, 4 stages, A shifted in shared memory"
-    # Turned, what the kernel takes for A is B.
-    assert str(replace(tiling, turned=True)).endswith("turned, B shifted in shared memory")
+    # With A and B swapped, what the kernel takes for A is B.
+    assert str(replace(tiling, swapped=True)).endswith(
+        "A and B swapped, B shifted in shared memory"
+    )
     assert str(replace(tiling, b_shifted=True)).endswith("A and B shifted in shared memory")
 
 
@@ -346,7 +346,7 @@ BOTH = {"a_shifted": True, "b_shifted": True}
 
 
 @pytest.mark.parametrize(
-    ("tiling", "by_k", "pieces"),
+    ("tiling", "k_major", "pieces"),
     [
         (Tiling(64, 64), (True, False), 0),
         # Along k, 128 bytes of each line: the next ones are the next phase's.
@@ -364,11 +364,11 @@ BOTH = {"a_shifted": True, "b_shifted": True}
     ids=str,
 )
 def test_the_ring_of_what_is_to_be_shifted(
-    tiling: Tiling, by_k: tuple[bool, bool], pieces: int
+    tiling: Tiling, k_major: tuple[bool, bool], pieces: int
 ) -> None:
-    a_by_k, b_by_k = by_k
+    a_k_major, b_k_major = k_major
     view = Problem(
-        1, 1, 1, a_by_k=a_by_k, b_by_k=b_by_k, a_shifted=tiling.a_shifted,
+        1, 1, 1, a_k_major=a_k_major, b_k_major=b_k_major, a_shifted=tiling.a_shifted,
         b_shifted=tiling.b_shifted,
     )  # fmt: skip
     assert tiling.objection(view) == ""

@@ -64,7 +64,7 @@ class Hopper:
         found = []
         for reading in readings(product):
             problem = reading.problem
-            if not tiling.objection(problem.turned if tiling.turned else problem):
+            if not tiling.objection(problem.swapped if tiling.swapped else problem):
                 seconds = reading.seconds + model.seconds_of(tiling, problem, chip)
                 found.append(self._offer(product, reading, tiling, seconds, chip))
         return min(found, key=lambda offer: offer.seconds, default=None)

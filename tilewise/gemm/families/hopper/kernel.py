@@ -109,13 +109,13 @@ def problem(product: Product) -> Problem:
         product.n,
         product.k,
         product.batch,
-        a_by_k=a.is_by_k,
-        b_by_k=b.is_by_k,
+        a_k_major=a.is_k_major,
+        b_k_major=b.is_k_major,
         a_alignment=a.alignment,
         b_alignment=b.alignment,
         a_shifted=bool(a.unaligned()),
         b_shifted=bool(b.unaligned()),
-        d_by_rows=bool(_out_by_rows(product)),
+        d_row_major=bool(_out_by_rows(product)),
         d_copied=stores_by_copies(product),
     )
 
@@ -144,7 +144,7 @@ class _Matrix:
         return by_rows if by_rows or by_columns else None
 
     @property
-    def is_by_k(self) -> bool:
+    def is_k_major(self) -> bool:
         """Of A, or of B's transpose, whether k is contiguous."""
         return bool(self.by_rows)
 
@@ -239,14 +239,14 @@ class Variant:
     Attributes
     ----------
     dtype, out_dtype : str
-    a_by_k, b_by_k : bool
+    a_k_major, b_k_major : bool
         Of what the kernel takes for A and B, whether k is the contiguous dimension.
     a_rows : int
         Rows of a tile of A that are copied.
     is_prefetched : bool
         Whether the first tiles are brought to the L2 cache while the kernels ahead end.
     reads_c : bool
-    d_by_rows : bool
+    d_row_major : bool
         Whether D's rows are contiguous, as the kernel stores it, or its columns.
     by_copies : bool
         Whether bulk copies store D.
@@ -254,12 +254,12 @@ class Variant:
 
     dtype: str
     out_dtype: str
-    a_by_k: bool
-    b_by_k: bool
+    a_k_major: bool
+    b_k_major: bool
     a_rows: int
     is_prefetched: bool
     reads_c: bool
-    d_by_rows: bool
+    d_row_major: bool
     by_copies: bool
 
     def kernels(self, tiling: Tiling, is_divided: bool) -> list[Kernel]:
@@ -273,7 +273,7 @@ class Variant:
         return found
 
     def _defines(self, tiling: Tiling, is_divided: bool) -> dict[str, Any]:
-        view = Problem(1, 1, 1, a_by_k=self.a_by_k, b_by_k=self.b_by_k)
+        view = Problem(1, 1, 1, a_k_major=self.a_k_major, b_k_major=self.b_k_major)
         return {
             "INPUT": TYPES[self.dtype],
             "OUTPUT": TYPES[self.out_dtype],
@@ -285,15 +285,15 @@ class Variant:
             "CLUSTER_N": tiling.cluster_n,
             "SPLIT": tiling.split,
             "STREAM_K": int(is_divided),
-            "A_K_MAJOR": int(self.a_by_k),
-            "B_K_MAJOR": int(self.b_by_k),
+            "A_K_MAJOR": int(self.a_k_major),
+            "B_K_MAJOR": int(self.b_k_major),
             "A_UNALIGNED": int(tiling.a_shifted),
             "B_UNALIGNED": int(tiling.b_shifted),
             **({"RAW_STAGES": tiling.raw_stages(view)} if tiling.shifted else {}),
             "A_ROWS": self.a_rows,
             "L2_PREFETCH": L2_PREFETCH if self.is_prefetched else 0,
             "READ_C": int(self.reads_c),
-            "OUT_COLUMN_MAJOR": int(not self.d_by_rows),
+            "OUT_COLUMN_MAJOR": int(not self.d_row_major),
             "OUT_COLUMNS": tiling.out_columns,
             "TMA_OUT": int(self.by_copies),
         }
@@ -331,10 +331,10 @@ def _variants(tiling: Tiling, dtype: str) -> Iterator[Variant]:
     both, large = (False, True), 1 << 20
     outputs = tuple(dict.fromkeys((dtype, ACCUMULATORS[dtype])))
     prefetched = both if _may_prefetch(tiling, tiling.shared) else (False,)
-    for a_by_k, b_by_k in combinations(both, both):
+    for a_k_major, b_k_major in combinations(both, both):
         views = [
             Problem(
-                m, large, large, a_by_k=a_by_k, b_by_k=b_by_k,
+                m, large, large, a_k_major=a_k_major, b_k_major=b_k_major,
                 a_shifted=tiling.a_shifted, b_shifted=tiling.b_shifted,
             )
             for m in (8, 16, 32, 64, 128, large)
@@ -343,12 +343,12 @@ def _variants(tiling: Tiling, dtype: str) -> Iterator[Variant]:
         if tiling.objection(views[-1]):
             continue
         rows = sorted({tiling.a_rows(view) for view in views})
-        for out, a_rows, is_prefetched, reads_c, d_by_rows, by_copies in combinations(
+        for out, a_rows, is_prefetched, reads_c, d_row_major, by_copies in combinations(
             outputs, rows, prefetched, both, both, both
         ):
             if not (reads_c and by_copies):
                 yield Variant(
-                    dtype, out, a_by_k, b_by_k, a_rows, is_prefetched, reads_c, d_by_rows,
+                    dtype, out, a_k_major, b_k_major, a_rows, is_prefetched, reads_c, d_row_major,
                     by_copies,
                 )  # fmt: skip
 
@@ -384,22 +384,22 @@ def plan(
     if words := objection(product):
         raise ValueError(f"the Hopper kernel can't take this product: {words}")
     # With A and B swapped, the kernel computes D's transpose.
-    turned, view = product.transposed if tiling.turned else product, problem(product)
-    if tiling.turned:
-        view = view.turned
+    swapped, view = product.transposed if tiling.swapped else product, problem(product)
+    if tiling.swapped:
+        view = view.swapped
     if words := tiling.objection(view):
         raise ValueError(f"{tiling}: {words}")
-    m, n, k, batch = turned.m, turned.n, turned.k, turned.batch
+    m, n, k, batch = swapped.m, swapped.n, swapped.k, swapped.batch
     at = cover(tiling, m, n, k, batch, multiprocessors)
-    if tiling.turned:
+    if tiling.swapped:
         a_at, b_at = b_at, a_at
-    a, b = _inputs(turned).values()
-    d = _Matrix(turned.d, m, n, batch, ITEM_SIZES[turned.out_dtype])
+    a, b = _inputs(swapped).values()
+    d = _Matrix(swapped.d, m, n, batch, ITEM_SIZES[swapped.out_dtype])
     a_rows = tiling.a_rows(view)
-    a_lines = a_rows // tiling.cluster_n if a.is_by_k else BLOCK_K
-    b_lines = tiling.block_n // tiling.cluster_m if b.is_by_k else BLOCK_K
-    by_rows = bool(_out_by_rows(turned))
-    by_copies = stores_by_copies(turned)
+    a_lines = a_rows // tiling.cluster_n if a.is_k_major else BLOCK_K
+    b_lines = tiling.block_n // tiling.cluster_m if b.is_k_major else BLOCK_K
+    by_rows = bool(_out_by_rows(swapped))
+    by_copies = stores_by_copies(swapped)
     d_columns = 2 * tiling.out_columns // d.item
     d_box = (d_columns, 16) if by_rows else (16, d_columns)
     is_divided = at.parts > 1
@@ -410,18 +410,18 @@ def plan(
         and WORKSPACE not in (a_at.array, b_at.array)
     )
     variant = Variant(
-        turned.dtype, turned.out_dtype, a.is_by_k, b.is_by_k, a_rows, is_prefetched,
-        _reads_c(turned), by_rows, by_copies,
+        swapped.dtype, swapped.out_dtype, a.is_k_major, b.is_k_major, a_rows, is_prefetched,
+        _reads_c(swapped), by_rows, by_copies,
     )  # fmt: skip
     kernels = variant.kernels(tiling, is_divided)
-    out, sums = _out(turned, by_rows, d_at), Place(WORKSPACE, workspace)
+    out, sums = _out(swapped, by_rows, d_at), Place(WORKSPACE, workspace)
     main = Launch(
         grid=(at.units * tiling.tiles * tiling.split, 1, 1),
         block=(tiling.threads, 1, 1),
         args=(
-            a.operand(a_at, turned.dtype, a_lines, tiling.a_shifted),
-            b.operand(b_at, turned.dtype, b_lines, tiling.b_shifted),
-            d.map(d_at, turned.out_dtype, d_box) if by_copies else bytes(TENSOR_MAP_BYTES),
+            a.operand(a_at, swapped.dtype, a_lines, tiling.a_shifted),
+            b.operand(b_at, swapped.dtype, b_lines, tiling.b_shifted),
+            d.map(d_at, swapped.out_dtype, d_box) if by_copies else bytes(TENSOR_MAP_BYTES),
             out, k, at.m_tiles, at.n_tiles, at.whole, at.rest, at.parts,
             sums if is_divided else 0,
         ),

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from tilewise.gemm.chip import H200, Chip
 from tilewise.gemm.families.hopper.tilings import (
     BLOCK_K,
-    LEAST_PHASES,
+    LEAST_STEPS,
     MOST_TILES,
     Problem,
     Tiling,
@@ -186,7 +186,9 @@ class Table:
         self.shifted_lines = np.array(
             [x.block_m * x.a_shifted + x.block_n * x.b_shifted for x in self.tilings], np.float64
         )
-        plain = Problem(1, 1, 1, a_by_k=False, b_by_k=False)  # whose raw tiles are the largest
+        plain = Problem(
+            1, 1, 1, a_k_major=False, b_k_major=False
+        )  # whose raw tiles are the largest
         self.raw_stages = np.array([x.raw_stages(plain) for x in self.tilings], np.float64)
         self.is_shifted = self.shifted_lines > 0
         self.has_shifts = bool(self.is_shifted.any())
@@ -195,8 +197,8 @@ class Table:
 
 
 Kind = tuple[bool, bool, bool, bool, bool]
-"""What decides which tilings there are: ``a_by_k``, ``b_by_k``, ``a_shifted``, ``b_shifted``, and
-whether the problem is turned."""
+"""What decides which tilings there are: ``a_k_major``, ``b_k_major``, ``a_shifted``, ``b_shifted``,
+and whether A and B are swapped."""
 
 
 @cache
@@ -204,10 +206,10 @@ def _table(kinds: tuple[Kind, ...], multiprocessors: int) -> Table:
     """Every tiling that the planner chooses from, for problems of these kinds."""
     found: list[Tiling] = []
     views: list[int] = []
-    for index, (a_by_k, b_by_k, a_shifted, b_shifted, turned) in enumerate(kinds):
-        problem = Problem(1 << 20, 1 << 20, 1 << 20, a_by_k=a_by_k, b_by_k=b_by_k,
+    for index, (a_k_major, b_k_major, a_shifted, b_shifted, swapped) in enumerate(kinds):
+        problem = Problem(1 << 20, 1 << 20, 1 << 20, a_k_major=a_k_major, b_k_major=b_k_major,
                           a_shifted=a_shifted, b_shifted=b_shifted)  # fmt: skip
-        for each in tilings(a_shifted, b_shifted, turned):
+        for each in tilings(a_shifted, b_shifted, swapped):
             if not each.objection(problem) and fits(each, multiprocessors):
                 found.append(each)
                 views.append(index)
@@ -265,10 +267,10 @@ def _timed(
 ) -> tuple[Table, Array] | None:
     if not problems:
         return None
-    views = [view for problem in problems for view in (problem, problem.turned)]
+    views = [view for problem in problems for view in (problem, problem.swapped)]
     kinds = tuple(
         # Whether A is K-major matters to the tilings only where its tiles are shifted.
-        (x.a_by_k or not x.a_shifted, x.b_by_k, x.a_shifted, x.b_shifted, index % 2 == 1)
+        (x.a_k_major or not x.a_shifted, x.b_k_major, x.a_shifted, x.b_shifted, index % 2 == 1)
         for index, x in enumerate(views)
     )
     table = _table(kinds, chip.multiprocessors)
@@ -280,7 +282,7 @@ def _timed(
 
 def seconds_of(tiling: Tiling, problem: Problem, chip: Chip = H200) -> float:
     """Return how long a product should take by one tiling, worth comparing or not."""
-    view = problem.turned if tiling.turned else problem
+    view = problem.swapped if tiling.swapped else problem
     table = Table([tiling], [0], chip.multiprocessors)
     return float(seconds(table, [view], costs_on(chip), False)[0])
 
@@ -335,7 +337,7 @@ def seconds(table: Table, views: Sequence[Problem], costs: Costs, only_worth: bo
     ----------
     table : Table
     views : sequence of Problem
-        As the kernel computes them: turned already.
+        As the kernel computes them: swapped already.
     costs : Costs
     only_worth : bool
         Whether tilings that are not worth comparing are left out.
@@ -366,7 +368,7 @@ def covers(table: Table, sizes: Sizes) -> Covers:
     tiles = rows * columns * sizes.batch
     rest = np.fmod(tiles, table.units)
     parts = np.floor(table.units / np.maximum(rest, 1))
-    parts = np.minimum(parts, np.maximum(1, np.floor(steps / LEAST_PHASES)))
+    parts = np.minimum(parts, np.maximum(1, np.floor(steps / LEAST_STEPS)))
     is_divided = table.is_stream_k & (rest > 0) & (parts > 1)
     rest, parts = rest * is_divided, np.where(is_divided, parts, 1)
     whole = tiles - rest
@@ -379,9 +381,7 @@ def _is_worth_it(table: Table, at: Covers, sizes: Sizes) -> npt.NDArray[np.bool_
     """Return which tilings may be chosen, as :func:`tilings.is_worth_it` has it."""
     found = (sizes.m > table.least_m) & (sizes.n > table.least_n) & (at.tiles <= MOST_TILES)
     found &= at.is_divided | ~table.is_stream_k
-    found &= ~table.is_split | (
-        (at.tiles <= table.units) & (at.steps >= LEAST_PHASES * table.split)
-    )
+    found &= ~table.is_split | ((at.tiles <= table.units) & (at.steps >= LEAST_STEPS * table.split))
     return found
 
 
@@ -390,8 +390,10 @@ _CLASS = {16: 0, 32: 1, 64: 2, 128: 3}
 
 def _copied(view: Problem, p: Costs) -> tuple[float, float, float]:
     """Return the rows of A that a tile copies at most, and how much longer A's and B's take."""
-    most_rows = max(8, 1 << (view.m - 1).bit_length()) if view.a_by_k else 1 << 30
-    of_a, of_b = (p.k_major if by_k else p.mn_major for by_k in (view.a_by_k, view.b_by_k))
+    most_rows = max(8, 1 << (view.m - 1).bit_length()) if view.a_k_major else 1 << 30
+    of_a, of_b = (
+        p.k_major if k_major else p.mn_major for k_major in (view.a_k_major, view.b_k_major)
+    )
     slow_a = 1.0 if view.a_shifted else of_a[_CLASS[view.a_alignment]]
     slow_b = 1.0 if view.b_shifted else of_b[_CLASS[view.b_alignment]]
     return most_rows, slow_a, slow_b
@@ -433,7 +435,7 @@ def _store(table: Table, views: Sequence[Problem], p: Costs) -> Array:
 
     The ends of rows that are not aligned take as long as some columns more.
     """
-    by_copies, by_rows = np.array([(x.d_copied, x.d_by_rows) for x in views]).T[:, table.view]
+    by_copies, by_rows = np.array([(x.d_copied, x.d_row_major) for x in views]).T[:, table.view]
     widths = np.array(p.store_widths)[table.out_width]
     copying = table.elements * widths * np.where(by_rows, 1, p.store_columns) / (p.store * 1e3)
     ends = table.block_m * ROW_ENDS * by_rows

@@ -14,7 +14,7 @@ SUM_COLUMNS = 8  # of a tile, a block of hopper_sum
 MOST_STAGES = 16
 LOADERS = 2  # warpgroups that read what has to be shifted
 _SHARED_BYTES = 232448 - 1024  # dynamic shared memory that a block can have, beside its barriers
-LEAST_PHASES = 4  # that are worth a block's while
+LEAST_STEPS = 4  # that are worth a block's while
 MOST_TILES = 2**31 - 512  # the kernel counts clusters of tiles by int
 STREAMED_FLOPS = 150  # a byte; with fewer, it is memory that a product waits for
 
@@ -26,13 +26,13 @@ class Problem:
     Attributes
     ----------
     m, n, k, batch : int
-    a_by_k, b_by_k : bool
+    a_k_major, b_k_major : bool
         Whether k is the contiguous dimension.
     a_alignment, b_alignment : int
         Bytes of which the beginnings of all rows (or columns) are multiples: 16, 32, 64 or 128.
     a_shifted, b_shifted : bool
         Whether not all begin at multiples of 16 bytes, so that tiles have to be shifted.
-    d_by_rows : bool
+    d_row_major : bool
         Whether D's rows are contiguous, or its columns.
     d_copied : bool
         Whether bulk copies can store D.
@@ -42,13 +42,13 @@ class Problem:
     n: int
     k: int
     batch: int = 1
-    a_by_k: bool = True
-    b_by_k: bool = True
+    a_k_major: bool = True
+    b_k_major: bool = True
     a_alignment: int = 128
     b_alignment: int = 128
     a_shifted: bool = False
     b_shifted: bool = False
-    d_by_rows: bool = True
+    d_row_major: bool = True
     d_copied: bool = True
 
     @property
@@ -58,12 +58,12 @@ class Problem:
         return m * n * k < STREAMED_FLOPS * (m * k + k * n + m * n)
 
     @property
-    def turned(self) -> Problem:
+    def swapped(self) -> Problem:
         """That of D's transpose."""
         return Problem(
             self.n, self.m, self.k, self.batch,
-            self.b_by_k, self.a_by_k, self.b_alignment, self.a_alignment, self.b_shifted,
-            self.a_shifted, not self.d_by_rows, self.d_copied,
+            self.b_k_major, self.a_k_major, self.b_alignment, self.a_alignment, self.b_shifted,
+            self.a_shifted, not self.d_row_major, self.d_copied,
         )  # fmt: skip
 
 
@@ -82,11 +82,11 @@ class Tiling:
         Blocks that divide one tile's k among them.
     shared : bool
         Whether the tiles of the last wave are divided along k, where they leave blocks idle.
-    turned : bool
+    swapped : bool
         Whether D's transpose is computed, as B's times A's.
     a_shifted, b_shifted : bool
         Whether tiles are copied as they lie, and shifted to multiples of 16 bytes in shared
-        memory: of what the kernel takes for A and B, which where it is turned is B and A.
+        memory: of what the kernel takes for A and B, which where it is swapped is B and A.
     """
 
     block_m: int
@@ -95,7 +95,7 @@ class Tiling:
     cluster_n: int = 1
     split: int = 1
     shared: bool = False
-    turned: bool = False
+    swapped: bool = False
     a_shifted: bool = False
     b_shifted: bool = False
 
@@ -139,11 +139,11 @@ class Tiling:
     def raw_bytes(self, view: Problem) -> int:
         """Of a stage of the ring that tiles which are shifted are copied to first.
 
-        For a problem that is turned already: where k is not contiguous, a line of a tile needs one
+        For a problem whose A and B are swapped: where k is not contiguous, a line of a tile needs one
         more piece of 128 bytes than it is long.
         """
-        a = self.a_shifted * (self.block_m + (0 if view.a_by_k else BLOCK_K))
-        b = self.b_shifted * (self.block_n + (0 if view.b_by_k else BLOCK_K))
+        a = self.a_shifted * (self.block_m + (0 if view.a_k_major else BLOCK_K))
+        b = self.b_shifted * (self.block_n + (0 if view.b_k_major else BLOCK_K))
         return 2 * BLOCK_K * (a + b)
 
     def raw_stages(self, view: Problem) -> int:
@@ -154,13 +154,13 @@ class Tiling:
         return min(MOST_STAGES, rest // self.raw_bytes(view))
 
     def shared_bytes(self, view: Problem) -> int:
-        """Dynamic shared memory of a block, for a problem that is turned already."""
+        """Dynamic shared memory of a block, for a problem whose A and B are swapped."""
         rings = self.stages * self.stage_bytes + self.raw_stages(view) * self.raw_bytes(view)
         return rings + self.out_bytes
 
     def a_rows(self, problem: Problem) -> int:
-        """Of a tile of A, that are worth copying, for a problem that is turned already."""
-        if not problem.a_by_k:
+        """Of a tile of A, that are worth copying, for a problem whose A and B are swapped."""
+        if not problem.a_k_major:
             return self.block_m
         rows = 8 * self.cluster_n
         while rows < min(problem.m, self.block_m):
@@ -168,7 +168,7 @@ class Tiling:
         return min(rows, self.block_m)
 
     def objection(self, problem: Problem) -> str:
-        """Why it can't be, for a problem that is turned already; empty if it can."""
+        """Why it can't be, for a problem whose A and B are swapped; empty if it can."""
         if self.block_m not in _CONSUMERS:
             return f"a tile's rows are one of {', '.join(map(str, _CONSUMERS))}"
         registers = self.block_m * self.block_n // (128 * self.consumers)
@@ -182,7 +182,7 @@ class Tiling:
             return "tiles are shifted where not all rows begin at multiples of 16 bytes"
         if self.shifted and self.tiles > 1:
             return "a cluster's blocks do not share tiles that are shifted"
-        if not problem.b_by_k and self.block_n % 64:
+        if not problem.b_k_major and self.block_n % 64:
             return "columns of B that are contiguous are copied by 64"
         if self.block_n // self.cluster_m % 8:
             return "parts of a tile of B are whole groups of 8 columns"
@@ -209,15 +209,15 @@ class Tiling:
         if self.tiles > 1:
             words.append(f"clusters of {self.cluster_m} x {self.cluster_n}")
         if self.split > 1:
-            words.append(f"k divided by {self.split}")
+            words.append(f"split-K by {self.split}")
         if self.shared:
-            words.append("the last wave divided along k")
-        if self.turned:
-            words.append("turned")
+            words.append("stream-K tail")
+        if self.swapped:
+            words.append("A and B swapped")
         if self.shifted:
             names = (
-                "A" * (self.b_shifted if self.turned else self.a_shifted),
-                "B" * (self.a_shifted if self.turned else self.b_shifted),
+                "A" * (self.b_shifted if self.swapped else self.a_shifted),
+                "B" * (self.a_shifted if self.swapped else self.b_shifted),
             )
             words.append(f"{' and '.join(filter(None, names))} shifted in shared memory")
         return ", ".join(words)
@@ -232,7 +232,7 @@ _MOST_REGISTERS = {False: {1: 192, 2: 192, 3: 96}, True: {1: 96, 2: 64, 3: 0}}
 def _rings(block_m: int, block_n: int, a_shifted: bool, b_shifted: bool) -> tuple[int, int]:
     """A tiling's ``out_columns`` and ``stages``."""
     tiling = Tiling(block_m, block_n, a_shifted=a_shifted, b_shifted=b_shifted)
-    raw = tiling.raw_bytes(Problem(1, 1, 1, a_by_k=False, b_by_k=False))
+    raw = tiling.raw_bytes(Problem(1, 1, 1, a_k_major=False, b_k_major=False))
 
     def stages(columns: int) -> int:
         rest = _SHARED_BYTES - _out_bytes(tiling.consumers, columns)
@@ -280,7 +280,7 @@ class Cover:
 
 
 def cover(tiling: Tiling, m: int, n: int, k: int, batch: int, multiprocessors: int) -> Cover:
-    """How a tiling covers a batch of m x n x k, as the kernel computes it: turned already."""
+    """How a tiling covers a batch of m x n x k, as the kernel computes it: swapped already."""
     rows = -(-m // (tiling.block_m * tiling.cluster_m))
     columns = -(-n // (tiling.block_n * tiling.cluster_n))
     tiles, phases = rows * columns * batch, -(-k // BLOCK_K)
@@ -289,7 +289,7 @@ def cover(tiling: Tiling, m: int, n: int, k: int, batch: int, multiprocessors: i
         units = max(1, clusters_at_once(tiling.tiles, multiprocessors))
         rest = tiles % units
         if tiling.shared and rest:
-            parts = min(units // rest, max(1, phases // LEAST_PHASES))
+            parts = min(units // rest, max(1, phases // LEAST_STEPS))
         if parts > 1:
             whole = tiles - rest
         units = min(units, whole if parts == 1 else max(whole, rest * parts))
@@ -344,10 +344,12 @@ SHIFTED_KERNELS = tuple(
 )  # fmt: skip
 
 
-def tilings(a_shifted: bool = False, b_shifted: bool = False, turned: bool = False) -> list[Tiling]:
+def tilings(
+    a_shifted: bool = False, b_shifted: bool = False, swapped: bool = False
+) -> list[Tiling]:
     """Return the tilings that the planner chooses from."""
     kernels = SHIFTED_KERNELS if a_shifted or b_shifted else KERNELS
-    return [Tiling(*sizes, turned, a_shifted, b_shifted) for sizes in kernels]
+    return [Tiling(*sizes, swapped, a_shifted, b_shifted) for sizes in kernels]
 
 
 def clusters_at_once(blocks: int, multiprocessors: int) -> int:
@@ -374,7 +376,7 @@ def is_filled(tiling: Tiling, m: int, n: int) -> bool:
 
 
 def is_worth_it(tiling: Tiling, view: Problem, multiprocessors: int) -> bool:
-    """Return whether a tiling may be chosen, for a problem that is turned already.
+    """Return whether a tiling may be chosen, for a problem whose A and B are swapped.
 
     Not where another one of the same speed has less to compute: tiles of which half or more lies
     past D's edge, clusters that reach past it, and divisions along k that leave too little to each
@@ -389,17 +391,17 @@ def is_worth_it(tiling: Tiling, view: Problem, multiprocessors: int) -> bool:
     if at.tiles > MOST_TILES:
         return False
     if tiling.split > 1:
-        enough = at.phases >= tiling.split * LEAST_PHASES
+        enough = at.phases >= tiling.split * LEAST_STEPS
         return enough and at.tiles <= clusters_at_once(tiling.split, multiprocessors)
     return not tiling.shared or at.parts > 1
 
 
 def candidates(problem: Problem, multiprocessors: int) -> list[Tiling]:
-    """Return the tilings that are worth comparing, of a problem that is not turned yet."""
+    """Return the tilings that are worth comparing, of a problem whose A and B are not swapped."""
     return [
         tiling
-        for turned in (False, True)
-        for view in (problem.turned if turned else problem,)
-        for tiling in tilings(view.a_shifted, view.b_shifted, turned)
+        for swapped in (False, True)
+        for view in (problem.swapped if swapped else problem,)
+        for tiling in tilings(view.a_shifted, view.b_shifted, swapped)
         if is_worth_it(tiling, view, multiprocessors)
     ]

@@ -286,7 +286,7 @@ RUNG: dict[str, dict[int, Tiles]] = {
         192: Tiles(192, 64, 8, 12, 8, 8, 2, True, (4, 1, 0, 0), 1),
     },
 }
-# Those, by the rows of a tile, that store what is off 16 bytes by way of shared memory: 2049 cubed
-# takes 393 µs and not 416. The others' loops are slower with it, for the compiler chooses other
+# Those, by the rows of a tile, that store what is not 16-byte aligned by way of shared memory: with
+# it 2049 cubed takes 393 µs and not 416. The others' loops are slower with it, for the compiler chooses other
 # registers for them.
 RUNG_STAGED = (192,)

@@ -35,13 +35,13 @@ class Thin(Sides):
 
     Attributes
     ----------
-    by_k : bool
+    k_major : bool
         Whether k is the contiguous dimension of ``many``, or its rows'.
     is_readable : bool
         Whether the kernel can read ``few`` where it lies.
     """
 
-    by_k: bool
+    k_major: bool
     is_readable: bool
 
 
@@ -58,10 +58,10 @@ def thin(product: Product) -> Thin | None:
         return None
     found = sides(product)
     many, few = found.many, found.few
-    by_k = many.column_stride == 1 or product.k == 1
-    if not by_k and many.row_stride != 1 and found.rows > 1:
+    k_major = many.column_stride == 1 or product.k == 1
+    if not k_major and many.row_stride != 1 and found.rows > 1:
         return None
-    if not product.k or found.few_rows > (MOST_BY_K if by_k else MOST_BY_ROWS):
+    if not product.k or found.few_rows > (MOST_BY_K if k_major else MOST_BY_ROWS):
         return None
     strides = (few.row_stride if found.few_rows > 1 else 0, few.batch_stride)
     is_readable = (
@@ -72,7 +72,7 @@ def thin(product: Product) -> Thin | None:
     copies = product.batch if few.batch_stride else 1
     if not is_readable and copies * max(found.few_rows, product.k) > pack.LARGEST:
         return None
-    return Thin(**vars(found), by_k=by_k, is_readable=is_readable)
+    return Thin(**vars(found), k_major=k_major, is_readable=is_readable)
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Shape:
 
     Attributes
     ----------
-    by_k : bool
+    k_major : bool
     tiles, groups : int
         Of 16 rows of the large matrix, and of 8 of the thin one, of a warp.
     split : int
@@ -90,7 +90,7 @@ class Shape:
         Of a matrix.
     """
 
-    by_k: bool
+    k_major: bool
     tiles: int
     groups: int
     split: int
@@ -99,7 +99,7 @@ class Shape:
     def kernel(self, dtype: str, out_dtype: str) -> Kernel:
         """Return the kernel."""
         defines = {
-            "K_MAJOR": int(self.by_k),
+            "K_MAJOR": int(self.k_major),
             "TILES": self.tiles,
             "GROUPS": self.groups,
             "SPLIT": self.split,
@@ -147,21 +147,21 @@ def seconds(product: Product, view: Thin, multiprocessors: int) -> float:
 
 def _shape(product: Product, view: Thin, multiprocessors: int) -> tuple[Shape, float]:
     """The fastest division of k, and the seconds with it."""
-    steps = -(-product.k // (128 if view.by_k else 16))
+    steps = -(-product.k // (128 if view.k_major else 16))
     shapes = {
         shape: _seconds(shape, product.batch, -(-steps // shape.split), multiprocessors)
-        for shape in _shapes(view.by_k, -(-view.few_rows // 8), view.rows)
+        for shape in _shapes(view.k_major, -(-view.few_rows // 8), view.rows)
     }
     best = min(shapes, key=shapes.__getitem__)
     expected = shapes[best] + (COSTS.tail if product.k % 128 else 0)
     return best, expected + (0 if view.is_readable else COSTS.pack)
 
 
-def _shapes(by_k: bool, groups: int, rows: int) -> Iterator[Shape]:
+def _shapes(k_major: bool, groups: int, rows: int) -> Iterator[Shape]:
     """Yield every way to compute so many rows of the large matrix, and groups of the thin one."""
-    tiles = (1 if groups <= 2 else 2) if by_k else 8
+    tiles = (1 if groups <= 2 else 2) if k_major else 8
     for split in SPLITS:
-        yield Shape(by_k, tiles, groups, split, -(-rows // (16 * tiles * (WARPS // split))))
+        yield Shape(k_major, tiles, groups, split, -(-rows // (16 * tiles * (WARPS // split))))
 
 
 def _seconds(shape: Shape, batch: int, steps: int, multiprocessors: int) -> float:
@@ -169,11 +169,11 @@ def _seconds(shape: Shape, batch: int, steps: int, multiprocessors: int) -> floa
     waves = -(-blocks // (multiprocessors * shape.at_once))
     beside = min(shape.at_once, -(-blocks // multiprocessors))
     step = COSTS.one + COSTS.one_group * shape.groups
-    if not shape.by_k:
+    if not shape.k_major:
         step = COSTS.by_rows + COSTS.by_rows_group * shape.groups
     elif shape.tiles == 2:
         step = COSTS.two + COSTS.two_group * shape.groups
-    least = COSTS.step * min(shape.groups, 2) if shape.by_k else COSTS.step
+    least = COSTS.step * min(shape.groups, 2) if shape.k_major else COSTS.step
     return COSTS.start + waves * steps * max(least, beside * step)
 
 
@@ -188,7 +188,7 @@ def plan(product: Product, view: Thin, multiprocessors: int) -> Plan:
     multiprocessors : int
     """
     shape, expected = _shape(product, view, multiprocessors)
-    many_at, few_at = (Place(B), Place(A)) if view.turned else (Place(A), Place(B))
+    many_at, few_at = (Place(B), Place(A)) if view.swapped else (Place(A), Place(B))
     steps, workspace, few = [], 0, view.few
     if not view.is_readable:
         packing = _by_k(few, view.few_rows, product.k, product.batch)
@@ -202,13 +202,13 @@ def plan(product: Product, view: Thin, multiprocessors: int) -> Plan:
         overlap=True,
     )
     steps.append(Step(shape.kernel(product.dtype, product.out_dtype), launch))
-    thin_one = f"{'A' if view.turned else 'B'} repacked; " if workspace else ""
+    thin_one = f"{'A' if view.swapped else 'B'} repacked; " if workspace else ""
     return Plan(
         steps=tuple(steps),
         workspace=workspace,
         chosen=f"{thin_one}the thin kernel, {shape.rows} x {8 * shape.groups} a warp"
         + (f", k divided by {shape.split}" if shape.split > 1 else ""),
-        why=f"{'B' if view.turned else 'A'} is read once, where it lies: "
+        why=f"{'B' if view.swapped else 'A'} is read once, where it lies: "
         f"it should take {expected * 1e6:.1f} µs",
     )
 
@@ -252,9 +252,9 @@ class ThinHalf:
         """Yield every kernel that :meth:`best` can ask for, and the one that packs."""
         if chip is None or not chip.is_hopper or dtype not in HALVES:
             return
-        for by_k, most in ((True, MOST_BY_K), (False, MOST_BY_ROWS)):
+        for k_major, most in ((True, MOST_BY_K), (False, MOST_BY_ROWS)):
             for groups in range(1, -(-most // 8) + 1):
-                for shape in _shapes(by_k, groups, 1):
+                for shape in _shapes(k_major, groups, 1):
                     for out in dict.fromkeys((dtype, ACCUMULATORS[dtype])):
                         yield shape.kernel(dtype, out)
         yield pack.kernel(overlap=True)
@@ -270,13 +270,13 @@ def _by_k(few: Operand, rows: int, k: int, batch: int) -> Packing:
 
 def _packed(product: Product, view: Thin, few: Operand, many_at: Place, few_at: Place) -> Packed:
     many, d, c = view.many, product.d, product.c
-    if view.turned:
+    if view.swapped:
         c, d = c and c.transposed, d.transposed
     reads_c = c is not None and product.beta != 0
     c = c or d
     return layout(SOURCE, "Product").pack({
         "many": many_at, "few": few_at, "c": Place(C) if reads_c else None, "d": Place(D),
-        "many_pitch": many.row_stride if view.by_k else many.column_stride,
+        "many_pitch": many.row_stride if view.k_major else many.column_stride,
         "many_step": many.batch_stride,
         "few_pitch": few.row_stride if view.few_rows > 1 else 0, "few_step": few.batch_stride,
         "c_many": c.row_stride, "c_few": c.column_stride, "c_step": c.batch_stride,

@@ -284,7 +284,7 @@ def planned(product: Product, view: Thin, division: Division, is_hopper: bool) -
     kernel = _kernel(
         product.dtype, view.along, view.count, view.width, view.few_width, split, is_hopper
     )
-    lying = product if view.turned else product.transposed
+    lying = product if view.swapped else product.transposed
     packed = _packed(lying, view, division)
     steps = [Step(kernel, Launch(grid, (32 * WARPS, 1, 1), (packed,), overlap=is_hopper))]
     rows = ROWS if view.along else 32 * ALIGNMENT // ITEM_SIZES[product.dtype]
@@ -299,7 +299,7 @@ def planned(product: Product, view: Thin, division: Division, is_hopper: bool) -
         steps=tuple(steps),
         workspace=workspace,
         chosen=words,
-        why=f"{'B' if view.turned else 'A'} is read once, where it lies: "
+        why=f"{'B' if view.swapped else 'A'} is read once, where it lies: "
         f"it should take {division.seconds * 1e6:.1f} µs",
     )
 
@@ -329,7 +329,7 @@ def _packed(lying: Product, view: Thin, division: Division) -> Packed:
         alpha, beta, c, d = 1.0, 0.0, None, Operand(stored, 1, lying.m * stored)
         at = Place(WORKSPACE)
     many, few = view.many, view.few
-    many_at, few_at = (B, A) if view.turned else (A, B)
+    many_at, few_at = (B, A) if view.swapped else (A, B)
     reads_c = c is not None and beta != 0
     c = c or d
     return layout(PRODUCT, "Product", real=REAL[lying.dtype]).pack({

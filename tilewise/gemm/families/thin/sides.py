@@ -17,7 +17,7 @@ class Sides:
         The large matrix and the thin one: their rows are D's rows and columns, or the other way
         round; their columns are k.
     rows, few_rows : int
-    turned : bool
+    swapped : bool
         Whether ``many`` is B's transpose, and ``few`` A.
     """
 
@@ -25,11 +25,11 @@ class Sides:
     few: Operand
     rows: int
     few_rows: int
-    turned: bool
+    swapped: bool
 
 
 def sides(product: Product) -> Sides:
     """Of A and B's transpose the one with more rows, and the other; B's where they have as many."""
     if product.m <= product.n:
-        return Sides(product.b.transposed, product.a, product.n, product.m, turned=True)
-    return Sides(product.a, product.b.transposed, product.m, product.n, turned=False)
+        return Sides(product.b.transposed, product.a, product.n, product.m, swapped=True)
+    return Sides(product.a, product.b.transposed, product.m, product.n, swapped=False)
