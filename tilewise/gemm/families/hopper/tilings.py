@@ -139,8 +139,8 @@ class Tiling:
     def raw_bytes(self, view: Problem) -> int:
         """Of a stage of the ring that tiles which are shifted are copied to first.
 
-        For a problem whose A and B are swapped: where k is not contiguous, a line of a tile needs one
-        more piece of 128 bytes than it is long.
+        For a problem whose A and B are swapped already: where k is not contiguous, a line of a tile
+        needs one more piece of 128 bytes than it is long.
         """
         a = self.a_shifted * (self.block_m + (0 if view.a_k_major else BLOCK_K))
         b = self.b_shifted * (self.block_n + (0 if view.b_k_major else BLOCK_K))

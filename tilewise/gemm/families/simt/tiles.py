@@ -287,6 +287,6 @@ RUNG: dict[str, dict[int, Tiles]] = {
     },
 }
 # Those, by the rows of a tile, that store what is not 16-byte aligned by way of shared memory: with
-# it 2049 cubed takes 393 µs and not 416. The others' loops are slower with it, for the compiler chooses other
-# registers for them.
+# it 2049 cubed takes 393 µs and not 416. The others' loops are slower with it, for the compiler
+# chooses other registers for them.
 RUNG_STAGED = (192,)
