@@ -1,9 +1,9 @@
-"""Times many ways to compute random products, beside PyTorch: what the models are fitted to.
+"""Times many ways to compute random products, beside PyTorch: what a model is fitted to.
 
     python benchmarks/choices.py RECORD.json [--dtype bfloat16] [--count 100] [--seed 1]
 
-Of each product (``tilewise bench --random`` draws the same ones), the ways that should be fastest
-and some of the others are timed in turn, in CUDA graphs where they are short, with inputs that the
+Of each product (``tilewise bench --random`` draws the same ones by the same --seed and --multiple),
+the ways that should be fastest and some of the others are timed in turn, in CUDA graphs where they are short, with inputs that the
 L2 cache does not hold. The record says of each way its family, its choices and its microseconds.
 benchmarks/fit_hopper.py fits the Hopper family's model to such records.
 """

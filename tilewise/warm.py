@@ -77,21 +77,22 @@ def warm(
 ) -> Warmed:
     """Compile what :func:`tilewise.matmul` may ask for into the cache on disk, on several cores.
 
-    Needs no GPU: a container's image can be made with all kernels in it, with
+    Needs no GPU: a container's image can be made with the kernels in it, with
     ``TILEWISE_CACHE_DIR`` in the image.
 
     Parameters
     ----------
     sizes : iterable of (m, n, k), optional
-        Of the products; by default all kernels that the planner has.
+        Of the products; by default the kernels of :func:`tilewise.gemm.every.every_kernel`.
     dtypes : sequence of str
         Of A and B.
     layouts : sequence of str
         With ``sizes``: A's letter and B's, T for stored transposed.
     arch : str, optional
-        Of the GPU, as ``"sm_90"``; by default of the one that is here, or of an H200.
+        Of the GPU, as ``"sm_90"``; by default of the one that is here, or of an H200. Where no such
+        GPU is here, kernels are those of one with an H200's multiprocessors.
     workers : int, optional
-        How many processes compile at most; by default one a core, up to 16.
+        How many processes compile at most; by default one for each core, up to 16.
     step : callable
         Called with how many kernels are done, and how many there are.
 
@@ -102,7 +103,7 @@ def warm(
     Raises
     ------
     ValueError
-        If a size, a dtype, a layout or the architecture is none.
+        If a size, a dtype, a layout or the architecture is not a valid one.
     OSError
         If the cache can't be written.
     DeviceUnavailableError
@@ -149,7 +150,7 @@ def warm(
 
 def _planned_for(arch: str | None) -> tuple[str, Chip | None]:
     gpu = first_gpu()
-    if gpu is not None and arch in (None, gpu.arch):
+    if gpu is not None and arch is None:
         return gpu.arch, chip_of(gpu)
     arch = arch or compiler.DEFAULT_ARCH
     if arch not in compiler.architectures():
@@ -157,6 +158,8 @@ def _planned_for(arch: str | None) -> tuple[str, Chip | None]:
         raise ValueError(f"NVRTC does not know arch {arch!r}; it knows {known}")
     capability = limits.compute_capability(arch)
     arch = limits.best_architecture(capability, compiler.architectures())  # as on such a GPU
+    if gpu is not None and arch == gpu.arch:
+        return arch, chip_of(gpu)
     if capability == _HOPPER:
         return arch, H200
     return arch, Chip(arch, H200.multiprocessors, False) if capability >= _OLDEST else None

@@ -21,7 +21,7 @@ from tilewise.gemm.product import Operand, Product
 
 VARIABLE = "TILEWISE_COMPILE_BESIDE"
 WORKERS = 8  # at most, and no more than half of the cores
-SAMPLES, LARGEST = 40, 4096  # of each way to draw sizes, and the largest one
+SAMPLES, LARGEST = 80, 4096  # products with another m, and of other sizes; and the largest size
 
 Kind = tuple[object, ...]
 _begun: set[Kind] = set()
@@ -29,7 +29,7 @@ _lock = threading.Lock()
 
 
 def expect(product: Product, chip: Chip | None, arch: str) -> bool:
-    """Begin to compile what products of the same kind may ask for; once a process and kind.
+    """Begin to compile what products of the same kind may ask for; once per process and kind.
 
     Parameters
     ----------
@@ -61,8 +61,8 @@ def expect(product: Product, chip: Chip | None, arch: str) -> bool:
 def alike(product: Product) -> Iterator[Product]:
     """Yield products of the same kind.
 
-    First of other m alone, as batches of other sizes have, then of other sizes: each drawn
-    uniformly and log-uniformly.
+    First with another m alone, as mini-batches vary, then of other sizes: each drawn uniformly or
+    log-uniformly.
     """
     drawn = random.Random(0)
     fixed = product.n, product.k
@@ -72,9 +72,9 @@ def alike(product: Product) -> Iterator[Product]:
             return drawn.randint(1, LARGEST)
         return int(LARGEST ** drawn.random())
 
-    for _ in range(2 * SAMPLES):
+    for _ in range(SAMPLES):
         yield _of_sizes(product, size(), *fixed)
-    for _ in range(2 * SAMPLES):
+    for _ in range(SAMPLES):
         yield _of_sizes(product, size(), size(), size())
 
 
@@ -94,7 +94,8 @@ def _kind(product: Product) -> Kind:
     return (
         product.dtype, product.out_dtype, product.beta != 0, product.batch > 1,
         *(x.column_stride == 1 for x in (product.a, product.b, product.d)),
-        *(size % 8 == 0 for size in (product.m, product.n, product.k)),
+        *(size % 8 == 0 for size in (product.m, product.n, product.k)), product.m <= 8,
+        *(bool(x.offset) for x in (product.a, product.b)),
     )  # fmt: skip
 
 
@@ -105,7 +106,7 @@ def _of_sizes(product: Product, *sizes: int) -> Product:
         -(-size // 8) * 8 if like % 8 == 0 else size + (size % 8 == 0)
         for size, like in zip(sizes, asked, strict=True)
     )
-    if sizes[0] < 8:  # a few rows are a kind of their own, whatever the others were
+    if sizes[0] <= 8:  # a few rows have kernels of their own, whatever m is a multiple of
         m = sizes[0]
 
     def lying(like: Operand, rows: int, columns: int) -> Operand:

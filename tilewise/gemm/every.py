@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tilewise.gemm.chip import Chip
+from tilewise.gemm.layouts import TYPES
 from tilewise.gemm.plan import FAMILIES
 from tilewise.gemm.product import DTYPES, REAL
 from tilewise.kernel import Kernel
 
 # What a 16-bit product's kernel is compiled for where all rows begin at multiples of 16 bytes, C is
-# not read, and D has the inputs' dtype. Those of all others are ten times as many.
+# not read, and D has the inputs' dtype. Those of all others are over ten times as many.
 _USUAL = {"READ_C": 0, "TMA_OUT": 1, "A_UNALIGNED": 0, "B_UNALIGNED": 0}
 
 
@@ -31,13 +32,12 @@ def every_kernel(chip: Chip | None, dtypes: Sequence[str] = DTYPES) -> Iterator[
     for dtype in dtypes:
         for family in FAMILIES:
             for kernel in family.kernels(chip, dtype):
-                if dtype in REAL or _is_usual(kernel):
+                if dtype in REAL or _is_usual(kernel, dtype):
                     found.setdefault(f"{kernel!r} {kernel.options}", kernel)
     yield from found.values()
 
 
-def _is_usual(kernel: Kernel) -> bool:
+def _is_usual(kernel: Kernel, dtype: str) -> bool:
     given = kernel.defines
-    if given.get("OUTPUT", given.get("INPUT")) != given.get("INPUT", given.get("OUTPUT")):
-        return False
-    return all(given.get(name, usual) == usual for name, usual in _USUAL.items())
+    usual = {**_USUAL, "OUTPUT": TYPES[dtype]}
+    return all(given.get(name, value) == value for name, value in usual.items())

@@ -167,6 +167,6 @@ def _sources() -> str:
     digest = hashlib.sha256()
     for name in _SOURCES:
         for file in sorted((root / name).rglob("*")):
-            if file.suffix in (".py", ".cu", ".cuh"):
+            if file.suffix in (".py", ".json", ".cu", ".cuh"):
                 digest.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
     return digest.hexdigest()

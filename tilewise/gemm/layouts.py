@@ -3,7 +3,7 @@
 A structure is declared once, in the CUDA source of the kernel that takes it. This module reads
 that declaration, computes where each field lies (C++'s rules, as the CUDA C++ Programming Guide
 applies them to kernel parameters), and packs values by the fields' names into the bytes of a
-launch. ``tests/test_layouts.py`` compares sizes and offsets with those of NVRTC.
+launch. ``tests/gemm/test_layouts.py`` compares sizes and offsets with those of NVRTC.
 """
 
 from __future__ import annotations

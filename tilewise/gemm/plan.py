@@ -118,7 +118,7 @@ def kernels_of(chip: Chip | None, products: Iterable[Product]) -> Iterator[Kerne
     seen = set()
     for product in products:
         for step in plan_on(product, chip).steps:
-            name = repr(step.kernel)
+            name = f"{step.kernel!r} {step.kernel.options}"
             if name not in seen:
                 seen.add(name)
                 yield step.kernel

@@ -29,8 +29,10 @@ def warm(
 ) -> int:
     """Compile matmul's kernels into the cache, so that no call waits for the compiler.
 
-    All of them, or with -m, -n and -k those of given products: each option may be repeated, and
-    every combination counts. It needs no GPU, and uses every core.
+    Those that usual products ask for (all of float32 and float64; of 16 bits those with rows that
+    begin at multiples of 16 bytes, no C, and a result of the inputs' dtype), or with -m, -n and -k
+    those of given products: each option may be repeated, and every combination counts. It needs no
+    GPU, and uses up to 16 cores.
     """
     from tilewise.cli import show
     from tilewise.explain import LAYOUTS

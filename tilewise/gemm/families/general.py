@@ -32,7 +32,7 @@ class General:
         """Return nothing: it takes every product."""
         return ""
 
-    def best(self, product: Product, chip: Chip | None) -> Offer | None:
+    def best(self, product: Product, chip: Chip | None) -> Offer:
         """Return the one way there is."""
         return Offer(
             self.name,
@@ -44,8 +44,7 @@ class General:
 
     def offers(self, product: Product, chip: Chip | None) -> Iterable[Offer]:
         """Return the one way there is."""
-        found = self.best(product, chip)
-        return [] if found is None else [found]
+        return [self.best(product, chip)]
 
     def offer(self, product: Product, chip: Chip | None, choice: Mapping[str, Any]) -> Offer | None:
         """Return the one way there is."""

@@ -83,8 +83,13 @@ class Hopper:
             seconds,
             partial(_plan, product, reading, tiling, chip.multiprocessors),
             choice=tiling.choice,
-            words=tiling.words,
+            words=_words(reading, tiling),
         )
+
+
+def _words(reading: Reading, tiling: Tiling) -> str:
+    names = " and ".join("AB"[x] for x in reading.packings)
+    return f"{names} repacked; then {tiling.words}" if names else tiling.words
 
 
 def _plan(product: Product, reading: Reading, tiling: Tiling, multiprocessors: int) -> Plan:

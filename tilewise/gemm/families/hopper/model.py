@@ -30,7 +30,7 @@ from tilewise.gemm.families.hopper.tilings import (
 
 Array = npt.NDArray[np.float64]
 
-GROUP_M = 16  # of schedule.cuh: rows of clusters whose tiles are computed together
+GROUP_M = 16  # of hopper_tile.cuh: rows of clusters whose tiles are computed together
 ROW_ENDS = 128  # columns that take as long as the words at a row's ends that are not aligned
 LINE = 2 * BLOCK_K  # bytes of a line of a tile, which is what a bulk copy asks for at a time
 SPLITS_AT_ONCE = 16  # partial sums that hopper_sum reads before it waits for them

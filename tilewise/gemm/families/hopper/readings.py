@@ -74,11 +74,7 @@ def _subsets(items: Sequence[int]) -> Iterator[tuple[int, ...]]:
 
 
 def _may_be_packed(product: Product, which: int) -> bool:
-    """Whether a copy could serve better than A or B itself.
-
-    A pitch that is an odd multiple of 16 bytes is read, though at half the rate; where a product
-    uses it often enough, repacking it could pay too.
-    """
+    """Whether a copy could serve better than A or B itself: where it is not 16-byte aligned."""
     rows, columns = (product.m, product.k) if which == A else (product.k, product.n)
     return (
         product.dtype in hopper.HALVES

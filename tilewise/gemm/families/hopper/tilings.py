@@ -306,8 +306,9 @@ def cover(tiling: Tiling, m: int, n: int, k: int, batch: int, multiprocessors: i
 
 
 # What the planner chooses from: BLOCK_M, BLOCK_N, CLUSTER_M, CLUSTER_N, SPLIT, and whether the last
-# wave is divided along k. benchmarks/choose_kernels.py chooses them. The last can compute every
-# aligned product: it has no cluster, divides nothing along k, and takes a B that is MN-major.
+# wave is divided along k. benchmarks/choose_kernels.py chooses them. The last four were added by
+# hand: three by split-K for few rows and a deep k, which random sizes seldom show, and one that can
+# compute every aligned product: it has no cluster, no split-K, and takes a B that is MN-major.
 KERNELS = (
     (64, 16, 1, 1, 1, False), (64, 16, 1, 1, 2, False), (64, 16, 1, 1, 4, False),
     (64, 16, 1, 2, 1, False), (64, 32, 1, 1, 1, True), (64, 32, 1, 1, 2, False),
@@ -378,7 +379,7 @@ def is_filled(tiling: Tiling, m: int, n: int) -> bool:
 def is_worth_it(tiling: Tiling, view: Problem, multiprocessors: int) -> bool:
     """Return whether a tiling may be chosen, for a problem whose A and B are swapped.
 
-    Not where another one of the same speed has less to compute: tiles of which half or more lies
+    Not where another one of the same speed has less to compute: tiles whose last 64 rows all lie
     past D's edge, clusters that reach past it, and divisions along k that leave too little to each
     block, or where there is nothing to divide. Nor where there are more tiles than the kernel
     counts.
