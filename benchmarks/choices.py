@@ -3,8 +3,9 @@
     python benchmarks/choices.py RECORD.json [--dtype bfloat16] [--count 100] [--seed 1]
 
 Of each product (``tilewise bench --random`` draws the same ones by the same --seed and --multiple),
-the ways that should be fastest and some of the others are timed in turn, in CUDA graphs where they are short, with inputs that the
-L2 cache does not hold. The record says of each way its family, its choices and its microseconds.
+the ways that should be fastest and some of the others are timed in turn, in CUDA graphs where they
+are short, with inputs that the L2 cache does not hold. The record says of each way its family, its
+choices and its microseconds.
 benchmarks/fit_hopper.py fits the Hopper family's model to such records.
 """
 
