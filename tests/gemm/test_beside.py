@@ -1,0 +1,98 @@
+"""What is compiled beside the first calls: which kernels, when, and that nothing waits for it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tilewise import compiler
+from tilewise.compiler import ahead
+from tilewise.explain import of_shape
+from tilewise.gemm import beside
+from tilewise.gemm.chip import H200
+from tilewise.gemm.plan import kernels_of, plan_on
+from tilewise.gemm.product import Product
+from tilewise.gemm.transpose import kernel as transposing
+from tilewise.kernel import Kernel
+
+
+@pytest.fixture(autouse=True)
+def nothing_begun(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(beside, "_begun", set())
+    monkeypatch.delenv(beside.VARIABLE, raising=False)
+    return iter(())
+
+
+def weight(m: int) -> Product:
+    """Of x W^T with m rows of x."""
+    return of_shape(m, 6144, 4096, "bfloat16", "NT")
+
+
+def test_products_of_the_same_kind() -> None:
+    asked = weight(96)
+    found = list(beside.alike(asked))
+    assert len(found) == 2 * beside.SAMPLES
+    assert all((x.n, x.k) == (6144, 4096) for x in found[: beside.SAMPLES])
+    for x in found:
+        assert (x.dtype, x.a.column_stride, x.b.row_stride) == ("bfloat16", 1, 1)
+        assert x.m <= 8 or x.m % 8 == 0
+        assert (x.n % 8, x.k % 8) == (0, 0)
+    odd = [x for x in beside.alike(of_shape(97, 6143, 4095, "bfloat16", "NT")) if x.m > 8]
+    assert all(size % 8 for x in odd for size in (x.m, x.n, x.k))
+
+
+def test_most_of_what_follows_is_foreseen() -> None:
+    foreseen = {repr(kernel) for kernel in kernels_of(H200, beside.alike(weight(96)))}
+    sizes = range(16, 4096, 136)
+    asked = [repr(step.kernel) for m in sizes for step in plan_on(weight(m), H200).steps]
+    assert sum(kernel in foreseen for kernel in asked) >= 0.7 * len(asked)
+
+
+def test_each_kind_is_begun_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[Product] = []
+    monkeypatch.setattr(ahead, "cores", lambda: 4)
+    monkeypatch.setattr(beside, "_compile", lambda product, *_: begun.append(product))
+    assert beside.expect(weight(96), H200, "sm_90a")
+    assert not beside.expect(weight(512), H200, "sm_90a")
+    assert beside.expect(weight(7), H200, "sm_90a")  # a few rows
+    assert beside.expect(of_shape(96, 96, 96, "float32", "NN"), H200, "sm_90a")
+    off = weight(96)
+    assert beside.expect(replace(off, a=replace(off.a, offset=2)), H200, "sm_90a")
+    for _ in range(100):
+        if len(begun) == 4:
+            break
+        time.sleep(0.01)
+    assert len(begun) == 4
+
+
+def test_not_where_it_is_turned_off_or_cores_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ahead, "cores", lambda: 1)
+    assert not beside.expect(weight(96), H200, "sm_90a")
+    monkeypatch.setattr(ahead, "cores", lambda: 4)
+    assert not beside.expect(weight(96), None, "sm_75")
+    monkeypatch.setenv(beside.VARIABLE, "0")
+    assert not beside.expect(weight(96), H200, "sm_90a")
+
+
+def test_kernels_come_into_the_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TILEWISE_CACHE_DIR", str(tmp_path))
+    kernels = [transposing(dtype, True) for dtype in ("float32", "float64")]
+
+    def kept(kernel: Kernel) -> bool:
+        size = compiler.kept_bytes(
+            kernel.source, kernel.name, defines=kernel.defines, arch="sm_90a", path=kernel.path,
+            options=kernel.options, lines=False,
+        )  # fmt: skip
+        return size is not None
+
+    assert not any(map(kept, kernels))
+    begun = time.perf_counter()
+    ahead.compile_beside(kernels, "sm_90a", 2)
+    assert time.perf_counter() - begun < 1  # it does not wait
+    while not all(map(kept, kernels)) and time.perf_counter() - begun < 60:
+        time.sleep(0.05)
+    assert all(map(kept, kernels))
