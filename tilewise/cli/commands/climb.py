@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from tilewise.cli.commands.options import RIGHT, WRONG, Dtype, plain, print_json
+from tilewise.cli.commands.options import (
+    RIGHT,
+    WRONG,
+    Dtype,
+    check_outputs,
+    print_json,
+    write_record,
+)
 
 
 def climb(
@@ -48,8 +54,6 @@ def climb(
     from tilewise.bench import climb_plot, record
     from tilewise.cli import show
     from tilewise.cli.show import climb as shown
-    from tilewise.ladder.matrix_files import check_target
-    from tilewise.provenance import write_whole
 
     settings = asked.Settings(
         asked.SIZES if sizes is None else _numbers(sizes),
@@ -60,9 +64,7 @@ def climb(
     )
     if plot_to is not None:
         climb_plot.check(plot_to)
-    for path in (record_to, plot_to):
-        if path is not None and str(path) != "-":
-            check_target(path)
+    check_outputs(record_to, plot_to)
     command = ["tilewise", "climb", "--sizes", ",".join(map(str, settings.sizes))]
     command += ["--kernels", ",".join(settings.kernels)] if settings.kernels else []
     for each in settings.dtypes:
@@ -80,9 +82,7 @@ def climb(
     else:
         shown.climb(document)
         if record_to is not None:
-            text = json.dumps(plain(document), indent=1, ensure_ascii=False)
-            write_whole(record_to, text.encode() + b"\n")
-            print(f"{record_to}: written")
+            write_record(document, record_to)
     if plot_to is not None:
         climb_plot.draw(document, plot_to)
     return RIGHT if document["correct"] else WRONG

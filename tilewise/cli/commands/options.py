@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Mapping
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -77,6 +78,24 @@ Json = Annotated[bool, typer.Option("--json", help="One JSON document for machin
 def print_json(document: Mapping[str, Any]) -> None:
     """``document`` on standard output; NaN and infinity, which JSON lacks, as null."""
     print(json.dumps(plain(document), indent=2, allow_nan=False))
+
+
+def check_outputs(*paths: Path | None) -> None:
+    """Raise an error if one of ``paths`` can't be written; None and -, standard output, can."""
+    from tilewise.ladder.matrix_files import check_target
+
+    for path in paths:
+        if path is not None and str(path) != "-":
+            check_target(path)
+
+
+def write_record(document: Mapping[str, Any], path: Path) -> None:
+    """Write ``document`` to ``path`` as JSON, whole or not at all, and say so."""
+    from tilewise.provenance import write_whole
+
+    text = json.dumps(plain(document), indent=1, ensure_ascii=False)
+    write_whole(path, text.encode() + b"\n")
+    print(f"{path}: written")
 
 
 def plain(value: Any) -> Any:

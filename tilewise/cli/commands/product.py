@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -20,8 +19,9 @@ from tilewise.cli.commands.options import (
     Rival,
     Stored,
     Suite,
-    plain,
+    check_outputs,
     print_json,
+    write_record,
 )
 
 
@@ -65,8 +65,6 @@ def bench(
     from tilewise.bench import plot, record
     from tilewise.bench.suites import SUITES, Random
     from tilewise.cli import show
-    from tilewise.ladder.matrix_files import check_target
-    from tilewise.provenance import write_whole
 
     suites = tuple(SUITES) if suite is Suite.all else (suite.value,)
     drawn = None
@@ -78,9 +76,7 @@ def bench(
             what = "--random" if random else f"--suite {suite.value}"
             raise ValueError(f"--plot draws squares, and {what} has none")
         plot.check(plot_to)
-    for path in (record_to, plot_to):
-        if path is not None and str(path) != "-":
-            check_target(path)
+    check_outputs(record_to, plot_to)
     command = ["tilewise", "bench", "--suite", suite.value, "--dtype", dtype.value, "--rival",
                rival.value, "--rounds", str(rounds), "--seconds", f"{seconds:g}"]  # fmt: skip
     if random:
@@ -95,8 +91,7 @@ def bench(
     else:
         show.bench(document)
         if record_to is not None:
-            write_whole(record_to, json.dumps(plain(document), indent=1).encode() + b"\n")
-            print(f"{record_to}: written")
+            write_record(document, record_to)
     if plot_to is not None:
         plot.draw(document, plot_to)
     return RIGHT if document["correct"] else WRONG

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,8 +17,9 @@ from tilewise.cli.commands.options import (
     RequiredM,
     RequiredN,
     Tile,
-    plain,
+    check_outputs,
     print_json,
+    write_record,
 )
 
 if TYPE_CHECKING:
@@ -207,15 +207,12 @@ def ceilings(
     from tilewise.cli.show import roofline as shown
     from tilewise.devices import get_device
     from tilewise.devices.gpu import Gpu
-    from tilewise.ladder.matrix_files import check_target
     from tilewise.lens.ceilings import measure
     from tilewise.lens.roofline import RATES, datasheet
-    from tilewise.provenance import write_whole
 
     if not 0 < seconds <= 3600:
         raise ValueError(f"--seconds is {seconds:g}; it must be positive, and at most 3600")
-    if record_to is not None and str(record_to) != "-":
-        check_target(record_to)
+    check_outputs(record_to)
     gpu = get_device("gpu")
     assert isinstance(gpu, Gpu)
     command = ["tilewise", "ceilings", "--seconds", f"{seconds:g}"]
@@ -226,7 +223,5 @@ def ceilings(
         return RIGHT
     shown.ceilings(found, datasheet(found.name))
     if record_to is not None:
-        text = json.dumps(plain(found.to_dict()), indent=1, ensure_ascii=False)
-        write_whole(record_to, text.encode() + b"\n")
-        print(f"{record_to}: written")
+        write_record(found.to_dict(), record_to)
     return RIGHT
