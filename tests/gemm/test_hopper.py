@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
+from hopper_reference import candidates
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from reference import examples, thorough
@@ -17,7 +18,7 @@ from test_tilings import H200, possible
 from tilewise.devices import Device
 from tilewise.devices.limits import max_shared
 from tilewise.gemm.families.hopper import kernel as hopper
-from tilewise.gemm.families.hopper.tilings import SUM_COLUMNS, Cover, Tiling, candidates, cover
+from tilewise.gemm.families.hopper.tilings import SUM_COLUMNS, Cover, Tiling, cover
 from tilewise.gemm.product import WORKSPACE, A, B, D, Operand, Product
 from tilewise.gemm.steps import Plan, execute
 from tilewise.launch import Packed, Place, TensorMap

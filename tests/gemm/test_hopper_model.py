@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hopper_reference import candidates, is_worth_it
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_tilings import chip, large, multiprocessors, problems
@@ -15,11 +16,9 @@ from tilewise.gemm.families.hopper import model
 from tilewise.gemm.families.hopper.tilings import (
     Problem,
     Tiling,
-    candidates,
     clusters_at_once,
     cover,
     fits,
-    is_worth_it,
     tilings,
 )
 

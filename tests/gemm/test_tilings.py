@@ -8,6 +8,7 @@ from itertools import pairwise, product
 from timeit import repeat
 
 import pytest
+from hopper_reference import candidates
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from reference import examples
@@ -23,7 +24,6 @@ from tilewise.gemm.families.hopper.tilings import (
     Cover,
     Problem,
     Tiling,
-    candidates,
     cover,
 )
 

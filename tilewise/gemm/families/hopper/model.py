@@ -378,7 +378,13 @@ def covers(table: Table, sizes: Sizes) -> Covers:
 
 
 def _is_worth_it(table: Table, at: Covers, sizes: Sizes) -> npt.NDArray[np.bool_]:
-    """Return which tilings may be chosen, as :func:`tilings.is_worth_it` has it."""
+    """Return which tilings may be chosen.
+
+    Not where another one of the same speed has less to compute: tiles whose last 64 rows all lie
+    past D's edge, clusters that reach past it, and divisions along k that leave too little to each
+    block, or where there is nothing to divide. Nor where there are more tiles than the kernel
+    counts.
+    """
     found = (sizes.m > table.least_m) & (sizes.n > table.least_n) & (at.tiles <= MOST_TILES)
     found &= at.is_divided | ~table.is_stream_k
     found &= ~table.is_split | ((at.tiles <= table.units) & (at.steps >= LEAST_STEPS * table.split))
