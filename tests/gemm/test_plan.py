@@ -24,7 +24,7 @@ from tilewise.gemm.families.hopper.readings import readings
 from tilewise.gemm.families.hopper.tilings import Tiling
 from tilewise.gemm.plan import plan_on, plan_product
 from tilewise.gemm.product import WORKSPACE, A, B, D, Operand, Product
-from tilewise.gemm.steps import Plan
+from tilewise.gemm.steps import Plan, Step
 from tilewise.kernel import Kernel
 from tilewise.launch import Packed, Place, TensorMap
 
@@ -68,6 +68,12 @@ def args(found: Plan) -> tuple[Any, ...]:
     """Of the Hopper kernel: what it is told of A, of B, and of D where bulk copies store it."""
     (step,) = (step for step in found.steps if step.kernel.name == "hopper")
     return step.launch.args[:3]
+
+
+def prefetched(step: Step) -> int:
+    """The k-steps whose tiles a launch of the Hopper kernel prefetches to L2."""
+    assert step.kernel.name == "hopper"
+    return step.launch.args[10]
 
 
 def read_at(found: Plan) -> list[Place]:
@@ -200,15 +206,15 @@ def test_a_vocabulary_is_read_where_it_lies() -> None:
     ],
 )
 def test_what_is_brought_near(asked: Product, phases: int) -> None:
-    (kernel,) = (x.kernel for x in plan_on(asked, H200).steps if x.kernel.name == "hopper")
-    assert kernel.defines["L2_PREFETCH"] == phases
+    (step,) = (x for x in plan_on(asked, H200).steps if x.kernel.name == "hopper")
+    assert prefetched(step) == phases
 
 
 def test_what_is_not_written_yet_is_not_brought_near() -> None:
     # Neither of B's dimensions is contiguous.
     found = plan_on(product(4096, 64, 4096, a=Operand(1, 4096), b=Operand(2, 128)), H200)
     assert names(found) == ["pack", "hopper"]
-    assert found.steps[1].kernel.defines["L2_PREFETCH"] == 0
+    assert prefetched(found.steps[1]) == 0
 
 
 def test_the_workspace_has_room_for_all() -> None:

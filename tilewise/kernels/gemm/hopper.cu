@@ -84,12 +84,14 @@ __device__ inline void add_split(Sums& sum, u32 ring, u32 rank, int thread) {
 // ``m_tiles`` and ``n_tiles`` are multiples of CLUSTER_M and CLUSTER_N; tiles past the end of D are
 // computed of zeros and not stored. Counted in clusters' tiles, ``data_parallel_tiles`` are computed
 // whole, and the tail's ``tail_tiles`` in ``splits`` splits each, by at least tail_tiles * splits
-// clusters. With SPLIT, there is a cluster for each tile.
+// clusters. With SPLIT, there is a cluster for each tile. The tiles of the first ``prefetched_k_steps``
+// k-steps are prefetched to L2 while the kernels ahead in the stream end.
 extern "C" __global__ void __launch_bounds__(REGISTERS_FOR, 1) __cluster_dims__(CLUSTER, 1, 1)
 hopper(
     const __grid_constant__ Operand<A_UNALIGNED> a, const __grid_constant__ Operand<B_UNALIGNED> b,
     const __grid_constant__ TensorMap d_map, const __grid_constant__ Out out, int k, int m_tiles,
-    int n_tiles, int data_parallel_tiles, int tail_tiles, int splits, float* workspace)
+    int n_tiles, int data_parallel_tiles, int tail_tiles, int splits, int prefetched_k_steps,
+    float* workspace)
 {
     extern __shared__ __align__(1024) char stages[];
     __shared__ __align__(8) u64 full[STAGES], empty[STAGES];
@@ -130,13 +132,16 @@ hopper(
         // Producer by TMA. Thread 32 prefetches the first tiles to L2 while the kernels ahead in the
         // stream end; thread 0 then copies.
         setmaxnreg_dec<PRODUCER_REGISTERS>();
-        if (Schedule next(work); L2_PREFETCH && HAS_TMA && threadIdx.x == 32 && next.advance()) {
+        if (Schedule next(work);
+            HAS_TMA && prefetched_k_steps && threadIdx.x == 32 && next.advance()) {
             if (SPLIT > 1) next.split(rank);
             Tile tile(next.tile, m_clusters, n_clusters);
             int row = (tile.row * CLUSTER_M + below) * BLOCK_M;
             int column = (tile.column * CLUSTER_N + beside) * BLOCK_N;
             int of_a = matrix_of(a, tile.batch), of_b = matrix_of(b, tile.batch);
-            for (int k_step = next.first; k_step < min(next.first + L2_PREFETCH, next.last); ++k_step) {
+            int end = min(next.first + prefetched_k_steps, next.last);
+#pragma unroll 1
+            for (int k_step = next.first; k_step < end; ++k_step) {
                 int p = k_step * BLOCK_K;
                 prefetch_tile_l2<A_K_MAJOR, A_COPIED, CLUSTER_N>(a, row, p, of_a, beside);
                 prefetch_tile_l2<B_K_MAJOR, BLOCK_N, CLUSTER_M>(b, column, p, of_b, below);

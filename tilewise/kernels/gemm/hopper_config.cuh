@@ -7,7 +7,6 @@
 // Tile      BLOCK_M, BLOCK_N; CONSUMERS: warpgroups that share BLOCK_M
 //           A_ROWS: rows of a K-major A tile that are loaded, where D has no more
 // Pipeline  STAGES; RAW_STAGES, of the second ring that unaligned operands are first copied to
-//           L2_PREFETCH: k-steps whose tiles are prefetched to L2 while the kernels ahead end
 // Cluster   CLUSTER_M, CLUSTER_N: blocks of a cluster along M and N
 // Along k   SPLIT: blocks of a cluster that divide k; STREAM_K: 1 where the last tiles are divided
 // Epilogue  READ_C, OUT_COLUMN_MAJOR: those of hopper_out.cuh
@@ -65,9 +64,6 @@
 #endif
 #ifndef STREAM_K
 #define STREAM_K 0
-#endif
-#ifndef L2_PREFETCH
-#define L2_PREFETCH 0
 #endif
 #ifndef A_ROWS
 #define A_ROWS BLOCK_M

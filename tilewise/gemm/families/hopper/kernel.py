@@ -243,8 +243,6 @@ class Variant:
         Of what the kernel takes for A and B, whether k is the contiguous dimension.
     a_rows : int
         Rows of a tile of A that are copied.
-    is_prefetched : bool
-        Whether the first tiles are brought to the L2 cache while the kernels ahead end.
     reads_c : bool
     d_row_major : bool
         Whether D's rows are contiguous, as the kernel stores it, or its columns.
@@ -257,7 +255,6 @@ class Variant:
     a_k_major: bool
     b_k_major: bool
     a_rows: int
-    is_prefetched: bool
     reads_c: bool
     d_row_major: bool
     by_copies: bool
@@ -291,7 +288,6 @@ class Variant:
             "B_UNALIGNED": int(tiling.b_shifted),
             **({"RAW_STAGES": tiling.raw_stages(view)} if tiling.shifted else {}),
             "A_ROWS": self.a_rows,
-            "L2_PREFETCH": L2_PREFETCH if self.is_prefetched else 0,
             "READ_C": int(self.reads_c),
             "OUT_COLUMN_MAJOR": int(not self.d_row_major),
             "OUT_COLUMNS": tiling.out_columns,
@@ -330,7 +326,6 @@ def _variants(tiling: Tiling, dtype: str) -> Iterator[Variant]:
     """Yield every variant of products for which a tiling may be chosen."""
     both, large = (False, True), 1 << 20
     outputs = tuple(dict.fromkeys((dtype, ACCUMULATORS[dtype])))
-    prefetched = both if _may_prefetch(tiling, tiling.shared) else (False,)
     for a_k_major, b_k_major in combinations(both, both):
         views = [
             Problem(
@@ -343,14 +338,13 @@ def _variants(tiling: Tiling, dtype: str) -> Iterator[Variant]:
         if tiling.objection(views[-1]):
             continue
         rows = sorted({tiling.a_rows(view) for view in views})
-        for out, a_rows, is_prefetched, reads_c, d_row_major, by_copies in combinations(
-            outputs, rows, prefetched, both, both, both
+        for out, a_rows, reads_c, d_row_major, by_copies in combinations(
+            outputs, rows, both, both, both
         ):
             if not (reads_c and by_copies):
                 yield Variant(
-                    dtype, out, a_k_major, b_k_major, a_rows, is_prefetched, reads_c, d_row_major,
-                    by_copies,
-                )  # fmt: skip
+                    dtype, out, a_k_major, b_k_major, a_rows, reads_c, d_row_major, by_copies
+                )
 
 
 def plan(
@@ -410,7 +404,7 @@ def plan(
         and WORKSPACE not in (a_at.array, b_at.array)
     )
     variant = Variant(
-        swapped.dtype, swapped.out_dtype, a.is_k_major, b.is_k_major, a_rows, is_prefetched,
+        swapped.dtype, swapped.out_dtype, a.is_k_major, b.is_k_major, a_rows,
         _reads_c(swapped), by_rows, by_copies,
     )  # fmt: skip
     kernels = variant.kernels(tiling, is_divided)
@@ -423,7 +417,7 @@ def plan(
             b.operand(b_at, swapped.dtype, b_lines, tiling.b_shifted),
             d.map(d_at, swapped.out_dtype, d_box) if by_copies else bytes(TENSOR_MAP_BYTES),
             out, k, at.m_tiles, at.n_tiles, at.whole, at.rest, at.parts,
-            sums if is_divided else 0,
+            L2_PREFETCH if is_prefetched else 0, sums if is_divided else 0,
         ),
         shared=tiling.shared_bytes(view),
         overlap=True,
