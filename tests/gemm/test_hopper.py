@@ -170,6 +170,7 @@ def test_only_rows_of_a_are_copied_that_there_are() -> None:
     for m, rows in ((1, 8), (8, 8), (9, 16), (33, 64), (65, 128), (128, 128)):
         a, _, _ = maps(product(m), Tiling(128, 64))
         assert a.box == (64, rows)
+        assert hopper.plan(product(m), H200, Tiling(128, 64)).steps[0].launch.args[11] == rows
     a, _, _ = maps(product(1), Tiling(128, 64, 1, 2))  # each of two loads a group of 8
     assert a.box == (64, 8)
     a, _, _ = maps(product(1, a=Operand(1, 8)), Tiling(128, 64))

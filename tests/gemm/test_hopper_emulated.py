@@ -293,7 +293,7 @@ FAULTS: list[tuple[str, str, type[CheckError], str]] = [
         "after the read of a bulk copy",
     ),
     ("release(previous);\n                previous", "previous", BarrierError, "nobody completes"),
-    ("A_COPIED * LINE_BYTES) +", "A_COPIED * LINE_BYTES + 16) +", BarrierError, "nobody completes"),
+    ("a_extent * LINE_BYTES) +", "a_extent * LINE_BYTES + 16) +", BarrierError, "nobody completes"),
 ]
 
 
@@ -404,7 +404,7 @@ EARLY = "by a wgmma with no barrier after the write of a bulk copy"
     [
         ("4 * LOADERS + HAS_TMA", "4 * LOADERS", RaceError, EARLY),
         ("(B_UNALIGNED ? 0 : B_BYTES)", "0", RaceError, EARLY),
-        ("A_UNALIGNED ? 0 : A_COPIED", "A_COPIED", BarrierError, "nobody completes"),
+        ("A_UNALIGNED ? 0 : a_extent", "a_extent", BarrierError, "nobody completes"),
     ],
     ids=["its arrival", "its bytes", "the other's bytes"],
 )

@@ -73,7 +73,7 @@ def args(found: Plan) -> tuple[Any, ...]:
 def prefetched(step: Step) -> int:
     """The k-steps whose tiles a launch of the Hopper kernel prefetches to L2."""
     assert step.kernel.name == "hopper"
-    return step.launch.args[10]
+    return int(step.launch.args[10])
 
 
 def read_at(found: Plan) -> list[Place]:

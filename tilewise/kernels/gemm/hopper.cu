@@ -21,7 +21,7 @@
 #include "hopper_store.cuh"
 #include "hopper_partial.cuh"
 
-typedef Loader<A_K_MAJOR, A_COPIED, A_UNALIGNED> LoaderA;
+typedef Loader<A_K_MAJOR, A_EXTENT, A_UNALIGNED> LoaderA;
 typedef Loader<B_K_MAJOR, BLOCK_N, B_UNALIGNED> LoaderB;
 constexpr int RAW_BYTES = LoaderA::RAW_BYTES + LoaderB::RAW_BYTES;  // of a stage of the raw ring
 // Of the consumers' loop. With small tiles, the instructions around wgmma take much of the time.
@@ -85,12 +85,13 @@ __device__ inline void add_split(Sums& sum, u32 ring, u32 rank, int thread) {
 // computed of zeros and not stored. Counted in clusters' tiles, ``data_parallel_tiles`` are computed
 // whole, and the tail's ``tail_tiles`` in ``splits`` splits each, by at least tail_tiles * splits
 // clusters. With SPLIT, there is a cluster for each tile. The tiles of the first ``prefetched_k_steps``
-// k-steps are prefetched to L2 while the kernels ahead in the stream end.
+// k-steps are prefetched to L2 while the kernels ahead in the stream end. Of a tile of A, if it is
+// aligned and K-major, ``a_rows`` rows are loaded, a whole group of 8 by each block; else all of them.
 extern "C" __global__ void __launch_bounds__(REGISTERS_FOR, 1) __cluster_dims__(CLUSTER, 1, 1)
 hopper(
     const __grid_constant__ Operand<A_UNALIGNED> a, const __grid_constant__ Operand<B_UNALIGNED> b,
     const __grid_constant__ TensorMap d_map, const __grid_constant__ Out out, int k, int m_tiles,
-    int n_tiles, int data_parallel_tiles, int tail_tiles, int splits, int prefetched_k_steps,
+    int n_tiles, int data_parallel_tiles, int tail_tiles, int splits, int prefetched_k_steps, int a_rows,
     float* workspace)
 {
     extern __shared__ __align__(1024) char stages[];
@@ -105,6 +106,7 @@ hopper(
     u32 below = rank % CLUSTER_M, beside = rank % TILES / CLUSTER_M;  // its place in the cluster: along M, along N
     int m_clusters = m_tiles / CLUSTER_M, n_clusters = n_tiles / CLUSTER_N;
     int k_steps = (k + BLOCK_K - 1) / BLOCK_K;
+    const int a_extent = A_K_MAJOR ? a_rows : BLOCK_M;
     Schedule work(blockIdx.x / CLUSTER, gridDim.x / CLUSTER, data_parallel_tiles, tail_tiles, splits,
                   k_steps);
 
@@ -143,8 +145,8 @@ hopper(
 #pragma unroll 1
             for (int k_step = next.first; k_step < end; ++k_step) {
                 int p = k_step * BLOCK_K;
-                prefetch_tile_l2<A_K_MAJOR, A_COPIED, CLUSTER_N>(a, row, p, of_a, beside);
-                prefetch_tile_l2<B_K_MAJOR, BLOCK_N, CLUSTER_M>(b, column, p, of_b, below);
+                prefetch_tile_l2<A_K_MAJOR, CLUSTER_N>(a, a_extent, row, p, of_a, beside);
+                prefetch_tile_l2<B_K_MAJOR, CLUSTER_M>(b, BLOCK_N, column, p, of_b, below);
             }
         }
         if (threadIdx.x || !HAS_TMA) return;
@@ -163,11 +165,11 @@ hopper(
                 int p = k_step * BLOCK_K;
                 mbarrier_wait(empty_at + 8 * stage, parity ^ 1);
                 u32 barrier = full_at + 8 * stage, to = ring + stage * STAGE_BYTES;
-                mbarrier_arrive_expect_tx(barrier, (A_UNALIGNED ? 0 : A_COPIED * LINE_BYTES) +
+                mbarrier_arrive_expect_tx(barrier, (A_UNALIGNED ? 0 : a_extent * LINE_BYTES) +
                                             (B_UNALIGNED ? 0 : B_BYTES));
-                load_tile<A_K_MAJOR, A_COPIED, CLUSTER_N>(to, a, row, p, of_a, beside, barrier, with_a);
-                load_tile<B_K_MAJOR, BLOCK_N, CLUSTER_M>(to + A_BYTES, b, column, p, of_b, below,
-                                                      barrier, with_b);
+                load_tile<A_K_MAJOR, CLUSTER_N>(to, a, a_extent, row, p, of_a, beside, barrier, with_a);
+                load_tile<B_K_MAJOR, CLUSTER_M>(to + A_BYTES, b, BLOCK_N, column, p, of_b, below,
+                                                barrier, with_b);
                 if (++stage == STAGES) stage = 0, parity ^= 1;
             }
         }

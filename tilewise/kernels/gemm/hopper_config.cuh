@@ -5,7 +5,8 @@
 //           A_UNALIGNED, B_UNALIGNED: 1 where not all lines (rows, or columns, whichever are contiguous)
 //           are 16-byte aligned (hopper_load.cuh)
 // Tile      BLOCK_M, BLOCK_N; CONSUMERS: warpgroups that share BLOCK_M
-//           A_ROWS: rows of a K-major A tile that are loaded, where D has no more
+//           A_ROWS: rows of a K-major A tile that are loaded, where D has no more and A is unaligned;
+//           of an aligned A, they are an argument
 // Pipeline  STAGES; RAW_STAGES, of the second ring that unaligned operands are first copied to
 // Cluster   CLUSTER_M, CLUSTER_N: blocks of a cluster along M and N
 // Along k   SPLIT: blocks of a cluster that divide k; STREAM_K: 1 where the last tiles are divided
@@ -86,14 +87,14 @@ constexpr int TILES = CLUSTER_M * CLUSTER_N;  // that a cluster computes at a ti
 constexpr int CLUSTER = TILES * SPLIT;
 constexpr int MULTICAST_PEERS = CLUSTER_M + CLUSTER_N - 1;  // blocks that load into a stage
 constexpr int A_BYTES = BLOCK_M * BLOCK_K * 2;
-constexpr int A_COPIED = A_K_MAJOR ? A_ROWS : BLOCK_M;
+constexpr int A_EXTENT = A_K_MAJOR && A_UNALIGNED ? A_ROWS : BLOCK_M;
 constexpr int B_BYTES = BLOCK_N * BLOCK_K * 2;
 constexpr int STAGE_BYTES = A_BYTES + B_BYTES;
 constexpr int BOX_BYTES = 64 * BLOCK_K * 2;  // 64 rows or columns of an operand, one TMA box
 constexpr int TILE_FLOATS = BLOCK_M * BLOCK_N;  // of one partial sum in the workspace
 
 static_assert(ROWS % 64 == 0 && BLOCK_M <= 256, "whole wgmmas of 64 rows; a TMA box has at most 256");
-static_assert(!A_K_MAJOR || A_ROWS / CLUSTER_N % 8 == 0, "whole groups of 8 rows of the swizzle");
+static_assert(!A_K_MAJOR || BLOCK_M / CLUSTER_N % 8 == 0 && A_EXTENT % 8 == 0, "whole groups of 8 rows of the swizzle");
 static_assert(!B_K_MAJOR || BLOCK_N / CLUSTER_M % 8 == 0, "whole groups of 8 rows of the swizzle");
 static_assert(!HAS_UNALIGNED || TILES == 1, "unaligned operands are not multicast");
 static_assert(RAW_STAGES >= 3, "two stages are read while others are in flight");

@@ -33,38 +33,40 @@ template <> struct OperandOf<true> { typedef UnalignedOperand type; };
 template <bool UNALIGNED> using Operand = typename OperandOf<UNALIGNED>::type;
 
 // Calls ``use(offset in the tile, x, y)`` for each TMA box that this block loads: the ``mine``th of
-// PARTS of a tile of EXTENT lines from ``first`` on (columns, if MN-major) and 64 of k. x and y are
-// coordinates in the tensor map.
-template <bool K_MAJOR, int EXTENT, int PARTS, class Use>
-__device__ inline void each_box(int first, int k, int mine, Use use) {
-    constexpr int EACH = K_MAJOR ? EXTENT / PARTS : 64;
-    for (int i = mine * EACH; i < EXTENT; i += PARTS * EACH) {
-        use(i * LINE_BYTES, K_MAJOR ? k : first + i, K_MAJOR ? first + i : k);
+// PARTS of a tile of ``extent`` lines from ``first`` on (columns, if MN-major) and 64 of k. x and y
+// are coordinates in the tensor map.
+template <bool K_MAJOR, int PARTS, class Use>
+__device__ inline void each_box(int extent, int first, int k, int mine, Use use) {
+    if constexpr (K_MAJOR) {
+        int line = mine * (extent / PARTS);
+        use(line * LINE_BYTES, k, first + line);
+    } else {
+        for (int i = mine * 64; i < extent; i += PARTS * 64) use(i * LINE_BYTES, first + i, k);
     }
 }
 
 // Loads the boxes to shared memory, of all ``blocks`` of the cluster.
-template <bool K_MAJOR, int EXTENT, int PARTS>
-__device__ inline void load_tile(u32 to, const MappedOperand& from, int first, int k, int matrix,
-                                 int mine, u32 barrier, unsigned short blocks) {
-    each_box<K_MAJOR, EXTENT, PARTS>(first, k, mine, [&](int at, int x, int y) {
+template <bool K_MAJOR, int PARTS>
+__device__ inline void load_tile(u32 to, const MappedOperand& from, int extent, int first, int k,
+                                 int matrix, int mine, u32 barrier, unsigned short blocks) {
+    each_box<K_MAJOR, PARTS>(extent, first, k, mine, [&](int at, int x, int y) {
         tma_load<(PARTS > 1)>(to + at, from.map, x, y, matrix, barrier, blocks);
     });
 }
-template <bool K_MAJOR, int EXTENT, int PARTS>
-__device__ inline void load_tile(u32, const UnalignedOperand&, int, int, int, int, u32,
+template <bool K_MAJOR, int PARTS>
+__device__ inline void load_tile(u32, const UnalignedOperand&, int, int, int, int, int, u32,
                                  unsigned short) {}
 
 // Prefetches the boxes to the L2 cache.
-template <bool K_MAJOR, int EXTENT, int PARTS>
-__device__ inline void prefetch_tile_l2(const MappedOperand& from, int first, int k, int matrix,
-                                  int mine) {
-    each_box<K_MAJOR, EXTENT, PARTS>(first, k, mine, [&](int, int x, int y) {
+template <bool K_MAJOR, int PARTS>
+__device__ inline void prefetch_tile_l2(const MappedOperand& from, int extent, int first, int k,
+                                        int matrix, int mine) {
+    each_box<K_MAJOR, PARTS>(extent, first, k, mine, [&](int, int x, int y) {
         tma_prefetch_l2(from.map, x, y, matrix);
     });
 }
-template <bool K_MAJOR, int EXTENT, int PARTS>
-__device__ inline void prefetch_tile_l2(const UnalignedOperand&, int, int, int, int) {}
+template <bool K_MAJOR, int PARTS>
+__device__ inline void prefetch_tile_l2(const UnalignedOperand&, int, int, int, int, int) {}
 
 // The operand's matrix number for a matrix of the batch.
 __device__ inline int matrix_of(const MappedOperand& operand, int batch) {

@@ -242,7 +242,9 @@ class Variant:
     a_k_major, b_k_major : bool
         Of what the kernel takes for A and B, whether k is the contiguous dimension.
     a_rows : int
-        Rows of a tile of A that are copied.
+        Rows of a tile of A that are loaded. It makes a kernel of its own only where A is not
+        16-byte aligned: the loops of the threads that load it are unrolled over its rows.
+        Elsewhere it is an argument.
     reads_c : bool
     d_row_major : bool
         Whether D's rows are contiguous, as the kernel stores it, or its columns.
@@ -287,7 +289,7 @@ class Variant:
             "A_UNALIGNED": int(tiling.a_shifted),
             "B_UNALIGNED": int(tiling.b_shifted),
             **({"RAW_STAGES": tiling.raw_stages(view)} if tiling.shifted else {}),
-            "A_ROWS": self.a_rows,
+            **({"A_ROWS": self.a_rows} if tiling.a_shifted else {}),
             "READ_C": int(self.reads_c),
             "OUT_COLUMN_MAJOR": int(not self.d_row_major),
             "OUT_COLUMNS": tiling.out_columns,
@@ -337,7 +339,8 @@ def _variants(tiling: Tiling, dtype: str) -> Iterator[Variant]:
         ]  # fmt: skip
         if tiling.objection(views[-1]):
             continue
-        rows = sorted({tiling.a_rows(view) for view in views})
+        loaded = {tiling.a_rows(view) for view in views}
+        rows = sorted(loaded) if tiling.a_shifted else [tiling.block_m]
         for out, a_rows, reads_c, d_row_major, by_copies in combinations(
             outputs, rows, both, both, both
         ):
@@ -417,7 +420,7 @@ def plan(
             b.operand(b_at, swapped.dtype, b_lines, tiling.b_shifted),
             d.map(d_at, swapped.out_dtype, d_box) if by_copies else bytes(TENSOR_MAP_BYTES),
             out, k, at.m_tiles, at.n_tiles, at.whole, at.rest, at.parts,
-            L2_PREFETCH if is_prefetched else 0, sums if is_divided else 0,
+            L2_PREFETCH if is_prefetched else 0, a_rows, sums if is_divided else 0,
         ),
         shared=tiling.shared_bytes(view),
         overlap=True,
