@@ -523,7 +523,7 @@ def test_a_suite_from_end_to_end(gpu: Gpu, dtype: str) -> None:
     settings = record.Settings(("square",), dtype, rounds=3, seconds=0.005)
     found = record.run(settings, gpu, steps.append)
     assert found["correct"]
-    assert len(steps) == settings.steps == 1 + len(found["rows"])
+    assert len(steps) == settings.steps == 2 + len(found["rows"])
     assert [row["off_16_bytes"] for row in found["rows"]] == [
         row["m"] == 127 for row in found["rows"]
     ]

@@ -75,8 +75,8 @@ template <int W> __device__ inline void product(
         asm volatile("cp.async.commit_group;" ::: "memory");
     };
     copy(0, 0);
-    int buffer = 0;
-    for (unsigned p = 0; p < k; p += BLOCK_K, buffer ^= 1) {  // unsigned: p + BLOCK_K may pass 2^31 - 1
+    for (unsigned p = 0; p < k; p += BLOCK_K) {  // unsigned: p + BLOCK_K may pass 2^31 - 1
+        int buffer = p / BLOCK_K % 2;
         asm volatile("cp.async.wait_group 0;" ::: "memory");
         // These tiles are whole before anybody reads them, and everybody has read the other ones.
         __syncthreads();
