@@ -22,7 +22,8 @@ from tilewise.gemm.families.hopper import kernel as hopper
 from tilewise.gemm.families.hopper.model import COSTS, Table, seconds
 from tilewise.gemm.families.hopper.tilings import Problem, Tiling
 
-Sizes = tuple[int, int, int, int, int, bool]
+Sizes = tuple[int, int, int, int, int, bool, bool]
+CLUSTERS = ((1, 1), (2, 1), (1, 2), (2, 2), (4, 1), (1, 4), (4, 2), (2, 4))
 FEW = 1 / 3  # of the products have few rows
 SHARE, WORST = 0.97, 0.5  # the loss that is exceeded by 3% of the products counts half
 
@@ -32,12 +33,19 @@ def universe() -> list[Sizes]:
     found = []
     for block_m in (64, 128, 192, 256):
         for block_n in range(16, 257, 16):
-            for cluster_m, cluster_n in ((1, 1), (2, 1), (1, 2), (2, 2)):
+            for clusters in CLUSTERS:
                 for split, stream_k in ((1, False), (1, True), (2, False), (4, False)):
-                    sizes = (block_m, block_n, cluster_m, cluster_n, split, stream_k)
-                    if not Tiling(*sizes).objection(Problem(1 << 20, 1 << 20, 1 << 20)):
-                        found.append(sizes)
+                    for ping_pong in (False, True):
+                        sizes = (block_m, block_n, *clusters, split, stream_k, ping_pong)
+                        if not tiling(sizes).objection(Problem(1 << 20, 1 << 20, 1 << 20)):
+                            found.append(sizes)
     return found
+
+
+def tiling(sizes: Sizes, swapped: bool = False) -> Tiling:
+    """Return the tiling of a row of the table."""
+    *others, ping_pong = sizes
+    return Tiling(*others, swapped=swapped, ping_pong=ping_pong)
 
 
 def products(count: int, seed: int) -> list[Problem]:
@@ -68,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     every = universe()
     tables = [
-        Table([Tiling(*sizes, swapped) for sizes in every], [0] * len(every), 132)
+        Table([tiling(sizes, swapped) for sizes in every], [0] * len(every), 132)
         for swapped in (False, True)
     ]
     columns = np.array([sizes[1] for sizes in every])

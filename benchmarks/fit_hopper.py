@@ -31,7 +31,7 @@ from tilewise.gemm.families.hopper.model import COSTS, Costs, Table, seconds
 from tilewise.gemm.families.hopper.tilings import Tiling
 
 SHARP, SHARED = 3.0, 0.5  # how fast weight falls with distance from the best; of shared errors
-FIXED = ("rows", "columns", "shift", "shift_wait", "l2_bytes", "dram", "dram_one", "overlap")
+FIXED = ("rows", "columns", "shift", "shift_wait")
 FREEDOM = 1.3  # of a cost's logarithm, around what it was
 
 Array = npt.NDArray[np.float64]

@@ -22,9 +22,9 @@ def is_worth_it(tiling: Tiling, view: Problem, multiprocessors: int) -> bool:
     """Return whether a tiling may be chosen, for a problem that it has swapped, if it swaps.
 
     Not where another one of the same speed has less to compute: tiles whose last 64 rows all lie
-    past D's edge, clusters that reach past it, and divisions along k that leave too little to each
-    block, or where there is nothing to divide. Nor where there are more tiles than the kernel
-    counts.
+    past D's edge, clusters that reach past it, divisions along k that leave too little to each
+    block, or where there is nothing to divide, and warpgroups that take tiles in turn where each
+    cluster has only one. Nor where there are more tiles than the kernel counts.
     """
     if tiling.objection(view) or not fits(tiling, multiprocessors):
         return False
@@ -32,6 +32,8 @@ def is_worth_it(tiling: Tiling, view: Problem, multiprocessors: int) -> bool:
         return False
     at = cover(tiling, view.m, view.n, view.k, view.batch, multiprocessors)
     if at.tiles > MOST_TILES:
+        return False
+    if tiling.ping_pong and at.tiles <= clusters_at_once(tiling.tiles, multiprocessors):
         return False
     if tiling.split > 1:
         enough = at.phases >= tiling.split * LEAST_STEPS

@@ -128,9 +128,14 @@ VARIANTS: list[tuple[Case, Tiling]] = [
     (Case(72, 70, 100, batch=2, one_a=True, a_by_columns=True, b_by_columns=True, b_off=(2, 6),
           apart=5, d_by_columns=True), Tiling(64, 64, swapped=True, a_shifted=True)),
     (Case(200, 40, 520, b_by_columns=True), Tiling(64, 16, 2, 2, shared=True)),
+    (Case(200, 260, 330, b_by_columns=True, d_gap=1), Tiling(64, 48, shared=True, ping_pong=True)),
 ]  # fmt: skip
-# Every other way of sharing, dividing, and storing.
+# Every other way of sharing, dividing, taking in turn, and storing.
 MORE_VARIANTS: list[tuple[Case, Tiling]] = [
+    (Case(300, 260, 200, batch=3, one_b=True), Tiling(64, 64, 2, 1, ping_pong=True)),
+    (Case(300, 400, 330, b_by_columns=True), Tiling(128, 80, 1, 2, shared=True, ping_pong=True)),
+    (Case(300, 400, 130, beta=0.5, out_dtype="float32", d_by_columns=True),
+     Tiling(64, 64, 2, 2, ping_pong=True, swapped=True)),
     (Case(200, 200, 200), Tiling(64, 64)),
     (Case(130, 136, 100, b_by_columns=True), Tiling(128, 80)),
     (Case(70, 130, 300, dtype="float16", out_dtype="float32"), Tiling(64, 64, split=2)),
@@ -191,6 +196,7 @@ TILINGS = [
     Tiling(64, 64, swapped=True),
     Tiling(64, 64, split=2),
     Tiling(64, 64, shared=True),
+    Tiling(64, 64, ping_pong=True),
     Tiling(64, 64, 2),
     Tiling(64, 64, 1, 2),
     Tiling(128, 64),
@@ -219,7 +225,7 @@ def test_any_product(
     is_plain: bool, a_off: tuple[int, int], b_off: tuple[int, int], apart: int,
 ) -> None:  # fmt: skip
     k = max(k, BLOCK_K * tiling.split)
-    if tiling.tiles > 1:  # blocks do not share what is shifted
+    if tiling.tiles > 1 or tiling.ping_pong:  # what is shifted is not shared, nor taken in turn
         a_off, b_off, apart = (0, 0), (0, 0), 8 * apart
     case = Case(
         m, n, k, batch, a_by_columns=a_by_columns, b_by_columns=b_by_columns, a_off=a_off,

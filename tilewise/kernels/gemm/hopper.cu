@@ -3,7 +3,8 @@
 // Warp-specialised and persistent. Clusters of CLUSTER_M x CLUSTER_N blocks take tiles of D in turn.
 // In each block, one thread of the producer warpgroup copies tiles of A and B by TMA into a ring of
 // STAGES pipeline stages, and CONSUMERS warpgroups multiply, BLOCK_M / CONSUMERS rows of the tile
-// each. Blocks of a cluster that are neighbours along N use the same tile of A, neighbours along M the
+// each; or, with PING_PONG, two warpgroups take tiles in turn, so that one stores a tile while the
+// other multiplies the next. Blocks of a cluster that are neighbours along N use the same tile of A, neighbours along M the
 // same tile of B: each loads a part of it and multicasts it. Operands that are not 16-byte aligned are
 // out of TMA's reach; two more producer warpgroups bring them by cp.async (hopper_load.cuh).
 //
@@ -96,6 +97,7 @@ hopper(
 {
     extern __shared__ __align__(1024) char stages[];
     __shared__ __align__(8) u64 full[STAGES], empty[STAGES];
+    __shared__ __align__(8) u64 mainloop_turn[2];  // with PING_PONG, of each consumer
 
     // The shuffle tells ptxas that the number is uniform in the warp.
     int warpgroup = __shfl_sync(~0u, threadIdx.x / 128, 0);
@@ -117,8 +119,9 @@ hopper(
         if (TMA_OUT) prefetch_tensor_map(d_map);
         for (int i = 0; i < STAGES; ++i) {
             mbarrier_init(full_at + 8 * i, 4 * LOADERS + HAS_TMA);
-            mbarrier_init(empty_at + 8 * i, CONSUMERS * MULTICAST_PEERS);
+            mbarrier_init(empty_at + 8 * i, SHARERS * MULTICAST_PEERS);
         }
+        for (int i = 0; PING_PONG && i < 2; ++i) mbarrier_init(shared_address(&mainloop_turn[i]), 1);
         mbarrier_init_fence();
     }
     if (CLUSTER > 1) {
@@ -238,7 +241,8 @@ hopper(
         // Consumers.
         setmaxnreg_inc<CONSUMER_REGISTERS>();
         griddepcontrol_wait();
-        int mine = warpgroup - 1 - LOADERS, thread = threadIdx.x % 128;
+        int consumer = warpgroup - 1 - LOADERS, thread = threadIdx.x % 128;
+        int mine = PING_PONG ? 0 : consumer;  // its place among those that share a tile
         int lane = thread % 32, warp = thread / 32;
         // Consumer release: one thread arrives for each multicast peer, at the barrier ``empty`` of the
         // block that loads into this block's stage.
@@ -251,8 +255,21 @@ hopper(
         };
         u32 turn = 0;
         Sums sum;
-        while (work.advance()) {
+        for (int taken = 0; work.advance(); ++taken) {
+            if (PING_PONG && taken % 2 != consumer) {
+                // The other warpgroup's tile: its stages are passed over.
+                int stages_on = stage + work.last - work.first;
+                parity ^= stages_on / STAGES % 2;
+                stage = stages_on % STAGES;
+                continue;
+            }
             if (SPLIT > 1) work.split(rank);
+            if (PING_PONG) {
+                // The mainloops run in the order of the tiles. A stage's parity tells nothing of a
+                // consumer that is a whole turn of the ring behind.
+                int turns = taken / 2 + consumer;  // of the other's mainloops, that are ahead of this
+                mbarrier_wait(shared_address(&mainloop_turn[consumer]), turns % 2 ^ 1);
+            }
             int previous = -1;
 #pragma unroll K_STEPS_UNROLLED
             for (int k_step = work.first; k_step < work.last; ++k_step) {
@@ -278,6 +295,9 @@ hopper(
                 previous = stage;
                 if (++stage == STAGES) stage = 0, parity ^= 1;
             }
+            if (PING_PONG && thread == 0) {
+                mbarrier_arrive<false>(shared_address(&mainloop_turn[1 - consumer]));
+            }
             wgmma_wait_group<0>();
             accumulator_fence(sum);
             if constexpr (SPLIT > 1) {
@@ -289,7 +309,7 @@ hopper(
             Tile tile(work.tile, m_clusters, n_clusters);
             int row = (tile.row * CLUSTER_M + below) * BLOCK_M + mine * ROWS + warp * 16;
             int column = (tile.column * CLUSTER_N + beside) * BLOCK_N;
-            u32 own = buffers + (mine * 4 + warp) * 2 * OUT_BYTES;
+            u32 own = buffers + (consumer * 4 + warp) * 2 * OUT_BYTES;
             if (STREAM_K && work.slot >= 0) {
                 store_partial(sum, workspace, work.slot * TILES + rank, mine * 128 + thread);
             } else if constexpr (TMA_OUT) {

@@ -4,7 +4,8 @@
 // Layout    A_K_MAJOR, B_K_MAJOR: 1 where k is the contiguous dimension, 0 for MN-major
 //           A_UNALIGNED, B_UNALIGNED: 1 where not all lines (rows, or columns, whichever are contiguous)
 //           are 16-byte aligned (hopper_load.cuh)
-// Tile      BLOCK_M, BLOCK_N; CONSUMERS: warpgroups that share BLOCK_M
+// Tile      BLOCK_M, BLOCK_N; CONSUMERS: warpgroups that multiply, each its rows of the tile, or
+//           with PING_PONG, whole tiles in turn: one's epilogue overlaps the other's mainloop
 //           A_ROWS: rows of a K-major A tile that are loaded, where D has no more and A is unaligned;
 //           of an aligned A, they are an argument
 // Pipeline  STAGES; RAW_STAGES, of the second ring that unaligned operands are first copied to
@@ -29,6 +30,9 @@
 #endif
 #ifndef CONSUMERS
 #define CONSUMERS 2
+#endif
+#ifndef PING_PONG
+#define PING_PONG 0
 #endif
 #ifndef STAGES
 #define STAGES 4
@@ -78,7 +82,8 @@
 #include "../ptx/wgmma.cuh"
 
 constexpr int BLOCK_K = 64;  // 128 bytes, the width of the swizzle
-constexpr int ROWS = BLOCK_M / CONSUMERS;  // of one consumer warpgroup
+constexpr int SHARERS = PING_PONG ? 1 : CONSUMERS;  // consumer warpgroups of one tile
+constexpr int ROWS = BLOCK_M / SHARERS;  // of one consumer warpgroup
 constexpr bool HAS_UNALIGNED = A_UNALIGNED || B_UNALIGNED;
 constexpr bool HAS_TMA = !A_UNALIGNED || !B_UNALIGNED;
 constexpr int LOADERS = HAS_UNALIGNED ? 2 : 0;  // warpgroups of producers by cp.async
@@ -97,6 +102,8 @@ static_assert(ROWS % 64 == 0 && BLOCK_M <= 256, "whole wgmmas of 64 rows; a TMA 
 static_assert(!A_K_MAJOR || BLOCK_M / CLUSTER_N % 8 == 0 && A_EXTENT % 8 == 0, "whole groups of 8 rows of the swizzle");
 static_assert(!B_K_MAJOR || BLOCK_N / CLUSTER_M % 8 == 0, "whole groups of 8 rows of the swizzle");
 static_assert(!HAS_UNALIGNED || TILES == 1, "unaligned operands are not multicast");
+static_assert(!PING_PONG || CONSUMERS == 2 && SPLIT == 1 && !HAS_UNALIGNED,
+              "two warpgroups take aligned tiles in turn, and split-K has one tile for a cluster");
 static_assert(RAW_STAGES >= 3, "two stages are read while others are in flight");
 static_assert(SPLIT == 1 || TILES == 1 && !STREAM_K, "either split-K or stream-K, and split-K takes a cluster");
 static_assert((SPLIT - 1) * 4 * BLOCK_M * BLOCK_N <= STAGES * STAGE_BYTES, "the other blocks' accumulators fit the ring");

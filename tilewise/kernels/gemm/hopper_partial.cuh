@@ -4,7 +4,7 @@
 // lie. Those of neighbouring threads are neighbours.
 __device__ inline float4* partial(float* workspace, int slot, int i, int j, int thread) {
     return (float4*)(workspace + (long long)slot * TILE_FLOATS) +
-           (i * (BLOCK_N / 8) + j) * (128 * CONSUMERS) + thread;
+           (i * (BLOCK_N / 8) + j) * (128 * SHARERS) + thread;
 }
 
 __device__ inline void store_partial(Sums& sum, float* workspace, int slot,

@@ -16,7 +16,8 @@ constexpr int MOST_CONSUMERS = 3;
 constexpr int AT_ONCE = 16 / ROW_BLOCKS;  // splits whose loads are all in flight
 
 // Adds the partial sums of each tile in the order of k. Blocks along x are for the tiles of all blocks
-// of the tail's clusters, along y for 8 columns each; their threads are hopper.cu's consumers.
+// of the tail's clusters, along y for 8 columns each; their threads are the consumers of
+// one tile of hopper.cu.
 extern "C" __global__ void __launch_bounds__(128 * MOST_CONSUMERS) hopper_sum(
     const __grid_constant__ Out out, int block_n, int cluster_m, int cluster_n, int m_clusters,
     int n_clusters, int data_parallel_tiles, int tail_tiles, int splits, const float4* workspace)

@@ -267,7 +267,7 @@ class Variant:
         found = [Kernel(SOURCE, "hopper", defines)]
         if is_divided:
             of_d = {name: defines[name] for name in ("OUTPUT", "READ_C", "OUT_COLUMN_MAJOR")}
-            of_d["ROW_BLOCKS"] = tiling.block_m // (64 * tiling.consumers)
+            of_d["ROW_BLOCKS"] = tiling.block_m // (64 * tiling.sharers)
             found.append(Kernel(SUM_SOURCE, "hopper_sum", of_d))
         return found
 
@@ -279,6 +279,7 @@ class Variant:
             "BLOCK_M": tiling.block_m,
             "BLOCK_N": tiling.block_n,
             "CONSUMERS": tiling.consumers,
+            "PING_PONG": int(tiling.ping_pong),
             "STAGES": tiling.stages,
             "CLUSTER_M": tiling.cluster_m,
             "CLUSTER_N": tiling.cluster_n,
@@ -429,7 +430,7 @@ def plan(
     if is_divided:
         summing = Launch(
             grid=(at.rest * tiling.tiles, tiling.block_n // SUM_COLUMNS, 1),
-            block=(128 * tiling.consumers, 1, 1),
+            block=(128 * tiling.sharers, 1, 1),
             args=(
                 out, tiling.block_n, tiling.cluster_m, tiling.cluster_n,
                 at.m_tiles // tiling.cluster_m, at.n_tiles // tiling.cluster_n,

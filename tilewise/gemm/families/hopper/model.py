@@ -78,7 +78,9 @@ class Costs:
     rows, columns : float
         Elements in a nanosecond that threads store, of rows and of columns.
     dram, dram_one : float
-        TB/s, and GB/s that one multiprocessor can ask for.
+        TB/s that are read from memory, and GB/s that one multiprocessor can ask for.
+    write : float
+        TB/s that are written to memory.
     overlap : float
         How far arithmetic and memory overlap: 1 for not at all, more for more.
     l2_bytes : float
@@ -89,39 +91,44 @@ class Costs:
         Of adding up in a cluster, and elements in a nanosecond.
     shift, shift_wait : float
         GB/s that a multiprocessor shifts in shared memory, and the latency of a k-step's shifts.
+    ping_pong : float
+        The share of a tile's end that the next tile's mainloop does not hide, where two warpgroups
+        take tiles in turn.
     """
 
-    launch: float = 1.68
-    fill: float = 0.305
-    tile: float = 0.15
-    tensor: float = 6.02
-    power: float = 1270.0
-    energy: float = 66.0
-    l2: float = 10.7
-    port: float = 225.0
-    shared_port: float = 1.6
-    k_major: tuple[float, ...] = (2.54, 1.54, 1.53, 0.75)
-    mn_major: tuple[float, ...] = (2.6, 1.68, 1.62, 1.16)
-    multicast: float = 92.3
-    k_step: float = 0.0966
-    cluster: float = 0.016
-    few_stages: float = 1.05
-    store: float = 33.2
-    store_widths: tuple[float, ...] = (2.19, 1.74, 1.49)
-    store_columns: float = 1.17
+    launch: float = 0.46
+    fill: float = 1.0
+    tile: float = 0.135
+    tensor: float = 6.32
+    power: float = 1390.0
+    energy: float = 69.7
+    l2: float = 12.2
+    port: float = 216.0
+    shared_port: float = 1.49
+    k_major: tuple[float, ...] = (2.5, 1.6, 1.54, 0.824)
+    mn_major: tuple[float, ...] = (2.6, 1.72, 1.51, 1.13)
+    multicast: float = 103.0
+    k_step: float = 0.0952
+    cluster: float = 0.013
+    few_stages: float = 1.06
+    store: float = 54.2
+    store_widths: tuple[float, ...] = (2.18, 1.5, 1.05)
+    store_columns: float = 1.44
     rows: float = 14.1
     columns: float = 4.7
-    dram: float = 4.4
-    overlap: float = 3.0
-    dram_one: float = 39.0
-    l2_bytes: float = 50.0
-    sum_launch: float = 1.81
-    sum_splits: float = 0.285
-    sum_bytes: float = 4.34
-    split: float = 0.787
-    split_add: float = 10.3
+    dram: float = 4.8
+    write: float = 2.81
+    overlap: float = 1.51
+    dram_one: float = 143.0
+    l2_bytes: float = 23.3
+    sum_launch: float = 1.6
+    sum_splits: float = 0.338
+    sum_bytes: float = 4.72
+    split: float = 0.583
+    split_add: float = 9.17
     shift: float = 97.0
     shift_wait: float = 1.25
+    ping_pong: float = 0.0711
 
     def on(self, chip: Chip) -> Costs:
         """Return the costs on another chip, whose rates go by its clock, its memory and its L2."""
@@ -133,7 +140,8 @@ class Costs:
             store=self.store * clock, rows=self.rows * clock, columns=self.columns * clock,
             split_add=self.split_add * clock, shift=self.shift * clock,
             power=self.power * whole, energy=self.energy * whole, l2=self.l2 * whole,
-            dram=self.dram * memory, dram_one=self.dram_one * memory,
+            dram=self.dram * memory, write=self.write * memory,
+            dram_one=self.dram_one * memory,
             sum_bytes=self.sum_bytes * memory, l2_bytes=self.l2_bytes * chip.l2 / H200.l2,
         )  # fmt: skip
 
@@ -169,6 +177,7 @@ class Table:
         self.cluster_m, self.cluster_n = column("cluster_m"), column("cluster_n")
         self.split, self.stages = column("split"), column("stages")
         self.is_stream_k, self.is_split = column("shared") > 0, self.split > 1
+        self.is_ping_pong = column("ping_pong") > 0
         self.m, self.n = self.block_m * self.cluster_m, self.block_n * self.cluster_n
         self.blocks = self.cluster_m * self.cluster_n * self.split  # of a cluster
         self.units = np.array(
@@ -347,7 +356,11 @@ def seconds(table: Table, views: Sequence[Problem], costs: Costs, only_worth: bo
     step = _k_step(table, at, views, costs)
     end = costs.tile + _store(table, views, costs)
     waves = np.ceil(at.whole / table.units)
-    computing = costs.fill + waves * (np.ceil(at.steps / table.split) * step + end)
+    mainloop = np.ceil(at.steps / table.split) * step
+    # Of two warpgroups that take tiles in turn, one ends its tile in the other's mainloop.
+    in_turn = np.maximum(mainloop + costs.ping_pong * end, (mainloop + end) / 2)
+    tile = np.where(table.is_ping_pong, in_turn, mainloop + end)
+    computing = costs.fill + waves * tile + table.is_ping_pong * end
     if table.has_shifts:
         computing += costs.shift_wait * table.is_shifted
     computing += at.is_divided * np.ceil(at.steps / at.parts) * step
@@ -381,12 +394,13 @@ def _is_worth_it(table: Table, at: Covers, sizes: Sizes) -> npt.NDArray[np.bool_
     """Return which tilings may be chosen.
 
     Not where another one of the same speed has less to compute: tiles whose last 64 rows all lie
-    past D's edge, clusters that reach past it, and divisions along k that leave too little to each
-    block, or where there is nothing to divide. Nor where there are more tiles than the kernel
-    counts.
+    past D's edge, clusters that reach past it, divisions along k that leave too little to each
+    block, or where there is nothing to divide, and warpgroups that take tiles in turn where each
+    cluster has only one. Nor where there are more tiles than the kernel counts.
     """
     found = (sizes.m > table.least_m) & (sizes.n > table.least_n) & (at.tiles <= MOST_TILES)
     found &= at.is_divided | ~table.is_stream_k
+    found &= (at.tiles > table.units) | ~table.is_ping_pong
     found &= ~table.is_split | ((at.tiles <= table.units) & (at.steps >= LEAST_STEPS * table.split))
     return found
 
@@ -462,16 +476,15 @@ def _memory(table: Table, at: Covers, sizes: Sizes, p: Costs) -> Array:
     """Return the microseconds of memory: what the L2 cache does not keep, each wave reads again."""
     m, n, k, batch = sizes
     inputs, stored = 2 * k * batch * (m + n), 2 * batch * m * n
-    once = inputs + stored
     at_once = np.minimum(table.units, at.tiles)
     down = np.minimum(at.rows, GROUP_M)
     across = np.minimum(at.columns, np.maximum(1, at_once / down))
     of_wave = 2 * k * (np.minimum(down * table.m, m) + np.minimum(across * table.n, n))
-    again = np.maximum(once, of_wave * np.maximum(1, at.tiles / at_once) + stored)
+    again = np.maximum(inputs, of_wave * np.maximum(1, at.tiles / at_once))
     kept = 1 / (1 + (2e-6 * k * (m + n) / p.l2_bytes) ** 4)
-    result: Array = (again + (once - again) * kept) / np.minimum(
-        p.dram * 1e6, p.dram_one * 1e3 * at.active
-    )
+    asked = p.dram_one * 1e3 * at.active
+    reading = (again + (inputs - again) * kept) / np.minimum(p.dram * 1e6, asked)
+    result: Array = reading + stored / np.minimum(p.write * 1e6, asked)
     return result
 
 

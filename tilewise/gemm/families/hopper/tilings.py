@@ -84,6 +84,9 @@ class Tiling:
         Whether the tiles of the last wave are divided along k, where they leave blocks idle.
     swapped : bool
         Whether D's transpose is computed, as B's times A's.
+    ping_pong : bool
+        Whether two warpgroups take tiles in turn, so that one stores a tile while the other
+        multiplies the next; otherwise they share each tile.
     a_shifted, b_shifted : bool
         Whether tiles are copied as they lie, and shifted to multiples of 16 bytes in shared
         memory: of what the kernel takes for A and B, which where it is swapped is B and A.
@@ -98,6 +101,7 @@ class Tiling:
     swapped: bool = False
     a_shifted: bool = False
     b_shifted: bool = False
+    ping_pong: bool = False
 
     @property
     def shifted(self) -> bool:
@@ -106,7 +110,12 @@ class Tiling:
     @property
     def consumers(self) -> int:
         """Warpgroups that multiply."""
-        return _CONSUMERS[self.block_m]
+        return 2 if self.ping_pong else _CONSUMERS[self.block_m]
+
+    @property
+    def sharers(self) -> int:
+        """Warpgroups that share a tile."""
+        return 1 if self.ping_pong else self.consumers
 
     @property
     def threads(self) -> int:
@@ -120,7 +129,7 @@ class Tiling:
     @property
     def out_columns(self) -> int:
         """Of one bulk copy of D: as wide as can be without costing a stage of the ring."""
-        return _rings(self.block_m, self.block_n, self.a_shifted, self.b_shifted)[0]
+        return self._rings[0]
 
     @property
     def out_bytes(self) -> int:
@@ -130,7 +139,11 @@ class Tiling:
     @property
     def stages(self) -> int:
         """Of the ring: as many as fit."""
-        return _rings(self.block_m, self.block_n, self.a_shifted, self.b_shifted)[1]
+        return self._rings[1]
+
+    @property
+    def _rings(self) -> tuple[int, int]:
+        return _rings(self.block_m, self.block_n, self.consumers, self.a_shifted, self.b_shifted)
 
     @property
     def stage_bytes(self) -> int:
@@ -171,7 +184,7 @@ class Tiling:
         """Why it can't be, for a problem whose A and B are swapped; empty if it can."""
         if self.block_m not in _CONSUMERS:
             return f"a tile's rows are one of {', '.join(map(str, _CONSUMERS))}"
-        registers = self.block_m * self.block_n // (128 * self.consumers)
+        registers = self.block_m * self.block_n // (128 * self.sharers)
         if registers > _MOST_REGISTERS[self.shifted][self.consumers]:
             return f"a sum of {registers} registers a thread"
         if self.block_n % 16 or not 16 <= self.block_n <= 256:
@@ -190,6 +203,8 @@ class Tiling:
             return "k is divided in one way"
         if self.split * BLOCK_K > max(problem.k, BLOCK_K):
             return "k is divided into more parts than there are steps"
+        if self.ping_pong and (self.split > 1 or self.shifted):
+            return "warpgroups take tiles in turn where none is shifted, nor divided by split-K"
         if (self.split - 1) * 4 * self.block_m * self.block_n > self.stages * self.stage_bytes:
             return "the sums do not fit into the ring"
         return ""
@@ -212,6 +227,8 @@ class Tiling:
             words.append(f"split-K by {self.split}")
         if self.shared:
             words.append("stream-K tail")
+        if self.ping_pong:
+            words.append("ping-pong")
         if self.swapped:
             words.append("A and B swapped")
         if self.shifted:
@@ -229,13 +246,15 @@ _MOST_REGISTERS = {False: {1: 192, 2: 192, 3: 96}, True: {1: 96, 2: 64, 3: 0}}
 
 
 @cache
-def _rings(block_m: int, block_n: int, a_shifted: bool, b_shifted: bool) -> tuple[int, int]:
+def _rings(
+    block_m: int, block_n: int, consumers: int, a_shifted: bool, b_shifted: bool
+) -> tuple[int, int]:
     """A tiling's ``out_columns`` and ``stages``."""
     tiling = Tiling(block_m, block_n, a_shifted=a_shifted, b_shifted=b_shifted)
     raw = tiling.raw_bytes(Problem(1, 1, 1, a_k_major=False, b_k_major=False))
 
     def stages(columns: int) -> int:
-        rest = _SHARED_BYTES - _out_bytes(tiling.consumers, columns)
+        rest = _SHARED_BYTES - _out_bytes(consumers, columns)
         if raw:  # about as many as of the other ring
             return max(2, min(4, rest // (tiling.stage_bytes + raw)))
         return min(MOST_STAGES, rest // tiling.stage_bytes)
@@ -356,10 +375,11 @@ def tilings(
 def clusters_at_once(blocks: int, multiprocessors: int) -> int:
     """How many clusters run at a time.
 
-    All blocks of one are in one GPC, of 16 or 18 multiprocessors: of more than two blocks, as
-    many clusters as would fit evenly do not.
+    All blocks of one are in one GPC, of 14 to 18 multiprocessors: of more than two blocks, as
+    many clusters as would fit evenly do not. An H200 takes 30 clusters of four blocks and 15 of
+    eight (cuOccupancyMaxActiveClusters).
     """
-    return multiprocessors // blocks if blocks <= 2 else int(0.9 * multiprocessors) // blocks
+    return multiprocessors // blocks if blocks <= 2 else multiprocessors * 10 // 11 // blocks
 
 
 def fits(tiling: Tiling, multiprocessors: int) -> bool:
