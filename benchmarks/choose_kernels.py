@@ -1,20 +1,27 @@
-"""Chooses the Hopper kernels that the planner chooses from, by its model; needs no GPU.
+"""Chooses the Hopper kernels that the planner chooses from; needs no GPU.
 
-    python benchmarks/choose_kernels.py [--count 64] [--products 600] [--seed 5]
+    python benchmarks/choose_kernels.py [RECORD ...] [--count 60] [--products 600] [--seed 5]
 
 Of every tiling that the kernel can take, each next one is what the others lack most over random
-products of all layouts, a third of them with few rows: least in the mean and at the worst. Prints
+products of all layouts, a third of them with few rows, and over the products of the records
+(``benchmarks/choices.py``): least in the mean and at the worst. The times are the model's, and
+those of the records where a tiling was timed. Prints
 :data:`tilewise.gemm.families.hopper.tilings.KERNELS`, and what the choice costs beside all tilings.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+from fit_hopper import ways_of
 
 from tilewise.explain import LAYOUTS, of_shape
 from tilewise.gemm.chip import H200
@@ -26,6 +33,10 @@ Sizes = tuple[int, int, int, int, int, bool, bool]
 CLUSTERS = ((1, 1), (2, 1), (1, 2), (2, 2), (4, 1), (1, 4), (4, 2), (2, 4))
 FEW = 1 / 3  # of the products have few rows
 SHARE, WORST = 0.97, 0.5  # the loss that is exceeded by 3% of the products counts half
+FEWEST = 10  # tilings that are timed of a product which counts
+CAUTION = 1.03  # a tiling that was not timed counts as slower by so much than the model expects
+
+Array = npt.NDArray[Any]
 
 
 def universe() -> list[Sizes]:
@@ -44,8 +55,7 @@ def universe() -> list[Sizes]:
 
 def tiling(sizes: Sizes, swapped: bool = False) -> Tiling:
     """Return the tiling of a row of the table."""
-    *others, ping_pong = sizes
-    return Tiling(*others, swapped=swapped, ping_pong=ping_pong)
+    return Tiling(*sizes[:6], swapped, ping_pong=sizes[6])
 
 
 def products(count: int, seed: int) -> list[Problem]:
@@ -67,10 +77,55 @@ def products(count: int, seed: int) -> list[Problem]:
     return found
 
 
+def expected(tables: Sequence[Table], columns: Array, problem: Problem) -> Array:
+    """Return the seconds that each tiling should take, not swapped and swapped; one row each."""
+    times = []
+    for view, table in zip((problem, problem.swapped), tables, strict=True):
+        time = seconds(table, [view], COSTS)
+        # Columns of B that are contiguous are copied by 64.
+        times.append(np.where(view.b_k_major | (columns % 64 == 0), time, np.inf))
+    return np.array(times)
+
+
+def measured(
+    records: Sequence[Path], every: Sequence[Sizes], tables: Sequence[Table], columns: Array
+) -> Iterator[Array]:
+    """Yield the same of each product of the records, with the times that were measured."""
+    places = {sizes: index for index, sizes in enumerate(every)}
+    for path in records:
+        for row in json.loads(path.read_text(encoding="utf-8"))["rows"]:
+            problem = hopper.problem(
+                of_shape(row["m"], row["n"], row["k"], "bfloat16", row["layout"])
+            )
+            times = expected(tables, columns, problem)
+            timed = [
+                (int(way.swapped), places[sizes], time * 1e-6)
+                for way, time in ways_of(row["ways"])
+                if (sizes := sizes_of(way)) in places
+            ]
+            if len(timed) < FEWEST:
+                continue
+            swapped, index, values = (np.array(x) for x in zip(*timed, strict=True))
+            # The model's times of the others, by how far it is off for this product.
+            found = times[swapped, index]
+            times *= np.median(values[found < np.inf] / found[found < np.inf]) * CAUTION
+            times[swapped, index] = values
+            yield times
+
+
+def sizes_of(way: Tiling) -> Sizes:
+    """Return a tiling's row of the table."""
+    return (
+        way.block_m, way.block_n, way.cluster_m, way.cluster_n, way.split, way.shared,
+        way.ping_pong,
+    )  # fmt: skip
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Choose, and print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--count", type=int, default=64)
+    parser.add_argument("records", nargs="*", type=Path)
+    parser.add_argument("--count", type=int, default=60)
     parser.add_argument("--products", type=int, default=600)
     parser.add_argument("--seed", type=int, default=5)
     options = parser.parse_args(arguments)
@@ -80,15 +135,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for swapped in (False, True)
     ]
     columns = np.array([sizes[1] for sizes in every])
-    rows = []
-    for problem in products(options.products, options.seed):
-        times = []
-        for view, table in zip((problem, problem.swapped), tables, strict=True):
-            time = seconds(table, [view], COSTS)
-            # Columns of B that are contiguous are copied by 64.
-            times.append(np.where(view.b_k_major | (columns % 64 == 0), time, np.inf))
-        rows.append(np.log(np.minimum(*times)))
-    cost = np.array(rows)
+    times = [expected(tables, columns, x) for x in products(options.products, options.seed)]
+    times += measured(options.records, every, tables, columns)
+    cost = np.log(np.array(times).min(1))
     least = cost.min(1)
     current, chosen = least + 10, []
     for _ in range(options.count):
@@ -100,8 +149,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(f"    {every[index]},")
     loss = current - least
     print(
-        f"{len(chosen)} of {len(every)} tilings, {H200.name}: {loss.mean():.4f} slower in the "
-        f"mean, {np.quantile(loss, SHARE):.3f} of 3%, {loss.max():.3f} at the worst"
+        f"{len(chosen)} of {len(every)} tilings, {H200.name}, {len(loss)} products: "
+        f"{loss.mean():.4f} slower in the mean, {np.quantile(loss, SHARE):.3f} of 3%, "
+        f"{loss.max():.3f} at the worst"
     )
 
 

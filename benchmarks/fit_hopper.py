@@ -31,7 +31,7 @@ from tilewise.gemm.families.hopper.model import COSTS, Costs, Table, seconds
 from tilewise.gemm.families.hopper.tilings import Tiling
 
 SHARP, SHARED = 3.0, 0.5  # how fast weight falls with distance from the best; of shared errors
-FIXED = ("rows", "columns", "shift", "shift_wait")
+FIXED = ("rows", "columns", "shift", "shift_wait", "shift_latency")
 FREEDOM = 1.3  # of a cost's logarithm, around what it was
 
 Array = npt.NDArray[np.float64]
@@ -50,7 +50,7 @@ class Sample:
             for row in record["rows"]:
                 product = of_shape(row["m"], row["n"], row["k"], "bfloat16", row["layout"])
                 problem = hopper.problem(product)
-                for tiling, time in _ways(row["ways"]):
+                for tiling, time in ways_of(row["ways"]):
                     if len(self.problems) != 2 * len(self.products) + 2:
                         self.problems += [problem, problem.swapped]
                     tilings.append(tiling)
@@ -88,14 +88,13 @@ class Sample:
         return found
 
 
-def _ways(ways: Sequence[Any]) -> Iterator[tuple[Tiling, float]]:
+def ways_of(ways: Sequence[Any]) -> Iterator[tuple[Tiling, float]]:
     """Yield the tilings that were timed, and their microseconds, of aligned products."""
     for way in ways:
         if isinstance(way, list):  # the short form that is kept in the repository
-            *sizes, stream_k, swapped, time = way
-            m, n, cluster_m, cluster_n, split = sizes
-            tiling = Tiling(m, n, cluster_m, cluster_n, split, bool(stream_k), bool(swapped))
-            yield tiling, time
+            *sizes, stream_k, swapped, ping_pong, time = way
+            flags = {"shared": stream_k, "swapped": swapped, "ping_pong": ping_pong}
+            yield Tiling(*sizes, **{name: bool(flag) for name, flag in flags.items()}), time
         elif way["family"] == "hopper":
             yield Tiling(**way["choice"]), way["us"]
 

@@ -263,7 +263,7 @@ def test_every_kernel_of_a_plan_is_named(dtype: str, multiprocessors: int) -> No
     assert {name for _, name, _, _ in seen["hopper"]} == {"hopper", "hopper_sum", "pack", "unpack"}
     every = {pair for kernel in named["hopper"] for pair in kernel[2]}
     met = {pair for kernel in seen["hopper"] for pair in kernel[2]}
-    assert len(met) >= 0.9 * len(every)
+    assert len(met) >= 0.85 * len(every)
     assert len(seen["hopper"]) > 300
     assert len(seen["thin_half"]) > 20
 

@@ -144,6 +144,10 @@ MORE_VARIANTS: list[tuple[Case, Tiling]] = [
     (Case(130, 264, 200, batch=2, one_a=True, b_by_columns=True), Tiling(128, 80, 1, 2)),
     (Case(200, 50, 130, a_by_columns=True, b_by_columns=True), Tiling(64, 64, swapped=True)),
     (Case(130, 250, 130, b_by_columns=True, d_by_columns=True), Tiling(192, 112)),
+    # Clusters whose blocks divide MN-major boxes along k.
+    (Case(100, 200, 200, a_by_columns=True), Tiling(64, 64, 1, 4)),
+    (Case(260, 200, 130, batch=2, one_b=True), Tiling(64, 192, 4, 1)),
+    (Case(130, 260, 200, a_by_columns=True), Tiling(64, 64, 2, 4, ping_pong=True)),
     # Shifted.
     (Case(130, 72, 200, a_off=(1, 0)), Tiling(64, 64, a_shifted=True)),
     (Case(70, 136, 100, b_by_columns=True, b_off=(0, 1), d_gap=2), Tiling(128, 80, b_shifted=True)),

@@ -202,12 +202,18 @@ def test_a_vocabulary_is_read_where_it_lies() -> None:
         (product(512, 512, 128, batch=64), 4),
         (product(1024, 1024, 1024), 0),  # arithmetic takes longer
         (product(16, 8192, 4096, b=Operand(8193, 1)), 0),  # what is shifted has no boxes
-        (product(64, 64, 262144), 0),  # hopper_sum comes between
     ],
 )
 def test_what_is_brought_near(asked: Product, phases: int) -> None:
     (step,) = (x for x in plan_on(asked, H200).steps if x.kernel.name == "hopper")
     assert prefetched(step) == phases
+
+
+def test_behind_partial_sums_nothing_is_brought_near() -> None:
+    asked = product(64, 64, 262144)  # hopper_sum comes between
+    found = hopper.plan(asked, 132, Tiling(64, 64, shared=True))
+    assert names(found) == ["hopper", "hopper_sum"]
+    assert prefetched(found.steps[0]) == 0
 
 
 def test_what_is_not_written_yet_is_not_brought_near() -> None:

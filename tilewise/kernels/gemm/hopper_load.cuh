@@ -34,14 +34,21 @@ template <bool UNALIGNED> using Operand = typename OperandOf<UNALIGNED>::type;
 
 // Calls ``use(offset in the tile, x, y)`` for each TMA box that this block loads: the ``mine``th of
 // PARTS of a tile of ``extent`` lines from ``first`` on (columns, if MN-major) and 64 of k. x and y
-// are coordinates in the tensor map.
+// are coordinates in the tensor map. An MN-major tile is boxes of 64 columns; where their number is
+// no multiple of PARTS, they are divided along k, so that each block loads as much.
 template <bool K_MAJOR, int PARTS, class Use>
 __device__ inline void each_box(int extent, int first, int k, int mine, Use use) {
     if constexpr (K_MAJOR) {
         int line = mine * (extent / PARTS);
         use(line * LINE_BYTES, k, first + line);
     } else {
-        for (int i = mine * 64; i < extent; i += PARTS * 64) use(i * LINE_BYTES, first + i, k);
+        int boxes = extent / 64, divided = 1;
+        while (boxes * divided % PARTS) divided *= 2;
+        int lines = BLOCK_K / divided;
+        for (int i = mine; i < boxes * divided; i += PARTS) {
+            int column = i / divided * 64, line = i % divided * lines;
+            use((column + line) * LINE_BYTES, first + column, k + line);
+        }
     }
 }
 

@@ -394,8 +394,8 @@ def plan(
     a, b = _inputs(swapped).values()
     d = _Matrix(swapped.d, m, n, batch, ITEM_SIZES[swapped.out_dtype])
     a_rows = tiling.a_rows(view)
-    a_lines = a_rows // tiling.cluster_n if a.is_k_major else BLOCK_K
-    b_lines = tiling.block_n // tiling.cluster_m if b.is_k_major else BLOCK_K
+    a_lines = _box_lines(a.is_k_major, a_rows, tiling.cluster_n)
+    b_lines = _box_lines(b.is_k_major, tiling.block_n, tiling.cluster_m)
     by_rows = bool(_out_by_rows(swapped))
     by_copies = stores_by_copies(swapped)
     d_columns = 2 * tiling.out_columns // d.item
@@ -446,6 +446,16 @@ def plan(
         chosen=tiling.words,
         why="",
     )
+
+
+def _box_lines(is_k_major: bool, extent: int, parts: int) -> int:
+    """Return the lines of a box of a tensor map, as each_box of hopper_load.cuh divides a tile."""
+    if is_k_major:
+        return extent // parts
+    divided = 1
+    while extent // 64 * divided % parts:
+        divided *= 2
+    return BLOCK_K // divided
 
 
 def _out(product: Product, by_rows: bool, d_at: Place) -> Packed:

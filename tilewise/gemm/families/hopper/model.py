@@ -42,10 +42,11 @@ class Costs:
 
     Attributes
     ----------
-    launch : float
-        Of a launch behind another.
-    fill : float
-        From a pipeline's first copy to its first k-step.
+    launch, cluster_launch : float
+        Of a launch behind another, and how much more it takes each time that a cluster's blocks are
+        doubled.
+    fill, latency : float
+        From a pipeline's first copy to its first k-step, and of a copy between others.
     tile : float
         Of a tile's end, besides its stores.
     tensor : float
@@ -79,8 +80,12 @@ class Costs:
         Elements in a nanosecond that threads store, of rows and of columns.
     dram, dram_one : float
         TB/s that are read from memory, and GB/s that one multiprocessor can ask for.
-    write : float
-        TB/s that are written to memory.
+    write : (float, float, float, float)
+        TB/s that are written to memory by copies of 16, 32 and 64 columns, and where D's columns
+        are contiguous.
+    l2_lines : float
+        How far a tile whose lines are not 128-byte aligned takes longer from L2 too: the exponent
+        of ``k_major`` or ``mn_major``.
     overlap : float
         How far arithmetic and memory overlap: 1 for not at all, more for more.
     l2_bytes : float
@@ -89,46 +94,54 @@ class Costs:
         Of the launch that adds up stream-K's partial sums, of each 16 of a tile, and TB/s.
     split, split_add : float
         Of adding up in a cluster, and elements in a nanosecond.
-    shift, shift_wait : float
-        GB/s that a multiprocessor shifts in shared memory, and the latency of a k-step's shifts.
+    shift, shift_wait, shift_latency : float
+        GB/s that a multiprocessor shifts in shared memory, the latency of a k-step's shifts, and
+        that of the copies of threads.
+    last_wave : float
+        How much faster the last of several waves is where all clusters but few are idle.
     ping_pong : float
         The share of a tile's end that the next tile's mainloop does not hide, where two warpgroups
         take tiles in turn.
     """
 
-    launch: float = 0.46
-    fill: float = 1.0
-    tile: float = 0.135
-    tensor: float = 6.32
+    launch: float = 0.0304
+    cluster_launch: float = 0.0353
+    fill: float = 1.22
+    latency: float = 1.31
+    tile: float = 0.131
+    tensor: float = 6.09
     power: float = 1390.0
     energy: float = 69.7
-    l2: float = 12.2
-    port: float = 216.0
-    shared_port: float = 1.49
-    k_major: tuple[float, ...] = (2.5, 1.6, 1.54, 0.824)
-    mn_major: tuple[float, ...] = (2.6, 1.72, 1.51, 1.13)
-    multicast: float = 103.0
-    k_step: float = 0.0952
-    cluster: float = 0.013
+    l2: float = 12.7
+    port: float = 201.0
+    shared_port: float = 1.36
+    k_major: tuple[float, ...] = (2.47, 1.54, 1.52, 1.06)
+    mn_major: tuple[float, ...] = (2.58, 1.67, 1.45, 1.1)
+    multicast: float = 109.0
+    k_step: float = 0.1
+    cluster: float = 0.0152
     few_stages: float = 1.06
-    store: float = 54.2
-    store_widths: tuple[float, ...] = (2.18, 1.5, 1.05)
-    store_columns: float = 1.44
+    store: float = 48.8
+    store_widths: tuple[float, ...] = (1.93, 1.54, 1.33)
+    store_columns: float = 1.16
     rows: float = 14.1
     columns: float = 4.7
-    dram: float = 4.8
-    write: float = 2.81
-    overlap: float = 1.51
-    dram_one: float = 143.0
-    l2_bytes: float = 23.3
-    sum_launch: float = 1.6
-    sum_splits: float = 0.338
-    sum_bytes: float = 4.72
-    split: float = 0.583
-    split_add: float = 9.17
+    dram: float = 5.18
+    write: tuple[float, ...] = (1.97, 2.76, 3.29, 2.25)
+    l2_lines: float = 0.502
+    overlap: float = 1.59
+    dram_one: float = 1640.0
+    l2_bytes: float = 44.5
+    sum_launch: float = 1.54
+    sum_splits: float = 0.353
+    sum_bytes: float = 4.51
+    split: float = 0.543
+    split_add: float = 9.22
     shift: float = 97.0
     shift_wait: float = 1.25
-    ping_pong: float = 0.0711
+    shift_latency: float = 0.305
+    last_wave: float = 0.262
+    ping_pong: float = 0.00521
 
     def on(self, chip: Chip) -> Costs:
         """Return the costs on another chip, whose rates go by its clock, its memory and its L2."""
@@ -140,7 +153,7 @@ class Costs:
             store=self.store * clock, rows=self.rows * clock, columns=self.columns * clock,
             split_add=self.split_add * clock, shift=self.shift * clock,
             power=self.power * whole, energy=self.energy * whole, l2=self.l2 * whole,
-            dram=self.dram * memory, write=self.write * memory,
+            dram=self.dram * memory, write=tuple(x * memory for x in self.write),
             dram_one=self.dram_one * memory,
             sum_bytes=self.sum_bytes * memory, l2_bytes=self.l2_bytes * chip.l2 / H200.l2,
         )  # fmt: skip
@@ -180,6 +193,7 @@ class Table:
         self.is_ping_pong = column("ping_pong") > 0
         self.m, self.n = self.block_m * self.cluster_m, self.block_n * self.cluster_n
         self.blocks = self.cluster_m * self.cluster_n * self.split  # of a cluster
+        self.doublings = np.log2(self.blocks)
         self.units = np.array(
             [max(1, clusters_at_once(int(x), multiprocessors)) for x in self.blocks], np.float64
         )
@@ -355,7 +369,9 @@ def seconds(table: Table, views: Sequence[Problem], costs: Costs, only_worth: bo
     at = covers(table, sizes)
     step = _k_step(table, at, views, costs)
     end = costs.tile + _store(table, views, costs)
-    waves = np.ceil(at.whole / table.units)
+    exact = at.whole / table.units
+    waves = np.ceil(exact)
+    waves -= costs.last_wave * (waves - exact) * (waves > 1)
     mainloop = np.ceil(at.steps / table.split) * step
     # Of two warpgroups that take tiles in turn, one ends its tile in the other's mainloop.
     in_turn = np.maximum(mainloop + costs.ping_pong * end, (mainloop + end) / 2)
@@ -364,7 +380,8 @@ def seconds(table: Table, views: Sequence[Problem], costs: Costs, only_worth: bo
     if table.has_shifts:
         computing += costs.shift_wait * table.is_shifted
     computing += at.is_divided * np.ceil(at.steps / at.parts) * step
-    time = costs.launch + _both(computing, costs.fill + _memory(table, at, sizes, costs), costs)
+    reading = costs.fill + _memory(table, at, sizes, views, costs)
+    time = costs.launch + costs.cluster_launch * table.doublings + _both(computing, reading, costs)
     time += at.is_divided * _sum(table, at, costs)
     time += table.is_split * (
         costs.split + (table.split - 1) * table.elements / (costs.split_add * 1e3)
@@ -435,13 +452,13 @@ def _k_step(table: Table, at: Covers, views: Sequence[Problem], p: Costs) -> Arr
     port = (1 + (p.shared_port - 1) * sharing) / (p.port * 1e3)
     terms = [
         multiply,
-        read * active / (p.l2 * 1e6),
+        (of_a * slow_a**p.l2_lines + of_b * slow_b**p.l2_lines) * active / (p.l2 * 1e6),
         (of_a * slow_a + of_b * slow_b) * port,
         np.maximum(table.b_shared, a_rows * (table.cluster_n > 1)) * (LINE / (p.multicast * 1e3)),
-        p.fill / table.stages,
+        p.latency / table.stages,
     ]
     if table.has_shifts:
-        waiting = p.fill / np.maximum(table.raw_stages - 1, 1)
+        waiting = p.shift_latency / np.maximum(table.raw_stages - 1, 1)
         terms[-1] = np.where(table.is_shifted, waiting, terms[-1])
         shifting = table.shifted_lines * (LINE / (p.shift * 1e3)) + p.shift_wait / table.stages
         terms.append(shifting * table.is_shifted)
@@ -472,7 +489,7 @@ def _sum(table: Table, at: Covers, p: Costs) -> Array:
     return result
 
 
-def _memory(table: Table, at: Covers, sizes: Sizes, p: Costs) -> Array:
+def _memory(table: Table, at: Covers, sizes: Sizes, views: Sequence[Problem], p: Costs) -> Array:
     """Return the microseconds of memory: what the L2 cache does not keep, each wave reads again."""
     m, n, k, batch = sizes
     inputs, stored = 2 * k * batch * (m + n), 2 * batch * m * n
@@ -484,7 +501,9 @@ def _memory(table: Table, at: Covers, sizes: Sizes, p: Costs) -> Array:
     kept = 1 / (1 + (2e-6 * k * (m + n) / p.l2_bytes) ** 4)
     asked = p.dram_one * 1e3 * at.active
     reading = (again + (inputs - again) * kept) / np.minimum(p.dram * 1e6, asked)
-    result: Array = reading + stored / np.minimum(p.write * 1e6, asked)
+    by_rows = np.array([x.d_row_major for x in views])[table.view]
+    write = np.where(by_rows, np.array(p.write)[table.out_width], p.write[-1])
+    result: Array = reading + stored / np.minimum(write * 1e6, asked)
     return result
 
 

@@ -12,6 +12,7 @@ from typing import Any
 BLOCK_K = 64  # of 16 bits: 128 bytes, the width of the swizzle
 SUM_COLUMNS = 8  # of a tile, a block of hopper_sum
 MOST_STAGES = 16
+ENOUGH_STAGES = 4  # more are worth less than wider copies of D
 LOADERS = 2  # warpgroups that read what has to be shifted
 _SHARED_BYTES = 232448 - 1024  # dynamic shared memory that a block can have, beside its barriers
 LEAST_STEPS = 4  # that are worth a block's while
@@ -128,7 +129,7 @@ class Tiling:
 
     @property
     def out_columns(self) -> int:
-        """Of one bulk copy of D: as wide as can be without costing a stage of the ring."""
+        """Of one bulk copy of D: as wide as can be with enough stages of the ring."""
         return self._rings[0]
 
     @property
@@ -260,7 +261,7 @@ def _rings(
         return min(MOST_STAGES, rest // tiling.stage_bytes)
 
     widths = [width for width in (64, 32, 16) if block_n % width == 0]
-    columns = max(widths, key=lambda width: (stages(width), width))
+    columns = max(widths, key=lambda width: (min(stages(width), ENOUGH_STAGES), width))
     return columns, stages(columns)
 
 
@@ -324,35 +325,39 @@ def cover(tiling: Tiling, m: int, n: int, k: int, batch: int, multiprocessors: i
     )
 
 
-# What the planner chooses from: BLOCK_M, BLOCK_N, CLUSTER_M, CLUSTER_N, SPLIT, and whether the last
-# wave is divided along k. benchmarks/choose_kernels.py chooses them. The last four were added by
-# hand: three by split-K for few rows and a deep k, which random sizes seldom show, and one that can
-# compute every aligned product: it has no cluster, no split-K, and takes a B that is MN-major.
+# What the planner chooses from: BLOCK_M, BLOCK_N, CLUSTER_M, CLUSTER_N, SPLIT, whether the last
+# wave is divided along k, and PING_PONG. benchmarks/choose_kernels.py chose them by the model and
+# by benchmarks/results/hopper_h200.json, and those that few products would take were left out.
+# 64 x 64 with no cluster can compute every aligned product.
 KERNELS = (
-    (64, 16, 1, 1, 1, False), (64, 16, 1, 1, 2, False), (64, 16, 1, 1, 4, False),
-    (64, 16, 1, 2, 1, False), (64, 32, 1, 1, 1, True), (64, 32, 1, 1, 2, False),
-    (64, 32, 1, 1, 4, False), (64, 32, 1, 2, 1, False), (64, 32, 2, 2, 1, False),
-    (64, 48, 1, 1, 4, False), (64, 48, 1, 2, 1, False), (64, 48, 2, 2, 1, False),
-    (64, 64, 1, 2, 1, False), (64, 64, 1, 2, 1, True), (64, 64, 2, 2, 1, False),
-    (64, 64, 2, 2, 1, True), (64, 80, 2, 1, 1, True), (64, 80, 1, 2, 1, False),
-    (64, 80, 2, 2, 1, False), (64, 80, 2, 2, 1, True), (64, 96, 2, 1, 1, True),
-    (64, 96, 1, 2, 1, True), (64, 96, 2, 2, 1, False), (64, 96, 2, 2, 1, True),
-    (64, 112, 1, 2, 1, False), (64, 112, 2, 2, 1, False), (64, 112, 2, 2, 1, True),
-    (64, 128, 2, 1, 1, False), (64, 128, 2, 2, 1, False), (64, 160, 2, 1, 1, False),
-    (64, 192, 2, 1, 1, False), (64, 192, 2, 1, 1, True), (64, 192, 1, 2, 1, False),
-    (64, 192, 1, 2, 1, True), (64, 192, 2, 2, 1, False), (128, 32, 2, 1, 1, False),
-    (128, 80, 2, 1, 1, False), (128, 80, 2, 2, 1, False), (128, 112, 2, 2, 1, True),
-    (128, 128, 2, 1, 1, True), (128, 128, 1, 2, 1, False), (128, 144, 2, 1, 1, False),
-    (128, 144, 1, 2, 1, False), (128, 144, 1, 2, 1, True), (128, 160, 2, 1, 1, True),
-    (128, 160, 2, 2, 1, False), (128, 176, 2, 1, 1, False), (128, 192, 2, 1, 1, False),
-    (128, 224, 2, 1, 1, False), (128, 256, 2, 1, 1, False), (128, 256, 1, 2, 1, False),
-    (192, 32, 2, 1, 1, True), (192, 80, 2, 1, 1, True), (192, 80, 1, 2, 1, False),
-    (192, 96, 2, 1, 1, False), (192, 96, 1, 2, 1, False), (192, 128, 2, 1, 1, False),
-    (192, 128, 1, 2, 1, True), (192, 176, 2, 1, 1, False), (192, 192, 2, 1, 1, False),
-    (256, 128, 2, 1, 1, True), (256, 144, 1, 2, 1, False), (256, 160, 1, 2, 1, False),
-    (256, 176, 2, 1, 1, False),
-    (64, 64, 1, 1, 2, False), (128, 64, 1, 1, 2, False), (128, 128, 1, 1, 2, False),
-    (64, 64, 1, 1, 1, False),
+    (64, 16, 1, 1, 1, False, False), (64, 16, 1, 1, 4, False, False),
+    (64, 32, 1, 1, 2, False, False), (64, 32, 1, 1, 4, False, False),
+    (64, 32, 1, 2, 1, False, False), (64, 32, 2, 4, 1, False, False),
+    (64, 48, 2, 2, 1, True, False), (64, 64, 1, 1, 1, False, False),
+    (64, 64, 1, 1, 2, False, False), (64, 64, 1, 2, 1, True, False),
+    (64, 64, 1, 4, 1, False, False), (64, 64, 2, 2, 1, False, False),
+    (64, 64, 2, 4, 1, False, False), (64, 64, 2, 4, 1, True, False),
+    (64, 80, 1, 1, 1, False, False), (64, 80, 1, 2, 1, True, False),
+    (64, 80, 2, 2, 1, False, False), (64, 96, 2, 2, 1, False, False),
+    (64, 96, 4, 1, 1, True, False), (64, 96, 4, 2, 1, False, False),
+    (64, 112, 2, 4, 1, False, False), (64, 128, 1, 4, 1, False, False),
+    (64, 128, 2, 1, 1, False, False), (64, 128, 2, 4, 1, False, False),
+    (64, 128, 2, 4, 1, False, True), (64, 128, 2, 4, 1, True, False),
+    (64, 128, 4, 2, 1, False, False), (64, 128, 4, 2, 1, False, True),
+    (64, 144, 2, 4, 1, False, False), (64, 160, 2, 4, 1, False, False),
+    (64, 192, 1, 2, 1, False, False), (64, 192, 2, 1, 1, False, False),
+    (64, 192, 2, 1, 1, True, False), (64, 192, 2, 4, 1, False, False),
+    (64, 192, 4, 1, 1, False, False), (64, 192, 4, 1, 1, False, True),
+    (64, 192, 4, 1, 1, True, False), (128, 80, 2, 1, 1, True, False),
+    (128, 96, 4, 1, 1, False, False), (128, 96, 4, 2, 1, False, False),
+    (128, 128, 1, 2, 1, False, False), (128, 128, 1, 2, 1, False, True),
+    (128, 128, 2, 1, 1, True, False), (128, 128, 2, 4, 1, False, True),
+    (128, 128, 4, 2, 1, False, False), (128, 160, 2, 1, 1, False, False),
+    (128, 192, 1, 2, 1, False, False), (128, 192, 2, 1, 1, False, False),
+    (128, 192, 2, 1, 1, False, True), (128, 224, 2, 1, 1, False, False),
+    (128, 256, 1, 2, 1, False, False), (128, 256, 2, 1, 1, False, False),
+    (192, 96, 1, 2, 1, False, False), (192, 192, 1, 2, 1, False, False),
+    (256, 128, 1, 2, 1, True, False), (256, 160, 1, 2, 1, False, False),
 )  # fmt: skip
 # Of products that are not 16-byte aligned, whose tiles are shifted.
 SHIFTED_KERNELS = tuple(
@@ -360,7 +365,7 @@ SHIFTED_KERNELS = tuple(
     for block_m, block_n in (
         (64, 16), (64, 32), (64, 64), (64, 128), (64, 192), (128, 64), (128, 128),
     )
-    for split, stream_k in ((1, False), (1, True), (2, False), (4, False))
+    for split, stream_k in ((1, False), (1, True), (2, False))
 )  # fmt: skip
 
 
@@ -368,8 +373,9 @@ def tilings(
     a_shifted: bool = False, b_shifted: bool = False, swapped: bool = False
 ) -> list[Tiling]:
     """Return the tilings that the planner chooses from."""
-    kernels = SHIFTED_KERNELS if a_shifted or b_shifted else KERNELS
-    return [Tiling(*sizes, swapped, a_shifted, b_shifted) for sizes in kernels]
+    if a_shifted or b_shifted:
+        return [Tiling(*sizes, swapped, a_shifted, b_shifted) for sizes in SHIFTED_KERNELS]
+    return [Tiling(*sizes[:6], swapped, ping_pong=sizes[6]) for sizes in KERNELS]
 
 
 def clusters_at_once(blocks: int, multiprocessors: int) -> int:
