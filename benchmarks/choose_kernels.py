@@ -1,9 +1,10 @@
 """Chooses the Hopper kernels that the planner chooses from; needs no GPU.
 
-    python benchmarks/choose_kernels.py [RECORD ...] [--count 60] [--products 600] [--seed 5]
+    python benchmarks/choose_kernels.py [RECORD ...] [--count 60] [--more] [--products 600]
 
 Of every tiling that the kernel can take, each next one is what the others lack most over random
-products of all layouts, a third of them with few rows, and over the products of the records
+products of all layouts, a part of them by weights as models have them, and over the products of the
+records
 (``benchmarks/choices.py``): least in the mean and at the worst. The times are the model's, and
 those of the records where a tiling was timed. Prints
 :data:`tilewise.gemm.families.hopper.tilings.KERNELS`, and what the choice costs beside all tilings.
@@ -27,11 +28,11 @@ from tilewise.explain import LAYOUTS, of_shape
 from tilewise.gemm.chip import H200
 from tilewise.gemm.families.hopper import kernel as hopper
 from tilewise.gemm.families.hopper.model import COSTS, Table, seconds
-from tilewise.gemm.families.hopper.tilings import Problem, Tiling
+from tilewise.gemm.families.hopper.tilings import KERNELS, Problem, Tiling
 
 Sizes = tuple[int, int, int, int, int, bool, bool]
 CLUSTERS = ((1, 1), (2, 1), (1, 2), (2, 2), (4, 1), (1, 4), (4, 2), (2, 4))
-FEW = 1 / 3  # of the products have few rows
+MODELS = 0.4  # of the products are by weights: sizes that are multiples of 512, any number of rows
 SHARE, WORST = 0.97, 0.5  # the loss that is exceeded by 3% of the products counts half
 FEWEST = 10  # tilings that are timed of a product which counts
 CAUTION = 1.03  # a tiling that was not timed counts as slower by so much than the model expects
@@ -63,12 +64,16 @@ def products(count: int, seed: int) -> list[Problem]:
     drawn = random.Random(seed)
 
     def size(low: int, high: int) -> int:
-        return max(8, round(math.exp(drawn.uniform(math.log(low), math.log(high))) / 8) * 8)
+        return max(8, round(between(low, high) / 8) * 8)
+
+    def between(low: int, high: int) -> float:
+        return math.exp(drawn.uniform(math.log(low), math.log(high)))
 
     found = []
     for _ in range(count):
-        if drawn.random() < FEW:
-            m, n, k = drawn.randint(1, 128), size(512, 28672), size(512, 28672)
+        if drawn.random() < MODELS:
+            m = round(between(1, 8192))
+            n, k = (round(between(1024, 32768) / 512) * 512 for _ in range(2))
             layout = drawn.choice(("NN", "NT", "NT"))
         else:
             m, n, k = (size(64, 12288) for _ in range(3))
@@ -126,6 +131,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("records", nargs="*", type=Path)
     parser.add_argument("--count", type=int, default=60)
+    parser.add_argument("--more", action="store_true", help="keep the present ones, and add others")
     parser.add_argument("--products", type=int, default=600)
     parser.add_argument("--seed", type=int, default=5)
     options = parser.parse_args(arguments)
@@ -139,8 +145,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     times += measured(options.records, every, tables, columns)
     cost = np.log(np.array(times).min(1))
     least = cost.min(1)
-    current, chosen = least + 10, []
-    for _ in range(options.count):
+    present = set(KERNELS) if options.more else set()
+    chosen = [index for index, sizes in enumerate(every) if sizes in present]
+    current = np.minimum(least + 10, cost[:, chosen].min(1, initial=np.inf))
+    while len(chosen) < options.count:
         loss = np.minimum(current[:, None], cost) - least[:, None]
         score = np.minimum(loss, 3).mean(0) + WORST * np.quantile(loss, SHARE, axis=0)
         chosen.append(int(score.argmin()))

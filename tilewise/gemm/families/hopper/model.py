@@ -78,8 +78,8 @@ class Costs:
         How many times longer where D's columns are contiguous.
     rows, columns : float
         Elements in a nanosecond that threads store, of rows and of columns.
-    dram, dram_one : float
-        TB/s that are read from memory, and GB/s that one multiprocessor can ask for.
+    dram : float
+        TB/s that are read from memory.
     write : (float, float, float, float)
         TB/s that are written to memory by copies of 16, 32 and 64 columns, and where D's columns
         are contiguous.
@@ -99,49 +99,44 @@ class Costs:
         that of the copies of threads.
     last_wave : float
         How much faster the last of several waves is where all clusters but few are idle.
-    ping_pong : float
-        The share of a tile's end that the next tile's mainloop does not hide, where two warpgroups
-        take tiles in turn.
     """
 
-    launch: float = 0.0304
-    cluster_launch: float = 0.0353
-    fill: float = 1.22
-    latency: float = 1.31
-    tile: float = 0.131
-    tensor: float = 6.09
+    launch: float = 0.062
+    cluster_launch: float = 0.0379
+    fill: float = 1.28
+    latency: float = 0.721
+    tile: float = 0.11
+    tensor: float = 6.03
     power: float = 1390.0
     energy: float = 69.7
-    l2: float = 12.7
-    port: float = 201.0
-    shared_port: float = 1.36
-    k_major: tuple[float, ...] = (2.47, 1.54, 1.52, 1.06)
-    mn_major: tuple[float, ...] = (2.58, 1.67, 1.45, 1.1)
-    multicast: float = 109.0
-    k_step: float = 0.1
-    cluster: float = 0.0152
+    l2: float = 15.0
+    port: float = 187.0
+    shared_port: float = 1.4
+    k_major: tuple[float, ...] = (2.24, 1.48, 1.5, 1.24)
+    mn_major: tuple[float, ...] = (2.32, 1.59, 1.46, 1.19)
+    multicast: float = 103.0
+    k_step: float = 0.0981
+    cluster: float = 0.0162
     few_stages: float = 1.06
-    store: float = 48.8
-    store_widths: tuple[float, ...] = (1.93, 1.54, 1.33)
-    store_columns: float = 1.16
+    store: float = 49.7
+    store_widths: tuple[float, ...] = (1.86, 1.54, 1.36)
+    store_columns: float = 1.17
     rows: float = 14.1
     columns: float = 4.7
-    dram: float = 5.18
-    write: tuple[float, ...] = (1.97, 2.76, 3.29, 2.25)
-    l2_lines: float = 0.502
-    overlap: float = 1.59
-    dram_one: float = 1640.0
-    l2_bytes: float = 44.5
-    sum_launch: float = 1.54
-    sum_splits: float = 0.353
-    sum_bytes: float = 4.51
-    split: float = 0.543
-    split_add: float = 9.22
+    dram: float = 4.89
+    write: tuple[float, ...] = (1.85, 2.58, 3.1, 2.14)
+    l2_lines: float = 0.777
+    overlap: float = 1.72
+    l2_bytes: float = 77.0
+    sum_launch: float = 1.49
+    sum_splits: float = 0.365
+    sum_bytes: float = 4.54
+    split: float = 0.511
+    split_add: float = 9.17
     shift: float = 97.0
     shift_wait: float = 1.25
     shift_latency: float = 0.305
-    last_wave: float = 0.262
-    ping_pong: float = 0.00521
+    last_wave: float = 0.25
 
     def on(self, chip: Chip) -> Costs:
         """Return the costs on another chip, whose rates go by its clock, its memory and its L2."""
@@ -154,7 +149,6 @@ class Costs:
             split_add=self.split_add * clock, shift=self.shift * clock,
             power=self.power * whole, energy=self.energy * whole, l2=self.l2 * whole,
             dram=self.dram * memory, write=tuple(x * memory for x in self.write),
-            dram_one=self.dram_one * memory,
             sum_bytes=self.sum_bytes * memory, l2_bytes=self.l2_bytes * chip.l2 / H200.l2,
         )  # fmt: skip
 
@@ -374,7 +368,7 @@ def seconds(table: Table, views: Sequence[Problem], costs: Costs, only_worth: bo
     waves -= costs.last_wave * (waves - exact) * (waves > 1)
     mainloop = np.ceil(at.steps / table.split) * step
     # Of two warpgroups that take tiles in turn, one ends its tile in the other's mainloop.
-    in_turn = np.maximum(mainloop + costs.ping_pong * end, (mainloop + end) / 2)
+    in_turn = np.maximum(mainloop, (mainloop + end) / 2)
     tile = np.where(table.is_ping_pong, in_turn, mainloop + end)
     computing = costs.fill + waves * tile + table.is_ping_pong * end
     if table.has_shifts:
@@ -499,11 +493,10 @@ def _memory(table: Table, at: Covers, sizes: Sizes, views: Sequence[Problem], p:
     of_wave = 2 * k * (np.minimum(down * table.m, m) + np.minimum(across * table.n, n))
     again = np.maximum(inputs, of_wave * np.maximum(1, at.tiles / at_once))
     kept = 1 / (1 + (2e-6 * k * (m + n) / p.l2_bytes) ** 4)
-    asked = p.dram_one * 1e3 * at.active
-    reading = (again + (inputs - again) * kept) / np.minimum(p.dram * 1e6, asked)
+    read = again + (inputs - again) * kept
     by_rows = np.array([x.d_row_major for x in views])[table.view]
     write = np.where(by_rows, np.array(p.write)[table.out_width], p.write[-1])
-    result: Array = reading + stored / np.minimum(write * 1e6, asked)
+    result: Array = read / (p.dram * 1e6) + stored / (write * 1e6)
     return result
 
 
