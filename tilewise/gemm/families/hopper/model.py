@@ -101,42 +101,42 @@ class Costs:
         How much faster the last of several waves is where all clusters but few are idle.
     """
 
-    launch: float = 0.062
-    cluster_launch: float = 0.0379
-    fill: float = 1.28
-    latency: float = 0.721
-    tile: float = 0.11
-    tensor: float = 6.03
+    launch: float = 0.0417
+    cluster_launch: float = 0.0349
+    fill: float = 1.29
+    latency: float = 0.505
+    tile: float = 0.106
+    tensor: float = 6.06
     power: float = 1390.0
     energy: float = 69.7
     l2: float = 15.0
-    port: float = 187.0
-    shared_port: float = 1.4
-    k_major: tuple[float, ...] = (2.24, 1.48, 1.5, 1.24)
+    port: float = 188.0
+    shared_port: float = 1.41
+    k_major: tuple[float, ...] = (2.24, 1.47, 1.49, 1.23)
     mn_major: tuple[float, ...] = (2.32, 1.59, 1.46, 1.19)
-    multicast: float = 103.0
-    k_step: float = 0.0981
-    cluster: float = 0.0162
+    multicast: float = 104.0
+    k_step: float = 0.0969
+    cluster: float = 0.0156
     few_stages: float = 1.06
-    store: float = 49.7
-    store_widths: tuple[float, ...] = (1.86, 1.54, 1.36)
-    store_columns: float = 1.17
+    store: float = 49.3
+    store_widths: tuple[float, ...] = (1.84, 1.55, 1.39)
+    store_columns: float = 1.18
     rows: float = 14.1
     columns: float = 4.7
-    dram: float = 4.89
-    write: tuple[float, ...] = (1.85, 2.58, 3.1, 2.14)
-    l2_lines: float = 0.777
-    overlap: float = 1.72
-    l2_bytes: float = 77.0
-    sum_launch: float = 1.49
-    sum_splits: float = 0.365
-    sum_bytes: float = 4.54
-    split: float = 0.511
-    split_add: float = 9.17
+    dram: float = 4.93
+    write: tuple[float, ...] = (1.87, 2.61, 3.15, 2.18)
+    l2_lines: float = 0.765
+    overlap: float = 1.68
+    l2_bytes: float = 75.7
+    sum_launch: float = 1.45
+    sum_splits: float = 0.375
+    sum_bytes: float = 4.5
+    split: float = 0.506
+    split_add: float = 9.23
     shift: float = 97.0
     shift_wait: float = 1.25
     shift_latency: float = 0.305
-    last_wave: float = 0.25
+    last_wave: float = 0.248
 
     def on(self, chip: Chip) -> Costs:
         """Return the costs on another chip, whose rates go by its clock, its memory and its L2."""

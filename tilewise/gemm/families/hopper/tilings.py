@@ -386,9 +386,12 @@ def clusters_at_once(blocks: int, multiprocessors: int) -> int:
 
     All blocks of one are in one GPC, of 14 to 18 multiprocessors: of more than two blocks, as
     many clusters as would fit evenly do not. An H200 takes 30 clusters of four blocks and 15 of
-    eight (cuOccupancyMaxActiveClusters).
+    eight (cuOccupancyMaxActiveClusters), but of eight the last one often waits for another to end.
     """
-    return multiprocessors // blocks if blocks <= 2 else multiprocessors * 10 // 11 // blocks
+    if blocks <= 2:
+        return multiprocessors // blocks
+    fitting = multiprocessors * 10 // 11 // blocks
+    return fitting - 1 if blocks > 4 and fitting > 1 else fitting
 
 
 def fits(tiling: Tiling, multiprocessors: int) -> bool:
