@@ -27,8 +27,11 @@ from fit_hopper import ways_of
 from tilewise.explain import LAYOUTS, of_shape
 from tilewise.gemm.chip import H200
 from tilewise.gemm.families.hopper import kernel as hopper
-from tilewise.gemm.families.hopper.model import COSTS, Table, seconds
-from tilewise.gemm.families.hopper.tilings import KERNELS, Problem, Tiling
+from tilewise.gemm.families.hopper.costs import COSTS
+from tilewise.gemm.families.hopper.model import seconds
+from tilewise.gemm.families.hopper.table import Table
+from tilewise.gemm.families.hopper.tiling import Problem, Tiling
+from tilewise.gemm.families.hopper.tilings import KERNELS
 
 Sizes = tuple[int, int, int, int, int, bool, bool]
 CLUSTERS = ((1, 1), (2, 1), (1, 2), (2, 2), (4, 1), (1, 4), (4, 2), (2, 4))
@@ -121,7 +124,7 @@ def measured(
 def sizes_of(way: Tiling) -> Sizes:
     """Return a tiling's row of the table."""
     return (
-        way.block_m, way.block_n, way.cluster_m, way.cluster_n, way.split, way.shared,
+        way.block_m, way.block_n, way.cluster_m, way.cluster_n, way.split, way.stream_k,
         way.ping_pong,
     )  # fmt: skip
 

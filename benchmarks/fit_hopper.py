@@ -27,8 +27,10 @@ from scipy.optimize import least_squares
 from tilewise.explain import of_shape
 from tilewise.gemm.chip import H200
 from tilewise.gemm.families.hopper import kernel as hopper
-from tilewise.gemm.families.hopper.model import COSTS, Costs, Table, seconds
-from tilewise.gemm.families.hopper.tilings import Tiling
+from tilewise.gemm.families.hopper.costs import COSTS, Costs
+from tilewise.gemm.families.hopper.model import seconds
+from tilewise.gemm.families.hopper.table import Table
+from tilewise.gemm.families.hopper.tiling import Tiling
 
 SHARP, SHARED = 3.0, 0.5  # how fast weight falls with distance from the best; of shared errors
 FIXED = ("rows", "columns", "shift", "shift_wait", "shift_latency")
@@ -93,7 +95,7 @@ def ways_of(ways: Sequence[Any]) -> Iterator[tuple[Tiling, float]]:
     for way in ways:
         if isinstance(way, list):  # the short form that is kept in the repository
             *sizes, stream_k, swapped, ping_pong, time = way
-            flags = {"shared": stream_k, "swapped": swapped, "ping_pong": ping_pong}
+            flags = {"stream_k": stream_k, "swapped": swapped, "ping_pong": ping_pong}
             yield Tiling(*sizes, **{name: bool(flag) for name, flag in flags.items()}), time
         elif way["family"] == "hopper":
             yield Tiling(**way["choice"]), way["us"]

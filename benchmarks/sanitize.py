@@ -37,7 +37,7 @@ from typing import Any
 from tilewise import matmul
 from tilewise.devices import get_device
 from tilewise.gemm.families.hopper.family import Hopper
-from tilewise.gemm.families.hopper.tilings import Tiling
+from tilewise.gemm.families.hopper.tiling import Tiling
 from tilewise.gemm.families.simt import kernel as fma
 from tilewise.gemm.families.simt.readings import readings
 from tilewise.gemm.families.simt.tiles import EVERY, TILES, AnyTiles, Tiles
@@ -95,13 +95,19 @@ CASES = (
     Case(304, 520, 200, "TT", "float16", "float16", tiling=Tiling(128, 128, 2, 1)),
     Case(400, 264, 328, "TN", tiling=Tiling(192, 64, 1, 2)),
     Case(136, 72, 520, "NT", tiling=Tiling(64, 64, split=4)),
-    Case(500, 136, 1032, "NT", out="float32", tiling=Tiling(256, 64, shared=True)),
-    Case(264, 400, 1032, "NN", tiling=Tiling(128, 192, 2, 1, shared=True, swapped=True)),
+    Case(500, 136, 1032, "NT", out="float32", tiling=Tiling(256, 64, stream_k=True)),
+    Case(264, 400, 1032, "NN", tiling=Tiling(128, 192, 2, 1, stream_k=True, swapped=True)),
     Case(200, 168, 136, "NT", pad=(0, 0, 1), tiling=Tiling(128, 80, swapped=True)),
     Case(5, 100, 264, "NT", pad=(8, 8, 3), tiling=Tiling(64, 16)),
     Case(96, 136, 72, "NN", batch=3, tiling=Tiling(64, 64)),
-    Case(200, 136, 333, "NN", tiling=Tiling(128, 128, a_shifted=True)),
-    Case(131, 201, 1033, "TT", tiling=Tiling(64, 128, shared=True, a_shifted=True, b_shifted=True)),
+    Case(200, 136, 333, "NN", tiling=Tiling(128, 128, a_unaligned=True)),
+    Case(
+        131,
+        201,
+        1033,
+        "TT",
+        tiling=Tiling(64, 128, stream_k=True, a_unaligned=True, b_unaligned=True),
+    ),
     Case(256, 256, 256, "NN"),
     Case(131, 257, 133, "NN"),
     Case(1, 1000, 515, "NT"),

@@ -5,17 +5,16 @@
 
 from __future__ import annotations
 
-from tilewise.gemm.families.hopper.tilings import (
+from tilewise.gemm.families.hopper.cover import (
     LEAST_STEPS,
     MOST_TILES,
-    Problem,
-    Tiling,
     clusters_at_once,
     cover,
     fits,
     is_filled,
-    tilings,
 )
+from tilewise.gemm.families.hopper.tiling import Problem, Tiling
+from tilewise.gemm.families.hopper.tilings import tilings
 
 
 def is_worth_it(tiling: Tiling, view: Problem, multiprocessors: int) -> bool:
@@ -36,9 +35,9 @@ def is_worth_it(tiling: Tiling, view: Problem, multiprocessors: int) -> bool:
     if tiling.ping_pong and at.tiles <= clusters_at_once(tiling.tiles, multiprocessors):
         return False
     if tiling.split > 1:
-        enough = at.phases >= tiling.split * LEAST_STEPS
+        enough = at.k_steps >= tiling.split * LEAST_STEPS
         return enough and at.tiles <= clusters_at_once(tiling.split, multiprocessors)
-    return not tiling.shared or at.parts > 1
+    return not tiling.stream_k or at.splits > 1
 
 
 def candidates(problem: Problem, multiprocessors: int) -> list[Tiling]:
@@ -47,6 +46,6 @@ def candidates(problem: Problem, multiprocessors: int) -> list[Tiling]:
         tiling
         for swapped in (False, True)
         for view in (problem.swapped if swapped else problem,)
-        for tiling in tilings(view.a_shifted, view.b_shifted, swapped)
+        for tiling in tilings(view.a_unaligned, view.b_unaligned, swapped)
         if is_worth_it(tiling, view, multiprocessors)
     ]

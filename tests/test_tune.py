@@ -28,7 +28,7 @@ from tilewise.gemm.chip import H200, Chip
 from tilewise.gemm.families.hopper import kernel as hopper
 from tilewise.gemm.families.hopper import model
 from tilewise.gemm.families.hopper.readings import readings
-from tilewise.gemm.families.hopper.tilings import Tiling
+from tilewise.gemm.families.hopper.tiling import Tiling
 from tilewise.gemm.family import Offer
 from tilewise.gemm.plan import best, chip_of, kept_offer, offers, plan_on
 from tilewise.gemm.product import Operand, Product

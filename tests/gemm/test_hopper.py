@@ -18,7 +18,8 @@ from test_tilings import H200, possible
 from tilewise.devices import Device
 from tilewise.devices.limits import max_shared
 from tilewise.gemm.families.hopper import kernel as hopper
-from tilewise.gemm.families.hopper.tilings import SUM_COLUMNS, Cover, Tiling, cover
+from tilewise.gemm.families.hopper.cover import Cover, cover
+from tilewise.gemm.families.hopper.tiling import SUM_COLUMNS, Tiling
 from tilewise.gemm.product import WORKSPACE, A, B, D, Operand, Product
 from tilewise.gemm.steps import Plan, execute
 from tilewise.launch import Packed, Place, TensorMap
@@ -241,8 +242,8 @@ SHIFTED = struct.Struct("<4Q2i")  # hopper_load.cuh's UnalignedOperand
 def test_what_is_shifted_has_no_map(changes: dict[str, Any], fields: tuple[int, ...]) -> None:
     """But an address, how far its elements go, and how far lines and matrices are apart."""
     asked = product(**changes)
-    assert hopper.problem(asked).a_shifted
-    args = hopper.plan(asked, H200, Tiling(128, 128, a_shifted=True)).steps[0].launch.args
+    assert hopper.problem(asked).a_unaligned
+    args = hopper.plan(asked, H200, Tiling(128, 128, a_unaligned=True)).steps[0].launch.args
     assert args[0] == Packed(SHIFTED.pack(*fields), ((0, Place(A)),))
     assert one_map(args[1]).box == (64, 64)
 
@@ -274,14 +275,14 @@ def test_every_element_is_where_the_kernel_looks_for_it(
     problem = hopper.problem(asked)
     view = problem.swapped if swapped else problem
     tiling = Tiling(
-        64, 64, swapped=swapped, a_shifted=view.a_shifted, b_shifted=view.b_shifted
+        64, 64, swapped=swapped, a_unaligned=view.a_unaligned, b_unaligned=view.b_unaligned
     )  # fmt: skip
     args = hopper.plan(asked, H200, tiling).steps[0].launch.args
     seen = asked.transposed if swapped else asked
     of_b = seen.b.transposed
     for packed, x, place, rows, k_major, is_shifted in (
-        (args[0], seen.a, Place(B if swapped else A), seen.m, view.a_k_major, tiling.a_shifted),
-        (args[1], of_b, Place(A if swapped else B), seen.n, view.b_k_major, tiling.b_shifted),
+        (args[0], seen.a, Place(B if swapped else A), seen.m, view.a_k_major, tiling.a_unaligned),
+        (args[1], of_b, Place(A if swapped else B), seen.n, view.b_k_major, tiling.b_unaligned),
     ):
         lines, inner = (rows, k) if k_major else (k, rows)
         stride = x.row_stride if k_major else x.column_stride
@@ -325,7 +326,7 @@ def test_turned() -> None:
 def test_operands_elsewhere() -> None:
     for swapped, places in ((False, (1000, 2000)), (True, (2000, 1000))):
         plan = hopper.plan(
-            product(133 * 128, 256, 4096), H200, Tiling(128, 256, shared=True, swapped=swapped),
+            product(133 * 128, 256, 4096), H200, Tiling(128, 256, stream_k=True, swapped=swapped),
             a_at=Place(WORKSPACE, 1000), b_at=Place(WORKSPACE, 2000), workspace=4096,
         )  # fmt: skip
         main, summing = (step.launch for step in plan.steps)
@@ -354,23 +355,23 @@ def test_launches(m: int, n: int, k: int, batch: int, data: st.DataObject) -> No
     plan = hopper.plan(asked, H200, tiling)
     at = cover_of(asked, tiling, H200)
     main, *summing = (step.launch for step in plan.steps)
-    loaders = 2 if tiling.shifted else 0
+    loaders = 2 if tiling.is_unaligned else 0
     assert main.block == (128 * (1 + loaders + tiling.consumers), 1, 1)
     problem = hopper.problem(asked)
     assert main.shared == tiling.shared_bytes(problem.swapped if tiling.swapped else problem)
     assert main.grid[0] % (tiling.tiles * tiling.split) == 0
     assert main.grid[0] <= H200
-    tiles = (at.m_tiles, at.n_tiles, at.whole, at.rest, at.parts)
+    tiles = (at.m_tiles, at.n_tiles, at.data_parallel_tiles, at.tail_tiles, at.splits)
     assert main.args[5:10] == tiles
-    assert bool(summing) == (at.rest > 0) == (plan.workspace > 0)
+    assert bool(summing) == (at.tail_tiles > 0) == (plan.workspace > 0)
     for launch in summing:
-        assert launch.grid[0] == at.rest * tiling.tiles
+        assert launch.grid[0] == at.tail_tiles * tiling.tiles
         assert launch.grid[1] * SUM_COLUMNS == tiling.block_n
         assert launch.args[1:4] == (tiling.block_n, tiling.cluster_m, tiling.cluster_n)
         clusters = (at.m_tiles // tiling.cluster_m, at.n_tiles // tiling.cluster_n)
-        assert launch.args[4:9] == (*clusters, at.whole, at.rest, at.parts)
+        assert launch.args[4:9] == (*clusters, at.data_parallel_tiles, at.tail_tiles, at.splits)
         # A slot a part, each of a partial sum for each of a cluster's blocks.
-        slots = at.rest * at.parts * tiling.tiles
+        slots = at.tail_tiles * at.splits * tiling.tiles
         assert plan.workspace >= slots * 4 * tiling.block_m * tiling.block_n
 
 
@@ -378,42 +379,42 @@ def test_launches(m: int, n: int, k: int, batch: int, data: st.DataObject) -> No
 NT = {"b": Operand(1, 520)}
 COMPILED: list[tuple[Tiling, dict[str, Any]]] = [
     (Tiling(128, 256), {}),
-    (Tiling(128, 256, 2, shared=True), NT),
+    (Tiling(128, 256, 2, stream_k=True), NT),
     (Tiling(128, 256, 1, 2), {"a": Operand(1, 304), "d": Operand(1, 304)}),
     (Tiling(256, 128, 2), NT),
-    (Tiling(256, 192, shared=True), {**NT, "out_dtype": "float32"}),
+    (Tiling(256, 192, stream_k=True), {**NT, "out_dtype": "float32"}),
     (Tiling(192, 128, 1, 2), {"dtype": "float16", "out_dtype": "float16"}),
-    (Tiling(192, 112, 2, shared=True), {**NT, "d": Operand(1, 301)}),
+    (Tiling(192, 112, 2, stream_k=True), {**NT, "d": Operand(1, 301)}),
     (Tiling(64, 256, split=2), {"beta": 2.0, "c": Operand(200, 1)}),
     (Tiling(64, 16, split=4), {**NT, "m": 3}),
-    (Tiling(64, 240, shared=True), {**NT, "d": Operand(201, 1)}),
+    (Tiling(64, 240, stream_k=True), {**NT, "d": Operand(201, 1)}),
     (Tiling(128, 176, split=2, swapped=True), {"a": Operand(520, 1)}),
     (Tiling(128, 80, swapped=True), {"d": Operand(1, 304)}),
     (Tiling(256, 64, 1, 2, swapped=True), {"out_dtype": "float32", "d": Operand(1, 301)}),
-    (Tiling(128, 256, 2, 2, shared=True), NT),
+    (Tiling(128, 256, 2, 2, stream_k=True), NT),
     # Shifted: the most that each thread adds up, both, and the longest schedule.
-    (Tiling(64, 64, shared=True, a_shifted=True), {"a": Operand(1, 301)}),
+    (Tiling(64, 64, stream_k=True, a_unaligned=True), {"a": Operand(1, 301)}),
     (
-        Tiling(64, 128, shared=True, a_shifted=True, b_shifted=True),
+        Tiling(64, 128, stream_k=True, a_unaligned=True, b_unaligned=True),
         {"a": Operand(521, 1), "b": Operand(1, 521), "d": Operand(201, 1)},
     ),
-    (Tiling(128, 128, a_shifted=True), {"a": Operand(521, 1), "d": Operand(201, 1)}),
-    (Tiling(256, 64, b_shifted=True), {"b": Operand(201, 1)}),
+    (Tiling(128, 128, a_unaligned=True), {"a": Operand(521, 1), "d": Operand(201, 1)}),
+    (Tiling(256, 64, b_unaligned=True), {"b": Operand(201, 1)}),
     (
-        Tiling(64, 192, a_shifted=True, b_shifted=True),
+        Tiling(64, 192, a_unaligned=True, b_unaligned=True),
         {"a": Operand(1, 301), "b": Operand(201, 1), "d": Operand(201, 1)},
     ),
-    (Tiling(64, 16, split=4, a_shifted=True), {**NT, "m": 3, "a": Operand(521, 1)}),
+    (Tiling(64, 16, split=4, a_unaligned=True), {**NT, "m": 3, "a": Operand(521, 1)}),
     (
-        Tiling(64, 192, a_shifted=True),
+        Tiling(64, 192, a_unaligned=True),
         {"a": Operand(1, 301), "out_dtype": "float32"},
     ),
     (
-        Tiling(128, 128, a_shifted=True, b_shifted=True),
+        Tiling(128, 128, a_unaligned=True, b_unaligned=True),
         {"a": Operand(521, 1), "b": Operand(1, 521), "d": Operand(1, 301)},
     ),
     (
-        Tiling(64, 80, split=2, a_shifted=True, b_shifted=True),
+        Tiling(64, 80, split=2, a_unaligned=True, b_unaligned=True),
         {"a": Operand(521, 1), "b": Operand(1, 521), "beta": 2.0, "c": Operand(200, 1)},
     ),
 ]
@@ -428,7 +429,7 @@ COMPILED: list[tuple[Tiling, dict[str, Any]]] = [
 )
 def test_compiles_without_spills(tiling: Tiling, changes: dict[str, Any]) -> None:
     plan = hopper.plan(product(**changes), H200, tiling)
-    assert len(plan.steps) == 1 + tiling.shared
+    assert len(plan.steps) == 1 + tiling.stream_k
     for step in plan.steps:
         used = step.kernel.compile("sm_90a").resources
         assert used.spill_bytes == used.stack_bytes == 0
@@ -518,7 +519,7 @@ def cases(draw: st.DrawFn, a_by_rows: bool, b_by_rows: bool, multiprocessors: in
         list(candidates(problem, multiprocessors)),
         every,
         [t for t in every if t.split > 1],
-        [t for t in every if cover_of(asked, t, multiprocessors).parts > 1],
+        [t for t in every if cover_of(asked, t, multiprocessors).splits > 1],
     )
     tiling = draw(st.one_of(*[st.sampled_from(way) for way in ways if way]))
     return Case(asked, tiling, a, b, c, d, in_place)
@@ -638,11 +639,11 @@ def test_results(
         Tiling(64, 64, 2, 1),
         Tiling(192, 64, 1, 2),
         Tiling(64, 128, split=4),
-        Tiling(256, 64, shared=True),
-        Tiling(128, 64, 1, 2, shared=True, swapped=True),
-        Tiling(64, 64, 2, 2, shared=True),
-        Tiling(64, 128, split=2, a_shifted=True),
-        Tiling(128, 64, shared=True, a_shifted=True, b_shifted=True),
+        Tiling(256, 64, stream_k=True),
+        Tiling(128, 64, 1, 2, stream_k=True, swapped=True),
+        Tiling(64, 64, 2, 2, stream_k=True),
+        Tiling(64, 128, split=2, a_unaligned=True),
+        Tiling(128, 64, stream_k=True, a_unaligned=True, b_unaligned=True),
     ],
     ids=str,
 )
@@ -650,7 +651,7 @@ def test_nan_and_infinity_spread_as_far_as_they_should(
     torch: Any, device: Any, tiling: Tiling
 ) -> None:
     m, n, k = 333, 264, 520
-    of_k, of_n = k + tiling.a_shifted, n + tiling.b_shifted  # lines that begin anywhere
+    of_k, of_n = k + tiling.a_unaligned, n + tiling.b_unaligned  # lines that begin anywhere
     a, b = (torch.randn(shape, device="cuda").half() for shape in ((m, of_k), (k, of_n)))
     a, b = a[:, :k], b[:, :n]
     d = torch.empty(m, n, device="cuda", dtype=torch.float16)

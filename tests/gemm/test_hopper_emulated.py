@@ -24,7 +24,8 @@ from tilewise.errors import (
 )
 from tilewise.gemm.chip import Chip
 from tilewise.gemm.families.hopper import kernel as hopper
-from tilewise.gemm.families.hopper.tilings import BLOCK_K, Tiling
+from tilewise.gemm.families.hopper.tiling import BLOCK_K, Tiling
+from tilewise.gemm.families.hopper.variants import SOURCE
 from tilewise.gemm.families.thin import half as thin
 from tilewise.gemm.plan import plan_on
 from tilewise.gemm.product import Product
@@ -120,26 +121,28 @@ class Held:
 VARIANTS: list[tuple[Case, Tiling]] = [
     (Case(136, 72, 130, a_by_columns=True, d_by_columns=True), Tiling(64, 64)),
     (Case(3, 200, 300, b_by_columns=True), Tiling(64, 16, split=4)),
-    (Case(100, 100, 520, batch=2, b_by_columns=True, d_gap=1), Tiling(64, 48, shared=True)),
+    (Case(100, 100, 520, batch=2, b_by_columns=True, d_gap=1), Tiling(64, 48, stream_k=True)),
     (Case(130, 100, 70, beta=2.0, alpha=-0.5), Tiling(64, 128)),
     (Case(40, 80, 130, dtype="float16", out_dtype="float16"), Tiling(256, 64)),
     (Case(72, 100, 70, a_by_columns=True, b_by_columns=True, a_off=(1, 1), b_off=(2, 6), beta=2.0,
-          alpha=-0.5), Tiling(64, 64, a_shifted=True, b_shifted=True, swapped=True)),
+          alpha=-0.5), Tiling(64, 64, a_unaligned=True, b_unaligned=True, swapped=True)),
     (Case(72, 70, 100, batch=2, one_a=True, a_by_columns=True, b_by_columns=True, b_off=(2, 6),
-          apart=5, d_by_columns=True), Tiling(64, 64, swapped=True, a_shifted=True)),
-    (Case(200, 40, 520, b_by_columns=True), Tiling(64, 16, 2, 2, shared=True)),
-    (Case(200, 260, 330, b_by_columns=True, d_gap=1), Tiling(64, 48, shared=True, ping_pong=True)),
+          apart=5, d_by_columns=True), Tiling(64, 64, swapped=True, a_unaligned=True)),
+    (Case(200, 40, 520, b_by_columns=True), Tiling(64, 16, 2, 2, stream_k=True)),
+    (Case(200, 260, 330, b_by_columns=True, d_gap=1),
+     Tiling(64, 48, stream_k=True, ping_pong=True)),
 ]  # fmt: skip
 # Every other way of sharing, dividing, taking in turn, and storing.
 MORE_VARIANTS: list[tuple[Case, Tiling]] = [
     (Case(300, 260, 200, batch=3, one_b=True), Tiling(64, 64, 2, 1, ping_pong=True)),
-    (Case(300, 400, 330, b_by_columns=True), Tiling(128, 80, 1, 2, shared=True, ping_pong=True)),
+    (Case(300, 400, 330, b_by_columns=True), Tiling(128, 80, 1, 2, stream_k=True, ping_pong=True)),
     (Case(300, 400, 130, beta=0.5, out_dtype="float32", d_by_columns=True),
      Tiling(64, 64, 2, 2, ping_pong=True, swapped=True)),
     (Case(200, 200, 200), Tiling(64, 64)),
     (Case(130, 136, 100, b_by_columns=True), Tiling(128, 80)),
     (Case(70, 130, 300, dtype="float16", out_dtype="float32"), Tiling(64, 64, split=2)),
-    (Case(300, 130, 520, out_dtype="float32", d_by_columns=True), Tiling(128, 64, 2, shared=True)),
+    (Case(300, 130, 520, out_dtype="float32", d_by_columns=True),
+     Tiling(128, 64, 2, stream_k=True)),
     (Case(260, 130, 200, batch=3, one_b=True), Tiling(128, 64, 2, 1)),
     (Case(130, 264, 200, batch=2, one_a=True, b_by_columns=True), Tiling(128, 80, 1, 2)),
     (Case(200, 50, 130, a_by_columns=True, b_by_columns=True), Tiling(64, 64, swapped=True)),
@@ -149,30 +152,31 @@ MORE_VARIANTS: list[tuple[Case, Tiling]] = [
     (Case(260, 200, 130, batch=2, one_b=True), Tiling(64, 192, 4, 1)),
     (Case(130, 260, 200, a_by_columns=True), Tiling(64, 64, 2, 4, ping_pong=True)),
     # Shifted.
-    (Case(130, 72, 200, a_off=(1, 0)), Tiling(64, 64, a_shifted=True)),
-    (Case(70, 136, 100, b_by_columns=True, b_off=(0, 1), d_gap=2), Tiling(128, 80, b_shifted=True)),
+    (Case(130, 72, 200, a_off=(1, 0)), Tiling(64, 64, a_unaligned=True)),
+    (Case(70, 136, 100, b_by_columns=True, b_off=(0, 1), d_gap=2),
+     Tiling(128, 80, b_unaligned=True)),
     (Case(136, 72, 130, a_by_columns=True, a_off=(3, 7), b_off=(5, 0), d_by_columns=True),
-     Tiling(64, 64, a_shifted=True, b_shifted=True)),
-    (Case(3, 100, 330, b_by_columns=True, a_off=(7, 0)), Tiling(64, 16, split=4, a_shifted=True)),
+     Tiling(64, 64, a_unaligned=True, b_unaligned=True)),
+    (Case(3, 100, 330, b_by_columns=True, a_off=(7, 0)), Tiling(64, 16, split=4, a_unaligned=True)),
     (Case(100, 72, 520, batch=2, b_off=(1, 3), out_dtype="float32"),
-     Tiling(64, 64, shared=True, b_shifted=True)),
+     Tiling(64, 64, stream_k=True, b_unaligned=True)),
     # The matrices follow one another; A's is one for all.
     (Case(65, 67, 70, batch=3, one_a=True, a_by_columns=True, a_off=(1, 0), b_off=(5, 5)),
-     Tiling(64, 64, a_shifted=True, b_shifted=True)),
+     Tiling(64, 64, a_unaligned=True, b_unaligned=True)),
     # They are any number of elements apart, and each one's lines begin elsewhere between 16 bytes.
     (Case(64, 80, 72, batch=3, a_off=(0, 2), b_by_columns=True, apart=1),
-     Tiling(64, 80, a_shifted=True, b_shifted=True)),
+     Tiling(64, 80, a_unaligned=True, b_unaligned=True)),
     (Case(100, 72, 520, batch=2, a_by_columns=True, b_off=(0, 5), apart=3),
-     Tiling(64, 64, shared=True, a_shifted=True, b_shifted=True)),
+     Tiling(64, 64, stream_k=True, a_unaligned=True, b_unaligned=True)),
     (Case(3, 30, 330, batch=2, b_by_columns=True, a_off=(7, 5), apart=9),
-     Tiling(64, 16, split=4, a_shifted=True, b_shifted=True)),
+     Tiling(64, 16, split=4, a_unaligned=True, b_unaligned=True)),
     # Several tiles a block, of which a loader brings 128 or 256 rows.
     (Case(130, 70, 100, batch=2, a_off=(1, 1), b_off=(2, 3), apart=7),
-     Tiling(128, 64, a_shifted=True, b_shifted=True)),
+     Tiling(128, 64, a_unaligned=True, b_unaligned=True)),
     (Case(260, 30, 70, batch=2, b_by_columns=True, apart=6),
-     Tiling(256, 16, a_shifted=True, b_shifted=True)),
+     Tiling(256, 16, a_unaligned=True, b_unaligned=True)),
     (Case(260, 30, 70, a_by_columns=True, b_by_columns=True, a_off=(3, 1)),
-     Tiling(256, 32, a_shifted=True)),
+     Tiling(256, 32, a_unaligned=True)),
 ]  # fmt: skip
 
 
@@ -180,7 +184,7 @@ def shifted(tiling: Tiling, product: Product) -> Tiling:
     """It, for what does not begin at multiples of 16 bytes."""
     problem = hopper.problem(product)
     view = problem.swapped if tiling.swapped else problem
-    return replace(tiling, a_shifted=view.a_shifted, b_shifted=view.b_shifted)
+    return replace(tiling, a_unaligned=view.a_unaligned, b_unaligned=view.b_unaligned)
 
 
 @pytest.mark.parametrize(("case", "tiling"), VARIANTS, ids=[f"{t}" for _, t in VARIANTS])
@@ -199,7 +203,7 @@ TILINGS = [
     Tiling(64, 64),
     Tiling(64, 64, swapped=True),
     Tiling(64, 64, split=2),
-    Tiling(64, 64, shared=True),
+    Tiling(64, 64, stream_k=True),
     Tiling(64, 64, ping_pong=True),
     Tiling(64, 64, 2),
     Tiling(64, 64, 1, 2),
@@ -265,7 +269,7 @@ def broken(tmp_path: Path, plan: Plan, old: str, new: str) -> Plan:
     for folder in ("gemm", "ptx"):
         shutil.copytree(SOURCES / folder, tmp_path / folder)
     gemm = tmp_path / "gemm"
-    others = {path for path in gemm.glob("*.cu") if path.name != hopper.SOURCE.name}
+    others = {path for path in gemm.glob("*.cu") if path.name != SOURCE.name}
     (changed,) = (
         path for path in {*gemm.iterdir()} - others if old in path.read_text(encoding="utf-8")
     )
@@ -273,7 +277,7 @@ def broken(tmp_path: Path, plan: Plan, old: str, new: str) -> Plan:
     assert source.count(old) == 1
     changed.write_text(source.replace(old, new), encoding="utf-8")
     first, *rest = plan.steps
-    kernel = Kernel(gemm / hopper.SOURCE.name, first.kernel.name, first.kernel.defines)
+    kernel = Kernel(gemm / SOURCE.name, first.kernel.name, first.kernel.defines)
     return replace(plan, steps=(Step(kernel, first.launch), *rest))
 
 
@@ -401,7 +405,7 @@ def test_finds_faults_of_what_is_shifted(
     tmp_path: Path, old: str, new: str, error: type[CheckError], words: str
 ) -> None:
     held = Held(Case(40, 64, 600, a_off=(1, 0), b_off=(0, 3)))
-    plan = hopper.plan(held.product, UNITS, Tiling(64, 64, a_shifted=True, b_shifted=True))
+    plan = hopper.plan(held.product, UNITS, Tiling(64, 64, a_unaligned=True, b_unaligned=True))
     with pytest.raises(error, match=words):
         held.execute(broken(tmp_path, plan, old, new))
 
@@ -423,7 +427,7 @@ def test_finds_faults_where_one_of_two_is_shifted(
 ) -> None:
     """Who multiplies waits for the bulk copies of the one that is not."""
     held = Held(Case(64, 64, 200, a_off=(1, 0)))
-    plan = hopper.plan(held.product, UNITS, Tiling(64, 64, a_shifted=True))
+    plan = hopper.plan(held.product, UNITS, Tiling(64, 64, a_unaligned=True))
     with pytest.raises(error, match=words):
         held.execute(broken(tmp_path, plan, old, new))
 
@@ -478,7 +482,7 @@ def test_the_next_matrix_does_not_spread(
     held.at[1] = held.arrays[1].pointer + b.item * b.place
     # The third one is only memory, which may be read.
     asked = replace(held.product, batch=2)
-    plan = hopper.plan(asked, UNITS, Tiling(64, 64, b_shifted=True))
+    plan = hopper.plan(asked, UNITS, Tiling(64, 64, b_unaligned=True))
     if is_broken:
         plan = broken(tmp_path, plan, old, new)
     held.execute(plan)

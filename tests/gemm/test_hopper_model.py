@@ -13,16 +13,12 @@ from test_tilings import chip, large, multiprocessors, problems
 
 from tilewise.gemm.chip import H200
 from tilewise.gemm.families.hopper import model
-from tilewise.gemm.families.hopper.tilings import (
-    Problem,
-    Tiling,
-    clusters_at_once,
-    cover,
-    fits,
-    tilings,
-)
+from tilewise.gemm.families.hopper.cover import clusters_at_once, cover, fits
+from tilewise.gemm.families.hopper.table import Sizes, Table, covers
+from tilewise.gemm.families.hopper.tiling import Problem, Tiling
+from tilewise.gemm.families.hopper.tilings import tilings
 
-EVERY = [*tilings(), *tilings(a_shifted=True), *tilings(b_shifted=True), *tilings(True, True)]
+EVERY = [*tilings(), *tilings(a_unaligned=True), *tilings(b_unaligned=True), *tilings(True, True)]
 
 
 @settings(max_examples=200)
@@ -31,10 +27,8 @@ def test_a_table_is_covered_as_each_of_its_tilings(
     m: int, n: int, k: int, batch: int, count: int
 ) -> None:
     found = [tiling for tiling in EVERY if fits(tiling, count)]
-    table = model.Table(found, [0] * len(found), count)
-    at = model.covers(
-        table, model.Sizes(*(np.full(len(found), float(x)) for x in (m, n, k, batch)))
-    )
+    table = Table(found, [0] * len(found), count)
+    at = covers(table, Sizes(*(np.full(len(found), float(x)) for x in (m, n, k, batch))))
     for row, tiling in enumerate(found):
         one = cover(tiling, m, n, k, batch, count)
         got = {name: value[row] for name, value in at._asdict().items()}
@@ -42,13 +36,13 @@ def test_a_table_is_covered_as_each_of_its_tilings(
             one.m_tiles,
             one.n_tiles,
         )
-        assert (got["tiles"], got["steps"]) == (one.tiles, one.phases)
-        assert (got["whole"], got["rest"], got["parts"]) == (one.whole, one.rest, one.parts)
-        assert got["is_divided"] == (one.rest > 0)
+        for name in ("tiles", "data_parallel_tiles", "tail_tiles", "splits", "k_steps"):
+            assert got[name] == getattr(one, name)
+        assert got["has_tail"] == (one.tail_tiles > 0)
         # Where k is divided in a cluster, a grid may have more clusters than run at a time.
         at_once = clusters_at_once(tiling.tiles * tiling.split, count)
-        assert got["units"] == min(one.units, at_once)
-        blocks = got["units"] * tiling.tiles * tiling.split
+        assert got["clusters"] == min(one.clusters, at_once)
+        blocks = got["clusters"] * tiling.tiles * tiling.split
         assert got["active"] == min(blocks, count)
 
 

@@ -21,7 +21,7 @@ from tilewise.gemm.families.hopper import kernel as hopper
 from tilewise.gemm.families.hopper import model
 from tilewise.gemm.families.hopper.family import Hopper
 from tilewise.gemm.families.hopper.readings import readings
-from tilewise.gemm.families.hopper.tilings import Tiling
+from tilewise.gemm.families.hopper.tiling import Tiling
 from tilewise.gemm.plan import plan_on, plan_product
 from tilewise.gemm.product import WORKSPACE, A, B, D, Operand, Product
 from tilewise.gemm.steps import Plan, Step
@@ -211,7 +211,7 @@ def test_what_is_brought_near(asked: Product, phases: int) -> None:
 
 def test_behind_partial_sums_nothing_is_brought_near() -> None:
     asked = product(64, 64, 262144)  # hopper_sum comes between
-    found = hopper.plan(asked, 132, Tiling(64, 64, shared=True))
+    found = hopper.plan(asked, 132, Tiling(64, 64, stream_k=True))
     assert names(found) == ["hopper", "hopper_sum"]
     assert prefetched(found.steps[0]) == 0
 
@@ -327,11 +327,11 @@ def test_a_tiling_can_be_asked_for() -> None:
     found = with_tiling(asked, Tiling(64, 64))
     assert found is not None
     assert names(found) == ["pack", "hopper"]
-    found = with_tiling(asked, Tiling(64, 64, b_shifted=True))
+    found = with_tiling(asked, Tiling(64, 64, b_unaligned=True))
     assert found is not None
     assert (names(found), found.workspace) == (["hopper"], 0)
     # Tiles are shifted where rows are not 16-byte aligned, and nowhere else.
-    assert with_tiling(asked, Tiling(64, 64, a_shifted=True)) is None
+    assert with_tiling(asked, Tiling(64, 64, a_unaligned=True)) is None
     floats = replace(asked, dtype="float32", out_dtype="float32")
     assert with_tiling(floats, Tiling(64, 64)) is None
 
@@ -353,7 +353,7 @@ def test_a_kept_tiling_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     assert str(tiling) in found.chosen
     assert "fastest of those that were measured" in found.why
     assert names(found) == ["pack", "hopper"]
-    tiling = Tiling(64, 128, b_shifted=True)
+    tiling = Tiling(64, 128, b_unaligned=True)
     keep_always(monkeypatch, "hopper", asdict(tiling), asked)
     found = plan_on(asked, H200)
     assert str(tiling) in found.chosen
@@ -378,7 +378,7 @@ def test_the_kept_choice_of_any_family_is_used(
 @pytest.mark.parametrize(
     ("family", "choice"),
     [
-        ("hopper", asdict(Tiling(64, 64, a_shifted=True))),  # of what is 16-byte aligned
+        ("hopper", asdict(Tiling(64, 64, a_unaligned=True))),  # of what is 16-byte aligned
         ("hopper", asdict(Tiling(128, 24))),
         ("hopper", {**asdict(Tiling(64, 64)), "block_m": 100}),  # no number of warpgroups
         ("hopper", {"tile_m": 64, "tile_n": 64}),

@@ -10,7 +10,7 @@ from reference import examples, thorough
 
 from tilewise.devices.emulator import Emulator
 from tilewise.gemm.families.hopper import kernel as hopper
-from tilewise.gemm.families.hopper.tilings import Tiling
+from tilewise.gemm.families.hopper.tiling import Tiling
 from tilewise.gemm.product import Operand, Product, offset
 from tilewise.gemm.steps import execute
 

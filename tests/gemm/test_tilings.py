@@ -17,15 +17,9 @@ from tilewise.devices.limits import max_shared
 from tilewise.gemm.chip import H200 as H200_CHIP
 from tilewise.gemm.chip import Chip
 from tilewise.gemm.families.hopper import model
+from tilewise.gemm.families.hopper.cover import Cover, cover
 from tilewise.gemm.families.hopper.kernel import LARGEST
-from tilewise.gemm.families.hopper.tilings import (
-    BLOCK_K,
-    MOST_STAGES,
-    Cover,
-    Problem,
-    Tiling,
-    cover,
-)
+from tilewise.gemm.families.hopper.tiling import BLOCK_K, MOST_STAGES, Problem, Tiling
 
 H200 = H200_CHIP.multiprocessors
 GROUP_M = 16  # of hopper.cu
@@ -48,7 +42,7 @@ def chosen(problem: Problem, multiprocessors: int) -> tuple[Tiling, float]:
 def possible(problem: Problem) -> list[Tiling]:
     """Every tiling that the kernel can take, sensible or not."""
     ways = ((1, False), (1, True), (2, False), (4, False))
-    a, b = problem.a_shifted, problem.b_shifted
+    a, b = problem.a_unaligned, problem.b_unaligned
     every = (
         Tiling(block_m, block_n, *cluster, split, shared, swapped, *((b, a) if swapped else (a, b)))
         for block_m, block_n, cluster, (split, shared), swapped in product(
@@ -77,11 +71,13 @@ class Part:
 
 def parts(at: Cover, unit: int) -> list[Part]:
     """As hopper.cu's Schedule goes from one to the next."""
-    found = [Part(tile, 0, at.phases, -1) for tile in range(unit, at.whole, at.units)]
-    if unit < at.rest * at.parts:
-        part, tile = divmod(unit, at.rest)
-        first, last = (first_phase(at.phases, part + i, at.parts) for i in (0, 1))
-        found.append(Part(at.whole + tile, first, last, unit))
+    found = [
+        Part(tile, 0, at.k_steps, -1) for tile in range(unit, at.data_parallel_tiles, at.clusters)
+    ]
+    if unit < at.tail_tiles * at.splits:
+        part, tile = divmod(unit, at.tail_tiles)
+        first, last = (first_phase(at.k_steps, part + i, at.splits) for i in (0, 1))
+        found.append(Part(at.data_parallel_tiles + tile, first, last, unit))
     return found
 
 
@@ -91,7 +87,7 @@ def first_phase(phases: int, part: int, of: int) -> int:
 
 def summed(at: Cover, tile: int) -> list[int]:
     """The slots that hopper_sum adds up for a tile, in its order."""
-    return [part * at.rest + tile - at.whole for part in range(at.parts)]
+    return [part * at.tail_tiles + tile - at.data_parallel_tiles for part in range(at.splits)]
 
 
 def place(index: int, rows: int, columns: int) -> tuple[int, int, int]:
@@ -122,9 +118,9 @@ def test_every_tile_is_computed_once(
     found = {place(index, rows, columns) for index in range(at.tiles)}
     assert found == set(product(range(rows), range(columns), range(batch)))
     if tiling.split == 1:
-        assert 1 <= at.units * tiling.tiles <= max(count, tiling.tiles)
+        assert 1 <= at.clusters * tiling.tiles <= max(count, tiling.tiles)
     else:
-        assert at.units == at.whole == at.tiles  # a cluster for each
+        assert at.clusters == at.data_parallel_tiles == at.tiles  # a cluster for each
 
 
 @examples(300)
@@ -137,46 +133,46 @@ def test_every_phase_is_computed_once(
 ) -> None:
     assume(not tiling.objection(Problem(m, n, k, batch)))
     at = cover(tiling, m, n, k, batch, count)
-    assert at.phases == math.ceil(k / BLOCK_K)
-    assert at.whole + at.rest == at.tiles
+    assert at.k_steps == math.ceil(k / BLOCK_K)
+    assert at.data_parallel_tiles + at.tail_tiles == at.tiles
     of_tile: dict[int, list[Part]] = {tile: [] for tile in range(at.tiles)}
-    for unit in range(at.units):
+    for unit in range(at.clusters):
         mine = parts(at, unit)
         assert mine
         for part in mine:
             of_tile[part.tile].append(part)
     for tile, all_parts in of_tile.items():
         all_parts.sort(key=lambda part: part.first)
-        assert (all_parts[0].first, all_parts[-1].last) == (0, at.phases)
+        assert (all_parts[0].first, all_parts[-1].last) == (0, at.k_steps)
         assert all(one.last == other.first for one, other in pairwise(all_parts))
         assert all(part.first < part.last for part in all_parts)
         slots = [part.slot for part in all_parts]
-        if tile < at.whole:
+        if tile < at.data_parallel_tiles:
             assert slots == [-1]
         else:
             assert slots == summed(at, tile)  # all that were written, in the order of k
-    slots = [slot for tile in range(at.whole, at.tiles) for slot in summed(at, tile)]
-    assert sorted(slots) == list(range(at.rest * at.parts))  # no slot twice
-    edges = [first_phase(at.phases, rank, tiling.split) for rank in range(tiling.split + 1)]
-    assert (edges[0], edges[-1]) == (0, at.phases)
+    slots = [slot for tile in range(at.data_parallel_tiles, at.tiles) for slot in summed(at, tile)]
+    assert sorted(slots) == list(range(at.tail_tiles * at.splits))  # no slot twice
+    edges = [first_phase(at.k_steps, rank, tiling.split) for rank in range(tiling.split + 1)]
+    assert (edges[0], edges[-1]) == (0, at.k_steps)
     assert all(first < last for first, last in pairwise(edges))
 
 
 def test_a_rest_with_few_phases() -> None:
     """One tile is left over, with fewer phases than there are clusters."""
-    at = cover(Tiling(128, 128, shared=True), 133 * 128, 128, 512, 1, H200)
-    assert (at.whole, at.rest, at.parts, at.units) == (132, 1, 2, 132)
-    assert [unit for unit in range(at.units) if len(parts(at, unit)) == 2] == [0, 1]
+    at = cover(Tiling(128, 128, stream_k=True), 133 * 128, 128, 512, 1, H200)
+    assert (at.data_parallel_tiles, at.tail_tiles, at.splits, at.clusters) == (132, 1, 2, 132)
+    assert [unit for unit in range(at.clusters) if len(parts(at, unit)) == 2] == [0, 1]
 
 
 def test_the_rest_is_divided_where_that_leaves_fewer_idle() -> None:
-    tiling = Tiling(128, 256, shared=True)
+    tiling = Tiling(128, 256, stream_k=True)
     at = cover(tiling, 128 * 17, 256 * 11, 4096, 1, H200)  # 187 tiles: one wave and 55
-    assert (at.whole, at.rest, at.parts, at.units) == (132, 55, 2, 132)
+    assert (at.data_parallel_tiles, at.tail_tiles, at.splits, at.clusters) == (132, 55, 2, 132)
     at = cover(tiling, 128 * 20, 256 * 11, 4096, 1, H200)  # one wave and 88, of which none is idle
-    assert (at.whole, at.rest, at.parts, at.units) == (220, 0, 1, 132)
+    assert (at.data_parallel_tiles, at.tail_tiles, at.splits, at.clusters) == (220, 0, 1, 132)
     at = cover(tiling, 128, 256, 4096, 1, H200)
-    assert (at.whole, at.rest, at.parts, at.units) == (0, 1, 16, 16)
+    assert (at.data_parallel_tiles, at.tail_tiles, at.splits, at.clusters) == (0, 1, 16, 16)
 
 
 large = st.one_of(st.integers(1, 300), st.integers(1, 30000), st.integers(1, LARGEST))
@@ -191,11 +187,11 @@ def problems(draw: st.DrawFn) -> Problem:
     most = LARGEST // (math.ceil(m / 64) * math.ceil(n / 64))
     assume(most)
     batch = draw(st.one_of(st.just(1), st.integers(1, min(64, most)), st.integers(1, most)))
-    a_shifted, b_shifted = draw(flag), draw(flag)
+    a_unaligned, b_unaligned = draw(flag), draw(flag)
     return Problem(
         m, n, k, batch, draw(flag), draw(flag),
-        16 if a_shifted else draw(alignments), 16 if b_shifted else draw(alignments),
-        a_shifted, b_shifted,
+        16 if a_unaligned else draw(alignments), 16 if b_unaligned else draw(alignments),
+        a_unaligned, b_unaligned,
         draw(flag), draw(flag),
     )  # fmt: skip
 
@@ -212,10 +208,10 @@ def test_candidates(problem: Problem, count: int) -> None:
         assert 2 <= tiling.stages <= MOST_STAGES
         assert tiling.out_columns in (16, 32, 64)  # the widths of a swizzle
         assert tiling.block_n % tiling.out_columns == 0
-        assert tiling.shifted == (problem.a_shifted or problem.b_shifted)
-        assert (tiling.a_shifted, tiling.b_shifted) == (view.a_shifted, view.b_shifted)
+        assert tiling.is_unaligned == (problem.a_unaligned or problem.b_unaligned)
+        assert (tiling.a_unaligned, tiling.b_unaligned) == (view.a_unaligned, view.b_unaligned)
         raw_stages = tiling.raw_stages(view)
-        if tiling.shifted:  # a step and the one before, while another is on its way
+        if tiling.is_unaligned:  # a step and the one before, while another is on its way
             assert 3 <= raw_stages <= MOST_STAGES
         else:
             assert raw_stages == tiling.raw_bytes(view) == 0
@@ -234,33 +230,33 @@ def test_candidates(problem: Problem, count: int) -> None:
         assert math.isfinite(time)
         at = cover(tiling, view.m, view.n, view.k, view.batch, count)
         assert at.tiles < 2**31
-        assert (at.parts > 1) == tiling.shared
+        assert (at.splits > 1) == tiling.stream_k
         if tiling.tiles > 2:
-            assert at.units * tiling.tiles <= count * 10 / 11  # no more than run at a time
+            assert at.clusters * tiling.tiles <= count * 10 / 11  # no more than run at a time
 
 
 def test_clusters_of_four() -> None:
     """Not every multiprocessor has three others in its GPC, and some of 132 stay idle."""
     four = Tiling(128, 256, 2, 2)
     at = cover(four, 4096, 4096, 4096, 1, H200)  # 16 x 8 for clusters
-    assert (at.units, at.whole, at.rest) == (30, 128, 0)
-    at = cover(replace(four, shared=True), 4096, 4096, 4096, 1, H200)
-    assert (at.units, at.whole, at.rest, at.parts) == (30, 120, 8, 3)
+    assert (at.clusters, at.data_parallel_tiles, at.tail_tiles) == (30, 128, 0)
+    at = cover(replace(four, stream_k=True), 4096, 4096, 4096, 1, H200)
+    assert (at.clusters, at.data_parallel_tiles, at.tail_tiles, at.splits) == (30, 120, 8, 3)
     found = [x for x in candidates(Problem(4096, 4096, 4096), H200) if x.tiles > 2]
     assert found
     assert {x.tiles for x in found} == {4, 8}
-    assert [x for x in candidates(Problem(4096, 512, 4096), H200) if x.tiles > 2 and x.shared]
+    assert [x for x in candidates(Problem(4096, 512, 4096), H200) if x.tiles > 2 and x.stream_k]
     # Not across the one row or column of tiles that there is, nor where tiles are shifted.
     for problem in (Problem(16, 4096, 4096), Problem(4096, 16, 4096)):
         for x in candidates(problem, H200):
             rows, columns = (4096, 16) if x.swapped == (problem.m == 16) else (16, 4096)
             assert x.cluster_m == 1 or rows > x.block_m
             assert x.cluster_n == 1 or columns > x.block_n
-    shifted = Problem(4096, 4096, 4096, a_shifted=True)
+    shifted = Problem(4096, 4096, 4096, a_unaligned=True)
     assert not [x for x in candidates(shifted, H200) if x.tiles > 1]
     # With few k-steps, what is left over is not divided.
     found = candidates(Problem(4096, 512, 7 * BLOCK_K), H200)
-    assert not [x for x in found if x.tiles > 2 and x.shared]
+    assert not [x for x in found if x.tiles > 2 and x.stream_k]
     # And not where the GPU has too few multiprocessors for one of them.
     assert not [x for x in candidates(Problem(4096, 4096, 4096), 4) if x.tiles > 2]
 
@@ -286,7 +282,7 @@ def test_turned_twice_is_the_same() -> None:
         Problem(4494, 1041, 11529, a_k_major=False),
         Problem(8192, 8192, 8192),
         Problem(640, 700, 4096, 3),
-        Problem(511, 513, 517, a_shifted=True, b_shifted=True),
+        Problem(511, 513, 517, a_unaligned=True, b_unaligned=True),
         Problem(1, 1, 1),
         Problem(LARGEST, 64, LARGEST),
     ],
@@ -307,19 +303,23 @@ def test_choosing_is_quick(problem: Problem) -> None:
         (Tiling(256, 256), Problem(1, 1, 1), "a sum of 256 registers"),
         (Tiling(128, 96), Problem(1, 1, 1, b_k_major=False), "copied by 64"),
         (Tiling(128, 128, 2, split=2), Problem(1, 1, 1), "in one way"),
-        (Tiling(128, 128, split=2, shared=True), Problem(1, 1, 1), "in one way"),
+        (Tiling(128, 128, split=2, stream_k=True), Problem(1, 1, 1), "in one way"),
         (Tiling(128, 128, split=2), Problem(1, 1, 127), "more parts than there are steps"),
         (Tiling(128, 256, split=4), Problem(1, 1, 256), "into the ring"),
-        (Tiling(128, 128), Problem(1, 1, 1, a_shifted=True), "tiles are shifted where"),
-        (Tiling(128, 128, b_shifted=True), Problem(1, 1, 1), "tiles are shifted where"),
-        (Tiling(64, 64, b_shifted=True), Problem(1, 1, 1, a_shifted=True), "shifted where"),
-        (Tiling(64, 64, 2, a_shifted=True), Problem(1, 1, 1, a_shifted=True), "cluster's blocks"),
-        (Tiling(128, 256, a_shifted=True), Problem(1, 1, 1, a_shifted=True), "128 registers"),
-        (Tiling(192, 64, a_shifted=True), Problem(1, 1, 1, a_shifted=True), "32 registers"),
+        (Tiling(128, 128), Problem(1, 1, 1, a_unaligned=True), "tiles are shifted where"),
+        (Tiling(128, 128, b_unaligned=True), Problem(1, 1, 1), "tiles are shifted where"),
+        (Tiling(64, 64, b_unaligned=True), Problem(1, 1, 1, a_unaligned=True), "shifted where"),
+        (
+            Tiling(64, 64, 2, a_unaligned=True),
+            Problem(1, 1, 1, a_unaligned=True),
+            "cluster's blocks",
+        ),
+        (Tiling(128, 256, a_unaligned=True), Problem(1, 1, 1, a_unaligned=True), "128 registers"),
+        (Tiling(192, 64, a_unaligned=True), Problem(1, 1, 1, a_unaligned=True), "32 registers"),
         (Tiling(64, 64, 2, 2, split=2), Problem(1, 1, 128), "in one way"),
         (
-            Tiling(128, 128, a_shifted=True, b_shifted=True),
-            Problem(1, 1, 1, a_k_major=False, b_k_major=False, a_shifted=True, b_shifted=True),
+            Tiling(128, 128, a_unaligned=True, b_unaligned=True),
+            Problem(1, 1, 1, a_k_major=False, b_k_major=False, a_unaligned=True, b_unaligned=True),
             "too few stages fit into shared memory",
         ),
     ],
@@ -329,21 +329,21 @@ def test_objections(tiling: Tiling, problem: Problem, words: str) -> None:
 
 
 def test_words() -> None:
-    tiling = Tiling(128, 256, 2, shared=True)
+    tiling = Tiling(128, 256, 2, stream_k=True)
     assert str(tiling) == ("tiles of 128 x 256, 4 stages, clusters of 2 x 1, stream-K tail")
-    assert str(replace(tiling, cluster_m=1, split=2, shared=False, swapped=True)) == (
+    assert str(replace(tiling, cluster_m=1, split=2, stream_k=False, swapped=True)) == (
         "tiles of 128 x 256, 4 stages, split-K by 2, A and B swapped"
     )
-    tiling = Tiling(64, 64, a_shifted=True)
+    tiling = Tiling(64, 64, a_unaligned=True)
     assert str(tiling) == "tiles of 64 x 64, 4 stages, A shifted in shared memory"
     # With A and B swapped, what the kernel takes for A is B.
     assert str(replace(tiling, swapped=True)).endswith(
         "A and B swapped, B shifted in shared memory"
     )
-    assert str(replace(tiling, b_shifted=True)).endswith("A and B shifted in shared memory")
+    assert str(replace(tiling, b_unaligned=True)).endswith("A and B shifted in shared memory")
 
 
-BOTH = {"a_shifted": True, "b_shifted": True}
+BOTH = {"a_unaligned": True, "b_unaligned": True}
 
 
 @pytest.mark.parametrize(
@@ -351,14 +351,14 @@ BOTH = {"a_shifted": True, "b_shifted": True}
     [
         (Tiling(64, 64), (True, False), 0),
         # Along k, 128 bytes of each line: the next ones are the next phase's.
-        (Tiling(64, 64, a_shifted=True), (True, True), 64),
-        (Tiling(64, 128, b_shifted=True), (False, True), 128),
-        (Tiling(64, 80, b_shifted=True), (True, True), 80),
+        (Tiling(64, 64, a_unaligned=True), (True, True), 64),
+        (Tiling(64, 128, b_unaligned=True), (False, True), 128),
+        (Tiling(64, 80, b_unaligned=True), (True, True), 80),
         (Tiling(128, 64, **BOTH), (True, True), 128 + 64),
         # Across k, of 64 lines: those that hold the tile, and one more.
-        (Tiling(64, 64, a_shifted=True), (False, True), 64 * 2),
-        (Tiling(64, 128, b_shifted=True), (True, False), 64 * 3),
-        (Tiling(256, 32, a_shifted=True), (False, True), 64 * 5),
+        (Tiling(64, 64, a_unaligned=True), (False, True), 64 * 2),
+        (Tiling(64, 128, b_unaligned=True), (True, False), 64 * 3),
+        (Tiling(256, 32, a_unaligned=True), (False, True), 64 * 5),
         (Tiling(64, 192, **BOTH), (False, False), 64 * (2 + 4)),
         (Tiling(128, 64, **BOTH), (False, True), 64 * 3 + 64),
     ],
@@ -369,13 +369,13 @@ def test_the_ring_of_what_is_to_be_shifted(
 ) -> None:
     a_k_major, b_k_major = k_major
     view = Problem(
-        1, 1, 1, a_k_major=a_k_major, b_k_major=b_k_major, a_shifted=tiling.a_shifted,
-        b_shifted=tiling.b_shifted,
+        1, 1, 1, a_k_major=a_k_major, b_k_major=b_k_major, a_unaligned=tiling.a_unaligned,
+        b_unaligned=tiling.b_unaligned,
     )  # fmt: skip
     assert tiling.objection(view) == ""
     raw_bytes = tiling.raw_bytes(view)
     assert raw_bytes == 128 * pieces
-    plain = replace(tiling, a_shifted=False, b_shifted=False)
+    plain = replace(tiling, a_unaligned=False, b_unaligned=False)
     assert tiling.threads == plain.threads + (256 if pieces else 0)
     rest = max_shared("sm_90") - 1024 - tiling.stages * tiling.stage_bytes - tiling.out_bytes
     assert tiling.raw_stages(view) == (min(MOST_STAGES, rest // raw_bytes) if pieces else 0)
@@ -388,7 +388,7 @@ def test_the_ring_of_what_is_to_be_shifted(
 def test_shifting_is_thought_to_take_time(shape: tuple[int, int, int]) -> None:
     plain = Problem(*shape)
     _, time = chosen(plain, H200)
-    for shifted in (replace(plain, a_shifted=True), replace(plain, b_shifted=True)):
+    for shifted in (replace(plain, a_unaligned=True), replace(plain, b_unaligned=True)):
         tiling, longer = chosen(shifted, H200)
-        assert tiling.shifted
+        assert tiling.is_unaligned
         assert longer > time

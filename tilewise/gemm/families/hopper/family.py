@@ -12,7 +12,8 @@ from tilewise.gemm.chip import Chip
 from tilewise.gemm.families.hopper import kernel as hopper
 from tilewise.gemm.families.hopper import model
 from tilewise.gemm.families.hopper.readings import Reading, readings
-from tilewise.gemm.families.hopper.tilings import Tiling
+from tilewise.gemm.families.hopper.tiling import Tiling
+from tilewise.gemm.families.hopper.variants import every_kernel
 from tilewise.gemm.family import Offer
 from tilewise.gemm.product import WORKSPACE, A, B, D, Product
 from tilewise.gemm.steps import Plan
@@ -72,7 +73,7 @@ class Hopper:
     def kernels(self, chip: Chip | None, dtype: str) -> Iterator[Kernel]:
         """Yield every kernel that :meth:`best` can ask for, those of the copies included."""
         if chip is not None and chip.is_hopper and dtype in hopper.HALVES:
-            yield from hopper.every_kernel(dtype, chip.multiprocessors)
+            yield from every_kernel(dtype, chip.multiprocessors)
             yield from (pack.kernel(overlap=True), unpack.kernel(overlap=True))
 
     def _offer(

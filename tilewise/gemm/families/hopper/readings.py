@@ -8,7 +8,7 @@ from itertools import combinations
 
 from tilewise.gemm import pack
 from tilewise.gemm.families.hopper import kernel as hopper
-from tilewise.gemm.families.hopper.tilings import Problem
+from tilewise.gemm.families.hopper.tiling import Problem
 from tilewise.gemm.pack import Packing
 from tilewise.gemm.product import A, B, Product
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from tilewise.gemm import pack
-from tilewise.gemm.families.hopper.kernel import LARGEST_STRIDE
+from tilewise.gemm.families.hopper.matrices import LARGEST_STRIDE
 from tilewise.gemm.families.simt.tiles import AnyTiles, TensorTiles
 from tilewise.gemm.families.simt.timing import Lying
 from tilewise.gemm.pack import Packing

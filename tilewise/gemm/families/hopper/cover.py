@@ -1,0 +1,87 @@
+"""How a tiling covers a product: its clusters, their tiles, and those that stream-K divides."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewise.gemm.families.hopper.tiling import BLOCK_K, Tiling
+
+LEAST_STEPS = 4  # k-steps that are worth a block's while
+MOST_TILES = 2**31 - 512  # the kernel counts clusters of tiles by int
+
+
+@dataclass(frozen=True)
+class Cover:
+    """How tiles cover a product. Tiles are counted in clusters' tiles, all batches together.
+
+    Attributes
+    ----------
+    m_tiles, n_tiles : int
+        Blocks' tiles along M and N, multiples of the cluster's.
+    tiles : int
+        All of them.
+    data_parallel_tiles, tail_tiles : int
+        Those that one cluster each computes, and those of the stream-K tail.
+    splits : int
+        Clusters that divide each tile of the tail along k; 1 where there is no tail.
+    clusters : int
+        Clusters that are launched, and take the tiles in turn.
+    k_steps : int
+        Steps of BLOCK_K along k.
+    """
+
+    m_tiles: int
+    n_tiles: int
+    tiles: int
+    data_parallel_tiles: int
+    tail_tiles: int
+    splits: int
+    clusters: int
+    k_steps: int
+
+
+def cover(tiling: Tiling, m: int, n: int, k: int, batch: int, multiprocessors: int) -> Cover:
+    """Return how a tiling covers a batch of m x n x k, which is swapped already if it swaps."""
+    rows = -(-m // (tiling.block_m * tiling.cluster_m))
+    columns = -(-n // (tiling.block_n * tiling.cluster_n))
+    tiles, k_steps = rows * columns * batch, -(-k // BLOCK_K)
+    tail_tiles, splits, clusters = 0, 1, tiles
+    if tiling.split == 1:
+        most = max(1, clusters_at_once(tiling.tiles, multiprocessors))
+        left = tiles % most
+        if tiling.stream_k and left:
+            splits = min(most // left, max(1, k_steps // LEAST_STEPS))
+        if splits > 1:
+            tail_tiles = left
+        clusters = min(most, max(tiles - tail_tiles, tail_tiles * splits))
+    return Cover(
+        rows * tiling.cluster_m, columns * tiling.cluster_n, tiles, tiles - tail_tiles, tail_tiles,
+        splits, clusters, k_steps,
+    )  # fmt: skip
+
+
+def clusters_at_once(blocks: int, multiprocessors: int) -> int:
+    """Return how many clusters run at a time.
+
+    All blocks of one are in one GPC, of 14 to 18 multiprocessors: of more than two blocks, as
+    many clusters as would fit evenly do not. An H200 takes 30 clusters of four blocks and 15 of
+    eight (cuOccupancyMaxActiveClusters), but of eight the last one often waits for another to end.
+    """
+    if blocks <= 2:
+        return multiprocessors // blocks
+    fitting = multiprocessors * 10 // 11 // blocks
+    return fitting - 1 if blocks > 4 and fitting > 1 else fitting
+
+
+def fits(tiling: Tiling, multiprocessors: int) -> bool:
+    """Return whether a GPU has the multiprocessors for one cluster of a tiling."""
+    return clusters_at_once(tiling.tiles * tiling.split, multiprocessors) > 0
+
+
+def is_filled(tiling: Tiling, m: int, n: int) -> bool:
+    """Return whether D reaches into the last 64 rows of a tile, and over a whole cluster."""
+    return (
+        (tiling.block_m == 64 or m > tiling.block_m - 64)
+        and (tiling.cluster_m == 1 or m > tiling.block_m)
+        and (tiling.cluster_n == 1 or n > tiling.block_n)
+    )

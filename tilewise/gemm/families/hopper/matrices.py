@@ -1,0 +1,130 @@
+"""A product's matrices as the Hopper kernel takes them: by tensor maps, or by address."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from tilewise.gemm.families.hopper.tiling import BLOCK_K
+from tilewise.gemm.layouts import layout
+from tilewise.gemm.product import Operand
+from tilewise.kernel import SOURCES
+from tilewise.launch import Packed, Place, TensorMap
+
+LOAD = SOURCES / "gemm" / "hopper_load.cuh"
+SECTOR_BYTES = 32
+LARGEST_STRIDE = 2**40  # bytes, exclusive (CUDA driver API, cuTensorMapEncodeTiled)
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """A batch of matrices as bulk copies see them: A, D, and B's transpose, so that k runs along
+    the rows of both inputs."""
+
+    x: Operand
+    rows: int
+    columns: int
+    batch: int
+    item: int = 2
+
+    @cached_property
+    def by_rows(self) -> bool | None:
+        """Whether rows are contiguous (True), columns (False), or neither (None).
+
+        Where both are, as in a vector, the one whose other stride bulk copies can use.
+        """
+        by_rows = self.x.column_stride == 1 or self.columns == 1
+        by_columns = self.x.row_stride == 1 or self.rows == 1
+        if by_rows and by_columns:
+            return self.rows == 1 or (self.columns > 1 and self.x.row_stride % 8 == 0)
+        return by_rows if by_rows or by_columns else None
+
+    @property
+    def is_k_major(self) -> bool:
+        """Of A, or of B's transpose, whether k is contiguous."""
+        return bool(self.by_rows)
+
+    @cached_property
+    def lines(self) -> tuple[int, int, int]:
+        """What is contiguous: its extent, how many of it there are, and their stride."""
+        if self.by_rows:
+            return self.columns, self.rows, self.x.row_stride
+        return self.rows, self.columns, self.x.column_stride
+
+    def unaligned(self) -> str:
+        """Why not all lines begin at multiples of 16 bytes; empty if they do."""
+        if self.by_rows is None:
+            return "has no contiguous dimension"
+        if self.x.offset:
+            return "does not begin at a multiple of 16 bytes"
+        return self._apart()
+
+    def unreadable(self) -> str:
+        """Why the kernel can't read it, copied or not; empty if it can."""
+        if self.by_rows is None:
+            return "has no contiguous dimension"
+        if self.x.offset % self.item:
+            return f"does not begin at a multiple of {self.item} bytes"
+        _, count, stride = self.lines
+        if (count > 1 and stride < 0) or (self.batch > 1 and self.x.batch_stride < 0):
+            return "has a negative stride"
+        if self.unaligned() and count > 1 and stride == 0:
+            return "has one line for all, which does not begin at a multiple of 16 bytes"
+        return ""
+
+    def _apart(self) -> str:
+        """Why bulk copies don't find all lines; empty if they do."""
+        _, count, stride = self.lines
+        for step in (stride if count > 1 else 0, self.x.batch_stride if self.batch > 1 else 0):
+            if self.item * step % 16:
+                return f"has a stride of {self.item * step} bytes, no multiple of 16"
+            if not 0 <= self.item * step < LARGEST_STRIDE:
+                return f"has a stride of {self.item * step} bytes"
+        return ""
+
+    @property
+    def alignment(self) -> int:
+        """Bytes of which the beginnings of all lines are multiples: at most 128, at least 16."""
+        _, count, stride = self.lines
+        step = self.item * stride if count > 1 else 0
+        step |= self.item * self.x.batch_stride if self.batch > 1 else 0
+        step |= self.x.offset
+        return min(max(step & -step, 16), 128) if step else 128
+
+    def map(self, place: Place, dtype: str, box: tuple[int, int]) -> TensorMap:
+        """Of all of it, its first element at ``place``."""
+        inner, count, stride = self.lines
+        batches = self.batch if self.x.batch_stride else 1
+        # Of a single line, or a single batch, the stride is never used, but has to be one.
+        pitch = -(-inner // 8) * 8 if count == 1 else stride
+        step = self.x.batch_stride if batches > 1 else 8
+        # A piece of 128 bytes that does not begin with a line would bring two lines whole.
+        promotion = 128 if self.alignment >= SECTOR_BYTES else 64
+        extents, strides = (inner, count, batches), (self.item * pitch, self.item * step)
+        return TensorMap(place, dtype, extents, strides, box, promotion)
+
+    def operand(self, place: Place, dtype: str, lines: int, is_shifted: bool) -> Packed:
+        """hopper_load.cuh's operand; a tile has so many lines."""
+        inner, count, stride = self.lines
+        if is_shifted:
+            pitch = self.item * stride if count > 1 else 0
+            step = self.item * self.x.batch_stride if self.batch > 1 else 0
+            end = (self.batch - 1) * step + (count - 1) * pitch + self.item * inner
+            return layout(LOAD, "UnalignedOperand").pack({
+                "begin": place, "bytes": end, "pitch": pitch, "step": step, "lines": count,
+                "length": inner,
+            })  # fmt: skip
+        return layout(LOAD, "MappedOperand").pack({
+            "map": self.map(place, dtype, (BLOCK_K, lines)),
+            "batches": self.batch if self.x.batch_stride else 1,
+        })  # fmt: skip
+
+
+def box_lines(is_k_major: bool, extent: int, parts: int) -> int:
+    """Return the lines of a box of a tensor map, as each_box of hopper_load.cuh divides a tile."""
+    if is_k_major:
+        return extent // parts
+    divided = 1
+    while extent // 64 * divided % parts:
+        divided *= 2
+    return BLOCK_K // divided

@@ -1,0 +1,165 @@
+"""Many tilings as columns of numbers, and how each covers its problem."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewise.gemm.families.hopper.cover import LEAST_STEPS, MOST_TILES, clusters_at_once, fits
+from tilewise.gemm.families.hopper.tiling import BLOCK_K, Problem, Tiling
+from tilewise.gemm.families.hopper.tilings import tilings
+
+Array = npt.NDArray[np.float64]
+LINE = 2 * BLOCK_K  # bytes of a line of a tile, which is what a bulk copy asks for at a time
+
+
+class Table:
+    """Tilings as columns of numbers, one row a tiling.
+
+    Parameters
+    ----------
+    found : sequence of Tiling
+    views : sequence of int
+        Of each tiling, the problem that it is for: a place in a sequence of problems.
+    multiprocessors : int
+    """
+
+    def __init__(self, found: Sequence[Tiling], views: Sequence[int], multiprocessors: int) -> None:
+        self.tilings, self.multiprocessors = tuple(found), multiprocessors
+        self.view = np.array(views, np.int64)
+
+        def column(name: str) -> Array:
+            return np.array([getattr(each, name) for each in self.tilings], np.float64)
+
+        self.block_m, self.block_n = column("block_m"), column("block_n")
+        self.cluster_m, self.cluster_n = column("cluster_m"), column("cluster_n")
+        self.split, self.stages = column("split"), column("stages")
+        self.is_stream_k, self.is_split = column("stream_k") > 0, self.split > 1
+        self.is_ping_pong = column("ping_pong") > 0
+        self.m, self.n = self.block_m * self.cluster_m, self.block_n * self.cluster_n
+        self.blocks = self.cluster_m * self.cluster_n * self.split  # of a cluster
+        self.doublings = np.log2(self.blocks)
+        self.clusters = np.array(
+            [max(1, clusters_at_once(int(x), multiprocessors)) for x in self.blocks], np.float64
+        )
+        self.elements = self.block_m * self.block_n
+        # Below 64 columns, wgmma waits for A.
+        self.flops = 2 * BLOCK_K * self.block_m * np.maximum(self.block_n, 32 + self.block_n / 2)
+        self.is_clustered = self.cluster_m * self.cluster_n > 1
+        self.least_m = np.where(self.block_m > 64, self.block_m - 64, 0)
+        self.least_m = np.maximum(self.least_m, self.block_m * (self.cluster_m > 1))
+        self.least_n = self.block_n * (self.cluster_n > 1)
+        widths = np.log2(column("out_columns") / 16).astype(np.int64)
+        self.out_width = widths
+        self.unaligned_lines = np.array(
+            [x.block_m * x.a_unaligned + x.block_n * x.b_unaligned for x in self.tilings],
+            np.float64,
+        )
+        plain = Problem(
+            1, 1, 1, a_k_major=False, b_k_major=False
+        )  # whose raw tiles are the largest
+        self.raw_stages = np.array([x.raw_stages(plain) for x in self.tilings], np.float64)
+        self.is_unaligned = self.unaligned_lines > 0
+        self.has_unaligned = bool(self.is_unaligned.any())
+        self.b_bytes = LINE * self.block_n / self.cluster_m
+        self.b_shared = self.block_n * (self.cluster_m > 1)
+
+
+Kind = tuple[bool, bool, bool, bool, bool]
+"""What decides which tilings there are: ``a_k_major``, ``b_k_major``, ``a_unaligned``,
+``b_unaligned``, and whether A and B are swapped."""
+
+
+@cache
+def table_of(kinds: tuple[Kind, ...], multiprocessors: int) -> Table:
+    """Every tiling that the planner chooses from, for problems of these kinds."""
+    found: list[Tiling] = []
+    views: list[int] = []
+    for index, (a_k_major, b_k_major, a_unaligned, b_unaligned, swapped) in enumerate(kinds):
+        problem = Problem(1 << 20, 1 << 20, 1 << 20, a_k_major=a_k_major, b_k_major=b_k_major,
+                          a_unaligned=a_unaligned, b_unaligned=b_unaligned)  # fmt: skip
+        for each in tilings(a_unaligned, b_unaligned, swapped):
+            if not each.objection(problem) and fits(each, multiprocessors):
+                found.append(each)
+                views.append(index)
+    return Table(found, views, multiprocessors)
+
+
+class Sizes(NamedTuple):
+    """The sizes of each tiling's problem, an array each."""
+
+    m: Array
+    n: Array
+    k: Array
+    batch: Array
+
+
+class Covers(NamedTuple):
+    """How each tiling covers its problem, as :func:`cover.cover` has it; an array each.
+
+    Attributes
+    ----------
+    rows, columns : array
+        Of clusters' tiles.
+    tiles, data_parallel_tiles, tail_tiles : array
+        Clusters' tiles of all batches together: all, those that one cluster each computes, and
+        those of the stream-K tail.
+    splits : array
+        Clusters that divide each tile of the tail.
+    has_tail : array of bool
+    clusters : array
+        Clusters that are launched.
+    k_steps : array
+    active : array
+        Multiprocessors at work.
+    """
+
+    rows: Array
+    columns: Array
+    tiles: Array
+    data_parallel_tiles: Array
+    tail_tiles: Array
+    splits: Array
+    has_tail: npt.NDArray[np.bool_]
+    clusters: Array
+    k_steps: Array
+    active: Array
+
+
+def covers(table: Table, sizes: Sizes) -> Covers:
+    """Return how each tiling of a table covers its problem."""
+    k_steps = np.ceil(sizes.k / BLOCK_K)
+    rows, columns = np.ceil(sizes.m / table.m), np.ceil(sizes.n / table.n)
+    tiles = rows * columns * sizes.batch
+    left = np.fmod(tiles, table.clusters)
+    splits = np.floor(table.clusters / np.maximum(left, 1))
+    splits = np.minimum(splits, np.maximum(1, np.floor(k_steps / LEAST_STEPS)))
+    has_tail = table.is_stream_k & (left > 0) & (splits > 1)
+    tail_tiles, splits = left * has_tail, np.where(has_tail, splits, 1)
+    whole = tiles - tail_tiles
+    clusters = np.minimum(table.clusters, np.maximum(whole, tail_tiles * splits))
+    active = np.minimum(clusters * table.blocks, table.multiprocessors)
+    return Covers(
+        rows, columns, tiles, whole, tail_tiles, splits, has_tail, clusters, k_steps, active
+    )
+
+
+def is_worth_it(table: Table, at: Covers, sizes: Sizes) -> npt.NDArray[np.bool_]:
+    """Return which tilings may be chosen.
+
+    Not where another one of the same speed has less to compute: tiles whose last 64 rows all lie
+    past D's edge, clusters that reach past it, divisions along k that leave too little to each
+    block, or where there is nothing to divide, and warpgroups that take tiles in turn where each
+    cluster has only one. Nor where there are more tiles than the kernel counts.
+    """
+    found = (sizes.m > table.least_m) & (sizes.n > table.least_n) & (at.tiles <= MOST_TILES)
+    found &= at.has_tail | ~table.is_stream_k
+    found &= (at.tiles > table.clusters) | ~table.is_ping_pong
+    found &= ~table.is_split | (
+        (at.tiles <= table.clusters) & (at.k_steps >= LEAST_STEPS * table.split)
+    )
+    return found

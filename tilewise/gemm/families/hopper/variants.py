@@ -1,0 +1,137 @@
+"""The kernels that the Hopper kernel's source is compiled to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product as combinations
+from typing import Any
+
+from tilewise.gemm.families.hopper.cover import fits, is_filled
+from tilewise.gemm.families.hopper.tiling import Problem, Tiling
+from tilewise.gemm.families.hopper.tilings import tilings
+from tilewise.gemm.layouts import TYPES
+from tilewise.gemm.product import ACCUMULATORS
+from tilewise.kernel import SOURCES, Kernel
+
+SOURCE = SOURCES / "gemm" / "hopper.cu"
+SUM_SOURCE = SOURCE.with_name("hopper_sum.cu")
+
+
+@dataclass(frozen=True)
+class Variant:
+    """What decides which kernel computes a product, beside its tiling.
+
+    Attributes
+    ----------
+    dtype, out_dtype : str
+    a_k_major, b_k_major : bool
+        Of what the kernel takes for A and B, whether k is the contiguous dimension.
+    a_rows : int
+        Rows of a tile of A that are loaded. It makes a kernel of its own only where A is not
+        16-byte aligned: the loops of the threads that load it are unrolled over its rows.
+        Elsewhere it is an argument.
+    reads_c : bool
+    d_row_major : bool
+        Whether D's rows are contiguous, as the kernel stores it, or its columns.
+    by_copies : bool
+        Whether bulk copies store D.
+    """
+
+    dtype: str
+    out_dtype: str
+    a_k_major: bool
+    b_k_major: bool
+    a_rows: int
+    reads_c: bool
+    d_row_major: bool
+    by_copies: bool
+
+    def kernels(self, tiling: Tiling, is_divided: bool) -> list[Kernel]:
+        """Return the kernel, and where the last wave is divided the one that adds up its parts."""
+        defines = self._defines(tiling, is_divided)
+        found = [Kernel(SOURCE, "hopper", defines)]
+        if is_divided:
+            of_d = {name: defines[name] for name in ("OUTPUT", "READ_C", "OUT_COLUMN_MAJOR")}
+            of_d["ROW_BLOCKS"] = tiling.block_m // (64 * tiling.sharers)
+            found.append(Kernel(SUM_SOURCE, "hopper_sum", of_d))
+        return found
+
+    def _defines(self, tiling: Tiling, is_divided: bool) -> dict[str, Any]:
+        view = Problem(1, 1, 1, a_k_major=self.a_k_major, b_k_major=self.b_k_major)
+        return {
+            "INPUT": TYPES[self.dtype],
+            "OUTPUT": TYPES[self.out_dtype],
+            "BLOCK_M": tiling.block_m,
+            "BLOCK_N": tiling.block_n,
+            "CONSUMERS": tiling.consumers,
+            "PING_PONG": int(tiling.ping_pong),
+            "STAGES": tiling.stages,
+            "CLUSTER_M": tiling.cluster_m,
+            "CLUSTER_N": tiling.cluster_n,
+            "SPLIT": tiling.split,
+            "STREAM_K": int(is_divided),
+            "A_K_MAJOR": int(self.a_k_major),
+            "B_K_MAJOR": int(self.b_k_major),
+            "A_UNALIGNED": int(tiling.a_unaligned),
+            "B_UNALIGNED": int(tiling.b_unaligned),
+            **({"RAW_STAGES": tiling.raw_stages(view)} if tiling.is_unaligned else {}),
+            **({"A_ROWS": self.a_rows} if tiling.a_unaligned else {}),
+            "READ_C": int(self.reads_c),
+            "OUT_COLUMN_MAJOR": int(not self.d_row_major),
+            "OUT_COLUMNS": tiling.out_columns,
+            "TMA_OUT": int(self.by_copies),
+        }
+
+
+def may_prefetch(tiling: Tiling, is_divided: bool) -> bool:
+    """Whether the first tiles may be brought to the L2 cache: behind hopper_sum it was no gain."""
+    return not (tiling.is_unaligned or is_divided)
+
+
+def every_kernel(dtype: str, multiprocessors: int) -> Iterator[Kernel]:
+    """Yield every kernel that a product can ask for, by the tilings that the planner chooses from.
+
+    Parameters
+    ----------
+    dtype : str
+        Of A and B, one of :data:`HALVES`.
+    multiprocessors : int
+        Of the GPU.
+    """
+    both = (False, True)
+    found: dict[tuple[str, frozenset[tuple[str, Any]]], Kernel] = {}
+    for a_unaligned, b_unaligned in combinations(both, both):
+        for tiling in tilings(a_unaligned, b_unaligned):
+            if fits(tiling, multiprocessors):
+                for variant in _variants(tiling, dtype):
+                    # The planner leaves out tilings of which nothing is divided.
+                    for kernel in variant.kernels(tiling, tiling.stream_k):
+                        found.setdefault((kernel.name, frozenset(kernel.defines.items())), kernel)
+    yield from found.values()
+
+
+def _variants(tiling: Tiling, dtype: str) -> Iterator[Variant]:
+    """Yield every variant of products for which a tiling may be chosen."""
+    both, large = (False, True), 1 << 20
+    outputs = tuple(dict.fromkeys((dtype, ACCUMULATORS[dtype])))
+    for a_k_major, b_k_major in combinations(both, both):
+        views = [
+            Problem(
+                m, large, large, a_k_major=a_k_major, b_k_major=b_k_major,
+                a_unaligned=tiling.a_unaligned, b_unaligned=tiling.b_unaligned,
+            )
+            for m in (8, 16, 32, 64, 128, large)
+            if is_filled(tiling, m, large)
+        ]  # fmt: skip
+        if tiling.objection(views[-1]):
+            continue
+        loaded = {tiling.a_rows(view) for view in views}
+        rows = sorted(loaded) if tiling.a_unaligned else [tiling.block_m]
+        for out, a_rows, reads_c, d_row_major, by_copies in combinations(
+            outputs, rows, both, both, both
+        ):
+            if not (reads_c and by_copies):
+                yield Variant(
+                    dtype, out, a_k_major, b_k_major, a_rows, reads_c, d_row_major, by_copies
+                )
