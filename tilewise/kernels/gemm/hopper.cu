@@ -257,7 +257,7 @@ hopper(
         Sums sum;
         for (int taken = 0; work.advance(); ++taken) {
             if (PING_PONG && taken % 2 != consumer) {
-                // The other warpgroup's tile: its stages are passed over.
+                // This is the other consumer's tile: skip its stages.
                 int stages_on = stage + work.last - work.first;
                 parity ^= stages_on / STAGES % 2;
                 stage = stages_on % STAGES;
@@ -265,9 +265,9 @@ hopper(
             }
             if (SPLIT > 1) work.split(rank);
             if (PING_PONG) {
-                // The mainloops run in the order of the tiles. A stage's parity tells nothing of a
-                // consumer that is a whole turn of the ring behind.
-                int turns = taken / 2 + consumer;  // of the other's mainloops, that are ahead of this
+                // The mainloops run in the order of the tiles: a consumer that is a whole turn of
+                // the ring ahead would take a stage's parity for that of the turn before.
+                int turns = taken / 2 + consumer;  // mainloops of the other consumer to wait for
                 mbarrier_wait(shared_address(&mainloop_turn[consumer]), turns % 2 ^ 1);
             }
             int previous = -1;

@@ -10,67 +10,65 @@ from tilewise.gemm.chip import H200, Chip
 
 @dataclass(frozen=True)
 class Costs:
-    """The constants of the model, of an H200. Times are in microseconds.
+    """The constants of the model, on an H200. Times are in microseconds.
 
     Attributes
     ----------
     launch, cluster_launch : float
-        Of a launch behind another, and how much more it takes each time that a cluster's blocks are
-        doubled.
+        The time of a launch behind another, and what each doubling of the cluster adds.
     fill, latency : float
-        From a pipeline's first copy to its first k-step, and of a copy between others.
+        The time from a pipeline's first copy to its first k-step, and the latency of later copies.
     tile : float
-        Of a tile's end, besides its stores.
+        The time of a tile's epilogue, besides its stores.
     tensor : float
-        TFLOP/s of one multiprocessor.
+        The TFLOP/s of one multiprocessor.
     power, energy : float
         The power limit: TFLOP/s of the GPU if power went to arithmetic alone, and TB/s from L2 if
         it went to copies alone.
     l2 : float
-        TB/s from L2 to all multiprocessors.
+        The TB/s from L2 to all multiprocessors.
     port, shared_port : float
-        GB/s from L2 to one multiprocessor, and how many times longer a copy takes where both
+        The GB/s from L2 to one multiprocessor, and how many times longer a copy takes where both
         multiprocessors of a TPC copy.
     k_major, mn_major : (float, float, float, float)
-        How many times longer the copy of a tile takes whose lines begin at multiples of 16, 32, 64
-        and 128 bytes.
+        How many times longer the copy of a K-major or MN-major tile takes whose lines are aligned
+        to 16, 32, 64 and 128 bytes.
+    l2_lines : float
+        The exponent of ``k_major`` or ``mn_major`` that says how much more such a tile asks of L2.
     multicast : float
-        GB/s that a multiprocessor gets from its cluster's copies.
+        The GB/s that a multiprocessor receives by its cluster's multicasts.
     k_step : float
         The least time of a k-step.
     cluster : float
-        What the blocks of a cluster wait for each other in a k-step.
+        The time that the blocks of a cluster wait for each other in a k-step.
     few_stages : float
-        How many times longer a k-step takes with tiles that leave room for three stages.
+        How many times longer a k-step takes with at most three pipeline stages.
     store : float
-        Elements of D that a multiprocessor stores by bulk copies in a nanosecond.
+        The elements of D that a multiprocessor stores by TMA in a nanosecond.
     store_widths : (float, float, float)
-        How many times longer by copies of 16, 32 and 64 columns.
+        How many times longer TMA stores of 16, 32 and 64 columns take.
     store_columns : float
-        How many times longer where D's columns are contiguous.
+        How many times longer they take where D's columns are contiguous.
     rows, columns : float
-        Elements in a nanosecond that threads store, of rows and of columns.
+        The elements in a nanosecond that threads store, to contiguous rows and to columns.
     dram : float
-        TB/s that are read from memory.
+        The TB/s at which A and B are read from memory.
     write : (float, float, float, float)
-        TB/s that are written to memory by copies of 16, 32 and 64 columns, and where D's columns
-        are contiguous.
-    l2_lines : float
-        How far a tile whose lines are not 128-byte aligned takes longer from L2 too: the exponent
-        of ``k_major`` or ``mn_major``.
+        The TB/s at which D is written to memory by TMA stores of 16, 32 and 64 columns, and where
+        D's columns are contiguous.
     overlap : float
-        How far arithmetic and memory overlap: 1 for not at all, more for more.
+        How far arithmetic and memory overlap: 1 for not at all, infinity for fully.
     l2_bytes : float
-        MB of A and B that L2 keeps from one wave to the next.
+        The MB of A and B that L2 keeps from one wave to the next.
     sum_launch, sum_splits, sum_bytes : float
-        Of the launch that adds up stream-K's partial sums, of each 16 of a tile, and TB/s.
+        The time of the launch that reduces the stream-K tail, of each 16 splits, and its TB/s.
     split, split_add : float
-        Of adding up in a cluster, and elements in a nanosecond.
+        The time of split-K's reduction in a cluster, and its elements in a nanosecond.
     shift, shift_wait, shift_latency : float
-        GB/s that a multiprocessor shifts in shared memory, the latency of a k-step's shifts, and
-        that of the copies of threads.
+        The GB/s at which a multiprocessor realigns unaligned tiles in shared memory, the latency of
+        a k-step's realignment, and that of the threads' copies.
     last_wave : float
-        How much faster the last of several waves is where all clusters but few are idle.
+        The share by which the last of several waves is shorter where nearly all clusters idle.
     """
 
     launch: float = 0.0417

@@ -23,7 +23,7 @@ LARGEST = 2**31 - 512  # the kernel counts sizes, and tiles, by int, up to a til
 
 @lru_cache(maxsize=LATELY)
 def objection(product: Product) -> str:
-    """Why the kernel can't take a product; empty if it can."""
+    """Return why the kernel can't take a product; empty if it can."""
     if product.dtype not in HALVES:
         return f"the inputs are {product.dtype}, not 16-bit"
     if not all((product.m, product.n, product.k, product.batch)) or product.alpha == 0:
@@ -45,7 +45,7 @@ def objection(product: Product) -> str:
 
 
 def _out_by_rows(product: Product) -> bool | None:
-    """Whether D's rows are contiguous (True), its columns (False), or neither (None)."""
+    """Return whether D's rows are contiguous (True), its columns (False), or neither (None)."""
     if product.d.column_stride == 1 or product.n == 1:
         return True
     return False if product.d.row_stride == 1 or product.m == 1 else None
@@ -57,7 +57,7 @@ def _reads_c(product: Product) -> bool:
 
 @lru_cache(maxsize=LATELY)
 def stores_by_copies(product: Product) -> bool:
-    """Whether D lies such that bulk copies can store it, and not only the threads themselves."""
+    """Return whether TMA can store D, and not only the threads themselves."""
     by_rows = _out_by_rows(product)
     item = ITEM_SIZES[product.out_dtype]
     d = Matrix(product.d, product.m, product.n, product.batch, item)
@@ -70,13 +70,13 @@ def stores_by_copies(product: Product) -> bool:
 
 
 def unaligned(product: Product, which: int) -> str:
-    """Why tiles of A or B have to be shifted, if it is not repacked; empty if they don't."""
+    """Return why A or B is not 16-byte aligned; empty if it is."""
     return _inputs(product)["AB"[which]].unaligned()
 
 
 @lru_cache(maxsize=LATELY)
 def problem(product: Product) -> Problem:
-    """What of a product decides how fast its tiles are."""
+    """Return what decides how fast a product's tiles are."""
     a, b = _inputs(product).values()
     return Problem(
         product.m,
@@ -112,7 +112,7 @@ def plan(
     d_at: Place = Place(D),
     workspace: int = 0,
 ) -> Plan:
-    """The launches for a product.
+    """Return the launches for a product.
 
     Parameters
     ----------
@@ -200,7 +200,7 @@ def plan(
 
 
 def _out(product: Product, by_rows: bool, d_at: Place) -> Packed:
-    """The kernel's Out: C, which is D where there is none, and D."""
+    """Return the kernel's Out: C, which is D where there is no C, and D."""
     d, c, c_at = product.d, product.d, d_at
     if product.c is not None and _reads_c(product):
         c, c_at = product.c, Place(C)

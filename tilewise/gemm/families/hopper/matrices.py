@@ -18,8 +18,17 @@ LARGEST_STRIDE = 2**40  # bytes, exclusive (CUDA driver API, cuTensorMapEncodeTi
 
 @dataclass(frozen=True)
 class Matrix:
-    """A batch of matrices as bulk copies see them: A, D, and B's transpose, so that k runs along
-    the rows of both inputs."""
+    """A batch of matrices as TMA sees them: A, D, or B's transpose.
+
+    So k runs along the rows of both inputs.
+
+    Attributes
+    ----------
+    x : Operand
+    rows, columns, batch : int
+    item : int
+        Bytes of an element.
+    """
 
     x: Operand
     rows: int
@@ -31,7 +40,7 @@ class Matrix:
     def by_rows(self) -> bool | None:
         """Whether rows are contiguous (True), columns (False), or neither (None).
 
-        Where both are, as in a vector, the one whose other stride bulk copies can use.
+        Where both are, as in a vector, it is the one whose other stride TMA can use.
         """
         by_rows = self.x.column_stride == 1 or self.columns == 1
         by_columns = self.x.row_stride == 1 or self.rows == 1
@@ -41,18 +50,18 @@ class Matrix:
 
     @property
     def is_k_major(self) -> bool:
-        """Of A, or of B's transpose, whether k is contiguous."""
+        """Whether k is contiguous, in A or in B's transpose."""
         return bool(self.by_rows)
 
     @cached_property
     def lines(self) -> tuple[int, int, int]:
-        """What is contiguous: its extent, how many of it there are, and their stride."""
+        """The contiguous lines (rows or columns): their length, their number, and their stride."""
         if self.by_rows:
             return self.columns, self.rows, self.x.row_stride
         return self.rows, self.columns, self.x.column_stride
 
     def unaligned(self) -> str:
-        """Why not all lines begin at multiples of 16 bytes; empty if they do."""
+        """Return why not all lines are 16-byte aligned; empty if they are."""
         if self.by_rows is None:
             return "has no contiguous dimension"
         if self.x.offset:
@@ -60,7 +69,7 @@ class Matrix:
         return self._apart()
 
     def unreadable(self) -> str:
-        """Why the kernel can't read it, copied or not; empty if it can."""
+        """Return why the kernel can't read the matrix in any way; empty if it can."""
         if self.by_rows is None:
             return "has no contiguous dimension"
         if self.x.offset % self.item:
@@ -73,7 +82,7 @@ class Matrix:
         return ""
 
     def _apart(self) -> str:
-        """Why bulk copies don't find all lines; empty if they do."""
+        """Return why TMA can't step from line to line; empty if it can."""
         _, count, stride = self.lines
         for step in (stride if count > 1 else 0, self.x.batch_stride if self.batch > 1 else 0):
             if self.item * step % 16:
@@ -84,7 +93,7 @@ class Matrix:
 
     @property
     def alignment(self) -> int:
-        """Bytes of which the beginnings of all lines are multiples: at most 128, at least 16."""
+        """The bytes to which all lines are aligned: from 16 to 128."""
         _, count, stride = self.lines
         step = self.item * stride if count > 1 else 0
         step |= self.item * self.x.batch_stride if self.batch > 1 else 0
@@ -92,21 +101,21 @@ class Matrix:
         return min(max(step & -step, 16), 128) if step else 128
 
     def map(self, place: Place, dtype: str, box: tuple[int, int]) -> TensorMap:
-        """Of all of it, its first element at ``place``."""
+        """Return the tensor map of the whole batch, whose first element is at ``place``."""
         inner, count, stride = self.lines
         batches = self.batch if self.x.batch_stride else 1
-        # Of a single line, or a single batch, the stride is never used, but has to be one.
+        # The stride of a single line, or of a single matrix, is never used, but has to be valid.
         pitch = -(-inner // 8) * 8 if count == 1 else stride
         step = self.x.batch_stride if batches > 1 else 8
-        # A piece of 128 bytes that does not begin with a line would bring two lines whole.
+        # 128 bytes that straddle two L2 lines would bring both of them whole.
         promotion = 128 if self.alignment >= SECTOR_BYTES else 64
         extents, strides = (inner, count, batches), (self.item * pitch, self.item * step)
         return TensorMap(place, dtype, extents, strides, box, promotion)
 
-    def operand(self, place: Place, dtype: str, lines: int, is_shifted: bool) -> Packed:
-        """hopper_load.cuh's operand; a tile has so many lines."""
+    def operand(self, place: Place, dtype: str, lines: int, is_unaligned: bool) -> Packed:
+        """Return the operand as hopper_load.cuh has it; a TMA box has so many lines."""
         inner, count, stride = self.lines
-        if is_shifted:
+        if is_unaligned:
             pitch = self.item * stride if count > 1 else 0
             step = self.item * self.x.batch_stride if self.batch > 1 else 0
             end = (self.batch - 1) * step + (count - 1) * pitch + self.item * inner

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import cycle
 
 import numpy as np
 
@@ -84,15 +85,9 @@ def _timed(
         return None
     views = [view for problem in problems for view in (problem, problem.swapped)]
     kinds = tuple(
-        # Whether A is K-major matters to the tilings only where its tiles are shifted.
-        (
-            x.a_k_major or not x.a_unaligned,
-            x.b_k_major,
-            x.a_unaligned,
-            x.b_unaligned,
-            index % 2 == 1,
-        )
-        for index, x in enumerate(views)
+        # Whether A is K-major matters to the tilings only where it is not 16-byte aligned.
+        (x.a_k_major or not x.a_unaligned, x.b_k_major, x.a_unaligned, x.b_unaligned, is_swapped)
+        for x, is_swapped in zip(views, cycle((False, True)), strict=False)
     )
     table = table_of(kinds, chip.multiprocessors)
     costs = costs_on(chip)

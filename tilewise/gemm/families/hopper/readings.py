@@ -37,12 +37,12 @@ class Reading:
 
     @property
     def problem(self) -> Problem:
-        """What of it decides how fast the kernel's tiles are."""
+        """What decides how fast the kernel's tiles are."""
         return hopper.problem(self.product)
 
     @property
     def seconds(self) -> float:
-        """What the copies before and after the kernel should take."""
+        """The time that the copies before and after the kernel should take."""
         seconds = pack_seconds(self.packings.values()) if self.packings else 0.0
         if self.unpacking is not None:
             seconds += pack_seconds([self.unpacking])
@@ -50,11 +50,11 @@ class Reading:
 
 
 def readings(product: Product) -> list[Reading]:
-    """Every way to read a product that the Hopper kernel takes; none if it takes none.
+    """Return every way to read a product that the Hopper kernel takes; none if it takes none.
 
-    A matrix whose rows begin at multiples of 16 bytes is read where it lies. Of others with a
-    contiguous dimension the kernel can shift the tiles, which takes time for each; or one more pass
-    through memory makes a copy whose rows begin so.
+    A matrix that is 16-byte aligned is read where it lies. Of another with a contiguous dimension,
+    either the kernel realigns the tiles, which takes time for each, or one more pass through memory
+    makes an aligned copy.
     """
     unpacking = _unpacking(product)
     found = []
@@ -74,7 +74,7 @@ def _subsets(items: Sequence[int]) -> Iterator[tuple[int, ...]]:
 
 
 def _may_be_packed(product: Product, which: int) -> bool:
-    """Whether a copy could serve better than A or B itself: where it is not 16-byte aligned."""
+    """Return whether an aligned copy of A or B could be faster: where it is not aligned itself."""
     rows, columns = (product.m, product.k) if which == A else (product.k, product.n)
     return (
         product.dtype in hopper.HALVES
@@ -91,7 +91,7 @@ def _packing(product: Product, which: int) -> Packing:
 
 
 def _unpacking(product: Product) -> Packing | None:
-    """Of D, where neither dimension is contiguous, so that the kernel can't store it."""
+    """Return where D goes at first, where neither dimension of it is contiguous; else None."""
     lines = ((product.n, product.d.column_stride), (product.m, product.d.row_stride))
     if (
         any(stride == 1 or extent == 1 for extent, stride in lines)
@@ -104,6 +104,6 @@ def _unpacking(product: Product) -> Packing | None:
 
 
 def pack_seconds(packings: Iterable[Packing]) -> float:
-    """How long repacking should take: what is read and written, once through memory."""
+    """Return how long repacking should take: each matrix is read and written once."""
     moved = 2 * sum(packing.bytes for packing in packings)
     return PACK_START + moved / PACK_RATE

@@ -24,7 +24,7 @@ class Table:
     ----------
     found : sequence of Tiling
     views : sequence of int
-        Of each tiling, the problem that it is for: a place in a sequence of problems.
+        The place of each tiling's problem in a sequence of problems.
     multiprocessors : int
     """
 
@@ -53,16 +53,13 @@ class Table:
         self.least_m = np.where(self.block_m > 64, self.block_m - 64, 0)
         self.least_m = np.maximum(self.least_m, self.block_m * (self.cluster_m > 1))
         self.least_n = self.block_n * (self.cluster_n > 1)
-        widths = np.log2(column("out_columns") / 16).astype(np.int64)
-        self.out_width = widths
+        self.out_width = np.log2(column("out_columns") / 16).astype(np.int64)
         self.unaligned_lines = np.array(
             [x.block_m * x.a_unaligned + x.block_n * x.b_unaligned for x in self.tilings],
             np.float64,
         )
-        plain = Problem(
-            1, 1, 1, a_k_major=False, b_k_major=False
-        )  # whose raw tiles are the largest
-        self.raw_stages = np.array([x.raw_stages(plain) for x in self.tilings], np.float64)
+        largest = Problem(1, 1, 1, a_k_major=False, b_k_major=False)  # raw tiles
+        self.raw_stages = np.array([x.raw_stages(largest) for x in self.tilings], np.float64)
         self.is_unaligned = self.unaligned_lines > 0
         self.has_unaligned = bool(self.is_unaligned.any())
         self.b_bytes = LINE * self.block_n / self.cluster_m
@@ -76,7 +73,7 @@ Kind = tuple[bool, bool, bool, bool, bool]
 
 @cache
 def table_of(kinds: tuple[Kind, ...], multiprocessors: int) -> Table:
-    """Every tiling that the planner chooses from, for problems of these kinds."""
+    """Return every tiling that the planner chooses from, for problems of these kinds."""
     found: list[Tiling] = []
     views: list[int] = []
     for index, (a_k_major, b_k_major, a_unaligned, b_unaligned, swapped) in enumerate(kinds):

@@ -20,7 +20,7 @@ _SHARED_BYTES = 232448 - 1024  # dynamic shared memory that a block can have, be
 
 @dataclass(frozen=True)
 class Problem:
-    """What of a product decides how fast its tiles are.
+    """What decides how fast a product's tiles are.
 
     Attributes
     ----------
@@ -28,13 +28,13 @@ class Problem:
     a_k_major, b_k_major : bool
         Whether k is the contiguous dimension.
     a_alignment, b_alignment : int
-        Bytes of which the beginnings of all rows (or columns) are multiples: 16, 32, 64 or 128.
+        The bytes to which all rows (or columns) are aligned: 16, 32, 64 or 128.
     a_unaligned, b_unaligned : bool
-        Whether not all begin at multiples of 16 bytes, so that tiles have to be shifted.
+        Whether some are not 16-byte aligned, so that TMA can't load them.
     d_row_major : bool
         Whether D's rows are contiguous, or its columns.
     d_copied : bool
-        Whether bulk copies can store D.
+        Whether TMA can store D.
     """
 
     m: int
@@ -52,13 +52,13 @@ class Problem:
 
     @property
     def is_streamed(self) -> bool:
-        """Whether it waits for memory more than for arithmetic."""
+        """Whether the product waits for memory more than for arithmetic."""
         m, n, k = self.m, self.n, self.k
         return m * n * k < STREAMED_FLOPS * (m * k + k * n + m * n)
 
     @property
     def swapped(self) -> Problem:
-        """That of D's transpose."""
+        """The problem of D's transpose, with A and B swapped."""
         return Problem(
             self.n, self.m, self.k, self.batch,
             self.b_k_major, self.a_k_major, self.b_alignment, self.a_alignment, self.b_unaligned,
@@ -70,25 +70,27 @@ class Problem:
 class Tiling:
     """The kernel's free choices.
 
+    Methods that take a ``Problem`` take the one that the kernel computes: with A and B swapped
+    where the tiling swaps them.
+
     Attributes
     ----------
     block_m, block_n : int
-        Of C's tile, which one block computes.
+        Rows and columns of the tile of D that one block computes.
     cluster_m, cluster_n : int
-        Blocks below one another, that share tiles of B, and beside one another, that share tiles
-        of A.
+        Blocks of a cluster along M, which share tiles of B, and along N, which share tiles of A.
     split : int
-        Blocks that divide one tile's k among them.
+        Blocks that divide one tile along k (split-K); 1 for no division.
     stream_k : bool
         Whether the tiles of the last wave are divided along k, where they leave blocks idle.
     swapped : bool
-        Whether D's transpose is computed, as B's times A's.
+        Whether the kernel computes D's transpose, from A and B swapped.
     ping_pong : bool
         Whether two warpgroups take tiles in turn, so that one stores a tile while the other
         multiplies the next; otherwise they share each tile.
     a_unaligned, b_unaligned : bool
-        Whether tiles are copied as they lie, and shifted to multiples of 16 bytes in shared
-        memory: of what the kernel takes for A and B, which where it is swapped is B and A.
+        Whether threads load the kernel's A (B where swapped) and its B by cp.async, and shift their
+        tiles to 16-byte alignment in shared memory.
     """
 
     block_m: int
@@ -108,12 +110,12 @@ class Tiling:
 
     @property
     def consumers(self) -> int:
-        """Warpgroups that multiply."""
+        """The warpgroups that multiply."""
         return 2 if self.ping_pong else _CONSUMERS[self.block_m]
 
     @property
     def sharers(self) -> int:
-        """Warpgroups that share a tile."""
+        """The warpgroups that share a tile."""
         return 1 if self.ping_pong else self.consumers
 
     @property
@@ -122,22 +124,22 @@ class Tiling:
 
     @property
     def tiles(self) -> int:
-        """That a cluster computes at a time."""
+        """The tiles that a cluster computes at a time."""
         return self.cluster_m * self.cluster_n
 
     @property
     def out_columns(self) -> int:
-        """Of one bulk copy of D: as wide as can be with enough stages of the ring."""
+        """The columns of one TMA store of D: as many as leave enough pipeline stages."""
         return self._rings[0]
 
     @property
     def out_bytes(self) -> int:
-        """Of the consumers' buffers for D, two a warp."""
+        """The bytes of the consumers' buffers for D, two a warp."""
         return _out_bytes(self.consumers, self.out_columns)
 
     @property
     def stages(self) -> int:
-        """Of the ring: as many as fit."""
+        """The pipeline stages: as many as fit."""
         return self._rings[1]
 
     @property
@@ -151,29 +153,29 @@ class Tiling:
         return 2 * BLOCK_K * (self.block_m + self.block_n)
 
     def raw_bytes(self, view: Problem) -> int:
-        """Of a stage of the ring that tiles which are shifted are copied to first.
+        """Return the bytes of a stage of the raw ring, where unaligned tiles arrive.
 
-        For a problem whose A and B are swapped already: where k is not contiguous, a line of a tile
-        needs one more piece of 128 bytes than it is long.
+        Where k is not contiguous, a line of a tile needs one more chunk of 128 bytes than it is
+        long.
         """
         a = self.a_unaligned * (self.block_m + (0 if view.a_k_major else BLOCK_K))
         b = self.b_unaligned * (self.block_n + (0 if view.b_k_major else BLOCK_K))
         return 2 * BLOCK_K * (a + b)
 
     def raw_stages(self, view: Problem) -> int:
-        """Of that ring: as many as fit."""
+        """Return the stages of the raw ring: as many as fit."""
         if not self.is_unaligned:
             return 0
         rest = _SHARED_BYTES - self.out_bytes - self.stages * self.stage_bytes
         return min(MOST_STAGES, rest // self.raw_bytes(view))
 
     def shared_bytes(self, view: Problem) -> int:
-        """Dynamic shared memory of a block, for a problem whose A and B are swapped."""
+        """Return the dynamic shared memory of a block, in bytes."""
         rings = self.stages * self.stage_bytes + self.raw_stages(view) * self.raw_bytes(view)
         return rings + self.out_bytes
 
     def a_rows(self, problem: Problem) -> int:
-        """Of a tile of A, that are worth copying, for a problem whose A and B are swapped."""
+        """Return the rows of a tile of A that are worth loading, where D has few."""
         if not problem.a_k_major:
             return self.block_m
         rows = 8 * self.cluster_n
@@ -182,12 +184,12 @@ class Tiling:
         return min(rows, self.block_m)
 
     def objection(self, problem: Problem) -> str:
-        """Why it can't be, for a problem whose A and B are swapped; empty if it can."""
+        """Return why the kernel can't compute the problem so; empty if it can."""
         if self.block_m not in _CONSUMERS:
             return f"a tile's rows are one of {', '.join(map(str, _CONSUMERS))}"
         registers = self.block_m * self.block_n // (128 * self.sharers)
         if registers > _MOST_REGISTERS[self.is_unaligned][self.consumers]:
-            return f"a sum of {registers} registers a thread"
+            return f"the accumulators take {registers} registers a thread"
         if self.block_n % 16 or not 16 <= self.block_n <= 256:
             return "a tile's columns are a multiple of 16, up to 256"
         if self.stages < 2 or (self.is_unaligned and self.raw_stages(problem) < 3):
@@ -197,22 +199,22 @@ class Tiling:
         if self.is_unaligned and self.tiles > 1:
             return "a cluster's blocks do not share tiles that are shifted"
         if not problem.b_k_major and self.block_n % 64:
-            return "columns of B that are contiguous are copied by 64"
+            return "MN-major tiles of B are copied by 64 columns"
         if self.block_n // self.cluster_m % 8:
             return "parts of a tile of B are whole groups of 8 columns"
         if self.split > 1 and (self.tiles > 1 or self.stream_k):
-            return "k is divided in one way"
+            return "k is divided by split-K or by stream-K, and split-K takes the whole cluster"
         if self.split * BLOCK_K > max(problem.k, BLOCK_K):
-            return "k is divided into more parts than there are steps"
+            return "split-K divides k into more splits than there are k-steps"
         if self.ping_pong and (self.split > 1 or self.is_unaligned):
             return "warpgroups take tiles in turn where none is shifted, nor divided by split-K"
         if (self.split - 1) * 4 * self.block_m * self.block_n > self.stages * self.stage_bytes:
-            return "the sums do not fit into the ring"
+            return "the other blocks' accumulators do not fit into the pipeline's stages"
         return ""
 
     @cached_property
     def choice(self) -> dict[str, Any]:
-        """Its fields, as JSON has them."""
+        """The fields, as JSON has them."""
         return asdict(self)
 
     @cached_property
@@ -242,7 +244,8 @@ class Tiling:
 
 
 _CONSUMERS = {64: 1, 128: 2, 192: 3, 256: 2}
-# Of sums, in a thread. Where tiles are shifted, there are more threads, of fewer registers each.
+# The most accumulators of a thread, by whether operands are unaligned, which takes more threads of
+# fewer registers each, and by the number of consumers.
 _MOST_REGISTERS = {False: {1: 192, 2: 192, 3: 96}, True: {1: 96, 2: 64, 3: 0}}
 
 
@@ -250,7 +253,7 @@ _MOST_REGISTERS = {False: {1: 192, 2: 192, 3: 96}, True: {1: 96, 2: 64, 3: 0}}
 def _rings(
     block_m: int, block_n: int, consumers: int, a_unaligned: bool, b_unaligned: bool
 ) -> tuple[int, int]:
-    """A tiling's ``out_columns`` and ``stages``."""
+    """Return a tiling's ``out_columns`` and ``stages``."""
     tiling = Tiling(block_m, block_n, a_unaligned=a_unaligned, b_unaligned=b_unaligned)
     raw = tiling.raw_bytes(Problem(1, 1, 1, a_k_major=False, b_k_major=False))
 

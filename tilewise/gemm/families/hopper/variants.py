@@ -20,13 +20,14 @@ SUM_SOURCE = SOURCE.with_name("hopper_sum.cu")
 
 @dataclass(frozen=True)
 class Variant:
-    """What decides which kernel computes a product, beside its tiling.
+    """What decides, besides the tiling, which kernel computes a product.
 
     Attributes
     ----------
     dtype, out_dtype : str
     a_k_major, b_k_major : bool
-        Of what the kernel takes for A and B, whether k is the contiguous dimension.
+        Whether k is the contiguous dimension of the kernel's A and B, which are swapped where the
+        tiling swaps them.
     a_rows : int
         Rows of a tile of A that are loaded. It makes a kernel of its own only where A is not
         16-byte aligned: the loops of the threads that load it are unrolled over its rows.
@@ -48,7 +49,7 @@ class Variant:
     by_copies: bool
 
     def kernels(self, tiling: Tiling, is_divided: bool) -> list[Kernel]:
-        """Return the kernel, and where the last wave is divided the one that adds up its parts."""
+        """Return the kernel, and with a stream-K tail the one that reduces it."""
         defines = self._defines(tiling, is_divided)
         found = [Kernel(SOURCE, "hopper", defines)]
         if is_divided:
@@ -85,7 +86,7 @@ class Variant:
 
 
 def may_prefetch(tiling: Tiling, is_divided: bool) -> bool:
-    """Whether the first tiles may be brought to the L2 cache: behind hopper_sum it was no gain."""
+    """Return whether the first tiles may be prefetched to L2: behind hopper_sum it was no gain."""
     return not (tiling.is_unaligned or is_divided)
 
 
@@ -95,9 +96,9 @@ def every_kernel(dtype: str, multiprocessors: int) -> Iterator[Kernel]:
     Parameters
     ----------
     dtype : str
-        Of A and B, one of :data:`HALVES`.
+        A's and B's: ``"float16"`` or ``"bfloat16"``.
     multiprocessors : int
-        Of the GPU.
+        The GPU's.
     """
     both = (False, True)
     found: dict[tuple[str, frozenset[tuple[str, Any]]], Kernel] = {}
@@ -105,7 +106,7 @@ def every_kernel(dtype: str, multiprocessors: int) -> Iterator[Kernel]:
         for tiling in tilings(a_unaligned, b_unaligned):
             if fits(tiling, multiprocessors):
                 for variant in _variants(tiling, dtype):
-                    # The planner leaves out tilings of which nothing is divided.
+                    # The planner takes a stream-K tiling only where there is a tail.
                     for kernel in variant.kernels(tiling, tiling.stream_k):
                         found.setdefault((kernel.name, frozenset(kernel.defines.items())), kernel)
     yield from found.values()
