@@ -21,19 +21,28 @@ _INCLUDE = re.compile(r'(?:#\s*include|__has_include\s*\()\s*(?:"([^"\n]+)"|<([^
 
 
 def directory() -> Path | None:
-    """Where the cache is: ``TILEWISE_CACHE_DIR``, or the platform's place for caches.
+    """Return where the cache is: ``TILEWISE_CACHE_DIR``, or the platform's place for caches.
 
     None where there is no home directory to put it in.
     """
-    if chosen := os.environ.get("TILEWISE_CACHE_DIR"):
+    return _directory(*map(os.environ.get, _DECISIVE))
+
+
+_DECISIVE = ("TILEWISE_CACHE_DIR", "LOCALAPPDATA", "XDG_CACHE_HOME", "HOME", "USERPROFILE")
+
+
+@lru_cache(maxsize=4)
+def _directory(
+    chosen: str | None, local: str | None, xdg: str | None, *_homes: str | None
+) -> Path | None:
+    """Return the same by the environment's values: :meth:`Path.home` takes 40 microseconds."""
+    if chosen:
         return Path(chosen)
     try:
         if sys.platform == "win32":
-            local = os.environ.get("LOCALAPPDATA")
             return (Path(local) if local else Path.home() / "AppData" / "Local") / "tilewise"
         if sys.platform == "darwin":
             return Path.home() / "Library" / "Caches" / "tilewise"
-        xdg = os.environ.get("XDG_CACHE_HOME")
         return (Path(xdg) if xdg else Path.home() / ".cache") / "tilewise"
     except RuntimeError:  # Path.home() found none
         return None
