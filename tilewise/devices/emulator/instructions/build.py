@@ -46,10 +46,40 @@ _BUILDERS: dict[str, Callable[[Machine, Op], None]] = {
 
 
 def build(machine: Machine, op: Op) -> None:
-    """Make an op runnable."""
+    """Make an op runnable.
+
+    What takes registers to registers is made when it runs for the first time: it is most of a
+    program, and many a launch never reaches it. A function that calls itself saves the registers
+    that are known, so there all of them have to be known from the beginning.
+    """
+    builder = _builder(str(op.instruction))
+    if builder is _arithmetic and not machine.program.recursive:
+        op.run = _when_reached(machine, op)
+    else:
+        _make(machine, op, builder)
+
+
+def _when_reached(machine: Machine, op: Op) -> Callable[[Lanes], None]:
+    """Runs an arithmetic instruction, and makes it runnable before the first time."""
+    made: Callable[[Lanes], None] | None = None
+
+    def run(lanes: Lanes) -> None:
+        nonlocal made
+        if made is None:
+            called = op.run
+            _make(machine, op, _arithmetic)
+            made = op.run
+            if called is not run:
+                op.run = called  # It is wrapped, and what wraps it goes on calling this.
+        made(lanes)
+
+    return run
+
+
+def _make(machine: Machine, op: Op, builder: Callable[[Machine, Op], None]) -> None:
     instruction = op.instruction
     try:
-        _builder(str(instruction))(machine, op)
+        builder(machine, op)
     except UnsupportedInstructionError as error:
         # Only an instruction that is reached is an error.
         op.control, op.run = None, _raiser(op, error)
