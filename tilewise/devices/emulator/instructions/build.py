@@ -54,26 +54,30 @@ def build(machine: Machine, op: Op) -> None:
     """
     builder = _builder(str(op.instruction))
     if builder is _arithmetic and not machine.program.recursive:
-        op.run = _when_reached(machine, op)
+        op.run = _WhenReached(machine, op)
     else:
         _make(machine, op, builder)
 
 
-def _when_reached(machine: Machine, op: Op) -> Callable[[Lanes], None]:
-    """Runs an arithmetic instruction, and makes it runnable before the first time."""
-    made: Callable[[Lanes], None] | None = None
+class _WhenReached:
+    """Runs an arithmetic instruction, and makes it runnable before the first time.
 
-    def run(lanes: Lanes) -> None:
-        nonlocal made
-        if made is None:
+    A class, because a function that knows itself is a circle that only the garbage collector ends.
+    """
+
+    def __init__(self, machine: Machine, op: Op) -> None:
+        self.machine, self.op = machine, op
+        self.made: Callable[[Lanes], None] | None = None
+
+    def __call__(self, lanes: Lanes) -> None:
+        if self.made is None:
+            op = self.op
             called = op.run
-            _make(machine, op, _arithmetic)
-            made = op.run
-            if called is not run:
+            _make(self.machine, op, _arithmetic)
+            self.made = op.run
+            if called is not self:
                 op.run = called  # It is wrapped, and what wraps it goes on calling this.
-        made(lanes)
-
-    return run
+        self.made(lanes)
 
 
 def _make(machine: Machine, op: Op, builder: Callable[[Machine, Op], None]) -> None:
