@@ -7,6 +7,7 @@ draws few examples. ``--thorough`` runs everything, and so does a run on a GPU.
 from __future__ import annotations
 
 import fcntl
+import gc
 import os
 from collections.abc import Iterator
 from typing import Any
@@ -54,8 +55,10 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "thorough: takes long; left out unless --thorough is given")
     settings.load_profile("thorough" if is_thorough(config) else "quick")
     # One cache of compiled kernels for all processes of a run, and for the runs after it.
-    if config.cache is not None:
-        os.environ.setdefault("TILEWISE_CACHE_DIR", str(config.cache.mkdir("kernels")))
+    # Without the plugin "cacheprovider" there is no such attribute.
+    cache = getattr(config, "cache", None)
+    if cache is not None:
+        os.environ.setdefault("TILEWISE_CACHE_DIR", str(cache.mkdir("kernels")))
     # Asked for and not there is a failure of the run, before any test: a skip would look green.
     if config.getoption("--device") == "gpu":
         try:
@@ -70,6 +73,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     left_out = [item for item in items if "thorough" in item.keywords]
     config.hook.pytest_deselected(items=left_out)
     items[:] = [item for item in items if "thorough" not in item.keywords]
+
+
+def pytest_collection_finish() -> None:
+    """Let the garbage collector look seldom, and never at what stays: modules and tests.
+
+    The emulator makes some 100,000 objects for a launch and frees them behind it.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 10, 10)
 
 
 @pytest.fixture(scope="session")

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -111,9 +112,14 @@ def imports_of(module: str, source: str) -> Iterator[Import]:
     yield from visit(ast.parse(source), False, False)
 
 
-IMPORTS = [
-    found for name, path in MODULES.items() for found in imports_of(name, path.read_text("utf-8"))
-]
+@cache
+def every_import() -> tuple[Import, ...]:
+    """All imports of tilewise's own modules, read when a test first asks for them."""
+    return tuple(
+        found
+        for name, path in MODULES.items()
+        for found in imports_of(name, path.read_text("utf-8"))
+    )
 
 
 def is_below(module: str, package: str) -> bool:
@@ -155,12 +161,12 @@ def test_what_is_looked_at() -> None:
     ]
     assert {layer_of(name) for name in MODULES} == set(LAYERS)
     assert {room_of(name) for name in MODULES if is_below(name, EMULATOR)} == set(ROOMS)
-    assert len(IMPORTS) > 500
+    assert len(every_import()) > 500
 
 
 def test_no_import_runs_up_the_layers() -> None:
     """Imports in functions and for type checkers run down too."""
-    upward = [found for found in IMPORTS if is_upward(found)]
+    upward = [found for found in every_import() if is_upward(found)]
     known = {(found.importer, layer_of(found.imported)) for found in upward}
     assert [str(x) for x in upward if (x.importer, layer_of(x.imported)) not in UPWARD] == []
     assert sorted(set(UPWARD) - known) == []  # what is mended leaves the list
@@ -168,7 +174,7 @@ def test_no_import_runs_up_the_layers() -> None:
 
 @pytest.mark.parametrize("package", ["gemm", "arrays", "ladder"])
 def test_the_emulator_knows_nothing_of_matrix_multiplication(package: str) -> None:
-    inside = [found for found in IMPORTS if is_below(found.importer, EMULATOR)]
+    inside = [found for found in every_import() if is_below(found.importer, EMULATOR)]
     assert [str(found) for found in inside if layer_of(found.imported) == package] == []
 
 
@@ -176,7 +182,7 @@ def test_rooms_of_the_emulator_import_one_way() -> None:
     """Only type checkers see an import that runs up: of the machine, which its parts are given."""
     upward = [
         found
-        for found in IMPORTS
+        for found in every_import()
         if is_below(found.importer, EMULATOR)
         and is_below(found.imported, EMULATOR)
         and ROOMS.index(room_of(found.imported)) > ROOMS.index(room_of(found.importer))
@@ -193,7 +199,7 @@ def test_every_room_says_what_it_holds() -> None:
 def test_no_circle_of_imports() -> None:
     """Not even within a package: modules load whichever of them is asked for first."""
     graph: dict[str, set[str]] = {name: set() for name in MODULES}
-    for found in IMPORTS:
+    for found in every_import():
         if not (found.is_lazy or found.is_typing):
             graph[found.importer].add(found.imported)
     list(TopologicalSorter(graph).static_order())  # raises CycleError, which names the circle
@@ -201,7 +207,7 @@ def test_no_circle_of_imports() -> None:
 
 def test_imports_in_functions_have_a_reason() -> None:
     used = set()
-    for found in IMPORTS:
+    for found in every_import():
         if found.is_lazy:
             reasons = {
                 (who, whom)

@@ -120,8 +120,10 @@ class Counters:
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
     def __iadd__(self, other: Counters) -> Counters:
-        for f in fields(self):
-            setattr(self, f.name, getattr(self, f.name) + getattr(other, f.name))
+        mine = vars(self)
+        for name, value in vars(other).items():
+            if value:
+                mine[name] += value
         return self
 
 

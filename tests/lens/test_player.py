@@ -24,6 +24,7 @@ from player import (
     seek,
     shared_after,
 )
+from reference import thorough
 
 from tilewise.lens.player import page
 from tilewise.lens.watch import watch
@@ -141,7 +142,8 @@ def test_loads_beside_those_of_no_tiling(show: Open) -> None:
     assert tab.inner_text("#untiled") == f"{THREADS * 2 * SIZE} values"
 
 
-def test_back_undoes_forward(show: Open) -> None:
+@pytest.mark.parametrize("rounds", [4, pytest.param(12, marks=thorough)])
+def test_back_undoes_forward(show: Open, rounds: int) -> None:
     # 16 phases: more steps than lie between two saved states.
     trace = sample(32, 2)
     trace["blocks"] = trace["blocks"][:1]
@@ -151,7 +153,7 @@ def test_back_undoes_forward(show: Open) -> None:
     tab.locator(SHARED).nth(3).click()
     look = "document.body.innerHTML + document.getElementById('slider').value"
     choose = random.Random(7)
-    for _ in range(12):
+    for _ in range(rounds):
         count = choose.randint(1, 60)
         start = choose.randint(0, last - count)
         seek(tab, start)
@@ -328,8 +330,18 @@ def after_the_barrier(step: dict[str, Any]) -> dict[str, Any]:
     return trace
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [360, 800, 1280])
+@pytest.mark.parametrize(
+    ("width", "scheme"),
+    [
+        (360, "light"),
+        (800, "dark"),
+        (1280, "light"),
+        *(
+            pytest.param(*look, marks=thorough)
+            for look in ((360, "dark"), (800, "light"), (1280, "dark"))
+        ),
+    ],
+)
 def test_fits_the_width_and_keeps_still(show: Open, width: int, scheme: str) -> None:
     tab = show(sample(16, 8), width, color_scheme=scheme)
     wide = "document.documentElement.scrollWidth > window.innerWidth"

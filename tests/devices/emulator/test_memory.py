@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -9,6 +11,10 @@ import pytest
 from reference import Launcher, assert_same
 
 from tilewise.devices import Device
+from tilewise.devices.emulator.machine import Machine
+from tilewise.devices.emulator.memory.storage import Storage
+from tilewise.devices.emulator.threads.op import Op
+from tilewise.devices.emulator.threads.registers import Registers
 from tilewise.kernel import Kernel
 
 
@@ -309,3 +315,21 @@ def test_launches_in_several_threads(emulator: Device) -> None:
 
     with ThreadPoolExecutor(4) as pool:
         assert all(pool.map(work, range(8)))
+
+
+def test_a_launch_leaves_nothing_to_the_garbage_collector(
+    launch: Launcher, emulator: Device
+) -> None:
+    """Its registers and its shared memory are free when it has ended, not some time later."""
+    a, out = np.ones(64, np.float32), np.zeros(64, np.float32)
+    launch("shared", "reverse", 1, 64, a, out)
+    gc.collect()
+    gc.disable()
+    try:
+        launch("shared", "reverse", 1, 64, a, out)
+        kinds = Counter(type(each) for each in gc.get_objects())
+    finally:
+        gc.enable()
+    assert {kind.__name__: kinds[kind] for kind in (Machine, Registers, Storage, Op)} == {
+        "Machine": 0, "Registers": 0, "Storage": 0, "Op": 0,
+    }  # fmt: skip

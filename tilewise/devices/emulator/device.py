@@ -211,6 +211,8 @@ class Emulator:
                 image.copy_back()
         seconds = time.perf_counter() - start
         total, lines = count(machine.ops, sources)
+        footprint = None if machine.footprints is None else machine.footprints.result()
+        machine.release()
         return LaunchReport(
             device=self.name,
             kernel=compiled.name,
@@ -224,7 +226,7 @@ class Emulator:
             output="".join(output),
             notes=(*faults.notes, *(() if joins.confirmed else (joins.reason,))),
             alike=alike,
-            footprint=None if machine.footprints is None else machine.footprints.result(),
+            footprint=footprint,
         )
 
     def blocks_per_multiprocessor(self, compiled: Compiled, threads: int, shared: int = 0) -> int:

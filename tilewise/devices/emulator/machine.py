@@ -109,6 +109,16 @@ class Machine:
         self.footprints = Footprints(self) if setup.is_mapping else None
         self.tracker: Tracker | None = None
 
+    def release(self) -> None:
+        """Let go of everything; the machine can't be used afterwards.
+
+        Its parts and its ops refer to one another: without this, all of their memory would wait
+        for the garbage collector.
+        """
+        for op in self.ops:
+            vars(op).clear()
+        vars(self).clear()
+
     # Symbols
 
     def address_of(self, op: Op, symbol: Symbol) -> int:

@@ -6,6 +6,8 @@ extended-precision, floating-point, half-precision, comparison, logic and conver
 
 from __future__ import annotations
 
+import functools
+
 from tilewise.devices.emulator.arithmetic import (
     bits,
     comparisons,
@@ -38,6 +40,7 @@ def _families(opcode: str, modifiers: tuple[str, ...]) -> Builder | None:
     return integers.OPERATIONS.get(opcode)
 
 
+@functools.cache
 def resolve(opcode: str, modifiers: tuple[str, ...]) -> Semantics:
     """The semantics of an instruction.
 

@@ -46,10 +46,44 @@ _BUILDERS: dict[str, Callable[[Machine, Op], None]] = {
 
 
 def build(machine: Machine, op: Op) -> None:
-    """Make an op runnable."""
+    """Make an op runnable.
+
+    What takes registers to registers is made when it runs for the first time: it is most of a
+    program, and many a launch never reaches it. A function that calls itself saves the registers
+    that are known, so there all of them have to be known from the beginning.
+    """
+    builder = _builder(str(op.instruction))
+    if builder is _arithmetic and not machine.program.recursive:
+        op.run = _WhenReached(machine, op)
+    else:
+        _make(machine, op, builder)
+
+
+class _WhenReached:
+    """Runs an arithmetic instruction, and makes it runnable before the first time.
+
+    A class, because a function that knows itself is a circle that only the garbage collector ends.
+    """
+
+    def __init__(self, machine: Machine, op: Op) -> None:
+        self.machine, self.op = machine, op
+        self.made: Callable[[Lanes], None] | None = None
+
+    def __call__(self, lanes: Lanes) -> None:
+        if self.made is None:
+            op = self.op
+            called = op.run
+            _make(self.machine, op, _arithmetic)
+            self.made = op.run
+            if called is not self:
+                op.run = called  # It is wrapped, and what wraps it goes on calling this.
+        self.made(lanes)
+
+
+def _make(machine: Machine, op: Op, builder: Callable[[Machine, Op], None]) -> None:
     instruction = op.instruction
     try:
-        _builder(str(instruction))(machine, op)
+        builder(machine, op)
     except UnsupportedInstructionError as error:
         # Only an instruction that is reached is an error.
         op.control, op.run = None, _raiser(op, error)

@@ -9,6 +9,7 @@ from tilewise.devices.emulator.ptx.syntax import Immediate
 
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
 _PIECE = re.compile(r'"(?:[^"\\]|\\.)*"|[;{}]|[^;{}"\n]+|\n')
+_MARK = re.compile(r"[,()\[\]{}]")
 _LABEL = re.compile(r"^\s*([A-Za-z_$%][\w$]*)\s*:")
 NUMBER = re.compile(r"^[+-]?(?:0[fF][0-9a-fA-F]{8}|0[dD][0-9a-fA-F]{16}|0[xX][0-9a-fA-F]+U?"
                      r"|0[bB][01]+U?|\d+\.\d*(?:[eE][+-]?\d+)?|\d+U?)$")  # fmt: skip
@@ -40,14 +41,15 @@ def parse_number(text: str) -> Immediate:
 def split_commas(text: str) -> list[str]:
     """The parts of ``text`` between commas that are in no bracket."""
     parts, depth, start = [], 0, 0
-    for i, c in enumerate(text):
+    for mark in _MARK.finditer(text):
+        c = mark[0]
         if c in "([{":
             depth += 1
         elif c in ")]}":
             depth -= 1
-        elif c == "," and depth == 0:
-            parts.append(text[start:i].strip())
-            start = i + 1
+        elif depth == 0:
+            parts.append(text[start : mark.start()].strip())
+            start = mark.end()
     last = text[start:].strip()
     return [*parts, last] if last or parts else []
 

@@ -6,6 +6,7 @@ variables of nested scopes get names of their own, so that a function has one fl
 
 from __future__ import annotations
 
+import functools
 import re
 from dataclasses import dataclass, replace
 
@@ -64,6 +65,8 @@ class _Parser:
         self.families: list[list[_Family]] = []
         self.starts: list[tuple[int, int]] = []  # of each scope: instructions, and tables
         self.scope_count = 0
+        # What was read in these scopes, by its text: most operands come again and again.
+        self.operands: dict[str, Operand] = {}
         self._leave_lines()
 
     def _leave_lines(self) -> None:
@@ -107,6 +110,7 @@ class _Parser:
         self.places[file, line, column] = self.place
 
     def _open(self, header: str) -> None:
+        self.operands.clear()
         if header:
             self.function = self._header(header)
             self.module.functions[self.function.name] = self.function
@@ -120,6 +124,7 @@ class _Parser:
             self.starts.append((len(self.function.instructions), len(self.function.tables)))
 
     def _close(self) -> None:
+        self.operands.clear()
         names, starts = self.scopes.pop(), self.starts.pop()
         self.families.pop()
         self._rename_targets(names, *starts)
@@ -224,13 +229,12 @@ class _Parser:
             assert isinstance(register, Register)
             predicate = (register, guard.startswith("!"))
         head, rest = (*text.split(None, 1), "")[:2]
-        opcode, *modifiers = [part for part in head.replace("::", "\0").split(".") if part]
-        cleaned = tuple(m.replace("\0", "::") for m in modifiers)
+        opcode, modifiers = _words(head)
         operands = tuple(self._operand(part) for part in split_commas(rest))
         (file, line), *sites = self.place
         function.instructions.append(
             Instruction(
-                opcode, cleaned, operands, predicate, line, len(function.instructions),
+                opcode, modifiers, operands, predicate, line, len(function.instructions),
                 file, tuple(sites),
             )
         )  # fmt: skip
@@ -265,6 +269,7 @@ class _Parser:
             )  # fmt: skip
 
     def _scoped(self, name: str) -> str:
+        self.operands.clear()
         if len(self.scopes) == 1:
             self.scopes[-1][name] = name
             return name
@@ -273,6 +278,7 @@ class _Parser:
 
     def _registers(self, text: str) -> None:
         assert self.function is not None
+        self.operands.clear()
         kind, names = text.split(None, 2)[1:]
         suffix = "" if len(self.scopes) == 1 else f"@{self.scope_count}"
         for name in split_commas(names):
@@ -304,6 +310,12 @@ class _Parser:
         return Symbol(name)
 
     def _operand(self, text: str) -> Operand:
+        operand = self.operands.get(text)
+        if operand is None:
+            operand = self.operands[text] = self._read_operand(text)
+        return operand
+
+    def _read_operand(self, text: str) -> Operand:
         if text == "_":
             return Sink()
         if text[0] == "{":
@@ -352,6 +364,13 @@ class _Parser:
         if isinstance(base, Special):
             raise UnsupportedInstructionError(f"the emulator can't read the address [{text}]")
         return Address(base, offset)
+
+
+@functools.lru_cache(4096)
+def _words(head: str) -> tuple[str, tuple[str, ...]]:
+    """The opcode and the modifiers: the parts between dots, of which ``::`` parts none."""
+    opcode, *modifiers = (part for part in head.replace("::", "\0").split(".") if part)
+    return opcode, tuple(word.replace("\0", "::") for word in modifiers)
 
 
 def parse(text: str) -> Module:

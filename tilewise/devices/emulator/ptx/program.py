@@ -14,7 +14,6 @@ from tilewise.devices.emulator.ptx.syntax import (
     Variable,
     Vector,
 )
-from tilewise.devices.emulator.ptx.types import TYPE_BYTES
 
 FUNCTION_ADDRESS = 0x1000
 """Address of the first instruction; no function has the address 0."""
@@ -175,15 +174,6 @@ class Program:
         at = max(bisect.bisect(self._shared_order, (offset, "\x7f")) - 1, 0)
         start, name = self._shared_order[at]
         return plain_name(name), start
-
-    def register_widths(self, numbers: dict[tuple[str, str], int]) -> list[int]:
-        """Bytes of each numbered register; 0 for predicates."""
-        by_name = {function.name: function for function in self.functions}
-        widths = []
-        for function, name in numbers:
-            register = by_name[function].registers[name]
-            widths.append(0 if register.type == "pred" else TYPE_BYTES[register.type])
-        return widths
 
     def variable(self, function: str, name: str) -> Variable | None:
         """A variable of a function or of the module."""

@@ -47,15 +47,22 @@ class Registers:
         self.machine = machine
         self.values: list[Value] = []
         self.slots: dict[tuple[str, str], int] = {}
+        self._zeros: list[Value] = []
 
     def clear(self) -> None:
         """Set every register to zero."""
-        widths = self.machine.program.register_widths(self.slots)
-        self.values[:] = [_ZERO[width] if width else np.False_ for width in widths]
+        self.values[:] = self._zeros
 
     def slot(self, function: str, register: Register) -> int:
-        """The slot of a function's register."""
-        return self.slots.setdefault((function, register.name), len(self.slots))
+        """The slot of a function's register; a new one holds zero."""
+        key = function, register.name
+        slot = self.slots.get(key)
+        if slot is None:
+            slot = self.slots[key] = len(self.slots)
+            zero = np.False_ if register.type == "pred" else _ZERO[TYPE_BYTES[register.type]]
+            self._zeros.append(zero)
+            self.values.append(zero)
+        return slot
 
     def reader(self, op: Op, operand: Operand, type_: str, picked: bool = False) -> Reader:
         """How to read a source operand as a PTX type.
