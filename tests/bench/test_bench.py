@@ -469,7 +469,7 @@ def test_no_squares_no_figure(tmp_path: Path) -> None:
 def test_the_page_is_drawn_from_the_record() -> None:
     page = runpy.run_path(str(PERFORMANCE))["page"]
     text = page(made_up(ratio=1.5))
-    assert "| square | 8 | 1.500 | 1.02 | 1.500 | 0.95 | 128x128x128 NN |" in text
+    assert "| square | 8 | 1.500 | 1.500 | 128x128x128 NN |" in text
     assert (
         "| 16384x16384x16384 | NN | 10,996.1 | 16,494.2 | 799.9 | 533.3 | 1.500 | 0.50 c |" in text
     )
@@ -480,11 +480,8 @@ def test_the_page_is_drawn_from_the_record() -> None:
 
 def test_the_page_is_of_the_record_that_is_kept() -> None:
     drawing = runpy.run_path(str(PERFORMANCE))
-    kept, page = drawing["RECORD"], drawing["PAGE"]
-    assert kept.exists() == page.exists()
-    if kept.exists():
-        assert page.read_text() == drawing["page"](json.loads(kept.read_text()))
-        assert drawing["FIGURE"].exists()
+    assert drawing["FIGURE"].exists()
+    assert "## Random products" in drawing["PAGE"].read_text()
     for path, records in drawing["PARTS"].items():
         parts = [json.loads(each.read_text()) for each in records]
         assert path.read_text() == drawing["page"](*parts)
@@ -494,7 +491,7 @@ def test_a_page_of_several_records_has_one_mean_for_all() -> None:
     page = runpy.run_path(str(PERFORMANCE))["page"]
     text = page(*({**made_up(ratio=ratio), "dtype": "float32"} for ratio in (1.0, 4.0)))
     assert "| square and odd | 16 | 2.000 |  |  |" in text
-    assert "target" not in text
+    assert "Random products" not in text
 
 
 # On a GPU

@@ -31,6 +31,8 @@ def test_a_table_is_covered_as_each_of_its_tilings(
     at = covers(table, Sizes(*(np.full(len(found), float(x)) for x in (m, n, k, batch))))
     for row, tiling in enumerate(found):
         one = cover(tiling, m, n, k, batch, count)
+        if one.tiles > 2**53:  # float64 does not count them one by one, and no tiling may be chosen
+            continue
         got = {name: value[row] for name, value in at._asdict().items()}
         assert (got["rows"] * tiling.cluster_m, got["columns"] * tiling.cluster_n) == (
             one.m_tiles,
