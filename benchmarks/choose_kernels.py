@@ -2,12 +2,12 @@
 
     python benchmarks/choose_kernels.py [RECORD ...] [--count 60] [--more] [--products 600]
 
-Of every tiling that the kernel can take, each next one is what the others lack most over random
-products of all layouts, a part of them by weights as models have them, and over the products of the
-records
-(``benchmarks/choices.py``): least in the mean and at the worst. The times are the model's, and
-those of the records where a tiling was timed. Prints
-:data:`tilewise.gemm.families.hopper.tilings.KERNELS`, and what the choice costs beside all tilings.
+Tilings are added one by one, each the one that lowers the others' loss most, in the mean and at the
+worst. The products are random, of all layouts, a part of them with weights as language models have
+them, and those of the records (``benchmarks/choices.py``). The times are the records' where a tiling
+was timed, and the model's elsewhere. Prints what
+:data:`tilewise.gemm.families.hopper.tilings.KERNELS` may become, and what is lost beside all
+tilings.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from tilewise.gemm.families.hopper.tilings import KERNELS
 
 Sizes = tuple[int, int, int, int, int, bool, bool]
 CLUSTERS = ((1, 1), (2, 1), (1, 2), (2, 2), (4, 1), (1, 4), (4, 2), (2, 4))
-MODELS = 0.4  # of the products are by weights: sizes that are multiples of 512, any number of rows
+MODELS = 0.4  # of the products have weights as models have them: n and k are multiples of 512
 SHARE, WORST = 0.97, 0.5  # the loss that is exceeded by 3% of the products counts half
 FEWEST = 10  # tilings that are timed of a product which counts
 CAUTION = 1.03  # a tiling that was not timed counts as slower by so much than the model expects
@@ -114,7 +114,7 @@ def measured(
             if len(timed) < FEWEST:
                 continue
             swapped, index, values = (np.array(x) for x in zip(*timed, strict=True))
-            # The model's times of the others, by how far it is off for this product.
+            # The others have the model's times, corrected by how far it is off for this product.
             found = times[swapped, index]
             times *= np.median(values[found < np.inf] / found[found < np.inf]) * CAUTION
             times[swapped, index] = values
