@@ -2,11 +2,11 @@
 
     python benchmarks/choose_kernels.py [RECORD ...] [--count 60] [--more] [--products 600]
 
-Tilings are added one by one, each the one that lowers the others' loss most, in the mean and at the
-worst. The products are random, of all layouts, a part of them with weights as language models have
-them, and those of the records (``benchmarks/choices.py``). The times are the records' where a tiling
-was timed, and the model's elsewhere. Prints what
-:data:`tilewise.gemm.families.hopper.tilings.KERNELS` may become, and what is lost beside all
+Tilings are added one by one, each the one that lowers the loss most, in the mean and at the worst.
+The products are random, of all layouts, a part of them with weights as language models have them,
+and those of the records (``benchmarks/choices.py``). The times are the records' where a tiling was
+timed, and the model's elsewhere. Prints what
+:data:`tilewise.gemm.families.hopper.tilings.KERNELS` may become, and what it loses beside all
 tilings.
 """
 

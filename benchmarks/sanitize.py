@@ -99,7 +99,7 @@ CASES = (
     Case(264, 400, 1032, "NN", tiling=Tiling(128, 192, 2, 1, stream_k=True, swapped=True)),
     Case(200, 168, 136, "NT", pad=(0, 0, 1), tiling=Tiling(128, 80, swapped=True)),
     Case(1536, 520, 200, "NN", tiling=Tiling(64, 64, 2, 1, ping_pong=True)),
-    Case(1000, 2000, 520, "TN", tiling=Tiling(64, 64, 2, 4, stream_k=True, ping_pong=True)),
+    Case(1000, 2304, 520, "TN", tiling=Tiling(64, 64, 2, 4, stream_k=True, ping_pong=True)),
     Case(520, 400, 328, "TT", tiling=Tiling(64, 64, 4, 2)),
     Case(5, 100, 264, "NT", pad=(8, 8, 3), tiling=Tiling(64, 16)),
     Case(96, 136, 72, "NN", batch=3, tiling=Tiling(64, 64)),
