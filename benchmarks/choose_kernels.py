@@ -37,8 +37,8 @@ Sizes = tuple[int, int, int, int, int, bool, bool]
 CLUSTERS = ((1, 1), (2, 1), (1, 2), (2, 2), (4, 1), (1, 4), (4, 2), (2, 4))
 MODELS = 0.4  # of the products have weights as models have them: n and k are multiples of 512
 SHARE, WORST = 0.97, 0.5  # the loss that is exceeded by 3% of the products counts half
-FEWEST = 10  # tilings that are timed of a product which counts
-CAUTION = 1.03  # a tiling that was not timed counts as slower by so much than the model expects
+FEWEST = 10  # tilings of a record's product that have to be timed for it to count
+CAUTION = 1.03  # the factor on the model's time of a tiling that was not timed
 
 Array = npt.NDArray[Any]
 
@@ -90,7 +90,7 @@ def expected(tables: Sequence[Table], columns: Array, problem: Problem) -> Array
     times = []
     for view, table in zip((problem, problem.swapped), tables, strict=True):
         time = seconds(table, [view], COSTS)
-        # Columns of B that are contiguous are copied by 64.
+        # An MN-major B is copied in boxes of 64 columns.
         times.append(np.where(view.b_k_major | (columns % 64 == 0), time, np.inf))
     return np.array(times)
 
@@ -98,7 +98,7 @@ def expected(tables: Sequence[Table], columns: Array, problem: Problem) -> Array
 def measured(
     records: Sequence[Path], every: Sequence[Sizes], tables: Sequence[Table], columns: Array
 ) -> Iterator[Array]:
-    """Yield the same of each product of the records, with the times that were measured."""
+    """Yield :func:`expected` of each product of the records, with the times that were measured."""
     places = {sizes: index for index, sizes in enumerate(every)}
     for path in records:
         for row in json.loads(path.read_text(encoding="utf-8"))["rows"]:
@@ -111,12 +111,12 @@ def measured(
                 for way, time in ways_of(row["ways"])
                 if (sizes := sizes_of(way)) in places
             ]
+            timed = [x for x in timed if times[x[0], x[1]] < np.inf]
             if len(timed) < FEWEST:
                 continue
             swapped, index, values = (np.array(x) for x in zip(*timed, strict=True))
             # The others have the model's times, corrected by how far it is off for this product.
-            found = times[swapped, index]
-            times *= np.median(values[found < np.inf] / found[found < np.inf]) * CAUTION
+            times *= np.median(values / times[swapped, index]) * CAUTION
             times[swapped, index] = values
             yield times
 

@@ -72,7 +72,7 @@ def _opening(record: Mapping[str, Any]) -> str:
         + "".join(f"\n    {command}\n" for command in record["commands"])
         + "\n"
         + _paragraph(
-            "This page is drawn from what that wrote, by `python benchmarks/performance.py`. "
+            "This page is drawn from what these wrote, by `python benchmarks/performance.py`. "
             f"Versions: {versions}."
         )
     )
@@ -105,7 +105,7 @@ def _summary(summaries: Sequence[Mapping[str, Any]], record: Mapping[str, Any]) 
 
 
 def _random(records: Sequence[Mapping[str, Any]]) -> str:
-    """Return the section on products that nobody chose."""
+    """Return the section on random products."""
     lines = []
     for record in records:
         (found,) = record["summaries"]
@@ -113,18 +113,20 @@ def _random(records: Sequence[Mapping[str, Any]]) -> str:
         lines.append([
             record["machine"]["gpu"].split(",")[0], record["dtype"], found["group"],
             str(found["products"]), f"{found['mean']:.3f}", f"{found['worst']:.3f}",
-            str(sum(ratio < SLOWER for ratio in ratios)), f"{found['name']} {found['layout']}",
+            f"{found['name']} {found['layout']}", str(sum(ratio < SLOWER for ratio in ratios)),
         ])  # fmt: skip
-    heading = ["GPU", "dtype", "drawn", "products", "mean ratio", "worst", f"below {SLOWER}", "at"]
+    heading = [
+        "GPU", "dtype", "drawn", "products", "mean ratio", "worst", "at", f"ratios below {SLOWER}",
+    ]  # fmt: skip
     return (
         "## Random products\n\n"
         + _paragraph(
             "Sizes log-uniform from 64 to 12288, any layout. Neither the kernels nor the planner's "
-            "constants were fitted to these products, nor to any on an H100. `tilewise bench "
-            "--random 50 --seed 1 --multiple 8` draws others."
+            "constants were fitted to these products, nor to any on an H100. Another seed draws "
+            "other products: `tilewise bench --random 50 --seed 1 --multiple 8`."
         )
         + "\n"
-        + _table(heading, lines, "lllrrrrl")
+        + _table(heading, lines, "lllrrrlr")
     )
 
 

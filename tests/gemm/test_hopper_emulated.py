@@ -321,8 +321,8 @@ FAULTS: list[tuple[str, str, type[CheckError], str]] = [
 def test_finds_faults(
     tmp_path: Path, old: str, new: str, error: type[CheckError], words: str
 ) -> None:
-    held = Held(Case(64, 128, 1500))
-    plan = hopper.plan(held.product, UNITS, Tiling(64, 128))
+    held = Held(Case(64, 192, 1500))  # three boxes of D for a warp's two buffers
+    plan = hopper.plan(held.product, UNITS, Tiling(64, 192))
     with pytest.raises(error, match=words):
         held.execute(broken(tmp_path, plan, old, new))
 

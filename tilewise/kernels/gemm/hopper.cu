@@ -97,7 +97,7 @@ hopper(
 {
     extern __shared__ __align__(1024) char stages[];
     __shared__ __align__(8) u64 full[STAGES], empty[STAGES];
-    __shared__ __align__(8) u64 mainloop_turn[2];  // with PING_PONG, of each consumer
+    __shared__ __align__(8) u64 mainloop_turn[2];  // with PING_PONG: a consumer may start its next
 
     // The shuffle tells ptxas that the number is uniform in the warp.
     int warpgroup = __shfl_sync(~0u, threadIdx.x / 128, 0);
@@ -257,7 +257,7 @@ hopper(
         Sums sum;
         for (int taken = 0; work.advance(); ++taken) {
             if (PING_PONG && taken % 2 != consumer) {
-                // This is the other consumer's tile: skip its stages.
+                // The other consumer multiplies this tile: go past its stages.
                 int stages_on = stage + work.last - work.first;
                 parity ^= stages_on / STAGES % 2;
                 stage = stages_on % STAGES;
@@ -265,8 +265,9 @@ hopper(
             }
             if (SPLIT > 1) work.split(rank);
             if (PING_PONG) {
-                // The mainloops run in the order of the tiles: a consumer that is a whole turn of
-                // the ring ahead would take a stage's parity for that of the turn before.
+                // The mainloops run in the order of the tiles. Otherwise a consumer that waits for a
+                // stage one pass through the ring too early would see the parity of an older
+                // phase, and take the stage for full.
                 int turns = taken / 2 + consumer;  // mainloops of the other consumer to wait for
                 mbarrier_wait(shared_address(&mainloop_turn[consumer]), turns % 2 ^ 1);
             }
@@ -295,6 +296,7 @@ hopper(
                 previous = stage;
                 if (++stage == STAGES) stage = 0, parity ^= 1;
             }
+            // One thread may arrive for its warpgroup: wgmma keeps the four warps together.
             if (PING_PONG && thread == 0) {
                 mbarrier_arrive<false>(shared_address(&mainloop_turn[1 - consumer]));
             }

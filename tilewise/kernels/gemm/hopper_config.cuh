@@ -82,7 +82,7 @@
 #include "../ptx/wgmma.cuh"
 
 constexpr int BLOCK_K = 64;  // 128 bytes, the width of the swizzle
-constexpr int SHARERS = PING_PONG ? 1 : CONSUMERS;  // consumer warpgroups of one tile
+constexpr int SHARERS = PING_PONG ? 1 : CONSUMERS;  // consumer warpgroups that share a tile
 constexpr int ROWS = BLOCK_M / SHARERS;  // of one consumer warpgroup
 constexpr bool HAS_UNALIGNED = A_UNALIGNED || B_UNALIGNED;
 constexpr bool HAS_TMA = !A_UNALIGNED || !B_UNALIGNED;
@@ -103,7 +103,7 @@ static_assert(!A_K_MAJOR || BLOCK_M / CLUSTER_N % 8 == 0 && A_EXTENT % 8 == 0, "
 static_assert(!B_K_MAJOR || BLOCK_N / CLUSTER_M % 8 == 0, "whole groups of 8 rows of the swizzle");
 static_assert(!HAS_UNALIGNED || TILES == 1, "unaligned operands are not multicast");
 static_assert(!PING_PONG || CONSUMERS == 2 && SPLIT == 1 && !HAS_UNALIGNED,
-              "two warpgroups take aligned tiles in turn, and split-K has one tile for a cluster");
+              "PING_PONG needs two consumers and aligned operands, and excludes split-K");
 static_assert(RAW_STAGES >= 3, "two stages are read while others are in flight");
 static_assert(SPLIT == 1 || TILES == 1 && !STREAM_K, "either split-K or stream-K, and split-K takes a cluster");
 static_assert((SPLIT - 1) * 4 * BLOCK_M * BLOCK_N <= STAGES * STAGE_BYTES, "the other blocks' accumulators fit the ring");

@@ -31,10 +31,10 @@ class Costs:
         The GB/s from L2 to one multiprocessor, and how many times longer a copy takes where both
         multiprocessors of a TPC copy.
     k_major, mn_major : (float, float, float, float)
-        How many times longer the copy of a K-major or MN-major tile takes whose lines are aligned
-        to 16, 32, 64 and 128 bytes.
+        The factors by which the copy of a K-major or MN-major tile takes longer than at the rate
+        ``port``, for lines aligned to 16, 32, 64 and 128 bytes.
     l2_lines : float
-        The exponent of ``k_major`` or ``mn_major`` that says how much more such a tile asks of L2.
+        The exponent of that factor, which gives the factor on the tile's L2 traffic.
     multicast : float
         The GB/s that a multiprocessor receives by its cluster's multicasts.
     k_step : float
@@ -46,7 +46,7 @@ class Costs:
     store : float
         The elements of D that a multiprocessor stores by TMA in a nanosecond.
     store_widths : (float, float, float)
-        How many times longer TMA stores of 16, 32 and 64 columns take.
+        The factors by which TMA stores of 16, 32 and 64 columns take longer than at that rate.
     store_columns : float
         How many times longer they take where D's columns are contiguous.
     rows, columns : float
@@ -61,14 +61,14 @@ class Costs:
     l2_bytes : float
         The MB of A and B that L2 keeps from one wave to the next.
     sum_launch, sum_splits, sum_bytes : float
-        The time of the launch that reduces the stream-K tail, of each 16 splits, and its TB/s.
+        The launch that reduces the stream-K tail: its time, that of each 16 splits, and its TB/s.
     split, split_add : float
         The time of split-K's reduction in a cluster, and its elements in a nanosecond.
     shift, shift_wait, shift_latency : float
         The GB/s at which a multiprocessor realigns unaligned tiles in shared memory, the latency of
         a k-step's realignment, and that of the threads' copies.
     last_wave : float
-        The share by which the last of several waves is shorter where nearly all clusters idle.
+        The share of a wave that the last of several saves where nearly all clusters idle.
     """
 
     launch: float = 0.0417
@@ -109,7 +109,7 @@ class Costs:
     last_wave: float = 0.248
 
     def on(self, chip: Chip) -> Costs:
-        """Return the costs on another chip, whose rates go by its clock, its memory and its L2."""
+        """Return the costs on another chip, with the rates scaled by its clock, memory and L2."""
         clock, memory = chip.clock / H200.clock, chip.memory / H200.memory
         whole = clock * chip.multiprocessors / H200.multiprocessors
         return replace(

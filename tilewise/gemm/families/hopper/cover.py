@@ -41,7 +41,7 @@ class Cover:
 
 
 def cover(tiling: Tiling, m: int, n: int, k: int, batch: int, multiprocessors: int) -> Cover:
-    """Return how a tiling covers a batch of m x n x k, which is swapped already if it swaps."""
+    """Return how a tiling covers a batch of m x n x k, after any swap of A and B."""
     rows = -(-m // (tiling.block_m * tiling.cluster_m))
     columns = -(-n // (tiling.block_n * tiling.cluster_n))
     tiles, k_steps = rows * columns * batch, -(-k // BLOCK_K)
@@ -63,8 +63,8 @@ def cover(tiling: Tiling, m: int, n: int, k: int, batch: int, multiprocessors: i
 def clusters_at_once(blocks: int, multiprocessors: int) -> int:
     """Return how many clusters run at a time.
 
-    All blocks of one are in one GPC, of 14 to 18 multiprocessors: of more than two blocks, as
-    many clusters as would fit evenly do not. An H200 takes 30 clusters of four blocks and 15 of
+    All blocks of a cluster are in one GPC, of 14 to 18 multiprocessors, so clusters of more than
+    two blocks leave some unused. An H200 takes 30 clusters of four blocks and 15 of
     eight (cuOccupancyMaxActiveClusters), but of eight the last one often waits for another to end.
     """
     if blocks <= 2:

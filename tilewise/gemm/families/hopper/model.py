@@ -28,7 +28,7 @@ from tilewise.gemm.families.hopper.table import (
 from tilewise.gemm.families.hopper.tiling import Problem, Tiling
 
 GROUP_M = 16  # of hopper_tile.cuh: rows of clusters whose tiles are computed together
-ROW_ENDS = 128  # columns that take as long as the words at a row's ends that are not aligned
+ROW_ENDS = 128  # a row's unaligned ends cost as much as this many columns
 SPLITS_AT_ONCE = 16  # partial sums that hopper_sum reads before it waits for them
 
 
@@ -123,7 +123,7 @@ def seconds(table: Table, views: Sequence[Problem], costs: Costs, only_worth: bo
     waves = np.ceil(exact)
     waves -= costs.last_wave * (waves - exact) * (waves > 1)
     mainloop = np.ceil(at.k_steps / table.split) * step
-    # Of two warpgroups that take tiles in turn, one ends its tile in the other's mainloop.
+    # Ping-pong: one warpgroup's epilogue overlaps the other's mainloop, if that takes as long.
     in_turn = np.maximum(mainloop, (mainloop + end) / 2)
     tile = np.where(table.is_ping_pong, in_turn, mainloop + end)
     computing = costs.fill + waves * tile + table.is_ping_pong * end

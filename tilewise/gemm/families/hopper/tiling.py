@@ -10,9 +10,9 @@ from functools import cache, cached_property
 from typing import Any
 
 BLOCK_K = 64  # of 16 bits: 128 bytes, the width of the swizzle
-SUM_COLUMNS = 8  # of a tile, a block of hopper_sum
+SUM_COLUMNS = 8  # of a tile that one block of hopper_sum reduces
 MOST_STAGES = 16
-ENOUGH_STAGES = 4  # more are worth less than wider copies of D
+ENOUGH_STAGES = 4  # beyond these, wider TMA stores of D are worth more than another stage
 LOADERS = 2  # warpgroups that load unaligned operands
 STREAMED_FLOPS = 150  # a byte; a product with fewer waits for memory
 _SHARED_BYTES = 232448 - 1024  # dynamic shared memory that a block can have, beside its barriers
@@ -195,7 +195,7 @@ class Tiling:
         if self.stages < 2 or (self.is_unaligned and self.raw_stages(problem) < 3):
             return "too few stages fit into shared memory"
         if (problem.a_unaligned, problem.b_unaligned) != (self.a_unaligned, self.b_unaligned):
-            return "tiles are shifted where not all rows begin at multiples of 16 bytes"
+            return "the tiling and the operands differ in which are 16-byte aligned"
         if self.is_unaligned and self.tiles > 1:
             return "a cluster's blocks do not share tiles that are shifted"
         if not problem.b_k_major and self.block_n % 64:
@@ -205,9 +205,9 @@ class Tiling:
         if self.split > 1 and (self.tiles > 1 or self.stream_k):
             return "k is divided by split-K or by stream-K, and split-K takes the whole cluster"
         if self.split * BLOCK_K > max(problem.k, BLOCK_K):
-            return "split-K divides k into more splits than there are k-steps"
+            return f"split-K needs {BLOCK_K} of k for each split"
         if self.ping_pong and (self.split > 1 or self.is_unaligned):
-            return "warpgroups take tiles in turn where none is shifted, nor divided by split-K"
+            return "ping-pong excludes unaligned operands and split-K"
         if (self.split - 1) * 4 * self.block_m * self.block_n > self.stages * self.stage_bytes:
             return "the other blocks' accumulators do not fit into the pipeline's stages"
         return ""
