@@ -199,6 +199,37 @@ def test_atomics(launch: Launcher) -> None:
     assert uout.tolist() == [min(positive), max(positive), up, down, (3 + sum(positive)) % 2**32]
 
 
+def test_atomic_sums_of_subnormal_numbers(launch: Launcher) -> None:
+    """In global memory they are zeros that keep their sign; in shared memory they are not."""
+    least, small = np.finfo(np.float32).tiny, np.float32(2.4e-43)
+    edges = np.array(
+        [0, -0.0, small, -small, least, -least, np.nextafter(least, 0, dtype=np.float32), 1,
+         -np.nextafter(least, 1, dtype=np.float32), 1e-37],
+        np.float32,
+    )  # fmt: skip
+    a, b = (x.ravel() for x in np.meshgrid(edges, edges))
+    n = len(a)
+
+    def flushed(x: Array) -> Array:
+        return np.where(np.abs(x) < least, np.copysign(np.float32(0), x), x)
+
+    def add_flushed(x: Array, y: Array) -> Array:
+        return flushed(flushed(x) + flushed(y))
+
+    added, found, shared = (np.zeros(n, np.float32) for _ in range(3))
+    generic, four = np.zeros((n, 2), np.float32), np.zeros((n, 4), np.float32)
+    launch("atomics", "small_sums", 1, 128, n, a, b, added, found, generic, shared, four)
+    assert_same(found, a)
+    assert_same(added, add_flushed(a, b))
+    assert_same(shared, a + b)
+    odd = np.arange(n) % 2 == 1
+    assert_same(generic[:, 0], np.where(odd, add_flushed(a, b), a))
+    assert_same(generic[:, 1], np.where(odd, a, a + b))
+    zero = np.zeros_like(b)
+    columns = [add_flushed(a, x) for x in (b, zero, -b, -zero)]
+    assert_same(four, np.stack(columns, axis=1))
+
+
 def test_wide_atomics(launch: Launcher) -> None:
     a = np.random.default_rng(17).integers(-(2**63), 2**63, 100)
     out = np.array([1, 2**64 - 1, 0, 2**64 - 1, 0, 9], np.uint64)
