@@ -154,6 +154,25 @@ def test_misaligned(launch: Launcher) -> None:
     assert (finding.array, finding.index) == ("a", 1)
 
 
+@pytest.mark.parametrize("space", ["global", "shared", "local"])
+def test_misaligned_at_the_end_is_misaligned_first(emulator: Device, space: str) -> None:
+    """Though its last bytes are outside of the array."""
+    where = {"global": "", "shared": "__shared__ float x[32];", "local": "float x[32];"}[space]
+    parameter = "float* x" if where == "" else "float* y"
+    source = f"""extern "C" __global__ void end(int i, {parameter}, float4* out) {{
+        {where}
+        for (int j = 0; j < 32; j++) x[j] = i + j;
+        *out = *reinterpret_cast<float4*>(x + i);
+    }}"""
+    x, out = floats(32), floats(1, 4)
+    with pytest.raises(MemoryAccessError, match=r"address is 12 bytes past a multiple of 16") as e:
+        Kernel(source, "end").launch(1, 1, (31, x, out), device=emulator)
+    (finding,) = e.value.findings
+    assert finding.kind == "misaligned"
+    if space != "local":
+        assert (finding.array, finding.index) == ("x", 31)
+
+
 def test_misaligned_in_shared(launch: Launcher) -> None:
     a = integers(32) * 2
     a[13] = 7

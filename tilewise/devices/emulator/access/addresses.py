@@ -15,6 +15,11 @@ if TYPE_CHECKING:
     from tilewise.devices.emulator.machine import Machine
 
 
+def beside_multiple(address: int, width: int) -> str:
+    """How far a misaligned address is from where an access of ``width`` bytes may be."""
+    return f"its address is {address % width} bytes past a multiple of {width}"
+
+
 class Where:
     """The address operand of one instruction."""
 

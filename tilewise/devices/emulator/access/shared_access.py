@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from tilewise.devices.emulator.access.addresses import beside_multiple
 from tilewise.devices.emulator.checks import unwritten
 from tilewise.devices.emulator.counting import transactions
 from tilewise.devices.emulator.memory.patterns import REMEMBERED, Addresses, SharedPattern
@@ -203,18 +204,20 @@ class SharedAccess:
 
     def _report(self, address: Addresses, lanes: Lanes, wrong: npt.NDArray[np.bool_]) -> None:
         storage = self.machine.shared
-        outside = wrong & ((address < 0) | (address + self.width > storage.size))
+        is_crooked = address % self.width != 0
         for kind, which in (
-            ("out of bounds", np.flatnonzero(outside)),
-            ("misaligned", np.flatnonzero(wrong & ~outside)),
+            ("misaligned", np.flatnonzero(wrong & is_crooked)),
+            ("out of bounds", np.flatnonzero(wrong & ~is_crooked)),
         ):
             if len(which) == 0:
                 continue
-            place = self.machine.shared_place(int(address[which[0]]), self.dtype.itemsize)
+            at = int(address[which[0]])
+            place = self.machine.shared_place(at, self.dtype.itemsize)
             message = (
                 f"reaches {place}, outside the block's {storage.size} bytes of shared memory"
                 if kind == "out of bounds"
-                else f"reaches {place}, which is not aligned to {self.width} bytes"
+                else f"reaches {self.width} bytes of shared memory at {place}: "
+                f"{beside_multiple(at, self.width)}"
             )
             lane = int(lanes.numbers[which[0]])
             self.op.fault(kind, message, lane, place, len(which) - 1)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from tilewise.devices.emulator.access.addresses import Where
+from tilewise.devices.emulator.access.addresses import Where, beside_multiple
 from tilewise.devices.emulator.access.global_access import GlobalAccess
 from tilewise.devices.emulator.access.shared_access import SharedAccess
 from tilewise.devices.emulator.checks import races, unwritten
@@ -207,9 +207,12 @@ class Rows:
         if wrong.any():
             which = np.flatnonzero(np.broadcast_to(wrong, lanes.count))
             at = int(np.broadcast_to(offset, lanes.count)[which[0]])
+            message = f"reaches byte {at} of its {storage.size} bytes of local memory"
+            if at % self.width:
+                message += f" with {self.width} bytes: {beside_multiple(at, self.width)}"
             self.op.fault(
                 "misaligned" if at % self.width else "out of bounds",
-                f"reaches byte {at} of its {storage.size} bytes of local memory",
+                message,
                 int(lanes.numbers[which[0]]),
                 None,
                 len(which) - 1,
