@@ -155,10 +155,10 @@ def test_a_missing_kernel_lists_those_there_are(name: str) -> None:
     [
         ("x[0] = N;\n  unknown_name();", ["<source>:3: error:", '"unknown_name" is undefined']),
         (
-            "x[0] = N;\n  static_assert(N % 8 == 0, \"N must be a multiple of 8\");",
+            'x[0] = N;\n  static_assert(N % 8 == 0, "N must be a multiple of 8");',
             ["<source>:3: error:", "N must be a multiple of 8", "with N=4"],
         ),
-        ("x[0] = N;\n  asm(\"no.such.instruction;\");", ["<source>:3: error: ptxas refuses"]),
+        ('x[0] = N;\n  asm("no.such.instruction;");', ["<source>:3: error: ptxas refuses"]),
     ],
 )
 def test_an_instance_of_a_template_that_does_not_compile(body: str, words: list[str]) -> None:

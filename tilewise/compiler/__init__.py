@@ -392,7 +392,9 @@ def _message(
     if "ptxas" in text and (refused := re.search(r", line (\d+); ", text)):
         # ptxas names a line of the PTX, which a virtual architecture gives without it.
         virtual = [o.replace("=sm_", "=compute_") for o in options if "ptxas" not in o]
-        line = symbols.source_line(nvrtc.run(source, file, virtual, name).ptx, int(refused[1]), file)
+        line = symbols.source_line(
+            nvrtc.run(source, file, virtual, name).ptx, int(refused[1]), file
+        )
         rows = source.splitlines()
         if 1 <= line <= len(rows):
             text = f"{file}:{line}: error: ptxas refuses this line\n  {rows[line - 1]}\n{text}"

@@ -193,9 +193,24 @@ class GlobalAccess:
                     reached == WRITTEN, self.dtype.itemsize, self.op.copied, state, starts
                 )
                 if len(empty):
-                    self._report("uninitialised", address, lanes, chosen[empty], False)
+                    self._report_unwritten(
+                        address[chosen[empty]], lanes.numbers[chosen[empty]],
+                        np.where(reached[empty] == WRITTEN, 0, 255).astype(np.uint8),
+                    )  # fmt: skip
             kept.append(Part(part.allocation, part.start, gather, chosen))
         return kept
+
+    def _place(self, address: int) -> tuple[Allocation | None, Place]:
+        owner = self.machine.memory.nearest(address)
+        return owner, Place(owner.name, owner.place(address)) if owner else Place(None, None)
+
+    def _report_unwritten(self, address: Addresses, lanes: Index, lacks: Bytes) -> None:
+        def describe(at: int) -> tuple[str, Place]:
+            _, place = self._place(int(address[at]))
+            return f"reads what nobody wrote at {place}", place
+
+        origin = np.zeros(len(lanes), np.int32)
+        self.machine.undefined.found(self.op, lanes, lacks, origin, describe)
 
     def _report(
         self,
@@ -206,19 +221,16 @@ class GlobalAccess:
         writes: bool,
     ) -> None:
         at = int(address[which[0]])
-        owner = self.machine.memory.nearest(at)
-        place = Place(None, None) if owner is None else Place(owner.name, owner.place(at))
+        owner, place = self._place(at)
         what = "writes" if writes else "reads"
         if kind == "out of bounds":
             extent = f", outside it ({owner.size} bytes)" if place.array and owner else ""
             message = f"{what} {self.width} bytes of global memory at {place}{extent}"
             if place.array is None:
                 message += f" (address {at:#x})"
-        elif kind == "misaligned":
+        else:
             message = (
                 f"{what} {self.width} bytes of global memory at {place}: "
                 f"{beside_multiple(at, self.width)}"
             )
-        else:
-            message = f"reads what nobody wrote at {place}"
         self.op.fault(kind, message, int(lanes.numbers[which[0]]), place, len(which) - 1)

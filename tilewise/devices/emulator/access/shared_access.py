@@ -18,6 +18,7 @@ from tilewise.devices.emulator.checks import unwritten
 from tilewise.devices.emulator.counting import transactions
 from tilewise.devices.emulator.memory.patterns import REMEMBERED, Addresses, SharedPattern
 from tilewise.devices.emulator.memory.storage import elements
+from tilewise.devices.emulator.threads.faults import Place
 from tilewise.devices.emulator.threads.lanes import Index, Lanes
 from tilewise.devices.emulator.threads.op import Op
 
@@ -167,23 +168,21 @@ class SharedAccess:
         if (cells == int.from_bytes(b"\1" * self.dtype.itemsize, "little")).all():
             pattern.verified = self.machine.generation
             return
-        which = unwritten.faulty(
-            cells.reshape(-1).view(np.bool_).reshape(-1, self.width),
-            self.dtype.itemsize,
-            self.op.copied,
-            written,
-            pattern.gather * self.width,
-        )
+        is_written = cells.reshape(-1).view(np.bool_).reshape(-1, self.width)
+        starts = pattern.gather * self.width
+        which = unwritten.faulty(is_written, self.dtype.itemsize, self.op.copied, written, starts)
         if len(which) == 0:
             return
-        place = self.machine.shared_place(int(pattern.address[which[0]]), self.dtype.itemsize)
-        self.op.fault(
-            "uninitialised",
-            f"reads {place} in shared memory, which nobody wrote",
-            int(pattern.lanes.numbers[which[0]]),
-            place,
-            len(which) - 1,
-        )
+        address = pattern.address[which]
+
+        def describe(at: int) -> tuple[str, Place]:
+            place = self.machine.shared_place(int(address[at]), self.dtype.itemsize)
+            return f"reads {place} in shared memory, which nobody wrote", place
+
+        self.machine.undefined.found(
+            self.op, pattern.lanes.numbers[which],
+            *self.machine.shared.lacking(starts[which], is_written[which]), describe,
+        )  # fmt: skip
 
     def mark_written(self, pattern: SharedPattern) -> None:
         if pattern.verified == self.machine.generation:

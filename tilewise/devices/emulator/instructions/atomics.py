@@ -81,7 +81,9 @@ def _atomic(machine: Machine, op: Op) -> None:
     operands = list(op.instruction.operands)
     if count > 1:
         words.done(space == "global" and name in ("add", "min", "max") and type_ in _FLOATS)
-        op.run = _vectors(machine, op, operands, type_, _update(name, type_, True), count, is_reduction)
+        op.run = _vectors(
+            machine, op, operands, type_, _update(name, type_, True), count, is_reduction
+        )
         return
     write = None if is_reduction else machine.registers.writer(op, operands.pop(0), type_)
     address = operands.pop(0)
