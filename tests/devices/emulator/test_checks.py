@@ -135,6 +135,22 @@ def test_past_the_end_of_shared(launch: Launcher) -> None:
     assert (finding.array, finding.index) == ("tile", 32)
 
 
+def test_from_one_shared_array_into_the_next(launch: Launcher) -> None:
+    a = integers(32) + 3
+    finding = found(launch, "out of bounds", "into_the_next", 1, 32, a, integers(32))
+    assert finding.thread == (29, 0, 0)
+    assert (finding.array, finding.index) == ("first", 32)
+    assert "outside it (128 bytes) and in second[0]" in finding.message
+
+
+def test_from_dynamic_shared_memory_into_an_array_before_it(launch: Launcher) -> None:
+    args = integers(32) + 1, np.zeros(32, np.int32)
+    finding = found(launch, "out of bounds", "before_the_dynamic", 1, 32, *args, shared=128)
+    assert finding.thread == (0, 0, 0)
+    assert (finding.array, finding.index) == ("buffer", -1)
+    assert "and in fixed[31]" in finding.message
+
+
 def test_past_the_dynamic_shared_memory(launch: Launcher) -> None:
     args = integers(64), integers(64)
     finding = found(launch, "out of bounds", "dynamic_past", 1, 64, *args, shared=60 * 4)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tilewise.devices.emulator.access.roots import Roots
 from tilewise.devices.emulator.checks.ordering import Ordering, needed
 from tilewise.devices.emulator.checks.races import Races
 from tilewise.devices.emulator.checks.undefined import Undefined
@@ -76,6 +77,8 @@ class Machine:
         self.is_checking = setup.is_checking
         self.generation = 0
         self.registers = Registers(self)
+        self.roots = Roots(program)
+        self.shared_bytes = program.static_shared + setup.dynamic_shared
         self.geometry: Geometry
         self.shared: Storage
         self.local: Storage
@@ -93,7 +96,6 @@ class Machine:
         self.copies = Copies(self)
         self.clusters = Clusters(self)
         self.mbarriers = Mbarriers(self)
-        self.shared_bytes = program.static_shared + setup.dynamic_shared
         self.ops: list[Op] = []
         self.parked = 0
         # Counts what may help a waiting thread: arrivals, barriers passed, threads ended.

@@ -24,7 +24,7 @@ class Where:
     """The address operand of one instruction."""
 
     def __init__(self, machine: Machine, op: Op, address: Address) -> None:
-        self.offset = address.offset
+        self.address, self.offset = address, address.offset
         self._constant: int | None = None
         self._is_short = False
         base = address.base

@@ -44,6 +44,8 @@ class SharedAccess:
         is counted in its place.
     is_cluster : bool
         Whether the addresses may be those of other blocks of the cluster.
+    meant : frozenset of str
+        The variables that the addresses may be meant for; empty for all of shared memory.
     """
 
     def __init__(
@@ -54,10 +56,12 @@ class SharedAccess:
         count: int,
         counted: tuple[int, int] | None,
         is_cluster: bool = False,
+        meant: frozenset[str] = frozenset(),
     ) -> None:
         self.machine, self.op, self.dtype, self.count = machine, op, dtype, count
         self.width = dtype.itemsize * count
         self.counted, self.is_cluster = counted, is_cluster
+        self._meant = [self._range(name) for name in sorted(meant)]
         self._patterns: list[SharedPattern] = []
         self._last: tuple[Any, Lanes, SharedPattern] | None = None
 
@@ -127,6 +131,8 @@ class SharedAccess:
             | (address + self.width > storage.size)
             | (address % self.width != 0)
         )
+        if self._meant:
+            wrong |= ~self._is_meant(address)
         if wrong.any():
             self._report(address, lanes, wrong & (rows >= 0))
             chosen = np.flatnonzero(~wrong)
@@ -157,6 +163,24 @@ class SharedAccess:
             self._patterns.insert(0, pattern)
             del self._patterns[REMEMBERED:]
         return pattern
+
+    def _place_in(self, start: int, address: int) -> Place:
+        """An address as an element of the variable that begins at ``start``."""
+        array = self.machine.shared_place(start, self.dtype.itemsize).array
+        return Place(array, (address - start) // self.dtype.itemsize)
+
+    def _range(self, name: str) -> tuple[int, int]:
+        """First byte and end of a variable."""
+        program = self.machine.program
+        start, size = program.shared_offsets[name], program.shared_sizes.get(name)
+        return start, self.machine.shared_bytes if size is None else start + size
+
+    def _is_meant(self, address: Addresses) -> npt.NDArray[np.bool_]:
+        """Which accesses lie in a variable that they are meant for."""
+        inside = np.zeros(len(address), np.bool_)
+        for start, end in self._meant:
+            inside |= (start <= address) & (address + self.width <= end)
+        return inside
 
     def check_written(self, pattern: SharedPattern) -> None:
         """Report lanes that read what nobody wrote."""
@@ -212,11 +236,16 @@ class SharedAccess:
                 continue
             at = int(address[which[0]])
             place = self.machine.shared_place(at, self.dtype.itemsize)
-            message = (
-                f"reaches {place}, outside the block's {storage.size} bytes of shared memory"
-                if kind == "out of bounds"
-                else f"reaches {self.width} bytes of shared memory at {place}: "
-                f"{beside_multiple(at, self.width)}"
-            )
+            if kind == "misaligned":
+                message = f"reaches {self.width} bytes of shared memory at {place}: "
+                message += beside_multiple(at, self.width)
+            elif not 0 <= at <= storage.size - self.width:
+                message = f"reaches {place}, outside the block's {storage.size} bytes of shared "
+                message += "memory"
+            else:
+                start, end = min(self._meant, key=lambda range_: abs(range_[0] - at))
+                there, place = place, self._place_in(start, at)
+                message = f"reaches {place} in shared memory, outside it ({end - start} bytes)"
+                message += f" and in {there}" if there != place else ""
             lane = int(lanes.numbers[which[0]])
             self.op.fault(kind, message, lane, place, len(which) - 1)

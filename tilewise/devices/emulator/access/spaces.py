@@ -96,7 +96,8 @@ class Shared:
     ) -> None:  # fmt: skip
         self.machine, self.op, self.where = machine, op, where
         self.dtype, self.count = dtype, count
-        self.access = SharedAccess(machine, op, dtype, count, counted, is_cluster)
+        meant = machine.roots.of(op.index, where.address) if machine.is_checking else frozenset()
+        self.access = SharedAccess(machine, op, dtype, count, counted, is_cluster, meant)
         machine.forgetters.append(self.access.forget)
 
     def reach(self, lanes: Lanes) -> SharedPattern:
