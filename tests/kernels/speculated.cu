@@ -132,3 +132,10 @@ extern "C" __global__ void selects(int n, const int* a, const int* unset, int* o
     __syncthreads();
     out[threadIdx.x] = value & 4 ? 17 : a[threadIdx.x];  // use: selects
 }
+
+extern "C" __global__ void counts(int n, const int* a, const int* unset, int* out) {
+    __shared__ int tile[32];
+    tile[threadIdx.x] = unset[threadIdx.x];
+    __syncthreads();
+    atomicAdd(&tile[threadIdx.x & 7], 1);  // use: counts
+}

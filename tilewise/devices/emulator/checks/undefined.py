@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewise.devices.emulator.checks.flow import Flow, Shadow
-from tilewise.devices.emulator.memory.storage import Bytes
+from tilewise.devices.emulator.memory.storage import Bytes, Storage
 from tilewise.devices.emulator.threads.faults import Place
 from tilewise.devices.emulator.threads.lanes import Index, Lanes
 from tilewise.devices.emulator.threads.op import Op
@@ -89,8 +89,13 @@ class Undefined:
         describe : callable
         """
         if not self._is_followed(op):
-            message, place = describe(0)
-            op.fault("uninitialised", message, int(lanes[0]), place, len(lanes) - 1)
+            for number in np.unique(origin[origin > 0]):
+                self.report(int(number), lanes[origin == number], op, "uses it")
+            fresh = np.flatnonzero(origin == 0)
+            if len(fresh):
+                message, place = describe(int(fresh[0]))
+                lane = int(lanes[fresh[0]])
+                op.fault("uninitialised", message, lane, place, len(fresh) - 1)
             return
         known = np.where(origin > 0, origin, self._remember(_Read(op, lanes, describe)))
         some = Lanes(self.machine.geometry, lanes, False)
@@ -247,6 +252,24 @@ class Undefined:
         numbers = lanes.numbers
         for number in np.unique(shadow.origin[which]):
             self.report(int(number), numbers[which[shadow.origin[which] == number]], op, verb)
+
+    def check_taken(self, op: Op, lanes: Index, storage: Storage, places: Any, verb: str) -> None:
+        """Report reads whose values lie in memory that an instruction takes as it is.
+
+        Parameters
+        ----------
+        lanes : ndarray of intp
+            Who takes it.
+        places : slice or ndarray of int
+            Bytes of the storage.
+        verb : str
+            As ``"prints it"``.
+        """
+        if storage.origin is None or storage.written is None:
+            return
+        origin = np.where(storage.written[places] == 0, storage.origin[places], 0)
+        for number in np.unique(origin[origin > 0]):
+            self.report(int(number), lanes, op, verb)
 
     def report(self, number: int, lanes: Index, op: Op, verb: str) -> None:
         """Report a read of what nobody wrote, by those who use it and where."""

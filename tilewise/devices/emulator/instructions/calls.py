@@ -183,14 +183,11 @@ class Calls:
 
     def check_printed(self, op: Op, lane: int, address: int, fmt: bytes) -> None:
         """Report arguments of ``printf`` whose values come from memory that nobody wrote."""
-        local = self.machine.local
-        assert local.written is not None
-        assert local.origin is not None
+        local, lanes = self.machine.local, np.array([lane])
         row = lane * local.pitch + address - LOCAL_WINDOW
         for start, end in argument_places(fmt):
-            at = np.flatnonzero(local.written[row + start : row + end] == 0)
-            if len(at) and (number := int(local.origin[row + start + at[0]])):
-                self.machine.undefined.report(number, np.array([lane]), op, "prints it")
+            places = slice(row + start, row + end)
+            self.machine.undefined.check_taken(op, lanes, local, places, "prints it")
 
     def read_local(self, lane: int, address: int) -> bytes:
         """What follows a generic address of local memory, of one lane."""
