@@ -6,6 +6,9 @@ import numpy as np
 import pytest
 from reference import Array, Launcher, assert_same
 
+from tilewise.devices import Device
+from tilewise.kernel import Kernel
+
 LANE = np.arange(32)
 
 
@@ -228,6 +231,46 @@ def test_atomic_sums_of_subnormal_numbers(launch: Launcher) -> None:
     zero = np.zeros_like(b)
     columns = [add_flushed(a, x) for x in (b, zero, -b, -zero)]
     assert_same(four, np.stack(columns, axis=1))
+
+
+@pytest.mark.parametrize("space", ["global", "shared", "generic"])
+@pytest.mark.parametrize("opcode", ["atom", "red"])
+@pytest.mark.parametrize("type_", ["f32", "f64", "noftz.f16", "noftz.f16x2"])
+def test_atomic_sums_of_each_type(device: Device, space: str, opcode: str, type_: str) -> None:
+    """Those of float32 in global memory alone take subnormal numbers for zeros."""
+    word, letter = {
+        "f32": ("float", "f"), "f64": ("double", "d"), "noftz.f16": ("unsigned short", "h"),
+        "noftz.f16x2": ("unsigned", "r"),
+    }[type_]  # fmt: skip
+    dtype = np.dtype({"f32": "f4", "f64": "f8"}.get(type_, "f2"))
+    qualifier = "" if space == "generic" else f".{space}"
+    convert = f"cvta.to{qualifier}.u64 p, %1;" if qualifier else "mov.u64 p, %1;"
+    target = "" if opcode == "red" else "%0, "
+    source = f"""
+    extern "C" __global__ void k(int n, const {word}* a, const {word}* b, {word}* out) {{
+        __shared__ {word} places[256];
+        int i = threadIdx.x;
+        if (i >= n) return;
+        {word} old = 0, *place = {"places" if space == "shared" else "out"} + i;
+        *place = a[i];
+        asm volatile("{{ .reg .u64 p; {convert} {opcode}{qualifier}.add.{type_} {target}[p], %2; }}"
+                     : "+{letter}"(old) : "l"(place), "{letter}"(b[i]) : "memory");
+        out[i] = *place;
+    }}"""
+    least = np.finfo(dtype).tiny
+    edges = np.array([0, -0.0, least / 8, -least / 4, least, -least, 1.5 * least, 1], dtype)
+    a, b = (np.ascontiguousarray(x.ravel()) for x in np.meshgrid(edges, edges))
+    out = np.zeros_like(a)
+    count = len(a) // 2 if type_.endswith("x2") else len(a)
+    holder = f"u{dtype.itemsize * len(a) // count}" if dtype.itemsize == 2 else dtype
+    arrays = [x.view(holder) for x in (a, b, out)]
+    Kernel(source, "k").launch(1, 128, (count, *arrays), device=device)
+    expected = a + b
+    if type_ == "f32" and space != "shared":
+        small = [np.where(np.abs(x) < least, np.copysign(dtype.type(0), x), x) for x in (a, b)]
+        total = small[0] + small[1]
+        expected = np.where(np.abs(total) < least, np.copysign(dtype.type(0), total), total)
+    assert_same(out, expected)
 
 
 def test_wide_atomics(launch: Launcher) -> None:
