@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilewise.devices.emulator.access.roots import Roots
+from tilewise.devices.emulator.access.roots import roots_of
 from tilewise.devices.emulator.checks.ordering import Ordering, needed
 from tilewise.devices.emulator.checks.races import Races
 from tilewise.devices.emulator.checks.undefined import Undefined
@@ -77,7 +77,7 @@ class Machine:
         self.is_checking = setup.is_checking
         self.generation = 0
         self.registers = Registers(self)
-        self.roots = Roots(program)
+        self.roots = roots_of(program)
         self.shared_bytes = program.static_shared + setup.dynamic_shared
         self.geometry: Geometry
         self.shared: Storage
