@@ -150,6 +150,31 @@ def test_a_missing_kernel_lists_those_there_are(name: str) -> None:
     assert "helper" not in str(caught.value).split("it has")[1]
 
 
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("x[0] = N;\n  unknown_name();", ["<source>:3: error:", '"unknown_name" is undefined']),
+        (
+            'x[0] = N;\n  static_assert(N % 8 == 0, "N must be a multiple of 8");',
+            ["<source>:3: error:", "N must be a multiple of 8", "with N=4"],
+        ),
+        ('x[0] = N;\n  asm("no.such.instruction;");', ["<source>:3: error: ptxas refuses"]),
+    ],
+)
+def test_an_instance_of_a_template_that_does_not_compile(body: str, words: list[str]) -> None:
+    """The log says why; that there is no such kernel would be wrong."""
+    source = f"template <int N> __global__ void f(float* x) {{\n  {body}\n}}"
+    with pytest.raises(CompileError) as caught:
+        compiler.compile(source, "f<4>")
+    for word in ("f<4> of <source> does not compile", *words):
+        assert word in str(caught.value)
+
+
+def test_an_instance_whose_arguments_do_not_fit_its_template() -> None:
+    with pytest.raises(CompileError, match="cannot determine which instance"):
+        compiler.compile("template <int N> __global__ void f(float* x) {}", "f<int>")
+
+
 def test_a_source_with_no_kernel() -> None:
     with pytest.raises(CompileError, match="no kernel"):
         compiler.compile("int x;", "x")

@@ -121,3 +121,24 @@ extern "C" __global__ void halves(unsigned* packed, unsigned short* one, unsigne
     old[threadIdx.x * 2] = pair;
     old[threadIdx.x * 2 + 1] = h;
 }
+
+// Sums in global memory, by a generic address too, and in shared memory; what the first found.
+extern "C" __global__ void small_sums(int n, const float* a, const float* b, float* global,
+                                      float* found, float* generic, float* shared, float4* four) {
+    __shared__ float sums[128];
+    __shared__ float more[128];
+    int i = threadIdx.x;
+    if (i >= n) return;
+    sums[i] = more[i] = a[i];
+    global[i] = generic[2 * i] = a[i];
+    four[i] = make_float4(a[i], a[i], a[i], a[i]);
+    found[i] = atomicAdd(&global[i], b[i]);
+    float* p = i & 1 ? &generic[2 * i] : &more[i];
+    atomicAdd(p, b[i]);
+    atomicAdd(&sums[i], b[i]);
+    generic[2 * i + 1] = more[i];
+    shared[i] = sums[i];
+#if __CUDA_ARCH__ >= 900
+    atomicAdd(&four[i], make_float4(b[i], 0, -b[i], -0.0f));
+#endif
+}

@@ -186,3 +186,26 @@ extern "C" __global__ void hand_over(int rounds, const int* a, int* out) {
         out[lane] = sum;
     }
 }
+
+// Two arrays in shared memory, reached in ways that leave neither.
+extern "C" __global__ void two_arrays(int n, const int* a, int* out) {
+    __shared__ int left[32];
+    __shared__ int right[32];
+    __shared__ int* kept;
+    int t = threadIdx.x, sum = 0;
+    int* from_one = left - 1;
+    for (int i = t + 1; i <= 32; i += 32) from_one[i] = a[i - 1];
+    right[t ^ 3] = a[t];
+    if (t == 0) kept = a[0] > 0 ? right : left;
+    __syncthreads();
+    int* chosen = n > 5 ? left : right;
+    for (int i = 0; i < 32; ++i) sum += chosen[(t + i) % 32];
+    int* walks = t & 1 ? right + 31 : left;
+    for (int i = 0; i < 32; ++i, walks += t & 1 ? -1 : 1) sum += *walks;
+    sum += kept[t];
+    __syncthreads();
+    int* other = n > 5 ? right : left;
+    atomicAdd(other + (a[t] & 31), 1);
+    __syncthreads();
+    out[t] = sum + right[t];
+}

@@ -51,6 +51,26 @@ extern "C" __global__ void shared_past(const int* a, int* out) {
     out[t] = tile[t + a[0]];  // fault: shared_past
 }
 
+extern "C" __global__ void into_the_next(const int* a, int* out) {
+    __shared__ int first[32];
+    __shared__ int second[64];
+    int t = threadIdx.x;
+    first[t] = a[t];
+    second[t] = second[t + 32] = a[t];
+    __syncthreads();
+    out[t] = second[t] + first[t + a[0]];  // fault: into_the_next
+}
+
+extern "C" __global__ void before_the_dynamic(const int* a, int* out) {
+    __shared__ int fixed[32];
+    extern __shared__ int buffer[];
+    int t = threadIdx.x;
+    fixed[t] = buffer[t] = a[t];
+    __syncthreads();
+    for (int i = 0; i < 32; ++i) out[t] += fixed[i];
+    buffer[t - a[0]] = 0;  // fault: before_the_dynamic
+}
+
 extern "C" __global__ void dynamic_past(const int* a, int* out) {
     extern __shared__ int buffer[];
     int t = threadIdx.x;

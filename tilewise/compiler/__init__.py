@@ -444,10 +444,13 @@ def _compile(job: _Job) -> Compiled:
     symbol = output.symbol
     if not output.ok:
         # Without the name: is it the source that is wrong, or the name?
-        output = nvrtc.run(source, file, options)
+        refused, output = output.log, nvrtc.run(source, file, options)
         if not output.ok:
             raise CompileError(_message(output.log, source, file, arch, options))
         symbol = name
+        if symbols.is_instance(name, source):
+            message = _message(refused, source, file, arch, options, name)
+            raise CompileError(f"{name} of {message}")
     if symbol not in symbols.entries(output.ptx):
         raise CompileError(_no_such_kernel(name, file, source, output.ptx))
     resources = symbols.resources(output.log, output.cubin, symbol)
@@ -466,14 +469,18 @@ def _no_such_kernel(name: str, file: str, source: str, ptx: str) -> str:
     return message
 
 
-def _message(log: str, source: str, file: str, arch: str, options: Sequence[str]) -> str:
-    """NVRTC's log for a reader: ``file:line: error: ...``, the source line below it."""
+def _message(
+    log: str, source: str, file: str, arch: str, options: Sequence[str], name: str | None = None
+) -> str:
+    """NVRTC's log, of a template's instance ``name``: ``file:line: error: ...`` and the line."""
     lines = [line for line in log.splitlines() if not re.match(r"ptxas +(info|\.) ", line)]
     text = re.sub(r"^(\S.*?)\((\d+)\): ", r"\1:\2: ", "\n".join(lines), flags=re.MULTILINE)
     if "ptxas" in text and (refused := re.search(r", line (\d+); ", text)):
         # ptxas names a line of the PTX, which a virtual architecture gives without it.
         virtual = [o.replace("=sm_", "=compute_") for o in options if "ptxas" not in o]
-        line = symbols.source_line(nvrtc.run(source, file, virtual).ptx, int(refused[1]), file)
+        line = symbols.source_line(
+            nvrtc.run(source, file, virtual, name).ptx, int(refused[1]), file
+        )
         rows = source.splitlines()
         if 1 <= line <= len(rows):
             text = f"{file}:{line}: error: ptxas refuses this line\n  {rows[line - 1]}\n{text}"

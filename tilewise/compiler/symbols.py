@@ -90,6 +90,14 @@ def kernels(source: str, ptx: str) -> list[str]:
     return sorted(dict.fromkeys(names))
 
 
+def is_instance(name: str, source: str) -> bool:
+    """Whether ``name`` asks for an instance of a template of kernels in ``source``."""
+    asked = re.match(r"\s*(?:::)?\s*(?:\w+\s*::\s*)*(\w+)\s*<", name)
+    templates = {found for is_template, found in _GLOBAL.findall(_without_comments(source))
+                 if is_template}  # fmt: skip
+    return asked is not None and asked[1] in templates
+
+
 def _without_comments(source: str) -> str:
     return re.sub(r"//[^\n]*|/\*.*?\*/", " ", source, flags=re.DOTALL)
 

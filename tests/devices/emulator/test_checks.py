@@ -135,6 +135,22 @@ def test_past_the_end_of_shared(launch: Launcher) -> None:
     assert (finding.array, finding.index) == ("tile", 32)
 
 
+def test_from_one_shared_array_into_the_next(launch: Launcher) -> None:
+    a = integers(32) + 3
+    finding = found(launch, "out of bounds", "into_the_next", 1, 32, a, integers(32))
+    assert finding.thread == (29, 0, 0)
+    assert (finding.array, finding.index) == ("first", 32)
+    assert "outside it (128 bytes) and in second[0]" in finding.message
+
+
+def test_from_dynamic_shared_memory_into_an_array_before_it(launch: Launcher) -> None:
+    args = integers(32) + 1, np.zeros(32, np.int32)
+    finding = found(launch, "out of bounds", "before_the_dynamic", 1, 32, *args, shared=128)
+    assert finding.thread == (0, 0, 0)
+    assert (finding.array, finding.index) == ("buffer", -1)
+    assert "and in fixed[31]" in finding.message
+
+
 def test_past_the_dynamic_shared_memory(launch: Launcher) -> None:
     args = integers(64), integers(64)
     finding = found(launch, "out of bounds", "dynamic_past", 1, 64, *args, shared=60 * 4)
@@ -152,6 +168,25 @@ def test_misaligned(launch: Launcher) -> None:
     finding = found(launch, "misaligned", "misaligned", 1, 4, floats(16), floats(4))
     assert finding.thread == (1, 0, 0)
     assert (finding.array, finding.index) == ("a", 1)
+
+
+@pytest.mark.parametrize("space", ["global", "shared", "local"])
+def test_misaligned_at_the_end_is_misaligned_first(emulator: Device, space: str) -> None:
+    """Though its last bytes are outside of the array."""
+    where = {"global": "", "shared": "__shared__ float x[32];", "local": "float x[32];"}[space]
+    parameter = "float* x" if where == "" else "float* y"
+    source = f"""extern "C" __global__ void end(int i, {parameter}, float4* out) {{
+        {where}
+        for (int j = 0; j < 32; j++) x[j] = i + j;
+        *out = *reinterpret_cast<float4*>(x + i);
+    }}"""
+    x, out = floats(32), floats(1, 4)
+    with pytest.raises(MemoryAccessError, match=r"address is 12 bytes past a multiple of 16") as e:
+        Kernel(source, "end").launch(1, 1, (31, x, out), device=emulator)
+    (finding,) = e.value.findings
+    assert finding.kind == "misaligned"
+    if space != "local":
+        assert (finding.array, finding.index) == ("x", 31)
 
 
 def test_misaligned_in_shared(launch: Launcher) -> None:

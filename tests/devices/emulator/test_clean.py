@@ -62,6 +62,19 @@ def test_same_flag(launch: Launcher, negative: bool) -> None:
     assert out.tolist() == [int(negative)] * 64
 
 
+@pytest.mark.parametrize("n", [1, 9])
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_two_arrays(launch: Launcher, n: int, sign: int) -> None:
+    a, out = integers(8, 32), np.zeros(32, np.int32)
+    a[0] = sign
+    run(launch, "two_arrays", n, a, out, block=32)
+    left, right, t = a, a[np.arange(32) ^ 3], np.arange(32)
+    sums = (left if n > 5 else right).sum() + np.where(t & 1, right.sum(), left.sum())
+    sums += right if sign > 0 else left
+    last = right + np.bincount(a & 31, minlength=32) if n > 5 else right
+    assert_same(out, (sums + last).astype(np.int32))
+
+
 @pytest.mark.parametrize("name", ["atomics_only", "shuffled_sum"])
 def test_sums(launch: Launcher, name: str) -> None:
     a, out = integers(6, 500), np.zeros(1, np.int32)

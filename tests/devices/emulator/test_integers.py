@@ -6,7 +6,13 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from reference import Array, Launcher, assert_same
+from hypothesis import given
+from hypothesis import strategies as st
+from reference import KERNELS, Array, Launcher, assert_same, examples
+
+from tilewise.devices import Device
+from tilewise.devices.emulator import Emulator
+from tilewise.kernel import Kernel
 
 N = 300
 EDGES = [0, 1, 2, 3, 7, 31, 32, 33, 63, 64, 255, 256]
@@ -234,6 +240,75 @@ def test_wide_integers(launch: Launcher) -> None:
         ]  # fmt: skip
 
     check(launch, "wide_integers", "wide128", 64, False, expect)
+
+
+WIDE_EDGES = [
+    0, 1, 2, 3, 10, 2**31, 2**32 - 1, 2**32, 2**62, 2**63 - 1, 2**63, 2**63 + 1, 2**64 - 1,
+    2**64, 2**64 + 1, 2**65, 2**96, 2**127 - 1, 2**127, 2**127 + 1, -1, -2, -3, -10, -(2**31),
+    -(2**63), -(2**63) - 1, -(2**63) + 1, -(2**64), -(2**64) + 1,
+]  # fmt: skip
+WIDE = st.one_of(
+    st.sampled_from(WIDE_EDGES),
+    st.integers(-(2**127), 2**127 - 1),
+    st.builds(lambda bits, x: x % (1 << bits), st.integers(1, 127), st.integers(0, 2**127 - 1)),
+    st.builds(
+        lambda high, low, sign: sign * ((1 << high) - (1 << low)),
+        st.integers(0, 127), st.integers(0, 127), st.sampled_from([-1, 1]),
+    ),
+)  # fmt: skip
+
+
+def operators128(x: int, y: int) -> list[int]:
+    """What the kernel of that name gives, as Python computes it."""
+    sx, sy, shift = to_signed(x, 128), to_signed(y, 128), y & 127
+    s, t = to_signed(x, 64), to_signed(y, 64)
+    is_open = (sx, sy) == (-(2**127), -1)
+    return [
+        x + y, x - y, x * y, quotient(x, y), remainder(x, y), 0 if is_open else quotient(sx, sy),
+        0 if is_open else remainder(sx, sy), x << shift, x >> shift, sx >> shift,
+        (sx < sy) + 2 * (x < y) + 4 * (x == y) + 8 * (sx <= sy), quotient(sx, 2), x // 10,
+        remainder(sx, 1000), s * t, (x % 2**64) * (y % 2**64), quotient(2 * s, t), s, -x,
+        to_signed(x, 32) * t >> (shift & 63),
+    ]  # fmt: skip
+
+
+def rows_of(numbers: list[int]) -> Array:
+    """128-bit integers as pairs of 64 bits, the lower first."""
+    raw = b"".join((x % 2**128).to_bytes(16, "little") for x in numbers)
+    return np.frombuffer(raw, np.uint64).reshape(-1, 2).copy()
+
+
+def on(device: Device, arch: str) -> Device:
+    """The device, or an emulator of the architecture."""
+    return Emulator(arch) if device.name == "emulator" else device
+
+
+ARCHITECTURES = ("sm_80", "sm_90", "sm_100", "sm_120")
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+@examples(40)
+@given(drawn=st.lists(st.tuples(WIDE, WIDE), min_size=64, max_size=64))
+def test_128_bits(device: Device, arch: str, drawn: list[tuple[int, int]]) -> None:
+    edges = [(x, y) for x in WIDE_EDGES for y in WIDE_EDGES]
+    pairs = [(x % 2**128, y % 2**128) for x, y in (*edges, *drawn)]
+    n = len(pairs)
+    expected = rows_of([value for pair in pairs for value in operators128(*pair)])
+    actual = np.zeros_like(expected)
+    a, b = rows_of([x for x, _ in pairs]), rows_of([y for _, y in pairs])
+    kernel = Kernel(KERNELS / "wide_integers.cu", "operators128")
+    kernel.launch(-(-n // 128), 128, (n, a, b, actual), device=on(device, arch))
+    assert_same(actual, expected)
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize("s", [-(2**63), 2**63 - 1, -1, 12345])
+@pytest.mark.parametrize("t", [2, -2, 3, -(2**63)])
+def test_128_bits_of_all_threads(device: Device, arch: str, s: int, t: int) -> None:
+    out = np.zeros((4, 2), np.uint64)
+    kernel = Kernel(KERNELS / "wide_integers.cu", "uniform128")
+    kernel.launch(1, 1, (s, t, out), device=on(device, arch))
+    assert_same(out, rows_of([s, quotient(2 * s, t), s, quotient(s * s, t)]))
 
 
 def test_narrow(launch: Launcher) -> None:

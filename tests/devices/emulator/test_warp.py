@@ -6,6 +6,9 @@ import numpy as np
 import pytest
 from reference import Array, Launcher, assert_same
 
+from tilewise.devices import Device
+from tilewise.kernel import Kernel
+
 LANE = np.arange(32)
 
 
@@ -197,6 +200,77 @@ def test_atomics(launch: Launcher) -> None:
         up = 0 if up >= 10 else up + 1
         down = 13 if down == 0 or down > 13 else down - 1
     assert uout.tolist() == [min(positive), max(positive), up, down, (3 + sum(positive)) % 2**32]
+
+
+def test_atomic_sums_of_subnormal_numbers(launch: Launcher) -> None:
+    """In global memory they are zeros that keep their sign; in shared memory they are not."""
+    least, small = np.finfo(np.float32).tiny, np.float32(2.4e-43)
+    edges = np.array(
+        [0, -0.0, small, -small, least, -least, np.nextafter(least, 0, dtype=np.float32), 1,
+         -np.nextafter(least, 1, dtype=np.float32), 1e-37],
+        np.float32,
+    )  # fmt: skip
+    a, b = (x.ravel() for x in np.meshgrid(edges, edges))
+    n = len(a)
+
+    def flushed(x: Array) -> Array:
+        return np.where(np.abs(x) < least, np.copysign(np.float32(0), x), x)
+
+    def add_flushed(x: Array, y: Array) -> Array:
+        return flushed(flushed(x) + flushed(y))
+
+    added, found, shared = (np.zeros(n, np.float32) for _ in range(3))
+    generic, four = np.zeros((n, 2), np.float32), np.zeros((n, 4), np.float32)
+    launch("atomics", "small_sums", 1, 128, n, a, b, added, found, generic, shared, four)
+    assert_same(found, a)
+    assert_same(added, add_flushed(a, b))
+    assert_same(shared, a + b)
+    odd = np.arange(n) % 2 == 1
+    assert_same(generic[:, 0], np.where(odd, add_flushed(a, b), a))
+    assert_same(generic[:, 1], np.where(odd, a, a + b))
+    zero = np.zeros_like(b)
+    columns = [add_flushed(a, x) for x in (b, zero, -b, -zero)]
+    assert_same(four, np.stack(columns, axis=1))
+
+
+@pytest.mark.parametrize("space", ["global", "shared", "generic"])
+@pytest.mark.parametrize("opcode", ["atom", "red"])
+@pytest.mark.parametrize("type_", ["f32", "f64", "noftz.f16", "noftz.f16x2"])
+def test_atomic_sums_of_each_type(device: Device, space: str, opcode: str, type_: str) -> None:
+    """Those of float32 in global memory alone take subnormal numbers for zeros."""
+    word, letter = {
+        "f32": ("float", "f"), "f64": ("double", "d"), "noftz.f16": ("unsigned short", "h"),
+        "noftz.f16x2": ("unsigned", "r"),
+    }[type_]  # fmt: skip
+    dtype = np.dtype({"f32": "f4", "f64": "f8"}.get(type_, "f2"))
+    qualifier = "" if space == "generic" else f".{space}"
+    convert = f"cvta.to{qualifier}.u64 p, %1;" if qualifier else "mov.u64 p, %1;"
+    target = "" if opcode == "red" else "%0, "
+    source = f"""
+    extern "C" __global__ void k(int n, const {word}* a, const {word}* b, {word}* out) {{
+        __shared__ {word} places[256];
+        int i = threadIdx.x;
+        if (i >= n) return;
+        {word} old = 0, *place = {"places" if space == "shared" else "out"} + i;
+        *place = a[i];
+        asm volatile("{{ .reg .u64 p; {convert} {opcode}{qualifier}.add.{type_} {target}[p], %2; }}"
+                     : "+{letter}"(old) : "l"(place), "{letter}"(b[i]) : "memory");
+        out[i] = *place;
+    }}"""
+    least = np.finfo(dtype).tiny
+    edges = np.array([0, -0.0, least / 8, -least / 4, least, -least, 1.5 * least, 1], dtype)
+    a, b = (np.ascontiguousarray(x.ravel()) for x in np.meshgrid(edges, edges))
+    out = np.zeros_like(a)
+    count = len(a) // 2 if type_.endswith("x2") else len(a)
+    holder = f"u{dtype.itemsize * len(a) // count}" if dtype.itemsize == 2 else dtype
+    arrays = [x.view(holder) for x in (a, b, out)]
+    Kernel(source, "k").launch(1, 128, (count, *arrays), device=device)
+    expected = a + b
+    if type_ == "f32" and space != "shared":
+        small = [np.where(np.abs(x) < least, np.copysign(dtype.type(0), x), x) for x in (a, b)]
+        total = small[0] + small[1]
+        expected = np.where(np.abs(total) < least, np.copysign(dtype.type(0), total), total)
+    assert_same(out, expected)
 
 
 def test_wide_atomics(launch: Launcher) -> None:

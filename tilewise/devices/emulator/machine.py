@@ -14,8 +14,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tilewise.devices.emulator.access.roots import roots_of
 from tilewise.devices.emulator.checks.ordering import Ordering, needed
 from tilewise.devices.emulator.checks.races import Races
+from tilewise.devices.emulator.checks.undefined import Undefined
 from tilewise.devices.emulator.checks.unwritten import only_copied
 from tilewise.devices.emulator.copies.cp_async import Copies
 from tilewise.devices.emulator.instructions.build import build
@@ -75,6 +77,8 @@ class Machine:
         self.is_checking = setup.is_checking
         self.generation = 0
         self.registers = Registers(self)
+        self.roots = roots_of(program)
+        self.shared_bytes = program.static_shared + setup.dynamic_shared
         self.geometry: Geometry
         self.shared: Storage
         self.local: Storage
@@ -84,6 +88,7 @@ class Machine:
         is_ordered = self.is_checking and needed(program)
         self.ordering = Ordering(self) if is_ordered else None
         self.races: Races | Ordering = self.ordering or Races(self)
+        self.undefined = Undefined(self)
         self.calls = Calls(self)
         self.barriers = Barriers(self)
         self.meetings = Meetings(self)
@@ -91,7 +96,6 @@ class Machine:
         self.copies = Copies(self)
         self.clusters = Clusters(self)
         self.mbarriers = Mbarriers(self)
-        self.shared_bytes = program.static_shared + setup.dynamic_shared
         self.ops: list[Op] = []
         self.parked = 0
         # Counts what may help a waiting thread: arrivals, barriers passed, threads ended.
@@ -164,8 +168,8 @@ class Machine:
         self.parked = 0
         self.groups: dict[int, Lanes] = {self.program.start: self.all}
         for part in (
-            self.calls, self.barriers, self.meetings, self.warpgroups, self.copies, self.races,
-            self.clusters, self.mbarriers,
+            self.undefined, self.calls, self.barriers, self.meetings, self.warpgroups, self.copies,
+            self.races, self.clusters, self.mbarriers,
         ):  # fmt: skip
             part.start()
         self._steps()
@@ -201,7 +205,8 @@ class Machine:
         bool
             False if it polled more often than ``PATIENCE``.
         """
-        ops, groups = self.ops, self.groups
+        ops, groups, undefined = self.ops, self.groups, self.undefined
+        shadows = undefined.shadows
         self.patience = PATIENCE
         while self.patience > 0:
             if at in groups:
@@ -218,6 +223,8 @@ class Machine:
                 op.lanes_run += count
                 op.warps_run += warps
                 if op.control is not None:
+                    if shadows:
+                        undefined.check(op, lanes)
                     went = op.control(lanes)
                     if len(went) != 1:
                         for where, who in went:
@@ -225,7 +232,10 @@ class Machine:
                         return True
                     at, lanes = went[0]
                     break
-                op.run(lanes)
+                if shadows:
+                    undefined.run(op, lanes)
+                else:
+                    op.run(lanes)
                 at += 1
         self.add_group(at, lanes)
         return False

@@ -15,11 +15,16 @@ if TYPE_CHECKING:
     from tilewise.devices.emulator.machine import Machine
 
 
+def beside_multiple(address: int, width: int) -> str:
+    """How far a misaligned address is from where an access of ``width`` bytes may be."""
+    return f"its address is {address % width} bytes past a multiple of {width}"
+
+
 class Where:
     """The address operand of one instruction."""
 
     def __init__(self, machine: Machine, op: Op, address: Address) -> None:
-        self.offset = address.offset
+        self.address, self.offset = address, address.offset
         self._constant: int | None = None
         self._is_short = False
         base = address.base

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from tilewise.devices.emulator.access.addresses import beside_multiple
 from tilewise.devices.emulator.checks import unwritten
 from tilewise.devices.emulator.counting import transactions
 from tilewise.devices.emulator.memory.global_memory import OUTSIDE, WRITTEN, Allocation
@@ -146,16 +147,15 @@ class GlobalAccess:
         owners = [memory.find(int(a), int(a) + self.width) for a in starts]
         number = {id(owner): i for i, owner in enumerate(owners)}
         owner_of = np.array([-1 if o is None else number[id(o)] for o in owners])[inverse]
-        lost = np.flatnonzero(owner_of < 0)
-        if len(lost):
-            self._report("out of bounds", "reaches", address, lanes, lost, writes)
-        crooked = np.flatnonzero((owner_of >= 0) & (address % self.width != 0))
-        if len(crooked):
-            self._report(
-                "misaligned", f"is not aligned to {self.width} bytes at", address, lanes,
-                crooked, writes,
-            )  # fmt: skip
-            owner_of[crooked] = -1
+        # Misaligned first: such an address may leave its array by its alignment alone.
+        is_crooked = address % self.width != 0
+        for kind, which in (
+            ("misaligned", np.flatnonzero(is_crooked)),
+            ("out of bounds", np.flatnonzero((owner_of < 0) & ~is_crooked)),
+        ):
+            if len(which):
+                self._report(kind, address, lanes, which, writes)
+        owner_of[is_crooked] = -1
         parts = []
         for key in np.unique(owner_of[owner_of >= 0]):
             owner = owners[key]
@@ -183,7 +183,7 @@ class GlobalAccess:
             reached = cells[gather].reshape(len(chosen), self.width)
             outside = (reached == OUTSIDE).any(axis=1)
             if outside.any():
-                self._report("out of bounds", "reaches", address, lanes, chosen[outside], writes)
+                self._report("out of bounds", address, lanes, chosen[outside], writes)
                 chosen, gather, reached = chosen[~outside], gather[~outside], reached[~outside]
             if writes:
                 cells[gather] = WRITTEN
@@ -193,31 +193,44 @@ class GlobalAccess:
                     reached == WRITTEN, self.dtype.itemsize, self.op.copied, state, starts
                 )
                 if len(empty):
-                    self._report(
-                        "uninitialised", "reads what nobody wrote at", address, lanes,
-                        chosen[empty], False,
+                    self._report_unwritten(
+                        address[chosen[empty]], lanes.numbers[chosen[empty]],
+                        np.where(reached[empty] == WRITTEN, 0, 255).astype(np.uint8),
                     )  # fmt: skip
             kept.append(Part(part.allocation, part.start, gather, chosen))
         return kept
 
+    def _place(self, address: int) -> tuple[Allocation | None, Place]:
+        owner = self.machine.memory.nearest(address)
+        return owner, Place(owner.name, owner.place(address)) if owner else Place(None, None)
+
+    def _report_unwritten(self, address: Addresses, lanes: Index, lacks: Bytes) -> None:
+        def describe(at: int) -> tuple[str, Place]:
+            _, place = self._place(int(address[at]))
+            return f"reads what nobody wrote at {place}", place
+
+        origin = np.zeros(len(lanes), np.int32)
+        self.machine.undefined.found(self.op, lanes, lacks, origin, describe)
+
     def _report(
         self,
         kind: str,
-        verb: str,
         address: Addresses,
         lanes: Lanes,
         which: Index,
         writes: bool,
     ) -> None:
         at = int(address[which[0]])
-        owner = self.machine.memory.nearest(at)
-        place = Place(None, None) if owner is None else Place(owner.name, owner.place(at))
+        owner, place = self._place(at)
+        what = "writes" if writes else "reads"
         if kind == "out of bounds":
-            what = "writes" if writes else "reads"
             extent = f", outside it ({owner.size} bytes)" if place.array and owner else ""
             message = f"{what} {self.width} bytes of global memory at {place}{extent}"
             if place.array is None:
                 message += f" (address {at:#x})"
         else:
-            message = f"{verb} {place}"
+            message = (
+                f"{what} {self.width} bytes of global memory at {place}: "
+                f"{beside_multiple(at, self.width)}"
+            )
         self.op.fault(kind, message, int(lanes.numbers[which[0]]), place, len(which) - 1)

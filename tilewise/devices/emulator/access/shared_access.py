@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from tilewise.devices.emulator.access.addresses import beside_multiple
 from tilewise.devices.emulator.checks import unwritten
 from tilewise.devices.emulator.counting import transactions
 from tilewise.devices.emulator.memory.patterns import REMEMBERED, Addresses, SharedPattern
 from tilewise.devices.emulator.memory.storage import elements
+from tilewise.devices.emulator.threads.faults import Place
 from tilewise.devices.emulator.threads.lanes import Index, Lanes
 from tilewise.devices.emulator.threads.op import Op
 
@@ -42,6 +44,8 @@ class SharedAccess:
         is counted in its place.
     is_cluster : bool
         Whether the addresses may be those of other blocks of the cluster.
+    meant : frozenset of str
+        The variables that the addresses may be meant for; empty for all of shared memory.
     """
 
     def __init__(
@@ -52,10 +56,12 @@ class SharedAccess:
         count: int,
         counted: tuple[int, int] | None,
         is_cluster: bool = False,
+        meant: frozenset[str] = frozenset(),
     ) -> None:
         self.machine, self.op, self.dtype, self.count = machine, op, dtype, count
         self.width = dtype.itemsize * count
         self.counted, self.is_cluster = counted, is_cluster
+        self._meant = [self._range(name) for name in sorted(meant)]
         self._patterns: list[SharedPattern] = []
         self._last: tuple[Any, Lanes, SharedPattern] | None = None
 
@@ -125,6 +131,8 @@ class SharedAccess:
             | (address + self.width > storage.size)
             | (address % self.width != 0)
         )
+        if self._meant:
+            wrong |= ~self._is_meant(address)
         if wrong.any():
             self._report(address, lanes, wrong & (rows >= 0))
             chosen = np.flatnonzero(~wrong)
@@ -156,6 +164,24 @@ class SharedAccess:
             del self._patterns[REMEMBERED:]
         return pattern
 
+    def _place_in(self, start: int, address: int) -> Place:
+        """An address as an element of the variable that begins at ``start``."""
+        array = self.machine.shared_place(start, self.dtype.itemsize).array
+        return Place(array, (address - start) // self.dtype.itemsize)
+
+    def _range(self, name: str) -> tuple[int, int]:
+        """First byte and end of a variable."""
+        program = self.machine.program
+        start, size = program.shared_offsets[name], program.shared_sizes.get(name)
+        return start, self.machine.shared_bytes if size is None else start + size
+
+    def _is_meant(self, address: Addresses) -> npt.NDArray[np.bool_]:
+        """Which accesses lie in a variable that they are meant for."""
+        inside = np.zeros(len(address), np.bool_)
+        for start, end in self._meant:
+            inside |= (start <= address) & (address + self.width <= end)
+        return inside
+
     def check_written(self, pattern: SharedPattern) -> None:
         """Report lanes that read what nobody wrote."""
         if pattern.verified == self.machine.generation:
@@ -166,23 +192,21 @@ class SharedAccess:
         if (cells == int.from_bytes(b"\1" * self.dtype.itemsize, "little")).all():
             pattern.verified = self.machine.generation
             return
-        which = unwritten.faulty(
-            cells.reshape(-1).view(np.bool_).reshape(-1, self.width),
-            self.dtype.itemsize,
-            self.op.copied,
-            written,
-            pattern.gather * self.width,
-        )
+        is_written = cells.reshape(-1).view(np.bool_).reshape(-1, self.width)
+        starts = pattern.gather * self.width
+        which = unwritten.faulty(is_written, self.dtype.itemsize, self.op.copied, written, starts)
         if len(which) == 0:
             return
-        place = self.machine.shared_place(int(pattern.address[which[0]]), self.dtype.itemsize)
-        self.op.fault(
-            "uninitialised",
-            f"reads {place} in shared memory, which nobody wrote",
-            int(pattern.lanes.numbers[which[0]]),
-            place,
-            len(which) - 1,
-        )
+        address = pattern.address[which]
+
+        def describe(at: int) -> tuple[str, Place]:
+            place = self.machine.shared_place(int(address[at]), self.dtype.itemsize)
+            return f"reads {place} in shared memory, which nobody wrote", place
+
+        self.machine.undefined.found(
+            self.op, pattern.lanes.numbers[which],
+            *self.machine.shared.lacking(starts[which], is_written[which]), describe,
+        )  # fmt: skip
 
     def mark_written(self, pattern: SharedPattern) -> None:
         if pattern.verified == self.machine.generation:
@@ -203,18 +227,25 @@ class SharedAccess:
 
     def _report(self, address: Addresses, lanes: Lanes, wrong: npt.NDArray[np.bool_]) -> None:
         storage = self.machine.shared
-        outside = wrong & ((address < 0) | (address + self.width > storage.size))
+        is_crooked = address % self.width != 0
         for kind, which in (
-            ("out of bounds", np.flatnonzero(outside)),
-            ("misaligned", np.flatnonzero(wrong & ~outside)),
+            ("misaligned", np.flatnonzero(wrong & is_crooked)),
+            ("out of bounds", np.flatnonzero(wrong & ~is_crooked)),
         ):
             if len(which) == 0:
                 continue
-            place = self.machine.shared_place(int(address[which[0]]), self.dtype.itemsize)
-            message = (
-                f"reaches {place}, outside the block's {storage.size} bytes of shared memory"
-                if kind == "out of bounds"
-                else f"reaches {place}, which is not aligned to {self.width} bytes"
-            )
+            at = int(address[which[0]])
+            place = self.machine.shared_place(at, self.dtype.itemsize)
+            if kind == "misaligned":
+                message = f"reaches {self.width} bytes of shared memory at {place}: "
+                message += beside_multiple(at, self.width)
+            elif not 0 <= at <= storage.size - self.width:
+                message = f"reaches {place}, outside the block's {storage.size} bytes of shared "
+                message += "memory"
+            else:
+                start, end = min(self._meant, key=lambda range_: abs(range_[0] - at))
+                there, place = place, self._place_in(start, at)
+                message = f"reaches {place} in shared memory, outside it ({end - start} bytes)"
+                message += f" and in {there}" if there != place else ""
             lane = int(lanes.numbers[which[0]])
             self.op.fault(kind, message, lane, place, len(which) - 1)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from tilewise.devices.emulator.access.addresses import Where
+from tilewise.devices.emulator.access.addresses import Where, beside_multiple
 from tilewise.devices.emulator.access.global_access import GlobalAccess
 from tilewise.devices.emulator.access.shared_access import SharedAccess
 from tilewise.devices.emulator.checks import races, unwritten
@@ -20,7 +20,7 @@ from tilewise.devices.emulator.memory.storage import (
     Storage,
     elements,
 )
-from tilewise.devices.emulator.threads.lanes import Lanes
+from tilewise.devices.emulator.threads.lanes import Index, Lanes
 from tilewise.devices.emulator.threads.op import Op
 
 if TYPE_CHECKING:
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 Data = npt.NDArray[Any]
 """Shape (lanes,) for single elements, (lanes, count) for vectors."""
+Lacks = npt.NDArray[np.uint8]
+Bools = npt.NDArray[np.bool_]
+Origins = npt.NDArray[np.int32]
 
 
 class Space(Protocol):
@@ -36,6 +39,8 @@ class Space(Protocol):
     def load(self, lanes: Lanes) -> Data: ...
 
     def store(self, lanes: Lanes, values: Data) -> None: ...
+
+    def unwrite(self, lanes: Lanes, lacks: Lacks, origin: Origins) -> Bools: ...
 
 
 class Global:
@@ -78,6 +83,9 @@ class Global:
                 # All lanes write one place: the last one stays.
                 view[part.gather] = values[-1]
 
+    def unwrite(self, lanes: Lanes, lacks: Lacks, origin: Origins) -> Bools:
+        return np.ones(lanes.count, np.bool_)
+
 
 class Shared:
     """Shared memory, with its checks."""
@@ -88,7 +96,8 @@ class Shared:
     ) -> None:  # fmt: skip
         self.machine, self.op, self.where = machine, op, where
         self.dtype, self.count = dtype, count
-        self.access = SharedAccess(machine, op, dtype, count, counted, is_cluster)
+        meant = machine.roots.of(op.index, where.address) if machine.is_checking else frozenset()
+        self.access = SharedAccess(machine, op, dtype, count, counted, is_cluster, meant)
         machine.forgetters.append(self.access.forget)
 
     def reach(self, lanes: Lanes) -> SharedPattern:
@@ -135,6 +144,18 @@ class Shared:
         if pattern.has_duplicates:
             self._check_agreement(pattern, view, values)
 
+    def unwrite(self, lanes: Lanes, lacks: Lacks, origin: Origins) -> Bools:
+        return self.unwrite_at(self.where(lanes), lanes, lacks, origin)
+
+    def unwrite_at(self, address: Any, lanes: Lanes, lacks: Lacks, origin: Origins) -> Bools:
+        pattern = self.access.reach(address, lambda: address, lanes, counts=False)
+        if pattern.chosen is not None:
+            lacks, origin = lacks[pattern.chosen], origin[pattern.chosen]
+        _unwrite(self.machine.shared, pattern.gather, lacks, origin)
+        # What was found to be written need no longer be.
+        self.machine.generation += 1
+        return np.zeros(lanes.count, np.bool_)
+
     def _check_agreement(self, pattern: SharedPattern, view: Data, values: Data) -> None:
         """Lanes that write one place with one instruction must write one value."""
         bits = np.dtype(f"u{self.dtype.itemsize}")
@@ -159,10 +180,10 @@ class Rows:
     """Memory with a row for each lane: local memory, and the parameters of device functions."""
 
     def __init__(
-        self, op: Op, where: Callable[[Lanes], Any], storage: Callable[[], Storage],
-        dtype: np.dtype[Any], count: int,
+        self, machine: Machine, op: Op, where: Callable[[Lanes], Any],
+        storage: Callable[[], Storage], dtype: np.dtype[Any], count: int,
     ) -> None:  # fmt: skip
-        self.op, self.where, self.storage = op, where, storage
+        self.machine, self.op, self.where, self.storage = machine, op, where, storage
         self.dtype, self.count, self.width = dtype, count, dtype.itemsize * count
 
     def load(self, lanes: Lanes) -> Data:
@@ -170,24 +191,20 @@ class Rows:
 
     def load_at(self, address: Any, lanes: Lanes) -> Data:
         storage, gather = self.storage(), self._gather(address, lanes)
+        self.op.requests += lanes.warps
         if storage.written is not None:
+            cells = elements(storage.written, np.dtype("u1"), self.width)[gather]
+            is_written = cells.reshape(-1, self.width).view(np.bool_)
+            starts = gather * self.width
             empty = unwritten.faulty(
-                elements(storage.written, np.dtype("u1"), self.width)[gather]
-                .reshape(-1, self.width)
-                .view(np.bool_),
-                self.dtype.itemsize,
-                self.op.copied,
-                storage.written,
-                gather * self.width,
+                is_written, self.dtype.itemsize, self.op.copied, storage.written, starts
             )
             if len(empty):
-                self.op.fault(
-                    "uninitialised",
-                    "reads a local variable that it never wrote",
-                    int(lanes.numbers[empty[0]]),
-                    None,
-                    len(empty) - 1,
-                )
+                self.machine.undefined.found(
+                    self.op, lanes.numbers[empty],
+                    *storage.lacking(starts[empty], is_written[empty]),
+                    lambda _: ("reads a local variable that it never wrote", None),
+                )  # fmt: skip
         return elements(storage.data, self.dtype, self.count)[gather]
 
     def store(self, lanes: Lanes, values: Data) -> None:
@@ -195,21 +212,31 @@ class Rows:
 
     def store_at(self, address: Any, lanes: Lanes, values: Data) -> None:
         storage, gather = self.storage(), self._gather(address, lanes)
+        self.op.requests += lanes.warps
         elements(storage.data, self.dtype, self.count)[gather] = values
         if storage.written is not None:
             elements(storage.written, np.dtype("u1"), self.width)[gather] = 1
 
+    def unwrite(self, lanes: Lanes, lacks: Lacks, origin: Origins) -> Bools:
+        return self.unwrite_at(self.where(lanes), lanes, lacks, origin)
+
+    def unwrite_at(self, address: Any, lanes: Lanes, lacks: Lacks, origin: Origins) -> Bools:
+        _unwrite(self.storage(), self._gather(address, lanes), lacks, origin)
+        return np.zeros(lanes.count, np.bool_)
+
     def _gather(self, address: Any, lanes: Lanes) -> npt.NDArray[np.intp]:
         storage = self.storage()
-        self.op.requests += lanes.warps
         offset = np.asarray(address)
         wrong = (offset < 0) | (offset + self.width > storage.size) | (offset % self.width != 0)
         if wrong.any():
             which = np.flatnonzero(np.broadcast_to(wrong, lanes.count))
             at = int(np.broadcast_to(offset, lanes.count)[which[0]])
+            message = f"reaches byte {at} of its {storage.size} bytes of local memory"
+            if at % self.width:
+                message += f" with {self.width} bytes: {beside_multiple(at, self.width)}"
             self.op.fault(
                 "misaligned" if at % self.width else "out of bounds",
-                f"reaches byte {at} of its {storage.size} bytes of local memory",
+                message,
                 int(lanes.numbers[which[0]]),
                 None,
                 len(which) - 1,
@@ -230,7 +257,7 @@ class Generic:
         self.shared = Shared(
             machine, op, where, dtype, count, (dtype.itemsize * count, 0), is_cluster=True
         )
-        self.local = Rows(op, where, lambda: machine.local, dtype, count)
+        self.local = Rows(machine, op, where, lambda: machine.local, dtype, count)
         self.dtype, self.count = dtype, count
 
     def split(self, lanes: Lanes) -> list[tuple[Any, Any, Lanes, Any]]:
@@ -272,3 +299,18 @@ class Generic:
         for space, address, some, which in self.split(lanes):
             mine = values if which is None or not values.ndim else values[which]
             space.store_at(address, some, mine)
+
+    def unwrite(self, lanes: Lanes, lacks: Lacks, origin: Origins) -> Bools:
+        is_seen = np.zeros(lanes.count, np.bool_)
+        for space, address, some, which in self.split(lanes):
+            at: Any = slice(None) if which is None else which
+            if isinstance(space, Global):
+                is_seen[at] = True
+            else:
+                space.unwrite_at(address, some, lacks[at], origin[at])
+        return is_seen
+
+
+def _unwrite(storage: Storage, gather: Index, lacks: Lacks, origin: Origins) -> None:
+    lane, byte = np.nonzero(lacks)
+    storage.unwrite(gather[lane] * lacks.shape[1] + byte, lacks[lane, byte], origin[lane])

@@ -8,7 +8,6 @@ structure was written. What a kernel computes with may not.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,28 +15,22 @@ import numpy.typing as npt
 from tilewise.devices.emulator.memory.global_memory import WRITTEN
 from tilewise.devices.emulator.memory.storage import Bytes
 from tilewise.devices.emulator.ptx.program import Program
-from tilewise.devices.emulator.ptx.syntax import Address, Instruction, Pair, Register, Vector
+from tilewise.devices.emulator.ptx.syntax import (
+    Instruction,
+    Operand,
+    Pair,
+    Register,
+    Vector,
+    registers_of,
+)
 from tilewise.devices.emulator.threads.lanes import Index
 
 _NEIGHBOURHOOD = 16
 """Bytes: no member is aligned to more, so no hole is as long."""
 
 
-def _registers(operand: Any) -> Iterator[str]:
-    if isinstance(operand, Register):
-        yield operand.name
-    elif isinstance(operand, Address):
-        yield from _registers(operand.base)
-        for coordinate in operand.coordinates:
-            yield from _registers(coordinate)
-    elif isinstance(operand, Vector):
-        for element in operand.elements:
-            yield from _registers(element)
-    elif isinstance(operand, Pair):
-        yield from _registers(operand.first)
-        yield from _registers(operand.second)
-    elif hasattr(operand, "register"):
-        yield from _registers(operand.register)
+def _names(operand: Operand) -> Iterator[str]:
+    return (register.name for register in registers_of(operand))
 
 
 def _used(instruction: Instruction) -> Iterator[str]:
@@ -46,12 +39,12 @@ def _used(instruction: Instruction) -> Iterator[str]:
         yield instruction.predicate[0].name
     operands = instruction.operands
     if instruction.opcode == "st":
-        yield from _registers(operands[0])
+        yield from _names(operands[0])
         return
     # The first operand is a target, unless it is an address or a call's or branch's.
     for place, operand in enumerate(operands):
         if place or not isinstance(operand, (Register, Vector, Pair)):
-            yield from _registers(operand)
+            yield from _names(operand)
 
 
 def only_copied(program: Program) -> dict[int, tuple[bool, ...]]:
@@ -67,7 +60,7 @@ def only_copied(program: Program) -> dict[int, tuple[bool, ...]]:
             target = instruction.operands[0]
             parts = target.elements if isinstance(target, Vector) else (target,)
             busy = used[program.function_of(index)]
-            found[index] = tuple(busy.isdisjoint(_registers(part)) for part in parts)
+            found[index] = tuple(busy.isdisjoint(_names(part)) for part in parts)
     return found
 
 

@@ -116,6 +116,10 @@ class BulkCopy:
         machine, span = self.machine, self.span(at, size)
         if machine.is_checking:
             assert machine.shared.written is not None
+            if machine.shared.origin is not None:
+                places = np.arange(span.start, span.stop).reshape(-1, PIECE)[wanted]
+                lanes = np.array([lane])
+                machine.undefined.check_taken(self.op, lanes, machine.shared, places, "copies it")
             written = machine.shared.written[span].reshape(-1, PIECE)
             lacks = wanted[(written[wanted] == 0).all(axis=1)]
             if len(lacks):

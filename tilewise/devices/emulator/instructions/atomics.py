@@ -47,9 +47,16 @@ _UPDATES: dict[str, Update] = {
 _FLOATS = ("f16", "bf16", "f16x2", "bf16x2", "f32", "f64")
 
 
-def _update(name: str, type_: str) -> Update:
+def _update(name: str, type_: str, is_global: bool) -> Update:
+    """What an operation does to one place in global or in shared memory.
+
+    Sums of float32 in global memory take subnormals for zeros, and give zeros for them; those in
+    shared memory do not (CUDA C++ Programming Guide, "Floating-Point Standard"; PTX ISA, atom).
+    """
     if name in _UPDATES:
         return _UPDATES[name]
+    if name == "add" and type_ == "f32" and is_global:
+        return resolve("add", ("rn", "ftz", "f32")).function
     if type_ in _FLOATS:
         return resolve(name, ("rn", type_) if name == "add" else (type_,)).function
     return {"add": np.add, "min": np.minimum, "max": np.maximum}[name]
@@ -74,14 +81,16 @@ def _atomic(machine: Machine, op: Op) -> None:
     operands = list(op.instruction.operands)
     if count > 1:
         words.done(space == "global" and name in ("add", "min", "max") and type_ in _FLOATS)
-        op.run = _vectors(machine, op, operands, type_, _update(name, type_), count, is_reduction)
+        op.run = _vectors(
+            machine, op, operands, type_, _update(name, type_, True), count, is_reduction
+        )
         return
     write = None if is_reduction else machine.registers.writer(op, operands.pop(0), type_)
     address = operands.pop(0)
     if not isinstance(address, Address):
         raise op.unsupported("operands")
     readers = [machine.registers.reader(op, operand, type_, picked=True) for operand in operands]
-    dtype, update = DTYPES[type_], _update(name, type_)
+    dtype = DTYPES[type_]
     op.width = op.element = dtype.itemsize
     op.space = f"{space if space != 'generic' else 'global'}_atomic"
     if type_ in _FLOATS and name == "add":
@@ -89,7 +98,9 @@ def _atomic(machine: Machine, op: Op) -> None:
     where = Where(machine, op, address)
     if named == "shared::cluster":
         op.space = "cluster_atomic"
-    change = _changer(machine, op, named, where, dtype, update)
+    change = _changer(
+        machine, op, named, where, dtype, _update(name, type_, True), _update(name, type_, False)
+    )
 
     def run(lanes: Lanes) -> None:
         machine.patience -= 1
@@ -147,7 +158,13 @@ def _vectors(
 
 
 def _changer(
-    machine: Machine, op: Op, space: str, where: Where, dtype: np.dtype[Any], update: Update
+    machine: Machine,
+    op: Op,
+    space: str,
+    where: Where,
+    dtype: np.dtype[Any],
+    update_global: Update,
+    update_shared: Update,
 ) -> Callable[[Lanes, list[Data]], Data]:
     def in_global(place: Global, address: Any, lanes: Lanes, values: list[Data]) -> Data:
         old = np.zeros(lanes.count, dtype)
@@ -157,7 +174,8 @@ def _changer(
             chosen = np.arange(lanes.count) if part.chosen is None else part.chosen
             gather = np.broadcast_to(part.gather, len(chosen))
             view = part.view(part.allocation.data, dtype, 1)
-            old[chosen] = _in_turn(view, gather, update, [value[chosen] for value in values])
+            mine = [value[chosen] for value in values]
+            old[chosen] = _in_turn(view, gather, update_global, mine)
         return old
 
     def in_shared(place: Shared, address: Any, lanes: Lanes, values: list[Data]) -> Data:
@@ -171,10 +189,10 @@ def _changer(
             machine.races.note(pattern, races.ATOMIC, op)
         view = elements(machine.shared.data, dtype, 1)
         if pattern.chosen is None:
-            return _in_turn(view, pattern.gather, update, values)
+            return _in_turn(view, pattern.gather, update_shared, values)
         old = np.zeros(lanes.count, dtype)
         mine = [value[pattern.chosen] for value in values]
-        old[pattern.chosen] = _in_turn(view, pattern.gather, update, mine)
+        old[pattern.chosen] = _in_turn(view, pattern.gather, update_shared, mine)
         return old
 
     if space == "global":

@@ -9,7 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from tilewise.devices.emulator.instructions.printf import count_arguments, format_printf
+from tilewise.devices.emulator.instructions.printf import (
+    argument_places,
+    count_arguments,
+    format_printf,
+)
 from tilewise.devices.emulator.memory.storage import LOCAL_WINDOW, Storage
 from tilewise.devices.emulator.ptx.program import FUNCTION_ADDRESS
 from tilewise.devices.emulator.ptx.syntax import Register, Symbol, Vector
@@ -61,6 +65,7 @@ class Calls:
         size = min(data.pitch, to.pitch)
         rows, to_rows = data.data.reshape(-1, data.pitch), to.data.reshape(-1, to.pitch)
         to_rows[lanes.numbers, :size] = rows[lanes.numbers, :size]
+        data.copy_origin(to, lanes.numbers, size)
 
     def enter(self, op: Op, lanes: Lanes, callee: str) -> Groups:
         """Lanes call a function."""
@@ -176,6 +181,14 @@ class Calls:
         data = found.data[address - found.base : found.size].tobytes()
         return data.split(b"\0", 1)[0]
 
+    def check_printed(self, op: Op, lane: int, address: int, fmt: bytes) -> None:
+        """Report arguments of ``printf`` whose values come from memory that nobody wrote."""
+        local, lanes = self.machine.local, np.array([lane])
+        row = lane * local.pitch + address - LOCAL_WINDOW
+        for start, end in argument_places(fmt):
+            places = slice(row + start, row + end)
+            self.machine.undefined.check_taken(op, lanes, local, places, "prints it")
+
     def read_local(self, lane: int, address: int) -> bytes:
         """What follows a generic address of local memory, of one lane."""
         offset = address - LOCAL_WINDOW
@@ -191,8 +204,11 @@ def _print(machine: Machine, op: Op, lanes: Lanes) -> None:
     calls = machine.calls
     formats, arguments = calls.argument(op, 0, "uint64"), calls.argument(op, 1, "uint64")
     for lane in lanes.numbers:
+        fmt = calls.read_string(int(formats[lane]))
+        if machine.local.origin is not None:
+            calls.check_printed(op, int(lane), int(arguments[lane]), fmt)
         text = format_printf(
-            calls.read_string(int(formats[lane])),
+            fmt,
             calls.read_local(int(lane), int(arguments[lane])),
             calls.read_string,
         )

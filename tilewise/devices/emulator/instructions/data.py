@@ -62,7 +62,7 @@ def space_of(
             name = address.base.name
             op.space = "param"
             return (
-                Rows(op, lambda lanes: address.offset,
+                Rows(machine, op, lambda lanes: address.offset,
                      lambda: machine.parameter_storage(function, name), dtype, count),
                 type_, count,
             )  # fmt: skip
@@ -79,7 +79,7 @@ def space_of(
         counted = machine.counted_as(op, op.width)
         return Shared(machine, op, where, dtype, count, counted), type_, count
     if space == "local":
-        return Rows(op, where, lambda: machine.local, dtype, count), type_, count
+        return Rows(machine, op, where, lambda: machine.local, dtype, count), type_, count
     return Generic(machine, op, where, dtype, count), type_, count
 
 
@@ -135,6 +135,7 @@ def _store(machine: Machine, op: Op) -> None:
         raise op.unsupported("operands")
     words = Words(op.instruction.opcode, op.instruction.modifiers)
     space, type_, count = space_of(machine, op, words, address, True)
+    op.access = space
     if count == 1:
         read = machine.registers.reader(op, source, type_, picked=True)
         op.run = lambda lanes: space.store(lanes, read(lanes))

@@ -61,6 +61,15 @@ def format_printf(fmt: bytes, arguments: bytes, read_string: Callable[[int], byt
     return out.decode("utf-8", "replace")
 
 
+def argument_places(fmt: bytes) -> list[tuple[int, int]]:
+    """Where in the packed arguments those lie that ``fmt`` takes: first byte and end of each."""
+    reader = _Arguments(bytes(16 * (len(fmt) + 1)))
+    for piece in _pieces(fmt):
+        if not isinstance(piece, bytes):
+            _convert(_Spec.read(piece, reader), reader, lambda address: b"")
+    return reader.taken
+
+
 def count_arguments(fmt: bytes) -> int:
     """What the device's ``printf`` returns: the number of arguments that ``fmt`` takes.
 
@@ -92,6 +101,7 @@ class _Arguments:
     def __init__(self, data: bytes) -> None:
         self._data = data
         self._position = 0
+        self.taken: list[tuple[int, int]] = []
 
     def _take(self, size: int) -> bytes:
         start = -(-self._position // size) * size
@@ -101,6 +111,7 @@ class _Arguments:
                 f"printf's format asks for {size} bytes of arguments at offset {start}; "
                 f"the buffer has {len(self._data)}"
             )
+        self.taken.append((start, self._position))
         return self._data[start : self._position]
 
     def integer(self, size: int, signed: bool) -> int:

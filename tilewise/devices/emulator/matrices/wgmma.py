@@ -113,6 +113,9 @@ class _Operand:
             self._by_rows(storage.data.view(np.uint16).reshape(-1, 8)[at]), self.type
         )
         if storage.written is not None:
+            if storage.origin is not None:
+                places = at.reshape(-1, 1) * PIECE + np.arange(PIECE)
+                self.machine.undefined.check_taken(self.op, first, storage, places, "multiplies it")
             written = self._by_rows(storage.written.view(np.uint16).reshape(-1, 8)[at] == 0x0101)
             self._check_written(written, first)
             numbers[~written] = np.nan

@@ -29,6 +29,10 @@ class Storage:
     data : ndarray of uint8, shape (rows * pitch,)
     written : ndarray of uint8, the same shape, or None
         1 where a byte was written.
+    undefined, origin : ndarray of uint8 and of int32, the same shape, or None
+        Where a byte was written with a value that itself comes from memory that nobody wrote,
+        and so counts as not written: which of its bits do, and by which read. None as long as
+        there is no such byte.
     """
 
     def __init__(self, rows: int, size: int, track: bool) -> None:
@@ -36,6 +40,68 @@ class Storage:
         self.pitch = max(-(-size // 16) * 16, 16)
         self.data: Bytes = np.zeros(rows * self.pitch, np.uint8)
         self.written: Bytes | None = np.zeros(rows * self.pitch, np.uint8) if track else None
+        self.undefined: Bytes | None = None
+        self.origin: npt.NDArray[np.int32] | None = None
+
+    def unwrite(
+        self, places: npt.NDArray[np.intp], bits: Bytes, origin: npt.NDArray[np.int32]
+    ) -> None:
+        """Take bytes as not written, for bits of their values come from such memory.
+
+        Parameters
+        ----------
+        places : ndarray of intp
+            In ``data``.
+        bits : ndarray of uint8, the same shape
+            Which bits.
+        origin : ndarray of int32, the same shape
+            The read that they come from.
+        """
+        if self.written is None:
+            self.written = np.ones(len(self.data), np.uint8)
+        if self.undefined is None or self.origin is None:
+            self.undefined = np.zeros(len(self.data), np.uint8)
+            self.origin = np.zeros(len(self.data), np.int32)
+        self.written[places] = 0
+        self.undefined[places] = bits
+        self.origin[places] = origin
+
+    def lacking(
+        self, starts: npt.NDArray[np.intp], is_written: npt.NDArray[np.bool_]
+    ) -> tuple[Bytes, npt.NDArray[np.int32]]:
+        """What lanes lack that read bytes of which some were not written.
+
+        Parameters
+        ----------
+        starts : ndarray of intp, shape (lanes,)
+            In ``data``.
+        is_written : ndarray of bool, shape (lanes, bytes)
+
+        Returns
+        -------
+        bits : ndarray of uint8, shape (lanes, bytes)
+            That are undefined.
+        origin : ndarray of int32, shape (lanes,)
+            The read that they come from; 0 where nobody wrote at all.
+        """
+        bits = np.where(is_written, 0, 255).astype(np.uint8)
+        if self.undefined is None or self.origin is None:
+            return bits, np.zeros(len(starts), np.int32)
+        places = starts[:, None] + np.arange(is_written.shape[1])
+        origin = np.where(is_written, 0, self.origin[places])
+        bits = np.where(origin > 0, self.undefined[places], bits)
+        return bits, origin.max(axis=1).astype(np.int32)
+
+    def copy_origin(self, other: Storage, rows: npt.NDArray[np.intp], size: int) -> None:
+        """Copy to rows of another storage which of their bytes come from unwritten memory."""
+        if self.origin is None and other.origin is None:
+            return
+        nothing = np.empty(0, np.uint8)
+        for storage in (self, other):
+            storage.unwrite(nothing.astype(np.intp), nothing, nothing.astype(np.int32))
+        for name in ("written", "undefined", "origin"):
+            mine, theirs = getattr(self, name), getattr(other, name)
+            theirs.reshape(-1, other.pitch)[rows, :size] = mine.reshape(-1, self.pitch)[rows, :size]
 
     def grow(self, size: int) -> None:
         """Make every row hold at least ``size`` bytes."""
@@ -43,14 +109,16 @@ class Storage:
             return
         pitch = -(-size // 16) * 16
 
-        def grown(old: Bytes) -> Bytes:
-            new = np.zeros((self.rows, pitch), np.uint8)
+        def grown(old: npt.NDArray[Any]) -> npt.NDArray[Any]:
+            new = np.zeros((self.rows, pitch), old.dtype)
             new[:, : self.pitch] = old.reshape(self.rows, -1)
             return new.reshape(-1)
 
         self.data = grown(self.data)
         if self.written is not None:
             self.written = grown(self.written)
+        if self.undefined is not None and self.origin is not None:
+            self.undefined, self.origin = grown(self.undefined), grown(self.origin)
         self.size, self.pitch = size, pitch
 
 

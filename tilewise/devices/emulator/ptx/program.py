@@ -38,6 +38,8 @@ class Program:
         Function to address; ``FUNCTION_ADDRESS`` more than its place.
     shared_offsets : dict
         Variable to byte offset in the block's shared memory.
+    shared_sizes : dict
+        Variable to bytes; of dynamic shared memory, which ends with the block's, none.
     static_shared : int
         Bytes of static shared memory.
     depots : dict
@@ -137,6 +139,7 @@ class Program:
         ]
         variables = [v for v in variables if v.space == "shared"]
         self.shared_offsets: dict[str, int] = {}
+        self.shared_sizes = {v.name: v.size for v in variables if not v.extern}
         offset = 0
         for variable in (v for v in variables if not v.extern):
             offset = -(-offset // variable.align) * variable.align

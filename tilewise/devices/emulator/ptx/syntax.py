@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 
@@ -73,6 +74,24 @@ class Sink:
 
 
 Operand = Register | Special | Immediate | Symbol | Address | Vector | Pair | Negated | Sink
+
+
+def registers_of(operand: Operand | None) -> Iterator[Register]:
+    """Every register of an operand, those of its address among them."""
+    if isinstance(operand, Register):
+        yield operand
+    elif isinstance(operand, Negated):
+        yield operand.register
+    elif isinstance(operand, Address):
+        yield from registers_of(operand.base)
+        for coordinate in operand.coordinates:
+            yield from registers_of(coordinate)
+    elif isinstance(operand, Vector):
+        for element in operand.elements:
+            yield from registers_of(element)
+    elif isinstance(operand, Pair):
+        yield from registers_of(operand.first)
+        yield from registers_of(operand.second)
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
 import numpy.typing as npt
 
 from tilewise.devices.emulator.ptx.syntax import Instruction
@@ -25,6 +26,29 @@ Reduce = Callable[[Lanes, npt.NDArray[Any], Index, Index], None]
 and the blocks of the lanes that take it."""
 
 
+class Store(Protocol):
+    """Where one instruction stores."""
+
+    def unwrite(
+        self, lanes: Lanes, lacks: npt.NDArray[np.uint8], origin: npt.NDArray[np.int32]
+    ) -> npt.NDArray[np.bool_]:
+        """Remember that bits which were just stored are undefined.
+
+        Parameters
+        ----------
+        lacks : ndarray of uint8, shape (lanes.count, bytes)
+            Which bits of each byte.
+        origin : ndarray of int32, shape (lanes.count,)
+            The read that they come from.
+
+        Returns
+        -------
+        ndarray of bool, shape (lanes.count,)
+            Which lanes stored to global memory, where nothing is remembered.
+        """
+        ...
+
+
 class Op:
     """One instruction, ready to run, with its counts.
 
@@ -36,6 +60,8 @@ class Op:
         For instructions after which lanes may stand elsewhere: runs it and returns where.
     copied : tuple of bool
         Of a load, which elements are only stored again.
+    access : Store or None
+        Where a store reaches memory.
     """
 
     def __init__(self, machine: Machine, instruction: Instruction, index: int) -> None:
@@ -45,6 +71,7 @@ class Op:
         self.control: Callable[[Lanes], Groups] | None = None
         self.width = self.element = 4
         self.copied: tuple[bool, ...] = ()
+        self.access: Store | None = None
         self.flops_a_lane = 0
         self.space = ""
         self.lanes_run = self.warps_run = 0

@@ -1,0 +1,207 @@
+"""Values that nobody wrote are faults where they decide something, and not where they are read."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+from hardware import carries, instructions, meaning, operands
+from reference import KERNELS, Array, Launcher, assert_same
+
+from tilewise.devices import Device
+from tilewise.devices.emulator.arithmetic.resolve import resolve
+from tilewise.devices.emulator.checks.propagation import full, rule
+from tilewise.errors import UninitializedReadError
+from tilewise.kernel import Kernel
+
+SOURCE = (KERNELS / "speculated.cu").read_text().splitlines()
+USES = {
+    match[1]: number
+    for number, line in enumerate(SOURCE, 1)
+    if (match := re.search(r"// use: (\w+)", line))
+}
+N = 10
+I = np.arange(32, dtype=np.int32)  # noqa: E741
+
+
+@pytest.fixture
+def unset(emulator: Device) -> object:
+    """An array that nobody wrote."""
+    return emulator.empty((32,), np.int32)
+
+
+def expected(name: str) -> Array:
+    a = I + 1
+    kept = a[:N][a[:N] % 2 == 1]
+    following = (I + 1) % 32
+    found: dict[str, Array] = {
+        "flag": np.full(32, -1),
+        "out_parameter": np.where(I < N, a, -1),
+        "compared": (I < N) & (a % 3 == 1),
+        "local_array": np.full(32, kept.max() + 3 * kept.sum()),
+        "by_shared": np.where(following < N, a[following], -1),
+        "by_value": np.where(I < N, a, -1),
+        "printed": np.zeros(32),
+    }
+    return found[name].astype(np.int32)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["flag", "out_parameter", "compared", "local_array", "by_shared", "by_value", "printed"],
+)
+def test_a_value_that_is_not_wanted_is_no_read(launch: Launcher, unset: object, name: str) -> None:
+    out = np.zeros(32, np.int32)
+    report = launch("speculated", name, 1, 32, N, I + 1, unset, out)
+    assert_same(out, expected(name))
+    if name == "printed":
+        assert report.output == "1 2 3 4 5 6 7 8 9 10 -1 -1 "
+
+
+@pytest.mark.parametrize("name", list(USES))
+def test_a_value_that_decides_is_reported_with_both_lines(
+    launch: Launcher, unset: object, name: str
+) -> None:
+    out = np.zeros(32, np.int32)
+    with pytest.raises(UninitializedReadError) as caught:
+        launch("speculated", name, 1, 32, N, I, unset, out)
+    (finding,) = caught.value.findings
+    assert "unset[" in SOURCE[finding.line - 1]
+    assert finding.array == "unset"
+    assert f" at line {USES[name]}" in finding.message
+    assert finding.message.startswith(f"thread {finding.thread} of block (0, 0, 0) reads what")
+    assert not out.any()
+    report = launch("speculated", name, 1, 32, N, I, unset, out, checks="collect")
+    assert report.findings[0] == finding
+
+
+def test_every_read_that_decides_is_found(emulator: Device, unset: object) -> None:
+    """Also where another read of the same sum was found before."""
+    source = """extern "C" __global__ void sums(const int* x, const int* y, int* out) {
+        int sum = x[threadIdx.x];
+        sum += y[threadIdx.x];
+        out[threadIdx.x] = sum;
+        out[threadIdx.x + 32] = y[31 - threadIdx.x];
+    }"""
+    out = np.zeros(64, np.int32)
+    other = emulator.empty((32,), np.int32)
+    launched = Kernel(source, "sums").launch(
+        1, 32, (unset, other, out), device=emulator, checks="collect"
+    )
+    assert [(f.line, f.array) for f in launched.findings] == [(2, "x"), (3, "y"), (5, "y")]
+
+
+def test_a_volatile_read_is_one_at_once(emulator: Device, unset: object) -> None:
+    source = """extern "C" __global__ void k(const volatile int* x, int* out) {
+        int value = x[threadIdx.x];
+        out[threadIdx.x] = threadIdx.x < 64 ? 1 : value;
+    }"""
+    with pytest.raises(UninitializedReadError, match=r"reads what nobody wrote at x\[0\]"):
+        Kernel(source, "k").launch(1, 32, (unset, I.copy()), device=emulator)
+
+
+def test_a_bit_field_may_be_set_before_anything_was_written(emulator: Device) -> None:
+    source = """struct Fields { unsigned a : 3, b : 5; };
+    extern "C" __global__ void k(int n, int* out) {
+        Fields fields[4];
+        for (int j = 0; j < n; ++j) fields[j & 3].b = j;
+        out[0] = fields[n & 3].b;
+    }"""
+    out = np.zeros(1, np.int32)
+    Kernel(source, "k").launch(1, 1, (7, out), device=emulator)
+    assert out[0] == 3
+    with pytest.raises(UninitializedReadError):
+        Kernel(source, "k").launch(1, 1, (2, out), device=emulator)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_undefined_bits_change_nothing_that_is_called_defined(seed: int) -> None:
+    """For every arithmetic instruction: other values of them leave all other bits as they are."""
+    wrong = []
+    for name in instructions():
+        semantics = meaning(name)
+        opcode, *modifiers = name.partition("#")[0].split(".")
+        random = np.random.default_rng([seed, *name.encode()])
+        values = operands(semantics)
+        kinds = list(semantics.inputs)
+        if "#" in name:
+            values[3] = np.full(len(values[0]), int(name.partition("#")[2]), np.uint32)
+        if semantics.carry_in:
+            values.append(carries())
+            kinds.append("u32")
+        masks = []
+        for place, kind in enumerate(kinds):
+            bits = random.integers(0, 2**64, len(values[0]), dtype=np.uint64)
+            bits = np.where(random.random(len(bits)) < 0.3, np.uint64(2**64 - 1), bits)
+            bits = np.where(random.random(len(bits)) < 0.4, np.uint64(0), bits) & full(kind)
+            if place == 3 or (kind == "u32" and semantics.carry_in and place == len(kinds) - 1):
+                bits = np.zeros_like(bits)  # a table, a carry: both have few values
+            masks.append(bits)
+        flips = [bits & random.integers(0, 2**64, len(bits), dtype=np.uint64) for bits in masks]
+        changed = [flip(value, bits) for value, bits in zip(values, flips, strict=True)]
+        with np.errstate(all="ignore"):
+            made = rule(opcode, tuple(modifiers), semantics)(masks, values)
+            before, after = semantics.function(*values), semantics.function(*changed)
+        pairs = zip(
+            before if isinstance(before, tuple) else (before,),
+            after if isinstance(after, tuple) else (after,),
+            made,
+            strict=True,
+        )
+        for one, other, bits in pairs:
+            leaks = (integers(one) ^ integers(other)) & ~bits
+            if leaks.any():
+                wrong.append(f"{name}: lane {np.flatnonzero(leaks)[0]}")
+    assert not wrong, "\n".join(wrong)
+
+
+def integers(values: Array) -> Array:
+    """The bits of values, as uint64."""
+    if values.dtype == np.bool_:
+        return values.astype(np.uint64)
+    return np.ascontiguousarray(values).view(f"u{values.dtype.itemsize}").astype(np.uint64)
+
+
+def flip(values: Array, bits: Array) -> Array:
+    if values.dtype == np.bool_:
+        return values ^ bits.astype(np.bool_)
+    held = integers(values) ^ bits
+    return held.astype(f"u{values.dtype.itemsize}").view(values.dtype)
+
+
+@pytest.mark.parametrize(
+    ("name", "masks", "values", "expected"),
+    [
+        ("and.b32", [0xFF, 0], [0, 0x0F], 0x0F),
+        ("and.pred", [1, 0], [0, 0], 0),
+        ("and.pred", [1, 0], [0, 1], 1),
+        ("or.b32", [0xFF, 0], [0, 0x0F], 0xF0),
+        ("shl.b32", [0xF, 0], [0, 4], 0xF0),
+        ("shr.s32", [0x80000000, 0], [0, 4], 0xF8000000),
+        ("shr.u32", [0x80000000, 0], [0, 4], 0x08000000),
+        ("cvt.u32.u8", [0xFF], [0], 0xFF),
+        ("cvt.s32.s8", [0xFF], [0], 0xFFFFFFFF),
+        ("prmt.b32", [0xFF00, 0, 0], [0, 0, 0x3210], 0xFF00),
+        ("bfe.u32", [0xFF00, 0, 0], [0, 0, 8], 0),
+        ("bfe.u32", [0xFF00, 0, 0], [0, 8, 8], 0xFF),
+        ("add.s32", [1, 0], [0, 0], 0xFFFFFFFF),
+        ("selp.b32", [0xFF, 0, 0], [1, 2, 0], 0),
+        ("selp.b32", [0xFF, 0, 0], [1, 2, 1], 0xFF),
+        ("selp.b32", [0, 0, 1], [1, 3, 0], 2),
+        ("setp.eq.and.s32", [7, 0, 0], [0, 0, 0], 0),
+        ("setp.eq.and.s32", [7, 0, 0], [0, 0, 1], 1),
+        ("setp.eq.or.s32", [7, 0, 0], [0, 0, 1], 0),
+    ],
+)
+def test_what_is_undefined_after_an_instruction(
+    name: str, masks: list[int], values: list[int], expected: int
+) -> None:
+    opcode, *modifiers = name.split(".")
+    semantics = resolve(opcode, tuple(modifiers))
+    bits = [np.array([mask], np.uint64) for mask in masks]
+    held = [
+        flip(np.zeros(1, operand.dtype), np.array([value], np.uint64))
+        for operand, value in zip(operands(semantics), values, strict=True)
+    ]
+    assert rule(opcode, tuple(modifiers), semantics)(bits, held)[0].tolist() == [expected]
