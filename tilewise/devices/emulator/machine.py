@@ -9,7 +9,8 @@ changed in place, so that they may be shared.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,6 +29,7 @@ from tilewise.devices.emulator.ptx.syntax import Symbol
 from tilewise.devices.emulator.sampling.footprint import Footprints
 from tilewise.devices.emulator.sampling.tracker import Tracker
 from tilewise.devices.emulator.synchronisation.barriers import Barriers
+from tilewise.devices.emulator.synchronisation.bypasses import Bypasses
 from tilewise.devices.emulator.synchronisation.clusters import Clusters
 from tilewise.devices.emulator.synchronisation.mbarriers import Mbarriers
 from tilewise.devices.emulator.synchronisation.meetings import Meetings
@@ -86,6 +88,7 @@ class Machine:
         self.races: Races | Ordering = self.ordering or Races(self)
         self.calls = Calls(self)
         self.barriers = Barriers(self)
+        self.bypasses = Bypasses(self)
         self.meetings = Meetings(self)
         self.warpgroups = Warpgroups(self)
         self.copies = Copies(self)
@@ -164,8 +167,8 @@ class Machine:
         self.parked = 0
         self.groups: dict[int, Lanes] = {self.program.start: self.all}
         for part in (
-            self.calls, self.barriers, self.meetings, self.warpgroups, self.copies, self.races,
-            self.clusters, self.mbarriers,
+            self.calls, self.barriers, self.bypasses, self.meetings, self.warpgroups, self.copies,
+            self.races, self.clusters, self.mbarriers,
         ):  # fmt: skip
             part.start()
         self._steps()
@@ -201,7 +204,7 @@ class Machine:
         bool
             False if it polled more often than ``PATIENCE``.
         """
-        ops, groups = self.ops, self.groups
+        ops, groups, bypasses = self.ops, self.groups, self.bypasses
         self.patience = PATIENCE
         while self.patience > 0:
             if at in groups:
@@ -212,12 +215,14 @@ class Machine:
             if at > stop:
                 groups[at] = lanes
                 return True
-            count, warps = lanes.count, lanes.warps
+            count, warps, first = lanes.count, lanes.warps, at
             while at != stop:
                 op = ops[at]
                 op.lanes_run += count
                 op.warps_run += warps
                 if op.control is not None:
+                    if bypasses.is_watching:
+                        bypasses.ran(first, at, lanes)
                     went = op.control(lanes)
                     if len(went) != 1:
                         for where, who in went:
@@ -227,6 +232,9 @@ class Machine:
                     break
                 op.run(lanes)
                 at += 1
+            else:
+                if bypasses.is_watching and at > first:
+                    bypasses.ran(first, at - 1, lanes)
         self.add_group(at, lanes)
         return False
 
@@ -245,6 +253,12 @@ class Machine:
         index = np.concatenate((one.numbers, other.numbers))
         index.sort()
         return Lanes(self.geometry, index, count == self.live_count)
+
+    def together(self, sets: Sequence[Lanes]) -> Lanes:
+        """All lanes of some sets, which have none in common."""
+        if not sets:
+            return Lanes(self.geometry, np.empty(0, np.intp), False)
+        return functools.reduce(self.union, sets)
 
     def retire(self, lanes: Lanes) -> None:
         """Lanes end."""

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from tilewise.devices.emulator.access.addresses import Where
 from tilewise.devices.emulator.access.global_access import GlobalAccess
 from tilewise.devices.emulator.access.shared_access import SharedAccess
-from tilewise.devices.emulator.checks import races, unwritten
+from tilewise.devices.emulator.checks import log, unwritten
 from tilewise.devices.emulator.memory.patterns import SharedPattern
 from tilewise.devices.emulator.memory.storage import (
     LOCAL_WINDOW,
@@ -103,7 +103,7 @@ class Shared:
     def _load(self, pattern: SharedPattern, lanes: Lanes) -> Data:
         if self.machine.is_checking:
             self.access.check_written(pattern)
-            self.machine.races.note(pattern, races.READ, self.op)
+            self.machine.races.note(pattern, log.READ, self.op)
         found = elements(self.machine.shared.data, self.dtype, self.count)[pattern.gather]
         if pattern.chosen is None:
             return found
@@ -117,31 +117,46 @@ class Shared:
     def store_at(self, address: Any, lanes: Lanes, values: Data) -> None:
         self._store(self.access.reach(address, lambda: address, lanes), values)
 
-    def on_the_way(self, address: Any, lanes: Lanes) -> None:
-        """A copy to these addresses begins; nobody else may use them until it arrived."""
-        if self.machine.is_checking:
-            pattern = self.access.reach(address, lambda: address, lanes, counts=False)
-            self.machine.races.note(pattern, races.WRITE, self.op)
+    def on_the_way(self, address: Any, lanes: Lanes) -> SharedPattern | None:
+        """A copy to these addresses begins; nobody may use them until it arrived."""
+        if not self.machine.is_checking:
+            return None
+        pattern = self.access.reach(address, lambda: address, lanes, counts=False)
+        self.machine.races.note(pattern, log.ISSUE, self.op)
+        return pattern
 
-    def _store(self, pattern: SharedPattern, values: Data) -> None:
+    def arrive_at(self, address: Any, lanes: Lanes, values: Data) -> None:
+        """What was copied to these addresses arrives."""
+        pattern = self.access.reach(address, lambda: address, lanes)
+        self._store(pattern, values, log.ARRIVAL)
+
+    def _store(self, pattern: SharedPattern, values: Data, kind: str = log.WRITE) -> None:
         if pattern.chosen is not None and values.ndim:
             values = values[pattern.chosen]
         view = elements(self.machine.shared.data, self.dtype, self.count)
-        view[pattern.gather] = values
         if not self.machine.is_checking:
+            view[pattern.gather] = values
             return
+        same = ~self._differs(pattern, view, values)
+        view[pattern.gather] = values
         self.access.mark_written(pattern)
-        self.machine.races.note(pattern, races.WRITE, self.op)
+        self.machine.races.note(pattern, kind, self.op, same if same.any() else None)
         if pattern.has_duplicates:
             self._check_agreement(pattern, view, values)
 
+    def _differs(
+        self, pattern: SharedPattern, view: Data, values: Data
+    ) -> npt.NDArray[np.bool_]:
+        """Of each lane, whether another value than its own stands in its place."""
+        bits = np.dtype(f"u{self.dtype.itemsize}")
+        stands = view[pattern.gather].view(bits)
+        meant = np.ascontiguousarray(np.broadcast_to(values, stands.shape)).view(bits)
+        differs: npt.NDArray[np.bool_] = stands != meant
+        return differs if self.count == 1 else differs.any(axis=1)
+
     def _check_agreement(self, pattern: SharedPattern, view: Data, values: Data) -> None:
         """Lanes that write one place with one instruction must write one value."""
-        bits = np.dtype(f"u{self.dtype.itemsize}")
-        stayed = view[pattern.gather].view(bits)
-        meant = np.ascontiguousarray(np.broadcast_to(values, stayed.shape)).view(bits)
-        differs = stayed != meant
-        lost = np.flatnonzero(differs if self.count == 1 else differs.any(axis=1))
+        lost = np.flatnonzero(self._differs(pattern, view, values))
         if len(lost):
             at = int(lost[0])
             place = self.machine.shared_place(int(pattern.address[at]), self.dtype.itemsize)

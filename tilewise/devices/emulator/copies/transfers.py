@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewise.devices.emulator.access.addresses import Where
-from tilewise.devices.emulator.checks import races
+from tilewise.devices.emulator.checks import log
 from tilewise.devices.emulator.copies.tensor_maps import PIECE
 from tilewise.devices.emulator.memory.global_memory import OUTSIDE, UNWRITTEN, WRITTEN, Allocation
 from tilewise.devices.emulator.memory.storage import Bytes
@@ -123,7 +123,7 @@ class BulkCopy:
                 place = machine.shared_place(at.offset + PIECE * first, 1)
                 words = f"reads {place} in shared memory, which nobody wrote"
                 self.fault("uninitialised", lane, words, place)
-        self.order(lane, at, size, races.READ)
+        self.order(lane, at, size, log.READ)
         return machine.shared.data[span]
 
     def deliver(
@@ -139,7 +139,7 @@ class BulkCopy:
             if machine.is_checking:
                 assert machine.shared.written is not None
                 machine.shared.written[span] = 1
-            self.order(lane, at, len(data), races.WRITE)
+            self.order(lane, at, len(data), log.WRITE)
         rows = np.array([barrier.row] if sharers is None else sharers, np.intp)
         machine.mbarriers.complete(rows, barrier.offset, len(data), self.op, lane)
 

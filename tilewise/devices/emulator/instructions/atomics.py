@@ -11,7 +11,7 @@ import numpy.typing as npt
 from tilewise.devices.emulator.access.addresses import Where
 from tilewise.devices.emulator.access.spaces import Generic, Global, Shared
 from tilewise.devices.emulator.arithmetic.resolve import resolve
-from tilewise.devices.emulator.checks import races
+from tilewise.devices.emulator.checks import log
 from tilewise.devices.emulator.memory.storage import elements
 from tilewise.devices.emulator.ptx.modifiers import Words
 from tilewise.devices.emulator.ptx.syntax import Address, Vector
@@ -168,7 +168,7 @@ def _changer(
         )
         if machine.is_checking:
             place.access.check_written(pattern)
-            machine.races.note(pattern, races.ATOMIC, op)
+            machine.races.note(pattern, log.ATOMIC, op)
         view = elements(machine.shared.data, dtype, 1)
         if pattern.chosen is None:
             return _in_turn(view, pattern.gather, update, values)
