@@ -102,6 +102,8 @@ class HappensBefore:
 
     def release(self, lanes: Index, group: Index, into: Clocks) -> None:
         """Lanes leave what they know in rows of ``into``; what they do later is later."""
+        if not len(lanes):
+            return
         numbers, together = self._joined(lanes, group)
         into[numbers] = np.maximum(into[numbers], together)
         self._tick(lanes)
