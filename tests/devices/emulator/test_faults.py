@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from faults import others, right, shared_races
+from faults import global_races, others, right, shared_races
 from faults.cases import Case, arguments
 
 from tilewise.compiler import machine_code
@@ -11,9 +11,9 @@ from tilewise.devices import Device
 from tilewise.kernel import Kernel
 from tilewise.launch import LaunchReport
 
-CASES: list[Case] = [*shared_races.CASES, *others.CASES]
+CASES: list[Case] = [*shared_races.CASES, *others.CASES, *global_races.CASES]
 
-RIGHT: list[Case] = [*right.CASES]
+RIGHT: list[Case] = [*right.CASES, *global_races.RIGHT]
 
 
 @pytest.fixture(autouse=True)
@@ -33,8 +33,9 @@ def run(case: Case, emulator: Device) -> LaunchReport:
     a, out = arguments()
     given = emulator.empty(out.shape, out.dtype) if case.empty else out
     return Kernel(case.source, "k").launch(
-        case.grid, case.threads, (a, given), shared=case.shared, device=emulator, checks="collect"
-    )
+        case.grid, case.threads, (a, given), shared=case.shared, device=emulator,
+        checks="collect", global_races=case.global_races,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

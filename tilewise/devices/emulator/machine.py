@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tilewise.devices.emulator.checks.global_races import GlobalRaces
 from tilewise.devices.emulator.checks.ordering import Ordering, needed
 from tilewise.devices.emulator.checks.races import Races
 from tilewise.devices.emulator.checks.unwritten import only_copied
@@ -60,6 +61,8 @@ class Setup:
     is_checking: bool
     print: Callable[[str], None]
     is_mapping: bool = False
+    whole: Geometry | None = None
+    """The whole grid, where races in global memory are looked for."""
 
 
 class Machine:
@@ -86,6 +89,14 @@ class Machine:
         is_ordered = self.is_checking and needed(program)
         self.ordering = Ordering(self) if is_ordered else None
         self.races: Races | Ordering = self.ordering or Races(self)
+        self.global_races = (
+            GlobalRaces(self, setup.whole) if self.is_checking and setup.whole else None
+        )
+        self.race_checks: tuple[Races | Ordering | GlobalRaces, ...] = ()
+        if self.is_checking:
+            self.race_checks = tuple(
+                check for check in (self.races, self.global_races) if check is not None
+            )
         self.calls = Calls(self)
         self.barriers = Barriers(self)
         self.bypasses = Bypasses(self)

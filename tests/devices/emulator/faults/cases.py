@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,8 @@ PRELUDE = r"""
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(SHARED(b)), "r"(n) : "memory")
 #define MB_ARRIVE(b) \
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(SHARED(b)) : "memory")
+#define MB_ARRIVE_TIMES(b, n) asm volatile( \
+    "mbarrier.arrive.shared::cta.b64 _, [%0], %1;" ::"r"(SHARED(b)), "r"(n) : "memory")
 #define MB_EXPECT(b, n) asm volatile( \
     "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(SHARED(b)), "r"(n) : "memory")
 #define MB_WAIT(b, parity) asm volatile( \
@@ -36,6 +38,10 @@ PRELUDE = r"""
     ::"l"(to), "r"(SHARED(from)), "r"(n) : "memory")
 #define BULK_COMMIT() asm volatile("cp.async.bulk.commit_group;" ::: "memory")
 #define BULK_WAIT(n) asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(n) : "memory")
+#define ACQUIRE(x, from) \
+    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(x) : "l"(from) : "memory")
+#define RELEASE(to, x) \
+    asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(to), "r"(x) : "memory")
 #define PROXY_FENCE() asm volatile("fence.proxy.async;" ::: "memory")
 """
 
@@ -52,7 +58,7 @@ class Case:
         The kernel's; it has ``a`` and ``out``, of 4096 ints, and the thread's number ``t``.
     empty : bool
         Whether nobody wrote ``out``.
-    thorough : bool
+    global_races : bool
         Whether races in global memory are looked for.
     """
 
@@ -63,8 +69,7 @@ class Case:
     grid: int = 1
     shared: int = 0
     empty: bool = False
-    thorough: bool = False
-    defines: dict[str, Any] = field(default_factory=dict)
+    global_races: bool = False
 
     @property
     def source(self) -> str:
@@ -109,7 +114,7 @@ def cases(text: str, kind: str = "", **options: Any) -> list[Case]:
                 ]
             elif key == "kind":
                 own["kind"] = value.replace("_", " ")
-            elif key in ("empty", "thorough"):
+            elif key == "empty":
                 own[key] = True
             else:
                 own[key] = int(value)

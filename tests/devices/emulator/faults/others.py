@@ -295,7 +295,7 @@ HOPPER = r"""
     if (t == 0) MB_INIT(&b, 32);
     __syncthreads();
     if (t < 32) MB_ARRIVE(&b);
-    if (t == 40) asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0], 33;" ::"r"(SHARED(&b)));  // fault
+    if (t == 40) MB_ARRIVE_TIMES(&b, 33);  // fault
     out[t] = a[t];
 == mbarrier_of_no_arrivals kind=barrier
     __shared__ unsigned long long b;

@@ -191,7 +191,7 @@ BLOCKS = r"""
     __syncthreads();
     out[t] = flag;
 == same_flag_by_two_instructions
-    __shared__ int flag;
+    __shared__ volatile int flag;
     if (t == 0) flag = 0;
     __syncthreads();
     if (a[t] == 3) flag = 1;

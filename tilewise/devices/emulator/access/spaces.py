@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewise.devices.emulator.access.addresses import Where
-from tilewise.devices.emulator.access.global_access import GlobalAccess
+from tilewise.devices.emulator.access.global_access import GlobalAccess, Part
 from tilewise.devices.emulator.access.shared_access import SharedAccess
 from tilewise.devices.emulator.checks import log, unwritten
 from tilewise.devices.emulator.memory.patterns import SharedPattern
@@ -20,6 +20,7 @@ from tilewise.devices.emulator.memory.storage import (
     Storage,
     elements,
 )
+from tilewise.devices.emulator.threads.faults import Place
 from tilewise.devices.emulator.threads.lanes import Lanes
 from tilewise.devices.emulator.threads.op import Op
 
@@ -45,13 +46,18 @@ class Global:
         self, machine: Machine, op: Op, where: Where, dtype: np.dtype[Any], count: int,
         counts: bool = True,
     ) -> None:  # fmt: skip
-        self.where, self.dtype, self.count, self.counts = where, dtype, count, counts
+        self.op, self.where, self.dtype, self.count = op, where, dtype, count
+        self.counts = counts
         self.access = GlobalAccess(machine, op, dtype, count)
+        is_global = op.space.startswith("global")
+        self.races = machine.global_races if is_global else None
 
     def load(self, lanes: Lanes) -> Data:
         return self.load_at(self.where(lanes), lanes)
 
     def load_at(self, address: Any, lanes: Lanes) -> Data:
+        if self.races is not None:
+            self.races.note(self.op, address, lanes, self.access.width, writes=False)
         parts = self.access.reach(address, lanes, False, self.counts)
         if len(parts) == 1 and parts[0].chosen is None:
             part = parts[0]
@@ -67,7 +73,11 @@ class Global:
         self.store_at(self.where(lanes), lanes, values)
 
     def store_at(self, address: Any, lanes: Lanes, values: Data) -> None:
-        for part in self.access.reach(address, lanes, True, self.counts):
+        parts = self.access.reach(address, lanes, True, self.counts)
+        if self.races is not None:
+            same = self._same(parts, lanes, values)
+            self.races.note(self.op, address, lanes, self.access.width, True, same)
+        for part in parts:
             part.allocation.is_written = True
             view = part.view(part.allocation.data, self.dtype, self.count)
             if part.chosen is not None and values.ndim:
@@ -77,6 +87,41 @@ class Global:
             else:
                 # All lanes write one place: the last one stays.
                 view[part.gather] = values[-1]
+        if self.races is not None:
+            self._check_agreement(parts, lanes, values)
+
+    def _same(self, parts: list[Part], lanes: Lanes, values: Data) -> npt.NDArray[np.bool_] | None:
+        """Which lanes write what is there already; None if none does."""
+        if len(parts) != 1 or parts[0].chosen is not None:
+            return None
+        view = parts[0].view(parts[0].allocation.data, self.dtype, self.count)
+        equal = _bits(view[parts[0].gather]) == _bits(np.asarray(values))
+        shape = (lanes.count,) if self.count == 1 else (lanes.count, self.count)
+        each = np.broadcast_to(equal, shape).reshape(lanes.count, -1)
+        same: npt.NDArray[np.bool_] = np.asarray(each.all(axis=1))
+        return same if same.any() else None
+
+    def _check_agreement(self, parts: list[Part], lanes: Lanes, values: Data) -> None:
+        """Lanes that write one place with one instruction must write one value."""
+        same = self._same(parts, lanes, values)
+        lost = np.flatnonzero(~same) if same is not None else np.empty(0, np.intp)
+        if len(lost):
+            part = parts[0]
+            at = int(np.broadcast_to(part.gather, lanes.count)[lost[0]])
+            owner = part.allocation
+            place = Place(owner.name, owner.place(owner.base + part.start + at * self.access.width))
+            self.op.fault(
+                "race",
+                f"writes {place} in global memory, and another thread writes a different value "
+                "there at once",
+                int(lanes.numbers[lost[0]]),
+                place,
+                len(lost) - 1,
+            )
+
+
+def _bits(values: Data) -> Data:
+    return np.ascontiguousarray(values).view(f"u{values.dtype.itemsize}")
 
 
 class Shared:
@@ -144,15 +189,13 @@ class Shared:
         if pattern.has_duplicates:
             self._check_agreement(pattern, view, values)
 
-    def _differs(
-        self, pattern: SharedPattern, view: Data, values: Data
-    ) -> npt.NDArray[np.bool_]:
+    def _differs(self, pattern: SharedPattern, view: Data, values: Data) -> npt.NDArray[np.bool_]:
         """Of each lane, whether another value than its own stands in its place."""
         bits = np.dtype(f"u{self.dtype.itemsize}")
         stands = view[pattern.gather].view(bits)
         meant = np.ascontiguousarray(np.broadcast_to(values, stands.shape)).view(bits)
-        differs: npt.NDArray[np.bool_] = stands != meant
-        return differs if self.count == 1 else differs.any(axis=1)
+        differs: npt.NDArray[np.bool_] = (stands != meant).reshape(len(stands), -1).any(axis=1)
+        return differs
 
     def _check_agreement(self, pattern: SharedPattern, view: Data, values: Data) -> None:
         """Lanes that write one place with one instruction must write one value."""

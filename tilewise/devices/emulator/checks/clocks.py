@@ -17,6 +17,11 @@ from tilewise.devices.emulator.checks.log import ACQUIRE, FENCE, RELEASE, Item, 
 from tilewise.devices.emulator.threads.lanes import Index
 
 Clocks = npt.NDArray[np.int32]
+_MOST = 1 << 26
+
+
+class TooManyClassesError(Exception):
+    """The clocks would take too much memory."""
 
 
 class ClassClocks:
@@ -46,13 +51,20 @@ class ClassClocks:
         first = np.searchsorted(block, np.arange(block.max() + 1))
         self._column = np.arange(count) - first[block]
         width = int(self._column.max()) + 1
+        if count * width > _MOST:
+            raise TooManyClassesError(
+                f"{count:,} threads or groups of threads each synchronise on their own"
+            )
         self.epoch: Clocks = np.ones(count, np.int32)
         self._known: Clocks = np.zeros((count, width), np.int32)
-        self._has_fences = any(sync.kind == FENCE for sync in syncs)
+        self._has_fences = any(sync.kind == FENCE or sync.is_fenced for sync in syncs)
         self._fenced: Clocks = np.zeros((count, width), np.int32)
         names = np.unique(np.concatenate([sync.names for sync in syncs]))
         self._left: Clocks = np.zeros((len(names), width), np.int32)
         self._left_fenced: Clocks = np.zeros_like(self._left)
+        # The same of atomics and volatile accesses, which need no fence to be ordered themselves.
+        self._seen: Clocks = np.zeros((count, width), np.int32)
+        self._left_seen: Clocks = np.zeros_like(self._left)
         self._of = {sync: self._pairs(sync, names) for sync in syncs}
 
     def _pairs(self, sync: Sync, names: npt.NDArray[np.int64]) -> tuple[Index, Index]:
@@ -65,10 +77,16 @@ class ClassClocks:
         """The clocks of accesses that these lanes make now."""
         return self.epoch[self.class_of[lanes]]
 
-    def ordered(self, lanes: Index, earlier: Index, epoch: Clocks) -> npt.NDArray[np.bool_]:
-        """Whether what ``earlier`` lanes did at a clock is before what ``lanes`` do now."""
+    def ordered(
+        self, lanes: Index, earlier: Index, epoch: Clocks, is_strong: bool = False
+    ) -> npt.NDArray[np.bool_]:
+        """Whether what ``earlier`` lanes did at a clock is before what ``lanes`` do now.
+
+        What they did atomically or by volatile accesses (``is_strong``) needs no fence for it.
+        """
         one, other = self.class_of[lanes], self.class_of[earlier]
-        found: npt.NDArray[np.bool_] = self._known[one, self._column[other]] >= epoch
+        known = self._seen if is_strong and self._has_fences else self._known
+        found: npt.NDArray[np.bool_] = known[one, self._column[other]] >= epoch
         return found
 
     def pass_(self, sync: Sync) -> None:
@@ -78,9 +96,10 @@ class ClassClocks:
             np.maximum.at(self._known, classes, self._left[at])
             if self._has_fences:
                 np.maximum.at(self._fenced, classes, self._left_fenced[at])
+                np.maximum.at(self._seen, classes, self._left_seen[at])
             if sync.clears:
-                self._left[at] = 0
-                self._left_fenced[at] = 0
+                for left in (self._left, self._left_fenced, self._left_seen):
+                    left[at] = 0
             return
         rows = self._known[classes]
         rows[np.arange(len(classes)), self._column[classes]] = self.epoch[classes]
@@ -89,6 +108,7 @@ class ClassClocks:
         elif sync.kind == RELEASE:
             if self._has_fences:
                 np.maximum.at(self._left_fenced, at, self._fenced[classes])
+                np.maximum.at(self._left_seen, at, np.maximum(rows, self._seen[classes]))
             if sync.is_fenced:
                 rows = self._fenced[classes]
             np.maximum.at(self._left, at, rows)

@@ -6,6 +6,7 @@ two logs of the same run consist of the same items: a log that was found clean i
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,25 +19,31 @@ from tilewise.devices.emulator.threads.op import Op
 READ, WRITE, ATOMIC = "read", "write", "atomic access"
 ISSUE, ARRIVAL = "asynchronous copy", "arrival of a copy"
 """A ``cp.async`` begins, and what it copied arrives; between them nobody may use the place."""
-POLL = "volatile read"
-"""A read that may run beside atomics and volatile writes: ``volatile``, ``relaxed``, ``acquire``."""
+POLL, FLAG = "volatile read", "volatile write"
+"""Accesses that may run beside each other and beside atomics: ``volatile``, ``relaxed``,
+``acquire``, ``release``."""
 CONFLICTS: dict[str, tuple[str, ...]] = {
-    READ: (WRITE, ATOMIC),
+    READ: (WRITE, ATOMIC, FLAG),
     POLL: (WRITE,),
     ATOMIC: (WRITE, READ),
-    WRITE: (WRITE, ATOMIC, READ, POLL),
+    FLAG: (WRITE, READ),
+    WRITE: (WRITE, ATOMIC, FLAG, READ, POLL),
 }
 """Of each kind of access, with which earlier ones it makes a race."""
 
 RELEASE, ACQUIRE, FENCE = "release", "acquire", "fence"
-BLOCK, WARP, PLACE, ADDRESS, MBARRIER, CLUSTER = (number << 60 for number in range(1, 7))
-"""What a variable that orders threads is: a barrier of a block, of a warp; a place of shared
-memory, an address of global memory; an mbarrier; a cluster's barrier. The number below it tells
-those of one kind apart."""
+BLOCK, WARP, ADDRESS, MBARRIER, CLUSTER = (number << 60 for number in range(1, 6))
+"""What a variable that orders threads is: a barrier of a block, of a warp; an address of global
+memory; an mbarrier; a cluster's barrier. The number below it tells those of one kind apart."""
+VERBS = {
+    READ: "reads", POLL: "reads", WRITE: "writes", FLAG: "writes", ATOMIC: "changes atomically",
+    ISSUE: "copies to", ARRIVAL: "copies to",
+}  # fmt: skip
 
 Names = npt.NDArray[np.int64]
 """The variables that an instruction's lanes order themselves by, one a lane."""
 _MOST = 4096
+_WORD = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +55,8 @@ class Access:
     lanes : ndarray of intp, shape (n,)
     units : ndarray of intp, shape (n,)
         Where each of them reaches, in units of the access's width.
+    width : int
+        Bytes.
     pattern : SharedPattern or None
         Kept so that no other pattern gets its identity.
     """
@@ -56,11 +65,12 @@ class Access:
     units: Index
     kind: str
     op: Op
+    width: int
     pattern: SharedPattern | None = None
 
     def granules(self, size: int) -> tuple[Index, Index]:
         """The granules that are touched, and for each of them the lane that touches it."""
-        pieces = max(1, self.op.width // size)
+        pieces = max(1, self.width // size)
         if pieces == 1:
             return self.units, self.lanes
         places = (self.units[:, None] * pieces + np.arange(pieces)).reshape(-1)
@@ -68,7 +78,7 @@ class Access:
 
     def part(self, chosen: npt.NDArray[np.bool_]) -> Access:
         """The access of some of its lanes."""
-        return Access(self.lanes[chosen], self.units[chosen], self.kind, self.op)
+        return Access(self.lanes[chosen], self.units[chosen], self.kind, self.op, self.width)
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,12 +111,17 @@ class Sync:
 Item = Access | Sync
 
 
+def granule_of(log: Sequence[Item]) -> int:
+    """The width of the narrowest access, 4 bytes at most."""
+    return min(_WORD, *(item.width for item in log if isinstance(item, Access)))
+
+
 class Items:
     """Makes the items of logs, each but once."""
 
     def __init__(self) -> None:
         self._accesses: dict[tuple[int, str], Access] = {}
-        self._syncs: dict[tuple[str, bytes, bytes, bool, bool], Sync] = {}
+        self._syncs: dict[tuple[str, bytes, bytes], Sync] = {}
         self._blocks: dict[Item, Index] = {}
 
     def forget(self) -> None:
@@ -122,20 +137,19 @@ class Items:
         if found is None:
             if len(self._accesses) == _MOST:
                 self.forget()
-            found = Access(pattern.lanes.numbers, pattern.gather, kind, op, pattern)
+            lanes, width = pattern.lanes.numbers, op.width
+            found = Access(lanes, pattern.gather, kind, op, width, pattern)
             self._accesses[key] = found
         return found
 
-    def sync(
-        self, kind: str, lanes: Index, names: Names, is_fenced: bool = False, clears: bool = False
-    ) -> Sync:
-        """What orders some lanes."""
-        key = (kind, lanes.tobytes(), names.tobytes(), is_fenced, clears)
+    def sync(self, kind: str, lanes: Index, names: Names) -> Sync:
+        """What orders some lanes; where they take from variables, these are empty then."""
+        key = (kind, lanes.tobytes(), names.tobytes())
         found = self._syncs.get(key)
         if found is None:
             if len(self._syncs) == _MOST:
                 self.forget()
-            found = self._syncs[key] = Sync(kind, lanes.copy(), names, is_fenced, clears)
+            found = self._syncs[key] = Sync(kind, lanes.copy(), names, clears=kind == ACQUIRE)
         return found
 
     def blocks(self, item: Item, geometry: Geometry) -> Index:

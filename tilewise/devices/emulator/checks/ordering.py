@@ -360,12 +360,13 @@ class Ordering(HappensBefore):
         return row if row == access.high // size else -1
 
     def _note_same(self, access: _Access, which: npt.NDArray[np.bool_]) -> None:
-        at = int(access.place[np.flatnonzero(which)[0]])
+        first = np.flatnonzero(which)[0]
+        at = int(access.place[first])
         earlier, op, machine = int(self._written_by[at]), access.op, self.machine
         if earlier == op.index:
             return
         place = machine.shared_place(at * self._granule % machine.shared.pitch, op.element)
-        note_same_value(machine.faults, op, machine.ops[earlier], place)
+        note_same_value(op, machine.ops[earlier], place, int(access.lane[first]))
 
     def _report(
         self, access: _Access, bad: npt.NDArray[np.bool_], missing: str, earlier: Op

@@ -16,44 +16,40 @@ import numpy.typing as npt
 
 from tilewise.devices.emulator.checks.log import (
     ACQUIRE,
-    ARRIVAL,
     ATOMIC,
-    FENCE,
     ISSUE,
     POLL,
     READ,
     RELEASE,
-    WRITE,
+    VERBS,
     Access,
     Item,
     Items,
     Names,
     block_names,
+    granule_of,
     warp_names,
 )
-from tilewise.devices.emulator.checks.replay import Conflict, Replay, granule_of
+from tilewise.devices.emulator.checks.replay import Conflict, Replay
 from tilewise.devices.emulator.memory.patterns import SharedPattern
-from tilewise.devices.emulator.threads.faults import Faults, Place
+from tilewise.devices.emulator.threads.faults import Place
 from tilewise.devices.emulator.threads.lanes import Lanes
 from tilewise.devices.emulator.threads.op import Op
 
 if TYPE_CHECKING:
     from tilewise.devices.emulator.machine import Machine
 
-VERBS = {
-    READ: "reads", POLL: "reads", WRITE: "writes", ATOMIC: "changes atomically",
-    ISSUE: "copies to", ARRIVAL: "copies to",
-}  # fmt: skip
 Same = npt.NDArray[np.bool_]
 
 
-def note_same_value(faults: Faults, later: Op, earlier: Op, place: Place) -> None:
+def note_same_value(later: Op, earlier: Op, place: Place, lane: int) -> None:
     """Two threads write the same value: their order does not matter, as far as this run shows."""
-    faults.note(
-        later.index, later.file, later.line,
+    later.note(
+        "race",
         f"writes {place} in shared memory with no barrier after the write of another thread "
         f"({earlier.where(later.file)}), and the same value: here their order does not matter",
-    )  # fmt: skip
+        lane,
+    )
 
 
 class Races:
@@ -89,32 +85,22 @@ class Races:
             self._same[len(self._log)] = same
         self._log.append(self._items.access(pattern, kind, op))
 
-    def released(self, lanes: Lanes, names: Names, is_fenced: bool = False) -> None:
-        """Lanes leave what they know in variables."""
-        self._log.append(self._items.sync(RELEASE, lanes.numbers, names, is_fenced))
-
-    def acquired(self, lanes: Lanes, names: Names, clears: bool = False) -> None:
-        """Lanes take what was left in variables."""
-        self._log.append(self._items.sync(ACQUIRE, lanes.numbers, names, clears=clears))
-
-    def fence(self, lanes: Lanes) -> None:
-        """Lanes pass a fence."""
-        names = np.zeros(lanes.count, np.int64)
-        self._log.append(self._items.sync(FENCE, lanes.numbers, names))
-
     def warp_barrier(self, lanes: Lanes, masks: npt.NDArray[np.uint64]) -> None:
         """Lanes that name each other in their masks waited for one another."""
         names = warp_names(lanes, masks)
-        self.released(lanes, names)
-        self.acquired(lanes, names, clears=True)
+        self._sync(RELEASE, lanes, names)
+        self._sync(ACQUIRE, lanes, names)
 
     def arrived(self, lanes: Lanes, number: int) -> None:
         """Lanes came to a barrier of their blocks that not all of the block wait at."""
-        self.released(lanes, block_names(lanes, number))
+        self._sync(RELEASE, lanes, block_names(lanes, number))
 
     def opened(self, lanes: Lanes, number: int) -> None:
         """A barrier opened for lanes that waited there, and were not all of their block."""
-        self.acquired(lanes, block_names(lanes, number), clears=True)
+        self._sync(ACQUIRE, lanes, block_names(lanes, number))
+
+    def _sync(self, kind: str, lanes: Lanes, names: Names) -> None:
+        self._log.append(self._items.sync(kind, lanes.numbers, names))
 
     def block_barrier(self, blocks: npt.NDArray[np.bool_] | None, lanes: Lanes) -> None:
         """The lanes, all of their blocks (of all if None), waited for each other: look at what
@@ -187,7 +173,7 @@ class Races:
         where = earlier.where(later.file)
         if conflict.is_same:
             if later is not earlier:
-                note_same_value(machine.faults, later, earlier, place)
+                note_same_value(later, earlier, place, conflict.lane)
             return
         missing = f"no barrier after the {conflict.earlier.kind} of another thread ({where})"
         if conflict.earlier.kind == ISSUE:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,8 +16,11 @@ import numpy.typing as npt
 from tilewise.devices.emulator.checks.clocks import ClassClocks, Clocks
 from tilewise.devices.emulator.checks.log import (
     ARRIVAL,
+    ATOMIC,
     CONFLICTS,
+    FLAG,
     ISSUE,
+    POLL,
     WRITE,
     Access,
     Item,
@@ -25,7 +29,6 @@ from tilewise.devices.emulator.checks.log import (
 from tilewise.devices.emulator.threads.lanes import Index
 
 _NOBODY, _SEVERAL = -1, -2
-_WORD = 4
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,8 @@ class Conflict:
         Where it meets the earlier one.
     others : int
         How many other lanes do.
+    earlier_lane : int
+        Whose access the earlier one was; -1 where it was one of several lanes.
     is_same : bool
         Whether all of them write what was there.
     """
@@ -50,13 +55,15 @@ class Conflict:
     lane: int
     granule: int
     others: int
+    earlier_lane: int
     is_same: bool = False
 
 
 class _Table:
     """The last accesses of one kind to each place."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, kind: str) -> None:
+        self.is_strong = kind in (ATOMIC, FLAG, POLL)
         self.lane = np.full(size, _NOBODY, np.int32)
         self.epoch: Clocks = np.zeros(size, np.int32)
         self.number = np.zeros(size, np.int32)
@@ -75,8 +82,10 @@ class Replay:
     log : sequence of items
     same : mapping
         Of writes in the log, by their places in it, which lanes wrote what was there already.
-    size : int
-        Granules of the memory.
+    granule : int
+        Bytes.
+    places : int or ndarray of intp
+        How many granules the memory has; or the numbers of those that are reached, sorted.
     block_of : ndarray of intp
         Of each lane, its block, or zeros; as :class:`ClassClocks` takes it.
     report : callable
@@ -88,11 +97,13 @@ class Replay:
         log: Sequence[Item],
         same: dict[int, npt.NDArray[np.bool_]],
         granule: int,
-        size: int,
+        places: int | npt.NDArray[np.intp],
         block_of: Index,
         report: Callable[[Conflict], None],
     ) -> None:
-        self._log, self._same, self._granule, self._size = log, same, granule, size
+        self._log, self._same, self._granule = log, same, granule
+        self._places = None if isinstance(places, int) else places
+        self._size = places if isinstance(places, int) else len(places)
         self._report = report
         self._clocks = (
             ClassClocks(log, block_of) if any(isinstance(item, Sync) for item in log) else None
@@ -115,11 +126,13 @@ class Replay:
     def _table(self, kind: str) -> _Table:
         found = self._tables.get(kind)
         if found is None:
-            found = self._tables[kind] = _Table(self._size)
+            found = self._tables[kind] = _Table(self._size, kind)
         return found
 
     def _access(self, number: int, access: Access) -> None:
         place, lane = access.granules(self._granule)
+        if self._places is not None:
+            place = np.searchsorted(self._places, place)
         kind = WRITE if access.kind in (ISSUE, ARRIVAL) else access.kind
         self._check_copies(number, access, place, lane)
         for other in CONFLICTS[kind]:
@@ -140,8 +153,9 @@ class Replay:
             table.all[access] = place, lane, epoch, number
             rest = np.flatnonzero(~is_first & (seen_lane != _SEVERAL))
             is_first[rest] = self._clocks.ordered(
-                lane[rest], seen_lane[rest].astype(np.intp), table.epoch[place[rest]]
-            )
+                lane[rest], seen_lane[rest].astype(np.intp), table.epoch[place[rest]],
+                table.is_strong,
+            )  # fmt: skip
         table.put(place, lane, epoch, number)
         several = place[~is_first | (table.lane[place] != lane)]
         table.lane[several] = _SEVERAL
@@ -158,7 +172,7 @@ class Replay:
         if self._clocks is not None:
             one = np.flatnonzero(bad & (seen >= 0))
             bad[one] = ~self._clocks.ordered(
-                lane[one], seen[one].astype(np.intp), table.epoch[place[one]]
+                lane[one], seen[one].astype(np.intp), table.epoch[place[one]], table.is_strong
             )
             several = np.flatnonzero(seen == _SEVERAL)
             if len(several):
@@ -175,13 +189,13 @@ class Replay:
             if same is not None:
                 is_same = np.repeat(same, len(lane) // len(same))[where]
                 if is_same.any():
-                    self._found(access, earlier, place, lane, where[is_same], True)
+                    self._found(access, earlier, place, lane, seen, where[is_same], True)
                 where = where[~is_same]
                 if not len(where):
                     return
                 earlier = self._log[int(which[where[0]])]
                 assert isinstance(earlier, Access)
-        self._found(access, earlier, place, lane, where)
+        self._found(access, earlier, place, lane, seen, where)
 
     def _compare_all(
         self, table: _Table, place: Index, lane: Index
@@ -210,7 +224,7 @@ class Replay:
                 at = at[hit]
                 mine = lane[at]
                 late = (earlier[hit] != mine) & ~self._clocks.ordered(
-                    mine, earlier[hit], epoch[hit]
+                    mine, earlier[hit], epoch[hit], table.is_strong
                 )
                 bad[at[late]], which[at[late]] = True, number
         self._mark[place] = 0
@@ -231,20 +245,18 @@ class Replay:
         if len(where):
             copy = self._log[int(way[place[where[0]]]) - 1]
             assert isinstance(copy, Access)
-            self._found(access, copy, place, lane, where)
+            self._found(access, copy, place, lane, np.full(len(place), _SEVERAL), where)
         if access.kind == ISSUE:
             way[place] = number + 1
 
     def _found(
-        self, access: Access, earlier: Access, place: Index, lane: Index, where: Index,
-        is_same: bool = False,
+        self, access: Access, earlier: Access, place: Index, lane: Index,
+        seen: npt.NDArray[np.integer[Any]], where: Index, is_same: bool = False,
     ) -> None:  # fmt: skip
         self.is_clean = False
         at = int(where[0])
         others = len(np.unique(lane[where])) - 1
-        self._report(Conflict(access, earlier, int(lane[at]), int(place[at]), others, is_same))
-
-
-def granule_of(log: Sequence[Item]) -> int:
-    """The width of the narrowest access, 4 bytes at most."""
-    return min(_WORD, *(item.op.width for item in log if isinstance(item, Access)))
+        whose = max(int(seen[at]), -1)
+        self._report(
+            Conflict(access, earlier, int(lane[at]), int(place[at]), others, whose, is_same)
+        )

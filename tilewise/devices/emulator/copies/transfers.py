@@ -168,6 +168,8 @@ class BulkCopy:
             if len(gaps):
                 self.outside(lane, address + int(gaps[0] @ (pitch, 1)), is_store)
                 return None
+        if self.machine.global_races is not None:
+            self.machine.global_races.copied(self.op, lane, address, shape, pitch, is_store)
         return rows
 
     def outside(self, lane: int, address: int, is_store: bool) -> None:

@@ -132,6 +132,8 @@ def _vectors(
         values = [np.broadcast_to(read(lanes), lanes.count) for read in readers]
         old = np.zeros((count, lanes.count), dtype)
         place = where(lanes)
+        if machine.global_races is not None:
+            machine.global_races.changed(op, place, lanes, access.width)
         access.reach(place, lanes, False)
         for part in access.reach(place, lanes, True, counts=False):
             part.allocation.is_written = True
@@ -151,6 +153,8 @@ def _changer(
 ) -> Callable[[Lanes, list[Data]], Data]:
     def in_global(place: Global, address: Any, lanes: Lanes, values: list[Data]) -> Data:
         old = np.zeros(lanes.count, dtype)
+        if machine.global_races is not None:
+            machine.global_races.changed(op, address, lanes, dtype.itemsize)
         place.access.reach(address, lanes, False)
         for part in place.access.reach(address, lanes, True, counts=False):
             part.allocation.is_written = True

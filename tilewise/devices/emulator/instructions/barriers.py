@@ -77,8 +77,8 @@ def _warp_sync(machine: Machine, op: Op) -> None:
     read = machine.registers.reader(op, op.instruction.operands[0], "u32", picked=True)
 
     def meet(lanes: Lanes, masks: Mask) -> None:
-        if machine.is_checking:
-            machine.races.warp_barrier(lanes, masks)
+        for check in machine.race_checks:
+            check.warp_barrier(lanes, masks)
 
     op.control = lambda lanes: machine.meetings.arrive("syncwarp", op, meet, lanes, read(lanes))
 

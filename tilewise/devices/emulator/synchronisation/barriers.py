@@ -65,11 +65,11 @@ class Barriers:
             return [(op.index + 1, lanes)]
         self._waiting.setdefault(number, []).append(_Waiting(op, lanes, brought, waits))
         self._wanted[number] = wanted
-        if machine.is_checking:
-            if not waits:
-                machine.races.arrived(lanes, number)
-            elif not wanted:
-                machine.bypasses.waits(op, lanes, machine.geometry.block_of)
+        if not waits:
+            for check in machine.race_checks:
+                check.arrived(lanes, number)
+        elif machine.is_checking and not wanted:
+            machine.bypasses.waits(op, lanes, machine.geometry.block_of)
         if waits:
             machine.parked += lanes.count
         self._open(number)
@@ -133,21 +133,25 @@ class Barriers:
         """Lanes go on behind a barrier, all those of ``blocks`` that wait; in all if None."""
         machine, geometry = self.machine, self.machine.geometry
         machine.progress += 1
-        if not machine.is_checking:
+        if not machine.race_checks:
             return
         if blocks is None:
-            machine.races.block_barrier(None, lanes)
+            for check in machine.race_checks:
+                check.block_barrier(None, lanes)
             return
         mine = lanes.pick(geometry.block_of)
         count = np.bincount(mine, minlength=geometry.block_count)
         whole = blocks & (count == machine.live_in_block)
         if not whole[mine].all():
             part = lanes.where(~whole[mine])
-            machine.races.arrived(part, number)
-            machine.races.opened(part, number)
+            for check in machine.race_checks:
+                check.arrived(part, number)
+                check.opened(part, number)
         if whole.any():
             is_whole = whole[mine]
-            machine.races.block_barrier(whole, lanes if is_whole.all() else lanes.where(is_whole))
+            together = lanes if is_whole.all() else lanes.where(is_whole)
+            for check in machine.race_checks:
+                check.block_barrier(whole, together)
 
     def _check(self, released: list[_Waiting], complete: Blocks) -> None:
         """Threads that wait elsewhere never reach this barrier; nor do those that ended, but that
@@ -178,7 +182,7 @@ class Barriers:
                     f"threads wait at the one in {other.op.where(op.file)}",
                     lane,
                     None,
-                    np.count_nonzero(block == mine) - 1,
+                    int(np.count_nonzero(block == mine)) - 1,
                 )
                 return
 
@@ -205,13 +209,11 @@ class Barriers:
                 len(waits) - 1,
             )
             return
-        machine.faults.note(
-            op.index,
-            op.file,
-            op.line,
-            f"{count} threads ended before this barrier, thread {geometry.thread_index(first)} of "
-            f"block {geometry.block_index(first)} the first; the barrier counts only threads that "
-            "have not ended, so it opens all the same",
+        op.note(
+            "barrier",
+            f"ended before this barrier, as {count} threads of its block did; the barrier counts "
+            "only threads that have not ended, so it opens all the same",
+            first,
         )
 
     def report_stuck(self) -> None:

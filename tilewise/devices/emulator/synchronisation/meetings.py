@@ -171,12 +171,12 @@ class Meetings:
             )
         else:
             gone = np.unique(absent)
-            machine.faults.note(
-                op.index, op.file, op.line,
-                f"{_of_one_block(machine, gone)} threads that the mask of {op.instruction} names "
-                f"ended before it, thread {geometry.thread_index(int(gone[0]))} of block "
-                f"{geometry.block_index(int(gone[0]))} the first",
-            )  # fmt: skip
+            op.note(
+                "barrier",
+                f"ended before {op.instruction}, whose mask names it, as "
+                f"{_of_one_block(machine, gone)} threads of its block did",
+                int(gone[0]),
+            )
 
     def report_stuck(self) -> None:
         """Lanes wait for others that never come."""
