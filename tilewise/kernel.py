@@ -14,7 +14,7 @@ from tilewise.launch import Launch, LaunchReport, dim3
 if TYPE_CHECKING:
     from tilewise.lens.profile import Profile
 
-CHECKS = ("raise", "collect", "off")
+CHECKS = ("raise", "strict", "collect", "off")
 SOURCES = shipped.FOLDER
 """The folder of the kernels that come with tilewise."""
 
@@ -147,6 +147,8 @@ class Kernel:
         shared: int = 0,
         device: str | Device = "auto",
         checks: str = "raise",
+        *,
+        global_races: bool = False,
     ) -> LaunchReport:
         """Compile, launch, wait, report.
 
@@ -161,8 +163,11 @@ class Kernel:
         device : str or Device
             ``"auto"``, ``"gpu"``, ``"emulator"``, or a device.
         checks : str
-            On the emulator: ``"raise"`` at a fault, ``"collect"`` them in the report, or
-            ``"off"``.
+            On the emulator: ``"raise"`` at a fault; ``"strict"``, also at what is only noted
+            otherwise; ``"collect"`` faults in the report; or ``"off"``.
+        global_races : bool
+            On the emulator: look for races in global memory too. It remembers every access of
+            the launch, and is for small grids.
 
         Raises
         ------
@@ -171,7 +176,10 @@ class Kernel:
         if checks not in CHECKS:
             raise ValueError(f"checks is {checks!r}; it takes one of {', '.join(CHECKS)}")
         place = get_device(device) if isinstance(device, str) else device
-        launch = Launch(dim3(grid, "grid"), dim3(block, "block"), tuple(args), shared, checks)
+        launch = Launch(
+            dim3(grid, "grid"), dim3(block, "block"), tuple(args), shared, checks,
+            global_races=global_races,
+        )  # fmt: skip
         return place.launch(self.compile(place.arch), launch)
 
     def profile(

@@ -327,12 +327,15 @@ class Launch:
     shared : int
         Dynamic shared memory a block, bytes.
     checks : str
-        What the emulator does with a fault: ``"raise"``; ``"collect"`` it in the report and go
-        on; ``"off"`` looks for none but accesses outside every array.
+        What the emulator does with a fault: ``"raise"``; ``"strict"`` raises also at what is
+        only noted otherwise; ``"collect"`` it in the report and go on; ``"off"`` looks for none
+        but accesses outside every array.
     overlap : bool
         On a GPU it may start before the kernel ahead of it in the stream has ended: the kernel
         itself waits, by ``griddepcontrol.wait`` (CUDA C++ Programming Guide, "Programmatic
         Dependent Launch and Synchronization").
+    global_races : bool
+        Whether the emulator looks for races in global memory too, which takes time and memory.
     """
 
     grid: Dim3
@@ -341,6 +344,7 @@ class Launch:
     shared: int = 0
     checks: str = "raise"
     overlap: bool = False
+    global_races: bool = False
 
     def filled(
         self,

@@ -46,7 +46,7 @@ extern "C" __global__ void warp_scan(const int* a, int* out) {
 extern "C" __global__ void partial(const int* a, int* out) {
     int t = threadIdx.x;
     if (t < 12) {
-        int x = __shfl_xor_sync(0xfffu, a[t], 4 | 0) + 0;
+        int x = __shfl_sync(0xfffu, a[t], t < 8 ? t ^ 4 : t);
         out[t] = t < 8 ? x : a[t] * 2;
     } else {
         out[t] = __shfl_sync(~0xfffu, a[t], 20);

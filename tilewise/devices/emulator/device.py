@@ -191,6 +191,7 @@ class Emulator:
         start = time.perf_counter()
         output: list[str] = []
         faults = Faults(launch.checks)
+        whole = Geometry(launch.grid, launch.block, 0, math.prod(launch.grid))
         sources = Sources(program.module.files, compiled.file)
         with Image(self._memory, program, compiled, bound) as image:
             setup = Setup(
@@ -204,10 +205,13 @@ class Emulator:
                 is_checking=launch.checks != "off",
                 print=output.append,
                 is_mapping=is_mapping,
+                whole=whole if launch.global_races and not is_mapping else None,
             )
             machine = Machine(program, setup)
             with np.errstate(all="ignore"):
                 alike = run(machine, launch, cluster)
+                if machine.global_races is not None:
+                    machine.global_races.finish()
             if not is_mapping:
                 image.copy_back()
         seconds = time.perf_counter() - start

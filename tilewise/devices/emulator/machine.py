@@ -9,12 +9,14 @@ changed in place, so that they may be shared.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from tilewise.devices.emulator.access.roots import roots_of
+from tilewise.devices.emulator.checks.global_races import GlobalRaces
 from tilewise.devices.emulator.checks.ordering import Ordering, needed
 from tilewise.devices.emulator.checks.races import Races
 from tilewise.devices.emulator.checks.undefined import Undefined
@@ -30,6 +32,7 @@ from tilewise.devices.emulator.ptx.syntax import Symbol
 from tilewise.devices.emulator.sampling.footprint import Footprints
 from tilewise.devices.emulator.sampling.tracker import Tracker
 from tilewise.devices.emulator.synchronisation.barriers import Barriers
+from tilewise.devices.emulator.synchronisation.bypasses import Bypasses
 from tilewise.devices.emulator.synchronisation.clusters import Clusters
 from tilewise.devices.emulator.synchronisation.mbarriers import Mbarriers
 from tilewise.devices.emulator.synchronisation.meetings import Meetings
@@ -60,6 +63,8 @@ class Setup:
     is_checking: bool
     print: Callable[[str], None]
     is_mapping: bool = False
+    whole: Geometry | None = None
+    """The whole grid, where races in global memory are looked for."""
 
 
 class Machine:
@@ -89,8 +94,17 @@ class Machine:
         self.ordering = Ordering(self) if is_ordered else None
         self.races: Races | Ordering = self.ordering or Races(self)
         self.undefined = Undefined(self)
+        self.global_races = (
+            GlobalRaces(self, setup.whole) if self.is_checking and setup.whole else None
+        )
+        self.race_checks: tuple[Races | Ordering | GlobalRaces, ...] = ()
+        if self.is_checking:
+            self.race_checks = tuple(
+                check for check in (self.races, self.global_races) if check is not None
+            )
         self.calls = Calls(self)
         self.barriers = Barriers(self)
+        self.bypasses = Bypasses(self)
         self.meetings = Meetings(self)
         self.warpgroups = Warpgroups(self)
         self.copies = Copies(self)
@@ -168,8 +182,8 @@ class Machine:
         self.parked = 0
         self.groups: dict[int, Lanes] = {self.program.start: self.all}
         for part in (
-            self.undefined, self.calls, self.barriers, self.meetings, self.warpgroups, self.copies,
-            self.races, self.clusters, self.mbarriers,
+            self.undefined, self.calls, self.barriers, self.bypasses, self.meetings,
+            self.warpgroups, self.copies, self.races, self.clusters, self.mbarriers,
         ):  # fmt: skip
             part.start()
         self._steps()
@@ -205,7 +219,8 @@ class Machine:
         bool
             False if it polled more often than ``PATIENCE``.
         """
-        ops, groups, undefined = self.ops, self.groups, self.undefined
+        ops, groups, bypasses = self.ops, self.groups, self.bypasses
+        undefined = self.undefined
         shadows = undefined.shadows
         self.patience = PATIENCE
         while self.patience > 0:
@@ -217,7 +232,7 @@ class Machine:
             if at > stop:
                 groups[at] = lanes
                 return True
-            count, warps = lanes.count, lanes.warps
+            count, warps, first = lanes.count, lanes.warps, at
             while at != stop:
                 op = ops[at]
                 op.lanes_run += count
@@ -225,6 +240,8 @@ class Machine:
                 if op.control is not None:
                     if shadows:
                         undefined.check(op, lanes)
+                    if bypasses.is_watching:
+                        bypasses.ran(first, at, lanes)
                     went = op.control(lanes)
                     if len(went) != 1:
                         for where, who in went:
@@ -237,6 +254,9 @@ class Machine:
                 else:
                     op.run(lanes)
                 at += 1
+            else:
+                if bypasses.is_watching and at > first:
+                    bypasses.ran(first, at - 1, lanes)
         self.add_group(at, lanes)
         return False
 
@@ -255,6 +275,12 @@ class Machine:
         index = np.concatenate((one.numbers, other.numbers))
         index.sort()
         return Lanes(self.geometry, index, count == self.live_count)
+
+    def together(self, sets: Sequence[Lanes]) -> Lanes:
+        """All lanes of some sets, which have none in common."""
+        if not sets:
+            return Lanes(self.geometry, np.empty(0, np.intp), False)
+        return functools.reduce(self.union, sets)
 
     def retire(self, lanes: Lanes) -> None:
         """Lanes end."""

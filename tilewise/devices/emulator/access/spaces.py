@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewise.devices.emulator.access.addresses import Where, beside_multiple
-from tilewise.devices.emulator.access.global_access import GlobalAccess
+from tilewise.devices.emulator.access.global_access import GlobalAccess, Part
 from tilewise.devices.emulator.access.shared_access import SharedAccess
-from tilewise.devices.emulator.checks import races, unwritten
+from tilewise.devices.emulator.checks import log, unwritten
 from tilewise.devices.emulator.memory.patterns import SharedPattern
 from tilewise.devices.emulator.memory.storage import (
     LOCAL_WINDOW,
@@ -20,6 +20,7 @@ from tilewise.devices.emulator.memory.storage import (
     Storage,
     elements,
 )
+from tilewise.devices.emulator.threads.faults import Place
 from tilewise.devices.emulator.threads.lanes import Index, Lanes
 from tilewise.devices.emulator.threads.op import Op
 
@@ -50,13 +51,18 @@ class Global:
         self, machine: Machine, op: Op, where: Where, dtype: np.dtype[Any], count: int,
         counts: bool = True,
     ) -> None:  # fmt: skip
-        self.where, self.dtype, self.count, self.counts = where, dtype, count, counts
+        self.op, self.where, self.dtype, self.count = op, where, dtype, count
+        self.counts = counts
         self.access = GlobalAccess(machine, op, dtype, count)
+        is_global = op.space.startswith("global")
+        self.races = machine.global_races if is_global else None
 
     def load(self, lanes: Lanes) -> Data:
         return self.load_at(self.where(lanes), lanes)
 
     def load_at(self, address: Any, lanes: Lanes) -> Data:
+        if self.races is not None:
+            self.races.note(self.op, address, lanes, self.access.width, writes=False)
         parts = self.access.reach(address, lanes, False, self.counts)
         if len(parts) == 1 and parts[0].chosen is None:
             part = parts[0]
@@ -72,7 +78,11 @@ class Global:
         self.store_at(self.where(lanes), lanes, values)
 
     def store_at(self, address: Any, lanes: Lanes, values: Data) -> None:
-        for part in self.access.reach(address, lanes, True, self.counts):
+        parts = self.access.reach(address, lanes, True, self.counts)
+        if self.races is not None:
+            same = self._same(parts, lanes, values)
+            self.races.note(self.op, address, lanes, self.access.width, True, same)
+        for part in parts:
             part.allocation.is_written = True
             view = part.view(part.allocation.data, self.dtype, self.count)
             if part.chosen is not None and values.ndim:
@@ -82,9 +92,44 @@ class Global:
             else:
                 # All lanes write one place: the last one stays.
                 view[part.gather] = values[-1]
+        if self.races is not None:
+            self._check_agreement(parts, lanes, values)
 
     def unwrite(self, lanes: Lanes, lacks: Lacks, origin: Origins) -> Bools:
         return np.ones(lanes.count, np.bool_)
+
+    def _same(self, parts: list[Part], lanes: Lanes, values: Data) -> npt.NDArray[np.bool_] | None:
+        """Which lanes write what is there already; None if none does."""
+        if len(parts) != 1 or parts[0].chosen is not None:
+            return None
+        view = parts[0].view(parts[0].allocation.data, self.dtype, self.count)
+        equal = _bits(view[parts[0].gather]) == _bits(np.asarray(values))
+        shape = (lanes.count,) if self.count == 1 else (lanes.count, self.count)
+        each = np.broadcast_to(equal, shape).reshape(lanes.count, -1)
+        same: npt.NDArray[np.bool_] = np.asarray(each.all(axis=1))
+        return same if same.any() else None
+
+    def _check_agreement(self, parts: list[Part], lanes: Lanes, values: Data) -> None:
+        """Lanes that write one place with one instruction must write one value."""
+        same = self._same(parts, lanes, values)
+        lost = np.flatnonzero(~same) if same is not None else np.empty(0, np.intp)
+        if len(lost):
+            part = parts[0]
+            at = int(np.broadcast_to(part.gather, lanes.count)[lost[0]])
+            owner = part.allocation
+            place = Place(owner.name, owner.place(owner.base + part.start + at * self.access.width))
+            self.op.fault(
+                "race",
+                f"writes {place} in global memory, and another thread writes a different value "
+                "there at once",
+                int(lanes.numbers[lost[0]]),
+                place,
+                len(lost) - 1,
+            )
+
+
+def _bits(values: Data) -> Data:
+    return np.ascontiguousarray(values).view(f"u{values.dtype.itemsize}")
 
 
 class Shared:
@@ -112,7 +157,7 @@ class Shared:
     def _load(self, pattern: SharedPattern, lanes: Lanes) -> Data:
         if self.machine.is_checking:
             self.access.check_written(pattern)
-            self.machine.races.note(pattern, races.READ, self.op)
+            self.machine.races.note(pattern, log.READ, self.op)
         found = elements(self.machine.shared.data, self.dtype, self.count)[pattern.gather]
         if pattern.chosen is None:
             return found
@@ -126,21 +171,30 @@ class Shared:
     def store_at(self, address: Any, lanes: Lanes, values: Data) -> None:
         self._store(self.access.reach(address, lambda: address, lanes), values)
 
-    def on_the_way(self, address: Any, lanes: Lanes) -> None:
-        """A copy to these addresses begins; nobody else may use them until it arrived."""
-        if self.machine.is_checking:
-            pattern = self.access.reach(address, lambda: address, lanes, counts=False)
-            self.machine.races.note(pattern, races.WRITE, self.op)
+    def on_the_way(self, address: Any, lanes: Lanes) -> SharedPattern | None:
+        """A copy to these addresses begins; nobody may use them until it arrived."""
+        if not self.machine.is_checking:
+            return None
+        pattern = self.access.reach(address, lambda: address, lanes, counts=False)
+        self.machine.races.note(pattern, log.ISSUE, self.op)
+        return pattern
 
-    def _store(self, pattern: SharedPattern, values: Data) -> None:
+    def arrive_at(self, address: Any, lanes: Lanes, values: Data) -> None:
+        """What was copied to these addresses arrives."""
+        pattern = self.access.reach(address, lambda: address, lanes)
+        self._store(pattern, values, log.ARRIVAL)
+
+    def _store(self, pattern: SharedPattern, values: Data, kind: str = log.WRITE) -> None:
         if pattern.chosen is not None and values.ndim:
             values = values[pattern.chosen]
         view = elements(self.machine.shared.data, self.dtype, self.count)
-        view[pattern.gather] = values
         if not self.machine.is_checking:
+            view[pattern.gather] = values
             return
+        same = ~self._differs(pattern, view, values)
+        view[pattern.gather] = values
         self.access.mark_written(pattern)
-        self.machine.races.note(pattern, races.WRITE, self.op)
+        self.machine.races.note(pattern, kind, self.op, same if same.any() else None)
         if pattern.has_duplicates:
             self._check_agreement(pattern, view, values)
 
@@ -156,13 +210,17 @@ class Shared:
         self.machine.generation += 1
         return np.zeros(lanes.count, np.bool_)
 
+    def _differs(self, pattern: SharedPattern, view: Data, values: Data) -> npt.NDArray[np.bool_]:
+        """Of each lane, whether another value than its own stands in its place."""
+        bits = np.dtype(f"u{self.dtype.itemsize}")
+        stands = view[pattern.gather].view(bits)
+        meant = np.ascontiguousarray(np.broadcast_to(values, stands.shape)).view(bits)
+        differs: npt.NDArray[np.bool_] = (stands != meant).reshape(len(stands), -1).any(axis=1)
+        return differs
+
     def _check_agreement(self, pattern: SharedPattern, view: Data, values: Data) -> None:
         """Lanes that write one place with one instruction must write one value."""
-        bits = np.dtype(f"u{self.dtype.itemsize}")
-        stayed = view[pattern.gather].view(bits)
-        meant = np.ascontiguousarray(np.broadcast_to(values, stayed.shape)).view(bits)
-        differs = stayed != meant
-        lost = np.flatnonzero(differs if self.count == 1 else differs.any(axis=1))
+        lost = np.flatnonzero(self._differs(pattern, view, values))
         if len(lost):
             at = int(lost[0])
             place = self.machine.shared_place(int(pattern.address[at]), self.dtype.itemsize)

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from tilewise.devices.emulator.checks.log import warp_names
 from tilewise.devices.emulator.ptx.syntax import Immediate
 from tilewise.devices.emulator.threads.lanes import WARPGROUP, Index, Lanes
 
@@ -79,6 +80,8 @@ class HappensBefore:
             STORES: first + 1,
             MATRICES: first + 2 + geometry.thread_of // WARPGROUP,
         }
+        # Of barriers by their numbers, and of each block, what those who came left there.
+        self._arrived: dict[int, Clocks] = {}
         # Of each lane, the clock of its stores, and of its latest groups, the last one first.
         self._issued: Clocks = np.zeros(geometry.count, np.int32)
         self._groups = {
@@ -99,6 +102,8 @@ class HappensBefore:
 
     def release(self, lanes: Index, group: Index, into: Clocks) -> None:
         """Lanes leave what they know in rows of ``into``; what they do later is later."""
+        if not len(lanes):
+            return
         numbers, together = self._joined(lanes, group)
         into[numbers] = np.maximum(into[numbers], together)
         self._tick(lanes)
@@ -115,13 +120,27 @@ class HappensBefore:
         self.acquire(lanes, together[np.searchsorted(numbers, group)])
         self._tick(lanes)
 
-    def warp_barrier(self, lanes: Lanes) -> None:
-        """The lanes passed a barrier of their warps together."""
-        self.meet(lanes.numbers, lanes.pick(self.machine.geometry.warp_of))
+    def warp_barrier(self, lanes: Lanes, masks: npt.NDArray[np.uint64]) -> None:
+        """Lanes that name each other in their masks waited for one another."""
+        self.meet(lanes.numbers, warp_names(lanes, masks))
 
     def block_barrier(self, blocks: npt.NDArray[np.bool_] | None, lanes: Lanes) -> None:
-        """The lanes opened a barrier of their blocks."""
+        """The lanes, all of their blocks, waited for each other."""
         self.meet(lanes.numbers, lanes.pick(self.machine.geometry.block_of))
+
+    def arrived(self, lanes: Lanes, number: int) -> None:
+        """Lanes came to a barrier of their blocks that not all of the block wait at."""
+        if number not in self._arrived:
+            shape = (self.machine.geometry.block_count, self.width)
+            self._arrived[number] = np.zeros(shape, np.int32)
+        block = lanes.pick(self.machine.geometry.block_of)
+        self.release(lanes.numbers, block, self._arrived[number])
+
+    def opened(self, lanes: Lanes, number: int) -> None:
+        """A barrier opened for lanes that waited there, and were not all of their block."""
+        block = lanes.pick(self.machine.geometry.block_of)
+        self.acquire(lanes.numbers, self._arrived[number][block])
+        self._arrived[number][block] = 0
 
     def completed(self, lane: int, into: Clocks) -> None:
         """The copies that a lane issued have ended, and an mbarrier learns it."""

@@ -26,7 +26,8 @@ from tilewise.devices.emulator.checks.happens_before import (
     Clocks,
     HappensBefore,
 )
-from tilewise.devices.emulator.checks.races import ATOMIC, READ, WRITE
+from tilewise.devices.emulator.checks.log import ARRIVAL, ATOMIC, ISSUE, READ, WRITE
+from tilewise.devices.emulator.checks.races import note_same_value
 from tilewise.devices.emulator.memory.patterns import SharedPattern
 from tilewise.devices.emulator.ptx.program import Program
 from tilewise.devices.emulator.threads.lanes import WARPGROUP, Index
@@ -94,6 +95,7 @@ class Ordering(HappensBefore):
         self._written_at = np.zeros(size, np.int32)
         self._written_by = np.zeros(size, np.int32)
         self._mark = np.zeros(size, np.int32)
+        self._on_the_way: npt.NDArray[np.int32] | None = None
         # By kind, and by row (see _row).
         self._seen: dict[str, dict[int, dict[Any, _Access]]] = {READ: {}, ATOMIC: {}}
         self._places: dict[int, tuple[SharedPattern, Index, Index, int, int]] = {}
@@ -145,21 +147,38 @@ class Ordering(HappensBefore):
         ]
         return min((_GRANULE, *widths))
 
-    def note(self, pattern: SharedPattern, kind: str, op: Op) -> None:
-        """Threads touch shared memory."""
+    def note(
+        self, pattern: SharedPattern, kind: str, op: Op, same: npt.NDArray[np.bool_] | None = None
+    ) -> None:
+        """Threads touch shared memory; ``same`` says who writes what was there already."""
         if not pattern.lanes.count:
             return
         place, lane, low, high = self._touched(pattern, op.width)
         self.reached(op, lane, place * self._granule // self.machine.shared.pitch)
         agent = self.own[lane]
-        access = _Access(place, lane, agent, self.known[lane, agent], kind, op, low, high)
+        what = WRITE if kind in (ISSUE, ARRIVAL) else kind
+        access = _Access(place, lane, agent, self.known[lane, agent], what, op, low, high)
+        self._check_copies(access, kind)
         known = self.known
-        self._check(
-            access,
-            lambda which, others: known[lane[which], others],
-            id(pattern),
-            pattern.has_duplicates,
-        )
+        if same is not None:
+            same = np.repeat(same, len(lane) // len(same))
+        self._check(access, lambda which, others: known[lane[which], others], id(pattern), same)
+
+    def _check_copies(self, access: _Access, kind: str) -> None:
+        """What a ``cp.async`` is on its way to may not be used, by its own thread either."""
+        if kind == ISSUE and self._on_the_way is None:
+            self._on_the_way = np.zeros(len(self._writer), np.int32)
+        if (way := self._on_the_way) is None:
+            return
+        if kind == ARRIVAL:
+            way[access.place] = 0
+            return
+        bad = way[access.place] > 0
+        if bad.any():
+            earlier = self.machine.ops[way[access.place[np.flatnonzero(bad)[0]]] - 1]
+            self._report(access, bad, f"wait for the {ISSUE} that is on its way there", earlier)
+        if kind == ISSUE:
+            way[access.place] = access.op.index + 1
 
     def copied(
         self, op: Op, lane: int, row: int, offsets: npt.NDArray[np.int64], width: int, kind: str
@@ -206,7 +225,7 @@ class Ordering(HappensBefore):
         )  # fmt: skip
         key = (op.index, row, int(agent[0]), int(place[0]), len(place))
         self._check_fenced(access, known)
-        self._check(access, lambda which, others: known[others], key, False, known)
+        self._check(access, lambda which, others: known[others], key, None, known)
 
     def _check_fenced(self, access: _Access, known: Clocks) -> None:
         """What threads wrote, an engine may read only behind a proxy fence."""
@@ -240,7 +259,7 @@ class Ordering(HappensBefore):
         access: _Access,
         knows: Callable[[Any, Index], Clocks],
         key: Any,
-        has_duplicates: bool,
+        same: npt.NDArray[np.bool_] | None,
         of_engine: Clocks | None = None,
     ) -> None:
         """Compare an access with the earlier ones at its places, and remember it.
@@ -251,6 +270,8 @@ class Ordering(HappensBefore):
             Up to which clocks of other agents some of the access's granules are ordered.
         key : object
             Accesses with the same key touch the same places.
+        same : ndarray of bool, optional
+            Of each granule, whether what is written was there already.
         of_engine : ndarray, optional
             What an engine's issuer knows.
         """
@@ -258,9 +279,10 @@ class Ordering(HappensBefore):
         writer = self._writer[place].astype(np.intp)
         if writer.max() >= 0:
             bad = (writer >= 0) & (knows(slice(None), writer) < self._written_at[place])
-            if has_duplicates:
-                # One instruction that all threads use to set the same flag is no race.
-                bad &= self._written_by[place] != access.op.index
+            if same is not None and access.kind == WRITE:
+                if (bad & same).any():
+                    self._note_same(access, bad & same)
+                bad &= ~same
             if bad.any():
                 at = int(np.flatnonzero(bad)[0])
                 who = self._who(int(writer[at]))
@@ -336,6 +358,15 @@ class Ordering(HappensBefore):
         size = self.machine.shared.pitch // self._granule
         row = access.low // size
         return row if row == access.high // size else -1
+
+    def _note_same(self, access: _Access, which: npt.NDArray[np.bool_]) -> None:
+        first = np.flatnonzero(which)[0]
+        at = int(access.place[first])
+        earlier, op, machine = int(self._written_by[at]), access.op, self.machine
+        if earlier == op.index:
+            return
+        place = machine.shared_place(at * self._granule % machine.shared.pitch, op.element)
+        note_same_value(op, machine.ops[earlier], place, int(access.lane[first]))
 
     def _report(
         self, access: _Access, bad: npt.NDArray[np.bool_], missing: str, earlier: Op

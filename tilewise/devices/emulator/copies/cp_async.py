@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from tilewise.devices.emulator.access.addresses import Where
 from tilewise.devices.emulator.access.spaces import Global, Shared
+from tilewise.devices.emulator.memory.patterns import SharedPattern
 from tilewise.devices.emulator.ptx.modifiers import Words
 from tilewise.devices.emulator.ptx.syntax import Address, Immediate, Negated, Register
 from tilewise.devices.emulator.threads.lanes import Lanes
@@ -33,6 +34,17 @@ class _Copy:
     address: npt.NDArray[np.int64]
     values: npt.NDArray[Any]
     group: npt.NDArray[np.intp]
+    pattern: SharedPattern | None
+
+    def part(self, chosen: npt.NDArray[np.bool_]) -> _Copy:
+        """Those of some lanes."""
+        lanes, pattern = self.lanes.where(chosen), self.pattern
+        if pattern is not None:
+            pattern = pattern.part(np.isin(pattern.lanes.numbers, lanes.numbers))
+        return _Copy(
+            self.shared, lanes, self.address[chosen], self.values[chosen], self.group[chosen],
+            pattern,
+        )  # fmt: skip
 
 
 class Copies:
@@ -58,7 +70,23 @@ class Copies:
         """Copies begin, of ``sizes`` bytes of each lane."""
         spread = np.broadcast_to(np.asarray(address, np.int64), lanes.count)
         group = self.group[lanes.numbers]
-        self._pending.append(_Copy(shared, lanes, spread, values, group))
+        pattern = shared.on_the_way(address, lanes)
+        self._pending.append(_Copy(shared, lanes, spread, values, group, pattern))
+
+    def on_the_way(self, blocks: npt.NDArray[np.bool_] | None) -> list[tuple[SharedPattern, Op]]:
+        """Where copies that have not arrived go to in some blocks; in all of them if None."""
+        found = []
+        for copy in self._pending:
+            pattern = copy.pattern
+            if pattern is None:
+                continue
+            if blocks is not None:
+                mine = blocks[self.machine.geometry.block_of[pattern.lanes.numbers]]
+                if not mine.any():
+                    continue
+                pattern = pattern if mine.all() else pattern.part(mine)
+            found.append((pattern, copy.shared.op))
+        return found
 
     def commit(self, lanes: Lanes) -> None:
         """The lanes commit their groups: what they copy later belongs to the next ones."""
@@ -73,17 +101,13 @@ class Copies:
         for copy in pending:
             arrives = copy.group <= latest[copy.lanes.numbers]
             if arrives.all():
-                copy.shared.store_at(copy.address, copy.lanes, copy.values)
+                copy.shared.arrive_at(copy.address, copy.lanes, copy.values)
             elif not arrives.any():
                 self._pending.append(copy)
             else:
-                part = copy.lanes.where(arrives)
-                copy.shared.store_at(copy.address[arrives], part, copy.values[arrives])
-                left = ~arrives
-                self._pending.append(
-                    _Copy(copy.shared, copy.lanes.where(left), copy.address[left],
-                          copy.values[left], copy.group[left])
-                )  # fmt: skip
+                part = copy.part(arrives)
+                part.shared.arrive_at(part.address, part.lanes, part.values)
+                self._pending.append(copy.part(~arrives))
 
 
 def _copy(machine: Machine, op: Op) -> None:
@@ -142,7 +166,6 @@ def _issue(machine: Machine, op: Op) -> None:
         else:
             values = _partial(read_from, single, lanes, sizes, width)
         values = np.broadcast_to(values, (lanes.count, *((count,) if count > 1 else ())))
-        write_to.on_the_way(address, lanes)
         machine.copies.issue(write_to, lanes, address, values, sizes)
 
     op.run = run

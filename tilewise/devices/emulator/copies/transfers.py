@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewise.devices.emulator.access.addresses import Where
-from tilewise.devices.emulator.checks import races
+from tilewise.devices.emulator.checks import log
 from tilewise.devices.emulator.copies.tensor_maps import PIECE
 from tilewise.devices.emulator.memory.global_memory import OUTSIDE, UNWRITTEN, WRITTEN, Allocation
 from tilewise.devices.emulator.memory.storage import Bytes
@@ -127,7 +127,7 @@ class BulkCopy:
                 place = machine.shared_place(at.offset + PIECE * first, 1)
                 words = f"reads {place} in shared memory, which nobody wrote"
                 self.fault("uninitialised", lane, words, place)
-        self.order(lane, at, size, races.READ)
+        self.order(lane, at, size, log.READ)
         return machine.shared.data[span]
 
     def deliver(
@@ -143,7 +143,7 @@ class BulkCopy:
             if machine.is_checking:
                 assert machine.shared.written is not None
                 machine.shared.written[span] = 1
-            self.order(lane, at, len(data), races.WRITE)
+            self.order(lane, at, len(data), log.WRITE)
         rows = np.array([barrier.row] if sharers is None else sharers, np.intp)
         machine.mbarriers.complete(rows, barrier.offset, len(data), self.op, lane)
 
@@ -172,6 +172,8 @@ class BulkCopy:
             if len(gaps):
                 self.outside(lane, address + int(gaps[0] @ (pitch, 1)), is_store)
                 return None
+        if self.machine.global_races is not None:
+            self.machine.global_races.copied(self.op, lane, address, shape, pitch, is_store)
         return rows
 
     def outside(self, lane: int, address: int, is_store: bool) -> None:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from tilewise.devices.emulator.access.addresses import Where
 from tilewise.devices.emulator.access.spaces import Generic, Global, Shared
 from tilewise.devices.emulator.arithmetic.resolve import resolve
-from tilewise.devices.emulator.checks import races
+from tilewise.devices.emulator.checks import log
 from tilewise.devices.emulator.memory.storage import elements
 from tilewise.devices.emulator.ptx.modifiers import Words
 from tilewise.devices.emulator.ptx.syntax import Address, Vector
@@ -143,6 +143,8 @@ def _vectors(
         values = [np.broadcast_to(read(lanes), lanes.count) for read in readers]
         old = np.zeros((count, lanes.count), dtype)
         place = where(lanes)
+        if machine.global_races is not None:
+            machine.global_races.changed(op, place, lanes, access.width)
         access.reach(place, lanes, False)
         for part in access.reach(place, lanes, True, counts=False):
             part.allocation.is_written = True
@@ -168,6 +170,8 @@ def _changer(
 ) -> Callable[[Lanes, list[Data]], Data]:
     def in_global(place: Global, address: Any, lanes: Lanes, values: list[Data]) -> Data:
         old = np.zeros(lanes.count, dtype)
+        if machine.global_races is not None:
+            machine.global_races.changed(op, address, lanes, dtype.itemsize)
         place.access.reach(address, lanes, False)
         for part in place.access.reach(address, lanes, True, counts=False):
             part.allocation.is_written = True
@@ -186,7 +190,7 @@ def _changer(
         )
         if machine.is_checking:
             place.access.check_written(pattern)
-            machine.races.note(pattern, races.ATOMIC, op)
+            machine.races.note(pattern, log.ATOMIC, op)
         view = elements(machine.shared.data, dtype, 1)
         if pattern.chosen is None:
             return _in_turn(view, pattern.gather, update_shared, values)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tilewise.devices.emulator.ptx.modifiers import Words
+from tilewise.devices.emulator.synchronisation.meetings import Mask
 from tilewise.devices.emulator.threads.lanes import Index, Lanes
 from tilewise.devices.emulator.threads.op import Groups, Op
 
@@ -75,9 +76,9 @@ def _warp_sync(machine: Machine, op: Op) -> None:
     in the program they call it."""
     read = machine.registers.reader(op, op.instruction.operands[0], "u32", picked=True)
 
-    def meet(lanes: Lanes) -> None:
-        if machine.is_checking:
-            machine.races.warp_barrier(lanes)
+    def meet(lanes: Lanes, masks: Mask) -> None:
+        for check in machine.race_checks:
+            check.warp_barrier(lanes, masks)
 
     op.control = lambda lanes: machine.meetings.arrive("syncwarp", op, meet, lanes, read(lanes))
 

@@ -11,8 +11,14 @@ import numpy.typing as npt
 from tilewise.devices.emulator.ptx.modifiers import Words
 from tilewise.devices.emulator.ptx.syntax import Operand, Pair
 from tilewise.devices.emulator.ptx.types import DTYPES
-from tilewise.devices.emulator.synchronisation.meetings import warp_bits
-from tilewise.devices.emulator.threads.lanes import WARP, Lanes
+from tilewise.devices.emulator.synchronisation.meetings import (
+    ALL_LANES,
+    ONE,
+    Mask,
+    Meet,
+    warp_bits,
+)
+from tilewise.devices.emulator.threads.lanes import WARP, Index, Lanes
 from tilewise.devices.emulator.threads.op import Op, Writer
 
 if TYPE_CHECKING:
@@ -29,7 +35,7 @@ def _slots(values: Any, lanes: Lanes) -> Slots:
     return slots
 
 
-def _meeting(machine: Machine, op: Op, mask: Operand, meet: Callable[[Lanes], None]) -> None:
+def _meeting(machine: Machine, op: Op, mask: Operand, meet: Meet) -> None:
     read = machine.registers.reader(op, mask, "u32", picked=True)
     op.control = lambda lanes: machine.meetings.arrive(op.index, op, meet, lanes, read(lanes))
 
@@ -54,7 +60,7 @@ def _shuffle(machine: Machine, op: Op) -> None:
     read = machine.registers.reader(op, value, type_, picked=True)
     read_b, read_c = (machine.registers.reader(op, x, "s32", picked=True) for x in (b, c))
 
-    def meet(lanes: Lanes) -> None:
+    def meet(lanes: Lanes, masks: Mask) -> None:
         geometry = lanes.geometry
         lane = lanes.pick(geometry.lane_id).astype(np.int32)
         offset, bounds = read_b(lanes) & 31, read_c(lanes)
@@ -74,6 +80,8 @@ def _shuffle(machine: Machine, op: Op) -> None:
             source = first | (offset & ~segment)
             found = source <= last
         source = np.where(found, source, lane)
+        if machine.is_checking:
+            _check_sources(op, lanes, masks, source)
         slots = _slots(read(lanes), lanes)
         start = lanes.pick(geometry.warp_of) * WARP
         if write is not None:
@@ -82,6 +90,36 @@ def _shuffle(machine: Machine, op: Op) -> None:
             write_found(lanes, np.broadcast_to(found, lanes.count))
 
     _meeting(machine, op, mask, meet)
+
+
+def _check_sources(op: Op, lanes: Lanes, masks: Mask, source: npt.NDArray[np.int32]) -> None:
+    """A shuffle's value is undefined where it comes from a lane that does not take part."""
+    is_whole = lanes.index is None and lanes.geometry.threads % WARP == 0
+    if is_whole and (masks == ALL_LANES).all():
+        return
+    here = warp_bits(lanes)[lanes.pick(lanes.geometry.warp_of)]
+    lacks = (masks & here) >> source.astype(np.uint64) & ONE == 0
+    which = np.flatnonzero(lacks)
+    if not len(which):
+        return
+    first = which[0]
+    is_named = masks[first] >> np.uint64(source[first]) & ONE != 0
+    why = "has ended or is no thread of its block"
+    if not is_named:
+        why = f"its mask, {int(masks[first]):#010x}, does not name"
+    what = "which" if is_named else "that"
+    op.fault(
+        "barrier",
+        f"reads by {op.instruction} from lane {int(source[first])} of its warp, {what} {why}",
+        int(lanes.numbers[first]),
+        None,
+        _same_block(lanes, which) - 1,
+    )
+
+
+def _same_block(lanes: Lanes, which: Index) -> int:
+    block = lanes.geometry.block_of[lanes.numbers[which]]
+    return int(np.count_nonzero(block == block[0]))
 
 
 def _vote(machine: Machine, op: Op) -> None:
@@ -93,13 +131,12 @@ def _vote(machine: Machine, op: Op) -> None:
     target, source, mask = op.instruction.operands
     write = machine.registers.writer(op, target, type_)
     read = machine.registers.reader(op, source, "pred", picked=True)
-    read_mask = machine.registers.reader(op, mask, "u32", picked=True)
 
-    def meet(lanes: Lanes) -> None:
+    def meet(lanes: Lanes, masks: Mask) -> None:
         geometry = lanes.geometry
         holds = np.broadcast_to(read(lanes), lanes.count)
         warp = lanes.pick(geometry.warp_of)
-        named = read_mask(lanes).astype(np.uint64)
+        named = masks
         here = warp_bits(lanes)[warp] & named
         true = warp_bits(lanes.where(holds))[warp] & named
         if mode == "ballot":
@@ -122,14 +159,13 @@ def _match(machine: Machine, op: Op) -> None:
     write, write_same = _targets(machine, op, "b32")
     source, mask = op.instruction.operands[1:]
     read = machine.registers.reader(op, source, type_, picked=True)
-    read_mask = machine.registers.reader(op, mask, "u32", picked=True)
 
-    def meet(lanes: Lanes) -> None:
+    def meet(lanes: Lanes, masks: Mask) -> None:
         geometry = lanes.geometry
         values = np.broadcast_to(read(lanes), lanes.count)
         table = _slots(values, lanes).reshape(-1, WARP)
         warp = lanes.pick(geometry.warp_of)
-        here = warp_bits(lanes)[warp] & read_mask(lanes).astype(np.uint64)
+        here = warp_bits(lanes)[warp] & masks
         equal = np.zeros(lanes.count, np.uint64)
         for lane in range(WARP):
             same = (table[warp, lane] == values).astype(np.uint64)
@@ -164,14 +200,13 @@ def _reduce(machine: Machine, op: Op) -> None:
     target, source, mask = op.instruction.operands
     write = machine.registers.writer(op, target, type_)
     read = machine.registers.reader(op, source, type_, picked=True)
-    read_mask = machine.registers.reader(op, mask, "u32", picked=True)
     combine = _REDUCTIONS[name]
 
-    def meet(lanes: Lanes) -> None:
+    def meet(lanes: Lanes, masks: Mask) -> None:
         geometry = lanes.geometry
         table = _slots(read(lanes), lanes).reshape(-1, WARP)
         warp = lanes.pick(geometry.warp_of)
-        named = warp_bits(lanes)[warp] & read_mask(lanes).astype(np.uint64)
+        named = warp_bits(lanes)[warp] & masks
         result = np.zeros(lanes.count, DTYPES[type_])
         started = np.zeros(lanes.count, np.bool_)
         for lane in range(WARP):
@@ -203,10 +238,9 @@ def _elect(machine: Machine, op: Op) -> None:
     words.done(words.flag("sync"))
     write, write_chosen = _targets(machine, op, "b32")
     mask = op.instruction.operands[1]
-    read_mask = machine.registers.reader(op, mask, "u32", picked=True)
 
-    def meet(lanes: Lanes) -> None:
-        named = read_mask(lanes).astype(np.int64)
+    def meet(lanes: Lanes, masks: Mask) -> None:
+        named = masks.astype(np.int64)
         lowest = np.log2((named & -named).astype(np.float64)).astype(np.uint32)
         if write is not None:
             write(lanes, np.broadcast_to(lowest, lanes.count))

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewise.devices.emulator.ptx.syntax import Operand, Register, Vector
+from tilewise.devices.emulator.synchronisation.meetings import Mask
 from tilewise.devices.emulator.threads.lanes import WARP, Lanes
 from tilewise.devices.emulator.threads.op import Op, Reader, Writer
 
@@ -43,7 +44,7 @@ def read_all(readers: list[Reader], lanes: Lanes) -> Values:
 def of_warps(machine: Machine, op: Op, run: Callable[[Lanes], None]) -> None:
     """Let an aligned instruction run for whole warps."""
 
-    def meet(lanes: Lanes) -> None:
+    def meet(lanes: Lanes, masks: Mask) -> None:
         warp = lanes.pick(lanes.geometry.warp_of)
         there = np.bincount(warp)[warp]
         lacking = np.flatnonzero(there != WARP)

@@ -39,3 +39,11 @@ class SharedPattern:
     conflicts: int
     has_duplicates: bool
     verified: int = -1
+
+    def part(self, chosen: npt.NDArray[np.bool_]) -> SharedPattern:
+        """The addresses of some of its lanes, which are counted with all of them."""
+        lanes, address = self.lanes.where(chosen), self.address[chosen]
+        return SharedPattern(
+            lanes, lanes, address, address, self.gather[chosen], None, 0, 0, 0,
+            self.has_duplicates,
+        )  # fmt: skip

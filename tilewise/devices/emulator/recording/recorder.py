@@ -38,8 +38,8 @@ class _Arriving(Shared):
         vars(self).update(vars(shared))
         self._tell = tell
 
-    def store_at(self, address: Any, lanes: Lanes, values: Any) -> None:
-        super().store_at(address, lanes, values)
+    def arrive_at(self, address: Any, lanes: Lanes, values: Any) -> None:
+        super().arrive_at(address, lanes, values)
         self._tell(self, address, lanes, values)
 
 

@@ -59,12 +59,17 @@ class Barriers:
             and number not in self._waiting
             and self.ended is None
         ):
-            self._pass(None, lanes)
+            self._pass(None, lanes, number)
             if brought is not None:
                 _finish(op, lanes, brought, machine.geometry.block_of)
             return [(op.index + 1, lanes)]
         self._waiting.setdefault(number, []).append(_Waiting(op, lanes, brought, waits))
         self._wanted[number] = wanted
+        if not waits:
+            for check in machine.race_checks:
+                check.arrived(lanes, number)
+        elif machine.is_checking and not wanted:
+            machine.bypasses.waits(op, lanes, machine.geometry.block_of)
         if waits:
             machine.parked += lanes.count
         self._open(number)
@@ -105,14 +110,13 @@ class Barriers:
             self._waiting[number] = kept
         if not wanted:
             self._check(released, complete)
-        together = released[0].lanes
-        for waiting in released[1:]:
-            together = machine.union(together, waiting.lanes)
-        self._pass(complete, together)
+        self._pass(complete, machine.together([w.lanes for w in released if w.waits]), number)
         self._reduce(released)
         for waiting in released:
             if waiting.waits:
                 machine.parked -= waiting.lanes.count
+                if machine.is_checking and not wanted:
+                    machine.bypasses.goes_on(waiting.op, waiting.lanes)
                 machine.add_group(waiting.op.index + 1, waiting.lanes)
 
     def _reduce(self, released: list[_Waiting]) -> None:
@@ -125,42 +129,92 @@ class Barriers:
         for waiting in bringing:
             _finish(waiting.op, waiting.lanes, brought, self.machine.geometry.block_of, block)
 
-    def _pass(self, blocks: Blocks | None, lanes: Lanes) -> None:
-        self.machine.progress += 1
-        if self.machine.is_checking:
-            self.machine.races.block_barrier(blocks, lanes)
+    def _pass(self, blocks: Blocks | None, lanes: Lanes, number: int) -> None:
+        """Lanes go on behind a barrier, all those of ``blocks`` that wait; in all if None."""
+        machine, geometry = self.machine, self.machine.geometry
+        machine.progress += 1
+        if not machine.race_checks:
+            return
+        if blocks is None:
+            for check in machine.race_checks:
+                check.block_barrier(None, lanes)
+            return
+        mine = lanes.pick(geometry.block_of)
+        count = np.bincount(mine, minlength=geometry.block_count)
+        whole = blocks & (count == machine.live_in_block)
+        if not whole[mine].all():
+            part = lanes.where(~whole[mine])
+            for check in machine.race_checks:
+                check.arrived(part, number)
+                check.opened(part, number)
+        if whole.any():
+            is_whole = whole[mine]
+            together = lanes if is_whole.all() else lanes.where(is_whole)
+            for check in machine.race_checks:
+                check.block_barrier(whole, together)
 
     def _check(self, released: list[_Waiting], complete: Blocks) -> None:
         """Threads that wait elsewhere never reach this barrier; nor do those that ended, but that
         opens it (CUDA C++ programming guide: a barrier waits for all non-exited threads)."""
         if not self.machine.is_checking:
             return
-        geometry = self.machine.geometry
         released = sorted(released, key=lambda waiting: waiting.op.index)
-        op = released[0].op
-        elsewhere = [waiting for waiting in released if waiting.op is not op]
-        if elsewhere:
+        self._check_elsewhere(released)
+        if self.ended is not None:
+            self._check_ended(released[0].op, complete)
+
+    def _check_elsewhere(self, released: list[_Waiting]) -> None:
+        """All threads of a block must wait at one place."""
+        if all(waiting.op is released[0].op for waiting in released):
+            return
+        block_of = self.machine.geometry.block_of
+        for at, waiting in enumerate(released):
+            block = waiting.lanes.pick(block_of)
+            for other in released[at + 1 :]:
+                there = other.lanes.pick(block_of)
+                if other.op is waiting.op or not (common := np.isin(block, there)).any():
+                    continue
+                op, lane = waiting.op, int(waiting.lanes.numbers[common][0])
+                mine = block_of[lane]
+                op.fault(
+                    "barrier",
+                    f"waits at this barrier while {np.count_nonzero(there == mine)} other "
+                    f"threads wait at the one in {other.op.where(op.file)}",
+                    lane,
+                    None,
+                    int(np.count_nonzero(block == mine)) - 1,
+                )
+                return
+
+    def _check_ended(self, op: Op, complete: Blocks) -> None:
+        """Threads may end before a barrier, and may not go around it."""
+        machine, geometry = self.machine, self.machine.geometry
+        assert self.ended is not None
+        missing = np.flatnonzero(self.ended & complete[geometry.block_of])
+        if not len(missing):
+            return
+        around = missing[machine.bypasses.went_around(op, missing)]
+        gone = around if len(around) else missing
+        block = geometry.block_of[gone]
+        first, count = int(gone[0]), np.count_nonzero(block == block[0])
+        if len(around):
+            start = int(block[0]) * geometry.threads
+            waits = np.flatnonzero(~self.ended[start : start + geometry.threads])
             op.fault(
                 "barrier",
-                f"waits at this barrier while {sum(w.lanes.count for w in elsewhere)} other "
-                f"threads wait at the one in {elsewhere[0].op.where(op.file)}",
-                int(released[0].lanes.numbers[0]),
+                f"waits at this barrier, and {count} threads of its block go around it, thread "
+                f"{geometry.thread_index(first)} the first",
+                start + int(waits[0]),
                 None,
-                released[0].lanes.count - 1,
+                len(waits) - 1,
             )
-        if self.ended is None:
             return
-        missing = np.flatnonzero(self.ended & complete[geometry.block_of])
-        if len(missing):
-            lane = int(missing[0])
-            self.machine.faults.note(
-                op.index,
-                op.file,
-                op.line,
-                f"{len(missing)} threads ended before this barrier, thread "
-                f"{geometry.thread_index(lane)} of block {geometry.block_index(lane)} the first; "
-                "the barrier counts only threads that have not ended, so it opens all the same",
-            )
+        op.note(
+            "barrier",
+            f"ended before this barrier, as {count} threads of its block did; the barrier counts "
+            "only threads that have not ended, so it opens all the same",
+            first,
+        )
 
     def report_stuck(self) -> None:
         """Nobody can run: say who waits for whom."""

@@ -9,7 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
+from tilewise.devices.emulator.checks.log import CLUSTER
 from tilewise.devices.emulator.threads.lanes import Index, Lanes
 from tilewise.devices.emulator.threads.op import Groups, Op
 from tilewise.errors import LaunchError
@@ -103,6 +105,8 @@ class Clusters:
         self._ticket[numbers] = self._phase[cluster]
         if machine.ordering is not None:
             machine.ordering.release(numbers, cluster, self._left)
+        if machine.global_races is not None:
+            machine.global_races.released(numbers, self._names(lanes))
         self._open()
 
     def wait(self, op: Op, lanes: Lanes) -> Groups:
@@ -134,6 +138,13 @@ class Clusters:
         if self.machine.ordering is not None:
             cluster = lanes.pick(self.machine.geometry.cluster_of)
             self.machine.ordering.acquire(lanes.numbers, self._found[cluster])
+        if self.machine.global_races is not None:
+            self.machine.global_races.acquired(lanes.numbers, self._names(lanes))
+
+    def _names(self, lanes: Lanes) -> npt.NDArray[np.int64]:
+        """What the lanes of a cluster meet by."""
+        cluster = lanes.pick(self.machine.geometry.cluster_of).astype(np.int64)
+        return CLUSTER + (self.machine.generation << 32) + cluster
 
     def lanes_ended(self) -> None:
         """Lanes ended; those that wait for them wait no longer."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from tilewise.devices.emulator.checks.log import MBARRIER
 from tilewise.devices.emulator.threads.lanes import Index, Lanes
 from tilewise.devices.emulator.threads.op import Groups, Op, Writer
 
@@ -211,6 +212,8 @@ class Mbarriers:
             np.add.at(self.bytes_, barrier, expected)
         if self.machine.ordering is not None:
             self.machine.ordering.release(lanes.numbers, barrier, self._left)
+        if self.machine.global_races is not None:
+            self.machine.global_races.released(lanes.numbers, self._names(barrier))
         self.pending -= total
         if drops:
             self.expected -= total
@@ -307,7 +310,14 @@ class Mbarriers:
     def _acquire(self, some: Waiting) -> None:
         if self.machine.ordering is not None:
             self.machine.ordering.acquire(some.lanes.numbers, self._found[some.barrier])
+        if self.machine.global_races is not None:
+            names = self._names(some.barrier)
+            self.machine.global_races.acquired(some.lanes.numbers, names)
         some.write(some.lanes, np.ones(some.lanes.count, np.bool_))
+
+    def _names(self, barrier: Index) -> npt.NDArray[np.int64]:
+        """What lanes are ordered by at barriers, apart from those of other batches."""
+        return MBARRIER + (self.machine.generation << 32) + barrier.astype(np.int64)
 
     def wait(self, some: Waiting) -> Groups:
         """Lanes test whether phases have ended; those whose phase has not are suspended."""

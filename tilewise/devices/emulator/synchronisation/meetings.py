@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from tilewise.devices.emulator.threads.lanes import Lanes
+from tilewise.devices.emulator.threads.lanes import WARP, Index, Lanes
 from tilewise.devices.emulator.threads.op import Groups, Op, Value
 
 if TYPE_CHECKING:
     from tilewise.devices.emulator.machine import Machine
 
 Mask = npt.NDArray[np.uint64]
+Meet = Callable[[Lanes, Mask], None]
+ALL_LANES, ONE = 0xFFFFFFFF, np.uint64(1)
 
 
 def warp_bits(lanes: Lanes) -> Mask:
@@ -44,25 +46,24 @@ class Meetings:
     def start(self) -> None:
         """A new batch begins."""
         self._waiting: dict[Hashable, list[_Waiting]] = {}
-        self._meet: dict[Hashable, Callable[[Lanes], None]] = {}
+        self._meet: dict[Hashable, Meet] = {}
 
-    def arrive(
-        self,
-        key: Hashable,
-        op: Op,
-        meet: Callable[[Lanes], None],
-        lanes: Lanes,
-        mask: Value,
-    ) -> Groups:
-        """Lanes come to a meeting; ``meet`` runs once for all that go on together."""
+    def arrive(self, key: Hashable, op: Op, meet: Meet, lanes: Lanes, mask: Value) -> Groups:
+        """Lanes come to a meeting; ``meet`` runs once for all that go on together, with their
+        masks."""
         machine = self.machine
-        if key not in self._waiting and lanes.count == machine.live_count:
-            meet(lanes)
-            return [(op.index + 1, lanes)]
         masks = np.broadcast_to(mask, lanes.count).astype(np.uint64)
+        if key not in self._waiting and lanes.count == machine.live_count:
+            is_plain = not np.ndim(mask) and int(mask) == ALL_LANES and lanes.index is None
+            if machine.is_checking and not is_plain:
+                self._check([_Waiting(op, lanes, masks)])
+            meet(lanes, masks)
+            return [(op.index + 1, lanes)]
         self._waiting.setdefault(key, []).append(_Waiting(op, lanes, masks))
         self._meet[key] = meet
         machine.parked += lanes.count
+        if machine.is_checking:
+            machine.bypasses.waits(op, lanes, machine.geometry.warp_of)
         self._open(key)
         return []
 
@@ -76,31 +77,106 @@ class Meetings:
         here = np.zeros(geometry.warp_count, np.uint64)
         for waiting in self._waiting[key]:
             here |= warp_bits(waiting.lanes)
-        ended = machine.barriers.ended
-        alive = warp_bits(
-            machine.all if ended is None else Lanes(geometry, np.flatnonzero(~ended), False)
-        )
-        released: list[tuple[Op, Lanes]] = []
+        alive = self._alive()
+        released: list[_Waiting] = []
         kept: list[_Waiting] = []
         for waiting in self._waiting.pop(key):
             warp = waiting.lanes.pick(geometry.warp_of)
             goes = (waiting.masks & alive[warp] & ~here[warp]) == 0
-            if goes.any():
-                lanes = waiting.lanes if goes.all() else waiting.lanes.where(goes)
-                released.append((waiting.op, lanes))
-            if not goes.all():
-                kept.append(_Waiting(waiting.op, waiting.lanes.where(~goes), waiting.masks[~goes]))
+            for chosen, pile in ((goes, released), (~goes, kept)):
+                if chosen.all():
+                    pile.append(waiting)
+                elif chosen.any():
+                    lanes = waiting.lanes.where(chosen)
+                    pile.append(_Waiting(waiting.op, lanes, waiting.masks[chosen]))
         if kept:
             self._waiting[key] = kept
         if not released:
             return
-        together = released[0][1]
-        for _, lanes in released[1:]:
-            together = machine.union(together, lanes)
-        self._meet[key](together)
-        for op, lanes in released:
-            machine.parked -= lanes.count
-            machine.add_group(op.index + 1, lanes)
+        if machine.is_checking:
+            self._check(released)
+        together = machine.together([waiting.lanes for waiting in released])
+        masks = np.zeros(geometry.count, np.uint64)
+        for waiting in released:
+            masks[waiting.lanes.numbers] = waiting.masks
+        self._meet[key](together, together.pick(masks))
+        for waiting in released:
+            machine.parked -= waiting.lanes.count
+            if machine.is_checking:
+                machine.bypasses.goes_on(waiting.op, waiting.lanes)
+            machine.add_group(waiting.op.index + 1, waiting.lanes)
+
+    def _alive(self) -> Mask:
+        """Of each warp, the lanes that have not ended."""
+        ended = self.machine.barriers.ended
+        if ended is None:
+            return warp_bits(self.machine.all)
+        return warp_bits(Lanes(self.machine.geometry, np.flatnonzero(~ended), False))
+
+    # What is wrong with the masks
+
+    def _check(self, released: list[_Waiting]) -> None:
+        """Lanes go on together: all whom their masks name must be among them, with one mask."""
+        geometry = self.machine.geometry
+        named = np.zeros(geometry.warp_count * WARP, np.uint64)
+        for waiting in released:
+            named[waiting.lanes.pick(geometry.slot_of)] = waiting.masks
+        table = named.reshape(-1, WARP)
+        for waiting in released:
+            lanes, masks = waiting.lanes, waiting.masks
+            lane = lanes.pick(geometry.lane_id).astype(np.uint64)
+            self._report(
+                waiting, (masks >> lane) & ONE == 0, "with a mask, {mask}, that lacks its own lane"
+            )
+            warp = lanes.pick(geometry.warp_of)
+            others = table[warp]
+            is_named = (masks[:, None] >> np.arange(WARP, dtype=np.uint64)) & ONE != 0
+            differs = is_named & (others != masks[:, None]) & (others != 0)
+            self._report(
+                waiting, differs.any(axis=1), "with the mask {mask}, and a lane that it names with "
+                "another"
+            )  # fmt: skip
+            if self.machine.barriers.ended is not None:
+                self._check_ended(waiting, is_named & (others == 0))
+
+    def _report(self, waiting: _Waiting, wrong: npt.NDArray[np.bool_], what: str) -> None:
+        which = np.flatnonzero(wrong)
+        if len(which):
+            op, lane = waiting.op, waiting.lanes.numbers[which]
+            mask = f"{int(waiting.masks[which[0]]):#010x}"
+            others = _of_one_block(self.machine, lane) - 1
+            words = f"runs {op.instruction.opcode} {what.format(mask=mask)}"
+            op.fault("barrier", words, int(lane[0]), None, others)
+
+    def _check_ended(self, waiting: _Waiting, missing: npt.NDArray[np.bool_]) -> None:
+        """Lanes whom masks name have ended: those that went around this have missed it."""
+        machine, geometry = self.machine, self.machine.geometry
+        who, lane = np.nonzero(missing)
+        first = waiting.lanes.numbers[who]
+        absent = first - geometry.lane_id[first] + lane
+        exists = geometry.thread_of[first] // WARP * WARP + lane < geometry.threads
+        absent, who = absent[exists], who[exists]
+        if not len(absent):
+            return
+        op = waiting.op
+        around = machine.bypasses.went_around(op, absent)
+        if around.any():
+            gone = np.unique(absent[around])
+            op.fault(
+                "barrier",
+                f"waits at {op.instruction} for {_of_one_block(machine, gone)} threads that its "
+                f"mask names and that go around it, thread {geometry.thread_index(int(gone[0]))} "
+                "the first",
+                int(waiting.lanes.numbers[who[around][0]]),
+            )
+        else:
+            gone = np.unique(absent)
+            op.note(
+                "barrier",
+                f"ended before {op.instruction}, whose mask names it, as "
+                f"{_of_one_block(machine, gone)} threads of its block did",
+                int(gone[0]),
+            )
 
     def report_stuck(self) -> None:
         """Lanes wait for others that never come."""
@@ -111,5 +187,11 @@ class Meetings:
                 f"{int(waiting.masks[0]):#010x} names",
                 int(waiting.lanes.numbers[0]),
                 None,
-                waiting.lanes.count - 1,
+                _of_one_block(self.machine, waiting.lanes.numbers) - 1,
             )
+
+
+def _of_one_block(machine: Machine, lanes: Index) -> int:
+    """How many of the lanes are of the first one's block."""
+    block = machine.geometry.block_of[lanes]
+    return int(np.count_nonzero(block == block[0]))

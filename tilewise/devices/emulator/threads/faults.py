@@ -44,7 +44,8 @@ class Faults:
     Parameters
     ----------
     mode : str
-        ``"raise"``, ``"collect"`` or ``"off"``.
+        ``"raise"``, ``"strict"``, ``"collect"`` or ``"off"``; ``"strict"`` raises at what the
+        others only note.
     """
 
     def __init__(self, mode: str) -> None:
@@ -53,11 +54,33 @@ class Faults:
         self.notes: list[str] = []
         self._seen: set[tuple[str, int]] = set()
 
-    def note(self, instruction: int, file: str, line: int, message: str) -> None:
-        """Something that is no fault but that a person would want to know."""
-        if ("note", instruction) not in self._seen:
-            self._seen.add(("note", instruction))
-            self.notes.append(f"{file}:{line}: {message}")
+    def note(
+        self,
+        kind: str,
+        instruction: int,
+        file: str,
+        line: int,
+        message: str,
+        geometry: Geometry,
+        lane: int,
+    ) -> None:
+        """Something that is no fault, or not surely one, but that a person would want to know.
+
+        Raises
+        ------
+        CheckError
+            In the mode ``"strict"``: there it is a finding.
+        """
+        if self.mode == "strict":
+            self.add(kind, instruction, file, line, message, geometry, lane)
+        elif (f"{kind} note", instruction) not in self._seen:
+            self._seen.add((f"{kind} note", instruction))
+            block, thread = geometry.block_index(lane), geometry.thread_index(lane)
+            self.notes.append(f"{file}:{line}: thread {thread} of block {block} {message}")
+
+    def remark(self, message: str) -> None:
+        """Something about the checks themselves."""
+        self.notes.append(message)
 
     def add(
         self,
@@ -95,5 +118,6 @@ class Faults:
         )
         self.findings.append(finding)
         # Nothing may be read or written beyond the arrays, whatever is asked.
-        if self.mode == "raise" or (self.mode == "off" and _ERRORS[kind] is MemoryAccessError):
+        is_out = self.mode == "off" and _ERRORS[kind] is MemoryAccessError
+        if self.mode in ("raise", "strict") or is_out:
             raise _ERRORS[kind]((finding,))

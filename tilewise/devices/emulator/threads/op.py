@@ -89,6 +89,11 @@ class Op:
             kind, self.index, self.file, self.line, message, machine.geometry, lane, place, others
         )
 
+    def note(self, kind: str, message: str, lane: int) -> None:
+        """Report something that is no fault, or not surely one."""
+        machine = self.machine
+        machine.faults.note(kind, self.index, self.file, self.line, message, machine.geometry, lane)
+
     def where(self, file: str) -> str:
         """Its line; with its file, where that is not ``file``."""
         return f"line {self.line}" + ("" if self.file == file else f" of {self.file}")

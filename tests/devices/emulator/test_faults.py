@@ -1,0 +1,53 @@
+"""Every planted fault is found where it is."""
+
+from __future__ import annotations
+
+import pytest
+from faults import global_races, others, right, shared_races
+from faults.cases import Case, arguments
+
+from tilewise.compiler import machine_code
+from tilewise.devices import Device
+from tilewise.kernel import Kernel
+from tilewise.launch import LaunchReport
+
+CASES: list[Case] = [*shared_races.CASES, *others.CASES, *global_races.CASES]
+
+RIGHT: list[Case] = [*right.CASES, *global_races.RIGHT]
+
+
+@pytest.fixture(autouse=True)
+def no_machine_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Machine code says how accesses are counted, and takes five times as long as all the rest."""
+    monkeypatch.setattr(machine_code, "find_nvdisasm", lambda: None)
+
+
+@pytest.mark.parametrize(("some", "least"), [(CASES, 150), (RIGHT, 40)])
+def test_cases_are_many_and_distinct(some: list[Case], least: int) -> None:
+    assert len(some) >= least
+    assert len({case.name for case in some}) == len(some)
+    assert len({case.source for case in some}) == len(some)
+
+
+def run(case: Case, emulator: Device) -> LaunchReport:
+    a, out = arguments()
+    given = emulator.empty(out.shape, out.dtype) if case.empty else out
+    return Kernel(case.source, "k").launch(
+        case.grid, case.threads, (a, given), shared=case.shared, device=emulator,
+        checks="collect", global_races=case.global_races,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_fault(case: Case, emulator: Device) -> None:
+    """There may be more findings, but the first of its kind is at its line."""
+    findings = run(case, emulator).findings
+    assert findings, "nothing was found"
+    found = [finding for finding in findings if finding.kind == case.kind]
+    assert found, [str(finding) for finding in findings]
+    assert found[0].line == case.line, str(found[0])
+
+
+@pytest.mark.parametrize("case", RIGHT, ids=lambda case: case.name)
+def test_right_kernel(case: Case, emulator: Device) -> None:
+    assert [str(finding) for finding in run(case, emulator).findings] == []

@@ -1,0 +1,302 @@
+"""Races in global memory, within a block and between blocks of one launch.
+
+What a whole launch does to global memory is logged, and gone through behind it
+(:mod:`~tilewise.devices.emulator.checks.replay`). Threads are ordered by the barriers of warps,
+blocks and clusters, by mbarriers, and across blocks by flags and tickets: what a thread did before
+a fence, and then an atomic or a volatile write, is ordered before what another does behind an
+atomic or a volatile read of the same place, if that ran later here (PTX ISA 8.8, release and
+acquire patterns). A reader's fence is not asked for, nor is a fence's scope looked at.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewise.devices.emulator.checks.clocks import TooManyClassesError
+from tilewise.devices.emulator.checks.log import (
+    ACQUIRE,
+    ADDRESS,
+    ATOMIC,
+    BLOCK,
+    FENCE,
+    FLAG,
+    POLL,
+    READ,
+    RELEASE,
+    VERBS,
+    WARP,
+    WRITE,
+    Access,
+    Item,
+    Names,
+    Sync,
+    granule_of,
+)
+from tilewise.devices.emulator.checks.replay import Conflict, Replay
+from tilewise.devices.emulator.ptx.program import Program
+from tilewise.devices.emulator.ptx.syntax import Instruction
+from tilewise.devices.emulator.threads.faults import Place
+from tilewise.devices.emulator.threads.lanes import Geometry, Index, Lanes
+from tilewise.devices.emulator.threads.op import Op
+
+if TYPE_CHECKING:
+    from tilewise.devices.emulator.machine import Machine
+
+_STRONG = frozenset(("volatile", "relaxed", "acquire", "release", "acq_rel", "mmio"))
+_RELEASES = frozenset(("release", "acq_rel"))
+_MOST_TURNS = 256
+"""Atomics of one instruction on one place that are taken one after another; of more, the last one
+alone is ordered behind the others."""
+Same = npt.NDArray[np.bool_]
+
+
+def is_fence(instruction: Instruction) -> bool:
+    """Whether an instruction orders a thread's accesses to memory."""
+    modifiers = set(instruction.modifiers)
+    return instruction.opcode == "membar" or (
+        instruction.opcode == "fence" and not modifiers & {"proxy", "mbarrier_init"}
+    )
+
+
+def _orders(program: Program) -> bool:
+    """Whether a program has what orders its threads by flags."""
+    return any(is_fence(i) or _RELEASES & set(i.modifiers) for i in program.instructions)
+
+
+class GlobalRaces:
+    """The log of a launch.
+
+    Parameters
+    ----------
+    machine : Machine
+    geometry : Geometry
+        Of the whole grid, its blocks in the order of their numbers.
+    """
+
+    def __init__(self, machine: Machine, geometry: Geometry) -> None:
+        self.machine, self._geometry = machine, geometry
+        self._orders = _orders(machine.program)
+        self._log: list[Item] = []
+        self._same: dict[int, Same] = {}
+
+    # What happens
+
+    def _lanes(self, lanes: Index) -> Index:
+        """The lanes of the batch, numbered through the launch."""
+        batch = self.machine.geometry
+        found: Index = batch.blocks[batch.block_of[lanes]] * batch.threads + batch.thread_of[lanes]
+        return found
+
+    def note(
+        self, op: Op, address: Any, lanes: Lanes, width: int, writes: bool,
+        same: Same | None = None,
+    ) -> None:  # fmt: skip
+        """Lanes load or store ``width`` bytes at each address; atomics do neither."""
+        is_strong = bool(_STRONG & set(op.instruction.modifiers))
+        kind = {(False, False): READ, (False, True): POLL, (True, False): WRITE}.get(
+            (writes, is_strong), FLAG
+        )
+        numbers = self._lanes(lanes.numbers)
+        place = np.broadcast_to(np.asarray(address, np.int64), lanes.count)
+        if same is not None:
+            self._same[len(self._log)] = same
+        self._log.append(Access(numbers, (place // width).astype(np.intp), kind, op, width))
+
+    def changed(self, op: Op, address: Any, lanes: Lanes, width: int) -> None:
+        """Lanes change places atomically, one after another."""
+        numbers = self._lanes(lanes.numbers)
+        place = np.broadcast_to(np.asarray(address, np.int64), lanes.count)
+        self._log.append(Access(numbers, (place // width).astype(np.intp), ATOMIC, op, width))
+
+    def copied(self, op: Op, lane: int, address: int, shape: tuple[int, int], pitch: int,
+               writes: bool) -> None:  # fmt: skip
+        """A bulk copy that a lane issues reads or writes rows of bytes."""
+        width = int(np.gcd.reduce((address, shape[1], pitch, 16)))
+        rows = address + np.arange(shape[0])[:, None] * pitch
+        place = (rows + np.arange(0, shape[1], width)).reshape(-1) // width
+        numbers = np.repeat(self._lanes(np.array([lane])), len(place))
+        kind = WRITE if writes else READ
+        self._log.append(Access(numbers, place.astype(np.intp), kind, op, width))
+
+    # What orders threads
+
+    def _sync(self, kind: str, lanes: Index, names: Names, is_fenced: bool = False,
+              clears: bool = False) -> None:  # fmt: skip
+        self._log.append(Sync(kind, lanes, names, is_fenced, clears))
+
+    def fence(self, lanes: Lanes) -> None:
+        """Lanes pass a fence."""
+        if self._orders:
+            self._sync(FENCE, self._lanes(lanes.numbers), np.zeros(lanes.count, np.int64))
+
+    def released(self, lanes: Index, names: Names) -> None:
+        """Lanes of the batch leave what they know in variables."""
+        self._sync(RELEASE, self._lanes(lanes), names)
+
+    def acquired(self, lanes: Index, names: Names) -> None:
+        """Lanes of the batch take what was left in variables."""
+        self._sync(ACQUIRE, self._lanes(lanes), names)
+
+    def _meet(self, lanes: Lanes, names: Names) -> None:
+        numbers = self._lanes(lanes.numbers)
+        self._sync(RELEASE, numbers, names)
+        self._sync(ACQUIRE, numbers, names, clears=True)
+
+    def warp_barrier(self, lanes: Lanes, masks: npt.NDArray[np.uint64]) -> None:
+        """Lanes that name each other in their masks waited for one another."""
+        numbers = self._lanes(lanes.numbers)
+        each = self._geometry.warps_per_block
+        thread = numbers % self._geometry.threads // 32
+        warp = (numbers // self._geometry.threads * each + thread).astype(np.int64)
+        self._meet(lanes, WARP + (warp << 32) + masks.astype(np.int64))
+
+    def _block_names(self, lanes: Lanes, number: int) -> Names:
+        block = self._lanes(lanes.numbers) // self._geometry.threads
+        return BLOCK + (number << 40) + block.astype(np.int64)
+
+    def arrived(self, lanes: Lanes, number: int) -> None:
+        """Lanes came to a barrier of their blocks that not all of the block wait at."""
+        self._sync(RELEASE, self._lanes(lanes.numbers), self._block_names(lanes, number))
+
+    def opened(self, lanes: Lanes, number: int) -> None:
+        """A barrier opened for lanes that waited there, and were not all of their block."""
+        names = self._block_names(lanes, number)
+        self._sync(ACQUIRE, self._lanes(lanes.numbers), names, clears=True)
+
+    def block_barrier(self, blocks: npt.NDArray[np.bool_] | None, lanes: Lanes) -> None:
+        """The lanes, all of their blocks, waited for each other."""
+        self._meet(lanes, self._block_names(lanes, 1 << 10))
+
+    # What is found
+
+    def finish(self) -> None:
+        """The launch ended: go through the log."""
+        accesses = [item for item in self._log if isinstance(item, Access)]
+        if all(item.kind in (READ, POLL) for item in accesses):
+            return
+        granule = granule_of(self._log)
+        places = np.unique(np.concatenate([item.granules(granule)[0] for item in accesses]))
+        block_of = np.zeros(self._geometry.count, np.intp)
+        log, same = self._ordered(accesses)
+
+        def report(conflict: Conflict) -> None:
+            self._report(conflict, int(places[conflict.granule]) * granule)
+
+        try:
+            replay = Replay(log, same, granule, places, block_of, report)
+        except TooManyClassesError as error:
+            self.machine.faults.remark(f"races in global memory were not looked for: {error}")
+            return
+        replay.run()
+
+    def _ordered(self, accesses: list[Access]) -> tuple[list[Item], dict[int, Same]]:
+        """The log with what atomics and volatile accesses order.
+
+        In a program without fences they order each other alone, which matters where the same
+        places are also used plainly.
+        """
+        strong = [x for x in accesses if x.kind in (ATOMIC, FLAG, POLL)]
+        plain = [x for x in accesses if x.kind in (READ, WRITE)]
+        shared = None
+        if not self._orders:
+            shared = np.intersect1d(_addresses(strong), _addresses(plain))
+        swapped = _keys([x for x in strong if "cas" in x.op.instruction.modifiers])
+        log: list[Item] = []
+        same: dict[int, Same] = {}
+        for number, item in enumerate(self._log):
+            if number in self._same:
+                same[len(log)] = self._same[number]
+            if not isinstance(item, Access):
+                log.append(item)
+            elif item.kind == READ and len(swapped):
+                log += _as_polls(item, swapped)
+            else:
+                log.append(item)
+                if item.kind in (ATOMIC, FLAG, POLL):
+                    log += _syncs(item, shared)
+        return log, same
+
+    def _report(self, conflict: Conflict, address: int) -> None:
+        later, earlier = conflict.later.op, conflict.earlier.op
+        owner = self.machine.memory.nearest(address)
+        place = Place(None, None) if owner is None else Place(owner.name, owner.place(address))
+        threads = self._geometry.threads
+        other = int(conflict.earlier_lane) if conflict.earlier_lane >= 0 else conflict.lane
+        block = other // threads
+        whose = "another thread of its block"
+        if block != conflict.lane // threads:
+            whose = f"a thread of block {self._geometry.block_index(other)}"
+        faults = self.machine.faults
+        where = earlier.where(later.file)
+        after = f"after the {conflict.earlier.kind} of {whose} ({where})"
+        if conflict.is_same:
+            if later is not earlier:
+                faults.note(
+                    "race", later.index, later.file, later.line,
+                    f"writes {place} in global memory unordered {after}, and the same value: here "
+                    "their order does not matter", self._geometry, conflict.lane,
+                )  # fmt: skip
+            return
+        faults.add(
+            "race", later.index, later.file, later.line,
+            f"{VERBS[conflict.later.kind]} {place} in global memory with nothing that orders it "
+            f"{after}", self._geometry, conflict.lane, place, conflict.others,
+        )  # fmt: skip
+
+
+def _addresses(accesses: list[Access]) -> Names:
+    """Where accesses begin."""
+    found = [access.units * access.width for access in accesses]
+    return np.unique(np.concatenate(found)).astype(np.int64) if found else np.empty(0, np.int64)
+
+
+def _keys(accesses: list[Access]) -> npt.NDArray[Any]:
+    """The lanes and the places of accesses, as one number each."""
+    found = [access.units * access.width + 1j * access.lanes for access in accesses]
+    return np.unique(np.concatenate(found)) if found else np.empty(0, np.complex128)
+
+
+def _as_polls(access: Access, swapped: npt.NDArray[Any]) -> list[Item]:
+    """A read, as a volatile one where its lane compares and swaps the same place: what it found
+    is then checked."""
+    is_poll = np.isin(access.units * access.width + 1j * access.lanes, swapped)
+    if not is_poll.any():
+        return [access]
+    rest = access.part(~is_poll)
+    return [replace(access.part(is_poll), kind=POLL), *([rest] if len(rest.lanes) else [])]
+
+
+def _syncs(access: Access, shared: Names | None) -> list[Item]:
+    """What orders the lanes of an atomic or a volatile access; at ``shared`` places only."""
+    place, lanes = (access.units * access.width).astype(np.int64), access.lanes
+    if shared is not None:
+        chosen = np.isin(place, shared)
+        place, lanes = place[chosen], lanes[chosen]
+    if not len(place):
+        return []
+    names = ADDRESS + place
+    is_fenced = not _RELEASES & set(access.op.instruction.modifiers)
+    if access.kind == POLL:
+        return [Sync(ACQUIRE, lanes, names)]
+    if access.kind == FLAG:
+        return [Sync(RELEASE, lanes, names, is_fenced)]
+    order = np.argsort(place, kind="stable")
+    first = np.searchsorted(place[order], place[order])
+    turn = np.empty(len(place), np.intp)
+    turn[order] = np.arange(len(place)) - first
+    found: list[Item] = []
+    if turn.max() >= _MOST_TURNS:
+        is_last = np.zeros(len(place), np.bool_)
+        is_last[order[np.r_[place[order][1:] != place[order][:-1], True]]] = True
+        found.append(Sync(ACQUIRE, lanes[~is_last], names[~is_last]))
+        found.append(Sync(RELEASE, lanes[~is_last], names[~is_last], is_fenced))
+        lanes, names, turn = lanes[is_last], names[is_last], np.zeros(int(is_last.sum()), np.intp)
+    for now in range(int(turn.max()) + 1):
+        mine = turn == now
+        found.append(Sync(ACQUIRE, lanes[mine], names[mine]))
+        found.append(Sync(RELEASE, lanes[mine], names[mine], is_fenced))
+    return found

@@ -1,0 +1,171 @@
+"""What a race check remembers of a run: accesses, and what orders threads, one after another.
+
+An item of a log is made once and then used again wherever the same thing happens again, so that
+two logs of the same run consist of the same items: a log that was found clean is known again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewise.devices.emulator.memory.patterns import SharedPattern
+from tilewise.devices.emulator.threads.lanes import Geometry, Index, Lanes
+from tilewise.devices.emulator.threads.op import Op
+
+READ, WRITE, ATOMIC = "read", "write", "atomic access"
+ISSUE, ARRIVAL = "asynchronous copy", "arrival of a copy"
+"""A ``cp.async`` begins, and what it copied arrives; between them nobody may use the place."""
+POLL, FLAG = "volatile read", "volatile write"
+"""Accesses that may run beside each other and beside atomics: ``volatile``, ``relaxed``,
+``acquire``, ``release``."""
+CONFLICTS: dict[str, tuple[str, ...]] = {
+    READ: (WRITE, ATOMIC, FLAG),
+    POLL: (WRITE,),
+    ATOMIC: (WRITE, READ),
+    FLAG: (WRITE, READ),
+    WRITE: (WRITE, ATOMIC, FLAG, READ, POLL),
+}
+"""Of each kind of access, with which earlier ones it makes a race."""
+
+RELEASE, ACQUIRE, FENCE = "release", "acquire", "fence"
+BLOCK, WARP, ADDRESS, MBARRIER, CLUSTER = (number << 60 for number in range(1, 6))
+"""What a variable that orders threads is: a barrier of a block, of a warp; an address of global
+memory; an mbarrier; a cluster's barrier. The number below it tells those of one kind apart."""
+VERBS = {
+    READ: "reads", POLL: "reads", WRITE: "writes", FLAG: "writes", ATOMIC: "changes atomically",
+    ISSUE: "copies to", ARRIVAL: "copies to",
+}  # fmt: skip
+
+Names = npt.NDArray[np.int64]
+"""The variables that an instruction's lanes order themselves by, one a lane."""
+_MOST = 4096
+_WORD = 4
+
+
+@dataclass(frozen=True, eq=False)
+class Access:
+    """An instruction's access to memory, by one granule of memory or more a lane.
+
+    Attributes
+    ----------
+    lanes : ndarray of intp, shape (n,)
+    units : ndarray of intp, shape (n,)
+        Where each of them reaches, in units of the access's width.
+    width : int
+        Bytes.
+    pattern : SharedPattern or None
+        Kept so that no other pattern gets its identity.
+    """
+
+    lanes: Index
+    units: Index
+    kind: str
+    op: Op
+    width: int
+    pattern: SharedPattern | None = None
+
+    def granules(self, size: int) -> tuple[Index, Index]:
+        """The granules that are touched, and for each of them the lane that touches it."""
+        pieces = max(1, self.width // size)
+        if pieces == 1:
+            return self.units, self.lanes
+        places = (self.units[:, None] * pieces + np.arange(pieces)).reshape(-1)
+        return places, np.repeat(self.lanes, pieces)
+
+    def part(self, chosen: npt.NDArray[np.bool_]) -> Access:
+        """The access of some of its lanes."""
+        return Access(self.lanes[chosen], self.units[chosen], self.kind, self.op, self.width)
+
+
+@dataclass(frozen=True, eq=False)
+class Sync:
+    """Lanes leave what they know in variables, or take it from there, or pass a fence.
+
+    Attributes
+    ----------
+    kind : str
+        :data:`RELEASE`, :data:`ACQUIRE` or :data:`FENCE`.
+    names : ndarray of int64, shape (lanes,)
+        The variable of each lane.
+    is_fenced : bool
+        Of a release: only what stands before each lane's last fence is released.
+    clears : bool
+        Of an acquisition: the variables are empty afterwards.
+    """
+
+    kind: str
+    lanes: Index
+    names: Names
+    is_fenced: bool = False
+    clears: bool = False
+
+    def part(self, chosen: npt.NDArray[np.bool_]) -> Sync:
+        """The same of some of the lanes."""
+        return Sync(self.kind, self.lanes[chosen], self.names[chosen], self.is_fenced, self.clears)
+
+
+Item = Access | Sync
+
+
+def granule_of(log: Sequence[Item]) -> int:
+    """The width of the narrowest access, 4 bytes at most."""
+    return min(_WORD, *(item.width for item in log if isinstance(item, Access)))
+
+
+class Items:
+    """Makes the items of logs, each but once."""
+
+    def __init__(self) -> None:
+        self._accesses: dict[tuple[int, str], Access] = {}
+        self._syncs: dict[tuple[str, bytes, bytes], Sync] = {}
+        self._blocks: dict[Item, Index] = {}
+
+    def forget(self) -> None:
+        """Forget them all: another geometry has other lanes."""
+        self._accesses.clear()
+        self._syncs.clear()
+        self._blocks.clear()
+
+    def access(self, pattern: SharedPattern, kind: str, op: Op) -> Access:
+        """The access of a pattern."""
+        key = (id(pattern), kind)
+        found = self._accesses.get(key)
+        if found is None:
+            if len(self._accesses) == _MOST:
+                self.forget()
+            lanes, width = pattern.lanes.numbers, op.width
+            found = Access(lanes, pattern.gather, kind, op, width, pattern)
+            self._accesses[key] = found
+        return found
+
+    def sync(self, kind: str, lanes: Index, names: Names) -> Sync:
+        """What orders some lanes; where they take from variables, these are empty then."""
+        key = (kind, lanes.tobytes(), names.tobytes())
+        found = self._syncs.get(key)
+        if found is None:
+            if len(self._syncs) == _MOST:
+                self.forget()
+            found = self._syncs[key] = Sync(kind, lanes.copy(), names, clears=kind == ACQUIRE)
+        return found
+
+    def blocks(self, item: Item, geometry: Geometry) -> Index:
+        """The blocks that an item's lanes are of."""
+        found = self._blocks.get(item)
+        if found is None:
+            found = self._blocks[item] = np.unique(geometry.block_of[item.lanes])
+        return found
+
+
+def warp_names(lanes: Lanes, masks: npt.NDArray[np.uint64]) -> Names:
+    """What the lanes of a warp meet by that name the same lanes."""
+    warp = lanes.pick(lanes.geometry.warp_of).astype(np.int64)
+    return WARP + (warp << 32) + masks.astype(np.int64)
+
+
+def block_names(lanes: Lanes, number: int) -> Names:
+    """What the lanes of a block meet by at a barrier."""
+    return BLOCK + (number << 32) + lanes.pick(lanes.geometry.block_of).astype(np.int64)

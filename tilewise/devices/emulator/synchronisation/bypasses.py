@@ -1,0 +1,173 @@
+"""Threads that go around a barrier which others wait at (PTX ISA 9.7.13.1).
+
+A barrier waits only for threads that have not ended, so a kernel may run on where a thread never
+came. A thread that ended before a barrier is allowed to; one that went on with what stands behind
+the barrier, and then ended, has missed it.
+
+What stands behind a barrier: instructions that can be reached from it, and from which no way leads
+back to it that crosses no other barrier; and not those that only end the thread.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewise.devices.emulator.ptx.syntax import Symbol
+from tilewise.devices.emulator.threads.lanes import Index, Lanes
+from tilewise.devices.emulator.threads.op import Op
+
+if TYPE_CHECKING:
+    from tilewise.devices.emulator.machine import Machine
+
+_ENDS = ("ret", "exit")
+
+
+@dataclass
+class _Watched:
+    """A barrier that lanes wait at.
+
+    Attributes
+    ----------
+    group_of : ndarray of intp
+        Of each lane, the block or the warp whose lanes wait for each other.
+    waiting : ndarray of intp
+        Lanes of each group that wait.
+    behind : ndarray of intp
+        Of each place in the program, how many instructions before it stand behind the barrier.
+    around : ndarray of bool
+        Which lanes ran something behind the barrier while others of their group waited.
+    """
+
+    group_of: Index
+    waiting: Index
+    behind: Index
+    around: npt.NDArray[np.bool_]
+
+
+class Bypasses:
+    """Which lanes of a batch went around barriers.
+
+    Attributes
+    ----------
+    is_watching : bool
+        Whether lanes wait, so that :meth:`ran` must be told what the others run.
+    """
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self._behind: dict[int, Index] = {}
+        self._next: list[list[int]] = []
+        self.start()
+
+    def start(self) -> None:
+        """A new batch begins."""
+        self._watched: dict[Op, _Watched] = {}
+        self.is_watching = False
+
+    def waits(self, op: Op, lanes: Lanes, group_of: Index) -> None:
+        """Lanes wait at a barrier for others of their groups."""
+        watched = self._watched.get(op)
+        if watched is None:
+            geometry = self.machine.geometry
+            watched = self._watched[op] = _Watched(
+                group_of, np.zeros(int(group_of[-1]) + 1, np.intp), self._count_behind(op.index),
+                np.zeros(geometry.count, np.bool_),
+            )  # fmt: skip
+        group = lanes.pick(group_of)
+        fresh = watched.waiting == 0
+        watched.waiting += np.bincount(group, minlength=len(fresh))
+        begins = fresh & (watched.waiting > 0)
+        watched.around &= ~begins[group_of]
+        self.is_watching = True
+
+    def goes_on(self, op: Op, lanes: Lanes) -> None:
+        """Lanes wait no longer."""
+        watched = self._watched[op]
+        group = lanes.pick(watched.group_of)
+        watched.waiting -= np.bincount(group, minlength=len(watched.waiting))
+        self.is_watching = any(other.waiting.any() for other in self._watched.values())
+
+    def ran(self, first: int, last: int, lanes: Lanes) -> None:
+        """Lanes run the instructions from ``first`` up to ``last``."""
+        for watched in self._watched.values():
+            if watched.behind[last + 1] > watched.behind[first]:
+                numbers = lanes.numbers
+                watched.around[numbers[watched.waiting[watched.group_of[numbers]] > 0]] = True
+
+    def went_around(self, op: Op, lanes: Index) -> npt.NDArray[np.bool_]:
+        """Which of these lanes went around a barrier."""
+        watched = self._watched.get(op)
+        return np.zeros(len(lanes), np.bool_) if watched is None else watched.around[lanes]
+
+    # What stands behind a barrier
+
+    def _count_behind(self, barrier: int) -> Index:
+        found = self._behind.get(barrier)
+        if found is None:
+            if not self._next:
+                self._next = [self._following(at) for at in range(len(self.machine.ops))]
+            behind = self._reach(barrier) & ~self._before(barrier) & ~self._endings()
+            found = self._behind[barrier] = np.r_[0, np.cumsum(behind)].astype(np.intp)
+        return found
+
+    def _following(self, at: int) -> list[int]:
+        """Where a thread may stand after an instruction."""
+        program, instruction = self.machine.program, self.machine.ops[at].instruction
+        found = [] if instruction.opcode in (*_ENDS, "bra", "brx") else [at + 1]
+        if instruction.predicate is not None and not found:
+            found = [at + 1]
+        symbols = [x.name for x in instruction.operands if isinstance(x, Symbol)]
+        if instruction.opcode == "bra":
+            found.append(program.target(at, symbols[0]))
+        elif instruction.opcode == "brx":
+            name = program.function_of(at)
+            function = next(f for f in program.functions if f.name == name)
+            found += [program.target(at, label) for label in function.tables[symbols[-1]]]
+        return [place for place in found if place < len(self.machine.ops)]
+
+    def _reach(self, barrier: int) -> npt.NDArray[np.bool_]:
+        """What can be reached from a barrier."""
+        found = np.zeros(len(self.machine.ops), np.bool_)
+        queue = list(self._next[barrier])
+        while queue:
+            at = queue.pop()
+            if not found[at]:
+                found[at] = True
+                queue += self._next[at]
+        return found
+
+    def _before(self, barrier: int) -> npt.NDArray[np.bool_]:
+        """From where a barrier can be reached with no other one between."""
+        previous: list[list[int]] = [[] for _ in self._next]
+        for at, following in enumerate(self._next):
+            for place in following:
+                previous[place].append(at)
+        found = np.zeros(len(self.machine.ops), np.bool_)
+        found[barrier] = True
+        queue = list(previous[barrier])
+        while queue:
+            at = queue.pop()
+            if not found[at] and not self._is_barrier(at):
+                found[at] = True
+                queue += previous[at]
+        return found
+
+    def _is_barrier(self, at: int) -> bool:
+        instruction = self.machine.ops[at].instruction
+        return instruction.opcode in ("bar", "barrier") and "warp" not in instruction.modifiers
+
+    def _endings(self) -> npt.NDArray[np.bool_]:
+        """Instructions that only end the thread."""
+        ops = self.machine.ops
+        found = np.array(
+            [op.instruction.opcode in _ENDS and op.instruction.predicate is None for op in ops]
+        )
+        for at in reversed(range(len(ops))):
+            instruction = ops[at].instruction
+            if instruction.opcode == "bra" and instruction.predicate is None:
+                found[at] = found[self._next[at]].all()
+        return found
