@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+from tilewise.limits import Limits
+
 Dim3 = tuple[int, int, int]
 
 
@@ -333,6 +335,8 @@ class Launch:
         On a GPU it may start before the kernel ahead of it in the stream has ended: the kernel
         itself waits, by ``griddepcontrol.wait`` (CUDA C++ Programming Guide, "Programmatic
         Dependent Launch and Synchronization").
+    limits : Limits or None
+        What it may take on the emulator.
     """
 
     grid: Dim3
@@ -341,6 +345,7 @@ class Launch:
     shared: int = 0
     checks: str = "raise"
     overlap: bool = False
+    limits: Limits | None = None
 
     def filled(
         self,

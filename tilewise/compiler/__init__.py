@@ -12,14 +12,25 @@ import sys
 import threading
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tilewise.compiler import cache, nvrtc, shipped, symbols
-from tilewise.compiler.options import check_text, folders, of_macros
+from tilewise.compiler import apart, cache, nvrtc, shipped, symbols
+from tilewise.compiler.compiled import Compiled, Parameter
+from tilewise.compiler.includes import Gathered, gather
+from tilewise.compiler.options import (
+    check_options,
+    check_text,
+    folders,
+    is_known,
+    of_macros,
+)
 from tilewise.errors import CompileError
 from tilewise.launch import Resources
+from tilewise.limits import Limits
+
+__all__ = ["DEFAULT_ARCH", "Compiled", "Parameter", "architectures", "compile"]
 
 DEFAULT_ARCH = "sm_90a"
 _FIXED_OPTIONS = (
@@ -38,86 +49,6 @@ _memory: dict[tuple[Any, ...], tuple[Compiled, tuple[Any, ...], tuple[Path, ...]
 _shipped: dict[tuple[Any, ...], Compiled] = {}
 _lock = threading.Lock()
 _compilations = 0
-
-
-@dataclass(frozen=True)
-class Parameter:
-    """One parameter of a kernel, as the PTX declares it.
-
-    Attributes
-    ----------
-    name : str
-        The PTX's name of it, as ``"sgemm_param_0"``.
-    type : str
-        PTX type without the dot: ``"u32"``, ``"f32"``, ``"u64"``; ``"b8"`` for a structure.
-    size, align : int
-        Bytes.
-    """
-
-    name: str
-    type: str
-    size: int
-    align: int
-
-
-@dataclass(frozen=True)
-class Compiled:
-    """One kernel, compiled.
-
-    Attributes
-    ----------
-    name : str
-        The kernel's name as it was asked for.
-    symbol : str
-        Its name in PTX and machine code: the mangled one, or the same for ``extern "C"``.
-    arch : str
-        As ``"sm_90a"``.
-    source : str
-        CUDA C++.
-    file : str
-        The source's name in messages and in the PTX.
-    ptx : str
-        The whole module.
-    cubin : bytes
-        The whole module's machine code, an ELF file.
-    resources : Resources
-        What ptxas reports.
-    parameters : tuple of Parameter
-        In order.
-    """
-
-    name: str
-    symbol: str
-    arch: str
-    source: str
-    file: str
-    ptx: str
-    cubin: bytes
-    resources: Resources
-    parameters: tuple[Parameter, ...]
-
-    def __repr__(self) -> str:
-        return f"Compiled({self.name!r}, {self.arch!r}, {self.file!r}, {self.resources!r})"
-
-
-class _Inflated:
-    """A text of an object, which may be given compressed and is then inflated when it is read."""
-
-    def __init__(self, name: str) -> None:
-        self._name = f"_{name}"
-
-    def __get__(self, instance: object, owner: type) -> str:
-        value: str | bytes = instance.__dict__[self._name]
-        if isinstance(value, bytes):
-            instance.__dict__[self._name] = value = zlib.decompress(value).decode()
-        return value
-
-    def __set__(self, instance: object, value: str | bytes) -> None:
-        instance.__dict__[self._name] = value
-
-
-# A launch on a GPU needs no PTX. Set here, for in the class it would look like a default.
-setattr(Compiled, "ptx", _Inflated("ptx"))  # noqa: B010
 
 
 def architectures() -> tuple[str, ...]:
@@ -139,7 +70,10 @@ def compile(
     arch: str = DEFAULT_ARCH,
     path: Path | None = None,
     options: Sequence[str] = (),
+    include: Sequence[str | Path] = (),
     lines: bool = True,
+    trusted: bool = False,
+    limits: Limits | None = None,
 ) -> Compiled:
     """Compile one kernel, or take it from the cache.
 
@@ -156,20 +90,31 @@ def compile(
     arch : str
         A real architecture, one of :func:`architectures`.
     path : Path, optional
-        Where the source came from: its name in messages, and its folder is searched for
-        headers. Without it, ``#include`` finds nothing but what ``options`` add.
+        Where the source came from: its name in messages, and ``#include`` reads its folder, and
+        what lies in that.
     options : sequence of str
-        More options for NVRTC.
+        More options for NVRTC, of those that read and write no file.
+    include : sequence of str or Path
+        More folders that ``#include`` searches and reads. It reads no other file.
     lines : bool
         Whether PTX and machine code say of which source line each instruction is. The
         instructions are the same without, and the machine code's file is a third as large.
+    trusted : bool
+        Whether the source may include any file of the machine, and ``options`` may have NVRTC
+        read and write files.
+    limits : Limits, optional
+        With them a process of its own compiles, which is stopped where it takes more, and which
+        on Linux can open no file.
 
     Raises
     ------
     CompileError
         If the source does not compile, or has no kernel of this name.
+    LimitError
+        If compiling it takes more than ``limits`` allow.
     ValueError
-        If NVRTC does not know ``arch``, or a macro's name or value is none.
+        If NVRTC does not know ``arch``, a macro's name or value is none, or an option is one for
+        sources that are trusted.
     TypeError
         If an argument is of another type.
     DeviceUnavailableError
@@ -181,23 +126,23 @@ def compile(
         known = _shipped.get((at, name, repr(defines), arch, options, lines))
         if known is not None:
             return known
-    job = _job(source, name, defines, arch, path, options, lines)
+    job = _job(source, name, defines, arch, path, options, include, lines, trusted, limits)
     if job.is_shipped:
-        compiled = _kept(job)
+        compiled = _kept(job, _alone(job))
         _remember(_shipped, (at, name, repr(defines), arch, tuple(options), lines), compiled)
         return compiled
     remembered = _memory.get(job.asked)
     if remembered is not None:
-        compiled, stamps, headers = remembered
-        if not headers or stamps == cache.stamps(headers):
+        compiled, stamps, files = remembered
+        if not files or stamps == cache.stamps(files):
             return compiled
     _check_architecture(arch)
-    found = cache.headers(source, job.folders)
-    if found is None:
-        return _compile(source, name, arch, job.file, job.options)
-    stamps = cache.stamps(found)
-    compiled = _kept(job, found)
-    _remember(_memory, job.asked, (compiled, stamps, found))
+    gathered = _gathered(job)
+    if not gathered.is_whole:
+        return _compile(job, gathered)
+    stamps = cache.stamps(gathered.files)
+    compiled = _kept(job, gathered)
+    _remember(_memory, job.asked, (compiled, stamps, gathered.files))
     return compiled
 
 
@@ -223,10 +168,9 @@ def kept_bytes(
     ValueError, TypeError, DeviceUnavailableError
         As :func:`compile`.
     """
-    job = _job(source, name, defines, arch, path, options, lines)
+    job = _job(source, name, defines, arch, path, options, (), lines, False, None)
     _check_architecture(arch)
-    headers = () if job.is_shipped else cache.headers(source, job.folders)
-    return None if headers is None else cache.size(_key(job, headers))
+    return cache.size(_key(job, _alone(job) if job.is_shipped else _gathered(job)))
 
 
 def compilations() -> int:
@@ -247,12 +191,18 @@ class _Job:
 
     Attributes
     ----------
-    folders : tuple of Path
-        That ``#include`` searches.
+    folder : Path or None
+        The source's own.
+    include : tuple of Path
+        More that ``#include`` searches.
     options : tuple of str
         All that NVRTC gets.
     is_shipped : bool
         Whether the source comes with tilewise, and all that it may include.
+    is_trusted : bool
+    is_told : bool
+        Whether what the options have NVRTC read is known.
+    limits : Limits or None
     asked : tuple
         What the process remembers it by.
     """
@@ -262,10 +212,23 @@ class _Job:
     arch: str
     file: str
     lines: bool
-    folders: tuple[Path, ...]
+    folder: Path | None
+    include: tuple[Path, ...]
     options: tuple[str, ...]
     is_shipped: bool
+    is_trusted: bool
+    is_told: bool
+    limits: Limits | None
     asked: tuple[Any, ...]
+
+    def run(self, gathered: Gathered, options: Sequence[str], name: str | None) -> nvrtc.Output:
+        """What NVRTC makes of it: in a process of its own, where there are limits."""
+        if self.limits is None or self.is_shipped:
+            return nvrtc.run(gathered.source, self.file, options, name, gathered.headers)
+        return apart.run(
+            gathered.source, self.file, options, name, gathered.headers,
+            limits=self.limits, is_trusted=self.is_trusted,
+        )  # fmt: skip
 
 
 def _job(
@@ -275,46 +238,79 @@ def _job(
     arch: str,
     path: Path | None,
     options: Sequence[str],
+    include: Sequence[str | Path],
     lines: bool,
+    is_trusted: bool,
+    limits: Limits | None,
 ) -> _Job:
     check_text(source, "source")
     check_text(name, "name")
     if not name.strip() or "\n" in name:
         raise ValueError(f"{name!r} is not the name of a kernel")
-    if isinstance(options, str) or not all(isinstance(option, str) for option in options):
-        raise TypeError(f"options is {options!r}; it takes a sequence of strings")
+    if "__has_" in name and not is_trusted:
+        raise ValueError(f"{name!r} asks for files; that takes trusted=True")
+    if isinstance(include, str | Path):
+        raise TypeError(f"include is {include!r}; it takes a sequence of folders")
+    check_options(options, is_trusted)
     macros = of_macros(defines or {})
     file = "<source>" if path is None else str(path)
-    searched = folders(path, options)
-    is_shipped = path is not None and len(searched) == 1 and shipped.has(file, source)
-    # NVRTC would look beside a source with no path in the working directory.
-    search = "--no-source-include" if path is None else f"--include-path={searched[0]}"
+    folder = None if path is None else Path(path).absolute().parent
+    more = tuple(Path(each).absolute() for each in (*include, *folders(options)))
+    is_shipped = folder is not None and not more and shipped.has(file, source)
+    # NVRTC itself searches for the headers of a source that is trusted, and of no other. It would
+    # look beside a source with no path in the working directory.
+    search = ["--no-source-include"]
+    if folder is not None and (is_shipped or is_trusted):
+        search = [f"--include-path={folder}"]
+    if is_trusted:
+        search += (f"--include-path={Path(each).absolute()}" for each in include)
     of_lines = [_LINES] if lines else [_MINIMAL] if is_shipped else []
-    every = (f"--gpu-architecture={arch}", *of_lines, *_FIXED_OPTIONS, search, *macros, *options)
-    asked = (source, name, macros, arch, file, tuple(options), lines)
-    return _Job(source, name, arch, file, lines, tuple(searched), every, is_shipped, asked)
+    every = (f"--gpu-architecture={arch}", *of_lines, *_FIXED_OPTIONS, *search, *macros, *options)
+    asked = (source, name, macros, arch, file, tuple(options), lines, more, is_trusted)
+    return _Job(
+        source, name, arch, file, lines, folder, more, every, is_shipped, is_trusted,
+        not is_trusted or is_known(options), limits, asked,
+    )  # fmt: skip
 
 
-def _key(job: _Job, headers: Sequence[Path]) -> bytes:
+def _alone(job: _Job) -> Gathered:
+    """A source with no header but those that NVRTC finds itself."""
+    return Gathered(job.source, {}, (), True)
+
+
+def _gathered(job: _Job) -> Gathered:
+    """A source and all that it includes."""
+    # A kernel in tilewise's own folder, which somebody edits, includes what lies in its parts.
+    is_own = job.folder is not None and job.folder.is_relative_to(shipped.FOLDER)
+    gathered = gather(
+        job.source, job.file, job.folder, job.include, more=(shipped.FOLDER,) if is_own else (),
+        options=job.options, is_trusted=job.is_trusted,
+    )  # fmt: skip
+    return gathered if job.is_told else replace(gathered, is_whole=False)
+
+
+def _key(job: _Job, gathered: Gathered) -> bytes:
     """What the cache on disk keeps a kernel by.
 
     One that comes with tilewise does not depend on where that is installed, but for its lines.
     """
     version = "{}.{}".format(*nvrtc.version())
     if not job.is_shipped:
-        return cache.key((job.source, job.name, job.file, version, *job.options), headers)
+        headers = [text for header in gathered.headers.items() for text in header]
+        parts = (gathered.source, job.name, job.file, version, *job.options)
+        return cache.key((*parts, *headers))
     decisive = [option for option in job.options if not option.startswith("--include-path=")]
     place = job.file if job.lines else shipped.relative(job.file)
-    return cache.key((shipped.digest(), place, job.name, version, *decisive), ())
+    return cache.key((shipped.digest(), place, job.name, version, *decisive))
 
 
-def _kept(job: _Job, headers: Sequence[Path] = ()) -> Compiled:
+def _kept(job: _Job, gathered: Gathered) -> Compiled:
     """From the cache on disk; or else compiled, and then kept there."""
     _check_architecture(job.arch)
-    key = _key(job, headers)
+    key = _key(job, gathered)
     entry = cache.load(key)
     if entry is None:
-        compiled = _compile(job.source, job.name, job.arch, job.file, job.options)
+        compiled = _compile(job, gathered)
         # NVRTC has read the headers anew, which may have been edited since they had this key.
         if not job.is_shipped or shipped.is_unchanged():
             cache.store(key, _entry(compiled))
@@ -351,23 +347,24 @@ def _check_architecture(arch: str) -> None:
         )
 
 
-def _compile(source: str, name: str, arch: str, file: str, options: Sequence[str]) -> Compiled:
+def _compile(job: _Job, gathered: Gathered) -> Compiled:
     global _compilations
     _compilations += 1
-    output = nvrtc.run(source, file, options, name)
+    source, name, file = job.source, job.name, job.file
+    output = job.run(gathered, job.options, name)
     symbol = output.symbol
     if not output.ok:
         # Without the name: is it the source that is wrong, or the name?
-        output = nvrtc.run(source, file, options)
+        output = job.run(gathered, job.options, None)
         if not output.ok:
-            raise CompileError(_message(output.log, source, file, arch, options))
+            raise CompileError(_message(output.log, job, gathered))
         symbol = name
     if symbol not in symbols.entries(output.ptx):
         raise CompileError(_no_such_kernel(name, file, source, output.ptx))
     resources = symbols.resources(output.log, output.cubin, symbol)
     ptx = symbols.with_file_name(output.ptx, file)
     parameters = tuple(Parameter(*fields) for fields in symbols.parameters(ptx, symbol))
-    return Compiled(name, symbol, arch, source, file, ptx, output.cubin, resources, parameters)
+    return Compiled(name, symbol, job.arch, source, file, ptx, output.cubin, resources, parameters)
 
 
 def _no_such_kernel(name: str, file: str, source: str, ptx: str) -> str:
@@ -380,15 +377,16 @@ def _no_such_kernel(name: str, file: str, source: str, ptx: str) -> str:
     return message
 
 
-def _message(log: str, source: str, file: str, arch: str, options: Sequence[str]) -> str:
+def _message(log: str, job: _Job, gathered: Gathered) -> str:
     """NVRTC's log for a reader: ``file:line: error: ...``, the source line below it."""
     lines = [line for line in log.splitlines() if not re.match(r"ptxas +(info|\.) ", line)]
     text = re.sub(r"^(\S.*?)\((\d+)\): ", r"\1:\2: ", "\n".join(lines), flags=re.MULTILINE)
     if "ptxas" in text and (refused := re.search(r", line (\d+); ", text)):
         # ptxas names a line of the PTX, which a virtual architecture gives without it.
-        virtual = [o.replace("=sm_", "=compute_") for o in options if "ptxas" not in o]
-        line = symbols.source_line(nvrtc.run(source, file, virtual).ptx, int(refused[1]), file)
-        rows = source.splitlines()
+        virtual = [o.replace("=sm_", "=compute_") for o in job.options if "ptxas" not in o]
+        ptx = job.run(gathered, virtual, None).ptx
+        line = symbols.source_line(ptx, int(refused[1]), job.file)
+        rows = job.source.splitlines()
         if 1 <= line <= len(rows):
-            text = f"{file}:{line}: error: ptxas refuses this line\n  {rows[line - 1]}\n{text}"
-    return f"{file} does not compile for {arch}:\n{text}"
+            text = f"{job.file}:{line}: error: ptxas refuses this line\n  {rows[line - 1]}\n{text}"
+    return f"{job.file} does not compile for {job.arch}:\n{text}"

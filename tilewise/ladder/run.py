@@ -214,9 +214,7 @@ def prepare(
             f"{target.name} is defined with TILE = {own}, and tile {tile} is asked for"
         )
     edge = check_tile(tile if own is None and tile is not None else own or DEFAULT_TILE)
-    source = target.path or target.source
-    defines = {**target.defines, "real": real, "TILE": edge}
-    kernel = Kernel(source, target.name, defines, target.options)
+    kernel = target.with_macros({"real": real, "TILE": edge})
     return kernel, edge, columns_along_x(gemm.m, gemm.n, edge)
 
 
