@@ -11,11 +11,13 @@ has Landlock, it can open no file, whatever the source says.
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
+from typing import Any
 
 from tilewise.compiler import confine, nvrtc
 from tilewise.compiler.cache import pack, unpack
@@ -23,6 +25,8 @@ from tilewise.errors import CompileError, DeviceUnavailableError, LimitError
 from tilewise.limits import Limits
 
 _WHAT = "the compilation was stopped"
+_FULL = re.compile(r"^(\S.*?)\((\d+)\): catastrophic error: out of memory", re.MULTILINE)
+_GRACE = 2.0  # seconds that NVRTC has to say where it is, when its time is over
 
 
 def run(
@@ -58,20 +62,13 @@ def run(
         "source": source, "file": file, "options": list(options), "name": name,
         "headers": dict(headers or {}), "memory": limits.memory, "is_trusted": is_trusted,
     }  # fmt: skip
-    # It finds the same packages as this one.
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    with subprocess.Popen(
-        [sys.executable, "-m", __name__],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        env=environment,
-    ) as process:
+    with confine.python("tilewise.compiler.apart") as process:
         try:
             said, _ = process.communicate(pack(asked), limits.seconds)
         except subprocess.TimeoutExpired:
             assert limits.seconds is not None
-            raise LimitError("seconds", limits.seconds, _WHAT, file) from None
+            place = _place(_last_words(process))
+            raise LimitError("seconds", limits.seconds, _WHAT, *(place or (file,))) from None
         finally:
             process.kill()
     answer = unpack(said)
@@ -82,10 +79,26 @@ def run(
         raise CompileError(f"{file}: the compiler broke down (exit code {process.returncode})")
     if unavailable := answer.pop("unavailable", ""):
         raise DeviceUnavailableError(unavailable)
-    if answer.pop("is_full"):
-        assert limits.memory is not None
-        raise LimitError("memory", limits.memory, _WHAT, file)
+    place = None if answer["ok"] else _place(answer)
+    if limits.memory is not None and (place or answer["is_full"]):
+        raise LimitError("memory", limits.memory, _WHAT, *(place or (file,)))
     return nvrtc.Output(**answer)
+
+
+def _last_words(process: subprocess.Popen[bytes]) -> dict[str, Any] | None:
+    """What a process says that can take no more memory: NVRTC then tells the line it is at."""
+    try:
+        confine.stop_memory(process.pid)
+        said, _ = process.communicate(timeout=_GRACE)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return unpack(said)
+
+
+def _place(answer: Mapping[str, Any] | None) -> tuple[str, int] | None:
+    """The file and the line at which NVRTC ran out of memory; None where it did not say so."""
+    found = None if answer is None else _FULL.search(answer.get("log", ""))
+    return None if found is None else (found[1], int(found[2]))
 
 
 def _answer(asked: bytes) -> bytes:
@@ -102,8 +115,8 @@ def _answer(asked: bytes) -> bytes:
     except DeviceUnavailableError as error:
         return pack({"unavailable": str(error)})
     except MemoryError:
-        return pack({**asdict(nvrtc.Output("")), "is_full": True})
-    return pack({**asdict(output), "is_full": output.is_full})
+        return pack(asdict(nvrtc.Output("", ok=False, is_full=True)))
+    return pack(asdict(output))
 
 
 def _main() -> None:

@@ -1,11 +1,19 @@
-"""What a process may take and open, made less by the process itself."""
+"""Processes that run one module, and may take and open less than others."""
 
 from __future__ import annotations
 
 import ctypes
 import os
+import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
+
+resource: ModuleType | None
+try:
+    import resource
+except ImportError:  # Windows has none
+    resource = None
 
 # Linux's <linux/landlock.h>: the system calls, alike on every architecture, and the rights of the
 # first version; reading and writing files, reading folders, making and removing files.
@@ -15,18 +23,49 @@ _VERSION = 1 << 0
 _NO_NEW_PRIVILEGES = 38  # <linux/prctl.h>
 
 
+def python(module: str) -> subprocess.Popen[bytes]:
+    """A process that runs a module, and is asked and answers by its standard streams.
+
+    It finds the same packages as this one, and no others: not those of the working directory.
+    """
+    path = os.pathsep.join(each or str(Path.cwd()) for each in sys.path)
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", module],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "PYTHONPATH": path},
+    )
+
+
 def limit_memory(more: int) -> None:
     """Let this process take ``more`` bytes of memory beyond what it has; then it gets none."""
-    if sys.platform != "linux":
-        return
-    import resource  # Unix alone has it
+    if resource is not None and sys.platform == "linux":
+        _, hard = resource.getrlimit(resource.RLIMIT_AS)
+        most = _address_space(os.getpid()) + more
+        if hard != resource.RLIM_INFINITY:
+            most = min(most, hard)
+        resource.setrlimit(resource.RLIMIT_AS, (most, most))
 
-    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
-    most = pages * os.sysconf("SC_PAGE_SIZE") + more
-    _, hard = resource.getrlimit(resource.RLIMIT_AS)
-    if hard != resource.RLIM_INFINITY:
-        most = min(most, hard)
-    resource.setrlimit(resource.RLIMIT_AS, (most, most))
+
+def stop_memory(process: int) -> None:
+    """Let another process take no more memory than it has.
+
+    Raises
+    ------
+    OSError
+        If it has ended, or the system can't do that.
+    """
+    if resource is None or sys.platform != "linux":
+        raise OSError("this system sets no limits of other processes")
+    most = _address_space(process)
+    resource.prlimit(process, resource.RLIMIT_AS, (most, most))
+
+
+def _address_space(process: int) -> int:
+    """Bytes of a process's address space."""
+    pages = int(Path(f"/proc/{process}/statm").read_text(encoding="ascii").split()[0])
+    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def close_files() -> bool:
