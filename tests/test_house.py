@@ -17,7 +17,8 @@ EMULATOR = "tilewise.devices.emulator"
 MACHINE = f"{EMULATOR}.machine"
 
 LAYERS = (
-    "numbers", "limits", "launch", "errors", "compiler", "devices", "kernel", "provenance",
+    "numbers", "limits", "launch", "errors", "compiler", "devices", "isolated",
+    "isolated_process", "kernel", "provenance",
     "gemm", "arrays", "ladder", "matmul", "explain", "lens", "bench", "tune", "warm", "", "cli",
     "__main__",
 )  # fmt: skip

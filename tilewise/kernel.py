@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tilewise import compiler
 from tilewise.compiler import Compiled, includes, shipped
 from tilewise.devices import Device, get_device
+from tilewise.isolated import launch as in_a_process
 from tilewise.launch import Launch, LaunchReport, dim3
 from tilewise.limits import Limits
 
@@ -145,6 +146,8 @@ class Kernel:
         shared: int = 0,
         device: str | Device = "auto",
         checks: str = "raise",
+        *,
+        isolated: bool = False,
     ) -> LaunchReport:
         """Compile, launch, wait, report.
 
@@ -161,10 +164,18 @@ class Kernel:
         checks : str
             On the emulator: ``"raise"`` at a fault, ``"collect"`` them in the report, or
             ``"off"``.
+        isolated : bool
+            Whether it runs in a process of its own, which ends with it: the report, the arrays
+            and the errors are the same. Arrays are NumPy's. The kernel's limits hold, or
+            :class:`tilewise.Limits`' own.
 
         Raises
         ------
-        CompileError, LaunchError, CheckError, DeviceUnavailableError, ValueError, TypeError
+        CompileError, LaunchError, LimitError, CheckError, DeviceUnavailableError
+        ValueError
+            If an argument can't be; or if the kernel has limits and the launch is on a GPU, which
+            can't be stopped but with its process, and is not isolated.
+        TypeError
         """
         if checks not in CHECKS:
             raise ValueError(f"checks is {checks!r}; it takes one of {', '.join(CHECKS)}")
@@ -173,7 +184,15 @@ class Kernel:
             dim3(grid, "grid"), dim3(block, "block"), tuple(args), shared, checks,
             limits=self.limits,
         )  # fmt: skip
-        return place.launch(self.compile(place.arch), launch)
+        compiled = self.compile(place.arch)
+        if isolated:
+            return in_a_process(place.name, place.arch, compiled, launch)
+        if self.limits is not None and place.name == "gpu":
+            raise ValueError(
+                "a launch on a GPU can't be stopped from inside; with limits, launch it with "
+                "isolated=True"
+            )
+        return place.launch(compiled, launch)
 
     def profile(
         self,

@@ -44,6 +44,13 @@ def test_a_compilation_that_fills_the_memory_is_stopped(source: str) -> None:
     assert caught.value.line in ((43,) if source is BOMB else (1, 2))
 
 
+def test_an_assembler_that_fills_the_memory_is_stopped() -> None:
+    body = "int a[1 << 28]; a[x[0]] = 1; x[1] = a[x[2]];"
+    source = f'extern "C" __global__ void k(volatile int* x) {{ {body} }}'
+    with pytest.raises(LimitError, match=r"<source>: .*limit of 256 MiB of memory"):
+        compiler.compile(source, "k", limits=Limits(memory=256 << 20))
+
+
 def test_the_same_comes_of_a_process_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "own ü.cuh").write_text("#define VALUE 321\n")
     source = (

@@ -26,6 +26,7 @@ from tilewise.limits import Limits
 
 _WHAT = "the compilation was stopped"
 _FULL = re.compile(r"^(\S.*?)\((\d+)\): catastrophic error: out of memory", re.MULTILINE)
+_SILENT = re.compile(r"ptxas fatal\s*: Ptx assembly aborted due to errors\s*")  # and no error
 _GRACE = 2.0  # seconds that NVRTC has to say where it is, when its time is over
 
 
@@ -63,6 +64,7 @@ def run(
         "headers": dict(headers or {}), "memory": limits.memory, "is_trusted": is_trusted,
     }  # fmt: skip
     with confine.python("tilewise.compiler.apart") as process:
+        confine.wait_for_start(process)
         try:
             said, _ = process.communicate(pack(asked), limits.seconds)
         except subprocess.TimeoutExpired:
@@ -80,7 +82,8 @@ def run(
     if unavailable := answer.pop("unavailable", ""):
         raise DeviceUnavailableError(unavailable)
     place = None if answer["ok"] else _place(answer)
-    if limits.memory is not None and (place or answer["is_full"]):
+    is_full = place or answer["is_full"] or _SILENT.fullmatch(answer["log"])
+    if limits.memory is not None and is_full:
         raise LimitError("memory", limits.memory, _WHAT, *(place or (file,)))
     return nvrtc.Output(**answer)
 
@@ -106,7 +109,6 @@ def _answer(asked: bytes) -> bytes:
     assert job is not None
     memory, is_trusted = job.pop("memory"), job.pop("is_trusted")
     try:
-        nvrtc.run("", "<nothing>", [])  # it loads the rest of itself, which are files
         if memory is not None:
             confine.limit_memory(memory)
         if not is_trusted:
@@ -123,7 +125,14 @@ def _main() -> None:
     # What NVRTC might print goes nowhere: standard output is for the answer alone.
     with os.fdopen(os.dup(1), "wb") as answers:
         os.dup2(2, 1)
-        answer = _answer(sys.stdin.buffer.read())
+        try:
+            nvrtc.run("", "<nothing>", [])  # it loads the rest of itself, which are files
+        except DeviceUnavailableError as error:
+            answer = pack({"unavailable": str(error)})
+            confine.say_started(answers)
+        else:
+            confine.say_started(answers)
+            answer = _answer(sys.stdin.buffer.read())
         with suppress(BrokenPipeError):
             answers.write(answer)
             answers.flush()

@@ -6,14 +6,20 @@ import ctypes
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from types import ModuleType
+from typing import BinaryIO
 
 resource: ModuleType | None
 try:
     import resource
 except ImportError:  # Windows has none
     resource = None
+
+START_SECONDS = 60.0
+"""That a process may take until it is ready; longer is taken for never."""
+_STARTED = b"!"
 
 # Linux's <linux/landlock.h>: the system calls, alike on every architecture, and the rights of the
 # first version; reading and writing files, reading folders, making and removing files.
@@ -34,8 +40,26 @@ def python(module: str) -> subprocess.Popen[bytes]:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
+        bufsize=0,
         env={**os.environ, "PYTHONPATH": path},
     )
+
+
+def wait_for_start(process: subprocess.Popen[bytes]) -> None:
+    """Wait until a process is ready to be asked, or has ended: its time begins then."""
+    assert process.stdout is not None
+    timer = threading.Timer(START_SECONDS, process.kill)
+    timer.start()
+    try:
+        process.stdout.read(len(_STARTED))
+    finally:
+        timer.cancel()
+
+
+def say_started(answers: BinaryIO) -> None:
+    """Tell the process that waits for this one that it may ask."""
+    answers.write(_STARTED)
+    answers.flush()
 
 
 def limit_memory(more: int) -> None:
