@@ -65,7 +65,7 @@ def told(limit: str, value: float) -> str:
         size = value / 2**30
         return f"{size:,.3g} GiB of memory" if size >= 1 else f"{value / 2**20:,.4g} MiB of memory"
     unit = {"memory": "bytes of memory", "output": "bytes of output"}.get(limit, limit)
-    return f"{value:,} {unit}"
+    return f"{value:,} {unit}" if isinstance(value, int) else f"{value:g} {unit}"
 
 
 class CheckError(TilewiseError):
