@@ -54,7 +54,3 @@ def main() -> None:
             answers.write(answered)
             answers.flush()
     os._exit(0)
-
-
-if __name__ == "__main__":
-    main()

@@ -92,6 +92,15 @@ ATTACKS = {
     "has, pasted thrice": (
         '#define P(a, b, c) a %:%: b %:%: c\n#define VALUE P(_, _has_, include)("{s}")\n'
     ),
+    "has, pasted by joined lines": (
+        '#define P(a, b) a#\\\r\n#b\n#if P(_, _has_include)("{s}")\n#define VALUE 1\n#endif\n'
+    ),
+    "has, pasted by NVRTC's own macro": (
+        '#if _NV_CONCAT_EVAL1(__has_, include)("{s}")\n#define VALUE 1\n#endif\n'
+    ),
+    "has, pasted of five": (
+        '#if _NV_PASTE5(_, _, has, _include, )("{s}")\n#define VALUE 1\n#endif\n'
+    ),
     "pragma": '#pragma GCC dependency "{s}"\n#define VALUE 1\n',
     "alias": '#pragma include_alias("a.cuh", "{s}")\n#include "a.cuh"\n#define VALUE 1\n',
     "line": '#line 1 "{s}"\n#define VALUE nothing\n',

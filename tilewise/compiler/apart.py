@@ -121,7 +121,8 @@ def _answer(asked: bytes) -> bytes:
     return pack(asdict(output))
 
 
-def _main() -> None:
+def main() -> None:
+    """Answer what is asked on standard input, and end."""
     # What NVRTC might print goes nowhere: standard output is for the answer alone.
     with os.fdopen(os.dup(1), "wb") as answers:
         os.dup2(2, 1)
@@ -137,7 +138,3 @@ def _main() -> None:
             answers.write(answer)
             answers.flush()
     os._exit(0)
-
-
-if __name__ == "__main__":
-    _main()

@@ -29,14 +29,23 @@ _VERSION = 1 << 0
 _NO_NEW_PRIVILEGES = 38  # <linux/prctl.h>
 
 
+# The package's own __init__ imports every front door, for which no compilation should wait.
+_RUN = """
+import importlib, sys, types
+package = sys.modules["tilewise"] = types.ModuleType("tilewise")
+package.__path__ = [sys.argv[1]]
+importlib.import_module(sys.argv[2]).main()
+"""
+
+
 def python(module: str) -> subprocess.Popen[bytes]:
-    """A process that runs a module, and is asked and answers by its standard streams.
+    """A process that runs a module's ``main``, is asked and answers by its standard streams.
 
     It finds the same packages as this one, and no others: not those of the working directory.
     """
     path = os.pathsep.join(each or str(Path.cwd()) for each in sys.path)
     return subprocess.Popen(
-        [sys.executable, "-P", "-m", module],
+        [sys.executable, "-P", "-c", _RUN, str(Path(__file__).parents[1]), module],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

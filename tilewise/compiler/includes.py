@@ -44,11 +44,11 @@ _HAS = re.compile(
     rf"(?P<operand>{_WS}*+\({_WS}*+{_NAME}{_WS}*+\))?"
 )
 # The names of __has_include and its like can be pasted of tokens, of which the first is one of
-# these; as neither can be defined anew, that is refused.
-_PIECE = re.compile(
-    r"(?<![\w$])(?:__?|__h|__ha|__has|__has_[a-z]{,6}|__has_include_[a-z]*)(?![\w$])"
-)
-_PASTE = re.compile(r"##|%:%:|\?\?=\?\?=")
+# these; as none can be defined anew, they are refused. Two of them are usual names: those are
+# refused only where tokens are pasted, by the source or by macros of NVRTC's own.
+_PIECE = re.compile(r"(?<![\w$])(?:__h|__ha|__has|__has_[a-z]{,6}|__has_include_[a-z]*)(?![\w$])")
+_SHORT_PIECE = re.compile(r"(?<![\w$])__?(?![\w$])")
+_PASTE = re.compile(r"##|%:%:|\?\?=\?\?=|(?<![\w$])(?:_NV_|__CUDA(?!CC)[A-Z]*_|__location__)")
 _TRIGRAPH = re.compile(r"\?\?[=/]")
 _OUTSIDE = (
     "an include outside the folder of the source and the folders of include= is not read; name its "
@@ -212,7 +212,8 @@ def gather(
         if own != own.parent:  # of a source in the root folder, the whole machine is not its own
             roots = folders
     search = _Search(file, folders, (*roots, *more), is_trusted, macros(options))
-    whole = _rewritten(source.replace("\r\n", "\n"), folder, search)
+    source = source.replace("\r\n", "\n")
+    whole = _rewritten(source, folder, search)
     done: dict[Path, str] = {}
     while waiting := search.texts.keys() - done.keys():
         for header in sorted(waiting):
@@ -309,9 +310,10 @@ def _check(texts: Mapping[str, str], search: _Search, options: Sequence[str]) ->
                 raise CompileError(
                     f"{name} defines {macro} anew, which is the name of an include: {_ODD}"
                 )
-    if any(map(_PASTE.search, (*plain.values(), *options))):
+    pastes = any(map(_PASTE.search, (*plain.values(), *options)))
+    for pieces in (_PIECE, _SHORT_PIECE) if pastes else (_PIECE,):
         for name, text in plain.items():
-            if piece := _PIECE.search(text):
+            if piece := pieces.search(text):
                 line = text.count("\n", 0, piece.start()) + 1
                 raise CompileError(
                     f"{name}:{line}: error: {piece[0]} may be pasted (##) to __has_include, which "
