@@ -8,6 +8,7 @@ from tilewise.errors import (
     DeviceUnavailableError,
     KernelAssertError,
     LaunchError,
+    LimitError,
     MemoryAccessError,
     RaceError,
     TilewiseError,
@@ -19,6 +20,7 @@ from tilewise.kernel import Kernel
 from tilewise.ladder.problem import Gemm
 from tilewise.ladder.rungs import RUNGS, Rung, rung
 from tilewise.launch import Counters, Finding, Launch, LaunchReport, Resources
+from tilewise.limits import Limits
 from tilewise.matmul import matmul
 from tilewise.tune import Tuned, tune
 from tilewise.warm import Warmed, warm
@@ -51,6 +53,8 @@ __all__ = [
     "Launch",
     "LaunchError",
     "LaunchReport",
+    "LimitError",
+    "Limits",
     "MemoryAccessError",
     "RaceError",
     "Resources",

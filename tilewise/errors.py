@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tilewise.launch import Finding
@@ -33,6 +33,41 @@ class KernelAssertError(LaunchError):
     """``assert`` failed, or ``__trap()`` was reached, inside a kernel."""
 
 
+class LimitError(TilewiseError):
+    """A compilation or a launch took more than its limits allow, and was stopped.
+
+    Attributes
+    ----------
+    limit : str
+        Which of :class:`tilewise.Limits`: ``"seconds"``, ``"instructions"``, ``"memory"`` or
+        ``"output"``.
+    value : float
+        What it allows.
+    file : str
+        Of the source.
+    line : int
+        The line that was executed; 0 where none was.
+    """
+
+    def __init__(self, limit: str, value: float, what: str, file: str, line: int = 0) -> None:
+        self.limit, self.value, self.what = limit, value, what
+        self.file, self.line = file, line
+        place = f"{file}:{line}" if line else file
+        super().__init__(f"{place}: {what}: limit of {told(limit, value)}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.limit, self.value, self.what, self.file, self.line)
+
+
+def told(limit: str, value: float) -> str:
+    """A limit for people, as ``"4 GiB of memory"``."""
+    if limit == "memory" and value >= 1 << 20:
+        size = value / 2**30
+        return f"{size:,.3g} GiB of memory" if size >= 1 else f"{value / 2**20:,.4g} MiB of memory"
+    unit = {"memory": "bytes of memory", "output": "bytes of output"}.get(limit, limit)
+    return f"{value:,} {unit}" if isinstance(value, int) else f"{value:g} {unit}"
+
+
 class CheckError(TilewiseError):
     """A check of the emulator found a fault in the kernel.
 
@@ -48,6 +83,9 @@ class CheckError(TilewiseError):
         if len(findings) > len(shown):
             shown.append(f"... and {len(findings) - len(shown)} more")
         super().__init__("\n".join(shown))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.findings,)
 
 
 class MemoryAccessError(CheckError):

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tilewise import compiler
-from tilewise.compiler import Compiled, shipped
+from tilewise.compiler import Compiled, includes, shipped
 from tilewise.devices import Device, get_device
+from tilewise.isolated import launch as in_a_process
 from tilewise.launch import Launch, LaunchReport, dim3
+from tilewise.limits import Limits
 
 if TYPE_CHECKING:
     from tilewise.lens.profile import Profile
@@ -22,10 +25,7 @@ SOURCES = shipped.FOLDER
 def _read(path: Path) -> str:
     if (text := shipped.text(path)) is not None:
         return text
-    try:
-        return path.read_text(encoding="utf-8-sig")  # some editors begin a file with a mark
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is no CUDA C++ source: it is not UTF-8 text ({error})") from None
+    return includes.read(path)
 
 
 class Kernel:
@@ -42,7 +42,15 @@ class Kernel:
     defines : mapping, optional
         Macros: ``{"TILE": 16}`` is ``-DTILE=16``; a value of True is a bare ``-DNAME``.
     options : sequence of str, optional
-        More options for NVRTC, such as ``--ptxas-options=-O1``.
+        More options for NVRTC, such as ``--ptxas-options=-O1``, of those that read and write no
+        file.
+    include : sequence of str or Path, optional
+        More folders that ``#include`` searches, beside the file's own. It reads no file elsewhere.
+    trusted : bool
+        Whether the source may include any file of the machine, and the options may have NVRTC read
+        and write files.
+    limits : Limits, optional
+        What compiling it, and each launch, may take. By default there are none.
 
     Raises
     ------
@@ -72,6 +80,10 @@ class Kernel:
         name: str,
         defines: Mapping[str, Any] | None = None,
         options: Sequence[str] = (),
+        *,
+        include: Sequence[str | Path] = (),
+        trusted: bool = False,
+        limits: Limits | None = None,
     ) -> None:
         self.path: Path | None = None
         if isinstance(source_or_path, Path):
@@ -83,9 +95,17 @@ class Kernel:
         self.defines: dict[str, Any] = dict(defines or {})
         # A string stays one: to compile then says what is wrong with it.
         self.options = options if isinstance(options, str) else tuple(options)
+        self.include = include if isinstance(include, str | Path) else tuple(include)
+        self.trusted, self.limits = trusted, limits
 
     def __repr__(self) -> str:
         return f"Kernel({str(self.path or '<source>')!r}, {self.name!r}, {self.defines!r})"
+
+    def with_macros(self, defines: Mapping[str, Any]) -> Kernel:
+        """The same kernel with more macros."""
+        found = copy(self)
+        found.defines = {**self.defines, **defines}
+        return found
 
     def compile(self, arch: str | None = None, *, lines: bool = True) -> Compiled:
         """Compile for ``arch`` (by default the emulator's), or take it from the cache.
@@ -112,7 +132,10 @@ class Kernel:
             arch=arch or compiler.DEFAULT_ARCH,
             path=self.path,
             options=self.options,
+            include=self.include,
             lines=lines,
+            trusted=self.trusted,
+            limits=self.limits,
         )
 
     def is_kept(self, arch: str | None = None, *, lines: bool = True) -> bool:
@@ -135,7 +158,9 @@ class Kernel:
             arch=arch or compiler.DEFAULT_ARCH,
             path=self.path,
             options=self.options,
+            include=self.include,
             lines=lines,
+            trusted=self.trusted,
         )
         return found is not None
 
@@ -149,6 +174,7 @@ class Kernel:
         checks: str = "raise",
         *,
         global_races: bool = False,
+        isolated: bool = False,
     ) -> LaunchReport:
         """Compile, launch, wait, report.
 
@@ -168,19 +194,35 @@ class Kernel:
         global_races : bool
             On the emulator: look for races in global memory too. It remembers every access of
             the launch, and is for small grids.
+        isolated : bool
+            Whether it runs in a process of its own, which ends with it: the report, the arrays
+            and the errors are the same. Arrays are NumPy's. The kernel's limits hold, or
+            :class:`tilewise.Limits`' own.
 
         Raises
         ------
-        CompileError, LaunchError, CheckError, DeviceUnavailableError, ValueError, TypeError
+        CompileError, LaunchError, LimitError, CheckError, DeviceUnavailableError
+        ValueError
+            If an argument can't be; or if the kernel has limits and the launch is on a GPU, which
+            can't be stopped but with its process, and is not isolated.
+        TypeError
         """
         if checks not in CHECKS:
             raise ValueError(f"checks is {checks!r}; it takes one of {', '.join(CHECKS)}")
         place = get_device(device) if isinstance(device, str) else device
         launch = Launch(
             dim3(grid, "grid"), dim3(block, "block"), tuple(args), shared, checks,
-            global_races=global_races,
+            global_races=global_races, limits=self.limits,
         )  # fmt: skip
-        return place.launch(self.compile(place.arch), launch)
+        compiled = self.compile(place.arch)
+        if isolated:
+            return in_a_process(place.name, place.arch, compiled, launch)
+        if self.limits is not None and place.name == "gpu":
+            raise ValueError(
+                "a launch on a GPU can't be stopped from inside; with limits, launch it with "
+                "isolated=True"
+            )
+        return place.launch(compiled, launch)
 
     def profile(
         self,

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+from tilewise.limits import Limits
+
 Dim3 = tuple[int, int, int]
 
 
@@ -336,6 +338,8 @@ class Launch:
         Dependent Launch and Synchronization").
     global_races : bool
         Whether the emulator looks for races in global memory too, which takes time and memory.
+    limits : Limits or None
+        What it may take on the emulator.
     """
 
     grid: Dim3
@@ -345,6 +349,7 @@ class Launch:
     checks: str = "raise"
     overlap: bool = False
     global_races: bool = False
+    limits: Limits | None = None
 
     def filled(
         self,

@@ -271,7 +271,7 @@ def test_headers_are_found_beside_the_source_only(
     monkeypatch.chdir(tmp_path)
     with pytest.raises(CompileError, match=r"value\.cuh"):
         compiler.compile(source, "k")
-    assert compiler.compile(source, "k", options=[f"-I{tmp_path}"]).name == "k"
+    assert compiler.compile(source, "k", include=[tmp_path]).name == "k"
 
 
 def test_a_changed_header_is_compiled_anew(tmp_path: Path) -> None:
@@ -294,10 +294,12 @@ def test_an_include_by_macro_is_not_cached(tmp_path: Path, monkeypatch: pytest.M
     (tmp_path / "value.cuh").write_text("#define VALUE 1\n")
     source = '#include HEADER\nextern "C" __global__ void k(int* x) { *x = VALUE; }'
     seen = count_compilations(monkeypatch)
-    for _ in range(2):
-        defines = {"HEADER": '"value.cuh"'}
-        compiler.compile(source, "k", defines=defines, path=tmp_path / "k.cu")
-    assert len(seen) == 2
+    known = {"HEADER": '"value.cuh"'}  # a macro of the caller's, whose value is known
+    unknown = "#define HEADER <value.cuh>\n" + source
+    for text, defines, count in ((unknown, {}, 2), (source, known, 3)):
+        for _ in range(2):
+            compiler.compile(text, "k", defines=defines, path=tmp_path / "k.cu", trusted=True)
+        assert len(seen) == count
 
 
 def test_the_cache_saves_compilations(monkeypatch: pytest.MonkeyPatch) -> None:

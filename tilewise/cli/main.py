@@ -3,7 +3,8 @@
 Every command takes ``--json``, and then standard output is one JSON document, also where the
 command fails; ``bench``, ``climb`` and ``ceilings``, whose documents are kept, take a file for it,
 or ``-``.
-The exit code is 0 where the result is right, 1 where it is wrong or a check found a fault, 2 for
+The exit code is 0 where the result is right, 1 where it is wrong, a check found a fault or a kernel
+took more than its limits, 2 for
 bad arguments and for what this machine lacks, 130 after Ctrl-C.
 """
 
@@ -35,6 +36,7 @@ from tilewise.errors import (
     CheckError,
     DeviceUnavailableError,
     KernelAssertError,
+    LimitError,
     TilewiseError,
 )
 
@@ -124,7 +126,7 @@ def _answer(words: Sequence[str]) -> int:
         told = getattr(error, "format_message", error.__str__)()
         hint = "`tilewise --help` lists the commands, `tilewise COMMAND --help` its options."
         return _fail(error, told, BAD, words, hint)
-    except (CheckError, KernelAssertError) as error:
+    except (CheckError, KernelAssertError, LimitError) as error:
         return _fail(error, str(error), WRONG, words)
     except ImportError as error:
         return _fail(

@@ -12,15 +12,26 @@ import sys
 import threading
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tilewise.compiler import cache, nvrtc, shipped, symbols
-from tilewise.compiler.options import check_text, folders, of_macros
+from tilewise.compiler import apart, cache, nvrtc, shipped, symbols
+from tilewise.compiler.compiled import Compiled, Parameter
+from tilewise.compiler.includes import Gathered, gather
+from tilewise.compiler.options import (
+    check_options,
+    check_text,
+    folders,
+    is_known,
+    of_macros,
+)
 from tilewise.compiler.underway import underway
 from tilewise.errors import CompileError
 from tilewise.launch import Resources
+from tilewise.limits import Limits
+
+__all__ = ["DEFAULT_ARCH", "Compiled", "Parameter", "architectures", "compile"]
 
 DEFAULT_ARCH = "sm_90a"
 _FIXED_OPTIONS = (
@@ -38,86 +49,6 @@ _REMEMBERED = 1024
 _memory: dict[tuple[Any, ...], tuple[Compiled, tuple[Any, ...], tuple[Path, ...]]] = {}
 _shipped: dict[tuple[Any, ...], Compiled] = {}
 _lock = threading.Lock()
-
-
-@dataclass(frozen=True)
-class Parameter:
-    """One parameter of a kernel, as the PTX declares it.
-
-    Attributes
-    ----------
-    name : str
-        The PTX's name of it, as ``"sgemm_param_0"``.
-    type : str
-        PTX type without the dot: ``"u32"``, ``"f32"``, ``"u64"``; ``"b8"`` for a structure.
-    size, align : int
-        Bytes.
-    """
-
-    name: str
-    type: str
-    size: int
-    align: int
-
-
-@dataclass(frozen=True)
-class Compiled:
-    """One kernel, compiled.
-
-    Attributes
-    ----------
-    name : str
-        The kernel's name as it was asked for.
-    symbol : str
-        Its name in PTX and machine code: the mangled one, or the same for ``extern "C"``.
-    arch : str
-        As ``"sm_90a"``.
-    source : str
-        CUDA C++.
-    file : str
-        The source's name in messages and in the PTX.
-    ptx : str
-        The whole module.
-    cubin : bytes
-        The whole module's machine code, an ELF file.
-    resources : Resources
-        What ptxas reports.
-    parameters : tuple of Parameter
-        In order.
-    """
-
-    name: str
-    symbol: str
-    arch: str
-    source: str
-    file: str
-    ptx: str
-    cubin: bytes
-    resources: Resources
-    parameters: tuple[Parameter, ...]
-
-    def __repr__(self) -> str:
-        return f"Compiled({self.name!r}, {self.arch!r}, {self.file!r}, {self.resources!r})"
-
-
-class _Inflated:
-    """A text of an object, which may be given compressed and is then inflated when it is read."""
-
-    def __init__(self, name: str) -> None:
-        self._name = f"_{name}"
-
-    def __get__(self, instance: object, owner: type) -> str:
-        value: str | bytes = instance.__dict__[self._name]
-        if isinstance(value, bytes):
-            instance.__dict__[self._name] = value = zlib.decompress(value).decode()
-        return value
-
-    def __set__(self, instance: object, value: str | bytes) -> None:
-        instance.__dict__[self._name] = value
-
-
-# A launch on a GPU needs no PTX. Set here, for in the class it would look like a default.
-setattr(Compiled, "ptx", _Inflated("ptx"))  # noqa: B010
 
 
 def architectures() -> tuple[str, ...]:
@@ -139,7 +70,10 @@ def compile(
     arch: str = DEFAULT_ARCH,
     path: Path | None = None,
     options: Sequence[str] = (),
+    include: Sequence[str | Path] = (),
     lines: bool = True,
+    trusted: bool = False,
+    limits: Limits | None = None,
 ) -> Compiled:
     """Compile one kernel, or take it from the cache.
 
@@ -156,20 +90,31 @@ def compile(
     arch : str
         A real architecture, one of :func:`architectures`.
     path : Path, optional
-        Where the source came from: its name in messages, and its folder is searched for
-        headers. Without it, ``#include`` finds nothing but what ``options`` add.
+        Where the source came from: its name in messages, and ``#include`` reads its folder, and
+        what lies in that.
     options : sequence of str
-        More options for NVRTC.
+        More options for NVRTC, of those that read and write no file.
+    include : sequence of str or Path
+        More folders that ``#include`` searches and reads. It reads no other file.
     lines : bool
         Whether PTX and machine code say of which source line each instruction is. The
         instructions are the same without, and the machine code's file is a third as large.
+    trusted : bool
+        Whether the source may include any file of the machine, and ``options`` may have NVRTC
+        read and write files.
+    limits : Limits, optional
+        With them a process of its own compiles, which is stopped where it takes more, and which
+        on Linux can open no file.
 
     Raises
     ------
     CompileError
         If the source does not compile, or has no kernel of this name.
+    LimitError
+        If compiling it takes more than ``limits`` allow.
     ValueError
-        If NVRTC does not know ``arch``, or a macro's name or value is none.
+        If NVRTC does not know ``arch``, a macro's name or value is none, or an option is one for
+        sources that are trusted.
     TypeError
         If an argument is of another type.
     DeviceUnavailableError
@@ -178,8 +123,8 @@ def compile(
     known = _known(source, name, defines, arch, path, options, lines)
     if known is not None:
         return known
-    job = _job(source, name, defines, arch, path, options, lines)
-    return _recalled(job) or _compiled(job)
+    job = _job(source, name, defines, arch, path, options, include, lines, trusted, limits)
+    return _remembered(job) or _kept(job) or _compiled(job)
 
 
 def find(
@@ -190,13 +135,15 @@ def find(
     arch: str = DEFAULT_ARCH,
     path: Path | None = None,
     options: Sequence[str] = (),
+    include: Sequence[str | Path] = (),
     lines: bool = True,
+    trusted: bool = False,
 ) -> Compiled | None:
     """Take one kernel from the cache; return None where :func:`compile` would have to compile it.
 
     Parameters
     ----------
-    source, name, defines, arch, path, options, lines
+    source, name, defines, arch, path, options, include, lines, trusted
         As :func:`compile` takes them.
 
     Raises
@@ -207,7 +154,8 @@ def find(
     known = _known(source, name, defines, arch, path, options, lines)
     if known is not None:
         return known
-    return _recalled(_job(source, name, defines, arch, path, options, lines))
+    job = _job(source, name, defines, arch, path, options, include, lines, trusted, None)
+    return _remembered(job) or _kept(job)
 
 
 def kept_bytes(
@@ -258,10 +206,10 @@ def key_of(
     ValueError, TypeError, DeviceUnavailableError
         As :func:`compile`.
     """
-    job = _job(source, name, defines, arch, path, options, lines)
+    job = _job(source, name, defines, arch, path, options, (), lines, False, None)
     _check_architecture(arch)
-    headers = () if job.is_shipped else cache.headers(source, job.folders)
-    return None if headers is None else _key(job, headers)
+    gathered = _gathered(job)
+    return _key(job, gathered) if gathered.is_whole else None
 
 
 def forget() -> None:
@@ -277,12 +225,18 @@ class _Job:
 
     Attributes
     ----------
-    folders : tuple of Path
-        That ``#include`` searches.
+    folder : Path or None
+        The source's own.
+    include : tuple of Path
+        More that ``#include`` searches.
     options : tuple of str
         All that NVRTC gets.
     is_shipped : bool
         Whether the source comes with tilewise, and all that it may include.
+    is_trusted : bool
+    is_told : bool
+        Whether what the options have NVRTC read is known.
+    limits : Limits or None
     asked, known_by : tuple
         What the process remembers it by; one that comes with tilewise, by the latter.
     """
@@ -292,11 +246,24 @@ class _Job:
     arch: str
     file: str
     lines: bool
-    folders: tuple[Path, ...]
+    folder: Path | None
+    include: tuple[Path, ...]
     options: tuple[str, ...]
     is_shipped: bool
+    is_trusted: bool
+    is_told: bool
+    limits: Limits | None
     asked: tuple[Any, ...]
     known_by: tuple[Any, ...]
+
+    def run(self, gathered: Gathered, options: Sequence[str], name: str | None) -> nvrtc.Output:
+        """What NVRTC makes of it: in a process of its own, where there are limits."""
+        if self.limits is None or self.is_shipped:
+            return nvrtc.run(gathered.source, self.file, options, name, gathered.headers)
+        return apart.run(
+            gathered.source, self.file, options, name, gathered.headers,
+            limits=self.limits, is_trusted=self.is_trusted,
+        )  # fmt: skip
 
 
 def _job(
@@ -306,41 +273,69 @@ def _job(
     arch: str,
     path: Path | None,
     options: Sequence[str],
+    include: Sequence[str | Path],
     lines: bool,
+    is_trusted: bool,
+    limits: Limits | None,
 ) -> _Job:
     check_text(source, "source")
     check_text(name, "name")
     if not name.strip() or "\n" in name:
         raise ValueError(f"{name!r} is not the name of a kernel")
-    if isinstance(options, str) or not all(isinstance(option, str) for option in options):
-        raise TypeError(f"options is {options!r}; it takes a sequence of strings")
+    if "__has_" in name and not is_trusted:
+        raise ValueError(f"{name!r} asks for files; that takes trusted=True")
+    if isinstance(include, str | Path):
+        raise TypeError(f"include is {include!r}; it takes a sequence of folders")
+    check_options(options, is_trusted)
     macros = of_macros(defines or {})
     file = "<source>" if path is None else str(path)
-    searched = folders(path, options)
-    is_shipped = path is not None and len(searched) == 1 and shipped.has(file, source)
-    # NVRTC would look beside a source with no path in the working directory.
-    search = "--no-source-include" if path is None else f"--include-path={searched[0]}"
+    folder = None if path is None else Path(path).absolute().parent
+    more = tuple(Path(each).absolute() for each in (*include, *folders(options)))
+    is_shipped = folder is not None and not more and shipped.has(file, source)
+    # NVRTC itself searches for the headers of a source that is trusted, and of no other. It would
+    # look beside a source with no path in the working directory.
+    search = ["--no-source-include"]
+    if folder is not None and (is_shipped or is_trusted):
+        search = [f"--include-path={folder}"]
+    if is_trusted:
+        search += (f"--include-path={Path(each).absolute()}" for each in include)
     of_lines = [_LINES] if lines else [_MINIMAL] if is_shipped else []
-    every = (f"--gpu-architecture={arch}", *of_lines, *_FIXED_OPTIONS, search, *macros, *options)
-    asked = (source, name, macros, arch, file, tuple(options), lines)
+    every = (f"--gpu-architecture={arch}", *of_lines, *_FIXED_OPTIONS, *search, *macros, *options)
+    asked = (source, name, macros, arch, file, tuple(options), lines, more, is_trusted)
     at = "" if path is None else file
     known_by = (at, name, repr(defines), arch, tuple(options), lines)
     return _Job(
-        source, name, arch, file, lines, tuple(searched), every, is_shipped, asked, known_by
-    )
+        source, name, arch, file, lines, folder, more, every, is_shipped, is_trusted,
+        not is_trusted or is_known(options), limits, asked, known_by,
+    )  # fmt: skip
 
 
-def _key(job: _Job, headers: Sequence[Path]) -> bytes:
+def _gathered(job: _Job) -> Gathered:
+    """Return a source and all that it includes; NVRTC itself finds what comes with tilewise."""
+    if job.is_shipped:
+        return Gathered(job.source, {}, (), True)
+    # A kernel in tilewise's own folder, which somebody edits, includes what lies in its parts.
+    is_own = job.folder is not None and job.folder.is_relative_to(shipped.FOLDER)
+    gathered = gather(
+        job.source, job.file, job.folder, job.include, more=(shipped.FOLDER,) if is_own else (),
+        options=job.options, is_trusted=job.is_trusted,
+    )  # fmt: skip
+    return gathered if job.is_told else replace(gathered, is_whole=False)
+
+
+def _key(job: _Job, gathered: Gathered) -> bytes:
     """What the cache on disk keeps a kernel by.
 
     One that comes with tilewise does not depend on where that is installed, but for its lines.
     """
     version = "{}.{}".format(*nvrtc.version())
     if not job.is_shipped:
-        return cache.key((job.source, job.name, job.file, version, *job.options), headers)
+        headers = [text for header in gathered.headers.items() for text in header]
+        parts = (gathered.source, job.name, job.file, version, *job.options)
+        return cache.key((*parts, *headers))
     decisive = [option for option in job.options if not option.startswith("--include-path=")]
     place = job.file if job.lines else shipped.relative(job.file)
-    return cache.key((shipped.digest(), place, job.name, version, *decisive), ())
+    return cache.key((shipped.digest(), place, job.name, version, *decisive))
 
 
 def _known(
@@ -360,43 +355,40 @@ def _known(
     return _shipped.get((at, name, repr(defines), arch, options, lines))
 
 
-def _recalled(job: _Job) -> Compiled | None:
-    """Return a kernel from the process's memory or from the cache on disk; None if none has it."""
-    if job.is_shipped:
-        _check_architecture(job.arch)
-        return _loaded(job, _key(job, ()), ())
-    remembered = _memory.get(job.asked)
-    if remembered is not None:
-        compiled, stamps, headers = remembered
-        if not headers or stamps == cache.stamps(headers):
-            return compiled
+def _remembered(job: _Job) -> Compiled | None:
+    """Return what the process remembers of a source that does not come with tilewise."""
+    compiled, stamps, files = _memory.get(job.asked, (None, (), ()))
+    return compiled if not files or stamps == cache.stamps(files) else None
+
+
+def _kept(job: _Job) -> Compiled | None:
+    """Return a kernel from the cache on disk, and remember it; None where there is none."""
     _check_architecture(job.arch)
-    found = cache.headers(job.source, job.folders)
-    return None if found is None else _loaded(job, _key(job, found), found)
+    gathered = _gathered(job)
+    return _loaded(job, _key(job, gathered), gathered.files) if gathered.is_whole else None
 
 
 def _compiled(job: _Job) -> Compiled:
     """Compile a kernel, or wait for whoever compiles it already, and keep it."""
-    headers = () if job.is_shipped else cache.headers(job.source, job.folders)
-    if headers is None:
-        return _compile(job)
-    key = _key(job, headers)
+    gathered = _gathered(job)
+    if not gathered.is_whole:
+        return _compile(job, gathered)
+    key = _key(job, gathered)
     with underway.compiling(key) as was_waited_for:
-        found = _loaded(job, key, headers) if was_waited_for else None
+        found = _loaded(job, key, gathered.files) if was_waited_for else None
         if found is not None:
             return found
-        stamps = cache.stamps(headers)
-        compiled = _compile(job)
-        # NVRTC has read the headers anew, which may have been edited since they had this key.
+        stamps = cache.stamps(gathered.files)
+        compiled = _compile(job, gathered)
+        # NVRTC reads the headers that come with tilewise, which may have been edited since.
         if not job.is_shipped or shipped.is_unchanged():
             cache.store(key, _entry(compiled))
-        _remember(job, compiled, headers, stamps)
+        _remember(job, compiled, gathered.files, stamps)
         return compiled
 
 
-def _loaded(job: _Job, key: bytes, headers: tuple[Path, ...]) -> Compiled | None:
-    """Return a kernel from the cache on disk, and remember it; None where there is none."""
-    stamps = cache.stamps(headers)
+def _loaded(job: _Job, key: bytes, files: tuple[Path, ...]) -> Compiled | None:
+    stamps = cache.stamps(files)
     entry = cache.load(key)
     if entry is None:
         return None
@@ -404,18 +396,18 @@ def _loaded(job: _Job, key: bytes, headers: tuple[Path, ...]) -> Compiled | None
         job.name, entry["symbol"], job.arch, job.source, job.file, entry["ptx"], entry["cubin"],
         Resources(**entry["resources"]), tuple(Parameter(*each) for each in entry["parameters"]),
     )  # fmt: skip
-    _remember(job, compiled, headers, stamps)
+    _remember(job, compiled, files, stamps)
     return compiled
 
 
 def _remember(
-    job: _Job, compiled: Compiled, headers: tuple[Path, ...], stamps: tuple[Any, ...]
+    job: _Job, compiled: Compiled, files: tuple[Path, ...], stamps: tuple[Any, ...]
 ) -> None:
     memory: dict[tuple[Any, ...], Any] = _shipped if job.is_shipped else _memory
     key = job.known_by if job.is_shipped else job.asked
     with _lock:
         memory.pop(key, None)
-        memory[key] = compiled if job.is_shipped else (compiled, stamps, headers)
+        memory[key] = compiled if job.is_shipped else (compiled, stamps, files)
         if len(memory) > _REMEMBERED:
             del memory[next(iter(memory))]
 
@@ -438,25 +430,24 @@ def _check_architecture(arch: str) -> None:
         )
 
 
-def _compile(job: _Job) -> Compiled:
-    source, name, arch, file, options = job.source, job.name, job.arch, job.file, job.options
-    output = nvrtc.run(source, file, options, name)
+def _compile(job: _Job, gathered: Gathered) -> Compiled:
+    source, name, file = job.source, job.name, job.file
+    output = job.run(gathered, job.options, name)
     symbol = output.symbol
     if not output.ok:
         # Without the name: is it the source that is wrong, or the name?
-        refused, output = output.log, nvrtc.run(source, file, options)
+        refused, output = output.log, job.run(gathered, job.options, None)
         if not output.ok:
-            raise CompileError(_message(output.log, source, file, arch, options))
+            raise CompileError(_message(output.log, job, gathered))
         symbol = name
         if symbols.is_instance(name, source):
-            message = _message(refused, source, file, arch, options, name)
-            raise CompileError(f"{name} of {message}")
+            raise CompileError(f"{name} of {_message(refused, job, gathered, name)}")
     if symbol not in symbols.entries(output.ptx):
         raise CompileError(_no_such_kernel(name, file, source, output.ptx))
     resources = symbols.resources(output.log, output.cubin, symbol)
     ptx = symbols.with_file_name(output.ptx, file)
     parameters = tuple(Parameter(*fields) for fields in symbols.parameters(ptx, symbol))
-    return Compiled(name, symbol, arch, source, file, ptx, output.cubin, resources, parameters)
+    return Compiled(name, symbol, job.arch, source, file, ptx, output.cubin, resources, parameters)
 
 
 def _no_such_kernel(name: str, file: str, source: str, ptx: str) -> str:
@@ -469,19 +460,16 @@ def _no_such_kernel(name: str, file: str, source: str, ptx: str) -> str:
     return message
 
 
-def _message(
-    log: str, source: str, file: str, arch: str, options: Sequence[str], name: str | None = None
-) -> str:
+def _message(log: str, job: _Job, gathered: Gathered, name: str | None = None) -> str:
     """NVRTC's log, of a template's instance ``name``: ``file:line: error: ...`` and the line."""
     lines = [line for line in log.splitlines() if not re.match(r"ptxas +(info|\.) ", line)]
     text = re.sub(r"^(\S.*?)\((\d+)\): ", r"\1:\2: ", "\n".join(lines), flags=re.MULTILINE)
     if "ptxas" in text and (refused := re.search(r", line (\d+); ", text)):
         # ptxas names a line of the PTX, which a virtual architecture gives without it.
-        virtual = [o.replace("=sm_", "=compute_") for o in options if "ptxas" not in o]
-        line = symbols.source_line(
-            nvrtc.run(source, file, virtual, name).ptx, int(refused[1]), file
-        )
-        rows = source.splitlines()
+        virtual = [o.replace("=sm_", "=compute_") for o in job.options if "ptxas" not in o]
+        ptx = job.run(gathered, virtual, name).ptx
+        line = symbols.source_line(ptx, int(refused[1]), job.file)
+        rows = job.source.splitlines()
         if 1 <= line <= len(rows):
-            text = f"{file}:{line}: error: ptxas refuses this line\n  {rows[line - 1]}\n{text}"
-    return f"{file} does not compile for {arch}:\n{text}"
+            text = f"{job.file}:{line}: error: ptxas refuses this line\n  {rows[line - 1]}\n{text}"
+    return f"{job.file} does not compile for {job.arch}:\n{text}"

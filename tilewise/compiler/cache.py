@@ -5,9 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
@@ -17,7 +16,6 @@ FORMAT = 3  # raise it when what is stored, or how it is compiled, changes
 MAX_BYTES = 512 << 20
 _MAGIC = b"tilewise"
 _DIGEST = 32
-_INCLUDE = re.compile(r'(?:#\s*include|__has_include\s*\()\s*(?:"([^"\n]+)"|<([^>\n]+)>|(\w+))')
 
 
 def directory() -> Path | None:
@@ -64,7 +62,7 @@ def load(key: bytes) -> dict[str, Any] | None:
         data = _store(place).get(key)
     except (ImportError, OSError):
         return None
-    return None if data is None else _unpack(data)
+    return None if data is None else unpack(data)
 
 
 def size(key: bytes) -> int | None:
@@ -76,7 +74,7 @@ def size(key: bytes) -> int | None:
         data = _store(place).get(key)
     except (ImportError, OSError):
         return None
-    return None if data is None or _unpack(data) is None else len(data)
+    return None if data is None or unpack(data) is None else len(data)
 
 
 def store(key: bytes, entry: Mapping[str, Any]) -> None:
@@ -88,12 +86,13 @@ def store(key: bytes, entry: Mapping[str, Any]) -> None:
     if place is None:
         return
     try:
-        _store(place)[key] = _pack(entry)
+        _store(place)[key] = pack(entry)
     except (ImportError, OSError):
         return
 
 
-def _pack(entry: Mapping[str, Any]) -> bytes:
+def pack(entry: Mapping[str, Any]) -> bytes:
+    """``entry``, of JSON values and ``bytes``, as bytes that can be told to be whole."""
     binary = {name: value for name, value in entry.items() if isinstance(value, bytes)}
     plain = {name: value for name, value in entry.items() if name not in binary}
     sizes = [[name, len(value)] for name, value in binary.items()]
@@ -102,7 +101,8 @@ def _pack(entry: Mapping[str, Any]) -> bytes:
     return _MAGIC + hashlib.sha256(body).digest() + body
 
 
-def _unpack(data: bytes) -> dict[str, Any] | None:
+def unpack(data: bytes) -> dict[str, Any] | None:
+    """What :func:`pack` took; None of bytes that it did not give."""
     start = len(_MAGIC) + _DIGEST
     body = memoryview(data)[start:]
     if data[:start] != _MAGIC + hashlib.sha256(body).digest():
@@ -116,39 +116,14 @@ def _unpack(data: bytes) -> dict[str, Any] | None:
     return entry
 
 
-def key(parts: Iterable[str], headers: Sequence[Path]) -> bytes:
-    """A key from everything that the outcome depends on, the headers' content included."""
+def key(parts: Iterable[str]) -> bytes:
+    """A key from everything that the outcome depends on."""
     digest = hashlib.sha256(f"{FORMAT}".encode())
-    texts = [part.encode() for part in parts]
-    for header in headers:
-        texts += [str(header).encode(), header.read_bytes()]
-    for text in texts:
+    for part in parts:
+        text = part.encode(errors="surrogateescape")
         digest.update(len(text).to_bytes(8, "little"))
         digest.update(text)
     return digest.digest()
-
-
-def headers(source: str, folders: Sequence[Path]) -> tuple[Path, ...] | None:
-    """Every file that ``source`` may include from ``folders``, directly or through another.
-
-    A header counts even where an ``#if`` leaves it out, and in every folder that has one of
-    its name. None where an include's name is a macro: which file that is, only the
-    preprocessor knows, so the outcome must not be cached.
-    """
-    found: dict[Path, None] = {}
-    waiting: list[tuple[str, tuple[Path, ...]]] = [(source, tuple(folders))]
-    while waiting:
-        text, places = waiting.pop()
-        for quoted, angled, macro in _INCLUDE.findall(text):
-            if macro:
-                return None
-            for place in places:
-                file = place / (quoted or angled)
-                if file not in found and file.is_file():
-                    found[file] = None
-                    inner = file.read_text(errors="replace")
-                    waiting.append((inner, (file.parent, *folders)))
-    return tuple(sorted(found))
 
 
 def stamps(files: Iterable[Path]) -> tuple[tuple[str, int, int], ...]:

@@ -110,7 +110,7 @@ def disassemble(compiled: Compiled) -> Disassembly:
 
     Never raises for want of ``nvdisasm``: the result says why there are no instructions.
     """
-    key = cache.key(("sass", compiled.symbol, sha256(compiled.cubin).hexdigest()), ())
+    key = cache.key(("sass", compiled.symbol, sha256(compiled.cubin).hexdigest()))
     entry = cache.load(key)
     if entry is not None:
         return Disassembly(tuple(MemoryInstruction(*row) for row in entry["instructions"]))

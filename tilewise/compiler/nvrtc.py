@@ -7,7 +7,7 @@ architecture (``sm_90``) gives PTX, machine code and log of one and the same com
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
@@ -34,6 +34,8 @@ class Output:
         What the name expression became; empty where there was none.
     ok : bool
         Whether it compiled.
+    is_full : bool
+        Whether it did not, for want of memory.
     """
 
     log: str
@@ -41,6 +43,7 @@ class Output:
     cubin: bytes = b""
     symbol: str = ""
     ok: bool = True
+    is_full: bool = False
 
 
 @lru_cache(maxsize=1)
@@ -110,7 +113,13 @@ def _text(program: Any, what: str) -> bytes:
     return bytes(buffer)
 
 
-def run(source: str, file: str, options: Sequence[str], name: str | None = None) -> Output:
+def run(
+    source: str,
+    file: str,
+    options: Sequence[str],
+    name: str | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> Output:
     """Compile ``source`` once.
 
     Parameters
@@ -123,6 +132,8 @@ def run(source: str, file: str, options: Sequence[str], name: str | None = None)
         NVRTC's options, the architecture among them.
     name : str, optional
         A name expression: a kernel or a template's instance to emit and to look up.
+    headers : mapping of str to str, optional
+        Texts, by the names that includes have for them.
 
     Raises
     ------
@@ -130,7 +141,9 @@ def run(source: str, file: str, options: Sequence[str], name: str | None = None)
         If NVRTC can't be loaded, or fails in another way than by refusing the source.
     """
     nvrtc = _nvrtc()
-    program = _call("nvrtcCreateProgram", source.encode(), file.encode(), 0, [], [])
+    texts = [text.encode() for text in (headers or {}).values()]
+    names = [each.encode(errors="surrogateescape") for each in headers or {}]
+    program = _call("nvrtcCreateProgram", source.encode(), file.encode(), len(names), texts, names)
     try:
         if name is not None:
             _call("nvrtcAddNameExpression", program, name.encode())
@@ -138,7 +151,8 @@ def run(source: str, file: str, options: Sequence[str], name: str | None = None)
         (result,) = nvrtc.nvrtcCompileProgram(program, len(encoded), encoded)
         log = _text(program, "ProgramLog").decode(errors="replace").replace("\0", "\n").strip()
         if result != nvrtc.nvrtcResult.NVRTC_SUCCESS:
-            return Output(log or f"NVRTC says {result.name}", ok=False)
+            is_full = result == nvrtc.nvrtcResult.NVRTC_ERROR_OUT_OF_MEMORY
+            return Output(log or f"NVRTC says {result.name}", ok=False, is_full=is_full)
         symbol = ""
         if name is not None:
             symbol = _call("nvrtcGetLoweredName", program, name.encode()).decode()

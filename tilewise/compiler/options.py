@@ -10,6 +10,39 @@ from typing import Any
 
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*\Z", re.ASCII)
 
+# The options that neither read nor write a file: NVRTC's documentation, "Supported Compile
+# Options". An option that is not here, one of a later NVRTC's too, takes a source that is trusted.
+_SWITCHES = (
+    "device-c|dc|device-w|dw|device-debug|G|generate-line-info|lineinfo|use_fast_math|"
+    "extra-device-vectorization|disable-warnings|w|restrict|device-as-default-execution-space|"
+    "default-device|device-int128|device-float128|display-error-number|err-no|"
+    "no-display-error-number|no-err-no|brief-diagnostics|no-cache|no-source-include|minimal|"
+    "fdevice-syntax-only|device-stack-protector|extensible-whole-program|ewp|gen-opt-lto|"
+    "modify-stack-limit|device-optimize|version-ident"
+)
+_VALUED = (
+    "relocatable-device-code|rdc|maxrregcount|ftz|prec-sqrt|prec-div|fmad|use_fast_math|std|"
+    "builtin-move-forward|builtin-initializer-list|optimization-info|opt-info|diag-error|"
+    "diag-suppress|diag-warn|jump-table-density|frandom-seed|Ofast-compile|Ofc|dopt|"
+    "device-stack-protector|modify-stack-limit|split-compile|restrict|brief-diagnostics|"
+    "version-ident|extensible-whole-program|device-float128|extra-device-vectorization"
+)
+_PTXAS = (
+    r"-v|--verbose|-O[0-4]|(?:--opt-level|-O)[= ][0-4]|--warn-on-[a-z-]+|-warn-[a-z-]+|"
+    r"(?:--maxrregcount|-maxrregcount|--allow-expensive-optimizations|-allow-expensive-"
+    r"optimizations|--def-load-cache|-dlcm|--def-store-cache|-dscm|--fmad|-fmad|"
+    r"--register-usage-level|-regUsageLevel|--disable-optimizer-constants|-disable-optimizer-consts|"
+    r"--disable-warnings|-w|--generate-line-info|-lineinfo|--suppress-[a-z-]+)(?:[= ]\w+)?"
+)
+_ALLOWED = re.compile(
+    rf"--?(?:{_SWITCHES})|--?(?:{_VALUED})=[\w+.,-]*|(?:-D|--define-macro=)[A-Za-z_][^\r\n]*|"
+    rf"(?:-U|--undefine-macro=)[A-Za-z_]\w*|(?:--ptxas-options|-Xptxas)[= ](?:{_PTXAS})",
+    re.ASCII,
+)
+_FOLDER = re.compile(r"(?:-I|--include-path)[= ]?(.*)", re.DOTALL)
+_MACRO = re.compile(r"(?:-D|--define-macro=)([A-Za-z_]\w*)(?:=(.*))?", re.ASCII)
+_OLD = re.compile(r"--?std=(?:c|gnu)\+\+(?:98|03|0x|11|1y|14)")
+
 
 def check_text(value: object, what: str) -> None:
     """Raise TypeError or ValueError where an argument is no text for NVRTC."""
@@ -17,6 +50,49 @@ def check_text(value: object, what: str) -> None:
         raise TypeError(f"{what} is {type(value).__name__}; it takes a string")
     if "\0" in value:
         raise ValueError(f"{what} has a NUL character in it")
+
+
+def check_options(options: Sequence[str], is_trusted: bool) -> None:
+    """Raise where an option is not for the caller to give, or reads or writes files.
+
+    Raises
+    ------
+    TypeError
+        If they are no sequence of strings.
+    ValueError
+        If one is the architecture, or, where the source is not trusted, one that is not known to
+        read and write no file.
+    """
+    if isinstance(options, str) or not all(isinstance(option, str) for option in options):
+        raise TypeError(f"options is {options!r}; it takes a sequence of strings")
+    for option in options:
+        check_text(option, "an option")
+        if re.match(r"--?(gpu-architecture|arch)\b", option):
+            raise ValueError(f"options has {option!r}: the architecture is the argument arch")
+        if is_trusted or _ALLOWED.fullmatch(option):
+            continue
+        advice = (
+            "give the folder in include="
+            if _FOLDER.match(option)
+            else "of options that read or write files, and of those that tilewise does not know, "
+            "NVRTC is given none; an option's value goes into the same string, behind ="
+        )
+        raise ValueError(f"options has {option!r}: {advice}; or trust the source with trusted=True")
+
+
+def is_known(options: Sequence[str]) -> bool:
+    """Whether all of the options are known to read and write no file, but for includes."""
+    return all(_ALLOWED.fullmatch(each) or _FOLDER.match(each) for each in options)
+
+
+def has_trigraphs(options: Sequence[str]) -> bool:
+    """Whether the dialect of C++ is one before C++17, which knows trigraphs."""
+    return any(map(_OLD.match, options))
+
+
+def macros(options: Sequence[str]) -> dict[str, str]:
+    """The macros that options define, and their values."""
+    return {m[1]: m[2] or "" for m in map(_MACRO.fullmatch, options) if m is not None}
 
 
 def of_macros(defines: Mapping[str, Any]) -> tuple[str, ...]:
@@ -49,15 +125,12 @@ def of_macros(defines: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(options)
 
 
-def folders(path: Path | None, options: Sequence[str]) -> list[Path]:
-    """The folders that ``#include`` searches, the source's own first."""
-    found = [] if path is None else [Path(path).absolute().parent]
+def folders(options: Sequence[str]) -> list[Path]:
+    """The folders that a trusted source's options name for ``#include`` to search."""
+    found = []
     words = list(options)
     for at, option in enumerate(words):
-        if re.match(r"--?(gpu-architecture|arch)\b", option):
-            raise ValueError(f"options has {option!r}: the architecture is the argument arch")
-        included = re.match(r"(?:-I|--include-path)[= ]?(.*)", option, re.DOTALL)
-        if included:
+        if included := _FOLDER.match(option):
             folder = included[1] or (words[at + 1] if at + 1 < len(words) else ".")
             found.append(Path(folder).absolute())
     return found

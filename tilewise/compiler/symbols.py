@@ -12,7 +12,7 @@ from tilewise.launch import Resources
 _ENTRY = re.compile(r"^(?:\.visible |\.weak )*\.entry ([\w$.]+)\s*(?:\(([^)]*)\))?", re.MULTILINE)
 _PARAM = re.compile(r"\.param((?:\s+\.\w+(?:\s+\d+)?)+)\s+([\w$]+)(?:\[(\d+)\])?")
 _GLOBAL = re.compile(
-    r"(template\s*<[^;{}]*>\s*)?(?:extern\s*\"C\"\s*)?(?:static\s+|inline\s+)*\b__global__\b"
+    r"(template\s*<[^;{}]{,999}>\s*)?(?:extern\s*\"C\"\s*)?(?:static\s+|inline\s+)*\b__global__\b"
     r"(?:\s|void\b|static\b|inline\b|__launch_bounds__\s*\([^)]*\)|__cluster_dims__\s*\([^)]*\)"
     r"|__maxnreg__\s*\([^)]*\))*([A-Za-z_]\w*)\s*\("
 )
@@ -99,7 +99,7 @@ def is_instance(name: str, source: str) -> bool:
 
 
 def _without_comments(source: str) -> str:
-    return re.sub(r"//[^\n]*|/\*.*?\*/", " ", source, flags=re.DOTALL)
+    return re.sub(r"//[^\n]*|/\*.*?(?:\*/|\Z)", " ", source, flags=re.DOTALL)
 
 
 def demangle(symbol: str) -> str:

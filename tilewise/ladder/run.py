@@ -161,17 +161,21 @@ def run(
     if gemm.m == 0 or gemm.n == 0:
         result = np.empty((gemm.m, gemm.n), gemm.dtype)
     else:
+        # On a GPU, what has limits runs in a process of its own, and has the host's arrays.
+        is_isolated = place.name == "gpu" and kernel.limits is not None
+        there: Any = _pitched_copy if is_isolated else place.array
         # Where there is no C, one that nobody wrote: the emulator then catches a kernel that
         # reads it.
-        c_there = place.empty((gemm.m, gemm.n), gemm.dtype) if c is None else place.array(c)
+        empty: Any = np.empty if is_isolated else place.empty
+        c_there = empty((gemm.m, gemm.n), gemm.dtype) if c is None else there(c)
         args = (
             gemm.m, gemm.n, gemm.k,
-            gemm.alpha, place.array(a), gemm.lda, place.array(b), gemm.ldb,
+            gemm.alpha, there(a), gemm.lda, there(b), gemm.ldb,
             gemm.beta, c_there, gemm.ldc,
         )  # fmt: skip
-        report = kernel.launch(grid, block, args, device=place, checks=checks)
-        result = c_there.to_numpy()
-        if place.name == "gpu" and repeats and report.seconds < LONG:
+        report = kernel.launch(grid, block, args, device=place, checks=checks, isolated=is_isolated)
+        result = c_there if is_isolated else c_there.to_numpy()
+        if place.name == "gpu" and repeats and report.seconds < LONG and not is_isolated:
             again = (kernel.launch(grid, block, args, device=place) for _ in range(repeats))
             report = replace(report, seconds=median(each.seconds for each in again))
     return RunResult(
@@ -188,6 +192,14 @@ def run(
         check=check(result, a, b, c, alpha, beta),
         report=report,
     )
+
+
+def _pitched_copy(matrix: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """A copy of a matrix on the host, its row pitch kept."""
+    pitch = max(matrix.strides[0] // matrix.itemsize, matrix.shape[1])
+    copied = np.empty((matrix.shape[0], pitch), matrix.dtype)[:, : matrix.shape[1]]
+    copied[...] = matrix
+    return copied
 
 
 def prepare(
@@ -214,14 +226,19 @@ def prepare(
             f"{target.name} is defined with TILE = {own}, and tile {tile} is asked for"
         )
     edge = check_tile(tile if own is None and tile is not None else own or DEFAULT_TILE)
-    source = target.path or target.source
-    defines = {**target.defines, "real": real, "TILE": edge}
-    kernel = Kernel(source, target.name, defines, target.options)
+    kernel = target.with_macros({"real": real, "TILE": edge})
     return kernel, edge, columns_along_x(gemm.m, gemm.n, edge)
 
 
-def named(target: str) -> Rung | Kernel:
+def named(target: str, **source: Any) -> Rung | Kernel:
     """The kernel of ``"FILE.cu:NAME"``, or the rung of that name.
+
+    Parameters
+    ----------
+    target : str
+    **source
+        Of the kernel: ``include``, ``trusted`` and ``limits``, as :class:`tilewise.Kernel` takes
+        them.
 
     Raises
     ------
@@ -238,7 +255,7 @@ def named(target: str) -> Rung | Kernel:
             raise ValueError(f"{target!r} names no kernel; write {path}:NAME")
         if not path.is_file():
             raise FileNotFoundError(f"there is no file {path}")
-        return Kernel(path, name)
+        return Kernel(path, name, **source)
     if target.endswith(".cu"):
         raise ValueError(f"{target!r} is a file; say which kernel in it: {target}:NAME")
     try:

@@ -46,6 +46,10 @@ class Case:
         Dynamic shared memory a block, bytes.
     options : sequence of str
         More options for NVRTC.
+    include : sequence of str or Path
+        More folders that ``#include`` searches.
+    trusted : bool
+        Whether the source may include any file.
     """
 
     source: str | Path
@@ -56,11 +60,16 @@ class Case:
     defines: Mapping[str, Any] = field(default_factory=dict)
     shared: int = 0
     options: Sequence[str] = ()
+    include: Sequence[str | Path] = ()
+    trusted: bool = False
 
     @property
     def kernel(self) -> Kernel:
         """Of this source, name, macros and options."""
-        return Kernel(self.source, self.name, self.defines, self.options)
+        return Kernel(
+            self.source, self.name, self.defines, self.options, include=self.include,
+            trusted=self.trusted,
+        )  # fmt: skip
 
 
 def save(folder: Path, cases: Sequence[Case]) -> None:
@@ -109,6 +118,8 @@ def save(folder: Path, cases: Sequence[Case]) -> None:
                 "block": dim3(case.block, "block"),
                 "shared": int(case.shared),
                 "options": kernel.options,
+                "include": [str(Path(each).absolute()) for each in kernel.include],
+                "trusted": kernel.trusted,
                 "args": [
                     argument(f"{kernel.name}, argument {index}", value)
                     for index, value in enumerate(case.args)
@@ -159,6 +170,8 @@ def load(folder: Path) -> list[Case]:
                 record["defines"],
                 record["shared"],
                 tuple(record["options"]),
+                tuple(record["include"]),
+                record["trusted"],
             )
             for record in records
         ]

@@ -169,7 +169,10 @@ class Product:
             if gemm.beta
             else emulator.empty(gemm.c.shape, gemm.c.dtype)
         )
-        return Placed(Launch(grid, block, _arguments(gemm, a, b, c), 0, checks), a, b, c)
+        launch = Launch(
+            grid, block, _arguments(gemm, a, b, c), 0, checks, limits=self.kernel.limits
+        )
+        return Placed(launch, a, b, c)
 
     def _there(self, emulator: Emulator, host: Any) -> EmulatorArray:
         return emulator.array(host) if self.is_drawn else emulator.zeros(host.shape, host.dtype)

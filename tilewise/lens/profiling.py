@@ -64,7 +64,10 @@ def profile_launch(
     if checks not in CHECKS:
         raise ValueError(f"checks is {checks!r}; it takes one of {', '.join(CHECKS)}")
     emulator = Emulator(arch, progress)
-    launch = Launch(dim3(grid, "grid"), dim3(block, "block"), tuple(args), shared, checks)
+    launch = Launch(
+        dim3(grid, "grid"), dim3(block, "block"), tuple(args), shared, checks,
+        limits=kernel.limits,
+    )  # fmt: skip
     compiled = kernel.compile(emulator.arch)
     how = partial(emulator.profile, whole=whole)
     return _profile(kernel, compiled, launch, emulator, how)
@@ -83,7 +86,7 @@ def _profile(
     )  # fmt: skip
     case = Case(
         kernel.path or kernel.source, kernel.name, launch.grid, launch.block, launch.args,
-        kernel.defines, launch.shared, kernel.options,
+        kernel.defines, launch.shared, kernel.options, kernel.include, kernel.trusted,
     )  # fmt: skip
     return Profile(
         kernel.name, compiled.file, compiled.source, emulator.arch, report, held, case

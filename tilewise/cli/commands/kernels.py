@@ -22,6 +22,7 @@ from tilewise.cli.commands.options import (
     Tile,
     print_json,
 )
+from tilewise.cli.commands.sources import Include, Limit, NoLimits, Trusted, source
 
 
 def run(
@@ -45,6 +46,10 @@ def run(
     beta: Annotated[float, typer.Option()] = 0.0,
     device: Device = Place.auto,
     seed: Annotated[int | None, typer.Option(help="Of the random matrices.")] = None,
+    include: Include = None,
+    trusted: Trusted = False,
+    limit: Limit = None,
+    no_limits: NoLimits = False,
     as_json: Json = False,
 ) -> int:
     """One kernel on one problem: is it right, and what did it do?
@@ -64,10 +69,11 @@ def run(
     else:
         matrices = _random(m, n, k, dtype, seed or 0)
     left, right, start = matrices
+    kernel = source(target, include, trusted, limit, no_limits)
     place = get_device(device.value)
     with show.block_progress(place, f"running {target}"):
         result = runs.run(
-            target,
+            kernel,
             left,
             right,
             start if beta != 0 else None,

@@ -18,6 +18,7 @@ from tilewise.cli.commands.options import (
     Tile,
     print_json,
 )
+from tilewise.cli.commands.sources import Include, Limit, NoLimits, Trusted, source
 
 
 def profile(
@@ -49,6 +50,10 @@ def profile(
             "--hardware", help="Count it with Nsight Compute on the GPU too, and compare."
         ),
     ] = False,
+    include: Include = None,
+    trusted: Trusted = False,
+    limit: Limit = None,
+    no_limits: NoLimits = False,
     as_json: Json = False,
 ) -> int:
     """What a kernel does to memory, counted on the emulator; needs no GPU.
@@ -67,16 +72,17 @@ def profile(
         "m": rows, "n": columns, "k": depth, "dtype": dtype.value, "tile": tile, "alpha": alpha,
         "beta": beta, "arch": arch,
     }  # fmt: skip
-    for target in targets:  # all of them first: what is wrong with the second should not wait
-        check_product(target, **product)
+    kernels = [source(each, include, trusted, limit, no_limits) for each in targets]
+    for kernel in kernels:  # all of them first: what is wrong with the second should not wait
+        check_product(kernel, **product)
     if hardware:
         nsight.require()
     found = []
-    for target in targets:
+    for target, kernel in zip(targets, kernels, strict=True):
         with show.counting(f"profiling {target}") as progress:
             found.append(
                 profile_product(
-                    target, **product, seed=seed, checks="collect", whole=whole, progress=progress
+                    kernel, **product, seed=seed, checks="collect", whole=whole, progress=progress
                 )
             )
     compared: list[Any] = []

@@ -21,9 +21,11 @@ from tilewise.cli.commands.options import (
     print_json,
     write_record,
 )
+from tilewise.cli.commands.sources import Include, Limit, NoLimits, Trusted, source
 
 if TYPE_CHECKING:
     from tilewise.devices.gpu import Gpu
+    from tilewise.kernel import Kernel
     from tilewise.lens.roofline import Ceilings
 
 WITHOUT_GPU = "H200"
@@ -52,6 +54,10 @@ def roofline(
     plot_to: Annotated[
         Path | None, typer.Option("--plot", metavar="F.png", help="Draw it; also .svg and .pdf.")
     ] = None,
+    include: Include = None,
+    trusted: Trusted = False,
+    limit: Limit = None,
+    no_limits: NoLimits = False,
     as_json: Json = False,
 ) -> int:
     """The least time that kernels can take on a GPU, and which of its ceilings sets it.
@@ -73,7 +79,7 @@ def roofline(
     if plot_to is not None:
         roofline_plot.check(plot_to)
         check_target(plot_to)
-    kernels = _kernels(targets, tile)
+    kernels = _kernels(targets, tile, (include, trusted, limit, no_limits))
     ceilings, gpu = _place(on)
     arch = best_architecture(compute_capability(ceilings.arch), architectures())
     for target, edge in kernels:  # all of them first: what is wrong with one should not wait
@@ -81,7 +87,7 @@ def roofline(
     rows = []
     with show.progress(len(kernels), "roofline") as step:
         for target, edge in kernels:
-            step(target)
+            step(target if isinstance(target, str) else target.name)
             rows.append(_row(target, (m, n, k), dtype.value, edge, ceilings, arch, gpu))
     document: dict[str, Any] = {
         "m": m,
@@ -104,21 +110,22 @@ def roofline(
     return RIGHT if document["correct"] else WRONG
 
 
-def _kernels(targets: Sequence[str] | None, tile: int | None) -> list[tuple[str, int | None]]:
+def _kernels(
+    targets: Sequence[str] | None, tile: int | None, sources: tuple[Any, ...]
+) -> list[tuple[str | Kernel, int | None]]:
     """What to look at, and each one's tile; every fault in them is said here."""
-    from tilewise.ladder.run import named
     from tilewise.ladder.rungs import RUNGS, Rung, tile_each
 
     if not targets:
         edges = tile_each(tile)
         return [(rung.name, edges[rung.name]) for rung in RUNGS if rung.tiles]
-    found: list[tuple[str, int | None]] = []
+    found: list[tuple[str | Kernel, int | None]] = []
     for target in dict.fromkeys(targets):
-        kernel = named(target)
+        kernel = source(target, *sources)
         if isinstance(kernel, Rung) and not (kernel.tile_by_size and tile is None):
             found.append((target, kernel.tile(tile)))
         else:
-            found.append((target, tile))
+            found.append((target if isinstance(kernel, Rung) else kernel, tile))
     return found
 
 
@@ -141,7 +148,7 @@ def _place(on: str | None) -> tuple[Ceilings, Gpu | None]:
 
 
 def _row(
-    target: str,
+    target: str | Kernel,
     sizes: tuple[int, int, int],
     dtype: str,
     tile: int | None,

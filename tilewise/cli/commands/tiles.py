@@ -18,9 +18,11 @@ from tilewise.cli.commands.options import (
     Tile,
     print_json,
 )
+from tilewise.cli.commands.sources import Include, Limit, NoLimits, Trusted, source
 
 if TYPE_CHECKING:
     from tilewise.kernel import Kernel
+    from tilewise.ladder.rungs import Rung
     from tilewise.launch import Dim3
 
 
@@ -74,6 +76,10 @@ def occupancy(
             help="As sm_90; may be given again. By default all that are known.",
         ),
     ] = None,
+    include: Include = None,
+    trusted: Trusted = False,
+    limit: Limit = None,
+    no_limits: NoLimits = False,
     as_json: Json = False,
 ) -> int:
     """How many blocks of a kernel a multiprocessor holds, by architecture, and what limits them.
@@ -90,7 +96,9 @@ def occupancy(
     for axis, extent, most in zip("xyz", threads or (), MAX_BLOCK, strict=False):
         if extent > most:
             raise ValueError(f"--block is {block}; along {axis} a block has at most {most:,}")
-    kernel, edge, own = _kernel(target, dtype.value, tile)
+    kernel, edge, own = _kernel(
+        source(target, include, trusted, limit, no_limits), dtype.value, tile
+    )
     document: dict[str, Any] = {
         "kernel": kernel.name,
         "tile": edge,
@@ -114,7 +122,7 @@ def _extents(block: str) -> list[int]:
         raise ValueError(f"--block is {block!r}; it takes the form 16,16") from None
 
 
-def _kernel(target: str, dtype: str, tile: int | None) -> tuple[Kernel, int | None, Dim3]:
+def _kernel(target: Kernel | Rung, dtype: str, tile: int | None) -> tuple[Kernel, int | None, Dim3]:
     """The kernel, its tile, and the block that it is launched with."""
     import numpy as np
 

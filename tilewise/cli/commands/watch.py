@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from tilewise.cli.commands.options import RIGHT, Dtype, K, M, N, Tile, plain
+from tilewise.cli.commands.sources import Include, Limit, NoLimits, Trusted, source
 from tilewise.launch import Dim3
 
 SIZE = 12  # of a product whose sizes are not given, with tiles of
@@ -55,6 +56,10 @@ def watch(
     frames: Annotated[
         Path | None, typer.Option("--frames", metavar="DIR", help="The same, a PNG a frame.")
     ] = None,
+    include: Include = None,
+    trusted: Trusted = False,
+    limit: Limit = None,
+    no_limits: NoLimits = False,
     is_opened: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
 ) -> int:
     """Watch a kernel run: one page, with no network, of what one block really did.
@@ -83,9 +88,10 @@ def watch(
     edge, width = _small(target, tile, (m, n, k) == (None, None, None))
     rows, columns = (width if size is None else size for size in (m, n))
     depth = SIZE if k is None else k
+    kernel = source(target, include, trusted, limit, no_limits)
     with show.progress(None, f"running {name}"):
         found = record(
-            target, rows, columns, depth, dtype=dtype.value, tile=edge, alpha=alpha, beta=beta,
+            kernel, rows, columns, depth, dtype=dtype.value, tile=edge, alpha=alpha, beta=beta,
             blocks=[_index(each) for each in block or ()], seed=seed,
         )  # fmt: skip
     trace = found.trace.to_dict()

@@ -30,6 +30,7 @@ from tilewise.devices.emulator.recording.events import MOST_EVENTS, Recording, c
 from tilewise.devices.emulator.recording.recorder import Recorder
 from tilewise.devices.emulator.sampling.sample import UnlikeBlocksError, sample
 from tilewise.devices.emulator.synchronisation import clusters
+from tilewise.devices.emulator.threads.budget import Budget
 from tilewise.devices.emulator.threads.faults import Faults
 from tilewise.devices.emulator.threads.lanes import Geometry
 from tilewise.launch import Alike, Dim3, Launch, LaunchReport
@@ -189,6 +190,7 @@ class Emulator:
             max_threads=self._most_threads(program, compiled),
         )
         start = time.perf_counter()
+        budget = None if launch.limits is None else Budget(launch.limits, compiled.file)
         output: list[str] = []
         faults = Faults(launch.checks)
         whole = Geometry(launch.grid, launch.block, 0, math.prod(launch.grid))
@@ -206,12 +208,18 @@ class Emulator:
                 print=output.append,
                 is_mapping=is_mapping,
                 whole=whole if launch.global_races and not is_mapping else None,
+                budget=budget,
             )
             machine = Machine(program, setup)
-            with np.errstate(all="ignore"):
-                alike = run(machine, launch, cluster)
-                if machine.global_races is not None:
-                    machine.global_races.finish()
+            try:
+                with np.errstate(all="ignore"):
+                    alike = run(machine, launch, cluster)
+                    if machine.global_races is not None:
+                        machine.global_races.finish()
+            except MemoryError:
+                if budget is None or budget.limits.memory is None:
+                    raise
+                raise budget.exceeded("memory") from None
             if not is_mapping:
                 image.copy_back()
         seconds = time.perf_counter() - start
@@ -263,6 +271,9 @@ class Emulator:
         blocks = math.prod(grid)
         count = blocks // cluster_size
         size = max(1, LANES // (threads * cluster_size))
+        if launch.limits is not None and launch.limits.memory is not None:
+            held = machine.shared_bytes + threads * machine.program.frame_bytes
+            size = min(size, max(1, launch.limits.memory // (4 * held * cluster_size + 1)))
         if machine.ordering is not None:
             size = min(size, batch_limit(cluster_size, threads))
         footprints = machine.footprints

@@ -37,6 +37,7 @@ from tilewise.devices.emulator.synchronisation.clusters import Clusters
 from tilewise.devices.emulator.synchronisation.mbarriers import Mbarriers
 from tilewise.devices.emulator.synchronisation.meetings import Meetings
 from tilewise.devices.emulator.synchronisation.warpgroups import Warpgroups
+from tilewise.devices.emulator.threads.budget import STRETCH, Budget
 from tilewise.devices.emulator.threads.faults import Faults, Place
 from tilewise.devices.emulator.threads.lanes import Geometry, Index, Lanes
 from tilewise.devices.emulator.threads.op import Op
@@ -65,6 +66,7 @@ class Setup:
     is_mapping: bool = False
     whole: Geometry | None = None
     """The whole grid, where races in global memory are looked for."""
+    budget: Budget | None = None
 
 
 class Machine:
@@ -174,6 +176,11 @@ class Machine:
             self.races.forget()
         self.generation += 1
         self.all = Lanes(geometry, None, True)
+        budget = self.setup.budget
+        if budget is not None:
+            rows = geometry.block_count * self.shared_bytes
+            rows += geometry.count * self.program.frame_bytes
+            budget.take(self, rows * (1 + self.is_checking), self.program.start)
         self.shared = Storage(geometry.block_count, self.shared_bytes, self.is_checking)
         self.local = Storage(geometry.count, self.program.frame_bytes, self.is_checking)
         self.registers.clear()
@@ -187,6 +194,8 @@ class Machine:
         ):  # fmt: skip
             part.start()
         self._steps()
+        if budget is not None:
+            budget.count(self)
         if self.is_checking:
             self.races.end()
 
@@ -220,7 +229,7 @@ class Machine:
             False if it polled more often than ``PATIENCE``.
         """
         ops, groups, bypasses = self.ops, self.groups, self.bypasses
-        undefined = self.undefined
+        undefined, budget = self.undefined, self.setup.budget
         shadows = undefined.shadows
         self.patience = PATIENCE
         while self.patience > 0:
@@ -232,6 +241,9 @@ class Machine:
             if at > stop:
                 groups[at] = lanes
                 return True
+            if budget is not None:
+                budget.look(self, at)
+                stop = min(stop, at + STRETCH)
             count, warps, first = lanes.count, lanes.warps, at
             while at != stop:
                 op = ops[at]

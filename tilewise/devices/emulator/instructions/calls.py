@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -83,7 +84,11 @@ class Calls:
             self._return_to.append(np.zeros(machine.geometry.count, np.intp))
             self._saved.append({})
             self._saved_rows.append({})
-        machine.local.grow((deepest + 1) * program.frame_bytes)
+        bytes_a_lane = (deepest + 1) * program.frame_bytes
+        if machine.setup.budget is not None:
+            size = machine.local.rows * bytes_a_lane * (1 + machine.is_checking)
+            machine.setup.budget.take(machine, size, op.index)
+        machine.local.grow(bytes_a_lane)
         for depth in np.unique(depths):
             chosen = lanes.numbers[depths == depth]
             self._return_to[depth][chosen] = op.index + 1
@@ -203,15 +208,24 @@ def _print(machine: Machine, op: Op, lanes: Lanes) -> None:
     """``vprintf(format, arguments)``."""
     calls = machine.calls
     formats, arguments = calls.argument(op, 0, "uint64"), calls.argument(op, 1, "uint64")
+    budget = machine.setup.budget
     for lane in lanes.numbers:
         fmt = calls.read_string(int(formats[lane]))
         if machine.local.origin is not None:
             calls.check_printed(op, int(lane), int(arguments[lane]), fmt)
-        text = format_printf(
-            fmt,
-            calls.read_local(int(lane), int(arguments[lane])),
-            calls.read_string,
-        )
+        try:
+            text = format_printf(
+                fmt,
+                calls.read_local(int(lane), int(arguments[lane])),
+                calls.read_string,
+                None if budget is None else budget.room(),
+            )
+        except OverflowError:
+            assert budget is not None
+            budget.printed(machine, op.index, sys.maxsize)
+            raise
+        if budget is not None:
+            budget.printed(machine, op.index, len(text))
         machine.setup.print(text)
     calls.give_result(op, lanes, count_arguments(calls.read_string(int(formats[lanes.numbers[0]]))))
 

@@ -24,7 +24,12 @@ _INTEGER_BYTES = {b"hh": 1, b"h": 2, b"l": ctypes.sizeof(ctypes.c_long), b"ll": 
 _INTEGER_BYTES[b""] = 4
 
 
-def format_printf(fmt: bytes, arguments: bytes, read_string: Callable[[int], bytes]) -> str:
+def format_printf(
+    fmt: bytes,
+    arguments: bytes,
+    read_string: Callable[[int], bytes],
+    most: int | None = None,
+) -> str:
     """The text that ``printf`` writes.
 
     Parameters
@@ -35,6 +40,8 @@ def format_printf(fmt: bytes, arguments: bytes, read_string: Callable[[int], byt
         The packed arguments; may be longer than the format needs.
     read_string : callable of int to bytes
         The bytes of the string at a generic address, without its closing zero, for ``%s``.
+    most : int, optional
+        Bytes that it may be long.
 
     Returns
     -------
@@ -45,6 +52,8 @@ def format_printf(fmt: bytes, arguments: bytes, read_string: Callable[[int], byt
     ------
     ValueError
         If the format asks for more arguments than the buffer holds.
+    OverflowError
+        If the text is longer than ``most``; it is not made then.
 
     Notes
     -----
@@ -57,7 +66,12 @@ def format_printf(fmt: bytes, arguments: bytes, read_string: Callable[[int], byt
         if isinstance(piece, bytes):
             out += piece
         else:
-            out += _convert(_Spec.read(piece, reader), reader, read_string)
+            spec = _Spec.read(piece, reader)
+            if most is not None and max(spec.width, spec.precision or 0) > most - len(out):
+                raise OverflowError(f"printf's text is longer than {most:,} bytes")
+            out += _convert(spec, reader, read_string)
+        if most is not None and len(out) > most:
+            raise OverflowError(f"printf's text is longer than {most:,} bytes")
     return out.decode("utf-8", "replace")
 
 

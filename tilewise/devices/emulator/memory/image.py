@@ -162,9 +162,10 @@ class Image:
 
 def parameter_names(compiled: Compiled) -> list[str]:
     """The names that the source gives the kernel's parameters, as far as they can be read."""
-    plain = re.sub(r"//[^\n]*|/\*.*?\*/", "", compiled.source, flags=re.S)
+    # A comment, or what looks like one, ends where the text does: no text is looked at twice.
+    plain = re.sub(r"//[^\n]*|/\*.*?(?:\*/|\Z)", "", compiled.source, flags=re.S)
     base = re.split(r"[<(]", compiled.name)[0].split("::")[-1].strip()
-    match = re.search(rf"\b{re.escape(base)}\s*\(([^)]*)\)\s*\{{", plain)
+    match = re.search(rf"\b{re.escape(base)}\s*\(([^)]{{,9999}})\)\s*\{{", plain)
     if match is None:
         return []
     names: list[str] = []

@@ -1,0 +1,148 @@
+"""Kernels of others on the command line: what they may read, and what they may take."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from commands import PLACE, SIGNATURE, Tilewise, caller
+
+from tilewise import isolated
+from tilewise.cli.commands.sources import limits_of
+from tilewise.devices import Device, get_device
+from tilewise.kernel import Kernel
+from tilewise.ladder.run import run
+from tilewise.launch import LaunchReport
+from tilewise.limits import Limits
+
+ENDLESS = f'extern "C" __global__ void k{SIGNATURE} {{{PLACE}\n    while (1) c[0] = 2;\n}}\n'
+RIGHT = f"""extern "C" __global__ void k{SIGNATURE} {{{PLACE}
+    if (row >= m || col >= n) return;
+    real sum = 0;
+    for (int p = 0; p < k; ++p) sum += a[row * lda + p] * b[p * ldb + col];
+    c[row * ldc + col] = alpha * sum;
+}}
+"""
+COMMANDS = ("run", "profile", "watch", "roofline", "occupancy")
+
+
+@pytest.fixture
+def tilewise(
+    capsys: pytest.CaptureFixture[str], device: Device, monkeypatch: pytest.MonkeyPatch
+) -> Tilewise:
+    """Call the command line on the device under test."""
+    return caller(capsys, device, monkeypatch)
+
+
+def words(command: str, target: str, folder: Path) -> list[str]:
+    sizes = {"occupancy": [], "watch": ["--out", str(folder / "page.html")]}
+    return [command, target, *sizes.get(command, ["-m", "8", "-n", "8", "-k", "8"])]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_reads_what_it_may(command: str, tilewise: Tilewise, tmp_path: Path) -> None:
+    for folder, text in (("own", '#include "more.cuh"\n'), ("far", "// nothing\n")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "k.cu").write_text(text + RIGHT)
+    (tmp_path / "far" / "more.cuh").write_text("#define MORE\n")
+    target = f"{tmp_path / 'own' / 'k.cu'}:k"
+    given = words(command, target, tmp_path)
+    outcome = tilewise(*given)
+    assert outcome.code == 2
+    assert "more.cuh" in outcome.err
+    assert tilewise(*given, "--include", str(tmp_path / "far")).code == 0
+    (tmp_path / "own" / "k.cu").write_text(f'#include "{tmp_path / "far" / "more.cuh"}"\n' + RIGHT)
+    outcome = tilewise(*given)
+    assert outcome.code == 2
+    assert "outside the folder of the source" in outcome.err
+    assert tilewise(*given, "--trusted").code == 0
+
+
+@pytest.mark.parametrize("command", ["run", "profile", "roofline"])
+def test_no_command_waits_for_ever(command: str, tilewise: Tilewise, tmp_path: Path) -> None:
+    file = tmp_path / "k.cu"
+    file.write_text(ENDLESS)
+    Kernel(file, "k", {"real": "float", "TILE": 16}).compile()
+    begin = time.monotonic()  # `watch` ends anyway, when it has seen enough
+    outcome = tilewise(*words(command, f"{file}:k", tmp_path), "--limit", "seconds=1")
+    assert outcome.code == 1
+    assert f"{file}:4: the launch was stopped: limit of 1 seconds" in outcome.err
+    assert time.monotonic() - begin < 20
+
+
+def test_a_bomb_is_stopped_while_it_compiles(tilewise: Tilewise, tmp_path: Path) -> None:
+    file = tmp_path / "k.cu"
+    doubling = "".join(f"#define A{i + 1} A{i} A{i}\n" for i in range(40))
+    file.write_text(f"#define A0 c[0] = 1;\n{doubling}" + RIGHT.replace("real sum", "A40 real sum"))
+    outcome = tilewise("run", f"{file}:k", "--limit", "seconds=1", "--limit=memory=2G")
+    assert outcome.code == 1
+    assert f"{file}:46: the compilation was stopped: limit of 1 seconds" in outcome.err
+    found = tilewise("run", f"{file}:k", "--limit", "memory=128M", "--json").json
+    assert found["kind"] == "LimitError"
+    assert "128 MiB of memory" in found["error"]
+
+
+def test_limits_are_set_and_lifted(
+    tilewise: Tilewise, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "k.cu"
+    file.write_text(RIGHT)
+    seen = []
+    compile = Kernel.compile
+
+    def told(self: Kernel, arch: str | None = None, *, lines: bool = True) -> object:
+        seen.append(self.limits)
+        return compile(self, arch, lines=lines)
+
+    monkeypatch.setattr(Kernel, "compile", told)
+    for given, wanted in (
+        ((), Limits()),
+        (("--no-limits",), None),
+        (("--limit", "output=2K", "--limit", "seconds=2.5"), Limits(seconds=2.5, output=2048)),
+    ):
+        seen.clear()
+        assert tilewise("profile", f"{file}:k", *given).code == 0
+        assert set(seen) == {wanted}
+    seen.clear()
+    assert tilewise("profile", "tiled").code == 0  # tilewise's own have none
+    assert set(seen) == {None}
+    outcome = tilewise("profile", f"{file}:k", "--no-limits", "--limit", "seconds=1")
+    assert outcome.code == 2
+    assert "--no-limits" in outcome.err
+
+
+@pytest.mark.parametrize(
+    "text", ["seconds", "seconds=", "seconds=-1", "years=1", "memory=2T", "=3"]
+)
+def test_limits_that_are_none(text: str, tilewise: Tilewise) -> None:
+    with pytest.raises(ValueError, match="--limit is"):
+        limits_of([text])
+    with pytest.raises(ValueError, match=r"seconds is 0\.0; it must be above 0"):
+        limits_of(["seconds=0"])
+    assert limits_of(["instructions=1e6"]).instructions == 10**6
+
+
+def test_limits_on_a_gpu_run_in_a_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the emulator in the place of a GPU: matrices go there and back, their pitch kept."""
+    file = tmp_path / "k.cu"
+    file.write_text(RIGHT.replace("alpha * sum", "alpha * sum + beta * c[row * ldc + col]"))
+    place = get_device("emulator")
+    seen = []
+
+    def on_the_emulator(device: str, *rest: Any) -> LaunchReport:
+        seen.append(device)
+        return isolated.launch("emulator", *rest)
+
+    monkeypatch.setattr("tilewise.kernel.in_a_process", on_the_emulator)
+    monkeypatch.setattr(place, "name", "gpu")
+    rng = np.random.default_rng(0)
+    a, b, c = (rng.standard_normal((6, 9)).astype(np.float32)[:, :6] for _ in range(3))
+    before = c.copy()
+    kernel = Kernel(file, "k", limits=Limits())
+    found = run(kernel, a, b, c, alpha=2, beta=0.5, device=place)
+    assert seen == ["gpu"]
+    assert found.check.correct
+    np.testing.assert_array_equal(c, before)

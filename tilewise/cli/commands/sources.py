@@ -1,0 +1,87 @@
+"""Kernels of a file, as the command line names them: what they may read, and what they may take."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tilewise.limits import Limits
+
+if TYPE_CHECKING:
+    from tilewise.kernel import Kernel
+    from tilewise.ladder.rungs import Rung
+
+Include = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--include",
+        metavar="DIR",
+        help="A folder that FILE.cu may include from, beside its own; may be given again.",
+    ),
+]
+Trusted = Annotated[
+    bool, typer.Option("--trusted", help="FILE.cu may include any file of this machine.")
+]
+Limit = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--limit",
+        metavar="NAME=MOST",
+        help="What FILE.cu may take: seconds, instructions, memory or output, as memory=2G; may be "
+        "given again. By default seconds=60, memory=4G and output=1M.",
+    ),
+]
+NoLimits = Annotated[bool, typer.Option("--no-limits", help="FILE.cu may take what it will.")]
+
+_SIZES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+def source(
+    target: str,
+    include: Sequence[Path] | None = None,
+    is_trusted: bool = False,
+    limit: Sequence[str] | None = None,
+    has_no_limits: bool = False,
+) -> Kernel | Rung:
+    """The rung of a name, or the kernel of ``FILE.cu:NAME`` within its limits.
+
+    Raises
+    ------
+    FileNotFoundError, ValueError
+        As :func:`tilewise.ladder.run.named`; or if a limit is none.
+    """
+    from tilewise.ladder.run import named
+
+    limits = None if has_no_limits else limits_of(limit or ())
+    if has_no_limits and limit:
+        raise ValueError("--limit and --no-limits say the opposite; give one of them")
+    return named(target, include=tuple(include or ()), trusted=is_trusted, limits=limits)
+
+
+def limits_of(limit: Sequence[str]) -> Limits:
+    """The limits that ``NAME=MOST`` set, beside those that hold anyway.
+
+    Raises
+    ------
+    ValueError
+        If one is not of that form, or no number above 0.
+    """
+    given: dict[str, Any] = {}
+    names = [each.name for each in fields(Limits)]
+    for each in limit:
+        name, _, most = each.partition("=")
+        number = re.fullmatch(r"(\d+(?:\.\d+)?(?:e\d+)?)([KMG]?)", most)
+        if name not in names or number is None:
+            raise ValueError(
+                f"--limit is {each!r}; it takes {', '.join(names)}, as {name or 'memory'}=2G"
+                if name in names
+                else f"--limit is {each!r}; it takes one of {', '.join(names)}, as seconds=10"
+            )
+        value = float(number[1]) * _SIZES[number[2]]
+        given[name] = value if name == "seconds" else int(value)
+    return Limits(**given)

@@ -1,0 +1,140 @@
+"""NVRTC in a process of its own, which can be stopped, and which can open no file.
+
+What NVRTC does with a source can't be stopped from inside: macros that double one another fill a
+machine's memory, and templates can take for ever. So where there are limits, a process compiles
+one source and ends; the one that waits for it kills it when its time is over.
+
+The process holds less than it could: it can't take more memory than its limit, and where Linux
+has Landlock, it can open no file, whatever the source says.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from typing import Any
+
+from tilewise.compiler import confine, nvrtc
+from tilewise.compiler.cache import pack, unpack
+from tilewise.errors import CompileError, DeviceUnavailableError, LimitError
+from tilewise.limits import Limits
+
+_WHAT = "the compilation was stopped"
+_FULL = re.compile(r"^(\S.*?)\((\d+)\): catastrophic error: out of memory", re.MULTILINE)
+_SILENT = re.compile(r"ptxas fatal\s*: Ptx assembly aborted due to errors\s*")  # and no error
+_GRACE = 2.0  # seconds that NVRTC has to say where it is, when its time is over
+
+
+def run(
+    source: str,
+    file: str,
+    options: Sequence[str],
+    name: str | None = None,
+    headers: Mapping[str, str] | None = None,
+    *,
+    limits: Limits,
+    is_trusted: bool = False,
+) -> nvrtc.Output:
+    """Compile ``source`` once, as :func:`tilewise.compiler.nvrtc.run` does.
+
+    Parameters
+    ----------
+    source, file, options, name, headers
+        As :func:`tilewise.compiler.nvrtc.run` takes them.
+    limits : Limits
+    is_trusted : bool
+        Whether it may open files.
+
+    Raises
+    ------
+    LimitError
+        If it takes more than ``limits`` allow.
+    CompileError
+        If the compiler breaks down.
+    DeviceUnavailableError
+        If NVRTC can't be loaded.
+    """
+    asked = {
+        "source": source, "file": file, "options": list(options), "name": name,
+        "headers": dict(headers or {}), "memory": limits.memory, "is_trusted": is_trusted,
+    }  # fmt: skip
+    with confine.python("tilewise.compiler.apart") as process:
+        confine.wait_for_start(process)
+        try:
+            said, _ = process.communicate(pack(asked), limits.seconds)
+        except subprocess.TimeoutExpired:
+            assert limits.seconds is not None
+            place = _place(_last_words(process))
+            raise LimitError("seconds", limits.seconds, _WHAT, *(place or (file,))) from None
+        finally:
+            process.kill()
+    answer = unpack(said)
+    if answer is None:
+        if limits.memory is not None:
+            # Where there is no memory, NVRTC aborts, or the system ends the process.
+            raise LimitError("memory", limits.memory, _WHAT, file)
+        raise CompileError(f"{file}: the compiler broke down (exit code {process.returncode})")
+    if unavailable := answer.pop("unavailable", ""):
+        raise DeviceUnavailableError(unavailable)
+    place = None if answer["ok"] else _place(answer)
+    is_full = place or answer["is_full"] or _SILENT.fullmatch(answer["log"])
+    if limits.memory is not None and is_full:
+        raise LimitError("memory", limits.memory, _WHAT, *(place or (file,)))
+    return nvrtc.Output(**answer)
+
+
+def _last_words(process: subprocess.Popen[bytes]) -> dict[str, Any] | None:
+    """What a process says that can take no more memory: NVRTC then tells the line it is at."""
+    try:
+        confine.stop_memory(process.pid)
+        said, _ = process.communicate(timeout=_GRACE)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return unpack(said)
+
+
+def _place(answer: Mapping[str, Any] | None) -> tuple[str, int] | None:
+    """The file and the line at which NVRTC ran out of memory; None where it did not say so."""
+    found = None if answer is None else _FULL.search(answer.get("log", ""))
+    return None if found is None else (found[1], int(found[2]))
+
+
+def _answer(asked: bytes) -> bytes:
+    job = unpack(asked)
+    assert job is not None
+    memory, is_trusted = job.pop("memory"), job.pop("is_trusted")
+    try:
+        if memory is not None:
+            confine.limit_memory(memory)
+        if not is_trusted:
+            confine.close_files()
+        output = nvrtc.run(**job)
+    except DeviceUnavailableError as error:
+        return pack({"unavailable": str(error)})
+    except MemoryError:
+        return pack(asdict(nvrtc.Output("", ok=False, is_full=True)))
+    return pack(asdict(output))
+
+
+def main() -> None:
+    """Answer what is asked on standard input, and end."""
+    # What NVRTC might print goes nowhere: standard output is for the answer alone.
+    with os.fdopen(os.dup(1), "wb") as answers:
+        os.dup2(2, 1)
+        try:
+            nvrtc.run("", "<nothing>", [])  # it loads the rest of itself, which are files
+        except DeviceUnavailableError as error:
+            answer = pack({"unavailable": str(error)})
+            confine.say_started(answers)
+        else:
+            confine.say_started(answers)
+            answer = _answer(sys.stdin.buffer.read())
+        with suppress(BrokenPipeError):
+            answers.write(answer)
+            answers.flush()
+    os._exit(0)

@@ -1,0 +1,88 @@
+"""A compiled kernel: its code, its parameters, and what ptxas says of it."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+
+from tilewise.launch import Resources
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter of a kernel, as the PTX declares it.
+
+    Attributes
+    ----------
+    name : str
+        The PTX's name of it, as ``"sgemm_param_0"``.
+    type : str
+        PTX type without the dot: ``"u32"``, ``"f32"``, ``"u64"``; ``"b8"`` for a structure.
+    size, align : int
+        Bytes.
+    """
+
+    name: str
+    type: str
+    size: int
+    align: int
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """One kernel, compiled.
+
+    Attributes
+    ----------
+    name : str
+        The kernel's name as it was asked for.
+    symbol : str
+        Its name in PTX and machine code: the mangled one, or the same for ``extern "C"``.
+    arch : str
+        As ``"sm_90a"``.
+    source : str
+        CUDA C++.
+    file : str
+        The source's name in messages and in the PTX.
+    ptx : str
+        The whole module.
+    cubin : bytes
+        The whole module's machine code, an ELF file.
+    resources : Resources
+        What ptxas reports.
+    parameters : tuple of Parameter
+        In order.
+    """
+
+    name: str
+    symbol: str
+    arch: str
+    source: str
+    file: str
+    ptx: str
+    cubin: bytes
+    resources: Resources
+    parameters: tuple[Parameter, ...]
+
+    def __repr__(self) -> str:
+        return f"Compiled({self.name!r}, {self.arch!r}, {self.file!r}, {self.resources!r})"
+
+
+class _Inflated:
+    """A text of an object, which may be given compressed and is then inflated when it is read."""
+
+    def __init__(self, name: str) -> None:
+        self._name = f"_{name}"
+
+    def __get__(self, instance: object, owner: type) -> str:
+        value: str | bytes = instance.__dict__[self._name]
+        if isinstance(value, bytes):
+            instance.__dict__[self._name] = value = zlib.decompress(value).decode()
+        return value
+
+    def __set__(self, instance: object, value: str | bytes) -> None:
+        instance.__dict__[self._name] = value
+
+
+# A launch on a GPU needs no PTX. Set here, for in the class it would look like a default.
+setattr(Compiled, "ptx", _Inflated("ptx"))  # noqa: B010

@@ -1,0 +1,332 @@
+"""What a source may read: its includes, which NVRTC is given from memory.
+
+NVRTC opens whatever file an include names, and its messages quote it. So the text that it is given
+names no file: every ``#include`` of a header that the source may read is rewritten to the name of
+one that lies in memory, every other one to an ``#error`` that says why, and ``__has_include`` to
+its answer. NVRTC is told of no folder to search.
+
+A directive is found by a rule that no comment, string or condition can fool: whatever stands first
+on a line, or behind the end of a comment, counts as one. What counts by mistake stands in a comment
+or in text that is left out, where a rewritten line does no harm.
+
+Sources: ISO C++20 5.2 (phases of translation), 15.2, 15.3 (includes), 15.6.4 (pasted tokens).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tilewise.compiler.options import has_trigraphs, macros
+from tilewise.errors import CompileError
+
+MOST_BYTES = 16 << 20
+"""Of a source, and of all the headers that it includes together."""
+MOST_FILES = 1000
+
+_WS = r"[ \t\v\f\r]"
+_NAME = r'(?:"(?P<quoted>[^"\n]*)"|<(?P<angled>[^>\n]*)>)'
+_WORDS = r"include_next|include|import|embed"
+_INCLUDE = re.compile(
+    rf"(?:(?:^|\*/){_WS}*+(?:\#|%:|\?\?=)|\*/){_WS}*+(?P<word>{_WORDS})(?![\w$])"
+    rf"(?P<operand>{_WS}*+(?:{_NAME}|(?P<macro>[A-Za-z_]\w*)))?",
+    re.MULTILINE,
+)
+# C++20: it names a header too, where it is the first word of a line.
+_IMPORT = re.compile(rf"(?:^|\*/){_WS}*+(?:export{_WS}++)?(?P<word>import)(?![\w$])", re.MULTILINE)
+_HAS = re.compile(
+    rf"(?P<asked>(?<![\w$])(?:defined{_WS}*+\(?|(?:el)?ifn?def(?![\w$])){_WS}*+)?"
+    r"(?<![\w$])(?P<word>__has_include_next|__has_include|__has_embed)(?![\w$])"
+    rf"(?P<operand>{_WS}*+\({_WS}*+{_NAME}{_WS}*+\))?"
+)
+# The names of __has_include and its like can be pasted of tokens, of which the first is one of
+# these; as none can be defined anew, they are refused. Two of them are usual names: those are
+# refused only where tokens are pasted, by the source or by macros of NVRTC's own.
+_PIECE = re.compile(r"(?<![\w$])(?:__h|__ha|__has|__has_[a-z]{,6}|__has_include_[a-z]*)(?![\w$])")
+_SHORT_PIECE = re.compile(r"(?<![\w$])__?(?![\w$])")
+_PASTE = re.compile(r"##|%:%:|\?\?=\?\?=|(?<![\w$])(?:_NV_|__CUDA(?!CC)[A-Z]*_|__location__)")
+_TRIGRAPH = re.compile(r"\?\?[=/]")
+_OUTSIDE = (
+    "an include outside the folder of the source and the folders of include= is not read; name its "
+    "folder in include=, or trust the source with trusted=True"
+)
+_ODD = 'only a plain #include "name" or <name> is read of a source that is not trusted'
+_UNANSWERED = "has_include_takes_a_plain_name_where_the_source_is_not_trusted"
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """A source and all that it includes, as NVRTC gets them.
+
+    Attributes
+    ----------
+    source : str
+        With its includes rewritten; its lines are those of the original.
+    headers : mapping of str to str
+        The headers' texts, rewritten too, by the names that the includes have.
+    files : tuple of Path
+        All the files that were read or looked for: what the texts depend on.
+    is_whole : bool
+        Whether nothing is left for NVRTC to read; always, where the source is not trusted.
+    """
+
+    source: str
+    headers: Mapping[str, str]
+    files: tuple[Path, ...]
+    is_whole: bool
+
+
+@dataclass
+class _Search:
+    """Where includes may lead, and where they led."""
+
+    file: str
+    folders: tuple[Path, ...]
+    roots: tuple[Path, ...]
+    is_trusted: bool
+    macros: Mapping[str, str]
+    is_whole: bool = True
+    size: int = 0
+    texts: dict[Path, str] = field(default_factory=dict)
+    files: dict[Path, None] = field(default_factory=dict)
+    by_macro: set[str] = field(default_factory=set)
+
+    def find(self, name: str, folder: Path | None) -> tuple[Path | None, str]:
+        """The file that an include means, or None, and why it may not be read.
+
+        Where it is merely not there, there is no reason: NVRTC says so itself.
+        """
+        reason = ""
+        places = (*(() if folder is None else (folder,)), *self.folders)
+        for place in (Path("/"),) if Path(name).is_absolute() else places:
+            file = _plain(place / name)
+            if not self._is_inside(file, self.roots):
+                reason = _OUTSIDE
+                continue
+            if file in self.texts:
+                return file, ""
+            self.files[file] = None
+            try:
+                # Of a link, what it leads to counts.
+                if not self._is_inside(file.resolve(), [root.resolve() for root in self.roots]):
+                    reason = _OUTSIDE
+                    continue
+                text = read(file, MOST_BYTES - self.size)
+            except FileNotFoundError:
+                continue
+            except (OSError, ValueError, RuntimeError) as error:
+                return None, f"this header is not read: {getattr(error, 'strerror', '') or error}"
+            if '"' in str(file) or "\n" in str(file) or len(self.texts) >= MOST_FILES:
+                return None, f"no more than {MOST_FILES} headers are read, of plain names"
+            self.size += len(text)
+            self.texts[file] = text
+            return file, ""
+        return None, reason
+
+    def _is_inside(self, file: Path, roots: Sequence[Path]) -> bool:
+        return self.is_trusted or any(file.is_relative_to(root) for root in roots)
+
+
+def _plain(path: Path) -> Path:
+    """An absolute path with no ``..`` in it; no file is looked at."""
+    return Path(os.path.normpath(path.absolute()))
+
+
+def read(file: Path, most: int = MOST_BYTES) -> str:
+    """The text of a regular file, its lines ending in ``\\n``.
+
+    Of a device, a pipe or a file of the system's, whose size is none, nothing is read.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is none, or it is a folder.
+    OSError
+        If it can't be read.
+    ValueError
+        If it is no regular file, no text, or larger than ``most`` bytes.
+    """
+    if stat.S_ISDIR(file.stat().st_mode):
+        raise FileNotFoundError(f"{file} is a folder")
+    # It may have become a pipe since: that must not wait for a writer.
+    number = os.open(file, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+    with os.fdopen(number, "rb") as opened:
+        status = os.fstat(number)
+        if not stat.S_ISREG(status.st_mode):
+            raise ValueError(f"{file} is no regular file")
+        if status.st_size > most:
+            raise ValueError(f"{file} has {status.st_size:,} bytes; at most {most:,} are read")
+        data = opened.read(status.st_size)
+    try:
+        text = data.decode("utf-8-sig")  # some editors begin a file with a mark
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{file} is no CUDA C++ source: it is not UTF-8 text ({error})") from None
+    if "\0" in text:
+        raise ValueError(f"{file} has a NUL character in it")
+    return text.replace("\r\n", "\n")
+
+
+def gather(
+    source: str,
+    file: str,
+    folder: Path | None,
+    include: Sequence[Path] = (),
+    *,
+    more: Sequence[Path] = (),
+    options: Sequence[str] = (),
+    is_trusted: bool = False,
+) -> Gathered:
+    """A source and all that it includes.
+
+    Parameters
+    ----------
+    source : str
+        CUDA C++.
+    file : str
+        What messages call it.
+    folder : Path or None
+        Its own folder, absolute, which it may read.
+    include : sequence of Path
+        More folders, absolute, that it may read, and that includes search.
+    more : sequence of Path
+        More folders, absolute, that it may read.
+    options : sequence of str
+        NVRTC's, the caller's macros among them.
+    is_trusted : bool
+        Whether it may read any file. Then what can't be told here is left to NVRTC.
+
+    Raises
+    ------
+    CompileError
+        If it is written so that what it reads can't be told, and it is not trusted.
+    """
+    folders = tuple(map(_plain, include))
+    roots = folders
+    if folder is not None:
+        own = _plain(folder)
+        folders = (own, *folders)
+        if own != own.parent:  # of a source in the root folder, the whole machine is not its own
+            roots = folders
+    search = _Search(file, folders, (*roots, *more), is_trusted, macros(options))
+    source = source.replace("\r\n", "\n")
+    whole = _rewritten(source, folder, search)
+    done: dict[Path, str] = {}
+    while waiting := search.texts.keys() - done.keys():
+        for header in sorted(waiting):
+            done[header] = _rewritten(search.texts[header], header.parent, search)
+    if not is_trusted:
+        texts = {file: source, **{str(name): text for name, text in search.texts.items()}}
+        _check(texts, search, options)
+        if has_trigraphs(options):
+            _check_trigraphs(texts)
+    headers = {str(header): text for header, text in sorted(done.items())}
+    return Gathered(whole, headers, tuple(sorted(search.files)), search.is_whole)
+
+
+def _rewritten(text: str, folder: Path | None, search: _Search) -> str:
+    """``text`` with every include from memory; lines stay lines."""
+    # Lines that a backslash joins are one; where they were joined is known, so that a change of
+    # the joined text is one of the text itself.
+    joins: list[int] = []
+    parts = text.split("\\\n")
+    joined = "".join(parts)
+    at = 0
+    for part in parts[:-1]:
+        at += len(part)
+        joins.append(at)
+    out, begin, next_join = [], 0, 0
+    for start, end, new in sorted(_changes(joined, folder, search)):
+        if start < begin:
+            continue  # a change before it has its place too
+        for stop, is_kept in ((start, True), (end, False)):
+            while next_join < len(joins) and joins[next_join] < stop:
+                if is_kept:
+                    out.append(joined[begin : joins[next_join]])
+                    begin = joins[next_join]
+                out.append("\\\n")
+                next_join += 1
+            if is_kept:
+                out.append(joined[begin:stop])
+        out.append(new)
+        begin = end
+    for join in joins[next_join:]:
+        out += (joined[begin:join], "\\\n")
+        begin = join
+    return "".join((*out, joined[begin:]))
+
+
+def _changes(text: str, folder: Path | None, search: _Search) -> Iterator[tuple[int, int, str]]:
+    """Where ``text`` names files: first place, last place and what is to stand there."""
+    for match in _INCLUDE.finditer(text):
+        name, places = match["quoted"], folder
+        if match["angled"] is not None:
+            name, places = match["angled"], None
+        elif match["macro"] in search.macros:
+            search.by_macro.add(match["macro"])
+            value = re.fullmatch(_NAME, search.macros[match["macro"]])
+            if value is not None:
+                name = value["quoted"] if value["angled"] is None else value["angled"]
+                places = folder if value["angled"] is None else None
+        if name is None or match["word"] != "include":
+            if search.is_trusted:
+                search.is_whole = False
+            else:
+                yield (*match.span("word"), f"error {_ODD}:")
+            continue
+        found, reason = search.find(name, places)
+        if found is not None:
+            yield (*match.span("operand"), f' "{found}"')
+        elif reason and search.is_trusted:
+            search.is_whole = False
+        elif reason:
+            yield (*match.span("word"), f"error {reason}:")
+    for match in () if search.is_trusted else _IMPORT.finditer(text):
+        yield (*match.span("word"), "import_is_not_read")
+    for match in _HAS.finditer(text):
+        start, end = match.span("word")
+        if match["asked"]:
+            yield start, end, "__FILE__"  # which is defined, as this is
+        elif match["operand"] is not None and match["word"] == "__has_include":
+            name = match["quoted"] if match["angled"] is None else match["angled"]
+            found, _ = search.find(name, folder if match["angled"] is None else None)
+            yield start, match.end("operand"), f" {int(found is not None)} "
+        elif search.is_trusted:
+            search.is_whole = False
+        else:
+            yield start, end, _UNANSWERED
+
+
+def _check(texts: Mapping[str, str], search: _Search, options: Sequence[str]) -> None:
+    """Raise CompileError where an include's name may be another than it seems."""
+    plain = {name: text.replace("\\\n", "") for name, text in texts.items()}
+    for macro in search.by_macro:
+        again = re.compile(rf"(?:\b(?:define|undef)|\*/){_WS}*+{macro}(?![\w$])")
+        for name, text in plain.items():
+            if again.search(text):
+                raise CompileError(
+                    f"{name} defines {macro} anew, which is the name of an include: {_ODD}"
+                )
+    pastes = any(map(_PASTE.search, (*plain.values(), *options)))
+    for pieces in (_PIECE, _SHORT_PIECE) if pastes else (_PIECE,):
+        for name, text in plain.items():
+            if piece := pieces.search(text):
+                line = text.count("\n", 0, piece.start()) + 1
+                raise CompileError(
+                    f"{name}:{line}: error: {piece[0]} may be pasted (##) to __has_include, which "
+                    "would look for any file; give it another name, or trust the source with "
+                    "trusted=True"
+                )
+
+
+def _check_trigraphs(texts: Mapping[str, str]) -> None:
+    for name, text in texts.items():
+        if found := _TRIGRAPH.search(text):
+            line = text.count("\n", 0, found.start()) + 1
+            raise CompileError(
+                f"{name}:{line}: error: trigraphs ({found[0]}) are not read of a source that is "
+                "not trusted; compile it as --std=c++17, which has none"
+            )

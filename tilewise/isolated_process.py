@@ -1,0 +1,56 @@
+"""The process in which :mod:`tilewise.isolated` launches: asked and answering by its streams."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+from contextlib import suppress
+from dataclasses import replace
+
+import numpy as np
+
+from tilewise.compiler import confine
+from tilewise.devices import Device, get_device
+from tilewise.devices.emulator import Emulator
+from tilewise.errors import LaunchError, TilewiseError
+from tilewise.isolated import SharedArray, Task, exceeded
+from tilewise.launch import LaunchReport
+
+
+def answer(task: Task) -> LaunchReport | Exception:
+    """Launch it here: the report, or what was raised."""
+    limits = task.launch.limits
+    assert limits is not None
+    shared = np.memmap(task.file, np.uint8, "r+")
+    args = tuple(x.of(shared) if isinstance(x, SharedArray) else x for x in task.launch.args)
+    try:
+        place: Device
+        if task.device == "gpu":
+            place = get_device("gpu")
+        else:
+            place = Emulator(task.arch)
+            # Not with CUDA, which reserves more addresses than any limit.
+            if limits.memory is not None:
+                confine.limit_memory(limits.memory)
+        return place.launch(task.compiled, replace(task.launch, args=args))
+    except MemoryError as error:
+        if limits.memory is None:
+            return LaunchError(f"{task.compiled.file}: too large for this machine: {error}")
+        return exceeded("memory", limits.memory, task)
+    except (TilewiseError, ValueError, TypeError) as error:
+        return error
+    except Exception as error:
+        return LaunchError(f"{task.compiled.file}: {type(error).__name__}: {error}")
+
+
+def main() -> None:
+    """Answer what is asked on standard input, and end."""
+    with os.fdopen(os.dup(1), "wb") as answers:
+        os.dup2(2, 1)  # the answer alone goes to standard output
+        confine.say_started(answers)
+        answered = pickle.dumps(answer(pickle.load(sys.stdin.buffer)))
+        with suppress(BrokenPipeError):
+            answers.write(answered)
+            answers.flush()
+    os._exit(0)
