@@ -90,7 +90,7 @@ def expected(tables: Sequence[Table], columns: Array, problem: Problem) -> Array
     times = []
     for view, table in zip((problem, problem.swapped), tables, strict=True):
         time = seconds(table, [view], COSTS)
-        # An MN-major B is copied in boxes of 64 columns.
+        # TMA loads an MN-major B in boxes of 64 columns.
         times.append(np.where(view.b_k_major | (columns % 64 == 0), time, np.inf))
     return np.array(times)
 

@@ -33,7 +33,7 @@ from tilewise.gemm.families.hopper.table import Table
 from tilewise.gemm.families.hopper.tiling import Tiling
 
 SHARP, SHARED = 3.0, 0.5  # how fast weight falls with distance from the best; of shared errors
-FIXED = ("rows", "columns", "shift", "shift_wait", "shift_latency")
+FIXED = ("rows", "columns", "realign", "realign_wait", "realign_latency")
 FREEDOM = 1.3  # of a cost's logarithm, around what it was
 
 Array = npt.NDArray[np.float64]

@@ -64,7 +64,7 @@ class Costs:
         The launch that reduces the stream-K tail: its time, that of each 16 splits, and its TB/s.
     split, split_add : float
         The time of split-K's reduction in a cluster, and its elements in a nanosecond.
-    shift, shift_wait, shift_latency : float
+    realign, realign_wait, realign_latency : float
         The GB/s at which a multiprocessor realigns unaligned tiles in shared memory, the latency of
         a k-step's realignment, and that of the threads' copies.
     last_wave : float
@@ -103,9 +103,9 @@ class Costs:
     sum_bytes: float = 4.5
     split: float = 0.506
     split_add: float = 9.23
-    shift: float = 97.0
-    shift_wait: float = 1.25
-    shift_latency: float = 0.305
+    realign: float = 97.0
+    realign_wait: float = 1.25
+    realign_latency: float = 0.305
     last_wave: float = 0.248
 
     def on(self, chip: Chip) -> Costs:
@@ -116,7 +116,7 @@ class Costs:
             self,
             tensor=self.tensor * clock, port=self.port * clock, multicast=self.multicast * clock,
             store=self.store * clock, rows=self.rows * clock, columns=self.columns * clock,
-            split_add=self.split_add * clock, shift=self.shift * clock,
+            split_add=self.split_add * clock, realign=self.realign * clock,
             power=self.power * whole, energy=self.energy * whole, l2=self.l2 * whole,
             dram=self.dram * memory, write=tuple(x * memory for x in self.write),
             sum_bytes=self.sum_bytes * memory, l2_bytes=self.l2_bytes * chip.l2 / H200.l2,

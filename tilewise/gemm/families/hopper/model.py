@@ -128,7 +128,7 @@ def seconds(table: Table, views: Sequence[Problem], costs: Costs, only_worth: bo
     tile = np.where(table.is_ping_pong, in_turn, mainloop + end)
     computing = costs.fill + waves * tile + table.is_ping_pong * end
     if table.has_unaligned:
-        computing += costs.shift_wait * table.is_unaligned
+        computing += costs.realign_wait * table.is_unaligned
     computing += at.has_tail * np.ceil(at.k_steps / at.splits) * step
     reading = costs.fill + _memory(table, at, sizes, views, costs)
     time = costs.launch + costs.cluster_launch * table.doublings + _both(computing, reading, costs)
@@ -177,26 +177,27 @@ def _k_step(table: Table, at: Covers, views: Sequence[Problem], p: Costs) -> Arr
         p.latency / table.stages,
     ]
     if table.has_unaligned:
-        waiting = p.shift_latency / np.maximum(table.raw_stages - 1, 1)
+        waiting = p.realign_latency / np.maximum(table.raw_stages - 1, 1)
         terms[-1] = np.where(table.is_unaligned, waiting, terms[-1])
-        shifting = table.unaligned_lines * (LINE / (p.shift * 1e3)) + p.shift_wait / table.stages
-        terms.append(shifting * table.is_unaligned)
+        realigning = table.unaligned_lines * (LINE / (p.realign * 1e3))
+        realigning += p.realign_wait / table.stages
+        terms.append(realigning * table.is_unaligned)
     step = _slowest(terms, p.k_step) + p.cluster * table.is_clustered
     step *= np.where(table.stages <= 3, p.few_stages, 1)
     return step
 
 
 def _store(table: Table, views: Sequence[Problem], p: Costs) -> Array:
-    """Return the microseconds of storing a tile, by bulk copies or by the threads themselves.
+    """Return the microseconds of storing a tile, by TMA or by the threads themselves.
 
     The ends of rows that are not aligned take as long as some columns more.
     """
-    by_copies, by_rows = np.array([(x.d_copied, x.d_row_major) for x in views]).T[:, table.view]
+    by_tma, by_rows = np.array([(x.d_by_tma, x.d_row_major) for x in views]).T[:, table.view]
     widths = np.array(p.store_widths)[table.out_width]
     copying = table.elements * widths * np.where(by_rows, 1, p.store_columns) / (p.store * 1e3)
     ends = table.block_m * ROW_ENDS * by_rows
     alone = (table.elements + ends) / (1e3 * np.where(by_rows, p.rows, p.columns))
-    result: Array = np.where(by_copies, copying, alone)
+    result: Array = np.where(by_tma, copying, alone)
     return result
 
 

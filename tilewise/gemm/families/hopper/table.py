@@ -14,7 +14,7 @@ from tilewise.gemm.families.hopper.tiling import BLOCK_K, Problem, Tiling
 from tilewise.gemm.families.hopper.tilings import tilings
 
 Array = npt.NDArray[np.float64]
-LINE = 2 * BLOCK_K  # bytes of a line of a tile, which is what a bulk copy asks for at a time
+LINE = 2 * BLOCK_K  # bytes of a line of a tile, which is what TMA asks the L2 cache for at a time
 
 
 class Table:

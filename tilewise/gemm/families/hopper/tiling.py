@@ -33,7 +33,7 @@ class Problem:
         Whether some are not 16-byte aligned, so that TMA can't load them.
     d_row_major : bool
         Whether D's rows are contiguous, or its columns.
-    d_copied : bool
+    d_by_tma : bool
         Whether TMA can store D.
     """
 
@@ -48,7 +48,7 @@ class Problem:
     a_unaligned: bool = False
     b_unaligned: bool = False
     d_row_major: bool = True
-    d_copied: bool = True
+    d_by_tma: bool = True
 
     @property
     def is_streamed(self) -> bool:
@@ -62,7 +62,7 @@ class Problem:
         return Problem(
             self.n, self.m, self.k, self.batch,
             self.b_k_major, self.a_k_major, self.b_alignment, self.a_alignment, self.b_unaligned,
-            self.a_unaligned, not self.d_row_major, self.d_copied,
+            self.a_unaligned, not self.d_row_major, self.d_by_tma,
         )  # fmt: skip
 
 
@@ -89,8 +89,8 @@ class Tiling:
         Whether two warpgroups take tiles in turn, so that one stores a tile while the other
         multiplies the next; otherwise they share each tile.
     a_unaligned, b_unaligned : bool
-        Whether threads load the kernel's A (B where swapped) and its B by cp.async, and shift their
-        tiles to 16-byte alignment in shared memory.
+        Whether threads load the kernel's A (B where swapped) and its B by cp.async, and realign
+        their tiles in shared memory.
     """
 
     block_m: int
@@ -197,9 +197,9 @@ class Tiling:
         if (problem.a_unaligned, problem.b_unaligned) != (self.a_unaligned, self.b_unaligned):
             return "the tiling and the operands differ in which are 16-byte aligned"
         if self.is_unaligned and self.tiles > 1:
-            return "a cluster's blocks do not share tiles that are shifted"
+            return "a cluster's blocks do not share tiles that are realigned"
         if not problem.b_k_major and self.block_n % 64:
-            return "MN-major tiles of B are copied by 64 columns"
+            return "TMA loads MN-major tiles of B by 64 columns"
         if self.block_n // self.cluster_m % 8:
             return "parts of a tile of B are whole groups of 8 columns"
         if self.split > 1 and (self.tiles > 1 or self.stream_k):
@@ -239,7 +239,7 @@ class Tiling:
                 "A" * (self.b_unaligned if self.swapped else self.a_unaligned),
                 "B" * (self.a_unaligned if self.swapped else self.b_unaligned),
             )
-            words.append(f"{' and '.join(filter(None, names))} shifted in shared memory")
+            words.append(f"{' and '.join(filter(None, names))} realigned in shared memory")
         return ", ".join(words)
 
 

@@ -41,7 +41,7 @@ KERNELS = (
     (192, 128, 1, 2, 1, True, False), (192, 192, 1, 2, 1, False, False),
     (256, 128, 1, 2, 1, True, False), (256, 160, 1, 2, 1, False, False),
 )  # fmt: skip
-# Of products that are not 16-byte aligned, whose tiles are shifted.
+# Of products that are not 16-byte aligned, whose tiles are realigned in shared memory.
 UNALIGNED_KERNELS = tuple(
     (block_m, block_n, 1, 1, split, stream_k)
     for block_m, block_n in (
