@@ -141,6 +141,7 @@ MORE_VARIANTS: list[tuple[Case, Tiling]] = [
     (Case(200, 200, 200), Tiling(64, 64)),
     (Case(130, 136, 100, b_by_columns=True), Tiling(128, 80)),
     (Case(70, 130, 300, dtype="float16", out_dtype="float32"), Tiling(64, 64, split=2)),
+    (Case(70, 130, 100), Tiling(64, 64, split=2)),  # the second split has a part of a k-step
     (Case(300, 130, 520, out_dtype="float32", d_by_columns=True),
      Tiling(128, 64, 2, stream_k=True)),
     (Case(260, 130, 200, batch=3, one_b=True), Tiling(128, 64, 2, 1)),
@@ -232,7 +233,7 @@ def test_any_product(
     m: int, n: int, k: int, batch: int, tiling: Tiling, a_by_columns: bool, b_by_columns: bool,
     is_plain: bool, a_off: tuple[int, int], b_off: tuple[int, int], apart: int,
 ) -> None:  # fmt: skip
-    k = max(k, BLOCK_K * tiling.split)
+    k = max(k, BLOCK_K * (tiling.split - 1) + 1)
     if tiling.tiles > 1 or tiling.ping_pong:  # what is realigned is not shared, nor taken in turn
         a_off, b_off, apart = (0, 0), (0, 0), 8 * apart
     case = Case(

@@ -304,7 +304,8 @@ def test_choosing_is_quick(problem: Problem) -> None:
         (Tiling(128, 96), Problem(1, 1, 1, b_k_major=False), "B by 64"),
         (Tiling(128, 128, 2, split=2), Problem(1, 1, 1), "by split-K or by stream-K"),
         (Tiling(128, 128, split=2, stream_k=True), Problem(1, 1, 1), "by split-K or by stream-K"),
-        (Tiling(128, 128, split=2), Problem(1, 1, 127), "64 of k for each split"),
+        (Tiling(128, 128, split=2), Problem(1, 1, 64), "needs a k-step"),
+        (Tiling(64, 64, split=4), Problem(1, 1, 192), "needs a k-step"),
         (Tiling(64, 64, split=2, ping_pong=True), Problem(1, 1, 128), "ping-pong excludes"),
         (
             Tiling(64, 64, a_unaligned=True, ping_pong=True),

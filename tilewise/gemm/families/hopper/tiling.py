@@ -204,8 +204,8 @@ class Tiling:
             return "parts of a tile of B are whole groups of 8 columns"
         if self.split > 1 and (self.tiles > 1 or self.stream_k):
             return "k is divided by split-K or by stream-K, and split-K takes the whole cluster"
-        if self.split * BLOCK_K > max(problem.k, BLOCK_K):
-            return f"split-K needs {BLOCK_K} of k for each split"
+        if self.split > max(1, -(-problem.k // BLOCK_K)):
+            return f"split-K needs a k-step, {BLOCK_K} of k or a rest, for each split"
         if self.ping_pong and (self.split > 1 or self.is_unaligned):
             return "ping-pong excludes unaligned operands and split-K"
         if (self.split - 1) * 4 * self.block_m * self.block_n > self.stages * self.stage_bytes:
