@@ -250,8 +250,8 @@ def test_clusters_of_four() -> None:
     for problem in (Problem(16, 4096, 4096), Problem(4096, 16, 4096)):
         for x in candidates(problem, H200):
             rows, columns = (4096, 16) if x.swapped == (problem.m == 16) else (16, 4096)
-            assert x.cluster_m == 1 or rows > x.block_m
-            assert x.cluster_n == 1 or columns > x.block_n
+            assert x.cluster_m == 1 or 2 * rows > x.block_m * x.cluster_m
+            assert x.cluster_n == 1 or 2 * columns > x.block_n * x.cluster_n
     unaligned = Problem(4096, 4096, 4096, a_unaligned=True)
     assert not [x for x in candidates(unaligned, H200) if x.tiles > 1]
     # With few k-steps, what is left over is not divided.

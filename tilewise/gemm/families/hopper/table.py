@@ -50,9 +50,8 @@ class Table:
         # Below 64 columns, wgmma waits for A.
         self.flops = 2 * BLOCK_K * self.block_m * np.maximum(self.block_n, 32 + self.block_n / 2)
         self.is_clustered = self.cluster_m * self.cluster_n > 1
-        self.least_m = np.where(self.block_m > 64, self.block_m - 64, 0)
-        self.least_m = np.maximum(self.least_m, self.block_m * (self.cluster_m > 1))
-        self.least_n = self.block_n * (self.cluster_n > 1)
+        self.least_m = np.where(self.cluster_m > 1, self.m / 2, self.block_m - 64)
+        self.least_n = self.n / 2 * (self.cluster_n > 1)
         self.out_width = np.log2(column("out_columns") / 16).astype(np.int64)
         self.unaligned_lines = np.array(
             [x.block_m * x.a_unaligned + x.block_n * x.b_unaligned for x in self.tilings],
@@ -149,7 +148,7 @@ def is_worth_it(table: Table, at: Covers, sizes: Sizes) -> npt.NDArray[np.bool_]
     """Return which tilings may be chosen.
 
     Not where another one of the same speed has less to compute: tiles whose last 64 rows all lie
-    past D's edge, clusters that reach past it, divisions along k that leave too little to each
+    past D's edge, clusters of which half the blocks or more do, divisions along k that leave too little to each
     block, or where there is nothing to divide, and warpgroups that take tiles in turn where each
     cluster has only one. Nor where there are more tiles than the kernel counts.
     """
