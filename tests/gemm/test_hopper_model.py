@@ -48,6 +48,15 @@ def test_a_table_is_covered_as_each_of_its_tilings(
         assert got["active"] == min(blocks, count)
 
 
+@given(problem=problems())
+def test_as_many_rows_of_a_are_loaded(problem: Problem) -> None:
+    found = [tiling for tiling in EVERY if tiling.a_unaligned == problem.a_unaligned]
+    table = Table(found, [0] * len(found), H200.multiprocessors)
+    most_rows, *_ = model._loaded(problem, model.costs_on(H200))
+    rows = [tiling.a_rows(problem) for tiling in found]
+    assert list(model._a_rows(table, np.full(len(found), most_rows))) == rows
+
+
 @settings(max_examples=300)
 @given(problem=problems(), count=multiprocessors)
 def test_ranks_what_is_worth_comparing(problem: Problem, count: int) -> None:

@@ -144,9 +144,9 @@ def seconds(table: Table, views: Sequence[Problem], costs: Costs, only_worth: bo
 _CLASS = {16: 0, 32: 1, 64: 2, 128: 3}
 
 
-def _copied(view: Problem, p: Costs) -> tuple[float, float, float]:
-    """Return the rows of A that a tile copies at most, and how much longer A's and B's take."""
-    most_rows = max(8, 1 << (view.m - 1).bit_length()) if view.a_k_major else 1 << 30
+def _loaded(view: Problem, p: Costs) -> tuple[float, float, float]:
+    """Return the rows of A that are worth loading, and how much longer A's and B's loads take."""
+    most_rows = 1 << (view.m - 1).bit_length() if view.a_k_major else 1 << 30
     of_a, of_b = (
         p.k_major if k_major else p.mn_major for k_major in (view.a_k_major, view.b_k_major)
     )
@@ -155,11 +155,17 @@ def _copied(view: Problem, p: Costs) -> tuple[float, float, float]:
     return most_rows, slow_a, slow_b
 
 
+def _a_rows(table: Table, most_rows: Array) -> Array:
+    """Return the rows of A that a tile loads, as :meth:`Tiling.a_rows` has it."""
+    result: Array = np.minimum(table.block_m, np.maximum(table.least_rows, most_rows))
+    return result
+
+
 def _k_step(table: Table, at: Covers, views: Sequence[Problem], p: Costs) -> Array:
     """Return a k-step's microseconds: it multiplies and copies at once."""
-    copied = np.array([_copied(view, p) for view in views])
-    most_rows, slow_a, slow_b = copied.T[:, table.view]
-    active, a_rows = at.active, np.minimum(table.block_m, most_rows)
+    loaded = np.array([_loaded(view, p) for view in views])
+    most_rows, slow_a, slow_b = loaded.T[:, table.view]
+    active, a_rows = at.active, _a_rows(table, most_rows)
     of_a, of_b = LINE * a_rows / table.cluster_n, table.b_bytes
     read = of_a + of_b
     multiply = np.maximum(

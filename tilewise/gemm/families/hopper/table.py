@@ -41,6 +41,7 @@ class Table:
         self.is_stream_k, self.is_split = column("stream_k") > 0, self.split > 1
         self.is_ping_pong = column("ping_pong") > 0
         self.m, self.n = self.block_m * self.cluster_m, self.block_n * self.cluster_n
+        self.least_rows = 8 * self.cluster_n  # of A that a cluster loads
         self.blocks = self.cluster_m * self.cluster_n * self.split  # of a cluster
         self.doublings = np.log2(self.blocks)
         self.clusters = np.array(
