@@ -17,6 +17,7 @@ from tilewise.gemm.families.hopper.cover import clusters_at_once, cover, fits
 from tilewise.gemm.families.hopper.table import Sizes, Table, covers
 from tilewise.gemm.families.hopper.tiling import Problem, Tiling
 from tilewise.gemm.families.hopper.tilings import tilings
+from tilewise.gemm.families.hopper.variants import SUM_SOURCE, Variant
 
 EVERY = [*tilings(), *tilings(a_unaligned=True), *tilings(b_unaligned=True), *tilings(True, True)]
 
@@ -55,6 +56,18 @@ def test_as_many_rows_of_a_are_loaded(problem: Problem) -> None:
     most_rows, *_ = model._loaded(problem, model.costs_on(H200))
     rows = [tiling.a_rows(problem) for tiling in found]
     assert list(model._a_rows(table, np.full(len(found), most_rows))) == rows
+
+
+def test_sums_at_once_are_as_many_as_hopper_sum_reads() -> None:
+    at_once = Table(EVERY, [0] * len(EVERY), H200.multiprocessors).splits_at_once
+    for tiling, count in zip(EVERY, at_once, strict=True):
+        defines = (
+            Variant("float16", "float16", True, True, 64, False, True, True)
+            .kernels(tiling, is_divided=True)[1]
+            .defines
+        )
+        assert count == 16 // defines["ROW_BLOCKS"]
+    assert "AT_ONCE = 16 / ROW_BLOCKS;" in SUM_SOURCE.read_text(encoding="utf-8")
 
 
 @settings(max_examples=300)

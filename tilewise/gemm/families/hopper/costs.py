@@ -61,7 +61,8 @@ class Costs:
     l2_bytes : float
         The MB of A and B that L2 keeps from one wave to the next.
     sum_launch, sum_splits, sum_bytes : float
-        The launch that reduces the stream-K tail: its time, that of each 16 splits, and its TB/s.
+        The launch that reduces the stream-K tail: its time, that of the splits which a
+        thread reads at once, and its TB/s.
     split, split_add : float
         The time of split-K's reduction in a cluster, and its elements in a nanosecond.
     realign, realign_wait, realign_latency : float

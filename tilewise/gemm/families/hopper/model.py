@@ -29,7 +29,6 @@ from tilewise.gemm.families.hopper.tiling import Problem, Tiling
 
 GROUP_M = 16  # of hopper_tile.cuh: rows of clusters whose tiles are computed together
 ROW_ENDS = 128  # a row's unaligned ends cost as much as this many columns
-SPLITS_AT_ONCE = 16  # partial sums that hopper_sum reads before it waits for them
 
 
 def best(
@@ -210,7 +209,7 @@ def _store(table: Table, views: Sequence[Problem], p: Costs) -> Array:
 def _sum(table: Table, at: Covers, p: Costs) -> Array:
     """Return the microseconds of the launch that adds up stream-K's partial sums."""
     partial = 8 * table.elements * table.blocks * at.tail_tiles * at.splits
-    launched = p.sum_launch + np.ceil(at.splits / SPLITS_AT_ONCE) * p.sum_splits
+    launched = p.sum_launch + np.ceil(at.splits / table.splits_at_once) * p.sum_splits
     result: Array = launched + partial / (p.sum_bytes * 1e6)
     return result
 

@@ -14,6 +14,7 @@ from tilewise.gemm.families.hopper.tiling import BLOCK_K, Problem, Tiling
 from tilewise.gemm.families.hopper.tilings import tilings
 
 Array = npt.NDArray[np.float64]
+SUMS_AT_ONCE = 16  # partial sums that a thread of hopper_sum reads before it waits for them
 LINE = 2 * BLOCK_K  # bytes of a line of a tile, which is what TMA asks the L2 cache for at a time
 
 
@@ -50,6 +51,7 @@ class Table:
         self.elements = self.block_m * self.block_n
         # Below 64 columns, wgmma waits for A.
         self.flops = 2 * BLOCK_K * self.block_m * np.maximum(self.block_n, 32 + self.block_n / 2)
+        self.splits_at_once = SUMS_AT_ONCE // column("row_blocks")
         self.is_clustered = self.cluster_m * self.cluster_n > 1
         self.least_m = np.where(self.cluster_m > 1, self.m / 2, self.block_m - 64)
         self.least_n = self.n / 2 * (self.cluster_n > 1)
@@ -149,9 +151,9 @@ def is_worth_it(table: Table, at: Covers, sizes: Sizes) -> npt.NDArray[np.bool_]
     """Return which tilings may be chosen.
 
     Not where another one of the same speed has less to compute: tiles whose last 64 rows all lie
-    past D's edge, clusters of which half the blocks or more do, divisions along k that leave too little to each
-    block, or where there is nothing to divide, and warpgroups that take tiles in turn where each
-    cluster has only one. Nor where there are more tiles than the kernel counts.
+    past D's edge, clusters of which half or more does, divisions along k that leave too little to
+    each block, or where there is nothing to divide, and warpgroups that take tiles in turn where
+    each cluster has only one. Nor where there are more tiles than the kernel counts.
     """
     found = (sizes.m > table.least_m) & (sizes.n > table.least_n) & (at.tiles <= MOST_TILES)
     found &= at.has_tail | ~table.is_stream_k

@@ -119,6 +119,11 @@ class Tiling:
         return 1 if self.ping_pong else self.consumers
 
     @property
+    def row_blocks(self) -> int:
+        """The blocks of 64 rows of a tile that each sharer has."""
+        return self.block_m // (64 * self.sharers)
+
+    @property
     def threads(self) -> int:
         return 128 * (1 + self.consumers + (LOADERS if self.is_unaligned else 0))
 

@@ -54,7 +54,7 @@ class Variant:
         found = [Kernel(SOURCE, "hopper", defines)]
         if is_divided:
             of_d = {name: defines[name] for name in ("OUTPUT", "READ_C", "OUT_COLUMN_MAJOR")}
-            of_d["ROW_BLOCKS"] = tiling.block_m // (64 * tiling.sharers)
+            of_d["ROW_BLOCKS"] = tiling.row_blocks
             found.append(Kernel(SUM_SOURCE, "hopper_sum", of_d))
         return found
 
