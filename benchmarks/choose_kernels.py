@@ -1,6 +1,6 @@
 """Chooses the Hopper kernels that the planner chooses from; needs no GPU.
 
-    python benchmarks/choose_kernels.py [RECORD ...] [--count 60] [--more] [--products 600]
+    python benchmarks/choose_kernels.py [RECORD ...] [--count 60] [--more] [--timed]
 
 Tilings are added one by one, each the one that lowers the loss most, in the mean and at the worst.
 The products are random, of all layouts, a part of them with weights as language models have them,
@@ -36,6 +36,13 @@ from tilewise.gemm.families.hopper.tilings import KERNELS
 Sizes = tuple[int, int, int, int, int, bool, bool]
 CLUSTERS = ((1, 1), (2, 1), (1, 2), (2, 2), (4, 1), (1, 4), (4, 2), (2, 4))
 MODELS = 0.4  # of the products have weights as models have them: n and k are multiples of 512
+FEW = 0.5  # of those have few rows, as requests that are answered together have
+# Rows and columns of language models' weights: of half of the products with few rows.
+WIDTHS = (
+    1024, 1536, 2048, 2560, 3072, 3584, 4096, 5120, 6144, 7168, 8192, 10240, 12288, 14336, 16384,
+    18944, 20480, 28672,
+)  # fmt: skip
+FEW_ROWS = 16, 256
 SHARE, WORST = 0.97, 0.5  # the loss that is exceeded by 3% of the products counts half
 FEWEST = 10  # tilings of a record's product that have to be timed for it to count
 CAUTION = 1.03  # the factor on the model's time of a tiling that was not timed
@@ -57,6 +64,12 @@ def universe() -> list[Sizes]:
     return found
 
 
+def timed(records: Sequence[Path]) -> list[Sizes]:
+    """Return the sizes of every tiling that was timed."""
+    rows = [row for path in records for row in json.loads(path.read_text(encoding="utf-8"))["rows"]]
+    return sorted({sizes_of(way) for row in rows for way, _ in ways_of(row["ways"])})
+
+
 def tiling(sizes: Sizes, swapped: bool = False) -> Tiling:
     """Return the tiling of a row of the table."""
     return Tiling(*sizes[:6], swapped, ping_pong=sizes[6])
@@ -75,8 +88,12 @@ def products(count: int, seed: int) -> list[Problem]:
     found = []
     for _ in range(count):
         if drawn.random() < MODELS:
-            m = round(between(1, 8192))
-            n, k = (round(between(1024, 32768) / 512) * 512 for _ in range(2))
+            is_few = drawn.random() < FEW
+            m = round(between(*(FEW_ROWS if is_few else (1, 8192))))
+            if is_few and drawn.random() < 0.5:
+                n, k = (drawn.choice(WIDTHS) for _ in range(2))
+            else:
+                n, k = (round(between(1024, 32768) / 512) * 512 for _ in range(2))
             layout = drawn.choice(("NN", "NT", "NT"))
         else:
             m, n, k = (size(64, 12288) for _ in range(3))
@@ -135,10 +152,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("records", nargs="*", type=Path)
     parser.add_argument("--count", type=int, default=60)
     parser.add_argument("--more", action="store_true", help="keep the present ones, and add others")
+    parser.add_argument("--timed", action="store_true", help="only those of the records")
     parser.add_argument("--products", type=int, default=600)
     parser.add_argument("--seed", type=int, default=5)
     options = parser.parse_args(arguments)
-    every = universe()
+    every = timed(options.records) if options.timed else universe()
     tables = [
         Table([tiling(sizes, swapped) for sizes in every], [0] * len(every), 132)
         for swapped in (False, True)

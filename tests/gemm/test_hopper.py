@@ -215,6 +215,7 @@ def test_floats_are_half_as_many(tiling: Tiling) -> None:
     half = tiling.out_columns // 2
     asked = product(304, 204, b=Operand(1, 520), out_dtype="float32", d=Operand(204, 1))
     assert hopper.problem(asked).d_by_tma
+    assert hopper.problem(asked).d_item == 4
     d = maps(asked, tiling)[2]
     assert d == TensorMap(Place(D), "float32", (204, 304, 1), (816, 32), (half, 16), 64)
     d = maps(replace(asked, d=Operand(1, 304)), tiling)[2]

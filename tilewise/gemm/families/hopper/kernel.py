@@ -91,6 +91,8 @@ def problem(product: Product) -> Problem:
         b_unaligned=bool(b.unaligned()),
         d_row_major=bool(_out_by_rows(product)),
         d_by_tma=stores_by_tma(product),
+        d_item=ITEM_SIZES[product.out_dtype],
+        reads_c=_reads_c(product),
     )
 
 

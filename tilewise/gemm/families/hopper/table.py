@@ -64,6 +64,7 @@ class Table:
         self.raw_stages = np.array([x.raw_stages(largest) for x in self.tilings], np.float64)
         self.is_unaligned = self.unaligned_lines > 0
         self.has_unaligned = bool(self.is_unaligned.any())
+        self.a_line = LINE / self.cluster_n  # bytes that a block loads of a row of A
         self.b_bytes = LINE * self.block_n / self.cluster_m
         self.b_shared = self.block_n * (self.cluster_m > 1)
 
@@ -110,11 +111,7 @@ class Covers(NamedTuple):
     splits : array
         Clusters that divide each tile of the tail.
     has_tail : array of bool
-    clusters : array
-        Clusters that are launched.
     k_steps : array
-    active : array
-        Multiprocessors at work.
     """
 
     rows: Array
@@ -124,9 +121,7 @@ class Covers(NamedTuple):
     tail_tiles: Array
     splits: Array
     has_tail: npt.NDArray[np.bool_]
-    clusters: Array
     k_steps: Array
-    active: Array
 
 
 def covers(table: Table, sizes: Sizes) -> Covers:
@@ -139,12 +134,7 @@ def covers(table: Table, sizes: Sizes) -> Covers:
     splits = np.minimum(splits, np.maximum(1, np.floor(k_steps / LEAST_STEPS)))
     has_tail = table.is_stream_k & (left > 0) & (splits > 1)
     tail_tiles, splits = left * has_tail, np.where(has_tail, splits, 1)
-    whole = tiles - tail_tiles
-    clusters = np.minimum(table.clusters, np.maximum(whole, tail_tiles * splits))
-    active = np.minimum(clusters * table.blocks, table.multiprocessors)
-    return Covers(
-        rows, columns, tiles, whole, tail_tiles, splits, has_tail, clusters, k_steps, active
-    )
+    return Covers(rows, columns, tiles, tiles - tail_tiles, tail_tiles, splits, has_tail, k_steps)
 
 
 def is_worth_it(table: Table, at: Covers, sizes: Sizes) -> npt.NDArray[np.bool_]:

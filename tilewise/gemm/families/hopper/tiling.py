@@ -35,6 +35,10 @@ class Problem:
         Whether D's rows are contiguous, or its columns.
     d_by_tma : bool
         Whether TMA can store D.
+    d_item : int
+        Bytes of an element of C and D.
+    reads_c : bool
+        Whether C is read.
     """
 
     m: int
@@ -49,12 +53,15 @@ class Problem:
     b_unaligned: bool = False
     d_row_major: bool = True
     d_by_tma: bool = True
+    d_item: int = 2
+    reads_c: bool = False
 
     @property
     def is_streamed(self) -> bool:
         """Whether the product waits for memory more than for arithmetic."""
         m, n, k = self.m, self.n, self.k
-        return m * n * k < STREAMED_FLOPS * (m * k + k * n + m * n)
+        of_d = m * n * self.d_item / 2 * (1 + self.reads_c)  # as 16-bit elements
+        return m * n * k < STREAMED_FLOPS * (m * k + k * n + of_d)
 
     @property
     def swapped(self) -> Problem:
@@ -62,7 +69,7 @@ class Problem:
         return Problem(
             self.n, self.m, self.k, self.batch,
             self.b_k_major, self.a_k_major, self.b_alignment, self.a_alignment, self.b_unaligned,
-            self.a_unaligned, not self.d_row_major, self.d_by_tma,
+            self.a_unaligned, not self.d_row_major, self.d_by_tma, self.d_item, self.reads_c,
         )  # fmt: skip
 
 
