@@ -1,28 +1,30 @@
 """Fits the costs of the Hopper kernel's model to measured times of random products; needs no GPU.
 
-    python benchmarks/fit_hopper.py RECORD [RECORD ...] [--test 0.25] [--evaluations 60]
+    python benchmarks/fit_hopper.py RECORD [RECORD ...] [--folds 4] [--evaluations 12] [--steps 30]
 
-A record is what ``benchmarks/choices.py`` writes: random products, each timed by many tilings. A
-part of the products is kept to test what was fitted to the others. Prints the regret of both (the
-time of the tiling that the model chooses, by that of the best that was timed), and the fitted
-:class:`Costs`.
+A record is what ``benchmarks/choices.py`` writes: random products, each timed by many tilings. The
+products are parted into folds, and the model's choices for each fold are judged by constants that
+were fitted to the others: by their regret (the time of the tiling that the model chooses, by that
+of the best that was timed). Then the constants are fitted to all products, and printed.
 
-A tiling counts the more the nearer it is to its product's best, and an error that all tilings of a
-product share counts little: it changes no choice.
+They are fitted twice. At first to the times, by least squares: a tiling counts the more the nearer
+it is to its product's best, and an error that all tilings of a product share counts little: it
+changes no choice. From there to the choices: the loss is the regret of tilings that are chosen
+with probabilities, which fall by e for each 2% that a tiling is expected to take longer.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import least_squares
+from scipy.optimize import least_squares, minimize
 
 from tilewise.explain import of_shape
 from tilewise.gemm.chip import H200
@@ -33,7 +35,11 @@ from tilewise.gemm.families.hopper.table import Table
 from tilewise.gemm.families.hopper.tiling import Tiling
 
 SHARP, SHARED = 3.0, 0.5  # how fast weight falls with distance from the best; of shared errors
-FIXED = ("rows", "columns", "shift", "shift_wait", "shift_latency")
+DOUBT = 0.02  # of a cost's logarithm: tilings that are expected to be so near may be taken
+TAIL, MOST = 3.0, 0.5  # how much a regret's square counts beside it; the most that one counts
+OF_TIMES, OF_START = 5.0, 0.002  # what errors of times and changes count in the fit to choices
+ROBUST = 0.1  # errors beyond count by their size, not by their square
+FIXED = ("rows", "columns", "realign", "realign_wait", "realign_latency")
 FREEDOM = 1.3  # of a cost's logarithm, around what it was
 
 Array = npt.NDArray[np.float64]
@@ -65,6 +71,8 @@ class Sample:
         self.time = np.array(microseconds)
         self.best = np.full(len(self.products), np.inf)
         np.minimum.at(self.best, self.of, self.time)
+        regret = np.minimum(np.log(self.time / self.best[self.of]), MOST)
+        self.loss = regret + TAIL * regret**2
         self.weight = np.exp(-SHARP * np.minimum(self.time / self.best[self.of] - 1, 1.5))
 
     def expected(self, costs: Costs) -> Array:
@@ -78,6 +86,17 @@ class Sample:
         weighed = np.bincount(self.of, self.weight * error, count)
         shared = weighed / np.bincount(self.of, self.weight, count)
         result: Array = (error - (1 - SHARED) * shared[self.of]) * np.sqrt(self.weight)
+        return result
+
+    def doubted(self, costs: Costs) -> Array:
+        """Return, of each product, the loss of the choice by expected times that are in doubt."""
+        count = len(self.products)
+        least = np.full(count, np.inf)
+        logarithm = np.log(self.expected(costs))
+        np.minimum.at(least, self.of, logarithm)
+        share: Array = np.exp((least[self.of] - logarithm) / DOUBT)
+        lost = np.bincount(self.of, share * self.loss, count)
+        result: Array = lost / np.bincount(self.of, share, count)
         return result
 
     def regrets(self, costs: Costs) -> Array:
@@ -114,53 +133,11 @@ def vector(costs: Costs) -> Array:
 
 def costs_of(values: Array) -> Costs:
     """Return the costs of such a vector."""
+    return _with([float(x) for x in np.exp(values)])
+
+
+def _with(rest: list[float]) -> Costs:
     found: dict[str, Any] = {}
-    rest = [float(f"{x:.3g}") for x in np.exp(values)]
-    for each in fields(Costs):
-        if each.name not in FIXED:
-            value = getattr(COSTS, each.name)
-            if isinstance(value, tuple):
-                found[each.name], rest = tuple(rest[: len(value)]), rest[len(value) :]
-            else:
-                found[each.name] = rest.pop(0)
-    return replace(COSTS, **found)
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Fit, and print."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("records", nargs="+", type=Path)
-    parser.add_argument("--test", type=float, default=0.25, help="share of the products")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--evaluations", type=int, default=60)
-    options = parser.parse_args(arguments)
-    sample = Sample(json.loads(path.read_text(encoding="utf-8")) for path in options.records)
-    is_test = np.random.default_rng(options.seed).random(len(sample.products)) < options.test
-    fitted_to = ~is_test[sample.of]
-    start = vector(COSTS)
-
-    def residuals(values: Array) -> Array:
-        errors = sample.errors(costs_of_exact(values))[fitted_to]
-        result: Array = np.concatenate([errors, 0.05 * (values - start)])
-        return result
-
-    show("before", sample.regrets(COSTS), is_test)
-    if options.evaluations:
-        bounds = (start - FREEDOM, start + FREEDOM)
-        found = least_squares(
-            residuals, start, bounds=bounds, loss="soft_l1", f_scale=0.1,
-            max_nfev=options.evaluations,
-        )  # fmt: skip
-        costs = costs_of(found.x)
-        show("fitted", sample.regrets(costs), is_test)
-        for each in fields(Costs):
-            print(f"    {each.name}: {getattr(costs, each.name)}")
-
-
-def costs_of_exact(values: Array) -> Costs:
-    """Return the costs of a vector, not rounded: rounding would hide small steps of the fit."""
-    found: dict[str, Any] = {}
-    rest = [float(x) for x in np.exp(values)]
     for each in fields(Costs):
         if each.name not in FIXED:
             value = getattr(COSTS, each.name)
@@ -170,13 +147,94 @@ def costs_of_exact(values: Array) -> Costs:
     return replace(COSTS, **found)
 
 
-def show(what: str, regrets: Array, is_test: npt.NDArray[np.bool_]) -> None:
-    """Print the mean regret and the worst ones, of what was fitted and of what was kept."""
-    for name, part in (("fitted to", ~is_test), ("kept apart", is_test)):
-        if part.any():
-            mean = np.exp(np.log(regrets[part]).mean())
-            worst = np.sort(regrets[part])[::-1][:4]
-            print(f"{what}: {name} {part.sum()}: regret {mean:.4f}, worst {worst.round(3)}")
+def rounded(costs: Costs) -> Costs:
+    """Return the costs with three digits each."""
+    return _with([float(f"{x:.3g}") for x in np.exp(vector(costs))])
+
+
+def fitted(sample: Sample, is_in: npt.NDArray[np.bool_], evaluations: int, steps: int) -> Costs:
+    """Return the costs fitted to some of the products: to their times, then to the choices.
+
+    Parameters
+    ----------
+    sample : Sample
+    is_in : array of bool
+        Whether each product counts.
+    evaluations, steps : int
+        Of the fit to times, and to choices, at most.
+    """
+    start, rows = vector(COSTS), is_in[sample.of]
+
+    def residuals(values: Array) -> Array:
+        errors = sample.errors(costs_of(values))[rows]
+        result: Array = np.concatenate([errors, 0.05 * (values - start)])
+        return result
+
+    bounds = (start - FREEDOM, start + FREEDOM)
+    if evaluations:
+        start = least_squares(
+            residuals, start, bounds=bounds, loss="soft_l1", f_scale=ROBUST, max_nfev=evaluations
+        ).x
+    before = start.copy()
+
+    def loss(values: Array) -> float:
+        costs = costs_of(values)
+        errors = sample.errors(costs)[rows] / ROBUST
+        of_times = 2 * ROBUST**2 * (np.sqrt(1 + errors**2) - 1).sum() / sample.weight[rows].sum()
+        change = ((values - before) ** 2).sum()
+        doubted = sample.doubted(costs)[is_in].mean()
+        return float(doubted + OF_TIMES * of_times + OF_START * change)
+
+    if steps:
+        found = minimize(
+            with_gradient(loss), start, jac=True, method="L-BFGS-B",
+            bounds=[(x - 1, x + 1) for x in start], options={"maxiter": steps},
+        )  # fmt: skip
+        start = found.x
+    return rounded(costs_of(start))
+
+
+def with_gradient(loss: Callable[[Array], float]) -> Callable[[Array], tuple[float, Array]]:
+    """Return a function of the loss and its gradient, by small steps."""
+
+    def both(values: Array) -> tuple[float, Array]:
+        here, step = loss(values), 1e-4
+        steps = np.eye(len(values)) * step
+        return here, np.array([(loss(values + each) - here) / step for each in steps])
+
+    return both
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Fit, and print."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("records", nargs="+", type=Path)
+    parser.add_argument("--folds", type=int, default=4, help="0 for none")
+    parser.add_argument("--seed", type=int, default=7, help="of the folds")
+    parser.add_argument("--evaluations", type=int, default=12)
+    parser.add_argument("--steps", type=int, default=30)
+    options = parser.parse_args(arguments)
+    sample = Sample(json.loads(path.read_text(encoding="utf-8")) for path in options.records)
+    count = len(sample.products)
+    show("before", sample.regrets(COSTS))
+    kept = np.ones(count)
+    fold = np.random.default_rng(options.seed).integers(0, max(1, options.folds), count)
+    for index in range(options.folds):
+        costs = fitted(sample, fold != index, options.evaluations, options.steps)
+        kept[fold == index] = sample.regrets(costs)[fold == index]
+    if options.folds:
+        show("kept apart", kept)
+    costs = fitted(sample, np.ones(count, np.bool_), options.evaluations, options.steps)
+    show("fitted to", sample.regrets(costs))
+    for each in fields(Costs):
+        print(f"    {each.name}: {getattr(costs, each.name)}")
+
+
+def show(what: str, regrets: Array) -> None:
+    """Print the mean regret, how many are large, and the worst ones."""
+    mean, worst = np.exp(np.log(regrets).mean()), np.sort(regrets)[::-1][:4]
+    shares = ", ".join(f"{(regrets > 1 + x).mean():.1%} above {x:.0%}" for x in (0.05, 0.1))
+    print(f"{what}: {len(regrets)} products: regret {mean:.4f}, {shares}, worst {worst.round(3)}")
 
 
 if __name__ == "__main__":

@@ -21,9 +21,9 @@ def is_worth_it(tiling: Tiling, view: Problem, multiprocessors: int) -> bool:
     """Return whether a tiling may be chosen, for a problem that it has swapped, if it swaps.
 
     Not where another one of the same speed has less to compute: tiles whose last 64 rows all lie
-    past D's edge, clusters that reach past it, divisions along k that leave too little to each
-    block, or where there is nothing to divide, and warpgroups that take tiles in turn where each
-    cluster has only one. Nor where there are more tiles than the kernel counts.
+    past D's edge, clusters of which half or more does, divisions along k that leave too little to
+    each block, or where there is nothing to divide, and warpgroups that take tiles in turn where
+    each cluster has only one. Nor where there are more tiles than the kernel counts.
     """
     if tiling.objection(view) or not fits(tiling, multiprocessors):
         return False

@@ -99,21 +99,21 @@ def test_says_why_not(changes: dict[str, Any], words: str) -> None:
         ({"a": Operand(1040, 2)}, "has no contiguous dimension"),
     ],
 )
-def test_says_why_tiles_are_shifted(changes: dict[str, Any], words: str) -> None:
+def test_says_why_tiles_are_realigned(changes: dict[str, Any], words: str) -> None:
     asked = product(**changes)
     assert hopper.unaligned(asked, A) == words
     assert hopper.unaligned(asked, B) == ""
 
 
 def test_a_tiling_that_does_not_fit_is_an_error() -> None:
-    with pytest.raises(ValueError, match=r"tiles of 128 x 96.*copied by 64"):
+    with pytest.raises(ValueError, match=r"tiles of 128 x 96.*B by 64"):
         hopper.plan(product(), H200, Tiling(128, 96))
     with pytest.raises(ValueError, match="tiles of 256 x 256"):
         hopper.plan(product(), H200, Tiling(256, 256))
 
 
 def maps(asked: Product, tiling: Tiling) -> tuple[Any, ...]:
-    """Of A and B, which are not shifted, and of D; what has no map is as it is."""
+    """Of A and B, which are not realigned, and of D; what has no map is as it is."""
     a, b, d = hopper.plan(asked, H200, tiling).steps[0].launch.args[:3]
     return one_map(a), one_map(b), d
 
@@ -206,7 +206,7 @@ def test_what_bulk_copies_can_not_write(changes: dict[str, Any]) -> None:
     asked = product(**changes)
     assert hopper.objection(asked) == ""
     assert maps(asked, Tiling(128, 256))[2] == NO_MAP
-    assert not hopper.problem(asked).d_copied
+    assert not hopper.problem(asked).d_by_tma
 
 
 @pytest.mark.parametrize("tiling", [Tiling(128, 256), Tiling(64, 48), Tiling(64, 96)], ids=str)
@@ -214,14 +214,15 @@ def test_floats_are_half_as_many(tiling: Tiling) -> None:
     """Of the same bytes, in rows of whole 16."""
     half = tiling.out_columns // 2
     asked = product(304, 204, b=Operand(1, 520), out_dtype="float32", d=Operand(204, 1))
-    assert hopper.problem(asked).d_copied
+    assert hopper.problem(asked).d_by_tma
+    assert hopper.problem(asked).d_item == 4
     d = maps(asked, tiling)[2]
     assert d == TensorMap(Place(D), "float32", (204, 304, 1), (816, 32), (half, 16), 64)
     d = maps(replace(asked, d=Operand(1, 304)), tiling)[2]
     assert d == TensorMap(Place(D), "float32", (304, 204, 1), (1216, 32), (16, half), 128)
 
 
-SHIFTED = struct.Struct("<4Q2i")  # hopper_load.cuh's UnalignedOperand
+UNALIGNED = struct.Struct("<4Q2i")  # hopper_load.cuh's UnalignedOperand
 
 
 @pytest.mark.parametrize(
@@ -239,12 +240,12 @@ SHIFTED = struct.Struct("<4Q2i")  # hopper_load.cuh's UnalignedOperand
         ({"a": Operand(-521, 1, -1, 2), "m": 1}, (0, 1040, 0, 0, 1, 520)),
     ],
 )
-def test_what_is_shifted_has_no_map(changes: dict[str, Any], fields: tuple[int, ...]) -> None:
+def test_what_is_unaligned_has_no_map(changes: dict[str, Any], fields: tuple[int, ...]) -> None:
     """But an address, how far its elements go, and how far lines and matrices are apart."""
     asked = product(**changes)
     assert hopper.problem(asked).a_unaligned
     args = hopper.plan(asked, H200, Tiling(128, 128, a_unaligned=True)).steps[0].launch.args
-    assert args[0] == Packed(SHIFTED.pack(*fields), ((0, Place(A)),))
+    assert args[0] == Packed(UNALIGNED.pack(*fields), ((0, Place(A)),))
     assert one_map(args[1]).box == (64, 64)
 
 
@@ -280,15 +281,15 @@ def test_every_element_is_where_the_kernel_looks_for_it(
     args = hopper.plan(asked, H200, tiling).steps[0].launch.args
     seen = asked.transposed if swapped else asked
     of_b = seen.b.transposed
-    for packed, x, place, rows, k_major, is_shifted in (
+    for packed, x, place, rows, k_major, is_unaligned in (
         (args[0], seen.a, Place(B if swapped else A), seen.m, view.a_k_major, tiling.a_unaligned),
         (args[1], of_b, Place(A if swapped else B), seen.n, view.b_k_major, tiling.b_unaligned),
     ):
         lines, inner = (rows, k) if k_major else (k, rows)
         stride = x.row_stride if k_major else x.column_stride
-        if is_shifted:
+        if is_unaligned:
             assert (packed.places, packed.maps) == (((0, place),), ())
-            begin, end, pitch, step, count, length = SHIFTED.unpack(packed.data)
+            begin, end, pitch, step, count, length = UNALIGNED.unpack(packed.data)
             assert end == (batch - 1) * step + (lines - 1) * pitch + 2 * inner
             batches = batch
         else:
@@ -392,7 +393,7 @@ COMPILED: list[tuple[Tiling, dict[str, Any]]] = [
     (Tiling(128, 80, swapped=True), {"d": Operand(1, 304)}),
     (Tiling(256, 64, 1, 2, swapped=True), {"out_dtype": "float32", "d": Operand(1, 301)}),
     (Tiling(128, 256, 2, 2, stream_k=True), NT),
-    # Shifted: the most that each thread adds up, both, and the longest schedule.
+    # Realigned: the most that each thread adds up, both, and the longest schedule.
     (Tiling(64, 64, stream_k=True, a_unaligned=True), {"a": Operand(1, 301)}),
     (
         Tiling(64, 128, stream_k=True, a_unaligned=True, b_unaligned=True),

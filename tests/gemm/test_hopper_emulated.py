@@ -141,6 +141,7 @@ MORE_VARIANTS: list[tuple[Case, Tiling]] = [
     (Case(200, 200, 200), Tiling(64, 64)),
     (Case(130, 136, 100, b_by_columns=True), Tiling(128, 80)),
     (Case(70, 130, 300, dtype="float16", out_dtype="float32"), Tiling(64, 64, split=2)),
+    (Case(70, 130, 100), Tiling(64, 64, split=2)),  # the second split has a part of a k-step
     (Case(300, 130, 520, out_dtype="float32", d_by_columns=True),
      Tiling(128, 64, 2, stream_k=True)),
     (Case(260, 130, 200, batch=3, one_b=True), Tiling(128, 64, 2, 1)),
@@ -151,7 +152,7 @@ MORE_VARIANTS: list[tuple[Case, Tiling]] = [
     (Case(100, 200, 200, a_by_columns=True), Tiling(64, 64, 1, 4)),
     (Case(260, 200, 130, batch=2, one_b=True), Tiling(64, 192, 4, 1)),
     (Case(130, 260, 200, a_by_columns=True), Tiling(64, 64, 2, 4, ping_pong=True)),
-    # Shifted.
+    # Realigned.
     (Case(130, 72, 200, a_off=(1, 0)), Tiling(64, 64, a_unaligned=True)),
     (Case(70, 136, 100, b_by_columns=True, b_off=(0, 1), d_gap=2),
      Tiling(128, 80, b_unaligned=True)),
@@ -180,7 +181,7 @@ MORE_VARIANTS: list[tuple[Case, Tiling]] = [
 ]  # fmt: skip
 
 
-def shifted(tiling: Tiling, product: Product) -> Tiling:
+def unaligned(tiling: Tiling, product: Product) -> Tiling:
     """It, for what does not begin at multiples of 16 bytes."""
     problem = hopper.problem(product)
     view = problem.swapped if tiling.swapped else problem
@@ -232,8 +233,8 @@ def test_any_product(
     m: int, n: int, k: int, batch: int, tiling: Tiling, a_by_columns: bool, b_by_columns: bool,
     is_plain: bool, a_off: tuple[int, int], b_off: tuple[int, int], apart: int,
 ) -> None:  # fmt: skip
-    k = max(k, BLOCK_K * tiling.split)
-    if tiling.tiles > 1 or tiling.ping_pong:  # what is shifted is not shared, nor taken in turn
+    k = max(k, BLOCK_K * (tiling.split - 1) + 1)
+    if tiling.tiles > 1 or tiling.ping_pong:  # what is realigned is not shared, nor taken in turn
         a_off, b_off, apart = (0, 0), (0, 0), 8 * apart
     case = Case(
         m, n, k, batch, a_by_columns=a_by_columns, b_by_columns=b_by_columns, a_off=a_off,
@@ -242,7 +243,7 @@ def test_any_product(
     if is_plain:  # bulk copies can store it
         case = replace(case, m=-(-m // 8) * 8, n=-(-n // 8) * 8)
     held = Held(case)
-    held.check(hopper.plan(held.product, UNITS, shifted(tiling, held.product)))
+    held.check(hopper.plan(held.product, UNITS, unaligned(tiling, held.product)))
 
 
 @examples(8)
@@ -332,7 +333,7 @@ WHOLE_STEPS = "(K_MAJOR ? from.length - left : from.lines - top) / 64"
 COPIES_WAIT = "cp_async_wait_group<RAW_STAGES - 2>();"
 INDENT = "\n" + 20 * " "
 LESS_INDENT = INDENT[:-4]
-SHIFTED_FAULTS: list[tuple[str, str, str, type[CheckError], str]] = [
+UNALIGNED_FAULTS: list[tuple[str, str, str, type[CheckError], str]] = [
     ("no fence", FENCE + INDENT + WARP, WARP, RaceError, "by a wgmma with no proxy fence"),
     (
         "a lane ahead of its warp",
@@ -398,10 +399,10 @@ SHIFTED_FAULTS: list[tuple[str, str, str, type[CheckError], str]] = [
     ("old", "new", "error", "words"),
     [
         pytest.param(*fault, id=name, marks=[thorough] * (place % 3 > 0))
-        for place, (name, *fault) in enumerate(SHIFTED_FAULTS)
+        for place, (name, *fault) in enumerate(UNALIGNED_FAULTS)
     ],
 )
-def test_finds_faults_of_what_is_shifted(
+def test_finds_faults_of_what_is_realigned(
     tmp_path: Path, old: str, new: str, error: type[CheckError], words: str
 ) -> None:
     held = Held(Case(40, 64, 600, a_off=(1, 0), b_off=(0, 3)))
@@ -422,7 +423,7 @@ EARLY = "by a wgmma with no barrier after the write of a bulk copy"
     ],
     ids=["its arrival", "its bytes", "the other's bytes"],
 )
-def test_finds_faults_where_one_of_two_is_shifted(
+def test_finds_faults_where_one_of_two_is_realigned(
     tmp_path: Path, old: str, new: str, error: type[CheckError], words: str
 ) -> None:
     """Who multiplies waits for the bulk copies of the one that is not."""
@@ -505,7 +506,7 @@ def test_the_next_matrix_does_not_spread(
 def test_nothing_is_read_ahead_of_the_first_element(case: Case, grain: int) -> None:
     """By no line that begins less than 16 bytes behind it: what is ahead may be another's."""
     held = Held(case, grain)
-    held.check(hopper.plan(held.product, UNITS, shifted(Tiling(64, 64), held.product)))
+    held.check(hopper.plan(held.product, UNITS, unaligned(Tiling(64, 64), held.product)))
 
 
 def test_one_line_for_all() -> None:

@@ -13,10 +13,12 @@ from test_tilings import chip, large, multiprocessors, problems
 
 from tilewise.gemm.chip import H200
 from tilewise.gemm.families.hopper import model
-from tilewise.gemm.families.hopper.cover import clusters_at_once, cover, fits
+from tilewise.gemm.families.hopper.costs import costs_on
+from tilewise.gemm.families.hopper.cover import cover, fits
 from tilewise.gemm.families.hopper.table import Sizes, Table, covers
 from tilewise.gemm.families.hopper.tiling import Problem, Tiling
 from tilewise.gemm.families.hopper.tilings import tilings
+from tilewise.gemm.families.hopper.variants import SUM_SOURCE, Variant
 
 EVERY = [*tilings(), *tilings(a_unaligned=True), *tilings(b_unaligned=True), *tilings(True, True)]
 
@@ -41,11 +43,27 @@ def test_a_table_is_covered_as_each_of_its_tilings(
         for name in ("tiles", "data_parallel_tiles", "tail_tiles", "splits", "k_steps"):
             assert got[name] == getattr(one, name)
         assert got["has_tail"] == (one.tail_tiles > 0)
-        # Where k is divided in a cluster, a grid may have more clusters than run at a time.
-        at_once = clusters_at_once(tiling.tiles * tiling.split, count)
-        assert got["clusters"] == min(one.clusters, at_once)
-        blocks = got["clusters"] * tiling.tiles * tiling.split
-        assert got["active"] == min(blocks, count)
+
+
+@given(problem=problems())
+def test_as_many_rows_of_a_are_loaded(problem: Problem) -> None:
+    found = [tiling for tiling in EVERY if tiling.a_unaligned == problem.a_unaligned]
+    table = Table(found, [0] * len(found), H200.multiprocessors)
+    most_rows = model._numbers(problem, costs_on(H200))[4]
+    rows = [tiling.a_rows(problem) for tiling in found]
+    assert list(model._a_rows(table, np.full(len(found), most_rows))) == rows
+
+
+def test_sums_at_once_are_as_many_as_hopper_sum_reads() -> None:
+    at_once = Table(EVERY, [0] * len(EVERY), H200.multiprocessors).splits_at_once
+    for tiling, count in zip(EVERY, at_once, strict=True):
+        defines = (
+            Variant("float16", "float16", True, True, 64, False, True, True)
+            .kernels(tiling, is_divided=True)[1]
+            .defines
+        )
+        assert count == 16 // defines["ROW_BLOCKS"]
+    assert "AT_ONCE = 16 / ROW_BLOCKS;" in SUM_SOURCE.read_text(encoding="utf-8")
 
 
 @settings(max_examples=300)
@@ -85,6 +103,19 @@ def test_the_best_of_several_readings(first: Problem, second: Problem, around: f
 def test_nothing_of_no_reading() -> None:
     assert model.best([], [], H200) is None
     assert model.ranked([], [], H200) == []
+
+
+def test_a_wide_d_and_a_c_that_is_read_take_longer() -> None:
+    """By TMA or not, where memory is what takes long and where the epilogue is."""
+    for problem, tiling in (
+        (Problem(16384, 16384, 64), Tiling(128, 256)),
+        (Problem(128, 256, 64), Tiling(128, 256)),
+    ):
+        for d_row_major, d_by_tma in ((True, True), (False, True), (True, False)):
+            plain = replace(problem, d_row_major=d_row_major, d_by_tma=d_by_tma)
+            time = model.seconds_of(tiling, plain, H200)
+            assert time < model.seconds_of(tiling, replace(plain, d_item=4), H200)
+            assert time < model.seconds_of(tiling, replace(plain, reads_c=True), H200)
 
 
 def test_a_slower_chip_takes_longer() -> None:

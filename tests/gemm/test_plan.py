@@ -132,7 +132,7 @@ def test_only_what_needs_it(changes: dict[str, Any], which: int, words: str) -> 
         ({"a": Operand(257, 1)}, [(), (A,)]),
         ({"b": Operand(1, 256, 0, 6)}, [(), (B,)]),
         ({"a": Operand(1, 131), "b": Operand(137, 1)}, [(), (A,), (B,), (A, B)]),
-        # What the kernel can't shift is copied, in any case.
+        # What the kernel can't realign is copied, in any case.
         ({"b": Operand(272, 2)}, [(B,)]),
         ({"a": Operand(257, 1), "b": Operand(272, 2)}, [(B,), (A, B)]),
         # Matrices may lie at any stride from each other.
@@ -176,7 +176,7 @@ def test_small_products_of_mn_major_matrices(size: int, k: int) -> None:
 
 
 def test_a_tiling_that_leaves_too_few_stages_is_not_chosen() -> None:
-    """Two matrices whose tiles are shifted and of which no line is along k."""
+    """Two matrices whose tiles are realigned and of which no line is along k."""
     asked = product(65, 193, 1, batch=34, a=Operand(1, 67), b=Operand(195, 1))
     offer = Hopper().best(asked, H200)
     assert offer is not None
@@ -189,9 +189,9 @@ def test_a_vocabulary_is_read_where_it_lies() -> None:
     found = plan_on(asked, H200)
     assert set(names(found)) <= {"hopper", "hopper_sum"}
     assert read_at(found) in ([Place(A), Place(B)], [Place(B), Place(A)])
-    assert "B shifted in shared memory" in found.chosen
+    assert "B realigned in shared memory" in found.chosen
     assert read(asked) == asked
-    assert "shifted" not in plan_on(product(128, 50264, 768), H200).chosen
+    assert "realigned" not in plan_on(product(128, 50264, 768), H200).chosen
 
 
 @pytest.mark.parametrize(
@@ -201,7 +201,7 @@ def test_a_vocabulary_is_read_where_it_lies() -> None:
         (product(8192, 128, 4096), 4),
         (product(512, 512, 128, batch=64), 4),
         (product(1024, 1024, 1024), 0),  # arithmetic takes longer
-        (product(16, 8192, 4096, b=Operand(8193, 1)), 0),  # what is shifted has no boxes
+        (product(16, 8192, 4096, b=Operand(8193, 1)), 0),  # what is realigned has no boxes
     ],
 )
 def test_what_is_brought_near(asked: Product, phases: int) -> None:
@@ -330,7 +330,7 @@ def test_a_tiling_can_be_asked_for() -> None:
     found = with_tiling(asked, Tiling(64, 64, b_unaligned=True))
     assert found is not None
     assert (names(found), found.workspace) == (["hopper"], 0)
-    # Tiles are shifted where rows are not 16-byte aligned, and nowhere else.
+    # Tiles are realigned where rows are not 16-byte aligned, and nowhere else.
     assert with_tiling(asked, Tiling(64, 64, a_unaligned=True)) is None
     floats = replace(asked, dtype="float32", out_dtype="float32")
     assert with_tiling(floats, Tiling(64, 64)) is None

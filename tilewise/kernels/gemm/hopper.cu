@@ -1,12 +1,13 @@
 // D = alpha*A*B + beta*C on Hopper's tensor cores (wgmma): 16-bit inputs, float accumulators.
 //
 // Warp-specialised and persistent. Clusters of CLUSTER_M x CLUSTER_N blocks take tiles of D in turn.
-// In each block, one thread of the producer warpgroup copies tiles of A and B by TMA into a ring of
+// In each block, one thread of the producer warpgroup loads tiles of A and B by TMA into a ring of
 // STAGES pipeline stages, and CONSUMERS warpgroups multiply, BLOCK_M / CONSUMERS rows of the tile
 // each; or, with PING_PONG, two warpgroups take tiles in turn, so that one stores a tile while the
-// other multiplies the next. Blocks of a cluster that are neighbours along N use the same tile of A, neighbours along M the
-// same tile of B: each loads a part of it and multicasts it. Operands that are not 16-byte aligned are
-// out of TMA's reach; two more producer warpgroups bring them by cp.async (hopper_load.cuh).
+// other multiplies the next. Blocks of a cluster that are neighbours along N use the same tile of A,
+// neighbours along M the same tile of B: each loads a part of it and multicasts it. TMA can't read
+// operands that are not 16-byte aligned: two more producer warpgroups load them by cp.async and
+// realign them (hopper_load.cuh).
 //
 // Where tiles are too few to fill the GPU, they are divided along k. Split-K: SPLIT blocks, which are a
 // cluster, compute one tile, and the first adds up the accumulators of the others through distributed
@@ -86,8 +87,9 @@ __device__ inline void add_split(Sums& sum, u32 ring, u32 rank, int thread) {
 // computed of zeros and not stored. Counted in clusters' tiles, ``data_parallel_tiles`` are computed
 // whole, and the tail's ``tail_tiles`` in ``splits`` splits each, by at least tail_tiles * splits
 // clusters. With SPLIT, there is a cluster for each tile. The tiles of the first ``prefetched_k_steps``
-// k-steps are prefetched to L2 while the kernels ahead in the stream end. Of a tile of A, if it is
-// aligned and K-major, ``a_rows`` rows are loaded, a whole group of 8 by each block; else all of them.
+// k-steps are prefetched to L2 while the kernels ahead in the stream end. Of a tile of a 16-byte
+// aligned, K-major A, only the first ``a_rows`` rows are loaded, whole groups of 8 by each block that
+// shares it; of an unaligned one the first A_ROWS. Of an MN-major A, all BLOCK_M rows are loaded.
 extern "C" __global__ void __launch_bounds__(REGISTERS_FOR, 1) __cluster_dims__(CLUSTER, 1, 1)
 hopper(
     const __grid_constant__ Operand<A_UNALIGNED> a, const __grid_constant__ Operand<B_UNALIGNED> b,
@@ -97,7 +99,7 @@ hopper(
 {
     extern __shared__ __align__(1024) char stages[];
     __shared__ __align__(8) u64 full[STAGES], empty[STAGES];
-    __shared__ __align__(8) u64 mainloop_turn[2];  // with PING_PONG: a consumer may start its next
+    __shared__ __align__(8) u64 may_multiply[2];  // with PING_PONG: a consumer may start its next mainloop
 
     // The shuffle tells ptxas that the number is uniform in the warp.
     int warpgroup = __shfl_sync(~0u, threadIdx.x / 128, 0);
@@ -121,7 +123,7 @@ hopper(
             mbarrier_init(full_at + 8 * i, 4 * LOADERS + HAS_TMA);
             mbarrier_init(empty_at + 8 * i, SHARERS * MULTICAST_PEERS);
         }
-        for (int i = 0; PING_PONG && i < 2; ++i) mbarrier_init(shared_address(&mainloop_turn[i]), 1);
+        for (int i = 0; PING_PONG && i < 2; ++i) mbarrier_init(shared_address(&may_multiply[i]), 1);
         mbarrier_init_fence();
     }
     if (CLUSTER > 1) {
@@ -135,7 +137,7 @@ hopper(
     u32 parity = 0;
     if (warpgroup == 0) {
         // Producer by TMA. Thread 32 prefetches the first tiles to L2 while the kernels ahead in the
-        // stream end; thread 0 then copies.
+        // stream end; thread 0 then loads.
         setmaxnreg_dec<PRODUCER_REGISTERS>();
         if (Schedule next(work);
             HAS_TMA && prefetched_k_steps && threadIdx.x == 32 && next.advance()) {
@@ -253,7 +255,7 @@ hopper(
         auto release = [&](int stage) {
             if (thread < MULTICAST_PEERS) mbarrier_arrive<(TILES > 1)>(empty_there + 8 * stage);
         };
-        u32 turn = 0;
+        u32 next_buffer = 0;  // of the warp's two for D
         Sums sum;
         for (int taken = 0; work.advance(); ++taken) {
             if (PING_PONG && taken % 2 != consumer) {
@@ -267,9 +269,9 @@ hopper(
             if (PING_PONG) {
                 // The mainloops run in the order of the tiles. Otherwise a consumer that waits for a
                 // stage one pass through the ring too early would see the parity of an older
-                // phase, and take the stage for full.
-                int turns = taken / 2 + consumer;  // mainloops of the other consumer to wait for
-                mbarrier_wait(shared_address(&mainloop_turn[consumer]), turns % 2 ^ 1);
+                // fill, and take the stage for full.
+                int others = taken / 2 + consumer;  // mainloops of the other consumer to wait for
+                mbarrier_wait(shared_address(&may_multiply[consumer]), others % 2 ^ 1);
             }
             int previous = -1;
 #pragma unroll K_STEPS_UNROLLED
@@ -298,7 +300,7 @@ hopper(
             }
             // One thread may arrive for its warpgroup: wgmma keeps the four warps together.
             if (PING_PONG && thread == 0) {
-                mbarrier_arrive<false>(shared_address(&mainloop_turn[1 - consumer]));
+                mbarrier_arrive<false>(shared_address(&may_multiply[1 - consumer]));
             }
             wgmma_wait_group<0>();
             accumulator_fence(sum);
@@ -315,7 +317,8 @@ hopper(
             if (STREAM_K && work.slot >= 0) {
                 store_partial(sum, workspace, work.slot * TILES + rank, mine * 128 + thread);
             } else if constexpr (TMA_OUT) {
-                copy_tile(sum, own, lane, d_map, row, column, tile.batch, out.alpha, turn);
+                tma_store_tile(sum, own, lane, d_map, row, column, tile.batch, out.alpha,
+                               next_buffer);
             } else if constexpr (OUT_COLUMN_MAJOR) {
                 store_tile(sum, row + lane / 4, column + 2 * (lane % 4),
                            of_batch(out, tile.batch));

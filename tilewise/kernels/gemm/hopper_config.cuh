@@ -6,14 +6,15 @@
 //           are 16-byte aligned (hopper_load.cuh)
 // Tile      BLOCK_M, BLOCK_N; CONSUMERS: warpgroups that multiply, each its rows of the tile, or
 //           with PING_PONG, whole tiles in turn: one's epilogue overlaps the other's mainloop
-//           A_ROWS: rows of a K-major A tile that are loaded, where D has no more and A is unaligned;
-//           of an aligned A, they are an argument
+//           A_ROWS: rows of a tile of a K-major, unaligned A that are loaded: BLOCK_M, or fewer where D
+//           has fewer; of an aligned A, they are the kernel's argument a_rows
 // Pipeline  STAGES; RAW_STAGES, of the second ring that unaligned operands are first copied to
 // Cluster   CLUSTER_M, CLUSTER_N: blocks of a cluster along M and N
 // Along k   SPLIT: blocks of a cluster that divide k; STREAM_K: 1 where the last tiles are divided
 // Epilogue  READ_C, OUT_COLUMN_MAJOR: those of hopper_out.cuh
 //           TMA_OUT: 1 where D is stored by TMA: lines of whole 16 bytes, 16-byte aligned, beta 0
-//           OUT_COLUMNS: of one box of such a store, 16-bit: 16, 32 or 64; floats half as many
+//           OUT_COLUMNS: columns of D that a warp stages and stores at a time, by TMA or itself: 16, 32
+//           or 64 of 16-bit elements, half as many floats
 // Order     GROUP_M: that of hopper_tile.cuh
 
 #ifndef INPUT

@@ -1,7 +1,7 @@
 // How a k-step's tiles of A and B get from global memory to where wgmma reads them.
 //
 // TMA needs lines (rows, or columns, whichever are contiguous) that are 16-byte aligned, and writes
-// a tile as wgmma takes it. Where they are not aligned (A_UNALIGNED, B_UNALIGNED), threads copy
+// a tile as wgmma takes it. Where they are not aligned (A_UNALIGNED, B_UNALIGNED), threads load
 // them by cp.async to a raw ring in shared memory, in whole aligned 128-byte chunks (anything else
 // costs the L2 cache another request), and from there, realigned, to the stage that wgmma reads.
 
@@ -94,7 +94,7 @@ __device__ inline void prefetch(const UnalignedOperand&) {}
 // itself, so that it waits for no other warp; its rows are every eighth, and all have the same
 // offset from 16-byte alignment.
 //
-// A step is only a few copies and shifts of each thread, so the overhead around them counts: all
+// A step is only a few copies and funnel shifts of each thread, so the overhead around them counts: all
 // that the steps of a tile share is computed once, by start_tile and finish_tile.
 template <bool K_MAJOR, int EXTENT, bool UNALIGNED> struct Loader {
     static constexpr int CHUNKS = K_MAJOR ? 1 : EXTENT / 64;  // of 64 columns of the tile
@@ -116,9 +116,9 @@ template <bool K_MAJOR, int EXTENT, bool UNALIGNED> struct Loader {
     // The tile that is being realigned: where this thread's low and high 16 bytes of a line
     // are.
     u32 first[2], second[2];  // bytes from the beginning of a chunk
-    u32 shape;  // the shift: bits 0-4, bits past a 4-byte word; bits 5-6, words past 16 bytes. Bits
-                // 8 + i and 10 + i: whether the low and the high 16 bytes are in the line's
-                // second chunk
+    u32 shape;  // by how much to realign: in bits 0-4, bits past a 4-byte word; in bits 5-6, words
+                // past 16 bytes. Bits 8 + i and 10 + i: whether the low and the high 16 bytes are in
+                // the line's second chunk
 
     static __device__ int line_of(int thread) { return thread / 32 + thread % 32 / 8 * 8; }
     static __device__ bool has(int line) { return LINES % 32 == 0 || line < LINES; }
@@ -291,7 +291,7 @@ template <bool K_MAJOR, int EXTENT, bool UNALIGNED> struct Loader {
         }
     }
 
-    // Shifts pairs of 16 bytes by WORDS words and the bits of ``shape``.
+    // Realigns pairs of 16 bytes, by WORDS words and the bits of ``shape``.
     template <int WORDS>
     __device__ void join(const u32 (&low)[2], const u32 (&high)[2], u32 to, int line) const {
         constexpr int ALL = TURNS * CHUNKS, AT_ONCE = ALL % 4 == 0 ? 4 : ALL % 3 == 0 ? 3 : 2;

@@ -102,16 +102,16 @@ __device__ inline void stage_columns(const float (&sum)[BLOCK_N / 2], int part, 
     }
 }
 
-// By TMA, through the warp's two buffers in turn.
-__device__ inline void copy_tile(const Sums& sum, u32 buffers, int lane, const TensorMap& map,
-                                 int row, int column, int batch, float alpha, u32& turn) {
+// By TMA, through the warp's two buffers in turn; ``next`` is the one to fill first.
+__device__ inline void tma_store_tile(const Sums& sum, u32 buffers, int lane, const TensorMap& map,
+                                 int row, int column, int batch, float alpha, u32& next) {
     constexpr int COLUMNS = OUT_FLOAT ? OUT_COLUMNS / 2 : OUT_COLUMNS;
 #pragma unroll
     for (int i = 0; i < ROWS / 64; ++i) {
 #pragma unroll
         for (int part = 0; part < BLOCK_N / COLUMNS; ++part) {
-            u32 buffer = buffers + turn * OUT_BYTES;
-            turn ^= 1;
+            u32 buffer = buffers + next * OUT_BYTES;
+            next ^= 1;
             if (lane == 0) tma_store_wait_group_read<1>();
             __syncwarp();
             if (OUT_COLUMN_MAJOR) {

@@ -22,9 +22,8 @@ class Costs:
         The time of a tile's epilogue, besides its stores.
     tensor : float
         The TFLOP/s of one multiprocessor.
-    power, energy : float
-        The power limit: TFLOP/s of the GPU if power went to arithmetic alone, and TB/s from L2 if
-        it went to copies alone.
+    throttle : float
+        The share by which that takes longer where all multiprocessors multiply, for power's sake.
     l2 : float
         The TB/s from L2 to all multiprocessors.
     port, shared_port : float
@@ -35,8 +34,8 @@ class Costs:
         ``port``, for lines aligned to 16, 32, 64 and 128 bytes.
     l2_lines : float
         The exponent of that factor, which gives the factor on the tile's L2 traffic.
-    multicast : float
-        The GB/s that a multiprocessor receives by its cluster's multicasts.
+    multicast_a, multicast_b : float
+        The GB/s that a multiprocessor receives of A and of B by its cluster's multicasts.
     k_step : float
         The least time of a k-step.
     cluster : float
@@ -56,57 +55,63 @@ class Costs:
     write : (float, float, float, float)
         The TB/s at which D is written to memory by TMA stores of 16, 32 and 64 columns, and where
         D's columns are contiguous.
-    overlap : float
-        How far arithmetic and memory overlap: 1 for not at all, infinity for fully.
+    overlap : (float, float)
+        How far arithmetic and memory overlap in one wave, and in several: 1 for not at all,
+        infinity for fully.
     l2_bytes : float
         The MB of A and B that L2 keeps from one wave to the next.
+    partial : float
+        The partial sums of the stream-K tail that a multiprocessor stores in a nanosecond.
     sum_launch, sum_splits, sum_bytes : float
-        The launch that reduces the stream-K tail: its time, that of each 16 splits, and its TB/s.
+        The launch that reduces the stream-K tail: its time, that of the splits which a
+        thread reads at once, and its TB/s.
     split, split_add : float
         The time of split-K's reduction in a cluster, and its elements in a nanosecond.
-    shift, shift_wait, shift_latency : float
+    realign, realign_wait, realign_latency : float
         The GB/s at which a multiprocessor realigns unaligned tiles in shared memory, the latency of
         a k-step's realignment, and that of the threads' copies.
     last_wave : float
-        The share of a wave that the last of several saves where nearly all clusters idle.
+        The time by which the next launch begins later where the last wave leaves it no
+        multiprocessor to begin on, and that in proportion where it leaves some.
     """
 
-    launch: float = 0.0417
-    cluster_launch: float = 0.0349
-    fill: float = 1.29
-    latency: float = 0.505
-    tile: float = 0.106
-    tensor: float = 6.06
-    power: float = 1390.0
-    energy: float = 69.7
-    l2: float = 15.0
-    port: float = 188.0
-    shared_port: float = 1.41
-    k_major: tuple[float, ...] = (2.24, 1.47, 1.49, 1.23)
-    mn_major: tuple[float, ...] = (2.32, 1.59, 1.46, 1.19)
-    multicast: float = 104.0
-    k_step: float = 0.0969
-    cluster: float = 0.0156
-    few_stages: float = 1.06
-    store: float = 49.3
-    store_widths: tuple[float, ...] = (1.84, 1.55, 1.39)
-    store_columns: float = 1.18
+    launch: float = 0.157
+    cluster_launch: float = 0.0162
+    fill: float = 1.03
+    latency: float = 1.14
+    tile: float = 0.165
+    tensor: float = 6.84
+    throttle: float = 0.194
+    l2: float = 17.4
+    port: float = 159.0
+    shared_port: float = 1.44
+    k_major: tuple[float, ...] = (2.09, 1.48, 1.39, 1.3)
+    mn_major: tuple[float, ...] = (2.24, 1.59, 1.5, 1.37)
+    multicast_a: float = 147.0
+    multicast_b: float = 144.0
+    k_step: float = 0.0886
+    cluster: float = 0.0199
+    few_stages: float = 1.02
+    store: float = 38.3
+    store_widths: tuple[float, ...] = (1.79, 1.77, 1.61)
+    store_columns: float = 1.34
     rows: float = 14.1
     columns: float = 4.7
-    dram: float = 4.93
-    write: tuple[float, ...] = (1.87, 2.61, 3.15, 2.18)
-    l2_lines: float = 0.765
-    overlap: float = 1.68
-    l2_bytes: float = 75.7
-    sum_launch: float = 1.45
-    sum_splits: float = 0.375
-    sum_bytes: float = 4.5
-    split: float = 0.506
-    split_add: float = 9.23
-    shift: float = 97.0
-    shift_wait: float = 1.25
-    shift_latency: float = 0.305
-    last_wave: float = 0.248
+    dram: float = 4.95
+    write: tuple[float, ...] = (1.69, 2.43, 3.22, 2.14)
+    l2_lines: float = 0.666
+    overlap: tuple[float, ...] = (2.36, 2.57)
+    l2_bytes: float = 64.1
+    partial: float = 8.0
+    sum_launch: float = 1.33
+    sum_splits: float = 0.303
+    sum_bytes: float = 5.52
+    split: float = 0.255
+    split_add: float = 11.1
+    realign: float = 97.0
+    realign_wait: float = 1.25
+    realign_latency: float = 0.305
+    last_wave: float = 0.642
 
     def on(self, chip: Chip) -> Costs:
         """Return the costs on another chip, with the rates scaled by its clock, memory and L2."""
@@ -114,10 +119,11 @@ class Costs:
         whole = clock * chip.multiprocessors / H200.multiprocessors
         return replace(
             self,
-            tensor=self.tensor * clock, port=self.port * clock, multicast=self.multicast * clock,
+            tensor=self.tensor * clock, port=self.port * clock, partial=self.partial * clock,
+            multicast_a=self.multicast_a * clock, multicast_b=self.multicast_b * clock,
             store=self.store * clock, rows=self.rows * clock, columns=self.columns * clock,
-            split_add=self.split_add * clock, shift=self.shift * clock,
-            power=self.power * whole, energy=self.energy * whole, l2=self.l2 * whole,
+            split_add=self.split_add * clock, realign=self.realign * clock,
+            l2=self.l2 * whole,
             dram=self.dram * memory, write=tuple(x * memory for x in self.write),
             sum_bytes=self.sum_bytes * memory, l2_bytes=self.l2_bytes * chip.l2 / H200.l2,
         )  # fmt: skip

@@ -79,9 +79,9 @@ def fits(tiling: Tiling, multiprocessors: int) -> bool:
 
 
 def is_filled(tiling: Tiling, m: int, n: int) -> bool:
-    """Return whether D reaches into the last 64 rows of a tile, and over a whole cluster."""
+    """Return whether D reaches into a tile's last 64 rows, and over more than half of a cluster."""
     return (
-        (tiling.block_m == 64 or m > tiling.block_m - 64)
-        and (tiling.cluster_m == 1 or m > tiling.block_m)
-        and (tiling.cluster_n == 1 or n > tiling.block_n)
+        m > tiling.block_m - 64
+        and (tiling.cluster_m == 1 or m > tiling.block_m * tiling.cluster_m // 2)
+        and (tiling.cluster_n == 1 or n > tiling.block_n * tiling.cluster_n // 2)
     )

@@ -56,7 +56,7 @@ def _reads_c(product: Product) -> bool:
 
 
 @lru_cache(maxsize=LATELY)
-def stores_by_copies(product: Product) -> bool:
+def stores_by_tma(product: Product) -> bool:
     """Return whether TMA can store D, and not only the threads themselves."""
     by_rows = _out_by_rows(product)
     item = ITEM_SIZES[product.out_dtype]
@@ -90,7 +90,9 @@ def problem(product: Product) -> Problem:
         a_unaligned=bool(a.unaligned()),
         b_unaligned=bool(b.unaligned()),
         d_row_major=bool(_out_by_rows(product)),
-        d_copied=stores_by_copies(product),
+        d_by_tma=stores_by_tma(product),
+        d_item=ITEM_SIZES[product.out_dtype],
+        reads_c=_reads_c(product),
     )
 
 
@@ -148,7 +150,7 @@ def plan(
     a_lines = box_lines(a.is_k_major, a_rows, tiling.cluster_n)
     b_lines = box_lines(b.is_k_major, tiling.block_n, tiling.cluster_m)
     by_rows = bool(_out_by_rows(swapped))
-    by_copies = stores_by_copies(swapped)
+    by_tma = stores_by_tma(swapped)
     d_columns = 2 * tiling.out_columns // d.item
     d_box = (d_columns, 16) if by_rows else (16, d_columns)
     is_divided = at.splits > 1
@@ -160,7 +162,7 @@ def plan(
     )
     variant = Variant(
         swapped.dtype, swapped.out_dtype, a.is_k_major, b.is_k_major, a_rows,
-        _reads_c(swapped), by_rows, by_copies,
+        _reads_c(swapped), by_rows, by_tma,
     )  # fmt: skip
     kernels = variant.kernels(tiling, is_divided)
     out, sums = _out(swapped, by_rows, d_at), Place(WORKSPACE, workspace)
@@ -170,7 +172,7 @@ def plan(
         args=(
             a.operand(a_at, swapped.dtype, a_lines, tiling.a_unaligned),
             b.operand(b_at, swapped.dtype, b_lines, tiling.b_unaligned),
-            d.map(d_at, swapped.out_dtype, d_box) if by_copies else bytes(TENSOR_MAP_BYTES),
+            d.map(d_at, swapped.out_dtype, d_box) if by_tma else bytes(TENSOR_MAP_BYTES),
             out, k, at.m_tiles, at.n_tiles, at.data_parallel_tiles, at.tail_tiles, at.splits,
             L2_PREFETCH if is_prefetched else 0, a_rows, sums if is_divided else 0,
         ),

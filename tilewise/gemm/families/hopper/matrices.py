@@ -40,12 +40,13 @@ class Matrix:
     def by_rows(self) -> bool | None:
         """Whether rows are contiguous (True), columns (False), or neither (None).
 
-        Where both are, as in a vector, it is the one whose other stride TMA can use.
+        Where both are, as in a vector, it is rows if there is one row, whose stride is then not
+        used, and columns otherwise.
         """
         by_rows = self.x.column_stride == 1 or self.columns == 1
         by_columns = self.x.row_stride == 1 or self.rows == 1
         if by_rows and by_columns:
-            return self.rows == 1 or (self.columns > 1 and self.x.row_stride % 8 == 0)
+            return self.rows == 1
         return by_rows if by_rows or by_columns else None
 
     @property
@@ -93,11 +94,13 @@ class Matrix:
 
     @property
     def alignment(self) -> int:
-        """The bytes to which all lines are aligned: from 16 to 128."""
+        """The bytes to which all lines are aligned, as far as strides tell: from 16 to 128.
+
+        Of the first line's address it is known only that it is 16-byte aligned (product.Operand).
+        """
         _, count, stride = self.lines
         step = self.item * stride if count > 1 else 0
         step |= self.item * self.x.batch_stride if self.batch > 1 else 0
-        step |= self.x.offset
         return min(max(step & -step, 16), 128) if step else 128
 
     def map(self, place: Place, dtype: str, box: tuple[int, int]) -> TensorMap:

@@ -1,14 +1,16 @@
 """How long the Hopper kernel should take: a model of waves, k-steps and bytes, for many tilings.
 
 The model is one NumPy expression over arrays of tilings, for what the planner asks of each new
-shape may take some hundred microseconds. ``benchmarks/fit_hopper.py`` fits its constants to
-measured times of random products.
+shape may take some hundred microseconds. What only tilings and costs decide is computed once
+(:class:`Prices`). ``benchmarks/fit_hopper.py`` fits the constants to measured times of random
+products.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import cache
 from itertools import cycle
 
 import numpy as np
@@ -19,6 +21,7 @@ from tilewise.gemm.families.hopper.table import (
     LINE,
     Array,
     Covers,
+    Kind,
     Sizes,
     Table,
     covers,
@@ -29,7 +32,6 @@ from tilewise.gemm.families.hopper.tiling import Problem, Tiling
 
 GROUP_M = 16  # of hopper_tile.cuh: rows of clusters whose tiles are computed together
 ROW_ENDS = 128  # a row's unaligned ends cost as much as this many columns
-SPLITS_AT_ONCE = 16  # partial sums that hopper_sum reads before it waits for them
 
 
 def best(
@@ -89,11 +91,16 @@ def _timed(
         (x.a_k_major or not x.a_unaligned, x.b_k_major, x.a_unaligned, x.b_unaligned, is_swapped)
         for x, is_swapped in zip(views, cycle((False, True)), strict=False)
     )
-    table = table_of(kinds, chip.multiprocessors)
-    costs = costs_on(chip)
-    extra = np.repeat(np.array(around, np.float64), 2)[table.view] if any(around) else 0.0
-    times = seconds(table, views, costs)
-    return table, times + extra
+    prices = _prices_of(kinds, chip)
+    times = prices.seconds(views)
+    if any(around):
+        times += np.repeat(np.array(around, np.float64), 2)[prices.table.view]
+    return prices.table, times
+
+
+@cache
+def _prices_of(kinds: tuple[Kind, ...], chip: Chip) -> Prices:
+    return Prices(table_of(kinds, chip.multiprocessors), costs_on(chip))
 
 
 def seconds_of(tiling: Tiling, problem: Problem, chip: Chip = H200) -> float:
@@ -115,132 +122,201 @@ def seconds(table: Table, views: Sequence[Problem], costs: Costs, only_worth: bo
     only_worth : bool
         Whether tilings that are not worth comparing are left out.
     """
-    sizes = Sizes(*np.array([(x.m, x.n, x.k, x.batch) for x in views], np.float64).T[:, table.view])
-    at = covers(table, sizes)
-    step = _k_step(table, at, views, costs)
-    end = costs.tile + _store(table, views, costs)
-    exact = at.data_parallel_tiles / table.clusters
-    waves = np.ceil(exact)
-    waves -= costs.last_wave * (waves - exact) * (waves > 1)
-    mainloop = np.ceil(at.k_steps / table.split) * step
-    # Ping-pong: one warpgroup's epilogue overlaps the other's mainloop, if that takes as long.
-    in_turn = np.maximum(mainloop, (mainloop + end) / 2)
-    tile = np.where(table.is_ping_pong, in_turn, mainloop + end)
-    computing = costs.fill + waves * tile + table.is_ping_pong * end
-    if table.has_unaligned:
-        computing += costs.shift_wait * table.is_unaligned
-    computing += at.has_tail * np.ceil(at.k_steps / at.splits) * step
-    reading = costs.fill + _memory(table, at, sizes, views, costs)
-    time = costs.launch + costs.cluster_launch * table.doublings + _both(computing, reading, costs)
-    time += at.has_tail * _sum(table, at, costs)
-    time += table.is_split * (
-        costs.split + (table.split - 1) * table.elements / (costs.split_add * 1e3)
-    )
-    if only_worth:
-        time = np.where(is_worth_it(table, at, sizes), time, math.inf)
-    return time * 1e-6
+    return Prices(table, costs).seconds(views, only_worth)
 
 
 _CLASS = {16: 0, 32: 1, 64: 2, 128: 3}
 
 
-def _copied(view: Problem, p: Costs) -> tuple[float, float, float]:
-    """Return the rows of A that a tile copies at most, and how much longer A's and B's take."""
-    most_rows = max(8, 1 << (view.m - 1).bit_length()) if view.a_k_major else 1 << 30
+class Prices:
+    """What a table's tilings cost whatever the product is. Times are in microseconds.
+
+    Parameters
+    ----------
+    table : Table
+    costs : Costs
+    """
+
+    def __init__(self, table: Table, costs: Costs) -> None:
+        p = costs
+        self.table, self.costs = table, costs
+        # Of a launch.
+        self.around = p.launch + p.cluster_launch * table.doublings
+        added = (table.split - 1) * table.elements
+        self.around += table.is_split * (p.split + added / (p.split_add * 1e3))
+        self.fill = p.fill + p.realign_wait * table.is_unaligned
+        # Of a k-step.
+        self.multiply = table.flops / (p.tensor * 1e6)
+        self.throttle = p.throttle / table.multiprocessors**2
+        self.port = 1 / (p.port * 1e3)
+        self.l2 = 1 / (p.l2 * 1e6)
+        self.b_multicast = table.b_shared * (LINE / (p.multicast_b * 1e3))
+        self.a_multicast = (table.cluster_n > 1) * (LINE / (p.multicast_a * 1e3))
+        realigning = table.unaligned_lines * (LINE / (p.realign * 1e3))
+        realigning = (realigning + p.realign_wait / table.stages) * table.is_unaligned
+        waiting = np.where(
+            table.is_unaligned,
+            p.realign_latency / np.maximum(table.raw_stages - 1, 1),
+            p.latency / table.stages,
+        )
+        self.others = _sixth(waiting) + _sixth(realigning) + p.k_step**6
+        self.few_stages = np.where(table.stages <= 3, p.few_stages, 1)
+        self.cluster = p.cluster * (table.blocks > 1) * self.few_stages
+        # Of a tile's stores: by TMA and by threads, of columns and of rows, by _store_kind.
+        by_tma = table.elements * np.array(p.store_widths)[table.out_width] / (p.store * 1e3)
+        ends = table.block_m * ROW_ENDS
+        self.store = np.array([
+            table.elements / (p.columns * 1e3), (table.elements + ends) / (p.rows * 1e3),
+            by_tma * p.store_columns, by_tma,
+        ])  # fmt: skip
+        # Of memory, per byte.
+        of_rows = np.array(p.write)[table.out_width]
+        self.write = 1e-6 / np.array([np.full_like(of_rows, p.write[-1]), of_rows])
+        self.dram, self.rows = 1 / (p.dram * 1e6), np.arange(len(table.view))
+        # Of the stream-K tail: storing its partial sums, float32, and the launch that adds them up.
+        self.partial = p.tile + table.elements / (p.partial * 1e3)
+        self.sum_bytes = 8 * table.elements * table.blocks / (p.sum_bytes * 1e6)
+
+    def seconds(self, views: Sequence[Problem], only_worth: bool = True) -> Array:
+        """Return how long each tiling should take, as :func:`seconds` does."""
+        table, p, here = self.table, self.costs, self.table.view
+        of_views = np.array([_numbers(view, p) for view in views], np.float64).T[:, here]
+        sizes, of_views = Sizes(*of_views[:4]), of_views[4:]
+        at = covers(table, sizes)
+        waves = np.ceil(at.data_parallel_tiles / table.clusters)
+        of_tail = at.tail_tiles * at.splits
+        whole_steps = np.ceil(at.k_steps / table.split)
+        tail_steps = np.ceil(at.k_steps / at.splits) * at.has_tail
+        k_steps = waves * whole_steps + tail_steps  # one after the other
+        busy = at.data_parallel_tiles * whole_steps + of_tail * tail_steps
+        active = np.minimum(busy * table.blocks / k_steps, table.multiprocessors)
+        step = self._k_step(active, *of_views[:5])
+        end = self._store(views) * of_views[5]
+        end += p.tile
+        mainloop = whole_steps * step
+        # Ping-pong: one warpgroup's epilogue overlaps the other's mainloop, if that takes as long.
+        tile = mainloop + end
+        in_turn = np.maximum(mainloop, tile / 2)
+        computing = waves * np.where(table.is_ping_pong, in_turn, tile)
+        computing += table.is_ping_pong * end
+        computing += tail_steps * step + at.has_tail * self.partial
+        computing += self.fill
+        reading = self._memory(at, sizes, views, *of_views[6:])
+        reading += p.fill
+        # Computing and memory take between their sum, as if nothing overlapped, and the longer.
+        overlap = np.where(waves + at.has_tail > 1, p.overlap[1], p.overlap[0])
+        time: Array = (computing**overlap + reading**overlap) ** (1 / overlap)
+        time += self.around
+        # The next launch begins beside this one on the multiprocessors that the last wave leaves.
+        last = np.where(at.has_tail, of_tail, at.data_parallel_tiles - (waves - 1) * table.clusters)
+        last *= table.blocks * (p.last_wave / table.multiprocessors)
+        time += np.minimum(last, p.last_wave)
+        added = p.sum_launch + np.ceil(at.splits / table.splits_at_once) * p.sum_splits
+        time += at.has_tail * added + of_tail * self.sum_bytes
+        if only_worth:
+            time[~is_worth_it(table, at, sizes)] = math.inf
+        time *= 1e-6
+        return time
+
+    def _k_step(
+        self,
+        active: Array,
+        most_rows: Array,
+        port_a: Array,
+        port_b: Array,
+        l2_a: Array,
+        l2_b: Array,
+    ) -> Array:
+        """Return a k-step's microseconds: it multiplies and loads at once.
+
+        Parameters
+        ----------
+        active : array
+            Multiprocessors at work, in the mean over the k-steps.
+        most_rows, port_a, port_b, l2_a, l2_b : array
+            As :func:`_numbers` has them.
+        """
+        table, p = self.table, self.costs
+        a_rows = _a_rows(table, most_rows)
+        of_a, of_b = a_rows * table.a_line, table.b_bytes
+        sharing = np.maximum((active - table.multiprocessors / 2) / 8, table.is_clustered)
+        sharing = np.maximum(np.minimum(sharing, 1), 0)
+        # About the slowest part, and a little more where others are near it: the 6-norm.
+        parts = self.others + _sixth(self.multiply * (1 + self.throttle * active * active))
+        parts += _sixth((of_a * l2_a + of_b * l2_b) * active * self.l2)
+        port = (1 + (p.shared_port - 1) * sharing) * self.port
+        parts += _sixth((of_a * port_a + of_b * port_b) * port)
+        parts += _sixth(self.b_multicast + a_rows * self.a_multicast)
+        step: Array = parts ** (1 / 6)
+        step *= self.few_stages
+        step += self.cluster
+        return step
+
+    def _store(self, views: Sequence[Problem]) -> Array:
+        """Return the microseconds of storing a tile of 16-bit elements."""
+        kinds = np.array([2 * view.d_by_tma + view.d_row_major for view in views])
+        result: Array = self.store[kinds[self.table.view], self.rows]
+        return result
+
+    def _memory(
+        self, at: Covers, sizes: Sizes, views: Sequence[Problem], inputs: Array, stored: Array,
+        read: Array, kept: Array,
+    ) -> Array:  # fmt: skip
+        """Return the microseconds of memory: what L2 does not keep, each wave reads again.
+
+        Parameters
+        ----------
+        at : Covers
+        sizes : Sizes
+        views : sequence of Problem
+        inputs, stored, read, kept : array
+            As :func:`_numbers` has them.
+        """
+        table, (m, n, k, _) = self.table, sizes
+        at_once = np.minimum(table.clusters, at.tiles)
+        down = np.minimum(at.rows, GROUP_M)
+        across = np.minimum(at.columns, np.maximum(1, at_once / down))
+        of_wave = 2 * k * (np.minimum(down * table.m, m) + np.minimum(across * table.n, n))
+        again: Array = np.maximum(inputs, of_wave * np.maximum(1, at.tiles / at_once))
+        again += (inputs - again) * kept
+        again += read
+        again *= self.dram
+        by_rows = np.array([int(view.d_row_major) for view in views])[table.view]
+        again += stored * self.write[by_rows, self.rows]
+        return again
+
+
+def _numbers(view: Problem, p: Costs) -> tuple[float, ...]:
+    """Return what a problem decides whatever the tiling is.
+
+    Its sizes; the rows of A that are worth loading; how many times longer A's and B's loads take
+    at a multiprocessor's port, and at the L2 cache; how many times longer D's stores take than
+    those of 16-bit elements with no C; the bytes of A and B, those of D and those of C; and the
+    share of A and B that L2 keeps from one wave to the next.
+    """
+    m, n, k, batch = view.m, view.n, view.k, view.batch
+    most_rows = 1 << (m - 1).bit_length() if view.a_k_major else 1 << 30
     of_a, of_b = (
         p.k_major if k_major else p.mn_major for k_major in (view.a_k_major, view.b_k_major)
     )
-    slow_a = 1.0 if view.a_unaligned else of_a[_CLASS[view.a_alignment]]
-    slow_b = 1.0 if view.b_unaligned else of_b[_CLASS[view.b_alignment]]
-    return most_rows, slow_a, slow_b
+    port_a = 1.0 if view.a_unaligned else of_a[_CLASS[view.a_alignment]]
+    port_b = 1.0 if view.b_unaligned else of_b[_CLASS[view.b_alignment]]
+    store = view.d_item / 2 * (1 + view.reads_c)
+    one = 2 * k * (m + n)
+    stored = view.d_item * batch * m * n
+    return (
+        m, n, k, batch, most_rows, port_a, port_b, port_a**p.l2_lines, port_b**p.l2_lines, store,
+        one * batch, stored, stored * view.reads_c, 1 / (1 + (1e-6 * one / p.l2_bytes) ** 4),
+    )  # fmt: skip
 
 
-def _k_step(table: Table, at: Covers, views: Sequence[Problem], p: Costs) -> Array:
-    """Return a k-step's microseconds: it multiplies and copies at once."""
-    copied = np.array([_copied(view, p) for view in views])
-    most_rows, slow_a, slow_b = copied.T[:, table.view]
-    active, a_rows = at.active, np.minimum(table.block_m, most_rows)
-    of_a, of_b = LINE * a_rows / table.cluster_n, table.b_bytes
-    read = of_a + of_b
-    multiply = np.maximum(
-        table.flops / (p.tensor * 1e6),
-        active * (table.flops / (p.power * 1e6) + read / (p.energy * 1e6)),
-    )
-    sharing = np.maximum((active - table.multiprocessors / 2) / 8, table.is_clustered)
-    sharing = np.maximum(np.minimum(sharing, 1), 0)
-    port = (1 + (p.shared_port - 1) * sharing) / (p.port * 1e3)
-    terms = [
-        multiply,
-        (of_a * slow_a**p.l2_lines + of_b * slow_b**p.l2_lines) * active / (p.l2 * 1e6),
-        (of_a * slow_a + of_b * slow_b) * port,
-        np.maximum(table.b_shared, a_rows * (table.cluster_n > 1)) * (LINE / (p.multicast * 1e3)),
-        p.latency / table.stages,
-    ]
-    if table.has_unaligned:
-        waiting = p.shift_latency / np.maximum(table.raw_stages - 1, 1)
-        terms[-1] = np.where(table.is_unaligned, waiting, terms[-1])
-        shifting = table.unaligned_lines * (LINE / (p.shift * 1e3)) + p.shift_wait / table.stages
-        terms.append(shifting * table.is_unaligned)
-    step = _slowest(terms, p.k_step) + p.cluster * table.is_clustered
-    step *= np.where(table.stages <= 3, p.few_stages, 1)
-    return step
+def _sixth(x: Array) -> Array:
+    """Return the sixth power, by less than NumPy's own takes."""
+    square: Array = x * x
+    return square * square * square
 
 
-def _store(table: Table, views: Sequence[Problem], p: Costs) -> Array:
-    """Return the microseconds of storing a tile, by bulk copies or by the threads themselves.
-
-    The ends of rows that are not aligned take as long as some columns more.
-    """
-    by_copies, by_rows = np.array([(x.d_copied, x.d_row_major) for x in views]).T[:, table.view]
-    widths = np.array(p.store_widths)[table.out_width]
-    copying = table.elements * widths * np.where(by_rows, 1, p.store_columns) / (p.store * 1e3)
-    ends = table.block_m * ROW_ENDS * by_rows
-    alone = (table.elements + ends) / (1e3 * np.where(by_rows, p.rows, p.columns))
-    result: Array = np.where(by_copies, copying, alone)
+def _a_rows(table: Table, most_rows: Array) -> Array:
+    """Return the rows of A that a tile loads, as :meth:`Tiling.a_rows` has it."""
+    result: Array = np.minimum(table.block_m, np.maximum(table.least_rows, most_rows))
     return result
-
-
-def _sum(table: Table, at: Covers, p: Costs) -> Array:
-    """Return the microseconds of the launch that adds up stream-K's partial sums."""
-    partial = 8 * table.elements * table.blocks * at.tail_tiles * at.splits
-    launched = p.sum_launch + np.ceil(at.splits / SPLITS_AT_ONCE) * p.sum_splits
-    result: Array = launched + partial / (p.sum_bytes * 1e6)
-    return result
-
-
-def _memory(table: Table, at: Covers, sizes: Sizes, views: Sequence[Problem], p: Costs) -> Array:
-    """Return the microseconds of memory: what the L2 cache does not keep, each wave reads again."""
-    m, n, k, batch = sizes
-    inputs, stored = 2 * k * batch * (m + n), 2 * batch * m * n
-    at_once = np.minimum(table.clusters, at.tiles)
-    down = np.minimum(at.rows, GROUP_M)
-    across = np.minimum(at.columns, np.maximum(1, at_once / down))
-    of_wave = 2 * k * (np.minimum(down * table.m, m) + np.minimum(across * table.n, n))
-    again = np.maximum(inputs, of_wave * np.maximum(1, at.tiles / at_once))
-    kept = 1 / (1 + (2e-6 * k * (m + n) / p.l2_bytes) ** 4)
-    read = again + (inputs - again) * kept
-    by_rows = np.array([x.d_row_major for x in views])[table.view]
-    write = np.where(by_rows, np.array(p.write)[table.out_width], p.write[-1])
-    result: Array = read / (p.dram * 1e6) + stored / (write * 1e6)
-    return result
-
-
-def _both(computing: Array, reading: Array, p: Costs) -> Array:
-    """Return how long both take: between their sum, as if nothing overlapped, and the longer."""
-    result: Array = (computing**p.overlap + reading**p.overlap) ** (1 / p.overlap)
-    return result
-
-
-def _slowest(terms: Sequence[Array], least: float) -> Array:
-    """Return about the largest of the terms, and a little more where others are near it."""
-    every = np.empty((len(terms) + 1, len(terms[0])))
-    for row, term in zip(every, terms, strict=False):
-        row[:] = term
-    every[-1] = least
-    longest: Array = every.max(0)
-    every /= longest
-    every *= every
-    cubes = every * every
-    cubes *= every
-    longest *= cubes.sum(0) ** (1 / 6)
-    return longest

@@ -14,7 +14,8 @@ from tilewise.gemm.families.hopper.tiling import BLOCK_K, Problem, Tiling
 from tilewise.gemm.families.hopper.tilings import tilings
 
 Array = npt.NDArray[np.float64]
-LINE = 2 * BLOCK_K  # bytes of a line of a tile, which is what a bulk copy asks for at a time
+SUMS_AT_ONCE = 16  # partial sums that a thread of hopper_sum reads before it waits for them
+LINE = 2 * BLOCK_K  # bytes of a line of a tile, which is what TMA asks the L2 cache for at a time
 
 
 class Table:
@@ -41,6 +42,7 @@ class Table:
         self.is_stream_k, self.is_split = column("stream_k") > 0, self.split > 1
         self.is_ping_pong = column("ping_pong") > 0
         self.m, self.n = self.block_m * self.cluster_m, self.block_n * self.cluster_n
+        self.least_rows = 8 * self.cluster_n  # of A that a cluster loads
         self.blocks = self.cluster_m * self.cluster_n * self.split  # of a cluster
         self.doublings = np.log2(self.blocks)
         self.clusters = np.array(
@@ -49,10 +51,10 @@ class Table:
         self.elements = self.block_m * self.block_n
         # Below 64 columns, wgmma waits for A.
         self.flops = 2 * BLOCK_K * self.block_m * np.maximum(self.block_n, 32 + self.block_n / 2)
+        self.splits_at_once = SUMS_AT_ONCE // column("row_blocks")
         self.is_clustered = self.cluster_m * self.cluster_n > 1
-        self.least_m = np.where(self.block_m > 64, self.block_m - 64, 0)
-        self.least_m = np.maximum(self.least_m, self.block_m * (self.cluster_m > 1))
-        self.least_n = self.block_n * (self.cluster_n > 1)
+        self.least_m = np.where(self.cluster_m > 1, self.m / 2, self.block_m - 64)
+        self.least_n = self.n / 2 * (self.cluster_n > 1)
         self.out_width = np.log2(column("out_columns") / 16).astype(np.int64)
         self.unaligned_lines = np.array(
             [x.block_m * x.a_unaligned + x.block_n * x.b_unaligned for x in self.tilings],
@@ -62,6 +64,7 @@ class Table:
         self.raw_stages = np.array([x.raw_stages(largest) for x in self.tilings], np.float64)
         self.is_unaligned = self.unaligned_lines > 0
         self.has_unaligned = bool(self.is_unaligned.any())
+        self.a_line = LINE / self.cluster_n  # bytes that a block loads of a row of A
         self.b_bytes = LINE * self.block_n / self.cluster_m
         self.b_shared = self.block_n * (self.cluster_m > 1)
 
@@ -108,11 +111,7 @@ class Covers(NamedTuple):
     splits : array
         Clusters that divide each tile of the tail.
     has_tail : array of bool
-    clusters : array
-        Clusters that are launched.
     k_steps : array
-    active : array
-        Multiprocessors at work.
     """
 
     rows: Array
@@ -122,9 +121,7 @@ class Covers(NamedTuple):
     tail_tiles: Array
     splits: Array
     has_tail: npt.NDArray[np.bool_]
-    clusters: Array
     k_steps: Array
-    active: Array
 
 
 def covers(table: Table, sizes: Sizes) -> Covers:
@@ -137,21 +134,16 @@ def covers(table: Table, sizes: Sizes) -> Covers:
     splits = np.minimum(splits, np.maximum(1, np.floor(k_steps / LEAST_STEPS)))
     has_tail = table.is_stream_k & (left > 0) & (splits > 1)
     tail_tiles, splits = left * has_tail, np.where(has_tail, splits, 1)
-    whole = tiles - tail_tiles
-    clusters = np.minimum(table.clusters, np.maximum(whole, tail_tiles * splits))
-    active = np.minimum(clusters * table.blocks, table.multiprocessors)
-    return Covers(
-        rows, columns, tiles, whole, tail_tiles, splits, has_tail, clusters, k_steps, active
-    )
+    return Covers(rows, columns, tiles, tiles - tail_tiles, tail_tiles, splits, has_tail, k_steps)
 
 
 def is_worth_it(table: Table, at: Covers, sizes: Sizes) -> npt.NDArray[np.bool_]:
     """Return which tilings may be chosen.
 
     Not where another one of the same speed has less to compute: tiles whose last 64 rows all lie
-    past D's edge, clusters that reach past it, divisions along k that leave too little to each
-    block, or where there is nothing to divide, and warpgroups that take tiles in turn where each
-    cluster has only one. Nor where there are more tiles than the kernel counts.
+    past D's edge, clusters of which half or more does, divisions along k that leave too little to
+    each block, or where there is nothing to divide, and warpgroups that take tiles in turn where
+    each cluster has only one. Nor where there are more tiles than the kernel counts.
     """
     found = (sizes.m > table.least_m) & (sizes.n > table.least_n) & (at.tiles <= MOST_TILES)
     found &= at.has_tail | ~table.is_stream_k

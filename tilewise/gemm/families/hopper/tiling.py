@@ -33,8 +33,12 @@ class Problem:
         Whether some are not 16-byte aligned, so that TMA can't load them.
     d_row_major : bool
         Whether D's rows are contiguous, or its columns.
-    d_copied : bool
+    d_by_tma : bool
         Whether TMA can store D.
+    d_item : int
+        Bytes of an element of C and D.
+    reads_c : bool
+        Whether C is read.
     """
 
     m: int
@@ -48,13 +52,16 @@ class Problem:
     a_unaligned: bool = False
     b_unaligned: bool = False
     d_row_major: bool = True
-    d_copied: bool = True
+    d_by_tma: bool = True
+    d_item: int = 2
+    reads_c: bool = False
 
     @property
     def is_streamed(self) -> bool:
         """Whether the product waits for memory more than for arithmetic."""
         m, n, k = self.m, self.n, self.k
-        return m * n * k < STREAMED_FLOPS * (m * k + k * n + m * n)
+        of_d = m * n * self.d_item / 2 * (1 + self.reads_c)  # as 16-bit elements
+        return m * n * k < STREAMED_FLOPS * (m * k + k * n + of_d)
 
     @property
     def swapped(self) -> Problem:
@@ -62,7 +69,7 @@ class Problem:
         return Problem(
             self.n, self.m, self.k, self.batch,
             self.b_k_major, self.a_k_major, self.b_alignment, self.a_alignment, self.b_unaligned,
-            self.a_unaligned, not self.d_row_major, self.d_copied,
+            self.a_unaligned, not self.d_row_major, self.d_by_tma, self.d_item, self.reads_c,
         )  # fmt: skip
 
 
@@ -89,8 +96,8 @@ class Tiling:
         Whether two warpgroups take tiles in turn, so that one stores a tile while the other
         multiplies the next; otherwise they share each tile.
     a_unaligned, b_unaligned : bool
-        Whether threads load the kernel's A (B where swapped) and its B by cp.async, and shift their
-        tiles to 16-byte alignment in shared memory.
+        Whether threads load the kernel's A (B where swapped) and its B by cp.async, and realign
+        their tiles in shared memory.
     """
 
     block_m: int
@@ -117,6 +124,11 @@ class Tiling:
     def sharers(self) -> int:
         """The warpgroups that share a tile."""
         return 1 if self.ping_pong else self.consumers
+
+    @property
+    def row_blocks(self) -> int:
+        """The blocks of 64 rows of a tile that each sharer has."""
+        return self.block_m // (64 * self.sharers)
 
     @property
     def threads(self) -> int:
@@ -197,15 +209,15 @@ class Tiling:
         if (problem.a_unaligned, problem.b_unaligned) != (self.a_unaligned, self.b_unaligned):
             return "the tiling and the operands differ in which are 16-byte aligned"
         if self.is_unaligned and self.tiles > 1:
-            return "a cluster's blocks do not share tiles that are shifted"
+            return "a cluster's blocks do not share tiles that are realigned"
         if not problem.b_k_major and self.block_n % 64:
-            return "MN-major tiles of B are copied by 64 columns"
+            return "TMA loads MN-major tiles of B by 64 columns"
         if self.block_n // self.cluster_m % 8:
             return "parts of a tile of B are whole groups of 8 columns"
         if self.split > 1 and (self.tiles > 1 or self.stream_k):
             return "k is divided by split-K or by stream-K, and split-K takes the whole cluster"
-        if self.split * BLOCK_K > max(problem.k, BLOCK_K):
-            return f"split-K needs {BLOCK_K} of k for each split"
+        if self.split > max(1, -(-problem.k // BLOCK_K)):
+            return f"split-K needs a k-step, {BLOCK_K} of k or a rest, for each split"
         if self.ping_pong and (self.split > 1 or self.is_unaligned):
             return "ping-pong excludes unaligned operands and split-K"
         if (self.split - 1) * 4 * self.block_m * self.block_n > self.stages * self.stage_bytes:
@@ -239,7 +251,7 @@ class Tiling:
                 "A" * (self.b_unaligned if self.swapped else self.a_unaligned),
                 "B" * (self.a_unaligned if self.swapped else self.b_unaligned),
             )
-            words.append(f"{' and '.join(filter(None, names))} shifted in shared memory")
+            words.append(f"{' and '.join(filter(None, names))} realigned in shared memory")
         return ", ".join(words)
 
 

@@ -35,8 +35,8 @@ class Variant:
     reads_c : bool
     d_row_major : bool
         Whether D's rows are contiguous, as the kernel stores it, or its columns.
-    by_copies : bool
-        Whether bulk copies store D.
+    by_tma : bool
+        Whether TMA stores D.
     """
 
     dtype: str
@@ -46,7 +46,7 @@ class Variant:
     a_rows: int
     reads_c: bool
     d_row_major: bool
-    by_copies: bool
+    by_tma: bool
 
     def kernels(self, tiling: Tiling, is_divided: bool) -> list[Kernel]:
         """Return the kernel, and with a stream-K tail the one that reduces it."""
@@ -54,7 +54,7 @@ class Variant:
         found = [Kernel(SOURCE, "hopper", defines)]
         if is_divided:
             of_d = {name: defines[name] for name in ("OUTPUT", "READ_C", "OUT_COLUMN_MAJOR")}
-            of_d["ROW_BLOCKS"] = tiling.block_m // (64 * tiling.sharers)
+            of_d["ROW_BLOCKS"] = tiling.row_blocks
             found.append(Kernel(SUM_SOURCE, "hopper_sum", of_d))
         return found
 
@@ -81,7 +81,7 @@ class Variant:
             "READ_C": int(self.reads_c),
             "OUT_COLUMN_MAJOR": int(not self.d_row_major),
             "OUT_COLUMNS": tiling.out_columns,
-            "TMA_OUT": int(self.by_copies),
+            "TMA_OUT": int(self.by_tma),
         }
 
 
@@ -129,10 +129,10 @@ def _variants(tiling: Tiling, dtype: str) -> Iterator[Variant]:
             continue
         loaded = {tiling.a_rows(view) for view in views}
         rows = sorted(loaded) if tiling.a_unaligned else [tiling.block_m]
-        for out, a_rows, reads_c, d_row_major, by_copies in combinations(
+        for out, a_rows, reads_c, d_row_major, by_tma in combinations(
             outputs, rows, both, both, both
         ):
-            if not (reads_c and by_copies):
+            if not (reads_c and by_tma):
                 yield Variant(
-                    dtype, out, a_k_major, b_k_major, a_rows, reads_c, d_row_major, by_copies
+                    dtype, out, a_k_major, b_k_major, a_rows, reads_c, d_row_major, by_tma
                 )
