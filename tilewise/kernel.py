@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,7 +34,7 @@ class Kernel:
 
     Parameters
     ----------
-    source_or_path : str or Path
+    source_or_path : str or path-like
         CUDA C++ source, or the path of a file with it. A ``Path``, or a string of one line
         that ends in ``.cu``, is a path.
     name : str
@@ -48,6 +49,8 @@ class Kernel:
     ------
     FileNotFoundError
         If the path is not there.
+    TypeError
+        If the source, the name or the macros are of another type.
     ValueError
         If the file is no text.
 
@@ -68,15 +71,24 @@ class Kernel:
 
     def __init__(
         self,
-        source_or_path: str | Path,
+        source_or_path: str | os.PathLike[str],
         name: str,
         defines: Mapping[str, Any] | None = None,
         options: Sequence[str] = (),
     ) -> None:
         self.path: Path | None = None
-        if isinstance(source_or_path, Path):
-            self.path = source_or_path
-        elif "\n" not in source_or_path and source_or_path.endswith(".cu"):
+        if not isinstance(source_or_path, str | os.PathLike):
+            raise TypeError(
+                f"source_or_path is {source_or_path!r}; it takes CUDA C++ source as a string, or "
+                "the path of a file with it"
+            )
+        if not isinstance(name, str):
+            raise TypeError(f"name is {name!r}; it takes the kernel's name as a string")
+        if not isinstance(defines, Mapping | None):
+            raise TypeError(f"defines is {defines!r}; it takes a mapping of macros to values")
+        if not isinstance(source_or_path, str) or (
+            "\n" not in source_or_path and source_or_path.endswith(".cu")
+        ):
             self.path = Path(source_or_path)
         self.source = _read(self.path) if self.path else str(source_or_path)
         self.name = name

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from tilewise.compiler import cache, nvrtc, shipped, symbols
+from tilewise.compiler import cache, nvrtc, shipped, signatures, symbols
 from tilewise.compiler.options import check_text, folders, of_macros
 from tilewise.errors import CompileError
 from tilewise.launch import Resources
@@ -42,7 +42,7 @@ _compilations = 0
 
 @dataclass(frozen=True)
 class Parameter:
-    """One parameter of a kernel, as the PTX declares it.
+    """One parameter of a kernel, as the PTX declares it, and the source.
 
     Attributes
     ----------
@@ -52,12 +52,16 @@ class Parameter:
         PTX type without the dot: ``"u32"``, ``"f32"``, ``"u64"``; ``"b8"`` for a structure.
     size, align : int
         Bytes.
+    declared : str
+        The source's type of it, as ``"float*"``
+        (:func:`tilewise.compiler.signatures.declared`); empty where it is not known.
     """
 
     name: str
     type: str
     size: int
     align: int
+    declared: str = ""
 
 
 @dataclass(frozen=True)
@@ -161,8 +165,9 @@ def compile(
     options : sequence of str
         More options for NVRTC.
     lines : bool
-        Whether PTX and machine code say of which source line each instruction is. The
-        instructions are the same without, and the machine code's file is a third as large.
+        Whether PTX and machine code say of which source line each instruction is, and the
+        parameters as what they are declared. The instructions are the same without, and the
+        machine code's file is a third as large.
 
     Raises
     ------
@@ -194,7 +199,7 @@ def compile(
     _check_architecture(arch)
     found = cache.headers(source, job.folders)
     if found is None:
-        return _compile(source, name, arch, job.file, job.options)
+        return _compile(job)
     stamps = cache.stamps(found)
     compiled = _kept(job, found)
     _remember(_memory, job.asked, (compiled, stamps, found))
@@ -314,7 +319,7 @@ def _kept(job: _Job, headers: Sequence[Path] = ()) -> Compiled:
     key = _key(job, headers)
     entry = cache.load(key)
     if entry is None:
-        compiled = _compile(job.source, job.name, job.arch, job.file, job.options)
+        compiled = _compile(job)
         # NVRTC has read the headers anew, which may have been edited since they had this key.
         if not job.is_shipped or shipped.is_unchanged():
             cache.store(key, _entry(compiled))
@@ -338,7 +343,7 @@ def _entry(compiled: Compiled) -> dict[str, Any]:
     return {
         "symbol": compiled.symbol,
         "resources": asdict(compiled.resources),
-        "parameters": [[p.name, p.type, p.size, p.align] for p in compiled.parameters],
+        "parameters": [[p.name, p.type, p.size, p.align, p.declared] for p in compiled.parameters],
         "ptx": zlib.compress(compiled.ptx.encode()),
         "cubin": compiled.cubin,
     }
@@ -351,9 +356,10 @@ def _check_architecture(arch: str) -> None:
         )
 
 
-def _compile(source: str, name: str, arch: str, file: str, options: Sequence[str]) -> Compiled:
+def _compile(job: _Job) -> Compiled:
     global _compilations
     _compilations += 1
+    source, name, arch, file, options = job.source, job.name, job.arch, job.file, job.options
     output = nvrtc.run(source, file, options, name)
     symbol = output.symbol
     if not output.ok:
@@ -366,8 +372,18 @@ def _compile(source: str, name: str, arch: str, file: str, options: Sequence[str
         raise CompileError(_no_such_kernel(name, file, source, output.ptx))
     resources = symbols.resources(output.log, output.cubin, symbol)
     ptx = symbols.with_file_name(output.ptx, file)
-    parameters = tuple(Parameter(*fields) for fields in symbols.parameters(ptx, symbol))
+    parameters = _parameters(job, symbols.parameters(ptx, symbol))
     return Compiled(name, symbol, arch, source, file, ptx, output.cubin, resources, parameters)
+
+
+def _parameters(job: _Job, found: list[tuple[str, str, int, int]]) -> tuple[Parameter, ...]:
+    """The parameters; where the PTX leaves the type of one open, with what the source declares."""
+    declared: tuple[str, ...] = ()
+    if job.lines and any(kind[0] in "bsu" and kind != "b8" for _, kind, _, _ in found):
+        declared = signatures.declared(job.source, job.name, job.file, job.options)
+    if len(declared) != len(found):
+        declared = ("",) * len(found)
+    return tuple(Parameter(*fields, each) for fields, each in zip(found, declared, strict=True))
 
 
 def _no_such_kernel(name: str, file: str, source: str, ptx: str) -> str:

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from tilewise.devices import elements
 from tilewise.launch import Packed, Place, TensorMap
+from tilewise.numbers import shortened
 
 if TYPE_CHECKING:
     from tilewise.compiler import Parameter
@@ -66,9 +68,10 @@ def bind(
 ) -> tuple[ScalarArgument | ArrayArgument, ...]:
     """One argument a parameter, checked and, where it is a number, converted.
 
-    PTX does not say whether an integer is signed, nor whether 64 bits are a pointer. So an
+    PTX does not say whether an integer is signed, whether 64 bits are a pointer, nor to what; the
+    source does (:attr:`tilewise.compiler.Parameter.declared`). Where even that is not known, an
     integer may be anything that fits either reading, and a 64-bit parameter takes an integer
-    (a number or an address), ``None`` (the null pointer) or an array.
+    (a number or an address), ``None`` (the null pointer) or an array of any dtype.
 
     Parameters
     ----------
@@ -83,7 +86,9 @@ def bind(
     Raises
     ------
     TypeError
-        If there are more or fewer arguments than parameters, or one is of another kind.
+        If there are more or fewer arguments than parameters, or one is of another kind, or an
+        array's dtype is not what the pointer points to (:mod:`tilewise.devices.elements`), or a
+        NumPy array is masked.
     ValueError
         If a number does not fit its parameter, or a NumPy array is not row-contiguous.
     """
@@ -294,7 +299,7 @@ def _wanted(parameter: Parameter) -> str:
         return f"a struct of {parameter.size} bytes"
     if parameter.type in _FLOAT_TYPES:
         return f"a {bits}-bit float"
-    if bits == 64:
+    if bits == 64 and parameter.declared not in elements.SIGNED:
         return "an array or a 64-bit integer"
     return f"a {bits}-bit integer"
 
@@ -305,37 +310,52 @@ def _is_struct(parameter: Parameter) -> bool:
 
 
 def _bind_one(where: str, parameter: Parameter, value: Any) -> ScalarArgument | ArrayArgument:
-    where = f"{where} ({parameter.type})"
+    where = f"{where} ({parameter.declared.lstrip('*') or parameter.type})"
     if _is_struct(parameter):
         return ScalarArgument(parameter, _struct(where, parameter, value))
     if parameter.type in _FLOAT_TYPES:
         return ScalarArgument(parameter, _float(where, parameter, value))
     if parameter.type not in _INTEGER_TYPES:
         raise TypeError(f"{where}: a parameter of PTX type {parameter.type} is not supported")
-    if value is None and parameter.size == 8:
+    takes_address = parameter.size == 8 and parameter.declared not in elements.SIGNED
+    if value is None and takes_address:
         return ScalarArgument(parameter, bytes(8))
     if isinstance(value, np.generic) and _is_half(value) and parameter.size == 2:
         return ScalarArgument(parameter, value.tobytes())
     if isinstance(value, (int, np.integer, np.bool_)):
         return ScalarArgument(parameter, _integer(where, parameter, int(value)))
-    if parameter.size != 8:
+    if not takes_address:
         raise TypeError(f"{where}: takes {_wanted(parameter)}, not {described(value)}")
     if isinstance(value, np.ndarray):
+        if isinstance(value, np.ma.MaskedArray):
+            raise TypeError(
+                f"{where}: {described(value)} has a mask, which a kernel knows nothing of; pass "
+                "x.filled(0), or x.data for all that it holds"
+            )
         try:
             extent(value)
         except (TypeError, ValueError) as error:
             raise type(error)(f"{where}: {error}") from None
     else:
         _check_device_array(where, parameter, value)
+    wanted = elements.refused(parameter.declared, getattr(value, "dtype", None))
+    if wanted:
+        raise TypeError(
+            f"{where}: takes an array of {wanted}, not {described(value)}; convert it, or where "
+            f"its bytes are to be read as {wanted}, pass its .view({wanted})"
+        )
     return ArrayArgument(parameter, value)
 
 
 def _integer(where: str, parameter: Parameter, value: int) -> bytes:
     bits = 8 * parameter.size
-    low, high = -(1 << (bits - 1)), (1 << bits) - 1
+    low, high = elements.bounds(parameter.declared, bits)
     if not low <= value <= high:
-        raise ValueError(f"{where}: {value} does not fit {bits} bits; it takes {low} to {high}")
-    return (value & high).to_bytes(parameter.size, "little")
+        kind = parameter.declared.strip("*") or f"{bits} bits"
+        raise ValueError(
+            f"{where}: {shortened(value)} does not fit {kind}; it takes {low} to {high}"
+        )
+    return (value & (1 << bits) - 1).to_bytes(parameter.size, "little")
 
 
 def _float(where: str, parameter: Parameter, value: Any) -> bytes:
@@ -351,7 +371,7 @@ def _float(where: str, parameter: Parameter, value: Any) -> bytes:
     except OverflowError:
         exact, number = 0.0, np.float64(np.inf)
     if np.isinf(number) and not np.isinf(exact):
-        raise ValueError(f"{where}: {value} is beyond the range of {_wanted(parameter)}")
+        raise ValueError(f"{where}: {shortened(value)} is beyond the range of {_wanted(parameter)}")
     # A float32 NaN keeps its payload only if it does not pass through Python's float.
     if isinstance(value, np.generic) and value.dtype == number.dtype:
         return value.tobytes()
@@ -395,6 +415,8 @@ def _check_device_array(where: str, parameter: Parameter, value: Any) -> None:
 
 def described(value: Any) -> str:
     """An argument in words, for a message."""
+    if value is None:
+        return "None"
     kind = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
     if hasattr(value, "shape") and hasattr(value, "dtype"):
         return f"a {kind} of shape {tuple(value.shape)} and dtype {value.dtype}"

@@ -214,6 +214,8 @@ def _check_array(x: object, what: str, like: Matrix | None = None) -> None:
     """Raise what :meth:`Gemm.of` says, where it is about one array."""
     if not isinstance(x, np.ndarray):
         raise TypeError(f"{what} is {type(x).__name__}; it must be a NumPy array")
+    if isinstance(x, np.ma.MaskedArray):
+        raise TypeError(f"{what} is a masked array; pass {what}.filled(0), or {what}.data")
     try:
         kind = _supported(x.dtype)
     except TypeError as error:
