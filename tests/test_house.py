@@ -17,8 +17,9 @@ EMULATOR = "tilewise.devices.emulator"
 MACHINE = f"{EMULATOR}.machine"
 
 LAYERS = (
-    "numbers", "launch", "errors", "compiler", "devices", "kernel", "provenance", "gemm", "arrays",
-    "ladder", "matmul", "explain", "lens", "bench", "tune", "warm", "", "cli", "__main__",
+    "numbers", "launch", "errors", "tracebacks", "compiler", "devices", "kernel", "provenance",
+    "gemm", "arrays", "ladder", "matmul", "explain", "lens", "bench", "tune", "warm", "", "cli",
+    "__main__",
 )  # fmt: skip
 """The parts of tilewise, each of which imports only those before it; ``""`` is the package's own
 ``__init__``, which offers the front doors."""

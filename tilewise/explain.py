@@ -16,6 +16,7 @@ from tilewise.gemm.family import Offer
 from tilewise.gemm.plan import best, chip_of, kept_offer, offers, plan_on
 from tilewise.gemm.product import DTYPES, ITEM_SIZES, Operand, Product
 from tilewise.gemm.steps import Plan, Step
+from tilewise.tracebacks import front_door
 
 LAYOUTS = ("NN", "NT", "TN", "TT")
 ALTERNATIVES = 5
@@ -105,6 +106,7 @@ class Explanation:
         return "\n".join(lines)
 
 
+@front_door
 def explain(
     a: Array,
     b: Array,

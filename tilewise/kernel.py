@@ -11,6 +11,7 @@ from tilewise import compiler
 from tilewise.compiler import Compiled, shipped
 from tilewise.devices import Device, get_device
 from tilewise.launch import Launch, LaunchReport, dim3
+from tilewise.tracebacks import front_door
 
 if TYPE_CHECKING:
     from tilewise.lens.profile import Profile
@@ -99,6 +100,7 @@ class Kernel:
     def __repr__(self) -> str:
         return f"Kernel({str(self.path or '<source>')!r}, {self.name!r}, {self.defines!r})"
 
+    @front_door
     def compile(self, arch: str | None = None, *, lines: bool = True) -> Compiled:
         """Compile for ``arch`` (by default the emulator's), or take it from the cache.
 
@@ -127,6 +129,7 @@ class Kernel:
             lines=lines,
         )
 
+    @front_door
     def launch(
         self,
         grid: int | Sequence[int],
@@ -162,6 +165,7 @@ class Kernel:
         launch = Launch(dim3(grid, "grid"), dim3(block, "block"), tuple(args), shared, checks)
         return place.launch(self.compile(place.arch), launch)
 
+    @front_door
     def profile(
         self,
         grid: int | Sequence[int],

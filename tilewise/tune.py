@@ -25,6 +25,7 @@ from tilewise.gemm.plan import best, chip_of, offers, plan_on
 from tilewise.gemm.product import ACCUMULATORS, Operand, Product
 from tilewise.gemm.steps import Plan, execute
 from tilewise.numbers import unit_roundoff
+from tilewise.tracebacks import front_door
 
 CANDIDATES = 24
 ROUNDS = 5
@@ -113,6 +114,7 @@ class Tuned:
         }
 
 
+@front_door
 def tune(
     *products: Any,
     dtype: str = "bfloat16",

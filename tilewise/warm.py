@@ -20,6 +20,7 @@ from tilewise.gemm.every import every_kernel
 from tilewise.gemm.plan import chip_of, kernels_of
 from tilewise.gemm.product import DTYPES
 from tilewise.kernel import Kernel
+from tilewise.tracebacks import front_door
 
 # Compute capabilities; on those before the oldest every product goes to the general kernel.
 _OLDEST, _HOPPER = 80, 90
@@ -66,6 +67,7 @@ class Warmed:
         return {"ok": self.ok, **asdict(self)}
 
 
+@front_door
 def warm(
     sizes: Iterable[tuple[int, int, int]] | None = None,
     *,

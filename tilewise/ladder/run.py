@@ -18,6 +18,7 @@ from tilewise.ladder.problem import Gemm
 from tilewise.ladder.rungs import Rung, rung
 from tilewise.launch import LaunchReport
 from tilewise.numbers import Check, check
+from tilewise.tracebacks import front_door
 
 DEFAULT_TILE = 16  # of a kernel that is not on the ladder
 REPEATS = 5
@@ -91,6 +92,7 @@ class RunResult:
         }
 
 
+@front_door
 def run(
     target: str | Rung | Kernel,
     a: npt.NDArray[Any],

@@ -18,6 +18,7 @@ from tilewise.lens.nsight_child import Case
 from tilewise.lens.products import Product
 from tilewise.lens.profile import Profile
 from tilewise.numbers import check
+from tilewise.tracebacks import front_door
 
 # Products of so many steps along k, of all threads, are run whole, and checked; larger ones block
 # by kind.
@@ -28,6 +29,7 @@ DRAWN = 1 << 22
 Count = Callable[[Compiled, Launch], LaunchReport]
 
 
+@front_door
 def profile_launch(
     kernel: Kernel,
     grid: int | Sequence[int],
@@ -90,6 +92,7 @@ def _profile(
     )  # fmt: skip
 
 
+@front_door
 def profile_product(
     target: str | Rung | Kernel,
     m: int,

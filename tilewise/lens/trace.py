@@ -26,6 +26,7 @@ from tilewise.launch import Dim3
 from tilewise.lens.declarations import extents
 from tilewise.lens.products import Product
 from tilewise.lens.sentences import Place, Scene, Shared, say
+from tilewise.tracebacks import front_door
 
 FORMAT, VERSION = "tilewise trace", 1
 MOST_VALUES = 64 * 64  # of a matrix that is kept whole
@@ -42,6 +43,7 @@ class Trace:
         return dict(self.data)
 
 
+@front_door
 def record(
     target: str | Rung | Kernel,
     m: int,
