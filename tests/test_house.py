@@ -17,9 +17,9 @@ EMULATOR = "tilewise.devices.emulator"
 MACHINE = f"{EMULATOR}.machine"
 
 LAYERS = (
-    "numbers", "launch", "errors", "tracebacks", "compiler", "devices", "kernel", "provenance",
-    "gemm", "arrays", "ladder", "matmul", "explain", "lens", "bench", "tune", "warm", "", "cli",
-    "__main__",
+    "shown", "numbers", "places", "counted", "launch", "errors", "tracebacks", "compiler",
+    "devices", "kernel", "provenance", "gemm", "arrays", "ladder", "matmul", "explain", "lens",
+    "bench", "tune", "warm", "", "cli", "__main__",
 )  # fmt: skip
 """The parts of tilewise, each of which imports only those before it; ``""`` is the package's own
 ``__init__``, which offers the front doors."""
@@ -41,6 +41,7 @@ SLOW = "imported when it is used, so that `import tilewise` and the command line
 OPTIONAL = "what it imports needs packages that are optional, as torch"
 TIMED = "its import is timed, in a process of its own"
 LAZY = {
+    ("tilewise", "tilewise.lens.profiling"): SLOW,
     ("tilewise", "tilewise.lens.watch"): SLOW,
     ("tilewise.bench.first_call", "tilewise.matmul"): TIMED,
     ("tilewise.bench.first_call", "tilewise.bench.*"): OPTIONAL,

@@ -17,6 +17,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tilewise.shown import Part, Shown
+
 Array = npt.NDArray[Any]
 Float = npt.NDArray[np.float64]
 Bool = npt.NDArray[np.bool_]
@@ -28,8 +30,8 @@ _SMALL = 2.0**-560  # what it scales products to is far from overflow, and from 
 _PANEL = 1 << 23  # float64 elements of A, and of B, that are looked at together: 64 MiB
 
 
-@dataclass(frozen=True)
-class Check:
+@dataclass(frozen=True, repr=False)
+class Check(Shown):
     """What :func:`check` found.
 
     Attributes
@@ -50,6 +52,16 @@ class Check:
     max_error: float
     bound: float
     worst: tuple[int, int] | None
+
+    def _summary(self) -> str:
+        worst = "" if self.correct or self.worst is None else f", worst at C{list(self.worst)}"
+        return (
+            f"{'right' if self.correct else 'WRONG'} against float64: max error "
+            f"{self.max_error:.3g} of |A||B|, bound {self.bound:.3g}{worst}"
+        )
+
+    def _parts(self) -> list[Part]:
+        return [self._summary()]
 
 
 def unit_roundoff(dtype: npt.DTypeLike) -> float:

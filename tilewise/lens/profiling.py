@@ -95,9 +95,9 @@ def _profile(
 @front_door
 def profile_product(
     target: str | Rung | Kernel,
-    m: int,
-    n: int,
-    k: int,
+    m: int = 64,
+    n: int = 64,
+    k: int = 64,
     *,
     dtype: str = "float32",
     tile: int | None = None,
@@ -110,6 +110,9 @@ def profile_product(
     progress: Callable[[int, int], None] | None = None,
 ) -> Profile:
     """Count what a kernel does for C = alpha A B + beta C, of random matrices.
+
+    This is ``tilewise.profile``. Of blocks that do the same, one is run and its counts multiplied,
+    so that the size hardly matters; ``report.alike`` of the result says which.
 
     Parameters
     ----------
@@ -125,6 +128,13 @@ def profile_product(
     Raises
     ------
     FileNotFoundError, CompileError, LaunchError, CheckError, MemoryError, ValueError, TypeError
+
+    Examples
+    --------
+    >>> import tilewise
+    >>> found = tilewise.profile("tiled_conflicts", 8192, 8192, 8192)
+    >>> found.counters.shared_load_bank_conflicts, found.blocks_run, found.blocks
+    (120259084288, 1, 65536)
     """
     emulator = Emulator(arch, progress)
     product = Product.of(target, m, n, k, dtype=dtype, tile=tile, alpha=alpha, beta=beta)
