@@ -112,7 +112,8 @@ def profile_product(
     """Count what a kernel does for C = alpha A B + beta C, of random matrices.
 
     This is ``tilewise.profile``. Of blocks that do the same, one is run and its counts multiplied,
-    so that the size hardly matters; ``report.alike`` of the result says which.
+    so that the size hardly matters; ``report.alike`` of the result says which. Large matrices then
+    take no memory, and what is not computed is not checked: ``check`` of the result is None.
 
     Parameters
     ----------
@@ -142,13 +143,17 @@ def profile_product(
     blocks = math.prod(grid)
     if blocks == 1 or blocks * math.prod(block) * k <= SMALL:
         whole = True
+    why = ""
     if not whole and m * k + k * n + m * n > DRAWN:
         try:
             return _count(product, emulator, checks, emulator.sample)
-        except UnlikeBlocksError:
-            pass  # what was loaded decides: it takes numbers, and every block is run
-    how = partial(emulator.profile, whole=whole)
-    return _count(product.drawn(seed), emulator, checks, how)
+        except UnlikeBlocksError as error:
+            why = f"every block would be run ({error}), and "
+    try:
+        drawn = product.drawn(seed)  # what was loaded decides: it takes numbers
+    except MemoryError as error:
+        raise MemoryError(f"{why}{error}") from None
+    return _count(drawn, emulator, checks, partial(emulator.profile, whole=whole))
 
 
 def check_product(
