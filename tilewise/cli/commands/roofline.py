@@ -165,6 +165,7 @@ def _row(
         "seconds": None,
         "share": None,
         "correct": profile.correct,
+        "checked": profile.check is not None,
     }
     if gpu is not None:
         a, b, _ = random_problem(m, n, k, dtype, 0)
@@ -173,6 +174,7 @@ def _row(
         row["seconds"] = result.report.seconds
         row["share"] = found.share(result.report.seconds)
         row["correct"] = profile.correct and bool(result.check.correct)
+        row["checked"] = True
     return row
 
 
