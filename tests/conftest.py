@@ -18,6 +18,7 @@ from player import browser as browser
 from player import show as show
 from reference import KERNELS, QUICK, THOROUGH, Launcher
 
+from tilewise import tracebacks
 from tilewise.devices import Device, get_device
 from tilewise.devices.gpu import Gpu
 from tilewise.errors import DeviceUnavailableError
@@ -54,6 +55,7 @@ def is_thorough(config: pytest.Config) -> bool:
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "thorough: takes long; left out unless --thorough is given")
     settings.load_profile("thorough" if is_thorough(config) else "quick")
+    os.environ[tracebacks.VARIABLE] = "1"  # who reads a failure wants all of it
     # One cache of compiled kernels for all processes of a run, and for the runs after it.
     # Without the plugin "cacheprovider" there is no such attribute.
     cache = getattr(config, "cache", None)

@@ -17,9 +17,9 @@ EMULATOR = "tilewise.devices.emulator"
 MACHINE = f"{EMULATOR}.machine"
 
 LAYERS = (
-    "numbers", "limits", "launch", "errors", "compiler", "devices", "isolated",
-    "isolated_process", "kernel", "provenance",
-    "gemm", "arrays", "ladder", "matmul", "explain", "lens", "bench", "tune", "warm", "", "cli",
+    "shown", "numbers", "places", "limits", "counted", "launch", "errors", "tracebacks",
+    "compiler", "devices", "isolated", "isolated_process", "kernel", "provenance", "gemm",
+    "arrays", "ladder", "matmul", "explain", "lens", "bench", "tune", "warm", "", "cli",
     "__main__",
 )  # fmt: skip
 """The parts of tilewise, each of which imports only those before it; ``""`` is the package's own
@@ -42,6 +42,7 @@ SLOW = "imported when it is used, so that `import tilewise` and the command line
 OPTIONAL = "what it imports needs packages that are optional, as torch"
 TIMED = "its import is timed, in a process of its own"
 LAZY = {
+    ("tilewise", "tilewise.lens.profiling"): SLOW,
     ("tilewise", "tilewise.lens.watch"): SLOW,
     ("tilewise.bench.first_call", "tilewise.matmul"): TIMED,
     ("tilewise.bench.first_call", "tilewise.bench.*"): OPTIONAL,

@@ -244,3 +244,21 @@ def test_bad_input(change: dict[str, Any], error: type[Exception], words: str) -
     given_arrays: dict[str, Any] = {name: np.zeros(s, "f4") for name, s in shapes.items()}
     with pytest.raises(error, match=words):
         check(**(given_arrays | change))
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "words"),
+    [
+        (10**400, ValueError, "alpha is an integer of 1,329 bits; it must be finite as float32"),
+        (-(10**5000), ValueError, "alpha is an integer of 16,610 bits"),
+        (10**39, ValueError, "alpha is an integer of 130 bits"),
+        (1e39, ValueError, "alpha is 1e.39; it must be finite as float32"),
+        (np.complex64(1j), TypeError, "must be a number"),
+        (1j, TypeError, "must be a number"),
+        (True, TypeError, "must be a number"),
+    ],
+    ids=lambda x: type(x).__name__,
+)
+def test_a_scalar_that_no_kernel_takes(value: Any, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        scalar(value, "float32", "alpha")

@@ -41,6 +41,11 @@ def refreshed(text: str) -> str:
     return BLOCK.sub(lambda found: _run(found["kind"], found["body"], found["output"], names), text)
 
 
+def programs(text: str) -> str:
+    """The Python of a page, one program after the other."""
+    return "\n".join(found["body"] for found in BLOCK.finditer(text) if found["kind"] == "python")
+
+
 def _run(kind: str, body: str, output: str | None, names: dict[str, Any]) -> str:
     if kind == "console":
         commands = [line[2:] for line in body.splitlines() if line.startswith("$ ")]

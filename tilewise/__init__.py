@@ -1,5 +1,7 @@
 """Matrix multiplication for Python, one tile at a time."""
 
+from typing import TYPE_CHECKING
+
 from tilewise.devices import Device, get_device
 from tilewise.errors import (
     BarrierError,
@@ -28,13 +30,24 @@ from tilewise.warm import Warmed, warm
 __version__ = "0.1.0"
 
 
-def __getattr__(name: str) -> object:
-    # The lens is imported where it is looked through: `import tilewise` stays quick.
-    if name == "watch":
-        from tilewise.lens.watch import watch
+if TYPE_CHECKING:
+    from tilewise.lens.profiling import profile_product as profile
+    from tilewise.lens.watch import watch
+else:
 
-        return watch
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    def __getattr__(name: str) -> object:
+        # The lens is imported where it is looked through: `import tilewise` stays quick.
+        if name == "watch":
+            from tilewise.lens.watch import watch as found
+        elif name == "profile":
+            from tilewise.lens.profiling import profile_product as found
+        else:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        globals()[name] = found
+        return found
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})
 
 
 __all__ = [
@@ -68,6 +81,7 @@ __all__ = [
     "explain",
     "get_device",
     "matmul",
+    "profile",
     "rung",
     "tune",
     "warm",

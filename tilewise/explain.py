@@ -16,6 +16,8 @@ from tilewise.gemm.family import Offer
 from tilewise.gemm.plan import best, chip_of, kept_offer, offers, plan_on
 from tilewise.gemm.product import DTYPES, ITEM_SIZES, Operand, Product
 from tilewise.gemm.steps import Plan, Step
+from tilewise.shown import Part, Shown, Table
+from tilewise.tracebacks import front_door
 
 LAYOUTS = ("NN", "NT", "TN", "TT")
 ALTERNATIVES = 5
@@ -23,8 +25,8 @@ _WIDTH = 80
 _LABEL = 14
 
 
-@dataclass(frozen=True)
-class Explanation:
+@dataclass(frozen=True, repr=False)
+class Explanation(Shown):
     """How a product would be answered. ``str()`` is a text for people.
 
     Attributes
@@ -86,8 +88,10 @@ class Explanation:
             "alternatives": [as_json(offer) for offer in self.alternatives],
         }
 
-    def __str__(self) -> str:
-        lines = [title(self.product)]
+    def _summary(self) -> str:
+        return f"{title(self.product)}, by {self.chosen}, on {self.place}"
+
+    def _rows(self) -> list[tuple[str, str]]:
         rows = [("on", self.place), ("by", self.chosen), ("why", self.why)]
         if self.steps:
             rows += [("launches" if i == 0 else "", _launch(x)) for i, x in enumerate(self.steps)]
@@ -95,7 +99,17 @@ class Explanation:
         rows += [("copied first" if i == 0 else "", x) for i, x in enumerate(self.copies)]
         if self.seconds is not None:
             rows.append(("expected", f"{self.seconds * 1e6:.1f} µs{_rate(self)}"))
-        lines += [_row(*row) for row in rows]
+        return rows
+
+    def _parts(self) -> list[Part]:
+        parts: list[Part] = [title(self.product), Table(self._rows(), left=2)]
+        if self.alternatives:
+            rows = [(f"{x.seconds * 1e6:.1f}", x.words) for x in self.alternatives]
+            parts.append(Table(rows, ("µs", "the next best, by the model"), left=2))
+        return parts
+
+    def __str__(self) -> str:
+        lines = [title(self.product), *(_row(*row) for row in self._rows())]
         if self.seconds is not None and self.alternatives:
             lines += ["", "The next best, by the model:"]
             for offer in self.alternatives:
@@ -105,6 +119,7 @@ class Explanation:
         return "\n".join(lines)
 
 
+@front_door
 def explain(
     a: Array,
     b: Array,

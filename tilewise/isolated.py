@@ -15,10 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewise.compiler import Compiled, confine
+from tilewise.counted import Counters, Footprint, Resources
 from tilewise.devices import arguments
 from tilewise.devices.arguments import ArrayArgument, ScalarArgument
 from tilewise.errors import LaunchError, LimitError
-from tilewise.launch import Launch, LaunchReport
+from tilewise.launch import Alike, Finding, Launch, LaunchReport
 from tilewise.limits import Limits
 
 GRACE = 10.0
@@ -26,10 +27,11 @@ GRACE = 10.0
 _PAGE = 4096
 _SHARED_FOLDER = Path("/dev/shm")
 _ANSWERS = {
-    "tilewise.launch": ("LaunchReport", "Launch", "Resources", "Counters", "Finding", "Alike",
-                        "Footprint"),
-    "tilewise.limits": ("Limits",),
-    "builtins": ("ValueError", "TypeError"),
+    (each.__module__, each.__name__)
+    for each in (
+        LaunchReport, Launch, Resources, Counters, Finding, Alike, Footprint, Limits, ValueError,
+        TypeError,
+    )
 }  # fmt: skip
 """What an answer may be made of: the process is not trusted to send more."""
 
@@ -215,6 +217,6 @@ class Reader(pickle.Unpickler):
             If answers have no such parts.
         """
         is_error = module == "tilewise.errors" and name.endswith("Error")
-        if is_error or name in _ANSWERS.get(module, ()):
+        if is_error or (module, name) in _ANSWERS:
             return super().find_class(module, name)
         raise pickle.UnpicklingError(f"an answer with {module}.{name} in it")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from copy import copy
 from pathlib import Path
@@ -13,6 +14,7 @@ from tilewise.devices import Device, get_device
 from tilewise.isolated import launch as in_a_process
 from tilewise.launch import Launch, LaunchReport, dim3
 from tilewise.limits import Limits
+from tilewise.tracebacks import front_door
 
 if TYPE_CHECKING:
     from tilewise.lens.profile import Profile
@@ -33,7 +35,7 @@ class Kernel:
 
     Parameters
     ----------
-    source_or_path : str or Path
+    source_or_path : str or path-like
         CUDA C++ source, or the path of a file with it. A ``Path``, or a string of one line
         that ends in ``.cu``, is a path.
     name : str
@@ -56,6 +58,8 @@ class Kernel:
     ------
     FileNotFoundError
         If the path is not there.
+    TypeError
+        If the source, the name or the macros are of another type.
     ValueError
         If the file is no text.
 
@@ -76,7 +80,7 @@ class Kernel:
 
     def __init__(
         self,
-        source_or_path: str | Path,
+        source_or_path: str | os.PathLike[str],
         name: str,
         defines: Mapping[str, Any] | None = None,
         options: Sequence[str] = (),
@@ -86,9 +90,18 @@ class Kernel:
         limits: Limits | None = None,
     ) -> None:
         self.path: Path | None = None
-        if isinstance(source_or_path, Path):
-            self.path = source_or_path
-        elif "\n" not in source_or_path and source_or_path.endswith(".cu"):
+        if not isinstance(source_or_path, str | os.PathLike):
+            raise TypeError(
+                f"source_or_path is {source_or_path!r}; it takes CUDA C++ source as a string, or "
+                "the path of a file with it"
+            )
+        if not isinstance(name, str):
+            raise TypeError(f"name is {name!r}; it takes the kernel's name as a string")
+        if not isinstance(defines, Mapping | None):
+            raise TypeError(f"defines is {defines!r}; it takes a mapping of macros to values")
+        if not isinstance(source_or_path, str) or (
+            "\n" not in source_or_path and source_or_path.endswith(".cu")
+        ):
             self.path = Path(source_or_path)
         self.source = _read(self.path) if self.path else str(source_or_path)
         self.name = name
@@ -107,6 +120,7 @@ class Kernel:
         found.defines = {**self.defines, **defines}
         return found
 
+    @front_door
     def compile(self, arch: str | None = None, *, lines: bool = True) -> Compiled:
         """Compile for ``arch`` (by default the emulator's), or take it from the cache.
 
@@ -164,6 +178,7 @@ class Kernel:
         )
         return found is not None
 
+    @front_door
     def launch(
         self,
         grid: int | Sequence[int],
@@ -224,6 +239,7 @@ class Kernel:
             )
         return place.launch(compiled, launch)
 
+    @front_door
     def profile(
         self,
         grid: int | Sequence[int],

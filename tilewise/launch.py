@@ -6,13 +6,24 @@ another.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import math
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+from tilewise.counted import Counters as Counters
+from tilewise.counted import Footprint as Footprint
+from tilewise.counted import Resources as Resources
 from tilewise.limits import Limits
-
-Dim3 = tuple[int, int, int]
+from tilewise.places import ITEM_SIZES as ITEM_SIZES
+from tilewise.places import SWIZZLES as SWIZZLES
+from tilewise.places import Dim3 as Dim3
+from tilewise.places import Encode as Encode
+from tilewise.places import Packed as Packed
+from tilewise.places import Place as Place
+from tilewise.places import TensorMap as TensorMap
+from tilewise.shown import PLACES, Part, Shown, Table, duration, grid_line, plural
 
 
 def dim3(value: int | Sequence[int], what: str) -> Dim3:
@@ -45,112 +56,6 @@ def dim3(value: int | Sequence[int], what: str) -> Dim3:
 
 
 @dataclass(frozen=True)
-class Resources:
-    """What ptxas reports for one kernel on one architecture.
-
-    Attributes
-    ----------
-    registers : int
-        32-bit registers a thread.
-    shared_bytes : int
-        Static shared memory a block.
-    spill_bytes : int
-        Bytes a thread of spill stores and spill loads together.
-    stack_bytes : int
-        Stack frame a thread.
-    barriers : int
-        Named barriers a block.
-    constant_bytes : int
-        Constant memory, kernel parameters included.
-    """
-
-    registers: int
-    shared_bytes: int
-    spill_bytes: int
-    stack_bytes: int
-    barriers: int
-    constant_bytes: int
-
-    def to_dict(self) -> dict[str, int]:
-        return {f.name: getattr(self, f.name) for f in fields(self)}
-
-
-@dataclass
-class Counters:
-    """What a launch, or one source line of it, did. Whole-launch totals.
-
-    Requests are warp instructions with at least one active lane; sectors are distinct 32-byte
-    pieces a request, and bytes are those of them that a lane asked for; a wavefront is one turn
-    of shared memory's 32 banks, and a bank conflict one beyond the fewest that the access width
-    needs. Barriers and divergent branches are counted a warp; additions, multiplications and
-    fused multiply-adds (``fadd``, ``fmul``, ``ffma`` of float, ``dadd``, ``dmul``, ``dfma`` of
-    double) a thread, as the PTX has them. The meaning is Nsight Compute's
-    (``l1tex__t_requests``, ``l1tex__t_sectors``, ``l1tex__data_bank_conflicts``,
-    ``smsp__sass_thread_inst_executed_op_ffma``).
-    """
-
-    global_load_requests: int = 0
-    global_load_sectors: int = 0
-    global_load_bytes: int = 0
-    global_store_requests: int = 0
-    global_store_sectors: int = 0
-    global_store_bytes: int = 0
-    global_atomic_requests: int = 0
-    global_atomic_sectors: int = 0
-    shared_load_requests: int = 0
-    shared_load_wavefronts: int = 0
-    shared_load_bank_conflicts: int = 0
-    shared_store_requests: int = 0
-    shared_store_wavefronts: int = 0
-    shared_store_bank_conflicts: int = 0
-    shared_atomic_requests: int = 0
-    local_load_requests: int = 0
-    local_store_requests: int = 0
-    barriers: int = 0
-    divergent_branches: int = 0
-    flops: int = 0
-    fadd: int = 0
-    fmul: int = 0
-    ffma: int = 0
-    dadd: int = 0
-    dmul: int = 0
-    dfma: int = 0
-    warp_instructions: int = 0
-    thread_instructions: int = 0
-
-    def to_dict(self) -> dict[str, int]:
-        return {f.name: getattr(self, f.name) for f in fields(self)}
-
-    def __iadd__(self, other: Counters) -> Counters:
-        mine = vars(self)
-        for name, value in vars(other).items():
-            if value:
-                mine[name] += value
-        return self
-
-
-@dataclass(frozen=True)
-class Footprint:
-    """The sectors of global memory that a launch reaches, each counted once.
-
-    Attributes
-    ----------
-    block_loads : int
-        Distinct sectors that each block loads, all blocks together: what comes from L2 if a
-        block's L1 forgets nothing and knows nothing of the block before.
-    loads, stores : int
-        Distinct sectors that the launch loads, and stores: what DRAM moves at least.
-    """
-
-    block_loads: int
-    loads: int
-    stores: int
-
-    def to_dict(self) -> dict[str, int]:
-        return {f.name: getattr(self, f.name) for f in fields(self)}
-
-
-@dataclass(frozen=True)
 class Alike:
     """Blocks of which one was run, and its counters multiplied.
 
@@ -166,8 +71,8 @@ class Alike:
     count: int
 
 
-@dataclass(frozen=True)
-class Finding:
+@dataclass(frozen=True, repr=False)
+class Finding(Shown):
     """One fault that a check found.
 
     Attributes
@@ -201,122 +106,18 @@ class Finding:
     def __str__(self) -> str:
         return f"{self.file}:{self.line}: {self.kind}: {self.message}"
 
+    def _summary(self) -> str:
+        return f"{self.kind} at {self.file}:{self.line}"
+
+    def _parts(self) -> list[Part]:
+        return [str(self)]
+
     def to_dict(self) -> dict[str, Any]:
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
 
-@dataclass(frozen=True)
-class Place:
-    """An address that is known only when a launch is made: of one of the arrays it is given.
-
-    Attributes
-    ----------
-    array : int
-        Which of the arrays, from 0.
-    offset : int
-        Bytes from its first element; at least 0.
-    """
-
-    array: int
-    offset: int = 0
-
-    def address(self, addresses: Sequence[int]) -> int:
-        """Where it is, of arrays that begin at ``addresses``."""
-        return addresses[self.array] + self.offset
-
-    def moved(self, by: Mapping[int, int]) -> Place:
-        """The same of arrays that begin so many bytes further on, by their numbers."""
-        return replace(self, offset=self.offset + by.get(self.array, 0))
-
-
-SWIZZLES = (32, 64, 128)  # bytes a row of the boxes that are swizzled
-
-
-ITEM_SIZES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
-"""Bytes of the elements that matrices are of."""
-
-
-@dataclass(frozen=True)
-class TensorMap:
-    """A tensor map by value, for bulk copies of boxes of a batch of matrices (TMA).
-
-    CUDA driver API, ``cuTensorMapEncodeTiled``. In shared memory a box whose rows are one of
-    :data:`SWIZZLES` is swizzled over that width; the rows of any other follow one another.
-
-    Attributes
-    ----------
-    place : Place
-        Of the first element; a multiple of 16 bytes.
-    dtype : str
-        ``"float16"``, ``"bfloat16"``, ``"float32"`` or ``"float64"``.
-    extents : (int, int, int)
-        Elements along the contiguous dimension, along the other, and matrices.
-    strides : (int, int)
-        Bytes from one to the next along the other dimension, and from matrix to matrix.
-    box : (int, int)
-        Columns, which are a multiple of 16 bytes, and rows; up to 256 of each.
-    promotion : int
-        How many bytes the L2 cache fetches at once at least: 0, 64, 128 or 256.
-    """
-
-    place: Place
-    dtype: str
-    extents: Dim3
-    strides: tuple[int, int]
-    box: tuple[int, int]
-    promotion: int = 128
-
-    def moved(self, by: Mapping[int, int]) -> TensorMap:
-        """As :meth:`Place.moved`."""
-        return replace(self, place=self.place.moved(by))
-
-
-Encode = Callable[[TensorMap, int], bytes]
-"""Gives the bytes of a tensor map, its first element being at an address."""
-
-
-@dataclass(frozen=True)
-class Packed:
-    """A structure by value with addresses, and tensor maps, in it.
-
-    Attributes
-    ----------
-    data : bytes
-        The whole structure; what stands where an address or a map goes does not matter.
-    places : tuple of (int, Place)
-        The offset in ``data`` of each address's 8 bytes, and the address.
-    maps : tuple of (int, TensorMap)
-        The offset of each tensor map's 128 bytes, and the map.
-    """
-
-    data: bytes
-    places: tuple[tuple[int, Place], ...] = ()
-    maps: tuple[tuple[int, TensorMap], ...] = ()
-
-    def filled(self, addresses: Sequence[int], encode: Encode | None = None) -> bytes | Packed:
-        """The structure with arrays that begin at ``addresses``.
-
-        Without ``encode``, one with tensor maps stays as it is.
-        """
-        if self.maps and encode is None:
-            return self
-        data = bytearray(self.data)
-        for offset, place in self.places:
-            data[offset : offset + 8] = place.address(addresses).to_bytes(8, "little")
-        if encode is not None:
-            for offset, x in self.maps:
-                encoded = encode(x, x.place.address(addresses))
-                data[offset : offset + len(encoded)] = encoded
-        return bytes(data)
-
-    def moved(self, by: Mapping[int, int]) -> Packed:
-        """As :meth:`Place.moved`."""
-        places = tuple((at, place.moved(by)) for at, place in self.places)
-        return replace(self, places=places, maps=tuple((at, x.moved(by)) for at, x in self.maps))
-
-
-@dataclass(frozen=True)
-class Launch:
+@dataclass(frozen=True, repr=False)
+class Launch(Shown):
     """One launch: grid, block, arguments, dynamic shared memory.
 
     Attributes
@@ -351,6 +152,13 @@ class Launch:
     global_races: bool = False
     limits: Limits | None = None
 
+    def _summary(self) -> str:
+        shared = f", {self.shared:,} bytes of dynamic shared memory" if self.shared else ""
+        return f"{grid_line(self.grid, self.block)}{shared}"
+
+    def _parts(self) -> list[Part]:
+        return [self._summary()]
+
     def filled(
         self,
         addresses: Sequence[int],
@@ -382,8 +190,8 @@ class Launch:
         )
 
 
-@dataclass(frozen=True)
-class LaunchReport:
+@dataclass(frozen=True, repr=False)
+class LaunchReport(Shown):
     """What one launch did.
 
     Attributes
@@ -448,3 +256,33 @@ class LaunchReport:
             "alike": [{"block": list(each.block), "count": each.count} for each in self.alike],
             "footprint": None if self.footprint is None else self.footprint.to_dict(),
         }
+
+    def _summary(self) -> str:
+        found = f", {plural(len(self.findings), 'fault')} found" if self.findings else ""
+        return (
+            f"{self.kernel} on the {PLACES[self.device]}, "
+            f"{grid_line(self.launch.grid, self.launch.block)}, {duration(self.seconds)}{found}"
+        )
+
+    def _parts(self) -> list[Part]:
+        launch, resources = self.launch, self.resources._summary()
+        if launch.shared:
+            resources += f", {launch.shared:,} bytes of dynamic shared memory"
+        took = duration(self.seconds)
+        if self.device == "emulator":
+            took += " of emulation, which says nothing about a GPU's time"
+        where = f"{grid_line(launch.grid, launch.block)}, on the {PLACES[self.device]}"
+        parts: list[Part] = [
+            self.kernel,
+            Table([("launch", where), ("time", took), ("resources", resources)], left=2),
+        ]
+        if self.counters is not None:
+            parts += ["", *self.counters._parts()]
+        if self.alike:
+            run = plural(len(self.alike), "block")
+            parts.append(f"{run} of {math.prod(launch.grid):,} run, the rest multiplied")
+        parts += [f"found: {finding}" for finding in self.findings]
+        parts += [f"note: {note}" for note in self.notes]
+        if self.output:
+            parts += ["", "The kernel printed:", textwrap.indent(self.output.rstrip("\n"), "  ")]
+        return parts

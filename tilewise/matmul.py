@@ -14,10 +14,12 @@ from tilewise.arrays.libraries import Array, View
 from tilewise.arrays.operands import Seen, first_gpu, gpu_of, inputs, result_operand, span
 from tilewise.devices import Device, DeviceArray, get_device
 from tilewise.devices.gpu import Gpu
+from tilewise.errors import TilewiseError
 from tilewise.gemm import beside
 from tilewise.gemm.plan import chip_of, plan_product
 from tilewise.gemm.product import ACCUMULATORS, ITEM_SIZES, Operand, offset
 from tilewise.gemm.steps import Plan, execute, prepare
+from tilewise.tracebacks import hide_frames
 
 
 def matmul(
@@ -87,19 +89,27 @@ def matmul(
     array([[ 5., 14.],
            [14., 50.]], dtype=float32)
     """
-    key, again = repeat.find(a, b, c, out, alpha, beta, transpose_a, transpose_b, out_dtype, device)
-    if again is not None and (result := again.run(a, b, c, out)) is not None:
-        return result
-    call = check(a, b, c, alpha, beta, transpose_a, transpose_b, out, out_dtype, device)
-    ordinal = call.library.ordinal(a)
-    if ordinal is not None:
-        return _where_it_lies(call, gpu_of(ordinal), key)
-    place = get_device(device) if device != "auto" else first_gpu()
-    result = _by_library(call) if place is None else _from_host(call, place)
-    # numpy.matmul gives a number, not an array, for two vectors.
-    return (
-        result[()] if out is None and result.ndim == 0 and call.library.name == "numpy" else result
-    )
+    try:
+        key, again = repeat.find(
+            a, b, c, out, alpha, beta, transpose_a, transpose_b, out_dtype, device
+        )
+        if again is not None and (result := again.run(a, b, c, out)) is not None:
+            return result
+        call = check(a, b, c, alpha, beta, transpose_a, transpose_b, out, out_dtype, device)
+        ordinal = call.library.ordinal(a)
+        if ordinal is not None:
+            return _where_it_lies(call, gpu_of(ordinal), key)
+        place = get_device(device) if device != "auto" else first_gpu()
+        result = _by_library(call) if place is None else _from_host(call, place)
+        # numpy.matmul gives a number, not an array, for two vectors.
+        return (
+            result[()]
+            if out is None and result.ndim == 0 and call.library.name == "numpy"
+            else result
+        )
+    except TilewiseError as error:  # not by a decorator: a call costs the host microseconds
+        hide_frames(error)
+        raise
 
 
 class _Input(NamedTuple):

@@ -17,18 +17,21 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tilewise.shown import Part, Shown
+
 Array = npt.NDArray[Any]
 Float = npt.NDArray[np.float64]
 Bool = npt.NDArray[np.bool_]
 
 DTYPES = ("float32", "float64")
 
+_LONG = 10**30  # more digits tell a reader nothing
 _SMALL = 2.0**-560  # what it scales products to is far from overflow, and from underflow too
 _PANEL = 1 << 23  # float64 elements of A, and of B, that are looked at together: 64 MiB
 
 
-@dataclass(frozen=True)
-class Check:
+@dataclass(frozen=True, repr=False)
+class Check(Shown):
     """What :func:`check` found.
 
     Attributes
@@ -49,6 +52,16 @@ class Check:
     max_error: float
     bound: float
     worst: tuple[int, int] | None
+
+    def _summary(self) -> str:
+        worst = "" if self.correct or self.worst is None else f", worst at C{list(self.worst)}"
+        return (
+            f"{'right' if self.correct else 'WRONG'} against float64: max error "
+            f"{self.max_error:.3g} of |A||B|, bound {self.bound:.3g}{worst}"
+        )
+
+    def _parts(self) -> list[Part]:
+        return [self._summary()]
 
 
 def unit_roundoff(dtype: npt.DTypeLike) -> float:
@@ -93,13 +106,25 @@ def scalar(value: float, dtype: npt.DTypeLike, what: str) -> float:
     ValueError
         If it is not finite, or too large for ``dtype``.
     """
-    if isinstance(value, bool) or not isinstance(value, (Real, np.number)):
+    if isinstance(value, bool) or not isinstance(value, (Real, np.integer, np.floating)):
         raise TypeError(f"{what} is {value!r}; it must be a number")
-    with np.errstate(over="ignore"):
-        rounded = float(np.dtype(dtype).type(value))
+    try:
+        with np.errstate(over="ignore"):
+            rounded = float(np.dtype(dtype).type(value))
+    except OverflowError:  # an integer that no float holds
+        rounded = math.inf
     if not math.isfinite(rounded):
-        raise ValueError(f"{what} is {value}; it must be finite as {np.dtype(dtype).name}")
+        raise ValueError(
+            f"{what} is {shortened(value)}; it must be finite as {np.dtype(dtype).name}"
+        )
     return rounded
+
+
+def shortened(value: object) -> str:
+    """A number for a message; of an integer of many digits, its size."""
+    if isinstance(value, int) and abs(value) >= _LONG:
+        return f"an integer of {value.bit_length():,} bits"
+    return str(value)
 
 
 def roundings(k: int, alpha: float, beta: float) -> int:

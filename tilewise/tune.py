@@ -17,7 +17,7 @@ from tilewise.compiler.ahead import compile_ahead
 from tilewise.devices import get_device
 from tilewise.devices.gpu import Gpu
 from tilewise.errors import DeviceUnavailableError
-from tilewise.explain import as_json, asked, of_shape, on_arrival
+from tilewise.explain import as_json, asked, of_shape, on_arrival, title
 from tilewise.gemm import kept
 from tilewise.gemm.chip import Chip
 from tilewise.gemm.family import Offer
@@ -25,6 +25,8 @@ from tilewise.gemm.plan import best, chip_of, offers, plan_on
 from tilewise.gemm.product import ACCUMULATORS, Operand, Product
 from tilewise.gemm.steps import Plan, execute
 from tilewise.numbers import unit_roundoff
+from tilewise.shown import Part, Shown, Table
+from tilewise.tracebacks import front_door
 
 CANDIDATES = 24
 ROUNDS = 5
@@ -53,8 +55,8 @@ class Timed:
     correct: bool
 
 
-@dataclass(frozen=True)
-class Tuned:
+@dataclass(frozen=True, repr=False)
+class Tuned(Shown):
     """What was measured of one product.
 
     Attributes
@@ -89,6 +91,30 @@ class Tuned:
         """Of the model's choice, measured."""
         return next((row.seconds for row in self.rows if row.offer is self.chosen), None)
 
+    def _summary(self) -> str:
+        kept = self.note if self.kept is None else f"kept: {self.kept.words}"
+        return f"{title(self.product)}, {len(self.rows)} ways timed" + (f", {kept}" if kept else "")
+
+    def _parts(self) -> list[Part]:
+        base = self.chosen_seconds
+        parts: list[Part] = [
+            title(self.product),
+            f"on {self.chip.name}, {self.chip.multiprocessors} multiprocessors",
+        ]
+        rows = []
+        for row in self.rows:
+            words = row.offer.words + (" (the model's choice)" if row.offer is self.chosen else "")
+            cells = ("", "") if row.correct else ("WRONG", "")
+            if row.seconds and base:
+                cells = f"{row.seconds * 1e6:,.2f}", f"{base / row.seconds:.3f}"
+            rows.append((*cells, words))
+        if rows:
+            parts.append(Table(rows, ("µs", "ratio", "by"), left=3))
+            parts.append("ratio: the model's choice's time by this one's.")
+        if self.kept is not None:
+            parts.append(f"kept, and taken by matmul from now on: {self.kept.words}")
+        return [*parts, self.note] if self.note else parts
+
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON; seconds, and the ratio to the model's choice: above 1 is faster."""
         base = self.chosen_seconds
@@ -113,6 +139,7 @@ class Tuned:
         }
 
 
+@front_door
 def tune(
     *products: Any,
     dtype: str = "bfloat16",

@@ -20,13 +20,15 @@ from tilewise.gemm.every import every_kernel
 from tilewise.gemm.plan import chip_of, kernels_of
 from tilewise.gemm.product import DTYPES
 from tilewise.kernel import Kernel
+from tilewise.shown import Part, Shown, duration, plural
+from tilewise.tracebacks import front_door
 
 # Compute capabilities; on those before the oldest every product goes to the general kernel.
 _OLDEST, _HOPPER = 80, 90
 
 
-@dataclass(frozen=True)
-class Warmed:
+@dataclass(frozen=True, repr=False)
+class Warmed(Shown):
     """What :func:`warm` did.
 
     Attributes
@@ -65,7 +67,18 @@ class Warmed:
         """Plain data for JSON."""
         return {"ok": self.ok, **asdict(self)}
 
+    def _summary(self) -> str:
+        return (
+            f"{plural(self.kernels, 'kernel')} of {self.chip}, for {self.arch}: {self.compiled:,} "
+            f"compiled in {duration(self.seconds)}, {len(self.failures):,} failed"
+        )
 
+    def _parts(self) -> list[Part]:
+        kept = f"{self.bytes / 2**20:.1f} MiB in {self.folder}"
+        return [self._summary(), kept, *self.failures]
+
+
+@front_door
 def warm(
     sizes: Iterable[tuple[int, int, int]] | None = None,
     *,

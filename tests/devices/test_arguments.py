@@ -13,7 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tilewise.compiler import Parameter
+from tilewise.devices import Device
 from tilewise.devices.arguments import ArrayArgument, ScalarArgument, bind, extent, span
+from tilewise.kernel import Kernel
 
 SIZES = {"u8": 1, "u16": 2, "u32": 4, "u64": 8, "f32": 4, "f64": 8}
 
@@ -231,3 +233,171 @@ def test_spans_of_odd_arrays() -> None:
     column = np.arange(6.0).reshape(3, 2)[:, :1]
     assert span(column).nbytes == (2 * 2 + 1) * 8
     assert span(np.zeros((0, 5))).nbytes == 0
+
+
+def declared(kind: str, name: str, value: Any) -> ScalarArgument | ArrayArgument:
+    """``value`` for a parameter whose declaration is known."""
+    each = Parameter("k_param_0", kind, SIZES[kind], SIZES[kind], name)
+    return bind("k", [each], [value])[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "taken", "refused"),
+    [
+        ("float*", "f4", "f8 i4 u4 u1 f2 c8 ? i8"),
+        ("double*", "f8", "f4 i8 c16"),
+        ("int*", "i4 u4", "f4 i8 i2 ?"),
+        ("unsigned int*", "u4 i4", "f4 u8"),
+        ("long long*", "i8 u8", "i4 f8"),
+        ("unsigned long*", "u8 i8", "u4 f8"),
+        ("short*", "i2 u2 f2", "f4 u1"),
+        ("unsigned short*", "u2 i2 f2", "f4 u1"),
+        ("__half*", "f2 u2 i2", "f4"),
+        ("__nv_bfloat16*", "u2 i2", "f2 f4"),
+        ("float2*", "f4 c8", "f8 c16"),
+        ("double2*", "f8 c16", "f4 c8"),
+        ("bool*", "? u1 i1", "i4 f4"),
+        ("signed char*", "i1 u1", "f4"),
+        # Bytes of anything, and what can't be told.
+        ("void*", "f4 f8 u1 ?", ""),
+        ("char*", "f4 f8 u1 ?", ""),
+        ("unsigned char*", "f4 f8 u1 ?", ""),
+        ("*", "f4 f8 u1 ?", ""),
+        ("uint4*", "f4 f8 u1 ?", ""),
+        ("", "f4 f8 u1 ?", ""),
+        ("float**", "u8 f4", ""),
+        ("unsigned long long", "f4 f8", ""),  # an address as an integer
+    ],
+)
+def test_an_array_has_the_dtype_that_the_source_declares(
+    name: str, taken: str, refused: str
+) -> None:
+    for dtype in taken.split():
+        assert isinstance(declared("u64", name, np.zeros(3, dtype)), ArrayArgument)
+    for dtype in refused.split():
+        array = np.zeros(3, dtype)
+        with pytest.raises(TypeError) as caught:
+            declared("u64", name, array)
+        message = str(caught.value)
+        assert message.startswith(f"k, argument 0 ({name}): takes an array of ")
+        assert f"dtype {array.dtype}" in message
+        assert ".view(" in message
+
+
+def test_halves_go_as_their_bits() -> None:
+    bfloat16 = np.zeros(3, pytest.importorskip("ml_dtypes").bfloat16)
+    for name in ("unsigned short*", "__nv_bfloat16*"):
+        for array in (bfloat16, bfloat16.view(np.uint16)):
+            assert isinstance(declared("u64", name, array), ArrayArgument)
+    with pytest.raises(TypeError, match="takes an array of float16"):
+        declared("u64", "__half*", bfloat16)
+
+
+def test_a_view_is_how_bytes_are_read_otherwise() -> None:
+    x = np.zeros(4, np.float64)
+    with pytest.raises(TypeError, match=r"\.view\(float32\)"):
+        declared("u64", "float*", x)
+    assert isinstance(declared("u64", "float*", x.view(np.float32)), ArrayArgument)
+
+
+def test_records_may_be_anything() -> None:
+    record = np.zeros(3, [("x", np.float32), ("y", np.float32)])
+    assert isinstance(declared("u64", "float*", record), ArrayArgument)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "torch.float64"])
+def test_arrays_of_other_libraries_are_held_to_it_too(dtype: str) -> None:
+    array = Elsewhere(2)
+    assert isinstance(declared("u64", "float*", array), ArrayArgument)
+    array.dtype = dtype
+    with pytest.raises(TypeError, match=r"takes an array of float32, not a .*Elsewhere"):
+        declared("u64", "float*", array)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "low", "high"),
+    [
+        ("u8", "bool", 0, 1),
+        ("u16", "short", -(2**15), 2**15 - 1),
+        ("u32", "int", -(2**31), 2**31 - 1),
+        ("u32", "unsigned int", 0, 2**32 - 1),
+        ("u64", "long long", -(2**63), 2**63 - 1),
+        ("u64", "unsigned long", 0, 2**64 - 1),
+        ("u8", "char", -128, 255),
+        ("u32", "", -(2**31), 2**32 - 1),
+    ],
+)
+def test_an_integer_fits_what_the_source_declares(
+    kind: str, name: str, low: int, high: int
+) -> None:
+    for value in (low, high):
+        argument = declared(kind, name, value)
+        assert isinstance(argument, ScalarArgument)
+        signed = value < 0
+        assert int.from_bytes(argument.data, "little", signed=signed) == value
+    for value in (low - 1, high + 1):
+        with pytest.raises(ValueError, match=f"{value} does not fit .*{low} to {high}"):
+            declared(kind, name, value)
+
+
+@pytest.mark.parametrize("value", [None, np.zeros(3, np.int64)], ids=["None", "array"])
+def test_a_signed_number_is_no_address(value: Any) -> None:
+    with pytest.raises(TypeError, match=r"argument 0 \(long long\): takes a 64-bit integer, not"):
+        declared("u64", "long long", value)
+
+
+def test_a_masked_array_is_refused() -> None:
+    masked = np.ma.masked_array(np.zeros(3, np.float32), [False, True, False])
+    for name in ("float*", ""):
+        with pytest.raises(TypeError, match=r"has a mask.*filled"):
+            declared("u64", name, masked)
+
+
+SCALED = """
+#define REAL float
+template <class T> __global__ void scaled(int n, T by, const T* __restrict__ x, REAL* y) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = by * x[i];
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("change", "kind", "message"),
+    [
+        ({2: np.ones(4)}, TypeError, r"argument 2 \(float\*\): takes an array of float32"),
+        ({3: np.ones(4, np.int32)}, TypeError, r"argument 3 \(float\*\).*dtype int32"),
+        ({0: 2**31}, ValueError, r"argument 0 \(int\): 2147483648 does not fit int"),
+        ({1: 10**400}, ValueError, "beyond the range"),
+        ({2: np.ma.ones(4, np.float32)}, TypeError, "mask"),
+    ],
+    ids=["float64", "int32", "int", "float", "masked"],
+)
+def test_nothing_runs_with_a_wrong_argument(
+    device: Device, change: dict[int, Any], kind: type[Exception], message: str
+) -> None:
+    y = np.full(4, 7, np.float32)
+    args = {0: 4, 1: 2.0, 2: np.ones(4, np.float32), 3: y} | change
+    kernel = Kernel(SCALED, "scaled<float>")
+    with pytest.raises(kind, match=message):
+        kernel.launch(1, 32, tuple(args.values()), device=device)
+    with pytest.raises(kind, match=message):
+        kernel.profile(1, 32, tuple(args.values()))
+    assert (y == 7).all()
+    kernel.launch(1, 32, (4, 2.0, np.ones(4, np.float32), y), device=device)
+    assert (y == 2).all()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((3, "k"), "source_or_path is 3; it takes"),
+        ((b"void", "k"), "source_or_path is b'void'"),
+        ((SCALED, 3), "name is 3"),
+        ((SCALED, "k", 5), "defines is 5"),
+        ((SCALED, "k", "TILE"), "defines is 'TILE'"),
+    ],
+)
+def test_a_kernel_of_something_else(arguments: Any, message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        Kernel(*arguments)

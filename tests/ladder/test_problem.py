@@ -88,6 +88,9 @@ def test_layouts_that_are_refused(x: Array, words: str) -> None:
         ((zeros(3, 4), zeros(4, 6)), {"alpha": np.inf}, ValueError, "alpha is inf"),
         ((zeros(3, 4), zeros(4, 6)), {"alpha": 1e300}, ValueError, "alpha is 1e\\+300.*float32"),
         ((zeros(3, 4), zeros(4, 6)), {"alpha": None}, TypeError, "alpha is None"),
+        ((zeros(3, 4), zeros(4, 6)), {"alpha": 10**400}, ValueError, "integer of 1,329 bits"),
+        ((np.ma.ones((3, 4), "f4"), zeros(4, 6)), {}, TypeError, "A is a masked array"),
+        ((zeros(3, 4), np.ma.ones((4, 6), "f4")), {}, TypeError, "B is a masked array"),
     ],
 )
 def test_bad_input(

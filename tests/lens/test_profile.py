@@ -281,6 +281,51 @@ print(found.blocks_run, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 102
     assert most < 4 * 20_000**2
 
 
+@pytest.mark.parametrize("k", [100, pytest.param(100_000, marks=thorough)])
+def test_matrices_of_more_than_the_memory(emulator: Device, k: int) -> None:
+    """C is 40 GB; what it takes is far below what its sectors would as a table of bytes."""
+    script = f"""
+import resource
+import tilewise
+from tilewise.lens.roofline import bound, find
+found = tilewise.profile("tiled", 100_000, 100_000, {k})
+bound(found.work, find("h200"))
+footprint = found.report.footprint
+print(found.blocks_run, footprint.loads, footprint.stores, found.check)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    counted, most = done.stdout.splitlines()
+    sectors = 4 * 100_000 // 32
+    assert counted == f"1 {2 * sectors * k} {sectors * 100_000} None"
+    assert int(most) < 600 << 20
+
+
+def test_the_command_line_at_such_a_size(profile: Tilewise) -> None:
+    words = ["tiled", "-m", 100_001, "-n", 100_003, "-k", 64]
+    found = profile(*words)
+    assert found.code == 0
+    assert "the rest multiplied" in found.out
+    assert "C is not checked" in " ".join(found.out.split())
+    document = profile(*words, "--json").json
+    assert not document["checked"]
+    assert document["blocks_run"] == 4
+
+
+def test_why_such_matrices_would_take_memory_after_all(profile: Tilewise) -> None:
+    found = profile("tiled", "-m", 1_000_000, "-n", 1_000_000, "-k", 64)
+    assert found.code == 2
+    text = " ".join(found.err.split())
+    assert "every block would be run (there are more than 268,435,456 blocks)" in text
+    assert "the matrices, of numbers" in text
+
+
 def test_many_blocks_of_little_work_are_not_all_run(emulator: Device) -> None:
     found = profile_product("tiled", 200_000, 1, 1)
     assert found.blocks_run == 1 < found.blocks

@@ -282,6 +282,7 @@ def test_a_kernel_on_the_roofline(capsys: pytest.CaptureFixture[str]) -> None:
     assert (document["measured"], document["correct"], document["plot"]) == (False, True, None)
     tiled, conflicts = document["kernels"]
     assert (tiled["kernel"], tiled["tile"], tiled["seconds"]) == ("tiled", 16, None)
+    assert tiled["checked"]
     n, edge = 64, 16
     assert tiled["work"]["dram_bytes"] == 3 * n * n * 4
     assert tiled["work"]["l2_bytes"] == 2 * n**3 // edge * 4 + n * n * 4
@@ -291,6 +292,19 @@ def test_a_kernel_on_the_roofline(capsys: pytest.CaptureFixture[str]) -> None:
     assert tiled["best_seconds"] == bound(work, find("H200")).best_seconds
     assert conflicts["binding"] == "shared memory"
     assert conflicts["best_seconds"] > tiled["best_seconds"]
+
+
+def test_what_is_not_computed_is_not_checked(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Matrices of 40 GB."""
+    without_gpu(monkeypatch)
+    words = ["roofline", "tiled", "-m", 100_000, "-n", 100_000, "-k", 32]
+    code, out, err = said(capsys, *words)
+    assert (code, err) == (0, "")
+    assert "C is not checked: not all of it was computed." in out
+    row = json.loads(said(capsys, *words, "--json")[1])["kernels"][0]
+    assert (row["checked"], row["correct"]) == (False, True)
 
 
 @thorough

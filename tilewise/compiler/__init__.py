@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tilewise.compiler import apart, cache, nvrtc, shipped, symbols
+from tilewise.compiler import apart, cache, nvrtc, shipped, signatures, symbols
 from tilewise.compiler.compiled import Compiled, Parameter
 from tilewise.compiler.includes import Gathered, gather
 from tilewise.compiler.options import (
@@ -97,8 +97,9 @@ def compile(
     include : sequence of str or Path
         More folders that ``#include`` searches and reads. It reads no other file.
     lines : bool
-        Whether PTX and machine code say of which source line each instruction is. The
-        instructions are the same without, and the machine code's file is a third as large.
+        Whether PTX and machine code say of which source line each instruction is, and the
+        parameters as what they are declared. The instructions are the same without, and the
+        machine code's file is a third as large.
     trusted : bool
         Whether the source may include any file of the machine, and ``options`` may have NVRTC
         read and write files.
@@ -417,7 +418,7 @@ def _entry(compiled: Compiled) -> dict[str, Any]:
     return {
         "symbol": compiled.symbol,
         "resources": asdict(compiled.resources),
-        "parameters": [[p.name, p.type, p.size, p.align] for p in compiled.parameters],
+        "parameters": [[p.name, p.type, p.size, p.align, p.declared] for p in compiled.parameters],
         "ptx": zlib.compress(compiled.ptx.encode()),
         "cubin": compiled.cubin,
     }
@@ -446,8 +447,25 @@ def _compile(job: _Job, gathered: Gathered) -> Compiled:
         raise CompileError(_no_such_kernel(name, file, source, output.ptx))
     resources = symbols.resources(output.log, output.cubin, symbol)
     ptx = symbols.with_file_name(output.ptx, file)
-    parameters = tuple(Parameter(*fields) for fields in symbols.parameters(ptx, symbol))
+    parameters = _parameters(job, gathered, symbols.parameters(ptx, symbol))
     return Compiled(name, symbol, job.arch, source, file, ptx, output.cubin, resources, parameters)
+
+
+def _parameters(
+    job: _Job, gathered: Gathered, found: list[tuple[str, str, int, int]]
+) -> tuple[Parameter, ...]:
+    """The parameters; where the PTX leaves the type of one open, with what the source declares."""
+
+    def run(more: str, option: str, told: str) -> nvrtc.Output:
+        longer = replace(gathered, source=gathered.source + more)
+        return job.run(longer, [*job.options, option], told)
+
+    declared: tuple[str, ...] = ()
+    if job.lines and any(kind[0] in "bsu" and kind != "b8" for _, kind, _, _ in found):
+        declared = signatures.declared(job.name, run)
+    if len(declared) != len(found):
+        declared = ("",) * len(found)
+    return tuple(Parameter(*fields, each) for fields, each in zip(found, declared, strict=True))
 
 
 def _no_such_kernel(name: str, file: str, source: str, ptx: str) -> str:

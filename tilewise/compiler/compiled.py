@@ -10,7 +10,7 @@ from tilewise.launch import Resources
 
 @dataclass(frozen=True)
 class Parameter:
-    """One parameter of a kernel, as the PTX declares it.
+    """One parameter of a kernel, as the PTX declares it, and the source.
 
     Attributes
     ----------
@@ -20,12 +20,16 @@ class Parameter:
         PTX type without the dot: ``"u32"``, ``"f32"``, ``"u64"``; ``"b8"`` for a structure.
     size, align : int
         Bytes.
+    declared : str
+        The source's type of it, as ``"float*"``
+        (:func:`tilewise.compiler.signatures.declared`); empty where it is not known.
     """
 
     name: str
     type: str
     size: int
     align: int
+    declared: str = ""
 
 
 @dataclass(frozen=True)

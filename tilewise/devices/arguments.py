@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from tilewise.devices import elements
 from tilewise.launch import Packed, Place, TensorMap
+from tilewise.numbers import shortened
 
 if TYPE_CHECKING:
     from tilewise.compiler import Parameter
@@ -66,9 +68,10 @@ def bind(
 ) -> tuple[ScalarArgument | ArrayArgument, ...]:
     """One argument a parameter, checked and, where it is a number, converted.
 
-    PTX does not say whether an integer is signed, nor whether 64 bits are a pointer. So an
+    PTX does not say whether an integer is signed, whether 64 bits are a pointer, nor to what; the
+    source does (:attr:`tilewise.compiler.Parameter.declared`). Where even that is not known, an
     integer may be anything that fits either reading, and a 64-bit parameter takes an integer
-    (a number or an address), ``None`` (the null pointer) or an array.
+    (a number or an address), ``None`` (the null pointer) or an array of any dtype.
 
     Parameters
     ----------
@@ -83,7 +86,9 @@ def bind(
     Raises
     ------
     TypeError
-        If there are more or fewer arguments than parameters, or one is of another kind.
+        If there are more or fewer arguments than parameters, or one is of another kind, or an
+        array's dtype is not what the pointer points to (:mod:`tilewise.devices.elements`), or a
+        NumPy array is masked.
     ValueError
         If a number does not fit its parameter, or a NumPy array is not row-contiguous.
     """
@@ -92,10 +97,15 @@ def bind(
         raise TypeError(
             f"{symbol} takes {len(parameters)} arguments, not {len(args)}; in order: {wanted}"
         )
-    return tuple(
-        _bind_one(f"{symbol}, argument {index}", parameter, value)
-        for index, (parameter, value) in enumerate(zip(parameters, args, strict=True))
-    )
+    out = []
+    for parameter, value in zip(parameters, args, strict=True):
+        try:
+            out.append(_bind_one(parameter, value))
+        except (TypeError, ValueError) as error:
+            kind = ValueError if isinstance(error, ValueError) else TypeError
+            known = parameter.declared.lstrip("*") or parameter.type
+            raise kind(f"{symbol}, argument {len(out)} ({known}): {error}") from None
+    return tuple(out)
 
 
 def bind_later(
@@ -294,7 +304,7 @@ def _wanted(parameter: Parameter) -> str:
         return f"a struct of {parameter.size} bytes"
     if parameter.type in _FLOAT_TYPES:
         return f"a {bits}-bit float"
-    if bits == 64:
+    if bits == 64 and parameter.declared not in elements.SIGNED:
         return "an array or a 64-bit integer"
     return f"a {bits}-bit integer"
 
@@ -304,46 +314,55 @@ def _is_struct(parameter: Parameter) -> bool:
     return parameter.type == "b8"
 
 
-def _bind_one(where: str, parameter: Parameter, value: Any) -> ScalarArgument | ArrayArgument:
-    where = f"{where} ({parameter.type})"
+def _bind_one(parameter: Parameter, value: Any) -> ScalarArgument | ArrayArgument:
     if _is_struct(parameter):
-        return ScalarArgument(parameter, _struct(where, parameter, value))
+        return ScalarArgument(parameter, _struct(parameter, value))
     if parameter.type in _FLOAT_TYPES:
-        return ScalarArgument(parameter, _float(where, parameter, value))
+        return ScalarArgument(parameter, _float(parameter, value))
     if parameter.type not in _INTEGER_TYPES:
-        raise TypeError(f"{where}: a parameter of PTX type {parameter.type} is not supported")
-    if value is None and parameter.size == 8:
+        raise TypeError(f"a parameter of PTX type {parameter.type} is not supported")
+    takes_address = parameter.size == 8 and parameter.declared not in elements.SIGNED
+    if value is None and takes_address:
         return ScalarArgument(parameter, bytes(8))
     if isinstance(value, np.generic) and _is_half(value) and parameter.size == 2:
         return ScalarArgument(parameter, value.tobytes())
     if isinstance(value, (int, np.integer, np.bool_)):
-        return ScalarArgument(parameter, _integer(where, parameter, int(value)))
-    if parameter.size != 8:
-        raise TypeError(f"{where}: takes {_wanted(parameter)}, not {described(value)}")
+        return ScalarArgument(parameter, _integer(parameter, int(value)))
+    if not takes_address:
+        raise TypeError(f"takes {_wanted(parameter)}, not {described(value)}")
     if isinstance(value, np.ndarray):
-        try:
-            extent(value)
-        except (TypeError, ValueError) as error:
-            raise type(error)(f"{where}: {error}") from None
+        if isinstance(value, np.ma.MaskedArray):
+            raise TypeError(
+                f"{described(value)} has a mask, which a kernel knows nothing of; pass "
+                "x.filled(0), or x.data for all that it holds"
+            )
+        extent(value)
     else:
-        _check_device_array(where, parameter, value)
+        _check_device_array(parameter, value)
+    wanted = elements.refused(parameter.declared, getattr(value, "dtype", None))
+    if wanted:
+        raise TypeError(
+            f"takes an array of {wanted}, not {described(value)}; convert it, or where "
+            f"its bytes are to be read as {wanted}, pass its .view({wanted})"
+        )
     return ArrayArgument(parameter, value)
 
 
-def _integer(where: str, parameter: Parameter, value: int) -> bytes:
+def _integer(parameter: Parameter, value: int) -> bytes:
     bits = 8 * parameter.size
-    low, high = -(1 << (bits - 1)), (1 << bits) - 1
+    low, high = elements.bounds(parameter.declared, bits)
     if not low <= value <= high:
-        raise ValueError(f"{where}: {value} does not fit {bits} bits; it takes {low} to {high}")
-    return (value & high).to_bytes(parameter.size, "little")
+        kind = parameter.declared.strip("*") or f"{bits} bits"
+        raise ValueError(f"{shortened(value)} does not fit {kind}; it takes {low} to {high}")
+    return (value & (1 << bits) - 1).to_bytes(parameter.size, "little")
 
 
-def _float(where: str, parameter: Parameter, value: Any) -> bytes:
+def _float(parameter: Parameter, value: Any) -> bytes:
     is_real = isinstance(value, (int, float, np.integer, np.floating, np.bool_)) or (
         isinstance(value, np.generic) and _is_half(value)
     )
     if not is_real:
-        raise TypeError(f"{where}: takes {_wanted(parameter)}, not {described(value)}")
+        raise TypeError(f"takes {_wanted(parameter)}, not {described(value)}")
     try:
         exact = float(value)
         with np.errstate(over="ignore"):
@@ -351,7 +370,7 @@ def _float(where: str, parameter: Parameter, value: Any) -> bytes:
     except OverflowError:
         exact, number = 0.0, np.float64(np.inf)
     if np.isinf(number) and not np.isinf(exact):
-        raise ValueError(f"{where}: {value} is beyond the range of {_wanted(parameter)}")
+        raise ValueError(f"{shortened(value)} is beyond the range of {_wanted(parameter)}")
     # A float32 NaN keeps its payload only if it does not pass through Python's float.
     if isinstance(value, np.generic) and value.dtype == number.dtype:
         return value.tobytes()
@@ -363,7 +382,7 @@ def _is_half(value: np.generic) -> bool:
     return value.dtype == np.float16 or value.dtype.name == "bfloat16"
 
 
-def _struct(where: str, parameter: Parameter, value: Any) -> bytes:
+def _struct(parameter: Parameter, value: Any) -> bytes:
     if isinstance(value, np.generic):
         data = value.tobytes()
     else:
@@ -371,30 +390,32 @@ def _struct(where: str, parameter: Parameter, value: Any) -> bytes:
             data = memoryview(value).tobytes()
         except TypeError:
             raise TypeError(
-                f"{where}: takes {_wanted(parameter)} (bytes, a NumPy record, a ctypes "
+                f"takes {_wanted(parameter)} (bytes, a NumPy record, a ctypes "
                 f"structure), not {described(value)}"
             ) from None
     if len(data) != parameter.size:
-        raise TypeError(f"{where}: takes {_wanted(parameter)}, not one of {len(data)} bytes")
+        raise TypeError(f"takes {_wanted(parameter)}, not one of {len(data)} bytes")
     return data
 
 
-def _check_device_array(where: str, parameter: Parameter, value: Any) -> None:
+def _check_device_array(parameter: Parameter, value: Any) -> None:
     ours = all(hasattr(value, name) for name in ("shape", "dtype", "to_numpy"))
     if hasattr(value, "__dlpack_device__"):
         if int(value.__dlpack_device__()[0]) == _DLPACK_CPU:
             raise TypeError(
-                f"{where}: {described(value)} lies on the host, where only NumPy arrays are "
+                f"{described(value)} lies on the host, where only NumPy arrays are "
                 "copied from; pass it as one (numpy.from_dlpack(x) shares its memory), or put it "
                 "on the GPU"
             )
     # Of the type, for PyTorch's raises where a tensor requires a gradient.
     elif not ours and not hasattr(type(value), "__cuda_array_interface__"):
-        raise TypeError(f"{where}: takes {_wanted(parameter)}, not {described(value)}")
+        raise TypeError(f"takes {_wanted(parameter)}, not {described(value)}")
 
 
 def described(value: Any) -> str:
     """An argument in words, for a message."""
+    if value is None:
+        return "None"
     kind = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
     if hasattr(value, "shape") and hasattr(value, "dtype"):
         return f"a {kind} of shape {tuple(value.shape)} and dtype {value.dtype}"

@@ -15,6 +15,7 @@ from typing import Any
 
 from tilewise.devices.limits import MAX_THREADS, compute_capability
 from tilewise.launch import Resources
+from tilewise.shown import Shown, plural
 
 WARP = 32
 MAX_REGISTERS = 255
@@ -141,8 +142,8 @@ def multiprocessor(arch: str) -> Multiprocessor:
     return replace(_TABLE[capability], name=arch)
 
 
-@dataclass(frozen=True)
-class Occupancy:
+@dataclass(frozen=True, repr=False)
+class Occupancy(Shown):
     """How many blocks of one kind a multiprocessor holds at once.
 
     Attributes
@@ -210,6 +211,13 @@ class Occupancy:
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
         return {**asdict(self), "limits": list(self.limits), "share": self.share}
+
+    def _summary(self) -> str:
+        return (
+            f"{plural(self.blocks, 'block')} of {plural(self.threads, 'thread')} a multiprocessor "
+            f"of {self.arch}, {self.warps} of {self.max_warps} warps, limited by "
+            f"{', '.join(self.limits)}"
+        )
 
 
 def occupancy(

@@ -11,6 +11,7 @@ from tilewise.devices.gpu import Gpu
 from tilewise.devices.prepared import Prepared
 from tilewise.kernel import Kernel
 from tilewise.launch import Launch
+from tilewise.shown import Part, Shown, Table
 
 PREPARED = 4096  # plans that are kept ready
 
@@ -30,8 +31,8 @@ class Step:
     launch: Launch
 
 
-@dataclass(frozen=True, eq=False)
-class Plan:
+@dataclass(frozen=True, eq=False, repr=False)
+class Plan(Shown):
     """How a product is computed: launches one after another. It holds no addresses.
 
     Attributes
@@ -50,6 +51,16 @@ class Plan:
     workspace: int
     chosen: str
     why: str
+
+    def _summary(self) -> str:
+        return f"{self.chosen}, launches: {len(self.steps)}"
+
+    def _parts(self) -> list[Part]:
+        rows = [(step.kernel.name, step.launch._summary()) for step in self.steps]
+        return [
+            f"by {self.chosen}", f"why: {self.why}", Table(rows, left=2),
+            f"workspace: {self.workspace:,} bytes",
+        ]  # fmt: skip
 
 
 def execute(plan: Plan, device: Device, stream: int, addresses: Sequence[int]) -> None:

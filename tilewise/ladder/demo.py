@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewise.ladder.run import RunResult, run
+from tilewise.shown import Part, Shown
 
 SIZE = 128
 SHADES = " .:-=+*#%@"
@@ -58,8 +59,8 @@ def as_text(shade: npt.NDArray[np.floating]) -> list[str]:
     return ["".join(SHADES[level] for level in line) for line in levels]
 
 
-@dataclass(frozen=True)
-class Demonstration:
+@dataclass(frozen=True, repr=False)
+class Demonstration(Shown):
     """The picture's product by two rungs.
 
     Attributes
@@ -85,6 +86,12 @@ class Demonstration:
             "coalesced": self.coalesced.to_dict(),
             "tiled": self.tiled.to_dict(),
         }
+
+    def _summary(self) -> str:
+        return f"a picture times a matrix, {'right' if self.correct else 'WRONG'}"
+
+    def _parts(self) -> list[Part]:
+        return [*self.coalesced._parts(), "", *self.tiled._parts()]
 
 
 def multiply(device: str = "auto") -> Demonstration:

@@ -9,14 +9,15 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewise.numbers import DTYPES, scalar
+from tilewise.shown import Part, Shown, product_line
 
 Matrix = npt.NDArray[Any]
 
 LARGEST = 2**31 - 1  # a kernel takes sizes and leading dimensions as int
 
 
-@dataclass(frozen=True)
-class Gemm:
+@dataclass(frozen=True, repr=False)
+class Gemm(Shown):
     """One product: C = alpha A B + beta C, row-major, with leading dimensions.
 
     Attributes
@@ -47,6 +48,13 @@ class Gemm:
     lda: int
     ldb: int
     ldc: int
+
+    def _summary(self) -> str:
+        line = product_line(self.m, self.n, self.k, self.alpha, self.beta)
+        return f"{line}, {self.dtype}, lda {self.lda:,}, ldb {self.ldb:,}, ldc {self.ldc:,}"
+
+    def _parts(self) -> list[Part]:
+        return [self._summary()]
 
     @classmethod
     def of(
@@ -214,6 +222,8 @@ def _check_array(x: object, what: str, like: Matrix | None = None) -> None:
     """Raise what :meth:`Gemm.of` says, where it is about one array."""
     if not isinstance(x, np.ndarray):
         raise TypeError(f"{what} is {type(x).__name__}; it must be a NumPy array")
+    if isinstance(x, np.ma.MaskedArray):
+        raise TypeError(f"{what} is a masked array; pass {what}.filled(0), or {what}.data")
     try:
         kind = _supported(x.dtype)
     except TypeError as error:

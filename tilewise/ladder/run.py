@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -18,14 +19,16 @@ from tilewise.ladder.problem import Gemm
 from tilewise.ladder.rungs import Rung, rung
 from tilewise.launch import LaunchReport
 from tilewise.numbers import Check, check
+from tilewise.shown import PLACES, Part, Shown, product_line
+from tilewise.tracebacks import front_door
 
 DEFAULT_TILE = 16  # of a kernel that is not on the ladder
 REPEATS = 5
 LONG = 1.0  # seconds; a launch this long is timed well enough by itself
 
 
-@dataclass(frozen=True)
-class RunResult:
+@dataclass(frozen=True, repr=False)
+class RunResult(Shown):
     """One kernel on one problem.
 
     Attributes
@@ -90,7 +93,24 @@ class RunResult:
             "worst": None if found.worst is None else list(found.worst),
         }
 
+    def _title(self) -> str:
+        tile = "" if self.tile is None else f", tile {self.tile}"
+        line = product_line(self.m, self.n, self.k, self.alpha, self.beta)
+        return f"{self.kernel}: {line}, {self.dtype}{tile}"
 
+    def _summary(self) -> str:
+        verdict = "right" if self.check.correct else "WRONG"
+        return f"{self._title()}, {verdict}, on the {PLACES[self.device]}"
+
+    def _parts(self) -> list[Part]:
+        if self.report is None:
+            launched: Sequence[Part] = ["C has no elements: nothing was launched"]
+        else:
+            _, *launched = self.report._parts()
+        return [self._title(), *self.check._parts(), *launched]
+
+
+@front_door
 def run(
     target: str | Rung | Kernel,
     a: npt.NDArray[Any],

@@ -143,7 +143,8 @@ def _arguments(gpu: Gpu, rate: str, blocks: int) -> tuple[Any, ...]:
     """The arguments after the rounds."""
     if rate == "dram":
         return 0, gpu.array(_random(blocks * CHUNK_BYTES)), gpu.empty((1,), np.uint32)
-    out = gpu.empty((blocks * THREADS,), np.float64 if rate == "float64" else np.uint32)
+    dtype = rate if rate in ("float32", "float64") else np.uint32
+    out = gpu.empty((blocks * THREADS,), dtype)
     middle: tuple[Any, ...] = {
         "shared": (),
         "issue": (0.5, 5),

@@ -6,10 +6,8 @@ import os
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from tilewise.compiler import Compiled
-from tilewise.devices import arguments
+from tilewise.devices import arguments, virtual
 from tilewise.devices.emulator import Emulator, EmulatorArray
 from tilewise.kernel import Kernel
 from tilewise.ladder.geometry import Geometry, real_of
@@ -98,7 +96,7 @@ class Product:
         """
         check_sizes(m, n, k)
         real_of(dtype)
-        a, b, c = (np.zeros(shape, dtype) for shape in ((m, k), (k, n), (m, n)))
+        a, b, c = (virtual.zeros(shape, dtype) for shape in ((m, k), (k, n), (m, n)))
         gemm = Gemm.of(a, b, c, alpha=alpha, beta=beta)
         return cls(gemm, *prepare(target, gemm, tile), alpha, beta)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 from tilewise.devices.emulator.counting.transactions import SECTOR
@@ -18,6 +19,7 @@ from tilewise.launch import Counters, LaunchReport
 from tilewise.lens.nsight_child import Case
 from tilewise.lens.roofline import Work
 from tilewise.numbers import Check
+from tilewise.shown import Part, Shown, Table, grid_line, plural, product_line, value
 
 
 @dataclass(frozen=True)
@@ -42,8 +44,8 @@ class Figure:
     unit: str = ""
 
 
-@dataclass(frozen=True)
-class Profile:
+@dataclass(frozen=True, repr=False)
+class Profile(Shown):
     """One kernel on one problem, counted.
 
     Attributes
@@ -248,6 +250,42 @@ class Profile:
             "occupancy": self.occupancy.to_dict(),
             "work": None if self.report.footprint is None else self.work.to_dict(),
         }
+
+    def _title(self) -> str:
+        x = self.problem
+        if x is None:
+            return self.kernel
+        tile = "" if x["tile"] is None else f", tile {x['tile']}"
+        line = product_line(x["m"], x["n"], x["k"], x["alpha"], x["beta"])
+        return f"{self.kernel}: {line}, {x['dtype']}{tile}"
+
+    def _summary(self) -> str:
+        found = len(self.report.findings)
+        return (
+            f"{self._title()}, {self.blocks_run:,} of {plural(self.blocks, 'block')} run"
+            + ("" if self.check is None or self.check.correct else ", the result WRONG")
+            + (f", {plural(found, 'fault')} found" if found else "")
+        )
+
+    def _parts(self) -> list[Part]:
+        launch = self.report.launch
+        run = "every block was run"
+        if self.blocks_run < self.blocks:
+            run = f"{plural(self.blocks_run, 'block')} run, the rest multiplied"
+        checked = "" if self.check is None else f"result {self.check._summary()}"
+        parts: list[Part] = [
+            self._title(),
+            f"{grid_line(launch.grid, launch.block)}, {self.arch}",
+            run,
+            checked or "the result was not checked",
+        ]
+        rows: list[tuple[str, ...]] = []
+        for group, figures in groupby(self.figures(), key=lambda figure: figure.group):
+            rows += [("",), (group,)]
+            rows += [(f"  {x.name}", f"{value(x.value)} {x.unit}".strip()) for x in figures]
+        parts.append(Table(rows))
+        parts += [f"found: {finding}" for finding in self.report.findings]
+        return [*parts, *(f"note: {note}" for note in self.report.notes)]
 
 
 def _ratio(a: float, b: float) -> float | None:

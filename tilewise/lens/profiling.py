@@ -18,6 +18,7 @@ from tilewise.lens.nsight_child import Case
 from tilewise.lens.products import Product
 from tilewise.lens.profile import Profile
 from tilewise.numbers import check
+from tilewise.tracebacks import front_door
 
 # Products of so many steps along k, of all threads, are run whole, and checked; larger ones block
 # by kind.
@@ -28,6 +29,7 @@ DRAWN = 1 << 22
 Count = Callable[[Compiled, Launch], LaunchReport]
 
 
+@front_door
 def profile_launch(
     kernel: Kernel,
     grid: int | Sequence[int],
@@ -93,11 +95,12 @@ def _profile(
     )  # fmt: skip
 
 
+@front_door
 def profile_product(
     target: str | Rung | Kernel,
-    m: int,
-    n: int,
-    k: int,
+    m: int = 64,
+    n: int = 64,
+    k: int = 64,
     *,
     dtype: str = "float32",
     tile: int | None = None,
@@ -110,6 +113,10 @@ def profile_product(
     progress: Callable[[int, int], None] | None = None,
 ) -> Profile:
     """Count what a kernel does for C = alpha A B + beta C, of random matrices.
+
+    This is ``tilewise.profile``. Of blocks that do the same, one is run and its counts multiplied,
+    so that the size hardly matters; ``report.alike`` of the result says which. Large matrices then
+    take no memory, and what is not computed is not checked: ``check`` of the result is None.
 
     Parameters
     ----------
@@ -125,6 +132,13 @@ def profile_product(
     Raises
     ------
     FileNotFoundError, CompileError, LaunchError, CheckError, MemoryError, ValueError, TypeError
+
+    Examples
+    --------
+    >>> import tilewise
+    >>> found = tilewise.profile("tiled_conflicts", 8192, 8192, 8192)
+    >>> found.counters.shared_load_bank_conflicts, found.blocks_run, found.blocks
+    (120259084288, 1, 65536)
     """
     emulator = Emulator(arch, progress)
     product = Product.of(target, m, n, k, dtype=dtype, tile=tile, alpha=alpha, beta=beta)
@@ -132,13 +146,17 @@ def profile_product(
     blocks = math.prod(grid)
     if blocks == 1 or blocks * math.prod(block) * k <= SMALL:
         whole = True
+    why = ""
     if not whole and m * k + k * n + m * n > DRAWN:
         try:
             return _count(product, emulator, checks, emulator.sample)
-        except UnlikeBlocksError:
-            pass  # what was loaded decides: it takes numbers, and every block is run
-    how = partial(emulator.profile, whole=whole)
-    return _count(product.drawn(seed), emulator, checks, how)
+        except UnlikeBlocksError as error:
+            why = f"every block would be run ({error}), and "
+    try:
+        drawn = product.drawn(seed)  # what was loaded decides: it takes numbers
+    except MemoryError as error:
+        raise MemoryError(f"{why}{error}") from None
+    return _count(drawn, emulator, checks, partial(emulator.profile, whole=whole))
 
 
 def check_product(

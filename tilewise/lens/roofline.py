@@ -16,14 +16,16 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
+from tilewise.shown import Part, Shown, Table, duration
+
 DTYPES = ("float32", "float64")
 WAVEFRONT_BYTES = 128
 LIMITS = ("DRAM", "L2", "shared memory", "issue", "arithmetic")
 RATES = ("dram", "l2", "shared", "issue", "float32", "float64")
 
 
-@dataclass(frozen=True)
-class Ceilings:
+@dataclass(frozen=True, repr=False)
+class Ceilings(Shown):
     """What a GPU can do at most.
 
     Attributes
@@ -76,9 +78,15 @@ class Ceilings:
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
+    def _summary(self) -> str:
+        return (
+            f"{self.name}, {self.dram * 1e-9:,.0f} GB/s of DRAM, {self.float32 * 1e-12:.3g} "
+            f"TFLOP/s in float32, {'measured' if self.is_measured else 'by its datasheet'}"
+        )
 
-@dataclass(frozen=True)
-class Work:
+
+@dataclass(frozen=True, repr=False)
+class Work(Shown):
     """What a launch has to do.
 
     Attributes
@@ -123,6 +131,12 @@ class Work:
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
+    def _summary(self) -> str:
+        return (
+            f"{self.flops:,} operations in {self.dtype}, {self.dram_bytes:,} bytes of DRAM, "
+            f"{self.l2_bytes:,} of L2"
+        )
+
 
 @dataclass(frozen=True)
 class Limit:
@@ -142,8 +156,8 @@ class Limit:
     share: float
 
 
-@dataclass(frozen=True)
-class Roofline:
+@dataclass(frozen=True, repr=False)
+class Roofline(Shown):
     """How long a launch takes at least.
 
     Attributes
@@ -205,6 +219,18 @@ class Roofline:
             "best_flops": self.best_flops,
             "intensity": self.intensity if math.isfinite(self.intensity) else None,
         }
+
+    def _summary(self) -> str:
+        by = f"bound by {self.binding}" if self.best_seconds else "nothing to do"
+        return f"at least {duration(self.best_seconds)} on {self.ceilings.name}, {by}"
+
+    def _parts(self) -> list[Part]:
+        rows = [(x.name, duration(x.seconds), f"{x.share:.0%}") for x in self.limits]
+        return [
+            self._summary(),
+            Table(rows, ("ceiling", "least time", "of the longest")),
+            *(f"{name} is left out: its ceiling is not known" for name in self.left_out),
+        ]
 
 
 def bound(work: Work, ceilings: Ceilings) -> Roofline:

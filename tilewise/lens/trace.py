@@ -26,13 +26,15 @@ from tilewise.launch import Dim3
 from tilewise.lens.declarations import extents
 from tilewise.lens.products import Product
 from tilewise.lens.sentences import Place, Scene, Shared, say
+from tilewise.shown import Part, Shown, Table, plural
+from tilewise.tracebacks import front_door
 
 FORMAT, VERSION = "tilewise trace", 1
 MOST_VALUES = 64 * 64  # of a matrix that is kept whole
 
 
-@dataclass(frozen=True)
-class Trace:
+@dataclass(frozen=True, repr=False)
+class Trace(Shown):
     """A recorded launch: plain data, as docs/trace.md has it."""
 
     data: Mapping[str, Any]
@@ -41,7 +43,20 @@ class Trace:
         """Plain data for JSON."""
         return dict(self.data)
 
+    def _summary(self) -> str:
+        blocks = self.data["blocks"]
+        steps = sum(len(block["steps"]) for block in blocks)
+        return f"{self.data['kernel']}, {plural(len(blocks), 'block')}, {plural(steps, 'step')}"
 
+    def _parts(self) -> list[Part]:
+        rows = [
+            (str(tuple(block["index"])), f"{len(block['steps']):,}")
+            for block in self.data["blocks"]
+        ]
+        return [self._summary(), Table(rows, ("block", "steps"))]
+
+
+@front_door
 def record(
     target: str | Rung | Kernel,
     m: int,

@@ -13,6 +13,7 @@ from tilewise.launch import Dim3
 from tilewise.lens.player import page
 from tilewise.lens.trace import Trace, record
 from tilewise.provenance import write_whole
+from tilewise.tracebacks import front_door
 
 CELL_PIXELS = 840  # of a notebook's cell, its height
 
@@ -54,6 +55,7 @@ class Watch:
         return f"<watch {kernel}: {len(self.page.encode()):,} bytes; .save(path) writes the page>"
 
 
+@front_door
 def watch(
     target: str | Rung | Kernel,
     m: int = 12,

@@ -75,7 +75,9 @@ def test_requests_need_an_active_lane(
      ("float4", 16), ("int4", 16), ("double2", 16)],
 )  # fmt: skip
 def test_widths(launch: Launcher, of: str, size: int) -> None:
-    a, out = np.zeros(64 * size, np.uint8), np.zeros(64 * size, np.uint8)
+    kind = {"short": np.int16, "float": np.float32, "float2": np.float32, "float4": np.float32,
+            "double": np.float64, "double2": np.float64}.get(of, np.uint8)  # fmt: skip
+    a, out = (np.zeros(64 * size, np.uint8).view(kind) for _ in range(2))
     c = counters(launch, f"copy<{of}>", 1, 64, a, out)
     assert (c.global_load_requests, c.global_load_sectors) == (2, 2 * size)
     assert (c.global_store_requests, c.global_store_sectors) == (2, 2 * size)

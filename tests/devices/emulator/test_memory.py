@@ -321,7 +321,7 @@ def test_a_launch_leaves_nothing_to_the_garbage_collector(
     launch: Launcher, emulator: Device
 ) -> None:
     """Its registers and its shared memory are free when it has ended, not some time later."""
-    a, out = np.ones(64, np.float32), np.zeros(64, np.float32)
+    a, out = np.ones(64, np.int32), np.zeros(64, np.int32)
     launch("shared", "reverse", 1, 64, a, out)
     gc.collect()
     gc.disable()

@@ -172,6 +172,7 @@ def _row(
         "seconds": None,
         "share": None,
         "correct": profile.correct,
+        "checked": profile.check is not None,
     }
     if gpu is not None:
         a, b, _ = random_problem(m, n, k, dtype, 0)
@@ -180,6 +181,7 @@ def _row(
         row["seconds"] = result.report.seconds
         row["share"] = found.share(result.report.seconds)
         row["correct"] = profile.correct and bool(result.check.correct)
+        row["checked"] = True
     return row
 
 

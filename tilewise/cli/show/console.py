@@ -22,16 +22,15 @@ from rich.table import Table
 from rich.text import Text
 
 from tilewise.devices.emulator import Emulator
+from tilewise.shown import PLACES as PLACES
+from tilewise.shown import WIDTH
+from tilewise.shown import duration as duration
+from tilewise.shown import extents as extents
+from tilewise.shown import number as number
+from tilewise.shown import plural as plural
 
 if TYPE_CHECKING:
     from tilewise.devices import Device
-    from tilewise.launch import Dim3
-
-
-PLACES = {"gpu": "GPU", "emulator": "emulator"}
-
-
-WIDTH = 80
 
 
 def console() -> Console:
@@ -44,13 +43,6 @@ def console() -> Console:
     if out.width < WIDTH:
         out.width = WIDTH
     return out
-
-
-def number(value: float) -> str:
-    """A count with thousands separators; anything else with at least three digits."""
-    if isinstance(value, int):
-        return f"{value:,}"
-    return f"{value:,.0f}" if 1000 <= abs(value) < 1e6 else f"{value:.3g}"
 
 
 def short(count: int) -> str:
@@ -84,20 +76,6 @@ def labels(kernels: Sequence[tuple[str, str]]) -> list[str]:
             for (name, file), label in zip(kernels, found, strict=True)
         ]
     return found
-
-
-def duration(seconds: float) -> str:
-    """Three digits and the unit that fits."""
-    for scale, unit in ((1.0, "s"), (1e-3, "ms")):
-        if seconds >= scale:
-            return f"{seconds / scale:.3g} {unit}"
-    return f"{seconds / 1e-6:.3g} µs"
-
-
-def extents(sizes: Dim3) -> str:
-    """``32 x 32`` for (32, 32, 1)."""
-    used = sizes if sizes[2] != 1 else sizes[:2]
-    return " x ".join(f"{size:,}" for size in used)
 
 
 def gflops(m: int, n: int, k: int, seconds: float) -> str:
@@ -177,7 +155,3 @@ def named_rows(rows: Sequence[tuple[str, Text | str]]) -> Table:
     for name, value in rows:
         table.add_row(name, value)
     return table
-
-
-def plural(count: int, thing: str) -> str:
-    return f"{count:,} {thing}" + ("" if count == 1 else "s")

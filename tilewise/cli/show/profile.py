@@ -121,8 +121,12 @@ def _how(found: Profile) -> str:
         f"{extents(launch.block)} = {plural(threads, 'thread')}, {found.arch}"
     )
     took = duration(found.report.seconds)
+    unchecked = ""
+    if found.check is None and found.problem is not None:
+        why = "not all of it was computed" if alike else "the matrices are zeros"
+        unchecked = f"\nC is not checked: {why}"
     if not alike or found.blocks_run == found.blocks:
-        return f"{grid}\nevery block was run, in {took}"
+        return f"{grid}\nevery block was run, in {took}{unchecked}"
     shown = sorted(alike, key=lambda each: -each.count)[:4]
     kinds = ", ".join(
         f"({', '.join(map(str, each.block[:2] if each.block[2] == 0 else each.block))}) "
@@ -132,6 +136,7 @@ def _how(found: Profile) -> str:
     more = "" if len(alike) <= 4 else f", and {len(alike) - 4} more"
     return (
         f"{grid}\nrun: {plural(len(alike), 'block')}, the rest multiplied, in {took}: {kinds}{more}"
+        f"{unchecked}"
     )
 
 

@@ -70,6 +70,12 @@ def roofline(document: Mapping[str, Any]) -> None:
             out.print(
                 "More than 100 %: the hardware did less than was counted, or a ceiling is too low."
             )
+    unchecked = [
+        name for row, name in zip(document["kernels"], names, strict=True) if not row["checked"]
+    ]
+    if unchecked:
+        of = "" if len(unchecked) == len(names) else f" of {', '.join(unchecked)}"
+        out.print(f"C{of} is not checked: not all of it was computed.", markup=False)
     for row, name in zip(document["kernels"], names, strict=True):
         if not row["correct"]:
             error(f"{name}: a wrong result")

@@ -277,8 +277,6 @@ class Emulator:
         if machine.ordering is not None:
             size = min(size, batch_limit(cluster_size, threads))
         footprints = machine.footprints
-        if footprints is not None:
-            size = min(size, max(1, footprints.blocks_at_once() // cluster_size))
         for first in range(0, count, size):
             last = min(first + size, count)
             machine.run(Geometry(grid, block, first, last - first, cluster))

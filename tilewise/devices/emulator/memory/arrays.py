@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import weakref
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from tilewise.devices import virtual
 from tilewise.devices.arguments import extent, span
 from tilewise.devices.emulator.memory.global_memory import (
     OUTSIDE,
@@ -81,22 +83,27 @@ class EmulatorArray:
     def unwritten(
         cls, shape: tuple[int, ...], dtype: np.dtype[Any], memory: GlobalMemory
     ) -> EmulatorArray:
-        array = cls.zeros(shape, dtype, memory)
-        # UNWRITTEN is 0, and zeros take no memory before they are touched.
-        array.allocation.state = np.zeros(len(array.allocation.data), np.uint8)
+        array = cls.zeros(shape, dtype, memory, is_written=True)
+        # UNWRITTEN is 0.
+        array.allocation.state = virtual.zeros(len(array.allocation.data), np.uint8)
         return array
 
     @classmethod
     def zeros(
-        cls, shape: tuple[int, ...], dtype: np.dtype[Any], memory: GlobalMemory
+        cls,
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any],
+        memory: GlobalMemory,
+        is_written: bool = False,
     ) -> EmulatorArray:
         """Zeros: the machine gives memory only to those pages that are touched."""
-        host = np.zeros(shape, dtype)
-        pitches = host.strides if host.ndim else (host.itemsize,)
+        size = dtype.itemsize
+        strides = tuple(size * math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+        total = size * math.prod(shape)
         allocation = Allocation(
-            memory.reserve(host.nbytes), host.nbytes, "array", host.dtype, pitches
+            memory.reserve(total), total, "array", dtype, strides or (size,), None, is_written
         )
-        return cls(host.shape, host.dtype, host.strides, allocation, memory)
+        return cls(shape, dtype, strides, allocation, memory)
 
     @classmethod
     def accept(cls, value: Any, device: Any) -> None:

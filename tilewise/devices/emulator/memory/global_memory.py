@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from tilewise.devices import virtual
 from tilewise.devices.emulator.memory.storage import Bytes
 
 FIRST_ADDRESS = 1 << 44
@@ -41,6 +42,8 @@ class Allocation:
         Bytes from one index to the next, one an axis; the last is the element's size.
     state : ndarray of uint8, shape (size,), optional
         ``WRITTEN``, ``UNWRITTEN`` or ``OUTSIDE`` a byte; none where every byte has a value.
+    is_written : bool
+        As :func:`tilewise.devices.virtual.zeros` has it.
     """
 
     def __init__(
@@ -51,11 +54,12 @@ class Allocation:
         dtype: np.dtype[Any],
         pitches: tuple[int, ...],
         state: Bytes | None = None,
+        is_written: bool = True,
     ) -> None:
         self.base, self.size, self.name = base, size, name
         self.dtype, self.pitches = dtype, pitches
         # Whole 16-byte pieces, so that it can be viewed in any element type.
-        self.data: Bytes = np.zeros(-(-size // 16) * 16, np.uint8)
+        self.data: Bytes = virtual.zeros(-(-size // 16) * 16, np.uint8, is_written=is_written)
         self.state: Bytes | None = None
         if state is not None:
             self.state = np.full(len(self.data), OUTSIDE, np.uint8)
@@ -121,10 +125,6 @@ class GlobalMemory:
             return None
         found = allocations[at]
         return found if high <= found.base + found.size else None
-
-    def sectors(self) -> int:
-        """Sectors of the largest allocation."""
-        return max((a.size for a in self._table[1]), default=0) // 32 + 2
 
     def nearest(self, address: int) -> Allocation | None:
         """The allocation closest to an address; None where none is near."""

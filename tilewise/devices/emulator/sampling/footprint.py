@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from tilewise.devices.emulator.counting.transactions import SECTOR
 from tilewise.devices.emulator.memory.global_memory import Allocation
 from tilewise.devices.emulator.sampling.affine import ZERO, Affine
+from tilewise.devices.emulator.sampling.intervals import Collected, Integers, Union
 from tilewise.devices.emulator.sampling.regions import Box
 from tilewise.devices.emulator.threads.lanes import Lanes
 from tilewise.launch import Footprint
@@ -17,15 +17,15 @@ from tilewise.launch import Footprint
 if TYPE_CHECKING:
     from tilewise.devices.emulator.machine import Machine
 
-Sectors = npt.NDArray[np.bool_]
 _Move = tuple[Affine, int]
 """How the address of an access depends on ``blockIdx``; and where in a sector it begins, if all
 lanes reach one place: all other accesses move by whole sectors."""
-CELLS = 1 << 26  # that a batch's table may have
 
 
 class Footprints:
     """The sectors that one batch of blocks reaches, and those of all batches before.
+
+    It takes memory for the sectors that are reached, and none for the arrays that they are in.
 
     Parameters
     ----------
@@ -35,13 +35,9 @@ class Footprints:
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self.block_loads = 0
-        self._batch: dict[tuple[int, bool, _Move], Sectors] = {}
-        self._all: dict[tuple[int, bool], Sectors] = {}
+        self._batch: dict[tuple[int, bool, _Move], Collected] = {}
+        self._all: dict[tuple[int, bool], Union] = {}
         self._allocations: dict[int, Allocation] = {}
-
-    def blocks_at_once(self) -> int:
-        """How many blocks a batch may have, so that its tables are not too large."""
-        return CELLS // max(1, self.machine.memory.sectors())
 
     def add(self, address: Any, lanes: Lanes, width: int, writes: bool) -> None:
         """Note an access of some lanes: ``address`` an int, or one a lane."""
@@ -64,34 +60,36 @@ class Footprints:
         self, owner: Allocation, address: Any, lanes: Lanes, writes: bool, move: _Move
     ) -> None:
         key = owner.base, writes, move
-        table = self._batch.get(key)
-        if table is None:
+        collected = self._batch.get(key)
+        if collected is None:
             self._allocations[owner.base] = owner
-            table = np.zeros((self.machine.geometry.block_count, sectors_of(owner)), np.bool_)
-            self._batch[key] = table
-        rows = lanes.pick(self.machine.geometry.block_of)
-        table[rows, address // SECTOR - owner.base // SECTOR] = True
+            end = self.machine.geometry.block_count * sectors_of(owner)
+            collected = self._batch[key] = Collected(end)
+        sectors = address // SECTOR - owner.base // SECTOR
+        if self.machine.geometry.block_count > 1:
+            # A sector of each block is one of its own, until the batch ends.
+            sectors = sectors + sectors_of(owner) * lanes.pick(self.machine.geometry.block_of)
+        collected.add(np.atleast_1d(sectors))
 
     def end(self, box: Box | None = None) -> None:
         """The batch has ended; with ``box``, it was one block that stands for these."""
-        loads: dict[int, dict[_Move, Sectors]] = {}
-        for (base, writes, (affine, start)), table in self._batch.items():
+        loads: dict[int, dict[_Move, Integers]] = {}
+        for (base, writes, (affine, start)), collected in self._batch.items():
+            reached = collected.sorted()
             if not writes:
-                loads.setdefault(base, {})[affine, start] = table
-            everything = self._all.setdefault(
-                (base, writes), np.zeros(sectors_of(self._allocations[base]), np.bool_)
-            )
-            reached = np.flatnonzero(table.any(axis=0))
-            if box is None or affine == ZERO:
-                everything[reached] = True
-                continue
-            moves = (box.moved(affine) + start) // SECTOR
-            for some in np.array_split(moves, _parts(len(moves) * len(reached))):
-                everything[(some[:, None] + reached).reshape(-1)] = True
+                loads.setdefault(base, {})[affine, start] = reached
+            everything = self._all.setdefault((base, writes), Union())
+            if box is None:
+                own = np.unique(reached % sectors_of(self._allocations[base]))
+                everything.add(own, [])
+            elif affine == ZERO:
+                everything.add(reached, [])
+            else:
+                everything.add(reached, box.sectors_moved(affine, start))
         for tables in loads.values():
             if box is None or len(tables) == 1:
                 count = 1 if box is None else box.count
-                self.block_loads += count * sum(int(np.count_nonzero(t)) for t in tables.values())
+                self.block_loads += count * sum(map(len, tables.values()))
             else:
                 self.block_loads += _of_each(tables, box)
         self._batch.clear()
@@ -99,7 +97,7 @@ class Footprints:
     def result(self) -> Footprint:
         """The footprint of all that was run."""
         loads, stores = (
-            sum(int(np.count_nonzero(x)) for (_, w), x in self._all.items() if w is writes)
+            sum(x.count() for (_, w), x in self._all.items() if w is writes)
             for writes in (False, True)
         )
         return Footprint(self.block_loads, loads, stores)
@@ -110,12 +108,12 @@ def sectors_of(allocation: Allocation) -> int:
     return (allocation.base + allocation.size - 1) // SECTOR - allocation.base // SECTOR + 1
 
 
-def _of_each(tables: dict[_Move, Sectors], box: Box) -> int:
+def _of_each(tables: dict[_Move, Integers], box: Box) -> int:
     """Distinct sectors that each block of a box reaches, all together.
 
     Accesses that move otherwise from block to block meet in some blocks and not in others.
     """
-    rows = [np.flatnonzero(table) for table in tables.values()]
+    rows = list(tables.values())
     moves, counts = box.moves([affine for affine, _ in tables])
     moves = (moves + np.array([start for _, start in tables])) // SECTOR
     moves, place = np.unique(moves - moves[:, :1], axis=0, return_inverse=True)

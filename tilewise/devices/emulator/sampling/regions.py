@@ -18,6 +18,7 @@ from itertools import zip_longest
 import numpy as np
 import numpy.typing as npt
 
+from tilewise.devices.emulator.counting.transactions import SECTOR
 from tilewise.devices.emulator.sampling.affine import (
     GRID,
     ZERO,
@@ -234,11 +235,21 @@ class Box:
     def count(self) -> int:
         return int(np.count_nonzero(self.inside))
 
-    def moved(self, affine: Affine) -> Moves:
-        """How far values with a dependence move: distinct, sorted."""
+    def sectors_moved(self, affine: Affine, start: int) -> list[Moves]:
+        """By how many sectors an access moves that begins at byte ``start`` of one.
+
+        Returns
+        -------
+        list of ndarray of int64
+            Every sum of one of each is a move; where blocks move alike along the axes, that is
+            a line each.
+        """
+        lines = [self.region.along(affine, axis)[part] for axis, part in enumerate(self.axes)]
+        is_lines = not any(affine[GRID::4]) and bool(self.inside.all())
+        if is_lines and not any((line % SECTOR).any() for line in lines):
+            return [line // SECTOR for line in lines]
         (moves,), _ = self._moves([affine])
-        found: Moves = np.unique(moves)
-        return found
+        return [(moves + start) // SECTOR]
 
     def moves(self, affines: Sequence[Affine]) -> tuple[Moves, Moves]:
         """How far values with these dependences move together, and to how many blocks.

@@ -1,0 +1,155 @@
+"""What is counted of a launch, and what its kernel takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from tilewise.shown import Part, Shown, Table, number, value
+
+
+@dataclass(frozen=True, repr=False)
+class Resources(Shown):
+    """What ptxas reports for one kernel on one architecture.
+
+    Attributes
+    ----------
+    registers : int
+        32-bit registers a thread.
+    shared_bytes : int
+        Static shared memory a block.
+    spill_bytes : int
+        Bytes a thread of spill stores and spill loads together.
+    stack_bytes : int
+        Stack frame a thread.
+    barriers : int
+        Named barriers a block.
+    constant_bytes : int
+        Constant memory, kernel parameters included.
+    """
+
+    registers: int
+    shared_bytes: int
+    spill_bytes: int
+    stack_bytes: int
+    barriers: int
+    constant_bytes: int
+
+    def to_dict(self) -> dict[str, int]:
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
+    def _summary(self) -> str:
+        spills = f"{self.spill_bytes:,} bytes of spills" if self.spill_bytes else "no spills"
+        shared = f"{self.shared_bytes:,} bytes shared memory a block"
+        return f"{self.registers} registers a thread, {shared}, {spills}"
+
+
+@dataclass(repr=False)
+class Counters(Shown):
+    """What a launch, or one source line of it, did. Whole-launch totals.
+
+    Requests are warp instructions with at least one active lane; sectors are distinct 32-byte
+    pieces a request, and bytes are those of them that a lane asked for; a wavefront is one turn
+    of shared memory's 32 banks, and a bank conflict one beyond the fewest that the access width
+    needs. Barriers and divergent branches are counted a warp; additions, multiplications and
+    fused multiply-adds (``fadd``, ``fmul``, ``ffma`` of float, ``dadd``, ``dmul``, ``dfma`` of
+    double) a thread, as the PTX has them. The meaning is Nsight Compute's
+    (``l1tex__t_requests``, ``l1tex__t_sectors``, ``l1tex__data_bank_conflicts``,
+    ``smsp__sass_thread_inst_executed_op_ffma``).
+    """
+
+    global_load_requests: int = 0
+    global_load_sectors: int = 0
+    global_load_bytes: int = 0
+    global_store_requests: int = 0
+    global_store_sectors: int = 0
+    global_store_bytes: int = 0
+    global_atomic_requests: int = 0
+    global_atomic_sectors: int = 0
+    shared_load_requests: int = 0
+    shared_load_wavefronts: int = 0
+    shared_load_bank_conflicts: int = 0
+    shared_store_requests: int = 0
+    shared_store_wavefronts: int = 0
+    shared_store_bank_conflicts: int = 0
+    shared_atomic_requests: int = 0
+    local_load_requests: int = 0
+    local_store_requests: int = 0
+    barriers: int = 0
+    divergent_branches: int = 0
+    flops: int = 0
+    fadd: int = 0
+    fmul: int = 0
+    ffma: int = 0
+    dadd: int = 0
+    dmul: int = 0
+    dfma: int = 0
+    warp_instructions: int = 0
+    thread_instructions: int = 0
+
+    def to_dict(self) -> dict[str, int]:
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
+    def __iadd__(self, other: Counters) -> Counters:
+        mine = vars(self)
+        for name, count in vars(other).items():
+            if count:
+                mine[name] += count
+        return self
+
+    def _summary(self) -> str:
+        return (
+            f"global memory {self.global_load_requests:,} load and "
+            f"{self.global_store_requests:,} store requests, shared memory "
+            f"{self.shared_load_requests:,} and {self.shared_store_requests:,}, {self.flops:,} "
+            "floating-point operations"
+        )
+
+    def _parts(self) -> list[Part]:
+        rows: list[tuple[str, int, int | None, int | None]] = [
+            ("global loads", self.global_load_requests, self.global_load_sectors, None),
+            ("global stores", self.global_store_requests, self.global_store_sectors, None),
+            ("shared loads", self.shared_load_requests, None, self.shared_load_bank_conflicts),
+            ("shared stores", self.shared_store_requests, None, self.shared_store_bank_conflicts),
+        ]
+        rare: list[tuple[str, int, int | None, int | None]] = [
+            ("global atomics", self.global_atomic_requests, self.global_atomic_sectors, None),
+            ("shared atomics", self.shared_atomic_requests, None, None),
+            ("local loads", self.local_load_requests, None, None),
+            ("local stores", self.local_store_requests, None, None),
+        ]
+        rows += [row for row in rare if row[1]]
+        return [
+            Table(
+                [(name, *map(value, counts)) for name, *counts in rows],
+                ("counters", "requests", "sectors", "bank conflicts"),
+            ),
+            f"{number(self.flops)} floating-point operations, {number(self.barriers)} barriers, "
+            f"{number(self.divergent_branches)} divergent branches",
+        ]
+
+
+@dataclass(frozen=True, repr=False)
+class Footprint(Shown):
+    """The sectors of global memory that a launch reaches, each counted once.
+
+    Attributes
+    ----------
+    block_loads : int
+        Distinct sectors that each block loads, all blocks together: what comes from L2 if a
+        block's L1 forgets nothing and knows nothing of the block before.
+    loads, stores : int
+        Distinct sectors that the launch loads, and stores: what DRAM moves at least.
+    """
+
+    block_loads: int
+    loads: int
+    stores: int
+
+    def to_dict(self) -> dict[str, int]:
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
+    def _summary(self) -> str:
+        return (
+            f"{self.loads:,} sectors loaded, {self.stores:,} stored; each block's own, "
+            f"{self.block_loads:,} loaded"
+        )

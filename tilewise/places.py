@@ -1,0 +1,118 @@
+"""What stands in a launch's arguments for addresses that are known only when it is made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+Dim3 = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class Place:
+    """An address that is known only when a launch is made: of one of the arrays it is given.
+
+    Attributes
+    ----------
+    array : int
+        Which of the arrays, from 0.
+    offset : int
+        Bytes from its first element; at least 0.
+    """
+
+    array: int
+    offset: int = 0
+
+    def address(self, addresses: Sequence[int]) -> int:
+        """Where it is, of arrays that begin at ``addresses``."""
+        return addresses[self.array] + self.offset
+
+    def moved(self, by: Mapping[int, int]) -> Place:
+        """The same of arrays that begin so many bytes further on, by their numbers."""
+        return replace(self, offset=self.offset + by.get(self.array, 0))
+
+
+SWIZZLES = (32, 64, 128)  # bytes a row of the boxes that are swizzled
+
+
+ITEM_SIZES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
+"""Bytes of the elements that matrices are of."""
+
+
+@dataclass(frozen=True)
+class TensorMap:
+    """A tensor map by value, for bulk copies of boxes of a batch of matrices (TMA).
+
+    CUDA driver API, ``cuTensorMapEncodeTiled``. In shared memory a box whose rows are one of
+    :data:`SWIZZLES` is swizzled over that width; the rows of any other follow one another.
+
+    Attributes
+    ----------
+    place : Place
+        Of the first element; a multiple of 16 bytes.
+    dtype : str
+        ``"float16"``, ``"bfloat16"``, ``"float32"`` or ``"float64"``.
+    extents : (int, int, int)
+        Elements along the contiguous dimension, along the other, and matrices.
+    strides : (int, int)
+        Bytes from one to the next along the other dimension, and from matrix to matrix.
+    box : (int, int)
+        Columns, which are a multiple of 16 bytes, and rows; up to 256 of each.
+    promotion : int
+        How many bytes the L2 cache fetches at once at least: 0, 64, 128 or 256.
+    """
+
+    place: Place
+    dtype: str
+    extents: Dim3
+    strides: tuple[int, int]
+    box: tuple[int, int]
+    promotion: int = 128
+
+    def moved(self, by: Mapping[int, int]) -> TensorMap:
+        """As :meth:`Place.moved`."""
+        return replace(self, place=self.place.moved(by))
+
+
+Encode = Callable[[TensorMap, int], bytes]
+"""Gives the bytes of a tensor map, its first element being at an address."""
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A structure by value with addresses, and tensor maps, in it.
+
+    Attributes
+    ----------
+    data : bytes
+        The whole structure; what stands where an address or a map goes does not matter.
+    places : tuple of (int, Place)
+        The offset in ``data`` of each address's 8 bytes, and the address.
+    maps : tuple of (int, TensorMap)
+        The offset of each tensor map's 128 bytes, and the map.
+    """
+
+    data: bytes
+    places: tuple[tuple[int, Place], ...] = ()
+    maps: tuple[tuple[int, TensorMap], ...] = ()
+
+    def filled(self, addresses: Sequence[int], encode: Encode | None = None) -> bytes | Packed:
+        """The structure with arrays that begin at ``addresses``.
+
+        Without ``encode``, one with tensor maps stays as it is.
+        """
+        if self.maps and encode is None:
+            return self
+        data = bytearray(self.data)
+        for offset, place in self.places:
+            data[offset : offset + 8] = place.address(addresses).to_bytes(8, "little")
+        if encode is not None:
+            for offset, x in self.maps:
+                encoded = encode(x, x.place.address(addresses))
+                data[offset : offset + len(encoded)] = encoded
+        return bytes(data)
+
+    def moved(self, by: Mapping[int, int]) -> Packed:
+        """As :meth:`Place.moved`."""
+        places = tuple((at, place.moved(by)) for at, place in self.places)
+        return replace(self, places=places, maps=tuple((at, x.moved(by)) for at, x in self.maps))
