@@ -119,7 +119,8 @@ class _Search:
             except FileNotFoundError:
                 continue
             except (OSError, ValueError, RuntimeError) as error:
-                return None, f"this header is not read: {getattr(error, 'strerror', '') or error}"
+                why = getattr(error, "strerror", "") or error
+                return None, " ".join(f"this header is not read: {why}".split())
             if '"' in str(file) or "\n" in str(file) or len(self.texts) >= MOST_FILES:
                 return None, f"no more than {MOST_FILES} headers are read, of plain names"
             self.size += len(text)
