@@ -180,7 +180,10 @@ class Emulator:
         for argument in bound:
             if isinstance(argument, ArrayArgument):
                 EmulatorArray.accept(argument.value, self)
+        budget = None if launch.limits is None else Budget(launch.limits, compiled.file)
         program, joins = self._program(compiled)
+        if budget is not None:
+            budget.check_time()
         cluster = program.kernel.cluster or (1, 1, 1)
         clusters.check(cluster, launch.grid)
         limits.check_launch(
@@ -189,7 +192,6 @@ class Emulator:
             max_shared=limits.max_shared(self.arch),
         )
         start = time.perf_counter()
-        budget = None if launch.limits is None else Budget(launch.limits, compiled.file)
         output: list[str] = []
         faults = Faults(launch.checks)
         sources = Sources(program.module.files, compiled.file)
