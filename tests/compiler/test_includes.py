@@ -101,6 +101,12 @@ ATTACKS = {
     "has, pasted of five": (
         '#if _NV_PASTE5(_, _, has, _include, )("{s}")\n#define VALUE 1\n#endif\n'
     ),
+    "has, behind a letter": '#if é__has_include("{s}")\n#endif\n#define VALUE 1\n',
+    "has, behind a letter's number": '#if \\u00e9__has_include("{s}")\n#endif\n#define VALUE 1\n',
+    "has, pasted behind a letter": (
+        '#define P(a, b) a##b\n#if P(\\u00e9__has_, include)("{s}") + P(é__, has_include)("{s}")\n'
+        "#endif\n#define VALUE 1\n"
+    ),
     "pragma": '#pragma GCC dependency "{s}"\n#define VALUE 1\n',
     "alias": '#pragma include_alias("a.cuh", "{s}")\n#include "a.cuh"\n#define VALUE 1\n',
     "line": '#line 1 "{s}"\n#define VALUE nothing\n',

@@ -593,3 +593,11 @@ def test_benchmark_without_ncu(
         benchmark(monkeypatch)
     assert caught.value.code == 2
     assert "not on the PATH" in capsys.readouterr().err
+
+
+def test_a_case_keeps_what_its_source_may_read(tmp_path: Path) -> None:
+    source = 'extern "C" __global__ void k() {}'
+    save(tmp_path, [Case(source, "k", 1, 1, (), include=[tmp_path], trusted=True)])
+    (case,) = load(tmp_path)
+    assert case.kernel.include == (str(tmp_path),)
+    assert case.kernel.trusted

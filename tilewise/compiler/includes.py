@@ -32,23 +32,28 @@ _WS = r"[ \t\v\f\r]"
 _NAME = r'(?:"(?P<quoted>[^"\n]*)"|<(?P<angled>[^>\n]*)>)'
 _WORDS = r"include_next|include|import|embed"
 _INCLUDE = re.compile(
-    rf"(?:(?:^|\*/){_WS}*+(?:\#|%:|\?\?=)|\*/){_WS}*+(?P<word>{_WORDS})(?![\w$])"
+    rf"(?:(?:^|\*/){_WS}*+(?:\#|%:|\?\?=)|\*/){_WS}*+(?P<word>{_WORDS})(?!\w)"
     rf"(?P<operand>{_WS}*+(?:{_NAME}|(?P<macro>[A-Za-z_]\w*)))?",
-    re.MULTILINE,
+    re.MULTILINE | re.ASCII,
 )
 # C++20: it names a header too, where it is the first word of a line.
-_IMPORT = re.compile(rf"(?:^|\*/){_WS}*+(?:export{_WS}++)?(?P<word>import)(?![\w$])", re.MULTILINE)
+_IMPORT = re.compile(
+    rf"(?:^|\*/){_WS}*+(?:export{_WS}++)?(?P<word>import)(?!\w)", re.MULTILINE | re.ASCII
+)
 _HAS = re.compile(
-    rf"(?P<asked>(?<![\w$])(?:defined{_WS}*+\(?|(?:el)?ifn?def(?![\w$])){_WS}*+)?"
-    r"(?<![\w$])(?P<word>__has_include_next|__has_include|__has_embed)(?![\w$])"
-    rf"(?P<operand>{_WS}*+\({_WS}*+{_NAME}{_WS}*+\))?"
+    rf"(?P<asked>(?<!\w)(?:defined{_WS}*+\(?|(?:el)?ifn?def(?!\w)){_WS}*+)?"
+    r"(?P<word>__has_include_next|__has_include|__has_embed)(?!\w)"
+    rf"(?P<operand>{_WS}*+\({_WS}*+{_NAME}{_WS}*+\))?",
+    re.ASCII,
 )
 # The names of __has_include and its like can be pasted of tokens, of which the first is one of
 # these; as none can be defined anew, they are refused. Two of them are usual names: those are
 # refused only where tokens are pasted, by the source or by macros of NVRTC's own.
-_PIECE = re.compile(r"(?<![\w$])(?:__h|__ha|__has|__has_[a-z]{,6}|__has_include_[a-z]*)(?![\w$])")
-_SHORT_PIECE = re.compile(r"(?<![\w$])__?(?![\w$])")
-_PASTE = re.compile(r"##|%:%:|\?\?=\?\?=|(?<![\w$])(?:_NV_|__CUDA(?!CC)[A-Z]*_|__location__)")
+_PIECE = re.compile(r"__(?:h|ha|has|has_[a-z]{,6}|has_include_[a-z]*)(?!\w)", re.ASCII)
+# Behind a letter by its number, as \u00e9, a name may begin.
+_BEGIN = r"(?:(?<!\w)|(?<=\\u[0-9A-Fa-f]{4})|(?<=\\U[0-9A-Fa-f]{8}))"
+_SHORT_PIECE = re.compile(rf"{_BEGIN}__?(?!\w)", re.ASCII)
+_PASTE = re.compile(r"##|%:%:|\?\?=\?\?=|_NV_|__CUDA(?!CC)[A-Z]*_|__location__")
 _TRIGRAPH = re.compile(r"\?\?[=/]")
 _OUTSIDE = (
     "an include outside the folder of the source and the folders of include= is not read; name its "
@@ -119,7 +124,8 @@ class _Search:
             except FileNotFoundError:
                 continue
             except (OSError, ValueError, RuntimeError) as error:
-                return None, f"this header is not read: {getattr(error, 'strerror', '') or error}"
+                why = getattr(error, "strerror", "") or error
+                return None, " ".join(f"this header is not read: {why}".split())
             if '"' in str(file) or "\n" in str(file) or len(self.texts) >= MOST_FILES:
                 return None, f"no more than {MOST_FILES} headers are read, of plain names"
             self.size += len(text)
@@ -304,7 +310,7 @@ def _check(texts: Mapping[str, str], search: _Search, options: Sequence[str]) ->
     """Raise CompileError where an include's name may be another than it seems."""
     plain = {name: text.replace("\\\n", "") for name, text in texts.items()}
     for macro in search.by_macro:
-        again = re.compile(rf"(?:\b(?:define|undef)|\*/){_WS}*+{macro}(?![\w$])")
+        again = re.compile(rf"(?:\b(?:define|undef)|\*/){_WS}*+{macro}(?!\w)", re.ASCII)
         for name, text in plain.items():
             if again.search(text):
                 raise CompileError(

@@ -180,7 +180,10 @@ class Emulator:
         for argument in bound:
             if isinstance(argument, ArrayArgument):
                 EmulatorArray.accept(argument.value, self)
+        budget = None if launch.limits is None else Budget(launch.limits, compiled.file)
         program, joins = self._program(compiled)
+        if budget is not None:
+            budget.check_time()
         cluster = program.kernel.cluster or (1, 1, 1)
         clusters.check(cluster, launch.grid)
         limits.check_launch(
@@ -190,7 +193,6 @@ class Emulator:
             max_threads=self._most_threads(program, compiled),
         )
         start = time.perf_counter()
-        budget = None if launch.limits is None else Budget(launch.limits, compiled.file)
         output: list[str] = []
         faults = Faults(launch.checks)
         whole = Geometry(launch.grid, launch.block, 0, math.prod(launch.grid))
