@@ -102,6 +102,7 @@ def run(
     tile: int | None = None,
     device: str | Device = "auto",
     checks: str = "raise",
+    global_races: bool = False,
     repeats: int = REPEATS,
 ) -> RunResult:
     """alpha A B + beta C by one kernel, checked against float64.
@@ -124,7 +125,10 @@ def run(
     device : str or Device
         ``"auto"``, ``"gpu"``, ``"emulator"``, or a device.
     checks : str
-        On the emulator: ``"raise"`` at a fault, ``"collect"`` them in the report, or ``"off"``.
+        On the emulator: ``"raise"`` at a fault; ``"strict"``, also at what is only noted
+        otherwise; ``"collect"`` faults in the report; or ``"off"``.
+    global_races : bool
+        On the emulator: look for races in global memory too, which takes time and memory.
     repeats : int
         On a GPU, launches that are timed, after the one whose result is checked. It is a first
         look: the inputs may lie in L2. A launch of more than a second is not repeated.
@@ -169,7 +173,9 @@ def run(
             gemm.alpha, place.array(a), gemm.lda, place.array(b), gemm.ldb,
             gemm.beta, c_there, gemm.ldc,
         )  # fmt: skip
-        report = kernel.launch(grid, block, args, device=place, checks=checks)
+        report = kernel.launch(
+            grid, block, args, device=place, checks=checks, global_races=global_races
+        )
         result = c_there.to_numpy()
         if place.name == "gpu" and repeats and report.seconds < LONG:
             again = (kernel.launch(grid, block, args, device=place) for _ in range(repeats))

@@ -101,6 +101,11 @@ class Geometry:
         """Of each lane, its place where every warp has 32, the last warp of a block too."""
         return self.warp_of * WARP + self.thread_of % WARP
 
+    def of_one_block(self, lanes: Index) -> int:
+        """How many of some lanes are of the first one's block, that one too."""
+        block = self.block_of[lanes]
+        return int(np.count_nonzero(block == block[0]))
+
     def thread_index(self, lane: int) -> Dim3:
         """``threadIdx`` of a lane."""
         t, (bx, by, _) = int(lane) % self.threads, self.block
