@@ -8,6 +8,7 @@ patterns). A reader's fence is not asked for, nor is a fence's scope looked at.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,7 @@ RELEASES = frozenset(("release", "acq_rel"))
 MOST_TURNS = 256
 """Atomics of one instruction on one place that are taken one after another; of more, the last one
 alone is ordered behind the others."""
+_NO_FENCES = frozenset(("proxy", "mbarrier_init"))
 _ACTS = frozenset(
     ("st", "red", "bar", "barrier", "mbarrier", "cp", "call", "shfl", "vote", "match", "redux")
 )
@@ -41,9 +43,8 @@ _ACTS = frozenset(
 
 def is_fence(instruction: Instruction) -> bool:
     """Whether an instruction orders a thread's accesses to memory."""
-    modifiers = set(instruction.modifiers)
     return instruction.opcode == "membar" or (
-        instruction.opcode == "fence" and not modifiers & {"proxy", "mbarrier_init"}
+        instruction.opcode == "fence" and _NO_FENCES.isdisjoint(instruction.modifiers)
     )
 
 
@@ -52,11 +53,13 @@ def is_strong(op: Op) -> bool:
     return bool(STRONG & set(op.instruction.modifiers))
 
 
+@lru_cache(maxsize=64)
 def orders_by_flags(program: Program) -> bool:
     """Whether a program has what orders its threads by flags."""
-    return any(is_fence(i) or RELEASES & set(i.modifiers) for i in program.instructions)
+    return any(is_fence(i) or not RELEASES.isdisjoint(i.modifiers) for i in program.instructions)
 
 
+@lru_cache(maxsize=64)
 def spins(program: Program) -> frozenset[int]:
     """The loads and atomics that loops wait by, which do nothing else."""
     found = set()

@@ -34,6 +34,7 @@ class _Waiting:
     op: Op
     lanes: Lanes
     masks: Mask
+    is_watched: bool = False
 
 
 class Meetings:
@@ -62,9 +63,11 @@ class Meetings:
         self._waiting.setdefault(key, []).append(_Waiting(op, lanes, masks))
         self._meet[key] = meet
         machine.parked += lanes.count
-        if machine.is_checking:
-            machine.bypasses.waits(op, lanes, machine.geometry.warp_of)
         self._open(key)
+        for waiting in self._waiting.get(key, ()) if machine.is_checking else ():
+            if not waiting.is_watched:
+                machine.bypasses.waits(waiting.op, waiting.lanes, machine.geometry.warp_of)
+                waiting.is_watched = True
         return []
 
     def lanes_ended(self) -> None:
@@ -88,7 +91,8 @@ class Meetings:
                     pile.append(waiting)
                 elif chosen.any():
                     lanes = waiting.lanes.where(chosen)
-                    pile.append(_Waiting(waiting.op, lanes, waiting.masks[chosen]))
+                    masks = waiting.masks[chosen]
+                    pile.append(_Waiting(waiting.op, lanes, masks, waiting.is_watched))
         if kept:
             self._waiting[key] = kept
         if not released:
@@ -102,7 +106,7 @@ class Meetings:
         self._meet[key](together, together.pick(masks))
         for waiting in released:
             machine.parked -= waiting.lanes.count
-            if machine.is_checking:
+            if waiting.is_watched:
                 machine.bypasses.goes_on(waiting.op, waiting.lanes)
             machine.add_group(waiting.op.index + 1, waiting.lanes)
 

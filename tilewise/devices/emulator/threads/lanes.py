@@ -67,6 +67,13 @@ class Geometry:
         return linear.reshape(-1)
 
     @cached_property
+    def everybody(self) -> Index:
+        """All lanes."""
+        found = np.arange(self.count, dtype=np.intp)
+        found.flags.writeable = False
+        return found
+
+    @cached_property
     def thread_of(self) -> Index:
         """Of each lane, the linear number of its thread in its block."""
         return np.tile(np.arange(self.threads, dtype=np.intp), self.block_count)
@@ -147,9 +154,7 @@ class Lanes:
     @property
     def numbers(self) -> Index:
         """The lanes, spelled out."""
-        if self.index is None:
-            return np.arange(self.count, dtype=np.intp)
-        return self.index
+        return self.geometry.everybody if self.index is None else self.index
 
     def pick(self, table: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """The entries of a per-lane table that belong to this set."""
