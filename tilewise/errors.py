@@ -97,8 +97,8 @@ class UninitializedReadError(CheckError):
 
 
 class RaceError(CheckError):
-    """Two threads touch one place in shared memory with no barrier between, one writing."""
+    """Two threads touch one place in memory, and nothing orders them; one of them writes."""
 
 
 class BarrierError(CheckError):
-    """A barrier that a part of the block never reaches."""
+    """A barrier that a part of the block never reaches, or a shuffle that a lane misses."""

@@ -34,7 +34,8 @@ class Limits:
 
     Examples
     --------
-    >>> Limits(seconds=2).seconds, Limits().output
+    >>> import tilewise
+    >>> tilewise.Limits(seconds=2).seconds, tilewise.Limits().output
     (2, 1048576)
     """
 

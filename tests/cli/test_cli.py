@@ -307,3 +307,46 @@ def test_a_reader_that_stops_early(words: str) -> None:
         check=False,
     )
     assert (found.returncode, found.stderr) == (141, "")
+
+
+# ---- what the checks are asked for ----
+
+LEAVES = """
+extern "C" __global__ void mine(int m, int n, int k, real alpha, const real* a, int lda,
+                                const real* b, int ldb, real beta, real* c, int ldc)
+{
+    int row = blockIdx.y * TILE + threadIdx.y, column = blockIdx.x * TILE + threadIdx.x;
+    if (row >= m || column >= n) return;
+    __syncthreads();
+    real sum = 0;
+    for (int p = 0; p < k; ++p) sum += a[(size_t)row * lda + p] * b[(size_t)p * ldb + column];
+    c[(size_t)row * ldc + column] = alpha * sum;
+    PLANTED
+}
+"""
+
+
+def test_strict_makes_findings_of_notes(
+    tilewise: Tilewise, emulator: Device, tmp_path: Path
+) -> None:
+    file = tmp_path / "leaves.cu"
+    file.write_text(LEAVES.replace("PLANTED", ""))
+    words = ("run", f"{file}:mine", "-m", 20, "-n", 20, "-k", 3)
+    found = tilewise(*words)
+    assert found.code == 0
+    assert "note:" in found.out
+    found = tilewise(*words, "--strict")
+    assert found.code == 1
+    assert "ended before this barrier" in found.err
+
+
+def test_races_in_global_memory(tilewise: Tilewise, emulator: Device, tmp_path: Path) -> None:
+    file = tmp_path / "races.cu"
+    plain = "if (row == 0 && c[column ^ 1] == 5) c[column] = 1;"
+    file.write_text(LEAVES.replace("PLANTED", plain))
+    words = ("run", f"{file}:mine", "-m", 20, "-n", 20, "-k", 3)
+    assert tilewise(*words).code == 0
+    found = tilewise(*words, "--global-races")
+    assert found.code == 1
+    assert "in global memory with nothing that orders it" in found.err
+    assert tilewise("run", "tuned", "-m", 40, "-n", 30, "-k", 20, "--global-races").code == 0

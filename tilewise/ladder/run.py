@@ -122,6 +122,7 @@ def run(
     tile: int | None = None,
     device: str | Device = "auto",
     checks: str = "raise",
+    global_races: bool = False,
     repeats: int = REPEATS,
 ) -> RunResult:
     """alpha A B + beta C by one kernel, checked against float64.
@@ -144,7 +145,10 @@ def run(
     device : str or Device
         ``"auto"``, ``"gpu"``, ``"emulator"``, or a device.
     checks : str
-        On the emulator: ``"raise"`` at a fault, ``"collect"`` them in the report, or ``"off"``.
+        On the emulator: ``"raise"`` at a fault; ``"strict"``, also at what is only noted
+        otherwise; ``"collect"`` faults in the report; or ``"off"``.
+    global_races : bool
+        On the emulator: look for races in global memory too, which takes time and memory.
     repeats : int
         On a GPU, launches that are timed, after the one whose result is checked. It is a first
         look: the inputs may lie in L2. A launch of more than a second is not repeated.
@@ -193,7 +197,10 @@ def run(
             gemm.alpha, there(a), gemm.lda, there(b), gemm.ldb,
             gemm.beta, c_there, gemm.ldc,
         )  # fmt: skip
-        report = kernel.launch(grid, block, args, device=place, checks=checks, isolated=is_isolated)
+        report = kernel.launch(
+            grid, block, args, device=place, checks=checks, global_races=global_races,
+            isolated=is_isolated,
+        )  # fmt: skip
         result = c_there if is_isolated else c_there.to_numpy()
         if place.name == "gpu" and repeats and report.seconds < LONG and not is_isolated:
             again = (kernel.launch(grid, block, args, device=place) for _ in range(repeats))

@@ -52,7 +52,7 @@ def profile_launch(
     arch : str
         To compile for, as ``"sm_90a"``.
     checks : str
-        ``"raise"``, ``"collect"`` or ``"off"``.
+        ``"raise"``, ``"strict"``, ``"collect"`` or ``"off"``.
     whole : bool
         Run every block. Else one of each kind is run and its counts multiplied, wherever it
         follows from the instructions which blocks do the same.

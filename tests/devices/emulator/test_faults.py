@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 import pytest
-from faults import global_races, others, right, shared_races
+from faults import (
+    barriers,
+    copies,
+    global_races,
+    memory,
+    partial_barriers,
+    right,
+    right_copies,
+    shared_races,
+)
 from faults.cases import Case, arguments
 
 from tilewise.compiler import machine_code
@@ -11,9 +20,13 @@ from tilewise.devices import Device
 from tilewise.kernel import Kernel
 from tilewise.launch import LaunchReport
 
-CASES: list[Case] = [*shared_races.CASES, *others.CASES, *global_races.CASES]
+CASES: list[Case] = [
+    case
+    for room in (shared_races, partial_barriers, copies, barriers, memory, global_races)
+    for case in room.CASES
+]
 
-RIGHT: list[Case] = [*right.CASES, *global_races.RIGHT]
+RIGHT: list[Case] = [*right.CASES, *right_copies.CASES, *global_races.RIGHT]
 
 
 @pytest.fixture(autouse=True)
@@ -22,7 +35,7 @@ def no_machine_code(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine_code, "find_nvdisasm", lambda: None)
 
 
-@pytest.mark.parametrize(("some", "least"), [(CASES, 150), (RIGHT, 40)])
+@pytest.mark.parametrize(("some", "least"), [(CASES, 200), (RIGHT, 65)])
 def test_cases_are_many_and_distinct(some: list[Case], least: int) -> None:
     assert len(some) >= least
     assert len({case.name for case in some}) == len(some)

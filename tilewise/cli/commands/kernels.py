@@ -46,6 +46,13 @@ def run(
     beta: Annotated[float, typer.Option()] = 0.0,
     device: Device = Place.auto,
     seed: Annotated[int | None, typer.Option(help="Of the random matrices.")] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="On the emulator: a note is a finding too.")
+    ] = False,
+    global_races: Annotated[
+        bool,
+        typer.Option("--global-races", help="On the emulator: races in global memory too."),
+    ] = False,
     include: Include = None,
     trusted: Trusted = False,
     limit: Limit = None,
@@ -81,6 +88,8 @@ def run(
             beta=beta,
             tile=tile,
             device=place,
+            checks="strict" if strict else "raise",
+            global_races=global_races,
         )
     correct = bool(result.check.correct)
     if out is not None and correct:

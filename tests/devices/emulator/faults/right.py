@@ -107,6 +107,76 @@ WARPS = r"""
     out[t] = s[t / 32];
 """
 
+FLAGS = r"""
+== volatile_flag_with_fences
+    __shared__ volatile int flag;
+    __shared__ int s[32];
+    if (t == 0) flag = 0;
+    __syncthreads();
+    if (t < 32) {
+        s[t] = a[t];
+        __syncwarp();
+        if (t == 0) {
+            __threadfence_block();
+            flag = 1;
+        }
+    } else {
+        if (t == 32)
+            while (flag == 0) {}
+        __threadfence_block();
+        __syncwarp();
+        out[t] = s[63 - t];
+    }
+== volatile_flags_both_ways
+    __shared__ volatile int full, empty;
+    __shared__ int x;
+    if (t == 0) full = empty = 0;
+    __syncthreads();
+#pragma unroll 1
+    for (int p = 1; p < 4; ++p) {
+        if (t == 0) {
+            while (empty != p - 1) {}
+            __threadfence_block();
+            x = a[p];
+            __threadfence_block();
+            full = p;
+        }
+        if (t == 32) {
+            while (full != p) {}
+            __threadfence_block();
+            out[p] = x;
+            __threadfence_block();
+            empty = p;
+        }
+    }
+== lock_in_shared_memory
+    __shared__ int lock, sum;
+    if (t == 0) lock = sum = 0;
+    __syncthreads();
+    if ((t & 31) == 0) {
+        while (atomicCAS(&lock, 0, 1) != 0) {}
+        __threadfence_block();
+        sum += a[t];
+        __threadfence_block();
+        atomicExch(&lock, 0);
+    }
+    __syncthreads();
+    out[t] = sum;
+== counter_that_is_waited_for threads=96
+    __shared__ int count, s[96];
+    if (t == 0) count = 0;
+    __syncthreads();
+    s[t] = a[t];
+    __threadfence_block();
+    __syncwarp();
+    if ((t & 31) == 0) {
+        atomicAdd(&count, 1);
+        while (*(volatile int*)&count != 3) {}
+    }
+    __syncwarp();
+    out[t] = s[95 - t];
+"""
+
 BLOCKS = r"""
 == own_place
     __shared__ int s[64];
@@ -308,112 +378,4 @@ NAMED = r"""
     out[2000 + t] = s[t & 63];
 """
 
-COPIES = r"""
-== copies_double_buffered
-    __shared__ int s[2][64];
-    COPY(&s[0][t], a + t);
-    COMMIT();
-    int sum = 0;
-#pragma unroll 1
-    for (int p = 0; p < 4; ++p) {
-        COPY(&s[(p + 1) & 1][t], a + (p + 1) * 64 + t);
-        COMMIT();
-        WAIT(1);
-        __syncthreads();
-        sum += s[p & 1][63 - t];
-        __syncthreads();
-    }
-    out[t] = sum;
-== copies_three_buffers_one_barrier
-    __shared__ int s[3][64];
-    for (int p = 0; p < 2; ++p) {
-        COPY(&s[p][t], a + p * 64 + t);
-        COMMIT();
-    }
-    int sum = 0;
-#pragma unroll 1
-    for (int p = 0; p < 6; ++p) {
-        WAIT(1);
-        __syncthreads();
-        COPY(&s[(p + 2) % 3][t], a + (p + 2) * 64 + t);
-        COMMIT();
-        sum += s[p % 3][63 - t];
-    }
-    out[t] = sum;
-== copy_to_own_place
-    __shared__ int s[64];
-    COPY(&s[t], a + t);
-    WAIT_ALL();
-    out[t] = s[t];
-== copy_of_a_warp threads=32
-    __shared__ int s[32];
-    COPY(&s[t], a + t);
-    WAIT_ALL();
-    __syncwarp();
-    out[t] = s[31 - t];
-== copies_of_a_part_are_waited_for_later
-    __shared__ int s[128];
-    COPY(&s[t], a + t);
-    COMMIT();
-    if (t < 32) COPY(&s[64 + t], a + 64 + t);
-    COMMIT();
-    WAIT(1);
-    __syncthreads();
-    int x = s[63 - t];
-    WAIT(0);
-    __syncthreads();
-    out[t] = x + s[64 + (t & 31)];
-"""
-
-HOPPER = r"""
-== mbarrier_as_a_block_s_barrier
-    __shared__ unsigned long long b;
-    __shared__ int s[64];
-    if (t == 0) MB_INIT(&b, 64);
-    __syncthreads();
-#pragma unroll 1
-    for (int p = 0; p < 4; ++p) {
-        s[t] = a[p * 64 + t];
-        MB_ARRIVE(&b);
-        MB_WAIT(&b, 0);
-        out[p * 64 + t] = s[63 - t];
-        MB_ARRIVE(&b);
-        MB_WAIT(&b, 1);
-    }
-== bulk_load_and_store
-    __shared__ unsigned long long b;
-    __shared__ alignas(128) int s[64];
-    if (t == 0) {
-        MB_INIT(&b, 1);
-        MB_EXPECT(&b, 256);
-        BULK_LOAD(s, a, 256, &b);
-    }
-    __syncthreads();
-    MB_WAIT(&b, 0);
-    int x = s[63 - t];
-    __syncthreads();
-    s[t] = x + 1;
-    PROXY_FENCE();
-    __syncthreads();
-    if (t == 0) {
-        BULK_STORE(out, s, 256);
-        BULK_COMMIT();
-        BULK_WAIT(0);
-    }
-== mbarrier_and_named_barriers
-    __shared__ unsigned long long b;
-    __shared__ int s[64];
-    if (t == 0) MB_INIT(&b, 64);
-    __syncthreads();
-    s[t] = a[t];
-    BAR_SYNC(1 + t / 32, 32);
-    int x = s[t ^ 31];
-    MB_ARRIVE(&b);
-    MB_WAIT(&b, 0);
-    s[t ^ 32] = x;
-    MB_ARRIVE(&b);
-    MB_WAIT(&b, 1);
-    out[t] = s[t];
-"""
-
-CASES = [*cases(WARPS), *cases(BLOCKS), *cases(NAMED), *cases(COPIES), *cases(HOPPER)]
+CASES = [*cases(WARPS), *cases(FLAGS), *cases(BLOCKS), *cases(NAMED)]

@@ -10,16 +10,22 @@ acquire patterns). A reader's fence is not asked for, nor is a fence's scope loo
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tilewise.devices.emulator.checks.clocks import TooManyClassesError
+from tilewise.devices.emulator.checks.flags import (
+    addresses,
+    as_polls,
+    is_strong,
+    keys,
+    orders_by_flags,
+    syncs,
+)
 from tilewise.devices.emulator.checks.log import (
     ACQUIRE,
-    ADDRESS,
     ATOMIC,
     BLOCK,
     FENCE,
@@ -37,8 +43,6 @@ from tilewise.devices.emulator.checks.log import (
     granule_of,
 )
 from tilewise.devices.emulator.checks.replay import Conflict, Replay
-from tilewise.devices.emulator.ptx.program import Program
-from tilewise.devices.emulator.ptx.syntax import Instruction
 from tilewise.devices.emulator.threads.faults import Place
 from tilewise.devices.emulator.threads.lanes import Geometry, Index, Lanes
 from tilewise.devices.emulator.threads.op import Op
@@ -46,25 +50,7 @@ from tilewise.devices.emulator.threads.op import Op
 if TYPE_CHECKING:
     from tilewise.devices.emulator.machine import Machine
 
-_STRONG = frozenset(("volatile", "relaxed", "acquire", "release", "acq_rel", "mmio"))
-_RELEASES = frozenset(("release", "acq_rel"))
-_MOST_TURNS = 256
-"""Atomics of one instruction on one place that are taken one after another; of more, the last one
-alone is ordered behind the others."""
 Same = npt.NDArray[np.bool_]
-
-
-def is_fence(instruction: Instruction) -> bool:
-    """Whether an instruction orders a thread's accesses to memory."""
-    modifiers = set(instruction.modifiers)
-    return instruction.opcode == "membar" or (
-        instruction.opcode == "fence" and not modifiers & {"proxy", "mbarrier_init"}
-    )
-
-
-def _orders(program: Program) -> bool:
-    """Whether a program has what orders its threads by flags."""
-    return any(is_fence(i) or _RELEASES & set(i.modifiers) for i in program.instructions)
 
 
 class GlobalRaces:
@@ -79,7 +65,7 @@ class GlobalRaces:
 
     def __init__(self, machine: Machine, geometry: Geometry) -> None:
         self.machine, self._geometry = machine, geometry
-        self._orders = _orders(machine.program)
+        self._orders = orders_by_flags(machine.program)
         self._log: list[Item] = []
         self._same: dict[int, Same] = {}
 
@@ -96,9 +82,8 @@ class GlobalRaces:
         same: Same | None = None,
     ) -> None:  # fmt: skip
         """Lanes load or store ``width`` bytes at each address; atomics do neither."""
-        is_strong = bool(_STRONG & set(op.instruction.modifiers))
         kind = {(False, False): READ, (False, True): POLL, (True, False): WRITE}.get(
-            (writes, is_strong), FLAG
+            (writes, is_strong(op)), FLAG
         )
         numbers = self._lanes(lanes.numbers)
         place = np.broadcast_to(np.asarray(address, np.int64), lanes.count)
@@ -128,7 +113,7 @@ class GlobalRaces:
               clears: bool = False) -> None:  # fmt: skip
         self._log.append(Sync(kind, lanes, names, is_fenced, clears))
 
-    def fence(self, lanes: Lanes) -> None:
+    def memory_fence(self, lanes: Lanes) -> None:
         """Lanes pass a fence."""
         if self._orders:
             self._sync(FENCE, self._lanes(lanes.numbers), np.zeros(lanes.count, np.int64))
@@ -203,8 +188,8 @@ class GlobalRaces:
         plain = [x for x in accesses if x.kind in (READ, WRITE)]
         shared = None
         if not self._orders:
-            shared = np.intersect1d(_addresses(strong), _addresses(plain))
-        swapped = _keys([x for x in strong if "cas" in x.op.instruction.modifiers])
+            shared = np.intersect1d(addresses(strong), addresses(plain))
+        swapped = keys([x for x in strong if "cas" in x.op.instruction.modifiers])
         log: list[Item] = []
         same: dict[int, Same] = {}
         for number, item in enumerate(self._log):
@@ -213,11 +198,11 @@ class GlobalRaces:
             if not isinstance(item, Access):
                 log.append(item)
             elif item.kind == READ and len(swapped):
-                log += _as_polls(item, swapped)
+                log += as_polls(item, swapped)
             else:
                 log.append(item)
                 if item.kind in (ATOMIC, FLAG, POLL):
-                    log += _syncs(item, shared)
+                    log += syncs(item, shared)
         return log, same
 
     def _report(self, conflict: Conflict, address: int) -> None:
@@ -246,57 +231,3 @@ class GlobalRaces:
             f"{VERBS[conflict.later.kind]} {place} in global memory with nothing that orders it "
             f"{after}", self._geometry, conflict.lane, place, conflict.others,
         )  # fmt: skip
-
-
-def _addresses(accesses: list[Access]) -> Names:
-    """Where accesses begin."""
-    found = [access.units * access.width for access in accesses]
-    return np.unique(np.concatenate(found)).astype(np.int64) if found else np.empty(0, np.int64)
-
-
-def _keys(accesses: list[Access]) -> npt.NDArray[Any]:
-    """The lanes and the places of accesses, as one number each."""
-    found = [access.units * access.width + 1j * access.lanes for access in accesses]
-    return np.unique(np.concatenate(found)) if found else np.empty(0, np.complex128)
-
-
-def _as_polls(access: Access, swapped: npt.NDArray[Any]) -> list[Item]:
-    """A read, as a volatile one where its lane compares and swaps the same place: what it found
-    is then checked."""
-    is_poll = np.isin(access.units * access.width + 1j * access.lanes, swapped)
-    if not is_poll.any():
-        return [access]
-    rest = access.part(~is_poll)
-    return [replace(access.part(is_poll), kind=POLL), *([rest] if len(rest.lanes) else [])]
-
-
-def _syncs(access: Access, shared: Names | None) -> list[Item]:
-    """What orders the lanes of an atomic or a volatile access; at ``shared`` places only."""
-    place, lanes = (access.units * access.width).astype(np.int64), access.lanes
-    if shared is not None:
-        chosen = np.isin(place, shared)
-        place, lanes = place[chosen], lanes[chosen]
-    if not len(place):
-        return []
-    names = ADDRESS + place
-    is_fenced = not _RELEASES & set(access.op.instruction.modifiers)
-    if access.kind == POLL:
-        return [Sync(ACQUIRE, lanes, names)]
-    if access.kind == FLAG:
-        return [Sync(RELEASE, lanes, names, is_fenced)]
-    order = np.argsort(place, kind="stable")
-    first = np.searchsorted(place[order], place[order])
-    turn = np.empty(len(place), np.intp)
-    turn[order] = np.arange(len(place)) - first
-    found: list[Item] = []
-    if turn.max() >= _MOST_TURNS:
-        is_last = np.zeros(len(place), np.bool_)
-        is_last[order[np.r_[place[order][1:] != place[order][:-1], True]]] = True
-        found.append(Sync(ACQUIRE, lanes[~is_last], names[~is_last]))
-        found.append(Sync(RELEASE, lanes[~is_last], names[~is_last], is_fenced))
-        lanes, names, turn = lanes[is_last], names[is_last], np.zeros(int(is_last.sum()), np.intp)
-    for now in range(int(turn.max()) + 1):
-        mine = turn == now
-        found.append(Sync(ACQUIRE, lanes[mine], names[mine]))
-        found.append(Sync(RELEASE, lanes[mine], names[mine], is_fenced))
-    return found

@@ -120,6 +120,9 @@ class HappensBefore:
         self.acquire(lanes, together[np.searchsorted(numbers, group)])
         self._tick(lanes)
 
+    def memory_fence(self, lanes: Lanes) -> None:
+        """Lanes pass a fence that is not between proxies, which orders nothing by itself."""
+
     def warp_barrier(self, lanes: Lanes, masks: npt.NDArray[np.uint64]) -> None:
         """Lanes that name each other in their masks waited for one another."""
         self.meet(lanes.numbers, warp_names(lanes, masks))

@@ -9,19 +9,30 @@ like the last), and a log that was found clean is known by the items in it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
+from tilewise.devices.emulator.checks.flags import (
+    addresses,
+    is_strong,
+    orders_by_flags,
+    spins,
+    syncs,
+)
 from tilewise.devices.emulator.checks.log import (
     ACQUIRE,
     ATOMIC,
+    FENCE,
+    FLAG,
     ISSUE,
     POLL,
     READ,
     RELEASE,
     VERBS,
+    WRITE,
     Access,
     Item,
     Items,
@@ -59,6 +70,8 @@ class Races:
         self.machine = machine
         self._items = Items()
         self._clean: set[tuple[Item, ...]] = set()
+        program = machine.program
+        self._spins = spins(program) if orders_by_flags(program) else frozenset()
         self.start()
 
     def start(self) -> None:
@@ -81,6 +94,8 @@ class Races:
         same : ndarray of bool, optional
             Of a write, which lanes wrote what was there already; none of them if None.
         """
+        if self._spins and is_strong(op):
+            kind = {READ: POLL, WRITE: FLAG}.get(kind, kind)
         if same is not None:
             self._same[len(self._log)] = same
         self._log.append(self._items.access(pattern, kind, op))
@@ -98,6 +113,11 @@ class Races:
     def opened(self, lanes: Lanes, number: int) -> None:
         """A barrier opened for lanes that waited there, and were not all of their block."""
         self._sync(ACQUIRE, lanes, block_names(lanes, number))
+
+    def memory_fence(self, lanes: Lanes) -> None:
+        """Lanes pass a fence."""
+        if self._spins:
+            self._sync(FENCE, lanes, np.zeros(lanes.count, np.int64))
 
     def _sync(self, kind: str, lanes: Lanes, names: Names) -> None:
         self._log.append(self._items.sync(kind, lanes.numbers, names))
@@ -155,6 +175,8 @@ class Races:
         key = tuple(log)
         if key in self._clean:
             return
+        if self._spins:
+            log, same = self._ordered(log, same)
         granule = granule_of(log)
         size = len(self.machine.shared.data) // granule
 
@@ -165,6 +187,28 @@ class Races:
             if len(self._clean) > 256:
                 self._clean.clear()
             self._clean.add(key)
+
+    def _ordered(
+        self, log: Sequence[Item], same: dict[int, Same]
+    ) -> tuple[list[Item], dict[int, Same]]:
+        """The log with what flags and locks order: places that loops wait by."""
+        accesses = [item for item in log if isinstance(item, Access)]
+        flags = addresses([item for item in accesses if item.op.index in self._spins])
+        found: list[Item] = []
+        some: dict[int, Same] = {}
+        for number, item in enumerate(log):
+            if number in same:
+                some[len(found)] = same[number]
+            if not isinstance(item, Access) or item.kind not in (POLL, FLAG, ATOMIC):
+                found.append(item)
+                continue
+            is_flag = np.isin(item.units * item.width, flags)
+            if item.kind != ATOMIC and not is_flag.all():
+                item = replace(item, kind=READ if item.kind == POLL else WRITE)
+            found.append(item)
+            if is_flag.all():
+                found += syncs(item, flags)
+        return found, some
 
     def _report(self, conflict: Conflict, granule: int) -> None:
         later, earlier, machine = conflict.later.op, conflict.earlier.op, self.machine

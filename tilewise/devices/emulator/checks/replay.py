@@ -70,8 +70,10 @@ class _Table:
         # Of places that several lanes read: all the accesses, the last of each item.
         self.all: dict[Item, tuple[Index, Index, Clocks, int]] = {}
 
-    def put(self, place: Index, lane: Index, epoch: Clocks, number: int) -> None:
-        self.lane[place], self.epoch[place], self.number[place] = lane, epoch, number
+    def put(self, place: Index, lane: Index, epoch: Clocks | None, number: int) -> None:
+        self.lane[place], self.number[place] = lane, number
+        if epoch is not None:
+            self.epoch[place] = epoch
 
 
 class Replay:
@@ -138,7 +140,7 @@ class Replay:
         for other in CONFLICTS[kind]:
             if other in self._tables:
                 self._compare(number, access, self._tables[other], place, lane)
-        epoch = np.zeros(len(lane), np.int32) if self._clocks is None else self._clocks.epochs(lane)
+        epoch = None if self._clocks is None else self._clocks.epochs(lane)
         table = self._table(kind)
         if kind == WRITE:
             table.put(place, lane, epoch, number)
@@ -149,7 +151,7 @@ class Replay:
             return
         seen_lane = table.lane[place]
         is_first = (seen_lane == _NOBODY) | (seen_lane == lane)
-        if self._clocks is not None:
+        if self._clocks is not None and epoch is not None:
             table.all[access] = place, lane, epoch, number
             rest = np.flatnonzero(~is_first & (seen_lane != _SEVERAL))
             is_first[rest] = self._clocks.ordered(

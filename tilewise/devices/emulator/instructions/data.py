@@ -9,7 +9,7 @@ import numpy as np
 
 from tilewise.devices.emulator.access.addresses import Where
 from tilewise.devices.emulator.access.spaces import Data, Generic, Global, Rows, Shared, Space
-from tilewise.devices.emulator.checks.global_races import is_fence
+from tilewise.devices.emulator.checks.flags import is_fence
 from tilewise.devices.emulator.memory.storage import LOCAL_WINDOW, SHARED_WINDOW, WINDOW_BYTES
 from tilewise.devices.emulator.ptx.modifiers import Words
 from tilewise.devices.emulator.ptx.syntax import Address, Operand, Symbol, Vector
@@ -255,11 +255,13 @@ def _is_in_space(machine: Machine, op: Op) -> None:
 
 def _ordering(machine: Machine, op: Op) -> None:
     """Fences, prefetches and sleeps change no value: lanes here see memory in program order."""
-    races = machine.global_races
-    if races is not None and is_fence(op.instruction):
-        op.run = races.fence
-        return
-    op.run = lambda lanes: None
+    checks = machine.race_checks if is_fence(op.instruction) else ()
+
+    def run(lanes: Lanes) -> None:
+        for check in checks:
+            check.memory_fence(lanes)
+
+    op.run = run
 
 
 BUILDERS: dict[str, Callable[[Machine, Op], None]] = {

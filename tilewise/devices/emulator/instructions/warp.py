@@ -18,7 +18,7 @@ from tilewise.devices.emulator.synchronisation.meetings import (
     Meet,
     warp_bits,
 )
-from tilewise.devices.emulator.threads.lanes import WARP, Index, Lanes
+from tilewise.devices.emulator.threads.lanes import WARP, Lanes
 from tilewise.devices.emulator.threads.op import Op, Writer
 
 if TYPE_CHECKING:
@@ -113,13 +113,8 @@ def _check_sources(op: Op, lanes: Lanes, masks: Mask, source: npt.NDArray[np.int
         f"reads by {op.instruction} from lane {int(source[first])} of its warp, {what} {why}",
         int(lanes.numbers[first]),
         None,
-        _same_block(lanes, which) - 1,
+        lanes.geometry.of_one_block(lanes.numbers[which]) - 1,
     )
-
-
-def _same_block(lanes: Lanes, which: Index) -> int:
-    block = lanes.geometry.block_of[lanes.numbers[which]]
-    return int(np.count_nonzero(block == block[0]))
 
 
 def _vote(machine: Machine, op: Op) -> None:

@@ -55,7 +55,7 @@ def of_warps(machine: Machine, op: Op, run: Callable[[Lanes], None]) -> None:
                 f"not {WARP}",
                 int(lanes.numbers[lacking[0]]),
                 None,
-                len(lacking) - 1,
+                lanes.geometry.of_one_block(lanes.numbers[lacking]) - 1,
             )
             lanes = lanes.where(there == WARP)
         if lanes.count:

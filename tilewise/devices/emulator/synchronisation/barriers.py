@@ -25,6 +25,7 @@ class _Waiting:
     lanes: Lanes
     brought: npt.NDArray[Any] | None
     waits: bool
+    is_watched: bool = False
 
 
 class Barriers:
@@ -65,15 +66,24 @@ class Barriers:
             return [(op.index + 1, lanes)]
         self._waiting.setdefault(number, []).append(_Waiting(op, lanes, brought, waits))
         self._wanted[number] = wanted
-        if not waits:
-            for check in machine.race_checks:
-                check.arrived(lanes, number)
-        elif machine.is_checking and not wanted:
-            machine.bypasses.waits(op, lanes, machine.geometry.block_of)
         if waits:
             machine.parked += lanes.count
+        else:
+            for check in machine.race_checks:
+                check.arrived(lanes, number)
         self._open(number)
+        if machine.is_checking and not wanted:
+            self._watch(number)
         return [] if waits else [(op.index + 1, lanes)]
+
+    def _watch(self, number: int) -> None:
+        """Look out for threads that go around a barrier which others wait at."""
+        for waiting in self._waiting.get(number, ()):
+            if waiting.waits and not waiting.is_watched:
+                self.machine.bypasses.waits(
+                    waiting.op, waiting.lanes, self.machine.geometry.block_of
+                )
+                waiting.is_watched = True
 
     def lanes_ended(self, lanes: Lanes) -> None:
         """Lanes ended; those that wait for them wait no longer."""
@@ -105,7 +115,8 @@ class Barriers:
                 elif chosen.any():
                     brought = None if waiting.brought is None else waiting.brought[chosen]
                     lanes = waiting.lanes.where(chosen)
-                    pile.append(_Waiting(waiting.op, lanes, brought, waiting.waits))
+                    is_watched = waiting.is_watched
+                    pile.append(_Waiting(waiting.op, lanes, brought, waiting.waits, is_watched))
         if kept:
             self._waiting[number] = kept
         if not wanted:
@@ -115,7 +126,7 @@ class Barriers:
         for waiting in released:
             if waiting.waits:
                 machine.parked -= waiting.lanes.count
-                if machine.is_checking and not wanted:
+                if waiting.is_watched:
                     machine.bypasses.goes_on(waiting.op, waiting.lanes)
                 machine.add_group(waiting.op.index + 1, waiting.lanes)
 

@@ -16,14 +16,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from tilewise.devices.emulator.ptx.syntax import Symbol
+from tilewise.devices.emulator.ptx.flow import ENDS, following
 from tilewise.devices.emulator.threads.lanes import Index, Lanes
 from tilewise.devices.emulator.threads.op import Op
 
 if TYPE_CHECKING:
     from tilewise.devices.emulator.machine import Machine
-
-_ENDS = ("ret", "exit")
 
 
 @dataclass
@@ -109,25 +107,10 @@ class Bypasses:
         found = self._behind.get(barrier)
         if found is None:
             if not self._next:
-                self._next = [self._following(at) for at in range(len(self.machine.ops))]
+                self._next = following(self.machine.program)
             behind = self._reach(barrier) & ~self._before(barrier) & ~self._endings()
             found = self._behind[barrier] = np.r_[0, np.cumsum(behind)].astype(np.intp)
         return found
-
-    def _following(self, at: int) -> list[int]:
-        """Where a thread may stand after an instruction."""
-        program, instruction = self.machine.program, self.machine.ops[at].instruction
-        found = [] if instruction.opcode in (*_ENDS, "bra", "brx") else [at + 1]
-        if instruction.predicate is not None and not found:
-            found = [at + 1]
-        symbols = [x.name for x in instruction.operands if isinstance(x, Symbol)]
-        if instruction.opcode == "bra":
-            found.append(program.target(at, symbols[0]))
-        elif instruction.opcode == "brx":
-            name = program.function_of(at)
-            function = next(f for f in program.functions if f.name == name)
-            found += [program.target(at, label) for label in function.tables[symbols[-1]]]
-        return [place for place in found if place < len(self.machine.ops)]
 
     def _reach(self, barrier: int) -> npt.NDArray[np.bool_]:
         """What can be reached from a barrier."""
@@ -143,8 +126,8 @@ class Bypasses:
     def _before(self, barrier: int) -> npt.NDArray[np.bool_]:
         """From where a barrier can be reached with no other one between."""
         previous: list[list[int]] = [[] for _ in self._next]
-        for at, following in enumerate(self._next):
-            for place in following:
+        for at, places in enumerate(self._next):
+            for place in places:
                 previous[place].append(at)
         found = np.zeros(len(self.machine.ops), np.bool_)
         found[barrier] = True
@@ -164,7 +147,7 @@ class Bypasses:
         """Instructions that only end the thread."""
         ops = self.machine.ops
         found = np.array(
-            [op.instruction.opcode in _ENDS and op.instruction.predicate is None for op in ops]
+            [op.instruction.opcode in ENDS and op.instruction.predicate is None for op in ops]
         )
         for at in reversed(range(len(ops))):
             instruction = ops[at].instruction

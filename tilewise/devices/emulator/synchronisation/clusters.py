@@ -186,5 +186,5 @@ class Clusters:
                 "waits forever at its cluster's barrier, which some threads do not reach",
                 int(lanes.numbers[0]),
                 None,
-                lanes.count - 1,
+                self.machine.geometry.of_one_block(lanes.numbers) - 1,
             )

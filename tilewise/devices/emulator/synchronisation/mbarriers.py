@@ -368,5 +368,5 @@ class Mbarriers:
                 f"{int(self.bytes_[at])} bytes are missing",
                 int(some.lanes.numbers[0]),
                 place,
-                some.lanes.count - 1,
+                self.machine.geometry.of_one_block(some.lanes.numbers) - 1,
             )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from tilewise.devices.emulator.threads.lanes import WARP, Index, Lanes
+from tilewise.devices.emulator.threads.lanes import WARP, Lanes
 from tilewise.devices.emulator.threads.op import Groups, Op, Value
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ class _Waiting:
     op: Op
     lanes: Lanes
     masks: Mask
+    is_watched: bool = False
 
 
 class Meetings:
@@ -62,9 +63,11 @@ class Meetings:
         self._waiting.setdefault(key, []).append(_Waiting(op, lanes, masks))
         self._meet[key] = meet
         machine.parked += lanes.count
-        if machine.is_checking:
-            machine.bypasses.waits(op, lanes, machine.geometry.warp_of)
         self._open(key)
+        for waiting in self._waiting.get(key, ()) if machine.is_checking else ():
+            if not waiting.is_watched:
+                machine.bypasses.waits(waiting.op, waiting.lanes, machine.geometry.warp_of)
+                waiting.is_watched = True
         return []
 
     def lanes_ended(self) -> None:
@@ -88,7 +91,8 @@ class Meetings:
                     pile.append(waiting)
                 elif chosen.any():
                     lanes = waiting.lanes.where(chosen)
-                    pile.append(_Waiting(waiting.op, lanes, waiting.masks[chosen]))
+                    masks = waiting.masks[chosen]
+                    pile.append(_Waiting(waiting.op, lanes, masks, waiting.is_watched))
         if kept:
             self._waiting[key] = kept
         if not released:
@@ -102,7 +106,7 @@ class Meetings:
         self._meet[key](together, together.pick(masks))
         for waiting in released:
             machine.parked -= waiting.lanes.count
-            if machine.is_checking:
+            if waiting.is_watched:
                 machine.bypasses.goes_on(waiting.op, waiting.lanes)
             machine.add_group(waiting.op.index + 1, waiting.lanes)
 
@@ -144,7 +148,7 @@ class Meetings:
         if len(which):
             op, lane = waiting.op, waiting.lanes.numbers[which]
             mask = f"{int(waiting.masks[which[0]]):#010x}"
-            others = _of_one_block(self.machine, lane) - 1
+            others = self.machine.geometry.of_one_block(lane) - 1
             words = f"runs {op.instruction.opcode} {what.format(mask=mask)}"
             op.fault("barrier", words, int(lane[0]), None, others)
 
@@ -164,7 +168,7 @@ class Meetings:
             gone = np.unique(absent[around])
             op.fault(
                 "barrier",
-                f"waits at {op.instruction} for {_of_one_block(machine, gone)} threads that its "
+                f"waits at {op.instruction} for {geometry.of_one_block(gone)} threads that its "
                 f"mask names and that go around it, thread {geometry.thread_index(int(gone[0]))} "
                 "the first",
                 int(waiting.lanes.numbers[who[around][0]]),
@@ -174,7 +178,7 @@ class Meetings:
             op.note(
                 "barrier",
                 f"ended before {op.instruction}, whose mask names it, as "
-                f"{_of_one_block(machine, gone)} threads of its block did",
+                f"{geometry.of_one_block(gone)} threads of its block did",
                 int(gone[0]),
             )
 
@@ -187,11 +191,5 @@ class Meetings:
                 f"{int(waiting.masks[0]):#010x} names",
                 int(waiting.lanes.numbers[0]),
                 None,
-                _of_one_block(self.machine, waiting.lanes.numbers) - 1,
+                self.machine.geometry.of_one_block(waiting.lanes.numbers) - 1,
             )
-
-
-def _of_one_block(machine: Machine, lanes: Index) -> int:
-    """How many of the lanes are of the first one's block."""
-    block = machine.geometry.block_of[lanes]
-    return int(np.count_nonzero(block == block[0]))

@@ -63,5 +63,5 @@ class Warpgroups:
                 "warpgroup reach it",
                 int(lanes.numbers[0]),
                 None,
-                lanes.count - 1,
+                self.machine.geometry.of_one_block(lanes.numbers) - 1,
             )

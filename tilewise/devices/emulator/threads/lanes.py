@@ -67,6 +67,13 @@ class Geometry:
         return linear.reshape(-1)
 
     @cached_property
+    def everybody(self) -> Index:
+        """All lanes."""
+        found = np.arange(self.count, dtype=np.intp)
+        found.flags.writeable = False
+        return found
+
+    @cached_property
     def thread_of(self) -> Index:
         """Of each lane, the linear number of its thread in its block."""
         return np.tile(np.arange(self.threads, dtype=np.intp), self.block_count)
@@ -100,6 +107,11 @@ class Geometry:
     def slot_of(self) -> Index:
         """Of each lane, its place where every warp has 32, the last warp of a block too."""
         return self.warp_of * WARP + self.thread_of % WARP
+
+    def of_one_block(self, lanes: Index) -> int:
+        """How many of some lanes are of the first one's block, that one too."""
+        block = self.block_of[lanes]
+        return int(np.count_nonzero(block == block[0]))
 
     def thread_index(self, lane: int) -> Dim3:
         """``threadIdx`` of a lane."""
@@ -142,9 +154,7 @@ class Lanes:
     @property
     def numbers(self) -> Index:
         """The lanes, spelled out."""
-        if self.index is None:
-            return np.arange(self.count, dtype=np.intp)
-        return self.index
+        return self.geometry.everybody if self.index is None else self.index
 
     def pick(self, table: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """The entries of a per-lane table that belong to this set."""
