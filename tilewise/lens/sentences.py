@@ -136,13 +136,15 @@ def _global(scene: Scene, event: Event, who: str, owners: Collection[int] | None
         verb = _verb(event, "begins to copy", "begin to copy")
     what = "global memory"
     if place is not None:
-        at = (event.address - place.pointer) // place.element
+        at = _elements(event, (event.address - place.pointer) // place.element, place.element)
         rows, columns = at // place.leading, at % place.leading
         what = f"{_span('row', rows)}, {_span('column', columns)} of {place.name.upper()}"
     used = _used(event)
     of = "it" if event.sectors == 1 else "them"
     share = "all used" if used >= 1 else f"{100 * used:.3g} % of {of} used"
-    sectors = f"{event.sectors} sector{'' if event.sectors == 1 else 's'}"
+    sectors = f"{event.sectors:,} sector{'' if event.sectors == 1 else 's'}"
+    if event.requests > 1 and event.sectors % event.requests == 0:
+        sectors += f" ({event.sectors // event.requests} a warp)"
     why = ""
     if used < 1:
         why = (
@@ -171,19 +173,18 @@ def _used(event: Event) -> float:
 
 def _shared(scene: Scene, event: Event, who: str) -> Words:
     assert event.address is not None
-    at = event.address
     verb = {
         "load": _verb(event, "reads", "read"), "store": _verb(event, "stores to", "store to"),
     }.get(event.kind, _verb(event, "updates", "update"))  # fmt: skip
     if event.is_copy:
         return _arriving(scene, event, who)
-    what = _in_shared(scene, at)
+    what = _in_shared(scene, event)
     if not event.requests:  # the machine code joins it to its neighbour's
         tail = "served by the wider access of a step before"
     elif not event.conflicts:
         tail = "no bank conflict"
     else:
-        tail = f"{event.conflicts} bank conflict{'' if event.conflicts == 1 else 's'}"
+        tail = f"{event.conflicts:,} bank conflict{'' if event.conflicts == 1 else 's'}"
     why = _in_turn(event)
     if event.conflicts:
         why += " Threads of a warp want different words of one bank, and are served in turn."
@@ -192,8 +193,7 @@ def _shared(scene: Scene, event: Event, who: str) -> Words:
 
 def _arriving(scene: Scene, event: Event, who: str) -> Words:
     """Copies that are there."""
-    assert event.address is not None
-    what = _in_shared(scene, event.address)
+    what = _in_shared(scene, event)
     return f"What {who[0].lower()}{who[1:]} copied arrives in {what}.", ""
 
 
@@ -205,13 +205,19 @@ def _in_turn(event: Event) -> str:
     return "Threads that update one place take turns: each finds what the one before has left."
 
 
-def _in_shared(scene: Scene, at: npt.NDArray[np.int64]) -> str:
+def _elements(event: Event, first: npt.NDArray[np.int64], element: int) -> npt.NDArray[np.int64]:
+    """All the elements that an access reaches, given each thread's first: a wide one has more."""
+    return (first[:, None] + np.arange(max(1, event.width // element))).reshape(-1)
+
+
+def _in_shared(scene: Scene, event: Event) -> str:
     """Where bytes of shared memory are, in the words of the source where it can be said."""
-    what = "shared memory"
+    assert event.address is not None
+    what, at = "shared memory", event.address
     for array in scene.shared:
         inside = (at >= array.offset) & (at < array.offset + array.bytes)
         if inside.all() and array.columns:
-            place = (at - array.offset) // array.element
+            place = _elements(event, (at - array.offset) // array.element, array.element)
             rows, columns = place // array.columns, place % array.columns
             what = f"{array.name}, {_span('row', rows)}, {_span('column', columns)}"
     return what
