@@ -18,6 +18,7 @@ from tilewise.cli.commands.options import (
     K,
     M,
     N,
+    Target,
     Tile,
     plain,
     print_json,
@@ -31,13 +32,7 @@ SUFFIX = ".html"
 
 
 def watch(
-    target: Annotated[
-        str,
-        typer.Argument(
-            metavar="RUNG|FILE.cu:NAME",
-            help="A rung of the ladder, or any kernel that has its signature.",
-        ),
-    ],
+    target: Target,
     m: M = None,
     n: N = None,
     k: K = None,

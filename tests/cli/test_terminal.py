@@ -1,0 +1,148 @@
+"""The command line and where it prints: narrow and wide terminals, pipes, full disks, Ctrl-C."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from reference import thorough
+
+from tilewise.cli.main import main
+
+ROOT = Path(__file__).parents[2]
+ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
+TILEWISE = [sys.executable, "-m", "tilewise_command"]
+TABLES = (
+    "run tiled --device emulator",
+    "ladder -m 16 -n 16 -k 16 --device emulator",
+    "profile tiled",
+    "profile tiled naive",
+    "profile tiled --lines",
+    "explain -m 999 -n 777 -k 555",
+    "tiles -m 4096 -n 4096 -k 4096",
+    "occupancy tiled --arch sm_90 --arch sm_80",
+    "roofline naive tiled -m 64 -n 64 -k 64 --on H200",
+    "kernels",
+    "demo --device emulator",
+    "doctor",
+)
+posix = pytest.mark.skipif(os.name == "nt", reason="of signals and devices that Windows has not")
+
+
+def numbers(text: str) -> set[str]:
+    """Those that no table may cut; times differ from run to run."""
+    text = re.sub(r"[\d.,]+ (s|ms|µs|files|MiB)\b", "", text)
+    return set(re.findall(r"\b\d{1,3}(?:,\d{3})+\b", text))
+
+
+@pytest.mark.parametrize("words", TABLES)
+def test_what_is_printed_fits_the_terminal(
+    words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = {}
+    for columns in (60, 80, 200):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        assert main(words.split()) == 0
+        found[columns] = capsys.readouterr().out
+        assert max(len(line.rstrip()) for line in found[columns].splitlines()) <= columns
+    for columns in (60, 200):
+        # In a cell that is too narrow a number goes on in the next line, or is left out.
+        lost = numbers(found[80]) - numbers(found[columns])
+        assert not lost or "--lines" in words, lost
+
+
+def start(words: list[str], **options: Any) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [*TILEWISE, *words], env=ENVIRONMENT, text=True, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, **options,
+    )  # fmt: skip
+
+
+@posix
+@pytest.mark.parametrize("words", ["kernels", "kernels --json", "run tiled --device emulator"])
+def test_a_full_disk_is_one_line(words: str) -> None:
+    with Path("/dev/full").open("w") as full:
+        found = subprocess.run(
+            [*TILEWISE, *words.split()], env=ENVIRONMENT, text=True, stdout=full,
+            stderr=subprocess.PIPE, check=False,
+        )  # fmt: skip
+    assert found.returncode == 2
+    assert found.stderr == "tilewise: can't write to standard output: No space left on device\n"
+
+
+@posix
+@pytest.mark.parametrize("words", ["kernels", "kernels --json", "explain -m 9 -n 9 -k 9", "--help"])
+def test_a_reader_of_one_line_is_enough(words: str) -> None:
+    script = f"{' '.join(TILEWISE)} {words} | head -1; exit ${{PIPESTATUS[0]}}"
+    found = subprocess.run(
+        ["bash", "-c", script], env=ENVIRONMENT, capture_output=True, text=True, check=False
+    )
+    assert found.stderr == ""
+    assert found.returncode in (0, 141)  # what fits the pipe's buffer is written
+    assert found.stdout.count("\n") == 1
+
+
+@posix
+@thorough
+@pytest.mark.parametrize("after", [0.08, 0.15, 0.25, 0.4, 0.7, 1.5])
+def test_interrupted_at_any_time(after: float) -> None:
+    """While modules are imported, the matrices are drawn or the kernel is compiled."""
+    process = start(["run", "naive", "-m", "2147483647", "-n", "1", "-k", "1"])
+    time.sleep(after)
+    process.send_signal(signal.SIGINT)
+    begun = time.monotonic()
+    _, told = process.communicate(timeout=20)
+    assert time.monotonic() - begun < 3
+    if after >= 0.15:  # Python itself has begun
+        assert (process.returncode, told) == (130, "tilewise: interrupted\n")
+
+
+@posix
+def test_a_long_call_is_interrupted_at_once() -> None:
+    process = start(["run", "naive", "-m", "2147483647", "-n", "1", "-k", "1"])
+    time.sleep(2)
+    process.send_signal(signal.SIGINT)
+    begun = time.monotonic()
+    _, told = process.communicate(timeout=20)
+    assert time.monotonic() - begun < 3
+    assert (process.returncode, told) == (130, "tilewise: interrupted\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "completed"),
+    [
+        ("tilewise ru", ["run"]),
+        ("tilewise run tiled_", ["tiled_conflicts", "tiled_branchless"]),
+        ("tilewise profile war", ["warp_tile"]),
+        ("tilewise run tiled --til", ["--tile"]),
+        ("tilewise run tiled --device e", ["emulator"]),
+    ],
+)
+def test_a_shell_completes(words: str, completed: list[str]) -> None:
+    asked = {
+        "_TILEWISE_COMPLETE": "complete_bash", "COMP_WORDS": words,
+        "COMP_CWORD": str(len(words.split()) - 1),
+    }  # fmt: skip
+    found = subprocess.run(
+        TILEWISE, env={**ENVIRONMENT, **asked}, capture_output=True, text=True, check=False
+    )
+    assert (found.returncode, found.stderr) == (0, "")
+    assert found.stdout.split() == completed
+
+
+def test_completion_is_installed(tmp_path: Path) -> None:
+    detected = "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION"
+    here = {"HOME": str(tmp_path), "SHELL": "/bin/bash", detected: "1"}
+    found = subprocess.run(
+        [*TILEWISE, "--install-completion", "bash"], env={**ENVIRONMENT, **here},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (found.returncode, found.stderr) == (0, "")
+    assert "_TILEWISE_COMPLETE" in (tmp_path / ".bash_completions" / "tilewise.sh").read_text()
