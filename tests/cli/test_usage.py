@@ -1,8 +1,9 @@
-"""What is said of a command line that can't be understood: in words of our own, with what is meant."""
+"""What is said of a command line that can't be understood: in our own words, with what is meant."""
 
 from __future__ import annotations
 
 import pytest
+from commands import as_if_on_a_gpu
 
 from tilewise.cli.main import main
 
@@ -18,10 +19,10 @@ REPEATED = "`tilewise --help` lists the commands, `tilewise COMMAND --help` its 
         ("laddr", "there is no command 'laddr'; did you mean ladder?"),
         ("zzz", "there is no command 'zzz'"),
         ("run tiled --tle 4", "there is no option --tle of `tilewise run`; did you mean --tile?"),
-        ("explain --layuot NN", "there is no option --layuot of `tilewise explain`; did you mean --layout?"),
+        ("tune --layuot NN", "there is no option --layuot of `tilewise tune`; did you mean --layout?"),
         ("watch tiled --xyzzy", "there is no option --xyzzy of `tilewise watch`"),
         ("--versoin", "there is no option --versoin; did you mean --version?"),
-        ("run", "RUNG|FILE.cu:NAME is missing: a rung of the ladder, or any kernel that has its signature"),
+        ("occupancy", "RUNG|FILE.cu:NAME is missing: a rung of the ladder, or any kernel"),
         ("explain -m 5", "-n is missing: columns of B and of the result"),
         ("run tiled -m", "-m is given no value"),
         ("run tiled --json=5", "--json takes no value"),
@@ -33,7 +34,10 @@ REPEATED = "`tilewise --help` lists the commands, `tilewise COMMAND --help` its 
         ("run tiled --alpha x", "--alpha is 'x'; it takes a number"),
     ],
 )  # fmt: skip
-def test_what_is_not_understood(words: str, told: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_not_understood(
+    words: str, told: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    as_if_on_a_gpu(monkeypatch)
     assert main(words.split()) == 2
     captured = capsys.readouterr()
     assert captured.err == f"tilewise: {told}\n{REPEATED}\n"
@@ -58,14 +62,8 @@ def test_commands_on_a_product_refuse_the_same_sizes(
     sizes = {"-m": "8", "-n": "8", "-k": "8", option: size}
     words = [word for pair in sizes.items() for word in pair]
     told = []
-    for command in (
-        ["explain"],
-        ["tiles"],
-        ["profile", "tiled"],
-        ["roofline", "tiled"],
-        ["watch", "tiled"],
-    ):
-        assert main([*command, *words]) == 2, command
+    for command in ("explain", "tiles", "profile tiled", "roofline tiled", "watch tiled"):
+        assert main([*command.split(), *words]) == 2, command
         told.append(capsys.readouterr().err)
     assert told[0] == f"tilewise: {option[1]} is {size}; it must be from 1 to 2147483647\n"
     assert len(set(told)) == 1

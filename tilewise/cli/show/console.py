@@ -51,7 +51,7 @@ class Output(Console):
             return shown
         headers = [self._text(column.header).plain for column in shown.columns]
         headings = [header.replace("-\n", "").replace("\n", " ").strip() for header in headers]
-        told = []
+        told: list[Text | Padding] = []
         for row in zip(*(column.cells for column in shown.columns), strict=True):
             first, *cells = map(self._text, row)
             pairs = [
