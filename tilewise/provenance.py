@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import importlib.metadata
 import json
-import os
 import platform
 import re
 import shlex
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewise import __version__
+from tilewise.compiler.ahead import cores
 from tilewise.devices import get_device
 from tilewise.errors import DeviceUnavailableError
 
@@ -38,7 +38,7 @@ def provenance(command: Sequence[str] = ()) -> dict[str, Any]:
         "command": shlex.join(_without_folders(words)),
         "machine": {
             "processor": _processor(),
-            "cores": len(os.sched_getaffinity(0)),
+            "cores": cores(),
             "system": platform.platform(),
             "gpu": _gpu(),
             "driver": _driver(),

@@ -19,7 +19,7 @@ REPEATED = "`tilewise --help` lists the commands, `tilewise COMMAND --help` its 
         ("laddr", "there is no command 'laddr'; did you mean ladder?"),
         ("zzz", "there is no command 'zzz'"),
         ("run tiled --tle 4", "there is no option --tle of `tilewise run`; did you mean --tile?"),
-        ("tune --layuot NN", "there is no option --layuot of `tilewise tune`; did you mean --layout?"),
+        ("warm --layuot", "there is no option --layuot of `tilewise warm`; did you mean --layout?"),
         ("watch tiled --xyzzy", "there is no option --xyzzy of `tilewise watch`"),
         ("--versoin", "there is no option --versoin; did you mean --version?"),
         ("occupancy", "RUNG|FILE.cu:NAME is missing: a rung of the ladder, or any kernel"),
