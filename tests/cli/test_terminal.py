@@ -146,3 +146,19 @@ def test_completion_is_installed(tmp_path: Path) -> None:
     )  # fmt: skip
     assert (found.returncode, found.stderr) == (0, "")
     assert "_TILEWISE_COMPLETE" in (tmp_path / ".bash_completions" / "tilewise.sh").read_text()
+
+
+@posix
+@pytest.mark.parametrize("words", ["run tiled --device emulator --out", "watch tiled -o"])
+def test_a_device_is_not_replaced_by_a_file(words: str, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    (tmp_path / "link").symlink_to(pipe)
+    for name in (pipe, tmp_path / "link"):
+        found = subprocess.run(
+            [*TILEWISE, *words.split(), str(name)], env=ENVIRONMENT, capture_output=True,
+            text=True, check=False,
+        )  # fmt: skip
+        assert (found.returncode, found.stdout) == (2, "")
+        assert found.stderr == f"tilewise: can't write {name}: it is no regular file\n"
+        assert pipe.is_fifo()

@@ -269,13 +269,14 @@ def test_sentences_on_wide_accesses_name_all_columns() -> None:
     """Of 16 bytes: each of 16 threads loads 4 columns of a row of 64."""
     loads = steps_of("vectorized", "load", "global")
     of_b = next(step for step in loads if step["array"] == "b")
-    assert "columns 0 to 63 of B" in of_b["say"]
+    assert "rows 0 to 3, columns 0 to 63 of B" in of_b["say"]
+    # A thread has 8 columns, and stores 4 of them at once.
     stores = steps_of("vectorized", "store", "global")
-    assert all(re.search(r"columns \d+ to (\d*[37]|\d*[159]) of C", step["say"]) for step in stores)
-    reads = [step for step in steps_of("vectorized", "load", "shared") if step["width"] == 16]
-    spans = [re.search(r"columns (\d+) to (\d+)", step["say"]) for step in reads]
-    assert spans
-    assert all(span is not None and (int(span[2]) - int(span[1])) % 4 == 3 for span in spans)
+    assert "8 rows from 0 to 56, 32 columns from 0 to 59 of C" in stores[0]["say"]
+    # A half of a warp's lanes read 4 of columns 0 to 15, the others 32 columns on.
+    reads = steps_of("warp_tile", "load", "shared")
+    assert reads[0]["width"] == 16
+    assert "sa, row 0, columns 0 to 15 and 32 to 47: no bank conflict." in reads[0]["say"]
 
 
 def test_a_wrong_kernel_is_watched_and_said_to_be_wrong(

@@ -14,6 +14,7 @@ from tilewise.devices.emulator.recording.events import Event
 from tilewise.launch import Dim3
 
 WARP = 32
+MOST_RUNS = 3  # of rows or columns, that a sentence names one by one
 Words = tuple[str, str]
 
 
@@ -224,5 +225,16 @@ def _in_shared(scene: Scene, event: Event) -> str:
 
 
 def _span(name: str, numbers: npt.NDArray[np.int64]) -> str:
-    low, high = int(numbers.min()), int(numbers.max())
-    return f"{name} {low}" if low == high else f"{name}s {low} to {high}"
+    """Rows or columns: all of them where they are a few runs, else how many and from where."""
+    each = np.unique(numbers)
+    starts = np.flatnonzero(np.diff(each, prepend=each[0] - 2) != 1)
+    ends = np.append(starts[1:], len(each)) - 1
+    runs = [
+        f"{each[i]}" if i == j else f"{each[i]} to {each[j]}"
+        for i, j in zip(starts, ends, strict=True)
+    ]
+    if len(runs) > MOST_RUNS:
+        return f"{len(each)} {name}s from {each[0]} to {each[-1]}"
+    *others, last = runs
+    listed = f"{', '.join(others)} and {last}" if others else last
+    return f"{name}{'' if len(each) == 1 else 's'} {listed}"
