@@ -115,6 +115,30 @@ class Kernel:
             lines=lines,
         )
 
+    def is_kept(self, arch: str | None = None, *, lines: bool = True) -> bool:
+        """Return whether :meth:`compile` would take it from the cache, and not compile.
+
+        Parameters
+        ----------
+        arch, lines
+            As :meth:`compile` takes them.
+
+        Raises
+        ------
+        ValueError
+            If NVRTC does not know ``arch``.
+        """
+        found = compiler.find(
+            self.source,
+            self.name,
+            defines=self.defines,
+            arch=arch or compiler.DEFAULT_ARCH,
+            path=self.path,
+            options=self.options,
+            lines=lines,
+        )
+        return found is not None
+
     def launch(
         self,
         grid: int | Sequence[int],

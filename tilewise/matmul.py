@@ -12,7 +12,6 @@ from tilewise.arrays import repeat
 from tilewise.arrays.call import Call, check
 from tilewise.arrays.libraries import Array, View
 from tilewise.arrays.operands import Seen, first_gpu, gpu_of, inputs, result_operand, span
-from tilewise.compiler import compilations
 from tilewise.devices import Device, DeviceArray, get_device
 from tilewise.devices.gpu import Gpu
 from tilewise.gemm import beside
@@ -155,10 +154,9 @@ def _where_it_lies(call: Call, gpu: Gpu, key: repeat.Key | None) -> Array:
         view.pointer,
         0 if workspace is None else library.address(workspace),
     )
-    compiled = compilations()
-    execute(plan, gpu, stream, addresses)
-    if compilations() != compiled:
+    if not all(step.kernel.is_kept(gpu.arch, lines=False) for step in plan.steps):
         beside.expect(product, chip_of(gpu), gpu.arch)
+    execute(plan, gpu, stream, addresses)
     if target is not result:
         result[...] = target
     elif key is not None:

@@ -26,6 +26,19 @@ extern "C" __global__ void mixed(bool flag, signed char b, short h, unsigned u, 
 }"""
 TEMPLATE = r"""
 template <class T, int N> __global__ void fill(T* x) { x[threadIdx.x] = T(N); }"""
+BOUNDED = """
+extern "C" __global__ void __launch_bounds__(96) bounded(float* x) { x[threadIdx.x] = 1; }
+"""
+# All sums are live at once: the loop's bound is not known.
+MANY_REGISTERS = """
+extern "C" __global__ void many(float* x, int n) {
+    float sums[160];
+    for (int i = 0; i < 160; ++i) sums[i] = x[i];
+    for (int k = 0; k < n; ++k)
+        for (int i = 0; i < 160; ++i) sums[i] = sums[i] * x[k] + x[k + i];
+    for (int i = 0; i < 160; ++i) x[i] = sums[159 - i];
+}
+"""
 COUNTER = r"""
 __device__ int counter = 5;
 extern "C" __global__ void next(int* out) { *out = counter++; }"""
@@ -149,6 +162,23 @@ def test_limits_of_the_hardware(device: Device) -> None:
         with pytest.raises(LaunchError, match=words):
             kernel.launch(grid, block, (), device=device)
     kernel.launch(1, 1024, (), device=device)
+
+
+def test_limits_of_the_kernel(device: Device) -> None:
+    """By its __launch_bounds__, and by its registers: 255 a thread leave room for 256 threads."""
+    x = np.zeros(1024, np.float32)
+    bounded = Kernel(BOUNDED, "bounded")
+    with pytest.raises(LaunchError, match="64x2x1 is 128 threads; this kernel takes at most 96"):
+        bounded.launch(1, (64, 2), (x,), device=device)
+    assert not x.any()
+    bounded.launch(1, (48, 2), (x,), device=device)
+    assert np.count_nonzero(x) == 48
+    many = Kernel(MANY_REGISTERS, "many")
+    registers = many.compile(device.arch).resources.registers
+    assert registers > 128
+    with pytest.raises(LaunchError, match="this kernel takes at most"):
+        many.launch(1, 1024, (x, 0), device=device)
+    many.launch(1, 128, (x, 0), device=device)
 
 
 def test_static_and_dynamic_shared_memory(device: Device) -> None:

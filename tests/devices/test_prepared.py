@@ -380,6 +380,11 @@ def test_tensor_maps_get_their_address(is_patched: bool) -> None:
     assert (encoded == [1000]) != is_patched
     prepared(context, Kernel(BOX, "box"), matrix_map(Place(0), promotion=256), 1, 2, Place(1))
     assert len(encoded) == 1 + tried
+    # One like another, of whichever array, is not made again.
+    ready = prepared(context, Kernel(BOX, "box"), matrix_map(Place(0, 128)), 1, 2, Place(1))
+    assert len(encoded) == 1 + tried
+    ready.enqueue(0, (1000, 2000))
+    assert encoded[1 + tried :] == ([] if is_patched else [1128])
 
     context = Recorder([384, 8], encode)
     encoded.clear()
@@ -395,7 +400,7 @@ def test_tensor_maps_get_their_address(is_patched: bool) -> None:
         )
         fields = FIELDS.pack(beside, 5, 6)
         assert values[0] == fields[:64] + first + second + fields[320:]
-    tried = 4 if is_patched else 2
+    tried = 4 if is_patched else 2  # its maps are of one kind, and not alike
     assert encoded[tried:] == ([] if is_patched else [1000, 2064, 3000, 4064])
 
 

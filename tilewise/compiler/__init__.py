@@ -18,6 +18,7 @@ from typing import Any
 
 from tilewise.compiler import cache, nvrtc, shipped, symbols
 from tilewise.compiler.options import check_text, folders, of_macros
+from tilewise.compiler.underway import underway
 from tilewise.errors import CompileError
 from tilewise.launch import Resources
 
@@ -37,7 +38,6 @@ _REMEMBERED = 1024
 _memory: dict[tuple[Any, ...], tuple[Compiled, tuple[Any, ...], tuple[Path, ...]]] = {}
 _shipped: dict[tuple[Any, ...], Compiled] = {}
 _lock = threading.Lock()
-_compilations = 0
 
 
 @dataclass(frozen=True)
@@ -175,30 +175,39 @@ def compile(
     DeviceUnavailableError
         If NVRTC can't be loaded.
     """
-    # The shortest way to what was compiled before: repr tells True from 1, which are equal.
-    at = "" if path is None else str(path)
-    if shipped.has(at, source) and type(options) is tuple:
-        known = _shipped.get((at, name, repr(defines), arch, options, lines))
-        if known is not None:
-            return known
+    known = _known(source, name, defines, arch, path, options, lines)
+    if known is not None:
+        return known
     job = _job(source, name, defines, arch, path, options, lines)
-    if job.is_shipped:
-        compiled = _kept(job)
-        _remember(_shipped, (at, name, repr(defines), arch, tuple(options), lines), compiled)
-        return compiled
-    remembered = _memory.get(job.asked)
-    if remembered is not None:
-        compiled, stamps, headers = remembered
-        if not headers or stamps == cache.stamps(headers):
-            return compiled
-    _check_architecture(arch)
-    found = cache.headers(source, job.folders)
-    if found is None:
-        return _compile(source, name, arch, job.file, job.options)
-    stamps = cache.stamps(found)
-    compiled = _kept(job, found)
-    _remember(_memory, job.asked, (compiled, stamps, found))
-    return compiled
+    return _recalled(job) or _compiled(job)
+
+
+def find(
+    source: str,
+    name: str,
+    *,
+    defines: Mapping[str, Any] | None = None,
+    arch: str = DEFAULT_ARCH,
+    path: Path | None = None,
+    options: Sequence[str] = (),
+    lines: bool = True,
+) -> Compiled | None:
+    """Take one kernel from the cache; return None where :func:`compile` would have to compile it.
+
+    Parameters
+    ----------
+    source, name, defines, arch, path, options, lines
+        As :func:`compile` takes them.
+
+    Raises
+    ------
+    ValueError, TypeError, DeviceUnavailableError
+        As :func:`compile`.
+    """
+    known = _known(source, name, defines, arch, path, options, lines)
+    if known is not None:
+        return known
+    return _recalled(_job(source, name, defines, arch, path, options, lines))
 
 
 def kept_bytes(
@@ -223,15 +232,36 @@ def kept_bytes(
     ValueError, TypeError, DeviceUnavailableError
         As :func:`compile`.
     """
+    key = key_of(source, name, defines=defines, arch=arch, path=path, options=options, lines=lines)
+    return None if key is None else cache.size(key)
+
+
+def key_of(
+    source: str,
+    name: str,
+    *,
+    defines: Mapping[str, Any] | None = None,
+    arch: str = DEFAULT_ARCH,
+    path: Path | None = None,
+    options: Sequence[str] = (),
+    lines: bool = True,
+) -> bytes | None:
+    """Return what the cache on disk keeps a kernel by; None where it can't keep it.
+
+    Parameters
+    ----------
+    source, name, defines, arch, path, options, lines
+        As :func:`compile` takes them.
+
+    Raises
+    ------
+    ValueError, TypeError, DeviceUnavailableError
+        As :func:`compile`.
+    """
     job = _job(source, name, defines, arch, path, options, lines)
     _check_architecture(arch)
     headers = () if job.is_shipped else cache.headers(source, job.folders)
-    return None if headers is None else cache.size(_key(job, headers))
-
-
-def compilations() -> int:
-    """Return how many times this process has compiled a kernel, which no cache had."""
-    return _compilations
+    return None if headers is None else _key(job, headers)
 
 
 def forget() -> None:
@@ -253,8 +283,8 @@ class _Job:
         All that NVRTC gets.
     is_shipped : bool
         Whether the source comes with tilewise, and all that it may include.
-    asked : tuple
-        What the process remembers it by.
+    asked, known_by : tuple
+        What the process remembers it by; one that comes with tilewise, by the latter.
     """
 
     source: str
@@ -266,6 +296,7 @@ class _Job:
     options: tuple[str, ...]
     is_shipped: bool
     asked: tuple[Any, ...]
+    known_by: tuple[Any, ...]
 
 
 def _job(
@@ -292,7 +323,11 @@ def _job(
     of_lines = [_LINES] if lines else [_MINIMAL] if is_shipped else []
     every = (f"--gpu-architecture={arch}", *of_lines, *_FIXED_OPTIONS, search, *macros, *options)
     asked = (source, name, macros, arch, file, tuple(options), lines)
-    return _Job(source, name, arch, file, lines, tuple(searched), every, is_shipped, asked)
+    at = "" if path is None else file
+    known_by = (at, name, repr(defines), arch, tuple(options), lines)
+    return _Job(
+        source, name, arch, file, lines, tuple(searched), every, is_shipped, asked, known_by
+    )
 
 
 def _key(job: _Job, headers: Sequence[Path]) -> bytes:
@@ -308,27 +343,79 @@ def _key(job: _Job, headers: Sequence[Path]) -> bytes:
     return cache.key((shipped.digest(), place, job.name, version, *decisive), ())
 
 
-def _kept(job: _Job, headers: Sequence[Path] = ()) -> Compiled:
-    """From the cache on disk; or else compiled, and then kept there."""
+def _known(
+    source: str,
+    name: str,
+    defines: Mapping[str, Any] | None,
+    arch: str,
+    path: Path | None,
+    options: Sequence[str],
+    lines: bool,
+) -> Compiled | None:
+    """Return what the process remembers of a kernel that comes with tilewise, the shortest way."""
+    at = "" if path is None else str(path)
+    if not shipped.has(at, source) or type(options) is not tuple:
+        return None
+    # repr tells True from 1, which are equal.
+    return _shipped.get((at, name, repr(defines), arch, options, lines))
+
+
+def _recalled(job: _Job) -> Compiled | None:
+    """Return a kernel from the process's memory or from the cache on disk; None if none has it."""
+    if job.is_shipped:
+        _check_architecture(job.arch)
+        return _loaded(job, _key(job, ()), ())
+    remembered = _memory.get(job.asked)
+    if remembered is not None:
+        compiled, stamps, headers = remembered
+        if not headers or stamps == cache.stamps(headers):
+            return compiled
     _check_architecture(job.arch)
+    found = cache.headers(job.source, job.folders)
+    return None if found is None else _loaded(job, _key(job, found), found)
+
+
+def _compiled(job: _Job) -> Compiled:
+    """Compile a kernel, or wait for whoever compiles it already, and keep it."""
+    headers = () if job.is_shipped else cache.headers(job.source, job.folders)
+    if headers is None:
+        return _compile(job)
     key = _key(job, headers)
-    entry = cache.load(key)
-    if entry is None:
-        compiled = _compile(job.source, job.name, job.arch, job.file, job.options)
+    with underway.compiling(key) as was_waited_for:
+        found = _loaded(job, key, headers) if was_waited_for else None
+        if found is not None:
+            return found
+        stamps = cache.stamps(headers)
+        compiled = _compile(job)
         # NVRTC has read the headers anew, which may have been edited since they had this key.
         if not job.is_shipped or shipped.is_unchanged():
             cache.store(key, _entry(compiled))
+        _remember(job, compiled, headers, stamps)
         return compiled
-    return Compiled(
+
+
+def _loaded(job: _Job, key: bytes, headers: tuple[Path, ...]) -> Compiled | None:
+    """Return a kernel from the cache on disk, and remember it; None where there is none."""
+    stamps = cache.stamps(headers)
+    entry = cache.load(key)
+    if entry is None:
+        return None
+    compiled = Compiled(
         job.name, entry["symbol"], job.arch, job.source, job.file, entry["ptx"], entry["cubin"],
         Resources(**entry["resources"]), tuple(Parameter(*each) for each in entry["parameters"]),
     )  # fmt: skip
+    _remember(job, compiled, headers, stamps)
+    return compiled
 
 
-def _remember(memory: dict[tuple[Any, ...], Any], key: tuple[Any, ...], value: Any) -> None:
+def _remember(
+    job: _Job, compiled: Compiled, headers: tuple[Path, ...], stamps: tuple[Any, ...]
+) -> None:
+    memory: dict[tuple[Any, ...], Any] = _shipped if job.is_shipped else _memory
+    key = job.known_by if job.is_shipped else job.asked
     with _lock:
         memory.pop(key, None)
-        memory[key] = value
+        memory[key] = compiled if job.is_shipped else (compiled, stamps, headers)
         if len(memory) > _REMEMBERED:
             del memory[next(iter(memory))]
 
@@ -351,9 +438,8 @@ def _check_architecture(arch: str) -> None:
         )
 
 
-def _compile(source: str, name: str, arch: str, file: str, options: Sequence[str]) -> Compiled:
-    global _compilations
-    _compilations += 1
+def _compile(job: _Job) -> Compiled:
+    source, name, arch, file, options = job.source, job.name, job.arch, job.file, job.options
     output = nvrtc.run(source, file, options, name)
     symbol = output.symbol
     if not output.ok:

@@ -11,16 +11,18 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
-from tilewise.compiler import compile, shipped
+from tilewise.compiler import cache, compile, key_of, shipped
+from tilewise.compiler.underway import underway
 from tilewise.errors import TilewiseError
 
 WORKERS = 16
+IDLE = 5.0  # seconds after which a process that compiles beside this one ends
 _COMPILED = "compiled"
 
 
@@ -28,6 +30,7 @@ class Source(Protocol):
     """A kernel of a file: :class:`tilewise.Kernel` is one."""
 
     path: Path | None
+    source: str
     name: str
     defines: dict[str, Any]
     options: Any
@@ -72,23 +75,57 @@ def compile_ahead(
     return [failure for thread in threads for failure in thread.result()]
 
 
-def compile_beside(kernels: Sequence[Source], arch: str, workers: int) -> None:
-    """Begin to compile kernels into the cache on disk, without lines, and do not wait.
+def compile_beside(kernels: Iterable[Source], arch: str, workers: int) -> None:
+    """Have other processes compile into the cache on disk what it lacks, without lines.
 
-    The process may end before they are done: then those that have not begun are not compiled.
+    Does not wait. A process that had nothing to do for a while ends, and so do all with this one:
+    then what has not begun is not compiled.
 
     Parameters
     ----------
-    kernels : sequence of Source
+    kernels : iterable of Source
+        Of files; the first ones first.
     arch : str
     workers : int
-        How many processes at most.
+        How many processes at most, those of earlier calls included.
     """
-    waiting = _Waiting(kernels)
-    for _ in range(min(workers, len(kernels))):
-        threading.Thread(
-            target=_in_a_process, args=(waiting, arch, False, lambda: None), daemon=True
-        ).start()
+    for kernel in kernels:
+        key = key_of(
+            kernel.source, kernel.name, defines=kernel.defines, arch=arch, path=kernel.path,
+            options=kernel.options, lines=False,
+        )  # fmt: skip
+        if key is not None and cache.size(key) is None and underway.put(key, (kernel, arch)):
+            _one_more_process(workers)
+
+
+_beside: set[threading.Thread] = set()
+_beside_lock = threading.Lock()
+
+
+def _one_more_process(most: int) -> None:
+    with _beside_lock:
+        _beside.difference_update([thread for thread in _beside if not thread.is_alive()])
+        if len(_beside) < most:
+            thread = threading.Thread(target=_compile_the_queue, name="compile beside", daemon=True)
+            _beside.add(thread)
+            thread.start()
+
+
+def _compile_the_queue() -> None:
+    """Have a process compile what waits in the queue, until nothing comes for a while."""
+    with ExitStack() as stack:
+        process = None
+        while (taken := underway.take(IDLE)) is not None:
+            key, job = taken
+            try:
+                if process is None:
+                    process = stack.enter_context(_Process())
+                kernel, arch = job
+                if not process.compile(kernel, arch, lines=False):
+                    stack.close()  # it has ended
+                    process = None
+            finally:
+                underway.end(key)
 
 
 class _Waiting:
@@ -113,31 +150,46 @@ def _in_a_process(
     failures = []
     kernel = waiting.next()
     while kernel is not None:
-        with _process() as process:
-            assert process.stdin is not None
-            assert process.stdout is not None
+        with _Process() as process:
             said = _COMPILED
             while kernel is not None and said:
-                asked = [str(kernel.path), kernel.name, kernel.defines, kernel.options, arch, lines]
-                try:
-                    process.stdin.write(json.dumps(asked) + "\n")
-                    process.stdin.flush()
-                    said = process.stdout.readline().strip()
-                except OSError:
-                    said = ""
+                said = process.compile(kernel, arch, lines)
                 if said != _COMPILED:
                     failures.append(
                         f"{kernel.name}: {said or 'the process that compiled it ended'}"
                     )
                 done()
                 kernel = waiting.next()
-            with suppress(OSError):
-                process.stdin.close()
     return failures
 
 
+class _Process:
+    """A process that compiles what it is asked for on its standard input, a line each."""
+
+    def __enter__(self) -> Self:
+        self._process = _process()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._process, suppress(OSError):
+            assert self._process.stdin is not None
+            self._process.stdin.close()
+
+    def compile(self, kernel: Source, arch: str, lines: bool) -> str:
+        """Return ``_COMPILED``, why it does not compile, or "" where the process has ended."""
+        process = self._process
+        assert process.stdin is not None
+        assert process.stdout is not None
+        asked = [str(kernel.path), kernel.name, kernel.defines, kernel.options, arch, lines]
+        try:
+            process.stdin.write(json.dumps(asked) + "\n")
+            process.stdin.flush()
+            return process.stdout.readline().strip()
+        except OSError:
+            return ""
+
+
 def _process() -> subprocess.Popen[str]:
-    """One that compiles what it is asked for on its standard input, a line each."""
     # It finds the same packages as this one.
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     return subprocess.Popen(

@@ -259,9 +259,7 @@ def occupancy(
     warps = -(-threads // WARP)
     by_registers = by_shared = by_barriers = None
     if registers:
-        of_warp = _rounded(registers * WARP, place.register_unit)
-        # A warp lies in one part, and a part has only its own registers.
-        by_registers = place.registers // place.parts // of_warp * place.parts // warps
+        by_registers = _warps_by_registers(place, registers) // warps
     if of_block := place.shared_of_a_block(shared):
         by_shared = place.shared // of_block
     if barriers and place.barriers:
@@ -317,6 +315,33 @@ def blocks_per_multiprocessor(arch: str, resources: Resources, threads: int, sha
     return occupancy(
         place, threads, resources.registers, shared, barriers=resources.barriers
     ).blocks
+
+
+def most_threads(arch: str, registers: int) -> int:
+    """Return how many threads a block has at most, by their registers.
+
+    Parameters
+    ----------
+    arch : str
+        One that the table does not have counts as the newest that it has.
+    registers : int
+        A thread; 0 leaves them out.
+
+    Raises
+    ------
+    ValueError
+        If ``arch`` is not written as an architecture.
+    """
+    if not registers:
+        return MAX_THREADS
+    place = _TABLE.get(compute_capability(arch), _TABLE[max(_TABLE)])
+    return min(MAX_THREADS, WARP * _warps_by_registers(place, registers))
+
+
+def _warps_by_registers(place: Multiprocessor, registers: int) -> int:
+    of_warp = _rounded(registers * WARP, place.register_unit)
+    # A warp lies in one part, and a part has only its own registers.
+    return place.registers // place.parts // of_warp * place.parts
 
 
 def _rounded(count: int, unit: int) -> int:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any
 
 from tilewise.devices.arguments import TENSOR_MAP_BYTES
 from tilewise.launch import ITEM_SIZES, SWIZZLES, TensorMap
+
+TEMPLATES = 4096  # maps that are remembered
 
 ADDRESS_BYTES = 8
 """Where a map has its address: in as many first bytes. CUtensorMap is opaque, so that this is tried
@@ -50,6 +53,7 @@ class TensorMaps:
     def __init__(self, driver: Any) -> None:
         self._driver = driver
         self._kinds: dict[tuple[str, tuple[int, int], int], _Kind] = {}
+        self._templates: dict[Hashable, bytes] = {}
 
     def encode(self, x: TensorMap, address: int) -> bytes:
         """The 128 bytes of a map whose first element is at an address.
@@ -72,7 +76,17 @@ class TensorMaps:
         kind = self._kind(x)
         if kind.is_patched is None:
             kind.is_patched = self._can_be_patched(kind, x)
-        return self._encode(kind, x, _TRIED_ADDRESSES[0]) if kind.is_patched else None
+        if not kind.is_patched:
+            return None
+        # A weight has the same map in many products.
+        key = x.dtype, x.box, x.promotion, x.extents, x.strides
+        found = self._templates.get(key)
+        if found is None:
+            found = self._encode(kind, x, _TRIED_ADDRESSES[0])
+            if len(self._templates) >= TEMPLATES:
+                self._templates.clear()
+            self._templates[key] = found
+        return found
 
     def _can_be_patched(self, kind: _Kind, x: TensorMap) -> bool:
         maps = [self._encode(kind, x, address) for address in _TRIED_ADDRESSES]

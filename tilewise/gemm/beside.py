@@ -2,8 +2,9 @@
 
 The first product of a kind (a dtype, a layout, an alignment) whose kernel is not in the cache on
 disk waits for its compilation. Others of its kind are likely to follow, with other sizes: what the
-planner would ask for then is compiled meanwhile. Which kernel answers a product does not depend on
-it, so that no bit of a result does. ``TILEWISE_COMPILE_BESIDE=0`` has nothing compiled so.
+planner would ask for then is compiled meanwhile, and who asks for a kernel that another process is
+compiling waits for that. Which kernel answers a product does not depend on it, so that no bit of a
+result does. ``TILEWISE_COMPILE_BESIDE=0`` has nothing compiled so.
 """
 
 from __future__ import annotations
@@ -13,14 +14,13 @@ import random
 import threading
 from collections.abc import Iterator
 
-from tilewise import compiler
 from tilewise.compiler import ahead
 from tilewise.gemm.chip import Chip
 from tilewise.gemm.plan import kernels_of
 from tilewise.gemm.product import Operand, Product
 
 VARIABLE = "TILEWISE_COMPILE_BESIDE"
-WORKERS = 8  # at most, and no more than half of the cores
+WORKERS = 12  # at most, and no more than three quarters of the cores
 SAMPLES, LARGEST = 80, 4096  # products with another m, and of other sizes; and the largest size
 
 Kind = tuple[object, ...]
@@ -34,7 +34,7 @@ def expect(product: Product, chip: Chip | None, arch: str) -> bool:
     Parameters
     ----------
     product : Product
-        One whose kernel was not in the cache.
+        One whose kernel is not in the cache.
     chip : Chip or None
     arch : str
         Of the GPU.
@@ -44,7 +44,7 @@ def expect(product: Product, chip: Chip | None, arch: str) -> bool:
     bool
         Whether it was begun now.
     """
-    workers = min(WORKERS, ahead.cores() // 2)
+    workers = min(WORKERS, ahead.cores() * 3 // 4)
     if chip is None or not workers or os.environ.get(VARIABLE) == "0":
         return False
     kind = _kind(product)
@@ -79,15 +79,7 @@ def alike(product: Product) -> Iterator[Product]:
 
 
 def _compile(product: Product, chip: Chip, arch: str, workers: int) -> None:
-    missing = [
-        kernel
-        for kernel in kernels_of(chip, alike(product))
-        if compiler.kept_bytes(
-            kernel.source, kernel.name, defines=kernel.defines, arch=arch, path=kernel.path,
-            options=kernel.options, lines=False,
-        ) is None
-    ]  # fmt: skip
-    ahead.compile_beside(missing, arch, workers)
+    ahead.compile_beside(kernels_of(chip, alike(product)), arch, workers)
 
 
 def _kind(product: Product) -> Kind:

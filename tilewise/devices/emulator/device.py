@@ -186,6 +186,7 @@ class Emulator:
             launch,
             max(program.static_shared, compiled.resources.shared_bytes),
             max_shared=limits.max_shared(self.arch),
+            max_threads=self._most_threads(program, compiled),
         )
         start = time.perf_counter()
         output: list[str] = []
@@ -232,6 +233,11 @@ class Emulator:
     def blocks_per_multiprocessor(self, compiled: Compiled, threads: int, shared: int = 0) -> int:
         """Occupancy by the tables of the CUDA programming guide."""
         return occupancy.blocks_per_multiprocessor(self.arch, compiled.resources, threads, shared)
+
+    def _most_threads(self, program: Program, compiled: Compiled) -> int:
+        """Return how many threads a block may have, by the kernel's bounds and its registers."""
+        bound = program.kernel.most_threads or limits.MAX_THREADS
+        return min(bound, occupancy.most_threads(self.arch, compiled.resources.registers))
 
     def _program(self, compiled: Compiled) -> tuple[Program, Joining]:
         key = (compiled.ptx, compiled.symbol)

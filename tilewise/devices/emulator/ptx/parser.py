@@ -7,6 +7,7 @@ variables of nested scopes get names of their own, so that a function has one fl
 from __future__ import annotations
 
 import functools
+import math
 import re
 from dataclasses import dataclass, replace
 
@@ -37,6 +38,7 @@ _VARIABLE = re.compile(
     r"\s+(?P<rest>.+)$",
     re.S,
 )
+_BOUNDS = re.compile(r"\.(?:maxntid|reqntid)\s+(\d+(?:\s*,\s*\d+)*)")
 _CLUSTER = re.compile(r"\.reqnctapercluster\s+(\d+)(?:\s*,\s*(\d+))?(?:\s*,\s*(\d+))?")
 _SPECIAL = re.compile(
     r"^%(tid|ntid|ctaid|nctaid|laneid|warpid|nwarpid|smid|nsmid|gridid|clock|clock_hi|clock64"
@@ -159,6 +161,8 @@ class _Parser:
         if cluster := _CLUSTER.search(text):
             x, y, z = (int(extent or 1) for extent in cluster.groups())
             function.cluster = x, y, z
+        if bounds := _BOUNDS.search(text):
+            function.most_threads = math.prod(map(int, bounds[1].split(",")))
         for part in split_commas(results or ""):
             variable = self._variable(part)
             function.results.append(variable)

@@ -140,10 +140,19 @@ class Variable:
 
 @dataclass
 class Function:
-    """A kernel or a device function; ``cluster`` are the blocks of its clusters, if it says so."""
+    """A kernel or a device function.
+
+    Attributes
+    ----------
+    cluster : (int, int, int) or None
+        Blocks of its clusters, if it says so.
+    most_threads : int or None
+        Threads that a block may have, if it says so: ``__launch_bounds__``.
+    """
 
     name: str
     cluster: tuple[int, int, int] | None = None
+    most_threads: int | None = None
     parameters: list[Variable] = field(default_factory=list)
     results: list[Variable] = field(default_factory=list)
     registers: dict[str, Register] = field(default_factory=dict)
