@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from reference import thorough
+
 ROOT = Path(__file__).parents[1]
 
 # As on Windows: these modules and functions are not there.
@@ -44,6 +46,7 @@ def run(before: str, words: list[str], folder: Path) -> tuple[dict[str, int], st
     return codes, found.stdout + found.stderr
 
 
+@thorough
 def test_without_what_only_posix_has(tmp_path: Path) -> None:
     words = [
         "run tiled --device emulator", "watch tiled", "profile tiled -m 256 -n 256 -k 256",
@@ -54,6 +57,7 @@ def test_without_what_only_posix_has(tmp_path: Path) -> None:
     assert (tmp_path / "tiled.html").exists()
 
 
+@thorough
 def test_without_nvidias_packages(tmp_path: Path) -> None:
     """What compiles says what is missing; what only counts works."""
     fine = ["explain -m 64 -n 64 -k 64", "tiles -m 64 -n 64 -k 64", "kernels"]

@@ -19,21 +19,31 @@ from tilewise.cli.main import main
 ROOT = Path(__file__).parents[2]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
 TILEWISE = [sys.executable, "-m", "tilewise_command"]
-TABLES = (
-    "run tiled --device emulator",
-    "ladder -m 16 -n 16 -k 16 --device emulator",
-    "profile tiled",
-    "profile tiled naive",
-    "profile tiled --lines",
+QUICK = (
+    "run tiled -m 8 -n 8 -k 8 --device emulator",
+    "profile tiled naive -m 8 -n 8 -k 8",
+    "profile tiled -m 8 -n 8 -k 8 --lines",
     "explain -m 999 -n 777 -k 555",
     "tiles -m 4096 -n 4096 -k 4096",
+    "kernels",
+)
+SLOW = (
+    "ladder -m 16 -n 16 -k 16 --device emulator",
+    "profile tiled",
     "occupancy tiled --arch sm_90 --arch sm_80",
     "roofline naive tiled -m 64 -n 64 -k 64 --on H200",
-    "kernels",
     "demo --device emulator",
     "doctor",
 )
 posix = pytest.mark.skipif(os.name == "nt", reason="of signals and devices that Windows has not")
+
+
+def slow(*cases: Any) -> list[Any]:
+    """Cases that run only with ``--thorough``: each starts a process."""
+    return [
+        pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=thorough)
+        for case in cases
+    ]
 
 
 def numbers(text: str) -> set[str]:
@@ -42,7 +52,7 @@ def numbers(text: str) -> set[str]:
     return set(re.findall(r"\b\d{1,3}(?:,\d{3})+\b", text))
 
 
-@pytest.mark.parametrize("words", TABLES)
+@pytest.mark.parametrize("words", [*QUICK, *slow(*SLOW)])
 def test_what_is_printed_fits_the_terminal(
     words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -66,7 +76,9 @@ def start(words: list[str], **options: Any) -> subprocess.Popen[str]:
 
 
 @posix
-@pytest.mark.parametrize("words", ["kernels", "kernels --json", "run tiled --device emulator"])
+@pytest.mark.parametrize(
+    "words", ["kernels", *slow("kernels --json", "run tiled --device emulator")]
+)
 def test_a_full_disk_is_one_line(words: str) -> None:
     with Path("/dev/full").open("w") as full:
         found = subprocess.run(
@@ -78,7 +90,9 @@ def test_a_full_disk_is_one_line(words: str) -> None:
 
 
 @posix
-@pytest.mark.parametrize("words", ["kernels", "kernels --json", "explain -m 9 -n 9 -k 9", "--help"])
+@pytest.mark.parametrize(
+    "words", ["kernels", *slow("kernels --json", "explain -m 9 -n 9 -k 9", "--help")]
+)
 def test_a_reader_of_one_line_is_enough(words: str) -> None:
     script = f"{' '.join(TILEWISE)} {words} | head -1; exit ${{PIPESTATUS[0]}}"
     found = subprocess.run(
@@ -118,11 +132,13 @@ def test_a_long_call_is_interrupted_at_once() -> None:
 @pytest.mark.parametrize(
     ("words", "completed"),
     [
-        ("tilewise ru", ["run"]),
         ("tilewise run tiled_", ["tiled_conflicts", "tiled_branchless"]),
-        ("tilewise profile war", ["warp_tile"]),
-        ("tilewise run tiled --til", ["--tile"]),
-        ("tilewise run tiled --device e", ["emulator"]),
+        *slow(
+            ("tilewise ru", ["run"]),
+            ("tilewise profile war", ["warp_tile"]),
+            ("tilewise run tiled --til", ["--tile"]),
+            ("tilewise run tiled --device e", ["emulator"]),
+        ),
     ],
 )
 def test_a_shell_completes(words: str, completed: list[str]) -> None:
@@ -150,15 +166,15 @@ def test_completion_is_installed(tmp_path: Path) -> None:
 
 @posix
 @pytest.mark.parametrize("words", ["run tiled --device emulator --out", "watch tiled -o"])
-def test_a_device_is_not_replaced_by_a_file(words: str, tmp_path: Path) -> None:
+def test_a_device_is_not_replaced_by_a_file(
+    words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     (tmp_path / "link").symlink_to(pipe)
     for name in (pipe, tmp_path / "link"):
-        found = subprocess.run(
-            [*TILEWISE, *words.split(), str(name)], env=ENVIRONMENT, capture_output=True,
-            text=True, check=False,
-        )  # fmt: skip
-        assert (found.returncode, found.stdout) == (2, "")
-        assert found.stderr == f"tilewise: can't write {name}: it is no regular file\n"
+        assert main([*words.split(), str(name)]) == 2
+        captured = capsys.readouterr()
+        assert captured.out == ""
+        assert captured.err == f"tilewise: can't write {name}: it is no regular file\n"
         assert pipe.is_fifo()
