@@ -40,7 +40,7 @@ format: $(READY)
 pictures: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[plot]'
 	@mkdir -p build
-	$(BIN)/tilewise watch tiled --gif docs/tiled.gif --out build/tiled.html
+	$(BIN)/tilewise watch tiled -m 12 -n 12 -k 12 --tile 4 --gif docs/tiled.gif --out build/tiled.html
 
 # Made anew whenever pyproject.toml is newer; a half-made one has no .ready.
 $(READY): pyproject.toml

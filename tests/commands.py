@@ -77,6 +77,11 @@ def caller(
     return lambda *words: Outcome(capsys, device.name, [str(word) for word in words])
 
 
+def as_if_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if there were a GPU, for commands that refuse everything without one."""
+    monkeypatch.setattr("tilewise.cli.main.require_gpu", lambda: None)
+
+
 def present(monkeypatch: pytest.MonkeyPatch, *packages: str) -> None:
     """As if these were installed, and no others of those that are optional."""
     monkeypatch.setattr(

@@ -6,7 +6,6 @@ draws few examples. ``--thorough`` runs everything, and so does a run on a GPU.
 
 from __future__ import annotations
 
-import fcntl
 import gc
 import os
 from collections.abc import Iterator
@@ -121,6 +120,7 @@ def turn(request: pytest.FixtureRequest) -> Iterator[None]:
         return
     folder = request.getfixturevalue("tmp_path_factory").getbasetemp().parent
     alone = "alone" in request.fixturenames
+    fcntl = pytest.importorskip("fcntl", reason="several processes can't share the GPU here")
     with (folder / "gpu").open("w") as lock:
         with (folder / "queue").open("w") as queue:
             fcntl.flock(queue, fcntl.LOCK_EX)

@@ -252,6 +252,7 @@ def test_offsets_past_31_bits(torch: Any) -> None:
     check(matmul(a, b)[-70:], a[-70:], b)
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
 def test_a_fork_is_told() -> None:
     x = normal(3, 3)

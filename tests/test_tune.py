@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from commands import as_if_on_a_gpu
+from fake_gpu import FakeGpu
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -330,7 +332,10 @@ def test_explain_at_the_command_line(capsys: pytest.CaptureFixture[str]) -> None
         ["tune", "-m", "1", "-n", "1", "-k", "1", "--dtype", "int8"],
     ],
 )
-def test_bad_command_lines(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_command_lines(
+    words: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    as_if_on_a_gpu(monkeypatch)
     assert main(words) == 2
     assert capsys.readouterr().err.startswith("tilewise: ")
     assert main([*words, "--json"]) == 2
@@ -547,6 +552,7 @@ def test_tune_needs_a_gpu(device: Device, capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_tune_needs_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TUNE, "first_gpu", FakeGpu)
     monkeypatch.setattr(TUNE.importlib.util, "find_spec", lambda _: None)
     with pytest.raises(ImportError, match="pip install torch"):
         tune((64, 64, 64))
@@ -606,6 +612,7 @@ def test_a_wrong_result_is_told(
     wrong = replace(measured(1e-5, 2e-5), rows=rows, note="a result is wrong: nothing is kept")
     assert not wrong.correct
     monkeypatch.setattr(TUNE, "tune", lambda *_, **__: [wrong])
+    as_if_on_a_gpu(monkeypatch)
     assert main(["tune", "-m", "8", "-n", "8", "-k", "8"]) == 1
     assert "WRONG" in capsys.readouterr().out
     assert main(["tune", "-m", "8", "-n", "8", "-k", "8", "--json"]) == 1

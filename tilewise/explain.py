@@ -16,6 +16,7 @@ from tilewise.gemm.family import Offer
 from tilewise.gemm.plan import best, chip_of, kept_offer, offers, plan_on
 from tilewise.gemm.product import DTYPES, ITEM_SIZES, Operand, Product
 from tilewise.gemm.steps import Plan, Step
+from tilewise.ladder.problem import check_sizes
 from tilewise.shown import Part, Shown, Table
 from tilewise.tracebacks import front_door
 
@@ -109,13 +110,18 @@ class Explanation(Shown):
         return parts
 
     def __str__(self) -> str:
-        lines = [title(self.product), *(_row(*row) for row in self._rows())]
+        return self.text()
+
+    def text(self, width: int = _WIDTH) -> str:
+        """For people, in lines of at most ``width`` columns."""
+        lines = [_row("", title(self.product), 0, width)]
+        lines += [_row(*row, width=width) for row in self._rows()]
         if self.seconds is not None and self.alternatives:
             lines += ["", "The next best, by the model:"]
             for offer in self.alternatives:
                 longer = offer.seconds / self.seconds
                 figures = f"{offer.seconds * 1e6:.1f} µs, {longer:.2f} times as long: "
-                lines.append(_row("", figures + offer.words, 2))
+                lines.append(_row("", figures + offer.words, 2, width))
         return "\n".join(lines)
 
 
@@ -209,7 +215,7 @@ def of_shape(m: int, n: int, k: int, dtype: str, layout: str) -> Product:
     Parameters
     ----------
     m, n, k : int
-        At least 1. D is m x n, A is m x k, B is k x n.
+        From 1 to 2**31 - 1. D is m x n, A is m x k, B is k x n.
     dtype : str
         Of all three, one of :data:`tilewise.gemm.product.DTYPES`.
     layout : str
@@ -217,12 +223,12 @@ def of_shape(m: int, n: int, k: int, dtype: str, layout: str) -> Product:
 
     Raises
     ------
+    TypeError
+        If a size is no integer.
     ValueError
         If one of them is not as it must be.
     """
-    for name, size in (("m", m), ("n", n), ("k", k)):
-        if size < 1:
-            raise ValueError(f"{name} is {size}; it takes at least 1")
+    check_sizes(m, n, k)
     if dtype not in DTYPES:
         raise ValueError(f"dtype is {dtype!r}; it takes one of {', '.join(DTYPES)}")
     if layout not in LAYOUTS:
@@ -347,10 +353,10 @@ def _rate(x: Explanation) -> str:
     return f", {flops / x.seconds * 1e-12:,.1f} TFLOP/s, by the model"
 
 
-def _row(label: str, text: str, indent: int = _LABEL) -> str:
+def _row(label: str, text: str, indent: int = _LABEL, width: int = _WIDTH) -> str:
     return textwrap.fill(
         text,
-        _WIDTH,
+        width,
         initial_indent=label.ljust(indent),
         subsequent_indent=" " * (indent + 2 * (not label)),
         break_long_words=False,

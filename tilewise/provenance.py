@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import importlib.metadata
 import json
-import os
 import platform
 import re
 import shlex
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewise import __version__
+from tilewise.compiler.ahead import cores
 from tilewise.devices import get_device
 from tilewise.errors import DeviceUnavailableError
 
@@ -38,7 +38,7 @@ def provenance(command: Sequence[str] = ()) -> dict[str, Any]:
         "command": shlex.join(_without_folders(words)),
         "machine": {
             "processor": _processor(),
-            "cores": len(os.sched_getaffinity(0)),
+            "cores": cores(),
             "system": platform.platform(),
             "gpu": _gpu(),
             "driver": _driver(),
@@ -64,6 +64,9 @@ def write_whole(path: Path, data: bytes) -> None:
     try:
         part.write_bytes(data)
         part.replace(path)
+    except OSError as error:
+        # That of a full disk does not say of what.
+        raise type(error)(error.errno, error.strerror or str(error), str(path)) from error
     finally:
         part.unlink(missing_ok=True)
 

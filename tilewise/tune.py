@@ -220,12 +220,12 @@ def _product(given: Any, dtype: str, layout: str) -> tuple[Product, int | None]:
 
 def _gpu(ordinal: int | None) -> Gpu:
     """The GPU to measure."""
-    if importlib.util.find_spec("torch") is None:
-        raise ImportError("tuning needs PyTorch, which is not installed: pip install torch")
     gpu = gpu_of(ordinal) if ordinal is not None else first_gpu()
     if gpu is None:
         get_device("gpu")  # says why there is none
     assert gpu is not None
+    if importlib.util.find_spec("torch") is None:
+        raise ImportError("tuning needs PyTorch, which is not installed: pip install torch")
     if chip_of(gpu) is None:
         raise DeviceUnavailableError(
             f"{gpu.description}: only GPUs of compute capability 8.0 or above have kernels to tune"

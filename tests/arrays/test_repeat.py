@@ -344,6 +344,7 @@ def test_cupy() -> None:
 
 
 @pytest.mark.usefixtures("gpu")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
 def test_a_fork_is_told(torch: Any) -> None:
     a = torch.ones(3, 3, device="cuda")

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import math
 import runpy
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from commands import present
+from commands import as_if_on_a_gpu, present
+from fake_gpu import FakeGpu, without_gpu
 from hypothesis import given
 from hypothesis import strategies as st
 from reference import thorough
@@ -21,9 +23,7 @@ from tilewise.bench.suites import COLUMNS, ROWS, SQUARES, SUITES, Random, Shape,
 from tilewise.bench.suites import sets_to_rotate as sets
 from tilewise.bench.summary import geometric_mean, group_of, summaries
 from tilewise.cli.main import main
-from tilewise.devices import Device
 from tilewise.devices.gpu import Gpu
-from tilewise.errors import DeviceUnavailableError
 from tilewise.kernel import Kernel
 from tilewise.matmul import matmul
 from tilewise.provenance import provenance, write_whole
@@ -32,6 +32,11 @@ ROOT = Path(__file__).parents[2]
 PROBE = ROOT / "tilewise" / "kernels" / "probes" / "tensor_core_peak.cu"
 FLOAT64_PROBE = PROBE.with_name("tensor_core_float64.cu")
 PERFORMANCE = ROOT / "benchmarks" / "performance.py"
+
+
+@pytest.fixture(autouse=True)
+def _with_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    as_if_on_a_gpu(monkeypatch)
 
 
 def made_up(ratio: float = 1.25, correct: bool = True) -> dict[str, Any]:
@@ -314,9 +319,9 @@ def test_help(capsys: pytest.CaptureFixture[str]) -> None:
         ("bench --rounds 0", "rounds is 0"),
         ("bench --seconds 0", "seconds is 0"),
         ("bench --seconds nan", "seconds is nan"),
-        ("bench --suite round", "'round' is not one of"),
-        ("bench --dtype int8", "'int8' is not one of"),
-        ("bench --rival mkl", "'mkl' is not one of"),
+        ("bench --suite round", "is 'round'; it takes one of"),
+        ("bench --dtype int8", "is 'int8'; it takes one of"),
+        ("bench --rival mkl", "is 'mkl'; it takes one of torch"),
         ("bench --suite llm --plot x.png", "--suite llm has none"),
         ("bench --json nowhere/x.json", "there is no folder nowhere"),
         ("bench --plot nowhere/x.png", "there is no folder nowhere"),
@@ -324,7 +329,7 @@ def test_help(capsys: pytest.CaptureFixture[str]) -> None:
         ("climb --sizes 12,x", "--sizes is '12,x'"),
         ("climb --sizes 0", "a size is 0"),
         ("climb --kernels naive,nave", "no kernel called 'nave'"),
-        ("climb --dtype float16", "'float16' is not one of"),
+        ("climb --dtype float16", "is 'float16'; it takes one of"),
         ("climb --rounds 0", "rounds is 0"),
         ("climb --seconds nan", "seconds is nan"),
         ("climb --json nowhere/x.json", "there is no folder nowhere"),
@@ -349,11 +354,28 @@ def test_bad_arguments(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("command", ["bench", "climb", "tune", "ceilings"])
+@pytest.mark.parametrize("words", ["", "--plot x.png", "--plot x.gif", "--seconds 0", "--nonsense"])
+def test_without_a_gpu_that_is_said_first(
+    command: str, words: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before what is wrong with the words, and before a package that is missing is looked for."""
+    monkeypatch.undo()
+    without_gpu(monkeypatch)
+    present(monkeypatch)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert main([command, *words.split()]) == 2
+    captured = capsys.readouterr()
+    assert captured.err.startswith("tilewise: no GPU can be used: none is here\n")
+    assert "--device emulator" not in captured.err  # it has none
+    assert captured.out == ""
+    assert main([command, "--help"]) == 0
+
+
 @pytest.mark.parametrize(
     ("packages", "words", "told"),
     [
         ((), [], "pip install torch"),
-        (("torch",), [], "no GPU here"),
         (("torch",), ["--plot", "x.png"], "pip install matplotlib"),
     ],
 )
@@ -369,16 +391,12 @@ def test_what_the_machine_lacks(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    def get_device(name: str) -> Device:
-        raise DeviceUnavailableError("no GPU here")
-
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(record, "get_device", get_device)
+    monkeypatch.setattr(record, "get_device", lambda _: FakeGpu())
     present(monkeypatch, *packages)
     assert main([command, *words, "--json", "-" if as_json else "x.json"]) == 2
     captured = capsys.readouterr()
     assert told in captured.err
-    assert "--device emulator" not in captured.err  # it has none
     assert told in json.loads(captured.out)["error"] if as_json else captured.out == ""
     assert not list(tmp_path.iterdir())
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from commands import as_if_on_a_gpu
 from fake_gpu import FakeGpu
 from reference import thorough
 
@@ -24,6 +25,11 @@ from tilewise.devices.gpu import Gpu
 from tilewise.errors import LaunchError
 from tilewise.ladder.rungs import RUNGS
 from tilewise.launch import Launch
+
+
+@pytest.fixture(autouse=True)
+def _with_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    as_if_on_a_gpu(monkeypatch)
 
 
 def test_settings() -> None:

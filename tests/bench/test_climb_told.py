@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from commands import as_if_on_a_gpu
 
 from tilewise import bench
 from tilewise.bench import climb, climb_plot, plot, record
@@ -23,6 +24,11 @@ from tilewise.provenance import provenance
 ROOT = Path(__file__).parents[2]
 DRAWING = runpy.run_path(str(ROOT / "benchmarks" / "climb.py"))
 SIZES = (128, 4096)
+
+
+@pytest.fixture(autouse=True)
+def _with_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    as_if_on_a_gpu(monkeypatch)
 
 
 def made_up(

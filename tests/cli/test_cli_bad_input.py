@@ -237,6 +237,10 @@ def test_a_write_that_fails_leaves_what_was_there(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(np, "save", full)
-    refuse(tilewise("run", "tiled", "-m", 3, "-n", 3, "-k", 3, "--out", out), "No space left")
+    refuse(
+        tilewise("run", "tiled", "-m", 3, "-n", 3, "-k", 3, "--out", out),
+        "No space left",
+        "out.npy",
+    )
     assert out.read_bytes() == b"before"
     assert list(tmp_path.iterdir()) == [out]

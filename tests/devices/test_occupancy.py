@@ -473,7 +473,7 @@ def test_a_kernel_that_does_not_fit(capsys: pytest.CaptureFixture[str], tmp_path
         (["tiled", "--block", "2,2,65"], ["--block is 2,2,65", "along z a block has at most 64"]),
         (["tiled", "--block", "16x16"], ["--block is '16x16'", "16,16"]),
         (["tiled", "--shared", "-1"], ["--shared is -1"]),
-        (["tiled", "--shared", "300000"], ["308,192", "bytes"]),
+        (["tiled", "--shared", "300000"], ["--shared is 300,000 bytes", "8,192 of its own"]),
         (["tiled", "--tile", "33"], ["33", "2 to 32"]),
         (["single_thread", "--tile", "4"], ["no tiles"]),
         (["tiled", "--dtype", "int8"], ["int8", "float64"]),

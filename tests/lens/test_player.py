@@ -306,7 +306,7 @@ def test_a_bank_conflict_is_lit(show: Open) -> None:
     assert tab.locator("#banks .most .cell").first.inner_text() == "32"
     words = classes(tab, "#banks .grid:not(.most) .cell", "conflict")
     assert words == [32 * row for row in range(32)]
-    assert "bank 0 serves a warp 32 words in turn" in tab.inner_text("#banks-note")
+    assert "Warp 0: bank 0 serves 32 words in turn" in tab.inner_text("#banks-note")
 
 
 def test_a_conflict_of_lanes_in_pairs(show: Open) -> None:
@@ -318,7 +318,7 @@ def test_a_conflict_of_lanes_in_pairs(show: Open) -> None:
     tab = show(after_the_barrier(step))
     tab.keyboard.press("End")
     assert classes(tab, "#banks .most .cell", "conflict") == [0, 1]
-    assert "bank 0 serves a warp 16 words in turn" in tab.inner_text("#banks-note")
+    assert "Warp 0: bank 0 serves 16 words in turn" in tab.inner_text("#banks-note")
 
 
 def after_the_barrier(step: dict[str, Any]) -> dict[str, Any]:

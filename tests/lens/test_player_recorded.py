@@ -21,6 +21,7 @@ from player import (
 from reference import thorough
 
 from tilewise.lens.player import page
+from tilewise.lens.watch import watch
 
 pytestmark = thorough
 
@@ -188,3 +189,39 @@ def test_threads_past_the_edge(show: Open, name: str) -> None:
     tab.keyboard.press("End")
     assert classes(tab, ".of-c .grid .cell", "stored") == [8]
     assert classes(tab, ".of-c .grid .cell", "tile") == [8]
+
+
+@pytest.mark.parametrize(("width", "height"), [(1280, 800), (390, 844)])
+def test_a_conflict_is_on_the_screen_when_the_page_opens(
+    show: Open, width: int, height: int
+) -> None:
+    tab = show(watch("tiled_conflicts").trace.to_dict(), width, height)
+    bar = tab.locator("#controls").bounding_box()["y"]
+    for part in ("#say", "#banks", "#banks-note"):
+        box = tab.locator(part).bounding_box()
+        assert box["y"] >= 0
+        assert box["y"] + box["height"] <= bar
+    assert classes(tab, "#banks .most .cell", "conflict")
+    assert tab.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_the_banks_show_one_warp_at_a_time(show: Open) -> None:
+    """Of the stores to sa, transposed: a warp's 4 rows of 8 columns go to 4 columns of 8 rows."""
+    trace = watch("tiled_conflicts").trace.to_dict()
+    steps = trace["blocks"][0]["steps"]
+    number = next(
+        i for i, step in enumerate(steps)
+        if (step["kind"], step.get("space")) == ("store", "shared")
+    )  # fmt: skip
+    tab = show(trace)
+    seek(tab, number)
+    shown = []
+    for warp in (0, 1):
+        tab.select_option("#warp", str(warp))
+        words = sorted({at // 4 for at in steps[number]["at"][32 * warp : 32 * warp + 32]})
+        assert classes(tab, "#banks .grid:not(.most) .cell", "conflict") == words
+        assert tab.inner_text("#banks-note").startswith(f"Warp {warp}: bank {4 * warp} serves 2 ")
+        shown.append(words)
+    assert not set(shown[0]) & set(shown[1])
+    tab.locator("#threads .grid .cell").nth(0).click()  # a thread's own warp
+    assert tab.input_value("#warp") == "0"

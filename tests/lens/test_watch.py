@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import SOURCE
 
 from tilewise.cli.main import main
 from tilewise.kernel import Kernel
@@ -60,7 +61,7 @@ def test_the_trace_too(run: Callable[..., tuple[int, str, str]], tmp_path: Path)
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["tiled", "--block", "9,9"], "there is no block (9, 9, 0): the grid is 3 x 3 x 1"),
+        (["tiled", "--block", "9,9"], "there is no block (9, 9, 0): the grid is 2 x 2 x 1"),
         (["tiled", "--block", "one"], "--block is 'one'"),
         (["tiled", "-m", "0"], "m is 0"),
         (["tiled", "-o", "there/is/none.html"], "there is no folder there/is"),
@@ -74,7 +75,7 @@ def test_the_trace_too(run: Callable[..., tuple[int, str, str]], tmp_path: Path)
         (["tiled", "--alpha", "nan"], "alpha is nan; it must be finite"),
         (["tiled", "--beta", "inf"], "beta is inf; it must be finite"),
         (["tiled", "--seed", "-1"], "seed is -1"),
-        (["tiled", "--dtype", "float16"], "'float16' is not one of 'float32', 'float64'"),
+        (["tiled", "--dtype", "float16"], "--dtype is 'float16'; it takes one of float32, float64"),
         (["tiled", "-o", "."], "it is a folder"),
         (["tiled", "-o", "t.html", "--trace", "t.html"], "two things would be written to t.html"),
         (["tiled", "--frames", "there/f"], "there is no folder there"),
@@ -207,3 +208,96 @@ def test_pictures_need_packages(
     assert code == 2
     assert f"pip install {package}" in " ".join(err.split())
     assert not list(tmp_path.iterdir())
+
+
+def test_sizes_from_python_and_from_the_command_line_are_the_same(
+    run: Callable[..., tuple[int, str, str]], tmp_path: Path
+) -> None:
+    for name in ("single_thread", "naive", "tiled", "tiled_conflicts"):
+        code, out, _ = run(name, "--trace", "t.json")
+        assert code == 0
+        assert json.loads((tmp_path / "t.json").read_text()) == watch(name).trace.to_dict()
+        assert f"{name}, m = " in out
+        assert "right against float64" in out
+
+
+def steps_of(name: str, kind: str, space: str) -> list[dict[str, Any]]:
+    """The steps of the first block that reach memory in this way."""
+    steps = watch(name).trace.to_dict()["blocks"][0]["steps"]
+    return [step for step in steps if (step["kind"], step.get("space")) == (kind, space)]
+
+
+def test_a_trace_of_transposed_tiles_has_conflicts_and_of_others_none() -> None:
+    for kind in ("load", "store"):
+        assert all(step["conflicts"] == 0 for step in steps_of("tiled", kind, "shared"))
+        found = steps_of("tiled_conflicts", kind, "shared")
+        # A request is served in more turns than it must be: in two for each at least.
+        assert any(step["conflicts"] >= step["requests"] > 0 for step in found)
+
+
+def test_traces_of_naive_and_coalesced_loads_differ() -> None:
+    a_request = {
+        name: [step["sectors"] / step["requests"] for step in steps_of(name, "load", "global")]
+        for name in ("naive", "coalesced")
+    }
+    assert (min(a_request["naive"]), max(a_request["naive"])) == (1, 32)
+    assert (min(a_request["coalesced"]), max(a_request["coalesced"])) == (1, 4)
+
+
+def test_a_trace_of_tiles_has_three_phases_and_wastes_nothing() -> None:
+    found = steps_of("tiled", "load", "global")
+    assert {step["phase"] for step in found} == {0, 1, 2}
+    assert all("all used" in step["say"] for step in found)
+
+
+@pytest.mark.parametrize(
+    ("name", "space", "words"),
+    [
+        ("tiled_conflicts", "shared", "bank conflicts"),
+        ("naive", "global", "1,024 sectors (32 a warp), 12.5 % of them used"),
+        ("coalesced", "global", "128 sectors (4 a warp), all used"),
+    ],
+)
+def test_a_page_opens_where_its_lesson_is(name: str, space: str, words: str) -> None:
+    block = watch(name).trace.to_dict()["blocks"][0]
+    step = block["steps"][block["first"]]
+    assert step["space"] == space
+    assert words in step["say"]
+
+
+def test_sentences_on_wide_accesses_name_all_columns() -> None:
+    """Of 16 bytes: each of 16 threads loads 4 columns of a row of 64."""
+    loads = steps_of("vectorized", "load", "global")
+    of_b = next(step for step in loads if step["array"] == "b")
+    assert "rows 0 to 3, columns 0 to 63 of B" in of_b["say"]
+    # A thread has 8 columns, and stores 4 of them at once.
+    stores = steps_of("vectorized", "store", "global")
+    assert "8 rows from 0 to 56, 32 columns from 0 to 59 of C" in stores[0]["say"]
+    # A half of a warp's lanes read 4 of columns 0 to 15, the others 32 columns on.
+    reads = steps_of("warp_tile", "load", "shared")
+    assert reads[0]["width"] == 16
+    assert "sa, row 0, columns 0 to 15 and 32 to 47: no bank conflict." in reads[0]["say"]
+
+
+def test_a_wrong_kernel_is_watched_and_said_to_be_wrong(
+    run: Callable[..., tuple[int, str, str]], tmp_path: Path
+) -> None:
+    (tmp_path / "own.cu").write_text(SOURCE)
+    code, out, _ = run("own.cu:forgets_last")
+    assert code == 1
+    assert "forgets_last, m = 16, n = 16, k = 24, tile 8: WRONG: max error" in out
+    assert (tmp_path / "forgets_last.html").exists()
+    assert run("own.cu:talks")[0] == 0
+    code, out, _ = run("own.cu:forgets_last", "--json")
+    document = json.loads(out)
+    assert (code, document["correct"], document["tile"]) == (1, False, 8)
+    assert document["written"] == {"page": "forgets_last.html"}
+    assert "WRONG" in repr(watch(Kernel(SOURCE, "forgets_last")))
+
+
+def test_what_is_too_large_to_be_run_whole_is_said_not_to_be_checked(
+    run: Callable[..., tuple[int, str, str]],
+) -> None:
+    code, out, _ = run("naive", "-m", 512, "-n", 512, "-k", 9, "--block", "1,1")
+    assert code == 0
+    assert "not checked" in out

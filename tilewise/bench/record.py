@@ -113,10 +113,10 @@ def find_gpu() -> Gpu:
     DeviceUnavailableError
         If there is no GPU, or PyTorch can't use it.
     """
-    if importlib.util.find_spec("torch") is None:
-        raise ImportError("the rival is PyTorch, which is not installed: pip install torch")
     gpu = get_device("gpu")
     assert isinstance(gpu, Gpu)
+    if importlib.util.find_spec("torch") is None:
+        raise ImportError("the rival is PyTorch, which is not installed: pip install torch")
     import torch
 
     if not torch.cuda.is_available():

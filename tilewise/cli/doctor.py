@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import platform
+import shutil
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -18,10 +19,11 @@ from typing import Any
 from tilewise import __version__
 
 OPTIONAL = {
-    "torch": "PyTorch tensors on the GPU as a kernel's arguments",
-    "cupy": "CuPy arrays on the GPU as a kernel's arguments",
+    "torch": "PyTorch tensors as arguments, and for tilewise tune, bench and climb on a GPU",
+    "cupy": "CuPy arrays as arguments",
+    "ml_dtypes": "NumPy arrays of bfloat16",
+    "matplotlib": "--plot of bench, climb and roofline, and --gif and --frames of watch",
     "numba": "benchmarks/emulator.py, which times Numba's CUDA simulator beside the emulator",
-    "matplotlib": "drawing plots from benchmarks/results",
 }
 
 
@@ -69,6 +71,7 @@ def diagnose() -> Diagnosis:
         "cache folder": _cache,
         "emulator": _emulator,
         "optional packages": _optional,
+        "ncu": _ncu,
     }
     items: list[Item] = []
     for name, probe in probes.items():
@@ -238,6 +241,14 @@ def _optional() -> list[Item]:
         else:
             items.append(Item(package, "ok", f"{version}, for {use}"))
     return items
+
+
+def _ncu() -> Item:
+    use = "tilewise profile --hardware, on a GPU"
+    path = shutil.which("ncu")
+    if path is None:
+        return Item("ncu", "absent", f"Nsight Compute is not on the PATH; only needed for {use}")
+    return Item("ncu", "ok", f"{path}, for {use}")
 
 
 def _version_of(package: str) -> str | None:

@@ -10,10 +10,12 @@ bad arguments and for what this machine lacks, 130 after Ctrl-C.
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import pairwise
 from typing import Annotated, Any
 
@@ -32,6 +34,8 @@ from tilewise.cli.commands import (
     watch,
 )
 from tilewise.cli.commands.options import BAD, INTERRUPTED, RIGHT, WRONG, print_json
+from tilewise.cli.interrupt import ended_at_once
+from tilewise.cli.usage import sentence
 from tilewise.errors import (
     CheckError,
     DeviceUnavailableError,
@@ -42,15 +46,18 @@ from tilewise.errors import (
 
 UNREAD = 141  # 128 + SIGPIPE, as of a program that the signal ends
 ON_EITHER = ("run", "ladder", "demo")  # the commands that have --device
+ON_A_GPU = ("bench", "climb", "tune", "ceilings")  # those that do nothing without one
+HELP = ("-h", "--help")
+COMPLETING = "_TILEWISE_COMPLETE"  # what a shell sets that asks how a word may go on
+DOCTOR = "`tilewise doctor` says what is missing for what."
 
 # What typer raises for a bad command line has this base, and no public name of its own.
 UsageError: type[Exception] = typer.BadParameter.__mro__[2]
 
 app = typer.Typer(
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": list(HELP), "max_content_width": 120},
 )
 
 
@@ -68,7 +75,7 @@ def root(
         raise typer.Exit(BAD)
 
 
-for command in (
+COMMANDS = (
     kernels.run,
     kernels.ladder,
     kernels.kernels,
@@ -85,7 +92,8 @@ for command in (
     roofline.roofline,
     roofline.ceilings,
     machine.doctor,
-):
+)
+for command in COMMANDS:
     app.command()(command)
 
 
@@ -106,48 +114,68 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # what its encoding lacks is no reason to fail
             stream.reconfigure(errors="replace")
-    try:
-        code = _answer(words)
-        sys.stdout.flush()
-    except BrokenPipeError:  # `tilewise ladder | head`: nobody reads on
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return UNREAD
+    with ended_at_once(INTERRUPTED):
+        try:
+            code = _answer(words)
+            sys.stdout.flush()
+        except BrokenPipeError:  # `tilewise ladder | head`: nobody reads on
+            _forget_output()
+            return UNREAD
+        except OSError as error:  # a full disk
+            _forget_output()
+            return _told(f"can't write to standard output: {error.strerror or error}", BAD)
     return code
+
+
+def _forget_output() -> None:
+    """Send what standard output still holds nowhere: at its end Python would try once more."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _answer(words: Sequence[str]) -> int:
     """Carry out the command line, or say why it can't be; return the exit code."""
     try:
+        if words and words[0] in ON_A_GPU and not set(HELP) & set(words):
+            require_gpu()
         code = int(app(words, prog_name="tilewise", standalone_mode=False) or RIGHT)
         if code == INTERRUPTED:  # what typer makes of Ctrl-C
             raise KeyboardInterrupt
         return code
     except UsageError as error:
-        told = getattr(error, "format_message", error.__str__)()
+        told = sentence(error, words, [each.__name__ for each in COMMANDS])
         hint = "`tilewise --help` lists the commands, `tilewise COMMAND --help` its options."
         return _fail(error, told, BAD, words, hint)
     except (CheckError, KernelAssertError, LimitError) as error:
         return _fail(error, str(error), WRONG, words)
     except ImportError as error:
-        return _fail(
-            error, f"{error}", BAD, words, "`tilewise doctor` says what is missing for what."
-        )
+        return _fail(error, f"{error}", BAD, words, DOCTOR)
     except DeviceUnavailableError as error:
-        hint = "`tilewise doctor` says what is missing for what."
-        if words[0] in ON_EITHER:
-            hint = f"`--device emulator` needs no GPU; {hint}"
+        hint = f"`--device emulator` needs no GPU; {DOCTOR}" if words[0] in ON_EITHER else DOCTOR
         return _fail(error, str(error), BAD, words, hint)
-    except SystemExit:
-        # The one way that typer still ends the process itself: nobody reads standard output.
+    except SystemExit as error:  # typer and rich end the process where nobody reads on
+        if any("-completion" in word for word in words) or COMPLETING in os.environ:
+            return int(error.code or RIGHT)
         raise BrokenPipeError from None
     except BrokenPipeError:
         raise
-    except (TilewiseError, ValueError, TypeError, OSError) as error:
+    except OSError as error:
+        if error.filename is None and error.errno == errno.ENOSPC:
+            raise  # of standard output: what is written to files names them
+        return _fail(error, str(error), BAD, words)
+    except (TilewiseError, ValueError, TypeError) as error:
         return _fail(error, str(error), BAD, words)
     except (MemoryError, OverflowError) as error:
         return _fail(error, f"too large for this machine: {error}", BAD, words)
     except (KeyboardInterrupt, typer.Abort) as error:
         return _fail(error, "interrupted", INTERRUPTED, words)
+
+
+def require_gpu() -> None:
+    """Raise an error where no GPU can be used: before anything else that may be wrong."""
+    from tilewise.devices import get_device
+
+    get_device("gpu")
 
 
 def _as_json(words: Sequence[str]) -> bool:
@@ -167,7 +195,13 @@ def _fail(
         if findings:
             document["findings"] = [finding.to_dict() for finding in findings]
         print_json(document)
+    return _told(message, code, hint)
+
+
+def _told(message: str, code: int, hint: str = "") -> int:
+    """Say what was wrong on standard error, where somebody reads it."""
     from tilewise.cli import show
 
-    show.error(message, hint)
+    with suppress(OSError):
+        show.error(message, hint)
     return code

@@ -7,6 +7,7 @@ architecture (``sm_90``) gives PTX, machine code and log of one and the same com
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -15,7 +16,11 @@ from typing import Any
 
 from tilewise.errors import DeviceUnavailableError
 
-INSTALL_HINT = 'pip install "cuda-core[cu13]" nvidia-cuda-nvrtc'
+INSTALL_HINT = (
+    "NVIDIA has no NVRTC for macOS, so no kernel can be compiled there"
+    if sys.platform == "darwin"
+    else 'pip install cuda-core "cuda-bindings==13.*" "nvidia-cuda-nvrtc==13.*"'
+)
 
 
 @dataclass(frozen=True)
@@ -55,7 +60,7 @@ def _nvrtc() -> Any:
     except Exception as error:  # the loader's own exception types differ from version to version
         raise DeviceUnavailableError(
             f"NVRTC, NVIDIA's runtime compiler, can't be loaded ({error}). "
-            f"It needs no GPU: {INSTALL_HINT}"
+            f"It needs no GPU. {INSTALL_HINT}"
         ) from error
     return nvrtc
 

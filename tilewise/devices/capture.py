@@ -53,4 +53,5 @@ def _flush() -> None:
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             stream.flush()
-    ctypes.CDLL(None).fflush(None)
+    # None is the process itself, which on Windows has no C library of its own.
+    ctypes.CDLL("ucrtbase" if sys.platform == "win32" else None).fflush(None)

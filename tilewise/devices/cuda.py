@@ -54,7 +54,7 @@ def load() -> tuple[Any, Any]:
     except ImportError as error:
         raise DeviceUnavailableError(
             f"no GPU can be used: cuda-core is not installed ({error}); "
-            "pip install 'cuda-core[cu13]'"
+            "pip install cuda-core 'cuda-bindings==13.*'"
         ) from error
     try:
         (status,) = driver.cuInit(0)

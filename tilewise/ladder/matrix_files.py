@@ -73,13 +73,15 @@ def check_target(path: Path) -> None:
     Raises
     ------
     OSError
-        If its folder is not there or can't be written to, or it is a folder itself.
+        If its folder is not there or can't be written to, or it is a folder itself, or a device.
     """
     folder = path.parent
     if not folder.is_dir():
         raise FileNotFoundError(f"can't write {path}: there is no folder {folder}")
     if path.is_dir():
         raise IsADirectoryError(f"can't write {path}: it is a folder")
+    if path.exists() and not path.is_file():  # a new file would take the place of /dev/null
+        raise OSError(f"can't write {path}: it is no regular file")
     if not os.access(folder, os.W_OK):
         raise PermissionError(f"can't write {path}: the folder {folder} is read-only")
 
@@ -95,6 +97,7 @@ def save_matrix(path: Path, matrix: npt.NDArray[Any]) -> None:
     OSError
         If it can't be written; then nothing has changed.
     """
+    check_target(path)
     path = path.resolve()
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
@@ -105,5 +108,8 @@ def save_matrix(path: Path, matrix: npt.NDArray[Any]) -> None:
         if path.exists():
             temporary.chmod(stat.S_IMODE(path.stat().st_mode))
         temporary.replace(path)
+    except OSError as error:
+        # That of a full disk does not say of what.
+        raise type(error)(error.errno, error.strerror or str(error), str(path)) from error
     finally:
         temporary.unlink(missing_ok=True)

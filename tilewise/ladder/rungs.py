@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -350,5 +351,9 @@ def rung(name: str) -> Rung:
     for candidate in RUNGS:
         if candidate.name == name:
             return candidate
-    names = ", ".join(candidate.name for candidate in RUNGS)
-    raise ValueError(f"no kernel called {name!r} on the ladder; there are {names}")
+    names = [candidate.name for candidate in RUNGS]
+    near = get_close_matches(name, names, 3)
+    there = f"there are {', '.join(names)}"
+    if near:
+        there = f"did you mean {' or '.join(near)}? T{there[1:]}"
+    raise ValueError(f"no kernel called {name!r} on the ladder; {there}")

@@ -14,6 +14,7 @@ from tilewise.devices.emulator.recording.events import Event
 from tilewise.launch import Dim3
 
 WARP = 32
+MOST_RUNS = 3  # of rows or columns, that a sentence names one by one
 Words = tuple[str, str]
 
 
@@ -136,13 +137,15 @@ def _global(scene: Scene, event: Event, who: str, owners: Collection[int] | None
         verb = _verb(event, "begins to copy", "begin to copy")
     what = "global memory"
     if place is not None:
-        at = (event.address - place.pointer) // place.element
+        at = _elements(event, (event.address - place.pointer) // place.element, place.element)
         rows, columns = at // place.leading, at % place.leading
         what = f"{_span('row', rows)}, {_span('column', columns)} of {place.name.upper()}"
     used = _used(event)
     of = "it" if event.sectors == 1 else "them"
     share = "all used" if used >= 1 else f"{100 * used:.3g} % of {of} used"
-    sectors = f"{event.sectors} sector{'' if event.sectors == 1 else 's'}"
+    sectors = f"{event.sectors:,} sector{'' if event.sectors == 1 else 's'}"
+    if event.requests > 1 and event.sectors % event.requests == 0:
+        sectors += f" ({event.sectors // event.requests} a warp)"
     why = ""
     if used < 1:
         why = (
@@ -171,19 +174,18 @@ def _used(event: Event) -> float:
 
 def _shared(scene: Scene, event: Event, who: str) -> Words:
     assert event.address is not None
-    at = event.address
     verb = {
         "load": _verb(event, "reads", "read"), "store": _verb(event, "stores to", "store to"),
     }.get(event.kind, _verb(event, "updates", "update"))  # fmt: skip
     if event.is_copy:
         return _arriving(scene, event, who)
-    what = _in_shared(scene, at)
+    what = _in_shared(scene, event)
     if not event.requests:  # the machine code joins it to its neighbour's
         tail = "served by the wider access of a step before"
     elif not event.conflicts:
         tail = "no bank conflict"
     else:
-        tail = f"{event.conflicts} bank conflict{'' if event.conflicts == 1 else 's'}"
+        tail = f"{event.conflicts:,} bank conflict{'' if event.conflicts == 1 else 's'}"
     why = _in_turn(event)
     if event.conflicts:
         why += " Threads of a warp want different words of one bank, and are served in turn."
@@ -192,8 +194,7 @@ def _shared(scene: Scene, event: Event, who: str) -> Words:
 
 def _arriving(scene: Scene, event: Event, who: str) -> Words:
     """Copies that are there."""
-    assert event.address is not None
-    what = _in_shared(scene, event.address)
+    what = _in_shared(scene, event)
     return f"What {who[0].lower()}{who[1:]} copied arrives in {what}.", ""
 
 
@@ -205,18 +206,35 @@ def _in_turn(event: Event) -> str:
     return "Threads that update one place take turns: each finds what the one before has left."
 
 
-def _in_shared(scene: Scene, at: npt.NDArray[np.int64]) -> str:
+def _elements(event: Event, first: npt.NDArray[np.int64], element: int) -> npt.NDArray[np.int64]:
+    """All the elements that an access reaches, given each thread's first: a wide one has more."""
+    return (first[:, None] + np.arange(max(1, event.width // element))).reshape(-1)
+
+
+def _in_shared(scene: Scene, event: Event) -> str:
     """Where bytes of shared memory are, in the words of the source where it can be said."""
-    what = "shared memory"
+    assert event.address is not None
+    what, at = "shared memory", event.address
     for array in scene.shared:
         inside = (at >= array.offset) & (at < array.offset + array.bytes)
         if inside.all() and array.columns:
-            place = (at - array.offset) // array.element
+            place = _elements(event, (at - array.offset) // array.element, array.element)
             rows, columns = place // array.columns, place % array.columns
             what = f"{array.name}, {_span('row', rows)}, {_span('column', columns)}"
     return what
 
 
 def _span(name: str, numbers: npt.NDArray[np.int64]) -> str:
-    low, high = int(numbers.min()), int(numbers.max())
-    return f"{name} {low}" if low == high else f"{name}s {low} to {high}"
+    """Rows or columns: all of them where they are a few runs, else how many and from where."""
+    each = np.unique(numbers)
+    starts = np.flatnonzero(np.diff(each, prepend=each[0] - 2) != 1)
+    ends = np.append(starts[1:], len(each)) - 1
+    runs = [
+        f"{each[i]}" if i == j else f"{each[i]} to {each[j]}"
+        for i, j in zip(starts, ends, strict=True)
+    ]
+    if len(runs) > MOST_RUNS:
+        return f"{len(each)} {name}s from {each[0]} to {each[-1]}"
+    *others, last = runs
+    listed = f"{', '.join(others)} and {last}" if others else last
+    return f"{name}{'' if len(each) == 1 else 's'} {listed}"

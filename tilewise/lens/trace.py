@@ -246,11 +246,18 @@ def _joins(step: dict[str, Any], event: Event) -> bool:
 
 
 def _first(steps: Sequence[Mapping[str, Any]]) -> int:
-    """The step to open on: the first that reads what was stored in shared memory, or loads."""
-    for space in ("shared", "global"):
-        for number, step in enumerate(steps):
-            if step["kind"] == "load" and step.get("space") == space:
-                return number
+    """The step to open on: the first that shows most of what memory costs.
+
+    Where shared memory is read, that is the read with the most conflicts a request; elsewhere the
+    load with the most sectors a request.
+    """
+    for space, cost in (("shared", "conflicts"), ("global", "sectors")):
+        loads = [
+            (step[cost] / max(step["requests"], 1), -number) for number, step in enumerate(steps)
+            if step["kind"] == "load" and step.get("space") == space
+        ]  # fmt: skip
+        if loads:
+            return -max(loads)[1]
     return 0
 
 

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import html
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tilewise.devices.emulator import Emulator
 from tilewise.kernel import Kernel
+from tilewise.ladder.problem import random_problem
+from tilewise.ladder.run import named, run
 from tilewise.ladder.rungs import Rung
+from tilewise.ladder.watched import sizes
 from tilewise.launch import Dim3
 from tilewise.lens.player import page
+from tilewise.lens.profiling import SMALL
 from tilewise.lens.trace import Trace, record
+from tilewise.numbers import Check
 from tilewise.provenance import write_whole
 from tilewise.tracebacks import front_door
 
@@ -27,10 +34,18 @@ class Watch:
     trace : Trace
     page : str
         The whole page: it needs no network and no server.
+    check : Check or None
+        Of the whole product against float64; None where it is too large to be run whole.
     """
 
     trace: Trace
     page: str
+    check: Check | None = None
+
+    @property
+    def correct(self) -> bool:
+        """False where the product is known to be wrong."""
+        return self.check is None or bool(self.check.correct)
 
     def save(self, path: str | Path) -> Path:
         """Write the page, whole or not at all.
@@ -51,16 +66,20 @@ class Watch:
         )
 
     def __repr__(self) -> str:
+        found = {None: "", True: ", right", False: ", WRONG"}[
+            None if self.check is None else self.correct
+        ]
         kernel = self.trace.to_dict()["kernel"]
-        return f"<watch {kernel}: {len(self.page.encode()):,} bytes; .save(path) writes the page>"
+        size = f"{len(self.page.encode()):,} bytes"
+        return f"<watch {kernel}{found}: {size}; .save(path) writes the page>"
 
 
 @front_door
 def watch(
     target: str | Rung | Kernel,
-    m: int = 12,
-    n: int = 12,
-    k: int = 12,
+    m: int | None = None,
+    n: int | None = None,
+    k: int | None = None,
     *,
     dtype: str = "float32",
     tile: int | None = None,
@@ -75,14 +94,38 @@ def watch(
 
     Parameters
     ----------
-    target, m, n, k, dtype, tile, alpha, beta, blocks, seed
+    target : str, Rung or Kernel
+        As :func:`tilewise.ladder.run.run` takes it.
+    m, n, k, tile : int, optional
+        C is m x n, A is m x k. By default so large that what the rung is about happens
+        (:mod:`tilewise.ladder.watched`).
+    dtype, alpha, beta, blocks, seed
         As :func:`tilewise.lens.trace.record` takes them.
+
+    Returns
+    -------
+    Watch
+        With the check of the whole product, where that is small.
 
     Raises
     ------
     FileNotFoundError, CompileError, LaunchError, CheckError, ValueError, TypeError
     """
+    kernel = named(target) if isinstance(target, str) else target
+    if not isinstance(kernel, Rung | Kernel):
+        raise TypeError(f"{target!r} is no kernel: it must be a name, a Rung or a Kernel")
+    at = sizes(kernel, m, n, k, tile, dtype)
     trace = record(
-        target, m, n, k, dtype=dtype, tile=tile, alpha=alpha, beta=beta, blocks=blocks, seed=seed
-    )
-    return Watch(trace, page(trace.to_dict()))
+        kernel, at.m, at.n, at.k, dtype=dtype, tile=at.tile, alpha=alpha, beta=beta,
+        blocks=blocks, seed=seed,
+    )  # fmt: skip
+    data = trace.to_dict()
+    check = None
+    threads = math.prod((*data["grid"], *data["block"]))
+    if threads * at.k <= SMALL and not any(block["cut"] for block in data["blocks"]):
+        a, b, c = random_problem(at.m, at.n, at.k, dtype, seed)
+        check = run(
+            kernel, a, b, c if beta else None, alpha=alpha, beta=beta, tile=at.tile,
+            device=Emulator(),
+        ).check  # fmt: skip
+    return Watch(trace, page(data), check)

@@ -19,6 +19,7 @@ from tilewise.cli.commands.options import (
     M,
     N,
     Place,
+    Target,
     Tile,
     print_json,
 )
@@ -26,13 +27,7 @@ from tilewise.cli.commands.sources import Include, Limit, NoLimits, Trusted, sou
 
 
 def run(
-    target: Annotated[
-        str,
-        typer.Argument(
-            metavar="RUNG|FILE.cu:NAME",
-            help="A rung of the ladder, or any kernel that has its signature.",
-        ),
-    ],
+    target: Target,
     m: M = None,
     n: N = None,
     k: K = None,
@@ -67,17 +62,20 @@ def run(
     from tilewise.devices import get_device
     from tilewise.ladder import matrix_files
     from tilewise.ladder import run as runs
+    from tilewise.ladder.run import named
 
     if out is not None:
         matrix_files.check_target(out)
     given = {"A": a, "B": b, "C": c}
+    named(target)  # what is wrong with the name should not wait for the matrices
+    place = get_device(device.value)
     if any(given.values()):
         matrices = _read(given, beta, {"-m": m, "-n": n, "-k": k}, dtype, seed)
     else:
-        matrices = _random(m, n, k, dtype, seed or 0)
+        with show.progress(None, "drawing the matrices"):
+            matrices = _random(m, n, k, dtype, seed or 0)
     left, right, start = matrices
     kernel = source(target, include, trusted, limit, no_limits)
-    place = get_device(device.value)
     with show.block_progress(place, f"running {target}"):
         result = runs.run(
             kernel,

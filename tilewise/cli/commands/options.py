@@ -57,6 +57,21 @@ class Place(StrEnum):
     emulator = "emulator"
 
 
+def rungs(incomplete: str) -> list[str]:
+    """The ladder's kernels that begin so, for a shell that completes the word."""
+    from tilewise.ladder.rungs import RUNGS
+
+    return [rung.name for rung in RUNGS if rung.name.startswith(incomplete)]
+
+
+Target = Annotated[
+    str,
+    typer.Argument(
+        metavar="RUNG|FILE.cu:NAME",
+        help="A rung of the ladder, or any kernel that has its signature.",
+        autocompletion=rungs,
+    ),
+]
 M = Annotated[int | None, typer.Option("-m", metavar="M", help="Rows of A and C.")]
 N = Annotated[int | None, typer.Option("-n", metavar="N", help="Columns of B and C.")]
 K = Annotated[int | None, typer.Option("-k", metavar="K", help="Columns of A, rows of B.")]

@@ -112,6 +112,7 @@ def explain(
     """
     from dataclasses import replace
 
+    from tilewise.cli import show
     from tilewise.explain import explain_product, of_shape
     from tilewise.gemm.chip import H200
 
@@ -122,7 +123,7 @@ def explain(
     if as_json:
         print_json(found.to_dict())
     else:
-        print(found)
+        print(found.text(min(show.console().width, 80)))
     return RIGHT
 
 

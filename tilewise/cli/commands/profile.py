@@ -17,6 +17,7 @@ from tilewise.cli.commands.options import (
     N,
     Tile,
     print_json,
+    rungs,
 )
 from tilewise.cli.commands.sources import Include, Limit, NoLimits, Trusted, source
 
@@ -27,6 +28,7 @@ def profile(
         typer.Argument(
             metavar="RUNG|FILE.cu:NAME [RUNG|FILE.cu:NAME]",
             help="A rung of the ladder, or any kernel that has its signature; two are compared.",
+            autocompletion=rungs,
         ),
     ],
     m: M = None,

@@ -19,6 +19,7 @@ from tilewise.cli.commands.options import (
     Tile,
     check_outputs,
     print_json,
+    rungs,
     write_record,
 )
 from tilewise.cli.commands.sources import Include, Limit, NoLimits, Trusted, source
@@ -41,6 +42,7 @@ def roofline(
             metavar="RUNG|FILE.cu:NAME ...",
             help="Kernels, as `tilewise run` takes them. By default the rungs of many blocks, each "
             "with the tile where it takes that.",
+            autocompletion=rungs,
         ),
     ] = None,
     dtype: Annotated[Dtype, typer.Option(help="Of all three matrices.")] = Dtype.float32,
@@ -70,12 +72,11 @@ def roofline(
     from tilewise.compiler import architectures
     from tilewise.devices.limits import best_architecture, compute_capability
     from tilewise.ladder.matrix_files import check_target
+    from tilewise.ladder.problem import check_sizes
     from tilewise.lens import roofline_plot
     from tilewise.lens.profiling import check_product
 
-    for option, size in (("-m", m), ("-n", n), ("-k", k)):
-        if size < 1:
-            raise ValueError(f"{option} is {size}; a product takes at least 1")
+    check_sizes(m, n, k)
     if plot_to is not None:
         roofline_plot.check(plot_to)
         check_target(plot_to)

@@ -17,6 +17,7 @@ from tilewise.cli.commands.options import (
     RequiredN,
     Tile,
     print_json,
+    rungs,
 )
 from tilewise.cli.commands.sources import Include, Limit, NoLimits, Trusted, source
 
@@ -57,7 +58,11 @@ def tiles(
 def occupancy(
     target: Annotated[
         str,
-        typer.Argument(metavar="RUNG|FILE.cu:NAME", help="A rung of the ladder, or any kernel."),
+        typer.Argument(
+            metavar="RUNG|FILE.cu:NAME",
+            help="A rung of the ladder, or any kernel.",
+            autocompletion=rungs,
+        ),
     ],
     tile: Tile = None,
     block: Annotated[
@@ -157,6 +162,12 @@ def _rows(
             try:
                 resources = kernel.compile(place.name).resources
                 total = resources.shared_bytes + shared
+                if total > place.max_shared:
+                    raise ValueError(
+                        f"--shared is {shared:,} bytes, and {kernel.name} has "
+                        f"{resources.shared_bytes:,} of its own; a block of {place.name} has at "
+                        f"most {place.max_shared:,}"
+                    )
                 found = reckon(
                     place, threads, resources.registers, total, barriers=resources.barriers
                 )

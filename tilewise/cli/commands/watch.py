@@ -3,29 +3,37 @@
 from __future__ import annotations
 
 import json
+import re
 import webbrowser
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tilewise.cli.commands.options import RIGHT, Dtype, K, M, N, Tile, plain
+from tilewise.cli.commands.options import (
+    RIGHT,
+    WRONG,
+    Dtype,
+    Json,
+    K,
+    M,
+    N,
+    Target,
+    Tile,
+    plain,
+    print_json,
+)
 from tilewise.cli.commands.sources import Include, Limit, NoLimits, Trusted, source
 from tilewise.launch import Dim3
 
-SIZE = 12  # of a product whose sizes are not given, with tiles of
-TILE = 4
+if TYPE_CHECKING:
+    from tilewise.lens.watch import Watch
+
 SUFFIX = ".html"
 
 
 def watch(
-    target: Annotated[
-        str,
-        typer.Argument(
-            metavar="RUNG|FILE.cu:NAME",
-            help="A rung of the ladder, or any kernel that has its signature.",
-        ),
-    ],
+    target: Target,
     m: M = None,
     n: N = None,
     k: K = None,
@@ -61,11 +69,12 @@ def watch(
     limit: Limit = None,
     no_limits: NoLimits = False,
     is_opened: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
+    as_json: Json = False,
 ) -> int:
     """Watch a kernel run: one page, with no network, of what one block really did.
 
-    It is run on the emulator. Sizes that are not given are 12, with tiles of 4; of a rung that
-    takes no such tile, C is three halves of its smallest.
+    It is run on the emulator, and its result is checked. Sizes and a tile that are not given are
+    those at which what the rung is about happens, and can be read.
     """
     from tilewise.cli import show
     from tilewise.ladder.matrix_files import check_target
@@ -73,7 +82,7 @@ def watch(
     from tilewise.lens.watch import watch as record
     from tilewise.provenance import write_whole
 
-    name = target.rpartition(":")[2]
+    name = re.sub(r"\W+", "_", target.rpartition(":")[2])
     path = out or Path(f"{name}{SUFFIX}")
     if frames is not None and frames.exists() and not frames.is_dir():
         raise ValueError(f"--frames is {frames}, which is no folder")
@@ -85,13 +94,10 @@ def watch(
             raise ValueError(f"two things would be written to {file}; give each its own file")
     if gif is not None or frames is not None:
         animation.check(gif)
-    edge, width = _small(target, tile, (m, n, k) == (None, None, None))
-    rows, columns = (width if size is None else size for size in (m, n))
-    depth = SIZE if k is None else k
     kernel = source(target, include, trusted, limit, no_limits)
     with show.progress(None, f"running {name}"):
         found = record(
-            kernel, rows, columns, depth, dtype=dtype.value, tile=edge, alpha=alpha, beta=beta,
+            kernel, m, n, k, dtype=dtype.value, tile=tile, alpha=alpha, beta=beta,
             blocks=[_index(each) for each in block or ()], seed=seed,
         )  # fmt: skip
     trace = found.trace.to_dict()
@@ -99,13 +105,48 @@ def watch(
         animation.frames(trace)  # what can't be drawn is said before anything is written
     if trace_to is not None:
         write_whole(trace_to, json.dumps(plain(trace)).encode() + b"\n")
-        print(f"{trace_to}: written")
     found.save(path)
-    print(f"{path}: written, {path.stat().st_size / 1e6:.2f} MB; open it in a browser")
+    drawn = None
     if gif is not None or frames is not None:
         with show.progress(None, "drawing"):
-            count = animation.draw(trace, gif, frames)
-        print(f"{' and '.join(str(x) for x in (gif, frames) if x is not None)}: {count} frames")
+            drawn = animation.draw(trace, gif, frames)
+    written = {"page": path, "trace": trace_to, "gif": gif, "frames": frames}
+    if as_json:
+        print_json(_document(found, written))
+    else:
+        _say(found, written, drawn)
+    if is_opened:
+        webbrowser.open(path.resolve().as_uri())
+    return RIGHT if found.correct else WRONG
+
+
+def _document(found: Watch, written: dict[str, Path | None]) -> dict[str, Any]:
+    """What was watched, whether it is right, and what was written."""
+    trace, check = found.trace.to_dict(), found.check
+    return {
+        "kernel": trace["kernel"], **trace["problem"], "grid": trace["grid"],
+        "block": trace["block"],
+        "blocks": [
+            {"index": each["index"], "steps": len(each["steps"]), "cut": each["cut"]}
+            for each in trace["blocks"]
+        ],
+        "correct": None if check is None else bool(check.correct),
+        "max_error": None if check is None else check.max_error,
+        "bound": None if check is None else check.bound,
+        "written": {name: str(path) for name, path in written.items() if path is not None},
+    }  # fmt: skip
+
+
+def _say(found: Watch, written: dict[str, Path | None], drawn: int | None) -> None:
+    """The same in lines for people."""
+    trace, path = found.trace.to_dict(), written["page"]
+    assert path is not None
+    print(f"{path}: written, {path.stat().st_size / 1e6:.2f} MB; open it in a browser")
+    if written["trace"] is not None:
+        print(f"{written['trace']}: written")
+    if drawn is not None:
+        files = [str(written[name]) for name in ("gif", "frames") if written[name] is not None]
+        print(f"{' and '.join(files)}: {drawn} frames")
     for each in trace["blocks"]:
         if each["cut"]:
             index = ", ".join(map(str, each["index"]))
@@ -113,24 +154,18 @@ def watch(
                 f"block ({index}) is cut: its first {len(each['steps']):,} steps are kept; "
                 "a smaller product is seen to its end"
             )
-    if is_opened:
-        webbrowser.open(path.resolve().as_uri())
-    return RIGHT
-
-
-def _small(target: str, tile: int | None, is_free: bool) -> tuple[int | None, int]:
-    """The tile, and the width of C where it is not given: one that can be looked at.
-
-    Of a kernel that takes tiles of 4, those, where no size is given either (``is_free``); of one
-    that takes larger tiles only, its smallest.
-    """
-    from tilewise.ladder.rungs import RUNGS
-
-    tiles = next((each.tiles for each in RUNGS if each.name == target), range(TILE, TILE + 1))
-    if not tiles or TILE in tiles:
-        return (TILE if tile is None and is_free and tiles else tile), SIZE
-    edge = tiles[0] if tile is None else tile
-    return edge, 3 * edge // 2
+    problem, check = trace["problem"], found.check
+    sizes = ", ".join(f"{name} = {problem[name]:,}" for name in ("m", "n", "k"))
+    tile = "" if problem["tile"] is None else f", tile {problem['tile']}"
+    if check is None:
+        verdict = "not checked, for it is too large to be run whole here; `tilewise run` checks it"
+    elif check.correct:
+        verdict = f"right against float64, max error {check.max_error:.3g} of |A||B|"
+    else:
+        verdict = f"WRONG: max error {check.max_error:.3g} of |A||B|, bound {check.bound:.3g}"
+        if check.worst is not None:
+            verdict += ", worst at C[{}, {}]".format(*check.worst)
+    print(f"{trace['kernel']}, {sizes}{tile}: {verdict}")
 
 
 def _index(text: str) -> Dim3:

@@ -1,6 +1,6 @@
 """Results as text for people: tables of at most 80 columns, units named."""
 
-from tilewise.cli.show.console import block_progress, counting, error, progress
+from tilewise.cli.show.console import block_progress, console, counting, error, progress
 from tilewise.cli.show.machine import diagnosis
 from tilewise.cli.show.nsight import hardware
 from tilewise.cli.show.product import bench, tuned, warmed
@@ -11,6 +11,7 @@ __all__ = [
     "bench",
     "block_progress",
     "compared",
+    "console",
     "counting",
     "demo",
     "diagnosis",

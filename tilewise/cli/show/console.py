@@ -8,9 +8,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
+from rich.cells import cell_len
+from rich.console import Console, Group
+from rich.padding import Padding
 from rich.progress import (
     BarColumn,
     Progress,
@@ -18,12 +20,11 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from tilewise.devices.emulator import Emulator
 from tilewise.shown import PLACES as PLACES
-from tilewise.shown import WIDTH
 from tilewise.shown import duration as duration
 from tilewise.shown import extents as extents
 from tilewise.shown import number as number
@@ -33,16 +34,55 @@ if TYPE_CHECKING:
     from tilewise.devices import Device
 
 
-def console() -> Console:
-    """Standard output, without the colouring of numbers that rich does by itself.
+FOLDED = 12  # columns of a terminal that a name takes at least
+GAP = 2  # columns of a terminal between two of a table
 
-    On a terminal narrower than a table, the terminal itself breaks the lines: rich would leave out
-    what does not fit, numbers too.
+
+class Output(Console):
+    """Standard output, on which a table that is too wide for the terminal is told row by row.
+
+    rich would cut its columns, and numbers in the midst.
     """
-    out = Console(highlight=False, soft_wrap=False)
-    if out.width < WIDTH:
-        out.width = WIDTH
-    return out
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """As rich has it."""
+        super().print(*(self._fitted(each) for each in objects), **options)
+
+    def _fitted(self, shown: Any) -> Any:
+        is_table = isinstance(shown, Table) and shown.show_header and not shown.expand
+        if not is_table or sum(map(self._needed, shown.columns)) <= self.width + GAP:
+            return shown
+        headers = [self._text(column.header).plain for column in shown.columns]
+        headings = [header.replace("-\n", "").replace("\n", " ").strip() for header in headers]
+        told: list[Text | Padding] = []
+        for row in zip(*(column.cells for column in shown.columns), strict=True):
+            first, *cells = map(self._text, row)
+            pairs = [
+                Text.assemble(f"{heading} " if heading else "", cell)
+                for heading, cell in zip(headings[1:], cells, strict=True) if cell.plain
+            ]  # fmt: skip
+            told.append(Text(first.plain, style="bold"))
+            told.append(Padding(Text("; ").join(pairs), (0, 0, 0, 2), expand=False))
+        return Group(*told)
+
+    def _needed(self, column: Column) -> int:
+        """The columns of the terminal that a table's column takes: numbers are whole."""
+        is_whole = column.no_wrap or column.justify == "right"
+        cells = [self._text(cell).plain for cell in column.cells]
+        parts = self._text(column.header).plain.split("\n" if column.no_wrap else None)
+        parts += cells if is_whole else [word for cell in cells for word in cell.split()]
+        needed = max(map(cell_len, parts), default=0)
+        # What is folded may go on in the next line.
+        may_fold = column.overflow == "fold" and column.justify == "left"
+        return GAP + (min(needed, FOLDED) if may_fold else needed)
+
+    def _text(self, cell: Any) -> Text:
+        return cell if isinstance(cell, Text) else self.render_str(str(cell))
+
+
+def console() -> Output:
+    """Standard output, without the colouring of numbers that rich does by itself."""
+    return Output(highlight=False, soft_wrap=False)
 
 
 def short(count: int) -> str:

@@ -249,9 +249,15 @@ def demo(found: Demonstration) -> None:
         "mirrored, and blurred along its rows."
     )
     out.print()
-    out.print(f"  {'A':<36}C")
-    for left, right in zip(as_text(found.before), as_text(found.after), strict=True):
-        out.print(f"  {left}    {right}", markup=False)
+    lit, mixed = as_text(found.before), as_text(found.after)
+    if out.width >= 4 + len(lit[0]) + 4 + len(mixed[0]):
+        out.print(f"  {'A':<36}C")
+        for left, right in zip(lit, mixed, strict=True):
+            out.print(f"  {left}    {right}", markup=False)
+    else:
+        for name, picture in (("A", lit), ("C", mixed)):
+            out.print(f"  {name}")
+            out.print("\n".join(f"  {line}" for line in picture), markup=False)
     out.print()
     if tiled.report is None or coalesced.report is None:
         return

@@ -27,9 +27,9 @@ function joined(recording, number) {
   return found;
 }
 
-// What the banks do for a step: {banks: bank -> words that it serves in turn for one warp, more
-// than it must; least: as few as it could be; steps}. Null where the recorded count of conflicts
-// is not what this way of counting gives.
+// What the banks do for a step: {warps: warp -> {banks: bank -> words that it serves in turn, more
+// than it must; least: as few as it could be; words: all that the warp wants; conflicts}; steps}.
+// Null where the recorded count of conflicts is not what this way of counting gives.
 function conflictsOf(recording, number) {
   const step = recording.steps[number];
   if (step.space !== "shared" || !step.conflicts || !step.at) return null;
@@ -42,9 +42,8 @@ function conflictsOf(recording, number) {
     if (!warps.has(warp)) warps.set(warp, new Array(WARP).fill(-1));
     warps.get(warp)[thread % WARP] = Math.floor(access.at[i] / WORD);
   });
-  const banks = new Map();
-  let [conflicts, least] = [0, 0];
-  for (const lanes of warps.values()) {
+  const counted = new Map();
+  for (const [warp, lanes] of warps) {
     // Lanes that are served at once: all of 4 bytes, half of 8, a quarter of 16; twice as many
     // of a load in which they want the same in pairs.
     const paired = (distance) =>
@@ -53,12 +52,13 @@ function conflictsOf(recording, number) {
     const atOnce = (WARP / words) * (twice ? 2 : 1);
     const turns = new Map();
     const crowded = new Set();
-    let parts = 0;
+    const one = { banks: new Map(), least: 0, words: new Set(), conflicts: 0 };
     for (let first = 0; first < WARP; first += atOnce) {
       const wanted = new Set();
       for (const word of lanes.slice(first, first + atOnce)) {
         for (let j = 0; word >= 0 && j < words; ++j) wanted.add(word + j);
       }
+      for (const word of wanted) one.words.add(word);
       const load = new Map();
       for (const word of wanted) load.set(word % BANKS, (load.get(word % BANKS) || 0) + 1);
       for (const [bank, many] of load) {
@@ -66,13 +66,14 @@ function conflictsOf(recording, number) {
         if (many > 1) crowded.add(bank);
       }
       if (!load.size) continue;
-      parts += 1;
-      conflicts += Math.max(...load.values()) - 1;
+      one.least += 1;
+      one.conflicts += Math.max(...load.values()) - 1;
     }
-    least = Math.max(least, parts);
-    for (const bank of crowded) banks.set(bank, Math.max(banks.get(bank) || 0, turns.get(bank)));
+    for (const bank of crowded) one.banks.set(bank, turns.get(bank));
+    counted.set(warp, one);
   }
-  const found = conflicts === step.conflicts ? { banks, least, steps: access.steps } : null;
+  const conflicts = [...counted.values()].reduce((sum, one) => sum + one.conflicts, 0);
+  const found = conflicts === step.conflicts ? { warps: counted, steps: access.steps } : null;
   recording.counted.set(number, found);
   return found;
 }

@@ -165,6 +165,7 @@ function pickThread(number) {
       if (thread === number && !found.owns) found.owns = { array: step.array, at };
     });
   }
+  if (recording.cells) showWarp(Math.floor(number / WARP));
   pick(found);
 }
 

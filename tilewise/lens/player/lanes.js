@@ -1,8 +1,19 @@
-// Shared memory's banks, and the block's threads.
+// Shared memory's banks, for one warp at a time, and the block's threads.
+
+let shownWarp = 0; // whose accesses the banks show
+
+function showWarp(warp) {
+  shownWarp = warp;
+  $("warp").value = String(warp);
+}
 
 class Banks {
   constructor(parent) {
     parent.replaceChildren();
+    this.warps = Math.ceil(recording.threads / WARP);
+    $("warp-label").hidden = this.warps === 1;
+    $("warp").replaceChildren(...Array.from({ length: this.warps }, (_, i) => new Option(String(i), String(i))));
+    showWarp(Math.min(shownWarp, this.warps - 1));
     this.rows = Math.min(Math.ceil(recording.words / BANKS), MOST_CELLS / BANKS);
     this.most = new Grid(parent, {
       rows: 1,
@@ -34,7 +45,7 @@ class Banks {
   fit(width) {
     const cell = Math.max(5, Math.min(Math.floor(width / BANKS), 18));
     this.most.size(cell, 18);
-    this.words.size(cell, this.rows <= 8 ? 14 : 7);
+    this.words.size(cell, this.rows <= 8 ? 14 : Math.max(2, Math.min(7, Math.floor(MOST_HIGH / this.rows))));
     // Room for the longest note, so that nothing moves.
     const note = $("banks-note");
     const all = recording.steps.map((step, i) =>
@@ -47,11 +58,14 @@ class Banks {
 
   draw(state, step) {
     const found = conflictsOf(recording, position);
-    const conflicts = found ? found.banks : new Map();
+    const own = found && found.warps.get(shownWarp);
+    const conflicts = own ? own.banks : new Map();
     const lit = new Map();
     if (step.space === "shared") {
       const name = writesMemory(step) ? "write" : "read";
+      for (const word of own ? own.words : []) lit.set(word, name);
       eachAccess(step, (thread, at, bytes) => {
+        if (Math.floor(thread / WARP) !== shownWarp) return;
         for (let word = Math.floor(at / WORD); word * WORD < at + bytes; ++word) lit.set(word, name);
       });
     }
@@ -83,16 +97,22 @@ class Banks {
     // One of several neighbouring accesses that the machine code makes one wider one.
     if (!step.requests) return `Served by the wider access of a step before. ${before}`;
     const asked = times(step.requests, "request");
-    if (!step.conflicts) return `${asked}, no conflict. ${before}`;
-    const told = `${asked}, ${times(step.conflicts, "conflict")}`;
-    if (!found || !found.banks.size) return `${told}. ${before}`;
-    const [bank, words] = [...found.banks].reduce((most, one) => (one[1] > most[1] ? one : most));
-    const least = found.least > 1 ? `; ${found.least} would be the fewest` : "";
+    const all = this.warps > 1 ? `All warps: ${asked}, ` : `${asked}, `;
+    if (!step.conflicts) return `${all}no conflict. ${before}`;
+    const told = `${all}${times(step.conflicts, "conflict")}; ${before}`;
+    const own = found && found.warps.get(shownWarp);
+    const who = `Warp ${shownWarp}`;
+    if (!found) return told;
+    if (!own) return `${who} takes no part in this step. ${told}`;
+    if (!own.banks.size) return `${who}: no conflict. ${told}`;
+    const [bank, words] = [...own.banks].reduce((most, one) => (one[1] > most[1] ? one : most));
+    const least = own.least > 1 ? `; ${own.least} would be the fewest` : "";
     const wide = found.steps > 1 ? ` (with ${found.steps - 1} more accesses that follow, in one)` : "";
-    return `${told}${wide}: bank ${bank} serves a warp ${words} words in turn${least}. ${before}`;
+    return `${who}${wide}: bank ${bank} serves ${words} words in turn${least}. ${told}`;
   }
 }
 
+const MOST_HIGH = 192; // pixels of all words of shared memory, a bank a column
 const MOST_WARPS = 8; // each with a grid of its own
 
 class Threads {

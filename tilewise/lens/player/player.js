@@ -91,6 +91,10 @@ $("slider").addEventListener("input", () => {
   go($("slider").valueAsNumber);
 });
 $("block").addEventListener("change", () => open(Number($("block").value)));
+$("warp").addEventListener("change", () => {
+  showWarp(Number($("warp").value));
+  fit();
+});
 $("close").addEventListener("click", () => pick(null));
 $("help").addEventListener("click", () => $("keys").showModal());
 // A click must not take the keys away from the player.

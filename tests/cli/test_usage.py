@@ -1,0 +1,83 @@
+"""What is said of a command line that can't be understood: in our own words, with what is meant."""
+
+from __future__ import annotations
+
+import pytest
+from commands import as_if_on_a_gpu
+
+from tilewise.cli.main import main
+
+# Of typer, of click that is in it, and of what checks their values.
+THEIRS = ("Value error", "Input should", "Invalid value", "argument(s)", "parse", "Usage", "Error")
+REPEATED = "`tilewise --help` lists the commands, `tilewise COMMAND --help` its options."
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("ru tiled", "there is no command 'ru'; did you mean run?"),
+        ("laddr", "there is no command 'laddr'; did you mean ladder?"),
+        ("zzz", "there is no command 'zzz'"),
+        ("run tiled --tle 4", "there is no option --tle of `tilewise run`; did you mean --tile?"),
+        ("warm --layuot", "there is no option --layuot of `tilewise warm`; did you mean --layout?"),
+        ("watch tiled --xyzzy", "there is no option --xyzzy of `tilewise watch`"),
+        ("--versoin", "there is no option --versoin; did you mean --version?"),
+        ("occupancy", "RUNG|FILE.cu:NAME is missing: a rung of the ladder, or any kernel"),
+        ("explain -m 5", "-n is missing: columns of B and of the result"),
+        ("run tiled -m", "-m is given no value"),
+        ("run tiled --json=5", "--json takes no value"),
+        ("run tiled x y", "'x y' is more than `tilewise run` takes"),
+        ("run tiled --dtype foo", "--dtype is 'foo'; it takes one of float32, float64"),
+        ("explain -m 4 -n 4 -k 4 --layout=NS", "--layout is 'NS'; it takes one of NN, NT, TN, TT"),
+        ("tiles -m 1.5 -n 3 -k 3", "-m is '1.5'; it takes an integer"),
+        ("run tiled -mfoo", "-m is 'foo'; it takes an integer"),
+        ("run tiled --alpha x", "--alpha is 'x'; it takes a number"),
+    ],
+)  # fmt: skip
+def test_what_is_not_understood(
+    words: str, told: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    as_if_on_a_gpu(monkeypatch)
+    assert main(words.split()) == 2
+    captured = capsys.readouterr()
+    assert captured.err == f"tilewise: {told}\n{REPEATED}\n"
+    assert not any(word in captured.err for word in THEIRS)
+    assert captured.out == ""
+
+
+@pytest.mark.parametrize("command", ["run", "watch", "profile", "occupancy"])
+def test_a_kernel_that_was_meant(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([command, "tild"]) == 2
+    told = capsys.readouterr().err
+    assert "no kernel called 'tild' on the ladder; did you mean tiled? There are single" in told
+    assert main([command, "xyzzy"]) == 2
+    assert "on the ladder; there are single_thread" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("size", ["-1", "3000000000"])
+@pytest.mark.parametrize("option", ["-m", "-n", "-k"])
+def test_commands_on_a_product_refuse_the_same_sizes(
+    option: str, size: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sizes = {"-m": "8", "-n": "8", "-k": "8", option: size}
+    words = [word for pair in sizes.items() for word in pair]
+    told = []
+    for command in ("explain", "tiles", "profile tiled", "roofline tiled", "watch tiled"):
+        assert main([*command.split(), *words]) == 2, command
+        told.append(capsys.readouterr().err)
+    assert told[0] == f"tilewise: {option[1]} is {size}; it must be from 1 to 2147483647\n"
+    assert len(set(told)) == 1
+    assert main(["run", "tiled", *words]) == 2
+    assert capsys.readouterr().err.startswith(f"tilewise: {option[1]} is {size}; ")
+
+
+def test_occupancy_names_the_shared_memory_that_is_given(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["occupancy", "tiled", "--shared", "300000", "--arch", "sm_90"]) == 2
+    assert capsys.readouterr().err == (
+        "tilewise: --shared is 300,000 bytes, and tiled has 8,192 of its own; a block of sm_90 has "
+        "at most 232,448\n"
+    )
+    assert main(["occupancy", "tiled", "--shared", "-1"]) == 2
+    assert "--shared is -1" in capsys.readouterr().err

@@ -1,0 +1,101 @@
+"""A command line that can't be understood, in words of our own.
+
+typer's own messages change from version to version, and speak of its values and inputs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from difflib import get_close_matches
+from typing import Any
+
+NUMBERS = {"integer": "an integer", "float": "a number", "number": "a number"}
+
+
+def sentence(error: Any, words: Sequence[str], commands: Sequence[str]) -> str:
+    """What is wrong with ``words``, and what would be right.
+
+    Parameters
+    ----------
+    error : Exception
+        What typer raised.
+    words : sequence of str
+        The command line.
+    commands : sequence of str
+        Those there are.
+    """
+    text = getattr(error, "format_message", error.__str__)()
+    kind, command = type(error).__name__, words[0] if words else ""
+    if kind == "NoSuchOption":
+        options = [name for each in _parameters(error) for name in each.opts]
+        whose = f" of `tilewise {command}`" if command in commands else ""
+        return f"there is no option {error.option_name}{whose}{meant(error.option_name, options)}"
+    if text.startswith("No such command"):
+        return f"there is no command {command!r}{meant(command, commands)}"
+    if kind == "MissingParameter":
+        return f"{_name(error)} is missing{_help(error)}"
+    if kind == "BadParameter":
+        return _bad_value(error, text, words)
+    if kind == "BadOptionUsage":
+        flag = re.search("requires an argument", text) is None
+        return f"{error.option_name} {'takes no value' if flag else 'is given no value'}"
+    # Of click, which typer has in it: "argument(s)" or "arguments" by version.
+    extra = re.search(r"unexpected extra argument(?:s|\(s\))? \((.*)\)", text)
+    if extra:
+        return f"{extra[1]!r} is more than `tilewise {command}` takes"
+    return str(text)
+
+
+def meant(given: str, known: Sequence[str]) -> str:
+    """``; did you mean ...?``, or nothing where nothing is like it."""
+    names = {each.lstrip("-"): each for each in known}  # hyphens make options look alike
+    found = get_close_matches(given.lstrip("-"), list(names), 3)
+    return f"; did you mean {' or '.join(names[each] for each in found)}?" if found else ""
+
+
+def _bad_value(error: Any, text: str, words: Sequence[str]) -> str:
+    name, value = _name(error), _given(error, words)
+    is_what = name if value is None else f"{name} is {value!r}"
+    choices = re.search(r"not one of (.*?)\.?$", text)
+    if choices:
+        known = re.findall(r"'([^']*)'", choices[1])
+        return f"{is_what}; it takes one of {', '.join(known)}"
+    for word, wanted in NUMBERS.items():
+        if word in text:
+            return f"{is_what}; it takes {wanted}"
+    return f"{name}: {text.rpartition(': ')[2]}"
+
+
+def _parameters(error: Any) -> Sequence[Any]:
+    context = getattr(error, "ctx", None)
+    return () if context is None else context.command.params
+
+
+def _name(error: Any) -> str:
+    """An option's name, or an argument's as help shows it."""
+    parameter = getattr(error, "param", None)
+    if parameter is None:
+        return str(getattr(error, "param_hint", None) or "a value").strip("'")
+    if parameter.param_type_name == "option":
+        return str(parameter.opts[-1])
+    return str(parameter.metavar or parameter.name)
+
+
+def _help(error: Any) -> str:
+    text = getattr(getattr(error, "param", None), "help", None) or ""
+    return f": {text[0].lower()}{text[1:].rstrip('.')}" if text else ""
+
+
+def _given(error: Any, words: Sequence[str]) -> str | None:
+    """What the words have for the parameter, the last of several; None where that is not plain."""
+    found = None
+    for option in getattr(getattr(error, "param", None), "opts", ()):
+        for place, word in enumerate(words):
+            if word == option and place + 1 < len(words):
+                found = words[place + 1]
+            elif word.startswith(f"{option}=") and option.startswith("--"):
+                found = word.partition("=")[2]
+            elif word.startswith(option) and word != option and not option.startswith("--"):
+                found = word[len(option) :]
+    return found

@@ -1,0 +1,97 @@
+"""The sizes at which a kernel is watched: so small that a page shows all of it, and so large that
+whole warps run and that what the rung is about happens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy.typing as npt
+
+from tilewise.kernel import Kernel
+from tilewise.ladder.geometry import real_of
+from tilewise.ladder.rungs import Rung
+
+PHASES = 3
+DEPTH = 8  # of a product that is not computed in phases: with 4 bytes each, a sector of a row of A
+SMALL = 32  # the widest tile of C of which a page has room for 2 x 2
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """C is m x n, and A is m x k; ``tile`` is None for a rung that has no tiles."""
+
+    m: int
+    n: int
+    k: int
+    tile: int | None
+
+
+# Without tiles.
+UNTILED = {"single_thread": Sizes(4, 4, 4, None), "single_block": Sizes(8, 8, 8, None)}
+
+# The tiles of the other rungs. With 8 a warp has 4 rows of 8 columns, and each row of a tile is a
+# sector: two warps of a transposed tile's readers meet in banks, and every value can be read on the
+# page. With 32 a warp is a column of the naive kernel's C. With 64 a thread's 8 x 8 elements make
+# the conflicts that ``warp_tile`` is without.
+TILES = {
+    "naive": 32, "coalesced": 32, "tiled": 8, "tiled_conflicts": 8, "tiled_branchless": 8,
+    "thread_tile_1d": 16, "thread_tile_2d": 64, "vectorized": 64, "warp_tile": 64,
+    "double_buffered": 64, "tuned": 64,
+}  # fmt: skip
+OWN_TILE = 8  # of a kernel that is not on the ladder
+UNPHASED = ("naive", "coalesced")
+# Rungs that are about what happens at the edge of C: their last blocks lie across it.
+AT_THE_EDGE = ("tiled_branchless",)
+
+
+def sizes(
+    target: Rung | Kernel,
+    m: int | None = None,
+    n: int | None = None,
+    k: int | None = None,
+    tile: int | None = None,
+    dtype: npt.DTypeLike = "float32",
+) -> Sizes:
+    """The sizes to watch a kernel at, those that are given and those that show what it is about.
+
+    Parameters
+    ----------
+    target : Rung or Kernel
+    m, n, k, tile : int, optional
+    dtype : str or dtype
+
+    Raises
+    ------
+    TypeError, ValueError
+        As :meth:`tilewise.ladder.rungs.Rung.tile`.
+
+    Examples
+    --------
+    >>> from tilewise.ladder.rungs import rung
+    >>> sizes(rung("tiled"))
+    Sizes(m=16, n=16, k=24, tile=8)
+    >>> sizes(rung("tiled"), tile=16, k=20)
+    Sizes(m=32, n=32, k=20, tile=16)
+    """
+    real_of(dtype)
+    own = _own(target, tile, dtype)
+    return Sizes(
+        own.m if m is None else m, own.n if n is None else n, own.k if k is None else k, own.tile
+    )
+
+
+def _own(target: Rung | Kernel, tile: int | None, dtype: npt.DTypeLike) -> Sizes:
+    """Those of a kernel of which only the tile may be given."""
+    if isinstance(target, Kernel):
+        edge = tile or int(target.defines.get("TILE", OWN_TILE))
+        return Sizes(2 * edge, 2 * edge, PHASES * edge, edge)
+    if not target.tiles:
+        target.tile(tile)  # it has none, and says so
+        return UNTILED[target.name]
+    edge = target.tile(TILES[target.name] if tile is None else tile) or 0
+    macros = target.macros(edge, dtype)
+    down, across, deep = (macros.get(f"BLOCK_{axis}", edge) for axis in "MNK")
+    m, n = (2 * size if size <= SMALL else size for size in (down, across))
+    if target.name in AT_THE_EDGE:
+        m -= 3 * down // 4
+    return Sizes(m, n, DEPTH if target.name in UNPHASED else PHASES * deep, edge)
