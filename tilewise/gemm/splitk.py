@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -38,7 +37,8 @@ def part_of(product: Product) -> Product:
     """Return the product whose D are one part's sums: alpha, beta and C come with the addition."""
     columns = pitch(product)
     d = Operand(columns, 1, product.m * columns)
-    return replace(product, n=columns, alpha=1.0, beta=0.0, c=None, d=d)
+    x = product  # not dataclasses.replace, which takes several times as long
+    return Product(x.m, columns, x.k, x.batch, x.dtype, x.out_dtype, 1.0, 0.0, x.a, x.b, None, d)
 
 
 def workspace(product: Product, parts: int) -> int:

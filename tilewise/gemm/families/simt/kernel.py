@@ -157,8 +157,9 @@ def _multiply(
         "part_k": splitk.part_k(k, parts, tiles.block_k), "group": GROUP,
         "alpha": out.alpha, "beta": out.beta,
     })  # fmt: skip
-    reads = (_read(tiles, x.is_k_major, x.width) for x in (of_a, of_b))
-    kernel = _kernel(product.dtype, tiles, *reads, is_hopper)
+    a_width, b_width = (1, 1) if tiles.bulk else (of_a.width, of_b.width)
+    read_a, read_b = (of_a.is_k_major, a_width), (of_b.is_k_major, b_width)
+    kernel = _kernel(product.dtype, tiles, read_a, read_b, is_hopper)
     maps: tuple[TensorMap, ...] = ()
     if tiles.bulk:
         maps = (
@@ -221,8 +222,10 @@ def kernel_of(dtype: str, way: Way, overlap: bool) -> Kernel:
     overlap : bool
         Whether it may begin before the kernel ahead of it in the stream has ended.
     """
-    reads = (_read(way.tiles, x.is_k_major, _width(dtype, x)) for x in (way.a, way.b))
-    return _kernel(dtype, way.tiles, *reads, overlap)
+    read_a, read_b = (
+        (x.is_k_major, 1 if way.tiles.bulk else _width(dtype, x)) for x in (way.a, way.b)
+    )
+    return _kernel(dtype, way.tiles, read_a, read_b, overlap)
 
 
 def _width(dtype: str, x: Access) -> int:
@@ -230,15 +233,14 @@ def _width(dtype: str, x: Access) -> int:
     return 1 if x.is_k_major or x.is_unaligned else ALIGNMENT // ITEM_SIZES[dtype]
 
 
-def _read(tiles: AnyTiles, is_k_major: bool, width: int) -> tuple[bool, int]:
-    """Return how a matrix is read, as far as it makes a kernel of its own."""
-    return is_k_major, 1 if tiles.bulk else width
-
-
 @cache
 def _kernel(
     dtype: str, tiles: AnyTiles, a: tuple[bool, int], b: tuple[bool, int], overlap: bool
 ) -> Kernel:
+    """Return a kernel, by whether A and B are K-major and the elements of one copy of each.
+
+    Bulk copies have no such width: 1 stands for theirs.
+    """
     defines = {
         "real": REAL[dtype], **tiles.macros,
         "A_K_MAJOR": int(a[0]), "A_WIDTH": a[1], "B_K_MAJOR": int(b[0]), "B_WIDTH": b[1],
