@@ -20,7 +20,7 @@ from typing import Any
 
 from tilewise.bench import climb_plot
 from tilewise.bench.climb import OURS, VENDOR, label, main_size, names, row_of, source_of
-from tilewise.gemm.families.simt.timing import PHASES
+from tilewise.gemm.families.simt import k_steps
 from tilewise.ladder import lessons
 from tilewise.ladder.rungs import RUNGS, Rung
 from tilewise.provenance import write_whole
@@ -245,7 +245,7 @@ def _opening(record: Record) -> str:
 def _since(record: Record) -> str:
     """What has changed since it was measured: the choice of tiles, and rungs."""
     told = ""
-    if record["date"] < json.loads(PHASES.read_text())["date"]:
+    if record["date"] < k_steps.record()["date"]:
         told += "\n" + _paragraph(
             "**Measured before the tiles that there are now**: `tuned` and `matmul` may take "
             "others, and other kernels. The times below are the old ones, the counters today's."

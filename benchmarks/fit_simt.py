@@ -4,7 +4,7 @@
 
 The record has products of the suites and random ones, the ways by tiles to compute each that were
 timed on an H200, and the vendor's library's time. The constants of the model
-(``tilewise.gemm.families.simt.timing``: ``COSTS`` and ``FACTORS``) are varied together, by
+(``tilewise.gemm.families.simt.costs``: ``COSTS`` and ``FACTORS``) are varied together, by
 Gauss-Newton steps, to lessen the squares of the logarithms of expected by measured time: the ways
 that are nearly the fastest of their product weigh most, and each constant is held where it was by
 a weak spring. With ``--folds`` each share of the random products is foretold by what was fitted to
@@ -26,13 +26,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tilewise.bench.suites import COLUMNS, ROWS, SUITES, Shape, View
+from tilewise.bench.record import product_of
+from tilewise.bench.suites import COLUMNS, ROWS, SUITES, Shape
 from tilewise.gemm.chip import H200
 from tilewise.gemm.families.simt import kernel
-from tilewise.gemm.families.simt.readings import lie, table_rows
+from tilewise.gemm.families.simt.costs import COSTS, FACTORS, Costs
+from tilewise.gemm.families.simt.matrices import traits_of
+from tilewise.gemm.families.simt.table import PARTS, Table, Way
 from tilewise.gemm.families.simt.tiles import tiles_for
-from tilewise.gemm.families.simt.timing import COSTS, FACTORS, PARTS, Costs, Table
-from tilewise.gemm.product import ALIGNMENT, ITEM_SIZES, Operand, Product, offset
+from tilewise.gemm.families.simt.ways import every_way
+from tilewise.gemm.product import ALIGNMENT, ITEM_SIZES, Product
 
 RECORD = Path(__file__).parent / "results" / "simt_h200.json"
 SWEEP = "sweep"  # random products, among the suites
@@ -75,8 +78,9 @@ class Point:
     measured: Floats
 
     @property
-    def lies(self) -> tuple[int, int]:
-        return lies(self.product)
+    def traits(self) -> tuple[int, int]:
+        """What of A and B decides which ways there are."""
+        return traits(self.product)
 
     def expected(self, table: Table) -> Floats:
         """Return the seconds of each way, by the model."""
@@ -89,10 +93,11 @@ class Point:
         return found[list(self.rows), list(self.columns)]
 
 
-def lies(product: Product) -> tuple[int, int]:
-    """Return how A and B transposed lie."""
+def traits(product: Product) -> tuple[int, int]:
+    """Return the traits of A, and of B transposed."""
     x, item = product, ITEM_SIZES[product.dtype]
-    return lie(x.a, x.m, x.k, x.batch, item), lie(x.b.transposed, x.n, x.k, x.batch, item)
+    of_a = traits_of(x.a, x.m, x.k, x.batch, item)
+    return of_a, traits_of(x.b.transposed, x.n, x.k, x.batch, item)
 
 
 def points(record: dict[str, Any], dtype: str) -> list[Point]:
@@ -101,7 +106,7 @@ def points(record: dict[str, Any], dtype: str) -> list[Point]:
     found = []
     for suite, name, vendor, best, before, ways in record[dtype]["rows"]:
         product = kernel.swapped(product_of(named.get(name) or _random(name), dtype))
-        places = _places(dtype, *lies(product))
+        places = _places(dtype, *traits(product))
         rows, columns, measured = [], [], []
         for way in ways.split("; "):
             number, copies, parts, microseconds = way.split()
@@ -125,28 +130,13 @@ def _random(name: str) -> Shape:
 
 @cache
 def _places(dtype: str, of_a: int, of_b: int) -> dict[tuple[str, int, int], int]:
-    return {
-        (str(tiles), copy_a, copy_b): i
-        for i, (tiles, _, _, copy_a, copy_b) in enumerate(_table_rows(dtype, of_a, of_b))
-    }
+    ways = _ways(dtype, of_a, of_b)
+    return {(str(way.tiles), way.copy_a, way.copy_b): i for i, way in enumerate(ways)}
 
 
 @cache
-def _table_rows(dtype: str, of_a: int, of_b: int) -> list[Any]:
-    return table_rows(dtype, tiles_for(dtype, H200.is_hopper), of_a, of_b)
-
-
-def product_of(shape: Shape, dtype: str) -> Product:
-    """Return what ``matmul`` is asked for it."""
-
-    def lying(view: View) -> Operand:
-        *batch, rows, columns = view.strides
-        at = offset(view.offset * ITEM_SIZES[dtype])
-        return Operand(rows, columns, batch[0] if batch else 0, at)
-
-    of_a, of_b, of_d = map(lying, shape.views())
-    extents = shape.m, shape.n, shape.k, shape.batch
-    return Product(*extents, dtype, dtype, 1.0, 0.0, of_a, of_b, None, of_d)
+def _ways(dtype: str, of_a: int, of_b: int) -> list[Way]:
+    return every_way(dtype, H200.is_hopper, of_a, of_b)
 
 
 def expected(every: Sequence[Point], dtype: str, costs: Costs, factors: Factors) -> list[Floats]:
@@ -154,13 +144,9 @@ def expected(every: Sequence[Point], dtype: str, costs: Costs, factors: Factors)
     tables: dict[tuple[int, int], Table] = {}
     found = []
     for point in every:
-        if point.lies not in tables:
-            rows = _table_rows(dtype, *point.lies)
-            copied = [row[3:] for row in rows]
-            tables[point.lies] = Table(
-                dtype, H200, [row[:3] for row in rows], copied, costs, factors
-            )
-        found.append(point.expected(tables[point.lies]))
+        if point.traits not in tables:
+            tables[point.traits] = Table(dtype, H200, _ways(dtype, *point.traits), costs, factors)
+        found.append(point.expected(tables[point.traits]))
     return found
 
 

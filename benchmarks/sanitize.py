@@ -79,9 +79,9 @@ class Case:
     tiling: Tiling | AnyTiles | None = None
 
 
-def bulk(dtype: str, along_k: bool) -> Tiles:
-    """The smallest tiles without tensor cores that are copied by tensor maps, A along k or not."""
-    every = (x for x in TILES[dtype] if x.bulk and x.takes(dtype, along_k, False, True, True))
+def bulk(dtype: str, a_is_k_major: bool) -> Tiles:
+    """The smallest tiles without tensor cores that bulk copies fill, from such an A."""
+    every = (x for x in TILES[dtype] if x.bulk and x.takes(dtype, a_is_k_major, False, True, True))
     return min(every, key=lambda x: x.block_m * x.block_n)
 
 
@@ -223,7 +223,7 @@ def planned(product: Product, gpu: Any, case: Case) -> Plan:
         return offer.make()
     reading = next(x for x in readings(product) if x.fits(case.tiling))
     choice = fma.Choice(0.0, reading, case.tiling, 1)
-    return fma.planned(choice, gpu.multiprocessors, True, False)
+    return fma.plan(choice, gpu.multiprocessors, True, False)
 
 
 def compute() -> None:

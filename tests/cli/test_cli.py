@@ -13,6 +13,7 @@ import pytest
 from commands import SOURCE, Tilewise, caller, matrix, save
 from reference import thorough
 
+from tilewise.cli.commands.options import command_line
 from tilewise.cli.main import main
 from tilewise.devices import Device
 from tilewise.kernel import Kernel
@@ -307,6 +308,15 @@ def test_a_reader_that_stops_early(words: str) -> None:
         check=False,
     )
     assert (found.returncode, found.stderr) == (141, "")
+
+
+def test_a_record_has_the_command_line() -> None:
+    """An option of no value is left out, and one of several values is repeated."""
+    options = {"--dtype": ("float32", "float64"), "--plot": None, "--seconds": 0.1, "--rounds": 5}
+    assert command_line("climb", options) == [
+        "tilewise", "climb", "--dtype", "float32", "--dtype", "float64", "--seconds", "0.1",
+        "--rounds", "5",
+    ]  # fmt: skip
 
 
 # ---- what the checks are asked for ----

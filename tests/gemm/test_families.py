@@ -20,7 +20,7 @@ from tilewise.explain import explain, explain_product, of_shape
 from tilewise.gemm import kept, plan
 from tilewise.gemm.chip import H200, MEASURED_MEMORY, MEMORY_SHARE, Chip, chip_by
 from tilewise.gemm.families.hopper.family import Hopper
-from tilewise.gemm.families.thin.half import ThinHalf
+from tilewise.gemm.families.thin.family import ThinHalf
 from tilewise.gemm.family import Family, Offer
 from tilewise.gemm.plan import best, offers, plan_on
 from tilewise.gemm.product import A, B, D, Operand, Product

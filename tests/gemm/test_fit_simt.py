@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tilewise.gemm.families.simt.timing import COSTS, FACTORS
+from tilewise.gemm.families.simt.costs import COSTS, FACTORS
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "fit_simt.py"
 

@@ -24,19 +24,14 @@ from tilewise.devices.emulator.copies.tensor_maps import encode
 from tilewise.errors import RaceError
 from tilewise.gemm.chip import H200, Chip
 from tilewise.gemm.families.simt import kernel as fma
-from tilewise.gemm.families.simt import plan as fma_plan
-from tilewise.gemm.families.simt import timing
-from tilewise.gemm.families.simt.readings import (
-    LIES,
-    Lines,
-    lie,
-    manners,
-    readings,
-    table_rows,
-)
-from tilewise.gemm.families.simt.tiles import EVERY, AnyTiles, TensorTiles, tiles_for
-from tilewise.gemm.families.simt.timing import Lying, Rates, Table, rates
-from tilewise.gemm.families.thin import real as thin_fma
+from tilewise.gemm.families.simt.family import Simt
+from tilewise.gemm.families.simt.matrices import TRAITS, Access, Matrix, accesses, traits_of
+from tilewise.gemm.families.simt.offers import choices, in_one
+from tilewise.gemm.families.simt.readings import reading_of, readings
+from tilewise.gemm.families.simt.table import Table, Way
+from tilewise.gemm.families.simt.tiles import EVERY, AnyTiles, TensorTiles
+from tilewise.gemm.families.simt.ways import every_way
+from tilewise.gemm.families.thin.family import ThinReal
 from tilewise.gemm.plan import chip_of, plan_on
 from tilewise.gemm.product import Operand, Product
 from tilewise.gemm.steps import Plan, execute
@@ -63,7 +58,7 @@ def names(plan: Plan) -> list[str]:
 
 def best(asked: Product) -> AnyTiles:
     """The tiles that are planned."""
-    found = fma_plan.in_one(asked, H200)
+    found = in_one(asked, H200)
     assert found is not None
     return next(x for x in EVERY[asked.dtype] if str(x) == found.choice["tiles"])
 
@@ -86,19 +81,18 @@ def test_a_deep_product_has_its_k_divided() -> None:
     assert found.workspace == step.grid[1] * 256 * 256 * 4
 
 
-def test_rows_off_16_bytes_are_packed_where_that_pays() -> None:
-    """B's rows lie across k: element by element takes longer, of a large product."""
+def test_unaligned_rows_are_packed_where_that_pays() -> None:
+    """B is MN-major: element by element takes longer, of a large product."""
     off = plan_on(product(4095, 4097, 4099), H200)
     assert names(off) == ["transpose", "pack", "gemm_simt"]
     assert "B packed" in off.chosen
     assert "pack" not in names(plan_on(product(4095, 4096, 4099), H200))
 
 
-def test_lines_along_k_are_transposed_where_that_pays() -> None:
+def test_k_major_matrices_are_transposed_where_that_pays() -> None:
     """Without tensor cores they are copied element by element, aligned or not."""
     for n in (4096, 4099):
-        along_k = product(n, n, n, b=Operand(1, n))
-        found = plan_on(along_k, H200)
+        found = plan_on(product(n, n, n, b=Operand(1, n)), H200)
         assert names(found)[0] == "transpose"
         assert "B transposed" in found.chosen
     small = plan_on(product(256, 256, 256, b=Operand(1, 256)), H200)
@@ -175,10 +169,10 @@ def test_blocks_are_no_more_than_a_multiprocessor_holds(dtype: str, tiles: AnyTi
     both = (readings(each)[0] for each in (asked, transposed))
     reading = next(each for each in both if each.fits(tiles))
     choice = fma.Choice(0.0, reading, tiles, 1)
-    plan = fma.planned(choice, H200.multiprocessors, True, False)
+    plan = fma.plan(choice, H200.multiprocessors, True, False)
     resources = plan.steps[0].kernel.compile("sm_90a").resources
     assert resources.spill_bytes == 0
-    assert resources.shared_bytes == tiles.shared(dtype, reading.a.along_k, False)
+    assert resources.shared_bytes == tiles.shared(dtype, reading.a.is_k_major, False)
     by_registers = 65536 // (-(-resources.registers // 8) * 8 * tiles.threads)
     by_shared = fma.SHARED // (resources.shared_bytes + 1024)
     room = min(by_registers, by_shared)
@@ -193,11 +187,11 @@ def test_blocks_are_spread_evenly(blocks: int) -> None:
     tiles = next(each for each in EVERY["float32"] if each.residents == 4)
     asked = product(tiles.block_m, tiles.block_n * blocks, 64)
     choice = fma.Choice(0.0, readings(asked)[0], tiles, 1)
-    launch = fma.planned(choice, 132, True, False).steps[0].launch
+    launch = fma.plan(choice, 132, True, False).steps[0].launch
     waiting = -(-blocks // 132)
     own = tiles.shared("float32", True, False) + launch.shared + 1024
     assert own * waiting <= fma.SHARED < own * (waiting + 1)
-    assert fma.planned(choice, 132, False, False).steps[0].launch.shared == 0
+    assert fma.plan(choice, 132, False, False).steps[0].launch.shared == 0
 
 
 SIZES = st.sampled_from([1, 2, 3, 4, 16, 17, 31, 33, 40, 64, 68])
@@ -254,10 +248,10 @@ def test_every_choice_is_right(
     """On the emulator, which finds what is read or written beyond the matrices."""
     asked, arrays = case
     assert fma.objection(asked) == ""
-    every = list(fma_plan.choices(asked, Chip("few", 4)))
+    every = list(choices(asked, Chip("few", 4)))
     small = [x for x in every if x.tiles.block_m * x.tiles.block_n <= 64 * 64] or every
     choice = data.draw(st.sampled_from(small))
-    run(asked, arrays, fma.planned(choice, 4, False, fma.is_swapped(asked)))
+    run(asked, arrays, fma.plan(choice, 4, False, fma.is_swapped(asked)))
 
 
 @every_tiles
@@ -280,12 +274,12 @@ def test_all_tiles_are_right(dtype: str, tiles: AnyTiles) -> None:
         for reading in readings(asked):
             if reading.fits(tiles):
                 runs += 1
-                run(asked, arrays, fma.planned(fma.Choice(0.0, reading, tiles, 2), 4, False, False))
+                run(asked, arrays, fma.plan(fma.Choice(0.0, reading, tiles, 2), 4, False, False))
     assert runs
 
 
-@pytest.mark.parametrize("a_along_k", [False, True])
-@pytest.mark.parametrize("b_along_k", [False, True])
+@pytest.mark.parametrize("a_is_k_major", [False, True])
+@pytest.mark.parametrize("b_is_k_major", [False, True])
 @pytest.mark.parametrize(
     "tiles",
     [
@@ -294,14 +288,16 @@ def test_all_tiles_are_right(dtype: str, tiles: AnyTiles) -> None:
         if isinstance(tiles, TensorTiles)
     ],
 )
-def test_tensor_cores_take_any_layout(tiles: TensorTiles, a_along_k: bool, b_along_k: bool) -> None:
+def test_tensor_cores_take_any_layout(
+    tiles: TensorTiles, a_is_k_major: bool, b_is_k_major: bool
+) -> None:
     """With k in parts and undivided, and C; nothing that is read at once lies in one bank twice."""
     rng = np.random.default_rng(0)
     m, n, k = 70, 50, 150
     arrays, operands = {}, {}
     sides = {
-        "a": (m, k, a_along_k),
-        "b": (k, n, not b_along_k),
+        "a": (m, k, a_is_k_major),
+        "b": (k, n, not b_is_k_major),
         "c": (m, n, True),
         "d": (m, n, True),
     }
@@ -315,12 +311,12 @@ def test_tensor_cores_take_any_layout(tiles: TensorTiles, a_along_k: bool, b_alo
     arrays["d"][0][...] = arrays["c"][0]  # what is checked adds C as it was in D
     (reading, *_) = readings(asked)
     for parts in (1, 2):
-        plan = fma.planned(fma.Choice(0.0, reading, tiles, parts), 4, True, False)
+        plan = fma.plan(fma.Choice(0.0, reading, tiles, parts), 4, True, False)
         run(asked, arrays, plan)
     assert conflicts(asked, arrays, plan) == 0
 
 
-def test_lines_along_k_are_packed_for_bulk_copies() -> None:
+def test_k_major_matrices_are_packed_for_bulk_copies() -> None:
     rng = np.random.default_rng(0)
     m, n, k = 37, 45, 91
     arrays = {}
@@ -330,16 +326,16 @@ def test_lines_along_k_are_packed_for_bulk_copies() -> None:
         arrays[name] = flat, view.transpose(0, 2, 1) if name == "b" else view
     asked = product(m, n, k, "float64", b=Operand(1, k))
     reading = next(each for each in readings(asked) if len(each.copies) == 2)
-    assert (reading.a.along_k, reading.b.along_k) == (True, True)
+    assert (reading.a.is_k_major, reading.b.is_k_major) == (True, True)
     fitting = [tiles for tiles in EVERY["float64"] if reading.fits(tiles)]
     assert all(tiles.bulk for tiles in fitting)  # the others would gain nothing
     tiles = fitting[-1]
-    run(asked, arrays, fma.planned(fma.Choice(0.0, reading, tiles, 1), 4, True, False))
+    run(asked, arrays, fma.plan(fma.Choice(0.0, reading, tiles, 1), 4, True, False))
 
 
 @pytest.mark.parametrize("is_shared", [False, pytest.param(True, marks=thorough)])
 @pytest.mark.parametrize("dtype", EVERY)
-def test_lines_along_k_are_transposed(dtype: str, is_shared: bool) -> None:
+def test_k_major_matrices_are_transposed(dtype: str, is_shared: bool) -> None:
     """Each alone, both, and one beside the other packed; with tiles of every kernel."""
     rng = np.random.default_rng(0)
     m, n, k, batch = 37, 45, 91, 3
@@ -356,21 +352,21 @@ def test_lines_along_k_are_transposed(dtype: str, is_shared: bool) -> None:
     asked = product(m, n, k, dtype, batch=batch, **operands)
     seen = set()
     for reading in readings(asked):
-        manners = [type(copy) for _, copy in reading.copies]
-        if Transposition not in manners:
+        copies = [type(copy) for _, copy in reading.copies]
+        if Transposition not in copies:
             continue
-        seen.add((reading.a.along_k, reading.b.along_k))
+        seen.add((reading.a.is_k_major, reading.b.is_k_major))
         largest_first = sorted(EVERY[dtype], key=lambda tiles: -tiles.block_m * tiles.block_n)
         of_kernels = {
             (tiles.kernel, tiles.bulk): tiles for tiles in largest_first if reading.fits(tiles)
         }
         assert of_kernels
         for tiles in of_kernels.values():
-            plan = fma.planned(fma.Choice(0.0, reading, tiles, 1), 4, True, False)
+            plan = fma.plan(fma.Choice(0.0, reading, tiles, 1), 4, True, False)
             assert "transposed" in plan.chosen
             assert plan.workspace == sum(copy.bytes for _, copy in reading.copies)
             # What follows a transposition waits for its end.
-            made = manners.count(Transposition)
+            made = copies.count(Transposition)
             waits = [not step.launch.overlap for step in plan.steps]
             assert waits == [i == made for i in range(len(plan.steps))]
             run(asked, arrays, plan)
@@ -402,7 +398,7 @@ def test_bulk_copies_of_a_batch(dtype: str, is_shared: bool) -> None:
     (reading, *_) = readings(asked)
     every = [tiles for tiles in EVERY[dtype] if tiles.bulk and reading.fits(tiles)]
     assert every
-    run(asked, arrays, fma.planned(fma.Choice(0.0, reading, every[-1], 1), 4, False, False))
+    run(asked, arrays, fma.plan(fma.Choice(0.0, reading, every[-1], 1), 4, False, False))
 
 
 @pytest.mark.parametrize("dtype", EVERY)
@@ -417,7 +413,7 @@ def test_a_copy_over_what_was_read_needs_a_proxy_fence(dtype: str, tmp_path: Pat
     asked = product(m, n, k, dtype)
     (reading, *_) = readings(asked)
     tiles = min((x for x in EVERY[dtype] if x.bulk and reading.fits(x)), key=attrgetter("block_n"))
-    plan = fma.planned(fma.Choice(0.0, reading, tiles, 1), 4, True, False)
+    plan = fma.plan(fma.Choice(0.0, reading, tiles, 1), 4, True, False)
     run(asked, arrays, plan)
     (step,) = plan.steps
     source = step.kernel.path
@@ -435,12 +431,12 @@ def test_a_copy_over_what_was_read_needs_a_proxy_fence(dtype: str, tmp_path: Pat
 
 @pytest.mark.parametrize("dtype", EVERY)
 def test_every_k_step_was_measured(dtype: str) -> None:
-    """However A and B lie, a longer product takes longer."""
+    """However A and B are read, a longer product takes longer."""
     for chip in (H200, Chip("another", 108, is_hopper=False)):
-        for of_a, of_b in combinations(LIES, LIES):
-            rows = table_rows(dtype, tiles_for(dtype, chip.is_hopper), of_a, of_b)
-            assert rows
-            table = Table(dtype, chip, [row[:3] for row in rows], [row[3:] for row in rows])
+        for of_a, of_b in combinations(TRAITS, TRAITS):
+            ways = every_way(dtype, chip.is_hopper, of_a, of_b)
+            assert ways
+            table = Table(dtype, chip, ways)
             short, long = (table.seconds(n, n, n, 1, counts=5) for n in (512, 4096))
             assert (short > 0).all()
             assert (short < long).all()
@@ -451,25 +447,24 @@ def test_every_k_step_was_measured(dtype: str) -> None:
 def test_what_is_repeated_long_has_the_clock_that_its_tiles_leave() -> None:
     """The power limit slows small tiles more: they move more."""
     by_name = {str(x): x for x in EVERY["float64"]}
-    rows = [
-        (by_name[f"{size} by tensor cores"], Lying(True), Lying(False))
+    ways = [
+        Way(by_name[f"{size} by tensor cores"], Access(True), Access(False))
         for size in ("64x64", "192x128")
     ]
     n = 8192
-    table = Table("float64", H200, rows)
+    table = Table("float64", H200, ways)
     small, large = table.seconds(n, n, n, 1, operations=1.0)[:, 0]
     slow_small, slow_large = table.seconds(n, n, n, 1)[:, 0]
     assert slow_small / small > 1.005
     assert slow_small / small > slow_large / large
 
 
-def test_another_gpu_is_as_fast_as_its_rates(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_gpu_is_as_fast_as_its_rates() -> None:
     """Twice the memory rate and the clock: nearly half of the time."""
-    rows = [(EVERY["float32"][0], Lying(True), Lying(False))]
-    usual = Table("float32", H200, rows).seconds(4096, 4096, 4096, 1)[0, 0]
-    twice = Rates(132, 2 * rates(H200).memory, 2 * rates(H200).clock)
-    monkeypatch.setattr(timing, "rates", lambda chip: twice)
-    fast = Table("float32", H200, rows).seconds(4096, 4096, 4096, 1)[0, 0]
+    ways = [Way(EVERY["float32"][0], Access(True), Access(False))]
+    usual = Table("float32", H200, ways).seconds(4096, 4096, 4096, 1)[0, 0]
+    twice = replace(H200, memory=2 * H200.memory, clock=2 * H200.clock)
+    fast = Table("float32", twice, ways).seconds(4096, 4096, 4096, 1)[0, 0]
     assert fast == pytest.approx(usual / 2, rel=0.01)
 
 
@@ -477,7 +472,7 @@ def test_another_gpu_is_as_fast_as_its_rates(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize("is_hopper", [True, False])
 def test_every_kernel_that_is_planned_is_listed(dtype: str, is_hopper: bool) -> None:
     chip = Chip("some", 132, is_hopper)
-    families = (fma_plan, thin_fma)
+    families = (Simt(), ThinReal())
     listed = {kernel for family in families for kernel in family.kernels(chip, dtype)}
     assert len(listed) <= 124
     rng = np.random.default_rng(0)
@@ -497,7 +492,7 @@ def test_every_kernel_that_is_planned_is_listed(dtype: str, is_hopper: bool) -> 
 
 @examples(100, quick=20)
 @given(case=cases())
-def test_how_a_matrix_lies_is_what_the_readings_say(
+def test_the_traits_of_a_matrix_are_what_the_readings_say(
     case: tuple[Product, dict[str, tuple[Array, Array]]],
 ) -> None:
     """Every way of the table can be made, and reads A and B by the kernel that was priced."""
@@ -505,38 +500,38 @@ def test_how_a_matrix_lies_is_what_the_readings_say(
     asked = replace(asked, k=max(asked.k, 1))
     seen = fma.swapped(asked)
     for which, operand, count in ((0, seen.a, seen.m), (1, seen.b.transposed, seen.n)):
-        of = lie(operand, count, seen.k, seen.batch, np.dtype(seen.dtype).itemsize)
-        assert of in LIES
-        for copy, lying, is_mapped, is_wide in manners(of):
-            reading = fma_plan.reading_of(seen, (copy, 0) if which == 0 else (0, copy))
+        traits = traits_of(operand, count, seen.k, seen.batch, np.dtype(seen.dtype).itemsize)
+        assert traits in TRAITS
+        for copy, access, is_mapped, is_wide in accesses(traits):
+            reading = reading_of(seen, (copy, 0) if which == 0 else (0, copy))
             x = reading.b if which else reading.a
-            assert (x.along_k, x.is_off) == (lying.is_k_major, lying.is_unaligned)
-            assert (x.is_aligned, x.width > 1) == (is_mapped, is_wide)
-            assert lying.is_half == (not is_unaligned_to(32, x, seen.dtype))
+            assert (x.is_k_major, x.is_unaligned) == (access.is_k_major, access.is_unaligned)
+            assert (x.is_mapped, x.width > 1) == (is_mapped, is_wide)
+            assert access.splits_sectors == (not is_unaligned_to(32, x, seen.dtype))
 
 
-def is_unaligned_to(size: int, x: Lines, dtype: str) -> bool:
+def is_unaligned_to(size: int, x: Matrix, dtype: str) -> bool:
     """Whether lines that begin at multiples of 16 bytes begin at such of ``size`` too."""
-    return not x.is_aligned or x.pitch * np.dtype(dtype).itemsize % size == 0
+    return not x.is_mapped or x.pitch * np.dtype(dtype).itemsize % size == 0
 
 
 def test_only_hopper_takes_bulk_copies() -> None:
     asked = product(4096, 4096, 4096)
-    assert any(each.tiles.bulk for each in fma_plan.choices(asked, H200))
+    assert any(each.tiles.bulk for each in choices(asked, H200))
     assert not any(
-        each.tiles.bulk for each in fma_plan.choices(asked, Chip("another", 132, is_hopper=False))
+        each.tiles.bulk for each in choices(asked, Chip("another", 132, is_hopper=False))
     )
     assert best(asked).bulk
     assert "copied by tensor maps" in plan_on(asked, H200).chosen
-    # Off 16 bytes there is no tensor map; and B's lines along k would be D's columns, not pieces.
+    # Unaligned matrices have no tensor map; and a K-major B would make pieces of D's columns.
     for other in (
         replace(asked, b=Operand(4097, 1)),
         replace(asked, a=Operand(4097, 1)),
         replace(asked, b=Operand(4096, 1, 0, 4)),
         replace(asked, b=Operand(1, 4096)),
     ):
-        lying = (each for each in fma_plan.choices(other, H200) if not each.reading.copies)
-        assert not any(each.tiles.bulk for each in lying)
+        in_place = (each for each in choices(other, H200) if not each.reading.copies)
+        assert not any(each.tiles.bulk for each in in_place)
 
 
 def run(

@@ -19,7 +19,8 @@ from tilewise.devices.emulator import Emulator
 from tilewise.gemm import pieces as cuts
 from tilewise.gemm.chip import H200, Chip
 from tilewise.gemm.families.simt import kernel as fma
-from tilewise.gemm.families.simt import plan as fma_plan
+from tilewise.gemm.families.simt.family import Simt
+from tilewise.gemm.families.simt.offers import in_one
 from tilewise.gemm.families.simt.readings import readings
 from tilewise.gemm.families.simt.tiles import EVERY, TensorTiles
 from tilewise.gemm.plan import plan_on
@@ -39,7 +40,7 @@ def test_pieces_are_right(
     chip = Chip("few", 4, is_hopper=device.name != "emulator")
     pieces = []
     for piece in cuts.cut(asked, rows, columns):
-        offer = fma_plan.in_one(piece.product, chip)
+        offer = in_one(piece.product, chip)
         assert offer is not None
         pieces.append((piece, offer.make()))
     assert len(pieces) == 1 + (rows > 0) + (columns > 0)
@@ -60,7 +61,7 @@ def test_pieces_are_copied_by_tensor_maps_of_their_own() -> None:
         (reading, *_) = readings(piece.product)
         assert reading.fits(tiles)
         choice = fma.Choice(0.0, reading, tiles, 2)
-        pieces.append((piece, fma.planned(choice, 4, True, False)))
+        pieces.append((piece, fma.plan(choice, 4, True, False)))
     plan = cuts.joined(pieces, "", "")
     assert plan.workspace == max(each.workspace for _, each in pieces)
     run(asked, arrays, plan, Emulator())
@@ -79,7 +80,7 @@ def test_what_few_lines_would_take_whole_tiles_for_is_apart(
     asked: Product, kernels: str, words: str
 ) -> None:
     found = plan_on(asked, H200)
-    whole = fma_plan.in_one(asked, H200)
+    whole = in_one(asked, H200)
     assert whole is not None
     assert len(found.steps) > len(whole.make().steps)
     assert kernels in names(found)[1:]
@@ -91,7 +92,7 @@ def test_what_few_lines_would_take_whole_tiles_for_is_apart(
 @pytest.mark.parametrize(("m", "n", "k"), [(8192, 8192, 8192), (1536, 2112, 512), (100, 100, 100)])
 def test_what_gains_nothing_is_in_one(m: int, n: int, k: int, dtype: str) -> None:
     asked = product(m, n, k, dtype)
-    whole = fma_plan.in_one(asked, H200)
+    whole = in_one(asked, H200)
     assert whole is not None
     assert plan_on(asked, H200).chosen == whole.make().chosen
 
@@ -102,9 +103,9 @@ EXTENTS = st.integers(1, 5000)
 @given(m=EXTENTS, n=EXTENTS, k=EXTENTS, dtype=st.sampled_from(["float32", "float64"]))
 def test_the_best_is_the_first_offer(m: int, n: int, k: int, dtype: str) -> None:
     asked = product(m, n, k, dtype)
-    found = fma_plan.best(asked, H200)
+    found = Simt().best(asked, H200)
     assert found is not None
-    first, *others = islice(fma_plan.offers(asked, H200), 20)
+    first, *others = islice(Simt().offers(asked, H200), 20)
     assert first.choice == found.choice
     in_one = others if "pieces" in first.choice else [first, *others]
     ranks = [each.rank for each in in_one]
@@ -115,10 +116,10 @@ def test_the_best_is_the_first_offer(m: int, n: int, k: int, dtype: str) -> None
 @pytest.mark.parametrize("n", [100, 1000, 2049])
 def test_an_offer_is_found_by_its_choices(n: int) -> None:
     asked = product(n, n, n)
-    for each in islice(fma_plan.offers(asked, H200), 6):
-        found = fma_plan.offer(asked, H200, json.loads(json.dumps(each.choice)))
+    for each in islice(Simt().offers(asked, H200), 6):
+        found = Simt().offer(asked, H200, json.loads(json.dumps(each.choice)))
         assert found is not None
         assert found.make().chosen == each.make().chosen
-    assert fma_plan.offer(asked, H200, {"tiles": "7x7", "parts": 1}) is None
-    assert fma_plan.best(asked, None) is None
-    assert fma_plan.objection(asked, None)
+    assert Simt().offer(asked, H200, {"tiles": "7x7", "parts": 1}) is None
+    assert Simt().best(asked, None) is None
+    assert Simt().objection(asked, None)

@@ -259,7 +259,7 @@ def test_thin_products(
     few: int, many: int, k: int, batch: int, by_columns: bool, grain: int
 ) -> None:
     held = Held(Case(few, many, k, batch, b_by_columns=by_columns), grain)
-    view = thin.thin(held.product)
+    view = thin.view_of(held.product)
     assume(view is not None)
     assert view is not None
     held.check(thin.plan(held.product, view, 132))

@@ -102,7 +102,7 @@ def check(device: Device, data: Any, m: int, n: int, k: int, batch: int) -> None
     operands = [x.operand(address) for x, address in zip((a, b, c, d), at, strict=True)]
     of_a, of_b, of_c, of_d = operands
     product = Product(m, n, k, batch, dtype, out_dtype, alpha, beta, of_a, of_b, of_c, of_d)
-    view = thin.thin(product)
+    view = thin.view_of(product)
     if view is None:
         assert min(m, n) > thin.MOST_BY_ROWS
         return
@@ -172,19 +172,19 @@ def test_what_it_takes(changes: dict[str, Any], expected: bool) -> None:
     sizes = {"m": 17, "n": 500, "k": 99}
     own = {name: value for name, value in changes.items() if name not in sizes}
     asked = product(*({**sizes, **changes}[name] for name in sizes), **own)
-    assert (thin.thin(asked) is not None) == expected
+    assert (thin.view_of(asked) is not None) == expected
 
 
 def test_only_a_thin_matrix_off_16_bytes_is_repacked() -> None:
     asked = product(1, 4096, 4095)
-    view = thin.thin(asked)
+    view = thin.view_of(asked)
     assert view is not None
     one = thin.plan(asked, view, 132)
     assert (len(one.steps), one.workspace) == (1, 0)
     assert one.chosen == "the thin kernel, 16 x 8 a warp, k divided by 8"
     assert "B is read once" in one.why
     asked = product(17, 8191, 4097)
-    view = thin.thin(asked)
+    view = thin.view_of(asked)
     assert view is not None
     two = thin.plan(asked, view, 132)
     assert (len(two.steps), two.workspace) == (2, 141_568)

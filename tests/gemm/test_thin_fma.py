@@ -17,7 +17,8 @@ from test_fma import MARK, cases, product, run
 from tilewise.devices import Device
 from tilewise.gemm.chip import H200, Chip
 from tilewise.gemm.families.thin import real as thin_fma
-from tilewise.gemm.families.thin.real import MOST, Thin
+from tilewise.gemm.families.thin.family import ThinReal
+from tilewise.gemm.families.thin.real import MOST, View
 from tilewise.gemm.plan import plan_on
 from tilewise.gemm.product import Operand, Product
 from tilewise.gemm.steps import Plan
@@ -25,21 +26,21 @@ from tilewise.gemm.steps import Plan
 Arrays = dict[str, tuple[npt.NDArray[Any], npt.NDArray[Any]]]
 
 
-def plan_of(asked: Product, view: Thin, multiprocessors: int, is_hopper: bool) -> Plan:
+def plan_of(asked: Product, view: View, multiprocessors: int, is_hopper: bool) -> Plan:
     """The one that should be fastest."""
     chip = Chip("some", multiprocessors, is_hopper)
     division = min(thin_fma.divisions(asked, view, chip), key=attrgetter("seconds"))
-    found = thin_fma.best(asked, chip)
+    found = ThinReal().best(asked, chip)
     assert found is not None
     assert found.choice == {"split": division.split, "parts": division.parts}
-    return thin_fma.planned(asked, view, division, is_hopper)
+    return thin_fma.plan(asked, view, division, is_hopper)
 
 
 @examples(40)
 @given(case=cases(st.integers(1, MOST + 1)))
 def test_any_product(device: Device, case: tuple[Product, Arrays]) -> None:
     asked, arrays = case
-    view = thin_fma.thin(asked)
+    view = thin_fma.view_of(asked)
     if view is None:
         assert min(asked.m, asked.n) > MOST or asked.k == 0 or asked.alpha == 0
         return
@@ -70,9 +71,9 @@ def test_k_is_divided_where_there_are_few_rows(
         few, rows, k, dtype, batch=batch, a=Operand(k, 1, 0, of_a.itemsize),
         b=Operand(1, pitch, rows * pitch), d=Operand(rows, 1, few * rows),
     )  # fmt: skip
-    view = thin_fma.thin(asked)
+    view = thin_fma.view_of(asked)
     assert view is not None
-    assert (view.few_width, view.width > 1, view.swapped) == (1, True, True)
+    assert (view.few_width, view.width > 1, view.is_swapped) == (1, True, True)
     plan = plan_of(asked, view, 132, False)
     assert plan.steps[0].kernel.defines["SPLIT"] > 1
     run(asked, arrays, plan, device)
@@ -93,16 +94,16 @@ def test_lines_across_k(device: Device, few: int, rows: int, width: int, dtype: 
         "d": (of_d, of_d.reshape(1, few, rows)),
     }
     asked = product(few, rows, k, dtype, b=Operand(pitch, 1))
-    view = thin_fma.thin(asked)
+    view = thin_fma.view_of(asked)
     assert view is not None
-    assert (view.along, view.width > 1) == (few > rows, width > 1 and few < rows)
+    assert (view.is_k_major, view.width > 1) == (few > rows, width > 1 and few < rows)
     divisions = thin_fma.divisions(asked, view, H200)
     of_parts = {(division.split, division.parts): division for division in divisions}
     assert {split for split, _ in of_parts} == {1, 8}
     chosen = [division for i, division in enumerate(of_parts.values()) if i % 7 == few % 7]
     for division in chosen:
         fresh = {**arrays, "d": (of_d.copy(), arrays["d"][1].copy())}
-        run(asked, fresh, thin_fma.planned(asked, view, division, False), device)
+        run(asked, fresh, thin_fma.plan(asked, view, division, False), device)
 
 
 def test_what_lies_behind_k_is_not_read_as_a_number() -> None:
@@ -118,7 +119,7 @@ def test_what_lies_behind_k_is_not_read_as_a_number() -> None:
         "d": (of_d, of_d.reshape(1, m, n)),
     }
     asked = product(m, n, k, b=Operand(1, 8))
-    view = thin_fma.thin(asked)
+    view = thin_fma.view_of(asked)
     assert view is not None
     run(asked, arrays, plan_of(asked, view, 132, False))
 
@@ -143,4 +144,4 @@ def test_which_products_it_takes() -> None:
         replace(nt, n=2**31),
         replace(nt, dtype="bfloat16", out_dtype="bfloat16"),
     ):
-        assert thin_fma.thin(other) is None
+        assert thin_fma.view_of(other) is None

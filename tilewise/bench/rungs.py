@@ -59,20 +59,8 @@ def run(
 ) -> dict[str, Any]:
     """Check and time every rung at every size, beside the vendor's product.
 
-    Parameters
-    ----------
-    settings : Settings
-    gpu : Gpu
-        That of :func:`tilewise.bench.record.find_gpu`.
-    step : callable
-        Called with what comes next, before it begins.
-    command : sequence of str
-        The command line, for the record.
-
-    Returns
-    -------
-    dict
-        The record: :mod:`tilewise.bench.climb`.
+    It is called as :func:`tilewise.bench.record.run`, with the settings of
+    :mod:`tilewise.bench.climb`, where the record that it returns is described.
     """
     ceilings = _ceilings(gpu)
     found: list[Measured] = []

@@ -1,7 +1,8 @@
 """What the planner asks of a family of kernels.
 
-A family is one module under ``families`` and its kernels: a new dtype, a new GPU or a new kernel
-is one module more, entered in :data:`tilewise.gemm.plan.FAMILIES`, and nothing else.
+A family is a class in a module of its own under ``families``, and its kernels: a new dtype, a new
+GPU or a new kernel is one class more, an instance of which :data:`tilewise.gemm.plan.FAMILIES`
+lists, and nothing else.
 """
 
 from __future__ import annotations

@@ -14,15 +14,14 @@ from tilewise.gemm import kept
 from tilewise.gemm.chip import Chip, chip_by
 from tilewise.gemm.families.general import General
 from tilewise.gemm.families.hopper.family import Hopper
-from tilewise.gemm.families.simt import plan as simt
-from tilewise.gemm.families.thin import real as thin_real
-from tilewise.gemm.families.thin.half import ThinHalf
+from tilewise.gemm.families.simt.family import Simt
+from tilewise.gemm.families.thin.family import ThinHalf, ThinReal
 from tilewise.gemm.family import Family, Offer
 from tilewise.gemm.product import ITEM_SIZES, Product
 from tilewise.gemm.steps import PREPARED, Plan
 from tilewise.kernel import Kernel
 
-FAMILIES: list[Family] = [Hopper(), ThinHalf(), thin_real, simt, General()]
+FAMILIES: list[Family] = [Hopper(), ThinHalf(), ThinReal(), Simt(), General()]
 """Those whose offers are compared. The last takes every product."""
 
 

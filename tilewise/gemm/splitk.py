@@ -1,4 +1,4 @@
-"""The sums of split-K: float32 and float64."""
+"""Split-K for float32 and float64: the parts of k, and the launch that adds their sums up."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewise.devices.limits import MAX_GRID
+from tilewise.gemm.chip import H200
 from tilewise.gemm.layouts import batched_matrix, layout
-from tilewise.gemm.product import ALIGNMENT, ITEM_SIZES, REAL, C, D, Product
+from tilewise.gemm.product import ALIGNMENT, ITEM_SIZES, REAL, C, D, Operand, Product
 from tilewise.gemm.steps import Step
 from tilewise.kernel import SOURCES, Kernel
 from tilewise.launch import Launch, Place
@@ -23,29 +24,46 @@ Floats = npt.NDArray[np.float64]
 # at which the sums are written and read, for the L2 cache holds some of them.
 START, STEP = 1.4e-6, 0.03e-6
 RATE = {"float32": 1.04, "float64": 1.6}
-MEMORY = 4.27e12  # bytes a second, of an H200
 # Threads that share pieces' parts: half of those that an H200 has at once, each with a few parts.
 MOST_LANES, MOST_THREADS, LEAST_PARTS = 32, 1 << 17, 4
 
 
+def part_k(k: int, parts: int, block_k: int) -> int:
+    """Return the elements of k of each part, which are whole k-steps of ``block_k``."""
+    return -(-k // (parts * block_k)) * block_k
+
+
+def part_of(product: Product) -> Product:
+    """Return the product whose D are one part's sums: alpha, beta and C come with the addition."""
+    columns = pitch(product)
+    d = Operand(columns, 1, product.m * columns)
+    x = product  # not dataclasses.replace, which takes several times as long
+    return Product(x.m, columns, x.k, x.batch, x.dtype, x.out_dtype, 1.0, 0.0, x.a, x.b, None, d)
+
+
+def workspace(product: Product, parts: int) -> int:
+    """Return the bytes of the parts' sums."""
+    return parts * elements(product) * ITEM_SIZES[product.dtype]
+
+
 def pitch(product: Product) -> int:
-    """Elements from row to row of the parts' sums."""
+    """Return the elements from one row of the parts' sums to the next."""
     width = ALIGNMENT // ITEM_SIZES[product.dtype]
     return -(-product.n // width) * width
 
 
 def elements(product: Product) -> int:
-    """Of one part's sums: batch x m x :func:`pitch`."""
+    """Return the elements of one part's sums: batch x m x :func:`pitch`."""
     return product.batch * product.m * pitch(product)
 
 
 def pieces(product: Product) -> int:
-    """Of 16 bytes, of one part's sums."""
+    """Return the pieces of 16 bytes of one part's sums."""
     return elements(product) * ITEM_SIZES[product.dtype] // ALIGNMENT
 
 
 def lanes(product: Product, parts: int) -> int:
-    """How many threads share a piece's parts: a power of two."""
+    """Return how many threads share a piece's parts: a power of two."""
     return min(most_lanes(parts), _room(pieces(product)))
 
 
@@ -54,7 +72,7 @@ def _room(of_part: int) -> int:
     return 1 << max(1, MOST_THREADS // max(1, of_part)).bit_length() - 1
 
 
-def seconds(of_part: int, parts: int, dtype: str, memory: float = MEMORY) -> float:
+def seconds(of_part: int, parts: int, dtype: str, memory: float = H200.memory) -> float:
     """Return how long the addition and the sums' way through memory should take.
 
     ``of_part`` is how many pieces of 16 bytes one part's sums have.
@@ -69,7 +87,13 @@ def most_lanes(parts: int) -> int:
 
 
 def every(
-    m: int, n: int, batch: int, dtype: str, parts: Floats, shared_by: Floats, memory: float = MEMORY
+    m: int,
+    n: int,
+    batch: int,
+    dtype: str,
+    parts: Floats,
+    shared_by: Floats,
+    memory: float = H200.memory,
 ) -> Floats:
     """Return the same for each of those numbers of parts, the first of which is 1: then 0.
 
@@ -84,7 +108,7 @@ def every(
 
 
 def step(product: Product, parts: int, sums: Place, overlap: bool) -> Step:
-    """The launch that adds them up, to D = alpha (their sum) + beta C."""
+    """Return the launch that adds the parts' sums up, to D = alpha (their sum) + beta C."""
     given = layout(SOURCE, "Sum", real=REAL[product.dtype]).pack({
         "parts": sums, "part_stride": elements(product),
         "c": batched_matrix(product.c, Place(C)), "d": batched_matrix(product.d, Place(D)),

@@ -10,9 +10,11 @@ import numpy.typing as npt
 
 from tilewise.devices.limits import MAX_GRID, MAX_THREADS
 from tilewise.gemm.chip import H200
+from tilewise.gemm.families.simt import k_steps
+from tilewise.gemm.families.simt.matrices import Access
+from tilewise.gemm.families.simt.table import Table, Way
 from tilewise.gemm.families.simt.tiles import RUNG as TUNED
 from tilewise.gemm.families.simt.tiles import RUNG_STAGED
-from tilewise.gemm.families.simt.timing import Lying, Table
 from tilewise.gemm.product import ALIGNMENT, ITEM_SIZES, REAL
 from tilewise.launch import Dim3
 from tilewise.numbers import DTYPES
@@ -89,15 +91,15 @@ def tuned_tile(m: int, n: int, k: int, dtype: str) -> int:
 
 @cache
 def _measured(dtype: str) -> list[int]:
-    return [tile for tile, each in TUNED[dtype].items() if each.is_measured(dtype)]
+    return [tile for tile, each in TUNED[dtype].items() if k_steps.is_measured(dtype, str(each))]
 
 
 @cache
 def _tuned_table(dtype: str, a_is_unaligned: bool, b_is_unaligned: bool) -> Table:
     """Return the times of the rung's tiles; A is K-major and B is not."""
-    a, b = Lying(True, a_is_unaligned), Lying(False, b_is_unaligned)
-    rows = [(TUNED[dtype][tile], a, b) for tile in _measured(dtype)]
-    return Table(dtype, H200, rows, factors={})  # those of another kernel's tiles of that name
+    a, b = Access(True, a_is_unaligned), Access(False, b_is_unaligned)
+    ways = [Way(TUNED[dtype][tile], a, b) for tile in _measured(dtype)]
+    return Table(dtype, H200, ways, factors={})  # the factors are another kernel's
 
 
 def threads(macros: Macros) -> int:

@@ -12,6 +12,7 @@ from tilewise.cli.commands.options import (
     WRONG,
     Dtype,
     check_outputs,
+    command_line,
     print_json,
     write_record,
 )
@@ -65,13 +66,11 @@ def climb(
     if plot_to is not None:
         climb_plot.check(plot_to)
     check_outputs(record_to, plot_to)
-    command = ["tilewise", "climb", "--sizes", ",".join(map(str, settings.sizes))]
-    command += ["--kernels", ",".join(settings.kernels)] if settings.kernels else []
-    for each in settings.dtypes:
-        command += ["--dtype", each]
-    command += ["--rounds", str(rounds), "--seconds", f"{seconds:g}"]
-    for option, path in (("--json", record_to), ("--plot", plot_to)):
-        command += [option, str(path)] if path is not None else []
+    command = command_line("climb", {
+        "--sizes": ",".join(map(str, settings.sizes)),
+        "--kernels": ",".join(settings.kernels) or None, "--dtype": settings.dtypes,
+        "--rounds": rounds, "--seconds": seconds, "--json": record_to, "--plot": plot_to,
+    })  # fmt: skip
     gpu = record.find_gpu()
     from tilewise.bench import rungs  # PyTorch, which is slow to import, and may not be there
 

@@ -95,6 +95,19 @@ def print_json(document: Mapping[str, Any]) -> None:
     print(json.dumps(plain(document), indent=2, allow_nan=False))
 
 
+def command_line(command: str, options: Mapping[str, object]) -> list[str]:
+    """Return the command line of a command with these options, for its record.
+
+    An option that is None is left out, and one that is a tuple is given once for each element.
+    """
+    words = ["tilewise", command]
+    for option, value in options.items():
+        for each in value if isinstance(value, tuple) else (value,):
+            if each is not None:
+                words += [option, f"{each:g}" if isinstance(each, float) else str(each)]
+    return words
+
+
 def check_outputs(*paths: Path | None) -> None:
     """Raise an error if one of ``paths`` can't be written; None and -, standard output, can."""
     from tilewise.ladder.matrix_files import check_target

@@ -20,6 +20,7 @@ from tilewise.cli.commands.options import (
     Stored,
     Suite,
     check_outputs,
+    command_line,
     print_json,
     write_record,
 )
@@ -77,12 +78,12 @@ def bench(
             raise ValueError(f"--plot draws squares, and {what} has none")
         plot.check(plot_to)
     check_outputs(record_to, plot_to)
-    command = ["tilewise", "bench", "--suite", suite.value, "--dtype", dtype.value, "--rival",
-               rival.value, "--rounds", str(rounds), "--seconds", f"{seconds:g}"]  # fmt: skip
-    if random:
-        command += ["--random", str(random), "--seed", str(seed), "--multiple", str(multiple)]
-    for option, path in (("--json", record_to), ("--plot", plot_to)):
-        command += [option, str(path)] if path is not None else []
+    of_random = {"--random": random, "--seed": seed, "--multiple": multiple}
+    command = command_line("bench", {
+        "--suite": suite.value, "--dtype": dtype.value, "--rival": rival.value,
+        "--rounds": rounds, "--seconds": seconds, **(of_random if random else {}),
+        "--json": record_to, "--plot": plot_to,
+    })  # fmt: skip
     gpu = record.find_gpu()
     with show.progress(settings.steps, "bench") as step:
         document = record.run(settings, gpu, step, command)

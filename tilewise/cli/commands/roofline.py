@@ -18,6 +18,7 @@ from tilewise.cli.commands.options import (
     RequiredN,
     Tile,
     check_outputs,
+    command_line,
     print_json,
     rungs,
     write_record,
@@ -225,7 +226,7 @@ def ceilings(
     check_outputs(record_to)
     gpu = get_device("gpu")
     assert isinstance(gpu, Gpu)
-    command = ["tilewise", "ceilings", "--seconds", f"{seconds:g}"]
+    command = command_line("ceilings", {"--seconds": seconds})
     with show.progress(len(RATES), "ceilings") as step:
         found = measure(gpu, seconds, step, command)
     if str(record_to) == "-":

@@ -7,7 +7,7 @@ from functools import cache, partial
 from typing import Any
 
 from tilewise.devices.limits import MAX_GRID
-from tilewise.gemm.chip import Chip
+from tilewise.gemm.chip import H200, Chip
 from tilewise.gemm.family import Offer
 from tilewise.gemm.layouts import TYPES, batched_matrix, layout
 from tilewise.gemm.product import ACCUMULATORS, A, B, C, D, Product
@@ -20,7 +20,6 @@ BLOCK, BLOCK_K, THREADS = 64, 16, 256  # of general.cu
 # Seconds of an H200: of a launch, and of a k-step, at least and for each tile of a multiprocessor.
 START, STEP, STEP_OF_TILE = 1.0e-6, 2.4e-6, 1.06e-6
 MARGIN = 1.2  # its model is rough, and it is seldom the fastest
-MULTIPROCESSORS = 132  # of a GPU of which nothing is known
 
 
 class General:
@@ -57,7 +56,7 @@ class General:
 
 def _seconds(product: Product, chip: Chip | None) -> float:
     tiles = -(-product.m // BLOCK) * -(-product.n // BLOCK) * product.batch
-    multiprocessors = MULTIPROCESSORS if chip is None else chip.multiprocessors
+    multiprocessors = (chip or H200).multiprocessors
     step = max(STEP, STEP_OF_TILE * tiles / multiprocessors)
     return START + -(-product.k // BLOCK_K) * step
 

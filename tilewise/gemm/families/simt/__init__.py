@@ -1,1 +1,1 @@
-"""Products of float32 and float64 by tiles, for any layout."""
+"""Products of float32 and float64 by tiles, of any layout."""

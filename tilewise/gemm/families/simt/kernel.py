@@ -1,4 +1,4 @@
-"""Products of float32 and float64: ``tuned`` for any layout, and tensor cores for float64."""
+"""The kernels for float32 and float64: which products they take, and their launches."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import Any
 
 from tilewise.devices.limits import MAX_GRID
 from tilewise.gemm import pack, splitk, transpose
-from tilewise.gemm.families.simt.readings import Lines, Reading, lines
+from tilewise.gemm.families.simt.matrices import Access, Matrix, matrix_of
+from tilewise.gemm.families.simt.readings import Reading
+from tilewise.gemm.families.simt.table import Way
 from tilewise.gemm.families.simt.tiles import EVERY, AnyTiles, Tiles
-from tilewise.gemm.families.simt.timing import Lying, part_k
 from tilewise.gemm.layouts import batched_matrix, layout
 from tilewise.gemm.pack import Packing
 from tilewise.gemm.product import (
@@ -33,13 +34,13 @@ from tilewise.launch import Launch, Place, TensorMap
 FOLDER = SOURCES / "gemm"
 FILES = {"gemm_simt": FOLDER / "simt.cu", "gemm_dmma": FOLDER / "dmma.cu"}
 PRODUCT = FOLDER / "product.cuh"
-GROUP = 8  # rows of tiles whose blocks run together
-LARGEST = 2**31 - 2**16  # the kernel counts rows, columns and k by unsigned int, past the end too
-SHARED = 228 << 10  # bytes of a Hopper multiprocessor, of which each block takes 1 KB besides
+GROUP = 8  # rows of tiles whose blocks run together, to share in L2
+LARGEST = 2**31 - 2**16  # the kernels count rows, columns and k by unsigned int, past the end too
+SHARED = 228 << 10  # bytes of a Hopper multiprocessor; a block takes 1 KB besides its own
 
 
 def objection(product: Product) -> str:
-    """Return why the kernel can't compute a product; empty if it can."""
+    """Return why the kernels can't compute a product; empty if they can."""
     if product.dtype not in REAL:
         return f"the inputs are {product.dtype}"
     if max(product.m, product.n, product.k) > LARGEST:
@@ -47,7 +48,7 @@ def objection(product: Product) -> str:
     for name, operand, count in (
         ("A", product.a, product.m), ("B", product.b.transposed, product.n),
     ):  # fmt: skip
-        if lines(operand, count, product.k, product.batch, product.dtype) is None:
+        if matrix_of(operand, count, product.k, product.batch, product.dtype) is None:
             return f"neither dimension of {name} is contiguous"
     seen = swapped(product)
     if all(tiles.blocks(seen) > MAX_GRID[0] for tiles in EVERY[product.dtype]):
@@ -56,18 +57,28 @@ def objection(product: Product) -> str:
 
 
 def is_swapped(product: Product) -> bool:
-    """Whether A and B are exchanged: where D's columns are contiguous and not its rows."""
+    """Return whether A and B are swapped: where D's columns are contiguous and its rows are not."""
     return product.d.column_stride != 1 and product.d.row_stride == 1
 
 
 def swapped(product: Product) -> Product:
-    """Return the product as the kernel computes it: transposed where it :func:`is_swapped`."""
+    """Return the product as the kernels compute it: transposed where it :func:`is_swapped`."""
     return product.transposed if is_swapped(product) else product
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A way to compute a product, and the seconds that it should take."""
+    """A way to compute a product, with the product.
+
+    Attributes
+    ----------
+    seconds : float
+        The time that it should take.
+    reading : Reading
+    tiles : Tiles or TensorTiles
+    parts : int
+        The parts that k is divided into.
+    """
 
     seconds: float
     reading: Reading
@@ -75,8 +86,19 @@ class Choice:
     parts: int
 
 
-def planned(choice: Choice, multiprocessors: int, is_hopper: bool, is_swapped: bool) -> Plan:
-    """Return the plan of a choice, of a product or of that :func:`swapped`."""
+def plan(choice: Choice, multiprocessors: int, is_hopper: bool, is_swapped: bool) -> Plan:
+    """Return the launches for a choice.
+
+    Parameters
+    ----------
+    choice : Choice
+    multiprocessors : int
+        The GPU's.
+    is_hopper : bool
+        Whether it is of compute capability 9.0.
+    is_swapped : bool
+        Whether the choice's product is one that was :func:`swapped`.
+    """
     product, tiles, parts = choice.reading.product, choice.tiles, choice.parts
     places = {A: Place(B if is_swapped else A), B: Place(A if is_swapped else B)}
     packed, transposed, used = [], [], 0
@@ -93,13 +115,13 @@ def planned(choice: Choice, multiprocessors: int, is_hopper: bool, is_swapped: b
     sums = Place(WORKSPACE, used) if parts > 1 else None
     steps.append(_multiply(choice, places, sums, multiprocessors, is_hopper))
     if transposed:
-        # One that begins before a transposition has ended finds a multiprocessor's memory divided
-        # as that had it, with next to no L1 cache, and it remains so.
+        # A kernel that begins before a transposition has ended keeps its division of a
+        # multiprocessor's memory, with next to no L1 cache.
         after = steps[len(transposed)]
         steps[len(transposed)] = replace(after, launch=replace(after.launch, overlap=False))
     if sums is not None:
         steps.append(splitk.step(product, parts, sums, is_hopper))
-        used += parts * splitk.elements(product) * ITEM_SIZES[product.dtype]
+        used += splitk.workspace(product, parts)
     words = f"{tiles.words}, tiles of {tiles.block_m} x {tiles.block_n}"
     if tiles.bulk and isinstance(tiles, Tiles):
         words += ", copied by tensor maps"
@@ -107,11 +129,11 @@ def planned(choice: Choice, multiprocessors: int, is_hopper: bool, is_swapped: b
         words += ", swapped"
     if parts > 1:
         words += f", k in {parts} parts that are added up afterwards"
-    for manner, done in (
+    for way, done in (
         (Packing, "packed, as the rows are not 16-byte aligned"),
         (Transposition, "transposed"),
     ):
-        made = [which for which, copy in choice.reading.copies if isinstance(copy, manner)]
+        made = [which for which, each in choice.reading.copies if isinstance(each, way)]
         if made:
             names = " and ".join("BA"[x] if is_swapped else "AB"[x] for x in made)
             words = f"{names} {done}; then {words}"
@@ -126,20 +148,18 @@ def _multiply(
     reading, tiles, parts = choice.reading, choice.tiles, choice.parts
     product, of_a, of_b = reading.product, reading.a, reading.b
     k = 0 if product.alpha == 0 else product.k
-    # The parts' sums are plain; alpha and beta come with the addition.
-    alpha, beta, c, d = product.alpha, product.beta, product.c, product.d
-    columns = product.n
-    if sums is not None:
-        columns = splitk.pitch(product)
-        alpha, beta, c, d = 1.0, 0.0, None, Operand(columns, 1, product.m * columns)
+    out = product if sums is None else splitk.part_of(product)
     given = layout(PRODUCT, "Product", T=REAL[product.dtype]).pack({
         "a": _operand(places[A], product.a, of_a), "b": _operand(places[B], product.b, of_b),
-        "c": batched_matrix(c, Place(C)), "d": batched_matrix(d, sums or Place(D)),
-        "part_stride": product.batch * product.m * columns,
-        "m": product.m, "n": product.n, "k": k, "columns": columns,
-        "part_k": part_k(k, parts, tiles.block_k), "group": GROUP, "alpha": alpha, "beta": beta,
+        "c": batched_matrix(out.c, Place(C)), "d": batched_matrix(out.d, sums or Place(D)),
+        "part_stride": out.batch * out.m * out.n,
+        "m": product.m, "n": product.n, "k": k, "columns": out.n,
+        "part_k": splitk.part_k(k, parts, tiles.block_k), "group": GROUP,
+        "alpha": out.alpha, "beta": out.beta,
     })  # fmt: skip
-    kernel = _kernel(product.dtype, tiles, of_a, of_b, is_hopper)
+    a_width, b_width = (1, 1) if tiles.bulk else (of_a.width, of_b.width)
+    read_a, read_b = (of_a.is_k_major, a_width), (of_b.is_k_major, b_width)
+    kernel = _kernel(product.dtype, tiles, read_a, read_b, is_hopper)
     maps: tuple[TensorMap, ...] = ()
     if tiles.bulk:
         maps = (
@@ -149,8 +169,8 @@ def _multiply(
     blocks = tiles.blocks(product)
     shared = 0
     if is_hopper:
-        own = tiles.shared(product.dtype, of_a.along_k, of_b.along_k)
-        shared = _unused(-(-blocks * parts // multiprocessors), tiles.residents, own)
+        own = tiles.shared(product.dtype, of_a.is_k_major, of_b.is_k_major)
+        shared = _idle(-(-blocks * parts // multiprocessors), tiles.residents, own)
     launch = Launch(
         (blocks, parts, 1), (tiles.threads, 1, 1), (given, *maps), shared,
         overlap=is_hopper,
@@ -158,64 +178,72 @@ def _multiply(
     return Step(kernel, launch)
 
 
-def _operand(place: Place, x: Operand, found: Lines) -> dict[str, Any]:
-    """The fields of product.cuh's Operand."""
+def _operand(place: Place, x: Operand, found: Matrix) -> dict[str, Any]:
+    """Return the fields of product.cuh's Operand."""
     return {
         "pointer": place, "pitch": found.pitch, "batch_stride": x.batch_stride,
-        "count": found.count,
+        "count": found.rows,
     }  # fmt: skip
 
 
 def _map(
-    place: Place, x: Operand, found: Lines, count: int, edge: int, product: Product, tiles: AnyTiles
+    place: Place, x: Operand, found: Matrix, rows: int, edge: int, product: Product, tiles: AnyTiles
 ) -> TensorMap:
-    """Of A or B, of whose lines a block's tile has ``edge``."""
+    """Return the tensor map of A or B, of which a tile has ``edge`` rows."""
     item = ITEM_SIZES[product.dtype]
     batches = product.batch if x.batch_stride else 1
-    # Of a single matrix the step is never used, but has to be one.
-    steps = (found.pitch * item, x.batch_stride * item if batches > 1 else ALIGNMENT)
-    extents = (product.k, count) if found.along_k else (count, product.k)
+    # The stride of a single matrix is never used, but has to be valid.
+    strides = (found.pitch * item, x.batch_stride * item if batches > 1 else ALIGNMENT)
+    extents = (product.k, rows) if found.is_k_major else (rows, product.k)
     return TensorMap(
-        place, product.dtype, (*extents, batches), steps, tiles.box(edge, found.along_k)
+        place, product.dtype, (*extents, batches), strides, tiles.box(edge, found.is_k_major)
     )
 
 
-def _unused(waiting: int, residents: int, own: int) -> int:
-    """Shared memory that a block takes for nothing but to have no more neighbours than it must.
+def _idle(waiting: int, residents: int, own: int) -> int:
+    """Return the shared memory that a block asks for only to have few neighbours.
 
-    Blocks that begin before others have ended are not spread evenly: where a multiprocessor is to
-    have ``waiting`` of them, it might get as many as it can hold, and others none.
+    Blocks that begin before others have ended are not spread evenly: where each multiprocessor
+    should have ``waiting`` of them, some might get all ``residents`` that it can hold, and others
+    none.
     """
     if waiting >= residents:  # the hardware holds no more
         return 0
     return max(0, (SHARED // (waiting + 1) - 1024 - own) // 128 * 128 + 128)
 
 
-def of_lies(dtype: str, tiles: AnyTiles, a: Lying, b: Lying, overlap: bool) -> Kernel:
-    """Return the kernel that reads A and B as they lie."""
-    wide = ALIGNMENT // ITEM_SIZES[dtype]
-    of_a, of_b = (
-        Lines(x.is_k_major, 0, 1 if x.is_k_major or x.is_unaligned else wide, 0, tiles.bulk)
-        for x in (a, b)
+def kernel_of(dtype: str, way: Way, overlap: bool) -> Kernel:
+    """Return the kernel that computes a product in this way.
+
+    Parameters
+    ----------
+    dtype : str
+    way : Way
+    overlap : bool
+        Whether it may begin before the kernel ahead of it in the stream has ended.
+    """
+    read_a, read_b = (
+        (x.is_k_major, 1 if way.tiles.bulk else _width(dtype, x)) for x in (way.a, way.b)
     )
-    return _kernel(dtype, tiles, of_a, of_b, overlap)
+    return _kernel(dtype, way.tiles, read_a, read_b, overlap)
 
 
-def _kernel(dtype: str, tiles: AnyTiles, a: Lines, b: Lines, overlap: bool) -> Kernel:
-    if tiles.bulk:  # which does not depend on how many elements another copy could take
-        return _kernel_of(dtype, tiles, a.along_k, 1, b.along_k, 1, overlap)
-    return _kernel_of(dtype, tiles, a.along_k, a.width, b.along_k, b.width, overlap)
+def _width(dtype: str, x: Access) -> int:
+    """Return the elements of one copy that is no bulk copy."""
+    return 1 if x.is_k_major or x.is_unaligned else ALIGNMENT // ITEM_SIZES[dtype]
 
 
 @cache
-def _kernel_of(
-    dtype: str, tiles: AnyTiles, a_along_k: bool, a_width: int, b_along_k: bool, b_width: int,
-    overlap: bool,
-) -> Kernel:  # fmt: skip
+def _kernel(
+    dtype: str, tiles: AnyTiles, a: tuple[bool, int], b: tuple[bool, int], overlap: bool
+) -> Kernel:
+    """Return a kernel, by whether A and B are K-major and the elements of one copy of each.
+
+    Bulk copies have no such width: 1 stands for theirs.
+    """
     defines = {
         "real": REAL[dtype], **tiles.macros,
-        "A_K_MAJOR": int(a_along_k), "A_WIDTH": a_width,
-        "B_K_MAJOR": int(b_along_k), "B_WIDTH": b_width,
+        "A_K_MAJOR": int(a[0]), "A_WIDTH": a[1], "B_K_MAJOR": int(b[0]), "B_WIDTH": b[1],
         "TMA": int(tiles.bulk), "OVERLAP": int(overlap),
     }  # fmt: skip
     return Kernel(FILES[tiles.kernel], tiles.kernel, defines, tiles.options)

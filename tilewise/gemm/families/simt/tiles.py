@@ -1,48 +1,61 @@
-"""The sizes of the kernels for float32 and float64."""
+"""The tile sizes of the kernels for float32 and float64, and what the planner chooses from."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
-from typing import Any, ClassVar
+from dataclasses import dataclass, field
+from typing import ClassVar
 
-from tilewise.gemm.families.simt.timing import Timed
-from tilewise.gemm.product import ITEM_SIZES
+from tilewise.gemm.product import ITEM_SIZES, Product
 
-PADDING = 4  # of pipeline.cuh
+PADDING = 4  # elements of a row of shared memory, of pipeline.cuh
 SWIZZLE, SWIZZLED = 128, 1024  # bytes, of simt_tma.cuh
 BARRIERS = 16  # bytes of a stage, of dmma_tma.cuh
 
 
+class Blocks:
+    """What tiles of every kernel have in common: how many blocks compute D."""
+
+    block_m: int
+    block_n: int
+
+    def blocks(self, product: Product) -> int:
+        """Return how many blocks compute D, where they do not divide k."""
+        down, across = -(-product.m // self.block_m), -(-product.n // self.block_n)
+        return down * across * product.batch
+
+
 @dataclass(frozen=True)
-class Tiles(Timed):
-    """The sizes of one kernel: macros of ``simt.cuh``. How they were found: docs/tuning.md.
+class Tiles(Blocks):
+    """The sizes of a kernel without tensor cores: macros of ``simt.cuh``.
+
+    docs/tuning.md tells how they were found.
 
     Attributes
     ----------
     block_m, block_n, block_k : int
-        A block's tiles of D, and how deep those of A and B are.
+        The tile of D that a block computes, and the depth of a k-step.
     thread_m, thread_n : int
-        What a thread computes.
+        The tile of D that a thread computes.
     lanes_m : int
-        Of a warp's 32 lanes, how many lie down its rows.
+        How many of a warp's 32 lanes lie down the rows of its tile.
     stages : int
-        Of tiles in shared memory.
-    ahead : bool
-        Whether a step's operands are read the step before.
+        The pipeline stages in shared memory.
+    double_buffer : bool
+        Whether an inner step's operands are read from shared memory one step ahead.
     order : (int, int, int, int)
-        ``ORDER_M``, ``ORDER_N``, ``BY_ROWS`` and ``INNER_BY_ROWS``: how a thread goes through
-        its elements.
+        ``ORDER_M``, ``ORDER_N``, ``BY_ROWS`` and ``INNER_BY_ROWS``: the order in which a thread
+        goes through its elements.
     residents : int
-        Blocks of a multiprocessor at once.
+        The blocks of a multiprocessor at once.
     bulk : bool
-        Whether tiles are copied by tensor maps, on a Hopper GPU: ``simt_tma.cuh``.
+        Whether bulk copies by tensor maps fill the tiles, on Hopper GPUs: ``simt_tma.cuh``.
     level : int
-        Of ptxas's optimization. At 1 it keeps the order of the multiply-adds.
+        The optimization level of ptxas, which at 1 keeps the order of the multiply-adds.
     slices : int
-        Groups of as many warps that share each k-step.
+        The groups of warps that share each k-step.
     wide_only : bool
-        Whether A and B are only read by 16 bytes, both MN-major. Products that suit such large
-        tiles have others copied before.
+        Whether the kernel takes A and B only where both are MN-major and copied by 16 bytes.
+        Products that suit such large tiles have other matrices copied before.
     """
 
     block_m: int
@@ -52,7 +65,7 @@ class Tiles(Timed):
     thread_n: int
     lanes_m: int
     stages: int
-    ahead: bool
+    double_buffer: bool
     order: tuple[int, int, int, int]
     residents: int
     bulk: bool = False
@@ -65,7 +78,7 @@ class Tiles(Timed):
 
     @property
     def needs_hopper(self) -> bool:
-        """Whether other GPUs can't run it."""
+        """Whether only Hopper GPUs can run it."""
         return self.bulk
 
     def __str__(self) -> str:
@@ -73,77 +86,82 @@ class Tiles(Timed):
         name += " bulk" * self.bulk
         return f"{name} in {self.slices} slices" if self.slices > 1 else name
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return asdict(self)
-
     @property
     def threads(self) -> int:
+        """The threads of a block."""
         return self.slices * self.block_m * self.block_n // (self.thread_m * self.thread_n)
 
     @property
     def macros(self) -> dict[str, int]:
-        """What they are to the kernels."""
+        """The macros by which the kernel is compiled."""
         order_m, order_n, by_rows, inner_by_rows = self.order
         return {
             "BLOCK_M": self.block_m, "BLOCK_N": self.block_n, "BLOCK_K": self.block_k,
             "THREAD_M": self.thread_m, "THREAD_N": self.thread_n, "LANES_M": self.lanes_m,
-            "STAGES": self.stages, "DOUBLE_BUFFER": int(self.ahead), "ORDER_M": order_m,
+            "STAGES": self.stages, "DOUBLE_BUFFER": int(self.double_buffer), "ORDER_M": order_m,
             "ORDER_N": order_n, "BY_ROWS": by_rows, "INNER_BY_ROWS": inner_by_rows,
             "BLOCKS": self.residents, "SLICES": self.slices,
         }  # fmt: skip
 
     @property
     def options(self) -> tuple[str, ...]:
-        """For NVRTC."""
+        """The options of NVRTC."""
         return () if self.level == 3 else (f"--ptxas-options=-O{self.level}",)
 
     def takes(
-        self, dtype: str, a_along_k: bool, b_along_k: bool, are_aligned: bool, are_wide: bool
+        self, dtype: str, a_is_k_major: bool, b_is_k_major: bool, is_mapped: bool, is_wide: bool
     ) -> bool:
-        """Whether it can copy A and B as they lie.
+        """Return whether the kernel can read A and B.
 
-        ``are_aligned`` for bulk copies; ``are_wide`` where both are MN-major, to be copied by 16
-        bytes.
+        Parameters
+        ----------
+        dtype : str
+        a_is_k_major, b_is_k_major : bool
+        is_mapped : bool
+            Whether tensor maps can describe both.
+        is_wide : bool
+            Whether both are MN-major and can be copied by 16 bytes.
         """
         if not self.bulk:
-            return are_wide or not self.wide_only
-        # A swizzled line's pieces are where a thread expects them if a warp's lines of one index
+            return is_wide or not self.wide_only
+        # The pieces of a swizzled row are where a thread expects them if a warp's rows of one index
         # have 128 bytes between them. A thread stores pieces of D, so B is MN-major.
-        reads_along_k = self.lanes_m * self.block_k * ITEM_SIZES[dtype] == SWIZZLE
-        return are_aligned and not b_along_k and (reads_along_k or not a_along_k)
+        reads_k_major = self.lanes_m * self.block_k * ITEM_SIZES[dtype] == SWIZZLE
+        return is_mapped and not b_is_k_major and (reads_k_major or not a_is_k_major)
 
-    def box(self, edge: int, along_k: bool) -> tuple[int, int]:
-        """What of A or B, of whose lines a tile has ``edge``, one bulk copy brings."""
-        return (self.block_k, edge) if along_k else (edge, self.block_k)
+    def box(self, edge: int, is_k_major: bool) -> tuple[int, int]:
+        """Return the box of one bulk copy, from a matrix of which a tile has ``edge`` rows."""
+        return (self.block_k, edge) if is_k_major else (edge, self.block_k)
 
-    def shared(self, dtype: str, a_along_k: bool, b_along_k: bool) -> int:
-        """Bytes of a block."""
+    def shared(self, dtype: str, a_is_k_major: bool, b_is_k_major: bool) -> int:
+        """Return the bytes of a block's shared memory."""
         if self.bulk:
             tiles = self.block_k * (self.block_m + self.block_n) * ITEM_SIZES[dtype]
             return self.stages * (tiles + SWIZZLED)
-        lines = self.block_m + PADDING * a_along_k + self.block_n + PADDING * b_along_k
-        return self.stages * self.block_k * lines * ITEM_SIZES[dtype]
+        rows = self.block_m + PADDING * a_is_k_major + self.block_n + PADDING * b_is_k_major
+        return self.stages * self.block_k * rows * ITEM_SIZES[dtype]
 
 
 @dataclass(frozen=True)
-class TensorTiles(Timed):
+class TensorTiles(Blocks):
     """The sizes of the kernel by tensor cores, for float64 on Hopper GPUs: macros of ``dmma.cu``.
 
     Attributes
     ----------
     block_m, block_n : int
-        A block's tiles of D.
+        The tile of D that a block computes.
     warps_m, warps_n : int
-        How many warps share it, down and across.
+        The warps that share it, down and across.
     stages : int
-        Of tiles in shared memory.
+        The pipeline stages in shared memory.
     residents : int
-        Blocks of a multiprocessor at once.
+        The blocks of a multiprocessor at once.
     bulk : bool
-        Whether tiles are copied by tensor maps.
-    ahead : bool
-        Of those that are not, whether a step's operands are read the step before.
+        Whether bulk copies by tensor maps fill the tiles, and not cp.async.
+    double_buffer : bool
+        With cp.async, whether an inner step's operands are read from shared memory one step ahead.
+    block_k : int
+        The depth of a k-step.
     """
 
     block_m: int
@@ -153,7 +171,7 @@ class TensorTiles(Timed):
     stages: int
     residents: int
     bulk: bool = True
-    ahead: bool = False
+    double_buffer: bool = False
     block_k: int = field(default=16, init=False)
 
     kernel = "gemm_dmma"
@@ -166,42 +184,44 @@ class TensorTiles(Timed):
 
     @property
     def words(self) -> str:
-        """For people."""
+        """The kernel, for people."""
         how = "" if self.bulk else ", without tensor maps"
         return f"the kernel by tensor cores{how}"
 
     @property
     def threads(self) -> int:
+        """The threads of a block."""
         return 32 * self.warps_m * self.warps_n
 
     @property
     def macros(self) -> dict[str, int]:
-        """What they are to the kernel."""
-        of_copies = {} if self.bulk else {"BLOCK_K": self.block_k, "DOUBLE_BUFFER": int(self.ahead)}
+        """The macros by which the kernel is compiled."""
+        by_async = {"BLOCK_K": self.block_k, "DOUBLE_BUFFER": int(self.double_buffer)}
         return {
             "BLOCK_M": self.block_m, "BLOCK_N": self.block_n, "WARPS_M": self.warps_m,
-            "WARPS_N": self.warps_n, "STAGES": self.stages, "BLOCKS": self.residents, **of_copies,
+            "WARPS_N": self.warps_n, "STAGES": self.stages, "BLOCKS": self.residents,
+            **({} if self.bulk else by_async),
         }  # fmt: skip
 
     def takes(
-        self, dtype: str, a_along_k: bool, b_along_k: bool, are_aligned: bool, are_wide: bool
+        self, dtype: str, a_is_k_major: bool, b_is_k_major: bool, is_mapped: bool, is_wide: bool
     ) -> bool:
-        """Whether it can copy A and B as they lie."""
-        return dtype == "float64" and (are_aligned or not self.bulk)
+        """Return whether the kernel can read A and B; the parameters are those of Tiles."""
+        return dtype == "float64" and (is_mapped or not self.bulk)
 
-    def box(self, edge: int, along_k: bool) -> tuple[int, int]:
-        """What of A or B, of whose lines a tile has ``edge``, one bulk copy brings."""
-        return self.block_k, edge if along_k else self.block_k
+    def box(self, edge: int, is_k_major: bool) -> tuple[int, int]:
+        """Return the box of one bulk copy, from a matrix of which a tile has ``edge`` rows."""
+        return self.block_k, edge if is_k_major else self.block_k
 
-    def shared(self, dtype: str, a_along_k: bool, b_along_k: bool) -> int:
-        """Bytes of a block."""
-        lines = self.block_m + self.block_n + (0 if self.bulk else 2 * PADDING)
-        return self.stages * (self.block_k * lines * ITEM_SIZES[dtype] + self.bulk * BARRIERS)
+    def shared(self, dtype: str, a_is_k_major: bool, b_is_k_major: bool) -> int:
+        """Return the bytes of a block's shared memory."""
+        rows = self.block_m + self.block_n + (0 if self.bulk else 2 * PADDING)
+        return self.stages * (self.block_k * rows * ITEM_SIZES[dtype] + self.bulk * BARRIERS)
 
 
 AnyTiles = Tiles | TensorTiles
 
-# By the rows of a tile.
+# Small tiles, by their rows.
 SMALL: dict[str, dict[int, Tiles]] = {
     "float32": {
         16: Tiles(16, 64, 32, 4, 4, 4, 3, True, (2, 1, 1, 1), 3, slices=4),
@@ -213,8 +233,8 @@ SMALL: dict[str, dict[int, Tiles]] = {
     },
 }
 
-# Those that the planner chooses among: the ones that together lose least on random products and on
-# the suites (benchmarks/fit_simt.py), for each brings kernels for every layout and alignment.
+# What the planner chooses from: the tiles that together lose least on random products and on the
+# suites (benchmarks/fit_simt.py). They are few: each needs kernels for every layout and alignment.
 TILES: dict[str, tuple[Tiles, ...]] = {
     "float32": (
         Tiles(16, 64, 32, 4, 4, 4, 4, True, (2, 4, 1, 1), 5, slices=2),
@@ -247,13 +267,13 @@ TENSOR_TILES = (
     TensorTiles(32, 64, 2, 2, 6, 3),
     TensorTiles(32, 32, 2, 2, 6, 4),
     TensorTiles(16, 128, 1, 4, 4, 3),
-    TensorTiles(64, 64, 2, 2, 3, 3, bulk=False, ahead=True),
-    TensorTiles(32, 128, 1, 4, 3, 3, bulk=False, ahead=True),
-    TensorTiles(32, 64, 2, 2, 4, 4, bulk=False, ahead=True),
-    TensorTiles(32, 32, 2, 2, 4, 5, bulk=False, ahead=True),
+    TensorTiles(64, 64, 2, 2, 3, 3, bulk=False, double_buffer=True),
+    TensorTiles(32, 128, 1, 4, 3, 3, bulk=False, double_buffer=True),
+    TensorTiles(32, 64, 2, 2, 4, 4, bulk=False, double_buffer=True),
+    TensorTiles(32, 32, 2, 2, 4, 5, bulk=False, double_buffer=True),
 )
 
-# Of every kernel for a dtype.
+# The tiles of every kernel for a dtype.
 EVERY: dict[str, tuple[AnyTiles, ...]] = {
     **TILES,
     "float64": (*TILES["float64"], *TENSOR_TILES),
@@ -261,14 +281,14 @@ EVERY: dict[str, tuple[AnyTiles, ...]] = {
 
 
 def tiles_for(dtype: str, is_hopper: bool) -> tuple[AnyTiles, ...]:
-    """Return the tiles for a GPU: those by tensor cores alone where it has them for the dtype."""
+    """Return the tiles for a GPU: where it has tensor cores for the dtype, theirs alone."""
     if is_hopper:
         return TENSOR_TILES if dtype == "float64" else EVERY[dtype]
     return tuple(tiles for tiles in EVERY[dtype] if not tiles.needs_hopper)
 
 
-# Of the ladder's ``tuned``, by the rows of a tile. The orders that suit one kernel's machine code
-# are not those of another's: the large ones are of a sweep of its own.
+# The tiles of the ladder's rung ``tuned``, by their rows. The orders that suit one kernel's machine
+# code do not suit another's, so a sweep of the rung's own chose the large ones.
 RUNG: dict[str, dict[int, Tiles]] = {
     "float32": {
         **SMALL["float32"],
@@ -286,7 +306,7 @@ RUNG: dict[str, dict[int, Tiles]] = {
         192: Tiles(192, 64, 8, 12, 8, 8, 2, True, (4, 1, 0, 0), 1),
     },
 }
-# Those, by the rows of a tile, that store what is not 16-byte aligned by way of shared memory: with
-# it 2049 cubed takes 393 µs and not 416. The others' loops are slower with it, for the compiler
-# chooses other registers for them.
+# The rung's tiles, by their rows, that store an unaligned D by way of shared memory: with it 2049
+# cubed takes 393 µs instead of 416. The loops of the other tiles are slower with it, because the
+# compiler chooses other registers for them.
 RUNG_STAGED = (192,)

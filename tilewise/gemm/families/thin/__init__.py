@@ -1,1 +1,1 @@
-"""Products of a matrix and a few rows or columns."""
+"""Products of a matrix and a few rows or columns, which read the matrix once, in place."""

@@ -1,35 +1,76 @@
-"""The two matrices of a product, as the thin kernels see them: the large one and the thin one."""
+"""The matrices of a product as the thin kernels see them: a large one, and one of few rows."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
-from tilewise.gemm.product import Operand, Product
+from tilewise.gemm.product import A, B, C, Operand, Product
+from tilewise.launch import Place
 
 
 @dataclass(frozen=True)
 class Sides:
-    """A product's matrices by their size.
+    """The matrices of a product by their size.
 
     Attributes
     ----------
     many, few : Operand
-        The large matrix and the thin one: their rows are D's rows and columns, or the other way
-        round; their columns are k.
+        The large matrix and the thin one, which are A and B transposed, or the other way round.
+        The columns of both are k.
     rows, few_rows : int
-    swapped : bool
-        Whether ``many`` is B's transpose, and ``few`` A.
+        The rows of each.
+    is_swapped : bool
+        Whether the large matrix is B transposed, and the thin one A.
+    is_k_major : bool
+        Whether k is the contiguous dimension of the large matrix.
     """
 
     many: Operand
     few: Operand
     rows: int
     few_rows: int
-    swapped: bool
+    is_swapped: bool
+    is_k_major: bool
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """The large matrix and the thin one, for people."""
+        return ("B", "A") if self.is_swapped else ("A", "B")
+
+    def of_few_rows(self, product: Product) -> Product:
+        """Return the product as one whose A is the thin matrix."""
+        return product if self.is_swapped else product.transposed
+
+    def fields(self, product: Product) -> dict[str, Any]:
+        """Return what the structs of both kernels have of the large matrix, of C and of D.
+
+        Parameters
+        ----------
+        product : Product
+            One whose A is the thin matrix.
+        """
+        reads_c = product.c is not None and product.beta != 0
+        c, d = product.c or product.d, product.d
+        return {
+            "many": Place(B if self.is_swapped else A), "c": Place(C) if reads_c else None,
+            "many_pitch": self.many.row_stride if self.is_k_major else self.many.column_stride,
+            "many_step": self.many.batch_stride,
+            "c_many": c.column_stride, "c_few": c.row_stride, "c_step": c.batch_stride,
+            "d_many": d.column_stride, "d_few": d.row_stride, "d_step": d.batch_stride,
+            "rows": self.rows, "few_rows": self.few_rows, "k": product.k, "batch": product.batch,
+            "alpha": product.alpha, "beta": product.beta,
+        }  # fmt: skip
+
+    def why(self, seconds: float) -> str:
+        """Return why the thin kernel takes the product, for people."""
+        return f"{self.names[0]} is read once, where it lies: it should take {seconds * 1e6:.1f} µs"
 
 
-def sides(product: Product) -> Sides:
-    """Of A and B's transpose the one with more rows, and the other; B's where they have as many."""
-    if product.m <= product.n:
-        return Sides(product.b.transposed, product.a, product.n, product.m, swapped=True)
-    return Sides(product.a, product.b.transposed, product.m, product.n, swapped=False)
+def sides_of(product: Product) -> Sides:
+    """Return the sides of a product: B transposed is the large matrix where A has no more rows."""
+    is_swapped = product.m <= product.n
+    a, b, m, n = product.a, product.b.transposed, product.m, product.n
+    many, few, rows, few_rows = (b, a, n, m) if is_swapped else (a, b, m, n)
+    is_k_major = many.column_stride == 1 or product.k == 1
+    return Sides(many, few, rows, few_rows, is_swapped, is_k_major)

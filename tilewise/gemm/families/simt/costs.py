@@ -1,0 +1,126 @@
+"""What the steps of the float32 and float64 kernels cost: the constants of their model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Costs:
+    """The constants of the model for a dtype, fitted on an H200 by ``benchmarks/fit_simt.py``.
+
+    Attributes
+    ----------
+    start : float
+        The seconds of a launch that nothing hides.
+    prologue : float
+        The seconds until a multiprocessor's first blocks have their first tiles.
+    another : float
+        The seconds of a block's prologue and epilogue while another block computes.
+    extra_steps : float
+        The k-steps that a block takes beyond those of its k.
+    memory : float
+        The share of the GPU's memory rate at which A and B are read and D is written.
+    store, store_unaligned : float
+        How many times longer a block's stores of D take than at that rate, and where D's rows are
+        not 16-byte aligned.
+    store_hidden : float
+        The share of the stores' time that remains while another block computes.
+    power : float
+        The power limit: the share of the steady state's slowdown that each tenfold of the
+        operations brings.
+    sector_bulk_k, sector_bulk_mn, sector_async : float
+        The seconds a byte that a tile takes longer where its rows are 16-byte but not 32-byte
+        aligned, as each takes one more sector: by bulk copies from K-major and from MN-major
+        matrices, and by other copies.
+    pack, transpose : float
+        The seconds of the launch that packs one or two matrices, and of each launch that transposes
+        one.
+    copy : float
+        The share of the memory rate at which those launches read and write.
+    """
+
+    start: float
+    prologue: float
+    another: float
+    extra_steps: float
+    memory: float
+    store: float
+    store_unaligned: float
+    store_hidden: float
+    power: float
+    sector_bulk_k: float
+    sector_bulk_mn: float
+    sector_async: float
+    pack: float
+    transpose: float
+    copy: float
+
+
+COSTS = {
+    "float32": Costs(
+        start=1.48e-6,
+        prologue=0.236e-6,
+        another=0.125e-6,
+        extra_steps=0.234,
+        memory=1.13,
+        store=2.25,
+        store_unaligned=4.39,
+        store_hidden=0.227,
+        power=0.191,
+        sector_bulk_k=15.3e-12,
+        sector_bulk_mn=3.69e-12,
+        sector_async=1.86e-12,
+        pack=1.06e-6,
+        transpose=2.89e-6,
+        copy=1.1,
+    ),
+    "float64": Costs(
+        start=1.19e-6,
+        prologue=0.404e-6,
+        another=0.106e-6,
+        extra_steps=0.31,
+        memory=1.13,
+        store=1.18,
+        store_unaligned=1.83,
+        store_hidden=0.358,
+        power=0.142,
+        sector_bulk_k=1.75e-12,
+        sector_bulk_mn=1.01e-12,
+        sector_async=2.67e-12,
+        pack=0.695e-6,
+        transpose=3.75e-6,
+        copy=0.936,
+    ),
+}
+# How many times longer the k-steps of tiles take than in the loop in which they were measured.
+FACTORS: dict[str, dict[str, float]] = {
+    "float32": {
+        "128x16x16 by 8x4": 1.013,
+        "128x32x16 by 8x4": 0.974,
+        "128x64x16 by 8x8": 0.985,
+        "16x128x32 by 4x8 in 2 slices": 0.981,
+        "16x64x32 by 4x4 in 2 slices": 0.97,
+        "192x192x8 by 12x12": 0.987,
+        "32x64x32 by 4x4": 0.945,
+        "64x128x16 by 8x8": 0.978,
+        "64x128x16 by 8x8 bulk": 0.986,
+        "64x256x16 by 8x16 bulk": 0.995,
+        "96x192x8 by 12x12": 1.002,
+    },
+    "float64": {
+        "128x128 by tensor cores": 0.989,
+        "128x64 by tensor cores": 0.953,
+        "16x128 by tensor cores": 0.984,
+        "192x128 by tensor cores": 1.001,
+        "32x128 by tensor cores, cp.async": 0.979,
+        "32x32 by tensor cores": 0.99,
+        "32x32 by tensor cores, cp.async": 0.955,
+        "32x64 by tensor cores": 0.971,
+        "32x64 by tensor cores, cp.async": 0.95,
+        "64x128 by tensor cores": 0.937,
+        "64x32 by tensor cores": 0.978,
+        "64x64 by tensor cores": 0.954,
+        "64x64 by tensor cores, cp.async": 0.995,
+    },
+}

@@ -1,0 +1,171 @@
+"""A and B as the kernels for float32 and float64 read them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewise.gemm import pack
+from tilewise.gemm.families.hopper.matrices import LARGEST_STRIDE
+from tilewise.gemm.product import ALIGNMENT, ITEM_SIZES, Operand
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """A, or B transposed, as the kernel reads it: rows of k elements.
+
+    Attributes
+    ----------
+    is_k_major : bool
+        Whether k is the contiguous dimension.
+    pitch : int
+        The elements from one row to the next; of an MN-major matrix from one k to the next.
+    width : int
+        The elements of one copy.
+    rows : int
+        The rows that may be read, which in a packed MN-major matrix are more than there are.
+    is_mapped : bool
+        Whether a tensor map can describe it, so that bulk copies can read it.
+    """
+
+    is_k_major: bool
+    pitch: int
+    width: int
+    rows: int
+    is_mapped: bool
+
+    @property
+    def is_unaligned(self) -> bool:
+        """Whether it takes longer to read because it is not 16-byte aligned."""
+        if self.is_k_major:
+            return not self.is_mapped and self.rows > 1
+        return self.width == 1
+
+
+def matrix_of(
+    operand: Operand, rows: int, k: int, batch: int, dtype: str, is_packed: bool = False
+) -> Matrix | None:
+    """Return how the kernel reads rows of k elements; None if it can't.
+
+    Parameters
+    ----------
+    operand : Operand
+        A, or B transposed.
+    rows, k, batch : int
+    dtype : str
+    is_packed : bool
+        Whether whole 16-byte pieces may be read behind an MN-major matrix's last row.
+    """
+    item = ITEM_SIZES[dtype]
+    width = ALIGNMENT // item
+
+    def is_aligned(pitch: int) -> bool:
+        steps = (pitch, operand.batch_stride if batch > 1 else 0)
+        return not operand.offset and not any(x * item % ALIGNMENT for x in steps)
+
+    def has_map(pitch: int) -> bool:
+        steps = (pitch, operand.batch_stride)
+        return is_aligned(pitch) and pitch > 0 and max(steps) * item < LARGEST_STRIDE
+
+    if operand.row_stride == 1 or rows == 1:
+        pitch = operand.column_stride if k > 1 else 0
+        if is_packed:
+            return Matrix(False, pitch, width, -(-rows // width) * width, has_map(pitch))
+        by_pieces = has_map(pitch) and rows % width == 0
+        if rows > 1 or operand.column_stride != 1:
+            return Matrix(False, pitch, width if by_pieces else 1, rows, has_map(pitch))
+    if operand.column_stride == 1 or k == 1:
+        pitch = operand.row_stride if rows > 1 else 0
+        return Matrix(True, pitch, 1, rows, has_map(pitch))
+    return None
+
+
+# What of a matrix decides which tiles compute a product fastest, as bits: whether it is K-major,
+# has a tensor map, is MN-major and copied by 16 bytes, has rows that are 16-byte but not 32-byte
+# aligned, is a single row; and whether it may be copied before.
+K_MAJOR, MAPPED, WIDE, SPLITS_SECTORS, SINGLE, COPYABLE = (1 << i for i in range(6))
+TRAITS = tuple(
+    bits
+    for bits in range(1 << 6)
+    if not bits & WIDE or (bits & MAPPED and not bits & (K_MAJOR | SINGLE))
+)
+"""The combinations of those bits that there are."""
+
+MOST_COPIED = 1 << 42  # elements: a launch copies one tile a block
+
+
+def traits_of(operand: Operand, rows: int, k: int, batch: int, item: int) -> int:
+    """Return the traits of a matrix as bits; -1 if the kernel can't read it.
+
+    They agree with :func:`matrix_of`, and with the copies that
+    :func:`tilewise.gemm.families.simt.readings.readings` offers, at a fraction of their time.
+
+    Parameters
+    ----------
+    operand : Operand
+        A, or B transposed.
+    rows, k, batch : int
+    item : int
+        The bytes of an element.
+    """
+    step = operand.batch_stride * item if batch > 1 else 0
+    if (operand.row_stride == 1 or rows == 1) and (rows > 1 or operand.column_stride != 1):
+        found = 0
+        pitch = operand.column_stride * item if k > 1 else 0
+    elif operand.column_stride == 1 or k == 1 or rows == 1:
+        found = K_MAJOR
+        pitch = operand.row_stride * item if rows > 1 else 0
+    else:
+        return -1
+    if not (operand.offset or pitch % ALIGNMENT or step % ALIGNMENT):
+        if 0 < pitch < LARGEST_STRIDE and operand.batch_stride * item < LARGEST_STRIDE:
+            found |= MAPPED
+            if not found & K_MAJOR and rows * item % ALIGNMENT == 0:
+                found |= WIDE
+        if pitch % (2 * ALIGNMENT):
+            found |= SPLITS_SECTORS
+    if rows == 1:
+        found |= SINGLE
+    elif k > 1 and batch * max(rows, k) * item <= pack.LARGEST and batch * rows * k < MOST_COPIED:
+        found |= COPYABLE
+    return found
+
+
+@dataclass(frozen=True)
+class Access:
+    """How the kernel reads a matrix, as far as it decides the time of a k-step.
+
+    Attributes
+    ----------
+    is_k_major : bool
+        Whether k is the contiguous dimension.
+    is_unaligned : bool
+        Whether it is copied element by element because it is not 16-byte aligned.
+    splits_sectors : bool
+        Whether its rows are 16-byte but not 32-byte aligned, so that they begin within a sector.
+    """
+
+    is_k_major: bool
+    is_unaligned: bool = False
+    splits_sectors: bool = False
+
+
+NONE, PACKED, TRANSPOSED = range(3)
+"""How a matrix is copied before the kernel reads it."""
+
+
+def accesses(traits: int) -> list[tuple[int, Access, bool, bool]]:
+    """Return the ways to read a matrix of these traits; the first copies nothing.
+
+    Each is how the matrix is copied before, how the kernel reads it then, and whether it does so by
+    tensor maps and by 16 bytes.
+    """
+    is_k_major, is_mapped = bool(traits & K_MAJOR), bool(traits & MAPPED)
+    is_wide, is_single = bool(traits & WIDE), bool(traits & SINGLE)
+    is_unaligned = not (is_single or is_mapped) if is_k_major else not is_wide
+    in_place = Access(is_k_major, is_unaligned, bool(traits & SPLITS_SECTORS))
+    found = [(NONE, in_place, is_mapped, is_wide)]
+    if traits & COPYABLE and is_unaligned:
+        found.append((PACKED, Access(is_k_major), True, not is_k_major))
+    if traits & COPYABLE and is_k_major:
+        found.append((TRANSPOSED, Access(False), True, True))
+    return found

@@ -1,0 +1,228 @@
+"""How long products of float32 and float64 should take, as one NumPy expression over many ways."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewise.gemm import splitk
+from tilewise.gemm.chip import H200, Chip
+from tilewise.gemm.families.simt import k_steps
+from tilewise.gemm.families.simt.costs import COSTS, FACTORS, Costs
+from tilewise.gemm.families.simt.matrices import NONE, PACKED, TRANSPOSED, Access
+from tilewise.gemm.families.simt.tiles import AnyTiles
+from tilewise.gemm.product import ITEM_SIZES
+
+MOST_PARTS = 256  # of k
+LOGARITHM = 9.5  # of the operations from which on the power limit is felt, to base 10
+
+Floats = npt.NDArray[np.float64]
+
+
+class Way(NamedTuple):
+    """A way to compute a product.
+
+    Attributes
+    ----------
+    tiles : Tiles or TensorTiles
+    a, b : Access
+        How the kernel reads A and B.
+    copy_a, copy_b : int
+        How A and B are copied before: not at all, packed or transposed.
+    """
+
+    tiles: AnyTiles
+    a: Access
+    b: Access
+    copy_a: int = NONE
+    copy_b: int = NONE
+
+
+def _numbers_of_parts() -> Floats:
+    """Return the numbers of parts that k may be divided into, ascending."""
+    found, step = [1], 1
+    while found[-1] < MOST_PARTS:
+        found.append(found[-1] + step)
+        if found[-1] >= 8 * step:
+            step *= 2
+    return np.array(found, float)
+
+
+PARTS = _numbers_of_parts()
+LANES = np.array([splitk.most_lanes(int(count)) for count in PARTS], float)
+
+
+class Table:
+    """Ways to compute a product as columns of numbers, one row a way.
+
+    Parameters
+    ----------
+    dtype : str
+    chip : Chip
+    ways : sequence of Way
+    costs : Costs, optional
+        By default those of the dtype.
+    factors : mapping of str to float, optional
+        How many times longer the k-steps of tiles take than they were measured; by default those
+        of the dtype.
+
+    Attributes
+    ----------
+    copied : array of int
+        How each way copies A and B before.
+    peak : float
+        The multiply-adds a second of the fastest tiles, on the whole GPU.
+    """
+
+    def __init__(
+        self,
+        dtype: str,
+        chip: Chip,
+        ways: Sequence[Way],
+        costs: Costs | None = None,
+        factors: Mapping[str, float] | None = None,
+    ) -> None:
+        self.dtype, self.chip = dtype, chip
+        self.costs = costs = costs or COSTS[dtype]
+        self._item = ITEM_SIZES[dtype]
+
+        def column(name: str) -> Floats:
+            return np.array([getattr(way.tiles, name) for way in ways], float)
+
+        self._block_m, self._block_n = column("block_m"), column("block_n")
+        self._residents = column("residents")[:, np.newaxis]
+        self._k_of_parts = column("block_k")[:, np.newaxis] * PARTS
+        self._set_k_steps(ways, FACTORS[dtype] if factors is None else factors)
+        # Each generation of blocks has a prologue, and an epilogue of which the first block's
+        # stores hide behind nothing. Undivided, they may be unaligned; sums of parts are not.
+        stores = (self._block_m * self._block_n)[:, np.newaxis] * self._item
+        stores = stores * chip.multiprocessors / (costs.memory * chip.memory)
+        undivided = np.where(PARTS == 1, costs.store_unaligned, costs.store)
+        self._around = {}
+        for is_unaligned, each in ((False, costs.store), (True, undivided)):
+            store = stores * each
+            of_block = costs.another + costs.store_hidden * store
+            self._around[is_unaligned] = costs.prologue + store - of_block, of_block
+        self.copied = np.array([way[3:] for way in ways])
+        copy_a, copy_b = self.copied.T
+        self._copy_launches = (
+            costs.pack * ((copy_a == PACKED) | (copy_b == PACKED))
+            + costs.transpose * ((copy_a == TRANSPOSED) * 1.0 + (copy_b == TRANSPOSED))
+        )[:, np.newaxis]
+        self._copies_a, self._copies_b = (
+            ((x != NONE) * 2.0 / (costs.copy * chip.memory))[:, np.newaxis]
+            for x in (copy_a, copy_b)
+        )
+        self._has_copies = bool(self.copied.any())
+
+    def _set_k_steps(self, ways: Sequence[Way], factors: Mapping[str, float]) -> None:
+        """Look up the seconds of each way's k-steps, in numbers that :meth:`seconds` indexes.
+
+        A row has those of so many blocks of a multiprocessor, none to all that it holds at once,
+        and then those of as many that are left behind whole waves.
+        """
+        slower_clock = H200.clock / self.chip.clock
+        most = int(self._residents.max())
+        steps = np.zeros((len(ways), 2 * (most + 1)))
+        slowdown, sectors = np.empty((len(ways), 1)), np.empty((len(ways), 1))
+        for row, (tiles, a, b, *_) in enumerate(ways):
+            factor = slower_clock * factors.get(str(tiles), 1.0)
+            measured = k_steps.seconds(self.dtype, str(tiles), a, b)
+            found = [0.0, *(factor * each for each in measured)]
+            # Two that began together end together, and two of what is left may follow them on one
+            # multiprocessor; more of them are spread by then.
+            behind = [0.0, found[2], found[2]] if tiles.residents == 2 else found
+            steps[row, : len(found)] = found
+            steps[row, most + 1 : most + 1 + len(behind)] = behind
+            slowdown[row] = k_steps.slowdown(self.dtype, str(tiles), a, b) - 1.0
+            sectors[row] = tiles.block_k * self._item * sum(
+                edge * _sector_cost(self.costs, tiles.bulk, x)
+                for edge, x in ((tiles.block_m, a), (tiles.block_n, b))
+            )  # fmt: skip
+        self._steps, self._slowdown = steps.ravel(), slowdown
+        self._first = (np.arange(len(ways), dtype=float) * steps.shape[1])[:, np.newaxis]
+        self._behind = most + 1
+        self._sectors, self._splits_sectors = sectors * slower_clock, bool(sectors.any())
+        full = np.array([steps[row, way.tiles.residents] for row, way in enumerate(ways)])
+        self._full = full[:, np.newaxis]
+        of_step = np.array(
+            [x.block_m * x.block_n * x.block_k * x.residents for x, *_ in ways], float
+        )
+        self.peak = float((of_step / full).max()) * self.chip.multiprocessors
+
+    def seconds(
+        self,
+        m: int,
+        n: int,
+        k: int,
+        batch: int,
+        *,
+        counts: int = 1,
+        shares: tuple[bool, bool] = (False, False),
+        is_unaligned: bool = False,
+        operations: float = 0.0,
+    ) -> Floats:
+        """Return the seconds that a product should take, by way and by number of parts.
+
+        Parameters
+        ----------
+        m, n, k, batch : int
+        counts : int, optional
+            How many of :data:`PARTS`, from the first one on.
+        shares : (bool, bool), optional
+            Whether all products of the batch share one A, and one B.
+        is_unaligned : bool, optional
+            Whether D's rows are not 16-byte aligned.
+        operations : float, optional
+            The operations by which the power limit sets the clock, where this product is a piece of
+            a larger one.
+        """
+        costs, item, memory_rate = self.costs, self._item, self.chip.memory
+        parts = PARTS[:counts]
+        blocks = np.ceil(m / self._block_m) * np.ceil(n / self._block_n) * batch
+        waiting = np.ceil(blocks[:, np.newaxis] * parts / self.chip.multiprocessors)
+        generations = np.ceil(waiting / self._residents)
+        before = np.maximum(generations - 1.0, 0.0)
+        index = waiting - before * self._residents
+        index += self._behind * (before > 0)
+        index += self._first
+        step = self._steps.take(index.astype(np.intp))
+        step += before * self._full
+        tenfold = math.log10(operations or 2.0 * batch * m * n * k + 1.0) - LOGARITHM
+        if tenfold > 0:
+            step *= 1.0 + self._slowdown * min(1.0, costs.power * tenfold)
+        if self._splits_sectors:
+            step += self._sectors * waiting
+        of_generation, of_block = self._around[is_unaligned]
+        computing = np.ceil(k / self._k_of_parts[:, :counts])
+        computing += costs.extra_steps
+        computing *= step
+        computing += of_generation[:, :counts] * generations
+        computing += of_block[:, :counts] * waiting
+        of_a, of_b = (
+            extent * k * item * (1 if is_one else batch)
+            for extent, is_one in ((m, shares[0]), (n, shares[1]))
+        )
+        memory = (of_a + of_b + batch * m * n * item) / (costs.memory * memory_rate)
+        computing *= computing
+        computing += memory * memory
+        seconds: Floats = np.sqrt(computing)
+        seconds += costs.start
+        if counts > 1:
+            seconds += splitk.every(m, n, batch, self.dtype, parts, LANES[:counts], memory_rate)
+        if self._has_copies:
+            seconds += self._copy_launches + (self._copies_a * of_a + self._copies_b * of_b)
+        return seconds
+
+
+def _sector_cost(costs: Costs, bulk: bool, x: Access) -> float:
+    """Return the seconds a byte for the sectors that unaligned rows take beside their own."""
+    if not x.splits_sectors or x.is_unaligned:
+        return 0.0
+    if not bulk:
+        return costs.sector_async
+    return costs.sector_bulk_k if x.is_k_major else costs.sector_bulk_mn

@@ -1,0 +1,108 @@
+"""The thin families: a matrix and a few rows or columns, of 16 bits or of float32 and float64."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
+from operator import attrgetter
+from typing import Any
+
+from tilewise.gemm import pack, splitk
+from tilewise.gemm.chip import Chip
+from tilewise.gemm.families.hopper import kernel as hopper
+from tilewise.gemm.families.thin import half, real
+from tilewise.gemm.family import Offer
+from tilewise.gemm.product import REAL, Product
+from tilewise.kernel import Kernel
+
+
+class ThinHalf:
+    """The family for 16-bit products, on Hopper GPUs."""
+
+    name = "thin_half"
+
+    def objection(self, product: Product, chip: Chip | None) -> str:
+        """Return why the kernel can't take a product; empty if it can."""
+        if chip is None or not chip.is_hopper:
+            return "this is no Hopper GPU"
+        view = half.view_of(product)
+        if view is None:
+            return "neither A nor B has few rows or columns"
+        if view.few_rows > half.ALIGNED_ROWS and not hopper.objection(product):
+            return f"the Hopper kernel takes more than {half.ALIGNED_ROWS} rows or columns"
+        return ""
+
+    def best(self, product: Product, chip: Chip | None) -> Offer | None:
+        """Return the one offer there is; None where there is an objection."""
+        view = None if self.objection(product, chip) else half.view_of(product)
+        if view is None or chip is None:
+            return None
+        tiling, seconds = half.fastest(product, view, chip.multiprocessors)
+        make = partial(half.plan, product, view, chip.multiprocessors)
+        return Offer(self.name, seconds, make, words=tiling.words)
+
+    def offers(self, product: Product, chip: Chip | None) -> Iterable[Offer]:
+        """Return the one offer there is."""
+        found = self.best(product, chip)
+        return [] if found is None else [found]
+
+    def offer(self, product: Product, chip: Chip | None, choice: Mapping[str, Any]) -> Offer | None:
+        """Return the one offer there is."""
+        return self.best(product, chip)
+
+    def kernels(self, chip: Chip | None, dtype: str) -> Iterator[Kernel]:
+        """Yield every kernel that :meth:`best` can ask for, and the one that packs."""
+        if chip is not None and chip.is_hopper and dtype in hopper.HALVES:
+            yield from half.every_kernel(dtype)
+            yield pack.kernel(overlap=True)
+
+
+class ThinReal:
+    """The family for products of float32 and float64."""
+
+    name = "thin_real"
+
+    def objection(self, product: Product, chip: Chip | None) -> str:
+        """Return why the kernels can't compute a product; empty if they can."""
+        if chip is None:
+            return "this is no GPU of compute capability 8.0 or above"
+        if product.dtype not in REAL:
+            return f"the inputs are {product.dtype}"
+        if real.view_of(product) is None:
+            return f"it has more than {real.MOST} rows and columns, or none contiguous"
+        return ""
+
+    def best(self, product: Product, chip: Chip | None) -> Offer | None:
+        """Return the offer that should be fastest; None where there is an objection."""
+        if chip is None or min(product.m, product.n) > real.MOST:
+            return None
+        view = real.view_of(product)
+        if view is None:
+            return None
+        return self._offer(product, view, real.fastest(product, view, chip), chip)
+
+    def offers(self, product: Product, chip: Chip | None) -> Iterator[Offer]:
+        """Yield every offer worth measuring, the one that should be fastest first."""
+        view = None if chip is None else real.view_of(product)
+        if chip is not None and view is not None:
+            found = real.divisions(product, view, chip)
+            for division in sorted(found, key=attrgetter("seconds")):
+                yield self._offer(product, view, division, chip)
+
+    def offer(self, product: Product, chip: Chip | None, choice: Mapping[str, Any]) -> Offer | None:
+        """Return the offer with these choices; None where the product can't be computed so."""
+        return next((each for each in self.offers(product, chip) if each.choice == choice), None)
+
+    def kernels(self, chip: Chip | None, dtype: str) -> Iterator[Kernel]:
+        """Yield every kernel that :meth:`best` can ask for, and those that add parts of k up."""
+        if chip is not None and dtype in REAL:
+            yield from real.every_kernel(dtype, chip.is_hopper)
+            yield from splitk.kernels(dtype, chip.is_hopper)
+
+    def _offer(
+        self, product: Product, view: real.View, division: real.Division, chip: Chip
+    ) -> Offer:
+        words = f"{division.split} warps, {division.parts} parts"
+        choice = {"split": division.split, "parts": division.parts}
+        make = partial(real.plan, product, view, division, chip.is_hopper)
+        return Offer(self.name, division.seconds, make, choice, words)
