@@ -21,6 +21,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tilewise.compiler import shipped
 from tilewise.compiler.options import has_trigraphs, macros
 from tilewise.errors import CompileError
 
@@ -46,13 +47,12 @@ _HAS = re.compile(
     rf"(?P<operand>{_WS}*+\({_WS}*+{_NAME}{_WS}*+\))?",
     re.ASCII,
 )
-# The names of __has_include and its like can be pasted of tokens, of which the first is one of
-# these; as none can be defined anew, they are refused. Two of them are usual names: those are
-# refused only where tokens are pasted, by the source or by macros of NVRTC's own.
+# The names of __has_include and its like can be pasted of other names, by the source or by macros
+# of NVRTC's own; as they can't be defined anew, a source that could is refused.
+_ASKING = ("__has_include", "__has_include_next", "__has_embed")
 _PIECE = re.compile(r"__(?:h|ha|has|has_[a-z]{,6}|has_include_[a-z]*)(?!\w)", re.ASCII)
-# Behind a letter by its number, as \u00e9, a name may begin.
-_BEGIN = r"(?:(?<!\w)|(?<=\\u[0-9A-Fa-f]{4})|(?<=\\U[0-9A-Fa-f]{8}))"
-_SHORT_PIECE = re.compile(rf"{_BEGIN}__?(?!\w)", re.ASCII)
+_LETTER = re.compile(r"\\u[0-9A-Fa-f]{4}|\\U[0-9A-Fa-f]{8}")  # by its number: a name may follow
+_TOKEN = re.compile(r"\w+", re.ASCII)
 _PASTE = re.compile(r"##|%:%:|\?\?=\?\?=|_NV_|__CUDA(?!CC)[A-Z]*_|__location__")
 _TRIGRAPH = re.compile(r"\?\?[=/]")
 _OUTSIDE = (
@@ -316,16 +316,43 @@ def _check(texts: Mapping[str, str], search: _Search, options: Sequence[str]) ->
                 raise CompileError(
                     f"{name} defines {macro} anew, which is the name of an include: {_ODD}"
                 )
-    pastes = any(map(_PASTE.search, (*plain.values(), *options)))
-    for pieces in (_PIECE, _SHORT_PIECE) if pastes else (_PIECE,):
-        for name, text in plain.items():
-            if piece := pieces.search(text):
-                line = text.count("\n", 0, piece.start()) + 1
-                raise CompileError(
-                    f"{name}:{line}: error: {piece[0]} may be pasted (##) to __has_include, which "
-                    "would look for any file; give it another name, or trust the source with "
-                    "trusted=True"
-                )
+    place = ""
+    defined = [option for option in options if option.startswith(("-D", "--define-macro"))]
+    every = (*plain.values(), *defined)
+    # What stands in tilewise's own headers is known: of them, macros that paste count alone.
+    own = str(shipped.FOLDER)
+    others = [
+        text for name, text in plain.items() if not name.startswith(own) or name == search.file
+    ]
+    for name, text in plain.items():
+        if piece := _PIECE.search(text):
+            place = f"{name}:{text.count(chr(10), 0, piece.start()) + 1}: error: {piece[0]}"
+    if not place and any(map(_PASTE.search, every)) and _can_be_pasted([*others, *defined]):
+        place = f"{search.file}: error: names in it"
+    if place:
+        raise CompileError(
+            f"{place} may be pasted (##) to __has_include, which would look for any file; choose "
+            "other names, or trust the source with trusted=True"
+        )
+
+
+def _can_be_pasted(texts: Sequence[str]) -> bool:
+    """Whether the names that are there give one of ``__has_include`` and its like, put together.
+
+    The words of the includes themselves, which are directives, give none.
+    """
+    there: set[str] = set()
+    for text in texts:
+        other = _INCLUDE.sub(lambda match: match[0].replace(match["word"], " ", 1), text)
+        there.update(_TOKEN.findall(_LETTER.sub(" ", other)))
+    for asking in _ASKING:
+        ends = {0}
+        for at in range(len(asking)):
+            if at in ends:
+                ends |= {end for end in range(at + 1, len(asking) + 1) if asking[at:end] in there}
+        if len(asking) in ends and asking not in there:
+            return True
+    return False
 
 
 def _check_trigraphs(texts: Mapping[str, str]) -> None:
