@@ -293,6 +293,17 @@ def test_a_source_that_pastes_other_names_compiles() -> None:
     compiler.compile(source + KERNEL, "k")
 
 
+def test_doubtful_sources_take_a_system_that_closes_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = "// _ has include\n#define P(a, b) a##b\n#define VALUE P(12, 34)\n" + KERNEL
+    assert includes.gather(source, "k.cu", None).is_doubtful
+    if _has_landlock():
+        assert ", 1234;" in compiler.compile(source, "k").ptx
+    monkeypatch.setattr(confine, "can_close_files", lambda: False)
+    with pytest.raises(CompileError, match=r"may be pasted .* can't forbid that"):
+        compiler.compile(source + "// anew\n", "k")
+    assert ", 1234;" in compiler.compile(source, "k", trusted=True).ptx
+
+
 def test_lines_stay_lines() -> None:
     text = '#inc\\\nlude <x>\n#define A \\\n 1\\\n\n#include \\\n\\\n<a>\n#\\\nimport\\\n"b"\nend'
     found = includes.gather(text, "k.cu", Path("/nowhere"))
