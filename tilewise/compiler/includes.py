@@ -333,7 +333,7 @@ def _check(texts: Mapping[str, str], search: _Search, options: Sequence[str]) ->
             line = text.count("\n", 0, piece.start()) + 1
             raise CompileError(
                 f"{name}:{line}: error: {piece[0]} may be pasted (##) to __has_include, which "
-                "would look for any file; choose another name, or trust the source with trusted=True"
+                "would look for any file; choose another name, or trust it with trusted=True"
             )
     defined = [option for option in options if option.startswith(("-D", "--define-macro"))]
     # What stands in tilewise's own headers is known: of them, macros that paste count alone.
