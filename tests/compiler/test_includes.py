@@ -103,6 +103,11 @@ ATTACKS = {
     ),
     "has, behind a letter": '#if é__has_include("{s}")\n#endif\n#define VALUE 1\n',
     "has, behind a letter's number": '#if \\u00e9__has_include("{s}")\n#endif\n#define VALUE 1\n',
+    "has, pasted of many": (
+        "#define P(a, b, c, d) a##b##c##d\n"
+        '#define Q(a, b, c, d) P(a, b, c, d)\n#if Q(_, P(_, h, a, s), _, P(in, cl, u, de))("{s}")\n'
+        "#endif\n#define VALUE 1\n"
+    ),
     "has, pasted behind a letter": (
         '#define P(a, b) a##b\n#if P(\\u00e9__has_, include)("{s}") + P(é__, has_include)("{s}")\n'
         "#endif\n#define VALUE 1\n"
@@ -278,6 +283,25 @@ def test_a_header_that_comes_later_is_found(folder: Path) -> None:
     assert ", 77;" in compiler.compile(source + KERNEL, "k", path=folder / "k.cu").ptx
     (folder / "v.cuh").write_text("#define VALUE 88\n")
     assert ", 88;" in compiler.compile(source + KERNEL, "k", path=folder / "k.cu").ptx
+
+
+def test_a_source_that_pastes_other_names_compiles() -> None:
+    source = (
+        "#define NAME(a, b) a##b\n// It has a sink, _, and includes nothing.\n"
+        "__device__ int NAME(va, lue)() { return 1; }\n#define VALUE value()\n"
+    )
+    compiler.compile(source + KERNEL, "k")
+
+
+def test_doubtful_sources_take_a_system_that_closes_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = "// _ has include\n#define P(a, b) a##b\n#define VALUE P(12, 34)\n" + KERNEL
+    assert includes.gather(source, "k.cu", None).is_doubtful
+    if _has_landlock():
+        assert ", 1234;" in compiler.compile(source, "k").ptx
+    monkeypatch.setattr(confine, "can_close_files", lambda: False)
+    with pytest.raises(CompileError, match=r"may be pasted .* can't forbid that"):
+        compiler.compile(source + "// anew\n", "k")
+    assert ", 1234;" in compiler.compile(source, "k", trusted=True).ptx
 
 
 def test_lines_stay_lines() -> None:

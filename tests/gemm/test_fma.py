@@ -423,7 +423,8 @@ def test_a_copy_over_what_was_read_needs_a_proxy_fence(dtype: str, tmp_path: Pat
     for path in (source, *source.parent.glob("*.cuh")):
         text = path.read_text(encoding="utf-8").replace("fence_proxy_async();", "")
         (tmp_path / "gemm" / path.name).write_text(text, encoding="utf-8")
-    kernel = Kernel(tmp_path / "gemm" / source.name, step.kernel.name, step.kernel.defines)
+    file = tmp_path / "gemm" / source.name
+    kernel = Kernel(file, step.kernel.name, step.kernel.defines, include=[tmp_path])
     unfenced = replace(plan, steps=(replace(step, kernel=kernel),))
     with pytest.raises(RaceError, match="a bulk copy with no proxy fence after the read"):
         run(asked, arrays, unfenced)

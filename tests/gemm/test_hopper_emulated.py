@@ -278,7 +278,7 @@ def broken(tmp_path: Path, plan: Plan, old: str, new: str) -> Plan:
     assert source.count(old) == 1
     changed.write_text(source.replace(old, new), encoding="utf-8")
     first, *rest = plan.steps
-    kernel = Kernel(gemm / SOURCE.name, first.kernel.name, first.kernel.defines)
+    kernel = Kernel(gemm / SOURCE.name, first.kernel.name, first.kernel.defines, include=[tmp_path])
     return replace(plan, steps=(Step(kernel, first.launch), *rest))
 
 

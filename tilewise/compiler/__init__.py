@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tilewise.compiler import apart, cache, nvrtc, shipped, signatures, symbols
+from tilewise.compiler import apart, cache, confine, nvrtc, shipped, signatures, symbols
 from tilewise.compiler.compiled import Compiled, Parameter
 from tilewise.compiler.includes import Gathered, gather
 from tilewise.compiler.options import (
@@ -45,6 +45,7 @@ _FIXED_OPTIONS = (
 _LINES = "--generate-line-info"
 # NVRTC leaves out what it declares of textures and surfaces, which no kernel of tilewise's uses.
 _MINIMAL = "--minimal"
+_NO_LIMITS = Limits(seconds=None, instructions=None, memory=None, output=None)
 _REMEMBERED = 1024
 _memory: dict[tuple[Any, ...], tuple[Compiled, tuple[Any, ...], tuple[Path, ...]]] = {}
 _shipped: dict[tuple[Any, ...], Compiled] = {}
@@ -259,11 +260,16 @@ class _Job:
 
     def run(self, gathered: Gathered, options: Sequence[str], name: str | None) -> nvrtc.Output:
         """What NVRTC makes of it: in a process of its own, where there are limits."""
-        if self.limits is None or self.is_shipped:
+        if gathered.is_doubtful and not confine.can_close_files():
+            raise CompileError(
+                f"{self.file}: names in it may be pasted (##) to __has_include, which would look "
+                "for any file, and this system can't forbid that; trust it with trusted=True"
+            )
+        if self.is_shipped or (self.limits is None and not gathered.is_doubtful):
             return nvrtc.run(gathered.source, self.file, options, name, gathered.headers)
         return apart.run(
             gathered.source, self.file, options, name, gathered.headers,
-            limits=self.limits, is_trusted=self.is_trusted,
+            limits=self.limits or _NO_LIMITS, is_trusted=self.is_trusted,
         )  # fmt: skip
 
 

@@ -101,6 +101,15 @@ def _address_space(process: int) -> int:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
+def can_close_files() -> bool:
+    """Whether this system knows Landlock."""
+    if sys.platform != "linux":
+        return False
+    system = ctypes.CDLL(None, use_errno=True)
+    found: bool = system.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), _VERSION) >= 1
+    return found
+
+
 def close_files() -> bool:
     """Let this process open no file from now on; those that are open stay.
 
@@ -109,11 +118,9 @@ def close_files() -> bool:
     bool
         Whether the system can do that: Linux from 5.13 on, with Landlock.
     """
-    if sys.platform != "linux":
+    if not can_close_files():
         return False
     system = ctypes.CDLL(None, use_errno=True)
-    if system.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), _VERSION) < 1:
-        return False
     handled = ctypes.c_uint64(_RIGHTS)
     rules = system.syscall(
         _CREATE_RULESET, ctypes.byref(handled), ctypes.c_size_t(ctypes.sizeof(handled)), 0

@@ -21,6 +21,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tilewise.compiler import shipped
 from tilewise.compiler.options import has_trigraphs, macros
 from tilewise.errors import CompileError
 
@@ -46,13 +47,13 @@ _HAS = re.compile(
     rf"(?P<operand>{_WS}*+\({_WS}*+{_NAME}{_WS}*+\))?",
     re.ASCII,
 )
-# The names of __has_include and its like can be pasted of tokens, of which the first is one of
-# these; as none can be defined anew, they are refused. Two of them are usual names: those are
-# refused only where tokens are pasted, by the source or by macros of NVRTC's own.
+# The names of __has_include and its like can be pasted of other names, by the source or by macros
+# of NVRTC's own; as they can't be defined anew, a source that likely does is
+# refused, and one that could is compiled where no file can be opened.
+_ASKING = ("__has_include", "__has_include_next", "__has_embed")
 _PIECE = re.compile(r"__(?:h|ha|has|has_[a-z]{,6}|has_include_[a-z]*)(?!\w)", re.ASCII)
-# Behind a letter by its number, as \u00e9, a name may begin.
-_BEGIN = r"(?:(?<!\w)|(?<=\\u[0-9A-Fa-f]{4})|(?<=\\U[0-9A-Fa-f]{8}))"
-_SHORT_PIECE = re.compile(rf"{_BEGIN}__?(?!\w)", re.ASCII)
+_LETTER = re.compile(r"\\u[0-9A-Fa-f]{4}|\\U[0-9A-Fa-f]{8}")  # by its number: a name may follow
+_TOKEN = re.compile(r"\w+", re.ASCII)
 _PASTE = re.compile(r"##|%:%:|\?\?=\?\?=|_NV_|__CUDA(?!CC)[A-Z]*_|__location__")
 _TRIGRAPH = re.compile(r"\?\?[=/]")
 _OUTSIDE = (
@@ -77,12 +78,16 @@ class Gathered:
         All the files that were read or looked for: what the texts depend on.
     is_whole : bool
         Whether nothing is left for NVRTC to read; always, where the source is not trusted.
+    is_doubtful : bool
+        Whether names that it has, pasted in some order, are one that asks for files. It is to be
+        compiled where no file can be opened.
     """
 
     source: str
     headers: Mapping[str, str]
     files: tuple[Path, ...]
     is_whole: bool
+    is_doubtful: bool = False
 
 
 @dataclass
@@ -224,13 +229,14 @@ def gather(
     while waiting := search.texts.keys() - done.keys():
         for header in sorted(waiting):
             done[header] = _rewritten(search.texts[header], header.parent, search)
+    is_doubtful = False
     if not is_trusted:
         texts = {file: source, **{str(name): text for name, text in search.texts.items()}}
-        _check(texts, search, options)
+        is_doubtful = _check(texts, search, options)
         if has_trigraphs(options):
             _check_trigraphs(texts)
     headers = {str(header): text for header, text in sorted(done.items())}
-    return Gathered(whole, headers, tuple(sorted(search.files)), search.is_whole)
+    return Gathered(whole, headers, tuple(sorted(search.files)), search.is_whole, is_doubtful)
 
 
 def _rewritten(text: str, folder: Path | None, search: _Search) -> str:
@@ -306,8 +312,14 @@ def _changes(text: str, folder: Path | None, search: _Search) -> Iterator[tuple[
             yield start, end, _UNANSWERED
 
 
-def _check(texts: Mapping[str, str], search: _Search, options: Sequence[str]) -> None:
-    """Raise CompileError where an include's name may be another than it seems."""
+def _check(texts: Mapping[str, str], search: _Search, options: Sequence[str]) -> bool:
+    """Raise CompileError where an include's name may be another than it seems.
+
+    Returns
+    -------
+    bool
+        Whether it is only possible, and not likely, that it asks for files: :class:`Gathered`.
+    """
     plain = {name: text.replace("\\\n", "") for name, text in texts.items()}
     for macro in search.by_macro:
         again = re.compile(rf"(?:\b(?:define|undef)|\*/){_WS}*+{macro}(?!\w)", re.ASCII)
@@ -316,16 +328,40 @@ def _check(texts: Mapping[str, str], search: _Search, options: Sequence[str]) ->
                 raise CompileError(
                     f"{name} defines {macro} anew, which is the name of an include: {_ODD}"
                 )
-    pastes = any(map(_PASTE.search, (*plain.values(), *options)))
-    for pieces in (_PIECE, _SHORT_PIECE) if pastes else (_PIECE,):
-        for name, text in plain.items():
-            if piece := pieces.search(text):
-                line = text.count("\n", 0, piece.start()) + 1
-                raise CompileError(
-                    f"{name}:{line}: error: {piece[0]} may be pasted (##) to __has_include, which "
-                    "would look for any file; give it another name, or trust the source with "
-                    "trusted=True"
-                )
+    for name, text in plain.items():
+        if piece := _PIECE.search(text):
+            line = text.count("\n", 0, piece.start()) + 1
+            raise CompileError(
+                f"{name}:{line}: error: {piece[0]} may be pasted (##) to __has_include, which "
+                "would look for any file; choose another name, or trust it with trusted=True"
+            )
+    defined = [option for option in options if option.startswith(("-D", "--define-macro"))]
+    # What stands in tilewise's own headers is known: of them, macros that paste count alone.
+    own = str(shipped.FOLDER)
+    others = [
+        text for name, text in plain.items() if not name.startswith(own) or name == search.file
+    ]
+    pastes = any(map(_PASTE.search, (*plain.values(), *defined)))
+    return pastes and _can_be_pasted([*others, *defined])
+
+
+def _can_be_pasted(texts: Sequence[str]) -> bool:
+    """Whether the names that are there give one of ``__has_include`` and its like, put together.
+
+    The words of the includes themselves, which are directives, give none.
+    """
+    there: set[str] = set()
+    for text in texts:
+        other = _INCLUDE.sub(lambda match: match[0].replace(match["word"], " ", 1), text)
+        there.update(_TOKEN.findall(_LETTER.sub(" ", other)))
+    for asking in _ASKING:
+        ends = {0}
+        for at in range(len(asking)):
+            if at in ends:
+                ends |= {end for end in range(at + 1, len(asking) + 1) if asking[at:end] in there}
+        if len(asking) in ends and asking not in there:
+            return True
+    return False
 
 
 def _check_trigraphs(texts: Mapping[str, str]) -> None:
