@@ -349,13 +349,19 @@ UNALIGNED_FAULTS: list[tuple[str, str, str, type[CheckError], str]] = [
         RaceError,
         "reads stages.* with no barrier after the write of another thread",
     ),
-    ("copies not waited for", COPIES_WAIT, "", UninitializedReadError, "stages.* nobody wrote"),
+    (
+        "copies not waited for",
+        COPIES_WAIT,
+        "",
+        RaceError,
+        "reads stages.* with no wait for the asynchronous copy",
+    ),
     (
         "too few copies waited for",
         COPIES_WAIT,
         COPIES_WAIT.replace("2", "1"),
-        UninitializedReadError,
-        "stages.* nobody wrote",
+        RaceError,
+        "reads stages.* with no wait for the asynchronous copy",
     ),
     (
         "a stage in use",

@@ -1,0 +1,158 @@
+"""A kernel to compile: what was asked, checked, and what NVRTC gets of it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tilewise.compiler import apart, cache, confine, nvrtc, shipped
+from tilewise.compiler.includes import Gathered, gather
+from tilewise.compiler.options import check_options, check_text, folders, is_known, of_macros
+from tilewise.errors import CompileError
+from tilewise.limits import Limits
+
+_FIXED_OPTIONS = (
+    "--ptxas-options=-v",
+    # NVRTC's own cache, which it keeps where there is a driver, gives code without ptxas's log.
+    "--no-cache",
+    "--device-as-default-execution-space",
+    # Elsewhere NVRTC has no 128-bit integers.
+    *(("--device-int128",) if sys.platform == "linux" else ()),
+)
+_LINES = "--generate-line-info"
+# NVRTC leaves out what it declares of textures and surfaces, which no kernel of tilewise's uses.
+_MINIMAL = "--minimal"
+_NO_LIMITS = Limits(seconds=None, instructions=None, memory=None, output=None)
+
+
+@dataclass(frozen=True)
+class Job:
+    """One kernel to compile, its arguments checked.
+
+    Attributes
+    ----------
+    folder : Path or None
+        The source's own.
+    include : tuple of Path
+        More that ``#include`` searches.
+    options : tuple of str
+        All that NVRTC gets.
+    is_shipped : bool
+        Whether the source comes with tilewise, and all that it may include.
+    is_trusted : bool
+    is_told : bool
+        Whether what the options have NVRTC read is known.
+    limits : Limits or None
+    asked, known_by : tuple
+        What the process remembers it by; one that comes with tilewise, by the latter.
+    """
+
+    source: str
+    name: str
+    arch: str
+    file: str
+    lines: bool
+    folder: Path | None
+    include: tuple[Path, ...]
+    options: tuple[str, ...]
+    is_shipped: bool
+    is_trusted: bool
+    is_told: bool
+    limits: Limits | None
+    asked: tuple[Any, ...]
+    known_by: tuple[Any, ...]
+
+    def run(self, gathered: Gathered, options: Sequence[str], name: str | None) -> nvrtc.Output:
+        """What NVRTC makes of it: in a process of its own, where there are limits."""
+        if gathered.is_doubtful and not confine.can_close_files():
+            raise CompileError(
+                f"{self.file}: names in it may be pasted (##) to __has_include, which would look "
+                "for any file, and this system can't forbid that; trust it with trusted=True"
+            )
+        if self.is_shipped or (self.limits is None and not gathered.is_doubtful):
+            return nvrtc.run(gathered.source, self.file, options, name, gathered.headers)
+        return apart.run(
+            gathered.source, self.file, options, name, gathered.headers,
+            limits=self.limits or _NO_LIMITS, is_trusted=self.is_trusted,
+        )  # fmt: skip
+
+    def gathered(self) -> Gathered:
+        """Return a source and all that it includes; NVRTC itself finds what comes with tilewise."""
+        if self.is_shipped:
+            return Gathered(self.source, {}, (), True)
+        # A kernel in tilewise's own folder, which somebody edits, includes what lies in its parts.
+        is_own = self.folder is not None and self.folder.is_relative_to(shipped.FOLDER)
+        found = gather(
+            self.source, self.file, self.folder, self.include,
+            more=(shipped.FOLDER,) if is_own else (), options=self.options,
+            is_trusted=self.is_trusted,
+        )  # fmt: skip
+        return found if self.is_told else replace(found, is_whole=False)
+
+    def key(self, gathered: Gathered) -> bytes:
+        """What the cache on disk keeps a kernel by.
+
+        One that comes with tilewise does not depend on where that is installed, but for its lines.
+        """
+        version = "{}.{}".format(*nvrtc.version())
+        if not self.is_shipped:
+            headers = [text for header in gathered.headers.items() for text in header]
+            parts = (gathered.source, self.name, self.file, version, *self.options)
+            return cache.key((*parts, *headers))
+        decisive = [option for option in self.options if not option.startswith("--include-path=")]
+        place = self.file if self.lines else shipped.relative(self.file)
+        return cache.key((shipped.digest(), place, self.name, version, *decisive))
+
+
+def job_of(
+    source: str,
+    name: str,
+    defines: Mapping[str, Any] | None,
+    arch: str,
+    path: Path | None,
+    options: Sequence[str],
+    include: Sequence[str | Path],
+    lines: bool,
+    is_trusted: bool,
+    limits: Limits | None,
+) -> Job:
+    """Check what :func:`tilewise.compiler.compile` was asked for.
+
+    Raises
+    ------
+    ValueError, TypeError
+        As :func:`tilewise.compiler.compile`.
+    """
+    check_text(source, "source")
+    check_text(name, "name")
+    if not name.strip() or "\n" in name:
+        raise ValueError(f"{name!r} is not the name of a kernel")
+    if "__has_" in name and not is_trusted:
+        raise ValueError(f"{name!r} asks for files; that takes trusted=True")
+    if isinstance(include, str | Path):
+        raise TypeError(f"include is {include!r}; it takes a sequence of folders")
+    check_options(options, is_trusted)
+    macros = of_macros(defines or {})
+    file = "<source>" if path is None else str(path)
+    folder = None if path is None else Path(path).absolute().parent
+    more = tuple(Path(each).absolute() for each in (*include, *folders(options)))
+    is_shipped = folder is not None and not more and shipped.has(file, source)
+    # NVRTC itself searches for the headers of a source that is trusted, and of no other. It would
+    # look beside a source with no path in the working directory.
+    search = ["--no-source-include"]
+    if folder is not None and (is_shipped or is_trusted):
+        search = [f"--include-path={folder}"]
+    if is_trusted:
+        search += (f"--include-path={Path(each).absolute()}" for each in include)
+    of_lines = [_LINES] if lines else [_MINIMAL] if is_shipped else []
+    every = (f"--gpu-architecture={arch}", *of_lines, *_FIXED_OPTIONS, *search, *macros, *options)
+    asked = (source, name, macros, arch, file, tuple(options), lines, more, is_trusted)
+    at = "" if path is None else file
+    known_by = (at, name, repr(defines), arch, tuple(options), lines)
+    return Job(
+        source, name, arch, file, lines, folder, more, every, is_shipped, is_trusted,
+        not is_trusted or is_known(options), limits, asked, known_by,
+    )  # fmt: skip

@@ -1,0 +1,83 @@
+"""One compilation: NVRTC's output as a kernel, or its log as an error that a reader understands."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from tilewise.compiler import nvrtc, signatures, symbols
+from tilewise.compiler.compiled import Compiled, Parameter
+from tilewise.compiler.includes import Gathered
+from tilewise.compiler.job import Job
+from tilewise.errors import CompileError
+
+
+def make(job: Job, gathered: Gathered) -> Compiled:
+    """Compile a kernel.
+
+    Raises
+    ------
+    CompileError
+        If the source does not compile, or has no kernel of this name.
+    LimitError
+        If compiling it takes more than its limits allow.
+    """
+    source, name, file = job.source, job.name, job.file
+    output = job.run(gathered, job.options, name)
+    symbol = output.symbol
+    if not output.ok:
+        # Without the name: is it the source that is wrong, or the name?
+        refused, output = output.log, job.run(gathered, job.options, None)
+        if not output.ok:
+            raise CompileError(_message(output.log, job, gathered))
+        symbol = name
+        if symbols.is_instance(name, source):
+            raise CompileError(f"{name} of {_message(refused, job, gathered, name)}")
+    if symbol not in symbols.entries(output.ptx):
+        raise CompileError(_no_such_kernel(name, file, source, output.ptx))
+    resources = symbols.resources(output.log, output.cubin, symbol)
+    ptx = symbols.with_file_name(output.ptx, file)
+    parameters = _parameters(job, gathered, symbols.parameters(ptx, symbol))
+    return Compiled(name, symbol, job.arch, source, file, ptx, output.cubin, resources, parameters)
+
+
+def _parameters(
+    job: Job, gathered: Gathered, found: list[tuple[str, str, int, int]]
+) -> tuple[Parameter, ...]:
+    """The parameters; where the PTX leaves the type of one open, with what the source declares."""
+
+    def run(more: str, option: str, told: str) -> nvrtc.Output:
+        longer = replace(gathered, source=gathered.source + more)
+        return job.run(longer, [*job.options, option], told)
+
+    declared: tuple[str, ...] = ()
+    if job.lines and any(kind[0] in "bsu" and kind != "b8" for _, kind, _, _ in found):
+        declared = signatures.declared(job.name, run)
+    if len(declared) != len(found):
+        declared = ("",) * len(found)
+    return tuple(Parameter(*fields, each) for fields, each in zip(found, declared, strict=True))
+
+
+def _no_such_kernel(name: str, file: str, source: str, ptx: str) -> str:
+    there = symbols.kernels(source, ptx)
+    if not there:
+        return f"{file} has no kernel called {name!r}; it has no kernel (__global__ function)"
+    message = f"{file} has no kernel called {name!r}; it has {', '.join(there)}"
+    if f"{name}<...>" in there:
+        message += f". {name} is a template: ask for an instance, such as {name}<...> filled in"
+    return message
+
+
+def _message(log: str, job: Job, gathered: Gathered, name: str | None = None) -> str:
+    """NVRTC's log, of a template's instance ``name``: ``file:line: error: ...`` and the line."""
+    lines = [line for line in log.splitlines() if not re.match(r"ptxas +(info|\.) ", line)]
+    text = re.sub(r"^(\S.*?)\((\d+)\): ", r"\1:\2: ", "\n".join(lines), flags=re.MULTILINE)
+    if "ptxas" in text and (refused := re.search(r", line (\d+); ", text)):
+        # ptxas names a line of the PTX, which a virtual architecture gives without it.
+        virtual = [o.replace("=sm_", "=compute_") for o in job.options if "ptxas" not in o]
+        ptx = job.run(gathered, virtual, name).ptx
+        line = symbols.source_line(ptx, int(refused[1]), job.file)
+        rows = job.source.splitlines()
+        if 1 <= line <= len(rows):
+            text = f"{job.file}:{line}: error: ptxas refuses this line\n  {rows[line - 1]}\n{text}"
+    return f"{job.file} does not compile for {job.arch}:\n{text}"
