@@ -254,6 +254,28 @@ def test_every_choice_is_right(
     run(asked, arrays, fma.plan(choice, 4, False, fma.is_swapped(asked)))
 
 
+@pytest.mark.parametrize("dtype", fma.REAL)
+@pytest.mark.parametrize("a_is_k_major", [False, True])
+@pytest.mark.parametrize("b_is_k_major", [False, True])
+def test_a_product_of_no_k_is_zero_by_every_choice(
+    dtype: str, a_is_k_major: bool, b_is_k_major: bool
+) -> None:
+    """No choice asks for a tensor map of matrices that have no elements."""
+    rows, columns = 20, 24
+    flat = np.full(rows * columns, np.nan, dtype)
+    empty = np.zeros((1, rows, 0), dtype), np.zeros((1, 0, columns), dtype)
+    a = Operand(32, 1) if a_is_k_major else Operand(1, 32)
+    b = Operand(1, 32) if b_is_k_major else Operand(32, 1)
+    asked = product(rows, columns, 0, dtype, a=a, b=b, d=Operand(columns, 1))
+    for choice in list(choices(asked, Chip("few", 4))):
+        arrays = {
+            "a": (np.full(1, np.nan, dtype), empty[0]),
+            "b": (np.full(1, np.nan, dtype), empty[1]),
+            "d": (flat, flat.reshape(1, rows, columns)),
+        }
+        run(asked, arrays, fma.plan(choice, 4, False, fma.is_swapped(asked)))
+
+
 @every_tiles
 def test_all_tiles_are_right(dtype: str, tiles: AnyTiles) -> None:
     rng = np.random.default_rng(0)

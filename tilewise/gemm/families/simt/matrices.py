@@ -64,7 +64,8 @@ def matrix_of(
 
     def has_map(pitch: int) -> bool:
         steps = (pitch, operand.batch_stride)
-        return is_aligned(pitch) and pitch > 0 and max(steps) * item < LARGEST_STRIDE
+        # A tensor map has no extent of 0.
+        return k > 0 and is_aligned(pitch) and pitch > 0 and max(steps) * item < LARGEST_STRIDE
 
     if operand.row_stride == 1 or rows == 1:
         pitch = operand.column_stride if k > 1 else 0
@@ -117,7 +118,8 @@ def traits_of(operand: Operand, rows: int, k: int, batch: int, item: int) -> int
     else:
         return -1
     if not (operand.offset or pitch % ALIGNMENT or step % ALIGNMENT):
-        if 0 < pitch < LARGEST_STRIDE and operand.batch_stride * item < LARGEST_STRIDE:
+        is_near = 0 < pitch < LARGEST_STRIDE and operand.batch_stride * item < LARGEST_STRIDE
+        if k > 0 and is_near:
             found |= MAPPED
             if not found & K_MAJOR and rows * item % ALIGNMENT == 0:
                 found |= WIDE
