@@ -69,7 +69,7 @@ def test_what_is_printed_fits_the_terminal(
 
 
 LONG = ("run", "naive", "-m", "2147483647", "-n", "1", "-k", "1")  # a minute draws its matrices
-BEGUN = "import sys; print('begun', flush=True); import tilewise_command as c; sys.exit(c.main())"
+BEGUN = "import sys, tilewise_command as c; print('begun', flush=True); sys.exit(c.main())"
 AT_ONCE = 10  # seconds, on a machine that has much else to do
 
 

@@ -254,7 +254,7 @@ def test_every_choice_is_right(
     run(asked, arrays, fma.plan(choice, 4, False, fma.is_swapped(asked)))
 
 
-@pytest.mark.parametrize("dtype", fma.REAL)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("a_is_k_major", [False, True])
 @pytest.mark.parametrize("b_is_k_major", [False, True])
 def test_a_product_of_no_k_is_zero_by_every_choice(

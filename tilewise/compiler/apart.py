@@ -27,7 +27,7 @@ from tilewise.limits import Limits
 _WHAT = "the compilation was stopped"
 _FULL = re.compile(r"^(\S.*?)\((\d+)\): catastrophic error: out of memory", re.MULTILINE)
 _SILENT = re.compile(r"ptxas fatal\s*: Ptx assembly aborted due to errors\s*")  # and no error
-_GRACE = 2.0  # seconds that NVRTC has to say where it is, when its time is over
+_GRACE = 5.0  # seconds that NVRTC has to say where it is, when its time is over
 
 
 def run(
