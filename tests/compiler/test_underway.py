@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -10,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from reference import ROOT
 
 from tilewise import compiler
 from tilewise.compiler import ahead, nvrtc
@@ -140,6 +144,25 @@ def test_a_forked_process_does_not_wait_for_its_parents_threads() -> None:
         child.join()
     finally:
         underway.end(key)
+
+
+def test_other_processes_import_nothing_from_the_working_directory(tmp_path: Path) -> None:
+    """Where somebody stands in a folder of hand-ins."""
+    folder, elsewhere = tmp_path / "hand-ins", tmp_path / "elsewhere"
+    folder.mkdir()
+    elsewhere.mkdir()
+    (folder / "json.py").write_text("open('was_run', 'w').close()\n")
+    script = elsewhere / "ask.py"
+    script.write_text(
+        "from tilewise.compiler import ahead\n"
+        "from tilewise.gemm.transpose import kernel\n"
+        "assert ahead.compile_ahead([kernel('float32', True)], 'sm_90a', lines=False) == []\n"
+    )
+    found = {"PYTHONPATH": str(ROOT), "TILEWISE_CACHE_DIR": str(tmp_path / "cache")}
+    subprocess.run(
+        [sys.executable, str(script)], cwd=folder, env={**os.environ, **found}, check=True
+    )
+    assert sorted(each.name for each in folder.iterdir()) == ["json.py"]
 
 
 def test_is_kept() -> None:

@@ -17,7 +17,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Protocol, Self
 
-from tilewise.compiler import cache, compile, key_of, shipped
+from tilewise.compiler import cache, compile, confine, key_of, shipped
 from tilewise.compiler.underway import underway
 from tilewise.errors import TilewiseError
 
@@ -102,9 +102,19 @@ _beside: set[threading.Thread] = set()
 _beside_lock = threading.Lock()
 
 
+def _begin_anew() -> None:
+    """Forget the threads of the process that this one was forked from: they are not here."""
+    global _beside_lock
+    _beside_lock = threading.Lock()
+    _beside.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_begin_anew)
+
+
 def _one_more_process(most: int) -> None:
     with _beside_lock:
-        _beside.difference_update([thread for thread in _beside if not thread.is_alive()])
         if len(_beside) < most:
             thread = threading.Thread(target=_compile_the_queue, name="compile beside", daemon=True)
             _beside.add(thread)
@@ -114,18 +124,30 @@ def _one_more_process(most: int) -> None:
 def _compile_the_queue() -> None:
     """Have a process compile what waits in the queue, until nothing comes for a while."""
     with ExitStack() as stack:
-        process = None
-        while (taken := underway.take(IDLE)) is not None:
-            key, job = taken
+        stack.callback(_beside.discard, threading.current_thread())  # whatever ends it
+        process: _Process | None = None
+        while (taken := underway.take(IDLE)) is not None or not _has_ended():
+            if taken is None:
+                continue
+            key, (kernel, arch) = taken
             try:
                 if process is None:
                     process = stack.enter_context(_Process())
-                kernel, arch = job
                 if not process.compile(kernel, arch, lines=False):
-                    stack.close()  # it has ended
-                    process = None
+                    return  # it has ended
+            except OSError:  # no process can be started
+                return
             finally:
                 underway.end(key)
+
+
+def _has_ended() -> bool:
+    """Let this thread end, unless a job came in the last moment, for which no other may begin."""
+    with _beside_lock:
+        if underway.queue:
+            return False
+        _beside.discard(threading.current_thread())
+        return True
 
 
 class _Waiting:
@@ -182,24 +204,15 @@ class _Process:
         assert process.stdout is not None
         asked = [str(kernel.path), kernel.name, kernel.defines, kernel.options, arch, lines]
         try:
-            process.stdin.write(json.dumps(asked) + "\n")
-            process.stdin.flush()
-            return process.stdout.readline().strip()
+            process.stdin.write(json.dumps(asked).encode() + b"\n")
+            return process.stdout.readline().decode(errors="replace").strip()
         except OSError:
             return ""
 
 
-def _process() -> subprocess.Popen[str]:
-    # It finds the same packages as this one.
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    return subprocess.Popen(
-        [sys.executable, "-m", __name__],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        env=environment,
-        text=True,
-    )
+def _process() -> subprocess.Popen[bytes]:
+    """Start a process for :func:`main`; it imports nothing from the working directory."""
+    return confine.python(__name__)
 
 
 def cores() -> int:
@@ -209,7 +222,8 @@ def cores() -> int:
     return os.cpu_count() or 1
 
 
-def _main() -> None:
+def main() -> None:
+    """Compile what is asked for on standard input, a line each, until that ends."""
     for line in sys.stdin:
         file, name, defines, options, arch, lines = json.loads(line)
         path = Path(file)
@@ -223,7 +237,3 @@ def _main() -> None:
             print(f"{type(error).__name__}: {' '.join(str(error).split())}", flush=True)
         else:
             print(_COMPILED, flush=True)
-
-
-if __name__ == "__main__":
-    _main()
