@@ -4,7 +4,7 @@ The first product of a kind (a dtype, a layout, an alignment) whose kernel is no
 disk waits for its compilation. Others of its kind are likely to follow, with other sizes: what the
 planner would ask for then is compiled meanwhile, and who asks for a kernel that another process is
 compiling waits for that. Which kernel answers a product does not depend on it, so that no bit of a
-result does. ``TILEWISE_COMPILE_BESIDE=0`` has nothing compiled so.
+result does. ``TILEWISE_COMPILE_BESIDE=0`` turns this off.
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ def tuned_options(tile: int, dtype: str) -> tuple[str, ...]:
 
 
 def tuned_tile(m: int, n: int, k: int, dtype: str) -> int:
-    """Of those that were measured, that with which a product should take least on an H200."""
+    """Of those that were measured, that with which a product should be the fastest on an H200."""
     a, b = (each * ITEM_SIZES[dtype] % ALIGNMENT != 0 for each in (k, n))
     table = _tuned_table(dtype, a, b)
     seconds = table.seconds(max(m, 1), max(n, 1), k, 1, is_unaligned=b)[:, 0]

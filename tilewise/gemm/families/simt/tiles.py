@@ -211,7 +211,7 @@ class TensorTiles(Blocks):
 
     def box(self, edge: int, is_k_major: bool) -> tuple[int, int]:
         """Return the box of one bulk copy, from a matrix of which a tile has ``edge`` rows."""
-        return self.block_k, edge if is_k_major else self.block_k
+        return self.block_k, (edge if is_k_major else self.block_k)
 
     def shared(self, dtype: str, a_is_k_major: bool, b_is_k_major: bool) -> int:
         """Return the bytes of a block's shared memory."""
