@@ -99,6 +99,8 @@ class Kernel:
             raise TypeError(f"name is {name!r}; it takes the kernel's name as a string")
         if not isinstance(defines, Mapping | None):
             raise TypeError(f"defines is {defines!r}; it takes a mapping of macros to values")
+        if not isinstance(limits, Limits | None):
+            raise TypeError(f"limits is {limits!r}; it takes tilewise.Limits, or None for none")
         if not isinstance(source_or_path, str) or (
             "\n" not in source_or_path and source_or_path.endswith(".cu")
         ):

@@ -73,6 +73,16 @@ def test_no_command_waits_for_ever(command: str, tilewise: Tilewise, tmp_path: P
     assert time.monotonic() - begin < 20
 
 
+@pytest.mark.parametrize("command", ["run", "watch"])
+def test_a_rung_takes_no_options_of_a_file(
+    command: str, tilewise: Tilewise, tmp_path: Path
+) -> None:
+    for option in (["--limit", "seconds=1"], ["--trusted"], ["--no-limits"], ["--include", "."]):
+        outcome = tilewise(*words(command, "tiled", tmp_path), *option)
+        assert outcome.code == 2
+        assert f"{option[0]} is for FILE.cu:NAME; tiled is a rung of the ladder" in outcome.err
+
+
 def test_a_bomb_is_stopped_while_it_compiles(tilewise: Tilewise, tmp_path: Path) -> None:
     file = tmp_path / "k.cu"
     doubling = "".join(f"#define A{i + 1} A{i} A{i}\n" for i in range(40))

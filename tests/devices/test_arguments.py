@@ -401,3 +401,8 @@ def test_nothing_runs_with_a_wrong_argument(
 def test_a_kernel_of_something_else(arguments: Any, message: str) -> None:
     with pytest.raises(TypeError, match=message):
         Kernel(*arguments)
+
+
+def test_limits_of_another_type() -> None:
+    with pytest.raises(TypeError, match=r"limits is \{'seconds': 3\}; it takes tilewise.Limits"):
+        Kernel("x", "k", limits={"seconds": 3})  # type: ignore[arg-type]

@@ -23,7 +23,7 @@ from tilewise.cli.commands.options import (
     Tile,
     print_json,
 )
-from tilewise.cli.commands.sources import Include, Limit, NoLimits, Trusted, source
+from tilewise.cli.commands.sources import Include, Limit, NoLimits, Trusted, the_source
 
 
 def run(
@@ -75,7 +75,7 @@ def run(
         with show.progress(None, "drawing the matrices"):
             matrices = _random(m, n, k, dtype, seed or 0)
     left, right, start = matrices
-    kernel = source(target, include, trusted, limit, no_limits)
+    kernel = the_source(target, include, trusted, limit, no_limits)
     with show.block_progress(place, f"running {target}"):
         result = runs.run(
             kernel,

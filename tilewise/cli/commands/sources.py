@@ -63,6 +63,31 @@ def source(
     return named(target, include=tuple(include or ()), trusted=is_trusted, limits=limits)
 
 
+def the_source(
+    target: str,
+    include: Sequence[Path] | None = None,
+    is_trusted: bool = False,
+    limit: Sequence[str] | None = None,
+    has_no_limits: bool = False,
+) -> Kernel | Rung:
+    """As :func:`source`, of the one target of a command.
+
+    Raises
+    ------
+    FileNotFoundError, ValueError
+        As :func:`source`; or if a rung is given what is for a file's kernel.
+    """
+    found = source(target, include, is_trusted, limit, has_no_limits)
+    given = {
+        "--include": include, "--trusted": is_trusted, "--limit": limit,
+        "--no-limits": has_no_limits,
+    }  # fmt: skip
+    options = [option for option, value in given.items() if value]
+    if options and ".cu:" not in target:
+        raise ValueError(f"{options[0]} is for FILE.cu:NAME; {target} is a rung of the ladder")
+    return found
+
+
 def limits_of(limit: Sequence[str]) -> Limits:
     """The limits that ``NAME=MOST`` set, beside those that hold anyway.
 

@@ -23,7 +23,7 @@ from tilewise.cli.commands.options import (
     plain,
     print_json,
 )
-from tilewise.cli.commands.sources import Include, Limit, NoLimits, Trusted, source
+from tilewise.cli.commands.sources import Include, Limit, NoLimits, Trusted, the_source
 from tilewise.launch import Dim3
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def watch(
             raise ValueError(f"two things would be written to {file}; give each its own file")
     if gif is not None or frames is not None:
         animation.check(gif)
-    kernel = source(target, include, trusted, limit, no_limits)
+    kernel = the_source(target, include, trusted, limit, no_limits)
     with show.progress(None, f"running {name}"):
         found = record(
             kernel, m, n, k, dtype=dtype.value, tile=tile, alpha=alpha, beta=beta,
@@ -151,13 +151,15 @@ def _say(found: Watch, written: dict[str, Path | None], drawn: int | None) -> No
         if each["cut"]:
             index = ", ".join(map(str, each["index"]))
             print(
-                f"block ({index}) is cut: its first {len(each['steps']):,} steps are kept; "
-                "a smaller product is seen to its end"
+                f"block ({index}) is cut: its first {len(each['steps']):,} steps are kept; a "
+                "smaller product is seen to its end, unless the kernel has a loop without one"
             )
     problem, check = trace["problem"], found.check
     sizes = ", ".join(f"{name} = {problem[name]:,}" for name in ("m", "n", "k"))
     tile = "" if problem["tile"] is None else f", tile {problem['tile']}"
-    if check is None:
+    if check is None and any(each["cut"] for each in trace["blocks"]):
+        verdict = "not checked, for it was not run to its end; `tilewise run` checks it"
+    elif check is None:
         verdict = "not checked, for it is too large to be run whole here; `tilewise run` checks it"
     elif check.correct:
         verdict = f"right against float64, max error {check.max_error:.3g} of |A||B|"
