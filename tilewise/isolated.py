@@ -1,4 +1,4 @@
-"""A launch in a process of its own, which ends with it, whatever the kernel does."""
+"""Launch a kernel in a process of its own, which ends with it, whatever the kernel does."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ _CLASSES = {(each.__module__, each.__name__): each for each in (*_PARTS, *_ERROR
 
 @dataclass(frozen=True)
 class SharedArray:
-    """An array in the memory that the processes share.
+    """Says where an array lies in the memory that the processes share.
 
     Attributes
     ----------
     offset : int
-        Of its first element, bytes.
+        Bytes from the beginning of that memory to the array's first element.
     shape, strides : tuple of int
         Strides in bytes.
     dtype : dtype
@@ -71,7 +71,7 @@ class SharedArray:
 
 @dataclass(frozen=True)
 class Task:
-    """A launch that the process is asked for.
+    """Says what launch the process is asked for.
 
     Attributes
     ----------
@@ -122,15 +122,17 @@ def launch(device: str, arch: str, compiled: Compiled, launch: Launch) -> Launch
     args, arrays, size = _places(bound, launch.args)
     with _shared_file(compiled.name, max(size, 1)) as file:
         shared = np.memmap(file, np.uint8, "r+")
-        for host, place in arrays:
-            replace(place, is_writeable=True).of(shared)[...] = host
-        name = file.name if sys.platform == "win32" else file.fileno()
-        task = Task(device, arch, compiled, replace(launch, args=args, limits=limits), name)
-        report = _asked(task, limits)
-        for host, place in arrays:
-            if place.is_writeable:
-                host[...] = place.of(shared)
-        del shared
+        try:
+            for host, place in arrays:
+                replace(place, is_writeable=True).of(shared)[...] = host
+            name = file.name if sys.platform == "win32" else file.fileno()
+            asked = replace(launch, args=args, limits=limits)
+            report = _asked(Task(device, arch, compiled, asked, name), limits)
+            for host, place in arrays:
+                if place.is_writeable:
+                    host[...] = place.of(shared)
+        finally:
+            del shared  # Windows removes no file that is mapped
     return report
 
 
