@@ -1,4 +1,4 @@
-"""The process that :mod:`tilewise.isolated` starts: it is asked and answers by its streams."""
+"""Launch what :mod:`tilewise.isolated` asks this process for; it answers by standard output."""
 
 from __future__ import annotations
 

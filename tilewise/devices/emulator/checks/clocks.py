@@ -21,7 +21,7 @@ _MOST_BYTES = 512 << 20
 
 
 class TooManyClassesError(Exception):
-    """The clocks would take more than :data:`_MOST_BYTES`."""
+    """Raised where clocks would take more than :data:`_MOST_BYTES`."""
 
 
 class ClassClocks:

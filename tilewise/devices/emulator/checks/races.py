@@ -18,7 +18,6 @@ import numpy.typing as npt
 from tilewise.devices.emulator.checks.clocks import TooManyClassesError
 from tilewise.devices.emulator.checks.flags import (
     addresses,
-    is_strong,
     orders_by_flags,
     spins,
     syncs,
@@ -96,7 +95,7 @@ class Races:
         same : ndarray of bool, optional
             Of a write, which lanes wrote what was there already; none of them if None.
         """
-        if self._spins and is_strong(op):
+        if self._spins and op.instruction.is_strong:
             kind = {READ: POLL, WRITE: FLAG}.get(kind, kind)
         if same is not None:
             self._same[len(self._log)] = same
