@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pickle
+import shutil
+import subprocess
 import sys
 import time
 from contextlib import suppress
@@ -18,6 +21,7 @@ from tilewise import isolated, isolated_process
 from tilewise.compiler import confine
 from tilewise.devices import get_device
 from tilewise.errors import (
+    CheckError,
     KernelAssertError,
     LaunchError,
     LimitError,
@@ -168,17 +172,40 @@ def test_a_process_that_ends_before_its_time(monkeypatch: pytest.MonkeyPatch) ->
         kernel.launch(1, 1, (), device="emulator", isolated=True)
 
 
+ODD_ANSWERS = (
+    b"no pickle",
+    b"(lp0\n0b.",  # the state of a list
+    b"cnumpy\nint64\n.",
+    b"ctilewise.errors\nno.such.Error\n.",
+    b"ctilewise.errors\nNoSuchError\n.",
+    pickle.PROTO + b"\x04\x8c\x0ftilewise.errors\x8c\x16LimitError.mro.__Error\x93.",
+)
+
+
+@pytest.mark.parametrize(
+    "said", [*ODD_ANSWERS, b"ctilewise.errors\nLimitError\n.", pickle.dumps((1, 2))]
+)
+def test_an_answer_that_is_none(said: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = Kernel('extern "C" __global__ void k() {}', "k")
+    kernel.compile()
+    write = f"import sys; sys.stdout.buffer.write(b'!' + {said!r}); sys.stdin.read()"
+    monkeypatch.setattr(confine, "_RUN", write)
+    with pytest.raises(LaunchError, match="exit code 0, and its answer can't be read: "):
+        kernel.launch(1, 1, (), device="emulator", isolated=True)
+
+
 def test_an_answer_runs_nothing() -> None:
     class Evil:
         def __reduce__(self) -> tuple[Any, ...]:
             return os.system, ("false",)
 
-    for data in (pickle.dumps(Evil()), b"", b"no pickle", pickle.dumps(os.kill)):
-        with pytest.raises((pickle.UnpicklingError, EOFError)):
+    for data in (pickle.dumps(Evil()), pickle.dumps(os.kill), *ODD_ANSWERS[3:]):
+        with pytest.raises(pickle.UnpicklingError):
             isolated.Reader(data).load()
     error = LimitError("seconds", 1, "stopped", "k.cu", 4)
     again = isolated.Reader(pickle.dumps(error)).load()
     assert isinstance(again, TilewiseError)
+    assert isinstance(isolated.Reader(pickle.dumps(CheckError(()))).load(), CheckError)
 
 
 def test_what_fails_in_another_way_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,3 +230,69 @@ def test_limits_on_a_gpu_take_a_process(monkeypatch: pytest.MonkeyPatch) -> None
     kernel = Kernel('extern "C" __global__ void k() {}', "k", limits=Limits())
     with pytest.raises(ValueError, match="isolated=True"):
         kernel.launch(1, 1, (), device=place)
+
+
+def test_shared_memory_is_an_integer() -> None:
+    kernel = Kernel('extern "C" __global__ void k() {}', "k")
+    sizes: tuple[Any, ...] = (np.int64(16), np.uint8(16), 16)
+    for shared in sizes:
+        report = kernel.launch(1, 32, (), shared, device="emulator", isolated=True)
+        assert type(report.launch.shared) is int
+    for wrong in (1.5, "16", None, True):
+        with pytest.raises(TypeError, match=rf"^shared is {wrong!r}; it takes a whole number of"):
+            kernel.launch(1, 32, (), wrong, device="emulator")  # type: ignore[arg-type]
+
+
+SMALL = """
+import sys
+from pathlib import Path
+import numpy as np
+from tilewise import Kernel, isolated
+isolated._SHARED_FOLDER = Path(sys.argv[1])
+x = np.ones(1 << 20, np.float32)
+source = 'extern "C" __global__ void k(float* x) { x[threadIdx.x] = 2; }'
+Kernel(source, "k").launch(1, 32, (x,), device="emulator", isolated=True)
+print(int(x.sum()))
+"""
+
+
+@pytest.mark.skipif(shutil.which("unshare") is None, reason="takes a file system of its own")
+def test_arrays_larger_than_the_file_system_in_memory(tmp_path: Path) -> None:
+    mount = f"mount -t tmpfs -o size=1m none {tmp_path} && "
+    own = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]
+    if subprocess.run([*own, mount + "true"], check=False, capture_output=True).returncode:
+        pytest.skip("this user may mount nothing")
+    found = subprocess.run(
+        [*own, mount + 'exec "$@"', "sh", sys.executable, "-c", SMALL, str(tmp_path)],
+        check=False, capture_output=True, text=True,
+    )  # fmt: skip
+    assert (found.returncode, found.stdout) == (0, f"{(1 << 20) + 32}\n"), found.stderr
+
+
+@pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="reserves no room in files")
+def test_no_folder_has_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(file: int, offset: int, size: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(LaunchError, match=r"its arrays take \d,\d\d\d bytes, .* No space left"):
+        Kernel(SCALE, "scale").launch(
+            1, 32, (1, 2.0, *np.ones((2, 1), np.float32)), device="emulator", isolated=True
+        )
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a file that is open has a name there")
+def test_a_parent_that_is_killed_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(isolated, "_SHARED_FOLDER", tmp_path)
+    asked = isolated._asked
+    left: list[Path] = []
+
+    def ask(*given: Any) -> LaunchReport:
+        left.extend(tmp_path.iterdir())
+        return asked(*given)
+
+    monkeypatch.setattr(isolated, "_asked", ask)
+    both(Kernel(SCALE, "scale"), (60, 2.5, np.ones(60, np.float32), np.zeros(60, np.float32)))
+    assert not left

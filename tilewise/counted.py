@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
-from tilewise.shown import Part, Shown, Table, number, value
+from tilewise.shown import Part, Record, Table, number, value
 
 
 @dataclass(frozen=True, repr=False)
-class Resources(Shown):
+class Resources(Record):
     """What ptxas reports for one kernel on one architecture.
 
     Attributes
@@ -34,9 +34,6 @@ class Resources(Shown):
     barriers: int
     constant_bytes: int
 
-    def to_dict(self) -> dict[str, int]:
-        return {f.name: getattr(self, f.name) for f in fields(self)}
-
     def _summary(self) -> str:
         spills = f"{self.spill_bytes:,} bytes of spills" if self.spill_bytes else "no spills"
         shared = f"{self.shared_bytes:,} bytes shared memory a block"
@@ -44,7 +41,7 @@ class Resources(Shown):
 
 
 @dataclass(repr=False)
-class Counters(Shown):
+class Counters(Record):
     """What a launch, or one source line of it, did. Whole-launch totals.
 
     Requests are warp instructions with at least one active lane; sectors are distinct 32-byte
@@ -86,9 +83,6 @@ class Counters(Shown):
     warp_instructions: int = 0
     thread_instructions: int = 0
 
-    def to_dict(self) -> dict[str, int]:
-        return {f.name: getattr(self, f.name) for f in fields(self)}
-
     def __iadd__(self, other: Counters) -> Counters:
         mine = vars(self)
         for name, count in vars(other).items():
@@ -129,7 +123,7 @@ class Counters(Shown):
 
 
 @dataclass(frozen=True, repr=False)
-class Footprint(Shown):
+class Footprint(Record):
     """The sectors of global memory that a launch reaches, each counted once.
 
     Attributes
@@ -144,9 +138,6 @@ class Footprint(Shown):
     block_loads: int
     loads: int
     stores: int
-
-    def to_dict(self) -> dict[str, int]:
-        return {f.name: getattr(self, f.name) for f in fields(self)}
 
     def _summary(self) -> str:
         return (

@@ -1,24 +1,28 @@
-"""A launch in a process of its own, which ends with it, whatever the kernel does."""
+"""Launch a kernel in a process of its own, which ends with it, whatever the kernel does."""
 
 from __future__ import annotations
 
+import os
 import pickle
 import subprocess
+import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from tilewise import errors
 from tilewise.compiler import Compiled, confine
 from tilewise.counted import Counters, Footprint, Resources
 from tilewise.devices import arguments
 from tilewise.devices.arguments import ArrayArgument, ScalarArgument
-from tilewise.errors import LaunchError, LimitError
+from tilewise.errors import LaunchError, LimitError, TilewiseError
 from tilewise.launch import Alike, Finding, Launch, LaunchReport
 from tilewise.limits import Limits
 
@@ -26,24 +30,24 @@ GRACE = 10.0
 """Seconds that the process may take beyond its limit, to read the task and to answer."""
 _PAGE = 4096
 _SHARED_FOLDER = Path("/dev/shm")
-_ANSWERS = {
-    (each.__module__, each.__name__)
-    for each in (
-        LaunchReport, Launch, Resources, Counters, Finding, Alike, Footprint, Limits, ValueError,
-        TypeError,
-    )
-}  # fmt: skip
+_ERRORS = (
+    *(x for x in vars(errors).values() if isinstance(x, type) and issubclass(x, TilewiseError)),
+    ValueError,
+    TypeError,
+)
+_PARTS = (LaunchReport, Launch, Resources, Counters, Finding, Alike, Footprint, Limits)
+_CLASSES = {(each.__module__, each.__name__): each for each in (*_PARTS, *_ERRORS)}
 """What an answer may be made of: the process is not trusted to send more."""
 
 
 @dataclass(frozen=True)
 class SharedArray:
-    """An array in the memory that the processes share.
+    """Says where an array lies in the memory that the processes share.
 
     Attributes
     ----------
     offset : int
-        Of its first element, bytes.
+        Bytes from the beginning of that memory to the array's first element.
     shape, strides : tuple of int
         Strides in bytes.
     dtype : dtype
@@ -57,7 +61,7 @@ class SharedArray:
     is_writeable: bool
 
     def of(self, shared: npt.NDArray[np.uint8]) -> npt.NDArray[Any]:
-        """The array itself, in that memory."""
+        """Return the array itself, in that memory."""
         found: npt.NDArray[Any] = np.ndarray(
             self.shape, self.dtype, shared.data, self.offset, self.strides
         )
@@ -67,7 +71,7 @@ class SharedArray:
 
 @dataclass(frozen=True)
 class Task:
-    """What the process is asked for.
+    """Says what launch the process is asked for.
 
     Attributes
     ----------
@@ -75,15 +79,16 @@ class Task:
     compiled : Compiled
     launch : Launch
         Its arrays are each a :class:`SharedArray`; it has limits.
-    file : str
-        The memory that the processes share.
+    file : int or str
+        The memory that the processes share: a file that is open in both of them, by its number, or
+        its path where a file that is open must have one.
     """
 
     device: str
     arch: str
     compiled: Compiled
     launch: Launch
-    file: str
+    file: int | str
 
 
 def launch(device: str, arch: str, compiled: Compiled, launch: Launch) -> LaunchReport:
@@ -105,7 +110,8 @@ def launch(device: str, arch: str, compiled: Compiled, launch: Launch) -> Launch
     LimitError
         If it takes more than its limits allow.
     LaunchError
-        If the process ends before its time.
+        If the process ends before its time, if its answer can't be read, or if neither memory nor
+        the folder of temporary files has room for the arrays.
     TypeError
         If an array is not the host's.
     LaunchError, CheckError, ValueError
@@ -113,27 +119,76 @@ def launch(device: str, arch: str, compiled: Compiled, launch: Launch) -> Launch
     """
     limits = launch.limits or Limits()
     bound = arguments.bind(compiled.name, compiled.parameters, launch.args)
-    with tempfile.TemporaryDirectory(
-        prefix="tilewise-", dir=_SHARED_FOLDER if _SHARED_FOLDER.is_dir() else None
-    ) as folder:
-        args, arrays, size = _places(bound, launch.args)
-        file = Path(folder) / "arrays"
-        shared = np.memmap(file, np.uint8, "w+", shape=(max(size, 1),))
-        for host, place in arrays:
-            replace(place, is_writeable=True).of(shared)[...] = host
-        task = Task(device, arch, compiled, replace(launch, args=args, limits=limits), str(file))
-        report = _asked(task, limits)
-        for host, place in arrays:
-            if place.is_writeable:
-                host[...] = place.of(shared)
-        del shared
+    args, arrays, size = _places(bound, launch.args)
+    with _shared_file(compiled.name, max(size, 1)) as file:
+        shared = np.memmap(file, np.uint8, "r+")
+        try:
+            for host, place in arrays:
+                replace(place, is_writeable=True).of(shared)[...] = host
+            name = file.name if sys.platform == "win32" else file.fileno()
+            asked = replace(launch, args=args, limits=limits)
+            report = _asked(Task(device, arch, compiled, asked, name), limits)
+            for host, place in arrays:
+                if place.is_writeable:
+                    host[...] = place.of(shared)
+        finally:
+            del shared  # Windows removes no file that is mapped
     return report
+
+
+@contextmanager
+def _shared_file(kernel: str, size: int) -> Iterator[IO[bytes]]:
+    """Open a file of ``size`` bytes that another process can open too, in memory if it has room.
+
+    It has no name, so that nothing is left of it when both processes have ended, however they end;
+    on Windows it has one, and is removed here.
+    """
+    refused: OSError | None = None
+    with ExitStack() as stack:
+        for folder in (_SHARED_FOLDER, Path(tempfile.gettempdir())):
+            try:
+                file = stack.enter_context(_opened(folder))
+                _reserve(file, size)
+            except OSError as error:
+                refused = error
+                continue
+            yield file
+            return
+    raise LaunchError(
+        f"{kernel}: its arrays take {size:,} bytes, which an isolated launch shares with its "
+        f"process, and there is no room for them: {refused}"
+    )
+
+
+@contextmanager
+def _opened(folder: Path) -> Iterator[IO[bytes]]:
+    if sys.platform != "win32":
+        with tempfile.TemporaryFile(dir=folder) as file:
+            yield file
+        return
+    with (
+        tempfile.TemporaryDirectory(prefix="tilewise-", dir=folder) as own,
+        (Path(own) / "arrays").open("w+b") as named,
+    ):
+        yield named
+
+
+def _reserve(file: IO[bytes], size: int) -> None:
+    """Make a file as long as ``size`` bytes; raise OSError if there is no room for them.
+
+    A file that is only made longer gets its room when it is written: a process that writes it
+    through its memory then is killed if there is none.
+    """
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(file.fileno(), 0, size)
+    else:
+        file.truncate(size)
 
 
 def _places(
     bound: Sequence[ScalarArgument | ArrayArgument], given: Sequence[Any]
 ) -> tuple[tuple[Any, ...], list[tuple[npt.NDArray[Any], SharedArray]], int]:
-    """The arguments with arrays by their places, the arrays, and how many bytes they take.
+    """Return the arguments with arrays by their places, the arrays, and how many bytes they take.
 
     Arrays that overlap in the host's memory overlap in the same way.
     """
@@ -172,8 +227,9 @@ def _places(
 
 
 def _asked(task: Task, limits: Limits) -> LaunchReport:
-    """What a process answers."""
-    with confine.python("tilewise.isolated_process") as process:
+    """Ask a process for a launch, and return or raise what it answers."""
+    files = (task.file,) if isinstance(task.file, int) else ()
+    with confine.python("tilewise.isolated_process", files) as process:
         confine.wait_for_start(process)
         try:
             seconds = None if limits.seconds is None else limits.seconds + GRACE
@@ -185,12 +241,13 @@ def _asked(task: Task, limits: Limits) -> LaunchReport:
             process.kill()
     try:
         answer = Reader(said).load()
-    except (pickle.UnpicklingError, EOFError):
+    except pickle.UnpicklingError as error:
         if limits.memory is not None and process.returncode < 0:
             raise exceeded("memory", limits.memory, task) from None
+        what = f"its answer can't be read: {error}" if said else "said nothing"
         raise LaunchError(
             f"{task.compiled.name}: the process that launched it ended with exit code "
-            f"{process.returncode}, and said nothing"
+            f"{process.returncode}, and {what}"
         ) from None
     if isinstance(answer, LaunchReport):
         return answer
@@ -198,25 +255,50 @@ def _asked(task: Task, limits: Limits) -> LaunchReport:
 
 
 def exceeded(limit: str, value: float, task: Task) -> LimitError:
-    """The error that names a limit, where no line is known."""
+    """Return the error that names a limit, where it is not known which line was executed."""
     return LimitError(limit, value, "the launch was stopped", task.compiled.file)
 
 
 class Reader(pickle.Unpickler):
-    """Reads an answer, of which nothing can run."""
+    """Reads an answer from a process that is not trusted.
+
+    Of classes and functions an answer can name only the fixed set of our own classes that reports
+    and errors are made of, ``ValueError`` and ``TypeError``. So reading it calls nothing but these
+    classes. What values they are given is not looked at: a report may say anything, and an answer
+    may set attributes of these classes themselves.
+    """
 
     def __init__(self, data: bytes) -> None:
         super().__init__(BytesIO(data))
 
-    def find_class(self, module: str, name: str) -> Any:
-        """The class of an answer's part.
+    def load(self) -> LaunchReport | Exception:
+        """Read the answer.
+
+        Raises
+        ------
+        pickle.UnpicklingError
+            If it is neither a report nor an error, or can't be read.
+        """
+        try:
+            answer: Any = super().load()
+        except pickle.UnpicklingError:
+            raise
+        except Exception as error:  # nearly any, as its bytes may say anything
+            raise pickle.UnpicklingError(f"{type(error).__name__}: {error}") from error
+        if isinstance(answer, LaunchReport) or type(answer) in _ERRORS:
+            found: LaunchReport | Exception = answer
+            return found
+        raise pickle.UnpicklingError("it is neither a report nor an error")
+
+    def find_class(self, module: str, name: str) -> type:
+        """Return the class of an answer's part.
 
         Raises
         ------
         pickle.UnpicklingError
             If answers have no such parts.
         """
-        is_error = module == "tilewise.errors" and name.endswith("Error")
-        if is_error or (module, name) in _ANSWERS:
-            return super().find_class(module, name)
-        raise pickle.UnpicklingError(f"an answer with {module}.{name} in it")
+        try:
+            return _CLASSES[module, name]
+        except KeyError:
+            raise pickle.UnpicklingError(f"an answer has no {module}.{name} in it") from None

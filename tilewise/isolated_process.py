@@ -1,4 +1,4 @@
-"""The process in which :mod:`tilewise.isolated` launches: asked and answering by its streams."""
+"""Launch what :mod:`tilewise.isolated` asks this process for; it answers by standard output."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import pickle
 import sys
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
@@ -19,10 +20,12 @@ from tilewise.launch import LaunchReport
 
 
 def answer(task: Task) -> LaunchReport | Exception:
-    """Launch it here: the report, or what was raised."""
+    """Launch it here, and return the report or the error that was raised."""
     limits = task.launch.limits
     assert limits is not None
-    shared = np.memmap(task.file, np.uint8, "r+")
+    name = task.file
+    with os.fdopen(name, "r+b") if isinstance(name, int) else Path(name).open("r+b") as file:
+        shared = np.memmap(file, np.uint8, "r+")
     args = tuple(x.of(shared) if isinstance(x, SharedArray) else x for x in task.launch.args)
     try:
         place: Device

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from copy import copy
+from operator import index
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,12 @@ def _read(path: Path) -> str:
     if (text := shipped.text(path)) is not None:
         return text
     return includes.read(path)
+
+
+def _size(shared: int) -> int:
+    if isinstance(shared, bool) or not hasattr(shared, "__index__"):
+        raise TypeError(f"shared is {shared!r}; it takes a whole number of bytes")
+    return index(shared)
 
 
 class Kernel:
@@ -228,7 +235,7 @@ class Kernel:
             raise ValueError(f"checks is {checks!r}; it takes one of {', '.join(CHECKS)}")
         place = get_device(device) if isinstance(device, str) else device
         launch = Launch(
-            dim3(grid, "grid"), dim3(block, "block"), tuple(args), shared, checks,
+            dim3(grid, "grid"), dim3(block, "block"), tuple(args), _size(shared), checks,
             global_races=global_races, limits=self.limits,
         )  # fmt: skip
         compiled = self.compile(place.arch)

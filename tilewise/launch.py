@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tilewise.counted import Counters as Counters
@@ -23,7 +23,7 @@ from tilewise.places import Encode as Encode
 from tilewise.places import Packed as Packed
 from tilewise.places import Place as Place
 from tilewise.places import TensorMap as TensorMap
-from tilewise.shown import PLACES, Part, Shown, Table, duration, grid_line, plural
+from tilewise.shown import PLACES, Part, Record, Shown, Table, duration, grid_line, plural
 
 
 def dim3(value: int | Sequence[int], what: str) -> Dim3:
@@ -72,7 +72,7 @@ class Alike:
 
 
 @dataclass(frozen=True, repr=False)
-class Finding(Shown):
+class Finding(Record):
     """One fault that a check found.
 
     Attributes
@@ -111,9 +111,6 @@ class Finding(Shown):
 
     def _parts(self) -> list[Part]:
         return [str(self)]
-
-    def to_dict(self) -> dict[str, Any]:
-        return {f.name: getattr(self, f.name) for f in fields(self)}
 
 
 @dataclass(frozen=True, repr=False)

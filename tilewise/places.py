@@ -1,4 +1,4 @@
-"""What stands in a launch's arguments for addresses that are known only when it is made."""
+"""Describe addresses in a launch's arguments that are known only when the launch is made."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class Place:
     offset: int = 0
 
     def address(self, addresses: Sequence[int]) -> int:
-        """Where it is, of arrays that begin at ``addresses``."""
+        """Return the address, where the arrays begin at ``addresses``."""
         return addresses[self.array] + self.offset
 
     def moved(self, by: Mapping[int, int]) -> Place:
-        """The same of arrays that begin so many bytes further on, by their numbers."""
+        """Return the same place for arrays that begin further on: ``by`` has bytes by array."""
         return replace(self, offset=self.offset + by.get(self.array, 0))
 
 

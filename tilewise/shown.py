@@ -105,6 +105,15 @@ class Shown:
         return f"<div>{''.join(parts)}</div>"
 
 
+class Record(Shown):
+    """A result that is a dataclass, of plain data alone."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields by their names, for JSON."""
+        fields_of: Any = self
+        return {field.name: getattr(self, field.name) for field in fields(fields_of)}
+
+
 def named(x: Any) -> Table:
     """The fields of a dataclass that are numbers, words or yes and no, one a row."""
     rows = [(field.name, getattr(x, field.name)) for field in fields(x)]

@@ -1,7 +1,7 @@
-"""Kernels compiled before they are needed, several at a time.
+"""Compile kernels before they are needed, several at a time.
 
 NVRTC compiles one source at a time in a process, or little more: of two threads, one mostly waits
-for the other. So this takes more processes; the cache on disk brings back what they made.
+for the other. So this starts more processes; what they make comes back by the cache on disk.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _COMPILED = "compiled"
 
 
 class Source(Protocol):
-    """A kernel of a file: :class:`tilewise.Kernel` is one."""
+    """Describes a kernel of a file: :class:`tilewise.Kernel` is one."""
 
     path: Path | None
     source: str
@@ -151,7 +151,7 @@ def _has_ended() -> bool:
 
 
 class _Waiting:
-    """Kernels that wait for a process; each is given to one."""
+    """Gives each of the kernels that wait to one process."""
 
     def __init__(self, kernels: Sequence[Source]) -> None:
         self._kernels = iter(kernels)
@@ -165,7 +165,7 @@ class _Waiting:
 def _in_a_process(
     waiting: _Waiting, arch: str, lines: bool, done: Callable[[], object]
 ) -> list[str]:
-    """Have a process compile kernels as long as some wait; why those failed that did.
+    """Have a process compile kernels as long as some wait; return why those failed that did.
 
     Where the process ends before its time, the next kernel gets another one.
     """
@@ -186,7 +186,7 @@ def _in_a_process(
 
 
 class _Process:
-    """A process that compiles what it is asked for on its standard input, a line each."""
+    """Runs a process that compiles what it is asked for on its standard input, a line each."""
 
     def __enter__(self) -> Self:
         self._process = _process()
@@ -216,7 +216,7 @@ def _process() -> subprocess.Popen[bytes]:
 
 
 def cores() -> int:
-    """How many cores this process may use."""
+    """Return how many cores this process may use."""
     if sys.platform == "linux":
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

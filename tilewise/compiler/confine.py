@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import BinaryIO
@@ -38,10 +39,11 @@ importlib.import_module(sys.argv[2]).main()
 """
 
 
-def python(module: str) -> subprocess.Popen[bytes]:
-    """A process that runs a module's ``main``, is asked and answers by its standard streams.
+def python(module: str, files: Sequence[int] = ()) -> subprocess.Popen[bytes]:
+    """Start a process that runs a module's ``main``, is asked and answers by its standard streams.
 
-    It finds the same packages as this one, and no others: not those of the working directory.
+    It finds the same packages as this one, and no others: not those of the working directory. Of
+    this one's open files it has those of the numbers ``files``, under the same numbers.
     """
     path = os.pathsep.join(each or str(Path.cwd()) for each in sys.path)
     return subprocess.Popen(
@@ -51,6 +53,7 @@ def python(module: str) -> subprocess.Popen[bytes]:
         stderr=subprocess.DEVNULL,
         bufsize=0,
         env={**os.environ, "PYTHONPATH": path},
+        pass_fds=files,
     )
 
 

@@ -1,8 +1,8 @@
-"""Compilations that are under way in this process and its helpers, so that none is made twice.
+"""Keep track of compilations in this process and its helpers, so that none is made twice.
 
-A kernel is known here by its key in the cache on disk. Processes that compile beside this one take
-kernels from a queue. Who needs one of them at once takes it out of the queue and compiles it, or
-waits where a process is at it already.
+A kernel is known here by its key in the cache on disk. Helpers, which are processes that compile
+beside this one, take kernels from a queue. A caller that needs a queued kernel now compiles it
+itself, or waits if a helper has begun.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-PATIENCE = 30.0  # seconds that one waits for another's compilation before one makes it oneself
+PATIENCE = 30.0  # seconds that a caller waits for another's compilation before it compiles itself
 
 Key = bytes
 
 
 class Underway:
-    """A queue of what is to be compiled, and what is being compiled.
+    """Keeps a queue of what is to be compiled, and what is being compiled.
 
     Attributes
     ----------
     queue : dict
-        What waits for a process, by its key, in order.
+        Jobs that wait for a helper, by key, the first one first.
     running : dict
-        Of each key that is being compiled, an event that is set at its end.
+        For each key that is being compiled, an event that is set at its end.
     """
 
     def __init__(self) -> None:

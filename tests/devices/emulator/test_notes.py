@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tilewise.devices import Device
+from tilewise.devices.emulator.checks import clocks
 from tilewise.errors import BarrierError, CheckError, RaceError
 from tilewise.kernel import Kernel
 from tilewise.launch import LaunchReport
@@ -110,3 +111,39 @@ def test_a_race_between_blocks_names_the_other_block(emulator: Device) -> None:
     (finding,) = report.findings
     assert (finding.array, finding.index, finding.block) == ("out", 3, (1, 0, 0))
     assert "a thread of block (0, 0, 0)" in finding.message
+
+
+def test_races_by_more_variables_than_can_be_remembered_are_not_looked_for(
+    emulator: Device,
+) -> None:
+    source = """extern "C" __global__ void k(int* out, int each) {
+        int t = blockIdx.x * blockDim.x + threadIdx.x;
+        for (int i = 0; i < each; ++i) { __threadfence(); atomicAdd(out + t + i * 2048, 1); }
+    }"""
+    for each, notes in ((1, 0), (64, 1)):
+        out = np.zeros(2048 * each, np.int32)
+        report = Kernel(source, "k").launch(8, 256, (out, each), device=emulator, global_races=True)
+        assert (out == 1).all()
+        assert len(report.notes) == notes
+    assert "races in global memory were not looked for: 2,048 " in report.notes[0]
+    assert "131,073 variables" in report.notes[0]
+
+
+def test_shared_memory_is_looked_at_in_parts_where_clocks_would_take_too_much(
+    emulator: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = """
+    __shared__ int s[64];
+    s[t] = t;
+    __syncwarp();
+    if (blockIdx.x == 3) out[t] = s[63 - t];
+"""
+    whole = launch(emulator, body, grid=8, checks="collect").findings
+    assert "reads s[63]" in whole[0].message
+    monkeypatch.setattr(clocks, "_MOST_BYTES", 100)  # enough for one block
+    assert launch(emulator, body, grid=8, checks="collect").findings == whole
+    monkeypatch.setattr(clocks, "_MOST_BYTES", 8)
+    report = launch(emulator, body, grid=8, checks="collect")
+    assert report.findings == ()
+    (note,) = report.notes
+    assert note.startswith("some races in shared memory were not looked for: 9 threads or groups")

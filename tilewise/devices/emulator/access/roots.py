@@ -1,9 +1,9 @@
-"""Which shared variables the address of an instruction is computed from.
+"""Find the shared variables that the address of an instruction is computed from.
 
-Variables in shared memory lie one behind the other, and a wrong index into one of them reaches
-the next. What was meant is in the program: an address is the sum of a variable's own and of
-numbers. Where an address comes from anything else (memory, a call, another block), or where a
-variable's address and a number meet in one register, nothing is known of it.
+Variables in shared memory lie one behind the other, and a wrong index into one of them reaches the
+next. The program tells which variable was meant: an address is the sum of a variable's address and
+of numbers. Nothing is known where an address comes from anything else (memory, a call, another
+block), nor where a register holds a variable's address on one path and a number on another.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tilewise.devices.emulator.ptx.syntax import (
 )
 
 _Root = frozenset[str] | None
-"""The variables that a value may be an address in; none for a number, None if unknown."""
+"""The variables that a value may be an address in: empty for a number, None if unknown."""
 _NUMBER: frozenset[str] = frozenset()
 _FLOATING = frozenset(("f16", "bf16", "f16x2", "bf16x2", "f32", "f64", "f32x2"))
 

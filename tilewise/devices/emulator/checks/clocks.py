@@ -1,9 +1,9 @@
-"""Who is ordered behind whom in a log: happens-before, exactly, for classes of threads.
+"""Find which threads of a log are ordered before which: happens-before, exactly, class by class.
 
-Threads that always meet others together are of one class: a block that has but whole barriers is
-one class, one that has whole ``__syncwarp()`` too is as many as it has warps. Of each class a
-vector clock (C. Fidge, 1988; F. Mattern, 1989) says up to which of its releases each other class is
-ordered before it. Two threads of one class are ordered where their class has met since.
+Threads that always meet others together are of one class. A block that only uses
+``__syncthreads()`` is one class; with full-warp ``__syncwarp()`` each warp is a class. A vector
+clock (C. Fidge, 1988; F. Mattern, 1989) of each class says up to which of its releases each other
+class is ordered before it. Two threads of one class are ordered where their class has met since.
 """
 
 from __future__ import annotations
@@ -17,29 +17,34 @@ from tilewise.devices.emulator.checks.log import ACQUIRE, FENCE, RELEASE, Item, 
 from tilewise.devices.emulator.threads.lanes import Index
 
 Clocks = npt.NDArray[np.int32]
-_MOST = 1 << 26
+_MOST_BYTES = 512 << 20
 
 
 class TooManyClassesError(Exception):
-    """The clocks would take too much memory."""
+    """Raised where clocks would take more than :data:`_MOST_BYTES`."""
 
 
 class ClassClocks:
-    """The clocks of the lanes of a log, as it goes on.
+    """Keeps the clocks of a log's lanes while a replay goes through the log.
 
     Parameters
     ----------
     log : sequence
-    block_of : ndarray of intp
-        Of each lane, its block; those of different blocks are never ordered. Zeros where they
-        may be.
+    block_of : ndarray of intp, shape (lanes,)
+        Each lane's block; lanes of different blocks are never ordered. All zeros where they may
+        be.
 
     Attributes
     ----------
-    class_of : ndarray of intp
-        Of each lane, the number of its class.
-    epoch : ndarray of int32
-        Of each class, how often it released what it knew, and one more.
+    class_of : ndarray of intp, shape (lanes,)
+        The number of each lane's class.
+    epoch : ndarray of int32, shape (classes,)
+        Each class's clock: its number of releases, plus 1.
+
+    Raises
+    ------
+    TooManyClassesError
+        If there are too many classes, or too many variables that they synchronise by.
     """
 
     def __init__(self, log: Sequence[Item], block_of: Index) -> None:
@@ -51,36 +56,39 @@ class ClassClocks:
         first = np.searchsorted(block, np.arange(block.max() + 1))
         self._column = np.arange(count) - first[block]
         width = int(self._column.max()) + 1
-        if count * width > _MOST:
+        names = np.unique(np.concatenate([sync.names for sync in syncs]))
+        self._has_fences = any(sync.kind == FENCE or sync.is_fenced for sync in syncs)
+        tables = 3 if self._has_fences else 1
+        if tables * (count + len(names)) * width * 4 > _MOST_BYTES:
             raise TooManyClassesError(
-                f"{count:,} threads or groups of threads each synchronise on their own"
+                f"{count:,} threads or groups of threads synchronise on their own, by "
+                f"{len(names):,} variables"
             )
         self.epoch: Clocks = np.ones(count, np.int32)
         self._known: Clocks = np.zeros((count, width), np.int32)
-        self._has_fences = any(sync.kind == FENCE or sync.is_fenced for sync in syncs)
-        self._fenced: Clocks = np.zeros((count, width), np.int32)
-        names = np.unique(np.concatenate([sync.names for sync in syncs]))
         self._left: Clocks = np.zeros((len(names), width), np.int32)
-        self._left_fenced: Clocks = np.zeros_like(self._left)
-        # The same of atomics and volatile accesses, which need no fence to be ordered themselves.
-        self._seen: Clocks = np.zeros((count, width), np.int32)
-        self._left_seen: Clocks = np.zeros_like(self._left)
+        if self._has_fences:
+            self._fenced: Clocks = np.zeros_like(self._known)
+            self._left_fenced: Clocks = np.zeros_like(self._left)
+            # What orders atomics and volatile accesses, which need no fence themselves.
+            self._seen: Clocks = np.zeros_like(self._known)
+            self._left_seen: Clocks = np.zeros_like(self._left)
         self._of = {sync: self._pairs(sync, names) for sync in syncs}
 
     def _pairs(self, sync: Sync, names: npt.NDArray[np.int64]) -> tuple[Index, Index]:
-        """The classes that take part, and the variables that they use."""
+        """Return the classes that take part, and the variables that they use."""
         at = np.searchsorted(names, sync.names)
         pairs = np.unique(self.class_of[sync.lanes] * len(names) + at)
         return pairs // len(names), pairs % len(names)
 
     def epochs(self, lanes: Index) -> Clocks:
-        """The clocks of accesses that these lanes make now."""
+        """Return the clocks of accesses that these lanes make now."""
         return self.epoch[self.class_of[lanes]]
 
     def ordered(
         self, lanes: Index, earlier: Index, epoch: Clocks, is_strong: bool = False
     ) -> npt.NDArray[np.bool_]:
-        """Whether what ``earlier`` lanes did at a clock is before what ``lanes`` do now.
+        """Return whether what ``earlier`` lanes did at a clock is before what ``lanes`` do now.
 
         What they did atomically or by volatile accesses (``is_strong``) needs no fence for it.
         """
@@ -97,9 +105,10 @@ class ClassClocks:
             if self._has_fences:
                 np.maximum.at(self._fenced, classes, self._left_fenced[at])
                 np.maximum.at(self._seen, classes, self._left_seen[at])
+                if sync.clears:
+                    self._left_fenced[at] = self._left_seen[at] = 0
             if sync.clears:
-                for left in (self._left, self._left_fenced, self._left_seen):
-                    left[at] = 0
+                self._left[at] = 0
             return
         rows = self._known[classes]
         rows[np.arange(len(classes)), self._column[classes]] = self.epoch[classes]
@@ -116,7 +125,7 @@ class ClassClocks:
 
 
 def _classes(syncs: Sequence[Sync], block_of: Index) -> Index:
-    """Of each lane, its class; those of a block have numbers that follow one another."""
+    """Return each lane's class; the classes of a block have numbers that follow one another."""
     found = block_of.astype(np.int64)
     for sync in syncs:
         label = np.zeros(len(block_of), np.int64)

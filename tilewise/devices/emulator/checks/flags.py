@@ -1,8 +1,9 @@
-"""What orders threads by flags, tickets and locks: atomics, volatile accesses and fences.
+"""Find what orders threads by flags, tickets and locks: atomics, volatile accesses and fences.
 
-What a thread did before a fence, and then an atomic or a volatile write, is ordered before what
-another does behind an atomic or a volatile read of the same place (PTX ISA 8.8, release and acquire
-patterns). A reader's fence is not asked for, nor is a fence's scope looked at.
+One thread passes a fence and then makes an atomic or a volatile write. Another makes an atomic or a
+volatile read of the same place, later in this run. Then what the first did before its fence is
+ordered before what the second does after its read (PTX ISA 8.8, release and acquire patterns). The
+reader needs no fence here, and the scope of a fence is not looked at.
 """
 
 from __future__ import annotations
@@ -28,13 +29,11 @@ from tilewise.devices.emulator.checks.log import (
 from tilewise.devices.emulator.ptx.flow import following
 from tilewise.devices.emulator.ptx.program import Program
 from tilewise.devices.emulator.ptx.syntax import Instruction
-from tilewise.devices.emulator.threads.op import Op
 
-STRONG = frozenset(("volatile", "relaxed", "acquire", "release", "acq_rel", "mmio"))
 RELEASES = frozenset(("release", "acq_rel"))
 MOST_TURNS = 256
-"""Atomics of one instruction on one place that are taken one after another; of more, the last one
-alone is ordered behind the others."""
+"""How many atomics of one instruction on one place are ordered one after another. Where there are
+more, only the last one is ordered after the others, and these are not ordered among themselves."""
 _NO_FENCES = frozenset(("proxy", "mbarrier_init"))
 _ACTS = frozenset(
     ("st", "red", "bar", "barrier", "mbarrier", "cp", "call", "shfl", "vote", "match", "redux")
@@ -42,30 +41,25 @@ _ACTS = frozenset(
 
 
 def is_fence(instruction: Instruction) -> bool:
-    """Whether an instruction orders a thread's accesses to memory."""
+    """Return whether an instruction orders a thread's accesses to memory."""
     return instruction.opcode == "membar" or (
         instruction.opcode == "fence" and _NO_FENCES.isdisjoint(instruction.modifiers)
     )
 
 
-def is_strong(op: Op) -> bool:
-    """Whether loads and stores are those of flags."""
-    return bool(STRONG & set(op.instruction.modifiers))
-
-
 @lru_cache(maxsize=64)
 def orders_by_flags(program: Program) -> bool:
-    """Whether a program has what orders its threads by flags."""
+    """Return whether a program has a fence or a release, which order threads by flags."""
     return any(is_fence(i) or not RELEASES.isdisjoint(i.modifiers) for i in program.instructions)
 
 
 @lru_cache(maxsize=64)
 def spins(program: Program) -> frozenset[int]:
-    """The loads and atomics that loops wait by, which do nothing else."""
+    """Find the strong loads and atomics of loops that wait by them and do nothing else."""
     found = set()
     after: list[list[int]] = []
     for at, instruction in enumerate(program.instructions):
-        is_load = instruction.opcode == "ld" and STRONG & set(instruction.modifiers)
+        is_load = instruction.opcode == "ld" and instruction.is_strong
         if not is_load and instruction.opcode != "atom":
             continue
         after = after or following(program)
@@ -83,20 +77,23 @@ def spins(program: Program) -> frozenset[int]:
 
 
 def addresses(accesses: list[Access]) -> Names:
-    """Where accesses begin."""
+    """Return the addresses at which accesses begin, sorted, each once."""
     found = [access.units * access.width for access in accesses]
     return np.unique(np.concatenate(found)).astype(np.int64) if found else np.empty(0, np.int64)
 
 
 def keys(accesses: list[Access]) -> npt.NDArray[Any]:
-    """The lanes and the places of accesses, as one number each."""
+    """Return the pairs of a lane and an address of accesses, each as one complex number."""
     found = [access.units * access.width + 1j * access.lanes for access in accesses]
     return np.unique(np.concatenate(found)) if found else np.empty(0, np.complex128)
 
 
 def as_polls(access: Access, swapped: npt.NDArray[Any]) -> list[Item]:
-    """A read, as a volatile one where its lane compares and swaps the same place: what it found
-    is then checked."""
+    """Split a plain read into what counts as a volatile read and the rest.
+
+    A lane that compares and swaps the same place checks what it read, so its read makes no race
+    with atomics. ``swapped`` has the :func:`keys` of all compare-and-swaps.
+    """
     is_poll = np.isin(access.units * access.width + 1j * access.lanes, swapped)
     if not is_poll.any():
         return [access]
@@ -105,7 +102,7 @@ def as_polls(access: Access, swapped: npt.NDArray[Any]) -> list[Item]:
 
 
 def syncs(access: Access, shared: Names | None) -> list[Item]:
-    """What orders the lanes of an atomic or a volatile access; at ``shared`` places only."""
+    """Return what orders the lanes of a strong access; only at ``shared`` places unless None."""
     place, lanes = (access.units * access.width).astype(np.int64), access.lanes
     if shared is not None:
         chosen = np.isin(place, shared)

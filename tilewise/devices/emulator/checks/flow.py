@@ -1,4 +1,4 @@
-"""Undefined bits in registers, and where one instruction takes them."""
+"""Follow the undefined bits of registers through one instruction."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ _TAKE_ALL = frozenset(("bra", "brx", "call", "red", "st", "bar", "barrier", "exi
 
 @dataclass(frozen=True)
 class Shadow:
-    """Undefined bits of one register.
+    """Says which bits of one register are undefined.
 
     Attributes
     ----------
     bits : ndarray of uint64, shape (lanes,)
-        Set where the register's bit is undefined; a predicate is bit 0.
+        A bit is set where the register's is undefined; a predicate is bit 0.
     origin : ndarray of int32, shape (lanes,)
         The number of the read they come from, counted from 1.
     """
@@ -56,7 +56,7 @@ class Shadow:
         return Shadow(self.bits.copy(), self.origin.copy())
 
     def pick(self, lanes: Lanes) -> Shadow:
-        """Those of some of the batch's lanes."""
+        """Return the bits and origins of some of the batch's lanes."""
         return Shadow(lanes.pick(self.bits), lanes.pick(self.origin))
 
 
@@ -65,14 +65,14 @@ Shadows = Mapping[int, Shadow]
 
 @dataclass(frozen=True)
 class Target:
-    """A destination: its register, and the type that is written to it."""
+    """Names a destination: its register, and the type that is written to it."""
 
     slot: int
     type: str
     width: int
 
     def fill(self, bits: Bits) -> Bits:
-        """The register's bits where a narrower value's are extended."""
+        """Return a register's undefined bits, where a narrower value is extended to fill it."""
         if self.type[0] == "s" and DTYPES[self.type].itemsize < self.width:
             narrow = bits.astype(f"u{DTYPES[self.type].itemsize}").view(DTYPES[self.type])
             wide: Bits = narrow.astype(np.int64).view(np.uint64) & full(f"b{8 * self.width}")
@@ -81,7 +81,7 @@ class Target:
 
 
 class Flow:
-    """Where the registers of one instruction come in.
+    """Knows what one instruction does with the undefined bits of its registers.
 
     Attributes
     ----------
@@ -116,7 +116,7 @@ class Flow:
         return self.machine.registers.slot(self.function, register)
 
     def holds(self, lanes: Lanes) -> npt.NDArray[np.bool_]:
-        """For which lanes the guard lets the instruction run."""
+        """Return for which lanes the guard lets the instruction run."""
         holds: npt.NDArray[np.bool_] = self._read_guard(lanes) != self._is_negated
         return holds
 
@@ -156,7 +156,7 @@ class Flow:
         self.uses += [(self._slot(register), verb) for register in registers_of(operand)]
 
     def _aim(self, operand: Operand, type_: str) -> None:
-        """Destinations: those without a type only become defined."""
+        """Add destinations; those without a type only become defined."""
         for register in registers_of(operand):
             kind = type_ or register.type
             self.targets.append(Target(self._slot(register), kind, TYPE_BYTES[register.type]))
@@ -164,7 +164,7 @@ class Flow:
     # Memory
 
     def loaded(self, lacks: npt.NDArray[np.uint8]) -> Iterator[tuple[int, Bits]]:
-        """The undefined bits of a load's destinations, by those of the bytes that it reads."""
+        """Yield the undefined bits of a load's destinations, from those of the bytes it reads."""
         target, kind = self.op.instruction.operands[0], self._memory_type()
         size = TYPE_BYTES[kind]
         shifts = np.arange(size, dtype=np.uint64) * np.uint64(8)
@@ -178,7 +178,7 @@ class Flow:
     def stored(
         self, shadows: Shadows, lanes: Lanes
     ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int32]]:
-        """Which bits of a store's bytes are undefined, and where they come from."""
+        """Return which bits of a store's bytes are undefined, and where they come from."""
         given = [self._shadow(operand, kind, shadows, lanes) for operand, kind in self._sources]
         bytes_ = [
             shadow.bits[:, None].view(np.uint8)[:, : TYPE_BYTES[kind]]
@@ -189,7 +189,7 @@ class Flow:
     # Registers
 
     def _shadow(self, operand: Operand, kind: str, shadows: Shadows, lanes: Lanes) -> Shadow:
-        """The undefined bits of an operand."""
+        """Return the undefined bits of an operand."""
         register = operand.register if isinstance(operand, Negated) else operand
         shadow = shadows.get(self._slot(register)) if isinstance(register, Register) else None
         if shadow is None:
@@ -271,7 +271,7 @@ def _parts(operand: Operand) -> tuple[Operand, ...]:
 def _choice(
     is_first: Callable[[npt.NDArray[Any]], npt.NDArray[np.bool_]],
 ) -> Callable[[list[Shadow], npt.NDArray[Any]], list[Shadow]]:
-    """Without the origins of the operand that a selection does not take."""
+    """Make a function that drops the origins of the operand which a selection does not take."""
 
     def choose(given: list[Shadow], by: npt.NDArray[Any]) -> list[Shadow]:
         first, second, deciding = given

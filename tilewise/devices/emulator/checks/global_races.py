@@ -1,11 +1,9 @@
-"""Races in global memory, within a block and between blocks of one launch.
+"""Find races in global memory, within a block and between blocks of one launch.
 
-What a whole launch does to global memory is logged, and gone through behind it
-(:mod:`~tilewise.devices.emulator.checks.replay`). Threads are ordered by the barriers of warps,
-blocks and clusters, by mbarriers, and across blocks by flags and tickets: what a thread did before
-a fence, and then an atomic or a volatile write, is ordered before what another does behind an
-atomic or a volatile read of the same place, if that ran later here (PTX ISA 8.8, release and
-acquire patterns). A reader's fence is not asked for, nor is a fence's scope looked at.
+All that a launch does to global memory is logged; when it has ended, the log is replayed
+(:mod:`~tilewise.devices.emulator.checks.replay`). The barriers of warps, blocks and clusters order
+threads, and so do mbarriers; threads of different blocks are also ordered by flags and tickets
+(:mod:`~tilewise.devices.emulator.checks.flags`).
 """
 
 from __future__ import annotations
@@ -19,7 +17,6 @@ from tilewise.devices.emulator.checks.clocks import TooManyClassesError
 from tilewise.devices.emulator.checks.flags import (
     addresses,
     as_polls,
-    is_strong,
     keys,
     orders_by_flags,
     syncs,
@@ -54,13 +51,13 @@ Same = npt.NDArray[np.bool_]
 
 
 class GlobalRaces:
-    """The log of a launch.
+    """Logs what a launch does to global memory, and finds the races in it.
 
     Parameters
     ----------
     machine : Machine
     geometry : Geometry
-        Of the whole grid, its blocks in the order of their numbers.
+        Geometry of the whole grid, with its blocks in the order of their numbers.
     """
 
     def __init__(self, machine: Machine, geometry: Geometry) -> None:
@@ -72,7 +69,7 @@ class GlobalRaces:
     # What happens
 
     def _lanes(self, lanes: Index) -> Index:
-        """The lanes of the batch, numbered through the launch."""
+        """Return the numbers that lanes of the batch have in the whole launch."""
         batch = self.machine.geometry
         found: Index = batch.blocks[batch.block_of[lanes]] * batch.threads + batch.thread_of[lanes]
         return found
@@ -81,9 +78,9 @@ class GlobalRaces:
         self, op: Op, address: Any, lanes: Lanes, width: int, writes: bool,
         same: Same | None = None,
     ) -> None:  # fmt: skip
-        """Lanes load or store ``width`` bytes at each address; atomics do neither."""
+        """Log that lanes load or store ``width`` bytes at each address, but not atomically."""
         kind = {(False, False): READ, (False, True): POLL, (True, False): WRITE}.get(
-            (writes, is_strong(op)), FLAG
+            (writes, op.instruction.is_strong), FLAG
         )
         numbers = self._lanes(lanes.numbers)
         place = np.broadcast_to(np.asarray(address, np.int64), lanes.count)
@@ -92,14 +89,14 @@ class GlobalRaces:
         self._log.append(Access(numbers, (place // width).astype(np.intp), kind, op, width))
 
     def changed(self, op: Op, address: Any, lanes: Lanes, width: int) -> None:
-        """Lanes change places atomically, one after another."""
+        """Log that lanes change places atomically, one after another."""
         numbers = self._lanes(lanes.numbers)
         place = np.broadcast_to(np.asarray(address, np.int64), lanes.count)
         self._log.append(Access(numbers, (place // width).astype(np.intp), ATOMIC, op, width))
 
     def copied(self, op: Op, lane: int, address: int, shape: tuple[int, int], pitch: int,
                writes: bool) -> None:  # fmt: skip
-        """A bulk copy that a lane issues reads or writes rows of bytes."""
+        """Log that a bulk copy which a lane issues reads or writes rows of bytes."""
         width = int(np.gcd.reduce((address, shape[1], pitch, 16)))
         rows = address + np.arange(shape[0])[:, None] * pitch
         place = (rows + np.arange(0, shape[1], width)).reshape(-1) // width
@@ -159,7 +156,7 @@ class GlobalRaces:
     # What is found
 
     def finish(self) -> None:
-        """The launch ended: go through the log."""
+        """Replay the log when the launch has ended."""
         accesses = [item for item in self._log if isinstance(item, Access)]
         if all(item.kind in (READ, POLL) for item in accesses):
             return
@@ -179,10 +176,10 @@ class GlobalRaces:
         replay.run()
 
     def _ordered(self, accesses: list[Access]) -> tuple[list[Item], dict[int, Same]]:
-        """The log with what atomics and volatile accesses order.
+        """Return the log with what atomics and volatile accesses order.
 
-        In a program without fences they order each other alone, which matters where the same
-        places are also used plainly.
+        In a program without fences, atomics and volatile accesses order nothing but themselves;
+        that matters only at places that plain accesses use too.
         """
         strong = [x for x in accesses if x.kind in (ATOMIC, FLAG, POLL)]
         plain = [x for x in accesses if x.kind in (READ, WRITE)]

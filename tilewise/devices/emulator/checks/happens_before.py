@@ -1,17 +1,19 @@
-"""Who is ordered behind whom in a batch of blocks: happens-before, exactly.
+"""Find which threads of a batch of blocks are ordered after which: happens-before, exactly.
 
-Each thread knows, of every thread of its cluster, up to which of its releases it is ordered behind
-it: a vector clock (C. Fidge, 1988; F. Mattern, 1989), a row of :attr:`HappensBefore.known`.
-Barriers of the block, of a warp and of the cluster join the rows of those that meet. An arrival at
-an mbarrier leaves the row there, and who waits for the phase takes it along.
+Each thread has a vector clock (C. Fidge, 1988; F. Mattern, 1989), a row of
+:attr:`HappensBefore.known`. For every thread of its cluster the row says up to which of that
+thread's releases this thread is ordered after it. Barriers of the block, of a warp and of the
+cluster join the rows of the threads that meet. An arrival at an mbarrier leaves the thread's row
+there, and a thread that waits for the phase takes the row over.
 
-What runs beside the threads has clocks of its own: the bulk loads and the bulk stores of each
-block, and the matrix unit of each warpgroup (``wgmma``). Its accesses are ordered behind the thread
-that issues them, and who may rely on their end learns it at the mbarrier that they complete or by
-``wait_group``. All loads of a block share a clock, and so do its stores: who waited for one counts
-as having waited for the earlier ones too.
+Engines that run beside the threads have clocks of their own: the bulk loads and the bulk stores of
+each block, and the matrix unit of each warpgroup (``wgmma``). An engine's accesses are ordered
+after what the issuing thread did. Other threads learn that these accesses have ended at the
+mbarrier that they complete, or by ``wait_group``. All loads of a block share a clock, and so do all
+its stores: a thread that waited for one counts as having waited for the earlier ones too.
 
-A row has a second half: up to which release of each thread there was a proxy fence (PTX ISA 8.6).
+A row has a second half. It says up to which release of each thread there was a proxy fence (PTX ISA
+8.6).
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ _CLOCKS = 1 << 24
 
 
 def agents(cluster_size: int, threads: int) -> int:
-    """How many clocks a cluster has: of its threads, and of the engines of its blocks."""
+    """Return how many clocks a cluster has: of its threads, and of the engines of its blocks."""
     return cluster_size * (threads + _engines(threads))
 
 
@@ -43,12 +45,12 @@ def _engines(threads: int) -> int:
 
 
 def batch_limit(cluster_size: int, threads: int) -> int:
-    """How many clusters a batch may have, so that its clocks stay within some 64 MB."""
+    """Return how many clusters a batch may have, so that its clocks stay within some 64 MB."""
     return max(1, _CLOCKS // (2 * cluster_size * threads * agents(cluster_size, threads)))
 
 
 class HappensBefore:
-    """The clocks of one batch of blocks."""
+    """Keeps the clocks of one batch of blocks."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
@@ -90,7 +92,7 @@ class HappensBefore:
         }
 
     def _joined(self, lanes: Index, group: Index) -> tuple[Index, Clocks]:
-        """The numbers of the groups, and what the lanes of each know together."""
+        """Return the numbers of the groups, and what the lanes of each know together."""
         order = np.argsort(group, kind="stable")
         sorted_group = group[order]
         starts = np.flatnonzero(np.r_[True, sorted_group[1:] != sorted_group[:-1]])

@@ -1,7 +1,7 @@
-"""What a race check remembers of a run: accesses, and what orders threads, one after another.
+"""Log what a race check remembers of a run: accesses and what orders threads, in their order.
 
-An item of a log is made once and then used again wherever the same thing happens again, so that
-two logs of the same run consist of the same items: a log that was found clean is known again.
+Where the same thing happens again, the log gets the same item again. So two logs in which the same
+things happened are equal, and a log that was found clean is recognised.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ CONFLICTS: dict[str, tuple[str, ...]] = {
     FLAG: (WRITE, READ),
     WRITE: (WRITE, ATOMIC, FLAG, READ, POLL),
 }
-"""Of each kind of access, with which earlier ones it makes a race."""
+"""For each kind of access, the kinds of earlier accesses that it makes a race with."""
 
 RELEASE, ACQUIRE, FENCE = "release", "acquire", "fence"
 BLOCK, WARP, ADDRESS, MBARRIER, CLUSTER = (number << 60 for number in range(1, 6))
@@ -48,17 +48,17 @@ _WORD = 4
 
 @dataclass(frozen=True, eq=False)
 class Access:
-    """An instruction's access to memory, by one granule of memory or more a lane.
+    """Says where each lane of an instruction accesses memory.
 
     Attributes
     ----------
     lanes : ndarray of intp, shape (n,)
     units : ndarray of intp, shape (n,)
-        Where each of them reaches, in units of the access's width.
+        Each lane's address, divided by the access's width.
     width : int
         Bytes.
     pattern : SharedPattern or None
-        Kept so that no other pattern gets its identity.
+        The pattern that this was made from, kept alive so that its ``id`` stays its own.
     """
 
     lanes: Index
@@ -69,7 +69,7 @@ class Access:
     pattern: SharedPattern | None = None
 
     def granules(self, size: int) -> tuple[Index, Index]:
-        """The granules that are touched, and for each of them the lane that touches it."""
+        """Return the granules that are touched, and for each of them the lane that touches it."""
         pieces = max(1, self.width // size)
         if pieces == 1:
             return self.units, self.lanes
@@ -77,13 +77,13 @@ class Access:
         return places, np.repeat(self.lanes, pieces)
 
     def part(self, chosen: npt.NDArray[np.bool_]) -> Access:
-        """The access of some of its lanes."""
+        """Return the access of some of its lanes."""
         return Access(self.lanes[chosen], self.units[chosen], self.kind, self.op, self.width)
 
 
 @dataclass(frozen=True, eq=False)
 class Sync:
-    """Lanes leave what they know in variables, or take it from there, or pass a fence.
+    """Says that lanes leave what they know in variables, take it from there, or pass a fence.
 
     Attributes
     ----------
@@ -92,9 +92,9 @@ class Sync:
     names : ndarray of int64, shape (lanes,)
         The variable of each lane.
     is_fenced : bool
-        Of a release: only what stands before each lane's last fence is released.
+        For a release: whether a lane releases only what it did before its last fence.
     clears : bool
-        Of an acquisition: the variables are empty afterwards.
+        For an acquisition: whether the variables are empty afterwards.
     """
 
     kind: str
@@ -104,7 +104,7 @@ class Sync:
     clears: bool = False
 
     def part(self, chosen: npt.NDArray[np.bool_]) -> Sync:
-        """The same of some of the lanes."""
+        """Return the same for some of the lanes."""
         return Sync(self.kind, self.lanes[chosen], self.names[chosen], self.is_fenced, self.clears)
 
 
@@ -112,12 +112,12 @@ Item = Access | Sync
 
 
 def granule_of(log: Sequence[Item]) -> int:
-    """The width of the narrowest access, 4 bytes at most."""
+    """Return the width of the narrowest access, 4 bytes at most."""
     return min(_WORD, *(item.width for item in log if isinstance(item, Access)))
 
 
 class Items:
-    """Makes the items of logs, each but once."""
+    """Makes the items of logs; what happens again gets the item that it got before."""
 
     def __init__(self) -> None:
         self._accesses: dict[tuple[int, str], Access] = {}
@@ -125,13 +125,13 @@ class Items:
         self._blocks: dict[Item, Index] = {}
 
     def forget(self) -> None:
-        """Forget them all: another geometry has other lanes."""
+        """Forget all items, because another geometry has other lanes."""
         self._accesses.clear()
         self._syncs.clear()
         self._blocks.clear()
 
     def access(self, pattern: SharedPattern, kind: str, op: Op) -> Access:
-        """The access of a pattern."""
+        """Return the access of a pattern."""
         key = (id(pattern), kind)
         found = self._accesses.get(key)
         if found is None:
@@ -143,7 +143,7 @@ class Items:
         return found
 
     def sync(self, kind: str, lanes: Index, names: Names) -> Sync:
-        """What orders some lanes; where they take from variables, these are empty then."""
+        """Return a release, an acquisition or a fence; an acquisition empties its variables."""
         key = (kind, lanes.tobytes(), names.tobytes())
         found = self._syncs.get(key)
         if found is None:
@@ -153,7 +153,7 @@ class Items:
         return found
 
     def blocks(self, item: Item, geometry: Geometry) -> Index:
-        """The blocks that an item's lanes are of."""
+        """Return the numbers of the blocks that an item's lanes belong to."""
         found = self._blocks.get(item)
         if found is None:
             found = self._blocks[item] = np.unique(geometry.block_of[item.lanes])
@@ -161,11 +161,11 @@ class Items:
 
 
 def warp_names(lanes: Lanes, masks: npt.NDArray[np.uint64]) -> Names:
-    """What the lanes of a warp meet by that name the same lanes."""
+    """Return for each lane the variable by which it meets lanes of its warp with the same mask."""
     warp = lanes.pick(lanes.geometry.warp_of).astype(np.int64)
     return WARP + (warp << 32) + masks.astype(np.int64)
 
 
 def block_names(lanes: Lanes, number: int) -> Names:
-    """What the lanes of a block meet by at a barrier."""
+    """Return for each lane the variable by which it meets its block at a numbered barrier."""
     return BLOCK + (number << 32) + lanes.pick(lanes.geometry.block_of).astype(np.int64)

@@ -1,4 +1,4 @@
-"""Races in kernels that synchronise by more than the block's barrier.
+"""Find races in kernels that synchronise by more than the block's barrier.
 
 Two accesses to one place in shared memory, of which one writes, are a race where the later one is
 not ordered behind the earlier (:mod:`~tilewise.devices.emulator.checks.happens_before`). As in
@@ -39,7 +39,7 @@ _OTHER_SPACES = frozenset(("global", "local", "param", "const"))
 
 
 def needed(program: Program) -> bool:
-    """Whether a program synchronises by more than barriers of the block and of warps."""
+    """Return whether a program synchronises by more than barriers of the block and of warps."""
     return any(
         i.opcode in ("mbarrier", "mapa", "wgmma")
         or "bulk" in i.modifiers
@@ -50,7 +50,7 @@ def needed(program: Program) -> bool:
 
 @dataclass
 class _Access:
-    """Places in shared memory, who touches them, and at which of its clocks.
+    """Says which places in shared memory are touched, by whom, and at which of its clocks.
 
     Attributes
     ----------
@@ -83,7 +83,7 @@ class _Access:
 
 
 class Ordering(HappensBefore):
-    """The clocks and the last accesses of one batch of blocks."""
+    """Keeps the clocks and the last accesses of one batch of blocks, and finds the races in it."""
 
     def start(self) -> None:
         """A new batch begins."""
@@ -137,7 +137,7 @@ class Ordering(HappensBefore):
             self._visit[i, rows, agent] = value
 
     def _smallest(self) -> int:
-        """Bytes of the narrowest access to shared memory in the program, 16 at most."""
+        """Return the bytes of the narrowest access to shared memory in the program, 16 at most."""
         widths = [
             op.width
             for op in self.machine.ops
@@ -165,7 +165,7 @@ class Ordering(HappensBefore):
         self._check(access, lambda which, others: known[lane[which], others], id(pattern), same)
 
     def _check_copies(self, access: _Access, kind: str) -> None:
-        """What a ``cp.async`` is on its way to may not be used, by its own thread either."""
+        """Report uses of what a ``cp.async`` is on its way to, which its own thread may not use."""
         if kind == ISSUE and self._on_the_way is None:
             self._on_the_way = np.zeros(len(self._writer), np.int32)
         if (way := self._on_the_way) is None:
@@ -228,7 +228,7 @@ class Ordering(HappensBefore):
         self._check(access, lambda which, others: known[others], key, None, known)
 
     def _check_fenced(self, access: _Access, known: Clocks) -> None:
-        """What threads wrote, an engine may read only behind a proxy fence."""
+        """Report what an engine reads with no proxy fence after the threads that wrote it."""
         place = access.place
         writer, since = self._writer[place], self._written_at[place]
         if access.kind != READ or writer.max() < 0:
@@ -240,8 +240,8 @@ class Ordering(HappensBefore):
             self._report(access, late, f"proxy fence after the {WRITE} of a thread", earlier)
 
     def _touched(self, pattern: SharedPattern, width: int) -> tuple[Index, Index, int, int]:
-        """Granules that a pattern's lanes touch, the lanes, one a granule, and which are the
-        first and the last."""
+        """Return the granules that a pattern's lanes touch, the lane of each of them, and the first
+        and the last granule."""
         kept = self._places.get(id(pattern))
         if kept is None:
             pieces = max(1, width // self._granule)
@@ -354,7 +354,7 @@ class Ordering(HappensBefore):
         mark[place] = 0
 
     def _row(self, access: _Access) -> int:
-        """The only row of the batch that an access touches; -1 where there are several."""
+        """Return the only row of the batch that an access touches; -1 where there are several."""
         size = self.machine.shared.pitch // self._granule
         row = access.low // size
         return row if row == access.high // size else -1
@@ -390,7 +390,7 @@ class Ordering(HappensBefore):
 
 
 def _spread(first: Index, pieces: int) -> Index:
-    """All granules of accesses that are ``pieces`` granules wide, by the first of each."""
+    """Return all granules of accesses that are ``pieces`` granules wide, by the first of each."""
     if pieces == 1:
         return first
     return (first[:, None] + np.arange(pieces)).reshape(-1)

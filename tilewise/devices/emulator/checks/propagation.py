@@ -1,4 +1,4 @@
-"""How the undefined bits of an arithmetic instruction's operands become those of its results.
+"""Find which bits of an arithmetic instruction's results are undefined, by its operands' bits.
 
 Moves, shifts, permutations and conversions of integers take each bit where its value goes. A
 bitwise operation's result is undefined where an undefined bit can change it, and a selection's
@@ -28,12 +28,12 @@ say where to."""
 
 
 def full(type_: str) -> np.uint64:
-    """All bits of a PTX type of up to 8 bytes."""
+    """Return all bits of a PTX type of up to 8 bytes."""
     return np.uint64((1 << (1 if type_ == "pred" else 8 * min(TYPE_BYTES[type_], 8))) - 1)
 
 
 def rule(opcode: str, modifiers: tuple[str, ...], meaning: Semantics) -> Rule:
-    """The rule of one arithmetic instruction."""
+    """Return the rule of one arithmetic instruction."""
     if meaning.carry_in or meaning.carry_out:
         return _any(meaning)
     if opcode in _BITWISE and len(meaning.outputs) == 1:
@@ -54,7 +54,7 @@ def _are_integers(meaning: Semantics) -> bool:
 
 
 def _spread(given: list[Bits]) -> npt.NDArray[np.bool_]:
-    """In which lanes any operand has an undefined bit."""
+    """Return in which lanes any operand has an undefined bit."""
     found: npt.NDArray[np.bool_] = np.bitwise_or.reduce(given) != 0
     return found
 
@@ -65,7 +65,7 @@ def _any(meaning: Semantics) -> Rule:
 
 
 def _held(bits: Bits, type_: str) -> npt.NDArray[Any]:
-    """Bits in the array in which a value of the type is held."""
+    """Return bits as an array of the dtype that holds values of the type."""
     dtype = DTYPES[type_]
     if type_ == "pred":
         return bits.astype(np.bool_)
@@ -79,7 +79,7 @@ def _released(held: npt.NDArray[Any]) -> Bits:
 
 
 def _bitwise(meaning: Semantics) -> Rule:
-    """A bit is undefined if some choice of the undefined bits changes it."""
+    """Return the rule by which a bit is undefined if some choice of undefined bits changes it."""
 
     def run(given: list[Bits], values: list[npt.NDArray[Any]]) -> list[Bits]:
         masks = [_held(bits, kind) for bits, kind in zip(given, meaning.inputs, strict=True)]
@@ -125,7 +125,7 @@ def _selected(
 
 
 def _combined(meaning: Semantics, decided_by: bool) -> Rule:
-    """A comparison and a predicate, which may decide alone."""
+    """Return the rule of a comparison that is combined with a predicate, which may decide alone."""
 
     def run(given: list[Bits], values: list[npt.NDArray[Any]]) -> list[Bits]:
         is_decided = (given[2] == 0) & (values[2] == decided_by)

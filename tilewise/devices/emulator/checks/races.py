@@ -1,9 +1,9 @@
-"""Races in shared memory: two threads, one place, neither ordered behind the other, one writing.
+"""Find races in shared memory: two threads use one place, one of them writes, nothing orders them.
 
-Every access is logged, and everything that orders threads, until the block's next whole barrier,
-which orders all behind all; then the whole log is gone through
-(:mod:`~tilewise.devices.emulator.checks.replay`). Most logs repeat (each phase of a tiled kernel is
-like the last), and a log that was found clean is known by the items in it.
+Every access is logged, and so is everything that orders threads, until the block's next whole
+barrier, which orders every thread after every other. Then the log is replayed
+(:mod:`~tilewise.devices.emulator.checks.replay`). Most logs repeat, as each phase of a tiled kernel
+is like the one before; a log that was found clean is recognised by its items and not replayed.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from tilewise.devices.emulator.checks.clocks import TooManyClassesError
 from tilewise.devices.emulator.checks.flags import (
     addresses,
-    is_strong,
     orders_by_flags,
     spins,
     syncs,
@@ -51,10 +51,11 @@ if TYPE_CHECKING:
     from tilewise.devices.emulator.machine import Machine
 
 Same = npt.NDArray[np.bool_]
+_Log = tuple[list[Item], dict[int, Same]]
 
 
 def note_same_value(later: Op, earlier: Op, place: Place, lane: int) -> None:
-    """Two threads write the same value: their order does not matter, as far as this run shows."""
+    """Note that two threads write the same value, so that here their order does not matter."""
     later.note(
         "race",
         f"writes {place} in shared memory with no barrier after the write of another thread "
@@ -64,7 +65,7 @@ def note_same_value(later: Op, earlier: Op, place: Place, lane: int) -> None:
 
 
 class Races:
-    """The log of one batch of blocks."""
+    """Logs what one batch of blocks does to shared memory, and finds the races in it."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
@@ -94,7 +95,7 @@ class Races:
         same : ndarray of bool, optional
             Of a write, which lanes wrote what was there already; none of them if None.
         """
-        if self._spins and is_strong(op):
+        if self._spins and op.instruction.is_strong:
             kind = {READ: POLL, WRITE: FLAG}.get(kind, kind)
         if same is not None:
             self._same[len(self._log)] = same
@@ -130,35 +131,34 @@ class Races:
             same, self._same = self._same, {}
             self._look(log, same)
         else:
-            self._part(blocks)
+            (log, same), (self._log, self._same) = self._parted(self._log, self._same, blocks)
+            self._look(log, same)
         for pattern, op in self.machine.copies.on_the_way(blocks):
             self.note(pattern, ISSUE, op)
 
-    def _part(self, blocks: npt.NDArray[np.bool_]) -> None:
-        """Look at some blocks' part of the log, and keep the rest."""
+    def _parted(
+        self, log: Sequence[Item], same: dict[int, Same], blocks: npt.NDArray[np.bool_]
+    ) -> tuple[_Log, _Log]:
+        """Return the part of a log that is of some blocks, and the rest."""
         geometry = self.machine.geometry
-        done: list[Item] = []
-        rest: list[Item] = []
-        same_done: dict[int, Same] = {}
-        same_rest: dict[int, Same] = {}
-        for number, item in enumerate(self._log):
-            is_done = blocks[self._items.blocks(item, geometry)]
-            same = self._same.get(number)
-            if is_done.all() or not is_done.any():
-                piles = [(done, same_done, item, same)] if is_done.all() else []
-                piles = piles or [(rest, same_rest, item, same)]
+        mine: _Log = ([], {})
+        rest: _Log = ([], {})
+        for number, item in enumerate(log):
+            is_mine = blocks[self._items.blocks(item, geometry)]
+            equal = same.get(number)
+            if is_mine.all() or not is_mine.any():
+                pieces = [(mine if is_mine.all() else rest, item, equal)]
             else:
-                mine = blocks[geometry.block_of[item.lanes]]
-                piles = [
-                    (pile, sames, item.part(chosen), None if same is None else same[chosen])
-                    for pile, sames, chosen in ((done, same_done, mine), (rest, same_rest, ~mine))
+                chosen = blocks[geometry.block_of[item.lanes]]
+                pieces = [
+                    (pile, item.part(which), None if equal is None else equal[which])
+                    for pile, which in ((mine, chosen), (rest, ~chosen))
                 ]
-            for pile, sames, some, equal in piles:
-                if equal is not None:
-                    sames[len(pile)] = equal
-                pile.append(some)
-        self._log, self._same = rest, same_rest
-        self._look(done, same_done)
+            for (items, sames), piece, equals in pieces:
+                if equals is not None:
+                    sames[len(items)] = equals
+                items.append(piece)
+        return mine, rest
 
     def end(self) -> None:
         """The batch ended."""
@@ -175,23 +175,44 @@ class Races:
         key = tuple(log)
         if key in self._clean:
             return
-        if self._spins:
-            log, same = self._ordered(log, same)
-        granule = granule_of(log)
+        ordered, same_ordered = self._ordered(log, same) if self._spins else (log, same)
+        granule = granule_of(ordered)
         size = len(self.machine.shared.data) // granule
 
         def report(conflict: Conflict) -> None:
             self._report(conflict, granule)
 
-        if Replay(log, same, granule, size, self.machine.geometry.block_of, report).run():
+        block_of = self.machine.geometry.block_of
+        try:
+            replay = Replay(ordered, same_ordered, granule, size, block_of, report)
+        except TooManyClassesError as error:
+            self._look_by_halves(log, same, error)
+            return
+        if replay.run():
             if len(self._clean) > 256:
                 self._clean.clear()
             self._clean.add(key)
 
+    def _look_by_halves(
+        self, log: Sequence[Item], same: dict[int, Same], error: TooManyClassesError
+    ) -> None:
+        """Look at half of the log's blocks and then at the others, which are never ordered."""
+        geometry = self.machine.geometry
+        present = np.unique(np.concatenate([self._items.blocks(item, geometry) for item in log]))
+        if len(present) < 2:
+            note = f"some races in shared memory were not looked for: {error}"
+            if note not in self.machine.faults.notes:
+                self.machine.faults.remark(note)
+            return
+        chosen = np.zeros(geometry.block_count, np.bool_)
+        chosen[present[: len(present) // 2]] = True
+        for items, sames in self._parted(log, same, chosen):
+            self._look(items, sames)
+
     def _ordered(
         self, log: Sequence[Item], same: dict[int, Same]
     ) -> tuple[list[Item], dict[int, Same]]:
-        """The log with what flags and locks order: places that loops wait by."""
+        """Return the log with what flags and locks order: places that loops wait by."""
         accesses = [item for item in log if isinstance(item, Access)]
         flags = addresses([item for item in accesses if item.op.index in self._spins])
         found: list[Item] = []

@@ -1,7 +1,7 @@
-"""A log is gone through again, and what is not ordered behind an earlier access is found.
+"""Replay a log and find each access that no order puts after an earlier conflicting one.
 
-Of each place the last write is kept, and the reads since; as in FastTrack (C. Flanagan and
-S. Freund, PLDI 2009) one read stands for those that are ordered before it.
+For each place the last write is kept, and the reads since that write. As in FastTrack (C. Flanagan
+and S. Freund, PLDI 2009) one read stands for all that are ordered before it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _NOBODY, _SEVERAL = -1, -2
 
 @dataclass(frozen=True)
 class Conflict:
-    """Accesses that are not ordered behind an earlier one.
+    """Says which lanes of an access are not ordered after an earlier access.
 
     Attributes
     ----------
@@ -60,7 +60,7 @@ class Conflict:
 
 
 class _Table:
-    """The last accesses of one kind to each place."""
+    """Keeps the last accesses of one kind to each place."""
 
     def __init__(self, size: int, kind: str) -> None:
         self.is_strong = kind in (ATOMIC, FLAG, POLL)
@@ -77,13 +77,13 @@ class _Table:
 
 
 class Replay:
-    """One passage through a log.
+    """Goes through one log, once.
 
     Parameters
     ----------
     log : sequence of items
     same : mapping
-        Of writes in the log, by their places in it, which lanes wrote what was there already.
+        For writes, by their position in the log: which lanes wrote the value that was there.
     granule : int
         Bytes.
     places : int or ndarray of intp
@@ -116,7 +116,7 @@ class Replay:
         self.is_clean = True
 
     def run(self) -> bool:
-        """Go through the log; returns whether nothing was found, and nothing was let pass."""
+        """Go through the log; return whether no conflict was found, not even of equal values."""
         for number, item in enumerate(self._log):
             if isinstance(item, Sync):
                 assert self._clocks is not None
@@ -202,13 +202,21 @@ class Replay:
     def _compare_all(
         self, table: _Table, place: Index, lane: Index
     ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.int32]]:
-        """Compare with all accesses to places that several lanes reach: which are not ordered,
-        and behind what."""
+        """Compare with all accesses to places that several lanes reach.
+
+        Returns
+        -------
+        bad : ndarray of bool, shape (len(place),)
+            Whether an earlier access is not ordered before this lane's.
+        which : ndarray of int32, shape (len(place),)
+            The position in the log of such an earlier access.
+        """
         assert self._clocks is not None
         if not len(self._mark):
             self._mark = np.zeros(self._size, np.intp)
         bad, which = np.zeros(len(place), np.bool_), np.zeros(len(place), np.int32)
-        # Of a class's lanes at one place two stand for all: their clocks are the same.
+        # The lanes of a class have one clock, so two of them stand for all at one place: an
+        # earlier access that is one of theirs is then compared with the other.
         key = self._clocks.class_of[lane] * self._size + place
         last = len(key) - 1 - np.unique(key[::-1], return_index=True)[1]
         left = np.union1d(np.unique(key, return_index=True)[1], last)
@@ -233,7 +241,7 @@ class Replay:
         return bad, which
 
     def _check_copies(self, number: int, access: Access, place: Index, lane: Index) -> None:
-        """What a copy is on its way to may not be used, by its own thread either."""
+        """Report uses of what a copy is on its way to, which its own thread may not use either."""
         if access.kind == ISSUE:
             if self._on_the_way is None:
                 self._on_the_way = np.zeros(self._size, np.int32)

@@ -1,4 +1,4 @@
-"""Values that nobody wrote, followed from the load to where they decide something.
+"""Follow values that nobody wrote from the load to where they decide something.
 
 A compiler may load before it knows whether the value is wanted: ``found ? value : -1`` becomes a
 load and a ``selp``. So a load of memory that nobody wrote is no fault by itself. Which bits of
@@ -35,12 +35,11 @@ Describe = Callable[[int], tuple[str, Place | None]]
 
 _KEPT = 4096
 """Reads of one batch that are told apart; of those beyond, only the instruction is."""
-_POLLING = frozenset(("volatile", "relaxed", "acquire", "mmio"))
 
 
 @dataclass(frozen=True)
 class _Read:
-    """One run of a load that met memory that nobody wrote."""
+    """Remembers one run of a load that met memory which nobody wrote."""
 
     op: Op
     lanes: Index
@@ -48,7 +47,7 @@ class _Read:
 
 
 class Undefined:
-    """What is known of undefined bits in the registers of a batch.
+    """Keeps and follows the undefined bits in the registers of a batch.
 
     Attributes
     ----------
@@ -76,13 +75,13 @@ class Undefined:
     def found(
         self, op: Op, lanes: Index, lacks: Bytes, origin: Origins, describe: Describe
     ) -> None:
-        """Lanes load bits that nobody wrote.
+        """Take note that lanes load bits which nobody wrote.
 
         Parameters
         ----------
         lanes : ndarray of intp
         lacks : ndarray of uint8, shape (len(lanes), bytes)
-            Which bits of the bytes.
+            For each byte, the bits that nobody wrote.
         origin : ndarray of int32, shape (len(lanes),)
             For each lane the read that the bits come from, as a store left it in memory; 0 where
             nobody wrote there at all.
@@ -103,13 +102,13 @@ class Undefined:
             self._set(target, some, bits, known.astype(np.int32))
 
     def _is_followed(self, op: Op) -> bool:
-        """Whether a compiler may have put a load where the source has none.
+        """Return whether a compiler may have put a load where the source has none.
 
         Functions that call themselves save their registers without what is kept here.
         """
         return (
             op.instruction.opcode in ("ld", "ldu")
-            and not _POLLING & set(op.instruction.modifiers)
+            and not op.instruction.is_strong
             and not self.machine.program.recursive
         )
 
@@ -122,7 +121,7 @@ class Undefined:
         return len(self._reads)
 
     def join(self, given: list[Origins]) -> Origins:
-        """The reads that several operands' undefined bits come from, lane by lane."""
+        """Return the reads that several operands' undefined bits come from, lane by lane."""
         joined = given[0]
         for other in given[1:]:
             both = np.flatnonzero((joined > 0) & (other > 0) & (joined != other))
@@ -136,7 +135,7 @@ class Undefined:
         return joined
 
     def _union(self, one: int, other: int) -> int:
-        """The number of two sets of reads together, of each instruction the first."""
+        """Return the number of two sets of reads together, with one read of each instruction."""
         first, second = self._reads[one - 1], self._reads[other - 1]
         ops = {read.op.index for read in first}
         more = tuple(read for read in second if read.op.index not in ops)
@@ -183,7 +182,7 @@ class Undefined:
                 self._set(target.slot, chosen, None, None)
 
     def _on(self, op: Op, flow: Flow, lanes: Lanes) -> Lanes | None:
-        """The lanes that the instruction's guard lets run it."""
+        """Return the lanes that the instruction's guard lets run it, or None."""
         if flow.guard is None:
             return lanes
         shadow = self.shadows.get(flow.guard)
@@ -202,7 +201,7 @@ class Undefined:
                 self._report(op, lanes, shadow.pick(lanes), verb)
 
     def _store(self, op: Op, flow: Flow, lanes: Lanes) -> None:
-        """What is stored has undefined bytes: shared and local memory keep that."""
+        """Mark undefined bytes stored in shared and local memory; report those in global memory."""
         lacks, origin = flow.stored(self.shadows, lanes)
         is_lacking: Bools = np.logical_or.reduce(lacks, axis=1)
         which = np.flatnonzero(is_lacking)
@@ -247,7 +246,7 @@ class Undefined:
     # Reports
 
     def _report(self, op: Op, lanes: Lanes, shadow: Shadow, verb: str) -> None:
-        """Lanes let undefined bits decide: report the loads that these came from."""
+        """Report the loads of undefined bits that lanes let decide."""
         which = np.flatnonzero(shadow.bits)
         numbers = lanes.numbers
         for number in np.unique(shadow.origin[which]):
@@ -272,7 +271,7 @@ class Undefined:
             self.report(int(number), lanes, op, verb)
 
     def report(self, number: int, lanes: Index, op: Op, verb: str) -> None:
-        """Report a read of what nobody wrote, by those who use it and where."""
+        """Report a read of what nobody wrote; ``lanes`` use its value in the instruction ``op``."""
         for read in self._reads[number - 1]:
             mine = np.flatnonzero(np.isin(read.lanes, lanes))
             # What one thread read another may use, by way of shared memory.

@@ -1,8 +1,8 @@
-"""Reads of memory that nobody wrote, told from copies of the holes in a structure.
+"""Find reads of memory that nobody wrote, but let pass copies of the holes in a structure.
 
-A structure has holes between its members, and a copy of it as a whole reads and writes them
-along. So what is only copied on, or not used at all, may lack bytes, as long as something of the
-structure was written. What a kernel computes with may not.
+A structure has holes between its members. A copy of the whole structure reads these holes too, and
+writes them. So a value that is only copied, or not used at all, may have bytes that nobody wrote,
+as long as something of the structure was written. A value that the kernel computes with may not.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _names(operand: Operand) -> Iterator[str]:
 
 
 def _used(instruction: Instruction) -> Iterator[str]:
-    """Registers that an instruction reads, but for the values of stores."""
+    """Yield the registers that an instruction reads, but for the values of stores."""
     if instruction.predicate is not None:
         yield instruction.predicate[0].name
     operands = instruction.operands
@@ -48,7 +48,7 @@ def _used(instruction: Instruction) -> Iterator[str]:
 
 
 def only_copied(program: Program) -> dict[int, tuple[bool, ...]]:
-    """For each load, which of its elements no instruction but a store reads."""
+    """Find for each load which of its elements no instruction but a store reads."""
     used: dict[str, set[str]] = {}
     for index, instruction in enumerate(program.instructions):
         used.setdefault(program.function_of(index), set()).update(_used(instruction))
@@ -71,18 +71,18 @@ def faulty(
     states: Bytes,
     starts: Index,
 ) -> Index:
-    """Which lanes read what nobody wrote.
+    """Find the lanes that read what nobody wrote.
 
     Parameters
     ----------
     written : ndarray of bool, shape (lanes, width)
-        Of each byte that is read.
+        Whether somebody wrote each byte that is read.
     size : int
         Bytes of an element.
     copied : tuple of bool
-        Of each element, as :func:`only_copied` has it; one may stand for all.
+        For each element, as :func:`only_copied` has it; one may stand for all.
     states : ndarray of uint8
-        Of each byte of the memory, ``WRITTEN`` where somebody did; whole 16-byte pieces.
+        For each byte of the memory, ``WRITTEN`` where somebody wrote; whole 16-byte pieces.
     starts : ndarray of int, shape (lanes,)
         Where in it the lanes read.
     """

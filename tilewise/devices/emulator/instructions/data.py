@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 _SPACES = ("global", "shared", "local", "const", "param", "shared::cta", "shared::cluster",
            "param::entry", "param::func")  # fmt: skip
 _ORDERS = ("weak", "volatile", "relaxed", "acquire", "release", "mmio")
-_POLLING = frozenset(("volatile", "relaxed", "acquire", "mmio"))
 _SCOPES = ("cta", "cluster", "gpu", "sys")
 _CACHING = (
     ("ca", "cg", "cs", "lu", "cv", "wb", "wt"),
@@ -93,7 +92,7 @@ def _load(machine: Machine, op: Op) -> None:
     if count == 1:
         write = machine.registers.writer(op, target, type_)
         constant = _constant_parameter(machine, op, address, type_)
-        if _POLLING & set(op.instruction.modifiers):
+        if op.instruction.is_strong:
             op.run = lambda lanes: write(lanes, _poll(machine, space, lanes))
         elif constant is not None:
             op.run = lambda lanes: write(lanes, constant)

@@ -94,6 +94,9 @@ def registers_of(operand: Operand | None) -> Iterator[Register]:
         yield from registers_of(operand.second)
 
 
+_STRONG = frozenset(("volatile", "relaxed", "acquire", "release", "acq_rel", "mmio"))
+
+
 @dataclass(frozen=True)
 class Instruction:
     """One PTX instruction.
@@ -127,6 +130,11 @@ class Instruction:
     index: int
     file: int = 0
     sites: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def is_strong(self) -> bool:
+        """Return whether this is an access that others may see at once, as those of flags are."""
+        return not _STRONG.isdisjoint(self.modifiers)
 
     def __str__(self) -> str:
         return ".".join((self.opcode, *self.modifiers))

@@ -1,11 +1,11 @@
-"""Threads that go around a barrier which others wait at (PTX ISA 9.7.13.1).
+"""Find threads that go around a barrier which others wait at (PTX ISA 9.7.13.1).
 
-A barrier waits only for threads that have not ended, so a kernel may run on where a thread never
-came. A thread that ended before a barrier is allowed to; one that went on with what stands behind
-the barrier, and then ended, has missed it.
+A barrier waits only for threads that have not ended, so it may open although a thread never came
+to it. A thread may end before a barrier. But a thread that went on with instructions behind the
+barrier and then ended has missed it.
 
-What stands behind a barrier: instructions that can be reached from it, and from which no way leads
-back to it that crosses no other barrier; and not those that only end the thread.
+An instruction is behind a barrier if it can be reached from the barrier, if every way from it back
+to the barrier crosses another barrier, and if it does more than end the thread.
 """
 
 from __future__ import annotations
@@ -26,18 +26,19 @@ if TYPE_CHECKING:
 
 @dataclass
 class _Watched:
-    """A barrier that lanes wait at.
+    """Keeps what is known of a barrier that lanes wait at.
 
     Attributes
     ----------
     group_of : ndarray of intp
-        Of each lane, the block or the warp whose lanes wait for each other.
+        For each lane, the block or the warp whose lanes wait for each other.
     waiting : ndarray of intp
-        Lanes of each group that wait.
+        For each group, how many of its lanes wait.
     behind : ndarray of intp
-        Of each place in the program, how many instructions before it stand behind the barrier.
+        For each place in the program, how many instructions before it are behind the barrier.
     around : ndarray of bool
-        Which lanes ran something behind the barrier while others of their group waited.
+        For each lane, whether it ran something behind the barrier while others of its group
+        waited.
     """
 
     group_of: Index
@@ -47,7 +48,7 @@ class _Watched:
 
 
 class Bypasses:
-    """Which lanes of a batch went around barriers.
+    """Finds the lanes of a batch that go around barriers.
 
     Attributes
     ----------
@@ -67,7 +68,7 @@ class Bypasses:
         self.is_watching = False
 
     def waits(self, op: Op, lanes: Lanes, group_of: Index) -> None:
-        """Lanes wait at a barrier for others of their groups."""
+        """Take note that lanes wait at a barrier for others of their groups."""
         watched = self._watched.get(op)
         if watched is None:
             geometry = self.machine.geometry
@@ -83,21 +84,21 @@ class Bypasses:
         self.is_watching = True
 
     def goes_on(self, op: Op, lanes: Lanes) -> None:
-        """Lanes wait no longer."""
+        """Take note that lanes wait no longer."""
         watched = self._watched[op]
         group = lanes.pick(watched.group_of)
         watched.waiting -= np.bincount(group, minlength=len(watched.waiting))
         self.is_watching = any(other.waiting.any() for other in self._watched.values())
 
     def ran(self, first: int, last: int, lanes: Lanes) -> None:
-        """Lanes run the instructions from ``first`` up to ``last``."""
+        """Take note that lanes run the instructions from ``first`` up to ``last``."""
         for watched in self._watched.values():
             if watched.behind[last + 1] > watched.behind[first]:
                 numbers = lanes.numbers
                 watched.around[numbers[watched.waiting[watched.group_of[numbers]] > 0]] = True
 
     def went_around(self, op: Op, lanes: Index) -> npt.NDArray[np.bool_]:
-        """Which of these lanes went around a barrier."""
+        """Return which of these lanes went around a barrier."""
         watched = self._watched.get(op)
         return np.zeros(len(lanes), np.bool_) if watched is None else watched.around[lanes]
 
@@ -113,7 +114,7 @@ class Bypasses:
         return found
 
     def _reach(self, barrier: int) -> npt.NDArray[np.bool_]:
-        """What can be reached from a barrier."""
+        """Find the instructions that can be reached from a barrier."""
         found = np.zeros(len(self.machine.ops), np.bool_)
         queue = list(self._next[barrier])
         while queue:
@@ -124,7 +125,7 @@ class Bypasses:
         return found
 
     def _before(self, barrier: int) -> npt.NDArray[np.bool_]:
-        """From where a barrier can be reached with no other one between."""
+        """Find the instructions from which a barrier can be reached with no other one between."""
         previous: list[list[int]] = [[] for _ in self._next]
         for at, places in enumerate(self._next):
             for place in places:
@@ -144,7 +145,7 @@ class Bypasses:
         return instruction.opcode in ("bar", "barrier") and "warp" not in instruction.modifiers
 
     def _endings(self) -> npt.NDArray[np.bool_]:
-        """Instructions that only end the thread."""
+        """Find the instructions that only end the thread."""
         ops = self.machine.ops
         found = np.array(
             [op.instruction.opcode in ENDS and op.instruction.predicate is None for op in ops]

@@ -1,4 +1,4 @@
-"""Where lanes of a warp meet: ``.sync`` instructions wait for the lanes that their mask names."""
+"""Let lanes of a warp meet: ``.sync`` instructions wait for the lanes that their mask names."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ALL_LANES, ONE = 0xFFFFFFFF, np.uint64(1)
 
 
 def warp_bits(lanes: Lanes) -> Mask:
-    """Bit i of a warp's number is set if its lane i is in the set; shape (warps,)."""
+    """Return a number for each warp, of which bit i is set if lane i is there; shape (warps,)."""
     geometry = lanes.geometry
     bits = np.zeros(geometry.warp_count, np.uint64)
     bit = np.uint64(1) << lanes.pick(geometry.lane_id).astype(np.uint64)
@@ -38,7 +38,7 @@ class _Waiting:
 
 
 class Meetings:
-    """Lanes that wait for others of their warp."""
+    """Keeps the lanes that wait for others of their warp."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
@@ -50,8 +50,10 @@ class Meetings:
         self._meet: dict[Hashable, Meet] = {}
 
     def arrive(self, key: Hashable, op: Op, meet: Meet, lanes: Lanes, mask: Value) -> Groups:
-        """Lanes come to a meeting; ``meet`` runs once for all that go on together, with their
-        masks."""
+        """Let lanes come to a meeting, and go on if all that they wait for are there.
+
+        ``meet`` runs once for all that go on together, with their masks.
+        """
         machine = self.machine
         masks = np.broadcast_to(mask, lanes.count).astype(np.uint64)
         if key not in self._waiting and lanes.count == machine.live_count:
@@ -71,7 +73,7 @@ class Meetings:
         return []
 
     def lanes_ended(self) -> None:
-        """Lanes ended; those that wait for them wait no longer."""
+        """Let lanes go on that waited for lanes which have ended."""
         for key in list(self._waiting):
             self._open(key)
 
@@ -111,7 +113,7 @@ class Meetings:
             machine.add_group(waiting.op.index + 1, waiting.lanes)
 
     def _alive(self) -> Mask:
-        """Of each warp, the lanes that have not ended."""
+        """Return for each warp the lanes that have not ended."""
         ended = self.machine.barriers.ended
         if ended is None:
             return warp_bits(self.machine.all)
@@ -120,7 +122,7 @@ class Meetings:
     # What is wrong with the masks
 
     def _check(self, released: list[_Waiting]) -> None:
-        """Lanes go on together: all whom their masks name must be among them, with one mask."""
+        """Check that lanes go on together with all that their masks name, which have that mask."""
         geometry = self.machine.geometry
         named = np.zeros(geometry.warp_count * WARP, np.uint64)
         for waiting in released:
@@ -153,7 +155,7 @@ class Meetings:
             op.fault("barrier", words, int(lane[0]), None, others)
 
     def _check_ended(self, waiting: _Waiting, missing: npt.NDArray[np.bool_]) -> None:
-        """Lanes whom masks name have ended: those that went around this have missed it."""
+        """Report lanes that masks name and that ended; only those that went around are a fault."""
         machine, geometry = self.machine, self.machine.geometry
         who, lane = np.nonzero(missing)
         first = waiting.lanes.numbers[who]
@@ -183,7 +185,7 @@ class Meetings:
             )
 
     def report_stuck(self) -> None:
-        """Lanes wait for others that never come."""
+        """Report lanes that wait for others which never come."""
         for waiting in (w for several in self._waiting.values() for w in several):
             waiting.op.fault(
                 "barrier",

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 STRETCH = 512
 """Instructions that a group runs at most between two looks at the clock."""
-_LOOKS = 16  # the looks of which one asks the clock, and of which, again, one counts
+_LOOKS = 16
+"""Every 16th look reads the clock, and every 16th of those counts instructions and memory."""
 _STATM = Path("/proc/self/statm")
 
 

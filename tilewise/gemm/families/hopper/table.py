@@ -63,7 +63,6 @@ class Table:
         largest = Problem(1, 1, 1, a_k_major=False, b_k_major=False)  # raw tiles
         self.raw_stages = np.array([x.raw_stages(largest) for x in self.tilings], np.float64)
         self.is_unaligned = self.unaligned_lines > 0
-        self.has_unaligned = bool(self.is_unaligned.any())
         self.a_line = LINE / self.cluster_n  # bytes that a block loads of a row of A
         self.b_bytes = LINE * self.block_n / self.cluster_m
         self.b_shared = self.block_n * (self.cluster_m > 1)
