@@ -286,14 +286,14 @@ print(found.blocks_run, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 102
 def test_matrices_of_more_than_the_memory(emulator: Device, k: int) -> None:
     """C is 40 GB; what it takes is far below what its sectors would as a table of bytes."""
     script = f"""
-import resource
 import tilewise
 from tilewise.lens.roofline import bound, find
 found = tilewise.profile("tiled", 100_000, 100_000, {k})
 bound(found.work, find("h200"))
 footprint = found.report.footprint
 print(found.blocks_run, footprint.loads, footprint.stores, found.check)
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+# Of this program alone: ru_maxrss begins with what the test's own process had.
+print(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")))
 """
     done = subprocess.run(
         [sys.executable, "-c", script],
@@ -305,7 +305,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
     counted, most = done.stdout.splitlines()
     sectors = 4 * 100_000 // 32
     assert counted == f"1 {2 * sectors * k} {sectors * 100_000} None"
-    assert int(most) < 600 << 20
+    assert int(most) << 10 < 400 << 20
 
 
 def test_the_command_line_at_such_a_size(profile: Tilewise) -> None:
