@@ -61,6 +61,7 @@ class Undefined:
         self.shadows: dict[int, Shadow] = {}
         # By their numbers; what is made of several loads' values comes from several reads.
         self._reads: list[tuple[_Read, ...]] = []
+        self._latest: dict[int, int] = {}
         self._unions: dict[tuple[int, int], int] = {}
         self._flows: dict[int, Flow] = {}
 
@@ -68,6 +69,7 @@ class Undefined:
         """A new batch begins."""
         self.shadows.clear()
         self._reads.clear()
+        self._latest.clear()
         self._unions.clear()
 
     # Loads
@@ -113,11 +115,10 @@ class Undefined:
         )
 
     def _remember(self, read: _Read) -> int:
-        if len(self._reads) >= _KEPT:
-            for number, known in enumerate(self._reads, 1):
-                if known[0].op is read.op:
-                    return number
+        if len(self._reads) >= _KEPT and read.op.index in self._latest:
+            return self._latest[read.op.index]
         self._reads.append((read,))
+        self._latest[read.op.index] = len(self._reads)
         return len(self._reads)
 
     def join(self, given: list[Origins]) -> Origins:
