@@ -112,6 +112,15 @@ ATTACKS = {
         '#define P(a, b) a##b\n#if P(\\u00e9__has_, include)("{s}") + P(é__, has_include)("{s}")\n'
         "#endif\n#define VALUE 1\n"
     ),
+    "has, pasted beside a plain one": (
+        "#ifdef __has_include\n#endif\n#define P(a, b) a##b\n"
+        '#if P(_, _has_include)("{s}")\n#define VALUE 1\n#else\n#define VALUE 2\n#endif\n'
+    ),
+    "has, pasted behind plain ones": (
+        "#if defined(__has_include) && defined(__has_include_next) && defined(__has_embed)\n#endif\n"
+        "#define P(a, b) a##b\n#define VALUE (1\n"
+        '#if P(__has_include, _next)("{s}") || P(_, _has_embed)("{s}")\n+ 1\n#endif\n)\n'
+    ),
     "pragma": '#pragma GCC dependency "{s}"\n#define VALUE 1\n',
     "alias": '#pragma include_alias("a.cuh", "{s}")\n#include "a.cuh"\n#define VALUE 1\n',
     "line": '#line 1 "{s}"\n#define VALUE nothing\n',

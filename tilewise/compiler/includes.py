@@ -355,11 +355,13 @@ def _can_be_pasted(texts: Sequence[str]) -> bool:
         other = _INCLUDE.sub(lambda match: match[0].replace(match["word"], " ", 1), text)
         there.update(_TOKEN.findall(_LETTER.sub(" ", other)))
     for asking in _ASKING:
+        # The whole name is no part of itself: wherever it stands, it was rewritten or refused.
+        parts = there - {asking}
         ends = {0}
         for at in range(len(asking)):
             if at in ends:
-                ends |= {end for end in range(at + 1, len(asking) + 1) if asking[at:end] in there}
-        if len(asking) in ends and asking not in there:
+                ends |= {end for end in range(at + 1, len(asking) + 1) if asking[at:end] in parts}
+        if len(asking) in ends:
             return True
     return False
 
