@@ -8,6 +8,7 @@ import struct
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -377,8 +378,51 @@ def test_options_that_read_or_write_files(option: str, secret: Watched, tmp_path
 def test_the_name_of_a_kernel_asks_for_no_file(secret: Watched) -> None:
     source = "template <int I> __global__ void k(int* x) { *x = I; }\n"
     name = f'k<__has_include("{secret.path}")>'
-    with pytest.raises(ValueError, match="asks for files"):
+    with pytest.raises(ValueError, match=r"files can be looked for; that takes trusted=True"):
         compiler.compile(source, name)
+    source = "#define P(a, b) a##b\n" + source
+    for pasted in ("P(_,_has_include)", "_NV_CONCAT_EVAL1(_,_has_include)"):
+        given = f'k<{pasted}("{secret.path}")>'
+        assert includes.gather(source, "k.cu", None, name=given).is_doubtful
+        with suppress(CompileError):
+            compiler.compile(source, given)
+    assert secret.opened() == 0
+
+
+@pytest.mark.parametrize(
+    "value",
+    ['__has_include("{s}")', '0 + __has_include(<{s}>)', 'P(__has_,include)("{s}")',
+     'defined __has_include_next("{s}")', '__has_embed("{s}")', 'P(__has, _include)("{s}")'],
+)  # fmt: skip
+def test_macros_that_are_given_ask_for_no_file(
+    value: str, secret: Watched, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = "#if X\n#endif\n#define P(a, b) a##b\n#if X\n#endif\n#define VALUE X\n" + KERNEL
+    monkeypatch.setenv("TILEWISE_CACHE_DIR", str(tmp_path / "cache"))
+    given = value.format(s=secret.path)
+    refused = r"the macro .* has __has.* in it, .* that takes trusted=True"
+    with pytest.raises(ValueError, match=refused):
+        compiler.compile(source, "k", defines={"X": given})
+    for option in ("-DX=", "--define-macro=X=", "-DX(a)="):
+        with pytest.raises(ValueError, match=refused):
+            compiler.compile(source, "k", options=[option + given])
+    assert secret.opened() == 0
+    with suppress(CompileError):
+        compiler.compile(source, "k", defines={"X": given}, trusted=True)
+    with pytest.raises(ValueError, match="one line"):
+        compiler.compile(source, "k", defines={"X": f'1\r#include "{secret.path}"'})
+
+
+def test_macros_that_are_given_paste_nothing(
+    secret: Watched, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = "#if X\n#endif\n#define VALUE 1\n" + KERNEL
+    monkeypatch.setenv("TILEWISE_CACHE_DIR", str(tmp_path / "cache"))
+    given = f'P(_,_has_include)("{secret.path}")'
+    for option in ("-DP(a,b)=a##b", "--define-macro=P(a,b)=a##b"):
+        for more, defines in (((f"-DX={given}",), None), ((), {"X": given})):
+            with suppress(CompileError):
+                compiler.compile(source, "k", options=[option, *more], defines=defines)
     assert secret.opened() == 0
 
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tilewise.compiler import shipped
-from tilewise.compiler.options import has_trigraphs, macros
+from tilewise.compiler.options import defined, has_trigraphs, macros
 from tilewise.errors import CompileError
 
 MOST_BYTES = 16 << 20
@@ -181,6 +181,21 @@ def read(file: Path, most: int = MOST_BYTES) -> str:
     return text.replace("\r\n", "\n")
 
 
+def check_given(text: str, what: str) -> None:
+    """Raise where what is given beside a source, a macro or a name, asks for files.
+
+    Raises
+    ------
+    ValueError
+        If ``__has_include`` or its like stands in it, or a word that begins so.
+    """
+    if found := _HAS.search(text) or _PIECE.search(text):
+        word = found["word"] if "word" in found.groupdict() else found[0]
+        raise ValueError(
+            f"{what} has {word} in it, by which files can be looked for; that takes trusted=True"
+        )
+
+
 def gather(
     source: str,
     file: str,
@@ -189,6 +204,7 @@ def gather(
     *,
     more: Sequence[Path] = (),
     options: Sequence[str] = (),
+    name: str = "",
     is_trusted: bool = False,
 ) -> Gathered:
     """A source and all that it includes.
@@ -207,6 +223,8 @@ def gather(
         More folders, absolute, that it may read.
     options : sequence of str
         NVRTC's, the caller's macros among them.
+    name : str
+        The name of a kernel, in which NVRTC replaces macros.
     is_trusted : bool
         Whether it may read any file. Then what can't be told here is left to NVRTC.
 
@@ -232,7 +250,7 @@ def gather(
     is_doubtful = False
     if not is_trusted:
         texts = {file: source, **{str(name): text for name, text in search.texts.items()}}
-        is_doubtful = _check(texts, search, options)
+        is_doubtful = _check(texts, search, [*defined(options), name])
         if has_trigraphs(options):
             _check_trigraphs(texts)
     headers = {str(header): text for header, text in sorted(done.items())}
@@ -312,8 +330,10 @@ def _changes(text: str, folder: Path | None, search: _Search) -> Iterator[tuple[
             yield start, end, _UNANSWERED
 
 
-def _check(texts: Mapping[str, str], search: _Search, options: Sequence[str]) -> bool:
+def _check(texts: Mapping[str, str], search: _Search, given: Sequence[str]) -> bool:
     """Raise CompileError where an include's name may be another than it seems.
+
+    ``given`` are macros and names beside the texts, which :func:`check_given` has seen.
 
     Returns
     -------
@@ -335,14 +355,13 @@ def _check(texts: Mapping[str, str], search: _Search, options: Sequence[str]) ->
                 f"{name}:{line}: error: {piece[0]} may be pasted (##) to __has_include, which "
                 "would look for any file; choose another name, or trust it with trusted=True"
             )
-    defined = [option for option in options if option.startswith(("-D", "--define-macro"))]
     # What stands in tilewise's own headers is known: of them, macros that paste count alone.
     own = str(shipped.FOLDER)
     others = [
         text for name, text in plain.items() if not name.startswith(own) or name == search.file
     ]
-    pastes = any(map(_PASTE.search, (*plain.values(), *defined)))
-    return pastes and _can_be_pasted([*others, *defined])
+    pastes = any(map(_PASTE.search, (*plain.values(), *given)))
+    return pastes and _can_be_pasted([*others, *given])
 
 
 def _can_be_pasted(texts: Sequence[str]) -> bool:

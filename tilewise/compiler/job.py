@@ -9,8 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from tilewise.compiler import apart, cache, confine, nvrtc, shipped
-from tilewise.compiler.includes import Gathered, gather
-from tilewise.compiler.options import check_options, check_text, folders, is_known, of_macros
+from tilewise.compiler.includes import Gathered, check_given, gather
+from tilewise.compiler.options import (
+    check_options,
+    check_text,
+    defined,
+    folders,
+    is_known,
+    of_macros,
+)
 from tilewise.errors import CompileError
 from tilewise.limits import Limits
 
@@ -88,7 +95,7 @@ class Job:
         found = gather(
             self.source, self.file, self.folder, self.include,
             more=(shipped.FOLDER,) if is_own else (), options=self.options,
-            is_trusted=self.is_trusted,
+            name=self.name, is_trusted=self.is_trusted,
         )  # fmt: skip
         return found if self.is_told else replace(found, is_whole=False)
 
@@ -130,12 +137,14 @@ def job_of(
     check_text(name, "name")
     if not name.strip() or "\n" in name:
         raise ValueError(f"{name!r} is not the name of a kernel")
-    if "__has_" in name and not is_trusted:
-        raise ValueError(f"{name!r} asks for files; that takes trusted=True")
     if isinstance(include, str | Path):
         raise TypeError(f"include is {include!r}; it takes a sequence of folders")
     check_options(options, is_trusted)
     macros = of_macros(defines or {})
+    if not is_trusted:
+        check_given(name, f"the name {name!r}")
+        for macro in defined((*macros, *options)):
+            check_given(macro, f"the macro {macro!r}")
     file = "<source>" if path is None else str(path)
     folder = None if path is None else Path(path).absolute().parent
     more = tuple(Path(each).absolute() for each in (*include, *folders(options)))

@@ -95,6 +95,12 @@ def macros(options: Sequence[str]) -> dict[str, str]:
     return {m[1]: m[2] or "" for m in map(_MACRO.fullmatch, options) if m is not None}
 
 
+def defined(options: Sequence[str]) -> list[str]:
+    """Return the texts of the macros that options define: ``NAME=VALUE``, or ``NAME(A)=VALUE``."""
+    found = (re.match(r"(?:-D|--define-macro=)", option) for option in options)
+    return [match.string[match.end() :] for match in found if match is not None]
+
+
 def of_macros(defines: Mapping[str, Any]) -> tuple[str, ...]:
     """``-DNAME=VALUE`` of each macro, by name; it raises what compiling with it would."""
     if not isinstance(defines, Mapping):
@@ -110,7 +116,7 @@ def of_macros(defines: Mapping[str, Any]) -> tuple[str, ...]:
         if value is True:
             options.append(f"-D{macro}")
         elif isinstance(value, str):
-            if "\n" in value or "\0" in value:
+            if re.search(r"[\r\n\0]", value):
                 raise ValueError(f"macro {macro} is {value!r}: a macro's value is one line")
             options.append(f"-D{macro}={value}")
         elif isinstance(value, float) and not math.isfinite(value):
