@@ -8,7 +8,7 @@ import struct
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -311,7 +311,28 @@ def test_doubtful_sources_take_a_system_that_closes_files(monkeypatch: pytest.Mo
     monkeypatch.setattr(confine, "can_close_files", lambda: False)
     with pytest.raises(CompileError, match=r"may be pasted .* can't forbid that"):
         compiler.compile(source + "// anew\n", "k")
+    # The system knows Landlock, but does not do it.
+    monkeypatch.setattr(confine, "can_close_files", lambda: True)
+    python = [
+        "import sys; from tilewise.compiler import apart, confine, nvrtc",
+        "confine.close_files = lambda: False",
+        "apart.main()",
+    ]
+    for limits in (None, Limits()):
+        with (
+            pytest.raises(CompileError, match=r"may be pasted .* can't forbid that"),
+            _process(monkeypatch, "\n".join(python)),
+        ):
+            compiler.compile(source + "// anew\n", "k", limits=limits)
     assert ", 1234;" in compiler.compile(source, "k", trusted=True).ptx
+
+
+@contextmanager
+def _process(monkeypatch: pytest.MonkeyPatch, program: str) -> Iterator[None]:
+    """Processes of the compiler's run ``program`` instead."""
+    with monkeypatch.context() as patch:
+        patch.setattr(confine, "_RUN", program)
+        yield
 
 
 def test_lines_stay_lines() -> None:

@@ -27,6 +27,10 @@ from tilewise.limits import Limits
 _WHAT = "the compilation was stopped"
 _FULL = re.compile(r"^(\S.*?)\((\d+)\): catastrophic error: out of memory", re.MULTILINE)
 _SILENT = re.compile(r"ptxas fatal\s*: Ptx assembly aborted due to errors\s*")  # and no error
+NOT_CLOSED = (
+    "names in it may be pasted (##) to __has_include, which would look for any file, and this "
+    "system can't forbid that; trust it with trusted=True"
+)
 _GRACE = 5.0  # seconds that NVRTC has to say where it is, when its time is over
 
 
@@ -39,6 +43,7 @@ def run(
     *,
     limits: Limits,
     is_trusted: bool = False,
+    must_close: bool = False,
 ) -> nvrtc.Output:
     """Compile ``source`` once, as :func:`tilewise.compiler.nvrtc.run` does.
 
@@ -48,20 +53,23 @@ def run(
         As :func:`tilewise.compiler.nvrtc.run` takes them.
     limits : Limits
     is_trusted : bool
-        Whether it may open files.
+        Whether it may open files. If not, it opens none where the system can forbid that.
+    must_close : bool
+        Whether nothing is compiled where the system can't.
 
     Raises
     ------
     LimitError
         If it takes more than ``limits`` allow.
     CompileError
-        If the compiler breaks down.
+        If the compiler breaks down, or if files can't be closed that must be.
     DeviceUnavailableError
         If NVRTC can't be loaded.
     """
     asked = {
         "source": source, "file": file, "options": list(options), "name": name,
         "headers": dict(headers or {}), "memory": limits.memory, "is_trusted": is_trusted,
+        "must_close": must_close,
     }  # fmt: skip
     with confine.python("tilewise.compiler.apart") as process:
         confine.wait_for_start(process)
@@ -81,6 +89,8 @@ def run(
         raise CompileError(f"{file}: the compiler broke down (exit code {process.returncode})")
     if unavailable := answer.pop("unavailable", ""):
         raise DeviceUnavailableError(unavailable)
+    if answer.pop("is_open", False):
+        raise CompileError(f"{file}: {NOT_CLOSED}")
     place = None if answer["ok"] else _place(answer)
     is_full = place or answer["is_full"] or _SILENT.fullmatch(answer["log"])
     if limits.memory is not None and is_full:
@@ -107,12 +117,12 @@ def _place(answer: Mapping[str, Any] | None) -> tuple[str, int] | None:
 def _answer(asked: bytes) -> bytes:
     job = unpack(asked)
     assert job is not None
-    memory, is_trusted = job.pop("memory"), job.pop("is_trusted")
+    memory, is_trusted, must_close = map(job.pop, ("memory", "is_trusted", "must_close"))
     try:
         if memory is not None:
             confine.limit_memory(memory)
-        if not is_trusted:
-            confine.close_files()
+        if not is_trusted and not confine.close_files() and must_close:
+            return pack({"is_open": True})
         output = nvrtc.run(**job)
     except DeviceUnavailableError as error:
         return pack({"unavailable": str(error)})

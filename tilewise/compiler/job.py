@@ -75,15 +75,13 @@ class Job:
     def run(self, gathered: Gathered, options: Sequence[str], name: str | None) -> nvrtc.Output:
         """What NVRTC makes of it: in a process of its own, where there are limits."""
         if gathered.is_doubtful and not confine.can_close_files():
-            raise CompileError(
-                f"{self.file}: names in it may be pasted (##) to __has_include, which would look "
-                "for any file, and this system can't forbid that; trust it with trusted=True"
-            )
+            raise CompileError(f"{self.file}: {apart.NOT_CLOSED}")
         if self.is_shipped or (self.limits is None and not gathered.is_doubtful):
             return nvrtc.run(gathered.source, self.file, options, name, gathered.headers)
         return apart.run(
             gathered.source, self.file, options, name, gathered.headers,
             limits=self.limits or _NO_LIMITS, is_trusted=self.is_trusted,
+            must_close=gathered.is_doubtful,
         )  # fmt: skip
 
     def gathered(self) -> Gathered:
