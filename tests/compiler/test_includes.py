@@ -288,6 +288,30 @@ def test_headers_of_one_name_in_several_folders(folder: Path, tmp_path: Path) ->
         compiler.compile(source, "k", include="more")
 
 
+def test_a_relative_path_is_of_the_folder_that_one_is_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = '#include "v.cuh"\n' + KERNEL
+    for number in (2345, 6789, 2345):
+        (tmp_path / str(number)).mkdir(exist_ok=True)
+        (tmp_path / str(number) / "v.cuh").write_text(f"#define VALUE {number}\n")
+        monkeypatch.chdir(tmp_path / str(number))
+        compiled = compiler.compile(source, "k", path=Path("k.cu"))
+        assert f", {number};" in compiled.ptx
+
+
+def test_what_a_trusted_source_finds_out_is_kept_apart(secret: Watched) -> None:
+    if not _has_landlock():
+        pytest.skip("this system has no Landlock")
+    source = (
+        f'#define P(a, b) a##b\n#if P(_, _has_include)("{secret.path}")\n#define VALUE 4567\n'
+        "#else\n#define VALUE 89\n#endif\n" + KERNEL
+    )
+    for is_trusted, value in ((True, 4567), (False, 89), (True, 4567)):
+        compiler.forget()
+        assert f", {value};" in compiler.compile(source, "k", trusted=is_trusted).ptx
+
+
 def test_a_header_that_comes_later_is_found(folder: Path) -> None:
     source = '#if __has_include("v.cuh")\n#include "v.cuh"\n#else\n#define VALUE 77\n#endif\n'
     assert ", 77;" in compiler.compile(source + KERNEL, "k", path=folder / "k.cu").ptx

@@ -219,7 +219,7 @@ def _known(
 
 def _remembered(job: Job) -> Compiled | None:
     """Return what the process remembers of a source that does not come with tilewise."""
-    compiled, stamps, files = _memory.get(job.asked, (None, (), ()))
+    compiled, stamps, files = _memory.get(job.memory_key, (None, (), ()))
     return compiled if not files or stamps == cache.stamps(files) else None
 
 
@@ -266,7 +266,7 @@ def _remember(
     job: Job, compiled: Compiled, files: tuple[Path, ...], stamps: tuple[Any, ...]
 ) -> None:
     memory: dict[tuple[Any, ...], Any] = _shipped if job.is_shipped else _memory
-    key = job.known_by if job.is_shipped else job.asked
+    key = job.shipped_key if job.is_shipped else job.memory_key
     with _lock:
         memory.pop(key, None)
         memory[key] = compiled if job.is_shipped else (compiled, stamps, files)

@@ -41,20 +41,30 @@ class Job:
 
     Attributes
     ----------
+    source, name, arch : str
+        As :func:`tilewise.compiler.compile` takes them.
+    file : str
+        What messages and line information call the source.
+    lines : bool
+        Whether PTX and machine code say of which source line each instruction is.
     folder : Path or None
-        The source's own.
+        The folder of the source, absolute; None of a source that is a string.
     include : tuple of Path
-        More that ``#include`` searches.
+        More folders, absolute, that ``#include`` searches.
     options : tuple of str
-        All that NVRTC gets.
+        All of the options that NVRTC gets.
     is_shipped : bool
-        Whether the source comes with tilewise, and all that it may include.
+        Whether the source and all of its headers are tilewise's own.
     is_trusted : bool
+        Whether the source may include any file.
     is_told : bool
-        Whether what the options have NVRTC read is known.
+        Whether every file that the options make NVRTC read is known.
     limits : Limits or None
-    asked, known_by : tuple
-        What the process remembers it by; one that comes with tilewise, by the latter.
+        What compiling it may take.
+    memory_key : tuple
+        The key of the compiled kernel in the process's memory, unless it is tilewise's own.
+    shipped_key : tuple
+        The key of the compiled kernel in the process's memory if it is tilewise's own.
     """
 
     source: str
@@ -69,8 +79,8 @@ class Job:
     is_trusted: bool
     is_told: bool
     limits: Limits | None
-    asked: tuple[Any, ...]
-    known_by: tuple[Any, ...]
+    memory_key: tuple[Any, ...]
+    shipped_key: tuple[Any, ...]
 
     def run(self, gathered: Gathered, options: Sequence[str], name: str | None) -> nvrtc.Output:
         """What NVRTC makes of it: in a process of its own, where there are limits."""
@@ -105,7 +115,9 @@ class Job:
         version = "{}.{}".format(*nvrtc.version())
         if not self.is_shipped:
             headers = [text for header in gathered.headers.items() for text in header]
-            parts = (gathered.source, self.name, self.file, version, *self.options)
+            # What a trusted source finds out of files, another may not be told.
+            trust = str(self.is_trusted)
+            parts = (gathered.source, self.name, self.file, version, trust, *self.options)
             return cache.key((*parts, *headers))
         decisive = [option for option in self.options if not option.startswith("--include-path=")]
         place = self.file if self.lines else shipped.relative(self.file)
@@ -156,10 +168,11 @@ def job_of(
         search += (f"--include-path={Path(each).absolute()}" for each in include)
     of_lines = [_LINES] if lines else [_MINIMAL] if is_shipped else []
     every = (f"--gpu-architecture={arch}", *of_lines, *_FIXED_OPTIONS, *search, *macros, *options)
-    asked = (source, name, macros, arch, file, tuple(options), lines, more, is_trusted)
+    given = tuple(options)
+    memory_key = (source, name, macros, arch, file, folder, given, lines, more, is_trusted)
     at = "" if path is None else file
-    known_by = (at, name, repr(defines), arch, tuple(options), lines)
+    shipped_key = (at, name, repr(defines), arch, given, lines)
     return Job(
         source, name, arch, file, lines, folder, more, every, is_shipped, is_trusted,
-        not is_trusted or is_known(options), limits, asked, known_by,
+        not is_trusted or is_known(options), limits, memory_key, shipped_key,
     )  # fmt: skip
