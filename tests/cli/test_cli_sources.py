@@ -115,7 +115,20 @@ def test_limits_are_set_and_lifted(
 
 
 @pytest.mark.parametrize(
-    "text", ["seconds", "seconds=", "seconds=-1", "years=1", "memory=2T", "=3"]
+    "text",
+    [
+        "seconds",
+        "seconds=",
+        "seconds=-1",
+        "years=1",
+        "memory=2T",
+        "=3",
+        "seconds=10K",
+        "memory=1e400",
+        "seconds=1e400",
+        "instructions=1e30",
+        "output=1e308G",
+    ],
 )
 def test_limits_that_are_none(text: str, tilewise: Tilewise) -> None:
     with pytest.raises(ValueError, match="--limit is"):
