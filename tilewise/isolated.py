@@ -174,10 +174,12 @@ def _places(
 def _asked(task: Task, limits: Limits) -> LaunchReport:
     """What a process answers."""
     with confine.python("tilewise.isolated_process") as process:
-        confine.wait_for_start(process)
         try:
+            is_started = confine.wait_for_start(process)
             seconds = None if limits.seconds is None else limits.seconds + GRACE
             said, _ = process.communicate(pickle.dumps(task), seconds)
+        except TimeoutError as error:
+            raise LaunchError(f"{task.compiled.name}: the launch did not start: {error}") from None
         except subprocess.TimeoutExpired:
             assert limits.seconds is not None
             raise exceeded("seconds", limits.seconds, task) from None
@@ -186,11 +188,12 @@ def _asked(task: Task, limits: Limits) -> LaunchReport:
     try:
         answer = Reader(said).load()
     except (pickle.UnpicklingError, EOFError):
-        if limits.memory is not None and process.returncode < 0:
+        is_full = is_started and confine.was_out_of_memory(process)
+        if limits.memory is not None and task.device != "gpu" and is_full:
             raise exceeded("memory", limits.memory, task) from None
         raise LaunchError(
-            f"{task.compiled.name}: the process that launched it ended with exit code "
-            f"{process.returncode}, and said nothing"
+            f"{task.compiled.name}: the process that launched it ended with "
+            f"{confine.how_it_ended(process)}, and said nothing"
         ) from None
     if isinstance(answer, LaunchReport):
         return answer

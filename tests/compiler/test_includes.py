@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import struct
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -15,8 +16,8 @@ import numpy as np
 import pytest
 
 from tilewise import compiler
-from tilewise.compiler import apart, confine, includes, nvrtc
-from tilewise.errors import CompileError
+from tilewise.compiler import apart, confine, includes, nvrtc, shipped
+from tilewise.errors import CompileError, LimitError
 from tilewise.kernel import Kernel
 from tilewise.limits import Limits
 
@@ -118,7 +119,8 @@ ATTACKS = {
         '#if P(_, _has_include)("{s}")\n#define VALUE 1\n#else\n#define VALUE 2\n#endif\n'
     ),
     "has, pasted behind plain ones": (
-        "#if defined(__has_include) && defined(__has_include_next) && defined(__has_embed)\n#endif\n"
+        "#if defined(__has_include) && defined(__has_include_next) && defined(__has_embed)\n"
+        "#endif\n"
         "#define P(a, b) a##b\n#define VALUE (1\n"
         '#if P(__has_include, _next)("{s}") || P(_, _has_embed)("{s}")\n+ 1\n#endif\n)\n'
     ),
@@ -375,6 +377,84 @@ def test_a_long_source_is_looked_at_in_a_short_time() -> None:
     ):  # fmt: skip
         includes.gather(piece * 100_000, "k.cu", Path("/nowhere"))
     assert time.monotonic() - begin < 30
+
+
+def test_headers_that_are_not_there_are_looked_for_once(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[Path] = []
+    real = includes.read
+
+    def read(file: Path, most: int) -> str:
+        looked.append(file)
+        return real(file, most)
+
+    monkeypatch.setattr(includes, "read", read)
+    text = "#if 0\n" + '#include "nothere.h"\n' * 6000 + "#endif\n"
+    includes.gather(text, "k.cu", folder)
+    assert len(looked) == 1
+
+
+def test_looking_for_headers_has_a_limit(folder: Path) -> None:
+    text = "".join(f'#include "nothere{number}.h"\n' for number in range(100_000))
+    source = f"#if 0\n{text}#endif\n{KERNEL}"
+    begin = time.monotonic()
+    with pytest.raises(LimitError, match=r"k\.cu: .*limit of 0\.5 seconds"):
+        compiler.compile(source, "k", path=folder / "k.cu", limits=Limits(seconds=0.5))
+    assert time.monotonic() - begin < 10
+
+
+def test_a_source_is_as_large_as_a_file(folder: Path) -> None:
+    most = includes.MOST_BYTES
+    for source in (" " * (most + 1), "ü" * (most // 2 + 1)):
+        with pytest.raises(ValueError, match=r"source has 16,777,21\d bytes; at most 16,777,216"):
+            compiler.compile(source, "k")
+    # Headers are counted in bytes too.
+    for number in range(3):
+        (folder / f"h{number}.cuh").write_text("//" + "ü" * (most // 5), encoding="utf-8")
+    source = "".join(f'#include "h{number}.cuh"\n' for number in range(3))
+    with pytest.raises(CompileError, match=r"k\.cu:3: .*at most [\d,]+ are read"):
+        compiler.compile(source + KERNEL, "k", path=folder / "k.cu")
+
+
+def test_headers_that_are_too_many_or_of_odd_names(folder: Path) -> None:
+    (folder / 'a"b.cuh').write_text("")
+    with pytest.raises(CompileError, match="a header whose path has a quotation mark"):
+        compiler.compile('#include <a"b.cuh>\n' + KERNEL, "k", path=folder / "k.cu")
+    for number in range(includes.MOST_FILES + 1):
+        (folder / f"h{number}.cuh").touch()
+    source = "".join(f'#include "h{number}.cuh"\n' for number in range(includes.MOST_FILES + 1))
+    with pytest.raises(CompileError, match=r"k\.cu:1001: .*no more than 1,000 headers are read"):
+        compiler.compile(source + KERNEL, "k", path=folder / "k.cu")
+
+
+def test_half_a_character_is_refused_in_words() -> None:
+    half, said = "\udcff", r"has '\\udcff' in it, half of a character"
+    with pytest.raises(ValueError, match=f"source {said}"):
+        compiler.compile(f"// {half}\n{KERNEL}", "k")
+    with pytest.raises(ValueError, match=f"macro VALUE {said}"):
+        compiler.compile(KERNEL, "k", defines={"VALUE": half})
+    with pytest.raises(ValueError, match=f"option {said}"):
+        compiler.compile(KERNEL, "k", options=[f"-DVALUE={half}"])
+    with pytest.raises(ValueError, match=f"name {said}"):
+        compiler.compile(KERNEL, half)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere every path is text")
+def test_a_path_that_is_not_utf_8_is_refused_in_words(folder: Path) -> None:
+    half = Path(os.fsdecode(b"\xff"))
+    with pytest.raises(ValueError, match=r"path has '\\udcff' in it"):
+        compiler.compile(KERNEL, "k", path=folder / half / "k.cu")
+    with pytest.raises(ValueError, match=r"folder of include= has '\\udcff' in it"):
+        compiler.compile(KERNEL, "k", include=[folder / half])
+
+
+def test_a_folder_beside_tilewises_own_is_not_its_own(tmp_path: Path) -> None:
+    beside = Path(f"{shipped.FOLDER}-of-others")
+    search = includes._Search("k.cu", (), (), False, {})
+    texts = {str(beside / "k.cuh"): "_ has include", "k.cu": "#define P(a, b) a##b"}
+    assert includes._check(texts, search, [])
+    assert not includes._check({str(shipped.FOLDER / "k.cuh"): "_ has include"}, search, ["a##b"])
 
 
 def test_a_process_of_its_own_opens_no_file_at_all(secret: Watched) -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from tilewise.compiler import apart, cache, confine, nvrtc, shipped
-from tilewise.compiler.includes import Gathered, check_given, gather
+from tilewise.compiler.clock import Clock
+from tilewise.compiler.includes import MOST_BYTES, Gathered, gather
 from tilewise.compiler.options import (
     check_options,
     check_text,
@@ -18,6 +19,7 @@ from tilewise.compiler.options import (
     is_known,
     of_macros,
 )
+from tilewise.compiler.pasted import check_given
 from tilewise.errors import CompileError
 from tilewise.limits import Limits
 
@@ -61,6 +63,8 @@ class Job:
         Whether every file that the options make NVRTC read is known.
     limits : Limits or None
         What compiling it may take.
+    clock : Clock
+        The time that is left of it.
     memory_key : tuple
         The key of the compiled kernel in the process's memory, unless it is tilewise's own.
     shipped_key : tuple
@@ -79,6 +83,7 @@ class Job:
     is_trusted: bool
     is_told: bool
     limits: Limits | None
+    clock: Clock
     memory_key: tuple[Any, ...]
     shipped_key: tuple[Any, ...]
 
@@ -91,7 +96,7 @@ class Job:
         return apart.run(
             gathered.source, self.file, options, name, gathered.headers,
             limits=self.limits or _NO_LIMITS, is_trusted=self.is_trusted,
-            must_close=gathered.is_doubtful,
+            must_close=gathered.is_doubtful, clock=self.clock,
         )  # fmt: skip
 
     def gathered(self) -> Gathered:
@@ -100,11 +105,12 @@ class Job:
             return Gathered(self.source, {}, (), True)
         # A kernel in tilewise's own folder, which somebody edits, includes what lies in its parts.
         is_own = self.folder is not None and self.folder.is_relative_to(shipped.FOLDER)
-        found = gather(
-            self.source, self.file, self.folder, self.include,
-            more=(shipped.FOLDER,) if is_own else (), options=self.options,
-            name=self.name, is_trusted=self.is_trusted,
-        )  # fmt: skip
+        with self.clock.running():
+            found = gather(
+                self.source, self.file, self.folder, self.include,
+                more=(shipped.FOLDER,) if is_own else (), options=self.options,
+                name=self.name, is_trusted=self.is_trusted, check=self.clock.check,
+            )  # fmt: skip
         return found if self.is_told else replace(found, is_whole=False)
 
     def key(self, gathered: Gathered) -> bytes:
@@ -144,6 +150,8 @@ def job_of(
         As :func:`tilewise.compiler.compile`.
     """
     check_text(source, "source")
+    if (size := len(source.encode())) > MOST_BYTES:
+        raise ValueError(f"source has {size:,} bytes; at most {MOST_BYTES:,} are taken")
     check_text(name, "name")
     if not name.strip() or "\n" in name:
         raise ValueError(f"{name!r} is not the name of a kernel")
@@ -155,7 +163,10 @@ def job_of(
         check_given(name, f"the name {name!r}")
         for macro in defined((*macros, *options)):
             check_given(macro, f"the macro {macro!r}")
+    for each in include:
+        check_text(str(each), "a folder of include=")
     file = "<source>" if path is None else str(path)
+    check_text(file, "path")
     folder = None if path is None else Path(path).absolute().parent
     more = tuple(Path(each).absolute() for each in (*include, *folders(options)))
     is_shipped = folder is not None and not more and shipped.has(file, source)
@@ -174,5 +185,6 @@ def job_of(
     shipped_key = (at, name, repr(defines), arch, given, lines)
     return Job(
         source, name, arch, file, lines, folder, more, every, is_shipped, is_trusted,
-        not is_trusted or is_known(options), limits, memory_key, shipped_key,
+        not is_trusted or is_known(options), limits,
+        Clock(limits.seconds if limits else None, file), memory_key, shipped_key,
     )  # fmt: skip

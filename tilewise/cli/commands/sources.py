@@ -75,11 +75,12 @@ def limits_of(limit: Sequence[str]) -> Limits:
     names = [each.name for each in fields(Limits)]
     for each in limit:
         name, _, most = each.partition("=")
+        example = "10" if name == "seconds" else "2G"
         unit = "" if name == "seconds" else "[KMG]?"
         number = re.fullmatch(rf"(\d+(?:\.\d+)?(?:e\d+)?)({unit})", most)
         if name not in names or number is None:
             raise ValueError(
-                f"--limit is {each!r}; it takes {', '.join(names)}, as {name}={'10' if name == 'seconds' else '2G'}"
+                f"--limit is {each!r}; it takes {', '.join(names)}, as {name}={example}"
                 if name in names
                 else f"--limit is {each!r}; it takes one of {', '.join(names)}, as seconds=10"
             )

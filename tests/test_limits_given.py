@@ -25,7 +25,7 @@ def test_numbers_that_no_system_can_count(name: str) -> None:
 
 def test_numbers_that_are_none() -> None:
     for value in (0, -1, math.nan, -math.inf):
-        with pytest.raises(ValueError, match="seconds is .*; it must be above 0"):
+        with pytest.raises(ValueError, match=r"seconds is .*; it must be above 0"):
             Limits(seconds=value)
 
 
