@@ -57,7 +57,7 @@ def run(
     is_trusted : bool
         Whether it may open files. If not, it opens none where the system can forbid that.
     must_close : bool
-        Whether nothing is compiled where the system can't.
+        Whether nothing is compiled where the system can't forbid it to open files.
     clock : Clock, optional
         The time that is left; by default all that the limits allow.
 
@@ -105,7 +105,10 @@ def run(
 
 
 def _last_words(process: subprocess.Popen[bytes]) -> dict[str, Any] | None:
-    """What a process says that can take no more memory: NVRTC then tells the line it is at."""
+    """Return the answer of a process, at its end, that is given no more memory from now on.
+
+    NVRTC, which can't be asked where it is, tells the line at which it runs out of memory.
+    """
     try:
         confine.stop_memory(process.pid)
         said, _ = process.communicate(timeout=_GRACE)
