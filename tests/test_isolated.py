@@ -224,6 +224,30 @@ def test_what_fails_in_another_way_is_told(tmp_path: Path, monkeypatch: pytest.M
     assert "KeyError" in str(found)
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no signals")
+def test_a_process_that_dies_is_out_of_memory_only_where_it_was(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kernel = Kernel('extern "C" __global__ void k() {}', "k", limits=Limits())
+    kernel.compile()
+
+    def launch(program: str) -> None:
+        monkeypatch.setattr(confine, "_RUN", f"import os, signal, sys, time\n{program}")
+        kernel.launch(1, 1, (), device="emulator", isolated=True)
+
+    die = "os.write(1, b'!'); sys.stdin.buffer.read(); os.kill(os.getpid(), signal.SIG"
+    with pytest.raises(LaunchError, match="ended with signal SIGSEGV"):
+        launch(f"{die}SEGV)")
+    with pytest.raises(LaunchError, match="ended with signal SIGKILL"):
+        launch("os.kill(os.getpid(), signal.SIGKILL)")  # before its memory is limited
+    if sys.platform == "linux":
+        with pytest.raises(LimitError, match="limit of 4 GiB of memory"):
+            launch(f"{die}KILL)")
+    monkeypatch.setattr(confine, "START_SECONDS", 0.5)
+    with pytest.raises(LaunchError, match=r"did not start: .* not ready within 0\.5 seconds"):
+        launch("time.sleep(60)")
+
+
 def test_limits_on_a_gpu_take_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
     place = get_device("emulator")
     monkeypatch.setattr(place, "name", "gpu")

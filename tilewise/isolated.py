@@ -230,10 +230,12 @@ def _asked(task: Task, limits: Limits) -> LaunchReport:
     """Ask a process for a launch, and return or raise what it answers."""
     files = (task.file,) if isinstance(task.file, int) else ()
     with confine.python("tilewise.isolated_process", files) as process:
-        confine.wait_for_start(process)
         try:
+            is_started = confine.wait_for_start(process)
             seconds = None if limits.seconds is None else limits.seconds + GRACE
             said, _ = process.communicate(pickle.dumps(task), seconds)
+        except TimeoutError as error:
+            raise LaunchError(f"{task.compiled.name}: the launch did not start: {error}") from None
         except subprocess.TimeoutExpired:
             assert limits.seconds is not None
             raise exceeded("seconds", limits.seconds, task) from None
@@ -242,12 +244,13 @@ def _asked(task: Task, limits: Limits) -> LaunchReport:
     try:
         answer = Reader(said).load()
     except pickle.UnpicklingError as error:
-        if limits.memory is not None and process.returncode < 0:
+        is_full = is_started and confine.was_out_of_memory(process)
+        if limits.memory is not None and task.device != "gpu" and is_full:
             raise exceeded("memory", limits.memory, task) from None
         what = f"its answer can't be read: {error}" if said else "said nothing"
         raise LaunchError(
-            f"{task.compiled.name}: the process that launched it ended with exit code "
-            f"{process.returncode}, and {what}"
+            f"{task.compiled.name}: the process that launched it ended with "
+            f"{confine.how_it_ended(process)}, and {what}"
         ) from None
     if isinstance(answer, LaunchReport):
         return answer

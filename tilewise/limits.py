@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, fields
 
+MOST: dict[str, float] = {
+    "seconds": 1_000_000,  # 11 days; some systems can't wait for longer than 24
+    "instructions": 1 << 62,
+    "memory": 1 << 62,
+    "output": 1 << 62,
+}
+"""The highest limits that the systems below can count with."""
 KINDS = {"seconds": (int, float), "instructions": (int,), "memory": (int,), "output": (int,)}
 
 
@@ -15,13 +21,13 @@ class Limits:
     Attributes
     ----------
     seconds : float or None
-        Of wall time: of a compilation, and of a launch, each.
+        Wall time: so many for a compilation, and so many again for each launch. At most a million.
     instructions : int or None
         That all the warps of a launch execute together on the emulator. The same kernel reaches
         it at the same place on every machine.
     memory : int or None
-        Bytes that the compiler, or the emulator for a launch, takes beyond what the process held
-        before; the arrays of the launch are not counted.
+        Bytes that the compiler takes beyond those that its process held before, on Linux alone; or
+        the emulator for a launch, without the launch's arrays.
     output : int or None
         Bytes that the kernel prints.
 
@@ -30,7 +36,7 @@ class Limits:
     TypeError
         If a limit is no number, or one of all but ``seconds`` is no whole one.
     ValueError
-        If a limit is not above 0.
+        If a limit is not above 0, or is higher than can be counted with.
 
     Examples
     --------
@@ -54,5 +60,11 @@ class Limits:
                 raise TypeError(
                     f"{each.name} is {value!r}; it takes {number}, or None for no limit"
                 )
-            if not (value > 0 and math.isfinite(value)):
+            if not value > 0:
                 raise ValueError(f"{each.name} is {value!r}; it must be above 0")
+            if value > MOST[each.name]:
+                shown = repr(value) if value < 1e30 else "more"
+                raise ValueError(
+                    f"{each.name} is {shown}; it must be at most {MOST[each.name]:,}, or None for "
+                    "no limit"
+                )

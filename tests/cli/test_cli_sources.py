@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from commands import PLACE, SIGNATURE, Tilewise, caller
+from reference import thorough
 
 from tilewise import isolated
 from tilewise.cli.commands.sources import limits_of
@@ -42,7 +43,8 @@ def words(command: str, target: str, folder: Path) -> list[str]:
     return [command, target, *sizes.get(command, ["-m", "8", "-n", "8", "-k", "8"])]
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+# occupancy compiles for each architecture.
+@pytest.mark.parametrize("command", [*COMMANDS[:-1], pytest.param(COMMANDS[-1], marks=thorough)])
 def test_every_command_reads_what_it_may(command: str, tilewise: Tilewise, tmp_path: Path) -> None:
     for folder, text in (("own", '#include "more.cuh"\n'), ("far", "// nothing\n")):
         (tmp_path / folder).mkdir()
@@ -125,7 +127,20 @@ def test_limits_are_set_and_lifted(
 
 
 @pytest.mark.parametrize(
-    "text", ["seconds", "seconds=", "seconds=-1", "years=1", "memory=2T", "=3"]
+    "text",
+    [
+        "seconds",
+        "seconds=",
+        "seconds=-1",
+        "years=1",
+        "memory=2T",
+        "=3",
+        "seconds=10K",
+        "memory=1e400",
+        "seconds=1e400",
+        "instructions=1e30",
+        "output=1e308G",
+    ],
 )
 def test_limits_that_are_none(text: str, tilewise: Tilewise) -> None:
     with pytest.raises(ValueError, match="--limit is"):

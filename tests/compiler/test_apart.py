@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tilewise import compiler
-from tilewise.compiler import nvrtc
+from tilewise.compiler import confine, nvrtc
 from tilewise.errors import CompileError, LimitError
 from tilewise.limits import Limits
 
@@ -101,8 +101,62 @@ def test_the_process_imports_nothing_of_the_working_directory(
 
 def test_a_compiler_that_breaks_down(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/bin/false")
-    with pytest.raises(CompileError, match="the compiler broke down"):
+    for limits in (Limits(), Limits(memory=None)):
+        with pytest.raises(CompileError, match=r"the compiler broke down \(exit code 1\)"):
+            compiler.compile(KERNEL, "k", limits=limits)
+
+
+START = "import os, sys, time\nos.write(1, b'!')\nsys.stdin.buffer.read()\n"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere memory is not limited")
+@pytest.mark.parametrize("number", ["SIGABRT", "SIGKILL"])
+def test_a_compiler_that_gets_no_memory(number: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = f"{START}import signal\nos.kill(os.getpid(), signal.{number})"
+    monkeypatch.setattr(confine, "_RUN", program)
+    with pytest.raises(LimitError, match="limit of 4 GiB of memory"):
+        compiler.compile(KERNEL, "k", limits=Limits())
+    with pytest.raises(CompileError, match=rf"broke down \(signal {number}\)"):
         compiler.compile(KERNEL, "k", limits=Limits(memory=None))
+    monkeypatch.setattr(confine, "can_limit_memory", lambda: False)
+    with pytest.raises(CompileError, match=rf"broke down \(signal {number}\)"):
+        compiler.compile(KERNEL, "k", limits=Limits())
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no signals")
+def test_a_compiler_that_ends_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    end = "import signal\nos.kill(os.getpid(), signal.SIG"
+    for program, how in (
+        (f"{START}{end}SEGV)", "signal SIGSEGV"),
+        (f"{START}os._exit(3)", "exit code 3"),
+        (f"import os\n{end}ABRT)", "signal SIGABRT"),  # before its memory is limited
+    ):
+        monkeypatch.setattr(confine, "_RUN", program)
+        with pytest.raises(CompileError, match=rf"the compiler broke down \({how}\)"):
+            compiler.compile(KERNEL, "k", limits=Limits())
+
+
+def test_a_compiler_that_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(confine, "START_SECONDS", 0.5)
+    monkeypatch.setattr(confine, "_RUN", "import time\ntime.sleep(60)")
+    with pytest.raises(CompileError, match=r"did not start: .* not ready within 0\.5 seconds"):
+        compiler.compile(KERNEL, "k", limits=Limits())
+
+
+def test_all_steps_of_a_compilation_have_one_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    # With the name and without it nothing compiles: two processes, each of 0.8 seconds.
+    answer = (
+        "from tilewise.compiler.cache import pack\nfrom tilewise.compiler.nvrtc import Output\n"
+    )
+    program = (
+        f"{answer}from dataclasses import asdict\n{START}time.sleep(0.8)\n"
+        "os.write(1, pack(asdict(Output('refused', ok=False))))"
+    )
+    monkeypatch.setattr(confine, "_RUN", program)
+    with pytest.raises(LimitError, match=r"limit of 1\.2 seconds"):
+        compiler.compile(KERNEL, "k", limits=Limits(seconds=1.2))
+    with pytest.raises(CompileError, match="refused"):
+        compiler.compile(KERNEL, "k", limits=Limits(seconds=30))
 
 
 def test_nvrtc_is_told_of_headers() -> None:

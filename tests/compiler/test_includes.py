@@ -5,17 +5,19 @@ from __future__ import annotations
 import ctypes
 import os
 import struct
+import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tilewise import compiler
-from tilewise.compiler import apart, confine, includes, nvrtc
-from tilewise.errors import CompileError
+from tilewise.compiler import apart, confine, includes, nvrtc, shipped
+from tilewise.errors import CompileError, LimitError
 from tilewise.kernel import Kernel
 from tilewise.limits import Limits
 
@@ -111,6 +113,16 @@ ATTACKS = {
     "has, pasted behind a letter": (
         '#define P(a, b) a##b\n#if P(\\u00e9__has_, include)("{s}") + P(é__, has_include)("{s}")\n'
         "#endif\n#define VALUE 1\n"
+    ),
+    "has, pasted beside a plain one": (
+        "#ifdef __has_include\n#endif\n#define P(a, b) a##b\n"
+        '#if P(_, _has_include)("{s}")\n#define VALUE 1\n#else\n#define VALUE 2\n#endif\n'
+    ),
+    "has, pasted behind plain ones": (
+        "#if defined(__has_include) && defined(__has_include_next) && defined(__has_embed)\n"
+        "#endif\n"
+        "#define P(a, b) a##b\n#define VALUE (1\n"
+        '#if P(__has_include, _next)("{s}") || P(_, _has_embed)("{s}")\n+ 1\n#endif\n)\n'
     ),
     "pragma": '#pragma GCC dependency "{s}"\n#define VALUE 1\n',
     "alias": '#pragma include_alias("a.cuh", "{s}")\n#include "a.cuh"\n#define VALUE 1\n',
@@ -278,6 +290,30 @@ def test_headers_of_one_name_in_several_folders(folder: Path, tmp_path: Path) ->
         compiler.compile(source, "k", include="more")
 
 
+def test_a_relative_path_is_of_the_folder_that_one_is_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = '#include "v.cuh"\n' + KERNEL
+    for number in (2345, 6789, 2345):
+        (tmp_path / str(number)).mkdir(exist_ok=True)
+        (tmp_path / str(number) / "v.cuh").write_text(f"#define VALUE {number}\n")
+        monkeypatch.chdir(tmp_path / str(number))
+        compiled = compiler.compile(source, "k", path=Path("k.cu"))
+        assert f", {number};" in compiled.ptx
+
+
+def test_what_a_trusted_source_finds_out_is_kept_apart(secret: Watched) -> None:
+    if not _has_landlock():
+        pytest.skip("this system has no Landlock")
+    source = (
+        f'#define P(a, b) a##b\n#if P(_, _has_include)("{secret.path}")\n#define VALUE 4567\n'
+        "#else\n#define VALUE 89\n#endif\n" + KERNEL
+    )
+    for is_trusted, value in ((True, 4567), (False, 89), (True, 4567)):
+        compiler.forget()
+        assert f", {value};" in compiler.compile(source, "k", trusted=is_trusted).ptx
+
+
 def test_a_header_that_comes_later_is_found(folder: Path) -> None:
     source = '#if __has_include("v.cuh")\n#include "v.cuh"\n#else\n#define VALUE 77\n#endif\n'
     assert ", 77;" in compiler.compile(source + KERNEL, "k", path=folder / "k.cu").ptx
@@ -301,7 +337,28 @@ def test_doubtful_sources_take_a_system_that_closes_files(monkeypatch: pytest.Mo
     monkeypatch.setattr(confine, "can_close_files", lambda: False)
     with pytest.raises(CompileError, match=r"may be pasted .* can't forbid that"):
         compiler.compile(source + "// anew\n", "k")
+    # The system knows Landlock, but does not do it.
+    monkeypatch.setattr(confine, "can_close_files", lambda: True)
+    python = [
+        "import sys; from tilewise.compiler import apart, confine, nvrtc",
+        "confine.close_files = lambda: False",
+        "apart.main()",
+    ]
+    for limits in (None, Limits()):
+        with (
+            pytest.raises(CompileError, match=r"may be pasted .* can't forbid that"),
+            _process(monkeypatch, "\n".join(python)),
+        ):
+            compiler.compile(source + "// anew\n", "k", limits=limits)
     assert ", 1234;" in compiler.compile(source, "k", trusted=True).ptx
+
+
+@contextmanager
+def _process(monkeypatch: pytest.MonkeyPatch, program: str) -> Iterator[None]:
+    """Processes of the compiler's run ``program`` instead."""
+    with monkeypatch.context() as patch:
+        patch.setattr(confine, "_RUN", program)
+        yield
 
 
 def test_lines_stay_lines() -> None:
@@ -320,6 +377,84 @@ def test_a_long_source_is_looked_at_in_a_short_time() -> None:
     ):  # fmt: skip
         includes.gather(piece * 100_000, "k.cu", Path("/nowhere"))
     assert time.monotonic() - begin < 30
+
+
+def test_headers_that_are_not_there_are_looked_for_once(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[Path] = []
+    real = includes.read
+
+    def read(file: Path, most: int) -> str:
+        looked.append(file)
+        return real(file, most)
+
+    monkeypatch.setattr(includes, "read", read)
+    text = "#if 0\n" + '#include "nothere.h"\n' * 6000 + "#endif\n"
+    includes.gather(text, "k.cu", folder)
+    assert len(looked) == 1
+
+
+def test_looking_for_headers_has_a_limit(folder: Path) -> None:
+    text = "".join(f'#include "nothere{number}.h"\n' for number in range(100_000))
+    source = f"#if 0\n{text}#endif\n{KERNEL}"
+    begin = time.monotonic()
+    with pytest.raises(LimitError, match=r"k\.cu: .*limit of 0\.5 seconds"):
+        compiler.compile(source, "k", path=folder / "k.cu", limits=Limits(seconds=0.5))
+    assert time.monotonic() - begin < 10
+
+
+def test_a_source_is_as_large_as_a_file(folder: Path) -> None:
+    most = includes.MOST_BYTES
+    for source in (" " * (most + 1), "ü" * (most // 2 + 1)):
+        with pytest.raises(ValueError, match=r"source has 16,777,21\d bytes; at most 16,777,216"):
+            compiler.compile(source, "k")
+    # Headers are counted in bytes too.
+    for number in range(3):
+        (folder / f"h{number}.cuh").write_text("//" + "ü" * (most // 5), encoding="utf-8")
+    source = "".join(f'#include "h{number}.cuh"\n' for number in range(3))
+    with pytest.raises(CompileError, match=r"k\.cu:3: .*at most [\d,]+ are read"):
+        compiler.compile(source + KERNEL, "k", path=folder / "k.cu")
+
+
+def test_headers_that_are_too_many_or_of_odd_names(folder: Path) -> None:
+    (folder / 'a"b.cuh').write_text("")
+    with pytest.raises(CompileError, match="a header whose path has a quotation mark"):
+        compiler.compile('#include <a"b.cuh>\n' + KERNEL, "k", path=folder / "k.cu")
+    for number in range(includes.MOST_FILES + 1):
+        (folder / f"h{number}.cuh").touch()
+    source = "".join(f'#include "h{number}.cuh"\n' for number in range(includes.MOST_FILES + 1))
+    with pytest.raises(CompileError, match=r"k\.cu:1001: .*no more than 1,000 headers are read"):
+        compiler.compile(source + KERNEL, "k", path=folder / "k.cu")
+
+
+def test_half_a_character_is_refused_in_words() -> None:
+    half, said = "\udcff", r"has '\\udcff' in it, half of a character"
+    with pytest.raises(ValueError, match=f"source {said}"):
+        compiler.compile(f"// {half}\n{KERNEL}", "k")
+    with pytest.raises(ValueError, match=f"macro VALUE {said}"):
+        compiler.compile(KERNEL, "k", defines={"VALUE": half})
+    with pytest.raises(ValueError, match=f"option {said}"):
+        compiler.compile(KERNEL, "k", options=[f"-DVALUE={half}"])
+    with pytest.raises(ValueError, match=f"name {said}"):
+        compiler.compile(KERNEL, half)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere every path is text")
+def test_a_path_that_is_not_utf_8_is_refused_in_words(folder: Path) -> None:
+    half = Path(os.fsdecode(b"\xff"))
+    with pytest.raises(ValueError, match=r"path has '\\udcff' in it"):
+        compiler.compile(KERNEL, "k", path=folder / half / "k.cu")
+    with pytest.raises(ValueError, match=r"folder of include= has '\\udcff' in it"):
+        compiler.compile(KERNEL, "k", include=[folder / half])
+
+
+def test_a_folder_beside_tilewises_own_is_not_its_own(tmp_path: Path) -> None:
+    beside = Path(f"{shipped.FOLDER}-of-others")
+    search = includes._Search("k.cu", (), (), False, {})
+    texts = {str(beside / "k.cuh"): "_ has include", "k.cu": "#define P(a, b) a##b"}
+    assert includes._check(texts, search, [])
+    assert not includes._check({str(shipped.FOLDER / "k.cuh"): "_ has include"}, search, ["a##b"])
 
 
 def test_a_process_of_its_own_opens_no_file_at_all(secret: Watched) -> None:
@@ -368,8 +503,51 @@ def test_options_that_read_or_write_files(option: str, secret: Watched, tmp_path
 def test_the_name_of_a_kernel_asks_for_no_file(secret: Watched) -> None:
     source = "template <int I> __global__ void k(int* x) { *x = I; }\n"
     name = f'k<__has_include("{secret.path}")>'
-    with pytest.raises(ValueError, match="asks for files"):
+    with pytest.raises(ValueError, match=r"files can be looked for; that takes trusted=True"):
         compiler.compile(source, name)
+    source = "#define P(a, b) a##b\n" + source
+    for pasted in ("P(_,_has_include)", "_NV_CONCAT_EVAL1(_,_has_include)"):
+        given = f'k<{pasted}("{secret.path}")>'
+        assert includes.gather(source, "k.cu", None, name=given).is_doubtful
+        with suppress(CompileError):
+            compiler.compile(source, given)
+    assert secret.opened() == 0
+
+
+@pytest.mark.parametrize(
+    "value",
+    ['__has_include("{s}")', '0 + __has_include(<{s}>)', 'P(__has_,include)("{s}")',
+     'defined __has_include_next("{s}")', '__has_embed("{s}")', 'P(__has, _include)("{s}")'],
+)  # fmt: skip
+def test_macros_that_are_given_ask_for_no_file(
+    value: str, secret: Watched, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = "#if X\n#endif\n#define P(a, b) a##b\n#if X\n#endif\n#define VALUE X\n" + KERNEL
+    monkeypatch.setenv("TILEWISE_CACHE_DIR", str(tmp_path / "cache"))
+    given = value.format(s=secret.path)
+    refused = r"the macro .* has __has.* in it, .* that takes trusted=True"
+    with pytest.raises(ValueError, match=refused):
+        compiler.compile(source, "k", defines={"X": given})
+    for option in ("-DX=", "--define-macro=X=", "-DX(a)="):
+        with pytest.raises(ValueError, match=refused):
+            compiler.compile(source, "k", options=[option + given])
+    assert secret.opened() == 0
+    with suppress(CompileError):
+        compiler.compile(source, "k", defines={"X": given}, trusted=True)
+    with pytest.raises(ValueError, match="one line"):
+        compiler.compile(source, "k", defines={"X": f'1\r#include "{secret.path}"'})
+
+
+def test_macros_that_are_given_paste_nothing(
+    secret: Watched, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = "#if X\n#endif\n#define VALUE 1\n" + KERNEL
+    monkeypatch.setenv("TILEWISE_CACHE_DIR", str(tmp_path / "cache"))
+    given = f'P(_,_has_include)("{secret.path}")'
+    for option in ("-DP(a,b)=a##b", "--define-macro=P(a,b)=a##b"):
+        for more, defines in (((f"-DX={given}",), None), ((), {"X": given})):
+            with suppress(CompileError):
+                compiler.compile(source, "k", options=[option, *more], defines=defines)
     assert secret.opened() == 0
 
 

@@ -319,6 +319,7 @@ def test_the_command_line_at_such_a_size(profile: Tilewise) -> None:
     assert document["blocks_run"] == 4
 
 
+@thorough
 def test_why_such_matrices_would_take_memory_after_all(profile: Tilewise) -> None:
     found = profile("tiled", "-m", 1_000_000, "-n", 1_000_000, "-k", 64)
     assert found.code == 2

@@ -70,32 +70,32 @@ def compile(
     arch : str
         A real architecture, one of :func:`architectures`.
     path : Path, optional
-        Where the source came from: its name in messages, and ``#include`` reads its folder, and
-        what lies in that.
+        The file that the source came from. Messages name it, and ``#include`` reads files in its
+        folder and below. It need not exist.
     options : sequence of str
         More options for NVRTC, of those that read and write no file.
     include : sequence of str or Path
         More folders that ``#include`` searches and reads. It reads no other file.
     lines : bool
-        Whether PTX and machine code say of which source line each instruction is, and the
-        parameters as what they are declared. The instructions are the same without, and the
-        machine code's file is a third as large.
+        Whether PTX and machine code say which source line each instruction comes from, and
+        :attr:`Compiled.parameters` say as what each parameter is declared. Without, the
+        instructions are the same, and the machine code takes a third of the bytes.
     trusted : bool
         Whether the source may include any file of the machine, and ``options`` may have NVRTC
         read and write files.
     limits : Limits, optional
-        With them a process of its own compiles, which is stopped where it takes more, and which
-        on Linux can open no file.
+        The most that compiling may take. A process of its own compiles then. It is killed when its
+        time is over; on Linux its memory is limited, and with Landlock it can open no file.
 
     Raises
     ------
     CompileError
-        If the source does not compile, or has no kernel of this name.
+        If the source does not compile, has no kernel of this name, or the compiler breaks down.
     LimitError
         If compiling it takes more than ``limits`` allow.
     ValueError
-        If NVRTC does not know ``arch``, a macro's name or value is none, or an option is one for
-        sources that are trusted.
+        If NVRTC does not know ``arch``, a macro's name or value is none, the source has more than
+        16 MiB, or an option, a macro or the name is one for sources that are trusted.
     TypeError
         If an argument is of another type.
     DeviceUnavailableError
@@ -219,7 +219,7 @@ def _known(
 
 def _remembered(job: Job) -> Compiled | None:
     """Return what the process remembers of a source that does not come with tilewise."""
-    compiled, stamps, files = _memory.get(job.asked, (None, (), ()))
+    compiled, stamps, files = _memory.get(job.memory_key, (None, (), ()))
     return compiled if not files or stamps == cache.stamps(files) else None
 
 
@@ -266,7 +266,7 @@ def _remember(
     job: Job, compiled: Compiled, files: tuple[Path, ...], stamps: tuple[Any, ...]
 ) -> None:
     memory: dict[tuple[Any, ...], Any] = _shipped if job.is_shipped else _memory
-    key = job.known_by if job.is_shipped else job.asked
+    key = job.shipped_key if job.is_shipped else job.memory_key
     with _lock:
         memory.pop(key, None)
         memory[key] = compiled if job.is_shipped else (compiled, stamps, files)

@@ -4,8 +4,8 @@ What NVRTC does with a source can't be stopped from inside: macros that double o
 machine's memory, and templates can take for ever. So where there are limits, a process compiles
 one source and ends; the one that waits for it kills it when its time is over.
 
-The process holds less than it could: it can't take more memory than its limit, and where Linux
-has Landlock, it can open no file, whatever the source says.
+The process gives up what it does not need: on Linux it can't take more memory than its limit, and
+where Linux has Landlock, it can open no file, whatever the source says.
 """
 
 from __future__ import annotations
@@ -21,12 +21,17 @@ from typing import Any
 
 from tilewise.compiler import confine, nvrtc
 from tilewise.compiler.cache import pack, unpack
+from tilewise.compiler.clock import STOPPED, Clock
 from tilewise.errors import CompileError, DeviceUnavailableError, LimitError
 from tilewise.limits import Limits
 
-_WHAT = "the compilation was stopped"
 _FULL = re.compile(r"^(\S.*?)\((\d+)\): catastrophic error: out of memory", re.MULTILINE)
-_SILENT = re.compile(r"ptxas fatal\s*: Ptx assembly aborted due to errors\s*")  # and no error
+# What ptxas says where it has no memory: that there are errors, and not one of them.
+_SILENT = re.compile(r"ptxas fatal\s*: Ptx assembly aborted due to errors\s*")
+NOT_CLOSED = (
+    "names in it may be pasted (##) to __has_include, which would look for any file, and this "
+    "system can't forbid that; trust it with trusted=True"
+)
 _GRACE = 5.0  # seconds that NVRTC has to say where it is, when its time is over
 
 
@@ -39,6 +44,8 @@ def run(
     *,
     limits: Limits,
     is_trusted: bool = False,
+    must_close: bool = False,
+    clock: Clock | None = None,
 ) -> nvrtc.Output:
     """Compile ``source`` once, as :func:`tilewise.compiler.nvrtc.run` does.
 
@@ -48,48 +55,60 @@ def run(
         As :func:`tilewise.compiler.nvrtc.run` takes them.
     limits : Limits
     is_trusted : bool
-        Whether it may open files.
+        Whether it may open files. If not, it opens none where the system can forbid that.
+    must_close : bool
+        Whether nothing is compiled where the system can't forbid it to open files.
+    clock : Clock, optional
+        The time that is left; by default all that the limits allow.
 
     Raises
     ------
     LimitError
         If it takes more than ``limits`` allow.
     CompileError
-        If the compiler breaks down.
+        If the compiler breaks down, or if files can't be closed that must be.
     DeviceUnavailableError
         If NVRTC can't be loaded.
     """
     asked = {
         "source": source, "file": file, "options": list(options), "name": name,
         "headers": dict(headers or {}), "memory": limits.memory, "is_trusted": is_trusted,
+        "must_close": must_close,
     }  # fmt: skip
+    clock = clock or Clock(limits.seconds, file)
+    clock.check()
     with confine.python("tilewise.compiler.apart") as process:
-        confine.wait_for_start(process)
         try:
-            said, _ = process.communicate(pack(asked), limits.seconds)
+            is_started = confine.wait_for_start(process)
+            with clock.running():
+                said, _ = process.communicate(pack(asked), clock.left())
+        except TimeoutError as error:
+            raise CompileError(f"{file}: the compiler did not start: {error}") from None
         except subprocess.TimeoutExpired:
-            assert limits.seconds is not None
-            place = _place(_last_words(process))
-            raise LimitError("seconds", limits.seconds, _WHAT, *(place or (file,))) from None
+            raise clock.exceeded(*(_place(_last_words(process)) or ())) from None
         finally:
             process.kill()
     answer = unpack(said)
     if answer is None:
-        if limits.memory is not None:
-            # Where there is no memory, NVRTC aborts, or the system ends the process.
-            raise LimitError("memory", limits.memory, _WHAT, file)
-        raise CompileError(f"{file}: the compiler broke down (exit code {process.returncode})")
+        if limits.memory is not None and is_started and confine.was_out_of_memory(process):
+            raise LimitError("memory", limits.memory, STOPPED, file)
+        raise CompileError(f"{file}: the compiler broke down ({confine.how_it_ended(process)})")
     if unavailable := answer.pop("unavailable", ""):
         raise DeviceUnavailableError(unavailable)
+    if answer.pop("is_open", False):
+        raise CompileError(f"{file}: {NOT_CLOSED}")
     place = None if answer["ok"] else _place(answer)
     is_full = place or answer["is_full"] or _SILENT.fullmatch(answer["log"])
-    if limits.memory is not None and is_full:
-        raise LimitError("memory", limits.memory, _WHAT, *(place or (file,)))
+    if limits.memory is not None and confine.can_limit_memory() and is_full:
+        raise LimitError("memory", limits.memory, STOPPED, *(place or (file,)))
     return nvrtc.Output(**answer)
 
 
 def _last_words(process: subprocess.Popen[bytes]) -> dict[str, Any] | None:
-    """What a process says that can take no more memory: NVRTC then tells the line it is at."""
+    """Return the answer of a process, at its end, that is given no more memory from now on.
+
+    NVRTC, which can't be asked where it is, tells the line at which it runs out of memory.
+    """
     try:
         confine.stop_memory(process.pid)
         said, _ = process.communicate(timeout=_GRACE)
@@ -107,18 +126,17 @@ def _place(answer: Mapping[str, Any] | None) -> tuple[str, int] | None:
 def _answer(asked: bytes) -> bytes:
     job = unpack(asked)
     assert job is not None
-    memory, is_trusted = job.pop("memory"), job.pop("is_trusted")
+    memory, is_trusted, must_close = map(job.pop, ("memory", "is_trusted", "must_close"))
     try:
         if memory is not None:
             confine.limit_memory(memory)
-        if not is_trusted:
-            confine.close_files()
-        output = nvrtc.run(**job)
+        if not is_trusted and not confine.close_files() and must_close:
+            return pack({"is_open": True})
+        return pack(asdict(nvrtc.run(**job)))
     except DeviceUnavailableError as error:
         return pack({"unavailable": str(error)})
     except MemoryError:
         return pack(asdict(nvrtc.Output("", ok=False, is_full=True)))
-    return pack(asdict(output))
 
 
 def main() -> None:

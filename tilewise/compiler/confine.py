@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -19,11 +20,12 @@ except ImportError:  # Windows has none
     resource = None
 
 START_SECONDS = 60.0
-"""That a process may take until it is ready; longer is taken for never."""
+"""How long a process may take until it is ready to be asked. After that it is killed."""
 _STARTED = b"!"
 
-# Linux's <linux/landlock.h>: the system calls, alike on every architecture, and the rights of the
-# first version; reading and writing files, reading folders, making and removing files.
+# <linux/landlock.h>: the numbers of the system calls, which are the same on every architecture, and
+# all the rights of Landlock's first version: to execute, read and write files, to read folders, and
+# to make and remove files and folders.
 _CREATE_RULESET, _RESTRICT_SELF = 444, 446
 _RIGHTS = (1 << 13) - 1
 _VERSION = 1 << 0
@@ -40,10 +42,11 @@ importlib.import_module(sys.argv[2]).main()
 
 
 def python(module: str, files: Sequence[int] = ()) -> subprocess.Popen[bytes]:
-    """Start a process that runs a module's ``main``, is asked and answers by its standard streams.
+    """Start a process that runs a module's ``main``.
 
-    It finds the same packages as this one, and no others: not those of the working directory. Of
-    this one's open files it has those of the numbers ``files``, under the same numbers.
+    It is asked on its standard input, and answers on its standard output. It finds the same
+    packages as this one, and no others: not those of the working directory. Of this one's open
+    files it has those of the numbers ``files``, under the same numbers.
     """
     path = os.pathsep.join(each or str(Path.cwd()) for each in sys.path)
     return subprocess.Popen(
@@ -57,15 +60,57 @@ def python(module: str, files: Sequence[int] = ()) -> subprocess.Popen[bytes]:
     )
 
 
-def wait_for_start(process: subprocess.Popen[bytes]) -> None:
-    """Wait until a process is ready to be asked, or has ended: its time begins then."""
+def wait_for_start(process: subprocess.Popen[bytes]) -> bool:
+    """Wait until a process is ready to be asked, or has ended: its time begins then.
+
+    Returns
+    -------
+    bool
+        Whether it is ready.
+
+    Raises
+    ------
+    TimeoutError
+        If it is not ready in time. It is killed then.
+    """
     assert process.stdout is not None
-    timer = threading.Timer(START_SECONDS, process.kill)
+    is_late = threading.Event()
+
+    def end() -> None:
+        is_late.set()
+        process.kill()
+
+    timer = threading.Timer(START_SECONDS, end)
     timer.start()
     try:
-        process.stdout.read(len(_STARTED))
+        is_started = process.stdout.read(len(_STARTED)) == _STARTED
     finally:
         timer.cancel()
+    if is_late.is_set():
+        raise TimeoutError(f"its process was not ready within {START_SECONDS:g} seconds")
+    return is_started
+
+
+def was_out_of_memory(process: subprocess.Popen[bytes]) -> bool:
+    """Return whether a process whose memory was limited ended as one that gets no more.
+
+    Libraries abort then, and the system kills. What ends in another way, as by a segmentation
+    fault, has another cause; and so has every end where the system limits no memory.
+    """
+    if not can_limit_memory():
+        return False
+    return -process.returncode in (signal.SIGABRT, signal.SIGKILL)
+
+
+def how_it_ended(process: subprocess.Popen[bytes]) -> str:
+    """Return the exit code of a process that has ended, or the signal that ended it."""
+    code = process.returncode
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return f"signal {signal.Signals(-code).name}"
+    except ValueError:
+        return f"signal {-code}"
 
 
 def say_started(answers: BinaryIO) -> None:
@@ -74,8 +119,13 @@ def say_started(answers: BinaryIO) -> None:
     answers.flush()
 
 
+def can_limit_memory() -> bool:
+    """Return whether this system limits what memory a process takes: Linux does."""
+    return resource is not None and sys.platform == "linux"
+
+
 def limit_memory(more: int) -> None:
-    """Let this process take ``more`` bytes of memory beyond what it has; then it gets none."""
+    """Let this process take ``more`` bytes of memory beyond what it has; on Linux alone."""
     if resource is not None and sys.platform == "linux":
         _, hard = resource.getrlimit(resource.RLIMIT_AS)
         most = _address_space(os.getpid()) + more

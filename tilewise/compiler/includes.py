@@ -1,13 +1,14 @@
 """What a source may read: its includes, which NVRTC is given from memory.
 
-NVRTC opens whatever file an include names, and its messages quote it. So the text that it is given
-names no file: every ``#include`` of a header that the source may read is rewritten to the name of
-one that lies in memory, every other one to an ``#error`` that says why, and ``__has_include`` to
-its answer. NVRTC is told of no folder to search.
+NVRTC opens every file that an include names, and quotes it in its messages. So the text that NVRTC
+gets names no file. An ``#include`` of a header that the source may read is rewritten to the name of
+a text in memory, every other ``#include`` to an ``#error`` that says why, and ``__has_include`` to
+its answer. NVRTC gets no folder to search.
 
-A directive is found by a rule that no comment, string or condition can fool: whatever stands first
-on a line, or behind the end of a comment, counts as one. What counts by mistake stands in a comment
-or in text that is left out, where a rewritten line does no harm.
+Directives are found without telling what a comment, a string or a condition is: whatever looks like
+a directive counts as one if it stands first on a line, or behind the end of a comment. Where that
+is wrong, it stands in a comment, in a string or in text that a condition leaves out, and rewriting
+it changes nothing that is executed.
 
 Sources: ISO C++20 5.2 (phases of translation), 15.2, 15.3 (includes), 15.6.4 (pasted tokens).
 """
@@ -17,17 +18,19 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
-from tilewise.compiler import shipped
-from tilewise.compiler.options import has_trigraphs, macros
+from tilewise.compiler import pasted, shipped
+from tilewise.compiler.options import defined, has_trigraphs, macros
 from tilewise.errors import CompileError
 
 MOST_BYTES = 16 << 20
-"""Of a source, and of all the headers that it includes together."""
+"""The size of the largest source, and of the most headers that one source includes together."""
 MOST_FILES = 1000
+"""The number of the most headers that one source includes."""
 
 _WS = r"[ \t\v\f\r]"
 _NAME = r'(?:"(?P<quoted>[^"\n]*)"|<(?P<angled>[^>\n]*)>)'
@@ -37,7 +40,7 @@ _INCLUDE = re.compile(
     rf"(?P<operand>{_WS}*+(?:{_NAME}|(?P<macro>[A-Za-z_]\w*)))?",
     re.MULTILINE | re.ASCII,
 )
-# C++20: it names a header too, where it is the first word of a line.
+# In C++20, import names a header too, where it is the first word of a line.
 _IMPORT = re.compile(
     rf"(?:^|\*/){_WS}*+(?:export{_WS}++)?(?P<word>import)(?!\w)", re.MULTILINE | re.ASCII
 )
@@ -47,15 +50,6 @@ _HAS = re.compile(
     rf"(?P<operand>{_WS}*+\({_WS}*+{_NAME}{_WS}*+\))?",
     re.ASCII,
 )
-# The names of __has_include and its like can be pasted of other names, by the source or by macros
-# of NVRTC's own; as they can't be defined anew, a source that likely does is
-# refused, and one that could is compiled where no file can be opened.
-_ASKING = ("__has_include", "__has_include_next", "__has_embed")
-_PIECE = re.compile(r"__(?:h|ha|has|has_[a-z]{,6}|has_include_[a-z]*)(?!\w)", re.ASCII)
-_LETTER = re.compile(r"\\u[0-9A-Fa-f]{4}|\\U[0-9A-Fa-f]{8}")  # by its number: a name may follow
-_TOKEN = re.compile(r"\w+", re.ASCII)
-_PASTE = re.compile(r"##|%:%:|\?\?=\?\?=|_NV_|__CUDA(?!CC)[A-Z]*_|__location__")
-_TRIGRAPH = re.compile(r"\?\?[=/]")
 _OUTSIDE = (
     "an include outside the folder of the source and the folders of include= is not read; name its "
     "folder in include=, or trust the source with trusted=True"
@@ -104,14 +98,28 @@ class _Search:
     texts: dict[Path, str] = field(default_factory=dict)
     files: dict[Path, None] = field(default_factory=dict)
     by_macro: set[str] = field(default_factory=set)
+    answers: dict[tuple[str, Path | None], tuple[Path | None, str]] = field(default_factory=dict)
+    check: Callable[[], None] = lambda: None
 
     def find(self, name: str, folder: Path | None) -> tuple[Path | None, str]:
         """The file that an include means, or None, and why it may not be read.
 
         Where it is merely not there, there is no reason: NVRTC says so itself.
         """
+        self.check()
+        asked = (name, folder)
+        if asked not in self.answers:
+            self.answers[asked] = self._find(name, folder)
+        return self.answers[asked]
+
+    @cached_property
+    def real_roots(self) -> list[Path]:
+        """The folders that may be read, with all links followed."""
+        return [root.resolve() for root in self.roots]
+
+    def _find(self, name: str, folder: Path | None) -> tuple[Path | None, str]:
         reason = ""
-        places = (*(() if folder is None else (folder,)), *self.folders)
+        places = dict.fromkeys((*(() if folder is None else (folder,)), *self.folders))
         for place in (Path("/"),) if Path(name).is_absolute() else places:
             file = _plain(place / name)
             if not self._is_inside(file, self.roots):
@@ -122,7 +130,7 @@ class _Search:
             self.files[file] = None
             try:
                 # Of a link, what it leads to counts.
-                if not self._is_inside(file.resolve(), [root.resolve() for root in self.roots]):
+                if not self._is_inside(file.resolve(), self.real_roots):
                     reason = _OUTSIDE
                     continue
                 text = read(file, MOST_BYTES - self.size)
@@ -131,9 +139,11 @@ class _Search:
             except (OSError, ValueError, RuntimeError) as error:
                 why = getattr(error, "strerror", "") or error
                 return None, " ".join(f"this header is not read: {why}".split())
-            if '"' in str(file) or "\n" in str(file) or len(self.texts) >= MOST_FILES:
-                return None, f"no more than {MOST_FILES} headers are read, of plain names"
-            self.size += len(text)
+            if '"' in str(file) or "\n" in str(file):
+                return None, "a header whose path has a quotation mark or a new line is not read"
+            if len(self.texts) >= MOST_FILES:
+                return None, f"no more than {MOST_FILES:,} headers are read"
+            self.size += len(text.encode())
             self.texts[file] = text
             return file, ""
         return None, reason
@@ -189,7 +199,9 @@ def gather(
     *,
     more: Sequence[Path] = (),
     options: Sequence[str] = (),
+    name: str = "",
     is_trusted: bool = False,
+    check: Callable[[], None] = lambda: None,
 ) -> Gathered:
     """A source and all that it includes.
 
@@ -207,11 +219,17 @@ def gather(
         More folders, absolute, that it may read.
     options : sequence of str
         NVRTC's, the caller's macros among them.
+    name : str
+        The name of a kernel, in which NVRTC replaces macros.
     is_trusted : bool
         Whether it may read any file. Then what can't be told here is left to NVRTC.
+    check : callable
+        Called at each step; it raises where the time is over.
 
     Raises
     ------
+    LimitError
+        If ``check`` does.
     CompileError
         If it is written so that what it reads can't be told, and it is not trusted.
     """
@@ -222,7 +240,8 @@ def gather(
         folders = (own, *folders)
         if own != own.parent:  # of a source in the root folder, the whole machine is not its own
             roots = folders
-    search = _Search(file, folders, (*roots, *more), is_trusted, macros(options))
+    places = (*roots, *more)
+    search = _Search(file, folders, places, is_trusted, macros(options), check=check)
     source = source.replace("\r\n", "\n")
     whole = _rewritten(source, folder, search)
     done: dict[Path, str] = {}
@@ -230,11 +249,12 @@ def gather(
         for header in sorted(waiting):
             done[header] = _rewritten(search.texts[header], header.parent, search)
     is_doubtful = False
+    check()
     if not is_trusted:
         texts = {file: source, **{str(name): text for name, text in search.texts.items()}}
-        is_doubtful = _check(texts, search, options)
+        is_doubtful = _check(texts, search, [*defined(options), name])
         if has_trigraphs(options):
-            _check_trigraphs(texts)
+            pasted.check_trigraphs(texts)
     headers = {str(header): text for header, text in sorted(done.items())}
     return Gathered(whole, headers, tuple(sorted(search.files)), search.is_whole, is_doubtful)
 
@@ -251,6 +271,7 @@ def _rewritten(text: str, folder: Path | None, search: _Search) -> str:
         at += len(part)
         joins.append(at)
     out, begin, next_join = [], 0, 0
+    search.check()
     for start, end, new in sorted(_changes(joined, folder, search)):
         if start < begin:
             continue  # a change before it has its place too
@@ -312,8 +333,11 @@ def _changes(text: str, folder: Path | None, search: _Search) -> Iterator[tuple[
             yield start, end, _UNANSWERED
 
 
-def _check(texts: Mapping[str, str], search: _Search, options: Sequence[str]) -> bool:
+def _check(texts: Mapping[str, str], search: _Search, given: Sequence[str]) -> bool:
     """Raise CompileError where an include's name may be another than it seems.
+
+    ``given`` are the macros and the name that come beside the texts, which
+    :func:`tilewise.compiler.pasted.check_given` has seen.
 
     Returns
     -------
@@ -328,47 +352,15 @@ def _check(texts: Mapping[str, str], search: _Search, options: Sequence[str]) ->
                 raise CompileError(
                     f"{name} defines {macro} anew, which is the name of an include: {_ODD}"
                 )
-    for name, text in plain.items():
-        if piece := _PIECE.search(text):
-            line = text.count("\n", 0, piece.start()) + 1
-            raise CompileError(
-                f"{name}:{line}: error: {piece[0]} may be pasted (##) to __has_include, which "
-                "would look for any file; choose another name, or trust it with trusted=True"
-            )
-    defined = [option for option in options if option.startswith(("-D", "--define-macro"))]
+    pasted.check_pieces(plain)
     # What stands in tilewise's own headers is known: of them, macros that paste count alone.
-    own = str(shipped.FOLDER)
     others = [
-        text for name, text in plain.items() if not name.startswith(own) or name == search.file
+        text
+        for name, text in plain.items()
+        if not Path(name).is_relative_to(shipped.FOLDER) or name == search.file
     ]
-    pastes = any(map(_PASTE.search, (*plain.values(), *defined)))
-    return pastes and _can_be_pasted([*others, *defined])
-
-
-def _can_be_pasted(texts: Sequence[str]) -> bool:
-    """Whether the names that are there give one of ``__has_include`` and its like, put together.
-
-    The words of the includes themselves, which are directives, give none.
-    """
-    there: set[str] = set()
-    for text in texts:
-        other = _INCLUDE.sub(lambda match: match[0].replace(match["word"], " ", 1), text)
-        there.update(_TOKEN.findall(_LETTER.sub(" ", other)))
-    for asking in _ASKING:
-        ends = {0}
-        for at in range(len(asking)):
-            if at in ends:
-                ends |= {end for end in range(at + 1, len(asking) + 1) if asking[at:end] in there}
-        if len(asking) in ends and asking not in there:
-            return True
-    return False
-
-
-def _check_trigraphs(texts: Mapping[str, str]) -> None:
-    for name, text in texts.items():
-        if found := _TRIGRAPH.search(text):
-            line = text.count("\n", 0, found.start()) + 1
-            raise CompileError(
-                f"{name}:{line}: error: trigraphs ({found[0]}) are not read of a source that is "
-                "not trusted; compile it as --std=c++17, which has none"
-            )
+    if not any(map(pasted.pastes, (*plain.values(), *given))):
+        return False
+    # The words of the includes themselves, which are directives, are no part of a name.
+    others = [_INCLUDE.sub(lambda m: m[0].replace(m["word"], " ", 1), text) for text in others]
+    return pasted.can_be_pasted([*others, *given])

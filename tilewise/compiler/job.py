@@ -9,8 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from tilewise.compiler import apart, cache, confine, nvrtc, shipped
-from tilewise.compiler.includes import Gathered, gather
-from tilewise.compiler.options import check_options, check_text, folders, is_known, of_macros
+from tilewise.compiler.clock import Clock
+from tilewise.compiler.includes import MOST_BYTES, Gathered, gather
+from tilewise.compiler.options import (
+    check_options,
+    check_text,
+    defined,
+    folders,
+    is_known,
+    of_macros,
+)
+from tilewise.compiler.pasted import check_given
 from tilewise.errors import CompileError
 from tilewise.limits import Limits
 
@@ -34,20 +43,32 @@ class Job:
 
     Attributes
     ----------
+    source, name, arch : str
+        As :func:`tilewise.compiler.compile` takes them.
+    file : str
+        What messages and line information call the source.
+    lines : bool
+        Whether PTX and machine code say of which source line each instruction is.
     folder : Path or None
-        The source's own.
+        The folder of the source, absolute; None of a source that is a string.
     include : tuple of Path
-        More that ``#include`` searches.
+        More folders, absolute, that ``#include`` searches.
     options : tuple of str
-        All that NVRTC gets.
+        All of the options that NVRTC gets.
     is_shipped : bool
-        Whether the source comes with tilewise, and all that it may include.
+        Whether the source and all of its headers are tilewise's own.
     is_trusted : bool
+        Whether the source may include any file.
     is_told : bool
-        Whether what the options have NVRTC read is known.
+        Whether every file that the options make NVRTC read is known.
     limits : Limits or None
-    asked, known_by : tuple
-        What the process remembers it by; one that comes with tilewise, by the latter.
+        What compiling it may take.
+    clock : Clock
+        The time that is left of it.
+    memory_key : tuple
+        The key of the compiled kernel in the process's memory, unless it is tilewise's own.
+    shipped_key : tuple
+        The key of the compiled kernel in the process's memory if it is tilewise's own.
     """
 
     source: str
@@ -62,21 +83,20 @@ class Job:
     is_trusted: bool
     is_told: bool
     limits: Limits | None
-    asked: tuple[Any, ...]
-    known_by: tuple[Any, ...]
+    clock: Clock
+    memory_key: tuple[Any, ...]
+    shipped_key: tuple[Any, ...]
 
     def run(self, gathered: Gathered, options: Sequence[str], name: str | None) -> nvrtc.Output:
         """What NVRTC makes of it: in a process of its own, where there are limits."""
         if gathered.is_doubtful and not confine.can_close_files():
-            raise CompileError(
-                f"{self.file}: names in it may be pasted (##) to __has_include, which would look "
-                "for any file, and this system can't forbid that; trust it with trusted=True"
-            )
+            raise CompileError(f"{self.file}: {apart.NOT_CLOSED}")
         if self.is_shipped or (self.limits is None and not gathered.is_doubtful):
             return nvrtc.run(gathered.source, self.file, options, name, gathered.headers)
         return apart.run(
             gathered.source, self.file, options, name, gathered.headers,
             limits=self.limits or _NO_LIMITS, is_trusted=self.is_trusted,
+            must_close=gathered.is_doubtful, clock=self.clock,
         )  # fmt: skip
 
     def gathered(self) -> Gathered:
@@ -85,11 +105,12 @@ class Job:
             return Gathered(self.source, {}, (), True)
         # A kernel in tilewise's own folder, which somebody edits, includes what lies in its parts.
         is_own = self.folder is not None and self.folder.is_relative_to(shipped.FOLDER)
-        found = gather(
-            self.source, self.file, self.folder, self.include,
-            more=(shipped.FOLDER,) if is_own else (), options=self.options,
-            is_trusted=self.is_trusted,
-        )  # fmt: skip
+        with self.clock.running():
+            found = gather(
+                self.source, self.file, self.folder, self.include,
+                more=(shipped.FOLDER,) if is_own else (), options=self.options,
+                name=self.name, is_trusted=self.is_trusted, check=self.clock.check,
+            )  # fmt: skip
         return found if self.is_told else replace(found, is_whole=False)
 
     def key(self, gathered: Gathered) -> bytes:
@@ -100,7 +121,9 @@ class Job:
         version = "{}.{}".format(*nvrtc.version())
         if not self.is_shipped:
             headers = [text for header in gathered.headers.items() for text in header]
-            parts = (gathered.source, self.name, self.file, version, *self.options)
+            # What a trusted source finds out of files, another may not be told.
+            trust = str(self.is_trusted)
+            parts = (gathered.source, self.name, self.file, version, trust, *self.options)
             return cache.key((*parts, *headers))
         decisive = [option for option in self.options if not option.startswith("--include-path=")]
         place = self.file if self.lines else shipped.relative(self.file)
@@ -127,16 +150,23 @@ def job_of(
         As :func:`tilewise.compiler.compile`.
     """
     check_text(source, "source")
+    if (size := len(source.encode())) > MOST_BYTES:
+        raise ValueError(f"source has {size:,} bytes; at most {MOST_BYTES:,} are taken")
     check_text(name, "name")
     if not name.strip() or "\n" in name:
         raise ValueError(f"{name!r} is not the name of a kernel")
-    if "__has_" in name and not is_trusted:
-        raise ValueError(f"{name!r} asks for files; that takes trusted=True")
     if isinstance(include, str | Path):
         raise TypeError(f"include is {include!r}; it takes a sequence of folders")
     check_options(options, is_trusted)
     macros = of_macros(defines or {})
+    if not is_trusted:
+        check_given(name, f"the name {name!r}")
+        for macro in defined((*macros, *options)):
+            check_given(macro, f"the macro {macro!r}")
+    for each in include:
+        check_text(str(each), "a folder of include=")
     file = "<source>" if path is None else str(path)
+    check_text(file, "path")
     folder = None if path is None else Path(path).absolute().parent
     more = tuple(Path(each).absolute() for each in (*include, *folders(options)))
     is_shipped = folder is not None and not more and shipped.has(file, source)
@@ -149,10 +179,12 @@ def job_of(
         search += (f"--include-path={Path(each).absolute()}" for each in include)
     of_lines = [_LINES] if lines else [_MINIMAL] if is_shipped else []
     every = (f"--gpu-architecture={arch}", *of_lines, *_FIXED_OPTIONS, *search, *macros, *options)
-    asked = (source, name, macros, arch, file, tuple(options), lines, more, is_trusted)
+    given = tuple(options)
+    memory_key = (source, name, macros, arch, file, folder, given, lines, more, is_trusted)
     at = "" if path is None else file
-    known_by = (at, name, repr(defines), arch, tuple(options), lines)
+    shipped_key = (at, name, repr(defines), arch, given, lines)
     return Job(
         source, name, arch, file, lines, folder, more, every, is_shipped, is_trusted,
-        not is_trusted or is_known(options), limits, asked, known_by,
+        not is_trusted or is_known(options), limits,
+        Clock(limits.seconds if limits else None, file), memory_key, shipped_key,
     )  # fmt: skip

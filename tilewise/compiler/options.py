@@ -10,8 +10,8 @@ from typing import Any
 
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*\Z", re.ASCII)
 
-# The options that neither read nor write a file: NVRTC's documentation, "Supported Compile
-# Options". An option that is not here, one of a later NVRTC's too, takes a source that is trusted.
+# The options that read and write no file, by NVRTC's documentation, "Supported Compile Options".
+# All others, those of later versions of NVRTC too, are refused unless the source is trusted.
 _SWITCHES = (
     "device-c|dc|device-w|dw|device-debug|G|generate-line-info|lineinfo|use_fast_math|"
     "extra-device-vectorization|disable-warnings|w|restrict|device-as-default-execution-space|"
@@ -50,6 +50,12 @@ def check_text(value: object, what: str) -> None:
         raise TypeError(f"{what} is {type(value).__name__}; it takes a string")
     if "\0" in value:
         raise ValueError(f"{what} has a NUL character in it")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"{what} has {value[error.start]!r} in it, half of a character (a lone surrogate)"
+        ) from None
 
 
 def check_options(options: Sequence[str], is_trusted: bool) -> None:
@@ -74,8 +80,8 @@ def check_options(options: Sequence[str], is_trusted: bool) -> None:
         advice = (
             "give the folder in include="
             if _FOLDER.match(option)
-            else "of options that read or write files, and of those that tilewise does not know, "
-            "NVRTC is given none; an option's value goes into the same string, behind ="
+            else "it reads or writes files, or tilewise does not know it, and such options are "
+            "refused. An option's value belongs into the same string, behind ="
         )
         raise ValueError(f"options has {option!r}: {advice}; or trust the source with trusted=True")
 
@@ -95,6 +101,12 @@ def macros(options: Sequence[str]) -> dict[str, str]:
     return {m[1]: m[2] or "" for m in map(_MACRO.fullmatch, options) if m is not None}
 
 
+def defined(options: Sequence[str]) -> list[str]:
+    """Return the texts of the macros that options define: ``NAME=VALUE``, or ``NAME(A)=VALUE``."""
+    found = (re.match(r"(?:-D|--define-macro=)", option) for option in options)
+    return [match.string[match.end() :] for match in found if match is not None]
+
+
 def of_macros(defines: Mapping[str, Any]) -> tuple[str, ...]:
     """``-DNAME=VALUE`` of each macro, by name; it raises what compiling with it would."""
     if not isinstance(defines, Mapping):
@@ -110,8 +122,9 @@ def of_macros(defines: Mapping[str, Any]) -> tuple[str, ...]:
         if value is True:
             options.append(f"-D{macro}")
         elif isinstance(value, str):
-            if "\n" in value or "\0" in value:
+            if re.search(r"[\r\n\0]", value):
                 raise ValueError(f"macro {macro} is {value!r}: a macro's value is one line")
+            check_text(value, f"macro {macro}")
             options.append(f"-D{macro}={value}")
         elif isinstance(value, float) and not math.isfinite(value):
             raise ValueError(f"macro {macro} is {value!r}, which C++ has no literal for")

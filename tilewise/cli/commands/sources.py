@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tilewise.limits import Limits
+from tilewise.limits import MOST, Limits
 
 if TYPE_CHECKING:
     from tilewise.kernel import Kernel
@@ -100,13 +100,17 @@ def limits_of(limit: Sequence[str]) -> Limits:
     names = [each.name for each in fields(Limits)]
     for each in limit:
         name, _, most = each.partition("=")
-        number = re.fullmatch(r"(\d+(?:\.\d+)?(?:e\d+)?)([KMG]?)", most)
+        example = "10" if name == "seconds" else "2G"
+        unit = "" if name == "seconds" else "[KMG]?"
+        number = re.fullmatch(rf"(\d+(?:\.\d+)?(?:e\d+)?)({unit})", most)
         if name not in names or number is None:
             raise ValueError(
-                f"--limit is {each!r}; it takes {', '.join(names)}, as {name or 'memory'}=2G"
+                f"--limit is {each!r}; it takes {', '.join(names)}, as {name}={example}"
                 if name in names
                 else f"--limit is {each!r}; it takes one of {', '.join(names)}, as seconds=10"
             )
         value = float(number[1]) * _SIZES[number[2]]
+        if value > MOST[name]:
+            raise ValueError(f"--limit is {each!r}; {name} takes at most {MOST[name]:,}")
         given[name] = value if name == "seconds" else int(value)
     return Limits(**given)
