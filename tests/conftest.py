@@ -1,13 +1,15 @@
 """One suite for both devices: ``pytest --device emulator`` (the default) or ``--device gpu``.
 
 A plain run on the emulator takes minutes: what is marked ``thorough`` is left out, and Hypothesis
-draws few examples. ``--thorough`` runs everything, and so does a run on a GPU.
+draws few examples; of what is marked ``sampled`` some of the cases run. ``--thorough`` runs
+everything, and so does a run on a GPU.
 """
 
 from __future__ import annotations
 
 import gc
 import os
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -53,6 +55,9 @@ def is_thorough(config: pytest.Config) -> bool:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "thorough: takes long; left out unless --thorough is given")
+    config.addinivalue_line(
+        "markers", "sampled(every): of a test's cases, one in so many runs without --thorough"
+    )
     settings.load_profile("thorough" if is_thorough(config) else "quick")
     os.environ[tracebacks.VARIABLE] = "1"  # who reads a failure wants all of it
     # One cache of compiled kernels for all processes of a run, and for the runs after it.
@@ -71,9 +76,19 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if is_thorough(config):
         return
-    left_out = [item for item in items if "thorough" in item.keywords]
+    cases: Counter[str] = Counter()
+    chosen: list[pytest.Item] = []
+    left_out: list[pytest.Item] = []
+    for item in items:
+        test = item.nodeid.partition("[")[0]
+        sampled = item.get_closest_marker("sampled")
+        is_left_out = "thorough" in item.keywords or (
+            sampled is not None and cases[test] % sampled.args[0]
+        )
+        cases[test] += 1
+        (left_out if is_left_out else chosen).append(item)
     config.hook.pytest_deselected(items=left_out)
-    items[:] = [item for item in items if "thorough" not in item.keywords]
+    items[:] = chosen
 
 
 def pytest_collection_finish() -> None:

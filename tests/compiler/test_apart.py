@@ -25,6 +25,7 @@ TEMPLATES = (
 )
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("source", [BOMB, TEMPLATES], ids=["macros", "templates"])
 def test_a_compilation_without_end_is_stopped(source: str) -> None:
     begin = time.monotonic()
@@ -36,6 +37,7 @@ def test_a_compilation_without_end_is_stopped(source: str) -> None:
     assert found.line in ((43,) if source is BOMB else (1, 2))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("source", [BOMB, TEMPLATES], ids=["macros", "templates"])
 def test_a_compilation_that_fills_the_memory_is_stopped(source: str) -> None:
     with pytest.raises(LimitError, match=r"<source>:\d+: .*limit of 256 MiB of memory") as caught:
@@ -143,6 +145,7 @@ def test_a_compiler_that_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None
         compiler.compile(KERNEL, "k", limits=Limits())
 
 
+@pytest.mark.thorough
 def test_all_steps_of_a_compilation_have_one_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     # With the name and without it nothing compiles: two processes, each of 0.8 seconds.
     answer = (

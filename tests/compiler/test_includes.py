@@ -154,6 +154,7 @@ def told(source: str, path: Path | None, options: tuple[str, ...] = ()) -> str:
         return str(error)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("attack", [*ATTACKS, *OPTIONS])
 @pytest.mark.parametrize("has_path", [True, False])
 def test_nothing_else_is_opened_probed_or_quoted(

@@ -423,6 +423,7 @@ def test_the_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert ada[2:8] == ["68,192", "1", "32", "of", "48", "67%"]
 
 
+@pytest.mark.thorough
 def test_a_kernel_of_ones_own(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = tmp_path / "own.cu"
     path.write_text(

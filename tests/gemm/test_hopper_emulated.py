@@ -188,6 +188,7 @@ def unaligned(tiling: Tiling, product: Product) -> Tiling:
     return replace(tiling, a_unaligned=view.a_unaligned, b_unaligned=view.b_unaligned)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("case", "tiling"), VARIANTS, ids=[f"{t}" for _, t in VARIANTS])
 def test_variants(case: Case, tiling: Tiling) -> None:
     held = Held(case)
@@ -401,6 +402,7 @@ UNALIGNED_FAULTS: list[tuple[str, str, str, type[CheckError], str]] = [
 ]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("old", "new", "error", "words"),
     [
@@ -420,6 +422,7 @@ def test_finds_faults_of_what_is_realigned(
 EARLY = "by a wgmma with no barrier after the write of a bulk copy"
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("old", "new", "error", "words"),
     [
@@ -467,6 +470,7 @@ def test_finds_rows_stored_too_early(tmp_path: Path, out_dtype: str) -> None:
         held.execute(broken(tmp_path, plan, f"{ahead}\n            {WARP}", ahead))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("is_broken", [False, True], ids=["as it is", "broken"])
 @pytest.mark.parametrize(
     ("by_columns", "old", "new"),

@@ -183,6 +183,7 @@ def test_any_problem(each: Rung, device: Device, data: st.DataObject) -> None:
     assert_right(each, device, data.draw(cases(each)))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("each", RUNGS[7:], ids=lambda each: each.name)
 @examples(25, quick=2)  # a block of 128 x 128 takes the emulator a while
 @given(data=st.data())
@@ -207,6 +208,7 @@ def test_small_problems(each: Rung, device: Device, case: Case) -> None:
     assert_right(each, device, case)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", DTYPES)
 @every_tile
 def test_around_a_tile(each: Rung, tile: int, dtype: str, device: Device) -> None:

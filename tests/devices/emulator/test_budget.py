@@ -39,6 +39,7 @@ def run(body: str, limits: Limits | None, blocks: int = 2, checks: str = "raise"
         raise
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("what", ENDLESS)
 @pytest.mark.parametrize(
     ("limits", "limit"),

@@ -286,6 +286,7 @@ def on(device: Device, arch: str) -> Device:
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100", "sm_120")
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 @examples(40)
 @given(drawn=st.lists(st.tuples(WIDE, WIDE), min_size=64, max_size=64))

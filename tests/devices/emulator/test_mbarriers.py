@@ -152,6 +152,7 @@ RING_FAULTS: list[tuple[int, type[CheckError], str]] = [
 ]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("fault", "error", "words"), RING_FAULTS)
 def test_faults_of_a_ring(
     emulator: Device, launch: Launcher, fault: int, error: type[CheckError], words: str

@@ -291,6 +291,7 @@ def test_strides(n: int, stride: int, blocks: int) -> None:
     both(Kernel(SOURCE, "strided"), (blocks,), (32,), n, stride, floats(n * stride), floats(n))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("name", "grid", "block", "args", "kinds"),
     [

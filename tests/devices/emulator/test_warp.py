@@ -233,6 +233,7 @@ def test_atomic_sums_of_subnormal_numbers(launch: Launcher) -> None:
     assert_same(four, np.stack(columns, axis=1))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("space", ["global", "shared", "generic"])
 @pytest.mark.parametrize("opcode", ["atom", "red"])
 @pytest.mark.parametrize("type_", ["f32", "f64", "noftz.f16", "noftz.f16x2"])
