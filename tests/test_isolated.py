@@ -19,7 +19,7 @@ import pytest
 
 from tilewise import isolated, isolated_process
 from tilewise.compiler import confine
-from tilewise.devices import get_device
+from tilewise.devices import Device, get_device
 from tilewise.errors import (
     CheckError,
     KernelAssertError,
@@ -41,19 +41,22 @@ SCALE = """extern "C" __global__ void scale(int n, double by, const float* x, fl
 """
 
 
-def both(kernel: Kernel, args: tuple[Any, ...], **more: Any) -> tuple[LaunchReport, LaunchReport]:
+def both(
+    kernel: Kernel, args: tuple[Any, ...], device: str = "emulator", **more: Any
+) -> tuple[LaunchReport, LaunchReport]:
     """The reports of a launch here and of one in a process, and their arrays as well."""
     own = tuple(x.copy() if isinstance(x, np.ndarray) else x for x in args)
-    here = kernel.launch(2, 32, own, device="emulator", **more)
-    there = kernel.launch(2, 32, args, device="emulator", isolated=True, **more)
+    here = kernel.launch(2, 32, own, device=device, **more)
+    there = kernel.launch(2, 32, args, device=device, isolated=True, **more)
     for one, other in zip(own, args, strict=True):
         np.testing.assert_array_equal(one, other)
     return here, there
 
 
-def test_the_report_and_the_arrays_are_the_same() -> None:
+def test_the_report_and_the_arrays_are_the_same(device: Device) -> None:
     x = np.arange(60, dtype=np.float32)
-    here, there = both(Kernel(SCALE, "scale"), (60, 2.5, x, np.zeros(60, np.float32)))
+    args = (60, 2.5, x, np.zeros(60, np.float32))
+    here, there = both(Kernel(SCALE, "scale"), args, device.name)
     assert there.output == "3 of 60\n"
     limited = replace(here.launch, limits=Limits())
     assert replace(there, seconds=0) == replace(here, seconds=0, launch=limited)
@@ -188,7 +191,7 @@ ODD_ANSWERS = (
 def test_an_answer_that_is_none(said: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = Kernel('extern "C" __global__ void k() {}', "k")
     kernel.compile()
-    write = f"import sys; sys.stdout.buffer.write(b'!' + {said!r}); sys.stdin.read()"
+    write = f"import sys; sys.stdout.buffer.write(b'!' + {said!r}); sys.stdin.buffer.read()"
     monkeypatch.setattr(confine, "_RUN", write)
     with pytest.raises(LaunchError, match="exit code 0, and its answer can't be read: "):
         kernel.launch(1, 1, (), device="emulator", isolated=True)

@@ -198,6 +198,7 @@ class LaunchReport(Shown):
     kernel : str
         The kernel's name.
     launch : Launch
+        Without its arguments, so that a report keeps no array alive.
     resources : Resources
     seconds : float
         On a GPU the kernel's time by device events; on the emulator the host's wall time.

@@ -308,7 +308,9 @@ def test_tensors_of_torch_are_written_where_they_lie(gpu: Gpu, torch: Any) -> No
     assert c.data_ptr() == before
     assert torch.equal(c, 2 * view)
     half = torch.zeros(8, device="cuda", dtype=torch.bfloat16)
-    add(gpu, a.requires_grad_()[:1].detach(), half, 0, 0, 64, 8)
+    add(gpu, a.requires_grad_()[:1].detach(), half.view(torch.float32), 0, 0, 64, 4)
+    with pytest.raises(TypeError, match=r"not a torch.Tensor of shape \(8,\) and dtype torch.bfl"):
+        add(gpu, a, half, 0, 0, 64, 8)
 
 
 def test_a_launch_waits_for_the_stream_of_torch(gpu: Gpu, torch: Any) -> None:

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 from typing import Any
 
-NUMBERS = {"integer": "an integer", "float": "a number", "number": "a number"}
+NUMBERS = {"int": "an integer", "integer": "an integer", "float": "a number", "number": "a number"}
+"""What typer calls a type in its messages, by version, and what it is."""
 
 
 def sentence(error: Any, words: Sequence[str], commands: Sequence[str]) -> str:
@@ -61,9 +62,9 @@ def _bad_value(error: Any, text: str, words: Sequence[str]) -> str:
     if choices:
         known = re.findall(r"'([^']*)'", choices[1])
         return f"{is_what}; it takes one of {', '.join(known)}"
-    for word, wanted in NUMBERS.items():
-        if word in text:
-            return f"{is_what}; it takes {wanted}"
+    number = re.search(r"\ba valid (\w+)", text)
+    if number and number[1] in NUMBERS:
+        return f"{is_what}; it takes {NUMBERS[number[1]]}"
     return f"{name}: {text.rpartition(': ')[2]}"
 
 

@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -164,7 +164,7 @@ class Gpu:
         return LaunchReport(
             device=self.name,
             kernel=compiled.name,
-            launch=launch,
+            launch=replace(launch, args=()),
             resources=compiled.resources,
             seconds=seconds,
             output=output.printed,
