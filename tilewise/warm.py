@@ -105,7 +105,7 @@ def warm(
         Of the GPU, as ``"sm_90"``; by default of the one that is here, or of an H200. Where no such
         GPU is here, kernels are those of one with an H200's multiprocessors.
     workers : int, optional
-        How many processes compile at most; by default one for each core, up to 16.
+        How many threads compile at most; by default one for each core, up to 16.
     step : callable
         Called with how many kernels are done, and how many there are.
 

@@ -119,31 +119,6 @@ def test_what_does_not_compile_is_told(
     assert (document["kernels"], document["compiled"], len(document["failures"])) == (2, 0, 1)
 
 
-def test_a_process_that_dies_takes_one_kernel_with_it(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """Not those that wait."""
-    process = ahead._process
-    started = []
-
-    def dies_first() -> Any:
-        started.append(process())
-        if len(started) == 1:
-            started[0].kill()
-            started[0].wait()
-        return started[-1]
-
-    monkeypatch.setattr(ahead, "_process", dies_first)
-    path = tmp_path / "k.cu"
-    path.write_text('extern "C" __global__ void k(int* x) { *x = VALUE; }\n')
-    every = [Kernel(path, "k", {"VALUE": value}) for value in range(3)]
-    done: list[int] = []
-    failures = ahead.compile_ahead(every, "sm_80", lambda: done.append(1), workers=1)
-    assert failures == ["k: the process that compiled it ended"]
-    assert len(done) == 3
-    assert len(started) == 2
-
-
 def test_a_cache_that_keeps_nothing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ahead, "compile_ahead", lambda *_, **__: [])
     found = tilewise.warm([(8, 8, 8)], dtypes=["float64"], layouts=["NN"])

@@ -17,7 +17,8 @@ from reference import ROOT
 
 from tilewise import compiler
 from tilewise.compiler import ahead, nvrtc
-from tilewise.compiler.underway import Underway, underway
+from tilewise.compiler.underway import PATIENCE, Underway, underway
+from tilewise.errors import DeviceUnavailableError
 from tilewise.gemm.transpose import kernel as transposing
 
 ARCH = "sm_90a"
@@ -36,12 +37,12 @@ def test_a_job_is_queued_once_and_taken_in_order() -> None:
     assert jobs.put(b"1", "first")
     assert jobs.put(b"2", "second")
     assert not jobs.put(b"1", "again")
-    assert jobs.take(0) == (b"1", "first")
+    assert jobs.take() == (b"1", "first")
     assert not jobs.put(b"1", "while it runs")
     jobs.end(b"1")
     assert jobs.put(b"1", "after its end")
-    assert [jobs.take(0), jobs.take(0)] == [(b"2", "second"), (b"1", "after its end")]
-    assert jobs.take(0.01) is None
+    assert [jobs.take(), jobs.take()] == [(b"2", "second"), (b"1", "after its end")]
+    assert jobs.take() is None
 
 
 def test_who_needs_a_queued_kernel_compiles_it() -> None:
@@ -56,13 +57,21 @@ def test_who_needs_a_queued_kernel_compiles_it() -> None:
 
 def test_who_needs_a_running_one_waits_for_its_end() -> None:
     jobs = Underway()
-    jobs.put(b"1", "queued")
-    jobs.take(0)
-    threading.Timer(0.2, jobs.end, [b"1"]).start()
+    compiling = threading.Event()
+
+    def compile_it() -> None:
+        with jobs.compiling(b"1"):
+            compiling.set()
+            time.sleep(0.2)
+
+    other = threading.Thread(target=compile_it)
+    other.start()
+    compiling.wait()
     begun = time.perf_counter()
     with jobs.compiling(b"1") as was_waited_for:
         assert was_waited_for
     assert time.perf_counter() - begun > 0.15
+    other.join()
 
 
 def test_an_error_ends_it_too() -> None:
@@ -95,74 +104,104 @@ def test_two_threads_compile_a_kernel_once(monkeypatch: pytest.MonkeyPatch) -> N
     assert len({each.cubin for each in found}) == 1
 
 
-def test_a_kernel_of_another_process_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kernel_of_another_thread_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """And not compiled again."""
+    run, callers = nvrtc.run, []
+
+    def counted(*args: Any) -> nvrtc.Output:
+        callers.append(threading.current_thread())
+        return run(*args)
+
+    monkeypatch.setattr(nvrtc, "run", counted)
     kernel = transposing("float64", True)
     ahead.compile_beside([kernel], ARCH, 1)
-    while not underway.running:
+    while not callers:
         time.sleep(0.001)
-
-    def never(*_: object) -> None:
-        raise AssertionError("it was compiled twice")
-
-    monkeypatch.setattr(nvrtc, "run", never)
     assert kernel.compile(ARCH, lines=False).cubin
+    assert len(callers) == 1
+    assert callers[0] is not threading.current_thread()
 
 
-def test_a_process_that_dies_leaves_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    process = ahead._process
+def test_a_compilation_that_fails_leaves_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = nvrtc.run
 
-    def dead() -> Any:
-        found = process()
-        found.kill()
-        found.wait()
-        return found
+    def fails_elsewhere(*args: Any) -> nvrtc.Output:
+        if threading.current_thread() is not threading.main_thread():
+            raise DeviceUnavailableError("not in this thread")
+        return run(*args)
 
-    monkeypatch.setattr(ahead, "_process", dead)
+    monkeypatch.setattr(nvrtc, "run", fails_elsewhere)
     kernel = transposing("float32", False)
     ahead.compile_beside([kernel], ARCH, 1)
     assert kernel.compile(ARCH, lines=False).cubin
     assert not underway.queue
 
 
+def test_threads_end_when_nothing_waits() -> None:
+    ahead.compile_beside([transposing("float32", True)], ARCH, 4)
+    for thread in list(ahead._beside):
+        thread.join(60)
+    assert not ahead._beside
+    assert not underway.running
+
+
+END = """
+import sys, threading
+from tilewise.compiler import ahead
+from tilewise.compiler.underway import underway
+from tilewise.gemm.transpose import kernel
+kernels = [kernel(dtype, way) for dtype in ("float32", "float64") for way in (True, False)]
+ahead.compile_beside(kernels, "sm_90a", 1)
+while not underway.running:
+    pass
+print(len(underway.queue))
+"""
+
+
+def test_a_process_ends_with_what_has_begun(tmp_path: Path) -> None:
+    """At once but for that, without a word, and with it in the cache."""
+    found = {"PYTHONPATH": str(ROOT), "TILEWISE_CACHE_DIR": str(tmp_path / "cache")}
+    ended = subprocess.run(
+        [sys.executable, "-c", END], env={**os.environ, **found}, capture_output=True, text=True,
+        timeout=60, check=True,
+    )  # fmt: skip
+    assert (ended.stdout, ended.stderr) == ("3\n", "")
+    entries = [x for x in (tmp_path / "cache" / "entries").rglob("*") if x.is_file()]
+    assert 1 <= len(entries) <= 2  # a second may begin just before the end
+
+
 def _compile_in_a_child(queue: Any) -> None:
-    queue.put((dict(underway.running), transposing("float32", True).is_kept(ARCH, lines=False)))
+    compiled = transposing("float32", True).compile(ARCH, lines=False)
+    queue.put((len(underway.running), len(underway.queue), len(compiled.cubin) > 0))
 
 
 @pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="needs fork")
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-def test_a_forked_process_does_not_wait_for_its_parents_threads() -> None:
-    key = b"of a thread of the parent"
-    underway.put(key, None)
-    underway.take(0)
-    try:
-        fork = multiprocessing.get_context("fork")
-        queue = fork.Queue()
-        child = fork.Process(target=_compile_in_a_child, args=(queue,))
-        child.start()
-        assert queue.get(timeout=60) == ({}, False)
-        child.join()
-    finally:
-        underway.end(key)
+def test_a_process_forked_while_threads_compile_compiles_too() -> None:
+    ahead.compile_beside([transposing("float64", way) for way in (True, False)], ARCH, 2)
+    while not underway.running:
+        time.sleep(0.001)
+    fork = multiprocessing.get_context("fork")
+    queue = fork.Queue()
+    child = fork.Process(target=_compile_in_a_child, args=(queue,))
+    child.start()
+    assert queue.get(timeout=60) == (0, 0, True)
+    child.join()
 
 
-def test_other_processes_import_nothing_from_the_working_directory(tmp_path: Path) -> None:
-    """Where somebody stands in a folder of hand-ins."""
-    folder, elsewhere = tmp_path / "hand-ins", tmp_path / "elsewhere"
-    folder.mkdir()
-    elsewhere.mkdir()
-    (folder / "json.py").write_text("open('was_run', 'w').close()\n")
-    script = elsewhere / "ask.py"
-    script.write_text(
-        "from tilewise.compiler import ahead\n"
-        "from tilewise.gemm.transpose import kernel\n"
-        "assert ahead.compile_ahead([kernel('float32', True)], 'sm_90a', lines=False) == []\n"
-    )
-    found = {"PYTHONPATH": str(ROOT), "TILEWISE_CACHE_DIR": str(tmp_path / "cache")}
-    subprocess.run(
-        [sys.executable, str(script)], cwd=folder, env={**os.environ, **found}, check=True
-    )
-    assert sorted(each.name for each in folder.iterdir()) == ["json.py"]
+def test_a_fork_waits_for_what_was_taken_alone() -> None:
+    """Not for a caller's own compilation, which may be the one that forks."""
+    jobs = Underway()
+    jobs.put(b"1", "queued")
+    with jobs.compiling(b"2"):
+        jobs.take()
+        threading.Timer(0.2, jobs.end, [b"1"]).start()
+        begun = time.perf_counter()
+        jobs.hold()
+        assert 0.15 < time.perf_counter() - begun < PATIENCE
+    jobs.put(b"3", "held")
+    threading.Timer(0.2, jobs.release).start()
+    assert jobs.take() == (b"3", "held")
 
 
 def test_is_kept() -> None:

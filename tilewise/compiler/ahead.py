@@ -1,29 +1,25 @@
-"""Compile kernels before they are needed, several at a time.
+"""Compile kernels before they are needed, several at a time, into the cache on disk.
 
-NVRTC compiles one source at a time in a process, or little more: of two threads, one mostly waits
-for the other. So this starts more processes; what they make comes back by the cache on disk.
+NVRTC compiles in as many threads as ask it, each on a core of its own, and they leave Python's
+lock to others meanwhile.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
-from tilewise.compiler import cache, compile, confine, key_of, shipped
+from tilewise.compiler import cache, compile, key_of
 from tilewise.compiler.underway import underway
 from tilewise.errors import TilewiseError
 
 WORKERS = 16
-IDLE = 5.0  # seconds after which a process that compiles beside this one ends
-_COMPILED = "compiled"
+_REFUSED = (TilewiseError, OSError, ValueError, TypeError, MemoryError)
 
 
 class Source(Protocol):
@@ -58,28 +54,36 @@ def compile_ahead(
     lines : bool
         As :func:`tilewise.compiler.compile` has it.
     workers : int, optional
-        How many processes at most; by default one a core, up to :data:`WORKERS`.
+        How many threads at most; by default one a core, up to :data:`WORKERS`.
 
     Returns
     -------
     list of str
         Why a kernel did not compile, one line each; empty where all did.
     """
-    if not kernels:
-        return []
-    waiting = _Waiting(kernels)
-    count = workers or min(WORKERS, cores())
-    count = max(1, min(count, len(kernels)))
-    with ThreadPoolExecutor(count) as pool:
-        threads = [pool.submit(_in_a_process, waiting, arch, lines, done) for _ in range(count)]
-    return [failure for thread in threads for failure in thread.result()]
+
+    def failure(kernel: Source) -> str:
+        try:
+            _compile(kernel, arch, lines)
+        except _REFUSED as error:
+            told = " ".join(str(error).split())
+            return f"{kernel.name}: {type(error).__name__}: {told}"
+        finally:
+            done()
+        return ""
+
+    pool = ThreadPoolExecutor(workers or min(WORKERS, cores()))
+    try:
+        return [each for each in pool.map(failure, kernels) if each]
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def compile_beside(kernels: Iterable[Source], arch: str, workers: int) -> None:
-    """Have other processes compile into the cache on disk what it lacks, without lines.
+    """Have other threads compile into the cache on disk what it lacks, without lines.
 
-    Does not wait. A process that had nothing to do for a while ends, and so do all with this one:
-    then what has not begun is not compiled.
+    Does not wait. When the process's main thread ends, so do they, with the kernels that they have
+    begun.
 
     Parameters
     ----------
@@ -87,15 +91,24 @@ def compile_beside(kernels: Iterable[Source], arch: str, workers: int) -> None:
         Of files; the first ones first.
     arch : str
     workers : int
-        How many processes at most, those of earlier calls included.
+        How many threads at most, those of earlier calls included.
     """
     for kernel in kernels:
+        if not _is_running():
+            return
         key = key_of(
             kernel.source, kernel.name, defines=kernel.defines, arch=arch, path=kernel.path,
             options=kernel.options, lines=False,
         )  # fmt: skip
         if key is not None and cache.size(key) is None and underway.put(key, (kernel, arch)):
-            _one_more_process(workers)
+            _one_more_thread(workers)
+
+
+def cores() -> int:
+    """Return how many cores this process may use."""
+    if sys.platform == "linux":
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 _beside: set[threading.Thread] = set()
@@ -113,30 +126,30 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_begin_anew)
 
 
-def _one_more_process(most: int) -> None:
+def _one_more_thread(most: int) -> None:
     with _beside_lock:
-        if len(_beside) < most:
-            thread = threading.Thread(target=_compile_the_queue, name="compile beside", daemon=True)
-            _beside.add(thread)
+        if len(_beside) >= most:
+            return
+        # The process waits for it at its end: NVRTC does not bear to be unloaded while it compiles.
+        thread = threading.Thread(target=_compile_the_queue, name="compile beside", daemon=False)
+        _beside.add(thread)
+        try:
             thread.start()
+        except RuntimeError:  # the process is ending, or the system has no more threads
+            _beside.discard(thread)
 
 
 def _compile_the_queue() -> None:
-    """Have a process compile what waits in the queue, until nothing comes for a while."""
-    with ExitStack() as stack:
-        stack.callback(_beside.discard, threading.current_thread())  # whatever ends it
-        process: _Process | None = None
-        while (taken := underway.take(IDLE)) is not None or not _has_ended():
-            if taken is None:
-                continue
+    while _is_running():
+        taken = underway.take()
+        if taken is None and _has_ended():
+            return
+        if taken is not None:
             key, (kernel, arch) = taken
             try:
-                if process is None:
-                    process = stack.enter_context(_Process())
-                if not process.compile(kernel, arch, lines=False):
-                    return  # it has ended
-            except OSError:  # no process can be started
-                return
+                _compile(kernel, arch, lines=False)
+            except _REFUSED:
+                pass  # who asks for it is told
             finally:
                 underway.end(key)
 
@@ -150,90 +163,13 @@ def _has_ended() -> bool:
         return True
 
 
-class _Waiting:
-    """Gives each of the kernels that wait to one process."""
-
-    def __init__(self, kernels: Sequence[Source]) -> None:
-        self._kernels = iter(kernels)
-        self._lock = threading.Lock()
-
-    def next(self) -> Source | None:
-        with self._lock:
-            return next(self._kernels, None)
+def _is_running() -> bool:
+    """Return whether the process is not about to end."""
+    return threading.main_thread().is_alive()
 
 
-def _in_a_process(
-    waiting: _Waiting, arch: str, lines: bool, done: Callable[[], object]
-) -> list[str]:
-    """Have a process compile kernels as long as some wait; return why those failed that did.
-
-    Where the process ends before its time, the next kernel gets another one.
-    """
-    failures = []
-    kernel = waiting.next()
-    while kernel is not None:
-        with _Process() as process:
-            said = _COMPILED
-            while kernel is not None and said:
-                said = process.compile(kernel, arch, lines)
-                if said != _COMPILED:
-                    failures.append(
-                        f"{kernel.name}: {said or 'the process that compiled it ended'}"
-                    )
-                done()
-                kernel = waiting.next()
-    return failures
-
-
-class _Process:
-    """Runs a process that compiles what it is asked for on its standard input, a line each."""
-
-    def __enter__(self) -> Self:
-        self._process = _process()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        with self._process, suppress(OSError):
-            assert self._process.stdin is not None
-            self._process.stdin.close()
-
-    def compile(self, kernel: Source, arch: str, lines: bool) -> str:
-        """Return ``_COMPILED``, why it does not compile, or "" where the process has ended."""
-        process = self._process
-        assert process.stdin is not None
-        assert process.stdout is not None
-        asked = [str(kernel.path), kernel.name, kernel.defines, kernel.options, arch, lines]
-        try:
-            process.stdin.write(json.dumps(asked).encode() + b"\n")
-            return process.stdout.readline().decode(errors="replace").strip()
-        except OSError:
-            return ""
-
-
-def _process() -> subprocess.Popen[bytes]:
-    """Start a process for :func:`main`; it imports nothing from the working directory."""
-    return confine.python(__name__)
-
-
-def cores() -> int:
-    """Return how many cores this process may use."""
-    if sys.platform == "linux":
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
-def main() -> None:
-    """Compile what is asked for on standard input, a line each, until that ends."""
-    for line in sys.stdin:
-        file, name, defines, options, arch, lines = json.loads(line)
-        path = Path(file)
-        try:
-            source = shipped.text(path) or path.read_text(encoding="utf-8-sig")
-            compile(
-                source, name, defines=defines, arch=arch, path=path, options=tuple(options),
-                lines=lines,
-            )  # fmt: skip
-        except (TilewiseError, OSError, ValueError, TypeError) as error:
-            print(f"{type(error).__name__}: {' '.join(str(error).split())}", flush=True)
-        else:
-            print(_COMPILED, flush=True)
+def _compile(kernel: Source, arch: str, lines: bool) -> None:
+    compile(
+        kernel.source, kernel.name, defines=kernel.defines, arch=arch, path=kernel.path,
+        options=kernel.options, lines=lines,
+    )  # fmt: skip

@@ -1,8 +1,7 @@
-"""Keep track of compilations in this process and its helpers, so that none is made twice.
+"""Keep track of the compilations in this process, so that none is made twice.
 
-A kernel is known here by its key in the cache on disk. Helpers, which are processes that compile
-beside this one, take kernels from a queue. A caller that needs a queued kernel now compiles it
-itself, or waits if a helper has begun.
+A kernel is known here by its key in the cache on disk. Threads that compile ahead take kernels from
+a queue. A caller that needs a queued kernel now compiles it itself, or waits if a thread has begun.
 """
 
 from __future__ import annotations
@@ -24,50 +23,62 @@ class Underway:
     Attributes
     ----------
     queue : dict
-        Jobs that wait for a helper, by key, the first one first.
+        Jobs that wait for a thread, by key, the first one first.
     running : dict
         For each key that is being compiled, an event that is set at its end.
+    taken : set
+        Keys of the jobs that threads took out of the queue and have not ended.
     """
 
     def __init__(self) -> None:
         self.queue: dict[Key, Any] = {}
         self.running: dict[Key, threading.Event] = {}
+        self.taken: set[Key] = set()
+        self._is_held = False
         self._changed = threading.Condition()
 
     def put(self, key: Key, job: Any) -> bool:
         """Append a job to the queue; return False where it waits or runs already."""
         with self._changed:
-            if key in self.queue or key in self.running:
+            if key in self.queue or key in self.running or key in self.taken:
                 return False
             self.queue[key] = job
-            self._changed.notify()
             return True
 
-    def take(self, idle: float) -> tuple[Key, Any] | None:
-        """Take the first job of the queue, to run it and to call :meth:`end` then.
-
-        Parameters
-        ----------
-        idle : float
-            Seconds to wait for one.
+    def take(self) -> tuple[Key, Any] | None:
+        """Take the first job of the queue, to compile it and to call :meth:`end` then.
 
         Returns
         -------
         (bytes, job) or None
-            None where none came.
+            None where there is none.
         """
         with self._changed:
-            if not self.queue and not self._changed.wait_for(lambda: self.queue, idle):
+            self._changed.wait_for(lambda: not self._is_held)
+            if not self.queue:
                 return None
             key = next(iter(self.queue))
             job = self.queue.pop(key)
-            self.running[key] = threading.Event()
+            self.taken.add(key)
             return key, job
 
     def end(self, key: Key) -> None:
         """Say that a job which was taken has ended, well or not."""
         with self._changed:
-            self.running.pop(key).set()
+            self.taken.discard(key)
+            self._changed.notify_all()
+
+    def hold(self) -> None:
+        """Wait until no job that was taken runs, and let none be taken until :meth:`release`."""
+        with self._changed:
+            self._is_held = True
+            self._changed.wait_for(lambda: not self.taken, PATIENCE)
+
+    def release(self) -> None:
+        """Let jobs be taken again."""
+        with self._changed:
+            self._is_held = False
+            self._changed.notify_all()
 
     @contextmanager
     def compiling(self, key: Key) -> Iterator[bool]:
@@ -90,7 +101,8 @@ class Underway:
         try:
             yield False
         finally:
-            self.end(key)
+            with self._changed:
+                self.running.pop(key).set()
 
 
 underway = Underway()
@@ -103,4 +115,7 @@ def _begin_anew() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_begin_anew)
+    # NVRTC's own locks would be held for ever in a process that is forked while it compiles.
+    os.register_at_fork(
+        before=underway.hold, after_in_parent=underway.release, after_in_child=_begin_anew
+    )

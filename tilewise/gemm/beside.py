@@ -1,8 +1,8 @@
-"""Kernels compiled beside the first calls, in other processes, before their turn comes.
+"""Kernels compiled beside the first calls, in other threads, before their turn comes.
 
 The first product of a kind (a dtype, a layout, an alignment) whose kernel is not in the cache on
 disk waits for its compilation. Others of its kind are likely to follow, with other sizes: what the
-planner would ask for then is compiled meanwhile, and who asks for a kernel that another process is
+planner would ask for then is compiled meanwhile, and who asks for a kernel that another thread is
 compiling waits for that. Which kernel answers a product does not depend on it, so that no bit of a
 result does. ``TILEWISE_COMPILE_BESIDE=0`` turns this off.
 """
@@ -21,7 +21,7 @@ from tilewise.gemm.product import Operand, Product
 
 VARIABLE = "TILEWISE_COMPILE_BESIDE"
 WORKERS = 12  # at most, and no more than three quarters of the cores
-SAMPLES, LARGEST = 80, 4096  # products with another m, and of other sizes; and the largest size
+SAMPLES, LARGEST = 160, 4096  # products with another m, and of other sizes; and the largest size
 
 Kind = tuple[object, ...]
 _begun: set[Kind] = set()
@@ -53,7 +53,7 @@ def expect(product: Product, chip: Chip | None, arch: str) -> bool:
             return False
         _begun.add(kind)
     threading.Thread(
-        target=_compile, args=(product, chip, arch, workers), name="compile beside", daemon=True
+        target=_compile, args=(product, chip, arch, workers), name="plan beside", daemon=True
     ).start()
     return True
 
@@ -83,20 +83,30 @@ def _compile(product: Product, chip: Chip, arch: str, workers: int) -> None:
 
 
 def _kind(product: Product) -> Kind:
+    asked = product.m, product.n, product.k
     return (
         product.dtype, product.out_dtype, product.beta != 0, product.batch > 1,
         *(x.column_stride == 1 for x in (product.a, product.b, product.d)),
-        *(size % 8 == 0 for size in (product.m, product.n, product.k)), product.m <= 8,
-        *(bool(x.offset) for x in (product.a, product.b)),
+        *(size % 8 == 0 for size, is_row in zip(asked, _rows(product), strict=True) if is_row),
+        product.m <= 8, *(bool(x.offset) for x in (product.a, product.b)),
     )  # fmt: skip
+
+
+def _rows(product: Product) -> tuple[bool, bool, bool]:
+    """Return of m, n and k whether a matrix has rows (or columns) of that length in one piece.
+
+    How those are aligned follows from it, and so which kernels there are.
+    """
+    a, b, d = (x.column_stride == 1 for x in (product.a, product.b, product.d))
+    return not a or not d, b or d, a or not b
 
 
 def _of_sizes(product: Product, *sizes: int) -> Product:
     """Return a product of the same kind, of about these sizes, its matrices in one piece each."""
     asked = product.m, product.n, product.k
     m, n, k = (
-        -(-size // 8) * 8 if like % 8 == 0 else size + (size % 8 == 0)
-        for size, like in zip(sizes, asked, strict=True)
+        size if not is_row else -(-size // 8) * 8 if like % 8 == 0 else size + (size % 8 == 0)
+        for size, like, is_row in zip(sizes, asked, _rows(product), strict=True)
     )
     if sizes[0] <= 8:  # a few rows have kernels of their own, whatever m is a multiple of
         m = sizes[0]
