@@ -106,8 +106,8 @@ def test_says_why_tiles_are_realigned(changes: dict[str, Any], words: str) -> No
 
 
 def test_a_tiling_that_does_not_fit_is_an_error() -> None:
-    with pytest.raises(ValueError, match=r"tiles of 128 x 96.*B by 64"):
-        hopper.plan(product(), H200, Tiling(128, 96))
+    with pytest.raises(ValueError, match=r"tiles of 128 x 80.*realigned by 64"):
+        hopper.plan(product(b=Operand(201, 1)), H200, Tiling(128, 80, b_unaligned=True))
     with pytest.raises(ValueError, match="tiles of 256 x 256"):
         hopper.plan(product(), H200, Tiling(256, 256))
 
@@ -134,6 +134,9 @@ def test_tensor_maps() -> None:
     assert a == TensorMap(Place(A), "bfloat16", (520, 300, 1), (1040, 16), (64, 128), half)
     # k is not B's contiguous dimension: 64 columns of it are a box.
     assert b == TensorMap(Place(B), "bfloat16", (200, 520, 1), (400, 16), (64, 64), half)
+    for block_n, box in ((96, (32, 64)), (80, (16, 64))):
+        assert maps(product(), Tiling(128, block_n))[1].box == box
+    assert maps(product(), Tiling(128, 160, 2, 1))[1].box == (32, 32)  # five for two blocks
     columns = tiling.out_columns
     assert d == TensorMap(Place(D), "bfloat16", (200, 300, 1), (400, 16), (columns, 16), half)
     _, b, no_d = maps(product(b=Operand(1, 520), d=Operand(201, 1)), tiling)

@@ -151,7 +151,7 @@ hopper(
             for (int k_step = next.first; k_step < end; ++k_step) {
                 int p = k_step * BLOCK_K;
                 prefetch_tile_l2<A_K_MAJOR, CLUSTER_N>(a, a_extent, row, p, of_a, beside);
-                prefetch_tile_l2<B_K_MAJOR, CLUSTER_M>(b, BLOCK_N, column, p, of_b, below);
+                prefetch_tile_l2<B_K_MAJOR, CLUSTER_M, B_BOX_COLUMNS>(b, BLOCK_N, column, p, of_b, below);
             }
         }
         if (threadIdx.x || !HAS_TMA) return;
@@ -173,8 +173,8 @@ hopper(
                 mbarrier_arrive_expect_tx(barrier, (A_UNALIGNED ? 0 : a_extent * LINE_BYTES) +
                                             (B_UNALIGNED ? 0 : B_BYTES));
                 load_tile<A_K_MAJOR, CLUSTER_N>(to, a, a_extent, row, p, of_a, beside, barrier, with_a);
-                load_tile<B_K_MAJOR, CLUSTER_M>(to + A_BYTES, b, BLOCK_N, column, p, of_b, below,
-                                                barrier, with_b);
+                load_tile<B_K_MAJOR, CLUSTER_M, B_BOX_COLUMNS>(to + A_BYTES, b, BLOCK_N, column, p, of_b,
+                                                               below, barrier, with_b);
                 if (++stage == STAGES) stage = 0, parity ^= 1;
             }
         }
@@ -281,15 +281,17 @@ hopper(
                 wgmma_fence();
 #pragma unroll
                 for (int i = 0; i < ROWS / 64; ++i) {
-                    // K-major and MN-major alike: rows of 128 bytes in groups of 8, 1024 bytes each.
-                    u64 of_a = wgmma_descriptor(at + (mine * (ROWS / 64) + i) * BOX_BYTES,
-                                            BOX_BYTES, 1024);
-                    u64 of_b = wgmma_descriptor(at + A_BYTES, BOX_BYTES, 1024);
+                    // K-major and MN-major alike: swizzled rows in groups of 8.
+                    u64 of_a = wgmma_descriptor<128>(at + (mine * (ROWS / 64) + i) * BOX_BYTES, BOX_BYTES);
+                    u64 of_b = wgmma_descriptor<2 * B_BOX_COLUMNS>(at + A_BYTES,
+                                                                   2 * B_BOX_COLUMNS * BLOCK_K);
 #pragma unroll
                     for (int step = 0; step < BLOCK_K / 16; ++step) {
-                        // 16 of k are 32 bytes of a row (K-major), or 16 rows (MN-major).
+                        // 16 of k are 32 bytes of a row (K-major), or 16 rows (MN-major), in units of
+                        // 16 bytes.
                         wgmma(sum[i], of_a + step * (A_K_MAJOR ? 2 : 128),
-                              of_b + step * (B_K_MAJOR ? 2 : 128), (k_step - work.first) | step);
+                              of_b + step * (B_K_MAJOR ? 2 : 2 * B_BOX_COLUMNS),
+                              (k_step - work.first) | step);
                     }
                 }
                 wgmma_commit_group();

@@ -34,45 +34,45 @@ template <bool UNALIGNED> using Operand = typename OperandOf<UNALIGNED>::type;
 
 // Calls ``use(offset in the tile, x, y)`` for each TMA box that this block loads: the ``mine``th of
 // PARTS of a tile of ``extent`` lines from ``first`` on (columns, if MN-major) and 64 of k. x and y
-// are coordinates in the tensor map. An MN-major tile is boxes of 64 columns; where their number is
-// no multiple of PARTS, they are divided along k, so that each block loads as much.
-template <bool K_MAJOR, int PARTS, class Use>
+// are coordinates in the tensor map. An MN-major tile is boxes of COLUMNS columns; where their number
+// is no multiple of PARTS, they are divided along k, so that each block loads as much.
+template <bool K_MAJOR, int PARTS, int COLUMNS, class Use>
 __device__ inline void each_box(int extent, int first, int k, int mine, Use use) {
     if constexpr (K_MAJOR) {
         int line = mine * (extent / PARTS);
         use(line * LINE_BYTES, k, first + line);
     } else {
-        int boxes = extent / 64, divided = 1;
+        int boxes = extent / COLUMNS, divided = 1;
         while (boxes * divided % PARTS) divided *= 2;
         int lines = BLOCK_K / divided;
         for (int i = mine; i < boxes * divided; i += PARTS) {
-            int column = i / divided * 64, line = i % divided * lines;
-            use((column + line) * LINE_BYTES, first + column, k + line);
+            int column = i / divided * COLUMNS, line = i % divided * lines;
+            use(2 * (column * BLOCK_K + line * COLUMNS), first + column, k + line);
         }
     }
 }
 
 // Loads the boxes to shared memory, of all ``blocks`` of the cluster.
-template <bool K_MAJOR, int PARTS>
+template <bool K_MAJOR, int PARTS, int COLUMNS = 64>
 __device__ inline void load_tile(u32 to, const MappedOperand& from, int extent, int first, int k,
                                  int matrix, int mine, u32 barrier, unsigned short blocks) {
-    each_box<K_MAJOR, PARTS>(extent, first, k, mine, [&](int at, int x, int y) {
+    each_box<K_MAJOR, PARTS, COLUMNS>(extent, first, k, mine, [&](int at, int x, int y) {
         tma_load<(PARTS > 1)>(to + at, from.map, x, y, matrix, barrier, blocks);
     });
 }
-template <bool K_MAJOR, int PARTS>
+template <bool K_MAJOR, int PARTS, int COLUMNS = 64>
 __device__ inline void load_tile(u32, const UnalignedOperand&, int, int, int, int, int, u32,
                                  unsigned short) {}
 
 // Prefetches the boxes to the L2 cache.
-template <bool K_MAJOR, int PARTS>
+template <bool K_MAJOR, int PARTS, int COLUMNS = 64>
 __device__ inline void prefetch_tile_l2(const MappedOperand& from, int extent, int first, int k,
                                         int matrix, int mine) {
-    each_box<K_MAJOR, PARTS>(extent, first, k, mine, [&](int, int x, int y) {
+    each_box<K_MAJOR, PARTS, COLUMNS>(extent, first, k, mine, [&](int, int x, int y) {
         tma_prefetch_l2(from.map, x, y, matrix);
     });
 }
-template <bool K_MAJOR, int PARTS>
+template <bool K_MAJOR, int PARTS, int COLUMNS = 64>
 __device__ inline void prefetch_tile_l2(const UnalignedOperand&, int, int, int, int, int) {}
 
 // The operand's matrix number for a matrix of the batch.

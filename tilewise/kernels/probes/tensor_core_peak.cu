@@ -38,8 +38,8 @@ extern "C" __global__ void __launch_bounds__(256, 1)
 #pragma unroll 4
         for (int phase = 0; phase < PHASES; ++phase) {
             u32 stage = at + phase % STAGES * STAGE_BYTES;
-            u64 a = wgmma_descriptor(stage + mine, A_BYTES, 1024);
-            u64 b = wgmma_descriptor(stage + 2 * A_BYTES, A_BYTES, 1024);
+            u64 a = wgmma_descriptor<128>(stage + mine, A_BYTES);
+            u64 b = wgmma_descriptor<128>(stage + 2 * A_BYTES, A_BYTES);
             wgmma_fence();
 #pragma unroll
             for (int step = 0; step < 4; ++step) {

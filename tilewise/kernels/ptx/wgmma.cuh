@@ -18,11 +18,13 @@ template <int N> __device__ inline void wgmma_wait_group() {
 // register of it that it had read before.
 __device__ inline void wgmma_accumulator_fence(float& d) { asm volatile("" : "+f"(d)::"memory"); }
 
-// 9.7.15.5.1: the descriptor of a matrix in shared memory that is swizzled by 128 bytes. Leading and
-// stride byte offsets.
-__device__ inline u64 wgmma_descriptor(u32 address, u32 leading, u32 stride) {
-    return (u64)((address & 0x3FFFF) >> 4) | (u64)(leading >> 4) << 16 | (u64)(stride >> 4) << 32 |
-           1ull << 62;
+// 9.7.15.5.1: the descriptor of a matrix in shared memory, in rows of WIDTH bytes that are swizzled
+// over their width: 128, 64 or 32. Groups of 8 rows follow one another; ``leading`` is the leading
+// byte offset.
+template <int WIDTH> __device__ inline u64 wgmma_descriptor(u32 address, u32 leading) {
+    constexpr u64 STRIDE = 8 * WIDTH, SWIZZLE = WIDTH == 128 ? 1 : WIDTH == 64 ? 2 : 3;
+    return (u64)((address & 0x3FFFF) >> 4) | (u64)(leading >> 4) << 16 | STRIDE >> 4 << 32 |
+           SWIZZLE << 62;
 }
 
 // The instruction names BLOCK_N / 2 registers of D, %3 and up: %0 to %2 are A, B and whether to

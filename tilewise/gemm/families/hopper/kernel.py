@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from tilewise.devices.arguments import TENSOR_MAP_BYTES
 from tilewise.gemm.families.hopper.cover import cover
-from tilewise.gemm.families.hopper.matrices import Matrix, box_lines
+from tilewise.gemm.families.hopper.matrices import Matrix, box_of
 from tilewise.gemm.families.hopper.tiling import SUM_COLUMNS, Problem, Tiling
 from tilewise.gemm.families.hopper.variants import SOURCE, Variant, may_prefetch
 from tilewise.gemm.layouts import layout
@@ -147,8 +147,8 @@ def plan(
     a, b = _inputs(swapped).values()
     d = Matrix(swapped.d, m, n, batch, ITEM_SIZES[swapped.out_dtype])
     a_rows = tiling.a_rows(view)
-    a_lines = box_lines(a.is_k_major, a_rows, tiling.cluster_n)
-    b_lines = box_lines(b.is_k_major, tiling.block_n, tiling.cluster_m)
+    a_box = box_of(a.is_k_major, a_rows, tiling.cluster_n)
+    b_box = box_of(b.is_k_major, tiling.block_n, tiling.cluster_m)
     by_rows = bool(_out_by_rows(swapped))
     by_tma = stores_by_tma(swapped)
     d_columns = 2 * tiling.out_columns // d.item
@@ -170,8 +170,8 @@ def plan(
         grid=(at.clusters * tiling.tiles * tiling.split, 1, 1),
         block=(tiling.threads, 1, 1),
         args=(
-            a.operand(a_at, swapped.dtype, a_lines, tiling.a_unaligned),
-            b.operand(b_at, swapped.dtype, b_lines, tiling.b_unaligned),
+            a.operand(a_at, swapped.dtype, a_box, tiling.a_unaligned),
+            b.operand(b_at, swapped.dtype, b_box, tiling.b_unaligned),
             d.map(d_at, swapped.out_dtype, d_box) if by_tma else bytes(TENSOR_MAP_BYTES),
             out, k, at.m_tiles, at.n_tiles, at.data_parallel_tiles, at.tail_tiles, at.splits,
             L2_PREFETCH if is_prefetched else 0, a_rows, sums if is_divided else 0,

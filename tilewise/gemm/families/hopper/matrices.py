@@ -115,8 +115,10 @@ class Matrix:
         extents, strides = (inner, count, batches), (self.item * pitch, self.item * step)
         return TensorMap(place, dtype, extents, strides, box, promotion)
 
-    def operand(self, place: Place, dtype: str, lines: int, is_unaligned: bool) -> Packed:
-        """Return the operand as hopper_load.cuh has it; a TMA box has so many lines."""
+    def operand(
+        self, place: Place, dtype: str, box: tuple[int, int], is_unaligned: bool
+    ) -> Packed:
+        """Return the operand as hopper_load.cuh has it, loaded by TMA boxes of that extent."""
         inner, count, stride = self.lines
         if is_unaligned:
             pitch = self.item * stride if count > 1 else 0
@@ -127,16 +129,17 @@ class Matrix:
                 "length": inner,
             })  # fmt: skip
         return layout(LOAD, "MappedOperand").pack({
-            "map": self.map(place, dtype, (BLOCK_K, lines)),
+            "map": self.map(place, dtype, box),
             "batches": self.batch if self.x.batch_stride else 1,
         })  # fmt: skip
 
 
-def box_lines(is_k_major: bool, extent: int, parts: int) -> int:
-    """Return the lines of a box of a tensor map, as each_box of hopper_load.cuh divides a tile."""
+def box_of(is_k_major: bool, extent: int, parts: int) -> tuple[int, int]:
+    """Return the extent of a TMA box, contiguous first, as each_box of hopper_load.cuh has it."""
     if is_k_major:
-        return extent // parts
+        return BLOCK_K, extent // parts
+    columns = next(width for width in (64, 32, 16) if extent % width == 0)
     divided = 1
-    while extent // 64 * divided % parts:
+    while extent // columns * divided % parts:
         divided *= 2
-    return BLOCK_K // divided
+    return columns, BLOCK_K // divided

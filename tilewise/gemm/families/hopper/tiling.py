@@ -210,9 +210,9 @@ class Tiling:
             return "the tiling and the operands differ in which are 16-byte aligned"
         if self.is_unaligned and self.tiles > 1:
             return "a cluster's blocks do not share tiles that are realigned"
-        if not problem.b_k_major and self.block_n % 64:
-            return "TMA loads MN-major tiles of B by 64 columns"
-        if self.block_n // self.cluster_m % 8:
+        if self.b_unaligned and not problem.b_k_major and self.block_n % 64:
+            return "MN-major tiles of B are realigned by 64 columns"
+        if problem.b_k_major and self.block_n // self.cluster_m % 8:
             return "parts of a tile of B are whole groups of 8 columns"
         if self.split > 1 and (self.tiles > 1 or self.stream_k):
             return "k is divided by split-K or by stream-K, and split-K takes the whole cluster"
