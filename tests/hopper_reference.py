@@ -14,7 +14,7 @@ from tilewise.gemm.families.hopper.cover import (
     is_filled,
 )
 from tilewise.gemm.families.hopper.tiling import Problem, Tiling
-from tilewise.gemm.families.hopper.tilings import tilings
+from tilewise.gemm.families.hopper.tilings import Kind, tilings
 
 
 def is_worth_it(tiling: Tiling, view: Problem, multiprocessors: int) -> bool:
@@ -46,6 +46,15 @@ def candidates(problem: Problem, multiprocessors: int) -> list[Tiling]:
         tiling
         for swapped in (False, True)
         for view in (problem.swapped if swapped else problem,)
-        for tiling in tilings(view.a_unaligned, view.b_unaligned, swapped)
+        for tiling in tilings(
+            Kind(
+                view.a_k_major,
+                view.b_k_major,
+                view.d_row_major,
+                view.a_unaligned,
+                view.b_unaligned,
+                swapped,
+            )
+        )
         if is_worth_it(tiling, view, multiprocessors)
     ]

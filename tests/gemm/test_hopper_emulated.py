@@ -131,8 +131,7 @@ VARIANTS: list[tuple[Case, Tiling]] = [
     (Case(200, 40, 520, b_by_columns=True), Tiling(64, 16, 2, 2, stream_k=True)),
     (Case(200, 260, 330, b_by_columns=True, d_gap=1),
      Tiling(64, 48, stream_k=True, ping_pong=True)),
-    (Case(70, 200, 200), Tiling(64, 96)),  # boxes of 32 columns of B, and of 16
-    (Case(200, 130, 200, a_by_columns=True), Tiling(64, 48, 2, 1)),
+    (Case(70, 200, 200), Tiling(64, 96, 2, 1)),  # boxes of 32 columns of B
 ]  # fmt: skip
 # Every other way of sharing, dividing, taking in turn, and storing.
 MORE_VARIANTS: list[tuple[Case, Tiling]] = [
@@ -157,8 +156,8 @@ MORE_VARIANTS: list[tuple[Case, Tiling]] = [
     (Case(260, 330, 130, a_by_columns=True, beta=0.5), Tiling(128, 160, 2, 1)),
     (Case(300, 200, 330, a_by_columns=True), Tiling(64, 96, 4, 1, stream_k=True)),
     (Case(260, 230, 200, b_by_columns=True, a_by_columns=True),
-     Tiling(64, 112, 4, 1, ping_pong=True, swapped=True)),
-    (Case(100, 150, 300, batch=2), Tiling(64, 144, split=2)),
+     Tiling(64, 160, 4, 1, ping_pong=True, swapped=True)),
+    (Case(100, 150, 300, batch=2), Tiling(64, 224, split=2)),
     # Realigned.
     (Case(130, 72, 200, a_off=(1, 0)), Tiling(64, 64, a_unaligned=True)),
     (Case(70, 136, 100, b_by_columns=True, b_off=(0, 1), d_gap=2),

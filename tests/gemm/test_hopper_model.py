@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product as combinations
+from itertools import starmap
 
 import numpy as np
 import pytest
@@ -17,10 +19,11 @@ from tilewise.gemm.families.hopper.costs import costs_on
 from tilewise.gemm.families.hopper.cover import cover, fits
 from tilewise.gemm.families.hopper.table import Sizes, Table, covers
 from tilewise.gemm.families.hopper.tiling import Problem, Tiling
-from tilewise.gemm.families.hopper.tilings import tilings
+from tilewise.gemm.families.hopper.tilings import Kind, tilings
 from tilewise.gemm.families.hopper.variants import SUM_SOURCE, Variant
 
-EVERY = [*tilings(), *tilings(a_unaligned=True), *tilings(b_unaligned=True), *tilings(True, True)]
+KINDS = list(starmap(Kind, combinations((False, True), repeat=6)))
+EVERY = list(dict.fromkeys(each for kind in KINDS for each in tilings(kind)))
 
 
 @settings(max_examples=200)

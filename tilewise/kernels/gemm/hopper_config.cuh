@@ -97,9 +97,9 @@ constexpr int A_EXTENT = A_K_MAJOR && A_UNALIGNED ? A_ROWS : BLOCK_M;
 constexpr int B_BYTES = BLOCK_N * BLOCK_K * 2;
 constexpr int STAGE_BYTES = A_BYTES + B_BYTES;
 constexpr int BOX_BYTES = 64 * BLOCK_K * 2;  // 64 rows or columns of an operand, one TMA box
-// Columns of a TMA box of B, if MN-major: as many as divide the tile. Its rows of 128 bytes or less are
-// as wide as its swizzle.
-constexpr int B_BOX_COLUMNS = B_K_MAJOR || BLOCK_N % 64 == 0 ? 64 : BLOCK_N % 32 == 0 ? 32 : 16;
+// Columns of a TMA box of B, if MN-major. Its rows, 128 bytes or 64, are as wide as its swizzle. By 16
+// columns, swizzled over 32 bytes, tiles take a third longer.
+constexpr int B_BOX_COLUMNS = B_K_MAJOR || BLOCK_N % 64 == 0 ? 64 : 32;
 constexpr int TILE_FLOATS = BLOCK_M * BLOCK_N;  // of one partial sum in the workspace
 
 static_assert(ROWS % 64 == 0 && BLOCK_M <= 256, "whole wgmmas of 64 rows; a TMA box has at most 256");
@@ -112,5 +112,5 @@ static_assert(RAW_STAGES >= 3, "two stages are read while others are in flight")
 static_assert(SPLIT == 1 || TILES == 1 && !STREAM_K, "either split-K or stream-K, and split-K takes a cluster");
 static_assert((SPLIT - 1) * 4 * BLOCK_M * BLOCK_N <= STAGES * STAGE_BYTES, "the other blocks' accumulators fit the ring");
 static_assert(BLOCK_N % 16 == 0 && BLOCK_N <= 256, "the width of one wgmma");
-static_assert(!B_UNALIGNED || B_BOX_COLUMNS == 64, "loaders realign chunks of 64 columns");
+static_assert(B_K_MAJOR || BLOCK_N % (B_UNALIGNED ? 64 : 32) == 0, "whole TMA boxes, or chunks of 64 columns");
 static_assert(BLOCK_N % OUT_COLUMNS == 0, "whole TMA boxes of D");

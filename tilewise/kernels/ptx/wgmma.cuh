@@ -19,10 +19,10 @@ template <int N> __device__ inline void wgmma_wait_group() {
 __device__ inline void wgmma_accumulator_fence(float& d) { asm volatile("" : "+f"(d)::"memory"); }
 
 // 9.7.15.5.1: the descriptor of a matrix in shared memory, in rows of WIDTH bytes that are swizzled
-// over their width: 128, 64 or 32. Groups of 8 rows follow one another; ``leading`` is the leading
+// over their width: 128 or 64. Groups of 8 rows follow one another; ``leading`` is the leading
 // byte offset.
 template <int WIDTH> __device__ inline u64 wgmma_descriptor(u32 address, u32 leading) {
-    constexpr u64 STRIDE = 8 * WIDTH, SWIZZLE = WIDTH == 128 ? 1 : WIDTH == 64 ? 2 : 3;
+    constexpr u64 STRIDE = 8 * WIDTH, SWIZZLE = WIDTH == 128 ? 1 : 2;
     return (u64)((address & 0x3FFFF) >> 4) | (u64)(leading >> 4) << 16 | STRIDE >> 4 << 32 |
            SWIZZLE << 62;
 }

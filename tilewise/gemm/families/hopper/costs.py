@@ -32,6 +32,8 @@ class Costs:
     k_major, mn_major : (float, float, float, float)
         The factors by which the copy of a K-major or MN-major tile takes longer than at the rate
         ``port``, for lines aligned to 16, 32, 64 and 128 bytes.
+    narrow : float
+        How many times as long B's copies take where its tiles, MN-major, are copied by 32 columns.
     l2_lines : float
         The exponent of that factor, which gives the factor on the tile's L2 traffic.
     multicast_a, multicast_b : float
@@ -87,6 +89,7 @@ class Costs:
     shared_port: float = 1.44
     k_major: tuple[float, ...] = (2.09, 1.48, 1.39, 1.3)
     mn_major: tuple[float, ...] = (2.24, 1.59, 1.5, 1.37)
+    narrow: float = 1.17
     multicast_a: float = 147.0
     multicast_b: float = 144.0
     k_step: float = 0.0886

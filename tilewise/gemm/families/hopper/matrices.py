@@ -115,9 +115,7 @@ class Matrix:
         extents, strides = (inner, count, batches), (self.item * pitch, self.item * step)
         return TensorMap(place, dtype, extents, strides, box, promotion)
 
-    def operand(
-        self, place: Place, dtype: str, box: tuple[int, int], is_unaligned: bool
-    ) -> Packed:
+    def operand(self, place: Place, dtype: str, box: tuple[int, int], is_unaligned: bool) -> Packed:
         """Return the operand as hopper_load.cuh has it, loaded by TMA boxes of that extent."""
         inner, count, stride = self.lines
         if is_unaligned:
@@ -138,7 +136,7 @@ def box_of(is_k_major: bool, extent: int, parts: int) -> tuple[int, int]:
     """Return the extent of a TMA box, contiguous first, as each_box of hopper_load.cuh has it."""
     if is_k_major:
         return BLOCK_K, extent // parts
-    columns = next(width for width in (64, 32, 16) if extent % width == 0)
+    columns = 32 if extent % 64 else 64
     divided = 1
     while extent // columns * divided % parts:
         divided *= 2

@@ -21,7 +21,6 @@ from tilewise.gemm.families.hopper.table import (
     LINE,
     Array,
     Covers,
-    Kind,
     Sizes,
     Table,
     covers,
@@ -29,6 +28,7 @@ from tilewise.gemm.families.hopper.table import (
     table_of,
 )
 from tilewise.gemm.families.hopper.tiling import Problem, Tiling
+from tilewise.gemm.families.hopper.tilings import Kind
 
 GROUP_M = 16  # of hopper_tile.cuh: rows of clusters whose tiles are computed together
 ROW_ENDS = 128  # a row's unaligned ends cost as much as this many columns
@@ -87,8 +87,7 @@ def _timed(
         return None
     views = [view for problem in problems for view in (problem, problem.swapped)]
     kinds = tuple(
-        # Whether A is K-major matters to the tilings only where it is not 16-byte aligned.
-        (x.a_k_major or not x.a_unaligned, x.b_k_major, x.a_unaligned, x.b_unaligned, is_swapped)
+        Kind(x.a_k_major, x.b_k_major, x.d_row_major, x.a_unaligned, x.b_unaligned, is_swapped)
         for x, is_swapped in zip(views, cycle((False, True)), strict=False)
     )
     prices = _prices_of(kinds, chip)
@@ -190,8 +189,8 @@ class Prices:
         k_steps = waves * whole_steps + tail_steps  # one after the other
         busy = at.data_parallel_tiles * whole_steps + of_tail * tail_steps
         active = np.minimum(busy * table.blocks / k_steps, table.multiprocessors)
-        step = self._k_step(active, *of_views[:5])
-        end = self._store(views) * of_views[5]
+        step = self._k_step(active, *of_views[:6])
+        end = self._store(views) * of_views[6]
         end += p.tile
         mainloop = whole_steps * step
         # Ping-pong: one warpgroup's epilogue overlaps the other's mainloop, if that takes as long.
@@ -201,7 +200,7 @@ class Prices:
         computing += table.is_ping_pong * end
         computing += tail_steps * step + at.has_tail * self.partial
         computing += self.fill
-        reading = self._memory(at, sizes, views, *of_views[6:])
+        reading = self._memory(at, sizes, views, *of_views[7:])
         reading += p.fill
         # Computing and memory take between their sum, as if nothing overlapped, and the longer.
         overlap = np.where(waves + at.has_tail > 1, p.overlap[1], p.overlap[0])
@@ -226,6 +225,7 @@ class Prices:
         port_b: Array,
         l2_a: Array,
         l2_b: Array,
+        narrow: Array,
     ) -> Array:
         """Return a k-step's microseconds: it multiplies and loads at once.
 
@@ -233,12 +233,12 @@ class Prices:
         ----------
         active : array
             Multiprocessors at work, in the mean over the k-steps.
-        most_rows, port_a, port_b, l2_a, l2_b : array
+        most_rows, port_a, port_b, l2_a, l2_b, narrow : array
             As :func:`_numbers` has them.
         """
         table, p = self.table, self.costs
         a_rows = _a_rows(table, most_rows)
-        of_a, of_b = a_rows * table.a_line, table.b_bytes
+        of_a, of_b = a_rows * table.a_line, table.b_bytes * (1 + table.is_narrow * narrow)
         sharing = np.maximum((active - table.multiprocessors / 2) / 8, table.is_clustered)
         sharing = np.maximum(np.minimum(sharing, 1), 0)
         # About the slowest part, and a little more where others are near it: the 6-norm.
@@ -290,8 +290,8 @@ def _numbers(view: Problem, p: Costs) -> tuple[float, ...]:
     """Return what a problem decides whatever the tiling is.
 
     Its sizes; the rows of A that are worth loading; how many times longer A's and B's loads take
-    at a multiprocessor's port, and at the L2 cache; how many times longer D's stores take than
-    those of 16-bit elements with no C; the bytes of A and B, those of D and those of C; and the
+    at a multiprocessor's port, and at the L2 cache; by how much B's take longer by 32 columns; how
+    many times longer D's stores take than those of 16-bit elements with no C; the bytes of A and B, those of D and those of C; and the
     share of A and B that L2 keeps from one wave to the next.
     """
     m, n, k, batch = view.m, view.n, view.k, view.batch
@@ -305,8 +305,8 @@ def _numbers(view: Problem, p: Costs) -> tuple[float, ...]:
     one = 2 * k * (m + n)
     stored = view.d_item * batch * m * n
     return (
-        m, n, k, batch, most_rows, port_a, port_b, port_a**p.l2_lines, port_b**p.l2_lines, store,
-        one * batch, stored, stored * view.reads_c, 1 / (1 + (1e-6 * one / p.l2_bytes) ** 4),
+        m, n, k, batch, most_rows, port_a, port_b, port_a**p.l2_lines, port_b**p.l2_lines,
+        0 if view.b_k_major else p.narrow - 1, store, one * batch, stored, stored * view.reads_c, 1 / (1 + (1e-6 * one / p.l2_bytes) ** 4),
     )  # fmt: skip
 
 

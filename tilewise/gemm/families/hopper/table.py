@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from tilewise.gemm.families.hopper.cover import LEAST_STEPS, MOST_TILES, clusters_at_once, fits
 from tilewise.gemm.families.hopper.tiling import BLOCK_K, Problem, Tiling
-from tilewise.gemm.families.hopper.tilings import tilings
+from tilewise.gemm.families.hopper.tilings import Kind, tilings
 
 Array = npt.NDArray[np.float64]
 SUMS_AT_ONCE = 16  # partial sums that a thread of hopper_sum reads before it waits for them
@@ -55,6 +55,7 @@ class Table:
         self.is_clustered = self.cluster_m * self.cluster_n > 1
         self.least_m = np.where(self.cluster_m > 1, self.m / 2, self.block_m - 64)
         self.least_n = self.n / 2 * (self.cluster_n > 1)
+        self.is_narrow = self.block_n % 64 > 0  # if B is MN-major, its TMA boxes
         self.out_width = np.log2(column("out_columns") / 16).astype(np.int64)
         self.unaligned_lines = np.array(
             [x.block_m * x.a_unaligned + x.block_n * x.b_unaligned for x in self.tilings],
@@ -68,20 +69,17 @@ class Table:
         self.b_shared = self.block_n * (self.cluster_m > 1)
 
 
-Kind = tuple[bool, bool, bool, bool, bool]
-"""What decides which tilings there are: ``a_k_major``, ``b_k_major``, ``a_unaligned``,
-``b_unaligned``, and whether A and B are swapped."""
-
-
 @cache
 def table_of(kinds: tuple[Kind, ...], multiprocessors: int) -> Table:
     """Return every tiling that the planner chooses from, for problems of these kinds."""
     found: list[Tiling] = []
     views: list[int] = []
-    for index, (a_k_major, b_k_major, a_unaligned, b_unaligned, swapped) in enumerate(kinds):
-        problem = Problem(1 << 20, 1 << 20, 1 << 20, a_k_major=a_k_major, b_k_major=b_k_major,
-                          a_unaligned=a_unaligned, b_unaligned=b_unaligned)  # fmt: skip
-        for each in tilings(a_unaligned, b_unaligned, swapped):
+    for index, kind in enumerate(kinds):
+        problem = Problem(
+            1 << 20, 1 << 20, 1 << 20, a_k_major=kind.a_k_major, b_k_major=kind.b_k_major,
+            a_unaligned=kind.a_unaligned, b_unaligned=kind.b_unaligned,
+        )  # fmt: skip
+        for each in tilings(kind):
             if not each.objection(problem) and fits(each, multiprocessors):
                 found.append(each)
                 views.append(index)

@@ -210,8 +210,10 @@ class Tiling:
             return "the tiling and the operands differ in which are 16-byte aligned"
         if self.is_unaligned and self.tiles > 1:
             return "a cluster's blocks do not share tiles that are realigned"
-        if self.b_unaligned and not problem.b_k_major and self.block_n % 64:
-            return "MN-major tiles of B are realigned by 64 columns"
+        columns = 64 if self.b_unaligned else 32
+        if not problem.b_k_major and self.block_n % columns:
+            how = "realigned" if self.b_unaligned else "copied by TMA"
+            return f"MN-major tiles of B are {how} by {columns} columns"
         if problem.b_k_major and self.block_n // self.cluster_m % 8:
             return "parts of a tile of B are whole groups of 8 columns"
         if self.split > 1 and (self.tiles > 1 or self.stream_k):

@@ -2,49 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
 from tilewise.gemm.families.hopper.tiling import Tiling
 
-# What the planner chooses from: BLOCK_M, BLOCK_N, CLUSTER_M, CLUSTER_N, SPLIT, whether the last
-# wave is divided along k, and PING_PONG. Of those that were timed often enough to be judged,
-# benchmarks/choose_kernels.py chose them by what the planner makes of
-# benchmarks/results/hopper_h200.json.
-# 64 x 64 with no cluster can compute every aligned product.
-KERNELS = (
-    (64, 16, 1, 1, 1, False, False), (64, 16, 1, 1, 1, True, False),
-    (64, 16, 1, 1, 2, False, False), (64, 16, 1, 1, 4, False, False),
-    (64, 32, 1, 1, 1, False, False), (64, 32, 1, 1, 4, False, False),
-    (64, 32, 1, 4, 1, False, False), (64, 32, 2, 4, 1, False, False),
-    (64, 48, 1, 1, 1, False, False), (64, 48, 1, 1, 2, False, False),
-    (64, 48, 2, 4, 1, False, False), (64, 64, 1, 1, 1, False, False),
-    (64, 64, 1, 1, 2, False, False), (64, 64, 1, 2, 1, True, False),
-    (64, 64, 1, 4, 1, False, False), (64, 64, 2, 2, 1, False, False),
-    (64, 64, 2, 4, 1, False, False), (64, 64, 2, 4, 1, True, False),
-    (64, 80, 1, 1, 1, False, False), (64, 80, 1, 1, 2, False, False),
-    (64, 80, 1, 2, 1, True, False), (64, 80, 2, 2, 1, False, False),
-    (64, 96, 4, 1, 1, False, False), (64, 96, 4, 1, 1, True, False),
-    (64, 96, 4, 2, 1, False, False), (64, 112, 2, 4, 1, False, False),
-    (64, 128, 1, 2, 1, True, False), (64, 128, 1, 4, 1, False, False),
-    (64, 128, 2, 1, 1, False, False), (64, 128, 2, 4, 1, False, False),
-    (64, 128, 2, 4, 1, False, True), (64, 128, 4, 1, 1, False, False),
-    (64, 128, 4, 2, 1, False, False), (64, 128, 4, 2, 1, False, True),
-    (64, 160, 2, 1, 1, False, False), (64, 192, 1, 2, 1, False, False),
-    (64, 192, 2, 1, 1, False, False), (64, 192, 2, 1, 1, True, False),
-    (64, 192, 2, 4, 1, False, False), (64, 192, 4, 1, 1, False, False),
-    (64, 192, 4, 1, 1, False, True), (64, 192, 4, 1, 1, True, False),
-    (128, 80, 2, 1, 1, True, False), (128, 80, 2, 4, 1, False, False),
-    (128, 96, 4, 2, 1, False, False), (128, 128, 1, 2, 1, False, False),
-    (128, 128, 1, 2, 1, False, True), (128, 128, 2, 1, 1, True, False),
-    (128, 128, 2, 4, 1, False, True), (128, 128, 4, 2, 1, False, False),
-    (128, 144, 2, 1, 1, True, False), (128, 160, 2, 1, 1, False, False),
-    (128, 192, 1, 2, 1, False, False), (128, 192, 2, 1, 1, False, False),
-    (128, 192, 2, 1, 1, False, True), (128, 192, 4, 1, 1, False, True),
-    (128, 224, 1, 2, 1, False, False), (128, 224, 2, 1, 1, False, False),
-    (128, 256, 1, 2, 1, False, False), (128, 256, 2, 1, 1, False, False),
-    (192, 64, 1, 4, 1, False, True), (192, 80, 1, 2, 1, False, False),
-    (192, 80, 1, 4, 1, False, False), (192, 96, 1, 2, 1, False, False),
-    (192, 128, 1, 2, 1, True, False), (192, 192, 1, 2, 1, False, False),
-    (256, 128, 1, 2, 1, True, False), (256, 160, 1, 2, 1, False, False),
-)  # fmt: skip
+FILE = Path(__file__).parent / "tilings.json"
 # Of products that are not 16-byte aligned, whose tiles are realigned in shared memory.
 UNALIGNED_KERNELS = tuple(
     (block_m, block_n, 1, 1, split, stream_k)
@@ -55,10 +20,58 @@ UNALIGNED_KERNELS = tuple(
 )  # fmt: skip
 
 
-def tilings(
-    a_unaligned: bool = False, b_unaligned: bool = False, swapped: bool = False
-) -> list[Tiling]:
+class Kind(NamedTuple):
+    """What decides, of the problem that a kernel computes, which tilings there are for it.
+
+    Attributes
+    ----------
+    a_k_major, b_k_major, d_row_major, a_unaligned, b_unaligned : bool
+        As :class:`tilewise.gemm.families.hopper.tiling.Problem` has them.
+    swapped : bool
+        Whether it is a product's with A and B swapped.
+    """
+
+    a_k_major: bool
+    b_k_major: bool
+    d_row_major: bool
+    a_unaligned: bool = False
+    b_unaligned: bool = False
+    swapped: bool = False
+
+    @property
+    def layout(self) -> str:
+        """The layout, as ``"NT"``, of the product with a row-major D that it computes."""
+        n, t = self.a_k_major, self.b_k_major
+        if not self.d_row_major:  # D's transpose is computed
+            n, t = t, n
+        return ("N" if n else "T") + ("T" if t else "N")
+
+
+def tilings(kind: Kind) -> list[Tiling]:
     """Return the tilings that the planner chooses from."""
-    if a_unaligned or b_unaligned:
-        return [Tiling(*sizes, swapped, a_unaligned, b_unaligned) for sizes in UNALIGNED_KERNELS]
-    return [Tiling(*sizes[:6], swapped, ping_pong=sizes[6]) for sizes in KERNELS]
+    if kind.a_unaligned or kind.b_unaligned:
+        more = kind.swapped, kind.a_unaligned, kind.b_unaligned
+        return [Tiling(*sizes, *more) for sizes in UNALIGNED_KERNELS]
+    found = []
+    for row in chosen()[kind.layout]:
+        m, n, cluster_m, cluster_n, split, stream_k, ping_pong, is_transposed = row
+        if bool(is_transposed) != kind.d_row_major:
+            found.append(
+                Tiling(
+                    m, n, cluster_m, cluster_n, split, bool(stream_k), kind.swapped,
+                    ping_pong=bool(ping_pong),
+                )
+            )  # fmt: skip
+    return found
+
+
+@cache
+def chosen() -> dict[str, list[tuple[int, ...]]]:
+    """Return what the planner chooses from, by the layout of aligned products with a row-major D.
+
+    BLOCK_M, BLOCK_N, CLUSTER_M, CLUSTER_N, SPLIT, whether the last wave is divided along k,
+    PING_PONG, and whether D's transpose is computed, from A and B swapped. The file is written by
+    benchmarks/choose_kernels.py. 64 x 64 with no cluster can compute every aligned product.
+    """
+    found = json.loads(FILE.read_text(encoding="utf-8"))["tilings"]
+    return {layout: [tuple(row) for row in rows] for layout, rows in found.items()}

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product as combinations
+from itertools import starmap
 from typing import Any
 
 from tilewise.gemm.families.hopper.cover import fits, is_filled
 from tilewise.gemm.families.hopper.tiling import Problem, Tiling
-from tilewise.gemm.families.hopper.tilings import tilings
+from tilewise.gemm.families.hopper.tilings import Kind, tilings
 from tilewise.gemm.layouts import TYPES
 from tilewise.gemm.product import ACCUMULATORS
 from tilewise.kernel import SOURCES, Kernel
@@ -102,37 +103,35 @@ def every_kernel(dtype: str, multiprocessors: int) -> Iterator[Kernel]:
     """
     both = (False, True)
     found: dict[tuple[str, frozenset[tuple[str, Any]]], Kernel] = {}
-    for a_unaligned, b_unaligned in combinations(both, both):
-        for tiling in tilings(a_unaligned, b_unaligned):
+    for kind in starmap(Kind, combinations(*(both for _ in range(5)))):
+        for tiling in tilings(kind):
             if fits(tiling, multiprocessors):
-                for variant in _variants(tiling, dtype):
+                for variant in _variants(kind, tiling, dtype):
                     # The planner takes a stream-K tiling only where there is a tail.
                     for kernel in variant.kernels(tiling, tiling.stream_k):
                         found.setdefault((kernel.name, frozenset(kernel.defines.items())), kernel)
     yield from found.values()
 
 
-def _variants(tiling: Tiling, dtype: str) -> Iterator[Variant]:
-    """Yield every variant of products for which a tiling may be chosen."""
+def _variants(kind: Kind, tiling: Tiling, dtype: str) -> Iterator[Variant]:
+    """Yield every variant of products of a kind for which a tiling may be chosen."""
     both, large = (False, True), 1 << 20
+    views = [
+        Problem(
+            m, large, large, a_k_major=kind.a_k_major, b_k_major=kind.b_k_major,
+            a_unaligned=kind.a_unaligned, b_unaligned=kind.b_unaligned,
+        )
+        for m in (8, 16, 32, 64, 128, large)
+        if is_filled(tiling, m, large)
+    ]  # fmt: skip
+    if tiling.objection(views[-1]):
+        return
+    loaded = {tiling.a_rows(view) for view in views}
+    rows = sorted(loaded) if tiling.a_unaligned else [tiling.block_m]
     outputs = tuple(dict.fromkeys((dtype, ACCUMULATORS[dtype])))
-    for a_k_major, b_k_major in combinations(both, both):
-        views = [
-            Problem(
-                m, large, large, a_k_major=a_k_major, b_k_major=b_k_major,
-                a_unaligned=tiling.a_unaligned, b_unaligned=tiling.b_unaligned,
-            )
-            for m in (8, 16, 32, 64, 128, large)
-            if is_filled(tiling, m, large)
-        ]  # fmt: skip
-        if tiling.objection(views[-1]):
-            continue
-        loaded = {tiling.a_rows(view) for view in views}
-        rows = sorted(loaded) if tiling.a_unaligned else [tiling.block_m]
-        for out, a_rows, reads_c, d_row_major, by_tma in combinations(
-            outputs, rows, both, both, both
-        ):
-            if not (reads_c and by_tma):
-                yield Variant(
-                    dtype, out, a_k_major, b_k_major, a_rows, reads_c, d_row_major, by_tma
-                )
+    for out, a_rows, reads_c, by_tma in combinations(outputs, rows, both, both):
+        if not (reads_c and by_tma):
+            yield Variant(
+                dtype, out, kind.a_k_major, kind.b_k_major, a_rows, reads_c, kind.d_row_major,
+                by_tma,
+            )  # fmt: skip
