@@ -18,7 +18,7 @@ from tilewise.gemm.families.hopper.cover import cover, fits
 from tilewise.gemm.families.hopper.table import Sizes, Table, covers
 from tilewise.gemm.families.hopper.tiling import Problem, Tiling
 from tilewise.gemm.families.hopper.tilings import tilings
-from tilewise.gemm.families.hopper.variants import SUM_SOURCE, Variant
+from tilewise.gemm.families.hopper.variants import SUM_SOURCE, Variant, kernels_of
 
 EVERY = [*tilings(), *tilings(a_unaligned=True), *tilings(b_unaligned=True), *tilings(True, True)]
 
@@ -57,12 +57,9 @@ def test_as_many_rows_of_a_are_loaded(problem: Problem) -> None:
 def test_sums_at_once_are_as_many_as_hopper_sum_reads() -> None:
     at_once = Table(EVERY, [0] * len(EVERY), H200.multiprocessors).splits_at_once
     for tiling, count in zip(EVERY, at_once, strict=True):
-        defines = (
-            Variant("float16", "float16", True, True, 64, False, True, True)
-            .kernels(tiling, is_divided=True)[1]
-            .defines
-        )
-        assert count == 16 // defines["ROW_BLOCKS"]
+        variant = Variant("float16", "float16", True, True, 64, False, True, True)
+        _, summing = kernels_of(variant, tiling, is_divided=True)
+        assert count == 16 // summing.defines["ROW_BLOCKS"]
     assert "AT_ONCE = 16 / ROW_BLOCKS;" in SUM_SOURCE.read_text(encoding="utf-8")
 
 
@@ -112,10 +109,10 @@ def test_a_wide_d_and_a_c_that_is_read_take_longer() -> None:
         (Problem(128, 256, 64), Tiling(128, 256)),
     ):
         for d_row_major, d_by_tma in ((True, True), (False, True), (True, False)):
-            plain = replace(problem, d_row_major=d_row_major, d_by_tma=d_by_tma)
+            plain = problem._replace(d_row_major=d_row_major, d_by_tma=d_by_tma)
             time = model.seconds_of(tiling, plain, H200)
-            assert time < model.seconds_of(tiling, replace(plain, d_item=4), H200)
-            assert time < model.seconds_of(tiling, replace(plain, reads_c=True), H200)
+            assert time < model.seconds_of(tiling, plain._replace(d_item=4), H200)
+            assert time < model.seconds_of(tiling, plain._replace(reads_c=True), H200)
 
 
 def test_a_slower_chip_takes_longer() -> None:

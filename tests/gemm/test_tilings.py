@@ -395,7 +395,7 @@ def test_the_ring_of_what_is_to_be_realigned(
 def test_realigning_is_thought_to_take_time(shape: tuple[int, int, int]) -> None:
     plain = Problem(*shape)
     _, time = chosen(plain, H200)
-    for unaligned in (replace(plain, a_unaligned=True), replace(plain, b_unaligned=True)):
+    for unaligned in (plain._replace(a_unaligned=True), plain._replace(b_unaligned=True)):
         tiling, longer = chosen(unaligned, H200)
         assert tiling.is_unaligned
         assert longer > time

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tilewise.gemm import pack
 from tilewise.gemm.families.simt.matrices import PACKED, TRANSPOSED, Matrix, matrix_of
@@ -67,7 +67,7 @@ def readings(product: Product) -> list[Reading]:
     sides = ((A, product.a, product.m), (B, product.b.transposed, product.n))
     of_a, of_b = (list(_in_place_or_copied(product, *side)) for side in sides)
     return [
-        Reading(replace(product, a=a, b=b.transposed), matrix_a, matrix_b, (*copies_a, *copies_b))
+        Reading(product._replace(a=a, b=b.transposed), matrix_a, matrix_b, (*copies_a, *copies_b))
         for a, matrix_a, copies_a in of_a
         for b, matrix_b, copies_b in of_b
     ]
