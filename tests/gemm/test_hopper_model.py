@@ -14,8 +14,8 @@ from test_tilings import chip, large, multiprocessors, problems
 from tilewise.gemm.chip import H200
 from tilewise.gemm.families.hopper import model
 from tilewise.gemm.families.hopper.costs import costs_on
-from tilewise.gemm.families.hopper.cover import cover, fits
-from tilewise.gemm.families.hopper.table import Sizes, Table, covers
+from tilewise.gemm.families.hopper.cover import MOST_TILES, cover, fits
+from tilewise.gemm.families.hopper.table import Sizes, Table, covers, sizes_of
 from tilewise.gemm.families.hopper.tiling import Problem, Tiling
 from tilewise.gemm.families.hopper.tilings import tilings
 from tilewise.gemm.families.hopper.variants import SUM_SOURCE, Variant, kernels_of
@@ -30,26 +30,28 @@ def test_a_table_is_covered_as_each_of_its_tilings(
 ) -> None:
     found = [tiling for tiling in EVERY if fits(tiling, count)]
     table = Table(found, [0] * len(found), count)
-    at = covers(table, Sizes(*(np.full(len(found), float(x)) for x in (m, n, k, batch))))
+    sizes = Sizes(*(np.full(len(found), float(x)) for x in sizes_of(m, n, k, batch)))
+    at = covers(table, sizes)
     for row, tiling in enumerate(found):
         one = cover(tiling, m, n, k, batch, count)
-        if one.tiles > 2**53:  # float64 does not count them one by one, and no tiling may be chosen
+        if one.tiles > MOST_TILES:  # no such tiling may be chosen
             continue
         got = {name: value[row] for name, value in at._asdict().items()}
         assert (got["rows"] * tiling.cluster_m, got["columns"] * tiling.cluster_n) == (
             one.m_tiles,
             one.n_tiles,
         )
-        for name in ("tiles", "data_parallel_tiles", "tail_tiles", "splits", "k_steps"):
-            assert got[name] == getattr(one, name)
+        assert (got["tiles"], got["splits"]) == (one.tiles, one.splits)
         assert got["has_tail"] == (one.tail_tiles > 0)
+        assert got["last"] * got["has_tail"] == one.tail_tiles
+        assert sizes.k_steps[row] == one.k_steps
 
 
 @given(problem=problems())
 def test_as_many_rows_of_a_are_loaded(problem: Problem) -> None:
     found = [tiling for tiling in EVERY if tiling.a_unaligned == problem.a_unaligned]
     table = Table(found, [0] * len(found), H200.multiprocessors)
-    most_rows = model._numbers(problem, costs_on(H200))[4]
+    most_rows = model._numbers(problem, costs_on(H200))[len(Sizes._fields)]
     rows = [tiling.a_rows(problem) for tiling in found]
     assert list(model._a_rows(table, np.full(len(found), most_rows))) == rows
 
