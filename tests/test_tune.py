@@ -368,12 +368,12 @@ def test_one_file_for_each_product_and_gpu() -> None:
         {"beta": 1.0, "c": Operand(3072, 1)},
     ]  # fmt: skip
     for change in changes:
-        assert find(replace(asked, **change), H200) is None, change
+        assert find(asked._replace(**change), H200) is None, change
     assert find(asked, Chip("NVIDIA H100", 132)) is None
     assert find(asked, Chip("NVIDIA H200", 78)) is None
     # Neither is read, and no launch is another for it.
-    assert find(replace(asked, alpha=2.0), H200) == Tiling(64, 48)
-    assert find(replace(asked, c=Operand(3072, 1)), H200) == Tiling(64, 48)
+    assert find(asked._replace(alpha=2.0), H200) == Tiling(64, 48)
+    assert find(asked._replace(c=Operand(3072, 1)), H200) == Tiling(64, 48)
 
 
 def test_other_sources_find_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -627,7 +627,7 @@ def test_results_are_compared_row_by_row(out: str) -> None:
     a, b = torch.randn(m, k).bfloat16(), torch.randn(k, n).bfloat16()
     exact = a.double() @ b.double()
     right = exact.to(getattr(torch, out))
-    asked = replace(of_shape(m, n, k, "bfloat16", "NN"), out_dtype=out)
+    asked = of_shape(m, n, k, "bfloat16", "NN")._replace(out_dtype=out)
     # Summed in another order, in float32.
     near = (a[:, 256:].float() @ b[256:].float() + a[:, :256].float() @ b[:256].float()).to(
         right.dtype
@@ -724,9 +724,9 @@ def test_tunes_arrays_as_they_lie(torch: Any, device: Device) -> None:
 
 
 def test_matrices_lie_as_the_product_has_them(torch: Any) -> None:
-    asked = replace(
-        of_shape(5, 6, 7, "float16", "NT"), batch=3, a=Operand(9, 1, 50, 2), b=Operand(1, 8, 0, 8),
-        d=Operand(1, 5, 30, 4), out_dtype="float32",
+    asked = of_shape(5, 6, 7, "float16", "NT")._replace(
+        batch=3, a=Operand(9, 1, 50, 2), b=Operand(1, 8, 0, 8), d=Operand(1, 5, 30, 4),
+        out_dtype="float32",
     )  # fmt: skip
     generator = torch.Generator("cuda").manual_seed(0)
     a, b, d = TUNE._matrices(asked, generator)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tilewise.arrays.call import Call, check
@@ -69,7 +69,7 @@ class Explanation(Shown):
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON; seconds, and bytes."""
         return {
-            **asdict(self.product),
+            **self.product.to_dict(),
             "place": self.place,
             "chosen": self.chosen,
             "why": self.why,
@@ -292,7 +292,7 @@ def as_json(offer: Offer) -> dict[str, Any]:
 def on_arrival(call: Call) -> tuple[Product, list[str]]:
     """What a call on the host asks of a device: all arrays are new there."""
     a, b, c = inputs(call)
-    operands = [None if x is None else replace(x.operand, offset=0) for x in (a, b, c)]
+    operands = [None if x is None else x.operand._replace(offset=0) for x in (a, b, c)]
     of_a, of_b, of_c = operands
     assert of_a is not None
     assert of_b is not None

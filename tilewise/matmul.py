@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -220,13 +219,13 @@ def _from_host(call: Call, device: Device) -> Array:
         view = library.view(x.array)
         assert view is not None
         if not bits.size:
-            return replace(x.operand, offset=0), 0
+            return x.operand._replace(offset=0), 0
         flat = np.lib.stride_tricks.as_strided(
             bits, (span(view),), (bits.itemsize,), writeable=False
         )
         there.append(device.array(flat))
         address = there[-1].pointer
-        return replace(x.operand, offset=offset(address)), address
+        return x.operand._replace(offset=offset(address)), address
 
     a, b, c = _inputs(call)
     of_a, a_at = placed(a)

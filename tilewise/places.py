@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 Dim3 = tuple[int, int, int]
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(NamedTuple):
     """An address that is known only when a launch is made: of one of the arrays it is given.
 
     Attributes
@@ -29,7 +28,7 @@ class Place:
 
     def moved(self, by: Mapping[int, int]) -> Place:
         """Return the same place for arrays that begin further on: ``by`` has bytes by array."""
-        return replace(self, offset=self.offset + by.get(self.array, 0))
+        return Place(self.array, self.offset + by.get(self.array, 0))
 
 
 SWIZZLES = (32, 64, 128)  # bytes a row of the boxes that are swizzled
@@ -39,8 +38,7 @@ ITEM_SIZES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
 """Bytes of the elements that matrices are of."""
 
 
-@dataclass(frozen=True)
-class TensorMap:
+class TensorMap(NamedTuple):
     """A tensor map by value, for bulk copies of boxes of a batch of matrices (TMA).
 
     CUDA driver API, ``cuTensorMapEncodeTiled``. In shared memory a box whose rows are one of
@@ -71,15 +69,14 @@ class TensorMap:
 
     def moved(self, by: Mapping[int, int]) -> TensorMap:
         """As :meth:`Place.moved`."""
-        return replace(self, place=self.place.moved(by))
+        return self._replace(place=self.place.moved(by))
 
 
 Encode = Callable[[TensorMap, int], bytes]
 """Gives the bytes of a tensor map, its first element being at an address."""
 
 
-@dataclass(frozen=True)
-class Packed:
+class Packed(NamedTuple):
     """A structure by value with addresses, and tensor maps, in it.
 
     Attributes
@@ -115,4 +112,4 @@ class Packed:
     def moved(self, by: Mapping[int, int]) -> Packed:
         """As :meth:`Place.moved`."""
         places = tuple((at, place.moved(by)) for at, place in self.places)
-        return replace(self, places=places, maps=tuple((at, x.moved(by)) for at, x in self.maps))
+        return Packed(self.data, places, tuple((at, x.moved(by)) for at, x in self.maps))

@@ -119,7 +119,7 @@ class Tuned(Shown):
         """Plain data for JSON; seconds, and the ratio to the model's choice: above 1 is faster."""
         base = self.chosen_seconds
         return {
-            **asdict(self.product),
+            **self.product.to_dict(),
             "chip": asdict(self.chip),
             "correct": self.correct,
             "note": self.note,

@@ -62,8 +62,8 @@ class Naive:
     def objection(self, product: Product, chip: Chip | None) -> str:
         x = product
         plain = of_shape(x.m, x.n, x.k, "float64", "NN") if min(x.m, x.n, x.k) else None
-        same = replace(x, a=replace(x.a, batch_stride=0), b=replace(x.b, batch_stride=0),
-                       d=replace(x.d, batch_stride=0))  # fmt: skip
+        a, b, d = (each._replace(batch_stride=0) for each in (x.a, x.b, x.d))
+        same = x._replace(a=a, b=b, d=d)
         return "" if same == plain else "it takes float64 in one piece"
 
     def best(self, product: Product, chip: Chip | None) -> Offer | None:

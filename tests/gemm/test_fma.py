@@ -49,7 +49,7 @@ def product(m: int, n: int, k: int, dtype: str = "float32", **changes: Any) -> P
         m, n, k, 1, dtype, dtype, 1.0, 0.0, Operand(max(k, 1), 1), Operand(n, 1), None,
         Operand(n, 1),
     )  # fmt: skip
-    return replace(plain, **changes)
+    return plain._replace(**changes)
 
 
 def names(plan: Plan) -> list[str]:
@@ -165,7 +165,7 @@ every_tiles = pytest.mark.parametrize(
 def test_blocks_are_no_more_than_a_multiprocessor_holds(dtype: str, tiles: AnyTiles) -> None:
     """``residents`` is what registers and shared memory leave room for, on a Hopper GPU."""
     asked = product(tiles.block_m, tiles.block_n, 64, dtype)
-    transposed = replace(asked, a=Operand(1, tiles.block_m))
+    transposed = asked._replace(a=Operand(1, tiles.block_m))
     both = (readings(each)[0] for each in (asked, transposed))
     reading = next(each for each in both if each.fits(tiles))
     choice = fma.Choice(0.0, reading, tiles, 1)
@@ -512,7 +512,7 @@ def test_every_kernel_that_is_planned_is_listed(dtype: str, is_hopper: bool) -> 
             Operand(columns + int(pad), 1) if rng.integers(2) else Operand(1, rows + int(pad))
             for (rows, columns), pad in zip(((m, k), (k, n), (m, n)), pads, strict=False)
         )
-        asked = product(m, n, k, dtype, a=replace(a, offset=offset), b=b, d=d)
+        asked = product(m, n, k, dtype, a=a._replace(offset=offset), b=b, d=d)
         for family in families:
             found = family.best(asked, chip)
             for step in found.make().steps if found else ():
@@ -526,7 +526,7 @@ def test_the_traits_of_a_matrix_are_what_the_readings_say(
 ) -> None:
     """Every way of the table can be made, and reads A and B by the kernel that was priced."""
     asked, _ = case
-    asked = replace(asked, k=max(asked.k, 1))
+    asked = asked._replace(k=max(asked.k, 1))
     seen = fma.swapped(asked)
     for which, operand, count in ((0, seen.a, seen.m), (1, seen.b.transposed, seen.n)):
         traits = traits_of(operand, count, seen.k, seen.batch, np.dtype(seen.dtype).itemsize)
@@ -554,10 +554,10 @@ def test_only_hopper_takes_bulk_copies() -> None:
     assert "copied by tensor maps" in plan_on(asked, H200).chosen
     # Unaligned matrices have no tensor map; and a K-major B would make pieces of D's columns.
     for other in (
-        replace(asked, b=Operand(4097, 1)),
-        replace(asked, a=Operand(4097, 1)),
-        replace(asked, b=Operand(4096, 1, 0, 4)),
-        replace(asked, b=Operand(1, 4096)),
+        asked._replace(b=Operand(4097, 1)),
+        asked._replace(a=Operand(4097, 1)),
+        asked._replace(b=Operand(4096, 1, 0, 4)),
+        asked._replace(b=Operand(1, 4096)),
     ):
         in_place = (each for each in choices(other, H200) if not each.reading.copies)
         assert not any(each.tiles.bulk for each in in_place)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import struct
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -34,7 +34,7 @@ def product(m: int = 300, n: int = 200, k: int = 520, **changes: Any) -> Product
     plain = Product(
         m, n, k, 1, "bfloat16", "bfloat16", 1.0, 0.0, of_k, of_n, None, of_n
     )  # fmt: skip
-    return replace(plain, **changes)
+    return plain._replace(**changes)
 
 
 def test_takes_what_has_a_contiguous_dimension() -> None:
@@ -185,7 +185,7 @@ def test_boxes_of_d(block_n: int) -> None:
     tiling = Tiling(128, block_n)
     asked = product(304, b=Operand(1, 520))
     assert maps(asked, tiling)[2].box == (tiling.out_columns, 16)
-    by_columns = replace(asked, d=Operand(1, 312))
+    by_columns = asked._replace(d=Operand(1, 312))
     d = maps(by_columns, tiling)[2]
     assert d.box == (16, tiling.out_columns)
     assert d.extents == (304, 200, 1)
@@ -220,7 +220,7 @@ def test_floats_are_half_as_many(tiling: Tiling) -> None:
     assert hopper.problem(asked).d_item == 4
     d = maps(asked, tiling)[2]
     assert d == TensorMap(Place(D), "float32", (204, 304, 1), (816, 32), (half, 16), 64)
-    d = maps(replace(asked, d=Operand(1, 304)), tiling)[2]
+    d = maps(asked._replace(d=Operand(1, 304)), tiling)[2]
     assert d == TensorMap(Place(D), "float32", (304, 204, 1), (1216, 32), (16, half), 128)
 
 

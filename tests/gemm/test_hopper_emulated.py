@@ -498,7 +498,7 @@ def test_the_next_matrix_does_not_spread(
     held.arrays[1] = held.device.array(b.host)
     held.at[1] = held.arrays[1].pointer + b.item * b.place
     # The third one is only memory, which may be read.
-    asked = replace(held.product, batch=2)
+    asked = held.product._replace(batch=2)
     plan = hopper.plan(asked, UNITS, Tiling(64, 64, b_unaligned=True))
     if is_broken:
         plan = broken(tmp_path, plan, old, new)
@@ -527,7 +527,7 @@ def test_nothing_is_read_ahead_of_the_first_element(case: Case, grain: int) -> N
 
 def test_one_line_for_all() -> None:
     held = Held(Case(70, 24, 100, a_off=(0, 3)))
-    one = replace(held.product, a=replace(held.product.a, row_stride=0))
+    one = held.product._replace(a=held.product.a._replace(row_stride=0))
     assert "one line for all" in hopper.objection(one)
     held.execute(plan_on(one, Chip("H200", UNITS)))  # it is copied before
     bits = (x.seen(x.host[1])[0] for x in held.matrices[:2])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -269,7 +269,7 @@ def test_floats_are_stored_by_bulk_copies(pitch: int) -> None:
     assert names(plan_on(asked, H200)) == ["hopper"]
     d = args(plan_on(asked, H200))[2]
     assert (d.place, d.dtype, d.strides[0]) == (Place(D), "float32", 4 * pitch)
-    assert args(plan_on(replace(asked, d=Operand(pitch + 2, 1)), H200))[2] == bytes(128)
+    assert args(plan_on(asked._replace(d=Operand(pitch + 2, 1)), H200))[2] == bytes(128)
 
 
 def test_a_d_with_no_contiguous_dimension() -> None:
@@ -279,7 +279,7 @@ def test_a_d_with_no_contiguous_dimension() -> None:
     assert read(strided).d == Operand(1024, 1)
     assert all(reading.unpacking is not None for reading in readings(strided))
     assert args(found)[2].place == Place(WORKSPACE)
-    found = plan_on(replace(strided, out_dtype="float32"), H200)
+    found = plan_on(strided._replace(out_dtype="float32"), H200)
     assert names(found) == ["gemm_general"]
     assert "neither dimension of D" in found.why
 
@@ -332,7 +332,7 @@ def test_a_tiling_can_be_asked_for() -> None:
     assert (names(found), found.workspace) == (["hopper"], 0)
     # Tiles are realigned where rows are not 16-byte aligned, and nowhere else.
     assert with_tiling(asked, Tiling(64, 64, a_unaligned=True)) is None
-    floats = replace(asked, dtype="float32", out_dtype="float32")
+    floats = asked._replace(dtype="float32", out_dtype="float32")
     assert with_tiling(floats, Tiling(64, 64)) is None
 
 
@@ -358,7 +358,7 @@ def test_a_kept_tiling_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     found = plan_on(asked, H200)
     assert str(tiling) in found.chosen
     assert (names(found), found.chosen[:11]) == (["pack", "hopper"], "A repacked,")
-    assert str(tiling) not in plan_on(replace(asked, m=512), H200).chosen
+    assert str(tiling) not in plan_on(asked._replace(m=512), H200).chosen
 
 
 @pytest.mark.parametrize(

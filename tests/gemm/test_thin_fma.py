@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from operator import attrgetter
 from typing import Any
 
@@ -138,10 +137,10 @@ def test_which_products_it_takes() -> None:
     assert plan_on(product(4096, 8, 4096, b=Operand(1, 4096)), H200).chosen.startswith("the thin")
     for other in (
         product(1, 4096, 4095, b=Operand(8192, 2)),
-        replace(nt, m=MOST + 1, a=Operand(4095, 1)),
-        replace(nt, alpha=0.0),
-        replace(nt, k=0),
-        replace(nt, n=2**31),
-        replace(nt, dtype="bfloat16", out_dtype="bfloat16"),
+        nt._replace(m=MOST + 1, a=Operand(4095, 1)),
+        nt._replace(alpha=0.0),
+        nt._replace(k=0),
+        nt._replace(n=2**31),
+        nt._replace(dtype="bfloat16", out_dtype="bfloat16"),
     ):
         assert thin_fma.view_of(other) is None

@@ -301,7 +301,12 @@ def test_choosing_is_quick(problem: Problem) -> None:
         (Tiling(128, 24), Problem(1, 1, 1), "multiple of 16"),
         (Tiling(192, 256), Problem(1, 1, 1), "accumulators take 128 registers"),
         (Tiling(256, 256), Problem(1, 1, 1), "accumulators take 256 registers"),
-        (Tiling(128, 96), Problem(1, 1, 1, b_k_major=False), "B by 64"),
+        (Tiling(128, 80), Problem(1, 1, 1, b_k_major=False), "copied by TMA by 32"),
+        (
+            Tiling(64, 96, b_unaligned=True),
+            Problem(1, 1, 1, b_k_major=False, b_unaligned=True),
+            "realigned by 64",
+        ),
         (Tiling(128, 128, 2, split=2), Problem(1, 1, 1), "by split-K or by stream-K"),
         (Tiling(128, 128, split=2, stream_k=True), Problem(1, 1, 1), "by split-K or by stream-K"),
         (Tiling(128, 128, split=2), Problem(1, 1, 64), "needs a k-step"),
@@ -395,7 +400,7 @@ def test_the_ring_of_what_is_to_be_realigned(
 def test_realigning_is_thought_to_take_time(shape: tuple[int, int, int]) -> None:
     plain = Problem(*shape)
     _, time = chosen(plain, H200)
-    for unaligned in (replace(plain, a_unaligned=True), replace(plain, b_unaligned=True)):
+    for unaligned in (plain._replace(a_unaligned=True), plain._replace(b_unaligned=True)):
         tiling, longer = chosen(unaligned, H200)
         assert tiling.is_unaligned
         assert longer > time

@@ -13,7 +13,7 @@ import tempfile
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -77,7 +77,7 @@ def keep(
         return None
     entry = {
         "chip": asdict(chip),
-        "product": asdict(_decisive(product)),
+        "product": _decisive(product).to_dict(),
         "family": family,
         "choice": dict(choice),
         "check": _check(family, choice),
@@ -144,7 +144,7 @@ def _path(product: Product, chip: Chip) -> Path | None:
     folder = _folder()
     if folder is None:
         return None
-    parts = [FORMAT, _sources(), asdict(chip), asdict(_decisive(product))]
+    parts = [FORMAT, _sources(), asdict(chip), _decisive(product).to_dict()]
     digest = hashlib.sha256(json.dumps(parts).encode()).hexdigest()
     return folder / f"{digest[:32]}.json"
 
@@ -152,7 +152,7 @@ def _path(product: Product, chip: Chip) -> Path | None:
 def _decisive(product: Product) -> Product:
     """The product without what does not change its launches: which alpha, and which beta."""
     reads_c = product.beta != 0
-    return replace(product, alpha=1.0, beta=float(reads_c), c=product.c if reads_c else None)
+    return product._replace(alpha=1.0, beta=float(reads_c), c=product.c if reads_c else None)
 
 
 def _check(family: str, choice: Mapping[str, Any]) -> str:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from tilewise.devices.limits import MAX_GRID
 from tilewise.gemm.layouts import layout
@@ -21,8 +20,7 @@ WIDTH, THREADS, PIECES = 8, 256, 2  # of pack.cu
 LARGEST = 2**31 - 2**16  # the kernel counts rows and columns by int, up to a block past the end
 
 
-@dataclass(frozen=True)
-class Packing:
+class Packing(NamedTuple):
     """A copy of a matrix, or of a batch of them, as bulk copies can read it.
 
     Attributes

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
-from functools import cached_property
+from typing import Any, NamedTuple
 
 from tilewise.launch import ITEM_SIZES as ITEM_SIZES
 
@@ -21,8 +20,7 @@ ALIGNMENT = 16  # bytes: more than that helps no kernel
 A, B, C, D, WORKSPACE = range(5)
 
 
-@dataclass(frozen=True)
-class Operand:
+class Operand(NamedTuple):
     """How one matrix, or a batch of them, lies in a device's memory.
 
     Attributes
@@ -43,7 +41,7 @@ class Operand:
     @property
     def transposed(self) -> Operand:
         """The same memory, rows for columns."""
-        return replace(self, row_stride=self.column_stride, column_stride=self.row_stride)
+        return Operand(self.column_stride, self.row_stride, self.batch_stride, self.offset)
 
 
 def offset(address: int) -> int:
@@ -51,9 +49,11 @@ def offset(address: int) -> int:
     return address % ALIGNMENT
 
 
-@dataclass(frozen=True)
-class Product:
+class Product(NamedTuple):
     """D = alpha A B + beta C, for each matrix of a batch, wherever they lie.
+
+    A named tuple, which is made and hashed in a fraction of a data class's time: a product is
+    looked up several times on the way to its plan.
 
     Attributes
     ----------
@@ -86,19 +86,18 @@ class Product:
     c: Operand | None
     d: Operand
 
-    def __hash__(self) -> int:
-        return self._hash
-
-    @cached_property
-    def _hash(self) -> int:
-        """Computed once: a product is looked up several times on the way to its plan."""
-        return hash(tuple(getattr(self, each.name) for each in fields(self)))
-
     @property
     def transposed(self) -> Product:
         """The same memory seen as D' = alpha B' A' + beta C', with ' for transposed."""
         c = None if self.c is None else self.c.transposed
-        return replace(
-            self, m=self.n, n=self.m, a=self.b.transposed, b=self.a.transposed, c=c,
-            d=self.d.transposed,
+        return Product(
+            self.n, self.m, self.k, self.batch, self.dtype, self.out_dtype, self.alpha, self.beta,
+            self.b.transposed, self.a.transposed, c, self.d.transposed,
         )  # fmt: skip
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {
+            name: value._asdict() if isinstance(value, Operand) else value
+            for name, value in self._asdict().items()
+        }

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
+from typing import NamedTuple
 
 from tilewise.devices.limits import MAX_GRID
 from tilewise.gemm.layouts import layout
@@ -18,8 +18,7 @@ EDGE, THREADS = 64, 256  # of transpose.cu
 LARGEST = 2**31 - 2**16  # the kernel counts rows and columns by unsigned int, past the end too
 
 
-@dataclass(frozen=True)
-class Transposition:
+class Transposition(NamedTuple):
     """A transposed copy of a matrix, or of a batch of them.
 
     Attributes

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -391,7 +390,7 @@ def test_findings_are_collected(emulator: Device) -> None:
 )
 def test_tensor_maps_that_there_are_not(changes: dict[str, Any], address: int, words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        encode(replace(TOLD, **changes), address)
+        encode(TOLD._replace(**changes), address)
 
 
 def test_tensor_maps_are_128_bytes() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from tilewise.gemm.families.hopper.tiling import BLOCK_K, Tiling
 
@@ -10,8 +10,7 @@ LEAST_STEPS = 4  # k-steps that are worth a block's while
 MOST_TILES = 2**31 - 512  # the kernel counts clusters of tiles by int
 
 
-@dataclass(frozen=True)
-class Cover:
+class Cover(NamedTuple):
     """How tiles cover a product. Tiles are counted in clusters' tiles, all batches together.
 
     Attributes

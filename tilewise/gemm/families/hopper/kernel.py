@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import NamedTuple
 
 from tilewise.devices.arguments import TENSOR_MAP_BYTES
 from tilewise.gemm.families.hopper.cover import cover
-from tilewise.gemm.families.hopper.matrices import Matrix, box_of
+from tilewise.gemm.families.hopper.matrices import Matrix, box_of, matrix_of
 from tilewise.gemm.families.hopper.tiling import SUM_COLUMNS, Problem, Tiling
-from tilewise.gemm.families.hopper.variants import SOURCE, Variant, may_prefetch
+from tilewise.gemm.families.hopper.variants import SOURCE, Variant, kernels_of, may_prefetch
 from tilewise.gemm.layouts import layout
 from tilewise.gemm.product import ITEM_SIZES, WORKSPACE, A, B, C, D, Product
 from tilewise.gemm.steps import Plan, Step
@@ -21,87 +22,83 @@ HALVES = ("float16", "bfloat16")
 LARGEST = 2**31 - 512  # the kernel counts sizes, and tiles, by int, up to a tile past the end
 
 
-@lru_cache(maxsize=LATELY)
+class Seen(NamedTuple):
+    """A 16-bit product's matrices as the kernel sees them, and what follows from them.
+
+    Attributes
+    ----------
+    a, b, d : Matrix
+        A, the transpose of B, and D.
+    by_rows : bool or None
+        Whether D's rows are contiguous (True), its columns (False), or neither (None).
+    by_tma : bool
+        Whether TMA can store D, and not only the threads themselves.
+    reads_c : bool
+    """
+
+    a: Matrix
+    b: Matrix
+    d: Matrix
+    by_rows: bool | None
+    by_tma: bool
+    reads_c: bool
+
+
 def objection(product: Product) -> str:
     """Return why the kernel can't take a product; empty if it can."""
     if product.dtype not in HALVES:
         return f"the inputs are {product.dtype}, not 16-bit"
-    if not all((product.m, product.n, product.k, product.batch)) or product.alpha == 0:
+    m, n, k, batch = product.m, product.n, product.k, product.batch
+    if not (m and n and k and batch) or product.alpha == 0:
         return "there is nothing to multiply"
-    tiles = -(-product.m // 64) * -(-product.n // 64) * product.batch
-    if max(product.m, product.n, product.k, tiles) > LARGEST:
+    if max(m, n, k, -(-m // 64) * -(-n // 64) * batch) > LARGEST:
         return "it is too large"
-    for name, x in _inputs(product).items():
+    seen = _seen(product)
+    for name, x in (("A", seen.a), ("B", seen.b)):
         if words := x.unreadable():
             return f"{name} {words}"
-    by_rows = _out_by_rows(product)
-    if by_rows is None:
+    if seen.by_rows is None:
         return "neither dimension of D is contiguous"
-    if product.c is not None and _reads_c(product):
-        step = product.c.column_stride if by_rows else product.c.row_stride
-        if step != 1 and (product.n if by_rows else product.m) > 1:
+    if product.c is not None and seen.reads_c:
+        step = product.c.column_stride if seen.by_rows else product.c.row_stride
+        if step != 1 and (n if seen.by_rows else m) > 1:
             return "C does not lie as D does"
     return ""
 
 
-def _out_by_rows(product: Product) -> bool | None:
-    """Return whether D's rows are contiguous (True), its columns (False), or neither (None)."""
-    if product.d.column_stride == 1 or product.n == 1:
-        return True
-    return False if product.d.row_stride == 1 or product.m == 1 else None
+def unaligned(product: Product, which: int) -> str:
+    """Return why A or B is not 16-byte aligned; empty if it is."""
+    seen = _seen(product)
+    return (seen.a if which == A else seen.b).unaligned()
 
 
-def _reads_c(product: Product) -> bool:
-    return product.c is not None and product.beta != 0
+def problem(product: Product) -> Problem:
+    """Return what decides how fast a product's tiles are."""
+    a, b, _, by_rows, by_tma, reads_c = _seen(product)
+    return Problem(
+        product.m, product.n, product.k, product.batch, a.is_k_major, b.is_k_major, a.alignment,
+        b.alignment, bool(a.unaligned()), bool(b.unaligned()), bool(by_rows), by_tma,
+        ITEM_SIZES[product.out_dtype], reads_c,
+    )  # fmt: skip
 
 
 @lru_cache(maxsize=LATELY)
-def stores_by_tma(product: Product) -> bool:
-    """Return whether TMA can store D, and not only the threads themselves."""
-    by_rows = _out_by_rows(product)
+def _seen(product: Product) -> Seen:
+    m, n, k, batch, of_d = product.m, product.n, product.k, product.batch, product.d
     item = ITEM_SIZES[product.out_dtype]
-    d = Matrix(product.d, product.m, product.n, product.batch, item)
-    return (
-        not _reads_c(product)
-        and (product.n if by_rows else product.m) * item % 16 == 0  # they write whole 16 bytes
+    d = matrix_of(of_d, m, n, batch, item)
+    by_rows: bool | None = of_d.column_stride == 1 or n == 1
+    if not by_rows and of_d.row_stride != 1 and m != 1:
+        by_rows = None
+    reads_c = product.c is not None and product.beta != 0
+    by_tma = (
+        not reads_c
+        and (n if by_rows else m) * item % 16 == 0  # it writes whole 16 bytes
         and d.by_rows is by_rows
         and not d.unaligned()
     )
-
-
-def unaligned(product: Product, which: int) -> str:
-    """Return why A or B is not 16-byte aligned; empty if it is."""
-    return _inputs(product)["AB"[which]].unaligned()
-
-
-@lru_cache(maxsize=LATELY)
-def problem(product: Product) -> Problem:
-    """Return what decides how fast a product's tiles are."""
-    a, b = _inputs(product).values()
-    return Problem(
-        product.m,
-        product.n,
-        product.k,
-        product.batch,
-        a_k_major=a.is_k_major,
-        b_k_major=b.is_k_major,
-        a_alignment=a.alignment,
-        b_alignment=b.alignment,
-        a_unaligned=bool(a.unaligned()),
-        b_unaligned=bool(b.unaligned()),
-        d_row_major=bool(_out_by_rows(product)),
-        d_by_tma=stores_by_tma(product),
-        d_item=ITEM_SIZES[product.out_dtype],
-        reads_c=_reads_c(product),
-    )
-
-
-@lru_cache(maxsize=LATELY)
-def _inputs(product: Product) -> dict[str, Matrix]:
-    return {
-        "A": Matrix(product.a, product.m, product.k, product.batch),
-        "B": Matrix(product.b.transposed, product.n, product.k, product.batch),
-    }
+    a, b = matrix_of(product.a, m, k, batch), matrix_of(product.b.transposed, n, k, batch)
+    return Seen(a, b, d, by_rows, by_tma, reads_c)
 
 
 def plan(
@@ -140,17 +137,15 @@ def plan(
         view = view.swapped
     if words := tiling.objection(view):
         raise ValueError(f"{tiling}: {words}")
-    m, n, k, batch = swapped.m, swapped.n, swapped.k, swapped.batch
-    at = cover(tiling, m, n, k, batch, multiprocessors)
+    at = cover(tiling, swapped.m, swapped.n, swapped.k, swapped.batch, multiprocessors)
     if tiling.swapped:
         a_at, b_at = b_at, a_at
-    a, b = _inputs(swapped).values()
-    d = Matrix(swapped.d, m, n, batch, ITEM_SIZES[swapped.out_dtype])
+    seen = _seen(swapped)
+    a, b, d = seen.a, seen.b, seen.d
     a_rows = tiling.a_rows(view)
     a_box = box_of(a.is_k_major, a_rows, tiling.cluster_n)
     b_box = box_of(b.is_k_major, tiling.block_n, tiling.cluster_m)
-    by_rows = bool(_out_by_rows(swapped))
-    by_tma = stores_by_tma(swapped)
+    by_rows, by_tma = view.d_row_major, view.d_by_tma
     d_columns = 2 * tiling.out_columns // d.item
     d_box = (d_columns, 16) if by_rows else (16, d_columns)
     is_divided = at.splits > 1
@@ -162,9 +157,9 @@ def plan(
     )
     variant = Variant(
         swapped.dtype, swapped.out_dtype, a.is_k_major, b.is_k_major, a_rows,
-        _reads_c(swapped), by_rows, by_tma,
+        seen.reads_c, by_rows, by_tma,
     )  # fmt: skip
-    kernels = variant.kernels(tiling, is_divided)
+    kernels = kernels_of(variant, tiling, is_divided)
     out, sums = _out(swapped, by_rows, d_at), Place(WORKSPACE, workspace)
     main = Launch(
         grid=(at.clusters * tiling.tiles * tiling.split, 1, 1),
@@ -173,8 +168,8 @@ def plan(
             a.operand(a_at, swapped.dtype, a_box, tiling.a_unaligned),
             b.operand(b_at, swapped.dtype, b_box, tiling.b_unaligned),
             d.map(d_at, swapped.out_dtype, d_box) if by_tma else bytes(TENSOR_MAP_BYTES),
-            out, k, at.m_tiles, at.n_tiles, at.data_parallel_tiles, at.tail_tiles, at.splits,
-            L2_PREFETCH if is_prefetched else 0, a_rows, sums if is_divided else 0,
+            out, swapped.k, at.m_tiles, at.n_tiles, at.data_parallel_tiles, at.tail_tiles,
+            at.splits, L2_PREFETCH if is_prefetched else 0, a_rows, sums if is_divided else 0,
         ),
         shared=tiling.shared_bytes(view),
         overlap=True,
@@ -204,7 +199,7 @@ def plan(
 def _out(product: Product, by_rows: bool, d_at: Place) -> Packed:
     """Return the kernel's Out: C, which is D where there is no C, and D."""
     d, c, c_at = product.d, product.d, d_at
-    if product.c is not None and _reads_c(product):
+    if product.c is not None and product.beta != 0:
         c, c_at = product.c, Place(C)
     pitch_c, pitch_d = (x.row_stride if by_rows else x.column_stride for x in (c, d))
     return layout(STORE, "Out").pack({

@@ -1,7 +1,7 @@
 """How long the Hopper kernel should take: a model of waves, k-steps and bytes, for many tilings.
 
 The model is one NumPy expression over arrays of tilings, for what the planner asks of each new
-shape may take some hundred microseconds. What only tilings and costs decide is computed once
+shape takes some fifty microseconds. What sizes do not decide is computed once for a layout
 (:class:`Prices`). ``benchmarks/fit_hopper.py`` fits the constants to measured times of random
 products.
 """
@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import cache
+from functools import lru_cache
 from itertools import cycle
+from typing import Any
 
 import numpy as np
 
@@ -24,13 +25,16 @@ from tilewise.gemm.families.hopper.table import (
     Sizes,
     Table,
     covers,
-    is_worth_it,
+    is_excluded,
+    sizes_of,
     table_of,
 )
 from tilewise.gemm.families.hopper.tiling import Problem, Tiling
 from tilewise.gemm.families.hopper.tilings import Kind
 
 GROUP_M = 16  # of hopper_tile.cuh: rows of clusters whose tiles are computed together
+FIRST = Problem._fields.index("a_k_major")  # of a problem's fields, behind its sizes
+KINDS = 128  # of products, whose prices are kept
 ROW_ENDS = 128  # a row's unaligned ends cost as much as this many columns
 
 
@@ -86,20 +90,22 @@ def _timed(
     if not problems:
         return None
     views = [view for problem in problems for view in (problem, problem.swapped)]
-    kinds = tuple(
-        Kind(x.a_k_major, x.b_k_major, x.d_row_major, x.a_unaligned, x.b_unaligned, is_swapped)
-        for x, is_swapped in zip(views, cycle((False, True)), strict=False)
-    )
-    prices = _prices_of(kinds, chip)
+    prices = _prices_of(tuple(view[FIRST:] for view in views), chip)
     times = prices.seconds(views)
     if any(around):
         times += np.repeat(np.array(around, np.float64), 2)[prices.table.view]
     return prices.table, times
 
 
-@cache
-def _prices_of(kinds: tuple[Kind, ...], chip: Chip) -> Prices:
-    return Prices(table_of(kinds, chip.multiprocessors), costs_on(chip))
+@lru_cache(maxsize=KINDS)
+def _prices_of(kinds: tuple[tuple[Any, ...], ...], chip: Chip) -> Prices:
+    """Return the prices of problems, swapped at every other place, of all but their sizes."""
+    views = [Problem(1, 1, 1, 1, *kind) for kind in kinds]
+    of_tilings = tuple(
+        Kind(x.a_k_major, x.b_k_major, x.d_row_major, x.a_unaligned, x.b_unaligned, is_swapped)
+        for x, is_swapped in zip(views, cycle((False, True)), strict=False)
+    )
+    return Prices(table_of(of_tilings, chip.multiprocessors), views, costs_on(chip))
 
 
 def seconds_of(tiling: Tiling, problem: Problem, chip: Chip = H200) -> float:
@@ -121,36 +127,47 @@ def seconds(table: Table, views: Sequence[Problem], costs: Costs, only_worth: bo
     only_worth : bool
         Whether tilings that are not worth comparing are left out.
     """
-    return Prices(table, costs).seconds(views, only_worth)
+    return Prices(table, views, costs).seconds(views, only_worth)
 
 
 _CLASS = {16: 0, 32: 1, 64: 2, 128: 3}
 
 
 class Prices:
-    """What a table's tilings cost whatever the product is. Times are in microseconds.
+    """What a table's tilings cost whatever the problems' sizes are. Times are in microseconds.
 
     Parameters
     ----------
     table : Table
+    views : sequence of Problem
+        As the kernel computes them: swapped already.
     costs : Costs
     """
 
-    def __init__(self, table: Table, costs: Costs) -> None:
-        p = costs
+    def __init__(self, table: Table, views: Sequence[Problem], costs: Costs) -> None:
+        p, blocks = costs, table.multiprocessors
         self.table, self.costs = table, costs
+        port_a, port_b, l2_a, l2_b, store = np.array([_rates(view, p) for view in views]).T[
+            :, table.view
+        ]
         # Of a launch.
         self.around = p.launch + p.cluster_launch * table.doublings
         added = (table.split - 1) * table.elements
         self.around += table.is_split * (p.split + added / (p.split_add * 1e3))
-        self.fill = p.fill + p.realign_wait * table.is_unaligned
-        # Of a k-step.
-        self.multiply = table.flops / (p.tensor * 1e6)
-        self.throttle = p.throttle / table.multiprocessors**2
-        self.port = 1 / (p.port * 1e3)
-        self.l2 = 1 / (p.l2 * 1e6)
-        self.b_multicast = table.b_shared * (LINE / (p.multicast_b * 1e3))
-        self.a_multicast = (table.cluster_n > 1) * (LINE / (p.multicast_a * 1e3))
+        # Of a k-step, and how much longer it takes with few stages: what comes of each row of A
+        # that is loaded, and what comes besides. By L2, the ports, multicasts, and arithmetic.
+        few = np.where(table.stages <= 3, p.few_stages, 1)
+        multiply = few * table.flops / (p.tensor * 1e6)
+        multicast_a = (table.cluster_n > 1) * (LINE / (p.multicast_a * 1e3))
+        self.by_rows = few * [
+            table.a_line * l2_a, table.a_line * port_a, multicast_a, np.zeros(len(few)),
+        ]  # fmt: skip
+        multicast_b = table.b_shared * (LINE / (p.multicast_b * 1e3))
+        is_mn_major = np.array([not view.b_k_major for view in views])[table.view]
+        of_b = table.b_bytes * np.where(is_mn_major & table.is_narrow, p.narrow, 1)
+        self.besides = few * [of_b * l2_b, of_b * port_b, multicast_b, 0 * few]
+        self.besides[3] = multiply
+        self.throttle = multiply * p.throttle / blocks**2
         realigning = table.unaligned_lines * (LINE / (p.realign * 1e3))
         realigning = (realigning + p.realign_wait / table.stages) * table.is_unaligned
         waiting = np.where(
@@ -158,162 +175,145 @@ class Prices:
             p.realign_latency / np.maximum(table.raw_stages - 1, 1),
             p.latency / table.stages,
         )
-        self.others = _sixth(waiting) + _sixth(realigning) + p.k_step**6
-        self.few_stages = np.where(table.stages <= 3, p.few_stages, 1)
-        self.cluster = p.cluster * (table.blocks > 1) * self.few_stages
-        # Of a tile's stores: by TMA and by threads, of columns and of rows, by _store_kind.
+        self.others = (waiting**6 + realigning**6 + p.k_step**6) * few**6
+        self.cluster = p.cluster * (table.blocks > 1) * few
+        # By how many times longer copies take, with how many multiprocessors at work: eight more
+        # than half of them are as all of them.
+        self.shared = p.shared_port - 1
+        self.alone = 1 - self.shared * blocks / 16
+        self.least_shared = 1 + self.shared * table.is_clustered
+        # Of a tile's end: stores by TMA and by threads, of columns and of rows.
         by_tma = table.elements * np.array(p.store_widths)[table.out_width] / (p.store * 1e3)
         ends = table.block_m * ROW_ENDS
-        self.store = np.array([
+        stores = np.array([
             table.elements / (p.columns * 1e3), (table.elements + ends) / (p.rows * 1e3),
             by_tma * p.store_columns, by_tma,
         ])  # fmt: skip
-        # Of memory, per byte.
+        kinds = np.array([2 * view.d_by_tma + view.d_row_major for view in views])[table.view]
+        rows = np.arange(len(kinds))
+        self.end = stores[kinds, rows] * store + p.tile
+        # Ping-pong: one warpgroup's epilogue overlaps the other's mainloop, if that takes as long.
+        self.turn = np.where(table.is_ping_pong, 0.5, 1.0)
+        self.once = table.is_ping_pong * self.end + p.fill + p.realign_wait * table.is_unaligned
+        # Of memory, per byte of D.
         of_rows = np.array(p.write)[table.out_width]
-        self.write = 1e-6 / np.array([np.full_like(of_rows, p.write[-1]), of_rows])
-        self.dram, self.rows = 1 / (p.dram * 1e6), np.arange(len(table.view))
+        self.write = 1e-6 / np.where(kinds % 2, of_rows, p.write[-1])
         # Of the stream-K tail: storing its partial sums, float32, and the launch that adds them up.
         self.partial = p.tile + table.elements / (p.partial * 1e3)
         self.sum_bytes = 8 * table.elements * table.blocks / (p.sum_bytes * 1e6)
+        self.last_wave = table.blocks * (p.last_wave / blocks)
 
     def seconds(self, views: Sequence[Problem], only_worth: bool = True) -> Array:
         """Return how long each tiling should take, as :func:`seconds` does."""
-        table, p, here = self.table, self.costs, self.table.view
-        of_views = np.array([_numbers(view, p) for view in views], np.float64).T[:, here]
-        sizes, of_views = Sizes(*of_views[:4]), of_views[4:]
+        table, p = self.table, self.costs
+        numbers = np.array([_numbers(view, p) for view in views], np.float64).T
+        *of_sizes, most_rows, inputs, slope, offset, stored = numbers.take(table.view, axis=1)
+        sizes = Sizes(*of_sizes)
         at = covers(table, sizes)
-        waves = np.ceil(at.data_parallel_tiles / table.clusters)
-        of_tail = at.tail_tiles * at.splits
-        whole_steps = np.ceil(at.k_steps / table.split)
-        tail_steps = np.ceil(at.k_steps / at.splits) * at.has_tail
-        k_steps = waves * whole_steps + tail_steps  # one after the other
-        busy = at.data_parallel_tiles * whole_steps + of_tail * tail_steps
-        active = np.minimum(busy * table.blocks / k_steps, table.multiprocessors)
-        step = self._k_step(active, *of_views[:6])
-        end = self._store(views) * of_views[6]
-        end += p.tile
+        waves = at.waves - at.has_tail  # of whole tiles
+        of_last = at.last * at.splits  # clusters at work in the last wave
+        whole_steps = np.ceil(sizes.k_steps / table.split)
+        tail_steps = np.ceil(sizes.k_steps / at.splits) * at.has_tail
+        busy = (at.tiles - at.last * at.has_tail) * whole_steps
+        busy += of_last * tail_steps
+        busy *= table.blocks
+        busy /= waves * whole_steps + tail_steps  # k-steps, one after the other
+        step = self._k_step(np.minimum(busy, table.multiprocessors), most_rows)
         mainloop = whole_steps * step
-        # Ping-pong: one warpgroup's epilogue overlaps the other's mainloop, if that takes as long.
-        tile = mainloop + end
-        in_turn = np.maximum(mainloop, tile / 2)
-        computing = waves * np.where(table.is_ping_pong, in_turn, tile)
-        computing += table.is_ping_pong * end
-        computing += tail_steps * step + at.has_tail * self.partial
-        computing += self.fill
-        reading = self._memory(at, sizes, views, *of_views[7:])
-        reading += p.fill
+        computing = np.maximum(mainloop, (mainloop + self.end) * self.turn)
+        computing *= waves
+        computing += self.once
+        computing += tail_steps * step
+        computing += at.has_tail * self.partial
+        reading = self._per_k(at, sizes, inputs)
+        reading *= slope
+        reading += offset
+        reading += stored * self.write
         # Computing and memory take between their sum, as if nothing overlapped, and the longer.
-        overlap = np.where(waves + at.has_tail > 1, p.overlap[1], p.overlap[0])
-        time: Array = (computing**overlap + reading**overlap) ** (1 / overlap)
+        overlap = np.where(at.waves > 1.0, p.overlap[1], p.overlap[0])
+        time: Array = (computing**overlap + reading**overlap) ** (1.0 / overlap)
         time += self.around
         # The next launch begins beside this one on the multiprocessors that the last wave leaves.
-        last = np.where(at.has_tail, of_tail, at.data_parallel_tiles - (waves - 1) * table.clusters)
-        last *= table.blocks * (p.last_wave / table.multiprocessors)
-        time += np.minimum(last, p.last_wave)
-        added = p.sum_launch + np.ceil(at.splits / table.splits_at_once) * p.sum_splits
-        time += at.has_tail * added + of_tail * self.sum_bytes
+        time += np.minimum(of_last * self.last_wave, p.last_wave)
+        added = np.ceil(at.splits / table.splits_at_once)
+        added *= p.sum_splits
+        added += of_last * self.sum_bytes
+        added += p.sum_launch
+        time += added * at.has_tail
         if only_worth:
-            time[~is_worth_it(table, at, sizes)] = math.inf
+            time[is_excluded(table, at, sizes)] = math.inf
         time *= 1e-6
         return time
 
-    def _k_step(
-        self,
-        active: Array,
-        most_rows: Array,
-        port_a: Array,
-        port_b: Array,
-        l2_a: Array,
-        l2_b: Array,
-        narrow: Array,
-    ) -> Array:
+    def _k_step(self, active: Array, most_rows: Array) -> Array:
         """Return a k-step's microseconds: it multiplies and loads at once.
 
         Parameters
         ----------
         active : array
             Multiprocessors at work, in the mean over the k-steps.
-        most_rows, port_a, port_b, l2_a, l2_b, narrow : array
-            As :func:`_numbers` has them.
+        most_rows : array
+            The rows of A that are worth loading.
         """
-        table, p = self.table, self.costs
-        a_rows = _a_rows(table, most_rows)
-        of_a, of_b = a_rows * table.a_line, table.b_bytes * (1 + table.is_narrow * narrow)
-        sharing = np.maximum((active - table.multiprocessors / 2) / 8, table.is_clustered)
-        sharing = np.maximum(np.minimum(sharing, 1), 0)
+        parts = self.by_rows * _a_rows(self.table, most_rows)
+        parts += self.besides
+        l2, port, _, multiply = parts
+        l2 *= active
+        shared = np.maximum(active * (self.shared / 8) + self.alone, self.least_shared)
+        port *= np.minimum(shared, self.costs.shared_port)
+        multiply += self.throttle * active * active
         # About the slowest part, and a little more where others are near it: the 6-norm.
-        parts = self.others + _sixth(self.multiply * (1 + self.throttle * active * active))
-        parts += _sixth((of_a * l2_a + of_b * l2_b) * active * self.l2)
-        port = (1 + (p.shared_port - 1) * sharing) * self.port
-        parts += _sixth((of_a * port_a + of_b * port_b) * port)
-        parts += _sixth(self.b_multicast + a_rows * self.a_multicast)
-        step: Array = parts ** (1 / 6)
-        step *= self.few_stages
+        square = parts * parts
+        step: Array = (np.add.reduce(square * square * square) + self.others) ** (1 / 6)
         step += self.cluster
         return step
 
-    def _store(self, views: Sequence[Problem]) -> Array:
-        """Return the microseconds of storing a tile of 16-bit elements."""
-        kinds = np.array([2 * view.d_by_tma + view.d_row_major for view in views])
-        result: Array = self.store[kinds[self.table.view], self.rows]
-        return result
-
-    def _memory(
-        self, at: Covers, sizes: Sizes, views: Sequence[Problem], inputs: Array, stored: Array,
-        read: Array, kept: Array,
-    ) -> Array:  # fmt: skip
-        """Return the microseconds of memory: what L2 does not keep, each wave reads again.
-
-        Parameters
-        ----------
-        at : Covers
-        sizes : Sizes
-        views : sequence of Problem
-        inputs, stored, read, kept : array
-            As :func:`_numbers` has them.
-        """
-        table, (m, n, k, _) = self.table, sizes
-        at_once = np.minimum(table.clusters, at.tiles)
-        down = np.minimum(at.rows, GROUP_M)
-        across = np.minimum(at.columns, np.maximum(1, at_once / down))
-        of_wave = 2 * k * (np.minimum(down * table.m, m) + np.minimum(across * table.n, n))
-        again: Array = np.maximum(inputs, of_wave * np.maximum(1, at.tiles / at_once))
-        again += (inputs - again) * kept
-        again += read
-        again *= self.dram
-        by_rows = np.array([int(view.d_row_major) for view in views])[table.view]
-        again += stored * self.write[by_rows, self.rows]
-        return again
+    def _per_k(self, at: Covers, sizes: Sizes, inputs: Array) -> Array:
+        """Return the rows of A and B that are read of memory, had L2 kept none for a wave's."""
+        table = self.table
+        down = np.minimum(at.rows, float(GROUP_M))
+        across = np.minimum(table.clusters, at.tiles)
+        across /= down
+        across = np.minimum(np.maximum(across, 1.0), at.columns)
+        of_wave = np.minimum(down * table.m, sizes.m)
+        of_wave += np.minimum(across * table.n, sizes.n)
+        of_wave *= np.maximum(at.share, 1.0)
+        return np.maximum(of_wave, inputs)
 
 
-def _numbers(view: Problem, p: Costs) -> tuple[float, ...]:
-    """Return what a problem decides whatever the tiling is.
+def _rates(view: Problem, p: Costs) -> tuple[float, ...]:
+    """Return what a problem decides whatever its sizes and the tiling are.
 
-    Its sizes; the rows of A that are worth loading; how many times longer A's and B's loads take
-    at a multiprocessor's port, and at the L2 cache; by how much B's take longer by 32 columns; how
-    many times longer D's stores take than those of 16-bit elements with no C; the bytes of A and B, those of D and those of C; and the
-    share of A and B that L2 keeps from one wave to the next.
+    The microseconds of a byte of A and of B at a multiprocessor's port, and at the L2 cache; and
+    how many times longer D's stores take than those of 16-bit elements with no C.
     """
-    m, n, k, batch = view.m, view.n, view.k, view.batch
-    most_rows = 1 << (m - 1).bit_length() if view.a_k_major else 1 << 30
     of_a, of_b = (
         p.k_major if k_major else p.mn_major for k_major in (view.a_k_major, view.b_k_major)
     )
     port_a = 1.0 if view.a_unaligned else of_a[_CLASS[view.a_alignment]]
     port_b = 1.0 if view.b_unaligned else of_b[_CLASS[view.b_alignment]]
+    port, l2 = 1 / (p.port * 1e3), 1 / (p.l2 * 1e6)
     store = view.d_item / 2 * (1 + view.reads_c)
-    one = 2 * k * (m + n)
+    return port_a * port, port_b * port, port_a**p.l2_lines * l2, port_b**p.l2_lines * l2, store
+
+
+def _numbers(view: Problem, p: Costs) -> tuple[float, ...]:
+    """Return what a problem's sizes decide whatever the tiling is.
+
+    Its :class:`Sizes`, and the rows of A that are worth loading. Of memory: the rows of A and B;
+    the microseconds of each such row that a wave reads, as far as L2 does not keep it, and of all
+    else that is read; and the bytes of D.
+    """
+    m, n, k, batch = view.m, view.n, view.k, view.batch
+    most_rows = 1 << (m - 1).bit_length() if view.a_k_major else 1 << 30
+    one, dram = 2 * k * (m + n), 1 / (p.dram * 1e6)
     stored = view.d_item * batch * m * n
+    kept = 1 / (1 + (1e-6 * one / p.l2_bytes) ** 4)  # by L2, from one wave to the next
+    offset = dram * (one * batch * kept + stored * view.reads_c) + p.fill
     return (
-        m, n, k, batch, most_rows, port_a, port_b, port_a**p.l2_lines, port_b**p.l2_lines,
-        0 if view.b_k_major else p.narrow - 1, store, one * batch, stored, stored * view.reads_c, 1 / (1 + (1e-6 * one / p.l2_bytes) ** 4),
+        *sizes_of(m, n, k, batch), most_rows, batch * (m + n), 2 * k * dram * (1 - kept), offset,
+        stored,
     )  # fmt: skip
-
-
-def _sixth(x: Array) -> Array:
-    """Return the sixth power, by less than NumPy's own takes."""
-    square: Array = x * x
-    return square * square * square
 
 
 def _a_rows(table: Table, most_rows: Array) -> Array:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from itertools import combinations
+from typing import NamedTuple
 
 from tilewise.gemm import pack
 from tilewise.gemm.families.hopper import kernel as hopper
@@ -16,8 +16,7 @@ from tilewise.gemm.product import A, B, Product
 PACK_START, PACK_RATE = 1.2e-6, 4.1e12
 
 
-@dataclass(frozen=True)
-class Reading:
+class Reading(NamedTuple):
     """Where the Hopper kernel finds a product's matrices.
 
     Attributes
@@ -32,8 +31,8 @@ class Reading:
     """
 
     product: Product
-    packings: Mapping[int, Packing] = field(default_factory=dict)
-    unpacking: Packing | None = None
+    packings: Mapping[int, Packing]
+    unpacking: Packing | None
 
     @property
     def problem(self) -> Problem:
@@ -56,16 +55,21 @@ def readings(product: Product) -> list[Reading]:
     either the kernel realigns the tiles, which takes time for each, or one more pass through memory
     makes an aligned copy.
     """
+    if product.dtype not in hopper.HALVES:
+        return []
     unpacking = _unpacking(product)
     found = []
     for copied in _subsets([x for x in (A, B) if _may_be_packed(product, x)]):
         packings = {x: _packing(product, x) for x in copied}
-        a, b = (packings[x].operand if x in packings else None for x in (A, B))
-        view = replace(product, a=a or product.a, b=b or product.b)
+        view = product
+        if packings:
+            a, b = (packings[x].operand if x in packings else None for x in (A, B))
+            view = view._replace(a=a or product.a, b=b or product.b)
         if unpacking is not None:
-            view = replace(view, d=unpacking.operand)
-        found.append(Reading(view, packings, unpacking))
-    return [reading for reading in found if not hopper.objection(reading.product)]
+            view = view._replace(d=unpacking.operand)
+        if not hopper.objection(view):
+            found.append(Reading(view, packings, unpacking))
+    return found
 
 
 def _subsets(items: Sequence[int]) -> Iterator[tuple[int, ...]]:
@@ -77,8 +81,7 @@ def _may_be_packed(product: Product, which: int) -> bool:
     """Return whether an aligned copy of A or B could be faster: where it is not aligned itself."""
     rows, columns = (product.m, product.k) if which == A else (product.k, product.n)
     return (
-        product.dtype in hopper.HALVES
-        and product.batch * rows * columns > 0
+        product.batch * rows * columns > 0
         and product.batch * max(rows, columns) <= pack.LARGEST
         and bool(hopper.unaligned(product, which))
     )

@@ -45,6 +45,8 @@ class Table:
         self.least_rows = 8 * self.cluster_n  # of A that a cluster loads
         self.blocks = self.cluster_m * self.cluster_n * self.split  # of a cluster
         self.doublings = np.log2(self.blocks)
+        self.most_splits = np.where(self.is_stream_k, np.inf, 1.0)
+        self.least_steps = np.where(self.is_split, LEAST_STEPS * self.split, 0.0)
         self.clusters = np.array(
             [max(1, clusters_at_once(int(x), multiprocessors)) for x in self.blocks], np.float64
         )
@@ -87,12 +89,28 @@ def table_of(kinds: tuple[Kind, ...], multiprocessors: int) -> Table:
 
 
 class Sizes(NamedTuple):
-    """The sizes of each tiling's problem, an array each."""
+    """What each tiling covers, an array each.
+
+    Attributes
+    ----------
+    m, n, batch : array
+    k_steps : array
+        Steps of BLOCK_K along k.
+    most_splits : array
+        Clusters that k has enough steps for.
+    """
 
     m: Array
     n: Array
-    k: Array
     batch: Array
+    k_steps: Array
+    most_splits: Array
+
+
+def sizes_of(m: int, n: int, k: int, batch: int) -> tuple[int, int, int, int, int]:
+    """Return the :class:`Sizes` of one problem."""
+    k_steps = -(-k // BLOCK_K)
+    return m, n, batch, k_steps, max(1, k_steps // LEAST_STEPS)
 
 
 class Covers(NamedTuple):
@@ -102,50 +120,52 @@ class Covers(NamedTuple):
     ----------
     rows, columns : array
         Of clusters' tiles.
-    tiles, data_parallel_tiles, tail_tiles : array
-        Clusters' tiles of all batches together: all, those that one cluster each computes, and
-        those of the stream-K tail.
+    tiles : array
+        Clusters' tiles of all batches together.
+    share : array
+        Tiles by the clusters that run at once.
+    waves, last : array
+        Waves of so many tiles, and the tiles of the last one, which may be fewer.
     splits : array
-        Clusters that divide each tile of the tail.
+        Clusters that divide each of the last wave's tiles: 1 where there is no stream-K tail.
     has_tail : array of bool
-    k_steps : array
+        Whether the last wave's tiles are the stream-K tail.
     """
 
     rows: Array
     columns: Array
     tiles: Array
-    data_parallel_tiles: Array
-    tail_tiles: Array
+    share: Array
+    waves: Array
+    last: Array
     splits: Array
     has_tail: npt.NDArray[np.bool_]
-    k_steps: Array
 
 
 def covers(table: Table, sizes: Sizes) -> Covers:
-    """Return how each tiling of a table covers its problem."""
-    k_steps = np.ceil(sizes.k / BLOCK_K)
+    """Return how each tiling of a table covers its problem, of at most MOST_TILES tiles."""
     rows, columns = np.ceil(sizes.m / table.m), np.ceil(sizes.n / table.n)
-    tiles = rows * columns * sizes.batch
-    left = np.fmod(tiles, table.clusters)
-    splits = np.floor(table.clusters / np.maximum(left, 1))
-    splits = np.minimum(splits, np.maximum(1, np.floor(k_steps / LEAST_STEPS)))
-    has_tail = table.is_stream_k & (left > 0) & (splits > 1)
-    tail_tiles, splits = left * has_tail, np.where(has_tail, splits, 1)
-    return Covers(rows, columns, tiles, tiles - tail_tiles, tail_tiles, splits, has_tail, k_steps)
+    tiles = rows * columns
+    tiles *= sizes.batch
+    share = tiles / table.clusters
+    waves = np.ceil(share)
+    last = tiles - (waves - 1.0) * table.clusters
+    splits = np.floor(table.clusters / last)
+    splits = np.minimum(np.minimum(splits, sizes.most_splits), table.most_splits)
+    return Covers(rows, columns, tiles, share, waves, last, splits, splits > 1.0)
 
 
-def is_worth_it(table: Table, at: Covers, sizes: Sizes) -> npt.NDArray[np.bool_]:
-    """Return which tilings may be chosen.
+def is_excluded(table: Table, at: Covers, sizes: Sizes) -> npt.NDArray[np.bool_]:
+    """Return which tilings may not be chosen.
 
-    Not where another one of the same speed has less to compute: tiles whose last 64 rows all lie
-    past D's edge, clusters of which half or more does, divisions along k that leave too little to
-    each block, or where there is nothing to divide, and warpgroups that take tiles in turn where
-    each cluster has only one. Nor where there are more tiles than the kernel counts.
+    Those than which another one of the same speed has less to compute: tiles whose last 64 rows all
+    lie past D's edge, clusters of which half or more does, divisions along k that leave too little
+    to each block, or where there is nothing to divide, and warpgroups that take tiles in turn where
+    each cluster has only one. And those with more tiles than the kernel counts.
     """
-    found = (sizes.m > table.least_m) & (sizes.n > table.least_n) & (at.tiles <= MOST_TILES)
-    found &= at.has_tail | ~table.is_stream_k
-    found &= (at.tiles > table.clusters) | ~table.is_ping_pong
-    found &= ~table.is_split | (
-        (at.tiles <= table.clusters) & (at.k_steps >= LEAST_STEPS * table.split)
-    )
+    found = (sizes.m <= table.least_m) | (sizes.n <= table.least_n)
+    found |= np.where(at.waves > 1.0, table.is_split, table.is_ping_pong)
+    found |= sizes.k_steps < table.least_steps
+    found |= at.has_tail < table.is_stream_k
+    found |= at.tiles > MOST_TILES
     return found

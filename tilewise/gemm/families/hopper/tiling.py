@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from functools import cache, cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 BLOCK_K = 64  # of 16 bits: 128 bytes, the width of the swizzle
 SUM_COLUMNS = 8  # of a tile that one block of hopper_sum reduces
@@ -18,8 +18,7 @@ STREAMED_FLOPS = 150  # a byte; a product with fewer waits for memory
 _SHARED_BYTES = 232448 - 1024  # dynamic shared memory that a block can have, beside its barriers
 
 
-@dataclass(frozen=True)
-class Problem:
+class Problem(NamedTuple):
     """What decides how fast a product's tiles are.
 
     Attributes
@@ -154,7 +153,7 @@ class Tiling:
         """The pipeline stages: as many as fit."""
         return self._rings[1]
 
-    @property
+    @cached_property
     def _rings(self) -> tuple[int, int]:
         return _rings(
             self.block_m, self.block_n, self.consumers, self.a_unaligned, self.b_unaligned

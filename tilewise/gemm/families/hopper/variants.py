@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from functools import lru_cache
 from itertools import product as combinations
 from itertools import starmap
-from typing import Any
+from typing import Any, NamedTuple
 
 from tilewise.gemm.families.hopper.cover import fits, is_filled
 from tilewise.gemm.families.hopper.tiling import Problem, Tiling
@@ -17,10 +17,10 @@ from tilewise.kernel import SOURCES, Kernel
 
 SOURCE = SOURCES / "gemm" / "hopper.cu"
 SUM_SOURCE = SOURCE.with_name("hopper_sum.cu")
+KERNELS = 1024  # that are kept ready
 
 
-@dataclass(frozen=True)
-class Variant:
+class Variant(NamedTuple):
     """What decides, besides the tiling, which kernel computes a product.
 
     Attributes
@@ -49,17 +49,8 @@ class Variant:
     d_row_major: bool
     by_tma: bool
 
-    def kernels(self, tiling: Tiling, is_divided: bool) -> list[Kernel]:
-        """Return the kernel, and with a stream-K tail the one that reduces it."""
-        defines = self._defines(tiling, is_divided)
-        found = [Kernel(SOURCE, "hopper", defines)]
-        if is_divided:
-            of_d = {name: defines[name] for name in ("OUTPUT", "READ_C", "OUT_COLUMN_MAJOR")}
-            of_d["ROW_BLOCKS"] = tiling.row_blocks
-            found.append(Kernel(SUM_SOURCE, "hopper_sum", of_d))
-        return found
-
-    def _defines(self, tiling: Tiling, is_divided: bool) -> dict[str, Any]:
+    def defines(self, tiling: Tiling, is_divided: bool) -> dict[str, Any]:
+        """Return the macros by which the kernel is compiled."""
         view = Problem(1, 1, 1, a_k_major=self.a_k_major, b_k_major=self.b_k_major)
         return {
             "INPUT": TYPES[self.dtype],
@@ -86,6 +77,18 @@ class Variant:
         }
 
 
+@lru_cache(maxsize=KERNELS)
+def kernels_of(variant: Variant, tiling: Tiling, is_divided: bool) -> tuple[Kernel, ...]:
+    """Return the kernel, and with a stream-K tail the one that reduces it."""
+    defines = variant.defines(tiling, is_divided)
+    kernel = Kernel(SOURCE, "hopper", defines)
+    if not is_divided:
+        return (kernel,)
+    of_d = {name: defines[name] for name in ("OUTPUT", "READ_C", "OUT_COLUMN_MAJOR")}
+    of_d["ROW_BLOCKS"] = tiling.row_blocks
+    return kernel, Kernel(SUM_SOURCE, "hopper_sum", of_d)
+
+
 def may_prefetch(tiling: Tiling, is_divided: bool) -> bool:
     """Return whether the first tiles may be prefetched to L2: behind hopper_sum it was no gain."""
     return not (tiling.is_unaligned or is_divided)
@@ -103,12 +106,12 @@ def every_kernel(dtype: str, multiprocessors: int) -> Iterator[Kernel]:
     """
     both = (False, True)
     found: dict[tuple[str, frozenset[tuple[str, Any]]], Kernel] = {}
-    for kind in starmap(Kind, combinations(*(both for _ in range(5)))):
+    for kind in starmap(Kind, combinations(both, repeat=5)):
         for tiling in tilings(kind):
             if fits(tiling, multiprocessors):
                 for variant in _variants(kind, tiling, dtype):
                     # The planner takes a stream-K tiling only where there is a tail.
-                    for kernel in variant.kernels(tiling, tiling.stream_k):
+                    for kernel in kernels_of(variant, tiling, tiling.stream_k):
                         found.setdefault((kernel.name, frozenset(kernel.defines.items())), kernel)
     yield from found.values()
 

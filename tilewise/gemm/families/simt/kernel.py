@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from tilewise.devices.limits import MAX_GRID
 from tilewise.gemm import pack, splitk, transpose
@@ -66,8 +66,7 @@ def swapped(product: Product) -> Product:
     return product.transposed if is_swapped(product) else product
 
 
-@dataclass(frozen=True)
-class Choice:
+class Choice(NamedTuple):
     """A way to compute a product, with the product.
 
     Attributes

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from tilewise.gemm import pack
 from tilewise.gemm.families.hopper.matrices import LARGEST_STRIDE
 from tilewise.gemm.product import ALIGNMENT, ITEM_SIZES, Operand
 
 
-@dataclass(frozen=True)
-class Matrix:
+class Matrix(NamedTuple):
     """A, or B transposed, as the kernel reads it: rows of k elements.
 
     Attributes

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from tilewise.gemm import pack
-from tilewise.gemm.families.simt.matrices import PACKED, TRANSPOSED, Matrix, matrix_of
+from tilewise.gemm.families.simt.matrices import NONE, PACKED, TRANSPOSED, Matrix, matrix_of
 from tilewise.gemm.families.simt.tiles import AnyTiles
 from tilewise.gemm.pack import Packing
 from tilewise.gemm.product import ITEM_SIZES, A, B, Operand, Product
@@ -15,8 +14,7 @@ from tilewise.gemm.transpose import Transposition, transposition
 Copy = Packing | Transposition
 
 
-@dataclass(frozen=True)
-class Reading:
+class Reading(NamedTuple):
     """Where the kernel finds a product's matrices.
 
     Attributes
@@ -64,54 +62,60 @@ def readings(product: Product) -> list[Reading]:
     An unaligned one is read element by element, or packed before; and a K-major one may be
     transposed before.
     """
-    sides = ((A, product.a, product.m), (B, product.b.transposed, product.n))
-    of_a, of_b = (list(_in_place_or_copied(product, *side)) for side in sides)
-    return [
-        Reading(replace(product, a=a, b=b.transposed), matrix_a, matrix_b, (*copies_a, *copies_b))
-        for a, matrix_a, copies_a in of_a
-        for b, matrix_b, copies_b in of_b
-    ]
+    every = (NONE, PACKED, TRANSPOSED)
+    of_a, of_b = ([_side(product, which, copy) for copy in every] for which in (A, B))
+    return [_reading(product, a, b) for a in of_a if a for b in of_b if b]
 
 
 def reading_of(product: Product, copies: tuple[int, int]) -> Reading:
     """Return the reading of a product with these copies of A and of B."""
-    wanted = tuple((which, copy) for which, copy in enumerate(copies) if copy)
-    for reading in readings(product):
-        made = tuple(
-            (which, PACKED if isinstance(copy, Packing) else TRANSPOSED)
-            for which, copy in reading.copies
-        )
-        if made == wanted:
-            return reading
-    raise AssertionError(f"{product} can't be read with copies {copies}")
+    a, b = _side(product, A, copies[0]), _side(product, B, copies[1])
+    assert a is not None, (product, copies)
+    assert b is not None, (product, copies)
+    return _reading(product, a, b)
 
 
-def _in_place_or_copied(
-    product: Product, which: int, operand: Operand, rows: int
-) -> Iterator[tuple[Operand, Matrix, tuple[tuple[int, Copy], ...]]]:
-    """Yield a matrix of rows of k elements as it is, and each copy of it."""
+class _Side(NamedTuple):
+    """A, or B transposed: where the kernel reads it, how, and by what copy it came there."""
+
+    operand: Operand
+    matrix: Matrix
+    copies: tuple[tuple[int, Copy], ...]
+
+
+def _reading(product: Product, a: _Side, b: _Side) -> Reading:
+    copies = (*a.copies, *b.copies)
+    if copies:
+        product = product._replace(a=a.operand, b=b.operand.transposed)
+    return Reading(product, a.matrix, b.matrix, copies)
+
+
+def _side(product: Product, which: int, copy: int) -> _Side | None:
+    """Return a matrix of rows of k elements as it is, or copied so; None where it can't be."""
     k, batch, dtype = product.k, product.batch, product.dtype
+    if which == A:
+        operand, rows = product.a, product.m
+    else:
+        operand, rows = product.b.transposed, product.n
     found = matrix_of(operand, rows, k, batch, dtype)
-    if found is None:
-        return
-    yield operand, found, ()
-    made: list[tuple[Copy, Operand]] = []
-    packing = None
-    if found.is_unaligned:
-        packing = _packing(operand, rows, k, batch, dtype, found.is_k_major)
-    if packing is not None:
+    if found is None or copy == NONE:
+        return None if found is None else _Side(operand, found, ())
+    made: Copy | None = None
+    if copy == PACKED and found.is_unaligned:
+        made = _packing(operand, rows, k, batch, dtype, found.is_k_major)
+    elif copy == TRANSPOSED and found.is_k_major and min(rows, k) > 1:
+        made = transposition(operand, rows, k, batch, dtype)
+    if made is None:
+        return None
+    new = made.operand
+    if isinstance(made, Packing):
         half = ITEM_SIZES[dtype] // pack.ITEM_SIZE
-        pitch = packing.operand.row_stride // half
+        pitch = new.row_stride // half
         row, column = (pitch, 1) if found.is_k_major else (1, pitch)
-        made.append((packing, Operand(row, column, packing.operand.batch_stride // half)))
-    if found.is_k_major and min(rows, k) > 1:
-        turning = transposition(operand, rows, k, batch, dtype)
-        if turning is not None:
-            made.append((turning, turning.operand))
-    for copy, new in made:
-        copied = matrix_of(new, rows, k, batch, dtype, is_packed=True)
-        assert copied is not None
-        yield new, copied, ((which, copy),)
+        new = Operand(row, column, new.batch_stride // half)
+    copied = matrix_of(new, rows, k, batch, dtype, is_packed=True)
+    assert copied is not None
+    return _Side(new, copied, ((which, made),))
 
 
 def _packing(
