@@ -163,8 +163,9 @@ def _where_it_lies(call: Call, gpu: Gpu, key: repeat.Key | None) -> Array:
         view.pointer,
         0 if workspace is None else library.address(workspace),
     )
-    if not all(step.kernel.is_kept(gpu.arch, lines=False) for step in plan.steps):
-        beside.expect(product, chip_of(gpu), gpu.arch)
+    kernels = [step.kernel for step in plan.steps]
+    if missing := [each for each in kernels if not each.is_kept(gpu.arch, lines=False)]:
+        beside.expect(product, missing, chip_of(gpu), gpu.arch)
     execute(plan, gpu, stream, addresses)
     if target is not result:
         result[...] = target

@@ -45,6 +45,17 @@ def test_a_job_is_queued_once_and_taken_in_order() -> None:
     assert jobs.take() is None
 
 
+def test_an_urgent_job_is_taken_first() -> None:
+    jobs = Underway()
+    for key in (b"1", b"2", b"3"):
+        assert jobs.put(key, "waits")
+    assert not jobs.put(b"2", "urgent", is_first=True)
+    assert jobs.put(b"4", "more urgent", is_first=True)
+    assert [jobs.take() for _ in range(3)] == [
+        (b"4", "more urgent"), (b"2", "urgent"), (b"1", "waits"),
+    ]  # fmt: skip
+
+
 def test_who_needs_a_queued_kernel_compiles_it() -> None:
     jobs = Underway()
     jobs.put(b"1", "queued")

@@ -55,10 +55,10 @@ def test_each_kind_is_begun_once(monkeypatch: pytest.MonkeyPatch) -> None:
     begun: list[Product] = []
     monkeypatch.setattr(ahead, "cores", lambda: 4)
     monkeypatch.setattr(beside, "_compile", lambda product, *_: begun.append(product))
-    assert beside.expect(weight(96), H200, "sm_90a")
-    assert not beside.expect(weight(511), H200, "sm_90a")
-    assert beside.expect(weight(7), H200, "sm_90a")  # a few rows
-    assert beside.expect(of_shape(96, 96, 96, "float32", "NN"), H200, "sm_90a")
+    assert beside.expect(weight(96), (), H200, "sm_90a")
+    assert not beside.expect(weight(511), (), H200, "sm_90a")
+    assert beside.expect(weight(7), (), H200, "sm_90a")  # a few rows
+    assert beside.expect(of_shape(96, 96, 96, "float32", "NN"), (), H200, "sm_90a")
     off = weight(96)
     assert beside.expect(off._replace(a=off.a._replace(offset=2)), H200, "sm_90a")
     for _ in range(100):
@@ -70,11 +70,24 @@ def test_each_kind_is_begun_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_not_where_it_is_turned_off_or_cores_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ahead, "cores", lambda: 1)
-    assert not beside.expect(weight(96), H200, "sm_90a")
+    assert not beside.expect(weight(96), (), H200, "sm_90a")
     monkeypatch.setattr(ahead, "cores", lambda: 4)
-    assert not beside.expect(weight(96), None, "sm_75")
+    assert not beside.expect(weight(96), (), None, "sm_75")
     monkeypatch.setenv(beside.VARIABLE, "0")
-    assert not beside.expect(weight(96), H200, "sm_90a")
+    assert not beside.expect(weight(96), (), H200, "sm_90a")
+
+
+def test_a_plans_other_kernels_are_begun_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[object] = []
+    monkeypatch.setattr(ahead, "cores", lambda: 4)
+    monkeypatch.setattr(beside, "_compile", lambda *_: None)
+    monkeypatch.setattr(
+        ahead, "compile_beside", lambda kernels, *_, is_urgent: begun.append((kernels, is_urgent))
+    )
+    kernels = [transposing(dtype, True) for dtype in ("float32", "float64")]
+    beside.expect(weight(96), kernels, H200, "sm_90a")
+    beside.expect(weight(512), kernels, H200, "sm_90a")  # of a kind that was begun
+    assert begun == [(kernels[1:], True)] * 2
 
 
 def test_kernels_come_into_the_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -79,7 +79,9 @@ def compile_ahead(
         pool.shutdown(cancel_futures=True)
 
 
-def compile_beside(kernels: Iterable[Source], arch: str, workers: int) -> None:
+def compile_beside(
+    kernels: Iterable[Source], arch: str, workers: int, *, is_urgent: bool = False
+) -> None:
     """Have other threads compile into the cache on disk what it lacks, without lines.
 
     Does not wait. When the process's main thread ends, so do they, with the kernels that they have
@@ -92,6 +94,8 @@ def compile_beside(kernels: Iterable[Source], arch: str, workers: int) -> None:
     arch : str
     workers : int
         How many threads at most, those of earlier calls included.
+    is_urgent : bool
+        Whether they go before what waits already.
     """
     for kernel in kernels:
         if not _is_running():
@@ -100,7 +104,9 @@ def compile_beside(kernels: Iterable[Source], arch: str, workers: int) -> None:
             kernel.source, kernel.name, defines=kernel.defines, arch=arch, path=kernel.path,
             options=kernel.options, lines=False,
         )  # fmt: skip
-        if key is not None and cache.size(key) is None and underway.put(key, (kernel, arch)):
+        if key is None or cache.size(key) is not None:
+            continue
+        if underway.put(key, (kernel, arch), is_first=is_urgent):
             _one_more_thread(workers)
 
 

@@ -37,13 +37,24 @@ class Underway:
         self._is_held = False
         self._changed = threading.Condition()
 
-    def put(self, key: Key, job: Any) -> bool:
-        """Append a job to the queue; return False where it waits or runs already."""
+    def put(self, key: Key, job: Any, *, is_first: bool = False) -> bool:
+        """Append a job to the queue, or move it to its beginning.
+
+        Returns
+        -------
+        bool
+            Whether it is new: it neither waited nor runs already.
+        """
         with self._changed:
-            if key in self.queue or key in self.running or key in self.taken:
+            if key in self.running or key in self.taken:
                 return False
-            self.queue[key] = job
-            return True
+            is_new = key not in self.queue
+            if is_first:
+                self.queue.pop(key, None)
+                self.queue = {key: job, **self.queue}
+            elif is_new:
+                self.queue[key] = job
+            return is_new
 
     def take(self) -> tuple[Key, Any] | None:
         """Take the first job of the queue, to compile it and to call :meth:`end` then.

@@ -12,15 +12,16 @@ from __future__ import annotations
 import os
 import random
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from tilewise.compiler import ahead
 from tilewise.gemm.chip import Chip
 from tilewise.gemm.plan import kernels_of
 from tilewise.gemm.product import Operand, Product
+from tilewise.kernel import Kernel
 
 VARIABLE = "TILEWISE_COMPILE_BESIDE"
-WORKERS = 12  # at most, and no more than three quarters of the cores
+WORKERS = 16  # at most, and one core is left
 SAMPLES, LARGEST = 160, 4096  # products with another m, and of other sizes; and the largest size
 
 Kind = tuple[object, ...]
@@ -28,13 +29,15 @@ _begun: set[Kind] = set()
 _lock = threading.Lock()
 
 
-def expect(product: Product, chip: Chip | None, arch: str) -> bool:
+def expect(product: Product, missing: Sequence[Kernel], chip: Chip | None, arch: str) -> bool:
     """Begin to compile what products of the same kind may ask for; once per process and kind.
 
     Parameters
     ----------
     product : Product
-        One whose kernel is not in the cache.
+    missing : sequence of Kernel
+        Its kernels that are not in the cache, the first of which the caller compiles itself. The
+        others are begun at once.
     chip : Chip or None
     arch : str
         Of the GPU.
@@ -42,11 +45,12 @@ def expect(product: Product, chip: Chip | None, arch: str) -> bool:
     Returns
     -------
     bool
-        Whether it was begun now.
+        Whether other products' kernels were begun now.
     """
-    workers = min(WORKERS, ahead.cores() * 3 // 4)
+    workers = min(WORKERS, ahead.cores() - 1)
     if chip is None or not workers or os.environ.get(VARIABLE) == "0":
         return False
+    ahead.compile_beside(missing[1:], arch, workers, is_urgent=True)
     kind = _kind(product)
     with _lock:
         if kind in _begun:
