@@ -60,7 +60,7 @@ def test_each_kind_is_begun_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert beside.expect(weight(7), (), H200, "sm_90a")  # a few rows
     assert beside.expect(of_shape(96, 96, 96, "float32", "NN"), (), H200, "sm_90a")
     off = weight(96)
-    assert beside.expect(off._replace(a=off.a._replace(offset=2)), H200, "sm_90a")
+    assert beside.expect(off._replace(a=off.a._replace(offset=2)), (), H200, "sm_90a")
     for _ in range(100):
         if len(begun) == 4:
             break
