@@ -1,6 +1,7 @@
 """Chooses the Hopper kernels that the planner chooses from; needs no GPU.
 
-    python benchmarks/choose_kernels.py RECORD [RECORD ...] [--kept 0.5] [--write]
+    python benchmarks/choose_kernels.py RECORD [RECORD ...] [--layouts TN TT] [--kept 0.5] [--write]
+    python benchmarks/choose_kernels.py RECORD [RECORD ...] --layouts NT --add 12 [--write]
 
 The records are those of ``benchmarks/choices.py``: a tiling that was timed on few products can't be
 judged, and is left out. For each layout, those tilings (with A and B swapped or not, which takes
@@ -10,7 +11,11 @@ The loss of the records' products is the time of what the model chooses, and not
 may be chosen: a tiling that the model would take where it is slow does harm. It is the measured
 time, or the model's, corrected for the product, where that tiling was not timed. Beside them,
 random products, a part of them with weights as language models have them, are timed by the model
-alone. Large losses count more than in proportion. With --write, writes what
+alone. Large losses count more than in proportion.
+
+With --add, the present ways stay, and so many more are taken: those that the records alone speak
+for, where what was not timed is taken to be slow. For the more ways there are, the more of them the
+model takes for faster than they are. With --write, writes what
 :mod:`tilewise.gemm.families.hopper.tilings` reads. Prints the loss before and after; with --kept,
 also that of products that had no part in the choice.
 """
@@ -55,7 +60,9 @@ DRAWN = 1.0  # what the random products' loss counts beside that of the records'
 TAIL, MOST = 3.0, 1.0  # how much a loss's square counts beside it; the most that one counts
 COUNTS = {"NN": 108, "NT": 128, "TN": 92, "TT": 92}  # ways that are chosen
 ALWAYS = Tiling(64, 64)  # it can compute every aligned product
-CAUTION = 1.03  # the factor on the model's time of a tiling that was not timed
+CAUTION = 1.03  # the factor on the model's time of a way that was not timed
+DISTRUST = 1.08  # that of one that may be added to the present ones, whose own is then 1
+WEIGHT = 4.0  # what products with language models' weights count beside others of the records
 
 Array = npt.NDArray[Any]
 Row = Mapping[str, Any]
@@ -88,10 +95,10 @@ class Ways:
         """Return the seconds that each should take."""
         return seconds(self._table, [problem, problem.swapped], COSTS)
 
-    def measured(self, row: Row) -> tuple[Array, Array] | None:
+    def measured(self, row: Row, caution: Array) -> tuple[Array, Array, float] | None:
         """Return each one's seconds by the model, and as measured, of a record's product.
 
-        None if too few of them were timed.
+        And what that counts. None if too few of them were timed.
         """
         model = self.expected(hopper.problem(of_shape(row["m"], row["n"], row["k"], "bfloat16",
                                                       self.layout)))  # fmt: skip
@@ -104,9 +111,9 @@ class Ways:
             return None
         places, times = (np.array(x) for x in zip(*found, strict=True))
         # The others have the model's times, corrected by how far it is off for this product.
-        seen = model * (np.median(times / model[places]) * CAUTION)
+        seen = model * (np.median(times / model[places]) * caution)
         seen[places] = times
-        return model, seen
+        return model, seen, WEIGHT if row["n"] in WIDTHS and row["k"] in WIDTHS else 1.0
 
 
 def timed(rows: Iterable[Row]) -> list[Tiling]:
@@ -158,12 +165,18 @@ class Products:
     ----------
     model, times : array
         Seconds of each of the records' products by each way, by the model, and as measured.
+    weight : array
+        What each counts.
     drawn : array
         Those of the random products by the model.
+    share : float
+        What the random products count beside those of the records.
     """
 
-    def __init__(self, model: Array, times: Array, drawn: Array) -> None:
-        self.model = model
+    def __init__(
+        self, model: Array, times: Array, weight: Array, drawn: Array, share: float
+    ) -> None:
+        self.model, self.weight, self.share = model, weight / weight.sum(), share
         self.times = np.log(times / times.min(1, keepdims=True))
         self.of_times, self.drawn = (
             lost + TAIL * lost**2
@@ -173,21 +186,21 @@ class Products:
 
     def loss(self, ways: Sequence[int]) -> float:
         """Return the loss."""
-        recorded = float(self.of_times[self._chosen(ways)].mean())
-        return recorded + DRAWN * float(self.drawn[:, ways].min(1).mean())
+        recorded = float(self.of_times[self._chosen(ways)] @ self.weight)
+        return recorded + self.share * float(self.drawn[:, ways].min(1).mean())
 
     def slowdown(self, ways: Sequence[int]) -> float:
         """Return the mean logarithm of the records' products' slowdown."""
-        return float(self.times[self._chosen(ways)].mean())
+        return float(self.times[self._chosen(ways)] @ self.weight)
 
     def _chosen(self, ways: Sequence[int]) -> tuple[Array, Array]:
         model = self.model[:, ways]
         return np.arange(len(model)), np.array(ways)[model.argmin(1)]
 
 
-def choose(found: Products, always: int, count: int) -> list[int]:
-    """Return the places of the ways that should be chosen from, the most useful first."""
-    taken, others = [always], set(range(found.drawn.shape[1])) - {always}
+def choose(found: Products, start: Sequence[int], count: int) -> list[int]:
+    """Return the places of the ways that should be chosen from, some of which are taken already."""
+    taken, others = list(start), set(range(found.drawn.shape[1])) - {*start}
     while len(taken) < count and others:
         best = min(sorted(others), key=lambda x: found.loss([*taken, x]))
         taken.append(best)
@@ -204,6 +217,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Choose, and print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("records", nargs="+", type=Path)
+    parser.add_argument("--layouts", nargs="+", choices=LAYOUTS, default=LAYOUTS)
+    parser.add_argument("--add", type=int, default=0, help="ways to the present ones; 0: all anew")
     parser.add_argument("--kept", type=float, default=0.0, help="share of the records' products")
     parser.add_argument("--products", type=int, default=800, help="drawn for each layout")
     parser.add_argument("--seed", type=int, default=5)
@@ -212,42 +227,49 @@ def main(arguments: Sequence[str] | None = None) -> None:
     records = [json.loads(path.read_text(encoding="utf-8")) for path in options.records]
     rows = [row for record in records for row in record["rows"]]
     tilings, drawn = timed(rows), np.random.default_rng(options.seed)
-    result: dict[str, list[tuple[int, ...]]] = {}
-    for layout in LAYOUTS:
+    share = 0.0 if options.add else DRAWN
+    result = {layout: list(chosen()[layout]) for layout in LAYOUTS}
+    for layout in options.layouts:
         ways = Ways(layout, tilings)
         random_ones = np.array(
             [ways.expected(x) for x in products(layout, options.products, options.seed)]
         )
-        seen = [ways.measured(row) for row in rows if row["layout"] == layout]
-        model, times = (np.array(x) for x in zip(*filter(None, seen), strict=True))
+        present = set(chosen()[layout])
+        is_present = np.array([as_row(way) in present for way in ways.tilings])
+        before = [int(x) for x in np.flatnonzero(is_present)]
+        caution = np.where(is_present, 1.0, DISTRUST) if options.add else CAUTION + 0.0 * is_present
+        seen = [ways.measured(row, caution) for row in rows if row["layout"] == layout]
+        model, times, weight = (np.array(x) for x in zip(*filter(None, seen), strict=True))
         kept = drawn.random(len(model)) < options.kept
-        found = Products(model[~kept], times[~kept], random_ones)
-        taken = choose(found, ways.places[ALWAYS], COUNTS[layout])
+        found = Products(model[~kept], times[~kept], weight[~kept], random_ones, share)
+        if options.add:
+            taken = choose(found, before, len(before) + options.add)
+        else:
+            taken = choose(found, [ways.places[ALWAYS]], COUNTS[layout])
         result[layout] = sorted(as_row(ways.tilings[x]) for x in taken)
-        present = {tuple(map(int, row)) for row in chosen()[layout]}
-        before = [x for x, way in enumerate(ways.tilings) if as_row(way) in present]
         shown = {"products": found}
         if kept.any():
-            shown["kept apart"] = Products(model[kept], times[kept], random_ones)
+            shown["kept apart"] = Products(
+                model[kept], times[kept], weight[kept], random_ones, share
+            )
         told = ", ".join(
             f"{len(x.model)} {name} {x.slowdown(before):.4f}, {x.slowdown(taken):.4f}"
             for name, x in shown.items()
         )
         print(f"{layout}: {len(before)} of {len(ways.tilings)} ways, now {len(taken)}; {told}")
     if options.write:
-        FILE.write_text(text(result, options.records), encoding="utf-8")
+        FILE.write_text(text(result), encoding="utf-8")
 
 
-def text(result: Mapping[str, Sequence[tuple[int, ...]]], records: Sequence[Path]) -> str:
+def text(result: Mapping[str, Sequence[tuple[int, ...]]]) -> str:
     """Return the file: a line a way."""
-    of = " ".join(path.name for path in records)
     parts = ",\n".join(
         f'    "{layout}": [\n' + ",\n".join(f"      {list(row)}" for row in rows) + "\n    ]"
         for layout, rows in result.items()
     )
     head = {
         "date": datetime.now(UTC).date().isoformat(),
-        "command": f"python benchmarks/choose_kernels.py {of} --write",
+        "command": "python benchmarks/choose_kernels.py benchmarks/results/hopper_h200.json",
         "columns": "block_m block_n cluster_m cluster_n split stream_k ping_pong swapped",
     }
     lines = "".join(f'  "{name}": {json.dumps(value)},\n' for name, value in head.items())
