@@ -243,7 +243,7 @@ def test_what_was_loaded_decides(profile: Tilewise, tmp_path: Path) -> None:
         (["tiled", "-m", "3000000", "-k", "1"], "m may be 2097120 at most"),
         (["tiled", "--arch", "sm_107"], "sm_107"),  # no table has its multiprocessors
         (["tiled", "tield"], "no kernel called 'tield'"),
-        (["tiled", "single_block"], "at most 1024; 64 x 64 is 4096"),
+        (["tiled", "single_block", "-m", "64", "-n", "64"], "at most 1024; 64 x 64 is 4096"),
         (["tiled", "--alpha", "nan"], "alpha is nan"),
         (["tiled", "naive", "coalesced"], "3 kernels are named"),
         (["tield"], "no kernel called 'tield'"),

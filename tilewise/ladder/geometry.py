@@ -22,6 +22,7 @@ from tilewise.numbers import DTYPES
 TILES = range(2, 33)  # TILE x TILE threads a block, and a block has at most 1024
 THREADS_A_BLOCK = MAX_THREADS
 GRID_X, GRID_Y, _ = MAX_GRID
+DEFAULT_SIZE = 64  # of m, n and k, where none is given
 
 Geometry = tuple[Dim3, Dim3]
 Macros = dict[str, int]

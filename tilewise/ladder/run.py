@@ -14,7 +14,13 @@ import numpy.typing as npt
 
 from tilewise.devices import Device, get_device
 from tilewise.kernel import Kernel
-from tilewise.ladder.geometry import Geometry, check_tile, columns_along_x, real_of
+from tilewise.ladder.geometry import (
+    DEFAULT_SIZE,
+    Geometry,
+    check_tile,
+    columns_along_x,
+    real_of,
+)
 from tilewise.ladder.problem import Gemm
 from tilewise.ladder.rungs import Rung, rung
 from tilewise.launch import LaunchReport
@@ -229,18 +235,25 @@ def _pitched_copy(matrix: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return copied
 
 
+def sizes_of(
+    target: Rung | Kernel, m: int | None = None, n: int | None = None, k: int | None = None
+) -> tuple[int, int, int]:
+    """m, n and k: those that are given, and for each None a size at which ``target`` works."""
+    if isinstance(target, Rung):
+        return target.sizes(m, n, k)
+    rows, columns, depth = (DEFAULT_SIZE if size is None else size for size in (m, n, k))
+    return rows, columns, depth
+
+
 def prepare(
     target: str | Rung | Kernel, gemm: Gemm, tile: int | None
 ) -> tuple[Kernel, int | None, Geometry]:
     """The kernel, its tile, its grid and block."""
-    if isinstance(target, str):
-        target = named(target)
+    target = kernel_of(target)
     if isinstance(target, Rung):
         edge = target.tile_for(gemm.m, gemm.n, gemm.k, gemm.dtype, tile)
         geometry = target.geometry(gemm.m, gemm.n, edge, gemm.dtype)
         return target.kernel(gemm.dtype, edge), edge, geometry
-    if not isinstance(target, Kernel):
-        raise TypeError(f"{target!r} is no kernel: it must be a name, a Rung or a Kernel")
     real = real_of(gemm.dtype)
     if target.defines.get("real", real) != real:
         raise ValueError(
@@ -255,6 +268,23 @@ def prepare(
     edge = check_tile(tile if own is None and tile is not None else own or DEFAULT_TILE)
     kernel = target.with_macros({"real": real, "TILE": edge})
     return kernel, edge, columns_along_x(gemm.m, gemm.n, edge)
+
+
+def kernel_of(target: str | Rung | Kernel) -> Rung | Kernel:
+    """``target``, or what :func:`named` finds by that name.
+
+    Raises
+    ------
+    FileNotFoundError, ValueError
+        As :func:`named`.
+    TypeError
+        If it is neither a name nor a kernel.
+    """
+    if isinstance(target, str):
+        return named(target)
+    if not isinstance(target, Rung | Kernel):
+        raise TypeError(f"{target!r} is no kernel: it must be a name, a Rung or a Kernel")
+    return target
 
 
 def named(target: str, **source: Any) -> Rung | Kernel:

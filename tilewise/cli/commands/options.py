@@ -12,7 +12,6 @@ from typing import Annotated, Any
 import typer
 
 RIGHT, WRONG, BAD, INTERRUPTED = 0, 1, 2, 130
-DEFAULT_SIZE = 64
 
 
 class Dtype(StrEnum):
