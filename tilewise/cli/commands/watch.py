@@ -71,10 +71,11 @@ def watch(
     is_opened: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
     as_json: Json = False,
 ) -> int:
-    """Watch a kernel run: one page, with no network, of what one block really did.
+    """Watch a kernel run, step by step, on one page.
 
-    It is run on the emulator, and its result is checked. Sizes and a tile that are not given are
-    those at which what the rung is about happens, and can be read.
+    The page needs no network, and shows what one block really did. The kernel is run on the
+    emulator, and its result is checked. Sizes and a tile that are not given are those at which what
+    the rung is about happens, and can be read.
     """
     from tilewise.cli import show
     from tilewise.ladder.matrix_files import check_target
