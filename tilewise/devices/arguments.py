@@ -418,5 +418,6 @@ def described(value: Any) -> str:
         return "None"
     kind = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
     if hasattr(value, "shape") and hasattr(value, "dtype"):
-        return f"a {kind} of shape {tuple(value.shape)} and dtype {value.dtype}"
+        what = "an array on a device" if kind.startswith("tilewise.") else f"a {kind}"
+        return f"{what} of shape {tuple(value.shape)} and dtype {value.dtype}"
     return f"{value!r} ({kind})" if isinstance(value, (float, str)) else f"a {kind}"

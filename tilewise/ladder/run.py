@@ -23,6 +23,7 @@ from tilewise.ladder.geometry import (
 )
 from tilewise.ladder.problem import Gemm
 from tilewise.ladder.rungs import Rung, rung
+from tilewise.ladder.signature import check_signature, in_order
 from tilewise.launch import LaunchReport
 from tilewise.numbers import Check, check
 from tilewise.shown import PLACES, Part, Shown, product_line
@@ -187,6 +188,9 @@ def run(
     gemm = Gemm.of(a, b, c, alpha=alpha, beta=beta)
     kernel, edge, (grid, block) = prepare(target, gemm, tile)
     place = get_device(device) if isinstance(device, str) else device
+    if gemm.m and gemm.n:
+        on_the_host = in_order(gemm, a, b, a if c is None else c)
+        check_signature(kernel.compile(place.arch), gemm, on_the_host)
     report: LaunchReport | None = None
     if gemm.m == 0 or gemm.n == 0:
         result = np.empty((gemm.m, gemm.n), gemm.dtype)
@@ -198,11 +202,7 @@ def run(
         # reads it.
         empty: Any = np.empty if is_isolated else place.empty
         c_there = empty((gemm.m, gemm.n), gemm.dtype) if c is None else there(c)
-        args = (
-            gemm.m, gemm.n, gemm.k,
-            gemm.alpha, there(a), gemm.lda, there(b), gemm.ldb,
-            gemm.beta, c_there, gemm.ldc,
-        )  # fmt: skip
+        args = in_order(gemm, there(a), there(b), c_there)
         report = kernel.launch(
             grid, block, args, device=place, checks=checks, global_races=global_races,
             isolated=is_isolated,
