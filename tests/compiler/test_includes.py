@@ -606,6 +606,6 @@ def test_a_folder_to_include_from_that_is_none(name: str, tmp_path: Path) -> Non
     (tmp_path / "file").write_text("")
     folder = tmp_path / name
     with pytest.raises(
-        FileNotFoundError, match=rf"include has '{folder}': there is no such folder"
+        FileNotFoundError, match=f"include has '{folder}': there is no such"
     ):
         Kernel(KERNEL, "k", include=[tmp_path, folder])
