@@ -24,6 +24,7 @@ from tilewise.ladder.geometry import (
 from tilewise.ladder.problem import Gemm
 from tilewise.ladder.rungs import Rung, rung
 from tilewise.ladder.signature import check_signature, in_order
+from tilewise.ladder.untouched import Untouched, untouched
 from tilewise.launch import LaunchReport
 from tilewise.numbers import Check, check
 from tilewise.shown import PLACES, Part, Shown, product_line
@@ -59,6 +60,8 @@ class RunResult(Shown):
     report : LaunchReport or None
         None where C has no elements: there was nothing to launch. On a GPU its ``seconds`` are
         the median of several launches.
+    untouched : Untouched or None
+        Elements of C that the kernel left as they were; None where none is known to be.
     """
 
     kernel: str
@@ -73,6 +76,13 @@ class RunResult(Shown):
     result: npt.NDArray[Any]
     check: Check
     report: LaunchReport | None
+    untouched: Untouched | None = None
+
+    @property
+    def correct(self) -> bool:
+        """Whether the result is right, and no element of it is known to be unwritten."""
+        is_written = self.untouched is None or not self.untouched.is_certain
+        return bool(self.check.correct) and is_written
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON, without the result; None for infinity, which JSON lacks."""
@@ -94,10 +104,15 @@ class RunResult(Shown):
             "alpha": self.alpha,
             "beta": self.beta,
             "device": self.device,
-            "correct": found.correct,
+            "correct": self.correct,
             "max_error": found.max_error if math.isfinite(found.max_error) else None,
             "bound": found.bound if math.isfinite(found.bound) else None,
             "worst": None if found.worst is None else list(found.worst),
+            "nan": found.nan,
+            "infinite": found.infinite,
+            "first_not_finite": found.first and list(found.first),
+            "inputs_not_finite": found.inputs,
+            "unwritten": self.untouched and self.untouched.to_dict(),
         }
 
     def _title(self) -> str:
@@ -106,7 +121,7 @@ class RunResult(Shown):
         return f"{self.kernel}: {line}, {self.dtype}{tile}"
 
     def _summary(self) -> str:
-        verdict = "right" if self.check.correct else "WRONG"
+        verdict = "right" if self.correct else "WRONG"
         return f"{self._title()}, {verdict}, on the {PLACES[self.device]}"
 
     def _parts(self) -> list[Part]:
@@ -114,7 +129,8 @@ class RunResult(Shown):
             launched: Sequence[Part] = ["C has no elements: nothing was launched"]
         else:
             _, *launched = self.report._parts()
-        return [self._title(), *self.check._parts(), *launched]
+        left = [] if self.untouched is None else [str(self.untouched)]
+        return [self._title(), *self.check._parts(), *left, *launched]
 
 
 @front_door
@@ -192,6 +208,7 @@ def run(
         on_the_host = in_order(gemm, a, b, a if c is None else c)
         check_signature(kernel.compile(place.arch), gemm, on_the_host)
     report: LaunchReport | None = None
+    c_there: Any = None
     if gemm.m == 0 or gemm.n == 0:
         result = np.empty((gemm.m, gemm.n), gemm.dtype)
     else:
@@ -211,6 +228,7 @@ def run(
         if place.name == "gpu" and repeats and report.seconds < LONG and not is_isolated:
             again = (kernel.launch(grid, block, args, device=place) for _ in range(repeats))
             report = replace(report, seconds=median(each.seconds for each in again))
+    checked = check(result, a, b, c, alpha, beta)
     return RunResult(
         kernel=kernel.name,
         m=gemm.m,
@@ -222,8 +240,9 @@ def run(
         beta=float(beta),
         device=place.name,
         result=result,
-        check=check(result, a, b, c, alpha, beta),
+        check=checked,
         report=report,
+        untouched=untouched(c_there, c, result, checked.correct),
     )
 
 

@@ -89,7 +89,7 @@ def run(
             checks="strict" if strict else "raise",
             global_races=global_races,
         )
-    correct = bool(result.check.correct)
+    correct = result.correct
     if out is not None and correct:
         matrix_files.save_matrix(out, result.result)
     if as_json:

@@ -183,7 +183,7 @@ def _row(
         assert result.report is not None  # C has elements
         row["seconds"] = result.report.seconds
         row["share"] = found.share(result.report.seconds)
-        row["correct"] = profile.correct and bool(result.check.correct)
+        row["correct"] = profile.correct and result.correct
         row["checked"] = True
     return row
 

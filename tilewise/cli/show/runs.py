@@ -39,6 +39,10 @@ def run_result(result: RunResult) -> None:
     if report is not None:
         rows.append(("launch", launch_line(report)))
     rows.append(("check", check_line(result)))
+    if remark := result.check.remark:
+        rows.append(("not finite", remark))
+    if result.untouched is not None:
+        rows.append(("unwritten", str(result.untouched)))
     if report is not None:
         rows.append(("time", time_line(result, report)))
         rows.append(("resources", resources_line(report)))
