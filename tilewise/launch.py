@@ -113,6 +113,18 @@ class Finding(Record):
         return [str(self)]
 
 
+def in_groups(findings: Iterable[Finding]) -> list[str]:
+    """Findings as text: of each kind at each line the first one, and how many more there are."""
+    groups: dict[tuple[str, str, int], list[Finding]] = {}
+    for finding in findings:
+        groups.setdefault((finding.kind, finding.file, finding.line), []).append(finding)
+    return [
+        str(first)
+        + (f" (and {plural(len(more), 'finding')} more of this kind here)" if more else "")
+        for first, *more in groups.values()
+    ]
+
+
 @dataclass(frozen=True, repr=False)
 class Launch(Shown):
     """One launch: grid, block, arguments, dynamic shared memory.
@@ -279,7 +291,7 @@ class LaunchReport(Shown):
         if self.alike:
             run = plural(len(self.alike), "block")
             parts.append(f"{run} of {math.prod(launch.grid):,} run, the rest multiplied")
-        parts += [f"found: {finding}" for finding in self.findings]
+        parts += [f"found: {finding}" for finding in in_groups(self.findings)]
         parts += [f"note: {note}" for note in self.notes]
         if self.output:
             parts += ["", "The kernel printed:", textwrap.indent(self.output.rstrip("\n"), "  ")]

@@ -464,3 +464,21 @@ def test_interrupted(profile: Tilewise, monkeypatch: pytest.MonkeyPatch) -> None
 )  # fmt: skip
 def test_short(count: int, text: str) -> None:
     assert short(count) == text
+
+
+def test_findings_alike_are_told_together(profile: Tilewise, tmp_path: Path) -> None:
+    path = tmp_path / "own.cu"
+    path.write_text(
+        SOURCE.replace("if (row >= m || col >= n) return;\n    if (row == 0", "if (row == 0")
+    )
+    words = (f"{path}:talks", "-m", 40, "-n", 40, "-k", 33)
+    found = profile(*words)
+    every = profile(*words, "--json").json["findings"]
+    groups = {(each["kind"], each["line"]) for each in every}
+    assert found.code == 1
+    assert len(every) > len(groups) > 1
+    assert found.out.count("found: ") == len(groups)
+    counts = re.findall(
+        r"\(and (\d+) findings? more of this kind here\)", " ".join(found.out.split())
+    )
+    assert sum(map(int, counts)) == len(every) - len(groups)

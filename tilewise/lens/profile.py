@@ -15,7 +15,7 @@ from typing import Any
 
 from tilewise.devices.emulator.counting.transactions import SECTOR
 from tilewise.devices.occupancy import WARP, Occupancy
-from tilewise.launch import Counters, LaunchReport
+from tilewise.launch import Counters, LaunchReport, in_groups
 from tilewise.lens.nsight_child import Case
 from tilewise.lens.roofline import Work
 from tilewise.numbers import Check
@@ -284,7 +284,7 @@ class Profile(Shown):
             rows += [("",), (group,)]
             rows += [(f"  {x.name}", f"{value(x.value)} {x.unit}".strip()) for x in figures]
         parts.append(Table(rows))
-        parts += [f"found: {finding}" for finding in self.report.findings]
+        parts += [f"found: {finding}" for finding in in_groups(self.report.findings)]
         return [*parts, *(f"note: {note}" for note in self.report.notes)]
 
 

@@ -21,6 +21,7 @@ from tilewise.cli.show.console import (
     verdict,
     within,
 )
+from tilewise.launch import in_groups
 
 if TYPE_CHECKING:
     from tilewise.launch import Counters
@@ -144,8 +145,8 @@ def _verdict(found: Profile) -> None:
     out = console()
     if found.check is not None and not found.check.correct:
         out.print(Text.assemble("result: ", verdict(False), " against float64"))
-    for finding in found.report.findings:
-        out.print(Text.assemble(("found: ", "bold red"), str(finding)))
+    for finding in in_groups(found.report.findings):
+        out.print(Text.assemble(("found: ", "bold red"), finding))
 
 
 def _notes(found: Profile, name: str) -> None:

@@ -22,6 +22,7 @@ from tilewise.cli.show.console import (
     verdict,
 )
 from tilewise.ladder.geometry import listed
+from tilewise.launch import in_groups
 
 if TYPE_CHECKING:
     from tilewise.ladder.demo import Demonstration
@@ -147,8 +148,8 @@ def counters_line(counters: Counters) -> str:
 def report_rest(report: LaunchReport) -> None:
     """Findings, notes and what the kernel printed."""
     out = console()
-    for finding in report.findings:
-        out.print(Text.assemble(("found: ", "bold red"), str(finding)))
+    for finding in in_groups(report.findings):
+        out.print(Text.assemble(("found: ", "bold red"), finding))
     if report.counters is not None and report.counted_as != "machine code":
         out.print(f"counted as: {report.counted_as}")
     for note in report.notes:
