@@ -50,3 +50,28 @@ def test_two_kernels_are_compared_at_a_size_that_both_can_do(tilewise: Tilewise)
     first, second = tilewise("profile", "tiled", "single_block", "--json").json["kernels"]
     for size in "mnk":
         assert first[size] == second[size] == 32
+
+
+@pytest.mark.parametrize("size", "mnk")
+def test_run_and_ladder_take_a_size_of_zero_and_say_so(
+    size: str, tilewise: Tilewise, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["-m", 8, "-n", 8, "-k", 8, f"-{size}", 0]
+    assert tilewise("run", "tiled", *words).code == 0
+    for command in ("run", "ladder"):
+        main([command, "--help"])
+        assert capsys.readouterr().out.count("may be 0.") == 3
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["profile", "tiled"], ["watch", "tiled"], ["roofline", "tiled"], ["explain"], ["tiles"]],
+)
+def test_what_counts_watches_or_measures_refuses_an_empty_product_and_says_why(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*words, "-m", "8", "-n", "8", "-k", "0"]) == 2
+    told = "k is 0; it must be from 1 to 2147483647: an empty product has nothing to look at"
+    assert told in " ".join(capsys.readouterr().err.split())
+    main([words[0], "--help"])
+    assert capsys.readouterr().out.count("at least 1.") == 3

@@ -13,10 +13,10 @@ from tilewise.cli.commands.options import (
     WRONG,
     Device,
     Dtype,
+    EmptyK,
+    EmptyM,
+    EmptyN,
     Json,
-    K,
-    M,
-    N,
     Place,
     Target,
     Tile,
@@ -27,9 +27,9 @@ from tilewise.cli.commands.sources import Include, Limit, NoLimits, Trusted, the
 
 def run(
     target: Target,
-    m: M = None,
-    n: N = None,
-    k: K = None,
+    m: EmptyM = None,
+    n: EmptyN = None,
+    k: EmptyK = None,
     a: Annotated[Path | None, typer.Option(help="Matrix A, a .npy file.")] = None,
     b: Annotated[Path | None, typer.Option(help="Matrix B, a .npy file.")] = None,
     c: Annotated[Path | None, typer.Option(help="Matrix C, a .npy file, for beta.")] = None,
@@ -148,9 +148,9 @@ def _read(
 
 
 def ladder(
-    m: M = None,
-    n: N = None,
-    k: K = None,
+    m: EmptyM = None,
+    n: EmptyN = None,
+    k: EmptyK = None,
     tile: Tile = None,
     dtype: Annotated[Dtype, typer.Option()] = Dtype.float32,
     device: Device = Place.auto,
