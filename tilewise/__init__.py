@@ -1,6 +1,16 @@
 """Matrix multiplication for Python, one tile at a time."""
 
+import sys
 from typing import TYPE_CHECKING
+
+# `python -m tilewise` runs this first, and Ctrl-C ends it with one line from here on. While a
+# program is looked for, the first of its arguments is "-m".
+if sys.argv[:1] == ["-m"] and ("-m", "tilewise") in zip(
+    sys.orig_argv, sys.orig_argv[1:], strict=False
+):
+    from tilewise_command import end_at_once
+
+    end_at_once()
 
 from tilewise.devices import Device, get_device
 from tilewise.errors import (
