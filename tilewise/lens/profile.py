@@ -114,6 +114,7 @@ class Profile(Shown):
             l2_bytes=SECTOR * (footprint.block_loads + stored),
             shared_wavefronts=c.shared_load_wavefronts + c.shared_store_wavefronts,
             warp_instructions=memory + arithmetic + c.barriers,
+            blocks=self.blocks,
         )
 
     @property
