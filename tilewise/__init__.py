@@ -12,6 +12,7 @@ if sys.argv[:1] == ["-m"] and ("-m", "tilewise") in zip(
 
     end_at_once()
 
+from tilewise.counted import Counters, Resources
 from tilewise.devices import Device, get_device
 from tilewise.errors import (
     BarrierError,
@@ -31,7 +32,7 @@ from tilewise.explain import Explanation, explain
 from tilewise.kernel import Kernel
 from tilewise.ladder.problem import Gemm
 from tilewise.ladder.rungs import RUNGS, Rung, rung
-from tilewise.launch import Counters, Finding, Launch, LaunchReport, Resources
+from tilewise.launch import Finding, Launch, LaunchReport
 from tilewise.limits import Limits
 from tilewise.matmul import matmul
 from tilewise.tune import Tuned, tune

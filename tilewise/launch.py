@@ -12,14 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tilewise.counted import Counters as Counters
-from tilewise.counted import Footprint as Footprint
-from tilewise.counted import Resources as Resources
+from tilewise.counted import Counters, Footprint, Resources
 from tilewise.limits import Limits
 from tilewise.places import ITEM_SIZES as ITEM_SIZES
-from tilewise.places import SWIZZLES as SWIZZLES
-from tilewise.places import Dim3 as Dim3
-from tilewise.places import Encode as Encode
+from tilewise.places import Dim3, Encode
 from tilewise.places import Packed as Packed
 from tilewise.places import Place as Place
 from tilewise.places import TensorMap as TensorMap

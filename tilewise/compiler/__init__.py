@@ -20,7 +20,7 @@ from tilewise.compiler.includes import Gathered
 from tilewise.compiler.job import Job, job_of
 from tilewise.compiler.make import make
 from tilewise.compiler.underway import underway
-from tilewise.launch import Resources
+from tilewise.counted import Resources
 from tilewise.limits import Limits
 
 __all__ = ["DEFAULT_ARCH", "Compiled", "Parameter", "architectures", "compile"]

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewise.devices import elements
-from tilewise.launch import Packed, Place, TensorMap
 from tilewise.numbers import shortened
+from tilewise.places import Packed, Place, TensorMap
 
 if TYPE_CHECKING:
     from tilewise.compiler import Parameter

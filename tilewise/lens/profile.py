@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
+from tilewise.counted import Counters
 from tilewise.devices.emulator.counting.transactions import SECTOR
 from tilewise.devices.occupancy import WARP, Occupancy
-from tilewise.launch import Counters, LaunchReport, in_groups
+from tilewise.launch import LaunchReport, in_groups
 from tilewise.lens.nsight_child import Case
 from tilewise.lens.roofline import Work
 from tilewise.numbers import Check

@@ -14,11 +14,11 @@ from tilewise.ladder.problem import random_problem
 from tilewise.ladder.run import kernel_of, run
 from tilewise.ladder.rungs import Rung
 from tilewise.ladder.watched import sizes
-from tilewise.launch import Dim3
 from tilewise.lens.player import page
 from tilewise.lens.profiling import SMALL
 from tilewise.lens.trace import Trace, record
 from tilewise.numbers import Check
+from tilewise.places import Dim3
 from tilewise.provenance import write_whole
 from tilewise.tracebacks import front_door
 

@@ -24,7 +24,7 @@ from tilewise.cli.commands.sources import Include, Limit, NoLimits, Trusted, sou
 if TYPE_CHECKING:
     from tilewise.kernel import Kernel
     from tilewise.ladder.rungs import Rung
-    from tilewise.launch import Dim3
+    from tilewise.places import Dim3
 
 
 def tiles(

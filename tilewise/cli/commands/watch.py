@@ -24,7 +24,7 @@ from tilewise.cli.commands.options import (
     print_json,
 )
 from tilewise.cli.commands.sources import Include, Limit, NoLimits, Trusted, the_source
-from tilewise.launch import Dim3
+from tilewise.places import Dim3
 
 if TYPE_CHECKING:
     from tilewise.lens.watch import Watch

@@ -10,21 +10,12 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 from rich.text import Text
 
-from tilewise.cli.show.console import (
-    console,
-    duration,
-    extents,
-    labels,
-    number,
-    plural,
-    short,
-    verdict,
-    within,
-)
+from tilewise.cli.show.console import console, labels, short, verdict, within
 from tilewise.launch import in_groups
+from tilewise.shown import duration, extents, number, plural
 
 if TYPE_CHECKING:
-    from tilewise.launch import Counters
+    from tilewise.counted import Counters
     from tilewise.lens.profile import Figure, Profile
 
 _ALONE, _BESIDE = 40, 15  # places of a count, alone and where two stand side by side

@@ -8,9 +8,10 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from tilewise.cli.show.console import console, duration, error, giga, labels, verdict
+from tilewise.cli.show.console import console, error, giga, labels, verdict
 from tilewise.lens.roofline import LIMITS, Ceilings
 from tilewise.lens.roofline_plot import si
+from tilewise.shown import duration
 
 _HEADINGS = {"shared memory": "shared\nmemory", "arithmetic": "arith-\nmetic"}
 _UNITS = {

@@ -9,26 +9,17 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from tilewise.cli.show.console import (
-    PLACES,
-    console,
-    duration,
-    error,
-    extents,
-    gflops,
-    named_rows,
-    number,
-    plural,
-    verdict,
-)
+from tilewise.cli.show.console import console, error, gflops, named_rows, verdict
 from tilewise.ladder.geometry import listed
 from tilewise.launch import in_groups
+from tilewise.shown import PLACES, duration, extents, number, plural
 
 if TYPE_CHECKING:
+    from tilewise.counted import Counters
     from tilewise.ladder.demo import Demonstration
     from tilewise.ladder.run import RunResult
     from tilewise.ladder.rungs import Rung
-    from tilewise.launch import Counters, LaunchReport
+    from tilewise.launch import LaunchReport
 
 
 def run_result(result: RunResult) -> None:
