@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from commands import hears_ctrl_c
 
 from tilewise import isolated, isolated_process
 from tilewise.compiler import confine
@@ -346,7 +347,7 @@ def test_ctrl_c_shows_the_callers_own_frame_alone(after: float, tmp_path: Path) 
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), VARIABLE: ""}
     process = subprocess.Popen(
         [sys.executable, str(script)], env=environment, text=True, start_new_session=True,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=hears_ctrl_c,
     )  # fmt: skip
     assert process.stdout is not None
     assert process.stdout.readline() == "begun\n"

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import hears_ctrl_c
 from reference import thorough
 
 from tilewise.cli.main import main
@@ -80,7 +81,7 @@ def interrupt(
     first = {} if path is None else {"PYTHONPATH": f"{path}{os.pathsep}{ENVIRONMENT['PYTHONPATH']}"}
     process = subprocess.Popen(
         [sys.executable, *begun, *LONG], env={**ENVIRONMENT, **first}, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=hears_ctrl_c,
     )  # fmt: skip
     assert process.stdout is not None
     assert process.stdout.readline() == "begun\n"

@@ -482,3 +482,11 @@ def test_findings_alike_are_told_together(profile: Tilewise, tmp_path: Path) -> 
         r"\(and (\d+) findings? more of this kind here\)", " ".join(found.out.split())
     )
     assert sum(map(int, counts)) == len(every) - len(groups)
+
+
+def test_a_result_that_is_not_finite_is_told(profile: Tilewise, tmp_path: Path) -> None:
+    path = tmp_path / "own.cu"
+    path.write_text(SOURCE.replace("alpha * sum", "1 / (alpha - alpha)"))
+    found = profile(f"{path}:talks", "-m", 3, "-n", 3, "-k", 3)
+    assert found.code == 1
+    assert "C has 9 infinities, the first at C[0, 0], where the inputs have none" in found.out

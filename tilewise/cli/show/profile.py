@@ -136,6 +136,8 @@ def _verdict(found: Profile) -> None:
     out = console()
     if found.check is not None and not found.check.correct:
         out.print(Text.assemble("result: ", verdict(False), " against float64"))
+    if found.check is not None and found.check.remark:
+        out.print(found.check.remark, markup=False)
     for finding in in_groups(found.report.findings):
         out.print(Text.assemble(("found: ", "bold red"), finding))
 
