@@ -21,6 +21,20 @@ def _end(*_: Any) -> None:
     os._exit(INTERRUPTED)
 
 
+def end_at_once() -> bool:
+    """End the process with one line at Ctrl-C, while the package is imported.
+
+    Returns
+    -------
+    bool
+        Whether it does; not where Ctrl-C is ignored, as in the background.
+    """
+    if signal.getsignal(signal.SIGINT) in (signal.default_int_handler, _end):
+        signal.signal(signal.SIGINT, _end)
+        return True
+    return False
+
+
 def main() -> int:
     """Carry out the process's command line.
 
@@ -29,13 +43,11 @@ def main() -> int:
     int
         The exit code, as :func:`tilewise.cli.main.main` has it.
     """
-    before = signal.getsignal(signal.SIGINT)
-    if before is signal.default_int_handler:  # and not ignored, as in the background
-        signal.signal(signal.SIGINT, _end)
+    is_ended = end_at_once()
     from tilewise.cli.main import main as command
 
-    if before is signal.default_int_handler:
-        signal.signal(signal.SIGINT, before)
+    if is_ended:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     code = command()
     if code == INTERRUPTED:  # Python would wait for threads that still compile
         for stream in (sys.stdout, sys.stderr):

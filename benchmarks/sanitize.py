@@ -46,8 +46,9 @@ from tilewise.gemm.product import Operand, Product, offset
 from tilewise.gemm.steps import Plan, Step, execute
 from tilewise.kernel import Kernel
 from tilewise.ladder.rungs import RUNGS, rung
-from tilewise.launch import Launch, Place, TensorMap
+from tilewise.launch import Launch
 from tilewise.numbers import check
+from tilewise.places import Place, TensorMap
 from tilewise.provenance import write
 
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")

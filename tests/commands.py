@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -75,6 +76,11 @@ def caller(
     """Calls the command line, 80 columns wide, on ``device``."""
     monkeypatch.setenv("COLUMNS", "80")
     return lambda *words: Outcome(capsys, device.name, [str(word) for word in words])
+
+
+def hears_ctrl_c() -> None:
+    """In a process before its program begins: Ctrl-C is not ignored, as in a shell's background."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def as_if_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:

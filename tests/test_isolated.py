@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import pickle
+import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -16,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from commands import hears_ctrl_c
 
 from tilewise import isolated, isolated_process
 from tilewise.compiler import confine
@@ -32,6 +35,7 @@ from tilewise.errors import (
 from tilewise.kernel import Kernel
 from tilewise.launch import LaunchReport
 from tilewise.limits import Limits
+from tilewise.tracebacks import VARIABLE
 
 SCALE = """extern "C" __global__ void scale(int n, double by, const float* x, float* y) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -323,3 +327,44 @@ def test_a_parent_that_is_killed_leaves_nothing(
     monkeypatch.setattr(isolated, "_asked", ask)
     both(Kernel(SCALE, "scale"), (60, 2.5, np.ones(60, np.float32), np.zeros(60, np.float32)))
     assert not left
+
+
+ENDLESS = """
+import numpy as np, tilewise
+source = 'extern "C" __global__ void f(volatile float* x) { while (x[0] == 0) x[1] = 1; }'
+kernel = tilewise.Kernel(source, "f")
+kernel.compile()
+print("begun", flush=True)
+kernel.launch(1, 32, (np.zeros(4, np.float32),), device="emulator", isolated=True)
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="of signals that Windows has not")
+@pytest.mark.parametrize("after", [0.3, 3])
+def test_ctrl_c_shows_the_callers_own_frame_alone(after: float, tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(ENDLESS)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), VARIABLE: ""}
+    process = subprocess.Popen(
+        [sys.executable, str(script)], env=environment, text=True, start_new_session=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=hears_ctrl_c,
+    )  # fmt: skip
+    assert process.stdout is not None
+    assert process.stdout.readline() == "begun\n"
+    time.sleep(after)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the process that launches too
+    _, told = process.communicate(timeout=60)
+    assert told.count("Traceback") == 1
+    assert re.findall(r'File "(.*)", line', told) == [str(script)]
+    assert told.endswith("KeyboardInterrupt\n")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="of signals that Windows has not")
+def test_ctrl_c_does_not_end_the_process_that_launches() -> None:
+    """It is the caller's to say so: a launch from another thread than the first goes on."""
+    with confine.python("tilewise.isolated_process") as process:
+        confine.wait_for_start(process)
+        process.send_signal(signal.SIGINT)
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(1)
+        process.kill()

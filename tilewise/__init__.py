@@ -1,7 +1,18 @@
 """Matrix multiplication for Python, one tile at a time."""
 
+import sys
 from typing import TYPE_CHECKING
 
+# `python -m tilewise` runs this first, and Ctrl-C ends it with one line from here on. While a
+# program is looked for, the first of its arguments is "-m".
+if sys.argv[:1] == ["-m"] and ("-m", "tilewise") in zip(
+    sys.orig_argv, sys.orig_argv[1:], strict=False
+):
+    from tilewise_command import end_at_once
+
+    end_at_once()
+
+from tilewise.counted import Counters, Resources
 from tilewise.devices import Device, get_device
 from tilewise.errors import (
     BarrierError,
@@ -21,7 +32,7 @@ from tilewise.explain import Explanation, explain
 from tilewise.kernel import Kernel
 from tilewise.ladder.problem import Gemm
 from tilewise.ladder.rungs import RUNGS, Rung, rung
-from tilewise.launch import Counters, Finding, Launch, LaunchReport, Resources
+from tilewise.launch import Finding, Launch, LaunchReport
 from tilewise.limits import Limits
 from tilewise.matmul import matmul
 from tilewise.tune import Tuned, tune

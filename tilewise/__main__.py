@@ -2,7 +2,7 @@
 
 import sys
 
-from tilewise.cli.main import main
+from tilewise_command import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from tilewise.launch import Finding
+from tilewise.launch import Finding, in_groups
+
+MOST_SHOWN = 4
+"""So many findings, those of one kind at one line taken together, stand in an error's message."""
 
 
 class TilewiseError(Exception):
@@ -79,9 +81,9 @@ class CheckError(TilewiseError):
 
     def __init__(self, findings: tuple[Finding, ...]) -> None:
         self.findings = findings
-        shown = [str(finding) for finding in findings[:4]]
-        if len(findings) > len(shown):
-            shown.append(f"... and {len(findings) - len(shown)} more")
+        shown = in_groups(findings)
+        if len(shown) > MOST_SHOWN:
+            shown[MOST_SHOWN:] = [f"... and {len(shown) - MOST_SHOWN} more"]
         super().__init__("\n".join(shown))
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -64,7 +64,7 @@ class Kernel:
     Raises
     ------
     FileNotFoundError
-        If the path is not there.
+        If the path, or a folder of ``include``, is not there.
     TypeError
         If the source, the name or the macros are of another type.
     ValueError
@@ -118,6 +118,9 @@ class Kernel:
         # A string stays one: to compile then says what is wrong with it.
         self.options = options if isinstance(options, str) else tuple(options)
         self.include = include if isinstance(include, str | Path) else tuple(include)
+        for folder in () if isinstance(include, str | Path) else self.include:
+            if not Path(folder).is_dir():
+                raise FileNotFoundError(f"include has {str(folder)!r}: there is no such folder")
         self.trusted, self.limits = trusted, limits
 
     def __repr__(self) -> str:

@@ -12,14 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tilewise.counted import Counters as Counters
-from tilewise.counted import Footprint as Footprint
-from tilewise.counted import Resources as Resources
+from tilewise.counted import Counters, Footprint, Resources
 from tilewise.limits import Limits
 from tilewise.places import ITEM_SIZES as ITEM_SIZES
-from tilewise.places import SWIZZLES as SWIZZLES
-from tilewise.places import Dim3 as Dim3
-from tilewise.places import Encode as Encode
+from tilewise.places import Dim3, Encode
 from tilewise.places import Packed as Packed
 from tilewise.places import Place as Place
 from tilewise.places import TensorMap as TensorMap
@@ -111,6 +107,18 @@ class Finding(Record):
 
     def _parts(self) -> list[Part]:
         return [str(self)]
+
+
+def in_groups(findings: Iterable[Finding]) -> list[str]:
+    """Findings as text: of each kind at each line the first one, and how many more there are."""
+    groups: dict[tuple[str, str, int], list[Finding]] = {}
+    for finding in findings:
+        groups.setdefault((finding.kind, finding.file, finding.line), []).append(finding)
+    return [
+        str(first)
+        + (f" (and {plural(len(more), 'finding')} more of this kind here)" if more else "")
+        for first, *more in groups.values()
+    ]
 
 
 @dataclass(frozen=True, repr=False)
@@ -279,7 +287,7 @@ class LaunchReport(Shown):
         if self.alike:
             run = plural(len(self.alike), "block")
             parts.append(f"{run} of {math.prod(launch.grid):,} run, the rest multiplied")
-        parts += [f"found: {finding}" for finding in self.findings]
+        parts += [f"found: {finding}" for finding in in_groups(self.findings)]
         parts += [f"note: {note}" for note in self.notes]
         if self.output:
             parts += ["", "The kernel printed:", textwrap.indent(self.output.rstrip("\n"), "  ")]

@@ -46,12 +46,36 @@ class Check(Shown):
         What ``max_error`` may be at most.
     worst : (int, int) or None
         Row and column of the element with ``max_error``; None if C has no elements.
+    nan, infinite : int
+        Elements of C that are NaN, and those that are infinite.
+    first : (int, int) or None
+        Row and column of the first of them; None if there is none.
+    inputs : int
+        Elements of A, B and C before that are NaN or infinite, of those that the product reads.
     """
 
     correct: bool
     max_error: float
     bound: float
     worst: tuple[int, int] | None
+    nan: int = 0
+    infinite: int = 0
+    first: tuple[int, int] | None = None
+    inputs: int = 0
+
+    @property
+    def remark(self) -> str:
+        """What is to be said of NaN and infinity; empty where there are none."""
+        if not self.nan and not self.infinite:
+            return f"C is finite; of the inputs {_of_inputs(self.inputs)}" if self.inputs else ""
+        infinite = "1 infinity" if self.infinite == 1 else f"{self.infinite:,} infinities"
+        found = [f"{self.nan:,} NaN"] * bool(self.nan) + [infinite] * bool(self.infinite)
+        at = f"at C{list(self.first or ())}"
+        where = at if self.nan + self.infinite == 1 else f"the first {at}"
+        said = f"C has {' and '.join(found)}, {where}"
+        if self.inputs:
+            return f"{said}; of the inputs {_of_inputs(self.inputs)} finite"
+        return f"{said}, where the inputs have none{': sums overflow' if self.correct else ''}"
 
     def _summary(self) -> str:
         worst = "" if self.correct or self.worst is None else f", worst at C{list(self.worst)}"
@@ -61,7 +85,11 @@ class Check(Shown):
         )
 
     def _parts(self) -> list[Part]:
-        return [self._summary()]
+        return [self._summary(), *filter(None, (self.remark,))]
+
+
+def _of_inputs(count: int) -> str:
+    return "1 element is not" if count == 1 else f"{count:,} elements are not"
 
 
 def unit_roundoff(dtype: npt.DTypeLike) -> float:
@@ -231,7 +259,17 @@ def check(
                     largest, worst = float(errors[i, j]), (top + int(i), left + int(j))
     if worst is None:
         return Check(True, 0.0, checker.bound, None)
-    return Check(largest <= checker.bound, largest, checker.bound, worst)
+    read = [x for x, factor in ((a, alpha), (b, alpha), (old, beta)) if x is not None and factor]
+    inputs = sum(int(x.size - np.isfinite(x).sum()) for x in read)
+    odd = ~np.isfinite(c)
+    nan, first = int(np.isnan(c).sum()), None
+    if odd.any():
+        i, j = np.unravel_index(int(np.argmax(odd)), odd.shape)
+        first = int(i), int(j)
+    return Check(
+        largest <= checker.bound, largest, checker.bound, worst, nan, int(odd.sum()) - nan, first,
+        inputs,
+    )  # fmt: skip
 
 
 class _Checker:

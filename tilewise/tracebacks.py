@@ -24,14 +24,14 @@ R = TypeVar("R")
 def front_door(function: Callable[P, R]) -> Callable[P, R]:
     """Decorate a function that users call: its :class:`TilewiseError` shows no frame of tilewise.
 
-    Other errors keep all frames: they may be tilewise's own mistakes.
+    Nor does Ctrl-C in it. Other errors keep all frames: they may be tilewise's own mistakes.
     """
 
     @wraps(function)
     def door(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             return function(*args, **kwargs)
-        except TilewiseError as error:
+        except (TilewiseError, KeyboardInterrupt) as error:
             hide_frames(error)
             # A bare raise does not add this frame anew.
             raise
@@ -40,23 +40,29 @@ def front_door(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def hide_frames(error: BaseException) -> None:
-    """Take the frames of tilewise out of an error's traceback, and out of those of its causes."""
+    """Take the frames of tilewise out of an error's traceback, and out of those of its causes.
+
+    Of Ctrl-C, what tilewise called is taken out too.
+    """
     if os.environ.get(VARIABLE, "0") not in ("", "0"):
         return
     seen: set[int] = set()
     each: BaseException | None = error
     while each is not None and id(each) not in seen:
         seen.add(id(each))
-        each.__traceback__ = _others(each.__traceback__)
+        each.__traceback__ = _others(each.__traceback__, isinstance(error, KeyboardInterrupt))
         each = each.__cause__ or each.__context__
 
 
-def _others(found: TracebackType | None) -> TracebackType | None:
-    """A traceback's entries that are of other files than the package's."""
+def _others(found: TracebackType | None, ends: bool) -> TracebackType | None:
+    """A traceback's entries that are of other files than the package's; with ``ends``, only those
+    before the first that is the package's."""
     kept = []
     while found is not None:
         if not found.tb_frame.f_code.co_filename.startswith(_PACKAGE):
             kept.append(found)
+        elif ends:
+            break
         found = found.tb_next
     whole: TracebackType | None = None
     for each in reversed(kept):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from reference import thorough
 
 from tilewise import isolated
 from tilewise.cli.commands.sources import limits_of
+from tilewise.cli.main import main
 from tilewise.devices import Device, get_device
 from tilewise.kernel import Kernel
 from tilewise.ladder.run import run
@@ -177,3 +179,65 @@ def test_limits_on_a_gpu_run_in_a_process(tmp_path: Path, monkeypatch: pytest.Mo
     assert seen == ["gpu"]
     assert found.check.correct
     np.testing.assert_array_equal(c, before)
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("instructions=5", 5),
+        ("instructions=2K", 2000),
+        ("instructions=1M", 10**6),
+        ("instructions=1.5g", 1_500_000_000),
+        ("memory=1G", 1 << 30),
+        ("memory=512m", 512 << 20),
+        ("output=2k", 2048),
+        ("seconds=1e3", 1000.0),
+    ],
+)
+def test_letters_are_powers_of_ten_of_counts_and_of_two_of_bytes(text: str, wanted: float) -> None:
+    assert getattr(limits_of([text]), text.partition("=")[0]) == wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("instructions=2T", "instructions takes a count; K, M and G are 10^3, 10^6 and 10^9"),
+        ("memory=2T", "memory takes bytes; K, M and G are 2^10, 2^20 and 2^30"),
+        ("output=some", "output takes bytes; K"),
+        ("seconds=10K", "seconds takes a number of seconds, as seconds=10"),
+    ],
+)
+def test_a_limit_that_is_none_says_its_unit(text: str, told: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(f"--limit is {text!r}; {told}")):
+        limits_of([text])
+
+
+def test_the_help_of_limits_says_the_units(tilewise: Tilewise, capsys: Any) -> None:
+    assert main(["run", "--help"]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "K, M and G: of instructions 10^3, 10^6 and 10^9, of bytes 2^10, 2^20 and 2^30" in told
+
+
+@pytest.mark.parametrize("name", ["nowhere", "k.cu"])
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_folder_to_include_from_that_is_none(
+    command: str, name: str, tilewise: Tilewise, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "k.cu").write_text(RIGHT)
+    monkeypatch.setattr(Kernel, "compile", lambda *_, **__: pytest.fail("it was compiled"))
+    outcome = tilewise(
+        *words(command, f"{tmp_path / 'k.cu'}:k", tmp_path), "--include", tmp_path / name
+    )
+    assert outcome.code == 2
+    assert f"--include is {tmp_path / name}: there is no such folder" in outcome.err
+
+
+def test_errors_of_includes_name_the_options_of_the_command_line(
+    tilewise: Tilewise, tmp_path: Path
+) -> None:
+    file = tmp_path / "k.cu"
+    for text in ('#include "../far.cuh"\n', "#include OTHER\n"):
+        file.write_text(text + RIGHT)
+        told = tilewise("run", f"{file}:k").err
+        assert "--trusted" in told
+        assert not re.search(r"trusted=|include=", told)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import hears_ctrl_c
 from reference import thorough
 
 from tilewise.cli.main import main
@@ -73,20 +74,23 @@ BEGUN = "import sys, tilewise_command as c; print('begun', flush=True); sys.exit
 AT_ONCE = 10  # seconds, on a machine that has much else to do
 
 
-def interrupt(after: float) -> None:
+def interrupt(
+    after: float, begun: tuple[str, ...] = ("-c", BEGUN), path: Path | None = None
+) -> None:
     """Send Ctrl-C to a long command so many seconds after it has begun."""
+    first = {} if path is None else {"PYTHONPATH": f"{path}{os.pathsep}{ENVIRONMENT['PYTHONPATH']}"}
     process = subprocess.Popen(
-        [sys.executable, "-c", BEGUN, *LONG], env=ENVIRONMENT, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        [sys.executable, *begun, *LONG], env={**ENVIRONMENT, **first}, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=hears_ctrl_c,
     )  # fmt: skip
     assert process.stdout is not None
     assert process.stdout.readline() == "begun\n"
     time.sleep(after)
     process.send_signal(signal.SIGINT)
-    begun = time.monotonic()
+    since = time.monotonic()
     _, told = process.communicate(timeout=60)
     assert (process.returncode, told) == (130, "tilewise: interrupted\n")
-    assert time.monotonic() - begun < AT_ONCE
+    assert time.monotonic() - since < AT_ONCE
 
 
 @posix
@@ -122,6 +126,16 @@ def test_a_reader_of_one_line_is_enough(words: str) -> None:
 @pytest.mark.parametrize("after", [0.05, 0.1, 0.2, 0.4, 0.8])
 def test_imports_are_interrupted(after: float) -> None:
     interrupt(after)
+
+
+@posix
+@pytest.mark.parametrize(
+    "after", [0.1, *(pytest.param(each, marks=thorough) for each in (0.05, 0.15, 0.2, 0.3, 0.6))]
+)
+def test_the_package_as_a_module_is_interrupted(after: float, tmp_path: Path) -> None:
+    # Python imports this before anything else, and so it is known when the rest begins.
+    (tmp_path / "sitecustomize.py").write_text("print('begun', flush=True)\n")
+    interrupt(after, ("-m", "tilewise"), tmp_path)
 
 
 @posix

@@ -23,7 +23,7 @@ REPEATED = "`tilewise --help` lists the commands, `tilewise COMMAND --help` its 
         ("watch tiled --xyzzy", "there is no option --xyzzy of `tilewise watch`"),
         ("--versoin", "there is no option --versoin; did you mean --version?"),
         ("occupancy", "RUNG|FILE.cu:NAME is missing: a rung of the ladder, or any kernel"),
-        ("explain -m 5", "-n is missing: columns of B and of the result"),
+        ("explain -m 5", "-n is missing: columns of B and C; at least 1"),
         ("run tiled -m", "-m is given no value"),
         ("run tiled --json=5", "--json takes no value"),
         ("run tiled x y", "'x y' is more than `tilewise run` takes"),

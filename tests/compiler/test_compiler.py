@@ -18,7 +18,7 @@ import pytest
 from reference import ROOT
 
 from tilewise import compiler
-from tilewise.compiler import Compiled, Parameter, nvrtc, shipped, symbols
+from tilewise.compiler import Compiled, Parameter, includes, nvrtc, shipped, symbols
 from tilewise.compiler import cache as compiler_cache
 from tilewise.errors import CompileError, DeviceUnavailableError
 from tilewise.explain import of_shape
@@ -637,3 +637,29 @@ def test_importing_does_not_load_the_compiler() -> None:
 )
 def test_demangling(symbol: str, name: str) -> None:
     assert symbols.demangle(symbol) == name
+
+
+def test_a_source_is_gathered_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For a compilation that the cache does not have, and for one that it has."""
+    monkeypatch.setenv("TILEWISE_CACHE_DIR", str(tmp_path / "cache"))
+    path = tmp_path / "k.cu"
+    (tmp_path / "value.cuh").write_text("#define VALUE 3\n")
+    path.write_text(
+        '#include "value.cuh"\nextern "C" __global__ void k(int* x) { x[0] = VALUE; }\n'
+    )
+    seen: list[str] = []
+    gather = includes.gather
+
+    def counted(source: str, *rest: Any, **more: Any) -> Any:
+        seen.append(source)
+        return gather(source, *rest, **more)
+
+    monkeypatch.setattr("tilewise.compiler.job.gather", counted)
+    for wanted in (1, 2):
+        compiler.compile(path.read_text(), "k", path=path)
+        assert len(seen) == wanted
+        compiler.forget()
+    (tmp_path / "value.cuh").write_text("#define VALUE 44\n")
+    assert ", 44;" in compiler.compile(path.read_text(), "k", path=path).ptx
+    (tmp_path / "value.cuh").write_text("#define VALUE 555\n")  # remembered by its files' times
+    assert ", 555;" in compiler.compile(path.read_text(), "k", path=path).ptx

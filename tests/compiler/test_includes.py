@@ -599,3 +599,11 @@ def test_a_kernel_may_include(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(CompileError, match="outside the folder"):
         Kernel(outside, "k").compile()
     Kernel(outside, "k", trusted=True).compile()
+
+
+@pytest.mark.parametrize("name", ["nowhere", "file"])
+def test_a_folder_to_include_from_that_is_none(name: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    folder = tmp_path / name
+    with pytest.raises(FileNotFoundError, match=f"include has '{folder}': there is no such"):
+        Kernel(KERNEL, "k", include=[tmp_path, folder])

@@ -7,7 +7,8 @@ import pytest
 from tilewise import compiler
 from tilewise.devices import limits
 from tilewise.errors import LaunchError
-from tilewise.launch import Dim3, Launch
+from tilewise.launch import Launch
+from tilewise.places import Dim3
 
 
 def check(

@@ -195,7 +195,7 @@ def test_a_vocabulary_is_read_where_it_lies() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "phases"),
+    ("asked", "k_steps"),
     [
         (product(16, 8192, 4096), 4),
         (product(8192, 128, 4096), 4),
@@ -204,9 +204,9 @@ def test_a_vocabulary_is_read_where_it_lies() -> None:
         (product(16, 8192, 4096, b=Operand(8193, 1)), 0),  # what is realigned has no boxes
     ],
 )
-def test_what_is_brought_near(asked: Product, phases: int) -> None:
+def test_what_is_brought_near(asked: Product, k_steps: int) -> None:
     (step,) = (x for x in plan_on(asked, H200).steps if x.kernel.name == "hopper")
-    assert prefetched(step) == phases
+    assert prefetched(step) == k_steps
 
 
 def test_behind_partial_sums_nothing_is_brought_near() -> None:

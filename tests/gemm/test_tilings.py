@@ -76,13 +76,13 @@ def parts(at: Cover, unit: int) -> list[Part]:
     ]
     if unit < at.tail_tiles * at.splits:
         part, tile = divmod(unit, at.tail_tiles)
-        first, last = (first_phase(at.k_steps, part + i, at.splits) for i in (0, 1))
+        first, last = (first_k_step(at.k_steps, part + i, at.splits) for i in (0, 1))
         found.append(Part(at.data_parallel_tiles + tile, first, last, unit))
     return found
 
 
-def first_phase(phases: int, part: int, of: int) -> int:
-    return phases * part // of
+def first_k_step(k_steps: int, part: int, of: int) -> int:
+    return k_steps * part // of
 
 
 def summed(at: Cover, tile: int) -> list[int]:
@@ -128,7 +128,7 @@ def test_every_tile_is_computed_once(
     tiling=st.sampled_from(POSSIBLE), m=sizes, n=sizes, k=st.one_of(sizes, st.integers(1, 100000)),
     batch=st.integers(1, 3), count=multiprocessors,
 )  # fmt: skip
-def test_every_phase_is_computed_once(
+def test_every_k_step_is_computed_once(
     tiling: Tiling, m: int, n: int, k: int, batch: int, count: int
 ) -> None:
     assume(not tiling.objection(Problem(m, n, k, batch)))
@@ -153,13 +153,13 @@ def test_every_phase_is_computed_once(
             assert slots == summed(at, tile)  # all that were written, in the order of k
     slots = [slot for tile in range(at.data_parallel_tiles, at.tiles) for slot in summed(at, tile)]
     assert sorted(slots) == list(range(at.tail_tiles * at.splits))  # no slot twice
-    edges = [first_phase(at.k_steps, rank, tiling.split) for rank in range(tiling.split + 1)]
+    edges = [first_k_step(at.k_steps, rank, tiling.split) for rank in range(tiling.split + 1)]
     assert (edges[0], edges[-1]) == (0, at.k_steps)
     assert all(first < last for first, last in pairwise(edges))
 
 
-def test_a_rest_with_few_phases() -> None:
-    """One tile is left over, with fewer phases than there are clusters."""
+def test_a_rest_with_few_k_steps() -> None:
+    """One tile is left over, with fewer k-steps than there are clusters."""
     at = cover(Tiling(128, 128, stream_k=True), 133 * 128, 128, 512, 1, H200)
     assert (at.data_parallel_tiles, at.tail_tiles, at.splits, at.clusters) == (132, 1, 2, 132)
     assert [unit for unit in range(at.clusters) if len(parts(at, unit)) == 2] == [0, 1]
@@ -362,7 +362,7 @@ BOTH = {"a_unaligned": True, "b_unaligned": True}
     ("tiling", "k_major", "pieces"),
     [
         (Tiling(64, 64), (True, False), 0),
-        # Along k, 128 bytes of each line: the next ones are the next phase's.
+        # Along k, 128 bytes of each line: the next ones are the next k-step's.
         (Tiling(64, 64, a_unaligned=True), (True, True), 64),
         (Tiling(64, 128, b_unaligned=True), (False, True), 128),
         (Tiling(64, 80, b_unaligned=True), (True, True), 80),

@@ -15,6 +15,7 @@ from tilewise.kernel import Kernel
 from tilewise.ladder.problem import random_problem
 from tilewise.ladder.run import run
 from tilewise.ladder.rungs import RUNGS, rung
+from tilewise.lens.profiling import profile_product
 
 SIGNATURE = """(
     int m, int n, int k, real alpha, const real* a, int lda, const real* b, int ldb,
@@ -195,3 +196,26 @@ def test_too_many_elements_for_one_block(device: Device) -> None:
     a, b, _ = random_problem(33, 32, 1)
     with pytest.raises(ValueError, match="33 x 32 is 1056"):
         run(rung("single_block"), a, b, device=device)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_kernel_of_another_type_than_the_matrices(dtype: str, device: Device) -> None:
+    declared = {"float32": "double", "float64": "float"}[dtype]
+    other = {"float32": "float64", "float64": "float32"}[dtype]
+    signature = SIGNATURE.replace("real", declared)
+    kernel = Kernel(f'extern "C" __global__ void own{signature} {{ c[0] = 1; }}', "own")
+    a = np.ones((2, 2), dtype)
+    told = (
+        rf"own declares A as {declared}\*, and the matrices are {dtype}\. Take dtype {other}, or "
+        rf"write `real` for {declared} in the kernel"
+    )
+    with pytest.raises(TypeError, match=told):
+        run(kernel, a, a, device=device)
+    with pytest.raises(TypeError, match=told):
+        profile_product(kernel, 2, 2, 2, dtype=dtype)
+
+
+def test_an_argument_on_a_device_is_told_without_the_name_of_a_class(device: Device) -> None:
+    kernel = Kernel('extern "C" __global__ void f(float* x) { x[0] = 1; }', "f")
+    with pytest.raises(TypeError, match=r"not an array on a device of shape \(3,\) and dtype flo"):
+        kernel.launch(1, 1, (device.array(np.ones(3)),), device=device)

@@ -13,9 +13,9 @@ import pytest
 from fake_gpu import FakeGpu, said, without_gpu
 from reference import thorough
 
+from tilewise.counted import Counters
 from tilewise.devices import Device
 from tilewise.devices.gpu import Gpu
-from tilewise.launch import Counters
 from tilewise.lens import ceilings as probes
 from tilewise.lens.ceilings import CHUNK_BYTES, LANES, PROBES, THREADS, count, loops
 from tilewise.lens.roofline import RATES, Ceilings, datasheet, find

@@ -243,7 +243,7 @@ def test_what_was_loaded_decides(profile: Tilewise, tmp_path: Path) -> None:
         (["tiled", "-m", "3000000", "-k", "1"], "m may be 2097120 at most"),
         (["tiled", "--arch", "sm_107"], "sm_107"),  # no table has its multiprocessors
         (["tiled", "tield"], "no kernel called 'tield'"),
-        (["tiled", "single_block"], "at most 1024; 64 x 64 is 4096"),
+        (["tiled", "single_block", "-m", "64", "-n", "64"], "at most 1024; 64 x 64 is 4096"),
         (["tiled", "--alpha", "nan"], "alpha is nan"),
         (["tiled", "naive", "coalesced"], "3 kernels are named"),
         (["tield"], "no kernel called 'tield'"),
@@ -464,3 +464,29 @@ def test_interrupted(profile: Tilewise, monkeypatch: pytest.MonkeyPatch) -> None
 )  # fmt: skip
 def test_short(count: int, text: str) -> None:
     assert short(count) == text
+
+
+def test_findings_alike_are_told_together(profile: Tilewise, tmp_path: Path) -> None:
+    path = tmp_path / "own.cu"
+    path.write_text(
+        SOURCE.replace("if (row >= m || col >= n) return;\n    if (row == 0", "if (row == 0")
+    )
+    words = (f"{path}:talks", "-m", 40, "-n", 40, "-k", 33)
+    found = profile(*words)
+    every = profile(*words, "--json").json["findings"]
+    groups = {(each["kind"], each["line"]) for each in every}
+    assert found.code == 1
+    assert len(every) > len(groups) > 1
+    assert found.out.count("found: ") == len(groups)
+    counts = re.findall(
+        r"\(and (\d+) findings? more of this kind here\)", " ".join(found.out.split())
+    )
+    assert sum(map(int, counts)) == len(every) - len(groups)
+
+
+def test_a_result_that_is_not_finite_is_told(profile: Tilewise, tmp_path: Path) -> None:
+    path = tmp_path / "own.cu"
+    path.write_text(SOURCE.replace("alpha * sum", "1 / (alpha - alpha)"))
+    found = profile(f"{path}:talks", "-m", 3, "-n", 3, "-k", 3)
+    assert found.code == 1
+    assert "C has 9 infinities, the first at C[0, 0], where the inputs have none" in found.out

@@ -124,6 +124,32 @@ machines = st.builds(
 )  # fmt: skip
 
 
+def test_few_blocks_keep_few_multiprocessors_busy() -> None:
+    """What a multiprocessor has of its own counts for those with a block; memories for all."""
+    machine = replace(ROUND, multiprocessors=100)
+    work = Work(10**9, "float32", 10**6, 10**6, 10**6, 10**6)
+    whole = {limit.name: limit.seconds for limit in bound(work, machine).limits}
+    for blocks, share in ((4, 25), (99, 100 / 99), (100, 1), (101, 1), (None, 1)):
+        found = bound(replace(work, blocks=blocks), machine)
+        seconds = {limit.name: limit.seconds for limit in found.limits}
+        for name in ("shared memory", "issue", "arithmetic"):
+            assert seconds[name] == pytest.approx(share * whole[name])
+        for name in ("DRAM", "L2"):
+            assert seconds[name] == whole[name]
+        assert found.busy == (None if blocks is None else min(blocks, 100))
+    unknown = bound(replace(work, blocks=4), ROUND)
+    assert {limit.name: limit.seconds for limit in unknown.limits} == whole
+    assert unknown.busy is None
+
+
+def test_the_multiprocessors_of_every_known_gpu_are_known() -> None:
+    for each in known():
+        (count,) = re.findall(r"(\d+) multiprocessors", each.source)
+        assert each.multiprocessors == int(count)
+    with pytest.raises(ValueError, match="multiprocessors is 0; it must be at least 1"):
+        replace(ROUND, multiprocessors=0)
+
+
 @given(work=works, machine=machines)
 def test_the_best_is_the_longest_limit(work: Work, machine: Ceilings) -> None:
     found = bound(work, machine)
@@ -185,7 +211,7 @@ def test_every_entry_is_whole() -> None:
     entries = json.loads(text)
     assert len(entries) == len(known()) >= 8
     for entry in entries:
-        assert entry.keys() == {"name", "arch", *RATES, "source"}
+        assert entry.keys() == {"name", "arch", *RATES, "source", "multiprocessors"}
         assert all(entry[rate] > 0 for rate in RATES if rate != "l2" or entry[rate] is not None)
         assert re.match(r"measured 20\d\d-\d\d-\d\d by `|datasheet: \w", entry["source"])
         assert entry["arch"] in compiler.architectures()
@@ -292,6 +318,18 @@ def test_a_kernel_on_the_roofline(capsys: pytest.CaptureFixture[str]) -> None:
     assert tiled["best_seconds"] == bound(work, find("H200")).best_seconds
     assert conflicts["binding"] == "shared memory"
     assert conflicts["best_seconds"] > tiled["best_seconds"]
+
+
+@pytest.mark.usefixtures("no_gpu")
+def test_launches_of_few_blocks_are_said_to_be(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["roofline", "tiled", *SIZES, "--on", "H200"]
+    out = " ".join(said(capsys, *words)[1].split())
+    told = "Fewer blocks than the 132 multiprocessors: tiled 4. Then the times are those of as many"
+    assert told in out
+    row = json.loads(said(capsys, *words, "--json")[1])["kernels"][0]
+    assert (row["work"]["blocks"], row["busy_multiprocessors"]) == (4, 4)
+    many = ["roofline", "tiled", "-m", 512, "-n", 512, "-k", 8, "--on", "H200"]
+    assert "Fewer blocks" not in said(capsys, *many)[1]
 
 
 def test_what_is_not_computed_is_not_checked(

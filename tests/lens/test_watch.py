@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from commands import SOURCE
 
+from tilewise.cli.commands.watch import page_name
 from tilewise.cli.main import main
 from tilewise.kernel import Kernel
 from tilewise.lens import animation
@@ -287,12 +288,12 @@ def test_a_wrong_kernel_is_watched_and_said_to_be_wrong(
     code, out, _ = run("own.cu:forgets_last")
     assert code == 1
     assert "forgets_last, m = 16, n = 16, k = 24, tile 8: WRONG: max error" in out
-    assert (tmp_path / "forgets_last.html").exists()
+    assert (tmp_path / "own_forgets_last.html").exists()
     assert run("own.cu:talks")[0] == 0
     code, out, _ = run("own.cu:forgets_last", "--json")
     document = json.loads(out)
     assert (code, document["correct"], document["tile"]) == (1, False, 8)
-    assert document["written"] == {"page": "forgets_last.html"}
+    assert document["written"] == {"page": "own_forgets_last.html"}
     assert "WRONG" in repr(watch(Kernel(SOURCE, "forgets_last")))
 
 
@@ -302,3 +303,16 @@ def test_what_is_too_large_to_be_run_whole_is_said_not_to_be_checked(
     code, out, _ = run("naive", "-m", 512, "-n", 512, "-k", 9, "--block", "1,1")
     assert code == 0
     assert "not checked" in out
+
+
+def test_kernels_of_one_name_have_pages_of_their_own(
+    run: Callable[..., tuple[int, str, str]], tmp_path: Path
+) -> None:
+    (tmp_path / "b").mkdir()
+    for file in ("one.cu", "two.cu", "b/one.cu"):
+        (tmp_path / file).write_text(SOURCE)
+        assert run(f"{file}:talks", "-m", 2, "-n", 2, "-k", 2, "--tile", 2)[0] == 0
+    assert run(f"{tmp_path}/b/two.cu:talks")[0] == 2
+    pages = {path.name for path in tmp_path.glob("*.html")}
+    assert pages == {"one_talks.html", "two_talks.html", "b_one_talks.html"}
+    assert page_name(f"{tmp_path}/b/one.cu:space::talks<1>") == "b_one_space_talks_1"

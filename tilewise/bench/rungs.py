@@ -22,8 +22,9 @@ from tilewise.devices.gpu import Gpu
 from tilewise.devices.occupancy import occupancy
 from tilewise.errors import TilewiseError
 from tilewise.ladder.rungs import RUNGS, Rung
-from tilewise.launch import Launch, Place
+from tilewise.launch import Launch
 from tilewise.lens import roofline
+from tilewise.places import Place
 from tilewise.provenance import provenance
 
 LONGEST = 2.0  # seconds of one launch; a rung goes no further

@@ -35,7 +35,7 @@ from tilewise.cli.commands import (
 )
 from tilewise.cli.commands.options import BAD, INTERRUPTED, RIGHT, WRONG, print_json
 from tilewise.cli.interrupt import ended_at_once
-from tilewise.cli.usage import sentence
+from tilewise.cli.usage import sentence, with_options
 from tilewise.errors import (
     CheckError,
     DeviceUnavailableError,
@@ -189,6 +189,7 @@ def _fail(
     error: BaseException, message: str, code: int, words: Sequence[str], hint: str = ""
 ) -> int:
     """Say what was wrong, on standard error and, with --json, on standard output."""
+    message = with_options(message)
     if _as_json(words):
         findings = error.findings if isinstance(error, CheckError) else ()
         document: dict[str, Any] = {"error": message, "kind": type(error).__name__}

@@ -14,6 +14,21 @@ NUMBERS = {"int": "an integer", "integer": "an integer", "float": "a number", "n
 """What typer calls a type in its messages, by version, and what it is."""
 
 
+_ARGUMENTS = (
+    (re.compile(r"\btrusted=True\b"), "--trusted"),
+    (re.compile(r"\bin include=(?=[\s,;]|$)"), "with --include"),
+    (re.compile(r"\bof include=(?=[\s,;]|$)"), "of --include"),
+)
+"""What messages advise to somebody who calls Python, and the same on the command line."""
+
+
+def with_options(message: str) -> str:
+    """Name the command line's options in a message, in the place of Python's arguments."""
+    for argument, option in _ARGUMENTS:
+        message = argument.sub(option, message)
+    return message
+
+
 def sentence(error: Any, words: Sequence[str], commands: Sequence[str]) -> str:
     """What is wrong with ``words``, and what would be right.
 

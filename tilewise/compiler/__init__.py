@@ -10,16 +10,17 @@ from __future__ import annotations
 import threading
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from tilewise.compiler import cache, nvrtc, shipped
 from tilewise.compiler.compiled import Compiled, Parameter
+from tilewise.compiler.includes import Gathered
 from tilewise.compiler.job import Job, job_of
 from tilewise.compiler.make import make
 from tilewise.compiler.underway import underway
-from tilewise.launch import Resources
+from tilewise.counted import Resources
 from tilewise.limits import Limits
 
 __all__ = ["DEFAULT_ARCH", "Compiled", "Parameter", "architectures", "compile"]
@@ -105,7 +106,11 @@ def compile(
     if known is not None:
         return known
     job = job_of(source, name, defines, arch, path, options, include, lines, trusted, limits)
-    return _remembered(job) or _kept(job) or _compiled(job)
+    known = _remembered(job)
+    if known is not None:
+        return known
+    asked = _asked(job)
+    return _kept(asked) or _compiled(asked)
 
 
 def find(
@@ -136,7 +141,7 @@ def find(
     if known is not None:
         return known
     job = job_of(source, name, defines, arch, path, options, include, lines, trusted, None)
-    return _remembered(job) or _kept(job)
+    return _remembered(job) or _kept(_asked(job))
 
 
 def kept_bytes(
@@ -187,10 +192,7 @@ def key_of(
     ValueError, TypeError, DeviceUnavailableError
         As :func:`compile`.
     """
-    job = job_of(source, name, defines, arch, path, options, (), lines, False, None)
-    _check_architecture(arch)
-    gathered = job.gathered()
-    return job.key(gathered) if gathered.is_whole else None
+    return _asked(job_of(source, name, defines, arch, path, options, (), lines, False, None)).key
 
 
 def forget() -> None:
@@ -223,53 +225,72 @@ def _remembered(job: Job) -> Compiled | None:
     return compiled if not files or stamps == cache.stamps(files) else None
 
 
-def _kept(job: Job) -> Compiled | None:
-    """Return a kernel from the cache on disk, and remember it; None where there is none."""
+@dataclass(frozen=True)
+class _Asked:
+    """A kernel to compile, its source gathered.
+
+    Attributes
+    ----------
+    job : Job
+    gathered : Gathered
+    key : bytes or None
+        What the cache on disk keeps it by; None where it can't keep it.
+    stamps : tuple
+        Of the files, when they had just been read.
+    """
+
+    job: Job
+    gathered: Gathered
+    key: bytes | None
+    stamps: tuple[Any, ...]
+
+
+def _asked(job: Job) -> _Asked:
+    """Gather the source of a kernel."""
     _check_architecture(job.arch)
     gathered = job.gathered()
-    return _loaded(job, job.key(gathered), gathered.files) if gathered.is_whole else None
+    key = job.key(gathered) if gathered.is_whole else None
+    return _Asked(job, gathered, key, cache.stamps(gathered.files))
 
 
-def _compiled(job: Job) -> Compiled:
+def _compiled(asked: _Asked) -> Compiled:
     """Compile a kernel, or wait for whoever compiles it already, and keep it."""
-    gathered = job.gathered()
-    if not gathered.is_whole:
-        return make(job, gathered)
-    key = job.key(gathered)
+    job, key = asked.job, asked.key
+    if key is None:
+        return make(job, asked.gathered)
     with underway.compiling(key) as was_waited_for:
-        found = _loaded(job, key, gathered.files) if was_waited_for else None
+        found = _kept(asked) if was_waited_for else None
         if found is not None:
             return found
-        stamps = cache.stamps(gathered.files)
-        compiled = make(job, gathered)
+        compiled = make(job, asked.gathered)
         # NVRTC reads the headers that come with tilewise, which may have been edited since.
         if not job.is_shipped or shipped.is_unchanged():
             cache.store(key, _entry(compiled))
-        _remember(job, compiled, gathered.files, stamps)
+        _remember(asked, compiled)
         return compiled
 
 
-def _loaded(job: Job, key: bytes, files: tuple[Path, ...]) -> Compiled | None:
-    stamps = cache.stamps(files)
-    entry = cache.load(key)
+def _kept(asked: _Asked) -> Compiled | None:
+    """Return a kernel from the cache on disk, and remember it; None where there is none."""
+    job = asked.job
+    entry = None if asked.key is None else cache.load(asked.key)
     if entry is None:
         return None
     compiled = Compiled(
         job.name, entry["symbol"], job.arch, job.source, job.file, entry["ptx"], entry["cubin"],
         Resources(**entry["resources"]), tuple(Parameter(*each) for each in entry["parameters"]),
     )  # fmt: skip
-    _remember(job, compiled, files, stamps)
+    _remember(asked, compiled)
     return compiled
 
 
-def _remember(
-    job: Job, compiled: Compiled, files: tuple[Path, ...], stamps: tuple[Any, ...]
-) -> None:
+def _remember(asked: _Asked, compiled: Compiled) -> None:
+    job, files = asked.job, asked.gathered.files
     memory: dict[tuple[Any, ...], Any] = _shipped if job.is_shipped else _memory
     key = job.shipped_key if job.is_shipped else job.memory_key
     with _lock:
         memory.pop(key, None)
-        memory[key] = compiled if job.is_shipped else (compiled, stamps, files)
+        memory[key] = compiled if job.is_shipped else (compiled, asked.stamps, files)
         if len(memory) > _REMEMBERED:
             del memory[next(iter(memory))]
 

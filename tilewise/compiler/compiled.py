@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from dataclasses import dataclass
 
-from tilewise.launch import Resources
+from tilewise.counted import Resources
 
 
 @dataclass(frozen=True)

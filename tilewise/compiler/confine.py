@@ -33,7 +33,10 @@ _NO_NEW_PRIVILEGES = 38  # <linux/prctl.h>
 
 
 # The package's own __init__ imports every front door, for which no compilation should wait.
+# Ctrl-C in a terminal reaches it too. It is the one that waits for it who ends it then.
 _RUN = """
+import signal
+signal.signal(signal.SIGINT, signal.SIG_IGN)
 import importlib, sys, types
 package = sys.modules["tilewise"] = types.ModuleType("tilewise")
 package.__path__ = [sys.argv[1]]

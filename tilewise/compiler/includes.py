@@ -54,7 +54,10 @@ _OUTSIDE = (
     "an include outside the folder of the source and the folders of include= is not read; name its "
     "folder in include=, or trust the source with trusted=True"
 )
-_ODD = 'only a plain #include "name" or <name> is read of a source that is not trusted'
+_ODD = (
+    'only a plain #include "name" or <name> is read of a source that is not trusted with '
+    "trusted=True"
+)
 _UNANSWERED = "has_include_takes_a_plain_name_where_the_source_is_not_trusted"
 
 

@@ -6,8 +6,8 @@ import re
 import struct
 from pathlib import Path
 
+from tilewise.counted import Resources
 from tilewise.errors import CompileError
-from tilewise.launch import Resources
 
 _ENTRY = re.compile(r"^(?:\.visible |\.weak )*\.entry ([\w$.]+)\s*(?:\(([^)]*)\))?", re.MULTILINE)
 _PARAM = re.compile(r"\.param((?:\s+\.\w+(?:\s+\d+)?)+)\s+([\w$]+)(?:\[(\d+)\])?")

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewise.devices import elements
-from tilewise.launch import Packed, Place, TensorMap
 from tilewise.numbers import shortened
+from tilewise.places import Packed, Place, TensorMap
 
 if TYPE_CHECKING:
     from tilewise.compiler import Parameter
@@ -418,5 +418,6 @@ def described(value: Any) -> str:
         return "None"
     kind = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
     if hasattr(value, "shape") and hasattr(value, "dtype"):
-        return f"a {kind} of shape {tuple(value.shape)} and dtype {value.dtype}"
+        what = "an array on a device" if kind.startswith("tilewise.") else f"a {kind}"
+        return f"{what} of shape {tuple(value.shape)} and dtype {value.dtype}"
     return f"{value!r} ({kind})" if isinstance(value, (float, str)) else f"a {kind}"

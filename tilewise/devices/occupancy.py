@@ -13,8 +13,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
+from tilewise.counted import Resources
 from tilewise.devices.limits import MAX_THREADS, compute_capability
-from tilewise.launch import Resources
 from tilewise.shown import Shown, plural
 
 WARP = 32

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilewise.devices.arguments import TENSOR_MAP_BYTES
-from tilewise.launch import ITEM_SIZES, SWIZZLES, TensorMap
+from tilewise.places import ITEM_SIZES, SWIZZLES, TensorMap
 
 TEMPLATES = 4096  # maps that are remembered
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from tilewise.devices import get_device
 from tilewise.errors import CheckError, LaunchError
-from tilewise.ladder.geometry import THREADS_A_BLOCK, listed
+from tilewise.ladder.geometry import listed
 from tilewise.ladder.problem import random_problem
 from tilewise.ladder.run import run
 from tilewise.ladder.rungs import RUNGS, Rung, tile_each
@@ -55,10 +55,11 @@ class Climb:
     def size(self, rung: Rung) -> tuple[tuple[int, int, int], str]:
         """The size that ``rung`` is run at, and why where it is not the problem's own."""
         m, n, k = self.m, self.n, self.k
-        if rung.name == "single_block" and m * n > THREADS_A_BLOCK:
-            columns = min(n, max(32, THREADS_A_BLOCK // m))
-            rows = min(m, THREADS_A_BLOCK // columns)
-            return (rows, columns, k), f"one block holds {THREADS_A_BLOCK:,} elements of C"
+        most = rung.most_elements
+        if most is not None and m * n > most:
+            columns = min(n, max(rung.default_size, most // m))
+            rows = min(m, most // columns)
+            return (rows, columns, k), f"one block holds {most:,} elements of C"
         edge = SINGLE_THREAD_EDGE[self.device]
         if rung.name == "single_thread" and m * n * k > edge**3:
             return (min(m, edge), min(n, edge), min(k, edge)), "it is too slow for more"

@@ -78,7 +78,7 @@ class Demonstration(Shown):
 
     @property
     def correct(self) -> bool:
-        return bool(self.coalesced.check.correct and self.tiled.check.correct)
+        return self.coalesced.correct and self.tiled.correct
 
     def to_dict(self) -> dict[str, Any]:
         return {

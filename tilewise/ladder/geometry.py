@@ -16,12 +16,13 @@ from tilewise.gemm.families.simt.table import Table, Way
 from tilewise.gemm.families.simt.tiles import RUNG as TUNED
 from tilewise.gemm.families.simt.tiles import RUNG_STAGED
 from tilewise.gemm.product import ALIGNMENT, ITEM_SIZES, REAL
-from tilewise.launch import Dim3
 from tilewise.numbers import DTYPES
+from tilewise.places import Dim3
 
 TILES = range(2, 33)  # TILE x TILE threads a block, and a block has at most 1024
 THREADS_A_BLOCK = MAX_THREADS
 GRID_X, GRID_Y, _ = MAX_GRID
+DEFAULT_SIZE = 64  # of m, n and k, where none is given
 
 Geometry = tuple[Dim3, Dim3]
 Macros = dict[str, int]

@@ -160,7 +160,8 @@ def check_sizes(m: int, n: int, k: int) -> None:
         if isinstance(size, bool) or not hasattr(size, "__index__"):
             raise TypeError(f"{name} is {size!r}; it must be an integer")
         if not 1 <= size <= LARGEST:
-            raise ValueError(f"{name} is {size}; it must be from 1 to {LARGEST}")
+            why = ": an empty product has nothing to look at" if size == 0 else ""
+            raise ValueError(f"{name} is {size}; it must be from 1 to {LARGEST}{why}")
 
 
 def random_problem(

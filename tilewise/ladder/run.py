@@ -14,9 +14,17 @@ import numpy.typing as npt
 
 from tilewise.devices import Device, get_device
 from tilewise.kernel import Kernel
-from tilewise.ladder.geometry import Geometry, check_tile, columns_along_x, real_of
+from tilewise.ladder.geometry import (
+    DEFAULT_SIZE,
+    Geometry,
+    check_tile,
+    columns_along_x,
+    real_of,
+)
 from tilewise.ladder.problem import Gemm
 from tilewise.ladder.rungs import Rung, rung
+from tilewise.ladder.signature import check_signature, in_order
+from tilewise.ladder.untouched import Untouched, untouched
 from tilewise.launch import LaunchReport
 from tilewise.numbers import Check, check
 from tilewise.shown import PLACES, Part, Shown, product_line
@@ -52,6 +60,8 @@ class RunResult(Shown):
     report : LaunchReport or None
         None where C has no elements: there was nothing to launch. On a GPU its ``seconds`` are
         the median of several launches.
+    untouched : Untouched or None
+        Elements of C that the kernel left as they were; None where none is known to be.
     """
 
     kernel: str
@@ -66,6 +76,13 @@ class RunResult(Shown):
     result: npt.NDArray[Any]
     check: Check
     report: LaunchReport | None
+    untouched: Untouched | None = None
+
+    @property
+    def correct(self) -> bool:
+        """Whether the result is right, and no element of it is known to be unwritten."""
+        is_written = self.untouched is None or not self.untouched.is_certain
+        return bool(self.check.correct) and is_written
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON, without the result; None for infinity, which JSON lacks."""
@@ -87,10 +104,15 @@ class RunResult(Shown):
             "alpha": self.alpha,
             "beta": self.beta,
             "device": self.device,
-            "correct": found.correct,
+            "correct": self.correct,
             "max_error": found.max_error if math.isfinite(found.max_error) else None,
             "bound": found.bound if math.isfinite(found.bound) else None,
             "worst": None if found.worst is None else list(found.worst),
+            "nan": found.nan,
+            "infinite": found.infinite,
+            "first_not_finite": found.first and list(found.first),
+            "inputs_not_finite": found.inputs,
+            "unwritten": self.untouched and self.untouched.to_dict(),
         }
 
     def _title(self) -> str:
@@ -99,7 +121,7 @@ class RunResult(Shown):
         return f"{self.kernel}: {line}, {self.dtype}{tile}"
 
     def _summary(self) -> str:
-        verdict = "right" if self.check.correct else "WRONG"
+        verdict = "right" if self.correct else "WRONG"
         return f"{self._title()}, {verdict}, on the {PLACES[self.device]}"
 
     def _parts(self) -> list[Part]:
@@ -107,7 +129,8 @@ class RunResult(Shown):
             launched: Sequence[Part] = ["C has no elements: nothing was launched"]
         else:
             _, *launched = self.report._parts()
-        return [self._title(), *self.check._parts(), *launched]
+        left = [] if self.untouched is None else [str(self.untouched)]
+        return [self._title(), *self.check._parts(), *left, *launched]
 
 
 @front_door
@@ -181,7 +204,11 @@ def run(
     gemm = Gemm.of(a, b, c, alpha=alpha, beta=beta)
     kernel, edge, (grid, block) = prepare(target, gemm, tile)
     place = get_device(device) if isinstance(device, str) else device
+    if gemm.m and gemm.n:
+        on_the_host = in_order(gemm, a, b, a if c is None else c)
+        check_signature(kernel.compile(place.arch), gemm, on_the_host)
     report: LaunchReport | None = None
+    c_there: Any = None
     if gemm.m == 0 or gemm.n == 0:
         result = np.empty((gemm.m, gemm.n), gemm.dtype)
     else:
@@ -192,11 +219,7 @@ def run(
         # reads it.
         empty: Any = np.empty if is_isolated else place.empty
         c_there = empty((gemm.m, gemm.n), gemm.dtype) if c is None else there(c)
-        args = (
-            gemm.m, gemm.n, gemm.k,
-            gemm.alpha, there(a), gemm.lda, there(b), gemm.ldb,
-            gemm.beta, c_there, gemm.ldc,
-        )  # fmt: skip
+        args = in_order(gemm, there(a), there(b), c_there)
         report = kernel.launch(
             grid, block, args, device=place, checks=checks, global_races=global_races,
             isolated=is_isolated,
@@ -205,6 +228,7 @@ def run(
         if place.name == "gpu" and repeats and report.seconds < LONG and not is_isolated:
             again = (kernel.launch(grid, block, args, device=place) for _ in range(repeats))
             report = replace(report, seconds=median(each.seconds for each in again))
+    checked = check(result, a, b, c, alpha, beta)
     return RunResult(
         kernel=kernel.name,
         m=gemm.m,
@@ -216,8 +240,9 @@ def run(
         beta=float(beta),
         device=place.name,
         result=result,
-        check=check(result, a, b, c, alpha, beta),
+        check=checked,
         report=report,
+        untouched=untouched(c_there, c, result, checked.correct),
     )
 
 
@@ -229,18 +254,25 @@ def _pitched_copy(matrix: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return copied
 
 
+def sizes_of(
+    target: Rung | Kernel, m: int | None = None, n: int | None = None, k: int | None = None
+) -> tuple[int, int, int]:
+    """m, n and k: those that are given, and for each None a size at which ``target`` works."""
+    if isinstance(target, Rung):
+        return target.sizes(m, n, k)
+    rows, columns, depth = (DEFAULT_SIZE if size is None else size for size in (m, n, k))
+    return rows, columns, depth
+
+
 def prepare(
     target: str | Rung | Kernel, gemm: Gemm, tile: int | None
 ) -> tuple[Kernel, int | None, Geometry]:
     """The kernel, its tile, its grid and block."""
-    if isinstance(target, str):
-        target = named(target)
+    target = kernel_of(target)
     if isinstance(target, Rung):
         edge = target.tile_for(gemm.m, gemm.n, gemm.k, gemm.dtype, tile)
         geometry = target.geometry(gemm.m, gemm.n, edge, gemm.dtype)
         return target.kernel(gemm.dtype, edge), edge, geometry
-    if not isinstance(target, Kernel):
-        raise TypeError(f"{target!r} is no kernel: it must be a name, a Rung or a Kernel")
     real = real_of(gemm.dtype)
     if target.defines.get("real", real) != real:
         raise ValueError(
@@ -255,6 +287,23 @@ def prepare(
     edge = check_tile(tile if own is None and tile is not None else own or DEFAULT_TILE)
     kernel = target.with_macros({"real": real, "TILE": edge})
     return kernel, edge, columns_along_x(gemm.m, gemm.n, edge)
+
+
+def kernel_of(target: str | Rung | Kernel) -> Rung | Kernel:
+    """``target``, or what :func:`named` finds by that name.
+
+    Raises
+    ------
+    FileNotFoundError, ValueError
+        As :func:`named`.
+    TypeError
+        If it is neither a name nor a kernel.
+    """
+    if isinstance(target, str):
+        return named(target)
+    if not isinstance(target, Rung | Kernel):
+        raise TypeError(f"{target!r} is no kernel: it must be a name, a Rung or a Kernel")
+    return target
 
 
 def named(target: str, **source: Any) -> Rung | Kernel:

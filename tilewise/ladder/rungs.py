@@ -24,6 +24,8 @@ from tilewise.gemm.families.simt.tiles import RUNG as TUNED
 from tilewise.kernel import SOURCES, Kernel
 from tilewise.ladder import lessons
 from tilewise.ladder.geometry import (
+    DEFAULT_SIZE,
+    THREADS_A_BLOCK,
     TILES,
     Geometry,
     Macros,
@@ -69,6 +71,10 @@ class Rung:
         What its idea is about, as ``lessons.json`` names it; where it is empty, what falls most.
     against : str
         The rung beside which it is counted; where it is empty, the one before.
+    default_size : int
+        What m, n and k are where they are not given.
+    most_elements : int or None
+        The most elements that C may have; None where the grid alone bounds them.
     """
 
     number: int
@@ -81,6 +87,8 @@ class Rung:
     _macros: Callable[[int, str], Macros] = field(default=square, repr=False)
     counter: str = field(default="", repr=False)
     against: str = field(default="", repr=False)
+    default_size: int = field(default=DEFAULT_SIZE, repr=False)
+    most_elements: int | None = field(default=None, repr=False)
     _options: Callable[[int, str], tuple[str, ...]] = field(default=no_options, repr=False)
     _chooses: Callable[[int, int, int, str], int] | None = field(default=None, repr=False)
 
@@ -109,6 +117,28 @@ class Rung:
                 raise ValueError(f"{self.name} has no tiles, so tile {tile} means nothing to it")
             return None
         return self.default_tile if tile is None else check_tile(tile, self.tiles, self.name)
+
+    def sizes(
+        self, m: int | None = None, n: int | None = None, k: int | None = None
+    ) -> tuple[int, int, int]:
+        """m, n and k: those that are given, and for each None a size at which the rung works.
+
+        Examples
+        --------
+        >>> import tilewise
+        >>> tilewise.rung("tiled").sizes(m=100), tilewise.rung("single_block").sizes(m=100)
+        ((100, 64, 64), (100, 10, 32))
+        """
+        usual = self.default_size
+
+        def fitting(other: int | None) -> int:
+            if self.most_elements is None or not other or other < 0:
+                return usual
+            return max(min(usual, self.most_elements // other), 1)
+
+        rows = fitting(n) if m is None else m
+        columns = fitting(m) if n is None else n
+        return rows, columns, usual if k is None else k
 
     @property
     def tile_by_size(self) -> bool:
@@ -192,6 +222,7 @@ RUNGS = (
         "A GPU's one lane is slower than a CPU's core: all of its speed is in their number.",
         None,
         one_thread,
+        default_size=32,  # one thread is slow on the emulator: 64 take 8 s
     ),
     Rung(
         2,
@@ -200,6 +231,8 @@ RUNGS = (
         "A block ends at 1024 threads and runs on one multiprocessor; the others stand idle.",
         None,
         one_block,
+        default_size=32,
+        most_elements=THREADS_A_BLOCK,
     ),
     Rung(
         3,

@@ -123,7 +123,10 @@ def measure(
     record = provenance(command)
     source = f"measured {record['date'][:10]} by `{record['command']}`, {gpu.description}"
     name = gpu.description.partition(",")[0]
-    return Ceilings(name=name, arch=gpu.arch.rstrip("af"), **rates, source=source)
+    return Ceilings(
+        name=name, arch=gpu.arch.rstrip("af"), **rates, source=source,
+        multiprocessors=gpu.multiprocessors,
+    )  # fmt: skip
 
 
 def rate_of(gpu: Gpu, rate: str, seconds: float) -> float:

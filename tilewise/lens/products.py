@@ -7,20 +7,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tilewise.compiler import Compiled
-from tilewise.devices import arguments, virtual
+from tilewise.devices import virtual
 from tilewise.devices.emulator import Emulator, EmulatorArray
 from tilewise.kernel import Kernel
 from tilewise.ladder.geometry import Geometry, real_of
 from tilewise.ladder.problem import Gemm, check_sizes, random_problem
 from tilewise.ladder.run import prepare
 from tilewise.ladder.rungs import Rung
+from tilewise.ladder.signature import check_signature, in_order
 from tilewise.launch import Launch
-
-SIGNATURE = (
-    "(int m, int n, int k, real alpha, const real* a, int lda, const real* b, int ldb, "
-    "real beta, real* c, int ldc)"
-)
-"""Of every kernel of the ladder, and of what is run in the place of one."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +107,7 @@ class Product:
     @property
     def args(self) -> tuple[Any, ...]:
         """The kernel's arguments, with the host's own matrices."""
-        return _arguments(self.gemm, self.gemm.a, self.gemm.b, self.gemm.c)
+        return in_order(self.gemm, self.gemm.a, self.gemm.b, self.gemm.c)
 
     def compile(self, arch: str) -> Compiled:
         """The kernel, compiled; it takes the arguments of a product.
@@ -124,13 +119,7 @@ class Product:
             If the kernel has another signature than those of the ladder.
         """
         compiled = self.kernel.compile(arch)
-        try:
-            arguments.bind(compiled.name, compiled.parameters, self.args)
-        except TypeError as error:
-            raise TypeError(
-                f"{error}. A kernel that computes a product has the signature "
-                f"{self.kernel.name}{SIGNATURE}"
-            ) from None
+        check_signature(compiled, self.gemm, self.args)
         return compiled
 
     def drawn(self, seed: int) -> Product:
@@ -169,17 +158,8 @@ class Product:
             if gemm.beta
             else emulator.empty(gemm.c.shape, gemm.c.dtype)
         )
-        launch = Launch(
-            grid, block, _arguments(gemm, a, b, c), 0, checks, limits=self.kernel.limits
-        )
+        launch = Launch(grid, block, in_order(gemm, a, b, c), 0, checks, limits=self.kernel.limits)
         return Placed(launch, a, b, c)
 
     def _there(self, emulator: Emulator, host: Any) -> EmulatorArray:
         return emulator.array(host) if self.is_drawn else emulator.zeros(host.shape, host.dtype)
-
-
-def _arguments(gemm: Gemm, a: Any, b: Any, c: Any) -> tuple[Any, ...]:
-    """In the signature's order."""
-    return (
-        gemm.m, gemm.n, gemm.k, gemm.alpha, a, gemm.lda, b, gemm.ldb, gemm.beta, c, gemm.ldc,
-    )  # fmt: skip

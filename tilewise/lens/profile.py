@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
+from tilewise.counted import Counters
 from tilewise.devices.emulator.counting.transactions import SECTOR
 from tilewise.devices.occupancy import WARP, Occupancy
-from tilewise.launch import Counters, LaunchReport
+from tilewise.launch import LaunchReport, in_groups
 from tilewise.lens.nsight_child import Case
 from tilewise.lens.roofline import Work
 from tilewise.numbers import Check
@@ -114,6 +115,7 @@ class Profile(Shown):
             l2_bytes=SECTOR * (footprint.block_loads + stored),
             shared_wavefronts=c.shared_load_wavefronts + c.shared_store_wavefronts,
             warp_instructions=memory + arithmetic + c.barriers,
+            blocks=self.blocks,
         )
 
     @property
@@ -284,7 +286,7 @@ class Profile(Shown):
             rows += [("",), (group,)]
             rows += [(f"  {x.name}", f"{value(x.value)} {x.unit}".strip()) for x in figures]
         parts.append(Table(rows))
-        parts += [f"found: {finding}" for finding in self.report.findings]
+        parts += [f"found: {finding}" for finding in in_groups(self.report.findings)]
         return [*parts, *(f"note: {note}" for note in self.report.notes)]
 
 

@@ -12,6 +12,7 @@ from tilewise.compiler import DEFAULT_ARCH, Compiled
 from tilewise.devices.emulator import Emulator, UnlikeBlocksError
 from tilewise.devices.occupancy import multiprocessor, occupancy
 from tilewise.kernel import CHECKS, Kernel
+from tilewise.ladder.run import kernel_of, sizes_of
 from tilewise.ladder.rungs import Rung
 from tilewise.launch import Launch, LaunchReport, dim3
 from tilewise.lens.nsight_child import Case
@@ -98,9 +99,9 @@ def _profile(
 @front_door
 def profile_product(
     target: str | Rung | Kernel,
-    m: int = 64,
-    n: int = 64,
-    k: int = 64,
+    m: int | None = None,
+    n: int | None = None,
+    k: int | None = None,
     *,
     dtype: str = "float32",
     tile: int | None = None,
@@ -122,7 +123,10 @@ def profile_product(
     ----------
     target : str, Rung or Kernel
         As :func:`tilewise.ladder.run` takes it.
-    m, n, k, dtype, tile, alpha, beta
+    m, n, k : int, optional
+        At least 1. A size that is not given is 64, or of a rung that can't do that, one that it
+        can: :meth:`tilewise.Rung.sizes`.
+    dtype, tile, alpha, beta
         As :meth:`tilewise.lens.products.Product.of` takes them.
     seed : int
     arch, checks, whole, progress
@@ -141,6 +145,8 @@ def profile_product(
     (120259084288, 1, 65536)
     """
     emulator = Emulator(arch, progress)
+    target = kernel_of(target)
+    m, n, k = sizes_of(target, m, n, k)
     product = Product.of(target, m, n, k, dtype=dtype, tile=tile, alpha=alpha, beta=beta)
     grid, block = product.geometry
     blocks = math.prod(grid)

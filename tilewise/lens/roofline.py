@@ -47,6 +47,8 @@ class Ceilings(Shown):
     source : str
         ``"measured"``, the date and the command; or ``"datasheet"``, which one it is, and what was
         derived.
+    multiprocessors : int or None
+        How many there are; None where it is not known.
     """
 
     name: str
@@ -58,8 +60,13 @@ class Ceilings(Shown):
     float32: float
     float64: float
     source: str
+    multiprocessors: int | None = None
 
     def __post_init__(self) -> None:
+        if self.multiprocessors is not None and self.multiprocessors < 1:
+            raise ValueError(
+                f"{self.name}: multiprocessors is {self.multiprocessors}; it must be at least 1"
+            )
         for rate in RATES:
             value = getattr(self, rate)
             if value is None and rate == "l2":
@@ -106,6 +113,8 @@ class Work(Shown):
     warp_instructions : int
         At least: those that reach memory, add or multiply floats, and wait at barriers. What
         computes addresses, the machine code may have more or less of than the PTX.
+    blocks : int or None
+        Of the launch; None where it is not known.
     """
 
     flops: int
@@ -114,13 +123,14 @@ class Work(Shown):
     l2_bytes: int
     shared_wavefronts: int
     warp_instructions: int
+    blocks: int | None = None
 
     def __post_init__(self) -> None:
         if self.dtype not in DTYPES:
             raise ValueError(f"dtype is {self.dtype!r}; it takes one of {', '.join(DTYPES)}")
         for field in fields(self):
             value = getattr(self, field.name)
-            if field.name != "dtype" and value < 0:
+            if field.name != "dtype" and value is not None and value < 0:
                 raise ValueError(f"{field.name} is {value}; it must be at least 0")
 
     @property
@@ -191,6 +201,11 @@ class Roofline(Shown):
         return self.work.intensity
 
     @property
+    def busy(self) -> int | None:
+        """The multiprocessors that can have a block at once; None where that is not known."""
+        return _busy(self.work, self.ceilings)
+
+    @property
     def best_flops(self) -> float:
         """Operations a second in the least time; 0 for no work."""
         return self.work.flops / self.best_seconds if self.best_seconds else 0.0
@@ -217,6 +232,7 @@ class Roofline(Shown):
             "binding": self.binding,
             "best_seconds": self.best_seconds,
             "best_flops": self.best_flops,
+            "busy_multiprocessors": self.busy,
             "intensity": self.intensity if math.isfinite(self.intensity) else None,
         }
 
@@ -234,13 +250,20 @@ class Roofline(Shown):
 
 
 def bound(work: Work, ceilings: Ceilings) -> Roofline:
-    """The least time that ``work`` takes on a GPU with these ceilings."""
+    """The least time that ``work`` takes on a GPU with these ceilings.
+
+    Shared memory, schedulers and arithmetic are each multiprocessor's own: a launch of fewer blocks
+    than there are multiprocessors has only those of the multiprocessors with a block.
+    """
+    busy = _busy(work, ceilings)
+    own = 1.0 if busy is None or not ceilings.multiprocessors else busy / ceilings.multiprocessors
+    own = own or 1.0  # without a block there is no work
     rates = (
         (work.dram_bytes, ceilings.dram),
         (work.l2_bytes, ceilings.l2),
-        (work.shared_wavefronts * WAVEFRONT_BYTES, ceilings.shared),
-        (work.warp_instructions, ceilings.issue),
-        (work.flops, ceilings.flops(work.dtype)),
+        (work.shared_wavefronts * WAVEFRONT_BYTES, own * ceilings.shared),
+        (work.warp_instructions, own * ceilings.issue),
+        (work.flops, own * ceilings.flops(work.dtype)),
     )
     seconds = {
         name: amount / rate
@@ -252,6 +275,12 @@ def bound(work: Work, ceilings: Ceilings) -> Roofline:
         Limit(name, each, each / longest if longest else 0.0) for name, each in seconds.items()
     )
     return Roofline(work, ceilings, limits, tuple(name for name in LIMITS if name not in seconds))
+
+
+def _busy(work: Work, ceilings: Ceilings) -> int | None:
+    if work.blocks is None or ceilings.multiprocessors is None:
+        return None
+    return min(work.blocks, ceilings.multiprocessors)
 
 
 def _ratio(a: float, b: float) -> float:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from tilewise.devices.emulator.counting.transactions import SECTOR
 from tilewise.devices.emulator.recording.events import Event
-from tilewise.launch import Dim3
+from tilewise.places import Dim3
 
 WARP = 32
 MOST_RUNS = 3  # of rows or columns, that a sentence names one by one

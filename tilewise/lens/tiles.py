@@ -19,7 +19,7 @@ from tilewise.devices.limits import MAX_GRID, MAX_THREADS
 from tilewise.devices.occupancy import Multiprocessor, Occupancy, multiprocessor, occupancy
 from tilewise.ladder.geometry import real_of
 from tilewise.ladder.problem import check_sizes
-from tilewise.launch import Dim3
+from tilewise.places import Dim3
 
 
 @dataclass(frozen=True)

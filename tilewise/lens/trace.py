@@ -22,10 +22,10 @@ from tilewise.devices.emulator.ptx.program import Program, plain_name
 from tilewise.devices.emulator.recording.events import MOST_EVENTS, Event, Recording, check_blocks
 from tilewise.kernel import Kernel
 from tilewise.ladder.rungs import Rung
-from tilewise.launch import Dim3
 from tilewise.lens.declarations import extents
 from tilewise.lens.products import Product
 from tilewise.lens.sentences import Place, Scene, Shared, say
+from tilewise.places import Dim3
 from tilewise.shown import Part, Shown, Table, plural
 from tilewise.tracebacks import front_door
 

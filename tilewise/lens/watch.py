@@ -11,14 +11,14 @@ from pathlib import Path
 from tilewise.devices.emulator import Emulator
 from tilewise.kernel import Kernel
 from tilewise.ladder.problem import random_problem
-from tilewise.ladder.run import named, run
+from tilewise.ladder.run import kernel_of, run
 from tilewise.ladder.rungs import Rung
 from tilewise.ladder.watched import sizes
-from tilewise.launch import Dim3
 from tilewise.lens.player import page
 from tilewise.lens.profiling import SMALL
 from tilewise.lens.trace import Trace, record
 from tilewise.numbers import Check
+from tilewise.places import Dim3
 from tilewise.provenance import write_whole
 from tilewise.tracebacks import front_door
 
@@ -111,9 +111,7 @@ def watch(
     ------
     FileNotFoundError, CompileError, LaunchError, CheckError, ValueError, TypeError
     """
-    kernel = named(target) if isinstance(target, str) else target
-    if not isinstance(kernel, Rung | Kernel):
-        raise TypeError(f"{target!r} is no kernel: it must be a name, a Rung or a Kernel")
+    kernel = kernel_of(target)
     at = sizes(kernel, m, n, k, tile, dtype)
     trace = record(
         kernel, at.m, at.n, at.k, dtype=dtype, tile=at.tile, alpha=alpha, beta=beta,

@@ -17,7 +17,8 @@ from tilewise.devices.emulator.copies.tensor_maps import Tiled, decode, encode
 from tilewise.errors import CheckError, MemoryAccessError, UninitializedReadError
 from tilewise.gemm.steps import Plan, Step, execute
 from tilewise.kernel import Kernel
-from tilewise.launch import Launch, Place, TensorMap
+from tilewise.launch import Launch
+from tilewise.places import Place, TensorMap
 
 Bytes = npt.NDArray[np.uint8]
 SIZES = {"float16": 2, "bfloat16": 2, "float32": 4}

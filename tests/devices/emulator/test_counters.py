@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from reference import Launcher
 
+from tilewise.counted import Counters
 from tilewise.devices import Device
-from tilewise.launch import Counters
 
 
 @pytest.fixture(autouse=True)

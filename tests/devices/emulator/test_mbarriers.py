@@ -10,7 +10,7 @@ from reference import KERNELS, Array, Launcher
 
 from tilewise.devices import Device
 from tilewise.errors import BarrierError, CheckError, LaunchError, MemoryAccessError, RaceError
-from tilewise.launch import Dim3
+from tilewise.places import Dim3
 
 
 @pytest.fixture(autouse=True)

@@ -11,11 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reference import examples
 
+from tilewise.counted import Footprint
 from tilewise.devices.emulator import Emulator
 from tilewise.errors import MemoryAccessError
 from tilewise.kernel import Kernel
 from tilewise.ladder.rungs import RUNGS, rung
-from tilewise.launch import Footprint, Launch, LaunchReport
+from tilewise.launch import Launch, LaunchReport
 
 TILED = [each.name for each in RUNGS if each.default_tile is not None]
 

@@ -13,6 +13,7 @@ from tilewise import compiler
 from tilewise.compiler import Compiled
 from tilewise.compiler import machine_code as sass
 from tilewise.compiler.machine_code import Disassembly, MemoryInstruction
+from tilewise.counted import Counters
 from tilewise.devices.emulator import Emulator
 from tilewise.devices.emulator.counting import joining
 from tilewise.devices.emulator.ptx.parser import parse
@@ -20,7 +21,7 @@ from tilewise.devices.emulator.ptx.program import Program
 from tilewise.devices.emulator.ptx.sources import Sources
 from tilewise.errors import LaunchError, MemoryAccessError, UnsupportedInstructionError
 from tilewise.kernel import Kernel
-from tilewise.launch import Counters, Launch, LaunchReport
+from tilewise.launch import Launch, LaunchReport
 
 KERNEL = """#include "parts/outer.cuh"
 inline float first(const float* x) { return x[0]; }

@@ -46,7 +46,7 @@ def climb(
         typer.Option("--plot", metavar="F.png", help="Draw GFLOP/s over size."),
     ] = None,
 ) -> int:
-    """How fast each rung of the ladder is, beside the vendor's product, on an NVIDIA GPU.
+    """Time each rung beside the vendor's product, on a GPU.
 
     Each is checked, then all are timed in turn: the rungs, matmul, and PyTorch's matmul without
     TF32. A rung stops where a launch would take more than 2 s.

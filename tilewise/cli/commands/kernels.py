@@ -9,15 +9,14 @@ from typing import Annotated, Any
 import typer
 
 from tilewise.cli.commands.options import (
-    DEFAULT_SIZE,
     RIGHT,
     WRONG,
     Device,
     Dtype,
+    EmptyK,
+    EmptyM,
+    EmptyN,
     Json,
-    K,
-    M,
-    N,
     Place,
     Target,
     Tile,
@@ -28,9 +27,9 @@ from tilewise.cli.commands.sources import Include, Limit, NoLimits, Trusted, the
 
 def run(
     target: Target,
-    m: M = None,
-    n: N = None,
-    k: K = None,
+    m: EmptyM = None,
+    n: EmptyN = None,
+    k: EmptyK = None,
     a: Annotated[Path | None, typer.Option(help="Matrix A, a .npy file.")] = None,
     b: Annotated[Path | None, typer.Option(help="Matrix B, a .npy file.")] = None,
     c: Annotated[Path | None, typer.Option(help="Matrix C, a .npy file, for beta.")] = None,
@@ -56,24 +55,25 @@ def run(
 ) -> int:
     """One kernel on one problem: is it right, and what did it do?
 
-    The matrices are random, 64 wide where no size is given, or those of --a, --b and --c.
+    The matrices are random, or those of --a, --b and --c. Sizes that are not given are 64, or 32
+    for single_thread and single_block.
     """
     from tilewise.cli import show
     from tilewise.devices import get_device
     from tilewise.ladder import matrix_files
     from tilewise.ladder import run as runs
-    from tilewise.ladder.run import named
+    from tilewise.ladder.run import named, sizes_of
 
     if out is not None:
         matrix_files.check_target(out)
     given = {"A": a, "B": b, "C": c}
-    named(target)  # what is wrong with the name should not wait for the matrices
+    by_name = named(target)  # what is wrong with the name should not wait for the matrices
     place = get_device(device.value)
     if any(given.values()):
         matrices = _read(given, beta, {"-m": m, "-n": n, "-k": k}, dtype, seed)
     else:
         with show.progress(None, "drawing the matrices"):
-            matrices = _random(m, n, k, dtype, seed or 0)
+            matrices = _random(sizes_of(by_name, m, n, k), dtype, seed or 0)
     left, right, start = matrices
     kernel = the_source(target, include, trusted, limit, no_limits)
     with show.block_progress(place, f"running {target}"):
@@ -89,7 +89,7 @@ def run(
             checks="strict" if strict else "raise",
             global_races=global_races,
         )
-    correct = bool(result.check.correct)
+    correct = result.correct
     if out is not None and correct:
         matrix_files.save_matrix(out, result.result)
     if as_json:
@@ -101,13 +101,10 @@ def run(
     return RIGHT if correct else WRONG
 
 
-def _random(
-    m: int | None, n: int | None, k: int | None, dtype: Dtype | None, seed: int
-) -> tuple[Any, Any, Any]:
+def _random(sizes: tuple[int, int, int], dtype: Dtype | None, seed: int) -> tuple[Any, Any, Any]:
     from tilewise.ladder.problem import random_problem
 
-    rows, columns, depth = (DEFAULT_SIZE if size is None else size for size in (m, n, k))
-    return random_problem(rows, columns, depth, (dtype or Dtype.float32).value, seed)
+    return random_problem(*sizes, (dtype or Dtype.float32).value, seed)
 
 
 def _read(
@@ -151,9 +148,9 @@ def _read(
 
 
 def ladder(
-    m: M = None,
-    n: N = None,
-    k: K = None,
+    m: EmptyM = None,
+    n: EmptyN = None,
+    k: EmptyK = None,
     tile: Tile = None,
     dtype: Annotated[Dtype, typer.Option()] = Dtype.float32,
     device: Device = Place.auto,
@@ -167,6 +164,7 @@ def ladder(
     """
     from tilewise.cli import show
     from tilewise.ladder import climb
+    from tilewise.ladder.geometry import DEFAULT_SIZE
 
     place = climb.choose_device(device.value)
     size = 1024 if place == "gpu" else DEFAULT_SIZE
@@ -182,9 +180,10 @@ def ladder(
 
 
 def kernels(as_json: Json = False) -> int:
-    """The rungs of the ladder: what each one does, the tiles it takes, what running it shows.
+    """List the rungs of the ladder, with what running each shows.
 
-    The counters are those of a product of 512 x 512 x 512 in float32, as the emulator counts them.
+    Of each rung: what it does, the tiles it takes, and what running it shows. The counters are
+    those of a product of 512 x 512 x 512 in float32, as the emulator counts them.
     """
     from tilewise.cli import show
     from tilewise.ladder.rungs import RUNGS
@@ -197,7 +196,10 @@ def kernels(as_json: Json = False) -> int:
 
 
 def demo(device: Device = Place.auto, as_json: Json = False) -> int:
-    """Multiply a picture by a matrix that mirrors and blurs it, and see what a tile saves."""
+    """Mirror and blur a picture by a product of matrices.
+
+    What is shown is the picture before and after it, and what a tile saves.
+    """
     from tilewise.cli import show
     from tilewise.ladder import demo as picture
 

@@ -11,8 +11,8 @@ from typing import Annotated, Any
 
 import typer
 
+OF_M, OF_N, OF_K = "Rows of A and C", "Columns of B and C", "Columns of A, rows of B"
 RIGHT, WRONG, BAD, INTERRUPTED = 0, 1, 2, 130
-DEFAULT_SIZE = 64
 
 
 class Dtype(StrEnum):
@@ -72,12 +72,17 @@ Target = Annotated[
         autocompletion=rungs,
     ),
 ]
-M = Annotated[int | None, typer.Option("-m", metavar="M", help="Rows of A and C.")]
-N = Annotated[int | None, typer.Option("-n", metavar="N", help="Columns of B and C.")]
-K = Annotated[int | None, typer.Option("-k", metavar="K", help="Columns of A, rows of B.")]
-RequiredM = Annotated[int, typer.Option("-m", metavar="M", help="Rows of A and of the result.")]
-RequiredN = Annotated[int, typer.Option("-n", metavar="N", help="Columns of B and of the result.")]
-RequiredK = Annotated[int, typer.Option("-k", metavar="K", help="Columns of A, rows of B.")]
+# What only computes takes empty matrices, as NumPy does; what counts, watches or times a launch
+# needs one.
+EmptyM = Annotated[int | None, typer.Option("-m", metavar="M", help=f"{OF_M}; may be 0.")]
+EmptyN = Annotated[int | None, typer.Option("-n", metavar="N", help=f"{OF_N}; may be 0.")]
+EmptyK = Annotated[int | None, typer.Option("-k", metavar="K", help=f"{OF_K}; may be 0.")]
+M = Annotated[int | None, typer.Option("-m", metavar="M", help=f"{OF_M}; at least 1.")]
+N = Annotated[int | None, typer.Option("-n", metavar="N", help=f"{OF_N}; at least 1.")]
+K = Annotated[int | None, typer.Option("-k", metavar="K", help=f"{OF_K}; at least 1.")]
+RequiredM = Annotated[int, typer.Option("-m", metavar="M", help=f"{OF_M}; at least 1.")]
+RequiredN = Annotated[int, typer.Option("-n", metavar="N", help=f"{OF_N}; at least 1.")]
+RequiredK = Annotated[int, typer.Option("-k", metavar="K", help=f"{OF_K}; at least 1.")]
 Stored = Annotated[Layout, typer.Option(help="A's letter and B's: T is stored transposed.")]
 Tile = Annotated[
     int | None,

@@ -107,9 +107,10 @@ def explain(
     multiprocessors: Annotated[int, typer.Option(help="Of the GPU; an H200 has 132.")] = 132,
     as_json: Json = False,
 ) -> int:
-    """How matmul would answer a product on an H200, and why so; needs no GPU.
+    """Say how matmul would answer a product on an H200, and why.
 
-    It says the kernel, its tiles and launches, what the model expects of them, and of others.
+    It says the kernel, its tiles and launches, what the model expects of them, and of others. It
+    needs no GPU.
     """
     from dataclasses import replace
 

@@ -7,7 +7,6 @@ from typing import Annotated, Any
 import typer
 
 from tilewise.cli.commands.options import (
-    DEFAULT_SIZE,
     RIGHT,
     WRONG,
     Dtype,
@@ -58,23 +57,27 @@ def profile(
     no_limits: NoLimits = False,
     as_json: Json = False,
 ) -> int:
-    """What a kernel does to memory, counted on the emulator; needs no GPU.
+    """Count what a kernel does to memory; it needs no GPU.
 
-    Sizes that are not given are 64. Of blocks that do the same, one is run and multiplied.
+    The counts are the emulator's. Sizes that are not given are 64, or 32 for single_thread and
+    single_block. Of blocks that do the same, one is run and multiplied.
     """
     from tilewise.cli import show
+    from tilewise.ladder.run import sizes_of
     from tilewise.lens import nsight
     from tilewise.lens.compare import against
     from tilewise.lens.profiling import check_product, profile_product
 
     if len(targets) > 2:
         raise ValueError(f"{len(targets)} kernels are named; one is profiled, or two are compared")
-    rows, columns, depth = (DEFAULT_SIZE if size is None else size for size in (m, n, k))
+    kernels = [source(each, include, trusted, limit, no_limits) for each in targets]
+    # Of two, what both can do.
+    sizes = [sizes_of(kernel, m, n, k) for kernel in kernels]
+    rows, columns, depth = (min(each) for each in zip(*sizes, strict=True))
     product: dict[str, Any] = {
         "m": rows, "n": columns, "k": depth, "dtype": dtype.value, "tile": tile, "alpha": alpha,
         "beta": beta, "arch": arch,
     }  # fmt: skip
-    kernels = [source(each, include, trusted, limit, no_limits) for each in targets]
     for kernel in kernels:  # all of them first: what is wrong with the second should not wait
         check_product(kernel, **product)
     if hardware:

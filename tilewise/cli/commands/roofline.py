@@ -63,10 +63,11 @@ def roofline(
     no_limits: NoLimits = False,
     as_json: Json = False,
 ) -> int:
-    """The least time that kernels can take on a GPU, and which of its ceilings sets it.
+    """Say the least time that kernels can take on a GPU.
 
-    What they do is counted on the emulator, so no GPU is needed. Where the GPU is here, and none
-    other is asked for, they are timed on it too.
+    It says which of the GPU's ceilings sets that time. What the kernels do is counted on the
+    emulator, so no GPU is needed. Where the GPU is here, and none other is asked for, they are
+    timed on it too.
     """
     from tilewise.cli import show
     from tilewise.cli.show import roofline as shown
@@ -182,7 +183,7 @@ def _row(
         assert result.report is not None  # C has elements
         row["seconds"] = result.report.seconds
         row["share"] = found.share(result.report.seconds)
-        row["correct"] = profile.correct and bool(result.check.correct)
+        row["correct"] = profile.correct and result.correct
         row["checked"] = True
     return row
 
@@ -213,7 +214,10 @@ def ceilings(
         typer.Option("--json", metavar="F", help="Write what was measured; - prints it."),
     ] = None,
 ) -> int:
-    """What the GPU here can do at most, measured: memories, schedulers, arithmetic."""
+    """Measure what the GPU here can do at most.
+
+    Measured are its memories, its schedulers and its arithmetic.
+    """
     from tilewise.cli import show
     from tilewise.cli.show import roofline as shown
     from tilewise.devices import get_device

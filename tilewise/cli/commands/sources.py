@@ -32,13 +32,23 @@ Limit = Annotated[
     typer.Option(
         "--limit",
         metavar="NAME=MOST",
-        help="What FILE.cu may take: seconds, instructions, memory or output, as memory=2G; may be "
-        "given again. By default seconds=60, memory=4G and output=1M.",
+        help="The most that FILE.cu may take: seconds, instructions, or bytes of memory or output; "
+        "may be given again. K, M and G: of instructions 10^3, 10^6 and 10^9, of bytes 2^10, 2^20 "
+        "and 2^30. By default seconds=60, memory=4G and output=1M.",
     ),
 ]
 NoLimits = Annotated[bool, typer.Option("--no-limits", help="FILE.cu may take what it will.")]
 
-_SIZES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+_BYTES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+_COUNTS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9}
+_UNITS = {"seconds": {"": 1}, "instructions": _COUNTS, "memory": _BYTES, "output": _BYTES}
+"""What a letter behind a limit's number stands for, in either case."""
+_TAKES = {
+    "seconds": "a number of seconds, as seconds=10",
+    "instructions": "a count; K, M and G are 10^3, 10^6 and 10^9, as instructions=5M",
+    "memory": "bytes; K, M and G are 2^10, 2^20 and 2^30, as memory=2G",
+    "output": "bytes; K, M and G are 2^10, 2^20 and 2^30, as output=64K",
+}
 
 
 def source(
@@ -53,10 +63,13 @@ def source(
     Raises
     ------
     FileNotFoundError, ValueError
-        As :func:`tilewise.ladder.run.named`; or if a limit is none.
+        As :func:`tilewise.ladder.run.named`; or if a folder is not there, or a limit is none.
     """
     from tilewise.ladder.run import named
 
+    for folder in include or ():
+        if not folder.is_dir():
+            raise FileNotFoundError(f"--include is {folder}: there is no such folder")
     limits = None if has_no_limits else limits_of(limit or ())
     if has_no_limits and limit:
         raise ValueError("--limit and --no-limits say the opposite; give one of them")
@@ -100,16 +113,14 @@ def limits_of(limit: Sequence[str]) -> Limits:
     names = [each.name for each in fields(Limits)]
     for each in limit:
         name, _, most = each.partition("=")
-        example = "10" if name == "seconds" else "2G"
-        unit = "" if name == "seconds" else "[KMG]?"
-        number = re.fullmatch(rf"(\d+(?:\.\d+)?(?:e\d+)?)({unit})", most)
-        if name not in names or number is None:
+        if name not in names:
             raise ValueError(
-                f"--limit is {each!r}; it takes {', '.join(names)}, as {name}={example}"
-                if name in names
-                else f"--limit is {each!r}; it takes one of {', '.join(names)}, as seconds=10"
+                f"--limit is {each!r}; it takes one of {', '.join(names)}, as seconds=10"
             )
-        value = float(number[1]) * _SIZES[number[2]]
+        number = re.fullmatch(r"(\d+(?:\.\d+)?(?:e\d+)?)([KMG]?)", most, re.IGNORECASE)
+        if number is None or number[2].upper() not in _UNITS[name]:
+            raise ValueError(f"--limit is {each!r}; {name} takes {_TAKES[name]}")
+        value = float(number[1]) * _UNITS[name][number[2].upper()]
         if value > MOST[name]:
             raise ValueError(f"--limit is {each!r}; {name} takes at most {MOST[name]:,}")
         given[name] = value if name == "seconds" else int(value)

@@ -24,7 +24,7 @@ from tilewise.cli.commands.sources import Include, Limit, NoLimits, Trusted, sou
 if TYPE_CHECKING:
     from tilewise.kernel import Kernel
     from tilewise.ladder.rungs import Rung
-    from tilewise.launch import Dim3
+    from tilewise.places import Dim3
 
 
 def tiles(
@@ -38,9 +38,10 @@ def tiles(
     ] = 0,
     as_json: Json = False,
 ) -> int:
-    """What each size of tile loads, reuses and takes, on one product; nothing is run.
+    """Say what each size of tile loads and takes; nothing is run.
 
-    The square tiles are the ladder's; the others have a tile of C for each thread, in registers.
+    It says too how often what is loaded is reused. The square tiles are the ladder's; the others
+    have a tile of C for each thread, in registers.
     """
     from tilewise.cli.show import tiles as show
     from tilewise.lens.tiles import tiles as table
@@ -87,9 +88,10 @@ def occupancy(
     no_limits: NoLimits = False,
     as_json: Json = False,
 ) -> int:
-    """How many blocks of a kernel a multiprocessor holds, by architecture, and what limits them.
+    """Say how many blocks of a kernel a multiprocessor holds.
 
-    The kernel is compiled for each; the rest is NVIDIA's tables. No GPU is needed.
+    It says so by architecture, with what limits them. The kernel is compiled for each; the rest is
+    NVIDIA's tables. No GPU is needed.
     """
     from tilewise.cli.show import tiles as show
     from tilewise.devices.limits import MAX_BLOCK

@@ -27,12 +27,12 @@ def warm(
     ] = None,
     as_json: Json = False,
 ) -> int:
-    """Compile matmul's kernels into the cache, so that no call waits for the compiler.
+    """Compile matmul's kernels into the cache beforehand.
 
-    Those that usual products ask for (all of float32 and float64; of 16 bits those with rows that
-    begin at multiples of 16 bytes, no C, and a result of the inputs' dtype), or with -m, -n and -k
-    those of given products: each option may be repeated, and every combination counts. It needs no
-    GPU, and uses up to 16 cores.
+    Then no call waits for the compiler. It compiles what usual products ask for (all of float32 and
+    float64; of 16 bits those with rows that begin at multiples of 16 bytes, no C, and a result of
+    the inputs' dtype), or with -m, -n and -k those of given products: each option may be repeated,
+    and every combination counts. It needs no GPU, and uses up to 16 cores.
     """
     from tilewise.cli import show
     from tilewise.explain import LAYOUTS

@@ -24,7 +24,7 @@ from tilewise.cli.commands.options import (
     print_json,
 )
 from tilewise.cli.commands.sources import Include, Limit, NoLimits, Trusted, the_source
-from tilewise.launch import Dim3
+from tilewise.places import Dim3
 
 if TYPE_CHECKING:
     from tilewise.lens.watch import Watch
@@ -51,7 +51,10 @@ def watch(
     beta: Annotated[float, typer.Option()] = 0.0,
     seed: Annotated[int, typer.Option(help="Of the random matrices.")] = 0,
     out: Annotated[
-        Path | None, typer.Option("-o", "--out", metavar="F.html", help="By default KERNEL.html.")
+        Path | None,
+        typer.Option(
+            "-o", "--out", metavar="F.html", help="By default RUNG.html, or FILE_NAME.html."
+        ),
     ] = None,
     trace_to: Annotated[
         Path | None,
@@ -71,10 +74,11 @@ def watch(
     is_opened: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
     as_json: Json = False,
 ) -> int:
-    """Watch a kernel run: one page, with no network, of what one block really did.
+    """Watch a kernel run, step by step, on one page.
 
-    It is run on the emulator, and its result is checked. Sizes and a tile that are not given are
-    those at which what the rung is about happens, and can be read.
+    The page needs no network, and shows what one block really did. The kernel is run on the
+    emulator, and its result is checked. Sizes and a tile that are not given are those at which what
+    the rung is about happens, and can be read.
     """
     from tilewise.cli import show
     from tilewise.ladder.matrix_files import check_target
@@ -82,8 +86,7 @@ def watch(
     from tilewise.lens.watch import watch as record
     from tilewise.provenance import write_whole
 
-    name = re.sub(r"\W+", "_", target.rpartition(":")[2])
-    path = out or Path(f"{name}{SUFFIX}")
+    path = out or Path(f"{page_name(target)}{SUFFIX}")
     if frames is not None and frames.exists() and not frames.is_dir():
         raise ValueError(f"--frames is {frames}, which is no folder")
     inside = None if frames is None else (frames / "000.png" if frames.exists() else frames)
@@ -95,7 +98,7 @@ def watch(
     if gif is not None or frames is not None:
         animation.check(gif)
     kernel = the_source(target, include, trusted, limit, no_limits)
-    with show.progress(None, f"running {name}"):
+    with show.progress(None, f"running {target}"):
         found = record(
             kernel, m, n, k, dtype=dtype.value, tile=tile, alpha=alpha, beta=beta,
             blocks=[_index(each) for each in block or ()], seed=seed,
@@ -118,6 +121,21 @@ def watch(
     if is_opened:
         webbrowser.open(path.resolve().as_uri())
     return RIGHT if found.correct else WRONG
+
+
+def page_name(target: str) -> str:
+    """What the page of a kernel is called: a rung by its name, another by its file and its name.
+
+    The file's folders are part of it, from the working directory where they lie in that: pages of
+    two files' kernels of one name are two pages.
+    """
+    stem, mark, name = target.partition(".cu:")
+    if not mark:
+        return re.sub(r"\W+", "_", target)
+    path, here = Path(stem), Path.cwd()
+    if path.is_absolute() and path.is_relative_to(here):
+        path = path.relative_to(here)
+    return re.sub(r"\W+", "_", f"{path}_{name}").strip("_")
 
 
 def _document(found: Watch, written: dict[str, Path | None]) -> dict[str, Any]:

@@ -24,11 +24,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from tilewise.devices.emulator import Emulator
-from tilewise.shown import PLACES as PLACES
-from tilewise.shown import duration as duration
-from tilewise.shown import extents as extents
-from tilewise.shown import number as number
-from tilewise.shown import plural as plural
+from tilewise.shown import number
 
 if TYPE_CHECKING:
     from tilewise.devices import Device

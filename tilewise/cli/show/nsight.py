@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 from rich.text import Text
 
-from tilewise.cli.show.console import console, number, plural
+from tilewise.cli.show.console import console
 from tilewise.lens.metrics import AS_PTX, EXACT
+from tilewise.shown import number, plural
 
 if TYPE_CHECKING:
     from tilewise.lens.compare import Row

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 from rich.text import Text
 
-from tilewise.cli.show.console import console, duration, error, number, plural, verdict
+from tilewise.cli.show.console import console, error, verdict
+from tilewise.shown import duration, number, plural
 
 if TYPE_CHECKING:
     from tilewise.tune import Tuned

@@ -10,20 +10,12 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 from rich.text import Text
 
-from tilewise.cli.show.console import (
-    console,
-    duration,
-    extents,
-    labels,
-    number,
-    plural,
-    short,
-    verdict,
-    within,
-)
+from tilewise.cli.show.console import console, labels, short, verdict, within
+from tilewise.launch import in_groups
+from tilewise.shown import duration, extents, number, plural
 
 if TYPE_CHECKING:
-    from tilewise.launch import Counters
+    from tilewise.counted import Counters
     from tilewise.lens.profile import Figure, Profile
 
 _ALONE, _BESIDE = 40, 15  # places of a count, alone and where two stand side by side
@@ -144,8 +136,10 @@ def _verdict(found: Profile) -> None:
     out = console()
     if found.check is not None and not found.check.correct:
         out.print(Text.assemble("result: ", verdict(False), " against float64"))
-    for finding in found.report.findings:
-        out.print(Text.assemble(("found: ", "bold red"), str(finding)))
+    if found.check is not None and found.check.remark:
+        out.print(found.check.remark, markup=False)
+    for finding in in_groups(found.report.findings):
+        out.print(Text.assemble(("found: ", "bold red"), finding))
 
 
 def _notes(found: Profile, name: str) -> None:

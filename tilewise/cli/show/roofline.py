@@ -8,9 +8,10 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from tilewise.cli.show.console import console, duration, error, giga, labels, verdict
+from tilewise.cli.show.console import console, error, giga, labels, verdict
 from tilewise.lens.roofline import LIMITS, Ceilings
 from tilewise.lens.roofline_plot import si
+from tilewise.shown import duration
 
 _HEADINGS = {"shared memory": "shared\nmemory", "arithmetic": "arith-\nmetic"}
 _UNITS = {
@@ -64,6 +65,8 @@ def roofline(document: Mapping[str, Any]) -> None:
     for limit in _left_out(document):
         out.print(f"{limit} is left out: its ceiling is not known. The least time may be longer.")
     out.print("best: the longest of the times that each ceiling asks for by itself.")
+    if few := _few_blocks(document, found.multiprocessors):
+        out.print(few, markup=False)
     if document["measured"]:
         out.print("share: of the measured time, what the best would take.")
         if any(row["share"] > 1 for row in document["kernels"]):
@@ -91,6 +94,21 @@ def _tiles(document: Mapping[str, Any]) -> str:
         return ""
     parts = (f"{edge} of {', '.join(names)}" for edge, names in edges.items())
     return f"tiles: {'; '.join(parts)}."
+
+
+def _few_blocks(document: Mapping[str, Any], there: int | None) -> str:
+    """Which kernels have too few blocks for a GPU; or what is not known of that."""
+    if there is None:
+        return "It assumes a block for every multiprocessor: how many there are is not known."
+    rows = zip(document["kernels"], _names(document), strict=True)
+    found = [(name, row["work"]["blocks"]) for row, name in rows]
+    few = [f"{name} {blocks:,}" for name, blocks in found if blocks < there]
+    if not few:
+        return ""
+    return (
+        f"Fewer blocks than the {there} multiprocessors: {', '.join(few)}. Then the times are "
+        "those of as many multiprocessors as there are blocks."
+    )
 
 
 def _times(document: Mapping[str, Any]) -> Table:

@@ -9,25 +9,17 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from tilewise.cli.show.console import (
-    PLACES,
-    console,
-    duration,
-    error,
-    extents,
-    gflops,
-    named_rows,
-    number,
-    plural,
-    verdict,
-)
+from tilewise.cli.show.console import console, error, gflops, named_rows, verdict
 from tilewise.ladder.geometry import listed
+from tilewise.launch import in_groups
+from tilewise.shown import PLACES, duration, extents, number, plural
 
 if TYPE_CHECKING:
+    from tilewise.counted import Counters
     from tilewise.ladder.demo import Demonstration
     from tilewise.ladder.run import RunResult
     from tilewise.ladder.rungs import Rung
-    from tilewise.launch import Counters, LaunchReport
+    from tilewise.launch import LaunchReport
 
 
 def run_result(result: RunResult) -> None:
@@ -39,6 +31,10 @@ def run_result(result: RunResult) -> None:
     if report is not None:
         rows.append(("launch", launch_line(report)))
     rows.append(("check", check_line(result)))
+    if remark := result.check.remark:
+        rows.append(("not finite", remark))
+    if result.untouched is not None:
+        rows.append(("unwritten", str(result.untouched)))
     if report is not None:
         rows.append(("time", time_line(result, report)))
         rows.append(("resources", resources_line(report)))
@@ -143,8 +139,8 @@ def counters_line(counters: Counters) -> str:
 def report_rest(report: LaunchReport) -> None:
     """Findings, notes and what the kernel printed."""
     out = console()
-    for finding in report.findings:
-        out.print(Text.assemble(("found: ", "bold red"), str(finding)))
+    for finding in in_groups(report.findings):
+        out.print(Text.assemble(("found: ", "bold red"), finding))
     if report.counters is not None and report.counted_as != "machine code":
         out.print(f"counted as: {report.counted_as}")
     for note in report.notes:

@@ -8,8 +8,9 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from tilewise.cli.show.console import console, extents, number, plural, within
+from tilewise.cli.show.console import console, within
 from tilewise.lens.tiles import Tile
+from tilewise.shown import extents, number, plural
 
 _PLACES = (15, 9, 23)  # of the counts of blocks, phases and bytes; longer ones are rounded
 

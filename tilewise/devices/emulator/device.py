@@ -33,7 +33,8 @@ from tilewise.devices.emulator.synchronisation import clusters
 from tilewise.devices.emulator.threads.budget import Budget
 from tilewise.devices.emulator.threads.faults import Faults
 from tilewise.devices.emulator.threads.lanes import Geometry
-from tilewise.launch import Alike, Dim3, Launch, LaunchReport
+from tilewise.launch import Alike, Launch, LaunchReport
+from tilewise.places import Dim3
 
 __all__ = ["Emulator", "EmulatorArray", "UnlikeBlocksError"]
 

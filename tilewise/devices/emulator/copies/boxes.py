@@ -9,7 +9,7 @@ import numpy as np
 
 from tilewise.devices.emulator.copies.tensor_maps import PIECE, Tiled
 from tilewise.devices.emulator.threads.lanes import Index
-from tilewise.launch import SWIZZLES
+from tilewise.places import SWIZZLES
 
 _LINE = 128
 

@@ -10,7 +10,7 @@ import struct
 from dataclasses import dataclass
 from functools import lru_cache
 
-from tilewise.launch import ITEM_SIZES, Dim3, TensorMap
+from tilewise.places import ITEM_SIZES, Dim3, TensorMap
 
 BYTES = 128
 ALIGNMENT = 64  # of the map itself (PTX ISA 5.5.8)
@@ -38,7 +38,7 @@ class Tiled:
     strides : (int, int)
         Bytes, as :class:`tilewise.launch.TensorMap` has them.
     width : int
-        Bytes of a row of the box; where it is one of :data:`tilewise.launch.SWIZZLES`, those over
+        Bytes of a row of the box; where it is one of :data:`tilewise.places.SWIZZLES`, those over
         which it is swizzled.
     rows : int
         Of the box.

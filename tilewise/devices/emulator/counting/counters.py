@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from tilewise.counted import Counters
 from tilewise.devices.emulator.ptx.sources import Sources
 from tilewise.devices.emulator.ptx.syntax import Instruction
 from tilewise.devices.emulator.threads.op import Op
-from tilewise.launch import Counters
 
 
 def count(ops: list[Op], sources: Sources) -> tuple[Counters, dict[int, Counters]]:

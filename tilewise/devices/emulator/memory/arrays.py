@@ -13,6 +13,7 @@ from tilewise.devices import virtual
 from tilewise.devices.arguments import extent, span
 from tilewise.devices.emulator.memory.global_memory import (
     OUTSIDE,
+    UNWRITTEN,
     WRITTEN,
     Allocation,
     GlobalMemory,
@@ -118,6 +119,23 @@ class EmulatorArray:
                 f"the emulator takes NumPy arrays and its own, not {type(value).__name__}; "
                 "copy it to the host first"
             )
+
+    def unwritten_elements(self) -> npt.NDArray[np.bool_] | None:
+        """Whether nobody wrote an element, in whole or in part; None where all have a value.
+
+        Returns
+        -------
+        ndarray of bool, the array's shape, or None
+        """
+        state = self.allocation.state
+        if state is None:
+            return None
+        item = self.dtype.itemsize
+        written = np.ndarray(
+            (*self.shape, item), np.uint8, state[: self.allocation.size].tobytes(), 0,
+            (*self.strides, 1),
+        )  # fmt: skip
+        return np.asarray((written == UNWRITTEN).any(axis=-1))
 
     def to_numpy(self) -> npt.NDArray[Any]:
         """A copy on the host."""

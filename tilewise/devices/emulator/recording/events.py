@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewise.devices.emulator.ptx.program import Program
-from tilewise.launch import Dim3
+from tilewise.places import Dim3
 
 MOST_EVENTS = 20_000
 MOST_LANES = 1 << 20

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tilewise.counted import Footprint
 from tilewise.devices.emulator.counting.transactions import SECTOR
 from tilewise.devices.emulator.memory.global_memory import Allocation
 from tilewise.devices.emulator.sampling.affine import ZERO, Affine
 from tilewise.devices.emulator.sampling.intervals import Collected, Integers, Union
 from tilewise.devices.emulator.sampling.regions import Box
 from tilewise.devices.emulator.threads.lanes import Lanes
-from tilewise.launch import Footprint
 
 if TYPE_CHECKING:
     from tilewise.devices.emulator.machine import Machine

@@ -27,7 +27,7 @@ from tilewise.devices.emulator.sampling.affine import (
     axis_of,
     depends,
 )
-from tilewise.launch import Dim3
+from tilewise.places import Dim3
 
 Moves = npt.NDArray[np.int64]
 

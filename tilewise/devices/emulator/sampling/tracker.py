@@ -34,7 +34,7 @@ from tilewise.devices.emulator.sampling.affine import (
 from tilewise.devices.emulator.sampling.regions import Region
 from tilewise.devices.emulator.threads.lanes import Lanes
 from tilewise.devices.emulator.threads.op import Op, Value
-from tilewise.launch import Dim3
+from tilewise.places import Dim3
 
 if TYPE_CHECKING:
     from tilewise.devices.emulator.machine import Machine

@@ -15,7 +15,7 @@ from tilewise.devices.emulator.checks.log import CLUSTER
 from tilewise.devices.emulator.threads.lanes import Index, Lanes
 from tilewise.devices.emulator.threads.op import Groups, Op
 from tilewise.errors import LaunchError
-from tilewise.launch import Dim3
+from tilewise.places import Dim3
 
 if TYPE_CHECKING:
     from tilewise.devices.emulator.machine import Machine

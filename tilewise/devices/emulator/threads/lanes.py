@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tilewise.launch import Dim3
+from tilewise.places import Dim3
 
 Index = npt.NDArray[np.intp]
 WARP = 32

@@ -10,7 +10,7 @@ import numpy as np
 
 from tilewise.devices.emulator.threads.lanes import WARP, Geometry, Lanes
 from tilewise.devices.emulator.threads.op import Op, Reader, Value
-from tilewise.launch import Dim3
+from tilewise.places import Dim3
 
 if TYPE_CHECKING:
     from tilewise.devices.emulator.machine import Machine

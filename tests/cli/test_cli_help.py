@@ -1,0 +1,77 @@
+"""What a newcomer types first: the list of commands, and a kernel with no size."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from commands import Tilewise, caller
+
+from tilewise.cli.main import COMMANDS, main
+from tilewise.devices import Device
+from tilewise.ladder.rungs import RUNGS, Rung
+
+
+@pytest.fixture
+def tilewise(
+    capsys: pytest.CaptureFixture[str], device: Device, monkeypatch: pytest.MonkeyPatch
+) -> Tilewise:
+    """Call the command line on the device under test."""
+    return caller(capsys, device, monkeypatch)
+
+
+def test_the_list_of_commands_fits_80_columns(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["--help"]) == 0
+    listed = capsys.readouterr().out.partition("Commands:\n")[2].splitlines()
+    assert [line.split()[0] for line in listed] == [each.__name__ for each in COMMANDS]
+    assert not [line for line in listed if not re.search(r"[.?]$", line) or line.endswith("...")]
+
+
+@pytest.mark.parametrize("each", RUNGS[:3], ids=lambda each: each.name)
+@pytest.mark.parametrize("command", ["run", "profile"])
+def test_every_rung_has_a_size_that_it_can_do(command: str, each: Rung, tilewise: Tilewise) -> None:
+    assert tilewise(command, each.name).code == 0
+
+
+@pytest.mark.parametrize("given", [["-m", 100], ["-n", 100], ["-m", 20, "-k", 5]])
+def test_the_other_sizes_of_a_single_block_fit_the_one_that_is_given(
+    given: list[object], tilewise: Tilewise
+) -> None:
+    found = tilewise("run", "single_block", *given, "--json").json
+    assert found["correct"]
+    for option, size in zip(given[::2], given[1::2], strict=True):
+        assert found[str(option)[1:]] == size
+
+
+def test_two_kernels_are_compared_at_a_size_that_both_can_do(tilewise: Tilewise) -> None:
+    first, second = tilewise("profile", "tiled", "single_block", "--json").json["kernels"]
+    for size in "mnk":
+        assert first[size] == second[size] == 32
+
+
+@pytest.mark.parametrize("size", "mnk")
+def test_run_and_ladder_take_a_size_of_zero_and_say_so(
+    size: str, tilewise: Tilewise, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["-m", 8, "-n", 8, "-k", 8, f"-{size}", 0]
+    assert tilewise("run", "tiled", *words).code == 0
+    for command in ("run", "ladder"):
+        main([command, "--help"])
+        assert capsys.readouterr().out.count("may be 0.") == 3
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["profile", "tiled"], ["watch", "tiled"], ["roofline", "tiled"], ["explain"], ["tiles"]],
+)
+def test_what_counts_watches_or_measures_refuses_an_empty_product_and_says_why(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*words, "-m", "8", "-n", "8", "-k", "0"]) == 2
+    told = "k is 0; it must be from 1 to 2147483647: an empty product has nothing to look at"
+    assert told in " ".join(capsys.readouterr().err.split())
+    main([words[0], "--help"])
+    assert capsys.readouterr().out.count("at least 1.") == 3

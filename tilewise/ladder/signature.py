@@ -1,0 +1,54 @@
+"""The signature of the ladder's kernels, and whether a kernel takes a product's matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tilewise.compiler import Compiled
+from tilewise.devices import arguments, elements
+from tilewise.ladder.problem import Gemm
+
+SIGNATURE = (
+    "(int m, int n, int k, real alpha, const real* a, int lda, const real* b, int ldb, "
+    "real beta, real* c, int ldc)"
+)
+"""Of every kernel of the ladder, and of what is run in the place of one."""
+MATRICES = {"A": 4, "B": 6, "C": 9}
+"""Which of the arguments the matrices are."""
+
+
+def in_order(gemm: Gemm, a: Any, b: Any, c: Any) -> tuple[Any, ...]:
+    """The arguments of a product in the signature's order, its matrices lying wherever they do."""
+    return (
+        gemm.m, gemm.n, gemm.k, gemm.alpha, a, gemm.lda, b, gemm.ldb, gemm.beta, c, gemm.ldc,
+    )  # fmt: skip
+
+
+def check_signature(compiled: Compiled, gemm: Gemm, args: Sequence[Any]) -> None:
+    """Raise TypeError where a kernel does not take a product's arguments, and say what is right.
+
+    Parameters
+    ----------
+    compiled : Compiled
+    gemm : Gemm
+    args : sequence
+        Its arguments, as :func:`in_order` gives them.
+    """
+    name, dtype = compiled.name, gemm.dtype.name
+    if len(compiled.parameters) == len(args):
+        for matrix, index in MATRICES.items():
+            declared = compiled.parameters[index].declared
+            wanted = elements.refused(declared, gemm.dtype)
+            if wanted:
+                raise TypeError(
+                    f"{name} declares {matrix} as {declared}, and the matrices are {dtype}. Take "
+                    f"dtype {wanted}, or write `real` for {declared[:-1]} in the kernel: that "
+                    "macro is the type of the matrices"
+                )
+    try:
+        arguments.bind(name, compiled.parameters, args)
+    except TypeError as error:
+        raise TypeError(
+            f"{error}. A kernel that computes a product has the signature {name}{SIGNATURE}"
+        ) from None

@@ -1,0 +1,79 @@
+"""Elements of C that a kernel left as they were."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewise.shown import plural
+
+
+@dataclass(frozen=True)
+class Untouched:
+    """Elements of C that a kernel left as they were.
+
+    Attributes
+    ----------
+    count : int
+        At least 1.
+    first : (int, int)
+        Row and column of the first one, row by row.
+    is_certain : bool
+        Whether it is known that nobody wrote them. If not, they have the values of before, and the
+        result is wrong.
+    is_all : bool
+        Whether these are all elements of C.
+    """
+
+    count: int
+    first: tuple[int, int]
+    is_certain: bool
+    is_all: bool
+
+    def __str__(self) -> str:
+        which = f"{plural(self.count, 'element')} of C"
+        is_one = self.count == 1
+        if self.is_certain:
+            if self.is_all:
+                return "no element of C was ever written"
+            said = f"{which} {'was' if is_one else 'were'} never written"
+        else:
+            said = f"{which} {'is as it was' if is_one else 'are as they were'} before the launch"
+        of = "it is" if is_one else "the first of them"
+        return f"{said}, {of} C[{self.first[0]}, {self.first[1]}]"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {"count": self.count, "first": list(self.first), "is_certain": self.is_certain}
+
+
+def untouched(
+    there: Any, before: npt.NDArray[Any] | None, after: npt.NDArray[Any], is_right: bool
+) -> Untouched | None:
+    """Which elements of C a launch left as they were; None where none is known to be.
+
+    Parameters
+    ----------
+    there : DeviceArray
+        C on the device. The emulator's arrays know what was written of them.
+    before : ndarray, (m, n), or None
+        C before the launch; None where there was none.
+    after : ndarray, (m, n)
+    is_right : bool
+        Whether ``after`` is right: then nothing is concluded from equal values.
+    """
+    if before is None:
+        # Only the emulator's arrays have it.
+        find = getattr(there, "unwritten_elements", None)
+        left = None if find is None else find()
+    else:
+        bits = f"u{after.itemsize}"
+        equal = np.ascontiguousarray(before).view(bits) == np.ascontiguousarray(after).view(bits)
+        left = None if is_right else equal
+    if left is None or not left.any():
+        return None
+    i, j = np.unravel_index(int(np.argmax(left)), left.shape)
+    return Untouched(int(left.sum()), (int(i), int(j)), before is None, bool(left.all()))
