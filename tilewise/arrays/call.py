@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,8 +16,7 @@ from tilewise.numbers import scalar
 _WORK = 10_000  # what numpy.may_share_memory may try before it says yes
 
 
-@dataclass(frozen=True)
-class Call:
+class Call(NamedTuple):
     """A call that was found right; the arguments as :func:`tilewise.matmul` has them.
 
     Attributes

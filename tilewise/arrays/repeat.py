@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from tilewise.arrays.libraries import Array, Library, repeatable
 from tilewise.devices.gpu import Gpu
@@ -17,8 +16,7 @@ Key = tuple[Any, ...]
 _NUMBERS = (int, float)
 
 
-@dataclass(frozen=True, slots=True)
-class Repeat:
+class Repeat(NamedTuple):
     """What a call on a GPU came to; it holds no addresses.
 
     Attributes

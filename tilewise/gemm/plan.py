@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from functools import cache, lru_cache
 from operator import attrgetter
 
@@ -71,7 +70,7 @@ def plan_on(product: Product, chip: Chip | None) -> Plan:
         return Plan((), 0, "nothing", "the result has no elements")
     offer = kept_offer(product, chip)
     if offer is not None:
-        return replace(offer.make(), why="it was the fastest of those that were measured")
+        return offer.make().because("it was the fastest of those that were measured")
     offer = best(product, chip)
     plan = offer.make()
     if plan.why:
@@ -80,7 +79,7 @@ def plan_on(product: Product, chip: Chip | None) -> Plan:
     if offer.family == FAMILIES[-1].name:
         words = objections(product, chip)
         why = f"no other family takes it: {words}" if words else f"{why}: the others take longer"
-    return replace(plan, why=why)
+    return plan.because(why)
 
 
 def best(product: Product, chip: Chip | None) -> Offer:

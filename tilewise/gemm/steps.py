@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from tilewise.devices import Device
 from tilewise.devices.gpu import Gpu
@@ -16,8 +17,7 @@ from tilewise.shown import Part, Shown, Table
 PREPARED = 4096  # plans that are kept ready
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(NamedTuple):
     """One launch of a plan.
 
     Attributes
@@ -51,6 +51,10 @@ class Plan(Shown):
     workspace: int
     chosen: str
     why: str
+
+    def because(self, why: str) -> Plan:
+        """Return the same plan for that reason."""
+        return Plan(self.steps, self.workspace, self.chosen, why)
 
     def _summary(self) -> str:
         return f"{self.chosen}, launches: {len(self.steps)}"
