@@ -83,18 +83,19 @@ def check(
     """The call, if everything in it is right; what it raises is in :func:`tilewise.matmul`."""
     if device not in NAMES:
         raise ValueError(f"no device called {device!r}; there are {', '.join(NAMES)}")
-    given = [("a", a), ("b", b), ("c", c), ("out", out)]
-    arrays = [(what, x) for what, x in given if x is not None or what in "ab"]
+    arrays = [("a", a), ("b", b)]
+    arrays += [(what, x) for what, x in (("c", c), ("out", out)) if x is not None]
     library = _one_library(arrays)
     for what, x in arrays:
         library.check(x, what)
-    places = {what: library.ordinal(x) for what, x in arrays}
-    if len(set(places.values())) > 1:
+    places = [library.ordinal(x) for _, x in arrays]
+    if places.count(places[0]) != len(places):
         where = ", ".join(
-            f"{what} on " + ("the host" if i is None else f"GPU {i}") for what, i in places.items()
+            f"{what} on " + ("the host" if i is None else f"GPU {i}")
+            for (what, _), i in zip(arrays, places, strict=True)
         )
         raise ValueError(f"the arrays must lie in one place, not {where}")
-    if device == "emulator" and places["a"] is not None:
+    if device == "emulator" and places[0] is not None:
         raise ValueError("the emulator takes arrays on the host; these lie on a GPU")
     dtype, result_dtype = _dtypes(library, a, b, c, out, out_dtype)
     m, n, k, batch, shape = _shapes(a.shape, b.shape, transpose_a, transpose_b)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
+from tilewise.compiler import Compiled
 from tilewise.devices import Device
 from tilewise.devices.gpu import Gpu
 from tilewise.devices.prepared import Prepared
@@ -101,15 +102,37 @@ def execute(plan: Plan, device: Device, stream: int, addresses: Sequence[int]) -
             device.launch(step.kernel.compile(device.arch), launch)
 
 
+class NotKeptError(Exception):
+    """A kernel is not in the cache, and was not to be compiled."""
+
+
 @lru_cache(maxsize=PREPARED)
-def prepare(plan: Plan, gpu: Gpu) -> tuple[Prepared, ...]:
+def prepare(plan: Plan, gpu: Gpu, compiles: bool = True) -> tuple[Prepared, ...]:
     """The plan's launches, compiled and checked once, for :meth:`Gpu.enqueue`.
+
+    Parameters
+    ----------
+    plan : Plan
+    gpu : Gpu
+    compiles : bool, optional
+        Whether kernels that are not in the cache are compiled.
 
     Raises
     ------
     CompileError, LaunchError, DeviceUnavailableError
         As :func:`execute`.
+    NotKeptError
+        If one would have to be compiled, and is not to be.
     """
     return tuple(
-        gpu.prepare(step.kernel.compile(gpu.arch, lines=False), step.launch) for step in plan.steps
+        gpu.prepare(_compiled(step.kernel, gpu.arch, compiles), step.launch) for step in plan.steps
     )
+
+
+def _compiled(kernel: Kernel, arch: str, compiles: bool) -> Compiled:
+    if compiles:
+        return kernel.compile(arch, lines=False)
+    found = kernel.find(arch, lines=False)
+    if found is None:
+        raise NotKeptError(f"{kernel!r} is not in the cache")
+    return found

@@ -81,9 +81,9 @@ def _may_be_packed(product: Product, which: int) -> bool:
     """Return whether an aligned copy of A or B could be faster: where it is not aligned itself."""
     rows, columns = (product.m, product.k) if which == A else (product.k, product.n)
     return (
-        product.batch * rows * columns > 0
+        bool(hopper.unaligned(product, which))
+        and product.batch * rows * columns > 0
         and product.batch * max(rows, columns) <= pack.LARGEST
-        and bool(hopper.unaligned(product, which))
     )
 
 
