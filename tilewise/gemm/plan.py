@@ -99,9 +99,10 @@ def kept_offer(product: Product, chip: Chip | None) -> Offer | None:
     if chip is None:
         return None
     entry = kept.find(product, chip)
-    for family in FAMILIES:
-        if entry is not None and family.name == entry[0]:
-            return family.offer(product, chip, entry[1])
+    if entry is not None:
+        for family in FAMILIES:
+            if family.name == entry[0]:
+                return family.offer(product, chip, entry[1])
     return None
 
 

@@ -15,7 +15,7 @@ from tilewise.kernel import Kernel
 from tilewise.launch import Launch
 from tilewise.shown import Part, Shown, Table
 
-PREPARED = 4096  # plans that are kept ready
+PREPARED, KERNELS = 4096, 1024  # plans, and kernels, that are kept ready
 
 
 class Step(NamedTuple):
@@ -129,6 +129,7 @@ def prepare(plan: Plan, gpu: Gpu, compiles: bool = True) -> tuple[Prepared, ...]
     )
 
 
+@lru_cache(maxsize=KERNELS)
 def _compiled(kernel: Kernel, arch: str, compiles: bool) -> Compiled:
     if compiles:
         return kernel.compile(arch, lines=False)
