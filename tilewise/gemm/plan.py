@@ -40,13 +40,13 @@ def plan_product(product: Product, device: Device) -> Plan:
 
 def chip_of(device: Device) -> Chip | None:
     """Return the GPU that a device is; None for the emulator, and GPUs before sm_80."""
-    if isinstance(device, Gpu) and int(device.arch.removeprefix("sm_").rstrip("af")) >= 80:
-        return _chip_of(device)
-    return None
+    return _chip_of(device) if isinstance(device, Gpu) else None
 
 
 @cache
-def _chip_of(gpu: Gpu) -> Chip:
+def _chip_of(gpu: Gpu) -> Chip | None:
+    if int(gpu.arch.removeprefix("sm_").rstrip("af")) < 80:
+        return None
     name = gpu.context.device.name
     is_hopper = gpu.arch.startswith("sm_90")
     clock = 1e3 * gpu.context.attribute("CLOCK_RATE")
