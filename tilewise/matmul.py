@@ -207,7 +207,9 @@ def _record(
         result=library.maker(result),
         workspace=None if workspace is None else library.maker(workspace),
         reads_c=of_c is not None,
-        reach=(
+        reach=()
+        if call.out is None
+        else (
             size * span(of_a),
             size * span(of_b),
             0 if of_c is None else out_size * span(of_c),

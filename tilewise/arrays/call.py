@@ -60,9 +60,10 @@ class Call(NamedTuple):
         """What is asked of the device where these operands lie."""
         m, batch = self.m, math.prod(self.batch)
         # Matrices A below one another, all times one B, are one matrix.
-        below = [x.batch_stride == m * x.row_stride for x in (a, c, d) if x is not None]
-        if batch > 1 and b.batch_stride == 0 and all(below):
-            m, batch = m * batch, 1
+        if batch > 1 and b.batch_stride == 0:
+            below = (x.batch_stride == m * x.row_stride for x in (a, c, d) if x is not None)
+            if all(below):
+                m, batch = m * batch, 1
         return Product(
             m, self.n, self.k, batch, self.dtype, self.out_dtype, self.alpha, self.beta, a, b, c, d
         )

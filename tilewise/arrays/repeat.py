@@ -29,8 +29,9 @@ class Repeat(NamedTuple):
     workspace : callable or None
         A new array for the launches; None if they need none.
     reads_c : bool
-    reach : (int, int, int, int)
-        Bytes from the first element's to behind the last one's: of A, B, C and the result.
+    reach : (int, int, int, int) or tuple()
+        Bytes from the first element's to behind the last one's: of A, B, C and the result. Empty
+        where that is new each time, and overlaps nothing.
     is_c_like_out : bool
         Whether C may be the result: both lie alike.
     """
