@@ -164,8 +164,8 @@ class Kernel:
             limits=self.limits,
         )
 
-    def is_kept(self, arch: str | None = None, *, lines: bool = True) -> bool:
-        """Return whether :meth:`compile` would take it from the cache, and not compile.
+    def find(self, arch: str | None = None, *, lines: bool = True) -> Compiled | None:
+        """Take it from the cache; return None where :meth:`compile` would have to compile it.
 
         Parameters
         ----------
@@ -177,7 +177,7 @@ class Kernel:
         ValueError
             If NVRTC does not know ``arch``.
         """
-        found = compiler.find(
+        return compiler.find(
             self.source,
             self.name,
             defines=self.defines,
@@ -188,7 +188,6 @@ class Kernel:
             lines=lines,
             trusted=self.trusted,
         )
-        return found is not None
 
     @front_door
     def launch(

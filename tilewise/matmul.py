@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,11 +14,12 @@ from tilewise.arrays.libraries import Array, View
 from tilewise.arrays.operands import Seen, first_gpu, gpu_of, inputs, result_operand, span
 from tilewise.devices import Device, DeviceArray, get_device
 from tilewise.devices.gpu import Gpu
+from tilewise.devices.prepared import Prepared
 from tilewise.errors import TilewiseError
 from tilewise.gemm import beside
 from tilewise.gemm.plan import chip_of, plan_product
-from tilewise.gemm.product import ACCUMULATORS, ITEM_SIZES, Operand, offset
-from tilewise.gemm.steps import Plan, execute, prepare
+from tilewise.gemm.product import ACCUMULATORS, ITEM_SIZES, Operand, Product, offset
+from tilewise.gemm.steps import NotKeptError, Plan, execute, prepare
 from tilewise.tracebacks import hide_frames
 
 
@@ -163,23 +165,32 @@ def _where_it_lies(call: Call, gpu: Gpu, key: repeat.Key | None) -> Array:
         view.pointer,
         0 if workspace is None else library.address(workspace),
     )
-    kernels = [step.kernel for step in plan.steps]
-    if missing := [each for each in kernels if not each.is_kept(gpu.arch, lines=False)]:
-        beside.expect(product, missing, chip_of(gpu), gpu.arch)
-    execute(plan, gpu, stream, addresses)
+    launches = _launches(product, plan, gpu)
+    for launch in launches:
+        gpu.enqueue(launch, stream, addresses)
     if target is not result:
         result[...] = target
     elif key is not None:
         views = a.view, b.view, None if c is None else c.view, view
         if a.view and b.view and (c is None or c.view):  # none of them was copied
-            repeat.remember(key, _record(call, gpu, plan, result, workspace, views))
+            repeat.remember(key, _record(call, gpu, launches, result, workspace, views))
     return result
+
+
+def _launches(product: Product, plan: Plan, gpu: Gpu) -> tuple[Prepared, ...]:
+    """What the plan launches; where kernels have to be compiled, others are compiled beside."""
+    with suppress(NotKeptError):
+        return prepare(plan, gpu, compiles=False)
+    kernels = [step.kernel for step in plan.steps]
+    missing = [each for each in kernels if each.find(gpu.arch, lines=False) is None]
+    beside.expect(product, missing, chip_of(gpu), gpu.arch)
+    return prepare(plan, gpu)
 
 
 def _record(
     call: Call,
     gpu: Gpu,
-    plan: Plan,
+    launches: tuple[Prepared, ...],
     result: Array,
     workspace: Array | None,
     views: Sequence[View | None],
@@ -194,11 +205,13 @@ def _record(
     return repeat.Repeat(
         library=library,
         gpu=gpu,
-        launches=prepare(plan, gpu),
+        launches=launches,
         result=library.maker(result),
         workspace=None if workspace is None else library.maker(workspace),
         reads_c=of_c is not None,
-        reach=(
+        reach=()
+        if call.out is None
+        else (
             size * span(of_a),
             size * span(of_b),
             0 if of_c is None else out_size * span(of_c),

@@ -215,12 +215,12 @@ def test_a_fork_waits_for_what_was_taken_alone() -> None:
     assert jobs.take() == (b"3", "held")
 
 
-def test_is_kept() -> None:
+def test_find() -> None:
     kernel = transposing("float32", True)
-    assert not kernel.is_kept(ARCH, lines=False)
+    assert kernel.find(ARCH, lines=False) is None
     compiled = kernel.compile(ARCH, lines=False)
-    assert kernel.is_kept(ARCH, lines=False)
-    assert not kernel.is_kept(ARCH)  # with lines
+    assert kernel.find(ARCH, lines=False) == compiled
+    assert kernel.find(ARCH) is None  # with lines
     compiler.forget()
-    assert kernel.is_kept(ARCH, lines=False)
+    assert kernel.find(ARCH, lines=False) == compiled
     assert kernel.compile(ARCH, lines=False) == compiled

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,8 +16,7 @@ from tilewise.numbers import scalar
 _WORK = 10_000  # what numpy.may_share_memory may try before it says yes
 
 
-@dataclass(frozen=True)
-class Call:
+class Call(NamedTuple):
     """A call that was found right; the arguments as :func:`tilewise.matmul` has them.
 
     Attributes
@@ -62,9 +60,10 @@ class Call:
         """What is asked of the device where these operands lie."""
         m, batch = self.m, math.prod(self.batch)
         # Matrices A below one another, all times one B, are one matrix.
-        below = [x.batch_stride == m * x.row_stride for x in (a, c, d) if x is not None]
-        if batch > 1 and b.batch_stride == 0 and all(below):
-            m, batch = m * batch, 1
+        if batch > 1 and b.batch_stride == 0:
+            below = (x.batch_stride == m * x.row_stride for x in (a, c, d) if x is not None)
+            if all(below):
+                m, batch = m * batch, 1
         return Product(
             m, self.n, self.k, batch, self.dtype, self.out_dtype, self.alpha, self.beta, a, b, c, d
         )
@@ -85,18 +84,19 @@ def check(
     """The call, if everything in it is right; what it raises is in :func:`tilewise.matmul`."""
     if device not in NAMES:
         raise ValueError(f"no device called {device!r}; there are {', '.join(NAMES)}")
-    given = [("a", a), ("b", b), ("c", c), ("out", out)]
-    arrays = [(what, x) for what, x in given if x is not None or what in "ab"]
+    arrays = [("a", a), ("b", b)]
+    arrays += [(what, x) for what, x in (("c", c), ("out", out)) if x is not None]
     library = _one_library(arrays)
     for what, x in arrays:
         library.check(x, what)
-    places = {what: library.ordinal(x) for what, x in arrays}
-    if len(set(places.values())) > 1:
+    places = [library.ordinal(x) for _, x in arrays]
+    if places.count(places[0]) != len(places):
         where = ", ".join(
-            f"{what} on " + ("the host" if i is None else f"GPU {i}") for what, i in places.items()
+            f"{what} on " + ("the host" if i is None else f"GPU {i}")
+            for (what, _), i in zip(arrays, places, strict=True)
         )
         raise ValueError(f"the arrays must lie in one place, not {where}")
-    if device == "emulator" and places["a"] is not None:
+    if device == "emulator" and places[0] is not None:
         raise ValueError("the emulator takes arrays on the host; these lie on a GPU")
     dtype, result_dtype = _dtypes(library, a, b, c, out, out_dtype)
     m, n, k, batch, shape = _shapes(a.shape, b.shape, transpose_a, transpose_b)

@@ -184,6 +184,7 @@ class _Torch:
         self._torch = module
         self.repeatable: tuple[type, ...] = (module.Tensor, module.nn.Parameter)
         self._is_grad_enabled = module.is_grad_enabled
+        self._dtypes = {getattr(module, name): name for name in ITEM_SIZES}
         # Builds with no CUDA don't have it, nor any stream. The public function takes 1 µs.
         raw = getattr(module._C, "_cuda_getCurrentRawStream", None)
         self.stream: Callable[[int], int] = raw or self._stream
@@ -194,7 +195,7 @@ class _Torch:
                 f"{what} requires a gradient, and tilewise.matmul has none; pass {what}.detach(), "
                 "or call it under torch.no_grad()"
             )
-        if x.layout != self._torch.strided or x.device.type not in ("cpu", "cuda"):
+        if x.layout != self._torch.strided or not (x.is_cuda or x.is_cpu):
             raise TypeError(
                 f"{what} is a {x.layout} tensor on {x.device}; dense ones on a CPU or a CUDA GPU "
                 "are supported"
@@ -203,7 +204,8 @@ class _Torch:
             raise TypeError("out is a lazily negated view (torch.Tensor.is_neg); pass another")
 
     def dtype_of(self, x: Array) -> str:
-        return str(x.dtype).removeprefix("torch.")
+        found = self._dtypes.get(x.dtype)
+        return found or str(x.dtype).removeprefix("torch.")
 
     def ordinal(self, x: Array) -> int | None:
         return int(x.device.index) if x.is_cuda else None
@@ -291,6 +293,9 @@ repeatable: dict[type, Library] = {}
 
 def library_of(x: object) -> Library | None:
     """Whose array it is; None where it is nobody's that is known here."""
+    library = repeatable.get(type(x))
+    if library is not None:
+        return library
     if isinstance(x, np.ndarray):
         return _libraries["numpy"]
     # A library that was never imported has made no array.

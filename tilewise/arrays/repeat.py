@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from tilewise.arrays.libraries import Array, Library, repeatable
 from tilewise.devices.gpu import Gpu
@@ -17,8 +16,7 @@ Key = tuple[Any, ...]
 _NUMBERS = (int, float)
 
 
-@dataclass(frozen=True, slots=True)
-class Repeat:
+class Repeat(NamedTuple):
     """What a call on a GPU came to; it holds no addresses.
 
     Attributes
@@ -31,8 +29,9 @@ class Repeat:
     workspace : callable or None
         A new array for the launches; None if they need none.
     reads_c : bool
-    reach : (int, int, int, int)
-        Bytes from the first element's to behind the last one's: of A, B, C and the result.
+    reach : (int, int, int, int) or tuple()
+        Bytes from the first element's to behind the last one's: of A, B, C and the result. Empty
+        where that is new each time, and overlaps nothing.
     is_c_like_out : bool
         Whether C may be the result: both lie alike.
     """

@@ -147,14 +147,14 @@ def bind_later(
         if isinstance(args[index], Place) and not _is_address(argument.parameter):
             raise TypeError(f"{where}: takes {_wanted(argument.parameter)}, not an address")
         for offset, _ in places:
-            if not _fits_address(offset, argument.parameter):
+            if not _fits_address(offset, argument.parameter.size):
                 raise ValueError(
                     f"{where}: an address can't stand at byte {offset} of {len(argument.data)}; it "
                     "takes a multiple of 8, and 8 bytes"
                 )
         maps = args[index].maps if isinstance(args[index], Packed) else ()
         for offset, _ in maps:
-            if not _fits_map(offset, argument.parameter):
+            if not _fits_map(offset, argument.parameter.size):
                 raise ValueError(
                     f"{where}: a tensor map can't stand at byte {offset} of {len(argument.data)}; "
                     f"it takes a multiple of {TENSOR_MAP_ALIGNMENT}, and {TENSOR_MAP_BYTES} bytes"
@@ -197,27 +197,28 @@ def _bind_usual(
                 return None
             out.append((_NULL, ((0, value),)))
         elif kind is Packed:
-            if (
-                parameter.type != "b8"
-                or type(value.data) is not bytes
-                or len(value.data) != size
-                or not all(_fits_address(offset, parameter) for offset, _ in value.places)
-                or not all(_fits_map(offset, parameter) for offset, _ in value.maps)
-            ):
+            data, places, maps = value
+            if parameter.type != "b8" or type(data) is not bytes or len(data) != size:
                 return None
-            maps = ((offset, x.place) for offset, x in value.maps) if value.maps else ()
-            out.append((value.data, (*value.places, *maps)))
+            for offset, _ in places:
+                if not _fits_address(offset, size):
+                    return None
+            for offset, x in maps:
+                if not _fits_map(offset, size):
+                    return None
+                places = (*places, (offset, x.place))
+            out.append((data, places))
         else:
             return None
     return out
 
 
-def _fits_address(offset: int, parameter: Parameter) -> bool:
-    return offset % 8 == 0 and 0 <= offset <= parameter.size - 8
+def _fits_address(offset: int, size: int) -> bool:
+    return offset % 8 == 0 and 0 <= offset <= size - 8
 
 
-def _fits_map(offset: int, parameter: Parameter) -> bool:
-    return offset % TENSOR_MAP_ALIGNMENT == 0 and (0 <= offset <= parameter.size - TENSOR_MAP_BYTES)
+def _fits_map(offset: int, size: int) -> bool:
+    return offset % TENSOR_MAP_ALIGNMENT == 0 and 0 <= offset <= size - TENSOR_MAP_BYTES
 
 
 def _with_places(value: Any) -> tuple[Any, Places]:

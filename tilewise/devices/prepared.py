@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 from tilewise.compiler import Compiled
@@ -36,11 +37,7 @@ class Ready:
         configuration.blockDimX, configuration.blockDimY, configuration.blockDimZ = launch.block
         configuration.sharedMemBytes = launch.shared
         if launch.overlap:
-            attribute = driver.CUlaunchAttribute()
-            kinds = driver.CUlaunchAttributeID
-            attribute.id = kinds.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
-            attribute.value.programmaticStreamSerializationAllowed = 1
-            configuration.attrs, configuration.numAttrs = [attribute], 1
+            configuration.attrs, configuration.numAttrs = [_overlapping(driver)], 1
 
     def enqueue(self, stream: Any) -> None:
         """Launch on a stream, by the driver's handle; the context being current.
@@ -57,6 +54,19 @@ class Ready:
         )
         if status:
             raise self._context.error(status, "cuLaunchKernelEx")
+
+
+@cache
+def _overlapping(driver: Any) -> Any:
+    """Return the attribute of launches that may begin before the one ahead has ended.
+
+    A configuration copies it.
+    """
+    attribute = driver.CUlaunchAttribute()
+    kinds = driver.CUlaunchAttributeID
+    attribute.id = kinds.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+    attribute.value.programmaticStreamSerializationAllowed = 1
+    return attribute
 
 
 class Prepared:
@@ -81,24 +91,22 @@ class Prepared:
         bound = bind_later(compiled.name, compiled.parameters, launch.args)
         data = [value for value, _ in bound]
         anew = []
-        for i, offset, x in _maps(launch.args):
-            template = context.tensor_maps.template(x)
-            if template is None:
-                anew.append((i, offset, x))
-            else:
-                whole = data[i]
-                data[i] = whole[:offset] + template + whole[offset + TENSOR_MAP_BYTES :]
+        for i, argument in enumerate(launch.args):
+            for offset, x in _maps(argument):
+                template = context.tensor_maps.template(x)
+                if template is None:
+                    anew.append((i, offset, x))
+                else:
+                    whole = data[i]
+                    data[i] = whole[:offset] + template + whole[offset + TENSOR_MAP_BYTES :]
         values = Values(data)
-        self._words = values.words
-        first = values.first
+        self._context, self._words = context, values.words
         self._slots = [
-            (first[i] + offset // 8, place.array, place.offset)
-            for i, (_, places) in enumerate(bound)
-            if places
+            (first + offset // 8, place.array, place.offset)
+            for first, (_, places) in zip(values.first, bound, strict=True)
             for offset, place in places
         ]
-        self._context = context
-        self._encoded_anew = [(first[i] + offset // 8, x) for i, offset, x in anew]
+        self._encoded_anew = [(values.first[i] + offset // 8, x) for i, offset, x in anew]
         self._ready = Ready(context, function, launch, values)
         # The driver copies the values before it returns; until then they are one call's own.
         self._lock = threading.Lock()
@@ -122,11 +130,8 @@ class Prepared:
             self._ready.enqueue(stream)
 
 
-def _maps(args: Sequence[Any]) -> Iterator[tuple[int, int, TensorMap]]:
-    """Each tensor map: the argument that it is or is in, and its offset there."""
-    for i, argument in enumerate(args):
-        if isinstance(argument, TensorMap):
-            yield i, 0, argument
-        elif isinstance(argument, Packed):
-            for offset, x in argument.maps:
-                yield i, offset, x
+def _maps(argument: Any) -> Sequence[tuple[int, TensorMap]]:
+    """Return the tensor maps that an argument is or has, each with its offset there."""
+    if isinstance(argument, Packed):
+        return argument.maps
+    return ((0, argument),) if isinstance(argument, TensorMap) else ()

@@ -73,19 +73,19 @@ class TensorMaps:
         ValueError
             As :meth:`encode`.
         """
+        key = x[1:]  # all but the place: a weight has the same map in many products
+        found = self._templates.get(key)
+        if found is not None:
+            return found
         kind = self._kind(x)
         if kind.is_patched is None:
             kind.is_patched = self._can_be_patched(kind, x)
         if not kind.is_patched:
             return None
-        # A weight has the same map in many products.
-        key = x.dtype, x.box, x.promotion, x.extents, x.strides
-        found = self._templates.get(key)
-        if found is None:
-            found = self._encode(kind, x, _TRIED_ADDRESSES[0])
-            if len(self._templates) >= TEMPLATES:
-                self._templates.clear()
-            self._templates[key] = found
+        found = self._encode(kind, x, _TRIED_ADDRESSES[0])
+        if len(self._templates) >= TEMPLATES:
+            self._templates.clear()
+        self._templates[key] = found
         return found
 
     def _can_be_patched(self, kind: _Kind, x: TensorMap) -> bool:

@@ -8,8 +8,8 @@ lists, and nothing else.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from types import MappingProxyType
+from typing import Any, NamedTuple, Protocol
 
 from tilewise.gemm.chip import Chip
 from tilewise.gemm.product import Product
@@ -17,8 +17,7 @@ from tilewise.gemm.steps import Plan
 from tilewise.kernel import Kernel
 
 
-@dataclass(frozen=True, slots=True)
-class Offer:
+class Offer(NamedTuple):
     """One way to compute a product.
 
     Attributes
@@ -41,7 +40,7 @@ class Offer:
     family: str
     seconds: float
     make: Callable[[], Plan]
-    choice: Mapping[str, Any] = field(default_factory=dict)
+    choice: Mapping[str, Any] = MappingProxyType({})
     words: str = ""
     margin: float = 1.0
 

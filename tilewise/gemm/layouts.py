@@ -128,21 +128,21 @@ class Layout:
         if values.keys() != self._names:
             differing = sorted(values.keys() ^ self._names)
             raise TypeError(f"{self.name} has other fields than it is given: {differing}")
-        for field in self.fields:
-            value, at = values[field.name], start + field.offset
-            for each in _elements(value, field.count) if field.count else (value,):
-                if field.layout is not None:
-                    if field.layout.name != _TENSOR_MAP:
-                        field.layout._collect(each, at, numbers, places, maps)
-                    elif each is not None:
-                        maps.append((at, each))
-                elif field.is_pointer:
-                    if each is not None:
-                        places.append((at, each))
-                    numbers.append(0)
-                else:
-                    numbers.append(each)
-                at += field.size
+        for name, offset, count, size, is_pointer, layout in self._each:
+            value, at = values[name], start + offset
+            if layout is None:  # a scalar: arrays are of structures
+                if is_pointer:
+                    if value is not None:
+                        places.append((at, value))
+                    value = 0
+                numbers.append(value)
+                continue
+            for each in _elements(value, count) if count else (value,):
+                if layout.name != _TENSOR_MAP:
+                    layout._collect(each, at, numbers, places, maps)
+                elif each is not None:
+                    maps.append((at, each))
+                at += size
 
     def scalars(self, start: int = 0) -> Iterator[tuple[str, int, str]]:
         """Name (as ``"a.pointer"``, ``"copy[1].rows"``), offset and format of every scalar."""
@@ -155,6 +155,13 @@ class Layout:
                 else:
                     for inner, offset, character in field.layout.scalars(at):
                         yield f"{name}.{inner}", offset, character
+
+    @cached_property
+    def _each(self) -> tuple[tuple[str, int, int, int, bool, Layout | None], ...]:
+        """Of each field its name, offset, count, size, whether it is a pointer, and layout."""
+        return tuple(
+            (x.name, x.offset, x.count, x.size, x.is_pointer, x.layout) for x in self.fields
+        )
 
     @cached_property
     def _names(self) -> frozenset[str]:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from tilewise.gemm.product import ALIGNMENT, ITEM_SIZES, A, B, C, D, Operand, Product
-from tilewise.gemm.steps import Plan
+from tilewise.gemm.steps import Plan, Step
 
 
-@dataclass(frozen=True)
-class Piece:
+class Piece(NamedTuple):
     """Rows and columns of a product's D, as a product of its own.
 
     Attributes
@@ -62,7 +61,7 @@ def cut(product: Product, rows: int, columns: int) -> Iterator[Piece]:
 def joined(pieces: Sequence[tuple[Piece, Plan]], chosen: str, why: str) -> Plan:
     """Return the pieces' plans one after another; they share the workspace."""
     steps = [
-        replace(step, launch=step.launch.moved(piece.at))
+        Step(step.kernel, step.launch.moved(piece.at))
         for piece, plan in pieces
         for step in plan.steps
     ]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from functools import cache, lru_cache
 from operator import attrgetter
 
@@ -41,13 +40,13 @@ def plan_product(product: Product, device: Device) -> Plan:
 
 def chip_of(device: Device) -> Chip | None:
     """Return the GPU that a device is; None for the emulator, and GPUs before sm_80."""
-    if isinstance(device, Gpu) and int(device.arch.removeprefix("sm_").rstrip("af")) >= 80:
-        return _chip_of(device)
-    return None
+    return _chip_of(device) if isinstance(device, Gpu) else None
 
 
 @cache
-def _chip_of(gpu: Gpu) -> Chip:
+def _chip_of(gpu: Gpu) -> Chip | None:
+    if int(gpu.arch.removeprefix("sm_").rstrip("af")) < 80:
+        return None
     name = gpu.context.device.name
     is_hopper = gpu.arch.startswith("sm_90")
     clock = 1e3 * gpu.context.attribute("CLOCK_RATE")
@@ -71,7 +70,7 @@ def plan_on(product: Product, chip: Chip | None) -> Plan:
         return Plan((), 0, "nothing", "the result has no elements")
     offer = kept_offer(product, chip)
     if offer is not None:
-        return replace(offer.make(), why="it was the fastest of those that were measured")
+        return offer.make().because("it was the fastest of those that were measured")
     offer = best(product, chip)
     plan = offer.make()
     if plan.why:
@@ -80,7 +79,7 @@ def plan_on(product: Product, chip: Chip | None) -> Plan:
     if offer.family == FAMILIES[-1].name:
         words = objections(product, chip)
         why = f"no other family takes it: {words}" if words else f"{why}: the others take longer"
-    return replace(plan, why=why)
+    return plan.because(why)
 
 
 def best(product: Product, chip: Chip | None) -> Offer:
@@ -100,9 +99,10 @@ def kept_offer(product: Product, chip: Chip | None) -> Offer | None:
     if chip is None:
         return None
     entry = kept.find(product, chip)
-    for family in FAMILIES:
-        if entry is not None and family.name == entry[0]:
-            return family.offer(product, chip, entry[1])
+    if entry is not None:
+        for family in FAMILIES:
+            if family.name == entry[0]:
+                return family.offer(product, chip, entry[1])
     return None
 
 

@@ -101,7 +101,8 @@ def every(
     """
     item = ITEM_SIZES[dtype]
     of_part = batch * m * -(-n * item // ALIGNMENT)  # pieces of 16 bytes
-    found: Floats = np.ceil(parts / np.minimum(shared_by, _room(of_part))) * STEP
+    found: Floats = np.ceil(parts / np.minimum(shared_by, float(_room(of_part))))
+    found *= STEP
     found += parts * (2 * batch * m * n * item / (RATE[dtype] * memory)) + START
     found[0] = 0.0
     return found

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
+from tilewise.compiler import Compiled
 from tilewise.devices import Device
 from tilewise.devices.gpu import Gpu
 from tilewise.devices.prepared import Prepared
@@ -13,11 +15,10 @@ from tilewise.kernel import Kernel
 from tilewise.launch import Launch
 from tilewise.shown import Part, Shown, Table
 
-PREPARED = 4096  # plans that are kept ready
+PREPARED, KERNELS = 4096, 1024  # plans, and kernels, that are kept ready
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(NamedTuple):
     """One launch of a plan.
 
     Attributes
@@ -51,6 +52,10 @@ class Plan(Shown):
     workspace: int
     chosen: str
     why: str
+
+    def because(self, why: str) -> Plan:
+        """Return the same plan for that reason."""
+        return Plan(self.steps, self.workspace, self.chosen, why)
 
     def _summary(self) -> str:
         return f"{self.chosen}, launches: {len(self.steps)}"
@@ -97,15 +102,38 @@ def execute(plan: Plan, device: Device, stream: int, addresses: Sequence[int]) -
             device.launch(step.kernel.compile(device.arch), launch)
 
 
+class NotKeptError(Exception):
+    """A kernel is not in the cache, and was not to be compiled."""
+
+
 @lru_cache(maxsize=PREPARED)
-def prepare(plan: Plan, gpu: Gpu) -> tuple[Prepared, ...]:
+def prepare(plan: Plan, gpu: Gpu, compiles: bool = True) -> tuple[Prepared, ...]:
     """The plan's launches, compiled and checked once, for :meth:`Gpu.enqueue`.
+
+    Parameters
+    ----------
+    plan : Plan
+    gpu : Gpu
+    compiles : bool, optional
+        Whether kernels that are not in the cache are compiled.
 
     Raises
     ------
     CompileError, LaunchError, DeviceUnavailableError
         As :func:`execute`.
+    NotKeptError
+        If one would have to be compiled, and is not to be.
     """
     return tuple(
-        gpu.prepare(step.kernel.compile(gpu.arch, lines=False), step.launch) for step in plan.steps
+        gpu.prepare(_compiled(step.kernel, gpu.arch, compiles), step.launch) for step in plan.steps
     )
+
+
+@lru_cache(maxsize=KERNELS)
+def _compiled(kernel: Kernel, arch: str, compiles: bool) -> Compiled:
+    if compiles:
+        return kernel.compile(arch, lines=False)
+    found = kernel.find(arch, lines=False)
+    if found is None:
+        raise NotKeptError(f"{kernel!r} is not in the cache")
+    return found

@@ -17,6 +17,7 @@ from tilewise.launch import Launch, Packed, Place
 
 SOURCE = SOURCES / "gemm" / "general.cu"
 BLOCK, BLOCK_K, THREADS = 64, 16, 256  # of general.cu
+WORDS = f"the general kernel, tiles of {BLOCK} x {BLOCK}"
 # Seconds of an H200: of a launch, and of a k-step, at least and for each tile of a multiprocessor.
 START, STEP, STEP_OF_TILE = 1.0e-6, 2.4e-6, 1.06e-6
 MARGIN = 1.2  # its model is rough, and it is seldom the fastest
@@ -37,7 +38,7 @@ class General:
             self.name,
             _seconds(product, chip),
             partial(_plan, product),
-            words=f"the general kernel, tiles of {BLOCK} x {BLOCK}",
+            words=WORDS,
             margin=MARGIN,
         )
 
@@ -66,7 +67,7 @@ def _plan(product: Product) -> Plan:
     grid = (min(tiles, MAX_GRID[0]), 1, min(product.batch, MAX_GRID[2]))
     launch = Launch(grid, (THREADS, 1, 1), (_packed(product),))
     step = Step(_kernel(product.dtype, product.out_dtype), launch)
-    return Plan((step,), 0, f"the general kernel, tiles of {BLOCK} x {BLOCK}", "")
+    return Plan((step,), 0, WORDS, "")
 
 
 @cache

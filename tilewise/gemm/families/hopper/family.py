@@ -20,6 +20,8 @@ from tilewise.gemm.steps import Plan
 from tilewise.kernel import Kernel
 from tilewise.launch import Place
 
+_IN_PLACE = {x: Place(x) for x in (A, B, D)}
+
 
 class Hopper:
     """The family."""
@@ -96,7 +98,7 @@ def _words(reading: Reading, tiling: Tiling) -> str:
 def _plan(product: Product, reading: Reading, tiling: Tiling, multiprocessors: int) -> Plan:
     """Return the plan: what is packed, the kernel, and what is copied to where it belongs."""
     packings, unpacking = reading.packings, reading.unpacking
-    places, used = {x: Place(x) for x in (A, B, D)}, 0
+    places, used = dict(_IN_PLACE), 0
     at = {**packings, **({} if unpacking is None else {D: unpacking})}
     for array, packing in at.items():
         places[array] = Place(WORKSPACE, used)

@@ -44,6 +44,7 @@ class Seen(NamedTuple):
     reads_c: bool
 
 
+@lru_cache(maxsize=LATELY)
 def objection(product: Product) -> str:
     """Return why the kernel can't take a product; empty if it can."""
     if product.dtype not in HALVES:
@@ -72,6 +73,7 @@ def unaligned(product: Product, which: int) -> str:
     return (seen.a if which == A else seen.b).unaligned()
 
 
+@lru_cache(maxsize=LATELY)
 def problem(product: Product) -> Problem:
     """Return what decides how fast a product's tiles are."""
     a, b, _, by_rows, by_tma, reads_c = _seen(product)

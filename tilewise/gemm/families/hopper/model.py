@@ -230,7 +230,7 @@ class Prices:
         reading += offset
         reading += stored * self.write
         # Computing and memory take between their sum, as if nothing overlapped, and the longer.
-        overlap = np.where(at.waves > 1.0, p.overlap[1], p.overlap[0])
+        overlap = np.where(at.are_several, p.overlap[1], p.overlap[0])
         time: Array = (computing**overlap + reading**overlap) ** (1.0 / overlap)
         time += self.around
         # The next launch begins beside this one on the multiprocessors that the last wave leaves.

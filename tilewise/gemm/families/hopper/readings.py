@@ -81,9 +81,9 @@ def _may_be_packed(product: Product, which: int) -> bool:
     """Return whether an aligned copy of A or B could be faster: where it is not aligned itself."""
     rows, columns = (product.m, product.k) if which == A else (product.k, product.n)
     return (
-        product.batch * rows * columns > 0
+        bool(hopper.unaligned(product, which))
+        and product.batch * rows * columns > 0
         and product.batch * max(rows, columns) <= pack.LARGEST
-        and bool(hopper.unaligned(product, which))
     )
 
 
@@ -95,15 +95,15 @@ def _packing(product: Product, which: int) -> Packing:
 
 def _unpacking(product: Product) -> Packing | None:
     """Return where D goes at first, where neither dimension of it is contiguous; else None."""
-    lines = ((product.n, product.d.column_stride), (product.m, product.d.row_stride))
+    m, n, d = product.m, product.n, product.d
     if (
-        any(stride == 1 or extent == 1 for extent, stride in lines)
+        (d.column_stride == 1 or d.row_stride == 1 or m == 1 or n == 1)
         or product.out_dtype not in hopper.HALVES
         or product.beta != 0
-        or not 0 < product.batch * max(product.m, product.n) <= pack.LARGEST
+        or not 0 < product.batch * max(m, n) <= pack.LARGEST
     ):
         return None
-    return pack.packed(product.d, product.m, product.n, product.batch)
+    return pack.packed(d, m, n, product.batch)
 
 
 def pack_seconds(packings: Iterable[Packing]) -> float:

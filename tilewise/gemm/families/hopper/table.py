@@ -126,6 +126,8 @@ class Covers(NamedTuple):
         Tiles by the clusters that run at once.
     waves, last : array
         Waves of so many tiles, and the tiles of the last one, which may be fewer.
+    are_several : array of bool
+        Whether there is more than one wave.
     splits : array
         Clusters that divide each of the last wave's tiles: 1 where there is no stream-K tail.
     has_tail : array of bool
@@ -138,6 +140,7 @@ class Covers(NamedTuple):
     share: Array
     waves: Array
     last: Array
+    are_several: npt.NDArray[np.bool_]
     splits: Array
     has_tail: npt.NDArray[np.bool_]
 
@@ -152,7 +155,8 @@ def covers(table: Table, sizes: Sizes) -> Covers:
     last = tiles - (waves - 1.0) * table.clusters
     splits = np.floor(table.clusters / last)
     splits = np.minimum(np.minimum(splits, sizes.most_splits), table.most_splits)
-    return Covers(rows, columns, tiles, share, waves, last, splits, splits > 1.0)
+    are_several, has_tail = waves > 1.0, splits > 1.0
+    return Covers(rows, columns, tiles, share, waves, last, are_several, splits, has_tail)
 
 
 def is_excluded(table: Table, at: Covers, sizes: Sizes) -> npt.NDArray[np.bool_]:
@@ -164,7 +168,7 @@ def is_excluded(table: Table, at: Covers, sizes: Sizes) -> npt.NDArray[np.bool_]
     each cluster has only one. And those with more tiles than the kernel counts.
     """
     found = (sizes.m <= table.least_m) | (sizes.n <= table.least_n)
-    found |= np.where(at.waves > 1.0, table.is_split, table.is_ping_pong)
+    found |= np.where(at.are_several, table.is_split, table.is_ping_pong)
     found |= sizes.k_steps < table.least_steps
     found |= at.has_tail < table.is_stream_k
     found |= at.tiles > MOST_TILES

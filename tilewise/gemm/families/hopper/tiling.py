@@ -110,16 +110,16 @@ class Tiling:
     b_unaligned: bool = False
     ping_pong: bool = False
 
-    @property
+    @cached_property
     def is_unaligned(self) -> bool:
         return self.a_unaligned or self.b_unaligned
 
-    @property
+    @cached_property
     def consumers(self) -> int:
         """The warpgroups that multiply."""
         return 2 if self.ping_pong else _CONSUMERS[self.block_m]
 
-    @property
+    @cached_property
     def sharers(self) -> int:
         """The warpgroups that share a tile."""
         return 1 if self.ping_pong else self.consumers
@@ -129,37 +129,37 @@ class Tiling:
         """The blocks of 64 rows of a tile that each sharer has."""
         return self.block_m // (64 * self.sharers)
 
-    @property
+    @cached_property
     def threads(self) -> int:
         return 128 * (1 + self.consumers + (LOADERS if self.is_unaligned else 0))
 
-    @property
+    @cached_property
     def tiles(self) -> int:
         """The tiles that a cluster computes at a time."""
         return self.cluster_m * self.cluster_n
 
-    @property
+    @cached_property
     def out_columns(self) -> int:
         """The columns of one TMA store of D: as many as leave enough pipeline stages."""
         return self._rings[0]
 
-    @property
+    @cached_property
     def out_bytes(self) -> int:
         """The bytes of the consumers' buffers for D, two a warp."""
         return _out_bytes(self.consumers, self.out_columns)
 
-    @property
+    @cached_property
     def stages(self) -> int:
         """The pipeline stages: as many as fit."""
         return self._rings[1]
 
-    @cached_property
+    @property
     def _rings(self) -> tuple[int, int]:
         return _rings(
             self.block_m, self.block_n, self.consumers, self.a_unaligned, self.b_unaligned
         )
 
-    @property
+    @cached_property
     def stage_bytes(self) -> int:
         return 2 * BLOCK_K * (self.block_m + self.block_n)
 

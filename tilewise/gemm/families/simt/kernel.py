@@ -117,7 +117,7 @@ def plan(choice: Choice, multiprocessors: int, is_hopper: bool, is_swapped: bool
         # A kernel that begins before a transposition has ended keeps its division of a
         # multiprocessor's memory, with next to no L1 cache.
         after = steps[len(transposed)]
-        steps[len(transposed)] = replace(after, launch=replace(after.launch, overlap=False))
+        steps[len(transposed)] = Step(after.kernel, replace(after.launch, overlap=False))
     if sums is not None:
         steps.append(splitk.step(product, parts, sums, is_hopper))
         used += splitk.workspace(product, parts)

@@ -186,7 +186,7 @@ class Table:
         blocks = np.ceil(m / self._block_m) * np.ceil(n / self._block_n) * batch
         waiting = np.ceil(blocks[:, np.newaxis] * parts / self.chip.multiprocessors)
         generations = np.ceil(waiting / self._residents)
-        before = np.maximum(generations - 1.0, 0.0)
+        before = generations - 1.0
         index = waiting - before * self._residents
         index += self._behind * (before > 0)
         index += self._first

@@ -46,6 +46,8 @@ def view_of(product: Product) -> View | None:
     """
     if product.dtype not in HALVES or product.alpha == 0:
         return None
+    if min(product.m, product.n) > MOST_BY_K:
+        return None
     if not 0 < max(product.m, product.n, product.k) <= LARGEST or not 0 < product.batch <= LARGEST:
         return None
     found = sides_of(product)
