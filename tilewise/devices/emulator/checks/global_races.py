@@ -25,6 +25,7 @@ from tilewise.devices.emulator.checks.log import (
     ACQUIRE,
     ATOMIC,
     BLOCK,
+    CLEAR,
     FENCE,
     FLAG,
     POLL,
@@ -145,9 +146,14 @@ class GlobalRaces:
         self._sync(RELEASE, self._lanes(lanes.numbers), self._block_names(lanes, number))
 
     def opened(self, lanes: Lanes, number: int) -> None:
-        """A barrier opened for lanes that waited there, and were not all of their block."""
+        """A barrier opened for lanes that waited there."""
         names = self._block_names(lanes, number)
         self._sync(ACQUIRE, self._lanes(lanes.numbers), names, clears=True)
+
+    def unused(self, lanes: Lanes, number: int) -> None:
+        """A barrier opened by the arrival of lanes, and nobody waited there."""
+        names = self._block_names(lanes, number)
+        self._sync(CLEAR, self._lanes(lanes.numbers), names)
 
     def block_barrier(self, blocks: npt.NDArray[np.bool_] | None, lanes: Lanes) -> None:
         """The lanes, all of their blocks, waited for each other."""

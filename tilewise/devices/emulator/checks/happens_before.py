@@ -151,10 +151,14 @@ class HappensBefore:
         self.release(lanes.numbers, block, self._arrived[number])
 
     def opened(self, lanes: Lanes, number: int) -> None:
-        """A barrier opened for lanes that waited there, and were not all of their block."""
+        """A barrier opened for lanes that waited there."""
         block = lanes.pick(self.machine.geometry.block_of)
         self.acquire(lanes.numbers, self._arrived[number][block])
         self._arrived[number][block] = 0
+
+    def unused(self, lanes: Lanes, number: int) -> None:
+        """A barrier opened by the arrival of lanes, and nobody waited there."""
+        self._arrived[number][lanes.pick(self.machine.geometry.block_of)] = 0
 
     def fence(self, lanes: Lanes) -> None:
         """A proxy fence stands between the lanes and all that they are ordered behind."""

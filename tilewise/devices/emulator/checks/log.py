@@ -31,7 +31,7 @@ CONFLICTS: dict[str, tuple[str, ...]] = {
 }
 """For each kind of access, the kinds of earlier accesses that it makes a race with."""
 
-RELEASE, ACQUIRE, FENCE = "release", "acquire", "fence"
+RELEASE, ACQUIRE, FENCE, CLEAR = "release", "acquire", "fence", "clear"
 BLOCK, WARP, ADDRESS, MBARRIER, CLUSTER = (number << 60 for number in range(1, 6))
 """What a variable that orders threads is: a barrier of a block, of a warp; an address of global
 memory; an mbarrier; a cluster's barrier. The number below it tells those of one kind apart."""
@@ -88,7 +88,8 @@ class Sync:
     Attributes
     ----------
     kind : str
-        :data:`RELEASE`, :data:`ACQUIRE` or :data:`FENCE`.
+        :data:`RELEASE`, :data:`ACQUIRE` or :data:`FENCE`; or :data:`CLEAR`, where what lanes left
+        is taken by nobody, and gone.
     names : ndarray of int64, shape (lanes,)
         The variable of each lane.
     is_fenced : bool

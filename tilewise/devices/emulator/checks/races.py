@@ -25,6 +25,7 @@ from tilewise.devices.emulator.checks.flags import (
 from tilewise.devices.emulator.checks.log import (
     ACQUIRE,
     ATOMIC,
+    CLEAR,
     FENCE,
     FLAG,
     ISSUE,
@@ -112,8 +113,12 @@ class Races:
         self._sync(RELEASE, lanes, block_names(lanes, number))
 
     def opened(self, lanes: Lanes, number: int) -> None:
-        """A barrier opened for lanes that waited there, and were not all of their block."""
+        """A barrier opened for lanes that waited there."""
         self._sync(ACQUIRE, lanes, block_names(lanes, number))
+
+    def unused(self, lanes: Lanes, number: int) -> None:
+        """A barrier opened by the arrival of lanes, and nobody waited there."""
+        self._sync(CLEAR, lanes, block_names(lanes, number))
 
     def memory_fence(self, lanes: Lanes) -> None:
         """Lanes pass a fence."""
