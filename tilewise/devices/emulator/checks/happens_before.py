@@ -136,7 +136,7 @@ class HappensBefore:
 
     def warp_barrier(self, lanes: Lanes, masks: npt.NDArray[np.uint64]) -> None:
         """Lanes that name each other in their masks waited for one another."""
-        self.meet(lanes.numbers, warp_names(lanes, masks))
+        self.meet(lanes.numbers, warp_names(lanes.pick(self.machine.geometry.warp_of), masks))
 
     def block_barrier(self, blocks: npt.NDArray[np.bool_] | None, lanes: Lanes) -> None:
         """The lanes, all of their blocks, waited for each other."""

@@ -25,7 +25,7 @@ from tilewise.devices.emulator.checks.happens_before import (
     Clocks,
     HappensBefore,
 )
-from tilewise.devices.emulator.checks.log import ARRIVAL, ATOMIC, ISSUE, READ, WRITE
+from tilewise.devices.emulator.checks.log import ARRIVAL, ATOMIC, ISSUE, READ, VERBS, WRITE
 from tilewise.devices.emulator.checks.races import note_same_value
 from tilewise.devices.emulator.memory.patterns import SharedPattern
 from tilewise.devices.emulator.ptx.program import Program
@@ -380,12 +380,12 @@ class Ordering(HappensBefore):
         offset = int(access.place[at]) * self._granule % machine.shared.pitch
         place = machine.shared_place(offset, op.element)
         lanes = access.lane if len(access.lane) == 1 else access.lane[which]
-        verb = {READ: "reads", WRITE: "writes", ATOMIC: "changes atomically"}[access.kind]
         how = self._who(int(access.agent[0]))
         by = "" if how == "another thread" else f" by {how}"
         op.fault(
             "race",
-            f"{verb} {place} in shared memory{by} with no {missing} ({earlier.where(op.file)})",
+            f"{VERBS[access.kind]} {place} in shared memory{by} with no {missing} "
+            f"({earlier.where(op.file)})",
             int(lanes[0]),
             place,
             len(np.unique(lanes)) - 1,
