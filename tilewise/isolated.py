@@ -22,6 +22,7 @@ from tilewise.compiler import Compiled, confine
 from tilewise.counted import Counters, Footprint, Resources
 from tilewise.devices import arguments
 from tilewise.devices.arguments import ArrayArgument, ScalarArgument
+from tilewise.devices.extents import extent
 from tilewise.errors import LaunchError, LimitError, TilewiseError
 from tilewise.launch import Alike, Finding, Launch, LaunchReport
 from tilewise.limits import Limits
@@ -200,7 +201,7 @@ def _places(
                     f"argument {number} lies on a device; an isolated launch takes NumPy arrays"
                 )
             hosts[number] = argument.value
-    extents = {number: arguments.extent(host) for number, host in hosts.items()}
+    extents = {number: extent(host) for number, host in hosts.items()}
     moved: dict[int, int] = {}
     size, last_end, shift = 0, -1, 0
     for number, (begin, end) in sorted(extents.items(), key=lambda item: item[1]):

@@ -151,7 +151,7 @@ TIMES: dict[str, float] = {}  # of kernels, in the fixture's clock
 
 @pytest.fixture
 def emulated(torch: Any, monkeypatch: pytest.MonkeyPatch) -> EmulatedGpu:
-    from tilewise.bench import rungs
+    from tilewise.bench import contenders, rungs
     from tilewise.bench.timing import Timings
 
     gpu = EmulatedGpu()
@@ -183,9 +183,9 @@ def emulated(torch: Any, monkeypatch: pytest.MonkeyPatch) -> EmulatedGpu:
     monkeypatch.setattr(rungs, "seconds_of", seconds_of)
     monkeypatch.setattr(rungs, "in_turn", in_turn)
     monkeypatch.setattr(rungs, "place", place)
-    monkeypatch.setattr(rungs, "_device", lambda: "cpu")
-    monkeypatch.setattr(rungs, "_stream", lambda: 0)
-    monkeypatch.setattr(rungs, "sets_to_rotate", lambda nbytes, cache: 2)
+    monkeypatch.setattr(contenders, "_device", lambda: "cpu")
+    monkeypatch.setattr(contenders, "_stream", lambda: 0)
+    monkeypatch.setattr(contenders, "sets_to_rotate", lambda nbytes, cache: 2)
     monkeypatch.setattr(record, "find_gpu", lambda: gpu)
     monkeypatch.setattr(climb, "EDGE_SIZES", range(30, 50))
     return gpu
@@ -358,7 +358,7 @@ def test_a_launch_that_fails_is_told(
 
 
 def test_a_digest_is_of_all_bits_in_order(torch: Any) -> None:
-    from tilewise.bench.rungs import digest
+    from tilewise.bench.contenders import digest
 
     x = torch.randn(7, 9)
     assert digest(x) == digest(x.clone())

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tilewise.compiler import Parameter
 from tilewise.devices import Device
-from tilewise.devices.arguments import ArrayArgument, ScalarArgument, bind, extent, span
+from tilewise.devices.arguments import ArrayArgument, ScalarArgument, bind
 from tilewise.kernel import Kernel
 
 SIZES = {"u8": 1, "u16": 2, "u32": 4, "u64": 8, "f32": 4, "f64": 8}
@@ -196,43 +196,6 @@ def test_objects_and_foreign_byte_order_are_refused() -> None:
         bound("u64", np.zeros(2, object))
     with pytest.raises(ValueError, match="byte order"):
         bound("u64", np.zeros(2, np.dtype(np.float32).newbyteorder()))
-
-
-@given(st.data())
-def test_a_span_covers_a_pitched_view_and_nothing_else(draw: st.DataObject) -> None:
-    rows, pitch = (draw.draw(st.integers(1, 6)) for _ in range(2))
-    whole = np.arange(rows * pitch, dtype=np.float64).reshape(rows, pitch)
-    top = draw.draw(st.integers(0, rows - 1))
-    left = draw.draw(st.integers(0, pitch - 1))
-    view = whole[
-        top : draw.draw(st.integers(top, rows)), left : draw.draw(st.integers(left, pitch))
-    ]
-    begin, end = extent(view)
-    assert span(view).nbytes == end - begin
-    if not view.size:
-        assert end == begin
-        return
-    flat = whole.reshape(-1)
-    first = top * pitch + left
-    last = first + (view.shape[0] - 1) * pitch + view.shape[1]
-    assert begin == whole.ctypes.data + 8 * first
-    np.testing.assert_array_equal(span(view).view(np.float64), flat[first:last])
-    span(view)[:] = 0
-    assert not view.any()
-    assert np.count_nonzero(flat[:first]) == np.count_nonzero(np.arange(first))
-    np.testing.assert_array_equal(flat[last:], np.arange(last, flat.size))
-
-
-def test_spans_of_odd_arrays() -> None:
-    assert span(np.array(1.5)).tobytes() == struct.pack("<d", 1.5)
-    row = np.arange(4, dtype=np.int32)
-    assert span(np.broadcast_to(row, (1000, 4))).nbytes == 16
-    fixed = np.arange(3)
-    fixed.flags.writeable = False
-    assert not span(fixed).flags.writeable
-    column = np.arange(6.0).reshape(3, 2)[:, :1]
-    assert span(column).nbytes == (2 * 2 + 1) * 8
-    assert span(np.zeros((0, 5))).nbytes == 0
 
 
 def declared(kind: str, name: str, value: Any) -> ScalarArgument | ArrayArgument:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -13,18 +13,15 @@ from typing import Any
 import torch
 
 from tilewise.bench import timing
-from tilewise.bench.climb import EDGE_FROM, OURS, VENDOR, Settings, Step, source_of
+from tilewise.bench.climb import EDGE_FROM, VENDOR, Settings, Step, source_of
+from tilewise.bench.contenders import Call, Contenders, digest
 from tilewise.bench.exact import Exact
-from tilewise.bench.products import Operands, operands
-from tilewise.bench.suites import Shape, sets_to_rotate
 from tilewise.bench.timing import SHORT_SECONDS, Work, in_turn, seconds_of
 from tilewise.devices.gpu import Gpu
 from tilewise.devices.occupancy import occupancy
 from tilewise.errors import TilewiseError
 from tilewise.ladder.rungs import RUNGS, Rung
-from tilewise.launch import Launch
 from tilewise.lens import roofline
-from tilewise.places import Place
 from tilewise.provenance import provenance
 
 LONGEST = 2.0  # seconds of one launch; a rung goes no further
@@ -37,10 +34,6 @@ _LONG_ENOUGH = 1.0  # not launched again only for the median
 _FIRST_SIZE = 64
 _BEYOND_A_CACHE = 4  # times what the work alone would take
 _QUICK = 0.01
-
-
-Call = Callable[[Operands], None]
-"""Puts a product of its operands on PyTorch's current stream, and does not wait."""
 
 
 @dataclass(frozen=True)
@@ -143,7 +136,7 @@ class Bench:
     ) -> None:
         self.gpu, self.dtype, self.settings = gpu, dtype, settings
         self.ceiling, self.step = ceiling, step
-        self._sets: dict[int, list[Operands]] = {}
+        self.contenders = Contenders(gpu, dtype, settings)
         self._seconds: dict[str, tuple[int, float]] = {}  # of one launch, at the last size
 
     def run(self) -> Measured:
@@ -176,11 +169,11 @@ class Bench:
 
     def size(self, n: int) -> list[dict[str, Any]]:
         """A row a kernel: its figures at one size, or why it has none."""
-        self._sets.clear()
-        exact = Exact(*self._inputs(n))
+        self.contenders.forget()
+        exact = Exact(*self.contenders.inputs(n))
         rows: dict[str, dict[str, Any]] = {}
         calls: dict[str, Call] = {}
-        for name, rung in self._contenders():
+        for name, rung in self.contenders:
             self.step(f"{name} {n:,} {self.dtype}")
             row: dict[str, Any] = {
                 "kernel": name, "number": rung.number if rung else None,
@@ -189,7 +182,7 @@ class Bench:
             }  # fmt: skip
             rows[name] = row
             try:
-                calls[name] = call = self._call(name, rung, n)
+                calls[name] = call = self.contenders.call(name, rung, n)
                 why = self._too_long(rung, n) if rung else ""
             except (TilewiseError, ValueError) as objection:
                 row["skipped"] = str(objection)
@@ -224,12 +217,12 @@ class Bench:
         """
         odd = n | 1
         self.step(f"edges {odd:,} {self.dtype}")
-        self._sets.clear()
+        self.contenders.forget()
         edges = {each.name: self._edge_of(each, odd) for each in RUNGS}
         rows: list[dict[str, Any]] = []
         works: dict[str, list[Work]] = {}
         exact: dict[int, Exact] = {}
-        for name, rung in self._contenders():
+        for name, rung in self.contenders:
             if rung is not None and rung.number < EDGE_FROM:
                 continue
             tile = edges.get(name, max(edges.values()))
@@ -241,9 +234,9 @@ class Bench:
             rows.append(row)
             for size in (odd, multiple):
                 if size not in exact:
-                    exact[size] = Exact(*self._inputs(size))
+                    exact[size] = Exact(*self.contenders.inputs(size))
                 try:
-                    call = self._call(name, rung, size)
+                    call = self.contenders.call(name, rung, size)
                     found = self._checked(name, call, size, exact[size])
                 except torch.OutOfMemoryError:
                     raise
@@ -252,7 +245,7 @@ class Bench:
                 if not found["correct"]:
                     row |= {key: found[key] for key in ("correct", "failure") if key in found}
                     break
-                works[f"{name} {size}"] = self._works(call, size)
+                works[f"{name} {size}"] = self.contenders.works(call, size)
         exact.clear()
         rights = [row for row in rows if row["correct"]]
         kept = {
@@ -270,48 +263,11 @@ class Bench:
             row["cost"] = (at_odd / row["n"] ** 3) / (at_multiple / row["multiple"] ** 3)
         return rows
 
-    def _contenders(self) -> Iterator[tuple[str, Rung | None]]:
-        for rung in self.settings.rungs:
-            yield rung.name, rung
-        if self.settings.has_ours:
-            yield OURS, None
-        yield VENDOR, None
-
     def _edge_of(self, rung: Rung, n: int) -> int:
         """What both sides of a block's tile of C divide, at size ``n``."""
         defines = rung.macros(rung.tile_for(n, n, n, self.dtype), self.dtype)
         sides = [defines[name] for name in ("TILE", "BLOCK_M", "BLOCK_N") if name in defines]
         return math.lcm(*(int(side) for side in sides)) if sides else 1
-
-    def _operands(self, n: int) -> list[Operands]:
-        """As many sets of matrices as pass the L2 cache; the same ones each time."""
-        if n not in self._sets:
-            generator = torch.Generator(_device()).manual_seed(n)
-            shape = Shape(n, n, n)
-            first = operands(shape, self.dtype, generator)
-            nbytes = 3 * first.a.numel() * first.a.element_size()
-            count = sets_to_rotate(nbytes, self.gpu.l2_bytes)
-            rest = [operands(shape, self.dtype, generator) for _ in range(count - 1)]
-            self._sets[n] = [first, *rest]
-        return self._sets[n]
-
-    def _inputs(self, n: int) -> tuple[Any, Any]:
-        first = self._operands(n)[0]
-        return first.a, first.b
-
-    def _call(self, name: str, rung: Rung | None, n: int) -> Call:
-        if rung is None:
-            return Operands.ours if name == OURS else Operands.torch
-        tile = rung.tile_for(n, n, n, self.dtype)
-        grid, block = rung.geometry(n, n, tile, self.dtype)
-        a, b, c = Place(0), Place(1), Place(2)
-        launch = Launch(grid, block, (n, n, n, 1.0, a, n, b, n, 0.0, c, n))
-        prepared = self.gpu.prepare(rung.kernel(self.dtype, tile).compile(self.gpu.arch), launch)
-
-        def call(x: Operands) -> None:
-            self.gpu.enqueue(prepared, _stream(), [each.data_ptr() for each in (x.a, x.b, x.d)])
-
-        return call
 
     def _too_long(self, rung: Rung, n: int) -> str:
         """Why a rung is not launched at a size; empty where it can be.
@@ -333,10 +289,8 @@ class Bench:
                     )
                 size *= 2
             # The first launch may have loaded the kernel.
-            matrices = operands(
-                Shape(size, size, size), self.dtype, torch.Generator(_device()).manual_seed(0)
-            )
-            call = partial(self._call(rung.name, rung, size), matrices)
+            matrices = self.contenders.matrices(size)
+            call = partial(self.contenders.call(rung.name, rung, size), matrices)
             seconds = seconds_of(call)
             if seconds < _QUICK:
                 seconds = seconds_of(call)
@@ -344,7 +298,7 @@ class Bench:
 
     def _checked(self, name: str, call: Call, n: int, exact: Exact) -> dict[str, Any]:
         """Two launches: how far the first is from the exact product, whether they are alike."""
-        first = self._operands(n)[0]
+        first = self.contenders.operands(n)[0]
         first.d.fill_(math.nan)
         call(first)
         distance = exact.distance(first.d)
@@ -364,16 +318,13 @@ class Bench:
             row["failure"] = "two launches gave different bits"
         return row
 
-    def _works(self, call: Call, n: int) -> list[Work]:
-        return [partial(call, each) for each in self._operands(n)]
-
     def _time(self, rows: dict[str, dict[str, Any]], calls: dict[str, Call], n: int) -> None:
         """Give each row that is right its seconds; and see that what was timed is what was
         checked."""
         right = [name for name, row in rows.items() if row.get("correct")]
         if not right:
             return
-        first = self._operands(n)[0]
+        first = self.contenders.operands(n)[0]
         in_graphs = min(self._seconds[name][1] for name in right) < SHORT_SECONDS
         most = APART_FROM_GRAPHS_SECONDS if in_graphs else APART_SECONDS
         apart = [name for name in right if self._seconds[name][1] > most]
@@ -385,7 +336,7 @@ class Bench:
                 if name != VENDOR:
                     row |= {"correct": False, "failure": "the result changed while it was timed"}
 
-        works = {name: self._works(calls[name], n) for name in right if name not in apart}
+        works = {name: self.contenders.works(calls[name], n) for name in right if name not in apart}
         timed = (
             in_turn(works, self.settings.rounds, self.settings.seconds, after) if works else None
         )
@@ -401,18 +352,3 @@ class Bench:
                 "seconds": median(seconds), "seconds_of_rounds": seconds,
                 "launches_a_round": launches, "in_turn": name in works,
             }  # fmt: skip
-
-
-def digest(x: Any) -> int:
-    """A number of all the bits of a tensor, in their order."""
-    bits = x.flatten().view(torch.int64 if x.element_size() == 8 else torch.int32).long()
-    odd = 2 * torch.arange(bits.numel(), device=x.device) + 1
-    return int((bits * odd).sum())
-
-
-def _device() -> str:
-    return "cuda"
-
-
-def _stream() -> int:
-    return int(torch.cuda.current_stream().cuda_stream)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tilewise.devices.arguments import extent, span
+from tilewise.devices.extents import extent, span
 from tilewise.devices.tensor_maps import TensorMaps
 from tilewise.errors import DeviceUnavailableError, KernelAssertError, LaunchError
 

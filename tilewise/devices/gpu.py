@@ -109,7 +109,7 @@ class Gpu:
         Raises
         ------
         ValueError
-            If ``host`` is not row-contiguous (:func:`tilewise.devices.arguments.extent`).
+            If ``host`` is not row-contiguous (:func:`tilewise.devices.extents.extent`).
         MemoryError
             If it does not fit.
         """

@@ -12,9 +12,9 @@ from tilewise.devices.arguments import (
     ArrayArgument,
     ScalarArgument,
     described,
-    is_row_contiguous,
 )
 from tilewise.devices.cuda import Context, GpuArray, Staged
+from tilewise.devices.extents import is_row_contiguous
 
 # DLDeviceType (dlpack.h) of memory that a CUDA kernel can address: device, pinned host, managed.
 _DLPACK_CUDA = (2, 3, 13)

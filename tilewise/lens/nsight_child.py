@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from tilewise.devices import get_device
-from tilewise.devices.arguments import described, span
+from tilewise.devices.arguments import described
+from tilewise.devices.extents import span
 from tilewise.errors import TilewiseError
 from tilewise.kernel import Kernel
 from tilewise.launch import dim3

@@ -155,7 +155,7 @@ def profile_product(
     why = ""
     if not whole and m * k + k * n + m * n > DRAWN:
         try:
-            return _count(product, emulator, checks, emulator.sample)
+            return _count(product, emulator, checks, partial(emulator.sample, computes=False))
         except UnlikeBlocksError as error:
             why = f"every block would be run ({error}), and "
     try:

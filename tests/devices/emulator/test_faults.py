@@ -9,6 +9,7 @@ from faults import (
     global_races,
     memory,
     partial_barriers,
+    pipelines,
     right,
     right_copies,
     shared_races,
@@ -22,11 +23,11 @@ from tilewise.launch import LaunchReport
 
 CASES: list[Case] = [
     case
-    for room in (shared_races, partial_barriers, copies, barriers, memory, global_races)
+    for room in (shared_races, partial_barriers, copies, pipelines, barriers, memory, global_races)
     for case in room.CASES
 ]
 
-RIGHT: list[Case] = [*right.CASES, *right_copies.CASES, *global_races.RIGHT]
+RIGHT: list[Case] = [*right.CASES, *right_copies.CASES, *pipelines.RIGHT, *global_races.RIGHT]
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +36,7 @@ def no_machine_code(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine_code, "find_nvdisasm", lambda: None)
 
 
-@pytest.mark.parametrize(("some", "least"), [(CASES, 200), (RIGHT, 65)])
+@pytest.mark.parametrize(("some", "least"), [(CASES, 240), (RIGHT, 80)])
 def test_cases_are_many_and_distinct(some: list[Case], least: int) -> None:
     assert len(some) >= least
     assert len({case.name for case in some}) == len(some)

@@ -147,7 +147,7 @@ RING_FAULTS: list[tuple[int, type[CheckError], str]] = [
     (6, BarrierError, "initialises an mbarrier for 0 arrivals"),
     (7, RaceError, "with no barrier after its initialisation by another thread"),
     (8, RaceError, r"writes stages\[.* with no barrier after the .* of another thread"),
-    (9, CheckError, r"reads stages\[.*(with no barrier after|which nobody wrote)"),
+    (9, BarrierError, r"empty\[0\] by a parity, and nothing orders it after the end of the phase"),
     (10, BarrierError, r"the mbarrier (full|empty)\[\d\] for a phase that nobody completes: 32 of"),
 ]
 

@@ -92,13 +92,90 @@ def test_every_read_that_decides_is_found(emulator: Device, unset: object) -> No
     assert [(f.line, f.array) for f in launched.findings] == [(2, "x"), (3, "y"), (5, "y")]
 
 
-def test_a_volatile_read_is_one_at_once(emulator: Device, unset: object) -> None:
-    source = """extern "C" __global__ void k(const volatile int* x, int* out) {
+VOLATILE = """extern "C" __global__ void k(int n, const volatile int* x, int* out) {
         int value = x[threadIdx.x];
-        out[threadIdx.x] = threadIdx.x < 64 ? 1 : value;
+        out[threadIdx.x] = threadIdx.x < n ? 1 : value;
     }"""
-    with pytest.raises(UninitializedReadError, match=r"reads what nobody wrote at x\[0\]"):
-        Kernel(source, "k").launch(1, 32, (unset, I.copy()), device=emulator)
+ACQUIRING = """extern "C" __global__ void k(int n, const int* x, int* out) {
+        int value;
+        asm volatile("ld.acquire.gpu.global.b32 %0, [%1];" : "=r"(value) : "l"(x + threadIdx.x));
+        out[threadIdx.x] = threadIdx.x < n ? 1 : value;
+    }"""
+REDUCED = """extern "C" __global__ void k(int n, const volatile int* x, int* out) {
+        volatile __shared__ int s[48];
+        int t = threadIdx.x;
+        s[t] = t;
+        __syncwarp();
+        for (int d = 16; d > 0; d >>= 1) {
+            int sum = s[t] + s[t + d];
+            __syncwarp();
+            s[t] = sum;
+            __syncwarp();
+        }
+        if (t == 0) out[0] = s[n - 32] - 495;
+    }"""
+
+
+@pytest.mark.parametrize("source", [VOLATILE, ACQUIRING, REDUCED])
+def test_a_volatile_read_is_followed_too(emulator: Device, unset: object, source: str) -> None:
+    """No compiler moves it; but what is read and decides nothing does no harm."""
+    kernel, out = Kernel(source, "k"), np.ones(32, np.int32)
+    kernel.launch(1, 32, (32, unset, out), device=emulator)
+    assert (out == 1).all()
+    with pytest.raises(UninitializedReadError) as caught:
+        kernel.launch(1, 32, (31 if source != REDUCED else 50, unset, out), device=emulator)
+    (finding,) = caught.value.findings
+    assert "stores it in global memory" in finding.message or source == REDUCED
+
+
+def test_a_loop_that_waits_for_a_flag_that_nobody_set(emulator: Device) -> None:
+    source = """extern "C" __global__ void k(int* out) {
+        __shared__ volatile int flag;
+        while (flag == 0) {}
+        out[0] = 1;
+    }"""
+    with pytest.raises(UninitializedReadError) as caught:
+        Kernel(source, "k").launch(1, 1, (np.zeros(1, np.int32),), device=emulator)
+    assert (caught.value.findings[0].line, caught.value.findings[0].array) == (3, "flag")
+
+
+LDMATRIX = """extern "C" __global__ void k(int n, const short* a, unsigned* out) {{
+    __shared__ alignas(16) short s[256];
+    int t = threadIdx.x;
+    for (int i = t; i < 256; i += 32)
+        if (i / 64 != 3 && i / 8 != 13) s[i] = a[i];  // not matrix 3, nor row 5 of matrix 1
+    __syncthreads();
+    unsigned at = (unsigned)__cvta_generic_to_shared(s + 8 * t), x[4];
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4{trans}.shared.b16 {{%0, %1, %2, %3}}, [%4];"
+        : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "r"(at));
+    unsigned other = {other};
+    out[t] = x[0] + x[2];
+    out[32 + t] = n == 1 ? x[1] : other;
+    if (n == 3) out[64 + t] = x[3];
+}}"""
+
+
+@pytest.mark.parametrize("is_transposed", [False, True])
+def test_rows_of_matrices_that_nobody_wrote(emulator: Device, is_transposed: bool) -> None:
+    """``ldmatrix`` loads for other lanes: each element is followed to the register that gets it."""
+    a, out, t = np.arange(256, dtype=np.int16), np.zeros(96, np.uint32), np.arange(32)
+    other = "t % 4 == 2 ? x[1] & 0xffff : x[1]" if is_transposed else "t / 4 == 5 ? 0 : x[1]"
+    trans = ".trans" if is_transposed else ""
+    kernel = Kernel(LDMATRIX.format(other=other, trans=trans), "k")
+    kernel.launch(1, 32, (0, a, out), device=emulator)
+    tiles = a.view(np.uint16).reshape(4, 8, 8)
+    tiles = tiles.swapaxes(1, 2) if is_transposed else tiles
+    words = np.ascontiguousarray(tiles).view(np.uint32).reshape(4, 32)
+    kept = np.where(t % 4 == 2, words[1] & 0xFFFF, words[1])
+    kept = kept if is_transposed else np.where(t // 4 == 5, 0, words[1])
+    assert_same(out[:64], np.concatenate([words[0] + words[2], kept]).astype(np.uint32))
+    for n, index, lane in ((1, 104, 13), (3, 192, 24)):
+        found = kernel.launch(1, 32, (n, a, out), device=emulator, checks="collect").findings
+        assert [(f.line, f.kind, f.array, f.index) for f in found] == [
+            (8, "uninitialised", "s", index)
+        ], found
+        assert found[0].thread == (lane, 0, 0)
+        assert f"stores it in global memory at line {12 if n == 1 else 13}" in found[0].message
 
 
 def test_a_bit_field_may_be_set_before_anything_was_written(emulator: Device) -> None:

@@ -114,8 +114,16 @@ class Emulator:
         report = self._launch(compiled, launch, self._run, is_mapping=True)
         return replace(report, notes=(*report.notes, *note))
 
-    def sample(self, compiled: Compiled, launch: Launch) -> LaunchReport:
+    def sample(self, compiled: Compiled, launch: Launch, *, computes: bool = True) -> LaunchReport:
         """As :meth:`profile`, but where that would run every block, this raises.
+
+        Parameters
+        ----------
+        compiled : Compiled
+        launch : Launch
+        computes : bool
+            Whether the blocks that run store right values. Else what only ends in global memory is
+            not computed, and what the launch writes there is not defined; the counts are the same.
 
         Raises
         ------
@@ -124,7 +132,11 @@ class Emulator:
         LaunchError, CheckError
             As :meth:`launch`.
         """
-        return self._launch(compiled, launch, self._sample, is_mapping=True)
+
+        def run(machine: Machine, launch: Launch, cluster: Dim3) -> tuple[Alike, ...]:
+            return sample(machine, launch, self.progress, computes)
+
+        return self._launch(compiled, launch, run, is_mapping=True)
 
     def record(
         self, compiled: Compiled, launch: Launch, blocks: Sequence[Dim3], most: int = MOST_EVENTS
@@ -264,9 +276,6 @@ class Emulator:
                     self._programs.popitem(last=False)
             self._programs.move_to_end(key)
             return self._programs[key]
-
-    def _sample(self, machine: Machine, launch: Launch, cluster: Dim3) -> tuple[Alike, ...]:
-        return sample(machine, launch, self.progress)
 
     def _run(self, machine: Machine, launch: Launch, cluster: Dim3) -> tuple[Alike, ...]:
         grid, block = launch.grid, launch.block

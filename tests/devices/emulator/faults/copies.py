@@ -207,6 +207,19 @@ HOPPER = r"""
     }
     MB_ARRIVE(&b);
     MB_WAIT(&b, 0);
+== mbarrier_and_arrivals_that_nobody_waits_for
+    __shared__ unsigned long long b;
+    __shared__ int s[64];
+    if (t == 0) MB_INIT(&b, 64);
+    __syncthreads();
+    s[t] = a[t];
+    BAR_ARRIVE(1, 64);
+    if (t < 32) {
+        BAR_SYNC(1, 32);
+        out[t] = s[63 - t];  // fault
+    }
+    MB_ARRIVE(&b);
+    MB_WAIT(&b, 0);
 == mbarrier_and_a_warp_barrier_of_a_half threads=32
     __shared__ unsigned long long b;
     __shared__ int s[32];

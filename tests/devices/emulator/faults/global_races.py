@@ -137,6 +137,13 @@ FAULTS = r"""
     out[t] = a[t];
     if (t < 32) BAR_SYNC(1, 32);
     out[100 + t] = out[t ^ 1];  // fault
+== everybody_arrives_and_nobody_waits_for_global_memory
+    out[t] = a[t];
+    BAR_ARRIVE(1, 64);
+    if (t < 32) {
+        BAR_SYNC(1, 32);
+        out[100 + t] = out[63 - t];  // fault
+    }
 == copy_of_what_another_block_writes grid=2
     __shared__ int s[64];
     if (blockIdx.x == 0) out[t] = a[t];  // fault
@@ -311,6 +318,14 @@ SOUND = r"""
         BAR_SYNC(1, 64);
         out[t] = out[63 - t];
     }
+== producer_of_global_memory_ends
+    if (t < 32) {
+        out[t] = a[t];
+        BAR_ARRIVE(1, 64);
+        asm volatile("exit;");
+    }
+    BAR_SYNC(1, 64);
+    out[t] = out[63 - t];
 == mbarrier_orders_global_memory
     __shared__ unsigned long long b;
     if (t == 0) MB_INIT(&b, 64);

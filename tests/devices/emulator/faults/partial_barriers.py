@@ -59,6 +59,14 @@ PARTS = r"""
         BAR_SYNC(1, 64);
         out[t] = s[63 - t];  // fault
     }
+== everybody_arrives_and_nobody_waits
+    __shared__ int s[64];
+    s[t] = a[t];
+    BAR_ARRIVE(1, 64);
+    if (t < 32) {
+        BAR_SYNC(1, 32);
+        out[t] = s[63 - t];  // fault
+    }
 == producer_arrives_early
     __shared__ int s[32];
     if (t < 32) {

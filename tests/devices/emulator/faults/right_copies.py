@@ -96,6 +96,34 @@ HOPPER = r"""
         BULK_COMMIT();
         BULK_WAIT(0);
     }
+== mbarrier_and_arrivals_of_threads_that_end
+    __shared__ unsigned long long b;
+    __shared__ int s[64];
+    if (t == 0) MB_INIT(&b, 64);
+    __syncthreads();
+    s[t] = a[t];
+    MB_ARRIVE(&b);
+    if (t < 32) {
+        s[t] = a[t] + 1;
+        BAR_ARRIVE(1, 64);
+        asm volatile("exit;");
+    }
+    MB_WAIT(&b, 0);
+    BAR_SYNC(1, 64);
+    out[t] = s[63 - t];
+== mbarrier_and_arrivals_used_again
+    __shared__ unsigned long long b;
+    __shared__ int s[64];
+    if (t == 0) MB_INIT(&b, 64);
+    __syncthreads();
+    BAR_ARRIVE(1, 64);
+    s[t] = a[t];
+    if (t < 32) {
+        BAR_SYNC(1, 64);
+        out[t] = s[63 - t];
+    } else {
+        BAR_ARRIVE(1, 64);
+    }
 == mbarrier_and_named_barriers
     __shared__ unsigned long long b;
     __shared__ int s[64];

@@ -200,7 +200,7 @@ class SharedAccess:
         address = pattern.address[which]
 
         def describe(at: int) -> tuple[str, Place]:
-            place = self.machine.shared_place(int(address[at]), self.dtype.itemsize)
+            place = self.machine.shared_place(int(address[at]), self.op.element)
             return f"reads {place} in shared memory, which nobody wrote", place
 
         self.machine.undefined.found(

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from tilewise.devices.emulator.checks.log import ACQUIRE, FENCE, RELEASE, Item, Sync
+from tilewise.devices.emulator.checks.log import ACQUIRE, CLEAR, FENCE, RELEASE, Item, Sync
 from tilewise.devices.emulator.threads.lanes import Index
 
 Clocks = npt.NDArray[np.int32]
@@ -105,10 +105,11 @@ class ClassClocks:
             if self._has_fences:
                 np.maximum.at(self._fenced, classes, self._left_fenced[at])
                 np.maximum.at(self._seen, classes, self._left_seen[at])
-                if sync.clears:
-                    self._left_fenced[at] = self._left_seen[at] = 0
-            if sync.clears:
-                self._left[at] = 0
+        if sync.clears or sync.kind == CLEAR:
+            self._left[at] = 0
+            if self._has_fences:
+                self._left_fenced[at] = self._left_seen[at] = 0
+        if sync.kind in (ACQUIRE, CLEAR):
             return
         rows = self._known[classes]
         rows[np.arange(len(classes)), self._column[classes]] = self.epoch[classes]

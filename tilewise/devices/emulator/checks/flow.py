@@ -22,13 +22,14 @@ from tilewise.devices.emulator.ptx.syntax import (
     registers_of,
 )
 from tilewise.devices.emulator.ptx.types import DTYPES, TYPE_BYTES
-from tilewise.devices.emulator.threads.lanes import Lanes
+from tilewise.devices.emulator.threads.lanes import WARP, Index, Lanes
 from tilewise.devices.emulator.threads.op import Op
 from tilewise.errors import UnsupportedInstructionError
 
 if TYPE_CHECKING:
     from tilewise.devices.emulator.machine import Machine
 
+Origins = npt.NDArray[np.int32]
 _TAKE_ALL = frozenset(("bra", "brx", "call", "red", "st", "bar", "barrier", "exit", "ret"))
 """Instructions without a destination."""
 
@@ -163,8 +164,23 @@ class Flow:
 
     # Memory
 
-    def loaded(self, lacks: npt.NDArray[np.uint8]) -> Iterator[tuple[int, Bits]]:
-        """Yield the undefined bits of a load's destinations, from those of the bytes it reads."""
+    def loaded(
+        self, lanes: Index, lacks: npt.NDArray[np.uint8], origin: Origins
+    ) -> Iterator[tuple[int, Lanes, Bits, Origins]]:
+        """Yield a load's destinations: the lanes that get undefined bits there, and which.
+
+        Parameters
+        ----------
+        lanes : ndarray of intp
+        lacks : ndarray of uint8, shape (len(lanes), bytes)
+            The undefined bits of the bytes that these lanes read.
+        origin : ndarray of int32, shape (len(lanes),)
+            The reads that they come from.
+        """
+        if self.op.spread is not None:
+            yield from self._spread(self.op.spread, lanes, lacks, origin)
+            return
+        some = Lanes(self.machine.geometry, lanes, False)
         target, kind = self.op.instruction.operands[0], self._memory_type()
         size = TYPE_BYTES[kind]
         shifts = np.arange(size, dtype=np.uint64) * np.uint64(8)
@@ -173,7 +189,29 @@ class Flow:
         for i, part in enumerate(_parts(target)):
             if isinstance(part, Register):
                 aim = Target(self._slot(part), kind, TYPE_BYTES[part.type])
-                yield aim.slot, aim.fill(bits[:, i])
+                yield aim.slot, some, aim.fill(bits[:, i]), origin
+
+    def _spread(
+        self, sources: npt.NDArray[np.intp], lanes: Index, lacks: npt.NDArray[np.uint8],
+        origin: Origins,
+    ) -> Iterator[tuple[int, Lanes, Bits, Origins]]:  # fmt: skip
+        """Yield what each lane of a warp gets of what others read (:attr:`Op.spread`)."""
+        geometry = self.machine.geometry
+        first = np.unique(lanes - geometry.lane_id[lanes].astype(np.intp))
+        everybody = (first[:, None] + np.arange(WARP)).reshape(-1)
+        bytes_ = np.zeros((geometry.count, lacks.shape[1]), np.uint64)
+        reads = np.zeros(geometry.count, np.int32)
+        bytes_[lanes], reads[lanes] = lacks, origin
+        some = Lanes(geometry, everybody, False)
+        target = self.op.instruction.operands[0]
+        for part, (lane, byte) in zip(_parts(target), sources, strict=True):
+            giver = (first[:, None, None] + lane).reshape(len(everybody), -1)
+            found = bytes_[giver, np.tile(byte, (len(first), 1))]
+            given = np.where(found != 0, reads[giver], np.int32(0))
+            shifts = np.arange(found.shape[1], dtype=np.uint64) * np.uint64(8)
+            if isinstance(part, Register):
+                bits = (found << shifts).sum(axis=1, dtype=np.uint64)
+                yield self._slot(part), some, bits, self.machine.undefined.join(list(given.T))
 
     def stored(
         self, shadows: Shadows, lanes: Lanes

@@ -24,20 +24,21 @@ from tilewise.devices.emulator.checks.flags import (
 from tilewise.devices.emulator.checks.log import (
     ACQUIRE,
     ATOMIC,
-    BLOCK,
+    CLEAR,
     FENCE,
     FLAG,
     POLL,
     READ,
     RELEASE,
     VERBS,
-    WARP,
     WRITE,
     Access,
     Item,
     Names,
     Sync,
+    block_names,
     granule_of,
+    warp_names,
 )
 from tilewise.devices.emulator.checks.replay import Conflict, Replay
 from tilewise.devices.emulator.threads.faults import Place
@@ -48,6 +49,8 @@ if TYPE_CHECKING:
     from tilewise.devices.emulator.machine import Machine
 
 Same = npt.NDArray[np.bool_]
+_WHOLE = 1 << 10
+"""Stands for the number of every barrier that a whole block waits at; numbers are 0 to 15."""
 
 
 class GlobalRaces:
@@ -133,25 +136,29 @@ class GlobalRaces:
         numbers = self._lanes(lanes.numbers)
         each = self._geometry.warps_per_block
         thread = numbers % self._geometry.threads // 32
-        warp = (numbers // self._geometry.threads * each + thread).astype(np.int64)
-        self._meet(lanes, WARP + (warp << 32) + masks.astype(np.int64))
+        warp = numbers // self._geometry.threads * each + thread
+        self._meet(lanes, warp_names(warp, masks))
 
     def _block_names(self, lanes: Lanes, number: int) -> Names:
-        block = self._lanes(lanes.numbers) // self._geometry.threads
-        return BLOCK + (number << 40) + block.astype(np.int64)
+        return block_names(self._lanes(lanes.numbers) // self._geometry.threads, number)
 
     def arrived(self, lanes: Lanes, number: int) -> None:
         """Lanes came to a barrier of their blocks that not all of the block wait at."""
         self._sync(RELEASE, self._lanes(lanes.numbers), self._block_names(lanes, number))
 
     def opened(self, lanes: Lanes, number: int) -> None:
-        """A barrier opened for lanes that waited there, and were not all of their block."""
+        """A barrier opened for lanes that waited there."""
         names = self._block_names(lanes, number)
         self._sync(ACQUIRE, self._lanes(lanes.numbers), names, clears=True)
 
+    def unused(self, lanes: Lanes, number: int) -> None:
+        """A barrier opened by the arrival of lanes, and nobody waited there."""
+        names = self._block_names(lanes, number)
+        self._sync(CLEAR, self._lanes(lanes.numbers), names)
+
     def block_barrier(self, blocks: npt.NDArray[np.bool_] | None, lanes: Lanes) -> None:
         """The lanes, all of their blocks, waited for each other."""
-        self._meet(lanes, self._block_names(lanes, 1 << 10))
+        self._meet(lanes, self._block_names(lanes, _WHOLE))
 
     # What is found
 

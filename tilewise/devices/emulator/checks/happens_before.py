@@ -4,13 +4,14 @@ Each thread has a vector clock (C. Fidge, 1988; F. Mattern, 1989), a row of
 :attr:`HappensBefore.known`. For every thread of its cluster the row says up to which of that
 thread's releases this thread is ordered after it. Barriers of the block, of a warp and of the
 cluster join the rows of the threads that meet. An arrival at an mbarrier leaves the thread's row
-there, and a thread that waits for the phase takes the row over.
+there, and a thread that waits for the phase takes the row over
+(:mod:`~tilewise.devices.emulator.checks.mbarrier_order`).
 
-Engines that run beside the threads have clocks of their own: the bulk loads and the bulk stores of
-each block, and the matrix unit of each warpgroup (``wgmma``). An engine's accesses are ordered
-after what the issuing thread did. Other threads learn that these accesses have ended at the
-mbarrier that they complete, or by ``wait_group``. All loads of a block share a clock, and so do all
-its stores: a thread that waited for one counts as having waited for the earlier ones too.
+Engines that run beside the threads have clocks of their own: the bulk stores of each block, the
+matrix unit of each warpgroup (``wgmma``), and the bulk loads that complete at each mbarrier. An
+engine's accesses are ordered after what the issuing thread did. Other threads learn that these
+accesses have ended at the mbarrier that they complete, or by ``wait_group``. All stores of a block
+share a clock: a thread that waited for one counts as having waited for the earlier ones too.
 
 A row has a second half. It says up to which release of each thread there was a proxy fence (PTX ISA
 8.6).
@@ -18,12 +19,13 @@ A row has a second half. It says up to which release of each thread there was a 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tilewise.devices.emulator.checks.log import warp_names
+from tilewise.devices.emulator.checks.mbarrier_order import CLOCKS, MbarrierOrder
 from tilewise.devices.emulator.ptx.syntax import Immediate
 from tilewise.devices.emulator.threads.lanes import WARPGROUP, Index, Lanes
 
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
     from tilewise.devices.emulator.machine import Machine
 
 Clocks = npt.NDArray[np.int32]
-LOADS, STORES, MATRICES = "loads", "stores", "matrices"
+STORES, MATRICES = "stores", "matrices"
 _CLOCKS = 1 << 24
 
 
@@ -41,7 +43,8 @@ def agents(cluster_size: int, threads: int) -> int:
 
 
 def _engines(threads: int) -> int:
-    return 2 + -(-threads // WARPGROUP)
+    """Return how many engines a block has: its stores, its matrix units, its mbarriers."""
+    return 1 + -(-threads // WARPGROUP) + CLOCKS
 
 
 def batch_limit(cluster_size: int, threads: int) -> int:
@@ -54,6 +57,7 @@ class HappensBefore:
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
+        self.mbarriers = MbarrierOrder(self)
         self._depth = 1 + max(
             (
                 int(operand.value)
@@ -74,13 +78,12 @@ class HappensBefore:
         self.width = 2 * self.agents
         self.known: Clocks = np.zeros((geometry.count, self.width), np.int32)
         self.known[np.arange(geometry.count), self.own] = 1
-        engines = _engines(geometry.threads)
-        self._clock: Clocks = np.zeros((geometry.block_count, engines), np.int32)
-        first = self._threads + geometry.rank_of * engines
+        self.engines = _engines(geometry.threads)
+        # Of each block, the clocks of its engines: stores, matrix units, mbarriers.
+        self.clock: Clocks = np.zeros((geometry.block_count, self.engines), np.int32)
         self._engine: dict[str, Index] = {
-            LOADS: first,
-            STORES: first + 1,
-            MATRICES: first + 2 + geometry.thread_of // WARPGROUP,
+            STORES: self.agent_of(geometry.block_of, 0),
+            MATRICES: self.agent_of(geometry.block_of, 1 + geometry.thread_of // WARPGROUP),
         }
         # Of barriers by their numbers, and of each block, what those who came left there.
         self._arrived: dict[int, Clocks] = {}
@@ -90,6 +93,12 @@ class HappensBefore:
             engine: np.zeros((geometry.count, self._depth), np.int32)
             for engine in (STORES, MATRICES)
         }
+        self.mbarriers.start()
+
+    def agent_of(self, rows: Any, number: Any) -> Any:
+        """Return the agents, as the clusters number them, of engines of the blocks in ``rows``."""
+        rank = rows % self.machine.geometry.cluster_size
+        return self._threads + rank * self.engines + number
 
     def _joined(self, lanes: Index, group: Index) -> tuple[Index, Clocks]:
         """Return the numbers of the groups, and what the lanes of each know together."""
@@ -127,7 +136,7 @@ class HappensBefore:
 
     def warp_barrier(self, lanes: Lanes, masks: npt.NDArray[np.uint64]) -> None:
         """Lanes that name each other in their masks waited for one another."""
-        self.meet(lanes.numbers, warp_names(lanes, masks))
+        self.meet(lanes.numbers, warp_names(lanes.pick(self.machine.geometry.warp_of), masks))
 
     def block_barrier(self, blocks: npt.NDArray[np.bool_] | None, lanes: Lanes) -> None:
         """The lanes, all of their blocks, waited for each other."""
@@ -142,17 +151,14 @@ class HappensBefore:
         self.release(lanes.numbers, block, self._arrived[number])
 
     def opened(self, lanes: Lanes, number: int) -> None:
-        """A barrier opened for lanes that waited there, and were not all of their block."""
+        """A barrier opened for lanes that waited there."""
         block = lanes.pick(self.machine.geometry.block_of)
         self.acquire(lanes.numbers, self._arrived[number][block])
         self._arrived[number][block] = 0
 
-    def completed(self, lane: int, into: Clocks) -> None:
-        """The copies that a lane issued have ended, and an mbarrier learns it."""
-        row = self.machine.geometry.block_of[lane]
-        np.maximum(into, self.known[lane], out=into)
-        into[self._engine[LOADS][lane]] = self._clock[row, 0]
-        self._tick(np.array([lane]))
+    def unused(self, lanes: Lanes, number: int) -> None:
+        """A barrier opened by the arrival of lanes, and nobody waited there."""
+        self._arrived[number][lanes.pick(self.machine.geometry.block_of)] = 0
 
     def fence(self, lanes: Lanes) -> None:
         """A proxy fence stands between the lanes and all that they are ordered behind."""
@@ -168,8 +174,8 @@ class HappensBefore:
             groups[numbers, 0] = self._issued[numbers]
         else:
             geometry = self.machine.geometry
-            unit = 2 + geometry.thread_of[numbers] // WARPGROUP
-            groups[numbers, 0] = self._clock[geometry.block_of[numbers], unit]
+            unit = 1 + geometry.thread_of[numbers] // WARPGROUP
+            groups[numbers, 0] = self.clock[geometry.block_of[numbers], unit]
 
     def wait(self, engine: str, lanes: Lanes, allowed: int) -> None:
         """All but the last ``allowed`` groups of the lanes have ended (``wait_group``)."""
@@ -181,5 +187,5 @@ class HappensBefore:
     def _who(self, agent: int) -> str:
         if agent < self._threads:
             return "another thread"
-        engines = _engines(self.machine.geometry.threads)
-        return "a bulk copy" if (agent - self._threads) % engines < 2 else "a wgmma"
+        number = (agent - self._threads) % self.engines
+        return "a wgmma" if 0 < number < self.engines - CLOCKS else "a bulk copy"

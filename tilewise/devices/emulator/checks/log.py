@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tilewise.devices.emulator.memory.patterns import SharedPattern
-from tilewise.devices.emulator.threads.lanes import Geometry, Index, Lanes
+from tilewise.devices.emulator.threads.lanes import Geometry, Index
 from tilewise.devices.emulator.threads.op import Op
 
 READ, WRITE, ATOMIC = "read", "write", "atomic access"
@@ -31,7 +32,7 @@ CONFLICTS: dict[str, tuple[str, ...]] = {
 }
 """For each kind of access, the kinds of earlier accesses that it makes a race with."""
 
-RELEASE, ACQUIRE, FENCE = "release", "acquire", "fence"
+RELEASE, ACQUIRE, FENCE, CLEAR = "release", "acquire", "fence", "clear"
 BLOCK, WARP, ADDRESS, MBARRIER, CLUSTER = (number << 60 for number in range(1, 6))
 """What a variable that orders threads is: a barrier of a block, of a warp; an address of global
 memory; an mbarrier; a cluster's barrier. The number below it tells those of one kind apart."""
@@ -88,7 +89,8 @@ class Sync:
     Attributes
     ----------
     kind : str
-        :data:`RELEASE`, :data:`ACQUIRE` or :data:`FENCE`.
+        :data:`RELEASE`, :data:`ACQUIRE` or :data:`FENCE`; or :data:`CLEAR`, where what lanes left
+        is taken by nobody, and gone.
     names : ndarray of int64, shape (lanes,)
         The variable of each lane.
     is_fenced : bool
@@ -160,12 +162,11 @@ class Items:
         return found
 
 
-def warp_names(lanes: Lanes, masks: npt.NDArray[np.uint64]) -> Names:
-    """Return for each lane the variable by which it meets lanes of its warp with the same mask."""
-    warp = lanes.pick(lanes.geometry.warp_of).astype(np.int64)
-    return WARP + (warp << 32) + masks.astype(np.int64)
+def warp_names(warps: npt.NDArray[np.integer[Any]], masks: npt.NDArray[np.uint64]) -> Names:
+    """Return for each lane, by its warp, the variable at which it meets those with its mask."""
+    return WARP + (warps.astype(np.int64) << 32) + masks.astype(np.int64)
 
 
-def block_names(lanes: Lanes, number: int) -> Names:
-    """Return for each lane the variable by which it meets its block at a numbered barrier."""
-    return BLOCK + (number << 32) + lanes.pick(lanes.geometry.block_of).astype(np.int64)
+def block_names(blocks: npt.NDArray[np.integer[Any]], number: int) -> Names:
+    """Return for each lane, by its block, the variable at which it meets that at a barrier."""
+    return BLOCK + (number << 40) + blocks.astype(np.int64)

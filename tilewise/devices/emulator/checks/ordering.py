@@ -20,13 +20,12 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewise.devices.emulator.checks.happens_before import (
-    LOADS,
     MATRICES,
     STORES,
     Clocks,
     HappensBefore,
 )
-from tilewise.devices.emulator.checks.log import ARRIVAL, ATOMIC, ISSUE, READ, WRITE
+from tilewise.devices.emulator.checks.log import ARRIVAL, ATOMIC, ISSUE, READ, VERBS, WRITE
 from tilewise.devices.emulator.checks.races import note_same_value
 from tilewise.devices.emulator.memory.patterns import SharedPattern
 from tilewise.devices.emulator.ptx.program import Program
@@ -107,6 +106,7 @@ class Ordering(HappensBefore):
 
     def end(self) -> None:
         """The batch ended; no block may end before others have done with its shared memory."""
+        self.mbarriers.end()
         geometry = self.machine.geometry
         if geometry.cluster_size == 1 or self.machine.live_count:
             return
@@ -181,34 +181,37 @@ class Ordering(HappensBefore):
             way[access.place] = access.op.index + 1
 
     def copied(
-        self, op: Op, lane: int, row: int, offsets: npt.NDArray[np.int64], width: int, kind: str
+        self, op: Op, lane: int, row: int, offset: int, width: int, kind: str, barrier: int | None
     ) -> None:
-        """A bulk copy that a lane issued touches ``width`` bytes at each of ``offsets`` in the
-        shared memory of the block in ``row``."""
+        """A bulk copy that a lane issued touches ``width`` bytes of the shared memory of the block
+        in ``row``; it completes at a ``barrier``, or by ``wait_group`` where that is None."""
         own = self.machine.geometry.block_of[lane]
-        engine, number = (STORES, 1) if kind == READ else (LOADS, 0)
-        self._clock[own, number] += 1
-        clock = self._clock[own, number]
-        if kind == READ:
+        if barrier is None:
+            self.clock[own, 0] += 1
+            agent, clock = int(self._engine[STORES][lane]), self.clock[own, 0]
             self._issued[lane] = clock
+        else:
+            agent, clock = self.mbarriers.issued(barrier)
         if row != own:
-            self._visited(op, row, self._engine[engine][lane], clock, lane)
-        self._engine_access(op, np.array([lane]), engine, row, offsets, width, kind, clock)
+            self._visited(op, row, agent, clock, lane)
+        offsets = np.array([offset], np.int64)
+        self._engine_access(op, np.array([lane]), agent, row, offsets, width, kind, clock)
 
     def multiplied(
         self, op: Op, lanes: Index, row: int, offsets: npt.NDArray[np.int64], width: int
     ) -> None:
         """A warpgroup's matrix unit reads ``width`` bytes at each of ``offsets``."""
-        unit = 2 + self.machine.geometry.thread_of[lanes[0]] // WARPGROUP
-        self._clock[row, unit] += 1
-        clock = self._clock[row, unit]
-        self._engine_access(op, lanes, MATRICES, row, offsets, width, READ, clock)
+        unit = 1 + self.machine.geometry.thread_of[lanes[0]] // WARPGROUP
+        self.clock[row, unit] += 1
+        clock = self.clock[row, unit]
+        agent = int(self._engine[MATRICES][lanes[0]])
+        self._engine_access(op, lanes, agent, row, offsets, width, READ, clock)
 
     def _engine_access(
         self,
         op: Op,
         lanes: Index,
-        engine: str,
+        engine: int,
         row: int,
         offsets: npt.NDArray[np.int64],
         width: int,
@@ -218,12 +221,12 @@ class Ordering(HappensBefore):
         first = (row * self.machine.shared.pitch + offsets) // self._granule
         place = _spread(first.astype(np.intp), max(1, width // self._granule))
         known = self.known[lanes].min(axis=0)
-        agent = self._engine[engine][lanes[:1]]
+        agent = np.array([engine], np.intp)
         access = _Access(
             place, lanes[:1], agent, np.array([clock], np.int32), kind, op,
             int(place.min()), int(place.max()),
         )  # fmt: skip
-        key = (op.index, row, int(agent[0]), int(place[0]), len(place))
+        key = (op.index, row, engine, int(place[0]), len(place))
         self._check_fenced(access, known)
         self._check(access, lambda which, others: known[others], key, None, known)
 
@@ -377,12 +380,12 @@ class Ordering(HappensBefore):
         offset = int(access.place[at]) * self._granule % machine.shared.pitch
         place = machine.shared_place(offset, op.element)
         lanes = access.lane if len(access.lane) == 1 else access.lane[which]
-        verb = {READ: "reads", WRITE: "writes", ATOMIC: "changes atomically"}[access.kind]
         how = self._who(int(access.agent[0]))
         by = "" if how == "another thread" else f" by {how}"
         op.fault(
             "race",
-            f"{verb} {place} in shared memory{by} with no {missing} ({earlier.where(op.file)})",
+            f"{VERBS[access.kind]} {place} in shared memory{by} with no {missing} "
+            f"({earlier.where(op.file)})",
             int(lanes[0]),
             place,
             len(np.unique(lanes)) - 1,

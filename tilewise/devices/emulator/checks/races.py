@@ -25,6 +25,7 @@ from tilewise.devices.emulator.checks.flags import (
 from tilewise.devices.emulator.checks.log import (
     ACQUIRE,
     ATOMIC,
+    CLEAR,
     FENCE,
     FLAG,
     ISSUE,
@@ -103,22 +104,29 @@ class Races:
 
     def warp_barrier(self, lanes: Lanes, masks: npt.NDArray[np.uint64]) -> None:
         """Lanes that name each other in their masks waited for one another."""
-        names = warp_names(lanes, masks)
+        names = warp_names(lanes.pick(self.machine.geometry.warp_of), masks)
         self._sync(RELEASE, lanes, names)
         self._sync(ACQUIRE, lanes, names)
 
     def arrived(self, lanes: Lanes, number: int) -> None:
         """Lanes came to a barrier of their blocks that not all of the block wait at."""
-        self._sync(RELEASE, lanes, block_names(lanes, number))
+        self._sync(RELEASE, lanes, self._block_names(lanes, number))
 
     def opened(self, lanes: Lanes, number: int) -> None:
-        """A barrier opened for lanes that waited there, and were not all of their block."""
-        self._sync(ACQUIRE, lanes, block_names(lanes, number))
+        """A barrier opened for lanes that waited there."""
+        self._sync(ACQUIRE, lanes, self._block_names(lanes, number))
+
+    def unused(self, lanes: Lanes, number: int) -> None:
+        """A barrier opened by the arrival of lanes, and nobody waited there."""
+        self._sync(CLEAR, lanes, self._block_names(lanes, number))
 
     def memory_fence(self, lanes: Lanes) -> None:
         """Lanes pass a fence."""
         if self._spins:
             self._sync(FENCE, lanes, np.zeros(lanes.count, np.int64))
+
+    def _block_names(self, lanes: Lanes, number: int) -> Names:
+        return block_names(lanes.pick(self.machine.geometry.block_of), number)
 
     def _sync(self, kind: str, lanes: Lanes, names: Names) -> None:
         self._log.append(self._items.sync(kind, lanes.numbers, names))

@@ -46,6 +46,11 @@ class _Read:
     describe: Describe
 
 
+def _only(describe: Describe, at: int) -> Describe:
+    """Return what describes the read of one lane, which is the only one."""
+    return lambda _: describe(at)
+
+
 class Undefined:
     """Keeps and follows the undefined bits in the registers of a batch.
 
@@ -98,21 +103,25 @@ class Undefined:
                 lane = int(lanes[fresh[0]])
                 op.fault("uninitialised", message, lane, place, len(fresh) - 1)
             return
-        known = np.where(origin > 0, origin, self._remember(_Read(op, lanes, describe)))
-        some = Lanes(self.machine.geometry, lanes, False)
-        for target, bits in self._flow(op).loaded(lacks):
-            self._set(target, some, bits, known.astype(np.int32))
+        if op.spread is None:
+            reads: Any = self._remember(_Read(op, lanes, describe))
+        else:  # other lanes get the values: who uses them does not say which row they are of
+            reads = [
+                self._remember(_Read(op, lanes[i : i + 1], _only(describe, i)))
+                for i in range(len(lanes))
+            ]
+        known = np.where(origin > 0, origin, reads).astype(np.int32)
+        for target, some, bits, origins in self._flow(op).loaded(lanes, lacks, known):
+            self._set(target, some, bits, origins)
 
     def _is_followed(self, op: Op) -> bool:
-        """Return whether a compiler may have put a load where the source has none.
+        """Return whether registers get the values, and nothing else does.
 
+        A compiler moves no volatile load, but what decides nothing does no harm there either.
         Functions that call themselves save their registers without what is kept here.
         """
-        return (
-            op.instruction.opcode in ("ld", "ldu")
-            and not op.instruction.is_strong
-            and not self.machine.program.recursive
-        )
+        is_load = op.instruction.opcode in ("ld", "ldu", "ldmatrix")
+        return is_load and not self.machine.program.recursive
 
     def _remember(self, read: _Read) -> int:
         if len(self._reads) >= _KEPT and read.op.index in self._latest:

@@ -17,6 +17,7 @@ from tilewise.devices.emulator.copies.transfers import (
     LOAD,
     BulkCopy,
     GlobalRows,
+    SharedBytes,
     direction,
 )
 from tilewise.devices.emulator.memory.storage import Bytes
@@ -42,14 +43,14 @@ def _plain(machine: Machine, op: Op) -> None:
     read_barrier = copy.addresses(rest[0]) if completion == LOAD else None
     read_blocks = copy.numbers(rest[1], "b16") if is_multicast else None
 
-    def fetched(lane: int, address: int, size: int) -> Bytes | None:
+    def fetched(lane: int, address: int, size: int, barrier: SharedBytes | None) -> Bytes | None:
         if source == "global":
             rows = _aligned(copy, lane, address, size, is_store=False)
             return None if rows is None else copy.read_global(lane, rows, PIECE).reshape(-1)
         place = copy.shared(lane, address, size, PIECE)
         if place is None:
             return None
-        return copy.read_shared(lane, place, size, np.arange(size // PIECE))
+        return copy.read_shared(lane, place, size, np.arange(size // PIECE), barrier)
 
     def run(lanes: Lanes) -> None:
         targets, sources, sizes = read_to(lanes), read_from(lanes), read_size(lanes)
@@ -62,14 +63,16 @@ def _plain(machine: Machine, op: Op) -> None:
                     "misaligned", lane, f"moves {size} bytes, which is no multiple of {PIECE}"
                 )
                 continue
-            data = fetched(lane, int(sources[i]), size)
+            barrier = None
+            if barriers is not None:
+                barrier = copy.shared(lane, int(barriers[i]), BARRIER, BARRIER)
+            data = fetched(lane, int(sources[i]), size, barrier)
             if barriers is None:
                 rows = _aligned(copy, lane, address, size, is_store=True)
                 if data is not None and rows is not None:
                     copy.write_global(rows, data)
                 continue
             place = copy.shared(lane, address, size, PIECE)
-            barrier = copy.shared(lane, int(barriers[i]), BARRIER, BARRIER)
             if place is not None and barrier is not None:
                 to_blocks = None if blocks is None else int(blocks[i])
                 data = np.zeros(size, np.uint8) if data is None else data

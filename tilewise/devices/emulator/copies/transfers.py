@@ -111,8 +111,14 @@ class BulkCopy:
         first = at.row * self.machine.shared.pitch + at.offset
         return slice(first, first + size)
 
-    def read_shared(self, lane: int, at: SharedBytes, size: int, wanted: Index) -> Bytes:
-        """``size`` bytes, of which the 16-byte pieces ``wanted`` must have been written."""
+    def read_shared(
+        self, lane: int, at: SharedBytes, size: int, wanted: Index,
+        barrier: SharedBytes | None = None,
+    ) -> Bytes:  # fmt: skip
+        """``size`` bytes, of which the 16-byte pieces ``wanted`` must have been written.
+
+        The copy completes at the barrier, or where there is none, by ``wait_group``.
+        """
         machine, span = self.machine, self.span(at, size)
         if machine.is_checking:
             assert machine.shared.written is not None
@@ -127,7 +133,7 @@ class BulkCopy:
                 place = machine.shared_place(at.offset + PIECE * first, 1)
                 words = f"reads {place} in shared memory, which nobody wrote"
                 self.fault("uninitialised", lane, words, place)
-        self.order(lane, at, size, log.READ)
+        self.order(lane, at, size, log.READ, barrier)
         return machine.shared.data[span]
 
     def deliver(
@@ -136,22 +142,34 @@ class BulkCopy:
         """Write shared memory and tell the barrier; or the same places of several blocks."""
         machine = self.machine
         sharers = None if blocks is None else self.sharers(lane, blocks)
-        for row in [to.row] if sharers is None else sharers:
+        rows = [barrier.row] if sharers is None else sharers
+        for row, told in zip([to.row] if sharers is None else sharers, rows, strict=True):
             at = SharedBytes(row, to.offset)
             span = self.span(at, len(data))
             machine.shared.data[span] = data
             if machine.is_checking:
                 assert machine.shared.written is not None
                 machine.shared.written[span] = 1
-            self.order(lane, at, len(data), log.WRITE)
-        rows = np.array([barrier.row] if sharers is None else sharers, np.intp)
-        machine.mbarriers.complete(rows, barrier.offset, len(data), self.op, lane)
+            self.order(lane, at, len(data), log.WRITE, SharedBytes(told, barrier.offset))
+        machine.mbarriers.complete(
+            np.array(rows, np.intp), barrier.offset, len(data), self.op, lane
+        )
 
-    def order(self, lane: int, at: SharedBytes, size: int, kind: str) -> None:
-        """Tell the race check that a copy touches these bytes."""
-        if self.machine.ordering is not None:
-            offsets = np.array([at.offset], np.int64)
-            self.machine.ordering.copied(self.op, lane, at.row, offsets, size, kind)
+    def order(
+        self, lane: int, at: SharedBytes, size: int, kind: str, barrier: SharedBytes | None
+    ) -> None:
+        """Tell the race check that a copy touches these bytes.
+
+        A barrier that nobody initialised is reported when the copy completes.
+        """
+        if (ordering := self.machine.ordering) is None:
+            return
+        number = None
+        if barrier is not None:
+            number = self.machine.mbarriers.number_at(barrier.row, barrier.offset)
+            if number < 0:
+                return
+        ordering.copied(self.op, lane, at.row, at.offset, size, kind, number)
 
     # Global memory
 

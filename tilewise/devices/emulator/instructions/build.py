@@ -172,7 +172,9 @@ def _arithmetic(machine: Machine, op: Op) -> None:
     ]
     op.flops_a_lane = meaning.flops
     function = meaning.function
-    if meaning.carry_in or meaning.carry_out:
+    if op.is_needless:
+        op.run = lambda lanes: None
+    elif meaning.carry_in or meaning.carry_out:
         op.run = _carrying(machine, op, meaning, readers, writers)
     elif len(meaning.outputs) > 1:
 

@@ -102,11 +102,21 @@ def _rows(machine: Machine, op: Op) -> None:
     if is_load:
         writers = writers_of(machine, op, registers, "b32")
 
+        def registers_of(found: Values) -> Values:
+            """The words of each register, from the rows that lanes read."""
+            tiles = np.ascontiguousarray(found).view(np.uint16).reshape(-1, count, 8, 8)
+            return words_of(turned(tiles.swapaxes(0, 1)))
+
         def load(lanes: Lanes) -> None:
-            found = np.ascontiguousarray(shared.load_at(*rows(lanes)))
-            tiles = found.view(np.uint16).reshape(-1, count, 8, 8).swapaxes(0, 1)
-            for write, value in zip(writers, words_of(turned(tiles)), strict=True):
+            for write, value in zip(
+                writers, registers_of(shared.load_at(*rows(lanes))), strict=True
+            ):
                 write(lanes, value)
+
+        # Of each half of a word, the number that it has among those of all rows.
+        halves = registers_of(np.arange(64 * count, dtype=np.uint16))
+        number = halves.view(np.uint16).reshape(count, WARP, 2).repeat(2, axis=2).astype(np.intp)
+        op.spread = np.stack((number // 8, number % 8 * 2 + np.arange(4) % 2), axis=1)
 
         of_warps(machine, op, load)
         return

@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewise.devices import virtual
-from tilewise.devices.arguments import extent, span
 from tilewise.devices.emulator.memory.global_memory import (
     OUTSIDE,
     UNWRITTEN,
@@ -19,6 +18,7 @@ from tilewise.devices.emulator.memory.global_memory import (
     GlobalMemory,
 )
 from tilewise.devices.emulator.memory.storage import Bytes
+from tilewise.devices.extents import extent, span
 
 
 def _gaps(host: npt.NDArray[Any]) -> Bytes | None:

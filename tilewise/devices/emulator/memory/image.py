@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewise.compiler import Compiled
-from tilewise.devices.arguments import ArrayArgument, ScalarArgument, extent
+from tilewise.devices.arguments import ArrayArgument, ScalarArgument
 from tilewise.devices.emulator.memory.arrays import EmulatorArray, allocate
 from tilewise.devices.emulator.memory.global_memory import (
     Allocation,
@@ -19,6 +19,7 @@ from tilewise.devices.emulator.memory.global_memory import (
 from tilewise.devices.emulator.ptx.program import FUNCTION_ADDRESS, Program
 from tilewise.devices.emulator.ptx.syntax import Variable
 from tilewise.devices.emulator.ptx.types import DTYPES
+from tilewise.devices.extents import extent
 
 
 class Image:

@@ -19,6 +19,8 @@ def follow(tracker: Tracker) -> None:
 
 
 def _wrap(tracker: Tracker, op: Op) -> None:
+    if op.is_needless:
+        return
     before = _step(tracker, op)
     if before is None:
         return

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tilewise.devices.emulator.sampling.follow import follow
+from tilewise.devices.emulator.sampling.needless import needless
 from tilewise.devices.emulator.sampling.regions import Region
 from tilewise.devices.emulator.sampling.tracker import Tracker
 from tilewise.devices.emulator.threads.lanes import Geometry
@@ -31,7 +32,10 @@ class UnlikeBlocksError(Exception):
 
 
 def sample(
-    machine: Machine, launch: Launch, progress: Callable[[int, int], None] | None
+    machine: Machine,
+    launch: Launch,
+    progress: Callable[[int, int], None] | None,
+    computes: bool = True,
 ) -> tuple[Alike, ...]:
     """Run one block of each kind; the counts of the machine's ops become the whole grid's.
 
@@ -42,6 +46,8 @@ def sample(
     launch : Launch
     progress : callable, optional
         Called with the blocks that are counted and the blocks there are.
+    computes : bool
+        Whether the blocks that run store right values in global memory.
 
     Raises
     ------
@@ -54,6 +60,8 @@ def sample(
     if blocks > MOST_BLOCKS:
         raise UnlikeBlocksError(f"there are more than {MOST_BLOCKS:,} blocks")
     tracker = machine.tracker = Tracker(machine, launch.grid)
+    for index in () if computes else needless(machine.program):
+        machine.ops[index].is_needless = True
     follow(tracker)
     assert machine.footprints is not None
     gx, gy, gz = launch.grid

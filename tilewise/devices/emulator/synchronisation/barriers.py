@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -121,7 +122,8 @@ class Barriers:
             self._waiting[number] = kept
         if not wanted:
             self._check(released, complete)
-        self._pass(complete, machine.together([w.lanes for w in released if w.waits]), number)
+        waits = machine.together([w.lanes for w in released if w.waits])
+        self._pass(complete, waits, number, [w.lanes for w in released if not w.waits])
         self._reduce(released)
         for waiting in released:
             if waiting.waits:
@@ -140,7 +142,9 @@ class Barriers:
         for waiting in bringing:
             _finish(waiting.op, waiting.lanes, brought, self.machine.geometry.block_of, block)
 
-    def _pass(self, blocks: Blocks | None, lanes: Lanes, number: int) -> None:
+    def _pass(
+        self, blocks: Blocks | None, lanes: Lanes, number: int, only_arrived: Sequence[Lanes] = ()
+    ) -> None:
         """Lanes go on behind a barrier, all those of ``blocks`` that wait; in all if None."""
         machine, geometry = self.machine, self.machine.geometry
         machine.progress += 1
@@ -153,10 +157,22 @@ class Barriers:
         mine = lanes.pick(geometry.block_of)
         count = np.bincount(mine, minlength=geometry.block_count)
         whole = blocks & (count == machine.live_in_block)
-        if not whole[mine].all():
-            part = lanes.where(~whole[mine])
+        takes = ~whole[mine]
+        if takes.any():
+            part = lanes.where(takes)
             for check in machine.race_checks:
                 check.arrived(part, number)
+        if only_arrived:
+            # Whole blocks learn it too: those who arrived may have ended since.
+            others = machine.together(only_arrived)
+            block = others.pick(geometry.block_of)
+            takes |= np.isin(mine, block)
+            unused = others.where(count[block] == 0)
+            for check in machine.race_checks if unused.count else ():
+                check.unused(unused, number)
+        if takes.any():
+            part = lanes.where(takes)
+            for check in machine.race_checks:
                 check.opened(part, number)
         if whole.any():
             is_whole = whole[mine]

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewise.devices.emulator.checks.log import MBARRIER
+from tilewise.devices.emulator.threads.faults import Place
 from tilewise.devices.emulator.threads.lanes import Index, Lanes
 from tilewise.devices.emulator.threads.op import Groups, Op, Writer
 
@@ -62,10 +63,6 @@ class Mbarriers:
         self._progress = -1
         self._place: Index = np.zeros(0, np.intp)
         self.expected, self.pending, self.bytes_, self.phase = np.zeros((4, 0), np.int64)
-        self._maker: Index = np.zeros(0, np.intp)
-        self._made_at: Index = np.zeros(0, np.intp)
-        self._left = np.zeros((0, 0), np.int32)
-        self._found = np.zeros((0, 0), np.int32)
 
     # Which barriers
 
@@ -75,6 +72,15 @@ class Mbarriers:
         if self._slots is None:
             self._slots = np.full(len(self.machine.shared.data) // _BYTES, -1, np.int32)
         return self._slots
+
+    def number_at(self, row: int, offset: int) -> int:
+        """The barrier at an offset of a block's shared memory; -1 for none."""
+        return int(self._slot[(row * self.machine.shared.pitch + offset) // _BYTES])
+
+    def place_of(self, barrier: int) -> Place:
+        """Where a barrier is in its block's shared memory."""
+        offset = int(self._place[barrier]) % self.machine.shared.pitch
+        return self.machine.shared_place(offset, _BYTES)
 
     def _places(self, op: Op, lanes: Lanes, rows: Index, offset: Index) -> npt.NDArray[np.bool_]:
         """Whether each place can hold a barrier; those that can't are reported."""
@@ -118,26 +124,8 @@ class Mbarriers:
             barrier, offset = barrier[known], offset[known]
         if machine.ordering is not None:
             machine.ordering.reached(op, lanes.numbers, rows)
-        self._check_made(op, lanes, barrier, offset)
+            machine.ordering.mbarriers.check_made(op, lanes.numbers, barrier)
         return lanes, barrier
-
-    def _check_made(self, op: Op, lanes: Lanes, barrier: Index, offset: Index) -> None:
-        """A barrier's initialisation must be ordered before its use."""
-        order = self.machine.ordering
-        if order is None:
-            return
-        late = order.known[lanes.numbers, self._maker[barrier]] < self._made_at[barrier]
-        if late.any():
-            which = np.flatnonzero(late)
-            place = self.machine.shared_place(int(offset[which[0]]), _BYTES)
-            op.fault(
-                "race",
-                f"uses the mbarrier {place} with no barrier after its initialisation by another "
-                "thread",
-                int(lanes.numbers[which[0]]),
-                place,
-                len(which) - 1,
-            )
 
     def initialize(
         self, op: Op, lanes: Lanes, rows: Index, offset: Index, count: npt.NDArray[np.int64]
@@ -171,14 +159,8 @@ class Mbarriers:
         self.expected = np.r_[self.expected, count[first]]
         self.pending = np.r_[self.pending, count[first]]
         self.bytes_, self.phase = np.r_[self.bytes_, zeros], np.r_[self.phase, zeros]
-        order = machine.ordering
-        if order is not None:
-            maker = lanes.numbers[first]
-            self._maker = np.r_[self._maker, order.own[maker]]
-            self._made_at = np.r_[self._made_at, order.known[maker, order.own[maker]]]
-            more = np.zeros((len(place), order.width), np.int32)
-            self._left = np.concatenate((self._left.reshape(number, order.width), more))
-            self._found = np.concatenate((self._found.reshape(number, order.width), more))
+        if machine.ordering is not None:
+            machine.ordering.mbarriers.made(lanes.numbers[first], rows[first])
 
     def invalidate(self, op: Op, lanes: Lanes, rows: Index, offset: Index) -> None:
         """``mbarrier.inval``: the places hold no barriers any more."""
@@ -211,7 +193,7 @@ class Mbarriers:
         if expected is not None:
             np.add.at(self.bytes_, barrier, expected)
         if self.machine.ordering is not None:
-            self.machine.ordering.release(lanes.numbers, barrier, self._left)
+            self.machine.ordering.mbarriers.arrived(lanes.numbers, barrier)
         if self.machine.global_races is not None:
             self.machine.global_races.released(lanes.numbers, self._names(barrier))
         self.pending -= total
@@ -235,8 +217,7 @@ class Mbarriers:
             one = slice(i, i + 1)
             at = int(barrier[i])
             if count[i] > self.pending[at]:
-                offset = int(self._place[at]) % self.machine.shared.pitch
-                place = self.machine.shared_place(offset, _BYTES)
+                place = self.place_of(at)
                 op.fault(
                     "barrier",
                     f"arrives {int(count[i])} times at the mbarrier {place}, whose phase lacks "
@@ -274,10 +255,9 @@ class Mbarriers:
         rows = np.asarray(rows, np.intp)
         lanes = Lanes(self.machine.geometry, np.full(len(rows), lane, np.intp), False)
         _, barrier = self.find(op, lanes, rows, np.full(len(rows), offset, np.intp))
-        order = self.machine.ordering
-        if order is not None:
+        if self.machine.ordering is not None:
             for at in barrier:
-                order.completed(lane, self._left[at])
+                self.machine.ordering.mbarriers.completed(lane, int(at))
         self.expect(barrier, np.full(len(barrier), -bytes_, np.int64))
 
     def _end_phases(self, barrier: Index) -> None:
@@ -288,8 +268,7 @@ class Mbarriers:
         self.phase[done] += 1
         self.pending[done] = self.expected[done]
         if self.machine.ordering is not None:
-            self._found[done] = np.maximum(self._found[done], self._left[done])
-            self._left[done] = 0
+            self.machine.ordering.mbarriers.ended(done)
         waiting, self._waiting = self._waiting, []
         for some in waiting:
             goes = self._ended(some)
@@ -309,7 +288,11 @@ class Mbarriers:
 
     def _acquire(self, some: Waiting) -> None:
         if self.machine.ordering is not None:
-            self.machine.ordering.acquire(some.lanes.numbers, self._found[some.barrier])
+            phase = self.phase[some.barrier]
+            ended = phase if some.is_parity else some.wanted + 1
+            self.machine.ordering.mbarriers.passed(
+                some.op, some.lanes.numbers, some.barrier, ended, some.is_parity
+            )
         if self.machine.global_races is not None:
             names = self._names(some.barrier)
             self.machine.global_races.acquired(some.lanes.numbers, names)
@@ -322,6 +305,8 @@ class Mbarriers:
     def wait(self, some: Waiting) -> Groups:
         """Lanes test whether phases have ended; those whose phase has not are suspended."""
         goes = self._ended(some)
+        if self.machine.ordering is not None and some.is_parity:
+            self.machine.ordering.mbarriers.asked(some.op, some.lanes.numbers, some.barrier, goes)
         if not goes.all():
             rest = some.pick(~goes)
             self.machine.parked += rest.lanes.count
@@ -359,14 +344,21 @@ class Mbarriers:
         """Nobody can run: say who waits for what."""
         for some in self._waiting:
             at = int(some.barrier[0])
-            offset = int(self._place[at]) % self.machine.shared.pitch
-            place = self.machine.shared_place(offset, _BYTES)
+            place = self.place_of(at)
             some.op.fault(
                 "barrier",
                 f"waits at the mbarrier {place} for a phase that nobody completes: "
-                f"{int(self.pending[at])} of {int(self.expected[at])} arrivals and "
-                f"{int(self.bytes_[at])} bytes are missing",
+                f"{self._lacks(at)}",
                 int(some.lanes.numbers[0]),
                 place,
                 self.machine.geometry.of_one_block(some.lanes.numbers) - 1,
             )
+
+    def _lacks(self, barrier: int) -> str:
+        """What the current phase of a barrier lacks, or has too much of."""
+        ended, bytes_ = int(self.phase[barrier]), int(self.bytes_[barrier])
+        arrivals = f"{int(self.pending[barrier])} of {int(self.expected[barrier])} arrivals"
+        before = f"; {ended} of its phases {'has' if ended == 1 else 'have'} ended"
+        if bytes_ < 0:
+            return f"{arrivals} are missing, and {-bytes_} bytes more came than it expects{before}"
+        return f"{arrivals} and {bytes_} bytes are missing{before}"

@@ -60,6 +60,11 @@ class Op:
         For instructions after which lanes may stand elsewhere: runs it and returns where.
     copied : tuple of bool
         Of a load, which elements are only stored again.
+    is_needless : bool
+        Whether its result is not needed, so that it need not be computed.
+    spread : ndarray of intp, shape (registers, 2, 32, bytes), or None
+        Of a load that a warp's lanes make for one another: for each byte that a lane gets in a
+        register, the lane that reads it, and which of its bytes it is.
     access : Store or None
         Where a store reaches memory.
     """
@@ -71,6 +76,8 @@ class Op:
         self.control: Callable[[Lanes], Groups] | None = None
         self.width = self.element = 4
         self.copied: tuple[bool, ...] = ()
+        self.spread: Index | None = None
+        self.is_needless = False
         self.access: Store | None = None
         self.flops_a_lane = 0
         self.space = ""
