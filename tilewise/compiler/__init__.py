@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from tilewise.compiler import cache, nvrtc, shipped
+from tilewise.compiler import make as making
 from tilewise.compiler.compiled import Compiled, Parameter
 from tilewise.compiler.job import Job, job_of
-from tilewise.compiler.make import make
 from tilewise.compiler.underway import underway
 from tilewise.launch import Resources
 from tilewise.limits import Limits
@@ -198,6 +198,7 @@ def forget() -> None:
     with _lock:
         _memory.clear()
         _shipped.clear()
+    making.forget()
 
 
 def _known(
@@ -234,14 +235,14 @@ def _compiled(job: Job) -> Compiled:
     """Compile a kernel, or wait for whoever compiles it already, and keep it."""
     gathered = job.gathered()
     if not gathered.is_whole:
-        return make(job, gathered)
+        return making.make(job, gathered)
     key = job.key(gathered)
     with underway.compiling(key) as was_waited_for:
         found = _loaded(job, key, gathered.files) if was_waited_for else None
         if found is not None:
             return found
         stamps = cache.stamps(gathered.files)
-        compiled = make(job, gathered)
+        compiled = making.make(job, gathered)
         # NVRTC reads the headers that come with tilewise, which may have been edited since.
         if not job.is_shipped or shipped.is_unchanged():
             cache.store(key, _entry(compiled))
