@@ -184,7 +184,7 @@ def test_kernels_lists_the_rungs(tilewise: Tilewise) -> None:
 
 
 def test_ladder_table(tilewise: Tilewise, device: Device) -> None:
-    found = tilewise("ladder", "-m", 33, "-n", 2, "-k", 3, "--tile", 4)
+    found = tilewise("ladder", "-m", 33, "-n", 2, "-k", 3)
     assert found.code == 0
     assert max(map(len, found.out.splitlines())) <= 80
     for each in RUNGS:

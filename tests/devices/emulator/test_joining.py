@@ -54,6 +54,7 @@ def program_of(compiled: Compiled) -> Program:
     return Program(parse(compiled.ptx), compiled.symbol)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("layout", "real", "tile", "pad", "unroll", "loads"),
     [
@@ -256,6 +257,7 @@ extern "C" __global__ void arrays(int n, float* x) {
 """
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("arch", "first", "index", "expected"),
     [
