@@ -22,6 +22,9 @@ help:
 demo: $(READY)
 	@$(BIN)/tilewise demo
 
+# Written bytecode spares each worker and each process of a test from compiling all modules anew.
+test test-all: export PYTHONDONTWRITEBYTECODE :=
+
 test: $(READY)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
 

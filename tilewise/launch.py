@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Generic, TypeVar, cast
 
 from tilewise.counted import Counters, Footprint, Resources
 from tilewise.limits import Limits
@@ -195,6 +195,30 @@ class Launch(Shown):
         )
 
 
+_T = TypeVar("_T")
+
+
+class _Late(Generic[_T]):
+    """A field that may be given as a function, which is called when the field is first read."""
+
+    def __init__(self, default: _T) -> None:
+        self._default = default
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = f"_{name}"
+
+    def __get__(self, instance: object | None, owner: type) -> _T:
+        if instance is None:
+            return self._default  # where a dataclass looks for it
+        value = instance.__dict__[self._name]
+        if callable(value):
+            value = instance.__dict__[self._name] = value()
+        return cast("_T", value)
+
+    def __set__(self, instance: object, value: _T | Callable[[], _T]) -> None:
+        instance.__dict__[self._name] = value
+
+
 @dataclass(frozen=True, repr=False)
 class LaunchReport(Shown):
     """What one launch did.
@@ -236,12 +260,18 @@ class LaunchReport(Shown):
     seconds: float
     counters: Counters | None = None
     lines: Mapping[int, Counters] = field(default_factory=dict)
-    counted_as: str = "machine code"
+    counted_as: _Late[str] = _Late("machine code")
     findings: tuple[Finding, ...] = ()
     output: str = ""
-    notes: tuple[str, ...] = ()
+    notes: _Late[tuple[str, ...]] = _Late(())
     alike: tuple[Alike, ...] = ()
     footprint: Footprint | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what is pickled, with nothing left to be found out."""
+        for each in fields(self):
+            getattr(self, each.name)
+        return self.__dict__
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON; without the arguments."""

@@ -465,6 +465,7 @@ def test_the_command_is_kept_without_folders() -> None:
 # The figure and the page
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", ["x.png", "x.svg", "x.pdf"])
 def test_the_figure(name: str, measured: dict[str, Any], tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="matplotlib is not installed")

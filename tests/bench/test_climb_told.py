@@ -178,6 +178,7 @@ def test_a_wrong_result_is_said(
     assert (tmp_path / "x.json").exists()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", ["x.png", "x.svg", "x.pdf"])
 def test_the_figure(name: str, measured: dict[str, Any], tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="matplotlib is not installed")

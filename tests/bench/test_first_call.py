@@ -30,6 +30,7 @@ def test_products_differ_but_for_those_that_come_again(run: Run) -> None:
             assert least <= size <= most
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("layout", ["NN", "NT"])
 @pytest.mark.parametrize("contender", first_call.CONTENDERS)
 def test_a_process_times_every_call(contender: str, layout: str) -> None:

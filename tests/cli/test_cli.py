@@ -183,6 +183,7 @@ def test_kernels_lists_the_rungs(tilewise: Tilewise) -> None:
         assert each.lesson in words
 
 
+@thorough  # a plain run has it in test_readme.py
 def test_ladder_table(tilewise: Tilewise, device: Device) -> None:
     found = tilewise("ladder", "-m", 33, "-n", 2, "-k", 3, "--tile", 4)
     assert found.code == 0

@@ -46,7 +46,7 @@ def words(command: str, target: str, folder: Path) -> list[str]:
 
 
 # occupancy compiles for each architecture.
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("command", [*COMMANDS[:-1], pytest.param(COMMANDS[-1], marks=thorough)])
 def test_every_command_reads_what_it_may(command: str, tilewise: Tilewise, tmp_path: Path) -> None:
     for folder, text in (("own", '#include "more.cuh"\n'), ("far", "// nothing\n")):

@@ -69,6 +69,28 @@ def count_compilations(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return seen
 
 
+def test_kernels_of_one_source_are_compiled_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = SOURCE + 'extern "C" __global__ void other(float* x, long n) { x[n] = 2; }'
+    names = ("plain", "other", "_Z7mangledPd")
+    alone = []
+    for name in names:
+        forget()
+        alone.append(compiler.compile(source, name, options=("-DALONE",)))
+    forget()
+    seen = count_compilations(monkeypatch)
+    together = [compiler.compile(source, name) for name in names]
+    assert len(seen) == 1
+    for one, other in zip(alone, together, strict=True):
+        assert one == other
+    assert together[1].parameters[1].declared == "long"
+    # Of a template, an instance is compiled that was asked for; other options are another module.
+    compiler.compile(source, "filled<3, float>")
+    compiler.compile(source, "other", defines={"UNUSED": 1})
+    assert len(seen) == 3
+    with pytest.raises(CompileError, match="no kernel called 'none'"):
+        compiler.compile(source, "none")
+
+
 @pytest.mark.parametrize(
     ("name", "symbol"),
     [

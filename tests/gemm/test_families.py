@@ -239,7 +239,7 @@ def key(kernel: Kernel) -> tuple[Any, ...]:
     return kernel.path, kernel.name, frozenset(kernel.defines.items()), kernel.options
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("multiprocessors", [132, 78])
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_every_kernel_of_a_plan_is_named(dtype: str, multiprocessors: int) -> None:

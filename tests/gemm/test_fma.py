@@ -240,7 +240,7 @@ def cases(
     )  # fmt: skip
 
 
-@examples(30, quick=5)  # nearly each has a kernel of its own to compile
+@examples(30, quick=4)  # nearly each has a kernel of its own to compile
 @given(case=cases(), data=st.data())
 def test_every_choice_is_right(
     case: tuple[Product, dict[str, tuple[Array, Array]]], data: st.DataObject
@@ -302,7 +302,7 @@ def test_all_tiles_are_right(dtype: str, tiles: AnyTiles) -> None:
     assert runs
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("a_is_k_major", [False, True])
 @pytest.mark.parametrize("b_is_k_major", [False, True])
 @pytest.mark.parametrize(
@@ -358,7 +358,7 @@ def test_k_major_matrices_are_packed_for_bulk_copies() -> None:
     run(asked, arrays, fma.plan(fma.Choice(0.0, reading, tiles, 1), 4, True, False))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("is_shared", [False, pytest.param(True, marks=thorough)])
 @pytest.mark.parametrize("dtype", EVERY)
 def test_k_major_matrices_are_transposed(dtype: str, is_shared: bool) -> None:

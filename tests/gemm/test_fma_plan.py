@@ -29,7 +29,7 @@ from tilewise.gemm.product import Product
 Arrays = dict[str, tuple[npt.NDArray[Any], npt.NDArray[Any]]]
 
 
-@examples(30)
+@examples(30, quick=4)
 @given(case=cases(), data=st.data())
 def test_pieces_are_right(
     device: Device, case: tuple[Product, Arrays], data: st.DataObject

@@ -423,6 +423,7 @@ COMPILED: list[tuple[Tiling, dict[str, Any]]] = [
 ]
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize(
     ("tiling", "changes"),
     [

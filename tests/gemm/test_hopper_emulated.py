@@ -408,7 +408,7 @@ UNALIGNED_FAULTS: list[tuple[str, str, str, type[CheckError], str]] = [
 ]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     ("old", "new", "error", "words"),
     [

@@ -9,8 +9,9 @@ from itertools import starmap
 import numpy as np
 import pytest
 from hopper_reference import candidates
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from reference import examples
 from test_tilings import chip, large, multiprocessors, problems
 
 from tilewise.gemm.chip import H200
@@ -26,7 +27,7 @@ KINDS = list(starmap(Kind, combinations((False, True), repeat=6)))
 EVERY = list(dict.fromkeys(each for kind in KINDS for each in tilings(kind)))
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(m=large, n=large, k=large, batch=st.integers(1, 64), count=multiprocessors)
 def test_a_table_is_covered_as_each_of_its_tilings(
     m: int, n: int, k: int, batch: int, count: int
@@ -68,7 +69,7 @@ def test_sums_at_once_are_as_many_as_hopper_sum_reads() -> None:
     assert "AT_ONCE = 16 / ROW_BLOCKS;" in SUM_SOURCE.read_text(encoding="utf-8")
 
 
-@settings(max_examples=300)
+@examples(300, quick=60)
 @given(problem=problems(), count=multiprocessors)
 def test_ranks_what_is_worth_comparing(problem: Problem, count: int) -> None:
     ranked = model.ranked([problem], [0.0], chip(count))

@@ -54,7 +54,8 @@ def as_compiled(
         f'#include "{file.name}"', 'extern "C" __global__ void told(unsigned long long* out) {',
         *lines, "}",
     ])  # fmt: skip
-    kernel = compiler.compile(source, "told", defines=defines, path=file.with_name("told.cu"))
+    path = file.with_name("told.cu")
+    kernel = compiler.compile(source, "told", defines=defines, path=path, lines=False)
     out = np.zeros(len(asked), np.uint64)
     Emulator().launch(kernel, Launch((1, 1, 1), (1, 1, 1), (out,)))
     return out.tolist()

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from reference import examples, thorough
+from reference import THOROUGH, examples, thorough
 
 from tilewise.devices import Device
 from tilewise.kernel import Kernel
@@ -178,6 +178,7 @@ def cases(draw: st.DrawFn, each: Rung) -> Case:
 
 
 @pytest.mark.parametrize("each", RUNGS[:7], ids=lambda each: each.name)
+@examples(THOROUGH, quick=5)
 @given(data=st.data())
 def test_any_problem(each: Rung, device: Device, data: st.DataObject) -> None:
     assert_right(each, device, data.draw(cases(each)))
@@ -223,6 +224,7 @@ def test_around_a_tile(each: Rung, tile: int, dtype: str, device: Device) -> Non
         assert_right(each, device, case)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("each", RUNGS[9:], ids=lambda each: each.name)
 @pytest.mark.usefixtures("emulator")

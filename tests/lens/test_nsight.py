@@ -410,6 +410,7 @@ def test_a_process_that_dies(ncu: Ncu) -> None:
     assert str(caught.value).endswith("printed last:\nFatal Python error: Segmentation fault")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("rows", "words"),
     [

@@ -142,7 +142,7 @@ def test_loads_beside_those_of_no_tiling(show: Open) -> None:
     assert tab.inner_text("#untiled") == f"{THREADS * 2 * SIZE} values"
 
 
-@pytest.mark.parametrize("rounds", [4, pytest.param(12, marks=thorough)])
+@pytest.mark.parametrize("rounds", [2, pytest.param(12, marks=thorough)])
 def test_back_undoes_forward(show: Open, rounds: int) -> None:
     # 16 phases: more steps than lie between two saved states.
     trace = sample(32, 2)
@@ -167,6 +167,7 @@ def test_back_undoes_forward(show: Open, rounds: int) -> None:
         assert tab.evaluate(look) == before
 
 
+@thorough
 def test_slider_shows_what_stepping_does(show: Open) -> None:
     tab = show(sample())
     look = "document.querySelector('main').innerHTML"
@@ -196,6 +197,7 @@ def test_keys(show: Open) -> None:
     assert visited == [0, lines[0], lines[1], lines[0], second, 0, last, last, last - 1]
 
 
+@thorough
 def test_buttons_do_what_the_keys_do(show: Open) -> None:
     tab = show(sample())
     keys = {
@@ -271,6 +273,7 @@ def test_a_thread_tells_its_story(show: Open) -> None:
     assert box["y"] <= place["y"] <= box["y"] + box["height"] - place["height"]
 
 
+@thorough
 def test_another_block(show: Open) -> None:
     trace = sample()
     tab = show(trace)
@@ -309,6 +312,7 @@ def test_a_bank_conflict_is_lit(show: Open) -> None:
     assert "Warp 0: bank 0 serves 32 words in turn" in tab.inner_text("#banks-note")
 
 
+@thorough
 def test_a_conflict_of_lanes_in_pairs(show: Open) -> None:
     # Two lanes want the same 8 bytes: a whole warp is served at once, not half of it.
     step = {
@@ -330,6 +334,7 @@ def after_the_barrier(step: dict[str, Any]) -> dict[str, Any]:
     return trace
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("width", "scheme"),
     [
@@ -364,6 +369,7 @@ def test_fits_the_width_and_keeps_still(show: Open, width: int, scheme: str) -> 
 # ---- the page as a file ----
 
 
+@thorough
 def test_a_browser_that_can_not_unpack(browser: Any, tmp_path: Path) -> None:
     file = tmp_path / "player.html"
     file.write_text(page(sample()), encoding="utf-8")

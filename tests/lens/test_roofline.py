@@ -520,6 +520,7 @@ def _is_text(artist: Any) -> bool:
     return hasattr(artist, "get_fontsize") and hasattr(artist, "get_text")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.usefixtures("no_gpu", "matplotlib")
 @pytest.mark.parametrize(("suffix", "begins"), [("png", b"\x89PNG"), ("svg", b"<?xml"),
                                                 ("pdf", b"%PDF")])  # fmt: skip

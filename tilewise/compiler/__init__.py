@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from tilewise.compiler import cache, nvrtc, shipped
+from tilewise.compiler import make as making
 from tilewise.compiler.compiled import Compiled, Parameter
 from tilewise.compiler.includes import Gathered
 from tilewise.compiler.job import Job, job_of
-from tilewise.compiler.make import make
 from tilewise.compiler.underway import underway
 from tilewise.counted import Resources
 from tilewise.limits import Limits
@@ -200,6 +200,7 @@ def forget() -> None:
     with _lock:
         _memory.clear()
         _shipped.clear()
+    making.forget()
 
 
 def _known(
@@ -257,12 +258,12 @@ def _compiled(asked: _Asked) -> Compiled:
     """Compile a kernel, or wait for whoever compiles it already, and keep it."""
     job, key = asked.job, asked.key
     if key is None:
-        return make(job, asked.gathered)
+        return making.make(job, asked.gathered)
     with underway.compiling(key) as was_waited_for:
         found = _kept(asked) if was_waited_for else None
         if found is not None:
             return found
-        compiled = make(job, asked.gathered)
+        compiled = making.make(job, asked.gathered)
         # NVRTC reads the headers that come with tilewise, which may have been edited since.
         if not job.is_shipped or shipped.is_unchanged():
             cache.store(key, _entry(compiled))

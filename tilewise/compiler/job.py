@@ -177,7 +177,7 @@ def job_of(
         search = [f"--include-path={folder}"]
     if is_trusted:
         search += (f"--include-path={Path(each).absolute()}" for each in include)
-    of_lines = [_LINES] if lines else [_MINIMAL] if is_shipped else []
+    of_lines = [_LINES] * lines + [_MINIMAL] * is_shipped
     every = (f"--gpu-architecture={arch}", *of_lines, *_FIXED_OPTIONS, *search, *macros, *options)
     given = tuple(options)
     memory_key = (source, name, macros, arch, file, folder, given, lines, more, is_trusted)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+import threading
+from collections import OrderedDict
 from dataclasses import replace
+from typing import Any
 
 from tilewise.compiler import nvrtc, signatures, symbols
 from tilewise.compiler.compiled import Compiled, Parameter
@@ -11,9 +14,20 @@ from tilewise.compiler.includes import Gathered
 from tilewise.compiler.job import Job
 from tilewise.errors import CompileError
 
+# NVRTC compiles every kernel of a source that is no template, whichever it is asked for.
+_REMEMBERED = 8
+_modules: OrderedDict[tuple[Any, ...], nvrtc.Output] = OrderedDict()
+_lock = threading.Lock()
+
+
+def forget() -> None:
+    """Forget the sources that were compiled last."""
+    with _lock:
+        _modules.clear()
+
 
 def make(job: Job, gathered: Gathered) -> Compiled:
-    """Compile a kernel.
+    """Compile a kernel, or take it from what another of the same source was just compiled to.
 
     Raises
     ------
@@ -23,22 +37,48 @@ def make(job: Job, gathered: Gathered) -> Compiled:
         If compiling it takes more than its limits allow.
     """
     source, name, file = job.source, job.name, job.file
-    output = job.run(gathered, job.options, name)
-    symbol = output.symbol
-    if not output.ok:
-        # Without the name: is it the source that is wrong, or the name?
-        refused, output = output.log, job.run(gathered, job.options, None)
-        if not output.ok:
-            raise CompileError(_message(output.log, job, gathered))
-        symbol = name
-        if symbols.is_instance(name, source):
-            raise CompileError(f"{name} of {_message(refused, job, gathered, name)}")
+    output, symbol = _module(job, gathered)
     if symbol not in symbols.entries(output.ptx):
         raise CompileError(_no_such_kernel(name, file, source, output.ptx))
     resources = symbols.resources(output.log, output.cubin, symbol)
     ptx = symbols.with_file_name(output.ptx, file)
     parameters = _parameters(job, gathered, symbols.parameters(ptx, symbol))
     return Compiled(name, symbol, job.arch, source, file, ptx, output.cubin, resources, parameters)
+
+
+def _module(job: Job, gathered: Gathered) -> tuple[nvrtc.Output, str]:
+    """What the source was compiled to, and the kernel's symbol."""
+    # NVRTC itself reads the headers of what comes with tilewise. Within limits, a source is
+    # compiled each time, for whether it stays within them.
+    may_last = gathered.is_whole and not job.is_shipped and job.limits is None
+    key = (gathered.source, *gathered.headers.items(), job.file, job.options, job.is_trusted)
+    with _lock:
+        output = _modules.get(key) if may_last else None
+    if output is not None and job.name in symbols.entries(output.ptx):
+        return output, job.name
+    output, symbol = _compiled(job, gathered)
+    if may_last and symbol == job.name:
+        with _lock:
+            _modules[key] = output
+            _modules.move_to_end(key)
+            if len(_modules) > _REMEMBERED:
+                _modules.popitem(last=False)
+    return output, symbol
+
+
+def _compiled(job: Job, gathered: Gathered) -> tuple[nvrtc.Output, str]:
+    """Compile the source, and return the kernel's symbol with it."""
+    name = job.name
+    output = job.run(gathered, job.options, name)
+    if output.ok:
+        return output, output.symbol
+    # Without the name: is it the source that is wrong, or the name?
+    refused, output = output.log, job.run(gathered, job.options, None)
+    if not output.ok:
+        raise CompileError(_message(output.log, job, gathered))
+    if symbols.is_instance(name, job.source):
+        raise CompileError(f"{name} of {_message(refused, job, gathered, name)}")
+    return output, name
 
 
 def _parameters(

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+from reference import examples
 
 from tilewise.devices.emulator.arithmetic.resolve import resolve
 from tilewise.devices.emulator.ptx.types import DTYPES
@@ -251,7 +252,7 @@ for _mode, _byte in MODES.items():
 def test_integer_instruction(name: str) -> None:
     inputs, output, function = CASES[name]
 
-    @settings(max_examples=3, phases=[Phase.generate])
+    @settings(examples(3, quick=2), phases=[Phase.generate])
     @given(st.lists(st.tuples(*map(integers, inputs)), min_size=40, max_size=60))
     def run(rows: list[tuple[int, ...]]) -> None:
         got = call(name, *zip(*rows, strict=True))
@@ -263,7 +264,7 @@ def test_integer_instruction(name: str) -> None:
 
 
 @given(st.integers(0, 255), st.tuples(*[st.integers(0, 2**32 - 1)] * 3))
-@settings(max_examples=300, phases=[Phase.generate])
+@settings(examples(300), phases=[Phase.generate])
 def test_lop3(table: int, words: tuple[int, int, int]) -> None:
     a, b, c = words
     want = 0

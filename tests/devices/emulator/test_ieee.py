@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+from reference import examples
 
 from tilewise.devices.emulator.arithmetic import double, halves, ieee
 
@@ -171,7 +172,7 @@ def test_against_fractions(name: str, mode: str) -> None:
     operation, form = name.split()
     values = floats(form)
 
-    @settings(max_examples=8, phases=[Phase.generate])
+    @settings(examples(8, quick=3), phases=[Phase.generate])
     @given(st.lists(st.tuples(*[values] * COUNT[operation]), min_size=20, max_size=60))
     def run(rows: list[tuple[float, ...]]) -> None:
         check(name, mode, rows)
@@ -276,7 +277,7 @@ def test_integers_stay_exact() -> None:
 @pytest.mark.parametrize("mode", [*MODES])
 @pytest.mark.parametrize("form", ["f32", "f16", "bf16"])
 def test_narrowing(form: str, mode: str) -> None:
-    @settings(max_examples=12, phases=[Phase.generate])
+    @settings(examples(12, quick=4), phases=[Phase.generate])
     @given(st.lists(st.one_of(floats("f64"), floats(form), near(form)), min_size=20, max_size=60))
     def run(values: list[float]) -> None:
         x = np.array(values)

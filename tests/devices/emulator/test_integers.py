@@ -288,7 +288,7 @@ ARCHITECTURES = ("sm_80", "sm_90", "sm_100", "sm_120")
 
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("arch", ARCHITECTURES)
-@examples(40)
+@examples(40, quick=4)
 @given(drawn=st.lists(st.tuples(WIDE, WIDE), min_size=64, max_size=64))
 def test_128_bits(device: Device, arch: str, drawn: list[tuple[int, int]]) -> None:
     edges = [(x, y) for x in WIDE_EDGES for y in WIDE_EDGES]
@@ -302,6 +302,7 @@ def test_128_bits(device: Device, arch: str, drawn: list[tuple[int, int]]) -> No
     assert_same(actual, expected)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 @pytest.mark.parametrize("s", [-(2**63), 2**63 - 1, -1, 12345])
 @pytest.mark.parametrize("t", [2, -2, 3, -(2**63)])

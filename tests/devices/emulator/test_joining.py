@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import pickle
 from collections import Counter
 from dataclasses import dataclass, replace
 from functools import cache
 
+import numpy as np
 import pytest
 
 from tilewise import compiler
 from tilewise.compiler import Compiled
 from tilewise.compiler import machine_code as sass
 from tilewise.compiler.machine_code import Disassembly, MemoryInstruction
+from tilewise.devices import Device
 from tilewise.devices.emulator.counting import joining
 from tilewise.devices.emulator.ptx import syntax as ptx
 from tilewise.devices.emulator.ptx.parser import parse
 from tilewise.devices.emulator.ptx.program import Program
+from tilewise.kernel import Kernel
 
 TILED = """
 extern "C" __global__ void tiled(int k, const real* a, const real* b, real* c) {
@@ -50,6 +54,7 @@ def program_of(compiled: Compiled) -> Program:
     return Program(parse(compiled.ptx), compiled.symbol)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("layout", "real", "tile", "pad", "unroll", "loads"),
     [
@@ -252,6 +257,7 @@ extern "C" __global__ void arrays(int n, float* x) {
 """
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("arch", "first", "index", "expected"),
     [
@@ -352,3 +358,41 @@ def test_a_kernel_with_no_shared_memory_needs_no_machine_code(
     compiled = compiler.compile('extern "C" __global__ void k(int* x) { *x = 1; }', "k")
     machine_code(monkeypatch, Disassembly((MemoryInstruction(1, "LDS", 32, ""),)))
     assert joining.join(program_of(compiled), compiled).confirmed
+
+
+def test_machine_code_that_decides_no_count_is_read_when_a_report_is_asked(
+    monkeypatch: pytest.MonkeyPatch, emulator: Device
+) -> None:
+    # One store and one load of each thread, with a barrier between them: nothing can join.
+    source = """
+extern "C" __global__ void reversed(int* x) {
+    __shared__ int s[32];
+    s[threadIdx.x] = x[threadIdx.x];
+    __syncthreads();
+    x[threadIdx.x] = s[31 - threadIdx.x];
+}
+"""
+    asked = []
+
+    def disassemble(compiled: Compiled) -> Disassembly:
+        asked.append(compiled.name)
+        return Disassembly(None, "no program")
+
+    monkeypatch.setattr(sass, "disassemble", disassemble)
+    x = np.arange(32, dtype=np.int32)
+    kernel = Kernel(source, "reversed")
+    reports = [kernel.launch(1, 32, [x], device=emulator) for _ in range(3)]
+    assert list(x) == list(range(31, -1, -1))
+    assert all(each.counters and each.counters.shared_load_requests == 1 for each in reports)
+    assert not asked
+    sent = pickle.loads(pickle.dumps(reports[0]))
+    assert asked == ["reversed"]
+    assert reports[1] == replace(reports[1])
+    for report in (*reports, sent):
+        assert (report.counted_as, report.notes) == ("PTX", ("no program",))
+    assert asked == ["reversed"]
+    # Where accesses may be joined, the counts depend on it.
+    tile = np.ones((16, 16), np.float32)
+    defines = {"real": "float", "TILE": 16, "PAD": 0, "UNROLL": 16, **ROWS}
+    Kernel(TILED, "tiled", defines).launch(1, (16, 16), [16, tile, tile, tile.copy()])
+    assert asked[1] == "tiled"

@@ -314,7 +314,7 @@ def inputs(columns: int, groups: int = 1, seed: int = 5) -> tuple[Array, Array, 
     )
 
 
-@examples(25)
+@examples(25, quick=4)
 @given(
     columns=st.sampled_from([8, 16, 24, 64, 96, 128, 200, 256]),
     left=st.sampled_from([0, 16, 32, 64, 128]),

@@ -112,7 +112,7 @@ class Emulator:
             except UnlikeBlocksError as error:
                 note = (f"every block was run: {error}",)
         report = self._launch(compiled, launch, self._run, is_mapping=True)
-        return replace(report, notes=(*report.notes, *note))
+        return replace(report, notes=(*report.notes, *note)) if note else report
 
     def sample(self, compiled: Compiled, launch: Launch, *, computes: bool = True) -> LaunchReport:
         """As :meth:`profile`, but where that would run every block, this raises.
@@ -239,6 +239,7 @@ class Emulator:
                 image.copy_back()
         seconds = time.perf_counter() - start
         total, lines = count(machine.ops, sources)
+        notes = tuple(faults.notes)
         footprint = None if machine.footprints is None else machine.footprints.result()
         machine.release()
         return LaunchReport(
@@ -249,10 +250,10 @@ class Emulator:
             seconds=seconds,
             counters=total,
             lines=lines,
-            counted_as="machine code" if joins.confirmed else "PTX",
+            counted_as=lambda: "machine code" if joins.confirmed else "PTX",
             findings=tuple(faults.findings),
             output="".join(output),
-            notes=(*faults.notes, *(() if joins.confirmed else (joins.reason,))),
+            notes=lambda: (*notes, joins.reason) if joins.reason else notes,
             alike=alike,
             footprint=footprint,
         )

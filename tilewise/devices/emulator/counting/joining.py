@@ -13,15 +13,18 @@ found by experiment (``tests/devices/emulator/test_joining.py`` is the table):
   another with nothing between that reaches shared memory.
 
 It is applied only where it is confirmed: where the machine code of the same compilation has the
-same accesses from each source line.
+same accesses from each source line. Reading that takes ``nvdisasm`` a quarter of a second a kernel.
+Where nothing can join, no count depends on it, and it is read only when a report is asked whether
+its counts are confirmed.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import groupby
+from functools import cached_property
+from itertools import groupby, product
 
 from tilewise.compiler import Compiled
 from tilewise.compiler import machine_code as sass
@@ -52,15 +55,22 @@ class Joining:
         that begins, in bytes from the instruction's own address; None where it is counted with
         another instruction. An access that is not here is counted as it is. Empty unless
         ``confirmed``.
-    confirmed : bool
-        Whether the machine code has the same accesses.
-    reason : str
-        Why not; empty if confirmed.
+    compare : callable
+        Gives :attr:`reason`. It may read the machine code, and is called once.
     """
 
     accesses: Mapping[int, Counted] = field(default_factory=dict)
-    confirmed: bool = True
-    reason: str = ""
+    compare: Callable[[], str] = lambda: ""
+
+    @cached_property
+    def reason(self) -> str:
+        """Why the accesses are not confirmed; empty if they are."""
+        return self.compare()
+
+    @property
+    def confirmed(self) -> bool:
+        """Whether the machine code has the same accesses."""
+        return not self.reason
 
     def counted(self, index: int, width: int) -> Counted:
         """Width and offset, in bytes, at which an access of ``width`` bytes is counted."""
@@ -77,26 +87,33 @@ def join(program: Program, compiled: Compiled) -> Joining:
     compiled : Compiled
         The same kernel.
     """
-    own = _counts(program, {})
-    if not own:
+    if not any(map(_is_access, program.instructions)):
         return Joining()
-    read = sass.disassemble(compiled)
-    if read.instructions is None:
-        return Joining({}, False, read.reason)
-    machine = read.counts(*_KINDS.values())
-    places = _places(program, compiled)
-    reasons = []
     # ptxas turns short branches into predicates, or not: it weighs what that costs. And it adds
     # an index to an array's place in one of two ways, by its version and the architecture.
-    for is_plain in (False, True):
-        for over_branches in (False, True):
-            accesses = _find(program, is_plain, over_branches)
-            reasons.append(_difference(_counts(program, accesses), machine, places))
-            if not reasons[-1]:
-                return Joining(accesses)
-    if not _difference(own, machine, places):
+    found: list[dict[int, Counted]] = []
+    for is_plain, over_branches in product((False, True), repeat=2):
+        accesses = _find(program, is_plain, over_branches)
+        if accesses not in found:
+            found.append(accesses)
+    if found == [{}]:
+        return Joining({}, lambda: _unlike(program, compiled, {}))
+    reasons = [_unlike(program, compiled, accesses) for accesses in found]
+    for accesses, reason in zip(found, reasons, strict=True):
+        if not reason:
+            return Joining(accesses)
+    if not _unlike(program, compiled, {}):
         return Joining()
-    return Joining({}, False, reasons[0])
+    return Joining({}, lambda: reasons[0])
+
+
+def _unlike(program: Program, compiled: Compiled, accesses: Mapping[int, Counted]) -> str:
+    """Why the machine code does not confirm the accesses; empty if it does."""
+    read = sass.disassemble(compiled)
+    if read.instructions is None:
+        return read.reason
+    machine = read.counts(*_KINDS.values())
+    return _difference(_counts(program, accesses), machine, _places(program, compiled))
 
 
 @dataclass(frozen=True)
