@@ -11,7 +11,7 @@ import pytest
 from tilewise import compiler
 from tilewise.compiler import ahead
 from tilewise.explain import of_shape
-from tilewise.gemm import beside
+from tilewise.gemm import beside, steps
 from tilewise.gemm.chip import H200
 from tilewise.gemm.plan import kernels_of, plan_on
 from tilewise.gemm.product import Product
@@ -49,6 +49,17 @@ def test_most_of_what_follows_is_foreseen() -> None:
     sizes = range(16, 4096, 136)
     asked = [repr(step.kernel) for m in sizes for step in plan_on(weight(m), H200).steps]
     assert sum(kernel in foreseen for kernel in asked) >= 0.7 * len(asked)
+
+
+def test_a_kernel_that_is_not_kept_is_looked_for_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TILEWISE_CACHE_DIR", str(tmp_path))
+    kernel = transposing("float32", True).with_macros({"NOBODY_ELSE_COMPILES": 1})
+    with pytest.raises(steps.NotKeptError, match="transpose"):
+        steps._compiled(kernel, "sm_90a", compiles=False)
+    compiled = kernel.compile("sm_90a", lines=False)
+    assert steps._compiled(kernel, "sm_90a", compiles=False) is compiled
 
 
 def test_each_kind_is_begun_once(monkeypatch: pytest.MonkeyPatch) -> None:

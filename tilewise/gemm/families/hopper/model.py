@@ -145,7 +145,7 @@ class Prices:
     """
 
     def __init__(self, table: Table, views: Sequence[Problem], costs: Costs) -> None:
-        p, blocks = costs, table.multiprocessors
+        p, processors = costs, table.multiprocessors
         self.table, self.costs = table, costs
         port_a, port_b, l2_a, l2_b, store = np.array([_rates(view, p) for view in views]).T[
             :, table.view
@@ -167,7 +167,7 @@ class Prices:
         of_b = table.b_bytes * np.where(is_mn_major & table.is_narrow, p.narrow, 1)
         self.besides = few * [of_b * l2_b, of_b * port_b, multicast_b, 0 * few]
         self.besides[3] = multiply
-        self.throttle = multiply * p.throttle / blocks**2
+        self.throttle = multiply * p.throttle / processors**2
         realigning = table.unaligned_lines * (LINE / (p.realign * 1e3))
         realigning = (realigning + p.realign_wait / table.stages) * table.is_unaligned
         waiting = np.where(
@@ -180,7 +180,7 @@ class Prices:
         # By how many times longer copies take, with how many multiprocessors at work: eight more
         # than half of them are as all of them.
         self.shared = p.shared_port - 1
-        self.alone = 1 - self.shared * blocks / 16
+        self.alone = 1 - self.shared * processors / 16
         self.least_shared = 1 + self.shared * table.is_clustered
         # Of a tile's end: stores by TMA and by threads, of columns and of rows.
         by_tma = table.elements * np.array(p.store_widths)[table.out_width] / (p.store * 1e3)
@@ -201,7 +201,7 @@ class Prices:
         # Of the stream-K tail: storing its partial sums, float32, and the launch that adds them up.
         self.partial = p.tile + table.elements / (p.partial * 1e3)
         self.sum_bytes = 8 * table.elements * table.blocks / (p.sum_bytes * 1e6)
-        self.last_wave = table.blocks * (p.last_wave / blocks)
+        self.last_wave = table.blocks * (p.last_wave / processors)
 
     def seconds(self, views: Sequence[Problem], only_worth: bool = True) -> Array:
         """Return how long each tiling should take, as :func:`seconds` does."""
@@ -269,7 +269,7 @@ class Prices:
         return step
 
     def _per_k(self, at: Covers, sizes: Sizes, inputs: Array) -> Array:
-        """Return the rows of A and B that are read of memory, had L2 kept none for a wave's."""
+        """Return how many rows of A and B are read from memory, if L2 keeps none."""
         table = self.table
         down = np.minimum(at.rows, float(GROUP_M))
         across = np.minimum(table.clusters, at.tiles)

@@ -152,7 +152,8 @@ def covers(table: Table, sizes: Sizes) -> Covers:
     tiles *= sizes.batch
     share = tiles / table.clusters
     waves = np.ceil(share)
-    last = tiles - (waves - 1.0) * table.clusters
+    # Beyond MOST_TILES the difference is rounded, and may be 0.
+    last = np.maximum(tiles - (waves - 1.0) * table.clusters, 1.0)
     splits = np.floor(table.clusters / last)
     splits = np.minimum(np.minimum(splits, sizes.most_splits), table.most_splits)
     are_several, has_tail = waves > 1.0, splits > 1.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 
 from tilewise.devices.limits import MAX_GRID
 from tilewise.gemm import pack
@@ -92,17 +93,8 @@ class Tiling:
 
     def kernel(self, dtype: str, out_dtype: str) -> Kernel:
         """Return the kernel."""
-        defines = {
-            "K_MAJOR": int(self.is_k_major),
-            "TILES": self.tiles,
-            "GROUPS": self.groups,
-            "SPLIT": self.split,
-            "BLOCKS": self.residents,
-            "INPUT": TYPES[dtype],
-            "OUTPUT": TYPES[out_dtype],
-            "OVERLAP": 1,
-        }
-        return Kernel(SOURCE, "thin_half", defines)
+        sizes = int(self.is_k_major), self.tiles, self.groups, self.split, self.residents
+        return _kernel(*sizes, TYPES[dtype], TYPES[out_dtype])
 
     @property
     def rows(self) -> int:
@@ -118,6 +110,17 @@ class Tiling:
     def words(self) -> str:
         """The kernel and its tiles, for people."""
         return f"the thin kernel, {self.rows} x {8 * self.groups} a warp"
+
+
+@cache
+def _kernel(
+    k_major: int, tiles: int, groups: int, split: int, blocks: int, real: str, out: str
+) -> Kernel:
+    defines = {
+        "K_MAJOR": k_major, "TILES": tiles, "GROUPS": groups, "SPLIT": split, "BLOCKS": blocks,
+        "INPUT": real, "OUTPUT": out, "OVERLAP": 1,
+    }  # fmt: skip
+    return Kernel(SOURCE, "thin_half", defines)
 
 
 @dataclass(frozen=True)
