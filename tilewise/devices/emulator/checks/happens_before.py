@@ -13,8 +13,8 @@ engine's accesses are ordered after what the issuing thread did. Other threads l
 accesses have ended at the mbarrier that they complete, or by ``wait_group``. All stores of a block
 share a clock: a thread that waited for one counts as having waited for the earlier ones too.
 
-A row has a second half. It says up to which release of each thread there was a proxy fence (PTX ISA
-8.6).
+A row has a second part. It says up to which release of each thread there was a proxy fence (PTX
+ISA 8.6).
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class HappensBefore:
         self.agents = agents(geometry.cluster_size, geometry.threads)
         self._threads = geometry.cluster_size * geometry.threads
         self.own: Index = np.arange(geometry.count, dtype=np.intp) % self._threads
-        self.width = 2 * self.agents
+        self.width = self.agents + self._threads
         self.known: Clocks = np.zeros((geometry.count, self.width), np.int32)
         self.known[np.arange(geometry.count), self.own] = 1
         self.engines = _engines(geometry.threads)
@@ -163,7 +163,7 @@ class HappensBefore:
     def fence(self, lanes: Lanes) -> None:
         """A proxy fence stands between the lanes and all that they are ordered behind."""
         known, numbers = self.known, lanes.numbers
-        known[numbers, self.agents :] = known[numbers, : self.agents]
+        known[numbers, self.agents :] = known[numbers, : self._threads]
         self._tick(numbers)
 
     def commit(self, engine: str, lanes: Lanes) -> None:

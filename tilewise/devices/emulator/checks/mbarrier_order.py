@@ -58,6 +58,7 @@ class _Waits:
         """Make room for so many mbarriers of a block."""
         more = mbarriers - self.ended.shape[1]
         if more > 0:
+            more = max(more, CLOCKS)  # they are initialised one after another
             for name, table in vars(self).items():
                 setattr(self, name, np.pad(table, ((0, 0), (0, more))))
 

@@ -237,7 +237,8 @@ class Ordering(HappensBefore):
         if access.kind != READ or writer.max() < 0:
             return
         late = (writer >= 0) & (writer < self._threads) & (known[writer] >= since)
-        late &= known[writer + self.agents] < since
+        thread = np.minimum(writer, self._threads - 1)
+        late &= known[thread + self.agents] < since
         if late.any():
             earlier = self.machine.ops[self._written_by[place[np.flatnonzero(late)[0]]]]
             self._report(access, late, f"proxy fence after the {WRITE} of a thread", earlier)
