@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import struct
 import subprocess
 import sys
@@ -24,7 +25,7 @@ from tilewise.errors import CompileError, DeviceUnavailableError
 from tilewise.explain import of_shape
 from tilewise.gemm.chip import H200
 from tilewise.gemm.plan import kernels_of
-from tilewise.kernel import Kernel
+from tilewise.kernel import SOURCES, Kernel
 
 SOURCE = """
 extern "C" __global__ void plain(int n, float* x) {
@@ -685,3 +686,21 @@ def test_a_source_is_gathered_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert ", 44;" in compiler.compile(path.read_text(), "k", path=path).ptx
     (tmp_path / "value.cuh").write_text("#define VALUE 555\n")  # remembered by its files' times
     assert ", 555;" in compiler.compile(path.read_text(), "k", path=path).ptx
+
+
+@pytest.mark.parametrize("option", ["-G", "--Ofast-compile=max", "--optimization-info=inline"])
+def test_options_change_nothing_that_is_compiled_later(
+    option: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """NVRTC itself compiles to other code from then on: accesses become generic ones."""
+    monkeypatch.setenv("TILEWISE_CACHE_DIR", str(tmp_path))
+    path = SOURCES / "gemm" / "unpack.cu"
+    kernel = Kernel(path, "unpack", {"OVERLAP": 1})
+    before = kernel.compile("sm_90a")
+    other = Kernel('extern "C" __global__ void k(int* x) { *x = 3; }', "k", options=[option])
+    assert other.compile("sm_90a").cubin
+    shipped = Kernel(path, "unpack", {"OVERLAP": 0}, options=[option])
+    assert shipped.compile("sm_90a").cubin
+    compiler.forget()
+    shutil.rmtree(tmp_path)
+    assert kernel.compile("sm_90a") == before

@@ -17,6 +17,7 @@ from tilewise.compiler.options import (
     defined,
     folders,
     is_known,
+    may_last,
     of_macros,
 )
 from tilewise.compiler.pasted import check_given
@@ -61,6 +62,8 @@ class Job:
         Whether the source may include any file.
     is_told : bool
         Whether every file that the options make NVRTC read is known.
+    may_last : bool
+        Whether NVRTC may compile later jobs otherwise for this one's options, in one process.
     limits : Limits or None
         What compiling it may take.
     clock : Clock
@@ -82,20 +85,22 @@ class Job:
     is_shipped: bool
     is_trusted: bool
     is_told: bool
+    may_last: bool
     limits: Limits | None
     clock: Clock
     memory_key: tuple[Any, ...]
     shipped_key: tuple[Any, ...]
 
     def run(self, gathered: Gathered, options: Sequence[str], name: str | None) -> nvrtc.Output:
-        """What NVRTC makes of it: in a process of its own, where there are limits."""
+        """What NVRTC makes of it: in a process of its own, where that has to be."""
         if gathered.is_doubtful and not confine.can_close_files():
             raise CompileError(f"{self.file}: {apart.NOT_CLOSED}")
-        if self.is_shipped or (self.limits is None and not gathered.is_doubtful):
+        is_harmless = self.is_shipped or (self.limits is None and not gathered.is_doubtful)
+        if is_harmless and not self.may_last:
             return nvrtc.run(gathered.source, self.file, options, name, gathered.headers)
         return apart.run(
             gathered.source, self.file, options, name, gathered.headers,
-            limits=self.limits or _NO_LIMITS, is_trusted=self.is_trusted,
+            limits=self.limits or _NO_LIMITS, is_trusted=self.is_trusted or self.is_shipped,
             must_close=gathered.is_doubtful, clock=self.clock,
         )  # fmt: skip
 
@@ -185,6 +190,6 @@ def job_of(
     shipped_key = (at, name, repr(defines), arch, given, lines)
     return Job(
         source, name, arch, file, lines, folder, more, every, is_shipped, is_trusted,
-        not is_trusted or is_known(options), limits,
+        not is_trusted or is_known(options), may_last(options), limits,
         Clock(limits.seconds if limits else None, file), memory_key, shipped_key,
     )  # fmt: skip

@@ -39,6 +39,9 @@ _ALLOWED = re.compile(
     rf"(?:-U|--undefine-macro=)[A-Za-z_]\w*|(?:--ptxas-options|-Xptxas)[= ](?:{_PTXAS})",
     re.ASCII,
 )
+# Those after which NVRTC compiles to other code, in the same process and for good: seen of NVRTC 13.0
+# and 13.5. Of the others that are allowed, none was seen to do so.
+_LASTING = re.compile(r"--?(?:device-debug|G|Ofast-compile|Ofc|optimization-info|opt-info)\b.*")
 _FOLDER = re.compile(r"(?:-I|--include-path)[= ]?(.*)", re.DOTALL)
 _MACRO = re.compile(r"(?:-D|--define-macro=)([A-Za-z_]\w*)(?:=(.*))?", re.ASCII)
 _OLD = re.compile(r"--?std=(?:c|gnu)\+\+(?:98|03|0x|11|1y|14)")
@@ -89,6 +92,11 @@ def check_options(options: Sequence[str], is_trusted: bool) -> None:
 def is_known(options: Sequence[str]) -> bool:
     """Whether all of the options are known to read and write no file, but for includes."""
     return all(_ALLOWED.fullmatch(each) or _FOLDER.match(each) for each in options)
+
+
+def may_last(options: Sequence[str]) -> bool:
+    """Whether NVRTC may compile what follows in the same process otherwise, for these options."""
+    return not is_known(options) or any(map(_LASTING.match, options))
 
 
 def has_trigraphs(options: Sequence[str]) -> bool:
