@@ -353,7 +353,7 @@ def test_the_rungs_of_many_blocks_by_default(capsys: pytest.CaptureFixture[str])
     assert max(map(len, out.splitlines())) <= 80
     assert "NVIDIA A100-SXM4-80GB" in out
     for name in ("naive", "coalesced", "tiled", "tiled_conflicts", "tiled_branchless"):
-        assert len(re.findall(rf"^{name} .*", out, re.MULTILINE)) == 2
+        assert len(re.findall(rf"^{name}  .*", out, re.MULTILINE)) == 2
     assert "single_thread" not in out
     assert "left out" not in out  # its L2 is in the whitepaper
     assert "float64 9.7 TFLOP/s" in out
