@@ -41,7 +41,9 @@ _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"\n]+)"', re.MULTILINE)
 _FIRST = re.compile(r"(?:const\s+)?(.*?)\s*(\*?\s*\w+(?:\[\d+\])?)", re.ASCII)
 _DECLARATOR = re.compile(r"\s*(\*?)\s*(\w+)(?:\[(\d+)\])?\s*", re.ASCII)
-_DECLARED = r"(?:template\s*<([^<>]*)>\s*)?struct\s+(?:alignas\((\d+)\)\s*)?{name}\s*\{{"
+_DECLARED = re.compile(
+    r"(?:template\s*<([^<>]*)>\s*)?struct\s+(?:alignas\((\d+)\)\s*)?(\w+)\s*\{", re.ASCII
+)
 
 
 @dataclass(frozen=True)
@@ -232,7 +234,7 @@ def _source(file: Path) -> str:
 
 
 def _layout(source: str, name: str, types: Mapping[str, str]) -> Layout:
-    declared = re.search(_DECLARED.format(name=re.escape(name)), source)
+    declared = _declared(source).get(name)
     if declared is None:
         raise ValueError(f"no structure {name} is declared")
     if name == _TENSOR_MAP:
@@ -249,6 +251,15 @@ def _layout(source: str, name: str, types: Mapping[str, str]) -> Layout:
         fields.append(Field(member, offset, format, count, pointer, size, inner))
         end, alignment = offset + size * (count or 1), max(alignment, own)
     return Layout(name, -(-end // alignment) * alignment, alignment, tuple(fields))
+
+
+@cache
+def _declared(source: str) -> dict[str, re.Match[str]]:
+    """Return where each structure is declared."""
+    found: dict[str, re.Match[str]] = {}
+    for each in _DECLARED.finditer(source):
+        found.setdefault(each[3], each)
+    return found
 
 
 def _body(source: str, start: int) -> str:
@@ -280,7 +291,7 @@ def _members(body: str) -> Iterator[tuple[str, bool, str, int]]:
 def _structure(source: str, type: str, types: Mapping[str, str]) -> Layout | None:
     """The layout of a field's type, if that is a structure."""
     name, _, arguments = type.partition("<")
-    declared = re.search(_DECLARED.format(name=re.escape(name)), source)
+    declared = _declared(source).get(name)
     if declared is None:
         return None
     given = [_resolved(each, types) for each in arguments.rstrip("> ").split(",") if each]
