@@ -17,9 +17,12 @@ from reference import ROOT
 
 from tilewise import compiler
 from tilewise.compiler import ahead, nvrtc
+from tilewise.compiler.gate import Gate
 from tilewise.compiler.underway import PATIENCE, Underway, underway
 from tilewise.errors import DeviceUnavailableError
 from tilewise.gemm.transpose import kernel as transposing
+from tilewise.kernel import Kernel
+from tilewise.limits import Limits
 
 ARCH = "sm_90a"
 
@@ -159,6 +162,7 @@ def test_threads_end_when_nothing_waits() -> None:
 END = """
 import sys, threading
 from tilewise.compiler import ahead
+from tilewise.compiler.gate import Gate
 from tilewise.compiler.underway import underway
 from tilewise.gemm.transpose import kernel
 kernels = [kernel(dtype, way) for dtype in ("float32", "float64") for way in (True, False)]
@@ -200,19 +204,92 @@ def test_a_process_forked_while_threads_compile_compiles_too() -> None:
     child.join()
 
 
-def test_a_fork_waits_for_what_was_taken_alone() -> None:
-    """Not for a caller's own compilation, which may be the one that forks."""
-    jobs = Underway()
-    jobs.put(b"1", "queued")
-    with jobs.compiling(b"2"):
-        jobs.take()
-        threading.Timer(0.2, jobs.end, [b"1"]).start()
+@pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_process_forked_while_another_caller_compiles_compiles_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    entered, run = threading.Event(), nvrtc.run
+
+    def told(*args: Any) -> nvrtc.Output:
+        entered.set()
+        return run(*args)
+
+    monkeypatch.setattr(nvrtc, "run", told)
+    other = transposing("float64", True)
+    caller = threading.Thread(target=lambda: other.compile(ARCH, lines=False))
+    caller.start()
+    entered.wait()
+    fork = multiprocessing.get_context("fork")
+    queue = fork.Queue()
+    child = fork.Process(target=_compile_in_a_child, args=(queue,))
+    child.start()
+    assert queue.get(timeout=60) == (0, 0, True)
+    child.join()
+    caller.join()
+
+
+def test_a_gate_waits_for_who_is_inside_and_keeps_others_out() -> None:
+    gate, inside, leave = Gate(), threading.Event(), threading.Event()
+    order: list[str] = []
+
+    def first() -> None:
+        with gate.inside():
+            inside.set()
+            leave.wait()
+            order.append("left")
+
+    def second() -> None:
+        with gate.inside():
+            order.append("in")
+
+    threads = [threading.Thread(target=each) for each in (first, second)]
+    threads[0].start()
+    inside.wait()
+    threading.Timer(0.1, leave.set).start()
+    gate.close()
+    order.append("closed")
+    threads[1].start()
+    time.sleep(0.1)
+    order.append("open")
+    gate.open()
+    for thread in threads:
+        thread.join()
+    assert order == ["left", "closed", "open", "in"]
+
+
+def test_a_queue_survives_any_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: Any, **__: Any) -> None:
+        raise KeyError("what nobody expected")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ahead, "_compile", fails)
+        ahead.compile_beside([transposing("float32", True)], ARCH, 1)
+        for thread in list(ahead._beside):
+            thread.join(60)
+    assert not ahead._beside
+    assert not underway.queue
+
+
+def test_urgent_kernels_keep_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ahead, "_one_more_thread", lambda _: None)
+    kernels = [transposing(dtype, way) for dtype in ("float32", "float64") for way in (True, False)]
+    ahead.compile_beside(kernels[:1], ARCH, 1)
+    ahead.compile_beside(kernels[1:], ARCH, 1, is_urgent=True)
+    queued = [kernel for kernel, _ in underway.queue.values()]
+    underway.queue.clear()
+    assert queued == [*kernels[1:], kernels[0]]
+
+
+def test_what_has_limits_waits_for_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = 'extern "C" __global__ void k(int* x) { *x = 5; }'
+    limited = Kernel(source, "k", limits=Limits(seconds=30))
+    key = compiler.key_of(source, "k", arch=ARCH)
+    assert key is not None
+    with underway.compiling(key):
         begun = time.perf_counter()
-        jobs.hold()
-        assert 0.15 < time.perf_counter() - begun < PATIENCE
-    jobs.put(b"3", "held")
-    threading.Timer(0.2, jobs.release).start()
-    assert jobs.take() == (b"3", "held")
+        assert limited.compile(ARCH).cubin
+    assert time.perf_counter() - begun < PATIENCE / 2
 
 
 def test_find() -> None:

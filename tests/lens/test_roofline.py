@@ -324,7 +324,7 @@ def test_a_kernel_on_the_roofline(capsys: pytest.CaptureFixture[str]) -> None:
 def test_launches_of_few_blocks_are_said_to_be(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["roofline", "tiled", *SIZES, "--on", "H200"]
     out = " ".join(said(capsys, *words)[1].split())
-    told = "Fewer blocks than the 132 multiprocessors: tiled 4. Then the times are those of as many"
+    told = "Fewer blocks than the 132 multiprocessors: tiled 4. Their times of shared memory, issue"
     assert told in out
     row = json.loads(said(capsys, *words, "--json")[1])["kernels"][0]
     assert (row["work"]["blocks"], row["busy_multiprocessors"]) == (4, 4)

@@ -323,5 +323,8 @@ def test_kernels_of_one_name_have_pages_of_their_own(
         assert run(f"{file}:talks", "-m", 2, "-n", 2, "-k", 2, "--tile", 2)[0] == 0
     assert run(f"{tmp_path}/b/two.cu:talks")[0] == 2
     pages = {path.name for path in tmp_path.glob("*.html")}
-    assert pages == {"one_talks.html", "two_talks.html", "b_one_talks.html"}
-    assert page_name(f"{tmp_path}/b/one.cu:space::talks<1>") == "b_one_space_talks_1"
+    assert pages == {"one_talks.html", "two_talks.html", "b-one_talks.html"}
+    assert page_name(f"{tmp_path}/b/one.cu:space::talks<1>") == "b-one_space_talks_1"
+    assert page_name("b_one.cu:talks") != page_name("b/one.cu:talks")
+    assert page_name("../one.cu:talks") != page_name("one.cu:talks")
+    assert page_name("one.cu:k<-1>") != page_name("one.cu:k<1>")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import zlib
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -220,6 +221,11 @@ def _known(
     return _shipped.get((at, name, repr(defines), arch, options, lines))
 
 
+def _in_memory(job: Job) -> Compiled | None:
+    """Return what the process remembers of a kernel, whether it comes with tilewise or not."""
+    return _shipped.get(job.shipped_key) if job.is_shipped else _remembered(job)
+
+
 def _remembered(job: Job) -> Compiled | None:
     """Return what the process remembers of a source that does not come with tilewise."""
     compiled, stamps, files = _memory.get(job.memory_key, (None, (), ()))
@@ -259,8 +265,10 @@ def _compiled(asked: _Asked) -> Compiled:
     job, key = asked.job, asked.key
     if key is None:
         return making.make(job, asked.gathered)
-    with underway.compiling(key) as was_waited_for:
-        found = _kept(asked) if was_waited_for else None
+    # What has limits waits for nobody: another thread's compilation may have none.
+    waits = underway.compiling(key) if job.limits is None else nullcontext(False)
+    with waits as was_waited_for:
+        found = (_in_memory(job) or _kept(asked)) if was_waited_for else None
         if found is not None:
             return found
         compiled = making.make(job, asked.gathered)

@@ -84,8 +84,8 @@ def compile_beside(
 ) -> None:
     """Have other threads compile into the cache on disk what it lacks, without lines.
 
-    Does not wait. When the process's main thread ends, so do they, with the kernels that they have
-    begun.
+    Does not wait. Once the process's main thread has ended, they finish the kernels that they have
+    begun, and take no more.
 
     Parameters
     ----------
@@ -97,7 +97,7 @@ def compile_beside(
     is_urgent : bool
         Whether they go before what waits already.
     """
-    for kernel in kernels:
+    for kernel in reversed(list(kernels)) if is_urgent else kernels:
         if not _is_running():
             return
         key = key_of(
@@ -148,19 +148,19 @@ def _one_more_thread(most: int) -> None:
 def _compile_the_queue() -> None:
     while _is_running():
         taken = underway.take()
-        if taken is None and _has_ended():
+        if taken is None and _may_end():
             return
         if taken is not None:
             key, (kernel, arch) = taken
             try:
                 _compile(kernel, arch, lines=False)
-            except _REFUSED:
-                pass  # who asks for it is told
+            except Exception:
+                pass  # whatever it is, who asks for the kernel is told
             finally:
                 underway.end(key)
 
 
-def _has_ended() -> bool:
+def _may_end() -> bool:
     """Let this thread end, unless a job came in the last moment, for which no other may begin."""
     with _beside_lock:
         if underway.queue:
@@ -170,7 +170,7 @@ def _has_ended() -> bool:
 
 
 def _is_running() -> bool:
-    """Return whether the process is not about to end."""
+    """Return whether the process's main thread still runs."""
     return threading.main_thread().is_alive()
 
 

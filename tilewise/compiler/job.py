@@ -63,7 +63,7 @@ class Job:
     is_told : bool
         Whether every file that the options make NVRTC read is known.
     may_last : bool
-        Whether NVRTC may compile later jobs otherwise for this one's options, in one process.
+        Whether its options may change how NVRTC compiles later jobs in the same process.
     limits : Limits or None
         What compiling it may take.
     clock : Clock

@@ -14,14 +14,14 @@ from tilewise.compiler.includes import Gathered
 from tilewise.compiler.job import Job
 from tilewise.errors import CompileError
 
-# NVRTC compiles every kernel of a source that is no template, whichever it is asked for.
+# NVRTC compiles all kernels of a source but templates, whichever of them was asked for.
 _REMEMBERED = 8
 _modules: OrderedDict[tuple[Any, ...], nvrtc.Output] = OrderedDict()
 _lock = threading.Lock()
 
 
 def forget() -> None:
-    """Forget the sources that were compiled last."""
+    """Forget recent modules."""
     with _lock:
         _modules.clear()
 
@@ -48,8 +48,8 @@ def make(job: Job, gathered: Gathered) -> Compiled:
 
 def _module(job: Job, gathered: Gathered) -> tuple[nvrtc.Output, str]:
     """What the source was compiled to, and the kernel's symbol."""
-    # NVRTC itself reads the headers of what comes with tilewise. Within limits, a source is
-    # compiled each time, for whether it stays within them.
+    # NVRTC itself reads the headers of what comes with tilewise. With limits, a source is
+    # compiled anew each time, to see whether it stays within them.
     may_last = gathered.is_whole and not job.is_shipped and job.limits is None
     key = (gathered.source, *gathered.headers.items(), job.file, job.options, job.is_trusted)
     with _lock:

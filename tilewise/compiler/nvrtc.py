@@ -14,6 +14,7 @@ from functools import lru_cache
 from importlib import import_module
 from typing import Any
 
+from tilewise.compiler.gate import gate
 from tilewise.errors import DeviceUnavailableError
 
 INSTALL_HINT = (
@@ -153,7 +154,8 @@ def run(
         if name is not None:
             _call("nvrtcAddNameExpression", program, name.encode())
         encoded = [option.encode() for option in options]
-        (result,) = nvrtc.nvrtcCompileProgram(program, len(encoded), encoded)
+        with gate.inside():
+            (result,) = nvrtc.nvrtcCompileProgram(program, len(encoded), encoded)
         log = _text(program, "ProgramLog").decode(errors="replace").replace("\0", "\n").strip()
         if result != nvrtc.nvrtcResult.NVRTC_SUCCESS:
             is_full = result == nvrtc.nvrtcResult.NVRTC_ERROR_OUT_OF_MEMORY

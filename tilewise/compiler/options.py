@@ -39,8 +39,8 @@ _ALLOWED = re.compile(
     rf"(?:-U|--undefine-macro=)[A-Za-z_]\w*|(?:--ptxas-options|-Xptxas)[= ](?:{_PTXAS})",
     re.ASCII,
 )
-# Those after which NVRTC compiles to other code, in the same process and for good, as 13.0 and 13.5
-# do. Of the others that are allowed, none was seen to have that effect.
+# After one of these, NVRTC (13.0 and 13.5) compiles all later sources of the process to other code.
+# Of the others that are allowed, none was seen to have that effect.
 _LASTING = re.compile(r"--?(?:device-debug|G|Ofast-compile|Ofc|optimization-info|opt-info)\b.*")
 _FOLDER = re.compile(r"(?:-I|--include-path)[= ]?(.*)", re.DOTALL)
 _MACRO = re.compile(r"(?:-D|--define-macro=)([A-Za-z_]\w*)(?:=(.*))?", re.ASCII)

@@ -34,18 +34,17 @@ class Underway:
         self.queue: dict[Key, Any] = {}
         self.running: dict[Key, threading.Event] = {}
         self.taken: set[Key] = set()
-        self._is_held = False
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
 
     def put(self, key: Key, job: Any, *, is_first: bool = False) -> bool:
-        """Append a job to the queue, or move it to its beginning.
+        """Append a job to the queue, or put it at its beginning.
 
         Returns
         -------
         bool
             Whether it is new: it neither waited nor runs already.
         """
-        with self._changed:
+        with self._lock:
             if key in self.running or key in self.taken:
                 return False
             is_new = key not in self.queue
@@ -64,8 +63,7 @@ class Underway:
         (bytes, job) or None
             None where there is none.
         """
-        with self._changed:
-            self._changed.wait_for(lambda: not self._is_held)
+        with self._lock:
             if not self.queue:
                 return None
             key = next(iter(self.queue))
@@ -74,33 +72,20 @@ class Underway:
             return key, job
 
     def end(self, key: Key) -> None:
-        """Say that a job which was taken has ended, well or not."""
-        with self._changed:
+        """Say that a job which was taken has ended, whether it compiled or failed."""
+        with self._lock:
             self.taken.discard(key)
-            self._changed.notify_all()
-
-    def hold(self) -> None:
-        """Wait until no job that was taken runs, and let none be taken until :meth:`release`."""
-        with self._changed:
-            self._is_held = True
-            self._changed.wait_for(lambda: not self.taken, PATIENCE)
-
-    def release(self) -> None:
-        """Let jobs be taken again."""
-        with self._changed:
-            self._is_held = False
-            self._changed.notify_all()
 
     @contextmanager
     def compiling(self, key: Key) -> Iterator[bool]:
-        """Compile a kernel in the body, or wait for whoever is compiling it.
+        """Enter the body to compile a kernel, at once or when another thread has compiled it.
 
         Yields
         ------
         bool
             Whether another's compilation was waited for, so that the cache may have the kernel now.
         """
-        with self._changed:
+        with self._lock:
             self.queue.pop(key, None)
             others = self.running.get(key)
             if others is None:
@@ -112,7 +97,7 @@ class Underway:
         try:
             yield False
         finally:
-            with self._changed:
+            with self._lock:
                 self.running.pop(key).set()
 
 
@@ -126,7 +111,4 @@ def _begin_anew() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    # NVRTC's own locks would be held for ever in a process that is forked while it compiles.
-    os.register_at_fork(
-        before=underway.hold, after_in_parent=underway.release, after_in_child=_begin_anew
-    )
+    os.register_at_fork(after_in_child=_begin_anew)

@@ -21,12 +21,23 @@ from tilewise.gemm.product import Operand, Product
 from tilewise.kernel import Kernel
 
 VARIABLE = "TILEWISE_COMPILE_BESIDE"
-WORKERS = 16  # at most, and one core is left
-SAMPLES, LARGEST = 160, 4096  # products with another m, and of other sizes; and the largest size
+WORKERS = 16  # threads at most; one core stays free
+SAMPLES, LARGEST = 160, 4096  # with another m alone, and as many of other sizes; the largest size
 
 Kind = tuple[object, ...]
 _begun: set[Kind] = set()
 _lock = threading.Lock()
+
+
+def _begin_anew() -> None:
+    """Forget what the process began that this one was forked from: its threads are not here."""
+    global _lock
+    _lock = threading.Lock()
+    _begun.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_begin_anew)
 
 
 def expect(product: Product, missing: Sequence[Kernel], chip: Chip | None, arch: str) -> bool:
@@ -97,7 +108,7 @@ def _kind(product: Product) -> Kind:
 
 
 def _rows(product: Product) -> tuple[bool, bool, bool]:
-    """Return of m, n and k whether a matrix has rows (or columns) of that length in one piece.
+    """Return, for each of m, n and k, whether a matrix is contiguous along it.
 
     How those are aligned follows from it, and so which kernels there are.
     """

@@ -130,6 +130,8 @@ class RunResult(Shown):
         else:
             _, *launched = self.report._parts()
         left = [] if self.untouched is None else [str(self.untouched)]
+        if left and self.check.correct and not self.correct:
+            left = [f"WRONG: {left[0]}, and what lay there is right by chance"]
         return [self._title(), *self.check._parts(), *left, *launched]
 
 

@@ -14,6 +14,7 @@ SIGNATURE = (
     "real beta, real* c, int ldc)"
 )
 """Of every kernel of the ladder, and of what is run in the place of one."""
+REAL = ("float", "double")
 MATRICES = {"A": 4, "B": 6, "C": 9}
 """Which of the arguments the matrices are."""
 
@@ -41,11 +42,14 @@ def check_signature(compiled: Compiled, gemm: Gemm, args: Sequence[Any]) -> None
             declared = compiled.parameters[index].declared
             wanted = elements.refused(declared, gemm.dtype)
             if wanted:
-                raise TypeError(
-                    f"{name} declares {matrix} as {declared}, and the matrices are {dtype}. Take "
-                    f"dtype {wanted}, or write `real` for {declared[:-1]} in the kernel: that "
-                    "macro is the type of the matrices"
-                )
+                told = f"{name} declares {matrix} as {declared}, and the matrices are {dtype}. "
+                if declared.strip("* ").removeprefix("const ") in REAL:
+                    told += f"Take dtype {wanted}, or write `real` for {declared[:-1]} in the "
+                    told += "kernel: that macro is the type of the matrices"
+                else:
+                    told += "A kernel that computes a product takes `real*`: that macro is the "
+                    told += "type of the matrices"
+                raise TypeError(told)
     try:
         arguments.bind(name, compiled.parameters, args)
     except TypeError as error:

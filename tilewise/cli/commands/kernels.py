@@ -55,8 +55,8 @@ def run(
 ) -> int:
     """One kernel on one problem: is it right, and what did it do?
 
-    The matrices are random, or those of --a, --b and --c. Sizes that are not given are 64, or 32
-    for single_thread and single_block.
+    The matrices are random, or those of --a, --b and --c. Sizes that are not given are 64, or for
+    single_thread and single_block 32, and fewer beside a larger one.
     """
     from tilewise.cli import show
     from tilewise.devices import get_device

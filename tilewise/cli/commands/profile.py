@@ -59,8 +59,9 @@ def profile(
 ) -> int:
     """Count what a kernel does to memory; it needs no GPU.
 
-    The counts are the emulator's. Sizes that are not given are 64, or 32 for single_thread and
-    single_block. Of blocks that do the same, one is run and multiplied.
+    The counts are the emulator's. Sizes that are not given are 64, or for single_thread
+    and single_block 32, and fewer beside a larger one. Of blocks that do the same, one is run and
+    multiplied.
     """
     from tilewise.cli import show
     from tilewise.ladder.run import sizes_of

@@ -132,10 +132,13 @@ def page_name(target: str) -> str:
     stem, mark, name = target.partition(".cu:")
     if not mark:
         return re.sub(r"\W+", "_", target)
-    path, here = Path(stem), Path.cwd()
-    if path.is_absolute() and path.is_relative_to(here):
+    path, here = Path(stem).resolve(), Path.cwd().resolve()
+    if path.is_relative_to(here):
         path = path.relative_to(here)
-    return re.sub(r"\W+", "_", f"{path}_{name}").strip("_")
+    parts = [part for part in path.parts if part != path.anchor]
+    file = "-".join(re.sub(r"\W+", "_", part) for part in parts)
+    instance = re.sub(r"[^\w-]+", "_", name).strip("_")
+    return f"{file}_{instance}"
 
 
 def _document(found: Watch, written: dict[str, Path | None]) -> dict[str, Any]:

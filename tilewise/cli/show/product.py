@@ -106,6 +106,6 @@ def warmed(found: Warmed) -> None:
     out.print(
         f"{found.compiled:,} compiled in {duration(found.seconds)}, {max(before, 0):,} there before"
     )
-    out.print(f"{found.bytes / 2**20:.1f} MiB in {found.folder}", soft_wrap=True)
+    out.print(f"{found.bytes / 2**20:.1f} MiB of kernels in {found.folder}", soft_wrap=True)
     for failure in found.failures:
         error(failure)

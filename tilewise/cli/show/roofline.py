@@ -106,8 +106,8 @@ def _few_blocks(document: Mapping[str, Any], there: int | None) -> str:
     if not few:
         return ""
     return (
-        f"Fewer blocks than the {there} multiprocessors: {', '.join(few)}. Then the times are "
-        "those of as many multiprocessors as there are blocks."
+        f"Fewer blocks than the {there} multiprocessors: {', '.join(few)}. Their times of "
+        "shared memory, issue and arithmetic are those of as many multiprocessors."
     )
 
 

@@ -75,7 +75,8 @@ def launch_line(report: LaunchReport) -> str:
 def check_line(result: RunResult) -> Text:
     check = result.check
     line = Text.assemble(
-        verdict(check.correct),
+        verdict(result.correct),
+        ", right by chance" if check.correct and not result.correct else "",
         f" against float64: max error {check.max_error:.3g} of |A||B|, bound {check.bound:.3g}",
     )
     if not check.correct and check.worst is not None:

@@ -177,8 +177,8 @@ class Prices:
         )
         self.others = (waiting**6 + realigning**6 + p.k_step**6) * few**6
         self.cluster = p.cluster * (table.blocks > 1) * few
-        # By how many times longer copies take, with how many multiprocessors at work: eight more
-        # than half of them are as all of them.
+        # How many times longer copies take, by the multiprocessors at work: the factor rises with
+        # them, from half of all, and is full with eight more.
         self.shared = p.shared_port - 1
         self.alone = 1 - self.shared * processors / 16
         self.least_shared = 1 + self.shared * table.is_clustered

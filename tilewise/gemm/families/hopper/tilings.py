@@ -69,9 +69,10 @@ def tilings(kind: Kind) -> list[Tiling]:
 def chosen() -> dict[str, list[tuple[int, ...]]]:
     """Return what the planner chooses from, by the layout of aligned products with a row-major D.
 
-    BLOCK_M, BLOCK_N, CLUSTER_M, CLUSTER_N, SPLIT, whether the last wave is divided along k,
-    PING_PONG, and whether D's transpose is computed, from A and B swapped. The file is written by
-    benchmarks/choose_kernels.py. 64 x 64 with no cluster can compute every aligned product.
+    Each row has BLOCK_M, BLOCK_N, CLUSTER_M, CLUSTER_N, SPLIT, whether the last wave is divided
+    along k, PING_PONG, and whether D's transpose is computed, from A and B swapped. The file is
+    written by benchmarks/choose_kernels.py. 64 x 64 with no cluster can compute every aligned
+    product.
     """
     found = json.loads(FILE.read_text(encoding="utf-8"))["tilings"]
     return {layout: [tuple(row) for row in rows] for layout, rows in found.items()}
