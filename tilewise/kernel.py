@@ -120,7 +120,8 @@ class Kernel:
         self.include = include if isinstance(include, str | Path) else tuple(include)
         for folder in () if isinstance(include, str | Path) else self.include:
             if not Path(folder).is_dir():
-                raise FileNotFoundError(f"include has {str(folder)!r}: there is no such folder")
+                what = "it is a file" if Path(folder).exists() else "there is no such folder"
+                raise FileNotFoundError(f"include has {str(folder)!r}: {what}")
         self.trusted, self.limits = trusted, limits
 
     def __repr__(self) -> str:

@@ -189,7 +189,11 @@ def _folder() -> str:
     place = cache.directory()
     if place is None:
         raise OSError("there is no home folder for the cache; set TILEWISE_CACHE_DIR to a folder")
-    place.mkdir(parents=True, exist_ok=True)
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise OSError(f"{place}, the cache's folder, can't be made: {why}") from None
     if not os.access(place, os.W_OK | os.X_OK):
         raise PermissionError(f"{place}, the cache's folder, can't be written")
     return str(place)

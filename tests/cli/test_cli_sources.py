@@ -218,6 +218,11 @@ def test_the_help_of_limits_says_the_units(tilewise: Tilewise, capsys: Any) -> N
     assert "K, M and G: of instructions 10^3, 10^6 and 10^9, of bytes 2^10, 2^20 and 2^30" in told
 
 
+@pytest.mark.parametrize("text", ["seconds=.5", "seconds=5e-1", "seconds=0.5"])
+def test_a_half_is_written_in_any_way(text: str) -> None:
+    assert limits_of([text]).seconds == 0.5
+
+
 @pytest.mark.parametrize("name", ["nowhere", "k.cu"])
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_folder_to_include_from_that_is_none(
@@ -229,7 +234,8 @@ def test_a_folder_to_include_from_that_is_none(
         *words(command, f"{tmp_path / 'k.cu'}:k", tmp_path), "--include", tmp_path / name
     )
     assert outcome.code == 2
-    assert f"--include is {tmp_path / name}: there is no such folder" in outcome.err
+    what = "it is a file" if name == "k.cu" else "there is no such folder"
+    assert f"--include is {tmp_path / name}: {what}" in outcome.err
 
 
 def test_errors_of_includes_name_the_options_of_the_command_line(

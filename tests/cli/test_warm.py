@@ -119,6 +119,15 @@ def test_what_does_not_compile_is_told(
     assert (document["kernels"], document["compiled"], len(document["failures"])) == (2, 0, 1)
 
 
+def test_a_cache_that_is_a_file_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("TILEWISE_CACHE_DIR", str(tmp_path / "file"))
+    assert main(["warm", "-m", "8", "-n", "8", "-k", "8", "--dtype", "float64"]) != 0
+    assert f"{tmp_path / 'file'}, the cache's folder, can't be made: " in capsys.readouterr().err
+
+
 def test_a_cache_that_keeps_nothing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ahead, "compile_ahead", lambda *_, **__: [])
     found = tilewise.warm([(8, 8, 8)], dtypes=["float64"], layouts=["NN"])

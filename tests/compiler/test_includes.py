@@ -605,5 +605,6 @@ def test_a_kernel_may_include(folder: Path, tmp_path: Path) -> None:
 def test_a_folder_to_include_from_that_is_none(name: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     folder = tmp_path / name
-    with pytest.raises(FileNotFoundError, match=f"include has '{folder}': there is no such"):
+    what = "it is a file" if name == "file" else "there is no such folder"
+    with pytest.raises(FileNotFoundError, match=f"include has '{folder}': {what}"):
         Kernel(KERNEL, "k", include=[tmp_path, folder])

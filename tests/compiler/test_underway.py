@@ -271,6 +271,20 @@ def test_a_queue_survives_any_error(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not underway.queue
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux alone has control groups")
+@pytest.mark.parametrize(
+    ("quota", "count"), [("150000 100000", 2), ("max 100000", 8), ("10 100000", 1), ("", 8)]
+)
+def test_a_containers_quota_of_cores(
+    quota: str, count: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
+    monkeypatch.setattr(ahead, "CPU_QUOTA", tmp_path / "cpu.max")
+    assert ahead.cores() == 8
+    (tmp_path / "cpu.max").write_text(quota)
+    assert ahead.cores() == count
+
+
 def test_urgent_kernels_keep_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ahead, "_one_more_thread", lambda _: None)
     kernels = [transposing(dtype, way) for dtype in ("float32", "float64") for way in (True, False)]

@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -19,6 +20,7 @@ from tilewise.compiler.underway import underway
 from tilewise.errors import TilewiseError
 
 WORKERS = 16
+CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")  # microseconds of processors in so many of the clock
 _REFUSED = (TilewiseError, OSError, ValueError, TypeError, MemoryError)
 
 
@@ -111,10 +113,14 @@ def compile_beside(
 
 
 def cores() -> int:
-    """Return how many cores this process may use."""
-    if sys.platform == "linux":
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    """Return how many cores this process may use: of a container, what its quota comes to."""
+    if sys.platform != "linux":
+        return os.cpu_count() or 1
+    found = len(os.sched_getaffinity(0))
+    with suppress(OSError, ValueError):  # no control groups of version 2, or no quota ("max")
+        quota, period = map(int, CPU_QUOTA.read_text().split())
+        found = min(found, max(1, -(-quota // period)))
+    return found
 
 
 _beside: set[threading.Thread] = set()

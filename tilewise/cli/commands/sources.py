@@ -69,7 +69,8 @@ def source(
 
     for folder in include or ():
         if not folder.is_dir():
-            raise FileNotFoundError(f"--include is {folder}: there is no such folder")
+            what = "it is a file" if folder.exists() else "there is no such folder"
+            raise FileNotFoundError(f"--include is {folder}: {what}")
     limits = None if has_no_limits else limits_of(limit or ())
     if has_no_limits and limit:
         raise ValueError("--limit and --no-limits say the opposite; give one of them")
@@ -117,7 +118,9 @@ def limits_of(limit: Sequence[str]) -> Limits:
             raise ValueError(
                 f"--limit is {each!r}; it takes one of {', '.join(names)}, as seconds=10"
             )
-        number = re.fullmatch(r"(\d+(?:\.\d+)?(?:e\d+)?)([KMG]?)", most, re.IGNORECASE)
+        number = re.fullmatch(
+            r"((?:\d+(?:\.\d*)?|\.\d+)(?:e[+-]?\d+)?)([KMG]?)", most, re.IGNORECASE
+        )
         if number is None or number[2].upper() not in _UNITS[name]:
             raise ValueError(f"--limit is {each!r}; {name} takes {_TAKES[name]}")
         value = float(number[1]) * _UNITS[name][number[2].upper()]
