@@ -50,17 +50,18 @@ def _module(job: Job, gathered: Gathered) -> tuple[nvrtc.Output, str]:
     """What the source was compiled to, and the kernel's symbol."""
     # NVRTC itself reads the headers of what comes with tilewise. With limits, a source is
     # compiled anew each time, to see whether it stays within them.
-    may_last = gathered.is_whole and not job.is_shipped and job.limits is None
+    is_reusable = gathered.is_whole and not job.is_shipped and job.limits is None
     key = (gathered.source, *gathered.headers.items(), job.file, job.options, job.is_trusted)
     with _lock:
-        output = _modules.get(key) if may_last else None
+        output = _modules.get(key) if is_reusable else None
+        if output is not None:
+            _modules.move_to_end(key)
     if output is not None and job.name in symbols.entries(output.ptx):
         return output, job.name
     output, symbol = _compiled(job, gathered)
-    if may_last and symbol == job.name:
+    if is_reusable and symbol == job.name:
         with _lock:
             _modules[key] = output
-            _modules.move_to_end(key)
             if len(_modules) > _REMEMBERED:
                 _modules.popitem(last=False)
     return output, symbol

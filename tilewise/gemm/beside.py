@@ -21,7 +21,6 @@ from tilewise.gemm.product import Operand, Product
 from tilewise.kernel import Kernel
 
 VARIABLE = "TILEWISE_COMPILE_BESIDE"
-WORKERS = 16  # threads at most; one core stays free
 SAMPLES, LARGEST = 160, 4096  # with another m alone, and as many of other sizes; the largest size
 
 Kind = tuple[object, ...]
@@ -58,7 +57,7 @@ def expect(product: Product, missing: Sequence[Kernel], chip: Chip | None, arch:
     bool
         Whether other products' kernels were begun now.
     """
-    workers = min(WORKERS, ahead.cores() - 1)
+    workers = min(ahead.WORKERS, ahead.cores() - 1)  # one core stays free
     if chip is None or not workers or os.environ.get(VARIABLE) == "0":
         return False
     ahead.compile_beside(missing[1:], arch, workers, is_urgent=True)

@@ -97,8 +97,7 @@ constexpr int A_EXTENT = A_K_MAJOR && A_UNALIGNED ? A_ROWS : BLOCK_M;
 constexpr int B_BYTES = BLOCK_N * BLOCK_K * 2;
 constexpr int STAGE_BYTES = A_BYTES + B_BYTES;
 constexpr int BOX_BYTES = 64 * BLOCK_K * 2;  // 64 rows or columns of an operand, one TMA box
-// Columns of a TMA box of B, if MN-major. Its rows, 128 bytes or 64, are as wide as its swizzle. By 16
-// columns, swizzled over 32 bytes, tiles take a third longer.
+// Columns of a TMA box of B, if MN-major. Its rows, 128 bytes or 64, are as wide as its swizzle.
 constexpr int B_BOX_COLUMNS = B_K_MAJOR || BLOCK_N % 64 == 0 ? 64 : 32;
 constexpr int TILE_FLOATS = BLOCK_M * BLOCK_N;  // of one partial sum in the workspace
 
