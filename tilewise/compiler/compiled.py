@@ -23,6 +23,8 @@ class Parameter:
     declared : str
         The source's type of it, as ``"float*"``
         (:func:`tilewise.compiler.signatures.declared`); empty where it is not known.
+    label : str
+        What findings call it, where the source of CUDA C++ does not say; else empty.
     """
 
     name: str
@@ -30,6 +32,7 @@ class Parameter:
     size: int
     align: int
     declared: str = ""
+    label: str = ""
 
 
 @dataclass(frozen=True)

@@ -163,6 +163,8 @@ class Image:
 
 def parameter_names(compiled: Compiled) -> list[str]:
     """The names that the source gives the kernel's parameters, as far as they can be read."""
+    if any(parameter.label for parameter in compiled.parameters):
+        return [parameter.label for parameter in compiled.parameters]
     # A comment, or what looks like one, ends where the text does: no text is looked at twice.
     plain = re.sub(r"//[^\n]*|/\*.*?(?:\*/|\Z)", "", compiled.source, flags=re.S)
     base = re.split(r"[<(]", compiled.name)[0].split("::")[-1].strip()

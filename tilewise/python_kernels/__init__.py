@@ -1,0 +1,1 @@
+"""What kernels written in Python have in common: their packages, their source, their arrays."""

@@ -1,0 +1,123 @@
+"""Kernels of Triton's, compiled by Triton and launched on one of tilewise's devices.
+
+The emulator needs no GPU and no driver: Triton compiles for the device's architecture, and what
+it compiled runs there, checked and counted by the lines of the kernel's own Python source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from tilewise.devices import Device, get_device
+from tilewise.launch import LaunchReport
+from tilewise.tracebacks import front_door
+from tilewise.triton.configurations import with_configuration
+from tilewise.triton.driver import Driver, activated
+from tilewise.triton.values import wrapped
+
+__all__ = ["launch", "on_device"]
+
+
+@front_door
+def launch(
+    kernel: Any,
+    grid: int | Sequence[int] | Callable[[dict[str, Any]], Sequence[int]],
+    *args: Any,
+    device: str | Device = "auto",
+    checks: str = "raise",
+    global_races: bool = False,
+    config: Any = None,
+    **meta: Any,
+) -> LaunchReport:
+    """Compile a kernel of Triton's for these arguments, launch it, wait, report.
+
+    As ``kernel[grid](*args, **meta)`` does, Triton's own compiler specialises it by the arguments:
+    by integers that are 1 or multiples of 16, by the alignment of arrays, by None. Heuristics are
+    applied. Of an autotuned kernel the configuration that ``config`` names runs, else the first
+    that its pruning leaves; none is timed.
+
+    Parameters
+    ----------
+    kernel : triton.JITFunction
+        What ``@triton.jit`` gives, or ``@triton.heuristics`` and ``@triton.autotune`` around it.
+    grid : int, sequence of ints, or callable
+        Programs a grid, axis 0 first; or what gives them, called with all arguments by name.
+    *args
+        The kernel's arguments: NumPy arrays and tensors on the CPU (copied in and out), arrays on
+        the device, numbers, None, tuples of these, tensor descriptors of Triton's.
+    device : str or Device
+        ``"auto"``, ``"gpu"``, ``"emulator"``, or a device.
+    checks : str
+        As :meth:`tilewise.Kernel.launch` takes them.
+    global_races : bool
+        On the emulator: look for races in global memory too.
+    config : triton.Config or int, optional
+        Of an autotuned kernel: the configuration, or its place in the kernel's list.
+    **meta
+        More of the kernel's arguments by name, ``constexpr`` ones among them, and Triton's own
+        options: ``num_warps``, ``num_stages``, ``num_ctas``, ``maxnreg``, ...
+
+    Raises
+    ------
+    ImportError
+        If Triton is not installed.
+    CompileError
+        If Triton does not compile it.
+    LaunchError, CheckError, DeviceUnavailableError
+    TypeError, ValueError
+        If an argument can't be.
+
+    Examples
+    --------
+    >>> import numpy as np, tilewise.triton, triton, triton.language as tl  # doctest: +SKIP
+    >>> @triton.jit  # doctest: +SKIP
+    ... def double(x, n, BLOCK: tl.constexpr):
+    ...     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    ...     tl.store(x + at, 2 * tl.load(x + at, mask=at < n), mask=at < n)
+    >>> x = np.arange(100, dtype=np.float32)  # doctest: +SKIP
+    >>> report = tilewise.triton.launch(  # doctest: +SKIP
+    ...     double, 1, x, 100, BLOCK=128, device="emulator")
+    """
+    driver = Driver(_device(device), checks, global_races)
+    if isinstance(grid, int):
+        grid = (grid,)
+    with activated(driver):
+        values = [wrapped(arg) for arg in args]
+        options = {name: wrapped(value) for name, value in meta.items()}
+        with_configuration(kernel, config, values, options)[grid](*values, **options)
+    return driver.reports[-1]
+
+
+@contextmanager
+def on_device(
+    device: str | Device = "auto", *, checks: str = "raise", global_races: bool = False
+) -> Iterator[list[LaunchReport]]:
+    """Launch every kernel of Triton's on one of tilewise's devices, within a ``with`` statement.
+
+    A program that launches its kernels as ``kernel[grid](...)`` then runs as it is, its tensors
+    lying on the CPU. Of an autotuned kernel, the first configuration runs.
+
+    Parameters
+    ----------
+    device, checks, global_races
+        As :func:`launch` takes them.
+
+    Yields
+    ------
+    list of LaunchReport
+        Of the launches so far; it grows.
+
+    Raises
+    ------
+    ImportError
+        If Triton is not installed.
+    """
+    driver = Driver(_device(device), checks, global_races)
+    with activated(driver):
+        yield driver.reports
+
+
+def _device(device: str | Device) -> Device:
+    return get_device(device) if isinstance(device, str) else device

@@ -1,0 +1,213 @@
+"""A driver for Triton that launches what it compiled on one of tilewise's devices.
+
+Triton itself binds the arguments, specialises and compiles; of a driver it asks for which GPU to
+compile, and hands it each launch.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from tilewise.compiler import Compiled, Parameter, symbols
+from tilewise.counted import Resources
+from tilewise.devices import Device, limits
+from tilewise.errors import CompileError, LaunchError
+from tilewise.launch import Launch, LaunchReport, dim3
+from tilewise.python_kernels import sources
+from tilewise.python_kernels.hosts import Given, is_array, place
+from tilewise.triton.packages import triton
+from tilewise.triton.values import flattened, number
+
+_ACTIVE = threading.RLock()
+
+
+@contextmanager
+def activated(driver: Driver) -> Iterator[None]:
+    """Make ``driver`` Triton's, in this process, as long as the context lasts.
+
+    Raises
+    ------
+    CompileError, LaunchError
+        In place of Triton's own errors of compiling and launching.
+    """
+    config = triton("triton.runtime.driver").driver
+    compilation, errors = triton("triton.compiler.errors"), triton("triton.runtime.errors")
+    with _ACTIVE:
+        before = getattr(config, "_active", None)
+        config.set_active(driver)
+        try:
+            yield
+        except (compilation.CompilationError, errors.PTXASError) as error:
+            raise CompileError(str(error).strip()) from error
+        except errors.OutOfResources as error:
+            raise LaunchError(str(error)) from error
+        finally:
+            config.set_active(before)
+
+
+class Driver:
+    """Triton's driver for a device.
+
+    Parameters
+    ----------
+    device : Device
+    checks : str
+    global_races : bool
+
+    Attributes
+    ----------
+    reports : list of LaunchReport
+        Of the launches so far.
+    """
+
+    def __init__(self, device: Device, checks: str, global_races: bool) -> None:
+        self.device, self.checks, self.global_races = device, checks, global_races
+        self.reports: list[LaunchReport] = []
+        self.utils = _Utils(device.arch)
+        self.launcher_cls = Launcher
+
+    def get_current_target(self) -> Any:
+        """For what to compile."""
+        target = triton("triton.backends.compiler").GPUTarget
+        return target("cuda", limits.compute_capability(self.device.arch), 32)
+
+    def get_current_device(self) -> str:
+        """What Triton keeps compiled kernels by: none of a GPU that it knows itself."""
+        return f"tilewise {self.device.name} {self.device.arch}"
+
+    def get_current_stream(self, device: object) -> int:
+        """The one stream that there is."""
+        return 0
+
+    def get_active_torch_device(self) -> Any:
+        """Where programs put their tensors."""
+        torch = __import__("torch")
+        return torch.device("cuda" if self.device.name == "gpu" else "cpu")
+
+    def get_benchmarker(self) -> Any:
+        """What autotuning times configurations with: none is faster than the first."""
+        return lambda kernel_call, *, quantiles=(0.5,), **_: [0.0] * len(quantiles)
+
+    def map_python_to_cpp_type(self, kind: str) -> str:
+        """Of no use here: no launcher is compiled."""
+        return kind
+
+
+class _Utils:
+    """What Triton and its programs ask of a GPU."""
+
+    def __init__(self, arch: str) -> None:
+        self._arch = arch
+
+    def get_device_properties(self, device: object) -> dict[str, int]:
+        return {
+            "max_shared_mem": limits.max_shared(self._arch),
+            "max_num_regs": 65536,
+            "multiprocessor_count": 132,
+            "warpSize": 32,
+        }
+
+    def load_binary(self, name: str, code: bytes, shared: int, device: object) -> tuple[Any, ...]:
+        """Nothing is loaded: no module, no function; registers, spills and most threads."""
+        found = resources(code, name)
+        return None, name, found.registers, 0, 1024
+
+    def unload_module(self, module: object) -> None:
+        """Nothing was loaded."""
+
+
+class Launcher:
+    """What launches one compiled kernel.
+
+    Parameters
+    ----------
+    src : triton.compiler.ASTSource
+    metadata : namedtuple
+        What Triton keeps of the compilation.
+    """
+
+    def __init__(self, src: Any, metadata: Any) -> None:
+        self._src, self._metadata = src, metadata
+        self._compiled: Compiled | None = None
+
+    def __call__(
+        self, grid_x: int, grid_y: int, grid_z: int, stream: int, function: Any, packed: Any,
+        launch_metadata: Any, enter: Any, leave: Any, *args: Any,
+    ) -> None:  # fmt: skip
+        driver: Driver = triton("triton.runtime.driver").driver.active
+        if not grid_x * grid_y * grid_z:
+            return
+        metadata = self._metadata
+        ctas = getattr(metadata, "num_ctas", 1)
+        grid = dim3((grid_x * ctas, grid_y, grid_z), "grid")
+        compiled = self._found(driver)
+        bound, names, copy_back = self._arguments(driver.device, compiled, args, math.prod(grid))
+        parameters = tuple(
+            replace(parameter, label=name)
+            for parameter, name in zip(compiled.parameters, names, strict=True)
+        )
+        launch = Launch(
+            grid, (32 * metadata.num_warps, 1, 1), bound, metadata.shared, driver.checks,
+            global_races=driver.global_races,
+        )  # fmt: skip
+        report = driver.device.launch(replace(compiled, parameters=parameters), launch)
+        copy_back()
+        driver.reports.append(report)
+
+    def _arguments(
+        self, device: Device, compiled: Compiled, args: tuple[Any, ...], blocks: int
+    ) -> tuple[tuple[Any, ...], list[str], Any]:
+        """What the kernel's parameters take, their names, and what copies arrays back."""
+        signature = self._src.signature
+        if any("tensordesc" in str(kind) for kind in signature.values()):
+            raise LaunchError("a tensor descriptor made on the host can't be passed yet")
+        flat = [
+            found
+            for (name, kind), value in zip(signature.items(), args, strict=True)
+            for found in flattened(kind, value, name)
+        ]
+        own = compiled.parameters[: len(flat)]
+        values: list[Any] = [
+            value if kind.startswith("*") else number(kind, value, parameter)
+            for (kind, value, _), parameter in zip(flat, own, strict=True)
+        ]
+        names = [name for _, _, name in flat]
+        at = [index for index, value in enumerate(values) if is_array(value)]
+        placed = place(device, [Given(names[index], values[index]) for index in at])
+        for index, argument, name in zip(at, placed.arguments, placed.names, strict=True):
+            values[index], names[index] = argument, name
+        # Behind the kernel's own parameters Triton adds memory that it uses itself.
+        for what, _ in zip(("global", "profile"), compiled.parameters[len(flat) :], strict=False):
+            size = blocks * (getattr(self._metadata, f"{what}_scratch_size", 0) or 0)
+            values.append(device.empty((size,), np.uint8) if size else None)
+            names.append(f"Triton's {what} scratch memory")
+        return tuple(values), names, placed.copy_back
+
+    def _found(self, driver: Driver) -> Compiled:
+        """What Triton compiled, which its cache of kernels for this device holds."""
+        if self._compiled is None:
+            kernels = self._src.fn.device_caches[driver.get_current_device()][0].values()
+            kernel = next(each for each in kernels if each.metadata is self._metadata)
+            self._compiled = compiled_of(kernel, self._src.fn, driver.device.arch)
+        return self._compiled
+
+
+def compiled_of(kernel: Any, function: Any, arch: str) -> Compiled:
+    """A kernel that Triton compiled, as tilewise's devices take it."""
+    name, file = kernel.metadata.name, function.file_name
+    ptx, cubin = kernel.asm["ptx"], kernel.asm["cubin"]
+    return Compiled(
+        name, name, arch, sources.text(file), sources.shown(file), ptx, cubin,
+        resources(cubin, name), tuple(Parameter(*p) for p in symbols.parameters(ptx, name)),
+    )  # fmt: skip
+
+
+def resources(cubin: bytes, name: str) -> Resources:
+    return Resources(32, 0, 0, 0, 1, 0)
