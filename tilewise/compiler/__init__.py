@@ -20,6 +20,7 @@ from tilewise.compiler import make as making
 from tilewise.compiler.compiled import Compiled, Parameter
 from tilewise.compiler.includes import Gathered
 from tilewise.compiler.job import Job, job_of
+from tilewise.compiler.ptx import given
 from tilewise.compiler.underway import underway
 from tilewise.counted import Resources
 from tilewise.limits import Limits
@@ -202,6 +203,7 @@ def forget() -> None:
         _memory.clear()
         _shipped.clear()
     making.forget()
+    given.forget()
 
 
 def _known(

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from tilewise.compiler import Compiled
+from tilewise.compiler import DEFAULT_ARCH, Compiled
 from tilewise.devices import gpu
 from tilewise.errors import DeviceUnavailableError
 from tilewise.launch import Launch, LaunchReport
@@ -100,7 +100,13 @@ def get_device(name: str = "auto") -> Device:
         except DeviceUnavailableError:
             if name == "gpu":
                 raise
+    return emulator_of(DEFAULT_ARCH)
+
+
+@cache
+def emulator_of(arch: str) -> Device:
+    """The emulator of an architecture, as ``"sm_80"``."""
     # Some 60 modules that most programs on a GPU never need: `import tilewise` stays quick.
     from tilewise.devices.emulator import Emulator
 
-    return Emulator()
+    return Emulator(arch)

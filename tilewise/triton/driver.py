@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from tilewise.compiler import Compiled, Parameter, symbols
-from tilewise.counted import Resources
+from tilewise.compiler import Compiled
+from tilewise.compiler.ptx.given import given
 from tilewise.devices import Device, limits
 from tilewise.errors import CompileError, LaunchError
 from tilewise.launch import Launch, LaunchReport, dim3
@@ -116,8 +116,7 @@ class _Utils:
 
     def load_binary(self, name: str, code: bytes, shared: int, device: object) -> tuple[Any, ...]:
         """Nothing is loaded: no module, no function; registers, spills and most threads."""
-        found = resources(code, name)
-        return None, name, found.registers, 0, 1024
+        return None, name, 0, 0, limits.MAX_THREADS
 
     def unload_module(self, module: object) -> None:
         """Nothing was loaded."""
@@ -201,13 +200,7 @@ class Launcher:
 
 def compiled_of(kernel: Any, function: Any, arch: str) -> Compiled:
     """A kernel that Triton compiled, as tilewise's devices take it."""
-    name, file = kernel.metadata.name, function.file_name
-    ptx, cubin = kernel.asm["ptx"], kernel.asm["cubin"]
-    return Compiled(
-        name, name, arch, sources.text(file), sources.shown(file), ptx, cubin,
-        resources(cubin, name), tuple(Parameter(*p) for p in symbols.parameters(ptx, name)),
-    )  # fmt: skip
-
-
-def resources(cubin: bytes, name: str) -> Resources:
-    return Resources(32, 0, 0, 0, 1, 0)
+    file = function.file_name
+    source = sources.shown(file), sources.text(file)
+    found = given(kernel.asm["ptx"], kernel.metadata.name, arch=arch, source=source)
+    return replace(found, cubin=kernel.asm["cubin"])

@@ -14,6 +14,7 @@ from tilewise.devices.emulator.ptx.syntax import (
     Variable,
     Vector,
 )
+from tilewise.errors import UnsupportedInstructionError
 
 FUNCTION_ADDRESS = 0x1000
 """Address of the first instruction; no function has the address 0."""
@@ -74,18 +75,23 @@ class Program:
         self._lay_out_parameters()
 
     def _reachable(self) -> list[Function]:
-        named = set()
-        for variable in self.module.variables.values():
-            named |= {value[1] for value in variable.values if isinstance(value, tuple)}
-        queue, found = [self.kernel.name, *sorted(named)], {}
+        """The functions that the kernel names, itself or by a variable's initial value."""
+        variables, functions = self.module.variables, self.module.functions
+        queue, found, seen = [self.kernel.name], {}, set()
         while queue:
             name = queue.pop()
-            function = self.module.functions.get(name)
-            if function is None or name in found:
+            if name in seen:
                 continue
-            found[name] = function
-            for instruction in function.instructions:
-                queue += _symbols(instruction)
+            seen.add(name)
+            if name in variables:
+                values = variables[name].values
+                queue += sorted({value[1] for value in values if isinstance(value, tuple)})
+            elif name in functions:
+                found[name] = function = functions[name]
+                for instruction in function.instructions:
+                    queue += _symbols(instruction)
+            elif name in self.module.unread:
+                raise UnsupportedInstructionError(self.module.unread[name])
         del found[self.kernel.name]
         return [*found.values(), self.kernel]
 
