@@ -116,6 +116,26 @@ extern "C" __global__ void spin_lock(int* lock, int* count, int* order) {
     }
 }
 
+// Blocks compete for a lock, all threads of a block meeting at a barrier between two attempts.
+extern "C" __global__ void block_lock(int* lock, int* count, int* order) {
+    __shared__ int taken;
+    do {
+        if (threadIdx.x == 0) taken = atomicCAS(lock, 0, 1);
+        __syncthreads();
+        int got = taken;
+        __syncthreads();
+        if (got == 0) break;
+    } while (true);
+    int ticket = *(volatile int*)count;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        order[ticket] = blockIdx.x;
+        *(volatile int*)count = ticket + 1;
+        __threadfence();
+        atomicExch(lock, 0);
+    }
+}
+
 // One warp waits in a loop for what another one of its block sets.
 extern "C" __global__ void wait_for_flag(int* flag, int* out) {
     int t = threadIdx.x;

@@ -109,6 +109,15 @@ def test_a_lock_that_a_warp_competes_for(launch: Launcher) -> None:
     assert lock[0] == 0
 
 
+def test_a_lock_that_blocks_compete_for(launch: Launcher) -> None:
+    """Blocks that wait at barriers between their attempts do not keep its holder from running."""
+    lock, count, order = np.zeros(1, np.int32), np.zeros(1, np.int32), np.full(12, -1, np.int32)
+    launch("extras", "block_lock", 12, 48, lock, count, order)
+    assert count[0] == 12
+    assert sorted(order.tolist()) == list(range(12))
+    assert lock[0] == 0
+
+
 def test_waiting_for_another_warp(launch: Launcher) -> None:
     flag, out = np.zeros(1, np.int32), np.zeros(32, np.int32)
     launch("extras", "wait_for_flag", 1, 64, flag, out)

@@ -48,6 +48,8 @@ PATIENCE = 256
 """Polls (atomics, volatile and acquiring loads) of one group while others wait, after which one
 of them gets a turn: a thread that spins on a lock must not keep its holder from running. Loops
 that don't poll run to their end, so that their lanes meet behind them."""
+LEAST_PATIENCE = 8
+"""Polls after which other blocks get a turn, where they had turns and nobody ended."""
 
 
 @dataclass
@@ -200,6 +202,8 @@ class Machine:
             self.races.end()
 
     def _steps(self) -> None:
+        # Polls since other blocks had a turn, how many they may be, and how many lanes ran then.
+        polls, allowed, live = 0, PATIENCE, self.live_count
         while self.groups or self.parked:
             if not self.groups:
                 if self.mbarriers.ask_again():
@@ -213,7 +217,13 @@ class Machine:
                     return  # the batch ends here: its threads would wait forever
                 raise BarrierError(tuple(self.faults.findings))
             at = min(self.groups)
-            is_patient = self._run_group(at, self.groups.pop(at), in_turn=True)
+            lanes = self.groups.pop(at)
+            is_patient = self._run_group(at, lanes, in_turn=True)
+            polls += PATIENCE - self.patience
+            if polls >= allowed:
+                self._run_other_blocks(lanes)
+                allowed = max(LEAST_PATIENCE, allowed // 2) if self.live_count == live else PATIENCE
+                polls, live = 0, self.live_count
             if not is_patient:
                 self.mbarriers.resume_all()
                 if len(self.groups) > 1:
@@ -271,6 +281,28 @@ class Machine:
                     bypasses.ran(first, at - 1, lanes)
         self.add_group(at, lanes)
         return False
+
+    def _run_other_blocks(self, polling: Lanes) -> None:
+        """Give the blocks of which none of these lanes is a turn.
+
+        A whole block that waits for another, its threads meeting at a barrier between two polls,
+        stands lower than the block that it waits for each time. In which order blocks run changes
+        no count.
+        """
+        if self.geometry.block_count == 1:
+            return
+        block_of = self.geometry.block_of
+        is_polling = np.zeros(self.geometry.block_count, bool)
+        is_polling[block_of[polling.numbers]] = True
+        for at in sorted(self.groups, reverse=True):
+            lanes = self.groups.pop(at, None)
+            if lanes is None:
+                continue
+            stays = is_polling[block_of[lanes.numbers]]
+            self.add_group(at, lanes.where(stays))
+            others = lanes.where(~stays)
+            if others.count:
+                self._run_group(at, others, in_turn=False)
 
     def add_group(self, at: int, lanes: Lanes) -> None:
         """Let lanes wait at an instruction, with those that stand there."""
