@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from reference import Array, Launcher, assert_same, examples
 
 from tilewise.devices import Device
+from tilewise.devices.emulator.matrices.numbers import numbers_of
+from tilewise.devices.limits import compute_capability
 from tilewise.errors import (
     BarrierError,
     MemoryAccessError,
@@ -25,8 +27,19 @@ from tilewise.numbers import unit_roundoff
 TYPES = ("f16", "bf16")
 
 
+PACKED = {"tf32": np.float32, "s8": np.int8, "u8": np.uint8, "e4m3": np.uint8, "e5m2": np.uint8}
+"""Types whose elements are not of 16 bits: what holds one, or its bits."""
+
+
 def bits(x: Array, type_: str) -> Array:
-    """16-bit patterns of numbers that the type has."""
+    """Patterns of numbers that the type has, in pieces of 16 bits."""
+    if type_ in ("e4m3", "e5m2"):
+        of_patterns = numbers_of(np.arange(256, dtype=np.uint8).view(np.uint16), type_)
+        found = np.nanargmin(np.abs(of_patterns - x[..., None]), axis=-1)
+        assert_same(of_patterns[found], np.asarray(x, np.float64))
+        x = found
+    if type_ in PACKED:
+        return np.ascontiguousarray(x.astype(PACKED[type_])).view(np.uint16)
     if type_ == "f16":
         return x.astype(np.float16).view(np.uint16)
     return (x.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
@@ -70,6 +83,70 @@ def test_product_of_double(launch: Launcher, shape: str) -> None:
     exact = a.astype(np.longdouble) @ b.astype(np.longdouble) + c
     bound = (depth + 1) * unit_roundoff("float64") * (np.abs(a) @ np.abs(b) + np.abs(c))
     assert (np.abs(d - exact) <= bound).all()
+
+
+@pytest.mark.parametrize(
+    ("type_", "bytes_a_row"),
+    [("tf32", 16), ("tf32", 32), ("s8", 16), ("s8", 32), ("u8", 32), ("e4m3", 32), ("e5m2", 32)],
+)
+def test_product_of_other_elements(
+    device: Device, launch: Launcher, type_: str, bytes_a_row: int
+) -> None:
+    if type_.startswith("e") and compute_capability(device.arch) < 89:
+        pytest.skip(f"{device.arch} has no products of 8-bit floats")
+    depth = bytes_a_row // np.dtype(PACKED[type_]).itemsize
+    a, b, c = (
+        elements(type_, 1, 2, 16, depth),
+        elements(type_, 2, 2, 8, depth),
+        numbers(3, 2, 16, 8),
+    )
+    is_whole = type_ in ("s8", "u8")
+    c = (4 * c if is_whole else c).astype(np.int32 if is_whole else np.float32)
+    d = np.zeros_like(c)
+    sum_ = "s32" if is_whole else "f32"
+    defines = {
+        "WORDS": bytes_a_row // 4,
+        "SUM": "int" if is_whole else "float",
+        "LETTER": '"+r"' if is_whole else '"+f"',
+        "PRODUCT": f'"mma.sync.aligned.m16n8k{depth}.row.col.{sum_}.{type_}.{type_}.{sum_} "',
+    }
+    inputs = (bits(x, type_).view(np.uint32) for x in (a, b))
+    launch("matrices", "packed_product", 1, 64, *inputs, c, d, defines=defines)
+    assert_same(d, (a @ b.swapaxes(1, 2) + c).astype(c.dtype))
+
+
+def elements(type_: str, seed: int, *shape: int) -> Array:
+    """Numbers that a type has, so few that every sum of their products is exact."""
+    found = numbers(seed, *shape)
+    return np.abs(4 * found) if type_ == "u8" else 4 * found if type_ == "s8" else found
+
+
+@pytest.mark.parametrize(("is_saturated", "expected"), [(False, -(2**31) + 126), (True, 2**31 - 1)])
+def test_sums_of_integers_beyond_their_range(
+    launch: Launcher, is_saturated: bool, expected: int
+) -> None:
+    a, b = np.zeros((16, 32), np.int8), np.zeros((8, 32), np.int8)
+    a[0, 0], b[0, 0] = 127, 1
+    c = np.full((16, 8), 2**31 - 1, np.int32)
+    d = np.zeros_like(c)
+    how = ".satfinite" if is_saturated else ""
+    defines = {
+        "WORDS": 8, "SUM": "int", "LETTER": '"+r"',
+        "PRODUCT": f'"mma.sync.aligned.m16n8k32.row.col{how}.s32.s8.s8.s32 "',
+    }  # fmt: skip
+    inputs = a.view(np.uint32), b.view(np.uint32)
+    launch("matrices", "packed_product", 1, 32, *inputs, c, d, defines=defines)
+    assert d[0, 0] == expected
+    assert (d.ravel()[1:] == 2**31 - 1).all()
+
+
+@pytest.mark.parametrize("type_", ["e4m3", "e5m2"])
+def test_every_float_of_eight_bits(type_: str) -> None:
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    every = np.arange(256, dtype=np.uint8)
+    kind = ml_dtypes.float8_e4m3fn if type_ == "e4m3" else ml_dtypes.float8_e5m2
+    found = numbers_of(every.view(np.uint16), type_)
+    np.testing.assert_array_equal(found, every.view(kind).astype(np.float64))
 
 
 def test_sum_in_half(launch: Launcher) -> None:
@@ -212,7 +289,7 @@ extern "C" __global__ void product(const uint4* image, int pieces, u64 a, u64 b,
     for (int i = 0; i < 4; ++i) y[i] = left[thread % 128 * 4 + i];
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
     asm volatile("{{ .reg .pred p; setp.ne.b32 p, %{accumulate}, 0;\\n"
-                 "wgmma.mma_async.sync.aligned.m64n{columns}k16.{sum}.{type}.{type} "
+                 "wgmma.mma_async.sync.aligned.m64n{columns}k{depth}.{sum}.{type}.{type} "
                  "{{{registers}}}, {operands}; }}"
                  : {outputs}
                  : "l"(a), "l"(b), "r"(y[0]), "r"(y[1]), "r"(y[2]), "r"(y[3]), "r"(adds));
@@ -238,22 +315,26 @@ class Case:
     sum: str = "f32"
 
     def kernel(self) -> Kernel:
-        count = self.columns // (2 if self.sum == "f32" else 4)
+        count = self.columns // (4 if self.sum == "f16" else 2)
         letter = "f" if self.sum == "f32" else "r"
         a, b, *y, accumulate = (f"%{count + i}" for i in range(7))
         transposes = [str(int(not x)) for x in (self.a_by_k, self.b_by_k)]
         if self.left == 0:
             a, transposes = "{" + ",".join(y) + "}", transposes[1:]
+        if self.type in PACKED:
+            transposes = []
+        signs = () if self.sum == "s32" else self.signs
         source = SOURCE.format(
             count=count,
             columns=self.columns,
             type=self.type,
+            depth=32 // np.dtype(PACKED.get(self.type, np.uint16)).itemsize,
             sum=self.sum,
             letter=letter,
             accumulate=accumulate[1:],
             registers=",".join(f"%{i}" for i in range(count)),
             outputs=",".join(f'"+{letter}"(x[{i}])' for i in range(count)),
-            operands=", ".join([a, b, "p", *map(str, self.signs), *transposes]),
+            operands=", ".join([a, b, "p", *map(str, signs), *transposes]),
         )
         word = "float" if self.sum == "f32" else "u32"
         return Kernel(source, "product", {"WORD": word})
@@ -274,10 +355,10 @@ class Case:
         of_b.place(bits(b, self.type), image, starts[1])
         groups = len(c)
         # Element (j, h, e) of lane l of warp w: row 16 w + 8 h + l / 4, column 8 j + 2 (l % 4) + e.
-        kind, pack = (np.float32, 1) if self.sum == "f32" else (np.float16, 2)
+        kind: Any = {"f32": np.float32, "f16": np.float16, "s32": np.int32}[self.sum]
         c_held = held(c.astype(kind)).reshape(groups * 128, -1)
         d = np.zeros_like(c_held)
-        words = np.float32 if pack == 1 else np.uint32
+        words = np.float32 if self.sum == "f32" else np.uint32
         report = self.kernel().launch(
             1,
             changes.get("threads", 128 * groups),
@@ -336,6 +417,17 @@ def test_product_of_a_warpgroup(
     d, _ = case.run(hopper, a, b, c, adds)
     expected = signs[0] * signs[1] * (a @ b.T) + (c if adds else 0)
     np.testing.assert_array_equal(d, np.broadcast_to(expected, d.shape))
+
+
+@pytest.mark.parametrize("left", [0, 128])
+@pytest.mark.parametrize("type_", PACKED)
+def test_product_of_a_warpgroup_of_other_elements(hopper: Device, type_: str, left: int) -> None:
+    depth = 32 // np.dtype(PACKED[type_]).itemsize
+    a, b = elements(type_, 5, 64, depth), elements(type_, 6, 24, depth)
+    is_whole = type_ in ("s8", "u8")
+    c = numbers(7, 1, 64, 24) * (4 if is_whole else 1)
+    d, _ = Case(24, type_, left, sum="s32" if is_whole else "f32").run(hopper, a, b, c)
+    np.testing.assert_array_equal(d, a @ b.T + c)
 
 
 @pytest.mark.parametrize("columns", [8, 40])
@@ -400,12 +492,12 @@ def test_says_what_it_does_not_know(emulator: Device) -> None:
     kernel = Kernel(
         """extern "C" __global__ void integers(int* d) {
             int x[4] = {};
-            asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 "
+            asm volatile("mma.sync.aligned.m16n8k64.row.col.s32.s4.s4.s32 "
                 "{%0, %1, %2, %3}, {%0, %1, %2, %3}, {%0, %1}, {%0, %1, %2, %3};"
                 : "+r"(x[0]), "+r"(x[1]), "+r"(x[2]), "+r"(x[3]));
             d[threadIdx.x] = x[0];
         }""",
         "integers",
     )
-    with pytest.raises(UnsupportedInstructionError, match=r"mma\.sync\.aligned\.m16n8k32"):
+    with pytest.raises(UnsupportedInstructionError, match=r"mma\.sync\.aligned\.m16n8k64"):
         kernel.launch(1, 32, (np.zeros(32, np.int32),), device=emulator)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from tilewise.devices.emulator.matrices.numbers import numbers_of
 from tilewise.devices.emulator.matrices.warps import read_all, readers_of, writers_of
 from tilewise.devices.emulator.ptx.syntax import Operand
 from tilewise.devices.emulator.threads.lanes import Lanes
@@ -89,31 +90,31 @@ def half_registers(d: Values) -> Values:
     return words_of(tiles.reshape(columns // 4, -1, 8, 8))
 
 
-def numbers_of(bits: Values, type_: str) -> npt.NDArray[np.float64]:
-    """16-bit patterns as double."""
-    if type_ == "f16":
-        return bits.view(np.float16).astype(np.float64)
-    return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32).astype(np.float64)
-
-
 @dataclass
 class Sum:
-    """C and D of a product, in registers: ``float`` or two ``half`` each."""
+    """C and D of a product, in registers: ``float``, ``int`` or two ``half`` each."""
 
     type: str
     read: list[Reader]
     write: list[Writer]
     warps: int
+    saturates: bool = False
 
     @classmethod
-    def of(cls, machine: Machine, op: Op, type_: str, d: Operand, c: Operand, warps: int) -> Sum:
+    def of(
+        cls, machine: Machine, op: Op, type_: str, d: Operand, c: Operand, warps: int,
+        saturates: bool = False,
+    ) -> Sum:  # fmt: skip
         kind = "f32" if type_ == "f32" else "b32"
-        return cls(type_, readers_of(machine, op, c, kind), writers_of(machine, op, d, kind), warps)
+        read, write = readers_of(machine, op, c, kind), writers_of(machine, op, d, kind)
+        return cls(type_, read, write, warps, saturates)
 
     def load(self, lanes: Lanes) -> npt.NDArray[np.float64]:
         registers = read_all(self.read, lanes)
         if self.type == "f32":
             return float_matrix(registers, self.warps).astype(np.float64)
+        if self.type == "s32":
+            return float_matrix(registers.view(np.int32), self.warps).astype(np.float64)
         return numbers_of(half_matrix(registers, self.warps), "f16")
 
     def store(self, lanes: Lanes, values: npt.NDArray[np.float64]) -> None:
@@ -121,6 +122,11 @@ class Sum:
             rounded = values.astype(np.float32)
             rounded[np.isnan(rounded)] = NAN
             registers = float_registers(rounded)
+        elif self.type == "s32":
+            whole = values.astype(np.int64)
+            if self.saturates:
+                whole = whole.clip(-(2**31), 2**31 - 1)
+            registers = float_registers(whole.astype(np.uint32))
         else:
             halves = values.astype(np.float16)
             bits = halves.view(np.uint16)

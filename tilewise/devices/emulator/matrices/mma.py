@@ -2,7 +2,7 @@
 (PTX ISA 9.7.14: ``mma``, ``ldmatrix``, ``stmatrix``).
 
 A product's sum over k is formed in double precision and rounded once, with the sum it is added to:
-to float, or to half. Products of 16-bit numbers are exact there, so that this sum is at least as
+to float, or to half. Products of these numbers are exact there, so that this sum is at least as
 accurate as a tensor core's, whose order and roundings are not documented.
 """
 
@@ -21,10 +21,10 @@ from tilewise.devices.emulator.matrices.fragments import (
     PIECE,
     Sum,
     half_matrix,
-    numbers_of,
     tiles_of,
     words_of,
 )
+from tilewise.devices.emulator.matrices.numbers import BYTES, PRODUCTS, numbers_of
 from tilewise.devices.emulator.matrices.warps import (
     elements,
     of_warps,
@@ -44,31 +44,34 @@ Values = npt.NDArray[Any]
 
 
 def _multiply(machine: Machine, op: Op) -> None:
-    """``mma.m16n8k8`` and ``k16``; of double, other shapes too."""
+    """``mma.m16n8``, of A with 16 or 32 bytes a row; of double, other shapes too."""
     if "f64" in op.instruction.modifiers:
         matrices_of_double.multiply(machine, op)
         return
     words = Words(op.instruction.opcode, op.instruction.modifiers)
     is_whole = words.flag("sync") and words.flag("aligned")
-    shape = words.one_of(("m16n8k8", "m16n8k16"))
+    shape = words.one_of(("m16n8k4", "m16n8k8", "m16n8k16", "m16n8k32"))
     is_laid_out = words.flag("row") and words.flag("col")
-    d_type = words.type("f32", "f16")
-    a_type, b_type = words.type("f16", "bf16"), words.type("f16", "bf16")
-    c_type = words.type("f32", "f16")
+    saturates = words.flag("satfinite")
+    d_type = words.one_of(tuple(PRODUCTS))
+    a_type, b_type = words.one_of(tuple(BYTES)), words.one_of(tuple(BYTES))
+    c_type = words.one_of(tuple(PRODUCTS))
     words.done(
-        is_whole and bool(shape) and is_laid_out and a_type == b_type and c_type == d_type
-        and (d_type == "f32" or a_type == "f16")
+        is_whole and bool(shape) and is_laid_out and c_type == d_type
+        and (a_type, b_type) in PRODUCTS.get(d_type, ()) and not (saturates and d_type != "s32")
+        and int(shape[6:]) * BYTES[a_type] in (16, 32)
     )  # fmt: skip
     d, a, b, c = op.instruction.operands
-    op.flops_a_lane = 2 * 16 * 8 * int(shape[6:]) // WARP
-    sum_ = Sum.of(machine, op, d_type, d, c, 1)
+    if d_type != "s32":
+        op.flops_a_lane = 2 * 16 * 8 * int(shape[6:]) // WARP
+    sum_ = Sum.of(machine, op, d_type, d, c, 1, saturates)
     read_a, read_b = readers_of(machine, op, a, "b32"), readers_of(machine, op, b, "b32")
 
     def run(lanes: Lanes) -> None:
         left = numbers_of(half_matrix(read_all(read_a, lanes), 1), a_type)
-        # B's registers are those of its transpose, 8 x 8 each.
-        right = tiles_of(read_all(read_b, lanes)).transpose(1, 0, 3, 2).reshape(len(left), -1, 8)
-        sum_.store(lanes, left @ numbers_of(right, a_type) + sum_.load(lanes))
+        # B's registers are those of its transpose, 8 x 8 halves of words each.
+        right = tiles_of(read_all(read_b, lanes)).transpose(1, 2, 0, 3).reshape(len(left), 8, -1)
+        sum_.store(lanes, left @ numbers_of(right, b_type).swapaxes(1, 2) + sum_.load(lanes))
 
     of_warps(machine, op, run)
 

@@ -4,6 +4,7 @@ memory and of B there, summed as :mod:`tilewise.devices.emulator.matrices.fragme
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from tilewise.devices.emulator.matrices.fragments import PIECE, Sum, half_matrix, numbers_of
+from tilewise.devices.emulator.matrices.fragments import PIECE, Sum, half_matrix
+from tilewise.devices.emulator.matrices.numbers import BYTES, PRODUCTS, numbers_of
 from tilewise.devices.emulator.matrices.warps import read_all, readers_of
 from tilewise.devices.emulator.ptx.modifiers import Words
 from tilewise.devices.emulator.ptx.syntax import Immediate, Operand, Vector
@@ -94,7 +96,7 @@ class _Operand:
         self.read = machine.registers.reader(op, operand, "b64", picked=True)
 
     def load(self, lanes: Lanes) -> npt.NDArray[np.float64]:
-        """The numbers, of shape (groups, rows, 16)."""
+        """The numbers, of shape (groups, rows, k)."""
         words = np.broadcast_to(self.read(lanes), lanes.count).reshape(-1, WARPGROUP)
         if (words != words[:, :1]).any():
             raise self.op.unsupported(
@@ -118,7 +120,7 @@ class _Operand:
                 self.machine.undefined.check_taken(self.op, first, storage, places, "multiplies it")
             written = self._by_rows(storage.written.view(np.uint16).reshape(-1, 8)[at] == 0x0101)
             self._check_written(written, first)
-            numbers[~written] = np.nan
+            numbers[~_of_elements(written, numbers.shape[-1])] = np.nan
         if (ordering := self.machine.ordering) is not None:
             members = lanes.numbers.reshape(-1, WARPGROUP)
             for group, row in enumerate(block):
@@ -163,6 +165,15 @@ class _Operand:
             )
 
 
+def _of_elements(of_halves: npt.NDArray[np.bool_], count: int) -> npt.NDArray[np.bool_]:
+    """Of each of ``count`` elements a row, whether what its 16-bit pieces say holds of all."""
+    halves = of_halves.shape[-1]
+    if count >= halves:
+        return of_halves.repeat(count // halves, axis=-1)
+    parts = of_halves.reshape(*of_halves.shape[:-1], count, -1)
+    return np.asarray(np.logical_and.reduce(parts, axis=-1))
+
+
 class _Registers:
     """A of a ``wgmma``, in registers."""
 
@@ -177,31 +188,39 @@ def _multiply_asynchronously(machine: Machine, op: Op) -> None:
     """``wgmma.mma_async``, which is done at once: a wait for it waits for nothing."""
     words = Words(op.instruction.opcode, op.instruction.modifiers)
     is_whole = words.flag("mma_async") and words.flag("sync") and words.flag("aligned")
-    shape = next((m for m in op.instruction.modifiers if re.fullmatch(r"m64n\d+k16", m)), "")
+    shape = next((m for m in op.instruction.modifiers if re.fullmatch(r"m64n\d+k\d+", m)), "")
     words.flag(shape)
-    d_type = words.type("f32", "f16")
-    a_type, b_type = words.type("f16", "bf16"), words.type("f16", "bf16")
+    saturates = words.flag("satfinite")
+    d_type = words.one_of(tuple(PRODUCTS))
+    a_type, b_type = words.one_of(tuple(BYTES)), words.one_of(tuple(BYTES))
     words.done(
-        is_whole and bool(shape) and a_type == b_type and (d_type == "f32" or a_type == "f16")
-    )
-    columns = int(shape[4:-3])
+        is_whole and bool(shape) and (a_type, b_type) in PRODUCTS.get(d_type, ())
+        and not (saturates and d_type != "s32")
+        and int(shape.partition("k")[2]) * BYTES[a_type] == 2 * PIECE
+    )  # fmt: skip
+    columns, depth = (int(extent) for extent in shape[4:].split("k"))
     d, a, b, scale_d, *rest = op.instruction.operands
     is_in_registers = isinstance(a, Vector)
-    if columns % 8 or not 8 <= columns <= 256 or len(rest) != (3 if is_in_registers else 4):
+    is_short = BYTES[a_type] == 2  # elements of other sizes follow one another along k
+    signs = 0 if d_type == "s32" else 2
+    transposes = (1 if is_in_registers else 2) if is_short else 0
+    if columns % 8 or not 8 <= columns <= 256 or len(rest) != signs + transposes:
         raise op.unsupported("operands")
-    scale_a, scale_b, *transposes = (_constant(op, x) for x in rest)
-    sign = scale_a * scale_b
-    sum_ = Sum.of(machine, op, d_type, d, d, 4)
-    if 2 * len(sum_.write) * (1 if d_type == "f32" else 2) != columns:
+    constants = [_constant(op, x) for x in rest]
+    sign = math.prod(constants[:signs])
+    by_k = [constant == 0 for constant in constants[signs:]] or [True, True]
+    sum_ = Sum.of(machine, op, d_type, d, d, 4, saturates)
+    if 2 * len(sum_.write) * (2 if d_type == "f16" else 1) != columns:
         raise op.unsupported(f"{len(sum_.write)} registers of the sum")
     left: _Operand | _Registers
     if is_in_registers:
         left = _Registers(machine, op, a, a_type)
     else:
-        left = _Operand(machine, op, "A", a, 64, transposes.pop(0) == 0, a_type)
-    right = _Operand(machine, op, "B", b, columns, transposes.pop(0) == 0, a_type)
+        left = _Operand(machine, op, "A", a, 64, by_k[0], a_type)
+    right = _Operand(machine, op, "B", b, columns, by_k[-1], b_type)
     accumulates = machine.registers.reader(op, scale_d, "pred", picked=True)
-    op.flops_a_lane = 2 * 64 * columns * 16 // WARPGROUP
+    if d_type != "s32":
+        op.flops_a_lane = 2 * 64 * columns * depth // WARPGROUP
 
     def meet(lanes: Lanes) -> None:
         adds = np.broadcast_to(accumulates(lanes), lanes.count)[::WARPGROUP]
