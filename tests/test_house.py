@@ -18,7 +18,8 @@ MACHINE = f"{EMULATOR}.machine"
 
 LAYERS = (
     "shown", "numbers", "places", "limits", "counted", "launch", "errors", "tracebacks",
-    "compiler", "devices", "isolated", "isolated_process", "kernel", "provenance", "gemm",
+    "compiler", "devices", "isolated", "isolated_process", "kernel", "python_kernels", "triton",
+    "numba", "provenance", "gemm",
     "arrays", "ladder", "matmul", "explain", "lens", "bench", "tune", "warm", "", "cli",
     "__main__",
 )  # fmt: skip

@@ -54,9 +54,7 @@ def matmul(
     for step in range(0, tl.cdiv(k, BLOCK_K)):
         left = tl.load(at_a, mask=depth[None, :] < k - step * BLOCK_K, other=0)
         right = tl.load(at_b, mask=depth[:, None] < k - step * BLOCK_K, other=0)
-        total = tl.dot(
-            left, right, total, input_precision=PRECISION, out_dtype=ACCUMULATOR
-        )
+        total = tl.dot(left, right, total, input_precision=PRECISION, out_dtype=ACCUMULATOR)
         at_a += BLOCK_K * stride_ak
         at_b += BLOCK_K * stride_bk
     if ACTIVATION == "leaky":

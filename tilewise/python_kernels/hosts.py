@@ -143,7 +143,7 @@ class _Span:
             dtype = np.dtype(np.uint8)
         # All of it lies in the arrays' common memory, which the members keep.
         memory = (ctypes.c_byte * (end - self._begin)).from_address(self._begin)
-        self._host = np.frombuffer(memory, dtype)
+        self._host: Host = np.frombuffer(memoryview(memory), dtype)
         self._is_writeable = all(host.flags.writeable for host in members)
         self._members = tuple(members)
         self._array = device.array(self._host)

@@ -9,7 +9,12 @@ import numpy as np
 
 from tilewise.compiler import Parameter
 
-_FLOATS = {"fp16": np.float16, "fp32": np.float32, "f32": np.float32, "fp64": np.float64}
+_FLOATS: dict[str, Any] = {
+    "fp16": np.float16,
+    "fp32": np.float32,
+    "f32": np.float32,
+    "fp64": np.float64,
+}
 
 
 class HostArray:
@@ -72,8 +77,7 @@ def number(kind: str, value: Any, parameter: Parameter) -> Any:
     if kind == "bf16":
         bits = int(np.float32(value).view(np.uint32))
         # To the nearest, of two the even one; a NaN stays one.
-        bits = bits >> 16 | 0x40 if value != value else (bits + 0x7FFF + (bits >> 16 & 1)) >> 16
-        return bits
+        return bits >> 16 | 0x40 if value != value else (bits + 0x7FFF + (bits >> 16 & 1)) >> 16
     if kind in _FLOATS:
         found = _FLOATS[kind](value)
         if parameter.type.startswith("f"):
