@@ -68,7 +68,7 @@ class Emulator:
         self.progress = progress
         self._memory = GlobalMemory()
         self._lock = threading.Lock()
-        self._programs: OrderedDict[tuple[str, str], tuple[Program, Joining]] = OrderedDict()
+        self._programs: OrderedDict[tuple[str, str, bytes], tuple[Program, Joining]] = OrderedDict()
 
     def array(self, host: npt.NDArray[Any]) -> EmulatorArray:
         """A copy of ``host``, its row pitch kept."""
@@ -240,13 +240,16 @@ class Emulator:
         seconds = time.perf_counter() - start
         total, lines = count(machine.ops, sources)
         notes = tuple(faults.notes)
+        resources = compiled.resources
+        if resources.missing:
+            resources = replace(resources, shared_bytes=program.static_shared)
         footprint = None if machine.footprints is None else machine.footprints.result()
         machine.release()
         return LaunchReport(
             device=self.name,
             kernel=compiled.name,
             launch=replace(launch, args=()),
-            resources=compiled.resources,
+            resources=resources,
             seconds=seconds,
             counters=total,
             lines=lines,
@@ -268,7 +271,8 @@ class Emulator:
         return min(bound, occupancy.most_threads(self.arch, compiled.resources.registers))
 
     def _program(self, compiled: Compiled) -> tuple[Program, Joining]:
-        key = (compiled.ptx, compiled.symbol)
+        # Of one PTX different assemblers make different machine code.
+        key = (compiled.ptx, compiled.symbol, compiled.cubin)
         with self._lock:
             if key not in self._programs:
                 program = Program(parse(compiled.ptx), compiled.symbol)
