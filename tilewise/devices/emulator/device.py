@@ -212,7 +212,7 @@ class Emulator:
         output: list[str] = []
         faults = Faults(launch.checks)
         whole = Geometry(launch.grid, launch.block, 0, math.prod(launch.grid))
-        sources = Sources(program.module.files, compiled.file)
+        sources = Sources(program.module.files, compiled.file, program.module.strings)
         with Image(self._memory, program, compiled, bound) as image:
             setup = Setup(
                 memory=self._memory,
@@ -242,7 +242,7 @@ class Emulator:
                 image.copy_back()
         seconds = time.perf_counter() - start
         total, lines = count(machine.ops, sources)
-        notes = tuple(faults.notes)
+        notes = faults.notes
         footprint = None if machine.footprints is None else machine.footprints.result()
         machine.release()
         return LaunchReport(
@@ -254,7 +254,7 @@ class Emulator:
             counters=total,
             lines=lines,
             counted_as=lambda: "machine code" if joins.confirmed else "PTX",
-            findings=tuple(faults.findings),
+            findings=faults.findings,
             output="".join(output),
             notes=lambda: (*notes, joins.reason) if joins.reason else notes,
             alike=alike,
