@@ -70,6 +70,9 @@ class Emulator:
         self._lock = threading.Lock()
         self._programs: OrderedDict[tuple[str, str, bytes], tuple[Program, Joining]] = OrderedDict()
 
+    def __repr__(self) -> str:
+        return f"<{self.description}>"
+
     def array(self, host: npt.NDArray[Any]) -> EmulatorArray:
         """A copy of ``host``, its row pitch kept."""
         return EmulatorArray.of(host, self._memory)
@@ -209,7 +212,7 @@ class Emulator:
         output: list[str] = []
         faults = Faults(launch.checks)
         whole = Geometry(launch.grid, launch.block, 0, math.prod(launch.grid))
-        sources = Sources(program.module.files, compiled.file)
+        sources = Sources(program.module.files, compiled.file, program.module.strings)
         with Image(self._memory, program, compiled, bound) as image:
             setup = Setup(
                 memory=self._memory,
@@ -239,7 +242,7 @@ class Emulator:
                 image.copy_back()
         seconds = time.perf_counter() - start
         total, lines = count(machine.ops, sources)
-        notes = tuple(faults.notes)
+        notes = faults.notes
         resources = compiled.resources
         if resources.missing:
             resources = replace(resources, shared_bytes=program.static_shared)
@@ -254,11 +257,12 @@ class Emulator:
             counters=total,
             lines=lines,
             counted_as=lambda: "machine code" if joins.confirmed else "PTX",
-            findings=tuple(faults.findings),
+            findings=faults.findings,
             output="".join(output),
             notes=lambda: (*notes, joins.reason) if joins.reason else notes,
             alike=alike,
             footprint=footprint,
+            arch=self.arch,
         )
 
     def blocks_per_multiprocessor(self, compiled: Compiled, threads: int, shared: int = 0) -> int:

@@ -211,7 +211,7 @@ class Machine:
                 self.mbarriers.report_stuck()
                 if self.faults.mode == "collect":
                     return  # the batch ends here: its threads would wait forever
-                raise BarrierError(tuple(self.faults.findings))
+                raise BarrierError(self.faults.findings)
             at = min(self.groups)
             is_patient = self._run_group(at, self.groups.pop(at), in_turn=True)
             if not is_patient:
