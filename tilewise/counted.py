@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tilewise.shown import Part, Record, Table, number, value
+from tilewise.shown import Part, Record, Table, by_name, number, value
 
 
 @dataclass(frozen=True, repr=False)
@@ -45,6 +45,9 @@ class Resources(Record):
         if not found.pop("missing"):
             return found
         return {**dict.fromkeys(found), "shared_bytes": self.shared_bytes, "missing": self.missing}
+
+    def _parts(self) -> list[Part]:
+        return [self._summary(), by_name(self.to_dict())]
 
     def _summary(self) -> str:
         if self.missing:

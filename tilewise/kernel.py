@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from tilewise import compiler
 from tilewise.compiler import Compiled, includes, shipped
 from tilewise.compiler.ptx import given
-from tilewise.devices import Device, emulator_of, get_device
+from tilewise.devices import Device, device_of
+from tilewise.devices.emulated import emulator
 from tilewise.isolated import launch as in_a_process
 from tilewise.launch import Launch, LaunchReport, dim3
 from tilewise.limits import Limits
@@ -300,12 +301,9 @@ class Kernel:
 
     def place(self, device: str | Device = "auto") -> Device:
         """Return the device of a name; of the emulator, one of the kernel's own :attr:`arch`."""
-        if not isinstance(device, str):
-            return device
-        found = get_device(device)
-        if self.is_ptx and found.name == "emulator" and found.arch != self.arch:
-            return emulator_of(self.arch)
-        return found
+        found = device_of(device)
+        is_by_name = isinstance(device, str) and found.name == "emulator"
+        return emulator(self.arch) if self.is_ptx and is_by_name else found
 
     @front_door
     def launch(
@@ -331,7 +329,7 @@ class Kernel:
         shared : int
             Dynamic shared memory a block, bytes.
         device : str or Device
-            ``"auto"``, ``"gpu"``, ``"emulator"``, or a device.
+            ``"auto"``, ``"gpu"``, ``"emulator"``, or a device, as ``tilewise.emulator("sm_80")``.
         checks : str
             On the emulator: ``"raise"`` at a fault; ``"strict"``, also at what is only noted
             otherwise; ``"collect"`` faults in the report; or ``"off"``.

@@ -17,12 +17,14 @@ from tilewise.errors import CompileError, LimitError
 from tilewise.limits import Limits
 
 
-def run(text: str, file: str, arch: str, limits: Limits, clock: Clock) -> Output:
+def run(
+    text: str, file: str, arch: str, tool: str, limits: Limits, clock: Clock
+) -> Output:
     """Make machine code, as :func:`tilewise.compiler.ptx.assembler.assemble` does.
 
     Parameters
     ----------
-    text, arch
+    text, arch, tool
         As :func:`tilewise.compiler.ptx.assembler.assemble` takes them.
     file : str
         What messages call it.
@@ -42,7 +44,10 @@ def run(text: str, file: str, arch: str, limits: Limits, clock: Clock) -> Output
         try:
             is_started = confine.wait_for_start(process)
             with clock.running():
-                asked = {"text": text, "arch": arch, "memory": limits.memory}
+                asked = {
+                    "text": text, "arch": arch, "tool": tool, "seconds": clock.left(),
+                    "memory": limits.memory,
+                }  # fmt: skip
                 said, _ = process.communicate(pack(asked), clock.left())
         except TimeoutError as error:
             raise CompileError(f"{file}: the assembler did not start: {error}") from None
@@ -65,11 +70,11 @@ def _answer(asked: bytes) -> Output:
     job = unpack(asked)
     assert job is not None
     try:
-        if job["memory"] is not None:
-            confine.limit_memory(job["memory"])
-        if not assembler.is_program():
+        if (memory := job.pop("memory")) is not None:
+            confine.limit_memory(memory)
+        if job["tool"].startswith(assembler.LINKER):  # a program is a file
             confine.close_files()
-        return assembler.assemble(job["text"], job["arch"])
+        return assembler.assemble(**job)
     except MemoryError:
         return Output("", ok=False, is_full=True)
 
@@ -79,7 +84,7 @@ def main() -> None:
     # What the assembler might print goes nowhere: standard output is for the answer alone.
     with os.fdopen(os.dup(1), "wb") as answers:
         os.dup2(2, 1)
-        assembler.name()  # it loads the library, which is a file
+        assembler.tools()  # it loads the library, which is a file
         confine.say_started(answers)
         answer = pack(asdict(_answer(sys.stdin.buffer.read())))
         with suppress(BrokenPipeError):

@@ -24,13 +24,15 @@ _SUFFIX = ".exe" if sys.platform == "win32" else ""
 _SUMMARY = re.compile(r"^info\s+:[^\n]*\n?", re.MULTILINE)
 
 
-def name() -> str:
-    """Which assembler there is, with its version; empty where there is none."""
-    linker = _nvjitlink()
-    if linker is not None:
-        return "nvJitLink {}.{}".format(*linker.version())
-    program = find_ptxas()
-    return "" if program is None else _version(program)
+LINKER = "nvJitLink"
+
+
+def tools() -> tuple[str, ...]:
+    """The assemblers that there are, each with its version, the first one to be asked first."""
+    linker, program = _nvjitlink(), find_ptxas()
+    found = [] if linker is None else ["{} {}.{}".format(LINKER, *linker.version())]
+    version = "" if program is None else _version(program)
+    return tuple([*found, version] if version else found)
 
 
 @lru_cache(maxsize=1)
@@ -73,12 +75,7 @@ def _version(program: Path) -> str:
     return f"ptxas {match[1]}" if match else ""
 
 
-def is_program() -> bool:
-    """Return whether it is a program of its own, and no library."""
-    return _nvjitlink() is None
-
-
-def assemble(text: str, arch: str) -> Output:
+def assemble(text: str, arch: str, tool: str, seconds: float | None = None) -> Output:
     """Make machine code of a module.
 
     Parameters
@@ -87,14 +84,19 @@ def assemble(text: str, arch: str) -> Output:
         PTX.
     arch : str
         As ``"sm_90a"``.
+    tool : str
+        One of :func:`tools`.
+    seconds : float, optional
+        The most that a program may take.
+
     Returns
     -------
     Output
         ``log`` is what ptxas says; ``ptx`` is empty.
     """
+    if not tool.startswith(LINKER):
+        return _by_ptxas(text, arch, seconds)
     linker = _nvjitlink()
-    if linker is None:
-        return _by_ptxas(text, arch)
     given = [f"-arch={arch}", "-verbose", "-lineinfo"]
     with gate.inside():
         try:
@@ -126,7 +128,7 @@ def _text(log: bytearray) -> str:
     return log.decode(errors="replace").replace("\0", "").strip()
 
 
-def _by_ptxas(text: str, arch: str) -> Output:
+def _by_ptxas(text: str, arch: str, seconds: float | None) -> Output:
     """The same by the program ``ptxas``; it must be there."""
     program = find_ptxas()
     assert program is not None
@@ -135,8 +137,8 @@ def _by_ptxas(text: str, arch: str) -> Output:
         source.write_text(text, encoding="utf-8")
         command = [str(program), f"-arch={arch}", "-v", "-lineinfo", str(source), "-o", str(made)]
         try:
-            said = subprocess.run(command, capture_output=True, check=False)
-        except OSError as error:
+            said = subprocess.run(command, capture_output=True, check=False, timeout=seconds)
+        except (OSError, subprocess.TimeoutExpired) as error:
             return Output(f"ptxas could not be run: {error}", ok=False)
         log = (said.stderr + said.stdout).decode(errors="replace").replace(str(source), "ptx input")
         if said.returncode or not made.is_file():

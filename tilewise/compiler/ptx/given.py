@@ -19,6 +19,7 @@ from tilewise.compiler.options import check_text
 from tilewise.compiler.ptx import apart, assembler
 from tilewise.compiler.ptx.lines import Numbered, with_own_lines
 from tilewise.compiler.ptx.parameters import parameters
+from tilewise.compiler.ptx.placed import with_alignment
 from tilewise.compiler.ptx.text import Split, split
 from tilewise.counted import Resources
 from tilewise.errors import CompileError
@@ -26,6 +27,8 @@ from tilewise.limits import Limits
 
 NO_FILE = "<ptx>"
 """What PTX is called that is no file's."""
+MOST_LINES = 20
+"""So many of an assembler's messages stand in an error."""
 _REMEMBERED = 64
 _memory: OrderedDict[tuple[Any, ...], Compiled] = OrderedDict()
 _lock = threading.Lock()
@@ -243,25 +246,33 @@ def _assembled(
     module: _Module, arch: str, file: str, limits: Limits | None
 ) -> tuple[bytes, str, str]:
     """Machine code and ptxas's log; or why there is none."""
-    tool = assembler.name()
-    if not tool:
-        return b"", "", f"neither nvJitLink nor ptxas is there ({assembler.INSTALL_HINT})"
+    missing = f"neither nvJitLink nor ptxas is there ({assembler.INSTALL_HINT})"
+    clock = Clock(limits.seconds if limits else None, file)
+    for at, tool in enumerate(assembler.tools()):
+        cubin, log, why = _assembled_by(tool, module, arch, file, limits, clock)
+        if not why:
+            return cubin, log, ""
+        missing = f"{missing}; {why}" if at else why
+    return b"", "", missing
+
+
+def _assembled_by(
+    tool: str, module: _Module, arch: str, file: str, limits: Limits | None, clock: Clock
+) -> tuple[bytes, str, str]:
     text = module.numbered.by_block
     key = cache.key(("assembled", text, arch, tool))
     entry = None if limits is not None else cache.load(key)
     if entry is not None:
         return entry["cubin"], zlib.decompress(entry["log"]).decode(), entry["missing"]
+    if tool.startswith(assembler.LINKER):
+        text = with_alignment(split(text), text)
     if limits is None:
-        output = assembler.assemble(text, arch)
+        output = assembler.assemble(text, arch, tool)
     else:
-        output = apart.run(text, file, arch, limits, Clock(limits.seconds, file))
-    missing = ""
-    if not output.ok:
-        missing = _missing(output.log, file, arch, tool)
-    cache.store(
-        key,
-        {"cubin": output.cubin, "log": zlib.compress(output.log.encode()), "missing": missing},
-    )
+        output = apart.run(text, file, arch, tool, limits, clock)
+    missing = "" if output.ok else _missing(output.log, file, arch, tool)
+    log = zlib.compress(output.log.encode())
+    cache.store(key, {"cubin": output.cubin, "log": log, "missing": missing})
     return output.cubin, output.log, missing
 
 
@@ -273,9 +284,16 @@ def _missing(log: str, file: str, arch: str, tool: str) -> str:
     CompileError
         If it is the PTX that is wrong.
     """
-    said = _NOISE.sub("", _PLACE.sub(rf"{file.replace(chr(92), chr(92) * 2)}:\1: \2: ", log)).strip()
-    if _BEYOND.search(log):
-        return f"{tool} can't make machine code of it: {said.splitlines()[0]}"
+
+    def placed(found: re.Match[str]) -> str:
+        return f"{file}:{found[1]}: {found[2]}: "
+
+    lines = _NOISE.sub("", _PLACE.sub(placed, log)).strip().splitlines()
+    said = "\n".join(lines[:MOST_LINES])
+    if len(lines) > MOST_LINES:
+        said += f"\n... and {len(lines) - MOST_LINES} more"
+    if _BEYOND.search(log) or not said:
+        return f"{tool} can't make machine code of it: {lines[0] if lines else 'it says nothing'}"
     raise CompileError(f"{file} does not assemble for {arch}:\n{said}")
 
 

@@ -68,7 +68,10 @@ class Emulator:
         self.progress = progress
         self._memory = GlobalMemory()
         self._lock = threading.Lock()
-        self._programs: OrderedDict[tuple[str, str], tuple[Program, Joining]] = OrderedDict()
+        self._programs: OrderedDict[tuple[str, str, bytes], tuple[Program, Joining]] = OrderedDict()
+
+    def __repr__(self) -> str:
+        return f"<{self.description}>"
 
     def array(self, host: npt.NDArray[Any]) -> EmulatorArray:
         """A copy of ``host``, its row pitch kept."""
@@ -209,7 +212,7 @@ class Emulator:
         output: list[str] = []
         faults = Faults(launch.checks)
         whole = Geometry(launch.grid, launch.block, 0, math.prod(launch.grid))
-        sources = Sources(program.module.files, compiled.file)
+        sources = Sources(program.module.files, compiled.file, program.module.strings)
         with Image(self._memory, program, compiled, bound) as image:
             setup = Setup(
                 memory=self._memory,
@@ -239,23 +242,27 @@ class Emulator:
                 image.copy_back()
         seconds = time.perf_counter() - start
         total, lines = count(machine.ops, sources)
-        notes = tuple(faults.notes)
+        notes = faults.notes
+        resources = compiled.resources
+        if resources.missing:
+            resources = replace(resources, shared_bytes=program.static_shared)
         footprint = None if machine.footprints is None else machine.footprints.result()
         machine.release()
         return LaunchReport(
             device=self.name,
             kernel=compiled.name,
             launch=replace(launch, args=()),
-            resources=compiled.resources,
+            resources=resources,
             seconds=seconds,
             counters=total,
             lines=lines,
             counted_as=lambda: "machine code" if joins.confirmed else "PTX",
-            findings=tuple(faults.findings),
+            findings=faults.findings,
             output="".join(output),
             notes=lambda: (*notes, joins.reason) if joins.reason else notes,
             alike=alike,
             footprint=footprint,
+            arch=self.arch,
         )
 
     def blocks_per_multiprocessor(self, compiled: Compiled, threads: int, shared: int = 0) -> int:
@@ -268,7 +275,8 @@ class Emulator:
         return min(bound, occupancy.most_threads(self.arch, compiled.resources.registers))
 
     def _program(self, compiled: Compiled) -> tuple[Program, Joining]:
-        key = (compiled.ptx, compiled.symbol)
+        # Of one PTX different assemblers make different machine code.
+        key = (compiled.ptx, compiled.symbol, compiled.cubin)
         with self._lock:
             if key not in self._programs:
                 program = Program(parse(compiled.ptx), compiled.symbol)

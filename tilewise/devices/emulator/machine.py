@@ -215,7 +215,7 @@ class Machine:
                 self.mbarriers.report_stuck()
                 if self.faults.mode == "collect":
                     return  # the batch ends here: its threads would wait forever
-                raise BarrierError(tuple(self.faults.findings))
+                raise BarrierError(self.faults.findings)
             at = min(self.groups)
             lanes = self.groups.pop(at)
             is_patient = self._run_group(at, lanes, in_turn=True)

@@ -32,7 +32,7 @@ UNREADABLE = "unreadable"
 
 _LOC = re.compile(
     r"\s*\.loc\s+(\d+)\s+(\d+)\s+(\d+)"
-    r"(?:\s*,\s*function_name\s+[\w$]+(?:\s*\+\s*\d+)?)?"
+    r"(?:\s*,\s*function_name\s+([\w$]+)(?:\s*\+\s*\d+)?)?"
     r"(?:\s*,\s*inlined_at\s+(\d+)\s+(\d+)\s+(\d+))?"
 )
 _GUARD = re.compile(r"@\s*(!?)\s*([\w$%]+)\s*")
@@ -54,7 +54,8 @@ class _Reader:
         self.starts: list[tuple[int, int]] = [(0, 0)]
         # File and line, and then those of the calls inlined around it, from the innermost on.
         self.place: tuple[tuple[int, int], ...] = ((0, 0),)
-        self.places: dict[tuple[int, int, int], tuple[tuple[int, int], ...]] = {}
+        self.inlined = ""  # the label of the innermost one's name
+        self.places: dict[tuple[int, int, int], tuple[tuple[tuple[int, int], ...], str]] = {}
 
     def read(self) -> Function:
         function, names = self.function, self.names
@@ -84,17 +85,19 @@ class _Reader:
         if int(match[2]) == 0:
             # Line 0 is the compiler's "no line of its own": the line before goes on.
             return rest
-        file, line, column, *site = (int(number) for number in match.groups() if number)
-        if site:
+        file, line, column = map(int, match.groups()[:3])
+        if match[5]:
             # A .loc before says where the function that it was inlined into was inlined itself.
-            at_file, at_line, at_column = site
-            outer = self.places.get((at_file, at_line, at_column), ((at_file, at_line),))
+            at_file, at_line, at_column = map(int, match.groups()[4:])
+            outer, _ = self.places.get((at_file, at_line, at_column), (((at_file, at_line),), ""))
             # Once each: one that was inlined into itself would grow with every .loc.
             self.place = tuple(dict.fromkeys(((file, line), *outer)))
+            self.inlined = match[4] or ""
         else:
             # Behind a line 0 NVRTC leaves out where a place that it had before was inlined.
-            self.place = self.places.get((file, line, column), ((file, line),))
-        self.places[file, line, column] = self.place
+            alone = ((file, line),), ""
+            self.place, self.inlined = self.places.get((file, line, column), alone)
+        self.places[file, line, column] = self.place, self.inlined
         return rest
 
     def _rename_targets(self, names: dict[str, str], start: int, first_table: int) -> None:
@@ -160,7 +163,7 @@ class _Reader:
         (file, line), *sites = self.place
         return Instruction(
             opcode, modifiers, operands, predicate, line, len(self.function.instructions),
-            file, tuple(sites),
+            file, tuple(sites), self.inlined,
         )  # fmt: skip
 
     def _unreadable(self, text: str, error: Exception) -> Instruction:
@@ -170,7 +173,7 @@ class _Reader:
         (file, line), *sites = self.place
         return Instruction(
             UNREADABLE, (f"{why}{shortened(text)!r}",), (), None, line,
-            len(self.function.instructions), file, tuple(sites),
+            len(self.function.instructions), file, tuple(sites), self.inlined,
         )  # fmt: skip
 
     def _directive(self, text: str) -> None:
@@ -243,7 +246,8 @@ def parse(text: str) -> Module:
         If a bracket has no end.
     """
     found = split(text)
-    module = Module(_Functions(found), files=found.files)
+    strings = found.text.partition(".debug_str")[2]
+    module = Module(_Functions(found), files=found.files, strings=strings)
     for statement in found.declarations:
         words = _WORD.findall(statement.partition("=")[0])
         if "func" in words or "entry" in words or not words or words[0] not in _SPACES:
