@@ -1,0 +1,102 @@
+"""Kernels of Numba's, compiled by Numba and launched on one of tilewise's devices.
+
+The emulator needs no GPU and no driver: Numba compiles for the device's architecture, and what it
+compiled runs there, checked and counted by the lines of the kernel's own Python source.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from tilewise.devices import Device, get_device
+from tilewise.launch import Launch, LaunchReport, dim3
+from tilewise.numba.compile import compiled_of, types_of
+from tilewise.numba.configured import Configured
+from tilewise.numba.values import flattened, host
+from tilewise.python_kernels.hosts import Given, is_array, place
+from tilewise.tracebacks import front_door
+
+__all__ = ["launch"]
+
+
+@front_door
+def launch(
+    kernel: Any,
+    *args: Any,
+    device: str | Device = "auto",
+    checks: str = "raise",
+    global_races: bool = False,
+) -> LaunchReport:
+    """Compile a kernel of Numba's for these arguments, launch it, wait, report.
+
+    As ``kernel[grid, block](*args)`` does, Numba's own compiler compiles it for the arguments'
+    types; its machine code is made of the PTX, without what linking might optimise besides.
+
+    Parameters
+    ----------
+    kernel : configured kernel
+        ``kernel[grid, block]``, ``kernel[grid, block, stream, shared]`` or ``kernel.forall(n)`` of
+        what ``@numba.cuda.jit`` gives. The stream does not matter.
+    *args
+        The kernel's arguments: NumPy arrays and tensors on the CPU (copied in and out), arrays on
+        the device, numbers, records, and tuples of these.
+    device : str or Device
+        ``"auto"``, ``"gpu"``, ``"emulator"``, or a device.
+    checks : str
+        As :meth:`tilewise.Kernel.launch` takes them.
+    global_races : bool
+        On the emulator: look for races in global memory too.
+
+    Raises
+    ------
+    ImportError
+        If Numba or numba-cuda is not installed.
+    CompileError
+        If Numba does not compile it.
+    LaunchError, CheckError, DeviceUnavailableError
+    TypeError, ValueError
+        If an argument can't be.
+
+    Examples
+    --------
+    >>> import numpy as np, tilewise.numba  # doctest: +SKIP
+    >>> from numba import cuda  # doctest: +SKIP
+    >>> @cuda.jit  # doctest: +SKIP
+    ... def double(x):
+    ...     i = cuda.grid(1)
+    ...     if i < x.size:
+    ...         x[i] *= 2
+    >>> x = np.arange(100, dtype=np.float32)  # doctest: +SKIP
+    >>> report = tilewise.numba.launch(double[1, 128], x, device="emulator")  # doctest: +SKIP
+    """
+    configured = Configured.of(kernel)
+    where = get_device(device) if isinstance(device, str) else device
+    values = [host(arg) for arg in args]
+    types = types_of(configured.dispatcher, values)
+    compiled = compiled_of(configured.dispatcher, types, where.arch)
+    flat = list(flattened(configured.names, types, values))
+    if len(flat) != len(compiled.parameters):
+        raise TypeError(
+            f"Numba passes {len(compiled.parameters)} values to {compiled.name}, where "
+            f"{len(flat)} are known of its arguments; this version of Numba is not supported"
+        )
+    passed = [value for _, value in flat]
+    names = [name for name, _ in flat]
+    at = [index for index, value in enumerate(passed) if is_array(value)]
+    placed = place(where, [Given(names[index], passed[index]) for index in at])
+    for index, argument, name in zip(at, placed.arguments, placed.names, strict=True):
+        passed[index], names[index] = argument, name
+    parameters = tuple(
+        replace(parameter, label=name)
+        for parameter, name in zip(compiled.parameters, names, strict=True)
+    )
+    report = where.launch(
+        replace(compiled, parameters=parameters),
+        Launch(
+            dim3(configured.grid, "grid"), dim3(configured.block, "block"), tuple(passed),
+            configured.shared, checks, global_races=global_races,
+        ),
+    )  # fmt: skip
+    placed.copy_back()
+    return report

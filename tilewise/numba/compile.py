@@ -1,0 +1,77 @@
+"""A kernel of Numba's, compiled to PTX by Numba and made a compiled kernel of tilewise's."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from tilewise.compiler import Compiled
+from tilewise.compiler.ptx.given import given
+from tilewise.devices import limits
+from tilewise.errors import CompileError
+from tilewise.numba.packages import numba
+from tilewise.python_kernels import sources
+
+_lock = threading.Lock()
+_kept: WeakKeyDictionary[Any, dict[tuple[Any, ...], Compiled]] = WeakKeyDictionary()
+
+
+def types_of(dispatcher: Any, values: Sequence[Any]) -> tuple[Any, ...]:
+    """The Numba types of a kernel's arguments: those it was declared with, or the values' own.
+
+    Raises
+    ------
+    TypeError
+        If Numba knows no type for a value, or there are more or fewer than parameters.
+    """
+    code = dispatcher.py_func.__code__
+    if len(values) != code.co_argcount:
+        raise TypeError(f"{dispatcher.__name__} takes {code.co_argcount} arguments, not {len(values)}")
+    if dispatcher.specialized:
+        return tuple(next(iter(dispatcher.overloads)))
+    found = []
+    for name, value in zip(code.co_varnames, values, strict=False):
+        try:
+            found.append(dispatcher.typeof_pyval(value))
+        except ValueError as error:  # also Numba's own, which is one
+            raise TypeError(f"{dispatcher.__name__}, argument {name}: {error}") from None
+    return tuple(found)
+
+
+def compiled_of(dispatcher: Any, types: tuple[Any, ...], arch: str) -> Compiled:
+    """Compile a kernel, or take what was compiled before.
+
+    Raises
+    ------
+    CompileError
+        If Numba does not compile it.
+    """
+    with _lock:
+        kept = _kept.setdefault(dispatcher, {})
+        found = kept.get((types, arch))
+    if found is None:
+        found = _compile(dispatcher, types, arch)
+        with _lock:
+            kept[types, arch] = found
+    return found
+
+
+def _compile(dispatcher: Any, types: tuple[Any, ...], arch: str) -> Compiled:
+    cuda, errors = numba(), numba("numba.cuda.core.errors")
+    nvvm = numba("numba.cuda.cudadrv.error")
+    options, function = dispatcher.targetoptions, dispatcher.py_func
+    try:
+        ptx, _ = cuda.compile(
+            function, types, device=False, abi="numba", lineinfo=True, output="ptx",
+            cc=divmod(limits.compute_capability(arch), 10),
+            fastmath=options.get("fastmath", False), opt=options.get("opt", True),
+            launch_bounds=options.get("launch_bounds"),
+        )  # fmt: skip
+    except (errors.NumbaError, nvvm.NvvmError, NotImplementedError) as error:
+        raise CompileError(f"{function.__name__}: {error}") from error
+    file = function.__code__.co_filename
+    source = sources.shown(file), sources.text(file)
+    return replace(given(ptx, arch=arch, source=source), name=function.__name__)
