@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tilewise import compiler
-from tilewise.compiler import Compiled, includes, shipped
+from tilewise.compiler import Compiled, Request, includes, shipped
 from tilewise.compiler.ptx import given
 from tilewise.devices import Device, device_of
 from tilewise.devices.emulated import emulator
@@ -235,6 +235,13 @@ class Kernel:
         found.defines = {**self.defines, **defines}
         return found
 
+    def request(self, arch: str | None = None, *, lines: bool = True) -> Request:
+        """What the compiler is asked for; :meth:`compile` says what ``arch`` and ``lines`` are."""
+        return Request(
+            self.source, self.name, self.defines, arch or compiler.DEFAULT_ARCH, self.path,
+            self.options, self.include, lines, self.trusted, self.limits,
+        )  # fmt: skip
+
     @front_door
     def compile(self, arch: str | None = None, *, lines: bool = True) -> Compiled:
         """Compile for ``arch``, or take it from the cache.
@@ -259,18 +266,7 @@ class Kernel:
                 self.source, self.name, arch=arch, path=self.path, source=self.lines_of,
                 limits=self.limits,
             )  # fmt: skip
-        return compiler.compile(
-            self.source,
-            self.name,
-            defines=self.defines,
-            arch=arch or compiler.DEFAULT_ARCH,
-            path=self.path,
-            options=self.options,
-            include=self.include,
-            lines=lines,
-            trusted=self.trusted,
-            limits=self.limits,
-        )
+        return compiler.compile_request(self.request(arch, lines=lines))
 
     def find(self, arch: str | None = None, *, lines: bool = True) -> Compiled | None:
         """Take it from the cache; return None where :meth:`compile` would have to compile it.
@@ -287,17 +283,7 @@ class Kernel:
         """
         if self.is_ptx:
             return self.compile(arch)
-        return compiler.find(
-            self.source,
-            self.name,
-            defines=self.defines,
-            arch=arch or compiler.DEFAULT_ARCH,
-            path=self.path,
-            options=self.options,
-            include=self.include,
-            lines=lines,
-            trusted=self.trusted,
-        )
+        return compiler.find(self.request(arch, lines=lines))
 
     def place(self, device: str | Device = "auto") -> Device:
         """Return the device of a name; of the emulator, one of the kernel's own :attr:`arch`."""

@@ -17,9 +17,7 @@ from tilewise.errors import CompileError, LimitError
 from tilewise.limits import Limits
 
 
-def run(
-    text: str, file: str, arch: str, tool: str, limits: Limits, clock: Clock
-) -> Output:
+def run(text: str, file: str, arch: str, tool: str, limits: Limits, clock: Clock) -> Output:
     """Make machine code, as :func:`tilewise.compiler.ptx.assembler.assemble` does.
 
     Parameters

@@ -202,7 +202,9 @@ def _made(
 ) -> Compiled:
     module = _module(text, file)
     if module.split.address_size != 64:
-        raise CompileError(f"{file} has addresses of {module.split.address_size} bits; 64 are taken")
+        raise CompileError(
+            f"{file} has addresses of {module.split.address_size} bits; 64 are taken"
+        )
     symbol = _symbol(module.split, name, file)
     body = module.split.functions[symbol]
     cubin, log, missing = _assembled(module, arch, file, limits)
@@ -297,9 +299,7 @@ def _missing(log: str, file: str, arch: str, tool: str) -> str:
     raise CompileError(f"{file} does not assemble for {arch}:\n{said}")
 
 
-_LOC = re.compile(
-    r"\.loc\s+(\d+)\s+(\d+)\s+\d+(?:\s*,[^\n;]*?\binlined_at\s+(\d+)\s+\d+\s+\d+)?"
-)
+_LOC = re.compile(r"\.loc\s+(\d+)\s+(\d+)\s+\d+(?:\s*,[^\n;]*?\binlined_at\s+(\d+)\s+\d+\s+\d+)?")
 
 
 def _source(module: _Module, symbol: str, path: Path | None) -> tuple[str, str] | None:

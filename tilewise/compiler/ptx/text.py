@@ -162,9 +162,7 @@ def split(text: str) -> Split:
             start = start if is_initial else at
     start = _directives(found, start, len(text))
     if rest := text[start:].strip():
-        raise CompileError(
-            f"line {found.line(start)} of the PTX: {shortened(rest)!r} has no end"
-        )
+        raise CompileError(f"line {found.line(start)} of the PTX: {shortened(rest)!r} has no end")
     return found
 
 

@@ -21,7 +21,6 @@ from tilewise.devices.emulator.ptx.syntax import (
     Instruction,
     Module,
     Operand,
-    Register,
     Symbol,
     Vector,
 )
