@@ -17,8 +17,8 @@ EMULATOR = "tilewise.devices.emulator"
 MACHINE = f"{EMULATOR}.machine"
 
 LAYERS = (
-    "shown", "numbers", "places", "limits", "counted", "launch", "errors", "tracebacks",
-    "compiler", "devices", "isolated", "isolated_process", "kernel", "provenance", "gemm",
+    "shown", "numbers", "places", "tensor_map", "limits", "counted", "launch", "errors",
+    "tracebacks", "compiler", "devices", "isolated", "isolated_process", "kernel", "provenance", "gemm",
     "arrays", "ladder", "matmul", "explain", "lens", "bench", "tune", "warm", "", "cli",
     "__main__",
 )  # fmt: skip

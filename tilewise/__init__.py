@@ -35,6 +35,7 @@ from tilewise.ladder.rungs import RUNGS, Rung, rung
 from tilewise.launch import Finding, Launch, LaunchReport
 from tilewise.limits import Limits
 from tilewise.matmul import matmul
+from tilewise.tensor_map import MappedArray, tensor_map
 from tilewise.tune import Tuned, tune
 from tilewise.warm import Warmed, warm
 
@@ -79,6 +80,7 @@ __all__ = [
     "LaunchReport",
     "LimitError",
     "Limits",
+    "MappedArray",
     "MemoryAccessError",
     "RaceError",
     "Resources",
@@ -94,6 +96,7 @@ __all__ = [
     "matmul",
     "profile",
     "rung",
+    "tensor_map",
     "tune",
     "warm",
     "watch",
