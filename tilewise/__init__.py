@@ -36,6 +36,7 @@ from tilewise.ladder.rungs import RUNGS, Rung, rung
 from tilewise.launch import Finding, Launch, LaunchReport
 from tilewise.limits import Limits
 from tilewise.matmul import matmul
+from tilewise.tensor_map import MappedArray, tensor_map
 from tilewise.tune import Tuned, tune
 from tilewise.warm import Warmed, warm
 
@@ -80,6 +81,7 @@ __all__ = [
     "LaunchReport",
     "LimitError",
     "Limits",
+    "MappedArray",
     "MemoryAccessError",
     "RaceError",
     "Resources",
@@ -96,6 +98,7 @@ __all__ = [
     "matmul",
     "profile",
     "rung",
+    "tensor_map",
     "tune",
     "warm",
     "watch",

@@ -26,6 +26,7 @@ from tilewise.devices.extents import extent
 from tilewise.errors import LaunchError, LimitError, TilewiseError
 from tilewise.launch import Alike, Finding, Launch, LaunchReport
 from tilewise.limits import Limits
+from tilewise.tensor_map import MappedArray
 
 GRACE = 10.0
 """Seconds that the process may take beyond its limit, to read the task and to answer."""
@@ -218,7 +219,8 @@ def _places(
             host = hosts[number]
             offset = host.__array_interface__["data"][0] + moved[number]
             place = SharedArray(offset, host.shape, host.strides, host.dtype, host.flags.writeable)
-            args.append(place)
+            assert isinstance(argument, ArrayArgument)
+            args.append(place if argument.map is None else MappedArray(place, argument.map))
             arrays.append((host, place))
         elif isinstance(argument, ScalarArgument) and argument.parameter.type == "b8":
             args.append(argument.data)

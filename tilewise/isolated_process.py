@@ -8,8 +8,10 @@ import sys
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from tilewise.compiler import confine
 from tilewise.devices import Device, get_device
@@ -17,6 +19,7 @@ from tilewise.devices.emulator import Emulator
 from tilewise.errors import LaunchError, TilewiseError
 from tilewise.isolated import SharedArray, Task, exceeded
 from tilewise.launch import LaunchReport
+from tilewise.tensor_map import MappedArray
 
 
 def answer(task: Task) -> LaunchReport | Exception:
@@ -26,7 +29,7 @@ def answer(task: Task) -> LaunchReport | Exception:
     name = task.file
     with os.fdopen(name, "r+b") if isinstance(name, int) else Path(name).open("r+b") as file:
         shared = np.memmap(file, np.uint8, "r+")
-    args = tuple(x.of(shared) if isinstance(x, SharedArray) else x for x in task.launch.args)
+    args = tuple(_here(x, shared) for x in task.launch.args)
     try:
         place: Device
         if task.device == "gpu":
@@ -45,6 +48,13 @@ def answer(task: Task) -> LaunchReport | Exception:
         return error
     except Exception as error:
         return LaunchError(f"{task.compiled.file}: {type(error).__name__}: {error}")
+
+
+def _here(argument: Any, shared: npt.NDArray[np.uint8]) -> Any:
+    """Return an argument with its array, where it has one, in this process."""
+    if isinstance(argument, MappedArray):
+        return replace(argument, array=argument.array.of(shared))
+    return argument.of(shared) if isinstance(argument, SharedArray) else argument
 
 
 def main() -> None:

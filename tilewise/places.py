@@ -31,7 +31,7 @@ class Place(NamedTuple):
         return Place(self.array, self.offset + by.get(self.array, 0))
 
 
-SWIZZLES = (32, 64, 128)  # bytes a row of the boxes that are swizzled
+SWIZZLES = (32, 64, 128)  # bytes over which the pieces of a box may be swizzled
 
 
 ITEM_SIZES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
@@ -39,33 +39,74 @@ ITEM_SIZES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
 
 
 class TensorMap(NamedTuple):
-    """A tensor map by value, for bulk copies of boxes of a batch of matrices (TMA).
+    """A tensor map by value, for bulk copies of boxes of an array (TMA).
 
-    CUDA driver API, ``cuTensorMapEncodeTiled``. In shared memory a box whose rows are one of
-    :data:`SWIZZLES` is swizzled over that width; the rows of any other follow one another.
+    It has one to five dimensions, in the order of the CUDA driver API's ``cuTensorMapEncodeTiled``
+    and of PTX's coordinates: the contiguous one first. What a map may be, :func:`check` of
+    :mod:`tilewise.tensor_map` says.
 
     Attributes
     ----------
     place : Place
         Of the first element; a multiple of 16 bytes.
     dtype : str
-        ``"float16"``, ``"bfloat16"``, ``"float32"`` or ``"float64"``.
-    extents : (int, int, int)
-        Elements along the contiguous dimension, along the other, and matrices.
-    strides : (int, int)
-        Bytes from one to the next along the other dimension, and from matrix to matrix.
-    box : (int, int)
-        Columns, which are a multiple of 16 bytes, and rows; up to 256 of each.
+        One of :data:`tilewise.tensor_map.ITEM_SIZES`.
+    extents : tuple of int
+        Elements along each dimension.
+    strides : tuple of int
+        Bytes from one element to the next along each dimension but the first.
+    box : tuple of int
+        Elements along each dimension that a copy goes through.
     promotion : int
         How many bytes the L2 cache fetches at once at least: 0, 64, 128 or 256.
+    swizzle : str
+        How the box's 16-byte pieces are swizzled in shared memory: ``"none"``, ``"32B"``,
+        ``"64B"``, ``"128B"``; or ``"128B_ATOM_32B"``, ``"128B_ATOM_32B_FLIP_8B"`` and
+        ``"128B_ATOM_64B"``, which compute capability 10.0 has.
+    element_strides : tuple of int
+        Of how many elements along each dimension one is copied; empty for all of them.
+    fill : str
+        What a load gives for elements outside the array: ``"zeros"`` or ``"nan"``.
     """
 
     place: Place
     dtype: str
-    extents: Dim3
-    strides: tuple[int, int]
-    box: tuple[int, int]
+    extents: tuple[int, ...]
+    strides: tuple[int, ...]
+    box: tuple[int, ...]
     promotion: int = 128
+    swizzle: str = "none"
+    element_strides: tuple[int, ...] = ()
+    fill: str = "zeros"
+
+    @classmethod
+    def of_matrices(
+        cls,
+        place: Place,
+        dtype: str,
+        extents: Dim3,
+        strides: tuple[int, int],
+        box: tuple[int, int],
+        promotion: int = 128,
+    ) -> TensorMap:
+        """Return the map of boxes of single matrices of a batch.
+
+        Boxes whose rows are one of :data:`SWIZZLES` bytes are swizzled over that width.
+
+        Parameters
+        ----------
+        dtype : str
+            One of :data:`ITEM_SIZES`.
+        extents : (int, int, int)
+            Elements along the contiguous dimension, along the other, and matrices.
+        strides : (int, int)
+            Bytes from one to the next along the other dimension, and from matrix to matrix.
+        box : (int, int)
+            Columns, which are a multiple of 16 bytes, and rows.
+        """
+        width = box[0] * ITEM_SIZES.get(dtype, 0)
+        swizzle = f"{width}B" if width in SWIZZLES else "none"
+        return cls(place, dtype, extents, strides, (*box, 1), promotion, swizzle)
 
     def moved(self, by: Mapping[int, int]) -> TensorMap:
         """As :meth:`Place.moved`."""

@@ -131,18 +131,28 @@ def test_tensor_maps() -> None:
     tiling = Tiling(128, 256)
     half = 64  # bytes to fetch: lines of the matrices do not begin with sectors
     a, b, d = maps(product(), tiling)
-    assert a == TensorMap(Place(A), "bfloat16", (520, 300, 1), (1040, 16), (64, 128), half)
+    assert a == TensorMap.of_matrices(
+        Place(A), "bfloat16", (520, 300, 1), (1040, 16), (64, 128), half
+    )
     # k is not B's contiguous dimension: 64 columns of it are a box.
-    assert b == TensorMap(Place(B), "bfloat16", (200, 520, 1), (400, 16), (64, 64), half)
-    assert maps(product(), Tiling(128, 96))[1].box == (32, 64)
-    assert maps(product(), Tiling(128, 160, 2, 1))[1].box == (32, 32)  # five for two blocks
+    assert b == TensorMap.of_matrices(
+        Place(B), "bfloat16", (200, 520, 1), (400, 16), (64, 64), half
+    )
+    assert maps(product(), Tiling(128, 96))[1].box == (32, 64, 1)
+    assert maps(product(), Tiling(128, 160, 2, 1))[1].box == (32, 32, 1)  # five for two blocks
     columns = tiling.out_columns
-    assert d == TensorMap(Place(D), "bfloat16", (200, 300, 1), (400, 16), (columns, 16), half)
+    assert d == TensorMap.of_matrices(
+        Place(D), "bfloat16", (200, 300, 1), (400, 16), (columns, 16), half
+    )
     _, b, no_d = maps(product(b=Operand(1, 520), d=Operand(201, 1)), tiling)
-    assert b == TensorMap(Place(B), "bfloat16", (520, 200, 1), (1040, 16), (64, 256), half)
+    assert b == TensorMap.of_matrices(
+        Place(B), "bfloat16", (520, 200, 1), (1040, 16), (64, 256), half
+    )
     assert no_d == NO_MAP  # its rows don't begin at multiples of 16 bytes
     a, _, _ = maps(product(a=Operand(528, 1)), tiling)
-    assert a == TensorMap(Place(A), "bfloat16", (520, 300, 1), (1056, 16), (64, 128), 128)
+    assert a == TensorMap.of_matrices(
+        Place(A), "bfloat16", (520, 300, 1), (1056, 16), (64, 128), 128
+    )
 
 
 def test_tensor_maps_of_a_batch() -> None:
@@ -166,28 +176,28 @@ def test_tensor_maps_of_a_batch() -> None:
 )
 def test_boxes_of_a_cluster(tiling: Tiling, a_box: tuple[int, int], b_box: tuple[int, int]) -> None:
     a, b, _ = maps(product(b=Operand(1, 520)), tiling)
-    assert (a.box, b.box) == (a_box, b_box)
+    assert (a.box, b.box) == ((*a_box, 1), (*b_box, 1))
 
 
 def test_only_rows_of_a_are_copied_that_there_are() -> None:
     for m, rows in ((1, 8), (8, 8), (9, 16), (33, 64), (65, 128), (128, 128)):
         a, _, _ = maps(product(m), Tiling(128, 64))
-        assert a.box == (64, rows)
+        assert a.box == (64, rows, 1)
         assert hopper.plan(product(m), H200, Tiling(128, 64)).steps[0].launch.args[11] == rows
     a, _, _ = maps(product(1), Tiling(128, 64, 1, 2))  # each of two loads a group of 8
-    assert a.box == (64, 8)
+    assert a.box == (64, 8, 1)
     a, _, _ = maps(product(1, a=Operand(1, 8)), Tiling(128, 64))
-    assert a.box == (64, 64)  # k along the rows of a box, and 64 of m, which are contiguous
+    assert a.box == (64, 64, 1)  # k along the rows of a box, and 64 of m, which are contiguous
 
 
 @pytest.mark.parametrize("block_n", [256, 192, 96, 16, 80, 240])
 def test_boxes_of_d(block_n: int) -> None:
     tiling = Tiling(128, block_n)
     asked = product(304, b=Operand(1, 520))
-    assert maps(asked, tiling)[2].box == (tiling.out_columns, 16)
+    assert maps(asked, tiling)[2].box == (tiling.out_columns, 16, 1)
     by_columns = asked._replace(d=Operand(1, 312))
     d = maps(by_columns, tiling)[2]
-    assert d.box == (16, tiling.out_columns)
+    assert d.box == (16, tiling.out_columns, 1)
     assert d.extents == (304, 200, 1)
     assert d.strides == (624, 16)
 
@@ -219,9 +229,11 @@ def test_floats_are_half_as_many(tiling: Tiling) -> None:
     assert hopper.problem(asked).d_by_tma
     assert hopper.problem(asked).d_item == 4
     d = maps(asked, tiling)[2]
-    assert d == TensorMap(Place(D), "float32", (204, 304, 1), (816, 32), (half, 16), 64)
+    assert d == TensorMap.of_matrices(Place(D), "float32", (204, 304, 1), (816, 32), (half, 16), 64)
     d = maps(asked._replace(d=Operand(1, 304)), tiling)[2]
-    assert d == TensorMap(Place(D), "float32", (304, 204, 1), (1216, 32), (16, half), 128)
+    assert d == TensorMap.of_matrices(
+        Place(D), "float32", (304, 204, 1), (1216, 32), (16, half), 128
+    )
 
 
 UNALIGNED = struct.Struct("<4Q2i")  # hopper_load.cuh's UnalignedOperand
@@ -248,7 +260,7 @@ def test_what_is_unaligned_has_no_map(changes: dict[str, Any], fields: tuple[int
     assert hopper.problem(asked).a_unaligned
     args = hopper.plan(asked, H200, Tiling(128, 128, a_unaligned=True)).steps[0].launch.args
     assert args[0] == Packed(UNALIGNED.pack(*fields), ((0, Place(A)),))
-    assert one_map(args[1]).box == (64, 64)
+    assert one_map(args[1]).box == (64, 64, 1)
 
 
 @st.composite
@@ -322,7 +334,8 @@ def test_turned() -> None:
     a, b, d = maps(asked, tiling)
     assert (a.place, b.place, d.place) == (Place(B), Place(A), Place(D))
     assert (a.extents, b.extents) == ((200, 520, 1), (520, 304, 1))
-    assert (a.box, b.box, d.box) == ((64, 64), (64, 128), (tiling.out_columns, 16))
+    assert (a.box, b.box) == ((64, 64, 1), (64, 128, 1))
+    assert d.box == (tiling.out_columns, 16, 1)
     assert d.extents == maps(asked, Tiling(128, 128))[2].extents
 
 

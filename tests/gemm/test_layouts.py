@@ -132,7 +132,7 @@ def test_values_are_packed_by_name(file: Path) -> None:
 def test_a_tensor_map_in_a_structure(file: Path) -> None:
     found = layout(file, "WithMap")
     assert (found.size, found.alignment) == (256, 64)
-    map = TensorMap(Place(1), "float32", (4, 4, 1), (16, 64), (4, 4))
+    map = TensorMap.of_matrices(Place(1), "float32", (4, 4, 1), (16, 64), (4, 4))
     packed = found.pack({"count": 3, "map": map, "scale": 2.0})
     assert packed == Packed(struct.pack("<i188xf60x", 3, 2.0), maps=((64, map),))
 

@@ -11,7 +11,8 @@ import numpy as np
 from tilewise.devices import elements
 from tilewise.devices.extents import extent
 from tilewise.numbers import shortened
-from tilewise.places import Packed, Place, TensorMap
+from tilewise.places import Encode, Packed, Place, TensorMap
+from tilewise.tensor_map import MappedArray
 
 if TYPE_CHECKING:
     from tilewise.compiler import Parameter
@@ -49,7 +50,7 @@ class ScalarArgument:
 
 @dataclass(frozen=True)
 class ArrayArgument:
-    """An array for a pointer.
+    """An array for a pointer, or for a tensor map.
 
     Attributes
     ----------
@@ -57,10 +58,39 @@ class ArrayArgument:
     value : numpy.ndarray or object
         A NumPy array, found row-contiguous (:func:`tilewise.devices.extents.extent`), or an array
         of some device, which that device resolves.
+    map : TensorMap or None
+        Where the parameter is not the array's address but a tensor map of it, or the address of
+        one.
     """
 
     parameter: Parameter
     value: Any
+    map: TensorMap | None = None
+
+    def data(self, address: int, encode: Encode, keep: Callable[[bytes], int]) -> bytes:
+        """Return the parameter's bytes.
+
+        Parameters
+        ----------
+        address : int
+            Of the array on the device.
+        encode : callable
+            Makes the bytes of a tensor map.
+        keep : callable
+            Brings a tensor map to the device's memory for as long as the launch takes, and
+            returns its address.
+
+        Raises
+        ------
+        ValueError
+            If the device takes no such tensor map at that address.
+        """
+        if self.map is None:
+            return address.to_bytes(8, "little")
+        encoded = encode(self.map, address)
+        if _is_struct(self.parameter):
+            return encoded
+        return keep(encoded).to_bytes(8, "little")
 
 
 def bind(
@@ -81,7 +111,7 @@ def bind(
     args : sequence
         Python and NumPy numbers; NumPy arrays; arrays on a device (``__cuda_array_interface__``,
         DLPack, or tilewise's own); for a struct, anything with the buffer protocol and exactly
-        its size.
+        its size; for a tensor map or a pointer to one, :class:`tilewise.MappedArray`.
 
     Raises
     ------
@@ -240,7 +270,10 @@ def _wanted(parameter: Parameter) -> str:
     """The parameter's type in words."""
     bits = 8 * parameter.size
     if _is_struct(parameter):
-        return f"a struct of {parameter.size} bytes"
+        kind = "a struct"
+        if (parameter.size, parameter.align) == (TENSOR_MAP_BYTES, TENSOR_MAP_ALIGNMENT):
+            kind = "a tensor map (tilewise.tensor_map(array, box=...)) or another struct"
+        return f"{kind} of {parameter.size} bytes"
     if parameter.type in _FLOAT_TYPES:
         return f"a {bits}-bit float"
     if bits == 64 and parameter.declared not in elements.SIGNED:
@@ -254,6 +287,8 @@ def _is_struct(parameter: Parameter) -> bool:
 
 
 def _bind_one(parameter: Parameter, value: Any) -> ScalarArgument | ArrayArgument:
+    if isinstance(value, MappedArray):
+        return _bind_map(parameter, value)
     if _is_struct(parameter):
         return ScalarArgument(parameter, _struct(parameter, value))
     if parameter.type in _FLOAT_TYPES:
@@ -269,15 +304,7 @@ def _bind_one(parameter: Parameter, value: Any) -> ScalarArgument | ArrayArgumen
         return ScalarArgument(parameter, _integer(parameter, int(value)))
     if not takes_address:
         raise TypeError(f"takes {_wanted(parameter)}, not {described(value)}")
-    if isinstance(value, np.ndarray):
-        if isinstance(value, np.ma.MaskedArray):
-            raise TypeError(
-                f"{described(value)} has a mask, which a kernel knows nothing of; pass "
-                "x.filled(0), or x.data for all that it holds"
-            )
-        extent(value)
-    else:
-        _check_device_array(parameter, value)
+    _check_array(parameter, value)
     wanted = elements.refused(parameter.declared, getattr(value, "dtype", None))
     if wanted:
         raise TypeError(
@@ -285,6 +312,37 @@ def _bind_one(parameter: Parameter, value: Any) -> ScalarArgument | ArrayArgumen
             f"its bytes are to be read as {wanted}, pass its .view({wanted})"
         )
     return ArrayArgument(parameter, value)
+
+
+def _bind_map(parameter: Parameter, value: MappedArray) -> ArrayArgument:
+    """Return the argument for a tensor map by value, or for a pointer to one."""
+    is_map = _is_struct(parameter) and parameter.size == TENSOR_MAP_BYTES
+    is_pointer = (
+        parameter.size == 8
+        and parameter.type in _INTEGER_TYPES
+        and not elements.is_known(parameter.declared)
+    )
+    if not is_map and not is_pointer:
+        takes = parameter.declared.lstrip("*") or _wanted(parameter)
+        raise TypeError(
+            f"takes {takes}, not a tensor map, which is for a CUtensorMap by value or a pointer to "
+            "one"
+        )
+    _check_array(parameter, value.array)
+    return ArrayArgument(parameter, value.array, value.map)
+
+
+def _check_array(parameter: Parameter, value: Any) -> None:
+    """Raise where it is no array that a kernel can be given."""
+    if not isinstance(value, np.ndarray):
+        _check_device_array(parameter, value)
+        return
+    if isinstance(value, np.ma.MaskedArray):
+        raise TypeError(
+            f"{described(value)} has a mask, which a kernel knows nothing of; pass "
+            "x.filled(0), or x.data for all that it holds"
+        )
+    extent(value)
 
 
 def _integer(parameter: Parameter, value: int) -> bytes:

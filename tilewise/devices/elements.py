@@ -69,6 +69,11 @@ def bounds(declared: str, bits: int) -> tuple[int, int]:
     return _INTEGERS.get(declared, (-(1 << (bits - 1)), (1 << bits) - 1))
 
 
+def is_known(declared: str) -> bool:
+    """Return whether it is known of a parameter that it is an integer, or what it points to."""
+    return declared in _INTEGERS or declared[:-1] in _ELEMENTS
+
+
 @lru_cache(maxsize=1024)
 def refused(declared: str, dtype: Any) -> str:
     """The dtype that a pointer's array must have, where ``dtype`` can't be right; else ``""``.

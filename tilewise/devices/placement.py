@@ -13,7 +13,7 @@ from tilewise.devices.arguments import (
     ScalarArgument,
     described,
 )
-from tilewise.devices.cuda import Context, GpuArray, Staged
+from tilewise.devices.cuda import Context, GpuArray, Memory, Staged
 from tilewise.devices.extents import is_row_contiguous
 
 # DLDeviceType (dlpack.h) of memory that a CUDA kernel can address: device, pinned host, managed.
@@ -101,15 +101,27 @@ class Placed:
                 if isinstance(argument, ArrayArgument) and index not in views
             ],
         )
+        self._context = context
+        self._kept: list[Memory] = []
         copies = iter(self._staged.addresses)
-        self.values = Values(
-            [
-                argument.data
-                if isinstance(argument, ScalarArgument)
-                else (views[i].pointer if i in views else next(copies)).to_bytes(8, "little")
-                for i, argument in enumerate(arguments)
-            ]
-        )
+        data = []
+        for i, argument in enumerate(arguments):
+            if isinstance(argument, ScalarArgument):
+                data.append(argument.data)
+                continue
+            address = views[i].pointer if i in views else next(copies)
+            try:
+                data.append(argument.data(address, context.tensor_maps.encode, self._keep))
+            except ValueError as error:
+                raise ValueError(f"{kernel}, argument {i}: {error}") from None
+        self.values = Values(data)
+
+    def _keep(self, data: bytes) -> int:
+        """Copy bytes to the GPU, where they stay as long as this does."""
+        memory = self._context.allocate(len(data))
+        self._kept.append(memory)
+        self._context.upload(memory.address, np.frombuffer(data, np.uint8))
+        return memory.address
 
     def download(self) -> None:
         """Copy back the NumPy arrays that can be written."""

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilewise.devices.arguments import TENSOR_MAP_BYTES
-from tilewise.places import ITEM_SIZES, SWIZZLES, TensorMap
+from tilewise.places import TensorMap
+from tilewise.tensor_map import check
 
 TEMPLATES = 4096  # maps that are remembered
 
@@ -17,15 +18,10 @@ ADDRESS_BYTES = 8
 before it is relied on."""
 _TRIED_ADDRESSES = (0x2_0000_0000, 0x5A5A_A5A5_5A50)
 
-_TYPES = {
-    "float16": "FLOAT16", "bfloat16": "BFLOAT16", "float32": "FLOAT32", "float64": "FLOAT64",
-}  # fmt: skip
-_PROMOTIONS = {0: "NONE", 64: "L2_64B", 128: "L2_128B", 256: "L2_256B"}
-
 
 @dataclass(slots=True)
 class _Kind:
-    """What maps with one dtype, one box and one promotion have in common.
+    """What maps have in common that differ by their places, extents and strides alone.
 
     Attributes
     ----------
@@ -52,7 +48,7 @@ class TensorMaps:
 
     def __init__(self, driver: Any) -> None:
         self._driver = driver
-        self._kinds: dict[tuple[str, tuple[int, int], int], _Kind] = {}
+        self._kinds: dict[Hashable, _Kind] = {}
         self._templates: dict[Hashable, bytes] = {}
 
     def encode(self, x: TensorMap, address: int) -> bytes:
@@ -97,14 +93,14 @@ class TensorMaps:
         )
 
     def _encode(self, kind: _Kind, x: TensorMap, address: int) -> bytes:
+        check(x, address)
         long = self._driver.cuuint64_t
-        (columns, rows, matrices), (pitch, apart) = x.extents, x.strides
         status, encoded = self._driver.cuTensorMapEncodeTiled(
             kind.dtype,
-            3,
+            len(x.extents),
             address,
-            [long(columns), long(rows), long(matrices)],
-            [long(pitch), long(apart)],
+            [long(extent) for extent in x.extents],
+            [long(stride) for stride in x.strides or (16,)],  # not read where there are none
             *kind.tail,
         )
         if status:
@@ -113,30 +109,26 @@ class TensorMaps:
         return ctypes.string_at(int(encoded.getPtr()), TENSOR_MAP_BYTES)
 
     def _kind(self, x: TensorMap) -> _Kind:
-        key = x.dtype, x.box, x.promotion
+        key = (x.dtype, *x[4:])  # all but the place, the extents and the strides
         found = self._kinds.get(key)
         if found is None:
             found = self._kinds[key] = self._new_kind(x)
         return found
 
     def _new_kind(self, x: TensorMap) -> _Kind:
+        check(x)
         driver = self._driver
-        if x.dtype not in _TYPES or x.promotion not in _PROMOTIONS:
-            raise ValueError(
-                f"there is no tensor map {x}: it takes one of {', '.join(_TYPES)}, and a promotion "
-                f"of {', '.join(map(str, _PROMOTIONS))} bytes"
-            )
-        width = x.box[0] * ITEM_SIZES[x.dtype]
-        swizzle = f"{width}B" if width in SWIZZLES else "NONE"
-        promotion = _PROMOTIONS[x.promotion]
+        promotion = f"L2_{x.promotion}B" if x.promotion else "NONE"
+        fill = "NAN_REQUEST_ZERO_FMA" if x.fill == "nan" else "NONE"
+        swizzle = x.swizzle.upper()
         return _Kind(
-            getattr(driver.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{_TYPES[x.dtype]}"),
+            getattr(driver.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{x.dtype.upper()}"),
             (
-                [driver.cuuint32_t(side) for side in (*x.box, 1)],
-                [driver.cuuint32_t(1)] * 3,
+                [driver.cuuint32_t(side) for side in x.box],
+                [driver.cuuint32_t(step) for step in x.element_strides or (1,) * len(x.box)],
                 driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
                 getattr(driver.CUtensorMapSwizzle, f"CU_TENSOR_MAP_SWIZZLE_{swizzle}"),
                 getattr(driver.CUtensorMapL2promotion, f"CU_TENSOR_MAP_L2_PROMOTION_{promotion}"),
-                driver.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+                getattr(driver.CUtensorMapFloatOOBfill, f"CU_TENSOR_MAP_FLOAT_OOB_FILL_{fill}"),
             ),
         )

@@ -49,7 +49,7 @@ def tensor_map(shape: tuple[int, int, int], dtype: str, columns: int, **box: int
     columns."""
     batch, rows, pitch = shape
     width = box["width"] // SIZES[dtype]
-    return TensorMap(
+    return TensorMap.of_matrices(
         Place(0), dtype, (columns, rows, batch), (pitch, rows * pitch), (width, box["rows"])
     )
 
@@ -377,11 +377,11 @@ def test_findings_are_collected(emulator: Device) -> None:
     ("changes", "address", "words"),
     [
         ({"dtype": "int8"}, 0, "a dtype of"),
-        ({"box": (19, 8)}, 0, "1 to 256 columns, a multiple of 16 bytes"),
-        ({"box": (0, 8)}, 0, "1 to 256 columns"),
-        ({"box": (260, 8)}, 0, "1 to 256 columns"),
-        ({"box": (32, 257)}, 0, "1 to 256 rows"),
-        ({"box": (32, 0)}, 0, "1 to 256 rows"),
+        ({"box": (19, 8, 1)}, 0, "contiguous side is a multiple of 16 bytes, not 76"),
+        ({"box": (0, 8, 1)}, 0, "1 to 256 elements"),
+        ({"box": (260, 8, 1)}, 0, "1 to 256 elements"),
+        ({"box": (32, 257, 1)}, 0, "1 to 256 elements"),
+        ({"box": (32, 8)}, 0, "as many dimensions as the array's 3"),
         ({"extents": (32, 0, 2)}, 0, "extents of"),
         ({"strides": (120, 2048)}, 0, "multiples of 16"),
         ({"strides": (128, 2**40)}, 0, "below"),
@@ -397,5 +397,7 @@ def test_tensor_maps_that_there_are_not(changes: dict[str, Any], address: int, w
 def test_tensor_maps_are_128_bytes() -> None:
     data = encode(TOLD, 2**44)
     assert len(data) == 128
-    assert decode(data) == Tiled(2**44, 4, (32, 16, 2), (128, 2048), 128, 8)
+    assert decode(data) == Tiled(
+        2**44, "float32", (32, 16, 2), (4, 128, 2048), (32, 8, 1), (1, 1, 1), "128B", "zeros"
+    )
     assert decode(bytes(128)) is None

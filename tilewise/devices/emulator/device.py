@@ -17,6 +17,7 @@ from tilewise.compiler import DEFAULT_ARCH, Compiled
 from tilewise.devices import arguments, limits, occupancy
 from tilewise.devices.arguments import ArrayArgument
 from tilewise.devices.emulator.checks.happens_before import batch_limit
+from tilewise.devices.emulator.copies.tensor_maps import encode
 from tilewise.devices.emulator.counting.counters import count
 from tilewise.devices.emulator.counting.joining import Joining, join
 from tilewise.devices.emulator.machine import Machine, Setup
@@ -213,7 +214,7 @@ class Emulator:
         faults = Faults(launch.checks)
         whole = Geometry(launch.grid, launch.block, 0, math.prod(launch.grid))
         sources = Sources(program.module.files, compiled.file, program.module.strings)
-        with Image(self._memory, program, compiled, bound) as image:
+        with Image(self._memory, program, compiled, bound, encode) as image:
             setup = Setup(
                 memory=self._memory,
                 parameters=image.parameters,

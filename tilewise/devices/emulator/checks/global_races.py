@@ -97,15 +97,25 @@ class GlobalRaces:
         place = np.broadcast_to(np.asarray(address, np.int64), lanes.count)
         self._log.append(Access(numbers, (place // width).astype(np.intp), ATOMIC, op, width))
 
-    def copied(self, op: Op, lane: int, address: int, shape: tuple[int, int], pitch: int,
-               writes: bool) -> None:  # fmt: skip
-        """Log that a bulk copy which a lane issues reads or writes rows of bytes."""
-        width = int(np.gcd.reduce((address, shape[1], pitch, 16)))
-        rows = address + np.arange(shape[0])[:, None] * pitch
-        place = (rows + np.arange(0, shape[1], width)).reshape(-1) // width
+    def copied(
+        self, op: Op, lane: int, address: int, shape: tuple[int, ...], pitches: tuple[int, ...],
+        kind: str,
+    ) -> None:  # fmt: skip
+        """Log that a bulk copy which a lane issues reads, writes or changes rows of bytes.
+
+        Parameters
+        ----------
+        shape : tuple of int
+            The last of them is the bytes of a row.
+        pitches : tuple of int
+            Bytes from one to the next along each dimension but the last.
+        """
+        width = int(np.gcd.reduce((address, shape[-1], *pitches, 16)))
+        place = np.array([address])
+        for count, pitch in zip((*shape[:-1], shape[-1] // width), (*pitches, width), strict=True):
+            place = (place[:, None] + np.arange(count) * pitch).reshape(-1)
         numbers = np.repeat(self._lanes(np.array([lane])), len(place))
-        kind = WRITE if writes else READ
-        self._log.append(Access(numbers, place.astype(np.intp), kind, op, width))
+        self._log.append(Access(numbers, (place // width).astype(np.intp), kind, op, width))
 
     # What orders threads
 

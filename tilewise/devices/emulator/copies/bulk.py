@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tilewise.devices.emulator.copies.tensor_maps import PIECE
+from tilewise.devices.emulator.checks import log
 from tilewise.devices.emulator.copies.transfers import (
     BARRIER,
     LOAD,
@@ -24,6 +24,7 @@ from tilewise.devices.emulator.memory.storage import Bytes
 from tilewise.devices.emulator.ptx.modifiers import Words
 from tilewise.devices.emulator.threads.lanes import Lanes
 from tilewise.devices.emulator.threads.op import Op
+from tilewise.tensor_map import PIECE
 
 if TYPE_CHECKING:
     from tilewise.devices.emulator.machine import Machine
@@ -45,7 +46,7 @@ def _plain(machine: Machine, op: Op) -> None:
 
     def fetched(lane: int, address: int, size: int, barrier: SharedBytes | None) -> Bytes | None:
         if source == "global":
-            rows = _aligned(copy, lane, address, size, is_store=False)
+            rows = _aligned(copy, lane, address, size, log.READ)
             return None if rows is None else copy.read_global(lane, rows, PIECE).reshape(-1)
         place = copy.shared(lane, address, size, PIECE)
         if place is None:
@@ -68,7 +69,7 @@ def _plain(machine: Machine, op: Op) -> None:
                 barrier = copy.shared(lane, int(barriers[i]), BARRIER, BARRIER)
             data = fetched(lane, int(sources[i]), size, barrier)
             if barriers is None:
-                rows = _aligned(copy, lane, address, size, is_store=True)
+                rows = _aligned(copy, lane, address, size, log.WRITE)
                 if data is not None and rows is not None:
                     copy.write_global(rows, data)
                 continue
@@ -81,15 +82,13 @@ def _plain(machine: Machine, op: Op) -> None:
     op.run = run
 
 
-def _aligned(
-    copy: BulkCopy, lane: int, address: int, size: int, is_store: bool
-) -> GlobalRows | None:
+def _aligned(copy: BulkCopy, lane: int, address: int, size: int, kind: str) -> GlobalRows | None:
     """Bytes at a 16-byte aligned address of global memory; None, and a report, where it is not."""
     if address % PIECE:
         words = f"has an address in global memory that is not aligned to {PIECE} bytes"
         copy.fault("misaligned", lane, words)
         return None
-    return copy.global_(lane, address, (1, size), size, is_store)
+    return copy.global_(lane, address, (size,), (), kind)
 
 
 def _prefetch(machine: Machine, op: Op) -> None:
@@ -111,7 +110,7 @@ def _prefetch(machine: Machine, op: Op) -> None:
                     "misaligned", lane, f"prefetches {size} bytes, which is no multiple of {PIECE}"
                 )
             else:
-                _aligned(copy, lane, at, size, is_store=False)
+                _aligned(copy, lane, at, size, log.READ)
 
     op.run = run
 

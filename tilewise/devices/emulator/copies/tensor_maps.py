@@ -10,46 +10,75 @@ import struct
 from dataclasses import dataclass
 from functools import lru_cache
 
-from tilewise.places import ITEM_SIZES, Dim3, TensorMap
+from tilewise.places import TensorMap
+from tilewise.tensor_map import FILLS, ITEM_SIZES, SWIZZLES, check
 
 BYTES = 128
 ALIGNMENT = 64  # of the map itself (PTX ISA 5.5.8)
-PIECE = 16  # bytes: what a bulk copy moves at once, and a swizzle keeps together
-_MARK = b"tilewise.tensor"
-# The mark; address, extents and strides; element, width and rows of the box, all of them bytes
-# but the extents and the rows.
-_LAYOUT = struct.Struct("<16s6Q3I")
-_PROMOTIONS = (0, 64, 128, 256)
-_LARGEST_EXTENT, _LARGEST_STRIDE, _MOST = 2**32, 2**40, 256
+_MARK = b"tilewise"
+_TYPES, _SWIZZLES = tuple(ITEM_SIZES), tuple(SWIZZLES)
+# The mark; the type, the swizzle, the fill, the dimensions; the address; extents less one, strides,
+# the box and its steps.
+_LAYOUT = struct.Struct("<8s4BxxxxQ5I4Q5H5B")
+_LAST = 5
+
+_CONVERTED = ("float32_ftz", "tfloat32", "tfloat32_ftz")
+"""Types whose elements the hardware changes on their way, in ways that are not documented."""
 
 
 @dataclass(frozen=True)
 class Tiled:
-    """What a tensor map says.
+    """What a tensor map says. All of it has the contiguous dimension first.
 
     Attributes
     ----------
     address : int
         Of the first element.
-    item : int
-        Bytes of an element.
-    extents : (int, int, int)
-        Elements along the contiguous dimension, along the other, and matrices.
-    strides : (int, int)
-        Bytes, as :class:`tilewise.launch.TensorMap` has them.
-    width : int
-        Bytes of a row of the box; where it is one of :data:`tilewise.places.SWIZZLES`, those over
-        which it is swizzled.
-    rows : int
-        Of the box.
+    dtype : str
+        One of :data:`tilewise.tensor_map.ITEM_SIZES`.
+    extents : tuple of int
+        Elements.
+    strides : tuple of int
+        Bytes, of all dimensions: the first is an element's.
+    box : tuple of int
+        Elements that a copy goes through.
+    steps : tuple of int
+        Of how many of them one is copied.
+    swizzle : str
+    fill : str
     """
 
     address: int
-    item: int
-    extents: Dim3
-    strides: tuple[int, int]
-    width: int
-    rows: int
+    dtype: str
+    extents: tuple[int, ...]
+    strides: tuple[int, ...]
+    box: tuple[int, ...]
+    steps: tuple[int, ...]
+    swizzle: str
+    fill: str
+
+    @property
+    def item(self) -> int:
+        """Bytes of an element."""
+        return self.strides[0]
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """Elements that a box has in shared memory."""
+        return tuple(-(-n // step) for n, step in zip(self.box, self.steps, strict=True))
+
+    @property
+    def width(self) -> int:
+        """Bytes of a row of the box."""
+        return self.box[0] * self.item
+
+    @property
+    def size(self) -> int:
+        """Bytes of the box."""
+        size = self.item
+        for n in self.counts:
+            size *= n
+        return size
 
 
 def encode(x: TensorMap, address: int) -> bytes:
@@ -64,35 +93,48 @@ def encode(x: TensorMap, address: int) -> bytes:
     Raises
     ------
     ValueError
-        If the driver would refuse it.
+        If the driver would refuse it, or the emulator does not know what the hardware does.
     """
-    item = ITEM_SIZES.get(x.dtype, 0)
-    width, rows = x.box[0] * item, x.box[1]
-    for is_right, words in (
-        (item, f"a dtype of {', '.join(ITEM_SIZES)}"),
-        (
-            width % PIECE == 0 and 1 <= x.box[0] <= _MOST,
-            f"a box of 1 to {_MOST} columns, a multiple of {PIECE} bytes",
-        ),
-        (1 <= rows <= _MOST, f"a box of 1 to {_MOST} rows"),
-        (x.promotion in _PROMOTIONS, f"a promotion of {', '.join(map(str, _PROMOTIONS))} bytes"),
-        (all(1 <= n <= _LARGEST_EXTENT for n in x.extents), "extents of 1 to 2**32"),
-        (
-            all(s % PIECE == 0 and 0 <= s < _LARGEST_STRIDE for s in x.strides),
-            f"strides that are multiples of {PIECE} bytes, below 2**40",
-        ),
-        (address % PIECE == 0, f"an address that is a multiple of {PIECE}"),
-    ):
-        if not is_right:
-            raise ValueError(f"there is no tensor map {x} at {address:#x}: it takes {words}")
-    data = _LAYOUT.pack(_MARK, address, *x.extents, *x.strides, item, width, rows)
+    check(x, address)
+    if x.dtype in _CONVERTED:
+        raise ValueError(
+            f"the emulator has no tensor maps of {x.dtype}: how the hardware converts its elements "
+            "is not documented; use float32"
+        )
+    most = SWIZZLES[x.swizzle]
+    if "ATOM" in x.swizzle:
+        raise ValueError(
+            f"the emulator has no swizzle {x.swizzle!r}, which needs compute capability 10.0"
+        )
+    width = x.box[0] * ITEM_SIZES[x.dtype]
+    if most and width != most:
+        raise ValueError(
+            f"the emulator has no swizzle {x.swizzle!r} of boxes whose contiguous side is {width} "
+            f"bytes: where they lie in shared memory is not documented; use {most} bytes, or "
+            "another swizzle"
+        )
+    rank = len(x.extents)
+    lacking = _LAST - rank
+    data = _LAYOUT.pack(
+        _MARK, _TYPES.index(x.dtype), _SWIZZLES.index(x.swizzle), FILLS.index(x.fill), rank,
+        address, *(n - 1 for n in x.extents), *[0] * lacking, *x.strides, *[0] * lacking,
+        *x.box, *[1] * lacking, *(x.element_strides or (1,) * rank), *[1] * lacking,
+    )  # fmt: skip
     return data.ljust(BYTES, b"\0")
 
 
 @lru_cache(maxsize=256)
 def decode(data: bytes) -> Tiled | None:
     """What :func:`encode` made; None of other bytes."""
-    mark, address, x, y, z, pitch, step, item, width, rows = _LAYOUT.unpack_from(data)
-    if mark.rstrip(b"\0") != _MARK:
+    mark, dtype, swizzle, fill, rank, address, *rest = _LAYOUT.unpack_from(data)
+    if mark != _MARK:
         return None
-    return Tiled(address, item, (x, y, z), (pitch, step), width, rows)
+    parts, at = [], 0
+    for whole, used in ((_LAST, rank), (_LAST - 1, rank - 1), (_LAST, rank), (_LAST, rank)):
+        parts.append(tuple(rest[at : at + used]))
+        at += whole
+    extents, strides, box, steps = parts
+    return Tiled(
+        address, _TYPES[dtype], tuple(n + 1 for n in extents),
+        (ITEM_SIZES[_TYPES[dtype]], *strides), box, steps, _SWIZZLES[swizzle], FILLS[fill],
+    )  # fmt: skip

@@ -1,12 +1,13 @@
-"""Tensor copies: ``cp.async.bulk.tensor`` (PTX ISA 9.7.9.27).
+"""Tensor copies: ``cp.async.bulk.tensor`` (PTX ISA 9.7.9.27), and ``cp.reduce`` of the same.
 
-A tensor copy moves a box of a batch of matrices. What of the box lies outside the matrix is
-read as zero, and not written. But as the hardware writes 16 bytes at once, a store goes on from the
-end of a row of the matrix to the next multiple of 16 bytes, with what the box has there. In shared
-memory the box's 16-byte pieces are swizzled (PTX ISA 5.5.7): the place of a piece in its 128 bytes
-is changed by the number of these 128 bytes in shared memory.
+A tensor copy moves a box of an array of one to five dimensions. What of the box lies outside the
+array is read as zeros, or as NaN where the map says so, and not written. But as the hardware writes
+16 bytes at once, a store goes on from the end of a row of the array to the next multiple of 16
+bytes, with what the box has there. In shared memory the box's 16-byte pieces are swizzled (PTX ISA
+5.5.7): the place of a piece in its 128 bytes is changed by the number of these 128 bytes in shared
+memory.
 
-The hardware refuses two kinds of box, whether or not any of it lies in the matrix. Its first column
+The hardware refuses two kinds of box, whether or not any of it lies in the array. Its first column
 must be a multiple of 16 bytes into the row (an H200 takes others for illegal instructions); and a
 store's coordinates must not be negative (CUDA C++ Programming Guide, "Using TMA to transfer
 multi-dimensional arrays", "Negative indices and out of bounds").
@@ -19,8 +20,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tilewise.devices.emulator.checks import log
 from tilewise.devices.emulator.copies.boxes import Box, clipped, swizzled
-from tilewise.devices.emulator.copies.tensor_maps import ALIGNMENT, BYTES, PIECE, Tiled, decode
+from tilewise.devices.emulator.copies.reductions import OPERATIONS, reduced, takes
+from tilewise.devices.emulator.copies.tensor_maps import ALIGNMENT, BYTES, Tiled, decode
 from tilewise.devices.emulator.copies.transfers import (
     BARRIER,
     LOAD,
@@ -34,9 +37,14 @@ from tilewise.devices.emulator.ptx.modifiers import Words
 from tilewise.devices.emulator.ptx.syntax import Address, Operand
 from tilewise.devices.emulator.threads.lanes import Lanes
 from tilewise.devices.emulator.threads.op import Op
+from tilewise.tensor_map import PIECE
 
 TENSOR_ALIGNMENT = 128
 """Of a box in shared memory, in bytes."""
+
+_DIMENSIONS = ("1d", "2d", "3d", "4d", "5d")
+_NAN = 0x7FFF_FFFF_FFFF_FFFF
+"""Its upper bits are a NaN of each size. Which NaN the hardware fills with is not documented."""
 
 if TYPE_CHECKING:
     from tilewise.devices.emulator.machine import Machine
@@ -45,12 +53,13 @@ if TYPE_CHECKING:
 class TensorCopy(BulkCopy):
     """Copies of boxes."""
 
-    def __init__(self, machine: Machine, op: Op, tensor: Operand) -> None:
+    def __init__(self, machine: Machine, op: Op, tensor: Operand, dimensions: str) -> None:
         super().__init__(machine, op)
         self.map_at = self.addresses(tensor)
         assert isinstance(tensor, Address)
-        if len(tensor.coordinates) != 3:
-            raise op.unsupported("operands")
+        self.rank = int(dimensions[0])
+        if len(tensor.coordinates) != self.rank:
+            raise op.unsupported(f"{len(tensor.coordinates)} coordinates")
         self.coordinates = [self.numbers(x, "s32") for x in tensor.coordinates]
 
     def boxes(self, lanes: Lanes) -> Iterator[tuple[int, int, Tiled, list[int]]]:
@@ -74,6 +83,9 @@ class TensorCopy(BulkCopy):
             self.fault("misaligned", lane, words)
         elif tiled is None:
             self.fault("out of bounds", lane, "finds no tensor map at the address it is given")
+        elif len(tiled.extents) != self.rank:
+            words = f"has {self.rank} coordinates and a tensor map of {len(tiled.extents)}"
+            self.fault("out of bounds", lane, f"{words} dimensions")
         else:
             return tiled
         return None
@@ -87,7 +99,7 @@ class TensorCopy(BulkCopy):
         into = at[0] * tiled.item
         if into % PIECE:
             words = (
-                f"has a box that begins at column {at[0]} of its matrix, {into} bytes into the "
+                f"has a box that begins at column {at[0]} of its array, {into} bytes into the "
                 f"row, which is no multiple of {PIECE}"
             )
             self.fault("misaligned", lane, words)
@@ -95,56 +107,80 @@ class TensorCopy(BulkCopy):
         return True
 
     def load(self, lane: int, tiled: Tiled, at: list[int]) -> Bytes:
-        """The box row by row, zero outside the matrix; all zero where the hardware refuses it."""
-        box = np.zeros((tiled.rows, tiled.width), np.uint8)
-        allowed = self.allowed(lane, tiled, at, is_store=False)
-        part, rows = self.part(lane, tiled, at) if allowed else (None, None)
+        """The box row by row, filled outside the array; all of it where the hardware refuses it."""
+        box = np.zeros((*tiled.counts[:0:-1], tiled.width), np.uint8)
+        if tiled.fill == "nan":
+            box.view(f"u{tiled.item}")[...] = _NAN >> 64 - 8 * tiled.item
+        if not self.allowed(lane, tiled, at, is_store=False):
+            return box
+        part, rows = self.part(lane, tiled, at)
         if part is not None and rows is not None:
-            read = self.read_global(lane, rows, tiled.item)
-            box[part.top : part.bottom, part.left : part.right] = read
+            box[part.part] = self.read_global(lane, rows, tiled.item)
         return box
 
     def part(self, lane: int, tiled: Tiled, at: list[int]) -> tuple[Box | None, GlobalRows | None]:
-        """The part of a box to read that lies in the matrix, and its place; None for no part."""
+        """The part of a box to read that lies in the array, and its place; None for no part."""
         part = clipped(tiled, at, to_piece=False)
         if part is None:
             return None, None
-        return part, self.global_(lane, part.address, part.shape, tiled.strides[0], is_store=False)
+        return part, self.global_(lane, part.address, part.shape, part.pitches, log.READ)
 
-    def store(self, lane: int, tiled: Tiled, at: list[int], source: SharedBytes) -> None:
+    def store(
+        self, lane: int, tiled: Tiled, at: list[int], source: SharedBytes, operation: str
+    ) -> None:
+        """Write what of the box lies in the array, or change the array by it."""
+        if operation and not takes(operation, tiled.dtype):
+            raise self.op.unsupported(f"its tensor map is of {tiled.dtype}")
         if not self.allowed(lane, tiled, at, is_store=True):
             return
-        size = tiled.rows * tiled.width
-        pieces = swizzled(source.offset, size, tiled.width).reshape(tiled.rows, -1)
-        part = clipped(tiled, at, to_piece=True)
+        part = clipped(tiled, at, to_piece=not operation)
         if part is None:
             return
-        first, last = part.left // PIECE, -(-part.right // PIECE)
-        wanted = pieces[part.top : part.bottom, first:last].reshape(-1)
-        data = self.read_shared(lane, source, size, wanted).reshape(-1, PIECE)
-        rows = self.global_(lane, part.address, part.shape, tiled.strides[0], is_store=True)
-        if rows is not None:
-            box = data[pieces].reshape(tiled.rows, tiled.width)
-            self.write_global(rows, box[part.top : part.bottom, part.left : part.right])
+        pieces = swizzled(source.offset, tiled).reshape(*tiled.counts[:0:-1], -1)
+        *around, along = part.part
+        touched = slice(along.start // PIECE, -(-along.stop // PIECE))
+        wanted = pieces[(*around, touched)].reshape(-1)
+        data = self.read_shared(lane, source, tiled.size, wanted).reshape(-1, PIECE)
+        kind = log.ATOMIC if operation else log.WRITE
+        rows = self.global_(lane, part.address, part.shape, part.pitches, kind)
+        if rows is None:
+            return
+        new = data[pieces].reshape(*pieces.shape[:-1], -1)[part.part]
+        if operation:
+            old = self.read_global(lane, rows, tiled.item)
+            new = reduced(operation, tiled.dtype, old, new)
+        self.write_global(rows, new)
 
 
 def _copy(machine: Machine, op: Op) -> None:
     words = Words(op.instruction.opcode, op.instruction.modifiers)
     for word in ("async", "bulk", "tensor", "tile", "L2::cache_hint"):
         words.flag(word)
-    dimensions = words.one_of(("1d", "2d", "3d", "4d", "5d"))
+    dimensions = words.one_of(_DIMENSIONS)
     to, source, completion = direction(words)
     words.check("global" in (to, source))
     is_multicast = words.flag("multicast::cluster")
     words.done(bool(dimensions) and (not is_multicast or to == "shared::cluster"))
-    if dimensions != "3d":
-        raise op.unsupported("a tensor map has three dimensions")
-    op.run = _load(machine, op, is_multicast) if completion == LOAD else _store(machine, op)
+    if completion == LOAD:
+        op.run = _load(machine, op, dimensions, is_multicast)
+    else:
+        op.run = _store(machine, op, dimensions)
 
 
-def _load(machine: Machine, op: Op, is_multicast: bool) -> Callable[[Lanes], None]:
+def _reduce(machine: Machine, op: Op) -> None:
+    """``cp.reduce.async.bulk.tensor``: elements of the array are changed by those of the box."""
+    words = Words(op.instruction.opcode, op.instruction.modifiers)
+    for word in ("reduce", "async", "bulk", "tensor", "tile", "L2::cache_hint"):
+        words.flag(word)
+    dimensions, operation = words.one_of(_DIMENSIONS), words.one_of(OPERATIONS)
+    to, _, completion = direction(words)
+    words.done(bool(dimensions and operation) and to == "global" and completion != LOAD)
+    op.run = _store(machine, op, dimensions, operation)
+
+
+def _load(machine: Machine, op: Op, dimensions: str, is_multicast: bool) -> Callable[[Lanes], None]:
     to, tensor, mbarrier, *rest = op.instruction.operands
-    copy = TensorCopy(machine, op, tensor)
+    copy = TensorCopy(machine, op, tensor, dimensions)
     read_to, read_barrier = copy.addresses(to), copy.addresses(mbarrier)
     read_blocks = copy.numbers(rest[0], "b16") if is_multicast else None
 
@@ -152,32 +188,32 @@ def _load(machine: Machine, op: Op, is_multicast: bool) -> Callable[[Lanes], Non
         places, barriers = read_to(lanes), read_barrier(lanes)
         blocks = None if read_blocks is None else read_blocks(lanes)
         for i, lane, tiled, at in copy.boxes(lanes):
-            size = tiled.rows * tiled.width
-            place = copy.shared(lane, int(places[i]), size, TENSOR_ALIGNMENT)
+            place = copy.shared(lane, int(places[i]), tiled.size, TENSOR_ALIGNMENT)
             barrier = copy.shared(lane, int(barriers[i]), BARRIER, BARRIER)
             if place is None or barrier is None:
                 continue
             pieces = copy.load(lane, tiled, at).reshape(-1, PIECE)
             data = np.empty_like(pieces)
-            data[swizzled(place.offset, size, tiled.width)] = pieces
+            data[swizzled(place.offset, tiled)] = pieces
             to_blocks = None if blocks is None else int(blocks[i])
             copy.deliver(lane, place, barrier, to_blocks, data.reshape(-1))
 
     return run
 
 
-def _store(machine: Machine, op: Op) -> Callable[[Lanes], None]:
+def _store(
+    machine: Machine, op: Op, dimensions: str, operation: str = ""
+) -> Callable[[Lanes], None]:
     tensor, source, *_ = op.instruction.operands
-    copy = TensorCopy(machine, op, tensor)
+    copy = TensorCopy(machine, op, tensor, dimensions)
     read_source = copy.addresses(source)
 
     def run(lanes: Lanes) -> None:
         sources = read_source(lanes)
         for i, lane, tiled, at in copy.boxes(lanes):
-            size = tiled.rows * tiled.width
-            place = copy.shared(lane, int(sources[i]), size, TENSOR_ALIGNMENT)
+            place = copy.shared(lane, int(sources[i]), tiled.size, TENSOR_ALIGNMENT)
             if place is not None:
-                copy.store(lane, tiled, at, place)
+                copy.store(lane, tiled, at, place, operation)
 
     return run
 
@@ -187,8 +223,9 @@ def _prefetch(machine: Machine, op: Op) -> None:
     words = Words(op.instruction.opcode, op.instruction.modifiers)
     for word in ("async", "bulk", "prefetch", "tensor", "L2", "global", "tile", "L2::cache_hint"):
         words.flag(word)
-    words.done(words.one_of(("3d",)) == "3d")
-    copy = TensorCopy(machine, op, op.instruction.operands[0])
+    dimensions = words.one_of(_DIMENSIONS)
+    words.done(bool(dimensions))
+    copy = TensorCopy(machine, op, op.instruction.operands[0], dimensions)
 
     def run(lanes: Lanes) -> None:
         for _, lane, tiled, at in copy.boxes(lanes):
@@ -201,4 +238,5 @@ def _prefetch(machine: Machine, op: Op) -> None:
 BUILDERS: dict[str, Callable[[Machine, Op], None]] = {
     "cp.async.bulk.tensor": _copy,
     "cp.async.bulk.prefetch.tensor": _prefetch,
+    "cp.reduce.async.bulk.tensor": _reduce,
 }

@@ -11,7 +11,6 @@ import numpy.typing as npt
 
 from tilewise.devices.emulator.access.addresses import Where
 from tilewise.devices.emulator.checks import log
-from tilewise.devices.emulator.copies.tensor_maps import PIECE
 from tilewise.devices.emulator.memory.global_memory import OUTSIDE, UNWRITTEN, WRITTEN, Allocation
 from tilewise.devices.emulator.memory.storage import Bytes
 from tilewise.devices.emulator.ptx.modifiers import Words
@@ -19,6 +18,7 @@ from tilewise.devices.emulator.ptx.syntax import Address, Operand
 from tilewise.devices.emulator.threads.faults import Place
 from tilewise.devices.emulator.threads.lanes import Index, Lanes
 from tilewise.devices.emulator.threads.op import Op
+from tilewise.tensor_map import PIECE
 
 if TYPE_CHECKING:
     from tilewise.devices.emulator.machine import Machine
@@ -38,16 +38,31 @@ class SharedBytes:
 
 @dataclass(frozen=True)
 class GlobalRows:
-    """Rows of bytes in one allocation, ``pitch`` apart."""
+    """Rows of bytes in one allocation, along any number of dimensions.
+
+    Attributes
+    ----------
+    allocation : Allocation
+    offset : int
+        Of the first byte.
+    shape : tuple of int
+        The last of them is the bytes of a row.
+    pitches : tuple of int
+        Bytes from one to the next along each dimension but the last.
+    """
 
     allocation: Allocation
     offset: int
-    shape: tuple[int, int]
-    pitch: int
+    shape: tuple[int, ...]
+    pitches: tuple[int, ...]
 
     def view(self, data: Bytes) -> Bytes:
         """The rows in ``data``, one byte for each of the allocation's."""
-        return np.lib.stride_tricks.as_strided(data[self.offset :], self.shape, (self.pitch, 1))
+        return np.lib.stride_tricks.as_strided(data[self.offset :], self.shape, (*self.pitches, 1))
+
+    def address(self, at: Index) -> int:
+        """The address of the byte at an index of :attr:`shape`."""
+        return self.allocation.base + self.offset + int(at @ np.array((*self.pitches, 1)))
 
 
 class BulkCopy:
@@ -174,24 +189,33 @@ class BulkCopy:
     # Global memory
 
     def global_(
-        self, lane: int, address: int, shape: tuple[int, int], pitch: int, is_store: bool
+        self, lane: int, address: int, shape: tuple[int, ...], pitches: tuple[int, ...], kind: str
     ) -> GlobalRows | None:
-        """Rows of bytes; None, and a report, where not all of them may be reached."""
-        memory = self.machine.memory
-        high = address + (shape[0] - 1) * pitch + shape[1]
+        """Rows of bytes; None, and a report, where not all of them may be reached.
+
+        Parameters
+        ----------
+        shape, pitches
+            As :class:`GlobalRows` has them.
+        kind : str
+            What is done there, as :mod:`tilewise.devices.emulator.checks.log` calls it.
+        """
+        memory, is_store = self.machine.memory, kind != log.READ
+        high = address + shape[-1]
+        high += sum((n - 1) * pitch for n, pitch in zip(shape[:-1], pitches, strict=True))
         found = memory.find(address, high)
         if found is None:
             owner = memory.find(address, address + 1)
             self.outside(lane, address if owner is None else owner.base + owner.size, is_store)
             return None
-        rows = GlobalRows(found, address - found.base, shape, pitch)
+        rows = GlobalRows(found, address - found.base, shape, pitches)
         if found.state is not None:
             gaps = np.argwhere(rows.view(found.state) == OUTSIDE)
             if len(gaps):
-                self.outside(lane, address + int(gaps[0] @ (pitch, 1)), is_store)
+                self.outside(lane, rows.address(gaps[0]), is_store)
                 return None
         if self.machine.global_races is not None:
-            self.machine.global_races.copied(self.op, lane, address, shape, pitch, is_store)
+            self.machine.global_races.copied(self.op, lane, address, shape, pitches, kind)
         return rows
 
     def outside(self, lane: int, address: int, is_store: bool) -> None:
@@ -212,9 +236,8 @@ class BulkCopy:
             state = rows.view(owner.state).reshape(-1, item)
             lacks = np.flatnonzero((state == UNWRITTEN).all(axis=1))
             if len(lacks):
-                row, column = divmod(int(lacks[0]) * item, rows.shape[1])
-                at = owner.base + rows.offset + row * rows.pitch + column
-                place = Place(owner.name, owner.place(at))
+                first = np.unravel_index(int(lacks[0]) * item, rows.shape)
+                place = Place(owner.name, owner.place(rows.address(np.array(first))))
                 self.fault("uninitialised", lane, f"reads what nobody wrote at {place}", place)
         return rows.view(owner.data)
 

@@ -69,13 +69,13 @@ class Allocation:
     def place(self, address: int) -> int | tuple[int, ...]:
         """The element index that an address, perhaps past the end, has in this array."""
         offset = address - self.base
-        index = []
-        for pitch in self.pitches[:-1]:
-            index.append(offset // pitch if pitch else 0)
-            offset -= index[-1] * pitch
-        last = self.pitches[-1] if self.pitches else 0
-        index.append(offset // last if last else 0)
-        return index[0] if len(index) == 1 else tuple(index)
+        index = [0] * len(self.pitches)
+        # The widest steps first; a view's axes may stand in any order.
+        for axis in sorted(range(len(index)), key=lambda axis: -self.pitches[axis]):
+            pitch = self.pitches[axis]
+            index[axis] = offset // pitch if pitch else 0
+            offset -= index[axis] * pitch
+        return tuple(index) if len(index) > 1 else sum(index)
 
 
 class GlobalMemory:

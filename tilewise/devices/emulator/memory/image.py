@@ -20,6 +20,7 @@ from tilewise.devices.emulator.ptx.program import FUNCTION_ADDRESS, Program
 from tilewise.devices.emulator.ptx.syntax import Variable
 from tilewise.devices.emulator.ptx.types import DTYPES
 from tilewise.devices.extents import extent
+from tilewise.places import Encode
 
 
 class Image:
@@ -39,8 +40,9 @@ class Image:
         program: Program,
         compiled: Compiled,
         bound: tuple[ScalarArgument | ArrayArgument, ...],
+        encode: Encode,
     ) -> None:
-        self._memory, self._program = memory, program
+        self._memory, self._program, self._encode = memory, program, encode
         self._added: list[Allocation] = []
         self._hosts: list[tuple[npt.NDArray[Any], Allocation]] = []
         self.symbols: dict[str, int] = {}
@@ -77,12 +79,12 @@ class Image:
     def _pack(self) -> bytes:
         block = bytearray(self._program.parameter_bytes)
         offsets = self._program.parameter_offsets
+        addresses = self._addresses()
         for number, argument in enumerate(self._bound):
-            data = (
-                argument.data
-                if isinstance(argument, ScalarArgument)
-                else self._address(argument.value, number).to_bytes(8, "little")
-            )
+            if isinstance(argument, ScalarArgument):
+                data = argument.data
+            else:
+                data = argument.data(addresses[number], self._encode, self._keep)
             at = offsets[argument.parameter.name]
             block[at : at + len(data)] = data
         host = np.frombuffer(bytes(block) or b"\0", np.uint8)
@@ -91,8 +93,26 @@ class Image:
             self.symbols[name] = allocation.base + offset
         return bytes(block)
 
+    def _keep(self, data: bytes) -> int:
+        """Give bytes a place in global memory."""
+        host = np.frombuffer(data, np.uint8)
+        return self._add(allocate(host, self._memory, "a tensor map")).base
+
+    def _addresses(self) -> dict[int, int]:
+        """Place each array argument; where one lies within another, they are one place."""
+        arrays = {
+            number: argument.value
+            for number, argument in enumerate(self._bound)
+            if isinstance(argument, ArrayArgument)
+        }
+        found = {}
+        # The larger ones first, so that views of them are found in them.
+        for number in sorted(arrays, key=lambda number: _reach(arrays[number]), reverse=True):
+            found[number] = self._address(arrays[number], number)
+        return found
+
     def _address(self, value: Any, number: int) -> int:
-        """The address of an array argument; arguments that are one array are one place."""
+        """The address of an array argument."""
         name = self._names[number] if number < len(self._names) else f"argument {number}"
         if isinstance(value, EmulatorArray):
             value.allocation.name = name
@@ -104,8 +124,8 @@ class Image:
                 return allocation.base + begin - other_begin
             if begin < other_end and other_begin < end:
                 raise ValueError(
-                    f"two arguments, one of them {name}, overlap in memory; pass the larger "
-                    "array first, or copies"
+                    f"two arguments, one of them {name}, overlap in memory, and neither lies "
+                    "within the other; pass copies"
                 )
         allocation = self._add(allocate(value, self._memory, name))
         self._hosts.append((value, allocation))
@@ -159,6 +179,14 @@ class Image:
                 raise ValueError(f"{allocation.name} is written by the kernel but is read-only")
             data = allocation.data[: allocation.size]
             host[...] = np.ndarray(host.shape, host.dtype, data, 0, host.strides)
+
+
+def _reach(value: Any) -> tuple[int, int]:
+    """How many bytes lie between an array's ends, and how many of them are its own."""
+    if isinstance(value, EmulatorArray):
+        return 0, 0
+    begin, end = extent(value)
+    return end - begin, value.nbytes
 
 
 def parameter_names(compiled: Compiled) -> list[str]:

@@ -98,7 +98,7 @@ class Matrix(NamedTuple):
         # 128 bytes that straddle two L2 lines would bring both of them whole.
         promotion = 128 if self.alignment >= SECTOR_BYTES else 64
         extents = (self.length, self.lines, self.batches)
-        return TensorMap(place, dtype, extents, strides, box, promotion)
+        return TensorMap.of_matrices(place, dtype, extents, strides, box, promotion)
 
     def operand(self, place: Place, dtype: str, box: tuple[int, int], is_unaligned: bool) -> Packed:
         """Return the operand as hopper_load.cuh has it, loaded by TMA boxes of that extent."""

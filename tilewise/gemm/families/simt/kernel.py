@@ -194,7 +194,7 @@ def _map(
     # The stride of a single matrix is never used, but has to be valid.
     strides = (found.pitch * item, x.batch_stride * item if batches > 1 else ALIGNMENT)
     extents = (product.k, rows) if found.is_k_major else (rows, product.k)
-    return TensorMap(
+    return TensorMap.of_matrices(
         place, product.dtype, (*extents, batches), strides, tiles.box(edge, found.is_k_major)
     )
 
