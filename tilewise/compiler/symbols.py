@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import struct
+from collections.abc import Iterator
 from pathlib import Path
 
 from tilewise.counted import Resources
@@ -189,12 +190,42 @@ def sections(cubin: bytes) -> dict[str, int]:
 
     System V ABI, "Sections".
     """
+    return {name: size for name, _, size in _parts(cubin)}
+
+
+def _parts(cubin: bytes) -> Iterator[tuple[str, int, int]]:
+    """Name, offset and size of each section."""
     start = struct.unpack_from("<Q", cubin, 40)[0]
     width, count, names_at = struct.unpack_from("<HHH", cubin, 58)
     heads = [struct.unpack_from("<IIQQQQ", cubin, start + at * width) for at in range(count)]
     names = heads[names_at][4]
-    out = {}
     for head in heads:
         begin = names + head[0]
-        out[cubin[begin : cubin.index(b"\0", begin)].decode()] = head[5]
-    return out
+        yield cubin[begin : cubin.index(b"\0", begin)].decode(), head[4], head[5]
+
+
+_REGISTER_COUNT = b"\x04\x2f\x08\x00"
+"""An entry of ``.nv.info``: of a value of 8 bytes, which is a symbol's number and its registers."""
+
+
+def registers(cubin: bytes, symbol: str) -> int:
+    """Return the registers a thread of one kernel, by the machine code's own ``.nv.info``.
+
+    Of what is 0, the machine code does not say. Entries of other kinds are passed over.
+    """
+    parts = {name: (begin, size) for name, begin, size in _parts(cubin)}
+    if not {".nv.info", ".symtab", ".strtab"} <= parts.keys():
+        return 0
+    begin, size = parts[".nv.info"]
+    at, end = begin, begin + size
+    while at + 4 <= end:
+        if cubin[at : at + 4] == _REGISTER_COUNT:
+            number, count = struct.unpack_from("<II", cubin, at + 4)
+            name = parts[".strtab"][0] + struct.unpack_from(
+                "<I", cubin, parts[".symtab"][0] + 24 * number
+            )[0]
+            if cubin[name : cubin.index(b"\0", name)].decode() == symbol:
+                return int(count)
+        # Format 4 has a size in 2 bytes, and that many more; the others have 2 bytes in all.
+        at += 4 + (struct.unpack_from("<H", cubin, at + 2)[0] if cubin[at] == 4 else 0)
+    return 0

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewise.compiler import Compiled
+from tilewise.compiler import Compiled, symbols
 from tilewise.compiler.ptx.given import given
 from tilewise.devices import Device, limits
 from tilewise.errors import CompileError, LaunchError
@@ -116,7 +116,7 @@ class _Utils:
 
     def load_binary(self, name: str, code: bytes, shared: int, device: object) -> tuple[Any, ...]:
         """Nothing is loaded: no module, no function; registers, spills and most threads."""
-        return None, name, 0, 0, limits.MAX_THREADS
+        return None, name, symbols.registers(code, name), 0, limits.MAX_THREADS
 
     def unload_module(self, module: object) -> None:
         """Nothing was loaded."""
@@ -165,16 +165,16 @@ class Launcher:
     ) -> tuple[tuple[Any, ...], list[str], Any]:
         """What the kernel's parameters take, their names, and what copies arrays back."""
         signature = self._src.signature
-        if any("tensordesc" in str(kind) for kind in signature.values()):
-            raise LaunchError("a tensor descriptor made on the host can't be passed yet")
+        described = getattr(self._metadata, "tensordesc_meta", None)
+        maps = iter(described) if described else None
         flat = [
             found
             for (name, kind), value in zip(signature.items(), args, strict=True)
-            for found in flattened(kind, value, name)
+            for found in flattened(kind, value, name, maps)
         ]
         own = compiled.parameters[: len(flat)]
         values: list[Any] = [
-            value if kind.startswith("*") else number(kind, value, parameter)
+            value if kind.startswith(("*", "tensordesc")) else number(kind, value, parameter)
             for (kind, value, _), parameter in zip(flat, own, strict=True)
         ]
         names = [name for _, _, name in flat]

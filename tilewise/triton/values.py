@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from tilewise.compiler import Parameter
+from tilewise.errors import LaunchError
+from tilewise.python_kernels.hosts import host_view
+from tilewise.tensor_map import ITEM_SIZES, MappedArray, tensor_map
 
 _FLOATS: dict[str, Any] = {
     "fp16": np.float16,
@@ -60,16 +63,80 @@ def wrapped(value: Any) -> Any:
     return value
 
 
-def flattened(kind: Any, value: Any, name: str) -> Iterator[tuple[str, Any, str]]:
+Flat = Iterator[tuple[str, Any, str]]
+
+
+def flattened(kind: Any, value: Any, name: str, maps: Iterator[Mapping[str, Any]] | None) -> Flat:
     """Give the Triton type, the value and the name of each parameter that an argument becomes.
 
     That is none of a ``constexpr``, and one of each element of a tuple.
+
+    Parameters
+    ----------
+    kind : str or tuple
+        Triton's type of the argument.
+    value : object
+    name : str
+    maps : iterator of mapping, or None
+        What Triton says of the tensor map of each tensor descriptor; None where the code that it
+        made uses none.
     """
     if isinstance(kind, tuple):
         for number, (each, part) in enumerate(zip(kind, value, strict=True)):
-            yield from flattened(each, part, f"{name}[{number}]")
+            yield from flattened(each, part, f"{name}[{number}]", maps)
+    elif kind.startswith("tensordesc"):
+        yield from _descriptor(value, name, maps)
     elif kind != "constexpr":
         yield kind, value.host if isinstance(value, HostArray) else value, name
+
+
+def _descriptor(value: Any, name: str, maps: Iterator[Mapping[str, Any]] | None) -> Flat:
+    """The parameters of a tensor descriptor that was made on the host."""
+    shape = [("i32", int(extent), f"{name}.shape") for extent in value.shape]
+    strides = [("i64", int(step), f"{name}.strides") for step in value.strides]
+    if maps is not None:
+        yield "tensordesc", _map(value, next(maps)), name
+    else:
+        base = value.base
+        yield "*", base.host if isinstance(base, HostArray) else base, name
+        yield from (("i64", extent, label) for _, extent, label in shape)
+        yield from strides
+        yield "i1", value.padding == "nan", f"{name}.padding"
+        yield "i1", value.round_f32_to_tf32, f"{name}.round_f32_to_tf32"
+    yield from shape
+    yield from strides
+
+
+def _map(value: Any, meta: Mapping[str, Any]) -> MappedArray:
+    """The tensor map of a tensor descriptor.
+
+    Raises
+    ------
+    LaunchError
+        If it is of a kind that tilewise has no tensor maps of.
+    """
+    for what in ("fp4_padded", "is_im2col"):
+        if meta.get(what):
+            raise LaunchError(f"tilewise has no tensor maps for a descriptor that is {what}")
+    base = value.base
+    host = host_view(base.host if isinstance(base, HostArray) else base)
+    dtype = canonical(base.dtype)
+    if host is not None:
+        steps = [int(step) * host.itemsize for step in value.strides]
+        first = host[(slice(0, 1),) * host.ndim].reshape(1)
+        base = np.lib.stride_tricks.as_strided(first, [int(n) for n in value.shape], steps)
+    return tensor_map(
+        base,
+        meta["block_size"],
+        swizzle=("none", "32B", "64B", "128B")[meta["swizzle"]],
+        dtype="tfloat32" if value.round_f32_to_tf32 else dtype if dtype in ITEM_SIZES else None,
+        fill="nan" if value.padding == "nan" else "zeros",
+    )
+
+
+def canonical(dtype: Any) -> str:
+    """The name of a dtype, of NumPy or of PyTorch."""
+    return str(dtype).rpartition(".")[2]
 
 
 def number(kind: str, value: Any, parameter: Parameter) -> Any:

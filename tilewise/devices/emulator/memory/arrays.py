@@ -35,12 +35,14 @@ def _gaps(host: npt.NDArray[Any]) -> Bytes | None:
     return state
 
 
-def allocate(host: npt.NDArray[Any], memory: GlobalMemory, name: str) -> Allocation:
-    """Memory with the bytes of a row-contiguous array."""
+def allocate(
+    host: npt.NDArray[Any], memory: GlobalMemory, name: str, base: int | None = None
+) -> Allocation:
+    """Memory with the bytes of a row-contiguous array, at an address that was reserved or a new."""
     data = span(host)
     pitches = host.strides if host.ndim else (host.itemsize,)
     allocation = Allocation(
-        memory.reserve(len(data)), len(data), name, host.dtype, pitches, _gaps(host)
+        memory.reserve(len(data)) if base is None else base, len(data), name, host.dtype, pitches, _gaps(host)
     )
     allocation.data[: len(data)] = data
     return allocation

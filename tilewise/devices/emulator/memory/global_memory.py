@@ -21,6 +21,9 @@ ALIGNMENT = 512
 GAP = 1 << 36
 """Between allocations: more than an index of 32 bits can bridge."""
 
+_FIRST_PARAMETERS, _LAST_PARAMETERS, _PARAMETERS = 1 << 28, 1 << 31, 1 << 16
+"""Where parameters of kernels lie, and how far apart: LLVM takes their addresses for 32 bits."""
+
 WRITTEN, UNWRITTEN, OUTSIDE = 1, 0, 2
 """States of a byte: it has a value; nobody wrote it; it is a gap between the rows of a view."""
 
@@ -88,6 +91,7 @@ class GlobalMemory:
     def __init__(self) -> None:
         self._table: tuple[list[int], list[Allocation]] = ([], [])
         self._next = FIRST_ADDRESS
+        self._next_parameters = _FIRST_PARAMETERS
         self._lock = threading.Lock()
         self._released: deque[Allocation] = deque()
 
@@ -96,6 +100,17 @@ class GlobalMemory:
         with self._lock:
             base = self._next
             self._next += -(-(size + GAP) // ALIGNMENT) * ALIGNMENT
+            return base
+
+    def reserve_parameters(self) -> int:
+        """An address of 32 bits for the parameters of a launch, of which there are at most 32 KiB.
+
+        It is given out again some 30,000 launches later.
+        """
+        with self._lock:
+            base = self._next_parameters
+            after = base + _PARAMETERS
+            self._next_parameters = after if after < _LAST_PARAMETERS else _FIRST_PARAMETERS
             return base
 
     def add(self, allocation: Allocation) -> None:
@@ -132,7 +147,10 @@ class GlobalMemory:
         after = bisect.bisect(bases, address)
         around = allocations[max(after - 1, 0) : after + 1]
         found = min(around, key=lambda a: _distance(a, address), default=None)
-        return found if found is not None and _distance(found, address) < GAP // 2 else None
+        if found is None:
+            return None
+        gap = GAP if found.base >= FIRST_ADDRESS else _PARAMETERS
+        return found if _distance(found, address) < gap // 2 else None
 
 
 def _distance(allocation: Allocation, address: int) -> int:

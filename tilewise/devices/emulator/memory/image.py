@@ -88,7 +88,8 @@ class Image:
             at = offsets[argument.parameter.name]
             block[at : at + len(data)] = data
         host = np.frombuffer(bytes(block) or b"\0", np.uint8)
-        allocation = self._add(allocate(host, self._memory, "the kernel's parameters"))
+        base = self._memory.reserve_parameters()
+        allocation = self._add(allocate(host, self._memory, "the kernel's parameters", base))
         for name, offset in offsets.items():
             self.symbols[name] = allocation.base + offset
         return bytes(block)
