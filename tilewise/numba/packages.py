@@ -21,4 +21,10 @@ def numba(module: str = "numba.cuda") -> Any:
     need("numba", _COMMAND)
     if importlib.util.find_spec("numba_cuda") is None:
         raise ImportError(f"numba_cuda is not installed: {_COMMAND}", name="numba_cuda")
+    if importlib.util.find_spec("numba.cuda.core") is None:
+        raise ImportError(
+            "numba.cuda is Numba's own CUDA target, not that of numba-cuda, which is installed "
+            "where Python does not read its .pth file; install both into site-packages",
+            name="numba.cuda",
+        )
     return need(module, _COMMAND)

@@ -10,7 +10,7 @@ from tilewise.errors import MemoryAccessError
 from tilewise.kernel import Kernel
 
 HEAD = """
-.version 7.0
+.version 7.8
 .target sm_80
 .address_size 64
 """
