@@ -99,7 +99,8 @@ class Kernel:
         limits: Limits | None = None,
     ) -> None:
         self.path: Path | None = None
-        self.is_ptx, self.lines_of = False, None
+        self.is_ptx = False
+        self.lines_of: tuple[str, str] | None = None
         if not isinstance(source_or_path, str | os.PathLike):
             raise TypeError(
                 f"source_or_path is {source_or_path!r}; it takes CUDA C++ source as a string, or "

@@ -20,9 +20,10 @@ from tilewise.compiler.compiled import Compiled, Parameter
 from tilewise.compiler.includes import Gathered
 from tilewise.compiler.job import Job, job_of
 from tilewise.compiler.ptx import given
-from tilewise.compiler.request import DEFAULT_ARCH, Request
+from tilewise.compiler.request import Request
 from tilewise.compiler.underway import underway
 from tilewise.counted import Resources
+from tilewise.launch import DEFAULT_ARCH
 
 __all__ = ["DEFAULT_ARCH", "Compiled", "Parameter", "Request", "architectures", "compile"]
 

@@ -55,9 +55,8 @@ def find_ptxas() -> Path | None:
     except importlib.metadata.PackageNotFoundError:
         files = []
     places = [Path(str(file.locate())) for file in files if file.name == f"ptxas{_SUFFIX}"]
-    for variable in ("CUDA_HOME", "CUDA_PATH"):
-        if home := os.environ.get(variable):
-            places.append(Path(home) / "bin" / f"ptxas{_SUFFIX}")
+    homes = filter(None, map(os.environ.get, ("CUDA_HOME", "CUDA_PATH")))
+    places += (Path(home) / "bin" / f"ptxas{_SUFFIX}" for home in homes)
     found = next((place for place in places if place.is_file()), None)
     on_path = shutil.which("ptxas")
     return found or (Path(on_path) if on_path else None)

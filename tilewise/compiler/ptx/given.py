@@ -212,10 +212,11 @@ def _made(
     if not missing:
         resources = symbols.resources(log, cubin, symbol)
     named = tuple(Parameter(*each) for each in parameters(body.parameters))
-    own, source_text = source or _source(module, symbol, path) or (file, text)
+    own, own_text = source or _source(module, symbol, path) or (file, text)
+    numbered = module.numbered
     return Compiled(
-        name or symbol, symbol, arch, source_text, own, module.numbered.ptx, cubin, resources, named,
-        ptx_file=module.numbered.file, is_ptx=True,
+        name or symbol, symbol, arch, own_text, own, numbered.ptx, cubin, resources, named,
+        is_ptx=True, ptx_file=numbered.file,
     )  # fmt: skip
 
 
@@ -266,6 +267,8 @@ def _assembled_by(
     entry = None if limits is not None else cache.load(key)
     if entry is not None:
         return entry["cubin"], zlib.decompress(entry["log"]).decode(), entry["missing"]
+    if "@@DWARF" in text:  # debug data of old compilers, which no assembler takes any more
+        text = re.sub("@@DWARF[^\n]*", "", text)
     if tool.startswith(assembler.LINKER):
         text = with_alignment(split(text), text)
     if limits is None:

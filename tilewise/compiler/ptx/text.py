@@ -78,6 +78,8 @@ class Split:
         The module's statements outside of functions, without their ``;``.
     files : dict
         The names that ``.file`` gives, by number.
+    aliases : dict
+        Function to function: other names that ``.alias`` gives.
     """
 
     text: str
@@ -87,6 +89,7 @@ class Split:
     functions: dict[str, Body] = field(default_factory=dict)
     declarations: list[str] = field(default_factory=list)
     files: dict[int, str] = field(default_factory=dict)
+    aliases: dict[str, str] = field(default_factory=dict)
 
     @property
     def kernels(self) -> tuple[str, ...]:

@@ -88,6 +88,8 @@ def join(program: Program, compiled: Compiled) -> Joining:
     compiled : Compiled
         The same kernel.
     """
+    if missing := compiled.resources.missing:
+        return Joining({}, lambda: f"there is no machine code: {missing}")
     if not any(map(_is_access, program.instructions)):
         return Joining()
     # ptxas turns short branches into predicates, or not: it weighs what that costs. And it adds
@@ -194,9 +196,10 @@ def _lines(program: Program, compiled: Compiled) -> list[int]:
 
 
 def _counts(
-    program: Program, accesses: Mapping[int, Counted], lines: Sequence[int]
+    program: Program, accesses: Mapping[int, Counted], lines: Sequence[int] = ()
 ) -> Counter[tuple[int, str, int]]:
     """Accesses of each (line, kind, width in bits), joined ones once."""
+    lines = lines or [instruction.line for instruction in program.instructions]
     counts: Counter[tuple[int, str, int]] = Counter()
     for index, instruction in enumerate(program.instructions):
         if _is_access(instruction):

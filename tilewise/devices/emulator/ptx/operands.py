@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tilewise.compiler.ptx.text import shortened
@@ -54,8 +55,8 @@ class Names:
     flat name space.
     """
 
-    def __init__(self, function: Function) -> None:
-        self.function = function
+    def __init__(self, function: Function, aliases: Mapping[str, str]) -> None:
+        self.function, self._aliases = function, aliases
         self._scopes: list[dict[str, str]] = [{}]
         self._families: list[list[_Family]] = [[]]
         self._count = 0
@@ -124,7 +125,7 @@ class Names:
             return Special(name.lstrip("%"))
         if name.startswith("%"):
             raise UnsupportedInstructionError(f"the emulator does not know the register {name}")
-        return Symbol(name)
+        return Symbol(self._aliases.get(name, name))
 
     def register(self, name: str) -> Register:
         """The register that ``name`` means here."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 
 from tilewise.compiler.ptx.text import Body, Split, shortened, split
@@ -33,6 +34,7 @@ _LOC = re.compile(
     r"\s*\.loc\s+(\d+)\s+(\d+)\s+(\d+)"
     r"(?:\s*,\s*function_name\s+([\w$]+)(?:\s*\+\s*\d+)?)?"
     r"(?:\s*,\s*inlined_at\s+(\d+)\s+(\d+)\s+(\d+))?"
+    r"(?:\s+(?:prologue_end|epilogue_begin|basic_block|is_stmt\s+\d+|discriminator\s+\d+)\b)*"
 )
 _GUARD = re.compile(r"@\s*(!?)\s*([\w$%]+)\s*")
 _WORD = re.compile(r"\.(\w+)")
@@ -48,7 +50,7 @@ class _Reader:
     def __init__(self, module: Split, body: Body) -> None:
         self.text = module.text[body.start : body.end]
         self.function = header(body)
-        self.names = Names(self.function)
+        self.names = Names(self.function, module.aliases)
         # Of each scope: how many instructions and tables there were before.
         self.starts: list[tuple[int, int]] = [(0, 0)]
         # File and line, and then those of the calls inlined around it, from the innermost on.
@@ -58,11 +60,13 @@ class _Reader:
 
     def read(self) -> Function:
         function, names = self.function, self.names
+        begun = ""  # of an instruction that goes on behind the line of its .loc
         for kind, text in statements(self.text):
             if kind == "statement":
-                self._statement(text)
+                self._statement(f"{begun} {text}" if begun else text)
+                begun = ""
             elif kind == "loc":
-                self._loc(text)
+                begun = self._loc(text).strip()
             elif kind == "label":
                 function.labels[names.declare(text)] = len(function.instructions)
             elif kind == "open":
@@ -81,6 +85,8 @@ class _Reader:
         if match is None:
             return ""
         rest = text[match.end() :]
+        if rest[:1] == ",":
+            rest = ""  # what is not known here
         if int(match[2]) == 0:
             # Line 0 is the compiler's "no line of its own": the line before goes on.
             return rest
@@ -170,8 +176,13 @@ class _Reader:
         known = isinstance(error, UnsupportedInstructionError)
         why = f"{error}, in " if known else "the emulator can't read the instruction "
         (file, line), *sites = self.place
+        guard = _GUARD.match(text)
+        predicate = None
+        if guard is not None:
+            with suppress(UnsupportedInstructionError):
+                predicate = (self.names.register(guard[2]), guard[1] == "!")
         return Instruction(
-            UNREADABLE, (f"{why}{shortened(text)!r}",), (), None, line,
+            UNREADABLE, (f"{why}{shortened(text)!r}",), (), predicate, line,
             len(self.function.instructions), file, tuple(sites), self.inlined,
         )  # fmt: skip
 
@@ -249,6 +260,10 @@ def parse(text: str) -> Module:
     module = Module(_Functions(found), files=found.files, strings=strings)
     for statement in found.declarations:
         words = _WORD.findall(statement.partition("=")[0])
+        if words[:1] == ["alias"]:
+            alias, _, meant = statement.partition(".alias")[2].partition(",")
+            found.aliases[alias.strip()] = meant.strip()
+            continue
         if "func" in words or "entry" in words or not words or words[0] not in _SPACES:
             continue  # a declaration without a body, or what says nothing about what is computed
         try:

@@ -10,12 +10,15 @@ from tilewise.devices.emulator.ptx.syntax import (
     Function,
     Instruction,
     Module,
+    Special,
     Symbol,
     Variable,
     Vector,
 )
-from tilewise.errors import UnsupportedInstructionError
 
+RESERVED_BYTES = 1024
+"""Of each block's shared memory, that the system keeps (CUDA Programming Guide, "Compute
+Capabilities": 1 KB a block from 8.0 on)."""
 FUNCTION_ADDRESS = 0x1000
 """Address of the first instruction; no function has the address 0."""
 
@@ -43,6 +46,9 @@ class Program:
         Variable to bytes; of dynamic shared memory, which ends with the block's, none.
     static_shared : int
         Bytes of static shared memory.
+    reserved_shared : dict
+        What ``%reserved_smem_offset_...`` says: of shared memory that the system keeps for
+        libraries, as cooperative groups, where it begins and ends, and two places in it.
     depots : dict
         Local variable to offset in its thread's frame.
     frame_bytes : int
@@ -90,8 +96,6 @@ class Program:
                 found[name] = function = functions[name]
                 for instruction in function.instructions:
                     queue += _symbols(instruction)
-            elif name in self.module.unread:
-                raise UnsupportedInstructionError(self.module.unread[name])
         del found[self.kernel.name]
         return [*found.values(), self.kernel]
 
@@ -151,6 +155,16 @@ class Program:
             offset = -(-offset // variable.align) * variable.align
             self.shared_offsets[variable.name] = offset
             offset += variable.size
+        self.reserved_shared: dict[str, int] = {}
+        if self._names_reserved():
+            offset = -(-offset // 16) * 16
+            begin, offset = offset, offset + RESERVED_BYTES
+            self.reserved_shared = {
+                "begin": begin, "end": offset, "cap": RESERVED_BYTES, "0": begin,
+                "1": begin + RESERVED_BYTES // 2,
+            }  # fmt: skip
+            self.shared_offsets["reserved shared memory"] = begin
+            self.shared_sizes["reserved shared memory"] = RESERVED_BYTES
         dynamic = [v for v in variables if v.extern]
         if dynamic:
             align = max(16, *(v.align for v in dynamic))
@@ -167,6 +181,14 @@ class Program:
                     self.depots[variable.name] = offset
                     offset += variable.size
         self.frame_bytes = -(-offset // 16) * 16
+
+    def _names_reserved(self) -> bool:
+        return any(
+            isinstance(operand, Special) and operand.name.startswith("reserved_smem_offset")
+            for instruction in self.instructions
+            if instruction.opcode == "mov"
+            for operand in instruction.operands
+        )
 
     def function_of(self, index: int) -> str:
         """The function that an instruction belongs to."""
