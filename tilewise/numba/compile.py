@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -15,7 +17,7 @@ from tilewise.errors import CompileError
 from tilewise.numba.packages import numba
 from tilewise.python_kernels import sources
 
-_lock = threading.Lock()
+_lock, _compiling = threading.Lock(), threading.Lock()
 _kept: WeakKeyDictionary[Any, dict[tuple[Any, ...], Compiled]] = WeakKeyDictionary()
 
 
@@ -59,17 +61,39 @@ def compiled_of(dispatcher: Any, types: tuple[Any, ...], arch: str) -> Compiled:
     return found
 
 
+@contextmanager
+def _for(capability: tuple[int, int]) -> Iterator[None]:
+    """Let Numba compile the functions that a kernel calls as it compiles the kernel.
+
+    Numba compiles them for the GPU that is there, and without their lines.
+    """
+    module = numba("numba.cuda.dispatcher")
+    device, compile_cuda = module.get_current_device, module.compile_cuda
+
+    def compile_with_lines(*args: Any, **options: Any) -> Any:
+        return compile_cuda(*args, **{**options, "lineinfo": True})
+
+    with _compiling:
+        module.get_current_device = lambda: SimpleNamespace(compute_capability=capability)
+        module.compile_cuda = compile_with_lines
+        try:
+            yield
+        finally:
+            module.get_current_device, module.compile_cuda = device, compile_cuda
+
+
 def _compile(dispatcher: Any, types: tuple[Any, ...], arch: str) -> Compiled:
     cuda, errors = numba(), numba("numba.cuda.core.errors")
     nvvm = numba("numba.cuda.cudadrv.error")
     options, function = dispatcher.targetoptions, dispatcher.py_func
+    capability = divmod(limits.compute_capability(arch), 10)
     try:
-        ptx, _ = cuda.compile(
-            function, types, device=False, abi="numba", lineinfo=True, output="ptx",
-            cc=divmod(limits.compute_capability(arch), 10),
-            fastmath=options.get("fastmath", False), opt=options.get("opt", True),
-            launch_bounds=options.get("launch_bounds"),
-        )  # fmt: skip
+        with _for(capability):
+            ptx, _ = cuda.compile(
+                function, types, device=False, abi="numba", lineinfo=True, output="ptx",
+                cc=capability, fastmath=options.get("fastmath", False),
+                opt=options.get("opt", True), launch_bounds=options.get("launch_bounds"),
+            )  # fmt: skip
     except (errors.NumbaError, nvvm.NvvmError, NotImplementedError) as error:
         raise CompileError(f"{function.__name__}: {error}") from error
     file = function.__code__.co_filename
