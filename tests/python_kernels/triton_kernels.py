@@ -52,8 +52,8 @@ def matmul(
     at_b = b + depth[:, None] * stride_bk + column[None, :] * stride_bn
     total = tl.zeros((BLOCK_M, BLOCK_N), dtype=ACCUMULATOR)
     for step in range(0, tl.cdiv(k, BLOCK_K)):
-        left = tl.load(at_a, mask=depth[None, :] < k - step * BLOCK_K, other=0)
-        right = tl.load(at_b, mask=depth[:, None] < k - step * BLOCK_K, other=0)
+        left = tl.load(at_a, mask=depth[None, :] < k - step * BLOCK_K, other=0.0)
+        right = tl.load(at_b, mask=depth[:, None] < k - step * BLOCK_K, other=0.0)
         total = tl.dot(left, right, total, input_precision=PRECISION, out_dtype=ACCUMULATOR)
         at_a += BLOCK_K * stride_ak
         at_b += BLOCK_K * stride_bk
@@ -64,24 +64,6 @@ def matmul(
     at_c = c + row[:, None] * stride_cm + column[None, :] * stride_cn
     inside = (row[:, None] < m) & (column[None, :] < n)
     tl.store(at_c, total.to(c.dtype.element_ty), mask=inside)
-
-
-@triton.jit
-def matmul_of_block_pointers(
-    a, b, c, m, n, k, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr
-):
-    row, column = tl.program_id(0) * BLOCK_M, tl.program_id(1) * BLOCK_N
-    of_a = tl.make_block_ptr(a, (m, k), (k, 1), (row, 0), (BLOCK_M, BLOCK_K), (1, 0))
-    of_b = tl.make_block_ptr(b, (k, n), (n, 1), (0, column), (BLOCK_K, BLOCK_N), (1, 0))
-    of_c = tl.make_block_ptr(c, (m, n), (n, 1), (row, column), (BLOCK_M, BLOCK_N), (1, 0))
-    total = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
-    for _ in range(0, k, BLOCK_K):
-        left = tl.load(of_a, boundary_check=(0, 1), padding_option="zero")
-        right = tl.load(of_b, boundary_check=(0, 1), padding_option="zero")
-        total = tl.dot(left, right, total)
-        of_a = tl.advance(of_a, (0, BLOCK_K))
-        of_b = tl.advance(of_b, (BLOCK_K, 0))
-    tl.store(of_c, total.to(c.dtype.element_ty), boundary_check=(0, 1))
 
 
 @triton.jit

@@ -14,7 +14,7 @@ from tilewise.devices import Device, get_device
 from tilewise.launch import LaunchReport
 from tilewise.tracebacks import front_door
 from tilewise.triton.configurations import with_configuration
-from tilewise.triton.driver import Driver, activated
+from tilewise.triton.driver import Driver, activated, unknown_names
 from tilewise.triton.values import wrapped
 
 __all__ = ["launch", "on_device"]
@@ -83,10 +83,12 @@ def launch(
     driver = Driver(_device(device), checks, global_races)
     if isinstance(grid, int):
         grid = (grid,)
-    with activated(driver):
+    with activated(driver), unknown_names():
         values = [wrapped(arg) for arg in args]
         options = {name: wrapped(value) for name, value in meta.items()}
         with_configuration(kernel, config, values, options)[grid](*values, **options)
+    if not driver.reports:
+        raise ValueError("the grid has no programs; every extent must be at least 1")
     return driver.reports[-1]
 
 

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -44,12 +45,57 @@ def activated(driver: Driver) -> Iterator[None]:
         config.set_active(driver)
         try:
             yield
-        except (compilation.CompilationError, errors.PTXASError) as error:
+        except compilation.CompilationError as error:
+            raise CompileError(_placed(error)) from error
+        except errors.PTXASError as error:
             raise CompileError(str(error).strip()) from error
         except errors.OutOfResources as error:
             raise LaunchError(str(error)) from error
         finally:
             config.set_active(before)
+
+
+@contextmanager
+def unknown_names() -> Iterator[None]:
+    """Make Triton's error of an argument that a kernel does not have a ``TypeError``.
+
+    Raises
+    ------
+    TypeError
+    """
+    try:
+        yield
+    except KeyError as error:
+        if "unrecognised" not in str(error):
+            raise
+        raise TypeError(str(error.args[0])) from None
+
+
+def _placed(error: Any) -> str:
+    """What Triton says of a mistake in a kernel, with the file and the line that it is at.
+
+    Triton gives the line in the text of the function, of which it keeps no more; the innermost
+    one of several is where the mistake is.
+    """
+    while isinstance(error.__cause__, type(error)) and error.__cause__.src is not None:
+        error = error.__cause__
+    said = str(error).strip()
+    line = getattr(error.node, "lineno", 0)
+    for function in _functions(error.__traceback__):
+        if function.src == error.src:
+            file = sources.shown(function.file_name)
+            return f"{file}:{function.def_file_line_number + line - 1}: {said.partition(chr(10))[2]}"
+    return said
+
+
+def _functions(found: TracebackType | None) -> Iterator[Any]:
+    """The functions of Triton's that were being compiled where an error was raised."""
+    while found is not None:
+        for value in found.tb_frame.f_locals.values():
+            for each in (value, getattr(value, "fn", None), getattr(value, "jit_fn", None)):
+                if hasattr(each, "def_file_line_number") and hasattr(each, "src"):
+                    yield each
+        found = found.tb_next
 
 
 class Driver:
@@ -194,13 +240,25 @@ class Launcher:
         if self._compiled is None:
             kernels = self._src.fn.device_caches[driver.get_current_device()][0].values()
             kernel = next(each for each in kernels if each.metadata is self._metadata)
-            self._compiled = compiled_of(kernel, self._src.fn, driver.device.arch)
+            self._compiled = compiled_of(
+                kernel, self._src.fn, driver.device.arch, runs=driver.device.name == "gpu"
+            )
         return self._compiled
 
 
-def compiled_of(kernel: Any, function: Any, arch: str) -> Compiled:
-    """A kernel that Triton compiled, as tilewise's devices take it."""
+def compiled_of(kernel: Any, function: Any, arch: str, *, runs: bool) -> Compiled:
+    """A kernel that Triton compiled, as tilewise's devices take it.
+
+    Parameters
+    ----------
+    kernel : triton.compiler.CompiledKernel
+    function : triton.JITFunction
+    arch : str
+    runs : bool
+        Whether its machine code runs, on a GPU.
+    """
     file = function.file_name
     source = sources.shown(file), sources.text(file)
     found = given(kernel.asm["ptx"], kernel.metadata.name, arch=arch, source=source)
-    return replace(found, cubin=kernel.asm["cubin"])
+    # Triton's own machine code has the lines of inline assembly wrong: it runs, and is not read.
+    return replace(found, cubin=kernel.asm["cubin"]) if runs or not found.cubin else found

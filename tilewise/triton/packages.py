@@ -15,4 +15,4 @@ def triton(module: str = "triton") -> Any:
     ImportError
         If it is not installed.
     """
-    return need(module, "pip install triton")
+    return need(module, "pip install tilewise[triton]")

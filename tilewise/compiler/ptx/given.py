@@ -17,7 +17,7 @@ from tilewise.compiler.compiled import Compiled, Parameter
 from tilewise.compiler.includes import MOST_BYTES
 from tilewise.compiler.options import check_text
 from tilewise.compiler.ptx import apart, assembler
-from tilewise.compiler.ptx.lines import Numbered, with_own_lines
+from tilewise.compiler.ptx.lines import Numbered, as_they_were_written, with_own_lines
 from tilewise.compiler.ptx.parameters import parameters
 from tilewise.compiler.ptx.placed import with_alignment
 from tilewise.compiler.ptx.text import Split, split
@@ -184,6 +184,7 @@ def kernel_name(text: str, name: str | None, file: str = NO_FILE) -> str:
 
 @lru_cache(maxsize=4)
 def _module(text: str, file: str) -> _Module:
+    text = as_they_were_written(text)
     try:
         found = split(text)
     except CompileError as error:

@@ -13,6 +13,8 @@ from tilewise.compiler.ptx.text import Split, statements
 ENDS_BLOCK = frozenset(("bra", "brx", "ret", "exit", "trap"))
 """Instructions behind which a basic block begins here; and one begins at each label."""
 
+_ASSEMBLY = re.compile(r"// begin inline asm\n.*?// end inline asm\n", re.DOTALL)
+_LOC_LINE = re.compile(r"^\s*\.loc\s[^\n]*\n", re.MULTILINE)
 _LOC = re.compile(r"\.loc\s")
 _JUMP = re.compile(r"(?:@\s*!?\s*[\w$%]+\s+)?(?:" + "|".join(sorted(ENDS_BLOCK)) + r")\b")
 _TABLE = re.compile(r"\.(?:branchtargets|calltargets|callprototype)\b")
@@ -36,6 +38,23 @@ class Numbered:
     ptx: str
     by_block: str
     file: int
+
+
+def as_they_were_written(text: str) -> str:
+    """Return PTX in which all instructions of an inline assembly have the line that it stands in.
+
+    LLVM takes the lines of the assembly's own text for lines of the source: the instruction in the
+    third has a line two further on.
+    """
+
+    def first_alone(found: re.Match[str]) -> str:
+        first = _LOC_LINE.search(found[0])
+        if first is None:
+            return found[0]
+        rest = found[0][first.end() :]
+        return found[0][: first.end()] + _LOC_LINE.sub(lambda loc: "\n" * loc[0].count("\n"), rest)
+
+    return _ASSEMBLY.sub(first_alone, text)
 
 
 def with_own_lines(module: Split, given: str, file: str) -> Numbered:
