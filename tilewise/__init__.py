@@ -1,6 +1,7 @@
 """Matrix multiplication for Python, one tile at a time."""
 
 import sys
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 # `python -m tilewise` runs this first, and Ctrl-C ends it with one line from here on. While a
@@ -44,16 +45,20 @@ __version__ = "0.1.0"
 
 
 if TYPE_CHECKING:
+    import tilewise.numba
+    import tilewise.triton
     from tilewise.lens.profiling import profile_product as profile
     from tilewise.lens.watch import watch
 else:
 
     def __getattr__(name: str) -> object:
-        # The lens is imported where it is looked through: `import tilewise` stays quick.
+        # What few programs use is imported where it is used: `import tilewise` stays quick.
         if name == "watch":
             from tilewise.lens.watch import watch as found
         elif name == "profile":
             from tilewise.lens.profiling import profile_product as found
+        elif name in ("numba", "triton"):
+            return import_module(f"{__name__}.{name}")
         else:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         globals()[name] = found

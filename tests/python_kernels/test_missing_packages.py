@@ -24,7 +24,9 @@ def nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("nothing")
 def test_triton() -> None:
-    with pytest.raises(ImportError, match=r"triton is not installed: pip install tilewise\[triton\]"):
+    with pytest.raises(
+        ImportError, match=r"triton is not installed: pip install tilewise\[triton\]"
+    ):
         tilewise.triton.launch(None, 1, device="emulator")
 
 

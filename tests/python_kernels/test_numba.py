@@ -9,17 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tilewise
+import tilewise.numba
+from tilewise.devices import Device
+from tilewise.errors import CompileError, LaunchError, MemoryAccessError, RaceError
+
 # Before Numba is imported: grids of tests are small.
 os.environ.setdefault("NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS", "0")
 pytest.importorskip("numba_cuda", reason="Numba's CUDA target is not installed: numba-cuda")
 pytest.importorskip("numba.cuda.core", reason="Numba's CUDA target is not numba-cuda's")
 
 import numba_kernels as kernels
-
-import tilewise
-import tilewise.numba
-from tilewise.devices import Device
-from tilewise.errors import CompileError, LaunchError, MemoryAccessError, RaceError
 
 Array = np.ndarray[Any, Any]
 
@@ -198,9 +198,7 @@ def test_a_missing_bound_is_found(emulator: Device) -> None:
 def test_a_missing_barrier_is_found(emulator: Device) -> None:
     x, out = np.arange(128), np.zeros(1, np.int64)
     with pytest.raises(RaceError) as caught:
-        tilewise.numba.launch(
-            kernels.block_sums_without_barrier[1, 128], x, out, device=emulator
-        )
+        tilewise.numba.launch(kernels.block_sums_without_barrier[1, 128], x, out, device=emulator)
     found = caught.value.findings[0]
     assert found.line == line_of(kernels.block_sums_without_barrier, "no barrier")
 

@@ -11,20 +11,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-# Before Triton is imported: it warns that the default will change.
-os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")
-pytest.importorskip("triton._C", reason="Triton is not installed")
-torch = pytest.importorskip("torch", reason="Triton's own tensors are PyTorch's")
-
-import triton
-import triton.language as tl
-import triton_kernels as kernels
-
 import tilewise
 import tilewise.triton
 from tilewise.devices import Device
 from tilewise.errors import CompileError, LaunchError, MemoryAccessError, RaceError
 from tilewise.launch import LaunchReport
+
+# Before Triton is imported: it warns that the default will change.
+os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")
+pytest.importorskip("triton._C", reason="Triton is not installed")
+torch = pytest.importorskip("torch", reason="Triton's own tensors are PyTorch's")
+
+import triton  # noqa: E402
+import triton.language as tl  # noqa: E402
+import triton_kernels as kernels  # noqa: E402
 
 Array = np.ndarray[Any, Any]
 ARCHITECTURES = ("sm_80", "sm_90a")
@@ -189,7 +189,8 @@ def test_layer_norm_and_its_gradients(where: Device) -> None:
     """The gradients of the weights are summed behind locks that programs wait for."""
     rows, n, groups = 20, 300, 4
     x, w, b = (tensor(*shape, seed=s) for s, shape in enumerate([(rows, n), (n,), (n,)]))
-    dy, out, mean, inverse = tensor(rows, n, seed=5), torch.zeros(rows, n), *torch.zeros(2, rows)
+    dy, out = tensor(rows, n, seed=5), torch.zeros(rows, n)
+    mean, inverse = torch.zeros(rows), torch.zeros(rows)
     launch(
         kernels.layer_norm, rows, x, out, w, b, mean, inverse, n, n, 1e-5, WIDTH=256, device=where
     )
@@ -197,7 +198,7 @@ def test_layer_norm_and_its_gradients(where: Device) -> None:
     expected = torch.nn.functional.layer_norm(exact[0], (n,), exact[1], exact[2], 1e-5)
     torch.testing.assert_close(out.double(), expected.detach(), rtol=1e-4, atol=1e-4)
     expected.backward(dy.double())
-    dx, dws, dbs = torch.zeros(rows, n), *torch.zeros(2, groups, n)
+    dx, dws, dbs = torch.zeros(rows, n), torch.zeros(groups, n), torch.zeros(groups, n)
     locks = torch.zeros(2 * groups, dtype=torch.int32)
     launch(
         kernels.layer_norm_gradients, rows, dx, dy, dws, dbs, x, w, mean, inverse, locks, n, n,

@@ -221,9 +221,10 @@ def registers(cubin: bytes, symbol: str) -> int:
     while at + 4 <= end:
         if cubin[at : at + 4] == _REGISTER_COUNT:
             number, count = struct.unpack_from("<II", cubin, at + 4)
-            name = parts[".strtab"][0] + struct.unpack_from(
-                "<I", cubin, parts[".symtab"][0] + 24 * number
-            )[0]
+            name = (
+                parts[".strtab"][0]
+                + struct.unpack_from("<I", cubin, parts[".symtab"][0] + 24 * number)[0]
+            )
             if cubin[name : cubin.index(b"\0", name)].decode() == symbol:
                 return int(count)
         # Format 4 has a size in 2 bytes, and that many more; the others have 2 bytes in all.

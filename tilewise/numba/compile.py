@@ -31,7 +31,9 @@ def types_of(dispatcher: Any, values: Sequence[Any]) -> tuple[Any, ...]:
     """
     code = dispatcher.py_func.__code__
     if len(values) != code.co_argcount:
-        raise TypeError(f"{dispatcher.__name__} takes {code.co_argcount} arguments, not {len(values)}")
+        raise TypeError(
+            f"{dispatcher.__name__} takes {code.co_argcount} arguments, not {len(values)}"
+        )
     if dispatcher.specialized:
         return tuple(next(iter(dispatcher.overloads)))
     found = []

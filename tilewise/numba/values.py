@@ -73,17 +73,25 @@ def _one(types: Any, name: str, kind: Any, value: Any) -> Iterator[tuple[str, An
     elif isinstance(kind, types.NPDatetime | types.NPTimedelta):
         yield name, int(value.view(np.int64))
     elif isinstance(kind, types.Integer):
-        yield name, int.from_bytes(struct.pack("<q", int(value))[: kind.bitwidth // 8], "little",
-                                   signed=kind.signed) if kind.signed else int(value)
+        yield (
+            name,
+            int.from_bytes(
+                struct.pack("<q", int(value))[: kind.bitwidth // 8], "little", signed=kind.signed
+            )
+            if kind.signed
+            else int(value),
+        )
     else:
         raise TypeError(f"argument {name}: Numba passes no {kind} to a kernel")
 
 
 def _strides(value: Any) -> tuple[int, ...]:
     """The strides of an array, in bytes; those of one that does not say are C-contiguous."""
-    interface = getattr(value, "__cuda_array_interface__", None) if not isinstance(
-        value, np.ndarray
-    ) else None
+    interface = (
+        getattr(value, "__cuda_array_interface__", None)
+        if not isinstance(value, np.ndarray)
+        else None
+    )
     strides = value.strides if interface is None else interface.get("strides")
     if strides is None:
         item, sizes = int(np.dtype(value.dtype).itemsize), (*value.shape[1:], 1)

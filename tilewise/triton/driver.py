@@ -84,7 +84,9 @@ def _placed(error: Any) -> str:
     for function in _functions(error.__traceback__):
         if function.src == error.src:
             file = sources.shown(function.file_name)
-            return f"{file}:{function.def_file_line_number + line - 1}: {said.partition(chr(10))[2]}"
+            return (
+                f"{file}:{function.def_file_line_number + line - 1}: {said.partition(chr(10))[2]}"
+            )
     return said
 
 

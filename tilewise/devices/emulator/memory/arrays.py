@@ -41,9 +41,9 @@ def allocate(
     """Memory with the bytes of a row-contiguous array, at an address that was reserved or a new."""
     data = span(host)
     pitches = host.strides if host.ndim else (host.itemsize,)
-    allocation = Allocation(
-        memory.reserve(len(data)) if base is None else base, len(data), name, host.dtype, pitches, _gaps(host)
-    )
+    if base is None:
+        base = memory.reserve(len(data))
+    allocation = Allocation(base, len(data), name, host.dtype, pitches, _gaps(host))
     allocation.data[: len(data)] = data
     return allocation
 
