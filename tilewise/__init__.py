@@ -45,8 +45,8 @@ __version__ = "0.1.0"
 
 
 if TYPE_CHECKING:
-    import tilewise.numba as numba
-    import tilewise.triton as triton
+    import tilewise.numba
+    import tilewise.triton  # noqa: F401
     from tilewise.lens.profiling import profile_product as profile
     from tilewise.lens.watch import watch
 else:
