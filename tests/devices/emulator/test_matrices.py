@@ -398,14 +398,17 @@ def test_a_row_that_was_written_in_part(emulator: Device, hopper: Device) -> Non
 
 def test_says_what_it_does_not_know(emulator: Device) -> None:
     kernel = Kernel(
-        """extern "C" __global__ void integers(int* d) {
-            int x[4] = {};
-            asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 "
-                "{%0, %1, %2, %3}, {%0, %1, %2, %3}, {%0, %1}, {%0, %1, %2, %3};"
-                : "+r"(x[0]), "+r"(x[1]), "+r"(x[2]), "+r"(x[3]));
+        """extern "C" __global__ void quads(float* d) {
+            int a[2] = {};
+            float x[8] = {};
+            asm volatile("mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f32 "
+                "{%0, %1, %2, %3, %4, %5, %6, %7}, {%8, %9}, {%8, %9}, "
+                "{%0, %1, %2, %3, %4, %5, %6, %7};"
+                : "+f"(x[0]), "+f"(x[1]), "+f"(x[2]), "+f"(x[3]), "+f"(x[4]), "+f"(x[5]),
+                  "+f"(x[6]), "+f"(x[7]) : "r"(a[0]), "r"(a[1]));
             d[threadIdx.x] = x[0];
         }""",
-        "integers",
+        "quads",
     )
-    with pytest.raises(UnsupportedInstructionError, match=r"mma\.sync\.aligned\.m16n8k32"):
-        kernel.launch(1, 32, (np.zeros(32, np.int32),), device=emulator)
+    with pytest.raises(UnsupportedInstructionError, match=r"mma\.sync\.aligned\.m8n8k4"):
+        kernel.launch(1, 32, (np.zeros(32, np.float32),), device=emulator)
