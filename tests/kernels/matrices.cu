@@ -45,30 +45,6 @@ extern "C" __global__ void short_product(const unsigned short* a, const unsigned
     for (int i = 0; i < 4; ++i) d[(g + i / 2 * 8) * 8 + 2 * t + i % 2] = z[i];
 }
 
-// Elements of any size in words: A is 16 x WORDS words by rows, and B transposed 8 x WORDS; a warp
-// each. Macros: WORDS (4 or 8), SUM (its type), LETTER (of asm's operands), PRODUCT (the opcode).
-#ifdef WORDS
-extern "C" __global__ void packed_product(const u32* a, const u32* b, const SUM* c, SUM* d) {
-    int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4, warp = threadIdx.x / 32;
-    a += warp * 16 * WORDS, b += warp * 8 * WORDS, c += warp * 128, d += warp * 128;
-    u32 x[4], y[2];
-    for (int i = 0; i < WORDS / 2; ++i) x[i] = a[(g + i % 2 * 8) * WORDS + t + i / 2 * 4];
-    for (int i = 0; i < WORDS / 4; ++i) y[i] = b[g * WORDS + t + i * 4];
-    SUM z[4];
-    for (int i = 0; i < 4; ++i) z[i] = c[(g + i / 2 * 8) * 8 + 2 * t + i % 2];
-#if WORDS == 8
-    asm(PRODUCT "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-        : LETTER(z[0]), LETTER(z[1]), LETTER(z[2]), LETTER(z[3])
-        : "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]), "r"(y[0]), "r"(y[1]));
-#else
-    asm(PRODUCT "{%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
-        : LETTER(z[0]), LETTER(z[1]), LETTER(z[2]), LETTER(z[3])
-        : "r"(x[0]), "r"(x[1]), "r"(y[0]));
-#endif
-    for (int i = 0; i < 4; ++i) d[(g + i / 2 * 8) * 8 + 2 * t + i % 2] = z[i];
-}
-#endif
-
 // The sum in half.
 extern "C" __global__ void half_product(const unsigned short* a, const unsigned short* b,
                                         const unsigned short* c, unsigned short* d) {

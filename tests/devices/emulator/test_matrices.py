@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from reference import Array, Launcher, assert_same, examples
 
 from tilewise.devices import Device
-from tilewise.devices.emulator.matrices.numbers import numbers_of
-from tilewise.devices.limits import compute_capability
+from tilewise.devices.emulator.matrices import registers as of_registers
 from tilewise.errors import (
     BarrierError,
     MemoryAccessError,
@@ -34,7 +33,7 @@ PACKED = {"tf32": np.float32, "s8": np.int8, "u8": np.uint8, "e4m3": np.uint8, "
 def bits(x: Array, type_: str) -> Array:
     """Patterns of numbers that the type has, in pieces of 16 bits."""
     if type_ in ("e4m3", "e5m2"):
-        of_patterns = numbers_of(np.arange(256, dtype=np.uint8).view(np.uint16), type_)
+        of_patterns = of_registers.numbers(np.arange(256, dtype=np.uint8), type_)
         found = np.nanargmin(np.abs(of_patterns - x[..., None]), axis=-1)
         assert_same(of_patterns[found], np.asarray(x, np.float64))
         x = found
@@ -85,68 +84,10 @@ def test_product_of_double(launch: Launcher, shape: str) -> None:
     assert (np.abs(d - exact) <= bound).all()
 
 
-@pytest.mark.parametrize(
-    ("type_", "bytes_a_row"),
-    [("tf32", 16), ("tf32", 32), ("s8", 16), ("s8", 32), ("u8", 32), ("e4m3", 32), ("e5m2", 32)],
-)
-def test_product_of_other_elements(
-    device: Device, launch: Launcher, type_: str, bytes_a_row: int
-) -> None:
-    if type_.startswith("e") and compute_capability(device.arch) < 89:
-        pytest.skip(f"{device.arch} has no products of 8-bit floats")
-    depth = bytes_a_row // np.dtype(PACKED[type_]).itemsize
-    a, b, c = (
-        elements(type_, 1, 2, 16, depth),
-        elements(type_, 2, 2, 8, depth),
-        numbers(3, 2, 16, 8),
-    )
-    is_whole = type_ in ("s8", "u8")
-    c = (4 * c if is_whole else c).astype(np.int32 if is_whole else np.float32)
-    d = np.zeros_like(c)
-    sum_ = "s32" if is_whole else "f32"
-    defines = {
-        "WORDS": bytes_a_row // 4,
-        "SUM": "int" if is_whole else "float",
-        "LETTER": '"+r"' if is_whole else '"+f"',
-        "PRODUCT": f'"mma.sync.aligned.m16n8k{depth}.row.col.{sum_}.{type_}.{type_}.{sum_} "',
-    }
-    inputs = (bits(x, type_).view(np.uint32) for x in (a, b))
-    launch("matrices", "packed_product", 1, 64, *inputs, c, d, defines=defines)
-    assert_same(d, (a @ b.swapaxes(1, 2) + c).astype(c.dtype))
-
-
 def elements(type_: str, seed: int, *shape: int) -> Array:
     """Numbers that a type has, so few that every sum of their products is exact."""
     found = numbers(seed, *shape)
     return np.abs(4 * found) if type_ == "u8" else 4 * found if type_ == "s8" else found
-
-
-@pytest.mark.parametrize(("is_saturated", "expected"), [(False, -(2**31) + 126), (True, 2**31 - 1)])
-def test_sums_of_integers_beyond_their_range(
-    launch: Launcher, is_saturated: bool, expected: int
-) -> None:
-    a, b = np.zeros((16, 32), np.int8), np.zeros((8, 32), np.int8)
-    a[0, 0], b[0, 0] = 127, 1
-    c = np.full((16, 8), 2**31 - 1, np.int32)
-    d = np.zeros_like(c)
-    how = ".satfinite" if is_saturated else ""
-    defines = {
-        "WORDS": 8, "SUM": "int", "LETTER": '"+r"',
-        "PRODUCT": f'"mma.sync.aligned.m16n8k32.row.col{how}.s32.s8.s8.s32 "',
-    }  # fmt: skip
-    inputs = a.view(np.uint32), b.view(np.uint32)
-    launch("matrices", "packed_product", 1, 32, *inputs, c, d, defines=defines)
-    assert d[0, 0] == expected
-    assert (d.ravel()[1:] == 2**31 - 1).all()
-
-
-@pytest.mark.parametrize("type_", ["e4m3", "e5m2"])
-def test_every_float_of_eight_bits(type_: str) -> None:
-    ml_dtypes = pytest.importorskip("ml_dtypes")
-    every = np.arange(256, dtype=np.uint8)
-    kind = ml_dtypes.float8_e4m3fn if type_ == "e4m3" else ml_dtypes.float8_e5m2
-    found = numbers_of(every.view(np.uint16), type_)
-    np.testing.assert_array_equal(found, every.view(kind).astype(np.float64))
 
 
 def test_sum_in_half(launch: Launcher) -> None:
@@ -490,14 +431,17 @@ def test_a_row_that_was_written_in_part(emulator: Device, hopper: Device) -> Non
 
 def test_says_what_it_does_not_know(emulator: Device) -> None:
     kernel = Kernel(
-        """extern "C" __global__ void integers(int* d) {
-            int x[4] = {};
-            asm volatile("mma.sync.aligned.m16n8k64.row.col.s32.s4.s4.s32 "
-                "{%0, %1, %2, %3}, {%0, %1, %2, %3}, {%0, %1}, {%0, %1, %2, %3};"
-                : "+r"(x[0]), "+r"(x[1]), "+r"(x[2]), "+r"(x[3]));
+        """extern "C" __global__ void quads(float* d) {
+            int a[2] = {};
+            float x[8] = {};
+            asm volatile("mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f32 "
+                "{%0, %1, %2, %3, %4, %5, %6, %7}, {%8, %9}, {%8, %9}, "
+                "{%0, %1, %2, %3, %4, %5, %6, %7};"
+                : "+f"(x[0]), "+f"(x[1]), "+f"(x[2]), "+f"(x[3]), "+f"(x[4]), "+f"(x[5]),
+                  "+f"(x[6]), "+f"(x[7]) : "r"(a[0]), "r"(a[1]));
             d[threadIdx.x] = x[0];
         }""",
-        "integers",
+        "quads",
     )
-    with pytest.raises(UnsupportedInstructionError, match=r"mma\.sync\.aligned\.m16n8k64"):
-        kernel.launch(1, 32, (np.zeros(32, np.int32),), device=emulator)
+    with pytest.raises(UnsupportedInstructionError, match=r"mma\.sync\.aligned\.m8n8k4"):
+        kernel.launch(1, 32, (np.zeros(32, np.float32),), device=emulator)

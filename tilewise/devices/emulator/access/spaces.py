@@ -318,9 +318,8 @@ class Generic:
         self.local = Rows(machine, op, where, lambda: machine.local, dtype, count)
         self.dtype, self.count = dtype, count
 
-    def split(self, lanes: Lanes) -> list[tuple[Any, Any, Lanes, Any]]:
+    def split(self, address: Any, lanes: Lanes) -> list[tuple[Any, Any, Lanes, Any]]:
         """(space, address in it, lanes, which of the lanes) for each space that is reached."""
-        address = self.where(lanes)
         if isinstance(address, int):
             for space, window in ((self.shared, SHARED_WINDOW), (self.local, LOCAL_WINDOW)):
                 if window <= address < window + WINDOW_BYTES:
@@ -343,24 +342,30 @@ class Generic:
         return split
 
     def load(self, lanes: Lanes) -> Data:
-        split = self.split(lanes)
+        return self.load_at(self.where(lanes), lanes)
+
+    def load_at(self, address: Any, lanes: Lanes) -> Data:
+        split = self.split(address, lanes)
         if split[0][3] is None:
-            space, address, _, _ = split[0]
-            found: Data = space.load_at(address, lanes)
+            space, place, _, _ = split[0]
+            found: Data = space.load_at(place, lanes)
             return found
         values = np.zeros((lanes.count,) + ((self.count,) if self.count > 1 else ()), self.dtype)
-        for space, address, some, which in split:
-            values[which] = space.load_at(address, some)
+        for space, place, some, which in split:
+            values[which] = space.load_at(place, some)
         return values
 
     def store(self, lanes: Lanes, values: Data) -> None:
-        for space, address, some, which in self.split(lanes):
+        self.store_at(self.where(lanes), lanes, values)
+
+    def store_at(self, address: Any, lanes: Lanes, values: Data) -> None:
+        for space, place, some, which in self.split(address, lanes):
             mine = values if which is None or not values.ndim else values[which]
-            space.store_at(address, some, mine)
+            space.store_at(place, some, mine)
 
     def unwrite(self, lanes: Lanes, lacks: Lacks, origin: Origins) -> Bools:
         is_seen = np.zeros(lanes.count, np.bool_)
-        for space, address, some, which in self.split(lanes):
+        for space, address, some, which in self.split(self.where(lanes), lanes):
             at: Any = slice(None) if which is None else which
             if isinstance(space, Global):
                 is_seen[at] = True

@@ -34,6 +34,7 @@ from tilewise.devices.emulator.ptx.program import Program
 from tilewise.devices.emulator.ptx.sources import Sources
 from tilewise.devices.emulator.ptx.syntax import Address, Function, Instruction, Symbol
 from tilewise.devices.emulator.ptx.types import TYPE_BYTES
+from tilewise.devices.emulator.ptx.wmma import Matrix
 
 Counted = tuple[int, int] | None
 
@@ -90,7 +91,7 @@ def join(program: Program, compiled: Compiled) -> Joining:
     """
     if missing := compiled.resources.missing:
         return Joining({}, lambda: f"there is no machine code: {missing}")
-    if not any(map(_is_access, program.instructions)):
+    if not any(_is_access(i) or _of_matrix(i) for i in program.instructions):
         return Joining()
     # ptxas turns short branches into predicates, or not: it weighs what that costs. And it adds
     # an index to an array's place in one of two ways, by its version and the architecture.
@@ -158,6 +159,17 @@ def _is_access(instruction: Instruction) -> bool:
     return instruction.opcode in _KINDS and _is_shared(instruction)
 
 
+def _of_matrix(instruction: Instruction) -> Counter[tuple[str, int]]:
+    """The shared accesses, by kind and width in bits, that a matrix of a warp is moved by."""
+    if instruction.opcode != "wmma" or not _is_shared(instruction):
+        return Counter()
+    matrix = Matrix.of(instruction)
+    if matrix.is_by_rows:
+        return Counter()
+    kind = _KINDS["ld" if "load" in instruction.modifiers else "st"]
+    return Counter((kind, 8 * each.count * matrix.unit) for each in matrix.transfers)
+
+
 def _shape(instruction: Instruction) -> tuple[int, int]:
     """Bytes of an element, and elements."""
     vectors = [int(m[1:]) for m in instruction.modifiers if m in ("v2", "v4", "v8")]
@@ -166,7 +178,7 @@ def _shape(instruction: Instruction) -> tuple[int, int]:
 
 def _orders(instruction: Instruction) -> bool:
     """Whether no shared-memory access moves past an instruction that is not one itself."""
-    if instruction.opcode in ("st", "atom", "red"):
+    if instruction.opcode in ("st", "atom", "red") or instruction.modifiers[:1] == ("store",):
         return not _OTHER_SPACES.intersection(instruction.modifiers)
     return instruction.opcode in _ORDERING
 
@@ -207,6 +219,8 @@ def _counts(
             counted = accesses.get(index, (size * count, 0))
             if counted is not None:
                 counts[lines[index], _KINDS[instruction.opcode], 8 * counted[0]] += 1
+        for (kind, width), number in _of_matrix(instruction).items():
+            counts[lines[index], kind, width] += number
     return counts
 
 
@@ -215,7 +229,7 @@ def _places(program: Program, compiled: Compiled, lines: Sequence[int]) -> dict[
     sources = Sources(program.module.files, compiled.file)
     places: dict[int, set[str]] = defaultdict(set)
     for line, instruction in zip(lines, program.instructions, strict=True):
-        if not _is_access(instruction):
+        if not _is_access(instruction) and not _of_matrix(instruction):
             continue
         name = sources.name(instruction)
         places[line].add(f"line {line}" if name == sources.own else f"line {line} of {name}")

@@ -211,7 +211,7 @@ def _changer(
 
     def anywhere(lanes: Lanes, values: list[Data]) -> Data:
         old = np.zeros(lanes.count, dtype)
-        for place, address, some, which in generic.split(lanes):
+        for place, address, some, which in generic.split(where(lanes), lanes):
             mine = values if which is None else [value[which] for value in values]
             if isinstance(place, Shared):
                 found = in_shared(place, address, some, mine)

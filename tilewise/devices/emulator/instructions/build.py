@@ -18,7 +18,7 @@ from tilewise.devices.emulator.instructions import (
     mbarriers,
     warp,
 )
-from tilewise.devices.emulator.matrices import mma, wgmma
+from tilewise.devices.emulator.matrices import mma, wgmma, wmma
 from tilewise.devices.emulator.ptx.syntax import Operand, Pair, Vector
 from tilewise.devices.emulator.threads.lanes import Lanes
 from tilewise.devices.emulator.threads.op import Op, Value
@@ -41,6 +41,7 @@ _BUILDERS: dict[str, Callable[[Machine, Op], None]] = {
     **tensors.BUILDERS,
     **mma.BUILDERS,
     **wgmma.BUILDERS,
+    **wmma.BUILDERS,
 }
 """By opcode, or by an opcode and its first modifiers; the longest that fits knows it."""
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from tilewise.devices.emulator.matrices.numbers import numbers_of
 from tilewise.devices.emulator.matrices.warps import read_all, readers_of, writers_of
 from tilewise.devices.emulator.ptx.syntax import Operand
 from tilewise.devices.emulator.threads.lanes import Lanes
@@ -88,6 +87,13 @@ def half_registers(d: Values) -> Values:
     groups, rows, columns = d.shape
     tiles = d.reshape(groups, rows // 16, 2, 8, columns // 8, 8).transpose(4, 2, 0, 1, 3, 5)
     return words_of(tiles.reshape(columns // 4, -1, 8, 8))
+
+
+def numbers_of(bits: Values, type_: str) -> npt.NDArray[np.float64]:
+    """16-bit patterns as double."""
+    if type_ == "f16":
+        return bits.view(np.float16).astype(np.float64)
+    return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32).astype(np.float64)
 
 
 @dataclass

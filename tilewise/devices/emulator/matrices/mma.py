@@ -1,9 +1,8 @@
 """Products of small matrices by a warp, and their way to and from shared memory
 (PTX ISA 9.7.14: ``mma``, ``ldmatrix``, ``stmatrix``).
 
-A product's sum over k is formed in double precision and rounded once, with the sum it is added to:
-to float, or to half. Products of these numbers are exact there, so that this sum is at least as
-accurate as a tensor core's, whose order and roundings are not documented.
+Products of 16-bit numbers are formed here, all others by ``multiply`` beside it; ``products``
+says how sums are rounded.
 """
 
 from __future__ import annotations
@@ -16,15 +15,15 @@ import numpy.typing as npt
 
 from tilewise.devices.emulator.access.addresses import Where
 from tilewise.devices.emulator.access.spaces import Shared
-from tilewise.devices.emulator.matrices import mma_double as matrices_of_double
 from tilewise.devices.emulator.matrices.fragments import (
     PIECE,
     Sum,
     half_matrix,
+    numbers_of,
     tiles_of,
     words_of,
 )
-from tilewise.devices.emulator.matrices.numbers import BYTES, PRODUCTS, numbers_of
+from tilewise.devices.emulator.matrices.multiply import Multiplication, unit_of
 from tilewise.devices.emulator.matrices.warps import (
     elements,
     of_warps,
@@ -34,6 +33,8 @@ from tilewise.devices.emulator.matrices.warps import (
 )
 from tilewise.devices.emulator.ptx.modifiers import Words
 from tilewise.devices.emulator.ptx.syntax import Address
+from tilewise.devices.emulator.ptx.tiles import left, right, total
+from tilewise.devices.emulator.ptx.wmma import sides
 from tilewise.devices.emulator.threads.lanes import WARP, Lanes
 from tilewise.devices.emulator.threads.op import Op
 
@@ -43,35 +44,69 @@ if TYPE_CHECKING:
 Values = npt.NDArray[Any]
 
 
+_SHAPES = {
+    "f16": ("m16n8k8", "m16n8k16"),
+    "bf16": ("m16n8k8", "m16n8k16"),
+    "tf32": ("m16n8k4", "m16n8k8"),
+    "f64": ("m8n8k4", "m16n8k4", "m16n8k8", "m16n8k16"),
+    "e4m3": ("m16n8k16", "m16n8k32"),
+    "e5m2": ("m16n8k16", "m16n8k32"),
+    "s8": ("m8n8k16", "m16n8k16", "m16n8k32"),
+    "u8": ("m8n8k16", "m16n8k16", "m16n8k32"),
+    "s4": ("m8n8k32", "m16n8k32", "m16n8k64"),
+    "u4": ("m8n8k32", "m16n8k32", "m16n8k64"),
+    "b1": ("m8n8k128", "m16n8k128", "m16n8k256"),
+}
+"""By the type of A."""
+_TOGETHER = (("e4m3", "e5m2"), ("s8", "u8"), ("s4", "u4"))
+"""Types of A and B that need not be the same."""
+_ELEMENTS_OF_A_WORD = {"s4": 8, "u4": 8, "b1": 32}
+_SUMS = {"f16": ("f32", "f16"), "e4m3": ("f32", "f16"), "e5m2": ("f32", "f16"), "f64": ("f64",),
+         "bf16": ("f32",), "tf32": ("f32",)}  # fmt: skip
+_ALL_SHAPES = tuple(dict.fromkeys(each for shapes in _SHAPES.values() for each in shapes))
+
+
 def _multiply(machine: Machine, op: Op) -> None:
-    """``mma.m16n8``, of A with 16 or 32 bytes a row; of double, other shapes too."""
-    if "f64" in op.instruction.modifiers:
-        matrices_of_double.multiply(machine, op)
-        return
+    """``mma.sync`` of dense matrices."""
     words = Words(op.instruction.opcode, op.instruction.modifiers)
     is_whole = words.flag("sync") and words.flag("aligned")
-    shape = words.one_of(("m16n8k4", "m16n8k8", "m16n8k16", "m16n8k32"))
+    shape = words.one_of(_ALL_SHAPES)
     is_laid_out = words.flag("row") and words.flag("col")
-    saturates = words.flag("satfinite")
-    d_type = words.one_of(tuple(PRODUCTS))
-    a_type, b_type = words.one_of(tuple(BYTES)), words.one_of(tuple(BYTES))
-    c_type = words.one_of(tuple(PRODUCTS))
+    saturates, bitwise = words.flag("satfinite"), words.one_of(("and", "xor"))
+    for word in ("popc", "rn"):
+        words.flag(word)
+    types = (*_SHAPES, "f32", "s32")
+    d_type, a_type, b_type, c_type = (words.one_of(types) for _ in range(4))
+    sums = _SUMS.get(a_type, ("s32",))
+    is_paired = a_type == b_type or any({a_type, b_type} <= set(each) for each in _TOGETHER)
     words.done(
-        is_whole and bool(shape) and is_laid_out and c_type == d_type
-        and (a_type, b_type) in PRODUCTS.get(d_type, ()) and not (saturates and d_type != "s32")
-        and int(shape[6:]) * BYTES[a_type] in (16, 32)
+        is_whole and is_laid_out and shape in _SHAPES.get(a_type, ()) and is_paired
+        and d_type in sums and c_type == d_type and (a_type == "b1") == bool(bitwise)
     )  # fmt: skip
+    if a_type in ("f16", "bf16"):
+        _multiply_halves(machine, op, shape, a_type, d_type)
+        return
+    m, n, k = sides(shape)
+    depth = k // _ELEMENTS_OF_A_WORD.get(a_type, 1)
+    packed = max(1, 4 // unit_of(a_type))
+    Multiplication(
+        left(m, depth, packed), right(depth, n, packed), total(m, n),
+        (d_type, a_type, b_type, c_type), 2 * m * n * k, saturates, bitwise,
+    ).build(machine, op)  # fmt: skip
+
+
+def _multiply_halves(machine: Machine, op: Op, shape: str, type_: str, d_type: str) -> None:
+    """``m16n8k8`` and ``k16`` of 16-bit numbers, by the quickest way: programs have many."""
     d, a, b, c = op.instruction.operands
-    if d_type != "s32":
-        op.flops_a_lane = 2 * 16 * 8 * int(shape[6:]) // WARP
-    sum_ = Sum.of(machine, op, d_type, d, c, 1, saturates)
+    op.flops_a_lane = 2 * 16 * 8 * int(shape[6:]) // WARP
+    sum_ = Sum.of(machine, op, d_type, d, c, 1)
     read_a, read_b = readers_of(machine, op, a, "b32"), readers_of(machine, op, b, "b32")
 
     def run(lanes: Lanes) -> None:
-        left = numbers_of(half_matrix(read_all(read_a, lanes), 1), a_type)
-        # B's registers are those of its transpose, 8 x 8 halves of words each.
-        right = tiles_of(read_all(read_b, lanes)).transpose(1, 2, 0, 3).reshape(len(left), 8, -1)
-        sum_.store(lanes, left @ numbers_of(right, b_type).swapaxes(1, 2) + sum_.load(lanes))
+        left = numbers_of(half_matrix(read_all(read_a, lanes), 1), type_)
+        # B's registers are those of its transpose, 8 x 8 each.
+        right = tiles_of(read_all(read_b, lanes)).transpose(1, 0, 3, 2).reshape(len(left), -1, 8)
+        sum_.store(lanes, left @ numbers_of(right, type_) + sum_.load(lanes))
 
     of_warps(machine, op, run)
 

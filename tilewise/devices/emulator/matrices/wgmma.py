@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from tilewise.devices.emulator.matrices import registers
 from tilewise.devices.emulator.matrices.fragments import PIECE, Sum, half_matrix
-from tilewise.devices.emulator.matrices.numbers import BYTES, PRODUCTS, numbers_of
 from tilewise.devices.emulator.matrices.warps import read_all, readers_of
 from tilewise.devices.emulator.ptx.modifiers import Words
 from tilewise.devices.emulator.ptx.syntax import Immediate, Operand, Vector
@@ -23,6 +23,17 @@ from tilewise.devices.emulator.threads.op import Groups, Op
 
 if TYPE_CHECKING:
     from tilewise.devices.emulator.machine import Machine
+
+BYTES = {"f16": 2, "bf16": 2, "tf32": 4, "s8": 1, "u8": 1, "e4m3": 1, "e5m2": 1}
+"""Types of elements, and bytes of one."""
+
+_OF_FLOATS = tuple((a, b) for a in ("e4m3", "e5m2") for b in ("e4m3", "e5m2"))
+PRODUCTS = {
+    "f32": (("f16", "f16"), ("bf16", "bf16"), ("tf32", "tf32"), *_OF_FLOATS),
+    "f16": (("f16", "f16"), *_OF_FLOATS),
+    "s32": tuple((a, b) for a in ("s8", "u8") for b in ("s8", "u8")),
+}
+"""Of each type of the sum, the types of the elements of A and B (PTX ISA 9.7.15.2)."""
 
 Values = npt.NDArray[Any]
 Offsets = npt.NDArray[np.int64]
@@ -111,7 +122,7 @@ class _Operand:
             offsets = np.where(outside, 0, offsets)
         block = self.machine.geometry.block_of[first]
         at = (offsets + block[:, None, None] * storage.pitch) // PIECE
-        numbers = numbers_of(
+        numbers = _numbers_of(
             self._by_rows(storage.data.view(np.uint16).reshape(-1, 8)[at]), self.type
         )
         if storage.written is not None:
@@ -165,6 +176,12 @@ class _Operand:
             )
 
 
+def _numbers_of(halves: Values, type_: str) -> npt.NDArray[np.float64]:
+    """The elements in 16-bit pieces of rows, as numbers."""
+    words = np.ascontiguousarray(halves).view(f"u{BYTES[type_]}")
+    return registers.numbers(words, type_).astype(np.float64, copy=False)
+
+
 def _of_elements(of_halves: npt.NDArray[np.bool_], count: int) -> npt.NDArray[np.bool_]:
     """Of each of ``count`` elements a row, whether what its 16-bit pieces say holds of all."""
     halves = of_halves.shape[-1]
@@ -181,7 +198,7 @@ class _Registers:
         self.type, self.read = type_, readers_of(machine, op, operand, "b32")
 
     def load(self, lanes: Lanes) -> npt.NDArray[np.float64]:
-        return numbers_of(half_matrix(read_all(self.read, lanes), 4), self.type)
+        return _numbers_of(half_matrix(read_all(self.read, lanes), 4), self.type)
 
 
 def _multiply_asynchronously(machine: Machine, op: Op) -> None:

@@ -1,0 +1,104 @@
+"""Elements of matrices in a warp's registers, of whichever type, as numbers and back."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewise.devices.emulator.matrices.fragments import NAN
+from tilewise.devices.emulator.ptx.tiles import Tile
+
+Values = npt.NDArray[Any]
+
+_TF32 = np.uint32(0xFFFF_E000)
+"""A tensor core reads no more of a float than these bits."""
+_BYTES = {"s8": np.int8, "u8": np.uint8}
+_FP8 = {"e4m3": (4, 3), "e5m2": (5, 2)}
+
+
+def words_held(registers: Values, unit: int) -> Values:
+    """Elements of ``unit`` bytes that lanes hold: (lanes, elements), of (registers, lanes)."""
+    each = np.ascontiguousarray(registers.T)
+    return each.view(f"u{unit}")
+
+
+def registers_held(elements: Values, width: int) -> Values:
+    """Registers of ``width`` bytes: the inverse of :func:`words_held`."""
+    packed = np.ascontiguousarray(elements).view(f"u{width}")
+    return np.ascontiguousarray(packed.T)
+
+
+def numbers(words: Values, type_: str) -> Values:
+    """Elements as numbers: of float64, or for integers of int64.
+
+    Parameters
+    ----------
+    words : ndarray, shape (..., elements)
+        Bits; those of less than a byte by their 32-bit words, along the last axis.
+    """
+    if type_ in _BYTES:
+        return words.view(_BYTES[type_]).astype(np.int64)
+    if type_ in ("s4", "u4"):
+        shifts = np.arange(0, 32, 4).astype(np.uint32)
+        nibbles = (words[..., None] >> shifts & np.uint32(15)).astype(np.int64)
+        if type_ == "s4":
+            nibbles = (nibbles ^ 8) - 8
+        return np.asarray(nibbles.reshape(*words.shape[:-1], -1))
+    if type_ == "b1":
+        bits = words[..., None] >> np.arange(32, dtype=np.uint32) & np.uint32(1)
+        return np.asarray(bits.astype(np.int64).reshape(*words.shape[:-1], -1))
+    if type_ == "s32":
+        return words.view(np.int32).astype(np.int64)
+    if type_ == "bf16":
+        return (words.astype(np.uint32) << np.uint32(16)).view(np.float32).astype(np.float64)
+    if type_ == "tf32":
+        return (words & _TF32).view(np.float32).astype(np.float64)
+    if type_ in _FP8:
+        return _fp8_table(type_)[words]
+    kind = {"f16": np.float16, "f32": np.float32, "f64": np.float64}[type_]
+    return words.view(kind).astype(np.float64)
+
+
+def bits(values: Values, type_: str) -> Values:
+    """Numbers rounded once to a sum's type, as bits; every NaN the tensor cores' own."""
+    if type_ == "s32":
+        return values.astype(np.int64).astype(np.uint32)
+    if type_ == "f64":
+        return np.ascontiguousarray(values).view(np.uint64)
+    rounded = values.astype(np.float16 if type_ == "f16" else np.float32)
+    is_nan = np.isnan(rounded)
+    found = rounded.view(f"u{rounded.itemsize}")
+    found[is_nan] = 0x7FFF if type_ == "f16" else NAN.view(np.uint32)
+    return found
+
+
+def matrix(tile: Tile, registers: Values, unit: int) -> Values:
+    """Matrices of bits, (warps, rows, columns); registers that are copies are left out."""
+    return tile.matrix(words_held(registers, unit)[:, : tile.count])
+
+
+def held(tile: Tile, matrices: Values, count: int, width: int) -> Values:
+    """The ``count`` registers of ``width`` bytes that hold matrices; copies fill the last ones."""
+    found = registers_held(tile.held(matrices), width)
+    return found if len(found) == count else np.tile(found, (count // len(found), 1))
+
+
+@cache
+def _fp8_table(type_: str) -> Values:
+    """The numbers of all bit patterns (PTX ISA 5.2.3, "Alternate floating point data formats")."""
+    exponents, digits = _FP8[type_]
+    pattern = np.arange(256)
+    fraction = pattern & (1 << digits) - 1
+    exponent = pattern >> digits & (1 << exponents) - 1
+    bias = (1 << exponents - 1) - 1
+    scale = np.exp2(np.maximum(exponent, 1) - bias - digits)
+    found = (fraction + np.where(exponent > 0, 1 << digits, 0)) * scale
+    if type_ == "e5m2":
+        top = exponent == (1 << exponents) - 1
+        found = np.where(top, np.where(fraction == 0, np.inf, np.nan), found)
+    else:
+        found = np.where(pattern & 127 == 127, np.nan, found)
+    return np.where(pattern >> 7, -found, found)
