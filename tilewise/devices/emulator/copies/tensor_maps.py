@@ -15,12 +15,26 @@ from tilewise.tensor_map import FILLS, ITEM_SIZES, SWIZZLES, check
 
 BYTES = 128
 ALIGNMENT = 64  # of the map itself (PTX ISA 5.5.8)
-_MARK = b"tilewise"
+_MARK = b"tilewis"
 _TYPES, _SWIZZLES = tuple(ITEM_SIZES), tuple(SWIZZLES)
-# The mark; the type, the swizzle, the fill, the dimensions; the address; extents less one, strides,
-# the box and its steps.
-_LAYOUT = struct.Struct("<8s4BxxxxQ5I4Q5H5B")
+# Dimensions less one, the mark; the address; the type, the swizzle, the fill; extents, of which 0
+# is 2 to the 32nd, strides, the box and its steps. So that one store replaces a field (FIELDS).
+_LAYOUT = struct.Struct("<B7sQ3Bx5I4Q5I5B")
 _LAST = 5
+
+FIELDS = {
+    "rank": (0, 0, "b64"), "global_address": (8, 0, "b64"), "elemtype": (16, 0, "b8"),
+    "swizzle_mode": (17, 0, "b8"), "fill_mode": (18, 0, "b8"), "interleave_layout": (19, 0, "b8"),
+    "global_dim": (20, 4, "b32"), "global_stride": (40, 8, "b64"), "box_dim": (72, 4, "b32"),
+    "element_stride": (92, 1, "b8"),
+}  # fmt: skip
+"""Fields that ``tensormap.replace`` writes (PTX ISA 9.7.9.28): the offset of the first, the bytes
+from one dimension to the next, and the type of a store."""
+
+_PTX_TYPES = (
+    "uint8", "uint16", "uint32", "int32", "uint64", "int64", "float16", "float32", "float32_ftz",
+    "float64", "bfloat16", "tfloat32", "tfloat32_ftz",
+)  # fmt: skip
 
 _CONVERTED = ("float32_ftz", "tfloat32", "tfloat32_ftz")
 """Types whose elements the hardware changes on their way, in ways that are not documented."""
@@ -116,8 +130,9 @@ def encode(x: TensorMap, address: int) -> bytes:
     rank = len(x.extents)
     lacking = _LAST - rank
     data = _LAYOUT.pack(
-        _MARK, _TYPES.index(x.dtype), _SWIZZLES.index(x.swizzle), FILLS.index(x.fill), rank,
-        address, *(n - 1 for n in x.extents), *[0] * lacking, *x.strides, *[0] * lacking,
+        rank - 1, _MARK, address, _TYPES.index(x.dtype), _SWIZZLES.index(x.swizzle),
+        FILLS.index(x.fill), *(n % 2**32 for n in x.extents), *[0] * lacking,
+        *x.strides, *[0] * lacking,
         *x.box, *[1] * lacking, *(x.element_strides or (1,) * rank), *[1] * lacking,
     )  # fmt: skip
     return data.ljust(BYTES, b"\0")
@@ -126,15 +141,30 @@ def encode(x: TensorMap, address: int) -> bytes:
 @lru_cache(maxsize=256)
 def decode(data: bytes) -> Tiled | None:
     """What :func:`encode` made; None of other bytes."""
-    mark, dtype, swizzle, fill, rank, address, *rest = _LAYOUT.unpack_from(data)
+    last, mark, address, dtype, swizzle, fill, *rest = _LAYOUT.unpack_from(data)
     if mark != _MARK:
         return None
-    parts, at = [], 0
+    parts, at, rank = [], 0, last + 1
     for whole, used in ((_LAST, rank), (_LAST - 1, rank - 1), (_LAST, rank), (_LAST, rank)):
         parts.append(tuple(rest[at : at + used]))
         at += whole
     extents, strides, box, steps = parts
     return Tiled(
-        address, _TYPES[dtype], tuple(n + 1 for n in extents),
+        address, _TYPES[dtype], tuple(n or 2**32 for n in extents),
         (ITEM_SIZES[_TYPES[dtype]], *strides), box, steps, _SWIZZLES[swizzle], FILLS[fill],
     )  # fmt: skip
+
+
+def field(name: str, value: int) -> int | None:
+    """What a field holds for a constant of ``tensormap.replace``; None where there is no such.
+
+    The dimensions, less one as PTX has them, are stored with the mark: a map that was made of zeros
+    is one from then on.
+    """
+    if name == "rank":
+        return int.from_bytes(bytes([value]) + _MARK, "little") if value < _LAST else None
+    if name == "elemtype":
+        is_known = value < len(_PTX_TYPES) and _PTX_TYPES[value] not in _CONVERTED
+        return _TYPES.index(_PTX_TYPES[value]) if is_known else None
+    most = {"swizzle_mode": 3, "fill_mode": 1, "interleave_layout": 0}
+    return value if value <= most.get(name, value) else None

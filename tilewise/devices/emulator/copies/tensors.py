@@ -37,7 +37,7 @@ from tilewise.devices.emulator.ptx.modifiers import Words
 from tilewise.devices.emulator.ptx.syntax import Address, Operand
 from tilewise.devices.emulator.threads.lanes import Lanes
 from tilewise.devices.emulator.threads.op import Op
-from tilewise.tensor_map import PIECE
+from tilewise.tensor_map import PIECE, SWIZZLES
 
 TENSOR_ALIGNMENT = 128
 """Of a box in shared memory, in bytes."""
@@ -86,6 +86,10 @@ class TensorCopy(BulkCopy):
         elif len(tiled.extents) != self.rank:
             words = f"has {self.rank} coordinates and a tensor map of {len(tiled.extents)}"
             self.fault("out of bounds", lane, f"{words} dimensions")
+        elif SWIZZLES[tiled.swizzle] not in (0, tiled.width):
+            raise self.op.unsupported(
+                f"its tensor map swizzles {tiled.swizzle} a box whose rows have {tiled.width} bytes"
+            )
         else:
             return tiled
         return None

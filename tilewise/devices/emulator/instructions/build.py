@@ -16,6 +16,7 @@ from tilewise.devices.emulator.instructions import (
     control,
     data,
     mbarriers,
+    tensormaps,
     warp,
 )
 from tilewise.devices.emulator.matrices import mma, wgmma, wmma
@@ -39,6 +40,7 @@ _BUILDERS: dict[str, Callable[[Machine, Op], None]] = {
     **cp_async.BUILDERS,
     **bulk.BUILDERS,
     **tensors.BUILDERS,
+    **tensormaps.BUILDERS,
     **mma.BUILDERS,
     **wgmma.BUILDERS,
     **wmma.BUILDERS,
