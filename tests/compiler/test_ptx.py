@@ -176,7 +176,7 @@ def test_without_an_assembler_the_resources_say_so(monkeypatch: pytest.MonkeyPat
     finally:
         given.forget()
     assert found.cubin == b""
-    hint = "neither nvJitLink nor ptxas is there (pip install tilewise[ptx])"
+    hint = 'neither nvJitLink nor ptxas is there (pip install "tilewise[ptx]")'
     assert found.resources.missing == hint
     assert found.resources.to_dict()["registers"] is None
     assert hint in str(found.resources)
