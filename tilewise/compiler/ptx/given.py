@@ -17,7 +17,12 @@ from tilewise.compiler.compiled import Compiled, Parameter
 from tilewise.compiler.includes import MOST_BYTES
 from tilewise.compiler.options import check_text
 from tilewise.compiler.ptx import apart, assembler
-from tilewise.compiler.ptx.lines import Numbered, as_they_were_written, with_own_lines
+from tilewise.compiler.ptx.lines import (
+    Numbered,
+    as_they_were_written,
+    escaped,
+    with_own_lines,
+)
 from tilewise.compiler.ptx.parameters import parameters
 from tilewise.compiler.ptx.placed import with_alignment
 from tilewise.compiler.ptx.text import Split, split
@@ -212,8 +217,7 @@ def _made(
     resources = Resources(0, 0, 0, 0, 0, 0, missing)
     if not missing:
         resources = symbols.resources(log, cubin, symbol)
-        if not resources.shared_bytes:
-            resources = replace(resources, shared_bytes=_linked(cubin, symbol, arch))
+        resources = replace(resources, shared_bytes=_static_shared(cubin, symbol, arch))
     named = tuple(Parameter(*each) for each in parameters(body.parameters))
     own, own_text = source or _source(module, symbol, path) or (file, text)
     numbered = module.numbered
@@ -223,13 +227,12 @@ def _made(
     )  # fmt: skip
 
 
-def _linked(cubin: bytes, symbol: str, arch: str) -> int:
-    """Bytes of static shared memory that only linking gave a kernel: of a module's variables.
-
-    ptxas, which comes before, says of none. From sm_90 on, the first KiB is the system's own.
-    """
-    reserved = 1024 if int("".join(filter(str.isdigit, arch))) >= 90 else 0
-    return max(symbols.sections(cubin).get(f".nv.shared.{symbol}", 0) - reserved, 0)
+def _static_shared(cubin: bytes, symbol: str, arch: str) -> int:
+    """Bytes of static shared memory a block; nvJitLink's log speaks of them before it links."""
+    size = symbols.sections(cubin).get(f".nv.shared.{symbol}", 0)
+    # From 9.0 on it begins with what the system keeps.
+    is_kept = int(re.sub(r"\D", "", arch)) >= 90
+    return max(0, size - 1024) if is_kept else size
 
 
 def _symbol(module: Split, name: str | None, file: str) -> str:
@@ -279,6 +282,8 @@ def _assembled_by(
     entry = None if limits is not None else cache.load(key)
     if entry is not None:
         return entry["cubin"], zlib.decompress(entry["log"]).decode(), entry["missing"]
+    if not text.isascii():  # names of files, and comments
+        text = "".join(c if c < "\x80" else escaped(c) for c in text)
     if "@@DWARF" in text:  # debug data of old compilers, which no assembler takes any more
         text = re.sub("@@DWARF[^\n]*", "", text)
     if tool.startswith(assembler.LINKER):
@@ -314,7 +319,9 @@ def _missing(log: str, file: str, arch: str, tool: str) -> str:
     raise CompileError(f"{file} does not assemble for {arch}:\n{said}")
 
 
-_LOC = re.compile(r"\.loc\s+(\d+)\s+(\d+)\s+\d+(?:\s*,[^\n;]*?\binlined_at\s+(\d+)\s+\d+\s+\d+)?")
+_LOC = re.compile(
+    r"\.loc\s+(\d{1,9})\s+(\d{1,9})\s+\d+(?:\s*,[^\n;]*?\binlined_at\s+(\d{1,9})\s+\d+\s+\d+)?"
+)
 
 
 def _source(module: _Module, symbol: str, path: Path | None) -> tuple[str, str] | None:
