@@ -1,4 +1,4 @@
-"""Shared memory in loops that are not unrolled: what was found of one step is used for the others."""
+"""Shared memory in loops that are not unrolled: what one step showed is used for the others."""
 
 from __future__ import annotations
 
