@@ -17,7 +17,7 @@ from typing import Any
 
 from tilewise.compiler import cache, nvrtc, shipped
 from tilewise.compiler import make as making
-from tilewise.compiler.compiled import Compiled, Parameter
+from tilewise.compiler.compiled import Compiled, Parameter, Variable
 from tilewise.compiler.includes import Gathered
 from tilewise.compiler.job import Job, job_of
 from tilewise.compiler.underway import underway
@@ -25,7 +25,7 @@ from tilewise.counted import Resources
 from tilewise.launch import DEFAULT_ARCH
 from tilewise.limits import Limits
 
-__all__ = ["DEFAULT_ARCH", "Compiled", "Parameter", "architectures", "compile"]
+__all__ = ["DEFAULT_ARCH", "Compiled", "Parameter", "Variable", "architectures", "compile"]
 
 _REMEMBERED = 1024
 _memory: dict[tuple[Any, ...], tuple[Compiled, tuple[Any, ...], tuple[Path, ...]]] = {}
@@ -288,6 +288,7 @@ def _kept(asked: _Asked) -> Compiled | None:
     compiled = Compiled(
         job.name, entry["symbol"], job.arch, job.source, job.file, entry["ptx"], entry["cubin"],
         Resources(**entry["resources"]), tuple(Parameter(*each) for each in entry["parameters"]),
+        tuple(Variable(**each | {"shape": tuple(each["shape"])}) for each in entry["variables"]),
     )  # fmt: skip
     _remember(asked, compiled)
     return compiled
@@ -310,6 +311,7 @@ def _entry(compiled: Compiled) -> dict[str, Any]:
         "symbol": compiled.symbol,
         "resources": asdict(compiled.resources),
         "parameters": [[p.name, p.type, p.size, p.align, p.declared] for p in compiled.parameters],
+        "variables": [asdict(each) for each in compiled.variables],
         "ptx": zlib.compress(compiled.ptx.encode()),
         "cubin": compiled.cubin,
     }

@@ -62,7 +62,5 @@ def test_a_race_beside_it_is_still_found(emulator: Device) -> None:
     source = APART.replace("a[63 - t] + i;\n            __syncthreads();", "a[63 - t] + i;")
     source = source.replace("__syncthreads();\n            sum", "sum")
     x, y = np.arange(64, dtype=np.float32), np.zeros(64, np.float32)
-    report = Kernel(source, "apart").launch(
-        1, 128, (4, x, y), device="emulator", checks="collect"
-    )
+    report = Kernel(source, "apart").launch(1, 128, (4, x, y), device="emulator", checks="collect")
     assert {finding.kind for finding in report.findings} == {"barrier", "race"}
