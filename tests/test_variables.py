@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from tilewise import compiler
 from tilewise.devices import Device
 from tilewise.devices.emulated import emulator as emulator_of
+from tilewise.devices.gpu_module import GpuModule
 from tilewise.errors import (
     CheckError,
     LimitError,
@@ -19,6 +21,9 @@ from tilewise.errors import (
     VariableError,
 )
 from tilewise.kernel import Kernel
+from tilewise.ladder.run import run
+from tilewise.lens.profiling import profile_product
+from tilewise.lens.trace import record
 from tilewise.limits import Limits
 
 SOURCE = r"""
@@ -329,3 +334,82 @@ extern "C" __global__ void k(int* y) { *y = ++*at; at = &values[0]; }"""
     for expected in (3, 2, 3):
         found.launch(1, 1, (y,), device=emulator)
         assert y[0] == expected
+
+
+def test_products_see_what_was_set(emulator: Device) -> None:
+    source = """
+__constant__ float scale;
+extern "C" __global__ void mine(int m, int n, int k, real alpha, const real* a, int lda,
+                                const real* b, int ldb, real beta, real* c, int ldc) {
+    int row = blockIdx.y * TILE + threadIdx.y, col = blockIdx.x * TILE + threadIdx.x;
+    if (row >= m || col >= n) return;
+    real sum = 0;
+    for (int p = 0; p < k; ++p) sum += a[row * lda + p] * b[p * ldb + col];
+    c[row * ldc + col] = alpha * sum * scale;
+}"""
+    found, a = Kernel(source, "mine"), np.ones((8, 8), np.float32)
+    with pytest.raises(UninitializedReadError, match="reads scale"):
+        run(found, a, a, tile=8, device=emulator)
+    found.variables["scale"] = 1
+    assert run(found, a, a, tile=8, device=emulator).correct
+    assert profile_product(found, 8, 8, 8, tile=8).correct
+    assert record(found, 8, 8, 8, tile=8)
+
+
+def test_a_name_of_a_source_that_takes_macros_is_refused_at_the_launch(emulator: Device) -> None:
+    source = """
+__device__ int VARIABLE;
+extern "C" __global__ void k(NUMBER* y) { *y = 1; }"""
+    y = np.zeros(1, np.int32)
+    for variable in ("steps", "other"):
+        found = Kernel(source, "k")
+        found.variables["steps"] = 3
+        found = found.with_macros({"NUMBER": "int", "VARIABLE": variable})
+        if variable == "other":
+            with pytest.raises(VariableError, match="no variable called 'steps'; .* has other"):
+                found.launch(1, 1, (y,), device=emulator)
+        else:
+            found.launch(1, 1, (y,), device=emulator)
+            assert found.variables["steps"] == 3
+    found = Kernel('extern "C" __global__ void k(NUMBER* y) { *y = 1; }', "k")
+    found.variables["steps"] = 3
+    with pytest.raises(VariableError, match="the kernel's module has none"):
+        found.with_macros({"NUMBER": "int"}).launch(1, 1, (y,), device=emulator)
+
+
+class Driver:
+    """Stands for a GPU's context: one library, and memory at the address of each variable."""
+
+    def __init__(self) -> None:
+        self.memory = {0x1000: bytearray(24), 0x2000: bytearray(4)}
+        self.calls: list[str] = []
+
+    def current(self) -> Any:
+        return nullcontext()
+
+    def call(self, function: str, *args: Any) -> Any:
+        assert function == "cuLibraryGetGlobal"
+        assert args[0] == "library"
+        address = {b"_ZN7filters7weightsE": 0x1000, b"counter": 0x2000}[args[1]]
+        return address, len(self.memory[address])
+
+    def synchronize(self) -> None:
+        self.calls.append("synchronize")
+
+    def upload(self, address: int, data: Any) -> None:
+        self.calls.append("upload")
+        self.memory[address][:] = data.tobytes()
+
+    def download(self, data: Any, address: int) -> None:
+        self.calls.append("download")
+        data[:] = np.frombuffer(self.memory[address], np.uint8)
+
+
+def test_a_module_on_a_gpu_is_read_and_written_when_its_work_is_done() -> None:
+    driver = Driver()
+    code = type("Code", (), {"handle": "library"})()
+    module = GpuModule(driver, code, None)  # type: ignore[arg-type]
+    module.write("_ZN7filters7weightsE", WEIGHTS.tobytes())
+    assert module.read("_ZN7filters7weightsE") == WEIGHTS.tobytes()
+    assert module.read("counter") == bytes(4)
+    assert driver.calls == ["synchronize", "upload", *["synchronize", "download"] * 2]

@@ -261,12 +261,15 @@ class Kernel:
             global_races=global_races, limits=self.limits,
         )  # fmt: skip
         compiled = self.compile(place.arch)
-        if compiled.variables:
-            launch = replace(launch, module=self.variables.module(place, compiled))
+        # Most kernels have none, and are launched often.
+        variables = self.variables if compiled.variables or self._variables else None
+        if variables is not None:
+            launch = replace(launch, module=variables.module(place, compiled))
         if isolated:
-            carried = self.variables.carried(compiled) if compiled.variables else frozenset()
+            carried = frozenset() if variables is None else variables.carried(compiled)
             report, changed = in_a_process(place.name, place.arch, compiled, launch, carried)
-            self.variables.changed(changed)
+            if variables is not None:
+                variables.changed(changed)
             return report
         if self.limits is not None and place.name == "gpu":
             raise ValueError(
@@ -274,8 +277,8 @@ class Kernel:
                 "isolated=True"
             )
         report = place.launch(compiled, launch)
-        if compiled.variables:
-            self.variables.launched(compiled)
+        if variables is not None:
+            variables.launched(compiled)
         return report
 
     @front_door

@@ -16,7 +16,7 @@ from tilewise.compiler import DEFAULT_ARCH, Compiled, Variable
 from tilewise.devices import Device
 from tilewise.devices.elements import refused
 from tilewise.devices.emulated import emulator
-from tilewise.errors import VariableError
+from tilewise.errors import CompileError, VariableError
 from tilewise.launch import Module
 
 _DTYPES = {
@@ -76,6 +76,8 @@ class Variables(MutableMapping[str, Any]):
     def __init__(self, compile: Compile, given: Variables | None = None) -> None:
         self._compile = compile
         self._given: dict[str, bytes] = {} if given is None else dict(given._given)
+        # Of a source that compiles only with more macros: what was set before those are known.
+        self._waiting: dict[str, Any] = {} if given is None else dict(given._waiting)
         self._held: list[Any] = []  # arrays that pointers point to
         if given is not None:
             self._held += given._held
@@ -90,7 +92,10 @@ class Variables(MutableMapping[str, Any]):
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what is pickled: what was set, and no device's module."""
-        return {"_compile": self._compile, "_given": self._given, "_held": []}
+        return {
+            "_compile": self._compile, "_given": self._given, "_waiting": self._waiting,
+            "_held": [],
+        }  # fmt: skip
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -102,10 +107,10 @@ class Variables(MutableMapping[str, Any]):
     def _all(self) -> dict[str, Variable]:
         return {each.name: each for each in self._compile(self._arch).variables}
 
-    def _find(self, name: str) -> Variable:
+    def _find(self, name: str, compiled: Compiled | None = None) -> Variable:
         if not isinstance(name, str):
             raise TypeError(f"a variable's name is {name!r}; it takes a string")
-        known = self._all
+        known = self._all if compiled is None else {each.name: each for each in compiled.variables}
         asked = re.sub(r"\s*(::|[<>,])\s*", r"\1", name.strip()).replace(",", ", ").lstrip(":")
         if asked in known:
             return known[asked]
@@ -151,14 +156,21 @@ class Variables(MutableMapping[str, Any]):
         return as_array(found, data)
 
     def __setitem__(self, name: str, value: Any) -> None:
-        found = self._find(name)
-        data = as_bytes(found, value)
+        try:
+            found = self._find(name)
+        except CompileError:
+            self._waiting[name] = value.copy() if isinstance(value, np.ndarray) else value
+            return
         with self._lock:
-            if hasattr(value, "pointer"):
-                self._held.append(value)
-            self._given[found.name] = data
+            data = self._give(found, value)
             for module in self._modules.values():
                 module.write(found.symbol, data)
+
+    def _give(self, variable: Variable, value: Any) -> bytes:
+        data = self._given[variable.name] = as_bytes(variable, value)
+        if hasattr(value, "pointer"):
+            self._held.append(value)
+        return data
 
     def __delitem__(self, name: str) -> None:
         raise TypeError("a variable of a module can't be deleted; a new Kernel has its own")
@@ -167,9 +179,10 @@ class Variables(MutableMapping[str, Any]):
 
     def module(self, device: Device, compiled: Compiled) -> Module | None:
         """The kernel's module on a device, with what was set; None where it has no variables."""
-        if not compiled.variables:
-            return None
         with self._lock:
+            self._settle(compiled)
+            if not compiled.variables:
+                return None
             module = self._modules.get(device)
             if module is None:
                 module = self._modules[device] = self._filled(device, compiled)
@@ -178,7 +191,14 @@ class Variables(MutableMapping[str, Any]):
 
     def for_a_look(self, device: Device, compiled: Compiled) -> Module | None:
         """A module of its own for a launch that changes nothing."""
+        self._settle(compiled)
         return self._filled(device, compiled) if compiled.variables else None
+
+    def _settle(self, compiled: Compiled) -> None:
+        """Take what was set before the source was compiled, and refuse what does not fit it."""
+        for name, value in self._waiting.items():
+            self._give(self._find(name, compiled), value)
+        self._waiting.clear()
 
     def _filled(self, device: Device, compiled: Compiled) -> Module:
         module = device.module(compiled)
