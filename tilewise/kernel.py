@@ -262,7 +262,8 @@ class Kernel:
         )  # fmt: skip
         compiled = self.compile(place.arch)
         # Most kernels have none, and are launched often.
-        variables = self.variables if compiled.variables or self._variables else None
+        has_variables = bool(compiled.variables) or self._variables is not None
+        variables = self.variables if has_variables else None
         if variables is not None:
             launch = replace(launch, module=variables.module(place, compiled))
         if isolated:
