@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -215,6 +216,18 @@ def test_a_constant_that_nobody_set_is_a_finding(emulator: Device) -> None:
     assert y[0] == 0
     with pytest.raises(UninitializedReadError, match="reads offset"):
         launched(kernel("past"), emulator, 0)
+
+
+def test_a_constant_of_a_header_that_nobody_set(emulator: Device, tmp_path: Path) -> None:
+    (tmp_path / "tables.cuh").write_text("__constant__ int table[4], shifts[2] = {0, 1};")
+    (tmp_path / "k.cu").write_text("""#include "tables.cuh"
+extern "C" __global__ void k(int* y) { *y = (table[3] == 0) + shifts[1]; }""")
+    found, y = Kernel(tmp_path / "k.cu", "k"), np.zeros(1, np.int32)
+    with pytest.raises(UninitializedReadError, match=r"reads table\[3\]"):
+        found.launch(1, 1, (y,), device=emulator)
+    found.variables["table"] = [1, 2, 3, 4]
+    found.launch(1, 1, (y,), device=emulator)
+    assert y[0] == 1
 
 
 def test_out_of_bounds_names_the_variable(emulator: Device) -> None:

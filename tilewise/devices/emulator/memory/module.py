@@ -113,14 +113,14 @@ class EmulatorModule:
 def is_unset(variable: Variable, declared: Declared | None, source: str) -> bool:
     """Whether a constant has no value but the zeros that C++ gives it, as far as can be told.
 
-    The PTX has no initializer of zeros either; so the source's own declaration decides.
+    The PTX has no initializer of zeros either; so the source decides, in which nothing else than
+    an initializer can stand behind a constant's name and an equals sign.
     """
-    if variable.space != "const" or variable.values or declared is None or not declared.is_known:
+    if variable.space != "const" or variable.values or declared is None:
         return False
     plain = re.sub(r"//[^\n]*|/\*.*?(?:\*/|\Z)", "", source, flags=re.S)
     name = re.escape(declared.name.rpartition("::")[2].partition("<")[0])
-    seen = re.search(rf"__constant__[^;{{}}()]*?\b{name}\s*((?:\[[^\]]*\]\s*)*)([;,={{(])", plain)
-    return seen is not None and seen[2] in ";,"
+    return re.search(rf"\b{name}\s*(?:\[[^\]]*\]\s*)*(?:=(?!=)|[{{(])", plain) is None
 
 
 def _allocation(memory: GlobalMemory, variable: Variable, declared: Declared | None) -> Allocation:
