@@ -28,6 +28,7 @@ from tilewise.errors import (
     TilewiseError,
     UninitializedReadError,
     UnsupportedInstructionError,
+    VariableError,
 )
 from tilewise.explain import Explanation, explain
 from tilewise.kernel import Kernel
@@ -37,6 +38,7 @@ from tilewise.launch import Finding, Launch, LaunchReport
 from tilewise.limits import Limits
 from tilewise.matmul import matmul
 from tilewise.tune import Tuned, tune
+from tilewise.variables import Variables
 from tilewise.warm import Warmed, warm
 
 __version__ = "0.1.0"
@@ -88,6 +90,8 @@ __all__ = [
     "Tuned",
     "UninitializedReadError",
     "UnsupportedInstructionError",
+    "VariableError",
+    "Variables",
     "Warmed",
     "__version__",
     "emulator",
