@@ -18,7 +18,7 @@ MACHINE = f"{EMULATOR}.machine"
 
 LAYERS = (
     "shown", "numbers", "places", "tensor_map", "limits", "counted", "launch", "errors",
-    "tracebacks", "compiler", "devices", "isolated", "isolated_process", "kernel",
+    "tracebacks", "compiler", "devices", "isolated", "isolated_process", "variables", "kernel",
     "python_kernels", "triton", "numba", "provenance", "gemm", "arrays", "ladder", "matmul",
     "explain", "lens", "bench", "tune", "warm", "", "cli",
     "__main__",

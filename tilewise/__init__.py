@@ -29,6 +29,7 @@ from tilewise.errors import (
     TilewiseError,
     UninitializedReadError,
     UnsupportedInstructionError,
+    VariableError,
 )
 from tilewise.explain import Explanation, explain
 from tilewise.kernel import Kernel
@@ -39,6 +40,7 @@ from tilewise.limits import Limits
 from tilewise.matmul import matmul
 from tilewise.tensor_map import MappedArray, tensor_map
 from tilewise.tune import Tuned, tune
+from tilewise.variables import Variables
 from tilewise.warm import Warmed, warm
 
 __version__ = "0.1.0"
@@ -95,6 +97,8 @@ __all__ = [
     "Tuned",
     "UninitializedReadError",
     "UnsupportedInstructionError",
+    "VariableError",
+    "Variables",
     "Warmed",
     "__version__",
     "emulator",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from copy import copy
+from dataclasses import replace
 from operator import index
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ from tilewise.isolated import launch as in_a_process
 from tilewise.launch import Launch, LaunchReport, dim3
 from tilewise.limits import Limits
 from tilewise.tracebacks import front_door
+from tilewise.variables import Variables
 
 if TYPE_CHECKING:
     from tilewise.lens.profile import Profile
@@ -127,6 +129,7 @@ class Kernel:
                 what = "it is a file" if Path(folder).exists() else "there is no such folder"
                 raise FileNotFoundError(f"include has {str(folder)!r}: {what}")
         self.trusted, self.limits = trusted, limits
+        self._variables: Variables | None = None
 
     @classmethod
     @front_door
@@ -207,7 +210,7 @@ class Kernel:
         made.source = includes.read(made.path) if made.path else str(text_or_path)
         made.is_ptx, made.defines = True, {}
         made.options, made.include = (), ()
-        made.trusted, made.limits = False, limits
+        made.trusted, made.limits, made._variables = False, limits, None
         made.lines_of = None if source is None else (str(source), includes.read(Path(source)))
         made.name = given.kernel_name(made.source, name, made._file)
         return made
@@ -234,6 +237,7 @@ class Kernel:
             return self
         found = copy(self)
         found.defines = {**self.defines, **defines}
+        found._variables = None if self._variables is None else found._own_variables(self)
         return found
 
     def request(self, arch: str | None = None, *, lines: bool = True) -> Request:
@@ -242,6 +246,21 @@ class Kernel:
             self.source, self.name, self.defines, arch or compiler.DEFAULT_ARCH, self.path,
             self.options, self.include, lines, self.trusted, self.limits,
         )  # fmt: skip
+
+    @property
+    def variables(self) -> Variables:
+        """The ``__constant__`` and ``__device__`` variables of the kernel's module.
+
+        ``kernel.variables["weights"] = array`` sets one for the launches that follow, on any
+        device, as ``cudaMemcpyToSymbol`` does; ``kernel.variables["total"]`` is what the last
+        launch left in one.
+        """
+        if self._variables is None:
+            self._variables = self._own_variables()
+        return self._variables
+
+    def _own_variables(self, given: Kernel | None = None) -> Variables:
+        return Variables(self.compile, None if given is None else given._variables)
 
     @front_door
     def compile(self, arch: str | None = None, *, lines: bool = True) -> Compiled:
@@ -344,14 +363,26 @@ class Kernel:
             global_races=global_races, limits=self.limits,
         )  # fmt: skip
         compiled = self.compile(place.arch)
+        # Most kernels have none, and are launched often.
+        has_variables = bool(compiled.variables) or self._variables is not None
+        variables = self.variables if has_variables else None
+        if variables is not None:
+            launch = replace(launch, module=variables.module(place, compiled))
         if isolated:
-            return in_a_process(place.name, place.arch, compiled, launch)
+            carried = frozenset() if variables is None else variables.carried(compiled)
+            report, changed = in_a_process(place.name, place.arch, compiled, launch, carried)
+            if variables is not None:
+                variables.changed(changed)
+            return report
         if self.limits is not None and place.name == "gpu":
             raise ValueError(
                 "a launch on a GPU can't be stopped from inside; with limits, launch it with "
                 "isolated=True"
             )
-        return place.launch(compiled, launch)
+        report = place.launch(compiled, launch)
+        if variables is not None:
+            variables.launched(compiled)
+        return report
 
     @front_door
     def profile(

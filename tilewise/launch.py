@@ -10,7 +10,7 @@ import math
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 from tilewise.counted import Counters, Footprint, Resources
 from tilewise.limits import Limits
@@ -146,6 +146,21 @@ def in_groups(findings: Iterable[Finding]) -> list[str]:
     ]
 
 
+class Module(Protocol):
+    """A kernel's module on a device: its ``__constant__`` and ``__device__`` variables live there.
+
+    Made by :meth:`tilewise.devices.Device.module`.
+    """
+
+    def read(self, symbol: str) -> bytes:
+        """What a variable holds."""
+        ...
+
+    def write(self, symbol: str, data: bytes) -> None:
+        """Set a variable, all of it."""
+        ...
+
+
 @dataclass(frozen=True, repr=False)
 class Launch(Shown):
     """One launch: grid, block, arguments, dynamic shared memory.
@@ -171,6 +186,8 @@ class Launch(Shown):
         Whether the emulator looks for races in global memory too, which takes time and memory.
     limits : Limits or None
         What it may take on the emulator.
+    module : Module or None
+        The kernel's variables on that device; None for new ones.
     """
 
     grid: Dim3
@@ -181,6 +198,7 @@ class Launch(Shown):
     overlap: bool = False
     global_races: bool = False
     limits: Limits | None = None
+    module: Module | None = None
 
     def _summary(self) -> str:
         shared = f", {self.shared:,} bytes of dynamic shared memory" if self.shared else ""

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from reference import thorough
 
 from tilewise import compiler
+from tilewise.devices.emulated import emulator
 from tilewise.ladder.run import run
 from tilewise.lens import roofline_plot as plot
 from tilewise.lens.roofline import (
@@ -425,7 +426,7 @@ def timed(monkeypatch: pytest.MonkeyPatch, seconds: float, correct: bool = True)
 
     def fake(target: Any, a: Any, b: Any, *, tile: int | None, device: Any) -> Any:
         assert isinstance(device, FakeGpu)
-        found = run(target, a, b, tile=tile, device="emulator")
+        found = run(target, a, b, tile=tile, device=emulator())
         assert found.report is not None
         check = replace(found.check, correct=correct)
         return replace(found, report=replace(found.report, seconds=seconds), check=check)

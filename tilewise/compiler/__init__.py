@@ -16,7 +16,7 @@ from typing import Any
 
 from tilewise.compiler import cache, nvrtc, shipped
 from tilewise.compiler import make as making
-from tilewise.compiler.compiled import Compiled, Parameter
+from tilewise.compiler.compiled import Compiled, Parameter, Variable
 from tilewise.compiler.includes import Gathered
 from tilewise.compiler.job import Job, job_of
 from tilewise.compiler.ptx import given
@@ -25,7 +25,9 @@ from tilewise.compiler.underway import underway
 from tilewise.counted import Resources
 from tilewise.launch import DEFAULT_ARCH
 
-__all__ = ["DEFAULT_ARCH", "Compiled", "Parameter", "Request", "architectures", "compile"]
+__all__ = [
+    "DEFAULT_ARCH", "Compiled", "Parameter", "Request", "Variable", "architectures", "compile",
+]  # fmt: skip
 
 _REMEMBERED = 1024
 _memory: dict[tuple[Any, ...], tuple[Compiled, tuple[Any, ...], tuple[Path, ...]]] = {}
@@ -213,6 +215,7 @@ def _on_disk(ready: _Ready) -> Compiled | None:
         request.name, entry["symbol"], request.arch, request.source, job.file, entry["ptx"],
         entry["cubin"],
         Resources(**entry["resources"]), tuple(Parameter(*each) for each in entry["parameters"]),
+        tuple(Variable(**each | {"shape": tuple(each["shape"])}) for each in entry["variables"]),
     )  # fmt: skip
     _remember(ready, compiled)
     return compiled
@@ -235,6 +238,7 @@ def _entry(compiled: Compiled) -> dict[str, Any]:
         "symbol": compiled.symbol,
         "resources": asdict(compiled.resources),
         "parameters": [[p.name, p.type, p.size, p.align, p.declared] for p in compiled.parameters],
+        "variables": [asdict(each) for each in compiled.variables],
         "ptx": zlib.compress(compiled.ptx.encode()),
         "cubin": compiled.cubin,
     }

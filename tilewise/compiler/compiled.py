@@ -37,6 +37,38 @@ class Parameter:
 
 
 @dataclass(frozen=True)
+class Variable:
+    """A ``__constant__`` or ``__device__`` variable of a kernel's module.
+
+    Attributes
+    ----------
+    name : str
+        As the source has it, with its namespaces: ``"filters::weights"``, ``"table<4>"``.
+    symbol : str
+        Its name in PTX and machine code.
+    space : str
+        ``"constant"`` or ``"device"``.
+    size : int
+        Bytes.
+    declared : str
+        The source's type of an element, as ``"float"``; empty of a structure, and where it is not
+        known.
+    shape : tuple of int
+        The extents of an array; empty of a single one, and where they are not known.
+    is_known : bool
+        Whether the source's declaration is known.
+    """
+
+    name: str
+    symbol: str
+    space: str
+    size: int
+    declared: str = ""
+    shape: tuple[int, ...] = ()
+    is_known: bool = False
+
+
+@dataclass(frozen=True)
 class Compiled:
     """One kernel, compiled.
 
@@ -61,6 +93,8 @@ class Compiled:
         What ptxas reports.
     parameters : tuple of Parameter
         In order.
+    variables : tuple of Variable
+        Of the module, those of its other kernels too.
     is_ptx : bool
         Whether it was given as PTX.
     ptx_file : int
@@ -77,6 +111,7 @@ class Compiled:
     cubin: bytes
     resources: Resources
     parameters: tuple[Parameter, ...]
+    variables: tuple[Variable, ...] = ()
     is_ptx: bool = False
     ptx_file: int = 0
 

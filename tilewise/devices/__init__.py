@@ -11,7 +11,7 @@ import numpy.typing as npt
 from tilewise.compiler import Compiled
 from tilewise.devices import emulated, gpu
 from tilewise.errors import DeviceUnavailableError
-from tilewise.launch import Launch, LaunchReport
+from tilewise.launch import Launch, LaunchReport, Module
 
 NAMES = ("auto", "gpu", "emulator")
 
@@ -73,6 +73,14 @@ class Device(Protocol):
         CheckError
             If ``launch.checks`` is ``"raise"`` and a check found a fault; no array of the
             caller's has changed then.
+        """
+        ...
+
+    def module(self, compiled: Compiled) -> Module:
+        """The variables of a kernel's module, as the source initializes them.
+
+        A launch that is given it (:attr:`tilewise.Launch.module`) uses them, and leaves there what
+        it writes. Without, each launch begins with new ones.
         """
         ...
 

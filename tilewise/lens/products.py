@@ -158,7 +158,11 @@ class Product:
             if gemm.beta
             else emulator.empty(gemm.c.shape, gemm.c.dtype)
         )
-        launch = Launch(grid, block, in_order(gemm, a, b, c), 0, checks, limits=self.kernel.limits)
+        module = self.kernel.variables.for_a_look(emulator, self.kernel.compile(emulator.arch))
+        launch = Launch(
+            grid, block, in_order(gemm, a, b, c), 0, checks, limits=self.kernel.limits,
+            module=module,
+        )  # fmt: skip
         return Placed(launch, a, b, c)
 
     def _there(self, emulator: Emulator, host: Any) -> EmulatorArray:

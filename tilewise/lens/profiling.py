@@ -72,6 +72,7 @@ def profile_launch(
         limits=kernel.limits,
     )  # fmt: skip
     compiled = kernel.compile(emulator.arch)
+    launch = replace(launch, module=kernel.variables.for_a_look(emulator, compiled))
     how = partial(emulator.profile, whole=whole)
     return _profile(kernel, compiled, launch, emulator, how)
 

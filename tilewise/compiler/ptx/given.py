@@ -23,7 +23,7 @@ from tilewise.compiler.ptx.lines import (
     escaped,
     with_own_lines,
 )
-from tilewise.compiler.ptx.parameters import parameters
+from tilewise.compiler.ptx.parameters import parameters, variables
 from tilewise.compiler.ptx.placed import with_alignment
 from tilewise.compiler.ptx.text import Split, split
 from tilewise.counted import Resources
@@ -223,6 +223,7 @@ def _made(
     numbered = module.numbered
     return Compiled(
         name or symbol, symbol, arch, own_text, own, numbered.ptx, cubin, resources, named,
+        variables(module.split),
         is_ptx=True, ptx_file=numbered.file,
     )  # fmt: skip
 

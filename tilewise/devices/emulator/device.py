@@ -24,6 +24,7 @@ from tilewise.devices.emulator.machine import Machine, Setup
 from tilewise.devices.emulator.memory.arrays import EmulatorArray
 from tilewise.devices.emulator.memory.global_memory import GlobalMemory
 from tilewise.devices.emulator.memory.image import Image
+from tilewise.devices.emulator.memory.module import EmulatorModule
 from tilewise.devices.emulator.ptx.parser import parse
 from tilewise.devices.emulator.ptx.program import Program
 from tilewise.devices.emulator.ptx.sources import Sources
@@ -34,7 +35,7 @@ from tilewise.devices.emulator.synchronisation import clusters
 from tilewise.devices.emulator.threads.budget import Budget
 from tilewise.devices.emulator.threads.faults import Faults
 from tilewise.devices.emulator.threads.lanes import Geometry
-from tilewise.launch import Alike, Launch, LaunchReport
+from tilewise.launch import Alike, Launch, LaunchReport, Module
 from tilewise.places import Dim3
 
 __all__ = ["Emulator", "EmulatorArray", "UnlikeBlocksError"]
@@ -85,6 +86,10 @@ class Emulator:
     def zeros(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> EmulatorArray:
         """An array of zeros, of which only those take memory that a kernel reaches."""
         return EmulatorArray.zeros(tuple(shape), np.dtype(dtype), self._memory)
+
+    def module(self, compiled: Compiled) -> EmulatorModule:
+        """The variables of a kernel's module, as the source initializes them."""
+        return EmulatorModule(self._memory, self._program(compiled)[0], compiled)
 
     def launch(self, compiled: Compiled, launch: Launch) -> LaunchReport:
         """Run every block, count, check; see :meth:`tilewise.devices.Device.launch`."""
@@ -216,7 +221,8 @@ class Emulator:
         faults = Faults(launch.checks)
         whole = Geometry(launch.grid, launch.block, 0, math.prod(launch.grid))
         sources = Sources(program.module.files, compiled.file, program.module.strings)
-        with Image(self._memory, program, compiled, bound, encode) as image:
+        module = self._of_here(launch.module)
+        with Image(self._memory, program, compiled, bound, encode, module) as image:
             setup = Setup(
                 memory=self._memory,
                 parameters=image.parameters,
@@ -254,7 +260,7 @@ class Emulator:
         return LaunchReport(
             device=self.name,
             kernel=compiled.name,
-            launch=replace(launch, args=()),
+            launch=replace(launch, args=(), module=None),
             resources=resources,
             seconds=seconds,
             counters=total,
@@ -271,6 +277,12 @@ class Emulator:
     def blocks_per_multiprocessor(self, compiled: Compiled, threads: int, shared: int = 0) -> int:
         """Occupancy by the tables of the CUDA programming guide."""
         return occupancy.blocks_per_multiprocessor(self.arch, compiled.resources, threads, shared)
+
+    def _of_here(self, module: Module | None) -> EmulatorModule | None:
+        """A module of the emulator; another device's has no meaning here."""
+        if module is not None and not isinstance(module, EmulatorModule):
+            raise TypeError(f"the launch's module is {module!r}, which is none of the emulator's")
+        return module
 
     def _most_threads(self, program: Program, compiled: Compiled) -> int:
         """Return how many threads a block may have, by the kernel's bounds and its registers."""

@@ -52,6 +52,10 @@ LEAST_PATIENCE = 8
 """Polls after which other blocks get a turn, where they had turns and nobody ended."""
 
 
+PATTERN_BYTES = 1 << 27
+"""Of patterns of shared addresses that are kept because they are another's, further on."""
+
+
 @dataclass
 class Setup:
     """What a machine works on, of one launch."""
@@ -93,6 +97,7 @@ class Machine:
         self.local: Storage
         self.all: Lanes
         self.forgetters: list[Callable[[], None]] = []
+        self.pattern_room = PATTERN_BYTES
         # What synchronises by more than barriers of the block needs the exact, slower checker.
         is_ordered = self.is_checking and needed(program)
         self.ordering = Ordering(self) if is_ordered else None
@@ -176,6 +181,7 @@ class Machine:
         if previous is None or previous.block_count != geometry.block_count:
             for forget in self.forgetters:
                 forget()
+            self.pattern_room = PATTERN_BYTES
             self.races.forget()
         self.generation += 1
         self.all = Lanes(geometry, None, True)

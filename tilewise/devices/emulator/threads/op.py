@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -68,14 +69,11 @@ class Op:
         register, the lane that reads it, and which of its bytes it is.
     access : Store or None
         Where a store reaches memory.
-    source : SourceLine
-        Its line, and the calls that were inlined there.
     """
 
     def __init__(self, machine: Machine, instruction: Instruction, index: int) -> None:
         self.machine, self.instruction, self.index = machine, instruction, index
-        self.source = machine.setup.sources.line(instruction)
-        self.file, self.line = self.source.file, self.source.line
+        self.file, self.line = machine.setup.sources.name(instruction), instruction.line
         self.run: Callable[[Lanes], None] = _nothing
         self.control: Callable[[Lanes], Groups] | None = None
         self.width = self.element = 4
@@ -90,6 +88,11 @@ class Op:
         self.requests = self.sectors = self.bytes = self.wavefronts = self.conflicts = 0
         self.divergent = self.barriers = 0
         self.reduce: Reduce | None = None
+
+    @cached_property
+    def source(self) -> SourceLine:
+        """Its line, and the calls that were inlined there."""
+        return self.machine.setup.sources.line(self.instruction)
 
     def fault(
         self,
