@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tilewise.compiler import Parameter
+from tilewise.compiler.ptx import assembler
 from tilewise.devices import Device, arguments, get_device
 from tilewise.devices.arguments import bind_later
 from tilewise.devices.cuda import Context
@@ -292,6 +293,11 @@ class Driven(Recorder):
         return self
 
     def from_cubin(self, _code: bytes) -> Any:
+        self.called.append("from_cubin")
+        return self
+
+    def from_ptx(self, code: bytes) -> Any:
+        self.called.append(f"from_ptx {len(code)}")
         return self
 
     def get_kernel(self, _symbol: str) -> Any:
@@ -314,6 +320,25 @@ class Driven(Recorder):
         yield
 
 
+def test_ptx_without_machine_code_is_the_drivers_to_assemble(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(assembler, "tools", tuple)
+    context = Driven()
+    gpu = Gpu.__new__(Gpu)
+    gpu.__dict__.update(
+        context=context, _lock=threading.RLock(), _loaded={}, _capability=90, max_shared=200_000,
+        description="made up", arch="sm_90a",
+    )  # fmt: skip
+    head = ".version 8.0\n.target sm_80\n.address_size 64\n"
+    for text in ("ret;", "exit;", "ret;"):  # the third is the first
+        compiled = Kernel.from_ptx(f"{head}.entry k() {{ {text} }}\n").compile("sm_90a")
+        gpu.prepare(compiled, Launch((1, 1, 1), (32, 1, 1), ()))
+    codes = [each for each in context.called if each.startswith("from_")]
+    assert len(set(codes)) == len(codes) == 2
+    assert all(each.startswith("from_ptx") for each in codes)
+
+
 def test_a_kernel_that_is_loaded_asks_the_driver_nothing() -> None:
     """But for a context that is not current, or for more shared memory."""
     context = Driven()
@@ -331,7 +356,8 @@ def test_a_kernel_that_is_loaded_asks_the_driver_nothing() -> None:
         gpu.prepare(compiled, launch).enqueue(0, (1000, 2000, 3000))
         return list(context.called)
 
-    assert called(0)[:3] == ["current", "relaxed_capture", "cuKernelGetFunction"]
+    loading = ["current", "relaxed_capture", "from_cubin", "cuKernelGetFunction"]
+    assert called(0)[:4] == loading
     assert called(0) == []
     assert called(100_000) == ["current", "relaxed_capture", "cuFuncSetAttribute"]
     assert called(90_000) == called(100_000) == []

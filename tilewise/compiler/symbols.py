@@ -19,8 +19,8 @@ _GLOBAL = re.compile(
     r"|__maxnreg__\s*\([^)]*\))*([A-Za-z_]\w*)\s*\("
 )
 _VARIABLE = re.compile(
-    r"^(?:\.(?:visible|weak|common) )*\.(global|const)((?: \.\w+(?: \d+)?)+) ([\w$]+)"
-    r"((?:\[\d+\])*)(?= ?[;=])",
+    r"^(?:\.(?:visible|weak|common)\s+)*\.(global|const)((?:\s+\.\w+(?:\s+\d+)?)+)\s+([\w$]+)"
+    r"((?:\[\d+\])*)(?=\s*[;=])",
     re.MULTILINE,
 )
 _BUILTIN = {

@@ -62,6 +62,7 @@ def run(
     single_thread and single_block 32, and fewer beside a larger one.
     """
     from tilewise.cli import show
+    from tilewise.kernel import Kernel
     from tilewise.ladder import matrix_files
     from tilewise.ladder import run as runs
     from tilewise.ladder.run import named, sizes_of
@@ -78,6 +79,8 @@ def run(
             matrices = _random(sizes_of(by_name, m, n, k), dtype, seed or 0)
     left, right, start = matrices
     kernel = the_source(target, include, trusted, limit, no_limits)
+    if arch is None and isinstance(kernel, Kernel):
+        place = kernel.place(device.value)
     with show.block_progress(place, f"running {target}"):
         result = runs.run(
             kernel,

@@ -26,7 +26,7 @@ def profile(
     targets: Annotated[
         list[str],
         typer.Argument(
-            metavar="RUNG|FILE.cu:NAME [RUNG|FILE.cu:NAME]",
+            metavar="RUNG|FILE.cu:NAME|FILE.ptx:NAME [...]",
             help="A rung of the ladder, or any kernel that has its signature; two are compared.",
             autocompletion=rungs,
         ),
@@ -66,7 +66,6 @@ def profile(
     """
     from tilewise.cli import show
     from tilewise.ladder.run import sizes_of
-    from tilewise.launch import DEFAULT_ARCH
     from tilewise.lens import nsight
     from tilewise.lens.compare import against
     from tilewise.lens.profiling import check_product, profile_product
@@ -79,7 +78,7 @@ def profile(
     rows, columns, depth = (min(each) for each in zip(*sizes, strict=True))
     product: dict[str, Any] = {
         "m": rows, "n": columns, "k": depth, "dtype": dtype.value, "tile": tile, "alpha": alpha,
-        "beta": beta, "arch": arch or DEFAULT_ARCH,
+        "beta": beta, "arch": arch,
     }  # fmt: skip
     for kernel in kernels:  # all of them first: what is wrong with the second should not wait
         check_product(kernel, **product)

@@ -58,7 +58,7 @@ def source(
     limit: Sequence[str] | None = None,
     has_no_limits: bool = False,
 ) -> Kernel | Rung:
-    """The rung of a name, or the kernel of ``FILE.cu:NAME`` within its limits.
+    """The rung of a name, or the kernel of ``FILE.cu:NAME`` or ``FILE.ptx:NAME`` within its limits.
 
     Raises
     ------
@@ -97,8 +97,10 @@ def the_source(
         "--no-limits": has_no_limits,
     }  # fmt: skip
     options = [option for option, value in given.items() if value]
-    if options and ".cu:" not in target:
-        raise ValueError(f"{options[0]} is for FILE.cu:NAME; {target} is a rung of the ladder")
+    if options and ".cu:" not in target and ".ptx:" not in target:
+        raise ValueError(
+            f"{options[0]} is for FILE.cu:NAME or FILE.ptx:NAME; {target} is a rung of the ladder"
+        )
     return found
 
 

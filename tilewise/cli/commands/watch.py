@@ -84,7 +84,6 @@ def watch(
     """
     from tilewise.cli import show
     from tilewise.ladder.matrix_files import check_target
-    from tilewise.launch import DEFAULT_ARCH
     from tilewise.lens import animation
     from tilewise.lens.watch import watch as record
     from tilewise.provenance import write_whole
@@ -104,7 +103,7 @@ def watch(
     with show.progress(None, f"running {target}"):
         found = record(
             kernel, m, n, k, dtype=dtype.value, tile=tile, alpha=alpha, beta=beta,
-            blocks=[_index(each) for each in block or ()], seed=seed, arch=arch or DEFAULT_ARCH,
+            blocks=[_index(each) for each in block or ()], seed=seed, arch=arch,
         )  # fmt: skip
     trace = found.trace.to_dict()
     if gif is not None or frames is not None:
@@ -132,9 +131,12 @@ def page_name(target: str) -> str:
     The file's folders are part of it, from the working directory where they lie in that: pages of
     two files' kernels of one name are two pages.
     """
-    stem, mark, name = target.partition(".cu:")
-    if not mark:
+    named = re.match(r"(.*?)\.(cu|ptx):(.*)", target, re.DOTALL)
+    if named is None:
         return re.sub(r"\W+", "_", target)
+    stem, suffix, name = named.groups()
+    if suffix == "ptx":
+        stem += "-ptx"
     path, here = Path(stem).resolve(), Path.cwd().resolve()
     if path.is_relative_to(here):
         path = path.relative_to(here)

@@ -69,7 +69,7 @@ class Emulator:
         self.progress = progress
         self._memory = GlobalMemory()
         self._lock = threading.Lock()
-        self._programs: OrderedDict[tuple[str, str], tuple[Program, Joining]] = OrderedDict()
+        self._programs: OrderedDict[tuple[str, str, bytes], tuple[Program, Joining]] = OrderedDict()
 
     def __repr__(self) -> str:
         return f"<{self.description}>"
@@ -207,9 +207,11 @@ class Emulator:
             budget.check_time()
         cluster = program.kernel.cluster or (1, 1, 1)
         clusters.check(cluster, launch.grid)
+        # What the system keeps is not the kernel's.
+        declared = program.static_shared - program.reserved_shared.get("cap", 0)
         limits.check_launch(
             launch,
-            max(program.static_shared, compiled.resources.shared_bytes),
+            max(declared, compiled.resources.shared_bytes),
             max_shared=limits.max_shared(self.arch),
             max_threads=self._most_threads(program, compiled),
         )
@@ -248,13 +250,16 @@ class Emulator:
         seconds = time.perf_counter() - start
         total, lines = count(machine.ops, sources)
         notes = faults.notes
+        resources = compiled.resources
+        if resources.missing:
+            resources = replace(resources, shared_bytes=declared)
         footprint = None if machine.footprints is None else machine.footprints.result()
         machine.release()
         return LaunchReport(
             device=self.name,
             kernel=compiled.name,
             launch=replace(launch, args=(), module=None),
-            resources=compiled.resources,
+            resources=resources,
             seconds=seconds,
             counters=total,
             lines=lines,
@@ -283,7 +288,8 @@ class Emulator:
         return min(bound, occupancy.most_threads(self.arch, compiled.resources.registers))
 
     def _program(self, compiled: Compiled) -> tuple[Program, Joining]:
-        key = (compiled.ptx, compiled.symbol)
+        # Of one PTX different assemblers make different machine code.
+        key = (compiled.ptx, compiled.symbol, compiled.cubin)
         with self._lock:
             if key not in self._programs:
                 program = Program(parse(compiled.ptx), compiled.symbol)

@@ -154,7 +154,8 @@ class Machine:
                     return table[name] + symbol.offset
             if name in self.program.depots:
                 return self.program.depots[name]
-        raise op.unsupported(f"{symbol.name} is no variable that it knows")
+        unread = self.program.module.unread.get(symbol.name)
+        raise op.unsupported(unread or f"{symbol.name} is no variable that it knows")
 
     def counted_as(self, op: Op, width: int) -> tuple[int, int] | None:
         """Width and offset at which a shared access is counted; None if a neighbour's is."""

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import bisect
 import re
+from collections.abc import Mapping
 
 from tilewise.devices.emulator.ptx.syntax import (
     Address,
     Function,
     Instruction,
     Module,
+    Special,
     Symbol,
     Variable,
     Vector,
 )
 
+RESERVED_BYTES = 1024
+"""Of each block's shared memory, that the system keeps (CUDA Programming Guide, "Compute
+Capabilities": 1 KB a block from 8.0 on)."""
 FUNCTION_ADDRESS = 0x1000
 """Address of the first instruction; no function has the address 0."""
 
@@ -42,6 +47,9 @@ class Program:
         Variable to bytes; of dynamic shared memory, which ends with the block's, none.
     static_shared : int
         Bytes of static shared memory.
+    reserved_shared : dict
+        What ``%reserved_smem_offset_...`` says: of shared memory that the system keeps for
+        libraries, as cooperative groups, where it begins and ends, and two places in it.
     depots : dict
         Local variable to offset in its thread's frame.
     frame_bytes : int
@@ -74,18 +82,21 @@ class Program:
         self._lay_out_parameters()
 
     def _reachable(self) -> list[Function]:
-        named = set()
-        for variable in self.module.variables.values():
-            named |= {value[1] for value in variable.values if isinstance(value, tuple)}
-        queue, found = [self.kernel.name, *sorted(named)], {}
+        """The functions that the kernel names, itself or by a variable's initial value."""
+        variables, functions = self.module.variables, self.module.functions
+        queue, found, seen = [self.kernel.name], {}, set()
         while queue:
             name = queue.pop()
-            function = self.module.functions.get(name)
-            if function is None or name in found:
+            if name in seen:
                 continue
-            found[name] = function
-            for instruction in function.instructions:
-                queue += _symbols(instruction)
+            seen.add(name)
+            if name in variables:
+                values = variables[name].values
+                queue += sorted({value[1] for value in values if isinstance(value, tuple)})
+            elif name in functions:
+                found[name] = function = functions[name]
+                for instruction in function.instructions:
+                    queue += _symbols(instruction)
         del found[self.kernel.name]
         return [*found.values(), self.kernel]
 
@@ -111,11 +122,7 @@ class Program:
             if "?" in called:
                 called.remove("?")
                 called |= pointed_at & names
-        reach = {name: set(called) for name, called in callees.items()}
-        for _ in names:
-            for called in reach.values():
-                called |= set().union(*(reach[name] for name in called))
-        return {name for name, called in reach.items() if name in called}
+        return _on_cycles(callees)
 
     def _lay_out_parameters(self) -> None:
         self.parameter_offsets: dict[str, int] = {}
@@ -145,6 +152,16 @@ class Program:
             offset = -(-offset // variable.align) * variable.align
             self.shared_offsets[variable.name] = offset
             offset += variable.size
+        self.reserved_shared: dict[str, int] = {}
+        if self._names_reserved():
+            offset = -(-offset // 16) * 16
+            begin, offset = offset, offset + RESERVED_BYTES
+            self.reserved_shared = {
+                "begin": begin, "end": offset, "cap": RESERVED_BYTES, "0": begin,
+                "1": begin + RESERVED_BYTES // 2,
+            }  # fmt: skip
+            self.shared_offsets["reserved shared memory"] = begin
+            self.shared_sizes["reserved shared memory"] = RESERVED_BYTES
         dynamic = [v for v in variables if v.extern]
         if dynamic:
             align = max(16, *(v.align for v in dynamic))
@@ -161,6 +178,14 @@ class Program:
                     self.depots[variable.name] = offset
                     offset += variable.size
         self.frame_bytes = -(-offset // 16) * 16
+
+    def _names_reserved(self) -> bool:
+        return any(
+            isinstance(operand, Special) and operand.name.startswith("reserved_smem_offset")
+            for instruction in self.instructions
+            if instruction.opcode == "mov"
+            for operand in instruction.operands
+        )
 
     def function_of(self, index: int) -> str:
         """The function that an instruction belongs to."""
@@ -182,6 +207,43 @@ class Program:
         """A variable of a function or of the module."""
         owner = next(f for f in self.functions if f.name == function)
         return owner.variables.get(name) or self.module.variables.get(name)
+
+
+def _on_cycles(graph: Mapping[str, set[str]]) -> set[str]:
+    """The nodes from which a path leads back, by the graph's strong components (Kosaraju)."""
+    back: dict[str, list[str]] = {name: [] for name in graph}
+    for name, following in graph.items():
+        for each in following:
+            back[each].append(name)
+    found, seen = set(), set()
+    for start in reversed(_behind_what_follows(graph)):
+        component, queue = [], [start]
+        while queue:
+            name = queue.pop()
+            if name not in seen:
+                seen.add(name)
+                component.append(name)
+                queue += back[name]
+        if len(component) > 1 or start in graph[start]:
+            found.update(component)
+    return found
+
+
+def _behind_what_follows(graph: Mapping[str, set[str]]) -> list[str]:
+    """The nodes, each behind those that follow it, unless they lead back to it."""
+    order: list[str] = []
+    seen: set[str] = set()
+    for start in graph:
+        queue = [(start, False)]
+        while queue:
+            name, is_done = queue.pop()
+            if is_done:
+                order.append(name)
+            elif name not in seen:
+                seen.add(name)
+                queue.append((name, True))
+                queue += ((each, False) for each in graph[name])
+    return order
 
 
 def _symbols(instruction: Instruction) -> set[str]:

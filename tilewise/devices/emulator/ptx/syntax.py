@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 
@@ -195,10 +195,21 @@ class Function:
 
 @dataclass
 class Module:
-    """A translation unit."""
+    """A translation unit.
 
-    functions: dict[str, Function] = field(default_factory=dict)
+    Attributes
+    ----------
+    functions : mapping
+    variables : dict
+    files : dict
+        The names that ``.file`` gives, by number.
+    unread : dict
+        Variables that can't be read, and why; an error where a kernel names one.
+    """
+
+    functions: Mapping[str, Function] = field(default_factory=dict)
     variables: dict[str, Variable] = field(default_factory=dict)
     files: dict[int, str] = field(default_factory=dict)
+    unread: dict[str, str] = field(default_factory=dict)
     strings: str = ""
     """What the PTX says behind ``.debug_str``: the names of functions that were inlined."""
