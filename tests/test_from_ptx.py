@@ -150,6 +150,23 @@ def test_bits_take_a_float_too(emulator: Device) -> None:
     assert x.tolist() == [2.5] * 4
 
 
+def test_its_variables_are_set_by_name(device: Device) -> None:
+    text = (
+        ".version 8.0\n.target sm_80\n.address_size 64\n.global .texref t;\n"
+        ".visible .const .align 4 .f32 scale[2];\n.global .align 4 .b32 n = 5;\n"
+        ".visible .entry k(.param .u64 x) {\n.reg .b64 a; .reg .f32 f; ld.param.u64 a, [x]; "
+        "ld.const.f32 f, [scale+4]; st.global.f32 [a], f; ret; }\n"
+    )
+    kernel, x = Kernel.from_ptx(text), np.zeros(1, np.float32)
+    found = kernel.compile().variables
+    assert [(v.name, v.space, v.size) for v in found] == [
+        ("scale", "constant", 8), ("n", "device", 4),
+    ]  # fmt: skip
+    kernel.variables["scale"] = np.array([1, 7], np.float32)
+    kernel.launch(1, 1, (x,), device=device)
+    assert x[0] == 7
+
+
 def test_what_it_takes_is_checked(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="takes PTX as a string, or the path"):
         Kernel.from_ptx(5)  # type: ignore[arg-type]

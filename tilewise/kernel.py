@@ -89,8 +89,6 @@ class Kernel:
     1
     """
 
-    _variables: Variables | None = None
-
     def __init__(
         self,
         source_or_path: str | os.PathLike[str],
@@ -131,6 +129,7 @@ class Kernel:
                 what = "it is a file" if Path(folder).exists() else "there is no such folder"
                 raise FileNotFoundError(f"include has {str(folder)!r}: {what}")
         self.trusted, self.limits = trusted, limits
+        self._variables: Variables | None = None
 
     @classmethod
     @front_door
@@ -211,7 +210,7 @@ class Kernel:
         made.source = includes.read(made.path) if made.path else str(text_or_path)
         made.is_ptx, made.defines = True, {}
         made.options, made.include = (), ()
-        made.trusted, made.limits = False, limits
+        made.trusted, made.limits, made._variables = False, limits, None
         made.lines_of = None if source is None else (str(source), includes.read(Path(source)))
         made.name = given.kernel_name(made.source, name, made._file)
         return made
@@ -241,6 +240,13 @@ class Kernel:
         found._variables = None if self._variables is None else found._own_variables(self)
         return found
 
+    def request(self, arch: str | None = None, *, lines: bool = True) -> Request:
+        """What the compiler is asked for; :meth:`compile` says what ``arch`` and ``lines`` are."""
+        return Request(
+            self.source, self.name, self.defines, arch or compiler.DEFAULT_ARCH, self.path,
+            self.options, self.include, lines, self.trusted, self.limits,
+        )  # fmt: skip
+
     @property
     def variables(self) -> Variables:
         """The ``__constant__`` and ``__device__`` variables of the kernel's module.
@@ -255,13 +261,6 @@ class Kernel:
 
     def _own_variables(self, given: Kernel | None = None) -> Variables:
         return Variables(self.compile, None if given is None else given._variables)
-
-    def request(self, arch: str | None = None, *, lines: bool = True) -> Request:
-        """What the compiler is asked for; :meth:`compile` says what ``arch`` and ``lines`` are."""
-        return Request(
-            self.source, self.name, self.defines, arch or compiler.DEFAULT_ARCH, self.path,
-            self.options, self.include, lines, self.trusted, self.limits,
-        )  # fmt: skip
 
     @front_door
     def compile(self, arch: str | None = None, *, lines: bool = True) -> Compiled:

@@ -90,7 +90,10 @@ def test_a_rung_takes_no_options_of_a_file(
     for option in (["--limit", "seconds=1"], ["--trusted"], ["--no-limits"], ["--include", "."]):
         outcome = tilewise(*words(command, "tiled", tmp_path), *option)
         assert outcome.code == 2
-        assert f"{option[0]} is for FILE.cu:NAME; tiled is a rung of the ladder" in outcome.err
+        assert (
+            f"{option[0]} is for FILE.cu:NAME or FILE.ptx:NAME; tiled is a rung of the ladder"
+            in outcome.err
+        )
 
 
 def test_a_bomb_is_stopped_while_it_compiles(tilewise: Tilewise, tmp_path: Path) -> None:

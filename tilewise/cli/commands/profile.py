@@ -26,8 +26,9 @@ def profile(
     targets: Annotated[
         list[str],
         typer.Argument(
-            metavar="RUNG|FILE.cu:NAME|FILE.ptx:NAME [...]",
-            help="A rung of the ladder, or any kernel that has its signature; two are compared.",
+            metavar="RUNG|FILE.cu:NAME [RUNG|FILE.cu:NAME]",
+            help="A rung of the ladder, or any kernel that has its signature, of PTX as "
+            "FILE.ptx:NAME; two are compared.",
             autocompletion=rungs,
         ),
     ],

@@ -40,7 +40,7 @@ def roofline(
     targets: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="RUNG|FILE.cu:NAME|FILE.ptx:NAME ...",
+            metavar="RUNG|FILE.cu:NAME ...",
             help="Kernels, as `tilewise run` takes them. By default the rungs of many blocks, each "
             "with the tile where it takes that.",
             autocompletion=rungs,

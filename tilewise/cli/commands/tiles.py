@@ -60,7 +60,7 @@ def occupancy(
     target: Annotated[
         str,
         typer.Argument(
-            metavar="RUNG|FILE.cu:NAME|FILE.ptx:NAME",
+            metavar="RUNG|FILE.cu:NAME",
             help="A rung of the ladder, or any kernel.",
             autocompletion=rungs,
         ),

@@ -18,7 +18,7 @@ from tilewise.compiler.includes import MOST_BYTES
 from tilewise.compiler.options import check_text
 from tilewise.compiler.ptx import apart, assembler
 from tilewise.compiler.ptx.lines import Numbered, escaped, with_own_lines
-from tilewise.compiler.ptx.parameters import parameters
+from tilewise.compiler.ptx.parameters import parameters, variables
 from tilewise.compiler.ptx.placed import with_alignment
 from tilewise.compiler.ptx.text import Split, split
 from tilewise.counted import Resources
@@ -217,7 +217,8 @@ def _made(
     numbered = module.numbered
     return Compiled(
         name or symbol, symbol, arch, own_text, own, numbered.ptx, cubin, resources, named,
-        symbols.variables(numbered.ptx), is_ptx=True, ptx_file=numbered.file,
+        variables(module.split),
+        is_ptx=True, ptx_file=numbered.file,
     )  # fmt: skip
 
 

@@ -1,18 +1,27 @@
-"""The parameters of a kernel, as its PTX declares them (PTX ISA 5.1.6 and 11.1)."""
+"""The parameters and variables of a kernel, as its PTX declares them (PTX ISA 5.1 and 11.1)."""
 
 from __future__ import annotations
 
 import re
 
-from tilewise.compiler.ptx.text import shortened
+from tilewise.compiler import symbols
+from tilewise.compiler.compiled import Variable
+from tilewise.compiler.ptx.text import Split, shortened
 from tilewise.errors import CompileError
 
 _PARAMETER = re.compile(
     r"\s*\.param\b(?P<attributes>(?:\s*\.\w+(?:\s+\d{1,9}\b)?)+?)\s*"
     r"(?<![\w.])(?P<name>[A-Za-z_$%][\w$]*)\s*(?P<extents>(?:\[\s*\d{0,9}\s*\]\s*)*)$"
 )
+# Those of a size, and not of another module.
+_VARIABLE = re.compile(
+    r"(?:\.(?:visible|weak|common)\s+)*\.(?P<space>global|const)\b(?P<attributes>[^=\[{]*?)"
+    r"(?<![\w.])(?P<name>[\w$]+)\s*(?P<extents>(?:\[\s*\d{1,9}\s*\]\s*)*)$"
+)
+_LONGEST = 4096  # characters of a declaration
+_SPACES = {"const": "constant", "global": "device"}
 _WORD = re.compile(r"\.(\w+)(?:\s+(\d+))?")
-_TYPE = re.compile(r"([busf]|bf)(\d+)")
+_TYPE = re.compile(r"\b([busf]|bf)(\d{1,3})\b")
 
 
 def parameters(text: str) -> list[tuple[str, str, int, int, str]]:
@@ -34,6 +43,28 @@ def parameters(text: str) -> list[tuple[str, str, int, int, str]]:
         If one can't be read.
     """
     return [_parameter(each) for each in text.split(",")] if text.strip() else []
+
+
+def variables(module: Split) -> tuple[Variable, ...]:
+    """The module's constant and global variables; of strings there are none.
+
+    One that can't be read, as a texture, is left out.
+    """
+    found = []
+    for text in module.declarations:
+        head = text[: _LONGEST + 1].partition("=")[0].strip()
+        match = _VARIABLE.match(head) if len(head) <= _LONGEST else None
+        types = [] if match is None else _TYPE.findall(match["attributes"])
+        if match is None or not types or match["name"].startswith(("$", "__unnamed_")):
+            continue
+        vector = re.search(r"\.v([248])\b", match["attributes"])
+        size = int(types[-1][1]) // 8 * int(vector[1] if vector else 1)
+        for extent in re.findall(r"\d+", match["extents"]):
+            size *= int(extent)
+        name = match["name"]
+        space = _SPACES[match["space"]]
+        found.append(Variable(symbols.demangle(name), name, space, size))
+    return tuple(found)
 
 
 def _parameter(text: str) -> tuple[str, str, int, int, str]:
