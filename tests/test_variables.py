@@ -390,6 +390,35 @@ extern "C" __global__ void k(NUMBER* y) { *y = 1; }"""
         found.with_macros({"NUMBER": "int"}).launch(1, 1, (y,), device=emulator)
 
 
+def test_variables_of_ptx_are_their_bytes(emulator: Device) -> None:
+    ptx = """
+.version 7.0
+.target sm_80
+.address_size 64
+.visible\t.const .align 4 .b8 _ZN2ns4addsE[8];
+.global .align 4 .u32 steps = 3;
+.visible .entry k(.param .u64 y)
+{
+    .reg .b32 %r<4>; .reg .b64 %rd<2>;
+    ld.param.u64 %rd1, [y];
+    ld.const.u32 %r1, [_ZN2ns4addsE+4];
+    ld.global.u32 %r2, [steps];
+    add.u32 %r3, %r1, %r2;
+    st.global.u32 [steps], %r3;
+    st.global.u32 [%rd1], %r3;
+    ret;
+}"""
+    found, y = Kernel.from_ptx(ptx), np.zeros(1, np.int32)
+    assert set(found.variables) == {"ns::adds", "steps"}
+    with pytest.raises(UninitializedReadError, match="reads ns::adds"):
+        found.launch(1, 1, (y,), device=emulator)
+    found.variables["adds"] = np.array([1, 10], np.int32)
+    for expected in (13, 23):
+        found.launch(1, 1, (y,), device=emulator)
+        assert y[0] == expected
+    assert found.variables["steps"].view(np.int32) == 23
+
+
 class Driver:
     """Stands for a GPU's context: one library, and memory at the address of each variable."""
 

@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 
-from tilewise.compiler import DEFAULT_ARCH, Compiled, Variable
+from tilewise.compiler import Compiled, Variable
 from tilewise.devices import Device
 from tilewise.devices.elements import refused
 from tilewise.devices.emulated import emulator
@@ -31,7 +31,7 @@ _DTYPES = {
 _LANES = {"__half2": 2, "__nv_bfloat162": 2, "float2": 2, "float3": 3, "float4": 4, "double2": 2}
 _BYTES = ("char", "signed char", "unsigned char")
 
-Compile = Callable[[str], Compiled]
+Compile = Callable[[str | None], Compiled]
 
 
 class Variables(MutableMapping[str, Any]):
@@ -87,7 +87,7 @@ class Variables(MutableMapping[str, Any]):
         self._modules: WeakKeyDictionary[Device, Module] = WeakKeyDictionary()
         self._changed: set[str] = set()
         self._last: Module | None = None
-        self._arch = DEFAULT_ARCH
+        self._arch: str | None = None
         self._lock = threading.Lock()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -151,8 +151,8 @@ class Variables(MutableMapping[str, Any]):
         elif found.name in self._given:
             data = self._given[found.name]
         else:
-            place = emulator(self._arch)
-            data = place.module(self._compile(place.arch)).read(found.symbol)
+            compiled = self._compile(self._arch)
+            data = emulator(compiled.arch).module(compiled).read(found.symbol)
         return as_array(found, data)
 
     def __setitem__(self, name: str, value: Any) -> None:

@@ -20,8 +20,8 @@ _GLOBAL = re.compile(
     r"|__maxnreg__\s*\([^)]*\))*([A-Za-z_]\w*)\s*\("
 )
 _VARIABLE = re.compile(
-    r"^(?:\.(?:visible|weak|common) )*\.(global|const)((?: \.\w+(?: \d+)?)+) ([\w$]+)"
-    r"((?:\[\d+\])*)(?= ?[;=])",
+    r"^(?:\.(?:visible|weak|common)\s+)*\.(global|const)((?:\s+\.\w{1,9}(?:\s+\d{1,9})?)+)\s+([\w$]+)"
+    r"((?:\[\d{1,18}\])*)(?=\s*[;=])",
     re.MULTILINE,
 )
 _BUILTIN = {
@@ -65,8 +65,10 @@ def variables(ptx: str) -> tuple[Variable, ...]:
     found = []
     for space, text, symbol, extents in _VARIABLE.findall(ptx):
         name = demangle(symbol)
-        kind = re.findall(r"\.[busf](\d+)", text)[-1]
-        size = math.prod((int(kind) // 8, *map(int, re.findall(r"\d+", extents))))
+        kinds = re.findall(r"\.[busf](\d+)\b", text)
+        if not kinds:
+            continue  # a texture, a surface or a sampler
+        size = math.prod((int(kinds[-1]) // 8, *map(int, re.findall(r"\d+", extents))))
         if not symbol.startswith(("$", "__unnamed_", ".")) and not name.endswith("__func__"):
             space = {"const": "constant", "global": "device"}[space]
             found.append(Variable(name, symbol, space, size))
