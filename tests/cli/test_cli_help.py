@@ -63,6 +63,22 @@ def test_run_and_ladder_take_a_size_of_zero_and_say_so(
         assert capsys.readouterr().out.count("may be 0.") == 3
 
 
+@pytest.mark.parametrize("size", "mnk")
+def test_a_ladder_of_nothing_says_so(size: str, tilewise: Tilewise) -> None:
+    words = ["ladder", "-m", 8, "-n", 8, "-k", 8, f"-{size}", 0]
+    found = tilewise(*words)
+    assert found.code == 0
+    title, note, *rest = found.out.splitlines()
+    assert f"{size} = 0" in title
+    if size == "k":  # C is of zeros, which every rung writes
+        assert note.startswith("k is 0: every element of C is an empty sum, 0")
+        assert found.out.count("right") >= len(RUNGS)
+    else:
+        assert (note, rest) == ("C has no elements: nothing was launched", [])
+    assert tilewise(*words, "--json").json["notes"] == [note]
+    assert tilewise(*words[:-1], 8, "--json").json["notes"] == []
+
+
 @pytest.mark.parametrize(
     "words",
     [["profile", "tiled"], ["watch", "tiled"], ["roofline", "tiled"], ["explain"], ["tiles"]],

@@ -31,6 +31,7 @@ from tilewise.shown import PLACES, Part, Shown, product_line
 from tilewise.tracebacks import front_door
 
 DEFAULT_TILE = 16  # of a kernel that is not on the ladder
+NO_ELEMENTS = "C has no elements: nothing was launched"
 REPEATS = 5
 LONG = 1.0  # seconds; a launch this long is timed well enough by itself
 
@@ -90,7 +91,7 @@ class RunResult(Shown):
         launched: dict[str, Any]
         if self.report is None:
             launched = dict.fromkeys(("grid", "block", "seconds", "counters", "resources"))
-            launched |= {"findings": [], "notes": ["C has no elements: nothing was launched"]}
+            launched |= {"findings": [], "notes": [NO_ELEMENTS]}
         else:
             launched = self.report.to_dict()
         return {
@@ -126,7 +127,7 @@ class RunResult(Shown):
 
     def _parts(self) -> list[Part]:
         if self.report is None:
-            launched: Sequence[Part] = ["C has no elements: nothing was launched"]
+            launched: Sequence[Part] = [NO_ELEMENTS]
         else:
             _, *launched = self.report._parts()
         left = [] if self.untouched is None else [str(self.untouched)]

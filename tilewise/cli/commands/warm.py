@@ -23,7 +23,11 @@ def warm(
     ] = None,
     arch: Annotated[
         str | None,
-        typer.Option(metavar="sm_XX", help="By default the GPU's that is here, or an H200's."),
+        typer.Option(
+            metavar="sm_XX",
+            help="By default the GPU's that is here, or an H200's. It compiles what matmul takes "
+            "on such a GPU: for sm_90, sm_90a.",
+        ),
     ] = None,
     as_json: Json = False,
 ) -> int:

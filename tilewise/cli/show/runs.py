@@ -166,6 +166,10 @@ def ladder(document: Mapping[str, Any]) -> None:
         f"on the {PLACES[document['device']]}",
         style="bold",
     )
+    for note in document["notes"]:
+        out.print(note)
+    if not m or not n:
+        return
     out.print()
     counted = document["device"] == "emulator"
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
