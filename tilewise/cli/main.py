@@ -11,6 +11,7 @@ bad arguments and for what this machine lacks, 130 after Ctrl-C.
 from __future__ import annotations
 
 import errno
+import inspect
 import io
 import os
 import sys
@@ -94,7 +95,8 @@ COMMANDS = (
     machine.doctor,
 )
 for command in COMMANDS:
-    app.command()(command)
+    # Given, it is wrapped in the list of commands; typer's own would be cut to a line.
+    app.command(short_help=(inspect.getdoc(command) or "").partition("\n\n")[0])(command)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
