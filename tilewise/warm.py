@@ -169,7 +169,9 @@ def warm(
     found = [_bytes(kernel, arch) for kernel in kernels]
     lost = found.count(None) - len(failures)
     if lost > 0:
-        failures.append(f"{lost} kernels were compiled and are not in the cache: is its disk full?")
+        failures.append(
+            f"{lost:,} kernels were compiled and are not in the cache: is its disk full?"
+        )
     return Warmed(
         arch=arch,
         chip="any GPU" if chip is None else chip.name,

@@ -93,7 +93,7 @@ def test_what_counts_watches_or_measures_refuses_an_empty_product_and_says_why(
     words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([*words, "-m", "8", "-n", "8", "-k", "0"]) == 2
-    told = "k is 0; it must be from 1 to 2147483647: an empty product has nothing to look at"
+    told = "k is 0; it must be from 1 to 2,147,483,647: an empty product has nothing to look at"
     assert told in " ".join(capsys.readouterr().err.split())
     main([words[0], "--help"])
     assert capsys.readouterr().out.count("at least 1.") == 3

@@ -65,10 +65,11 @@ def test_commands_on_a_product_refuse_the_same_sizes(
     for command in ("explain", "tiles", "profile tiled", "roofline tiled", "watch tiled"):
         assert main([*command.split(), *words]) == 2, command
         told.append(capsys.readouterr().err)
-    assert told[0] == f"tilewise: {option[1]} is {size}; it must be from 1 to 2147483647\n"
+    value = f"{option[1]} is {int(size):,}"
+    assert told[0] == f"tilewise: {value}; it must be from 1 to 2,147,483,647\n"
     assert len(set(told)) == 1
     assert main(["run", "tiled", *words]) == 2
-    assert capsys.readouterr().err.startswith(f"tilewise: {option[1]} is {size}; ")
+    assert capsys.readouterr().err.startswith(f"tilewise: {value}; ")
 
 
 def test_occupancy_names_the_shared_memory_that_is_given(

@@ -155,9 +155,9 @@ def test_wrong_arguments(device: Device) -> None:
 def test_limits_of_the_hardware(device: Device) -> None:
     kernel = Kernel(NO_ARGUMENTS, "nothing")
     for grid, block, words in (
-        (1, 1025, "at most 1024"),
+        (1, 1025, "at most 1,024"),
         (1, (1, 1, 65), "at most 64"),
-        ((1, 65536), 1, "at most 65535"),
+        ((1, 65536), 1, "at most 65,535"),
     ):
         with pytest.raises(LaunchError, match=words):
             kernel.launch(grid, block, (), device=device)

@@ -339,7 +339,7 @@ def test_a_kernel_that_is_loaded_asks_the_driver_nothing() -> None:
     context.is_ready = False
     assert called(0) == ["current", "relaxed_capture"]
     context.is_ready = True
-    with pytest.raises(LaunchError, match="at most 200000"):
+    with pytest.raises(LaunchError, match="at most 200,000"):
         called(200_000)
 
 

@@ -237,13 +237,13 @@ def test_what_was_loaded_decides(profile: Tilewise, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["tiled", "-m", "0"], "m is 0; it must be from 1 to 2147483647"),
+        (["tiled", "-m", "0"], "m is 0; it must be from 1 to 2,147,483,647"),
         (["tiled", "-k", "-1"], "k is -1"),
-        (["tiled", "-n", "2147483648"], "n is 2147483648; it must be from 1"),
-        (["tiled", "-m", "3000000", "-k", "1"], "m may be 2097120 at most"),
+        (["tiled", "-n", "2147483648"], "n is 2,147,483,648; it must be from 1"),
+        (["tiled", "-m", "3000000", "-k", "1"], "m may be 2,097,120 at most"),
         (["tiled", "--arch", "sm_107"], "sm_107"),  # no table has its multiprocessors
         (["tiled", "tield"], "no kernel called 'tield'"),
-        (["tiled", "single_block", "-m", "64", "-n", "64"], "at most 1024; 64 x 64 is 4096"),
+        (["tiled", "single_block", "-m", "64", "-n", "64"], "at most 1,024; 64 x 64 is 4,096"),
         (["tiled", "--alpha", "nan"], "alpha is nan"),
         (["tiled", "naive", "coalesced"], "3 kernels are named"),
         (["tield"], "no kernel called 'tield'"),

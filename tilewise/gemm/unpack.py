@@ -40,7 +40,7 @@ def step(packing: Packing, source: Place, destination: Place, overlap: bool = Fa
         lane_bits -= 1
     blocks = -(-words // (1 << lane_bits)) * -(-lines // (THREADS >> lane_bits))
     if lines > LARGEST or blocks > MAX_GRID[0]:
-        raise ValueError(f"{blocks} blocks are more than one launch can have")
+        raise ValueError(f"{blocks:,} blocks are more than one launch can have")
     given = layout(SOURCE, "Copy").pack({
         "source": source, "destination": destination, "row_stride": to.row_stride,
         "column_stride": to.column_stride, "batch_stride": to.batch_stride,

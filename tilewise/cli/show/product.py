@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tilewise.cli.show.console import console, error, verdict
-from tilewise.shown import duration, number, plural
+from tilewise.shown import duration, number
 
 if TYPE_CHECKING:
     from tilewise.tune import Tuned

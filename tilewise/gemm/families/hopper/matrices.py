@@ -59,9 +59,9 @@ class Matrix(NamedTuple):
         # TMA has to step from line to line, and from matrix to matrix.
         for step in (self.pitch, self.apart):
             if step % 16:
-                return f"has a stride of {step} bytes, no multiple of 16"
+                return f"has a stride of {step:,} bytes, no multiple of 16"
             if not 0 <= step < LARGEST_STRIDE:
-                return f"has a stride of {step} bytes"
+                return f"has a stride of {step:,} bytes"
         return ""
 
     def unreadable(self) -> str:
