@@ -128,7 +128,7 @@ def test_random_problem() -> None:
     [
         ((-1, 2, 3), ValueError, "m is -1"),
         ((1, 2, 3, "float32", -4), ValueError, "seed is -4"),
-        ((1, 2, LARGEST + 1), ValueError, f"k is {LARGEST + 1}; at most"),
+        ((1, 2, LARGEST + 1), ValueError, f"k is {LARGEST + 1:,}; at most"),
         ((1, 2.5, 3), TypeError, "n is 2.5"),
         ((1, 2, 3, "int8"), TypeError, "int8.*float32, float64"),
     ],

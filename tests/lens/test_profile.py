@@ -214,7 +214,7 @@ def own(tmp_path: Path) -> Path:
 def test_a_wrong_result(profile: Tilewise, own: Path) -> None:
     found = profile(f"{own}:forgets_last", "-m", 20, "-n", 20, "-k", 20)
     assert found.code == 1
-    assert "result: WRONG against float64" in found.out
+    assert "check  WRONG against float64: max error " in found.out
 
 
 def test_a_fault(profile: Tilewise, own: Path) -> None:

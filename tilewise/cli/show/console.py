@@ -28,6 +28,7 @@ from tilewise.shown import number
 
 if TYPE_CHECKING:
     from tilewise.devices import Device
+    from tilewise.ladder.verdict import Verdict
 
 
 FOLDED = 12  # columns of a terminal that a name takes at least
@@ -182,6 +183,12 @@ def block_progress(device: Device, what: str) -> Iterator[None]:
 
 def verdict(correct: bool) -> Text:
     return Text("right", style="green") if correct else Text("WRONG", style="bold red")
+
+
+def verdict_rows(found: Verdict) -> list[tuple[str, Text | str]]:
+    """Whether a product is right, and what is to be said of its C, for :func:`named_rows`."""
+    line = Text.assemble(verdict(found.correct), found.details)
+    return [("check", line), *found.remarks.items()]
 
 
 def named_rows(rows: Sequence[tuple[str, Text | str]]) -> Table:
