@@ -25,7 +25,8 @@ from tilewise.devices.tensor_maps import TensorMaps
 from tilewise.errors import LaunchError
 from tilewise.gemm.steps import Plan, Step, execute
 from tilewise.kernel import Kernel
-from tilewise.launch import Launch, Packed, Place, TensorMap
+from tilewise.launch import Launch
+from tilewise.places import Packed, Place, TensorMap
 
 # *first += number; *second += *first
 ADD = r"""

@@ -26,7 +26,7 @@ from tilewise.gemm.plan import plan_on, plan_product
 from tilewise.gemm.product import WORKSPACE, A, B, D, Operand, Product
 from tilewise.gemm.steps import Plan, Step
 from tilewise.kernel import Kernel
-from tilewise.launch import Packed, Place, TensorMap
+from tilewise.places import Packed, Place, TensorMap
 
 
 @pytest.fixture(autouse=True)

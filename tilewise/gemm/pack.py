@@ -11,7 +11,8 @@ from tilewise.gemm.layouts import layout
 from tilewise.gemm.product import Operand
 from tilewise.gemm.steps import Step
 from tilewise.kernel import SOURCES, Kernel
-from tilewise.launch import Launch, Place
+from tilewise.launch import Launch
+from tilewise.places import Place
 
 SOURCE = SOURCES / "gemm" / "pack.cu"
 ITEM_SIZE = 2  # bytes

@@ -9,7 +9,8 @@ from tilewise.gemm.layouts import layout
 from tilewise.gemm.pack import ITEM_SIZE, LARGEST, Packing
 from tilewise.gemm.steps import Step
 from tilewise.kernel import SOURCES, Kernel
-from tilewise.launch import Launch, Place
+from tilewise.launch import Launch
+from tilewise.places import Place
 
 SOURCE = SOURCES / "gemm" / "unpack.cu"
 WIDTH, THREADS = 8, 256  # of unpack.cu

@@ -15,9 +15,9 @@ from tilewise.gemm.families.simt.matrices import Access
 from tilewise.gemm.families.simt.table import Table, Way
 from tilewise.gemm.families.simt.tiles import RUNG as TUNED
 from tilewise.gemm.families.simt.tiles import RUNG_STAGED
-from tilewise.gemm.product import ALIGNMENT, ITEM_SIZES, REAL
+from tilewise.gemm.product import ALIGNMENT, REAL
 from tilewise.numbers import DTYPES
-from tilewise.places import Dim3
+from tilewise.places import ITEM_SIZES, Dim3
 
 TILES = range(2, 33)  # TILE x TILE threads a block, and a block has at most 1024
 THREADS_A_BLOCK = MAX_THREADS

@@ -8,7 +8,7 @@ from tilewise.gemm.families.hopper.tiling import BLOCK_K
 from tilewise.gemm.layouts import layout
 from tilewise.gemm.product import Operand
 from tilewise.kernel import SOURCES
-from tilewise.launch import Packed, Place, TensorMap
+from tilewise.places import Packed, Place, TensorMap
 
 LOAD = SOURCES / "gemm" / "hopper_load.cuh"
 SECTOR_BYTES = 32

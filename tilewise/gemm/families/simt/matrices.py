@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from tilewise.gemm import pack
 from tilewise.gemm.families.hopper.matrices import LARGEST_STRIDE
-from tilewise.gemm.product import ALIGNMENT, ITEM_SIZES, Operand
+from tilewise.gemm.product import ALIGNMENT, Operand
+from tilewise.places import ITEM_SIZES
 
 
 class Matrix(NamedTuple):
