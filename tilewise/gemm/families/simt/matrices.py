@@ -47,6 +47,9 @@ def matrix_of(
 ) -> Matrix | None:
     """Return how the kernel reads rows of k elements; None if it can't.
 
+    A launch is made by it. What a price needs of that, :func:`traits_of` says in a fraction of the
+    time.
+
     Parameters
     ----------
     operand : Operand
@@ -98,7 +101,7 @@ MOST_COPIED = 1 << 42  # elements: a launch copies one tile a block
 def traits_of(operand: Operand, rows: int, k: int, batch: int, item: int) -> int:
     """Return the traits of a matrix as bits; -1 if the kernel can't read it.
 
-    They agree with :func:`matrix_of`, and with the copies that
+    Products are priced by them. They agree with :func:`matrix_of`, and with the copies that
     :func:`tilewise.gemm.families.simt.readings.readings` offers, at a fraction of their time.
 
     Parameters
