@@ -42,7 +42,8 @@ def dim3(value: int | Sequence[int], what: str) -> Dim3:
         if isinstance(extent, bool) or not hasattr(extent, "__index__"):
             raise TypeError(f"{what} {extents!r}: {extent!r} is not an integer")
         if extent < 1:
-            raise ValueError(f"{what} {extents!r}: every extent must be at least 1")
+            given = " x ".join(map(str, extents))
+            raise ValueError(f"{what} is {given}; every extent must be at least 1")
     x, y, z = (*(int(extent) for extent in extents), 1, 1)[:3]
     return x, y, z
 
