@@ -40,12 +40,29 @@ def dim3(value: int | Sequence[int], what: str) -> Dim3:
         raise ValueError(f"{what} has {len(extents)} extents; it takes one to three, x first")
     for extent in extents:
         if isinstance(extent, bool) or not hasattr(extent, "__index__"):
-            raise TypeError(f"{what} {extents!r}: {extent!r} is not an integer")
+            raise TypeError(f"{what} is {value!r}; it takes an integer, or up to three, x first")
         if extent < 1:
             given = " x ".join(map(str, extents))
             raise ValueError(f"{what} is {given}; every extent must be at least 1")
     x, y, z = (*(int(extent) for extent in extents), 1, 1)[:3]
     return x, y, z
+
+
+def each_of(args: Any) -> tuple[Any, ...]:
+    """Return a kernel's arguments, one by one.
+
+    Raises
+    ------
+    TypeError
+        If it is a single one, which is no sequence of arguments although it may be iterated over.
+    """
+    if not isinstance(args, Iterable) or isinstance(args, str | bytes) or hasattr(args, "dtype"):
+        kind = type(args).__name__
+        raise TypeError(
+            f"args is of type {kind}; it takes a sequence with a value for each of the kernel's "
+            "parameters: of a single one, (x,)"
+        )
+    return tuple(args)
 
 
 @dataclass(frozen=True)

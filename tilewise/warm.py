@@ -152,7 +152,7 @@ def warm(
     if sizes is None:
         kernels = list(every_kernel(chip, dtypes))
     else:
-        every = combinations(sizes, dtypes, layouts)
+        every = combinations(map(_size, sizes), dtypes, layouts)
         products = [of_shape(*size, dtype, layout) for size, dtype, layout in every]
         kernels = list(kernels_of(chip, products))
     missing = [kernel for kernel in kernels if _bytes(kernel, arch) is None]
@@ -183,6 +183,12 @@ def warm(
         seconds=time.perf_counter() - begun,
         asked=asked,
     )
+
+
+def _size(given: Sequence[int]) -> Sequence[int]:
+    if not isinstance(given, Sequence) or len(given) != 3:
+        raise ValueError(f"sizes has {given!r}; each of them is m, n and k of a product")
+    return given
 
 
 def _planned_for(arch: str | None) -> tuple[str, Chip | None]:

@@ -151,6 +151,12 @@ def test_a_cache_that_is_a_file_is_told(
     assert f"{tmp_path / 'file'}, the cache's folder, can't be made: " in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("size", [(8, 8), 8, (8, 8, 8, 8)])
+def test_a_size_that_is_none_is_told(size: Any) -> None:
+    with pytest.raises(ValueError, match=r"sizes has .*; each of them is m, n and k of a product"):
+        tilewise.warm([size], dtypes=["float64"])
+
+
 def test_a_cache_that_keeps_nothing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ahead, "compile_ahead", lambda *_, **__: [])
     found = tilewise.warm([(8, 8, 8)], dtypes=["float64"], layouts=["NN"])

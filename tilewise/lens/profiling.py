@@ -15,7 +15,7 @@ from tilewise.kernel import CHECKS, Kernel
 from tilewise.ladder.run import kernel_of, sizes_of
 from tilewise.ladder.rungs import Rung
 from tilewise.ladder.verdict import judge
-from tilewise.launch import Launch, LaunchReport, dim3
+from tilewise.launch import Launch, LaunchReport, dim3, each_of
 from tilewise.lens.nsight_child import Case
 from tilewise.lens.products import Product
 from tilewise.lens.profile import Profile
@@ -68,7 +68,7 @@ def profile_launch(
         raise ValueError(f"checks is {checks!r}; it takes one of {', '.join(CHECKS)}")
     emulator = Emulator(arch, progress)
     launch = Launch(
-        dim3(grid, "grid"), dim3(block, "block"), tuple(args), shared, checks,
+        dim3(grid, "grid"), dim3(block, "block"), each_of(args), shared, checks,
         limits=kernel.limits,
     )  # fmt: skip
     compiled = kernel.compile(emulator.arch)
