@@ -185,10 +185,13 @@ def warm(
     )
 
 
-def _size(given: Sequence[int]) -> Sequence[int]:
-    if not isinstance(given, Sequence) or len(given) != 3:
-        raise ValueError(f"sizes has {given!r}; each of them is m, n and k of a product")
-    return given
+def _size(given: Iterable[int]) -> tuple[int, int, int]:
+    try:
+        m, n, k = given
+    except (TypeError, ValueError):
+        told = f"sizes has {given!r}; each of them is m, n and k of a product"
+        raise ValueError(told) from None
+    return m, n, k
 
 
 def _planned_for(arch: str | None) -> tuple[str, Chip | None]:
