@@ -18,8 +18,8 @@ MACHINE = f"{EMULATOR}.machine"
 
 LAYERS = (
     "shown", "numbers", "places", "limits", "counted", "launch", "errors", "tracebacks",
-    "compiler", "devices", "isolated", "isolated_process", "kernel", "provenance", "gemm",
-    "arrays", "ladder", "matmul", "explain", "lens", "bench", "tune", "warm", "", "cli",
+    "compiler", "devices", "isolated", "isolated_process", "variables", "kernel", "provenance",
+    "gemm", "arrays", "ladder", "matmul", "explain", "lens", "bench", "tune", "warm", "", "cli",
     "__main__",
 )  # fmt: skip
 """The parts of tilewise, each of which imports only those before it; ``""`` is the package's own
@@ -49,7 +49,7 @@ LAZY = {
     ("tilewise.bench.record", "tilewise.bench.*"): OPTIONAL,
     ("tilewise.bench.rungs", "tilewise.lens.ceilings"): SLOW,
     ("tilewise.cli.*", "tilewise.*"): SLOW,
-    ("tilewise.devices", EMULATOR): SLOW,
+    ("tilewise.devices.emulated", EMULATOR): SLOW,
     ("tilewise.gemm.steps", f"{EMULATOR}.*"): SLOW,
     ("tilewise.kernel", "tilewise.lens.profiling"): SLOW,
     ("tilewise.tune", "tilewise.bench.*"): OPTIONAL,

@@ -14,6 +14,7 @@ if sys.argv[:1] == ["-m"] and ("-m", "tilewise") in zip(
 
 from tilewise.counted import Counters, Resources
 from tilewise.devices import Device, get_device
+from tilewise.devices.emulated import emulator
 from tilewise.errors import (
     BarrierError,
     CheckError,
@@ -27,6 +28,7 @@ from tilewise.errors import (
     TilewiseError,
     UninitializedReadError,
     UnsupportedInstructionError,
+    VariableError,
 )
 from tilewise.explain import Explanation, explain
 from tilewise.kernel import Kernel
@@ -36,6 +38,7 @@ from tilewise.launch import Finding, Launch, LaunchReport
 from tilewise.limits import Limits
 from tilewise.matmul import matmul
 from tilewise.tune import Tuned, tune
+from tilewise.variables import Variables
 from tilewise.warm import Warmed, warm
 
 __version__ = "0.1.0"
@@ -87,8 +90,11 @@ __all__ = [
     "Tuned",
     "UninitializedReadError",
     "UnsupportedInstructionError",
+    "VariableError",
+    "Variables",
     "Warmed",
     "__version__",
+    "emulator",
     "explain",
     "get_device",
     "matmul",

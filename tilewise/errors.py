@@ -23,6 +23,12 @@ class LaunchError(TilewiseError):
     """A launch that no device of this kind can make, or that failed on the device."""
 
 
+class VariableError(TilewiseError, KeyError):
+    """A kernel's module has no variable of that name, or several."""
+
+    __str__ = Exception.__str__  # a KeyError's is the message in quotes
+
+
 class DeviceUnavailableError(TilewiseError):
     """The device that was asked for is not there, or can't be used."""
 

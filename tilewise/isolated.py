@@ -7,7 +7,7 @@ import pickle
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from io import BytesIO
@@ -82,6 +82,9 @@ class Task:
     compiled : Compiled
     launch : Launch
         Its arrays are each a :class:`SharedArray`; it has limits.
+    variables : mapping of str to (SharedArray, bool)
+        Where a variable's bytes lie, and behind them whether it has changed; and whether it begins
+        with those. By its symbol.
     file : int or str
         The memory that the processes share: a file that is open in both of them, by its number, or
         its path where a file that is open must have one.
@@ -92,9 +95,16 @@ class Task:
     compiled: Compiled
     launch: Launch
     file: int | str
+    variables: Mapping[str, tuple[SharedArray, bool]]
 
 
-def launch(device: str, arch: str, compiled: Compiled, launch: Launch) -> LaunchReport:
+def launch(
+    device: str,
+    arch: str,
+    compiled: Compiled,
+    launch: Launch,
+    carried: frozenset[str] = frozenset(),
+) -> tuple[LaunchReport, set[str]]:
     """Launch a kernel in a process of its own, within its limits.
 
     Parameters
@@ -106,7 +116,16 @@ def launch(device: str, arch: str, compiled: Compiled, launch: Launch) -> Launch
     compiled : Compiled
     launch : Launch
         Its arrays are the host's. They lie in memory that the processes share, and are copied back
-        where the launch succeeds. Without limits, :class:`tilewise.Limits`' own hold.
+        where the launch succeeds, and so is what its module's variables hold. Without limits,
+        :class:`tilewise.Limits`' own hold.
+    carried : frozenset of str
+        The symbols of those variables of its module that the process's own is given.
+
+    Returns
+    -------
+    report : LaunchReport
+    changed : set of str
+        The symbols of the variables that the launch changed.
 
     Raises
     ------
@@ -123,20 +142,54 @@ def launch(device: str, arch: str, compiled: Compiled, launch: Launch) -> Launch
     limits = launch.limits or Limits()
     bound = arguments.bind(compiled.name, compiled.parameters, launch.args)
     args, arrays, size = _places(bound, launch.args)
+    variables, size = _variables(compiled, carried if launch.module else None, size)
     with _shared_file(compiled.name, max(size, 1)) as file:
         shared = np.memmap(file, np.uint8, "r+")
         try:
             for host, place in arrays:
                 replace(place, is_writeable=True).of(shared)[...] = host
             name = file.name if sys.platform == "win32" else file.fileno()
-            asked = replace(launch, args=args, limits=limits)
-            report = _asked(Task(device, arch, compiled, asked, name), limits)
+            for symbol, (place, is_given) in variables.items():
+                if is_given and launch.module is not None:
+                    place.of(shared)[:-1] = np.frombuffer(launch.module.read(symbol), np.uint8)
+            asked = replace(launch, args=args, limits=limits, module=None)
+            report = _asked(Task(device, arch, compiled, asked, name, variables), limits)
             for host, place in arrays:
                 if place.is_writeable:
                     host[...] = place.of(shared)
+            changed = set()
+            for symbol, (place, _) in variables.items():
+                *held, flag = place.of(shared).tobytes()
+                if flag and launch.module is not None:
+                    launch.module.write(symbol, bytes(held))
+                    changed.add(symbol)
         finally:
             del shared  # Windows removes no file that is mapped
-    return report
+    return report, changed
+
+
+def _variables(
+    compiled: Compiled, carried: frozenset[str] | None, size: int
+) -> tuple[dict[str, tuple[SharedArray, bool]], int]:
+    """Places in the shared memory for variables, each with a byte that says if it has changed.
+
+    Parameters
+    ----------
+    carried : frozenset of str or None
+        Those that are given a value; None where the launch has no module.
+    size : int
+        Bytes that are taken already.
+    """
+    found: dict[str, tuple[SharedArray, bool]] = {}
+    if carried is None:
+        return found, size
+    for each in compiled.variables:
+        is_given = each.symbol in carried
+        # An address has no meaning in another process.
+        if is_given or (each.space == "device" and each.declared[-1:] not in ("", "*")):
+            place = SharedArray(size, (each.size + 1,), (1,), np.dtype(np.uint8), True)
+            found[each.symbol], size = (place, is_given), size + each.size + 1
+    return found, size
 
 
 @contextmanager

@@ -8,8 +8,10 @@ import sys
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from tilewise.compiler import confine
 from tilewise.devices import Device, get_device
@@ -36,7 +38,9 @@ def answer(task: Task) -> LaunchReport | Exception:
             # Not with CUDA, which reserves more addresses than any limit.
             if limits.memory is not None:
                 confine.limit_memory(limits.memory)
-        return place.launch(task.compiled, replace(task.launch, args=args))
+        if not task.variables:
+            return place.launch(task.compiled, replace(task.launch, args=args))
+        return _with_variables(place, task, args, shared)
     except MemoryError as error:
         if limits.memory is None:
             return LaunchError(f"{task.compiled.file}: too large for this machine: {error}")
@@ -45,6 +49,24 @@ def answer(task: Task) -> LaunchReport | Exception:
         return error
     except Exception as error:
         return LaunchError(f"{task.compiled.file}: {type(error).__name__}: {error}")
+
+
+def _with_variables(
+    place: Device, task: Task, args: tuple[Any, ...], shared: npt.NDArray[np.uint8]
+) -> LaunchReport:
+    """Launch with the variables that are given, and say which of them have changed."""
+    module = place.module(task.compiled)
+    before = {}
+    for symbol, (at, is_given) in task.variables.items():
+        if is_given:
+            module.write(symbol, at.of(shared)[:-1].tobytes())
+        before[symbol] = module.read(symbol)
+    report = place.launch(task.compiled, replace(task.launch, args=args, module=module))
+    for symbol, (at, _) in task.variables.items():
+        held = module.read(symbol)
+        at.of(shared)[:-1] = np.frombuffer(held, np.uint8)
+        at.of(shared)[-1] = held != before[symbol]
+    return report
 
 
 def main() -> None:

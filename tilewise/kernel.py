@@ -5,17 +5,19 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from copy import copy
+from dataclasses import replace
 from operator import index
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tilewise import compiler
 from tilewise.compiler import Compiled, includes, shipped
-from tilewise.devices import Device, get_device
+from tilewise.devices import Device, device_of
 from tilewise.isolated import launch as in_a_process
 from tilewise.launch import Launch, LaunchReport, dim3, each_of
 from tilewise.limits import Limits
 from tilewise.tracebacks import front_door
+from tilewise.variables import Variables
 
 if TYPE_CHECKING:
     from tilewise.lens.profile import Profile
@@ -123,6 +125,7 @@ class Kernel:
                 what = "it is a file" if Path(folder).exists() else "there is no such folder"
                 raise FileNotFoundError(f"include has {str(folder)!r}: {what}")
         self.trusted, self.limits = trusted, limits
+        self._variables: Variables | None = None
 
     def __repr__(self) -> str:
         return f"Kernel({str(self.path or '<source>')!r}, {self.name!r}, {self.defines!r})"
@@ -131,7 +134,23 @@ class Kernel:
         """The same kernel with more macros."""
         found = copy(self)
         found.defines = {**self.defines, **defines}
+        found._variables = None if self._variables is None else found._own_variables(self)
         return found
+
+    @property
+    def variables(self) -> Variables:
+        """The ``__constant__`` and ``__device__`` variables of the kernel's module.
+
+        ``kernel.variables["weights"] = array`` sets one for the launches that follow, on any
+        device, as ``cudaMemcpyToSymbol`` does; ``kernel.variables["total"]`` is what the last
+        launch left in one.
+        """
+        if self._variables is None:
+            self._variables = self._own_variables()
+        return self._variables
+
+    def _own_variables(self, given: Kernel | None = None) -> Variables:
+        return Variables(self.compile, None if given is None else given._variables)
 
     @front_door
     def compile(self, arch: str | None = None, *, lines: bool = True) -> Compiled:
@@ -214,7 +233,7 @@ class Kernel:
         shared : int
             Dynamic shared memory a block, bytes.
         device : str or Device
-            ``"auto"``, ``"gpu"``, ``"emulator"``, or a device.
+            ``"auto"``, ``"gpu"``, ``"emulator"``, or a device, as ``tilewise.emulator("sm_80")``.
         checks : str
             On the emulator: ``"raise"`` at a fault; ``"strict"``, also at what is only noted
             otherwise; ``"collect"`` faults in the report; or ``"off"``.
@@ -236,20 +255,28 @@ class Kernel:
         """
         if checks not in CHECKS:
             raise ValueError(f"checks is {checks!r}; it takes one of {', '.join(CHECKS)}")
-        place = get_device(device) if isinstance(device, str) else device
+        place = device_of(device)
         launch = Launch(
             dim3(grid, "grid"), dim3(block, "block"), each_of(args), _size(shared), checks,
             global_races=global_races, limits=self.limits,
         )  # fmt: skip
         compiled = self.compile(place.arch)
+        if compiled.variables:
+            launch = replace(launch, module=self.variables.module(place, compiled))
         if isolated:
-            return in_a_process(place.name, place.arch, compiled, launch)
+            carried = self.variables.carried(compiled) if compiled.variables else frozenset()
+            report, changed = in_a_process(place.name, place.arch, compiled, launch, carried)
+            self.variables.changed(changed)
+            return report
         if self.limits is not None and place.name == "gpu":
             raise ValueError(
                 "a launch on a GPU can't be stopped from inside; with limits, launch it with "
                 "isolated=True"
             )
-        return place.launch(compiled, launch)
+        report = place.launch(compiled, launch)
+        if compiled.variables:
+            self.variables.launched(compiled)
+        return report
 
     @front_door
     def profile(

@@ -10,12 +10,29 @@ import math
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 from tilewise.counted import Confirmation, Counters, Footprint, Resources
 from tilewise.limits import Limits
 from tilewise.places import Dim3, Encode, Packed, Place, TensorMap
 from tilewise.shown import PLACES, Part, Record, Shown, Table, duration, grid_line, plural
+
+DEFAULT_ARCH = "sm_90a"
+"""What is compiled for where nobody asks for another architecture, and the emulator's own."""
+
+
+def device_name(device: str, arch: str | None = None) -> str:
+    """``"the GPU"`` or ``"the emulator"``, and of which architecture where it is not the usual one.
+
+    Parameters
+    ----------
+    device : str
+        ``"gpu"`` or ``"emulator"``.
+    arch : str, optional
+        As ``"sm_80"``.
+    """
+    is_usual = device != "emulator" or arch is None or arch == DEFAULT_ARCH
+    return f"the {PLACES[device]}" + ("" if is_usual else f" of {arch}")
 
 
 def dim3(value: int | Sequence[int], what: str) -> Dim3:
@@ -102,6 +119,12 @@ class Finding(Record):
         The kernel's parameter or the shared variable.
     index : tuple of int or int or None
         Element index in ``array``.
+    count : int
+        Instructions of the line that have it: those of a loop that the compiler unrolled are one
+        finding, and what it says besides is of the first.
+    calls : tuple of int
+        Where the line is in a device function, the lines of the kernel's own file that call it, the
+        innermost first. They are known of inlined functions, and where an address is wrong.
     """
 
     kind: str
@@ -112,6 +135,8 @@ class Finding(Record):
     thread: Dim3 | None = None
     array: str | None = None
     index: int | tuple[int, ...] | None = None
+    count: int = 1
+    calls: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}: {self.kind}: {self.message}"
@@ -133,6 +158,21 @@ def in_groups(findings: Iterable[Finding]) -> list[str]:
         + (f" (and {plural(len(more), 'finding')} more of this kind here)" if more else "")
         for first, *more in groups.values()
     ]
+
+
+class Module(Protocol):
+    """A kernel's module on a device: its ``__constant__`` and ``__device__`` variables live there.
+
+    Made by :meth:`tilewise.devices.Device.module`.
+    """
+
+    def read(self, symbol: str) -> bytes:
+        """What a variable holds."""
+        ...
+
+    def write(self, symbol: str, data: bytes) -> None:
+        """Set a variable, all of it."""
+        ...
 
 
 @dataclass(frozen=True, repr=False)
@@ -160,6 +200,8 @@ class Launch(Shown):
         Whether the emulator looks for races in global memory too, which takes time and memory.
     limits : Limits or None
         What it may take on the emulator.
+    module : Module or None
+        The kernel's variables on that device; None for new ones.
     """
 
     grid: Dim3
@@ -170,6 +212,7 @@ class Launch(Shown):
     overlap: bool = False
     global_races: bool = False
     limits: Limits | None = None
+    module: Module | None = None
 
     def _summary(self) -> str:
         shared = f", {self.shared:,} bytes of dynamic shared memory" if self.shared else ""
@@ -241,6 +284,8 @@ class LaunchReport(Shown):
         None where it was not asked for.
     confirmation : Confirmation
         Whether the counts are those of the machine code.
+    arch : str
+        What the kernel was compiled for, as ``"sm_90a"``.
     """
 
     device: str
@@ -256,6 +301,7 @@ class LaunchReport(Shown):
     alike: tuple[Alike, ...] = ()
     footprint: Footprint | None = None
     confirmation: Confirmation = field(default_factory=Confirmation)
+    arch: str = DEFAULT_ARCH
 
     @property
     def counted_as(self) -> str:
@@ -273,6 +319,7 @@ class LaunchReport(Shown):
         """Plain data for JSON; without the arguments."""
         return {
             "device": self.device,
+            "arch": self.arch,
             "kernel": self.kernel,
             "grid": list(self.launch.grid),
             "block": list(self.launch.block),
@@ -292,7 +339,7 @@ class LaunchReport(Shown):
     def _summary(self) -> str:
         found = f", {plural(len(self.findings), 'fault')} found" if self.findings else ""
         return (
-            f"{self.kernel} on the {PLACES[self.device]}, "
+            f"{self.kernel} on {device_name(self.device, self.arch)}, "
             f"{grid_line(self.launch.grid, self.launch.block)}, {duration(self.seconds)}{found}"
         )
 
@@ -303,7 +350,8 @@ class LaunchReport(Shown):
         took = duration(self.seconds)
         if self.device == "emulator":
             took += " of emulation, which says nothing about a GPU's time"
-        where = f"{grid_line(launch.grid, launch.block)}, on the {PLACES[self.device]}"
+        place = device_name(self.device, self.arch)
+        where = f"{grid_line(launch.grid, launch.block)}, on {place}"
         parts: list[Part] = [
             self.kernel,
             Table([("launch", where), ("time", took), ("resources", resources)], left=2),

@@ -165,7 +165,7 @@ def test_limits_on_a_gpu_run_in_a_process(tmp_path: Path, monkeypatch: pytest.Mo
     place = get_device("emulator")
     seen = []
 
-    def on_the_emulator(device: str, *rest: Any) -> LaunchReport:
+    def on_the_emulator(device: str, *rest: Any) -> tuple[LaunchReport, set[str]]:
         seen.append(device)
         return isolated.launch("emulator", *rest)
 

@@ -17,16 +17,16 @@ from typing import Any
 
 from tilewise.compiler import cache, nvrtc, shipped
 from tilewise.compiler import make as making
-from tilewise.compiler.compiled import Compiled, Parameter
+from tilewise.compiler.compiled import Compiled, Parameter, Variable
 from tilewise.compiler.includes import Gathered
 from tilewise.compiler.job import Job, job_of
 from tilewise.compiler.underway import underway
 from tilewise.counted import Resources
+from tilewise.launch import DEFAULT_ARCH
 from tilewise.limits import Limits
 
-__all__ = ["DEFAULT_ARCH", "Compiled", "Parameter", "architectures", "compile"]
+__all__ = ["DEFAULT_ARCH", "Compiled", "Parameter", "Variable", "architectures", "compile"]
 
-DEFAULT_ARCH = "sm_90a"
 _REMEMBERED = 1024
 _memory: dict[tuple[Any, ...], tuple[Compiled, tuple[Any, ...], tuple[Path, ...]]] = {}
 _shipped: dict[tuple[Any, ...], Compiled] = {}
@@ -254,7 +254,7 @@ class _Asked:
 
 def _asked(job: Job) -> _Asked:
     """Gather the source of a kernel."""
-    _check_architecture(job.arch)
+    check_architecture(job.arch)
     gathered = job.gathered()
     key = job.key(gathered) if gathered.is_whole else None
     return _Asked(job, gathered, key, cache.stamps(gathered.files))
@@ -288,6 +288,7 @@ def _kept(asked: _Asked) -> Compiled | None:
     compiled = Compiled(
         job.name, entry["symbol"], job.arch, job.source, job.file, entry["ptx"], entry["cubin"],
         Resources(**entry["resources"]), tuple(Parameter(*each) for each in entry["parameters"]),
+        tuple(Variable(**each | {"shape": tuple(each["shape"])}) for each in entry["variables"]),
     )  # fmt: skip
     _remember(asked, compiled)
     return compiled
@@ -310,12 +311,14 @@ def _entry(compiled: Compiled) -> dict[str, Any]:
         "symbol": compiled.symbol,
         "resources": asdict(compiled.resources),
         "parameters": [[p.name, p.type, p.size, p.align, p.declared] for p in compiled.parameters],
+        "variables": [asdict(each) for each in compiled.variables],
         "ptx": zlib.compress(compiled.ptx.encode()),
         "cubin": compiled.cubin,
     }
 
 
-def _check_architecture(arch: str) -> None:
+def check_architecture(arch: str) -> None:
+    """Raise ValueError if NVRTC does not compile for ``arch``."""
     if arch not in nvrtc.architectures():
         raise ValueError(
             f"NVRTC does not know arch {arch!r}; it knows {', '.join(nvrtc.architectures())}"

@@ -33,6 +33,38 @@ class Parameter:
 
 
 @dataclass(frozen=True)
+class Variable:
+    """A ``__constant__`` or ``__device__`` variable of a kernel's module.
+
+    Attributes
+    ----------
+    name : str
+        As the source has it, with its namespaces: ``"filters::weights"``, ``"table<4>"``.
+    symbol : str
+        Its name in PTX and machine code.
+    space : str
+        ``"constant"`` or ``"device"``.
+    size : int
+        Bytes.
+    declared : str
+        The source's type of an element, as ``"float"``; empty of a structure, and where it is not
+        known.
+    shape : tuple of int
+        The extents of an array; empty of a single one, and where they are not known.
+    is_known : bool
+        Whether the source's declaration is known.
+    """
+
+    name: str
+    symbol: str
+    space: str
+    size: int
+    declared: str = ""
+    shape: tuple[int, ...] = ()
+    is_known: bool = False
+
+
+@dataclass(frozen=True)
 class Compiled:
     """One kernel, compiled.
 
@@ -56,6 +88,8 @@ class Compiled:
         What ptxas reports.
     parameters : tuple of Parameter
         In order.
+    variables : tuple of Variable
+        Of the module, those of its other kernels too.
     """
 
     name: str
@@ -67,6 +101,7 @@ class Compiled:
     cubin: bytes
     resources: Resources
     parameters: tuple[Parameter, ...]
+    variables: tuple[Variable, ...] = ()
 
     def __repr__(self) -> str:
         return f"Compiled({self.name!r}, {self.arch!r}, {self.file!r}, {self.resources!r})"

@@ -6,16 +6,19 @@ import re
 import threading
 from collections import OrderedDict
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from tilewise.compiler import nvrtc, signatures, symbols
-from tilewise.compiler.compiled import Compiled, Parameter
+from tilewise.compiler.compiled import Compiled, Parameter, Variable
 from tilewise.compiler.includes import Gathered
 from tilewise.compiler.job import Job
 from tilewise.errors import CompileError
 
 # NVRTC compiles all kernels of a source but templates, whichever of them was asked for.
 _REMEMBERED = 8
+_LIBRARIES = ("cuda::", "cub::", "thrust::", "std::", "cooperative_groups::", "nvcuda::")
+"""Namespaces of headers, whose variables nobody sets."""
 _modules: OrderedDict[tuple[Any, ...], nvrtc.Output] = OrderedDict()
 _lock = threading.Lock()
 
@@ -43,7 +46,10 @@ def make(job: Job, gathered: Gathered) -> Compiled:
     resources = symbols.resources(output.log, output.cubin, symbol)
     ptx = symbols.with_file_name(output.ptx, file)
     parameters = _parameters(job, gathered, symbols.parameters(ptx, symbol))
-    return Compiled(name, symbol, job.arch, source, file, ptx, output.cubin, resources, parameters)
+    variables = _variables(job, gathered, symbols.variables(ptx))
+    return Compiled(
+        name, symbol, job.arch, source, file, ptx, output.cubin, resources, parameters, variables
+    )
 
 
 def _module(job: Job, gathered: Gathered) -> tuple[nvrtc.Output, str]:
@@ -87,16 +93,37 @@ def _parameters(
 ) -> tuple[Parameter, ...]:
     """The parameters; where the PTX leaves the type of one open, with what the source declares."""
 
-    def run(more: str, option: str, told: str) -> nvrtc.Output:
-        longer = replace(gathered, source=gathered.source + more)
-        return job.run(longer, [*job.options, option], told)
-
     declared: tuple[str, ...] = ()
     if job.lines and any(kind[0] in "bsu" and kind != "b8" for _, kind, _, _ in found):
-        declared = signatures.declared(job.name, run)
+        declared = signatures.declared(job.name, partial(_run, job, gathered))
     if len(declared) != len(found):
         declared = ("",) * len(found)
     return tuple(Parameter(*fields, each) for fields, each in zip(found, declared, strict=True))
+
+
+def _variables(job: Job, gathered: Gathered, found: tuple[Variable, ...]) -> tuple[Variable, ...]:
+    """The module's variables, with what the source declares."""
+    # Those of a function are not visible at the end of the source.
+    names = [
+        each.name.replace("(anonymous namespace)::", "")
+        for each in found
+        if not each.symbol.startswith("_ZZ") and not each.name.startswith(_LIBRARIES)
+    ]
+    declared: dict[str, tuple[str, tuple[int, ...]]] = {}
+    if job.lines and names:
+        declared = signatures.variables(names, partial(_run, job, gathered))
+    told = []
+    for each in found:
+        name = each.name.replace("(anonymous namespace)::", "")
+        kind, shape = declared.get(name, ("", ()))
+        told.append(replace(each, name=name, declared=kind, shape=shape, is_known=name in declared))
+    return tuple(told)
+
+
+def _run(job: Job, gathered: Gathered, more: str, option: str, told: str) -> nvrtc.Output:
+    """Compile a source with more text behind it, one more option, and another name."""
+    longer = replace(gathered, source=gathered.source + more)
+    return job.run(longer, [*job.options, option], told)
 
 
 def _no_such_kernel(name: str, file: str, source: str, ptx: str) -> str:

@@ -9,7 +9,7 @@ headers and templates are thereby what they are to the compiler.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from tilewise.compiler import nvrtc
 
@@ -43,6 +43,15 @@ _PROBE = "\n".join(
         f"  enum {{ tw_number_ = {_POINTER} + TwNumber_<TwType_>::tw_number_ }};"
         "};",
         "template <int... tw_numbers_> struct TwList_ {};",
+        "template <class... TwLists_> struct TwMany_ {};",
+        # Of the variable of a number: its element's type, and its extents.
+        "template <int tw_number_, class TwType_, int... tw_extents_> struct TwShape_ {"
+        "  typedef TwList_<tw_number_, TwNumber_<TwType_>::tw_number_, tw_extents_...> TwTold_;"
+        "};",
+        "template <int tw_number_, class TwType_, decltype(sizeof(0)) tw_extent_, "
+        "int... tw_extents_>",
+        "struct TwShape_<tw_number_, TwType_[tw_extent_], tw_extents_...>"
+        "  : TwShape_<tw_number_, TwType_, tw_extents_..., int(tw_extent_)> {};",
         "template <class... TwTypes_>",
         "TwList_<TwNumber_<TwTypes_>::tw_number_...> tw_of_(void (*)(TwTypes_...));",
         "template <class TwList_> __global__ void tw_told_() {}",
@@ -76,6 +85,42 @@ def declared(name: str, run: Callable[[str, str, str], nvrtc.Output]) -> tuple[s
     if not output.ok or listed is None:
         return ()
     return tuple(_spelled(int(number)) for number in re.findall(r"Li(\d+)E", listed[1]))
+
+
+def variables(
+    names: Sequence[str], run: Callable[[str, str, str], nvrtc.Output], most: int = 8
+) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """How variables of the module are declared: the type of an element, and the extents.
+
+    Parameters
+    ----------
+    names : sequence of str
+        As the source has them, with their namespaces.
+    run : callable
+        As :func:`declared` takes it.
+    most : int
+        How often it may be called: one name that is not visible spoils the answer for all.
+
+    Returns
+    -------
+    dict
+        Of those that are visible at the end of the source.
+    """
+    asked = ", ".join(
+        f"{_SPACE}::TwShape_<{number}, decltype({name})>::TwTold_"
+        for number, name in enumerate(names)
+    )
+    output = run(_PROBE, "--fdevice-syntax-only", f"{_SPACE}::tw_told_<{_SPACE}::TwMany_<{asked}>>")
+    if not output.ok:
+        if len(names) == 1 or most < 3:
+            return {}
+        middle, half = len(names) // 2, (most - 1) // 2
+        return variables(names[:middle], run, half) | variables(names[middle:], run, half)
+    found = {}
+    for listed in re.findall(r"IJ((?:Li\d+E)+)E", output.symbol):
+        number, kind, *extents = map(int, re.findall(r"Li(\d+)E", listed))
+        found[names[number]] = _spelled(kind), tuple(extents)
+    return found
 
 
 def _spelled(number: int) -> str:

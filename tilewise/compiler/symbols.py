@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import re
 import struct
 from pathlib import Path
 
+from tilewise.compiler.compiled import Variable
 from tilewise.counted import Resources
 from tilewise.errors import CompileError
 
@@ -15,6 +17,11 @@ _GLOBAL = re.compile(
     r"(template\s*<[^;{}]{,999}>\s*)?(?:extern\s*\"C\"\s*)?(?:static\s+|inline\s+)*\b__global__\b"
     r"(?:\s|void\b|static\b|inline\b|__launch_bounds__\s*\([^)]*\)|__cluster_dims__\s*\([^)]*\)"
     r"|__maxnreg__\s*\([^)]*\))*([A-Za-z_]\w*)\s*\("
+)
+_VARIABLE = re.compile(
+    r"^(?:\.(?:visible|weak|common) )*\.(global|const)((?: \.\w+(?: \d+)?)+) ([\w$]+)"
+    r"((?:\[\d+\])*)(?= ?[;=])",
+    re.MULTILINE,
 )
 _BUILTIN = {
     "v": "void", "b": "bool", "c": "char", "a": "signed char", "h": "unsigned char",
@@ -50,6 +57,19 @@ def _parameter(attributes: str, name: str, count: str) -> tuple[str, str, int, i
     width = int(kind[1:]) // 8
     align = re.search(r"\.align\s+(\d+)", own)
     return name, kind, width * int(count or 1), int(align[1]) if align else width
+
+
+def variables(ptx: str) -> tuple[Variable, ...]:
+    """The module's ``__constant__`` and ``__device__`` variables; of strings there are none."""
+    found = []
+    for space, text, symbol, extents in _VARIABLE.findall(ptx):
+        name = demangle(symbol)
+        kind = re.findall(r"\.[busf](\d+)", text)[-1]
+        size = math.prod((int(kind) // 8, *map(int, re.findall(r"\d+", extents))))
+        if not symbol.startswith(("$", "__unnamed_", ".")) and not name.endswith("__func__"):
+            space = {"const": "constant", "global": "device"}[space]
+            found.append(Variable(name, symbol, space, size))
+    return tuple(found)
 
 
 def with_file_name(ptx: str, file: str) -> str:
@@ -103,19 +123,23 @@ def _without_comments(source: str) -> str:
 
 
 def demangle(symbol: str) -> str:
-    """A kernel's C++ name, arguments left out; ``symbol`` where it is beyond these few rules.
+    """A function's C++ name, arguments left out; ``symbol`` where it is beyond these few rules.
 
     Itanium C++ ABI, 5.1: nested names, and template arguments that are built-in types or
     integers.
     """
-    match = re.fullmatch(r"_Z(N?)(.*)", symbol)
+    if symbol.startswith("_ZZ"):  # of a function's own variable
+        inside = re.search(r"E(\d+)(\w+?)(?:_\d+)?$", symbol)
+        return inside[2][: int(inside[1])] if inside else symbol
+    match = re.fullmatch(r"_Z(N?)[rVKL]*(.*)", symbol)
     if not match:
         return symbol
     rest, parts = match[2], []
-    while (size := re.match(r"\d+", rest)) is not None:
+    while (size := re.match(r"\d+", rest := rest.removeprefix("L"))) is not None:
         length, rest = int(size[0]), rest[size.end() :]
         name, rest = rest[:length], rest[length:]
-        parts.append("(anonymous namespace)" if name.startswith("_GLOBAL__N_") else name)
+        if not name.startswith("_INTERNAL_"):  # a namespace of NVRTC's own
+            parts.append("(anonymous namespace)" if name.startswith("_GLOBAL__N_") else name)
         if rest.startswith("I"):
             arguments, rest = _template_arguments(rest[1:])
             if arguments is None:
@@ -123,6 +147,8 @@ def demangle(symbol: str) -> str:
             parts[-1] += f"<{', '.join(arguments)}>"
         if not match[1]:
             break
+    if match[1] and not rest.startswith("E"):
+        return symbol  # an operator, or a constructor
     return "::".join(parts) or symbol
 
 

@@ -20,6 +20,7 @@ from tilewise.devices import limits
 from tilewise.devices.arguments import bind
 from tilewise.devices.capture import Output, captured
 from tilewise.devices.cuda import Context, GpuArray, array_on
+from tilewise.devices.gpu_module import GpuModule
 from tilewise.devices.placement import Placed
 from tilewise.devices.prepared import Prepared, Ready
 from tilewise.devices.timing import Timer
@@ -133,12 +134,24 @@ class Gpu:
         memory = self.context.allocate(kind.itemsize * math.prod(shape))
         return GpuArray(memory, tuple(shape), strides, kind)
 
+    def module(self, compiled: Compiled) -> GpuModule:
+        """The variables of a kernel's module, as the source initializes them.
+
+        Raises
+        ------
+        LaunchError
+            If the kernel can't be loaded.
+        """
+        with self._lock, self.context.current():
+            loaded = self._load(compiled, fresh=True)
+            return GpuModule(self.context, loaded.code[0], loaded)
+
     def launch(self, compiled: Compiled, launch: Launch) -> LaunchReport:
         """Launch, wait, report the kernel's time.
 
         NumPy arrays are copied in and, where they can be written, out; that is not in the time.
         Arrays of PyTorch, CuPy and others on this GPU are used where they lie, once all work on
-        the GPU is done. Module-scope variables start anew with each launch.
+        the GPU is done. Without a module of the launch's own, variables of the module start anew.
 
         Raises
         ------
@@ -154,7 +167,10 @@ class Gpu:
         """
         arguments = bind(compiled.name, compiled.parameters, launch.args)
         with self._lock, self.context.current():
-            loaded = self._load(compiled, fresh=has_module_variables(compiled.ptx))
+            if isinstance(launch.module, GpuModule):
+                loaded = launch.module.loaded
+            else:
+                loaded = self._load(compiled, fresh=has_module_variables(compiled.ptx))
             self._check(loaded, launch)
             placed = Placed(self.context, compiled.name, arguments)
             with _output(compiled) as output:
@@ -164,10 +180,11 @@ class Gpu:
         return LaunchReport(
             device=self.name,
             kernel=compiled.name,
-            launch=replace(launch, args=()),
+            launch=replace(launch, args=(), module=None),
             resources=compiled.resources,
             seconds=seconds,
             output=output.printed,
+            arch=compiled.arch,
         )
 
     def measure(

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tilewise.devices import Device, get_device
+from tilewise.devices import Device, device_of
 from tilewise.kernel import Kernel
 from tilewise.ladder.geometry import (
     DEFAULT_SIZE,
@@ -25,9 +25,9 @@ from tilewise.ladder.rungs import Rung, rung
 from tilewise.ladder.signature import check_signature, in_order
 from tilewise.ladder.untouched import Untouched
 from tilewise.ladder.verdict import Verdict, as_dict, judge
-from tilewise.launch import LaunchReport
+from tilewise.launch import DEFAULT_ARCH, LaunchReport, device_name
 from tilewise.numbers import Check
-from tilewise.shown import PLACES, Part, Shown, product_line
+from tilewise.shown import Part, Shown, product_line
 from tilewise.tracebacks import front_door
 
 DEFAULT_TILE = 16  # of a kernel that is not on the ladder
@@ -63,6 +63,8 @@ class RunResult(Shown):
         the median of several launches.
     untouched : Untouched or None
         Elements of C that the kernel left as they were; None where none is known to be.
+    arch : str
+        What the kernel was compiled for, as ``"sm_90a"``.
     """
 
     kernel: str
@@ -78,6 +80,7 @@ class RunResult(Shown):
     check: Check
     report: LaunchReport | None
     untouched: Untouched | None = None
+    arch: str = DEFAULT_ARCH
 
     @property
     def verdict(self) -> Verdict:
@@ -108,6 +111,7 @@ class RunResult(Shown):
             "alpha": self.alpha,
             "beta": self.beta,
             "device": self.device,
+            "arch": self.arch,
             **as_dict(self.verdict),
         }
 
@@ -118,7 +122,7 @@ class RunResult(Shown):
 
     def _summary(self) -> str:
         verdict = "right" if self.correct else "WRONG"
-        return f"{self._title()}, {verdict}, on the {PLACES[self.device]}"
+        return f"{self._title()}, {verdict}, on {device_name(self.device, self.arch)}"
 
     def _parts(self) -> list[Part]:
         if self.report is None:
@@ -198,7 +202,7 @@ def run(
         raise ValueError(f"repeats is {repeats}; it must be at least 0")
     gemm = Gemm.of(a, b, c, alpha=alpha, beta=beta)
     kernel, edge, (grid, block) = prepare(target, gemm, tile)
-    place = get_device(device) if isinstance(device, str) else device
+    place = device_of(device)
     if gemm.m and gemm.n:
         on_the_host = in_order(gemm, a, b, a if c is None else c)
         check_signature(kernel.compile(place.arch), gemm, on_the_host)
@@ -238,6 +242,7 @@ def run(
         check=verdict.check,
         report=report,
         untouched=verdict.untouched,
+        arch=place.arch,
     )
 
 

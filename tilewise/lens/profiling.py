@@ -72,6 +72,8 @@ def profile_launch(
         limits=kernel.limits,
     )  # fmt: skip
     compiled = kernel.compile(emulator.arch)
+    if compiled.variables:
+        launch = replace(launch, module=kernel.variables.for_a_look(emulator, compiled))
     how = partial(emulator.profile, whole=whole)
     return _profile(kernel, compiled, launch, emulator, how)
 

@@ -24,6 +24,7 @@ from tilewise.devices.emulator.machine import Machine, Setup
 from tilewise.devices.emulator.memory.arrays import EmulatorArray
 from tilewise.devices.emulator.memory.global_memory import GlobalMemory
 from tilewise.devices.emulator.memory.image import Image
+from tilewise.devices.emulator.memory.module import EmulatorModule
 from tilewise.devices.emulator.ptx.parser import parse
 from tilewise.devices.emulator.ptx.program import Program
 from tilewise.devices.emulator.ptx.sources import Sources
@@ -34,7 +35,7 @@ from tilewise.devices.emulator.synchronisation import clusters
 from tilewise.devices.emulator.threads.budget import Budget
 from tilewise.devices.emulator.threads.faults import Faults
 from tilewise.devices.emulator.threads.lanes import Geometry
-from tilewise.launch import Alike, Launch, LaunchReport
+from tilewise.launch import Alike, Launch, LaunchReport, Module
 from tilewise.places import Dim3
 
 __all__ = ["Emulator", "EmulatorArray", "UnlikeBlocksError"]
@@ -71,6 +72,9 @@ class Emulator:
         self._lock = threading.Lock()
         self._programs: OrderedDict[tuple[str, str], tuple[Program, Joining]] = OrderedDict()
 
+    def __repr__(self) -> str:
+        return f"<{self.description}>"
+
     def array(self, host: npt.NDArray[Any]) -> EmulatorArray:
         """A copy of ``host``, its row pitch kept."""
         return EmulatorArray.of(host, self._memory)
@@ -82,6 +86,10 @@ class Emulator:
     def zeros(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> EmulatorArray:
         """An array of zeros, of which only those take memory that a kernel reaches."""
         return EmulatorArray.zeros(tuple(shape), np.dtype(dtype), self._memory)
+
+    def module(self, compiled: Compiled) -> EmulatorModule:
+        """The variables of a kernel's module, as the source initializes them."""
+        return EmulatorModule(self._memory, self._program(compiled)[0], compiled)
 
     def launch(self, compiled: Compiled, launch: Launch) -> LaunchReport:
         """Run every block, count, check; see :meth:`tilewise.devices.Device.launch`."""
@@ -210,8 +218,8 @@ class Emulator:
         output: list[str] = []
         faults = Faults(launch.checks)
         whole = Geometry(launch.grid, launch.block, 0, math.prod(launch.grid))
-        sources = Sources(program.module.files, compiled.file)
-        with Image(self._memory, program, compiled, bound) as image:
+        sources = Sources(program.module.files, compiled.file, program.module.strings)
+        with Image(self._memory, program, compiled, bound, self._of_here(launch.module)) as image:
             setup = Setup(
                 memory=self._memory,
                 parameters=image.parameters,
@@ -240,28 +248,35 @@ class Emulator:
                 image.copy_back()
         seconds = time.perf_counter() - start
         total, lines = count(machine.ops, sources)
-        remarks = tuple(faults.notes)
+        remarks = faults.notes
         footprint = None if machine.footprints is None else machine.footprints.result()
         machine.release()
         return LaunchReport(
             device=self.name,
             kernel=compiled.name,
-            launch=replace(launch, args=()),
+            launch=replace(launch, args=(), module=None),
             resources=compiled.resources,
             seconds=seconds,
             counters=total,
             lines=lines,
-            findings=tuple(faults.findings),
+            findings=faults.findings,
             output="".join(output),
             remarks=remarks,
             alike=alike,
             footprint=footprint,
             confirmation=Confirmation(lambda: joins.reason),
+            arch=self.arch,
         )
 
     def blocks_per_multiprocessor(self, compiled: Compiled, threads: int, shared: int = 0) -> int:
         """Occupancy by the tables of the CUDA programming guide."""
         return occupancy.blocks_per_multiprocessor(self.arch, compiled.resources, threads, shared)
+
+    def _of_here(self, module: Module | None) -> EmulatorModule | None:
+        """A module of the emulator; another device's has no meaning here."""
+        if module is not None and not isinstance(module, EmulatorModule):
+            raise TypeError(f"the launch's module is {module!r}, which is none of the emulator's")
+        return module
 
     def _most_threads(self, program: Program, compiled: Compiled) -> int:
         """Return how many threads a block may have, by the kernel's bounds and its registers."""

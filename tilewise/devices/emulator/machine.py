@@ -50,6 +50,10 @@ of them gets a turn: a thread that spins on a lock must not keep its holder from
 that don't poll run to their end, so that their lanes meet behind them."""
 
 
+PATTERN_BYTES = 1 << 27
+"""Of patterns of shared addresses that are kept because they are another's, further on."""
+
+
 @dataclass
 class Setup:
     """What a machine works on, of one launch."""
@@ -91,6 +95,7 @@ class Machine:
         self.local: Storage
         self.all: Lanes
         self.forgetters: list[Callable[[], None]] = []
+        self.pattern_room = PATTERN_BYTES
         # What synchronises by more than barriers of the block needs the exact, slower checker.
         is_ordered = self.is_checking and needed(program)
         self.ordering = Ordering(self) if is_ordered else None
@@ -173,6 +178,7 @@ class Machine:
         if previous is None or previous.block_count != geometry.block_count:
             for forget in self.forgetters:
                 forget()
+            self.pattern_room = PATTERN_BYTES
             self.races.forget()
         self.generation += 1
         self.all = Lanes(geometry, None, True)
@@ -211,7 +217,7 @@ class Machine:
                 self.mbarriers.report_stuck()
                 if self.faults.mode == "collect":
                     return  # the batch ends here: its threads would wait forever
-                raise BarrierError(tuple(self.faults.findings))
+                raise BarrierError(self.faults.findings)
             at = min(self.groups)
             is_patient = self._run_group(at, self.groups.pop(at), in_turn=True)
             if not is_patient:

@@ -206,7 +206,12 @@ class GlobalAccess:
 
     def _report_unwritten(self, address: Addresses, lanes: Index, lacks: Bytes) -> None:
         def describe(at: int) -> tuple[str, Place]:
-            _, place = self._place(int(address[at]))
+            owner, place = self._place(int(address[at]))
+            if owner is not None and owner.is_constant:
+                return (
+                    f"reads {place}, a __constant__ variable that nobody set and that the source "
+                    f"gives no value (kernel.variables[{owner.name!r}] = ... sets it)"
+                ), place
             return f"reads what nobody wrote at {place}", place
 
         origin = np.zeros(len(lanes), np.int32)

@@ -2,7 +2,8 @@
 
 An instruction mostly repeats the address pattern of its last run: each phase of a tiled kernel uses
 the same shared memory. What was found of a pattern (bounds, alignment, bank conflicts) is kept
-beside the instruction; where the pattern comes again, it is found by one comparison.
+beside the instruction; where the pattern comes again, it is found by one comparison. So it is where
+all of its addresses are as many bytes further on, as in the next step of a loop.
 """
 
 from __future__ import annotations
@@ -117,8 +118,14 @@ class SharedAccess:
 
     def _pattern(self, address: Addresses, lanes: Lanes) -> SharedPattern:
         for known in self._patterns:
-            if known.asked.same(lanes) and np.array_equal(known.asked_address, address):
-                return known
+            if known.asked.same(lanes) and len(address):
+                distance = int(address[0] - known.asked_address[0])
+                moved = address - distance if distance else address
+                if np.array_equal(known.asked_address, moved):
+                    if not distance:
+                        return known
+                    if (shifted := self._shifted(known, distance, address)) is not None:
+                        return shifted
         asked, asked_address, chosen = lanes, address, None
         storage = self.machine.shared
         rows = lanes.pick(self.machine.geometry.block_of)
@@ -161,8 +168,28 @@ class SharedAccess:
         )
         if chosen is None:
             self._patterns.insert(0, pattern)
+            for gone in self._patterns[REMEMBERED:]:
+                self.machine.pattern_room += sum(each.nbytes for each in gone.shifted.values())
             del self._patterns[REMEMBERED:]
         return pattern
+
+    def _shifted(
+        self, known: SharedPattern, distance: int, address: Addresses
+    ) -> SharedPattern | None:
+        """A known pattern that is so many bytes further on; None where it must be looked at."""
+        found = known.shifted.get(distance)
+        if found is not None:
+            return found
+        low, high = (end + distance for end in known.reach)
+        ranges = self._meant or [(0, self.machine.shared.size)]
+        is_inside = any(start <= low and high + self.width <= end for start, end in ranges)
+        if self.is_cluster or distance % max(self.width, 4) or not is_inside:
+            return None
+        found = known.shift(distance, address, self.width)
+        if found.nbytes <= self.machine.pattern_room:
+            self.machine.pattern_room -= found.nbytes
+            known.shifted[distance] = found
+        return found
 
     def _place_in(self, start: int, address: int) -> Place:
         """An address as an element of the variable that begins at ``start``."""

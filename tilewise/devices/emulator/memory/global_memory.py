@@ -44,6 +44,11 @@ class Allocation:
         ``WRITTEN``, ``UNWRITTEN`` or ``OUTSIDE`` a byte; none where every byte has a value.
     is_written : bool
         As :func:`tilewise.devices.virtual.zeros` has it.
+
+    Attributes
+    ----------
+    is_constant : bool
+        Whether it is a ``__constant__`` variable, of which nobody wrote what has no value.
     """
 
     def __init__(
@@ -65,6 +70,13 @@ class Allocation:
             self.state = np.full(len(self.data), OUTSIDE, np.uint8)
             self.state[:size] = state
         self.is_written = False
+        self.is_constant = False
+
+    def leave_unset(self, state: Bytes) -> None:
+        """Take it as a constant whose bytes of that state nobody set."""
+        self.is_constant = True
+        self.state = np.full(len(self.data), OUTSIDE, np.uint8)
+        self.state[: self.size] = state
 
     def place(self, address: int) -> int | tuple[int, ...]:
         """The element index that an address, perhaps past the end, has in this array."""

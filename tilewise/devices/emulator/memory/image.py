@@ -16,9 +16,8 @@ from tilewise.devices.emulator.memory.global_memory import (
     Allocation,
     GlobalMemory,
 )
-from tilewise.devices.emulator.ptx.program import FUNCTION_ADDRESS, Program
-from tilewise.devices.emulator.ptx.syntax import Variable
-from tilewise.devices.emulator.ptx.types import DTYPES
+from tilewise.devices.emulator.memory.module import EmulatorModule
+from tilewise.devices.emulator.ptx.program import Program
 from tilewise.devices.extents import extent
 
 
@@ -31,6 +30,12 @@ class Image:
         The kernel's parameter block.
     symbols : dict
         Variable or parameter to address.
+
+    Parameters
+    ----------
+    module : EmulatorModule, optional
+        Whose variables they are; unless :meth:`copy_back` is called they hold afterwards what they
+        held before. By default a new one.
     """
 
     def __init__(
@@ -39,11 +44,14 @@ class Image:
         program: Program,
         compiled: Compiled,
         bound: tuple[ScalarArgument | ArrayArgument, ...],
+        module: EmulatorModule | None = None,
     ) -> None:
         self._memory, self._program = memory, program
         self._added: list[Allocation] = []
         self._hosts: list[tuple[npt.NDArray[Any], Allocation]] = []
-        self.symbols: dict[str, int] = {}
+        self.module = module or EmulatorModule(memory, program, compiled)
+        self._kept = {} if module is None else module.kept()
+        self.symbols = dict(self.module.symbols)
         self._names = parameter_names(compiled)
         self._bound = bound
         self.parameters = b""
@@ -51,7 +59,6 @@ class Image:
     def __enter__(self) -> Image:
         try:
             self.parameters = self._pack()
-            self._add_variables()
         except BaseException:
             self._remove()
             raise
@@ -64,6 +71,7 @@ class Image:
         traceback: TracebackType | None,
     ) -> None:
         self._remove()
+        self.module.restore(self._kept)
 
     def _remove(self) -> None:
         self._memory.remove(self._added)
@@ -111,47 +119,8 @@ class Image:
         self._hosts.append((value, allocation))
         return allocation.base
 
-    def _add_variables(self) -> None:
-        """Memory for the module's ``__device__`` and ``__constant__`` variables."""
-        variables = [
-            v for v in self._program.module.variables.values() if v.space in ("global", "const")
-        ]
-        for variable in variables:
-            host = np.zeros(max(variable.size, 1), np.uint8)
-            allocation = self._add(allocate(host, self._memory, variable.name))
-            allocation.dtype = DTYPES[variable.type]
-            allocation.pitches = (allocation.dtype.itemsize,)
-            self.symbols[variable.name] = allocation.base
-        for variable in variables:
-            self._initialize(variable)
-
-    def _initialize(self, variable: Variable) -> None:
-        dtype = DTYPES[variable.type]
-        found = self._memory.find(self.symbols[variable.name], self.symbols[variable.name] + 1)
-        assert found is not None
-        raw = bytearray()
-        for value in variable.values:
-            if isinstance(value, tuple):
-                raw += self._symbol_bytes(value, dtype.itemsize)
-            elif isinstance(value, float):
-                raw += dtype.type(value).tobytes()
-            else:
-                mask = (1 << 8 * dtype.itemsize) - 1
-                raw += (int(value) & mask).to_bytes(dtype.itemsize, "little")
-        found.data[: len(raw)] = np.frombuffer(bytes(raw), np.uint8)
-
-    def _symbol_bytes(self, value: tuple[int, str, int, bool], size: int) -> bytes:
-        mask, name, offset, _ = value
-        address = self.symbols.get(name)
-        if address is None:
-            address = self._program.entries.get(name, FUNCTION_ADDRESS)
-        address += offset
-        if mask != -1:
-            address = (address & mask) >> ((mask & -mask).bit_length() - 1)
-        return (address & (1 << 8 * size) - 1).to_bytes(size, "little")
-
     def copy_back(self) -> None:
-        """Give the caller's NumPy arrays what the kernel wrote."""
+        """Give the caller's NumPy arrays what the kernel wrote; its variables keep it."""
         for host, allocation in self._hosts:
             if not allocation.is_written:
                 continue
@@ -159,6 +128,7 @@ class Image:
                 raise ValueError(f"{allocation.name} is written by the kernel but is read-only")
             data = allocation.data[: allocation.size]
             host[...] = np.ndarray(host.shape, host.dtype, data, 0, host.strides)
+        self._kept = {}
 
 
 def parameter_names(compiled: Compiled) -> list[str]:

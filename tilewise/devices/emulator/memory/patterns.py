@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +27,8 @@ class SharedPattern:
         In the block's shared memory.
     gather : ndarray of intp, the same shape
         Element (or vector) index in the batch's storage.
+    shifted : dict
+        The patterns that are so many bytes further on, of those that came again.
     """
 
     lanes: Lanes
@@ -39,6 +42,28 @@ class SharedPattern:
     conflicts: int
     has_duplicates: bool
     verified: int = -1
+    shifted: dict[int, SharedPattern] = field(default_factory=dict)
+
+    @cached_property
+    def reach(self) -> tuple[int, int]:
+        """The lowest and the highest address."""
+        return int(self.address.min()), int(self.address.max())
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its addresses, as they are kept."""
+        return self.address.nbytes + self.gather.nbytes
+
+    def shift(self, distance: int, address: Addresses, width: int) -> SharedPattern:
+        """The pattern of accesses that are ``distance`` bytes further on, a multiple of 4.
+
+        Every word lies as many words further on, and so in as many banks further on: its wavefronts
+        are the same.
+        """
+        return SharedPattern(
+            self.lanes, self.asked, address, address, self.gather + distance // width, None,
+            self.requests, self.wavefronts, self.conflicts, self.has_duplicates,
+        )  # fmt: skip
 
     def part(self, chosen: npt.NDArray[np.bool_]) -> SharedPattern:
         """The addresses of some of its lanes, which are counted with all of them."""

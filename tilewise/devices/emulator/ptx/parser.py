@@ -30,7 +30,10 @@ from tilewise.devices.emulator.ptx.syntax import (
 from tilewise.devices.emulator.ptx.types import TYPE_BYTES
 from tilewise.errors import UnsupportedInstructionError
 
-_LOC = re.compile(r"^\s*\.loc\s+(\d+)\s+(\d+)\s+(\d+)(?:.*inlined_at\s+(\d+)\s+(\d+)\s+(\d+))?")
+_LOC = re.compile(
+    r"^\s*\.loc\s+(\d+)\s+(\d+)\s+(\d+)"
+    r"(?:.*function_name\s+([\w$]+).*inlined_at\s+(\d+)\s+(\d+)\s+(\d+))?"
+)
 _FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"((?:[^"\\]|\\.)*)"')
 _VARIABLE = re.compile(
     r"\.(?P<space>global|const|shared|local|param)\b(?P<attributes>(?:\s+\.\w+(?:\s+\d+)?)*?)"
@@ -74,7 +77,8 @@ class _Parser:
     def _leave_lines(self) -> None:
         # File and line, and then those of the calls inlined around it, from the innermost on.
         self.place: tuple[tuple[int, int], ...] = ((0, 0),)
-        self.places: dict[tuple[int, int, int], tuple[tuple[int, int], ...]] = {}
+        self.inlined = ""  # the label of the innermost one's name
+        self.places: dict[tuple[int, int, int], tuple[tuple[tuple[int, int], ...], str]] = {}
 
     def parse(self) -> Module:
         for kind, text in statements(self.text):
@@ -92,6 +96,7 @@ class _Parser:
                 self.function.labels[self._scoped(text)] = len(self.function.instructions)
             else:
                 self._statement(text)
+        self.module.strings = self.text.partition(".debug_str")[2]
         return self.module
 
     def _loc(self, text: str) -> None:
@@ -99,17 +104,18 @@ class _Parser:
         if match is None or int(match.group(2)) == 0:
             # Line 0 is the compiler's "no line of its own": the line before goes on.
             return
-        file, line, column, *site = (int(number) for number in match.groups() if number)
-        if site:
+        file, line, column = map(int, match.groups()[:3])
+        if match[4]:
             # A .loc before says where the function that it was inlined into was inlined itself.
-            at_file, at_line, at_column = site
-            outer = self.places.get((at_file, at_line, at_column), ((at_file, at_line),))
+            at_file, at_line, at_column = map(int, match.groups()[4:])
+            outer, _ = self.places.get((at_file, at_line, at_column), (((at_file, at_line),), ""))
             # Once each: one that was inlined into itself would grow with every .loc.
-            self.place = tuple(dict.fromkeys(((file, line), *outer)))
+            self.place, self.inlined = tuple(dict.fromkeys(((file, line), *outer))), match[4]
         else:
             # Behind a line 0 NVRTC leaves out where a place that it had before was inlined.
-            self.place = self.places.get((file, line, column), ((file, line),))
-        self.places[file, line, column] = self.place
+            alone = ((file, line),), ""
+            self.place, self.inlined = self.places.get((file, line, column), alone)
+        self.places[file, line, column] = self.place, self.inlined
 
     def _open(self, header: str) -> None:
         self.operands.clear()
@@ -239,7 +245,7 @@ class _Parser:
         function.instructions.append(
             Instruction(
                 opcode, modifiers, operands, predicate, line, len(function.instructions),
-                file, tuple(sites),
+                file, tuple(sites), self.inlined,
             )
         )  # fmt: skip
 

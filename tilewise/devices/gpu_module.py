@@ -1,0 +1,47 @@
+"""A kernel's module on a GPU: its ``__constant__`` and ``__device__`` variables."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tilewise.devices.cuda import Context
+
+
+class GpuModule:
+    """The variables of one module, which keep what they hold from one launch to the next.
+
+    Parameters
+    ----------
+    context : Context
+    code : cuda.core.ObjectCode
+        The module, loaded for this alone.
+    loaded : object
+        What a launch needs of it, of :mod:`tilewise.devices.gpu`.
+    """
+
+    def __init__(self, context: Context, code: Any, loaded: Any) -> None:
+        self.context, self.loaded = context, loaded
+        self._code = code
+
+    def read(self, symbol: str) -> bytes:
+        """What a variable holds, once all work on the GPU is done."""
+        with self.context.current():
+            address, size = self._place(symbol)
+            data = np.empty(size, np.uint8)
+            self.context.synchronize()
+            self.context.download(data, address)
+        return data.tobytes()
+
+    def write(self, symbol: str, data: bytes) -> None:
+        """Set a variable, all of it, once all work on the GPU is done."""
+        with self.context.current():
+            address, _ = self._place(symbol)
+            self.context.synchronize()
+            self.context.upload(address, np.frombuffer(data, np.uint8))
+
+    def _place(self, symbol: str) -> tuple[int, int]:
+        """Device address and bytes of a variable (CUDA Driver API, ``cuLibraryGetGlobal``)."""
+        address, size = self.context.call("cuLibraryGetGlobal", self._code.handle, symbol.encode())
+        return int(address), int(size)

@@ -1,0 +1,304 @@
+"""``kernel.variables``: the ``__constant__`` and ``__device__`` variables of a kernel's module."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Iterator, MutableMapping
+from difflib import get_close_matches
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewise.compiler import DEFAULT_ARCH, Compiled, Variable
+from tilewise.devices import Device
+from tilewise.devices.elements import refused
+from tilewise.devices.emulated import emulator
+from tilewise.errors import VariableError
+from tilewise.launch import Module
+
+_DTYPES = {
+    "bool": "bool", "char": "int8", "signed char": "int8", "unsigned char": "uint8",
+    "short": "int16", "unsigned short": "uint16", "int": "int32", "unsigned int": "uint32",
+    "long": "int64", "unsigned long": "uint64", "long long": "int64",
+    "unsigned long long": "uint64", "float": "float32", "double": "float64",
+    "__half": "float16", "__half2": "float16", "__nv_bfloat16": "uint16",
+    "__nv_bfloat162": "uint16", "float2": "float32", "float3": "float32", "float4": "float32",
+    "double2": "float64",
+}  # fmt: skip
+_LANES = {"__half2": 2, "__nv_bfloat162": 2, "float2": 2, "float3": 3, "float4": 4, "double2": 2}
+_BYTES = ("char", "signed char", "unsigned char")
+
+Compile = Callable[[str], Compiled]
+
+
+class Variables(MutableMapping[str, Any]):
+    """The ``__constant__`` and ``__device__`` variables of a kernel's module, by their names.
+
+    A name is the source's, ``"filters::weights"`` or ``"table<4>"``, or its last part where no
+    other variable has the same. What is set is set for every device, as by
+    ``cudaMemcpyToSymbol``. What a launch writes stays in the module of that device, and the next
+    launch of the same :class:`tilewise.Kernel` there finds it. What is read is a copy of what the
+    device of the last launch holds; before the first launch, what the source gives or what was set.
+
+    A number or an array of the variable's shape and dtype is what it takes: a vector type is one
+    more axis, a pointer takes an array on the device or an address, a bfloat16 is its bits as
+    ``uint16``. A structure takes an array of as many bytes, and gives ``uint8``.
+
+    Raises
+    ------
+    VariableError
+        If there is no variable of a name, or several.
+    TypeError, ValueError
+        If a value does not fit: of another dtype, another shape, or too large a number.
+
+    Examples
+    --------
+    >>> import numpy as np, tilewise
+    >>> source = '''__constant__ float weights[3]; __device__ int launches;
+    ... extern "C" __global__ void k(float* x) {
+    ...     x[threadIdx.x] *= weights[threadIdx.x];
+    ...     if (threadIdx.x == 0) ++launches;
+    ... }'''
+    >>> kernel = tilewise.Kernel(source, "k")
+    >>> kernel.variables["weights"] = [1, 10, 100]
+    >>> x = np.ones(3, np.float32)
+    >>> for _ in range(2):
+    ...     report = kernel.launch(1, 3, (x,), device="emulator")
+    >>> x
+    array([1.e+00, 1.e+02, 1.e+04], dtype=float32)
+    >>> kernel.variables["launches"]
+    array(2, dtype=int32)
+    """
+
+    def __init__(self, compile: Compile, given: Variables | None = None) -> None:
+        self._compile = compile
+        self._given: dict[str, bytes] = {} if given is None else dict(given._given)
+        self._held: list[Any] = []  # arrays that pointers point to
+        if given is not None:
+            self._held += given._held
+        self._start()
+
+    def _start(self) -> None:
+        self._modules: WeakKeyDictionary[Device, Module] = WeakKeyDictionary()
+        self._changed: set[str] = set()
+        self._last: Module | None = None
+        self._arch = DEFAULT_ARCH
+        self._lock = threading.Lock()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what is pickled: what was set, and no device's module."""
+        return {"_compile": self._compile, "_given": self._given, "_held": []}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._start()
+
+    # Names
+
+    @property
+    def _all(self) -> dict[str, Variable]:
+        return {each.name: each for each in self._compile(self._arch).variables}
+
+    def _find(self, name: str) -> Variable:
+        if not isinstance(name, str):
+            raise TypeError(f"a variable's name is {name!r}; it takes a string")
+        known = self._all
+        asked = re.sub(r"\s*(::|[<>,])\s*", r"\1", name.strip()).replace(",", ", ").lstrip(":")
+        if asked in known:
+            return known[asked]
+        found = [each for each in known if each.endswith(f"::{asked}")]
+        if len(found) == 1:
+            return known[found[0]]
+        if found:
+            raise VariableError(f"{name!r} may be {' or '.join(found)}; give the whole name")
+        meant = get_close_matches(asked, known, 3)
+        there = f"; did you mean {' or '.join(meant)}?" if meant else ""
+        if not meant:
+            listed = ", ".join(known) or "none"
+            there = f"; the kernel's module has {listed}"
+        raise VariableError(f"there is no variable called {name!r}{there}")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._all)
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def __contains__(self, name: object) -> bool:
+        try:
+            self._find(name)  # type: ignore[arg-type]
+        except (VariableError, TypeError):
+            return False
+        return True
+
+    def __repr__(self) -> str:
+        return "\n".join(map(_described, self._all.values())) or "no variables"
+
+    # Values
+
+    def __getitem__(self, name: str) -> npt.NDArray[Any]:
+        found = self._find(name)
+        if self._last is not None:
+            data = self._last.read(found.symbol)
+        elif found.name in self._given:
+            data = self._given[found.name]
+        else:
+            place = emulator(self._arch)
+            data = place.module(self._compile(place.arch)).read(found.symbol)
+        return as_array(found, data)
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        found = self._find(name)
+        data = as_bytes(found, value)
+        with self._lock:
+            if hasattr(value, "pointer"):
+                self._held.append(value)
+            self._given[found.name] = data
+            for module in self._modules.values():
+                module.write(found.symbol, data)
+
+    def __delitem__(self, name: str) -> None:
+        raise TypeError("a variable of a module can't be deleted; a new Kernel has its own")
+
+    # For launches
+
+    def module(self, device: Device, compiled: Compiled) -> Module | None:
+        """The kernel's module on a device, with what was set; None where it has no variables."""
+        if not compiled.variables:
+            return None
+        with self._lock:
+            module = self._modules.get(device)
+            if module is None:
+                module = self._modules[device] = self._filled(device, compiled)
+            self._last, self._arch = module, compiled.arch
+            return module
+
+    def for_a_look(self, device: Device, compiled: Compiled) -> Module | None:
+        """A module of its own for a launch that changes nothing."""
+        return self._filled(device, compiled) if compiled.variables else None
+
+    def _filled(self, device: Device, compiled: Compiled) -> Module:
+        module = device.module(compiled)
+        for each in compiled.variables:
+            data = self._given.get(each.name)
+            if data is not None:
+                if len(data) != each.size:
+                    raise ValueError(
+                        f"{each.name} has {each.size} bytes on {compiled.arch}, and was set to "
+                        f"{len(data)}"
+                    )
+                module.write(each.symbol, data)
+        return module
+
+    def launched(self, compiled: Compiled) -> None:
+        """A launch in this process was made: it may have changed the module's variables."""
+        self._changed.update(
+            each.symbol
+            for each in compiled.variables
+            if each.space == "device" and each.declared and not each.declared.endswith("*")
+        )
+
+    def carried(self, compiled: Compiled) -> frozenset[str]:
+        """Symbols of what was set or changed, which a module in another process is given.
+
+        What holds addresses is not, unless it was set: they mean nothing there.
+        """
+        given = {each.symbol for each in compiled.variables if each.name in self._given}
+        return frozenset(given | self._changed)
+
+    def changed(self, symbols: set[str]) -> None:
+        """Remember which variables a launch in another process changed."""
+        self._changed |= symbols
+
+
+def _described(variable: Variable) -> str:
+    extents = "".join(f"[{extent}]" for extent in variable.shape)
+    kind = f"{variable.declared}{extents}" if variable.declared else f"{variable.size} bytes"
+    return f"{variable.name} ({variable.space}, {kind})"
+
+
+def _form(variable: Variable) -> tuple[np.dtype[Any] | None, tuple[int, ...]]:
+    """The dtype and the shape of a variable's array; no dtype where the type is not known."""
+    kind, shape = variable.declared, variable.shape
+    if kind.endswith("*"):
+        return np.dtype(np.uint64), shape
+    if kind not in _DTYPES:
+        return None, (variable.size,)
+    lanes = _LANES.get(kind)
+    return np.dtype(_DTYPES[kind]), shape if lanes is None else (*shape, lanes)
+
+
+def as_array(variable: Variable, data: bytes) -> npt.NDArray[Any]:
+    """What a variable holds, as a new array."""
+    dtype, shape = _form(variable)
+    return np.frombuffer(data, dtype or np.uint8).reshape(shape).copy()
+
+
+def as_bytes(variable: Variable, value: Any) -> bytes:
+    """What a variable shall hold, as its bytes.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As :class:`Variables`.
+    """
+    name, (dtype, shape) = variable.name, _form(variable)
+    if isinstance(value, np.ma.MaskedArray):
+        raise TypeError(f"{name} takes an array without a mask; pass x.filled(0), or x.data")
+    if variable.declared.endswith("*") and hasattr(value, "pointer"):
+        value = np.uint64(value.pointer)
+    has_dtype = isinstance(value, np.ndarray | np.generic)
+    if dtype is None:
+        if not has_dtype:
+            raise TypeError(
+                f"{name} is a structure or of a type that is not known here; it takes an array of "
+                f"{variable.size} bytes"
+            )
+        return _whole(variable, np.asarray(value))
+    if not has_dtype:
+        return _whole(variable, _shaped(variable, _converted(variable, value, dtype), shape))
+    array = np.asarray(value)
+    if variable.declared in _BYTES:
+        return _whole(variable, array)
+    if variable.declared.endswith("*"):
+        wanted = "" if array.dtype.kind in "iu" and array.itemsize == 8 else "uint64"
+    else:
+        wanted = refused(f"{variable.declared}*", array.dtype)
+    if wanted or array.itemsize % dtype.itemsize:
+        raise TypeError(
+            f"{name} takes {wanted or dtype}, and the array is {array.dtype}; convert it, or where "
+            f"its bytes are meant, pass its .view"
+        )
+    if array.itemsize != dtype.itemsize:  # complex numbers and words, for vector types
+        return _whole(variable, array)
+    return _whole(variable, _shaped(variable, array, shape))
+
+
+def _converted(variable: Variable, value: Any, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """Python's own numbers, and lists of them."""
+    try:
+        plain = np.asarray(value)
+        if plain.dtype.kind in "biuf" and np.can_cast(plain.dtype, dtype, "same_kind"):
+            return np.asarray(value, dtype)
+        if plain.dtype.kind in "biu" and dtype.kind in "iuf":
+            return np.asarray(value, dtype)  # raises where one does not fit
+    except (OverflowError, ValueError):
+        pass
+    raise ValueError(f"{variable.name} takes {dtype}, and {value!r} is none")
+
+
+def _shaped(
+    variable: Variable, array: npt.NDArray[Any], shape: tuple[int, ...]
+) -> npt.NDArray[Any]:
+    if array.shape == shape or (array.ndim == 1 and array.size == np.prod(shape, dtype=int)):
+        return array
+    raise ValueError(f"{variable.name} has the shape {shape}, and the array {array.shape}")
+
+
+def _whole(variable: Variable, array: npt.NDArray[Any]) -> bytes:
+    if array.nbytes != variable.size:
+        raise ValueError(f"{variable.name} has {variable.size} bytes, and the array {array.nbytes}")
+    return array.tobytes()
