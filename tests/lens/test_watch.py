@@ -133,7 +133,7 @@ def test_a_long_run_is_cut(run: Callable[..., tuple[int, str, str]], tmp_path: P
     code, out, err = run("single_thread", "-m", 300, "-n", 300, "-k", 300)
     assert (code, err) == (0, "")
     assert re.search(r"block \(0, 0, 0\) is cut: its first [\d,]+ steps are kept", out)
-    assert "not checked, for it was not run to its end" in out
+    assert "C is not checked: it was not run to its end" in out
     assert (tmp_path / "single_thread.html").stat().st_size < 10_000_000
 
 
