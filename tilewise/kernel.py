@@ -16,7 +16,7 @@ from tilewise.compiler.ptx import given
 from tilewise.devices import Device, device_of
 from tilewise.devices.emulated import emulator
 from tilewise.isolated import launch as in_a_process
-from tilewise.launch import Launch, LaunchReport, dim3
+from tilewise.launch import Launch, LaunchReport, dim3, each_of
 from tilewise.limits import Limits
 from tilewise.tracebacks import front_door
 from tilewise.variables import Variables
@@ -359,7 +359,7 @@ class Kernel:
             raise ValueError(f"checks is {checks!r}; it takes one of {', '.join(CHECKS)}")
         place = self.place(device)
         launch = Launch(
-            dim3(grid, "grid"), dim3(block, "block"), tuple(args), _size(shared), checks,
+            dim3(grid, "grid"), dim3(block, "block"), each_of(args), _size(shared), checks,
             global_races=global_races, limits=self.limits,
         )  # fmt: skip
         compiled = self.compile(place.arch)
