@@ -6,33 +6,35 @@ import the package takes a quarter of a second.
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import sys
 from contextlib import suppress
-from typing import Any
 
 INTERRUPTED = 130
+LINE = b"tilewise: interrupted\n"
 
 
-def _end(*_: Any) -> None:
-    """End the process at once: what is being imported has nothing to put in order."""
-    os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, b"tilewise: interrupted\n")
+def end(*_: object) -> None:
+    """End the process at once, with one line: a handler of Ctrl-C."""
+    # A bar of progress hides the terminal's cursor while it is drawn.
+    shown = b"\r\x1b[2K\x1b[?25h" if sys.stderr is not None and sys.stderr.isatty() else b""
+    with suppress(OSError):
+        os.write(2, shown + LINE)
     os._exit(INTERRUPTED)
 
 
-def end_at_once() -> bool:
-    """End the process with one line at Ctrl-C, while the package is imported.
+def end_at_once() -> None:
+    """Have Ctrl-C end the process with one line, up to the moment when nothing is left to end.
 
-    Returns
-    -------
-    bool
-        Whether it does; not where Ctrl-C is ignored, as in the background.
+    It does nothing where Ctrl-C is ignored, as in the background.
     """
-    if signal.getsignal(signal.SIGINT) in (signal.default_int_handler, _end):
-        signal.signal(signal.SIGINT, _end)
-        return True
-    return False
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        # What is registered first is called last. Python takes its handlers away after that, and
+        # Ctrl-C while it frees what it holds would end the process by the signal.
+        atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGINT, end)
 
 
 def main() -> int:
@@ -43,11 +45,9 @@ def main() -> int:
     int
         The exit code, as :func:`tilewise.cli.main.main` has it.
     """
-    is_ended = end_at_once()
+    end_at_once()
     from tilewise.cli.main import main as command
 
-    if is_ended:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
     code = command()
     if code == INTERRUPTED:  # Python would wait for threads that still compile
         for stream in (sys.stdout, sys.stderr):
@@ -58,4 +58,6 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    from tilewise_command import main as program  # the package knows this module by that name
+
+    sys.exit(program())

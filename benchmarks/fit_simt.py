@@ -35,7 +35,8 @@ from tilewise.gemm.families.simt.matrices import traits_of
 from tilewise.gemm.families.simt.table import PARTS, Table, Way
 from tilewise.gemm.families.simt.tiles import tiles_for
 from tilewise.gemm.families.simt.ways import every_way
-from tilewise.gemm.product import ALIGNMENT, ITEM_SIZES, Product
+from tilewise.gemm.product import ALIGNMENT, Product
+from tilewise.places import ITEM_SIZES
 
 RECORD = Path(__file__).parent / "results" / "simt_h200.json"
 SWEEP = "sweep"  # random products, among the suites

@@ -1,7 +1,6 @@
 """Matrix multiplication for Python, one tile at a time."""
 
 import sys
-from typing import TYPE_CHECKING
 
 # `python -m tilewise` runs this first, and Ctrl-C ends it with one line from here on. While a
 # program is looked for, the first of its arguments is "-m".
@@ -11,6 +10,8 @@ if sys.argv[:1] == ["-m"] and ("-m", "tilewise") in zip(
     from tilewise_command import end_at_once
 
     end_at_once()
+
+from typing import TYPE_CHECKING
 
 from tilewise.counted import Counters, Resources
 from tilewise.devices import Device, get_device

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 from tilewise.shown import Part, Record, Table, number, value
 
@@ -144,3 +146,32 @@ class Footprint(Record):
             f"{self.loads:,} sectors loaded, {self.stores:,} stored; each block's own, "
             f"{self.block_loads:,} loaded"
         )
+
+
+@dataclass(frozen=True, eq=False)
+class Confirmation:
+    """Whether counts are those of the machine code, which is read when somebody asks.
+
+    Two are equal where their doubts are. A pickled one has nothing left to be found out.
+
+    Attributes
+    ----------
+    find_doubt : callable
+        Gives :attr:`doubt`. It is called once.
+    """
+
+    find_doubt: Callable[[], str] = str
+
+    @cached_property
+    def doubt(self) -> str:
+        """Why the counts are not confirmed; empty where they are."""
+        return self.find_doubt()
+
+    def __eq__(self, other: object) -> bool:
+        return self.doubt == other.doubt if isinstance(other, Confirmation) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.doubt)
+
+    def __getstate__(self) -> dict[str, str]:
+        return {"doubt": self.doubt}

@@ -14,9 +14,10 @@ from tilewise.devices import Device, get_device
 from tilewise.gemm.chip import Chip
 from tilewise.gemm.family import Offer
 from tilewise.gemm.plan import best, chip_of, kept_offer, offers, plan_on
-from tilewise.gemm.product import DTYPES, ITEM_SIZES, Operand, Product
+from tilewise.gemm.product import DTYPES, Operand, Product
 from tilewise.gemm.steps import Plan, Step
 from tilewise.ladder.problem import check_sizes
+from tilewise.places import ITEM_SIZES
 from tilewise.shown import Part, Shown, Table
 from tilewise.tracebacks import front_door
 

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from tilewise import errors
 from tilewise.compiler import Compiled, confine
-from tilewise.counted import Counters, Footprint, Resources
+from tilewise.counted import Confirmation, Counters, Footprint, Resources
 from tilewise.devices import arguments
 from tilewise.devices.arguments import ArrayArgument, ScalarArgument
 from tilewise.devices.extents import extent
@@ -36,7 +36,9 @@ _ERRORS = (
     ValueError,
     TypeError,
 )
-_PARTS = (LaunchReport, Launch, Resources, Counters, Finding, Alike, Footprint, Limits)
+_PARTS = (
+    LaunchReport, Launch, Resources, Counters, Finding, Alike, Footprint, Confirmation, Limits,
+)  # fmt: skip
 _CLASSES = {(each.__module__, each.__name__): each for each in (*_PARTS, *_ERRORS)}
 """What an answer may be made of: the process is not trusted to send more."""
 

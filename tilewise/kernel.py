@@ -13,7 +13,7 @@ from tilewise import compiler
 from tilewise.compiler import Compiled, includes, shipped
 from tilewise.devices import Device, get_device
 from tilewise.isolated import launch as in_a_process
-from tilewise.launch import Launch, LaunchReport, dim3
+from tilewise.launch import Launch, LaunchReport, dim3, each_of
 from tilewise.limits import Limits
 from tilewise.tracebacks import front_door
 
@@ -238,7 +238,7 @@ class Kernel:
             raise ValueError(f"checks is {checks!r}; it takes one of {', '.join(CHECKS)}")
         place = get_device(device) if isinstance(device, str) else device
         launch = Launch(
-            dim3(grid, "grid"), dim3(block, "block"), tuple(args), _size(shared), checks,
+            dim3(grid, "grid"), dim3(block, "block"), each_of(args), _size(shared), checks,
             global_races=global_races, limits=self.limits,
         )  # fmt: skip
         compiled = self.compile(place.arch)

@@ -8,17 +8,13 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
-from typing import Any, Generic, TypeVar, cast
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
-from tilewise.counted import Counters, Footprint, Resources
+from tilewise.counted import Confirmation, Counters, Footprint, Resources
 from tilewise.limits import Limits
-from tilewise.places import ITEM_SIZES as ITEM_SIZES
-from tilewise.places import Dim3, Encode
-from tilewise.places import Packed as Packed
-from tilewise.places import Place as Place
-from tilewise.places import TensorMap as TensorMap
+from tilewise.places import Dim3, Encode, Packed, Place, TensorMap
 from tilewise.shown import PLACES, Part, Record, Shown, Table, duration, grid_line, plural
 
 
@@ -44,11 +40,29 @@ def dim3(value: int | Sequence[int], what: str) -> Dim3:
         raise ValueError(f"{what} has {len(extents)} extents; it takes one to three, x first")
     for extent in extents:
         if isinstance(extent, bool) or not hasattr(extent, "__index__"):
-            raise TypeError(f"{what} {extents!r}: {extent!r} is not an integer")
+            raise TypeError(f"{what} is {value!r}; it takes an integer, or up to three, x first")
         if extent < 1:
-            raise ValueError(f"{what} {extents!r}: every extent must be at least 1")
+            given = " x ".join(map(str, extents))
+            raise ValueError(f"{what} is {given}; every extent must be at least 1")
     x, y, z = (*(int(extent) for extent in extents), 1, 1)[:3]
     return x, y, z
+
+
+def each_of(args: Any) -> tuple[Any, ...]:
+    """Return a kernel's arguments, one by one.
+
+    Raises
+    ------
+    TypeError
+        If it is a single one, which is no sequence of arguments although it may be iterated over.
+    """
+    if not isinstance(args, Iterable) or isinstance(args, str | bytes) or hasattr(args, "dtype"):
+        kind = type(args).__name__
+        raise TypeError(
+            f"args is of type {kind}; it takes a sequence with a value for each of the kernel's "
+            "parameters: of a single one, (x,)"
+        )
+    return tuple(args)
 
 
 @dataclass(frozen=True)
@@ -195,30 +209,6 @@ class Launch(Shown):
         )
 
 
-_T = TypeVar("_T")
-
-
-class _Late(Generic[_T]):
-    """A field that may be given as a function, which is called when the field is first read."""
-
-    def __init__(self, default: _T) -> None:
-        self._default = default
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self._name = f"_{name}"
-
-    def __get__(self, instance: object | None, owner: type) -> _T:
-        if instance is None:
-            return self._default  # where a dataclass looks for it
-        value = instance.__dict__[self._name]
-        if callable(value):
-            value = instance.__dict__[self._name] = value()
-        return cast("_T", value)
-
-    def __set__(self, instance: object, value: _T | Callable[[], _T]) -> None:
-        instance.__dict__[self._name] = value
-
-
 @dataclass(frozen=True, repr=False)
 class LaunchReport(Shown):
     """What one launch did.
@@ -240,17 +230,17 @@ class LaunchReport(Shown):
         The same a line of the kernel's own file; empty where the device does not count. What a
         header's function does counts at the line that it was inlined at; where it was not
         inlined, in ``counters`` only.
-    counted_as : str
-        ``"machine code"`` where shared-memory accesses were joined as ptxas joined them,
-        ``"PTX"`` where that could not be confirmed (``notes`` says why).
     findings : tuple of Finding
     output : str
         What the kernel printed.
-    notes : tuple of str
+    remarks : tuple of str
+        What is to be said of the launch; ``notes`` are these, and what is to be said of the counts.
     alike : tuple of Alike
         Where not every block was run but one of each kind, the kinds.
     footprint : Footprint or None
         None where it was not asked for.
+    confirmation : Confirmation
+        Whether the counts are those of the machine code.
     """
 
     device: str
@@ -260,18 +250,24 @@ class LaunchReport(Shown):
     seconds: float
     counters: Counters | None = None
     lines: Mapping[int, Counters] = field(default_factory=dict)
-    counted_as: _Late[str] = _Late("machine code")
     findings: tuple[Finding, ...] = ()
     output: str = ""
-    notes: _Late[tuple[str, ...]] = _Late(())
+    remarks: tuple[str, ...] = ()
     alike: tuple[Alike, ...] = ()
     footprint: Footprint | None = None
+    confirmation: Confirmation = field(default_factory=Confirmation)
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Return what is pickled, with nothing left to be found out."""
-        for each in fields(self):
-            getattr(self, each.name)
-        return self.__dict__
+    @property
+    def counted_as(self) -> str:
+        """``"machine code"`` where shared-memory accesses were joined as ptxas joined them,
+        ``"PTX"`` where that could not be confirmed (``notes`` says why)."""
+        return "PTX" if self.confirmation.doubt else "machine code"
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """All that is to be said of the launch and of its counts."""
+        doubt = self.confirmation.doubt
+        return (*self.remarks, doubt) if doubt else self.remarks
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON; without the arguments."""

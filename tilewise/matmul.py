@@ -18,8 +18,9 @@ from tilewise.devices.prepared import Prepared
 from tilewise.errors import TilewiseError
 from tilewise.gemm import beside
 from tilewise.gemm.plan import chip_of, plan_product
-from tilewise.gemm.product import ACCUMULATORS, ITEM_SIZES, Operand, Product, offset
+from tilewise.gemm.product import ACCUMULATORS, Operand, Product, offset
 from tilewise.gemm.steps import NotKeptError, Plan, execute, prepare
+from tilewise.places import ITEM_SIZES
 from tilewise.tracebacks import hide_frames
 
 

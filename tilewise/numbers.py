@@ -77,12 +77,17 @@ class Check(Shown):
             return f"{said}; of the inputs {_of_inputs(self.inputs)} finite"
         return f"{said}, where the inputs have none{': sums overflow' if self.correct else ''}"
 
-    def _summary(self) -> str:
+    @property
+    def details(self) -> str:
+        """What it was held against, how far it is from that, and how far it may be."""
         worst = "" if self.correct or self.worst is None else f", worst at C{list(self.worst)}"
         return (
-            f"{'right' if self.correct else 'WRONG'} against float64: max error "
-            f"{self.max_error:.3g} of |A||B|, bound {self.bound:.3g}{worst}"
+            f"against float64: max error {self.max_error:.3g} of |A||B|, bound {self.bound:.3g}"
+            f"{worst}"
         )
+
+    def _summary(self) -> str:
+        return f"{'right' if self.correct else 'WRONG'} {self.details}"
 
     def _parts(self) -> list[Part]:
         return [self._summary(), *filter(None, (self.remark,))]

@@ -48,6 +48,8 @@ class Warmed(Shown):
     bytes : int
         Of all the kernels' files.
     seconds : float
+    asked : str or None
+        The architecture that was asked for; None where none was.
     """
 
     arch: str
@@ -58,24 +60,43 @@ class Warmed(Shown):
     failures: tuple[str, ...]
     bytes: int
     seconds: float
+    asked: str | None = None
 
     @property
     def ok(self) -> bool:
         return not self.failures
 
+    @property
+    def title(self) -> str:
+        """How many kernels there are, of which GPU, and for which architecture."""
+        of_gpu = "" if self.chip == self.arch else f" of {self.chip},"
+        return f"{plural(self.kernels, 'kernel')}{of_gpu} for {self.arch}"
+
+    @property
+    def why_arch(self) -> str:
+        """Why another architecture is compiled for than was asked for; empty where none is."""
+        if self.asked in (None, self.arch):
+            return ""
+        capability = limits.compute_capability(self.arch)
+        return (
+            f"{self.asked} was asked for: on a GPU of compute capability {capability // 10}."
+            f"{capability % 10}, matmul takes kernels for {self.arch}, which has every instruction "
+            "of that GPU"
+        )
+
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
-        return {"ok": self.ok, **asdict(self)}
+        return {"ok": self.ok, **asdict(self), "why_arch": self.why_arch}
 
     def _summary(self) -> str:
         return (
-            f"{plural(self.kernels, 'kernel')} of {self.chip}, for {self.arch}: {self.compiled:,} "
-            f"compiled in {duration(self.seconds)}, {len(self.failures):,} failed"
+            f"{self.title}: {self.compiled:,} compiled in {duration(self.seconds)}, "
+            f"{len(self.failures):,} failed"
         )
 
     def _parts(self) -> list[Part]:
         kept = f"{self.bytes / 2**20:.1f} MiB in {self.folder}"
-        return [self._summary(), kept, *self.failures]
+        return [self._summary(), *filter(None, [self.why_arch]), kept, *self.failures]
 
 
 @front_door
@@ -122,8 +143,8 @@ def warm(
     DeviceUnavailableError
         If NVRTC can't be loaded.
     """
-    begun = time.perf_counter()
-    arch, chip = _planned_for(arch)
+    begun, asked = time.perf_counter(), arch
+    arch, chip = _planned_for(asked)
     folder = _folder()
     for dtype in dtypes:
         if dtype not in DTYPES:
@@ -131,7 +152,7 @@ def warm(
     if sizes is None:
         kernels = list(every_kernel(chip, dtypes))
     else:
-        every = combinations(sizes, dtypes, layouts)
+        every = combinations(map(_size, sizes), dtypes, layouts)
         products = [of_shape(*size, dtype, layout) for size, dtype, layout in every]
         kernels = list(kernels_of(chip, products))
     missing = [kernel for kernel in kernels if _bytes(kernel, arch) is None]
@@ -148,7 +169,9 @@ def warm(
     found = [_bytes(kernel, arch) for kernel in kernels]
     lost = found.count(None) - len(failures)
     if lost > 0:
-        failures.append(f"{lost} kernels were compiled and are not in the cache: is its disk full?")
+        failures.append(
+            f"{lost:,} kernels were compiled and are not in the cache: is its disk full?"
+        )
     return Warmed(
         arch=arch,
         chip="any GPU" if chip is None else chip.name,
@@ -158,7 +181,17 @@ def warm(
         failures=tuple(failures),
         bytes=sum(size for size in found if size is not None),
         seconds=time.perf_counter() - begun,
+        asked=asked,
     )
+
+
+def _size(given: Iterable[int]) -> tuple[int, int, int]:
+    try:
+        m, n, k = given
+    except (TypeError, ValueError):
+        told = f"sizes has {given!r}; each of them is m, n and k of a product"
+        raise ValueError(told) from None
+    return m, n, k
 
 
 def _planned_for(arch: str | None) -> tuple[str, Chip | None]:

@@ -218,7 +218,7 @@ def test_a_climb_from_end_to_end(emulated: EmulatedGpu, dtype: str) -> None:
         assert row["share"] == pytest.approx(1e12 * row["tflops"] / found["ceilings"][dtype])
         assert row["error_ratio"] == row["error"] / rows["vendor"]["error"]
         assert "digest" not in row
-    assert "1024" in rows_of(found, 40, dtype)["single_block"]["skipped"]
+    assert "1,024" in rows_of(found, 40, dtype)["single_block"]["skipped"]
     assert "seconds" not in rows_of(found, 40, dtype)["single_block"]
     # thread_tile_1d has tiles of 64; matmul and the vendor's are held against the largest.
     multiples = {row["kernel"]: (row["n"], row["multiple"]) for row in found["edges"]}

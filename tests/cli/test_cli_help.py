@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+import inspect
 
 import pytest
 from commands import Tilewise, caller
@@ -20,14 +20,20 @@ def tilewise(
     return caller(capsys, device, monkeypatch)
 
 
-def test_the_list_of_commands_fits_80_columns(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("columns", [60, 80, 200])
+def test_the_list_of_commands_fits_the_terminal_and_none_is_cut(
+    columns: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("COLUMNS", str(columns))
     assert main(["--help"]) == 0
-    listed = capsys.readouterr().out.partition("Commands:\n")[2].splitlines()
-    assert [line.split()[0] for line in listed] == [each.__name__ for each in COMMANDS]
-    assert not [line for line in listed if not re.search(r"[.?]$", line) or line.endswith("...")]
+    listed = capsys.readouterr().out.partition("Commands:\n")[2]
+    lines = listed.splitlines()
+    assert max(map(len, lines)) <= columns
+    if columns >= 80:
+        assert len(lines) == len(COMMANDS)
+    sentences = [(inspect.getdoc(each) or "").partition("\n\n")[0] for each in COMMANDS]
+    told = [f"{each.__name__} {x}" for each, x in zip(COMMANDS, sentences, strict=True)]
+    assert " ".join(listed.split()) == " ".join(" ".join(told).split())
 
 
 @pytest.mark.parametrize("each", RUNGS[:3], ids=lambda each: each.name)
@@ -63,6 +69,22 @@ def test_run_and_ladder_take_a_size_of_zero_and_say_so(
         assert capsys.readouterr().out.count("may be 0.") == 3
 
 
+@pytest.mark.parametrize("size", "mnk")
+def test_a_ladder_of_nothing_says_so(size: str, tilewise: Tilewise) -> None:
+    words = ["ladder", "-m", 8, "-n", 8, "-k", 8, f"-{size}", 0]
+    found = tilewise(*words)
+    assert found.code == 0
+    title, note, *rest = found.out.splitlines()
+    assert f"{size} = 0" in title
+    if size == "k":  # C is of zeros, which every rung writes
+        assert note.startswith("k is 0: every element of C is an empty sum, 0")
+        assert found.out.count("right") >= len(RUNGS)
+    else:
+        assert (note, rest) == ("C has no elements: nothing was launched", [])
+    assert tilewise(*words, "--json").json["notes"] == [note]
+    assert tilewise(*words[:-1], 8, "--json").json["notes"] == []
+
+
 @pytest.mark.parametrize(
     "words",
     [["profile", "tiled"], ["watch", "tiled"], ["roofline", "tiled"], ["explain"], ["tiles"]],
@@ -71,7 +93,7 @@ def test_what_counts_watches_or_measures_refuses_an_empty_product_and_says_why(
     words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([*words, "-m", "8", "-n", "8", "-k", "0"]) == 2
-    told = "k is 0; it must be from 1 to 2147483647: an empty product has nothing to look at"
+    told = "k is 0; it must be from 1 to 2,147,483,647: an empty product has nothing to look at"
     assert told in " ".join(capsys.readouterr().err.split())
     main([words[0], "--help"])
     assert capsys.readouterr().out.count("at least 1.") == 3

@@ -69,6 +69,21 @@ def test_what_is_printed_fits_the_terminal(
         assert not lost or "--lines" in words, lost
 
 
+@pytest.mark.parametrize("columns", [48, 60, 61, 66])
+@pytest.mark.parametrize("command", ["occupancy tiled --arch sm_90", "tiles -m 99 -n 99 -k 99"])
+def test_no_word_is_broken_and_none_is_lost(
+    command: str, columns: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = {}
+    for each in (200, columns):
+        monkeypatch.setenv("COLUMNS", str(each))
+        assert main(command.split()) == 0
+        words[each] = set(re.findall(r"[A-Za-z_]{3,}", capsys.readouterr().out))
+    assert words[columns] <= words[200]
+    if command.startswith("occupancy"):  # a table that is told row by row has one heading less
+        assert words[columns] == words[200]
+
+
 LONG = ("run", "naive", "-m", "2147483647", "-n", "1", "-k", "1")  # a minute draws its matrices
 BEGUN = "import sys, tilewise_command as c; print('begun', flush=True); sys.exit(c.main())"
 AT_ONCE = 10  # seconds, on a machine that has much else to do

@@ -31,6 +31,11 @@ REPEATED = "`tilewise --help` lists the commands, `tilewise COMMAND --help` its 
         ("explain -m 4 -n 4 -k 4 --layout=NS", "--layout is 'NS'; it takes one of NN, NT, TN, TT"),
         ("tiles -m 1.5 -n 3 -k 3", "-m is '1.5'; it takes an integer"),
         ("run tiled -mfoo", "-m is 'foo'; it takes an integer"),
+        (
+            "--tile 4 run tiled",
+            "there is no option --tile before a command; those of a command come after it, as in "
+            "`tilewise run --tile`",
+        ),
         ("run tiled --alpha x", "--alpha is 'x'; it takes a number"),
     ],
 )  # fmt: skip
@@ -65,10 +70,11 @@ def test_commands_on_a_product_refuse_the_same_sizes(
     for command in ("explain", "tiles", "profile tiled", "roofline tiled", "watch tiled"):
         assert main([*command.split(), *words]) == 2, command
         told.append(capsys.readouterr().err)
-    assert told[0] == f"tilewise: {option[1]} is {size}; it must be from 1 to 2147483647\n"
+    value = f"{option[1]} is {int(size):,}"
+    assert told[0] == f"tilewise: {value}; it must be from 1 to 2,147,483,647\n"
     assert len(set(told)) == 1
     assert main(["run", "tiled", *words]) == 2
-    assert capsys.readouterr().err.startswith(f"tilewise: {option[1]} is {size}; ")
+    assert capsys.readouterr().err.startswith(f"tilewise: {value}; ")
 
 
 def test_occupancy_names_the_shared_memory_that_is_given(
@@ -81,3 +87,19 @@ def test_occupancy_names_the_shared_memory_that_is_given(
     )
     assert main(["occupancy", "tiled", "--shared", "-1"]) == 2
     assert "--shared is -1" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("warm -m 8", "-n and -k are missing: -m, -n and -k go together"),
+        ("warm -m 8 -n 8", "-k is missing: -m, -n and -k go together"),
+        ("occupancy tiled --block 0", "--block is 0; every extent must be at least 1"),
+        ("occupancy tiled --block 4,-1", "--block is 4 x -1; every extent must be at least 1"),
+    ],
+)
+def test_a_value_that_is_none_is_told_as_it_was_given(
+    words: str, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words.split()) == 2
+    assert capsys.readouterr().err == f"tilewise: {told}\n"

@@ -83,6 +83,29 @@ def test_other_gpus() -> None:
     assert (old.chip, old.kernels, old.ok) == ("any GPU", 1, True)
 
 
+@pytest.mark.parametrize(
+    ("asked", "compiled", "capability"), [("sm_100", "sm_100a", "10.0"), ("sm_90", "sm_90a", "9.0")]
+)
+def test_which_architecture_is_compiled_and_why_is_told(
+    asked: str, compiled: str, capability: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small = ["warm", "-m", "8", "-n", "8", "-k", "8", "--dtype", "float64", "--layout", "NN"]
+    assert main([*small, "--arch", asked]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    why = (
+        f"{asked} was asked for: on a GPU of compute capability {capability}, matmul takes kernels "
+        f"for {compiled}, which has every instruction of that GPU"
+    )
+    assert f"for {compiled}" in said
+    assert f"of {compiled}" not in said
+    assert why in said
+    assert main([*small, "--arch", asked, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["asked"], document["arch"], document["why_arch"]) == (asked, compiled, why)
+    assert main([*small, "--arch", compiled]) == 0
+    assert "was asked for" not in capsys.readouterr().out
+
+
 def test_at_the_command_line(capsys: pytest.CaptureFixture[str], cache: Path) -> None:
     assert main(["warm", *SIZES]) == 0
     first = capsys.readouterr().out
@@ -126,6 +149,12 @@ def test_a_cache_that_is_a_file_is_told(
     monkeypatch.setenv("TILEWISE_CACHE_DIR", str(tmp_path / "file"))
     assert main(["warm", "-m", "8", "-n", "8", "-k", "8", "--dtype", "float64"]) != 0
     assert f"{tmp_path / 'file'}, the cache's folder, can't be made: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("size", [(8, 8), 8, (8, 8, 8, 8)])
+def test_a_size_that_is_none_is_told(size: Any) -> None:
+    with pytest.raises(ValueError, match=r"sizes has .*; each of them is m, n and k of a product"):
+        tilewise.warm([size], dtypes=["float64"])
 
 
 def test_a_cache_that_keeps_nothing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import hears_ctrl_c
 from reference import ROOT
 
 from tilewise import compiler
@@ -183,6 +185,34 @@ def test_a_process_ends_with_what_has_begun(tmp_path: Path) -> None:
     assert (ended.stdout, ended.stderr) == ("3\n", "")
     entries = [x for x in (tmp_path / "cache" / "entries").rglob("*") if x.is_file()]
     assert 1 <= len(entries) <= 2  # a second may begin just before the end
+
+
+SLOW = """
+import time
+from tilewise.compiler import nvrtc
+run = nvrtc.run
+def slow(*args):
+    time.sleep(30)
+    return run(*args)
+nvrtc.run = slow
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="of signals that Windows has not")
+def test_ctrl_c_ends_a_process_that_waits_for_what_has_begun(tmp_path: Path) -> None:
+    """By the signal, as elsewhere, without a word, and nothing that was printed is lost."""
+    found = {"PYTHONPATH": str(ROOT), "TILEWISE_CACHE_DIR": str(tmp_path / "cache")}
+    waits = "import os; os.write(2, b'ends\\n')\n"
+    process = subprocess.Popen(
+        [sys.executable, "-c", SLOW + END + waits], env={**os.environ, **found}, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=hears_ctrl_c,
+    )  # fmt: skip
+    assert process.stderr is not None
+    assert process.stderr.readline() == "ends\n"
+    time.sleep(0.3)
+    process.send_signal(signal.SIGINT)
+    out, told = process.communicate(timeout=20)
+    assert (process.returncode, out, told) == (-signal.SIGINT, "3\n", "")
 
 
 def _compile_in_a_child(queue: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -152,12 +153,36 @@ def test_wrong_arguments(device: Device) -> None:
     assert not x.any()
 
 
+@pytest.mark.parametrize("args", [np.zeros(4, np.float32), np.float32(1), 3, "x", b"x", None])
+def test_a_single_argument_is_no_sequence_of_them(args: Any, device: Device) -> None:
+    kernel = Kernel('extern "C" __global__ void k(float* x) { *x = 1; }', "k")
+    told = rf"args is of type {type(args).__name__}; .*: of a single one, \(x,\)"
+    with pytest.raises(TypeError, match=told):
+        kernel.launch(1, 1, args, device=device)
+    with pytest.raises(TypeError, match=told):
+        kernel.profile(1, 1, args)
+
+
+@pytest.mark.parametrize(
+    ("grid", "kind", "told"),
+    [
+        (0, ValueError, "grid is 0; every extent must be at least 1"),
+        ((4, -1), ValueError, "grid is 4 x -1; every extent must be at least 1"),
+        ("a", TypeError, "grid is 'a'; it takes an integer, or up to three, x first"),
+        (1.5, TypeError, "grid is 1.5; it takes an integer, or up to three, x first"),
+    ],
+)
+def test_a_grid_that_is_none(grid: Any, kind: type[Exception], told: str, device: Device) -> None:
+    with pytest.raises(kind, match=re.escape(told)):
+        Kernel(NO_ARGUMENTS, "nothing").launch(grid, 1, (), device=device)
+
+
 def test_limits_of_the_hardware(device: Device) -> None:
     kernel = Kernel(NO_ARGUMENTS, "nothing")
     for grid, block, words in (
-        (1, 1025, "at most 1024"),
+        (1, 1025, "at most 1,024"),
         (1, (1, 1, 65), "at most 64"),
-        ((1, 65536), 1, "at most 65535"),
+        ((1, 65536), 1, "at most 65,535"),
     ):
         with pytest.raises(LaunchError, match=words):
             kernel.launch(grid, block, (), device=device)

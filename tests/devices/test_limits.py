@@ -36,8 +36,8 @@ def test_the_largest_blocks(block: Dim3) -> None:
 @pytest.mark.parametrize(
     ("block", "words"),
     [
-        ((1025, 1, 1), "1025x1x1 is 1025 threads; the hardware takes at most 1024"),
-        ((33, 32, 1), "33x32x1 is 1056 threads"),
+        ((1025, 1, 1), "1025x1x1 is 1,025 threads; the hardware takes at most 1,024"),
+        ((33, 32, 1), "33x32x1 is 1,056 threads"),
         ((1, 1, 65), "block 1x1x65: z is 65; the hardware takes at most 64"),
     ],
 )
@@ -48,10 +48,12 @@ def test_blocks_that_are_too_large(block: Dim3, words: str) -> None:
 
 def test_grids() -> None:
     check(grid=(2**31 - 1, 65535, 65535))
-    with pytest.raises(LaunchError, match="x is 2147483648; the hardware takes at most 2147483647"):
+    told = "x is 2,147,483,648; the hardware takes at most 2,147,483,647"
+    with pytest.raises(LaunchError, match=told):
         check(grid=(2**31, 1, 1))
     for axis, grid in (("y", (1, 65536, 1)), ("z", (1, 1, 65536))):
-        with pytest.raises(LaunchError, match=f"{axis} is 65536; the hardware takes at most 65535"):
+        told = f"{axis} is 65,536; the hardware takes at most 65,535"
+        with pytest.raises(LaunchError, match=told):
             check(grid=grid)
 
 
@@ -63,7 +65,7 @@ def test_what_the_kernel_itself_allows() -> None:
 
 def test_shared_memory() -> None:
     check(shared=227 * 1024 - 100, static=100)
-    with pytest.raises(LaunchError, match=r"232449 bytes.*100 static.*at most 232448"):
+    with pytest.raises(LaunchError, match=r"232,449 bytes.*100 static.*at most 232,448"):
         check(shared=227 * 1024 - 99, static=100)
     with pytest.raises(LaunchError, match="negative"):
         check(shared=-1)

@@ -25,7 +25,8 @@ from tilewise.devices.tensor_maps import TensorMaps
 from tilewise.errors import LaunchError
 from tilewise.gemm.steps import Plan, Step, execute
 from tilewise.kernel import Kernel
-from tilewise.launch import Launch, Packed, Place, TensorMap
+from tilewise.launch import Launch
+from tilewise.places import Packed, Place, TensorMap
 
 # *first += number; *second += *first
 ADD = r"""
@@ -339,7 +340,7 @@ def test_a_kernel_that_is_loaded_asks_the_driver_nothing() -> None:
     context.is_ready = False
     assert called(0) == ["current", "relaxed_capture"]
     context.is_ready = True
-    with pytest.raises(LaunchError, match="at most 200000"):
+    with pytest.raises(LaunchError, match="at most 200,000"):
         called(200_000)
 
 

@@ -26,8 +26,9 @@ from tilewise.gemm.plan import best, offers, plan_on
 from tilewise.gemm.product import A, B, D, Operand, Product
 from tilewise.gemm.steps import Plan, Step, execute
 from tilewise.kernel import Kernel
-from tilewise.launch import Launch, Place
+from tilewise.launch import Launch
 from tilewise.matmul import matmul
+from tilewise.places import Place
 from tilewise.tune import Tuned
 
 TUNE = sys.modules["tilewise.tune"]

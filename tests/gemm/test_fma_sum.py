@@ -12,7 +12,7 @@ from tilewise.devices import Device
 from tilewise.gemm import splitk as fma_sum
 from tilewise.gemm.product import WORKSPACE, Operand, Product
 from tilewise.gemm.steps import Plan, execute
-from tilewise.launch import Place
+from tilewise.places import Place
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

@@ -22,8 +22,8 @@ from tilewise.gemm.families.hopper.cover import Cover, cover
 from tilewise.gemm.families.hopper.tiling import SUM_COLUMNS, Tiling
 from tilewise.gemm.product import WORKSPACE, A, B, D, Operand, Product
 from tilewise.gemm.steps import Plan, execute
-from tilewise.launch import Packed, Place, TensorMap
 from tilewise.numbers import unit_roundoff
+from tilewise.places import Packed, Place, TensorMap
 
 REGISTERS = 65536  # of a multiprocessor
 
@@ -89,13 +89,13 @@ def test_says_why_not(changes: dict[str, Any], words: str) -> None:
         ({"a": Operand(520, 1, 7)}, ""),  # nor of a single matrix
         ({"a": Operand(520, 1, 520 * 300 + 8), "batch": 2}, ""),
         ({"a": Operand(520, 1, 0, 2)}, "does not begin at a multiple of 16 bytes"),
-        ({"a": Operand(521, 1)}, "has a stride of 1042 bytes, no multiple of 16"),
+        ({"a": Operand(521, 1)}, "has a stride of 1,042 bytes, no multiple of 16"),
         ({"a": Operand(1, 301)}, "has a stride of 602 bytes, no multiple of 16"),
         (
             {"a": Operand(520, 1, 520 * 300 + 1), "batch": 2},
-            "has a stride of 312002 bytes, no multiple of 16",
+            "has a stride of 312,002 bytes, no multiple of 16",
         ),
-        ({"a": Operand(2**39, 1)}, f"has a stride of {2**40} bytes"),  # more than a map may have
+        ({"a": Operand(2**39, 1)}, f"has a stride of {2**40:,} bytes"),  # more than a map may have
         ({"a": Operand(1040, 2)}, "has no contiguous dimension"),
     ],
 )

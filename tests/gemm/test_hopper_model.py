@@ -18,7 +18,7 @@ from tilewise.gemm.chip import H200
 from tilewise.gemm.families.hopper import model
 from tilewise.gemm.families.hopper.costs import costs_on
 from tilewise.gemm.families.hopper.cover import MOST_TILES, cover, fits
-from tilewise.gemm.families.hopper.table import Sizes, Table, covers, sizes_of
+from tilewise.gemm.families.hopper.table import Sizes, Table, cover_table, sizes_of
 from tilewise.gemm.families.hopper.tiling import Problem, Tiling
 from tilewise.gemm.families.hopper.tilings import Kind, tilings
 from tilewise.gemm.families.hopper.variants import SUM_SOURCE, Variant, kernels_of
@@ -35,7 +35,7 @@ def test_a_table_is_covered_as_each_of_its_tilings(
     found = [tiling for tiling in EVERY if fits(tiling, count)]
     table = Table(found, [0] * len(found), count)
     sizes = Sizes(*(np.full(len(found), float(x)) for x in sizes_of(m, n, k, batch)))
-    at = covers(table, sizes)
+    at = cover_table(table, sizes)
     for row, tiling in enumerate(found):
         one = cover(tiling, m, n, k, batch, count)
         if one.tiles > MOST_TILES:  # no such tiling may be chosen

@@ -12,7 +12,8 @@ from tilewise.devices.emulator import Emulator
 from tilewise.gemm.layouts import Layout, batched_matrix, layout
 from tilewise.gemm.product import Operand
 from tilewise.kernel import SOURCES
-from tilewise.launch import Launch, Packed, Place, TensorMap
+from tilewise.launch import Launch
+from tilewise.places import Packed, Place, TensorMap
 
 GEMM = SOURCES / "gemm"
 REALS = ("float", "double")

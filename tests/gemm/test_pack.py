@@ -15,7 +15,7 @@ from tilewise.devices import Device
 from tilewise.gemm import pack
 from tilewise.gemm.pack import Packing, packed
 from tilewise.gemm.product import WORKSPACE, Operand
-from tilewise.launch import Place
+from tilewise.places import Place
 
 CANARY = 0xA5C3
 MARGIN = 64  # elements around the copies

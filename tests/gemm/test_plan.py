@@ -26,7 +26,7 @@ from tilewise.gemm.plan import plan_on, plan_product
 from tilewise.gemm.product import WORKSPACE, A, B, D, Operand, Product
 from tilewise.gemm.steps import Plan, Step
 from tilewise.kernel import Kernel
-from tilewise.launch import Packed, Place, TensorMap
+from tilewise.places import Packed, Place, TensorMap
 
 
 @pytest.fixture(autouse=True)
@@ -102,7 +102,7 @@ def test_both_operands_in_one_launch() -> None:
     assert places == {Place(WORKSPACE, 0), Place(WORKSPACE, -(-of_a.bytes // 256) * 256)}
     assert found.workspace >= of_a.bytes + of_b.bytes
     assert found.chosen.startswith(
-        "A and B repacked, as A has a stride of 8198 bytes, no multiple of 16; "
+        "A and B repacked, as A has a stride of 8,198 bytes, no multiple of 16; "
         "then the Hopper kernel, tiles of"
     )
 
@@ -110,10 +110,10 @@ def test_both_operands_in_one_launch() -> None:
 @pytest.mark.parametrize(
     ("changes", "which", "words"),
     [
-        ({"a": Operand(4097, 1)}, A, "A has a stride of 8194 bytes"),
+        ({"a": Operand(4097, 1)}, A, "A has a stride of 8,194 bytes"),
         ({"a": Operand(4096, 1, 0, 2)}, A, "A does not begin at a multiple of 16"),
         ({"b": Operand(8192, 2)}, B, "B has no contiguous dimension"),
-        ({"b": Operand(1, 4099)}, B, "B has a stride of 8198 bytes"),
+        ({"b": Operand(1, 4099)}, B, "B has a stride of 8,198 bytes"),
     ],
 )
 def test_only_what_needs_it(changes: dict[str, Any], which: int, words: str) -> None:

@@ -11,7 +11,7 @@ from numpy.lib.stride_tricks import as_strided
 from tilewise.devices import Device
 from tilewise.gemm.product import WORKSPACE, A, Operand
 from tilewise.gemm.transpose import LARGEST, step, transposition
-from tilewise.launch import Place
+from tilewise.places import Place
 
 MARK = -7.0  # where nobody may write
 MARGIN = 32  # elements around the copy

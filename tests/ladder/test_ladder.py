@@ -467,16 +467,16 @@ def test_geometry() -> None:
 @pytest.mark.parametrize(("m", "n"), [(1025, 1), (1, 1025), (33, 32)])
 def test_single_block_has_an_end(m: int, n: int) -> None:
     assert rung("single_block").geometry(32, 32)[1] == (32, 32, 1)
-    with pytest.raises(ValueError, match=rf"at most 1024; {m} x {n} is {m * n}"):
+    with pytest.raises(ValueError, match=rf"at most 1,024; {m:,} x {n:,} is {m * n:,}"):
         rung("single_block").geometry(m, n)
 
 
 def test_a_grid_has_an_end() -> None:
     assert rung("tiled").geometry(65535 * 16, 1, 16)[0] == (1, 65535, 1)
-    with pytest.raises(ValueError, match=r"m is 1048561.*m may be 1048560 at most"):
+    with pytest.raises(ValueError, match=r"m is 1,048,561.*m may be 1,048,560 at most"):
         rung("tiled").geometry(65535 * 16 + 1, 1, 16)
     assert rung("tiled").geometry(1, 2**31 - 1, 2)[0] == (2**30, 1, 1)
-    with pytest.raises(ValueError, match=r"n is 2147483647.*n may be 131070 at most"):
+    with pytest.raises(ValueError, match=r"n is 2,147,483,647.*n may be 131,070 at most"):
         rung("naive").geometry(1, 2**31 - 1, 2)
     with pytest.raises(ValueError, match="-1 x 4"):
         rung("tiled").geometry(-1, 4)

@@ -194,7 +194,7 @@ def test_bad_input(
 
 def test_too_many_elements_for_one_block(device: Device) -> None:
     a, b, _ = random_problem(33, 32, 1)
-    with pytest.raises(ValueError, match="33 x 32 is 1056"):
+    with pytest.raises(ValueError, match="33 x 32 is 1,056"):
         run(rung("single_block"), a, b, device=device)
 
 

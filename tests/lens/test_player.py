@@ -39,6 +39,16 @@ def test_holds_everything_it_needs() -> None:
     assert "default-src 'none'" in text
 
 
+@pytest.mark.parametrize(
+    ("title", "shown"),
+    [("own.cu:sum<4>", "own.cu:sum&lt;4&gt;"), ("tiled", "tiled"), (None, "KERNEL")],
+)
+def test_the_page_is_called_as_the_trace(title: str | None, shown: str) -> None:
+    """A trace of before there were titles has its kernel's name."""
+    trace = {**sample(), "kernel": "KERNEL", "title": title}
+    assert f"<title>{shown} - tilewise</title>" in page(trace)
+
+
 def test_no_text_of_the_trace_ends_the_script() -> None:
     trace = sample()
     trace["source"] += "\n// </script><script>alert(1)</script> <!-- {{style}}\n"

@@ -147,7 +147,9 @@ extern "C" __global__ void copy(int n, const float* x, float* y) {
     assert (older.arch, older.occupancy.max_warps) == ("sm_75", 32)
     again = kernel.profile(np.int64(4), np.int32(250), (1000, x, y))  # type: ignore[arg-type]
     assert again.counters == found.counters
-    with pytest.raises(TypeError, match=r"4\.0 is not an integer"):
+    with pytest.raises(
+        TypeError, match=r"is .*4\.0.*; it takes an integer, or up to three, x first"
+    ):
         kernel.profile(4.0, 250, (1000, x, y))  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"dynamic shared memory is 1\.5"):
         kernel.profile(4, 250, (1000, x, y), 1.5)  # type: ignore[arg-type]
@@ -214,7 +216,7 @@ def own(tmp_path: Path) -> Path:
 def test_a_wrong_result(profile: Tilewise, own: Path) -> None:
     found = profile(f"{own}:forgets_last", "-m", 20, "-n", 20, "-k", 20)
     assert found.code == 1
-    assert "result: WRONG against float64" in found.out
+    assert "check  WRONG against float64: max error " in found.out
 
 
 def test_a_fault(profile: Tilewise, own: Path) -> None:
@@ -237,13 +239,13 @@ def test_what_was_loaded_decides(profile: Tilewise, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["tiled", "-m", "0"], "m is 0; it must be from 1 to 2147483647"),
+        (["tiled", "-m", "0"], "m is 0; it must be from 1 to 2,147,483,647"),
         (["tiled", "-k", "-1"], "k is -1"),
-        (["tiled", "-n", "2147483648"], "n is 2147483648; it must be from 1"),
-        (["tiled", "-m", "3000000", "-k", "1"], "m may be 2097120 at most"),
+        (["tiled", "-n", "2147483648"], "n is 2,147,483,648; it must be from 1"),
+        (["tiled", "-m", "3000000", "-k", "1"], "m may be 2,097,120 at most"),
         (["tiled", "--arch", "sm_107"], "sm_107"),  # no table has its multiprocessors
         (["tiled", "tield"], "no kernel called 'tield'"),
-        (["tiled", "single_block", "-m", "64", "-n", "64"], "at most 1024; 64 x 64 is 4096"),
+        (["tiled", "single_block", "-m", "64", "-n", "64"], "at most 1,024; 64 x 64 is 4,096"),
         (["tiled", "--alpha", "nan"], "alpha is nan"),
         (["tiled", "naive", "coalesced"], "3 kernels are named"),
         (["tield"], "no kernel called 'tield'"),

@@ -367,7 +367,7 @@ def test_the_rungs_of_many_blocks_by_default(capsys: pytest.CaptureFixture[str])
         (["tiled", "-m", 0, "-n", 8, "-k", 8], "m is 0; it must be from 1"),
         (["no_such_rung", *SIZES], "no kernel called 'no_such_rung'"),
         (["nowhere.cu:mine", *SIZES], "there is no file nowhere.cu"),
-        (["tiled", "single_block", *SIZES], "at most 1024; 64 x 64 is 4096"),
+        (["tiled", "single_block", *SIZES], "at most 1,024; 64 x 64 is 4,096"),
         (["tiled", *SIZES, "--tile", 33], "tile is 33"),
         (["single_thread", *SIZES, "--tile", 8], "has no tiles"),
         (["tiled", *SIZES, "--on", "V100"], "is none that is known"),

@@ -414,8 +414,8 @@ extern "C" __global__ void own(int m, int n, int k, real alpha, const real* a, i
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"m": 0}, "m is 0; it must be from 1 to 2147483647"),
-        ({"k": 2**31}, "k is 2147483648; it must be from 1 to 2147483647"),
+        ({"m": 0}, "m is 0; it must be from 1 to 2,147,483,647"),
+        ({"k": 2**31}, "k is 2,147,483,648; it must be from 1 to 2,147,483,647"),
         ({"alpha": float("nan")}, "alpha is nan; it must be finite"),
         ({"blocks": [(5, 0, 0)]}, r"there is no block \(5, 0, 0\): the grid is 1 x 1 x 1"),
         ({"tile": 40}, "tile is 40"),

@@ -98,6 +98,25 @@ def test_bad_input(
     assert not list(tmp_path.iterdir())
 
 
+def test_the_page_and_the_trace_name_the_file_and_the_kernel(
+    run: Callable[..., tuple[int, str, str]], tmp_path: Path
+) -> None:
+    (tmp_path / "below").mkdir()
+    for file in ("own.cu", "below/own.cu"):
+        (tmp_path / file).write_text(SOURCE)
+    for words, title, file in (
+        (["own.cu:talks"], "own.cu:talks", "own.cu"),
+        (["below/own.cu:talks"], "own.cu:talks", "own.cu"),
+        (["tiled"], "tiled", "05_tiled.cu"),
+    ):
+        assert run(*words, "-o", "p.html", "--trace", "t.json")[0] == 0
+        trace = json.loads((tmp_path / "t.json").read_text())
+        assert (trace["title"], trace["file"]) == (title, file)
+        assert f"<title>{title} - tilewise</title>" in (tmp_path / "p.html").read_text()
+    from_text = watch(Kernel(SOURCE, "talks"))
+    assert "<title>talks - tilewise</title>" in from_text.page
+
+
 def test_another_signature(run: Callable[..., tuple[int, str, str]], tmp_path: Path) -> None:
     path = tmp_path / "own.cu"
     path.write_text('extern "C" __global__ void own(float* x) { x[0] = 1; }')
@@ -114,7 +133,7 @@ def test_a_long_run_is_cut(run: Callable[..., tuple[int, str, str]], tmp_path: P
     code, out, err = run("single_thread", "-m", 300, "-n", 300, "-k", 300)
     assert (code, err) == (0, "")
     assert re.search(r"block \(0, 0, 0\) is cut: its first [\d,]+ steps are kept", out)
-    assert "not checked, for it was not run to its end" in out
+    assert "C is not checked: it was not run to its end" in out
     assert (tmp_path / "single_thread.html").stat().st_size < 10_000_000
 
 
@@ -223,7 +242,7 @@ def test_sizes_from_python_and_from_the_command_line_are_the_same(
         code, out, _ = run(name, "--trace", "t.json")
         assert code == 0
         assert json.loads((tmp_path / "t.json").read_text()) == watch(name).trace.to_dict()
-        assert f"{name}, m = " in out
+        assert f"\n{name}: C = A·B, m = " in out
         assert "right against float64" in out
 
 
@@ -296,7 +315,7 @@ def test_a_wrong_kernel_is_watched_and_said_to_be_wrong(
     (tmp_path / "own.cu").write_text(SOURCE)
     code, out, _ = run("own.cu:forgets_last")
     assert code == 1
-    assert "forgets_last, m = 16, n = 16, k = 24, tile 8: WRONG: max error" in out
+    assert "forgets_last: C = A·B, m = 16, n = 16, k = 24, float32, tile 8\ncheck  WRONG" in out
     assert (tmp_path / "own_forgets_last.html").exists()
     assert run("own.cu:talks")[0] == 0
     code, out, _ = run("own.cu:forgets_last", "--json")

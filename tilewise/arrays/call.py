@@ -169,8 +169,8 @@ def _shapes(
     rows, n = (b[0], 1) if len(b) == 1 else (b[-1], b[-2]) if transpose_b else (b[-2], b[-1])
     if k != rows:
         raise ValueError(
-            f"op(A) is {m} x {k} and op(B) is {rows} x {n}; "
-            f"A must have as many columns as B has rows, and {k} is not {rows}"
+            f"op(A) is {m:,} x {k:,} and op(B) is {rows:,} x {n:,}; "
+            f"A must have as many columns as B has rows, and {k:,} is not {rows:,}"
         )
     try:
         batch = (

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from tilewise.gemm.product import ALIGNMENT, ITEM_SIZES
+from tilewise.gemm.product import ALIGNMENT
+from tilewise.places import ITEM_SIZES
 
 Array = Any
 

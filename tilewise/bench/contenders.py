@@ -14,7 +14,8 @@ from tilewise.bench.suites import Shape, sets_to_rotate
 from tilewise.bench.timing import Work
 from tilewise.devices.gpu import Gpu
 from tilewise.ladder.rungs import Rung
-from tilewise.launch import Launch, Place
+from tilewise.launch import Launch
+from tilewise.places import Place
 
 Call = Callable[[Operands], None]
 """Puts a product of its operands on PyTorch's current stream, and does not wait."""

@@ -16,7 +16,8 @@ from tilewise.devices import get_device
 from tilewise.devices.gpu import Gpu
 from tilewise.errors import DeviceUnavailableError, TilewiseError
 from tilewise.gemm.plan import chip_of, plan_on
-from tilewise.gemm.product import ITEM_SIZES, Operand, Product, offset
+from tilewise.gemm.product import Operand, Product, offset
+from tilewise.places import ITEM_SIZES
 from tilewise.provenance import provenance
 
 if TYPE_CHECKING:

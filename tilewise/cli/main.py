@@ -11,6 +11,7 @@ bad arguments and for what this machine lacks, 130 after Ctrl-C.
 from __future__ import annotations
 
 import errno
+import inspect
 import io
 import os
 import sys
@@ -34,7 +35,7 @@ from tilewise.cli.commands import (
     watch,
 )
 from tilewise.cli.commands.options import BAD, INTERRUPTED, RIGHT, WRONG, print_json
-from tilewise.cli.interrupt import ended_at_once
+from tilewise.cli.interrupt import Interruptible, ended_at_once
 from tilewise.cli.usage import sentence, with_options
 from tilewise.errors import (
     CheckError,
@@ -94,7 +95,8 @@ COMMANDS = (
     machine.doctor,
 )
 for command in COMMANDS:
-    app.command()(command)
+    # Given, it is wrapped in the list of commands; typer's own would be cut to a line.
+    app.command(short_help=(inspect.getdoc(command) or "").partition("\n\n")[0])(command)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -114,9 +116,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # what its encoding lacks is no reason to fail
             stream.reconfigure(errors="replace")
-    with ended_at_once(INTERRUPTED):
+    with ended_at_once() as interruptible:
         try:
-            code = _answer(words)
+            code = _answer(words, interruptible)
             sys.stdout.flush()
         except BrokenPipeError:  # `tilewise ladder | head`: nobody reads on
             _forget_output()
@@ -133,15 +135,16 @@ def _forget_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _answer(words: Sequence[str]) -> int:
+def _answer(words: Sequence[str], interruptible: Interruptible) -> int:
     """Carry out the command line, or say why it can't be; return the exit code."""
     try:
-        if words and words[0] in ON_A_GPU and not set(HELP) & set(words):
-            require_gpu()
-        code = int(app(words, prog_name="tilewise", standalone_mode=False) or RIGHT)
-        if code == INTERRUPTED:  # what typer makes of Ctrl-C
-            raise KeyboardInterrupt
-        return code
+        with interruptible:
+            if words and words[0] in ON_A_GPU and not set(HELP) & set(words):
+                require_gpu()
+            code = int(app(words, prog_name="tilewise", standalone_mode=False) or RIGHT)
+            if code == INTERRUPTED:  # what typer makes of Ctrl-C
+                raise KeyboardInterrupt
+            return code
     except UsageError as error:
         told = sentence(error, words, [each.__name__ for each in COMMANDS])
         hint = "`tilewise --help` lists the commands, `tilewise COMMAND --help` its options."
@@ -167,8 +170,13 @@ def _answer(words: Sequence[str]) -> int:
         return _fail(error, str(error), BAD, words)
     except (MemoryError, OverflowError) as error:
         return _fail(error, f"too large for this machine: {error}", BAD, words)
-    except (KeyboardInterrupt, typer.Abort) as error:
-        return _fail(error, "interrupted", INTERRUPTED, words)
+    except (KeyboardInterrupt, typer.Abort):
+        # Whatever was being imported may be half there: nothing more is imported.
+        if _as_json(words):
+            print_json({"error": "interrupted", "kind": "KeyboardInterrupt"})
+        with suppress(OSError):
+            print("tilewise: interrupted", file=sys.stderr)
+        return INTERRUPTED
 
 
 def require_gpu() -> None:

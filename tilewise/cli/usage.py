@@ -46,6 +46,12 @@ def sentence(error: Any, words: Sequence[str], commands: Sequence[str]) -> str:
     if kind == "NoSuchOption":
         options = [name for each in _parameters(error) for name in each.opts]
         whose = f" of `tilewise {command}`" if command in commands else ""
+        later = next((word for word in words if word in commands), "")
+        if later and not whose:
+            return (
+                f"there is no option {error.option_name} before a command; those of a command come "
+                f"after it, as in `tilewise {later} {error.option_name}`"
+            )
         return f"there is no option {error.option_name}{whose}{meant(error.option_name, options)}"
     if text.startswith("No such command"):
         return f"there is no command {command!r}{meant(command, commands)}"

@@ -6,7 +6,9 @@ lock to others meanwhile.
 
 from __future__ import annotations
 
+import atexit
 import os
+import signal
 import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -142,13 +144,29 @@ def _one_more_thread(most: int) -> None:
     with _beside_lock:
         if len(_beside) >= most:
             return
-        # The process waits for it at its end: NVRTC does not bear to be unloaded while it compiles.
-        thread = threading.Thread(target=_compile_the_queue, name="compile beside", daemon=False)
+        thread = threading.Thread(target=_compile_the_queue, name="compile beside", daemon=True)
         _beside.add(thread)
         try:
             thread.start()
         except RuntimeError:  # the process is ending, or the system has no more threads
             _beside.discard(thread)
+
+
+@atexit.register
+def _wait_for_threads() -> None:
+    """Wait, as the process ends, for the kernels that threads have begun.
+
+    NVRTC does not bear to be unloaded while it compiles. Ctrl-C ends the process without that.
+    """
+    try:
+        for thread in list(_beside):
+            thread.join()
+    except KeyboardInterrupt:  # Python would print it, and go on to unload NVRTC
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(AttributeError, OSError, ValueError):  # there is none, or it is closed
+                stream.flush()
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        signal.raise_signal(signal.SIGINT)
 
 
 def _compile_the_queue() -> None:

@@ -149,15 +149,16 @@ def bind_later(
         for offset, _ in places:
             if not _fits_address(offset, argument.parameter.size):
                 raise ValueError(
-                    f"{where}: an address can't stand at byte {offset} of {len(argument.data)}; it "
-                    "takes a multiple of 8, and 8 bytes"
+                    f"{where}: an address can't stand at byte {offset:,} of "
+                    f"{len(argument.data):,}; it takes a multiple of 8, and 8 bytes"
                 )
         maps = args[index].maps if isinstance(args[index], Packed) else ()
         for offset, _ in maps:
             if not _fits_map(offset, argument.parameter.size):
                 raise ValueError(
-                    f"{where}: a tensor map can't stand at byte {offset} of {len(argument.data)}; "
-                    f"it takes a multiple of {TENSOR_MAP_ALIGNMENT}, and {TENSOR_MAP_BYTES} bytes"
+                    f"{where}: a tensor map can't stand at byte {offset:,} of "
+                    f"{len(argument.data):,}; it takes a multiple of "
+                    f"{TENSOR_MAP_ALIGNMENT}, and {TENSOR_MAP_BYTES} bytes"
                 )
         out.append((argument.data, places))
     return out
@@ -240,7 +241,7 @@ def _wanted(parameter: Parameter) -> str:
     """The parameter's type in words."""
     bits = 8 * parameter.size
     if _is_struct(parameter):
-        return f"a struct of {parameter.size} bytes"
+        return f"a struct of {parameter.size:,} bytes"
     if parameter.type in _FLOAT_TYPES:
         return f"a {bits}-bit float"
     if bits == 64 and parameter.declared not in elements.SIGNED:
@@ -333,7 +334,7 @@ def _struct(parameter: Parameter, value: Any) -> bytes:
                 f"structure), not {described(value)}"
             ) from None
     if len(data) != parameter.size:
-        raise TypeError(f"takes {_wanted(parameter)}, not one of {len(data)} bytes")
+        raise TypeError(f"takes {_wanted(parameter)}, not one of {len(data):,} bytes")
     return data
 
 

@@ -232,7 +232,7 @@ class Context:
             except MemoryError:
                 free, total = self.call("cuMemGetInfo")
                 raise MemoryError(
-                    f"the GPU has no {size} bytes left: {free} of its {total} are free"
+                    f"the GPU has no {size:,} bytes left: {free:,} of its {total:,} are free"
                 ) from None
 
     def upload(self, address: int, data: npt.NDArray[np.uint8]) -> None:

@@ -291,7 +291,7 @@ class Gpu:
             If ``threads`` is below 1 or ``shared`` negative.
         """
         if threads < 1 or shared < 0:
-            raise ValueError(f"a block of {threads} threads with {shared} bytes is none")
+            raise ValueError(f"a block of {threads:,} threads with {shared:,} bytes is none")
         with self._lock, self.context.current():
             loaded = self._load(compiled)
             if threads > loaded.max_threads or shared + loaded.static_shared > self.max_shared:

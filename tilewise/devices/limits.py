@@ -131,7 +131,8 @@ def check_launch(
     threads = x * y * z
     if threads > MAX_THREADS:
         raise LaunchError(
-            f"a block of {x}x{y}x{z} is {threads} threads; the hardware takes at most {MAX_THREADS}"
+            f"a block of {x}x{y}x{z} is {threads:,} threads; the hardware takes at most "
+            f"{MAX_THREADS:,}"
         )
     for what, extents, limits in (
         ("block", launch.block, MAX_BLOCK),
@@ -143,21 +144,21 @@ def check_launch(
         for axis, extent, limit in zip("xyz", extents, limits, strict=True):
             if extent > limit:
                 raise LaunchError(
-                    f"{what} {first}x{second}x{third}: {axis} is {extent}; the hardware "
-                    f"takes at most {limit}"
+                    f"{what} {first}x{second}x{third}: {axis} is {extent:,}; the hardware "
+                    f"takes at most {limit:,}"
                 )
     if threads > max_threads:
         raise LaunchError(
-            f"a block of {x}x{y}x{z} is {threads} threads; this kernel takes at most "
-            f"{max_threads}, by its registers or its __launch_bounds__"
+            f"a block of {x}x{y}x{z} is {threads:,} threads; this kernel takes at most "
+            f"{max_threads:,}, by its registers or its __launch_bounds__"
         )
     if isinstance(launch.shared, bool) or not hasattr(launch.shared, "__index__"):
         raise TypeError(f"dynamic shared memory is {launch.shared!r}; it takes a number of bytes")
     if launch.shared < 0:
-        raise LaunchError(f"dynamic shared memory is {launch.shared} bytes; it can't be negative")
+        raise LaunchError(f"dynamic shared memory is {launch.shared:,} bytes; it can't be negative")
     if launch.shared + static_shared > max_shared:
         raise LaunchError(
-            f"a block asks for {launch.shared + static_shared} bytes of shared memory "
-            f"({static_shared} static, {launch.shared} dynamic); the device has at most "
-            f"{max_shared}"
+            f"a block asks for {launch.shared + static_shared:,} bytes of shared memory "
+            f"({static_shared:,} static, {launch.shared:,} dynamic); the device has at most "
+            f"{max_shared:,}"
         )

@@ -75,7 +75,7 @@ class Multiprocessor:
             value = getattr(self, field.name)
             least = 0 if field.name in ("shared", "reserved_shared", "barriers") else 1
             if field.name != "name" and _integer(value, field.name) < least:
-                raise ValueError(f"{field.name} is {value}; it must be at least {least}")
+                raise ValueError(f"{field.name} is {value:,}; it must be at least {least:,}")
 
     @property
     def warps(self) -> int:
@@ -215,7 +215,7 @@ class Occupancy(Shown):
     def _summary(self) -> str:
         return (
             f"{plural(self.blocks, 'block')} of {plural(self.threads, 'thread')} a multiprocessor "
-            f"of {self.arch}, {self.warps} of {self.max_warps} warps, limited by "
+            f"of {self.arch}, {self.warps:,} of {self.max_warps:,} warps, limited by "
             f"{', '.join(self.limits)}"
         )
 
@@ -315,7 +315,7 @@ def blocks_per_multiprocessor(arch: str, resources: Resources, threads: int, sha
         If the table does not have ``arch``, ``threads`` is below 1 or ``shared`` negative.
     """
     if threads < 1 or shared < 0:
-        raise ValueError(f"a block of {threads} threads with {shared} bytes is none")
+        raise ValueError(f"a block of {threads:,} threads with {shared:,} bytes is none")
     place = multiprocessor(arch)
     shared += resources.shared_bytes
     if threads > MAX_THREADS or shared > place.max_shared:

@@ -12,7 +12,8 @@ from tilewise.compiler import Compiled
 from tilewise.devices.arguments import TENSOR_MAP_BYTES, bind_later
 from tilewise.devices.cuda import Context
 from tilewise.devices.placement import Values
-from tilewise.launch import Launch, Packed, TensorMap
+from tilewise.launch import Launch
+from tilewise.places import Packed, TensorMap
 
 
 class Ready:

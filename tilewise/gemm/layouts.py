@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewise.gemm.product import Operand
-from tilewise.launch import Packed, Place, TensorMap
+from tilewise.places import Packed, Place, TensorMap
 
 # What ``struct`` calls the scalar types; a field's alignment is its size.
 _SCALARS = {

@@ -11,7 +11,8 @@ from tilewise.gemm.layouts import layout
 from tilewise.gemm.product import Operand
 from tilewise.gemm.steps import Step
 from tilewise.kernel import SOURCES, Kernel
-from tilewise.launch import Launch, Place
+from tilewise.launch import Launch
+from tilewise.places import Place
 
 SOURCE = SOURCES / "gemm" / "pack.cu"
 ITEM_SIZE = 2  # bytes
@@ -58,8 +59,8 @@ def packed(operand: Operand, rows: int, columns: int, batch: int) -> Packing:
     """
     if min(rows, columns, batch) < 1 or max(batch * rows, batch * columns) > LARGEST:
         raise ValueError(
-            f"{batch} matrices of {rows} x {columns} can't be repacked: "
-            f"the extents are at least 1, and all their rows and columns at most {LARGEST}"
+            f"{batch:,} matrices of {rows:,} x {columns:,} can't be repacked: "
+            f"the extents are at least 1, and all their rows and columns at most {LARGEST:,}"
         )
     shares = operand.batch_stride == 0
     row_stride, column_stride = operand.row_stride, operand.column_stride
@@ -104,7 +105,7 @@ def step(copies: Sequence[tuple[Packing, Place, Place]], overlap: bool = False) 
     fields = [_copy(*copy) for copy in copies]
     blocks = sum(each["blocks"] for each in fields)
     if blocks > MAX_GRID[0]:
-        raise ValueError(f"{blocks} blocks are more than one launch can have")
+        raise ValueError(f"{blocks:,} blocks are more than one launch can have")
     given = layout(SOURCE, "Copies").pack({"copy": fields})
     launch = Launch((blocks, 1, 1), (THREADS, 1, 1), (given,), overlap=overlap)
     return Step(kernel(overlap), launch)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from tilewise.gemm.product import ALIGNMENT, ITEM_SIZES, A, B, C, D, Operand, Product
+from tilewise.gemm.product import ALIGNMENT, A, B, C, D, Operand, Product
 from tilewise.gemm.steps import Plan, Step
+from tilewise.places import ITEM_SIZES
 
 
 class Piece(NamedTuple):

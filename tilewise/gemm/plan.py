@@ -16,9 +16,10 @@ from tilewise.gemm.families.hopper.family import Hopper
 from tilewise.gemm.families.simt.family import Simt
 from tilewise.gemm.families.thin.family import ThinHalf, ThinReal
 from tilewise.gemm.family import Family, Offer
-from tilewise.gemm.product import ITEM_SIZES, Product
+from tilewise.gemm.product import Product
 from tilewise.gemm.steps import PREPARED, Plan
 from tilewise.kernel import Kernel
+from tilewise.places import ITEM_SIZES
 
 FAMILIES: list[Family] = [Hopper(), ThinHalf(), ThinReal(), Simt(), General()]
 """Those whose offers are compared. The last takes every product."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from tilewise.launch import ITEM_SIZES as ITEM_SIZES
-
 DTYPES = ("float16", "bfloat16", "float32", "float64")
 REAL = {"float32": "float", "float64": "double"}  # what kernels call ``real``
 # The 16-bit types have 8 and 11 significant bits, so that their products are exact in float32.

@@ -10,10 +10,11 @@ import numpy.typing as npt
 from tilewise.devices.limits import MAX_GRID
 from tilewise.gemm.chip import H200
 from tilewise.gemm.layouts import batched_matrix, layout
-from tilewise.gemm.product import ALIGNMENT, ITEM_SIZES, REAL, C, D, Operand, Product
+from tilewise.gemm.product import ALIGNMENT, REAL, C, D, Operand, Product
 from tilewise.gemm.steps import Step
 from tilewise.kernel import SOURCES, Kernel
-from tilewise.launch import Launch, Place
+from tilewise.launch import Launch
+from tilewise.places import ITEM_SIZES, Place
 
 SOURCE = SOURCES / "gemm" / "splitk_sum.cu"
 THREADS = 256  # of splitk_sum.cu

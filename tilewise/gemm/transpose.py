@@ -7,10 +7,11 @@ from typing import NamedTuple
 
 from tilewise.devices.limits import MAX_GRID
 from tilewise.gemm.layouts import layout
-from tilewise.gemm.product import ITEM_SIZES, REAL, Operand
+from tilewise.gemm.product import REAL, Operand
 from tilewise.gemm.steps import Step
 from tilewise.kernel import SOURCES, Kernel
-from tilewise.launch import Launch, Place
+from tilewise.launch import Launch
+from tilewise.places import ITEM_SIZES, Place
 
 SOURCE = SOURCES / "gemm" / "transpose.cu"
 ROW = 128  # bytes, of which the copy's rows begin at multiples: an L2 cache line

@@ -9,7 +9,8 @@ from tilewise.gemm.layouts import layout
 from tilewise.gemm.pack import ITEM_SIZE, LARGEST, Packing
 from tilewise.gemm.steps import Step
 from tilewise.kernel import SOURCES, Kernel
-from tilewise.launch import Launch, Place
+from tilewise.launch import Launch
+from tilewise.places import Place
 
 SOURCE = SOURCES / "gemm" / "unpack.cu"
 WIDTH, THREADS = 8, 256  # of unpack.cu
@@ -40,7 +41,7 @@ def step(packing: Packing, source: Place, destination: Place, overlap: bool = Fa
         lane_bits -= 1
     blocks = -(-words // (1 << lane_bits)) * -(-lines // (THREADS >> lane_bits))
     if lines > LARGEST or blocks > MAX_GRID[0]:
-        raise ValueError(f"{blocks} blocks are more than one launch can have")
+        raise ValueError(f"{blocks:,} blocks are more than one launch can have")
     given = layout(SOURCE, "Copy").pack({
         "source": source, "destination": destination, "row_stride": to.row_stride,
         "column_stride": to.column_stride, "batch_stride": to.batch_stride,

@@ -10,7 +10,7 @@ from tilewise.devices import get_device
 from tilewise.errors import CheckError, LaunchError
 from tilewise.ladder.geometry import listed
 from tilewise.ladder.problem import random_problem
-from tilewise.ladder.run import run
+from tilewise.ladder.run import NO_ELEMENTS, run
 from tilewise.ladder.rungs import RUNGS, Rung, tile_each
 
 # One thread does about 10^5 multiply-adds a second on the emulator, and 10^7 on a GPU.
@@ -81,6 +81,15 @@ class Climb:
             return ""
         return f"it takes {listed(rung.tiles)}"
 
+    @property
+    def notes(self) -> list[str]:
+        """What is to be said of a product that has nothing to multiply; of others nothing is."""
+        if not self.m or not self.n:
+            return [NO_ELEMENTS]
+        if not self.k:
+            return ["k is 0: every element of C is an empty sum, 0, and there is nothing to load"]
+        return []
+
     def run(self, step: Callable[[str], None] = lambda _: None) -> dict[str, Any]:
         """Run every rung.
 
@@ -92,8 +101,8 @@ class Climb:
         Returns
         -------
         dict
-            ``m``, ``n``, ``k``, ``dtype``, ``device``, ``seed``, ``correct`` (of all), and
-            ``rungs``: each rung's result as ``RunResult.to_dict`` has it, with ``rung``
+            ``m``, ``n``, ``k``, ``dtype``, ``device``, ``seed``, ``correct`` (of all), ``notes``,
+            and ``rungs``: each rung's result as ``RunResult.to_dict`` has it, with ``rung``
             (number), ``idea``, ``lesson``, ``size_note`` and ``tile_note``; or, of a rung whose
             launch failed, ``error``.
 
@@ -113,6 +122,7 @@ class Climb:
             "device": self.device,
             "seed": self.seed,
             "correct": all(row["correct"] for row in rows),
+            "notes": self.notes,
             "rungs": rows,
         }
 

@@ -15,9 +15,9 @@ from tilewise.gemm.families.simt.matrices import Access
 from tilewise.gemm.families.simt.table import Table, Way
 from tilewise.gemm.families.simt.tiles import RUNG as TUNED
 from tilewise.gemm.families.simt.tiles import RUNG_STAGED
-from tilewise.gemm.product import ALIGNMENT, ITEM_SIZES, REAL
+from tilewise.gemm.product import ALIGNMENT, REAL
 from tilewise.numbers import DTYPES
-from tilewise.places import Dim3
+from tilewise.places import ITEM_SIZES, Dim3
 
 TILES = range(2, 33)  # TILE x TILE threads a block, and a block has at most 1024
 THREADS_A_BLOCK = MAX_THREADS
@@ -37,7 +37,7 @@ def one_block(m: int, n: int, tile: int, dtype: str) -> Geometry:
     if m * n > THREADS_A_BLOCK:
         raise ValueError(
             f"single_block has a thread for each element of C in one block, at most "
-            f"{THREADS_A_BLOCK}; {m} x {n} is {m * n}. Take a smaller C, or another kernel"
+            f"{THREADS_A_BLOCK:,}; {m:,} x {n:,} is {m * n:,}. Take a smaller C, or another kernel"
         )
     return (1, 1, 1), (max(m, 1), max(n, 1), 1)
 
@@ -128,8 +128,8 @@ def _tiles(size: int, tile: int, name: str, limit: int) -> int:
     count = max(-(-size // tile), 1)
     if count > limit:
         raise ValueError(
-            f"{name} is {size}; with tiles of {tile} that is {count} blocks, and a grid has at "
-            f"most {limit} that way: {name} may be {limit * tile} at most"
+            f"{name} is {size:,}; with tiles of {tile} that is {count:,} blocks, and a grid has at "
+            f"most {limit:,} that way: {name} may be {limit * tile:,} at most"
         )
     return count
 

@@ -92,16 +92,16 @@ class Gemm(Shown):
         (m, k), (rows_of_b, n) = a.shape, b.shape
         if k != rows_of_b:
             raise ValueError(
-                f"A is {m} x {k} and B is {rows_of_b} x {n}; "
-                f"A must have as many columns as B has rows, and {k} is not {rows_of_b}"
+                f"A is {m:,} x {k:,} and B is {rows_of_b:,} x {n:,}; "
+                f"A must have as many columns as B has rows, and {k:,} is not {rows_of_b:,}"
             )
         alpha, beta = scalar(alpha, a.dtype, "alpha"), scalar(beta, a.dtype, "beta")
         if c is not None:
             _check_array(c, "C", like=a)
             if c.shape != (m, n):
                 raise ValueError(
-                    f"C is {c.shape[0]} x {c.shape[1]}; "
-                    f"with A {m} x {k} and B {k} x {n} it must be {m} x {n}"
+                    f"C is {c.shape[0]:,} x {c.shape[1]:,}; "
+                    f"with A {m:,} x {k:,} and B {k:,} x {n:,} it must be {m:,} x {n:,}"
                 )
         elif beta != 0:
             raise ValueError(f"beta is {beta}, and there is no C to multiply; give c, or beta 0")
@@ -126,7 +126,7 @@ def leading_dimension(x: Matrix, what: str) -> int:
         raise ValueError(f"{what} does not start at a multiple of {x.itemsize} bytes{advice}")
     if x.size and width > 1 and x.strides[1] != x.itemsize:
         raise ValueError(
-            f"{what}: a row must lie in one piece, and its elements are {x.strides[1]} bytes "
+            f"{what}: a row must lie in one piece, and its elements are {x.strides[1]:,} bytes "
             f"apart, not {x.itemsize}{advice}"
         )
     if rows <= 1 or width == 0:  # such an array's row stride means nothing
@@ -134,15 +134,17 @@ def leading_dimension(x: Matrix, what: str) -> int:
     pitch, rest = divmod(x.strides[0], x.itemsize)
     if rest:
         raise ValueError(
-            f"{what}: rows are {x.strides[0]} bytes apart, no multiple of {x.itemsize}{advice}"
+            f"{what}: rows are {x.strides[0]:,} bytes apart, no multiple of {x.itemsize}{advice}"
         )
     if pitch < width:
         raise ValueError(
-            f"{what}: the leading dimension is {pitch}; it must be at least the width, "
-            f"{width}{advice}"
+            f"{what}: the leading dimension is {pitch:,}; it must be at least the width, "
+            f"{width:,}{advice}"
         )
     if pitch > LARGEST:
-        raise ValueError(f"{what}: the leading dimension is {pitch}; at most {LARGEST} is possible")
+        raise ValueError(
+            f"{what}: the leading dimension is {pitch:,}; at most {LARGEST:,} is possible"
+        )
     return int(pitch)
 
 
@@ -161,7 +163,7 @@ def check_sizes(m: int, n: int, k: int) -> None:
             raise TypeError(f"{name} is {size!r}; it must be an integer")
         if not 1 <= size <= LARGEST:
             why = ": an empty product has nothing to look at" if size == 0 else ""
-            raise ValueError(f"{name} is {size}; it must be from 1 to {LARGEST}{why}")
+            raise ValueError(f"{name} is {size:,}; it must be from 1 to {LARGEST:,}{why}")
 
 
 def random_problem(
@@ -204,7 +206,7 @@ def random_problem(
         if value < 0:
             raise ValueError(f"{name} is {value}; it must be at least 0")
         if value > LARGEST and name != "seed":
-            raise ValueError(f"{name} is {value}; at most {LARGEST} is possible")
+            raise ValueError(f"{name} is {value:,}; at most {LARGEST:,} is possible")
     kind = _supported(dtype)
     rng = np.random.default_rng(seed)
     shapes = (m, k), (k, n), (m, n)
@@ -238,4 +240,4 @@ def _check_array(x: object, what: str, like: Matrix | None = None) -> None:
     if like is not None and x.dtype != like.dtype:
         raise TypeError(f"{what} is {x.dtype} and A is {like.dtype}; they must be the same")
     if max(x.shape) > LARGEST:
-        raise ValueError(f"{what} has shape {x.shape}; a size is at most {LARGEST}")
+        raise ValueError(f"{what} has shape {x.shape}; a size is at most {LARGEST:,}")

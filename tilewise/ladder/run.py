@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,13 +23,15 @@ from tilewise.ladder.geometry import (
 from tilewise.ladder.problem import Gemm
 from tilewise.ladder.rungs import Rung, rung
 from tilewise.ladder.signature import check_signature, in_order
-from tilewise.ladder.untouched import Untouched, untouched
+from tilewise.ladder.untouched import Untouched
+from tilewise.ladder.verdict import Verdict, as_dict, judge
 from tilewise.launch import LaunchReport
-from tilewise.numbers import Check, check
+from tilewise.numbers import Check
 from tilewise.shown import PLACES, Part, Shown, product_line
 from tilewise.tracebacks import front_door
 
 DEFAULT_TILE = 16  # of a kernel that is not on the ladder
+NO_ELEMENTS = "C has no elements: nothing was launched"
 REPEATS = 5
 LONG = 1.0  # seconds; a launch this long is timed well enough by itself
 
@@ -79,18 +80,21 @@ class RunResult(Shown):
     untouched: Untouched | None = None
 
     @property
+    def verdict(self) -> Verdict:
+        """Whether the result is right, and what is wrong with it."""
+        return Verdict(self.check, self.untouched)
+
+    @property
     def correct(self) -> bool:
         """Whether the result is right, and no element of it is known to be unwritten."""
-        is_written = self.untouched is None or not self.untouched.is_certain
-        return bool(self.check.correct) and is_written
+        return self.verdict.correct
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON, without the result; None for infinity, which JSON lacks."""
-        found = self.check
         launched: dict[str, Any]
         if self.report is None:
             launched = dict.fromkeys(("grid", "block", "seconds", "counters", "resources"))
-            launched |= {"findings": [], "notes": ["C has no elements: nothing was launched"]}
+            launched |= {"findings": [], "notes": [NO_ELEMENTS]}
         else:
             launched = self.report.to_dict()
         return {
@@ -104,15 +108,7 @@ class RunResult(Shown):
             "alpha": self.alpha,
             "beta": self.beta,
             "device": self.device,
-            "correct": self.correct,
-            "max_error": found.max_error if math.isfinite(found.max_error) else None,
-            "bound": found.bound if math.isfinite(found.bound) else None,
-            "worst": None if found.worst is None else list(found.worst),
-            "nan": found.nan,
-            "infinite": found.infinite,
-            "first_not_finite": found.first and list(found.first),
-            "inputs_not_finite": found.inputs,
-            "unwritten": self.untouched and self.untouched.to_dict(),
+            **as_dict(self.verdict),
         }
 
     def _title(self) -> str:
@@ -126,13 +122,10 @@ class RunResult(Shown):
 
     def _parts(self) -> list[Part]:
         if self.report is None:
-            launched: Sequence[Part] = ["C has no elements: nothing was launched"]
+            launched: Sequence[Part] = [NO_ELEMENTS]
         else:
             _, *launched = self.report._parts()
-        left = [] if self.untouched is None else [str(self.untouched)]
-        if left and self.check.correct and not self.correct:
-            left = [f"WRONG: {left[0]}, and what lay there is right by chance"]
-        return [self._title(), *self.check._parts(), *left, *launched]
+        return [self._title(), *self.verdict.lines(), *launched]
 
 
 @front_door
@@ -230,7 +223,7 @@ def run(
         if place.name == "gpu" and repeats and report.seconds < LONG and not is_isolated:
             again = (kernel.launch(grid, block, args, device=place) for _ in range(repeats))
             report = replace(report, seconds=median(each.seconds for each in again))
-    checked = check(result, a, b, c, alpha, beta)
+    verdict = judge(c_there, result, a, b, c, alpha, beta)
     return RunResult(
         kernel=kernel.name,
         m=gemm.m,
@@ -242,9 +235,9 @@ def run(
         beta=float(beta),
         device=place.name,
         result=result,
-        check=checked,
+        check=verdict.check,
         report=report,
-        untouched=untouched(c_there, c, result, checked.correct),
+        untouched=verdict.untouched,
     )
 
 

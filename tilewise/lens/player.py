@@ -55,7 +55,7 @@ def page(trace: Mapping[str, Any]) -> str:
     # No time in it: of one trace there is one page.
     packed = gzip.compress(data.encode(), mtime=0)
     parts = {
-        "title": html.escape(f"{trace.get('kernel', 'kernel')} - tilewise"),
+        "title": html.escape(f"{trace.get('title') or trace.get('kernel', 'kernel')} - tilewise"),
         "style": _text("player.css"),
         "script": "\n".join(_text(name) for name in PROGRAM),
         "trace": base64.b64encode(packed).decode("ascii"),

@@ -16,6 +16,8 @@ from typing import Any
 from tilewise.counted import Counters
 from tilewise.devices.emulator.counting.transactions import SECTOR
 from tilewise.devices.occupancy import WARP, Occupancy
+from tilewise.ladder.untouched import Untouched
+from tilewise.ladder.verdict import Verdict, as_dict
 from tilewise.launch import LaunchReport, in_groups
 from tilewise.lens.nsight_child import Case
 from tilewise.lens.roofline import Work
@@ -67,6 +69,8 @@ class Profile(Shown):
         ``m``, ``n``, ``k``, ``dtype``, ``tile``, ``alpha``, ``beta`` of a product.
     check : Check or None
         The product's, against float64; None where a block was not run.
+    untouched : Untouched or None
+        Elements of the product's C that the kernel left as they were; None where none is known.
     """
 
     kernel: str
@@ -78,6 +82,7 @@ class Profile(Shown):
     case: Case
     problem: Mapping[str, Any] | None = None
     check: Check | None = None
+    untouched: Untouched | None = None
 
     @property
     def counters(self) -> Counters:
@@ -97,7 +102,12 @@ class Profile(Shown):
     @property
     def correct(self) -> bool:
         """Whether no check found a fault, and the result is right as far as it is known."""
-        return not self.report.findings and (self.check is None or self.check.correct)
+        return not self.report.findings and (self.verdict is None or self.verdict.correct)
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """Whether the product is right, and what is wrong with it; None where it is not checked."""
+        return None if self.check is None else Verdict(self.check, self.untouched)
 
     @property
     def work(self) -> Work:
@@ -245,6 +255,7 @@ class Profile(Shown):
             "blocks": self.blocks,
             "blocks_run": self.blocks_run,
             "emulation_seconds": self.report.seconds,
+            **as_dict(self.verdict),
             "correct": self.correct,
             "checked": self.check is not None,
             "figures": groups,
@@ -265,7 +276,7 @@ class Profile(Shown):
         found = len(self.report.findings)
         return (
             f"{self._title()}, {self.blocks_run:,} of {plural(self.blocks, 'block')} run"
-            + ("" if self.check is None or self.check.correct else ", the result WRONG")
+            + ("" if self.verdict is None or self.verdict.correct else ", the result WRONG")
             + (f", {plural(found, 'fault')} found" if found else "")
         )
 
@@ -274,12 +285,15 @@ class Profile(Shown):
         run = "every block was run"
         if self.blocks_run < self.blocks:
             run = f"{plural(self.blocks_run, 'block')} run, the rest multiplied"
-        checked = "" if self.check is None else f"result {self.check._summary()}"
+        checked = ["the result was not checked"]
+        if self.verdict is not None:
+            first, *remarks = self.verdict.lines()
+            checked = [f"result {first}", *remarks]
         parts: list[Part] = [
             self._title(),
             f"{grid_line(launch.grid, launch.block)}, {self.arch}",
             run,
-            checked or "the result was not checked",
+            *checked,
         ]
         rows: list[tuple[str, ...]] = []
         for group, figures in groupby(self.figures(), key=lambda figure: figure.group):

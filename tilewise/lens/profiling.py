@@ -14,11 +14,11 @@ from tilewise.devices.occupancy import multiprocessor, occupancy
 from tilewise.kernel import CHECKS, Kernel
 from tilewise.ladder.run import kernel_of, sizes_of
 from tilewise.ladder.rungs import Rung
-from tilewise.launch import Launch, LaunchReport, dim3
+from tilewise.ladder.verdict import judge
+from tilewise.launch import Launch, LaunchReport, dim3, each_of
 from tilewise.lens.nsight_child import Case
 from tilewise.lens.products import Product
 from tilewise.lens.profile import Profile
-from tilewise.numbers import check
 from tilewise.tracebacks import front_door
 
 # Products of so many steps along k, of all threads, are run whole, and checked; larger ones block
@@ -68,7 +68,7 @@ def profile_launch(
         raise ValueError(f"checks is {checks!r}; it takes one of {', '.join(CHECKS)}")
     emulator = Emulator(arch, progress)
     launch = Launch(
-        dim3(grid, "grid"), dim3(block, "block"), tuple(args), shared, checks,
+        dim3(grid, "grid"), dim3(block, "block"), each_of(args), shared, checks,
         limits=kernel.limits,
     )  # fmt: skip
     compiled = kernel.compile(emulator.arch)
@@ -198,10 +198,11 @@ def _count(product: Product, emulator: Emulator, checks: str, how: Count) -> Pro
     compiled = product.compile(emulator.arch)
     placed, gemm = product.on(emulator, checks), product.gemm
     found = _profile(product.kernel, compiled, placed.launch, emulator, how)
-    checked = None
-    if product.is_drawn and found.blocks_run == found.blocks:
-        before = gemm.c if gemm.beta else None
-        result = placed.c.to_numpy()
-        checked = check(result, gemm.a, gemm.b, before, product.alpha, product.beta)
-    case = replace(found.case, args=product.args)
-    return replace(found, case=case, problem=product.problem, check=checked)
+    found = replace(found, case=replace(found.case, args=product.args), problem=product.problem)
+    if not product.is_drawn or found.blocks_run < found.blocks:
+        return found
+    before = gemm.c if gemm.beta else None
+    verdict = judge(
+        placed.c, placed.c.to_numpy(), gemm.a, gemm.b, before, product.alpha, product.beta
+    )
+    return replace(found, check=verdict.check, untouched=verdict.untouched)

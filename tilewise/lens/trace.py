@@ -21,6 +21,7 @@ from tilewise.devices.emulator import Emulator
 from tilewise.devices.emulator.ptx.program import Program, plain_name
 from tilewise.devices.emulator.recording.events import MOST_EVENTS, Event, Recording, check_blocks
 from tilewise.kernel import Kernel
+from tilewise.ladder.run import kernel_of
 from tilewise.ladder.rungs import Rung
 from tilewise.lens.declarations import extents
 from tilewise.lens.products import Product
@@ -94,6 +95,7 @@ def record(
     ------
     FileNotFoundError, CompileError, LaunchError, CheckError, MemoryError, ValueError, TypeError
     """
+    target = kernel_of(target)
     product = Product.of(target, m, n, k, dtype=dtype, tile=tile, alpha=alpha, beta=beta)
     grid, block = product.geometry
     last = (grid[0] - 1, grid[1] - 1, grid[2] - 1)
@@ -116,7 +118,8 @@ def record(
         writer.block(index, recording) for index, recording in zip(chosen, recordings, strict=True)
     ]
     data = {
-        "format": FORMAT, "version": VERSION, "kernel": product.kernel.name,
+        "format": FORMAT, "version": VERSION, "title": _title(target),
+        "kernel": product.kernel.name,
         "file": Path(compiled.file).name, "source": compiled.source, "arch": arch,
         "grid": list(grid), "block": list(block),
         "problem": product.problem,
@@ -136,6 +139,13 @@ def record(
         "output": report.output,
     }  # fmt: skip
     return Trace(data)
+
+
+def _title(target: Rung | Kernel) -> str:
+    """What the run is called: a rung by its name, a file's kernel as ``FILE.cu:NAME``."""
+    if isinstance(target, Rung) or target.path is None:
+        return target.name
+    return f"{target.path.name}:{target.name}"
 
 
 class _Writer:

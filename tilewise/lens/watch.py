@@ -13,6 +13,8 @@ from tilewise.kernel import Kernel
 from tilewise.ladder.problem import random_problem
 from tilewise.ladder.run import kernel_of, run
 from tilewise.ladder.rungs import Rung
+from tilewise.ladder.untouched import Untouched
+from tilewise.ladder.verdict import Verdict
 from tilewise.ladder.watched import sizes
 from tilewise.lens.player import page
 from tilewise.lens.profiling import SMALL
@@ -36,16 +38,24 @@ class Watch:
         The whole page: it needs no network and no server.
     check : Check or None
         Of the whole product against float64; None where it is too large to be run whole.
+    untouched : Untouched or None
+        Elements of its C that the kernel left as they were; None where none is known to be.
     """
 
     trace: Trace
     page: str
     check: Check | None = None
+    untouched: Untouched | None = None
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """Whether the product is right, and what is wrong with it; None where it is not checked."""
+        return None if self.check is None else Verdict(self.check, self.untouched)
 
     @property
     def correct(self) -> bool:
         """False where the product is known to be wrong."""
-        return self.check is None or bool(self.check.correct)
+        return self.verdict is None or self.verdict.correct
 
     def save(self, path: str | Path) -> Path:
         """Write the page, whole or not at all.
@@ -118,12 +128,14 @@ def watch(
         blocks=blocks, seed=seed,
     )  # fmt: skip
     data = trace.to_dict()
-    check = None
+    whole = None
     threads = math.prod((*data["grid"], *data["block"]))
     if threads * at.k <= SMALL and not any(block["cut"] for block in data["blocks"]):
         a, b, c = random_problem(at.m, at.n, at.k, dtype, seed)
-        check = run(
+        whole = run(
             kernel, a, b, c if beta else None, alpha=alpha, beta=beta, tile=at.tile,
             device=Emulator(),
-        ).check  # fmt: skip
-    return Watch(trace, page(data), check)
+        )  # fmt: skip
+    if whole is None:
+        return Watch(trace, page(data))
+    return Watch(trace, page(data), whole.check, whole.untouched)

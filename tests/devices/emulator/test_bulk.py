@@ -229,7 +229,7 @@ def of(emulator: Device, matrix: Bytes) -> tuple[DeviceArray, DeviceArray]:
     ("offset", "words"),
     [
         (64, r"reaches box\[64\] in shared memory, which is not aligned to 128 bytes"),
-        (128, r"reaches 1024 bytes at box\[128\], outside the block's \d+ bytes of shared memory"),
+        (128, r"reaches 1,024 bytes at box\[128\], outside the block's [\d,]+ bytes of shared"),
     ],
 )
 def test_boxes_have_their_place(emulator: Device, name: str, offset: int, words: str) -> None:
@@ -282,7 +282,8 @@ def test_boxes_begin_at_whole_16_bytes_of_a_row(
 ) -> None:
     """Whether or not any of them is in the matrix."""
     told = tensor_map(MATRIX, dtype, 128 // SIZES[dtype], width=128, rows=8)
-    words = rf"begins at column {x} .*, {x * SIZES[dtype]} bytes into the row, .* multiple of 16"
+    into = f"{x * SIZES[dtype]:,} bytes"
+    words = rf"begins at column {x:,} .*, {into} into the row, .* multiple of 16"
     args = told, x, y, 0, BOX, 0, Place(1)
     faulty(emulator, MemoryAccessError, words, name, of(emulator, np.ones(MATRIX, np.uint8)), *args)
 

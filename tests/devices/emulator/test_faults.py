@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from faults import (
     barriers,
@@ -67,3 +68,32 @@ def test_fault(case: Case, emulator: Device) -> None:
 @pytest.mark.parametrize("case", RIGHT, ids=lambda case: case.name)
 def test_right_kernel(case: Case, emulator: Device) -> None:
     assert [str(finding) for finding in run(case, emulator).findings] == []
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        (
+            "x[2000 + threadIdx.x] = 1;",
+            "writes 4 bytes of global memory at x[2000], outside it (6,000 bytes) "
+            "(and 1,023 other threads here)",
+        ),
+        (
+            "__shared__ float s[2048]; s[threadIdx.x] = 1; __syncthreads(); "
+            "x[threadIdx.x] = s[threadIdx.x + (int)x[0] * 2048];",
+            "reaches s[2048], outside the block's 8,192 bytes of shared memory "
+            "(and 1,023 other threads here)",
+        ),
+        (
+            "if (threadIdx.x < 4) __syncthreads(); x[threadIdx.x] = 1;",
+            "and 1,020 threads of its block go around it",
+        ),
+    ],
+)
+def test_counts_have_separators_and_indices_are_as_in_code(
+    body: str, told: str, emulator: Device
+) -> None:
+    kernel = Kernel(f'extern "C" __global__ void k(float* x) {{ {body} }}', "k")
+    x = np.ones(1500, np.float32)
+    report = kernel.launch(1, 1024, (x,), device=emulator, checks="collect")
+    assert told in report.findings[0].message

@@ -14,6 +14,7 @@ from tilewise import compiler
 from tilewise.compiler import Compiled
 from tilewise.compiler import machine_code as sass
 from tilewise.compiler.machine_code import Disassembly, MemoryInstruction
+from tilewise.counted import Confirmation
 from tilewise.devices import Device
 from tilewise.devices.emulator.counting import joining
 from tilewise.devices.emulator.ptx import syntax as ptx
@@ -396,3 +397,16 @@ extern "C" __global__ void reversed(int* x) {
     defines = {"real": "float", "TILE": 16, "PAD": 0, "UNROLL": 16, **ROWS}
     Kernel(TILED, "tiled", defines).launch(1, (16, 16), [16, tile, tile, tile.copy()])
     assert asked[1] == "tiled"
+
+
+def test_reports_of_the_same_launch_with_other_doubts_are_not_equal(emulator: Device) -> None:
+    kernel = Kernel('extern "C" __global__ void k(int* x) { *x = 1; }', "k")
+    report = kernel.launch(1, 1, [np.zeros(1, np.int32)], device=emulator)
+    assert report == replace(report, confirmation=Confirmation())
+    doubtful = replace(report, confirmation=Confirmation(lambda: "no nvdisasm"))
+    assert doubtful != report
+    assert doubtful == replace(report, confirmation=Confirmation(lambda: "no nvdisasm"))
+    assert (doubtful.counted_as, doubtful.notes) == ("PTX", ("no nvdisasm",))
+    assert pickle.loads(pickle.dumps(doubtful)) == doubtful
+    assert "no nvdisasm" not in repr(doubtful)
+    assert "note: no nvdisasm" in str(doubtful)

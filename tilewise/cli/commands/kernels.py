@@ -137,7 +137,8 @@ def _read(
         wanted = sizes[option]
         if wanted is not None and wanted != found:
             raise ValueError(
-                f"{option} is {wanted}, but the files say {found}; with --a and --b leave it out"
+                f"{option} is {wanted:,}, but the files say {found:,}; "
+                "with --a and --b leave it out"
             )
     if dtype is not None and left.dtype != dtype.value:
         raise ValueError(

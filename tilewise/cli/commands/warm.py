@@ -23,7 +23,11 @@ def warm(
     ] = None,
     arch: Annotated[
         str | None,
-        typer.Option(metavar="sm_XX", help="By default the GPU's that is here, or an H200's."),
+        typer.Option(
+            metavar="sm_XX",
+            help="By default the GPU's that is here, or an H200's. It compiles what matmul takes "
+            "on such a GPU: for sm_90, sm_90a.",
+        ),
     ] = None,
     as_json: Json = False,
 ) -> int:
@@ -41,8 +45,9 @@ def warm(
 
     sizes = list(combinations(m or (), n or (), k or ()))
     if not sizes and (m or n or k):
-        lacking = ", ".join(name for name, given in (("-m", m), ("-n", n), ("-k", k)) if not given)
-        raise ValueError(f"{lacking} is missing: -m, -n and -k go together")
+        lacking = [name for name, given in (("-m", m), ("-n", n), ("-k", k)) if not given]
+        are = f"{lacking[0]} is" if len(lacking) == 1 else f"{' and '.join(lacking)} are"
+        raise ValueError(f"{are} missing: -m, -n and -k go together")
     if layout and not sizes:
         raise ValueError("--layout is of given products: give -m, -n and -k too")
     with show.counting("compiling") as step:

@@ -24,6 +24,7 @@ from tilewise.cli.commands.options import (
     print_json,
 )
 from tilewise.cli.commands.sources import Include, Limit, NoLimits, Trusted, the_source
+from tilewise.ladder.verdict import as_dict
 from tilewise.places import Dim3
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ def watch(
     if as_json:
         print_json(_document(found, written))
     else:
-        _say(found, written, drawn)
+        show.watched(found, written, drawn)
     if is_opened:
         webbrowser.open(path.resolve().as_uri())
     return RIGHT if found.correct else WRONG
@@ -143,7 +144,7 @@ def page_name(target: str) -> str:
 
 def _document(found: Watch, written: dict[str, Path | None]) -> dict[str, Any]:
     """What was watched, whether it is right, and what was written."""
-    trace, check = found.trace.to_dict(), found.check
+    trace = found.trace.to_dict()
     return {
         "kernel": trace["kernel"], **trace["problem"], "grid": trace["grid"],
         "block": trace["block"],
@@ -151,44 +152,9 @@ def _document(found: Watch, written: dict[str, Path | None]) -> dict[str, Any]:
             {"index": each["index"], "steps": len(each["steps"]), "cut": each["cut"]}
             for each in trace["blocks"]
         ],
-        "correct": None if check is None else bool(check.correct),
-        "max_error": None if check is None else check.max_error,
-        "bound": None if check is None else check.bound,
+        **as_dict(found.verdict),
         "written": {name: str(path) for name, path in written.items() if path is not None},
     }  # fmt: skip
-
-
-def _say(found: Watch, written: dict[str, Path | None], drawn: int | None) -> None:
-    """The same in lines for people."""
-    trace, path = found.trace.to_dict(), written["page"]
-    assert path is not None
-    print(f"{path}: written, {path.stat().st_size / 1e6:.2f} MB; open it in a browser")
-    if written["trace"] is not None:
-        print(f"{written['trace']}: written")
-    if drawn is not None:
-        files = [str(written[name]) for name in ("gif", "frames") if written[name] is not None]
-        print(f"{' and '.join(files)}: {drawn} frames")
-    for each in trace["blocks"]:
-        if each["cut"]:
-            index = ", ".join(map(str, each["index"]))
-            print(
-                f"block ({index}) is cut: its first {len(each['steps']):,} steps are kept; a "
-                "smaller product is seen to its end, unless the kernel has a loop without one"
-            )
-    problem, check = trace["problem"], found.check
-    sizes = ", ".join(f"{name} = {problem[name]:,}" for name in ("m", "n", "k"))
-    tile = "" if problem["tile"] is None else f", tile {problem['tile']}"
-    if check is None and any(each["cut"] for each in trace["blocks"]):
-        verdict = "not checked, for it was not run to its end; `tilewise run` checks it"
-    elif check is None:
-        verdict = "not checked, for it is too large to be run whole here; `tilewise run` checks it"
-    elif check.correct:
-        verdict = f"right against float64, max error {check.max_error:.3g} of |A||B|"
-    else:
-        verdict = f"WRONG: max error {check.max_error:.3g} of |A||B|, bound {check.bound:.3g}"
-        if check.worst is not None:
-            verdict += ", worst at C[{}, {}]".format(*check.worst)
-    print(f"{trace['kernel']}, {sizes}{tile}: {verdict}")
 
 
 def _index(text: str) -> Dim3:

@@ -6,6 +6,7 @@ from tilewise.cli.show.nsight import hardware
 from tilewise.cli.show.product import bench, tuned, warmed
 from tilewise.cli.show.profile import compared, lines, profile
 from tilewise.cli.show.runs import demo, kernels, ladder, run_result
+from tilewise.cli.show.watched import watched
 
 __all__ = [
     "bench",
@@ -25,4 +26,5 @@ __all__ = [
     "run_result",
     "tuned",
     "warmed",
+    "watched",
 ]

@@ -28,6 +28,7 @@ from tilewise.shown import number
 
 if TYPE_CHECKING:
     from tilewise.devices import Device
+    from tilewise.ladder.verdict import Verdict
 
 
 FOLDED = 12  # columns of a terminal that a name takes at least
@@ -46,10 +47,14 @@ class Output(Console):
 
     def _fitted(self, shown: Any) -> Any:
         is_table = isinstance(shown, Table) and shown.show_header and not shown.expand
-        if not is_table or sum(map(self._needed, shown.columns)) <= self.width + GAP:
+        if not is_table:
+            return shown
+        needed = [self._needed(column) for column in shown.columns]
+        if sum(needed) <= self.width + GAP:
+            self._share_out(shown, needed)
             return shown
         headers = [self._text(column.header).plain for column in shown.columns]
-        headings = [header.replace("-\n", "").replace("\n", " ").strip() for header in headers]
+        headings = [header.replace("-\n", "-").replace("\n", " ").strip() for header in headers]
         told: list[Text | Padding] = []
         for row in zip(*(column.cells for column in shown.columns), strict=True):
             first, *cells = map(self._text, row)
@@ -60,6 +65,24 @@ class Output(Console):
             told.append(Text(first.plain, style="bold"))
             told.append(Padding(Text("; ").join(pairs), (0, 0, 0, 2), expand=False))
         return Group(*told)
+
+    def _share_out(self, table: Table, needed: Sequence[int]) -> None:
+        """Give each column what it needs, where not all can have what they would like.
+
+        rich would take from all of them alike, and break words in the midst.
+        """
+        liked = [GAP + self._widest(column) for column in table.columns]
+        if sum(liked) <= self.width + GAP:
+            return
+        spare = self.width + GAP - sum(needed)
+        for column, least, most in zip(table.columns, needed, liked, strict=True):
+            more = min(spare, max(most - least, 0))
+            column.width = least + more - GAP
+            spare -= more
+
+    def _widest(self, column: Column) -> int:
+        lines = [self._text(column.header).plain, *(self._text(x).plain for x in column.cells)]
+        return max((cell_len(part) for line in lines for part in line.split("\n")), default=0)
 
     def _needed(self, column: Column) -> int:
         """The columns of the terminal that a table's column takes: numbers are whole."""
@@ -182,6 +205,12 @@ def block_progress(device: Device, what: str) -> Iterator[None]:
 
 def verdict(correct: bool) -> Text:
     return Text("right", style="green") if correct else Text("WRONG", style="bold red")
+
+
+def verdict_rows(found: Verdict) -> list[tuple[str, Text | str]]:
+    """Whether a product is right, and what is to be said of its C, for :func:`named_rows`."""
+    line = Text.assemble(verdict(found.correct), found.details)
+    return [("check", line), *found.remarks.items()]
 
 
 def named_rows(rows: Sequence[tuple[str, Text | str]]) -> Table:

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tilewise.cli.show.console import console, error, verdict
-from tilewise.shown import duration, number, plural
+from tilewise.shown import duration, number
 
 if TYPE_CHECKING:
     from tilewise.tune import Tuned
@@ -102,7 +102,9 @@ def warmed(found: Warmed) -> None:
     """How many kernels, how much of the disk, how long; and what went wrong."""
     out = console()
     before = found.kernels - found.compiled - len(found.failures)
-    out.print(f"{plural(found.kernels, 'kernel')} of {found.chip}, for {found.arch}", style="bold")
+    out.print(found.title, style="bold")
+    if found.why_arch:
+        out.print(found.why_arch)
     out.print(
         f"{found.compiled:,} compiled in {duration(found.seconds)}, {max(before, 0):,} there before"
     )

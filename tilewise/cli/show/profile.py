@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 from rich.text import Text
 
-from tilewise.cli.show.console import console, labels, short, verdict, within
+from tilewise.cli.show.console import console, labels, named_rows, short, verdict_rows, within
 from tilewise.launch import in_groups
 from tilewise.shown import duration, extents, number, plural
 
@@ -134,10 +134,8 @@ def _how(found: Profile) -> str:
 
 def _verdict(found: Profile) -> None:
     out = console()
-    if found.check is not None and not found.check.correct:
-        out.print(Text.assemble("result: ", verdict(False), " against float64"))
-    if found.check is not None and found.check.remark:
-        out.print(found.check.remark, markup=False)
+    if found.verdict is not None:
+        out.print(named_rows(verdict_rows(found.verdict)))
     for finding in in_groups(found.report.findings):
         out.print(Text.assemble(("found: ", "bold red"), finding))
 

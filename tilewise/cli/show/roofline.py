@@ -13,7 +13,7 @@ from tilewise.lens.roofline import LIMITS, Ceilings
 from tilewise.lens.roofline_plot import si
 from tilewise.shown import duration
 
-_HEADINGS = {"shared memory": "shared\nmemory", "arithmetic": "arith-\nmetic"}
+_HEADINGS = {"shared memory": "shared\nmemory"}
 _UNITS = {
     "dram": ("DRAM", "B/s"),
     "l2": ("L2", "B/s"),

@@ -9,7 +9,14 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from tilewise.cli.show.console import console, error, gflops, named_rows, verdict
+from tilewise.cli.show.console import (
+    console,
+    error,
+    gflops,
+    named_rows,
+    verdict,
+    verdict_rows,
+)
 from tilewise.ladder.geometry import listed
 from tilewise.launch import in_groups
 from tilewise.shown import PLACES, duration, extents, number, plural
@@ -30,11 +37,7 @@ def run_result(result: RunResult) -> None:
     rows: list[tuple[str, Text | str]] = []
     if report is not None:
         rows.append(("launch", launch_line(report)))
-    rows.append(("check", check_line(result)))
-    if remark := result.check.remark:
-        rows.append(("not finite", remark))
-    if result.untouched is not None:
-        rows.append(("unwritten", str(result.untouched)))
+    rows += verdict_rows(result.verdict)
     if report is not None:
         rows.append(("time", time_line(result, report)))
         rows.append(("resources", resources_line(report)))
@@ -70,18 +73,6 @@ def launch_line(report: LaunchReport) -> str:
         f"grid {extents(launch.grid)} = {plural(blocks, 'block')} of "
         f"{extents(launch.block)} = {plural(threads, 'thread')}, on the {PLACES[report.device]}"
     )
-
-
-def check_line(result: RunResult) -> Text:
-    check = result.check
-    line = Text.assemble(
-        verdict(result.correct),
-        ", right by chance" if check.correct and not result.correct else "",
-        f" against float64: max error {check.max_error:.3g} of |A||B|, bound {check.bound:.3g}",
-    )
-    if not check.correct and check.worst is not None:
-        line.append(f", worst at C[{', '.join(str(i) for i in check.worst)}]")
-    return line
 
 
 def time_line(result: RunResult, report: LaunchReport) -> str:
@@ -166,6 +157,10 @@ def ladder(document: Mapping[str, Any]) -> None:
         f"on the {PLACES[document['device']]}",
         style="bold",
     )
+    for note in document["notes"]:
+        out.print(note)
+    if not m or not n:
+        return
     out.print()
     counted = document["device"] == "emulator"
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
@@ -262,7 +257,7 @@ def demo(found: Demonstration) -> None:
         named_rows(
             [
                 ("launch", launch_line(tiled.report)),
-                ("check", check_line(tiled)),
+                *verdict_rows(tiled.verdict),
                 ("time", time_line(tiled, tiled.report)),
             ]
         )

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewise.compiler import DEFAULT_ARCH, Compiled
+from tilewise.counted import Confirmation
 from tilewise.devices import arguments, limits, occupancy
 from tilewise.devices.arguments import ArrayArgument
 from tilewise.devices.emulator.checks.happens_before import batch_limit
@@ -105,14 +106,14 @@ class Emulator:
         LaunchError, CheckError
             As :meth:`launch`.
         """
-        note: tuple[str, ...] = ()
+        remark: tuple[str, ...] = ()
         if not whole:
             try:
                 return self.sample(compiled, launch)
             except UnlikeBlocksError as error:
-                note = (f"every block was run: {error}",)
+                remark = (f"every block was run: {error}",)
         report = self._launch(compiled, launch, self._run, is_mapping=True)
-        return replace(report, notes=(*report.notes, *note)) if note else report
+        return replace(report, remarks=(*report.remarks, *remark))
 
     def sample(self, compiled: Compiled, launch: Launch, *, computes: bool = True) -> LaunchReport:
         """As :meth:`profile`, but where that would run every block, this raises.
@@ -239,7 +240,7 @@ class Emulator:
                 image.copy_back()
         seconds = time.perf_counter() - start
         total, lines = count(machine.ops, sources)
-        notes = tuple(faults.notes)
+        remarks = tuple(faults.notes)
         footprint = None if machine.footprints is None else machine.footprints.result()
         machine.release()
         return LaunchReport(
@@ -250,12 +251,12 @@ class Emulator:
             seconds=seconds,
             counters=total,
             lines=lines,
-            counted_as=lambda: "machine code" if joins.confirmed else "PTX",
             findings=tuple(faults.findings),
             output="".join(output),
-            notes=lambda: (*notes, joins.reason) if joins.reason else notes,
+            remarks=remarks,
             alike=alike,
             footprint=footprint,
+            confirmation=Confirmation(lambda: joins.reason),
         )
 
     def blocks_per_multiprocessor(self, compiled: Compiled, threads: int, shared: int = 0) -> int:

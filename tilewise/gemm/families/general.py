@@ -13,7 +13,8 @@ from tilewise.gemm.layouts import TYPES, batched_matrix, layout
 from tilewise.gemm.product import ACCUMULATORS, A, B, C, D, Product
 from tilewise.gemm.steps import Plan, Step
 from tilewise.kernel import SOURCES, Kernel
-from tilewise.launch import Launch, Packed, Place
+from tilewise.launch import Launch
+from tilewise.places import Packed, Place
 
 SOURCE = SOURCES / "gemm" / "general.cu"
 BLOCK, BLOCK_K, THREADS = 64, 16, 256  # of general.cu

@@ -57,10 +57,10 @@ function open(number) {
 }
 
 function heading() {
-  const { problem, kernel, grid, block } = trace;
+  const { problem, kernel, title, grid, block } = trace;
   const size = (extent) => extent.filter((one, i) => i < 2 || one > 1).join(" × ");
   $("title").replaceChildren();
-  make($("title"), "span", "", `${kernel} `);
+  make($("title"), "span", "", `${title || kernel} `);
   const tile = problem && problem.tile ? `, tile ${problem.tile}` : "";
   const what = problem
     ? `C ${problem.m} × ${problem.n} = A ${problem.m} × ${problem.k} · B ${problem.k} × ${problem.n}${tile}`

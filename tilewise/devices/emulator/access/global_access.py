@@ -224,7 +224,7 @@ class GlobalAccess:
         owner, place = self._place(at)
         what = "writes" if writes else "reads"
         if kind == "out of bounds":
-            extent = f", outside it ({owner.size} bytes)" if place.array and owner else ""
+            extent = f", outside it ({owner.size:,} bytes)" if place.array and owner else ""
             message = f"{what} {self.width} bytes of global memory at {place}{extent}"
             if place.array is None:
                 message += f" (address {at:#x})"

@@ -240,12 +240,12 @@ class SharedAccess:
                 message = f"reaches {self.width} bytes of shared memory at {place}: "
                 message += beside_multiple(at, self.width)
             elif not 0 <= at <= storage.size - self.width:
-                message = f"reaches {place}, outside the block's {storage.size} bytes of shared "
+                message = f"reaches {place}, outside the block's {storage.size:,} bytes of shared "
                 message += "memory"
             else:
                 start, end = min(self._meant, key=lambda range_: abs(range_[0] - at))
                 there, place = place, self._place_in(start, at)
-                message = f"reaches {place} in shared memory, outside it ({end - start} bytes)"
+                message = f"reaches {place} in shared memory, outside it ({end - start:,} bytes)"
                 message += f" and in {there}" if there != place else ""
             lane = int(lanes.numbers[which[0]])
             self.op.fault(kind, message, lane, place, len(which) - 1)

@@ -289,7 +289,7 @@ class Rows:
         if wrong.any():
             which = np.flatnonzero(np.broadcast_to(wrong, lanes.count))
             at = int(np.broadcast_to(offset, lanes.count)[which[0]])
-            message = f"reaches byte {at} of its {storage.size} bytes of local memory"
+            message = f"reaches byte {at:,} of its {storage.size:,} bytes of local memory"
             if at % self.width:
                 message += f" with {self.width} bytes: {beside_multiple(at, self.width)}"
             self.op.fault(

@@ -60,7 +60,7 @@ def _plain(machine: Machine, op: Op) -> None:
             size, address = int(sizes[i]), int(targets[i])
             if size % PIECE:
                 copy.fault(
-                    "misaligned", lane, f"moves {size} bytes, which is no multiple of {PIECE}"
+                    "misaligned", lane, f"moves {size:,} bytes, which is no multiple of {PIECE}"
                 )
                 continue
             barrier = None
@@ -108,7 +108,9 @@ def _prefetch(machine: Machine, op: Op) -> None:
             lane, size = int(lanes.numbers[i]), int(sizes[i])
             if size % PIECE:
                 copy.fault(
-                    "misaligned", lane, f"prefetches {size} bytes, which is no multiple of {PIECE}"
+                    "misaligned",
+                    lane,
+                    f"prefetches {size:,} bytes, which is no multiple of {PIECE}",
                 )
             else:
                 _aligned(copy, lane, at, size, is_store=False)

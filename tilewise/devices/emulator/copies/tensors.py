@@ -87,7 +87,7 @@ class TensorCopy(BulkCopy):
         into = at[0] * tiled.item
         if into % PIECE:
             words = (
-                f"has a box that begins at column {at[0]} of its matrix, {into} bytes into the "
+                f"has a box that begins at column {at[0]:,} of its matrix, {into:,} bytes into the "
                 f"row, which is no multiple of {PIECE}"
             )
             self.fault("misaligned", lane, words)

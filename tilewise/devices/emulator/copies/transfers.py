@@ -82,8 +82,8 @@ class BulkCopy:
             self.fault("out of bounds", lane, "reaches a block that its cluster does not have")
         elif not 0 <= offset <= limit - size:
             place = machine.shared_place(offset, 1)
-            words = f"reaches {size} bytes at {place}, outside the block's {limit} bytes of shared"
-            self.fault("out of bounds", lane, f"{words} memory", place)
+            words = f"reaches {size:,} bytes at {place}, outside the block's {limit:,} bytes"
+            self.fault("out of bounds", lane, f"{words} of shared memory", place)
         elif offset % alignment:
             place = machine.shared_place(offset, 1)
             words = f"reaches {place} in shared memory, which is not aligned to {alignment} bytes"
@@ -202,7 +202,7 @@ class BulkCopy:
             self.fault("out of bounds", lane, words)
         else:
             place = Place(owner.name, owner.place(address))
-            words = f"{verb} global memory at {place}, outside it ({owner.size} bytes)"
+            words = f"{verb} global memory at {place}, outside it ({owner.size:,} bytes)"
             self.fault("out of bounds", lane, words, place)
 
     def read_global(self, lane: int, rows: GlobalRows, item: int) -> Bytes:

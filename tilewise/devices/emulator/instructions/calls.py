@@ -79,7 +79,9 @@ class Calls:
         depths = self.depth[lanes.numbers]
         deepest = int(depths.max()) + 1
         if deepest > MOST_DEPTH:
-            raise LaunchError(f"{op.file}:{op.line}: {MOST_DEPTH} calls deep: the stack overflows")
+            raise LaunchError(
+                f"{op.file}:{op.line}: {MOST_DEPTH:,} calls deep: the stack overflows"
+            )
         while len(self._return_to) < deepest:
             self._return_to.append(np.zeros(machine.geometry.count, np.intp))
             self._saved.append({})

@@ -140,7 +140,7 @@ class _Operand:
         self.op.fault(
             "out of bounds",
             f"multiplies a matrix {self.name} that reaches {place}, outside the block's "
-            f"{self.machine.shared.size} bytes of shared memory",
+            f"{self.machine.shared.size:,} bytes of shared memory",
             int(first[group]),
             place,
         )
@@ -158,7 +158,7 @@ class _Operand:
             self.op.fault(
                 "uninitialised",
                 f"multiplies a matrix {self.name} in shared memory of which nobody wrote "
-                f"{np.count_nonzero(~written[groups[0]])} elements",
+                f"{np.count_nonzero(~written[groups[0]]):,} elements",
                 int(first[groups[0]]),
             )
 

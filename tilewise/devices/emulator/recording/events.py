@@ -89,4 +89,4 @@ def check_blocks(grid: Dim3, blocks: Sequence[Dim3]) -> None:
     for block in blocks:
         if not all(0 <= i < n for i, n in zip(block, grid, strict=True)):
             x, y, z = grid
-            raise ValueError(f"there is no block {block}: the grid is {x} x {y} x {z}")
+            raise ValueError(f"there is no block {block}: the grid is {x:,} x {y:,} x {z:,}")

@@ -205,7 +205,7 @@ class Barriers:
                 mine = block_of[lane]
                 op.fault(
                     "barrier",
-                    f"waits at this barrier while {np.count_nonzero(there == mine)} other "
+                    f"waits at this barrier while {np.count_nonzero(there == mine):,} other "
                     f"threads wait at the one in {other.op.where(op.file)}",
                     lane,
                     None,
@@ -229,7 +229,7 @@ class Barriers:
             waits = np.flatnonzero(~self.ended[start : start + geometry.threads])
             op.fault(
                 "barrier",
-                f"waits at this barrier, and {count} threads of its block go around it, thread "
+                f"waits at this barrier, and {count:,} threads of its block go around it, thread "
                 f"{geometry.thread_index(first)} the first",
                 start + int(waits[0]),
                 None,
@@ -238,7 +238,7 @@ class Barriers:
             return
         op.note(
             "barrier",
-            f"ended before this barrier, as {count} threads of its block did; the barrier counts "
+            f"ended before this barrier, as {count:,} threads of its block did; the barrier counts "
             "only threads that have not ended, so it opens all the same",
             first,
         )
@@ -259,7 +259,7 @@ class Barriers:
             faults = self.machine.faults
             faults.add(
                 "barrier", first.op.index, first.op.file, first.op.line,
-                f"waits forever at barrier {number}: {arrived} of {wanted} threads reach it",
+                f"waits forever at barrier {number}: {arrived:,} of {wanted:,} threads reach it",
                 geometry, lane,
             )  # fmt: skip
 

@@ -42,7 +42,7 @@ def check(cluster: Dim3, grid: Dim3) -> None:
     for axis, blocks, extent in zip("xyz", grid, cluster, strict=True):
         if blocks % extent:
             raise LaunchError(
-                f"grid {'x'.join(map(str, grid))}: {axis} is {blocks}, which is no multiple of "
+                f"grid {'x'.join(map(str, grid))}: {axis} is {blocks:,}, which is no multiple of "
                 f"the cluster's {extent} ({shown})"
             )
 

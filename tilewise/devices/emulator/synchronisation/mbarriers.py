@@ -95,7 +95,7 @@ class Mbarriers:
                 which = np.flatnonzero(wrong)
                 at = int(offset[which[0]])
                 op.fault(
-                    kind, f"uses an mbarrier at byte {at}, {what}", int(lanes.numbers[which[0]]),
+                    kind, f"uses an mbarrier at byte {at:,}, {what}", int(lanes.numbers[which[0]]),
                     None, len(which) - 1,
                 )  # fmt: skip
         right: npt.NDArray[np.bool_] = ~(outside | crooked)
@@ -137,8 +137,8 @@ class Mbarriers:
             which = np.flatnonzero(wrong)
             op.fault(
                 "barrier",
-                f"initialises an mbarrier for {int(count[which[0]])} arrivals; it takes 1 to "
-                f"{MOST}",
+                f"initialises an mbarrier for {int(count[which[0]]):,} arrivals; it takes 1 to "
+                f"{MOST:,}",
                 int(lanes.numbers[which[0]]),
                 None,
                 len(which) - 1,
@@ -220,8 +220,8 @@ class Mbarriers:
                 place = self.place_of(at)
                 op.fault(
                     "barrier",
-                    f"arrives {int(count[i])} times at the mbarrier {place}, whose phase lacks "
-                    f"{int(self.pending[at])} of its {int(self.expected[at])} arrivals",
+                    f"arrives {int(count[i]):,} times at the mbarrier {place}, whose phase lacks "
+                    f"{int(self.pending[at]):,} of its {int(self.expected[at]):,} arrivals",
                     int(lanes.numbers[i]),
                     place,
                 )
@@ -357,8 +357,10 @@ class Mbarriers:
     def _lacks(self, barrier: int) -> str:
         """What the current phase of a barrier lacks, or has too much of."""
         ended, bytes_ = int(self.phase[barrier]), int(self.bytes_[barrier])
-        arrivals = f"{int(self.pending[barrier])} of {int(self.expected[barrier])} arrivals"
-        before = f"; {ended} of its phases {'has' if ended == 1 else 'have'} ended"
+        arrivals = f"{int(self.pending[barrier]):,} of {int(self.expected[barrier]):,} arrivals"
+        before = f"; {ended:,} of its phases {'has' if ended == 1 else 'have'} ended"
         if bytes_ < 0:
-            return f"{arrivals} are missing, and {-bytes_} bytes more came than it expects{before}"
-        return f"{arrivals} and {bytes_} bytes are missing{before}"
+            return (
+                f"{arrivals} are missing, and {-bytes_:,} bytes more came than it expects{before}"
+            )
+        return f"{arrivals} and {bytes_:,} bytes are missing{before}"

@@ -170,7 +170,7 @@ class Meetings:
             gone = np.unique(absent[around])
             op.fault(
                 "barrier",
-                f"waits at {op.instruction} for {geometry.of_one_block(gone)} threads that its "
+                f"waits at {op.instruction} for {geometry.of_one_block(gone):,} threads that its "
                 f"mask names and that go around it, thread {geometry.thread_index(int(gone[0]))} "
                 "the first",
                 int(waiting.lanes.numbers[who[around][0]]),
@@ -180,7 +180,7 @@ class Meetings:
             op.note(
                 "barrier",
                 f"ended before {op.instruction}, whose mask names it, as "
-                f"{geometry.of_one_block(gone)} threads of its block did",
+                f"{geometry.of_one_block(gone):,} threads of its block did",
                 int(gone[0]),
             )
 

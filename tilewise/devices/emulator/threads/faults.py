@@ -105,7 +105,7 @@ class Faults:
             return
         self._seen.add((kind, instruction))
         block, thread = geometry.block_index(lane), geometry.thread_index(lane)
-        more = f" (and {others} other threads here)" if others else ""
+        more = f" (and {others:,} other threads here)" if others else ""
         finding = Finding(
             kind,
             f"thread {thread} of block {block} {message}{more}",

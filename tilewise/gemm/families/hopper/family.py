@@ -18,7 +18,7 @@ from tilewise.gemm.family import Offer
 from tilewise.gemm.product import WORKSPACE, A, B, D, Product
 from tilewise.gemm.steps import Plan
 from tilewise.kernel import Kernel
-from tilewise.launch import Place
+from tilewise.places import Place
 
 _IN_PLACE = {x: Place(x) for x in (A, B, D)}
 

@@ -11,9 +11,10 @@ from tilewise.gemm.families.hopper.matrices import Matrix, box_of, matrix_of
 from tilewise.gemm.families.hopper.tiling import SUM_COLUMNS, Problem, Tiling
 from tilewise.gemm.families.hopper.variants import SOURCE, Variant, kernels_of, may_prefetch
 from tilewise.gemm.layouts import layout
-from tilewise.gemm.product import ITEM_SIZES, WORKSPACE, A, B, C, D, Product
+from tilewise.gemm.product import WORKSPACE, A, B, C, D, Product
 from tilewise.gemm.steps import Plan, Step
-from tilewise.launch import Launch, Packed, Place
+from tilewise.launch import Launch
+from tilewise.places import ITEM_SIZES, Packed, Place
 
 L2_PREFETCH = 4  # k-steps whose tiles are prefetched to L2 while the kernels ahead end
 STORE = SOURCE.with_name("hopper_store.cuh")

@@ -8,7 +8,7 @@ from tilewise.gemm.families.hopper.tiling import BLOCK_K
 from tilewise.gemm.layouts import layout
 from tilewise.gemm.product import Operand
 from tilewise.kernel import SOURCES
-from tilewise.launch import Packed, Place, TensorMap
+from tilewise.places import Packed, Place, TensorMap
 
 LOAD = SOURCES / "gemm" / "hopper_load.cuh"
 SECTOR_BYTES = 32
@@ -59,9 +59,9 @@ class Matrix(NamedTuple):
         # TMA has to step from line to line, and from matrix to matrix.
         for step in (self.pitch, self.apart):
             if step % 16:
-                return f"has a stride of {step} bytes, no multiple of 16"
+                return f"has a stride of {step:,} bytes, no multiple of 16"
             if not 0 <= step < LARGEST_STRIDE:
-                return f"has a stride of {step} bytes"
+                return f"has a stride of {step:,} bytes"
         return ""
 
     def unreadable(self) -> str:

@@ -21,10 +21,10 @@ from tilewise.gemm.families.hopper.costs import Costs, costs_on
 from tilewise.gemm.families.hopper.table import (
     LINE,
     Array,
-    Covers,
     Sizes,
     Table,
-    covers,
+    TableCover,
+    cover_table,
     is_excluded,
     sizes_of,
     table_of,
@@ -209,7 +209,7 @@ class Prices:
         numbers = np.array([_numbers(view, p) for view in views], np.float64).T
         *of_sizes, most_rows, inputs, slope, offset, stored = numbers.take(table.view, axis=1)
         sizes = Sizes(*of_sizes)
-        at = covers(table, sizes)
+        at = cover_table(table, sizes)
         waves = at.waves - at.has_tail  # of whole tiles
         of_last = at.last * at.splits  # clusters at work in the last wave
         whole_steps = np.ceil(sizes.k_steps / table.split)
@@ -268,7 +268,7 @@ class Prices:
         step += self.cluster
         return step
 
-    def _per_k(self, at: Covers, sizes: Sizes, inputs: Array) -> Array:
+    def _per_k(self, at: TableCover, sizes: Sizes, inputs: Array) -> Array:
         """Return how many rows of A and B are read from memory, if L2 keeps none."""
         table = self.table
         down = np.minimum(at.rows, float(GROUP_M))

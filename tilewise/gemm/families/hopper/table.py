@@ -113,8 +113,11 @@ def sizes_of(m: int, n: int, k: int, batch: int) -> tuple[int, int, int, int, in
     return m, n, batch, k_steps, max(1, k_steps // LEAST_STEPS)
 
 
-class Covers(NamedTuple):
-    """How each tiling covers its problem, as :func:`cover.cover` has it; an array each.
+class TableCover(NamedTuple):
+    """How each tiling of a table covers its problem; an array each.
+
+    This is what a price needs of :class:`cover.Cover`, for all tilings at once, and in float64. A
+    launch is made by :func:`cover.cover`, of one tiling, and in integers.
 
     Attributes
     ----------
@@ -145,7 +148,7 @@ class Covers(NamedTuple):
     has_tail: npt.NDArray[np.bool_]
 
 
-def covers(table: Table, sizes: Sizes) -> Covers:
+def cover_table(table: Table, sizes: Sizes) -> TableCover:
     """Return how each tiling of a table covers its problem, of at most MOST_TILES tiles."""
     rows, columns = np.ceil(sizes.m / table.m), np.ceil(sizes.n / table.n)
     tiles = rows * columns
@@ -157,10 +160,10 @@ def covers(table: Table, sizes: Sizes) -> Covers:
     splits = np.floor(table.clusters / last)
     splits = np.minimum(np.minimum(splits, sizes.most_splits), table.most_splits)
     are_several, has_tail = waves > 1.0, splits > 1.0
-    return Covers(rows, columns, tiles, share, waves, last, are_several, splits, has_tail)
+    return TableCover(rows, columns, tiles, share, waves, last, are_several, splits, has_tail)
 
 
-def is_excluded(table: Table, at: Covers, sizes: Sizes) -> npt.NDArray[np.bool_]:
+def is_excluded(table: Table, at: TableCover, sizes: Sizes) -> npt.NDArray[np.bool_]:
     """Return which tilings may not be chosen.
 
     Those than which another one of the same speed has less to compute: tiles whose last 64 rows all

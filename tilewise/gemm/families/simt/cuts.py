@@ -16,8 +16,9 @@ from tilewise.gemm.families.thin.family import ThinReal
 from tilewise.gemm.families.thin.real import MOST
 from tilewise.gemm.family import Offer
 from tilewise.gemm.pieces import Piece
-from tilewise.gemm.product import ITEM_SIZES, Product
+from tilewise.gemm.product import Product
 from tilewise.gemm.steps import Plan
+from tilewise.places import ITEM_SIZES
 
 # The seconds that a product in pieces takes at least, the seconds until the GPU is full again after
 # a piece, and how many times faster pieces have to be than the whole.

@@ -14,22 +14,12 @@ from tilewise.gemm.families.simt.table import Way
 from tilewise.gemm.families.simt.tiles import EVERY, AnyTiles, Tiles
 from tilewise.gemm.layouts import batched_matrix, layout
 from tilewise.gemm.pack import Packing
-from tilewise.gemm.product import (
-    ALIGNMENT,
-    ITEM_SIZES,
-    REAL,
-    WORKSPACE,
-    A,
-    B,
-    C,
-    D,
-    Operand,
-    Product,
-)
+from tilewise.gemm.product import ALIGNMENT, REAL, WORKSPACE, A, B, C, D, Operand, Product
 from tilewise.gemm.steps import Plan, Step
 from tilewise.gemm.transpose import Transposition
 from tilewise.kernel import SOURCES, Kernel
-from tilewise.launch import Launch, Place, TensorMap
+from tilewise.launch import Launch
+from tilewise.places import ITEM_SIZES, Place, TensorMap
 
 FOLDER = SOURCES / "gemm"
 FILES = {"gemm_simt": FOLDER / "simt.cu", "gemm_dmma": FOLDER / "dmma.cu"}

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from tilewise.gemm import pack
 from tilewise.gemm.families.hopper.matrices import LARGEST_STRIDE
-from tilewise.gemm.product import ALIGNMENT, ITEM_SIZES, Operand
+from tilewise.gemm.product import ALIGNMENT, Operand
+from tilewise.places import ITEM_SIZES
 
 
 class Matrix(NamedTuple):
@@ -45,6 +46,9 @@ def matrix_of(
     operand: Operand, rows: int, k: int, batch: int, dtype: str, is_packed: bool = False
 ) -> Matrix | None:
     """Return how the kernel reads rows of k elements; None if it can't.
+
+    A launch is made by it. What a price needs of that, :func:`traits_of` says in a fraction of the
+    time.
 
     Parameters
     ----------
@@ -97,7 +101,7 @@ MOST_COPIED = 1 << 42  # elements: a launch copies one tile a block
 def traits_of(operand: Operand, rows: int, k: int, batch: int, item: int) -> int:
     """Return the traits of a matrix as bits; -1 if the kernel can't read it.
 
-    They agree with :func:`matrix_of`, and with the copies that
+    Products are priced by them. They agree with :func:`matrix_of`, and with the copies that
     :func:`tilewise.gemm.families.simt.readings.readings` offers, at a fraction of their time.
 
     Parameters

@@ -8,8 +8,9 @@ from tilewise.gemm import pack
 from tilewise.gemm.families.simt.matrices import NONE, PACKED, TRANSPOSED, Matrix, matrix_of
 from tilewise.gemm.families.simt.tiles import AnyTiles
 from tilewise.gemm.pack import Packing
-from tilewise.gemm.product import ITEM_SIZES, A, B, Operand, Product
+from tilewise.gemm.product import A, B, Operand, Product
 from tilewise.gemm.transpose import Transposition, transposition
+from tilewise.places import ITEM_SIZES
 
 Copy = Packing | Transposition
 

@@ -15,7 +15,7 @@ from tilewise.gemm.families.simt import k_steps
 from tilewise.gemm.families.simt.costs import COSTS, FACTORS, Costs
 from tilewise.gemm.families.simt.matrices import NONE, PACKED, TRANSPOSED, Access
 from tilewise.gemm.families.simt.tiles import AnyTiles
-from tilewise.gemm.product import ITEM_SIZES
+from tilewise.places import ITEM_SIZES
 
 MOST_PARTS = 256  # of k
 LOGARITHM = 9.5  # of the operations from which on the power limit is felt, to base 10

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from tilewise.gemm.product import ITEM_SIZES, Product
+from tilewise.gemm.product import Product
+from tilewise.places import ITEM_SIZES
 
 PADDING = 4  # elements of a row of shared memory, of pipeline.cuh
 SWIZZLE, SWIZZLED = 128, 1024  # bytes, of simt_tma.cuh

@@ -18,7 +18,8 @@ from tilewise.gemm.families.simt import kernel
 from tilewise.gemm.families.simt.matrices import PACKED, Access, accesses, traits_of
 from tilewise.gemm.families.simt.table import MOST_PARTS, PARTS, Floats, Table, Way
 from tilewise.gemm.families.simt.tiles import TensorTiles, tiles_for
-from tilewise.gemm.product import ALIGNMENT, ITEM_SIZES, REAL, Operand, Product
+from tilewise.gemm.product import ALIGNMENT, REAL, Operand, Product
+from tilewise.places import ITEM_SIZES
 
 MOST_WORKSPACE = 1 << 28  # bytes of the parts' sums
 LEAST_K = 64  # of a part

@@ -15,7 +15,8 @@ from tilewise.gemm.pack import Packing
 from tilewise.gemm.product import ACCUMULATORS, WORKSPACE, A, B, D, Operand, Product
 from tilewise.gemm.steps import Plan, Step
 from tilewise.kernel import SOURCES, Kernel
-from tilewise.launch import Launch, Packed, Place
+from tilewise.launch import Launch
+from tilewise.places import Packed, Place
 
 SOURCE = SOURCES / "gemm" / "thin_half.cu"
 WARPS = 8  # of thin_half.cu

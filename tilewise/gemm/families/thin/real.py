@@ -14,10 +14,11 @@ from tilewise.gemm import splitk
 from tilewise.gemm.chip import H200, Chip
 from tilewise.gemm.families.thin.sides import Sides, sides_of
 from tilewise.gemm.layouts import layout
-from tilewise.gemm.product import ALIGNMENT, ITEM_SIZES, REAL, WORKSPACE, A, B, D, Operand, Product
+from tilewise.gemm.product import ALIGNMENT, REAL, WORKSPACE, A, B, D, Operand, Product
 from tilewise.gemm.steps import Plan, Step
 from tilewise.kernel import SOURCES, Kernel
-from tilewise.launch import Launch, Packed, Place
+from tilewise.launch import Launch
+from tilewise.places import ITEM_SIZES, Packed, Place
 
 FOLDER = SOURCES / "gemm"
 PRODUCT = FOLDER / "thin_real.cuh"

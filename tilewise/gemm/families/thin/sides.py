@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilewise.gemm.product import A, B, C, Operand, Product
-from tilewise.launch import Place
+from tilewise.places import Place
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,58 @@
+"""What was watched: the files that were written, and whether the product is right."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from tilewise.cli.show.console import console, named_rows, verdict_rows
+from tilewise.shown import plural, product_line
+
+if TYPE_CHECKING:
+    from tilewise.lens.watch import Watch
+
+
+def watched(found: Watch, written: Mapping[str, Path | None], drawn: int | None) -> None:
+    """The files, what of the run is not in them, and the check.
+
+    Parameters
+    ----------
+    found : Watch
+    written : mapping of str to Path or None
+        The files by what they are: ``"page"``, ``"trace"``, ``"gif"`` and ``"frames"``.
+    drawn : int or None
+        How many pictures were drawn; None where none were asked for.
+    """
+    out = console()
+    page = written["page"]
+    assert page is not None
+    size = f"{page.stat().st_size / 1e6:.2f} MB"
+    out.print(f"{page}: written, {size}; open it in a browser", markup=False, soft_wrap=True)
+    if written["trace"] is not None:
+        out.print(f"{written['trace']}: written", markup=False, soft_wrap=True)
+    if drawn is not None:
+        files = [str(written[name]) for name in ("gif", "frames") if written[name] is not None]
+        frames = plural(drawn, "frame")
+        out.print(f"{' and '.join(files)}: {frames}", markup=False, soft_wrap=True)
+    trace = found.trace.to_dict()
+    is_cut = False
+    for each in trace["blocks"]:
+        if each["cut"]:
+            is_cut = True
+            index = ", ".join(map(str, each["index"]))
+            out.print(
+                f"block ({index}) is cut: its first {len(each['steps']):,} steps are kept; a "
+                "smaller product is seen to its end, unless the kernel has a loop without one"
+            )
+    x = trace["problem"]
+    tile = "" if x["tile"] is None else f", tile {x['tile']}"
+    line = product_line(x["m"], x["n"], x["k"], x["alpha"], x["beta"])
+    out.print(Text.assemble((trace["kernel"], "bold"), f": {line}, {x['dtype']}{tile}"))
+    if found.verdict is not None:
+        out.print(named_rows(verdict_rows(found.verdict)))
+        return
+    why = "it was not run to its end" if is_cut else "it is too large to be run whole here"
+    out.print(f"C is not checked: {why}; `tilewise run` checks it", markup=False)
