@@ -70,12 +70,19 @@ def measure(shape: Shape, dtype: str, gpu: Gpu, ways: Sequence[Offer]) -> dict[s
     for work, *_ in works.values():
         work()
     timed = in_turn(works, ROUNDS, SECONDS).seconds
+    times = [_microseconds(timed[str(index)]) for index in range(len(ways))]
+    return row_of(shape, ways, times, _microseconds(timed[TORCH]))
+
+
+def row_of(
+    shape: Shape, ways: Sequence[Offer], times: Sequence[float], of_torch: float
+) -> dict[str, Any]:
+    """Return a row of the record, of times in microseconds."""
     return {
-        "m": shape.m, "n": shape.n, "k": shape.k, "layout": shape.layout,
-        TORCH: _microseconds(timed[TORCH]),
+        "m": shape.m, "n": shape.n, "k": shape.k, "layout": shape.layout, TORCH: of_torch,
         "ways": [
-            {"family": offer.family, "choice": offer.choice, "us": _microseconds(timed[str(index)])}
-            for index, offer in enumerate(ways)
+            {"family": offer.family, "choice": dict(offer.choice), "us": time}
+            for offer, time in zip(ways, times, strict=True)
         ],
     }  # fmt: skip
 

@@ -36,6 +36,7 @@ from typing import Any
 
 from tilewise import matmul
 from tilewise.devices import get_device
+from tilewise.gemm.chip import H200, Chip
 from tilewise.gemm.families.hopper.family import Hopper
 from tilewise.gemm.families.hopper.tiling import Tiling
 from tilewise.gemm.families.simt import kernel as fma
@@ -102,6 +103,7 @@ CASES = (
     Case(1536, 520, 200, "NN", tiling=Tiling(64, 64, 2, 1, ping_pong=True)),
     Case(1000, 2304, 520, "TN", tiling=Tiling(64, 64, 2, 4, stream_k=True, ping_pong=True)),
     Case(520, 400, 328, "TT", tiling=Tiling(64, 64, 4, 2)),
+    Case(264, 376, 200, "TN", tiling=Tiling(128, 96, 2, 1)),
     Case(5, 100, 264, "NT", pad=(8, 8, 3), tiling=Tiling(64, 16)),
     Case(96, 136, 72, "NN", batch=3, tiling=Tiling(64, 64)),
     Case(200, 136, 333, "NN", tiling=Tiling(128, 128, a_unaligned=True)),
@@ -121,7 +123,7 @@ CASES = (
     Case(3, 301, 1030, "NT", "float32", "float32", (0, 1, 0)),
     Case(150, 5, 20000, "NT", "float64", "float64", (0, 2, 0)),
     Case(70, 257, 100, "NN", "float32", "float32", (0, 3, 0), tiling=bulk("float32", True)),
-    Case(132, 130, 50, "TN", "float64", "float64", tiling=bulk("float64", False)),
+    Case(132, 132, 52, "TN", "float32", "float32", tiling=bulk("float32", False)),
     Case(132, 130, 50, "NN", "float64", "float64", tiling=tensor("16x128")),
     Case(70, 66, 150, "NT", "float64", "float64", tiling=tensor("64x32")),
     Case(133, 17, 51, "TN", "float64", "float64", (0, 1, 2), tiling=tensor("32x128", ", cp.async")),
@@ -212,9 +214,8 @@ extern "C" __global__ void beyond(const __grid_constant__ TensorMap map, float* 
 """
 
 
-def planned(product: Product, gpu: Any, case: Case) -> Plan:
+def planned(product: Product, chip: Chip | None, case: Case) -> Plan:
     """How a case is computed."""
-    chip = chip_of(gpu)
     if case.tiling is None:
         return plan_on(product, chip)
     if isinstance(case.tiling, Tiling):
@@ -224,7 +225,7 @@ def planned(product: Product, gpu: Any, case: Case) -> Plan:
         return offer.make()
     reading = next(x for x in readings(product) if x.fits(case.tiling))
     choice = fma.Choice(0.0, reading, case.tiling, 1)
-    return fma.plan(choice, gpu.multiprocessors, True, False)
+    return fma.plan(choice, (chip or H200).multiprocessors, True, False)
 
 
 def compute() -> None:
@@ -243,7 +244,7 @@ def compute() -> None:
             m, n, k, case.batch, case.dtype, case.out, 1.0, 0.0,
             operand(on_gpu[0]), operand(on_gpu[1]), None, operand(on_gpu[2]),
         )  # fmt: skip
-        plan = planned(product, gpu, case)
+        plan = planned(product, chip_of(gpu), case)
         print(f"{MARK}{json.dumps({'index': index, 'chosen': plan.chosen})}", flush=True)
         if case.tiling is None:
             matmul(on_gpu[0], on_gpu[1], out=on_gpu[2])

@@ -306,14 +306,6 @@ def test_other_devices_repack_nothing() -> None:
     assert names(plan_on(product(0, 513, 517), H200)) == []
 
 
-def test_a_flat_product_takes_one_launch() -> None:
-    """Of the general kernel: two others would take longer."""
-    found = plan_on(product(1025, 1025, 9, a=Operand(18, 2), b=Operand(2050, 2)), H200)
-    assert names(found) == ["gemm_general"]
-    assert "it should be the fastest" in found.why
-    assert "the others take longer" in found.why
-
-
 def test_a_few_rows_read_the_weight_where_it_lies() -> None:
     asked = product(1, 4096, 4095, b=Operand(1, 4095))
     found = plan_on(asked, H200)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import cache, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from tilewise.devices.limits import MAX_GRID
 from tilewise.gemm.chip import H200, Chip
@@ -19,9 +19,34 @@ from tilewise.places import Packed, Place
 SOURCE = SOURCES / "gemm" / "general.cu"
 BLOCK, BLOCK_K, THREADS = 64, 16, 256  # of general.cu
 WORDS = f"the general kernel, tiles of {BLOCK} x {BLOCK}"
-# Seconds of an H200: of a launch, and of a k-step, at least and for each tile of a multiprocessor.
-START, STEP, STEP_OF_TILE = 1.0e-6, 2.4e-6, 1.06e-6
 MARGIN = 1.2  # its model is rough, and it is seldom the fastest
+
+
+class Costs(NamedTuple):
+    """What the kernel's time is made of, in seconds on an H200.
+
+    Attributes
+    ----------
+    step : float
+        Of a k-step, however few tiles a multiprocessor has.
+    step_of_tile : float
+        Of a k-step, for each tile of a multiprocessor.
+    tile : float
+        Of the rest of a tile, most of which is the stores of D.
+    """
+
+    step: float
+    step_of_tile: float
+    tile: float
+
+
+START = 1.0e-6  # of a launch
+COSTS = {
+    "float64": Costs(1.42e-6, 1.53e-6, 1.35e-6),
+    "float32": Costs(1.15e-6, 1.21e-6, 1.35e-6),
+    "float16": Costs(2.15e-6, 0.94e-6, 0.86e-6),
+    "bfloat16": Costs(2.15e-6, 0.94e-6, 0.86e-6),
+}
 
 
 class General:
@@ -57,10 +82,12 @@ class General:
 
 
 def _seconds(product: Product, chip: Chip | None) -> float:
+    chip, costs = chip or H200, COSTS[product.dtype]
     tiles = -(-product.m // BLOCK) * -(-product.n // BLOCK) * product.batch
-    multiprocessors = (chip or H200).multiprocessors
-    step = max(STEP, STEP_OF_TILE * tiles / multiprocessors)
-    return START + -(-product.k // BLOCK_K) * step
+    of_each = tiles / chip.multiprocessors
+    step = max(costs.step, costs.step_of_tile * of_each)
+    computing = -(-product.k // BLOCK_K) * step + costs.tile * max(1.0, of_each)
+    return START + computing * H200.clock / chip.clock
 
 
 def _plan(product: Product) -> Plan:

@@ -22,6 +22,11 @@ typedef CopiedTile<BLOCK_N, B_K_MAJOR, B_WIDTH, LANES_N> TileB;
 constexpr int SHARED = STAGES * STAGE<TileA, TileB>, ALIGNED = 16;
 #endif
 
+// Whether D's unaligned rows are stored by neighbouring lanes, by way of shared memory. On an H200 it
+// saves 10 to 20% of the time of products of few k. Of larger tiles the k-steps take 1 or 2% longer
+// where the kernel has this code, and slices would wait for one barrier more.
+constexpr bool BY_ELEMENTS = SLICES == 1 && THREAD_N == PIECE;
+
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
 gemm_simt(const __grid_constant__ Product<real> p
 #if TMA
@@ -43,8 +48,17 @@ gemm_simt(const __grid_constant__ Product<real> p
     multiply<TileA, TileB>(sum, shared, a, b, at.top, at.left, at.begin, at.end);
 #endif
     add_slices<SHARED>(sum, shared);
-    if (SLICES > 1 && threadIdx.x >= SLICE) return;
+    const Matrix<const real> c = p.c[at.batch];
     Matrix<real> d = p.d[at.batch];
     d.pointer += at.part * p.part_stride;
-    store<TileA, TileB>(sum, p.alpha, p.beta, p.c[at.batch], d, at.top, at.left, p.m, p.columns);
+    if (SLICES > 1 && threadIdx.x >= SLICE) return;
+    if constexpr (BY_ELEMENTS) {
+        if (!has_aligned_rows(d)) {
+            __syncthreads();  // all threads have read ``shared``
+            store_by_elements<TileA, SHARED>(sum, shared, p.alpha, p.beta, c, d, at.top, at.left,
+                                             p.m, p.columns);
+            return;
+        }
+    }
+    store<TileA, TileB>(sum, p.alpha, p.beta, c, d, at.top, at.left, p.m, p.columns);
 }

@@ -168,6 +168,11 @@ template <int SIZE> __device__ inline void add_slices(real (&sum)[THREAD_M][THRE
         }
 }
 
+// Whether 16-byte stores to D's rows are aligned.
+__device__ inline bool has_aligned_rows(const Matrix<real>& d) {
+    return d.column_stride == 1 && d.row_stride % PIECE == 0 && (size_t)d.pointer % 16 == 0;
+}
+
 // The epilogue of the block's tile at (top, left) of m x n elements. Stores 16 bytes at a time
 // where D's rows are contiguous and 16-byte aligned.
 template <typename TileA, typename TileB>
@@ -175,7 +180,7 @@ __device__ inline void store(const real (&sum)[THREAD_M][THREAD_N], real alpha, 
                              const Matrix<const real>& c, const Matrix<real>& d, unsigned top,
                              unsigned left, unsigned m, unsigned n) {
     static_assert(TileB::NEIGHBOURS == PIECE);
-    const bool by_pieces = d.column_stride == 1 && d.row_stride % PIECE == 0 && (size_t)d.pointer % 16 == 0;
+    const bool by_pieces = has_aligned_rows(d);
     #pragma unroll
     for (int u = 0; u < THREAD_M; ++u) {
         const unsigned row = top + row_in_block<TileA>() + line_of<TileA::NEIGHBOURS, LANES_M>(0, u);
@@ -199,36 +204,47 @@ __device__ inline void store(const real (&sum)[THREAD_M][THREAD_N], real alpha, 
     }
 }
 
-// The same where D's rows are not 16-byte aligned: one row of each thread at a time goes through
-// ``shared`` (SIZE elements, where the tiles were), so that neighbouring lanes store neighbouring
-// elements.
+// The rows of a thread that the epilogue below takes at a time: as many as ``size`` elements hold.
+constexpr int rows_at_once(int size) {
+    int rows = THREAD_M;
+    while (rows > 1 && (THREAD_M % rows || SLICE * THREAD_N * rows > size)) --rows;
+    return rows;
+}
+
+// The epilogue where D's rows are not 16-byte aligned: some rows of each thread at a time go through
+// ``shared`` (SIZE elements, which no thread reads any more), so that neighbouring lanes store
+// neighbouring elements.
 template <typename TileA, int SIZE>
 __device__ inline void store_by_elements(const real (&sum)[THREAD_M][THREAD_N], real* shared,
                                          real alpha, real beta, const Matrix<const real>& c,
                                          const Matrix<real>& d, unsigned top, unsigned left,
                                          unsigned m, unsigned n) {
+    constexpr int ROWS = rows_at_once(SIZE), ROW = 32 * THREAD_N;  // of a warp: one row of each lane
     static_assert(SLICES == 1 && SLICE * THREAD_N <= SIZE);
     const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    real* rows = shared + warp * 32 * THREAD_N;
+    real* rows = shared + warp * ROWS * ROW;
     top += warp % WARPS_M * WARP_M;
     left += warp / WARPS_M * WARP_N;
-    __syncthreads();  // all threads have read the tiles
     #pragma unroll
-    for (int u = 0; u < THREAD_M; ++u) {
+    for (int first = 0; first < THREAD_M; first += ROWS) {
         #pragma unroll
-        for (int v = 0; v < THREAD_N; v += PIECE) {
-            Piece found;
+        for (int u = 0; u < ROWS; ++u)
             #pragma unroll
-            for (int i = 0; i < PIECE; ++i) found.x[i] = scaled(sum[u][v + i], alpha);
-            *(Piece*)(rows + lane_down() * WARP_N + line_of<PIECE, LANES_N>(lane_across(), v)) = found;
-        }
+            for (int v = 0; v < THREAD_N; v += PIECE) {
+                Piece found;
+                #pragma unroll
+                for (int i = 0; i < PIECE; ++i) found.x[i] = scaled(sum[first + u][v + i], alpha);
+                const int column = line_of<PIECE, LANES_N>(lane_across(), v);
+                *(Piece*)(rows + u * ROW + lane_down() * WARP_N + column) = found;
+            }
         __syncwarp();
-        #pragma unroll 4
-        for (int i = 0; i < THREAD_N; ++i) {
-            const unsigned at = i * 32 + lane, column = left + at % WARP_N;
+        #pragma unroll 8
+        for (int i = 0; i < ROWS * THREAD_N; ++i) {
+            const unsigned at = i % THREAD_N * 32 + lane, column = left + at % WARP_N;
+            const unsigned u = first + i / THREAD_N;
             const unsigned row = top + line_of<TileA::NEIGHBOURS, LANES_M>(at / WARP_N, u);
             if (row >= m || column >= n) continue;
-            real found = rows[at];
+            real found = rows[i / THREAD_N * ROW + at];
             if (beta != 0) found = plus_c(found, beta, *c.at(row, column));
             *d.at(row, column) = found;
         }

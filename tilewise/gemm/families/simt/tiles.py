@@ -269,6 +269,7 @@ TENSOR_TILES = (
     TensorTiles(32, 32, 2, 2, 6, 4),
     TensorTiles(16, 128, 1, 4, 4, 3),
     TensorTiles(64, 64, 2, 2, 3, 3, bulk=False, double_buffer=True),
+    TensorTiles(128, 32, 4, 1, 3, 3, bulk=False),
     TensorTiles(32, 128, 1, 4, 3, 3, bulk=False, double_buffer=True),
     TensorTiles(32, 64, 2, 2, 4, 4, bulk=False, double_buffer=True),
     TensorTiles(32, 32, 2, 2, 4, 5, bulk=False, double_buffer=True),
