@@ -306,7 +306,7 @@ FAULTS: list[tuple[str, str, type[CheckError], str]] = [
         "fence_proxy_async();\n            __syncwarp();",
         "__syncwarp();",
         RaceError,
-        "no proxy fence after the write",
+        r"no proxy fence \(fence.proxy.async\) after the write",
     ),
     (
         "if (lane == 0) tma_store_wait_group_read<1>();",
