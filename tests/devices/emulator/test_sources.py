@@ -50,7 +50,7 @@ __device__ inline float neighbours(const float* s, int i) {
 __device__ inline void stop() { __trap(); }
 __device__ inline void unknown(int* x) {
     asm volatile("{.reg .b32 r; .reg .f32 f; mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f32 "
-                 "{f, f, f, f, f, f, f, f}, {r, r}, {r, r}, {f, f, f, f, f, f, f, f};}" ::: "memory");
+                 "{f, f, f, f, f, f, f, f}, {r, r}, {r, r}, {f,f,f,f,f,f,f,f};}" ::: "memory");
 }
 """
 INNER = """#pragma once
