@@ -252,7 +252,7 @@ def test_arrays_of_pytorch() -> None:
 
 def test_a_missing_fence_is_found(emulator: Device) -> None:
     array, box = np.zeros((8, 16), np.float32), np.ones((8, 16), np.float32)
-    with pytest.raises(RaceError, match="no proxy fence after the write of a thread"):
+    with pytest.raises(RaceError, match=r"no proxy fence \(fence.proxy.async\) after the wr"):
         run(emulator, "store", tensor_map(array, (8, 16)), (0, 0), box, UNFENCED=True)
 
 

@@ -331,7 +331,8 @@ class Kernel:
         grid, block : int or sequence of ints
             Blocks a grid and threads a block, x first.
         args : sequence
-            One a parameter: numbers, NumPy arrays (copied in and out), arrays on the device.
+            One a parameter: numbers, NumPy arrays (copied in and out), arrays on the device, and
+            for a ``CUtensorMap`` or a pointer to one what :func:`tilewise.tensor_map` makes.
         shared : int
             Dynamic shared memory a block, bytes.
         device : str or Device

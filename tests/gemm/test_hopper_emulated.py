@@ -306,7 +306,7 @@ FAULTS: list[tuple[str, str, type[CheckError], str]] = [
         "fence_proxy_async();\n            __syncwarp();",
         "__syncwarp();",
         RaceError,
-        "no proxy fence after the write",
+        r"no proxy fence \(fence.proxy.async\) after the write",
     ),
     (
         "if (lane == 0) tma_store_wait_group_read<1>();",
@@ -453,7 +453,7 @@ def test_finds_boxes_that_can_not_be_prefetched(tmp_path: Path) -> None:
     plan = hopper.plan(held.product, UNITS, Tiling(64, 64))
     assert plan.steps[0].launch.args[10]  # k-steps
     with pytest.raises(
-        MemoryAccessError, match="box that begins at column 1 of its matrix, 2 bytes"
+        MemoryAccessError, match="box that begins at column 1 of its array, 2 bytes"
     ):
         held.execute(
             broken(

@@ -143,3 +143,18 @@ extern "C" __global__ void double_product(const double* a, const double* b, cons
     for (int i = 0; i < ROWS / 4; ++i) d[(g + i / 2 * 8) * 8 + 2 * t + i % 2] = z[i];
 }
 #endif
+
+// A matrix by generic addresses, as it is, and transposed in registers.
+extern "C" __global__ void turn_matrix(const unsigned* in, unsigned* out, unsigned* turned) {
+    __shared__ __align__(16) unsigned tile[32];
+    tile[threadIdx.x] = in[threadIdx.x];
+    __syncwarp();
+    unsigned x, y;
+    asm volatile("ldmatrix.sync.aligned.m8n8.x1.b16 {%0}, [%1];"
+                 : "=r"(x)
+                 : "l"(tile + 4 * (threadIdx.x % 8))
+                 : "memory");
+    asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(y) : "r"(x));
+    out[threadIdx.x] = x;
+    turned[threadIdx.x] = y;
+}

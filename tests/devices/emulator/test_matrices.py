@@ -143,6 +143,14 @@ def test_rows_to_registers_and_back(launch: Launcher) -> None:
     assert_same(back, expected)
 
 
+def test_rows_by_generic_addresses_and_turned_in_registers(launch: Launcher) -> None:
+    image = np.random.default_rng(6).integers(0, 2**16, (8, 8)).astype(np.uint16)
+    out, turned = np.zeros(32, np.uint32), np.zeros(32, np.uint32)
+    launch("matrices", "turn_matrix", 1, 32, image.view(np.uint32), out, turned)
+    assert_same(out.view(np.uint16).reshape(8, 8), image)
+    assert_same(turned.view(np.uint16).reshape(8, 8), np.ascontiguousarray(image.T))
+
+
 # Products of a warpgroup
 
 

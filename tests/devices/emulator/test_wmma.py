@@ -433,3 +433,49 @@ def test_a_barrier_that_is_missing(emulator: Device) -> None:
     assert (out[0], out[8], out[9]) == (1, 5, 6)  # row 2, from column 0 on
     with pytest.raises(RaceError, match="no barrier after the write of another thread"):
         Kernel(source.replace("BARRIER", ""), "races").launch(1, 64, (out,), device=emulator)
+
+
+def test_blocks_of_one_kind_are_profiled_once(emulator: Device) -> None:
+    source = """
+    extern "C" __global__ void gemm(int k, const unsigned short* a, const unsigned short* b,
+                                    float* c, int n) {
+        float s[8] = {};
+        unsigned x[8], y[8];
+        a += 16 * blockIdx.y * k, b += 16 * blockIdx.x, c += 16 * (blockIdx.y * n + blockIdx.x);
+        for (int i = 0; i < k; i += 16) {
+            asm volatile("wmma.load.a.sync.aligned.row.m16n16k16.global.f16 "
+                "{%0, %1, %2, %3, %4, %5, %6, %7}, [%8], %9;"
+                : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]), "=r"(x[4]), "=r"(x[5]),
+                  "=r"(x[6]), "=r"(x[7]) : "l"(a + i), "r"(k));
+            asm volatile("wmma.load.b.sync.aligned.row.m16n16k16.global.f16 "
+                "{%0, %1, %2, %3, %4, %5, %6, %7}, [%8], %9;"
+                : "=r"(y[0]), "=r"(y[1]), "=r"(y[2]), "=r"(y[3]), "=r"(y[4]), "=r"(y[5]),
+                  "=r"(y[6]), "=r"(y[7]) : "l"(b + i * n), "r"(n));
+            asm volatile("wmma.mma.sync.aligned.row.row.m16n16k16.f32.f32 "
+                "{%0, %1, %2, %3, %4, %5, %6, %7}, {%8, %9, %10, %11, %12, %13, %14, %15}, "
+                "{%16, %17, %18, %19, %20, %21, %22, %23}, {%0, %1, %2, %3, %4, %5, %6, %7};"
+                : "+f"(s[0]), "+f"(s[1]), "+f"(s[2]), "+f"(s[3]), "+f"(s[4]), "+f"(s[5]),
+                  "+f"(s[6]), "+f"(s[7])
+                : "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]), "r"(x[4]), "r"(x[5]), "r"(x[6]),
+                  "r"(x[7]), "r"(y[0]), "r"(y[1]), "r"(y[2]), "r"(y[3]), "r"(y[4]), "r"(y[5]),
+                  "r"(y[6]), "r"(y[7]));
+        }
+        asm volatile("wmma.store.d.sync.aligned.row.m16n16k16.global.f32 [%8], "
+            "{%0, %1, %2, %3, %4, %5, %6, %7}, %9;"
+            :: "f"(s[0]), "f"(s[1]), "f"(s[2]), "f"(s[3]), "f"(s[4]), "f"(s[5]), "f"(s[6]),
+               "f"(s[7]), "l"(c), "r"(n) : "memory");
+    }"""
+    m, n, k = 96, 128, 48
+    rng = np.random.default_rng(2)
+    a, b = ((rng.integers(-8, 9, x) / 4).astype(np.float16) for x in ((m, k), (k, n)))
+    c = np.zeros((m, n), np.float32)
+    kernel = Kernel(source, "gemm")
+    launch = (n // 16, m // 16), 32, (k, a, b, c, n)
+    found = kernel.profile(*launch)
+    assert found.blocks_run < 4
+    assert not c.any()
+    report = kernel.launch(*launch, device=emulator)
+    assert_same(c, a.astype(np.float32) @ b.astype(np.float32))
+    assert found.counters == report.counters
+    with pytest.raises(MemoryAccessError, match=r"global memory at b\[48, 0\]"):
+        kernel.profile(launch[0], 32, (k + 16, a, b, c, n))

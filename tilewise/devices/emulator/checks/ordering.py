@@ -241,7 +241,12 @@ class Ordering(HappensBefore):
         late &= known[thread + self.agents] < since
         if late.any():
             earlier = self.machine.ops[self._written_by[place[np.flatnonzero(late)[0]]]]
-            self._report(access, late, f"proxy fence after the {WRITE} of a thread", earlier)
+            self._report(
+                access,
+                late,
+                f"proxy fence (fence.proxy.async) after the {WRITE} of a thread",
+                earlier,
+            )
 
     def _touched(self, pattern: SharedPattern, width: int) -> tuple[Index, Index, int, int]:
         """Return the granules that a pattern's lanes touch, the lane of each of them, and the first
@@ -345,7 +350,7 @@ class Ordering(HappensBefore):
                 and met.agent[0] < self._threads
             ):
                 late = of_engine[met.agent + self.agents] < met.clock
-                missing = f"proxy fence after the {seen.kind} of a thread"
+                missing = f"proxy fence (fence.proxy.async) after the {seen.kind} of a thread"
             if late.any():
                 bad = np.zeros(len(place), np.bool_)
                 bad[which[hit][late if len(late) > 1 else slice(None)] - 1] = True

@@ -18,11 +18,6 @@ Values = npt.NDArray[Any]
 Combine = Callable[[Values, Values], Values]
 
 OPERATIONS = ("add", "min", "max", "inc", "dec", "and", "or", "xor")
-_NAMES = {
-    "u32": "uint32", "s32": "int32", "u64": "uint64", "s64": "int64", "f16": "float16",
-    "bf16": "bfloat16", "f32": "float32", "f64": "float64", "b32": "uint32", "b64": "uint64",
-}  # fmt: skip
-"""PTX's types, and what tensor maps call them."""
 _INTEGERS = ("uint32", "int32", "uint64", "int64")
 _TAKEN = {
     "add": ("uint32", "int32", "uint64", "int64", "float16", "bfloat16", "float32", "float64"),
@@ -46,11 +41,6 @@ _FUNCTIONS: dict[str, Combine] = {
     "add": np.add, "min": np.fmin, "max": np.fmax, "inc": _increment, "dec": _decrement,
     "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
 }  # fmt: skip
-
-
-def named(type_: str) -> str:
-    """What tensor maps call a PTX type; empty where they have none such."""
-    return _NAMES.get(type_, "")
 
 
 def takes(operation: str, dtype: str) -> bool:

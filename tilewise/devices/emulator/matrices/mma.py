@@ -1,5 +1,5 @@
 """Products of small matrices by a warp, and their way to and from shared memory
-(PTX ISA 9.7.14: ``mma``, ``ldmatrix``, ``stmatrix``).
+(PTX ISA 9.7.14: ``mma``, ``ldmatrix``, ``stmatrix``, ``movmatrix``).
 
 Products of 16-bit numbers are formed here, all others by ``multiply`` beside it; ``products``
 says how sums are rounded.
@@ -31,6 +31,7 @@ from tilewise.devices.emulator.matrices.warps import (
     readers_of,
     writers_of,
 )
+from tilewise.devices.emulator.memory.storage import SHARED_WINDOW
 from tilewise.devices.emulator.ptx.modifiers import Words
 from tilewise.devices.emulator.ptx.syntax import Address
 from tilewise.devices.emulator.ptx.tiles import left, right, total
@@ -118,9 +119,9 @@ def _rows(machine: Machine, op: Op) -> None:
     is_whole = words.flag("sync") and words.flag("aligned") and words.flag("m8n8")
     count = {"x1": 1, "x2": 2, "x4": 4}.get(words.one_of(("x1", "x2", "x4")), 0)
     is_transposed = words.flag("trans")
-    is_shared = words.one_of(("shared", "shared::cta")) != ""
+    start = 0 if words.one_of(("shared", "shared::cta")) else SHARED_WINDOW
     words.type("b16")
-    words.done(is_whole and count > 0 and is_shared)
+    words.done(is_whole and count > 0)
     is_load = instruction.opcode == "ldmatrix"
     registers, address = instruction.operands if is_load else instruction.operands[::-1]
     if not isinstance(address, Address) or len(elements(op, registers)) != count:
@@ -132,7 +133,8 @@ def _rows(machine: Machine, op: Op) -> None:
     def rows(lanes: Lanes) -> tuple[Any, Lanes]:
         """The addresses of the matrices' rows, and the lanes that give them."""
         giving = lanes.where(lanes.pick(lanes.geometry.lane_id) < 8 * count)
-        return np.broadcast_to(np.asarray(where(giving), np.int64), giving.count), giving
+        address = np.asarray(where(giving), np.int64) - start
+        return np.broadcast_to(address, giving.count), giving
 
     def turned(tiles: Values) -> Values:
         return tiles.swapaxes(-1, -2) if is_transposed else tiles
@@ -167,8 +169,27 @@ def _rows(machine: Machine, op: Op) -> None:
     of_warps(machine, op, store)
 
 
+def _turn(machine: Machine, op: Op) -> None:
+    """``movmatrix``: an 8 x 8 matrix transposed, from registers to registers."""
+    words = Words(op.instruction.opcode, op.instruction.modifiers)
+    is_whole = words.flag("sync") and words.flag("aligned") and words.flag("m8n8")
+    is_transposed = words.flag("trans")
+    words.type("b16")
+    words.done(is_whole and is_transposed)
+    to, source = op.instruction.operands
+    (write,) = writers_of(machine, op, to, "b32")
+    (read,) = readers_of(machine, op, source, "b32")
+
+    def run(lanes: Lanes) -> None:
+        words = np.broadcast_to(read(lanes), lanes.count)
+        write(lanes, words_of(tiles_of(words).swapaxes(-1, -2)))
+
+    of_warps(machine, op, run)
+
+
 BUILDERS: dict[str, Callable[[Machine, Op], None]] = {
     "mma": _multiply,
     "ldmatrix": _rows,
     "stmatrix": _rows,
+    "movmatrix": _turn,
 }

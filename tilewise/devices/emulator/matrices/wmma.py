@@ -62,6 +62,7 @@ class _Memory:
         if not matrix.is_by_rows:
             space = matrix.space or "global"
             op.space = f"{space}_{'store' if is_store else 'load'}"
+        op.reached = self._reached
         self.spaces = {each.count: self._space(each) for each in matrix.transfers}
 
     def _space(self, transfer: Transfer) -> Generic | Global | Shared:
@@ -77,13 +78,22 @@ class _Memory:
             return Global(machine, op, self.where, dtype, count)
         return Generic(machine, op, self.where, dtype, count)
 
+    def _pitch(self, lanes: Lanes) -> Values:
+        """Bytes from one line to the next, of each lane's matrix."""
+        if self.stride is None:
+            return np.full(lanes.count, self.default, np.int64)
+        given = np.broadcast_to(self.stride(lanes), lanes.count).astype(np.int64)
+        return (given * self.scale).astype(np.int64)
+
+    def _reached(self, lanes: Lanes) -> int:
+        """Bytes from a matrix's first to behind its last, for the widest stride."""
+        lines = self.tile.rows * self.tile.columns // self.matrix.width
+        return int(self._pitch(lanes).max()) * (lines - 1) + self.default
+
     def _begins(self, lanes: Lanes) -> tuple[Lanes, Values, Values]:
         """The warps whose matrices may be reached, where each begins, and its stride in bytes."""
         address: Values = np.broadcast_to(np.asarray(self.where(lanes), np.int64), lanes.count)
-        pitch: Values = np.full(lanes.count, self.default, np.int64)
-        if self.stride is not None:
-            given = np.broadcast_to(self.stride(lanes), lanes.count).astype(np.int64)
-            pitch = (given * self.scale).astype(np.int64)
+        pitch = self._pitch(lanes)
         address, pitch = address.reshape(-1, WARP), pitch.reshape(-1, WARP)
         wrong = np.zeros(len(address), np.bool_)
         for values, words in ((address, "address"), (pitch, "stride")):

@@ -70,6 +70,8 @@ class Rules:
             return self._address(instruction.operands[opcode == "atom"], LOADED)
         if opcode in ("ldmatrix", "stmatrix"):
             return self._address(instruction.operands[opcode == "ldmatrix"], LOADED)
+        if opcode == "wmma" and instruction.modifiers[0] != "mma":
+            return self._matrix()
         if opcode == "cp" and instruction.modifiers[:1] == ("async",):
             return self._copy()
         if opcode in ("mov", "cvta") and _is_plain(instruction):
@@ -119,6 +121,21 @@ class Rules:
             is_same = self._is_kernels_parameter(address) or "const" in spaces
             return lambda lanes: ZERO if is_same and dependence() == ZERO else LOADED
         return self._address(address, LOADED)
+
+    def _matrix(self) -> Rule:
+        """The rule of a warp's loads and stores of matrices: a stride decides what is reached."""
+        op, tracker = self.op, self.tracker
+        operands = op.instruction.operands
+        is_load = op.instruction.modifiers[0] == "load"
+        rule = self._address(operands[is_load], LOADED)
+        stride = tracker.dependence_of(op, operands[2]) if len(operands) > 2 else None
+
+        def both(lanes: Lanes) -> Dependence:
+            if stride is not None:
+                tracker.decide(op, stride())
+            return rule(lanes)
+
+        return both
 
     def _is_kernels_parameter(self, address: Address) -> bool:
         program = self.machine.program
@@ -178,7 +195,8 @@ class Rules:
 
         def extent(lanes: Lanes) -> tuple[int, int]:
             low, high = extremes(read(lanes))
-            return low + address.offset, high + address.offset + op.width
+            reached = op.width if op.reached is None else op.reached(lanes)
+            return low + address.offset, high + address.offset + reached
 
         return extent
 

@@ -67,6 +67,9 @@ class Op:
     spread : ndarray of intp, shape (registers, 2, 32, bytes), or None
         Of a load that a warp's lanes make for one another: for each byte that a lane gets in a
         register, the lane that reads it, and which of its bytes it is.
+    reached : callable or None
+        Of an instruction that reaches more than ``width`` bytes from an address: how many, for
+        some lanes.
     access : Store or None
         Where a store reaches memory.
     """
@@ -80,6 +83,7 @@ class Op:
         self.copied: tuple[bool, ...] = ()
         self.spread: Index | None = None
         self.is_needless = False
+        self.reached: Callable[[Lanes], int] | None = None
         self.access: Store | None = None
         self.flops_a_lane = 0
         self.space = ""
