@@ -16,6 +16,12 @@ from collections.abc import Mapping, Sequence
 from tilewise.errors import CompileError
 
 _ASKING = ("__has_include", "__has_include_next", "__has_embed")
+_PARTS = {
+    asking[begin:end]
+    for asking in _ASKING
+    for begin in range(len(asking))
+    for end in range(begin + 1, len(asking) + 1)
+}
 _PIECE = re.compile(r"__(?:h|ha|has|has_[a-z]{,6}|has_include_[a-z]*)(?!\w)", re.ASCII)
 _ASKED = re.compile(rf"{_PIECE.pattern}|__has_include(?!\w)", re.ASCII)
 # A letter by its number, behind which a name may follow.
@@ -77,6 +83,11 @@ def check_trigraphs(texts: Mapping[str, str]) -> None:
 def pastes(text: str) -> bool:
     """Return whether a text pastes names, or uses a macro of NVRTC's own that does."""
     return _PASTE.search(text) is not None
+
+
+def parts(text: str) -> set[str]:
+    """Return the words of a text that are parts of ``__has_include`` or its like."""
+    return _PARTS & set(_TOKEN.findall(text))
 
 
 def can_be_pasted(texts: Sequence[str]) -> bool:
