@@ -294,43 +294,43 @@ def installed() -> toolkit.Toolkit:
 
 
 OF_CUDA = {
-    "cuda_fp16.h": "__half2 a = __hadd2(__float2half2_rn(VALUE), __float2half2_rn(1)); "
+    "cuda_fp16.h": "__half2 a = __hadd2(__float2half2_rn(NUMBER), __float2half2_rn(1)); "
                    "*x = int(__low2float(a)) - 1;",
-    "cuda_bf16.h": "__nv_bfloat16 a = __float2bfloat16(VALUE); *x = int(__bfloat162float(a));",
-    "cuda_fp8.h": "__nv_fp8_e4m3 a(float(VALUE)); *x = int(float(a));",
+    "cuda_bf16.h": "__nv_bfloat16 a = __float2bfloat16(NUMBER); *x = int(__bfloat162float(a));",
+    "cuda_fp8.h": "__nv_fp8_e4m3 a(float(NUMBER)); *x = int(float(a));",
     "mma.h": "nvcuda::wmma::fragment<nvcuda::wmma::accumulator, 16, 16, 16, float> a; "
-             "nvcuda::wmma::fill_fragment(a, VALUE); *x = int(a.x[0]);",
-    "cuda.h": "CUtensorMap* map = nullptr; *x = VALUE + sizeof(*map) - 128;",
-    "cudaTypedefs.h": "*x = VALUE;",
-    "cuda_pipeline.h": "__pipeline_commit(); __pipeline_wait_prior(0); *x = VALUE;",
-    "math_constants.h": "*x = VALUE + (CUDART_INF_F < 0);",
-    "cuComplex.h": "*x = int(cuCrealf(make_cuFloatComplex(VALUE, 0)));",
+             "nvcuda::wmma::fill_fragment(a, NUMBER); *x = int(a.x[0]);",
+    "cuda.h": "CUtensorMap* map = nullptr; *x = NUMBER + sizeof(*map) - 128;",
+    "cudaTypedefs.h": "*x = NUMBER;",
+    "cuda_pipeline.h": "__pipeline_commit(); __pipeline_wait_prior(0); *x = NUMBER;",
+    "math_constants.h": "*x = NUMBER + (CUDART_INF_F < 0);",
+    "cuComplex.h": "*x = int(cuCrealf(make_cuFloatComplex(NUMBER, 0)));",
 }  # fmt: skip
 OF_CCCL = {
     "cooperative_groups.h": "auto b = cooperative_groups::this_thread_block(); b.sync(); "
-                            "*x = VALUE + b.thread_rank();",
+                            "*x = NUMBER + b.thread_rank();",
     "cooperative_groups/reduce.h": "auto b = cooperative_groups::this_thread_block(); "
         "auto t = cooperative_groups::tiled_partition<32>(b); "
-        "*x = cooperative_groups::reduce(t, VALUE, cooperative_groups::greater<int>());",
-    "cooperative_groups/memcpy_async.h": "*x = VALUE;",
+        "*x = cooperative_groups::reduce(t, NUMBER, cooperative_groups::greater<int>());",
+    "cooperative_groups/memcpy_async.h": "*x = NUMBER;",
     "cuda/barrier": "__shared__ cuda::barrier<cuda::thread_scope_block> b; init(&b, 1); "
-                    "b.arrive_and_wait(); *x = VALUE;",
+                    "b.arrive_and_wait(); *x = NUMBER;",
     "cuda/pipeline": "auto p = cuda::make_pipeline(); p.producer_acquire(); "
-                     "p.producer_commit(); p.consumer_wait(); p.consumer_release(); *x = VALUE;",
-    "cuda/atomic": "cuda::atomic_ref<int, cuda::thread_scope_device> a(*x); a.store(VALUE);",
-    "cuda/std/array": "cuda::std::array<int, 2> a{VALUE, 2}; *x = a[0];",
-    "cuda/std/limits": "*x = VALUE + (cuda::std::numeric_limits<int>::max() < 0);",
+                     "p.producer_commit(); p.consumer_wait(); p.consumer_release(); *x = NUMBER;",
+    "cuda/atomic": "cuda::atomic_ref<int, cuda::thread_scope_device> a(*x); a.store(NUMBER);",
+    "cuda/std/array": "cuda::std::array<int, 2> a{NUMBER, 2}; *x = a[0];",
+    "cuda/std/limits": "*x = NUMBER + (cuda::std::numeric_limits<int>::max() < 0);",
     "cub/cub.cuh": "using Reduce = cub::BlockReduce<int, 32>; "
-        "__shared__ typename Reduce::TempStorage kept; *x = Reduce(kept).Sum(VALUE);",
-    "cub/block/block_reduce.cuh": "*x = VALUE + sizeof(cub::BlockReduce<int, 32>) * 0;",
-    "thrust/tuple.h": "*x = thrust::get<0>(thrust::make_tuple(VALUE, 2.0f));",
+        "__shared__ typename Reduce::TempStorage kept; *x = Reduce(kept).Sum(NUMBER);",
+    "cub/block/block_reduce.cuh": "*x = NUMBER + sizeof(cub::BlockReduce<int, 32>) * 0;",
+    "thrust/tuple.h": "*x = thrust::get<0>(thrust::make_tuple(NUMBER, 2.0f));",
 }  # fmt: skip
 
 
 def compiles(name: str, body: str, folder: Path) -> None:
     source = f'#include <{name}>\nextern "C" __global__ void k(int* x) {{ {body} }}\n'
     (folder / "k.cu").write_text(source)
-    defines = {"VALUE": 21}
+    defines = {"NUMBER": 21}
     assert Kernel(source, "k", defines).compile().cubin
     assert Kernel(folder / "k.cu", "k", defines).compile().cubin
 
