@@ -35,7 +35,11 @@ PASTING = {
     "cuda_paste.h": "#define CUDA_CAT(a, b) a##b\n#define CUDA_TWO(x) __##x\n"
     "#define CUDA_EMPTY __\n#define CUDA_HAS has\n#define CUDA_CAT_OF(a, b) CUDA_CAT(a, b)\n",
 }
-ASKING = {"cuda_probe.h": "#define CUDA_PROBE(x) __has_include(x)\n"}
+ASKING = {
+    "cuda_probe.h": "#ifdef __has_include\n#define CUDA_PROBE(x) __has_include(x)\n#endif\n"
+    "#define CUDA_PROBE_TOO(x) CUDA_PROBE(x)\n#define CUDA_WORDS(x) CUDA_##x##_TOO\n"
+    "#if CUDA_PROBE_TOO(<there/cuda.h>) || __has_include(OTHER)\n#define CUDA_THERE 1\n#endif\n",
+}
 
 ATTACKS = {
     "a macro that a header includes": '#define CUDA_HOOK "{s}"\n#include <cuda_hook.h>\n',
@@ -47,6 +51,19 @@ ATTACKS = {
     "a part that is pasted": '#define cuda_inner "{s}"\n#include <cuda_parts.h>\n',
     "a header that is found beside": "#include <cuda_beside.h>\n#define VALUE 1\n",
     "a header that asks": "#include <cuda_asks.h>\n#define VALUE 1\n",
+    "a macro that asks for a macro": (
+        '#define OTHER "{s}"\n#include <cuda_probe.h> // asks\n'
+        "#ifdef CUDA_THERE\n#define VALUE 1\n#else\n#define VALUE 2\n#endif\n"
+    ),
+    "a macro that asks for a part of a name": (
+        "#define there {d}\n#define cuda secret\n#define h txt\n#include <cuda_probe.h> // asks\n"
+        "#ifdef CUDA_THERE\n#define VALUE 1\n#else\n#define VALUE 2\n#endif\n"
+    ),
+    "a macro that asks, pasted": (
+        "#include <cuda_probe.h>\n#define P(a, b) a##b\n"
+        '#if P(CUDA_, PROBE)("{s}") || CUDA_WORDS(PROBE)("{s}")\n#define VALUE 1\n#else\n'
+        "#define VALUE 2\n#endif\n"
+    ),
     "a macro that asks": "#include <cuda_probe.h>\n"
     '#if CUDA_PROBE("{s}")\n#endif\n#define VALUE 1\n',
     "pasted by a header's macro": (
@@ -105,7 +122,7 @@ def test_nothing_else_is_opened_probed_or_quoted(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    add(place, BY_MACRO | PASTING | (ASKING if "asks" in attack else {}))
+    add(place, BY_MACRO | PASTING | ASKING)
     s, outside = str(secret.path), secret.path.parent
     (outside / "beside.h").symlink_to(secret.path)
     monkeypatch.chdir(outside)
@@ -177,7 +194,7 @@ def test_a_link_in_place_of_a_header(place: Path, secret: Watched, folder: Path)
 
 def test_plain_uses_compile_in_this_process(place: Path, folder: Path) -> None:
     """So that they need no system that can close files, and no time for a process."""
-    add(place, BY_MACRO | PASTING)
+    add(place, BY_MACRO | PASTING | ASKING)
     for header in ("cuda_plain.h", "cuda_hook.h"):
         source = f"// {header} has a sink\n#include <{header}>\n#define CAT(a, b) a##b\n" + KERNEL
         assert not includes.gather(source, "k.cu", folder).is_doubtful
@@ -185,11 +202,15 @@ def test_plain_uses_compile_in_this_process(place: Path, folder: Path) -> None:
 
 
 def test_what_could_be_misused_is_found(place: Path) -> None:
-    assert toolkit._looked_for(place) == toolkit.Misused(frozenset(), False, "")
+    nothing = frozenset[str]()
+    assert toolkit._looked_for(place) == toolkit.Misused(nothing, nothing, "")
     add(place, BY_MACRO | PASTING)
     found = toolkit._looked_for(place)
     assert {"CUDA_HOOK", "CUDA_NAME", "CUDA_OF", "CUDA_ROOT", "inner", "plain"} <= found.names
     assert "CUDA_CAT" not in found.names
-    assert (found.asks, found.words) == (False, "__ h has")
+    assert (found.asking, found.words) == (nothing, "__ h has")
     add(place, ASKING)
-    assert toolkit._looked_for(place).asks
+    found = toolkit._looked_for(place)
+    assert found.asking == {"CUDA_PROBE", "CUDA_PROBE_TOO"}
+    assert {"there", "OTHER"} <= found.names
+    assert {"CUDA_", "_TOO"} <= set(found.words.split())

@@ -19,7 +19,7 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -53,7 +53,6 @@ _HAS = re.compile(
     rf"(?P<operand>{_WS}*+\({_WS}*+{_NAME}{_WS}*+\))?",
     re.ASCII,
 )
-_DEFINED = re.compile(rf"(?:define|undef|\*/){_WS}*+(\w+)", re.ASCII)
 _OUTSIDE = (
     "an include outside the folder of the source and the folders of include= is not read; name its "
     "folder in include=, or trust the source with trusted=True"
@@ -401,16 +400,14 @@ def _check(texts: Mapping[str, str], search: _Search, given: Sequence[str]) -> b
         for name, text in plain.items()
         if not Path(name).is_relative_to(shipped.FOLDER) or name == search.file
     ]
+    names: Iterable[str] = ()
     if search.library.uses_toolkit:
-        misused = search.library.misused
-        defined_anew = {name for text in plain.values() for name in _DEFINED.findall(text)}
-        defined_anew.update(re.split(r"\W", each, maxsplit=1)[0] for each in given)
-        is_named = not misused.names.isdisjoint(defined_anew)
-        if search.library.are_the_callers or misused.asks or is_named:
+        if search.library.is_misused([*plain.values(), *given], given):
             return True
-        others.append(misused.words)
+        names = search.library.misused.asking
+        others.append(search.library.misused.words)
     elif not any(map(pasted.pastes, (*plain.values(), *given))):
         return False
     # The words of the includes themselves, which are directives, are no part of a name.
     others = [_INCLUDE.sub(lambda m: m[0].replace(m["word"], " ", 1), text) for text in others]
-    return pasted.can_be_pasted([*others, *given])
+    return pasted.can_be_pasted([*others, *given], names)

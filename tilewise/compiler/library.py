@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 
-from tilewise.compiler import headers, toolkit
+from tilewise.compiler import headers, pasted, toolkit
 from tilewise.compiler.toolkit import Misused, Toolkit
+
+# Between the two words there may be a comment.
+_DEFINED = re.compile(r"(?:define|undef|\*/)[ \t\v\f\r]*+(\w+)", re.ASCII)
 
 
 class Library:
@@ -82,6 +86,25 @@ class Library:
             return self._missing(name)
         self.ours[found] = headers.text(found)
         return found, ""
+
+    def is_misused(self, texts: Sequence[str], given: Sequence[str]) -> bool:
+        """Return whether the source may have CUDA's headers open or look for other files.
+
+        Parameters
+        ----------
+        texts : sequence of str
+            The source and what it includes, and ``given``; lines that a backslash joins are one.
+        given : sequence of str
+            The macros that come beside it, as ``NAME=VALUE``.
+        """
+        if self.are_the_callers:
+            return True
+        misused = self.misused
+        defined = {name for text in texts for name in _DEFINED.findall(text)}
+        defined.update(re.split(r"\W", macro, maxsplit=1)[0] for macro in given)
+        if not misused.names.isdisjoint(defined):
+            return True
+        return bool(misused.asking) and not misused.asking.isdisjoint(pasted.words(texts))
 
     def _is_the_callers(self, name: str) -> bool:
         """Whether NVRTC knows what a header declares, but the caller names a folder with it."""

@@ -11,17 +11,11 @@ Source: ISO C++20 15.6.4 (pasted tokens).
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from tilewise.errors import CompileError
 
 _ASKING = ("__has_include", "__has_include_next", "__has_embed")
-_PARTS = {
-    asking[begin:end]
-    for asking in _ASKING
-    for begin in range(len(asking))
-    for end in range(begin + 1, len(asking) + 1)
-}
 _PIECE = re.compile(r"__(?:h|ha|has|has_[a-z]{,6}|has_include_[a-z]*)(?!\w)", re.ASCII)
 _ASKED = re.compile(rf"{_PIECE.pattern}|__has_include(?!\w)", re.ASCII)
 # A letter by its number, behind which a name may follow.
@@ -85,17 +79,31 @@ def pastes(text: str) -> bool:
     return _PASTE.search(text) is not None
 
 
-def parts(text: str) -> set[str]:
-    """Return the words of a text that are parts of ``__has_include`` or its like."""
-    return _PARTS & set(_TOKEN.findall(text))
+def parts_of(names: Iterable[str] = ()) -> set[str]:
+    """Return all parts of ``__has_include``, of its like, and of more names."""
+    return {
+        name[begin:end]
+        for name in (*_ASKING, *names)
+        for begin in range(len(name))
+        for end in range(begin + 1, len(name) + 1)
+    }
 
 
-def can_be_pasted(texts: Sequence[str]) -> bool:
-    """Return whether words of the texts, put together, give ``__has_include`` or its like."""
+def words(texts: Iterable[str]) -> set[str]:
+    """Return the words of texts."""
     there: set[str] = set()
     for text in texts:
         there.update(_TOKEN.findall(_LETTER.sub(" ", text)))
-    for asking in _ASKING:
+    return there
+
+
+def can_be_pasted(texts: Sequence[str], names: Iterable[str] = ()) -> bool:
+    """Return whether words of the texts, put together, give ``__has_include`` or its like.
+
+    Or one of ``names``, macros that ask for files.
+    """
+    there = words(texts)
+    for asking in (*_ASKING, *names):
         # The whole name is no part of itself: wherever it stands, it was rewritten or refused.
         parts = there - {asking}
         ends = {0}

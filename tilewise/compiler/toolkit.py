@@ -4,9 +4,10 @@ They are read as trusted: NVRTC gets their folders to search, and opens their fi
 that is not trusted must not thereby have it open, or look for, other files. What a header includes
 by a literal name can't be changed by a macro of the source's. What can be is found once a version:
 
-- the words of macros by which headers include, which the source might define anew;
-- macros that ask for a file (``__has_include``), and the words in macros that such a name can be
-  put together of (:mod:`tilewise.compiler.pasted`).
+- the words of macros by which headers include or ask for a file (``__has_include``), which the
+  source might define anew;
+- macros that ask for a file, which it might use, and the words in macros that one of these names
+  can be put together of (:mod:`tilewise.compiler.pasted`).
 
 Source: ISO C++20 15.2, 15.3 (includes), 15.6.4 (pasted tokens).
 """
@@ -18,7 +19,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from pathlib import Path
 
@@ -47,13 +48,14 @@ _CUDA = re.compile(
 
 _DIRECTIVE = re.compile(
     rb"\n[ \t]*#[ \t]*(?:(?:include|include_next|import|embed)\b[ \t]*(?P<operand>[^\s<\"][^\n]*)|"
+    rb"(?:el)?if\b(?P<condition>[^\n]*)|"
     rb"define[ \t]+(?P<name>\w+)(?P<parameters>\([^)\n]*\))?(?P<body>[^\n]*))"
 )
 _WORD = re.compile(rb"[A-Za-z_]\w*")
 _ASKING = re.compile(rb"__has_(?:include(?:_next)?|embed)\b")
+_ASKED = (b"__has_include", b"__has_include_next", b"__has_embed", b"defined")
 _PLAIN = re.compile(
-    rb'__has_include[ \t]*\([ \t]*(?:<[^>\n]*>|"[^"\n]*")[ \t]*\)|'
-    rb"(?:#[ \t]*if(?:n?def)|defined)[ \t(]*__has_\w+"
+    rb'__has_include[ \t]*\([ \t]*(?:<[^>\n]*>|"[^"\n]*")[ \t]*\)|defined[ \t(]*__has_\w+'
 )
 _NO_CODE = re.compile(rb'"(?:[^"\\\n]|\\.)*"|/\*.*?\*/|//.*')
 
@@ -113,15 +115,15 @@ class Misused:
     Attributes
     ----------
     names : frozenset of str
-        The words of macros by which headers include.
-    asks : bool
-        Whether a macro asks for a file by a name that a source could change.
+        The words of macros by which headers include or ask for a file.
+    asking : frozenset of str
+        Macros that ask for a file.
     words : str
-        The words of macros that are parts of ``__has_include`` or its like.
+        The words of macros that are parts of those, of ``__has_include`` or of its like.
     """
 
     names: frozenset[str]
-    asks: bool
+    asking: frozenset[str]
     words: str
 
 
@@ -222,38 +224,63 @@ def _version(folder: str, stamps: tuple[tuple[str, int, int], ...]) -> str:
 
 @lru_cache(maxsize=16)
 def _misused(folder: str, version: str) -> Misused:
-    key = cache.key(("misused headers", folder, version))
+    key = cache.key(("misused headers", *(each.name for each in fields(Misused)), folder, version))
     entry = cache.load(key)
     if entry is None:
         found = _looked_for(Path(folder))
-        entry = {"names": sorted(found.names), "asks": found.asks, "words": found.words}
+        entry = {
+            "names": sorted(found.names), "asking": sorted(found.asking), "words": found.words,
+        }  # fmt: skip
         cache.store(key, entry)
-    return Misused(frozenset(entry["names"]), entry["asks"], entry["words"])
+    return Misused(frozenset(entry["names"]), frozenset(entry["asking"]), entry["words"])
 
 
 def _looked_for(folder: Path) -> Misused:
     """Read all the headers below a folder."""
-    asks, words = False, set[str]()
-    bodies: dict[bytes, list[bytes]] = {}
-    operands: list[bytes] = []
+    defines: list[tuple[bytes, bytes, bytes]] = []
+    operands: list[bytes] = []  # what names a file by words that macros replace
+    conditions: list[bytes] = []
     for file in _files(folder):
         text = b"\n" + file.read_bytes().replace(b"\r\n", b"\n").replace(b"\\\n", b" ")
         for found in _DIRECTIVE.finditer(text):
-            operand, name, parameters, body = found.groups()
+            operand, condition, name, parameters, body = found.groups()
             if operand is not None:
                 operands.append(operand)
-                continue
-            asks = asks or (b"__has_" in body and _ASKING.search(body) is not None)
-            bodies.setdefault(name, []).append(body)
-            own = pasted.parts((parameters or b"").decode(errors="replace"))
-            words |= pasted.parts(_NO_CODE.sub(b" ", body).decode(errors="replace")) - own
-        asks = asks or (b"__has_" in text and _ASKING.search(_PLAIN.sub(b"", text)) is not None)
-    names, new = set[bytes](), operands
+            elif condition is not None:
+                conditions.append(condition)
+            else:
+                defines.append((name, parameters or b"", body))
+    asking = set[bytes]()
+    pattern: re.Pattern[bytes] | None = _ASKING
+    while pattern is not None:
+        operands += (each for each in conditions if pattern.search(_PLAIN.sub(b"", each)))
+        more = {name for name, _, body in defines if pattern.search(body)} - asking
+        operands += (body for name, _, body in defines if name in more)
+        asking |= more
+        pattern = re.compile(rb"\b(?:%s)\b" % b"|".join(sorted(more))) if more else None
+    names = _words_in(operands, defines) - set(_ASKED)
+    found_words = set[str]()
+    every = frozenset(map(bytes.decode, asking))
+    parts = pasted.parts_of(every) - every
+    for _, parameters, body in defines:
+        code = _NO_CODE.sub(b" ", body) if b'"' in body or b"/" in body else body
+        found_words |= parts.intersection(
+            word.decode() for word in set(_WORD.findall(code)) - set(_WORD.findall(parameters))
+        )
+    return Misused(frozenset(map(bytes.decode, names)), every, " ".join(sorted(found_words)))
+
+
+def _words_in(texts: Sequence[bytes], defines: Sequence[tuple[bytes, bytes, bytes]]) -> set[bytes]:
+    """Return the words of texts, and of the macros that they have, and so on."""
+    bodies: dict[bytes, list[bytes]] = {}
+    for name, _, body in defines:
+        bodies.setdefault(name, []).append(body)
+    names, new = set[bytes](), list(texts)
     while new:
         more = {word for body in new for word in _WORD.findall(body)} - names
         new = [body for name in more for body in bodies.get(name, ())]
         names |= more
-    return Misused(frozenset(map(bytes.decode, names)), asks, " ".join(sorted(words)))
+    return names
 
 
 def _files(folder: Path) -> Iterator[Path]:
