@@ -28,7 +28,8 @@ BY_MACRO = {
     "cuda_hook.h": "#ifndef CUDA_HOOK\n#define CUDA_HOOK <cuda_plain.h>\n#endif\n"
     "#include CUDA_HOOK\n",
     "cuda_parts.h": "#define CUDA_ROOT cuda_\n#define CUDA_NAME <CUDA_ROOT/plain.h>\n"
-    "#define CUDA_OF(part) <cuda_ ## part ## .h>\n#include CUDA_NAME\n#include CUDA_OF(inner)\n",
+    "#include CUDA_NAME\n",
+    "cuda_joined.h": "#define CUDA_JOIN(a, b) a##b\n#include CUDA_JOIN(CUDA_INNER_, 12)\n",
     "cuda_spliced.h": "#include \\\n  /* a name */ CUDA_SPLICED\n",
 }
 PASTING = {
@@ -48,7 +49,7 @@ ATTACKS = {
     "in a header of its own": '#include "hook.cuh"\n#include <cuda_hook.h>\n',
     "where lines are joined": '#define CUDA_SPLICED "{s}"\n#include <cuda_spliced.h>\n',
     "a part of a name": "#define plain ../../outside/secret.txt>\n#include <cuda_parts.h>\n",
-    "a part that is pasted": '#define cuda_inner "{s}"\n#include <cuda_parts.h>\n',
+    "a name that is pasted": '#define CUDA_INNER_12 "{s}"\n#include <cuda_joined.h>\n',
     "a header that is found beside": "#include <cuda_beside.h>\n#define VALUE 1\n",
     "a header that asks": "#include <cuda_asks.h>\n#define VALUE 1\n",
     "a macro that asks for a macro": (
@@ -206,7 +207,7 @@ def test_what_could_be_misused_is_found(place: Path) -> None:
     assert toolkit._looked_for(place) == toolkit.Misused(nothing, nothing, "")
     add(place, BY_MACRO | PASTING)
     found = toolkit._looked_for(place)
-    assert {"CUDA_HOOK", "CUDA_NAME", "CUDA_OF", "CUDA_ROOT", "inner", "plain"} <= found.names
+    assert {"CUDA_HOOK", "CUDA_NAME", "CUDA_JOIN", "CUDA_ROOT", "12", "plain"} <= found.names
     assert "CUDA_CAT" not in found.names
     assert (found.asking, found.words) == (nothing, "__ h has")
     add(place, ASKING)

@@ -377,7 +377,7 @@ def _changes(text: str, folder: Path | None, search: _Search) -> Iterator[tuple[
 def _check(texts: Mapping[str, str], search: _Search, given: Sequence[str]) -> bool:
     """Raise CompileError where an include's name may be another than it seems.
 
-    ``given`` are the macros and the name that come beside the texts, which
+    ``given`` are the macros, and last the name, that come beside the texts, which
     :func:`tilewise.compiler.pasted.check_given` has seen.
 
     Returns
@@ -402,7 +402,8 @@ def _check(texts: Mapping[str, str], search: _Search, given: Sequence[str]) -> b
     ]
     names: Iterable[str] = ()
     if search.library.uses_toolkit:
-        if search.library.is_misused([*plain.values(), *given], given):
+        *given_macros, _name = given
+        if search.library.is_misused([*plain.values(), *given], given_macros):
             return True
         names = search.library.misused.asking
         others.append(search.library.misused.words)

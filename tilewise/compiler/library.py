@@ -102,7 +102,8 @@ class Library:
         misused = self.misused
         defined = {name for text in texts for name in _DEFINED.findall(text)}
         defined.update(re.split(r"\W", macro, maxsplit=1)[0] for macro in given)
-        if not misused.names.isdisjoint(defined):
+        # Macros of CUDA's headers may put names together that no macro of theirs has.
+        if any(pasted.is_made_of(name, misused.names) for name in defined):
             return True
         return bool(misused.asking) and not misused.asking.isdisjoint(pasted.words(texts))
 

@@ -11,7 +11,7 @@ Source: ISO C++20 15.6.4 (pasted tokens).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 
 from tilewise.errors import CompileError
 
@@ -103,13 +103,14 @@ def can_be_pasted(texts: Sequence[str], names: Iterable[str] = ()) -> bool:
     Or one of ``names``, macros that ask for files.
     """
     there = words(texts)
-    for asking in (*_ASKING, *names):
-        # The whole name is no part of itself: wherever it stands, it was rewritten or refused.
-        parts = there - {asking}
-        ends = {0}
-        for at in range(len(asking)):
-            if at in ends:
-                ends |= {end for end in range(at + 1, len(asking) + 1) if asking[at:end] in parts}
-        if len(asking) in ends:
-            return True
-    return False
+    # The whole name is no part of itself: wherever it stands, it was rewritten or refused.
+    return any(is_made_of(asking, there - {asking}) for asking in (*_ASKING, *names))
+
+
+def is_made_of(name: str, parts: Set[str]) -> bool:
+    """Return whether parts, put together, give a name."""
+    ends = {0}
+    for at in range(len(name)):
+        if at in ends:
+            ends |= {end for end in range(at + 1, len(name) + 1) if name[at:end] in parts}
+    return len(name) in ends

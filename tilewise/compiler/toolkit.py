@@ -51,7 +51,7 @@ _DIRECTIVE = re.compile(
     rb"(?:el)?if\b(?P<condition>[^\n]*)|"
     rb"define[ \t]+(?P<name>\w+)(?P<parameters>\([^)\n]*\))?(?P<body>[^\n]*))"
 )
-_WORD = re.compile(rb"[A-Za-z_]\w*")
+_WORD = re.compile(rb"\w+")
 _ASKING = re.compile(rb"__has_(?:include(?:_next)?|embed)\b")
 _ASKED = (b"__has_include", b"__has_include_next", b"__has_embed", b"defined")
 _PLAIN = re.compile(
@@ -115,7 +115,8 @@ class Misused:
     Attributes
     ----------
     names : frozenset of str
-        The words of macros by which headers include or ask for a file.
+        The words of macros by which headers include or ask for a file. The names of these macros
+        are put together of them.
     asking : frozenset of str
         Macros that ask for a file.
     words : str
@@ -245,7 +246,7 @@ def _looked_for(folder: Path) -> Misused:
         for found in _DIRECTIVE.finditer(text):
             operand, condition, name, parameters, body = found.groups()
             if operand is not None:
-                operands.append(operand)
+                operands.append(_NO_CODE.sub(b" ", operand))
             elif condition is not None:
                 conditions.append(condition)
             else:
