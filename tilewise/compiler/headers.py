@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
@@ -49,6 +50,12 @@ def is_known_to_nvrtc(name: str) -> bool:
 @cache
 def _listed(name: str) -> frozenset[str]:
     return frozenset((FOLDER / name).read_text(encoding="utf-8").split())
+
+
+@cache
+def implicit() -> Mapping[str, str]:
+    """Return :data:`IMPLICIT` by its name, with its text."""
+    return {str(IMPLICIT): text(IMPLICIT)}
 
 
 @cache

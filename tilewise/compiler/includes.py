@@ -293,7 +293,10 @@ def gather(
         library.uses_toolkit = True
     if library.used is not None:
         files.update(library.used.telling)
-    named = {str(header): text for header, text in sorted({**done, **library.ours}.items())}
+    named = headers.implicit()
+    if done or library.ours:
+        rest = sorted({**done, **library.ours}.items())
+        named = {**named, **{str(header): text for header, text in rest}}
     return Gathered(
         whole, named, tuple(sorted(files)), search.is_whole, is_doubtful, library.used,
         library.environment,

@@ -34,7 +34,7 @@ class Library:
 
     def __init__(self, include: Sequence[Path] = ()) -> None:
         self._include = include
-        self.ours = {headers.IMPLICIT: headers.text(headers.IMPLICIT)}
+        self.ours: dict[Path, str] = {}
         self.uses_toolkit = False
         self.lacks: set[str] = set()
 
