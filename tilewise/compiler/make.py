@@ -57,7 +57,8 @@ def _module(job: Job, gathered: Gathered) -> tuple[nvrtc.Output, str]:
     # NVRTC itself reads the headers of what comes with tilewise. With limits, a source is
     # compiled anew each time, to see whether it stays within them.
     is_reusable = gathered.is_whole and not job.is_shipped and job.request.limits is None
-    key = (gathered.source, *gathered.headers.items(), job.file, job.options, job.request.trusted)
+    texts = (gathered.source, *gathered.headers.items(), *gathered.version())
+    key = (*texts, job.file, job.options, job.request.trusted)
     with _lock:
         output = _modules.get(key) if is_reusable else None
         if output is not None:
