@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from types import TracebackType
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewise.compiler import Compiled
+from tilewise.compiler.names import parameter_names
 from tilewise.devices.arguments import ArrayArgument, ScalarArgument
 from tilewise.devices.emulator.memory.arrays import EmulatorArray, allocate
 from tilewise.devices.emulator.memory.global_memory import (
@@ -159,18 +159,3 @@ class Image:
                 raise ValueError(f"{allocation.name} is written by the kernel but is read-only")
             data = allocation.data[: allocation.size]
             host[...] = np.ndarray(host.shape, host.dtype, data, 0, host.strides)
-
-
-def parameter_names(compiled: Compiled) -> list[str]:
-    """The names that the source gives the kernel's parameters, as far as they can be read."""
-    # A comment, or what looks like one, ends where the text does: no text is looked at twice.
-    plain = re.sub(r"//[^\n]*|/\*.*?(?:\*/|\Z)", "", compiled.source, flags=re.S)
-    base = re.split(r"[<(]", compiled.name)[0].split("::")[-1].strip()
-    match = re.search(rf"\b{re.escape(base)}\s*\(([^)]{{,9999}})\)\s*\{{", plain)
-    if match is None:
-        return []
-    names: list[str] = []
-    for part in match.group(1).split(","):
-        found = re.findall(r"[A-Za-z_]\w*", part.split("[")[0])
-        names.append(found[-1] if len(found) > 1 else f"argument {len(names)}")
-    return names if len(names) == len(compiled.parameters) else []
