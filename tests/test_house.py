@@ -49,7 +49,7 @@ LAZY = {
     ("tilewise.bench.record", "tilewise.bench.*"): OPTIONAL,
     ("tilewise.bench.rungs", "tilewise.lens.ceilings"): SLOW,
     ("tilewise.cli.*", "tilewise.*"): SLOW,
-    ("tilewise.devices", EMULATOR): SLOW,
+    ("tilewise.devices.emulated", EMULATOR): SLOW,
     ("tilewise.gemm.steps", f"{EMULATOR}.*"): SLOW,
     ("tilewise.kernel", "tilewise.lens.profiling"): SLOW,
     ("tilewise.tune", "tilewise.bench.*"): OPTIONAL,

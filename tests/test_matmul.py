@@ -226,7 +226,7 @@ def test_a_gpu_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
         raise DeviceUnavailableError("there is none")
 
     # By its module, whose name in the package is the function's.
-    monkeypatch.setattr(sys.modules[matmul.__module__], "get_device", none)
+    monkeypatch.setattr(sys.modules[matmul.__module__], "device_of", none)
     with pytest.raises(DeviceUnavailableError, match="there is none"):
         matmul(A, B, device="gpu")
 

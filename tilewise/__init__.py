@@ -14,6 +14,7 @@ if sys.argv[:1] == ["-m"] and ("-m", "tilewise") in zip(
 
 from tilewise.counted import Counters, Resources
 from tilewise.devices import Device, get_device
+from tilewise.devices.emulated import emulator
 from tilewise.errors import (
     BarrierError,
     CheckError,
@@ -89,6 +90,7 @@ __all__ = [
     "UnsupportedInstructionError",
     "Warmed",
     "__version__",
+    "emulator",
     "explain",
     "get_device",
     "matmul",

@@ -10,13 +10,14 @@ from typing import Any
 from tilewise.arrays.call import Call, check
 from tilewise.arrays.libraries import Array
 from tilewise.arrays.operands import Seen, first_gpu, gpu_of, inputs, new, result_operand
-from tilewise.devices import Device, get_device
+from tilewise.devices import Device, device_of
 from tilewise.gemm.chip import Chip
 from tilewise.gemm.family import Offer
 from tilewise.gemm.plan import best, chip_of, kept_offer, offers, plan_on
 from tilewise.gemm.product import DTYPES, ITEM_SIZES, Operand, Product
 from tilewise.gemm.steps import Plan, Step
 from tilewise.ladder.problem import check_sizes
+from tilewise.launch import device_name
 from tilewise.shown import Part, Shown, Table
 from tilewise.tracebacks import front_door
 
@@ -137,7 +138,7 @@ def explain(
     transpose_b: bool = False,
     out: Array | None = None,
     out_dtype: Any = None,
-    device: str = "auto",
+    device: str | Device = "auto",
 ) -> Explanation:
     """How :func:`tilewise.matmul` would answer a call with these arguments, and why so.
 
@@ -178,11 +179,11 @@ def explain(
         gpu = gpu_of(ordinal)
         product, copies = asked(call)
         return _by_kernels(product, gpu, copies)
-    place = get_device(device) if device != "auto" else first_gpu()
+    place = device_of(device) if device != "auto" else first_gpu()
     product, copies = on_arrival(call)
     if place is None:
         return _by_library(call, product)
-    there = "the GPU" if place.name == "gpu" else "the emulator"
+    there = device_name(place.name, place.arch)
     given = "a, b and c" if call.c is not None else "a and b"
     return _by_kernels(product, place, [*copies, f"{given} to {there}, and the result back"])
 
@@ -312,7 +313,7 @@ def _by_kernels(product: Product, device: Device, copies: Sequence[str]) -> Expl
     chip = chip_of(device)
     if chip is not None:
         return explain_product(product, chip, copies)
-    place = "the emulator" if device.name == "emulator" else device.description
+    place = device.description if device.name == "gpu" else device_name("emulator", device.arch)
     return _of_plan(product, place, plan_on(product, None), copies)
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilewise import compiler
 from tilewise.compiler import Compiled, includes, shipped
-from tilewise.devices import Device, get_device
+from tilewise.devices import Device, device_of
 from tilewise.isolated import launch as in_a_process
 from tilewise.launch import Launch, LaunchReport, dim3
 from tilewise.limits import Limits
@@ -214,7 +214,7 @@ class Kernel:
         shared : int
             Dynamic shared memory a block, bytes.
         device : str or Device
-            ``"auto"``, ``"gpu"``, ``"emulator"``, or a device.
+            ``"auto"``, ``"gpu"``, ``"emulator"``, or a device, as ``tilewise.emulator("sm_80")``.
         checks : str
             On the emulator: ``"raise"`` at a fault; ``"strict"``, also at what is only noted
             otherwise; ``"collect"`` faults in the report; or ``"off"``.
@@ -236,7 +236,7 @@ class Kernel:
         """
         if checks not in CHECKS:
             raise ValueError(f"checks is {checks!r}; it takes one of {', '.join(CHECKS)}")
-        place = get_device(device) if isinstance(device, str) else device
+        place = device_of(device)
         launch = Launch(
             dim3(grid, "grid"), dim3(block, "block"), tuple(args), _size(shared), checks,
             global_races=global_races, limits=self.limits,

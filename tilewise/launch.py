@@ -21,6 +21,23 @@ from tilewise.places import Place as Place
 from tilewise.places import TensorMap as TensorMap
 from tilewise.shown import PLACES, Part, Record, Shown, Table, duration, grid_line, plural
 
+DEFAULT_ARCH = "sm_90a"
+"""What is compiled for where nobody asks for another architecture, and the emulator's own."""
+
+
+def device_name(device: str, arch: str | None = None) -> str:
+    """``"the GPU"`` or ``"the emulator"``, and of which architecture where it is not the usual one.
+
+    Parameters
+    ----------
+    device : str
+        ``"gpu"`` or ``"emulator"``.
+    arch : str, optional
+        As ``"sm_80"``.
+    """
+    is_usual = device != "emulator" or arch is None or arch == DEFAULT_ARCH
+    return f"the {PLACES[device]}" + ("" if is_usual else f" of {arch}")
+
 
 def dim3(value: int | Sequence[int], what: str) -> Dim3:
     """``value`` as three extents, x first; missing ones are 1.
@@ -251,6 +268,8 @@ class LaunchReport(Shown):
         Where not every block was run but one of each kind, the kinds.
     footprint : Footprint or None
         None where it was not asked for.
+    arch : str
+        What the kernel was compiled for, as ``"sm_90a"``.
     """
 
     device: str
@@ -266,6 +285,7 @@ class LaunchReport(Shown):
     notes: _Late[tuple[str, ...]] = _Late(())
     alike: tuple[Alike, ...] = ()
     footprint: Footprint | None = None
+    arch: str = DEFAULT_ARCH
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what is pickled, with nothing left to be found out."""
@@ -277,6 +297,7 @@ class LaunchReport(Shown):
         """Plain data for JSON; without the arguments."""
         return {
             "device": self.device,
+            "arch": self.arch,
             "kernel": self.kernel,
             "grid": list(self.launch.grid),
             "block": list(self.launch.block),
@@ -296,7 +317,7 @@ class LaunchReport(Shown):
     def _summary(self) -> str:
         found = f", {plural(len(self.findings), 'fault')} found" if self.findings else ""
         return (
-            f"{self.kernel} on the {PLACES[self.device]}, "
+            f"{self.kernel} on {device_name(self.device, self.arch)}, "
             f"{grid_line(self.launch.grid, self.launch.block)}, {duration(self.seconds)}{found}"
         )
 
@@ -307,7 +328,8 @@ class LaunchReport(Shown):
         took = duration(self.seconds)
         if self.device == "emulator":
             took += " of emulation, which says nothing about a GPU's time"
-        where = f"{grid_line(launch.grid, launch.block)}, on the {PLACES[self.device]}"
+        place = device_name(self.device, self.arch)
+        where = f"{grid_line(launch.grid, launch.block)}, on {place}"
         parts: list[Part] = [
             self.kernel,
             Table([("launch", where), ("time", took), ("resources", resources)], left=2),

@@ -12,7 +12,7 @@ from tilewise.arrays import repeat
 from tilewise.arrays.call import Call, check
 from tilewise.arrays.libraries import Array, View
 from tilewise.arrays.operands import Seen, first_gpu, gpu_of, inputs, result_operand, span
-from tilewise.devices import Device, DeviceArray, get_device
+from tilewise.devices import Device, DeviceArray, device_of
 from tilewise.devices.gpu import Gpu
 from tilewise.devices.prepared import Prepared
 from tilewise.errors import TilewiseError
@@ -34,7 +34,7 @@ def matmul(
     transpose_b: bool = False,
     out: Array | None = None,
     out_dtype: Any = None,
-    device: str = "auto",
+    device: str | Device = "auto",
 ) -> Any:
     """alpha op(A) op(B) + beta C, where op may transpose.
 
@@ -56,11 +56,11 @@ def matmul(
         Where the result goes; may be ``c``, must not overlap A or B.
     out_dtype : dtype, optional
         By default that of ``out``, or else of A and B. It may be float32 for 16-bit A and B.
-    device : str
+    device : str or Device
         ``"auto"``: where the arrays lie, on their library's current stream, not waited for. From
         the host they go to the GPU and back; with no GPU, to their own library's product.
         ``"gpu"``: the same, but a missing GPU is an error. ``"emulator"``: arrays on the host, by
-        the general kernel on the emulator.
+        the general kernel on the emulator. Or a device, as ``tilewise.emulator("sm_80")``.
 
     Returns
     -------
@@ -100,7 +100,7 @@ def matmul(
         ordinal = call.library.ordinal(a)
         if ordinal is not None:
             return _where_it_lies(call, gpu_of(ordinal), key)
-        place = get_device(device) if device != "auto" else first_gpu()
+        place = device_of(device) if device != "auto" else first_gpu()
         result = _by_library(call) if place is None else _from_host(call, place)
         # numpy.matmul gives a number, not an array, for two vectors.
         return (

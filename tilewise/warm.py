@@ -166,9 +166,7 @@ def _planned_for(arch: str | None) -> tuple[str, Chip | None]:
     if gpu is not None and arch is None:
         return gpu.arch, chip_of(gpu)
     arch = arch or compiler.DEFAULT_ARCH
-    if arch not in compiler.architectures():
-        known = ", ".join(compiler.architectures())
-        raise ValueError(f"NVRTC does not know arch {arch!r}; it knows {known}")
+    compiler.check_architecture(arch)
     capability = limits.compute_capability(arch)
     arch = limits.best_architecture(capability, compiler.architectures())  # as on such a GPU
     if gpu is not None and arch == gpu.arch:

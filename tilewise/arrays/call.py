@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tilewise.arrays.libraries import Array, Library, dtype_name, library_of
-from tilewise.devices import NAMES
+from tilewise.devices import Device, check_device
 from tilewise.gemm.product import ACCUMULATORS, DTYPES, Operand, Product
 from tilewise.numbers import scalar
 
@@ -79,11 +79,10 @@ def check(
     transpose_b: bool,
     out: Array | None,
     out_dtype: Any,
-    device: str,
+    device: str | Device,
 ) -> Call:
     """The call, if everything in it is right; what it raises is in :func:`tilewise.matmul`."""
-    if device not in NAMES:
-        raise ValueError(f"no device called {device!r}; there are {', '.join(NAMES)}")
+    check_device(device)
     arrays = [("a", a), ("b", b)]
     arrays += [(what, x) for what, x in (("c", c), ("out", out)) if x is not None]
     library = _one_library(arrays)
@@ -96,7 +95,8 @@ def check(
             for (what, _), i in zip(arrays, places, strict=True)
         )
         raise ValueError(f"the arrays must lie in one place, not {where}")
-    if device == "emulator" and places[0] is not None:
+    name = device if isinstance(device, str) else device.name
+    if name == "emulator" and places[0] is not None:
         raise ValueError("the emulator takes arrays on the host; these lie on a GPU")
     dtype, result_dtype = _dtypes(library, a, b, c, out, out_dtype)
     m, n, k, batch, shape = _shapes(a.shape, b.shape, transpose_a, transpose_b)

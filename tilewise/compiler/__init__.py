@@ -22,11 +22,11 @@ from tilewise.compiler.includes import Gathered
 from tilewise.compiler.job import Job, job_of
 from tilewise.compiler.underway import underway
 from tilewise.counted import Resources
+from tilewise.launch import DEFAULT_ARCH
 from tilewise.limits import Limits
 
 __all__ = ["DEFAULT_ARCH", "Compiled", "Parameter", "architectures", "compile"]
 
-DEFAULT_ARCH = "sm_90a"
 _REMEMBERED = 1024
 _memory: dict[tuple[Any, ...], tuple[Compiled, tuple[Any, ...], tuple[Path, ...]]] = {}
 _shipped: dict[tuple[Any, ...], Compiled] = {}
@@ -254,7 +254,7 @@ class _Asked:
 
 def _asked(job: Job) -> _Asked:
     """Gather the source of a kernel."""
-    _check_architecture(job.arch)
+    check_architecture(job.arch)
     gathered = job.gathered()
     key = job.key(gathered) if gathered.is_whole else None
     return _Asked(job, gathered, key, cache.stamps(gathered.files))
@@ -315,7 +315,8 @@ def _entry(compiled: Compiled) -> dict[str, Any]:
     }
 
 
-def _check_architecture(arch: str) -> None:
+def check_architecture(arch: str) -> None:
+    """Raise ValueError if NVRTC does not compile for ``arch``."""
     if arch not in nvrtc.architectures():
         raise ValueError(
             f"NVRTC does not know arch {arch!r}; it knows {', '.join(nvrtc.architectures())}"

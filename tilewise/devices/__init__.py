@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewise.compiler import Compiled
-from tilewise.devices import gpu
+from tilewise.devices import emulated, gpu
 from tilewise.errors import DeviceUnavailableError
 from tilewise.launch import Launch, LaunchReport
 
@@ -92,15 +92,40 @@ def get_device(name: str = "auto") -> Device:
     DeviceUnavailableError
         If a GPU was asked for and there is none.
     """
-    if name not in NAMES:
-        raise ValueError(f"no device called {name!r}; there are {', '.join(NAMES)}")
+    check_device(name)
     if name != "emulator":
         try:
             return gpu.Gpu()
         except DeviceUnavailableError:
             if name == "gpu":
                 raise
-    # Some 60 modules that most programs on a GPU never need: `import tilewise` stays quick.
-    from tilewise.devices.emulator import Emulator
+    return emulated.emulator()
 
-    return Emulator()
+
+def device_of(device: str | Device) -> Device:
+    """Return the device that is given, or the one of that name.
+
+    Raises
+    ------
+    ValueError, DeviceUnavailableError
+        As :func:`get_device`.
+    TypeError
+        If it is neither a name nor a device.
+    """
+    if isinstance(device, str):
+        return get_device(device)
+    check_device(device)
+    return device
+
+
+def check_device(device: str | Device) -> None:
+    """Raise ValueError for a name of no device, and TypeError for what is neither one nor a name.
+
+    A device that has a name may still not be there.
+    """
+    if isinstance(device, str):
+        if device not in NAMES:
+            raise ValueError(f"no device called {device!r}; there are {', '.join(NAMES)}")
+    elif not callable(getattr(device, "launch", None)):
+        names = ", ".join(NAMES)
+        raise TypeError(f"device is {device!r}; it takes a name, one of {names}, or a device")

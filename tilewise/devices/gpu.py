@@ -168,6 +168,7 @@ class Gpu:
             resources=compiled.resources,
             seconds=seconds,
             output=output.printed,
+            arch=compiled.arch,
         )
 
     def measure(

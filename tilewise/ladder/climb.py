@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tilewise.devices import get_device
+from tilewise.devices import Device
 from tilewise.errors import CheckError, LaunchError
 from tilewise.ladder.geometry import listed
 from tilewise.ladder.problem import random_problem
@@ -15,11 +15,6 @@ from tilewise.ladder.rungs import RUNGS, Rung, tile_each
 
 # One thread does about 10^5 multiply-adds a second on the emulator, and 10^7 on a GPU.
 SINGLE_THREAD_EDGE = {"emulator": 32, "gpu": 256}
-
-
-def choose_device(name: str) -> str:
-    """What ``"auto"`` is here: ``"gpu"`` or ``"emulator"``."""
-    return get_device(name).name
 
 
 @dataclass(frozen=True)
@@ -34,8 +29,7 @@ class Climb:
         ``"float32"`` or ``"float64"``.
     tile : int or None
         For the rungs that take it; the others have their own, as all have where it is None.
-    device : str
-        ``"gpu"`` or ``"emulator"``.
+    device : Device
     seed : int
         Of the random matrices.
     """
@@ -43,9 +37,9 @@ class Climb:
     m: int
     n: int
     k: int
-    dtype: str = "float32"
-    tile: int | None = None
-    device: str = "emulator"
+    dtype: str
+    tile: int | None
+    device: Device
     seed: int = 0
 
     @property
@@ -60,7 +54,7 @@ class Climb:
             columns = min(n, max(rung.default_size, most // m))
             rows = min(m, most // columns)
             return (rows, columns, k), f"one block holds {most:,} elements of C"
-        edge = SINGLE_THREAD_EDGE[self.device]
+        edge = SINGLE_THREAD_EDGE[self.device.name]
         if rung.name == "single_thread" and m * n * k > edge**3:
             return (min(m, edge), min(n, edge), min(k, edge)), "it is too slow for more"
         return (m, n, k), ""
@@ -92,8 +86,8 @@ class Climb:
         Returns
         -------
         dict
-            ``m``, ``n``, ``k``, ``dtype``, ``device``, ``seed``, ``correct`` (of all), and
-            ``rungs``: each rung's result as ``RunResult.to_dict`` has it, with ``rung``
+            ``m``, ``n``, ``k``, ``dtype``, ``device``, ``arch``, ``seed``, ``correct`` (of all),
+            and ``rungs``: each rung's result as ``RunResult.to_dict`` has it, with ``rung``
             (number), ``idea``, ``lesson``, ``size_note`` and ``tile_note``; or, of a rung whose
             launch failed, ``error``.
 
@@ -110,7 +104,8 @@ class Climb:
             "n": self.n,
             "k": self.k,
             "dtype": self.dtype,
-            "device": self.device,
+            "device": self.device.name,
+            "arch": self.device.arch,
             "seed": self.seed,
             "correct": all(row["correct"] for row in rows),
             "rungs": rows,

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tilewise.devices import Device
 from tilewise.ladder.run import RunResult, run
 from tilewise.shown import Part, Shown
 
@@ -94,7 +95,7 @@ class Demonstration(Shown):
         return [*self.coalesced._parts(), "", *self.tiled._parts()]
 
 
-def multiply(device: str = "auto") -> Demonstration:
+def multiply(device: str | Device = "auto") -> Demonstration:
     """Multiply the picture by :func:`mirror_and_blur`, with ``coalesced`` and with ``tiled``.
 
     Raises

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tilewise.devices import Device, get_device
+from tilewise.devices import Device, device_of
 from tilewise.kernel import Kernel
 from tilewise.ladder.geometry import (
     DEFAULT_SIZE,
@@ -25,9 +25,9 @@ from tilewise.ladder.problem import Gemm
 from tilewise.ladder.rungs import Rung, rung
 from tilewise.ladder.signature import check_signature, in_order
 from tilewise.ladder.untouched import Untouched, untouched
-from tilewise.launch import LaunchReport
+from tilewise.launch import DEFAULT_ARCH, LaunchReport, device_name
 from tilewise.numbers import Check, check
-from tilewise.shown import PLACES, Part, Shown, product_line
+from tilewise.shown import Part, Shown, product_line
 from tilewise.tracebacks import front_door
 
 DEFAULT_TILE = 16  # of a kernel that is not on the ladder
@@ -62,6 +62,8 @@ class RunResult(Shown):
         the median of several launches.
     untouched : Untouched or None
         Elements of C that the kernel left as they were; None where none is known to be.
+    arch : str
+        What the kernel was compiled for, as ``"sm_90a"``.
     """
 
     kernel: str
@@ -77,6 +79,7 @@ class RunResult(Shown):
     check: Check
     report: LaunchReport | None
     untouched: Untouched | None = None
+    arch: str = DEFAULT_ARCH
 
     @property
     def correct(self) -> bool:
@@ -104,6 +107,7 @@ class RunResult(Shown):
             "alpha": self.alpha,
             "beta": self.beta,
             "device": self.device,
+            "arch": self.arch,
             "correct": self.correct,
             "max_error": found.max_error if math.isfinite(found.max_error) else None,
             "bound": found.bound if math.isfinite(found.bound) else None,
@@ -122,7 +126,7 @@ class RunResult(Shown):
 
     def _summary(self) -> str:
         verdict = "right" if self.correct else "WRONG"
-        return f"{self._title()}, {verdict}, on the {PLACES[self.device]}"
+        return f"{self._title()}, {verdict}, on {device_name(self.device, self.arch)}"
 
     def _parts(self) -> list[Part]:
         if self.report is None:
@@ -205,7 +209,7 @@ def run(
         raise ValueError(f"repeats is {repeats}; it must be at least 0")
     gemm = Gemm.of(a, b, c, alpha=alpha, beta=beta)
     kernel, edge, (grid, block) = prepare(target, gemm, tile)
-    place = get_device(device) if isinstance(device, str) else device
+    place = device_of(device)
     if gemm.m and gemm.n:
         on_the_host = in_order(gemm, a, b, a if c is None else c)
         check_signature(kernel.compile(place.arch), gemm, on_the_host)
@@ -245,6 +249,7 @@ def run(
         check=checked,
         report=report,
         untouched=untouched(c_there, c, result, checked.correct),
+        arch=place.arch,
     )
 
 

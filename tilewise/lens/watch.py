@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tilewise.devices.emulator import Emulator
+from tilewise.compiler import DEFAULT_ARCH
+from tilewise.devices.emulated import emulator
 from tilewise.kernel import Kernel
 from tilewise.ladder.problem import random_problem
 from tilewise.ladder.run import kernel_of, run
@@ -87,6 +88,7 @@ def watch(
     beta: float = 0.0,
     blocks: Sequence[Dim3] = (),
     seed: int = 0,
+    arch: str = DEFAULT_ARCH,
 ) -> Watch:
     """Run some blocks of a product on the emulator, and show what they do, step by step.
 
@@ -99,7 +101,7 @@ def watch(
     m, n, k, tile : int, optional
         C is m x n, A is m x k. By default so large that what the rung is about happens
         (:mod:`tilewise.ladder.watched`).
-    dtype, alpha, beta, blocks, seed
+    dtype, alpha, beta, blocks, seed, arch
         As :func:`tilewise.lens.trace.record` takes them.
 
     Returns
@@ -115,7 +117,7 @@ def watch(
     at = sizes(kernel, m, n, k, tile, dtype)
     trace = record(
         kernel, at.m, at.n, at.k, dtype=dtype, tile=at.tile, alpha=alpha, beta=beta,
-        blocks=blocks, seed=seed,
+        blocks=blocks, seed=seed, arch=arch,
     )  # fmt: skip
     data = trace.to_dict()
     check = None
@@ -124,6 +126,6 @@ def watch(
         a, b, c = random_problem(at.m, at.n, at.k, dtype, seed)
         check = run(
             kernel, a, b, c if beta else None, alpha=alpha, beta=beta, tile=at.tile,
-            device=Emulator(),
+            device=emulator(arch),
         ).check  # fmt: skip
     return Watch(trace, page(data), check)

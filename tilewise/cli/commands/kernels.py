@@ -11,6 +11,7 @@ import typer
 from tilewise.cli.commands.options import (
     RIGHT,
     WRONG,
+    Arch,
     Device,
     Dtype,
     EmptyK,
@@ -20,6 +21,7 @@ from tilewise.cli.commands.options import (
     Place,
     Target,
     Tile,
+    device_of,
     print_json,
 )
 from tilewise.cli.commands.sources import Include, Limit, NoLimits, Trusted, the_source
@@ -39,6 +41,7 @@ def run(
     alpha: Annotated[float, typer.Option(help="C = alpha A B + beta C.")] = 1.0,
     beta: Annotated[float, typer.Option()] = 0.0,
     device: Device = Place.auto,
+    arch: Arch = None,
     seed: Annotated[int | None, typer.Option(help="Of the random matrices.")] = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="On the emulator: a note is a finding too.")
@@ -59,7 +62,6 @@ def run(
     single_thread and single_block 32, and fewer beside a larger one.
     """
     from tilewise.cli import show
-    from tilewise.devices import get_device
     from tilewise.ladder import matrix_files
     from tilewise.ladder import run as runs
     from tilewise.ladder.run import named, sizes_of
@@ -68,7 +70,7 @@ def run(
         matrix_files.check_target(out)
     given = {"A": a, "B": b, "C": c}
     by_name = named(target)  # what is wrong with the name should not wait for the matrices
-    place = get_device(device.value)
+    place = device_of(device, arch)
     if any(given.values()):
         matrices = _read(given, beta, {"-m": m, "-n": n, "-k": k}, dtype, seed)
     else:
@@ -154,6 +156,7 @@ def ladder(
     tile: Tile = None,
     dtype: Annotated[Dtype, typer.Option()] = Dtype.float32,
     device: Device = Place.auto,
+    arch: Arch = None,
     seed: Annotated[int, typer.Option(help="Of the random matrices.")] = 0,
     as_json: Json = False,
 ) -> int:
@@ -166,8 +169,8 @@ def ladder(
     from tilewise.ladder import climb
     from tilewise.ladder.geometry import DEFAULT_SIZE
 
-    place = climb.choose_device(device.value)
-    size = 1024 if place == "gpu" else DEFAULT_SIZE
+    place = device_of(device, arch)
+    size = 1024 if place.name == "gpu" else DEFAULT_SIZE
     rows, columns, depth = (size if given is None else given for given in (m, n, k))
     problem = climb.Climb(rows, columns, depth, dtype.value, tile, place, seed)
     with show.progress(len(problem.rungs), "ladder") as step:
@@ -195,7 +198,7 @@ def kernels(as_json: Json = False) -> int:
     return RIGHT
 
 
-def demo(device: Device = Place.auto, as_json: Json = False) -> int:
+def demo(device: Device = Place.auto, arch: Arch = None, as_json: Json = False) -> int:
     """Mirror and blur a picture by a product of matrices.
 
     What is shown is the picture before and after it, and what a tile saves.
@@ -203,8 +206,9 @@ def demo(device: Device = Place.auto, as_json: Json = False) -> int:
     from tilewise.cli import show
     from tilewise.ladder import demo as picture
 
+    place = device_of(device, arch)
     with show.progress(None, "multiplying"):
-        found = picture.multiply(device.value)
+        found = picture.multiply(place)
     if as_json:
         print_json(found.to_dict())
     else:

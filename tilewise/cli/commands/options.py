@@ -7,9 +7,12 @@ import math
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from tilewise import devices
 
 OF_M, OF_N, OF_K = "Rows of A and C", "Columns of B and C", "Columns of A, rows of B"
 RIGHT, WRONG, BAD, INTERRUPTED = 0, 1, 2, 130
@@ -92,7 +95,38 @@ Tile = Annotated[
     ),
 ]
 Device = Annotated[Place, typer.Option(help="auto is the GPU where there is one.")]
+Arch = Annotated[
+    str | None,
+    typer.Option(
+        "--arch",
+        metavar="ARCH",
+        help="The architecture that the emulator stands for, as sm_80. By default sm_90a.",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document for machines.")]
+
+
+def device_of(place: Place, arch: str | None) -> devices.Device:
+    """Return the device of ``--device``, or where there is ``--arch`` the emulator of that.
+
+    Raises
+    ------
+    ValueError
+        If NVRTC does not know the architecture, or it is a GPU's that is asked for.
+    DeviceUnavailableError
+        If a GPU was asked for and there is none.
+    """
+    from tilewise.devices import get_device
+    from tilewise.devices.emulated import emulator
+
+    if arch is None:
+        return get_device(place.value)
+    if place is Place.gpu:
+        raise ValueError(
+            f"--arch is {arch}, and --device is gpu: a GPU runs code for its own architecture; "
+            "give --device emulator, or leave --arch out"
+        )
+    return emulator(arch)
 
 
 def print_json(document: Mapping[str, Any]) -> None:

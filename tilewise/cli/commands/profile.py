@@ -9,6 +9,7 @@ import typer
 from tilewise.cli.commands.options import (
     RIGHT,
     WRONG,
+    Arch,
     Dtype,
     Json,
     K,
@@ -37,7 +38,7 @@ def profile(
     dtype: Annotated[Dtype, typer.Option(help="Of all three matrices.")] = Dtype.float32,
     alpha: Annotated[float, typer.Option(help="C = alpha A B + beta C.")] = 1.0,
     beta: Annotated[float, typer.Option(help="0 does not read C.")] = 0.0,
-    arch: Annotated[str, typer.Option(help="The architecture to compile for.")] = "sm_90a",
+    arch: Arch = None,
     seed: Annotated[int, typer.Option(help="Of the random matrices.")] = 0,
     whole: Annotated[
         bool, typer.Option("--whole", help="Run every block, not one of each kind.")
@@ -65,6 +66,7 @@ def profile(
     """
     from tilewise.cli import show
     from tilewise.ladder.run import sizes_of
+    from tilewise.launch import DEFAULT_ARCH
     from tilewise.lens import nsight
     from tilewise.lens.compare import against
     from tilewise.lens.profiling import check_product, profile_product
@@ -77,7 +79,7 @@ def profile(
     rows, columns, depth = (min(each) for each in zip(*sizes, strict=True))
     product: dict[str, Any] = {
         "m": rows, "n": columns, "k": depth, "dtype": dtype.value, "tile": tile, "alpha": alpha,
-        "beta": beta, "arch": arch,
+        "beta": beta, "arch": arch or DEFAULT_ARCH,
     }  # fmt: skip
     for kernel in kernels:  # all of them first: what is wrong with the second should not wait
         check_product(kernel, **product)

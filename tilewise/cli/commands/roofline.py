@@ -54,6 +54,14 @@ def roofline(
             metavar="GPU", help="Whose ceilings, as H100. By default the GPU's here, or an H200's."
         ),
     ] = None,
+    arch: Annotated[
+        str | None,
+        typer.Option(
+            "--arch",
+            metavar="ARCH",
+            help="The architecture to compile for, as sm_80. By default that GPU's own.",
+        ),
+    ] = None,
     plot_to: Annotated[
         Path | None, typer.Option("--plot", metavar="F.png", help="Draw it; also .svg and .pdf.")
     ] = None,
@@ -71,8 +79,6 @@ def roofline(
     """
     from tilewise.cli import show
     from tilewise.cli.show import roofline as shown
-    from tilewise.compiler import architectures
-    from tilewise.devices.limits import best_architecture, compute_capability
     from tilewise.ladder.matrix_files import check_target
     from tilewise.ladder.problem import check_sizes
     from tilewise.lens import roofline_plot
@@ -84,7 +90,9 @@ def roofline(
         check_target(plot_to)
     kernels = _kernels(targets, tile, (include, trusted, limit, no_limits))
     ceilings, gpu = _place(on)
-    arch = best_architecture(compute_capability(ceilings.arch), architectures())
+    arch = _architecture(arch, ceilings)
+    if gpu is not None and arch != gpu.arch:
+        gpu = None  # what it would run is other code
     for target, edge in kernels:  # all of them first: what is wrong with one should not wait
         check_product(target, m, n, k, dtype=dtype.value, tile=edge, arch=arch)
     rows = []
@@ -97,6 +105,7 @@ def roofline(
         "n": n,
         "k": k,
         "dtype": dtype.value,
+        "arch": arch,
         "ceilings": ceilings.to_dict(),
         "measured": gpu is not None,
         "correct": all(row["correct"] for row in rows),
@@ -148,6 +157,24 @@ def _place(on: str | None) -> tuple[Ceilings, Gpu | None]:
         return ceilings, here if for_gpu(here.description) == ceilings else None
     except ValueError:  # a GPU that is not known has no ceilings to be theirs
         return ceilings, None
+
+
+def _architecture(asked: str | None, ceilings: Ceilings) -> str:
+    """What to compile for, so that it runs on the GPU whose ceilings these are."""
+    from tilewise.compiler import architectures
+    from tilewise.devices.emulated import emulator
+    from tilewise.devices.limits import best_architecture, compute_capability
+
+    capability = compute_capability(ceilings.arch)
+    if asked is None:
+        return best_architecture(capability, architectures())
+    arch = emulator(asked).arch
+    if compute_capability(arch) > capability:
+        raise ValueError(
+            f"--arch is {arch}, and {ceilings.name} is {ceilings.arch}, which does not run code "
+            "for later ones; --on names another GPU"
+        )
+    return arch
 
 
 def _row(

@@ -13,6 +13,7 @@ import typer
 from tilewise.cli.commands.options import (
     RIGHT,
     WRONG,
+    Arch,
     Dtype,
     Json,
     K,
@@ -49,6 +50,7 @@ def watch(
     dtype: Annotated[Dtype, typer.Option()] = Dtype.float32,
     alpha: Annotated[float, typer.Option(help="C = alpha A B + beta C.")] = 1.0,
     beta: Annotated[float, typer.Option()] = 0.0,
+    arch: Arch = None,
     seed: Annotated[int, typer.Option(help="Of the random matrices.")] = 0,
     out: Annotated[
         Path | None,
@@ -82,6 +84,7 @@ def watch(
     """
     from tilewise.cli import show
     from tilewise.ladder.matrix_files import check_target
+    from tilewise.launch import DEFAULT_ARCH
     from tilewise.lens import animation
     from tilewise.lens.watch import watch as record
     from tilewise.provenance import write_whole
@@ -101,7 +104,7 @@ def watch(
     with show.progress(None, f"running {target}"):
         found = record(
             kernel, m, n, k, dtype=dtype.value, tile=tile, alpha=alpha, beta=beta,
-            blocks=[_index(each) for each in block or ()], seed=seed,
+            blocks=[_index(each) for each in block or ()], seed=seed, arch=arch or DEFAULT_ARCH,
         )  # fmt: skip
     trace = found.trace.to_dict()
     if gif is not None or frames is not None:
@@ -145,7 +148,7 @@ def _document(found: Watch, written: dict[str, Path | None]) -> dict[str, Any]:
     """What was watched, whether it is right, and what was written."""
     trace, check = found.trace.to_dict(), found.check
     return {
-        "kernel": trace["kernel"], **trace["problem"], "grid": trace["grid"],
+        "kernel": trace["kernel"], **trace["problem"], "arch": trace["arch"], "grid": trace["grid"],
         "block": trace["block"],
         "blocks": [
             {"index": each["index"], "steps": len(each["steps"]), "cut": each["cut"]}

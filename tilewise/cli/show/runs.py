@@ -11,8 +11,8 @@ from rich.text import Text
 
 from tilewise.cli.show.console import console, error, gflops, named_rows, verdict
 from tilewise.ladder.geometry import listed
-from tilewise.launch import in_groups
-from tilewise.shown import PLACES, duration, extents, number, plural
+from tilewise.launch import device_name, in_groups
+from tilewise.shown import duration, extents, number, plural
 
 if TYPE_CHECKING:
     from tilewise.counted import Counters
@@ -68,7 +68,8 @@ def launch_line(report: LaunchReport) -> str:
     threads = launch.block[0] * launch.block[1] * launch.block[2]
     return (
         f"grid {extents(launch.grid)} = {plural(blocks, 'block')} of "
-        f"{extents(launch.block)} = {plural(threads, 'thread')}, on the {PLACES[report.device]}"
+        f"{extents(launch.block)} = {plural(threads, 'thread')}, "
+        f"on {device_name(report.device, report.arch)}"
     )
 
 
@@ -163,7 +164,7 @@ def ladder(document: Mapping[str, Any]) -> None:
     m, n, k, rows = document["m"], document["n"], document["k"], document["rungs"]
     out.print(
         f"ladder: C = A·B, m = {m:,}, n = {n:,}, k = {k:,}, {document['dtype']}, "
-        f"on the {PLACES[document['device']]}",
+        f"on {device_name(document['device'], document['arch'])}",
         style="bold",
     )
     out.print()
@@ -239,7 +240,8 @@ def demo(found: Demonstration) -> None:
 
     out = console()
     tiled, coalesced = found.tiled, found.coalesced
-    out.print(f"C = A·B by the kernel `tiled`, on the {PLACES[tiled.device]}", style="bold")
+    place = device_name(tiled.device, tiled.arch)
+    out.print(f"C = A·B by the kernel `tiled`, on {place}", style="bold")
     out.print(
         "A is a picture of 128 x 128 elements. B mixes its columns: column j of C is the mean "
         "of A's columns around column 127 - j, weighted by a Gaussian. So C is the picture "

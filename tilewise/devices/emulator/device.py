@@ -70,6 +70,9 @@ class Emulator:
         self._lock = threading.Lock()
         self._programs: OrderedDict[tuple[str, str], tuple[Program, Joining]] = OrderedDict()
 
+    def __repr__(self) -> str:
+        return f"<{self.description}>"
+
     def array(self, host: npt.NDArray[Any]) -> EmulatorArray:
         """A copy of ``host``, its row pitch kept."""
         return EmulatorArray.of(host, self._memory)
@@ -256,6 +259,7 @@ class Emulator:
             notes=lambda: (*notes, joins.reason) if joins.reason else notes,
             alike=alike,
             footprint=footprint,
+            arch=self.arch,
         )
 
     def blocks_per_multiprocessor(self, compiled: Compiled, threads: int, shared: int = 0) -> int:

@@ -1,0 +1,120 @@
+"""``--arch``: every command that compiles or runs a kernel does so for that architecture."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from commands import SIGNATURE, Tilewise, caller
+
+from tilewise.cli.main import main
+from tilewise.devices import Device
+
+# It is right for this architecture alone.
+OWN = f"""
+extern "C" __global__ void own{SIGNATURE} {{
+    int row = blockIdx.y * TILE + threadIdx.y, col = blockIdx.x * TILE + threadIdx.x;
+    if (row >= m || col >= n) return;
+    real sum = 0;
+    for (int p = 0; p < k; ++p) sum += a[row * lda + p] * b[p * ldb + col];
+    c[row * ldc + col] = __CUDA_ARCH__ == 800 ? alpha * sum : 1e9f;
+}}
+"""
+SIZES = ("-m", 16, "-n", 16, "-k", 16)
+
+
+@pytest.fixture
+def tilewise(
+    capsys: pytest.CaptureFixture[str], emulator: Device, monkeypatch: pytest.MonkeyPatch
+) -> Tilewise:
+    """Call the command line on the emulator."""
+    return caller(capsys, emulator, monkeypatch)
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.chdir(tmp_path)
+    Path("own.cu").write_text(OWN)
+    return "own.cu:own"
+
+
+@pytest.mark.parametrize("command", ["run", "profile", "watch"])
+def test_commands_on_a_kernel(command: str, own: str, tilewise: Tilewise) -> None:
+    assert tilewise(command, own, *SIZES, "--tile", 8, "--json").json["correct"] is False
+    found = tilewise(command, own, *SIZES, "--tile", 8, "--arch", "sm_80", "--json")
+    assert found.code == 0, found.err
+    assert found.json["correct"]
+    assert found.json["arch"] == "sm_80"
+
+
+def test_the_trace_says_for_which(own: str, tilewise: Tilewise) -> None:
+    words = (*SIZES, "--tile", 8, "--arch", "sm_80", "--trace", "t.json")
+    assert tilewise("watch", own, *words).code == 0
+    assert json.loads(Path("t.json").read_text())["arch"] == "sm_80"
+
+
+def test_the_ladder(tilewise: Tilewise) -> None:
+    found = tilewise("ladder", *SIZES, "--arch", "sm_86", "--json")
+    assert found.code == 0
+    assert found.json["arch"] == "sm_86"
+    assert {row["arch"] for row in found.json["rungs"]} == {"sm_86"}
+
+
+def test_the_demo(tilewise: Tilewise) -> None:
+    found = tilewise("demo", "--arch", "sm_80", "--json")
+    assert found.json["tiled"]["arch"] == "sm_80"
+
+
+def test_roofline(own: str, tilewise: Tilewise) -> None:
+    words = ("roofline", *SIZES, own, "--tile", 8, "--on", "H200")
+    assert tilewise(*words, "--json").json["arch"] == "sm_90a"
+    found = tilewise(*words, "--arch", "sm_80", "--json").json
+    assert found["arch"] == "sm_80"
+    assert found["correct"]
+
+
+def test_roofline_of_code_that_the_gpu_does_not_run(own: str, tilewise: Tilewise) -> None:
+    found = tilewise("roofline", *SIZES, own, "--tile", 8, "--on", "H200", "--arch", "sm_100")
+    assert found.code == 2
+    assert "--arch is sm_100, and NVIDIA H200 is sm_90" in " ".join(found.err.split())
+
+
+def test_on_the_page_and_in_the_report(own: str, tilewise: Tilewise) -> None:
+    told = tilewise("run", own, *SIZES, "--tile", 8, "--arch", "sm_80").out
+    assert "on the emulator of sm_80" in told
+    assert "of sm_" not in tilewise("run", "tiled", *SIZES).out
+
+
+@pytest.mark.parametrize("command", ["run tiled", "ladder", "demo"])
+def test_a_gpu_has_an_architecture_of_its_own(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*command.split(), "--device", "gpu", "--arch", "sm_80"]) == 2
+    assert (
+        "--arch is sm_80, and --device is gpu: a GPU runs code for its own architecture; give "
+        "--device emulator" in " ".join(capsys.readouterr().err.split())
+    )
+
+
+@pytest.mark.parametrize("command", ["run tiled", "ladder", "demo"])
+def test_by_itself_it_asks_for_the_emulator(
+    command: str, emulator: Device, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*command.split(), "--arch", "sm_80"]) == 0
+    assert "on the emulator of sm_80" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize(
+    "command", ["run tiled", "profile tiled", "watch tiled", "ladder", "demo", "roofline tiled"]
+)
+@pytest.mark.parametrize("arch", ["sm80", "sm_70"])
+def test_one_that_there_is_not(
+    command: str, arch: str, tilewise: Tilewise, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    sizes = SIZES if command.startswith("roofline") else ()
+    found = tilewise(*command.split(), *sizes, "--arch", arch)
+    assert found.code == 2
+    assert repr(arch) in found.err
+    assert not list(tmp_path.iterdir())
