@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from tilewise.shown import Record, number
 from tilewise.specs.arrays import Array, load
@@ -152,8 +153,19 @@ def parse(text: str, values: Mapping[str, Any]) -> Expected:
     return Expected(name, right, value, error)
 
 
+def file_of(text: str) -> Path | None:
+    """The file that ``NAME=FILE.npy`` reads; None of an expression."""
+    found = _WRITTEN.fullmatch(text)
+    of_file = None if found is None else _FILE.fullmatch(found[2])
+    return None if of_file is None else Path(of_file["path"] or of_file["archive"])
+
+
 def compare(
-    expected: Expected, result: Array, rtol: float | None = None, atol: float | None = None
+    expected: Expected,
+    result: Array,
+    rtol: float | None = None,
+    atol: float | None = None,
+    unwritten: npt.NDArray[np.bool_] | None = None,
 ) -> Compared:
     """Hold an array against what it should be.
 
@@ -163,6 +175,8 @@ def compare(
     result : ndarray
     rtol, atol : float, optional
         What is allowed in place of the bound: ``atol + rtol * |expected|``.
+    unwritten : ndarray of bool, optional
+        Elements that nobody wrote: they are wrong, whatever lies there.
 
     Returns
     -------
@@ -185,8 +199,8 @@ def compare(
             with np.errstate(over="ignore"):
                 wanted = wanted.astype(kind).astype(got.dtype)
     else:
-        rule = f"as near as rounding in {kind} comes"
         allowed = _allowed(wanted, expected.error, Precision.of(kind))
+        rule = f"as near as rounding in {kind} comes" if allowed.any() else "exactly"
     with np.errstate(all="ignore"):
         off = np.abs(got - wanted) if kind.kind not in "biu" else _off(got, wanted)
         is_same = (got == wanted) | (_is_nan(got) & _is_nan(wanted))
@@ -195,6 +209,8 @@ def compare(
             np.isinf(got) & (np.abs(wanted) + allowed > largest) & ((got > 0) == (wanted > 0))
         )
         right = is_same | (off <= allowed) & np.isfinite(wanted) | overflows
+        if unwritten is not None:
+            right, is_same = right & ~unwritten, is_same & ~unwritten
         beyond = np.where(right & ~np.isfinite(off), 0.0, off / np.where(allowed > 0, allowed, 1))
         beyond = np.where(is_same, 0.0, np.where(np.isnan(beyond), np.inf, beyond))
     beyond = np.where(right, np.minimum(beyond, 1), np.maximum(beyond, 1 + 1e-9))

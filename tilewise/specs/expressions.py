@@ -7,10 +7,11 @@ Python's parser reads it; nothing of it is executed that is not listed here.
 from __future__ import annotations
 
 import ast
+import keyword
 import math
 import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from fractions import Fraction
 from typing import Any
 
@@ -97,8 +98,8 @@ def evaluate(text: str, names: Mapping[str, Number], what: str) -> Number:
     4
     """
     try:
-        tree = ast.parse(text.strip(), mode="eval").body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        tree = parsed(text, names)
+    except ValueError:
         raise ValueError(f"{what} is {text!r}, which is no expression of numbers") from None
     try:
         value = _value(tree, names)
@@ -111,6 +112,30 @@ def evaluate(text: str, names: Mapping[str, Number], what: str) -> Number:
     if isinstance(value, complex):
         raise ValueError(f"{what} is {text!r}, which is no real number")
     return value.numerator if isinstance(value, Fraction) and value.denominator == 1 else value
+
+
+def parsed(text: str, names: Container[str]) -> ast.expr:
+    """An expression's syntax; a name such as ``in``, which Python keeps for itself, is a name.
+
+    Raises
+    ------
+    ValueError
+        If it is no expression.
+    """
+    mark = "_of_the_kernel"
+
+    def renamed(found: re.Match[str]) -> str:
+        is_taken = keyword.iskeyword(found[0]) and found[0] in names
+        return f"{found[0]}{mark}" if is_taken else found[0]
+
+    try:
+        tree = ast.parse(re.sub(r"\b[A-Za-z_]\w*", renamed, text.strip()), mode="eval").body
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Name):
+                node.id = node.id.removesuffix(mark)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        raise ValueError(f"{text!r} is no expression") from None
+    return tree
 
 
 def whole(text: str, names: Mapping[str, Number], what: str) -> int:

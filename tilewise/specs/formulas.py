@@ -11,6 +11,7 @@ import numpy as np
 
 from tilewise.specs.arrays import Array
 from tilewise.specs.bounds import ULPS, Bounded, Precision, chosen
+from tilewise.specs.expressions import parsed
 
 _OPERATORS: dict[type[ast.operator], Callable[..., Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
@@ -57,10 +58,7 @@ def evaluate(text: str, values: Mapping[str, Any], precision: Precision, what: s
     ValueError
     """
     try:
-        tree = ast.parse(text, mode="eval").body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        raise ValueError(f"{what}, and {text!r} is no expression") from None
-    try:
+        tree = parsed(text, values)
         with np.errstate(all="ignore"):
             return _Reader(values, precision).read(tree)
     except (ValueError, TypeError, IndexError, OverflowError, RecursionError) as error:

@@ -13,18 +13,18 @@ from tilewise.compiler import Compiled
 from tilewise.compiler.names import signature
 from tilewise.devices import Device, get_device
 from tilewise.devices import limits as hardware
+from tilewise.devices.emulator import EmulatorArray
 from tilewise.kernel import Kernel
 from tilewise.launch import Launch, LaunchReport, dim3
 from tilewise.places import Dim3
-from tilewise.shown import Part, Record, Shown, Table, number
+from tilewise.shown import Part, Shown, Table
 from tilewise.specs import expected as expectations
 from tilewise.specs.arguments import Arguments, parse
 from tilewise.specs.arrays import Array
 from tilewise.specs.expected import Compared, Expected
 from tilewise.specs.expressions import extents as sizes
 from tilewise.specs.expressions import whole
-
-FIRST = 4  # values that are shown of an array
+from tilewise.specs.results import HEAD, ArrayResult
 
 
 @dataclass(frozen=True)
@@ -122,97 +122,6 @@ def prepare(
         max_shared=hardware.max_shared(arch),
     )  # fmt: skip
     return Prepared(kernel, compiled, blocks, threads, dynamic, arguments)
-
-
-@dataclass(frozen=True, repr=False)
-class ArrayResult(Record):
-    """An array behind a launch.
-
-    Attributes
-    ----------
-    name, dtype : str
-    shape : tuple of int
-    changed : int or None
-        Elements whose bits are others than before; None of an array that was empty.
-    unwritten : int or None
-        Elements of an empty array that nobody wrote; None where that is not known.
-    min, max, mean : float, int or None
-        Of the finite elements; None where there are none, or they are complex.
-    nan, infinite : int
-    first : tuple
-        The first few elements, row by row.
-    """
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-    changed: int | None
-    unwritten: int | None
-    min: float | int | None
-    max: float | int | None
-    mean: float | None
-    nan: int
-    infinite: int
-    first: tuple[Any, ...]
-
-    @classmethod
-    def of(
-        cls, name: str, before: Array | None, after: Array, unwritten: int | None
-    ) -> ArrayResult:
-        """What there is to say of an array; ``before`` is None where it was empty."""
-        changed = None if before is None else int(np.count_nonzero(_bits(before) != _bits(after)))
-        kind = after.dtype.kind
-        real = (
-            after if kind in "biu" else after.astype(np.complex128 if kind == "c" else np.float64)
-        )
-        odd = np.zeros(after.shape, bool) if kind in "biu" else ~np.isfinite(real)
-        nan = 0 if kind in "biu" else int(np.count_nonzero(np.isnan(real)))
-        finite = real[~odd]
-        low, high, mean = None, None, None
-        if finite.size and kind != "c":
-            low, high = finite.min().item(), finite.max().item()
-            mean = float(finite.mean(dtype=np.float64))
-        first = tuple(x.item() for x in real.reshape(-1)[:FIRST])
-        return cls(
-            name, after.dtype.name, after.shape, changed, unwritten, low, high, mean, nan,
-            int(np.count_nonzero(odd)) - nan, first,
-        )  # fmt: skip
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the fields by their names, for JSON; complex numbers as pairs."""
-        first = [[x.real, x.imag] if isinstance(x, complex) else x for x in self.first]
-        return {**super().to_dict(), "shape": list(self.shape), "first": first}
-
-    def cells(self) -> tuple[str, ...]:
-        """A row of the table: name, shape, dtype, changed, least, largest, mean, not finite."""
-        if self.changed is not None:
-            changed = number(self.changed)
-        else:
-            total = math.prod(self.shape)
-            changed = "?" if self.unwritten is None else number(total - self.unwritten)
-        odd = " ".join(
-            f"{number(count)} {what}" for count, what in ((self.nan, "NaN"), (self.infinite, "inf"))
-            if count
-        )  # fmt: skip
-        figures = (_short(x) for x in (self.min, self.max, self.mean))
-        return (
-            self.name,
-            " x ".join(map(number, self.shape)) or "1",
-            self.dtype,
-            changed,
-            *figures,
-            odd,
-        )
-
-    @property
-    def begins(self) -> str:
-        """The first few elements in words."""
-        more = ", ..." if math.prod(self.shape) > len(self.first) else ""
-        return f"{', '.join(map(_short, self.first))}{more}"
-
-
-HEAD = ("arrays", "shape", "dtype", "changed", "least", "largest", "mean", "")
-"""Of a table of :meth:`ArrayResult.cells`."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -326,18 +235,23 @@ def launch(
         prepared.grid, prepared.block, args, prepared.shared, place, checks,
         global_races=global_races, isolated=is_isolated,
     )  # fmt: skip
-    arrays, results = [], {}
+    arrays: list[ArrayResult] = []
+    results: dict[str, Array] = {}
+    unwritten: dict[str, Array] = {}
     for argument, old, now in zip(prepared.arguments.each, before, args, strict=True):
         if argument.plan is None:
             continue
-        find = getattr(now, "unwritten_elements", None)
-        left = None if find is None else find()
-        unwritten = None if find is None else 0 if left is None else int(left.sum())
         after = now if isinstance(now, np.ndarray) else now.to_numpy()
+        if isinstance(now, EmulatorArray):
+            left = now.unwritten_elements()
+            unwritten[argument.name] = np.zeros(after.shape, bool) if left is None else left
         was = None if argument.plan.is_empty else old
         results[argument.name] = after
-        arrays.append(ArrayResult.of(argument.name, was, after, unwritten))
-    compared = tuple(expectations.compare(each, results[each.name], rtol, atol) for each in wanted)
+        arrays.append(ArrayResult.of(argument.name, was, after, unwritten.get(argument.name)))
+    compared = tuple(
+        expectations.compare(each, results[each.name], rtol, atol, unwritten.get(each.name))
+        for each in wanted
+    )
     return LaunchResult(
         signature(prepared.compiled), report, {x.name: x.text for x in prepared.arguments.each},
         tuple(arrays), compared, results,
@@ -347,22 +261,3 @@ def launch(
 def _nothing(dtype: np.dtype[Any]) -> Any:
     """What an empty array is to an expression: NaN, where there is one."""
     return np.nan if dtype.kind in "fc" else 0
-
-
-def _bits(array: Array) -> Array:
-    """Elements as their bits: a NaN is what it was, and -0 is not 0."""
-    whole = np.ascontiguousarray(array)
-    size = whole.itemsize
-    if size in (1, 2, 4, 8):
-        return whole.view(f"u{size}")
-    return whole.view([("", f"V{size}")]) if size != 16 else whole.view(np.complex128)
-
-
-def _short(value: Any) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return str(int(value))
-    if isinstance(value, int):
-        return f"{value:,}" if abs(value) < 10**9 else f"{value:.4g}"
-    return f"{value:.4g}"
