@@ -66,7 +66,8 @@ class Compared(Record):
         Of the element that is furthest beyond what is allowed, relative to that; None where there
         is no element.
     got, wanted, allowed : float, int or None
-        What that element is, what it should be, and how far it may be off.
+        What that element is (None where nobody wrote it), what it should be, and how far it may be
+        off.
     max_error : float
         The largest difference of finite elements.
     share : float or None
@@ -97,10 +98,11 @@ class Compared(Record):
             return f"right: {what}, in {number(self.elements)} elements, {self.rule}{near}"
         assert self.worst is not None
         at = ", ".join(map(str, self.worst))
+        got = "was never written" if self.got is None else f"is {_short(self.got)}"
         allowed = f" and may be off by {self.allowed:.3g}" if self.allowed else ""
         return (
             f"WRONG: {what}, in {number(self.wrong)} of {number(self.elements)} elements, "
-            f"{self.rule}; worst is {self.name}[{at}]: it is {_short(self.got)}, should be "
+            f"{self.rule}; worst is {self.name}[{at}]: it {got}, should be "
             f"{_short(self.wanted)}{allowed}"
         )
 
@@ -221,7 +223,8 @@ def compare(
         worst = tuple(int(i) for i in np.unravel_index(int(np.argmax(beyond)), result.shape))
     return Compared(
         expected.name, expected.text, wrong == 0, rule, result.size, wrong, worst,
-        None if worst is None else _plain(got[worst]),
+        None if worst is None or (unwritten is not None and unwritten[worst])
+        else _plain(got[worst]),
         None if worst is None else _plain(wanted[worst]),
         None if worst is None else float(allowed[worst]),
         float(finite.max()) if finite.size else 0.0,
