@@ -188,6 +188,13 @@ class Bounded:
             )
         return Bounded(operation(self.value, b.value), None, self.precision)
 
+    def rounded(self, name: str) -> Bounded:
+        """To an integer: ``"floor"``, ``"ceil"`` or ``"rint"``."""
+        low, high = (getattr(np, name)(self.value + sign * self.error) for sign in (-1, 1))
+        if np.any(low != high):
+            raise ValueError(f"{name} depends on roundings; take it of what is given, not computed")
+        return Bounded(low, None, self.precision)
+
     @property
     def T(self) -> Bounded:
         """Transposed."""

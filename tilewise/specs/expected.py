@@ -22,7 +22,7 @@ import numpy.typing as npt
 from tilewise.shown import Record, number
 from tilewise.specs.arrays import Array, load
 from tilewise.specs.bounds import Precision
-from tilewise.specs.formulas import evaluate
+from tilewise.specs.formulas import Unset, evaluate
 
 _WRITTEN = re.compile(r"\s*([A-Za-z_]\w*|\d+)\s*=(?!=)(.*)", re.DOTALL)
 _FILE = re.compile(r"\s*(?:(?P<path>.+\.npy)|(?P<archive>.+\.npz):(?P<key>[^:]+))\s*")
@@ -128,7 +128,7 @@ def parse(text: str, values: Mapping[str, Any]) -> Expected:
     if found is None:
         raise ValueError(f"{what}; it takes NAME=EXPRESSION or NAME=FILE.npy, as 'y = a*x + y'")
     name, right = found[1], found[2].strip()
-    arrays = [each for each, value in values.items() if isinstance(value, np.ndarray)]
+    arrays = [each for each, value in values.items() if isinstance(value, np.ndarray | Unset)]
     if name not in arrays:
         near = get_close_matches(name, arrays, 1)
         meant = f"; did you mean {near[0]}?" if near else ""
@@ -142,7 +142,7 @@ def parse(text: str, values: Mapping[str, Any]) -> Expected:
     else:
         computed = evaluate(right, values, Precision.of(array.dtype), what)
         value, error = computed.value, np.broadcast_to(computed.error, computed.value.shape)
-    if value.size == array.size and value.ndim:
+    if value.size == math.prod(array.shape) and value.ndim:
         value = value.reshape(array.shape)
         error = None if error is None else error.reshape(array.shape)
     try:

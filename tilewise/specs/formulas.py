@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import operator
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ _COMPARISONS: dict[type[ast.cmpop], Callable[..., Any]] = {
 }  # fmt: skip
 FUNCTIONS: dict[str, Callable[..., Bounded]] = {
     **{name: (lambda x, name=name: x.function(name)) for name in ULPS},
+    **{name: (lambda x, name=name: x.rounded(name)) for name in ("floor", "ceil", "rint")},
     "abs": abs, "where": chosen, "sum": Bounded.sum, "mean": Bounded.mean, "cumsum": Bounded.cumsum,
     "max": lambda x, axis=None, keepdims=False: x.extreme("max", axis, keepdims),
     "min": lambda x, axis=None, keepdims=False: x.extreme("min", axis, keepdims),
@@ -65,6 +67,14 @@ def evaluate(text: str, values: Mapping[str, Any], precision: Precision, what: s
         raise ValueError(f"{what}: {error}") from None
 
 
+@dataclass(frozen=True)
+class Unset:
+    """An array that nobody wrote before the launch: an expression can't have it."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+
 class _Reader:
     """What an expression's parts stand for."""
 
@@ -77,6 +87,8 @@ class _Reader:
         if isinstance(node, ast.Name):
             if node.id not in self.values:
                 raise ValueError(f"{node.id} is no argument; there are {', '.join(self.values)}")
+            if isinstance(self.values[node.id], Unset):
+                raise ValueError(f"{node.id} is empty before the launch")
             return Bounded(_exact(self.values[node.id], node.id), None, self.precision)
         if isinstance(node, ast.BinOp):
             return self._checked(
@@ -116,9 +128,8 @@ class _Reader:
         """A number; one that the precision lacks may be rounded, or not."""
         if not isinstance(value, float):
             return Bounded(value, None, self.precision)
-        rounded = (
-            float(self.precision.dtype.type(value)) if self.precision.dtype.kind != "i" else value
-        )
+        dtype = self.precision.dtype
+        rounded = float(dtype.type(value)) if dtype.kind in "fV" else value
         return Bounded(value, abs(rounded - value), self.precision)
 
     def _index(self, node: ast.expr) -> Any:

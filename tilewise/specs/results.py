@@ -63,6 +63,9 @@ class ArrayResult(Record):
         """
         changed = None if before is None else int(np.count_nonzero(_bits(before) != _bits(after)))
         kind, shape = after.dtype.kind, after.shape
+        left = None if unwritten is None else int(unwritten.sum())
+        if kind == "V" and after.dtype.name != "bfloat16":  # of records there are no figures
+            return cls(name, str(after.dtype), shape, changed, left, None, None, None, 0, 0, ())
         if unwritten is not None:
             after = after[~unwritten]
         wide = after.dtype if kind in "biu" else np.complex128 if kind == "c" else np.float64
@@ -76,7 +79,7 @@ class ArrayResult(Record):
         first = tuple(x.item() for x in real.reshape(-1)[:FIRST])
         return cls(
             name, after.dtype.name, shape, changed,
-            None if unwritten is None else int(unwritten.sum()), low, high, mean, nan,
+            left, low, high, mean, nan,
             int(np.count_nonzero(odd)) - nan, first,
         )  # fmt: skip
 
@@ -124,7 +127,7 @@ def _bits(array: Array) -> Array:
     size = whole.itemsize
     if size in (1, 2, 4, 8):
         return whole.view(f"u{size}")
-    return whole.view([("", f"V{size}")]) if size != 16 else whole.view(np.complex128)
+    return whole.view(f"V{size}")
 
 
 def _short(value: Any) -> str:

@@ -24,6 +24,7 @@ from tilewise.specs.arrays import Array
 from tilewise.specs.expected import Compared, Expected
 from tilewise.specs.expressions import extents as sizes
 from tilewise.specs.expressions import whole
+from tilewise.specs.formulas import Unset
 from tilewise.specs.results import HEAD, ArrayResult
 
 
@@ -68,8 +69,8 @@ class Prepared:
         """What arrays should be behind the launch (:func:`tilewise.specs.expected.parse`)."""
         before: dict[str, Any] = {}
         for x, value in zip(self.arguments.each, values, strict=True):
-            if x.plan is not None and not isinstance(value, np.ndarray):
-                before[x.name] = np.full(x.plan.shape, _nothing(x.plan.dtype), x.plan.dtype)
+            if x.plan is not None and x.plan.is_empty:
+                before[x.name] = Unset(x.plan.shape, x.plan.dtype)
             elif x.plan is not None:
                 before[x.name] = value
             elif x.number is not None:
@@ -256,8 +257,3 @@ def launch(
         signature(prepared.compiled), report, {x.name: x.text for x in prepared.arguments.each},
         tuple(arrays), compared, results,
     )  # fmt: skip
-
-
-def _nothing(dtype: np.dtype[Any]) -> Any:
-    """What an empty array is to an expression: NaN, where there is one."""
-    return np.nan if dtype.kind in "fc" else 0

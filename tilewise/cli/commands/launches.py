@@ -174,8 +174,7 @@ def advising(command: str, target: str, kernel: Kernel | Rung) -> Iterator[None]
             raise
         line = _line(command, target, kernel, compiled.arch)
         raise type(error)(
-            f"{error}.\nAny other is launched with its own arguments; {signature(compiled)} as\n"
-            f"  {line}"
+            f"{signature(compiled)} is launched with its own arguments, as\n  {line}\n{error}"
         ) from None
 
 
