@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
-from tilewise.shown import Part, Record, Table, number, value
+from tilewise.shown import Part, Record, Table, by_name, number, value
 
 
 @dataclass(frozen=True, repr=False)
@@ -25,6 +26,9 @@ class Resources(Record):
         Named barriers a block.
     constant_bytes : int
         Constant memory, kernel parameters included.
+    missing : str
+        Why ptxas reported nothing, as of PTX that nothing there assembles; all else is 0 then, but
+        for the shared memory that the PTX itself declares.
     """
 
     registers: int
@@ -33,8 +37,21 @@ class Resources(Record):
     stack_bytes: int
     barriers: int
     constant_bytes: int
+    missing: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields by their names, for JSON; None of what ptxas did not report."""
+        found = super().to_dict()
+        if not found.pop("missing"):
+            return found
+        return {**dict.fromkeys(found), "shared_bytes": self.shared_bytes, "missing": self.missing}
+
+    def _parts(self) -> list[Part]:
+        return [self._summary(), by_name(self.to_dict())]
 
     def _summary(self) -> str:
+        if self.missing:
+            return f"{self.shared_bytes:,} bytes shared memory a block; {self.missing}"
         spills = f"{self.spill_bytes:,} bytes of spills" if self.spill_bytes else "no spills"
         shared = f"{self.shared_bytes:,} bytes shared memory a block"
         return f"{self.registers} registers a thread, {shared}, {spills}"

@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tilewise import compiler
-from tilewise.compiler import Compiled, includes, shipped
+from tilewise.compiler import Compiled, Request, includes, shipped
+from tilewise.compiler.ptx import given
 from tilewise.devices import Device, device_of
+from tilewise.devices.emulated import emulator
 from tilewise.isolated import launch as in_a_process
 from tilewise.launch import Launch, LaunchReport, dim3
 from tilewise.limits import Limits
@@ -97,6 +99,8 @@ class Kernel:
         limits: Limits | None = None,
     ) -> None:
         self.path: Path | None = None
+        self.is_ptx = False
+        self.lines_of: tuple[str, str] | None = None
         if not isinstance(source_or_path, str | os.PathLike):
             raise TypeError(
                 f"source_or_path is {source_or_path!r}; it takes CUDA C++ source as a string, or "
@@ -124,23 +128,129 @@ class Kernel:
                 raise FileNotFoundError(f"include has {str(folder)!r}: {what}")
         self.trusted, self.limits = trusted, limits
 
+    @classmethod
+    @front_door
+    def from_ptx(
+        cls,
+        text_or_path: str | os.PathLike[str],
+        name: str | None = None,
+        *,
+        source: str | os.PathLike[str] | None = None,
+        limits: Limits | None = None,
+    ) -> Kernel:
+        """Take a kernel of PTX, of whichever compiler.
+
+        It launches, profiles and is watched as one of CUDA C++. Machine code is made of it by
+        nvJitLink (``pip install tilewise[ptx]``) or by ``ptxas`` of a CUDA toolkit, where one of
+        them is there; counts are confirmed by it, and registers are known from it.
+
+        Parameters
+        ----------
+        text_or_path : str or path-like
+            PTX, or the path of a file with it. A ``Path``, or a string of one line that ends in
+            ``.ptx``, is a path.
+        name : str, optional
+            The kernel's symbol, or its C++ name without arguments. Not needed where there is one.
+        source : str or path-like, optional
+            The file that the PTX's lines (``.loc``) are in, to be shown beside what is counted. Of
+            those that the PTX names (``.file``), only what lies in its folder is read.
+        limits : Limits, optional
+            What making machine code of it, and each launch, may take. By default there are none.
+
+        Raises
+        ------
+        FileNotFoundError
+            If a file is not there.
+        CompileError
+            If the PTX can't be read, or has no kernel of this name.
+        TypeError, ValueError
+
+        Examples
+        --------
+        >>> import numpy as np, tilewise
+        >>> ptx = '''
+        ... .version 7.0
+        ... .target sm_80
+        ... .address_size 64
+        ... .visible .entry twice(.param .u64 .ptr .global .align 4 x)
+        ... {
+        ...     .reg .b32 %r<2>; .reg .f32 %f<2>; .reg .b64 %rd<4>;
+        ...     ld.param.u64 %rd1, [x];
+        ...     mov.u32 %r1, %tid.x;
+        ...     mul.wide.u32 %rd2, %r1, 4;
+        ...     add.s64 %rd3, %rd1, %rd2;
+        ...     ld.global.f32 %f1, [%rd3];
+        ...     add.f32 %f1, %f1, %f1;
+        ...     st.global.f32 [%rd3], %f1;
+        ...     ret;
+        ... }'''
+        >>> x = np.arange(5, dtype=np.float32)
+        >>> _ = tilewise.Kernel.from_ptx(ptx).launch(1, 5, (x,), device="emulator")
+        >>> x
+        array([0., 2., 4., 6., 8.], dtype=float32)
+        """
+        if not isinstance(text_or_path, str | os.PathLike):
+            raise TypeError(
+                f"text_or_path is {text_or_path!r}; it takes PTX as a string, or the path of a "
+                "file with it"
+            )
+        if not isinstance(name, str | None):
+            raise TypeError(f"name is {name!r}; it takes the kernel's name as a string")
+        if not isinstance(limits, Limits | None):
+            raise TypeError(f"limits is {limits!r}; it takes tilewise.Limits, or None for none")
+        made = cls.__new__(cls)
+        made.path = None
+        if not isinstance(text_or_path, str) or (
+            "\n" not in text_or_path and text_or_path.endswith(".ptx")
+        ):
+            made.path = Path(text_or_path)
+        made.source = includes.read(made.path) if made.path else str(text_or_path)
+        made.is_ptx, made.defines = True, {}
+        made.options, made.include = (), ()
+        made.trusted, made.limits = False, limits
+        made.lines_of = None if source is None else (str(source), includes.read(Path(source)))
+        made.name = given.kernel_name(made.source, name, made._file)
+        return made
+
+    @property
+    def _file(self) -> str:
+        return given.NO_FILE if self.path is None else str(self.path)
+
+    @property
+    def arch(self) -> str:
+        """Return what it is compiled for where nobody says: PTX, for its own target."""
+        if not self.is_ptx:
+            return compiler.DEFAULT_ARCH
+        return given.default_arch(self.source, self._file)
+
     def __repr__(self) -> str:
+        if self.is_ptx:
+            return f"Kernel.from_ptx({str(self.path or '<text>')!r}, {self.name!r})"
         return f"Kernel({str(self.path or '<source>')!r}, {self.name!r}, {self.defines!r})"
 
     def with_macros(self, defines: Mapping[str, Any]) -> Kernel:
-        """The same kernel with more macros."""
+        """The same kernel with more macros; of PTX, which has none, the kernel itself."""
+        if self.is_ptx:
+            return self
         found = copy(self)
         found.defines = {**self.defines, **defines}
         return found
 
+    def request(self, arch: str | None = None, *, lines: bool = True) -> Request:
+        """What the compiler is asked for; :meth:`compile` says what ``arch`` and ``lines`` are."""
+        return Request(
+            self.source, self.name, self.defines, arch or compiler.DEFAULT_ARCH, self.path,
+            self.options, self.include, lines, self.trusted, self.limits,
+        )  # fmt: skip
+
     @front_door
     def compile(self, arch: str | None = None, *, lines: bool = True) -> Compiled:
-        """Compile for ``arch`` (by default the emulator's), or take it from the cache.
+        """Compile for ``arch``, or take it from the cache.
 
         Parameters
         ----------
         arch : str, optional
-            As ``"sm_90a"``.
+            As ``"sm_90a"``; by default :attr:`arch`.
         lines : bool
             Whether PTX and machine code say of which source line each instruction is: the
             emulator needs it, and so do profilers that show the source.
@@ -150,20 +260,14 @@ class Kernel:
         CompileError
             If the source does not compile or has no kernel of this name.
         ValueError
-            If NVRTC does not know ``arch``.
+            If NVRTC does not know ``arch``, or it is older than PTX's target.
         """
-        return compiler.compile(
-            self.source,
-            self.name,
-            defines=self.defines,
-            arch=arch or compiler.DEFAULT_ARCH,
-            path=self.path,
-            options=self.options,
-            include=self.include,
-            lines=lines,
-            trusted=self.trusted,
-            limits=self.limits,
-        )
+        if self.is_ptx:
+            return given.given(
+                self.source, self.name, arch=arch, path=self.path, source=self.lines_of,
+                limits=self.limits,
+            )  # fmt: skip
+        return compiler.compile_request(self.request(arch, lines=lines))
 
     def find(self, arch: str | None = None, *, lines: bool = True) -> Compiled | None:
         """Take it from the cache; return None where :meth:`compile` would have to compile it.
@@ -178,17 +282,15 @@ class Kernel:
         ValueError
             If NVRTC does not know ``arch``.
         """
-        return compiler.find(
-            self.source,
-            self.name,
-            defines=self.defines,
-            arch=arch or compiler.DEFAULT_ARCH,
-            path=self.path,
-            options=self.options,
-            include=self.include,
-            lines=lines,
-            trusted=self.trusted,
-        )
+        if self.is_ptx:
+            return self.compile(arch)
+        return compiler.find(self.request(arch, lines=lines))
+
+    def place(self, device: str | Device = "auto") -> Device:
+        """Return the device of a name; of the emulator, one of the kernel's own :attr:`arch`."""
+        found = device_of(device)
+        is_by_name = isinstance(device, str) and found.name == "emulator"
+        return emulator(self.arch) if self.is_ptx and is_by_name else found
 
     @front_door
     def launch(
@@ -236,7 +338,7 @@ class Kernel:
         """
         if checks not in CHECKS:
             raise ValueError(f"checks is {checks!r}; it takes one of {', '.join(CHECKS)}")
-        place = device_of(device)
+        place = self.place(device)
         launch = Launch(
             dim3(grid, "grid"), dim3(block, "block"), tuple(args), _size(shared), checks,
             global_races=global_races, limits=self.limits,
@@ -273,7 +375,7 @@ class Kernel:
         grid, block, args, shared, checks
             As :meth:`launch` takes them; arrays are NumPy's.
         arch : str, optional
-            To compile for, as ``"sm_80"``; by default the emulator's.
+            To compile for, as ``"sm_80"``; by default :attr:`arch`.
         whole : bool
             Run every block.
 
@@ -296,6 +398,6 @@ class Kernel:
         from tilewise.lens.profiling import profile_launch
 
         return profile_launch(
-            self, grid, block, args, shared=shared, arch=arch or compiler.DEFAULT_ARCH,
+            self, grid, block, args, shared=shared, arch=arch or self.arch,
             checks=checks, whole=whole,
         )  # fmt: skip

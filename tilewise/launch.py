@@ -105,6 +105,12 @@ class Finding(Record):
         The kernel's parameter or the shared variable.
     index : tuple of int or int or None
         Element index in ``array``.
+    count : int
+        Instructions of the line that have it: those of a loop that the compiler unrolled are one
+        finding, and what it says besides is of the first.
+    calls : tuple of int
+        Where the line is in a device function, the lines of the kernel's own file that call it, the
+        innermost first. They are known of inlined functions, and where an address is wrong.
     """
 
     kind: str
@@ -115,6 +121,8 @@ class Finding(Record):
     thread: Dim3 | None = None
     array: str | None = None
     index: int | tuple[int, ...] | None = None
+    count: int = 1
+    calls: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}: {self.kind}: {self.message}"

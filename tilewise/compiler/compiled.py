@@ -22,7 +22,8 @@ class Parameter:
         Bytes.
     declared : str
         The source's type of it, as ``"float*"``
-        (:func:`tilewise.compiler.signatures.declared`); empty where it is not known.
+        (:func:`tilewise.compiler.signatures.declared`); empty where it is not known. Of PTX that
+        was given, ``"*"`` of a pointer.
     """
 
     name: str
@@ -45,17 +46,23 @@ class Compiled:
     arch : str
         As ``"sm_90a"``.
     source : str
-        CUDA C++.
+        CUDA C++. Of PTX that was given: the text that its lines are in, which is the PTX itself
+        where it says of no source; empty where that can't be read.
     file : str
         The source's name in messages and in the PTX.
     ptx : str
         The whole module.
     cubin : bytes
-        The whole module's machine code, an ELF file.
+        The whole module's machine code, an ELF file; empty of PTX that nothing there assembles.
     resources : Resources
         What ptxas reports.
     parameters : tuple of Parameter
         In order.
+    is_ptx : bool
+        Whether it was given as PTX.
+    ptx_file : int
+        The number of the ``.file`` that stands for the PTX itself: functions whose PTX says of no
+        source line have its own lines. 0 where there is none.
     """
 
     name: str
@@ -67,6 +74,8 @@ class Compiled:
     cubin: bytes
     resources: Resources
     parameters: tuple[Parameter, ...]
+    is_ptx: bool = False
+    ptx_file: int = 0
 
     def __repr__(self) -> str:
         return f"Compiled({self.name!r}, {self.arch!r}, {self.file!r}, {self.resources!r})"

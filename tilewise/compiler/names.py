@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tilewise.compiler.compiled import Compiled
+from tilewise.compiler.compiled import Compiled, Parameter
 
 _LEFT_OUT = re.compile(r"//[^\n]*|/\*.*?(?:\*/|\Z)|\"(?:[^\"\\\n]|\\.)*\"", re.DOTALL)
 _OPENING, _CLOSING = "(<[{", ")>]}"
@@ -22,9 +22,12 @@ def parameter_names(compiled: Compiled) -> list[str]:
     -------
     list of str
         One a parameter, ``"argument 2"`` for one that has none; empty where the source does not say
-        it plainly, as where a macro makes the list.
+        it plainly, as where a macro makes the list. Of PTX that says of no source, those of the
+        PTX.
     """
     parts = declarations(compiled)
+    if not parts and compiled.is_ptx:
+        return [parameter.name for parameter in compiled.parameters]
     return [_name(part) or f"argument {index}" for index, part in enumerate(parts)]
 
 
@@ -36,6 +39,8 @@ def declarations(compiled: Compiled) -> list[str]:
     list of str
         One a parameter; empty where the source does not say it plainly.
     """
+    if compiled.is_ptx and ".entry" in compiled.source:  # the text that lines are in is PTX
+        return []
     # A comment, or what looks like one, ends where the text does: no text is looked at twice.
     plain = _LEFT_OUT.sub(" ", compiled.source)
     base = re.split(r"[<(]", compiled.name)[0].split("::")[-1].strip()
@@ -51,7 +56,7 @@ def declarations(compiled: Compiled) -> list[str]:
 
 def signature(compiled: Compiled) -> str:
     """A kernel's parameters as its source declares them, as ``"twice(int n, float* x)"``."""
-    parts = declarations(compiled) or [_declared(x.declared, x.size) for x in compiled.parameters]
+    parts = declarations(compiled) or [_declared(x) for x in compiled.parameters]
     return f"{compiled.name}({', '.join(parts)})"
 
 
@@ -80,5 +85,8 @@ def _name(declared: str) -> str:
     return words[-1] if len(words) > 1 and words[-1] not in _NO_NAMES else ""
 
 
-def _declared(declared: str, size: int) -> str:
-    return (declared.lstrip("*") or "a pointer") if declared else f"{size} bytes"
+def _declared(parameter: Parameter) -> str:
+    """A parameter's type: the source's, or where that is not known the PTX's."""
+    if parameter.declared:
+        return parameter.declared.lstrip("*") or "a pointer"
+    return f"{parameter.size} bytes" if parameter.type == "b8" else f".{parameter.type}"

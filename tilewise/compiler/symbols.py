@@ -103,16 +103,16 @@ def _without_comments(source: str) -> str:
 
 
 def demangle(symbol: str) -> str:
-    """A kernel's C++ name, arguments left out; ``symbol`` where it is beyond these few rules.
+    """A function's C++ name, arguments left out; ``symbol`` where it is beyond these few rules.
 
     Itanium C++ ABI, 5.1: nested names, and template arguments that are built-in types or
     integers.
     """
-    match = re.fullmatch(r"_Z(N?)(.*)", symbol)
+    match = re.fullmatch(r"_Z(N?)[rVKL]*(.*)", symbol)
     if not match:
         return symbol
     rest, parts = match[2], []
-    while (size := re.match(r"\d+", rest)) is not None:
+    while (size := re.match(r"\d+", rest := rest.removeprefix("L"))) is not None:
         length, rest = int(size[0]), rest[size.end() :]
         name, rest = rest[:length], rest[length:]
         parts.append("(anonymous namespace)" if name.startswith("_GLOBAL__N_") else name)
@@ -123,6 +123,8 @@ def demangle(symbol: str) -> str:
             parts[-1] += f"<{', '.join(arguments)}>"
         if not match[1]:
             break
+    if match[1] and not rest.startswith("E"):
+        return symbol  # an operator, or a constructor
     return "::".join(parts) or symbol
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -271,6 +271,11 @@ def _bind_one(parameter: Parameter, value: Any) -> ScalarArgument | ArrayArgumen
         return ScalarArgument(parameter, bytes(8))
     if isinstance(value, np.generic) and _is_half(value) and parameter.size == 2:
         return ScalarArgument(parameter, value.tobytes())
+    if parameter.type[0] == "b" and isinstance(value, (float, np.floating)):
+        # PTX leaves open what its bits are.
+        bits = replace(parameter, type=f"f{8 * parameter.size}")
+        if bits.type in _FLOAT_TYPES:
+            return ScalarArgument(parameter, _float(bits, value))
     if isinstance(value, (int, np.integer, np.bool_)):
         return ScalarArgument(parameter, _integer(parameter, int(value)))
     if not is_address:

@@ -236,7 +236,7 @@ class Gpu:
             In a process forked from the one that started the GPU.
         """
         with self._lock:
-            loaded = self._loaded.get((compiled.cubin, compiled.symbol))
+            loaded = self._loaded.get(_key(compiled))
             if (
                 loaded is not None
                 and self.context.is_ready
@@ -305,7 +305,7 @@ class Gpu:
             )
 
     def _load(self, compiled: Compiled, fresh: bool = False) -> _Loaded:
-        key = compiled.cubin, compiled.symbol
+        key = _key(compiled)
         if not fresh and key in self._loaded:
             return self._loaded[key]
         wanted = limits.compute_capability(compiled.arch)
@@ -315,7 +315,7 @@ class Gpu:
         try:
             code = (
                 objects.from_cubin(compiled.cubin)
-                if native
+                if native and compiled.cubin
                 else objects.from_ptx(compiled.ptx.encode())
             )
             kernel = code.get_kernel(compiled.symbol)
@@ -359,6 +359,11 @@ class Gpu:
         )
         self.context.call("cuFuncSetAttribute", loaded.function, which, shared)
         loaded.opted_in = shared
+
+
+def _key(compiled: Compiled) -> tuple[bytes, str]:
+    """What a kernel on the GPU is known by; its PTX where it was given no machine code."""
+    return compiled.cubin or compiled.ptx.encode(), compiled.symbol
 
 
 def _needs_no_opt_in(loaded: _Loaded, shared: int) -> bool:

@@ -312,8 +312,11 @@ def blocks_per_multiprocessor(arch: str, resources: Resources, threads: int, sha
     Raises
     ------
     ValueError
-        If the table does not have ``arch``, ``threads`` is below 1 or ``shared`` negative.
+        If the table does not have ``arch``, ``threads`` is below 1 or ``shared`` negative, or it
+        is not known what the kernel takes.
     """
+    if resources.missing:
+        raise ValueError(f"the kernel's registers are not known: {resources.missing}")
     if threads < 1 or shared < 0:
         raise ValueError(f"a block of {threads} threads with {shared} bytes is none")
     place = multiprocessor(arch)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tilewise.devices import Device, device_of
+from tilewise.devices import Device
 from tilewise.kernel import Kernel
 from tilewise.ladder.geometry import (
     DEFAULT_SIZE,
@@ -159,7 +160,8 @@ def run(
     Parameters
     ----------
     target : str, Rung or Kernel
-        A rung or its name; or a kernel with the ladder's signature, also as ``"FILE.cu:NAME"``.
+        A rung or its name; or a kernel with the ladder's signature, also as ``"FILE.cu:NAME"`` or
+        ``"FILE.ptx:NAME"``.
         That is launched as ``tiled`` is: blocks of ``TILE`` x ``TILE`` threads, columns along x,
         and the macros ``TILE`` and ``real`` are defined for it.
     a, b : ndarray, (m, k) and (k, n)
@@ -209,7 +211,7 @@ def run(
         raise ValueError(f"repeats is {repeats}; it must be at least 0")
     gemm = Gemm.of(a, b, c, alpha=alpha, beta=beta)
     kernel, edge, (grid, block) = prepare(target, gemm, tile)
-    place = device_of(device)
+    place = kernel.place(device)
     if gemm.m and gemm.n:
         on_the_host = in_order(gemm, a, b, a if c is None else c)
         check_signature(kernel.compile(place.arch), gemm, on_the_host)
@@ -259,6 +261,12 @@ def _pitched_copy(matrix: npt.NDArray[Any]) -> npt.NDArray[Any]:
     copied = np.empty((matrix.shape[0], pitch), matrix.dtype)[:, : matrix.shape[1]]
     copied[...] = matrix
     return copied
+
+
+def arch_of(target: str | Rung | Kernel, asked: str | None) -> str:
+    """The architecture that is asked for, or that a kernel is for by itself."""
+    found = kernel_of(target)
+    return asked or (found.arch if isinstance(found, Kernel) else DEFAULT_ARCH)
 
 
 def sizes_of(
@@ -314,14 +322,14 @@ def kernel_of(target: str | Rung | Kernel) -> Rung | Kernel:
 
 
 def named(target: str, **source: Any) -> Rung | Kernel:
-    """The kernel of ``"FILE.cu:NAME"``, or the rung of that name.
+    """The kernel of ``"FILE.cu:NAME"`` or ``"FILE.ptx:NAME"``, or the rung of that name.
 
     Parameters
     ----------
     target : str
     **source
         Of the kernel: ``include``, ``trusted`` and ``limits``, as :class:`tilewise.Kernel` takes
-        them.
+        them. Of PTX, ``limits`` alone, and no other that is set.
 
     Raises
     ------
@@ -331,17 +339,23 @@ def named(target: str, **source: Any) -> Rung | Kernel:
         If there is no such rung, or no kernel is named.
     """
     # At ".cu:", because a kernel's name may hold a colon too (space::kernel).
-    stem, mark, name = target.partition(".cu:")
-    if mark:
-        path = Path(stem + ".cu")
+    file = re.match(r"(.*?\.(?:cu|ptx)):(.*)", target, re.DOTALL)
+    if file is not None:
+        path, name = Path(file[1]), file[2]
         if not name.strip():
             raise ValueError(f"{target!r} names no kernel; write {path}:NAME")
         if not path.is_file():
             raise FileNotFoundError(f"there is no file {path}")
-        return Kernel(path, name, **source)
-    if target.endswith(".cu"):
+        if path.suffix != ".ptx":
+            return Kernel(path, name, **source)
+        limits = source.pop("limits", None)
+        if meant := [name for name, value in source.items() if value]:
+            raise ValueError(f"{meant[0]} is for CUDA C++; {path} is PTX, which includes nothing")
+        return Kernel.from_ptx(path, name, limits=limits)
+    if target.endswith((".cu", ".ptx")):
         raise ValueError(f"{target!r} is a file; say which kernel in it: {target}:NAME")
     try:
         return rung(target)
     except ValueError as error:
-        raise ValueError(f"{error}; or a kernel of your own, as FILE.cu:NAME") from None
+        own = "or a kernel of your own, as FILE.cu:NAME or FILE.ptx:NAME"
+        raise ValueError(f"{error}; {own}") from None

@@ -66,8 +66,9 @@ def against(found: Profile, hardware: Hardware) -> tuple[Row, ...]:
 
     Counters, registers, and the blocks a multiprocessor that each limit of occupancy allows.
     """
-    registers = given_registers(found.report.resources.registers)
-    counters = found.counters.to_dict() | {"registers": registers}
+    resources, counters = found.report.resources, found.counters.to_dict()
+    if not resources.missing:
+        counters["registers"] = given_registers(resources.registers)
     held, place = found.occupancy, multiprocessor(found.arch)
     by_shared = held.by_shared
     if SHARED_CONFIG in hardware.metrics:  # of the shared memory, what that launch had

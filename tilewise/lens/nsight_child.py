@@ -33,7 +33,7 @@ class Case:
     Attributes
     ----------
     source : str or Path
-        CUDA C++ source, or the path of a file with it, as :class:`tilewise.Kernel` takes it.
+        CUDA C++ or PTX, or the path of a file with it, as :class:`tilewise.Kernel` takes it.
     name : str
         The kernel's name.
     grid, block : int or sequence of ints
@@ -51,6 +51,8 @@ class Case:
         More folders that ``#include`` searches.
     trusted : bool
         Whether the source may include any file.
+    is_ptx : bool
+        Whether the source is PTX.
     """
 
     source: str | Path
@@ -63,10 +65,13 @@ class Case:
     options: Sequence[str] = ()
     include: Sequence[str | Path] = ()
     trusted: bool = False
+    is_ptx: bool = False
 
     @property
     def kernel(self) -> Kernel:
         """Of this source, name, macros and options."""
+        if self.is_ptx:
+            return Kernel.from_ptx(self.source, self.name)
         return Kernel(
             self.source, self.name, self.defines, self.options, include=self.include,
             trusted=self.trusted,
@@ -121,6 +126,7 @@ def save(folder: Path, cases: Sequence[Case]) -> None:
                 "options": kernel.options,
                 "include": [str(Path(each).absolute()) for each in kernel.include],
                 "trusted": kernel.trusted,
+                "is_ptx": kernel.is_ptx,
                 "args": [
                     argument(f"{kernel.name}, argument {index}", value)
                     for index, value in enumerate(case.args)
@@ -173,6 +179,7 @@ def load(folder: Path) -> list[Case]:
                 tuple(record["options"]),
                 tuple(record["include"]),
                 record["trusted"],
+                record["is_ptx"],
             )
             for record in records
         ]

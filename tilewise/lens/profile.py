@@ -213,15 +213,21 @@ class Profile(Shown):
 
     def _resources(self) -> list[Figure]:
         r, group = self.report.resources, "resources"
+        shared = r.shared_bytes + self.report.launch.shared
+        of_block = Figure(group, "shared memory a block", shared, "bytes")
+        if r.missing:
+            return [of_block, Figure(group, "registers and spills", f"not known: {r.missing}")]
         return [
             Figure(group, "registers a thread", r.registers),
-            Figure(group, "shared memory a block", r.shared_bytes + self.report.launch.shared,
-                   "bytes"),
+            of_block,
             Figure(group, "spills a thread", r.spill_bytes, "bytes"),
-        ]  # fmt: skip
+        ]
 
     def _occupancy(self) -> list[Figure]:
         found, group = self.occupancy, "occupancy"
+        if self.report.resources.missing:
+            most = f"at most {found.blocks}, for its registers are not known"
+            return [Figure(group, "blocks a multiprocessor", most)]
         return [
             Figure(group, "blocks a multiprocessor", found.blocks),
             Figure(group, "warps a multiprocessor", found.warps),

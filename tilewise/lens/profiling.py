@@ -8,11 +8,11 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from tilewise.compiler import DEFAULT_ARCH, Compiled
+from tilewise.compiler import Compiled
 from tilewise.devices.emulator import Emulator, EmulatorArray, UnlikeBlocksError
 from tilewise.devices.occupancy import multiprocessor, occupancy
 from tilewise.kernel import CHECKS, Kernel
-from tilewise.ladder.run import kernel_of, sizes_of
+from tilewise.ladder.run import arch_of, kernel_of, sizes_of
 from tilewise.ladder.rungs import Rung
 from tilewise.launch import Launch, LaunchReport, dim3
 from tilewise.lens.nsight_child import Case
@@ -39,7 +39,7 @@ def profile_launch(
     args: Sequence[Any],
     *,
     shared: int = 0,
-    arch: str = DEFAULT_ARCH,
+    arch: str | None = None,
     checks: str = "raise",
     whole: bool = False,
     progress: Callable[[int, int], None] | None = None,
@@ -52,7 +52,7 @@ def profile_launch(
     grid, block, args, shared
         As :meth:`tilewise.Kernel.launch` takes them; arrays are NumPy's.
     arch : str
-        To compile for, as ``"sm_90a"``.
+        To compile for, as ``"sm_90a"``; by default :attr:`tilewise.Kernel.arch`.
     checks : str
         ``"raise"``, ``"strict"``, ``"collect"`` or ``"off"``.
     whole : bool
@@ -67,7 +67,7 @@ def profile_launch(
     """
     if checks not in CHECKS:
         raise ValueError(f"checks is {checks!r}; it takes one of {', '.join(CHECKS)}")
-    emulator = Emulator(arch, progress)
+    emulator = Emulator(arch or kernel.arch, progress)
     launch = Launch(
         dim3(grid, "grid"), dim3(block, "block"), tuple(args), shared, checks,
         limits=kernel.limits,
@@ -115,7 +115,7 @@ def _profile(
     """What ``count``, a method of the emulator, finds."""
     multiprocessor(emulator.arch)  # where it is not known, nothing is run
     report = count(compiled, launch)
-    resources = compiled.resources
+    resources = report.resources
     held = occupancy(
         emulator.arch, math.prod(launch.block), resources.registers,
         resources.shared_bytes + launch.shared, barriers=resources.barriers,
@@ -123,6 +123,7 @@ def _profile(
     case = Case(
         kernel.path or kernel.source, kernel.name, launch.grid, launch.block, launch.args,
         kernel.defines, launch.shared, kernel.options, kernel.include, kernel.trusted,
+        kernel.is_ptx,
     )  # fmt: skip
     return Profile(
         kernel.name, compiled.file, compiled.source, emulator.arch, report, held, case
@@ -141,7 +142,7 @@ def profile_product(
     alpha: float = 1.0,
     beta: float = 0.0,
     seed: int = 0,
-    arch: str = DEFAULT_ARCH,
+    arch: str | None = None,
     checks: str = "raise",
     whole: bool = False,
     progress: Callable[[int, int], None] | None = None,
@@ -177,8 +178,8 @@ def profile_product(
     >>> found.counters.shared_load_bank_conflicts, found.blocks_run, found.blocks
     (120259084288, 1, 65536)
     """
-    emulator = Emulator(arch, progress)
     target = kernel_of(target)
+    emulator = Emulator(arch_of(target, arch), progress)
     m, n, k = sizes_of(target, m, n, k)
     product = Product.of(target, m, n, k, dtype=dtype, tile=tile, alpha=alpha, beta=beta)
     grid, block = product.geometry
@@ -208,7 +209,7 @@ def check_product(
     tile: int | None = None,
     alpha: float = 1.0,
     beta: float = 0.0,
-    arch: str = DEFAULT_ARCH,
+    arch: str | None = None,
 ) -> None:
     """Raise what :func:`profile_product` would before it runs anything: it compiles the kernel.
 
@@ -222,8 +223,9 @@ def check_product(
     FileNotFoundError, CompileError, MemoryError, ValueError, TypeError
     """
     product = Product.of(target, m, n, k, dtype=dtype, tile=tile, alpha=alpha, beta=beta)
-    product.compile(arch)
-    multiprocessor(arch)
+    where = arch_of(target, arch)
+    product.compile(where)
+    multiprocessor(where)
 
 
 def _count(product: Product, emulator: Emulator, checks: str, how: Count) -> Profile:

@@ -8,11 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tilewise.compiler import DEFAULT_ARCH
 from tilewise.devices.emulated import emulator
 from tilewise.kernel import Kernel
 from tilewise.ladder.problem import random_problem
-from tilewise.ladder.run import kernel_of, run
+from tilewise.ladder.run import arch_of, kernel_of, run
 from tilewise.ladder.rungs import Rung
 from tilewise.ladder.watched import sizes
 from tilewise.lens.player import page
@@ -90,7 +89,7 @@ def watch(
     beta: float = 0.0,
     blocks: Sequence[Dim3] = (),
     seed: int = 0,
-    arch: str = DEFAULT_ARCH,
+    arch: str | None = None,
 ) -> Watch:
     """Run some blocks of a product on the emulator, and show what they do, step by step.
 
@@ -116,6 +115,7 @@ def watch(
     FileNotFoundError, CompileError, LaunchError, CheckError, ValueError, TypeError
     """
     kernel = kernel_of(target)
+    arch = arch_of(kernel, arch)
     at = sizes(kernel, m, n, k, tile, dtype)
     trace = record(
         kernel, at.m, at.n, at.k, dtype=dtype, tile=at.tile, alpha=alpha, beta=beta,

@@ -126,10 +126,82 @@ def test_lines_of_other_files_are_named_with_them(file: Path) -> None:
     assert f"(line 12 of {file})" in race.message
 
 
+def test_the_kernels_line_that_called_a_header_is_named(file: Path) -> None:
+    findings = run(file, 63, "collect").findings
+    inner, outer = (
+        next(f for f in findings if Path(f.file).name == name)
+        for name in ("inner.cuh", "outer.cuh")
+    )
+    assert inner.message.endswith(f"; in pair, called at {file}:7")
+    assert (inner.calls, outer.calls) == ((7,), (7,))
+    assert outer.message.endswith(f"; in neighbours, called at {file}:7")
+    with pytest.raises(MemoryAccessError, match=rf"in pair, called at {re.escape(str(file))}:7"):
+        run(file, 63)
+
+
+def test_both_sides_of_a_race_name_the_kernels_line(file: Path) -> None:
+    source = """#include "parts/inner.cuh"
+__device__ inline void put(float* s, float x) {
+    s[threadIdx.x] = x;
+}
+template <int N> struct Two {
+    __device__ static void all(float* s, float x) { put(s, x); s[threadIdx.x + N] = x; }
+};
+extern "C" __global__ void twice(float* x) {
+    __shared__ float s[128];
+    Two<64>::all(s, x[threadIdx.x]);
+    x[threadIdx.x] = pair(s, 62 - threadIdx.x);
+}
+"""
+    file.write_text(source)
+    x = np.zeros(64, np.float32)
+    found = Kernel(file, "twice").launch(1, 64, (x,), device="emulator", checks="collect").findings
+    race = next(f for f in found if "(line 3 of" in f.message)
+    assert (Path(race.file).name, race.line, race.calls) == ("inner.cuh", 3, (11,))
+    assert f"(line 3 of {file}, in put, called at line 6, from line 10)" in race.message
+    assert race.message.endswith(f"; in pair, called at {file}:11")
+
+
+def test_a_line_of_the_kernels_own_helper_says_who_called_it(file: Path) -> None:
+    file.write_text("""__device__ inline float at(const float* x, int i) { return x[i]; }
+extern "C" __global__ void k(float* x) {
+    float sum = at(x, threadIdx.x);
+    sum += at(x, threadIdx.x + 100);
+    x[threadIdx.x] = sum + at(x, threadIdx.x + 200);
+}
+""")
+    x = np.zeros(40, np.float32)
+    found = Kernel(file, "k").launch(1, 32, (x,), device="emulator", checks="collect").findings
+    assert [(f.line, f.calls) for f in found] == [(1, (4,)), (1, (5,))]
+    assert found[0].message.endswith("; in at, called at line 4")
+
+
+def test_a_header_that_is_not_inlined_says_who_called_it(file: Path) -> None:
+    file.write_text("""#include "parts/far.cuh"
+__device__ __noinline__ float between(const float* x, int n) {
+    return far(x, n) + 1;
+}
+extern "C" __global__ void calls(int n, float* x) {
+    if (n < 0) x[0] = far(x, 0);
+    x[threadIdx.x] = between(x, n);
+}
+""")
+    header = file.parent / "parts" / "far.cuh"
+    header.write_text("\n__device__ __noinline__ float far(const float* x, int n) { return x[n]; }")
+    x = np.zeros(32, np.float32)
+    found = Kernel(file, "calls").launch(1, 32, (64, x), device="emulator", checks="collect")
+    (finding,) = found.findings
+    assert (Path(finding.file).name, finding.line, finding.calls) == ("far.cuh", 2, (3, 7))
+    assert finding.message.endswith(f"; in far, called at {file}:3, from {file}:7")
+
+
 def test_errors_name_the_header(file: Path) -> None:
     with pytest.raises(LaunchError, match=r"outer\.cuh:8: thread"):
         Kernel(file, "ends").launch(1, 32, (), device="emulator")
-    with pytest.raises(UnsupportedInstructionError, match=r"line 10 of .*outer\.cuh\)"):
+    with pytest.raises(
+        UnsupportedInstructionError,
+        match=r"line 10 of .*outer\.cuh, in unknown, called at .*kernel\.cu:16\)",
+    ):
         Kernel(file, "odd").launch(1, 32, (np.zeros(32, np.int32),), device="emulator")
 
 

@@ -95,6 +95,7 @@ def run(
     A kernel of any other signature is launched with --grid, --block and --args.
     """
     from tilewise.cli import show
+    from tilewise.kernel import Kernel
     from tilewise.ladder import matrix_files
     from tilewise.ladder import run as runs
     from tilewise.ladder.run import sizes_of
@@ -108,7 +109,8 @@ def run(
             "-m": m is not None, "-n": n is not None, "-k": k is not None, "--a": a, "--b": b,
             "--c": c, "--tile": tile, "--dtype": dtype, "--alpha": alpha != 1, "--beta": beta,
         }  # fmt: skip
-        own, place = asked.check(target, kernel, product), device_of(device, arch)
+        own = asked.check(target, kernel, product)
+        place = own.place(device.value) if arch is None else device_of(device, arch)
         prepared = asked.prepared("run", target, own, place.arch)
         return run_launch(prepared, target, place, after, checks, global_races, as_json)
     after.refuse()
@@ -125,6 +127,8 @@ def run(
         with show.progress(None, "drawing the matrices"):
             matrices = _random(sizes_of(kernel, m, n, k), dtype, seed or 0)
     left, right, start = matrices
+    if arch is None and isinstance(kernel, Kernel):
+        place = kernel.place(device.value)
     with show.block_progress(place, f"running {target}"), advising("run", target, kernel):
         result = runs.run(
             kernel,

@@ -70,7 +70,7 @@ def rungs(incomplete: str) -> list[str]:
 Target = Annotated[
     str,
     typer.Argument(
-        metavar="RUNG|FILE.cu:NAME",
+        metavar="RUNG|FILE.cu:NAME|FILE.ptx:NAME",
         help="A rung of the ladder, or any kernel that has its signature.",
         autocompletion=rungs,
     ),

@@ -32,7 +32,7 @@ def profile(
     targets: Annotated[
         list[str],
         typer.Argument(
-            metavar="RUNG|FILE.cu:NAME [RUNG|FILE.cu:NAME]",
+            metavar="RUNG|FILE.cu:NAME|FILE.ptx:NAME [...]",
             help="A rung of the ladder, or any kernel; two are compared.",
             autocompletion=rungs,
         ),
@@ -80,7 +80,6 @@ def profile(
     """
     from tilewise.cli import show
     from tilewise.ladder.run import sizes_of
-    from tilewise.launch import DEFAULT_ARCH
     from tilewise.lens import nsight
     from tilewise.lens.compare import against
     from tilewise.lens.profiling import check_product, profile_prepared, profile_product
@@ -90,7 +89,6 @@ def profile(
     kernels = [
         source(each, include, trusted, limit, no_limits, define) for each in targets
     ]  # fmt: skip
-    own_arch = arch or DEFAULT_ARCH
     asked = Asked(grid, block, args, shared, seed, cast)
     counts: list[Callable[..., Profile]] = []
     if asked.is_there:
@@ -100,7 +98,7 @@ def profile(
         }  # fmt: skip
         for target, kernel in zip(targets, kernels, strict=True):
             own = asked.check(target, kernel, of_a_product)
-            prepared = asked.prepared("profile", target, own, own_arch)
+            prepared = asked.prepared("profile", target, own, arch or own.arch)
             counts.append(partial(profile_prepared, prepared))
     else:
         # Of two, what both can do.
@@ -108,7 +106,7 @@ def profile(
         rows, columns, depth = (min(each) for each in zip(*sizes, strict=True))
         product: dict[str, Any] = {
             "m": rows, "n": columns, "k": depth, "dtype": (dtype or Dtype.float32).value,
-            "tile": tile, "alpha": alpha, "beta": beta, "arch": own_arch,
+            "tile": tile, "alpha": alpha, "beta": beta, "arch": arch,
         }  # fmt: skip
         # All of them first: what is wrong with the second should not wait.
         for target, kernel in zip(targets, kernels, strict=True):

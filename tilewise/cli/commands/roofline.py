@@ -42,7 +42,7 @@ def roofline(
     targets: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="RUNG|FILE.cu:NAME ...",
+            metavar="RUNG|FILE.cu:NAME|FILE.ptx:NAME ...",
             help="Kernels, as `tilewise run` takes them. By default the rungs of many blocks, each "
             "with the tile where it takes that.",
             autocompletion=rungs,

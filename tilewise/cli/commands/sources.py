@@ -66,7 +66,7 @@ def source(
     has_no_limits: bool = False,
     define: Sequence[str] | None = None,
 ) -> Kernel | Rung:
-    """The rung of a name, or the kernel of ``FILE.cu:NAME`` within its limits.
+    """The rung of a name, or the kernel of ``FILE.cu:NAME`` or ``FILE.ptx:NAME`` within its limits.
 
     Raises
     ------
@@ -110,8 +110,10 @@ def the_source(
         "--no-limits": has_no_limits, "-D": define,
     }  # fmt: skip
     options = [option for option, value in given.items() if value]
-    if options and ".cu:" not in target:
-        raise ValueError(f"{options[0]} is for FILE.cu:NAME; {target} is a rung of the ladder")
+    if options and ".cu:" not in target and ".ptx:" not in target:
+        raise ValueError(
+            f"{options[0]} is for FILE.cu:NAME or FILE.ptx:NAME; {target} is a rung of the ladder"
+        )
     return found
 
 

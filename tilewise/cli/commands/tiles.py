@@ -60,7 +60,7 @@ def occupancy(
     target: Annotated[
         str,
         typer.Argument(
-            metavar="RUNG|FILE.cu:NAME",
+            metavar="RUNG|FILE.cu:NAME|FILE.ptx:NAME",
             help="A rung of the ladder, or any kernel.",
             autocompletion=rungs,
         ),
@@ -196,6 +196,10 @@ def _rows(
             step(place.name)
             try:
                 resources = kernel.compile(place.name).resources
+                if resources.missing:
+                    raise ValueError(
+                        f"the registers of {kernel.name} are not known: {resources.missing}"
+                    )
                 total = resources.shared_bytes + shared
                 if total > place.max_shared:
                     raise ValueError(

@@ -101,7 +101,6 @@ def watch(
     """
     from tilewise.cli import show
     from tilewise.ladder.matrix_files import check_target
-    from tilewise.launch import DEFAULT_ARCH
     from tilewise.lens import animation
     from tilewise.lens.watch import watch as record
     from tilewise.lens.watch import watch_launch
@@ -132,7 +131,7 @@ def watch(
             raise ValueError("--block is given twice; --at names the blocks to watch")
         if gif is not None or frames is not None:
             raise ValueError("--gif and --frames draw the tiles of a product, and this is none")
-        prepared = asked.prepared("watch", target, own, arch or DEFAULT_ARCH)
+        prepared = asked.prepared("watch", target, own, arch or own.arch)
         with show.progress(None, f"running {target}"):
             found = watch_launch(prepared, blocks=[_index(each, "--at") for each in at or ()])
     else:
@@ -141,7 +140,7 @@ def watch(
         with show.progress(None, f"running {target}"), advising("watch", target, kernel):
             found = record(
                 kernel, m, n, k, dtype=(dtype or Dtype.float32).value, tile=tile, alpha=alpha,
-                beta=beta, blocks=chosen, seed=seed, arch=arch or DEFAULT_ARCH,
+                beta=beta, blocks=chosen, seed=seed, arch=arch,
             )  # fmt: skip
     trace = found.trace.to_dict()
     if gif is not None or frames is not None:
@@ -169,9 +168,12 @@ def page_name(target: str) -> str:
     The file's folders are part of it, from the working directory where they lie in that: pages of
     two files' kernels of one name are two pages.
     """
-    stem, mark, name = target.partition(".cu:")
-    if not mark:
+    named = re.match(r"(.*?)\.(cu|ptx):(.*)", target, re.DOTALL)
+    if named is None:
         return re.sub(r"\W+", "_", target)
+    stem, suffix, name = named.groups()
+    if suffix == "ptx":
+        stem += "-ptx"
     path, here = Path(stem).resolve(), Path.cwd().resolve()
     if path.is_relative_to(here):
         path = path.relative_to(here)

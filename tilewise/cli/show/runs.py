@@ -94,6 +94,8 @@ def time_line(result: RunResult, report: LaunchReport) -> str:
 
 def resources_line(report: LaunchReport) -> str:
     resources = report.resources
+    if resources.missing:
+        return resources._summary()
     shared = f"{resources.shared_bytes:,} bytes shared memory a block"
     if report.launch.shared:
         shared += f" and {report.launch.shared:,} dynamic"

@@ -33,6 +33,7 @@ from tilewise.devices.emulator.synchronisation import clusters
 from tilewise.devices.emulator.threads.budget import Budget
 from tilewise.devices.emulator.threads.faults import Faults
 from tilewise.devices.emulator.threads.lanes import Geometry
+from tilewise.errors import LaunchError
 from tilewise.launch import Alike, Launch, LaunchReport
 from tilewise.places import Dim3
 
@@ -68,7 +69,7 @@ class Emulator:
         self.progress = progress
         self._memory = GlobalMemory()
         self._lock = threading.Lock()
-        self._programs: OrderedDict[tuple[str, str], tuple[Program, Joining]] = OrderedDict()
+        self._programs: OrderedDict[tuple[str, str, bytes], tuple[Program, Joining]] = OrderedDict()
 
     def __repr__(self) -> str:
         return f"<{self.description}>"
@@ -202,9 +203,16 @@ class Emulator:
             budget.check_time()
         cluster = program.kernel.cluster or (1, 1, 1)
         clusters.check(cluster, launch.grid)
+        if program.frame_bytes > limits.MAX_LOCAL:
+            raise LaunchError(
+                f"{compiled.name} takes {program.frame_bytes:,} bytes of local memory a thread; "
+                f"the hardware has at most {limits.MAX_LOCAL:,}"
+            )
+        # What the system keeps is not the kernel's.
+        declared = program.static_shared - program.reserved_shared.get("cap", 0)
         limits.check_launch(
             launch,
-            max(program.static_shared, compiled.resources.shared_bytes),
+            max(declared, compiled.resources.shared_bytes),
             max_shared=limits.max_shared(self.arch),
             max_threads=self._most_threads(program, compiled),
         )
@@ -212,7 +220,7 @@ class Emulator:
         output: list[str] = []
         faults = Faults(launch.checks)
         whole = Geometry(launch.grid, launch.block, 0, math.prod(launch.grid))
-        sources = Sources(program.module.files, compiled.file)
+        sources = Sources(program.module.files, compiled.file, program.module.strings)
         with Image(self._memory, program, compiled, bound) as image:
             setup = Setup(
                 memory=self._memory,
@@ -242,19 +250,22 @@ class Emulator:
                 image.copy_back()
         seconds = time.perf_counter() - start
         total, lines = count(machine.ops, sources)
-        notes = tuple(faults.notes)
+        notes = faults.notes
+        resources = compiled.resources
+        if resources.missing:
+            resources = replace(resources, shared_bytes=declared)
         footprint = None if machine.footprints is None else machine.footprints.result()
         machine.release()
         return LaunchReport(
             device=self.name,
             kernel=compiled.name,
             launch=replace(launch, args=()),
-            resources=compiled.resources,
+            resources=resources,
             seconds=seconds,
             counters=total,
             lines=lines,
             counted_as=lambda: "machine code" if joins.confirmed else "PTX",
-            findings=tuple(faults.findings),
+            findings=faults.findings,
             output="".join(output),
             notes=lambda: (*notes, joins.reason) if joins.reason else notes,
             alike=alike,
@@ -272,7 +283,8 @@ class Emulator:
         return min(bound, occupancy.most_threads(self.arch, compiled.resources.registers))
 
     def _program(self, compiled: Compiled) -> tuple[Program, Joining]:
-        key = (compiled.ptx, compiled.symbol)
+        # Of one PTX different assemblers make different machine code.
+        key = (compiled.ptx, compiled.symbol, compiled.cubin)
         with self._lock:
             if key not in self._programs:
                 program = Program(parse(compiled.ptx), compiled.symbol)

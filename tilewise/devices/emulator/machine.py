@@ -149,7 +149,8 @@ class Machine:
                     return table[name] + symbol.offset
             if name in self.program.depots:
                 return self.program.depots[name]
-        raise op.unsupported(f"{symbol.name} is no variable that it knows")
+        unread = self.program.module.unread.get(symbol.name)
+        raise op.unsupported(unread or f"{symbol.name} is no variable that it knows")
 
     def counted_as(self, op: Op, width: int) -> tuple[int, int] | None:
         """Width and offset at which a shared access is counted; None if a neighbour's is."""
@@ -211,7 +212,7 @@ class Machine:
                 self.mbarriers.report_stuck()
                 if self.faults.mode == "collect":
                     return  # the batch ends here: its threads would wait forever
-                raise BarrierError(tuple(self.faults.findings))
+                raise BarrierError(self.faults.findings)
             at = min(self.groups)
             is_patient = self._run_group(at, self.groups.pop(at), in_turn=True)
             if not is_patient:

@@ -41,7 +41,7 @@ from tilewise.devices.emulator.checks.log import (
     warp_names,
 )
 from tilewise.devices.emulator.checks.replay import Conflict, Replay
-from tilewise.devices.emulator.threads.faults import Place
+from tilewise.devices.emulator.threads.faults import Place, Site
 from tilewise.devices.emulator.threads.lanes import Geometry, Index, Lanes
 from tilewise.devices.emulator.threads.op import Op
 
@@ -222,16 +222,17 @@ class GlobalRaces:
         faults = self.machine.faults
         where = earlier.where(later.file)
         after = f"after the {conflict.earlier.kind} of {whose} ({where})"
+        site = Site(later.index, later.instruction.opcode, later.source, earlier.source)
         if conflict.is_same:
             if later is not earlier:
                 faults.note(
-                    "race", later.index, later.file, later.line,
+                    "race", site,
                     f"writes {place} in global memory unordered {after}, and the same value: here "
                     "their order does not matter", self._geometry, conflict.lane,
                 )  # fmt: skip
             return
         faults.add(
-            "race", later.index, later.file, later.line,
+            "race", site,
             f"{VERBS[conflict.later.kind]} {place} in global memory with nothing that orders it "
             f"{after}", self._geometry, conflict.lane, place, conflict.others,
         )  # fmt: skip

@@ -390,6 +390,7 @@ class Ordering(HappensBefore):
             int(lanes[0]),
             place,
             len(np.unique(lanes)) - 1,
+            earlier,
         )
 
 

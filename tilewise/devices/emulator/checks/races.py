@@ -62,6 +62,7 @@ def note_same_value(later: Op, earlier: Op, place: Place, lane: int) -> None:
         f"writes {place} in shared memory with no barrier after the write of another thread "
         f"({earlier.where(later.file)}), and the same value: here their order does not matter",
         lane,
+        earlier,
     )
 
 
@@ -257,4 +258,5 @@ class Races:
             conflict.lane,
             place,
             conflict.others,
+            earlier,
         )

@@ -21,13 +21,14 @@ its counts are confirmed.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import groupby, product
 
 from tilewise.compiler import Compiled
 from tilewise.compiler import machine_code as sass
+from tilewise.compiler.ptx.lines import ENDS_BLOCK
 from tilewise.devices.emulator.counting.symbolic import Values
 from tilewise.devices.emulator.ptx.program import Program
 from tilewise.devices.emulator.ptx.sources import Sources
@@ -87,6 +88,8 @@ def join(program: Program, compiled: Compiled) -> Joining:
     compiled : Compiled
         The same kernel.
     """
+    if missing := compiled.resources.missing:
+        return Joining({}, lambda: f"there is no machine code: {missing}")
     if not any(map(_is_access, program.instructions)):
         return Joining()
     # ptxas turns short branches into predicates, or not: it weighs what that costs. And it adds
@@ -113,7 +116,9 @@ def _unlike(program: Program, compiled: Compiled, accesses: Mapping[int, Counted
     if read.instructions is None:
         return read.reason
     machine = read.counts(*_KINDS.values())
-    return _difference(_counts(program, accesses), machine, _places(program, compiled))
+    lines = _lines(program, compiled)
+    ours = _counts(program, accesses, lines)
+    return _difference(ours, machine, _places(program, compiled, lines))
 
 
 @dataclass(frozen=True)
@@ -166,24 +171,53 @@ def _orders(instruction: Instruction) -> bool:
     return instruction.opcode in _ORDERING
 
 
-def _counts(program: Program, accesses: Mapping[int, Counted]) -> Counter[tuple[int, str, int]]:
+def _lines(program: Program, compiled: Compiled) -> list[int]:
+    """The line that the machine code has for each instruction.
+
+    Where the lines are those of PTX itself, it is the first one of the basic block
+    (:mod:`tilewise.compiler.ptx.lines`).
+    """
+    lines = [instruction.line for instruction in program.instructions]
+    if not compiled.ptx_file:
+        return lines
+    base = 0
+    for function in program.functions:
+        labels = set(function.labels.values())
+        first, begins = 0, True
+        for at, instruction in enumerate(function.instructions):
+            if instruction.file != compiled.ptx_file:
+                break
+            if begins or at in labels:
+                first = instruction.line
+            lines[base + at] = first
+            begins = instruction.opcode in ENDS_BLOCK
+        base += len(function.instructions)
+    return lines
+
+
+def _counts(
+    program: Program, accesses: Mapping[int, Counted], lines: Sequence[int] = ()
+) -> Counter[tuple[int, str, int]]:
     """Accesses of each (line, kind, width in bits), joined ones once."""
+    lines = lines or [instruction.line for instruction in program.instructions]
     counts: Counter[tuple[int, str, int]] = Counter()
     for index, instruction in enumerate(program.instructions):
         if _is_access(instruction):
             size, count = _shape(instruction)
             counted = accesses.get(index, (size * count, 0))
             if counted is not None:
-                counts[instruction.line, _KINDS[instruction.opcode], 8 * counted[0]] += 1
+                counts[lines[index], _KINDS[instruction.opcode], 8 * counted[0]] += 1
     return counts
 
 
-def _places(program: Program, compiled: Compiled) -> dict[int, str]:
+def _places(program: Program, compiled: Compiled, lines: Sequence[int]) -> dict[int, str]:
     """What a reader calls each line that has accesses: with the file, where that is a header."""
     sources = Sources(program.module.files, compiled.file)
     places: dict[int, set[str]] = defaultdict(set)
-    for instruction in filter(_is_access, program.instructions):
-        line, name = instruction.line, sources.name(instruction)
+    for line, instruction in zip(lines, program.instructions, strict=True):
+        if not _is_access(instruction):
+            continue
+        name = sources.name(instruction)
         places[line].add(f"line {line}" if name == sources.own else f"line {line} of {name}")
     return {line: " and ".join(sorted(names)) for line, names in places.items()}
 

@@ -17,6 +17,7 @@ from tilewise.devices.emulator.instructions.printf import (
 )
 from tilewise.devices.emulator.memory.storage import LOCAL_WINDOW, Storage
 from tilewise.devices.emulator.ptx.program import FUNCTION_ADDRESS
+from tilewise.devices.emulator.ptx.sources import SourceLine, readable
 from tilewise.devices.emulator.ptx.syntax import Register, Symbol, Vector
 from tilewise.devices.emulator.threads.lanes import Index, Lanes
 from tilewise.devices.emulator.threads.op import Groups, Op
@@ -160,6 +161,15 @@ class Calls:
         self.depth = self.depth.copy()
         self.depth[lanes.numbers] -= 1
         return went
+
+    def seen_from(self, op: Op, lane: int) -> SourceLine:
+        """The line of an instruction that a lane is at, with the calls that it stands in."""
+        if self.depth is None:
+            return op.source
+        sites = [int(self._return_to[d][lane]) - 1 for d in reversed(range(self.depth[lane]))]
+        function = self.machine.program.function_of(op.index) if sites else ""
+        callers = [self.machine.ops[site].source for site in sites]
+        return op.source.called_from(callers, readable(function))
 
     # The functions of the system
 

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tilewise.devices.emulator.ptx.parser import UNREADABLE
 from tilewise.devices.emulator.ptx.syntax import Symbol
 from tilewise.devices.emulator.threads.lanes import Lanes
 from tilewise.devices.emulator.threads.op import Groups, Op
-from tilewise.errors import KernelAssertError
+from tilewise.errors import KernelAssertError, UnsupportedInstructionError
 
 if TYPE_CHECKING:
     from tilewise.devices.emulator.machine import Machine
@@ -115,11 +116,16 @@ def _trap(machine: Machine, op: Op) -> None:
     op.run = run
 
 
+def _unreadable(machine: Machine, op: Op) -> None:
+    raise UnsupportedInstructionError(op.instruction.modifiers[0])
+
+
 BUILDERS: dict[str, Callable[[Any, Any], None]] = {
     "bra": _branch,
     "brx": _indexed_branch,
     "ret": _return,
     "exit": _exit,
     "trap": _trap,
+    UNREADABLE: _unreadable,
     "brkpt": lambda machine, op: None,
 }

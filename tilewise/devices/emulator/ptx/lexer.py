@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 from tilewise.devices.emulator.ptx.syntax import Immediate
 
-_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
 _PIECE = re.compile(r'"(?:[^"\\]|\\.)*"|[;{}]|[^;{}"\n]+|\n')
 _MARK = re.compile(r"[,()\[\]{}]")
-_LABEL = re.compile(r"^\s*([A-Za-z_$%][\w$]*)\s*:")
+_LABEL = re.compile(r"\s*([A-Za-z_$%][\w$]*)\s*:(?!:)")
+_ENDS_WITH_LINE = (".loc ", ".loc\t", ".file ", ".file\t")
 NUMBER = re.compile(r"^[+-]?(?:0[fF][0-9a-fA-F]{8}|0[dD][0-9a-fA-F]{16}|0[xX][0-9a-fA-F]+U?"
                      r"|0[bB][01]+U?|\d+\.\d*(?:[eE][+-]?\d+)?|\d+U?)$")  # fmt: skip
 
@@ -55,33 +55,30 @@ def split_commas(text: str) -> list[str]:
 
 
 def statements(text: str) -> Iterator[tuple[str, str]]:
-    """Pieces of ``text``: ("loc" | "file" | "label" | "open" | "close" | "statement", text)."""
+    """Pieces of a function: ("loc" | "label" | "open" | "close" | "statement", text).
+
+    A ``.loc`` that an instruction follows in its line is a part of that.
+
+    Parameters
+    ----------
+    text : str
+        Without comments.
+    """
     pending, depth = "", 0
-    for piece in _PIECE.findall(_COMMENT.sub("", text.replace("\0", ""))):
+    for piece in _PIECE.findall(text):
         if piece == "\n" or piece.isspace():
-            head = pending.lstrip()
-            if head.startswith((".loc", ".file")) and piece == "\n":
-                yield ("loc" if head.startswith(".loc") else "file"), head
+            if piece == "\n" and pending[:1] == "." and pending.startswith(_ENDS_WITH_LINE):
+                if pending[1] == "l":
+                    yield "loc", pending
                 pending = ""
-            elif (
-                head.startswith((".version", ".target", ".address_size", ".pragma"))
-                and piece == "\n"
-            ):
-                pending = ""
-            else:
+            elif pending:
                 pending += " "
             continue
-        if piece == "{" and depth == 0:
-            stripped = pending.strip()
-            if not stripped:
+        if piece == "{":
+            if depth == 0 and not pending.strip():
                 yield "open", ""
                 pending = ""
                 continue
-            if re.search(r"\.(entry|func)\b", stripped):
-                yield "open", stripped
-                pending = ""
-                continue
-        if piece == "{":
             depth += 1
         elif piece == "}":
             if depth == 0:
@@ -94,7 +91,13 @@ def statements(text: str) -> Iterator[tuple[str, str]]:
                 yield "statement", pending.strip()
             pending = ""
             continue
-        pending += piece
-        while depth == 0 and (label := _LABEL.match(pending)):
-            yield "label", label.group(1)
-            pending = pending[label.end() :]
+        if pending:
+            pending += piece
+        else:
+            pending = piece.lstrip()
+        if depth == 0 and ":" in piece:
+            at = 0
+            while label := _LABEL.match(pending, at):
+                yield "label", label[1]
+                at = label.end()
+            pending = pending[at:].lstrip()

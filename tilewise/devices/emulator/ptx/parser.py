@@ -1,141 +1,112 @@
 """Read PTX text into instructions and variables.
 
-The grammar is that of the PTX ISA, sections 4 and 5, as far as NVRTC writes it. Registers and
-variables of nested scopes get names of their own, so that a function has one flat name space.
+The grammar is that of the PTX ISA, sections 4 and 5. A function is read when it is first asked
+for, so that one that no kernel reaches may hold what is not known here; and an instruction that
+can't be read is an error only where a thread reaches it.
 """
 
 from __future__ import annotations
 
 import functools
-import math
 import re
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
 
-from tilewise.devices.emulator.ptx.lexer import NUMBER, parse_number, split_commas, statements
+from tilewise.compiler.ptx.text import Body, Split, shortened, split
+from tilewise.devices.emulator.ptx.declarations import header, name_of, variable
+from tilewise.devices.emulator.ptx.lexer import split_commas, statements
+from tilewise.devices.emulator.ptx.operands import Names
 from tilewise.devices.emulator.ptx.syntax import (
-    Address,
     Function,
     Instruction,
     Module,
-    Negated,
     Operand,
-    Pair,
-    Register,
-    Sink,
-    Special,
     Symbol,
-    Variable,
     Vector,
 )
-from tilewise.devices.emulator.ptx.types import TYPE_BYTES
-from tilewise.errors import UnsupportedInstructionError
+from tilewise.errors import CompileError, UnsupportedInstructionError
 
-_LOC = re.compile(r"^\s*\.loc\s+(\d+)\s+(\d+)\s+(\d+)(?:.*inlined_at\s+(\d+)\s+(\d+)\s+(\d+))?")
-_FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"((?:[^"\\]|\\.)*)"')
-_VARIABLE = re.compile(
-    r"\.(?P<space>global|const|shared|local|param)\b(?P<attributes>(?:\s+\.\w+(?:\s+\d+)?)*?)"
-    r"(?:\s+\.v(?P<vector>[248]))?\s+\.(?P<type>pred|[usbf]\d+(?:x2)?|bf16(?:x2)?)\b(?:\s+\.ptr(?:\s+\.\w+)*(?:\s+\d+)?)?"
-    r"\s+(?P<rest>.+)$",
-    re.S,
+UNREADABLE = "unreadable"
+"""The opcode of an instruction that can't be read."""
+
+_LOC = re.compile(
+    r"\s*\.loc\s+(\d+)\s+(\d+)\s+(\d+)"
+    r"(?:\s*,\s*function_name\s+([\w$]+)(?:\s*\+\s*\d+)?)?"
+    r"(?:\s*,\s*inlined_at\s+(\d+)\s+(\d+)\s+(\d+))?"
+    r"(?:\s+(?:prologue_end|epilogue_begin|basic_block|is_stmt\s+\d+|discriminator\s+\d+)\b)*"
 )
-_BOUNDS = re.compile(r"\.(?:maxntid|reqntid)\s+(\d+(?:\s*,\s*\d+)*)")
-_CLUSTER = re.compile(r"\.reqnctapercluster\s+(\d+)(?:\s*,\s*(\d+))?(?:\s*,\s*(\d+))?")
-_SPECIAL = re.compile(
-    r"^%(tid|ntid|ctaid|nctaid|laneid|warpid|nwarpid|smid|nsmid|gridid|clock|clock_hi|clock64"
-    r"|globaltimer|globaltimer_lo|globaltimer_hi|lanemask_(?:eq|le|lt|ge|gt)|dynamic_smem_size"
-    r"|total_smem_size|aggr_smem_size|is_explicit_cluster|clusterid|nclusterid|cluster_ctaid"
-    r"|cluster_nctaid|cluster_ctarank|cluster_nctarank|envreg\d+|pm\d+)(?:\.[xyzw])?$"
-)
+_GUARD = re.compile(r"@\s*(!?)\s*([\w$%]+)\s*")
+_WORD = re.compile(r"\.(\w+)")
+_TABLES = ("branchtargets", "calltargets", "callprototype")
+_SPACES = ("global", "const", "shared", "local", "param", "extern", "visible", "weak", "common")
+# Vectors of one element, which Triton writes, are that element.
+_SCALAR = frozenset(("ld", "ldu", "st", "mov", "atom", "red"))
 
 
-@dataclass(frozen=True)
-class _Family:
-    """``.reg .b32 %r<32>``: the registers %r0 to %r31 of one scope."""
+class _Reader:
+    """Reads the instructions of one function."""
 
-    prefix: str
-    count: int
-    type: str
-    suffix: str
-
-
-class _Parser:
-    def __init__(self, text: str) -> None:
-        self.module = Module()
-        self.text = text
-        self.function: Function | None = None
-        self.scopes: list[dict[str, str]] = []
-        self.families: list[list[_Family]] = []
-        self.starts: list[tuple[int, int]] = []  # of each scope: instructions, and tables
-        self.scope_count = 0
-        # What was read in these scopes, by its text: most operands come again and again.
-        self.operands: dict[str, Operand] = {}
-        self._leave_lines()
-
-    def _leave_lines(self) -> None:
+    def __init__(self, module: Split, body: Body) -> None:
+        self.text = module.text[body.start : body.end]
+        self.function = header(body)
+        self.names = Names(self.function, module.aliases)
+        # Of each scope: how many instructions and tables there were before.
+        self.starts: list[tuple[int, int]] = [(0, 0)]
         # File and line, and then those of the calls inlined around it, from the innermost on.
         self.place: tuple[tuple[int, int], ...] = ((0, 0),)
-        self.places: dict[tuple[int, int, int], tuple[tuple[int, int], ...]] = {}
+        self.inlined = ""  # the label of the innermost one's name
+        self.places: dict[tuple[int, int, int], tuple[tuple[tuple[int, int], ...], str]] = {}
 
-    def parse(self) -> Module:
+    def read(self) -> Function:
+        function, names = self.function, self.names
+        begun = ""  # of an instruction that goes on behind the line of its .loc
         for kind, text in statements(self.text):
-            if kind == "loc":
-                self._loc(text)
-            elif kind == "file":
-                if match := _FILE.match(text):
-                    self.module.files[int(match.group(1))] = match.group(2)
-            elif kind == "open":
-                self._open(text)
-            elif kind == "close":
-                self._close()
+            if kind == "statement":
+                self._statement(f"{begun} {text}" if begun else text)
+                begun = ""
+            elif kind == "loc":
+                begun = self._loc(text).strip()
             elif kind == "label":
-                assert self.function is not None
-                self.function.labels[self._scoped(text)] = len(self.function.instructions)
+                function.labels[names.declare(text)] = len(function.instructions)
+            elif kind == "open":
+                names.enter()
+                self.starts.append((len(function.instructions), len(function.tables)))
             else:
-                self._statement(text)
-        return self.module
+                self._rename_targets(names.leave(), *self.starts.pop())
+        if names.depth == 1:
+            self._rename_targets(names.leave(), *self.starts.pop())
+        self._check_targets()
+        return function
 
-    def _loc(self, text: str) -> None:
+    def _loc(self, text: str) -> str:
+        """Read ``.loc``, and return what stands behind it."""
         match = _LOC.match(text)
-        if match is None or int(match.group(2)) == 0:
+        if match is None:
+            return ""
+        rest = text[match.end() :]
+        if rest[:1] == ",":
+            rest = ""  # what is not known here
+        if int(match[2]) == 0:
             # Line 0 is the compiler's "no line of its own": the line before goes on.
-            return
-        file, line, column, *site = (int(number) for number in match.groups() if number)
-        if site:
+            return rest
+        file, line, column = map(int, match.groups()[:3])
+        if match[5]:
             # A .loc before says where the function that it was inlined into was inlined itself.
-            at_file, at_line, at_column = site
-            outer = self.places.get((at_file, at_line, at_column), ((at_file, at_line),))
+            at_file, at_line, at_column = map(int, match.groups()[4:])
+            outer, _ = self.places.get((at_file, at_line, at_column), (((at_file, at_line),), ""))
             # Once each: one that was inlined into itself would grow with every .loc.
             self.place = tuple(dict.fromkeys(((file, line), *outer)))
+            self.inlined = match[4] or ""
         else:
             # Behind a line 0 NVRTC leaves out where a place that it had before was inlined.
-            self.place = self.places.get((file, line, column), ((file, line),))
-        self.places[file, line, column] = self.place
-
-    def _open(self, header: str) -> None:
-        self.operands.clear()
-        if header:
-            self.function = self._header(header)
-            self.module.functions[self.function.name] = self.function
-            self.scopes, self.families, self.starts = [{}], [[]], [(0, 0)]
-            self._leave_lines()
-        else:
-            self.scope_count += 1
-            assert self.function is not None
-            self.scopes.append({})
-            self.families.append([])
-            self.starts.append((len(self.function.instructions), len(self.function.tables)))
-
-    def _close(self) -> None:
-        self.operands.clear()
-        names, starts = self.scopes.pop(), self.starts.pop()
-        self.families.pop()
-        self._rename_targets(names, *starts)
-        if not self.scopes:
-            self.function = None
+            alone = ((file, line),), ""
+            self.place, self.inlined = self.places.get((file, line, column), alone)
+        self.places[file, line, column] = self.place, self.inlined
+        return rest
 
     def _rename_targets(self, names: dict[str, str], start: int, first_table: int) -> None:
         """Branches to labels of a scope that stood further down were read before the labels."""
-        assert self.function is not None
         instructions, tables = self.function.instructions, self.function.tables
         for index in range(start, len(instructions)):
             instruction = instructions[index]
@@ -148,226 +119,116 @@ class _Parser:
         for table in list(tables)[first_table:]:
             tables[table] = tuple(names.get(label, label) for label in tables[table])
 
-    def _header(self, text: str) -> Function:
-        match = re.search(
-            r"\.(?:entry|func)\s*(?:\.noreturn\s*)?(?:\(([^)]*)\)\s*)?([\w$]+)\s*(?:\((.*?)\))?",
-            text,
-            re.S,
-        )
-        if match is None:
-            raise UnsupportedInstructionError(f"the emulator can't read the PTX header {text!r}")
-        results, name, parameters = match.groups()
-        function = Function(name)
-        if cluster := _CLUSTER.search(text):
-            x, y, z = (int(extent or 1) for extent in cluster.groups())
-            function.cluster = x, y, z
-        if bounds := _BOUNDS.search(text):
-            function.most_threads = math.prod(map(int, bounds[1].split(",")))
-        for part in split_commas(results or ""):
-            variable = self._variable(part)
-            function.results.append(variable)
-            function.variables[variable.name] = variable
-        for part in split_commas(parameters or ""):
-            variable = self._variable(part)
-            function.parameters.append(variable)
-            function.variables[variable.name] = variable
-        return function
-
-    def _variable(self, text: str) -> Variable:
-        match = _VARIABLE.search(text)
-        if match is None:
-            raise UnsupportedInstructionError(
-                f"the emulator can't read the PTX declaration {text!r}"
-            )
-        space, kind = match["space"], match["type"]
-        if kind not in TYPE_BYTES:
-            raise UnsupportedInstructionError(f"the emulator does not know the PTX type .{kind}")
-        rest, _, initial = match["rest"].partition("=")
-        name_match = re.match(r"\s*([\w$%]+)\s*((?:\[\s*\d*\s*\]\s*)*)$", rest)
-        if name_match is None:
-            raise UnsupportedInstructionError(
-                f"the emulator can't read the PTX declaration {text!r}"
-            )
-        name, extents = name_match.groups()
-        count = int(match["vector"] or 1)
-        for extent in re.findall(r"\[\s*(\d*)\s*\]", extents or ""):
-            count *= int(extent or 0)
-        element = TYPE_BYTES[kind]
-        align_match = re.search(r"\.align\s+(\d+)", text)
-        align = int(align_match.group(1)) if align_match else element * int(match["vector"] or 1)
-        extern = ".extern" in text
-        values = self._initial(initial.strip()) if initial.strip() else ()
-        return Variable(name, space, kind, align, count * element, extern, values)
-
-    def _initial(self, text: str) -> tuple[int | float | tuple[int, str, int, bool], ...]:
-        parts = split_commas(text.strip()[1:-1]) if text.startswith("{") else [text]
-        values: list[int | float | tuple[int, str, int, bool]] = []
-        for part in parts:
-            if part.startswith("{"):
-                values.extend(self._initial(part))
-            elif NUMBER.match(part):
-                values.append(parse_number(part).value)
-            else:
-                match = re.match(
-                    r"^(?:(0[xX][0-9a-fA-F]+)\s*\()?\s*(generic\s*\()?\s*([\w$]+)\s*\)?\s*"
-                    r"([+-]\s*\d+)?\s*\)?\s*([+-]\s*\d+)?\s*\)?$",
-                    part,
-                )
-                if match is None:
-                    raise UnsupportedInstructionError(f"the emulator can't read {part!r} in PTX")
-                mask, generic, symbol, inner, outer = match.groups()
-                offset = int((inner or outer or "0").replace(" ", ""))
-                values.append((int(mask, 16) if mask else -1, symbol, offset, generic is not None))
-        return tuple(values)
+    def _check_targets(self) -> None:
+        """Raise where a branch goes to a label that is not there."""
+        function = self.function
+        for instruction in function.instructions:
+            if instruction.opcode in ("bra", "brx"):
+                for operand in instruction.operands:
+                    name = operand.name if isinstance(operand, Symbol) else None
+                    for label in () if name is None else function.tables.get(name, (name,)):
+                        if label not in function.labels:
+                            raise CompileError(
+                                f"the PTX of {function.name} branches to {label}, which is no "
+                                "label of it"
+                            )
 
     def _statement(self, text: str) -> None:
-        if text.startswith("."):
+        if text[0] == ".":
+            if text.startswith(".loc") and text[4].isspace():
+                text = self._loc(text).lstrip()
+                if text:
+                    self._statement(text)
+                return
             self._directive(text)
             return
         function = self.function
-        assert function is not None
+        try:
+            made = self._instruction(text)
+        except (UnsupportedInstructionError, AssertionError, IndexError, ValueError) as error:
+            made = self._unreadable(text, error)
+        function.instructions.append(made)
+
+    def _instruction(self, text: str) -> Instruction:
         predicate = None
-        if text.startswith("@"):
-            guard, text = text[1:].split(None, 1)
-            register = self._resolve(guard.lstrip("!"))
-            assert isinstance(register, Register)
-            predicate = (register, guard.startswith("!"))
+        if text[0] == "@":
+            guard = _GUARD.match(text)
+            assert guard is not None
+            predicate = (self.names.register(guard[2]), guard[1] == "!")
+            text = text[guard.end() :]
         head, rest = (*text.split(None, 1), "")[:2]
         opcode, modifiers = _words(head)
-        operands = tuple(self._operand(part) for part in split_commas(rest))
-        (file, line), *sites = self.place
-        function.instructions.append(
-            Instruction(
-                opcode, modifiers, operands, predicate, line, len(function.instructions),
-                file, tuple(sites),
+        operand = self.names.operand
+        operands: tuple[Operand, ...] = tuple([operand(part) for part in split_commas(rest)])
+        if "{" in rest and opcode in _SCALAR:
+            operands = tuple(
+                x.elements[0] if isinstance(x, Vector) and len(x.elements) == 1 else x
+                for x in operands
             )
+        (file, line), *sites = self.place
+        return Instruction(
+            opcode, modifiers, operands, predicate, line, len(self.function.instructions),
+            file, tuple(sites), self.inlined,
+        )  # fmt: skip
+
+    def _unreadable(self, text: str, error: Exception) -> Instruction:
+        """What raises an error when it is reached, in place of an instruction."""
+        known = isinstance(error, UnsupportedInstructionError)
+        why = f"{error}, in " if known else "the emulator can't read the instruction "
+        (file, line), *sites = self.place
+        guard = _GUARD.match(text)
+        predicate = None
+        if guard is not None:
+            with suppress(UnsupportedInstructionError):
+                predicate = (self.names.register(guard[2]), guard[1] == "!")
+        return Instruction(
+            UNREADABLE, (f"{why}{shortened(text)!r}",), (), predicate, line,
+            len(self.function.instructions), file, tuple(sites), self.inlined,
         )  # fmt: skip
 
     def _directive(self, text: str) -> None:
-        word = text.split(None, 1)[0]
-        if word in (".branchtargets", ".calltargets", ".callprototype"):
-            assert self.function is not None
-            # The label that was read last names the table.
-            label = list(self.function.labels)[-1]
-            del self.function.labels[label]
-            if word == ".callprototype":
-                self.function.tables[label] = ()
-            else:
-                self.function.tables[label] = tuple(split_commas(text[len(word) :]))
-            return
-        if word in (".pragma", ".alias", ".noreturn", ".maxntid", ".minnctapersm", ".section"):
-            return
-        if ".func" in text.split() or ".entry" in text.split():
-            return  # a declaration without a body
-        if word == ".reg":
-            self._registers(text)
-            return
-        variable = self._variable(text)
-        if self.function is None:
-            self.module.variables[variable.name] = variable
-        else:
-            name = self._scoped(variable.name)
-            self.function.variables[name] = Variable(
-                name, variable.space, variable.type, variable.align, variable.size,
-                variable.extern, variable.values,
-            )  # fmt: skip
-
-    def _scoped(self, name: str) -> str:
-        self.operands.clear()
-        if len(self.scopes) == 1:
-            self.scopes[-1][name] = name
-            return name
-        self.scopes[-1][name] = f"{name}@{self.scope_count}"
-        return self.scopes[-1][name]
-
-    def _registers(self, text: str) -> None:
-        assert self.function is not None
-        self.operands.clear()
-        kind, names = text.split(None, 2)[1:]
-        suffix = "" if len(self.scopes) == 1 else f"@{self.scope_count}"
-        for name in split_commas(names):
-            if family := re.match(r"^([\w$%]+)<(\d+)>$", name):
-                self.families[-1].append(
-                    _Family(family.group(1), int(family.group(2)), kind[1:], suffix)
-                )
-            else:
-                scoped = self._scoped(name)
-                self.function.registers[scoped] = Register(scoped, kind[1:])
-
-    def _resolve(self, name: str) -> Register | Symbol | Special:
-        """The register, special register or symbol that ``name`` means here."""
         function = self.function
-        assert function is not None
-        for depth in range(len(self.scopes) - 1, -1, -1):
-            if name in self.scopes[depth]:
-                scoped = self.scopes[depth][name]
-                return function.registers.get(scoped) or Symbol(scoped)
-            for family in self.families[depth]:
-                number = name.removeprefix(family.prefix)
-                if number != name and number.isdigit() and int(number) < family.count:
-                    scoped = name + family.suffix
-                    return function.registers.setdefault(scoped, Register(scoped, family.type))
-        if _SPECIAL.match(name) or name == "WARP_SZ":
-            return Special(name.lstrip("%"))
-        if name.startswith("%"):
-            raise UnsupportedInstructionError(f"the emulator does not know the register {name}")
-        return Symbol(name)
+        match = _WORD.match(text)
+        word = match[1] if match else ""
+        if word == "reg":
+            self.names.registers(text)
+        elif word in _TABLES:
+            if not function.labels:
+                raise CompileError(f"the PTX of {function.name} has a .{word} without a label")
+            # The label that was read last names the table.
+            label = next(reversed(function.labels))
+            del function.labels[label]
+            targets = () if word == "callprototype" else split_commas(text[len(word) + 1 :])
+            function.tables[label] = tuple(targets)
+        elif word in _SPACES:
+            found = variable(text)
+            name = self.names.declare(found.name)
+            function.variables[name] = replace(found, name=name)
+        # All else, as .pragma, says nothing about what is computed.
 
-    def _operand(self, text: str) -> Operand:
-        operand = self.operands.get(text)
-        if operand is None:
-            operand = self.operands[text] = self._read_operand(text)
-        return operand
 
-    def _read_operand(self, text: str) -> Operand:
-        if text == "_":
-            return Sink()
-        if text[0] == "{":
-            return Vector(tuple(self._operand(part) for part in split_commas(text[1:-1])))
-        if text[0] == "(":
-            return Vector(tuple(self._operand(part) for part in split_commas(text[1:-1])))
-        if text[0] == "[":
-            return self._address(text[1:-1].strip())
-        if text[0] == "!":
-            register = self._resolve(text[1:].strip())
-            assert isinstance(register, Register)
-            return Negated(register)
-        if "|" in text:
-            first, second = (part.strip() for part in text.split("|"))
-            pair = [None if name == "_" else self._resolve(name) for name in (first, second)]
-            assert all(p is None or isinstance(p, Register) for p in pair)
-            return Pair(*pair)  # type: ignore[arg-type]
-        if NUMBER.match(text):
-            return parse_number(text)
-        match = re.match(r"^([\w$%.]+)\s*([+-])\s*(0[xX][0-9a-fA-F]+|\d+)$", text)
-        if match:
-            offset = int(match.group(3), 0) * (-1 if match.group(2) == "-" else 1)
-            symbol = self._resolve(match.group(1))
-            if isinstance(symbol, Symbol):
-                return Symbol(symbol.name, offset)
-        if not re.match(r"^[\w$%.]+$", text):
-            raise UnsupportedInstructionError(f"the emulator can't read the operand {text!r}")
-        return self._resolve(text)
+class _Functions(Mapping[str, Function]):
+    """A module's functions, each read when it is first asked for."""
 
-    def _address(self, text: str) -> Address:
-        text, *coordinates = split_commas(text)
-        if coordinates:
-            (vector,) = coordinates
-            place, along = self._address(text), self._operand(vector)
-            assert isinstance(along, Vector)
-            return Address(place.base, place.offset, along.elements)
-        if NUMBER.match(text):
-            return Address(None, int(parse_number(text).value))
-        match = re.match(r"^([\w$%.]+)\s*(?:\+\s*([+-]?\s*(?:0[xX][0-9a-fA-F]+|\d+)))?$", text)
-        if match is None:
-            match = re.match(r"^([\w$%.]+)\s*(-\s*(?:0[xX][0-9a-fA-F]+|\d+))$", text)
-        if match is None:
-            raise UnsupportedInstructionError(f"the emulator can't read the address [{text}]")
-        base = self._resolve(match.group(1))
-        offset = int((match.group(2) or "0").replace(" ", ""), 0)
-        if isinstance(base, Special):
-            raise UnsupportedInstructionError(f"the emulator can't read the address [{text}]")
-        return Address(base, offset)
+    def __init__(self, module: Split) -> None:
+        self._module = module
+        self._read: dict[str, Function] = {}
+
+    def __getitem__(self, name: str) -> Function:
+        found = self._read.get(name)
+        if found is None:
+            reader = _Reader(self._module, self._module.functions[name])
+            found = self._read[name] = reader.read()
+        return found
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._module.functions
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._module.functions)
+
+    def __len__(self) -> int:
+        return len(self._module.functions)
 
 
 @functools.lru_cache(4096)
@@ -378,12 +239,12 @@ def _words(head: str) -> tuple[str, tuple[str, ...]]:
 
 
 def parse(text: str) -> Module:
-    """Read a translation unit.
+    """Read a translation unit; its functions, when they are first asked for.
 
     Parameters
     ----------
     text : str
-        PTX as NVRTC writes it.
+        PTX.
 
     Returns
     -------
@@ -391,7 +252,24 @@ def parse(text: str) -> Module:
 
     Raises
     ------
-    UnsupportedInstructionError
-        If something in it is not understood.
+    CompileError
+        If a bracket has no end.
     """
-    return _Parser(text).parse()
+    found = split(text)
+    strings = found.text.partition(".debug_str")[2]
+    module = Module(_Functions(found), files=found.files, strings=strings)
+    for statement in found.declarations:
+        words = _WORD.findall(statement.partition("=")[0])
+        if words[:1] == ["alias"]:
+            alias, _, meant = statement.partition(".alias")[2].partition(",")
+            found.aliases[alias.strip()] = meant.strip()
+            continue
+        if "func" in words or "entry" in words or not words or words[0] not in _SPACES:
+            continue  # a declaration without a body, or what says nothing about what is computed
+        try:
+            declared = variable(statement)
+        except UnsupportedInstructionError as error:
+            module.unread[name_of(statement)] = str(error)
+        else:
+            module.variables[declared.name] = declared
+    return module

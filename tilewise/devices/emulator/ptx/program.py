@@ -10,11 +10,15 @@ from tilewise.devices.emulator.ptx.syntax import (
     Function,
     Instruction,
     Module,
+    Special,
     Symbol,
     Variable,
     Vector,
 )
 
+RESERVED_BYTES = 1024
+"""Of each block's shared memory, that the system keeps (CUDA Programming Guide, "Compute
+Capabilities": 1 KB a block from 8.0 on)."""
 FUNCTION_ADDRESS = 0x1000
 """Address of the first instruction; no function has the address 0."""
 
@@ -42,6 +46,9 @@ class Program:
         Variable to bytes; of dynamic shared memory, which ends with the block's, none.
     static_shared : int
         Bytes of static shared memory.
+    reserved_shared : dict
+        What ``%reserved_smem_offset_...`` says: of shared memory that the system keeps for
+        libraries, as cooperative groups, where it begins and ends, and two places in it.
     depots : dict
         Local variable to offset in its thread's frame.
     frame_bytes : int
@@ -74,18 +81,21 @@ class Program:
         self._lay_out_parameters()
 
     def _reachable(self) -> list[Function]:
-        named = set()
-        for variable in self.module.variables.values():
-            named |= {value[1] for value in variable.values if isinstance(value, tuple)}
-        queue, found = [self.kernel.name, *sorted(named)], {}
+        """The functions that the kernel names, itself or by a variable's initial value."""
+        variables, functions = self.module.variables, self.module.functions
+        queue, found, seen = [self.kernel.name], {}, set()
         while queue:
             name = queue.pop()
-            function = self.module.functions.get(name)
-            if function is None or name in found:
+            if name in seen:
                 continue
-            found[name] = function
-            for instruction in function.instructions:
-                queue += _symbols(instruction)
+            seen.add(name)
+            if name in variables:
+                values = variables[name].values
+                queue += sorted({value[1] for value in values if isinstance(value, tuple)})
+            elif name in functions:
+                found[name] = function = functions[name]
+                for instruction in function.instructions:
+                    queue += _symbols(instruction)
         del found[self.kernel.name]
         return [*found.values(), self.kernel]
 
@@ -145,6 +155,16 @@ class Program:
             offset = -(-offset // variable.align) * variable.align
             self.shared_offsets[variable.name] = offset
             offset += variable.size
+        self.reserved_shared: dict[str, int] = {}
+        if self._names_reserved():
+            offset = -(-offset // 16) * 16
+            begin, offset = offset, offset + RESERVED_BYTES
+            self.reserved_shared = {
+                "begin": begin, "end": offset, "cap": RESERVED_BYTES, "0": begin,
+                "1": begin + RESERVED_BYTES // 2,
+            }  # fmt: skip
+            self.shared_offsets["reserved shared memory"] = begin
+            self.shared_sizes["reserved shared memory"] = RESERVED_BYTES
         dynamic = [v for v in variables if v.extern]
         if dynamic:
             align = max(16, *(v.align for v in dynamic))
@@ -161,6 +181,14 @@ class Program:
                     self.depots[variable.name] = offset
                     offset += variable.size
         self.frame_bytes = -(-offset // 16) * 16
+
+    def _names_reserved(self) -> bool:
+        return any(
+            isinstance(operand, Special) and operand.name.startswith("reserved_smem_offset")
+            for instruction in self.instructions
+            if instruction.opcode == "mov"
+            for operand in instruction.operands
+        )
 
     def function_of(self, index: int) -> str:
         """The function that an instruction belongs to."""

@@ -1,11 +1,13 @@
-"""Which file an instruction's line is in: the kernel's own or a header, as a reader names it."""
+"""Which file an instruction's line is in, as a reader names it, and which calls lead there."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from tilewise.compiler.symbols import demangle
 from tilewise.devices.emulator.ptx.syntax import Instruction
 
 _ESCAPE = re.compile(rb"\\([0-3][0-7]{2}|.)")
@@ -14,6 +16,61 @@ _ESCAPE = re.compile(rb"\\([0-3][0-7]{2}|.)")
 def _byte(escape: re.Match[bytes]) -> bytes:
     """What an escape in a string of the PTX means: bytes beyond ASCII are octal numbers."""
     return bytes([int(escape[1], 8)]) if len(escape[1]) == 3 else escape[1]
+
+
+@dataclass(frozen=True)
+class SourceLine:
+    """A line, and the calls that lead to it.
+
+    Attributes
+    ----------
+    file : str
+        As a reader names it.
+    line : int
+        From 1; 0 where the compiler gave none.
+    own : str
+        The kernel's own file.
+    function : str
+        The device function that the line is in, where that was called and its name is known.
+    calls : tuple of int
+        Lines of the kernel's own file that call the function, the innermost first, and then what
+        calls that; empty for a line of the kernel itself.
+    """
+
+    file: str
+    line: int
+    own: str
+    function: str = ""
+    calls: tuple[int, ...] = ()
+
+    def where(self, file: str) -> str:
+        """Say the line, and its file where that is not ``file``, and the calls."""
+        called = self.called()
+        there = "" if self.file == file else f" of {self.file}"
+        return f"line {self.line}{there}" + (f", {called}" if called else "")
+
+    def called(self) -> str:
+        """Say which function the line is in and which lines call that; nothing of a kernel's."""
+        if not self.calls:
+            return ""
+        sites = [f"line {n}" if self.file == self.own else f"{self.own}:{n}" for n in self.calls]
+        inside = f"in {self.function}, " if self.function else ""
+        return f"{inside}called at {', from '.join(sites)}"
+
+    def called_from(self, callers: Iterable[SourceLine], function: str = "") -> SourceLine:
+        """Return the same line with the calls that its function stood in when it ran.
+
+        Parameters
+        ----------
+        callers : iterable of SourceLine
+            Of the calls that were not inlined, the innermost first.
+        function : str
+            What they called, for a line that was not inlined into it.
+        """
+        calls = list(self.calls)
+        for caller in callers:
+            calls += ([caller.line] if caller.file == self.own else []) + list(caller.calls)
+        return replace(self, function=self.function or function, calls=tuple(calls))
 
 
 class Sources:
@@ -25,14 +82,17 @@ class Sources:
         The PTX's names, which are absolute, by number.
     own : str
         The kernel's own file, as given to the compiler.
+    strings : str
+        What the PTX says behind ``.debug_str``.
 
     Attributes
     ----------
     own : str
     """
 
-    def __init__(self, files: Mapping[int, str], own: str) -> None:
+    def __init__(self, files: Mapping[int, str], own: str, strings: str = "") -> None:
         self.own = own
+        self._strings = strings
         place = Path(own)
         folder = place.absolute().parent
         self._names: dict[int, str] = {}
@@ -55,3 +115,29 @@ class Sources:
             if self._names.get(number, self.own) == self.own:
                 return line
         return None
+
+    def line(self, instruction: Instruction) -> SourceLine:
+        """An instruction's line, and the calls that were inlined there."""
+        calls = tuple(
+            line
+            for number, line in instruction.sites
+            if self._names.get(number, self.own) == self.own
+        )
+        return SourceLine(
+            self.name(instruction), instruction.line, self.own,
+            self._function(instruction.function) if calls else "", calls,
+        )  # fmt: skip
+
+    def _function(self, label: str) -> str:
+        """The C++ name that a label of the strings stands for; empty where it is not known."""
+        found = re.search(rf"{re.escape(label)}:((?:\s*\.b8[\d,\s]+)+)", self._strings)
+        if not label or found is None:
+            return ""
+        letters = bytes(map(int, re.findall(r"\b\d+", found[1])))
+        return readable(letters.rstrip(b"\0").decode(errors="replace"))
+
+
+def readable(symbol: str) -> str:
+    """A function's C++ name; empty where its symbol is beyond the rules that are known."""
+    name = demangle(symbol)
+    return "" if name.startswith("_Z") else name

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 
@@ -120,6 +120,9 @@ class Instruction:
         The number of the line's file; 0 where there is none.
     sites : tuple of (int, int)
         File and line of each call that was inlined around it, the innermost first.
+    function : str
+        The label, in the module's strings, of the inlined function that its line is in; empty
+        where it was not inlined.
     """
 
     opcode: str
@@ -130,6 +133,7 @@ class Instruction:
     index: int
     file: int = 0
     sites: tuple[tuple[int, int], ...] = ()
+    function: str = ""
 
     @property
     def is_strong(self) -> bool:
@@ -191,8 +195,21 @@ class Function:
 
 @dataclass
 class Module:
-    """A translation unit."""
+    """A translation unit.
 
-    functions: dict[str, Function] = field(default_factory=dict)
+    Attributes
+    ----------
+    functions : mapping
+    variables : dict
+    files : dict
+        The names that ``.file`` gives, by number.
+    unread : dict
+        Variables that can't be read, and why; an error where a kernel names one.
+    """
+
+    functions: Mapping[str, Function] = field(default_factory=dict)
     variables: dict[str, Variable] = field(default_factory=dict)
     files: dict[int, str] = field(default_factory=dict)
+    unread: dict[str, str] = field(default_factory=dict)
+    strings: str = ""
+    """What the PTX says behind ``.debug_str``: the names of functions that were inlined."""

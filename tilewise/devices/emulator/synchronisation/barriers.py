@@ -256,12 +256,11 @@ class Barriers:
                 np.count_nonzero(w.lanes.pick(geometry.block_of) == block) for w in waiting
             )
             wanted = self._wanted[number] or int(self.machine.live_in_block[block])
-            faults = self.machine.faults
-            faults.add(
-                "barrier", first.op.index, first.op.file, first.op.line,
+            first.op.fault(
+                "barrier",
                 f"waits forever at barrier {number}: {arrived} of {wanted} threads reach it",
-                geometry, lane,
-            )  # fmt: skip
+                lane,
+            )
 
 
 def _finish(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
+from tilewise.devices.emulator.ptx.sources import SourceLine
 from tilewise.devices.emulator.threads.lanes import Geometry
 from tilewise.errors import (
     BarrierError,
@@ -13,8 +15,11 @@ from tilewise.errors import (
     UninitializedReadError,
 )
 from tilewise.launch import Finding
+from tilewise.shown import plural
 
 LIMIT = 100
+IMMEDIATE = ("out of bounds", "misaligned")
+"""What is found while the lane stands at the instruction; the others, maybe later."""
 _ERRORS: dict[str, type[CheckError]] = {
     "out of bounds": MemoryAccessError,
     "misaligned": MemoryAccessError,
@@ -38,8 +43,54 @@ class Place:
         return f"{self.array}[{', '.join(str(i) for i in index)}]"
 
 
+@dataclass(frozen=True)
+class Site:
+    """Where a fault happens in the program.
+
+    Attributes
+    ----------
+    instruction : int
+        Its number in the program.
+    access : str
+        What it does, as its opcode has it: ``ld`` or ``st``.
+    source : SourceLine
+    earlier : SourceLine or None
+        Of two accesses that nothing orders, the other one's.
+    """
+
+    instruction: int
+    access: str
+    source: SourceLine
+    earlier: SourceLine | None = None
+
+    def with_calls(self, message: str) -> str:
+        """A message, and which of the kernel's own lines lead here."""
+        called = self.source.called()
+        return f"{message}; {called}" if called else message
+
+
+class _Group:
+    """Findings, or notes, alike: of instructions that the compiler made of one line."""
+
+    def __init__(self, site: Site, message: str, others: int = 0) -> None:
+        self.site, self.message, self.others = site, message, others
+        self.instructions = {site.instruction}
+
+    def text(self) -> str:
+        count = len(self.instructions)
+        more = []
+        if self.others:
+            more.append(f"and {plural(self.others, 'other thread')} here")
+        if count > 1:
+            more.append(f"{count} instructions of this line do so")
+        return self.site.with_calls(self.message + (f" ({'; '.join(more)})" if more else ""))
+
+
 class Faults:
-    """Collects findings, one of a kind for each instruction, or raises at the first.
+    """Collects findings, or raises at the first.
+
+    Of one kind at one line, with one array and one kind of access, there is one: it counts the
+    instructions, of which an unrolled loop has many.
 
     Parameters
     ----------
@@ -50,20 +101,24 @@ class Faults:
 
     def __init__(self, mode: str) -> None:
         self.mode = mode
-        self.findings: list[Finding] = []
-        self.notes: list[str] = []
+        self._found: dict[tuple[Any, ...], tuple[_Group, Finding]] = {}
+        self._noted: dict[tuple[Any, ...], _Group | str] = {}
         self._seen: set[tuple[str, int]] = set()
 
-    def note(
-        self,
-        kind: str,
-        instruction: int,
-        file: str,
-        line: int,
-        message: str,
-        geometry: Geometry,
-        lane: int,
-    ) -> None:
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What was found, in the order in which it was first."""
+        return tuple(
+            replace(first, message=group.text(), count=len(group.instructions))
+            for group, first in self._found.values()
+        )
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was noted."""
+        return tuple(x if isinstance(x, str) else x.text() for x in self._noted.values())
+
+    def note(self, kind: str, site: Site, message: str, geometry: Geometry, lane: int) -> None:
         """Something that is no fault, or not surely one, but that a person would want to know.
 
         Raises
@@ -72,22 +127,24 @@ class Faults:
             In the mode ``"strict"``: there it is a finding.
         """
         if self.mode == "strict":
-            self.add(kind, instruction, file, line, message, geometry, lane)
-        elif (f"{kind} note", instruction) not in self._seen:
-            self._seen.add((f"{kind} note", instruction))
-            block, thread = geometry.block_index(lane), geometry.thread_index(lane)
-            self.notes.append(f"{file}:{line}: thread {thread} of block {block} {message}")
+            self.add(kind, site, message, geometry, lane)
+            return
+        group = self._noted.get(key := (kind, site.access, site.source, site.earlier))
+        if isinstance(group, _Group):
+            group.instructions.add(site.instruction)
+            return
+        block, thread = geometry.block_index(lane), geometry.thread_index(lane)
+        at = f"{site.source.file}:{site.source.line}"
+        self._noted[key] = _Group(site, f"{at}: thread {thread} of block {block} {message}")
 
     def remark(self, message: str) -> None:
         """Something about the checks themselves."""
-        self.notes.append(message)
+        self._noted[message,] = message
 
     def add(
         self,
         kind: str,
-        instruction: int,
-        file: str,
-        line: int,
+        site: Site,
         message: str,
         geometry: Geometry,
         lane: int,
@@ -101,22 +158,24 @@ class Faults:
         CheckError
             In the mode ``"raise"``.
         """
-        if (kind, instruction) in self._seen or len(self.findings) >= LIMIT:
+        if (kind, site.instruction) in self._seen:
             return
-        self._seen.add((kind, instruction))
+        self._seen.add((kind, site.instruction))
+        array = place.array if place else None
+        key = (kind, site.access, site.source, site.earlier, array)
+        if key in self._found:
+            self._found[key][0].instructions.add(site.instruction)
+            return
+        if len(self._found) >= LIMIT:
+            return
         block, thread = geometry.block_index(lane), geometry.thread_index(lane)
-        more = f" (and {others} other threads here)" if others else ""
+        group = _Group(site, f"thread {thread} of block {block} {message}", others)
+        source, index = site.source, place.index if place else None
         finding = Finding(
-            kind,
-            f"thread {thread} of block {block} {message}{more}",
-            file,
-            line,
-            block,
-            thread,
-            place.array if place else None,
-            place.index if place else None,
-        )
-        self.findings.append(finding)
+            kind, group.text(), source.file, source.line, block, thread, array, index,
+            calls=source.calls,
+        )  # fmt: skip
+        self._found[key] = group, finding
         # Nothing may be read or written beyond the arrays, whatever is asked.
         is_out = self.mode == "off" and _ERRORS[kind] is MemoryAccessError
         if self.mode in ("raise", "strict") or is_out:

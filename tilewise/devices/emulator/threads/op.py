@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from tilewise.devices.emulator.ptx.sources import SourceLine
 from tilewise.devices.emulator.ptx.syntax import Instruction
-from tilewise.devices.emulator.threads.faults import Place
+from tilewise.devices.emulator.threads.faults import IMMEDIATE, Place, Site
 from tilewise.devices.emulator.threads.lanes import Index, Lanes
 from tilewise.errors import UnsupportedInstructionError
 
@@ -67,11 +68,14 @@ class Op:
         register, the lane that reads it, and which of its bytes it is.
     access : Store or None
         Where a store reaches memory.
+    source : SourceLine
+        Its line, and the calls that were inlined there.
     """
 
     def __init__(self, machine: Machine, instruction: Instruction, index: int) -> None:
         self.machine, self.instruction, self.index = machine, instruction, index
-        self.file, self.line = machine.setup.sources.name(instruction), instruction.line
+        self.source = machine.setup.sources.line(instruction)
+        self.file, self.line = self.source.file, self.source.line
         self.run: Callable[[Lanes], None] = _nothing
         self.control: Callable[[Lanes], Groups] | None = None
         self.width = self.element = 4
@@ -88,22 +92,35 @@ class Op:
         self.reduce: Reduce | None = None
 
     def fault(
-        self, kind: str, message: str, lane: int, place: Place | None = None, others: int = 0
+        self,
+        kind: str,
+        message: str,
+        lane: int,
+        place: Place | None = None,
+        others: int = 0,
+        earlier: Op | None = None,
     ) -> None:
-        """Report a fault of one lane at this instruction."""
+        """Report a fault of one lane at this instruction; ``earlier`` is the other one's of it."""
         machine = self.machine
-        machine.faults.add(
-            kind, self.index, self.file, self.line, message, machine.geometry, lane, place, others
-        )
+        source = self.source
+        if kind in IMMEDIATE and machine.program.has_calls:
+            source = machine.calls.seen_from(self, lane)
+        site = self._site(source, earlier)
+        machine.faults.add(kind, site, message, machine.geometry, lane, place, others)
 
-    def note(self, kind: str, message: str, lane: int) -> None:
+    def note(self, kind: str, message: str, lane: int, earlier: Op | None = None) -> None:
         """Report something that is no fault, or not surely one."""
         machine = self.machine
-        machine.faults.note(kind, self.index, self.file, self.line, message, machine.geometry, lane)
+        site = self._site(self.source, earlier)
+        machine.faults.note(kind, site, message, machine.geometry, lane)
+
+    def _site(self, source: SourceLine, earlier: Op | None) -> Site:
+        other = None if earlier is None else earlier.source
+        return Site(self.index, self.instruction.opcode, source, other)
 
     def where(self, file: str) -> str:
-        """Its line; with its file, where that is not ``file``."""
-        return f"line {self.line}" + ("" if self.file == file else f" of {self.file}")
+        """Its line; with its file, where that is not ``file``; and the calls that lead there."""
+        return self.source.where(file)
 
     def unsupported(self, why: str = "") -> UnsupportedInstructionError:
         """The error that names this instruction."""

@@ -87,6 +87,9 @@ _TABLE: dict[str, Callable[[Geometry], Value]] = {
     **{f"cluster_ctaid.{a}": _cluster_ctaid(i) for a, i in _AXES.items()},
     "cluster_ctarank": lambda g: g.rank_of.astype(np.uint32),
     "cluster_nctarank": lambda g: np.uint32(g.cluster_size),
+    # The driver sets them: 0 of a launch that is neither cooperative nor part of a graph.
+    **{f"envreg{number}": lambda g: np.uint32(0) for number in range(32)},
+    "current_graph_exec": lambda g: np.uint64(0),
 }
 
 
@@ -99,6 +102,9 @@ def special_reader(
     if name in ("dynamic_smem_size", "total_smem_size", "aggr_smem_size"):
         size = machine.shared_bytes if name != "dynamic_smem_size" else machine.setup.dynamic_shared
         return lambda lanes: np.uint32(size).astype(dtype)
+    if name.startswith("reserved_smem_offset_"):
+        place = machine.program.reserved_shared[name.rpartition("_")[2]]
+        return lambda lanes: np.uint32(place).astype(dtype)
     if name == "is_explicit_cluster":
         is_explicit = dtype.type(machine.program.kernel.cluster is not None)
         return lambda lanes: is_explicit

@@ -1,0 +1,340 @@
+"""A kernel of PTX that a caller gives, as a compiled kernel."""
+
+from __future__ import annotations
+
+import re
+import threading
+import zlib
+from collections import OrderedDict
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from tilewise.compiler import cache, nvrtc, symbols
+from tilewise.compiler.clock import Clock
+from tilewise.compiler.compiled import Compiled, Parameter
+from tilewise.compiler.includes import MOST_BYTES
+from tilewise.compiler.options import check_text
+from tilewise.compiler.ptx import apart, assembler
+from tilewise.compiler.ptx.lines import Numbered, with_own_lines
+from tilewise.compiler.ptx.parameters import parameters
+from tilewise.compiler.ptx.placed import with_alignment
+from tilewise.compiler.ptx.text import Split, split
+from tilewise.counted import Resources
+from tilewise.errors import CompileError
+from tilewise.limits import Limits
+
+NO_FILE = "<ptx>"
+"""What PTX is called that is no file's."""
+MOST_LINES = 20
+"""So many of an assembler's messages stand in an error."""
+_REMEMBERED = 64
+_memory: OrderedDict[tuple[Any, ...], Compiled] = OrderedDict()
+_lock = threading.Lock()
+
+# What an assembler refuses that is no fault of the PTX: it is too new, or a part is elsewhere.
+_BEYOND = re.compile(
+    r"Unsupported \.version|UNSUPPORTED_ARCH|is not (?:defined|supported) for option|"
+    r"[Uu]nresolved (?:extern|symbol)|[Uu]ndefined reference|is newer than",
+)
+_PLACE = re.compile(r"ptxas [^\n,;]*, line (\d+); (\w+) *: ")
+_NOISE = re.compile(r"^(?:ptxas fatal *: Ptx assembly aborted.*|ERROR NVJITLINK.*)\n?", re.M)
+
+
+@dataclass(frozen=True)
+class _Module:
+    """A module's text, cut and with its own lines."""
+
+    split: Split
+    numbered: Numbered
+
+
+def forget() -> None:
+    """Forget what this process read; what is on disk stays."""
+    with _lock:
+        _memory.clear()
+    _module.cache_clear()
+
+
+def target(text: str, file: str = NO_FILE) -> str:
+    """Return the architecture that PTX is for, by its ``.target``.
+
+    Raises
+    ------
+    CompileError
+        If it says of none, or it can't be read.
+    """
+    found = _module(text, file).split.target
+    if not found:
+        raise CompileError(f"{file} has no .target, as PTX begins with; is it PTX?")
+    return found
+
+
+def default_arch(text: str, file: str = NO_FILE) -> str:
+    """Return what PTX is compiled for where nobody says: its own target.
+
+    For a target that is older than every architecture that NVRTC knows, the oldest of those.
+    """
+    own = target(text, file)
+    known = nvrtc.architectures()
+    if own in known:
+        return own
+    return next((arch for arch in known if not refusal(own, arch)), own)
+
+
+def refusal(target: str, arch: str) -> str:
+    """Why PTX of a target can't be compiled for an architecture; empty if it can.
+
+    PTX ISA, ".target": PTX runs on its own architecture and on later ones; that of ``sm_90a``, on
+    this one alone, and that of ``sm_100f``, on later ones of the same family.
+    """
+    own, asked = (re.fullmatch(r"sm_(\d+)([af]?)", each) for each in (target, arch))
+    if own is None or asked is None:
+        return f"{target if own is None else arch!r} is no architecture"
+    number, wanted = int(own[1]), int(asked[1])
+    if own[2] == "a" and arch != target:
+        return f"PTX for {target} runs on {target} alone"
+    if own[2] == "f" and (wanted < number or wanted // 10 != number // 10):
+        return f"PTX for {target} runs on it and on later ones of its family"
+    if wanted < number:
+        return f"PTX for {target} runs on {target} and on later ones"
+    return ""
+
+
+def given(
+    text: str,
+    name: str | None = None,
+    *,
+    arch: str | None = None,
+    path: Path | None = None,
+    source: tuple[str, str] | None = None,
+    limits: Limits | None = None,
+) -> Compiled:
+    """Return a kernel of a PTX module, with machine code where an assembler is there.
+
+    Parameters
+    ----------
+    text : str
+        PTX.
+    name : str, optional
+        The kernel's symbol, or its C++ name; not needed where there is one kernel alone.
+    arch : str, optional
+        To make machine code for; by default the PTX's own target.
+    path : Path, optional
+        The file that the PTX came from. Sources that ``.file`` names are read in its folder and
+        below, and nowhere else.
+    source : (str, str), optional
+        The path and the text of the source that the kernel's lines are in.
+    limits : Limits, optional
+        The most that making machine code may take.
+
+    Raises
+    ------
+    CompileError
+        If the PTX can't be read, an assembler refuses it, or it has no kernel of this name.
+    LimitError
+        If making machine code of it takes more than ``limits`` allow.
+    ValueError
+        If ``arch`` is older than the PTX's target, or the PTX has more than 16 MiB.
+    """
+    check_text(text, "the PTX")
+    if (size := len(text.encode())) > MOST_BYTES:
+        raise ValueError(f"the PTX has {size:,} bytes; at most {MOST_BYTES:,} are taken")
+    file = NO_FILE if path is None else str(path)
+    own = target(text, file)
+    arch = arch or default_arch(text, file)
+    if why := refusal(own, arch):
+        raise ValueError(f"{file} can't be compiled for {arch}: {why}")
+    key = (text, name, arch, file, source)
+    with _lock:
+        if limits is None and key in _memory:
+            _memory.move_to_end(key)
+            return _memory[key]
+    found = _made(text, name, arch, file, path, source, limits)
+    with _lock:
+        _memory[key] = found
+        if len(_memory) > _REMEMBERED:
+            _memory.popitem(last=False)
+    return found
+
+
+def kernels(text: str, file: str = NO_FILE) -> tuple[str, ...]:
+    """Return the symbols of the kernels in a PTX module.
+
+    Raises
+    ------
+    CompileError
+        If it can't be read.
+    """
+    return _module(text, file).split.kernels
+
+
+def kernel_name(text: str, name: str | None, file: str = NO_FILE) -> str:
+    """Return the name as it was asked for, or of the one kernel that there is.
+
+    Raises
+    ------
+    CompileError
+        If there is no such kernel.
+    """
+    symbol = _symbol(_module(text, file).split, name, file)
+    return name or symbol
+
+
+@lru_cache(maxsize=4)
+def _module(text: str, file: str) -> _Module:
+    try:
+        found = split(text)
+    except CompileError as error:
+        raise CompileError(f"{file}: {error}") from None
+    return _Module(found, with_own_lines(found, text, file))
+
+
+def _made(
+    text: str,
+    name: str | None,
+    arch: str,
+    file: str,
+    path: Path | None,
+    source: tuple[str, str] | None,
+    limits: Limits | None,
+) -> Compiled:
+    module = _module(text, file)
+    if module.split.address_size != 64:
+        raise CompileError(
+            f"{file} has addresses of {module.split.address_size} bits; 64 are taken"
+        )
+    symbol = _symbol(module.split, name, file)
+    body = module.split.functions[symbol]
+    cubin, log, missing = _assembled(module, arch, file, limits)
+    resources = Resources(0, 0, 0, 0, 0, 0, missing)
+    if not missing:
+        resources = symbols.resources(log, cubin, symbol)
+    named = tuple(Parameter(*each) for each in parameters(body.parameters))
+    own, own_text = source or _source(module, symbol, path) or (file, text)
+    numbered = module.numbered
+    return Compiled(
+        name or symbol, symbol, arch, own_text, own, numbered.ptx, cubin, resources, named,
+        is_ptx=True, ptx_file=numbered.file,
+    )  # fmt: skip
+
+
+def _symbol(module: Split, name: str | None, file: str) -> str:
+    """The symbol of the kernel that is asked for."""
+    there = module.kernels
+    if name is None:
+        if len(there) == 1:
+            return there[0]
+        raise CompileError(f"{file} has {_listed(there)}; say which")
+    if name in there:
+        return name
+    plain = [symbol for symbol in there if symbols.demangle(symbol) == name]
+    if len(plain) == 1:
+        return plain[0]
+    if plain:
+        raise CompileError(f"{file} has several kernels called {name}: {', '.join(plain)}")
+    raise CompileError(f"{file} has no kernel called {name!r}; it has {_listed(there)}")
+
+
+def _listed(there: tuple[str, ...]) -> str:
+    if not there:
+        return "no kernel (.entry)"
+    shown = [symbols.demangle(symbol) for symbol in there[:20]]
+    more = f" and {len(there) - 20} more" if len(there) > 20 else ""
+    return f"{', '.join(shown)}{more}"
+
+
+def _assembled(
+    module: _Module, arch: str, file: str, limits: Limits | None
+) -> tuple[bytes, str, str]:
+    """Machine code and ptxas's log; or why there is none."""
+    missing = f"neither nvJitLink nor ptxas is there ({assembler.INSTALL_HINT})"
+    clock = Clock(limits.seconds if limits else None, file)
+    for at, tool in enumerate(assembler.tools()):
+        cubin, log, why = _assembled_by(tool, module, arch, file, limits, clock)
+        if not why:
+            return cubin, log, ""
+        missing = f"{missing}; {why}" if at else why
+    return b"", "", missing
+
+
+def _assembled_by(
+    tool: str, module: _Module, arch: str, file: str, limits: Limits | None, clock: Clock
+) -> tuple[bytes, str, str]:
+    text = module.numbered.by_block
+    key = cache.key(("assembled", text, arch, tool))
+    entry = None if limits is not None else cache.load(key)
+    if entry is not None:
+        return entry["cubin"], zlib.decompress(entry["log"]).decode(), entry["missing"]
+    if "@@DWARF" in text:  # debug data of old compilers, which no assembler takes any more
+        text = re.sub("@@DWARF[^\n]*", "", text)
+    if tool.startswith(assembler.LINKER):
+        text = with_alignment(split(text), text)
+    if limits is None:
+        output = assembler.assemble(text, arch, tool)
+    else:
+        output = apart.run(text, file, arch, tool, limits, clock)
+    missing = "" if output.ok else _missing(output.log, file, arch, tool)
+    log = zlib.compress(output.log.encode())
+    cache.store(key, {"cubin": output.cubin, "log": log, "missing": missing})
+    return output.cubin, output.log, missing
+
+
+def _missing(log: str, file: str, arch: str, tool: str) -> str:
+    """Why an assembler could not make machine code.
+
+    Raises
+    ------
+    CompileError
+        If it is the PTX that is wrong.
+    """
+
+    def placed(found: re.Match[str]) -> str:
+        return f"{file}:{found[1]}: {found[2]}: "
+
+    lines = _NOISE.sub("", _PLACE.sub(placed, log)).strip().splitlines()
+    said = "\n".join(lines[:MOST_LINES])
+    if len(lines) > MOST_LINES:
+        said += f"\n... and {len(lines) - MOST_LINES} more"
+    if _BEYOND.search(log) or not said:
+        return f"{tool} can't make machine code of it: {lines[0] if lines else 'it says nothing'}"
+    raise CompileError(f"{file} does not assemble for {arch}:\n{said}")
+
+
+_LOC = re.compile(r"\.loc\s+(\d+)\s+(\d+)\s+\d+(?:\s*,[^\n;]*?\binlined_at\s+(\d+)\s+\d+\s+\d+)?")
+
+
+def _source(module: _Module, symbol: str, path: Path | None) -> tuple[str, str] | None:
+    """The source that a kernel's lines are in: its name, and its text where it may be read."""
+    body, text = module.split.functions[symbol], module.split.text
+    for number, line, outer in _LOC.findall(text, body.start, body.end):
+        named = module.split.files.get(int(outer or number))
+        if named is not None and int(line):
+            name = _unescaped(named)
+            return name, _text(name, path)
+    return None
+
+
+def _unescaped(quoted: str) -> str:
+    def byte(escape: re.Match[bytes]) -> bytes:
+        return bytes([int(escape[1], 8)]) if len(escape[1]) == 3 else escape[1]
+
+    plain = re.sub(rb"\\([0-3][0-7]{2}|.)", byte, quoted.encode())
+    return plain.decode(errors="replace")
+
+
+def _text(name: str, path: Path | None) -> str:
+    """The text of a source that lies in the folder of the PTX or below; else empty."""
+    if path is None or "\0" in name:
+        return ""
+    folder = path.absolute().parent.resolve()
+    try:
+        place = (folder / name).resolve()
+        if not place.is_relative_to(folder) or not place.is_file():
+            return ""
+        if place.stat().st_size > MOST_BYTES:
+            return ""
+        return place.read_text(encoding="utf-8")
+    except (OSError, ValueError):
+        return ""
