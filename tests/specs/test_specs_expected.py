@@ -65,6 +65,11 @@ def test_what_a_right_kernel_computes_is_right_and_another_is_not(text: str, res
     assert (found.correct, found.wrong) == (False, 1)
     assert found.worst == tuple(int(x) for x in np.unravel_index(4, wrong.shape))
     assert f"WRONG: out = {text}, in 1 of {result.size} elements" in found._summary()
+    wrong.reshape(-1)[7] += 1
+    found = held(text, wrong)
+    assert found.first == tuple(int(x) for x in np.unravel_index(4, wrong.shape))
+    assert found.worst != found.first
+    assert f"elements, the first out[{', '.join(map(str, found.first or ()))}]," in found._summary()
 
 
 def test_a_copy_must_be_exact() -> None:

@@ -62,6 +62,8 @@ class Compared(Record):
         What was asked of each element.
     elements, wrong : int
         How many there are, and how many are not as they should be.
+    first : tuple of int or None
+        Of the first wrong element, row by row; None where none is.
     worst : tuple of int or None
         Of the element that is furthest beyond what is allowed, relative to that; None where there
         is no element.
@@ -80,6 +82,7 @@ class Compared(Record):
     rule: str
     elements: int
     wrong: int
+    first: tuple[int, ...] | None
     worst: tuple[int, ...] | None
     got: float | int | None
     wanted: float | int | None
@@ -98,11 +101,14 @@ class Compared(Record):
             return f"right: {what}, in {number(self.elements)} elements, {self.rule}{near}"
         assert self.worst is not None
         at = ", ".join(map(str, self.worst))
+        first = ""
+        if self.first is not None and self.first != self.worst:
+            first = f", the first {self.name}[{', '.join(map(str, self.first))}]"
         got = "was never written" if self.got is None else f"is {_short(self.got)}"
         allowed = f" and may be off by {self.allowed:.3g}" if self.allowed else ""
         return (
-            f"WRONG: {what}, in {number(self.wrong)} of {number(self.elements)} elements, "
-            f"{self.rule}; worst is {self.name}[{at}]: it {got}, should be "
+            f"WRONG: {what}, in {number(self.wrong)} of {number(self.elements)} elements"
+            f"{first}, {self.rule}; worst is {self.name}[{at}]: it {got}, should be "
             f"{_short(self.wanted)}{allowed}"
         )
 
@@ -215,14 +221,15 @@ def compare(
             right, is_same = right & ~unwritten, is_same & ~unwritten
         beyond = np.where(right & ~np.isfinite(off), 0.0, off / np.where(allowed > 0, allowed, 1))
         beyond = np.where(is_same, 0.0, np.where(np.isnan(beyond), np.inf, beyond))
-    beyond = np.where(right, np.minimum(beyond, 1), np.maximum(beyond, 1 + 1e-9))
+    beyond = np.where(right, np.minimum(beyond, 1), 1 + beyond)
     wrong = int(np.count_nonzero(~right))
     finite = off[np.isfinite(off)]
+    first = _place(~right) if wrong else None
     worst: tuple[int, ...] | None = None
     if result.size:
-        worst = tuple(int(i) for i in np.unravel_index(int(np.argmax(beyond)), result.shape))
+        worst = _place(beyond)
     return Compared(
-        expected.name, expected.text, wrong == 0, rule, result.size, wrong, worst,
+        expected.name, expected.text, wrong == 0, rule, result.size, wrong, first, worst,
         None if worst is None or (unwritten is not None and unwritten[worst])
         else _plain(got[worst]),
         None if worst is None else _plain(wanted[worst]),
@@ -246,6 +253,11 @@ def _allowed(wanted: Array, error: Array, precision: Precision) -> Array:
             precision.unit * (np.abs(wanted) + error) + precision.least,
         )  # fmt: skip
         return np.asarray(error * (1 + 2.0**-53 / precision.unit) + rounding)
+
+
+def _place(x: Array) -> tuple[int, ...]:
+    """Where the largest element is, the first of equals."""
+    return tuple(int(i) for i in np.unravel_index(int(np.argmax(x)), x.shape))
 
 
 def _off(got: Array, wanted: Array) -> Array:
