@@ -98,6 +98,8 @@ def test_arrays_are_written(tilewise: Tilewise, tmp_path: Path) -> None:
         ("out.npy", "it takes NAME=FILE.npy with an array's name (x, y)"),
         ("y=out.txt", "the file's name must end in .npy"),
         ("y=there/out.npy", "there is no folder there"),
+        ("", "it takes NAME=FILE.npy"),
+        ("y=", "it takes NAME=FILE.npy"),
     ):
         found = tilewise(*words, "--out", out)
         assert found.code == 2

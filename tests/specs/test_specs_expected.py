@@ -68,8 +68,11 @@ def test_what_a_right_kernel_computes_is_right_and_another_is_not(text: str, res
     wrong.reshape(-1)[7] += 1
     found = held(text, wrong)
     assert found.first == tuple(int(x) for x in np.unravel_index(4, wrong.shape))
-    assert found.worst != found.first
-    assert f"elements, the first out[{', '.join(map(str, found.first or ()))}]," in found._summary()
+    if found.worst != found.first:  # a bound that is 0 at one and not at the other
+        told = f"elements, the first out[{', '.join(map(str, found.first or ()))}],"
+        assert told in found._summary()
+    else:
+        assert text.startswith("where")
 
 
 def test_a_copy_must_be_exact() -> None:
@@ -162,6 +165,25 @@ def test_what_nobody_wrote_is_wrong(tmp_path: Path) -> None:
     found = compare(wanted, out, unwritten=np.array([False, True, False]))
     assert (found.wrong, found.worst, found.got) == (1, (1,), None)
     assert "out[1]: it was never written, should be 0" in found._summary()
+
+
+def test_a_bound_as_wide_as_the_value_is_told() -> None:
+    x = DRAW.standard_normal(100_000).astype(np.float32)
+    values = {"x": x, "out": np.zeros(1, np.float32)}
+    wanted = parse("out = sum(x)", values)
+    found = compare(wanted, np.array([x.sum()]))
+    assert (found.correct, found.loose) == (True, 1)
+    assert "in 1 of them the bound is as wide as the value: --rtol or --atol" in found._summary()
+    half = np.array([x[:50_000].sum()])
+    assert compare(wanted, half).correct  # by the bound, any order of rounding is right
+    assert not compare(wanted, half, atol=0.1).correct
+    assert compare(wanted, np.array([x.sum()]), atol=0.1).loose == 0
+
+
+def test_integers_take_a_tolerance_too() -> None:
+    i = np.arange(30).reshape(6, 5)
+    assert not held("i", i + 1).correct
+    assert held("i", i + 1, atol=1).correct
 
 
 def test_files(tmp_path: Path) -> None:

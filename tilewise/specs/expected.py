@@ -26,6 +26,8 @@ from tilewise.specs.formulas import Unset, evaluate
 
 _WRITTEN = re.compile(r"\s*([A-Za-z_]\w*|\d+)\s*=(?!=)(.*)", re.DOTALL)
 _FILE = re.compile(r"\s*(?:(?P<path>.+\.npy)|(?P<archive>.+\.npz):(?P<key>[^:]+))\s*")
+_NOTHING = 1e-200
+_FEW = 10  # one element in so many may have a bound as wide as itself: sums cancel
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,8 @@ class Compared(Record):
         The largest difference of finite elements.
     share : float or None
         The largest difference by what is allowed there; None where nothing is allowed.
+    loose : int
+        Elements whose bound is as wide as the value itself, so that even 0 is within it.
     """
 
     name: str
@@ -89,6 +93,7 @@ class Compared(Record):
     allowed: float | None
     max_error: float
     share: float | None
+    loose: int = 0
 
     def _summary(self) -> str:
         what = f"{self.name} = {self.expected}"
@@ -98,7 +103,13 @@ class Compared(Record):
                 if self.share is None
                 else f", the largest error {self.share:.2g} of what is allowed"
             )
-            return f"right: {what}, in {number(self.elements)} elements, {self.rule}{near}"
+            told = f"right: {what}, in {number(self.elements)} elements, {self.rule}{near}"
+            if self.loose * _FEW >= self.elements and self.loose:
+                told += (
+                    f"; in {number(self.loose)} of them the bound is as wide as the value: --rtol "
+                    "or --atol says more"
+                )
+            return told
         assert self.worst is not None
         at = ", ".join(map(str, self.worst))
         first = ""
@@ -196,11 +207,11 @@ def compare(
     got = result if kind.kind in "biuc" else result.astype(np.float64)
     if kind.kind == "u" and wanted.dtype.kind in "iu":
         wanted = wanted.astype(np.int64).astype(kind)  # it wraps around, as the kernel's does
-    if kind.kind in "biu":
-        rule, allowed = "exactly", np.zeros(result.shape)
-    elif rtol is not None or atol is not None:
+    if rtol is not None or atol is not None:
         rule = f"within rtol {rtol or 0:g} and atol {atol or 0:g}"
         allowed = (atol or 0) + (rtol or 0) * np.abs(wanted)
+    elif kind.kind in "biu":
+        rule, allowed = "exactly", np.zeros(result.shape)
     elif expected.error is None:
         rule, allowed = "exactly", np.zeros(result.shape)
         if wanted.dtype.kind == "f":
@@ -209,34 +220,48 @@ def compare(
     else:
         allowed = _allowed(wanted, expected.error, Precision.of(kind))
         rule = f"as near as rounding in {kind} comes" if allowed.any() else "exactly"
-    with np.errstate(all="ignore"):
-        off = np.abs(got - wanted) if kind.kind not in "biu" else _off(got, wanted)
-        is_same = (got == wanted) | (_is_nan(got) & _is_nan(wanted))
-        largest = math.inf if kind.kind in "biu" else _largest(kind)
-        overflows = (
-            np.isinf(got) & (np.abs(wanted) + allowed > largest) & ((got > 0) == (wanted > 0))
-        )
-        right = is_same | (off <= allowed) & np.isfinite(wanted) | overflows
-        if unwritten is not None:
-            right, is_same = right & ~unwritten, is_same & ~unwritten
-        beyond = np.where(right & ~np.isfinite(off), 0.0, off / np.where(allowed > 0, allowed, 1))
-        beyond = np.where(is_same, 0.0, np.where(np.isnan(beyond), np.inf, beyond))
-    beyond = np.where(right, np.minimum(beyond, 1), 1 + beyond)
+    largest = math.inf if kind.kind in "biu" else _largest(kind)
+    right, beyond, off = _held(got, wanted, allowed, largest, unwritten)
     wrong = int(np.count_nonzero(~right))
     finite = off[np.isfinite(off)]
-    first = _place(~right) if wrong else None
-    worst: tuple[int, ...] | None = None
-    if result.size:
-        worst = _place(beyond)
+    ranks = np.where(right, -1, beyond) if wrong else beyond
+    worst = _place(ranks) if result.size else None
+    is_bound = expected.error is not None and rtol is None and atol is None
     return Compared(
-        expected.name, expected.text, wrong == 0, rule, result.size, wrong, first, worst,
+        expected.name, expected.text, wrong == 0, rule, result.size, wrong,
+        _place(~right) if wrong else None, worst,
         None if worst is None or (unwritten is not None and unwritten[worst])
         else _plain(got[worst]),
         None if worst is None else _plain(wanted[worst]),
         None if worst is None else float(allowed[worst]),
         float(finite.max()) if finite.size else 0.0,
         float(beyond.max()) if result.size and np.any(allowed > 0) and not wrong else None,
+        int(np.count_nonzero((allowed >= np.abs(wanted)) & (allowed > 0))) if is_bound else 0,
     )  # fmt: skip
+
+
+def _held(
+    got: Array,
+    wanted: Array,
+    allowed: Array,
+    largest: float,
+    unwritten: npt.NDArray[np.bool_] | None,
+) -> tuple[Array, Array, Array]:
+    """Which elements are right, how far each is off by what is allowed, and how far it is off."""
+    is_whole = got.dtype.kind in "biu"
+    with np.errstate(all="ignore"):
+        off = _off(got, wanted) if is_whole else np.abs(got - wanted)
+        is_same = (got == wanted) | (_is_nan(got) & _is_nan(wanted))
+        right = is_same | ((off <= allowed) & np.isfinite(wanted))
+        may_overflow = (np.abs(wanted) + allowed > largest) & ((got > 0) == (wanted > 0))
+        right |= np.isinf(got) & may_overflow
+        if unwritten is not None:
+            right, is_same = right & ~unwritten, is_same & ~unwritten
+        # Where nothing is allowed, any error is far beyond it.
+        beyond = off / np.maximum(allowed, _NOTHING)
+        beyond = np.where(is_same | (right & ~np.isfinite(off)), 0.0, beyond)
+        beyond = np.where(np.isnan(beyond), np.inf, beyond)
+    return right, beyond, off
 
 
 def _allowed(wanted: Array, error: Array, precision: Precision) -> Array:

@@ -240,6 +240,8 @@ def targets(
     found: dict[str, Path] = {}
     for text in texts or ():
         name, mark, path = text.partition("=")
+        if not text or (mark and not path):
+            raise ValueError(_no_target(text, name, names))
         if mark and name in names:
             found[name] = Path(path)
         elif mark and not Path(text).parent.is_dir():
