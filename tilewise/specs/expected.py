@@ -268,16 +268,16 @@ def _allowed(wanted: Array, error: Array, precision: Precision) -> Array:
     """How far each element may be off: the kernel's roundings, and those of the reference.
 
     The reference is float64's; by the same analysis its errors are those of the kernel's
-    precision, smaller by the quotient of their units. What the array's dtype lacks is rounded once
-    more, when it is stored.
+    precision, smaller by the quotient of their units. What is not computed, and the array's dtype
+    lacks, is rounded when it is stored.
     """
     with np.errstate(all="ignore"):
         stored = wanted.astype(precision.dtype).astype(np.float64)
-        rounding = np.where(
-            (stored == wanted) & (error == 0), 0.0,
-            precision.unit * (np.abs(wanted) + error) + precision.least,
-        )  # fmt: skip
-        return np.asarray(error * (1 + 2.0**-53 / precision.unit) + rounding)
+        rounding = precision.unit * np.abs(wanted) + precision.least
+        is_rounded = (error == 0) & (stored != wanted)
+        return np.asarray(
+            error * (1 + 2.0**-53 / precision.unit) + np.where(is_rounded, rounding, 0.0)
+        )
 
 
 def _place(x: Array) -> tuple[int, ...]:
