@@ -12,6 +12,7 @@ from signatures import SOURCE
 from tilewise.devices import Device
 from tilewise.errors import LaunchError, MemoryAccessError, UninitializedReadError
 from tilewise.kernel import Kernel
+from tilewise.limits import Limits
 from tilewise.specs.results import ArrayResult
 from tilewise.specs.run import LaunchResult, launch, prepare
 
@@ -153,3 +154,50 @@ def test_figures_of_odd_arrays() -> None:
     assert (empty.changed, empty.mean, empty.first) == (0, None, ())
     pairs = np.array([1 + 2j, 3])
     assert ArrayResult.of("x", pairs, pairs, None).to_dict()["first"] == [[1.0, 2.0], [3.0, 0.0]]
+
+
+class OnTheHost:
+    """What counts as a GPU here: it takes NumPy's arrays alone, and launches on the emulator."""
+
+    name = "gpu"
+
+    def __init__(self, device: Device) -> None:
+        self.device, self.arch, self.description = device, device.arch, "a GPU, made up"
+
+    def empty(self, *_: Any) -> Any:
+        pytest.fail("a GPU does not know what nobody wrote: the host's array is copied")
+
+    def launch(self, compiled: Any, asked: Any) -> Any:
+        assert not [x for x in asked.args if hasattr(x, "to_numpy")]
+        return self.device.launch(compiled, asked)
+
+
+def test_on_a_gpu_arrays_are_the_hosts(emulator: Device) -> None:
+    ready = prepare(
+        Kernel(SOURCE, "transpose"), ["random:m,n", "empty:n,m", "m=3", "n=5"], "1", "8,8",
+        arch=emulator.arch,
+    )  # fmt: skip
+    gpu: Any = OnTheHost(emulator)
+    found = launch(ready, device=gpu, expect=["out = in.T"])
+    assert found.correct
+    assert (found.arrays[1].changed, found.arrays[1].unwritten) == (None, None)
+    assert found.arrays[1].cells()[3] == "?"
+
+
+def test_on_a_gpu_a_kernel_with_limits_has_a_process_of_its_own(
+    emulator: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[dict[str, Any]] = []
+    ready = prepare(
+        Kernel(SOURCE, "reversed", limits=Limits()), ["arange:4"], "1", "4", "16",
+        arch=emulator.arch,
+    )  # fmt: skip
+    monkeypatch.setattr(
+        "tilewise.kernel.in_a_process",
+        lambda device, arch, compiled, asked: (
+            seen.append({"device": device, "arch": arch}) or emulator.launch(compiled, asked)
+        ),
+    )
+    gpu: Any = OnTheHost(emulator)
+    assert launch(ready, device=gpu, expect=["y = 3 - y"]).correct
+    assert seen == [{"device": "gpu", "arch": emulator.arch}]

@@ -71,7 +71,7 @@ Target = Annotated[
     str,
     typer.Argument(
         metavar="RUNG|FILE.cu:NAME|FILE.ptx:NAME",
-        help="A rung of the ladder, or any kernel that has its signature.",
+        help="A rung of the ladder, or any kernel of a file.",
         autocompletion=rungs,
     ),
 ]
