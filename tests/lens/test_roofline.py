@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from reference import thorough
 
 from tilewise import compiler
+from tilewise.devices.emulator import Emulator
 from tilewise.ladder.run import run
 from tilewise.lens import roofline_plot as plot
 from tilewise.lens.roofline import (
@@ -33,6 +34,7 @@ from tilewise.lens.roofline import (
     for_gpu,
     known,
 )
+from tilewise.specs import run as launches
 
 # Round figures, to reckon with by hand.
 ROUND = Ceilings("Round", "sm_90", 1e12, 4e12, 16e12, 1e12, 64e12, 32e12, "datasheet: made up")
@@ -425,12 +427,35 @@ def timed(monkeypatch: pytest.MonkeyPatch, seconds: float, correct: bool = True)
 
     def fake(target: Any, a: Any, b: Any, *, tile: int | None, device: Any) -> Any:
         assert isinstance(device, FakeGpu)
-        found = run(target, a, b, tile=tile, device="emulator")
+        found = run(target, a, b, tile=tile, device=Emulator())
         assert found.report is not None
         check = replace(found.check, correct=correct)
         return replace(found, report=replace(found.report, seconds=seconds), check=check)
 
     monkeypatch.setattr("tilewise.ladder.run.run", fake)
+
+
+def test_on_a_gpu_a_launch_of_any_kernel_is_timed_too(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    gpu, launch = FakeGpu(), launches.launch
+
+    def fake(prepared: Any, *, device: Any) -> Any:
+        assert device is gpu
+        found = launch(prepared, device=Emulator())
+        return replace(found, report=replace(found.report, seconds=4e-6))
+
+    monkeypatch.setattr("tilewise.devices.get_device", lambda *_: gpu)
+    monkeypatch.setattr(launches, "launch", fake)
+    path = tmp_path / "k.cu"
+    path.write_text(
+        "__global__ void k(int n, float* x) { if (threadIdx.x < n) x[threadIdx.x] = 1; }"
+    )
+    words = ("roofline", f"{path}:k", "--grid", 1, "--block", 64, "--args", 40, "empty:40")
+    document = json.loads(said(capsys, *words, "--json")[1])
+    (row,) = document["kernels"]
+    assert document["measured"]
+    assert (row["seconds"], row["share"]) == (4e-6, row["best_seconds"] / 4e-6)
 
 
 def test_on_a_gpu_the_share_is_of_the_measured_time(

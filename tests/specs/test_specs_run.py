@@ -192,12 +192,12 @@ def test_on_a_gpu_a_kernel_with_limits_has_a_process_of_its_own(
         Kernel(SOURCE, "reversed", limits=Limits()), ["arange:4"], "1", "4", "16",
         arch=emulator.arch,
     )  # fmt: skip
-    monkeypatch.setattr(
-        "tilewise.kernel.in_a_process",
-        lambda device, arch, compiled, asked: (
-            seen.append({"device": device, "arch": arch}) or emulator.launch(compiled, asked)
-        ),
-    )
+
+    def in_a_process(device: str, arch: str, compiled: Any, asked: Any) -> Any:
+        seen.append({"device": device, "arch": arch})
+        return emulator.launch(compiled, asked)
+
+    monkeypatch.setattr("tilewise.kernel.in_a_process", in_a_process)
     gpu: Any = OnTheHost(emulator)
     assert launch(ready, device=gpu, expect=["y = 3 - y"]).correct
     assert seen == [{"device": "gpu", "arch": emulator.arch}]
