@@ -17,6 +17,7 @@ from tilewise.cli.main import main
 from tilewise.compiler import cache as compiler_cache
 from tilewise.compiler import machine_code as sass
 from tilewise.compiler import nvrtc
+from tilewise.compiler.ptx import assembler
 from tilewise.errors import DeviceUnavailableError
 from tilewise.kernel import Kernel
 
@@ -65,6 +66,14 @@ def test_a_self_test_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     found = items()["emulator"]
     assert found.state == "missing"
     assert found.detail == "the self-test failed: RuntimeError: no such luck"
+
+
+def test_without_an_assembler_kernels_of_ptx_still_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(assembler, "tools", tuple)
+    found = doctor.diagnose()
+    item = next(item for item in found.items if item.name == "assembler")
+    assert (item.state, found.ok) == ("absent", True)
+    assert 'pip install "tilewise[ptx]"' in item.detail
 
 
 def test_without_nvdisasm_the_emulator_works_on(monkeypatch: pytest.MonkeyPatch) -> None:

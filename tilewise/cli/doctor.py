@@ -67,6 +67,7 @@ def diagnose() -> Diagnosis:
         "packages": _packages,
         "NVRTC": _nvrtc,
         "nvdisasm": _nvdisasm,
+        "assembler": _assembler,
         "GPU": _gpu,
         "cache folder": _cache,
         "emulator": _emulator,
@@ -132,6 +133,20 @@ def _nvdisasm() -> Item:
             f"without it reports say that they count PTX; `{sass.INSTALL_HINT}` brings it",
         )
     return Item("nvdisasm", "ok", str(path))
+
+
+def _assembler() -> Item:
+    from tilewise.compiler.ptx import assembler
+
+    tools = assembler.tools()
+    if not tools:
+        return Item(
+            "assembler",
+            "absent",
+            "needed for the registers of kernels of PTX, and to hold their counts against the "
+            f"machine code; they run without it; `{assembler.INSTALL_HINT}` brings it",
+        )
+    return Item("assembler", "ok", ", ".join(tools))
 
 
 def _gpu() -> list[Item]:

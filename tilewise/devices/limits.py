@@ -11,7 +11,6 @@ from tilewise.launch import Launch
 # CUDA C++ Programming Guide, "Compute Capabilities", technical specifications, alike for every
 # architecture that NVRTC still knows.
 MAX_THREADS = 1024
-MAX_LOCAL = 512 * 1024  # bytes of local memory a thread
 MAX_BLOCK = (1024, 1024, 64)
 MAX_GRID = (2**31 - 1, 65535, 65535)
 

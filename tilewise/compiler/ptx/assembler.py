@@ -17,7 +17,7 @@ from typing import Any
 from tilewise.compiler.gate import gate
 from tilewise.compiler.nvrtc import Output
 
-INSTALL_HINT = "pip install tilewise[ptx]"
+INSTALL_HINT = 'pip install "tilewise[ptx]"'
 _WHEEL = "nvidia-cuda-nvcc"
 _SUFFIX = ".exe" if sys.platform == "win32" else ""
 # nvJitLink's own summary, behind that of ptxas.

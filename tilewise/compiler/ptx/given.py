@@ -6,7 +6,7 @@ import re
 import threading
 import zlib
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from tilewise.compiler.compiled import Compiled, Parameter
 from tilewise.compiler.includes import MOST_BYTES
 from tilewise.compiler.options import check_text
 from tilewise.compiler.ptx import apart, assembler
-from tilewise.compiler.ptx.lines import Numbered, with_own_lines
+from tilewise.compiler.ptx.lines import Numbered, escaped, with_own_lines
 from tilewise.compiler.ptx.parameters import parameters
 from tilewise.compiler.ptx.placed import with_alignment
 from tilewise.compiler.ptx.text import Split, split
@@ -211,6 +211,7 @@ def _made(
     resources = Resources(0, 0, 0, 0, 0, 0, missing)
     if not missing:
         resources = symbols.resources(log, cubin, symbol)
+        resources = replace(resources, shared_bytes=_static_shared(cubin, symbol, arch))
     named = tuple(Parameter(*each) for each in parameters(body.parameters))
     own, own_text = source or _source(module, symbol, path) or (file, text)
     numbered = module.numbered
@@ -218,6 +219,14 @@ def _made(
         name or symbol, symbol, arch, own_text, own, numbered.ptx, cubin, resources, named,
         is_ptx=True, ptx_file=numbered.file,
     )  # fmt: skip
+
+
+def _static_shared(cubin: bytes, symbol: str, arch: str) -> int:
+    """Bytes of static shared memory a block; nvJitLink's log speaks of them before it links."""
+    size = symbols.sections(cubin).get(f".nv.shared.{symbol}", 0)
+    # From 9.0 on it begins with what the system keeps.
+    is_kept = int(re.sub(r"\D", "", arch)) >= 90
+    return max(0, size - 1024) if is_kept else size
 
 
 def _symbol(module: Split, name: str | None, file: str) -> str:
@@ -267,6 +276,8 @@ def _assembled_by(
     entry = None if limits is not None else cache.load(key)
     if entry is not None:
         return entry["cubin"], zlib.decompress(entry["log"]).decode(), entry["missing"]
+    if not text.isascii():  # names of files, and comments
+        text = "".join(c if c < "\x80" else escaped(c) for c in text)
     if "@@DWARF" in text:  # debug data of old compilers, which no assembler takes any more
         text = re.sub("@@DWARF[^\n]*", "", text)
     if tool.startswith(assembler.LINKER):
@@ -302,7 +313,9 @@ def _missing(log: str, file: str, arch: str, tool: str) -> str:
     raise CompileError(f"{file} does not assemble for {arch}:\n{said}")
 
 
-_LOC = re.compile(r"\.loc\s+(\d+)\s+(\d+)\s+\d+(?:\s*,[^\n;]*?\binlined_at\s+(\d+)\s+\d+\s+\d+)?")
+_LOC = re.compile(
+    r"\.loc\s+(\d{1,9})\s+(\d{1,9})\s+\d+(?:\s*,[^\n;]*?\binlined_at\s+(\d{1,9})\s+\d+\s+\d+)?"
+)
 
 
 def _source(module: _Module, symbol: str, path: Path | None) -> tuple[str, str] | None:

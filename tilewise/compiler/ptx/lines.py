@@ -81,4 +81,9 @@ def with_own_lines(module: Split, given: str, file: str) -> Numbered:
 def _octal(name: str) -> str:
     """A file's name as a string of PTX, which has ASCII alone."""
     plain = name.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")
-    return "".join(chr(c) if c < 128 else f"\\{c:03o}" for c in plain.encode(errors="replace"))
+    return "".join(c if c < "\x80" else escaped(c) for c in plain)
+
+
+def escaped(character: str) -> str:
+    """A character beyond ASCII as the octal numbers of its bytes."""
+    return "".join(f"\\{byte:03o}" for byte in character.encode(errors="replace"))

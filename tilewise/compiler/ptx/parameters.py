@@ -8,8 +8,8 @@ from tilewise.compiler.ptx.text import shortened
 from tilewise.errors import CompileError
 
 _PARAMETER = re.compile(
-    r"\s*\.param\b(?P<attributes>(?:\s*\.\w+(?:\s+\d+)?)+?)\s*"
-    r"(?<![\w.])(?P<name>[A-Za-z_$%][\w$]*)\s*(?P<extents>(?:\[\s*\d*\s*\]\s*)*)$"
+    r"\s*\.param\b(?P<attributes>(?:\s*\.\w+(?:\s+\d{1,9}\b)?)+?)\s*"
+    r"(?<![\w.])(?P<name>[A-Za-z_$%][\w$]*)\s*(?P<extents>(?:\[\s*\d{0,9}\s*\]\s*)*)$"
 )
 _WORD = re.compile(r"\.(\w+)(?:\s+(\d+))?")
 _TYPE = re.compile(r"([busf]|bf)(\d+)")

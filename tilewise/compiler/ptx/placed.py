@@ -40,7 +40,9 @@ def with_alignment(module: Split, text: str) -> str:
         scope = next((start for start, end in ends if start <= found.start() < end), 0)
         at = -(-offsets.get(scope, 0) // max(align, 1)) * align
         offsets[scope] = at + size
-        known = WIDEST if at % WIDEST == 0 else at & -at
+        # No access is wider than the variable.
+        most = min(WIDEST, 1 << max(size, 1).bit_length() - 1)
+        known = most if at % most == 0 else at & -at
         if known <= align:
             continue
         place = found.end("align") if found["align"] else found.start() + len(".shared")

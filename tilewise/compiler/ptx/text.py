@@ -19,10 +19,10 @@ MOST_SHOWN = 60  # characters of a text that a message quotes
 _COMMENT = re.compile(r'"(?:[^"\\\n]|\\.)*"|//[^\n]*|/\*.*?(?:\*/|\Z)|@@DWARF[^\n]*|\0|\r', re.S)
 _MARK = re.compile(r'"(?:[^"\\\n]|\\.)*"|[;{}]')
 _BRACE = re.compile(r'"(?:[^"\\\n]|\\.)*"|[{}]')
-_FILE = re.compile(r'\.file\s+(\d+)\s+"((?:[^"\\\n]|\\.)*)"(?:\s*,\s*\d+)*')
+_FILE = re.compile(r'\.file\s+(\d{1,9})\s+"((?:[^"\\\n]|\\.)*)"(?:\s*,\s*\d+)*')
 _LEADING = re.compile(
     r"\s*(?:\.version\s+(?P<version>[\d.]+)|\.target\s+(?P<target>\w+(?:\s*,\s*\w+)*)"
-    r"|\.address_size\s+(?P<address>\d+)|(?P<file>\.file\b)|\.loc\s[\d\s]+)"
+    r"|\.address_size\s+(?P<address>\d{1,3})\b|(?P<file>\.file\b)|\.loc\s[\d\s]+)"
 )
 _CALLABLE = re.compile(r"\.(entry|func)\b")
 _HEADER = re.compile(

@@ -33,7 +33,6 @@ from tilewise.devices.emulator.synchronisation import clusters
 from tilewise.devices.emulator.threads.budget import Budget
 from tilewise.devices.emulator.threads.faults import Faults
 from tilewise.devices.emulator.threads.lanes import Geometry
-from tilewise.errors import LaunchError
 from tilewise.launch import Alike, Launch, LaunchReport
 from tilewise.places import Dim3
 
@@ -203,11 +202,6 @@ class Emulator:
             budget.check_time()
         cluster = program.kernel.cluster or (1, 1, 1)
         clusters.check(cluster, launch.grid)
-        if program.frame_bytes > limits.MAX_LOCAL:
-            raise LaunchError(
-                f"{compiled.name} takes {program.frame_bytes:,} bytes of local memory a thread; "
-                f"the hardware has at most {limits.MAX_LOCAL:,}"
-            )
         # What the system keeps is not the kernel's.
         declared = program.static_shared - program.reserved_shared.get("cap", 0)
         limits.check_launch(

@@ -19,15 +19,22 @@ _VARIABLE = re.compile(
     r"\s+(?P<rest>.+)$",
     re.S,
 )
-_NAME = re.compile(r"\s*([\w$%]+)\s*((?:\[\s*\w*\s*\]\s*)*)$")
-_EXTENT = re.compile(r"\[\s*(\w*)\s*\]")
-_ALIGN = re.compile(r"\.align\s+(\d+)")
-_BOUNDS = re.compile(r"\.(?:maxntid|reqntid)\s+(\d+(?:\s*,\s*\d+)*)")
-_CLUSTER = re.compile(r"\.reqnctapercluster\s+(\d+)(?:\s*,\s*(\d+))?(?:\s*,\s*(\d+))?")
+_NUMBER = r"(?:0[xX][0-9a-fA-F]{1,12}|\d{1,12})U?"
+_NAME = re.compile(rf"\s*([\w$%]+)\s*((?:\[\s*(?:{_NUMBER})?\s*\]\s*)*)$")
+_EXTENT = re.compile(r"\[\s*(\w*?)U?\s*\]")
+_ALIGN = re.compile(r"\.align\s+(\d{1,9})\b")
+_BOUNDS = re.compile(r"\.(?:maxntid|reqntid)\s+(\d{1,9}(?:\s*,\s*\d{1,9})*)\b")
+_CLUSTER = re.compile(
+    r"\.reqnctapercluster\s+(\d{1,9})\b(?:\s*,\s*(\d{1,9})\b)?(?:\s*,\s*(\d{1,9})\b)?"
+)
 _ADDRESS = re.compile(
     r"^(?:(0[xX][0-9a-fA-F]+)\s*\()?\s*(generic\s*\()?\s*([\w$]+)\s*\)?\s*"
     r"([+-]\s*\d+)?\s*\)?\s*([+-]\s*\d+)?\s*\)?$"
 )
+LONGEST = 4096
+"""Characters of a declaration, without its initial values, or of an operand: no name is longer."""
+MOST_BYTES = 1 << 40
+"""Of one variable."""
 _DEEPEST = 16  # brackets inside one another, of initial values
 
 Initial = int | float | tuple[int, str, int, bool]
@@ -67,7 +74,7 @@ def variable(text: str) -> Variable:
     UnsupportedInstructionError
         If it can't be read, or is of an unknown type.
     """
-    match = _VARIABLE.search(text)
+    match = None if len(text.partition("=")[0]) > LONGEST else _VARIABLE.search(text)
     if match is None:
         raise _unread(text)
     space, kind = match["space"], match["type"]
@@ -81,6 +88,10 @@ def variable(text: str) -> Variable:
     for extent in _EXTENT.findall(named[2]):
         count *= int(extent or "0", 0)
     element = TYPE_BYTES[kind]
+    if count * element > MOST_BYTES:
+        raise UnsupportedInstructionError(
+            f"{shortened(named[1])} of the PTX has {count * element:,} bytes; no GPU has so many"
+        )
     aligned = _ALIGN.search(match["attributes"])
     align = int(aligned[1]) if aligned else element * int(match["vector"] or 1)
     values = _initial(initial.strip()) if initial.strip() else ()
@@ -92,8 +103,8 @@ def variable(text: str) -> Variable:
 
 def name_of(text: str) -> str:
     """The name that a declaration gives, as far as it can be found; else empty."""
-    named = re.search(r"([\w$%]+)\s*(?:\[[^\]]*\]\s*)*(?:=.*)?$", text, re.S)
-    return named[1] if named else ""
+    head = text[: LONGEST + 1].partition("=")[0].partition("[")[0].split()
+    return head[-1] if head and len(head[-1]) <= LONGEST else ""
 
 
 def _unread(text: str) -> UnsupportedInstructionError:
@@ -113,7 +124,7 @@ def _initial(text: str, depth: int = 0) -> tuple[Initial, ...]:
         elif NUMBER.match(part):
             values.append(parse_number(part).value)
         else:
-            match = _ADDRESS.match(part)
+            match = _ADDRESS.match(part) if len(part) <= LONGEST else None
             if match is None:
                 raise UnsupportedInstructionError(
                     f"the emulator can't read {shortened(part)!r} in PTX"

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tilewise.compiler.ptx.text import shortened
+from tilewise.devices.emulator.ptx.declarations import LONGEST
 from tilewise.devices.emulator.ptx.lexer import NUMBER, parse_number, split_commas
 from tilewise.devices.emulator.ptx.syntax import (
     Address,
@@ -30,7 +31,7 @@ _SPECIAL = re.compile(
     r"|reserved_smem_offset_(?:begin|end|cap|[01])|current_graph_exec)(?:\.[xyzw])?$"
 )
 _REGISTERS = re.compile(r"\.reg\s*(?:\.v[248]\s*)?\.(\w+)\s+(.*)$", re.S)
-_FAMILY = re.compile(r"^([\w$%]+)<\s*(\d+)\s*>$")
+_FAMILY = re.compile(r"^([\w$%]+)<\s*(\d{1,9})\s*>$")
 _NAME = re.compile(r"^[\w$%.]+$")
 _PLUS = re.compile(r"^([\w$%.]+)\s*([+-])\s*(0[xX][0-9a-fA-F]+|\d+)$")
 _BASE = re.compile(r"^([\w$%.]+)\s*(?:\+\s*([+-]?\s*(?:0[xX][0-9a-fA-F]+|\d+)U?))?$")
@@ -142,6 +143,8 @@ class Names:
         return found
 
     def _read(self, text: str) -> Operand:
+        if len(text) > LONGEST:
+            raise UnsupportedInstructionError("the emulator can't read an operand so long")
         if text == "_":
             return Sink()
         if text[0] in "{(":

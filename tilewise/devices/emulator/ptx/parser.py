@@ -31,9 +31,9 @@ UNREADABLE = "unreadable"
 """The opcode of an instruction that can't be read."""
 
 _LOC = re.compile(
-    r"\s*\.loc\s+(\d+)\s+(\d+)\s+(\d+)"
+    r"\s*\.loc\s+(\d{1,9})\s+(\d{1,9})\s+(\d{1,9})\b"
     r"(?:\s*,\s*function_name\s+([\w$]+)(?:\s*\+\s*\d+)?)?"
-    r"(?:\s*,\s*inlined_at\s+(\d+)\s+(\d+)\s+(\d+))?"
+    r"(?:\s*,\s*inlined_at\s+(\d{1,9})\s+(\d{1,9})\s+(\d{1,9})\b)?"
     r"(?:\s+(?:prologue_end|epilogue_begin|basic_block|is_stmt\s+\d+|discriminator\s+\d+)\b)*"
 )
 _GUARD = re.compile(r"@\s*(!?)\s*([\w$%]+)\s*")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import re
+from collections.abc import Mapping
 
 from tilewise.devices.emulator.ptx.syntax import (
     Address,
@@ -121,11 +122,7 @@ class Program:
             if "?" in called:
                 called.remove("?")
                 called |= pointed_at & names
-        reach = {name: set(called) for name, called in callees.items()}
-        for _ in names:
-            for called in reach.values():
-                called |= set().union(*(reach[name] for name in called))
-        return {name for name, called in reach.items() if name in called}
+        return _on_cycles(callees)
 
     def _lay_out_parameters(self) -> None:
         self.parameter_offsets: dict[str, int] = {}
@@ -210,6 +207,43 @@ class Program:
         """A variable of a function or of the module."""
         owner = next(f for f in self.functions if f.name == function)
         return owner.variables.get(name) or self.module.variables.get(name)
+
+
+def _on_cycles(graph: Mapping[str, set[str]]) -> set[str]:
+    """The nodes from which a path leads back, by the graph's strong components (Kosaraju)."""
+    back: dict[str, list[str]] = {name: [] for name in graph}
+    for name, following in graph.items():
+        for each in following:
+            back[each].append(name)
+    found, seen = set(), set()
+    for start in reversed(_behind_what_follows(graph)):
+        component, queue = [], [start]
+        while queue:
+            name = queue.pop()
+            if name not in seen:
+                seen.add(name)
+                component.append(name)
+                queue += back[name]
+        if len(component) > 1 or start in graph[start]:
+            found.update(component)
+    return found
+
+
+def _behind_what_follows(graph: Mapping[str, set[str]]) -> list[str]:
+    """The nodes, each behind those that follow it, unless they lead back to it."""
+    order: list[str] = []
+    seen: set[str] = set()
+    for start in graph:
+        queue = [(start, False)]
+        while queue:
+            name, is_done = queue.pop()
+            if is_done:
+                order.append(name)
+            elif name not in seen:
+                seen.add(name)
+                queue.append((name, True))
+                queue += ((each, False) for each in graph[name])
+    return order
 
 
 def _symbols(instruction: Instruction) -> set[str]:
