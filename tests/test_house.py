@@ -19,8 +19,8 @@ MACHINE = f"{EMULATOR}.machine"
 LAYERS = (
     "shown", "numbers", "places", "tensor_map", "limits", "counted", "launch", "errors",
     "tracebacks", "compiler", "devices", "isolated", "isolated_process", "variables", "kernel",
-    "python_kernels", "triton", "numba", "provenance", "gemm", "arrays", "ladder", "matmul",
-    "explain", "lens", "bench", "tune", "warm", "", "cli",
+    "python_kernels", "triton", "numba", "provenance", "gemm", "arrays", "ladder", "specs",
+    "matmul", "explain", "lens", "bench", "tune", "warm", "", "cli",
     "__main__",
 )  # fmt: skip
 """The parts of tilewise, each of which imports only those before it; ``""`` is the package's own

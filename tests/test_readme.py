@@ -1,6 +1,7 @@
-"""The commands and programs of the README and of docs/profiling.md must print what they show.
+"""The commands and programs of the README and of some pages must print what they show.
 
-``python tests/test_readme.py`` writes these outputs anew.
+``python tests/test_readme.py`` writes these outputs anew. A block of CUDA C++ that begins with
+``// FILE.cu`` is that file for the commands behind it.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ from tilewise.devices import get_device
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
-PAGES = (README, ROOT / "docs" / "profiling.md")
+PAGES = (README, ROOT / "docs" / "kernels.md", ROOT / "docs" / "profiling.md")
 AGREEMENT = runpy.run_path(str(ROOT / "benchmarks" / "agreement.py"))
 
 # A python block's output is the text block that follows it.
 BLOCK = re.compile(
-    r"```(?P<kind>console|python)\n(?P<body>.*?)```\n(?:\n```text\n(?P<output>.*?)```\n)?",
+    r"```(?P<kind>console|python|cuda)\n(?P<body>.*?)```\n(?:\n```text\n(?P<output>.*?)```\n)?",
     re.DOTALL,
 )
 
@@ -52,6 +53,10 @@ def _run(kind: str, body: str, output: str | None, names: dict[str, Any]) -> str
         commands = [line[2:] for line in body.splitlines() if line.startswith("$ ")]
         shown = "".join(f"$ {command}\n{_printed_by(command)}" for command in commands)
         return f"```console\n{shown}```\n"
+    if kind == "cuda":
+        if named := re.match(r"// (\w+\.cu)\n", body):
+            Path(named[1]).write_text(body)
+        return f"```cuda\n{body}```\n"
     program = f"```python\n{body}```\n"
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         exec(compile(body, "README.md", "exec"), names)

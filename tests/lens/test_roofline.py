@@ -34,6 +34,7 @@ from tilewise.lens.roofline import (
     for_gpu,
     known,
 )
+from tilewise.specs import run as launches
 
 # Round figures, to reckon with by hand.
 ROUND = Ceilings("Round", "sm_90", 1e12, 4e12, 16e12, 1e12, 64e12, 32e12, "datasheet: made up")
@@ -432,6 +433,29 @@ def timed(monkeypatch: pytest.MonkeyPatch, seconds: float, correct: bool = True)
         return replace(found, report=replace(found.report, seconds=seconds), check=check)
 
     monkeypatch.setattr("tilewise.ladder.run.run", fake)
+
+
+def test_on_a_gpu_a_launch_of_any_kernel_is_timed_too(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    gpu, launch = FakeGpu(), launches.launch
+
+    def fake(prepared: Any, *, device: Any) -> Any:
+        assert device is gpu
+        found = launch(prepared, device=emulator())
+        return replace(found, report=replace(found.report, seconds=4e-6))
+
+    monkeypatch.setattr("tilewise.devices.get_device", lambda *_: gpu)
+    monkeypatch.setattr(launches, "launch", fake)
+    path = tmp_path / "k.cu"
+    path.write_text(
+        "__global__ void k(int n, float* x) { if (threadIdx.x < n) x[threadIdx.x] = 1; }"
+    )
+    words = ("roofline", f"{path}:k", "--grid", 1, "--block", 64, "--args", 40, "empty:40")
+    document = json.loads(said(capsys, *words, "--json")[1])
+    (row,) = document["kernels"]
+    assert document["measured"]
+    assert (row["seconds"], row["share"]) == (4e-6, row["best_seconds"] / 4e-6)
 
 
 def test_on_a_gpu_the_share_is_of_the_measured_time(

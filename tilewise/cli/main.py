@@ -34,6 +34,7 @@ from tilewise.cli.commands import (
     warm,
     watch,
 )
+from tilewise.cli.commands.launches import spread
 from tilewise.cli.commands.options import BAD, INTERRUPTED, RIGHT, WRONG, print_json
 from tilewise.cli.interrupt import Interruptible, ended_at_once
 from tilewise.cli.usage import sentence, with_options
@@ -141,7 +142,7 @@ def _answer(words: Sequence[str], interruptible: Interruptible) -> int:
         with interruptible:
             if words and words[0] in ON_A_GPU and not set(HELP) & set(words):
                 require_gpu()
-            code = int(app(words, prog_name="tilewise", standalone_mode=False) or RIGHT)
+            code = int(app(spread(words), prog_name="tilewise", standalone_mode=False) or RIGHT)
             if code == INTERRUPTED:  # what typer makes of Ctrl-C
                 raise KeyboardInterrupt
             return code

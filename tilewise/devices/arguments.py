@@ -267,6 +267,12 @@ def _is_address(parameter: Parameter) -> bool:
     return parameter.size == 8 and parameter.type in _INTEGER_TYPES
 
 
+def takes_address(parameter: Parameter) -> bool:
+    """Whether an array may be passed: a pointer, or an unsigned integer of its size."""
+    is_number = parameter.declared in elements.SIGNED
+    return parameter.size == 8 and parameter.type in _INTEGER_TYPES and not is_number
+
+
 def _wanted(parameter: Parameter) -> str:
     """The parameter's type in words."""
     bits = 8 * parameter.size
@@ -296,8 +302,8 @@ def _bind_one(parameter: Parameter, value: Any) -> ScalarArgument | ArrayArgumen
         return ScalarArgument(parameter, _float(parameter, value))
     if parameter.type not in _INTEGER_TYPES:
         raise TypeError(f"a parameter of PTX type {parameter.type} is not supported")
-    takes_address = parameter.size == 8 and parameter.declared not in elements.SIGNED
-    if value is None and takes_address:
+    is_address = takes_address(parameter)
+    if value is None and is_address:
         return ScalarArgument(parameter, bytes(8))
     if isinstance(value, np.generic) and _is_half(value) and parameter.size == 2:
         return ScalarArgument(parameter, value.tobytes())
@@ -308,7 +314,7 @@ def _bind_one(parameter: Parameter, value: Any) -> ScalarArgument | ArrayArgumen
             return ScalarArgument(parameter, _float(bits, value))
     if isinstance(value, (int, np.integer, np.bool_)):
         return ScalarArgument(parameter, _integer(parameter, int(value)))
-    if not takes_address:
+    if not is_address:
         raise TypeError(f"takes {_wanted(parameter)}, not {described(value)}")
     _check_array(parameter, value)
     wanted = elements.refused(parameter.declared, getattr(value, "dtype", None))

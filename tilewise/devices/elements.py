@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-_INTEGERS = {
+INTEGERS = {
     "bool": (0, 1),
     **{
         f"{sign}{name}": (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if not sign
@@ -16,7 +16,7 @@ _INTEGERS = {
 }  # fmt: skip
 """The least and the largest value. A ``char`` may be text or a number of either sign."""
 
-SIGNED = frozenset(name for name, (low, _) in _INTEGERS.items() if low < 0)
+SIGNED = frozenset(name for name, (low, _) in INTEGERS.items() if low < 0)
 """Integers that are no addresses; ``unsigned long`` may be one, as ``uintptr_t``."""
 
 _ELEMENTS: dict[str, tuple[str, ...]] = {
@@ -46,6 +46,11 @@ _ELEMENTS: dict[str, tuple[str, ...]] = {
 takes any: ``void``, ``char`` and ``unsigned char`` are bytes of whatever it is, and ``int4`` may
 carry anything, too."""
 
+_LANES = {"__half2": 2, "__nv_bfloat162": 2, "float2": 2, "float3": 3, "float4": 4, "double2": 2}
+"""So many numbers one element of a vector type has."""
+
+_BYTES = {"char": "int8", "signed char": "int8", "unsigned char": "uint8"}
+
 _KNOWN = frozenset(
     (
         "bool", "bfloat16", "complex64", "complex128",
@@ -66,12 +71,12 @@ def bounds(declared: str, bits: int) -> tuple[int, int]:
     bits : int
         Of the parameter.
     """
-    return _INTEGERS.get(declared, (-(1 << (bits - 1)), (1 << bits) - 1))
+    return INTEGERS.get(declared, (-(1 << (bits - 1)), (1 << bits) - 1))
 
 
 def is_known(declared: str) -> bool:
     """Return whether it is known of a parameter that it is an integer, or what it points to."""
-    return declared in _INTEGERS or declared[:-1] in _ELEMENTS
+    return declared in INTEGERS or declared[:-1] in _ELEMENTS
 
 
 @lru_cache(maxsize=1024)
@@ -88,3 +93,25 @@ def refused(declared: str, dtype: Any) -> str:
     taken = _ELEMENTS.get(declared[:-1]) if declared.endswith("*") else None
     name = str(dtype).rpartition(".")[2]
     return "" if taken is None or name not in _KNOWN or name in taken else taken[0]
+
+
+def meant(declared: str) -> tuple[str, int]:
+    """The dtype of an array that is made for a pointer, and how many of it an element has.
+
+    Parameters
+    ----------
+    declared : str
+        As ``"float4*"``.
+
+    Returns
+    -------
+    (str, int)
+        As ``("float32", 4)``; the dtype is empty where the type does not say it, as of ``void*``.
+    """
+    of = declared[:-1] if declared.endswith("*") else ""
+    return (_BYTES.get(of) or _ELEMENTS.get(of, ("",))[0]), _LANES.get(of, 1)
+
+
+def lanes(declared: str) -> tuple[str, int]:
+    """As :func:`meant`, of a vector that is given by value, as ``"float4"``; else ``("", 1)``."""
+    return meant(f"{declared}*") if declared in _LANES else ("", 1)

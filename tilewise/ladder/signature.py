@@ -56,3 +56,9 @@ def check_signature(compiled: Compiled, gemm: Gemm, args: Sequence[Any]) -> None
         raise TypeError(
             f"{error}. A kernel that computes a product has the signature {name}{SIGNATURE}"
         ) from None
+
+
+def takes_product(compiled: Compiled) -> bool:
+    """Whether a kernel has the ladder's signature, of whatever types."""
+    pointers = [index for index, x in enumerate(compiled.parameters) if x.declared.endswith("*")]
+    return len(compiled.parameters) == 11 and pointers == list(MATRICES.values())

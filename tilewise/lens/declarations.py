@@ -52,6 +52,22 @@ def extents(source: str, name: str, defines: Mapping[str, Any]) -> tuple[int, ..
     return ()
 
 
+def element_size(source: str, name: str) -> int:
+    """Bytes of an element of the shared array ``name``: 4 where its type is no plain one.
+
+    Examples
+    --------
+    >>> element_size("__shared__ double s[2][16];", "s")
+    8
+    """
+    for statement in re.finditer(r"\b__shared__\b([^;]*);", _COMMENT.sub(" ", source)):
+        before, mark, _ = statement[1].partition(f" {name}")
+        words = [_SIZES[word] for word in _NAME.findall(before) if word in _SIZES]
+        if mark and words:
+            return words[-1]
+    return 4
+
+
 def macros(source: str, defines: Mapping[str, Any]) -> dict[str, str]:
     """The macros without parameters, where the source ends: those given, and its own.
 

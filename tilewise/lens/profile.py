@@ -126,6 +126,7 @@ class Profile(Shown):
             shared_wavefronts=c.shared_load_wavefronts + c.shared_store_wavefronts,
             warp_instructions=memory + arithmetic + c.barriers,
             blocks=self.blocks,
+            other_flops=c.flops - (c.fadd + c.fmul + c.dadd + c.dmul + 2 * (c.ffma + c.dfma)),
         )
 
     @property

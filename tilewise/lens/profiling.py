@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from tilewise.compiler import Compiled
-from tilewise.devices.emulator import Emulator, UnlikeBlocksError
+from tilewise.devices.emulator import Emulator, EmulatorArray, UnlikeBlocksError
 from tilewise.devices.occupancy import multiprocessor, occupancy
 from tilewise.kernel import CHECKS, Kernel
 from tilewise.ladder.run import arch_of, kernel_of, sizes_of
@@ -19,6 +19,7 @@ from tilewise.launch import Launch, LaunchReport, dim3, each_of
 from tilewise.lens.nsight_child import Case
 from tilewise.lens.products import Product
 from tilewise.lens.profile import Profile
+from tilewise.specs.run import Prepared
 from tilewise.tracebacks import front_door
 
 # Products of so many steps along k, of all threads, are run whole, and checked; larger ones block
@@ -75,6 +76,38 @@ def profile_launch(
     launch = replace(launch, module=kernel.variables.for_a_look(emulator, compiled))
     how = partial(emulator.profile, whole=whole)
     return _profile(kernel, compiled, launch, emulator, how)
+
+
+def profile_prepared(
+    prepared: Prepared,
+    *,
+    checks: str = "raise",
+    whole: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> Profile:
+    """Count what a launch does that was read from text.
+
+    Parameters
+    ----------
+    prepared : Prepared
+        Arrays that are empty there are such as nobody wrote.
+    checks, whole, progress
+        As :func:`profile_launch` takes them.
+
+    Raises
+    ------
+    LaunchError, CheckError, OSError, ValueError, TypeError
+    """
+    emulator = Emulator(prepared.compiled.arch, progress)
+    args = prepared.values(emulator)
+    launch = Launch(
+        prepared.grid, prepared.block, args, prepared.shared, checks,
+        limits=prepared.kernel.limits,
+    )  # fmt: skip
+    how = partial(emulator.profile, whole=whole)
+    found = _profile(prepared.kernel, prepared.compiled, launch, emulator, how)
+    host = tuple(x.to_numpy() if isinstance(x, EmulatorArray) else x for x in args)
+    return replace(found, case=replace(found.case, args=host))
 
 
 def _profile(

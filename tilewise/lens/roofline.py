@@ -115,6 +115,9 @@ class Work(Shown):
         computes addresses, the machine code may have more or less of than the PTX.
     blocks : int or None
         Of the launch; None where it is not known.
+    other_flops : int
+        Those of ``flops`` that have no ceiling here: on tensor cores, in half precision, divisions
+        and their like.
     """
 
     flops: int
@@ -124,6 +127,7 @@ class Work(Shown):
     shared_wavefronts: int
     warp_instructions: int
     blocks: int | None = None
+    other_flops: int = 0
 
     def __post_init__(self) -> None:
         if self.dtype not in DTYPES:
@@ -263,7 +267,7 @@ def bound(work: Work, ceilings: Ceilings) -> Roofline:
         (work.l2_bytes, ceilings.l2),
         (work.shared_wavefronts * WAVEFRONT_BYTES, own * ceilings.shared),
         (work.warp_instructions, own * ceilings.issue),
-        (work.flops, own * ceilings.flops(work.dtype)),
+        (work.flops - work.other_flops, own * ceilings.flops(work.dtype)),
     )
     seconds = {
         name: amount / rate

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -14,23 +15,67 @@ from tilewise.devices.emulator.recording.events import Event
 from tilewise.places import Dim3
 
 WARP = 32
+FLAT = 32  # columns that an array of one dimension is drawn in
 MOST_RUNS = 3  # of rows or columns, that a sentence names one by one
 Words = tuple[str, str]
 
 
 @dataclass(frozen=True)
 class Place:
-    """A matrix in global memory: ``element`` bytes each, rows ``leading`` elements apart."""
+    """An array in global memory, as rows that lie ``leading`` elements apart.
+
+    Attributes
+    ----------
+    name : str
+    pointer : int
+    rows, columns, leading : int
+    dtype : dtype
+    said : str
+        What a sentence calls it.
+    is_flat : bool
+        Whether it has one dimension: rows are only how it is drawn.
+    count : int
+        Elements; of a matrix, all those from the first to the last.
+    """
 
     name: str
     pointer: int
     rows: int
     columns: int
     leading: int
-    element: int
+    dtype: np.dtype[Any]
+    said: str
+    is_flat: bool
+    count: int
+
+    @classmethod
+    def of_matrix(cls, name: str, array: Any, leading: int) -> Place:
+        """Of a product's matrix on the emulator, which sentences call by a capital letter."""
+        rows, columns = array.shape
+        return cls(
+            name, array.pointer, rows, columns, leading, array.dtype, name.upper(), False,
+            leading * (rows - 1) + columns,
+        )  # fmt: skip
+
+    @classmethod
+    def of(cls, name: str, array: Any) -> Place:
+        """Of any array on the emulator, row-contiguous; one of more dimensions has its last as
+        columns."""
+        count = math.prod(array.shape)
+        is_flat = len(array.shape) < 2
+        columns = min(count, FLAT) if is_flat else array.shape[-1]
+        rows = -(-count // columns) if columns else 0
+        return cls(
+            name, array.pointer, rows, columns, columns, array.dtype, name, is_flat, count
+        )  # fmt: skip
+
+    @property
+    def element(self) -> int:
+        """Bytes of one."""
+        return int(self.dtype.itemsize)
 
     def holds(self, address: npt.NDArray[np.int64]) -> bool:
-        size = self.element * (self.leading * (self.rows - 1) + self.columns)
+        size = self.element * self.count
         return bool(((address >= self.pointer) & (address < self.pointer + size)).all())
 
 
@@ -139,7 +184,8 @@ def _global(scene: Scene, event: Event, who: str, owners: Collection[int] | None
     if place is not None:
         at = _elements(event, (event.address - place.pointer) // place.element, place.element)
         rows, columns = at // place.leading, at % place.leading
-        what = f"{_span('row', rows)}, {_span('column', columns)} of {place.name.upper()}"
+        where = f"{_span('row', rows)}, {_span('column', columns)}"
+        what = f"{_span('element', at) if place.is_flat else where} of {place.said}"
     used = _used(event)
     of = "it" if event.sectors == 1 else "them"
     share = "all used" if used >= 1 else f"{100 * used:.3g} % of {of} used"

@@ -23,11 +23,13 @@ from tilewise.devices.emulator.recording.events import MOST_EVENTS, Event, Recor
 from tilewise.kernel import Kernel
 from tilewise.ladder.run import kernel_of
 from tilewise.ladder.rungs import Rung
-from tilewise.lens.declarations import extents
+from tilewise.launch import Launch
+from tilewise.lens.declarations import element_size, extents
 from tilewise.lens.products import Product
 from tilewise.lens.sentences import Place, Scene, Shared, say
 from tilewise.places import Dim3
 from tilewise.shown import Part, Shown, Table, plural
+from tilewise.specs.run import Prepared
 from tilewise.tracebacks import front_door
 
 FORMAT, VERSION = "tilewise trace", 1
@@ -97,41 +99,108 @@ def record(
     """
     target = kernel_of(target)
     product = Product.of(target, m, n, k, dtype=dtype, tile=tile, alpha=alpha, beta=beta)
-    grid, block = product.geometry
+    grid, _ = product.geometry
     last = (grid[0] - 1, grid[1] - 1, grid[2] - 1)
     chosen = tuple(dict.fromkeys(blocks or ((0, 0, 0), last)))
     compiled = product.compile(arch)
     check_blocks(grid, chosen)
     product, emulator = product.drawn(seed), Emulator(arch)
     placed, gemm = product.on(emulator), product.gemm
-    report, recordings = emulator.record(compiled, placed.launch, chosen, most)
     places = tuple(
-        Place(name, x.pointer, x.shape[0], x.shape[1], leading, x.dtype.itemsize)
+        Place.of_matrix(name, x, leading)
         for name, x, leading in (
             ("a", placed.a, gemm.lda), ("b", placed.b, gemm.ldb), ("c", placed.c, gemm.ldc),
         )
     )  # fmt: skip
+    values = (gemm.a, gemm.b, gemm.c if gemm.beta else None)
+    return _traced(
+        emulator, product.kernel, compiled, placed.launch, chosen, most, places, values,
+        gemm.dtype, product.problem, _title(target),
+    )  # fmt: skip
+
+
+def record_launch(
+    prepared: Prepared, *, blocks: Sequence[Dim3] = (), most: int = MOST_EVENTS
+) -> Trace:
+    """Run some blocks of any launch, and record what they do.
+
+    Parameters
+    ----------
+    prepared : Prepared
+        The launch, as :func:`tilewise.specs.run.prepare` reads it.
+    blocks, most
+        As :func:`record` takes them.
+
+    Raises
+    ------
+    LaunchError, CheckError, OSError, MemoryError, ValueError, TypeError
+    """
+    grid = prepared.grid
+    chosen = tuple(
+        dict.fromkeys(blocks or ((0, 0, 0), (grid[0] - 1, grid[1] - 1, grid[2] - 1)))
+    )  # fmt: skip
+    check_blocks(grid, chosen)
+    emulator = Emulator(prepared.compiled.arch)
+    made = prepared.values(emulator)
+    args = tuple(emulator.array(x) if isinstance(x, np.ndarray) else x for x in made)
+    arrays = [
+        (x.name, there, host if isinstance(host, np.ndarray) else None)
+        for x, there, host in zip(prepared.arguments.each, args, made, strict=True)
+        if x.plan is not None
+    ]
+    places = tuple(Place.of(name, there) for name, there, _ in arrays)
+    dtypes = {place.dtype for place in places}
+    kernel = prepared.kernel
+    launch = Launch(grid, prepared.block, args, prepared.shared, limits=kernel.limits)
+    return _traced(
+        emulator, kernel, prepared.compiled, launch, chosen, most, places,
+        tuple(host for *_, host in arrays), dtypes.pop() if len(dtypes) == 1 else None, None,
+        _title(kernel),
+    )  # fmt: skip
+
+
+def _traced(
+    emulator: Emulator,
+    kernel: Kernel,
+    compiled: Compiled,
+    launch: Launch,
+    chosen: tuple[Dim3, ...],
+    most: int,
+    places: tuple[Place, ...],
+    values: Sequence[npt.NDArray[Any] | None],
+    dtype: np.dtype[Any] | None,
+    problem: Mapping[str, Any] | None,
+    title: str,
+) -> Trace:
+    """The trace of a launch on the emulator.
+
+    Parameters
+    ----------
+    emulator, kernel, compiled, launch, chosen, most
+    places : tuple of Place
+        Its arrays.
+    values : sequence of ndarray or None
+        What is in each of them before the launch; None of what nobody wrote.
+    dtype : dtype or None
+        Of all arrays; None where they are not alike.
+    problem : mapping or None
+        Of a product.
+    title : str
+    """
+    report, recordings = emulator.record(compiled, launch, chosen, most)
     program = recordings[0].program
-    shared = _shared(program, compiled, gemm.dtype.itemsize, product.kernel.defines)
-    writer = _Writer(program, Scene(block, places, shared), gemm.dtype)
+    shared = _shared(program, compiled, dtype, kernel.defines, launch.shared)
+    writer = _Writer(program, Scene(launch.block, places, shared), dtype, problem is not None)
     written = [
         writer.block(index, recording) for index, recording in zip(chosen, recordings, strict=True)
     ]
     data = {
-        "format": FORMAT, "version": VERSION, "title": _title(target),
-        "kernel": product.kernel.name,
-        "file": Path(compiled.file).name, "source": compiled.source, "arch": arch,
-        "grid": list(grid), "block": list(block),
-        "problem": product.problem,
+        "format": FORMAT, "version": VERSION, "title": title, "kernel": kernel.name,
+        "file": Path(compiled.file).name, "source": compiled.source, "arch": emulator.arch,
+        "grid": list(launch.grid), "block": list(launch.block),
+        "problem": problem,
         "arrays": [
-            {
-                "name": place.name, "dtype": gemm.dtype.name, "rows": place.rows,
-                "columns": place.columns, "leading": place.leading, "address": place.pointer,
-                "values": None if x is None or x.size > MOST_VALUES else _numbers(x.reshape(-1)),
-            }
-            for place, x in zip(
-                places, (gemm.a, gemm.b, gemm.c if gemm.beta else None), strict=True
-            )
+            _array(place, held) for place, held in zip(places, values, strict=True)
         ],
         "shared": [each.to_dict() for each in shared],
         "instructions": writer.instructions,
@@ -148,11 +217,26 @@ def _title(target: Rung | Kernel) -> str:
     return f"{target.path.name}:{target.name}"
 
 
+def _array(place: Place, values: npt.NDArray[Any] | None) -> dict[str, Any]:
+    """An array's part of the trace."""
+    is_kept = values is not None and values.size <= MOST_VALUES and values.dtype.kind != "c"
+    of_one_dimension = {"flat": True, "count": place.count} if place.is_flat else {}
+    return {
+        "name": place.name, "dtype": "uint8" if place.dtype == bool else place.dtype.name,
+        "rows": place.rows, "columns": place.columns, "leading": place.leading,
+        "address": place.pointer, **of_one_dimension,
+        "values": _numbers(values.reshape(-1)) if values is not None and is_kept else None,
+    }  # fmt: skip
+
+
 class _Writer:
     """Steps from events; what they refer to is kept once."""
 
-    def __init__(self, program: Program, scene: Scene, dtype: np.dtype[Any]) -> None:
+    def __init__(
+        self, program: Program, scene: Scene, dtype: np.dtype[Any] | None, is_product: bool
+    ) -> None:
         self.program, self.scene, self.dtype = program, scene, dtype
+        self.is_product = is_product
         self.instructions: list[dict[str, Any]] = []
         self._numbers: dict[int, int] = {}
 
@@ -160,7 +244,7 @@ class _Writer:
         """One block's part of the trace."""
         events = recording.events
         threads = math.prod(self.scene.block)
-        owners = None if recording.is_cut else {
+        owners = None if recording.is_cut or not self.is_product else {
             int(t) for e in events if (e.kind, e.space) == ("store", "global") for t in e.threads
         }  # fmt: skip
         steps: list[dict[str, Any]] = []
@@ -199,11 +283,14 @@ class _Writer:
         return step
 
     def _typed(self, event: Event, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Bits of a matrix as the numbers that they are: some instructions know no more."""
-        is_real = event.is_copy or self.scene.place(event) is not None
-        if not is_real or values.dtype.kind != "u" or values.dtype.itemsize < self.dtype.itemsize:
+        """Bits of an array as the numbers that they are: some instructions know no more."""
+        place = self.scene.place(event)
+        dtype = place.dtype if place is not None else self.dtype if event.is_copy else None
+        if dtype is None or dtype.kind == "c" or values.dtype.kind != "u":
             return values
-        rows = np.ascontiguousarray(values).reshape(len(values), -1).view(self.dtype)
+        if values.dtype.itemsize < dtype.itemsize:
+            return values
+        rows = np.ascontiguousarray(values).reshape(len(values), -1).view(dtype)
         return rows[:, 0] if rows.shape[1] == 1 else rows
 
     def _instruction(self, event: Event) -> int:
@@ -283,6 +370,8 @@ def _numbers(values: npt.NDArray[Any]) -> list[Any]:
     """Numbers with six digits; NaN and infinity, which JSON lacks, by name."""
     if values.ndim > 1:
         return [_numbers(row) for row in values]
+    if values.dtype.name == "bfloat16":
+        values = values.astype(np.float32)
     if values.dtype.kind != "f":
         return [int(value) for value in values]
     return [
@@ -291,17 +380,28 @@ def _numbers(values: npt.NDArray[Any]) -> list[Any]:
 
 
 def _shared(
-    program: Program, compiled: Compiled, element: int, defines: Mapping[str, Any]
+    program: Program,
+    compiled: Compiled,
+    dtype: np.dtype[Any] | None,
+    defines: Mapping[str, Any],
+    dynamic: int,
 ) -> tuple[Shared, ...]:
-    """The shared arrays, with the rows and columns that their declarations have."""
+    """The shared arrays, with the rows and columns that their declarations have.
+
+    An element is one of the launch's arrays' where those are alike, else as it is declared; an
+    array without a size is the launch's dynamic shared memory.
+    """
     sizes = {v.name: v.size for v in program.module.variables.values() if v.space == "shared"}
     for function in program.functions:
         sizes |= {v.name: v.size for v in function.variables.values() if v.space == "shared"}
     found = []
     for name, offset in sorted(program.shared_offsets.items(), key=lambda item: item[1]):
-        count = sizes.get(name, 0) // element
-        columns = _columns(compiled.source, plain_name(name), count, defines)
-        found.append(Shared(plain_name(name), offset, sizes.get(name, 0), element,
+        plain = plain_name(name)
+        element = dtype.itemsize if dtype is not None else element_size(compiled.source, plain)
+        held = sizes.get(name, 0) or dynamic
+        count = held // element
+        columns = _columns(compiled.source, plain, count, defines)
+        found.append(Shared(plain, offset, held, element,
                             count // columns if columns else 0, columns))  # fmt: skip
     return tuple(found)
 

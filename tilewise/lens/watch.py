@@ -18,12 +18,14 @@ from tilewise.ladder.verdict import Verdict
 from tilewise.ladder.watched import sizes
 from tilewise.lens.player import page
 from tilewise.lens.profiling import SMALL
-from tilewise.lens.trace import Trace, record
+from tilewise.lens.trace import Trace, record, record_launch
 from tilewise.numbers import Check
 from tilewise.places import Dim3
 from tilewise.provenance import write_whole
+from tilewise.specs.run import Prepared, launch
 from tilewise.tracebacks import front_door
 
+FEW = 1 << 14  # threads of a launch that is run whole, to see whether a check finds a fault
 CELL_PIXELS = 840  # of a notebook's cell, its height
 
 
@@ -141,3 +143,30 @@ def watch(
     if whole is None:
         return Watch(trace, page(data))
     return Watch(trace, page(data), whole.check, whole.untouched)
+
+
+def watch_launch(prepared: Prepared, *, blocks: Sequence[Dim3] = ()) -> Watch:
+    """Run some blocks of any launch on the emulator, and show what they do, step by step.
+
+    Parameters
+    ----------
+    prepared : Prepared
+        The launch, as :func:`tilewise.specs.run.prepare` reads it.
+    blocks
+        As :func:`tilewise.lens.trace.record` takes them.
+
+    Returns
+    -------
+    Watch
+        Without a check. A small launch is run whole too, so that faults of other blocks are found.
+
+    Raises
+    ------
+    LaunchError, CheckError, OSError, MemoryError, ValueError, TypeError
+    """
+    trace = record_launch(prepared, blocks=blocks)
+    data = trace.to_dict()
+    threads = math.prod((*prepared.grid, *prepared.block))
+    if threads <= FEW and not any(block["cut"] for block in data["blocks"]):
+        launch(prepared, device=emulator(prepared.compiled.arch))
+    return Watch(trace, page(data))

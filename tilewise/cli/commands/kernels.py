@@ -8,6 +8,21 @@ from typing import Annotated, Any
 
 import typer
 
+from tilewise.cli.commands.launches import (
+    After,
+    Args,
+    Asked,
+    Atol,
+    Block,
+    Cast,
+    Expect,
+    Force,
+    Grid,
+    Rtol,
+    Shared,
+    advising,
+    run_launch,
+)
 from tilewise.cli.commands.options import (
     RIGHT,
     WRONG,
@@ -24,7 +39,7 @@ from tilewise.cli.commands.options import (
     device_of,
     print_json,
 )
-from tilewise.cli.commands.sources import Include, Limit, NoLimits, Trusted, the_source
+from tilewise.cli.commands.sources import Define, Include, Limit, NoLimits, Trusted, the_source
 
 
 def run(
@@ -35,14 +50,29 @@ def run(
     a: Annotated[Path | None, typer.Option(help="Matrix A, a .npy file.")] = None,
     b: Annotated[Path | None, typer.Option(help="Matrix B, a .npy file.")] = None,
     c: Annotated[Path | None, typer.Option(help="Matrix C, a .npy file, for beta.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Write the result, a .npy file.")] = None,
+    out: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="[NAME=]FILE.npy",
+            help="Write the result; with --grid an array, may be given again, or all to a folder.",
+        ),
+    ] = None,
     tile: Tile = None,
     dtype: Annotated[Dtype | None, typer.Option(help="By default float32.")] = None,
     alpha: Annotated[float, typer.Option(help="C = alpha A B + beta C.")] = 1.0,
     beta: Annotated[float, typer.Option()] = 0.0,
     device: Device = Place.auto,
     arch: Arch = None,
-    seed: Annotated[int | None, typer.Option(help="Of the random matrices.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Of random matrices and arrays.")] = None,
+    grid: Grid = None,
+    block: Block = None,
+    args: Args = None,
+    shared: Shared = "0",
+    expect: Expect = None,
+    rtol: Rtol = None,
+    atol: Atol = None,
+    cast: Cast = False,
+    force: Force = False,
     strict: Annotated[
         bool, typer.Option("--strict", help="On the emulator: a note is a finding too.")
     ] = False,
@@ -51,6 +81,7 @@ def run(
         typer.Option("--global-races", help="On the emulator: races in global memory too."),
     ] = False,
     include: Include = None,
+    define: Define = None,
     trusted: Trusted = False,
     limit: Limit = None,
     no_limits: NoLimits = False,
@@ -60,28 +91,45 @@ def run(
 
     The matrices are random, or those of --a, --b and --c. Sizes that are not given are 64, or for
     single_thread and single_block 32, and fewer beside a larger one.
+
+    A kernel of any other signature is launched with --grid, --block and --args.
     """
     from tilewise.cli import show
     from tilewise.kernel import Kernel
     from tilewise.ladder import matrix_files
     from tilewise.ladder import run as runs
-    from tilewise.ladder.run import named, sizes_of
+    from tilewise.ladder.run import sizes_of
 
-    if out is not None:
-        matrix_files.check_target(out)
+    asked = Asked(grid, block, args, shared, seed or 0, cast)
+    after = After(tuple(expect or ()), rtol, atol, tuple(out or ()), force)
+    checks = "strict" if strict else "raise"
+    kernel = the_source(target, include, trusted, limit, no_limits, define)
+    if asked.is_there:
+        product = {
+            "-m": m is not None, "-n": n is not None, "-k": k is not None, "--a": a, "--b": b,
+            "--c": c, "--tile": tile, "--dtype": dtype, "--alpha": alpha != 1, "--beta": beta,
+        }  # fmt: skip
+        own = asked.check(target, kernel, product)
+        place = own.place(device.value) if arch is None else device_of(device, arch)
+        prepared = asked.prepared("run", target, own, place.arch)
+        return run_launch(prepared, target, place, after, checks, global_races, as_json)
+    after.refuse()
+    if out is not None and len(out) > 1:
+        raise ValueError("--out is given twice; a product has one result")
+    out_file = None if not out else Path(out[0])
+    if out_file is not None:
+        matrix_files.check_target(out_file)
     given = {"A": a, "B": b, "C": c}
-    by_name = named(target)  # what is wrong with the name should not wait for the matrices
     place = device_of(device, arch)
     if any(given.values()):
         matrices = _read(given, beta, {"-m": m, "-n": n, "-k": k}, dtype, seed)
     else:
         with show.progress(None, "drawing the matrices"):
-            matrices = _random(sizes_of(by_name, m, n, k), dtype, seed or 0)
+            matrices = _random(sizes_of(kernel, m, n, k), dtype, seed or 0)
     left, right, start = matrices
-    kernel = the_source(target, include, trusted, limit, no_limits)
     if arch is None and isinstance(kernel, Kernel):
         place = kernel.place(device.value)
-    with show.block_progress(place, f"running {target}"):
+    with show.block_progress(place, f"running {target}"), advising("run", target, kernel):
         result = runs.run(
             kernel,
             left,
@@ -91,18 +139,19 @@ def run(
             beta=beta,
             tile=tile,
             device=place,
-            checks="strict" if strict else "raise",
+            checks=checks,
             global_races=global_races,
         )
     correct = result.correct
-    if out is not None and correct:
-        matrix_files.save_matrix(out, result.result)
+    if out_file is not None and correct:
+        matrix_files.save_matrix(out_file, result.result)
     if as_json:
-        print_json({**result.to_dict(), "out": str(out) if out is not None and correct else None})
+        is_written = out_file is not None and correct
+        print_json({**result.to_dict(), "out": str(out_file) if is_written else None})
     else:
         show.run_result(result)
-        if out is not None:
-            print(f"{out}: {'C written' if correct else 'not written, the result is wrong'}")
+        if out_file is not None:
+            print(f"{out_file}: {'C written' if correct else 'not written, the result is wrong'}")
     return RIGHT if correct else WRONG
 
 

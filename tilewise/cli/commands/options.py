@@ -70,8 +70,8 @@ def rungs(incomplete: str) -> list[str]:
 Target = Annotated[
     str,
     typer.Argument(
-        metavar="RUNG|FILE.cu:NAME",
-        help="A rung of the ladder, or any kernel that has its signature; of PTX as FILE.ptx:NAME.",
+        metavar="RUNG|FILE.cu:NAME|FILE.ptx:NAME",
+        help="A rung of the ladder, or any kernel of a file.",
         autocompletion=rungs,
     ),
 ]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tilewise.cli.commands.launches import Args, Asked, Block, Cast, Grid, Shared, advising
 from tilewise.cli.commands.options import (
     RIGHT,
     WRONG,
@@ -19,16 +22,18 @@ from tilewise.cli.commands.options import (
     print_json,
     rungs,
 )
-from tilewise.cli.commands.sources import Include, Limit, NoLimits, Trusted, source
+from tilewise.cli.commands.sources import Define, Include, Limit, NoLimits, Trusted, source
+
+if TYPE_CHECKING:
+    from tilewise.lens.profile import Profile
 
 
 def profile(
     targets: Annotated[
         list[str],
         typer.Argument(
-            metavar="RUNG|FILE.cu:NAME [RUNG|FILE.cu:NAME]",
-            help="A rung of the ladder, or any kernel that has its signature, of PTX as "
-            "FILE.ptx:NAME; two are compared.",
+            metavar="RUNG|FILE.cu:NAME|FILE.ptx:NAME [...]",
+            help="A rung of the ladder, or any kernel; two are compared.",
             autocompletion=rungs,
         ),
     ],
@@ -36,11 +41,16 @@ def profile(
     n: N = None,
     k: K = None,
     tile: Tile = None,
-    dtype: Annotated[Dtype, typer.Option(help="Of all three matrices.")] = Dtype.float32,
+    dtype: Annotated[Dtype | None, typer.Option(help="By default float32.")] = None,
     alpha: Annotated[float, typer.Option(help="C = alpha A B + beta C.")] = 1.0,
     beta: Annotated[float, typer.Option(help="0 does not read C.")] = 0.0,
     arch: Arch = None,
-    seed: Annotated[int, typer.Option(help="Of the random matrices.")] = 0,
+    seed: Annotated[int, typer.Option(help="Of random matrices and arrays.")] = 0,
+    grid: Grid = None,
+    block: Block = None,
+    args: Args = None,
+    shared: Shared = "0",
+    cast: Cast = False,
     whole: Annotated[
         bool, typer.Option("--whole", help="Run every block, not one of each kind.")
     ] = False,
@@ -54,6 +64,7 @@ def profile(
         ),
     ] = False,
     include: Include = None,
+    define: Define = None,
     trusted: Trusted = False,
     limit: Limit = None,
     no_limits: NoLimits = False,
@@ -64,35 +75,50 @@ def profile(
     The counts are the emulator's. Sizes that are not given are 64, or for single_thread
     and single_block 32, and fewer beside a larger one. Of blocks that do the same, one is run and
     multiplied.
+
+    A kernel of any other signature is launched with --grid, --block and --args.
     """
     from tilewise.cli import show
     from tilewise.ladder.run import sizes_of
     from tilewise.lens import nsight
     from tilewise.lens.compare import against
-    from tilewise.lens.profiling import check_product, profile_product
+    from tilewise.lens.profiling import check_product, profile_prepared, profile_product
 
     if len(targets) > 2:
         raise ValueError(f"{len(targets)} kernels are named; one is profiled, or two are compared")
-    kernels = [source(each, include, trusted, limit, no_limits) for each in targets]
-    # Of two, what both can do.
-    sizes = [sizes_of(kernel, m, n, k) for kernel in kernels]
-    rows, columns, depth = (min(each) for each in zip(*sizes, strict=True))
-    product: dict[str, Any] = {
-        "m": rows, "n": columns, "k": depth, "dtype": dtype.value, "tile": tile, "alpha": alpha,
-        "beta": beta, "arch": arch,
-    }  # fmt: skip
-    for kernel in kernels:  # all of them first: what is wrong with the second should not wait
-        check_product(kernel, **product)
+    kernels = [
+        source(each, include, trusted, limit, no_limits, define) for each in targets
+    ]  # fmt: skip
+    asked = Asked(grid, block, args, shared, seed, cast)
+    counts: list[Callable[..., Profile]] = []
+    if asked.is_there:
+        of_a_product = {
+            "-m": m is not None, "-n": n is not None, "-k": k is not None, "--tile": tile,
+            "--dtype": dtype, "--alpha": alpha != 1, "--beta": beta,
+        }  # fmt: skip
+        for target, kernel in zip(targets, kernels, strict=True):
+            own = asked.check(target, kernel, of_a_product)
+            prepared = asked.prepared("profile", target, own, arch or own.arch)
+            counts.append(partial(profile_prepared, prepared))
+    else:
+        # Of two, what both can do.
+        sizes = [sizes_of(kernel, m, n, k) for kernel in kernels]
+        rows, columns, depth = (min(each) for each in zip(*sizes, strict=True))
+        product: dict[str, Any] = {
+            "m": rows, "n": columns, "k": depth, "dtype": (dtype or Dtype.float32).value,
+            "tile": tile, "alpha": alpha, "beta": beta, "arch": arch,
+        }  # fmt: skip
+        # All of them first: what is wrong with the second should not wait.
+        for target, kernel in zip(targets, kernels, strict=True):
+            with advising("profile", target, kernel):
+                check_product(kernel, **product)
+            counts.append(partial(profile_product, kernel, **product, seed=seed))
     if hardware:
         nsight.require()
     found = []
-    for target, kernel in zip(targets, kernels, strict=True):
+    for target, count in zip(targets, counts, strict=True):
         with show.counting(f"profiling {target}") as progress:
-            found.append(
-                profile_product(
-                    kernel, **product, seed=seed, checks="collect", whole=whole, progress=progress
-                )
-            )
+            found.append(count(checks="collect", whole=whole, progress=progress))
     compared: list[Any] = []
     if hardware:
         with show.progress(None, "running ncu"):

@@ -8,14 +8,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tilewise.cli.commands.launches import Args, Asked, Block, Cast, Grid, Shared, advising
 from tilewise.cli.commands.options import (
+    OF_K,
+    OF_M,
+    OF_N,
     RIGHT,
     WRONG,
     Dtype,
     Json,
-    RequiredK,
-    RequiredM,
-    RequiredN,
+    K,
+    M,
+    N,
     Tile,
     check_outputs,
     command_line,
@@ -23,20 +27,18 @@ from tilewise.cli.commands.options import (
     rungs,
     write_record,
 )
-from tilewise.cli.commands.sources import Include, Limit, NoLimits, Trusted, source
+from tilewise.cli.commands.sources import Define, Include, Limit, NoLimits, Trusted, source
 
 if TYPE_CHECKING:
     from tilewise.devices.gpu import Gpu
     from tilewise.kernel import Kernel
     from tilewise.lens.roofline import Ceilings
+    from tilewise.specs.run import Prepared
 
 WITHOUT_GPU = "H200"
 
 
 def roofline(
-    m: RequiredM,
-    n: RequiredN,
-    k: RequiredK,
     targets: Annotated[
         list[str] | None,
         typer.Argument(
@@ -46,8 +48,17 @@ def roofline(
             autocompletion=rungs,
         ),
     ] = None,
-    dtype: Annotated[Dtype, typer.Option(help="Of all three matrices.")] = Dtype.float32,
+    m: M = None,
+    n: N = None,
+    k: K = None,
+    dtype: Annotated[Dtype | None, typer.Option(help="By default float32.")] = None,
     tile: Tile = None,
+    grid: Grid = None,
+    block: Block = None,
+    args: Args = None,
+    shared: Shared = "0",
+    cast: Cast = False,
+    seed: Annotated[int, typer.Option(help="Of random arrays.")] = 0,
     on: Annotated[
         str | None,
         typer.Option(
@@ -66,6 +77,7 @@ def roofline(
         Path | None, typer.Option("--plot", metavar="F.png", help="Draw it; also .svg and .pdf.")
     ] = None,
     include: Include = None,
+    define: Define = None,
     trusted: Trusted = False,
     limit: Limit = None,
     no_limits: NoLimits = False,
@@ -76,35 +88,64 @@ def roofline(
     It says which of the GPU's ceilings sets that time. What the kernels do is counted on the
     emulator, so no GPU is needed. Where the GPU is here, and none other is asked for, they are
     timed on it too.
+
+    A kernel of any other signature is launched with --grid, --block and --args.
     """
     from tilewise.cli import show
     from tilewise.cli.show import roofline as shown
     from tilewise.ladder.matrix_files import check_target
-    from tilewise.ladder.problem import check_sizes
+    from tilewise.ladder.run import kernel_of
     from tilewise.lens import roofline_plot
     from tilewise.lens.profiling import check_product
 
-    check_sizes(m, n, k)
+    asked = Asked(grid, block, args, shared, seed, cast)
+    if not asked.is_there:
+        m, n, k = _required(m, n, k)
     if plot_to is not None:
         roofline_plot.check(plot_to)
         check_target(plot_to)
-    kernels = _kernels(targets, tile, (include, trusted, limit, no_limits))
+    sources = (include, trusted, limit, no_limits, define)
+    kernels = [] if asked.is_there else _kernels(targets, tile, sources)
     ceilings, gpu = _place(on)
     arch = _architecture(arch, ceilings)
     if gpu is not None and arch != gpu.arch:
         gpu = None  # what it would run is other code
-    for target, edge in kernels:  # all of them first: what is wrong with one should not wait
-        check_product(target, m, n, k, dtype=dtype.value, tile=edge, arch=arch)
+    real = (dtype or Dtype.float32).value
     rows = []
-    with show.progress(len(kernels), "roofline") as step:
-        for target, edge in kernels:
-            step(target if isinstance(target, str) else target.name)
-            rows.append(_row(target, (m, n, k), dtype.value, edge, ceilings, arch, gpu))
+    what: dict[str, Any]
+    if asked.is_there:
+        if not targets:
+            raise ValueError(f"{asked.option} is for FILE.cu:NAME, and no kernel is named")
+        product = {"-m": m is not None, "-n": n is not None, "-k": k is not None, "--tile": tile,
+                   "--dtype": dtype}  # fmt: skip
+        named = [(each, source(each, *sources)) for each in dict.fromkeys(targets)]
+        ready = [
+            asked.prepared("roofline", each, asked.check(each, kernel, product), arch)
+            for each, kernel in named
+        ]
+        with show.progress(len(ready), "roofline") as step:
+            for prepared in ready:
+                step(prepared.kernel.name)
+                rows.append(_row_of_launch(prepared, ceilings, gpu))
+        what = {
+            "m": None, "n": None, "k": None, "dtype": rows[0]["work"]["dtype"],
+            "grid": list(ready[0].grid), "block": list(ready[0].block),
+        }  # fmt: skip
+    else:
+        assert m is not None
+        assert n is not None
+        assert k is not None
+        what = {"m": m, "n": n, "k": k, "dtype": real}
+        for target, edge in kernels:  # all of them first: what is wrong with one should not wait
+            text = target if isinstance(target, str) else f"{target.path}:{target.name}"
+            with advising("roofline", text, kernel_of(target)):
+                check_product(target, m, n, k, dtype=real, tile=edge, arch=arch)
+        with show.progress(len(kernels), "roofline") as step:
+            for target, edge in kernels:
+                step(target if isinstance(target, str) else target.name)
+                rows.append(_row(target, (m, n, k), real, edge, ceilings, arch, gpu))
     document: dict[str, Any] = {
-        "m": m,
-        "n": n,
-        "k": k,
-        "dtype": dtype.value,
+        **what,
         "arch": arch,
         "ceilings": ceilings.to_dict(),
         "measured": gpu is not None,
@@ -120,6 +161,22 @@ def roofline(
         if plot_to is not None:
             print(f"{plot_to}: drawn")
     return RIGHT if document["correct"] else WRONG
+
+
+def _required(m: int | None, n: int | None, k: int | None) -> tuple[int, int, int]:
+    """The sizes of a product, which has all three."""
+    from tilewise.ladder.problem import check_sizes
+
+    sizes = {"-m": (m, OF_M), "-n": (n, OF_N), "-k": (k, OF_K)}
+    missing = next((option for option, (size, _) in sizes.items() if size is None), None)
+    if missing is not None:
+        of = sizes[missing][1]
+        raise ValueError(f"{missing} is missing: {of[0].lower()}{of[1:]}; at least 1")
+    assert m is not None
+    assert n is not None
+    assert k is not None
+    check_sizes(m, n, k)
+    return m, n, k
 
 
 def _kernels(
@@ -215,8 +272,25 @@ def _row(
     return row
 
 
+def _row_of_launch(prepared: Prepared, ceilings: Ceilings, gpu: Gpu | None) -> dict[str, Any]:
+    """What a launch that is no product does; nothing is known of its result."""
+    from tilewise.lens.profiling import profile_prepared
+    from tilewise.lens.roofline import bound
+    from tilewise.specs.run import launch
+
+    profile = profile_prepared(prepared)
+    found = bound(profile.work, ceilings)
+    seconds = None if gpu is None else launch(prepared, device=gpu).report.seconds
+    return {
+        "kernel": profile.kernel, "file": profile.file, "tile": None, **found.to_dict(),
+        "seconds": seconds, "share": None if seconds is None else found.share(seconds),
+        "correct": profile.correct, "checked": False,
+    }  # fmt: skip
+
+
 def _draw(document: dict[str, Any], ceilings: Ceilings, path: Path) -> None:
     from tilewise.cli.show.console import labels
+    from tilewise.cli.show.roofline import what_is_done
     from tilewise.lens.roofline_plot import Point, draw
 
     names = labels([(row["kernel"], row["file"]) for row in document["kernels"]])
@@ -228,8 +302,7 @@ def _draw(document: dict[str, Any], ceilings: Ceilings, path: Path) -> None:
         )
         for row, name in zip(document["kernels"], names, strict=True)
     ]
-    sizes = ", ".join(f"{name} = {document[name]:,}" for name in ("m", "n", "k"))
-    title = f"C = A·B, {sizes}, {document['dtype']}, on {ceilings.name}"
+    title = f"{what_is_done(document)}, {document['dtype']}, on {ceilings.name}"
     note = "as measured" if document["measured"] else "the most that each kernel's work allows"
     draw(points, ceilings, document["dtype"], title, note, path)
 

@@ -19,10 +19,17 @@ if TYPE_CHECKING:
 Include = Annotated[
     list[Path] | None,
     typer.Option(
+        "-I",
         "--include",
         "-I",
         metavar="DIR",
         help="A folder that FILE.cu may include from, beside its own; may be given again.",
+    ),
+]
+Define = Annotated[
+    list[str] | None,
+    typer.Option(
+        "-D", metavar="NAME[=VALUE]", help="A macro for FILE.cu, as -D TILE=16; may be given again."
     ),
 ]
 Trusted = Annotated[
@@ -58,13 +65,15 @@ def source(
     is_trusted: bool = False,
     limit: Sequence[str] | None = None,
     has_no_limits: bool = False,
+    define: Sequence[str] | None = None,
 ) -> Kernel | Rung:
     """The rung of a name, or the kernel of ``FILE.cu:NAME`` or ``FILE.ptx:NAME`` within its limits.
 
     Raises
     ------
     FileNotFoundError, ValueError
-        As :func:`tilewise.ladder.run.named`; or if a folder is not there, or a limit is none.
+        As :func:`tilewise.ladder.run.named`; or if a folder is not there, or a limit or a macro is
+        none.
     """
     from tilewise.ladder.run import named
 
@@ -75,7 +84,10 @@ def source(
     limits = None if has_no_limits else limits_of(limit or ())
     if has_no_limits and limit:
         raise ValueError("--limit and --no-limits say the opposite; give one of them")
-    return named(target, include=tuple(include or ()), trusted=is_trusted, limits=limits)
+    return named(
+        target, include=tuple(include or ()), trusted=is_trusted, limits=limits,
+        defines=macros_of(define or ()),
+    )  # fmt: skip
 
 
 def the_source(
@@ -84,6 +96,7 @@ def the_source(
     is_trusted: bool = False,
     limit: Sequence[str] | None = None,
     has_no_limits: bool = False,
+    define: Sequence[str] | None = None,
 ) -> Kernel | Rung:
     """As :func:`source`, of the one target of a command.
 
@@ -92,16 +105,35 @@ def the_source(
     FileNotFoundError, ValueError
         As :func:`source`; or if a rung is given what is for a file's kernel.
     """
-    found = source(target, include, is_trusted, limit, has_no_limits)
+    found = source(target, include, is_trusted, limit, has_no_limits, define)
     given = {
         "--include": include, "--trusted": is_trusted, "--limit": limit,
-        "--no-limits": has_no_limits,
+        "--no-limits": has_no_limits, "-D": define,
     }  # fmt: skip
     options = [option for option, value in given.items() if value]
     if options and ".cu:" not in target and ".ptx:" not in target:
         raise ValueError(
             f"{options[0]} is for FILE.cu:NAME or FILE.ptx:NAME; {target} is a rung of the ladder"
         )
+    return found
+
+
+def macros_of(define: Sequence[str]) -> dict[str, Any]:
+    """The macros that ``NAME=VALUE`` and ``NAME`` set; whole numbers as such.
+
+    Raises
+    ------
+    ValueError
+        If one is not of that form, or is set twice.
+    """
+    found: dict[str, Any] = {}
+    for each in define:
+        name, mark, value = each.partition("=")
+        if not re.fullmatch(r"[A-Za-z_]\w*", name):
+            raise ValueError(f"-D is {each!r}; it takes NAME=VALUE or NAME, as TILE=16")
+        if name in found:
+            raise ValueError(f"-D {name} is given twice")
+        found[name] = (int(value) if re.fullmatch(r"-?\d+", value) else value) if mark else True
     return found
 
 

@@ -19,7 +19,7 @@ from tilewise.cli.commands.options import (
     print_json,
     rungs,
 )
-from tilewise.cli.commands.sources import Include, Limit, NoLimits, Trusted, source
+from tilewise.cli.commands.sources import Define, Include, Limit, NoLimits, Trusted, source
 
 if TYPE_CHECKING:
     from tilewise.kernel import Kernel
@@ -68,9 +68,13 @@ def occupancy(
     tile: Tile = None,
     block: Annotated[
         str | None,
-        typer.Option(metavar="X,Y", help="Threads a block. By default the rung's, or TILE,TILE."),
+        typer.Option(
+            metavar="X[,Y[,Z]]", help="Threads a block. By default the rung's, or TILE,TILE."
+        ),
     ] = None,
-    dtype: Annotated[Dtype, typer.Option(help="What the macro real stands for.")] = Dtype.float32,
+    dtype: Annotated[
+        Dtype | None, typer.Option(help="What the macro real stands for; by default float32.")
+    ] = None,
     shared: Annotated[
         int, typer.Option(metavar="BYTES", help="Dynamic shared memory a block.")
     ] = 0,
@@ -83,6 +87,7 @@ def occupancy(
         ),
     ] = None,
     include: Include = None,
+    define: Define = None,
     trusted: Trusted = False,
     limit: Limit = None,
     no_limits: NoLimits = False,
@@ -95,6 +100,8 @@ def occupancy(
     """
     from tilewise.cli.show import tiles as show
     from tilewise.devices.limits import MAX_BLOCK
+    from tilewise.errors import CompileError
+    from tilewise.ladder.rungs import Rung
     from tilewise.launch import dim3
 
     if shared < 0:
@@ -103,18 +110,30 @@ def occupancy(
     for axis, extent, most in zip("xyz", threads or (), MAX_BLOCK, strict=False):
         if extent > most:
             raise ValueError(f"--block is {block}; along {axis} a block has at most {most:,}")
-    kernel, edge, own = _kernel(
-        source(target, include, trusted, limit, no_limits), dtype.value, tile
-    )
+    found = source(target, include, trusted, limit, no_limits, define)
+    alone = None if threads is None or tile or dtype else _as_it_is(found)
+    if alone is None:
+        real = (dtype or Dtype.float32).value
+        kernel, edge, own = _kernel(found, real, tile)
+    else:
+        kernel, edge, own, real = alone, None, (1, 1, 1), None
     document: dict[str, Any] = {
         "kernel": kernel.name,
         "tile": edge,
-        "dtype": dtype.value,
+        "dtype": real,
         "block": list(threads or own),
         "threads": math.prod(threads or own),
         "dynamic_shared_bytes": shared,
     }
-    document |= _rows(kernel, document["threads"], shared, arch)
+    try:
+        document |= _rows(kernel, document["threads"], shared, arch)
+    except CompileError:
+        if alone is None and not isinstance(found, Rung) and _as_it_is(found) is not None:
+            raise ValueError(
+                f"--block is missing: {found.name} does not compile with the macros of a product, "
+                "real and TILE, so its block is not known; as --block 256"
+            ) from None
+        raise
     if as_json:
         print_json(document)
     else:
@@ -127,6 +146,20 @@ def _extents(block: str) -> list[int]:
         return [int(extent) for extent in block.split(",")]
     except ValueError:
         raise ValueError(f"--block is {block!r}; it takes the form 16,16") from None
+
+
+def _as_it_is(target: Kernel | Rung) -> Kernel | None:
+    """A file's kernel that needs no macros of a product; None of another."""
+    from tilewise.errors import CompileError
+    from tilewise.ladder.rungs import Rung
+
+    if isinstance(target, Rung):
+        return None
+    try:
+        target.compile()
+    except CompileError:
+        return None
+    return target
 
 
 def _kernel(target: Kernel | Rung, dtype: str, tile: int | None) -> tuple[Kernel, int | None, Dim3]:

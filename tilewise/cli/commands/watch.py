@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tilewise.cli.commands.launches import Args, Asked, Cast, Grid, Shared, advising
 from tilewise.cli.commands.options import (
     RIGHT,
     WRONG,
@@ -24,7 +25,7 @@ from tilewise.cli.commands.options import (
     plain,
     print_json,
 )
-from tilewise.cli.commands.sources import Include, Limit, NoLimits, Trusted, the_source
+from tilewise.cli.commands.sources import Define, Include, Limit, NoLimits, Trusted, the_source
 from tilewise.ladder.verdict import as_dict
 from tilewise.places import Dim3
 
@@ -44,15 +45,27 @@ def watch(
         list[str] | None,
         typer.Option(
             "--block",
+            metavar="X[,Y[,Z]]",
+            help="With --grid, threads of a block; without it, the same as --at.",
+        ),
+    ] = None,
+    at: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--at",
             metavar="X[,Y]",
             help="The block to watch; may be given again. By default the first and the last.",
         ),
     ] = None,
-    dtype: Annotated[Dtype, typer.Option()] = Dtype.float32,
+    dtype: Annotated[Dtype | None, typer.Option(help="By default float32.")] = None,
     alpha: Annotated[float, typer.Option(help="C = alpha A B + beta C.")] = 1.0,
     beta: Annotated[float, typer.Option()] = 0.0,
     arch: Arch = None,
-    seed: Annotated[int, typer.Option(help="Of the random matrices.")] = 0,
+    seed: Annotated[int, typer.Option(help="Of random matrices and arrays.")] = 0,
+    grid: Grid = None,
+    args: Args = None,
+    shared: Shared = "0",
+    cast: Cast = False,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -71,6 +84,7 @@ def watch(
         Path | None, typer.Option("--frames", metavar="DIR", help="The same, a PNG a frame.")
     ] = None,
     include: Include = None,
+    define: Define = None,
     trusted: Trusted = False,
     limit: Limit = None,
     no_limits: NoLimits = False,
@@ -82,11 +96,14 @@ def watch(
     The page needs no network, and shows what one block really did. The kernel is run on the
     emulator, and its result is checked. Sizes and a tile that are not given are those at which what
     the rung is about happens, and can be read.
+
+    A kernel of any other signature is launched with --grid, --block and --args.
     """
     from tilewise.cli import show
     from tilewise.ladder.matrix_files import check_target
     from tilewise.lens import animation
     from tilewise.lens.watch import watch as record
+    from tilewise.lens.watch import watch_launch
     from tilewise.provenance import write_whole
 
     path = out or Path(f"{page_name(target)}{SUFFIX}")
@@ -100,12 +117,31 @@ def watch(
             raise ValueError(f"two things would be written to {file}; give each its own file")
     if gif is not None or frames is not None:
         animation.check(gif)
-    kernel = the_source(target, include, trusted, limit, no_limits)
-    with show.progress(None, f"running {target}"):
-        found = record(
-            kernel, m, n, k, dtype=dtype.value, tile=tile, alpha=alpha, beta=beta,
-            blocks=[_index(each) for each in block or ()], seed=seed, arch=arch,
-        )  # fmt: skip
+    kernel = the_source(target, include, trusted, limit, no_limits, define)
+    threads = None if not block else block[0]
+    is_launch = Asked(grid, None, args, shared, seed, cast).is_there
+    if is_launch:
+        asked = Asked(grid, threads, args, shared, seed, cast)
+        product = {
+            "-m": m is not None, "-n": n is not None, "-k": k is not None, "--tile": tile,
+            "--dtype": dtype, "--alpha": alpha != 1, "--beta": beta,
+        }  # fmt: skip
+        own = asked.check(target, kernel, product)
+        if len(block or ()) > 1:
+            raise ValueError("--block is given twice; --at names the blocks to watch")
+        if gif is not None or frames is not None:
+            raise ValueError("--gif and --frames draw the tiles of a product, and this is none")
+        prepared = asked.prepared("watch", target, own, arch or own.arch)
+        with show.progress(None, f"running {target}"):
+            found = watch_launch(prepared, blocks=[_index(each, "--at") for each in at or ()])
+    else:
+        chosen = [_index(each, "--block") for each in block or ()]
+        chosen += [_index(each, "--at") for each in at or ()]
+        with show.progress(None, f"running {target}"), advising("watch", target, kernel):
+            found = record(
+                kernel, m, n, k, dtype=(dtype or Dtype.float32).value, tile=tile, alpha=alpha,
+                beta=beta, blocks=chosen, seed=seed, arch=arch,
+            )  # fmt: skip
     trace = found.trace.to_dict()
     if gif is not None or frames is not None:
         animation.frames(trace)  # what can't be drawn is said before anything is written
@@ -151,8 +187,8 @@ def _document(found: Watch, written: dict[str, Path | None]) -> dict[str, Any]:
     """What was watched, whether it is right, and what was written."""
     trace = found.trace.to_dict()
     return {
-        "kernel": trace["kernel"], **trace["problem"], "arch": trace["arch"], "grid": trace["grid"],
-        "block": trace["block"],
+        "kernel": trace["kernel"], **(trace["problem"] or {}), "arch": trace["arch"],
+        "grid": trace["grid"], "block": trace["block"],
         "blocks": [
             {"index": each["index"], "steps": len(each["steps"]), "cut": each["cut"]}
             for each in trace["blocks"]
@@ -162,13 +198,13 @@ def _document(found: Watch, written: dict[str, Path | None]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _index(text: str) -> Dim3:
+def _index(text: str, option: str) -> Dim3:
     """Of ``2,1`` or ``2,1,0``."""
     try:
         numbers = [int(part) for part in text.split(",")]
     except ValueError:
         numbers = []
     if not 1 <= len(numbers) <= 3:
-        raise ValueError(f"--block is {text!r}; it takes a block's index as X,Y, for example 2,1")
+        raise ValueError(f"{option} is {text!r}; it takes a block's index as X,Y, for example 2,1")
     x, y, z = (*numbers, 0, 0)[:3]
     return x, y, z

@@ -11,7 +11,7 @@ from rich.text import Text
 from tilewise.cli.show.console import console, error, giga, labels, verdict
 from tilewise.lens.roofline import LIMITS, Ceilings
 from tilewise.lens.roofline_plot import si
-from tilewise.shown import duration
+from tilewise.shown import duration, extents, number
 
 _HEADINGS = {"shared memory": "shared\nmemory"}
 _UNITS = {
@@ -34,8 +34,7 @@ def roofline(document: Mapping[str, Any]) -> None:
     """
     out = console()
     found = Ceilings(**document["ceilings"])
-    sizes = ", ".join(f"{name} = {document[name]:,}" for name in ("m", "n", "k"))
-    line = f": C = A·B, {sizes}, {document['dtype']}, on {found.name}"
+    line = f": {what_is_done(document)}, {document['dtype']}, on {found.name}"
     out.print(Text.assemble(("roofline", "bold"), line))
     out.print(f"ceilings: {_ceilings_line(found, document['dtype'])}")
     out.print(f"from      {found.source.partition(';')[0]}", markup=False)
@@ -62,6 +61,13 @@ def roofline(document: Mapping[str, Any]) -> None:
     out.print()
     if tiles := _tiles(document):
         out.print(tiles, markup=False)
+    for row, name in zip(document["kernels"], names, strict=True):
+        if others := row["work"]["other_flops"]:
+            out.print(
+                f"{name}: {number(others)} operations have no ceiling here (tensor cores, half "
+                "precision, divisions): arithmetic is the others' time.",
+                markup=False,
+            )
     for limit in _left_out(document):
         out.print(f"{limit} is left out: its ceiling is not known. The least time may be longer.")
     out.print("best: the longest of the times that each ceiling asks for by itself.")
@@ -76,12 +82,21 @@ def roofline(document: Mapping[str, Any]) -> None:
     unchecked = [
         name for row, name in zip(document["kernels"], names, strict=True) if not row["checked"]
     ]
-    if unchecked:
+    if unchecked and document["m"] is not None:
         of = "" if len(unchecked) == len(names) else f" of {', '.join(unchecked)}"
         out.print(f"C{of} is not checked: not all of it was computed.", markup=False)
     for row, name in zip(document["kernels"], names, strict=True):
         if not row["correct"]:
             error(f"{name}: a wrong result")
+
+
+def what_is_done(document: Mapping[str, Any]) -> str:
+    """The product, or the launch, that the kernels were counted at."""
+    if document["m"] is not None:
+        sizes = ", ".join(f"{name} = {document[name]:,}" for name in ("m", "n", "k"))
+        return f"C = A·B, {sizes}"
+    grid, block = (tuple(document[name]) for name in ("grid", "block"))
+    return f"grid {extents(grid)}, blocks of {extents(block)} threads"
 
 
 def _tiles(document: Mapping[str, Any]) -> str:

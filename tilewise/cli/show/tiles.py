@@ -28,7 +28,8 @@ def occupancy(document: Mapping[str, Any]) -> None:
     line = f": blocks of {extents((x, y, z))} = {plural(document['threads'], 'thread')}"
     if document["dynamic_shared_bytes"]:
         line += f", {number(document['dynamic_shared_bytes'])} bytes of dynamic shared memory"
-    line += f", {document['dtype']}"
+    if document["dtype"] is not None:
+        line += f", {document['dtype']}"
     if document["tile"] is not None:
         line += f", tile {document['tile']}"
     out.print(Text.assemble((document["kernel"], "bold"), line))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from tilewise.cli.show.console import console, named_rows, verdict_rows
-from tilewise.shown import plural, product_line
+from tilewise.shown import grid_line, plural, product_line
 
 if TYPE_CHECKING:
     from tilewise.lens.watch import Watch
@@ -45,9 +45,19 @@ def watched(found: Watch, written: Mapping[str, Path | None], drawn: int | None)
             index = ", ".join(map(str, each["index"]))
             out.print(
                 f"block ({index}) is cut: its first {len(each['steps']):,} steps are kept; a "
-                "smaller product is seen to its end, unless the kernel has a loop without one"
+                f"smaller {'product' if trace['problem'] else 'launch'} is seen to its end, unless "
+                "the kernel has a loop without one"
             )
     x = trace["problem"]
+    if x is None:
+        launched = grid_line(tuple(trace["grid"]), tuple(trace["block"]))
+        out.print(
+            Text.assemble(
+                (trace["kernel"], "bold"),
+                f", {launched}: no result is compared; `tilewise run` does that with --expect",
+            )
+        )
+        return
     tile = "" if x["tile"] is None else f", tile {x['tile']}"
     line = product_line(x["m"], x["n"], x["k"], x["alpha"], x["beta"])
     out.print(Text.assemble((trace["kernel"], "bold"), f": {line}, {x['dtype']}{tile}"))

@@ -1,4 +1,4 @@
-// Matrices in global memory.
+// Arrays in global memory.
 
 // What happened last to an element: read, written, or both.
 function lights(step) {
@@ -9,12 +9,15 @@ function lights(step) {
   return lit;
 }
 
+// A product's matrices have capital letters, other arrays their own names.
+const called = (array) => (trace.problem ? array.name.toUpperCase() : array.name);
+
 class Arrays {
   constructor(parent) {
     parent.replaceChildren();
     const { arrays } = recording;
     const named = ["a", "b", "c"].map((name) => recording.array(name));
-    this.product = arrays.length === 3 && named.every((i) => i >= 0);
+    this.product = Boolean(trace.problem) && arrays.length === 3 && named.every((i) => i >= 0);
     parent.className = this.product ? "product" : "flow";
     if (this.product) this.legend(make(parent, "ul", "legend"));
     this.shown = arrays.map((array, number) => {
@@ -23,11 +26,12 @@ class Arrays {
       const scale = Math.ceil(Math.sqrt((rows * columns) / MOST_CELLS)) || 1;
       const [down, across] = [Math.ceil(rows / scale), Math.ceil(columns / scale)];
       const box = make(parent, "div", `array of-${array.name}`);
-      make(box, "h3", "", `${array.name.toUpperCase()}, ${rows} × ${columns}`);
+      const size = array.flat ? times(array.count, "element") : `${rows} × ${columns}`;
+      make(box, "h3", "", `${called(array)}, ${size}`);
       const grid = new Grid(box, {
         rows: down,
         columns: across,
-        count: down * across,
+        count: array.flat && scale === 1 ? array.count : down * across,
         label: `Matrix ${array.name}: the tile and the elements of this step are marked`,
         tip: (i) => this.tip(number, i),
         pick: (i) => pickElement(this.part(number, i)),
@@ -42,7 +46,7 @@ class Arrays {
     for (const [name, text, wanted = true] of [
       ["read", "read now"],
       ["write", "written now"],
-      ["tile", recording.phased ? "this phase's tile" : "this block's C"],
+      ["tile", recording.phased ? "this phase's tile" : trace.problem ? "this block's C" : "stored by this block"],
       ["unwritten", "never written", recording.cells],
       ["conflict", "bank conflict", recording.cells],
       ["active", "running thread"],
@@ -94,7 +98,7 @@ class Arrays {
       array: number,
       at,
       holds,
-      name: end > at ? `${name} to ${recording.element(array.name, end)}` : name,
+      name: end <= at ? name : array.flat ? `${name} and others` : `${name} to ${recording.element(array.name, end)}`,
       value: () => (end > at ? null : this.value(number, at)),
     };
   }

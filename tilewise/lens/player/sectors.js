@@ -44,7 +44,7 @@ function eachOfSector(array, sector, fn) {
   const last = Math.ceil(((sector + 1) * SECTOR - base) / bytes) - 1;
   for (let at = Math.max(0, first); at <= last; ++at) {
     const inside = at % array.leading < array.columns && Math.floor(at / array.leading) < array.rows;
-    if (inside) fn(at, at === first, at === last);
+    if (inside && !(at >= array.count)) fn(at, at === first, at === last);
   }
 }
 
@@ -73,7 +73,7 @@ function sectorsInWords(recording, { step, requests, request }) {
   const { elements, bytes, threads } = request;
   const verb = { load: "ask for", store: "store", atomic: "update" }[step.kind];
   const what = array
-    ? `${times(elements.size, "element")} of ${array.name.toUpperCase()} (${times(bytes, "byte")})`
+    ? `${times(elements.size, "element")} of ${called(array)} (${times(bytes, "byte")})`
     : times(bytes, "byte");
   const cost = costOf(request);
   const used = bytes / (SECTOR * cost);

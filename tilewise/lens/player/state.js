@@ -108,7 +108,7 @@ class Recording {
   element(name, at) {
     const array = this.arrays.find((one) => one.name === name);
     if (!array) return name ? `${name}[${at}]` : "global memory";
-    if (!array.leading) return `${name}[${at}]`;
+    if (!array.leading || array.flat) return `${name}[${at}]`;
     return `${name}[${Math.floor(at / array.leading)}][${at % array.leading}]`;
   }
 
@@ -248,7 +248,7 @@ class Recording {
   // its own row of A and column of B; null where the recording doesn't say.
   untiled(state) {
     const a = this.arrays.find((one) => one.name === "a");
-    if (!a || !this.elementsOfC || this.arrays.length < 3) return null;
+    if (!this.trace.problem || !a || !this.elementsOfC || this.arrays.length < 3) return null;
     const all = 2 * a.columns * this.elementsOfC;
     const soFar = 2 * state.columns.reduce((sum, one) => sum + one, 0) * this.elementsOfC;
     return { all, now: this.phased ? soFar : all, phased: this.phased };

@@ -1,7 +1,8 @@
 // The source, the sentences, and the loads.
 
-const CUT =
-  "The recording was cut here, before the block's end. To see it whole, watch a smaller product: a smaller m, n or k.";
+const cutShort = () =>
+  "The recording was cut here, before the block's end. To see it whole, watch " +
+  (trace.problem ? "a smaller product: a smaller m, n or k." : "a smaller launch.");
 
 class Source {
   constructor(list) {
@@ -56,7 +57,7 @@ class Words {
     box.style.minHeight = "";
     const longest = (name) => {
       const all = [...new Set(recording.steps.map((step) => step[name] || ""))];
-      if (name === "why" && recording.block.cut) all.push(CUT);
+      if (name === "why" && recording.block.cut) all.push(cutShort());
       return all.sort((a, b) => b.length - a.length).slice(0, 4);
     };
     let height = 0;
@@ -81,7 +82,7 @@ class Words {
     setText($("say"), step.say || "");
     const cut = recording.block.cut && position === recording.last;
     $("why").classList.toggle("cut", cut);
-    setText($("why"), cut ? CUT : step.why || "");
+    setText($("why"), cut ? cutShort() : step.why || "");
     const where = [
       step.line === null ? null : `line ${step.line}`,
       step.phase === null || step.phase === undefined ? null : `phase ${step.phase + 1}`,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from types import TracebackType
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewise.compiler import Compiled
+from tilewise.compiler.names import parameter_names
 from tilewise.devices.arguments import ArrayArgument, ScalarArgument
 from tilewise.devices.emulator.memory.arrays import EmulatorArray, allocate
 from tilewise.devices.emulator.memory.global_memory import (
@@ -158,28 +158,3 @@ def _reach(value: Any) -> tuple[int, int]:
         return 0, 0
     begin, end = extent(value)
     return end - begin, value.nbytes
-
-
-def parameter_names(compiled: Compiled) -> list[str]:
-    """The names that the source gives the kernel's parameters, as far as they can be read.
-
-    Of PTX that says of no source, those of the PTX.
-    """
-    if any(parameter.label for parameter in compiled.parameters):
-        return [parameter.label for parameter in compiled.parameters]
-    # A comment, or what looks like one, ends where the text does: no text is looked at twice.
-    plain = re.sub(r"//[^\n]*|/\*.*?(?:\*/|\Z)", "", compiled.source, flags=re.S)
-    base = re.split(r"[<(]", compiled.name)[0].split("::")[-1].strip()
-    match = re.search(rf"\b{re.escape(base)}\s*\(([^)]{{,9999}})\)\s*\{{", plain)
-    names: list[str] = []
-    for part in match.group(1).split(",") if match and not _is_own(compiled) else ():
-        found = re.findall(r"[A-Za-z_]\w*", part.split("[")[0])
-        names.append(found[-1] if len(found) > 1 else f"argument {len(names)}")
-    if len(names) == len(compiled.parameters):
-        return names
-    return [parameter.name for parameter in compiled.parameters] if compiled.is_ptx else []
-
-
-def _is_own(compiled: Compiled) -> bool:
-    """Return whether the text that a kernel's lines are in is PTX."""
-    return compiled.is_ptx and compiled.source.find(".entry") >= 0

@@ -1,0 +1,305 @@
+"""Any kernel on the command line: run, profile, watch, occupancy and roofline of it."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from commands import SIGNATURE, Tilewise, caller
+from signatures import SOURCE
+
+from tilewise.cli.commands.launches import spread
+from tilewise.cli.commands.sources import macros_of
+from tilewise.cli.main import main
+from tilewise.devices import Device
+
+SAXPY = ("--grid", "ceil(n/256)", "--block", "256",
+         "--args", "n=1000", "a=2.5", "x=random:n", "y=random:n")  # fmt: skip
+COMMANDS = ("run", "profile", "watch", "roofline")
+
+
+@pytest.fixture
+def tilewise(
+    capsys: pytest.CaptureFixture[str],
+    device: Device,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> Tilewise:
+    """Call the command line on the device under test, in a folder with kernels in ``k.cu``."""
+    monkeypatch.chdir(tmp_path)
+    Path("k.cu").write_text(SOURCE)
+    return caller(capsys, device, monkeypatch)
+
+
+def test_run(tilewise: Tilewise) -> None:
+    found = tilewise("run", "k.cu:saxpy", *SAXPY, "--expect", "y = a*x + y")
+    assert (found.code, found.err) == (0, "")
+    lines = [" ".join(line.split()) for line in found.out.splitlines()]
+    assert lines[0] == "saxpy(int n, float a, const float* x, float* y)"
+    assert lines[1].startswith("launch grid 4 x 1 = 4 blocks of 256 x 1 = 256 threads, on the ")
+    assert lines[2].startswith("check right: y = a*x + y, in 1,000 elements, as near as rounding")
+    assert "arrays shape dtype changed least largest mean" in lines
+    assert any(line.startswith("x 1,000 float32 0 ") for line in lines)
+    assert any(line.startswith("y 1,000 float32 1,000 ") for line in lines)
+    assert any(line.startswith("x begins ") and line.endswith(", ...") for line in lines)
+    document = tilewise("run", "k.cu:saxpy", *SAXPY, "--json").json
+    assert (document["correct"], document["checked"], document["out"]) == (True, False, {})
+    assert document["grid"] == [4, 1, 1]
+    assert [x["changed"] for x in document["arrays"]] == [0, 1000]
+
+
+def test_a_wrong_result_is_exit_code_1(tilewise: Tilewise) -> None:
+    words = ("run", "k.cu:saxpy", *SAXPY, "--expect", "y = a*x")
+    found = tilewise(*words)
+    assert found.code == 1
+    assert "check WRONG: y = a*x, in 1,000 of 1,000 elements" in " ".join(found.out.split())
+    document = tilewise(*words, "--json")
+    assert document.code == 1
+    assert document.json["expected"][0]["wrong"] == 1000
+    assert tilewise(*words, "--atol", "10").code == 0
+
+
+def test_findings_are_exit_code_1(tilewise: Tilewise, emulator: Device) -> None:
+    words = ("run", "k.cu:saxpy", "--grid", 1, "--block", 32, "--args", 8, 1, "zeros:8", "empty:8")
+    found = tilewise(*words)
+    assert found.code == 1
+    assert "k.cu:5: uninitialised: thread (0, 0, 0)" in found.err
+    assert "y[0]" in found.err
+    document = tilewise(*words, "--json").json
+    assert document["kind"] == "UninitializedReadError"
+    assert document["findings"][0]["array"] == "y"
+
+
+def test_arrays_are_written(tilewise: Tilewise, tmp_path: Path) -> None:
+    np.save("x.npy", np.arange(6, dtype=np.float32))
+    words = ("run", "k.cu:saxpy", "--grid", 1, "--block", 32, "--args", 6, 2, "x.npy", "ones:6")
+    found = tilewise(*words, "--out", "y=out.npy")
+    assert (found.code, found.err) == (0, "")
+    assert found.out.endswith("out.npy: y written\n")
+    wanted = 2 * np.arange(6, dtype=np.float32) + 1
+    np.testing.assert_array_equal(np.load("out.npy"), wanted, strict=True)
+    assert tilewise(*words, "--expect", "y=out.npy").code == 0
+    Path("all").mkdir()
+    assert tilewise(*words, "--out", "all", "--json").json["out"] == {
+        "x": "all/x.npy", "y": "all/y.npy"
+    }  # fmt: skip
+    np.testing.assert_array_equal(np.load("all/y.npy"), wanted)
+    reverse = ("run", "k.cu:reversed", "--grid", 1, "--block", 4, "--shared", 16, "--args")
+    assert tilewise(*reverse, "arange:4", "--out", "r.npy").code == 0
+    assert np.load("r.npy").tolist() == [3, 2, 1, 0]
+    for out, told in (
+        ("x=x.npy", "--out would overwrite x.npy, which is read; --force allows it"),
+        (".", "--out would overwrite x.npy, which is read"),
+        ("z=out.npy", "it takes NAME=FILE.npy with an array's name (x, y)"),
+        ("out.npy", "it takes NAME=FILE.npy with an array's name (x, y)"),
+        ("y=out.txt", "the file's name must end in .npy"),
+        ("y=there/out.npy", "there is no folder there"),
+        ("", "it takes NAME=FILE.npy"),
+        ("y=", "it takes NAME=FILE.npy"),
+    ):
+        found = tilewise(*words, "--out", out)
+        assert found.code == 2
+        assert told in " ".join(found.err.split()), out
+    assert tilewise(*words, "--out", "y=all/1.npy", "--out", "x=all/1.npy").code == 2
+    assert tilewise(*words, "--out", "x=x.npy", "--force").code == 0
+    assert tilewise(*words, "--expect", "y=out.npy", "--out", "y=out.npy").code == 2
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_kernel_of_another_signature_says_how_it_is_launched(
+    command: str, tilewise: Tilewise, tmp_path: Path
+) -> None:
+    """And what it says works."""
+    sizes = ("-m", 8, "-n", 8, "-k", 8) if command == "roofline" else ()
+    for name in ("saxpy", "transpose", "fill<64, float>"):
+        target = f"k.cu:{name}"
+        told = tilewise(command, target, *sizes)
+        assert told.code == 2
+        first, line, *_ = told.err.splitlines()
+        assert first.startswith(f"tilewise: {name}(")
+        assert first.endswith("is launched with its own arguments, as")
+        words = shlex.split(line)
+        assert words[:3] == ["tilewise", command, target]
+        found = tilewise(*words[1:])
+        assert (found.code, found.err) == (0, ""), line
+    missing = tilewise(command, "k.cu:saxpy", "--args", "1")
+    assert missing.code == 2
+    assert "--grid is missing; saxpy(int n, float a" in missing.err
+    assert f"  tilewise {command} k.cu:saxpy --grid 4 --block 256 --args n=1024" in missing.err
+
+
+def test_a_kernel_that_does_not_compile_as_a_product(tilewise: Tilewise) -> None:
+    Path("t.cu").write_text("constexpr int TILE = 8;\n__global__ void k(int* x) { x[0] = TILE; }")
+    found = tilewise("run", "t.cu:k")
+    assert found.code == 2
+    assert "tilewise run t.cu:k --grid 4 --block 256 --args x=zeros:1024" in found.err
+    assert tilewise("run", "t.cu:k", "--grid", 1, "--block", 1, "--args", "empty:1").code == 0
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_products_and_launches_are_not_mixed(command: str, tilewise: Tilewise) -> None:
+    found = tilewise(command, "tiled", "--grid", 1, "--block", 1)
+    assert found.code == 2
+    assert "--grid is for FILE.cu:NAME; tiled is a rung of the ladder" in found.err
+    found = tilewise(command, "k.cu:saxpy", *SAXPY, "-m", 5)
+    assert found.code == 2
+    assert "-m is for products; with --grid, the kernel's arguments are all in --args" in found.err
+
+
+@pytest.mark.parametrize("option", [["--expect", "c = a"], ["--rtol", "1"], ["--force"]])
+def test_a_product_has_no_use_for_options_of_launches(
+    option: list[str], tilewise: Tilewise
+) -> None:
+    found = tilewise("run", "tiled", *option)
+    assert found.code == 2
+    assert f"{option[0]} is for launches with --grid, --block and --args" in found.err
+
+
+def test_profile(tilewise: Tilewise) -> None:
+    found = tilewise("profile", "k.cu:saxpy", *SAXPY, "--lines")
+    assert found.code == 0
+    (line,) = (x for x in found.out.splitlines() if "if (i < n)" in x)
+    # 32 warps load x and 32 load y, of 125 sectors each; 32 store.
+    assert line.split()[:4] == ["5", "96", "375", "2000"]
+    words = ("--grid", "cdiv(n,256)", "--block", 256, "--args", "n=10000000", "a=2", "x=zeros:n",
+             "y=zeros:n")  # fmt: skip
+    document = tilewise("profile", "k.cu:saxpy", *words, "--json").json
+    assert document["blocks"] == 39063
+    assert document["blocks_run"] == 2
+    assert document["counters"]["global_load_sectors"] == 2_500_000
+    found = tilewise("profile", "k.cu:saxpy", "k.cu:saxpy", *SAXPY)
+    assert found.code == 0
+
+
+def test_profile_knows_what_nobody_wrote(tilewise: Tilewise) -> None:
+    words = ("--grid", 1, "--block", 32, "--args", 8, 1, "zeros:8", "empty:8", "--json")
+    found = tilewise("profile", "k.cu:saxpy", *words)
+    assert found.code == 1
+    assert found.json["findings"][0]["kind"] == "uninitialised"
+
+
+def test_watch(tilewise: Tilewise) -> None:
+    words = ("--grid", "2,2", "--block", "32,32", "--args", "random:mxn", "empty:n,m", 40, 50)
+    found = tilewise("watch", "k.cu:transpose", *words, "--trace", "t.json", "--at", "1,1")
+    assert (found.code, found.err) == (0, "")
+    assert found.out.startswith("k_transpose.html: written, 0.")
+    assert "no result is compared" in found.out
+    trace = json.loads(Path("t.json").read_text())
+    assert trace["problem"] is None
+    assert [block["index"] for block in trace["blocks"]] == [[1, 1, 0]]
+    assert [(x["name"], x["rows"], x["columns"]) for x in trace["arrays"]] == [
+        ("in", 40, 50), ("out", 50, 40)
+    ]  # fmt: skip
+    document = tilewise("watch", "k.cu:transpose", *words, "--json").json
+    assert document["correct"] is None
+    for more, told in (
+        (["--gif", "t.gif"], "draw the tiles of a product, and this is none"),
+        (["--at", "9,9"], "there is no block (9, 9, 0)"),
+        (["--at", "x"], "--at is 'x'; it takes a block's index as X,Y"),
+        (["--block", "8"], "--block is given twice; --at names the blocks to watch"),
+    ):
+        assert told in tilewise("watch", "k.cu:transpose", *words, *more).err
+
+
+def test_watch_of_a_product_takes_at_too(tilewise: Tilewise) -> None:
+    sizes = ("-m", 4, "-n", 4, "-k", 2, "--tile", 2, "--trace", "t.json")
+    for option in ("--at", "--block"):
+        assert tilewise("watch", "tiled", *sizes, option, "1,0").code == 0
+        trace = json.loads(Path("t.json").read_text())
+        assert [block["index"] for block in trace["blocks"]] == [[1, 0, 0]]
+
+
+def test_roofline(tilewise: Tilewise) -> None:
+    words = ("--grid", "cdiv(n,256)", "--block", 256, "--args", "n=1<<20", "a=2", "x=zeros:n",
+             "y=zeros:n", "--on", "H200")  # fmt: skip
+    found = tilewise("roofline", "k.cu:saxpy", *words)
+    assert (found.code, found.err) == (0, "")
+    shown = " ".join(found.out.split())
+    assert "grid 4,096 x 1, blocks of 256 x 1 threads, float32, on NVIDIA H200" in shown
+    (row,) = tilewise("roofline", "k.cu:saxpy", *words, "--json").json["kernels"]
+    assert row["binding"] == "DRAM"
+    assert row["work"]["dram_bytes"] == 3 * 4 << 20
+    assert row["work"]["flops"] == 2 << 20
+    assert row["work"]["other_flops"] == 0
+    found = tilewise("roofline", "--grid", 1, "--block", 1)
+    assert found.code == 2
+    assert "--grid is for FILE.cu:NAME, and no kernel is named" in found.err
+
+
+def test_what_has_no_ceiling_is_told(tilewise: Tilewise) -> None:
+    Path("d.cu").write_text("__global__ void k(float* x) { x[threadIdx.x] /= 3 + x[threadIdx.x]; }")
+    words = ("roofline", "d.cu:k", "--grid", 1, "--block", 32, "--args", "ones:32")
+    (row,) = tilewise(*words, "--json").json["kernels"]
+    assert 0 < row["work"]["other_flops"] < row["work"]["flops"]
+    assert "operations have no ceiling here" in " ".join(tilewise(*words).out.split())
+
+
+def test_occupancy_of_a_kernel_as_it_is(tilewise: Tilewise) -> None:
+    Path("t.cu").write_text("constexpr int TILE = 8;\n__global__ void k(int* x) { x[0] = TILE; }")
+    words = ("occupancy", "t.cu:k", "--arch", "sm_80", "--json")
+    found = tilewise(*words, "--block", "256", "--shared", "20000").json
+    assert (found["threads"], found["tile"], found["dtype"]) == (256, None, None)
+    assert found["rows"][0]["blocks"] == 7
+    assert "--block is missing: k does not compile with the macros" in tilewise(*words).err
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, "occupancy"])
+def test_macros(command: str, tilewise: Tilewise) -> None:
+    Path("m.cu").write_text(
+        '__global__ void k(int* x) {\n#ifndef SIZE\n#error "no size"\n#endif\n'
+        "#ifdef EMPTY\nx[0] = SIZE;\n#endif\n}"
+    )
+    words = ["--grid", "1", "--block", "1", "--args", "zeros:1"]
+    words = words[2:4] if command == "occupancy" else words
+    assert "no size" in tilewise(command, "m.cu:k", *words).err
+    assert tilewise(command, "m.cu:k", *words, "-D", "SIZE=7", "-DEMPTY").code == 0
+    told = tilewise(command, "m.cu:k", *words, "-D", "7=SIZE").err
+    assert "-D is '7=SIZE'; it takes NAME=VALUE or NAME, as TILE=16" in told
+
+
+def test_macros_of_products_are_numbers(tilewise: Tilewise) -> None:
+    assert macros_of(["A=16", "B=-2", "C=a b", "D", "E="]) == {
+        "A": 16, "B": -2, "C": "a b", "D": True, "E": ""
+    }  # fmt: skip
+    Path("p.cu").write_text(
+        f"__global__ void k{SIGNATURE} {{\n"
+        "int row = blockIdx.y * TILE + threadIdx.y, col = blockIdx.x * TILE + threadIdx.x;\n"
+        "if (row >= m || col >= n) return;\nreal sum = 0;\n"
+        "for (int p = 0; p < k; ++p) sum += a[row * lda + p] * b[p * ldb + col];\n"
+        "c[row * ldc + col] = alpha * sum;\n}"
+    )
+    assert tilewise("run", "p.cu:k", "-D", "TILE=8", "--json").json["tile"] == 8
+    assert "-D is for FILE.cu:NAME" in tilewise("run", "tiled", "-D", "TILE=8").err
+
+
+def test_another_architecture(tilewise: Tilewise, emulator: Device) -> None:
+    found = tilewise("run", "k.cu:saxpy", *SAXPY, "--arch", "sm_80", "--json").json
+    assert found["arch"] == "sm_80"
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        ("--args 1 -2 -.5 -inf --json", "--args=1 --args=-2 --args=-.5 --args=-inf --json"),
+        ("--args a=1 -m 5", "--args=a=1 -m 5"),
+        ("--args=1 2", "--args=1 2"),
+        ("x --args", "x --args"),
+        ("--args 1 --args 2", "--args=1 --args=2"),
+        ("--args --json", "--json"),
+    ],
+)
+def test_all_words_behind_args_are_arguments(words: str, wanted: str) -> None:
+    assert spread(words.split()) == wanted.split()
+
+
+def test_help_names_the_launch(capsys: Any) -> None:
+    for command in COMMANDS:
+        assert main([command, "--help"]) == 0
+        told = " ".join(capsys.readouterr().out.split())
+        assert (
+            "A kernel of any other signature is launched with --grid, --block and --args." in told
+        )

@@ -1,0 +1,342 @@
+"""Launches of any kernel on the command line: ``--grid``, ``--block``, ``--args`` and what comes
+of them."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tilewise.cli.commands.options import RIGHT, WRONG, print_json
+
+if TYPE_CHECKING:
+    from tilewise.devices import Device
+    from tilewise.kernel import Kernel
+    from tilewise.ladder.rungs import Rung
+    from tilewise.specs.arguments import Arguments
+    from tilewise.specs.run import Prepared
+
+Grid = Annotated[
+    str | None,
+    typer.Option(
+        metavar="X[,Y[,Z]]",
+        help="Blocks of the grid, for a kernel of any signature, with --block and --args. May have "
+        "the arguments' names, as 'ceil(n/256)'.",
+    ),
+]
+Block = Annotated[
+    str | None, typer.Option(metavar="X[,Y[,Z]]", help="Threads of a block, with --grid.")
+]
+Args = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--args",
+        metavar="ARG ...",
+        help="The kernel's arguments, in order or as NAME=ARG: numbers, zeros:SHAPE, random:SHAPE, "
+        "arange:SHAPE, empty:SHAPE, full:SHAPE:VALUE, FILE.npy, FILE.npz:KEY, null.",
+    ),
+]
+Shared = Annotated[
+    str, typer.Option(metavar="BYTES", help="Dynamic shared memory a block, with --grid.")
+]
+Cast = Annotated[
+    bool, typer.Option("--cast", help="Convert files' numbers to the parameters' types.")
+]
+Expect = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--expect",
+        metavar="NAME=WHAT",
+        help="What an array should be behind the launch, of what the arguments were before it: an "
+        "expression, as 'y = a*x + y', or a .npy file. May be given again.",
+    ),
+]
+Rtol = Annotated[
+    float | None,
+    typer.Option(help="Of --expect: allow |expected| times this, in place of rounding's bound."),
+]
+Atol = Annotated[float | None, typer.Option(help="Of --expect: allow this much, too.")]
+Force = Annotated[bool, typer.Option("--force", help="--out may overwrite a file that is read.")]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A launch as the options have it.
+
+    Attributes
+    ----------
+    grid, block : str or None
+    args : sequence of str or None
+    shared : str
+    seed : int
+    is_cast : bool
+    """
+
+    grid: str | None
+    block: str | None
+    args: Sequence[str] | None
+    shared: str = "0"
+    seed: int = 0
+    is_cast: bool = False
+
+    @property
+    def is_there(self) -> bool:
+        """Whether a launch is asked for, and no product."""
+        return self.option is not None
+
+    @property
+    def option(self) -> str | None:
+        """One of its options that is given."""
+        given = {
+            "--grid": self.grid, "--block": self.block, "--args": self.args,
+            "--shared": self.shared != "0", "--cast": self.is_cast,
+        }  # fmt: skip
+        return next((option for option, value in given.items() if value), None)
+
+    def check(self, target: str, kernel: Kernel | Rung, product: Mapping[str, Any]) -> Kernel:
+        """The kernel, which is no rung; and no option of a product is given.
+
+        Parameters
+        ----------
+        target : str
+        kernel : Kernel or Rung
+        product : mapping
+            A product's options by their names, each false where it is not given.
+
+        Raises
+        ------
+        ValueError
+        """
+        from tilewise.ladder.rungs import Rung
+
+        if isinstance(kernel, Rung):
+            raise ValueError(
+                f"{self.option} is for FILE.cu:NAME; {target} is a rung of the ladder, whose sizes "
+                "are -m, -n and -k"
+            )
+        given = [option for option, value in product.items() if value]
+        if given:
+            raise ValueError(
+                f"{given[0]} is for products; with {self.option}, the kernel's arguments are all "
+                "in --args"
+            )
+        return kernel
+
+    def prepared(self, command: str, target: str, kernel: Kernel, arch: str) -> Prepared:
+        """The launch, checked.
+
+        Raises
+        ------
+        CompileError, LaunchError, OSError, MemoryError, ValueError, TypeError
+        """
+        from tilewise.compiler.names import signature
+        from tilewise.specs.run import prepare
+
+        missing = [x for x, it in (("--grid", self.grid), ("--block", self.block)) if it is None]
+        compiled = kernel.compile(arch)
+        if missing or (self.args is None and compiled.parameters):
+            first = missing[0] if missing else "--args"
+            raise ValueError(
+                f"{first} is missing; {signature(compiled)} can be launched as\n  "
+                f"{_line(command, target, kernel, arch)}"
+            )
+        assert self.grid is not None
+        assert self.block is not None
+        return prepare(
+            kernel, self.args or (), self.grid, self.block, self.shared, arch=arch, seed=self.seed,
+            is_cast=self.is_cast,
+        )  # fmt: skip
+
+
+@contextmanager
+def advising(command: str, target: str, kernel: Kernel | Rung) -> Iterator[None]:
+    """Where a kernel is taken for a product's and is none, say how it can be launched."""
+    from tilewise.compiler.names import signature
+    from tilewise.errors import CompileError
+    from tilewise.ladder.rungs import Rung
+    from tilewise.ladder.signature import takes_product
+
+    try:
+        yield
+    except (TypeError, CompileError) as error:
+        if isinstance(kernel, Rung):
+            raise
+        try:
+            compiled = kernel.compile()  # without the macros of a product
+        except CompileError:
+            raise error from None
+        if takes_product(compiled):
+            raise
+        line = _line(command, target, kernel, compiled.arch)
+        raise type(error)(
+            f"{signature(compiled)} is launched with its own arguments, as\n  {line}\n{error}"
+        ) from None
+
+
+def _line(command: str, target: str, kernel: Kernel, arch: str) -> str:
+    """A command line that launches the kernel."""
+    from tilewise.specs.advice import options
+
+    return f"tilewise {command} {shlex.quote(target)} {options(kernel.compile(arch))}"
+
+
+def spread(words: Sequence[str]) -> list[str]:
+    """``--args A B`` as ``--args A --args B``: an option that takes all words up to the next.
+
+    A word is the next option where it begins with a hyphen and a letter, or with two hyphens; a
+    negative number is none.
+
+    Examples
+    --------
+    >>> spread(["run", "k.cu:k", "--args", "1", "-2", "--json"])
+    ['run', 'k.cu:k', '--args=1', '--args=-2', '--json']
+    """
+    out: list[str] = []
+    is_inside = False
+    for place, word in enumerate(words):
+        is_option = word.startswith("--") or (
+            word[:1] == "-" and word[1:2].isalpha() and word not in ("-inf", "-nan")
+        )
+        if word == "--args" and words[place + 1 : place + 2]:
+            is_inside = True
+        elif is_inside and not is_option:
+            out.append(f"--args={word}")
+        else:
+            is_inside = False
+            out.append(word)
+    return out
+
+
+def targets(
+    texts: Sequence[str] | None, arguments: Arguments, inputs: Sequence[Path], is_forced: bool
+) -> dict[str, Path]:
+    """Which array goes to which file, as ``--out`` says; each can be written.
+
+    Parameters
+    ----------
+    texts : sequence of str
+        ``NAME=FILE.npy``, a folder for all arrays, or where there is one array its file.
+    arguments : Arguments
+    inputs : sequence of Path
+        Files that are read.
+    is_forced : bool
+        Whether those may be overwritten.
+
+    Raises
+    ------
+    ValueError
+        If one is no such text, or a file is read too.
+    OSError
+        If a file can't be written.
+    """
+    from tilewise.ladder.matrix_files import check_target
+
+    names = [x.name for x in arguments.arrays]
+    found: dict[str, Path] = {}
+    for text in texts or ():
+        name, mark, path = text.partition("=")
+        if not text or (mark and not path):
+            raise ValueError(_no_target(text, name, names))
+        if mark and name in names:
+            found[name] = Path(path)
+        elif mark and not Path(text).parent.is_dir():
+            raise ValueError(_no_target(text, name, names))
+        elif Path(text).is_dir() or text.endswith("/"):
+            found |= {name: Path(text) / f"{name}.npy" for name in names}
+        elif len(names) == 1 and not mark:
+            found[names[0]] = Path(text)
+        else:
+            raise ValueError(_no_target(text, name, names))
+    if texts and not names:
+        raise ValueError("--out is given, and no argument is an array")
+    read = {path.resolve() for path in inputs}
+    for file in found.values():
+        if file.suffix != ".npy":
+            raise ValueError(f"--out is {file}: the file's name must end in .npy")
+        check_target(file)
+        if file.resolve() in read and not is_forced:
+            raise ValueError(f"--out would overwrite {file}, which is read; --force allows it")
+        if sum(other.resolve() == file.resolve() for other in found.values()) > 1:
+            raise ValueError(f"two arrays would be written to {file}; give each its own file")
+    return found
+
+
+def _no_target(text: str, name: str, names: Sequence[str]) -> str:
+    from tilewise.cli.usage import meant
+
+    there = ", ".join(names)
+    return (
+        f"--out is {text!r}; it takes NAME=FILE.npy with an array's name ({there}), or a folder"
+        f"{meant(name, names)}"
+    )
+
+
+@dataclass(frozen=True)
+class After:
+    """What is done with a launch's arrays.
+
+    Attributes
+    ----------
+    expect : tuple of str
+    rtol, atol : float or None
+    out : tuple of str
+    is_forced : bool
+    """
+
+    expect: tuple[str, ...] = ()
+    rtol: float | None = None
+    atol: float | None = None
+    out: tuple[str, ...] = ()
+    is_forced: bool = False
+
+    def refuse(self) -> None:
+        """Raise ValueError where one is given that a product has no use for."""
+        given = {
+            "--expect": bool(self.expect), "--rtol": self.rtol is not None,
+            "--atol": self.atol is not None, "--force": self.is_forced,
+        }  # fmt: skip
+        for option, is_given in given.items():
+            if is_given:
+                raise ValueError(f"{option} is for launches with --grid, --block and --args")
+
+
+def run_launch(
+    prepared: Prepared,
+    target: str,
+    place: Device,
+    after: After,
+    checks: str,
+    global_races: bool,
+    as_json: bool,
+) -> int:
+    """Launch, print what became of the arrays, and write those that are asked for."""
+    from tilewise.cli import show
+    from tilewise.ladder.matrix_files import save_matrix
+    from tilewise.specs.expected import file_of
+    from tilewise.specs.run import launch
+
+    if not after.expect and (after.rtol is not None or after.atol is not None):
+        raise ValueError("--rtol and --atol are for --expect, which is not given")
+    read = filter(None, map(file_of, after.expect))
+    files = targets(
+        after.out, prepared.arguments, (*prepared.arguments.files, *read), after.is_forced
+    )
+    with show.block_progress(place, f"running {target}"):
+        found = launch(
+            prepared, device=place, expect=after.expect, rtol=after.rtol, atol=after.atol,
+            checks=checks, global_races=global_races,
+        )  # fmt: skip
+    for name, path in files.items():
+        save_matrix(path, found.results[name])
+    if as_json:
+        print_json({**found.to_dict(), "out": {name: str(path) for name, path in files.items()}})
+    else:
+        show.launch_result(found)
+        for name, path in files.items():
+            print(f"{path}: {name} written")
+    return RIGHT if found.correct else WRONG

@@ -1,0 +1,94 @@
+"""The names that a source gives a kernel's parameters, which neither PTX nor machine code keeps."""
+
+from __future__ import annotations
+
+import re
+
+from tilewise.compiler.compiled import Compiled, Parameter
+
+_LEFT_OUT = re.compile(r"//[^\n]*|/\*.*?(?:\*/|\Z)|\"(?:[^\"\\\n]|\\.)*\"", re.DOTALL)
+_OPENING, _CLOSING = "(<[{", ")>]}"
+_LONGEST = 10_000  # characters of a list of parameters
+_NO_NAMES = frozenset(
+    ("int", "unsigned", "signed", "long", "short", "char", "float", "double", "bool", "const",
+     "volatile", "__restrict__", "__restrict")
+)  # fmt: skip
+
+
+def parameter_names(compiled: Compiled) -> list[str]:
+    """Read the names of a kernel's parameters in its source.
+
+    Returns
+    -------
+    list of str
+        One a parameter, ``"argument 2"`` for one that has none; empty where the source does not say
+        it plainly, as where a macro makes the list. Of PTX that says of no source, those of the
+        PTX.
+    """
+    if any(parameter.label for parameter in compiled.parameters):
+        return [parameter.label for parameter in compiled.parameters]
+    parts = declarations(compiled)
+    if not parts and compiled.is_ptx:
+        return [parameter.name for parameter in compiled.parameters]
+    return [_name(part) or f"argument {index}" for index, part in enumerate(parts)]
+
+
+def declarations(compiled: Compiled) -> list[str]:
+    """Read how a kernel's parameters are written in its source, as ``"const float* x"``.
+
+    Returns
+    -------
+    list of str
+        One a parameter; empty where the source does not say it plainly.
+    """
+    if compiled.is_ptx and ".entry" in compiled.source:  # the text that lines are in is PTX
+        return []
+    # A comment, or what looks like one, ends where the text does: no text is looked at twice.
+    plain = _LEFT_OUT.sub(" ", compiled.source)
+    base = re.split(r"[<(]", compiled.name)[0].split("::")[-1].strip()
+    found = []
+    for begin in re.finditer(rf"\b{re.escape(base)}\s*\(", plain):
+        parts = _parts(plain[begin.end() : begin.end() + _LONGEST])
+        if parts is not None and len(parts) == len(compiled.parameters):
+            start = max(plain.rfind(end, 0, begin.start()) for end in ";{}") + 1
+            found.append(("__global__" not in plain[start : begin.start()], parts))
+    # The kernel's own declaration, where a function of its name, or a call, has as many.
+    return min(found, key=lambda each: each[0])[1] if found else []
+
+
+def signature(compiled: Compiled) -> str:
+    """A kernel's parameters as its source declares them, as ``"twice(int n, float* x)"``."""
+    parts = declarations(compiled) or [_declared(x) for x in compiled.parameters]
+    return f"{compiled.name}({', '.join(parts)})"
+
+
+def _parts(text: str) -> list[str] | None:
+    """What commas part up to the parenthesis that closes; None where none does."""
+    deep, begin, parts = 0, 0, []
+    for place, letter in enumerate(text):
+        if deep == 0 and letter in ",)":
+            parts.append(" ".join(text[begin:place].split()))
+            begin = place + 1
+            if letter == ")":
+                return [] if parts == [""] else parts
+        elif letter in _OPENING:
+            deep += 1
+        elif letter in _CLOSING and deep:
+            deep -= 1
+    return None
+
+
+def _name(declared: str) -> str:
+    """The last word of a parameter, where its type stands before it."""
+    inner = re.search(r"\(\s*[*&]\s*(?:const\s+|__restrict__\s+)*(\w+)", declared)
+    if inner:  # of a reference to an array, as float (&x)[4]
+        return inner[1]
+    words = re.findall(r"[A-Za-z_]\w*", re.split(r"[\[=]", declared)[0])
+    return words[-1] if len(words) > 1 and words[-1] not in _NO_NAMES else ""
+
+
+def _declared(parameter: Parameter) -> str:
+    """A parameter's type: the source's, or where that is not known the PTX's."""
+    if parameter.declared:
+        return parameter.declared.lstrip("*") or "a pointer"
+    return f"{parameter.size} bytes" if parameter.type == "b8" else f".{parameter.type}"

@@ -1,0 +1,316 @@
+"""A kernel's arguments as a command line has them: by position or by name, numbers and arrays."""
+
+from __future__ import annotations
+
+import os
+import re
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tilewise.compiler import Compiled, Parameter
+from tilewise.compiler.names import parameter_names, signature
+from tilewise.devices import arguments as rules
+from tilewise.devices import elements, virtual
+from tilewise.specs.arrays import FORMS, Plan, dtype_of, is_array, plan
+from tilewise.specs.expressions import Number, UnknownNameError, evaluate, whole
+
+_NAMED = re.compile(r"([A-Za-z_]\w*|\d+)=(.*)", re.DOTALL)
+_BOOLEANS = {"true": True, "false": False}
+_COPIES = 3  # of an array that a run holds: before it, on the emulator, and the result
+
+
+@dataclass(frozen=True)
+class Argument:
+    """One argument.
+
+    Attributes
+    ----------
+    name : str
+        The parameter's; its place, as ``"3"``, where it has none.
+    parameter : Parameter
+    text : str
+        As it was given.
+    value : object
+        What :meth:`tilewise.Kernel.launch` takes; None of an array.
+    plan : Plan or None
+        Of an array.
+    """
+
+    name: str
+    parameter: Parameter
+    text: str
+    value: Any = None
+    plan: Plan | None = None
+
+    @property
+    def number(self) -> Number | None:
+        """What its name stands for in expressions; None of what is no number."""
+        return self.value if isinstance(self.value, int | float) else None
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """All arguments of a launch, in order; arrays are planned, not made.
+
+    Attributes
+    ----------
+    each : tuple of Argument
+    """
+
+    each: tuple[Argument, ...]
+
+    @property
+    def numbers(self) -> dict[str, Number]:
+        """What names stand for in expressions."""
+        return {x.name: x.number for x in self.each if x.number is not None}
+
+    @property
+    def arrays(self) -> tuple[Argument, ...]:
+        """Those that are arrays."""
+        return tuple(x for x in self.each if x.plan is not None)
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The files that arrays are read from."""
+        return tuple(x.plan.file for x in self.each if x.plan is not None and x.plan.file)
+
+
+def parse(
+    compiled: Compiled, texts: Sequence[str], *, seed: int = 0, is_cast: bool = False
+) -> Arguments:
+    """A kernel's arguments from texts; what is wrong with one is said before an array is made.
+
+    Parameters
+    ----------
+    compiled : Compiled
+    texts : sequence of str
+        One a parameter, in order, or ``NAME=TEXT`` in any order; after one with a name, all have
+        one. Where the source's names can't be read, the parameter's place stands for its name,
+        from 0. A number is an expression (:mod:`tilewise.specs.expressions`) of the other numbers'
+        names, or ``true`` or ``false``. An array is one of :data:`tilewise.specs.arrays.FORMS`, or
+        ``null``. A vector such as ``float4`` is its numbers with commas; any other structure is
+        ``struct:FORMAT:VALUE,VALUE,...``, as Python's :mod:`struct` has the format, or
+        ``hex:0001ff``, its bytes.
+    seed : int
+        Of random arrays that have none of their own; no two of them are alike.
+    is_cast : bool
+        Whether files' numbers are converted to the parameters' types.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If there are too many or too few, or one is not what its parameter takes.
+    OSError
+        If a file is not there or can't be read.
+    MemoryError
+        If the arrays are more than this machine holds.
+    """
+    if seed < 0:
+        raise ValueError(f"seed is {seed}; it must be at least 0")
+    names = names_of(compiled)
+    given = _matched(compiled, names, texts)
+    found: dict[int, Argument] = {}
+    _numbers(compiled, names, given, found)
+    numbers = {x.name: x.number for x in found.values() if x.number is not None}
+    for index, (name, parameter) in enumerate(zip(names, compiled.parameters, strict=True)):
+        if index in found:
+            continue
+        what, text = said(name, parameter), given[index]
+        if parameter.declared.endswith("*") and not is_array(text):
+            _refuse_number(text, numbers, what, parameter.declared)
+        made = plan(
+            text, parameter.declared, numbers, what, seed=(seed, index), is_cast=is_cast
+        )  # fmt: skip
+        found[index] = Argument(name, parameter, text, plan=made)
+    out = Arguments(tuple(found[index] for index in range(len(names))))
+    _check_memory(out)
+    # By the launch's own rules, with arrays that take no memory in the place of the real ones.
+    stands = (
+        x.value if x.plan is None else virtual.zeros(x.plan.shape, x.plan.dtype) for x in out.each
+    )
+    rules.bind(compiled.name, compiled.parameters, tuple(stands))
+    return out
+
+
+def names_of(compiled: Compiled) -> list[str]:
+    """The parameters' names, or where they are not known, their places from 0."""
+    names = parameter_names(compiled) or [""] * len(compiled.parameters)
+    return [
+        name if name.isidentifier() and names.count(name) == 1 else str(index)
+        for index, name in enumerate(names)
+    ]
+
+
+def said(name: str, parameter: Parameter) -> str:
+    """A parameter in a message: ``argument x (float*)``."""
+    return f"argument {name} ({parameter.declared.lstrip('*') or f'{parameter.size} bytes'})"
+
+
+def _matched(compiled: Compiled, names: Sequence[str], texts: Sequence[str]) -> dict[int, str]:
+    """The text of each parameter."""
+    given: dict[int, str] = {}
+    is_by_name = False
+    for place, text in enumerate(texts):
+        by_name = _NAMED.fullmatch(text)
+        if by_name is None:
+            if is_by_name:
+                raise ValueError(f"{text!r} has no name, and stands behind arguments with names")
+            if place >= len(names):
+                raise ValueError(
+                    f"{signature(compiled)} takes {len(names)} arguments, and {len(texts)} are "
+                    f"given: {text!r} is too many"
+                )
+            given[place] = text
+            continue
+        is_by_name = True
+        name = by_name[1]
+        index = names.index(name) if name in names else int(name) if name.isdigit() else -1
+        if not 0 <= index < len(names):
+            near = get_close_matches(name, names, 1)
+            meant = f"; did you mean {near[0]}?" if near else ""
+            raise ValueError(
+                f"{compiled.name} has no parameter {name!r}{meant}; it has "
+                f"{', '.join(names) or 'none'}"
+            )
+        if index in given:
+            raise ValueError(f"argument {names[index]} is given twice")
+        given[index] = by_name[2]
+    missing = [name for index, name in enumerate(names) if index not in given]
+    if missing:
+        raise ValueError(
+            f"{signature(compiled)} takes {len(names)} arguments; {', '.join(missing)} "
+            f"{'is' if len(missing) == 1 else 'are'} missing"
+        )
+    return given
+
+
+def _numbers(
+    compiled: Compiled, names: Sequence[str], given: Mapping[int, str], found: dict[int, Argument]
+) -> None:
+    """Add the arguments that are no arrays, those that others' names are in behind the others."""
+    left = dict(given)
+    for index, text in given.items():
+        parameter = compiled.parameters[index]
+        value = _fixed(parameter, text, said(names[index], parameter))
+        if value is not _NOT_FIXED:
+            found[index] = Argument(names[index], parameter, text, value)
+        if value is not _NOT_FIXED or _takes_array(parameter, text):
+            del left[index]
+    while left:
+        known = {x.name: x.number for x in found.values() if x.number is not None}
+        before, refused = len(left), None
+        for index, text in tuple(left.items()):
+            name, parameter = names[index], compiled.parameters[index]
+            try:
+                value = _number(parameter, text, known, said(name, parameter))
+            except UnknownNameError as error:
+                if error.name not in (names[x] for x in left) or error.name == name:
+                    raise
+                refused = error
+            else:
+                found[index] = Argument(name, parameter, text, value)
+                del left[index]
+        if refused is not None and len(left) == before:  # each waits for another
+            raise ValueError(f"{refused}; its value is not known before this one's")
+
+
+_NOT_FIXED = object()
+
+
+def _fixed(parameter: Parameter, text: str, what: str) -> Any:
+    """The value of what needs no other: the null pointer, structures; else :data:`_NOT_FIXED`."""
+    if rules.takes_address(parameter) and text == "null":
+        return None
+    if parameter.type != "b8":
+        return _NOT_FIXED
+    kind, lanes = elements.lanes(parameter.declared)
+    form, _, rest = text.partition(":")
+    try:
+        if form == "hex":
+            return bytes.fromhex(rest)
+        if form == "struct":
+            layout, _, values = rest.partition(":")
+            return _packed(layout, [x for x in values.split(",") if x.strip()], what)
+    except (ValueError, struct.error) as error:
+        raise ValueError(f"{what} is {text!r}: {error}") from None
+    if parameter.declared in ("__half", "__nv_bfloat16"):
+        return _NOT_FIXED
+    if lanes > 1:
+        parts = text.split(",")
+        if len(parts) != lanes:
+            raise ValueError(f"{what} is {text!r}; it takes {lanes} numbers with commas")
+        numbers = [float(evaluate(x, {}, what)) for x in parts]
+        return np.array(numbers, dtype_of(kind, what)).tobytes()
+    raise ValueError(
+        f"{what} is {text!r}; it takes a structure of {parameter.size} bytes, as "
+        "struct:FORMAT:VALUE,VALUE (as struct:if:3,2.5 for an int and a float) or hex:BYTES"
+    )
+
+
+def _packed(layout: str, values: Sequence[str], what: str) -> bytes:
+    """A structure's bytes; a layout without a sign has C's own alignment."""
+    if layout[:1] not in "@=<>!" or not layout:
+        layout = f"@{layout}"
+    letters = re.sub(r"[\s@=<>!]|\d*x", "", layout)
+    kinds = "".join(letter * int(many or 1) for many, letter in re.findall(r"(\d*)(\D)", letters))
+    if len(kinds) != len(values):
+        raise ValueError(f"the format has {len(kinds)} values, and {len(values)} are given")
+    return struct.pack(layout, *(
+        float(evaluate(x, {}, what)) if kind in "efd" else whole(x, {}, what)
+        for kind, x in zip(kinds, values, strict=True)
+    ))  # fmt: skip
+
+
+def _takes_array(parameter: Parameter, text: str) -> bool:
+    if not rules.takes_address(parameter):
+        return False
+    return parameter.declared.endswith("*") or is_array(text)
+
+
+def _number(parameter: Parameter, text: str, known: Mapping[str, Number], what: str) -> Any:
+    """The value of a parameter that is a number."""
+    if is_array(text):
+        raise TypeError(f"{what} takes a number, and {text!r} is an array")
+    if text.lower() in _BOOLEANS:
+        text = text.capitalize()
+    if parameter.declared in ("__half", "__nv_bfloat16"):
+        name = elements.meant(f"{parameter.declared}*")[0]
+        return dtype_of(name, what).type(float(evaluate(text, known, what)))
+    if parameter.type.startswith("f"):
+        return float(evaluate(text, known, what))
+    value = whole(text, known, what)
+    low, high = elements.bounds(parameter.declared, 8 * parameter.size)
+    if not low <= value <= high:
+        shown = value if str(value) == text else f"{text} = {value}"
+        kind = parameter.declared or f"{8 * parameter.size} bits"
+        raise ValueError(f"{what} is {shown}, which does not fit {kind}: it takes {low} to {high}")
+    return bool(value) if parameter.declared == "bool" else value
+
+
+def _refuse_number(text: str, numbers: Mapping[str, Number], what: str, declared: str) -> None:
+    """Raise an error if a number is given for a pointer."""
+    try:
+        value = evaluate(text, numbers, what)
+    except ValueError:
+        return  # whatever it is, it is told as an array that is none
+    size = text if isinstance(value, int) and value > 0 else "1024"
+    raise TypeError(f"{what} is {text}, a number; {declared} takes {FORMS}: as zeros:{size}")
+
+
+def _check_memory(found: Arguments) -> None:
+    """Raise MemoryError where the arrays would not fit: else the system ends the process."""
+    needed = _COPIES * sum(x.plan.bytes for x in found.each if x.plan is not None)
+    there = 0  # not known, as on Windows
+    if hasattr(os, "sysconf"):
+        there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if 0 < there < needed:
+        raise MemoryError(
+            f"the arrays and their copies take {needed / 2**30:,.1f} GiB, and it has "
+            f"{there / 2**30:,.1f} GiB"
+        )

@@ -1,0 +1,346 @@
+"""Arrays of a command line: ``zeros:64x64``, ``random:n:float32:seed=3``, ``x.npy``, ``x.npz:key``.
+
+What is wrong is said before an array is made: a plan has the shape and the dtype, and makes it
+later.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+import re
+import zipfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewise.devices import elements
+from tilewise.specs.expressions import Number, evaluate, extents
+
+Array = npt.NDArray[Any]
+
+DTYPES = (
+    "bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16",
+    "bfloat16", "float32", "float64", "complex64", "complex128",
+)  # fmt: skip
+KINDS = {
+    "zeros": "zeros:SHAPE[:DTYPE]", "ones": "ones:SHAPE[:DTYPE]",
+    "full": "full:SHAPE:VALUE[:DTYPE]", "arange": "arange:SHAPE[:DTYPE]",
+    "empty": "empty:SHAPE[:DTYPE]",
+    "random": "random:SHAPE[:DTYPE][:seed=S][:low=L][:high=H]",
+}  # fmt: skip
+"""The arrays that are made, and how they are written."""
+FORMS = "zeros:SHAPE, ones:, full:SHAPE:VALUE, random:, arange:, empty:, FILE.npy or FILE.npz:KEY"
+LOW, HIGH = 0, 100
+"""Random integers are from LOW up to HIGH - 1, where nothing else is said."""
+_FILE = re.compile(r"(?P<path>.+\.npy)(?::(?P<dtype>\w+))?|"
+                   r"(?P<archive>.+\.npz)(?::(?P<key>[^:]+))?(?::(?P<of>\w+))?")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Plan:
+    """An array that is not made yet.
+
+    Attributes
+    ----------
+    shape : tuple of int
+    dtype : dtype
+    make : callable
+        Takes nothing and returns the ndarray, row-contiguous and writeable.
+    is_empty : bool
+        Whether nobody has written it: its bytes mean nothing.
+    file : Path or None
+        What it is read from.
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    make: Callable[[], Array]
+    is_empty: bool = False
+    file: Path | None = None
+
+    @property
+    def bytes(self) -> int:
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+def is_array(text: str) -> bool:
+    """Whether a text is written as an array, right or wrong."""
+    return text.partition(":")[0] in KINDS or _FILE.fullmatch(text) is not None
+
+
+def plan(
+    text: str,
+    declared: str,
+    names: Mapping[str, Number],
+    what: str,
+    *,
+    seed: tuple[int, ...] = (0,),
+    is_cast: bool = False,
+) -> Plan:
+    """How the array is made that a text stands for.
+
+    Parameters
+    ----------
+    text : str
+        One of :data:`FORMS`.
+    declared : str
+        The parameter's type, as ``"float*"``: without a DTYPE the array has its elements.
+    names : mapping
+        What names in its shape stand for.
+    what : str
+        Whose it is, for the messages.
+    seed : tuple of int
+        Of random numbers, where the text gives none.
+    is_cast : bool
+        Whether a file's numbers are converted to the parameter's type.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If it is none, or has a dtype that the parameter can't take.
+    OSError
+        If its file is not there or can't be read.
+    """
+    if found := _FILE.fullmatch(text):
+        return _of_file(found, declared, what, is_cast)
+    kind, *parts = text.split(":")
+    if kind not in KINDS:
+        near = get_close_matches(kind, KINDS, 1)
+        meant = f"; did you mean {near[0]}?" if near and parts else ""
+        raise ValueError(f"{what} is {text!r}, which is no array{meant}; it takes {FORMS}")
+    if not parts or not parts[0]:
+        raise ValueError(f"{what} is {text!r}, which has no shape; write {KINDS[kind]}")
+    options = dict(part.split("=", 1) for part in parts[1:] if "=" in part)
+    plain = [part for part in parts[1:] if "=" not in part]
+    known = ("seed", "low", "high") if kind == "random" else ()
+    if kind == "full" and not plain:
+        raise ValueError(f"{what} is {text!r}, which has no value; write {KINDS[kind]}")
+    most = 2 if kind == "full" else 1
+    if len(plain) > most or set(options) - set(known):
+        extra = plain[most] if len(plain) > most else next(x for x in options if x not in known)
+        raise ValueError(f"{what} is {text!r}: {extra!r} is not understood; write {KINDS[kind]}")
+    shape = extents(parts[0], names, f"{what}: its shape")
+    if any(size < 0 for size in shape):
+        raise ValueError(f"{what} has the shape {shape}; a size must be at least 0")
+    dtype, lanes = _of_parameter(declared)
+    if len(plain) == most:
+        dtype, lanes = plain[-1], 1
+    elif not dtype:
+        raise ValueError(
+            f"{what} is {text!r}, and {declared or 'its type'} does not say of what; add a dtype, "
+            f"as {text}:float32"
+        )
+    given = dtype_of(dtype, what)
+    check_dtype(given, declared, what, text)
+    shape = shape if lanes == 1 else (*shape, lanes)
+    if math.prod(shape) * given.itemsize >= 1 << 62:
+        raise MemoryError(f"{what}, {text}, is more than a machine can address")
+    value = evaluate(plain[0], names, f"{what}: its value") if kind == "full" else 0
+    low, high = (
+        evaluate(options[name], names, f"{what}: {name}") if name in options else None
+        for name in ("low", "high")
+    )
+    own = evaluate(options["seed"], names, f"{what}: seed") if "seed" in options else 0
+    if not isinstance(own, int) or own < 0:
+        raise ValueError(f"{what}: seed is {options['seed']}; it must be an integer from 0")
+    filled = _held(value, given, what)
+    drawn_from = (own,) if "seed" in options else seed
+    makers: dict[str, Callable[[], Array]] = {
+        "zeros": lambda: np.zeros(shape, given),
+        "empty": lambda: np.zeros(shape, given),
+        "ones": lambda: np.ones(shape, given),
+        "full": lambda: np.full(shape, filled, given),
+        "arange": lambda: np.arange(math.prod(shape)).astype(given).reshape(shape),
+        "random": lambda: _random(shape, given, drawn_from, low, high),
+    }
+    if kind == "arange" and given.kind in "iu":
+        _held(max(math.prod(shape) - 1, 0), given, what)
+    if kind == "random":
+        _check_range(low, high, given, what)
+    return Plan(shape, given, makers[kind], kind == "empty")
+
+
+def dtype_of(name: str, what: str) -> np.dtype[Any]:
+    """NumPy's dtype of a name, bfloat16 too where ml_dtypes is there.
+
+    Raises
+    ------
+    ValueError
+        If there is none; or if it is bfloat16, and ml_dtypes is not installed.
+    """
+    if name not in DTYPES:
+        alike = {"float": "float32", "double": "float64", "half": "float16", "int": "int32"}
+        near = [alike[name]] if name in alike else get_close_matches(name, DTYPES, 1)
+        meant = f"; did you mean {near[0]}?" if near else ""
+        raise ValueError(f"{what}: {name!r} is no dtype{meant}; there are {', '.join(DTYPES)}")
+    if name == "bfloat16":
+        try:
+            found: np.dtype[Any] = np.dtype(importlib.import_module("ml_dtypes").bfloat16)
+        except ImportError:
+            raise ValueError(
+                f"{what}: NumPy has no bfloat16 without ml_dtypes (pip install ml_dtypes); uint16 "
+                "takes its bits"
+            ) from None
+    else:
+        found = np.dtype(name)
+    return found
+
+
+def check_dtype(dtype: np.dtype[Any], declared: str, what: str, text: str) -> None:
+    """Raise TypeError where a parameter can't take an array of this dtype."""
+    wanted = elements.refused(declared, dtype)
+    if wanted:
+        told = f"{what}: {text} is {dtype}, and {declared} takes {wanted}"
+        if _FILE.fullmatch(text):
+            told += f"; {text}:{wanted} converts it, and --cast all files"
+        raise TypeError(told)
+
+
+def _of_parameter(declared: str) -> tuple[str, int]:
+    """The dtype that a pointer asks for, and its numbers an element."""
+    if declared.endswith("**"):
+        raise ValueError(f"an array of pointers, {declared}, can't be written here")
+    return elements.meant(declared)
+
+
+def _held(value: Number, dtype: np.dtype[Any], what: str) -> Any:
+    """A number as the dtype has it."""
+    if dtype.kind in "iu":
+        limits = np.iinfo(dtype)
+        if not math.isfinite(value) or value != int(value):
+            raise ValueError(f"{what}: {float(value)} is no whole number, and its dtype is {dtype}")
+        if not limits.min <= value <= limits.max:
+            raise ValueError(
+                f"{what}: {value} does not fit {dtype}; it takes {limits.min} to {limits.max}"
+            )
+        return int(value)
+    return float(value)
+
+
+def _check_range(low: Number | None, high: Number | None, dtype: np.dtype[Any], what: str) -> None:
+    if low is None and high is None:
+        return
+    if dtype.kind == "c" or dtype.kind == "b":
+        raise ValueError(f"{what}: low and high are for real numbers, and its dtype is {dtype}")
+    first, last = (LOW if low is None else low), (HIGH if high is None else high)
+    if not first < last:
+        raise ValueError(f"{what}: low is {float(first):g} and high is {float(last):g}")
+    if dtype.kind in "iu":
+        _held(first, dtype, what)
+        _held(last - 1, dtype, what)
+
+
+def _random(
+    shape: tuple[int, ...],
+    dtype: np.dtype[Any],
+    seed: tuple[int, ...],
+    low: Number | None,
+    high: Number | None,
+) -> Array:
+    """Normal floats, integers from LOW to HIGH - 1, coins; or evenly between low and high."""
+    draw = np.random.default_rng(seed)
+    if dtype.kind == "b":
+        return draw.random(shape) < 0.5
+    if dtype.kind in "iu":
+        first, last = (LOW if low is None else int(low)), (HIGH if high is None else int(high))
+        return draw.integers(first, last, shape, dtype=dtype.type)
+    if dtype.kind == "c":
+        real = draw.standard_normal((*shape, 2))
+        return np.ascontiguousarray(real).view(np.complex128)[..., 0].astype(dtype)
+    if low is None and high is None:
+        return draw.standard_normal(shape).astype(dtype)
+    least, most = float(LOW if low is None else low), float(HIGH if high is None else high)
+    return draw.uniform(least, most, shape).astype(dtype)
+
+
+def _of_file(found: re.Match[str], declared: str, what: str, is_cast: bool) -> Plan:
+    """The array of a file, read; its numbers as the parameter's type has them, where asked."""
+    path = Path(found["path"] or found["archive"])
+    array = load(path, found["key"], what)
+    text = f"{path}:{found['key']}" if found["key"] else str(path)
+    if array.ndim > 1 and not array.flags.c_contiguous:
+        raise ValueError(
+            f"{what}: {text} is stored column by column, and a kernel gets rows; save "
+            "numpy.ascontiguousarray(x), or x.T for the bytes as they lie"
+        )
+    wanted = found["dtype"] or found["of"] or ""
+    if not wanted and is_cast:
+        wanted = _of_parameter(declared)[0]
+    if wanted:
+        array = _converted(array, dtype_of(wanted, what), what, text)
+    check_dtype(array.dtype, declared, what, text)
+    return Plan(array.shape, array.dtype, array.copy, file=path)
+
+
+def load(path: Path, key: str | None, what: str) -> Array:
+    """The array of a ``.npy`` file, or of one name in a ``.npz`` file, in this machine's bytes.
+
+    Raises
+    ------
+    OSError
+        If there is no such file, or it can't be read.
+    ValueError
+        If it holds no numbers, or none of that name.
+    """
+    if not path.exists():
+        raise FileNotFoundError(f"{what}: there is no file {path}")
+    if path.is_dir():
+        raise IsADirectoryError(f"{what}: {path} is a folder")
+    try:
+        loaded = np.load(path, allow_pickle=False)
+        if isinstance(loaded, np.ndarray):
+            if key is not None or path.suffix == ".npz":
+                raise ValueError(f"{what}: {path} is one array; name the file .npy")
+        else:
+            with loaded:
+                there = ", ".join(loaded.files) or "none"
+                if key is None or key not in loaded.files:
+                    asked = (
+                        f"{key!r} is not in {path}" if key else f"{path} is an archive: say which"
+                    )
+                    raise ValueError(
+                        f"{what}: {asked}; it has {there}, as {path}:{there.split(',')[0]}"
+                    )
+                loaded = loaded[key]
+    except (EOFError, SyntaxError, zipfile.BadZipFile, ValueError) as error:
+        if str(error).startswith(what):
+            raise
+        # NumPy takes whatever it does not know for a pickle and says so, which misleads.
+        reason = "" if "pickle" in str(error).lower() else f": {error}"
+        raise ValueError(f"{what}: {path} holds no array of numbers{reason}") from None
+    if loaded.dtype.kind not in "biufcV" or loaded.dtype.hasobject:
+        raise ValueError(f"{what}: {path} is of dtype {loaded.dtype}, which is no number")
+    return np.asarray(loaded.astype(loaded.dtype.newbyteorder("="), order="K", copy=False))
+
+
+def _converted(array: Array, dtype: np.dtype[Any], what: str, text: str) -> Array:
+    """The same numbers of another dtype; integers and infinities must not become others."""
+    if array.dtype == dtype:
+        return array
+    if array.dtype.kind == "c" and dtype.kind != "c":
+        raise TypeError(f"{what}: {text} is {array.dtype}, which {dtype} does not hold")
+    with np.errstate(all="ignore"):
+        out = array.astype(dtype)
+        if dtype.kind in "biu":
+            wrong = out != array if array.dtype.kind not in "iu" else _differ(out, array)
+        else:
+            wrong = np.isinf(out.astype(np.complex128)) & np.isfinite(array.astype(np.complex128))
+    if np.any(wrong):
+        place = np.unravel_index(int(np.argmax(wrong)), array.shape)
+        at = ", ".join(map(str, place))
+        raise ValueError(
+            f"{what}: {text} has {array[place]} at [{at}], which {dtype} does not hold"
+        )
+    return out
+
+
+def _differ(out: Array, array: Array) -> Array:
+    """Whether integers of two dtypes differ: NumPy compares int64 and uint64 as floats."""
+    differ = out.astype(array.dtype) != array
+    return np.asarray(differ | ((out < 0) != (array < 0)))

@@ -1,0 +1,283 @@
+"""Numbers with a bound on their rounding errors, of an expression of arrays.
+
+With each value goes how far a correct computation of it in some precision may be from it: running
+error analysis (N. J. Higham, *Accuracy and Stability of Numerical Algorithms*, 2nd ed., SIAM 2002,
+section 3.3), element by element. Sums and inner products may be added up in any order (section
+3.1). Integers have no error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+
+ULPS = {
+    "exp": 2, "exp2": 2, "expm1": 2, "log": 2, "log2": 2, "log10": 2, "log1p": 2, "sqrt": 0.5,
+    "rsqrt": 2, "cbrt": 2, "tanh": 2, "sinh": 3, "cosh": 3, "atan": 2, "sin": 2, "cos": 2,
+}  # fmt: skip
+"""The largest errors of CUDA's functions, in units of the last place, of ``float`` or ``double``,
+whichever is larger (CUDA C++ Programming Guide, "Mathematical Functions"): not of the intrinsics,
+such as ``__expf``."""
+_FUNCTIONS: dict[str, Callable[[Array], Array]] = {
+    name: getattr(np, {"atan": "arctan"}.get(name, name)) for name in ULPS if name != "rsqrt"
+}
+_FUNCTIONS["rsqrt"] = lambda x: 1 / np.sqrt(x)
+
+
+@dataclass(frozen=True)
+class Precision:
+    """What a computation rounds to.
+
+    Attributes
+    ----------
+    dtype : dtype
+    unit : float
+        The unit roundoff: half the distance from 1 to the next number.
+    least : float
+        The smallest subnormal number.
+    """
+
+    dtype: np.dtype[Any]
+    unit: float
+    least: float
+
+    @classmethod
+    def of(cls, dtype: npt.DTypeLike) -> Precision:
+        """Of a float's dtype, a complex one's parts, or bfloat16; integers count as float64."""
+        kind = np.dtype(dtype)
+        if kind.name == "bfloat16":
+            return cls(kind, 2.0**-8, 2.0**-133)
+        info = np.finfo(kind if kind.kind in "fc" else np.float64)
+        return cls(kind, float(info.eps) / 2, float(info.smallest_subnormal))
+
+    def gamma(self, operations: Any) -> Any:
+        """Most that so many roundings, one after another, change a value relative to it."""
+        return np.expm1(operations * np.log1p(self.unit))
+
+
+class Bounded:
+    """Values, each with the most that a correct one may differ from it.
+
+    Parameters
+    ----------
+    value : array_like
+        float64, or int64 of what is exact.
+    error : array_like or None
+        None where it is exact, as an input.
+    precision : Precision
+    """
+
+    __array_priority__ = 1000
+
+    def __init__(self, value: Any, error: Any, precision: Precision) -> None:
+        self.value = np.asarray(value)
+        self.is_whole = self.value.dtype.kind in "biu"
+        self.error = np.zeros(()) if error is None or self.is_whole else np.asarray(error)
+        self.precision = precision
+
+    def _of(self, other: Any) -> Bounded:
+        return other if isinstance(other, Bounded) else Bounded(other, None, self.precision)
+
+    def _rounded(self, value: Array, error: Any, ulps: float = 0.5) -> Bounded:
+        """What is computed with these errors, and then rounded."""
+        if value.dtype.kind in "biu":
+            return Bounded(value, None, self.precision)
+        unit = self.precision.unit * 2 * ulps
+        return Bounded(value, error + unit * (np.abs(value) + error) + self.precision.least,
+                       self.precision)  # fmt: skip
+
+    def __add__(self, other: Any) -> Bounded:
+        b = self._of(other)
+        return self._rounded(self.value + b.value, self.error + b.error)
+
+    def __sub__(self, other: Any) -> Bounded:
+        b = self._of(other)
+        return self._rounded(self.value - b.value, self.error + b.error)
+
+    def __mul__(self, other: Any) -> Bounded:
+        b = self._of(other)
+        return self._rounded(self.value * b.value, self._crossed(b, np.multiply))
+
+    def __truediv__(self, other: Any) -> Bounded:
+        b = self._of(other)
+        value = np.asarray(self.value / b.value)
+        left = np.abs(b.value) - b.error
+        error = np.where(left > 0, (self.error + np.abs(value) * b.error) / left, np.inf)
+        return self._rounded(value, np.where(self.error + b.error == 0, 0.0, error))
+
+    def __matmul__(self, other: Any) -> Bounded:
+        b = self._of(other)
+        value = np.asarray(self.value @ b.value)
+        depth = self.value.shape[-1]
+        error = self._crossed(b, np.matmul)
+        size = np.matmul(np.abs(self.value), np.abs(b.value))
+        if value.dtype.kind in "biu":
+            return Bounded(value, None, self.precision)
+        return Bounded(value, error + self.precision.gamma(depth) * (size + error)
+                       + depth * self.precision.least, self.precision)  # fmt: skip
+
+    def _crossed(self, b: Bounded, product: Callable[[Array, Array], Array]) -> Array:
+        """The error of a product of values with errors."""
+        size, other = np.abs(self.value), np.abs(b.value)
+        mine, its = (np.broadcast_to(x.error, x.value.shape) for x in (self, b))
+        return product(mine, other) + product(size, its) + product(mine, its)
+
+    def __pow__(self, other: Any) -> Bounded:
+        b = self._of(other)
+        times = int(b.value) if b.value.ndim == 0 and b.value == np.floor(b.value) else -1
+        if not 0 <= times <= 64:
+            raise ValueError("a power must be an integer from 0 to 64; sqrt and exp are functions")
+        value = np.asarray(self.value**times)
+        if self.is_whole or times == 0:
+            return Bounded(value, None, self.precision)
+        outer = (np.abs(self.value) + self.error) ** times
+        error = outer - np.abs(self.value) ** times
+        return Bounded(value, error + self.precision.gamma(times) * outer
+                       + times * self.precision.least, self.precision)  # fmt: skip
+
+    def __floordiv__(self, other: Any) -> Bounded:
+        return self._whole(other, "//", np.floor_divide)
+
+    def __mod__(self, other: Any) -> Bounded:
+        return self._whole(other, "%", np.mod)
+
+    def __and__(self, other: Any) -> Bounded:
+        return self._whole(other, "&", np.bitwise_and)
+
+    def __or__(self, other: Any) -> Bounded:
+        return self._whole(other, "|", np.bitwise_or)
+
+    def __xor__(self, other: Any) -> Bounded:
+        return self._whole(other, "^", np.bitwise_xor)
+
+    def __lshift__(self, other: Any) -> Bounded:
+        return self._whole(other, "<<", np.left_shift)
+
+    def __rshift__(self, other: Any) -> Bounded:
+        return self._whole(other, ">>", np.right_shift)
+
+    def _whole(self, other: Any, sign: str, operation: Callable[..., Any]) -> Bounded:
+        b = self._of(other)
+        if not (self.is_whole and b.is_whole):
+            raise ValueError(f"{sign} is for integers")
+        return Bounded(operation(self.value, b.value), None, self.precision)
+
+    def __neg__(self) -> Bounded:
+        return Bounded(-self.value, self.error, self.precision)
+
+    def __pos__(self) -> Bounded:
+        return self
+
+    def __invert__(self) -> Bounded:
+        if not self.is_whole:
+            raise ValueError("~ is for integers")
+        return Bounded(~self.value, None, self.precision)
+
+    def compared(self, other: Any, operation: Callable[..., Any]) -> Bounded:
+        """A comparison. Which way it goes within the errors, nobody can say."""
+        b = self._of(other)
+        if np.any(np.abs(self.value - b.value) < self.error + b.error):
+            raise ValueError(
+                "a comparison depends on roundings; compare what is given, not computed"
+            )
+        return Bounded(operation(self.value, b.value), None, self.precision)
+
+    def rounded(self, name: str) -> Bounded:
+        """To an integer: ``"floor"``, ``"ceil"`` or ``"rint"``."""
+        low, high = (getattr(np, name)(self.value + sign * self.error) for sign in (-1, 1))
+        if np.any(low != high):
+            raise ValueError(f"{name} depends on roundings; take it of what is given, not computed")
+        return Bounded(low, None, self.precision)
+
+    @property
+    def T(self) -> Bounded:
+        """Transposed."""
+        error = np.broadcast_to(self.error, self.value.shape)
+        return Bounded(self.value.T, error.T, self.precision)
+
+    def __getitem__(self, index: Any) -> Bounded:
+        error = np.broadcast_to(self.error, self.value.shape)
+        return Bounded(self.value[index], error[index], self.precision)
+
+    def reshape(self, *shape: int) -> Bounded:
+        """Of another shape."""
+        error = np.broadcast_to(self.error, self.value.shape)
+        return Bounded(self.value.reshape(shape), error.reshape(shape), self.precision)
+
+    def sum(self, axis: int | None = None, keepdims: bool = False) -> Bounded:
+        """Added up along an axis, or all of it."""
+        how: dict[str, Any] = {"axis": axis, "keepdims": keepdims}
+        value = np.asarray(self.value.sum(**how))
+        if self.is_whole:
+            return Bounded(value, None, self.precision)
+        count = self.value.size if axis is None else self.value.shape[axis]
+        error = np.broadcast_to(self.error, self.value.shape)
+        spread = self.precision.gamma(max(count - 1, 0)) * (np.abs(self.value) + error).sum(**how)
+        return Bounded(value, error.sum(**how) + spread, self.precision)
+
+    def mean(self, axis: int | None = None, keepdims: bool = False) -> Bounded:
+        """The sum by the count."""
+        count = self.value.size if axis is None else self.value.shape[axis]
+        total = self.sum(axis, keepdims)
+        whole = total.value.astype(np.float64)  # of integers too it is no integer
+        return Bounded(whole, None if total.is_whole else total.error, self.precision) / count
+
+    def cumsum(self, axis: int = -1) -> Bounded:
+        """The sums of all elements up to each one."""
+        value = self.value.cumsum(axis)
+        if self.is_whole:
+            return Bounded(value, None, self.precision)
+        error = np.broadcast_to(self.error, self.value.shape)
+        count = self.value.shape[axis]
+        spread = self.precision.gamma(max(count - 1, 0)) * (np.abs(self.value) + error).cumsum(axis)
+        return Bounded(value, error.cumsum(axis) + spread, self.precision)
+
+    def extreme(self, which: str, axis: int | None = None, keepdims: bool = False) -> Bounded:
+        """The largest or the smallest, as ``which`` says: ``"max"`` or ``"min"``."""
+        how: dict[str, Any] = {"axis": axis, "keepdims": keepdims}
+        error = np.broadcast_to(self.error, self.value.shape)
+        return Bounded(getattr(self.value, which)(**how), error.max(**how), self.precision)
+
+    def apart(self, other: Any, which: str) -> Bounded:
+        """The larger or the smaller of two, element by element: ``"maximum"`` or ``"minimum"``."""
+        b = self._of(other)
+        error = np.maximum(self.error, b.error)
+        return Bounded(getattr(np, which)(self.value, b.value), error, self.precision)
+
+    def __abs__(self) -> Bounded:
+        return Bounded(np.abs(self.value), self.error, self.precision)
+
+    def function(self, name: str) -> Bounded:
+        """One of :data:`ULPS` of each element.
+
+        How far the input's error moves a monotonic function is seen at the ends of its interval;
+        sine and cosine move no further than their input.
+        """
+        apply = _FUNCTIONS[name]
+        at = self.value.astype(np.float64)
+        value = apply(at)
+        if name in ("sin", "cos"):
+            moved = np.broadcast_to(self.error, at.shape)
+        else:
+            ends = [apply(at - self.error), apply(at + self.error)]
+            if name == "cosh":
+                ends.append(apply(np.maximum(np.abs(at) - self.error, 0)))
+            moved = np.zeros(at.shape)
+            for end in ends:
+                off = np.abs(end - value)
+                # Both infinite, or NaN of an input that is: the value itself is compared.
+                moved = np.maximum(moved, np.where(np.isfinite(value) & ~(end == value), off, 0.0))
+            moved = np.where(np.isnan(moved), np.inf, moved)
+        return self._rounded(np.asarray(value), moved, ULPS[name])
+
+
+def chosen(where: Bounded, a: Bounded, b: Bounded) -> Bounded:
+    """Elements of ``a`` where ``where`` is true, else of ``b``."""
+    value = np.where(where.value.astype(bool), a.value, b.value)
+    return Bounded(value, np.where(where.value.astype(bool), a.error, b.error), a.precision)
