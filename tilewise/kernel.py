@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tilewise import compiler
-from tilewise.compiler import Compiled, includes, shipped
+from tilewise.compiler import Compiled, Request, includes, shipped
 from tilewise.devices import Device, get_device
 from tilewise.isolated import launch as in_a_process
 from tilewise.launch import Launch, LaunchReport, dim3
@@ -133,6 +133,13 @@ class Kernel:
         found.defines = {**self.defines, **defines}
         return found
 
+    def request(self, arch: str | None = None, *, lines: bool = True) -> Request:
+        """What the compiler is asked for; :meth:`compile` says what ``arch`` and ``lines`` are."""
+        return Request(
+            self.source, self.name, self.defines, arch or compiler.DEFAULT_ARCH, self.path,
+            self.options, self.include, lines, self.trusted, self.limits,
+        )  # fmt: skip
+
     @front_door
     def compile(self, arch: str | None = None, *, lines: bool = True) -> Compiled:
         """Compile for ``arch`` (by default the emulator's), or take it from the cache.
@@ -152,18 +159,7 @@ class Kernel:
         ValueError
             If NVRTC does not know ``arch``.
         """
-        return compiler.compile(
-            self.source,
-            self.name,
-            defines=self.defines,
-            arch=arch or compiler.DEFAULT_ARCH,
-            path=self.path,
-            options=self.options,
-            include=self.include,
-            lines=lines,
-            trusted=self.trusted,
-            limits=self.limits,
-        )
+        return compiler.compile_request(self.request(arch, lines=lines))
 
     def find(self, arch: str | None = None, *, lines: bool = True) -> Compiled | None:
         """Take it from the cache; return None where :meth:`compile` would have to compile it.
@@ -178,17 +174,7 @@ class Kernel:
         ValueError
             If NVRTC does not know ``arch``.
         """
-        return compiler.find(
-            self.source,
-            self.name,
-            defines=self.defines,
-            arch=arch or compiler.DEFAULT_ARCH,
-            path=self.path,
-            options=self.options,
-            include=self.include,
-            lines=lines,
-            trusted=self.trusted,
-        )
+        return compiler.find(self.request(arch, lines=lines))
 
     @front_door
     def launch(

@@ -200,7 +200,4 @@ def _folder() -> str:
 
 
 def _bytes(kernel: Kernel, arch: str) -> int | None:
-    return compiler.kept_bytes(
-        kernel.source, kernel.name, defines=kernel.defines, arch=arch, path=kernel.path,
-        options=kernel.options, lines=False,
-    )  # fmt: skip
+    return compiler.kept_bytes(kernel.request(arch, lines=False))

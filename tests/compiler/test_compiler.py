@@ -613,16 +613,14 @@ def test_how_much_the_cache_keeps(own_kernels: Path, own_cache: Path, tmp_path: 
     for path in (own_kernels / "k.cu", user):
         kernel = Kernel(path, "k", {"MORE": 3})
         for lines in (True, False):
-            asked: dict[str, Any] = {
-                "defines": kernel.defines, "path": path, "options": kernel.options, "lines": lines,
-            }  # fmt: skip
+            request = kernel.request(lines=lines)
             before = set(entries(own_cache))
-            assert compiler.kept_bytes(kernel.source, "k", **asked) is None
+            assert compiler.kept_bytes(request) is None
             kernel.compile(lines=lines)
             (file,) = set(entries(own_cache)) - before
-            assert compiler.kept_bytes(kernel.source, "k", **asked) == file.stat().st_size
+            assert compiler.kept_bytes(request) == file.stat().st_size
             file.write_bytes(b"")
-            assert compiler.kept_bytes(kernel.source, "k", **asked) is None
+            assert compiler.kept_bytes(request) is None
 
 
 def test_a_missing_nvrtc_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

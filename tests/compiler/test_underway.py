@@ -263,7 +263,7 @@ def test_a_queue_survives_any_error(monkeypatch: pytest.MonkeyPatch) -> None:
         raise KeyError("what nobody expected")
 
     with monkeypatch.context() as patch:
-        patch.setattr(ahead, "_compile", fails)
+        patch.setattr(ahead, "compile_request", fails)
         ahead.compile_beside([transposing("float32", True)], ARCH, 1)
         for thread in list(ahead._beside):
             thread.join(60)
@@ -298,7 +298,7 @@ def test_urgent_kernels_keep_their_order(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_what_has_limits_waits_for_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     source = 'extern "C" __global__ void k(int* x) { *x = 5; }'
     limited = Kernel(source, "k", limits=Limits(seconds=30))
-    key = compiler.key_of(source, "k", arch=ARCH)
+    key = compiler.key_of(Kernel(source, "k").request(ARCH))
     assert key is not None
     with underway.compiling(key):
         begun = time.perf_counter()

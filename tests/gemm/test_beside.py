@@ -106,11 +106,7 @@ def test_kernels_come_into_the_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     kernels = [transposing(dtype, True) for dtype in ("float32", "float64")]
 
     def kept(kernel: Kernel) -> bool:
-        size = compiler.kept_bytes(
-            kernel.source, kernel.name, defines=kernel.defines, arch="sm_90a", path=kernel.path,
-            options=kernel.options, lines=False,
-        )  # fmt: skip
-        return size is not None
+        return compiler.kept_bytes(kernel.request("sm_90a", lines=False)) is not None
 
     assert not any(map(kept, kernels))
     begun = time.perf_counter()

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
-from tilewise.compiler import cache, compile, key_of
+from tilewise.compiler import Request, cache, compile_request, key_of
 from tilewise.compiler.underway import underway
 from tilewise.errors import TilewiseError
 
@@ -27,11 +27,9 @@ _REFUSED = (TilewiseError, OSError, ValueError, TypeError, MemoryError)
 class Source(Protocol):
     """Describes a kernel of a file: :class:`tilewise.Kernel` is one."""
 
-    path: Path | None
-    source: str
     name: str
-    defines: dict[str, Any]
-    options: Any
+
+    def request(self, arch: str, *, lines: bool) -> Request: ...
 
 
 def compile_ahead(
@@ -66,7 +64,7 @@ def compile_ahead(
 
     def failure(kernel: Source) -> str:
         try:
-            _compile(kernel, arch, lines)
+            compile_request(kernel.request(arch, lines=lines))
         except _REFUSED as error:
             told = " ".join(str(error).split())
             return f"{kernel.name}: {type(error).__name__}: {told}"
@@ -102,10 +100,7 @@ def compile_beside(
     for kernel in reversed(list(kernels)) if is_urgent else kernels:
         if not _is_running():
             return
-        key = key_of(
-            kernel.source, kernel.name, defines=kernel.defines, arch=arch, path=kernel.path,
-            options=kernel.options, lines=False,
-        )  # fmt: skip
+        key = key_of(kernel.request(arch, lines=False))
         if key is None or cache.size(key) is not None:
             continue
         if underway.put(key, (kernel, arch), is_first=is_urgent):
@@ -159,7 +154,7 @@ def _compile_the_queue() -> None:
         if taken is not None:
             key, (kernel, arch) = taken
             try:
-                _compile(kernel, arch, lines=False)
+                compile_request(kernel.request(arch, lines=False))
             except Exception:
                 pass  # whatever it is, who asks for the kernel is told
             finally:
@@ -178,10 +173,3 @@ def _may_end() -> bool:
 def _is_running() -> bool:
     """Return whether the process's main thread still runs."""
     return threading.main_thread().is_alive()
-
-
-def _compile(kernel: Source, arch: str, lines: bool) -> None:
-    compile(
-        kernel.source, kernel.name, defines=kernel.defines, arch=arch, path=kernel.path,
-        options=kernel.options, lines=lines,
-    )  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from tilewise.compiler.options import (
     of_macros,
 )
 from tilewise.compiler.pasted import check_given
+from tilewise.compiler.request import Request
 from tilewise.errors import CompileError
 from tilewise.limits import Limits
 
@@ -44,12 +45,9 @@ class Job:
 
     Attributes
     ----------
-    source, name, arch : str
-        As :func:`tilewise.compiler.compile` takes them.
+    request : Request
     file : str
         What messages and line information call the source.
-    lines : bool
-        Whether PTX and machine code say of which source line each instruction is.
     folder : Path or None
         The folder of the source, absolute; None of a source that is a string.
     include : tuple of Path
@@ -58,35 +56,26 @@ class Job:
         All of the options that NVRTC gets.
     is_shipped : bool
         Whether the source and all of its headers are tilewise's own.
-    is_trusted : bool
-        Whether the source may include any file.
     is_told : bool
         Whether every file that the options make NVRTC read is known.
     may_last : bool
         Whether its options may change how NVRTC compiles later jobs in the same process.
-    limits : Limits or None
-        What compiling it may take.
     clock : Clock
-        The time that is left of it.
+        The time that is left of what compiling it may take.
     memory_key : tuple
         The key of the compiled kernel in the process's memory, unless it is tilewise's own.
     shipped_key : tuple
         The key of the compiled kernel in the process's memory if it is tilewise's own.
     """
 
-    source: str
-    name: str
-    arch: str
+    request: Request
     file: str
-    lines: bool
     folder: Path | None
     include: tuple[Path, ...]
     options: tuple[str, ...]
     is_shipped: bool
-    is_trusted: bool
     is_told: bool
     may_last: bool
-    limits: Limits | None
     clock: Clock
     memory_key: tuple[Any, ...]
     shipped_key: tuple[Any, ...]
@@ -95,26 +84,27 @@ class Job:
         """What NVRTC makes of it: in a process of its own, where that has to be."""
         if gathered.is_doubtful and not confine.can_close_files():
             raise CompileError(f"{self.file}: {apart.NOT_CLOSED}")
-        is_harmless = self.is_shipped or (self.limits is None and not gathered.is_doubtful)
+        limits, is_trusted = self.request.limits, self.request.trusted or self.is_shipped
+        is_harmless = self.is_shipped or (limits is None and not gathered.is_doubtful)
         if is_harmless and not self.may_last:
             return nvrtc.run(gathered.source, self.file, options, name, gathered.headers)
         return apart.run(
             gathered.source, self.file, options, name, gathered.headers,
-            limits=self.limits or _NO_LIMITS, is_trusted=self.is_trusted or self.is_shipped,
-            must_close=gathered.is_doubtful, clock=self.clock,
+            limits=limits or _NO_LIMITS, is_trusted=is_trusted, must_close=gathered.is_doubtful,
+            clock=self.clock,
         )  # fmt: skip
 
     def gathered(self) -> Gathered:
         """Return a source and all that it includes; NVRTC itself finds what comes with tilewise."""
         if self.is_shipped:
-            return Gathered(self.source, {}, (), True)
+            return Gathered(self.request.source, {}, (), True)
         # A kernel in tilewise's own folder, which somebody edits, includes what lies in its parts.
         is_own = self.folder is not None and self.folder.is_relative_to(shipped.FOLDER)
         with self.clock.running():
             found = gather(
-                self.source, self.file, self.folder, self.include,
+                self.request.source, self.file, self.folder, self.include,
                 more=(shipped.FOLDER,) if is_own else (), options=self.options,
-                name=self.name, is_trusted=self.is_trusted, check=self.clock.check,
+                name=self.request.name, is_trusted=self.request.trusted, check=self.clock.check,
             )  # fmt: skip
         return found if self.is_told else replace(found, is_whole=False)
 
@@ -127,26 +117,15 @@ class Job:
         if not self.is_shipped:
             headers = [text for header in gathered.headers.items() for text in header]
             # What a trusted source finds out of files, another may not be told.
-            trust = str(self.is_trusted)
-            parts = (gathered.source, self.name, self.file, version, trust, *self.options)
+            trust = str(self.request.trusted)
+            parts = (gathered.source, self.request.name, self.file, version, trust, *self.options)
             return cache.key((*parts, *headers))
         decisive = [option for option in self.options if not option.startswith("--include-path=")]
-        place = self.file if self.lines else shipped.relative(self.file)
-        return cache.key((shipped.digest(), place, self.name, version, *decisive))
+        place = self.file if self.request.lines else shipped.relative(self.file)
+        return cache.key((shipped.digest(), place, self.request.name, version, *decisive))
 
 
-def job_of(
-    source: str,
-    name: str,
-    defines: Mapping[str, Any] | None,
-    arch: str,
-    path: Path | None,
-    options: Sequence[str],
-    include: Sequence[str | Path],
-    lines: bool,
-    is_trusted: bool,
-    limits: Limits | None,
-) -> Job:
+def job_of(request: Request) -> Job:
     """Check what :func:`tilewise.compiler.compile` was asked for.
 
     Raises
@@ -154,6 +133,7 @@ def job_of(
     ValueError, TypeError
         As :func:`tilewise.compiler.compile`.
     """
+    source, name, defines, arch, path, options, include, lines, is_trusted, limits = request
     check_text(source, "source")
     if (size := len(source.encode())) > MOST_BYTES:
         raise ValueError(f"source has {size:,} bytes; at most {MOST_BYTES:,} are taken")
@@ -189,7 +169,7 @@ def job_of(
     at = "" if path is None else file
     shipped_key = (at, name, repr(defines), arch, given, lines)
     return Job(
-        source, name, arch, file, lines, folder, more, every, is_shipped, is_trusted,
-        not is_trusted or is_known(options), may_last(options), limits,
+        request, file, folder, more, every, is_shipped,
+        not is_trusted or is_known(options), may_last(options),
         Clock(limits.seconds if limits else None, file), memory_key, shipped_key,
     )  # fmt: skip

@@ -36,30 +36,30 @@ def make(job: Job, gathered: Gathered) -> Compiled:
     LimitError
         If compiling it takes more than its limits allow.
     """
-    source, name, file = job.source, job.name, job.file
+    name, arch, source, file = job.request.name, job.request.arch, job.request.source, job.file
     output, symbol = _module(job, gathered)
     if symbol not in symbols.entries(output.ptx):
         raise CompileError(_no_such_kernel(name, file, source, output.ptx))
     resources = symbols.resources(output.log, output.cubin, symbol)
     ptx = symbols.with_file_name(output.ptx, file)
     parameters = _parameters(job, gathered, symbols.parameters(ptx, symbol))
-    return Compiled(name, symbol, job.arch, source, file, ptx, output.cubin, resources, parameters)
+    return Compiled(name, symbol, arch, source, file, ptx, output.cubin, resources, parameters)
 
 
 def _module(job: Job, gathered: Gathered) -> tuple[nvrtc.Output, str]:
     """What the source was compiled to, and the kernel's symbol."""
     # NVRTC itself reads the headers of what comes with tilewise. With limits, a source is
     # compiled anew each time, to see whether it stays within them.
-    is_reusable = gathered.is_whole and not job.is_shipped and job.limits is None
-    key = (gathered.source, *gathered.headers.items(), job.file, job.options, job.is_trusted)
+    is_reusable = gathered.is_whole and not job.is_shipped and job.request.limits is None
+    key = (gathered.source, *gathered.headers.items(), job.file, job.options, job.request.trusted)
     with _lock:
         output = _modules.get(key) if is_reusable else None
         if output is not None:
             _modules.move_to_end(key)
-    if output is not None and job.name in symbols.entries(output.ptx):
-        return output, job.name
+    if output is not None and job.request.name in symbols.entries(output.ptx):
+        return output, job.request.name
     output, symbol = _compiled(job, gathered)
-    if is_reusable and symbol == job.name:
+    if is_reusable and symbol == job.request.name:
         with _lock:
             _modules[key] = output
             if len(_modules) > _REMEMBERED:
@@ -69,7 +69,7 @@ def _module(job: Job, gathered: Gathered) -> tuple[nvrtc.Output, str]:
 
 def _compiled(job: Job, gathered: Gathered) -> tuple[nvrtc.Output, str]:
     """Compile the source, and return the kernel's symbol with it."""
-    name = job.name
+    name = job.request.name
     output = job.run(gathered, job.options, name)
     if output.ok:
         return output, output.symbol
@@ -77,7 +77,7 @@ def _compiled(job: Job, gathered: Gathered) -> tuple[nvrtc.Output, str]:
     refused, output = output.log, job.run(gathered, job.options, None)
     if not output.ok:
         raise CompileError(_message(output.log, job, gathered))
-    if symbols.is_instance(name, job.source):
+    if symbols.is_instance(name, job.request.source):
         raise CompileError(f"{name} of {_message(refused, job, gathered, name)}")
     return output, name
 
@@ -92,8 +92,8 @@ def _parameters(
         return job.run(longer, [*job.options, option], told)
 
     declared: tuple[str, ...] = ()
-    if job.lines and any(kind[0] in "bsu" and kind != "b8" for _, kind, _, _ in found):
-        declared = signatures.declared(job.name, run)
+    if job.request.lines and any(kind[0] in "bsu" and kind != "b8" for _, kind, _, _ in found):
+        declared = signatures.declared(job.request.name, run)
     if len(declared) != len(found):
         declared = ("",) * len(found)
     return tuple(Parameter(*fields, each) for fields, each in zip(found, declared, strict=True))
@@ -118,7 +118,7 @@ def _message(log: str, job: Job, gathered: Gathered, name: str | None = None) ->
         virtual = [o.replace("=sm_", "=compute_") for o in job.options if "ptxas" not in o]
         ptx = job.run(gathered, virtual, name).ptx
         line = symbols.source_line(ptx, int(refused[1]), job.file)
-        rows = job.source.splitlines()
+        rows = job.request.source.splitlines()
         if 1 <= line <= len(rows):
             text = f"{job.file}:{line}: error: ptxas refuses this line\n  {rows[line - 1]}\n{text}"
-    return f"{job.file} does not compile for {job.arch}:\n{text}"
+    return f"{job.file} does not compile for {job.request.arch}:\n{text}"
