@@ -20,6 +20,7 @@ from tilewise.compiler.job import Job
 from tilewise.compiler.options import defined
 from tilewise.compiler.source import part as parts
 from tilewise.compiler.source.declarations import Declaration
+from tilewise.compiler.source.instances import instances
 from tilewise.compiler.source.kernels import KernelDeclaration, alike
 from tilewise.compiler.source.part import Files, Part
 from tilewise.errors import CompileError, ParserMissingError
@@ -133,7 +134,7 @@ def listed(files: Files) -> list[str]:
 
 
 def extract(
-    job: Job, gathered: Gathered, refused: str, message: Callable[[str, Gathered], str]
+    job: Job, gathered: Gathered, message: Callable[[str, Gathered], str]
 ) -> Extracted | None:
     """Compile the part of a source that a kernel needs.
 
@@ -142,8 +143,6 @@ def extract(
     job : Job
     gathered : Gathered
         The whole source, which does not compile, or in which NVRTC does not find the kernel.
-    refused : str
-        What NVRTC said of it.
     message : callable
         Makes a reader's message of NVRTC's log.
 
@@ -161,13 +160,13 @@ def extract(
     while True:
         try:
             files = parts.read(own_texts(job, gathered, more))
-        except ParserMissingError as error:
-            raise CompileError(f"{refused}\nA kernel is not taken out of its file: {error}") from None
-        asked = wanted(job.name)
+        except ParserMissingError:
+            return None
+        asked = wanted(job.request.name)
         kernels = matching(files, asked)
         if not kernels:
             if files.kernels:
-                raise CompileError(no_such_kernel(job.name, job.file, files))
+                raise CompileError(no_such_kernel(job.request.name, job.file, files))
             return None
         search = _Search(job, gathered, files, kernels, asked)
         found = search.run()
@@ -190,9 +189,21 @@ def no_such_kernel(name: str, file: str, files: Files) -> str:
     same = [k for k in files.kernels if asked.path in (k.name, k.base)]
     if asked.types is not None and any(k.name == asked.path for k in same):
         return f"{file} has no kernel {name}; it has {', '.join(dict.fromkeys(k.signature for k in same))}"
+    template = next((k.template for k in same if k.template), ())
+    if template and not asked.arguments:
+        return (
+            f"{text}. {asked.path} is a template, <{', '.join(map(str, template))}>: ask for an "
+            f"instance, such as {_example(asked.path, files)}"
+        )
     near = get_close_matches(asked.path, [k.name for k in files.kernels], 1, 0.6)
     near = near or [k.name for k in same]
     return f"{text}. Did you mean {near[0]}?" if near else text
+
+
+def _example(path: str, files: Files) -> str:
+    """An instance of a template, as the source has it where it has one."""
+    there = (name for found in instances(files).values() for name in found)
+    return next((n for n in there if n.partition("<")[0].endswith(path)), f"{path}<...> filled in")
 
 
 class _Search:
@@ -203,7 +214,7 @@ class _Search:
     ) -> None:
         self.job, self.gathered, self.files, self.asked = job, gathered, files, asked
         self.kernels = kernels
-        words = parts.words_of(job.name)
+        words = parts.words_of(job.request.name)
         for macro in defined(job.options):
             words |= parts.words_of(macro)
         self.part = Part(files, kernels, words, frozenset(gathered.headers))
@@ -229,10 +240,8 @@ class _Search:
         for _ in range(_MOST_ROUNDS):
             texts = self.part.texts()
             self.now = self.job.gathered(texts)
-            self.is_whole = (
-                self.now.source == self.gathered.source and self.now.headers == self.gathered.headers
-            )
-            if self.is_whole and not self.asked.types:
+            if not self._has_host_code() and self.asked.types is None:
+                self.is_whole = True
                 return None
             self.output = self.job.run(self.now, self.job.options, name)
             if self.output.ok:
@@ -240,9 +249,13 @@ class _Search:
             if not self._changed():
                 break
         whole = self.job.run(self.now, self.job.options, None)
-        if whole.ok and self.job.name in symbols.entries(whole.ptx):
-            return Extracted(whole, self.job.name, self.now, self.job.name)
+        if whole.ok and self.job.request.name in symbols.entries(whole.ptx):
+            return Extracted(whole, self.job.request.name, self.now, self.job.request.name)
         return None
+
+    def _has_host_code(self) -> bool:
+        """Whether there is anything to leave out that may be the host's."""
+        return bool(self.part.missing) or any(each.is_host for each in self.files.declarations)
 
     def _errors(self) -> Iterator[tuple[list[tuple[str, int]], set[str]]]:
         """Of each error, its places, and the names that its message quotes."""
@@ -300,7 +313,7 @@ class _Search:
                 f"{k.signature} (line {k.line or k.declaration.first_line})" for k in self.kernels
             )
             return (
-                f"{self.job.file} has {len(overloads)} kernels called {self.job.name}: {each}; "
+                f"{self.job.file} has {len(overloads)} kernels called {self.job.request.name}: {each}; "
                 "name one with its parameters, as "
                 f"{self.kernels[0].signature!r}"
             )
@@ -308,17 +321,9 @@ class _Search:
         if whole.ok:
             kernel = self.kernels[0]
             if kernel.template and not self.asked.arguments:
-                return (
-                    f"{self.job.file} has no kernel called {self.job.name!r} but a template, "
-                    f"template <{', '.join(map(str, kernel.template))}>: ask for an instance, such "
-                    f"as {kernel.name}<...> filled in"
-                )
-            text = f"{self.job.name} of {text}"
-        notes = [
-            f"{file}:{line}: the header {header} was not found, and is left out; if the kernel "
-            "needs it, name its folder in include="
-            for header, (file, line) in self.part.missing.items()
-        ]
+                return no_such_kernel(self.job.request.name, self.job.file, self.files)
+            text = f"{self.job.request.name} of {text}"
+        notes = [str(each) for each in self.part.missing.values()]
         quoted = {name for _, names in self._errors() for name in names}
         notes += [
             f"{each.file}:{each.first_line}: {', '.join(sorted(each.names))} is left out: it is "

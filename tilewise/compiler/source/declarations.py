@@ -88,6 +88,14 @@ class Declaration:
     node: Any = field(default=None, repr=False)
     expanded: Text | None = field(default=None, repr=False)
 
+    @property
+    def is_host(self) -> bool:
+        """Whether it is, or has, what is not said to be for the device and may be the host's."""
+        if self.kind == "variable":
+            return not self.is_device and self.words.isdisjoint(("const", "constexpr"))
+        is_code = self.kind in ("function", "call", "unknown", "instantiation")
+        return is_code and not self.is_device or any(each.is_host for each in self.members)
+
     def has_line(self, line: int) -> bool:
         """Whether a line is one of its own."""
         return self.first_line <= line <= self.last_line

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from tilewise.compiler.includes import OUTSIDE
 from tilewise.compiler.source import macros as preprocessor
 from tilewise.compiler.source.declarations import Declaration, Reader, by_name
 from tilewise.compiler.source.kernels import KernelDeclaration, kernels_of
@@ -20,6 +21,7 @@ from tilewise.compiler.source.macros import Macro
 from tilewise.compiler.source.tree import Directive, Text, blank, parsed
 
 _OPERAND = re.compile(r'\s*#\s*include\s*(?:"([^"\n]*)"|<([^>\n]*)>)')
+_REFUSED = re.compile(r'(?:"([^"\n]*)"|<([^>\n]*)>)\s*$')
 _WORD = re.compile(r"[A-Za-z_]\w*")
 
 
@@ -69,6 +71,33 @@ def read(texts: Mapping[str, str]) -> Files:
     )  # fmt: skip
 
 
+@dataclass(frozen=True)
+class Missing:
+    """A header that is not there, or may not be read, and is left out.
+
+    Attributes
+    ----------
+    header : str
+        Its name, in quotation marks or angle brackets.
+    file : str
+    line : int
+        Of the include.
+    is_refused : bool
+        Whether it may not be read.
+    """
+
+    header: str
+    file: str
+    line: int
+    is_refused: bool
+
+    def __str__(self) -> str:
+        why = OUTSIDE
+        if not self.is_refused:
+            why = "this header was not found; if the kernel needs it, name its folder in include="
+        return f"{self.file}:{self.line}: {why}: {self.header}"
+
+
 @dataclass
 class Part:
     """What of some files is kept for kernels.
@@ -94,7 +123,7 @@ class Part:
     headers: frozenset[str] = frozenset()
     left_out: set[Declaration] = field(default_factory=set)
     needed: set[Declaration] = field(default_factory=set)
-    missing: dict[str, tuple[str, int]] = field(default_factory=dict)
+    missing: dict[str, Missing] = field(default_factory=dict)
 
     def kept(self) -> set[Declaration]:
         """The declarations that are needed."""
@@ -142,12 +171,15 @@ class Part:
     ) -> None:
         """Keep a directive, unless it includes what is not there, or into what is left out."""
         line = text.data[directive.start : directive.end]
-        match = _OPERAND.match(line.decode(errors="replace"))
+        is_refused = directive.word == "error" and OUTSIDE.encode() in line
+        match = (_REFUSED.search if is_refused else _OPERAND.match)(line.decode(errors="replace"))
         operand = None if match is None else match[1] if match[2] is None else match[2]
-        if operand is not None and operand not in self.headers:
+        if match is not None and (is_refused or operand not in self.headers):
             blank(out, directive.start, directive.end)
-            self.missing.setdefault(operand, (name, text.line(directive.start)))
-        elif operand is None or not is_inside:
+            header = f'"{operand}"' if match[2] is None else f"<{operand}>"
+            place = name, text.line(directive.start)
+            self.missing.setdefault(header, Missing(header, *place, is_refused))
+        elif match is None or not is_inside:
             out[directive.start : directive.end] = line
 
     def droppable(self, file: str, line: int) -> Iterable[Declaration]:
