@@ -18,7 +18,7 @@ MACHINE = f"{EMULATOR}.machine"
 
 LAYERS = (
     "shown", "numbers", "places", "limits", "counted", "launch", "errors", "tracebacks",
-    "compiler", "devices", "isolated", "isolated_process", "kernel", "provenance", "gemm",
+    "compiler", "devices", "isolated", "isolated_process", "kernel", "listing", "provenance", "gemm",
     "arrays", "ladder", "matmul", "explain", "lens", "bench", "tune", "warm", "", "cli",
     "__main__",
 )  # fmt: skip

@@ -23,6 +23,7 @@ from tilewise.errors import (
     LaunchError,
     LimitError,
     MemoryAccessError,
+    ParserMissingError,
     RaceError,
     TilewiseError,
     UninitializedReadError,
@@ -34,6 +35,7 @@ from tilewise.ladder.problem import Gemm
 from tilewise.ladder.rungs import RUNGS, Rung, rung
 from tilewise.launch import Finding, Launch, LaunchReport
 from tilewise.limits import Limits
+from tilewise.listing import ListedKernel, list_kernels
 from tilewise.matmul import matmul
 from tilewise.tune import Tuned, tune
 from tilewise.warm import Warmed, warm
@@ -79,7 +81,9 @@ __all__ = [
     "LaunchReport",
     "LimitError",
     "Limits",
+    "ListedKernel",
     "MemoryAccessError",
+    "ParserMissingError",
     "RaceError",
     "Resources",
     "Rung",
@@ -91,6 +95,7 @@ __all__ = [
     "__version__",
     "explain",
     "get_device",
+    "list_kernels",
     "matmul",
     "profile",
     "rung",

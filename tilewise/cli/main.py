@@ -25,6 +25,7 @@ from tilewise import __version__
 from tilewise.cli.commands import (
     climb,
     kernels,
+    listing,
     machine,
     product,
     profile,
@@ -78,7 +79,7 @@ def root(
 COMMANDS = (
     kernels.run,
     kernels.ladder,
-    kernels.kernels,
+    listing.kernels,
     kernels.demo,
     profile.profile,
     watch.watch,

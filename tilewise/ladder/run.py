@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -13,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewise.devices import Device, get_device
-from tilewise.kernel import Kernel
+from tilewise.kernel import SUFFIXES, Kernel, split_target
 from tilewise.ladder.geometry import (
     DEFAULT_SIZE,
     Geometry,
@@ -325,17 +324,19 @@ def named(target: str, **source: Any) -> Rung | Kernel:
     ValueError
         If there is no such rung, or no kernel is named.
     """
-    # At ".cu:", because a kernel's name may hold a colon too (space::kernel).
-    stem, mark, name = target.partition(".cu:")
-    if mark:
-        path = Path(stem + ".cu")
+    found = split_target(target)
+    if found is not None:
+        path, name = found
         if not name.strip():
             raise ValueError(f"{target!r} names no kernel; write {path}:NAME")
         if not path.is_file():
             raise FileNotFoundError(f"there is no file {path}")
         return Kernel(path, name, **source)
-    if target.endswith(".cu"):
-        raise ValueError(f"{target!r} is a file; say which kernel in it: {target}:NAME")
+    if target.endswith(SUFFIXES):
+        raise ValueError(
+            f"{target!r} is a file; say which kernel in it: {target}:NAME (`tilewise kernels "
+            f"{target}` lists them)"
+        )
     try:
         return rung(target)
     except ValueError as error:

@@ -1,6 +1,7 @@
 """Results as text for people: tables of at most 80 columns, units named."""
 
 from tilewise.cli.show.console import block_progress, console, counting, error, progress
+from tilewise.cli.show.listing import listing
 from tilewise.cli.show.machine import diagnosis
 from tilewise.cli.show.nsight import hardware
 from tilewise.cli.show.product import bench, tuned, warmed
@@ -20,6 +21,7 @@ __all__ = [
     "kernels",
     "ladder",
     "lines",
+    "listing",
     "profile",
     "progress",
     "run_result",
