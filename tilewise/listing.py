@@ -16,7 +16,7 @@ from tilewise.compiler.job import job_of
 from tilewise.compiler.source.instances import instances
 from tilewise.compiler.source.kernels import KernelDeclaration
 from tilewise.compiler.source.part import Files, read
-from tilewise.errors import TilewiseError
+from tilewise.errors import CompileError, TilewiseError
 from tilewise.kernel import SUFFIXES, Kernel
 from tilewise.limits import Limits
 
@@ -161,7 +161,7 @@ def list_kernels(
     >>> path = tilewise.rung("coalesced").path
     >>> [kernel] = tilewise.list_kernels(path, compiled=False)
     >>> kernel.name, kernel.line, kernel.parameters[:4]
-    ('coalesced', 5, ('int m', 'int n', 'int k', 'real alpha'))
+    ('coalesced', 13, ('int m', 'int n', 'int k', 'real alpha'))
     """
     files = files_of([paths] if isinstance(paths, str | os.PathLike) else paths)
     by_place: _Places = {}
@@ -215,7 +215,11 @@ def _read(
     """The declarations of a file and its own headers; what it launches is added to ``asked``."""
     kernel = Kernel(path, "kernel", defines, include=include, trusted=trusted, limits=limits)
     job = job_of(kernel.request())
-    files = read(own_texts(job, job.gathered()))
+    try:
+        texts = own_texts(job, job.gathered())
+    except CompileError:  # of what it includes, which is said where it is compiled
+        texts = {job.file: kernel.source}
+    files = read(texts)
     for name, found in instances(files).items():
         asked.setdefault(name, []).extend(found)
     return files
