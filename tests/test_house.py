@@ -19,6 +19,7 @@ MACHINE = f"{EMULATOR}.machine"
 LAYERS = (
     "shown", "numbers", "places", "tensor_map", "limits", "counted", "launch", "errors",
     "tracebacks", "compiler", "devices", "isolated", "isolated_process", "variables", "kernel",
+    "listing",
     "python_kernels", "triton", "numba", "provenance", "gemm", "arrays", "ladder", "specs",
     "matmul", "explain", "lens", "bench", "tune", "warm", "", "cli",
     "__main__",

@@ -26,6 +26,7 @@ from tilewise.errors import (
     LaunchError,
     LimitError,
     MemoryAccessError,
+    ParserMissingError,
     RaceError,
     TilewiseError,
     UninitializedReadError,
@@ -38,6 +39,7 @@ from tilewise.ladder.problem import Gemm
 from tilewise.ladder.rungs import RUNGS, Rung, rung
 from tilewise.launch import Finding, Launch, LaunchReport
 from tilewise.limits import Limits
+from tilewise.listing import ListedKernel, list_kernels
 from tilewise.matmul import matmul
 from tilewise.tensor_map import MappedArray, tensor_map
 from tilewise.tune import Tuned, tune
@@ -89,8 +91,10 @@ __all__ = [
     "LaunchReport",
     "LimitError",
     "Limits",
+    "ListedKernel",
     "MappedArray",
     "MemoryAccessError",
+    "ParserMissingError",
     "RaceError",
     "Resources",
     "Rung",
@@ -105,6 +109,7 @@ __all__ = [
     "emulator",
     "explain",
     "get_device",
+    "list_kernels",
     "matmul",
     "profile",
     "rung",

@@ -33,6 +33,10 @@ class DeviceUnavailableError(TilewiseError):
     """The device that was asked for is not there, or can't be used."""
 
 
+class ParserMissingError(TilewiseError):
+    """The parser that finds a kernel in a file is not installed."""
+
+
 class UnsupportedInstructionError(TilewiseError):
     """The emulator does not know an instruction; it names it rather than guess."""
 

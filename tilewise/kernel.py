@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import replace
@@ -29,6 +30,26 @@ SOURCES = shipped.FOLDER
 """The folder of the kernels that come with tilewise."""
 
 
+SUFFIXES = (".cu", ".cuh")
+"""How the names of files with CUDA C++ end."""
+_TARGET = re.compile(r"(.*?\.(?:cuh?|ptx)):(.*)", re.DOTALL)
+
+
+def split_target(target: str) -> tuple[Path, str] | None:
+    """The file and the kernel's name of ``"FILE.cu:NAME"`` or ``"FILE.ptx:NAME"``.
+
+    None of what has not that form.
+
+    Examples
+    --------
+    >>> split_target("folder/own.cu:space::kernel<64>")
+    (PosixPath('folder/own.cu'), 'space::kernel<64>')
+    """
+    # A kernel's name may hold a colon too.
+    match = _TARGET.fullmatch(target)
+    return None if match is None else (Path(match[1]), match[2])
+
+
 def _read(path: Path) -> str:
     if (text := shipped.text(path)) is not None:
         return text
@@ -48,10 +69,12 @@ class Kernel:
     ----------
     source_or_path : str or path-like
         CUDA C++ source, or the path of a file with it. A ``Path``, or a string of one line
-        that ends in ``.cu``, is a path.
+        that ends in ``.cu`` or ``.cuh``, is a path. Of a file with host code in it, the part that
+        the kernel needs is compiled.
     name : str
         The kernel's name: plain, qualified, or a template instance such as
-        ``"sgemm<64, 64, 8>"``.
+        ``"sgemm<64, 64, 8>"``; where several have it, with the types of its parameters, as
+        ``"scale(float*, int)"``.
     defines : mapping, optional
         Macros: ``{"TILE": 16}`` is ``-DTILE=16``; a value of True is a bare ``-DNAME``.
     options : sequence of str, optional
@@ -115,7 +138,7 @@ class Kernel:
         if not isinstance(limits, Limits | None):
             raise TypeError(f"limits is {limits!r}; it takes tilewise.Limits, or None for none")
         if not isinstance(source_or_path, str) or (
-            "\n" not in source_or_path and source_or_path.endswith(".cu")
+            "\n" not in source_or_path and source_or_path.endswith(SUFFIXES)
         ):
             self.path = Path(source_or_path)
         self.source = _read(self.path) if self.path else str(source_or_path)

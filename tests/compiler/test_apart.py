@@ -65,7 +65,7 @@ def test_the_same_comes_of_a_process_of_its_own(tmp_path: Path) -> None:
         compiler.forget()
         found.append(compiler.compile(source, "t<3>", path=path, limits=limits))
         with pytest.raises(CompileError, match=r"<source>:2: error: .*nothing"):
-            compiler.compile("\nint x = nothing;\n" + KERNEL, "k", limits=limits)
+            compiler.compile("\n__device__ int x = nothing;\n" + KERNEL, "k", limits=limits)
         with pytest.raises(CompileError, match="ptxas refuses this line"):
             compiler.compile('__global__ void k() {\n asm("nothing;"); }', "k", limits=limits)
         with pytest.raises(CompileError, match="no kernel called 'j'"):

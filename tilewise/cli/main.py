@@ -26,6 +26,7 @@ from tilewise import __version__
 from tilewise.cli.commands import (
     climb,
     kernels,
+    listing,
     machine,
     product,
     profile,
@@ -80,7 +81,7 @@ def root(
 COMMANDS = (
     kernels.run,
     kernels.ladder,
-    kernels.kernels,
+    listing.kernels,
     kernels.demo,
     profile.profile,
     watch.watch,

@@ -53,10 +53,11 @@ _HAS = re.compile(
     rf"(?P<operand>{_WS}*+\({_WS}*+{_NAME}{_WS}*+\))?",
     re.ASCII,
 )
-_OUTSIDE = (
+OUTSIDE = (
     "an include outside the folder of the source and the folders of include= is not read; name its "
     "folder in include=, or trust the source with trusted=True"
 )
+"""Why an include is not read that leads elsewhere."""
 _ODD = (
     'only a plain #include "name" or <name> is read of a source that is not trusted with '
     "trusted=True"
@@ -124,6 +125,7 @@ class _Search:
     files: dict[Path, None] = field(default_factory=dict)
     by_macro: set[str] = field(default_factory=set)
     answers: dict[tuple[str, Path | None], tuple[Path | None, str]] = field(default_factory=dict)
+    given: Mapping[str, str] = field(default_factory=dict)
     check: Callable[[], None] = lambda: None
 
     def find(self, name: str, folder: Path | None) -> tuple[Path | None, str]:
@@ -153,7 +155,7 @@ class _Search:
         for place in (Path("/"),) if Path(name).is_absolute() else places:
             file = _plain(place / name)
             if not self._is_inside(file, self.roots):
-                reason = _OUTSIDE
+                reason = OUTSIDE
                 continue
             if file in self.texts:
                 return file, ""
@@ -161,9 +163,9 @@ class _Search:
             try:
                 # Of a link, what it leads to counts.
                 if not self._is_inside(file.resolve(), self.real_roots):
-                    reason = _OUTSIDE
+                    reason = OUTSIDE
                     continue
-                text = read(file, MOST_BYTES - self.size)
+                text = self.given.get(str(file)) or read(file, MOST_BYTES - self.size)
             except FileNotFoundError:
                 continue
             except (OSError, ValueError, RuntimeError) as error:
@@ -232,6 +234,7 @@ def gather(
     name: str = "",
     is_trusted: bool = False,
     check: Callable[[], None] = lambda: None,
+    given: Mapping[str, str] | None = None,
 ) -> Gathered:
     """A source and all that it includes.
 
@@ -255,6 +258,8 @@ def gather(
         Whether it may read any file. Then what can't be told here is left to NVRTC.
     check : callable
         Called at each step; it raises where the time is over.
+    given : mapping of str to str, optional
+        Texts of headers, by their absolute paths, in place of what the files have.
 
     Raises
     ------
@@ -274,7 +279,9 @@ def gather(
             roots = folders
     places = (*roots, *more)
     library = Library(include)
-    search = _Search(file, folders, places, is_trusted, macros(options), library, check=check)
+    search = _Search(
+        file, folders, places, is_trusted, macros(options), library, check=check, given=given or {}
+    )
     source = source.replace("\r\n", "\n")
     whole = _rewritten(source, folder, search)
     done: dict[Path, str] = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -97,17 +97,23 @@ class Job:
             clock=self.clock, folders=gathered.folders,
         )  # fmt: skip
 
-    def gathered(self) -> Gathered:
-        """Return a source and all that it includes; NVRTC itself finds what comes with tilewise."""
+    def gathered(self, texts: Mapping[str, str] | None = None) -> Gathered:
+        """Return a source and all that it includes; NVRTC itself finds what comes with tilewise.
+
+        ``texts`` stand in place of the source, by the name ``file``, and of headers, by their
+        paths.
+        """
         if self.is_shipped:
             return Gathered(self.request.source, {}, (), True)
         # A kernel in tilewise's own folder, which somebody edits, includes what lies in its parts.
         is_own = self.folder is not None and self.folder.is_relative_to(shipped.FOLDER)
         with self.clock.running():
             found = gather(
-                self.request.source, self.file, self.folder, self.include,
+                (texts or {}).get(self.file, self.request.source),
+                self.file, self.folder, self.include,
                 more=(shipped.FOLDER,) if is_own else (), options=self.options,
                 name=self.request.name, is_trusted=self.request.trusted, check=self.clock.check,
+                given=texts,
             )  # fmt: skip
         return found if self.is_told else replace(found, is_whole=False)
 

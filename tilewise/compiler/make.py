@@ -11,6 +11,7 @@ from typing import Any
 
 from tilewise.compiler import nvrtc, signatures, symbols
 from tilewise.compiler.compiled import Compiled, Parameter, Variable
+from tilewise.compiler.extract import Extracted, extract
 from tilewise.compiler.includes import Gathered
 from tilewise.compiler.job import Job
 from tilewise.errors import CompileError
@@ -40,22 +41,22 @@ def make(job: Job, gathered: Gathered) -> Compiled:
         If compiling it takes more than its limits allow.
     """
     name, arch, source, file = job.request.name, job.request.arch, job.request.source, job.file
-    output, symbol = _module(job, gathered)
-    if symbol not in symbols.entries(output.ptx):
-        raise CompileError(_no_such_kernel(name, file, source, output.ptx))
+    found = _module(job, gathered)
+    output, symbol = found.output, found.symbol
     resources = symbols.resources(output.log, output.cubin, symbol)
     ptx = symbols.with_file_name(output.ptx, file)
-    parameters = _parameters(job, gathered, symbols.parameters(ptx, symbol))
-    variables = _variables(job, gathered, symbols.variables(ptx))
+    parameters = _parameters(job, found, symbols.parameters(ptx, symbol))
+    variables = _variables(job, found.gathered, symbols.variables(ptx))
     return Compiled(
         name, symbol, arch, source, file, ptx, output.cubin, resources, parameters, variables
     )
 
 
-def _module(job: Job, gathered: Gathered) -> tuple[nvrtc.Output, str]:
+def _module(job: Job, gathered: Gathered) -> Extracted:
     """What the source was compiled to, and the kernel's symbol."""
     # NVRTC itself reads the headers of what comes with tilewise. With limits, a source is
     # compiled anew each time, to see whether it stays within them.
+    name = job.request.name
     is_reusable = gathered.is_whole and not job.is_shipped and job.request.limits is None
     texts = (gathered.source, *gathered.headers.items(), *gathered.version())
     key = (*texts, job.file, job.options, job.request.trusted)
@@ -63,40 +64,47 @@ def _module(job: Job, gathered: Gathered) -> tuple[nvrtc.Output, str]:
         output = _modules.get(key) if is_reusable else None
         if output is not None:
             _modules.move_to_end(key)
-    if output is not None and job.request.name in symbols.entries(output.ptx):
-        return output, job.request.name
-    output, symbol = _compiled(job, gathered)
-    if is_reusable and symbol == job.request.name:
+    if output is not None and name in symbols.entries(output.ptx):
+        return Extracted(output, name, gathered, name)
+    found = _compiled(job, gathered)
+    if is_reusable and found.symbol == name and found.gathered is gathered:
         with _lock:
-            _modules[key] = output
+            _modules[key] = found.output
             if len(_modules) > _REMEMBERED:
                 _modules.popitem(last=False)
-    return output, symbol
+    return found
 
 
-def _compiled(job: Job, gathered: Gathered) -> tuple[nvrtc.Output, str]:
-    """Compile the source, and return the kernel's symbol with it."""
+def _compiled(job: Job, gathered: Gathered) -> Extracted:
+    """Compile the source, or where that fails the kernel's part of it."""
     name = job.request.name
     output = job.run(gathered, job.options, name)
     if output.ok:
-        return output, output.symbol
+        return Extracted(output, output.symbol, gathered, name)
     # Without the name: is it the source that is wrong, or the name?
     refused, output = output.log, job.run(gathered, job.options, None)
+    if output.ok and name in symbols.entries(output.ptx):
+        return Extracted(output, name, gathered, name)
+    found = None
+    if not job.is_shipped:
+        found = extract(job, gathered, lambda log, part: _message(log, job, part))
+    if found is not None:
+        return found
     if not output.ok:
         raise CompileError(_message(output.log, job, gathered))
     if symbols.is_instance(name, job.request.source):
         raise CompileError(f"{name} of {_message(refused, job, gathered, name)}")
-    return output, name
+    raise CompileError(_no_such_kernel(name, job.file, job.request.source, output.ptx))
 
 
 def _parameters(
-    job: Job, gathered: Gathered, found: list[tuple[str, str, int, int]]
+    job: Job, module: Extracted, found: list[tuple[str, str, int, int]]
 ) -> tuple[Parameter, ...]:
     """The parameters; where the PTX leaves the type of one open, with what the source declares."""
 
     declared: tuple[str, ...] = ()
     if job.request.lines and any(kind[0] in "bsu" and kind != "b8" for _, kind, _, _ in found):
-        declared = signatures.declared(job.request.name, partial(_run, job, gathered))
+        declared = signatures.declared(module.name, partial(_run, job, module.gathered))
     if len(declared) != len(found):
         declared = ("",) * len(found)
     return tuple(Parameter(*fields, each) for fields, each in zip(found, declared, strict=True))

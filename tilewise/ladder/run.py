@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -13,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewise.devices import Device
-from tilewise.kernel import Kernel
+from tilewise.kernel import SUFFIXES, Kernel, split_target
 from tilewise.ladder.geometry import (
     DEFAULT_SIZE,
     Geometry,
@@ -331,10 +329,9 @@ def named(target: str, **source: Any) -> Rung | Kernel:
     ValueError
         If there is no such rung, or no kernel is named.
     """
-    # At ".cu:", because a kernel's name may hold a colon too (space::kernel).
-    file = re.match(r"(.*?\.(?:cu|ptx)):(.*)", target, re.DOTALL)
-    if file is not None:
-        path, name = Path(file[1]), file[2]
+    found = split_target(target)
+    if found is not None:
+        path, name = found
         if not name.strip():
             raise ValueError(f"{target!r} names no kernel; write {path}:NAME")
         if not path.is_file():
@@ -345,8 +342,11 @@ def named(target: str, **source: Any) -> Rung | Kernel:
         if meant := [name for name, value in source.items() if value]:
             raise ValueError(f"{meant[0]} is for CUDA C++; {path} is PTX, which includes nothing")
         return Kernel.from_ptx(path, name, limits=limits)
-    if target.endswith((".cu", ".ptx")):
-        raise ValueError(f"{target!r} is a file; say which kernel in it: {target}:NAME")
+    if target.endswith((*SUFFIXES, ".ptx")):
+        raise ValueError(
+            f"{target!r} is a file; say which kernel in it: {target}:NAME (`tilewise kernels "
+            f"{target}` lists them)"
+        )
     try:
         return rung(target)
     except ValueError as error:

@@ -235,22 +235,6 @@ def ladder(
     return RIGHT if document["correct"] else WRONG
 
 
-def kernels(as_json: Json = False) -> int:
-    """List the rungs of the ladder, with what running each shows.
-
-    Of each rung: what it does, the tiles it takes, and what running it shows. The counters are
-    those of a product of 512 x 512 x 512 in float32, as the emulator counts them.
-    """
-    from tilewise.cli import show
-    from tilewise.ladder.rungs import RUNGS
-
-    if as_json:
-        print_json({"kernels": [rung.to_dict() for rung in RUNGS]})
-    else:
-        show.kernels(RUNGS)
-    return RIGHT
-
-
 def demo(device: Device = Place.auto, arch: Arch = None, as_json: Json = False) -> int:
     """Mirror and blur a picture by a product of matrices.
 

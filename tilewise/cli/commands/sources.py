@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tilewise.kernel import split_target
 from tilewise.limits import MOST, Limits
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ def the_source(
         "--no-limits": has_no_limits, "-D": define,
     }  # fmt: skip
     options = [option for option, value in given.items() if value]
-    if options and ".cu:" not in target and ".ptx:" not in target:
+    if options and split_target(target) is None:
         raise ValueError(
             f"{options[0]} is for FILE.cu:NAME or FILE.ptx:NAME; {target} is a rung of the ladder"
         )

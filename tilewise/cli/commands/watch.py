@@ -26,6 +26,7 @@ from tilewise.cli.commands.options import (
     print_json,
 )
 from tilewise.cli.commands.sources import Define, Include, Limit, NoLimits, Trusted, the_source
+from tilewise.kernel import split_target
 from tilewise.ladder.verdict import as_dict
 from tilewise.places import Dim3
 
@@ -168,13 +169,12 @@ def page_name(target: str) -> str:
     The file's folders are part of it, from the working directory where they lie in that: pages of
     two files' kernels of one name are two pages.
     """
-    named = re.match(r"(.*?)\.(cu|ptx):(.*)", target, re.DOTALL)
-    if named is None:
+    found = split_target(target)
+    if found is None:
         return re.sub(r"\W+", "_", target)
-    stem, suffix, name = named.groups()
-    if suffix == "ptx":
-        stem += "-ptx"
-    path, here = Path(stem).resolve(), Path.cwd().resolve()
+    file_of, name = found
+    path, here = file_of.resolve(), Path.cwd().resolve()
+    path = path.with_suffix("") if path.suffix == ".cu" else path
     if path.is_relative_to(here):
         path = path.relative_to(here)
     parts = [part for part in path.parts if part != path.anchor]

@@ -2,6 +2,7 @@
 
 from tilewise.cli.show.console import block_progress, console, counting, error, progress
 from tilewise.cli.show.launches import launch_result
+from tilewise.cli.show.listing import listing
 from tilewise.cli.show.machine import diagnosis
 from tilewise.cli.show.nsight import hardware
 from tilewise.cli.show.product import bench, tuned, warmed
@@ -23,6 +24,7 @@ __all__ = [
     "ladder",
     "launch_result",
     "lines",
+    "listing",
     "profile",
     "progress",
     "run_result",

@@ -1,0 +1,65 @@
+"""The kernels of files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rich.padding import Padding
+from rich.text import Text
+
+from tilewise.cli.show.console import console
+from tilewise.shown import number, plural
+
+if TYPE_CHECKING:
+    from tilewise.listing import ListedKernel
+
+_MOST = 6  # instances of a template that are shown
+_INDENT = (0, 0, 0, 4)
+
+
+def listing(kernels: Sequence[ListedKernel], files: Sequence[str], arch: str) -> None:
+    """Each kernel with its parameters, where it stands, and whether it compiles."""
+    out = console()
+    if not kernels:
+        out.print(f"{', '.join(files)}: no kernel (__global__ function)", markup=False)
+        return
+    for kernel in kernels:
+        out.print(Text.assemble((kernel.name, "bold"), f"({', '.join(kernel.parameters)})"))
+        for line in _lines(kernel, arch):
+            out.print(Padding(line, _INDENT, expand=False), markup=False)
+    tried = [kernel for kernel in kernels if kernel.compiles is not None]
+    told = f"{plural(len(kernels), 'kernel')}"
+    if tried:
+        told += (
+            f", of which {number(sum(map(bool, (k.compiles for k in tried))))} compile for {arch}"
+        )
+    out.print()
+    out.print(told)
+
+
+def _lines(kernel: ListedKernel, arch: str) -> list[str]:
+    """What is said of one kernel beside its parameters."""
+    place = f"{kernel.source}:{kernel.line}"
+    if kernel.file != kernel.source:
+        place += f", as {kernel.file}:{kernel.name}"
+    lines = [place]
+    if kernel.template:
+        lines.append(f"template <{', '.join(kernel.template)}>")
+    if kernel.launch_bounds:
+        lines.append(f"launch bounds {kernel.launch_bounds}")
+    if kernel.cluster_dims:
+        lines.append(f"cluster dimensions {kernel.cluster_dims}")
+    if kernel.instances:
+        shown = ", ".join(kernel.instances[:_MOST])
+        more = len(kernel.instances) - _MOST
+        lines.append(f"launched as {shown}{f' and {more} more' if more > 0 else ''}")
+    if kernel.compiles is None:
+        if kernel.template and not kernel.instances:
+            lines.append("a template that the file does not launch: ask for NAME<...>")
+    elif kernel.compiles:
+        lines.append("compiles" if kernel.tried == kernel.name else f"compiles as {kernel.tried}")
+    else:
+        first = next((line for line in kernel.problem.splitlines() if " error: " in line), "")
+        lines.append(f"does not compile for {arch}: {first or kernel.problem.splitlines()[0]}")
+    return lines

@@ -1,0 +1,337 @@
+"""One kernel out of a file with host code in it.
+
+A file as people have it is compiled as it is first. Where that fails, the part of it that the
+kernel needs is compiled instead: the file's text, and that of its own headers, with spaces for the
+rest, so that a line's number stays what it is. What is needed by a name that only happens to be the
+same, and does not compile, is left out as well; what an error misses is put back.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+
+from tilewise.compiler import nvrtc, symbols
+from tilewise.compiler.includes import Gathered
+from tilewise.compiler.job import Job
+from tilewise.compiler.options import defined
+from tilewise.compiler.source import part as parts
+from tilewise.compiler.source.declarations import Declaration
+from tilewise.compiler.source.instances import instances
+from tilewise.compiler.source.kernels import KernelDeclaration, alike
+from tilewise.compiler.source.part import Files, Part
+from tilewise.errors import CompileError, ParserMissingError
+
+_MOST_ROUNDS = 24
+_ERROR = re.compile(r"^(\S.*?)\((\d+)\): (?:catastrophic )?error[^:]*: (.*)$", re.MULTILINE)
+_CAUSE = re.compile(r"\bat line (\d+)(?: of (\S+))?")
+_QUOTED = re.compile(r'"(?:[^"\n]*?::)?~?([A-Za-z_]\w*)[^"\n]*"')
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a kernel's name says: ``"space::kernel<64, float>(float*, int)"``.
+
+    Attributes
+    ----------
+    path : str
+        The name alone.
+    arguments : str
+        The template's, with their brackets; empty where none are given.
+    types : tuple of str or None
+        Of its parameters; None where they are not given.
+    """
+
+    path: str
+    arguments: str
+    types: tuple[str, ...] | None
+
+    @property
+    def expression(self) -> str:
+        """What NVRTC is asked for."""
+        return self.path + self.arguments
+
+
+@dataclass(frozen=True)
+class Extracted:
+    """A kernel's part of a source, compiled."""
+
+    output: nvrtc.Output
+    symbol: str
+    gathered: Gathered
+    name: str
+
+
+def wanted(name: str) -> Wanted:
+    """Take a kernel's name apart."""
+    path = re.match(r"\s*(?:::)?\s*((?:\w+\s*::\s*)*\w+)\s*", name)
+    if path is None:
+        return Wanted(name, "", None)
+    rest = name[path.end() :].strip()
+    types: tuple[str, ...] | None = None
+    if rest.endswith(")") and (rest.startswith("(") or ">" in rest):
+        opening = _opening(rest)
+        if opening == 0 or rest[:opening].rstrip().endswith(">"):
+            types = tuple(alike(each) for each in _split(rest[opening + 1 : -1]))
+            rest = rest[:opening].rstrip()
+    return Wanted(re.sub(r"\s+", "", path[1]), rest, types)
+
+
+def _opening(text: str) -> int:
+    """The place of the bracket that the last one closes."""
+    depth = 0
+    for at in range(len(text) - 1, -1, -1):
+        depth += (text[at] == ")") - (text[at] == "(")
+        if depth == 0:
+            return at
+    return 0
+
+
+def _split(listed: str) -> list[str]:
+    found, depth = [""], 0
+    for letter in listed:
+        depth += (letter in "(<[") - (letter in ")>]")
+        if letter == "," and depth == 0:
+            found.append("")
+        else:
+            found[-1] += letter
+    return [each for each in found if each.strip() not in ("", "void")]
+
+
+def own_texts(job: Job, gathered: Gathered, more: frozenset[str] = frozenset()) -> dict[str, str]:
+    """The source and those of its headers that lie in its folder, or are named in ``more``."""
+    folder = job.folder
+    return {
+        job.file: gathered.source,
+        **{
+            name: text
+            for name, text in gathered.headers.items()
+            if name in more or (folder is not None and Path(name).is_relative_to(folder))
+        },
+    }
+
+
+def matching(files: Files, asked: Wanted) -> list[KernelDeclaration]:
+    """The kernels of a name: declarations, specializations and overloads."""
+    exact = [each for each in files.kernels if each.name == asked.path]
+    found = exact or [each for each in files.kernels if each.name.endswith(f"::{asked.path}")]
+    if not found:  # a symbol
+        plain = symbols.demangle(asked.path).partition("<")[0]
+        found = [each for each in files.kernels if each.name == plain]
+    if asked.types is not None:
+        found = [each for each in found if each.types == asked.types]
+    return found
+
+
+def listed(files: Files) -> list[str]:
+    """The names of the kernels, for a reader, in the order of the texts."""
+    return list(dict.fromkeys(f"{k.name}<...>" if k.template else k.name for k in files.kernels))
+
+
+def extract(
+    job: Job, gathered: Gathered, message: Callable[[str, Gathered], str]
+) -> Extracted | None:
+    """Compile the part of a source that a kernel needs.
+
+    Parameters
+    ----------
+    job : Job
+    gathered : Gathered
+        The whole source, which does not compile, or in which NVRTC does not find the kernel.
+    message : callable
+        Makes a reader's message of NVRTC's log.
+
+    Returns
+    -------
+    Extracted or None
+        None where the source is the kernel's already, or has none that can be found.
+
+    Raises
+    ------
+    CompileError
+        If the part does not compile, or the source has other kernels than the one asked for.
+    """
+    more: frozenset[str] = frozenset()
+    while True:
+        try:
+            files = parts.read(own_texts(job, gathered, more))
+        except ParserMissingError:
+            return None
+        asked = wanted(job.request.name)
+        kernels = matching(files, asked)
+        if not kernels:
+            if files.kernels:
+                raise CompileError(no_such_kernel(job.request.name, job.file, files))
+            return None
+        search = _Search(job, gathered, files, kernels, asked)
+        found = search.run()
+        headers = search.blamed_headers() - more
+        if found is not None or not headers:
+            break
+        more |= headers
+    if found is None:
+        if search.is_whole:
+            return None
+        raise CompileError(search.explained(message))
+    return found
+
+
+def no_such_kernel(name: str, file: str, files: Files) -> str:
+    """Say which kernels there are in place of one that is not."""
+    there = listed(files)
+    asked = wanted(name)
+    text = f"{file} has no kernel called {name!r}; it has {', '.join(there)}"
+    same = [k for k in files.kernels if asked.path in (k.name, k.base)]
+    if asked.types is not None and any(k.name == asked.path for k in same):
+        return f"{file} has no kernel {name}; it has {', '.join(dict.fromkeys(k.signature for k in same))}"
+    template = next((k.template for k in same if k.template), ())
+    if template and not asked.arguments:
+        return (
+            f"{text}. {asked.path} is a template, <{', '.join(map(str, template))}>: ask for an "
+            f"instance, such as {_example(asked.path, files)}"
+        )
+    near = get_close_matches(asked.path, [k.name for k in files.kernels], 1, 0.6)
+    near = near or [k.name for k in same]
+    return f"{text}. Did you mean {near[0]}?" if near else text
+
+
+def _example(path: str, files: Files) -> str:
+    """An instance of a template, as the source has it where it has one."""
+    there = (name for found in instances(files).values() for name in found)
+    return next((n for n in there if n.partition("<")[0].endswith(path)), f"{path}<...> filled in")
+
+
+class _Search:
+    """Finds what of a source to leave out, by compiling what is left."""
+
+    def __init__(
+        self,
+        job: Job,
+        gathered: Gathered,
+        files: Files,
+        kernels: list[KernelDeclaration],
+        asked: Wanted,
+    ) -> None:
+        self.job, self.gathered, self.files, self.asked = job, gathered, files, asked
+        self.kernels = kernels
+        words = parts.words_of(job.request.name)
+        for macro in defined(job.options):
+            words |= parts.words_of(macro)
+        self.part = Part(files, kernels, words, frozenset(gathered.headers))
+        own = {kernel.declaration for kernel in kernels}
+        names = {kernel.base for kernel in kernels}
+        self.part.left_out |= {
+            each for each in files.declarations
+            if each not in own and each.kind == "function" and not names.isdisjoint(each.names)
+            and (each.is_kernel or not each.is_device) and not self._is_of_a_type(each)
+        }  # fmt: skip
+        self._fixed = frozenset(self.part.left_out)
+        self.output = nvrtc.Output("", ok=False)
+        self.now = gathered
+        self.is_whole = False
+
+    @staticmethod
+    def _is_of_a_type(declaration: Declaration) -> bool:
+        return bool(declaration.with_names)
+
+    def run(self) -> Extracted | None:
+        """Compile; None where no part that compiles was found."""
+        name = self.asked.expression
+        for _ in range(_MOST_ROUNDS):
+            texts = self.part.texts()
+            self.now = self.job.gathered(texts)
+            if not self._has_host_code() and self.asked.types is None:
+                self.is_whole = True
+                return None
+            self.output = self.job.run(self.now, self.job.options, name)
+            if self.output.ok:
+                return Extracted(self.output, self.output.symbol, self.now, name)
+            if not self._changed():
+                break
+        whole = self.job.run(self.now, self.job.options, None)
+        if whole.ok and self.job.request.name in symbols.entries(whole.ptx):
+            return Extracted(whole, self.job.request.name, self.now, self.job.request.name)
+        return None
+
+    def _has_host_code(self) -> bool:
+        """Whether there is anything to leave out that may be the host's."""
+        return bool(self.part.missing) or any(each.is_host for each in self.files.declarations)
+
+    def _errors(self) -> Iterator[tuple[list[tuple[str, int]], set[str]]]:
+        """Of each error, its places, and the names that its message quotes."""
+        log = self.output.log
+        found = list(_ERROR.finditer(log))
+        for at, match in enumerate(found):
+            end = found[at + 1].start() if at + 1 < len(found) else len(log)
+            causes = _CAUSE.findall(log[match.end() : end])
+            places = [(match[1], int(match[2]))]
+            if match[1] not in self.files.texts:
+                places += [(file or self.job.file, int(line)) for line, file in causes]
+            yield places, set(_QUOTED.findall(match[3]))
+
+    def _changed(self) -> bool:
+        """Leave out what does not compile and may go, or put back what is missing."""
+        part = self.part
+        before = len(part.left_out), len(part.words), len(part.needed)
+        gone: set[Declaration] = set()
+        names: set[str] = set()
+        for places, quoted in self._errors():
+            here = {each for place in places for each in part.droppable(*place)}
+            gone |= here
+            if not here:
+                names |= quoted
+        back = {e for e in part.left_out - self._fixed if not names.isdisjoint(e.names)}
+        unreached = {name for name in names if name in self.files.by_name}
+        part.left_out |= gone
+        part.left_out -= back
+        part.needed |= back
+        part.words |= unreached
+        return before != (len(part.left_out), len(part.words), len(part.needed))
+
+    def blamed_headers(self) -> frozenset[str]:
+        """Headers of the caller's folders that do not compile as they are."""
+        if self.output.ok:
+            return frozenset()
+        files = {file for places, _ in self._errors() for file, _ in places}
+        folders = [f for f in self.job.include if not (f / "cuda_runtime.h").exists()]
+        return frozenset(
+            file
+            for file in files
+            if file in self.gathered.headers
+            and file not in self.files.texts
+            and any(Path(file).is_relative_to(folder) for folder in folders)
+        )
+
+    def explained(self, message: Callable[[str, Gathered], str]) -> str:
+        """What is wrong with the part that is left."""
+        overloads = list(dict.fromkeys(
+            (kernel.name, kernel.types) for kernel in self.kernels if not kernel.is_special
+        ))  # fmt: skip
+        whole = self.job.run(self.now, self.job.options, None)
+        if whole.ok and len(overloads) > 1 and self.asked.types is None:
+            each = ", ".join(
+                f"{k.signature} (line {k.line or k.declaration.first_line})" for k in self.kernels
+            )
+            return (
+                f"{self.job.file} has {len(overloads)} kernels called {self.job.request.name}: {each}; "
+                "name one with its parameters, as "
+                f"{self.kernels[0].signature!r}"
+            )
+        text = message(self.output.log, self.now)
+        if whole.ok:
+            kernel = self.kernels[0]
+            if kernel.template and not self.asked.arguments:
+                return no_such_kernel(self.job.request.name, self.job.file, self.files)
+            text = f"{self.job.request.name} of {text}"
+        notes = [str(each) for each in self.part.missing.values()]
+        quoted = {name for _, names in self._errors() for name in names}
+        notes += [
+            f"{each.file}:{each.first_line}: {', '.join(sorted(each.names))} is left out: it is "
+            "host code, which does not compile for a GPU"
+            for each in sorted(self.part.left_out, key=lambda each: each.first_line)
+            if not quoted.isdisjoint(each.names)
+        ]
+        return "\n".join((text, *notes))

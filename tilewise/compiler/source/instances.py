@@ -1,0 +1,284 @@
+"""The arguments that a source itself gives to its templates of kernels.
+
+They stand where host code launches a kernel, takes its address or instantiates it. What is named
+there by a constant of the host function is replaced by its value, and what is named by a parameter
+of a template around it by each argument that the source gives to that.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice, product
+from typing import Any
+
+from tilewise.compiler.source.kernels import KernelDeclaration
+from tilewise.compiler.source.part import Files
+from tilewise.compiler.source.tree import Text, nodes
+
+MOST = 256
+"""Of one kernel, no more instances than these are looked for."""
+_DEEPEST = 5  # templates that instantiate one another
+_SCOPES = ("compound_statement", "translation_unit", "declaration_list")
+_ARITHMETIC = re.compile(r"[\d\s()+*/%<>&|-]+")
+
+
+def instances(files: Files) -> dict[str, list[str]]:
+    """By a template's name, the instances of it that the texts ask for: ``"k<64, float>"``."""
+    finder = _Finder(files)
+    found: dict[str, list[str]] = {}
+    for kernel in files.kernels:
+        if kernel.template:
+            names = [f"{kernel.name}<{given}>" for given in finder.given(kernel.base)]
+            names += finder.deduced(kernel)
+            if not names and all(each.default for each in kernel.template):
+                names = [f"{kernel.name}<>"]
+            found.setdefault(kernel.name, []).extend(n for n in dict.fromkeys(names)
+                                                     if n not in found.get(kernel.name, ()))  # fmt: skip
+    return found
+
+
+class _Finder:
+    def __init__(self, files: Files) -> None:
+        self.by_name: dict[str, list[tuple[Any, Text]]] = {}
+        self.launches: dict[str, list[tuple[Any, Text]]] = {}
+        for text in files.texts.values():
+            for node in nodes(text.root):
+                if node.type in ("template_function", "template_type"):
+                    name = text.spelled(node.child_by_field_name("name") or node)
+                    self.by_name.setdefault(name, []).append((node, text))
+                elif node.type == "call_expression" and any(
+                    child.type == "kernel_call_syntax" for child in node.children
+                ):
+                    name = text.spelled(node.child_by_field_name("function") or node)
+                    self.launches.setdefault(name.rpartition("::")[2], []).append((node, text))
+
+    def given(self, name: str, depth: int = 0) -> list[str]:
+        """The arguments that a template of this name is given, each list as text."""
+        found: dict[str, None] = {}
+        for node, text in self.by_name.get(name, ()):
+            listed = node.child_by_field_name("arguments")
+            if listed is None or depth > _DEEPEST or len(found) >= MOST:
+                continue
+            arguments = [c for c in listed.named_children if c.type != "comment"]
+            for each in islice(self._resolved(arguments, node, text, depth), MOST):
+                found[", ".join(each)] = None
+        return list(found)
+
+    def _resolved(
+        self, arguments: Sequence[Any], node: Any, text: Text, depth: int
+    ) -> Iterator[tuple[str, ...]]:
+        """The arguments with values for names, once for each instance of the templates around."""
+        for around in self._around(node, text, depth):
+            values = []
+            for argument in arguments:
+                value = self._value(argument, node, text, around)
+                if value is None:
+                    break
+                values.append(value)
+            else:
+                yield tuple(values)
+
+    def _around(self, node: Any, text: Text, depth: int) -> Iterator[Mapping[str, str]]:
+        """What the parameters of the templates around a place stand for."""
+        every: list[list[dict[str, str]]] = []
+        while (node := node.parent) is not None:
+            if node.type != "template_declaration":
+                continue
+            names = _parameters_of(node, text)
+            if not names:
+                continue
+            options = []
+            for name in _names_of(node, text):
+                for given in self.given(name, depth + 1):
+                    values = _split(given)
+                    if len(values) <= len(names):
+                        options.append(dict(zip(names, values, strict=False)))
+            every.append(options or [dict.fromkeys(names, "")])
+        for chosen in islice(product(*every), MOST):
+            yield {name: value for each in chosen for name, value in each.items()}
+
+    def _value(
+        self, node: Any, place: Any, text: Text, around: Mapping[str, str], depth: int = 0
+    ) -> str | None:
+        """An expression or a type with values for the names in it; None where one is not known."""
+        parts: list[str] = []
+        tokens = text.between(node.start_byte, node.end_byte)
+        end = None
+        for token in tokens:
+            word = token.text.decode(errors="replace")
+            gap = " " * (end is not None and end < token.start)
+            end = token.end
+            if token.is_word and word in around:
+                if not around[word]:
+                    return None
+                word = around[word]
+            elif token.is_word and depth < _DEEPEST:
+                constant = _constant(word, place, text)
+                if constant is not None:
+                    value = self._value(constant, constant, text, around, depth + 1)
+                    if value is None:
+                        return None
+                    word = value if re.fullmatch(r"\w+", value) else f"({value})"
+            parts.append(gap + word)
+        return _computed("".join(parts))
+
+    def deduced(self, kernel: KernelDeclaration) -> list[str]:
+        """Instances by launches without arguments, whose types the arguments of the call say."""
+        names = [each.name for each in kernel.template]
+        if any(each.kind not in ("typename", "class") for each in kernel.template):
+            return []
+        found = []
+        for node, text in self.launches.get(kernel.base, ()):
+            listed = node.child_by_field_name("arguments")
+            if listed is None or text.spelled(node.child_by_field_name("function")).endswith(">"):
+                continue
+            arguments = [c for c in listed.named_children if c.type != "comment"]
+            for around in self._around(node, text, 0):
+                known: dict[str, str] = {}
+                for parameter, argument in zip(kernel.parameters, arguments, strict=False):
+                    kind = self._type(argument, node, text, around)
+                    pattern = parameter.type.replace("const", " ").replace("__restrict__", " ")
+                    pattern = "".join(pattern.split())
+                    for name in names:
+                        if kind and pattern in (name, f"{name}*", f"{name}&"):
+                            stars = pattern.count("*")
+                            if kind.count("*") >= stars:
+                                known.setdefault(name, kind[: len(kind) - stars] if stars else kind)
+                if len(known) == len(names):
+                    found.append(f"{kernel.name}<{', '.join(known[name] for name in names)}>")
+        return list(dict.fromkeys(found))
+
+    def _type(self, node: Any, place: Any, text: Text, around: Mapping[str, str]) -> str:
+        """The type that a variable is declared with; empty where it is not known."""
+        if node.type == "cast_expression":
+            kind = node.child_by_field_name("type")
+            return _plain(self._value(kind, place, text, around) or "")
+        word = text.spelled(node)
+        if not re.fullmatch(r"\w+", word):
+            return ""
+        for declaration in _declarations(place, ("declaration", "parameter_declaration")):
+            for declarator in declaration.children_by_field_name("declarator"):
+                stars = 0
+                inner = declarator
+                while inner is not None and inner.type in (
+                    "init_declarator", "pointer_declarator", "array_declarator",
+                ):  # fmt: skip
+                    stars += inner.type != "init_declarator"
+                    inner = inner.child_by_field_name("declarator")
+                kind = declaration.child_by_field_name("type")
+                if inner is not None and kind is not None and text.spelled(inner) == word:
+                    return _plain(self._value(kind, place, text, around) or "") + "*" * stars
+        return ""
+
+
+def _plain(kind: str) -> str:
+    return "" if kind == "auto" else re.sub(r"\bconst\b|\s+(?=\*)", "", kind).strip()
+
+
+def _parameters_of(template: Any, text: Text) -> list[str]:
+    """The names of a template's parameters."""
+    listed = template.child_by_field_name("parameters")
+    found = []
+    for each in () if listed is None else listed.named_children:
+        tokens = text.between(each.start_byte, each.end_byte)
+        equals = next((at for at, token in enumerate(tokens) if token.text == b"="), len(tokens))
+        words = [token for token in tokens[:equals] if token.is_word]
+        if words:
+            found.append(words[-1].text.decode())
+    return found
+
+
+def _names_of(template: Any, text: Text) -> Iterator[str]:
+    """The name of a template, and of the class whose member it is."""
+    inner = template.named_children[-1]
+    name = inner.child_by_field_name("name")
+    if name is not None:
+        yield text.spelled(name.child_by_field_name("name") or name)
+    declarator = inner.child_by_field_name("declarator")
+    while declarator is not None and declarator.child_by_field_name("declarator") is not None:
+        declarator = declarator.child_by_field_name("declarator")
+    while declarator is not None and declarator.type == "qualified_identifier":
+        scope = declarator.child_by_field_name("scope")
+        if scope is not None and scope.type == "template_type":
+            yield text.spelled(scope.child_by_field_name("name") or scope)
+        declarator = declarator.child_by_field_name("name")
+    if declarator is not None:
+        yield text.spelled(declarator)
+
+
+def _declarations(place: Any, kinds: tuple[str, ...]) -> Iterator[Any]:
+    """Declarations that can be seen from a place, the nearest ones first."""
+    node = place
+    while (parent := node.parent) is not None:
+        if parent.type in _SCOPES or parent.type.startswith("preproc_"):
+            for child in reversed(parent.named_children):
+                if child.start_byte < node.start_byte and child.type in kinds:
+                    yield child
+        elif parent.type == "function_definition" and "parameter_declaration" in kinds:
+            for child in nodes(parent.child_by_field_name("declarator")):
+                if child.type == "parameter_declaration":
+                    yield child
+        node = parent
+
+
+def _constant(word: str, place: Any, text: Text) -> Any:
+    """What a constant of the functions around a place is initialized with."""
+    for declaration in _declarations(place, ("declaration",)):
+        words = {t.text for t in text.between(declaration.start_byte, declaration.end_byte)}
+        if declaration.parent.type in ("translation_unit", "declaration_list"):
+            continue  # NVRTC knows it too
+        if word.encode() not in words or not words & {b"const", b"constexpr", b"enum"}:
+            continue
+        for declarator in declaration.children_by_field_name("declarator"):
+            name = declarator.child_by_field_name("declarator")
+            if name is not None and text.spelled(name) == word:
+                return declarator.child_by_field_name("value")
+    return None
+
+
+def _computed(value: str) -> str:
+    """An expression of numbers as its value; another as it is, in brackets where it needs them."""
+    if _ARITHMETIC.fullmatch(value) and re.search(r"\d\s*[^\d\s)]", value) and len(value) < 200:
+        try:
+            return str(_evaluated(ast.parse(value.strip(), mode="eval").body))
+        except (SyntaxError, ValueError, ZeroDivisionError, KeyError, RecursionError):
+            pass
+    depth = 0
+    for letter in value:
+        depth += (letter in "([{") - (letter in ")]}")
+        if letter == ">" and depth == 0 and "<" not in value:
+            return f"({value})"
+    return value
+
+
+def _evaluated(node: Any) -> int:
+    if isinstance(node, ast.Constant) and isinstance(node.value, int):
+        return node.value
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        return -_evaluated(node.operand)
+    if isinstance(node, ast.BinOp):
+        left, right = _evaluated(node.left), _evaluated(node.right)
+        if isinstance(node.op, ast.Div | ast.Mod) and (left < 0 or right < 0):
+            raise ValueError("C++ rounds otherwise")
+        if isinstance(node.op, ast.LShift) and not 0 <= right < 64:
+            raise ValueError("a shift that C++ does not define")
+        operations = {
+            ast.Add: lambda: left + right, ast.Sub: lambda: left - right,
+            ast.Mult: lambda: left * right, ast.Div: lambda: left // right,
+            ast.Mod: lambda: left % right, ast.LShift: lambda: left << right,
+        }  # fmt: skip
+        return operations[type(node.op)]()
+    raise ValueError("no arithmetic of whole numbers")
+
+
+def _split(listed: str) -> list[str]:
+    found, depth = [""], 0
+    for letter in listed:
+        depth += (letter in "(<[") - (letter in ")>]")
+        if letter == "," and depth == 0:
+            found.append("")
+        else:
+            found[-1] += letter
+    return [each.strip() for each in found if each.strip()]

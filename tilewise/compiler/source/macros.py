@@ -1,0 +1,165 @@
+"""Macros of a text: what they stand for, as far as a reader of declarations needs it.
+
+Conditions are not evaluated: of a macro that is defined in several places, all bodies count where
+names are looked for, and the first where it is expanded.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from tilewise.compiler.source.tree import Text
+
+_DEFINE = re.compile(r"\s*#\s*define\s+([A-Za-z_]\w*)(\(([^)]*)\))?\s*(.*)", re.DOTALL)
+_TOKEN = re.compile(
+    r'[A-Za-z_]\w*|\.?\d(?:[\w.\']|[eEpP][+-])*|"(?:\\.|[^"\\])*"|\'(?:\\.|[^\'\\])*\''
+    r"|\#\#|<<<|>>>|::|->|\S",
+    re.DOTALL,
+)
+_WORD = re.compile(r"[A-Za-z_]\w*")
+_MOST_TOKENS = 20_000
+"""What expanding one text may come to; beyond it, macros stay as they are."""
+
+
+@dataclass(frozen=True)
+class Macro:
+    """One definition; ``parameters`` is None of a macro that takes no arguments."""
+
+    parameters: tuple[str, ...] | None
+    body: tuple[str, ...]
+
+    @property
+    def words(self) -> frozenset[str]:
+        """The names in it."""
+        return frozenset(filter(_WORD.fullmatch, self.body)) - set(self.parameters or ())
+
+
+def defined_in(text: Text) -> dict[str, list[Macro]]:
+    """The macros that a text defines."""
+    found: dict[str, list[Macro]] = {}
+    for directive in text.directives:
+        if directive.word != "define":
+            continue
+        line = text.data[directive.start : directive.end].decode(errors="replace")
+        line = re.sub(r"//[^\n]*|/\*.*?\*/", " ", line.replace("\\\n", " "), flags=re.DOTALL)
+        if match := _DEFINE.fullmatch(line):
+            names = match[3]
+            parameters = (
+                None if match[2] is None else tuple(filter(None, map(str.strip, names.split(","))))
+            )
+            found.setdefault(match[1], []).append(Macro(parameters, tokens_of(match[4])))
+    return found
+
+
+def tokens_of(text: str) -> tuple[str, ...]:
+    """The preprocessor's tokens of a text without comments."""
+    return tuple(_TOKEN.findall(text))
+
+
+def words_behind(words: Iterable[str], macros: Mapping[str, Sequence[Macro]]) -> set[str]:
+    """Names, and all that macros among them stand for."""
+    seen: set[str] = set()
+    waiting = list(words)
+    while waiting:
+        word = waiting.pop()
+        if word not in seen:
+            seen.add(word)
+            waiting += (each for macro in macros.get(word, ()) for each in macro.words)
+    return seen
+
+
+def expanded(text: str, macros: Mapping[str, Sequence[Macro]]) -> str:
+    """``text`` with its macros expanded (ISO C++20 15.6), for reading what it declares."""
+    budget = [_MOST_TOKENS]
+    return " ".join(_expanded(list(tokens_of(text)), macros, frozenset(), budget))
+
+
+def _expanded(
+    tokens: list[str],
+    macros: Mapping[str, Sequence[Macro]],
+    hidden: frozenset[str],
+    budget: list[int],
+) -> list[str]:
+    out: list[str] = []
+    at = 0
+    while at < len(tokens):
+        token = tokens[at]
+        at += 1
+        budget[0] -= 1
+        macro = next(iter(macros.get(token, ())), None)
+        if macro is None or token in hidden or budget[0] < 0 or len(hidden) > 30:
+            out.append(token)
+            continue
+        arguments: list[list[str]] = []
+        if macro.parameters is not None:
+            if tokens[at : at + 1] != ["("]:
+                out.append(token)
+                continue
+            arguments, at = _arguments(tokens, at)
+        inner = _pasted(_filled(macro, arguments, macros, hidden, budget))
+        out += _expanded(inner, macros, hidden | {token}, budget)
+    return out
+
+
+def _arguments(tokens: list[str], at: int) -> tuple[list[list[str]], int]:
+    """The arguments of a call whose bracket opens at ``at``, and the place behind it."""
+    found: list[list[str]] = [[]]
+    depth = 0
+    for place in range(at, len(tokens)):
+        token = tokens[place]
+        depth += (token == "(") - (token == ")")
+        if depth == 0:
+            return found, place + 1
+        if token == "," and depth == 1:
+            found.append([])
+        elif place > at:
+            found[-1].append(token)
+    return found, len(tokens)
+
+
+def _filled(
+    macro: Macro,
+    arguments: list[list[str]],
+    macros: Mapping[str, Sequence[Macro]],
+    hidden: frozenset[str],
+    budget: list[int],
+) -> list[str]:
+    """The body with arguments for parameters."""
+    names = list(macro.parameters or ())
+    given = dict(zip(names, arguments, strict=False))
+    if names and names[-1].endswith("..."):
+        rest = arguments[len(names) - 1 :]
+        joined = [
+            token for index, each in enumerate(rest) for token in ([","] * (index > 0) + each)
+        ]
+        given[names[-1].removesuffix("...").strip() or "__VA_ARGS__"] = joined
+    out: list[str] = []
+    body = macro.body
+    for at, token in enumerate(body):
+        budget[0] -= 1
+        if budget[0] < 0:
+            return list(body)
+        if token in given:
+            pastes = "##" in (*body[max(at - 1, 0) : at], *body[at + 1 : at + 2])
+            out += given[token] if pastes else _expanded(given[token], macros, hidden, budget)
+            budget[0] -= len(given[token])
+        elif token == "#" and body[at + 1 : at + 2] and body[at + 1] in given:
+            out.append('""')
+        else:
+            out.append(token)
+    return out
+
+
+def _pasted(tokens: list[str]) -> list[str]:
+    out: list[str] = []
+    at = 0
+    while at < len(tokens):
+        if tokens[at] == "##" and out and at + 1 < len(tokens):
+            out[-1] += tokens[at + 1]
+            at += 1
+        else:
+            out.append(tokens[at])
+        at += 1
+    return out

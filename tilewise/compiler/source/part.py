@@ -1,0 +1,198 @@
+"""The part of a source that one kernel needs; everything else is left out, and lines stay lines.
+
+From the kernel's own text on, each declaration is needed whose name stands in what is needed
+already, in the names that macros stand for, too. That a name is the same does not make it the same
+thing: what is needed by its name alone and does not compile may be left out after all
+(:mod:`tilewise.compiler.extract`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from tilewise.compiler.includes import OUTSIDE
+from tilewise.compiler.source import macros as preprocessor
+from tilewise.compiler.source.declarations import Declaration, Reader, by_name
+from tilewise.compiler.source.kernels import KernelDeclaration, kernels_of
+from tilewise.compiler.source.macros import Macro
+from tilewise.compiler.source.tree import Directive, Text, blank, parsed
+
+_OPERAND = re.compile(r'\s*#\s*include\s*(?:"([^"\n]*)"|<([^>\n]*)>)')
+_REFUSED = re.compile(r'(?:"([^"\n]*)"|<([^>\n]*)>)\s*$')
+_WORD = re.compile(r"[A-Za-z_]\w*")
+
+
+@dataclass(frozen=True)
+class Files:
+    """Texts that are read together: a source and headers of its own.
+
+    Attributes
+    ----------
+    texts : mapping of str to Text
+        By the name that messages have for them.
+    macros : mapping of str to list of Macro
+    declarations : tuple of Declaration
+    """
+
+    texts: Mapping[str, Text]
+    macros: Mapping[str, Sequence[Macro]]
+    declarations: tuple[Declaration, ...]
+
+    @cached_property
+    def by_name(self) -> dict[str, list[Declaration]]:
+        """Declarations by the names that they declare."""
+        return by_name(self.declarations)
+
+    @cached_property
+    def kernels(self) -> list[KernelDeclaration]:
+        """The kernels, in the order of the texts."""
+        return kernels_of(self.declarations, self.texts)
+
+
+def read(texts: Mapping[str, str]) -> Files:
+    """Read the declarations of texts.
+
+    Raises
+    ------
+    ParserMissingError
+        If the parser is not installed.
+    """
+    trees = {name: parsed(text) for name, text in texts.items()}
+    macros: dict[str, list[Macro]] = {}
+    for tree in trees.values():
+        for name, found in preprocessor.defined_in(tree).items():
+            macros.setdefault(name, []).extend(found)
+    return Files(
+        trees, macros,
+        tuple(each for name, tree in trees.items() for each in Reader(name, tree, macros).declarations()),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Missing:
+    """A header that is not there, or may not be read, and is left out.
+
+    Attributes
+    ----------
+    header : str
+        Its name, in quotation marks or angle brackets.
+    file : str
+    line : int
+        Of the include.
+    is_refused : bool
+        Whether it may not be read.
+    """
+
+    header: str
+    file: str
+    line: int
+    is_refused: bool
+
+    def __str__(self) -> str:
+        why = OUTSIDE
+        if not self.is_refused:
+            why = "this header was not found; if the kernel needs it, name its folder in include="
+        return f"{self.file}:{self.line}: {why}: {self.header}"
+
+
+@dataclass
+class Part:
+    """What of some files is kept for kernels.
+
+    Attributes
+    ----------
+    files : Files
+    kernels : sequence of KernelDeclaration
+        Those that are asked for.
+    words : set of str
+        Names that are needed beside theirs.
+    left_out : set of Declaration
+        What is left out though its name is needed.
+    needed : set of Declaration
+        What is never left out again.
+    headers : collection of str
+        The names of the headers that are there.
+    """
+
+    files: Files
+    kernels: Sequence[KernelDeclaration]
+    words: set[str]
+    headers: frozenset[str] = frozenset()
+    left_out: set[Declaration] = field(default_factory=set)
+    needed: set[Declaration] = field(default_factory=set)
+    missing: dict[str, Missing] = field(default_factory=dict)
+
+    def kept(self) -> set[Declaration]:
+        """The declarations that are needed."""
+        own = [kernel.declaration for kernel in self.kernels]
+        kept = {*own, *(each for each in self.files.declarations if each.is_always)} - self.left_out
+        names = {name for each in kept for name in each.words} | self.words
+        while True:
+            names = preprocessor.words_behind(names, self.files.macros)
+            more = {each for each in self.files.declarations
+                    if each not in kept and self._is_needed(each, names)}  # fmt: skip
+            if not more:
+                return kept
+            kept |= more
+            names |= {name for each in more for name in each.words}
+
+    def _is_needed(self, declaration: Declaration, names: set[str]) -> bool:
+        if declaration in self.left_out or declaration.kind == "instantiation":
+            return False
+        if declaration.kind == "assertion":
+            said = [name for name in declaration.words if name in self.files.by_name]
+            return names.issuperset(said)
+        return not (
+            names.isdisjoint(declaration.names) and names.isdisjoint(declaration.with_names)
+        )
+
+    def texts(self) -> dict[str, str]:
+        """The texts, with spaces for what is left out."""
+        kept = self.kept()
+        self.missing = {}
+        found = {}
+        for name, text in self.files.texts.items():
+            out = bytearray(text.data)
+            gone = [e for e in self.files.declarations if e.file == name and e not in kept]
+            gone += [m for e in kept if e.file == name for m in e.members if m in self.left_out]
+            for each in gone:
+                blank(out, each.start, each.end)
+            for directive in text.directives:
+                inside = any(e.start <= directive.start < e.end for e in gone)
+                self._directive(out, directive, name, text, inside)
+            found[name] = out.decode()
+        return found
+
+    def _directive(
+        self, out: bytearray, directive: Directive, name: str, text: Text, is_inside: bool
+    ) -> None:
+        """Keep a directive, unless it includes what is not there, or into what is left out."""
+        line = text.data[directive.start : directive.end]
+        is_refused = directive.word == "error" and OUTSIDE.encode() in line
+        match = (_REFUSED.search if is_refused else _OPERAND.match)(line.decode(errors="replace"))
+        operand = None if match is None else match[1] if match[2] is None else match[2]
+        if match is not None and (is_refused or operand not in self.headers):
+            blank(out, directive.start, directive.end)
+            header = f'"{operand}"' if match[2] is None else f"<{operand}>"
+            place = name, text.line(directive.start)
+            self.missing.setdefault(header, Missing(header, *place, is_refused))
+        elif match is None or not is_inside:
+            out[directive.start : directive.end] = line
+
+    def droppable(self, file: str, line: int) -> Iterable[Declaration]:
+        """What at a line is needed by its name alone, and is not said to be for the device."""
+        for each in self.kept():
+            if each.file != file or not each.has_line(line):
+                continue
+            members = [m for m in each.members if m.has_line(line) and not m.is_device]
+            for found in members or [each]:
+                if not (found.is_device or found in self.needed or found in self.left_out):
+                    yield found
+
+
+def words_of(text: str) -> set[str]:
+    """The names in a text."""
+    return set(_WORD.findall(text))

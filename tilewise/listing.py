@@ -1,0 +1,268 @@
+"""The kernels of files of CUDA C++: what each is called, takes, and is launched with."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from tilewise.compiler.ahead import cores
+from tilewise.compiler.extract import own_texts, wanted
+from tilewise.compiler.job import job_of
+from tilewise.compiler.source.instances import instances
+from tilewise.compiler.source.kernels import KernelDeclaration
+from tilewise.compiler.source.part import Files, read
+from tilewise.errors import CompileError, TilewiseError
+from tilewise.kernel import SUFFIXES, Kernel
+from tilewise.limits import Limits
+
+_Places = dict[tuple[str, int, str, tuple[str, ...]], list[tuple[str, KernelDeclaration]]]
+"""Kernels by where they stand, each with the files in which it was found."""
+
+
+@dataclass(frozen=True)
+class ListedKernel:
+    """One kernel that a file has.
+
+    Attributes
+    ----------
+    file : str
+        The file to name it by: ``FILE.cu:NAME``.
+    source : str
+        The file that it is written in, which may be a header of ``file``.
+    line : int
+        From 1.
+    name : str
+        With its namespaces.
+    template : tuple of str
+        The template's parameters with their defaults, as ``"int TILE = 16"``; empty where it is no
+        template.
+    parameters : tuple of str
+        As ``"const float* x"``.
+    launch_bounds, cluster_dims : str
+        The arguments of ``__launch_bounds__`` and ``__cluster_dims__``; empty where it has none.
+    instances : tuple of str
+        The template's instances that the files themselves ask for.
+    tried : str
+        The name by which it was compiled: its own, or an instance; empty where none was.
+    problem : str
+        Why that does not compile; empty where it does, and where it was not compiled.
+    """
+
+    file: str
+    source: str
+    line: int
+    name: str
+    template: tuple[str, ...]
+    parameters: tuple[str, ...]
+    launch_bounds: str
+    cluster_dims: str
+    instances: tuple[str, ...]
+    tried: str = ""
+    problem: str = ""
+
+    @property
+    def compiles(self) -> bool | None:
+        """Whether it compiles; None where it was not compiled."""
+        return not self.problem if self.tried else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {
+            "file": self.file,
+            "source": self.source,
+            "line": self.line,
+            "name": self.name,
+            "template": list(self.template),
+            "parameters": list(self.parameters),
+            "launch_bounds": self.launch_bounds,
+            "cluster_dims": self.cluster_dims,
+            "instances": list(self.instances),
+            "compiles": self.compiles,
+            "tried": self.tried,
+            "problem": self.problem,
+        }
+
+
+def files_of(paths: Iterable[str | os.PathLike[str]]) -> list[Path]:
+    """The files of CUDA C++ that paths name; of a folder, all that lie in it and below.
+
+    Raises
+    ------
+    FileNotFoundError
+        If a path is not there, or a folder has none.
+    """
+    found: dict[Path, None] = {}
+    for each in map(Path, paths):
+        if each.is_dir():
+            inside = sorted(p for p in each.rglob("*") if p.suffix in SUFFIXES and p.is_file())
+            if not inside:
+                raise FileNotFoundError(f"there is no file *.cu or *.cuh in {each}")
+            found.update(dict.fromkeys(inside))
+        elif each.is_file():
+            found[each] = None
+        else:
+            raise FileNotFoundError(f"there is no file {each}")
+    return list(found)
+
+
+def list_kernels(
+    paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    *,
+    name: str | None = None,
+    arch: str | None = None,
+    compiled: bool = True,
+    defines: Mapping[str, Any] | None = None,
+    include: Sequence[str | Path] = (),
+    trusted: bool = False,
+    limits: Limits | None = None,
+    done: Callable[[str], object] = lambda _: None,
+) -> tuple[ListedKernel, ...]:
+    """List the kernels of files, in the order of their text.
+
+    Of a kernel in a header, the file that includes it is one to name it by.
+
+    Parameters
+    ----------
+    paths : path, or iterable of paths
+        Files; of a folder, all ``*.cu`` and ``*.cuh`` in it and below.
+    name : str, optional
+        Only the kernels of this name; where it is an instance of a template, that is compiled.
+    arch : str, optional
+        What they are compiled for, as ``"sm_90a"``; by default as the emulator has it.
+    compiled : bool
+        Whether each kernel is compiled: a template as the first of its instances that the files
+        ask for, and not at all where they ask for none.
+    defines, include, trusted, limits
+        As :class:`tilewise.Kernel` takes them.
+    done : callable
+        Called with the name of each kernel that was compiled, from any thread.
+
+    Returns
+    -------
+    tuple of ListedKernel
+
+    Raises
+    ------
+    FileNotFoundError
+        If a file is not there.
+    ParserMissingError
+        If the parser is not installed.
+    ValueError
+        If a file is no text, or has no kernel called ``name``.
+
+    Examples
+    --------
+    >>> import tilewise
+    >>> path = tilewise.rung("coalesced").path
+    >>> [kernel] = tilewise.list_kernels(path, compiled=False)
+    >>> kernel.name, kernel.line, kernel.parameters[:4]
+    ('coalesced', 13, ('int m', 'int n', 'int k', 'real alpha'))
+    """
+    files = files_of([paths] if isinstance(paths, str | os.PathLike) else paths)
+    by_place: _Places = {}
+    asked: dict[str, list[str]] = {}
+    for path in files:
+        for kernel in _read(path, defines, include, trusted, limits, asked).kernels:
+            place = (str(Path(kernel.file).resolve()), kernel.declaration.start, kernel.name,
+                     kernel.types)  # fmt: skip
+            by_place.setdefault(place, []).append((str(path), kernel))
+    if name is not None:
+        by_place = _called(name, by_place)
+    named = [
+        (place, found) for place, found in by_place.items() if _is_listed(found[0][1], by_place)
+    ]
+
+    def listed(each: tuple[Any, list[tuple[str, KernelDeclaration]]]) -> ListedKernel:
+        place, found = each
+        # Its own file first, then those that include it.
+        found = sorted(found, key=lambda one: str(Path(one[0]).resolve()) != place[0])
+        kernel = found[0][1]
+        names = tuple(dict.fromkeys(asked.get(kernel.name, ())))
+        is_one_of_many = (
+            len({key[3] for key in by_place if key[0] == place[0] and key[2] == kernel.name}) > 1
+        )
+        own = kernel.signature if is_one_of_many else kernel.name
+        tried = names[0] if names else "" if kernel.template else own
+        if name is not None and ("<" in name or "(" in name):
+            tried = name
+        file, problem = found[0][0], ""
+        for file, _ in found if compiled and tried else ():
+            problem = _problem(
+                Kernel(file, tried, defines, include=include, trusted=trusted, limits=limits), arch
+            )
+            if not problem:
+                break
+        done(kernel.name)
+        return ListedKernel(
+            file, kernel.file, kernel.line or kernel.declaration.first_line, kernel.name,
+            tuple(map(str, kernel.template)), tuple(map(str, kernel.parameters)),
+            kernel.launch_bounds, kernel.cluster_dims, names, tried if compiled else "", problem,
+        )  # fmt: skip
+
+    with ThreadPoolExecutor(cores()) as pool:
+        return tuple(pool.map(listed, named))
+
+
+def _read(
+    path: Path,
+    defines: Mapping[str, Any] | None,
+    include: Sequence[str | Path],
+    trusted: bool,
+    limits: Limits | None,
+    asked: dict[str, list[str]],
+) -> Files:
+    """The declarations of a file and its own headers; what it launches is added to ``asked``."""
+    kernel = Kernel(path, "kernel", defines, include=include, trusted=trusted, limits=limits)
+    job = job_of(kernel.request())
+    try:
+        texts = own_texts(job, job.gathered())
+    except CompileError:  # of what it includes, which is said where it is compiled
+        texts = {job.file: kernel.source}
+    files = read(texts)
+    for name, found in instances(files).items():
+        asked.setdefault(name, []).extend(found)
+    return files
+
+
+def _called(name: str, by_place: _Places) -> _Places:
+    """The kernels of a name."""
+    kernels = [found[0][1] for found in by_place.values()]
+    asked = wanted(name)
+    called = [
+        each for each in kernels
+        if (each.name == asked.path or each.base == asked.path)
+        and asked.types in (None, each.types)
+    ]  # fmt: skip
+    if not called:
+        names = list(dict.fromkeys(each.name for each in kernels))
+        near = get_close_matches(asked.path, names, 1)
+        there = f"did you mean {near[0]}?" if near else f"there are {', '.join(names)}"
+        raise ValueError(f"no kernel called {name!r}; {there}" if names else
+                         f"no kernel called {name!r}, and no other")  # fmt: skip
+    return {place: found for place, found in by_place.items() if found[0][1] in called}
+
+
+def _is_listed(kernel: KernelDeclaration, by_place: Mapping[Any, Sequence[Any]]) -> bool:
+    """Whether it is a kernel of its own: no specialization, and no declaration of another."""
+    if kernel.is_special:
+        return False
+    if kernel.has_body:
+        return True
+    same = (found[0][1] for found in by_place.values())
+    return not any(
+        each.has_body and each.name == kernel.name and each.types == kernel.types for each in same
+    )
+
+
+def _problem(kernel: Kernel, arch: str | None) -> str:
+    """Why a kernel does not compile; empty where it does."""
+    try:
+        kernel.compile(arch)
+    except (TilewiseError, OSError, ValueError, TypeError) as error:
+        return str(error)
+    return ""
