@@ -75,7 +75,7 @@ def test_shared_memory_is_as_large_as_there(arch: str, kilobytes: int, emulator:
     kernel, place = Kernel(DYNAMIC, "dynamic"), tilewise.emulator(arch)
     most = kilobytes * 1024
     kernel.launch(1, 32, (np.zeros(1, np.int8),), shared=most, device=place)
-    with pytest.raises(LaunchError, match=f"the device has at most {most}"):
+    with pytest.raises(LaunchError, match=f"the device has at most {most:,}"):
         kernel.launch(1, 32, (np.zeros(1, np.int8),), shared=most + 1, device=place)
 
 

@@ -216,7 +216,7 @@ def test_what_does_not_compile(emulator: Device) -> None:
         (kernels.add[1, 32], (np.zeros(3),), TypeError, "takes 3 arguments, not 1"),
         (kernels.add[1, 32], (object(), 1, 2), TypeError, "argument x"),
         (kernels.add[0, 32], (*(np.zeros(3),) * 3,), ValueError, "at least 1"),
-        (kernels.add[1, 2000], (*(np.zeros(3),) * 3,), LaunchError, "1024"),
+        (kernels.add[1, 2000], (*(np.zeros(3),) * 3,), LaunchError, "1,024"),
     ],
     ids=["no grid", "no kernel", "too few", "no type", "no blocks", "large block"],
 )

@@ -115,9 +115,9 @@ def test_faults_are_raised_and_the_arrays_stay(emulator: Device) -> None:
         ("0", "32", "0", "every extent must be at least 1"),
         ("1,2,3,4", "32", "0", "--grid has 4 extents"),
         ("1", "n/3", "0", "--block is 'n/3'"),
-        ("1", "2048", "0", "2048 threads; the hardware takes at most 1024"),
-        ("1,70000", "1", "0", "y is 70000; the hardware takes at most 65535"),
-        ("1", "1", "1<<20", "1048576 bytes of shared memory"),
+        ("1", "2048", "0", "2,048 threads; the hardware takes at most 1,024"),
+        ("1,70000", "1", "0", "y is 70,000; the hardware takes at most 65,535"),
+        ("1", "1", "1<<20", "1,048,576 bytes of shared memory"),
         ("1", "1", "-4", "--shared is -4; it must be at least 0 bytes"),
         ("q", "1", "0", "q stands for no number; known are n, a"),
     ],
@@ -193,9 +193,9 @@ def test_on_a_gpu_a_kernel_with_limits_has_a_process_of_its_own(
         arch=emulator.arch,
     )  # fmt: skip
 
-    def in_a_process(device: str, arch: str, compiled: Any, asked: Any) -> Any:
+    def in_a_process(device: str, arch: str, compiled: Any, asked: Any, carried: Any) -> Any:
         seen.append({"device": device, "arch": arch})
-        return emulator.launch(compiled, asked)
+        return emulator.launch(compiled, asked), set(carried)
 
     monkeypatch.setattr("tilewise.kernel.in_a_process", in_a_process)
     gpu: Any = OnTheHost(emulator)
