@@ -1,0 +1,1 @@
+"""What is launched of public projects, and what should come of it."""

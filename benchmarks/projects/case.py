@@ -1,0 +1,125 @@
+"""One kernel of a public project: how it is launched, and what should come of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+import tilewise
+from tilewise.launch import LaunchReport
+from tilewise.numbers import check
+
+Array = npt.NDArray[Any]
+Draw = Callable[[np.random.Generator], tuple[Sequence[Any], Callable[[], str]]]
+"""Makes the arguments, and what says behind the launch what is wrong: nothing, or a sentence."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a kernel.
+
+    Attributes
+    ----------
+    right : bool
+    findings : tuple of str
+        What the checks found, with its kind.
+    counted_as : str
+        What the counters follow: ``"machine code"`` or ``"PTX"``; empty where it did not run.
+    seconds : float
+        From the file to the report, compilation included.
+    error : str
+        Why it is not right.
+    """
+
+    right: bool
+    findings: tuple[str, ...]
+    counted_as: str
+    seconds: float
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A kernel of a file, and its launch.
+
+    Attributes
+    ----------
+    file : str
+        In the project's folder.
+    kernel : str
+        Its name, with a template's arguments.
+    grid, block : int or tuple of int
+    draw : callable
+        Makes the arguments of a random generator.
+    shared : int
+        Bytes of dynamic shared memory.
+    arch : str
+        The emulator's architecture.
+    include : tuple of str
+        Folders for includes, in the project's folder.
+    defines : mapping
+        Macros.
+    """
+
+    file: str
+    kernel: str
+    grid: int | tuple[int, ...]
+    block: int | tuple[int, ...]
+    draw: Draw
+    shared: int = 0
+    arch: str = "sm_90a"
+    include: tuple[str, ...] = ()
+    defines: Mapping[str, Any] = field(default_factory=dict)
+
+    def run(self, folder: Path, rng: np.random.Generator) -> tuple[LaunchReport, str]:
+        """Launch it on the emulator; return its report, and what is wrong with the result."""
+        kernel = tilewise.Kernel(
+            folder / self.file, self.kernel, self.defines,
+            include=[folder / each for each in self.include],
+        )  # fmt: skip
+        args, wrong = self.draw(rng)
+        place = tilewise.emulator(self.arch)
+        report = kernel.launch(self.grid, self.block, args, self.shared, place, checks="collect")
+        return report, wrong()
+
+
+def right_product(
+    c: Array, a: Array, b: Array, c0: Array | None = None, alpha: float = 1.0, beta: float = 0.0
+) -> str:
+    """Say what is wrong with alpha A B + beta C0; nothing where all elements are in bounds."""
+    found = check(c, a, b, c0, alpha, beta)
+    return "" if found.correct else f"max error {found.max_error:.3g}, bound {found.bound:.3g}"
+
+
+def same(found: Array, wanted: Array, what: str = "the result") -> str:
+    """Say where two arrays differ; nothing where all their elements are equal."""
+    differs = np.flatnonzero((found != wanted).ravel())
+    if not len(differs):
+        return ""
+    at = int(differs[0])
+    return f"{what} differs in {len(differs):,} elements, the first {at}: {found.ravel()[at]!r}"
+
+
+def near(found: Array, wanted: Array, steps: int, what: str = "the result") -> str:
+    """Say where a result is wrong by more roundings than it took.
+
+    Parameters
+    ----------
+    found : array
+    wanted : array
+        In float64.
+    steps : int
+        How many roundings stand between them, each of half a unit in the last place of a number
+        that is no larger than the largest of ``wanted``.
+    """
+    unit = np.finfo(found.dtype).eps / 2
+    bound = steps * unit * float(np.abs(wanted).max())
+    error = np.abs(found.astype(np.float64) - wanted)
+    if np.isfinite(found).all() and error.max() <= bound:
+        return ""
+    return f"{what} is off by {error.max():.3g}, and may be by {bound:.3g}"
