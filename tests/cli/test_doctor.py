@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from tilewise.cli import doctor
 from tilewise.cli.main import main
 from tilewise.compiler import cache as compiler_cache
 from tilewise.compiler import machine_code as sass
-from tilewise.compiler import nvrtc
+from tilewise.compiler import nvrtc, toolkit
 from tilewise.errors import DeviceUnavailableError
 from tilewise.kernel import Kernel
 
@@ -74,6 +75,22 @@ def test_without_nvdisasm_the_emulator_works_on(monkeypatch: pytest.MonkeyPatch)
     assert item.state == "absent"
     assert "pip install nvidia-cuda-nvdisasm" in item.detail
     assert found.ok
+
+
+def test_cudas_headers(monkeypatch: pytest.MonkeyPatch) -> None:
+    place = toolkit.Toolkit(Path("/some/include"), "CUDA_HOME", (13, 4), ())
+    monkeypatch.setattr(toolkit, "find", lambda: place)
+    found = items()["CUDA headers"]
+    assert (found.state, found.detail) == ("ok", "13.4, of CUDA_HOME, at /some/include")
+    monkeypatch.setattr(toolkit, "find", lambda: replace(place, lacks=("nvidia-cuda-crt",)))
+    found = items()["CUDA headers"]
+    assert found.state == "absent"
+    assert "without nvidia-cuda-crt" in found.detail
+    monkeypatch.setattr(toolkit, "find", lambda: None)
+    found = items()["CUDA headers"]
+    assert found.state == "absent"
+    assert 'pip install "tilewise[headers]"' in found.detail
+    assert doctor.diagnose().ok
 
 
 def test_without_a_gpu_it_says_what_for() -> None:

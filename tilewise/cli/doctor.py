@@ -66,6 +66,7 @@ def diagnose() -> Diagnosis:
         "Python": _python,
         "packages": _packages,
         "NVRTC": _nvrtc,
+        "CUDA headers": _headers,
         "nvdisasm": _nvdisasm,
         "GPU": _gpu,
         "cache folder": _cache,
@@ -118,6 +119,22 @@ def _nvrtc() -> Item:
     except Exception as error:
         return Item("NVRTC", "missing", f"needed to compile any kernel: {_first_line(error)}")
     return Item("NVRTC", "ok", f"{major}.{minor}, compiles for {', '.join(plain)}")
+
+
+def _headers() -> Item:
+    from tilewise.compiler import nvrtc, toolkit
+
+    use = "needed for kernels that include cuda_fp16.h, mma.h, cooperative_groups.h or CUB"
+    found = toolkit.find()
+    if found is None:
+        major, _ = nvrtc.version()
+        detail = f"none of CUDA {major}; only {use}; `{toolkit.INSTALL_HINT}` brings them"
+        return Item("CUDA headers", "absent", detail)
+    place = f"{found.release[0]}.{found.release[1]}, of {found.origin}, at {found.folder}"
+    if found.lacks:
+        lack = f"{place}, without {' and '.join(found.lacks)}"
+        return Item("CUDA headers", "absent", f"{lack}; `{toolkit.INSTALL_HINT}` brings it")
+    return Item("CUDA headers", "ok", place)
 
 
 def _nvdisasm() -> Item:

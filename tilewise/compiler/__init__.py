@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from tilewise.compiler import cache, nvrtc, shipped
+from tilewise.compiler import cache, nvrtc, shipped, toolkit
 from tilewise.compiler import make as making
 from tilewise.compiler.compiled import Compiled, Parameter
 from tilewise.compiler.includes import Gathered
@@ -26,7 +26,10 @@ from tilewise.counted import Resources
 __all__ = ["DEFAULT_ARCH", "Compiled", "Parameter", "Request", "architectures", "compile"]
 
 _REMEMBERED = 1024
-_memory: dict[tuple[Any, ...], tuple[Compiled, tuple[Any, ...], tuple[Path, ...]]] = {}
+_Files = tuple[Path, ...]
+_Environment = tuple[str | None, ...] | None
+_NOTHING: tuple[None, tuple[Any, ...], _Files, _Environment] = (None, (), (), None)
+_memory: dict[tuple[Any, ...], tuple[Compiled, tuple[Any, ...], _Files, _Environment]] = {}
 _shipped: dict[tuple[Any, ...], Compiled] = {}
 _lock = threading.Lock()
 
@@ -149,8 +152,11 @@ def _in_memory(job: Job) -> Compiled | None:
 
 def _others_in_memory(job: Job) -> Compiled | None:
     """Return what the process remembers of a kernel that does not come with tilewise."""
-    compiled, stamps, files = _memory.get(job.memory_key, (None, (), ()))
-    return compiled if not files or stamps == cache.stamps(files) else None
+    compiled, stamps, files, environment = _memory.get(job.memory_key, _NOTHING)
+    if files and stamps != cache.stamps(files):
+        return None
+    # The variables may name another place of CUDA's headers now.
+    return compiled if environment is None or environment == toolkit.environment() else None
 
 
 @dataclass(frozen=True)
@@ -216,12 +222,16 @@ def _on_disk(ready: _Ready) -> Compiled | None:
 
 
 def _remember(ready: _Ready, compiled: Compiled) -> None:
-    job, files = ready.job, ready.gathered.files
+    job, gathered = ready.job, ready.gathered
     memory: dict[tuple[Any, ...], Any] = _shipped if job.is_shipped else _memory
     key = job.shipped_key if job.is_shipped else job.memory_key
     with _lock:
         memory.pop(key, None)
-        memory[key] = compiled if job.is_shipped else (compiled, ready.stamps, files)
+        memory[key] = (
+            compiled
+            if job.is_shipped
+            else (compiled, ready.stamps, gathered.files, gathered.environment)
+        )
         if len(memory) > _REMEMBERED:
             del memory[next(iter(memory))]
 

@@ -17,6 +17,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from tilewise.compiler import confine, nvrtc
@@ -28,6 +29,8 @@ from tilewise.limits import Limits
 _FULL = re.compile(r"^(\S.*?)\((\d+)\): catastrophic error: out of memory", re.MULTILINE)
 # What ptxas says where it has no memory: that there are errors, and not one of them.
 _SILENT = re.compile(r"ptxas fatal\s*: Ptx assembly aborted due to errors\s*")
+# Behind the name of a file NVRTC says why it can't be opened, which tells whether it is there.
+_UNOPENED = re.compile(r"""(open source file ("[^"\n]*"|'[^'\n]*'))[^\n]*""")
 NOT_CLOSED = (
     "names in it may be pasted (##) to __has_include, which would look for any file, and this "
     "system can't forbid that; trust it with trusted=True"
@@ -46,6 +49,7 @@ def run(
     is_trusted: bool = False,
     must_close: bool = False,
     clock: Clock | None = None,
+    folders: Sequence[Path] = (),
 ) -> nvrtc.Output:
     """Compile ``source`` once, as :func:`tilewise.compiler.nvrtc.run` does.
 
@@ -60,6 +64,8 @@ def run(
         Whether nothing is compiled where the system can't forbid it to open files.
     clock : Clock, optional
         The time that is left; by default all that the limits allow.
+    folders : sequence of Path
+        Folders in which it may open files all the same.
 
     Raises
     ------
@@ -73,7 +79,7 @@ def run(
     asked = {
         "source": source, "file": file, "options": list(options), "name": name,
         "headers": dict(headers or {}), "memory": limits.memory, "is_trusted": is_trusted,
-        "must_close": must_close,
+        "must_close": must_close, "folders": list(map(str, folders)),
     }  # fmt: skip
     clock = clock or Clock(limits.seconds, file)
     clock.check()
@@ -101,6 +107,8 @@ def run(
     is_full = place or answer["is_full"] or _SILENT.fullmatch(answer["log"])
     if limits.memory is not None and confine.can_limit_memory() and is_full:
         raise LimitError("memory", limits.memory, STOPPED, *(place or (file,)))
+    if not is_trusted:
+        answer["log"] = _UNOPENED.sub(r"\1", answer["log"])
     return nvrtc.Output(**answer)
 
 
@@ -127,10 +135,11 @@ def _answer(asked: bytes) -> bytes:
     job = unpack(asked)
     assert job is not None
     memory, is_trusted, must_close = map(job.pop, ("memory", "is_trusted", "must_close"))
+    folders = list(map(Path, job.pop("folders")))
     try:
         if memory is not None:
             confine.limit_memory(memory)
-        if not is_trusted and not confine.close_files() and must_close:
+        if not is_trusted and not confine.close_files(*folders) and must_close:
             return pack({"is_open": True})
         return pack(asdict(nvrtc.run(**job)))
     except DeviceUnavailableError as error:

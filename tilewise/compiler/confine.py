@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import struct
 import subprocess
 import sys
 import threading
@@ -26,8 +27,10 @@ _STARTED = b"!"
 # <linux/landlock.h>: the numbers of the system calls, which are the same on every architecture, and
 # all the rights of Landlock's first version: to execute, read and write files, to read folders, and
 # to make and remove files and folders.
-_CREATE_RULESET, _RESTRICT_SELF = 444, 446
+_CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _RIGHTS = (1 << 13) - 1
+_READ = 1 << 2 | 1 << 3  # files and folders
+_BENEATH = 1  # a rule for a folder and all that is below it
 _VERSION = 1 << 0
 _NO_NEW_PRIVILEGES = 38  # <linux/prctl.h>
 
@@ -166,8 +169,13 @@ def can_close_files() -> bool:
     return found
 
 
-def close_files() -> bool:
+def close_files(*but: Path) -> bool:
     """Let this process open no file from now on; those that are open stay.
+
+    Parameters
+    ----------
+    *but : Path
+        Folders in which it may read all the same.
 
     Returns
     -------
@@ -183,6 +191,12 @@ def close_files() -> bool:
     )
     if rules < 0:
         return False
+    for folder in but:
+        if folder.is_dir():
+            number = os.open(folder, os.O_PATH | os.O_CLOEXEC)
+            beneath = ctypes.create_string_buffer(struct.pack("=Qi", _READ, number), 12)
+            system.syscall(_ADD_RULE, rules, _BENEATH, beneath, 0)
+            os.close(number)
     system.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0)
     is_closed: bool = system.syscall(_RESTRICT_SELF, rules, 0) == 0
     os.close(rules)

@@ -3,7 +3,8 @@
 NVRTC opens every file that an include names, and quotes it in its messages. So the text that NVRTC
 gets names no file. An ``#include`` of a header that the source may read is rewritten to the name of
 a text in memory, every other ``#include`` to an ``#error`` that says why, and ``__has_include`` to
-its answer. NVRTC gets no folder to search.
+its answer. NVRTC gets no folder to search, but those of CUDA's headers where the source includes
+one (:mod:`tilewise.compiler.toolkit`).
 
 Directives are found without telling what a comment, a string or a condition is: whatever looks like
 a directive counts as one if it stands first on a line, or behind the end of a comment. Where that
@@ -18,13 +19,15 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from tilewise.compiler import pasted, shipped
+from tilewise.compiler import headers, pasted, shipped, toolkit
+from tilewise.compiler.library import Library
 from tilewise.compiler.options import defined, has_trigraphs, macros
+from tilewise.compiler.toolkit import Toolkit
 from tilewise.errors import CompileError
 
 MOST_BYTES = 16 << 20
@@ -50,15 +53,17 @@ _HAS = re.compile(
     rf"(?P<operand>{_WS}*+\({_WS}*+{_NAME}{_WS}*+\))?",
     re.ASCII,
 )
-OUTSIDE = (
+_OUTSIDE = (
     "an include outside the folder of the source and the folders of include= is not read; name its "
     "folder in include=, or trust the source with trusted=True"
 )
-"""Why an include is not read that leads elsewhere."""
 _ODD = (
     'only a plain #include "name" or <name> is read of a source that is not trusted with '
     "trusted=True"
 )
+_ODD_PATH = "a header whose path has a quotation mark or a new line is not read"
+_NOWHERE = "there is no such header in the folder of the source; name its folder in include="
+_REFUSED = re.compile(r"#\s*error (.+):\s*[\"<]")
 _UNANSWERED = "has_include_takes_a_plain_name_where_the_source_is_not_trusted"
 
 
@@ -73,12 +78,20 @@ class Gathered:
     headers : mapping of str to str
         The headers' texts, rewritten too, by the names that the includes have.
     files : tuple of Path
-        All the files that were read or looked for: what the texts depend on.
+        All the files that were read or looked for: what the texts depend on. Headers of tilewise's
+        own are not among them; of CUDA's, those that tell the version.
     is_whole : bool
         Whether nothing is left for NVRTC to read; always, where the source is not trusted.
     is_doubtful : bool
         Whether names that it has, pasted in some order, are one that asks for files. It is to be
         compiled where no file can be opened.
+    toolkit : Toolkit or None
+        CUDA's headers, if the source includes one of them.
+    environment : tuple or None
+        The variables that decided where those were found; None where none were looked for.
+    texts : mapping of str to str
+        The source by what messages call it, and the headers that it may read by their paths, as
+        they were.
     """
 
     source: str
@@ -86,6 +99,28 @@ class Gathered:
     files: tuple[Path, ...]
     is_whole: bool
     is_doubtful: bool = False
+    toolkit: Toolkit | None = None
+    environment: tuple[str | None, ...] | None = None
+    texts: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def folders(self) -> tuple[Path, ...]:
+        """The folders that NVRTC is to search, and may read."""
+        return () if self.toolkit is None else (headers.FOLDER, *self.toolkit.folders)
+
+    def refused(self) -> dict[tuple[str, int], str]:
+        """Why includes are not read, by the text and the line that they stand in."""
+        found = {}
+        for name, raw in self.texts.items():
+            now = self.headers.get(name, self.source)
+            for line, (old, new) in enumerate(zip(raw.split("\n"), now.split("\n"), strict=False), 1):
+                if old != new and (match := _REFUSED.search(new)) is not None:
+                    found[name, line] = match[1]
+        return found
+
+    def version(self) -> tuple[str, ...]:
+        """What tells the headers in those folders from others."""
+        return () if self.toolkit is None else (self.toolkit.version(), headers.version())
 
 
 @dataclass
@@ -97,6 +132,7 @@ class _Search:
     roots: tuple[Path, ...]
     is_trusted: bool
     macros: Mapping[str, str]
+    library: Library = field(default_factory=Library)
     is_whole: bool = True
     size: int = 0
     texts: dict[Path, str] = field(default_factory=dict)
@@ -107,14 +143,19 @@ class _Search:
     check: Callable[[], None] = lambda: None
 
     def find(self, name: str, folder: Path | None) -> tuple[Path | None, str]:
-        """The file that an include means, or None, and why it may not be read.
+        """The file that an include means, or None, and why it is not read.
 
-        Where it is merely not there, there is no reason: NVRTC says so itself.
+        Where a trusted source's is merely not there, there is no reason: NVRTC may find it.
         """
         self.check()
         asked = (name, folder)
         if asked not in self.answers:
-            self.answers[asked] = self._find(name, folder)
+            found, reason = self._find(name, folder)
+            if found is None and not reason:
+                found, reason = self.library.find(name)
+            if found is None and not reason and not self.is_trusted:
+                reason = _NOWHERE
+            self.answers[asked] = found, reason
         return self.answers[asked]
 
     @cached_property
@@ -128,7 +169,7 @@ class _Search:
         for place in (Path("/"),) if Path(name).is_absolute() else places:
             file = _plain(place / name)
             if not self._is_inside(file, self.roots):
-                reason = OUTSIDE
+                reason = _OUTSIDE
                 continue
             if file in self.texts:
                 return file, ""
@@ -136,7 +177,7 @@ class _Search:
             try:
                 # Of a link, what it leads to counts.
                 if not self._is_inside(file.resolve(), self.real_roots):
-                    reason = OUTSIDE
+                    reason = _OUTSIDE
                     continue
                 text = self.given.get(str(file)) or read(file, MOST_BYTES - self.size)
             except FileNotFoundError:
@@ -145,7 +186,7 @@ class _Search:
                 why = getattr(error, "strerror", "") or error
                 return None, " ".join(f"this header is not read: {why}".split())
             if '"' in str(file) or "\n" in str(file):
-                return None, "a header whose path has a quotation mark or a new line is not read"
+                return None, _ODD_PATH
             if len(self.texts) >= MOST_FILES:
                 return None, f"no more than {MOST_FILES:,} headers are read"
             self.size += len(text.encode())
@@ -241,7 +282,9 @@ def gather(
     CompileError
         If it is written so that what it reads can't be told, and it is not trusted.
     """
-    folders = tuple(map(_plain, include))
+    include = tuple(map(_plain, include))
+    # NVRTC itself reads one with CUDA's headers.
+    folders = tuple(each for each in include if not toolkit.is_one(each))
     roots = folders
     if folder is not None:
         own = _plain(folder)
@@ -249,7 +292,10 @@ def gather(
         if own != own.parent:  # of a source in the root folder, the whole machine is not its own
             roots = folders
     places = (*roots, *more)
-    search = _Search(file, folders, places, is_trusted, macros(options), check=check, given=given or {})
+    library = Library(include)
+    search = _Search(
+        file, folders, places, is_trusted, macros(options), library, check=check, given=given or {}
+    )
     source = source.replace("\r\n", "\n")
     whole = _rewritten(source, folder, search)
     done: dict[Path, str] = {}
@@ -258,13 +304,24 @@ def gather(
             done[header] = _rewritten(search.texts[header], header.parent, search)
     is_doubtful = False
     check()
+    texts = {file: source, **{str(name): text for name, text in search.texts.items()}}
     if not is_trusted:
-        texts = {file: source, **{str(name): text for name, text in search.texts.items()}}
         is_doubtful = _check(texts, search, [*defined(options), name])
         if has_trigraphs(options):
             pasted.check_trigraphs(texts)
-    headers = {str(header): text for header, text in sorted(done.items())}
-    return Gathered(whole, headers, tuple(sorted(search.files)), search.is_whole, is_doubtful)
+    files = set(search.files)
+    if is_trusted and not search.is_whole:  # what NVRTC finds then may be one of CUDA's
+        library.uses_toolkit = True
+    if library.used is not None:
+        files.update(library.used.telling)
+    named = headers.implicit()
+    if done or library.ours:
+        rest = sorted({**done, **library.ours}.items())
+        named = {**named, **{str(header): text for header, text in rest}}
+    return Gathered(
+        whole, named, tuple(sorted(files)), search.is_whole, is_doubtful, library.used,
+        library.environment, texts,
+    )  # fmt: skip
 
 
 def _rewritten(text: str, folder: Path | None, search: _Search) -> str:
@@ -321,7 +378,7 @@ def _changes(text: str, folder: Path | None, search: _Search) -> Iterator[tuple[
         found, reason = search.find(name, places)
         if found is not None:
             yield (*match.span("operand"), f' "{found}"')
-        elif reason and search.is_trusted:
+        elif reason and search.is_trusted and name not in search.library.lacks:
             search.is_whole = False
         elif reason:
             yield (*match.span("word"), f"error {reason}:")
@@ -344,7 +401,7 @@ def _changes(text: str, folder: Path | None, search: _Search) -> Iterator[tuple[
 def _check(texts: Mapping[str, str], search: _Search, given: Sequence[str]) -> bool:
     """Raise CompileError where an include's name may be another than it seems.
 
-    ``given`` are the macros and the name that come beside the texts, which
+    ``given`` are the macros, and last the name, that come beside the texts, which
     :func:`tilewise.compiler.pasted.check_given` has seen.
 
     Returns
@@ -367,8 +424,15 @@ def _check(texts: Mapping[str, str], search: _Search, given: Sequence[str]) -> b
         for name, text in plain.items()
         if not Path(name).is_relative_to(shipped.FOLDER) or name == search.file
     ]
-    if not any(map(pasted.pastes, (*plain.values(), *given))):
+    names: Iterable[str] = ()
+    if search.library.uses_toolkit:
+        *given_macros, _name = given
+        if search.library.is_misused([*plain.values(), *given], given_macros):
+            return True
+        names = search.library.misused.asking
+        others.append(search.library.misused.words)
+    elif not any(map(pasted.pastes, (*plain.values(), *given))):
         return False
     # The words of the includes themselves, which are directives, are no part of a name.
     others = [_INCLUDE.sub(lambda m: m[0].replace(m["word"], " ", 1), text) for text in others]
-    return pasted.can_be_pasted([*others, *given])
+    return pasted.can_be_pasted([*others, *given], names)

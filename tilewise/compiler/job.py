@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tilewise.compiler import apart, cache, confine, nvrtc, shipped
+from tilewise.compiler import apart, cache, confine, headers, nvrtc, shipped
 from tilewise.compiler.clock import Clock
 from tilewise.compiler.includes import MOST_BYTES, Gathered, gather
 from tilewise.compiler.options import (
@@ -33,6 +33,8 @@ _FIXED_OPTIONS = (
     # Elsewhere NVRTC has no 128-bit integers.
     *(("--device-int128",) if sys.platform == "linux" else ()),
 )
+_NO_SEARCH = "--no-source-include"
+_MACROS_ANEW = "--diag-suppress=47"  # a macro that is defined anew with another text
 _LINES = "--generate-line-info"
 # NVRTC leaves out what it declares of textures and surfaces, which no kernel of tilewise's uses.
 _MINIMAL = "--minimal"
@@ -84,6 +86,7 @@ class Job:
         """What NVRTC makes of it: in a process of its own, where that has to be."""
         if gathered.is_doubtful and not confine.can_close_files():
             raise CompileError(f"{self.file}: {apart.NOT_CLOSED}")
+        options = _with_folders(options, gathered)
         limits, is_trusted = self.request.limits, self.request.trusted or self.is_shipped
         is_harmless = self.is_shipped or (limits is None and not gathered.is_doubtful)
         if is_harmless and not self.may_last:
@@ -91,7 +94,7 @@ class Job:
         return apart.run(
             gathered.source, self.file, options, name, gathered.headers,
             limits=limits or _NO_LIMITS, is_trusted=is_trusted, must_close=gathered.is_doubtful,
-            clock=self.clock,
+            clock=self.clock, folders=gathered.folders,
         )  # fmt: skip
 
     def gathered(self, texts: Mapping[str, str] | None = None) -> Gathered:
@@ -121,14 +124,27 @@ class Job:
         """
         version = "{}.{}".format(*nvrtc.version())
         if not self.is_shipped:
-            headers = [text for header in gathered.headers.items() for text in header]
+            texts = [text for header in gathered.headers.items() for text in header]
             # What a trusted source finds out of files, another may not be told.
             trust = str(self.request.trusted)
             parts = (gathered.source, self.request.name, self.file, version, trust, *self.options)
-            return cache.key((*parts, *headers))
+            return cache.key((*parts, *texts, *gathered.version()))
         decisive = [option for option in self.options if not option.startswith("--include-path=")]
         place = self.file if self.request.lines else shipped.relative(self.file)
         return cache.key((shipped.digest(), place, self.request.name, version, *decisive))
+
+
+def _with_folders(options: Sequence[str], gathered: Gathered) -> Sequence[str]:
+    """Return options that have NVRTC search CUDA's headers, where the source includes one.
+
+    They include one another by quoted names too, and have macros that the host's have as well.
+    """
+    if not gathered.folders and gathered.is_whole:
+        return options
+    # A trusted source's headers, which NVRTC finds, may include what lies beside them.
+    kept = (option for option in options if option != _NO_SEARCH)
+    folders = (f"--include-path={folder}" for folder in gathered.folders)
+    return (*kept, *folders, _MACROS_ANEW)
 
 
 def job_of(request: Request) -> Job:
@@ -163,13 +179,18 @@ def job_of(request: Request) -> Job:
     is_shipped = folder is not None and not more and shipped.has(file, source)
     # NVRTC itself searches for the headers of a source that is trusted, and of no other. It would
     # look beside a source with no path in the working directory.
-    search = ["--no-source-include"]
+    search = [_NO_SEARCH]
     if folder is not None and (is_shipped or is_trusted):
         search = [f"--include-path={folder}"]
     if is_trusted:
         search += (f"--include-path={Path(each).absolute()}" for each in include)
-    of_lines = [_LINES] * lines + [_MINIMAL] * is_shipped
-    every = (f"--gpu-architecture={arch}", *of_lines, *_FIXED_OPTIONS, *search, *macros, *options)
+    # What nvcc includes before each source.
+    before = [_MINIMAL] if is_shipped else [f"--pre-include={headers.IMPLICIT}"]
+    of_lines = [_LINES] * lines
+    every = (
+        f"--gpu-architecture={arch}", *of_lines, *before, *_FIXED_OPTIONS, *search, *macros,
+        *options,
+    )  # fmt: skip
     given = tuple(options)
     memory_key = (source, name, macros, arch, file, folder, given, lines, more, is_trusted)
     at = "" if path is None else file

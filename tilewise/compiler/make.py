@@ -52,7 +52,8 @@ def _module(job: Job, gathered: Gathered) -> Extracted:
     # compiled anew each time, to see whether it stays within them.
     name = job.request.name
     is_reusable = gathered.is_whole and not job.is_shipped and job.request.limits is None
-    key = (gathered.source, *gathered.headers.items(), job.file, job.options, job.request.trusted)
+    texts = (gathered.source, *gathered.headers.items(), *gathered.version())
+    key = (*texts, job.file, job.options, job.request.trusted)
     with _lock:
         output = _modules.get(key) if is_reusable else None
         if output is not None:

@@ -11,7 +11,7 @@ Source: ISO C++20 15.6.4 (pasted tokens).
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 
 from tilewise.errors import CompileError
 
@@ -79,18 +79,38 @@ def pastes(text: str) -> bool:
     return _PASTE.search(text) is not None
 
 
-def can_be_pasted(texts: Sequence[str]) -> bool:
-    """Return whether words of the texts, put together, give ``__has_include`` or its like."""
+def parts_of(names: Iterable[str] = ()) -> set[str]:
+    """Return all parts of ``__has_include``, of its like, and of more names."""
+    return {
+        name[begin:end]
+        for name in (*_ASKING, *names)
+        for begin in range(len(name))
+        for end in range(begin + 1, len(name) + 1)
+    }
+
+
+def words(texts: Iterable[str]) -> set[str]:
+    """Return the words of texts."""
     there: set[str] = set()
     for text in texts:
         there.update(_TOKEN.findall(_LETTER.sub(" ", text)))
-    for asking in _ASKING:
-        # The whole name is no part of itself: wherever it stands, it was rewritten or refused.
-        parts = there - {asking}
-        ends = {0}
-        for at in range(len(asking)):
-            if at in ends:
-                ends |= {end for end in range(at + 1, len(asking) + 1) if asking[at:end] in parts}
-        if len(asking) in ends:
-            return True
-    return False
+    return there
+
+
+def can_be_pasted(texts: Sequence[str], names: Iterable[str] = ()) -> bool:
+    """Return whether words of the texts, put together, give ``__has_include`` or its like.
+
+    Or one of ``names``, macros that ask for files.
+    """
+    there = words(texts)
+    # The whole name is no part of itself: wherever it stands, it was rewritten or refused.
+    return any(is_made_of(asking, there - {asking}) for asking in (*_ASKING, *names))
+
+
+def is_made_of(name: str, parts: Set[str]) -> bool:
+    """Return whether parts, put together, give a name."""
+    ends = {0}
+    for at in range(len(name)):
+        if at in ends:
+            ends |= {end for end in range(at + 1, len(name) + 1) if name[at:end] in parts}
+    return len(name) in ends

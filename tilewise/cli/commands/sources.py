@@ -21,6 +21,7 @@ Include = Annotated[
     list[Path] | None,
     typer.Option(
         "--include",
+        "-I",
         metavar="DIR",
         help="A folder that FILE.cu may include from, beside its own; may be given again.",
     ),

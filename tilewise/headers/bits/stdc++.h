@@ -1,0 +1,19 @@
+#ifndef TILEWISE_BITS_STDCPP_H
+#define TILEWISE_BITS_STDCPP_H
+#include "../algorithm"
+#include "../array"
+#include "../cassert"
+#include "../cfloat"
+#include "../cinttypes"
+#include "../climits"
+#include "../cmath"
+#include "../cstddef"
+#include "../cstdint"
+#include "../cstdio"
+#include "../cstdlib"
+#include "../cstring"
+#include "../ctime"
+#include "../limits"
+#include "../type_traits"
+#include "../utility"
+#endif

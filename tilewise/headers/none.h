@@ -1,0 +1,1 @@
+// A header of the host's: of what it declares, device code uses nothing.

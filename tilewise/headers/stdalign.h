@@ -1,0 +1,1 @@
+// C++ has alignas and alignof.

@@ -1,0 +1,1 @@
+// C++ has bool, true and false.

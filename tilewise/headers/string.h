@@ -1,0 +1,1 @@
+// NVRTC knows memcpy and memset.

@@ -1,0 +1,1 @@
+// NVRTC knows clock and clock_t.
