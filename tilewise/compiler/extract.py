@@ -105,11 +105,13 @@ def own_texts(job: Job, gathered: Gathered, more: frozenset[str] = frozenset()) 
     """The source and those of its headers that lie in its folder, or are named in ``more``."""
     folder = job.folder
     return {
-        job.file: gathered.source,
+        job.file: job.request.source,
         **{
             name: text
-            for name, text in gathered.headers.items()
-            if name in more or (folder is not None and Path(name).is_relative_to(folder))
+            for name, text in gathered.texts.items()
+            if name == job.file
+            or name in more
+            or (folder is not None and Path(name).is_relative_to(folder))
         },
     }
 
@@ -220,7 +222,7 @@ class _Search:
         words = parts.words_of(job.request.name)
         for macro in defined(job.options):
             words |= parts.words_of(macro)
-        self.part = Part(files, kernels, words, frozenset(gathered.headers))
+        self.part = Part(files, kernels, words, gathered.refused())
         own = {kernel.declaration for kernel in kernels}
         names = {kernel.base for kernel in kernels}
         self.part.left_out |= {
@@ -248,6 +250,7 @@ class _Search:
                 return None
             self.output = self.job.run(self.now, self.job.options, name)
             if self.output.ok:
+                self._check_conditions()
                 return Extracted(self.output, self.output.symbol, self.now, name)
             if not self._changed():
                 break
@@ -256,9 +259,25 @@ class _Search:
             return Extracted(whole, self.job.request.name, self.now, self.job.request.name)
         return None
 
+    def _check_conditions(self) -> None:
+        """Raise CompileError where a header of the source's own that is not there may decide."""
+        told = {macro.partition("=")[0] for macro in defined(self.job.options)}
+        told |= set(self.job.request.defines or {})
+        for place, macro in self.part.conditions():
+            if macro in told:
+                continue
+            for (file, line), reason in self.part.refused.items():
+                if file in self.files.texts and self.part.names_own_header(file, line):
+                    raise CompileError(
+                        f"{file}:{line}: {reason}\n{place}: what is compiled here depends on "
+                        f"{macro}, which that header may define: name the header's folder in "
+                        f"include=, or define {macro}, or say that it is not defined "
+                        f"(defines={{{macro!r}: False}})"
+                    )
+
     def _has_host_code(self) -> bool:
-        """Whether there is anything to leave out that may be the host's."""
-        return bool(self.part.missing) or any(each.is_host for each in self.files.declarations)
+        """Whether there is anything that may be the host's."""
+        return any(each.is_host for each in self.files.declarations)
 
     def _errors(self) -> Iterator[tuple[list[tuple[str, int]], set[str]]]:
         """Of each error, its places, and the names that its message quotes."""
@@ -296,14 +315,7 @@ class _Search:
         if self.output.ok:
             return frozenset()
         files = {file for places, _ in self._errors() for file, _ in places}
-        folders = [f for f in self.job.include if not (f / "cuda_runtime.h").exists()]
-        return frozenset(
-            file
-            for file in files
-            if file in self.gathered.headers
-            and file not in self.files.texts
-            and any(Path(file).is_relative_to(folder) for folder in folders)
-        )
+        return frozenset(files & self.gathered.texts.keys() - self.files.texts.keys())
 
     def explained(self, message: Callable[[str, Gathered], str]) -> str:
         """What is wrong with the part that is left."""
@@ -326,7 +338,11 @@ class _Search:
             if kernel.template and not self.asked.arguments:
                 return no_such_kernel(self.job.request.name, self.job.file, self.files)
             text = f"{self.job.request.name} of {text}"
-        notes = [str(each) for each in self.part.missing.values()]
+        notes = [
+            f"{file}:{line}: this include is left out: {reason}"
+            for (file, line), reason in self.part.refused.items()
+            if file in self.files.texts
+        ]
         quoted = {name for _, names in self._errors() for name in names}
         notes += [
             f"{each.file}:{each.first_line}: {', '.join(sorted(each.names))} is left out: it is "

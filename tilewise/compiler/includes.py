@@ -53,17 +53,17 @@ _HAS = re.compile(
     rf"(?P<operand>{_WS}*+\({_WS}*+{_NAME}{_WS}*+\))?",
     re.ASCII,
 )
-OUTSIDE = (
+_OUTSIDE = (
     "an include outside the folder of the source and the folders of include= is not read; name its "
     "folder in include=, or trust the source with trusted=True"
 )
-"""Why an include is not read that leads elsewhere."""
 _ODD = (
     'only a plain #include "name" or <name> is read of a source that is not trusted with '
     "trusted=True"
 )
 _ODD_PATH = "a header whose path has a quotation mark or a new line is not read"
 _NOWHERE = "there is no such header in the folder of the source; name its folder in include="
+_REFUSED = re.compile(r"#\s*error (.+):\s*[\"<]")
 _UNANSWERED = "has_include_takes_a_plain_name_where_the_source_is_not_trusted"
 
 
@@ -89,6 +89,9 @@ class Gathered:
         CUDA's headers, if the source includes one of them.
     environment : tuple or None
         The variables that decided where those were found; None where none were looked for.
+    texts : mapping of str to str
+        The source by what messages call it, and the headers that it may read by their paths, as
+        they were.
     """
 
     source: str
@@ -98,11 +101,22 @@ class Gathered:
     is_doubtful: bool = False
     toolkit: Toolkit | None = None
     environment: tuple[str | None, ...] | None = None
+    texts: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @property
     def folders(self) -> tuple[Path, ...]:
         """The folders that NVRTC is to search, and may read."""
         return () if self.toolkit is None else (headers.FOLDER, *self.toolkit.folders)
+
+    def refused(self) -> dict[tuple[str, int], str]:
+        """Why includes are not read, by the text and the line that they stand in."""
+        found = {}
+        for name, raw in self.texts.items():
+            now = self.headers.get(name, self.source)
+            for line, (old, new) in enumerate(zip(raw.split("\n"), now.split("\n"), strict=False), 1):
+                if old != new and (match := _REFUSED.search(new)) is not None:
+                    found[name, line] = match[1]
+        return found
 
     def version(self) -> tuple[str, ...]:
         """What tells the headers in those folders from others."""
@@ -155,7 +169,7 @@ class _Search:
         for place in (Path("/"),) if Path(name).is_absolute() else places:
             file = _plain(place / name)
             if not self._is_inside(file, self.roots):
-                reason = OUTSIDE
+                reason = _OUTSIDE
                 continue
             if file in self.texts:
                 return file, ""
@@ -163,7 +177,7 @@ class _Search:
             try:
                 # Of a link, what it leads to counts.
                 if not self._is_inside(file.resolve(), self.real_roots):
-                    reason = OUTSIDE
+                    reason = _OUTSIDE
                     continue
                 text = self.given.get(str(file)) or read(file, MOST_BYTES - self.size)
             except FileNotFoundError:
@@ -290,8 +304,8 @@ def gather(
             done[header] = _rewritten(search.texts[header], header.parent, search)
     is_doubtful = False
     check()
+    texts = {file: source, **{str(name): text for name, text in search.texts.items()}}
     if not is_trusted:
-        texts = {file: source, **{str(name): text for name, text in search.texts.items()}}
         is_doubtful = _check(texts, search, [*defined(options), name])
         if has_trigraphs(options):
             pasted.check_trigraphs(texts)
@@ -306,7 +320,7 @@ def gather(
         named = {**named, **{str(header): text for header, text in rest}}
     return Gathered(
         whole, named, tuple(sorted(files)), search.is_whole, is_doubtful, library.used,
-        library.environment,
+        library.environment, texts,
     )  # fmt: skip
 
 

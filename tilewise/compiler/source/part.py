@@ -9,19 +9,22 @@ thing: what is needed by its name alone and does not compile may be left out aft
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from tilewise.compiler.includes import OUTSIDE
 from tilewise.compiler.source import macros as preprocessor
 from tilewise.compiler.source.declarations import Declaration, Reader, by_name
 from tilewise.compiler.source.kernels import KernelDeclaration, kernels_of
 from tilewise.compiler.source.macros import Macro
 from tilewise.compiler.source.tree import Directive, Text, blank, parsed
 
-_OPERAND = re.compile(r'\s*#\s*include\s*(?:"([^"\n]*)"|<([^>\n]*)>)')
-_REFUSED = re.compile(r'(?:"([^"\n]*)"|<([^>\n]*)>)\s*$')
+_CONDITIONS = ("if", "ifdef", "ifndef", "elif", "elifdef", "elifndef")
+# What a header of a project's own does not define.
+_USUAL = frozenset(
+    (*_CONDITIONS, "defined", "true", "false", "and", "or", "not", "NDEBUG", "WIN32", "WIN64",
+     "MACOSX", "L", "UL", "LL", "ULL", "U")
+)  # fmt: skip
 _WORD = re.compile(r"[A-Za-z_]\w*")
 
 
@@ -71,33 +74,6 @@ def read(texts: Mapping[str, str]) -> Files:
     )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Missing:
-    """A header that is not there, or may not be read, and is left out.
-
-    Attributes
-    ----------
-    header : str
-        Its name, in quotation marks or angle brackets.
-    file : str
-    line : int
-        Of the include.
-    is_refused : bool
-        Whether it may not be read.
-    """
-
-    header: str
-    file: str
-    line: int
-    is_refused: bool
-
-    def __str__(self) -> str:
-        why = OUTSIDE
-        if not self.is_refused:
-            why = "this header was not found; if the kernel needs it, name its folder in include="
-        return f"{self.file}:{self.line}: {why}: {self.header}"
-
-
 @dataclass
 class Part:
     """What of some files is kept for kernels.
@@ -113,17 +89,16 @@ class Part:
         What is left out though its name is needed.
     needed : set of Declaration
         What is never left out again.
-    headers : collection of str
-        The names of the headers that are there.
+    refused : mapping of (str, int) to str
+        Why an include is not read, by the text and the line that it stands in. It is left out.
     """
 
     files: Files
     kernels: Sequence[KernelDeclaration]
     words: set[str]
-    headers: frozenset[str] = frozenset()
+    refused: Mapping[tuple[str, int], str] = field(default_factory=dict)
     left_out: set[Declaration] = field(default_factory=set)
     needed: set[Declaration] = field(default_factory=set)
-    missing: dict[str, Missing] = field(default_factory=dict)
 
     def kept(self) -> set[Declaration]:
         """The declarations that are needed."""
@@ -152,7 +127,6 @@ class Part:
     def texts(self) -> dict[str, str]:
         """The texts, with spaces for what is left out."""
         kept = self.kept()
-        self.missing = {}
         found = {}
         for name, text in self.files.texts.items():
             out = bytearray(text.data)
@@ -169,18 +143,31 @@ class Part:
     def _directive(
         self, out: bytearray, directive: Directive, name: str, text: Text, is_inside: bool
     ) -> None:
-        """Keep a directive, unless it includes what is not there, or into what is left out."""
-        line = text.data[directive.start : directive.end]
-        is_refused = directive.word == "error" and OUTSIDE.encode() in line
-        match = (_REFUSED.search if is_refused else _OPERAND.match)(line.decode(errors="replace"))
-        operand = None if match is None else match[1] if match[2] is None else match[2]
-        if match is not None and (is_refused or operand not in self.headers):
+        """Keep a directive, unless it includes what is not read, or into what is left out."""
+        if directive.word == "include" and (name, text.line(directive.start)) in self.refused:
             blank(out, directive.start, directive.end)
-            header = f'"{operand}"' if match[2] is None else f"<{operand}>"
-            place = name, text.line(directive.start)
-            self.missing.setdefault(header, Missing(header, *place, is_refused))
-        elif match is None or not is_inside:
-            out[directive.start : directive.end] = line
+        elif directive.word != "include" or not is_inside:
+            out[directive.start : directive.end] = text.data[directive.start : directive.end]
+
+    def conditions(self) -> Iterator[tuple[str, str]]:
+        """Macros that no text defines, and on which depends what is kept: where, and which."""
+        kept = self.kept()
+        for name, text in self.files.texts.items():
+            gone = [e for e in self.files.declarations if e.file == name and e not in kept]
+            for directive in text.directives:
+                if directive.word not in _CONDITIONS:
+                    continue
+                if any(e.start <= directive.start < e.end for e in gone):
+                    continue
+                line = text.data[directive.start : directive.end].decode(errors="replace")
+                words = words_of(re.sub(r"//[^\n]*|/\*.*?\*/", " ", line.partition("#")[2]))
+                for word in sorted(words - _USUAL - self.files.macros.keys()):
+                    if not word.startswith("_"):
+                        yield f"{name}:{text.line(directive.start)}", word
+
+    def names_own_header(self, file: str, line: int) -> bool:
+        """Whether an include has its name in quotation marks."""
+        return b'"' in self.files.texts[file].data.split(b"\n")[line - 1]
 
     def droppable(self, file: str, line: int) -> Iterable[Declaration]:
         """What at a line is needed by its name alone, and is not said to be for the device."""
