@@ -26,6 +26,11 @@ def tiled(file: str, kernel: str, tile: int, threads: int) -> Case:
     return Case(f"src/kernels/{file}", kernel, (N // tile, N // tile), threads, draw)
 
 
+def runner(kernel: str) -> Case:
+    """Return a kernel that the runner's file includes, whose blocks have tiles of 128 x 128."""
+    return Case("src/runner.cu", kernel, (N // 128, N // 128), 256, draw)
+
+
 CASES = (
     Case("src/kernels/1_naive.cuh", "sgemm_naive", (N // 32, N // 32), (32, 32), draw),
     tiled("2_kernel_global_mem_coalesce.cuh", "sgemm_global_mem_coalesce<32>", 32, 1024),
@@ -44,13 +49,7 @@ CASES = (
     tiled(
         "10_kernel_warptiling.cuh", "sgemmWarptiling<128, 128, 16, 64, 64, 4, 8, 4, 128>", 128, 128
     ),
-    # The eleventh takes WARPSIZE from the tenth's file: it is launched as the runner includes it.
-    Case(
-        "src/runner.cu", "sgemmDoubleBuffering<128, 128, 16, 64, 64, 4, 8, 4, 256>",
-        (N // 128, N // 128), 256, draw,
-    ),
-    tiled(
-        "12_kernel_double_buffering.cuh",
-        "runSgemmDoubleBuffering2<128, 128, 16, 64, 64, 4, 8, 4, 256>", 128, 256,
-    ),
+    # The last two take WARPSIZE from the tenth's file: they are launched as the runner includes them.
+    runner("sgemmDoubleBuffering<128, 128, 16, 64, 64, 4, 8, 4, 256>"),
+    runner("runSgemmDoubleBuffering2<128, 128, 16, 64, 64, 4, 8, 4, 256>"),
 )  # fmt: skip
