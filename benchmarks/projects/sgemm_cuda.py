@@ -49,7 +49,7 @@ CASES = (
     tiled(
         "10_kernel_warptiling.cuh", "sgemmWarptiling<128, 128, 16, 64, 64, 4, 8, 4, 128>", 128, 128
     ),
-    # The last two take WARPSIZE from the tenth's file: they are launched as the runner includes them.
+    # The last two take WARPSIZE from the tenth's file: they run as the runner includes them.
     runner("sgemmDoubleBuffering<128, 128, 16, 64, 64, 4, 8, 4, 256>"),
     runner("runSgemmDoubleBuffering2<128, 128, 16, 64, 64, 4, 8, 4, 256>"),
 )  # fmt: skip
