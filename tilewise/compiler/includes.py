@@ -113,7 +113,9 @@ class Gathered:
         found = {}
         for name, raw in self.texts.items():
             now = self.headers.get(name, self.source)
-            for line, (old, new) in enumerate(zip(raw.split("\n"), now.split("\n"), strict=False), 1):
+            for line, (old, new) in enumerate(
+                zip(raw.split("\n"), now.split("\n"), strict=False), 1
+            ):
                 if old != new and (match := _REFUSED.search(new)) is not None:
                     found[name, line] = match[1]
         return found

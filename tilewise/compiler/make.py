@@ -112,11 +112,12 @@ def _parameters(
 
 def _variables(job: Job, gathered: Gathered, found: tuple[Variable, ...]) -> tuple[Variable, ...]:
     """The module's variables, with what the source declares."""
-    # Those of a function are not visible at the end of the source.
+    # Those of a function are not visible at the end of the source, and a name that is mangled still,
+    # as the members of templates are, can't be asked for.
     names = [
         each.name.replace("(anonymous namespace)::", "")
         for each in found
-        if not each.symbol.startswith("_ZZ") and not each.name.startswith(_LIBRARIES)
+        if not each.symbol.startswith("_ZZ") and not each.name.startswith(("_Z", *_LIBRARIES))
     ]
     declared: dict[str, tuple[str, tuple[int, ...]]] = {}
     if job.request.lines and names:
