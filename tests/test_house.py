@@ -18,8 +18,8 @@ MACHINE = f"{EMULATOR}.machine"
 
 LAYERS = (
     "shown", "numbers", "places", "limits", "counted", "launch", "errors", "tracebacks",
-    "compiler", "devices", "isolated", "isolated_process", "kernel", "listing", "provenance", "gemm",
-    "arrays", "ladder", "matmul", "explain", "lens", "bench", "tune", "warm", "", "cli",
+    "compiler", "devices", "isolated", "isolated_process", "kernel", "listing", "provenance",
+    "gemm", "arrays", "ladder", "matmul", "explain", "lens", "bench", "tune", "warm", "", "cli",
     "__main__",
 )  # fmt: skip
 """The parts of tilewise, each of which imports only those before it; ``""`` is the package's own

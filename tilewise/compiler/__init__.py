@@ -17,6 +17,7 @@ from typing import Any
 from tilewise.compiler import cache, nvrtc, shipped, toolkit
 from tilewise.compiler import make as making
 from tilewise.compiler.compiled import Compiled, Parameter
+from tilewise.compiler.extract import PART
 from tilewise.compiler.includes import Gathered
 from tilewise.compiler.job import Job, job_of
 from tilewise.compiler.request import DEFAULT_ARCH, Request
@@ -210,12 +211,13 @@ def _on_disk(ready: _Ready) -> Compiled | None:
     """Return a kernel from the cache on disk, and remember it; None where there is none."""
     job, request = ready.job, ready.job.request
     entry = None if ready.key is None else cache.load(ready.key)
-    if entry is None:
+    if entry is None or entry.get("part", PART) != PART:
         return None
     compiled = Compiled(
         request.name, entry["symbol"], request.arch, request.source, job.file, entry["ptx"],
         entry["cubin"],
         Resources(**entry["resources"]), tuple(Parameter(*each) for each in entry["parameters"]),
+        "part" in entry,
     )  # fmt: skip
     _remember(ready, compiled)
     return compiled
@@ -244,6 +246,7 @@ def _entry(compiled: Compiled) -> dict[str, Any]:
         "parameters": [[p.name, p.type, p.size, p.align, p.declared] for p in compiled.parameters],
         "ptx": zlib.compress(compiled.ptx.encode()),
         "cubin": compiled.cubin,
+        **({"part": PART} if compiled.is_part else {}),
     }
 
 

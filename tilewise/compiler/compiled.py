@@ -56,6 +56,8 @@ class Compiled:
         What ptxas reports.
     parameters : tuple of Parameter
         In order.
+    is_part : bool
+        Whether the part of the source was compiled that the kernel needs, and not all of it.
     """
 
     name: str
@@ -67,6 +69,7 @@ class Compiled:
     cubin: bytes
     resources: Resources
     parameters: tuple[Parameter, ...]
+    is_part: bool = False
 
     def __repr__(self) -> str:
         return f"Compiled({self.name!r}, {self.arch!r}, {self.file!r}, {self.resources!r})"

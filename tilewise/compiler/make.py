@@ -43,7 +43,10 @@ def make(job: Job, gathered: Gathered) -> Compiled:
     resources = symbols.resources(output.log, output.cubin, symbol)
     ptx = symbols.with_file_name(output.ptx, file)
     parameters = _parameters(job, found, symbols.parameters(ptx, symbol))
-    return Compiled(name, symbol, arch, source, file, ptx, output.cubin, resources, parameters)
+    is_part = found.gathered is not gathered
+    return Compiled(
+        name, symbol, arch, source, file, ptx, output.cubin, resources, parameters, is_part
+    )
 
 
 def _module(job: Job, gathered: Gathered) -> Extracted:

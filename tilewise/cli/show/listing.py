@@ -31,7 +31,9 @@ def listing(kernels: Sequence[ListedKernel], files: Sequence[str], arch: str) ->
     tried = [kernel for kernel in kernels if kernel.compiles is not None]
     told = f"{plural(len(kernels), 'kernel')}"
     if tried:
-        told += f", of which {number(sum(map(bool, (k.compiles for k in tried))))} compile for {arch}"
+        told += (
+            f", of which {number(sum(map(bool, (k.compiles for k in tried))))} compile for {arch}"
+        )
     out.print()
     out.print(told)
 

@@ -94,7 +94,7 @@ class Declaration:
         if self.kind == "variable":
             return not self.is_device and self.words.isdisjoint(("const", "constexpr"))
         is_code = self.kind in ("function", "call", "unknown", "instantiation")
-        return is_code and not self.is_device or any(each.is_host for each in self.members)
+        return (is_code and not self.is_device) or any(each.is_host for each in self.members)
 
     def has_line(self, line: int) -> bool:
         """Whether a line is one of its own."""
@@ -200,9 +200,7 @@ class Reader:
                     waiting.append((body, (*space, *map(str.strip, inner)), is_c))
                 elif kind == "linkage_specification" and body.type == "declaration_list":
                     waiting.append((body, space, True))
-                elif kind in _CONDITIONS or kind == "declaration_list":
-                    waiting.append((child, space, is_c))
-                elif kind == "ERROR":
+                elif kind in _CONDITIONS or kind == "declaration_list" or kind == "ERROR":
                     waiting.append((child, space, is_c))
                 elif unwrapped(child).type in _KINDS:
                     after = children[at + 1] if at + 1 < len(children) else None
@@ -367,9 +365,9 @@ class Reader:
                 if child.type in _CONDITIONS:
                     waiting.append(child)
                 elif member.type == "field_declaration" and function_of(member) is None:
-                    for each in member.children_by_field_name("type"):
-                        if (body := each.child_by_field_name("body")) is not None:
-                            waiting.append(body)
+                    types = member.children_by_field_name("type")
+                    bodies = (each.child_by_field_name("body") for each in types)
+                    waiting.extend(body for body in bodies if body is not None)
                 elif member.type in ("function_definition", "declaration", "field_declaration"):
                     tokens = self.text.between(child.start_byte, child.end_byte)
                     body = member.child_by_field_name("body")

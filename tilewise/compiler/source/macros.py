@@ -46,7 +46,9 @@ def defined_in(text: Text) -> dict[str, list[Macro]]:
         line = re.sub(r"//[^\n]*|/\*.*?\*/", " ", line.replace("\\\n", " "), flags=re.DOTALL)
         if match := _DEFINE.fullmatch(line):
             names = match[3]
-            parameters = None if match[2] is None else tuple(filter(None, map(str.strip, names.split(","))))
+            parameters = (
+                None if match[2] is None else tuple(filter(None, map(str.strip, names.split(","))))
+            )
             found.setdefault(match[1], []).append(Macro(parameters, tokens_of(match[4])))
     return found
 
@@ -75,7 +77,10 @@ def expanded(text: str, macros: Mapping[str, Sequence[Macro]]) -> str:
 
 
 def _expanded(
-    tokens: list[str], macros: Mapping[str, Sequence[Macro]], hidden: frozenset[str], budget: list[int]
+    tokens: list[str],
+    macros: Mapping[str, Sequence[Macro]],
+    hidden: frozenset[str],
+    budget: list[int],
 ) -> list[str]:
     out: list[str] = []
     at = 0
@@ -126,7 +131,9 @@ def _filled(
     given = dict(zip(names, arguments, strict=False))
     if names and names[-1].endswith("..."):
         rest = arguments[len(names) - 1 :]
-        joined = [token for index, each in enumerate(rest) for token in ([","] * (index > 0) + each)]
+        joined = [
+            token for index, each in enumerate(rest) for token in ([","] * (index > 0) + each)
+        ]
         given[names[-1].removesuffix("...").strip() or "__VA_ARGS__"] = joined
     out: list[str] = []
     body = macro.body
