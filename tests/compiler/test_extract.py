@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tilewise import CompileError, Kernel, LimitError, Limits, compiler
-from tilewise.compiler import cache
+from tilewise.compiler import nvrtc, toolkit
 
 HOST = """#include <cstdio>
 #include <vector>
@@ -95,6 +95,9 @@ def test_what_the_kernel_needs_is_kept(kept: str) -> None:
         "void sort(thrust::device_vector<int>& v) { thrust::sort(v.begin(), v.end()); }\n",
         "#ifdef ON_WINDOWS\nint wmain(int argc) {\n#else\nint main2(int argc) {\n#endif\n"
         "    std::vector<int> v;\n    return 0;\n}\n",
+        '#ifdef __cplusplus\nextern "C" {\n#endif\n#ifdef _WIN32\ntypedef HANDLE thread;\n#else\n'
+        "typedef pthread_t thread;\n#endif\nthread started(void* x);\n#ifdef __cplusplus\n}\n"
+        "#endif\nthread running;\n",
         "int x(std::vector<int> n) { return n.size(); }\n",  # a name that the kernel has too
     ],
 )
@@ -287,7 +290,25 @@ def test_a_part_is_kept_on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     compiler.forget()
     monkeypatch.setattr(compiler, "PART", 2)  # another version leaves out something else
     assert kernel.find() is None
-    assert cache is not None
+
+
+def test_a_header_that_does_not_compile_is_left_out_where_the_kernel_does_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    version = f"#define CUDART_VERSION {nvrtc.version()[0]}000\n"
+    for name, text in (
+        ("cuda_runtime_api.h", version),
+        ("crt/host_defines.h", ""),
+        ("cccl/cuda/std/version", ""),
+        ("cudaEGL.h", "#define FAR 3\n#include <EGL/egl.h>\n"),
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    monkeypatch.setattr(toolkit, "_places", lambda _: [(tmp_path, "CUDA_HOME")])
+    host = "#include <cudaEGL.h>\nint main() { std::vector<int> v; }\n"
+    assert run(host + "#define FACTOR 3\n" + SCALE) == 3
+    with pytest.raises(CompileError, match=r"(?s)FAR.*<source>:1: this include .*cudaEGL.h:2: "):
+        run(host + "#define FACTOR FAR\n" + SCALE)
 
 
 def test_limits_hold() -> None:

@@ -30,6 +30,7 @@ PART = 1
 _MOST_ROUNDS = 24
 _ERROR = re.compile(r"^(\S.*?)\((\d+)\): (?:catastrophic )?error[^:]*: (.*)$", re.MULTILINE)
 _REFUSED = re.compile(r"#\s*error (.+):\s*[\"<]")  # as includes that are not read are rewritten
+_INCLUDED = re.compile(r'\s*#\s*include\s*"([^"]*)"')
 _CAUSE = re.compile(r"\bat line (\d+)(?: of (\S+))?")
 _QUOTED = re.compile(r'"(?:[^"\n]*?::)?~?([A-Za-z_]\w*)[^"\n]*"')
 
@@ -332,7 +333,25 @@ class _Search:
         part.left_out -= back
         part.needed |= back
         part.words |= unreached
-        return before != (len(part.left_out), len(part.words), len(part.needed))
+        if before != (len(part.left_out), len(part.words), len(part.needed)):
+            return True
+        broken = self._broken()
+        is_more = not broken.keys() <= part.refused.keys()
+        part.refused = {**part.refused, **broken}
+        return is_more
+
+    def _broken(self) -> dict[tuple[str, int], str]:
+        """Includes of headers of others that do not compile, with the error."""
+        errors = {match[1]: match for match in _ERROR.finditer(self.output.log)}
+        found = {}
+        for name in self.files.texts:
+            text = self.gathered.headers.get(name, self.gathered.source)
+            for line, row in enumerate(text.split("\n"), 1):
+                included = _INCLUDED.match(row)
+                error = errors.get(included[1]) if included and included[1] in errors else None
+                if error is not None and error[1] not in self.gathered.texts:
+                    found[name, line] = f"{error[1]}:{error[2]}: {error[3]}"
+        return found
 
     def blamed_headers(self) -> frozenset[str]:
         """Headers of the caller's folders that do not compile as they are."""

@@ -40,6 +40,8 @@ def make(job: Job, gathered: Gathered) -> Compiled:
     name, arch, source, file = job.request.name, job.request.arch, job.request.source, job.file
     found = _module(job, gathered)
     output, symbol = found.output, found.symbol
+    if symbol not in symbols.entries(output.ptx):
+        raise CompileError(_no_such_kernel(name, file, source, output.ptx))
     resources = symbols.resources(output.log, output.cubin, symbol)
     ptx = symbols.with_file_name(output.ptx, file)
     parameters = _parameters(job, found, symbols.parameters(ptx, symbol))

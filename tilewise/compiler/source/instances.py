@@ -21,7 +21,7 @@ from tilewise.compiler.source.tree import Text, nodes
 MOST = 256
 """Of one kernel, no more instances than these are looked for."""
 _DEEPEST = 5  # templates that instantiate one another
-_SCOPES = ("compound_statement", "translation_unit", "declaration_list")
+_SCOPES = ("compound_statement", "case_statement", "translation_unit", "declaration_list")
 _OPERATIONS: dict[type, Callable[[int, int], int]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul,
     ast.Div: operator.floordiv, ast.Mod: operator.mod, ast.LShift: operator.lshift,
