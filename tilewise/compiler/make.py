@@ -43,13 +43,16 @@ def make(job: Job, gathered: Gathered) -> Compiled:
     name, arch, source, file = job.request.name, job.request.arch, job.request.source, job.file
     found = _module(job, gathered)
     output, symbol = found.output, found.symbol
+    if symbol not in symbols.entries(output.ptx):
+        raise CompileError(_no_such_kernel(name, file, source, output.ptx))
     resources = symbols.resources(output.log, output.cubin, symbol)
     ptx = symbols.with_file_name(output.ptx, file)
     parameters = _parameters(job, found, symbols.parameters(ptx, symbol))
     variables = _variables(job, found.gathered, symbols.variables(ptx))
     return Compiled(
-        name, symbol, arch, source, file, ptx, output.cubin, resources, parameters, variables
-    )
+        name, symbol, arch, source, file, ptx, output.cubin, resources, parameters, variables,
+        is_part=found.gathered is not gathered,
+    )  # fmt: skip
 
 
 def _module(job: Job, gathered: Gathered) -> Extracted:
