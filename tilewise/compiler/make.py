@@ -115,8 +115,8 @@ def _parameters(
 
 def _variables(job: Job, gathered: Gathered, found: tuple[Variable, ...]) -> tuple[Variable, ...]:
     """The module's variables, with what the source declares."""
-    # Those of a function are not visible at the end of the source, and a name that is mangled still,
-    # as the members of templates are, can't be asked for.
+    # Those of a function are not visible at the end of the source; a name that is still mangled, as
+    # those of templates' members are, can't be asked for.
     names = [
         each.name.replace("(anonymous namespace)::", "")
         for each in found
