@@ -38,6 +38,7 @@ from tilewise.provenance import write
 
 PROJECTS = {
     "SGEMM_CUDA": "sgemm_cuda",
+    "xGeMM": "xgemm",
 }  # the folder's name and the module's
 
 
