@@ -18,8 +18,13 @@ from tilewise.errors import CompileError
 
 # NVRTC compiles all kernels of a source but templates, whichever of them was asked for.
 _REMEMBERED = 8
-_LIBRARIES = ("cuda::", "cub::", "thrust::", "std::", "cooperative_groups::", "nvcuda::")
-"""Namespaces of headers, whose variables nobody sets."""
+_OF_A_LIBRARY = re.compile(
+    r"(?:cuda|cub|thrust|std|cooperative_groups|nvcuda)::"
+    r"|_Z(?:St|N(?:St|4cuda|3cub|6thrust|3std|18cooperative_groups|6nvcuda))"
+)
+"""How names in the namespaces of headers begin, and symbols that are no plain names (Itanium C++
+ABI, 5.1). Nobody sets those variables."""
+_NAME_IS_WRONG = "__nv_name_map("  # where NVRTC reads the kernel's name, in a message
 _modules: OrderedDict[tuple[Any, ...], nvrtc.Output] = OrderedDict()
 _lock = threading.Lock()
 
@@ -81,15 +86,18 @@ def _compiled(job: Job, gathered: Gathered) -> Extracted:
     output = job.run(gathered, job.options, name)
     if output.ok:
         return Extracted(output, output.symbol, gathered, name)
-    # Without the name: is it the source that is wrong, or the name?
-    refused, output = output.log, job.run(gathered, job.options, None)
-    if output.ok and name in symbols.entries(output.ptx):
-        return Extracted(output, name, gathered, name)
+    refused = output.log
+    if _NAME_IS_WRONG in refused:  # it may be a symbol
+        output = job.run(gathered, job.options, None)
+        if output.ok and name in symbols.entries(output.ptx):
+            return Extracted(output, name, gathered, name)
     found = None
     if not job.is_shipped:
         found = extract(job, gathered, lambda log, part: _message(log, job, part))
     if found is not None:
         return found
+    if _NAME_IS_WRONG not in refused:  # is it the source that is wrong, or a template's instance?
+        output = job.run(gathered, job.options, None)
     if not output.ok:
         raise CompileError(_message(output.log, job, gathered))
     if symbols.is_instance(name, job.request.source):
@@ -112,11 +120,13 @@ def _parameters(
 
 def _variables(job: Job, gathered: Gathered, found: tuple[Variable, ...]) -> tuple[Variable, ...]:
     """The module's variables, with what the source declares."""
-    # Those of a function are not visible at the end of the source.
+    found = tuple(each for each in found if not _OF_A_LIBRARY.match(each.name))
+    # Those of a function are not visible at the end of the source, and a name that is still a
+    # symbol is no name there.
     names = [
         each.name.replace("(anonymous namespace)::", "")
         for each in found
-        if not each.symbol.startswith("_ZZ") and not each.name.startswith(_LIBRARIES)
+        if not each.symbol.startswith("_ZZ") and not each.name.startswith("_Z")
     ]
     declared: dict[str, tuple[str, tuple[int, ...]]] = {}
     if job.request.lines and names:
