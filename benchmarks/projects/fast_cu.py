@@ -122,6 +122,7 @@ def matmul(number: int, template: str, grid: int, threads: int, shared: int, dra
     return Case(
         "matmul.cu", f"M{number}::matmulKernel{number}<{template}>", grid, threads, draw,
         shared=shared, defines={"NDEBUG": 1},  # as the project's Makefile has it
+        global_races=True,
     )  # fmt: skip
 
 
@@ -152,6 +153,13 @@ CASES = (
         3, "128, 128, 64, 128, false", 2, 128, ring(1, 128),
         product(256, 128, 192, lambda a, b, c: (c, flat(a, 128), flat(b, 128), None)),
     ),
+    matmul(  # which writes how long it took
+        3, "128, 128, 64, 128, true", 2, 128, ring(1, 128),
+        product(
+            256, 128, 192,
+            lambda a, b, c: (c, flat(a, 128), flat(b, 128), np.zeros(2 * 6, np.int32)),
+        ),
+    ),
     matmul(
         4, "128, 128, 64, 256, 5", 2, 256, ring(5, 128),
         product(128, 256, 448, lambda a, b, c: (c, flat(a, 128), flat(b, 128))),
@@ -160,7 +168,8 @@ CASES = (
         5, "128, 256, 64, 384, 3", 2, 384, ring(3),
         product(256, 256, 320, lambda a, b, c: (c, flat(a, 128), flat(b, 256))),
     ),
-    # Persistent: eight tiles of C a row, as their schedules want it, and two or four a block.
+    # Persistent: eight tiles of C a row, as their schedules want it, and two or more a block.
+    # From the seventh on, the last tiles reach over the edges of C.
     matmul(
         6, "128, 256, 64, 384, 3, 8", 8, 384, ring(3),
         product(256, 2048, 128, lambda a, b, c: (c, flat(a, 128), flat(b, 256))),
@@ -168,21 +177,24 @@ CASES = (
     matmul(
         7, "128, 256, 64, 384, 3, 8", 8, 384, ring(3),
         product(
-            256, 2048, 128,
+            192, 1984, 128,
             lambda a, b, c: (c, folded(a, 128, 64, 5), folded(b, 256, 64, 5)),
         ),
     ),
+    # From here on a block may end before the other of its cluster arrives at its mbarriers.
     *(
         matmul(
             number, "128, 256, 64, 384, 3, 8, 2, 1", 8, 384, ring(3),
-            product(256, 2048, 128, lambda a, b, c: (c, folded(a, 128, 64), folded(b, 256, 64))),
+            product(192, 1984, 128, lambda a, b, c: (c, folded(a, 128, 64), folded(b, 256, 64))),
         )
         for number in (8, 9)
     ),
+    # The last three store C by TMA with no proxy fence behind the threads' writes, and one thread
+    # waits for the store that others overwrite.
     matmul(
         10, "128, 256, 64, 384, 3, 8, 2, 1", 8, 384, whole(ring(3) + STAGED + BARRIERS),
         product(
-            256, 2048, 128,
+            192, 1984, 128,
             lambda a, b, c: (
                 folded(c, 256, 128, swizzle="none"), folded(a, 128, 64), folded(b, 256, 64),
             ),
@@ -192,7 +204,7 @@ CASES = (
         11, "128, 256, 64, 384, 3, 4, 2, 1", 4, 384,
         whole(ring(3) + STAGED + BARRIERS + 4 * SPACE),
         product(
-            768, 512, 128,
+            704, 448, 128,
             lambda a, b, c: (
                 folded(c, 256, 128, swizzle="none"), folded(a, 128, 64), folded(b, 256, 64),
                 order(3, 2, 2),
@@ -203,15 +215,18 @@ CASES = (
         12, "128, 256, 64, 384, 3, 4, 2, 1", 4, 384,
         whole(ring(3) + PADDED + BARRIERS + 4 * SPACE),
         product(
-            768, 512, 128,
+            704, 448, 128,
             lambda a, b, c: (
                 folded(c, 256, 64, swizzle="none", width=72), folded(a, 128, 64),
                 folded(b, 256, 64), order(3, 2, 2),
             ),
         ),
     ),
+    # The first block clears the sum, and nothing orders the others behind that. The first kernel's
+    # last warp has no __syncwarp; the last one's redux.sync has a mask of 8 lanes.
     *(
-        Case("sum.cu", f"sumKernel{number}<{size}, {batch}>", 2, size, total(items))
+        Case("sum.cu", f"sumKernel{number}<{size}, {batch}>", 2, size, total(items),
+             global_races=True)
         for number, size, batch, items in (
             (1, 512, 20, 1), (2, 1024, 16, 4), (3, 1024, 16, 4), (4, 1024, 16, 4),
         )
