@@ -38,6 +38,8 @@ from tilewise.provenance import write
 
 PROJECTS = {
     "SGEMM_CUDA": "sgemm_cuda",
+    "xGeMM": "xgemm",
+    "fast.cu": "fast_cu",
 }  # the folder's name and the module's
 
 

@@ -140,6 +140,30 @@ def test_their_names(emulator: Device) -> None:
     assert "filters::weights (constant, float[2][3])" in repr(found.variables)
 
 
+def test_headers_with_many_constants_leave_the_types(emulator: Device) -> None:
+    uses = "".join(
+        f"constexpr int n{i} = cuda::std::fixed<Kind, Kind({i})>::value + "
+        f"own::fixed<Kind, Kind({i})>::value;\n"
+        for i in range(20)
+    )
+    fixed = "template <class T, T N> struct fixed { static constexpr int value = int(N); };"
+    source = f"""
+        enum class Kind {{ one, two }};
+        namespace cuda {{ namespace std {{ {fixed} template <int N> __device__ int there[N]; }} }}
+        namespace own {{ {fixed} }}
+        {uses}
+        __constant__ float weights[3];
+        extern "C" __global__ void k(float* x) {{
+            x[0] = weights[n1] + cuda::std::there<3>[n0];
+        }}
+    """
+    found = Kernel(source, "k").variables
+    assert "weights (constant, float[3])" in repr(found)
+    assert found["weights"].dtype == np.float32
+    assert not any("cuda" in name for name in found)
+    assert sum("own" in name for name in found) == 20
+
+
 @pytest.mark.parametrize(
     ("name", "value", "error", "words"),
     [

@@ -64,6 +64,8 @@ class Case:
         Folders for includes, in the project's folder.
     defines : mapping
         Macros.
+    global_races : bool
+        Whether races in global memory are looked for too.
     """
 
     file: str
@@ -75,6 +77,7 @@ class Case:
     arch: str = "sm_90a"
     include: tuple[str, ...] = ()
     defines: Mapping[str, Any] = field(default_factory=dict)
+    global_races: bool = False
 
     def run(self, folder: Path, rng: np.random.Generator) -> tuple[LaunchReport, str]:
         """Launch it on the emulator; return its report, and what is wrong with the result."""
@@ -84,7 +87,10 @@ class Case:
         )  # fmt: skip
         args, wrong = self.draw(rng)
         place = tilewise.emulator(self.arch)
-        report = kernel.launch(self.grid, self.block, args, self.shared, place, checks="collect")
+        report = kernel.launch(
+            self.grid, self.block, args, self.shared, place, checks="collect",
+            global_races=self.global_races,
+        )  # fmt: skip
         return report, wrong()
 
 

@@ -123,3 +123,34 @@ def test_no_code_is_made_of_the_probe() -> None:
     compiled = compiler.compile((KERNELS / "shared.cu").read_text(), "reverse")
     assert "tilewise_signature" not in compiled.ptx
     assert b"tilewise_signature" not in compiled.cubin
+
+
+@pytest.mark.parametrize(
+    ("variables", "questions"),
+    [
+        ("__device__ int total; __constant__ float weights[2][3];", 1),
+        # A name that is ambiguous at the end: then each is asked about by itself.
+        ("__device__ int total; __constant__ float weights[2][3];"
+         "__device__ int twin; namespace { __device__ int twin; }", 7),
+    ],
+)  # fmt: skip
+def test_parameters_and_variables_are_told_together(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Any, variables: str, questions: int
+) -> None:
+    monkeypatch.setenv("TILEWISE_CACHE_DIR", str(tmp_path))
+    compiler.forget()
+    options: list[str] = []
+    run = nvrtc.run
+
+    def counted(*args: Any) -> nvrtc.Output:
+        options.extend(args[2])
+        return run(*args)
+
+    monkeypatch.setattr(nvrtc, "run", counted)
+    # The list of the parameters' numbers must not be one of a variable's: a structure is 0.
+    source = f'{PREAMBLE}{variables}extern "C" __global__ void k(Pair<int> p, int n) {{}}'
+    compiled = compiler.compile(source, "k", lines=True)
+    assert [each.declared for each in compiled.parameters] == ["", "int"]
+    told = {each.name: (each.declared, each.shape) for each in compiled.variables if each.is_known}
+    assert told == {"total": ("int", ()), "weights": ("float", (2, 3))}
+    assert options.count("--fdevice-syntax-only") == questions

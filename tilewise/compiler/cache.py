@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-FORMAT = 8  # raise it when what is stored, or how it is compiled, changes
+FORMAT = 9  # raise it when what is stored, or how it is compiled, changes
 MAX_BYTES = 512 << 20
 _MAGIC = b"tilewise"
 _DIGEST = 32

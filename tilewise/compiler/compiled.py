@@ -22,7 +22,7 @@ class Parameter:
         Bytes.
     declared : str
         The source's type of it, as ``"float*"``
-        (:func:`tilewise.compiler.signatures.declared`); empty where it is not known. Of PTX that
+        (:func:`tilewise.compiler.signatures.told`); empty where it is not known. Of PTX that
         was given, ``"*"`` of a pointer.
     label : str
         What findings call it, where neither the source nor the PTX says; else empty.

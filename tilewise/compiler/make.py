@@ -18,8 +18,13 @@ from tilewise.errors import CompileError
 
 # NVRTC compiles all kernels of a source but templates, whichever of them was asked for.
 _REMEMBERED = 8
-_LIBRARIES = ("cuda::", "cub::", "thrust::", "std::", "cooperative_groups::", "nvcuda::")
-"""Namespaces of headers, whose variables nobody sets."""
+_OF_A_LIBRARY = re.compile(
+    r"(?:cuda|cub|thrust|std|cooperative_groups|nvcuda)::"
+    r"|_Z(?:St|N(?:St|4cuda|3cub|6thrust|3std|18cooperative_groups|6nvcuda))"
+)
+"""How names in the namespaces of headers begin, and symbols that are no plain names (Itanium C++
+ABI, 5.1). Nobody sets those variables."""
+_NAME_IS_WRONG = "__nv_name_map("  # where NVRTC reads the kernel's name, in a message
 _modules: OrderedDict[tuple[Any, ...], nvrtc.Output] = OrderedDict()
 _lock = threading.Lock()
 
@@ -47,8 +52,9 @@ def make(job: Job, gathered: Gathered) -> Compiled:
         raise CompileError(_no_such_kernel(name, file, source, output.ptx))
     resources = symbols.resources(output.log, output.cubin, symbol)
     ptx = symbols.with_file_name(output.ptx, file)
-    parameters = _parameters(job, found, symbols.parameters(ptx, symbol))
-    variables = _variables(job, found.gathered, symbols.variables(ptx))
+    parameters, variables = _declared(
+        job, found, symbols.parameters(ptx, symbol), symbols.variables(ptx)
+    )
     return Compiled(
         name, symbol, arch, source, file, ptx, output.cubin, resources, parameters, variables,
         is_part=found.gathered is not gathered,
@@ -84,15 +90,18 @@ def _compiled(job: Job, gathered: Gathered) -> Extracted:
     output = job.run(gathered, job.options, name)
     if output.ok:
         return Extracted(output, output.symbol, gathered, name)
-    # Without the name: is it the source that is wrong, or the name?
-    refused, output = output.log, job.run(gathered, job.options, None)
-    if output.ok and name in symbols.entries(output.ptx):
-        return Extracted(output, name, gathered, name)
+    refused = output.log
+    if _NAME_IS_WRONG in refused:  # it may be a symbol
+        output = job.run(gathered, job.options, None)
+        if output.ok and name in symbols.entries(output.ptx):
+            return Extracted(output, name, gathered, name)
     found = None
     if not job.is_shipped:
         found = extract(job, gathered, lambda log, part: _message(log, job, part))
     if found is not None:
         return found
+    if _NAME_IS_WRONG not in refused:  # is it the source that is wrong, or a template's instance?
+        output = job.run(gathered, job.options, None)
     if not output.ok:
         raise CompileError(_message(output.log, job, gathered))
     if symbols.is_instance(name, job.request.source):
@@ -100,37 +109,42 @@ def _compiled(job: Job, gathered: Gathered) -> Extracted:
     raise CompileError(_no_such_kernel(name, job.file, job.request.source, output.ptx))
 
 
-def _parameters(
-    job: Job, module: Extracted, found: list[tuple[str, str, int, int]]
-) -> tuple[Parameter, ...]:
-    """The parameters; where the PTX leaves the type of one open, with what the source declares."""
-
-    declared: tuple[str, ...] = ()
-    if job.request.lines and any(kind[0] in "bsu" and kind != "b8" for _, kind, _, _ in found):
-        declared = signatures.declared(module.name, partial(_run, job, module.gathered))
-    if len(declared) != len(found):
-        declared = ("",) * len(found)
-    return tuple(Parameter(*fields, each) for fields, each in zip(found, declared, strict=True))
-
-
-def _variables(job: Job, gathered: Gathered, found: tuple[Variable, ...]) -> tuple[Variable, ...]:
-    """The module's variables, with what the source declares."""
-    # Those of a function are not visible at the end of the source; a name that is still mangled, as
-    # those of templates' members are, can't be asked for.
+def _declared(
+    job: Job,
+    module: Extracted,
+    parameters: list[tuple[str, str, int, int]],
+    variables: tuple[Variable, ...],
+) -> tuple[tuple[Parameter, ...], tuple[Variable, ...]]:
+    """The parameters and the variables of a module, with what the source declares."""
+    variables = tuple(
+        replace(each, name=each.name.replace("(anonymous namespace)::", ""))
+        for each in variables
+        if not _OF_A_LIBRARY.match(each.name)
+    )
+    # Those of a function are not visible at the end of the source, and a name that is still a
+    # symbol is no name there.
     names = [
-        each.name.replace("(anonymous namespace)::", "")
-        for each in found
-        if not each.symbol.startswith("_ZZ") and not each.name.startswith(("_Z", *_LIBRARIES))
+        each.name
+        for each in variables
+        if not each.symbol.startswith("_ZZ") and not each.name.startswith("_Z")
     ]
-    declared: dict[str, tuple[str, tuple[int, ...]]] = {}
-    if job.request.lines and names:
-        declared = signatures.variables(names, partial(_run, job, gathered))
-    told = []
-    for each in found:
-        name = each.name.replace("(anonymous namespace)::", "")
-        kind, shape = declared.get(name, ("", ()))
-        told.append(replace(each, name=name, declared=kind, shape=shape, is_known=name in declared))
-    return tuple(told)
+    # Where the PTX leaves the type of a parameter open, the source tells.
+    is_open = any(kind[0] in "bsu" and kind != "b8" for _, kind, _, _ in parameters)
+    is_open &= not module.name.startswith("_Z")
+    told = signatures.Told()
+    if job.request.lines:
+        run = partial(_run, job, module.gathered)
+        told = signatures.told(module.name if is_open else "", names, run)
+    types = told.parameters
+    if len(types) != len(parameters):
+        types = ("",) * len(parameters)
+    found = [
+        replace(each, declared=kind, shape=shape, is_known=each.name in told.variables)
+        for each in variables
+        for kind, shape in (told.variables.get(each.name, ("", ())),)
+    ]
+    of_parameters = zip(parameters, types, strict=True)
+    return tuple(Parameter(*fields, each) for fields, each in of_parameters), tuple(found)
 
 
 def _run(job: Job, gathered: Gathered, more: str, option: str, told: str) -> nvrtc.Output:

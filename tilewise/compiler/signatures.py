@@ -1,4 +1,4 @@
-"""The types that a source declares a kernel's parameters with, by the compiler's own word.
+"""The types that a source declares parameters and variables with, by the compiler's own word.
 
 PTX says ``.u64`` of every pointer, and ``.u32`` of ``int`` and ``unsigned`` alike. So NVRTC's front
 end reads the source once more, with a template at its end that turns the type of each parameter
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 
 from tilewise.compiler import nvrtc
 
@@ -22,7 +23,9 @@ _TYPES = (
 # Of cuda_fp16.h and cuda_bf16.h, which few sources include.
 _HEADERS = ("__half", "__nv_bfloat16", "__half2", "__nv_bfloat162")
 _POINTER = 100  # that much is added to what a pointer points to
+_VARIABLES = 1 << 20  # the number of the first variable, larger than those of types
 _SPACE = "tilewise_signature"
+Run = Callable[[str, str, str], nvrtc.Output]
 # A macro of the source could be any short name.
 _PROBE = "\n".join(
     (
@@ -61,66 +64,77 @@ _PROBE = "\n".join(
 )
 
 
-def declared(name: str, run: Callable[[str, str, str], nvrtc.Output]) -> tuple[str, ...]:
-    """How a kernel's parameters are declared, without ``const`` and ``__restrict__``.
+@dataclass(frozen=True)
+class Told:
+    """What the compiler says of declarations.
+
+    Attributes
+    ----------
+    parameters : tuple of str
+        One a parameter, without ``const`` and ``__restrict__``, as ``"unsigned int"`` or
+        ``"float*"``; ``""`` of a structure or another type that is not known here, and ``"*"`` of a
+        pointer to one. Empty where nothing can be told, as of a kernel that is asked for by its
+        mangled name.
+    variables : dict
+        Of each that is visible at the end of the source, the type of an element and the extents.
+    """
+
+    parameters: tuple[str, ...] = ()
+    variables: dict[str, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
+
+
+def told(kernel: str, names: Sequence[str], run: Run, most: int = 10) -> Told:
+    """How a kernel's parameters and the module's variables are declared.
 
     Parameters
     ----------
-    name : str
-        The kernel's, as :func:`tilewise.compiler.compile` has it.
+    kernel : str
+        Its name, as :func:`tilewise.compiler.compile` has it; empty to leave out its parameters.
+    names : sequence of str
+        The variables', as the source has them, with their namespaces.
     run : callable
         Compiles the kernel's source as it was compiled, but with a text behind it, with one more
         option for NVRTC and with another name expression: the three are its arguments.
-
-    Returns
-    -------
-    tuple of str
-        One a parameter, as ``"unsigned int"`` or ``"float*"``; ``""`` of a structure or another
-        type that is not known here, and ``"*"`` of a pointer to one. Empty where nothing can be
-        told, as of a kernel that is asked for by its mangled name.
-    """
-    told = f"{_SPACE}::tw_told_<decltype({_SPACE}::tw_of_(&{name}))>"
-    output = run(_PROBE, "--fdevice-syntax-only", told)
-    listed = re.search(r"7TwList_IJ((?:Li\d+E)*)EE", output.symbol)
-    if not output.ok or listed is None:
-        return ()
-    return tuple(_spelled(int(number)) for number in re.findall(r"Li(\d+)E", listed[1]))
-
-
-def variables(
-    names: Sequence[str], run: Callable[[str, str, str], nvrtc.Output], most: int = 8
-) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """How variables of the module are declared: the type of an element, and the extents.
-
-    Parameters
-    ----------
-    names : sequence of str
-        As the source has them, with their namespaces.
-    run : callable
-        As :func:`declared` takes it.
     most : int
         How often it may be called: one name that is not visible spoils the answer for all.
 
     Returns
     -------
-    dict
-        Of those that are visible at the end of the source.
+    Told
     """
-    asked = ", ".join(
+    asked = [f"decltype({_SPACE}::tw_of_(&{kernel}))"] * bool(kernel)
+    asked += (
         f"{_SPACE}::TwShape_<{number}, decltype({name})>::TwTold_"
-        for number, name in enumerate(names)
+        for number, name in enumerate(names, _VARIABLES)
     )
-    output = run(_PROBE, "--fdevice-syntax-only", f"{_SPACE}::tw_told_<{_SPACE}::TwMany_<{asked}>>")
-    if not output.ok:
-        if len(names) == 1 or most < 3:
-            return {}
-        middle, half = len(names) // 2, (most - 1) // 2
-        return variables(names[:middle], run, half) | variables(names[middle:], run, half)
-    found = {}
-    for listed in re.findall(r"IJ((?:Li\d+E)+)E", output.symbol):
-        number, kind, *extents = map(int, re.findall(r"Li(\d+)E", listed))
-        found[names[number]] = _spelled(kind), tuple(extents)
-    return found
+    if not asked or most < 1:
+        return Told()
+    wanted = f"{_SPACE}::tw_told_<{_SPACE}::TwMany_<{', '.join(asked)}>>"
+    output = run(_PROBE, "--fdevice-syntax-only", wanted)
+    if output.ok:
+        return _read(names, output.symbol)
+    if kernel and names:
+        of_kernel = told(kernel, (), run, 1)
+        return replace(told("", names, run, most - 2), parameters=of_kernel.parameters)
+    middle, half = len(names) // 2, (most - 1) // 2
+    if not middle:
+        return Told()
+    first, second = (told("", part, run, half) for part in (names[:middle], names[middle:]))
+    return Told((), first.variables | second.variables)
+
+
+def _read(names: Sequence[str], symbol: str) -> Told:
+    """Return what a mangled name tells."""
+    parameters: tuple[str, ...] = ()
+    variables = {}
+    for listed in re.findall(r"IJ((?:Li\d+E)*)E", symbol):
+        numbers = [int(number) for number in re.findall(r"Li(\d+)E", listed)]
+        if numbers and numbers[0] >= _VARIABLES:
+            number, kind, *extents = numbers
+            variables[names[number - _VARIABLES]] = _spelled(kind), tuple(extents)
+        else:
+            parameters = tuple(map(_spelled, numbers))
+    return Told(parameters, variables)
 
 
 def _spelled(number: int) -> str:

@@ -129,6 +129,24 @@ def test_warp_reductions(launch: Launcher) -> None:
     assert out.tolist() == [row] * 32
 
 
+REDUCED = r"""
+extern "C" __global__ void reduced(const int* x, int* sums) {
+    int sum;
+    asm volatile("redux.sync.add.s32 %0, %1, 0xff;" : "=r"(sum) : "r"(x[threadIdx.x]));
+    sums[threadIdx.x] = sum;
+}
+"""
+
+
+def test_a_reduction_whose_mask_lacks_lanes(emulator: Device) -> None:
+    """The machine's instruction has no mask."""
+    x, sums = whole(5, 64), np.zeros(64, np.int32)
+    report = Kernel(REDUCED, "reduced").launch(1, 64, (x, sums), device=emulator, checks="collect")
+    assert_same(sums, np.repeat(x.reshape(2, 32).sum(1), 32).astype(np.int32))
+    (finding,) = report.findings
+    assert "mask, 0x000000ff, that lacks its own lane (and 47 other threads" in str(finding)
+
+
 @pytest.mark.parametrize("n", [40, 128])
 def test_warp_aggregated_atomics(launch: Launcher, n: int) -> None:
     keys = whole(11, n, 0, 7)

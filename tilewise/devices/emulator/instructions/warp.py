@@ -18,7 +18,7 @@ from tilewise.devices.emulator.synchronisation.meetings import (
     Meet,
     warp_bits,
 )
-from tilewise.devices.emulator.threads.lanes import WARP, Lanes
+from tilewise.devices.emulator.threads.lanes import WARP, Index, Lanes
 from tilewise.devices.emulator.threads.op import Op, Writer
 
 if TYPE_CHECKING:
@@ -187,6 +187,18 @@ _REDUCTIONS: dict[str, Any] = {
 }
 
 
+def _is_wrong(lanes: Lanes, masks: Mask, warp: Index) -> npt.NDArray[np.bool_]:
+    """Return whether a lane of the same warp has a mask that does not name it.
+
+    PTX leaves open what ``redux.sync`` gives then. The machine's instruction has no mask: it
+    reduces the lanes that run it together.
+    """
+    lane = lanes.pick(lanes.geometry.lane_id).astype(np.uint64)
+    wrong = np.zeros(lanes.geometry.warp_count, np.bool_)
+    wrong[warp[(masks >> lane) & ONE == 0]] = True
+    return wrong[warp]
+
+
 def _reduce(machine: Machine, op: Op) -> None:
     words = Words(op.instruction.opcode, op.instruction.modifiers)
     is_sync, name = words.flag("sync"), words.one_of(tuple(_REDUCTIONS))
@@ -201,7 +213,8 @@ def _reduce(machine: Machine, op: Op) -> None:
         geometry = lanes.geometry
         table = _slots(read(lanes), lanes).reshape(-1, WARP)
         warp = lanes.pick(geometry.warp_of)
-        named = warp_bits(lanes)[warp] & masks
+        here = warp_bits(lanes)[warp]
+        named = np.where(_is_wrong(lanes, masks, warp), here, here & masks)
         result = np.zeros(lanes.count, DTYPES[type_])
         started = np.zeros(lanes.count, np.bool_)
         for lane in range(WARP):
