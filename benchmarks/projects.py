@@ -16,7 +16,10 @@ Nothing of the projects' own code is here.
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import re
+import subprocess
 import sys
 import tempfile
 import time
@@ -65,6 +68,12 @@ def tried(folder: Path, case: Case | Program) -> Outcome:
     return Outcome(not wrong, found, counted_as, seconds, wrong, case.fault)
 
 
+def origin(folder: Path) -> str:
+    """Return the commit of a checkout."""
+    asked = ["git", "-C", str(folder), "rev-parse", "HEAD"]
+    return subprocess.run(asked, capture_output=True, text=True).stdout.strip()
+
+
 def table(rows: Sequence[dict[str, Any]]) -> Table:
     """Draw the outcomes, a row a kernel."""
     found = Table("project", "kernel", "on", "right", "findings", "counted as", "seconds", box=None)
@@ -92,7 +101,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as cache:
         os.environ["TILEWISE_CACHE_DIR"] = os.environ["TRITON_CACHE_DIR"] = cache
         for name, case in cases(options.folder, options.project, options.only):
-            outcome = tried(options.folder / name, case)
+            outcome = tried(options.folder.resolve() / name, case)
             rows.append(
                 {"project": name, "file": case.file, "kernel": case.kernel, "arch": case.arch}
                 | asdict(outcome)
@@ -104,7 +113,14 @@ def main() -> None:
     right = sum(row["right"] for row in rows)
     print(f"{right} of {len(rows)} right")
     if options.json:
-        write(options.json, {"right": right, "rows": rows})
+        names = dict.fromkeys(row["project"] for row in rows)
+        projects = [{"project": name, "of": origin(options.folder / name)} for name in names]
+        text = json.dumps({"right": right, "projects": projects, "rows": rows})
+        # What is said of a file is said by its place in the project, or in its package.
+        text = re.sub(
+            r"/[^\s\"]*/site-packages/", "", text.replace(f"{options.folder.resolve()}/", "")
+        )
+        write(options.json, json.loads(text))
     sys.exit(0 if rows and all(row["right"] or row["fault"] for row in rows) else 1)
 
 
