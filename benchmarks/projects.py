@@ -42,6 +42,7 @@ from tilewise.provenance import write
 PROJECTS = {
     "SGEMM_CUDA": "sgemm_cuda",
     "triton": "triton_tutorials",
+    "numba-cuda": "numba_examples",
 }  # the folder's name and the module's
 
 

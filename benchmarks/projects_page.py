@@ -32,17 +32,18 @@ ABOUT = {
     "numba-cuda": (
         "NVIDIA/numba-cuda",
         "The examples of its documentation, which are its own tests: each runs whole, with what it "
-        "asserts. They are in the package: `pip install 'tilewise[numba]' pytest filecheck`.",
+        "asserts, but for `test_random.py`, which draws 453 million numbers. Needs `pip install "
+        "'tilewise[numba]' pytest filecheck cffi`.",
     ),
 }
 HEAD = """\
 # Kernels of public projects
 
-What do kernels do here that were written by others, for a GPU, and not for tilewise? These are run on
-the [emulator](emulator.md), out of the projects' own files, unmodified, at sizes that take seconds.
-Each result is compared with one of NumPy in float64, within what the roundings on the way to it
-can make (of integers and copies: it must be equal), and the launch is checked for accesses out of
-bounds, reads of memory that nobody wrote, races and missed barriers.
+What do kernels do here that were written by others, for a GPU, and not for tilewise? These are run
+on the [emulator](emulator.md), out of the projects' own files, unmodified, at sizes that take
+seconds. Each result is compared with one of NumPy in float64, within what the roundings on the way
+to it can make (of integers and copies: it must be equal), and each launch is checked for accesses
+out of bounds, reads of memory that nobody wrote, races and missed barriers.
 
 """
 TAIL = """
@@ -53,9 +54,9 @@ git clone https://github.com/{first}   # and the others, into one folder
 python benchmarks/projects.py FOLDER
 ```
 
-tries those that are in the folder, and names the others. What is launched of each file, and what should
-come of it, stands in `benchmarks/projects/`, a module a project: to try kernels of yours, write
-another.
+tries those that are in the folder, and names the others. What is launched of each file, and what
+should come of it, stands in `benchmarks/projects/`, a module a project: to try kernels of yours,
+write another.
 """
 
 
