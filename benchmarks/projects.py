@@ -6,7 +6,8 @@ FOLDER has a checkout of each project that is to be tried, called as the project
 SGEMM_CUDA, xGeMM, fast.cu, cuda-samples, triton. Those that are not there are left out, and named.
 Of each kernel the table says whether its result is right, what the checks found, what its counts
 follow (machine code or PTX), and the seconds from the file to the report, its compilation included
-(the cache of kernels is not used). Exits with 1 where a kernel is wrong, or fails.
+(the caches of kernels are not used). Exits with 1 where a kernel is wrong, or fails, and that is
+not known to be the project's own fault.
 
 What is launched, and what should come of it, stands in benchmarks/projects/, one module a project.
 Nothing of the projects' own code is here.
@@ -15,7 +16,10 @@ Nothing of the projects' own code is here.
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import re
+import subprocess
 import sys
 import tempfile
 import time
@@ -31,19 +35,20 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from projects.case import Case, Outcome
+from projects.case import Case, Outcome, Program
 
-from tilewise.errors import TilewiseError
 from tilewise.provenance import write
 
 PROJECTS = {
     "SGEMM_CUDA": "sgemm_cuda",
     "xGeMM": "xgemm",
     "fast.cu": "fast_cu",
+    "triton": "triton_tutorials",
+    "numba-cuda": "numba_examples",
 }  # the folder's name and the module's
 
 
-def cases(folder: Path, project: str | None, words: str) -> Iterator[tuple[str, Case]]:
+def cases(folder: Path, project: str | None, words: str) -> Iterator[tuple[str, Case | Program]]:
     """Yield what is there to be tried, with its project's name."""
     for name, module in PROJECTS.items():
         if project in (None, name) and (folder / name).is_dir():
@@ -52,26 +57,34 @@ def cases(folder: Path, project: str | None, words: str) -> Iterator[tuple[str, 
                     yield name, case
 
 
-def tried(folder: Path, case: Case) -> Outcome:
+def tried(folder: Path, case: Case | Program) -> Outcome:
     """Run a case on the emulator."""
     begin = time.perf_counter()
     try:
-        report, wrong = case.run(folder, np.random.default_rng(0))
-    except (TilewiseError, OSError, ValueError, TypeError, NotImplementedError) as error:
+        reports, wrong = case.run(folder, np.random.default_rng(0))
+    except Exception as error:  # of what a project's own code may raise, anything
         seconds = time.perf_counter() - begin
-        return Outcome(False, (), "", seconds, f"{type(error).__name__}: {error}")
+        return Outcome(False, (), "", seconds, f"{type(error).__name__}: {error}", case.fault)
     seconds = time.perf_counter() - begin
-    found = tuple(f"{x.kind}: {x}" for x in report.findings)
-    return Outcome(not wrong, found, report.counted_as, seconds, wrong)
+    found = tuple(f"{x.kind}: {x}" for report in reports for x in report.findings)
+    counted_as = " and ".join(sorted({report.counted_as for report in reports}))
+    return Outcome(not wrong, found, counted_as, seconds, wrong, case.fault)
+
+
+def origin(folder: Path) -> str:
+    """Return the commit of a checkout."""
+    asked = ["git", "-C", str(folder), "rev-parse", "HEAD"]
+    return subprocess.run(asked, capture_output=True, text=True).stdout.strip()
 
 
 def table(rows: Sequence[dict[str, Any]]) -> Table:
     """Draw the outcomes, a row a kernel."""
-    found = Table("project", "kernel", "right", "findings", "counted as", "seconds", box=None)
+    found = Table("project", "kernel", "on", "right", "findings", "counted as", "seconds", box=None)
     for row in rows:
         found.add_row(
-            row["project"], f"{row['file']}:{row['kernel']}", "yes" if row["right"] else "NO",
-            str(len(row["findings"])), row["counted_as"], f"{row['seconds']:.2f}",
+            row["project"], f"{row['file']}:{row['kernel']}", row["arch"],
+            "yes" if row["right"] else "NO", str(len(row["findings"])), row["counted_as"],
+            f"{row['seconds']:.2f}",
         )  # fmt: skip
     return found
 
@@ -89,20 +102,29 @@ def main() -> None:
         print(f"not in {options.folder}: {', '.join(missing)}", file=sys.stderr)
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as cache:
-        os.environ["TILEWISE_CACHE_DIR"] = cache
+        os.environ["TILEWISE_CACHE_DIR"] = os.environ["TRITON_CACHE_DIR"] = cache
         for name, case in cases(options.folder, options.project, options.only):
-            outcome = tried(options.folder / name, case)
+            outcome = tried(options.folder.resolve() / name, case)
             rows.append(
-                {"project": name, "file": case.file, "kernel": case.kernel} | asdict(outcome)
+                {"project": name, "file": case.file, "kernel": case.kernel, "arch": case.arch}
+                | asdict(outcome)
             )
             if outcome.error:
-                print(f"{case.file}:{case.kernel}: {outcome.error}", file=sys.stderr)
+                fault = f" (the project's own fault: {case.fault})" if case.fault else ""
+                print(f"{case.file}:{case.kernel}: {outcome.error}{fault}", file=sys.stderr)
     Console().print(table(rows))
     right = sum(row["right"] for row in rows)
     print(f"{right} of {len(rows)} right")
     if options.json:
-        write(options.json, {"right": right, "rows": rows})
-    sys.exit(0 if rows and right == len(rows) else 1)
+        names = dict.fromkeys(row["project"] for row in rows)
+        projects = [{"project": name, "of": origin(options.folder / name)} for name in names]
+        text = json.dumps({"right": right, "projects": projects, "rows": rows})
+        # What is said of a file is said by its place in the project, or in its package.
+        text = re.sub(
+            r"/[^\s\"]*/site-packages/", "", text.replace(f"{options.folder.resolve()}/", "")
+        )
+        write(options.json, json.loads(text))
+    sys.exit(0 if rows and all(row["right"] or row["fault"] for row in rows) else 1)
 
 
 if __name__ == "__main__":

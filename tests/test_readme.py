@@ -29,6 +29,7 @@ ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
 PAGES = (README, ROOT / "docs" / "kernels.md", ROOT / "docs" / "profiling.md")
 AGREEMENT = runpy.run_path(str(ROOT / "benchmarks" / "agreement.py"))
+PROJECTS = runpy.run_path(str(ROOT / "benchmarks" / "projects_page.py"))
 
 # A python block's output is the text block that follows it.
 BLOCK = re.compile(
@@ -129,6 +130,16 @@ def test_what_agrees_is_as_measured() -> None:
     record = json.loads(AGREEMENT["RECORD"].read_text())
     text = AGREEMENT["PAGE"].read_text()
     assert AGREEMENT["page"](text, record) == text
+
+
+def test_the_page_of_projects_is_what_was_run() -> None:
+    """docs/projects.md is drawn from the record."""
+    record = json.loads(PROJECTS["RECORD"].read_text())
+    text = PROJECTS["PAGE"].read_text("utf-8")
+    assert text == PROJECTS["page"](record)
+    assert "(docs/projects.md)" in README.read_text()
+    assert not re.search(r"[ `]/\w", text), "a path of the machine where it was run"
+    assert record["right"] == sum(row["right"] for row in record["rows"])
 
 
 def test_its_targets_and_files_are_there() -> None:

@@ -20,7 +20,7 @@ from tilewise.errors import DeviceUnavailableError
 
 _PACKAGES = (
     "numpy", "cuda-core", "cuda-bindings", "nvidia-cuda-nvrtc", "numba", "numba-cuda", "torch",
-    "nvidia-cublas",
+    "triton", "nvidia-cublas",
 )  # fmt: skip
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 import tilewise
+from tilewise.devices import Device
 from tilewise.launch import LaunchReport
 from tilewise.numbers import check
 
@@ -34,6 +35,8 @@ class Outcome:
         From the file to the report, compilation included.
     error : str
         Why it is not right.
+    fault : str
+        Where that is the project's own fault: which, in a sentence.
     """
 
     right: bool
@@ -41,6 +44,7 @@ class Outcome:
     counted_as: str
     seconds: float
     error: str = ""
+    fault: str = ""
 
 
 @dataclass(frozen=True)
@@ -66,6 +70,8 @@ class Case:
         Macros.
     global_races : bool
         Whether races in global memory are looked for too.
+    fault : str
+        Where its result is wrong, or a check finds something, and the project is at fault: why.
     """
 
     file: str
@@ -78,8 +84,9 @@ class Case:
     include: tuple[str, ...] = ()
     defines: Mapping[str, Any] = field(default_factory=dict)
     global_races: bool = False
+    fault: str = ""
 
-    def run(self, folder: Path, rng: np.random.Generator) -> tuple[LaunchReport, str]:
+    def run(self, folder: Path, rng: np.random.Generator) -> tuple[Sequence[LaunchReport], str]:
         """Launch it on the emulator; return its report, and what is wrong with the result."""
         kernel = tilewise.Kernel(
             folder / self.file, self.kernel, self.defines,
@@ -91,7 +98,37 @@ class Case:
             self.grid, self.block, args, self.shared, place, checks="collect",
             global_races=self.global_races,
         )  # fmt: skip
-        return report, wrong()
+        return (report,), wrong()
+
+
+@dataclass(frozen=True)
+class Program:
+    """Kernels of a Python file, launched by the functions of that file.
+
+    Attributes
+    ----------
+    file : str
+        In the project's folder.
+    kernel : str
+        The kernel's name, or those of the kernels that are launched in turn, and how.
+    call : callable
+        Runs it of the file's path, the emulator and a random generator; returns the reports of
+        the launches, and what is wrong with the result.
+    arch : str
+        The emulator's architecture.
+    fault : str
+        As a case's.
+    """
+
+    file: str
+    kernel: str
+    call: Callable[[Path, Device, np.random.Generator], tuple[Sequence[LaunchReport], str]]
+    arch: str = "sm_90a"
+    fault: str = ""
+
+    def run(self, folder: Path, rng: np.random.Generator) -> tuple[Sequence[LaunchReport], str]:
+        """Run it on the emulator; return the reports, and what is wrong with the result."""
+        return self.call(folder / self.file, tilewise.emulator(self.arch), rng)
 
 
 def right_product(
@@ -125,7 +162,24 @@ def near(found: Array, wanted: Array, steps: int, what: str = "the result") -> s
     """
     unit = np.finfo(found.dtype).eps / 2
     bound = steps * unit * float(np.abs(wanted).max())
+    return within(found, wanted, np.full(wanted.shape, bound), what)
+
+
+def within(found: Array, wanted: Array, bound: Array, what: str = "the result") -> str:
+    """Say where a result is off by more than it may be; nothing where no element is.
+
+    Parameters
+    ----------
+    found : array
+    wanted, bound : array
+        In float64: what each element should be, and by how much it may be off.
+    """
     error = np.abs(found.astype(np.float64) - wanted)
-    if np.isfinite(found).all() and error.max() <= bound:
+    outside = np.flatnonzero(~(error <= bound).ravel())
+    if not len(outside):
         return ""
-    return f"{what} is off by {error.max():.3g}, and may be by {bound:.3g}"
+    at = int(outside[0])
+    return (
+        f"{what} is off in {len(outside):,} elements, the first {at}: by {error.ravel()[at]:.3g}, "
+        f"and may be by {bound.ravel()[at]:.3g}"
+    )

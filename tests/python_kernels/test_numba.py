@@ -203,6 +203,15 @@ def test_a_missing_barrier_is_found(emulator: Device) -> None:
     assert found.line == line_of(kernels.block_sums_without_barrier, "no barrier")
 
 
+def test_pointers_that_a_signature_declares_are_addresses() -> None:
+    from numba.cuda import types
+
+    from tilewise.numba.values import flattened
+
+    kinds = [types.CPointer(types.uint8), types.uint32]
+    assert list(flattened(["x", "n"], kinds, [1 << 40, 10])) == [("x", 1 << 40), ("n", 10)]
+
+
 def test_what_does_not_compile(emulator: Device) -> None:
     with pytest.raises(CompileError, match="nothing"):
         tilewise.numba.launch(kernels.wrong[1, 1], np.zeros(3), device=emulator)

@@ -317,6 +317,8 @@ def test_launches_of_a_program_as_it_is(where: Device) -> None:
         driver = triton.runtime.driver.active
         x = torch.ones(1000, device=driver.get_active_torch_device())
         assert driver.utils.get_device_properties(x.device.index)["max_shared_mem"] > 100_000
+        major, minor = torch.cuda.get_device_capability()
+        assert f"sm_{major}{minor}" == where.arch.rstrip("a")
         out = torch.zeros_like(x)
         kernels.doubled[lambda meta: (triton.cdiv(1000, meta["BLOCK"]),)](x, out, 1000)
         kernels.add[(4,)](x, x, out, 1000, BLOCK=256)
@@ -394,6 +396,13 @@ def before() -> Iterator[None]:
     found = getattr(config, "_active", None)
     yield
     assert getattr(config, "_active", None) is found
+
+
+def test_torchs_own_capability_is_given_back(emulator: Device) -> None:
+    own = torch.cuda.get_device_capability
+    with tilewise.triton.on_device(emulator):
+        assert torch.cuda.get_device_capability(0) == (9, 0)
+    assert torch.cuda.get_device_capability is own
 
 
 @pytest.mark.usefixtures("before")

@@ -61,6 +61,8 @@ def _one(types: Any, name: str, kind: Any, value: Any) -> Iterator[tuple[str, An
             yield from _one(types, f"{name}[{number}]", each, part)
     elif isinstance(kind, types.EnumMember):
         yield from _one(types, name, kind.dtype, value.value)
+    elif isinstance(kind, types.CPointer):
+        yield name, int(value)
     elif str(kind) in _PARTS:
         yield name, _PARTS[str(kind)](value.real)
         yield name, _PARTS[str(kind)](value.imag)

@@ -15,6 +15,7 @@ from tilewise.launch import LaunchReport
 from tilewise.tracebacks import front_door
 from tilewise.triton.configurations import with_configuration
 from tilewise.triton.driver import Driver, activated, unknown_names
+from tilewise.triton.programs import answered_by
 from tilewise.triton.values import wrapped
 
 __all__ = ["launch", "on_device"]
@@ -99,7 +100,8 @@ def on_device(
     """Launch every kernel of Triton's on one of tilewise's devices, within a ``with`` statement.
 
     A program that launches its kernels as ``kernel[grid](...)`` then runs as it is, its tensors
-    lying on the CPU. Of an autotuned kernel, the first configuration runs.
+    lying on the CPU. Of an autotuned kernel, the first configuration runs. On the emulator,
+    ``torch.cuda.get_device_capability()`` gives the emulator's.
 
     Parameters
     ----------
@@ -117,7 +119,7 @@ def on_device(
         If Triton is not installed.
     """
     driver = Driver(_device(device), checks, global_races)
-    with activated(driver):
+    with activated(driver), answered_by(driver.device):
         yield driver.reports
 
 

@@ -1,4 +1,4 @@
-"""``cvt``: between integers, floats, halves and bfloat16, one value or a pair."""
+"""``cvt``: between integers and floats of 8 to 64 bits, one value or a pair."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tilewise.devices.emulator.arithmetic import float8
 from tilewise.devices.emulator.arithmetic.halves import from_f64, round_bf16, to_f32
 from tilewise.devices.emulator.arithmetic.ieee import (
     F32,
@@ -249,6 +250,10 @@ def convert(words: Words) -> Semantics:
     words.check(not (relu or satfinite) or rounding in ("rn", "rz"))
     if words.flag("tf32"):
         return _tf32(words, how, options)
+    eights = words.one_of(float8.PAIRS)
+    if eights:
+        words.check(not (integral or ftz or sat))
+        return float8.convert(words, eights, rounding, relu, satfinite)
     pair = words.one_of(("f16x2", "bf16x2"))
     if pair:
         words.type("f32")

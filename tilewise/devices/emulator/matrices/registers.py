@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from tilewise.devices.emulator.arithmetic import float8
 from tilewise.devices.emulator.matrices.fragments import NAN
 from tilewise.devices.emulator.ptx.tiles import Tile
 
@@ -16,7 +16,6 @@ Values = npt.NDArray[Any]
 _TF32 = np.uint32(0xFFFF_E000)
 """A tensor core reads no more of a float than these bits."""
 _BYTES = {"s8": np.int8, "u8": np.uint8}
-_FP8 = {"e4m3": (4, 3), "e5m2": (5, 2)}
 
 
 def words_held(registers: Values, unit: int) -> Values:
@@ -56,8 +55,8 @@ def numbers(words: Values, type_: str) -> Values:
         return (words.astype(np.uint32) << np.uint32(16)).view(np.float32).astype(np.float64)
     if type_ == "tf32":
         return (words & _TF32).view(np.float32).astype(np.float64)
-    if type_ in _FP8:
-        return _fp8_table(type_)[words]
+    if type_ in float8.TYPES:
+        return float8.table(type_)[words]
     kind = {"f16": np.float16, "f32": np.float32, "f64": np.float64}[type_]
     return words.view(kind).astype(np.float64)
 
@@ -84,21 +83,3 @@ def held(tile: Tile, matrices: Values, count: int, width: int) -> Values:
     """The ``count`` registers of ``width`` bytes that hold matrices; copies fill the last ones."""
     found = registers_held(tile.held(matrices), width)
     return found if len(found) == count else np.tile(found, (count // len(found), 1))
-
-
-@cache
-def _fp8_table(type_: str) -> Values:
-    """The numbers of all bit patterns (PTX ISA 5.2.3, "Alternate floating point data formats")."""
-    exponents, digits = _FP8[type_]
-    pattern = np.arange(256)
-    fraction = pattern & (1 << digits) - 1
-    exponent = pattern >> digits & (1 << exponents) - 1
-    bias = (1 << exponents - 1) - 1
-    scale = np.exp2(np.maximum(exponent, 1) - bias - digits)
-    found = (fraction + np.where(exponent > 0, 1 << digits, 0)) * scale
-    if type_ == "e5m2":
-        top = exponent == (1 << exponents) - 1
-        found = np.where(top, np.where(fraction == 0, np.inf, np.nan), found)
-    else:
-        found = np.where(pattern & 127 == 127, np.nan, found)
-    return np.where(pattern >> 7, -found, found)

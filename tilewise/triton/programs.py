@@ -1,0 +1,27 @@
+"""What programs that launch kernels of Triton's ask PyTorch, rather than Triton, of the GPU."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tilewise.devices import Device, limits
+
+
+@contextmanager
+def answered_by(device: Device) -> Iterator[None]:
+    """Let ``torch.cuda.get_device_capability`` say the emulator's, as long as the context lasts.
+
+    By it programs choose their kernels' configurations; without a GPU, PyTorch's own raises.
+    """
+    if device.name == "gpu" or importlib.util.find_spec("torch") is None:
+        yield
+        return
+    torch = __import__("torch")
+    own, capability = torch.cuda.get_device_capability, limits.compute_capability(device.arch)
+    torch.cuda.get_device_capability = lambda device=None: divmod(capability, 10)
+    try:
+        yield
+    finally:
+        torch.cuda.get_device_capability = own
