@@ -38,6 +38,7 @@ from tilewise.provenance import write
 
 PROJECTS = {
     "SGEMM_CUDA": "sgemm_cuda",
+    "cuda-samples": "cuda_samples",
 }  # the folder's name and the module's
 
 

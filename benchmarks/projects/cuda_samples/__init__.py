@@ -1,0 +1,7 @@
+"""cuda-samples (github.com/NVIDIA/cuda-samples): kernels without textures, surfaces, libraries."""
+
+from __future__ import annotations
+
+from projects.cuda_samples.introduction import INTRODUCTION
+
+CASES = (*INTRODUCTION,)
