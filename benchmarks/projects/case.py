@@ -64,6 +64,10 @@ class Case:
         Folders for includes, in the project's folder.
     defines : mapping
         Macros.
+    variables : mapping
+        What the kernel's ``__constant__`` and ``__device__`` variables are set to.
+    note : str
+        What the project itself does wrong, and the checks find.
     """
 
     file: str
@@ -75,6 +79,8 @@ class Case:
     arch: str = "sm_90a"
     include: tuple[str, ...] = ()
     defines: Mapping[str, Any] = field(default_factory=dict)
+    variables: Mapping[str, Any] = field(default_factory=dict)
+    note: str = ""
 
     def run(self, folder: Path, rng: np.random.Generator) -> tuple[LaunchReport, str]:
         """Launch it on the emulator; return its report, and what is wrong with the result."""
@@ -82,6 +88,8 @@ class Case:
             folder / self.file, self.kernel, self.defines,
             include=[folder / each for each in self.include],
         )  # fmt: skip
+        for name, value in self.variables.items():
+            kernel.variables[name] = value
         args, wrong = self.draw(rng)
         place = tilewise.emulator(self.arch)
         report = kernel.launch(self.grid, self.block, args, self.shared, place, checks="collect")

@@ -3,5 +3,7 @@
 from __future__ import annotations
 
 from projects.cuda_samples.introduction import INTRODUCTION
+from projects.cuda_samples.performance import PERFORMANCE
+from projects.cuda_samples.reductions import REDUCTIONS
 
-CASES = (*INTRODUCTION,)
+CASES = (*INTRODUCTION, *REDUCTIONS, *PERFORMANCE)

@@ -28,7 +28,7 @@ def from_to(what: Callable[[Array], Array], n: int, *more: int, dtype: type = np
     """Make (read, written, more of the arguments)."""
 
     def make(rng: np.random.Generator) -> tuple[Sequence[Any], Array, Array]:
-        read = (rng.random(n) * 100).astype(dtype)
+        read: Array = (rng.random(n) * 100).astype(dtype)
         found = np.zeros_like(read)
         return (read, found, *more), found, what(read)
 

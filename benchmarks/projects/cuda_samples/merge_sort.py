@@ -57,7 +57,10 @@ def limits(keys: Array) -> tuple[Array, Array]:
     """Return both ranks, those of a pair of runs sorted: where the pieces of the merge begin."""
     first, second = sample_ranks(keys)
     count = 2 * RUN // STRIDE
-    return tuple(np.sort(each.reshape(-1, count), axis=1).ravel() for each in (first, second))
+    return (
+        np.sort(first.reshape(-1, count), axis=1).ravel(),
+        np.sort(second.reshape(-1, count), axis=1).ravel(),
+    )
 
 
 def draw_ranks(rng: np.random.Generator) -> Drawn:

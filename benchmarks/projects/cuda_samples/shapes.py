@@ -21,8 +21,10 @@ def sample(
     draw: Draw,
     **more: Any,
 ) -> Case:
-    """Return a kernel of a file in ``Samples``."""
-    return Case(f"Samples/{file}", kernel, grid, block, draw, include=COMMON, **more)  # fmt: skip
+    """Return a kernel of a file in ``Samples``, whose ``../inc`` is searched where it has one."""
+    folder = file.rpartition("/")[0]
+    include = (*COMMON, f"Samples/{folder[:-3]}inc") if folder.endswith("/src") else COMMON
+    return Case(f"Samples/{file}", kernel, grid, block, draw, include=include, **more)
 
 
 def floats(rng: np.random.Generator, *shape: int) -> Array:
