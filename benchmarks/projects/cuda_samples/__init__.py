@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from projects.cuda_samples.graphs import GRAPHS
+from projects.cuda_samples.images import IMAGES
 from projects.cuda_samples.introduction import INTRODUCTION
+from projects.cuda_samples.networks import NETWORKS
 from projects.cuda_samples.performance import PERFORMANCE
 from projects.cuda_samples.reductions import REDUCTIONS
 
-CASES = (*INTRODUCTION, *REDUCTIONS, *PERFORMANCE)
+CASES = (*INTRODUCTION, *REDUCTIONS, *NETWORKS, *IMAGES, *GRAPHS, *PERFORMANCE)

@@ -203,7 +203,7 @@ def histograms(bins: int, blocks: int, threads: int) -> Draw:
         block = np.arange(count) // threads % blocks
         wanted = np.zeros_like(found)
         np.add.at(wanted, (block[:, None], read >> (2 if bins == 64 else 0)), 1)
-        return (found, read, count), found, wanted
+        return (found, read.view(np.uint32) if size == 4 else read, count), found, wanted
 
     return written(make)
 
