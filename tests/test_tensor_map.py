@@ -161,6 +161,7 @@ def test_a_reduction(hopper: Device, copy: Copy, operation: str) -> None:
     assume(operation not in ("and", "or", "xor") or "int" in dtype)
     assume(operation not in ("inc", "dec") or dtype == "uint32")
     assume(operation not in ("min", "max") or dtype not in ("float32", "float64"))
+    assume(operation != "add" or dtype != "int64")
     box = np.random.default_rng(5).integers(1, 100, copy.counts).astype(copy.array.dtype)
     inside, there = copy.places()
     expected = copy.array.copy()

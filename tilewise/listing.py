@@ -6,12 +6,12 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from tilewise.compiler import architectures
 from tilewise.compiler.ahead import cores
-from tilewise.compiler.extract import own_texts, wanted
+from tilewise.compiler.extract import nearest, own_texts, wanted
 from tilewise.compiler.job import job_of
 from tilewise.compiler.source.instances import instances
 from tilewise.compiler.source.kernels import KernelDeclaration
@@ -153,7 +153,7 @@ def list_kernels(
     ParserMissingError
         If the parser is not installed.
     ValueError
-        If a file is no text, or has no kernel called ``name``.
+        If a file is no text or has no kernel called ``name``, or NVRTC does not know ``arch``.
 
     Examples
     --------
@@ -163,6 +163,10 @@ def list_kernels(
     >>> kernel.name, kernel.line, kernel.parameters[:4]
     ('coalesced', 13, ('int m', 'int n', 'int k', 'real alpha'))
     """
+    if arch is not None and arch not in architectures():
+        raise ValueError(
+            f"NVRTC does not know arch {arch!r}; it knows {', '.join(architectures())}"
+        )
     files = files_of([paths] if isinstance(paths, str | os.PathLike) else paths)
     by_place: _Places = {}
     asked: dict[str, list[str]] = {}
@@ -240,8 +244,8 @@ def _called(name: str, by_place: _Places) -> _Places:
     ]  # fmt: skip
     if not called:
         names = list(dict.fromkeys(each.name for each in kernels))
-        near = get_close_matches(asked.path, names, 1)
-        there = f"did you mean {near[0]}?" if near else f"there are {', '.join(names)}"
+        near = nearest(asked.path, kernels)
+        there = f"did you mean {near}?" if near else f"there are {', '.join(names)}"
         raise ValueError(f"no kernel called {name!r}; {there}" if names else
                          f"no kernel called {name!r}, and no other")  # fmt: skip
     return {place: found for place, found in by_place.items() if found[0][1] in called}

@@ -26,11 +26,6 @@ def tiled(file: str, kernel: str, tile: int, threads: int) -> Case:
     return Case(f"src/kernels/{file}", kernel, (N // tile, N // tile), threads, draw)
 
 
-def runner(kernel: str) -> Case:
-    """Return a kernel that the runner's file includes, whose blocks have tiles of 128 x 128."""
-    return Case("src/runner.cu", kernel, (N // 128, N // 128), 256, draw)
-
-
 CASES = (
     Case("src/kernels/1_naive.cuh", "sgemm_naive", (N // 32, N // 32), (32, 32), draw),
     tiled("2_kernel_global_mem_coalesce.cuh", "sgemm_global_mem_coalesce<32>", 32, 1024),
@@ -50,6 +45,12 @@ CASES = (
         "10_kernel_warptiling.cuh", "sgemmWarptiling<128, 128, 16, 64, 64, 4, 8, 4, 128>", 128, 128
     ),
     # The last two take WARPSIZE from the tenth's file: they run as the runner includes them.
-    runner("sgemmDoubleBuffering<128, 128, 16, 64, 64, 4, 8, 4, 256>"),
-    runner("runSgemmDoubleBuffering2<128, 128, 16, 64, 64, 4, 8, 4, 256>"),
+    Case(
+        "src/runner.cu", "sgemmDoubleBuffering<128, 256, 16, 128, 32, 1, 8, 8, 256>",
+        (N // 256, N // 128), 256, draw,
+    ),
+    Case(
+        "src/runner.cu", "runSgemmDoubleBuffering2<128, 128, 16, 64, 64, 4, 8, 4, 128>",
+        (N // 128, N // 128), 128, draw,
+    ),
 )  # fmt: skip

@@ -209,7 +209,7 @@ def test_limits_of_the_kernel_and_of_this_gpu(gpu: Gpu) -> None:
     bounded = SCALE.replace("void scale", "void __launch_bounds__(64) scale")
     x = np.ones((1, 100), np.float32)
     for source, block, shared, words in (
-        (SCALE, 1025, 0, "at most 1024"),
+        (SCALE, 1025, 0, "at most 1,024"),
         (bounded, 65, 0, "this kernel takes at most 64"),
         (SCALE, 32, gpu.max_shared + 1, "shared memory"),
     ):

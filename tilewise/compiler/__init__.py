@@ -17,6 +17,7 @@ from typing import Any
 from tilewise.compiler import cache, nvrtc, shipped, toolkit
 from tilewise.compiler import make as making
 from tilewise.compiler.compiled import Compiled, Parameter, Variable
+from tilewise.compiler.extract import PART
 from tilewise.compiler.includes import Gathered
 from tilewise.compiler.job import Job, job_of
 from tilewise.compiler.ptx import given
@@ -215,13 +216,14 @@ def _on_disk(ready: _Ready) -> Compiled | None:
     """Return a kernel from the cache on disk, and remember it; None where there is none."""
     job, request = ready.job, ready.job.request
     entry = None if ready.key is None else cache.load(ready.key)
-    if entry is None:
+    if entry is None or entry.get("part", PART) != PART:
         return None
     compiled = Compiled(
         request.name, entry["symbol"], request.arch, request.source, job.file, entry["ptx"],
         entry["cubin"],
         Resources(**entry["resources"]), tuple(Parameter(*each) for each in entry["parameters"]),
         tuple(Variable(**each | {"shape": tuple(each["shape"])}) for each in entry["variables"]),
+        is_part="part" in entry,
     )  # fmt: skip
     _remember(ready, compiled)
     return compiled
@@ -251,6 +253,7 @@ def _entry(compiled: Compiled) -> dict[str, Any]:
         "variables": [asdict(each) for each in compiled.variables],
         "ptx": zlib.compress(compiled.ptx.encode()),
         "cubin": compiled.cubin,
+        **({"part": PART} if compiled.is_part else {}),
     }
 
 

@@ -100,6 +100,8 @@ class Compiled:
     ptx_file : int
         The number of the ``.file`` that stands for the PTX itself: functions whose PTX says of no
         source line have its own lines. 0 where there is none.
+    is_part : bool
+        Whether the part of the source was compiled that the kernel needs, and not all of it.
     """
 
     name: str
@@ -114,6 +116,7 @@ class Compiled:
     variables: tuple[Variable, ...] = ()
     is_ptx: bool = False
     ptx_file: int = 0
+    is_part: bool = False
 
     def __repr__(self) -> str:
         return f"Compiled({self.name!r}, {self.arch!r}, {self.file!r}, {self.resources!r})"

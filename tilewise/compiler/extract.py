@@ -9,7 +9,7 @@ same, and does not compile, is left out as well; what an error misses is put bac
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -25,8 +25,12 @@ from tilewise.compiler.source.kernels import KernelDeclaration, alike
 from tilewise.compiler.source.part import Files, Part
 from tilewise.errors import CompileError, ParserMissingError
 
+PART = 1
+"""The version of what is left out: what was kept of another is compiled anew."""
 _MOST_ROUNDS = 24
 _ERROR = re.compile(r"^(\S.*?)\((\d+)\): (?:catastrophic )?error[^:]*: (.*)$", re.MULTILINE)
+_REFUSED = re.compile(r"#\s*error (.+):\s*[\"<]")  # as includes that are not read are rewritten
+_INCLUDED = re.compile(r'\s*#\s*include\s*"([^"]*)"')
 _CAUSE = re.compile(r"\bat line (\d+)(?: of (\S+))?")
 _QUOTED = re.compile(r'"(?:[^"\n]*?::)?~?([A-Za-z_]\w*)[^"\n]*"')
 
@@ -188,22 +192,43 @@ def no_such_kernel(name: str, file: str, files: Files) -> str:
     text = f"{file} has no kernel called {name!r}; it has {', '.join(there)}"
     same = [k for k in files.kernels if asked.path in (k.name, k.base)]
     if asked.types is not None and any(k.name == asked.path for k in same):
-        return f"{file} has no kernel {name}; it has {', '.join(dict.fromkeys(k.signature for k in same))}"
+        overloads = ", ".join(dict.fromkeys(k.signature for k in same))
+        return f"{file} has no kernel {name}; it has {overloads}"
     template = next((k.template for k in same if k.template), ())
     if template and not asked.arguments:
         return (
             f"{text}. {asked.path} is a template, <{', '.join(map(str, template))}>: ask for an "
             f"instance, such as {_example(asked.path, files)}"
         )
-    near = get_close_matches(asked.path, [k.name for k in files.kernels], 1, 0.6)
-    near = near or [k.name for k in same]
-    return f"{text}. Did you mean {near[0]}?" if near else text
+    near = nearest(asked.path, files.kernels)
+    return f"{text}. Did you mean {near}?" if near else text
+
+
+def nearest(path: str, kernels: Sequence[KernelDeclaration]) -> str:
+    """The name of the kernel that a name may have been meant for; empty where none is near."""
+    names = {k.base: k.name for k in kernels} | {k.name: k.name for k in kernels}
+    near = get_close_matches(path, names, 1) or get_close_matches(
+        path.rpartition("::")[2], names, 1
+    )
+    return names[near[0]] if near else ""
 
 
 def _example(path: str, files: Files) -> str:
     """An instance of a template, as the source has it where it has one."""
     there = (name for found in instances(files).values() for name in found)
     return next((n for n in there if n.partition("<")[0].endswith(path)), f"{path}<...> filled in")
+
+
+def _refused(gathered: Gathered) -> dict[tuple[str, int], str]:
+    """Why includes are not read, by the text and the line that they stand in."""
+    found = {}
+    for name, raw in gathered.texts.items():
+        now = gathered.headers.get(name, gathered.source)
+        lines = zip(raw.split("\n"), now.split("\n"), strict=False)
+        for line, (old, new) in enumerate(lines, 1):
+            if old != new and (match := _REFUSED.search(new)) is not None:
+                found[name, line] = match[1]
+    return found
 
 
 class _Search:
@@ -222,7 +247,7 @@ class _Search:
         words = parts.words_of(job.request.name)
         for macro in defined(job.options):
             words |= parts.words_of(macro)
-        self.part = Part(files, kernels, words, gathered.refused())
+        self.part = Part(files, kernels, words, _refused(gathered))
         own = {kernel.declaration for kernel in kernels}
         names = {kernel.base for kernel in kernels}
         self.part.left_out |= {
@@ -308,7 +333,25 @@ class _Search:
         part.left_out -= back
         part.needed |= back
         part.words |= unreached
-        return before != (len(part.left_out), len(part.words), len(part.needed))
+        if before != (len(part.left_out), len(part.words), len(part.needed)):
+            return True
+        broken = self._broken()
+        is_more = not broken.keys() <= part.refused.keys()
+        part.refused = {**part.refused, **broken}
+        return is_more
+
+    def _broken(self) -> dict[tuple[str, int], str]:
+        """Includes of headers of others that do not compile, with the error."""
+        errors = {match[1]: match for match in _ERROR.finditer(self.output.log)}
+        found = {}
+        for name in self.files.texts:
+            text = self.gathered.headers.get(name, self.gathered.source)
+            for line, row in enumerate(text.split("\n"), 1):
+                included = _INCLUDED.match(row)
+                error = errors.get(included[1]) if included and included[1] in errors else None
+                if error is not None and error[1] not in self.gathered.texts:
+                    found[name, line] = f"{error[1]}:{error[2]}: {error[3]}"
+        return found
 
     def blamed_headers(self) -> frozenset[str]:
         """Headers of the caller's folders that do not compile as they are."""
@@ -328,9 +371,8 @@ class _Search:
                 f"{k.signature} (line {k.line or k.declaration.first_line})" for k in self.kernels
             )
             return (
-                f"{self.job.file} has {len(overloads)} kernels called {self.job.request.name}: {each}; "
-                "name one with its parameters, as "
-                f"{self.kernels[0].signature!r}"
+                f"{self.job.file} has {len(overloads)} kernels called {self.job.request.name}: "
+                f"{each}; name one with its parameters, as {self.kernels[0].signature!r}"
             )
         text = message(self.output.log, self.now)
         if whole.ok:

@@ -63,7 +63,6 @@ _ODD = (
 )
 _ODD_PATH = "a header whose path has a quotation mark or a new line is not read"
 _NOWHERE = "there is no such header in the folder of the source; name its folder in include="
-_REFUSED = re.compile(r"#\s*error (.+):\s*[\"<]")
 _UNANSWERED = "has_include_takes_a_plain_name_where_the_source_is_not_trusted"
 
 
@@ -107,16 +106,6 @@ class Gathered:
     def folders(self) -> tuple[Path, ...]:
         """The folders that NVRTC is to search, and may read."""
         return () if self.toolkit is None else (headers.FOLDER, *self.toolkit.folders)
-
-    def refused(self) -> dict[tuple[str, int], str]:
-        """Why includes are not read, by the text and the line that they stand in."""
-        found = {}
-        for name, raw in self.texts.items():
-            now = self.headers.get(name, self.source)
-            for line, (old, new) in enumerate(zip(raw.split("\n"), now.split("\n"), strict=False), 1):
-                if old != new and (match := _REFUSED.search(new)) is not None:
-                    found[name, line] = match[1]
-        return found
 
     def version(self) -> tuple[str, ...]:
         """What tells the headers in those folders from others."""

@@ -43,13 +43,16 @@ def make(job: Job, gathered: Gathered) -> Compiled:
     name, arch, source, file = job.request.name, job.request.arch, job.request.source, job.file
     found = _module(job, gathered)
     output, symbol = found.output, found.symbol
+    if symbol not in symbols.entries(output.ptx):
+        raise CompileError(_no_such_kernel(name, file, source, output.ptx))
     resources = symbols.resources(output.log, output.cubin, symbol)
     ptx = symbols.with_file_name(output.ptx, file)
     parameters = _parameters(job, found, symbols.parameters(ptx, symbol))
     variables = _variables(job, found.gathered, symbols.variables(ptx))
     return Compiled(
-        name, symbol, arch, source, file, ptx, output.cubin, resources, parameters, variables
-    )
+        name, symbol, arch, source, file, ptx, output.cubin, resources, parameters, variables,
+        is_part=found.gathered is not gathered,
+    )  # fmt: skip
 
 
 def _module(job: Job, gathered: Gathered) -> Extracted:
@@ -112,11 +115,12 @@ def _parameters(
 
 def _variables(job: Job, gathered: Gathered, found: tuple[Variable, ...]) -> tuple[Variable, ...]:
     """The module's variables, with what the source declares."""
-    # Those of a function are not visible at the end of the source.
+    # Those of a function are not visible at the end of the source; a name that is still mangled, as
+    # those of templates' members are, can't be asked for.
     names = [
         each.name.replace("(anonymous namespace)::", "")
         for each in found
-        if not each.symbol.startswith("_ZZ") and not each.name.startswith(_LIBRARIES)
+        if not each.symbol.startswith("_ZZ") and not each.name.startswith(("_Z", *_LIBRARIES))
     ]
     declared: dict[str, tuple[str, tuple[int, ...]]] = {}
     if job.request.lines and names:

@@ -365,9 +365,9 @@ class Reader:
                 if child.type in _CONDITIONS:
                     waiting.append(child)
                 elif member.type == "field_declaration" and function_of(member) is None:
-                    for each in member.children_by_field_name("type"):
-                        if (body := each.child_by_field_name("body")) is not None:
-                            waiting.append(body)
+                    types = member.children_by_field_name("type")
+                    bodies = (each.child_by_field_name("body") for each in types)
+                    waiting.extend(body for body in bodies if body is not None)
                 elif member.type in ("function_definition", "declaration", "field_declaration"):
                     tokens = self.text.between(child.start_byte, child.end_byte)
                     body = member.child_by_field_name("body")

@@ -8,8 +8,9 @@ of a template around it by each argument that the source gives to that.
 from __future__ import annotations
 
 import ast
+import operator
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice, product
 from typing import Any
 
@@ -20,7 +21,11 @@ from tilewise.compiler.source.tree import Text, nodes
 MOST = 256
 """Of one kernel, no more instances than these are looked for."""
 _DEEPEST = 5  # templates that instantiate one another
-_SCOPES = ("compound_statement", "translation_unit", "declaration_list")
+_SCOPES = ("compound_statement", "case_statement", "translation_unit", "declaration_list")
+_OPERATIONS: dict[type, Callable[[int, int], int]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul,
+    ast.Div: operator.floordiv, ast.Mod: operator.mod, ast.LShift: operator.lshift,
+}  # fmt: skip
 _ARITHMETIC = re.compile(r"[\d\s()+*/%<>&|-]+")
 
 
@@ -34,8 +39,7 @@ def instances(files: Files) -> dict[str, list[str]]:
             names += finder.deduced(kernel)
             if not names and all(each.default for each in kernel.template):
                 names = [f"{kernel.name}<>"]
-            found.setdefault(kernel.name, []).extend(n for n in dict.fromkeys(names)
-                                                     if n not in found.get(kernel.name, ()))  # fmt: skip
+            found[kernel.name] = list(dict.fromkeys([*found.get(kernel.name, ()), *names]))
     return found
 
 
@@ -264,12 +268,8 @@ def _evaluated(node: Any) -> int:
             raise ValueError("C++ rounds otherwise")
         if isinstance(node.op, ast.LShift) and not 0 <= right < 64:
             raise ValueError("a shift that C++ does not define")
-        operations = {
-            ast.Add: lambda: left + right, ast.Sub: lambda: left - right,
-            ast.Mult: lambda: left * right, ast.Div: lambda: left // right,
-            ast.Mod: lambda: left % right, ast.LShift: lambda: left << right,
-        }  # fmt: skip
-        return operations[type(node.op)]()
+        if type(node.op) in _OPERATIONS:
+            return int(_OPERATIONS[type(node.op)](left, right))
     raise ValueError("no arithmetic of whole numbers")
 
 

@@ -1,4 +1,4 @@
-"""The kernels of a text: their names, their template's parameters, and what they are launched with."""
+"""The kernels of a text: their names, their template's parameters, and their own."""
 
 from __future__ import annotations
 
@@ -44,9 +44,10 @@ class Named:
 
     type: str
     name: str
+    text: str
 
     def __str__(self) -> str:
-        return f"{self.type} {self.name}".strip()
+        return self.text
 
 
 @dataclass(frozen=True)
@@ -202,14 +203,15 @@ def _parameters(function: Any, text: Text) -> Iterator[Named]:
         tokens = list(text.between(each.start_byte, each.end_byte))
         equals = next((at for at, token in enumerate(tokens) if token.text == b"="), len(tokens))
         tokens = [token for token in tokens[:equals] if token.text != b"__grid_constant__"]
+        text_of = spelled(tokens)
         declarator = each.child_by_field_name("declarator")
         name = None if declarator is None else declarator_of(declarator)
         if name is not None and "identifier" in name.type:
             at = next((i for i, t in enumerate(tokens) if t.start == name.start_byte), None)
             if at is not None:
                 token = tokens.pop(at)
-                yield Named(spelled(tokens), token.text.decode())
+                yield Named(spelled(tokens), token.text.decode(), text_of)
                 continue
         kind = spelled(tokens)
         if kind != "void":
-            yield Named(kind, "")
+            yield Named(kind, "", text_of)

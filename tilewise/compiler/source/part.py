@@ -68,10 +68,8 @@ def read(texts: Mapping[str, str]) -> Files:
     for tree in trees.values():
         for name, found in preprocessor.defined_in(tree).items():
             macros.setdefault(name, []).extend(found)
-    return Files(
-        trees, macros,
-        tuple(each for name, tree in trees.items() for each in Reader(name, tree, macros).declarations()),
-    )  # fmt: skip
+    readers = (Reader(name, tree, macros) for name, tree in trees.items())
+    return Files(trees, macros, tuple(each for one in readers for each in one.declarations()))
 
 
 @dataclass

@@ -1,9 +1,10 @@
 """A parsed text: its tokens, its directives, and a tree of what stands between them.
 
 The grammar knows no macros and no branches of conditions. So what is parsed is a view of the text
-in which attributes that the grammar lacks, and calls of macros that end without a semicolon, are
-spaces; and where a condition cuts a declaration in two, only its first branch is left. A view has
-the text's length, so every place in it is the same place in the text.
+in which attributes that the grammar lacks, and calls of macros at the level of declarations, are
+spaces. Where a condition cuts a declaration in two, so are the directives, or all branches but the
+first, whichever the parser understands best. A view has the text's length, so every place in it is
+the same place in the text.
 """
 
 from __future__ import annotations
@@ -149,9 +150,12 @@ def parsed(text: str) -> Text:
         blank(view, start, end)
     root = _parser().parse(bytes(view)).root_node
     if root.has_error:
-        flat = _parser().parse(_first_branches(bytes(view), directives)).root_node
-        if _damage(flat) < _damage(root):
-            root = flat
+        # A condition may cut a declaration in two, as extern "C" { is cut from its end.
+        flat = bytearray(view)
+        for directive in directives:
+            blank(flat, directive.start, directive.end)
+        others = (bytes(flat), _first_branches(bytes(view), directives))
+        root = min(root, *(_parser().parse(each).root_node for each in others), key=_damage)
     lines = (0, *(match.end() for match in re.finditer(rb"\n", data)))
     return Text(data, tokens, directives, calls, root, tuple(t.start for t in tokens), lines)
 

@@ -20,7 +20,7 @@ Combine = Callable[[Values, Values], Values]
 OPERATIONS = ("add", "min", "max", "inc", "dec", "and", "or", "xor")
 _INTEGERS = ("uint32", "int32", "uint64", "int64")
 _TAKEN = {
-    "add": ("uint32", "int32", "uint64", "int64", "float16", "bfloat16", "float32", "float64"),
+    "add": ("uint32", "int32", "uint64", "float16", "bfloat16", "float32", "float64"),
     "min": (*_INTEGERS, "float16", "bfloat16"),
     "max": (*_INTEGERS, "float16", "bfloat16"),
     "inc": ("uint32",),

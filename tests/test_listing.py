@@ -1,0 +1,125 @@
+"""Kernels of files, listed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tilewise import compiler, list_kernels
+from tilewise.cli.main import main
+
+OWN = """#include <vector>
+__global__ void __launch_bounds__(256, 2) scale(const float* __restrict__ x, unsigned n = 3) {}
+template <typename T, int TILE = 16> __global__ void tiled(T (&a)[TILE], T* x) {}
+template <typename T> __global__ void copied(T* x, const T* y) { *x = *y; }
+namespace space { __global__ void __cluster_dims__(2, 1, 1) broken(int n) { nothing(); } }
+template <int N> __global__ void never(float* x) {}
+extern "C" __global__ void declared(int);
+template <typename T> void run(double* y) {
+    constexpr int SIZE = 4 * 8;
+    tiled<T, SIZE><<<1, 1>>>(nullptr, nullptr);
+    float* to = nullptr;
+    copied<<<1, 1>>>(to, (const float*)nullptr);
+    copied<<<1, 1>>>(y, y);
+}
+int main() { run<int>(nullptr); run<float>(nullptr); std::vector<int> v; }
+"""
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TILEWISE_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    compiler.forget()
+    path = Path("own.cu")
+    path.write_text(OWN)
+    return path
+
+
+def test_what_is_said_of_a_kernel(own: Path) -> None:
+    found = {each.name: each for each in list_kernels(own)}
+    assert list(found) == ["scale", "tiled", "copied", "space::broken", "never", "declared"]
+    assert [each.line for each in found.values()] == [2, 3, 4, 5, 6, 7]
+    scale = found["scale"]
+    assert (scale.file, scale.source, scale.template) == ("own.cu", "own.cu", ())
+    assert scale.parameters == ("const float* __restrict__ x", "unsigned n")
+    assert (scale.launch_bounds, scale.compiles, scale.problem) == ("256, 2", True, "")
+    tiled = found["tiled"]
+    assert tiled.template == ("typename T", "int TILE = 16")
+    assert tiled.parameters == ("T (&a)[TILE]", "T* x")
+    assert tiled.instances == ("tiled<int, 32>", "tiled<float, 32>")
+    assert (tiled.tried, tiled.compiles) == ("tiled<int, 32>", True)
+    assert found["copied"].instances == ("copied<float>", "copied<double>")
+    broken = found["space::broken"]
+    assert (broken.cluster_dims, broken.compiles) == ("2, 1, 1", False)
+    assert 'own.cu:5: error: identifier "nothing" is undefined' in broken.problem
+    never = found["never"]
+    assert (never.instances, never.tried, never.compiles) == ((), "", None)
+    assert found["declared"].compiles is False
+
+
+def test_several_files_and_folders(own: Path) -> None:
+    Path("part").mkdir()
+    Path("part/small.cuh").write_text(
+        "template <int N> __global__ void small(float* x) { *x = N * M; }\n"
+    )
+    Path("user.cu").write_text(
+        '#define M 3\n#include "part/small.cuh"\nint main() { small<7><<<1, 1>>>(nullptr); }\n'
+    )
+    every = list_kernels(".", compiled=False)
+    assert [each.name for each in every].count("small") == 1
+    [small] = [each for each in list_kernels(["part", "user.cu"]) if each.name == "small"]
+    # By itself the header does not compile: it is named by the file that includes it.
+    assert (small.file, small.source) == ("user.cu", "part/small.cuh")
+    assert (small.tried, small.compiles) == ("small<7>", True)
+    assert [each.name for each in list_kernels("user.cu", compiled=False)] == ["small"]
+
+
+def test_kernels_of_a_name(own: Path) -> None:
+    [found] = list_kernels(own, name="tiled<float, 8>")
+    assert (found.name, found.tried, found.compiles) == ("tiled", "tiled<float, 8>", True)
+    with pytest.raises(ValueError, match=r"no kernel called 'scael'; did you mean scale\?"):
+        list_kernels(own, name="scael")
+
+
+@pytest.mark.parametrize(
+    ("paths", "error", "told"),
+    [
+        ("nowhere.cu", FileNotFoundError, "no file nowhere.cu"),
+        (["own.cu", "nowhere"], FileNotFoundError, "no file nowhere"),
+        ("empty", FileNotFoundError, r"no file \*\.cu or \*\.cuh in empty"),
+    ],
+)
+def test_paths_that_name_nothing(own: Path, paths: object, error: type, told: str) -> None:
+    Path("empty").mkdir()
+    with pytest.raises(error, match=told):
+        list_kernels(paths)  # type: ignore[arg-type]
+
+
+def test_the_command(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["kernels", "own.cu"]) == 0
+    told = capsys.readouterr().out
+    assert "scale(const float* __restrict__ x, unsigned n)" in told
+    assert "launch bounds 256, 2" in told
+    assert "launched as tiled<int, 32>, tiled<float, 32>" in told
+    assert "6 kernels, of which 3 compile for sm_90a" in told
+    assert main(["kernels", "own.cu", "--json", "--no-compile"]) == 0
+    kernels = json.loads(capsys.readouterr().out)["kernels"]
+    assert [each["name"] for each in kernels][:2] == ["scale", "tiled"]
+    assert {each["compiles"] for each in kernels} == {None}
+    assert main(["kernels", "own.cu:scale"]) == 0
+    assert "1 kernel, of which 1 compile" in capsys.readouterr().out
+    assert main(["kernels", "own.cu:scael"]) == 2
+    assert "did you mean scale?" in capsys.readouterr().err
+    assert main(["kernels", "own.cu:"]) == 2
+    assert main(["kernels", "nowhere.cu"]) == 2
+    assert main(["kernels", "--no-compile", "--arch", "sm_1", "own.cu"]) == 2
+
+
+def test_a_file_without_kernels(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    own.write_text("int main() {}\n")
+    assert list_kernels(own) == ()
+    assert main(["kernels", "own.cu"]) == 0
+    assert "own.cu: no kernel" in capsys.readouterr().out
