@@ -45,6 +45,7 @@ PROJECTS = {
     "fast.cu": "fast_cu",
     "triton": "triton_tutorials",
     "numba-cuda": "numba_examples",
+    "cuda-samples": "cuda_samples",
 }  # the folder's name and the module's
 
 

@@ -72,6 +72,8 @@ class Case:
         Whether races in global memory are looked for too.
     fault : str
         Where its result is wrong, or a check finds something, and the project is at fault: why.
+    variables : mapping
+        What the kernel's ``__constant__`` and ``__device__`` variables are set to.
     """
 
     file: str
@@ -85,6 +87,7 @@ class Case:
     defines: Mapping[str, Any] = field(default_factory=dict)
     global_races: bool = False
     fault: str = ""
+    variables: Mapping[str, Any] = field(default_factory=dict)
 
     def run(self, folder: Path, rng: np.random.Generator) -> tuple[Sequence[LaunchReport], str]:
         """Launch it on the emulator; return its report, and what is wrong with the result."""
@@ -92,6 +95,8 @@ class Case:
             folder / self.file, self.kernel, self.defines,
             include=[folder / each for each in self.include],
         )  # fmt: skip
+        for name, value in self.variables.items():
+            kernel.variables[name] = value
         args, wrong = self.draw(rng)
         place = tilewise.emulator(self.arch)
         report = kernel.launch(
