@@ -203,7 +203,7 @@ class LastAccesses(HappensBefore):
             hit = which > 0
             if hit.any():
                 met = seen if hit.all() else seen.pick(hit)
-                yield _Meeting(among, key, seen, met, hit, which[hit] - 1)
+                yield _Meeting(among, key, seen, met, hit, which[hit].astype(np.intp) - 1)
         mark[place] = 0
 
     def _check_seen(self, access: Access, knows: Knows, fenced: Knows | None) -> None:

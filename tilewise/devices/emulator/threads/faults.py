@@ -177,7 +177,7 @@ class Faults:
         source, index = site.source, place.index if place else None
         finding = Finding(
             kind, group.text(), source.file, source.line, block, thread, array, index,
-            calls=source.calls,
+            calls=source.own_calls,
         )  # fmt: skip
         self._found[key] = group, finding
         # Nothing may be read or written beyond the arrays, whatever is asked.
