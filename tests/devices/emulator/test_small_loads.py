@@ -118,6 +118,9 @@ def draw(seed: int) -> Drawn:
     active = table[0][table[0, :, 3] >= 0]
     expected = np.bincount(active[:, 3], active[:, 2], BARRIERS).astype(np.int32)
     expected *= 2 if flags & TWICE else 1
+    if rng.random() < 0.2 and not is_right:
+        expected -= expected // 32 * 16  # a phase ends amid the copies
+        flags |= EXPECT_FIRST
     return Drawn(table, expected, flags, not is_right and bool(rng.random() < 0.1))
 
 
