@@ -176,6 +176,24 @@ extern "C" __global__ void k(float* x) {
     assert found[0].message.endswith("; in at, called at line 4")
 
 
+def test_the_lines_of_an_included_kernel_that_called_a_header_are_named(file: Path) -> None:
+    """The file that is compiled only includes the kernel, as a runner of many kernels does."""
+    body = file.parent / "kernels" / "body.cuh"
+    body.parent.mkdir()
+    body.write_text("""#include "../parts/inner.cuh"
+__device__ inline float both(const float* s, int i) { return pair(s, i) + 1; }
+extern "C" __global__ void included(float* x) {
+    x[threadIdx.x] = both(x, threadIdx.x);
+}
+""")
+    file.write_text('#include "kernels/body.cuh"\n')
+    x = np.zeros(16, np.float32)
+    found = Kernel(file, "included").launch(1, 32, (x,), device="emulator", checks="collect")
+    finding = next(f for f in found.findings if Path(f.file).name == "inner.cuh")
+    assert finding.message.endswith(f"; in pair, called at {body}:2, from {body}:4")
+    assert finding.calls == (), "they are lines of the kernel's own file, and that has none of them"
+
+
 def test_a_header_that_is_not_inlined_says_who_called_it(file: Path) -> None:
     file.write_text("""#include "parts/far.cuh"
 __device__ __noinline__ float between(const float* x, int n) {

@@ -44,6 +44,7 @@ from tilewise.devices.emulator.checks.replay import Conflict, Replay
 from tilewise.devices.emulator.threads.faults import Place, Site
 from tilewise.devices.emulator.threads.lanes import Geometry, Index, Lanes
 from tilewise.devices.emulator.threads.op import Op
+from tilewise.tensor_map import PIECE
 
 if TYPE_CHECKING:
     from tilewise.devices.emulator.machine import Machine
@@ -116,6 +117,16 @@ class GlobalRaces:
             place = (place[:, None] + np.arange(count) * pitch).reshape(-1)
         numbers = np.repeat(self._lanes(np.array([lane])), len(place))
         self._log.append(Access(numbers, (place // width).astype(np.intp), kind, op, width))
+
+    def loaded(self, op: Op, lanes: Index, addresses: Index, size: int) -> None:
+        """Log that lanes issued bulk copies, one after another, that read ``size`` bytes each.
+
+        All of it is in pieces of 16 bytes, at multiples of 16.
+        """
+        pieces = size // PIECE
+        place = (addresses[:, None] // PIECE + np.arange(pieces)).reshape(-1).astype(np.intp)
+        numbers = np.repeat(self._lanes(lanes), pieces)
+        self._log.append(Access(numbers, place, READ, op, PIECE, is_in_turn=True))
 
     # What orders threads
 
@@ -212,7 +223,8 @@ class GlobalRaces:
             if not isinstance(item, Access):
                 log.append(item)
             elif item.kind == READ and len(swapped):
-                log += as_polls(item, swapped)
+                for one in item.in_turn():
+                    log += as_polls(one, swapped)
             else:
                 log.append(item)
                 if item.kind in (ATOMIC, FLAG, POLL):

@@ -60,6 +60,8 @@ class Access:
         Bytes.
     pattern : SharedPattern or None
         The pattern that this was made from, kept alive so that its ``id`` stays its own.
+    is_in_turn : bool
+        Whether its lanes count as coming one after another.
     """
 
     lanes: Index
@@ -68,6 +70,15 @@ class Access:
     op: Op
     width: int
     pattern: SharedPattern | None = None
+    is_in_turn: bool = False
+
+    def in_turn(self) -> list[Access]:
+        """Return the accesses, of one lane each, that this one stands for."""
+        if not self.is_in_turn:
+            return [self]
+        starts = np.flatnonzero(self.lanes[1:] != self.lanes[:-1]) + 1
+        both = zip(np.split(self.lanes, starts), np.split(self.units, starts), strict=True)
+        return [Access(lanes, units, self.kind, self.op, self.width) for lanes, units in both]
 
     def granules(self, size: int) -> tuple[Index, Index]:
         """Return the granules that are touched, and for each of them the lane that touches it."""

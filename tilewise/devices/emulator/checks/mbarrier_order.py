@@ -113,27 +113,45 @@ class MbarrierOrder:
 
     def check_made(self, op: Op, lanes: Index, barrier: Index) -> None:
         """A barrier's initialisation must be ordered before its use."""
-        known = self._order.known[lanes, self._maker[barrier]]
         self._report(
-            op, lanes, barrier, known < self._made_at[barrier],
+            op, lanes, barrier, self.is_unmade(lanes, barrier),
             "uses the mbarrier {} with no barrier after its initialisation by another thread",
             "race",
         )  # fmt: skip
+
+    def is_unmade(self, lanes: Index, barrier: Index) -> npt.NDArray[np.bool_]:
+        """Return which lanes are not ordered after the initialisation of their barriers."""
+        known = self._order.known[lanes, self._maker[barrier]]
+        unmade: npt.NDArray[np.bool_] = known < self._made_at[barrier]
+        return unmade
 
     def arrived(self, lanes: Index, barrier: Index) -> None:
         """Lanes arrive, and leave what they know."""
         self._order.release(lanes, barrier, self._left)
 
-    def issued(self, barrier: int) -> tuple[int, int]:
-        """Give a bulk copy that completes at a barrier its agent, and its time by that clock."""
-        return int(self._agent[barrier]), int(self._tick(np.array([barrier]))[0])
+    def issued(self, barrier: Index) -> tuple[Index, Clocks]:
+        """Give bulk copies that complete at barriers, one after another, their agents, and each its
+        time by that clock."""
+        agent = self._agent[barrier]
+        # Of copies by one clock, each is later than those before it.
+        clock = self._row[barrier] * self._order.engines + self._clock[barrier]
+        order = np.argsort(clock, kind="stable")
+        ahead = np.arange(len(order)) - np.searchsorted(clock[order], clock[order])
+        now = self.now(barrier)
+        now[order] += ahead + 1
+        self._tick(barrier)
+        return agent, now
 
-    def completed(self, lane: int, barrier: int) -> None:
-        """The copies to a barrier that a lane issued have ended, and the barrier learns it."""
-        order = self._order
-        order.release(np.array([lane]), np.array([barrier]), self._left)
-        now = order.clock[self._row[barrier], self._clock[barrier]]
-        self._left[barrier, self._agent[barrier]] = now
+    def now(self, barrier: Index) -> Clocks:
+        """Return what the clocks of barriers show."""
+        found: Clocks = self._order.clock[self._row[barrier], self._clock[barrier]]
+        return found
+
+    def completed(self, lanes: Index, barrier: Index, now: Clocks) -> None:
+        """Copies that each lane issued to a barrier have ended, and it learns it as of its clock's
+        time ``now``."""
+        self._order.release(lanes, barrier, self._left)
+        np.maximum.at(self._left, (barrier, self._agent[barrier]), now)
 
     def ended(self, done: Index) -> None:
         """Phases of barriers ended."""
@@ -146,10 +164,8 @@ class MbarrierOrder:
 
     def _tick(self, barrier: Index) -> Clocks:
         """Let the clocks of barriers go on, and return what they show."""
-        clock, at = self._order.clock, (self._row[barrier], self._clock[barrier])
-        np.add.at(clock, at, 1)
-        now: Clocks = clock[at]
-        return now
+        np.add.at(self._order.clock, (self._row[barrier], self._clock[barrier]), 1)
+        return self.now(barrier)
 
     # Who waits
 

@@ -135,6 +135,10 @@ class Replay:
         place, lane = access.granules(self._granule)
         if self._places is not None:
             place = np.searchsorted(self._places, place)
+        if access.is_in_turn and not self._is_ordered(access, place, lane):
+            for one in access.in_turn():
+                self._access(number, one)
+            return
         kind = WRITE if access.kind in (ISSUE, ARRIVAL) else access.kind
         self._check_copies(number, access, place, lane)
         for other in CONFLICTS[kind]:
@@ -162,28 +166,22 @@ class Replay:
         several = place[~is_first | (table.lane[place] != lane)]
         table.lane[several] = _SEVERAL
 
+    def _is_ordered(self, access: Access, place: Index, lane: Index) -> bool:
+        """Return whether an access conflicts with nothing, so that its lanes need no turns."""
+        if self._on_the_way is not None and self._on_the_way[place].any():
+            return False
+        tables = (self._tables[x] for x in CONFLICTS[access.kind] if x in self._tables)
+        return not any(self._unordered(table, place, lane)[0].any() for table in tables)
+
     def _compare(
         self, number: int, access: Access, table: _Table, place: Index, lane: Index
     ) -> None:
         """Compare an access with the earlier ones of one kind."""
-        seen = table.lane[place]
-        bad = (seen != _NOBODY) & (seen != lane)
-        if not bad.any():
-            return
-        which = table.number[place]
-        if self._clocks is not None:
-            one = np.flatnonzero(bad & (seen >= 0))
-            bad[one] = ~self._clocks.ordered(
-                lane[one], seen[one].astype(np.intp), table.epoch[place[one]], table.is_strong
-            )
-            several = np.flatnonzero(seen == _SEVERAL)
-            if len(several):
-                bad[several], which[several] = self._compare_all(
-                    table, place[several], lane[several]
-                )
+        bad, which = self._unordered(table, place, lane)
         where = np.flatnonzero(bad)
         if not len(where):
             return
+        seen = table.lane[place]
         earlier = self._log[int(which[where[0]])]
         assert isinstance(earlier, Access)
         if table is self._tables.get(WRITE) and access.kind == WRITE:
@@ -198,6 +196,23 @@ class Replay:
                 earlier = self._log[int(which[where[0]])]
                 assert isinstance(earlier, Access)
         self._found(access, earlier, place, lane, seen, where)
+
+    def _unordered(
+        self, table: _Table, place: Index, lane: Index
+    ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.int32]]:
+        """Compare lanes with the last accesses at their places; see :meth:`_compare_all`."""
+        seen, which = table.lane[place], table.number[place]
+        bad = (seen != _NOBODY) & (seen != lane)
+        if not bad.any() or self._clocks is None:
+            return bad, which
+        one = np.flatnonzero(bad & (seen >= 0))
+        bad[one] = ~self._clocks.ordered(
+            lane[one], seen[one].astype(np.intp), table.epoch[place[one]], table.is_strong
+        )
+        several = np.flatnonzero(seen == _SEVERAL)
+        if len(several):
+            bad[several], which[several] = self._compare_all(table, place[several], lane[several])
+        return bad, which
 
     def _compare_all(
         self, table: _Table, place: Index, lane: Index

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tilewise.devices.emulator.checks import log
+from tilewise.devices.emulator.copies.small_loads import SmallLoads
 from tilewise.devices.emulator.copies.transfers import (
     BARRIER,
     LOAD,
@@ -57,7 +58,16 @@ def _plain(machine: Machine, op: Op) -> None:
         targets, sources, sizes = read_to(lanes), read_from(lanes), read_size(lanes)
         barriers = None if read_barrier is None else read_barrier(lanes)
         blocks = None if read_blocks is None else read_blocks(lanes)
+        together = None
+        if source == "global" and blocks is None and barriers is not None and lanes.count > 1:
+            together = SmallLoads(copy, lanes.numbers, targets, sources, sizes, barriers)
+        done = 0
         for i, lane in enumerate(lanes.numbers.tolist()):
+            if i < done:
+                continue
+            if together is not None and (count := together.take(i)):
+                done = i + count
+                continue
             size, address = int(sizes[i]), int(targets[i])
             if size % PIECE:
                 copy.fault(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -33,8 +33,11 @@ class SourceLine:
     function : str
         The device function that the line is in, where that was called and its name is known.
     calls : tuple of int
-        Lines of the kernel's own file that call the function, the innermost first, and then what
-        calls that; empty for a line of the kernel itself.
+        Lines of the file ``home`` that call the function, the innermost first, and then what calls
+        that; empty for a line of the kernel itself.
+    home : str
+        The kernel's own file; or, where none of the calls is there, the file of the outermost: that
+        of a kernel which the own file includes.
     """
 
     file: str
@@ -42,6 +45,12 @@ class SourceLine:
     own: str
     function: str = ""
     calls: tuple[int, ...] = ()
+    home: str = ""
+
+    @property
+    def own_calls(self) -> tuple[int, ...]:
+        """Those of the calls that are lines of the kernel's own file."""
+        return self.calls if self.home == self.own else ()
 
     def where(self, file: str) -> str:
         """Say the line, and its file where that is not ``file``, and the calls."""
@@ -53,7 +62,7 @@ class SourceLine:
         """Say which function the line is in and which lines call that; nothing of a kernel's."""
         if not self.calls:
             return ""
-        sites = [f"line {n}" if self.file == self.own else f"{self.own}:{n}" for n in self.calls]
+        sites = [f"line {n}" if self.file == self.home else f"{self.home}:{n}" for n in self.calls]
         inside = f"in {self.function}, " if self.function else ""
         return f"{inside}called at {', from '.join(sites)}"
 
@@ -67,10 +76,21 @@ class SourceLine:
         function : str
             What they called, for a line that was not inlined into it.
         """
-        calls = list(self.calls)
+        sites = [(self.home, line) for line in self.calls]
         for caller in callers:
-            calls += ([caller.line] if caller.file == self.own else []) + list(caller.calls)
-        return replace(self, function=self.function or function, calls=tuple(calls))
+            sites.append((caller.file, caller.line))
+            sites += [(caller.home, line) for line in caller.calls]
+        calls, home = _at_home(sites, self.own)
+        return replace(self, function=self.function or function, calls=calls, home=home)
+
+
+def _at_home(sites: Sequence[tuple[str, int]], own: str) -> tuple[tuple[int, ...], str]:
+    """Return the lines of calls that are in the kernel's own file, and that file.
+
+    Where none is there, they are those in the file of the outermost call.
+    """
+    home = own if not sites or any(file == own for file, _ in sites) else sites[-1][0]
+    return tuple(line for file, line in sites if file == home), home
 
 
 class Sources:
@@ -118,14 +138,11 @@ class Sources:
 
     def line(self, instruction: Instruction) -> SourceLine:
         """An instruction's line, and the calls that were inlined there."""
-        calls = tuple(
-            line
-            for number, line in instruction.sites
-            if self._names.get(number, self.own) == self.own
-        )
+        sites = [(self._names.get(number, self.own), line) for number, line in instruction.sites]
+        calls, home = _at_home(sites, self.own)
         return SourceLine(
             self.name(instruction), instruction.line, self.own,
-            self._function(instruction.function) if calls else "", calls,
+            self._function(instruction.function) if calls else "", calls, home,
         )  # fmt: skip
 
     def _function(self, label: str) -> str:

@@ -9,7 +9,7 @@ for a phase that nobody completes.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -75,7 +75,11 @@ class Mbarriers:
 
     def number_at(self, row: int, offset: int) -> int:
         """The barrier at an offset of a block's shared memory; -1 for none."""
-        return int(self._slot[(row * self.machine.shared.pitch + offset) // _BYTES])
+        return int(self.numbers_at(row, offset))
+
+    def numbers_at(self, rows: Any, offset: Any) -> Any:
+        """The barriers at offsets of blocks' shared memory; -1 for none."""
+        return self._slot[(rows * self.machine.shared.pitch + offset) // _BYTES]
 
     def place_of(self, barrier: int) -> Place:
         """Where a barrier is in its block's shared memory."""
@@ -256,9 +260,27 @@ class Mbarriers:
         lanes = Lanes(self.machine.geometry, np.full(len(rows), lane, np.intp), False)
         _, barrier = self.find(op, lanes, rows, np.full(len(rows), offset, np.intp))
         if self.machine.ordering is not None:
+            order = self.machine.ordering.mbarriers
             for at in barrier:
-                self.machine.ordering.mbarriers.completed(lane, int(at))
+                one = np.array([at])
+                order.completed(np.array([lane]), one, order.now(one))
         self.expect(barrier, np.full(len(barrier), -bytes_, np.int64))
+
+    def first_end(self, barrier: Index, bytes_: int) -> int:
+        """How many copies of ``bytes_`` bytes, one after another, there are up to the first whose
+        end is that of a phase; all of them where none is.
+
+        Parameters
+        ----------
+        barrier : ndarray of intp
+            Where each of them completes.
+        """
+        order = np.argsort(barrier, kind="stable")
+        sorted_ = barrier[order]
+        count = np.empty(len(barrier), np.int64)
+        count[order] = np.arange(1, len(barrier) + 1) - np.searchsorted(sorted_, sorted_)
+        ends = (self.pending[barrier] == 0) & (self.bytes_[barrier] == count * bytes_)
+        return int(ends.argmax()) + 1 if ends.any() else len(barrier)
 
     def _end_phases(self, barrier: Index) -> None:
         """End the phases that are complete, and release the lanes that waited for that."""

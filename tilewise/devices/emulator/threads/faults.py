@@ -118,6 +118,10 @@ class Faults:
         """What was noted."""
         return tuple(x if isinstance(x, str) else x.text() for x in self._noted.values())
 
+    def has(self, kind: str, instruction: int) -> bool:
+        """Whether an instruction has a fault of a kind already: another one says no more."""
+        return (kind, instruction) in self._seen
+
     def note(self, kind: str, site: Site, message: str, geometry: Geometry, lane: int) -> None:
         """Something that is no fault, or not surely one, but that a person would want to know.
 
@@ -173,7 +177,7 @@ class Faults:
         source, index = site.source, place.index if place else None
         finding = Finding(
             kind, group.text(), source.file, source.line, block, thread, array, index,
-            calls=source.calls,
+            calls=source.own_calls,
         )  # fmt: skip
         self._found[key] = group, finding
         # Nothing may be read or written beyond the arrays, whatever is asked.
