@@ -102,7 +102,7 @@ def points(dtype: type, blocks: int, threads: int) -> Draw:
     """
 
     def make(rng: np.random.Generator) -> tuple[Sequence[Any], Array, Array]:
-        xy = (rng.integers(0, 1024, (2, N)) / 1024).astype(dtype)
+        xy: Array = (rng.integers(0, 1024, (2, N)) / 1024).astype(dtype)
         inside = ((xy.astype(np.float64) ** 2).sum(axis=0) < 1).astype(np.uint32)
         found = np.zeros(blocks, np.uint32)
         return (found, xy, N), found, by_block(inside, blocks, threads)
@@ -118,11 +118,11 @@ def payoffs(dtype: type, blocks: int, threads: int, steps: int = 10) -> Draw:
     """Make (payoffs a block, paths, the option, how many paths, steps of a path)."""
 
     def make(rng: np.random.Generator) -> tuple[Sequence[Any], Array, Array, int]:
-        paths = (rng.random((steps, N)) + 0.5).astype(dtype)
+        paths: Array = (rng.random((steps, N)) + 0.5).astype(dtype)
         numbers = [(name, dtype) for name in OPTION]
         option = np.zeros(1, np.dtype([*numbers, ("type", np.int32)], align=True))
         option["spot"], option["strike"] = 40, 35
-        found = np.zeros(blocks, dtype)
+        found: Array = np.zeros(blocks, dtype)
         each = np.maximum(0, paths.astype(np.float64).mean(axis=0) * 40 - 35)
         # A path's sum, its mean, the payoff, then the thread's paths and the tree.
         roundings = steps + 3 + -(-N // (blocks * threads)) + 8
