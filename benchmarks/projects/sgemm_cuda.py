@@ -48,9 +48,11 @@ CASES = (
     Case(
         "src/runner.cu", "sgemmDoubleBuffering<128, 256, 16, 128, 32, 1, 8, 8, 256>",
         (N // 256, N // 128), 256, draw,
+        fault="Half of a block waits at one `__syncthreads()` while the rest waits at another.",
     ),
     Case(
         "src/runner.cu", "runSgemmDoubleBuffering2<128, 128, 16, 64, 64, 4, 8, 4, 128>",
         (N // 128, N // 128), 128, draw,
+        fault="A stage that threads have read is filled by a bulk copy without a proxy fence.",
     ),
 )  # fmt: skip
