@@ -116,11 +116,13 @@ def watch(
         check_target(file)
         if sum(other.resolve() == file.resolve() for other in files) > 1:
             raise ValueError(f"two things would be written to {file}; give each its own file")
+    is_launch = Asked(grid, None, args, shared, seed, cast).is_there
     if gif is not None or frames is not None:
+        if is_launch:
+            raise ValueError("--gif and --frames draw the tiles of a product, and this is none")
         animation.check(gif)
     kernel = the_source(target, include, trusted, limit, no_limits, define)
     threads = None if not block else block[0]
-    is_launch = Asked(grid, None, args, shared, seed, cast).is_there
     if is_launch:
         asked = Asked(grid, threads, args, shared, seed, cast)
         product = {
@@ -130,8 +132,6 @@ def watch(
         own = asked.check(target, kernel, product)
         if len(block or ()) > 1:
             raise ValueError("--block is given twice; --at names the blocks to watch")
-        if gif is not None or frames is not None:
-            raise ValueError("--gif and --frames draw the tiles of a product, and this is none")
         prepared = asked.prepared("watch", target, own, arch or own.arch)
         with show.progress(None, f"running {target}"):
             found = watch_launch(prepared, blocks=[_index(each, "--at") for each in at or ()])
