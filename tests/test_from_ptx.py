@@ -90,13 +90,10 @@ def test_a_rung_of_ptx_does_as_its_source(rung: Any, emulator: Device) -> None:
 @pytest.mark.parametrize("file", sorted(path.name for path in KERNELS.glob("*.cu")))
 def test_every_kernel_of_ptx_counts_as_its_source(file: str, emulator: Device) -> None:
     """The instructions are the PTX's in both cases; what ptxas joins must be the same too."""
-    try:
-        first = Kernel(KERNELS / file, "no_such_kernel_").compile()
-    except CompileError as error:
-        names = str(error).partition("it has ")[2].partition(". ")[0].split(", ")
-    else:
-        raise AssertionError(first)
-    for name in filter(str.isidentifier, names):  # and no template
+    # Some are there only with a macro, and float8.cu compiles with none.
+    names = [x.name for x in tilewise.list_kernels(KERNELS / file) if x.compiles]
+    assert names or file in ("float8.cu", "templates.cu")
+    for name in filter(str.isidentifier, names):  # and no template's
         source = Kernel(KERNELS / file, name).compile()
         found = Kernel.from_ptx(source.ptx, source.symbol).compile()
         assert [(p.name, p.type, p.size, p.align) for p in found.parameters] == [
