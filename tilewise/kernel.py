@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import replace
@@ -19,6 +18,7 @@ from tilewise.devices.emulated import emulator
 from tilewise.isolated import launch as in_a_process
 from tilewise.launch import Launch, LaunchReport, dim3, each_of
 from tilewise.limits import Limits
+from tilewise.targets import SUFFIXES
 from tilewise.tracebacks import front_door
 from tilewise.variables import Variables
 
@@ -28,26 +28,6 @@ if TYPE_CHECKING:
 CHECKS = ("raise", "strict", "collect", "off")
 SOURCES = shipped.FOLDER
 """The folder of the kernels that come with tilewise."""
-
-
-SUFFIXES = (".cu", ".cuh")
-"""How the names of files with CUDA C++ end."""
-_TARGET = re.compile(r"(.*?\.(?:cuh?|ptx)):(.*)", re.DOTALL)
-
-
-def split_target(target: str) -> tuple[Path, str] | None:
-    """The file and the kernel's name of ``"FILE.cu:NAME"`` or ``"FILE.ptx:NAME"``.
-
-    None of what has not that form.
-
-    Examples
-    --------
-    >>> split_target("folder/own.cu:space::kernel<64>")
-    (PosixPath('folder/own.cu'), 'space::kernel<64>')
-    """
-    # A kernel's name may hold a colon too.
-    match = _TARGET.fullmatch(target)
-    return None if match is None else (Path(match[1]), match[2])
 
 
 def _read(path: Path) -> str:

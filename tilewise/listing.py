@@ -17,8 +17,9 @@ from tilewise.compiler.source.instances import instances
 from tilewise.compiler.source.kernels import KernelDeclaration
 from tilewise.compiler.source.part import Files, read
 from tilewise.errors import CompileError, TilewiseError
-from tilewise.kernel import SUFFIXES, Kernel
+from tilewise.kernel import Kernel
 from tilewise.limits import Limits
+from tilewise.targets import SUFFIXES
 
 _Places = dict[tuple[str, int, str, tuple[str, ...]], list[tuple[str, KernelDeclaration]]]
 """Kernels by where they stand, each with the files in which it was found."""

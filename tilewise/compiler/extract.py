@@ -20,7 +20,7 @@ from tilewise.compiler.job import Job
 from tilewise.compiler.options import defined
 from tilewise.compiler.source import part as parts
 from tilewise.compiler.source.declarations import Declaration
-from tilewise.compiler.source.instances import instances
+from tilewise.compiler.source.instances import instances, split_list
 from tilewise.compiler.source.kernels import KernelDeclaration, alike
 from tilewise.compiler.source.part import Files, Part
 from tilewise.errors import CompileError, ParserMissingError
@@ -79,7 +79,9 @@ def wanted(name: str) -> Wanted:
     if rest.endswith(")") and (rest.startswith("(") or ">" in rest):
         opening = _opening(rest)
         if opening == 0 or rest[:opening].rstrip().endswith(">"):
-            types = tuple(alike(each) for each in _split(rest[opening + 1 : -1]))
+            types = tuple(
+                alike(each) for each in split_list(rest[opening + 1 : -1]) if each != "void"
+            )
             rest = rest[:opening].rstrip()
     return Wanted(re.sub(r"\s+", "", path[1]), rest, types)
 
@@ -92,17 +94,6 @@ def _opening(text: str) -> int:
         if depth == 0:
             return at
     return 0
-
-
-def _split(listed: str) -> list[str]:
-    found, depth = [""], 0
-    for letter in listed:
-        depth += (letter in "(<[") - (letter in ")>]")
-        if letter == "," and depth == 0:
-            found.append("")
-        else:
-            found[-1] += letter
-    return [each for each in found if each.strip() not in ("", "void")]
 
 
 def own_texts(job: Job, gathered: Gathered, more: frozenset[str] = frozenset()) -> dict[str, str]:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewise.devices import Device
-from tilewise.kernel import SUFFIXES, Kernel, split_target
+from tilewise.kernel import Kernel
 from tilewise.ladder.geometry import (
     DEFAULT_SIZE,
     Geometry,
@@ -27,6 +27,7 @@ from tilewise.ladder.verdict import Verdict, as_dict, judge
 from tilewise.launch import DEFAULT_ARCH, LaunchReport, device_name
 from tilewise.numbers import Check
 from tilewise.shown import Part, Shown, product_line
+from tilewise.targets import SUFFIXES, split_target
 from tilewise.tracebacks import front_door
 
 DEFAULT_TILE = 16  # of a kernel that is not on the ladder

@@ -9,7 +9,7 @@ import typer
 
 from tilewise.cli.commands.options import RIGHT, Json, print_json
 from tilewise.cli.commands.sources import Include, Limit, NoLimits, Trusted, limits_of
-from tilewise.kernel import split_target
+from tilewise.targets import split_target
 
 if TYPE_CHECKING:
     from tilewise.listing import ListedKernel

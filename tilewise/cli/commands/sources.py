@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tilewise.kernel import split_target
 from tilewise.limits import MOST, Limits
+from tilewise.targets import split_target
 
 if TYPE_CHECKING:
     from tilewise.kernel import Kernel

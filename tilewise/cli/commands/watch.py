@@ -26,9 +26,9 @@ from tilewise.cli.commands.options import (
     print_json,
 )
 from tilewise.cli.commands.sources import Define, Include, Limit, NoLimits, Trusted, the_source
-from tilewise.kernel import split_target
 from tilewise.ladder.verdict import as_dict
 from tilewise.places import Dim3
+from tilewise.targets import split_target
 
 if TYPE_CHECKING:
     from tilewise.lens.watch import Watch

@@ -96,7 +96,7 @@ class _Finder:
             options = []
             for name in _names_of(node, text):
                 for given in self.given(name, depth + 1):
-                    values = _split(given)
+                    values = split_list(given)
                     if len(values) <= len(names):
                         options.append(dict(zip(names, values, strict=False)))
             every.append(options or [dict.fromkeys(names, "")])
@@ -273,7 +273,8 @@ def _evaluated(node: Any) -> int:
     raise ValueError("no arithmetic of whole numbers")
 
 
-def _split(listed: str) -> list[str]:
+def split_list(listed: str) -> list[str]:
+    """Split a list, as of arguments, at the commas that no bracket holds."""
     found, depth = [""], 0
     for letter in listed:
         depth += (letter in "(<[") - (letter in ")>]")

@@ -22,9 +22,9 @@ typedef CopiedTile<BLOCK_N, B_K_MAJOR, B_WIDTH, LANES_N> TileB;
 constexpr int SHARED = STAGES * STAGE<TileA, TileB>, ALIGNED = 16;
 #endif
 
-// Whether D's unaligned rows are stored by neighbouring lanes, by way of shared memory. On an H200 it
-// saves 10 to 20% of the time of products of few k. Of larger tiles the k-steps take 1 or 2% longer
-// where the kernel has this code, and slices would wait for one barrier more.
+// Whether D's unaligned rows are stored by neighbouring lanes, by way of shared memory: of small tiles,
+// whose stores are much of their time. Of larger ones the k-steps take longer on an H200 where the
+// kernel has this code, and slices would wait for one barrier more.
 constexpr bool BY_ELEMENTS = SLICES == 1 && THREAD_N == PIECE;
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
