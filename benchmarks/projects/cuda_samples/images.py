@@ -71,7 +71,7 @@ def boxed_colours(rng: np.random.Generator) -> Drawn:
 def cosines() -> Array:
     """Return the orthonormal DCT-II of eight numbers, a row for each frequency."""
     k, x = np.mgrid[:8, :8]
-    rows = np.cos((2 * x + 1) * k * np.pi / 16) / 2
+    rows: Array = np.cos((2 * x + 1) * k * np.pi / 16) / 2
     rows[0] /= np.sqrt(2)
     return rows
 
