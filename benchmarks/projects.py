@@ -92,7 +92,8 @@ def main() -> None:
         for name, case in cases(options.folder, options.project, options.only):
             outcome = tried(options.folder / name, case)
             rows.append(
-                {"project": name, "file": case.file, "kernel": case.kernel} | asdict(outcome)
+                {"project": name, "file": case.file, "kernel": case.kernel, "note": case.note}
+                | asdict(outcome)
             )
             if outcome.error:
                 print(f"{case.file}:{case.kernel}: {outcome.error}", file=sys.stderr)

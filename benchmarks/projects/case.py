@@ -67,7 +67,7 @@ class Case:
     variables : mapping
         What the kernel's ``__constant__`` and ``__device__`` variables are set to.
     note : str
-        What the project itself does wrong, and the checks find.
+        Why the checks find something: what the project itself does wrong, or a launch lacks.
     """
 
     file: str

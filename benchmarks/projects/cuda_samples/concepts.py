@@ -35,13 +35,22 @@ def doubled(rng: np.random.Generator) -> tuple[Sequence[Any], Array, Array]:
     return (read, found, 1000), found, 2 * read
 
 
-def tridiagonal(rng: np.random.Generator) -> tuple[Array, Array, Array, float, float]:
+def summed(rng: np.random.Generator) -> Drawn:
+    """Make (numbers, sums of blocks, of which the first becomes that of all, how many)."""
+    read, found = rng.random(5000).astype(np.float32), np.zeros(4, np.float32)
+    wanted = np.array([read.astype(np.float64).sum()])
+    return (read, found, 5000), lambda: near(found[:1], wanted, 8)
+
+
+def tridiagonal(
+    rng: np.random.Generator, size: int = SIZE
+) -> tuple[Array, Array, Array, float, float]:
     """Draw a symmetric tridiagonal matrix: diagonal, what stands beside it, eigenvalues, bounds.
 
     What stands beside the diagonal begins with a zero.
     """
-    diagonal = rng.random(SIZE).astype(np.float32)
-    beside = rng.random(SIZE).astype(np.float32)
+    diagonal = rng.random(size).astype(np.float32)
+    beside = rng.random(size).astype(np.float32)
     beside[0] = 0
     inner = beside[1:].astype(np.float64)
     matrix = np.diag(diagonal.astype(np.float64)) + np.diag(inner, 1) + np.diag(inner, -1)
@@ -72,6 +81,37 @@ def bisected(rng: np.random.Generator) -> Drawn:
     def wrong() -> str:
         at = same(np.sort(counts[0]), np.arange(SIZE, dtype=np.uint32), "the set of counts")
         return at or close(left[np.argsort(counts[0])], wanted)
+
+    return args, wrong
+
+
+def bisected_first(rng: np.random.Generator) -> Drawn:
+    """Make the arguments of a large matrix's first pass.
+
+    Out of it come intervals that have one eigenvalue each, and blocks of those that have more.
+    """
+    n = 520
+    diagonal, beside, wanted, low, high = tridiagonal(rng, n)
+    ones, blocks = np.zeros(1, np.uint32), np.zeros(1, np.uint32)
+    one, several = np.zeros((2, n), np.float32), np.zeros((2, n), np.float32)
+    place, counts = np.zeros(n, np.uint32), np.zeros((2, n), np.uint32)
+    first = [np.zeros(n + 1, np.uint32) for _ in range(2)]
+    args = (
+        diagonal, beside[1:], n, low, high, 0, n, PRECISION, ones, blocks, one[0], one[1], place,
+        several[0], several[1], counts[0], counts[1], *first,
+    )  # fmt: skip
+
+    def wrong() -> str:
+        alone, starts = int(ones[0]), first[0][: int(blocks[0]) + 1]
+        more = counts[:, : int(starts[-1])].astype(np.int64)
+        has = [wanted[place[:alone].astype(np.intp) - 1]]
+        has += [wanted[more[0]], wanted[more[1] - 1]]
+        ends = [one[:, :alone], several[:, : more.shape[1]], several[:, : more.shape[1]]]
+        for values, (left, right) in zip(has, ends, strict=True):
+            if (values < left - PRECISION).any() or (values > right + PRECISION).any():
+                return "an eigenvalue is outside of its interval"
+        total = alone + int((more[1] - more[0]).sum())
+        return "" if total == n else f"{total} of {n} eigenvalues have an interval"
 
     return args, wrong
 
@@ -143,12 +183,13 @@ PARAMETERS = {
 WHOLE = {"gridSize", "numCells", "numBodies", "maxParticlesPerCell"}
 
 
-def parameters() -> bytes:
-    """Return the simulation's parameters, in the order of its structure."""
-    return b"".join(
-        np.array(value, np.uint32 if name in WHOLE else np.float32).tobytes()
+def parameters() -> Array:
+    """Return the bytes of the simulation's parameters, in the order of its structure."""
+    values = (
+        np.atleast_1d(np.array(value, np.uint32 if name in WHOLE else np.float32))
         for name, value in PARAMETERS.items()
     )
+    return np.concatenate([each.view(np.uint8) for each in values])
 
 
 def particles(rng: np.random.Generator) -> tuple[Array, Array, Array]:
@@ -217,6 +258,10 @@ def collided(rng: np.random.Generator) -> Drawn:
     return args, lambda: near(found, wanted, 300)
 
 
+SECOND = (
+    "The sample passes the address of its second element, and reads the first at -1. A launch "
+    "passes no address inside an array: the view's own bounds hold."
+)
 EIGENVALUES = f"{FOLDER}/eigenvalues/bisect"
 PARTICLE = f"{FOLDER}/particles/particles_kernel_impl.cuh"
 CONCEPTS = (
@@ -224,16 +269,20 @@ CONCEPTS = (
         sample(f"{FOLDER}/{file}", "sequence_gpu", 3, 96, written(lanes))
         for file in ("inlinePTX/inlinePTX.cu", "inlinePTX_nvrtc/inlinePTX_kernel.cu")
     ),
+    sample(f"{FOLDER}/reductionMultiBlockCG/reductionMultiBlockCG.cu",
+           "reduceSinglePassMultiBlockCG", 4, 128, summed, shared=1024),
     sample(f"{FOLDER}/threadMigration/threadMigration_kernel.cu", "kernelFunction", 1, 32,
            written(counted_down)),
     sample(f"{FOLDER}/streamOrderedAllocation/streamOrderedAllocation.cu", "vectorAddGPU", 4, 256,
            added(1000)),
     sample(f"{FOLDER}/streamOrderedAllocationP2P/streamOrderedAllocationP2P.cu",
            "copyP2PAndScale", 4, 256, written(doubled)),
-    sample(f"{EIGENVALUES}_small.cu", "bisectKernel", 1, 512, bisected),
-    sample(f"{EIGENVALUES}_large.cu", "bisectKernelLarge_OneIntervals", 1, 256, bisected_alone),
+    sample(f"{EIGENVALUES}_small.cu", "bisectKernel", 1, 512, bisected, note=SECOND),
+    sample(f"{EIGENVALUES}_large.cu", "bisectKernelLarge_OneIntervals", 1, 256,
+           bisected_alone, note=SECOND),
     sample(f"{EIGENVALUES}_large.cu", "bisectKernelLarge_MultIntervals", 2, 256,
-           bisected_together),
+           bisected_together, note=SECOND),
+    sample(f"{EIGENVALUES}_large.cu", "bisectKernelLarge", 1, 256, bisected_first, note=SECOND),
     *(
         sample(f"{FOLDER}/interval/interval.cu", "test_interval_newton<double>", 2, 64, roots(way))
         for way in range(3)

@@ -105,7 +105,7 @@ def points(dtype: type, blocks: int, threads: int) -> Draw:
     """
 
     def make(rng: np.random.Generator) -> tuple[Sequence[Any], Array, Array]:
-        xy = (rng.integers(0, 1024, (2, N)) / 1024).astype(dtype)
+        xy: Array = (rng.integers(0, 1024, (2, N)) / 1024).astype(dtype)
         inside = ((xy.astype(np.float64) ** 2).sum(axis=0) < 1).astype(np.uint32)
         found = np.zeros(blocks, np.uint32)
         return (found, xy, N), found, by_block(inside, blocks, threads)
