@@ -48,12 +48,12 @@ def reduction(
     width: int,
     block: int = 256,
     n: int = N,
-    note: str = "",
+    fault: str = "",
 ) -> Case:
     """Return one of reduction's kernels, of ``width`` elements a block."""
     return sample(
         f"{FOLDER}/reduction/reduction_kernel.cu", f"{number}<{kind}{arguments}>", blocks, block,
-        sums(kind, blocks, width, n), shared=8 * max(block, 64), fault=note,
+        sums(kind, blocks, width, n), shared=8 * max(block, 64), fault=fault,
     )  # fmt: skip
 
 
