@@ -338,3 +338,22 @@ def test_groups_of_several_warps_find_their_barriers_at_zero(emulator: Device) -
     report = Kernel(source, "k").launch(1, 128, (out,), device=emulator, checks="strict")
     assert not report.findings
     assert out.tolist() == [sum(range(64)), sum(range(64, 128))]
+
+
+EXCHANGED = """extern "C" __global__ void k(int* out) {
+        __shared__ int s[4];
+        int old = atomicExch(&s[threadIdx.x & 3], 7);
+        __syncthreads();
+        out[threadIdx.x] = s[threadIdx.x & 3] + WANTED;
+    }"""
+
+
+def test_an_exchange_stores_where_nobody_wrote(emulator: Device) -> None:
+    """What it finds there is a fault where the kernel wants it, and no later read is one."""
+    out = np.zeros(32, np.int32)
+    kernel = Kernel(EXCHANGED, "k", {"WANTED": 0})
+    kernel.launch(1, 32, (out,), device=emulator, checks="strict")
+    assert (out == 7).all()
+    wanting = Kernel(EXCHANGED, "k", {"WANTED": "old"})
+    report = wanting.launch(1, 32, (out,), device=emulator, checks="collect")
+    assert [(finding.line, finding.array) for finding in report.findings] == [(3, "s")]
