@@ -194,6 +194,15 @@ def test_an_instance_of_a_template_that_does_not_compile(body: str, words: list[
         assert word in str(caught.value)
 
 
+def test_an_instance_where_a_constructor_is_the_last_definition() -> None:
+    """NVRTC 13 alone makes nothing of the kernel here."""
+    source = """
+    template <typename T> struct Pair { __device__ Pair(T first); T first; };
+    template <typename T> __global__ void scale(T* x) { x[threadIdx.x] *= 3; }
+    template <typename T> __device__ Pair<T>::Pair(T first) : first(first) {}"""
+    assert "mul" in Kernel(source, "scale<float>").compile().ptx
+
+
 def test_an_instance_whose_arguments_do_not_fit_its_template() -> None:
     with pytest.raises(CompileError, match="cannot determine which instance"):
         compiler.compile("template <int N> __global__ void f(float* x) {}", "f<int>")

@@ -10,6 +10,7 @@ import pytest
 
 from tilewise import CompileError, Kernel, LimitError, Limits, compiler
 from tilewise.compiler import nvrtc, toolkit
+from tilewise.compiler.source import part as parts
 
 HOST = """#include <cstdio>
 #include <vector>
@@ -341,3 +342,13 @@ def test_odd_text_is_an_error_or_left_out(odd: str) -> None:
     except CompileError as error:
         found = str(error)
     assert found == 3 or "<source>:" in str(found)
+
+
+def test_a_template_s_parameter_is_no_class_that_a_member_goes_with() -> None:
+    """``T`` of ``Engine<T>::Engine`` is the member's own: a kernel's ``T`` needs no engine."""
+    source = (
+        "template <typename T> Engine<T>::Engine(int m) : m(m) {}\n"
+        "template <> int space::Engine<Fast>::Part<int>::run() { return 1; }\n"
+    )
+    members = parts.read({"engine.cu": source}).declarations
+    assert [each.with_names for each in members] == [{"Engine"}, {"space", "Engine", "Part"}]

@@ -147,6 +147,10 @@ def run(
         If NVRTC can't be loaded, or fails in another way than by refusing the source.
     """
     nvrtc = _nvrtc()
+    if name is not None:
+        # NVRTC 13 makes nothing of an instance that it is asked for where a constructor of a class
+        # template, with its members' initializers, is the last definition of the source.
+        source += "\n;\n"
     texts = [text.encode() for text in (headers or {}).values()]
     names = [each.encode(errors="surrogateescape") for each in headers or {}]
     program = _call("nvrtcCreateProgram", source.encode(), file.encode(), len(names), texts, names)

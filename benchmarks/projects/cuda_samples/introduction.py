@@ -175,6 +175,20 @@ def waited(rng: np.random.Generator) -> Drawn:
     return (found, 500), lambda: "" if found[0] >= 500 else f"it waited {found[0]} cycles of 500"
 
 
+def normalized(rng: np.random.Generator) -> Drawn:
+    """Make (a, b, a sum a block, n): both are divided by the root of their scalar product."""
+    a, b = (rng.random(1000).astype(np.float32) for _ in range(2))
+    root = np.sqrt((a.astype(np.float64) * b).sum())
+    wanted = a / root, b / root
+    return (a, b, np.zeros(4), 1000), lambda: near(a, wanted[0], 4) or near(b, wanted[1], 4)
+
+
+def hits(_: np.random.Generator) -> Drawn:
+    """Make (numbers, how many, more of them, how many, how often): sums of zeros."""
+    data, more = np.zeros(256, np.int32), np.zeros(512, np.int32)
+    return (data, 256, more, 512, 200), lambda: same(data, data * 0) or same(more, more * 0)
+
+
 def square(n: int) -> Case:
     """Return the kernel that squares n numbers."""
     return sample(
@@ -264,6 +278,10 @@ INTRODUCTION = (
         "0_Introduction/systemWideAtomics/systemWideAtomics.cu", "atomicKernel", 4, 64,
         atomics(256, 50, False),
     ),
+    sample("0_Introduction/simpleAttributes/simpleAttributes.cu", "kernCacheSegmentTest", 1, 64,
+           hits, fault="Its threads read a counter that others add to, with no barrier between."),
+    sample("0_Introduction/simpleAWBarrier/simpleAWBarrier.cu", "normVecByDotProductAWBarrier", 4,
+           128, normalized, shared=32),
     sample("0_Introduction/simpleCallback/simpleCallback.cu", "incKernel", 4, 256,
            counted(1000, lambda a: a + 1, 1000)),
     sample("0_Introduction/simpleCooperativeGroups/simpleCooperativeGroups.cu", "cgkernel", 1, 64,
@@ -271,7 +289,8 @@ INTRODUCTION = (
     sample("0_Introduction/simpleHyperQ/simpleHyperQ.cu", "kernel_A", 1, 1, waited),
     sample("0_Introduction/simpleHyperQ/simpleHyperQ.cu", "kernel_B", 1, 1, waited),
     sample("0_Introduction/simpleHyperQ/simpleHyperQ.cu", "sum", 1, 32, written(clocks)),
-    sample("0_Introduction/simpleIPC/simpleIPC.cu", "simpleKernel", 3, 128, written(filled)),
+    sample("0_Introduction/simpleIPC/simpleIPC.cu", "simpleKernel", 3, 128, written(filled),
+           defines={"__linux__": True}),
     sample("0_Introduction/simpleMPI/simpleMPI.cu", "simpleMPIKernel", 4, 256,
            from_to(np.sqrt, 1024)),
     sample("0_Introduction/simpleMultiCopy/simpleMultiCopy.cu", "incKernel", 4, 256,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -56,8 +56,8 @@ def copied(name: str) -> Draw:
         read = rng.integers(1, 256, (count, size), dtype=np.uint8)
         found = np.zeros_like(read)
         used = USED.get(name, size)
-        args: Iterator[Array] = (each.view(PLAIN.get(name, np.uint8)) for each in (found, read))
-        return (*args, count), found[:, :used], read[:, :used]
+        kind = np.dtype(PLAIN.get(name, np.uint8))
+        return (found.view(kind), read.view(kind), count), found[:, :used], read[:, :used]
 
     return written(make)
 

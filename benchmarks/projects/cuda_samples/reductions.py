@@ -48,14 +48,17 @@ def reduction(
     width: int,
     block: int = 256,
     n: int = N,
+    fault: str = "",
 ) -> Case:
     """Return one of reduction's kernels, of ``width`` elements a block."""
     return sample(
         f"{FOLDER}/reduction/reduction_kernel.cu", f"{number}<{kind}{arguments}>", blocks, block,
-        sums(kind, blocks, width, n), shared=8 * max(block, 64),
+        sums(kind, blocks, width, n), shared=8 * max(block, 64), fault=fault,
     )  # fmt: skip
 
 
+HALF_A_WARP = "Its last step shuffles a whole warp, of a block that has 16 threads."
+OUTSIDE = "Its last shuffles name eight lanes, and take values of lanes that they do not name."
 REDUCTION = (
     *(reduction(f"reduce{i}", kind, "", 20, 256) for i in range(3) for kind in ("int", "float")),
     reduction("reduce2", "double", "", 20, 256),
@@ -63,12 +66,12 @@ REDUCTION = (
     reduction("reduce4", "float", ", 256", 10, 512),
     reduction("reduce4", "int", ", 32", 79, 64, 32),
     reduction("reduce5", "double", ", 256", 10, 512),
-    reduction("reduce5", "int", ", 16", 157, 32, 16),
+    reduction("reduce5", "int", ", 16", 157, 32, 16, fault=HALF_A_WARP),
     reduction("reduce6", "int", ", 256, false", 6, 256),
     reduction("reduce6", "float", ", 256, true", 6, 512, n=4096),
     reduction("reduce7", "int", ", 256, false", 6, 256),
     reduction("reduce7", "int", ", 16, false", 6, 16, 16, 500),
-    reduction("reduce7", "float", ", 256, true", 6, 512, n=4096),
+    reduction("reduce7", "float", ", 256, true", 6, 512, n=4096, fault=OUTSIDE),
     reduction("cg_reduce", "int", "", 6, 256),
     reduction("cg_reduce", "float", "", 6, 256),
     reduction("multi_warp_cg_reduce", "int", ", 256, 64", 6, 256),

@@ -282,3 +282,78 @@ def test_what_is_undefined_after_an_instruction(
         for operand, value in zip(operands(semantics), values, strict=True)
     ]
     assert rule(opcode, tuple(modifiers), semantics)(bits, held)[0].tolist() == [expected]
+
+
+SCANNED = """extern "C" __global__ void k(int n, const int* x, int* out) {
+        __shared__ int s[32];
+        int t = threadIdx.x;
+        if (t < 20) s[t] = t;
+        __syncwarp();
+        int sum = s[t];
+        for (int d = 1; d < 32; d *= 2) {
+            int other = __shfl_up_sync(~0u, sum, d);
+            if (t >= d) sum += other;
+        }
+        if (t < n) out[t] = sum;
+    }"""
+
+
+def test_a_shuffle_gives_what_nobody_wrote_to_other_lanes(emulator: Device) -> None:
+    """It is a fault of who uses it, with the line of who read it."""
+    kernel, out = Kernel(SCANNED, "k"), np.zeros(32, np.int32)
+    kernel.launch(1, 32, (20, out, out), device=emulator)
+    assert_same(out, np.where(I < 20, np.cumsum(I), 0).astype(np.int32))
+    with pytest.raises(UninitializedReadError) as caught:
+        kernel.launch(1, 32, (21, out, out), device=emulator)
+    (finding,) = caught.value.findings
+    assert (finding.line, finding.thread) == (6, (20, 0, 0))
+    assert "s[20]" in finding.message
+    assert "stores it in global memory at line 11" in finding.message
+
+
+@pytest.mark.parametrize(
+    "taken",
+    ["__shfl_sync(~0u, t, s[t] & 31)", "__any_sync(~0u, s[t])", "__shfl_sync(~0u, s[t], 25)"],
+)
+def test_what_nobody_wrote_decides_in_a_warp(emulator: Device, taken: str) -> None:
+    """The lane that gives, a vote, and a value that all lanes take and store."""
+    source = SCANNED.replace("int sum = s[t];", f"int sum = {taken};")
+    with pytest.raises(UninitializedReadError):
+        Kernel(source, "k").launch(1, 32, (20, I, I.copy()), device=emulator)
+
+
+def test_groups_of_several_warps_find_their_barriers_at_zero(emulator: Device) -> None:
+    """They lie in the system's shared memory, which the kernel does not write."""
+    pytest.importorskip("nvidia.cu13")
+    source = """#include <cooperative_groups.h>
+    #include <cooperative_groups/reduce.h>
+    namespace cg = cooperative_groups;
+    __global__ void k(int* out) {
+        __shared__ cg::block_tile_memory<128> memory;
+        auto tile = cg::tiled_partition<64>(cg::this_thread_block(memory));
+        int sum = cg::reduce(tile, (int)threadIdx.x, cg::plus<int>());
+        if (tile.thread_rank() == 0) out[tile.meta_group_rank()] = sum;
+    }"""
+    out = np.zeros(2, np.int32)
+    report = Kernel(source, "k").launch(1, 128, (out,), device=emulator, checks="strict")
+    assert not report.findings
+    assert out.tolist() == [sum(range(64)), sum(range(64, 128))]
+
+
+EXCHANGED = """extern "C" __global__ void k(int* out) {
+        __shared__ int s[4];
+        int old = atomicExch(&s[threadIdx.x & 3], 7);
+        __syncthreads();
+        out[threadIdx.x] = s[threadIdx.x & 3] + WANTED;
+    }"""
+
+
+def test_an_exchange_stores_where_nobody_wrote(emulator: Device) -> None:
+    """What it finds there is a fault where the kernel wants it, and no later read is one."""
+    out = np.zeros(32, np.int32)
+    kernel = Kernel(EXCHANGED, "k", {"WANTED": 0})
+    kernel.launch(1, 32, (out,), device=emulator, checks="strict")
+    assert (out == 7).all()
+    wanting = Kernel(EXCHANGED, "k", {"WANTED": "old"})
+    report = wanting.launch(1, 32, (out,), device=emulator, checks="collect")
+    assert [(finding.line, finding.array) for finding in report.findings] == [(3, "s")]

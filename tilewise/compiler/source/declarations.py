@@ -339,10 +339,11 @@ class Reader:
 
     def _name(self, found: Any, declarator: Any, names: set[str], with_names: set[str]) -> None:
         if found.type == "qualified_identifier":
-            words = [t.text.decode() for t in self.text.between(found.start_byte, found.end_byte)
-                     if t.is_word]  # fmt: skip
-            with_names.update(words[:-1])
             while found.type == "qualified_identifier":
+                # Of a template, its name alone: the arguments are its own parameters' names.
+                scope = found.child_by_field_name("scope")
+                if scope is not None:
+                    with_names.add(self.text.spelled(scope.child_by_field_name("name") or scope))
                 found = found.child_by_field_name("name")
                 if found is None:
                     return

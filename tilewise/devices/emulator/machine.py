@@ -191,6 +191,9 @@ class Machine:
             rows += geometry.count * self.program.frame_bytes
             budget.take(self, rows * (1 + self.is_checking), self.program.start)
         self.shared = Storage(geometry.block_count, self.shared_bytes, self.is_checking)
+        if reserved := self.program.reserved_shared:
+            # Cooperative groups take the barriers there for zero, and write none of them before.
+            self.shared.set_written(slice(reserved["begin"], reserved["end"]))
         self.local = Storage(geometry.count, self.program.frame_bytes, self.is_checking)
         self.registers.clear()
         self.live_count = geometry.count

@@ -93,6 +93,8 @@ class Flow:
     uses : list of (int, str)
         Registers whose values decide something, and what.
     targets : list of Target
+    taken : tuple of (Operand, str), or None
+        Of a shuffle, the value that lanes take from each other, and its type.
     """
 
     def __init__(self, machine: Machine, op: Op) -> None:
@@ -101,6 +103,7 @@ class Flow:
         instruction = op.instruction
         self.uses: list[tuple[int, str]] = []
         self.targets: list[Target] = []
+        self.taken: tuple[Operand, str] | None = None
         self.guard: int | None = None
         self._sources: list[tuple[Operand, str]] = []
         self.results: Callable[[Shadows, Lanes], list[tuple[int, Shadow]]] = lambda *_: []
@@ -134,6 +137,8 @@ class Flow:
             self._sources = [(part, kind) for part in _parts(operands[1])]
         elif instruction.opcode in ("mov", "cvta"):
             self._move()
+        elif instruction.opcode == "shfl":
+            self._shuffle()
         elif (meaning := self._arithmetic()) is not None:
             self._compute(meaning)
         else:
@@ -262,6 +267,33 @@ class Flow:
             ]
 
         self.results = results
+
+    def _shuffle(self) -> None:
+        target, value, *others = self.op.instruction.operands
+        self.taken = value, self._memory_type()
+        self._sources = [self.taken]
+        for operand in others:  # the lane that gives, and who takes part
+            self._use(operand, "uses it")
+        self._aim(target, "")
+
+    def exchanged(
+        self, shadows: Shadows, lanes: Lanes, give: Callable[[npt.NDArray[Any]], npt.NDArray[Any]]
+    ) -> Iterator[tuple[int, Shadow]]:
+        """Yield what a shuffle's destinations get; ``give`` picks of values the lanes' own."""
+        assert self.taken is not None
+        given = self._shadow(*self.taken, shadows, lanes)
+        target = self.op.instruction.operands[0]
+        value = target.first if isinstance(target, Pair) else target
+        for each in self.targets:
+            is_value = isinstance(value, Register) and each.slot == self._slot(value)
+            yield (
+                each.slot,
+                (
+                    Shadow(give(given.bits), give(given.origin))
+                    if is_value
+                    else Shadow.none(lanes.count)
+                ),
+            )
 
     def _compute(self, meaning: Semantics) -> None:
         instruction, registers = self.op.instruction, self.machine.registers

@@ -3,8 +3,8 @@
 A compiler may load before it knows whether the value is wanted: ``found ? value : -1`` becomes a
 load and a ``selp``. So a load of memory that nobody wrote is no fault by itself. Which bits of
 which registers came from there is kept beside the registers, follows the values through
-arithmetic, and through stores to shared and local memory, and is a fault where it decides: a
-branch, an address, a store to global memory, or what another thread is given (Stepanov and
+arithmetic, shuffles, and stores to shared and local memory, and is a fault where it decides: a
+branch, an address, a vote of a warp, or a store to global memory (Stepanov and
 Serebryany, *MemorySanitizer: fast detector of uninitialized memory use in C++*, CGO 2015).
 
 As long as no register holds such bits, nothing is done.
@@ -188,8 +188,26 @@ class Undefined:
         chosen = self._on(op, flow, lanes)
         if chosen is not None:
             self._check_uses(op, flow, chosen)
-            for target in flow.targets:
-                self._set(target.slot, chosen, None, None)
+            if flow.taken is None:
+                for target in flow.targets:
+                    self._set(target.slot, chosen, None, None)
+
+    def shuffled(
+        self, op: Op, lanes: Lanes, give: Callable[[npt.NDArray[Any]], npt.NDArray[Any]]
+    ) -> None:
+        """Follow undefined bits through a shuffle, to the lanes that take them.
+
+        Parameters
+        ----------
+        lanes : Lanes
+            Those that met.
+        give : callable
+            Picks of values, one a lane, those that the lanes take.
+        """
+        flow = self._flow(op)
+        if not flow.slots.isdisjoint(self.shadows):
+            for slot, shadow in list(flow.exchanged(self.shadows, lanes, give)):
+                self._set(slot, lanes, shadow.bits, shadow.origin)
 
     def _on(self, op: Op, flow: Flow, lanes: Lanes) -> Lanes | None:
         """Return the lanes that the instruction's guard lets run it, or None."""

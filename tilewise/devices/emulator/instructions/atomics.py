@@ -14,7 +14,7 @@ from tilewise.devices.emulator.arithmetic.resolve import resolve
 from tilewise.devices.emulator.checks import log
 from tilewise.devices.emulator.memory.storage import elements
 from tilewise.devices.emulator.ptx.modifiers import Words
-from tilewise.devices.emulator.ptx.syntax import Address, Vector
+from tilewise.devices.emulator.ptx.syntax import Address, Operand, Register, Vector, registers_of
 from tilewise.devices.emulator.ptx.types import DTYPES
 from tilewise.devices.emulator.threads.lanes import Index, Lanes
 from tilewise.devices.emulator.threads.op import Op
@@ -85,7 +85,8 @@ def _atomic(machine: Machine, op: Op) -> None:
             machine, op, operands, type_, _update(name, type_, True), count, is_reduction
         )
         return
-    write = None if is_reduction else machine.registers.writer(op, operands.pop(0), type_)
+    target = None if is_reduction else operands.pop(0)
+    write = None if target is None else machine.registers.writer(op, target, type_)
     address = operands.pop(0)
     if not isinstance(address, Address):
         raise op.unsupported("operands")
@@ -99,8 +100,9 @@ def _atomic(machine: Machine, op: Op) -> None:
     if named == "shared::cluster":
         op.space = "cluster_atomic"
     change = _changer(
-        machine, op, named, where, dtype, _update(name, type_, True), _update(name, type_, False)
-    )
+        machine, op, named, where, dtype, _update(name, type_, True), _update(name, type_, False),
+        is_store=name == "exch", wants_old=name != "exch" or not _is_unread(machine, op, target),
+    )  # fmt: skip
 
     def run(lanes: Lanes) -> None:
         machine.patience -= 1
@@ -110,6 +112,20 @@ def _atomic(machine: Machine, op: Op) -> None:
             write(lanes, old)
 
     op.run = run
+
+
+def _is_unread(machine: Machine, op: Op, target: Operand | None) -> bool:
+    """Return whether a destination's register stands in no other instruction of its function."""
+    program = machine.program
+    if not isinstance(target, Register):
+        return True
+    function = program.function_of(op.index)
+    return not any(
+        target in [r for operand in other.operands for r in registers_of(operand)]
+        or (other.predicate is not None and other.predicate[0] == target)
+        for at, other in enumerate(program.instructions)
+        if at != op.index and program.function_of(at) == function
+    )
 
 
 def _vectors(
@@ -167,6 +183,8 @@ def _changer(
     dtype: np.dtype[Any],
     update_global: Update,
     update_shared: Update,
+    is_store: bool,
+    wants_old: bool,
 ) -> Callable[[Lanes, list[Data]], Data]:
     def in_global(place: Global, address: Any, lanes: Lanes, values: list[Data]) -> Data:
         old = np.zeros(lanes.count, dtype)
@@ -189,7 +207,10 @@ def _changer(
             else place.access.reach(address, lambda: address, lanes)
         )
         if machine.is_checking:
-            place.access.check_written(pattern)
+            if wants_old or not is_store:
+                place.access.check_written(pattern)
+            if is_store:
+                place.access.mark_written(pattern)
             machine.races.note(pattern, log.ATOMIC, op)
         view = elements(machine.shared.data, dtype, 1)
         if pattern.chosen is None:

@@ -82,10 +82,11 @@ def _shuffle(machine: Machine, op: Op) -> None:
         source = np.where(found, source, lane)
         if machine.is_checking:
             _check_sources(op, lanes, masks, source)
-        slots = _slots(read(lanes), lanes)
-        start = lanes.pick(geometry.warp_of) * WARP
+        givers = lanes.pick(geometry.warp_of) * WARP + source
+        if machine.undefined.shadows:
+            machine.undefined.shuffled(op, lanes, lambda values: _slots(values, lanes)[givers])
         if write is not None:
-            write(lanes, slots[start + source])
+            write(lanes, _slots(read(lanes), lanes)[givers])
         if write_found is not None:
             write_found(lanes, np.broadcast_to(found, lanes.count))
 

@@ -43,6 +43,11 @@ class Storage:
         self.undefined: Bytes | None = None
         self.origin: npt.NDArray[np.int32] | None = None
 
+    def set_written(self, places: slice) -> None:
+        """Take bytes of every row as written, where what is written is known."""
+        if self.written is not None:
+            self.written.reshape(-1, self.pitch)[:, places] = 1
+
     def unwrite(
         self, places: npt.NDArray[np.intp], bits: Bytes, origin: npt.NDArray[np.int32]
     ) -> None:
