@@ -87,6 +87,7 @@ cli._answer = answer
 threading.Thread(target=time.sleep, args=(60,)).start()
 def late():
     threading.main_thread().join()
+    time.sleep(0.5)  # A signal just ahead of the wait is only heard after it, by Python itself.
     ctrl_c()
 threading.Thread(target=late).start()
 """,
