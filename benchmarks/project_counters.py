@@ -64,6 +64,7 @@ def launch_on_the_gpu(
     with into.open("w", encoding="utf-8") as file:
         for index, (name, case) in enumerate(chosen(folder, project, words)[first:], first):
             ended, error, wrong = False, "", ""
+            print(json.dumps({"begun": index}), file=file, flush=True)
             try:
                 _, wrong = case.run(folder / name, np.random.default_rng(0), gpu)
             except Exception as raised:  # of what a project's own code may raise, anything
@@ -99,10 +100,12 @@ def measured(
             )
             said = into.read_text(encoding="utf-8").splitlines() if into.exists() else []
             if not said:
-                raise ProfilerError(f"nothing was launched under Nsight Compute: {seen.printed}")
+                raise ProfilerError(f"nothing was launched{seen.complaints}")
             told = [json.loads(line) for line in said]
             rows = iter(seen.launches)
             for line in told:
+                if "begun" in line:
+                    continue
                 row = None if line["error"] else next(rows, None)
                 if row is None:
                     yield line["index"], None, line["error"] or "Nsight Compute has not counted it"
@@ -113,7 +116,9 @@ def measured(
                     raise ProfilerError(f"counted {row['Kernel Name']} for {kernel}")
                 found = hardware(kernel, row, line["gpu"], seen.version)
                 yield line["index"], found, line["wrong"]
-            first = told[-1]["index"] + 1
+            if "begun" in told[-1]:  # the process ended in it
+                yield told[-1]["begun"], None, seen.complaints or "the process ended in its launch"
+            first = told[-1].get("begun", told[-1].get("index")) + 1
 
 
 def emulated(

@@ -94,12 +94,12 @@ def measure(cases: Sequence[Case]) -> list[Hardware]:
         folder = Path(name)
         save(folder, cases)
         seen = watch(["-m", "tilewise.lens.nsight_child", str(folder)])
-        outcome = _outcome(folder, seen.printed)
+        outcome = _outcome(folder, seen)
     found = [launch["Kernel Name"] for launch in seen.launches]
     if found != outcome["symbols"]:
         raise ProfilerError(
             f"Nsight Compute {seen.version} has counted {_listed(found)}, and what was launched is "
-            f"{_listed(outcome['symbols'])}{_complaints(seen.printed)}"
+            f"{_listed(outcome['symbols'])}{seen.complaints}"
         )
     return [
         hardware(case.name, launch, outcome["gpu"], seen.version)
@@ -124,6 +124,16 @@ class Watched:
     version: str
     launches: list[dict[str, str]]
     printed: str
+
+    @property
+    def complaints(self) -> str:
+        """Nsight Compute's own errors, to be put behind a message."""
+        mark = "==ERROR=="
+        lines = self.printed.splitlines()
+        said = [line.removeprefix(mark).strip() for line in lines if mark in line]
+        # That the process failed is no news.
+        said = [words for words in said if "application returned an error code" not in words]
+        return f"; Nsight Compute says: {' / '.join(said)}" if said else ""
 
 
 def watch(python: Sequence[str]) -> Watched:
@@ -234,30 +244,21 @@ def _names(line: str, metric: str) -> bool:
     return re.search(rf"(?<!\w){stem}(?!\w)", line) is not None
 
 
-def _outcome(folder: Path, printed: str) -> dict[str, Any]:
+def _outcome(folder: Path, seen: Watched) -> dict[str, Any]:
     """What the process under Nsight Compute wrote; its error is raised."""
     file = folder / OUTCOME
     if not file.exists():
-        own = [line for line in printed.splitlines() if line.strip() and not _TOLD.match(line)]
+        own = [line for line in seen.printed.splitlines() if line.strip() and not _TOLD.match(line)]
         last = "\n".join(own[-_LAST_LINES:]) or "it printed nothing"
         raise ProfilerError(
             f"the process that launches the kernels under Nsight Compute ended before it was "
-            f"done{_complaints(printed)}. What it printed last:\n{last}"
+            f"done{seen.complaints}. What it printed last:\n{last}"
         )
     outcome: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     if "error" not in outcome:
         return outcome
     kind = _RAISED.get(outcome["error"], LaunchError)
-    raise kind(outcome["message"] + _complaints(printed))
-
-
-def _complaints(printed: str) -> str:
-    """Nsight Compute's own errors, to be put behind a message."""
-    mark = "==ERROR=="
-    said = [line.removeprefix(mark).strip() for line in printed.splitlines() if mark in line]
-    # That the process failed is no news.
-    said = [words for words in said if "application returned an error code" not in words]
-    return f"; Nsight Compute says: {' / '.join(said)}" if said else ""
+    raise kind(outcome["message"] + seen.complaints)
 
 
 def _listed(names: Sequence[str]) -> str:
