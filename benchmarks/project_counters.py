@@ -26,6 +26,7 @@ from typing import Any
 
 import numpy as np
 from rich.console import Console
+from rich.progress import track
 from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -42,6 +43,7 @@ from tilewise.lens.metrics import EXACT, Hardware, hardware
 from tilewise.lens.nsight import ProfilerError, watch
 from tilewise.provenance import write
 
+SAID = Console(stderr=True)
 LAUNCHES = "launches.jsonl"
 """The file of what the process under Nsight Compute did: a line a launch."""
 
@@ -191,16 +193,19 @@ def main() -> None:
         ):
             os.environ["TILEWISE_CACHE_DIR"] = cache
             counting = [pool.submit(emulated, *given, index, arch) for index in range(len(every))]
-            on_gpu = list(measured(*given))
-            rows = [
-                row(every[index], found, wrong, counting[index].result())
-                for index, found, wrong in on_gpu
+            # They compile the kernels, all at once, which the GPU then finds in the cache.
+            counted = [
+                each.result() for each in track(counting, "on the emulator", console=SAID)
             ]  # fmt: skip
+            on_gpu = list(
+                track(measured(*given), "on the GPU", total=len(every), console=SAID)
+            )  # fmt: skip
     except DeviceUnavailableError as error:
         parser.error(str(error))
+    rows = [row(every[index], found, wrong, counted[index]) for index, found, wrong in on_gpu]
     Console().print(table(rows))
-    counted = [each for each in rows if "equal" in each]
-    print(f"{sum(each['equal'] for each in counted)} of {len(counted)} counted are equal")
+    both = [each for each in rows if "equal" in each]
+    print(f"{sum(each['equal'] for each in both)} of {len(both)} counted are equal")
     if options.json:
         names = dict.fromkeys(each["project"] for each in rows)
         projects = [{"project": name, "of": origin(options.folder / name)} for name in names]
@@ -208,7 +213,7 @@ def main() -> None:
         text = json.dumps({"ncu": version, "projects": projects, "rows": rows})
         text = re.sub(r"/[^\s\"]*/site-packages/", "", text.replace(f"{given[0]}/", ""))
         write(options.json, json.loads(text))
-    wrong = [x for x in counted if not x["equal"] and x["counted_as"] == "machine code"]
+    wrong = [x for x in both if not x["equal"] and x["counted_as"] == "machine code"]
     sys.exit(1 if wrong else 0)
 
 
