@@ -13,6 +13,7 @@ machine code has others than the hardware's, with 2 if the machine can't measure
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import json
 import os
 import re
@@ -46,6 +47,8 @@ from tilewise.provenance import write
 SAID = Console(stderr=True)
 LAUNCHES = "launches.jsonl"
 """The file of what the process under Nsight Compute did: a line a launch."""
+LONGEST = 20
+"""Seconds that a launch on the GPU may take, with all its repetitions under Nsight Compute."""
 
 
 def chosen(folder: Path, project: str | None, words: str) -> list[tuple[str, Case]]:
@@ -60,17 +63,20 @@ def launch_on_the_gpu(
 ) -> None:
     """Launch the chosen kernels from the ``first`` on, a line into a file for each.
 
-    It ends behind the first that fails after it was launched, for the GPU takes no more then.
+    It ends behind the first that fails after it was launched, for the GPU takes no more then, and
+    in one that does not come to its end.
     """
     gpu = get_device("gpu")
     with into.open("w", encoding="utf-8") as file:
         for index, (name, case) in enumerate(chosen(folder, project, words)[first:], first):
             ended, error, wrong = False, "", ""
             print(json.dumps({"begun": index}), file=file, flush=True)
+            faulthandler.dump_traceback_later(LONGEST, exit=True)
             try:
                 _, wrong = case.run(folder / name, np.random.default_rng(0), gpu)
             except Exception as raised:  # of what a project's own code may raise, anything
                 error, ended = f"{type(raised).__name__}: {raised}", isinstance(raised, LaunchError)
+            faulthandler.cancel_dump_traceback_later()
             line = {"index": index, "gpu": gpu.description, "error": error, "wrong": wrong}
             print(json.dumps(line), file=file, flush=True)
             if ended:
@@ -119,7 +125,7 @@ def measured(
                 found = hardware(kernel, row, line["gpu"], seen.version)
                 yield line["index"], found, line["wrong"]
             if "begun" in told[-1]:  # the process ended in it
-                yield told[-1]["begun"], None, seen.complaints or "the process ended in its launch"
+                yield told[-1]["begun"], None, f"its launch never ended{seen.complaints}"
             first = told[-1].get("begun", told[-1].get("index")) + 1
 
 
