@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 
 from tilewise.compiler import Parameter
 from tilewise.compiler.ptx import assembler
-from tilewise.devices import Device, arguments, get_device
-from tilewise.devices.arguments import bind_later
+from tilewise.devices import Device, get_device, late_arguments
 from tilewise.devices.cuda import Context
 from tilewise.devices.gpu import Gpu
+from tilewise.devices.late_arguments import bind_later
 from tilewise.devices.prepared import Prepared
 from tilewise.devices.tensor_maps import TensorMaps
 from tilewise.errors import LaunchError
@@ -162,9 +162,9 @@ def test_the_usual_arguments_are_bound_as_any(both: list[tuple[Parameter, Any]],
     """The brief way gives what the long one gives, and refuses nothing else."""
     parameters, args = [p for p, _ in both], [value for _, value in both]
     args = args[:-1] if more < 0 else args + [0] * more
-    usual = arguments._bind_usual(parameters, args)
+    usual = late_arguments._bind_usual(parameters, args)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(arguments, "_bind_usual", lambda *_: None)
+        patch.setattr(late_arguments, "_bind_usual", lambda *_: None)
         try:
             whole = bind_later("k", parameters, args)
         except (TypeError, ValueError):
@@ -182,7 +182,7 @@ def test_the_usual_arguments_take_the_brief_way() -> None:
         -1, 1 << 40, Place(1, 8), pair(5, Place(0, 4), Place(1)), matrix_map(Place(2)),
         held(Place(1, 64), Place(0), 5, 6),
     )  # fmt: skip
-    found = arguments._bind_usual(parameters, args)
+    found = late_arguments._bind_usual(parameters, args)
     assert found is not None
     assert [len(data) for data, _ in found] == [4, 8, 8, 24, 128, 384]
     assert [len(places) for _, places in found] == [0, 0, 1, 2, 1, 3]
