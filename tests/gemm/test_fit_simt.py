@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import runpy
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from statistics import geometric_mean
@@ -18,8 +19,10 @@ SCRIPT = Path(__file__).parents[2] / "benchmarks" / "fit_simt.py"
 
 
 @pytest.fixture(scope="module")
-def script() -> dict[str, Any]:
-    return runpy.run_path(str(SCRIPT))
+def script() -> Iterator[dict[str, Any]]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(SCRIPT.parent)  # as Python does for a script
+        yield runpy.run_path(str(SCRIPT))
 
 
 @pytest.mark.parametrize(("dtype", "products"), [("float32", 130), ("float64", 130)])
