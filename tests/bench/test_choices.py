@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import json
 import random
-import runpy
-from pathlib import Path
 from typing import Any
 
 import pytest
+from scripts import script
 
 from tilewise.gemm.chip import H200
-
-SCRIPT = Path(__file__).parents[2] / "benchmarks" / "choices.py"
 
 
 @pytest.fixture(scope="module")
 def names() -> dict[str, Any]:
     """What the script defines."""
     pytest.importorskip("torch", reason="the script needs PyTorch")
-    return runpy.run_path(str(SCRIPT))
+    return script("choices.py")
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32", "float64"])
