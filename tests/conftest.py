@@ -115,6 +115,14 @@ def emulator(device: Device) -> Device:
     return device
 
 
+@pytest.fixture
+def hopper(device: Device) -> Device:
+    """A device that has bulk copies; where it has none, such a test is skipped."""
+    if not device.arch.startswith("sm_9"):
+        pytest.skip("needs bulk copies: compute capability 9.0")
+    return device
+
+
 @pytest.fixture(scope="session")
 def gpu(device: Device) -> Gpu:
     """The GPU, for what only it does; such a test is skipped on the emulator."""
