@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from commands import source as source
+from commands import tilewise as tilewise
 from hypothesis import HealthCheck, settings
 from player import browser as browser
 from player import show as show
