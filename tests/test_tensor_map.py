@@ -23,14 +23,6 @@ from tilewise.tensor_map import ITEM_SIZES, MappedArray, tensor_map
 DTYPES = [name for name in ITEM_SIZES if name not in ("float32_ftz", "tfloat32", "tfloat32_ftz")]
 
 
-@pytest.fixture
-def hopper(device: Device) -> Device:
-    """A device that has bulk copies."""
-    if not device.arch.startswith("sm_9"):
-        pytest.skip("needs bulk copies: compute capability 9.0")
-    return device
-
-
 def numpy_dtype(name: str) -> np.dtype[Any]:
     """The dtype of arrays that stand for those of a tensor map's."""
     return np.dtype("uint16" if name == "bfloat16" else name)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tilewise import compiler
-from tilewise.compiler import Compiled, Request, includes, shipped
+from tilewise.compiler import Compiled, Request, shipped, source_files
 from tilewise.compiler.ptx import given
 from tilewise.devices import Device, device_of
 from tilewise.devices.emulated import emulator
@@ -33,7 +33,7 @@ SOURCES = shipped.FOLDER
 def _read(path: Path) -> str:
     if (text := shipped.text(path)) is not None:
         return text
-    return includes.read(path)
+    return source_files.read(path)
 
 
 def _size(shared: int) -> int:
@@ -210,11 +210,11 @@ class Kernel:
             "\n" not in text_or_path and text_or_path.endswith(".ptx")
         ):
             made.path = Path(text_or_path)
-        made.source = includes.read(made.path) if made.path else str(text_or_path)
+        made.source = source_files.read(made.path) if made.path else str(text_or_path)
         made.is_ptx, made.defines = True, {}
         made.options, made.include = (), ()
         made.trusted, made.limits, made._variables = False, limits, None
-        made.lines_of = None if source is None else (str(source), includes.read(Path(source)))
+        made.lines_of = None if source is None else (str(source), source_files.read(Path(source)))
         made.name = given.kernel_name(made.source, name, made._file)
         return made
 

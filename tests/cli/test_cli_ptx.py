@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from commands import PLACE, SIGNATURE, Tilewise, caller
+from commands import PLACE, SIGNATURE, Tilewise
 
 from tilewise.compiler.ptx import assembler
-from tilewise.devices import Device
 from tilewise.kernel import Kernel
 
 SOURCE = f"""extern "C" __global__ void k{SIGNATURE} {{{PLACE}
@@ -19,14 +18,6 @@ SOURCE = f"""extern "C" __global__ void k{SIGNATURE} {{{PLACE}
 }}
 """
 SIZES = ("-m", "8", "-n", "8", "-k", "8")
-
-
-@pytest.fixture
-def tilewise(
-    capsys: pytest.CaptureFixture[str], device: Device, monkeypatch: pytest.MonkeyPatch
-) -> Tilewise:
-    """Call the command line on the device under test."""
-    return caller(capsys, device, monkeypatch)
 
 
 @pytest.fixture
