@@ -53,6 +53,8 @@ class Case:
         Whether the source may include any file.
     is_ptx : bool
         Whether the source is PTX.
+    cooperative : bool
+        Whether all blocks are resident at once.
     """
 
     source: str | Path
@@ -66,6 +68,7 @@ class Case:
     include: Sequence[str | Path] = ()
     trusted: bool = False
     is_ptx: bool = False
+    cooperative: bool = False
 
     @property
     def kernel(self) -> Kernel:
@@ -127,6 +130,7 @@ def save(folder: Path, cases: Sequence[Case]) -> None:
                 "include": [str(Path(each).absolute()) for each in kernel.include],
                 "trusted": kernel.trusted,
                 "is_ptx": kernel.is_ptx,
+                "cooperative": case.cooperative,
                 "args": [
                     argument(f"{kernel.name}, argument {index}", value)
                     for index, value in enumerate(case.args)
@@ -180,6 +184,7 @@ def load(folder: Path) -> list[Case]:
                 tuple(record["include"]),
                 record["trusted"],
                 record["is_ptx"],
+                record["cooperative"],
             )
             for record in records
         ]
@@ -204,7 +209,9 @@ def main(folder: Path) -> int:
             symbols.append(case.kernel.compile(gpu.arch).symbol)
         for case in cases:
             name = case.name
-            case.kernel.launch(case.grid, case.block, case.args, case.shared, gpu)
+            case.kernel.launch(
+                case.grid, case.block, case.args, case.shared, gpu, cooperative=case.cooperative
+            )
         outcome = {"gpu": gpu.description, "symbols": symbols}
     except (TilewiseError, MemoryError, OSError, TypeError, ValueError) as error:
         where = "" if name in str(error) else f"{name}: "

@@ -106,6 +106,7 @@ def _atomic(machine: Machine, op: Op) -> None:
 
     def run(lanes: Lanes) -> None:
         machine.patience -= 1
+        machine.spinning.polls[op] = lanes
         values = [np.broadcast_to(read(lanes), lanes.count) for read in readers]
         old = change(lanes, values)
         if write is not None:

@@ -93,7 +93,7 @@ def _load(machine: Machine, op: Op) -> None:
         write = machine.registers.writer(op, target, type_)
         constant = _constant_parameter(machine, op, address, type_)
         if op.instruction.is_strong:
-            op.run = lambda lanes: write(lanes, _poll(machine, space, lanes))
+            op.run = lambda lanes: write(lanes, _poll(machine, op, space, lanes))
         elif constant is not None:
             op.run = lambda lanes: write(lanes, constant)
         else:
@@ -112,9 +112,10 @@ def _load(machine: Machine, op: Op) -> None:
     op.run = run
 
 
-def _poll(machine: Machine, space: Space, lanes: Lanes) -> Data:
+def _poll(machine: Machine, op: Op, space: Space, lanes: Lanes) -> Data:
     """A load that a loop may wait by."""
     machine.patience -= 1
+    machine.spinning.polls[op] = lanes
     return space.load(lanes)
 
 

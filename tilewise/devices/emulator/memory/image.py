@@ -21,6 +21,9 @@ from tilewise.devices.emulator.ptx.program import Program
 from tilewise.devices.extents import extent
 from tilewise.places import Encode
 
+WORKSPACE_BYTES = 8
+"""Of a cooperative launch: its size and a barrier, 32 bits each."""
+
 
 class Image:
     """What a launch sees in global memory; a context, after which it is gone.
@@ -31,12 +34,17 @@ class Image:
         The kernel's parameter block.
     symbols : dict
         Variable or parameter to address.
+    workspace : int
+        The address of a cooperative launch's workspace, to which ``%envreg1`` and ``%envreg2``
+        point; 0 of another launch.
 
     Parameters
     ----------
     module : EmulatorModule, optional
         Whose variables they are; unless :meth:`copy_back` is called they hold afterwards what they
         held before. By default a new one.
+    is_cooperative : bool
+        Whether the launch is.
     """
 
     def __init__(
@@ -47,8 +55,10 @@ class Image:
         bound: tuple[ScalarArgument | ArrayArgument, ...],
         encode: Encode,
         module: EmulatorModule | None = None,
+        is_cooperative: bool = False,
     ) -> None:
         self._memory, self._program, self._encode = memory, program, encode
+        self._is_cooperative = is_cooperative
         self._added: list[Allocation] = []
         self._hosts: list[tuple[npt.NDArray[Any], Allocation]] = []
         self.module = module or EmulatorModule(memory, program, compiled)
@@ -57,10 +67,17 @@ class Image:
         self._names = parameter_names(compiled)
         self._bound = bound
         self.parameters = b""
+        self.workspace = 0
 
     def __enter__(self) -> Image:
         try:
             self.parameters = self._pack()
+            if self._is_cooperative:
+                # Its size and the grid's barrier, as CUDA's cooperative_groups expect them.
+                host = np.array([WORKSPACE_BYTES, 0], np.uint32)
+                self.workspace = self._add(
+                    allocate(host, self._memory, "the grid's workspace")
+                ).base
         except BaseException:
             self._remove()
             raise

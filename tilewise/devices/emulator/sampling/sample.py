@@ -57,6 +57,8 @@ def sample(
     blocks = math.prod(launch.grid)
     if math.prod(machine.program.kernel.cluster or (1,)) > 1:
         raise UnlikeBlocksError("the blocks of a cluster run together")
+    if launch.cooperative:
+        raise UnlikeBlocksError("the blocks of a cooperative launch run together")
     if blocks > MOST_BLOCKS:
         raise UnlikeBlocksError(f"there are more than {MOST_BLOCKS:,} blocks")
     tracker = machine.tracker = Tracker(machine, launch.grid)
