@@ -31,7 +31,9 @@ def launch(
     """Compile a kernel of Numba's for these arguments, launch it, wait, report.
 
     As ``kernel[grid, block](*args)`` does, Numba's own compiler compiles it for the arguments'
-    types; its machine code is made of the PTX, without what linking might optimise besides.
+    types; its machine code is made of the PTX, without what linking might optimise besides. Files
+    of CUDA C++ and of PTX that ``link=`` names are linked with it. A kernel that waits for the whole
+    grid (``cuda.cg.this_grid().sync()``) is launched cooperatively.
 
     Parameters
     ----------
@@ -96,6 +98,8 @@ def launch(
         Launch(
             dim3(configured.grid, "grid"), dim3(configured.block, "block"), tuple(passed),
             configured.shared, checks, global_races=global_races,
+            # As Numba does for kernels that ask for the grid's workspace.
+            cooperative="%envreg2" in compiled.ptx,
         ),
     )  # fmt: skip
     placed.copy_back()
