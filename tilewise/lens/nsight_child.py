@@ -21,6 +21,7 @@ from tilewise.devices.extents import span
 from tilewise.errors import TilewiseError
 from tilewise.kernel import Kernel
 from tilewise.launch import dim3
+from tilewise.pointer import Pointer
 from tilewise.provenance import write_whole
 
 CASES, ARRAYS, OUTCOME = "cases.json", "arrays.npz", "outcome.json"
@@ -41,6 +42,7 @@ class Case:
     args : tuple
         One a parameter: numbers, NumPy arrays, and for a structure anything with the buffer
         protocol. An array that is given twice is one on the GPU too; views of one array are two.
+        A :class:`tilewise.Pointer` points into its array.
     defines : mapping
         Macros.
     shared : int
@@ -97,6 +99,8 @@ def save(folder: Path, cases: Sequence[Case]) -> None:
     def argument(where: str, value: Any) -> dict[str, Any]:
         if value is None or isinstance(value, bool | int | float):
             return {"value": value}
+        if isinstance(value, Pointer):
+            return {**argument(where, value.array), "offset": value.offset}
         if isinstance(value, np.ndarray):
             key = keys.setdefault(id(value), f"a{len(keys)}")
             try:
@@ -163,7 +167,7 @@ def load(folder: Path) -> list[Case]:
                     if data.size
                     else np.empty(shape, dtype)
                 )
-            return found[key]
+            return Pointer(found[key], record["offset"]) if "offset" in record else found[key]
         if "bytes" in record:
             data = bytes.fromhex(record["bytes"])
             return np.frombuffer(data, record["dtype"])[0] if "dtype" in record else data

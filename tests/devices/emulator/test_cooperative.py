@@ -126,7 +126,9 @@ def test_more_blocks_than_the_gpu_holds(emulator: Device) -> None:
     kernel = Kernel(GRID, "turn", {"SYNC": "sync(grid_barrier())"})
     with pytest.raises(LaunchError, match=r"4,225 blocks: the H200 holds 4,224 of them at once"):
         kernel.launch(4225, 64, args, device=emulator, cooperative=True)
-    with pytest.raises(LaunchError, match=r"the H200 holds 1,188 of them at once, 9 on each of 132"):
+    with pytest.raises(
+        LaunchError, match=r"the H200 holds 1,188 of them at once, 9 on each of 132"
+    ):
         kernel.launch(1189, 64, args, 24 << 10, emulator, cooperative=True)
     with pytest.raises(LaunchError, match="the A100 holds 3,456 of them at once"):
         kernel.launch(3457, 64, args, device=tilewise.emulator("sm_80"), cooperative=True)

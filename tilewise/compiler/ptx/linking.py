@@ -58,7 +58,7 @@ def _without_twins(text: str, part: Split, defined: dict[str, Body], declared: s
     for name, body in part.functions.items():
         if not body.is_kernel and name not in defined:
             continue
-        is_weak = body.is_kernel or ".weak" in body.header and ".weak" in defined[name].header
+        is_weak = body.is_kernel or (".weak" in body.header and ".weak" in defined[name].header)
         if not is_weak:
             raise CompileError(f"{name} is defined twice in what is linked")
         text = _blanked(text, body.start - 1 - len(body.header), body.end + 1)

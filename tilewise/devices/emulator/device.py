@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewise.compiler import DEFAULT_ARCH, Compiled
+from tilewise.counted import Confirmation, Resources
 from tilewise.devices import arguments, limits, occupancy
 from tilewise.devices.arguments import ArrayArgument
 from tilewise.devices.emulator.checks.happens_before import batch_limit
@@ -36,7 +37,6 @@ from tilewise.devices.emulator.synchronisation import clusters
 from tilewise.devices.emulator.threads.budget import Budget
 from tilewise.devices.emulator.threads.faults import Faults
 from tilewise.devices.emulator.threads.lanes import Geometry
-from tilewise.counted import Confirmation, Resources
 from tilewise.launch import Alike, Launch, LaunchReport, Module
 from tilewise.places import Dim3
 
