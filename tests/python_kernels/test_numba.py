@@ -234,6 +234,12 @@ extern "C" __device__ int beyond(float* result, float x, float y) {
 SIGNATURE = "float32(float32, float32)"
 
 
+def calling(function: Any) -> Any:
+    """Return a kernel that calls a function of two numbers for each element."""
+    make: Any = kernels.calling
+    return make(function)
+
+
 @pytest.fixture
 def linked_file(tmp_path: Path) -> Path:
     (tmp_path / "scale.cuh").write_text("#define SCALE 3")
@@ -243,14 +249,14 @@ def linked_file(tmp_path: Path) -> Path:
 
 
 def test_functions_of_cuda_cpp(where: Device, linked_file: Path) -> None:
-    kernel = kernels.calling(cuda.declare_device("combined", SIGNATURE, link=str(linked_file)))
+    kernel = calling(cuda.declare_device("combined", SIGNATURE, link=str(linked_file)))
     x, y, out = random(64), random(64, seed=2), np.zeros(64, np.float32)
     tilewise.numba.launch(kernel[2, 32], x, y, out, device=where)
     np.testing.assert_allclose(out, 3 * x + y + 1, rtol=1e-6)
 
 
 def test_a_finding_in_a_linked_function(emulator: Device, linked_file: Path) -> None:
-    kernel = kernels.calling(cuda.declare_device("beyond", SIGNATURE, link=str(linked_file)))
+    kernel = calling(cuda.declare_device("beyond", SIGNATURE, link=str(linked_file)))
     x = np.zeros(32, np.float32)
     with pytest.raises(MemoryAccessError) as caught:
         tilewise.numba.launch(kernel[1, 32], x, x, x.copy(), device=emulator)
@@ -265,7 +271,7 @@ def test_functions_of_ptx(where: Device, linked_file: Path, tmp_path: Path) -> N
     source = tilewise.Kernel(main, "unused", options=["-rdc=true"], include=[tmp_path])
     ptx.write_text(source.compile("sm_80").ptx)
     function = cuda.declare_device("combined", SIGNATURE)
-    kernel = cuda.jit(link=[str(ptx)])(kernels.calling(function).py_func)
+    kernel = cuda.jit(link=[str(ptx)])(calling(function).py_func)
     x, out = random(64), np.zeros(64, np.float32)
     tilewise.numba.launch(kernel[2, 32], x, x, out, device=where)
     np.testing.assert_allclose(out, 4 * x + 1, rtol=1e-6)
@@ -275,7 +281,7 @@ def test_what_can_not_be_linked(emulator: Device, linked_file: Path, tmp_path: P
     x = np.zeros(32, np.float32)
 
     def launch(file: Path) -> None:
-        kernel = kernels.calling(cuda.declare_device("combined", SIGNATURE, link=str(file)))
+        kernel = calling(cuda.declare_device("combined", SIGNATURE, link=str(file)))
         tilewise.numba.launch(kernel[1, 32], x, x, x.copy(), device=emulator)
 
     for suffix, words in ((".cubin", "and it is neither"), (".txt", "can't be linked: Unknown")):

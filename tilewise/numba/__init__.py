@@ -32,8 +32,8 @@ def launch(
 
     As ``kernel[grid, block](*args)`` does, Numba's own compiler compiles it for the arguments'
     types; its machine code is made of the PTX, without what linking might optimise besides. Files
-    of CUDA C++ and of PTX that ``link=`` names are linked with it. A kernel that waits for the whole
-    grid (``cuda.cg.this_grid().sync()``) is launched cooperatively.
+    of CUDA C++ and of PTX that ``link=`` names are linked with it. A kernel that waits for the
+    whole grid (``cuda.cg.this_grid().sync()``) is launched cooperatively.
 
     Parameters
     ----------

@@ -75,8 +75,8 @@ def bisected(rng: np.random.Generator) -> Drawn:
     left, right = np.zeros(SIZE, np.float32), np.zeros(SIZE, np.float32)
     counts = np.zeros((2, SIZE), np.uint32)
     args = (
-        diagonal, tilewise.pointer(beside, 1), SIZE, left, right, counts[0], counts[1], low, high, 0, SIZE,
-        PRECISION,
+        diagonal, tilewise.pointer(beside, 1), SIZE, left, right, counts[0], counts[1], low, high,
+        0, SIZE, PRECISION,
     )  # fmt: skip
 
     def wrong() -> str:
@@ -98,8 +98,8 @@ def bisected_first(rng: np.random.Generator) -> Drawn:
     place, counts = np.zeros(n, np.uint32), np.zeros((2, n), np.uint32)
     first = [np.zeros(n + 1, np.uint32) for _ in range(2)]
     args = (
-        diagonal, tilewise.pointer(beside, 1), n, low, high, 0, n, PRECISION, ones, blocks, one[0], one[1], place,
-        several[0], several[1], counts[0], counts[1], *first,
+        diagonal, tilewise.pointer(beside, 1), n, low, high, 0, n, PRECISION, ones, blocks, one[0],
+        one[1], place, several[0], several[1], counts[0], counts[1], *first,
     )  # fmt: skip
 
     def wrong() -> str:
@@ -137,8 +137,8 @@ def bisected_together(rng: np.random.Generator) -> Drawn:
     found, place = np.zeros(SIZE, np.float32), np.zeros(SIZE, np.uint32)
     blocks, sums = np.array([0, 2, 4], np.uint32), np.array([0, 37, 100], np.uint32)
     args = (
-        diagonal, tilewise.pointer(beside, 1), SIZE, blocks, sums, ends[:-1].copy(), ends[1:].copy(),
-        counts[:-1].copy(), counts[1:].copy(), found, place, PRECISION,
+        diagonal, tilewise.pointer(beside, 1), SIZE, blocks, sums, ends[:-1].copy(),
+        ends[1:].copy(), counts[:-1].copy(), counts[1:].copy(), found, place, PRECISION,
     )  # fmt: skip
 
     def wrong() -> str:

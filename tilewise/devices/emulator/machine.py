@@ -228,7 +228,8 @@ class Machine:
                 self.barriers.report_stuck()
                 self.clusters.report_stuck()
                 self.mbarriers.report_stuck()
-                return self._give_up()
+                self._give_up()
+                return
             at = min(self.groups)
             lanes = self.groups.pop(at)
             is_patient = self._run_group(at, lanes, in_turn=True)
@@ -241,7 +242,8 @@ class Machine:
                 self.mbarriers.resume_all()
                 if self.spinning.is_forever():
                     self.spinning.report()
-                    return self._give_up()
+                    self._give_up()
+                    return
                 turn = self.spinning.next_turn(self.groups)
                 if turn is not None:
                     went = self._run_group(turn, self.groups.pop(turn), in_turn=False)
