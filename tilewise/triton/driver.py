@@ -203,6 +203,7 @@ class Launcher:
         launch = Launch(
             grid, (32 * metadata.num_warps, 1, 1), bound, metadata.shared, driver.checks,
             global_races=driver.global_races,
+            cooperative=bool(getattr(metadata, "launch_cooperative_grid", False)),
         )  # fmt: skip
         report = driver.device.launch(replace(compiled, parameters=parameters), launch)
         copy_back()
