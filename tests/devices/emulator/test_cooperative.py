@@ -190,6 +190,14 @@ def test_profiles_and_recordings(emulator: Device) -> None:
     assert whole.counters == found.counters
 
 
+@pytest.mark.parametrize("checks", ["raise", "collect", "off"])
+def test_a_profile_of_blocks_that_wait(emulator: Device, checks: str) -> None:
+    args = (3, np.zeros(1, np.int32), np.zeros(192, np.int32))
+    found = Kernel(COUNTED, "counted").profile(3, 64, args, checks=checks)
+    assert found.blocks_run == 3
+    assert found.report.findings == ()
+
+
 def test_isolated(emulator: Device) -> None:
     assert turned(emulator, 5, isolated=True)
 

@@ -8,15 +8,13 @@ where it stood, and memory unwritten, then so will every later round.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tilewise.devices.emulator.access.addresses import Where
 from tilewise.devices.emulator.memory.storage import SHARED_WINDOW, WINDOW_BYTES
-from tilewise.devices.emulator.ptx.syntax import Address
 from tilewise.devices.emulator.threads.faults import Place
 from tilewise.devices.emulator.threads.lanes import Lanes
 from tilewise.devices.emulator.threads.op import Op, Value
@@ -51,26 +49,26 @@ class _State:
 
 
 class Spinning:
-    """The groups of a batch that poll memory.
-
-    Attributes
-    ----------
-    polls : dict of Op to Lanes
-        Of each instruction that polled lately, who did so last.
-    """
+    """The groups of a batch that poll memory."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self._writers: list[Op] | None = None
-        self.polls: dict[Op, Lanes] = {}
+        # Of each instruction that polled lately, who did so last, and what its address is.
+        self._polls: dict[Op, tuple[Lanes, Callable[[Lanes], Any]]] = {}
         self.start()
 
     def start(self) -> None:
         """A new batch begins."""
-        self.polls.clear()
+        self._polls.clear()
         self._last: int | None = None
         self._kept: _State | None = None
         self._round = self._kept_at = 0
+
+    def polled(self, op: Op, lanes: Lanes, where: Callable[[Lanes], Any]) -> None:
+        """Take note that lanes poll memory, at the addresses that ``where`` gives."""
+        self.machine.patience -= 1
+        self._polls[op] = lanes, where
 
     def next_turn(self, groups: Mapping[int, Lanes]) -> int | None:
         """Return which of the groups gets a turn: the highest, and after one in vain, the next."""
@@ -100,7 +98,7 @@ class Spinning:
         else:
             self._round = _CALM
         self._kept, self._kept_at = now, self._round
-        self.polls.clear()
+        self._polls.clear()
         return False
 
     def _state(self) -> _State:
@@ -121,9 +119,10 @@ class Spinning:
             if later
             else ""
         )
-        for op, lanes in self.polls.items():
+        for op, (lanes, where) in self._polls.items():
             lane = int(lanes.numbers[0])
-            place = self._place(op, lane)
+            first = Lanes(geometry, lanes.numbers[:1], False)
+            place = self._place(op, int(np.ravel(where(first))[0]))
             op.fault(
                 "barrier",
                 f"waits forever: it reads {place} again and again, and no thread that can still "
@@ -133,12 +132,9 @@ class Spinning:
                 geometry.of_one_block(lanes.numbers) - 1,
             )
 
-    def _place(self, op: Op, lane: int) -> Place:
-        """What an instruction polls."""
+    def _place(self, op: Op, at: int) -> Place:
+        """What an instruction reaches at an address."""
         machine = self.machine
-        address = next(x for x in op.instruction.operands if isinstance(x, Address))
-        lanes = Lanes(machine.geometry, np.array([lane], np.intp), False)
-        at = int(np.ravel(Where(machine, op, address)(lanes))[0])
         is_shared = any(m.startswith("shared") for m in op.instruction.modifiers)
         if not is_shared and SHARED_WINDOW <= at < SHARED_WINDOW + WINDOW_BYTES:
             is_shared, at = True, at - SHARED_WINDOW
