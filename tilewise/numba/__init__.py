@@ -55,7 +55,9 @@ def launch(
     ImportError
         If Numba or numba-cuda is not installed.
     CompileError
-        If Numba does not compile it.
+        If Numba does not compile it, or what it is linked with has no PTX.
+    OSError
+        If a file that it is linked with can't be read.
     LaunchError, CheckError, DeviceUnavailableError
     TypeError, ValueError
         If an argument can't be.

@@ -53,7 +53,9 @@ def compiled_of(dispatcher: Any, types: tuple[Any, ...], arch: str) -> Compiled:
     Raises
     ------
     CompileError
-        If Numba does not compile it.
+        If Numba does not compile it, or what it is linked with has no PTX.
+    OSError
+        If a file that it is linked with can't be read.
     """
     with _lock:
         kept = _kept.setdefault(dispatcher, {})
