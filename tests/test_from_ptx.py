@@ -237,7 +237,7 @@ def test_ptx_that_is_none_says_so(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match=r"k.cu is CUDA C\+\+, .*Kernel\('.*k.cu', 'k'\)"):
             Kernel.from_ptx(given, "k")
     with pytest.raises(CompileError, match=r"has no .target, .* is it PTX\?"):
-        Kernel.from_ptx(".visible .entry k() { ret; }")
+        Kernel.from_ptx(".visible .entry k() { ret; }").compile()
     kernel = Kernel.from_ptx(ADD)
     assert isinstance(kernel, Kernel)
     assert (kernel.defines, kernel.options, kernel.include, kernel.trusted) == ({}, (), (), False)

@@ -227,7 +227,7 @@ def test_a_source_is_read_in_the_ptxs_folder_alone(tmp_path: Path) -> None:
     path = inside / "k.ptx"
 
     def source(name: str) -> tuple[str, str]:
-        text = ONE.replace("ret;", ".loc 1 3 1\nret;") + f'.file 1 "{name}"\n'
+        text = ONE.replace("ret;", ".loc 1 1 1\nret;") + f'.file 1 "{name}"\n'
         path.write_text(text)
         found = Kernel.from_ptx(path, "k").compile()
         return found.file, found.source

@@ -16,13 +16,14 @@ from tilewise.compiler.clock import Clock
 from tilewise.compiler.compiled import Compiled, Parameter
 from tilewise.compiler.includes import MOST_BYTES
 from tilewise.compiler.options import check_text
-from tilewise.compiler.ptx import apart, assembler
+from tilewise.compiler.ptx import apart, assembler, origins
 from tilewise.compiler.ptx.lines import (
     Numbered,
     as_they_were_written,
     escaped,
     with_own_lines,
 )
+from tilewise.compiler.ptx.origins import Origin
 from tilewise.compiler.ptx.parameters import parameters, variables
 from tilewise.compiler.ptx.placed import with_alignment
 from tilewise.compiler.ptx.text import Split, split
@@ -151,12 +152,16 @@ def given(
     arch = arch or default_arch(text, file)
     if why := refusal(own, arch):
         raise ValueError(f"{file} can't be compiled for {arch}: {why}")
-    key = (text, name, arch, file, source)
+    module = _module(text, file)
+    symbol = _symbol(module.split, name, file)
+    # The source may be edited between two calls.
+    origin = origins.origin(module.split, symbol, path, source)
+    key = (text, name, arch, file, origin)
     with _lock:
         if limits is None and key in _memory:
             _memory.move_to_end(key)
             return _memory[key]
-    found = _made(text, name, arch, file, path, source, limits)
+    found = _made(text, module, symbol, name, arch, file, origin, limits)
     with _lock:
         _memory[key] = found
         if len(_memory) > _REMEMBERED:
@@ -199,19 +204,18 @@ def _module(text: str, file: str) -> _Module:
 
 def _made(
     text: str,
+    module: _Module,
+    symbol: str,
     name: str | None,
     arch: str,
     file: str,
-    path: Path | None,
-    source: tuple[str, str] | None,
+    origin: Origin | None,
     limits: Limits | None,
 ) -> Compiled:
-    module = _module(text, file)
     if module.split.address_size != 64:
         raise CompileError(
             f"{file} has addresses of {module.split.address_size} bits; 64 are taken"
         )
-    symbol = _symbol(module.split, name, file)
     body = module.split.functions[symbol]
     cubin, log, missing = _assembled(module, arch, file, limits)
     resources = Resources(0, 0, 0, 0, 0, 0, missing)
@@ -219,12 +223,14 @@ def _made(
         resources = symbols.resources(log, cubin, symbol)
         resources = replace(resources, shared_bytes=_static_shared(cubin, symbol, arch))
     named = tuple(Parameter(*each) for each in parameters(body.parameters))
-    own, own_text = source or _source(module, symbol, path) or (file, text)
+    if origin is None:
+        origin = Origin(file, text)
+    declared = origin.declared(name or symbol, named)
     numbered = module.numbered
     return Compiled(
-        name or symbol, symbol, arch, own_text, own, numbered.ptx, cubin, resources, named,
-        variables(module.split),
-        is_ptx=True, ptx_file=numbered.file,
+        name or symbol, symbol, arch, origin.text, origin.name, numbered.ptx, cubin, resources,
+        declared, variables(module.split), is_ptx=True, ptx_file=numbered.file,
+        source_doubt=origin.doubt,
     )  # fmt: skip
 
 
@@ -318,43 +324,3 @@ def _missing(log: str, file: str, arch: str, tool: str) -> str:
     if _BEYOND.search(log) or not said:
         return f"{tool} can't make machine code of it: {lines[0] if lines else 'it says nothing'}"
     raise CompileError(f"{file} does not assemble for {arch}:\n{said}")
-
-
-_LOC = re.compile(
-    r"\.loc\s+(\d{1,9})\s+(\d{1,9})\s+\d+(?:\s*,[^\n;]*?\binlined_at\s+(\d{1,9})\s+\d+\s+\d+)?"
-)
-
-
-def _source(module: _Module, symbol: str, path: Path | None) -> tuple[str, str] | None:
-    """The source that a kernel's lines are in: its name, and its text where it may be read."""
-    body, text = module.split.functions[symbol], module.split.text
-    for number, line, outer in _LOC.findall(text, body.start, body.end):
-        named = module.split.files.get(int(outer or number))
-        if named is not None and int(line):
-            name = _unescaped(named)
-            return name, _text(name, path)
-    return None
-
-
-def _unescaped(quoted: str) -> str:
-    def byte(escape: re.Match[bytes]) -> bytes:
-        return bytes([int(escape[1], 8)]) if len(escape[1]) == 3 else escape[1]
-
-    plain = re.sub(rb"\\([0-3][0-7]{2}|.)", byte, quoted.encode())
-    return plain.decode(errors="replace")
-
-
-def _text(name: str, path: Path | None) -> str:
-    """The text of a source that lies in the folder of the PTX or below; else empty."""
-    if path is None or "\0" in name:
-        return ""
-    folder = path.absolute().parent.resolve()
-    try:
-        place = (folder / name).resolve()
-        if not place.is_relative_to(folder) or not place.is_file():
-            return ""
-        if place.stat().st_size > MOST_BYTES:
-            return ""
-        return place.read_text(encoding="utf-8")
-    except (OSError, ValueError):
-        return ""
