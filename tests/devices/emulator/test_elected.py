@@ -143,10 +143,16 @@ def of_machine_code(monkeypatch: pytest.MonkeyPatch, *lanes: str) -> str:
     ("lanes", "said"),
     [
         (("one", "one", "one", "one"), ""),
-        (("one",), "ADD of 32 bits 1 by one lane of a warp, where the PTX has 2"),
-        ((), "ADD of 32 bits none, where the PTX has 2"),
-        (("one", ""), "1 by one lane of a warp and 1 by each lane, where the PTX has 2"),
-        (("one", "unknown"), "1 by lanes that can't be told, where the PTX has 2"),
+        (("one",), "1 by one lane of a warp in the machine code, where the PTX has 2"),
+        ((), "are none in the machine code, where the PTX has 2"),
+        (
+            ("one", ""),
+            "1 by one lane of a warp and 1 by each lane in the machine code, where the PTX has 2",
+        ),
+        (
+            ("one", "unknown"),
+            "1 by lanes that can't be told in the machine code, where the PTX has 2",
+        ),
     ],
 )
 def test_what_cannot_be_told_is_counted_as_ptx(
@@ -155,7 +161,7 @@ def test_what_cannot_be_told_is_counted_as_ptx(
     note = of_machine_code(monkeypatch, *lanes)
     assert said in note
     if said:
-        assert note.startswith("the machine code of line 4 has the atomic operations")
+        assert note.startswith("the atomic operations ADD of 32 bits of line 4 are")
 
 
 HEAD = '\t.section\t.text.k,"ax",@progbits\n\t//## File "x.cu", line 3\n'

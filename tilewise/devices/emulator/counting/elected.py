@@ -141,6 +141,6 @@ def _doubt(place: str, key: _Key, indices: Sequence[int], machine: Sequence[str]
     counts = Counter(_SAID[each] for each in machine)
     shown = " and ".join(f"{number} {who}" for who, number in counts.items()) or "none"
     return (
-        f"the machine code of {place} has the atomic operations {operation} of {width} bits "
-        f"{shown}, where the PTX has {len(indices)}: their sectors are counted as the PTX has them"
+        f"the atomic operations {operation} of {width} bits of {place} are {shown} in the machine "
+        f"code, where the PTX has {len(indices)}: their sectors are counted as the PTX has them"
     )

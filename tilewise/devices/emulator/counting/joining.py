@@ -227,10 +227,20 @@ def _difference(
         ):
             what = "loads" if kind == "LDS" else "stores"
             return (
-                f"the machine code of {places.get(line, f'line {line}')} has the shared {what} "
-                f"{_shown(found)}, "
-                f"where the PTX lets expect {_shown(expected)}"
+                f"the shared {what} of {places.get(line, f'line {line}')} are {_shown(found)} in "
+                f"the machine code, where the PTX lets expect {_shown(expected)}"
+                f"{_cause(expected, found)}"
             )
+    return ""
+
+
+def _cause(expected: Counter[int], found: Counter[int]) -> str:
+    """What ptxas does that makes more, or fewer, bytes of a line's accesses."""
+    before, after = (sum(n * width for width, n in each.items()) for each in (expected, found))
+    if after > before:
+        return ": as where it repeats a loop's body, and joins accesses of one round and the next"
+    if after < before:
+        return ": as where it makes one access of two that never both happen, in an if and its else"
     return ""
 
 
