@@ -104,6 +104,8 @@ class Compiled:
         Of PTX, why its source may not be what it was compiled from; empty where nothing says so.
     is_part : bool
         Whether the part of the source was compiled that the kernel needs, and not all of it.
+    remarks : tuple of str
+        What is to be said of it, as the doubt.
     """
 
     name: str
@@ -120,6 +122,7 @@ class Compiled:
     ptx_file: int = 0
     source_doubt: str = ""
     is_part: bool = False
+    remarks: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return f"Compiled({self.name!r}, {self.arch!r}, {self.file!r}, {self.resources!r})"

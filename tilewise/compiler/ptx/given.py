@@ -44,6 +44,7 @@ _BEYOND = re.compile(
     r"Unsupported \.version|UNSUPPORTED_ARCH|is not (?:defined|supported) for option|"
     r"[Uu]nresolved (?:extern|symbol)|[Uu]ndefined reference|is newer than",
 )
+_BOUND = re.compile(r"\.(reqntid|maxntid|minnctapersm|reqnctapercluster)\s+(\d+(?:\s*,\s*\d+)*)")
 _PLACE = re.compile(r"ptxas [^\n,;]*, line (\d+); (\w+) *: ")
 _NOISE = re.compile(r"^(?:ptxas fatal *: Ptx assembly aborted.*|ERROR NVJITLINK.*)\n?", re.M)
 
@@ -180,6 +181,60 @@ def kernels(text: str, file: str = NO_FILE) -> tuple[str, ...]:
     return _module(text, file).split.kernels
 
 
+@dataclass(frozen=True)
+class Entry:
+    """A kernel as PTX has it.
+
+    Attributes
+    ----------
+    symbol : str
+    name : str
+        Its C++ name, or the symbol where another kernel has the same.
+    line : int
+        Of its header, from 1.
+    parameters : tuple of Parameter
+    launch_bounds, cluster_dims : str
+        As ``"256, 2"`` and ``"2, 1, 1"``; empty where it has none.
+    """
+
+    symbol: str
+    name: str
+    line: int
+    parameters: tuple[Parameter, ...]
+    launch_bounds: str
+    cluster_dims: str
+
+
+def entries(text: str, file: str = NO_FILE) -> tuple[Entry, ...]:
+    """Return the kernels of a PTX module, in its order.
+
+    Raises
+    ------
+    CompileError
+        If it, or a kernel's parameters, can't be read.
+    """
+    module = _module(text, file).split
+    names = [symbols.demangle(symbol) for symbol in module.kernels]
+    found = []
+    for symbol, name in zip(module.kernels, names, strict=True):
+        body = module.functions[symbol]
+        bounds = dict(_BOUND.findall(body.header))
+        threads = bounds.get("reqntid") or bounds.get("maxntid") or ""
+        # Those of one dimension are a number, as __launch_bounds__ has it.
+        threads = re.sub(r"(?:\s*,\s*1)+$", "", threads.strip())
+        least = bounds.get("minnctapersm", "").strip()
+        found.append(
+            Entry(
+                symbol, symbol if names.count(name) > 1 else name,
+                module.line(body.start) - body.header[body.header.find(".entry") :].count("\n"),
+                tuple(Parameter(*each) for each in parameters(body.parameters)),
+                ", ".join(filter(None, (threads, least))),
+                bounds.get("reqnctapercluster", "").strip(),
+            )
+        )  # fmt: skip
+    return tuple(found)
+
+
 def kernel_name(text: str, name: str | None, file: str = NO_FILE) -> str:
     """Return the name as it was asked for, or of the one kernel that there is.
 
@@ -188,8 +243,19 @@ def kernel_name(text: str, name: str | None, file: str = NO_FILE) -> str:
     CompileError
         If there is no such kernel.
     """
-    symbol = _symbol(_module(text, file).split, name, file)
+    symbol = symbol_of(text, name, file)
     return name or symbol
+
+
+def symbol_of(text: str, name: str | None, file: str = NO_FILE) -> str:
+    """Return the symbol of the kernel of a name, or of the one that there is.
+
+    Raises
+    ------
+    CompileError
+        If there is no such kernel.
+    """
+    return _symbol(_module(text, file).split, name, file)
 
 
 @lru_cache(maxsize=4)
@@ -230,7 +296,7 @@ def _made(
     return Compiled(
         name or symbol, symbol, arch, origin.text, origin.name, numbered.ptx, cubin, resources,
         declared, variables(module.split), is_ptx=True, ptx_file=numbered.file,
-        source_doubt=origin.doubt,
+        source_doubt=origin.doubt, remarks=(origin.doubt,) if origin.doubt else (),
     )  # fmt: skip
 
 

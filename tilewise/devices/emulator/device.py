@@ -256,7 +256,7 @@ class Emulator:
                 image.copy_back()
         seconds = time.perf_counter() - start
         total, lines = count(machine.ops, sources)
-        remarks = (*faults.notes, *filter(None, [compiled.source_doubt]))
+        remarks = (*compiled.remarks, *faults.notes)
         resources = compiled.resources
         if resources.missing:
             resources = replace(resources, shared_bytes=declared)
