@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self
 
 from tilewise import compiler
 from tilewise.compiler import Compiled, Request, includes, shipped
-from tilewise.compiler.ptx import given
+from tilewise.compiler.ptx import given, module
 from tilewise.devices import Device
 from tilewise.devices.emulated import emulator
 from tilewise.launchable import CHECKS, Launchable
@@ -272,7 +272,7 @@ class PtxKernel(Kernel):
     ) -> None:
         super().__init__(text_or_path, "" if name is None else name, limits=limits)
         self.lines_of = None if source is None else (str(source), includes.read(Path(source)))
-        self.name = given.kernel_name(self.source, name, self._file)
+        self.name = module.kernel_name(self.source, name, self._file)
 
     def _check_language(self, name: str) -> None:
         """Raise an error if the file is CUDA C++; other texts are none where they are read."""
@@ -284,7 +284,7 @@ class PtxKernel(Kernel):
 
     @property
     def _file(self) -> str:
-        return given.NO_FILE if self.path is None else str(self.path)
+        return module.NO_FILE if self.path is None else str(self.path)
 
     @property
     def arch(self) -> str:

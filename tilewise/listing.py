@@ -14,7 +14,7 @@ from tilewise.compiler.ahead import cores
 from tilewise.compiler.extract import nearest, own_texts, wanted
 from tilewise.compiler.job import job_of
 from tilewise.compiler.names import declarations
-from tilewise.compiler.ptx import given
+from tilewise.compiler.ptx import module
 from tilewise.compiler.source.instances import instances
 from tilewise.compiler.source.kernels import KernelDeclaration
 from tilewise.compiler.source.part import Files, read
@@ -266,9 +266,9 @@ def _of_ptx(
     """
     text, file = includes.read(path), str(path)
     try:
-        target = given.target(text, file)
-        entries = given.entries(text, file)
-        asked = None if name is None else given.symbol_of(text, name, file)
+        target = module.target(text, file)
+        entries = module.entries(text, file)
+        asked = None if name is None else module.symbol_of(text, name, file)
     except CompileError as error:
         raise ValueError(str(error)) from None
     found = []

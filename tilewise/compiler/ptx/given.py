@@ -6,8 +6,7 @@ import re
 import threading
 import zlib
 from collections import OrderedDict
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,22 +16,16 @@ from tilewise.compiler.compiled import Compiled, Parameter
 from tilewise.compiler.includes import MOST_BYTES
 from tilewise.compiler.options import check_text
 from tilewise.compiler.ptx import apart, assembler, origins
-from tilewise.compiler.ptx.lines import (
-    Numbered,
-    as_they_were_written,
-    escaped,
-    with_own_lines,
-)
+from tilewise.compiler.ptx.lines import escaped
+from tilewise.compiler.ptx.module import NO_FILE, Module, module_of, symbol_of, target
 from tilewise.compiler.ptx.origins import Origin
 from tilewise.compiler.ptx.parameters import parameters, variables
 from tilewise.compiler.ptx.placed import with_alignment
-from tilewise.compiler.ptx.text import Split, split
+from tilewise.compiler.ptx.text import split
 from tilewise.counted import Resources
 from tilewise.errors import CompileError
 from tilewise.limits import Limits
 
-NO_FILE = "<ptx>"
-"""What PTX is called that is no file's."""
 MOST_LINES = 20
 """So many of an assembler's messages stand in an error."""
 _REMEMBERED = 64
@@ -44,38 +37,15 @@ _BEYOND = re.compile(
     r"Unsupported \.version|UNSUPPORTED_ARCH|is not (?:defined|supported) for option|"
     r"[Uu]nresolved (?:extern|symbol)|[Uu]ndefined reference|is newer than",
 )
-_BOUND = re.compile(r"\.(reqntid|maxntid|minnctapersm|reqnctapercluster)\s+(\d+(?:\s*,\s*\d+)*)")
 _PLACE = re.compile(r"ptxas [^\n,;]*, line (\d+); (\w+) *: ")
 _NOISE = re.compile(r"^(?:ptxas fatal *: Ptx assembly aborted.*|ERROR NVJITLINK.*)\n?", re.M)
-
-
-@dataclass(frozen=True)
-class _Module:
-    """A module's text, cut and with its own lines."""
-
-    split: Split
-    numbered: Numbered
 
 
 def forget() -> None:
     """Forget what this process read; what is on disk stays."""
     with _lock:
         _memory.clear()
-    _module.cache_clear()
-
-
-def target(text: str, file: str = NO_FILE) -> str:
-    """Return the architecture that PTX is for, by its ``.target``.
-
-    Raises
-    ------
-    CompileError
-        If it says of none, or it can't be read.
-    """
-    found = _module(text, file).split.target
-    if not found:
-        raise CompileError(f"{file} has no .target, as PTX begins with; is it PTX?")
-    return found
+    module_of.cache_clear()
 
 
 def default_arch(text: str, file: str = NO_FILE) -> str:
@@ -153,8 +123,8 @@ def given(
     arch = arch or default_arch(text, file)
     if why := refusal(own, arch):
         raise ValueError(f"{file} can't be compiled for {arch}: {why}")
-    module = _module(text, file)
-    symbol = _symbol(module.split, name, file)
+    module = module_of(text, file)
+    symbol = symbol_of(text, name, file)
     # The source may be edited between two calls.
     origin = origins.origin(module.split, symbol, path, source)
     key = (text, name, arch, file, origin)
@@ -170,107 +140,9 @@ def given(
     return found
 
 
-def kernels(text: str, file: str = NO_FILE) -> tuple[str, ...]:
-    """Return the symbols of the kernels in a PTX module.
-
-    Raises
-    ------
-    CompileError
-        If it can't be read.
-    """
-    return _module(text, file).split.kernels
-
-
-@dataclass(frozen=True)
-class Entry:
-    """A kernel as PTX has it.
-
-    Attributes
-    ----------
-    symbol : str
-    name : str
-        Its C++ name, or the symbol where another kernel has the same.
-    line : int
-        Of its header, from 1.
-    parameters : tuple of Parameter
-    launch_bounds, cluster_dims : str
-        As ``"256, 2"`` and ``"2, 1, 1"``; empty where it has none.
-    """
-
-    symbol: str
-    name: str
-    line: int
-    parameters: tuple[Parameter, ...]
-    launch_bounds: str
-    cluster_dims: str
-
-
-def entries(text: str, file: str = NO_FILE) -> tuple[Entry, ...]:
-    """Return the kernels of a PTX module, in its order.
-
-    Raises
-    ------
-    CompileError
-        If it, or a kernel's parameters, can't be read.
-    """
-    module = _module(text, file).split
-    names = [symbols.demangle(symbol) for symbol in module.kernels]
-    found = []
-    for symbol, name in zip(module.kernels, names, strict=True):
-        body = module.functions[symbol]
-        bounds = dict(_BOUND.findall(body.header))
-        threads = bounds.get("reqntid") or bounds.get("maxntid") or ""
-        # Those of one dimension are a number, as __launch_bounds__ has it.
-        threads = re.sub(r"(?:\s*,\s*1)+$", "", threads.strip())
-        least = bounds.get("minnctapersm", "").strip()
-        found.append(
-            Entry(
-                symbol, symbol if names.count(name) > 1 else name,
-                module.line(body.start) - body.header[body.header.find(".entry") :].count("\n"),
-                tuple(Parameter(*each) for each in parameters(body.parameters)),
-                ", ".join(filter(None, (threads, least))),
-                bounds.get("reqnctapercluster", "").strip(),
-            )
-        )  # fmt: skip
-    return tuple(found)
-
-
-def kernel_name(text: str, name: str | None, file: str = NO_FILE) -> str:
-    """Return the name as it was asked for, or of the one kernel that there is.
-
-    Raises
-    ------
-    CompileError
-        If there is no such kernel.
-    """
-    symbol = symbol_of(text, name, file)
-    return name or symbol
-
-
-def symbol_of(text: str, name: str | None, file: str = NO_FILE) -> str:
-    """Return the symbol of the kernel of a name, or of the one that there is.
-
-    Raises
-    ------
-    CompileError
-        If there is no such kernel.
-    """
-    return _symbol(_module(text, file).split, name, file)
-
-
-@lru_cache(maxsize=4)
-def _module(text: str, file: str) -> _Module:
-    text = as_they_were_written(text)
-    try:
-        found = split(text)
-    except CompileError as error:
-        raise CompileError(f"{file}: {error}") from None
-    return _Module(found, with_own_lines(found, text, file))
-
-
 def _made(
     text: str,
-    module: _Module,
+    module: Module,
     symbol: str,
     name: str | None,
     arch: str,
@@ -308,33 +180,8 @@ def _static_shared(cubin: bytes, symbol: str, arch: str) -> int:
     return max(0, size - 1024) if is_kept else size
 
 
-def _symbol(module: Split, name: str | None, file: str) -> str:
-    """The symbol of the kernel that is asked for."""
-    there = module.kernels
-    if name is None:
-        if len(there) == 1:
-            return there[0]
-        raise CompileError(f"{file} has {_listed(there)}; say which")
-    if name in there:
-        return name
-    plain = [symbol for symbol in there if symbols.demangle(symbol) == name]
-    if len(plain) == 1:
-        return plain[0]
-    if plain:
-        raise CompileError(f"{file} has several kernels called {name}: {', '.join(plain)}")
-    raise CompileError(f"{file} has no kernel called {name!r}; it has {_listed(there)}")
-
-
-def _listed(there: tuple[str, ...]) -> str:
-    if not there:
-        return "no kernel (.entry)"
-    shown = [symbols.demangle(symbol) for symbol in there[:20]]
-    more = f" and {len(there) - 20} more" if len(there) > 20 else ""
-    return f"{', '.join(shown)}{more}"
-
-
 def _assembled(
-    module: _Module, arch: str, file: str, limits: Limits | None
+    module: Module, arch: str, file: str, limits: Limits | None
 ) -> tuple[bytes, str, str]:
     """Machine code and ptxas's log; or why there is none."""
     missing = f"neither nvJitLink nor ptxas is there ({assembler.INSTALL_HINT})"
@@ -348,7 +195,7 @@ def _assembled(
 
 
 def _assembled_by(
-    tool: str, module: _Module, arch: str, file: str, limits: Limits | None, clock: Clock
+    tool: str, module: Module, arch: str, file: str, limits: Limits | None, clock: Clock
 ) -> tuple[bytes, str, str]:
     text = module.numbered.by_block
     key = cache.key(("assembled", text, arch, tool))
