@@ -412,8 +412,10 @@ def test_reports_of_the_same_launch_with_other_doubts_are_not_equal(emulator: De
     assert "note: no nvdisasm" in str(doubtful)
 
 
-PTXAS_MERGES = "as where it makes one access of two that never both happen, in an if and its else"
-PTXAS_UNROLLS = "as where it repeats a loop's body, and joins accesses of one round and the next"
+PTXAS_MERGES = (
+    "as where ptxas makes one access of two that never both happen, in an if and its else"
+)
+PTXAS_UNROLLS = "as where ptxas repeats a loop's body, and joins accesses of one round and the next"
 
 
 @pytest.mark.parametrize(

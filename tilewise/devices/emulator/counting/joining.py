@@ -238,9 +238,13 @@ def _cause(expected: Counter[int], found: Counter[int]) -> str:
     """What ptxas does that makes more, or fewer, bytes of a line's accesses."""
     before, after = (sum(n * width for width, n in each.items()) for each in (expected, found))
     if after > before:
-        return ": as where it repeats a loop's body, and joins accesses of one round and the next"
+        return (
+            ": as where ptxas repeats a loop's body, and joins accesses of one round and the next"
+        )
     if after < before:
-        return ": as where it makes one access of two that never both happen, in an if and its else"
+        return (
+            ": as where ptxas makes one access of two that never both happen, in an if and its else"
+        )
     return ""
 
 
