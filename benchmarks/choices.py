@@ -1,12 +1,15 @@
 """Times many ways to compute random products, beside PyTorch: what a model is fitted to.
 
     python benchmarks/choices.py RECORD.json [--dtype bfloat16] [--count 100] [--seed 1]
+    python benchmarks/choices.py RECORD.json --family general --k 16 64 256 1024 4096
 
 Of each product (``tilewise bench --random`` draws the same ones by the same --seed and --multiple),
 the ways that should be fastest and some of the others are timed in turn, in CUDA graphs where they
 are short, with inputs that the L2 cache does not hold. The record says of each way its family, its
-choices and its microseconds.
-benchmarks/fit_hopper.py fits the Hopper family's model to such records.
+choices and its microseconds. With ``--family`` they are the ways of that family alone, and with
+``--k`` the products are of these depths in turn.
+benchmarks/fit_hopper.py fits the Hopper family's model to such records, and
+benchmarks/fit_general.py the general family's.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ import argparse
 import math
 import random
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -29,8 +32,9 @@ from tilewise.bench.suites import Random, Shape, sets_to_rotate
 from tilewise.bench.timing import Work, in_turn
 from tilewise.compiler.ahead import compile_ahead
 from tilewise.devices.gpu import Gpu
+from tilewise.gemm.chip import Chip
 from tilewise.gemm.family import Offer
-from tilewise.gemm.plan import chip_of, offers
+from tilewise.gemm.plan import FAMILIES, chip_of, offers
 from tilewise.gemm.steps import Plan, execute
 from tilewise.provenance import write
 
@@ -39,9 +43,38 @@ ROUNDS, SECONDS = 3, 0.0015
 TORCH = "torch"
 
 
-def ways_of(shape: Shape, dtype: str, gpu: Gpu, drawn: random.Random) -> list[Offer]:
-    """Return the ways that are timed: the planner's own choice among them, first."""
-    every = offers(product_of(shape, dtype), chip_of(gpu))
+def shapes_of(drawn: Random, depths: Sequence[int]) -> list[Shape]:
+    """Return the products that are timed: of those depths in turn, where there are some."""
+    shapes = drawn.shapes()
+    if not depths:
+        return list(shapes)
+    return [replace(shape, k=depths[i % len(depths)]) for i, shape in enumerate(shapes)]
+
+
+def ways_of(
+    shape: Shape, dtype: str, chip: Chip | None, drawn: random.Random, family: str | None = None
+) -> list[Offer]:
+    """Return the ways that are timed, the one that the planner would choose of them first.
+
+    Parameters
+    ----------
+    shape, dtype
+        The product.
+    chip : Chip or None
+    drawn : random.Random
+        Draws the ways besides the fastest ones.
+    family : str, optional
+        Whose ways they are; by default every family's.
+
+    Raises
+    ------
+    ValueError
+        If the family does not take the product.
+    """
+    found = offers(product_of(shape, dtype), chip)
+    every = [offer for offer in found if family in (None, offer.family)]
+    if not every:
+        raise ValueError(f"the {family} family has no way to compute {shape.name} of {dtype}")
     near = [offer for offer in every if offer.seconds < SLOWEST * every[0].seconds]
     others = near[FIRST:]
     return near[:FIRST] + drawn.sample(others, min(len(others), OTHERS))
@@ -99,11 +132,23 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--multiple", type=int, default=8, help="of which sizes are multiples")
+    names = [family.name for family in FAMILIES]
+    parser.add_argument("--family", choices=names, help="time the ways of this one alone")
+    parser.add_argument(
+        "--k",
+        type=int,
+        nargs="+",
+        default=[],
+        help="depths of the products, in place of random ones",
+    )
     options = parser.parse_args()
+    if any(k < 1 for k in options.k):
+        parser.error(f"--k is {min(options.k)}; it takes depths of at least 1")
     torch.set_float32_matmul_precision("highest")  # no TF32
     gpu, drawn = find_gpu(), random.Random(options.seed)
-    shapes = Random(options.count, options.seed, options.multiple).shapes()
-    ways = {shape: ways_of(shape, options.dtype, gpu, drawn) for shape in shapes}
+    shapes = shapes_of(Random(options.count, options.seed, options.multiple), options.k)
+    chip = chip_of(gpu)
+    ways = {x: ways_of(x, options.dtype, chip, drawn, options.family) for x in shapes}
     plans = [offer.make() for each in ways.values() for offer in each]
     kernels = {repr(step.kernel): step.kernel for plan in plans for step in plan.steps}
     compile_ahead(list(kernels.values()), gpu.arch, lines=False)
@@ -118,7 +163,6 @@ def main() -> None:
     for name in ("ratio", "regret"):
         mean = math.exp(sum(math.log(row[name]) for row in rows) / len(rows))
         print(f"{name}: {mean:.4f} in the mean")
-    chip = chip_of(gpu)
     assert chip is not None
     write(options.record, {"chip": asdict(chip), "dtype": options.dtype, "rows": rows})
 

@@ -18,6 +18,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pages import paragraph, table
+
 from tilewise.bench import climb_plot
 from tilewise.bench.climb import OURS, VENDOR, label, main_size, names, row_of, source_of
 from tilewise.gemm.families.simt import k_steps
@@ -43,14 +45,14 @@ def page(record: Record) -> str:
     """The whole of docs/climb.md."""
     words = prose(WORDS.read_text())
     parts = [_opening(record), *(_table_of(record, dtype) for dtype in record["dtypes"])]
-    parts += [f"![GFLOP/s over size]({FIGURE.name})\n", _paragraph(_accuracy(record))]
+    parts += [f"![GFLOP/s over size]({FIGURE.name})\n", paragraph(_accuracy(record))]
     if record["edges"]:
         parts.append(_edges(record))
     parts.append(_method(record))
     for rung in RUNGS:
         if any(row["kernel"] == rung.name for row in record["rows"]):
             parts.append(f"## {label(rung.name)}\n\n{quoted(words[rung.name], rung)}")
-            parts += [_paragraph(text) for text in steps(record, rung)]
+            parts += [paragraph(text) for text in steps(record, rung)]
             parts.append(_counters(rung))
     return "\n".join(part for part in parts if part)
 
@@ -211,7 +213,7 @@ def _counters(rung: Rung) -> str:
     ]
     size = " x ".join(str(document[name]) for name in ("m", "n", "k"))
     heading = [f"at {size} in {document['dtype']}", *shown]
-    return _table(heading, lines, "l" + "r" * len(shown))
+    return table(heading, lines, "l" + "r" * len(shown))
 
 
 # The page's head
@@ -229,12 +231,12 @@ def _opening(record: Record) -> str:
     what = f"Every rung of the ladder, measured {record['date'][:10]} on {machine['gpu']} (driver "
     return (
         "# The climb\n\n"
-        + _paragraph(
+        + paragraph(
             f"{what}{machine['driver']}), beside `tilewise.matmul` and {record['method']['vendor']}"
             f". {verdict}"
         )
         + f"\n    {record['command']}\n\n"
-        + _paragraph(
+        + paragraph(
             "This page is drawn from what that wrote, by `python benchmarks/climb.py`. "
             f"Versions: {versions}."
         )
@@ -246,7 +248,7 @@ def _since(record: Record) -> str:
     """What has changed since it was measured: the choice of tiles, and rungs."""
     told = ""
     if record["date"] < k_steps.record()["date"]:
-        told += "\n" + _paragraph(
+        told += "\n" + paragraph(
             "**Measured before the tiles that there are now**: `tuned` and `matmul` may take "
             "others, and other kernels. The times below are the old ones, the counters today's."
         )
@@ -256,7 +258,7 @@ def _since(record: Record) -> str:
         if rung.name in measured and measured[rung.name] != source_of(rung)
     ]  # fmt: skip
     if edited:
-        told += "\n" + _paragraph(
+        told += "\n" + paragraph(
             f"**Edited since**: {', '.join(edited)}. Their times and registers below are those of "
             "the earlier source, the lines and counters today's."
         )
@@ -287,7 +289,7 @@ def _table_of(record: Record, dtype: str) -> str:
         f"{dtype}, m = n = k = {n:,}", "ms", "TFLOP/s", "of the vendor's speed",
         "of the arithmetic ceiling", "registers a thread", "blocks a multiprocessor",
     ]  # fmt: skip
-    return _table(heading, lines, "lrrrrrr")
+    return table(heading, lines, "lrrrrrr")
 
 
 def _accuracy(record: Record) -> str:
@@ -338,7 +340,7 @@ def _edges(record: Record) -> str:
         ]
         for row in rows
     ]
-    return f"## Odd sizes\n\n{_paragraph(text)}\n{_table(heading, lines, 'llrrrrrr')}"
+    return f"## Odd sizes\n\n{paragraph(text)}\n{table(heading, lines, 'llrrrrrr')}"
 
 
 def _method(record: Record) -> str:
@@ -380,7 +382,7 @@ def _method(record: Record) -> str:
         f"The counters are the emulator's, of machine code for {counted['arch']}: "
         "`python benchmarks/lessons.py` counts them, with no GPU. The README says what each means."
     )
-    paragraphs = "\n".join(_paragraph(text) for text in (how, share, counters))
+    paragraphs = "\n".join(paragraph(text) for text in (how, share, counters))
     return f"## How it was measured\n\n{paragraphs}"
 
 
@@ -406,16 +408,6 @@ def _digits(value: float) -> str:
 
 def _percent(share: float) -> str:
     return f"{_digits(100 * share)} %" if share >= 1e-4 else "less than 0.01 %"
-
-
-def _paragraph(text: str) -> str:
-    lines = textwrap.wrap(text, 99, break_long_words=False, break_on_hyphens=False)
-    return "".join(f"{line}\n" for line in lines)
-
-
-def _table(heading: Sequence[str], lines: Sequence[Sequence[str]], sides: str) -> str:
-    rules = ["---:" if side == "r" else "---" for side in sides]
-    return "".join(f"| {' | '.join(line)} |\n" for line in (heading, rules, *lines))
 
 
 def main() -> None:

@@ -24,7 +24,7 @@ from statistics import geometric_mean
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
+from gauss_newton import Floats, least_squares
 
 from tilewise.bench.record import product_of
 from tilewise.bench.suites import COLUMNS, ROWS, SUITES, Shape
@@ -43,9 +43,8 @@ SWEEP = "sweep"  # random products, among the suites
 NEAR, LEAST, SLOWEST = 0.25, 0.02, 2.0  # of a way's weight, by its time by the fastest's
 OF_SUITES, OF_THIN = 0.5, 0.05  # weights beside those of random products
 SPRING, FACTOR_SPRING = 0.2, 2.0
-STEPS, DELTA, LARGE_ERROR = 8, 1e-3, 0.15
+LARGE_ERROR = 0.15
 
-Floats = npt.NDArray[np.float64]
 Factors = dict[str, float]
 
 
@@ -171,18 +170,7 @@ def fit(
         found: Floats = np.log(np.concatenate(expected(every, dtype, *constants(at)))) - measured
         return found
 
-    at = begin
-    for _ in range(STEPS):
-        here = errors(at)
-        slopes = np.column_stack(
-            [(errors(at + DELTA * one) - here) / DELTA for one in np.eye(len(at))]
-        )
-        # Large errors count by their size, not by its square.
-        of_each = weights / np.sqrt(1 + (here / LARGE_ERROR) ** 2)
-        left = np.vstack([of_each[:, np.newaxis] * slopes, np.diag(springs)])
-        right = np.concatenate([-of_each * here, springs * (rest - at)])
-        at = at + np.clip(np.linalg.lstsq(left, right, rcond=None)[0], -0.5, 0.5)
-    return constants(at)
+    return constants(least_squares(errors, begin, rest, springs, weights, LARGE_ERROR))
 
 
 def _weights(point: Point) -> Floats:

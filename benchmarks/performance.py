@@ -12,10 +12,11 @@ rungs in the figure are those of benchmarks/results/climb_h200.json, by ``tilewi
 from __future__ import annotations
 
 import json
-import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from pages import paragraph, table
 
 from tilewise.bench import plot
 from tilewise.bench.suites import REAL_SUITES
@@ -68,19 +69,14 @@ def _opening(record: Mapping[str, Any]) -> str:
     where = f"{machine['gpu']} (driver {machine['driver']})."
     return (
         "# Performance\n\n"
-        + _paragraph(f"{what} {where} {verdict}")
+        + paragraph(f"{what} {where} {verdict}")
         + "".join(f"\n    {command}\n" for command in record["commands"])
         + "\n"
-        + _paragraph(
+        + paragraph(
             "This page is drawn from what these wrote, by `python benchmarks/performance.py`. "
             f"Versions: {versions}."
         )
     )
-
-
-def _paragraph(text: str) -> str:
-    lines = textwrap.wrap(text, 99, break_long_words=False, break_on_hyphens=False)
-    return "".join(f"{line}\n" for line in lines)
 
 
 def _summary(summaries: Sequence[Mapping[str, Any]], record: Mapping[str, Any]) -> str:
@@ -100,7 +96,7 @@ def _summary(summaries: Sequence[Mapping[str, Any]], record: Mapping[str, Any]) 
         lines.append(["square and odd", str(len(ratios)), f"{geometric_mean(ratios):.3f}", "", ""])
     return (
         "The ratio is PyTorch's time by ours, so above 1 ours is faster; means are geometric.\n\n"
-        + _table(["suite", "products", "mean ratio", "worst", "at"], lines, "lrrrl")
+        + table(["suite", "products", "mean ratio", "worst", "at"], lines, "lrrrl")
     )
 
 
@@ -120,13 +116,13 @@ def _random(records: Sequence[Mapping[str, Any]]) -> str:
     ]  # fmt: skip
     return (
         "## Random products\n\n"
-        + _paragraph(
+        + paragraph(
             "Sizes log-uniform from 64 to 12288, any layout. Neither the kernels nor the planner's "
             "constants were fitted to these products, nor to any on an H100. Another seed draws "
             "other products: `tilewise bench --random 50 --seed 1 --multiple 8`."
         )
         + "\n"
-        + _table(heading, lines, "lllrrrlr")
+        + table(heading, lines, "lllrrrlr")
     )
 
 
@@ -159,7 +155,7 @@ def _method(record: Mapping[str, Any]) -> str:
         "Sizes are m x n x k, of a batch with their number ahead. In the layout, T is a matrix "
         "that is stored transposed; a pad is what lies between its lines, in elements."
     )
-    paragraphs = "\n".join(_paragraph(text) for text in (how, share, words))
+    paragraphs = "\n".join(paragraph(text) for text in (how, share, words))
     return f"## How it was measured\n\n{paragraphs}"
 
 
@@ -168,7 +164,7 @@ def _rows(rows: Sequence[Mapping[str, Any]]) -> str:
         "m x n x k", "layout", "ours, µs", "torch, µs", "ours, TFLOP/s", "torch, TFLOP/s",
         "ratio", "share",
     ]  # fmt: skip
-    return _table(heading, [_cells(row) for row in rows], "llrrrrrr")
+    return table(heading, [_cells(row) for row in rows], "llrrrrrr")
 
 
 def _cells(row: Mapping[str, Any]) -> list[str]:
@@ -179,11 +175,6 @@ def _cells(row: Mapping[str, Any]) -> list[str]:
     cells += [f"{row['seconds'][name] * 1e6:,.1f}" for name in ("ours", "torch")]
     cells += [f"{row['tflops'][name]:.1f}" for name in ("ours", "torch")]
     return [*cells, f"{row['ratio']:.3f}", share]
-
-
-def _table(heading: Sequence[str], lines: Sequence[Sequence[str]], sides: str) -> str:
-    rules = ["---:" if side == "r" else "---" for side in sides]
-    return "".join(f"| {' | '.join(line)} |\n" for line in (heading, rules, *lines))
 
 
 def main() -> None:

@@ -93,3 +93,19 @@ def present(monkeypatch: pytest.MonkeyPatch, *packages: str) -> None:
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name: object() if name in packages else None
     )
+
+
+@pytest.fixture
+def tilewise(
+    capsys: pytest.CaptureFixture[str], device: Device, monkeypatch: pytest.MonkeyPatch
+) -> Tilewise:
+    """Call the command line on the device under test."""
+    return caller(capsys, device, monkeypatch)
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """A file with the kernels of :data:`SOURCE`."""
+    path = tmp_path / "own.cu"
+    path.write_text(SOURCE)
+    return path

@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from commands import source as source
+from commands import tilewise as tilewise
 from hypothesis import HealthCheck, settings
 from player import browser as browser
 from player import show as show
@@ -112,6 +114,14 @@ def emulator(device: Device) -> Device:
     """The emulator, for what only it does; such a test is skipped on a GPU."""
     if device.name != "emulator":
         pytest.skip("only the emulator counts and checks")
+    return device
+
+
+@pytest.fixture
+def hopper(device: Device) -> Device:
+    """A device that has bulk copies; where it has none, such a test is skipped."""
+    if not device.arch.startswith("sm_9"):
+        pytest.skip("needs bulk copies: compute capability 9.0")
     return device
 
 

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import settings as limits
 from hypothesis import strategies as st
+from matmul_reference import assert_right, normal
 from numpy.lib.stride_tricks import as_strided
 
 import tilewise
@@ -21,46 +22,12 @@ from tilewise.devices.emulator import Emulator
 from tilewise.errors import DeviceUnavailableError
 from tilewise.gemm import plan
 from tilewise.gemm.families import general
-from tilewise.gemm.product import ACCUMULATORS, Operand, Product, offset
+from tilewise.gemm.product import Operand, Product, offset
 from tilewise.gemm.steps import Plan, execute
 from tilewise.matmul import matmul
-from tilewise.numbers import gamma, roundings
 
 Array = npt.NDArray[Any]
 PLACES = ("auto", "emulator")
-UNIT_ROUNDOFF = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-24, "float64": 2.0**-53}
-
-
-def assert_right(
-    result: Any,
-    a: Any,
-    b: Any,
-    dtype: str,
-    alpha: float = 1,
-    beta: float = 0,
-    c: Any = 0,
-    out_dtype: str = "",
-) -> None:
-    """By Higham's bound (:mod:`tilewise.numbers`), and one rounding to the result's dtype.
-
-    ``out_dtype`` names that where the result came in another one, of at least its precision.
-    """
-    x, y, old, got = (np.asarray(v).astype(np.float64) for v in (a, b, c, result))
-    sums, out_dtype = ACCUMULATORS[dtype], out_dtype or result.dtype.name
-    value, size = alpha * (x @ y) + beta * old, abs(alpha) * (abs(x) @ abs(y)) + abs(beta * old)
-    n = roundings(x.shape[-1], alpha, beta)
-    bound = (gamma(n, sums) + gamma(n + 2, np.float64)) * size
-    if out_dtype != sums:
-        bound = bound + UNIT_ROUNDOFF[out_dtype] * (abs(value) + bound)
-        bound = bound + (2.0**-25 if out_dtype == "float16" else 0)  # half its last subnormal
-    bound = bound + (n + 2) * float(np.finfo(np.dtype(sums)).smallest_subnormal)
-    assert got.shape == value.shape
-    assert (abs(got - value) <= bound).all()
-
-
-def normal(*shape: int, dtype: npt.DTypeLike = "float32", seed: int = 0) -> Array:
-    drawn = np.random.default_rng(seed).standard_normal(shape)
-    return np.asarray(drawn).astype(dtype)
 
 
 def dtype_of(name: str) -> Any:

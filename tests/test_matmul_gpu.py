@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from matmul_reference import assert_right, assert_tensors_right, normal
 from reference import examples
-from test_matmul import assert_right, normal
 
 from tilewise.errors import DeviceUnavailableError
 from tilewise.matmul import matmul
@@ -28,16 +28,6 @@ def cupy() -> Any:
     return pytest.importorskip("cupy", reason="cupy is not installed")
 
 
-def check(
-    result: Any, a: Any, b: Any, alpha: float = 1, beta: float = 0, c: Any | None = None
-) -> None:
-    x, y, got = (v.double().cpu().numpy() for v in (a, b, result))
-    old = 0 if c is None else c.double().cpu().numpy()
-    # NumPy may not have their dtypes.
-    dtype, out_dtype = (str(v.dtype).removeprefix("torch.") for v in (a, result))
-    assert_right(got, x, y, dtype, alpha, beta, old, out_dtype)
-
-
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
 def test_views_where_they_lie(torch: Any, dtype: str) -> None:
     kind = getattr(torch, dtype)
@@ -46,9 +36,9 @@ def test_views_where_they_lie(torch: Any, dtype: str) -> None:
         result = matmul(a, b)
         assert result.dtype == kind
         assert result.is_cuda
-        check(result, a, b)
+        assert_tensors_right(result, a, b)
         assert torch.equal(result, matmul(a, b))
-        check(matmul(a, b.T.contiguous(), transpose_b=True), a, b)
+        assert_tensors_right(matmul(a, b.T.contiguous(), transpose_b=True), a, b)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
@@ -57,17 +47,17 @@ def test_sixteen_bits_to_float32(torch: Any, dtype: str) -> None:
     c = torch.randn(130, 130, device="cuda")
     result = matmul(a, b, c, alpha=0.5, beta=2, out_dtype=torch.float32)
     assert result.dtype == torch.float32
-    check(result, a, b, 0.5, 2, c)
+    assert_tensors_right(result, a, b, 0.5, 2, c)
 
 
 def test_batches(torch: Any) -> None:
     a, b = torch.randn(3, 1, 20, 30, device="cuda"), torch.randn(4, 30, 10, device="cuda")
-    check(matmul(a, b), a, b)
-    check(matmul(a[:, 0], b[0]), a[:, 0], b[0])
-    check(matmul(a[0, 0].expand(4, 20, 30), b), a[0], b)
-    check(matmul(b.mT, b.new_ones(30)), b.mT, b.new_ones(30))
+    assert_tensors_right(matmul(a, b), a, b)
+    assert_tensors_right(matmul(a[:, 0], b[0]), a[:, 0], b[0])
+    assert_tensors_right(matmul(a[0, 0].expand(4, 20, 30), b), a[0], b)
+    assert_tensors_right(matmul(b.mT, b.new_ones(30)), b.mT, b.new_ones(30))
     many = torch.randn(70000, 2, 3, device="cuda")
-    check(matmul(many, many.mT), many, many.mT)
+    assert_tensors_right(matmul(many, many.mT), many, many.mT)
 
 
 def test_out_alpha_beta_and_what_is_not_read(torch: Any) -> None:
@@ -75,10 +65,10 @@ def test_out_alpha_beta_and_what_is_not_read(torch: Any) -> None:
     c = torch.randn(65, 70, device="cuda")
     old = c.clone()
     assert matmul(a, b, c, alpha=-0.5, beta=3, out=c) is c
-    check(c, a, b, -0.5, 3, old)
+    assert_tensors_right(c, a, b, -0.5, 3, old)
     wide = torch.full((65, 200), torch.nan, device="cuda")
     matmul(a, b, wide[:, :70], out=wide[:, :70])
-    check(wide[:, :70], a, b)
+    assert_tensors_right(wide[:, :70], a, b)
     assert wide[:, 70:].isnan().all()
     nan = torch.full_like(a, torch.nan)
     assert torch.equal(matmul(nan, b, old, alpha=0, beta=1), old)
@@ -93,7 +83,7 @@ def test_gradients_are_refused(torch: Any) -> None:
     with pytest.raises(ValueError, match="detach"):
         matmul(a, a)
     with torch.no_grad():
-        check(matmul(a, a), a.detach(), a.detach())
+        assert_tensors_right(matmul(a, a), a.detach(), a.detach())
 
 
 def test_the_current_stream(torch: Any) -> None:
@@ -109,7 +99,7 @@ def test_the_current_stream(torch: Any) -> None:
         result = matmul(a, b)
         assert not stream.query()  # nobody waited
     stream.synchronize()
-    check(result, a, b)
+    assert_tensors_right(result, a, b)
 
 
 SIZES = st.one_of(st.integers(1, 40), st.integers(1, 700))
@@ -149,7 +139,7 @@ def test_sixteen_bits_off_16_bytes(
     in_place = data.draw(st.booleans())
     c = out if in_place else old
     result = matmul(a, b, c, alpha=alpha, beta=beta, out=out)
-    check(result, a, b, alpha, beta, old)
+    assert_tensors_right(result, a, b, alpha, beta, old)
     assert whole.isnan().sum() == gaps
     if not (in_place and beta):
         first = result.clone()
@@ -173,7 +163,7 @@ def test_a_graph_captures_a_workspace(torch: Any, size: tuple[int, int, int]) ->
     for _ in range(3):
         a.normal_()
         graph.replay()
-        check(first, a, b)
+        assert_tensors_right(first, a, b)
         assert torch.equal(first, second)
 
 
@@ -192,7 +182,7 @@ def test_two_streams_have_a_workspace_each(torch: Any, size: tuple[int, int, int
                 found.append(matmul(a, b))
     torch.cuda.synchronize()
     for right, a, found in zip(expected, inputs, results, strict=True):
-        check(right, a, b)
+        assert_tensors_right(right, a, b)
         assert all(torch.equal(right, x) for x in found)
 
 
@@ -211,15 +201,15 @@ def test_a_graph_captures_it(torch: Any, dtype: str) -> None:
         a.normal_()
         graph.replay()
         torch.cuda.synchronize()
-        check(out, a, b)
-        check(new, a, b.T)
+        assert_tensors_right(out, a, b)
+        assert_tensors_right(new, a, b.T)
 
 
 def test_tensors_on_the_host_go_there_and_back(torch: Any) -> None:
     a, b = torch.randn(40, 50).bfloat16(), torch.randn(50, 60).bfloat16()
     result = matmul(a, b, device="gpu")
     assert not result.is_cuda
-    check(result, a, b)
+    assert_tensors_right(result, a, b)
 
 
 def test_numpy_goes_there_and_back() -> None:
@@ -249,7 +239,7 @@ def test_offsets_past_31_bits(torch: Any) -> None:
     a = torch.zeros(rows, 64, device="cuda", dtype=torch.bfloat16)
     a[-3:] = torch.randn(3, 64, device="cuda").bfloat16()
     b = torch.randn(64, 64, device="cuda").bfloat16()
-    check(matmul(a, b)[-70:], a[-70:], b)
+    assert_tensors_right(matmul(a, b)[-70:], a[-70:], b)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")

@@ -12,7 +12,6 @@ import io
 import json
 import os
 import re
-import runpy
 import shlex
 import tempfile
 from pathlib import Path
@@ -20,6 +19,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
+from scripts import script
 
 from tilewise.cli.main import main
 from tilewise.compiler import nvrtc
@@ -28,8 +28,8 @@ from tilewise.devices import get_device
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
 PAGES = (README, ROOT / "docs" / "kernels.md", ROOT / "docs" / "profiling.md")
-AGREEMENT = runpy.run_path(str(ROOT / "benchmarks" / "agreement.py"))
-PROJECTS = runpy.run_path(str(ROOT / "benchmarks" / "projects_page.py"))
+AGREEMENT = script("agreement.py")
+PROJECTS = script("projects_page.py")
 
 # A python block's output is the text block that follows it.
 BLOCK = re.compile(

@@ -553,7 +553,7 @@ def test_tune_needs_a_gpu(device: Device, capsys: pytest.CaptureFixture[str]) ->
 
 def test_tune_needs_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(TUNE, "first_gpu", FakeGpu)
-    monkeypatch.setattr(TUNE.importlib.util, "find_spec", lambda _: None)
+    monkeypatch.setattr("tilewise.bench.record.importlib.util.find_spec", lambda _: None)
     with pytest.raises(ImportError, match="pip install torch"):
         tune((64, 64, 64))
 

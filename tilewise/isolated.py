@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,6 +18,7 @@ import numpy.typing as npt
 
 from tilewise import errors
 from tilewise.compiler import Compiled, confine
+from tilewise.compiler.clock import Clock
 from tilewise.counted import Confirmation, Counters, Footprint, Resources
 from tilewise.devices import arguments
 from tilewise.devices.arguments import ArrayArgument, ScalarArgument
@@ -287,28 +287,23 @@ def _places(
 def _asked(task: Task, limits: Limits) -> LaunchReport:
     """Ask a process for a launch, and return or raise what it answers."""
     files = (task.file,) if isinstance(task.file, int) else ()
-    with confine.python("tilewise.isolated_process", files) as process:
-        try:
-            is_started = confine.wait_for_start(process)
-            seconds = None if limits.seconds is None else limits.seconds + GRACE
-            said, _ = process.communicate(pickle.dumps(task), seconds)
-        except TimeoutError as error:
-            raise LaunchError(f"{task.compiled.name}: the launch did not start: {error}") from None
-        except subprocess.TimeoutExpired:
-            assert limits.seconds is not None
-            raise exceeded("seconds", limits.seconds, task) from None
-        finally:
-            process.kill()
+    seconds = None if limits.seconds is None else limits.seconds + GRACE
+    clock = Clock(seconds, task.compiled.file)
     try:
-        answer = Reader(said).load()
+        heard = confine.ask("tilewise.isolated_process", pickle.dumps(task), clock, files=files)
+    except TimeoutError as error:
+        raise LaunchError(f"{task.compiled.name}: the launch did not start: {error}") from None
+    if heard.is_late:
+        assert limits.seconds is not None
+        raise exceeded("seconds", limits.seconds, task)
+    try:
+        answer = Reader(heard.said).load()
     except pickle.UnpicklingError as error:
-        is_full = is_started and confine.was_out_of_memory(process)
-        if limits.memory is not None and task.device != "gpu" and is_full:
+        if limits.memory is not None and task.device != "gpu" and heard.is_out_of_memory:
             raise exceeded("memory", limits.memory, task) from None
-        what = f"its answer can't be read: {error}" if said else "said nothing"
+        what = f"its answer can't be read: {error}" if heard.said else "said nothing"
         raise LaunchError(
-            f"{task.compiled.name}: the process that launched it ended with "
-            f"{confine.how_it_ended(process)}, and {what}"
+            f"{task.compiled.name}: the process that launched it ended with {heard.how}, and {what}"
         ) from None
     if isinstance(answer, LaunchReport):
         return answer

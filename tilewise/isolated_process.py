@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import sys
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -79,11 +77,4 @@ def _with_variables(
 
 def main() -> None:
     """Answer what is asked on standard input, and end."""
-    with os.fdopen(os.dup(1), "wb") as answers:
-        os.dup2(2, 1)  # the answer alone goes to standard output
-        confine.say_started(answers)
-        answered = pickle.dumps(answer(pickle.load(sys.stdin.buffer)))
-        with suppress(BrokenPipeError):
-            answers.write(answered)
-            answers.flush()
-    os._exit(0)
+    confine.serve(lambda: lambda asked: pickle.dumps(answer(pickle.loads(asked))))

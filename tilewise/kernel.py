@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from tilewise import compiler
-from tilewise.compiler import Compiled, Request, includes, shipped
+from tilewise.compiler import Compiled, Request, shipped, source_files
 from tilewise.compiler.ptx import given, module
 from tilewise.devices import Device
 from tilewise.devices.emulated import emulator
@@ -30,7 +30,7 @@ _PTX = re.compile(r"(?:\s|//[^\n]*|/\*.*?\*/)*+\.version\s+\d", re.DOTALL)
 def _read(path: Path) -> str:
     if (text := shipped.text(path)) is not None:
         return text
-    return includes.read(path)
+    return source_files.read(path)
 
 
 class Kernel(Launchable):
@@ -271,7 +271,7 @@ class PtxKernel(Kernel):
         limits: Limits | None = None,
     ) -> None:
         super().__init__(text_or_path, "" if name is None else name, limits=limits)
-        self.lines_of = None if source is None else (str(source), includes.read(Path(source)))
+        self.lines_of = None if source is None else (str(source), source_files.read(Path(source)))
         self.name = module.kernel_name(self.source, name, self._file)
 
     def _check_language(self, name: str) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tilewise.compiler import Parameter, architectures, includes
+from tilewise.compiler import Parameter, architectures, source_files
 from tilewise.compiler.ahead import cores
 from tilewise.compiler.extract import nearest, own_texts, wanted
 from tilewise.compiler.job import job_of
@@ -264,7 +264,7 @@ def _of_ptx(
     ValueError
         If the file is no text or no PTX, or has no kernel of a name that is given.
     """
-    text, file = includes.read(path), str(path)
+    text, file = source_files.read(path), str(path)
     try:
         target = module.target(text, file)
         entries = module.entries(text, file)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -224,18 +223,12 @@ def _gpu(ordinal: int | None) -> Gpu:
     if gpu is None:
         get_device("gpu")  # says why there is none
     assert gpu is not None
-    if importlib.util.find_spec("torch") is None:
-        raise ImportError("tuning needs PyTorch, which is not installed: pip install torch")
+    from tilewise.bench.record import check_torch
+
+    check_torch(gpu, "tuning needs")
     if chip_of(gpu) is None:
         raise DeviceUnavailableError(
             f"{gpu.description}: only GPUs of compute capability 8.0 or above have kernels to tune"
-        )
-    import torch
-
-    if not torch.cuda.is_available():
-        raise DeviceUnavailableError(
-            f"PyTorch {torch.__version__} can't use {gpu.description}: install a build of it for "
-            "CUDA"
         )
     return gpu
 

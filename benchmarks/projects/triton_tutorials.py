@@ -87,21 +87,21 @@ def vector_add(tutorial: Any, rng: np.random.Generator) -> str:
 def softmax(tutorial: Any, rng: np.random.Generator) -> str:
     x = normal(rng, 37, 781)
     value = exact(x)
-    powers = (Rounded.of(value) - Rounded.of(value.max(1, keepdims=True))).exp()
+    powers = (Rounded(value) - Rounded(value.max(1, keepdims=True))).exp()
     return held(tutorial.softmax(x), powers / powers.sum(1), "the softmax")
 
 
 def product(tutorial: Any, rng: np.random.Generator) -> str:
     a = normal(rng, 200, 136, dtype=torch.float16)
     b = normal(rng, 136, 300, dtype=torch.float16)
-    return right_half(tutorial.matmul(a, b), Rounded.of(exact(a)) @ Rounded.of(exact(b)))
+    return right_half(tutorial.matmul(a, b), Rounded(exact(a)) @ Rounded(exact(b)))
 
 
 def odd_product(tutorial: Any, rng: np.random.Generator) -> str:
     a = normal(rng, 130, 67, dtype=torch.float16)
     b = normal(rng, 67, 259, dtype=torch.float16)
     found = tutorial.matmul(a, b, activation="leaky_relu")
-    plain = Rounded.of(exact(a)) @ Rounded.of(exact(b))
+    plain = Rounded(exact(a)) @ Rounded(exact(b))
     slope = np.where(plain.value >= 0, 1, 0.01)
     # A sum that rounding carries over zero is off by no more than before.
     bent = Rounded(plain.value * slope, plain.error * 1.01)
@@ -111,7 +111,7 @@ def odd_product(tutorial: Any, rng: np.random.Generator) -> str:
 def short_product(tutorial: Any, rng: np.random.Generator) -> str:
     a = normal(rng, 128, 256).to(torch.float8_e5m2)
     b = normal(rng, 256, 256).T.to(torch.float8_e5m2)
-    return right_half(tutorial.matmul(a, b), Rounded.of(exact(a)) @ Rounded.of(exact(b)))
+    return right_half(tutorial.matmul(a, b), Rounded(exact(a)) @ Rounded(exact(b)))
 
 
 def right_half(found: Any, wanted: Rounded) -> str:
@@ -135,7 +135,7 @@ def seeded_dropout(tutorial: Any, rng: np.random.Generator) -> str:
 
 def dropped(found: Any, x: Any, keep: Array, p: float) -> str:
     """Say where a dropout is wrong."""
-    kept = Rounded.of(exact(x)) / (Rounded.of(1) - Rounded.of(np.float32(p)))
+    kept = Rounded(exact(x)) / (Rounded(1) - Rounded(np.float32(p)))
     zeros = Rounded(np.where(keep, kept.value, 0), np.where(keep, kept.error, 0))
     return held(found, zeros, "the dropout")
 
@@ -171,20 +171,20 @@ def layer_norm(dtype: torch.dtype) -> Call:
         def short(value: Rounded) -> Rounded:
             return value if dtype == torch.float32 else value.stored(HALF)
 
-        given, weight, slope = (Rounded.of(exact(each)) for each in (x, w, dy))
-        count, one = Rounded.of(n), Rounded.of(1)
+        given, weight, slope = (Rounded(exact(each)) for each in (x, w, dy))
+        count, one = Rounded(n), Rounded(1)
         off = given - given.sum(1) / count
-        scale = one / ((off * off).sum(1) / count + Rounded.of(np.float32(eps))).sqrt()
+        scale = one / ((off * off).sum(1) / count + Rounded(np.float32(eps))).sqrt()
         hat, pulled = off * scale, weight * slope
         across, along = (hat * pulled).sum(1) / count, pulled.sum(1) / count
         # Sums over rows: those of a lock are rounded to the weights' dtype each time.
         parts = short(slope * hat), slope
         both = [Rounded(p.value, p.error + partly(p, m, dtype)).sum(0) for p in parts]
         wanted = {
-            "y": (y, hat * weight + Rounded.of(exact(b))),
+            "y": (y, hat * weight + Rounded(exact(b))),
             "dx": (x.grad, (pulled - (hat * across + along)) * scale),
-            "dw": (w.grad, Rounded(both[0].value[0], both[0].error[0])),
-            "db": (b.grad, Rounded(both[1].value[0], both[1].error[0])),
+            "dw": (w.grad, both[0][0]),
+            "db": (b.grad, both[1][0]),
         }
         said = [held(found, short(value), name) for name, (found, value) in wanted.items()]
         return "; ".join(filter(None, said))
@@ -211,13 +211,13 @@ def attention(is_causal: bool, dtype: torch.dtype = torch.float16, heads: int = 
         # In float8 the tutorial has the keys' axis last in memory.
         v = (v if dtype == torch.float16 else v.mT.contiguous().mT).to(dtype).requires_grad_()
         out = tutorial.attention(q, k, v, is_causal, scale, False)
-        a, b, c = (Rounded.of(exact(each)) for each in (q, k, v))
+        a, b, c = (Rounded(exact(each)) for each in (q, k, v))
         wanted, total = attended(a, b, c, scale, is_causal, torch.finfo(dtype))
         said = [held(out, wanted, "the attention")]
         if dtype == torch.float16:
             slope = normal(rng, *shape, dtype=dtype)
             out.backward(slope)
-            pulled = Rounded.of(exact(slope))
+            pulled = Rounded(exact(slope))
             slopes = attended_back(a, b, c, wanted, pulled, total, scale, is_causal)
             for name, each, value in zip("qkv", (q, k, v), slopes, strict=True):
                 said.append(held(each.grad, value.stored(HALF), f"d{name}"))
@@ -236,16 +236,16 @@ def attended(
 ) -> tuple[Rounded, Rounded]:
     """Return softmax(scale Q K') V, and a query's logarithm to 2 of the sum of its powers."""
     # The scale is multiplied by log2(e), of which each is rounded.
-    scores = (q @ k.mT * Rounded.of(scale * math.log2(math.e))).again(3)
+    scores = (q @ k.mT * Rounded(scale * math.log2(math.e))).again(3)
     hidden = np.triu(np.ones(scores.value.shape[-2:], bool), 1) & is_causal
     most = np.where(hidden, -np.inf, scores.value).max(-1, keepdims=True)
-    powers = visible((scores - Rounded.of(most)).exp2(), is_causal)
+    powers = visible((scores - Rounded(most)).exp2(), is_causal)
     # The largest score rises from one block of 32 keys to the next, or more of them, and what
     # was added up is multiplied by 2 to the power of the difference.
     blocks, rise = k.value.shape[-2] // 32, 2 * float(np.abs(scores.value).max())
     total = powers.sum(-1).again(6 * blocks + rise)
     out = (powers.stored(about) @ v).again(6 * blocks + rise) / total
-    return out.stored(about), Rounded.of(most) + total.log2()
+    return out.stored(about), Rounded(most) + total.log2()
 
 
 def attended_back(
@@ -253,12 +253,12 @@ def attended_back(
     scale: float, is_causal: bool,
 ) -> tuple[Rounded, Rounded, Rounded]:  # fmt: skip
     """Return the slopes of Q, K and V."""
-    scaled = (k * Rounded.of(scale * math.log2(math.e))).stored(HALF)
+    scaled = (k * Rounded(scale * math.log2(math.e))).stored(HALF)
     powers = visible((q @ scaled.mT - total).exp2(), is_causal)
     pulled = (powers * (slope @ v.mT - (out * slope).sum(-1))).stored(HALF)
     return (
-        (pulled @ scaled * Rounded.of(math.log(2))).again(1),
-        (pulled.mT @ q * Rounded.of(scale)).again(1),
+        (pulled @ scaled * Rounded(math.log(2))).again(1),
+        (pulled.mT @ q * Rounded(scale)).again(1),
         powers.stored(HALF).mT @ slope,
     )
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_matmul import assert_right, normal
+from matmul_reference import assert_right, assert_tensors_right, normal
 
 from tilewise.arrays import repeat
 from tilewise.arrays.libraries import library_of
@@ -130,13 +130,6 @@ def only_repeats() -> Iterator[None]:
         FRONT_DOOR.check = kept  # type: ignore[attr-defined]
 
 
-def right(result: Any, a: Any, b: Any, alpha: float = 1, beta: float = 0, c: Any = None) -> None:
-    x, y, got = (v.double().cpu().numpy() for v in (a, b, result))
-    old = 0 if c is None else c.double().cpu().numpy()
-    dtype, out_dtype = (str(v.dtype).removeprefix("torch.") for v in (a, result))
-    assert_right(got, x, y, dtype, alpha, beta, old, out_dtype)
-
-
 @pytest.mark.usefixtures("gpu")
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
 def test_new_arrays_old_shapes(torch: Any, dtype: str) -> None:
@@ -158,14 +151,14 @@ def test_new_arrays_old_shapes(torch: Any, dtype: str) -> None:
     for layout in layouts:
         a, b = layout()
         first = matmul(a, b)
-        right(first, a, b)
+        assert_tensors_right(first, a, b)
         with only_repeats():
             assert torch.equal(matmul(a, b), first)
             for _ in range(3):
                 a, b = layout()
                 result = matmul(a, b)
                 assert (result.shape, result.dtype) == (first.shape, first.dtype)
-                right(result, a, b)
+                assert_tensors_right(result, a, b)
 
 
 @pytest.mark.usefixtures("gpu")
@@ -176,9 +169,9 @@ def test_what_is_copied_first(torch: Any) -> None:
     interleaved = whole.as_strided((24, 8), (15, 2))
     out = torch.empty(4, 3, 16, 8, device="cuda").transpose(0, 1)
     for _ in range(2):
-        right(matmul(a, b), a, b)
-        right(matmul(a, interleaved), a, interleaved)
-        right(matmul(a, b, out=out), a, b)
+        assert_tensors_right(matmul(a, b), a, b)
+        assert_tensors_right(matmul(a, interleaved), a, interleaved)
+        assert_tensors_right(matmul(a, b, out=out), a, b)
 
 
 @pytest.mark.usefixtures("gpu")
@@ -191,7 +184,7 @@ def test_scalars_c_and_out(torch: Any, dtype: str, out_dtype: str | None) -> Non
         for out in (None, torch.full_like(c, torch.nan), c):
             result = matmul(a, b, c, alpha=alpha, beta=beta, out=out, out_dtype=out_dtype)
             assert out is None or result is out
-            right(result, a, b, alpha, beta, old)
+            assert_tensors_right(result, a, b, alpha, beta, old)
 
     numbers = (2, -1.5), (1, 0), (0, 1)
     for alpha, beta in numbers:
@@ -218,12 +211,12 @@ def test_what_only_the_addresses_show(torch: Any) -> None:
         matmul(b, b, whole[:40], beta=1, out=whole[20:60])
     assert torch.equal(whole, before)
     matmul(a, b, out=whole[40:])
-    right(whole[40:], a, b)
+    assert_tensors_right(whole[40:], a, b)
     # Beside an input, in the same rows: they interleave, and share nothing.
     wide = torch.randn(40, 80, device="cuda")
     for _ in range(2):
         matmul(wide[:, :40], b, out=wide[:, 40:])
-        right(wide[:, 40:], wide[:, :40], b)
+        assert_tensors_right(wide[:, 40:], wide[:, :40], b)
 
 
 @pytest.mark.usefixtures("gpu")
@@ -232,7 +225,7 @@ def test_the_offset_of_a_slice(torch: Any) -> None:
     b = torch.randn(64, 64, device="cuda").bfloat16()
     for _ in range(2):
         for first in (*range(9), 16):
-            right(matmul(x[:, first : first + 64], b), x[:, first : first + 64], b)
+            assert_tensors_right(matmul(x[:, first : first + 64], b), x[:, first : first + 64], b)
 
 
 @pytest.mark.usefixtures("gpu")
@@ -276,13 +269,13 @@ def test_streams_graphs_and_threads(torch: Any) -> None:
         result = matmul(a, b)
         assert not stream.query()  # nobody waited
     stream.synchronize()
-    right(result, a, b)
+    assert_tensors_right(result, a, b)
     graph = torch.cuda.CUDAGraph()
     with only_repeats(), torch.cuda.graph(graph):
         captured = matmul(a, b)
     a.normal_()
     graph.replay()
-    right(captured, a, b)
+    assert_tensors_right(captured, a, b)
     wrong: list[int] = []
 
     def work(number: int) -> None:
@@ -317,7 +310,7 @@ def test_a_thread_that_did_nothing_else(torch: Any) -> None:
         thread = threading.Thread(target=lambda: matmul(a, b, out=out))
         thread.start()
         thread.join()
-    right(out, a, b)
+    assert_tensors_right(out, a, b)
 
 
 @pytest.mark.usefixtures("gpu")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import runpy
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +16,7 @@ from fake_gpu import FakeGpu, without_gpu
 from hypothesis import given
 from hypothesis import strategies as st
 from reference import thorough
+from scripts import script
 
 from tilewise.bench import plot, record
 from tilewise.bench.suites import COLUMNS, ROWS, SQUARES, SUITES, Random, Shape, Storage, is_off
@@ -31,7 +31,6 @@ from tilewise.provenance import provenance, write_whole
 ROOT = Path(__file__).parents[2]
 PROBE = ROOT / "tilewise" / "kernels" / "probes" / "tensor_core_peak.cu"
 FLOAT64_PROBE = PROBE.with_name("tensor_core_float64.cu")
-PERFORMANCE = ROOT / "benchmarks" / "performance.py"
 
 
 @pytest.fixture(autouse=True)
@@ -486,7 +485,7 @@ def test_no_squares_no_figure(tmp_path: Path) -> None:
 
 
 def test_the_page_is_drawn_from_the_record() -> None:
-    page = runpy.run_path(str(PERFORMANCE))["page"]
+    page = script("performance.py")["page"]
     text = page(made_up(ratio=1.5))
     assert "| square | 8 | 1.500 | 1.500 | 128x128x128 NN |" in text
     assert (
@@ -498,7 +497,7 @@ def test_the_page_is_drawn_from_the_record() -> None:
 
 
 def test_the_page_is_of_the_record_that_is_kept() -> None:
-    drawing = runpy.run_path(str(PERFORMANCE))
+    drawing = script("performance.py")
     assert drawing["FIGURE"].exists()
     assert "## Random products" in drawing["PAGE"].read_text()
     for path, records in drawing["PARTS"].items():
@@ -507,7 +506,7 @@ def test_the_page_is_of_the_record_that_is_kept() -> None:
 
 
 def test_a_page_of_several_records_has_one_mean_for_all() -> None:
-    page = runpy.run_path(str(PERFORMANCE))["page"]
+    page = script("performance.py")["page"]
     text = page(*({**made_up(ratio=ratio), "dtype": "float32"} for ratio in (1.0, 4.0)))
     assert "| square and odd | 16 | 2.000 |  |  |" in text
     assert "Random products" not in text

@@ -3,24 +3,46 @@
 from __future__ import annotations
 
 import json
-import runpy
-from pathlib import Path
+import random
 from typing import Any
 
 import pytest
+from scripts import script
 
 from tilewise.gemm.chip import H200
 
-SCRIPT = Path(__file__).parents[2] / "benchmarks" / "choices.py"
+
+@pytest.fixture(scope="module")
+def names() -> dict[str, Any]:
+    """What the script defines."""
+    pytest.importorskip("torch", reason="the script needs PyTorch")
+    return script("choices.py")
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32", "float64"])
-def test_a_row_is_json(dtype: str) -> None:
-    pytest.importorskip("torch", reason="the script needs PyTorch")
-    names: dict[str, Any] = runpy.run_path(str(SCRIPT))
+def test_a_row_is_json(names: dict[str, Any], dtype: str) -> None:
     shape = names["Random"](1, 0, 1).shapes()[0]
     every = names["offers"](names["product_of"](shape, dtype), H200)
     chosen = [next(iter(every)), *(x for x in every if x.family == "general")]
     row = names["row_of"](shape, chosen, [1.0] * len(chosen), 2.0)
     assert json.loads(json.dumps(row)) == row
     assert [way["family"] for way in row["ways"]] == [x.family for x in chosen]
+
+
+def test_ways_of_one_family(names: dict[str, Any]) -> None:
+    """However slow they are; and products of the depths that are asked for."""
+    shapes = names["shapes_of"](names["Random"](5, 1, 1), [16, 256])
+    assert [shape.k for shape in shapes] == [16, 256, 16, 256, 16]
+    assert len({(shape.m, shape.n) for shape in shapes}) == 5
+    assert names["shapes_of"](names["Random"](5, 1, 1), []) == list(
+        names["Random"](5, 1, 1).shapes()
+    )
+    for dtype in ("bfloat16", "float64"):
+        drawn = random.Random(1)
+        for shape in shapes:
+            (way,) = names["ways_of"](shape, dtype, H200, drawn, "general")
+            assert way.family == "general"
+            every = names["ways_of"](shape, dtype, H200, drawn)
+            assert every[0].rank <= way.rank
+    with pytest.raises(ValueError, match="the hopper family has no way to compute"):
+        names["ways_of"](shapes[0], "float32", H200, random.Random(1), "hopper")

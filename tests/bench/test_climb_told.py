@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import runpy
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 
 import pytest
 from commands import as_if_on_a_gpu
+from scripts import script
 
 from tilewise import bench
 from tilewise.bench import climb, climb_plot, plot, record
@@ -22,7 +22,7 @@ from tilewise.lens import roofline
 from tilewise.provenance import provenance
 
 ROOT = Path(__file__).parents[2]
-DRAWING = runpy.run_path(str(ROOT / "benchmarks" / "climb.py"))
+DRAWING = script("climb.py")
 SIZES = (128, 4096)
 
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-import runpy
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from scripts import script
 
 from tilewise.bench import first_call
 from tilewise.bench.first_call import MODES, PASSES, RUNS, Run
 
-SCRIPT = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "first_call.py"))
+SCRIPT = script("first_call.py")
 
 
 @pytest.mark.parametrize("run", RUNS.values(), ids=list(RUNS))

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import runpy
-from pathlib import Path
 from typing import Any
 
 import pytest
+from scripts import script
 
 from tilewise.gemm.chip import H200
 from tilewise.gemm.product import Operand, Product
 
-SCRIPT = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "sanitize.py"))
+SCRIPT = script("sanitize.py")
 
 
 def lying(shape: tuple[int, int], is_transposed: bool, pad: int, batch: int) -> Operand:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from commands import SOURCE, Tilewise, caller, matrix, save
+from commands import SOURCE, Tilewise, matrix, save
 from reference import thorough
 
 from tilewise.cli.commands.options import command_line
@@ -33,21 +33,6 @@ COUNTERS = {
     "barriers",
     "flops",
 }
-
-
-@pytest.fixture
-def tilewise(
-    capsys: pytest.CaptureFixture[str], device: Device, monkeypatch: pytest.MonkeyPatch
-) -> Tilewise:
-    """Call the command line on the device under test."""
-    return caller(capsys, device, monkeypatch)
-
-
-@pytest.fixture
-def source(tmp_path: Path) -> Path:
-    path = tmp_path / "own.cu"
-    path.write_text(SOURCE)
-    return path
 
 
 # ---- right results ----

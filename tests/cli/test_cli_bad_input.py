@@ -10,27 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from commands import SIGNATURE, SOURCE, Outcome, Tilewise, caller, matrix, save
+from commands import SIGNATURE, Outcome, Tilewise, matrix, save
 
 from tilewise.devices import Device
 from tilewise.errors import LaunchError
 from tilewise.kernel import Kernel
 from tilewise.ladder.run import run
-
-
-@pytest.fixture
-def tilewise(
-    capsys: pytest.CaptureFixture[str], device: Device, monkeypatch: pytest.MonkeyPatch
-) -> Tilewise:
-    """Call the command line on the device under test."""
-    return caller(capsys, device, monkeypatch)
-
-
-@pytest.fixture
-def source(tmp_path: Path) -> Path:
-    path = tmp_path / "own.cu"
-    path.write_text(SOURCE)
-    return path
 
 
 def refuse(outcome: Outcome, *parts: str) -> None:

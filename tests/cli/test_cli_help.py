@@ -5,19 +5,10 @@ from __future__ import annotations
 import inspect
 
 import pytest
-from commands import Tilewise, caller
+from commands import Tilewise
 
 from tilewise.cli.main import COMMANDS, main
-from tilewise.devices import Device
 from tilewise.ladder.rungs import RUNGS, Rung
-
-
-@pytest.fixture
-def tilewise(
-    capsys: pytest.CaptureFixture[str], device: Device, monkeypatch: pytest.MonkeyPatch
-) -> Tilewise:
-    """Call the command line on the device under test."""
-    return caller(capsys, device, monkeypatch)
 
 
 @pytest.mark.parametrize("columns", [60, 80, 200])

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from commands import PLACE, SIGNATURE, Tilewise, caller
+from commands import PLACE, SIGNATURE, Tilewise
 
 from tilewise.compiler.ptx import assembler
-from tilewise.devices import Device
 from tilewise.kernel import Kernel
 
 SOURCE = f"""extern "C" __global__ void k{SIGNATURE} {{{PLACE}
@@ -20,14 +19,6 @@ SOURCE = f"""extern "C" __global__ void k{SIGNATURE} {{{PLACE}
 }}
 """
 SIZES = ("-m", "8", "-n", "8", "-k", "8")
-
-
-@pytest.fixture
-def tilewise(
-    capsys: pytest.CaptureFixture[str], device: Device, monkeypatch: pytest.MonkeyPatch
-) -> Tilewise:
-    """Call the command line on the device under test."""
-    return caller(capsys, device, monkeypatch)
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from commands import PLACE, SIGNATURE, Tilewise, caller
+from commands import PLACE, SIGNATURE, Tilewise
 from reference import thorough
 
 from tilewise import isolated
@@ -30,14 +30,6 @@ RIGHT = f"""extern "C" __global__ void k{SIGNATURE} {{{PLACE}
 }}
 """
 COMMANDS = ("run", "profile", "watch", "roofline", "occupancy")
-
-
-@pytest.fixture
-def tilewise(
-    capsys: pytest.CaptureFixture[str], device: Device, monkeypatch: pytest.MonkeyPatch
-) -> Tilewise:
-    """Call the command line on the device under test."""
-    return caller(capsys, device, monkeypatch)
 
 
 def words(command: str, target: str, folder: Path) -> list[str]:

@@ -111,40 +111,6 @@ def test_a_compiler_that_breaks_down(monkeypatch: pytest.MonkeyPatch) -> None:
 START = "import os, sys, time\nos.write(1, b'!')\nsys.stdin.buffer.read()\n"
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere memory is not limited")
-@pytest.mark.parametrize("number", ["SIGABRT", "SIGKILL"])
-def test_a_compiler_that_gets_no_memory(number: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    program = f"{START}import signal\nos.kill(os.getpid(), signal.{number})"
-    monkeypatch.setattr(confine, "_RUN", program)
-    with pytest.raises(LimitError, match="limit of 4 GiB of memory"):
-        compiler.compile(KERNEL, "k", limits=Limits())
-    with pytest.raises(CompileError, match=rf"broke down \(signal {number}\)"):
-        compiler.compile(KERNEL, "k", limits=Limits(memory=None))
-    monkeypatch.setattr(confine, "can_limit_memory", lambda: False)
-    with pytest.raises(CompileError, match=rf"broke down \(signal {number}\)"):
-        compiler.compile(KERNEL, "k", limits=Limits())
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no signals")
-def test_a_compiler_that_ends_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
-    end = "import signal\nos.kill(os.getpid(), signal.SIG"
-    for program, how in (
-        (f"{START}{end}SEGV)", "signal SIGSEGV"),
-        (f"{START}os._exit(3)", "exit code 3"),
-        (f"import os\n{end}ABRT)", "signal SIGABRT"),  # before its memory is limited
-    ):
-        monkeypatch.setattr(confine, "_RUN", program)
-        with pytest.raises(CompileError, match=rf"the compiler broke down \({how}\)"):
-            compiler.compile(KERNEL, "k", limits=Limits())
-
-
-def test_a_compiler_that_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(confine, "START_SECONDS", 0.5)
-    monkeypatch.setattr(confine, "_RUN", "import time\ntime.sleep(60)")
-    with pytest.raises(CompileError, match=r"did not start: .* not ready within 0\.5 seconds"):
-        compiler.compile(KERNEL, "k", limits=Limits())
-
-
 @pytest.mark.thorough
 def test_all_steps_of_a_compilation_have_one_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     # With the name and without it nothing compiles: two processes, each of 0.8 seconds.

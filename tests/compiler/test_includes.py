@@ -17,7 +17,7 @@ from watched import folder as folder
 from watched import secret as secret
 
 from tilewise import compiler
-from tilewise.compiler import apart, confine, includes, nvrtc, shipped
+from tilewise.compiler import apart, confine, header_search, includes, nvrtc, shipped, source_files
 from tilewise.errors import CompileError, LimitError
 from tilewise.kernel import Kernel
 from tilewise.limits import Limits
@@ -340,13 +340,13 @@ def test_headers_that_are_not_there_are_looked_for_once(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked: list[Path] = []
-    real = includes.read
+    real = source_files.read
 
     def read(file: Path, most: int) -> str:
         looked.append(file)
         return real(file, most)
 
-    monkeypatch.setattr(includes, "read", read)
+    monkeypatch.setattr(header_search, "read", read)
     text = "#if 0\n" + '#include "nothere.h"\n' * 6000 + "#endif\n"
     includes.gather(text, "k.cu", folder)
     assert len(looked) == 1
@@ -362,7 +362,7 @@ def test_looking_for_headers_has_a_limit(folder: Path) -> None:
 
 
 def test_a_source_is_as_large_as_a_file(folder: Path) -> None:
-    most = includes.MOST_BYTES
+    most = source_files.MOST_BYTES
     for source in (" " * (most + 1), "ü" * (most // 2 + 1)):
         with pytest.raises(ValueError, match=r"source has 16,777,21\d bytes; at most 16,777,216"):
             compiler.compile(source, "k")
@@ -378,9 +378,11 @@ def test_headers_that_are_too_many_or_of_odd_names(folder: Path) -> None:
     (folder / 'a"b.cuh').write_text("")
     with pytest.raises(CompileError, match="a header whose path has a quotation mark"):
         compiler.compile('#include <a"b.cuh>\n' + KERNEL, "k", path=folder / "k.cu")
-    for number in range(includes.MOST_FILES + 1):
+    for number in range(header_search.MOST_FILES + 1):
         (folder / f"h{number}.cuh").touch()
-    source = "".join(f'#include "h{number}.cuh"\n' for number in range(includes.MOST_FILES + 1))
+    source = "".join(
+        f'#include "h{number}.cuh"\n' for number in range(header_search.MOST_FILES + 1)
+    )
     with pytest.raises(CompileError, match=r"k\.cu:1001: .*no more than 1,000 headers are read"):
         compiler.compile(source + KERNEL, "k", path=folder / "k.cu")
 
@@ -408,7 +410,7 @@ def test_a_path_that_is_not_utf_8_is_refused_in_words(folder: Path) -> None:
 
 def test_a_folder_beside_tilewises_own_is_not_its_own(tmp_path: Path) -> None:
     beside = Path(f"{shipped.FOLDER}-of-others")
-    search = includes._Search("k.cu", (), (), False, {})
+    search = header_search.Search("k.cu", (), (), False, {})
     texts = {str(beside / "k.cuh"): "_ has include", "k.cu": "#define P(a, b) a##b"}
     assert includes._check(texts, search, [])
     assert not includes._check({str(shipped.FOLDER / "k.cuh"): "_ has include"}, search, ["a##b"])

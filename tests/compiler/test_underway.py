@@ -220,18 +220,24 @@ def _compile_in_a_child(queue: Any) -> None:
     queue.put((len(underway.running), len(underway.queue), len(compiled.cubin) > 0))
 
 
+def compiled_in_a_child() -> Any:
+    """What a process that is forked now says of compilations, and of its own."""
+    fork = multiprocessing.get_context("fork")
+    queue = fork.Queue()
+    child = fork.Process(target=_compile_in_a_child, args=(queue,))
+    child.start()
+    found = queue.get(timeout=60)
+    child.join()
+    return found
+
+
 @pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="needs fork")
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_a_process_forked_while_threads_compile_compiles_too() -> None:
     ahead.compile_beside([transposing("float64", way) for way in (True, False)], ARCH, 2)
     while not underway.running:
         time.sleep(0.001)
-    fork = multiprocessing.get_context("fork")
-    queue = fork.Queue()
-    child = fork.Process(target=_compile_in_a_child, args=(queue,))
-    child.start()
-    assert queue.get(timeout=60) == (0, 0, True)
-    child.join()
+    assert compiled_in_a_child() == (0, 0, True)
 
 
 @pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="needs fork")
@@ -250,12 +256,7 @@ def test_a_process_forked_while_another_caller_compiles_compiles_too(
     caller = threading.Thread(target=lambda: other.compile(ARCH, lines=False))
     caller.start()
     entered.wait()
-    fork = multiprocessing.get_context("fork")
-    queue = fork.Queue()
-    child = fork.Process(target=_compile_in_a_child, args=(queue,))
-    child.start()
-    assert queue.get(timeout=60) == (0, 0, True)
-    child.join()
+    assert compiled_in_a_child() == (0, 0, True)
     caller.join()
 
 

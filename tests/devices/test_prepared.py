@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 
 from tilewise.compiler import Parameter
 from tilewise.compiler.ptx import assembler
-from tilewise.devices import Device, arguments, get_device
-from tilewise.devices.arguments import bind_later
+from tilewise.devices import Device, get_device, late_arguments
 from tilewise.devices.cuda import Context
 from tilewise.devices.gpu import Gpu
+from tilewise.devices.late_arguments import bind_later
 from tilewise.devices.prepared import Prepared
 from tilewise.devices.tensor_maps import TensorMaps
 from tilewise.errors import LaunchError
@@ -162,9 +162,9 @@ def test_the_usual_arguments_are_bound_as_any(both: list[tuple[Parameter, Any]],
     """The brief way gives what the long one gives, and refuses nothing else."""
     parameters, args = [p for p, _ in both], [value for _, value in both]
     args = args[:-1] if more < 0 else args + [0] * more
-    usual = arguments._bind_usual(parameters, args)
+    usual = late_arguments._bind_usual(parameters, args)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(arguments, "_bind_usual", lambda *_: None)
+        patch.setattr(late_arguments, "_bind_usual", lambda *_: None)
         try:
             whole = bind_later("k", parameters, args)
         except (TypeError, ValueError):
@@ -182,7 +182,7 @@ def test_the_usual_arguments_take_the_brief_way() -> None:
         -1, 1 << 40, Place(1, 8), pair(5, Place(0, 4), Place(1)), matrix_map(Place(2)),
         held(Place(1, 64), Place(0), 5, 6),
     )  # fmt: skip
-    found = arguments._bind_usual(parameters, args)
+    found = late_arguments._bind_usual(parameters, args)
     assert found is not None
     assert [len(data) for data, _ in found] == [4, 8, 8, 24, 128, 384]
     assert [len(places) for _, places in found] == [0, 0, 1, 2, 1, 3]
@@ -321,16 +321,22 @@ class Driven(Recorder):
         yield
 
 
-def test_ptx_without_machine_code_is_the_drivers_to_assemble(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(assembler, "tools", tuple)
+def driven_gpu() -> tuple[Gpu, Driven]:
+    """A GPU, and what stands for its driver and notes what is asked of it."""
     context = Driven()
     gpu = Gpu.__new__(Gpu)
     gpu.__dict__.update(
         context=context, _lock=threading.RLock(), _loaded={}, _capability=90, max_shared=200_000,
         description="made up", arch="sm_90a",
     )  # fmt: skip
+    return gpu, context
+
+
+def test_ptx_without_machine_code_is_the_drivers_to_assemble(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(assembler, "tools", tuple)
+    gpu, context = driven_gpu()
     head = ".version 8.0\n.target sm_80\n.address_size 64\n"
     for text in ("ret;", "exit;", "ret;"):  # the third is the first
         compiled = Kernel.from_ptx(f"{head}.entry k() {{ {text} }}\n").compile("sm_90a")
@@ -342,12 +348,7 @@ def test_ptx_without_machine_code_is_the_drivers_to_assemble(
 
 def test_a_kernel_that_is_loaded_asks_the_driver_nothing() -> None:
     """But for a context that is not current, or for more shared memory."""
-    context = Driven()
-    gpu = Gpu.__new__(Gpu)
-    gpu.__dict__.update(
-        context=context, _lock=threading.RLock(), _loaded={}, _capability=90, max_shared=200_000,
-        description="made up", arch="sm_90a",
-    )  # fmt: skip
+    gpu, context = driven_gpu()
     compiled = Kernel(ADD, "add").compile("sm_90a", lines=False)
     arguments = pair(5, Place(1, 4), Place(0)), Place(2, 12)
 
@@ -522,13 +523,11 @@ def test_bulk_copies_of_any_address(gpu: Gpu) -> None:
         np.testing.assert_array_equal(out.to_numpy(), x.to_numpy()[1, 3:11, 8:40])
 
 
-def test_maps_in_a_structure(device: Device) -> None:
+def test_maps_in_a_structure(hopper: Device) -> None:
     """The same box comes by a map in a structure as by one that is an argument."""
-    if not device.arch.startswith("sm_9"):
-        pytest.skip("needs bulk copies: compute capability 9.0")
     host = np.arange(2 * 16 * 64, dtype=np.float32).reshape(2, 16, 64)
     beside, (out, other) = (
-        device.array(np.zeros(4 * 64, np.int32)), (device.empty((8, 32), np.float32) for _ in "ab"),
+        hopper.array(np.zeros(4 * 64, np.int32)), (hopper.empty((8, 32), np.float32) for _ in "ab"),
     )  # fmt: skip
     boxes = (
         (Kernel(BOX, "box"), (matrix_map(Place(0, 4096)), 8, 3, Place(1))),
@@ -536,9 +535,9 @@ def test_maps_in_a_structure(device: Device) -> None:
     )
     steps = [Step(kernel, Launch((1, 1, 1), (256, 1, 1), args)) for kernel, args in boxes]
     for factor in (1, 2):
-        x = device.array(host * factor)
+        x = hopper.array(host * factor)
         for step, to in zip(steps, (out, other), strict=True):
-            execute(Plan((step,), 0, "", ""), device, 0, (x.pointer, to.pointer, beside.pointer))
+            execute(Plan((step,), 0, "", ""), hopper, 0, (x.pointer, to.pointer, beside.pointer))
         np.testing.assert_array_equal(out.to_numpy(), x.to_numpy()[1, 3:11, 8:40])
         np.testing.assert_array_equal(other.to_numpy(), out.to_numpy())
         assert beside.to_numpy()[0] == 8

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from matmul_reference import assert_right
 from reference import examples, thorough
-from test_matmul import assert_right
 from test_thin import NAN, Matrix, from_bits
 
 from tilewise.devices.emulator import Emulator

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from matmul_reference import assert_right
 from numpy.lib.stride_tricks import as_strided
 from reference import Array, examples
-from test_matmul import assert_right
 
 from tilewise.devices import Device
 from tilewise.gemm.families.thin import half as thin

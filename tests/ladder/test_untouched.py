@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from commands import PLACE, SIGNATURE, Tilewise, caller, save
+from commands import PLACE, SIGNATURE, Tilewise, save
 
 from tilewise.devices import Device
 from tilewise.kernel import Kernel
@@ -23,14 +23,6 @@ LEAVES = HEAD + "    if (row >= m || col >= n || (row > 1 && col != 0)) return;"
 RIGHT = HEAD + "    if (row >= m || col >= n) return;" + BODY
 MAKES = RIGHT.replace("alpha * sum", "(row == 1 && col == 2 ? MADE : alpha * sum)")
 INFINITY = "1 / (alpha - alpha)"
-
-
-@pytest.fixture
-def tilewise(
-    capsys: pytest.CaptureFixture[str], device: Device, monkeypatch: pytest.MonkeyPatch
-) -> Tilewise:
-    """Call the command line on the device under test."""
-    return caller(capsys, device, monkeypatch)
 
 
 def outcome(source: str, *matrices: Any, **given: Any) -> RunResult:

@@ -264,6 +264,17 @@ def test_bad_input(
     assert not found.out
 
 
+def printed(script: str) -> str:
+    """What a program prints in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+
+
 def test_matrices_that_nothing_is_read_of_take_no_memory(emulator: Device) -> None:
     """C is 1.6 GB; a page of it is touched here and there."""
     script = """
@@ -272,14 +283,7 @@ from tilewise.lens.profiling import profile_product
 found = profile_product("tiled", 20_000, 20_000, 8)
 print(found.blocks_run, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
 """
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    blocks, most = map(int, done.stdout.split())
+    blocks, most = map(int, printed(script).split())
     assert blocks == 1
     assert most < 4 * 20_000**2
 
@@ -297,14 +301,7 @@ print(found.blocks_run, footprint.loads, footprint.stores, found.check)
 # Of this program alone: ru_maxrss begins with what the test's own process had.
 print(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")))
 """
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    counted, most = done.stdout.splitlines()
+    counted, most = printed(script).splitlines()
     sectors = 4 * 100_000 // 32
     assert counted == f"1 {2 * sectors * k} {sectors * 100_000} None"
     assert int(most) << 10 < 400 << 20

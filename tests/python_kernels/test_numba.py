@@ -234,3 +234,9 @@ def test_what_can_not_be(
 ) -> None:
     with pytest.raises(error, match=words):
         tilewise.numba.launch(kernel, *args, device=emulator)
+
+
+def test_a_device_that_is_none() -> None:
+    out = np.zeros(1, np.float32)
+    with pytest.raises(TypeError, match="device is 3; "):
+        tilewise.numba.launch(kernels.add[1, 1], out, out, out, device=3)  # type: ignore[arg-type]

@@ -409,3 +409,9 @@ def test_torchs_own_capability_is_given_back(emulator: Device) -> None:
 def test_the_driver_is_given_back(emulator: Device) -> None:
     with pytest.raises(ZeroDivisionError), tilewise.triton.on_device(emulator):
         _ = 1 / 0
+
+
+def test_a_device_that_is_none() -> None:
+    x = np.zeros(1, np.float32)
+    with pytest.raises(TypeError, match="device is 3; "):
+        tilewise.triton.launch(kernels.add, 1, x, x, x, 1, BLOCK=32, device=3)  # type: ignore[arg-type]

@@ -116,8 +116,28 @@ def find_gpu() -> Gpu:
     """
     gpu = get_device("gpu")
     assert isinstance(gpu, Gpu)
+    check_torch(gpu, "the rival is")
+    return gpu
+
+
+def check_torch(gpu: Gpu, why: str) -> None:
+    """Raise where PyTorch can't be used on a GPU.
+
+    Parameters
+    ----------
+    gpu : Gpu
+    why : str
+        What the message begins with: ``"the rival is"``.
+
+    Raises
+    ------
+    ImportError
+        If it is not installed.
+    DeviceUnavailableError
+        If it is no build for CUDA, or finds no GPU.
+    """
     if importlib.util.find_spec("torch") is None:
-        raise ImportError("the rival is PyTorch, which is not installed: pip install torch")
+        raise ImportError(f"{why} PyTorch, which is not installed: pip install torch")
     import torch
 
     if not torch.cuda.is_available():
@@ -125,7 +145,6 @@ def find_gpu() -> Gpu:
             f"PyTorch {torch.__version__} can't use {gpu.description}: install a build of it for "
             "CUDA"
         )
-    return gpu
 
 
 def run(

@@ -10,12 +10,8 @@ where Linux has Landlock, it can open no file, whatever the source says.
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -23,6 +19,7 @@ from typing import Any
 from tilewise.compiler import confine, nvrtc
 from tilewise.compiler.cache import pack, unpack
 from tilewise.compiler.clock import STOPPED, Clock
+from tilewise.compiler.exchange import exchange
 from tilewise.errors import CompileError, DeviceUnavailableError, LimitError
 from tilewise.limits import Limits
 
@@ -35,7 +32,6 @@ NOT_CLOSED = (
     "names in it may be pasted (##) to __has_include, which would look for any file, and this "
     "system can't forbid that; trust it with trusted=True"
 )
-_GRACE = 5.0  # seconds that NVRTC has to say where it is, when its time is over
 
 
 def run(
@@ -82,23 +78,7 @@ def run(
         "must_close": must_close, "folders": list(map(str, folders)),
     }  # fmt: skip
     clock = clock or Clock(limits.seconds, file)
-    clock.check()
-    with confine.python("tilewise.compiler.apart") as process:
-        try:
-            is_started = confine.wait_for_start(process)
-            with clock.running():
-                said, _ = process.communicate(pack(asked), clock.left())
-        except TimeoutError as error:
-            raise CompileError(f"{file}: the compiler did not start: {error}") from None
-        except subprocess.TimeoutExpired:
-            raise clock.exceeded(*(_place(_last_words(process)) or ())) from None
-        finally:
-            process.kill()
-    answer = unpack(said)
-    if answer is None:
-        if limits.memory is not None and is_started and confine.was_out_of_memory(process):
-            raise LimitError("memory", limits.memory, STOPPED, file)
-        raise CompileError(f"{file}: the compiler broke down ({confine.how_it_ended(process)})")
+    answer = exchange("tilewise.compiler.apart", "compiler", asked, file, limits, clock, _place)
     if unavailable := answer.pop("unavailable", ""):
         raise DeviceUnavailableError(unavailable)
     if answer.pop("is_open", False):
@@ -112,23 +92,22 @@ def run(
     return nvrtc.Output(**answer)
 
 
-def _last_words(process: subprocess.Popen[bytes]) -> dict[str, Any] | None:
-    """Return the answer of a process, at its end, that is given no more memory from now on.
+def _place(answer: Mapping[str, Any]) -> tuple[str, int] | None:
+    """The file and the line at which NVRTC ran out of memory; None where it did not say so.
 
-    NVRTC, which can't be asked where it is, tells the line at which it runs out of memory.
+    NVRTC can't be asked where it is; this is how it tells it.
     """
-    try:
-        confine.stop_memory(process.pid)
-        said, _ = process.communicate(timeout=_GRACE)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return unpack(said)
-
-
-def _place(answer: Mapping[str, Any] | None) -> tuple[str, int] | None:
-    """The file and the line at which NVRTC ran out of memory; None where it did not say so."""
-    found = None if answer is None else _FULL.search(answer.get("log", ""))
+    found = _FULL.search(answer.get("log", ""))
     return None if found is None else (found[1], int(found[2]))
+
+
+def _prepared() -> Callable[[bytes], bytes]:
+    try:
+        nvrtc.run("", "<nothing>", [])  # it loads the rest of itself, which are files
+    except DeviceUnavailableError as error:
+        unavailable = pack({"unavailable": str(error)})
+        return lambda asked: unavailable
+    return _answer
 
 
 def _answer(asked: bytes) -> bytes:
@@ -150,18 +129,4 @@ def _answer(asked: bytes) -> bytes:
 
 def main() -> None:
     """Answer what is asked on standard input, and end."""
-    # What NVRTC might print goes nowhere: standard output is for the answer alone.
-    with os.fdopen(os.dup(1), "wb") as answers:
-        os.dup2(2, 1)
-        try:
-            nvrtc.run("", "<nothing>", [])  # it loads the rest of itself, which are files
-        except DeviceUnavailableError as error:
-            answer = pack({"unavailable": str(error)})
-            confine.say_started(answers)
-        else:
-            confine.say_started(answers)
-            answer = _answer(sys.stdin.buffer.read())
-        with suppress(BrokenPipeError):
-            answers.write(answer)
-            answers.flush()
-    os._exit(0)
+    confine.serve(_prepared)

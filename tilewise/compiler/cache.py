@@ -56,26 +56,24 @@ def _store(place: Path) -> Any:
 
 def load(key: bytes) -> dict[str, Any] | None:
     """What was stored under ``key``: None if nothing, or nothing whole."""
-    place = directory()
-    if place is None:
-        return None
-    try:
-        data = _store(place).get(key)
-    except (ImportError, OSError):
-        return None
-    return None if data is None else unpack(data)
+    return unpack(_stored(key))
 
 
 def size(key: bytes) -> int | None:
     """Bytes of what is stored under ``key``; None if :func:`load` finds nothing."""
+    data = _stored(key)
+    return None if unpack(data) is None else len(data)
+
+
+def _stored(key: bytes) -> bytes:
+    """What stands in the file of ``key``; nothing if there is none, or it can't be read."""
     place = directory()
     if place is None:
-        return None
+        return b""
     try:
-        data = _store(place).get(key)
+        return _store(place).get(key) or b""
     except (ImportError, OSError):
-        return None
-    return None if data is None or unpack(data) is None else len(data)
+        return b""
 
 
 def store(key: bytes, entry: Mapping[str, Any]) -> None:

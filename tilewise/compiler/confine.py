@@ -1,4 +1,4 @@
-"""Processes that run one module, and may take and open less than others."""
+"""Processes that run one module, answer one question, and may take and open less than others."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ import struct
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import BinaryIO
+
+from tilewise.compiler.clock import Clock
 
 resource: ModuleType | None
 try:
@@ -97,32 +100,113 @@ def wait_for_start(process: subprocess.Popen[bytes]) -> bool:
     return is_started
 
 
-def was_out_of_memory(process: subprocess.Popen[bytes]) -> bool:
-    """Return whether a process whose memory was limited ended as one that gets no more.
+@dataclass(frozen=True)
+class Heard:
+    """What a process has answered, and how it ended.
 
-    Libraries abort then, and the system kills. What ends in another way, as by a segmentation
-    fault, has another cause; and so has every end where the system limits no memory.
+    Attributes
+    ----------
+    said : bytes
+        Empty where it said nothing.
+    is_started : bool
+        Whether it was ready to be asked.
+    is_late : bool
+        Whether it was killed because its time was over.
+    code : int
+        Its exit code, or the signal that ended it, negative.
     """
-    if not can_limit_memory():
-        return False
-    return -process.returncode in (signal.SIGABRT, signal.SIGKILL)
+
+    said: bytes
+    is_started: bool
+    is_late: bool
+    code: int
+
+    @property
+    def is_out_of_memory(self) -> bool:
+        """Whether it ended as a process whose memory is limited and that gets no more.
+
+        Libraries abort then, and the system kills. What ends in another way, as by a segmentation
+        fault, has another cause; and so has every end where the system limits no memory, or before
+        the process has limited its own.
+        """
+        if not (self.is_started and can_limit_memory()):
+            return False
+        return -self.code in (signal.SIGABRT, signal.SIGKILL)
+
+    @property
+    def how(self) -> str:
+        """The exit code of the process, or the signal that ended it, in words."""
+        if self.code >= 0:
+            return f"exit code {self.code}"
+        try:
+            return f"signal {signal.Signals(-self.code).name}"
+        except ValueError:
+            return f"signal {-self.code}"
 
 
-def how_it_ended(process: subprocess.Popen[bytes]) -> str:
-    """Return the exit code of a process that has ended, or the signal that ended it."""
-    code = process.returncode
-    if code >= 0:
-        return f"exit code {code}"
+def ask(
+    module: str, asked: bytes, clock: Clock, *, files: Sequence[int] = (), grace: float = 0.0
+) -> Heard:
+    """Start a process, ask it, and wait for its answer; it has ended when this returns or raises.
+
+    Parameters
+    ----------
+    module, files
+        As :func:`python` takes them; the module's ``main`` calls :func:`serve`.
+    asked : bytes
+    clock : Clock
+        The time that is left; it stands while the process starts. Then the process is killed.
+    grace : float
+        Seconds that a process whose time is over has to answer, given no more memory.
+
+    Raises
+    ------
+    TimeoutError
+        If it is not ready to be asked within :data:`START_SECONDS`.
+    """
+    is_late = False
+    with python(module, files) as process:
+        try:
+            is_started = wait_for_start(process)
+            try:
+                with clock.running():
+                    said, _ = process.communicate(asked, clock.left())
+            except subprocess.TimeoutExpired:
+                is_late, said = True, _last_words(process, grace) if grace else b""
+        finally:
+            process.kill()
+    return Heard(said, is_started, is_late, process.returncode)
+
+
+def _last_words(process: subprocess.Popen[bytes], grace: float) -> bytes:
+    """The answer of a process that is given no more memory from now on; empty if there is none."""
     try:
-        return f"signal {signal.Signals(-code).name}"
-    except ValueError:
-        return f"signal {-code}"
+        stop_memory(process.pid)
+        return process.communicate(timeout=grace)[0]
+    except (OSError, subprocess.TimeoutExpired):
+        return b""
 
 
-def say_started(answers: BinaryIO) -> None:
-    """Tell the process that waits for this one that it may ask."""
-    answers.write(_STARTED)
-    answers.flush()
+def serve(prepare: Callable[[], Callable[[bytes], bytes]]) -> None:
+    """Answer what :func:`ask` asks this process, and end it.
+
+    Parameters
+    ----------
+    prepare : callable
+        Does what is to be done before the process is asked, as loading libraries, and returns what
+        answers.
+    """
+    # What libraries might print goes nowhere: standard output is for the answer alone.
+    with os.fdopen(os.dup(1), "wb") as answers:
+        os.dup2(2, 1)
+        answer = prepare()
+        answers.write(_STARTED)
+        answers.flush()
+        said = answer(sys.stdin.buffer.read())
+        with suppress(BrokenPipeError):
+            answers.write(said)
+            answers.flush()
+    os._exit(0)
 
 
 def can_limit_memory() -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 
 from tilewise.compiler import apart, cache, confine, headers, nvrtc, shipped
 from tilewise.compiler.clock import Clock
-from tilewise.compiler.includes import MOST_BYTES, Gathered, gather
+from tilewise.compiler.includes import Gathered, gather
 from tilewise.compiler.options import (
     check_options,
     check_text,
@@ -22,6 +22,7 @@ from tilewise.compiler.options import (
 )
 from tilewise.compiler.pasted import check_given
 from tilewise.compiler.request import Request
+from tilewise.compiler.source_files import MOST_BYTES
 from tilewise.errors import CompileError
 from tilewise.limits import Limits
 

@@ -11,14 +11,11 @@ import numpy as np
 from tilewise.devices import elements
 from tilewise.devices.extents import extent
 from tilewise.numbers import shortened
-from tilewise.places import Encode, Packed, Place, TensorMap
+from tilewise.places import Encode, TensorMap
 from tilewise.tensor_map import MappedArray
 
 if TYPE_CHECKING:
     from tilewise.compiler import Parameter
-
-Places = tuple[tuple[int, Place], ...]
-"""Addresses in a value that come later, each with its offset there in bytes."""
 
 # The kinds of DLPack devices whose memory is the host's (dlpack.h, DLDeviceType).
 _DLPACK_CPU = 1
@@ -123,7 +120,7 @@ def bind(
         If a number does not fit its parameter, or a NumPy array is not row-contiguous.
     """
     if len(args) != len(parameters):
-        wanted = "; ".join(_wanted(parameter) for parameter in parameters) or "none"
+        wanted = "; ".join(type_in_words(parameter) for parameter in parameters) or "none"
         raise TypeError(
             f"{symbol} takes {len(parameters)} arguments, not {len(args)}; in order: {wanted}"
         )
@@ -138,143 +135,19 @@ def bind(
     return tuple(out)
 
 
-def bind_later(
-    symbol: str, parameters: Sequence[Parameter], args: Sequence[Any]
-) -> list[tuple[bytes, Places]]:
-    """The same for a launch whose addresses come later.
-
-    Parameters
-    ----------
-    symbol : str
-        The kernel's name, for the messages.
-    parameters : sequence of Parameter
-    args : sequence
-        What :func:`bind` takes but arrays; and :class:`tilewise.launch.Place`, ``Packed`` and
-        ``TensorMap``, whose bytes are still 0.
-
-    Returns
-    -------
-    list of (bytes, places)
-        One a parameter: its value, and the addresses in it, each with its offset there.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As :func:`bind`; or if an argument is an array, a place is given for what is no address,
-        or one in a structure is not a multiple of 8 bytes from its beginning, a tensor map not one
-        of 64, or beyond its end.
-    """
-    usual = _bind_usual(parameters, args)
-    if usual is not None:
-        return usual
-    later = [_with_places(arg) for arg in args]
-    bound = bind(symbol, parameters, [value for value, _ in later])
-    out = []
-    for index, (argument, (_, places)) in enumerate(zip(bound, later, strict=True)):
-        where = f"{symbol}, argument {index} ({argument.parameter.type})"
-        if isinstance(argument, ArrayArgument):
-            raise TypeError(f"{where}: a launch that is not waited for takes addresses, no arrays")
-        if isinstance(args[index], Place) and not _is_address(argument.parameter):
-            raise TypeError(f"{where}: takes {_wanted(argument.parameter)}, not an address")
-        for offset, _ in places:
-            if not _fits_address(offset, argument.parameter.size):
-                raise ValueError(
-                    f"{where}: an address can't stand at byte {offset:,} of "
-                    f"{len(argument.data):,}; it takes a multiple of 8, and 8 bytes"
-                )
-        maps = args[index].maps if isinstance(args[index], Packed) else ()
-        for offset, _ in maps:
-            if not _fits_map(offset, argument.parameter.size):
-                raise ValueError(
-                    f"{where}: a tensor map can't stand at byte {offset:,} of "
-                    f"{len(argument.data):,}; it takes a multiple of "
-                    f"{TENSOR_MAP_ALIGNMENT}, and {TENSOR_MAP_BYTES} bytes"
-                )
-        out.append((argument.data, places))
-    return out
-
-
-_NULL, _NO_MAP = bytes(8), bytes(TENSOR_MAP_BYTES)
-_BOUNDS = {
-    f"{kind}{bits}": (-(1 << (bits - 1)), (1 << bits) - 1)
-    for kind in "us"
-    for bits in (8, 16, 32, 64)
-}
-
-
-def _bind_usual(
-    parameters: Sequence[Parameter], args: Sequence[Any]
-) -> list[tuple[bytes, Places]] | None:
-    """What :func:`bind_later` gives for integers, places, structures and tensor maps that fit.
-
-    None where one of them is something else, or does not fit.
-    """
-    if len(args) != len(parameters):
-        return None
-    out: list[tuple[bytes, Places]] = []
-    for parameter, value in zip(parameters, args, strict=True):
-        kind, size = type(value), parameter.size
-        if kind is int:
-            low, high = _BOUNDS.get(parameter.type, (0, -1))
-            if not low <= value <= high:
-                return None
-            out.append(((value & high).to_bytes(size, "little"), ()))
-        elif kind is TensorMap:
-            if parameter.type != "b8" or size != TENSOR_MAP_BYTES:
-                return None
-            out.append((_NO_MAP, ((0, value.place),)))
-        elif kind is Place:
-            if not _is_address(parameter):
-                return None
-            out.append((_NULL, ((0, value),)))
-        elif kind is Packed:
-            data, places, maps = value
-            if parameter.type != "b8" or type(data) is not bytes or len(data) != size:
-                return None
-            for offset, _ in places:
-                if not _fits_address(offset, size):
-                    return None
-            for offset, x in maps:
-                if not _fits_map(offset, size):
-                    return None
-                places = (*places, (offset, x.place))
-            out.append((data, places))
-        else:
-            return None
-    return out
-
-
-def _fits_address(offset: int, size: int) -> bool:
-    return offset % 8 == 0 and 0 <= offset <= size - 8
-
-
-def _fits_map(offset: int, size: int) -> bool:
-    return offset % TENSOR_MAP_ALIGNMENT == 0 and 0 <= offset <= size - TENSOR_MAP_BYTES
-
-
-def _with_places(value: Any) -> tuple[Any, Places]:
-    """What :func:`bind` takes in place of ``value``, and the addresses in it."""
-    if isinstance(value, Place):
-        return 0, ((0, value),)
-    if isinstance(value, Packed):
-        return value.data, (*value.places, *((offset, x.place) for offset, x in value.maps))
-    if isinstance(value, TensorMap):
-        return bytes(TENSOR_MAP_BYTES), ((0, value.place),)
-    return value, ()
-
-
-def _is_address(parameter: Parameter) -> bool:
+def holds_address(parameter: Parameter) -> bool:
+    """Whether an address fits it: an integer of its size."""
     return parameter.size == 8 and parameter.type in _INTEGER_TYPES
 
 
 def takes_address(parameter: Parameter) -> bool:
     """Whether an array may be passed: a pointer, or an unsigned integer of its size."""
     is_number = parameter.declared in elements.SIGNED
-    return parameter.size == 8 and parameter.type in _INTEGER_TYPES and not is_number
+    return holds_address(parameter) and not is_number
 
 
-def _wanted(parameter: Parameter) -> str:
-    """The parameter's type in words."""
+def type_in_words(parameter: Parameter) -> str:
+    """Return the type of what a parameter takes, in words."""
     bits = 8 * parameter.size
     if _is_struct(parameter):
         kind = "a struct"
@@ -302,8 +175,8 @@ def _bind_one(parameter: Parameter, value: Any) -> ScalarArgument | ArrayArgumen
         return ScalarArgument(parameter, _float(parameter, value))
     if parameter.type not in _INTEGER_TYPES:
         raise TypeError(f"a parameter of PTX type {parameter.type} is not supported")
-    is_address = takes_address(parameter)
-    if value is None and is_address:
+    may_be_array = takes_address(parameter)
+    if value is None and may_be_array:
         return ScalarArgument(parameter, bytes(8))
     if isinstance(value, np.generic) and _is_half(value) and parameter.size == 2:
         return ScalarArgument(parameter, value.tobytes())
@@ -314,8 +187,8 @@ def _bind_one(parameter: Parameter, value: Any) -> ScalarArgument | ArrayArgumen
             return ScalarArgument(parameter, _float(bits, value))
     if isinstance(value, (int, np.integer, np.bool_)):
         return ScalarArgument(parameter, _integer(parameter, int(value)))
-    if not is_address:
-        raise TypeError(f"takes {_wanted(parameter)}, not {described(value)}")
+    if not may_be_array:
+        raise TypeError(f"takes {type_in_words(parameter)}, not {described(value)}")
     _check_array(parameter, value)
     wanted = elements.refused(parameter.declared, getattr(value, "dtype", None))
     if wanted:
@@ -335,7 +208,7 @@ def _bind_map(parameter: Parameter, value: MappedArray) -> ArrayArgument:
         and not elements.is_known(parameter.declared)
     )
     if not is_map and not is_pointer:
-        takes = parameter.declared.lstrip("*") or _wanted(parameter)
+        takes = parameter.declared.lstrip("*") or type_in_words(parameter)
         raise TypeError(
             f"takes {takes}, not a tensor map, which is for a CUtensorMap by value or a pointer to "
             "one"
@@ -371,7 +244,7 @@ def _float(parameter: Parameter, value: Any) -> bytes:
         isinstance(value, np.generic) and _is_half(value)
     )
     if not is_real:
-        raise TypeError(f"takes {_wanted(parameter)}, not {described(value)}")
+        raise TypeError(f"takes {type_in_words(parameter)}, not {described(value)}")
     try:
         exact = float(value)
         with np.errstate(over="ignore"):
@@ -379,7 +252,7 @@ def _float(parameter: Parameter, value: Any) -> bytes:
     except OverflowError:
         exact, number = 0.0, np.float64(np.inf)
     if np.isinf(number) and not np.isinf(exact):
-        raise ValueError(f"{shortened(value)} is beyond the range of {_wanted(parameter)}")
+        raise ValueError(f"{shortened(value)} is beyond the range of {type_in_words(parameter)}")
     # A float32 NaN keeps its payload only if it does not pass through Python's float.
     if isinstance(value, np.generic) and value.dtype == number.dtype:
         return value.tobytes()
@@ -399,11 +272,11 @@ def _struct(parameter: Parameter, value: Any) -> bytes:
             data = memoryview(value).tobytes()
         except TypeError:
             raise TypeError(
-                f"takes {_wanted(parameter)} (bytes, a NumPy record, a ctypes "
+                f"takes {type_in_words(parameter)} (bytes, a NumPy record, a ctypes "
                 f"structure), not {described(value)}"
             ) from None
     if len(data) != parameter.size:
-        raise TypeError(f"takes {_wanted(parameter)}, not one of {len(data):,} bytes")
+        raise TypeError(f"takes {type_in_words(parameter)}, not one of {len(data):,} bytes")
     return data
 
 
@@ -418,7 +291,7 @@ def _check_device_array(parameter: Parameter, value: Any) -> None:
             )
     # Of the type, for PyTorch's raises where a tensor requires a gradient.
     elif not ours and not hasattr(type(value), "__cuda_array_interface__"):
-        raise TypeError(f"takes {_wanted(parameter)}, not {described(value)}")
+        raise TypeError(f"takes {type_in_words(parameter)}, not {described(value)}")
 
 
 def described(value: Any) -> str:

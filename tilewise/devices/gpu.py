@@ -240,7 +240,7 @@ class Gpu:
         compiled : Compiled
         launch : Launch
             Its arguments are numbers, addresses, structures, and for what is given only when it
-            is enqueued, :class:`tilewise.launch.Place`, ``Packed`` and ``TensorMap``.
+            is enqueued, :class:`tilewise.places.Place`, ``Packed`` and ``TensorMap``.
 
         Raises
         ------

@@ -9,8 +9,9 @@ from functools import cache
 from typing import Any
 
 from tilewise.compiler import Compiled
-from tilewise.devices.arguments import TENSOR_MAP_BYTES, bind_later
+from tilewise.devices.arguments import TENSOR_MAP_BYTES
 from tilewise.devices.cuda import Context
+from tilewise.devices.late_arguments import bind_later
 from tilewise.devices.placement import Values
 from tilewise.launch import Launch
 from tilewise.places import Packed, TensorMap

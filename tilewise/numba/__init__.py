@@ -6,15 +6,14 @@ compiled runs there, checked and counted by the lines of the kernel's own Python
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
-from tilewise.devices import Device, get_device
+from tilewise.devices import Device, device_of
 from tilewise.launch import Launch, LaunchReport, dim3
 from tilewise.numba.compile import compiled_of, types_of
 from tilewise.numba.configured import Configured
 from tilewise.numba.values import flattened, host
-from tilewise.python_kernels.hosts import Given, is_array, place
+from tilewise.python_kernels.launching import launch_named
 from tilewise.tracebacks import front_door
 
 __all__ = ["launch"]
@@ -71,7 +70,7 @@ def launch(
     >>> report = tilewise.numba.launch(double[1, 128], x, device="emulator")  # doctest: +SKIP
     """
     configured = Configured.of(kernel)
-    where = get_device(device) if isinstance(device, str) else device
+    where = device_of(device)
     values = [host(arg) for arg in args]
     types = types_of(configured.dispatcher, values)
     compiled = compiled_of(configured.dispatcher, types, where.arch)
@@ -81,22 +80,8 @@ def launch(
             f"Numba passes {len(compiled.parameters)} values to {compiled.name}, where "
             f"{len(flat)} are known of its arguments; this version of Numba is not supported"
         )
-    passed = [value for _, value in flat]
-    names = [name for name, _ in flat]
-    at = [index for index, value in enumerate(passed) if is_array(value)]
-    placed = place(where, [Given(names[index], passed[index]) for index in at])
-    for index, argument, name in zip(at, placed.arguments, placed.names, strict=True):
-        passed[index], names[index] = argument, name
-    parameters = tuple(
-        replace(parameter, label=name)
-        for parameter, name in zip(compiled.parameters, names, strict=True)
-    )
-    report = where.launch(
-        replace(compiled, parameters=parameters),
-        Launch(
-            dim3(configured.grid, "grid"), dim3(configured.block, "block"), tuple(passed),
-            configured.shared, checks, global_races=global_races,
-        ),
+    asked = Launch(
+        dim3(configured.grid, "grid"), dim3(configured.block, "block"),
+        tuple(value for _, value in flat), configured.shared, checks, global_races=global_races,
     )  # fmt: skip
-    placed.copy_back()
-    return report
+    return launch_named(where, compiled, asked, [name for name, _ in flat])

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -18,12 +18,14 @@ import numpy.typing as npt
 Array = npt.NDArray[Any]
 
 ULPS = {
-    "exp": 2, "exp2": 2, "expm1": 2, "log": 2, "log2": 2, "log10": 2, "log1p": 2, "sqrt": 0.5,
-    "rsqrt": 2, "cbrt": 2, "tanh": 2, "sinh": 3, "cosh": 3, "atan": 2, "sin": 2, "cos": 2,
+    "exp": (2, 1), "exp2": (2, 1), "expm1": (1, 1), "log": (1, 1), "log2": (1, 1),
+    "log10": (2, 1), "log1p": (1, 1), "sqrt": (0, 0), "rsqrt": (2, 1), "cbrt": (1, 1),
+    "tanh": (2, 1), "sinh": (3, 2), "cosh": (2, 1), "atan": (2, 2), "sin": (2, 2), "cos": (2, 2),
 }  # fmt: skip
-"""The largest errors of CUDA's functions, in units of the last place, of ``float`` or ``double``,
-whichever is larger (CUDA C++ Programming Guide, "Mathematical Functions"): not of the intrinsics,
-such as ``__expf``."""
+"""How far the results of CUDA's functions are from the correctly rounded ones, at most: of
+``float`` and of ``double``, in units of the last place (CUDA C++ Programming Guide 13.0, section
+17.1, tables 17 and 18). They are not those of the intrinsics, such as ``__expf``, nor of
+``--use_fast_math``."""
 _FUNCTIONS: dict[str, Callable[[Array], Array]] = {
     name: getattr(np, {"atan": "arctan"}.get(name, name)) for name in ULPS if name != "rsqrt"
 }
@@ -81,46 +83,49 @@ class Bounded:
         self.error = np.zeros(()) if error is None or self.is_whole else np.asarray(error)
         self.precision = precision
 
-    def _of(self, other: Any) -> Bounded:
-        return other if isinstance(other, Bounded) else Bounded(other, None, self.precision)
+    def _made(self, value: Any, error: Any = None) -> Self:
+        """Values of the same precision; exact where no error is given."""
+        return type(self)(value, error, self.precision)
 
-    def _rounded(self, value: Array, error: Any, ulps: float = 0.5) -> Bounded:
+    def _of(self, other: Any) -> Bounded:
+        return other if isinstance(other, Bounded) else self._made(other)
+
+    def _rounded(self, value: Array, error: Any, ulps: float = 0.5) -> Self:
         """What is computed with these errors, and then rounded."""
         if value.dtype.kind in "biu":
-            return Bounded(value, None, self.precision)
-        unit = self.precision.unit * 2 * ulps
-        return Bounded(value, error + unit * (np.abs(value) + error) + self.precision.least,
-                       self.precision)  # fmt: skip
+            return self._made(value)
+        unit, least = self.precision.unit * 2 * ulps, self.precision.least * max(ulps, 1)
+        return self._made(value, error + unit * (np.abs(value) + error) + least)
 
-    def __add__(self, other: Any) -> Bounded:
+    def __add__(self, other: Any) -> Self:
         b = self._of(other)
         return self._rounded(self.value + b.value, self.error + b.error)
 
-    def __sub__(self, other: Any) -> Bounded:
+    def __sub__(self, other: Any) -> Self:
         b = self._of(other)
         return self._rounded(self.value - b.value, self.error + b.error)
 
-    def __mul__(self, other: Any) -> Bounded:
+    def __mul__(self, other: Any) -> Self:
         b = self._of(other)
         return self._rounded(self.value * b.value, self._crossed(b, np.multiply))
 
-    def __truediv__(self, other: Any) -> Bounded:
+    def __truediv__(self, other: Any) -> Self:
         b = self._of(other)
         value = np.asarray(self.value / b.value)
         left = np.abs(b.value) - b.error
         error = np.where(left > 0, (self.error + np.abs(value) * b.error) / left, np.inf)
         return self._rounded(value, np.where(self.error + b.error == 0, 0.0, error))
 
-    def __matmul__(self, other: Any) -> Bounded:
+    def __matmul__(self, other: Any) -> Self:
         b = self._of(other)
         value = np.asarray(self.value @ b.value)
         depth = self.value.shape[-1]
         error = self._crossed(b, np.matmul)
         size = np.matmul(np.abs(self.value), np.abs(b.value))
         if value.dtype.kind in "biu":
-            return Bounded(value, None, self.precision)
-        return Bounded(value, error + self.precision.gamma(depth) * (size + error)
-                       + depth * self.precision.least, self.precision)  # fmt: skip
+            return self._made(value)
+        return self._made(value, error + self.precision.gamma(depth) * (size + error)
+                       + depth * self.precision.least)  # fmt: skip
 
     def _crossed(self, b: Bounded, product: Callable[[Array, Array], Array]) -> Array:
         """The error of a product of values with errors."""
@@ -128,133 +133,133 @@ class Bounded:
         mine, its = (np.broadcast_to(x.error, x.value.shape) for x in (self, b))
         return product(mine, other) + product(size, its) + product(mine, its)
 
-    def __pow__(self, other: Any) -> Bounded:
+    def __pow__(self, other: Any) -> Self:
         b = self._of(other)
         times = int(b.value) if b.value.ndim == 0 and b.value == np.floor(b.value) else -1
         if not 0 <= times <= 64:
             raise ValueError("a power must be an integer from 0 to 64; sqrt and exp are functions")
         value = np.asarray(self.value**times)
         if self.is_whole or times == 0:
-            return Bounded(value, None, self.precision)
+            return self._made(value)
         outer = (np.abs(self.value) + self.error) ** times
         error = outer - np.abs(self.value) ** times
-        return Bounded(value, error + self.precision.gamma(times) * outer
-                       + times * self.precision.least, self.precision)  # fmt: skip
+        return self._made(value, error + self.precision.gamma(times) * outer
+                       + times * self.precision.least)  # fmt: skip
 
-    def __floordiv__(self, other: Any) -> Bounded:
+    def __floordiv__(self, other: Any) -> Self:
         return self._whole(other, "//", np.floor_divide)
 
-    def __mod__(self, other: Any) -> Bounded:
+    def __mod__(self, other: Any) -> Self:
         return self._whole(other, "%", np.mod)
 
-    def __and__(self, other: Any) -> Bounded:
+    def __and__(self, other: Any) -> Self:
         return self._whole(other, "&", np.bitwise_and)
 
-    def __or__(self, other: Any) -> Bounded:
+    def __or__(self, other: Any) -> Self:
         return self._whole(other, "|", np.bitwise_or)
 
-    def __xor__(self, other: Any) -> Bounded:
+    def __xor__(self, other: Any) -> Self:
         return self._whole(other, "^", np.bitwise_xor)
 
-    def __lshift__(self, other: Any) -> Bounded:
+    def __lshift__(self, other: Any) -> Self:
         return self._whole(other, "<<", np.left_shift)
 
-    def __rshift__(self, other: Any) -> Bounded:
+    def __rshift__(self, other: Any) -> Self:
         return self._whole(other, ">>", np.right_shift)
 
-    def _whole(self, other: Any, sign: str, operation: Callable[..., Any]) -> Bounded:
+    def _whole(self, other: Any, sign: str, operation: Callable[..., Any]) -> Self:
         b = self._of(other)
         if not (self.is_whole and b.is_whole):
             raise ValueError(f"{sign} is for integers")
-        return Bounded(operation(self.value, b.value), None, self.precision)
+        return self._made(operation(self.value, b.value))
 
-    def __neg__(self) -> Bounded:
-        return Bounded(-self.value, self.error, self.precision)
+    def __neg__(self) -> Self:
+        return self._made(-self.value, self.error)
 
-    def __pos__(self) -> Bounded:
+    def __pos__(self) -> Self:
         return self
 
-    def __invert__(self) -> Bounded:
+    def __invert__(self) -> Self:
         if not self.is_whole:
             raise ValueError("~ is for integers")
-        return Bounded(~self.value, None, self.precision)
+        return self._made(~self.value)
 
-    def compared(self, other: Any, operation: Callable[..., Any]) -> Bounded:
+    def compared(self, other: Any, operation: Callable[..., Any]) -> Self:
         """A comparison. Which way it goes within the errors, nobody can say."""
         b = self._of(other)
         if np.any(np.abs(self.value - b.value) < self.error + b.error):
             raise ValueError(
                 "a comparison depends on roundings; compare what is given, not computed"
             )
-        return Bounded(operation(self.value, b.value), None, self.precision)
+        return self._made(operation(self.value, b.value))
 
-    def rounded(self, name: str) -> Bounded:
+    def rounded(self, name: str) -> Self:
         """To an integer: ``"floor"``, ``"ceil"`` or ``"rint"``."""
         low, high = (getattr(np, name)(self.value + sign * self.error) for sign in (-1, 1))
         if np.any(low != high):
             raise ValueError(f"{name} depends on roundings; take it of what is given, not computed")
-        return Bounded(low, None, self.precision)
+        return self._made(low)
 
     @property
-    def T(self) -> Bounded:
+    def T(self) -> Self:
         """Transposed."""
         error = np.broadcast_to(self.error, self.value.shape)
-        return Bounded(self.value.T, error.T, self.precision)
+        return self._made(self.value.T, error.T)
 
-    def __getitem__(self, index: Any) -> Bounded:
+    def __getitem__(self, index: Any) -> Self:
         error = np.broadcast_to(self.error, self.value.shape)
-        return Bounded(self.value[index], error[index], self.precision)
+        return self._made(self.value[index], error[index])
 
-    def reshape(self, *shape: int) -> Bounded:
+    def reshape(self, *shape: int) -> Self:
         """Of another shape."""
         error = np.broadcast_to(self.error, self.value.shape)
-        return Bounded(self.value.reshape(shape), error.reshape(shape), self.precision)
+        return self._made(self.value.reshape(shape), error.reshape(shape))
 
-    def sum(self, axis: int | None = None, keepdims: bool = False) -> Bounded:
+    def sum(self, axis: int | None = None, keepdims: bool = False) -> Self:
         """Added up along an axis, or all of it."""
         how: dict[str, Any] = {"axis": axis, "keepdims": keepdims}
         value = np.asarray(self.value.sum(**how))
         if self.is_whole:
-            return Bounded(value, None, self.precision)
+            return self._made(value)
         count = self.value.size if axis is None else self.value.shape[axis]
         error = np.broadcast_to(self.error, self.value.shape)
         spread = self.precision.gamma(max(count - 1, 0)) * (np.abs(self.value) + error).sum(**how)
-        return Bounded(value, error.sum(**how) + spread, self.precision)
+        return self._made(value, error.sum(**how) + spread)
 
-    def mean(self, axis: int | None = None, keepdims: bool = False) -> Bounded:
+    def mean(self, axis: int | None = None, keepdims: bool = False) -> Self:
         """The sum by the count."""
         count = self.value.size if axis is None else self.value.shape[axis]
         total = self.sum(axis, keepdims)
         whole = total.value.astype(np.float64)  # of integers too it is no integer
-        return Bounded(whole, None if total.is_whole else total.error, self.precision) / count
+        return self._made(whole, None if total.is_whole else total.error) / count
 
-    def cumsum(self, axis: int = -1) -> Bounded:
+    def cumsum(self, axis: int = -1) -> Self:
         """The sums of all elements up to each one."""
         value = self.value.cumsum(axis)
         if self.is_whole:
-            return Bounded(value, None, self.precision)
+            return self._made(value)
         error = np.broadcast_to(self.error, self.value.shape)
         count = self.value.shape[axis]
         spread = self.precision.gamma(max(count - 1, 0)) * (np.abs(self.value) + error).cumsum(axis)
-        return Bounded(value, error.cumsum(axis) + spread, self.precision)
+        return self._made(value, error.cumsum(axis) + spread)
 
-    def extreme(self, which: str, axis: int | None = None, keepdims: bool = False) -> Bounded:
+    def extreme(self, which: str, axis: int | None = None, keepdims: bool = False) -> Self:
         """The largest or the smallest, as ``which`` says: ``"max"`` or ``"min"``."""
         how: dict[str, Any] = {"axis": axis, "keepdims": keepdims}
         error = np.broadcast_to(self.error, self.value.shape)
-        return Bounded(getattr(self.value, which)(**how), error.max(**how), self.precision)
+        return self._made(getattr(self.value, which)(**how), error.max(**how))
 
-    def apart(self, other: Any, which: str) -> Bounded:
+    def apart(self, other: Any, which: str) -> Self:
         """The larger or the smaller of two, element by element: ``"maximum"`` or ``"minimum"``."""
         b = self._of(other)
         error = np.maximum(self.error, b.error)
-        return Bounded(getattr(np, which)(self.value, b.value), error, self.precision)
+        return self._made(getattr(np, which)(self.value, b.value), error)
 
-    def __abs__(self) -> Bounded:
-        return Bounded(np.abs(self.value), self.error, self.precision)
+    def __abs__(self) -> Self:
+        return self._made(np.abs(self.value), self.error)
 
-    def function(self, name: str) -> Bounded:
-        """One of :data:`ULPS` of each element.
+    def function(self, name: str) -> Self:
+        """One of :data:`ULPS` of each element, whose result is rounded besides.
 
         How far the input's error moves a monotonic function is seen at the ends of its interval;
         sine and cosine move no further than their input.
@@ -274,7 +279,8 @@ class Bounded:
                 # Both infinite, or NaN of an input that is: the value itself is compared.
                 moved = np.maximum(moved, np.where(np.isfinite(value) & ~(end == value), off, 0.0))
             moved = np.where(np.isnan(moved), np.inf, moved)
-        return self._rounded(np.asarray(value), moved, ULPS[name])
+        ulps = ULPS[name][self.precision.unit <= Precision.of(np.float64).unit]
+        return self._rounded(np.asarray(value), moved, ulps + 0.5)
 
 
 def chosen(where: Bounded, a: Bounded, b: Bounded) -> Bounded:

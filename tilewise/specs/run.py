@@ -11,7 +11,7 @@ import numpy as np
 
 from tilewise.compiler import Compiled
 from tilewise.compiler.names import signature
-from tilewise.devices import Device, get_device
+from tilewise.devices import Device, device_of
 from tilewise.devices import limits as hardware
 from tilewise.devices.emulator import EmulatorArray
 from tilewise.kernel import Kernel
@@ -227,7 +227,7 @@ def launch(
     for name, tolerance in (("rtol", rtol), ("atol", atol)):
         if tolerance is not None and not 0 <= tolerance < math.inf:
             raise ValueError(f"{name} is {tolerance}; it must be at least 0, and finite")
-    place = get_device(device) if isinstance(device, str) else device
+    place = device_of(device)
     # On a GPU, what has limits runs in a process of its own.
     is_isolated = place.name == "gpu" and prepared.kernel.limits is not None
     args = prepared.values(place)

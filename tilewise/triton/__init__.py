@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from tilewise.devices import Device, get_device
+from tilewise.devices import Device, device_of
 from tilewise.launch import LaunchReport
 from tilewise.tracebacks import front_door
 from tilewise.triton.configurations import with_configuration
@@ -81,7 +81,7 @@ def launch(
     >>> report = tilewise.triton.launch(  # doctest: +SKIP
     ...     double, 1, x, 100, BLOCK=128, device="emulator")
     """
-    driver = Driver(_device(device), checks, global_races)
+    driver = Driver(device_of(device), checks, global_races)
     if isinstance(grid, int):
         grid = (grid,)
     with activated(driver), unknown_names():
@@ -118,10 +118,6 @@ def on_device(
     ImportError
         If Triton is not installed.
     """
-    driver = Driver(_device(device), checks, global_races)
+    driver = Driver(device_of(device), checks, global_races)
     with activated(driver), answered_by(driver.device):
         yield driver.reports
-
-
-def _device(device: str | Device) -> Device:
-    return get_device(device) if isinstance(device, str) else device

@@ -22,7 +22,7 @@ from tilewise.devices import Device, limits
 from tilewise.errors import CompileError, LaunchError
 from tilewise.launch import Launch, LaunchReport, dim3
 from tilewise.python_kernels import sources
-from tilewise.python_kernels.hosts import Given, is_array, place
+from tilewise.python_kernels.launching import launch_named
 from tilewise.triton.packages import triton
 from tilewise.triton.values import flattened, number
 
@@ -195,23 +195,18 @@ class Launcher:
         ctas = getattr(metadata, "num_ctas", 1)
         grid = dim3((grid_x * ctas, grid_y, grid_z), "grid")
         compiled = self._found(driver)
-        bound, names, copy_back = self._arguments(driver.device, compiled, args, math.prod(grid))
-        parameters = tuple(
-            replace(parameter, label=name)
-            for parameter, name in zip(compiled.parameters, names, strict=True)
-        )
+        args, names = self._arguments(driver.device, compiled, args, math.prod(grid))
         launch = Launch(
-            grid, (32 * metadata.num_warps, 1, 1), bound, metadata.shared, driver.checks,
+            grid, (32 * metadata.num_warps, 1, 1), args, metadata.shared, driver.checks,
             global_races=driver.global_races,
         )  # fmt: skip
-        report = driver.device.launch(replace(compiled, parameters=parameters), launch)
-        copy_back()
+        report = launch_named(driver.device, compiled, launch, names)
         driver.reports.append(report)
 
     def _arguments(
         self, device: Device, compiled: Compiled, args: tuple[Any, ...], blocks: int
-    ) -> tuple[tuple[Any, ...], list[str], Any]:
-        """What the kernel's parameters take, their names, and what copies arrays back."""
+    ) -> tuple[tuple[Any, ...], list[str]]:
+        """What the kernel's parameters take, and their names."""
         signature = self._src.signature
         described = getattr(self._metadata, "tensordesc_meta", None)
         maps = iter(described) if described else None
@@ -226,16 +221,12 @@ class Launcher:
             for (kind, value, _), parameter in zip(flat, own, strict=True)
         ]
         names = [name for _, _, name in flat]
-        at = [index for index, value in enumerate(values) if is_array(value)]
-        placed = place(device, [Given(names[index], values[index]) for index in at])
-        for index, argument, name in zip(at, placed.arguments, placed.names, strict=True):
-            values[index], names[index] = argument, name
         # Behind the kernel's own parameters Triton adds memory that it uses itself.
         for what, _ in zip(("global", "profile"), compiled.parameters[len(flat) :], strict=False):
             size = blocks * (getattr(self._metadata, f"{what}_scratch_size", 0) or 0)
             values.append(device.empty((size,), np.uint8) if size else None)
             names.append(f"Triton's {what} scratch memory")
-        return tuple(values), names, placed.copy_back
+        return tuple(values), names
 
     def _found(self, driver: Driver) -> Compiled:
         """What Triton compiled, which its cache of kernels for this device holds."""

@@ -26,14 +26,6 @@ PIECE = 16
 BOX = 8 * 128  # bytes of most boxes
 
 
-@pytest.fixture
-def hopper(device: Device) -> Device:
-    """A device that has bulk copies."""
-    if not device.arch.startswith("sm_9"):
-        pytest.skip("needs bulk copies: compute capability 9.0")
-    return device
-
-
 def run(
     device: Device, name: str, arrays: Sequence[DeviceArray], *args: Any,
     grid: int = 1, shared: int = 0,

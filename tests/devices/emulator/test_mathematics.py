@@ -54,7 +54,7 @@ DOUBLE: list[tuple[str, Function, float]] = [
     ("rsqrt", lambda x, y: 1 / math.sqrt(abs(x)), 1),
     ("cbrt", lambda x, y: math.cbrt(x), 1),
     ("atan2", math.atan2, 2),
-    ("tanh", lambda x, y: math.tanh(x), 2),
+    ("tanh", lambda x, y: math.tanh(x), 1),
     ("erf", lambda x, y: math.erf(x), 2),
     ("log2", lambda x, y: math.log2(abs(x)), 1),
     ("exp2", lambda x, y: math.exp2(x), 1),

@@ -23,11 +23,6 @@ class Dtype(StrEnum):
     float64 = "float64"
 
 
-class Half(StrEnum):
-    bfloat16 = "bfloat16"
-    float16 = "float16"
-
-
 class Dtypes(StrEnum):
     bfloat16 = "bfloat16"
     float16 = "float16"

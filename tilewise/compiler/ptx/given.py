@@ -13,7 +13,6 @@ from typing import Any
 from tilewise.compiler import cache, nvrtc, symbols
 from tilewise.compiler.clock import Clock
 from tilewise.compiler.compiled import Compiled, Parameter
-from tilewise.compiler.includes import MOST_BYTES
 from tilewise.compiler.options import check_text
 from tilewise.compiler.ptx import apart, assembler, origins
 from tilewise.compiler.ptx.lines import escaped
@@ -22,6 +21,7 @@ from tilewise.compiler.ptx.origins import Origin
 from tilewise.compiler.ptx.parameters import parameters, variables
 from tilewise.compiler.ptx.placed import with_alignment
 from tilewise.compiler.ptx.text import split
+from tilewise.compiler.source_files import MOST_BYTES
 from tilewise.counted import Resources
 from tilewise.errors import CompileError
 from tilewise.limits import Limits

@@ -11,9 +11,9 @@ from pathlib import Path
 from tilewise.compiler import names
 from tilewise.compiler.compiled import Parameter
 from tilewise.compiler.declared import fits, type_of
-from tilewise.compiler.includes import MOST_BYTES
 from tilewise.compiler.ptx.parameters import parameters
 from tilewise.compiler.ptx.text import Split
+from tilewise.compiler.source_files import MOST_BYTES
 from tilewise.compiler.symbols import demangle
 from tilewise.targets import SUFFIXES
 

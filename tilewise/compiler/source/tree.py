@@ -122,15 +122,6 @@ def _parser() -> Any:
         ) from error
 
 
-def is_there() -> bool:
-    """Whether the parser can be loaded."""
-    try:
-        _parser()
-    except ParserMissingError:
-        return False
-    return True
-
-
 @lru_cache(maxsize=64)
 def parsed(text: str) -> Text:
     """Parse a text.

@@ -27,6 +27,8 @@ class Costs(NamedTuple):
 
     Attributes
     ----------
+    start : float
+        Of a launch.
     step : float
         Of a k-step, however few tiles a multiprocessor has.
     step_of_tile : float
@@ -35,18 +37,19 @@ class Costs(NamedTuple):
         Of the rest of a tile, most of which is the stores of D.
     """
 
+    start: float
     step: float
     step_of_tile: float
     tile: float
 
 
-START = 1.0e-6  # of a launch
 COSTS = {
-    "float64": Costs(1.42e-6, 1.53e-6, 1.35e-6),
-    "float32": Costs(1.15e-6, 1.21e-6, 1.35e-6),
-    "float16": Costs(2.15e-6, 0.94e-6, 0.86e-6),
-    "bfloat16": Costs(2.15e-6, 0.94e-6, 0.86e-6),
+    "float64": Costs(1.0e-6, 1.42e-6, 1.53e-6, 1.35e-6),
+    "float32": Costs(1.0e-6, 1.15e-6, 1.21e-6, 1.35e-6),
+    "float16": Costs(1.0e-6, 2.15e-6, 0.94e-6, 0.86e-6),
+    "bfloat16": Costs(1.0e-6, 2.15e-6, 0.94e-6, 0.86e-6),
 }
+"""By the dtype; ``benchmarks/fit_general.py`` holds them against times, and fits them."""
 
 
 class General:
@@ -62,7 +65,7 @@ class General:
         """Return the one way there is."""
         return Offer(
             self.name,
-            _seconds(product, chip),
+            seconds(product, chip or H200, COSTS[product.dtype]),
             partial(_plan, product),
             words=WORDS,
             margin=MARGIN,
@@ -81,13 +84,21 @@ class General:
         return [_kernel(dtype, out) for out in dict.fromkeys((dtype, ACCUMULATORS[dtype]))]
 
 
-def _seconds(product: Product, chip: Chip | None) -> float:
-    chip, costs = chip or H200, COSTS[product.dtype]
+def seconds(product: Product, chip: Chip, costs: Costs) -> float:
+    """Return the time that a product should take.
+
+    Parameters
+    ----------
+    product : Product
+    chip : Chip
+    costs : Costs
+        Those of the product's dtype.
+    """
     tiles = -(-product.m // BLOCK) * -(-product.n // BLOCK) * product.batch
     of_each = tiles / chip.multiprocessors
     step = max(costs.step, costs.step_of_tile * of_each)
     computing = -(-product.k // BLOCK_K) * step + costs.tile * max(1.0, of_each)
-    return START + computing * H200.clock / chip.clock
+    return costs.start + computing * H200.clock / chip.clock
 
 
 def _plan(product: Product) -> Plan:

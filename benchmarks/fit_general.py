@@ -1,0 +1,128 @@
+"""Fits the model of the general kernel to measured times; needs no GPU.
+
+    python benchmarks/fit_general.py [--check] RECORD [RECORD ...]
+
+A record is what ``benchmarks/choices.py`` writes of one dtype: of its ways, those of the general
+family count. ``--family general --k 16 64 256 1024 4096`` times no others, of products in which
+each of the constants (``tilewise.gemm.families.general.COSTS``) takes a part that can be seen.
+Prints how far the model of now is from the times, the constants that fit best, and how far these
+are; each time foretold by what was fitted to the others, of ``--folds`` shares. With ``--check``
+nothing is fitted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import geometric_mean
+from typing import Any
+
+import numpy as np
+from gauss_newton import Floats, least_squares
+
+from tilewise.explain import of_shape
+from tilewise.gemm.chip import Chip
+from tilewise.gemm.families.general import COSTS, Costs, General, seconds
+from tilewise.gemm.product import Product
+
+SPRING, LARGE_ERROR = 0.05, 0.3  # of constants that nothing measured; errors beyond count less
+
+
+@dataclass(frozen=True)
+class Point:
+    """A product that the general kernel was timed with.
+
+    Attributes
+    ----------
+    product : Product
+    chip : Chip
+        Where.
+    measured : float
+        Seconds.
+    """
+
+    product: Product
+    chip: Chip
+    measured: float
+
+    def error(self, costs: Costs) -> float:
+        """Return the logarithm of the time that is expected by the one that was measured."""
+        return float(np.log(seconds(self.product, self.chip, costs) / self.measured))
+
+
+def points(record: dict[str, Any]) -> list[Point]:
+    """Return what a record has of the general kernel.
+
+    Raises
+    ------
+    ValueError
+        If it has nothing of it.
+    """
+    chip, dtype = Chip(**record["chip"]), record["dtype"]
+    found = [
+        Point(of_shape(row["m"], row["n"], row["k"], dtype, row["layout"]), chip, 1e-6 * way["us"])
+        for row in record["rows"]
+        for way in row["ways"]
+        if way["family"] == General.name
+    ]
+    if not found:
+        raise ValueError(
+            "the record has no time of the general kernel; time it by --family general"
+        )
+    return found
+
+
+def fit(every: Sequence[Point], costs: Costs) -> Costs:
+    """Return the constants that fit best, from those of now."""
+    begin = np.log(costs)
+
+    def errors(at: Floats) -> Floats:
+        return np.array([point.error(Costs(*np.exp(at))) for point in every])
+
+    found = least_squares(
+        errors, begin, begin, np.full(len(costs), SPRING), np.ones(len(every)), LARGE_ERROR
+    )
+    return Costs(*(float(x) for x in np.exp(found)))
+
+
+def foretold(every: Sequence[Point], costs: Costs, folds: int) -> list[float]:
+    """Return the error of each point by the constants that were fitted to the other shares."""
+    found: list[float] = []
+    for fold in range(folds):
+        fitted = fit([x for i, x in enumerate(every) if i % folds != fold], costs)
+        found += (point.error(fitted) for point in every[fold::folds])
+    return found
+
+
+def told(words: str, errors: Sequence[float]) -> str:
+    """Return a line on errors: by how much times are off in the mean, and at worst."""
+    off = [float(np.exp(abs(error))) for error in errors]
+    mean, worst = geometric_mean(off), max(off)
+    return f"{words}: off by a factor of {mean:.3f} in the mean, {worst:.2f} at worst"
+
+
+def main() -> None:
+    """Fit, and print what is found."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("records", type=Path, nargs="+", metavar="RECORD")
+    parser.add_argument("--check", action="store_true", help="only say how far off the model is")
+    parser.add_argument("--folds", type=int, default=4, help="shares that the others foretell")
+    options = parser.parse_args()
+    for path in options.records:
+        record = json.loads(path.read_text(encoding="utf-8"))
+        every, costs = points(record), COSTS[record["dtype"]]
+        name = f"{record['dtype']}, {len(every)} products"
+        print(told(f"{name}, the model of now", [x.error(costs) for x in every]))
+        if options.check:
+            continue
+        print(told(f"{name}, each foretold by the others", foretold(every, costs, options.folds)))
+        fitted = fit(every, costs)
+        print(told(f"{name}, fitted", [x.error(fitted) for x in every]))
+        print({key: float(f"{value:.3g}") for key, value in fitted._asdict().items()})
+
+
+if __name__ == "__main__":
+    main()

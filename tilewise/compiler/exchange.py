@@ -1,0 +1,65 @@
+"""What every tool that compiles in a process of its own is asked, and what its silence means."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tilewise.compiler import confine
+from tilewise.compiler.cache import pack, unpack
+from tilewise.compiler.clock import STOPPED, Clock
+from tilewise.errors import CompileError, LimitError
+from tilewise.limits import Limits
+
+_GRACE = 5.0  # seconds that a tool has to say where it is, when its time is over
+
+
+def exchange(
+    module: str,
+    tool: str,
+    asked: Mapping[str, Any],
+    file: str,
+    limits: Limits,
+    clock: Clock,
+    place: Callable[[Mapping[str, Any]], tuple[str, int] | None] | None = None,
+) -> dict[str, Any]:
+    """Ask a process of its own, and return what it answers.
+
+    Parameters
+    ----------
+    module : str
+        What the process runs.
+    tool, file : str
+        What messages call the tool, and the source.
+    asked : mapping
+        Of JSON values and ``bytes``.
+    limits : Limits
+    clock : Clock
+        The time that is left.
+    place : callable, optional
+        Reads out of the answer of a tool that got no more memory the file and the line that it is
+        at, or None. With it, a tool whose time is over is asked for that.
+
+    Raises
+    ------
+    LimitError
+        If it takes more than ``limits`` allow.
+    CompileError
+        If it does not start, or breaks down.
+    """
+    clock.check()
+    try:
+        heard = confine.ask(
+            module, pack(asked), clock, grace=_GRACE if place is not None else 0.0
+        )  # fmt: skip
+    except TimeoutError as error:
+        raise CompileError(f"{file}: the {tool} did not start: {error}") from None
+    answer = unpack(heard.said)
+    if heard.is_late:
+        found = place(answer) if place is not None and answer is not None else None
+        raise clock.exceeded(*(found or ()))
+    if answer is not None:
+        return answer
+    if limits.memory is not None and heard.is_out_of_memory:
+        raise LimitError("memory", limits.memory, STOPPED, file)
+    raise CompileError(f"{file}: the {tool} broke down ({heard.how})")

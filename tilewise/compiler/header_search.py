@@ -1,0 +1,137 @@
+"""Where the includes of a source lead: to files that it may read, or to the reason why not."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from tilewise.compiler.library import Library
+from tilewise.compiler.source_files import MOST_BYTES, read
+
+MOST_FILES = 1000
+"""The number of the most headers that one source includes."""
+
+_OUTSIDE = (
+    "an include outside the folder of the source and the folders of include= is not read; name its "
+    "folder in include=, or trust the source with trusted=True"
+)
+_ODD_PATH = "a header whose path has a quotation mark or a new line is not read"
+_NOWHERE = "there is no such header in the folder of the source; name its folder in include="
+
+
+@dataclass
+class Search:
+    """Where includes may lead, and where they led.
+
+    Parameters
+    ----------
+    file : str
+        What messages call the source.
+    folders : tuple of Path
+        Those that includes search, absolute, in order.
+    roots : tuple of Path
+        Those that may be read, absolute.
+    is_trusted : bool
+        Whether any file may be read.
+    macros : mapping of str to str
+        The caller's.
+    library : Library
+        The headers that are found elsewhere: tilewise's own, and CUDA's.
+    given : mapping of str to str
+        Texts of headers, by their absolute paths, in place of what the files have.
+    check : callable
+        Called at each step; it raises where the time is over.
+
+    Attributes
+    ----------
+    is_whole : bool
+        Whether nothing is left for NVRTC to read.
+    size : int
+        Bytes of the headers so far.
+    texts : dict of Path to str
+        The headers so far.
+    files : dict of Path to None
+        The files that were read or looked for, in order.
+    by_macro : set of str
+        The macros that includes name.
+    answers : dict
+        What :meth:`find` has given.
+    """
+
+    file: str
+    folders: tuple[Path, ...]
+    roots: tuple[Path, ...]
+    is_trusted: bool
+    macros: Mapping[str, str]
+    library: Library = field(default_factory=Library)
+    is_whole: bool = True
+    size: int = 0
+    texts: dict[Path, str] = field(default_factory=dict)
+    files: dict[Path, None] = field(default_factory=dict)
+    by_macro: set[str] = field(default_factory=set)
+    answers: dict[tuple[str, Path | None], tuple[Path | None, str]] = field(default_factory=dict)
+    given: Mapping[str, str] = field(default_factory=dict)
+    check: Callable[[], None] = lambda: None
+
+    def find(self, name: str, folder: Path | None) -> tuple[Path | None, str]:
+        """The file that an include means, or None, and why it is not read.
+
+        Where a trusted source's is merely not there, there is no reason: NVRTC may find it.
+        """
+        self.check()
+        asked = (name, folder)
+        if asked not in self.answers:
+            found, reason = self._find(name, folder)
+            if found is None and not reason:
+                found, reason = self.library.find(name)
+            if found is None and not reason and not self.is_trusted:
+                reason = _NOWHERE
+            self.answers[asked] = found, reason
+        return self.answers[asked]
+
+    @cached_property
+    def real_roots(self) -> list[Path]:
+        """The folders that may be read, with all links followed."""
+        return [root.resolve() for root in self.roots]
+
+    def _find(self, name: str, folder: Path | None) -> tuple[Path | None, str]:
+        reason = ""
+        places = dict.fromkeys((*(() if folder is None else (folder,)), *self.folders))
+        for place in (Path("/"),) if Path(name).is_absolute() else places:
+            file = absolute(place / name)
+            if not self._is_inside(file, self.roots):
+                reason = _OUTSIDE
+                continue
+            if file in self.texts:
+                return file, ""
+            self.files[file] = None
+            try:
+                # Of a link, what it leads to counts.
+                if not self._is_inside(file.resolve(), self.real_roots):
+                    reason = _OUTSIDE
+                    continue
+                text = self.given.get(str(file)) or read(file, MOST_BYTES - self.size)
+            except FileNotFoundError:
+                continue
+            except (OSError, ValueError, RuntimeError) as error:
+                why = getattr(error, "strerror", "") or error
+                return None, " ".join(f"this header is not read: {why}".split())
+            if '"' in str(file) or "\n" in str(file):
+                return None, _ODD_PATH
+            if len(self.texts) >= MOST_FILES:
+                return None, f"no more than {MOST_FILES:,} headers are read"
+            self.size += len(text.encode())
+            self.texts[file] = text
+            return file, ""
+        return None, reason
+
+    def _is_inside(self, file: Path, roots: Sequence[Path]) -> bool:
+        return self.is_trusted or any(file.is_relative_to(root) for root in roots)
+
+
+def absolute(path: Path) -> Path:
+    """Return an absolute path with no ``..`` in it; no file is looked at."""
+    return Path(os.path.normpath(path.absolute()))

@@ -1,0 +1,65 @@
+"""The arrays of a trace: those of the launch with their values, and those of shared memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewise.compiler import Compiled
+from tilewise.devices.emulator.ptx.program import Program, plain_name
+from tilewise.lens.declarations import element_size, extents
+from tilewise.lens.sentences import Place, Shared
+from tilewise.lens.steps import plain_numbers
+
+MOST_VALUES = 64 * 64  # of a matrix that is kept whole
+
+
+def array_part(place: Place, values: npt.NDArray[Any] | None) -> dict[str, Any]:
+    """An array's part of the trace."""
+    is_kept = values is not None and values.size <= MOST_VALUES and values.dtype.kind != "c"
+    of_one_dimension = {"flat": True, "count": place.count} if place.is_flat else {}
+    return {
+        "name": place.name, "dtype": "uint8" if place.dtype == bool else place.dtype.name,
+        "rows": place.rows, "columns": place.columns, "leading": place.leading,
+        "address": place.pointer, **of_one_dimension,
+        "values": plain_numbers(values.reshape(-1)) if values is not None and is_kept else None,
+    }  # fmt: skip
+
+
+def shared_arrays(
+    program: Program,
+    compiled: Compiled,
+    dtype: np.dtype[Any] | None,
+    defines: Mapping[str, Any],
+    dynamic: int,
+) -> tuple[Shared, ...]:
+    """The shared arrays, with the rows and columns that their declarations have.
+
+    An element is one of the launch's arrays' where those are alike, else as it is declared; an
+    array without a size is the launch's dynamic shared memory.
+    """
+    sizes = {v.name: v.size for v in program.module.variables.values() if v.space == "shared"}
+    for function in program.functions:
+        sizes |= {v.name: v.size for v in function.variables.values() if v.space == "shared"}
+    found = []
+    for name, offset in sorted(program.shared_offsets.items(), key=lambda item: item[1]):
+        plain = plain_name(name)
+        element = dtype.itemsize if dtype is not None else element_size(compiled.source, plain)
+        held = sizes.get(name, 0) or dynamic
+        count = held // element
+        columns = _columns(compiled.source, plain, count, defines)
+        found.append(Shared(plain, offset, held, element,
+                            count // columns if columns else 0, columns))  # fmt: skip
+    return tuple(found)
+
+
+def _columns(source: str, name: str, count: int, defines: Mapping[str, Any]) -> int:
+    """Of a shared array of so many elements: its last extent, where the source says it plainly."""
+    shape = extents(source, name, defines)
+    if shape and math.prod(shape) == count:
+        return shape[-1]
+    return min(count, 32) if count else 0

@@ -1,0 +1,49 @@
+"""A launch of a kernel written in Python, with arrays that lie anywhere on the host."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tilewise.compiler import Compiled
+from tilewise.devices import Device
+from tilewise.launch import Launch, LaunchReport
+from tilewise.python_kernels.hosts import Given, is_array, place
+
+
+def launch_named(
+    device: Device, compiled: Compiled, launch: Launch, names: Sequence[str]
+) -> LaunchReport:
+    """Bring arrays to the device, launch, wait, copy back what the kernel wrote, report.
+
+    Parameters
+    ----------
+    device : Device
+    compiled : Compiled
+        What the kernel's own compiler made of it.
+    launch : Launch
+        Its arguments are one a parameter of the machine code; of arrays, those that
+        :func:`tilewise.python_kernels.hosts.place` takes.
+    names : sequence of str
+        What findings call each parameter.
+
+    Raises
+    ------
+    LaunchError, CheckError, TypeError, ValueError
+        As :meth:`tilewise.devices.Device.launch` and
+        :func:`tilewise.python_kernels.hosts.place`.
+    """
+    args, labels = list(launch.args), list(names)
+    at = [index for index, arg in enumerate(args) if is_array(arg)]
+    placed = place(device, [Given(labels[index], args[index]) for index in at])
+    for index, argument, name in zip(at, placed.arguments, placed.names, strict=True):
+        args[index], labels[index] = argument, name
+    parameters = tuple(
+        replace(parameter, label=label)
+        for parameter, label in zip(compiled.parameters, labels, strict=True)
+    )
+    report = device.launch(
+        replace(compiled, parameters=parameters), replace(launch, args=tuple(args))
+    )
+    placed.copy_back()
+    return report
