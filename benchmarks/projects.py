@@ -50,7 +50,8 @@ def tried(folder: Path, case: Case | Program) -> Outcome:
     seconds = time.perf_counter() - begin
     found = tuple(f"{x.kind}: {x}" for report in reports for x in report.findings)
     counted_as = " and ".join(sorted({report.counted_as for report in reports}))
-    return Outcome(not wrong, found, counted_as, seconds, wrong, case.fault)
+    why = tuple(dict.fromkeys(filter(None, (report.confirmation.doubt for report in reports))))
+    return Outcome(not wrong, found, counted_as, seconds, wrong, case.fault, why)
 
 
 def table(rows: Sequence[dict[str, Any]]) -> Table:

@@ -103,10 +103,16 @@ def _project(project: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> s
         right = "yes" if row["right"] else "no: its own fault" if row["fault"] else "no"
         lines.append(
             f"| `{row['file']}` | `{row['kernel']}` | {row['arch']} | {right} | "
-            f"{len(row['findings'])} | {row['counted_as']} | {row['seconds']:.1f} |"
+            f"{len(row['findings'])} | {_counted(row)} | {row['seconds']:.1f} |"
         )
     said = list(dict.fromkeys(note for row in rows for note in _notes(row)))
     return "\n".join([*lines, *([""] if said else []), *said]) + "\n"
+
+
+def _counted(row: Mapping[str, Any]) -> str:
+    """What the counters of a row follow, and where that is the PTX, why."""
+    why = "; ".join(row.get("counted_why", ())).replace("|", "\\|")
+    return f"{row['counted_as']}: {why}" if why else str(row["counted_as"])
 
 
 def _notes(row: Mapping[str, Any]) -> list[str]:

@@ -19,6 +19,7 @@ MACHINE = f"{EMULATOR}.machine"
 LAYERS = (
     "shown", "numbers", "places", "pointer", "tensor_map", "limits", "targets", "counted", "launch",
     "errors", "tracebacks", "compiler", "devices", "isolated", "isolated_process", "variables",
+    "launchable",
     "kernel", "listing",
     "python_kernels", "triton", "numba", "provenance", "gemm", "arrays", "ladder", "specs",
     "matmul", "explain", "lens", "bench", "tune", "warm", "", "cli",
@@ -28,7 +29,7 @@ LAYERS = (
 ``__init__``, which offers the front doors."""
 
 UPWARD = {
-    ("tilewise.kernel", "lens"): "Kernel.profile looks through the lens",
+    ("tilewise.launchable", "lens"): "Kernel.profile looks through the lens",
     ("tilewise.lens.nsight", ""): "finds the package's folder, to run it under Nsight Compute",
     ("tilewise.provenance", ""): "reads __version__",
 }
@@ -53,7 +54,7 @@ LAZY = {
     ("tilewise.cli.*", "tilewise.*"): SLOW,
     ("tilewise.devices.emulated", EMULATOR): SLOW,
     ("tilewise.gemm.steps", f"{EMULATOR}.*"): SLOW,
-    ("tilewise.kernel", "tilewise.lens.profiling"): SLOW,
+    ("tilewise.launchable", "tilewise.lens.profiling"): SLOW,
     ("tilewise.tune", "tilewise.bench.*"): OPTIONAL,
 }
 """Imports of tilewise's own modules inside functions: who, whom, and why. One that breaks a circle

@@ -9,6 +9,7 @@ import pytest
 
 from tilewise import compiler, list_kernels
 from tilewise.cli.main import main
+from tilewise.compiler.ptx import assembler
 
 OWN = """#include <vector>
 __global__ void __launch_bounds__(256, 2) scale(const float* __restrict__ x, unsigned n = 3) {}
@@ -89,7 +90,7 @@ def test_kernels_of_a_name(own: Path) -> None:
     [
         ("nowhere.cu", FileNotFoundError, "no file nowhere.cu"),
         (["own.cu", "nowhere"], FileNotFoundError, "no file nowhere"),
-        ("empty", FileNotFoundError, r"no file \*\.cu or \*\.cuh in empty"),
+        ("empty", FileNotFoundError, r"no file \*\.cu, \*\.cuh or \*\.ptx in empty"),
     ],
 )
 def test_paths_that_name_nothing(own: Path, paths: object, error: type, told: str) -> None:
@@ -123,3 +124,74 @@ def test_a_file_without_kernels(own: Path, capsys: pytest.CaptureFixture[str]) -
     assert list_kernels(own) == ()
     assert main(["kernels", "own.cu"]) == 0
     assert "own.cu: no kernel" in capsys.readouterr().out
+
+
+PTX = """//
+.version 8.0
+.target sm_90
+.address_size 64
+
+.visible .entry _Z5tiledILi4EfEvPT0_i(
+    .param .u64 .ptr .global x,
+    .param .u32 n
+)
+.maxntid 128, 1, 1
+.minnctapersm 2
+{
+ret;
+}
+.visible .entry one(.param .align 16 .b8 v[16], .param .f32 a)
+.reqntid 16, 8, 1
+.reqnctapercluster 2, 1, 1
+{ ret; }
+"""
+
+
+@pytest.fixture
+def ptx(own: Path) -> Path:
+    path = Path("own.ptx")
+    path.write_text(PTX)
+    return path
+
+
+def test_kernels_of_ptx(ptx: Path) -> None:
+    tiled, one = list_kernels(ptx, compiled=False)
+    assert (tiled.name, tiled.file, tiled.line, tiled.target) == (
+        "tiled<4, float>", "own.ptx", 6, "sm_90",
+    )  # fmt: skip
+    assert tiled.parameters == (".u64 .ptr x", ".u32 n")
+    assert (tiled.launch_bounds, tiled.cluster_dims, tiled.compiles) == ("128, 2", "", None)
+    assert (one.name, one.line, one.parameters) == ("one", 15, (".b8 v[16]", ".f32 a"))
+    assert (one.launch_bounds, one.cluster_dims) == ("16, 8", "2, 1, 1")
+    assert [each.name for each in list_kernels(ptx, name="one", compiled=False)] == ["one"]
+    # Each by its own name, that a command takes too.
+    for each in (tiled, one):
+        assert list_kernels(ptx, name=each.name, compiled=False) == (each,)
+
+
+@pytest.mark.skipif(not assembler.tools(), reason="neither nvJitLink nor ptxas is here")
+def test_kernels_of_ptx_are_compiled_for_their_target(ptx: Path) -> None:
+    [one] = list_kernels(ptx, name="tiled<4, float>")
+    assert (one.tried, one.compiles, one.problem) == ("tiled<4, float>", True, "")
+    [one] = list_kernels(ptx, name="tiled<4, float>", arch="sm_80")
+    assert one.compiles is False
+    assert "PTX for sm_90 runs on sm_90 and on later ones" in one.problem
+
+
+def test_ptx_beside_sources(ptx: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    names = [each.name for each in list_kernels(".", compiled=False)]
+    assert names[:2] == ["scale", "tiled"]
+    assert names[-2:] == ["tiled<4, float>", "one"]
+    assert main(["kernels", "own.ptx", "--no-compile"]) == 0
+    out = capsys.readouterr().out
+    assert "tiled<4, float>(.u64 .ptr x, .u32 n)" in out
+    assert "PTX for sm_90" in out
+    assert "2 kernels" in out
+    assert main(["kernels", "own.ptx:other"]) == 2
+    assert "own.ptx has no kernel called 'other'" in capsys.readouterr().err
+    ptx.write_text("nothing;")
+    assert main(["kernels", "own.ptx"]) == 2
+    assert "own.ptx has no .target, as PTX begins with" in capsys.readouterr().err
+    ptx.write_text(".version 8.0\n.target sm_90\n.address_size 64\n")
+    assert main(["kernels", "own.ptx"]) == 0
+    assert "no kernel (__global__ function, or .entry of PTX)" in capsys.readouterr().out

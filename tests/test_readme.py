@@ -142,6 +142,13 @@ def test_the_page_of_projects_is_what_was_run() -> None:
     assert record["right"] == sum(row["right"] for row in record["rows"])
 
 
+def test_the_page_of_projects_says_why_counts_are_ptxs() -> None:
+    record = json.loads(PROJECTS["RECORD"].read_text())
+    row = {**record["rows"][0], "counted_as": "PTX", "counted_why": ["line 4 | is", "so"]}
+    text = PROJECTS["page"]({**record, "rows": [row]})
+    assert "| 0 | PTX: line 4 \\| is; so |" in text
+
+
 def test_its_targets_and_files_are_there() -> None:
     text = README.read_text()
     makefile = (ROOT / "Makefile").read_text()

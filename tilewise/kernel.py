@@ -1,33 +1,30 @@
-"""A kernel of anybody's: CUDA C++ source, a name and macros; compile it, launch it."""
+"""A kernel of anybody's: CUDA C++ source, a name and macros, or PTX; compile it, launch it."""
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from copy import copy
-from dataclasses import replace
-from operator import index
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar, Self
 
 from tilewise import compiler
 from tilewise.compiler import Compiled, Request, shipped, source_files
-from tilewise.compiler.ptx import given
-from tilewise.devices import Device, device_of
+from tilewise.compiler.ptx import given, module
+from tilewise.devices import Device
 from tilewise.devices.emulated import emulator
-from tilewise.isolated import launch as in_a_process
-from tilewise.launch import Launch, LaunchReport, dim3, each_of
+from tilewise.launchable import CHECKS, Launchable
 from tilewise.limits import Limits
-from tilewise.targets import SUFFIXES
+from tilewise.targets import PTX_SUFFIX, SUFFIXES
 from tilewise.tracebacks import front_door
-from tilewise.variables import Variables
 
-if TYPE_CHECKING:
-    from tilewise.lens.profile import Profile
+__all__ = ["CHECKS", "SOURCES", "Kernel", "PtxKernel"]
 
-CHECKS = ("raise", "strict", "collect", "off")
 SOURCES = shipped.FOLDER
 """The folder of the kernels that come with tilewise."""
+# PTX begins with its version; no C++ does.
+_PTX = re.compile(r"(?:\s|//[^\n]*|/\*.*?\*/)*+\.version\s+\d", re.DOTALL)
 
 
 def _read(path: Path) -> str:
@@ -36,13 +33,7 @@ def _read(path: Path) -> str:
     return source_files.read(path)
 
 
-def _size(shared: int) -> int:
-    if isinstance(shared, bool) or not hasattr(shared, "__index__"):
-        raise TypeError(f"shared is {shared!r}; it takes a whole number of bytes")
-    return index(shared)
-
-
-class Kernel:
+class Kernel(Launchable):
     """One kernel of a CUDA C++ source.
 
     Parameters
@@ -75,7 +66,7 @@ class Kernel:
     TypeError
         If the source, the name or the macros are of another type.
     ValueError
-        If the file is no text.
+        If the file is no text, or the source is PTX, which :meth:`from_ptx` takes.
 
     Examples
     --------
@@ -92,6 +83,9 @@ class Kernel:
     1
     """
 
+    _parameter: ClassVar[str] = "source_or_path"
+    _language: ClassVar[str] = "CUDA C++ source"
+
     def __init__(
         self,
         source_or_path: str | os.PathLike[str],
@@ -103,13 +97,10 @@ class Kernel:
         trusted: bool = False,
         limits: Limits | None = None,
     ) -> None:
-        self.path: Path | None = None
-        self.is_ptx = False
-        self.lines_of: tuple[str, str] | None = None
         if not isinstance(source_or_path, str | os.PathLike):
             raise TypeError(
-                f"source_or_path is {source_or_path!r}; it takes CUDA C++ source as a string, or "
-                "the path of a file with it"
+                f"{self._parameter} is {source_or_path!r}; it takes {self._language} as a string, "
+                "or the path of a file with it"
             )
         if not isinstance(name, str):
             raise TypeError(f"name is {name!r}; it takes the kernel's name as a string")
@@ -117,13 +108,14 @@ class Kernel:
             raise TypeError(f"defines is {defines!r}; it takes a mapping of macros to values")
         if not isinstance(limits, Limits | None):
             raise TypeError(f"limits is {limits!r}; it takes tilewise.Limits, or None for none")
-        if not isinstance(source_or_path, str) or (
-            "\n" not in source_or_path and source_or_path.endswith(SUFFIXES)
-        ):
-            self.path = Path(source_or_path)
+        is_text = isinstance(source_or_path, str) and (
+            "\n" in source_or_path or not source_or_path.endswith((*SUFFIXES, PTX_SUFFIX))
+        )
+        self.path = None if is_text else Path(source_or_path)
         self.source = _read(self.path) if self.path else str(source_or_path)
+        self._check_language(name)
         self.name = name
-        self.defines: dict[str, Any] = dict(defines or {})
+        self.defines = dict(defines or {})
         # A string stays one: to compile then says what is wrong with it.
         self.options = options if isinstance(options, str) else tuple(options)
         self.include = include if isinstance(include, str | Path) else tuple(include)
@@ -132,18 +124,26 @@ class Kernel:
                 what = "it is a file" if Path(folder).exists() else "there is no such folder"
                 raise FileNotFoundError(f"include has {str(folder)!r}: {what}")
         self.trusted, self.limits = trusted, limits
-        self._variables: Variables | None = None
 
-    @classmethod
+    def _check_language(self, name: str) -> None:
+        """Raise an error if the source is PTX."""
+        if _PTX.match(self.source) or (self.path and self.path.suffix == PTX_SUFFIX):
+            what = "the source" if self.path is None else str(self.path)
+            shown = "text" if self.path is None else repr(str(self.path))
+            raise ValueError(
+                f"{what} is PTX, and Kernel takes CUDA C++; "
+                f"tilewise.Kernel.from_ptx({shown}, {name!r}) takes PTX"
+            )
+
+    @staticmethod
     @front_door
     def from_ptx(
-        cls,
         text_or_path: str | os.PathLike[str],
         name: str | None = None,
         *,
         source: str | os.PathLike[str] | None = None,
         limits: Limits | None = None,
-    ) -> Kernel:
+    ) -> PtxKernel:
         """Take a kernel of PTX, of whichever compiler.
 
         It launches, profiles and is watched as one of CUDA C++. Machine code is made of it by
@@ -195,49 +195,18 @@ class Kernel:
         >>> x
         array([0., 2., 4., 6., 8.], dtype=float32)
         """
-        if not isinstance(text_or_path, str | os.PathLike):
-            raise TypeError(
-                f"text_or_path is {text_or_path!r}; it takes PTX as a string, or the path of a "
-                "file with it"
-            )
-        if not isinstance(name, str | None):
-            raise TypeError(f"name is {name!r}; it takes the kernel's name as a string")
-        if not isinstance(limits, Limits | None):
-            raise TypeError(f"limits is {limits!r}; it takes tilewise.Limits, or None for none")
-        made = cls.__new__(cls)
-        made.path = None
-        if not isinstance(text_or_path, str) or (
-            "\n" not in text_or_path and text_or_path.endswith(".ptx")
-        ):
-            made.path = Path(text_or_path)
-        made.source = source_files.read(made.path) if made.path else str(text_or_path)
-        made.is_ptx, made.defines = True, {}
-        made.options, made.include = (), ()
-        made.trusted, made.limits, made._variables = False, limits, None
-        made.lines_of = None if source is None else (str(source), source_files.read(Path(source)))
-        made.name = given.kernel_name(made.source, name, made._file)
-        return made
-
-    @property
-    def _file(self) -> str:
-        return given.NO_FILE if self.path is None else str(self.path)
+        return PtxKernel(text_or_path, name, source=source, limits=limits)
 
     @property
     def arch(self) -> str:
         """Return what it is compiled for where nobody says: PTX, for its own target."""
-        if not self.is_ptx:
-            return compiler.DEFAULT_ARCH
-        return given.default_arch(self.source, self._file)
+        return compiler.DEFAULT_ARCH
 
     def __repr__(self) -> str:
-        if self.is_ptx:
-            return f"Kernel.from_ptx({str(self.path or '<text>')!r}, {self.name!r})"
         return f"Kernel({str(self.path or '<source>')!r}, {self.name!r}, {self.defines!r})"
 
-    def with_macros(self, defines: Mapping[str, Any]) -> Kernel:
+    def with_macros(self, defines: Mapping[str, Any]) -> Self:
         """The same kernel with more macros; of PTX, which has none, the kernel itself."""
-        if self.is_ptx:
-            return self
         found = copy(self)
         found.defines = {**self.defines, **defines}
         found._variables = None if self._variables is None else found._own_variables(self)
@@ -249,21 +218,6 @@ class Kernel:
             self.source, self.name, self.defines, arch or compiler.DEFAULT_ARCH, self.path,
             self.options, self.include, lines, self.trusted, self.limits,
         )  # fmt: skip
-
-    @property
-    def variables(self) -> Variables:
-        """The ``__constant__`` and ``__device__`` variables of the kernel's module.
-
-        ``kernel.variables["weights"] = array`` sets one for the launches that follow, on any
-        device, as ``cudaMemcpyToSymbol`` does; ``kernel.variables["total"]`` is what the last
-        launch left in one.
-        """
-        if self._variables is None:
-            self._variables = self._own_variables()
-        return self._variables
-
-    def _own_variables(self, given: Kernel | None = None) -> Variables:
-        return Variables(self.compile, None if given is None else given._variables)
 
     @front_door
     def compile(self, arch: str | None = None, *, lines: bool = True) -> Compiled:
@@ -284,11 +238,6 @@ class Kernel:
         ValueError
             If NVRTC does not know ``arch``, or it is older than PTX's target.
         """
-        if self.is_ptx:
-            return given.given(
-                self.source, self.name, arch=arch, path=self.path, source=self.lines_of,
-                limits=self.limits,
-            )  # fmt: skip
         return compiler.compile_request(self.request(arch, lines=lines))
 
     def find(self, arch: str | None = None, *, lines: bool = True) -> Compiled | None:
@@ -304,141 +253,73 @@ class Kernel:
         ValueError
             If NVRTC does not know ``arch``.
         """
-        if self.is_ptx:
-            return self.compile(arch)
         return compiler.find(self.request(arch, lines=lines))
 
-    def place(self, device: str | Device = "auto") -> Device:
-        """Return the device of a name; of the emulator, one of the kernel's own :attr:`arch`."""
-        found = device_of(device)
-        is_by_name = isinstance(device, str) and found.name == "emulator"
-        return emulator(self.arch) if self.is_ptx and is_by_name else found
 
-    @front_door
-    def launch(
+class PtxKernel(Kernel):
+    """One kernel of PTX, as :meth:`Kernel.from_ptx` takes it."""
+
+    is_ptx = True
+    _parameter, _language = "text_or_path", "PTX"
+
+    def __init__(
         self,
-        grid: int | Sequence[int],
-        block: int | Sequence[int],
-        args: Sequence[Any],
-        shared: int = 0,
-        device: str | Device = "auto",
-        checks: str = "raise",
+        text_or_path: str | os.PathLike[str],
+        name: str | None = None,
         *,
-        global_races: bool = False,
-        isolated: bool = False,
-        cooperative: bool = False,
-    ) -> LaunchReport:
-        """Compile, launch, wait, report.
+        source: str | os.PathLike[str] | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        super().__init__(text_or_path, "" if name is None else name, limits=limits)
+        self.lines_of = None if source is None else (str(source), source_files.read(Path(source)))
+        self.name = module.kernel_name(self.source, name, self._file)
 
-        Parameters
-        ----------
-        grid, block : int or sequence of ints
-            Blocks a grid and threads a block, x first.
-        args : sequence
-            One a parameter: numbers, NumPy arrays (copied in and out), arrays on the device, and
-            for a ``CUtensorMap`` or a pointer to one what :func:`tilewise.tensor_map` makes.
-        shared : int
-            Dynamic shared memory a block, bytes.
-        device : str or Device
-            ``"auto"``, ``"gpu"``, ``"emulator"``, or a device, as ``tilewise.emulator("sm_80")``.
-        checks : str
-            On the emulator: ``"raise"`` at a fault; ``"strict"``, also at what is only noted
-            otherwise; ``"collect"`` faults in the report; or ``"off"``.
-        global_races : bool
-            On the emulator: look for races in global memory too. It remembers every access of
-            the launch, and is for small grids.
-        isolated : bool
-            Whether it runs in a process of its own, which ends with it: the report, the arrays
-            and the errors are the same. Arrays are NumPy's. The kernel's limits hold, or
-            :class:`tilewise.Limits`' own.
-        cooperative : bool
-            Whether all blocks are resident at once, so that they may wait for each other, as
-            ``cooperative_groups::this_grid().sync()`` does; as ``cudaLaunchCooperativeKernel``.
-
-        Raises
-        ------
-        CompileError, LaunchError, LimitError, CheckError, DeviceUnavailableError
-        ValueError
-            If an argument can't be; or if the kernel has limits and the launch is on a GPU, which
-            can't be stopped but with its process, and is not isolated.
-        TypeError
-        """
-        if checks not in CHECKS:
-            raise ValueError(f"checks is {checks!r}; it takes one of {', '.join(CHECKS)}")
-        place = self.place(device)
-        launch = Launch(
-            dim3(grid, "grid"), dim3(block, "block"), each_of(args), _size(shared), checks,
-            global_races=global_races, limits=self.limits, cooperative=cooperative,
-        )  # fmt: skip
-        compiled = self.compile(place.arch)
-        # Most kernels have none, and are launched often.
-        has_variables = bool(compiled.variables) or self._variables is not None
-        variables = self.variables if has_variables else None
-        if variables is not None:
-            launch = replace(launch, module=variables.module(place, compiled))
-        if isolated:
-            carried = frozenset() if variables is None else variables.carried(compiled)
-            report, changed = in_a_process(place.name, place.arch, compiled, launch, carried)
-            if variables is not None:
-                variables.changed(changed)
-            return report
-        if self.limits is not None and place.name == "gpu":
+    def _check_language(self, name: str) -> None:
+        """Raise an error if the file is CUDA C++; other texts are none where they are read."""
+        if self.path and self.path.suffix in SUFFIXES:
             raise ValueError(
-                "a launch on a GPU can't be stopped from inside; with limits, launch it with "
-                "isolated=True"
+                f"{self.path} is CUDA C++, and from_ptx takes PTX; "
+                f"tilewise.Kernel({str(self.path)!r}, {name!r}) takes CUDA C++"
             )
-        report = place.launch(compiled, launch)
-        if variables is not None:
-            variables.launched(compiled)
-        return report
+
+    @property
+    def _file(self) -> str:
+        return module.NO_FILE if self.path is None else str(self.path)
+
+    @property
+    def arch(self) -> str:
+        """Return the PTX's own target."""
+        return given.default_arch(self.source, self._file)
+
+    def __repr__(self) -> str:
+        return f"Kernel.from_ptx({str(self.path or '<text>')!r}, {self.name!r})"
+
+    def with_macros(self, defines: Mapping[str, Any]) -> Self:
+        """Return the kernel itself: PTX has no macros."""
+        return self
 
     @front_door
-    def profile(
-        self,
-        grid: int | Sequence[int],
-        block: int | Sequence[int],
-        args: Sequence[Any],
-        shared: int = 0,
-        *,
-        arch: str | None = None,
-        checks: str = "raise",
-        whole: bool = False,
-        cooperative: bool = False,
-    ) -> Profile:
-        """Count what a launch does to memory, on the emulator; no array changes.
-
-        Of blocks that do the same, one is run and its counts multiplied, so that the size of the
-        grid hardly matters; ``profile.report.alike`` says which.
-
-        Parameters
-        ----------
-        grid, block, args, shared, checks, cooperative
-            As :meth:`launch` takes them; arrays are NumPy's. Of a cooperative launch every block is
-            run.
-        arch : str, optional
-            To compile for, as ``"sm_80"``; by default :attr:`arch`.
-        whole : bool
-            Run every block.
+    def compile(self, arch: str | None = None, *, lines: bool = True) -> Compiled:
+        """Make machine code for ``arch``, as :meth:`Kernel.compile` does; lines are there anyway.
 
         Raises
         ------
-        CompileError, LaunchError, CheckError, ValueError, TypeError
-
-        Examples
-        --------
-        >>> import numpy as np, tilewise
-        >>> source = '''extern "C" __global__ void copy(int n, const float* x, float* y) {
-        ...     int i = blockIdx.x * blockDim.x + threadIdx.x;
-        ...     if (i < n) y[i] = x[i];
-        ... }'''
-        >>> x = np.ones(100_000, dtype=np.float32)
-        >>> found = tilewise.Kernel(source, "copy").profile(391, 256, (100_000, x, x.copy()))
-        >>> found.counters.global_load_sectors, found.blocks_run, found.occupancy.blocks
-        (12500, 2, 8)
+        CompileError
+            If the PTX can't be read, or an assembler refuses it.
+        ValueError
+            If ``arch`` is older than the PTX's target.
         """
-        from tilewise.lens.profiling import profile_launch
-
-        return profile_launch(
-            self, grid, block, args, shared=shared, arch=arch or self.arch,
-            checks=checks, whole=whole, cooperative=cooperative,
+        return given.given(
+            self.source, self.name, arch=arch, path=self.path, source=self.lines_of,
+            limits=self.limits,
         )  # fmt: skip
+
+    def find(self, arch: str | None = None, *, lines: bool = True) -> Compiled | None:
+        """Return what :meth:`compile` does: of PTX little is to be made."""
+        return self.compile(arch)
+
+    def place(self, device: str | Device = "auto") -> Device:
+        """Return the device of a name; of the emulator, one of the PTX's own target."""
+        found = super().place(device)
+        is_by_name = isinstance(device, str) and found.name == "emulator"
+        return emulator(self.arch) if is_by_name else found

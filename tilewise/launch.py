@@ -310,8 +310,8 @@ class LaunchReport(Shown):
 
     @property
     def counted_as(self) -> str:
-        """``"machine code"`` where shared-memory accesses were joined as ptxas joined them,
-        ``"PTX"`` where that could not be confirmed (``notes`` says why)."""
+        """``"machine code"`` where accesses to shared memory and atomics are counted as ptxas made
+        them, ``"PTX"`` where that could not be confirmed (``notes`` says why)."""
         return "PTX" if self.confirmation.doubt else "machine code"
 
     @property

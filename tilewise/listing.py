@@ -9,18 +9,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tilewise.compiler import architectures
+from tilewise.compiler import Parameter, architectures, source_files
 from tilewise.compiler.ahead import cores
 from tilewise.compiler.extract import nearest, own_texts, wanted
 from tilewise.compiler.job import job_of
+from tilewise.compiler.names import declarations
+from tilewise.compiler.ptx import module
 from tilewise.compiler.source.instances import instances
 from tilewise.compiler.source.kernels import KernelDeclaration
 from tilewise.compiler.source.part import Files, read
 from tilewise.errors import CompileError, TilewiseError
 from tilewise.kernel import Kernel
 from tilewise.limits import Limits
-from tilewise.targets import SUFFIXES
+from tilewise.targets import PTX_SUFFIX, SUFFIXES
 
+_LISTED = (*SUFFIXES, PTX_SUFFIX)
 _Places = dict[tuple[str, int, str, tuple[str, ...]], list[tuple[str, KernelDeclaration]]]
 """Kernels by where they stand, each with the files in which it was found."""
 
@@ -52,6 +55,8 @@ class ListedKernel:
         The name by which it was compiled: its own, or an instance; empty where none was.
     problem : str
         Why that does not compile; empty where it does, and where it was not compiled.
+    target : str
+        Of PTX, the architecture that it is for; else empty.
     """
 
     file: str
@@ -65,6 +70,7 @@ class ListedKernel:
     instances: tuple[str, ...]
     tried: str = ""
     problem: str = ""
+    target: str = ""
 
     @property
     def compiles(self) -> bool | None:
@@ -86,11 +92,12 @@ class ListedKernel:
             "compiles": self.compiles,
             "tried": self.tried,
             "problem": self.problem,
+            "target": self.target,
         }
 
 
 def files_of(paths: Iterable[str | os.PathLike[str]]) -> list[Path]:
-    """The files of CUDA C++ that paths name; of a folder, all that lie in it and below.
+    """The files of CUDA C++ and of PTX that paths name; of a folder, all that lie in it and below.
 
     Raises
     ------
@@ -100,9 +107,9 @@ def files_of(paths: Iterable[str | os.PathLike[str]]) -> list[Path]:
     found: dict[Path, None] = {}
     for each in map(Path, paths):
         if each.is_dir():
-            inside = sorted(p for p in each.rglob("*") if p.suffix in SUFFIXES and p.is_file())
+            inside = sorted(p for p in each.rglob("*") if p.suffix in _LISTED and p.is_file())
             if not inside:
-                raise FileNotFoundError(f"there is no file *.cu or *.cuh in {each}")
+                raise FileNotFoundError(f"there is no file *.cu, *.cuh or *.ptx in {each}")
             found.update(dict.fromkeys(inside))
         elif each.is_file():
             found[each] = None
@@ -130,11 +137,12 @@ def list_kernels(
     Parameters
     ----------
     paths : path, or iterable of paths
-        Files; of a folder, all ``*.cu`` and ``*.cuh`` in it and below.
+        Files; of a folder, all ``*.cu``, ``*.cuh`` and ``*.ptx`` in it and below.
     name : str, optional
         Only the kernels of this name; where it is an instance of a template, that is compiled.
     arch : str, optional
-        What they are compiled for, as ``"sm_90a"``; by default as the emulator has it.
+        What they are compiled for, as ``"sm_90a"``; by default as the emulator has it, and PTX for
+        its own target.
     compiled : bool
         Whether each kernel is compiled: a template as the first of its instances that the files
         ask for, and not at all where they ask for none.
@@ -168,7 +176,14 @@ def list_kernels(
         raise ValueError(
             f"NVRTC does not know arch {arch!r}; it knows {', '.join(architectures())}"
         )
-    files = files_of([paths] if isinstance(paths, str | os.PathLike) else paths)
+    every = files_of([paths] if isinstance(paths, str | os.PathLike) else paths)
+    of_ptx = [path for path in every if path.suffix == PTX_SUFFIX]
+    files = [path for path in every if path.suffix != PTX_SUFFIX]
+    ptx = [
+        kernel for path in of_ptx for kernel in _of_ptx(path, name, arch, compiled, limits, done)
+    ]
+    if not files:
+        return tuple(ptx)
     by_place: _Places = {}
     asked: dict[str, list[str]] = {}
     for path in files:
@@ -210,7 +225,7 @@ def list_kernels(
         )  # fmt: skip
 
     with ThreadPoolExecutor(cores()) as pool:
-        return tuple(pool.map(listed, named))
+        return (*pool.map(listed, named), *ptx)
 
 
 def _read(
@@ -232,6 +247,63 @@ def _read(
     for name, found in instances(files).items():
         asked.setdefault(name, []).extend(found)
     return files
+
+
+def _of_ptx(
+    path: Path,
+    name: str | None,
+    arch: str | None,
+    is_compiled: bool,
+    limits: Limits | None,
+    done: Callable[[str], object],
+) -> list[ListedKernel]:
+    """The kernels of a file of PTX.
+
+    Raises
+    ------
+    ValueError
+        If the file is no text or no PTX, or has no kernel of a name that is given.
+    """
+    text, file = source_files.read(path), str(path)
+    try:
+        target = module.target(text, file)
+        entries = module.entries(text, file)
+        asked = None if name is None else module.symbol_of(text, name, file)
+    except CompileError as error:
+        raise ValueError(str(error)) from None
+    found = []
+    for entry in entries:
+        if asked not in (None, entry.symbol):
+            continue
+        tried = problem = ""
+        written = [_in_ptx(x) for x in entry.parameters]
+        if is_compiled:
+            tried = entry.name
+            try:
+                made = Kernel.from_ptx(path, entry.symbol, limits=limits).compile(arch)
+            except (TilewiseError, OSError, ValueError) as error:
+                problem = str(error)
+            else:
+                written = declarations(made) or written
+                if made.resources.missing:  # nothing is known of it
+                    tried = ""
+            done(entry.name)
+        found.append(
+            ListedKernel(
+                file=file, source=file, line=entry.line, name=entry.name, template=(),
+                parameters=tuple(written), launch_bounds=entry.launch_bounds,
+                cluster_dims=entry.cluster_dims, instances=(), tried=tried, problem=problem,
+                target=target,
+            )
+        )  # fmt: skip
+    return found
+
+
+def _in_ptx(parameter: Parameter) -> str:
+    """A parameter in PTX's own words: ``".u64 .ptr x"``, ``".b8 v[16]"``."""
+    extent = f"[{parameter.size}]" if parameter.type == "b8" else ""
+    pointer = " .ptr" if parameter.declared == "*" else ""
+    return f".{parameter.type}{pointer} {parameter.name}{extent}"
 
 
 def _called(name: str, by_place: _Places) -> _Places:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 SUFFIXES = (".cu", ".cuh")
 """How the names of files with CUDA C++ end."""
+PTX_SUFFIX = ".ptx"
 _TARGET = re.compile(r"(.*?\.(?:cuh?|ptx)):(.*)", re.DOTALL)
 
 

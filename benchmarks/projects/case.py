@@ -37,6 +37,8 @@ class Outcome:
         Why it is not right.
     fault : str
         Where that is the project's own fault: which, in a sentence.
+    counted_why : tuple of str
+        Where that is the PTX, why: what the emulator says of each launch, with the source's line.
     """
 
     right: bool
@@ -45,6 +47,7 @@ class Outcome:
     seconds: float
     error: str = ""
     fault: str = ""
+    counted_why: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

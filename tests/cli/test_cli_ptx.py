@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from commands import PLACE, SIGNATURE, Tilewise
 
@@ -67,3 +68,69 @@ def test_what_is_wrong_with_a_name_is_said(target: str, tilewise: Tilewise) -> N
         outcome = tilewise("run", *words, *SIZES)
         assert outcome.code == 2, outcome
         assert message in " ".join(outcome.err.split()), outcome.err
+
+
+COPY = """.version 8.0
+.target {target}
+.address_size 64
+.visible .entry copy(.param .u32 copy_param_0, .param .u64 copy_param_1, .param .u64 copy_param_2)
+{{
+.reg .b32 %r<3>; .reg .f32 %f; .reg .b64 %rd<6>; .reg .pred p;
+ld.param.u32 %r1, [copy_param_0]; mov.u32 %r2, %tid.x;
+setp.ge.u32 p, %r2, %r1;
+@p bra done;
+ld.param.u64 %rd1, [copy_param_1]; ld.param.u64 %rd2, [copy_param_2];
+mul.wide.u32 %rd3, %r2, 4; add.s64 %rd4, %rd1, %rd3; add.s64 %rd5, %rd2, %rd3;
+ld.global.f32 %f, [%rd4];
+st.global.f32 [%rd5], %f;
+done: ret;
+}}
+"""
+
+
+@pytest.fixture
+def copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    path = Path("copy.ptx")
+    path.write_text(COPY.format(target="sm_80"))
+    return path
+
+
+LAUNCH = ("--grid", "1", "--block", "8", "--args", "8", "arange:8:float32", "zeros:8:float32")
+
+
+@pytest.mark.parametrize("name", ["2", "copy_param_2"])
+@pytest.mark.usefixtures("copy")
+def test_parameters_are_named_by_place(name: str, tilewise: Tilewise) -> None:
+    outcome = tilewise(
+        "run", "copy.ptx:copy", *LAUNCH, "--expect", f"{name} = copy_param_1", "--out",
+        f"{name}=y.npy",
+    )  # fmt: skip
+    assert outcome.code == 0, outcome.err
+    assert "right: copy_param_2 = copy_param_1" in " ".join(outcome.out.split())
+    assert np.load("y.npy").tolist() == list(range(8))
+    outcome = tilewise("run", "copy.ptx:copy", *LAUNCH, "--expect", f"{name}=y.npy")
+    assert outcome.code == 0, outcome.err
+
+
+@pytest.mark.parametrize("place", ["0", "3", "99999"])
+@pytest.mark.usefixtures("copy")
+def test_places_of_no_array_are_refused(place: str, tilewise: Tilewise) -> None:
+    outcome = tilewise("run", "copy.ptx:copy", *LAUNCH, "--expect", f"{place} = 4")
+    assert outcome.code == 2
+    assert "is no array" in outcome.err
+    assert "there are copy_param_1, copy_param_2" in outcome.err
+    outcome = tilewise("run", "copy.ptx:copy", *LAUNCH, "--out", f"{place}=y.npy")
+    assert outcome.code == 2
+    assert "with an array's name (copy_param_1, copy_param_2)" in outcome.err
+
+
+@pytest.mark.skipif(not assembler.tools(), reason="neither nvJitLink nor ptxas is here")
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+def test_occupancy_is_that_of_the_ptxs_target(arch: str, copy: Path, tilewise: Tilewise) -> None:
+    copy.write_text(COPY.format(target=arch))
+    outcome = tilewise("occupancy", "copy.ptx:copy", "--block", "128")
+    assert outcome.code == 0, outcome.err
+    assert arch.removesuffix("a") in outcome.out
+    assert "sm_100" not in outcome.out
+    assert "left out" not in outcome.out

@@ -164,7 +164,7 @@ def test_limits_on_a_gpu_run_in_a_process(tmp_path: Path, monkeypatch: pytest.Mo
         seen.append(device)
         return isolated.launch("emulator", *rest)
 
-    monkeypatch.setattr("tilewise.kernel.in_a_process", on_the_emulator)
+    monkeypatch.setattr("tilewise.launchable.in_a_process", on_the_emulator)
     monkeypatch.setattr(place, "name", "gpu")
     rng = np.random.default_rng(0)
     a, b, c = (rng.standard_normal((6, 9)).astype(np.float32)[:, :6] for _ in range(3))

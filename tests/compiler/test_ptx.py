@@ -11,6 +11,7 @@ import pytest
 from tilewise.compiler import machine_code
 from tilewise.compiler.ptx import assembler, given
 from tilewise.compiler.ptx.lines import with_own_lines
+from tilewise.compiler.ptx.module import entries
 from tilewise.compiler.ptx.parameters import parameters
 from tilewise.compiler.ptx.placed import with_alignment
 from tilewise.compiler.ptx.text import split
@@ -101,7 +102,7 @@ def test_a_kernel_is_found_by_its_symbol_and_its_name() -> None:
     text = ONE + f".visible .entry {mangled}() {{ ret; }}\n"
     assert given.given(text, mangled).symbol == mangled
     assert given.given(text, "add<4>").symbol == mangled
-    assert given.kernels(text) == ("k", mangled)
+    assert [each.symbol for each in entries(text)] == ["k", mangled]
     with pytest.raises(CompileError, match=r"<ptx> has k, add<4>; say which"):
         given.given(text)
     with pytest.raises(CompileError, match=r"no kernel called 'sub'; it has k, add<4>"):
@@ -227,7 +228,7 @@ def test_a_source_is_read_in_the_ptxs_folder_alone(tmp_path: Path) -> None:
     path = inside / "k.ptx"
 
     def source(name: str) -> tuple[str, str]:
-        text = ONE.replace("ret;", ".loc 1 3 1\nret;") + f'.file 1 "{name}"\n'
+        text = ONE.replace("ret;", ".loc 1 1 1\nret;") + f'.file 1 "{name}"\n'
         path.write_text(text)
         found = Kernel.from_ptx(path, "k").compile()
         return found.file, found.source

@@ -14,7 +14,7 @@ from signatures import SOURCE
 from tilewise.compiler import Compiled
 from tilewise.kernel import Kernel
 from tilewise.specs.advice import options
-from tilewise.specs.arguments import Arguments, parse
+from tilewise.specs.arguments import Arguments, names_of, parse
 
 
 def compiled(name: str) -> Compiled:
@@ -246,3 +246,21 @@ def test_without_bfloat16_its_package_is_named(monkeypatch: pytest.MonkeyPatch) 
 )
 def test_a_command_line_that_works(name: str, wanted: str) -> None:
     assert options(compiled(name)) == wanted
+
+
+UNNAMED = 'extern "C" __global__ void k(int, float* x, float*, int arg0) {}'
+
+
+def test_parameters_without_a_name_are_called_by_their_places() -> None:
+    of = Kernel(UNNAMED, "k").compile()
+    assert names_of(of) == ["_arg0", "x", "arg2", "arg0"]
+    found = parse(of, ["8", "zeros:_arg0", "2=zeros:arg0", "arg0=4"])
+    assert found.numbers == {"_arg0": 8, "arg0": 4}
+    assert [x.plan.shape for x in found.arrays if x.plan] == [(8,), (4,)]
+    for texts in (("8", "zeros:8", "arg2=null", "3=1"), ("0=8", "1=zeros:8", "2=null", "3=1")):
+        assert parse(of, texts).numbers == {"_arg0": 8, "arg0": 1}
+    for wrong in ("4=1", "12345=1", "\u0663=1", "arg9=1"):
+        with pytest.raises(ValueError, match=r"k has no parameter '.*it has _arg0, x, arg2, arg0"):
+            parse(of, ["8", "zeros:8", "null", wrong])
+    with pytest.raises(ValueError, match="argument x is given twice"):
+        parse(of, ["8", "zeros:8", "1=null"])

@@ -197,7 +197,7 @@ def test_on_a_gpu_a_kernel_with_limits_has_a_process_of_its_own(
         seen.append({"device": device, "arch": arch})
         return emulator.launch(compiled, asked), set(carried)
 
-    monkeypatch.setattr("tilewise.kernel.in_a_process", in_a_process)
+    monkeypatch.setattr("tilewise.launchable.in_a_process", in_a_process)
     gpu: Any = OnTheHost(emulator)
     assert launch(ready, device=gpu, expect=["y = 3 - y"]).correct
     assert seen == [{"device": "gpu", "arch": emulator.arch}]

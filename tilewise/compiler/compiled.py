@@ -100,8 +100,12 @@ class Compiled:
     ptx_file : int
         The number of the ``.file`` that stands for the PTX itself: functions whose PTX says of no
         source line have its own lines. 0 where there is none.
+    source_doubt : str
+        Of PTX, why its source may not be what it was compiled from; empty where nothing says so.
     is_part : bool
         Whether the part of the source was compiled that the kernel needs, and not all of it.
+    remarks : tuple of str
+        What is to be said of it, as the doubt.
     """
 
     name: str
@@ -116,7 +120,9 @@ class Compiled:
     variables: tuple[Variable, ...] = ()
     is_ptx: bool = False
     ptx_file: int = 0
+    source_doubt: str = ""
     is_part: bool = False
+    remarks: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return f"Compiled({self.name!r}, {self.arch!r}, {self.file!r}, {self.resources!r})"

@@ -12,24 +12,28 @@ import shutil
 import subprocess
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
 
-from tilewise.compiler import Compiled, cache
+from tilewise.compiler import Compiled, cache, elections
 
 INSTALL_HINT = "pip install nvidia-cuda-nvdisasm"
 _PACKAGE = "nvidia-cuda-nvdisasm"
 _SECONDS = 120.0
 _SECTION = re.compile(r"^\s*\.section\s+\.text\.([\w$.]+),")
 _LINE = re.compile(r'^\s*//## File ".*", line (\d+)')
-_INSTRUCTION = re.compile(r"^\s*/\*[0-9a-f]+\*/\s+(?:(@!?U?P\w+)\s+)?([A-Z][\w.]*)")
+_LABEL = re.compile(r"^\.?[\w$]+.*:\s*$")
+_INSTRUCTION = re.compile(r"^\s*/\*[0-9a-f]+\*/\s+(?:(@!?U?P\w+)\s+)?([A-Z][\w.]*)([^;]*)")
 # Loads and stores of shared, global, local and generic memory, atomics, ldmatrix, cp.async.
 _SHARED = ("LDS", "STS", "LDSM", "STSM", "ATOMS")
 _OTHER = ("LDG", "STG", "LDL", "STL", "LD", "ST", "ATOM", "ATOMG", "RED", "REDG", "LDGSTS")
 _MEMORY = frozenset((*_SHARED, *_OTHER))
+ATOMICS = ("ATOM", "ATOMG", "RED", "REDG")
+"""Atomics on global and on generic addresses."""
+_FLOAT = re.compile(r"B?F(?:16|32|64)")
+_OPERATIONS = frozenset(("ADD", "MIN", "MAX", "AND", "OR", "XOR", "INC", "DEC", "EXCH", "CAS"))
 _WIDTHS = {
     "128": 128, "64": 64, "32": 32, "U16": 16, "S16": 16, "16": 16, "U8": 8, "S8": 8, "8": 8,
 }  # fmt: skip
@@ -50,12 +54,19 @@ class MemoryInstruction:
         Bits a thread.
     predicate : str
         The guard, as ``"@!P0"``; empty for none.
+    operation : str
+        Of an atomic on a global or generic address, as ``"ADD"`` or ``"ADD.F32"``.
+    lanes : str
+        Of such an atomic, which lanes of a warp execute it: what :mod:`tilewise.compiler.elections`
+        names.
     """
 
     line: int
     opcode: str
     width: int
     predicate: str
+    operation: str = ""
+    lanes: str = elections.EACH
 
 
 @dataclass(frozen=True)
@@ -110,7 +121,7 @@ def disassemble(compiled: Compiled) -> Disassembly:
 
     Never raises for want of ``nvdisasm``: the result says why there are no instructions.
     """
-    key = cache.key(("sass", compiled.symbol, sha256(compiled.cubin).hexdigest()))
+    key = cache.key(("sass 2", compiled.symbol, sha256(compiled.cubin).hexdigest()))
     entry = cache.load(key)
     if entry is not None:
         return Disassembly(tuple(MemoryInstruction(*row) for row in entry["instructions"]))
@@ -144,21 +155,46 @@ def _text(cubin: bytes) -> tuple[str, str]:
     return result.stdout.decode(errors="replace"), ""
 
 
-def parse(text: str, symbol: str) -> Iterator[MemoryInstruction]:
+def parse(text: str, symbol: str) -> list[MemoryInstruction]:
     """The memory instructions of one kernel in the text of ``nvdisasm -c -g``.
 
     A called function that was not inlined stands in its caller's section, and is read with it.
     """
-    inside, line = False, 0
+    found: list[MemoryInstruction] = []
+    inside, line, election = False, 0, elections.Elections()
     for row in text.splitlines():
         if section := _SECTION.match(row):
-            inside, line = section[1] == symbol, 0
+            inside, line, election = section[1] == symbol, 0, elections.Elections()
         elif not inside:
             continue
         elif place := _LINE.match(row):
             line = int(place[1])
         elif instruction := _INSTRUCTION.match(row):
-            opcode, *modifiers = instruction[2].split(".")
-            if opcode in _MEMORY:
+            guard, name = instruction[1] or "", instruction[2]
+            opcode, *modifiers = name.split(".")
+            if opcode in ATOMICS:
+                found.append(_atomic(line, name, guard, election))
+            elif opcode in _MEMORY:
                 widths = [_WIDTHS[each] for each in modifiers if each in _WIDTHS]
-                yield MemoryInstruction(line, opcode, (widths or [32])[-1], instruction[1] or "")
+                found.append(MemoryInstruction(line, opcode, (widths or [32])[-1], guard))
+            election.step(line, guard, name, [each.strip() for each in instruction[3].split(",")])
+        elif _LABEL.match(row):
+            election.label()
+    atomics = [at for at, each in enumerate(found) if each.opcode in ATOMICS]
+    said = [(found[at].line, (found[at].operation, found[at].width), found[at].lanes)
+            for at in atomics]  # fmt: skip
+    for at, lanes in zip(atomics, election.settled(said), strict=True):
+        found[at] = replace(found[at], lanes=lanes)
+    return found
+
+
+def _atomic(line: int, name: str, guard: str, election: elections.Elections) -> MemoryInstruction:
+    opcode, *modifiers = name.split(".")
+    at = next((i for i, each in enumerate(modifiers) if each in _OPERATIONS), None)
+    operation = "" if at is None else modifiers[at]
+    kind = next((each for each in modifiers if _FLOAT.match(each)), "")
+    width = 64 if any(each.endswith("64") for each in modifiers) else 32
+    return MemoryInstruction(
+        line, opcode, width, guard, f"{operation}.{kind}" if kind else operation,
+        election.lanes(guard),
+    )  # fmt: skip

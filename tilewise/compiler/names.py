@@ -41,19 +41,32 @@ def declarations(compiled: Compiled) -> list[str]:
     list of str
         One a parameter; empty where the source does not say it plainly.
     """
-    if compiled.is_ptx and ".entry" in compiled.source:  # the text that lines are in is PTX
-        return []
+    if compiled.source_doubt or (compiled.is_ptx and ".entry" in compiled.source):
+        return []  # of another source, perhaps; or the text that lines are in is PTX
+    found = lists(compiled.source, compiled.name)
+    same = [each for each in found if len(each[1]) == len(compiled.parameters)]
+    # The kernel's own declaration, where a function of its name, or a call, has as many.
+    return min(same, key=lambda each: not each[0])[1] if same else []
+
+
+def lists(source: str, name: str) -> list[tuple[bool, list[str]]]:
+    """Find what stands in parentheses behind a kernel's name in a source.
+
+    Returns
+    -------
+    list of (bool, list of str)
+        Whether ``__global__`` stands before it, and the parts between commas.
+    """
     # A comment, or what looks like one, ends where the text does: no text is looked at twice.
-    plain = _LEFT_OUT.sub(" ", compiled.source)
-    base = re.split(r"[<(]", compiled.name)[0].split("::")[-1].strip()
+    plain = _LEFT_OUT.sub(" ", source)
+    base = re.split(r"[<(]", name)[0].split("::")[-1].strip()
     found = []
     for begin in re.finditer(rf"\b{re.escape(base)}\s*\(", plain):
         parts = _parts(plain[begin.end() : begin.end() + _LONGEST])
-        if parts is not None and len(parts) == len(compiled.parameters):
+        if parts is not None:
             start = max(plain.rfind(end, 0, begin.start()) for end in ";{}") + 1
-            found.append(("__global__" not in plain[start : begin.start()], parts))
-    # The kernel's own declaration, where a function of its name, or a call, has as many.
-    return min(found, key=lambda each: each[0])[1] if found else []
+            found.append(("__global__" in plain[start : begin.start()], parts))
+    return found
 
 
 def signature(compiled: Compiled) -> str:

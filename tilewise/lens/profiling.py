@@ -11,11 +11,12 @@ from typing import Any
 from tilewise.compiler import Compiled
 from tilewise.devices.emulator import Emulator, EmulatorArray, UnlikeBlocksError
 from tilewise.devices.occupancy import multiprocessor, occupancy
-from tilewise.kernel import CHECKS, Kernel
+from tilewise.kernel import Kernel
 from tilewise.ladder.run import arch_of, kernel_of, sizes_of
 from tilewise.ladder.rungs import Rung
 from tilewise.ladder.verdict import judge
 from tilewise.launch import Launch, LaunchReport, dim3, each_of
+from tilewise.launchable import CHECKS, Launchable
 from tilewise.lens.nsight_child import Case
 from tilewise.lens.products import Product
 from tilewise.lens.profile import Profile
@@ -33,7 +34,7 @@ Count = Callable[[Compiled, Launch], LaunchReport]
 
 @front_door
 def profile_launch(
-    kernel: Kernel,
+    kernel: Launchable,
     grid: int | Sequence[int],
     block: int | Sequence[int],
     args: Sequence[Any],
@@ -112,7 +113,7 @@ def profile_prepared(
 
 
 def _profile(
-    kernel: Kernel, compiled: Compiled, launch: Launch, emulator: Emulator, count: Count
+    kernel: Launchable, compiled: Compiled, launch: Launch, emulator: Emulator, count: Count
 ) -> Profile:
     """What ``count``, a method of the emulator, finds."""
     multiprocessor(emulator.arch)  # where it is not known, nothing is run

@@ -212,6 +212,8 @@ def _traced(
         "blocks": written,
         "output": report.output,
     }  # fmt: skip
+    if compiled.source_doubt:
+        data["source_note"] = compiled.source_doubt
     return Trace(data)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewise import compiler
-from tilewise.compiler.ptx.given import target
+from tilewise.compiler.ptx.module import target
 from tilewise.compiler.request import Request
 from tilewise.errors import CompileError
 from tilewise.numba.packages import numba

@@ -32,7 +32,7 @@ class Argument:
     Attributes
     ----------
     name : str
-        The parameter's; its place, as ``"3"``, where it has none.
+        The parameter's; ``"arg3"``, by its place, where it has none.
     parameter : Parameter
     text : str
         As it was given.
@@ -91,10 +91,11 @@ def parse(
     compiled : Compiled
     texts : sequence of str
         One a parameter, in order, or ``NAME=TEXT`` in any order; after one with a name, all have
-        one. Where the source's names can't be read, the parameter's place stands for its name,
-        from 0. A number is an expression (:mod:`tilewise.specs.expressions`) of the other numbers'
-        names, or ``true`` or ``false``. An array is one of :data:`tilewise.specs.arrays.FORMS`, or
-        ``null``. A vector such as ``float4`` is its numbers with commas; any other structure is
+        one. A parameter's place, from 0, stands for its name too: ``3=TEXT``; and one whose name
+        can't be read in the source is called ``arg3``. A number is an expression
+        (:mod:`tilewise.specs.expressions`) of the other numbers' names, or ``true`` or ``false``.
+        An array is one of :data:`tilewise.specs.arrays.FORMS`, or ``null``. A vector such as
+        ``float4`` is its numbers with commas; any other structure is
         ``struct:FORMAT:VALUE,VALUE,...``, as Python's :mod:`struct` has the format, or
         ``hex:0001ff``, its bytes.
     seed : int
@@ -139,12 +140,29 @@ def parse(
 
 
 def names_of(compiled: Compiled) -> list[str]:
-    """The parameters' names, or where they are not known, their places from 0."""
+    """The parameters' names, each once; where one is not known, ``"arg3"`` by its place from 0."""
     names = parameter_names(compiled) or [""] * len(compiled.parameters)
-    return [
-        name if name.isidentifier() and names.count(name) == 1 else str(index)
-        for index, name in enumerate(names)
-    ]
+    found = []
+    for index, name in enumerate(names):
+        if not name.isidentifier() or names.count(name) > 1:
+            name = f"arg{index}"
+            while name in names:
+                name = f"_{name}"
+        found.append(name)
+    return found
+
+
+def place_of(given: str, names: Sequence[str]) -> int | None:
+    """The place of the parameter that is given by its name, or by its place; None of no parameter.
+
+    Examples
+    --------
+    >>> place_of("x", ["n", "x"]), place_of("1", ["n", "x"]), place_of("2", ["n", "x"])
+    (1, 1, None)
+    """
+    if given in names:
+        return names.index(given)
+    return int(given) if re.fullmatch(r"[0-9]{1,4}", given) and int(given) < len(names) else None
 
 
 def said(name: str, parameter: Parameter) -> str:
@@ -170,8 +188,8 @@ def _matched(compiled: Compiled, names: Sequence[str], texts: Sequence[str]) -> 
             continue
         is_by_name = True
         name = by_name[1]
-        index = names.index(name) if name in names else int(name) if name.isdigit() else -1
-        if not 0 <= index < len(names):
+        index = place_of(name, names)
+        if index is None:
             near = get_close_matches(name, names, 1)
             meant = f"; did you mean {near[0]}?" if near else ""
             raise ValueError(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewise.shown import Record, number
+from tilewise.specs.arguments import place_of
 from tilewise.specs.arrays import Array, load
 from tilewise.specs.bounds import Precision
 from tilewise.specs.formulas import Unset, evaluate
@@ -124,7 +125,7 @@ class Compared(Record):
         )
 
 
-def parse(text: str, values: Mapping[str, Any]) -> Expected:
+def parse(text: str, values: Mapping[str, Any], names: Sequence[str] = ()) -> Expected:
     """What ``NAME = EXPRESSION``, or ``NAME=FILE.npy``, says that an array should be.
 
     Parameters
@@ -132,6 +133,8 @@ def parse(text: str, values: Mapping[str, Any]) -> Expected:
     text : str
     values : mapping
         The arguments before the launch: numbers, and arrays.
+    names : sequence of str
+        Of all parameters, so that the array may be named by its place.
 
     Raises
     ------
@@ -146,6 +149,8 @@ def parse(text: str, values: Mapping[str, Any]) -> Expected:
         raise ValueError(f"{what}; it takes NAME=EXPRESSION or NAME=FILE.npy, as 'y = a*x + y'")
     name, right = found[1], found[2].strip()
     arrays = [each for each, value in values.items() if isinstance(value, np.ndarray | Unset)]
+    place = place_of(name, names)
+    name = name if place is None else names[place]
     if name not in arrays:
         near = get_close_matches(name, arrays, 1)
         meant = f"; did you mean {near[0]}?" if near else ""

@@ -79,7 +79,8 @@ class Prepared:
             elif x.number is not None:
                 is_float = x.parameter.type == "f32"
                 before[x.name] = np.float32(x.number) if is_float else x.number
-        return [expectations.parse(text, before) for text in texts]
+        names = [x.name for x in self.arguments.each]
+        return [expectations.parse(text, before, names) for text in texts]
 
 
 def prepare(

@@ -410,3 +410,29 @@ def test_reports_of_the_same_launch_with_other_doubts_are_not_equal(emulator: De
     assert pickle.loads(pickle.dumps(doubtful)) == doubtful
     assert "no nvdisasm" not in repr(doubtful)
     assert "note: no nvdisasm" in str(doubtful)
+
+
+PTXAS_MERGES = (
+    "as where ptxas makes one access of two that never both happen, in an if and its else"
+)
+PTXAS_UNROLLS = "as where ptxas repeats a loop's body, and joins accesses of one round and the next"
+
+
+@pytest.mark.parametrize(
+    ("ours", "machine", "said"),
+    [
+        ({32: 1}, {}, f"where the PTX lets expect 1 of 32 bits: {PTXAS_MERGES}"),
+        ({64: 8}, {128: 16}, f"where the PTX lets expect 8 of 64 bits: {PTXAS_UNROLLS}"),
+        ({64: 2}, {32: 4}, "in the machine code, where the PTX lets expect 2 of 64 bits"),
+    ],
+)  # fmt: skip
+def test_the_reason_says_what_makes_such_a_difference(
+    ours: dict[int, int], machine: dict[int, int], said: str
+) -> None:
+    expected, found = (
+        Counter({(4, "STS", width): number for width, number in each.items()})
+        for each in (ours, machine)
+    )
+    reason = joining._difference(expected, found, {})
+    assert reason.startswith("the shared stores of line 4 are")
+    assert reason.endswith(said)

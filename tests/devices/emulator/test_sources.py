@@ -276,7 +276,7 @@ def test_the_machine_code_confirms_lines_of_headers(
     found = Disassembly((MemoryInstruction(6, "LDS", 8, ""),))
     monkeypatch.setattr(sass, "disassemble", lambda compiled: found)
     reason = joining.join(program, kernel).reason
-    assert f"line 3 of {file.parent / 'parts' / 'inner.cuh'} has the shared loads none" in reason
+    assert f"shared loads of line 3 of {file.parent / 'parts' / 'inner.cuh'} are none" in reason
 
 
 PTX = """

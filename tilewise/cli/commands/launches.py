@@ -227,7 +227,8 @@ def targets(
     Parameters
     ----------
     texts : sequence of str
-        ``NAME=FILE.npy``, a folder for all arrays, or where there is one array its file.
+        ``NAME=FILE.npy``, or the argument's place for its name, a folder for all arrays, or where
+        there is one array its file.
     arguments : Arguments
     inputs : sequence of Path
         Files that are read.
@@ -242,15 +243,18 @@ def targets(
         If a file can't be written.
     """
     from tilewise.ladder.matrix_files import check_target
+    from tilewise.specs.arguments import place_of
 
     names = [x.name for x in arguments.arrays]
+    every = [x.name for x in arguments.each]
     found: dict[str, Path] = {}
     for text in texts or ():
         name, mark, path = text.partition("=")
         if not text or (mark and not path):
             raise ValueError(_no_target(text, name, names))
-        if mark and name in names:
-            found[name] = Path(path)
+        place = place_of(name, every) if mark else None
+        if place is not None and every[place] in names:
+            found[every[place]] = Path(path)
         elif mark and not Path(text).parent.is_dir():
             raise ValueError(_no_target(text, name, names))
         elif Path(text).is_dir() or text.endswith("/"):

@@ -19,8 +19,8 @@ def kernels(
     files: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[FILE.cu|FOLDER|FILE.cu:NAME ...]",
-            help="Files of CUDA C++, or folders of them. By default the rungs of the ladder.",
+            metavar="[FILE.cu|FILE.ptx|FOLDER|FILE.cu:NAME ...]",
+            help="Files of CUDA C++ or PTX, or folders of them. By default the ladder's rungs.",
         ),
     ] = None,
     compiled: Annotated[
@@ -58,7 +58,7 @@ def kernels(
         if as_json:
             print_json({"kernels": [each.to_dict() for each in found]})
         else:
-            show.listing(found, files, arch or DEFAULT_ARCH)
+            show.listing(found, files, arch, DEFAULT_ARCH)
     elif as_json:
         print_json({"kernels": [rung.to_dict() for rung in RUNGS]})
     else:

@@ -83,7 +83,7 @@ def occupancy(
         typer.Option(
             "--arch",
             metavar="ARCH",
-            help="As sm_90; may be given again. By default all that are known.",
+            help="As sm_90; may be given again. By default all that are known; of PTX its own.",
         ),
     ] = None,
     include: Include = None,
@@ -186,7 +186,9 @@ def _rows(
     from tilewise.errors import CompileError
 
     known = compiler.architectures()
-    wanted = asked or [arch for arch in ARCHITECTURES if arch in known]
+    # PTX is for its own target; of a later architecture it is asked for by name.
+    default = [kernel.arch] if kernel.is_ptx else [x for x in ARCHITECTURES if x in known]
+    wanted = asked or default
     places = [multiprocessor(arch) for arch in dict.fromkeys(wanted)]
     rows: list[dict[str, Any]] = []
     left_out: list[dict[str, Any]] = []

@@ -18,21 +18,34 @@ _MOST = 6  # instances of a template that are shown
 _INDENT = (0, 0, 0, 4)
 
 
-def listing(kernels: Sequence[ListedKernel], files: Sequence[str], arch: str) -> None:
-    """Each kernel with its parameters, where it stands, and whether it compiles."""
+def listing(
+    kernels: Sequence[ListedKernel], files: Sequence[str], arch: str | None, default: str
+) -> None:
+    """Each kernel with its parameters, where it stands, and whether it compiles.
+
+    Parameters
+    ----------
+    kernels, files
+    arch : str or None
+        What was asked for: without, PTX was compiled for its target, and the rest for ``default``.
+    default : str
+    """
     out = console()
     if not kernels:
-        out.print(f"{', '.join(files)}: no kernel (__global__ function)", markup=False)
+        out.print(
+            f"{', '.join(files)}: no kernel (__global__ function, or .entry of PTX)", markup=False
+        )
         return
     for kernel in kernels:
         out.print(Text.assemble((kernel.name, "bold"), f"({', '.join(kernel.parameters)})"))
-        for line in _lines(kernel, arch):
+        for line in _lines(kernel, arch or kernel.target or default):
             out.print(Padding(line, _INDENT, expand=False), markup=False)
     tried = [kernel for kernel in kernels if kernel.compiles is not None]
     told = f"{plural(len(kernels), 'kernel')}"
     if tried:
         told += (
-            f", of which {number(sum(map(bool, (k.compiles for k in tried))))} compile for {arch}"
+            f", of which {number(sum(map(bool, (k.compiles for k in tried))))} compile for "
+            + ", ".join(dict.fromkeys(arch or k.target or default for k in tried))
         )
     out.print()
     out.print(told)
@@ -44,6 +57,8 @@ def _lines(kernel: ListedKernel, arch: str) -> list[str]:
     if kernel.file != kernel.source:
         place += f", as {kernel.file}:{kernel.name}"
     lines = [place]
+    if kernel.target:
+        lines.append(f"PTX for {kernel.target}")
     if kernel.template:
         lines.append(f"template <{', '.join(kernel.template)}>")
     if kernel.launch_bounds:

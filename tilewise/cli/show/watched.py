@@ -48,6 +48,8 @@ def watched(found: Watch, written: Mapping[str, Path | None], drawn: int | None)
                 f"smaller {'product' if trace['problem'] else 'launch'} is seen to its end, unless "
                 "the kernel has a loop without one"
             )
+    if "source_note" in trace:
+        out.print(f"note: {trace['source_note']}", markup=False)
     x = trace["problem"]
     if x is None:
         launched = grid_line(tuple(trace["grid"]), tuple(trace["block"]))

@@ -6,8 +6,7 @@ import re
 import threading
 import zlib
 from collections import OrderedDict
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,23 +14,18 @@ from tilewise.compiler import cache, nvrtc, symbols
 from tilewise.compiler.clock import Clock
 from tilewise.compiler.compiled import Compiled, Parameter
 from tilewise.compiler.options import check_text
-from tilewise.compiler.ptx import apart, assembler
-from tilewise.compiler.ptx.lines import (
-    Numbered,
-    as_they_were_written,
-    escaped,
-    with_own_lines,
-)
+from tilewise.compiler.ptx import apart, assembler, origins
+from tilewise.compiler.ptx.lines import escaped
+from tilewise.compiler.ptx.module import NO_FILE, Module, module_of, symbol_of, target
+from tilewise.compiler.ptx.origins import Origin
 from tilewise.compiler.ptx.parameters import parameters, variables
 from tilewise.compiler.ptx.placed import with_alignment
-from tilewise.compiler.ptx.text import Split, split
+from tilewise.compiler.ptx.text import split
 from tilewise.compiler.source_files import MOST_BYTES
 from tilewise.counted import Resources
 from tilewise.errors import CompileError
 from tilewise.limits import Limits
 
-NO_FILE = "<ptx>"
-"""What PTX is called that is no file's."""
 MOST_LINES = 20
 """So many of an assembler's messages stand in an error."""
 _REMEMBERED = 64
@@ -47,33 +41,11 @@ _PLACE = re.compile(r"ptxas [^\n,;]*, line (\d+); (\w+) *: ")
 _NOISE = re.compile(r"^(?:ptxas fatal *: Ptx assembly aborted.*|ERROR NVJITLINK.*)\n?", re.M)
 
 
-@dataclass(frozen=True)
-class _Module:
-    """A module's text, cut and with its own lines."""
-
-    split: Split
-    numbered: Numbered
-
-
 def forget() -> None:
     """Forget what this process read; what is on disk stays."""
     with _lock:
         _memory.clear()
-    _module.cache_clear()
-
-
-def target(text: str, file: str = NO_FILE) -> str:
-    """Return the architecture that PTX is for, by its ``.target``.
-
-    Raises
-    ------
-    CompileError
-        If it says of none, or it can't be read.
-    """
-    found = _module(text, file).split.target
-    if not found:
-        raise CompileError(f"{file} has no .target, as PTX begins with; is it PTX?")
-    return found
+    module_of.cache_clear()
 
 
 def default_arch(text: str, file: str = NO_FILE) -> str:
@@ -151,12 +123,16 @@ def given(
     arch = arch or default_arch(text, file)
     if why := refusal(own, arch):
         raise ValueError(f"{file} can't be compiled for {arch}: {why}")
-    key = (text, name, arch, file, source)
+    module = module_of(text, file)
+    symbol = symbol_of(text, name, file)
+    # The source may be edited between two calls.
+    origin = origins.origin(module.split, symbol, path, source)
+    key = (text, name, arch, file, origin)
     with _lock:
         if limits is None and key in _memory:
             _memory.move_to_end(key)
             return _memory[key]
-    found = _made(text, name, arch, file, path, source, limits)
+    found = _made(text, module, symbol, name, arch, file, origin, limits)
     with _lock:
         _memory[key] = found
         if len(_memory) > _REMEMBERED:
@@ -164,54 +140,20 @@ def given(
     return found
 
 
-def kernels(text: str, file: str = NO_FILE) -> tuple[str, ...]:
-    """Return the symbols of the kernels in a PTX module.
-
-    Raises
-    ------
-    CompileError
-        If it can't be read.
-    """
-    return _module(text, file).split.kernels
-
-
-def kernel_name(text: str, name: str | None, file: str = NO_FILE) -> str:
-    """Return the name as it was asked for, or of the one kernel that there is.
-
-    Raises
-    ------
-    CompileError
-        If there is no such kernel.
-    """
-    symbol = _symbol(_module(text, file).split, name, file)
-    return name or symbol
-
-
-@lru_cache(maxsize=4)
-def _module(text: str, file: str) -> _Module:
-    text = as_they_were_written(text)
-    try:
-        found = split(text)
-    except CompileError as error:
-        raise CompileError(f"{file}: {error}") from None
-    return _Module(found, with_own_lines(found, text, file))
-
-
 def _made(
     text: str,
+    module: Module,
+    symbol: str,
     name: str | None,
     arch: str,
     file: str,
-    path: Path | None,
-    source: tuple[str, str] | None,
+    origin: Origin | None,
     limits: Limits | None,
 ) -> Compiled:
-    module = _module(text, file)
     if module.split.address_size != 64:
         raise CompileError(
             f"{file} has addresses of {module.split.address_size} bits; 64 are taken"
         )
-    symbol = _symbol(module.split, name, file)
     body = module.split.functions[symbol]
     cubin, log, missing = _assembled(module, arch, file, limits)
     resources = Resources(0, 0, 0, 0, 0, 0, missing)
@@ -219,12 +161,14 @@ def _made(
         resources = symbols.resources(log, cubin, symbol)
         resources = replace(resources, shared_bytes=_static_shared(cubin, symbol, arch))
     named = tuple(Parameter(*each) for each in parameters(body.parameters))
-    own, own_text = source or _source(module, symbol, path) or (file, text)
+    if origin is None:
+        origin = Origin(file, text)
+    declared = origin.declared(name or symbol, named)
     numbered = module.numbered
     return Compiled(
-        name or symbol, symbol, arch, own_text, own, numbered.ptx, cubin, resources, named,
-        variables(module.split),
-        is_ptx=True, ptx_file=numbered.file,
+        name or symbol, symbol, arch, origin.text, origin.name, numbered.ptx, cubin, resources,
+        declared, variables(module.split), is_ptx=True, ptx_file=numbered.file,
+        source_doubt=origin.doubt, remarks=(origin.doubt,) if origin.doubt else (),
     )  # fmt: skip
 
 
@@ -236,33 +180,8 @@ def _static_shared(cubin: bytes, symbol: str, arch: str) -> int:
     return max(0, size - 1024) if is_kept else size
 
 
-def _symbol(module: Split, name: str | None, file: str) -> str:
-    """The symbol of the kernel that is asked for."""
-    there = module.kernels
-    if name is None:
-        if len(there) == 1:
-            return there[0]
-        raise CompileError(f"{file} has {_listed(there)}; say which")
-    if name in there:
-        return name
-    plain = [symbol for symbol in there if symbols.demangle(symbol) == name]
-    if len(plain) == 1:
-        return plain[0]
-    if plain:
-        raise CompileError(f"{file} has several kernels called {name}: {', '.join(plain)}")
-    raise CompileError(f"{file} has no kernel called {name!r}; it has {_listed(there)}")
-
-
-def _listed(there: tuple[str, ...]) -> str:
-    if not there:
-        return "no kernel (.entry)"
-    shown = [symbols.demangle(symbol) for symbol in there[:20]]
-    more = f" and {len(there) - 20} more" if len(there) > 20 else ""
-    return f"{', '.join(shown)}{more}"
-
-
 def _assembled(
-    module: _Module, arch: str, file: str, limits: Limits | None
+    module: Module, arch: str, file: str, limits: Limits | None
 ) -> tuple[bytes, str, str]:
     """Machine code and ptxas's log; or why there is none."""
     missing = f"neither nvJitLink nor ptxas is there ({assembler.INSTALL_HINT})"
@@ -276,7 +195,7 @@ def _assembled(
 
 
 def _assembled_by(
-    tool: str, module: _Module, arch: str, file: str, limits: Limits | None, clock: Clock
+    tool: str, module: Module, arch: str, file: str, limits: Limits | None, clock: Clock
 ) -> tuple[bytes, str, str]:
     text = module.numbered.by_block
     key = cache.key(("assembled", text, arch, tool))
@@ -318,43 +237,3 @@ def _missing(log: str, file: str, arch: str, tool: str) -> str:
     if _BEYOND.search(log) or not said:
         return f"{tool} can't make machine code of it: {lines[0] if lines else 'it says nothing'}"
     raise CompileError(f"{file} does not assemble for {arch}:\n{said}")
-
-
-_LOC = re.compile(
-    r"\.loc\s+(\d{1,9})\s+(\d{1,9})\s+\d+(?:\s*,[^\n;]*?\binlined_at\s+(\d{1,9})\s+\d+\s+\d+)?"
-)
-
-
-def _source(module: _Module, symbol: str, path: Path | None) -> tuple[str, str] | None:
-    """The source that a kernel's lines are in: its name, and its text where it may be read."""
-    body, text = module.split.functions[symbol], module.split.text
-    for number, line, outer in _LOC.findall(text, body.start, body.end):
-        named = module.split.files.get(int(outer or number))
-        if named is not None and int(line):
-            name = _unescaped(named)
-            return name, _text(name, path)
-    return None
-
-
-def _unescaped(quoted: str) -> str:
-    def byte(escape: re.Match[bytes]) -> bytes:
-        return bytes([int(escape[1], 8)]) if len(escape[1]) == 3 else escape[1]
-
-    plain = re.sub(rb"\\([0-3][0-7]{2}|.)", byte, quoted.encode())
-    return plain.decode(errors="replace")
-
-
-def _text(name: str, path: Path | None) -> str:
-    """The text of a source that lies in the folder of the PTX or below; else empty."""
-    if path is None or "\0" in name:
-        return ""
-    folder = path.absolute().parent.resolve()
-    try:
-        place = (folder / name).resolve()
-        if not place.is_relative_to(folder) or not place.is_file():
-            return ""
-        if place.stat().st_size > MOST_BYTES:
-            return ""
-        return place.read_text(encoding="utf-8")
-    except (OSError, ValueError):
-        return ""

@@ -19,7 +19,9 @@ MOST_SHOWN = 60  # characters of a text that a message quotes
 _COMMENT = re.compile(r'"(?:[^"\\\n]|\\.)*"|//[^\n]*|/\*.*?(?:\*/|\Z)|@@DWARF[^\n]*|\0|\r', re.S)
 _MARK = re.compile(r'"(?:[^"\\\n]|\\.)*"|[;{}]')
 _BRACE = re.compile(r'"(?:[^"\\\n]|\\.)*"|[{}]')
-_FILE = re.compile(r'\.file\s+(\d{1,9})\s+"((?:[^"\\\n]|\\.)*)"(?:\s*,\s*\d+)*')
+_FILE = re.compile(
+    r'\.file\s+(\d{1,9})\s+"((?:[^"\\\n]|\\.)*)"(?:\s*,\s*(\d{1,19})\s*,\s*(\d{1,19}))?'
+)
 _LEADING = re.compile(
     r"\s*(?:\.version\s+(?P<version>[\d.]+)|\.target\s+(?P<target>\w+(?:\s*,\s*\w+)*)"
     r"|\.address_size\s+(?P<address>\d{1,3})\b|(?P<file>\.file\b)|\.loc\s[\d\s]+)"
@@ -78,6 +80,9 @@ class Split:
         The module's statements outside of functions, without their ``;``.
     files : dict
         The names that ``.file`` gives, by number.
+    stamps : dict
+        When each of them was written (seconds since 1970) and how many bytes it had, by number,
+        where ``.file`` says so.
     aliases : dict
         Function to function: other names that ``.alias`` gives.
     """
@@ -89,6 +94,7 @@ class Split:
     functions: dict[str, Body] = field(default_factory=dict)
     declarations: list[str] = field(default_factory=list)
     files: dict[int, str] = field(default_factory=dict)
+    stamps: dict[int, tuple[int, int]] = field(default_factory=dict)
     aliases: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -191,6 +197,8 @@ def _directives(found: Split, start: int, end: int) -> int:
             if named is None:
                 break
             found.files[int(named[1])] = named[2]
+            if named[4]:
+                found.stamps[int(named[1])] = int(named[3]), int(named[4])
             start = named.end()
             continue
         found.version = match["version"] or found.version

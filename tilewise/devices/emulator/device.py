@@ -21,6 +21,7 @@ from tilewise.devices.arguments import ArrayArgument
 from tilewise.devices.emulator.checks.happens_before import batch_limit
 from tilewise.devices.emulator.copies.tensor_maps import encode
 from tilewise.devices.emulator.counting.counters import count
+from tilewise.devices.emulator.counting.elected import Elected, elected
 from tilewise.devices.emulator.counting.joining import Joining, join
 from tilewise.devices.emulator.machine import Machine, Setup
 from tilewise.devices.emulator.memory.arrays import EmulatorArray
@@ -45,6 +46,8 @@ __all__ = ["Emulator", "EmulatorArray", "UnlikeBlocksError"]
 LANES = 16384
 """Lanes of a batch: registers of this many lanes stay in a core's cache."""
 _PROGRAMS = 64
+_Counted = tuple[Program, Joining, Elected]
+"""A program, and how its accesses are counted."""
 
 
 class Emulator:
@@ -72,7 +75,7 @@ class Emulator:
         self.progress = progress
         self._memory = GlobalMemory()
         self._lock = threading.Lock()
-        self._programs: OrderedDict[tuple[str, str, bytes], tuple[Program, Joining]] = OrderedDict()
+        self._programs: OrderedDict[tuple[str, str, bytes], _Counted] = OrderedDict()
 
     def __repr__(self) -> str:
         return f"<{self.description}>"
@@ -210,7 +213,7 @@ class Emulator:
             if isinstance(argument, ArrayArgument):
                 EmulatorArray.accept(argument.value, self)
         budget = None if launch.limits is None else Budget(launch.limits, compiled.file)
-        program, joins = self._program(compiled)
+        program, joins, atomics = self._program(compiled)
         if budget is not None:
             budget.check_time()
         cluster = program.kernel.cluster or (1, 1, 1)
@@ -239,6 +242,7 @@ class Emulator:
                 symbols=image.symbols,
                 dynamic_shared=launch.shared,
                 joins=joins.accesses,
+                elected=atomics.lanes,
                 faults=faults,
                 sources=sources,
                 is_checking=launch.checks != "off",
@@ -262,7 +266,7 @@ class Emulator:
                 image.copy_back()
         seconds = time.perf_counter() - start
         total, lines = count(machine.ops, sources)
-        remarks = faults.notes
+        remarks = (*compiled.remarks, *faults.notes)
         resources = compiled.resources
         if resources.missing:
             resources = replace(resources, shared_bytes=declared)
@@ -281,7 +285,7 @@ class Emulator:
             remarks=remarks,
             alike=alike,
             footprint=footprint,
-            confirmation=Confirmation(lambda: joins.reason),
+            confirmation=Confirmation(lambda: _doubt(joins.reason, atomics.reason)),
             arch=self.arch,
         )
 
@@ -313,13 +317,13 @@ class Emulator:
         bound = program.kernel.most_threads or limits.MAX_THREADS
         return min(bound, occupancy.most_threads(self.arch, compiled.resources.registers))
 
-    def _program(self, compiled: Compiled) -> tuple[Program, Joining]:
+    def _program(self, compiled: Compiled) -> _Counted:
         # Of one PTX different assemblers make different machine code.
         key = (compiled.ptx, compiled.symbol, compiled.cubin)
         with self._lock:
             if key not in self._programs:
                 program = Program(parse(compiled.ptx), compiled.symbol)
-                self._programs[key] = program, join(program, compiled)
+                self._programs[key] = program, join(program, compiled), elected(program, compiled)
                 if len(self._programs) > _PROGRAMS:
                     self._programs.popitem(last=False)
             self._programs.move_to_end(key)
@@ -347,3 +351,8 @@ class Emulator:
             if self.progress is not None:
                 self.progress(last * cluster_size, blocks)
         return ()
+
+
+def _doubt(*reasons: str) -> str:
+    """Join the reasons why counts are not the machine code's, each said once."""
+    return "; ".join(dict.fromkeys(filter(None, reasons)))

@@ -66,6 +66,7 @@ class Setup:
     symbols: dict[str, int]
     dynamic_shared: int
     joins: Mapping[int, tuple[int, int] | None]
+    elected: Mapping[int, str]
     faults: Faults
     sources: Sources
     is_checking: bool

@@ -58,6 +58,8 @@ function open(number) {
 
 function heading() {
   const { problem, kernel, title, grid, block } = trace;
+  $("source-note").hidden = !trace.source_note;
+  setText($("source-note"), trace.source_note || "");
   const size = (extent) => extent.filter((one, i) => i < 2 || one > 1).join(" × ");
   $("title").replaceChildren();
   make($("title"), "span", "", `${title || kernel} `);

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from tilewise.compiler import elections
 from tilewise.devices.emulator.access.addresses import beside_multiple
 from tilewise.devices.emulator.checks import unwritten
 from tilewise.devices.emulator.counting import transactions
@@ -25,6 +26,13 @@ from tilewise.devices.emulator.threads.op import Op
 
 if TYPE_CHECKING:
     from tilewise.devices.emulator.machine import Machine
+
+
+_OF_ATOMICS = {
+    elections.EACH: transactions.atomic_sectors,
+    elections.ONE: transactions.sectors,
+    elections.WHOLE: transactions.whole_warp_sectors,
+}
 
 
 @dataclass
@@ -68,7 +76,9 @@ class GlobalAccess:
 
     def __init__(self, machine: Machine, op: Op, dtype: np.dtype[Any], count: int) -> None:
         self.machine, self.op, self.dtype, self.count = machine, op, dtype, count
-        self._is_atomic = op.instruction.opcode in ("atom", "red")
+        self._sectors = transactions.sectors
+        if op.instruction.opcode in ("atom", "red"):
+            self._sectors = _OF_ATOMICS[machine.setup.elected.get(op.index, elections.EACH)]
         self.width = dtype.itemsize * count
         self._patterns: list[_GlobalPattern] = []
 
@@ -92,8 +102,7 @@ class GlobalAccess:
             offset = low % transactions.SECTOR
             sectors = pattern.sectors.get(offset)
             if sectors is None:
-                count = transactions.atomic_sectors if self._is_atomic else transactions.sectors
-                sectors = count(pattern.relative - pattern.low + offset, lanes)
+                sectors = self._sectors(pattern.relative - pattern.low + offset, lanes)
                 pattern.sectors[offset] = sectors
             if pattern.distinct < 0:
                 pattern.distinct = transactions.distinct(pattern.relative - pattern.low, lanes)
@@ -129,7 +138,12 @@ class GlobalAccess:
     def _reach_one(self, address: int, lanes: Lanes, writes: bool, counts: bool) -> list[Part]:
         if counts:
             self.op.requests += lanes.warps
-            self.op.sectors += lanes.count if self._is_atomic else lanes.warps
+            if self._sectors is transactions.sectors:
+                self.op.sectors += lanes.warps
+            elif self._sectors is transactions.atomic_sectors:
+                self.op.sectors += lanes.count
+            else:
+                self.op.sectors += self._sectors(np.zeros(lanes.count, np.int64), lanes)
             self.op.bytes += lanes.warps * self.width
         found = self.machine.memory.find(address, address + self.width)
         if found is None or address % self.width:

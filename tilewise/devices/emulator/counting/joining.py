@@ -28,10 +28,9 @@ from itertools import groupby, product
 
 from tilewise.compiler import Compiled
 from tilewise.compiler import machine_code as sass
-from tilewise.compiler.ptx.lines import ENDS_BLOCK
+from tilewise.devices.emulator.counting.lines import machine_lines, names
 from tilewise.devices.emulator.counting.symbolic import Values
 from tilewise.devices.emulator.ptx.program import Program
-from tilewise.devices.emulator.ptx.sources import Sources
 from tilewise.devices.emulator.ptx.syntax import Address, Function, Instruction, Symbol
 from tilewise.devices.emulator.ptx.types import TYPE_BYTES
 from tilewise.devices.emulator.ptx.wmma import Matrix
@@ -117,9 +116,12 @@ def _unlike(program: Program, compiled: Compiled, accesses: Mapping[int, Counted
     if read.instructions is None:
         return read.reason
     machine = read.counts(*_KINDS.values())
-    lines = _lines(program, compiled)
+    lines = machine_lines(program, compiled)
     ours = _counts(program, accesses, lines)
-    return _difference(ours, machine, _places(program, compiled, lines))
+    accessed = [
+        at for at, each in enumerate(program.instructions) if _is_access(each) or _of_matrix(each)
+    ]
+    return _difference(ours, machine, names(program, compiled, lines, accessed))
 
 
 @dataclass(frozen=True)
@@ -183,30 +185,6 @@ def _orders(instruction: Instruction) -> bool:
     return instruction.opcode in _ORDERING
 
 
-def _lines(program: Program, compiled: Compiled) -> list[int]:
-    """The line that the machine code has for each instruction.
-
-    Where the lines are those of PTX itself, it is the first one of the basic block
-    (:mod:`tilewise.compiler.ptx.lines`).
-    """
-    lines = [instruction.line for instruction in program.instructions]
-    if not compiled.ptx_file:
-        return lines
-    base = 0
-    for function in program.functions:
-        labels = set(function.labels.values())
-        first, begins = 0, True
-        for at, instruction in enumerate(function.instructions):
-            if instruction.file != compiled.ptx_file:
-                break
-            if begins or at in labels:
-                first = instruction.line
-            lines[base + at] = first
-            begins = instruction.opcode in ENDS_BLOCK
-        base += len(function.instructions)
-    return lines
-
-
 def _counts(
     program: Program, accesses: Mapping[int, Counted], lines: Sequence[int] = ()
 ) -> Counter[tuple[int, str, int]]:
@@ -222,18 +200,6 @@ def _counts(
         for (kind, width), number in _of_matrix(instruction).items():
             counts[lines[index], kind, width] += number
     return counts
-
-
-def _places(program: Program, compiled: Compiled, lines: Sequence[int]) -> dict[int, str]:
-    """What a reader calls each line that has accesses: with the file, where that is a header."""
-    sources = Sources(program.module.files, compiled.file)
-    places: dict[int, set[str]] = defaultdict(set)
-    for line, instruction in zip(lines, program.instructions, strict=True):
-        if not _is_access(instruction) and not _of_matrix(instruction):
-            continue
-        name = sources.name(instruction)
-        places[line].add(f"line {line}" if name == sources.own else f"line {line} of {name}")
-    return {line: " and ".join(sorted(names)) for line, names in places.items()}
 
 
 def _difference(
@@ -261,10 +227,24 @@ def _difference(
         ):
             what = "loads" if kind == "LDS" else "stores"
             return (
-                f"the machine code of {places.get(line, f'line {line}')} has the shared {what} "
-                f"{_shown(found)}, "
-                f"where the PTX lets expect {_shown(expected)}"
+                f"the shared {what} of {places.get(line, f'line {line}')} are {_shown(found)} in "
+                f"the machine code, where the PTX lets expect {_shown(expected)}"
+                f"{_cause(expected, found)}"
             )
+    return ""
+
+
+def _cause(expected: Counter[int], found: Counter[int]) -> str:
+    """What ptxas does that makes more, or fewer, bytes of a line's accesses."""
+    before, after = (sum(n * width for width, n in each.items()) for each in (expected, found))
+    if after > before:
+        return (
+            ": as where ptxas repeats a loop's body, and joins accesses of one round and the next"
+        )
+    if after < before:
+        return (
+            ": as where ptxas makes one access of two that never both happen, in an if and its else"
+        )
     return ""
 
 

@@ -67,8 +67,27 @@ def atomic_sectors(addresses: npt.NDArray[Any], lanes: Lanes) -> int:
     addresses : ndarray of integers, shape (lanes.count,)
         Byte addresses.
     """
-    rows = _by_warp(addresses.astype(np.int64), lanes).copy()
-    rows.sort(axis=1)
+    return _in_turn(_by_warp(addresses.astype(np.int64), lanes))
+
+
+def whole_warp_sectors(addresses: npt.NDArray[Any], lanes: Lanes) -> int:
+    """Sectors of atomic accesses that one lane makes for a warp whose lanes all make them.
+
+    In every other warp each lane makes its own.
+
+    Parameters
+    ----------
+    addresses : ndarray of integers, shape (lanes.count,)
+        Byte addresses.
+    """
+    rows = _by_warp(addresses.astype(np.int64), lanes)
+    is_whole = (rows >= 0).all(axis=1)
+    return int(np.count_nonzero(_distinct(rows[is_whole] // SECTOR))) + _in_turn(rows[~is_whole])
+
+
+def _in_turn(rows: npt.NDArray[np.int64]) -> int:
+    """Sectors where the lanes of a warp, one a row, that share an address take turns."""
+    rows = np.sort(rows, axis=1)
     place = np.arange(WARP)
     is_new = np.ones(rows.shape, np.bool_)
     np.not_equal(rows[:, 1:], rows[:, :-1], out=is_new[:, 1:])

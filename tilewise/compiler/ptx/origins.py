@@ -1,0 +1,167 @@
+"""The source that PTX was compiled from, and whether it is still the one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+
+from tilewise.compiler import names
+from tilewise.compiler.compiled import Parameter
+from tilewise.compiler.declared import fits, type_of
+from tilewise.compiler.ptx.parameters import parameters
+from tilewise.compiler.ptx.text import Split
+from tilewise.compiler.source_files import MOST_BYTES
+from tilewise.compiler.symbols import demangle
+from tilewise.targets import SUFFIXES
+
+_LOC = re.compile(
+    r"\.loc\s+(\d{1,9})\s+(\d{1,9})\s+\d+(?:\s*,[^\n;]*?\binlined_at\s+(\d{1,9})\s+\d+\s+\d+)?"
+)
+_AT_ONCE = 1.0  # seconds between two files that were written together
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The text that a kernel's lines are in.
+
+    Attributes
+    ----------
+    name : str
+        The file's.
+    text : str
+        Empty where it can't be read, or is surely not the one.
+    doubt : str
+        Why it may not be the one that was compiled; empty where nothing says so.
+    """
+
+    name: str
+    text: str
+    doubt: str = ""
+
+    def declared(self, kernel: str, given: Sequence[Parameter]) -> tuple[Parameter, ...]:
+        """Return a kernel's parameters with the types that the source declares them with."""
+        written = [] if self.doubt else _written(self.text, kernel)
+        lists = [parts for parts in written if len(parts) == len(given)]
+        types = {tuple(map(type_of, parts)) for parts in lists}
+        if len(types) != 1:
+            return tuple(given)
+        return tuple(
+            replace(parameter, declared=type_ or parameter.declared)
+            for parameter, type_ in zip(given, types.pop(), strict=True)
+        )
+
+
+def origin(
+    module: Split, symbol: str, path: Path | None, source: tuple[str, str] | None
+) -> Origin | None:
+    """Find the source of a kernel; None where its PTX says of none.
+
+    Parameters
+    ----------
+    module : Split
+    symbol : str
+        The kernel's.
+    path : Path or None
+        The file of the PTX: a source is read in its folder and below alone.
+    source : (str, str) or None
+        The name and the text of the source, where the caller gives it.
+    """
+    body = module.functions[symbol]
+    locs = _locs(module.text, body.start, body.end)
+    number = next((outer for _, line, outer in locs if line and outer in module.files), None)
+    if source is None and number is None:
+        return None
+    doubt = ""
+    if source is not None:
+        name, text = source
+    else:
+        assert number is not None
+        name = _unescaped(module.files[number])
+        text, doubt = _read(name, path, module.stamps.get(number))
+        if doubt and not text:
+            return Origin(name, "", _said(name, doubt))
+    last = max((line for of, line, _ in locs if of == number), default=0)
+    is_cuda = name.endswith(SUFFIXES) and text
+    if is_cuda and (why := _unlike(text, last, demangle(symbol), body.parameters)):
+        # Where the caller names it, it is shown all the same.
+        return Origin(name, text if source else "", _said(name, why))
+    return Origin(name, text, _said(name, doubt) if doubt else "")
+
+
+# A kernel is asked for at each of its launches.
+@lru_cache(maxsize=16)
+def _locs(text: str, start: int, end: int) -> list[tuple[int, int, int]]:
+    """The file and the line of each ``.loc``, and the file that it was inlined in."""
+    return [
+        (int(number), int(line), int(outer or number))
+        for number, line, outer in _LOC.findall(text, start, end)
+    ]
+
+
+def _said(name: str, why: str) -> str:
+    return (
+        f"{name} may not be what the PTX was compiled from ({why}): the lines of the counts are "
+        "those of the source at that time, and types and names of parameters are not taken from it"
+    )
+
+
+@lru_cache(maxsize=16)
+def _unlike(text: str, last: int, kernel: str, header: str) -> str:
+    """Why a source is surely not a kernel's, by its lines and its parameters; else empty."""
+    if last > (lines := len(text.splitlines())):
+        return f"the PTX speaks of line {last}, and it has {lines} now"
+    given = [Parameter(*each) for each in parameters(header)]
+    written = _written(text, kernel)
+    if written and not any(_agree(parts, given) for parts in written):
+        return f"its {kernel} takes other parameters"
+    return ""
+
+
+def _agree(parts: Sequence[str], given: Sequence[Parameter]) -> bool:
+    if any(part.isidentifier() and not type_of(part) for part in parts):
+        return True  # a macro, perhaps, of any parameters
+    return len(parts) == len(given) and all(
+        fits(type_of(part), parameter.size, parameter.type)
+        for part, parameter in zip(parts, given, strict=True)
+    )
+
+
+def _written(text: str, kernel: str) -> list[list[str]]:
+    """The parameters of the kernels of a name."""
+    found = [parts for is_kernel, parts in names.lists(text, kernel) if is_kernel]
+    return [[] if parts == ["void"] else parts for parts in found]
+
+
+def _unescaped(quoted: str) -> str:
+    def byte(escape: re.Match[bytes]) -> bytes:
+        return bytes([int(escape[1], 8)]) if len(escape[1]) == 3 else escape[1]
+
+    plain = re.sub(rb"\\([0-3][0-7]{2}|.)", byte, quoted.encode())
+    return plain.decode(errors="replace")
+
+
+def _read(name: str, path: Path | None, stamp: tuple[int, int] | None) -> tuple[str, str]:
+    """The text of a source that lies in the folder of the PTX or below, and why it may be another.
+
+    The text is empty where it may not or can't be read, or is surely another.
+    """
+    if path is None or "\0" in name:
+        return "", ""
+    folder = path.absolute().parent.resolve()
+    try:
+        place = (folder / name).resolve()
+        if not place.is_relative_to(folder) or not place.is_file():
+            return "", ""
+        found = place.stat()
+        if found.st_size > MOST_BYTES:
+            return "", ""
+        text = place.read_text(encoding="utf-8")
+        made = path.stat().st_mtime if stamp is None else stamp[0]
+    except (OSError, ValueError):
+        return "", ""
+    if stamp is not None and stamp[1] not in (0, found.st_size):
+        return "", f"it had {stamp[1]:,} bytes, and has {found.st_size:,} now"
+    return text, "it was changed since" if made and found.st_mtime > made + _AT_ONCE else ""

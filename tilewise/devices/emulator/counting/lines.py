@@ -1,0 +1,47 @@
+"""Which line the machine code has for each instruction of a program, and what a reader calls it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+from tilewise.compiler import Compiled
+from tilewise.compiler.ptx.lines import ENDS_BLOCK
+from tilewise.devices.emulator.ptx.program import Program
+from tilewise.devices.emulator.ptx.sources import Sources
+
+
+def machine_lines(program: Program, compiled: Compiled) -> list[int]:
+    """Return the line that the machine code has for each instruction.
+
+    Where the lines are those of PTX itself, it is the first one of the basic block
+    (:mod:`tilewise.compiler.ptx.lines`).
+    """
+    lines = [instruction.line for instruction in program.instructions]
+    if not compiled.ptx_file:
+        return lines
+    base = 0
+    for function in program.functions:
+        labels = set(function.labels.values())
+        first, begins = 0, True
+        for at, instruction in enumerate(function.instructions):
+            if instruction.file != compiled.ptx_file:
+                break
+            if begins or at in labels:
+                first = instruction.line
+            lines[base + at] = first
+            begins = instruction.opcode in ENDS_BLOCK
+        base += len(function.instructions)
+    return lines
+
+
+def names(
+    program: Program, compiled: Compiled, lines: Sequence[int], indices: Iterable[int]
+) -> dict[int, str]:
+    """Return what a reader calls the lines of some instructions: with the file, if a header's."""
+    sources = Sources(program.module.files, compiled.file)
+    found: dict[int, set[str]] = defaultdict(set)
+    for index in indices:
+        line, name = lines[index], sources.name(program.instructions[index])
+        found[line].add(f"line {line}" if name == sources.own else f"line {line} of {name}")
+    return {line: " and ".join(sorted(each)) for line, each in found.items()}

@@ -1,0 +1,217 @@
+"""What kernels have in common, whichever their source: they are launched, and profiled."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import replace
+from operator import index
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from tilewise.compiler import Compiled
+from tilewise.devices import Device, device_of
+from tilewise.isolated import launch as in_a_process
+from tilewise.launch import Launch, LaunchReport, dim3, each_of
+from tilewise.limits import Limits
+from tilewise.tracebacks import front_door
+from tilewise.variables import Variables
+
+if TYPE_CHECKING:
+    from tilewise.lens.profile import Profile
+
+CHECKS = ("raise", "strict", "collect", "off")
+
+
+def _size(shared: int) -> int:
+    if isinstance(shared, bool) or not hasattr(shared, "__index__"):
+        raise TypeError(f"shared is {shared!r}; it takes a whole number of bytes")
+    return index(shared)
+
+
+class Launchable(ABC):
+    """A kernel that something compiles, to be launched and profiled.
+
+    Attributes
+    ----------
+    path : Path or None
+        The file of its source.
+    source, name : str
+    defines : mapping
+        Macros.
+    options : sequence of str
+        For NVRTC.
+    include : sequence of str or Path
+    trusted : bool
+    limits : Limits or None
+    is_ptx : bool
+        Whether the source is PTX.
+    """
+
+    is_ptx: ClassVar[bool] = False
+    path: Path | None
+    source: str
+    name: str
+    defines: dict[str, Any]
+    options: Sequence[str]
+    include: Sequence[str | Path]
+    trusted: bool
+    limits: Limits | None
+    _variables: Variables | None = None
+
+    @property
+    @abstractmethod
+    def arch(self) -> str:
+        """Return what it is compiled for where nobody says."""
+
+    @abstractmethod
+    def compile(self, arch: str | None = None, *, lines: bool = True) -> Compiled:
+        """Compile for ``arch``, or take it from the cache."""
+
+    @property
+    def variables(self) -> Variables:
+        """The ``__constant__`` and ``__device__`` variables of the kernel's module.
+
+        ``kernel.variables["weights"] = array`` sets one for the launches that follow, on any
+        device, as ``cudaMemcpyToSymbol`` does; ``kernel.variables["total"]`` is what the last
+        launch left in one.
+        """
+        if self._variables is None:
+            self._variables = self._own_variables()
+        return self._variables
+
+    def _own_variables(self, given: Launchable | None = None) -> Variables:
+        return Variables(self.compile, None if given is None else given._variables)
+
+    def place(self, device: str | Device = "auto") -> Device:
+        """Return the device of a name."""
+        return device_of(device)
+
+    @front_door
+    def launch(
+        self,
+        grid: int | Sequence[int],
+        block: int | Sequence[int],
+        args: Sequence[Any],
+        shared: int = 0,
+        device: str | Device = "auto",
+        checks: str = "raise",
+        *,
+        global_races: bool = False,
+        isolated: bool = False,
+        cooperative: bool = False,
+    ) -> LaunchReport:
+        """Compile, launch, wait, report.
+
+        Parameters
+        ----------
+        grid, block : int or sequence of ints
+            Blocks a grid and threads a block, x first.
+        args : sequence
+            One a parameter: numbers, NumPy arrays (copied in and out), arrays on the device, and
+            for a ``CUtensorMap`` or a pointer to one what :func:`tilewise.tensor_map` makes.
+        shared : int
+            Dynamic shared memory a block, bytes.
+        device : str or Device
+            ``"auto"``, ``"gpu"``, ``"emulator"``, or a device, as ``tilewise.emulator("sm_80")``.
+        checks : str
+            On the emulator: ``"raise"`` at a fault; ``"strict"``, also at what is only noted
+            otherwise; ``"collect"`` faults in the report; or ``"off"``.
+        global_races : bool
+            On the emulator: look for races in global memory too. It remembers every access of
+            the launch, and is for small grids.
+        isolated : bool
+            Whether it runs in a process of its own, which ends with it: the report, the arrays
+            and the errors are the same. Arrays are NumPy's. The kernel's limits hold, or
+            :class:`tilewise.Limits`' own.
+        cooperative : bool
+            Whether all blocks are resident at once, so that they may wait for each other, as
+            ``cooperative_groups::this_grid().sync()`` does; as ``cudaLaunchCooperativeKernel``.
+
+        Raises
+        ------
+        CompileError, LaunchError, LimitError, CheckError, DeviceUnavailableError
+        ValueError
+            If an argument can't be; or if the kernel has limits and the launch is on a GPU, which
+            can't be stopped but with its process, and is not isolated.
+        TypeError
+        """
+        if checks not in CHECKS:
+            raise ValueError(f"checks is {checks!r}; it takes one of {', '.join(CHECKS)}")
+        place = self.place(device)
+        launch = Launch(
+            dim3(grid, "grid"), dim3(block, "block"), each_of(args), _size(shared), checks,
+            global_races=global_races, limits=self.limits, cooperative=cooperative,
+        )  # fmt: skip
+        compiled = self.compile(place.arch)
+        # Most kernels have none, and are launched often.
+        has_variables = bool(compiled.variables) or self._variables is not None
+        variables = self.variables if has_variables else None
+        if variables is not None:
+            launch = replace(launch, module=variables.module(place, compiled))
+        if isolated:
+            carried = frozenset() if variables is None else variables.carried(compiled)
+            report, changed = in_a_process(place.name, place.arch, compiled, launch, carried)
+            if variables is not None:
+                variables.changed(changed)
+            return report
+        if self.limits is not None and place.name == "gpu":
+            raise ValueError(
+                "a launch on a GPU can't be stopped from inside; with limits, launch it with "
+                "isolated=True"
+            )
+        report = place.launch(compiled, launch)
+        if variables is not None:
+            variables.launched(compiled)
+        return report
+
+    @front_door
+    def profile(
+        self,
+        grid: int | Sequence[int],
+        block: int | Sequence[int],
+        args: Sequence[Any],
+        shared: int = 0,
+        *,
+        arch: str | None = None,
+        checks: str = "raise",
+        whole: bool = False,
+        cooperative: bool = False,
+    ) -> Profile:
+        """Count what a launch does to memory, on the emulator; no array changes.
+
+        Of blocks that do the same, one is run and its counts multiplied, so that the size of the
+        grid hardly matters; ``profile.report.alike`` says which.
+
+        Parameters
+        ----------
+        grid, block, args, shared, checks, cooperative
+            As :meth:`launch` takes them; arrays are NumPy's. Of a cooperative launch every block is
+            run.
+        arch : str, optional
+            To compile for, as ``"sm_80"``; by default :attr:`arch`.
+        whole : bool
+            Run every block.
+
+        Raises
+        ------
+        CompileError, LaunchError, CheckError, ValueError, TypeError
+
+        Examples
+        --------
+        >>> import numpy as np, tilewise
+        >>> source = '''extern "C" __global__ void copy(int n, const float* x, float* y) {
+        ...     int i = blockIdx.x * blockDim.x + threadIdx.x;
+        ...     if (i < n) y[i] = x[i];
+        ... }'''
+        >>> x = np.ones(100_000, dtype=np.float32)
+        >>> found = tilewise.Kernel(source, "copy").profile(391, 256, (100_000, x, x.copy()))
+        >>> found.counters.global_load_sectors, found.blocks_run, found.occupancy.blocks
+        (12500, 2, 8)
+        """
+        from tilewise.lens.profiling import profile_launch
+
+        return profile_launch(
+            self, grid, block, args, shared=shared, arch=arch or self.arch,
+            checks=checks, whole=whole, cooperative=cooperative,
+        )  # fmt: skip
