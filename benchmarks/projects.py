@@ -19,13 +19,11 @@ import argparse
 import json
 import os
 import re
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -36,26 +34,9 @@ from rich.table import Table
 sys.path.insert(0, str(Path(__file__).parent))
 
 from projects.case import Case, Outcome, Program
+from projects.every import PROJECTS, cases, origin
 
 from tilewise.provenance import write
-
-PROJECTS = {
-    "SGEMM_CUDA": "sgemm_cuda",
-    "xGeMM": "xgemm",
-    "fast.cu": "fast_cu",
-    "triton": "triton_tutorials",
-    "numba-cuda": "numba_examples",
-    "cuda-samples": "cuda_samples",
-}  # the folder's name and the module's
-
-
-def cases(folder: Path, project: str | None, words: str) -> Iterator[tuple[str, Case | Program]]:
-    """Yield what is there to be tried, with its project's name."""
-    for name, module in PROJECTS.items():
-        if project in (None, name) and (folder / name).is_dir():
-            for case in import_module(f"projects.{module}").CASES:
-                if words in f"{case.file}:{case.kernel}":
-                    yield name, case
 
 
 def tried(folder: Path, case: Case | Program) -> Outcome:
@@ -71,12 +52,6 @@ def tried(folder: Path, case: Case | Program) -> Outcome:
     counted_as = " and ".join(sorted({report.counted_as for report in reports}))
     why = tuple(dict.fromkeys(filter(None, (report.confirmation.doubt for report in reports))))
     return Outcome(not wrong, found, counted_as, seconds, wrong, case.fault, why)
-
-
-def origin(folder: Path) -> str:
-    """Return the commit of a checkout."""
-    asked = ["git", "-C", str(folder), "rev-parse", "HEAD"]
-    return subprocess.run(asked, capture_output=True, text=True).stdout.strip()
 
 
 def table(rows: Sequence[dict[str, Any]]) -> Table:

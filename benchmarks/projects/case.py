@@ -92,8 +92,10 @@ class Case:
     fault: str = ""
     variables: Mapping[str, Any] = field(default_factory=dict)
 
-    def run(self, folder: Path, rng: np.random.Generator) -> tuple[Sequence[LaunchReport], str]:
-        """Launch it on the emulator; return its report, and what is wrong with the result."""
+    def run(
+        self, folder: Path, rng: np.random.Generator, device: Device | None = None
+    ) -> tuple[Sequence[LaunchReport], str]:
+        """Launch it, on its own emulator or on a device; return its report, and what is wrong."""
         kernel = tilewise.Kernel(
             folder / self.file, self.kernel, self.defines,
             include=[folder / each for each in self.include],
@@ -101,10 +103,9 @@ class Case:
         for name, value in self.variables.items():
             kernel.variables[name] = value
         args, wrong = self.draw(rng)
-        place = tilewise.emulator(self.arch)
         report = kernel.launch(
-            self.grid, self.block, args, self.shared, place, checks="collect",
-            global_races=self.global_races,
+            self.grid, self.block, args, self.shared, device or tilewise.emulator(self.arch),
+            checks="collect", global_races=self.global_races,
         )  # fmt: skip
         return (report,), wrong()
 

@@ -245,6 +245,9 @@ def test_what_device_code_uses_of_the_hosts_headers() -> None:
     static_assert(offsetof(float4, z) == 8 && SIZE_MAX == ~size_t(0) && UINT32_MAX == ~0u);
     static_assert(std::numeric_limits<std::int64_t>::max() == INT64_MAX && DBL_EPSILON < 1e-15);
     static_assert(std::index_sequence_for<int, float>::size() == 2);
+    static_assert(std::is_same_v<std::make_integer_sequence<int, 5>,
+                                 std::integer_sequence<int, 0, 1, 2, 3, 4>>);
+    static_assert(std::make_index_sequence<1000>::size() == 1000);
     template <class T, std::enable_if_t<std::is_floating_point<T>::value, int> = 0>
     T half_of(T x) { return x / 2; }
     extern "C" __global__ void k(float* x, int n) {

@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -29,7 +30,7 @@ from tilewise.errors import (
 from tilewise.lens.metrics import ASKED, Hardware, hardware
 from tilewise.lens.nsight_child import OUTCOME, Case, save
 
-__all__ = ["Case", "Hardware", "ProfilerError", "measure", "require"]
+__all__ = ["Case", "Hardware", "ProfilerError", "Watched", "measure", "require", "watch"]
 
 _PERMISSION = "ERR_NVGPUCTRPERM"
 _WITHOUT = "Everything works without it but --hardware: the emulator counts by itself"
@@ -92,25 +93,78 @@ def measure(cases: Sequence[Case]) -> list[Hardware]:
     with TemporaryDirectory(prefix="tilewise-") as name:
         folder = Path(name)
         save(folder, cases)
-        program = _program()
-        version = _version(program)
-        asked, unknown = list(ASKED), {""}
-        while unknown:  # it may refuse the rest too where it does not know one
-            printed = _run(program, asked, folder)
-            unknown = _unknown(printed, asked)
-            asked = [metric for metric in asked if metric not in unknown]
-        outcome = _outcome(folder, printed)
-    launches = parse(printed)
-    found = [launch["Kernel Name"] for launch in launches]
+        seen = watch(["-m", "tilewise.lens.nsight_child", str(folder)])
+        outcome = _outcome(folder, seen)
+    found = [launch["Kernel Name"] for launch in seen.launches]
     if found != outcome["symbols"]:
         raise ProfilerError(
-            f"Nsight Compute {version} has counted {_listed(found)}, and what was launched is "
-            f"{_listed(outcome['symbols'])}{_complaints(printed)}"
+            f"Nsight Compute {seen.version} has counted {_listed(found)}, and what was launched is "
+            f"{_listed(outcome['symbols'])}{seen.complaints}"
         )
     return [
-        hardware(case.name, launch, outcome["gpu"], version)
-        for case, launch in zip(cases, launches, strict=True)
+        hardware(case.name, launch, outcome["gpu"], seen.version)
+        for case, launch in zip(cases, seen.launches, strict=True)
     ]
+
+
+@dataclass(frozen=True)
+class Watched:
+    """What Nsight Compute said of a process.
+
+    Attributes
+    ----------
+    version : str
+        Of Nsight Compute.
+    launches : list of dict
+        One a launch, in order: what was counted, by the names of metrics, and what it was.
+    printed : str
+        All that it and the process printed.
+    """
+
+    version: str
+    launches: list[dict[str, str]]
+    printed: str
+
+    @property
+    def complaints(self) -> str:
+        """Nsight Compute's own errors, to be put behind a message."""
+        mark = "==ERROR=="
+        lines = self.printed.splitlines()
+        said = [line.removeprefix(mark).strip() for line in lines if mark in line]
+        # That the process failed is no news.
+        said = [words for words in said if "application returned an error code" not in words]
+        return f"; Nsight Compute says: {' / '.join(said)}" if said else ""
+
+
+def watch(python: Sequence[str]) -> Watched:
+    """Run Python under Nsight Compute, and read what it counts of each launch.
+
+    Parameters
+    ----------
+    python : sequence of str
+        The interpreter's arguments. It finds this tilewise, wherever that was found. It is run
+        again where this Nsight Compute does not know one of the metrics.
+
+    Raises
+    ------
+    ProfilerError
+        If Nsight Compute is not there, or may not read this GPU's counters.
+    """
+    program = _program()
+    version = _version(program)
+    asked, unknown = list(ASKED), {""}
+    while unknown:  # it may refuse the rest too where it does not know one
+        printed = _run(program, asked, python)
+        unknown = _unknown(printed, asked)
+        asked = [metric for metric in asked if metric not in unknown]
+    if _PERMISSION in printed:
+        raise ProfilerError(
+            "the GPU's counters may be read by administrators only, which is how NVIDIA's driver "
+            f"comes ({_PERMISSION}): https://developer.nvidia.com/{_PERMISSION} says how to allow "
+            "it to all. Launches on this GPU work without that, and the emulator counts by itself; "
+            "only --hardware needs it"
+        )
+    return Watched(version, parse(printed), printed)
 
 
 def parse(printed: str) -> list[dict[str, str]]:
@@ -147,16 +201,14 @@ def _version(program: str) -> str:
     return found[1] if found else done.strip()
 
 
-def _run(program: str, metrics: Sequence[str], folder: Path) -> str:
+def _run(program: str, metrics: Sequence[str], python: Sequence[str]) -> str:
     """What ncu and the process under it print."""
-    (folder / OUTCOME).unlink(missing_ok=True)
-    # The process imports this tilewise, wherever it was found.
     paths = [str(Path(tilewise.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
     return _call(
         [
             program, "--clock-control", "none", "--csv", "--page", "raw", "--print-units", "base",
             "--print-kernel-base", "mangled", "--metrics", ",".join(metrics),
-            sys.executable, "-m", "tilewise.lens.nsight_child", str(folder),
+            sys.executable, *python,
         ],
         PYTHONPATH=os.pathsep.join(filter(None, paths)),
         LC_ALL="C.UTF-8",  # else the numbers may be written as the user's language has them
@@ -192,37 +244,21 @@ def _names(line: str, metric: str) -> bool:
     return re.search(rf"(?<!\w){stem}(?!\w)", line) is not None
 
 
-def _outcome(folder: Path, printed: str) -> dict[str, Any]:
+def _outcome(folder: Path, seen: Watched) -> dict[str, Any]:
     """What the process under Nsight Compute wrote; its error is raised."""
-    if _PERMISSION in printed:
-        raise ProfilerError(
-            "the GPU's counters may be read by administrators only, which is how NVIDIA's driver "
-            f"comes ({_PERMISSION}): https://developer.nvidia.com/{_PERMISSION} says how to allow "
-            "it to all. Launches on this GPU work without that, and the emulator counts by itself; "
-            "only --hardware needs it"
-        )
     file = folder / OUTCOME
     if not file.exists():
-        own = [line for line in printed.splitlines() if line.strip() and not _TOLD.match(line)]
+        own = [line for line in seen.printed.splitlines() if line.strip() and not _TOLD.match(line)]
         last = "\n".join(own[-_LAST_LINES:]) or "it printed nothing"
         raise ProfilerError(
             f"the process that launches the kernels under Nsight Compute ended before it was "
-            f"done{_complaints(printed)}. What it printed last:\n{last}"
+            f"done{seen.complaints}. What it printed last:\n{last}"
         )
     outcome: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     if "error" not in outcome:
         return outcome
     kind = _RAISED.get(outcome["error"], LaunchError)
-    raise kind(outcome["message"] + _complaints(printed))
-
-
-def _complaints(printed: str) -> str:
-    """Nsight Compute's own errors, to be put behind a message."""
-    mark = "==ERROR=="
-    said = [line.removeprefix(mark).strip() for line in printed.splitlines() if mark in line]
-    # That the process failed is no news.
-    said = [words for words in said if "application returned an error code" not in words]
-    return f"; Nsight Compute says: {' / '.join(said)}" if said else ""
+    raise kind(outcome["message"] + seen.complaints)
 
 
 def _listed(names: Sequence[str]) -> str:

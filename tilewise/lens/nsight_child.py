@@ -195,6 +195,7 @@ def main(folder: Path) -> int:
     """
     name = ""
     outcome: dict[str, Any]
+    (folder / OUTCOME).unlink(missing_ok=True)
     try:
         cases = load(folder)
         gpu = get_device("gpu")

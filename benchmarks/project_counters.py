@@ -1,0 +1,244 @@
+"""Kernels of public projects under Nsight Compute, beside what the emulator counts of them.
+
+    python benchmarks/project_counters.py FOLDER [--json FILE] [--only WORDS] [--project NAME]
+
+FOLDER is that of benchmarks/projects.py, and so are the kernels, but for those that other languages
+than CUDA C++ launch. Each is launched once on the GPU, under Nsight Compute, and once on the
+emulator for that GPU's architecture, with the same arguments. The table says whether both results
+are right, what the emulator's counts follow (machine code or PTX, and why), and which of the
+counters of tilewise.lens.metrics.EXACT differ. Exits with 1 where a kernel whose counts follow the
+machine code has others than the hardware's, with 2 if the machine can't measure.
+"""
+
+from __future__ import annotations
+
+import argparse
+import faulthandler
+import json
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from projects.case import Case
+from projects.every import PROJECTS, cases, origin
+
+import tilewise
+from tilewise.devices import get_device
+from tilewise.errors import DeviceUnavailableError, LaunchError
+from tilewise.lens.agreement import counts
+from tilewise.lens.compare import compare
+from tilewise.lens.metrics import EXACT, Hardware, hardware
+from tilewise.lens.nsight import ProfilerError, watch
+from tilewise.provenance import write
+
+SAID = Console(stderr=True)
+LAUNCHES = "launches.jsonl"
+"""The file of what the process under Nsight Compute did: a line a launch."""
+LONGEST = 20
+"""Seconds that a launch on the GPU may take, with all its repetitions under Nsight Compute."""
+
+
+def chosen(folder: Path, project: str | None, words: str) -> list[tuple[str, Case]]:
+    """Return the kernels that are launched, each with its project's name."""
+    return [
+        (name, case) for name, case in cases(folder, project, words) if isinstance(case, Case)
+    ]  # fmt: skip
+
+
+def launch_on_the_gpu(
+    folder: Path, project: str | None, words: str, first: int, into: Path
+) -> None:
+    """Launch the chosen kernels from the ``first`` on, a line into a file for each.
+
+    It ends behind the first that fails after it was launched, for the GPU takes no more then, and
+    in one that does not come to its end.
+    """
+    gpu = get_device("gpu")
+    with into.open("w", encoding="utf-8") as file:
+        for index, (name, case) in enumerate(chosen(folder, project, words)[first:], first):
+            ended, error, wrong = False, "", ""
+            print(json.dumps({"begun": index}), file=file, flush=True)
+            faulthandler.dump_traceback_later(LONGEST, exit=True)
+            try:
+                _, wrong = case.run(folder / name, np.random.default_rng(0), gpu)
+            except Exception as raised:  # of what a project's own code may raise, anything
+                error, ended = f"{type(raised).__name__}: {raised}", isinstance(raised, LaunchError)
+            faulthandler.cancel_dump_traceback_later()
+            line = {"index": index, "gpu": gpu.description, "error": error, "wrong": wrong}
+            print(json.dumps(line), file=file, flush=True)
+            if ended:
+                return
+
+
+def measured(
+    folder: Path, project: str | None, words: str
+) -> Iterator[tuple[int, Hardware | None, str]]:
+    """Launch the kernels on the GPU under Nsight Compute.
+
+    Yields
+    ------
+    index : int
+        Of the kernel among those that were chosen.
+    counted : Hardware or None
+        None where it was not launched.
+    wrong : str
+        What is wrong with the result, or why there is none; empty where it is right.
+    """
+    count, first = len(chosen(folder, project, words)), 0
+    with tempfile.TemporaryDirectory() as name:
+        into = Path(name) / LAUNCHES
+        while first < count:
+            into.unlink(missing_ok=True)
+            seen = watch(
+                [__file__, str(folder), "--only", words, "--launch", str(into), str(first)]
+                + ([] if project is None else ["--project", project])
+            )
+            said = into.read_text(encoding="utf-8").splitlines() if into.exists() else []
+            if not said:
+                raise ProfilerError(f"nothing was launched{seen.complaints}")
+            told = [json.loads(line) for line in said]
+            rows = iter(seen.launches)
+            for line in told:
+                if "begun" in line:
+                    continue
+                row = None if line["error"] else next(rows, None)
+                if row is None:
+                    yield line["index"], None, line["error"] or "Nsight Compute has not counted it"
+                    continue
+                kernel = chosen(folder, project, words)[line["index"]][1].kernel
+                plain = re.sub(r"<.*", "", kernel, flags=re.DOTALL).rpartition(":")[2]
+                if plain not in row["Kernel Name"]:
+                    raise ProfilerError(f"counted {row['Kernel Name']} for {kernel}")
+                found = hardware(kernel, row, line["gpu"], seen.version)
+                yield line["index"], found, line["wrong"]
+            if "begun" in told[-1]:  # the process ended in it
+                yield told[-1]["begun"], None, f"its launch never ended{seen.complaints}"
+            first = told[-1].get("begun", told[-1].get("index")) + 1
+
+
+def emulated(
+    folder: Path, project: str | None, words: str, index: int, arch: str
+) -> dict[str, Any]:
+    """Run one kernel on the emulator; return its counters and what is to be said of them."""
+    name, case = chosen(folder, project, words)[index]
+    try:
+        reports, wrong = case.run(
+            folder / name, np.random.default_rng(0), tilewise.emulator(arch)
+        )  # fmt: skip
+    except Exception as raised:  # of what a project's own code may raise, anything
+        return {"wrong": f"{type(raised).__name__}: {raised}"}
+    (report,) = reports
+    return {
+        "wrong": wrong,
+        "counts": counts(report),
+        "counted_as": report.counted_as,
+        "because": report.confirmation.doubt,
+    }
+
+
+def compared(found: Hardware, counted: Mapping[str, int]) -> dict[str, Any]:
+    """Return whether the counters are equal that must be, and all that differ."""
+    rows = compare(counted, found)
+    differs = {row.name: [row.emulator, row.hardware] for row in rows if not row.equal}
+    missing = set(EXACT) - {row.name for row in rows}
+    return {"equal": not missing and not set(EXACT) & set(differs), "differs": differs}
+
+
+def table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """Draw what was counted, a row a kernel."""
+    drawn = Table("project", "kernel", "GPU", "emulator", "counted as", "counters", box=None)
+    for row in rows:
+        differs = [
+            f"{name} {ours:,} for {theirs:,}"
+            for name, (ours, theirs) in row.get("differs", {}).items()
+            if name in EXACT
+        ]
+        drawn.add_row(
+            row["project"], f"{row['file']}:{row['kernel']}",
+            "WRONG" if row["wrong_on_gpu"] else "right",
+            "WRONG" if row["wrong_on_emulator"] else "right", row.get("counted_as", ""),
+            "; ".join(differs) or ("equal" if row.get("equal") else "not counted"),
+        )  # fmt: skip
+    return drawn
+
+
+def main() -> None:
+    """Launch the kernels on both devices, and write the record."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write what was counted")
+    parser.add_argument("--only", default="", metavar="WORDS", help="kernels with this in the name")
+    parser.add_argument("--project", choices=PROJECTS, help="of this project alone")
+    parser.add_argument("--launch", nargs=2, help=argparse.SUPPRESS)  # under Nsight Compute
+    options = parser.parse_args()
+    given = options.folder.resolve(), options.project, options.only
+    if options.launch:
+        launch_on_the_gpu(*given, int(options.launch[1]), Path(options.launch[0]))
+        return
+    every = chosen(*given)
+    if not every:
+        parser.error(f"there is no such kernel in {options.folder}")
+    try:
+        arch = get_device("gpu").arch
+        with (
+            tempfile.TemporaryDirectory() as cache,
+            ProcessPoolExecutor(mp_context=get_context("spawn")) as pool,
+        ):
+            os.environ["TILEWISE_CACHE_DIR"] = cache
+            counting = [pool.submit(emulated, *given, index, arch) for index in range(len(every))]
+            # They compile the kernels, all at once, which the GPU then finds in the cache.
+            counted = [
+                each.result() for each in track(counting, "on the emulator", console=SAID)
+            ]  # fmt: skip
+            on_gpu = list(
+                track(measured(*given), "on the GPU", total=len(every), console=SAID)
+            )  # fmt: skip
+    except DeviceUnavailableError as error:
+        parser.error(str(error))
+    rows = [row(every[index], found, wrong, counted[index]) for index, found, wrong in on_gpu]
+    Console().print(table(rows))
+    both = [each for each in rows if "equal" in each]
+    print(f"{sum(each['equal'] for each in both)} of {len(both)} counted are equal")
+    if options.json:
+        names = dict.fromkeys(each["project"] for each in rows)
+        projects = [{"project": name, "of": origin(options.folder / name)} for name in names]
+        version = next((found.ncu for _, found, _ in on_gpu if found), "")
+        text = json.dumps({"ncu": version, "projects": projects, "rows": rows})
+        text = re.sub(r"/[^\s\"]*/site-packages/", "", text.replace(f"{given[0]}/", ""))
+        write(options.json, json.loads(text))
+    wrong = [x for x in both if not x["equal"] and x["counted_as"] == "machine code"]
+    sys.exit(1 if wrong else 0)
+
+
+def row(
+    chosen_case: tuple[str, Case], found: Hardware | None, wrong: str, counted: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the record's row of a kernel."""
+    name, case = chosen_case
+    plain = {
+        "project": name, "file": case.file, "kernel": case.kernel, "wrong_on_gpu": wrong,
+        "wrong_on_emulator": counted["wrong"],
+    }  # fmt: skip
+    if found is None or "counts" not in counted:
+        return plain
+    return {
+        **plain, "counted_as": counted["counted_as"], "because": counted["because"],
+        **compared(found, counted["counts"]),
+    }  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

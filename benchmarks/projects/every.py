@@ -1,0 +1,38 @@
+"""Every project, and what is tried of those that lie in a folder."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+
+from projects.case import Case, Program
+
+PROJECTS = {
+    "SGEMM_CUDA": "sgemm_cuda",
+    "xGeMM": "xgemm",
+    "fast.cu": "fast_cu",
+    "triton": "triton_tutorials",
+    "numba-cuda": "numba_examples",
+    "cuda-samples": "cuda_samples",
+}  # the folder's name and the module's
+
+
+def cases(folder: Path, project: str | None, words: str) -> Iterator[tuple[str, Case | Program]]:
+    """Yield what is there to be tried, with its project's name."""
+    for name, module in PROJECTS.items():
+        if project in (None, name) and (folder / name).is_dir():
+            for case in import_module(f"projects.{module}").CASES:
+                if words in f"{case.file}:{case.kernel}":
+                    yield name, case
+
+
+def origin(folder: Path) -> str:
+    """Return the commit of a checkout; nothing of a folder that is none."""
+
+    def git(*words: str) -> str:
+        asked = ["git", "-C", str(folder), "rev-parse", *words]
+        return subprocess.run(asked, capture_output=True, text=True).stdout.strip()
+
+    return git("HEAD") if git("--show-toplevel") == str(folder.resolve()) else ""
