@@ -16,7 +16,7 @@ from tilewise.compiler import machine_code as sass
 from tilewise.compiler.machine_code import Disassembly, MemoryInstruction
 from tilewise.counted import Confirmation
 from tilewise.devices import Device
-from tilewise.devices.emulator.counting import joining
+from tilewise.devices.emulator.counting import confirming, joining
 from tilewise.devices.emulator.ptx import syntax as ptx
 from tilewise.devices.emulator.ptx.parser import parse
 from tilewise.devices.emulator.ptx.program import Program
@@ -46,7 +46,7 @@ TRANSPOSED = {"STORE": "[tx][ty]", "READ": "sa[i][ty] * sb[tx][i]"}
 def widths(joined: joining.Joining, program: Program) -> Counter[tuple[str, int]]:
     """Accesses of each (kind, width in bits) as they will be counted."""
     found: Counter[tuple[str, int]] = Counter()
-    for (_, kind, width), number in joining._counts(program, joined.accesses).items():
+    for (_, kind, width), number in confirming.counts_of(program, joined.accesses).items():
         found[kind, width] += number
     return found
 
@@ -285,7 +285,7 @@ def test_arrays_lie_one_after_another(
     program = program_of(compiled)
     joined = joining.join(program, compiled)
     assert joined.confirmed, joined.reason
-    counts = joining._counts(program, joined.accesses)
+    counts = confirming.counts_of(program, joined.accesses)
     found = {width: n for (line, kind, width), n in counts.items() if (line, kind) == (8, "LDS")}
     assert found in expected
 
@@ -336,7 +336,10 @@ def test_another_machine_code_confirms_nothing(monkeypatch: pytest.MonkeyPatch) 
     machine_code(monkeypatch, Disassembly(tuple(split)))
     joined = joining.join(program_of(compiled), compiled)
     assert not joined.confirmed
-    assert not joined.accesses
+    lines = {
+        each.line for each in program_of(compiled).instructions if each.index in joined.accesses
+    }
+    assert wide.line not in lines
     assert f"line {wide.line} " in joined.reason
     assert "64 bits" in joined.reason
 
@@ -429,10 +432,41 @@ PTXAS_UNROLLS = "as where ptxas repeats a loop's body, and joins accesses of one
 def test_the_reason_says_what_makes_such_a_difference(
     ours: dict[int, int], machine: dict[int, int], said: str
 ) -> None:
-    expected, found = (
-        Counter({(4, "STS", width): number for width, number in each.items()})
-        for each in (ours, machine)
-    )
-    reason = joining._difference(expected, found, {})
+    sides = {(4, "STS"): (Counter(ours), Counter(machine))}
+    reason = confirming._difference([(4, "STS")], sides, {})
     assert reason.startswith("the shared stores of line 4 are")
     assert reason.endswith(said)
+
+
+def test_a_line_in_doubt_leaves_the_others_joined(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    source = """extern "C" __global__ void k(int n, float4* x) {
+    __shared__ float s[4][128];
+    int i = threadIdx.x;
+    x[i] = make_float4(s[0][4 * i], s[0][4 * i + 1], s[0][4 * i + 2], s[0][4 * i + 3]);
+    __syncthreads();
+    x[i + n] = make_float4(s[1][4 * i], s[1][4 * i + 1], s[1][4 * i + 2], s[1][4 * i + 3]);
+    __syncthreads();
+    x[i + 2 * n] = make_float4(s[2][4 * i], s[2][4 * i + 1],
+                               s[2][4 * i + 2], s[2][4 * i + 3]);
+}"""
+    compiled = compiler.compile(source, "k")
+    program = program_of(compiled)
+    every = widths(joining.join(program, compiled), program)
+    assert every["LDS", 128] == 3
+    real = sass.disassemble(compiled).instructions
+    assert real is not None
+    wide = {i.line: i for i in real if i.opcode == "LDS"}
+    assert set(wide) == {4, 6, 9}
+    split = [i for i in real if i is not wide[6]] + [replace(wide[6], width=64)] * 2
+    machine_code(monkeypatch, Disassembly(tuple(split)))
+    joined = joining.join(program, compiled)
+    assert "loads of line 6 are 2 of 64 bits" in joined.reason
+    assert widths(joined, program) == {("LDS", 128): 2, ("LDS", 32): 4}
+    # The last one joins loads of two lines.
+    split = [i for i in real if i is not wide[9]] + [replace(wide[9], width=64)] * 2
+    machine_code(monkeypatch, Disassembly(tuple(split)))
+    joined = joining.join(program, compiled)
+    assert "loads of line 9 are 2 of 64 bits" in joined.reason
+    assert widths(joined, program) == {("LDS", 128): 2, ("LDS", 32): 4}

@@ -12,32 +12,36 @@ found by experiment (``tests/devices/emulator/test_joining.py`` is the table):
 - Stores join in the same way, but none of the four may be missing, and they must follow one
   another with nothing between that reaches shared memory.
 
-It is applied only where it is confirmed: where the machine code of the same compilation has the
-same accesses from each source line. Reading that takes ``nvdisasm`` a quarter of a second a kernel.
-Where nothing can join, no count depends on it, and it is read only when a report is asked whether
-its counts are confirmed.
+It is applied only where it is confirmed: to the loads, or the stores, of a source line of which the
+machine code of the same compilation has the same accesses
+(:mod:`tilewise.devices.emulator.counting.confirming`). Reading that takes ``nvdisasm`` a quarter of
+a second a kernel. Where nothing can join, no count depends on it, and it is read only when a report
+is asked whether its counts are confirmed.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import groupby, product
 
 from tilewise.compiler import Compiled
-from tilewise.compiler import machine_code as sass
-from tilewise.devices.emulator.counting.lines import machine_lines, names
+from tilewise.devices.emulator.counting.confirming import (
+    Comparison,
+    Counted,
+    Group,
+    accesses_of,
+    compare,
+    is_access,
+    of_matrix,
+    shape_of,
+)
 from tilewise.devices.emulator.counting.symbolic import Values
 from tilewise.devices.emulator.ptx.program import Program
 from tilewise.devices.emulator.ptx.syntax import Address, Function, Instruction, Symbol
-from tilewise.devices.emulator.ptx.types import TYPE_BYTES
-from tilewise.devices.emulator.ptx.wmma import Matrix
 
-Counted = tuple[int, int] | None
-
-_KINDS = {"ld": "LDS", "st": "STS"}
 _ORDERING = frozenset(
     ("bar", "barrier", "membar", "fence", "call", "mbarrier", "cp", "stmatrix", "wgmma", "tcgen05")
 )
@@ -54,8 +58,8 @@ class Joining:
     accesses : mapping of int to (int, int) or None
         Instruction index to the width in bytes of the access that it is counted as, and where
         that begins, in bytes from the instruction's own address; None where it is counted with
-        another instruction. An access that is not here is counted as it is. Empty unless
-        ``confirmed``.
+        another instruction. An access that is not here is counted as it is: also one of a line that
+        the machine code does not confirm.
     compare : callable
         Gives :attr:`reason`. It may read the machine code, and is called once.
     """
@@ -65,7 +69,7 @@ class Joining:
 
     @cached_property
     def reason(self) -> str:
-        """Why the accesses are not confirmed; empty if they are."""
+        """Why the accesses of some lines are not confirmed; empty if those of all are."""
         return self.compare()
 
     @property
@@ -90,38 +94,42 @@ def join(program: Program, compiled: Compiled) -> Joining:
     """
     if missing := compiled.resources.missing:
         return Joining({}, lambda: f"there is no machine code: {missing}")
-    if not any(_is_access(i) or _of_matrix(i) for i in program.instructions):
+    if not any(is_access(i) or of_matrix(i) for i in program.instructions):
         return Joining()
     # ptxas turns short branches into predicates, or not: it weighs what that costs. And it adds
     # an index to an array's place in one of two ways, by its version and the architecture.
-    found: list[dict[int, Counted]] = []
+    found: list[list[Group]] = []
     for is_plain, over_branches in product((False, True), repeat=2):
-        accesses = _find(program, is_plain, over_branches)
-        if accesses not in found:
-            found.append(accesses)
-    if found == [{}]:
-        return Joining({}, lambda: _unlike(program, compiled, {}))
-    reasons = [_unlike(program, compiled, accesses) for accesses in found]
-    for accesses, reason in zip(found, reasons, strict=True):
-        if not reason:
-            return Joining(accesses)
-    if not _unlike(program, compiled, {}):
-        return Joining()
-    return Joining({}, lambda: reasons[0])
+        groups = _find(program, is_plain, over_branches)
+        if groups not in found:
+            found.append(groups)
+    if found == [[]]:
+        return Joining({}, lambda: compare(program, compiled, []).reason)
+    if [] not in found:
+        found.append([])
+    # What the machine code confirms, or confirms of most lines.
+    compared = [(compare(program, compiled, groups), groups) for groups in found]
+    best, groups = min(compared, key=lambda each: len(each[0].doubtful))
+    if not best.doubtful:
+        return Joining(accesses_of(groups))
+    return Joining(accesses_of(_confirmed(groups, best)), lambda: best.reason)
 
 
-def _unlike(program: Program, compiled: Compiled, accesses: Mapping[int, Counted]) -> str:
-    """Why the machine code does not confirm the accesses; empty if it does."""
-    read = sass.disassemble(compiled)
-    if read.instructions is None:
-        return read.reason
-    machine = read.counts(*_KINDS.values())
-    lines = machine_lines(program, compiled)
-    ours = _counts(program, accesses, lines)
-    accessed = [
-        at for at, each in enumerate(program.instructions) if _is_access(each) or _of_matrix(each)
-    ]
-    return _difference(ours, machine, names(program, compiled, lines, accessed))
+def _confirmed(groups: Sequence[Group], found: Comparison) -> list[Group]:
+    """Leave out the groups that reach a doubtful line.
+
+    Then the others of those groups are not what the machine code has, nor their lines.
+    """
+    doubtful, kept = set(found.doubtful), list(groups)
+    while True:
+        out = [
+            group for group in kept
+            if any(found.keys[index] in doubtful for index in group.members)
+        ]  # fmt: skip
+        if not out:
+            return kept
+        doubtful.update(found.keys[index] for group in out for index in group.members)
+        kept = [group for group in kept if group not in out]
 
 
 @dataclass(frozen=True)
@@ -153,31 +161,6 @@ class _Access:
         return range(self.start, self.start + self.size * self.count, self.size)
 
 
-def _is_shared(instruction: Instruction) -> bool:
-    return any(m in ("shared", "shared::cta") for m in instruction.modifiers)
-
-
-def _is_access(instruction: Instruction) -> bool:
-    return instruction.opcode in _KINDS and _is_shared(instruction)
-
-
-def _of_matrix(instruction: Instruction) -> Counter[tuple[str, int]]:
-    """The shared accesses, by kind and width in bits, that a matrix of a warp is moved by."""
-    if instruction.opcode != "wmma" or not _is_shared(instruction):
-        return Counter()
-    matrix = Matrix.of(instruction)
-    if matrix.is_by_rows:
-        return Counter()
-    kind = _KINDS["ld" if "load" in instruction.modifiers else "st"]
-    return Counter((kind, 8 * each.count * matrix.unit) for each in matrix.transfers)
-
-
-def _shape(instruction: Instruction) -> tuple[int, int]:
-    """Bytes of an element, and elements."""
-    vectors = [int(m[1:]) for m in instruction.modifiers if m in ("v2", "v4", "v8")]
-    return TYPE_BYTES[instruction.modifiers[-1]], (vectors or [1])[0]
-
-
 def _orders(instruction: Instruction) -> bool:
     """Whether no shared-memory access moves past an instruction that is not one itself."""
     if instruction.opcode in ("st", "atom", "red") or instruction.modifiers[:1] == ("store",):
@@ -185,95 +168,27 @@ def _orders(instruction: Instruction) -> bool:
     return instruction.opcode in _ORDERING
 
 
-def _counts(
-    program: Program, accesses: Mapping[int, Counted], lines: Sequence[int] = ()
-) -> Counter[tuple[int, str, int]]:
-    """Accesses of each (line, kind, width in bits), joined ones once."""
-    lines = lines or [instruction.line for instruction in program.instructions]
-    counts: Counter[tuple[int, str, int]] = Counter()
-    for index, instruction in enumerate(program.instructions):
-        if _is_access(instruction):
-            size, count = _shape(instruction)
-            counted = accesses.get(index, (size * count, 0))
-            if counted is not None:
-                counts[lines[index], _KINDS[instruction.opcode], 8 * counted[0]] += 1
-        for (kind, width), number in _of_matrix(instruction).items():
-            counts[lines[index], kind, width] += number
-    return counts
-
-
-def _difference(
-    ours: Counter[tuple[int, str, int]],
-    machine: Counter[tuple[int, str, int]],
-    places: Mapping[int, str],
-) -> str:
-    """Where the machine code has other accesses; empty if nowhere.
-
-    Lines of one number count together, of whichever file: that both sides do alike.
-
-    ptxas may repeat a loop's body, which changes no count of a launch: the widths of a line
-    must stand in the same proportion, and there may be no fewer.
-    """
-    sides: dict[tuple[int, str], tuple[Counter[int], Counter[int]]]
-    sides = defaultdict(lambda: (Counter(), Counter()))
-    for side, counts in enumerate((ours, machine)):
-        for (line, kind, width), number in counts.items():
-            sides[line, kind][side][width] += number
-    for (line, kind), (expected, found) in sorted(sides.items()):
-        total, found_total = expected.total(), found.total()
-        widths = expected.keys() | found.keys()
-        if found_total < total or any(
-            expected[width] * found_total != found[width] * total for width in widths
-        ):
-            what = "loads" if kind == "LDS" else "stores"
-            return (
-                f"the shared {what} of {places.get(line, f'line {line}')} are {_shown(found)} in "
-                f"the machine code, where the PTX lets expect {_shown(expected)}"
-                f"{_cause(expected, found)}"
-            )
-    return ""
-
-
-def _cause(expected: Counter[int], found: Counter[int]) -> str:
-    """What ptxas does that makes more, or fewer, bytes of a line's accesses."""
-    before, after = (sum(n * width for width, n in each.items()) for each in (expected, found))
-    if after > before:
-        return (
-            ": as where ptxas repeats a loop's body, and joins accesses of one round and the next"
-        )
-    if after < before:
-        return (
-            ": as where ptxas makes one access of two that never both happen, in an if and its else"
-        )
-    return ""
-
-
-def _shown(widths: Counter[int]) -> str:
-    parts = [f"{number} of {width} bits" for width, number in sorted(widths.items())]
-    return " and ".join(parts) or "none"
-
-
-def _find(program: Program, is_plain: bool, over_branches: bool) -> dict[int, Counted]:
-    accesses: dict[int, Counted] = {}
+def _find(program: Program, is_plain: bool, over_branches: bool) -> list[Group]:
+    found: list[Group] = []
     base = 0
     for function in program.functions:
         for section in _sections(program, function, is_plain, over_branches):
             for is_load, run in groupby(section, key=lambda access: access.is_load):
                 members = list(run)
                 if is_load:
-                    _join([a for a in members if a.is_joinable], base, accesses)
+                    found += _groups([a for a in members if a.is_joinable], base)
                 else:
                     for stores in _store_runs(members):
-                        _join(stores, base, accesses)
+                        found += _groups(stores, base)
         base += len(function.instructions)
-    return accesses
+    return found
 
 
 def _sections(
     program: Program, function: Function, is_plain: bool, over_branches: bool
 ) -> Iterator[list[_Access]]:
     """The shared-memory accesses between two points that order them, block by block."""
-    shared = [i for i in function.instructions if _is_access(i)]
+    shared = [i for i in function.instructions if is_access(i)]
     if not shared:
         return
     addresses = [o for i in shared for o in i.operands if isinstance(o, Address)]
@@ -286,7 +201,7 @@ def _sections(
             yield section
             section = []
             values.enter(index)
-        if _is_access(instruction):
+        if is_access(instruction):
             section.append(_access(instruction, values, index not in uncertain))
         elif _orders(instruction):
             yield section
@@ -296,7 +211,7 @@ def _sections(
 
 
 def _access(instruction: Instruction, values: Values, is_certain: bool) -> _Access:
-    size, count = _shape(instruction)
+    size, count = shape_of(instruction)
     is_load = instruction.opcode == "ld"
     address = values.address(next(o for o in instruction.operands if isinstance(o, Address)))
     is_joinable = (
@@ -321,8 +236,8 @@ def _store_runs(stores: Iterable[_Access]) -> Iterator[list[_Access]]:
             yield list(run)
 
 
-def _join(members: list[_Access], base: int, accesses: dict[int, Counted]) -> None:
-    """Record what joins among accesses whose order is free."""
+def _groups(members: Iterable[_Access], base: int) -> Iterator[Group]:
+    """Yield what joins among accesses whose order is free; ``base`` is the function's first."""
     families: dict[tuple[int, int, bool], list[_Access]] = defaultdict(list)
     for member in members:
         families[member.family].append(member)
@@ -342,10 +257,10 @@ def _join(members: list[_Access], base: int, accesses: dict[int, Counted]) -> No
                 if len(inside) < 2 or missing > allowed:
                     alone += inside
                     continue
-                leader, *others = inside
-                accesses[base + leader.index] = (width, piece * width - leader.start)
-                for other in others:
-                    accesses[base + other.index] = None
+                yield Group(
+                    width, piece * width - inside[0].start,
+                    tuple(base + access.index for access in inside),
+                )  # fmt: skip
 
 
 def _blocks(function: Function, over_branches: bool) -> tuple[set[int], set[int]]:
