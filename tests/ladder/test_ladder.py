@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from reference import THOROUGH, examples, thorough
 
 from tilewise.devices import Device
+from tilewise.devices.gpu import Gpu
 from tilewise.kernel import Kernel
 from tilewise.ladder.geometry import listed, threads
 from tilewise.ladder.rungs import RUNGS, Rung, rung, tile_each
@@ -324,23 +325,22 @@ COPY = """extern "C" __global__ void copy(
 
 @every_rung
 @pytest.mark.parametrize("far", ["a", "b", "c"])
-def test_offsets_past_an_int(each: Rung, far: str, device: Device) -> None:
-    if device.name == "emulator":
-        pytest.skip("takes 12 GiB, which a GPU has and need not fill")
+def test_offsets_past_an_int(each: Rung, far: str, gpu: Gpu) -> None:
+    """By 12 GiB, which a GPU has and need not fill."""
     pitch = 2**30  # the third row starts at element 2**31
     case = Case(3, 3, 3, alpha=0.5, beta=2.0)
-    near = {name: device.array(x) for name, x in case.matrices().items()}
-    there = {**near, far: device.empty((3, pitch), "float32")}
+    near = {name: gpu.array(x) for name, x in case.matrices().items()}
+    there = {**near, far: gpu.empty((3, pitch), "float32")}
     leading = {name: pitch if name == far else 3 for name in "abc"}
     copy = Kernel(COPY, "copy")
-    copy.launch(1, 1, (3, 3, there[far], pitch, near[far], 3), device=device)
+    copy.launch(1, 1, (3, 3, there[far], pitch, near[far], 3), device=gpu)
     grid, block = each.geometry(3, 3)
     args = (
         3, 3, 3, case.alpha, there["a"], leading["a"], there["b"], leading["b"], case.beta,
         there["c"], leading["c"],
     )  # fmt: skip
-    each.kernel().launch(grid, block, args, device=device)
-    copy.launch(1, 1, (3, 3, near["c"], 3, there["c"], leading["c"]), device=device)
+    each.kernel().launch(grid, block, args, device=gpu)
+    copy.launch(1, 1, (3, 3, near["c"], 3, there["c"], leading["c"]), device=gpu)
     a, b, c = case.matrices().values()
     assert check(near["c"].to_numpy(), a, b, c, case.alpha, case.beta).correct
 
