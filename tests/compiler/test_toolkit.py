@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from reference import thorough
 from watched import Watched, told
 from watched import folder as folder
 from watched import secret as secret
@@ -112,8 +113,15 @@ def add(folder: Path, texts: dict[str, str]) -> None:
     compiler.forget()
 
 
-@pytest.mark.parametrize("attack", ATTACKS)
-@pytest.mark.parametrize("has_path", [True, False])
+# Quickly, each attack once: from a file, or from a text.
+@pytest.mark.parametrize(
+    ("attack", "has_path"),
+    [
+        pytest.param(attack, has_path, marks=[thorough] * ((number + has_path) % 2))
+        for has_path in (True, False)
+        for number, attack in enumerate(ATTACKS)
+    ],
+)
 def test_nothing_else_is_opened_probed_or_quoted(
     attack: str,
     has_path: bool,

@@ -179,7 +179,7 @@ def cases(draw: st.DrawFn, each: Rung) -> Case:
 
 
 @pytest.mark.parametrize("each", RUNGS[:7], ids=lambda each: each.name)
-@examples(THOROUGH, quick=5)
+@examples(THOROUGH, quick=3)
 @given(data=st.data())
 def test_any_problem(each: Rung, device: Device, data: st.DataObject) -> None:
     assert_right(each, device, data.draw(cases(each)))
