@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from reference import thorough
 from watched import Watched, told
 from watched import folder as folder
 from watched import secret as secret
@@ -113,15 +112,9 @@ def add(folder: Path, texts: dict[str, str]) -> None:
     compiler.forget()
 
 
-# Quickly, each attack once: from a file, or from a text.
-@pytest.mark.parametrize(
-    ("attack", "has_path"),
-    [
-        pytest.param(attack, has_path, marks=[thorough] * ((number + has_path) % 2))
-        for has_path in (True, False)
-        for number, attack in enumerate(ATTACKS)
-    ],
-)
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("attack", ATTACKS)
+@pytest.mark.parametrize("has_path", [True, False])
 def test_nothing_else_is_opened_probed_or_quoted(
     attack: str,
     has_path: bool,

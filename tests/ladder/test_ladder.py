@@ -274,6 +274,7 @@ def test_nothing_spreads_from_an_element_to_another_row_or_column(
     assert not np.isfinite(c[:, -1]).any()
 
 
+@pytest.mark.sampled(2)
 @every_rung
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_alpha_zero_only_scales_c(each: Rung, device: Device, dtype: str) -> None:
