@@ -62,6 +62,12 @@ def pytest_configure(config: pytest.Config) -> None:
     )
     settings.load_profile("thorough" if is_thorough(config) else "quick")
     os.environ[tracebacks.VARIABLE] = "1"  # who reads a failure wants all of it
+    # One thread each for NumPy's linear algebra and PyTorch's: workers and the processes of tests
+    # share the cores, and threads that only wait for each other took a quarter of the run. The
+    # products of a run on a GPU are large.
+    for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        if config.getoption("--device") == "emulator":
+            os.environ.setdefault(variable, "1")
     # One cache of compiled kernels for all processes of a run, and for the runs after it.
     # Without the plugin "cacheprovider" there is no such attribute.
     cache = getattr(config, "cache", None)

@@ -145,17 +145,19 @@ def test_limits_hold_in_the_process() -> None:
     x = np.zeros(4, np.int32)
     head = 'extern "C" __global__ void k(volatile int* x) {\n'
     for body, limits, said in (
-        ("while (1)\n x[0] = 1; }", Limits(seconds=1), r"<source>:[23]: .*limit of 1 seconds"),
+        ("while (1)\n x[0] = 1; }", Limits(seconds=0.5), r"<source>:[23]: .*limit of 0\.5 seconds"),
         ("while (1)\n x[0] = 1; }", Limits(instructions=5000), r"<source>:[23]: .*instructions"),
         ('\nwhile (1) printf("x"); }', Limits(output=100), r"<source>:3: .*100 bytes of output"),
         ("\nint a[1 << 28]; a[x[0]] = 1; x[1] = a[x[2]]; }", Limits(memory=1 << 28), r"<source>:"),
     ):
+        if limits.memory == Limits().memory:  # else the compiler is stopped, or the launch
+            Kernel(head + body, "k").compile()
         begin = time.monotonic()
         with pytest.raises(LimitError, match=said):
             Kernel(head + body, "k", limits=limits).launch(
                 1, 32, (x,), device="emulator", checks="off", isolated=True
             )
-        assert time.monotonic() - begin < 15
+        assert time.monotonic() - begin < 60
     assert not x.any()
 
 

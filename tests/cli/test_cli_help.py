@@ -73,7 +73,10 @@ def test_a_ladder_of_nothing_says_so(size: str, tilewise: Tilewise) -> None:
     else:
         assert (note, rest) == ("C has no elements: nothing was launched", [])
     assert tilewise(*words, "--json").json["notes"] == [note]
-    assert tilewise(*words[:-1], 8, "--json").json["notes"] == []
+
+
+def test_a_ladder_of_something_has_no_note(tilewise: Tilewise) -> None:
+    assert tilewise("ladder", "-m", 8, "-n", 8, "-k", 8, "--json").json["notes"] == []
 
 
 @pytest.mark.parametrize(

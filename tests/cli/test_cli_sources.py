@@ -72,7 +72,7 @@ def test_no_command_waits_for_ever(
     on_emulator = command != "run" or device.name == "emulator"
     place = f"{file}:4" if on_emulator else str(file)  # a GPU does not tell the line
     assert f"{place}: the launch was stopped: limit of 1 seconds" in outcome.err
-    assert time.monotonic() - begin < 20
+    assert time.monotonic() - begin < 60
 
 
 @pytest.mark.parametrize("command", ["run", "watch"])

@@ -29,11 +29,11 @@ TEMPLATES = (
 @pytest.mark.parametrize("source", [BOMB, TEMPLATES], ids=["macros", "templates"])
 def test_a_compilation_without_end_is_stopped(source: str) -> None:
     begin = time.monotonic()
-    with pytest.raises(LimitError, match=r"k\.cu:\d+: .*limit of 2 seconds") as caught:
-        compiler.compile(source, "k", path=Path("k.cu"), limits=Limits(seconds=2))
-    assert time.monotonic() - begin < 10
+    with pytest.raises(LimitError, match=r"k\.cu:\d+: .*limit of 1 seconds") as caught:
+        compiler.compile(source, "k", path=Path("k.cu"), limits=Limits(seconds=1))
+    assert time.monotonic() - begin < 60
     found = caught.value
-    assert (found.limit, found.value, found.file) == ("seconds", 2, "k.cu")
+    assert (found.limit, found.value, found.file) == ("seconds", 1, "k.cu")
     assert found.line in ((43,) if source is BOMB else (1, 2))
 
 

@@ -695,6 +695,7 @@ def test_a_source_is_gathered_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert ", 555;" in compiler.compile(path.read_text(), "k", path=path).ptx
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("option", ["-G", "--Ofast-compile=max", "--optimization-info=inline"])
 def test_options_change_nothing_that_is_compiled_later(
     option: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path

@@ -327,13 +327,13 @@ def test_lines_stay_lines() -> None:
 
 
 def test_a_long_source_is_looked_at_in_a_short_time() -> None:
-    begin = time.monotonic()
+    begin = time.process_time()
     for piece in (
         "/*", "*/ ", "#include ", '#include "', "__has_include(", "\\\n", "#/*\n", " ", "# ",
         "import ", "<", '"', "defined ", "export ", "_ ", "#define ",
     ):  # fmt: skip
         includes.gather(piece * 100_000, "k.cu", Path("/nowhere"))
-    assert time.monotonic() - begin < 30
+    assert time.process_time() - begin < 30
 
 
 def test_headers_that_are_not_there_are_looked_for_once(
@@ -355,10 +355,10 @@ def test_headers_that_are_not_there_are_looked_for_once(
 def test_looking_for_headers_has_a_limit(folder: Path) -> None:
     text = "".join(f'#include "nothere{number}.h"\n' for number in range(100_000))
     source = f"#if 0\n{text}#endif\n{KERNEL}"
-    begin = time.monotonic()
+    begin = time.process_time()
     with pytest.raises(LimitError, match=r"k\.cu: .*limit of 0\.5 seconds"):
         compiler.compile(source, "k", path=folder / "k.cu", limits=Limits(seconds=0.5))
-    assert time.monotonic() - begin < 10
+    assert time.process_time() - begin < 10
 
 
 def test_a_source_is_as_large_as_a_file(folder: Path) -> None:

@@ -254,16 +254,17 @@ BOMBS = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("what", BOMBS)
 def test_text_that_would_take_for_ever_does_not(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(assembler, "tools", tuple)  # which bounds its time by Limits
-    begin, said = time.monotonic(), ""
+    begin, said = time.process_time(), ""
     try:
         Kernel.from_ptx(BOMBS[what] + "\n", "k").launch(1, 1, (None,), device="emulator")
     except (CompileError, UnsupportedInstructionError) as error:
         said = str(error)
     assert len(said) < 300
-    assert time.monotonic() - begin < 10
+    assert time.process_time() - begin < 10
 
 
 def test_more_than_16_mib_are_refused() -> None:

@@ -63,6 +63,26 @@ def test_a_parameter(parameter: str, expected: str) -> None:
     assert declared(f"int first, {parameter}, float* last") == ("int", expected, "float*")
 
 
+def test_types_are_of_the_architecture_and_take_no_ptxas(monkeypatch: pytest.MonkeyPatch) -> None:
+    run, seen = nvrtc.run, []
+
+    def noted(*args: Any) -> nvrtc.Output:
+        seen.append(args[2])
+        return run(*args)
+
+    monkeypatch.setattr(nvrtc, "run", noted)
+    for arch, wanted in (("sm_90a", "int"), ("sm_90", "unsigned int")):
+        source = (
+            "#ifdef __CUDA_ARCH_FEAT_SM90_ALL\ntypedef int type;\n#else\n"
+            "typedef unsigned type;\n#endif\n__global__ void k(type x) {}\n"
+        )
+        compiled = compiler.compile(source, "k", arch=arch, defines={"ARCH": "sm_80"})
+        assert [each.declared for each in compiled.parameters] == [wanted]
+        (_, told) = seen[-2:]
+        assert f"--gpu-architecture={arch.replace('sm', 'compute')}" in told
+        assert any(each.endswith("ARCH=sm_80") for each in told)
+
+
 @pytest.mark.parametrize(("real", "expected"), [("float", "float*"), ("double", "double*")])
 def test_a_macro_of_the_caller(real: str, expected: str) -> None:
     assert declared("int n, const real* x", real=real) == ("int", expected)

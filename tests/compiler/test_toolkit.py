@@ -112,6 +112,7 @@ def add(folder: Path, texts: dict[str, str]) -> None:
     compiler.forget()
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("attack", ATTACKS)
 @pytest.mark.parametrize("has_path", [True, False])
 def test_nothing_else_is_opened_probed_or_quoted(

@@ -71,22 +71,30 @@ def test_who_needs_a_queued_kernel_compiles_it() -> None:
     assert not jobs.running
 
 
-def test_who_needs_a_running_one_waits_for_its_end() -> None:
+def test_who_needs_a_running_one_waits_for_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     jobs = Underway()
-    compiling = threading.Event()
+    compiling, is_waited_for = threading.Event(), threading.Event()
+    order = []
 
     def compile_it() -> None:
         with jobs.compiling(b"1"):
             compiling.set()
-            time.sleep(0.2)
+            assert is_waited_for.wait(60)
+            order.append("compiled")
 
     other = threading.Thread(target=compile_it)
     other.start()
     compiling.wait()
-    begun = time.perf_counter()
+    wait = jobs.running[b"1"].wait
+
+    def noted(timeout: float | None = None) -> bool:
+        is_waited_for.set()
+        return wait(timeout)
+
+    monkeypatch.setattr(jobs.running[b"1"], "wait", noted)
     with jobs.compiling(b"1") as was_waited_for:
         assert was_waited_for
-    assert time.perf_counter() - begun > 0.15
+        assert order == ["compiled"]
     other.join()
 
 

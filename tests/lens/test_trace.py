@@ -177,6 +177,7 @@ def test_phases_and_the_step_to_open_on() -> None:
     assert json.loads(json.dumps(trace)) == trace
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("is_async", [False, True])
 @pytest.mark.parametrize(("k", "tile"), [(3, 3), (7, 2), pytest.param(17, 8, marks=thorough)])

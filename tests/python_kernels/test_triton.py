@@ -120,6 +120,7 @@ CASES: dict[str, tuple[str, dict[str, Any], float]] = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("case", CASES)
 def test_matmul(where: Device, case: str) -> None:
     """Sizes that are no multiples of the tiles; the bound is a share of |A| |B|."""
@@ -223,6 +224,7 @@ def test_layer_norm_and_its_gradients(where: Device) -> None:
     assert not locks[:groups].any()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("is_causal", [False, True])
 @pytest.mark.parametrize("name", ["float16", "bfloat16"])
 def test_attention(where: Device, is_causal: bool, name: str) -> None:

@@ -17,10 +17,12 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import cache
 from itertools import pairwise
 from typing import Annotated, Any
 
 import typer
+import typer.main
 
 from tilewise import __version__
 from tilewise.cli.commands import (
@@ -101,6 +103,12 @@ for command in COMMANDS:
     app.command(short_help=(inspect.getdoc(command) or "").partition("\n\n")[0])(command)
 
 
+@cache
+def _parser() -> Any:
+    """What parses command lines, and calls; to make it of the commands takes 20 ms."""
+    return typer.main.get_command(app)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """The entry point.
 
@@ -143,7 +151,8 @@ def _answer(words: Sequence[str], interruptible: Interruptible) -> int:
         with interruptible:
             if words and words[0] in ON_A_GPU and not set(HELP) & set(words):
                 require_gpu()
-            code = int(app(spread(words), prog_name="tilewise", standalone_mode=False) or RIGHT)
+            parser = _parser()
+            code = int(parser(spread(words), prog_name="tilewise", standalone_mode=False) or RIGHT)
             if code == INTERRUPTED:  # what typer makes of Ctrl-C
                 raise KeyboardInterrupt
             return code

@@ -38,15 +38,20 @@ _VERSION = 1 << 0
 _NO_NEW_PRIVILEGES = 38  # <linux/prctl.h>
 
 
-# The package's own __init__ imports every front door, for which no compilation should wait.
+# The __init__ of a package imports what its callers need, as every front door, for which no
+# compilation should wait: packages that the module is in are there without it.
 # Ctrl-C in a terminal reaches it too. It is the one that waits for it who ends it then.
 _RUN = """
 import signal
 signal.signal(signal.SIGINT, signal.SIG_IGN)
 import importlib, sys, types
-package = sys.modules["tilewise"] = types.ModuleType("tilewise")
-package.__path__ = [sys.argv[1]]
-importlib.import_module(sys.argv[2]).main()
+place, module = sys.argv[1:]
+packages = module.split(".")[:-1]
+for count in range(1, len(packages) + 1):
+    name = ".".join(packages[:count])
+    package = sys.modules[name] = types.ModuleType(name)
+    package.__path__ = ["/".join([place, *packages[1:count]])]
+importlib.import_module(module).main()
 """
 
 

@@ -148,9 +148,13 @@ def _declared(
 
 
 def _run(job: Job, gathered: Gathered, more: str, option: str, told: str) -> nvrtc.Output:
-    """Compile a source with more text behind it, one more option, and another name."""
+    """Compile a source with more text behind it, one more option, and another name.
+
+    It is compiled for a virtual architecture: types are the front end's, and need no ptxas.
+    """
     longer = replace(gathered, source=gathered.source + more)
-    return job.run(longer, [*job.options, option], told)
+    real, virtual = (f"--gpu-architecture={kind}_" for kind in ("sm", "compute"))
+    return job.run(longer, [*(x.replace(real, virtual) for x in job.options), option], told)
 
 
 def _no_such_kernel(name: str, file: str, source: str, ptx: str) -> str:

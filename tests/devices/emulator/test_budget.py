@@ -34,6 +34,7 @@ ENDLESS = {
 
 def run(body: str, limits: Limits | None, blocks: int = 2, checks: str = "raise") -> LaunchReport:
     x = np.zeros(8, np.int32)
+    Kernel(HEAD + body, "k").compile()  # in this process: the limits are the launch's alone
     kernel = Kernel(HEAD + body, "k", limits=limits)
     try:
         return kernel.launch(blocks, 64, (5, x), device="emulator", checks=checks)
@@ -47,17 +48,16 @@ def run(body: str, limits: Limits | None, blocks: int = 2, checks: str = "raise"
 @pytest.mark.parametrize(
     ("limits", "limit"),
     [
-        (Limits(seconds=1), "seconds"),
+        (Limits(seconds=0.3), "seconds"),
         (Limits(instructions=20_000), "instructions"),
         (Limits(seconds=None, instructions=20_000, memory=None, output=None), "instructions"),
     ],
 )
 def test_what_does_not_end_is_stopped(what: str, limits: Limits, limit: str) -> None:
-    Kernel(HEAD + ENDLESS[what], "k").compile()
-    begin = time.monotonic()
+    begin = time.process_time()
     with pytest.raises(LimitError) as caught:
         run(ENDLESS[what], limits)
-    assert time.monotonic() - begin < (5 if limit == "seconds" else 30)
+    assert time.process_time() - begin < (5 if limit == "seconds" else 30)
     found = caught.value
     assert found.limit == limit
     assert found.value == getattr(limits, limit)
@@ -102,10 +102,10 @@ def test_a_launch_within_its_limits_is_as_without() -> None:
     ],
 )  # fmt: skip
 def test_output_is_bounded(body: str) -> None:
-    begin = time.monotonic()
+    begin = time.process_time()
     with pytest.raises(LimitError, match=r"<source>:3: .*limit of 1,048,576 bytes of output"):
         run(body, Limits())
-    assert time.monotonic() - begin < 20
+    assert time.process_time() - begin < 20
 
 
 def test_a_format_is_as_long_as_it_may_be() -> None:
@@ -133,12 +133,13 @@ def test_a_deep_stack_is_bounded() -> None:
         "    int a[4000]; a[n] = x[0]; x[1] = a[n / 2 * 2];\n"
         "    return n == 0 ? 0 : f(n - 1, x) + a[n]; } };\nx[0] = F::f(900, x);\n}"
     )
-    with pytest.raises(LimitError, match=r"<source>:\d+: .*limit of 256 MiB of memory"):
-        run(body, Limits(memory=256 << 20), checks="collect")
+    with pytest.raises(LimitError, match=r"<source>:\d+: .*limit of 64 MiB of memory"):
+        run(body, Limits(memory=64 << 20), checks="collect")
 
 
 def test_a_profile_is_stopped_too() -> None:
     x = np.zeros(8, np.int32)
-    kernel = Kernel(HEAD + ENDLESS["a loop"], "k", limits=Limits(seconds=1))
-    with pytest.raises(LimitError, match=r"<source>:[23]: .*1 seconds"):
+    Kernel(HEAD + ENDLESS["a loop"], "k").compile()
+    kernel = Kernel(HEAD + ENDLESS["a loop"], "k", limits=Limits(seconds=0.3))
+    with pytest.raises(LimitError, match=r"<source>:[23]: .*0\.3 seconds"):
         kernel.profile(1000, 64, (5, x))

@@ -44,6 +44,8 @@ def launch(
     return report, y
 
 
+# Quickly, each dtype and each pattern once.
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("dtype", ["float32", "float64", "uint8", "int16"])
 @pytest.mark.parametrize(("pitch", "stride"), [(64, 1), (1, 8), (3, 2), (33, 4)])
 def test_counts_are_those_of_the_unrolled_loop(
