@@ -17,9 +17,9 @@ EMULATOR = "tilewise.devices.emulator"
 MACHINE = f"{EMULATOR}.machine"
 
 LAYERS = (
-    "shown", "numbers", "places", "tensor_map", "limits", "targets", "counted", "launch", "errors",
-    "tracebacks", "compiler", "devices", "isolated", "isolated_process", "variables", "launchable",
-    "kernel", "listing",
+    "shown", "numbers", "places", "pointer", "tensor_map", "limits", "targets", "counted", "launch",
+    "errors", "tracebacks", "compiler", "devices", "isolated", "isolated_process", "variables",
+    "launchable", "kernel", "listing",
     "python_kernels", "triton", "numba", "provenance", "gemm", "arrays", "ladder", "specs",
     "matmul", "explain", "lens", "bench", "tune", "warm", "", "cli",
     "__main__",

@@ -41,6 +41,7 @@ from tilewise.launch import Finding, Launch, LaunchReport
 from tilewise.limits import Limits
 from tilewise.listing import ListedKernel, list_kernels
 from tilewise.matmul import matmul
+from tilewise.pointer import Pointer, pointer
 from tilewise.tensor_map import MappedArray, tensor_map
 from tilewise.tune import Tuned, tune
 from tilewise.variables import Variables
@@ -95,6 +96,7 @@ __all__ = [
     "MappedArray",
     "MemoryAccessError",
     "ParserMissingError",
+    "Pointer",
     "RaceError",
     "Resources",
     "Rung",
@@ -111,6 +113,7 @@ __all__ = [
     "get_device",
     "list_kernels",
     "matmul",
+    "pointer",
     "profile",
     "rung",
     "tensor_map",

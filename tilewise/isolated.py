@@ -26,6 +26,7 @@ from tilewise.devices.extents import extent
 from tilewise.errors import LaunchError, LimitError, TilewiseError
 from tilewise.launch import Alike, Finding, Launch, LaunchReport
 from tilewise.limits import Limits
+from tilewise.pointer import Pointer
 from tilewise.tensor_map import MappedArray
 
 GRACE = 10.0
@@ -275,7 +276,10 @@ def _places(
             offset = host.__array_interface__["data"][0] + moved[number]
             place = SharedArray(offset, host.shape, host.strides, host.dtype, host.flags.writeable)
             assert isinstance(argument, ArrayArgument)
-            args.append(place if argument.map is None else MappedArray(place, argument.map))
+            if argument.map is not None:
+                args.append(MappedArray(place, argument.map))
+            else:
+                args.append(Pointer(place, argument.offset) if argument.offset else place)
             arrays.append((host, place))
         elif isinstance(argument, ScalarArgument) and argument.parameter.type == "b8":
             args.append(argument.data)

@@ -17,6 +17,7 @@ from tilewise.devices.emulator import Emulator
 from tilewise.errors import LaunchError, TilewiseError
 from tilewise.isolated import SharedArray, Task, exceeded
 from tilewise.launch import LaunchReport
+from tilewise.pointer import Pointer
 from tilewise.tensor_map import MappedArray
 
 
@@ -52,7 +53,7 @@ def answer(task: Task) -> LaunchReport | Exception:
 
 def _here(argument: Any, shared: npt.NDArray[np.uint8]) -> Any:
     """Return an argument with its array, where it has one, in this process."""
-    if isinstance(argument, MappedArray):
+    if isinstance(argument, MappedArray | Pointer):
         return replace(argument, array=argument.array.of(shared))
     return argument.of(shared) if isinstance(argument, SharedArray) else argument
 

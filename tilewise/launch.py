@@ -202,6 +202,9 @@ class Launch(Shown):
         What it may take on the emulator.
     module : Module or None
         The kernel's variables on that device; None for new ones.
+    cooperative : bool
+        Whether all blocks are resident at once, so that they may wait for each other (CUDA C++
+        Programming Guide, "Grid Synchronization").
     """
 
     grid: Dim3
@@ -213,10 +216,12 @@ class Launch(Shown):
     global_races: bool = False
     limits: Limits | None = None
     module: Module | None = None
+    cooperative: bool = False
 
     def _summary(self) -> str:
         shared = f", {self.shared:,} bytes of dynamic shared memory" if self.shared else ""
-        return f"{grid_line(self.grid, self.block)}{shared}"
+        together = ", cooperative" if self.cooperative else ""
+        return f"{grid_line(self.grid, self.block)}{shared}{together}"
 
     def _parts(self) -> list[Part]:
         return [self._summary()]
@@ -324,6 +329,7 @@ class LaunchReport(Shown):
             "grid": list(self.launch.grid),
             "block": list(self.launch.block),
             "dynamic_shared_bytes": self.launch.shared,
+            "cooperative": self.launch.cooperative,
             "seconds": self.seconds,
             "resources": self.resources.to_dict(),
             "counters": None if self.counters is None else self.counters.to_dict(),
@@ -351,7 +357,8 @@ class LaunchReport(Shown):
         if self.device == "emulator":
             took += " of emulation, which says nothing about a GPU's time"
         place = device_name(self.device, self.arch)
-        where = f"{grid_line(launch.grid, launch.block)}, on {place}"
+        together = ", cooperative" if launch.cooperative else ""
+        where = f"{grid_line(launch.grid, launch.block)}{together}, on {place}"
         parts: list[Part] = [
             self.kernel,
             Table([("launch", where), ("time", took), ("resources", resources)], left=2),

@@ -99,6 +99,7 @@ class Launchable(ABC):
         *,
         global_races: bool = False,
         isolated: bool = False,
+        cooperative: bool = False,
     ) -> LaunchReport:
         """Compile, launch, wait, report.
 
@@ -123,6 +124,9 @@ class Launchable(ABC):
             Whether it runs in a process of its own, which ends with it: the report, the arrays
             and the errors are the same. Arrays are NumPy's. The kernel's limits hold, or
             :class:`tilewise.Limits`' own.
+        cooperative : bool
+            Whether all blocks are resident at once, so that they may wait for each other, as
+            ``cooperative_groups::this_grid().sync()`` does; as ``cudaLaunchCooperativeKernel``.
 
         Raises
         ------
@@ -137,7 +141,7 @@ class Launchable(ABC):
         place = self.place(device)
         launch = Launch(
             dim3(grid, "grid"), dim3(block, "block"), each_of(args), _size(shared), checks,
-            global_races=global_races, limits=self.limits,
+            global_races=global_races, limits=self.limits, cooperative=cooperative,
         )  # fmt: skip
         compiled = self.compile(place.arch)
         # Most kernels have none, and are launched often.
@@ -172,6 +176,7 @@ class Launchable(ABC):
         arch: str | None = None,
         checks: str = "raise",
         whole: bool = False,
+        cooperative: bool = False,
     ) -> Profile:
         """Count what a launch does to memory, on the emulator; no array changes.
 
@@ -180,8 +185,9 @@ class Launchable(ABC):
 
         Parameters
         ----------
-        grid, block, args, shared, checks
-            As :meth:`launch` takes them; arrays are NumPy's.
+        grid, block, args, shared, checks, cooperative
+            As :meth:`launch` takes them; arrays are NumPy's. Of a cooperative launch every block is
+            run.
         arch : str, optional
             To compile for, as ``"sm_80"``; by default :attr:`arch`.
         whole : bool
@@ -207,5 +213,5 @@ class Launchable(ABC):
 
         return profile_launch(
             self, grid, block, args, shared=shared, arch=arch or self.arch,
-            checks=checks, whole=whole,
+            checks=checks, whole=whole, cooperative=cooperative,
         )  # fmt: skip

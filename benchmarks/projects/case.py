@@ -77,6 +77,8 @@ class Case:
         Where its result is wrong, or a check finds something, and the project is at fault: why.
     variables : mapping
         What the kernel's ``__constant__`` and ``__device__`` variables are set to.
+    cooperative : bool
+        Whether all blocks are resident at once.
     """
 
     file: str
@@ -91,6 +93,7 @@ class Case:
     global_races: bool = False
     fault: str = ""
     variables: Mapping[str, Any] = field(default_factory=dict)
+    cooperative: bool = False
 
     def run(
         self, folder: Path, rng: np.random.Generator, device: Device | None = None
@@ -105,7 +108,7 @@ class Case:
         args, wrong = self.draw(rng)
         report = kernel.launch(
             self.grid, self.block, args, self.shared, device or tilewise.emulator(self.arch),
-            checks="collect", global_races=self.global_races,
+            checks="collect", global_races=self.global_races, cooperative=self.cooperative,
         )  # fmt: skip
         return (report,), wrong()
 

@@ -54,6 +54,24 @@ extern "C" __global__ void both(int n, float* out) {
     __syncthreads();
     if (threadIdx.x == 0) *out = s[blockDim.x - 1];
 }"""
+GRID = r"""
+extern "C" __global__ void turn(int* x, int* y) {
+    unsigned high, low, n = gridDim.x * blockDim.x, i = blockIdx.x * blockDim.x + threadIdx.x;
+    x[i] += 1;
+    asm("mov.u32 %0, %%envreg1;" : "=r"(high));
+    asm("mov.u32 %0, %%envreg2;" : "=r"(low));
+    unsigned* arrived = (unsigned*)((unsigned long long)high << 32 | low) + 1;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        unsigned add = blockIdx.x == 0 ? 0x80000000u - (gridDim.x - 1) : 1, old, now;
+        __threadfence();
+        old = atomicAdd(arrived, add);
+        do now = *(volatile unsigned*)arrived; while ((int)(old ^ now) >= 0);
+        __threadfence();
+    }
+    __syncthreads();
+    y[i] = x[n - 1 - i];
+}"""
 NO_ARGUMENTS = 'extern "C" __global__ void nothing() {}'
 
 
@@ -68,6 +86,17 @@ def add(
 
 def normal(*shape: int) -> Any:
     return np.random.default_rng(1).standard_normal(shape, np.float32)
+
+
+def test_blocks_that_wait_for_each_other(device: Device) -> None:
+    n = 64 * 200
+    x, y = np.arange(n, dtype=np.int32), np.zeros(n, np.int32)
+    report = Kernel(GRID, "turn").launch(200, 64, (x, y), device=device, cooperative=True)
+    np.testing.assert_array_equal(y, np.arange(n)[::-1] + 1)
+    assert report.launch.cooperative
+    assert "cooperative" in str(report)
+    with pytest.raises(LaunchError, match=r"a cooperative launch of 100,000 blocks: .* holds"):
+        Kernel(GRID, "turn").launch(100_000, 64, (x, y), device=device, cooperative=True)
 
 
 def test_numpy_arrays(device: Device) -> None:

@@ -63,6 +63,14 @@ def test_what_the_kernel_itself_allows() -> None:
         check(block=(257, 1, 1), max_threads=256)
 
 
+def test_blocks_that_are_all_resident() -> None:
+    launch = Launch((100, 3, 2), (32, 1, 1), (), cooperative=True)
+    limits.check_together(launch, 6, 100, "a GPU")
+    words = r"launch of 600 blocks: a GPU holds 594 of them at once, 6 on each of 99 multiproc"
+    with pytest.raises(LaunchError, match=words):
+        limits.check_together(launch, 6, 99, "a GPU")
+
+
 def test_shared_memory() -> None:
     check(shared=227 * 1024 - 100, static=100)
     with pytest.raises(LaunchError, match=r"232,449 bytes.*100 static.*at most 232,448"):

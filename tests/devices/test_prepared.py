@@ -219,6 +219,14 @@ def test_a_structure_is_filled() -> None:
     assert [len(value) for value in known] == [288, 24, 128]
 
 
+_VALUES = {
+    "CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION": (
+        "programmaticStreamSerializationAllowed"
+    ),
+    "CU_LAUNCH_ATTRIBUTE_COOPERATIVE": "cooperative",
+}
+
+
 class Recorder:
     """Stands for a context and its driver; keeps the parameters that each launch is made with."""
 
@@ -238,11 +246,11 @@ class Recorder:
         pointers = (ctypes.c_void_p * len(self._sizes)).from_address(values)
         grid = made.gridDimX, made.gridDimY, made.gridDimZ
         block = made.blockDimX, made.blockDimY, made.blockDimZ
-        overlaps = [
-            (x.id.name, x.value.programmaticStreamSerializationAllowed)
+        attributes = [
+            (name := x.id.name, getattr(x.value, _VALUES[name]))
             for x in (made.attrs if made.numAttrs else ())
         ]
-        said = grid, block, made.sharedMemBytes, int(made.hStream), overlaps
+        said = grid, block, made.sharedMemBytes, int(made.hStream), attributes
         read = [ctypes.string_at(p, n) for p, n in zip(pointers, self._sizes, strict=True)]
         self.launches.append((said, read))
         return (self._status,)
@@ -259,13 +267,14 @@ def prepared(context: Recorder, kernel: Kernel, *args: Any, **options: Any) -> P
 def test_what_reaches_the_driver() -> None:
     context = Recorder([24, 8])
     arguments = pair(5, Place(1, 4), Place(0)), Place(2, 12)
-    for overlap in (False, True):
-        ready = prepared(context, Kernel(ADD, "add"), *arguments, shared=64, overlap=overlap)
+    overlap, together = (dict.fromkeys((name,), True) for name in ("overlap", "cooperative"))
+    for how in ({}, overlap, together, overlap | together):
+        ready = prepared(context, Kernel(ADD, "add"), *arguments, shared=64, **how)
         ready.enqueue(9, (1000, 2000, 3000))
         ready.enqueue(10, (4000, 5000, 6000))
-    allowed = [("CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION", 1)]
-    for attributes, launches in (([], context.launches[:2]), (allowed, context.launches[2:])):
-        (first, values), (second, others) = launches
+    one, other = ((name, 1) for name in _VALUES)
+    for at, attributes in enumerate(([], [one], [other], [one, other])):
+        (first, values), (second, others) = context.launches[2 * at : 2 * at + 2]
         assert first == ((2, 3, 4), (32, 1, 1), 64, 9, attributes)
         assert second == ((2, 3, 4), (32, 1, 1), 64, 10, attributes)
         assert values == [PAIR.pack(5, 2004, 1000), (3012).to_bytes(8, "little")]

@@ -174,3 +174,23 @@ def told(x):
 @cuda.jit
 def wrong(x):
     x.nothing()
+
+
+@cuda.jit
+def turned(x):
+    i = cuda.grid(1)
+    grid = cuda.cg.this_grid()
+    for row in range(1, x.shape[0]):
+        x[row, i] = x[row - 1, x.shape[1] - 1 - i] + 1
+        grid.sync()
+
+
+def calling(function):
+    """A kernel that calls a function of two numbers for each element."""
+
+    @cuda.jit
+    def each(x, y, out):
+        i = cuda.grid(1)
+        out[i] = function(x[i], y[i])
+
+    return each

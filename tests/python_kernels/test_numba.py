@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ pytest.importorskip("numba_cuda", reason="Numba's CUDA target is not installed: 
 pytest.importorskip("numba.cuda.core", reason="Numba's CUDA target is not numba-cuda's")
 
 import numba_kernels as kernels
+from numba import cuda
 
 Array = np.ndarray[Any, Any]
 
@@ -201,6 +203,97 @@ def test_a_missing_barrier_is_found(emulator: Device) -> None:
         tilewise.numba.launch(kernels.block_sums_without_barrier[1, 128], x, out, device=emulator)
     found = caught.value.findings[0]
     assert found.line == line_of(kernels.block_sums_without_barrier, "no barrier")
+
+
+def test_a_barrier_of_the_whole_grid(where: Device) -> None:
+    x = np.zeros((6, 4096), np.int32)
+    x[0] = np.arange(4096)
+    # More blocks than the emulator would run at once.
+    report = tilewise.numba.launch(kernels.turned[64, 64], x, device=where)
+    assert report.launch.cooperative
+    np.testing.assert_array_equal(x[4], np.arange(4096) + 4)
+    np.testing.assert_array_equal(x[5], np.arange(4096)[::-1] + 5)
+
+
+def test_races_around_a_barrier_of_the_whole_grid(emulator: Device) -> None:
+    x = np.zeros((6, 128), np.int32)
+    tilewise.numba.launch(kernels.turned[4, 32], x, device=emulator, global_races=True)
+
+
+LINKED = """#include "scale.cuh"
+__device__ float offset = 1;
+extern "C" __device__ int combined(float* result, float x, float y) {
+    float bits[2] = {x, y};
+    *result = SCALE * bits[0] + bits[1] + offset;
+    return 0;
+}
+extern "C" __device__ int beyond(float* result, float x, float y) {
+    *result = (&offset)[(int)x + 4096];
+    return 0;
+}"""
+SIGNATURE = "float32(float32, float32)"
+
+
+def calling(function: Any) -> Any:
+    """Return a kernel that calls a function of two numbers for each element."""
+    make: Any = kernels.calling
+    return make(function)
+
+
+@pytest.fixture
+def linked_file(tmp_path: Path) -> Path:
+    (tmp_path / "scale.cuh").write_text("#define SCALE 3")
+    file = tmp_path / "linked.cu"
+    file.write_text(LINKED)
+    return file
+
+
+def test_functions_of_cuda_cpp(where: Device, linked_file: Path) -> None:
+    kernel = calling(cuda.declare_device("combined", SIGNATURE, link=str(linked_file)))
+    x, y, out = random(64), random(64, seed=2), np.zeros(64, np.float32)
+    tilewise.numba.launch(kernel[2, 32], x, y, out, device=where)
+    np.testing.assert_allclose(out, 3 * x + y + 1, rtol=1e-6)
+
+
+def test_a_finding_in_a_linked_function(emulator: Device, linked_file: Path) -> None:
+    kernel = calling(cuda.declare_device("beyond", SIGNATURE, link=str(linked_file)))
+    x = np.zeros(32, np.float32)
+    with pytest.raises(MemoryAccessError) as caught:
+        tilewise.numba.launch(kernel[1, 32], x, x, x.copy(), device=emulator)
+    (found,) = caught.value.findings
+    assert (found.file, found.line) == (str(linked_file), 9)
+    assert "numba_kernels.py" in found.message
+
+
+def test_functions_of_ptx(where: Device, linked_file: Path, tmp_path: Path) -> None:
+    ptx = tmp_path / "linked.ptx"
+    main = LINKED + 'extern "C" __global__ void unused() {}'
+    source = tilewise.Kernel(main, "unused", options=["-rdc=true"], include=[tmp_path])
+    ptx.write_text(source.compile("sm_80").ptx)
+    function = cuda.declare_device("combined", SIGNATURE)
+    kernel = cuda.jit(link=[str(ptx)])(calling(function).py_func)
+    x, out = random(64), np.zeros(64, np.float32)
+    tilewise.numba.launch(kernel[2, 32], x, x, out, device=where)
+    np.testing.assert_allclose(out, 4 * x + 1, rtol=1e-6)
+
+
+def test_what_can_not_be_linked(emulator: Device, linked_file: Path, tmp_path: Path) -> None:
+    x = np.zeros(32, np.float32)
+
+    def launch(file: Path) -> None:
+        kernel = calling(cuda.declare_device("combined", SIGNATURE, link=str(file)))
+        tilewise.numba.launch(kernel[1, 32], x, x, x.copy(), device=emulator)
+
+    for suffix, words in ((".cubin", "and it is neither"), (".txt", "can't be linked: Unknown")):
+        file = tmp_path / f"linked{suffix}"
+        file.write_bytes(b"none")
+        with pytest.raises(CompileError, match=words):
+            launch(file)
+    linked_file.write_text(LINKED.replace("+ offset", "+ missing"))
+    with pytest.raises(CompileError, match=r"linked\.cu:5: error: .*missing"):
+        launch(linked_file)
+    with pytest.raises(FileNotFoundError, match=r"missing\.cu"):
+        launch(tmp_path / "missing.cu")
 
 
 def test_pointers_that_a_signature_declares_are_addresses() -> None:

@@ -89,6 +89,16 @@ def test_sum_of_vectors(where: Device) -> None:
         assert report.lines[line].global_load_sectors == 2 * n / 8
 
 
+def test_programs_that_wait_for_each_other(where: Device) -> None:
+    count, x, out = (np.zeros(n, np.int32) for n in (1, 128 * 200, 128 * 200))
+    report = launch(
+        kernels.turned, (200,), count, x, out, BLOCK=128, device=where,
+        launch_cooperative_grid=True,
+    )  # fmt: skip
+    assert report.launch.cooperative
+    np.testing.assert_array_equal(out, np.arange(128 * 200, 0, -1))
+
+
 def test_softmax(where: Device) -> None:
     x, out = random(37, 300), np.zeros((37, 300), np.float32)
     launch(kernels.softmax, 8, x, out, 300, 300, 37, 300, WIDTH=512, STAGES=3, device=where)

@@ -289,3 +289,15 @@ def wrong(x, BLOCK: tl.constexpr):
 def raced(x, counter, BLOCK: tl.constexpr):
     at = tl.arange(0, BLOCK)
     tl.store(x + at, tl.load(x + at) + tl.program_id(0))  # every program adds to the same
+
+
+@triton.jit
+def turned(count, x, out, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(x + at, at + 1)
+    tl.debug_barrier()
+    tl.atomic_add(count, 1, sem="release")
+    while tl.atomic_add(count, 0, sem="acquire") < tl.num_programs(0):
+        pass
+    tl.debug_barrier()
+    tl.store(out + at, tl.load(x + tl.num_programs(0) * BLOCK - 1 - at))

@@ -12,6 +12,7 @@ from tilewise.devices import elements
 from tilewise.devices.extents import extent
 from tilewise.numbers import shortened
 from tilewise.places import Encode, TensorMap
+from tilewise.pointer import Pointer
 from tilewise.tensor_map import MappedArray
 
 if TYPE_CHECKING:
@@ -58,11 +59,14 @@ class ArrayArgument:
     map : TensorMap or None
         Where the parameter is not the array's address but a tensor map of it, or the address of
         one.
+    offset : int
+        Bytes from the array's first element to where a pointer points.
     """
 
     parameter: Parameter
     value: Any
     map: TensorMap | None = None
+    offset: int = 0
 
     def data(self, address: int, encode: Encode, keep: Callable[[bytes], int]) -> bytes:
         """Return the parameter's bytes.
@@ -83,7 +87,7 @@ class ArrayArgument:
             If the device takes no such tensor map at that address.
         """
         if self.map is None:
-            return address.to_bytes(8, "little")
+            return (address + self.offset).to_bytes(8, "little")
         encoded = encode(self.map, address)
         if _is_struct(self.parameter):
             return encoded
@@ -108,7 +112,8 @@ def bind(
     args : sequence
         Python and NumPy numbers; NumPy arrays; arrays on a device (``__cuda_array_interface__``,
         DLPack, or tilewise's own); for a struct, anything with the buffer protocol and exactly
-        its size; for a tensor map or a pointer to one, :class:`tilewise.MappedArray`.
+        its size; for a tensor map or a pointer to one, :class:`tilewise.MappedArray`; and
+        :class:`tilewise.Pointer`.
 
     Raises
     ------
@@ -169,6 +174,11 @@ def _is_struct(parameter: Parameter) -> bool:
 def _bind_one(parameter: Parameter, value: Any) -> ScalarArgument | ArrayArgument:
     if isinstance(value, MappedArray):
         return _bind_map(parameter, value)
+    if isinstance(value, Pointer):
+        bound = _bind_one(parameter, value.array)
+        if not isinstance(bound, ArrayArgument):
+            raise TypeError(f"takes {type_in_words(parameter)}, not a pointer")
+        return replace(bound, offset=value.offset)
     if _is_struct(parameter):
         return ScalarArgument(parameter, _struct(parameter, value))
     if parameter.type in _FLOAT_TYPES:

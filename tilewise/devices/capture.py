@@ -1,14 +1,22 @@
-"""What the driver prints: a kernel's ``printf`` and ``assert`` go to the process's own files."""
+"""What a kernel on a GPU says: its ``printf`` and ``assert``, which go to the process's own files,
+and what may be missing where it fails."""
 
 from __future__ import annotations
 
 import ctypes
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+
+from tilewise.compiler import Compiled
+from tilewise.errors import KernelAssertError, LaunchError
+from tilewise.launch import Launch
+
+_PRINTING = re.compile(r"\b(?:vprintf|__assertfail)\b")
 
 
 @dataclass
@@ -47,6 +55,37 @@ def captured() -> Iterator[Output]:
             err.seek(0)
             output.printed = out.read().decode(errors="replace")
             output.complained = err.read().decode(errors="replace")
+
+
+@contextmanager
+def printed_by(compiled: Compiled) -> Iterator[Output]:
+    """Catch what the kernel prints, where it can print at all; an assert's words, in its error."""
+    if not _PRINTING.search(compiled.ptx):
+        yield Output()
+        return
+    output = Output()
+    try:
+        with captured() as output:
+            yield output
+    except LaunchError as error:
+        sys.stdout.write(output.printed)
+        if isinstance(error, KernelAssertError) and output.complained:
+            raise KernelAssertError(f"{output.complained.strip()}\n{error}") from error
+        raise
+    sys.stderr.write(output.complained)
+
+
+@contextmanager
+def advising(compiled: Compiled, launch: Launch) -> Iterator[None]:
+    """Say what may be missing where a kernel fails that asks for the grid's workspace."""
+    try:
+        yield
+    except LaunchError as error:
+        if launch.cooperative or "%envreg2" not in compiled.ptx:
+            raise
+        raise type(error)(
+            f"{error}; where it waits for the whole grid, launch it with cooperative=True"
+        ) from error
 
 
 def _flush() -> None:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-import sys
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,20 +16,19 @@ from tilewise import compiler
 from tilewise.compiler import Compiled
 from tilewise.devices import limits
 from tilewise.devices.arguments import bind
-from tilewise.devices.capture import Output, captured
+from tilewise.devices.capture import advising, printed_by
 from tilewise.devices.cuda import Context, GpuArray, array_on
 from tilewise.devices.gpu_module import GpuModule
 from tilewise.devices.placement import Placed
 from tilewise.devices.prepared import Prepared, Ready
 from tilewise.devices.timing import Timer
-from tilewise.errors import DeviceUnavailableError, KernelAssertError, LaunchError
+from tilewise.errors import DeviceUnavailableError, LaunchError
 from tilewise.launch import Launch, LaunchReport
 
 # A module-scope variable, which a launch may change. Strings of printf and assert are constant.
 _MODULE_VARIABLE = re.compile(
     r"^\s*(?:\.(?:visible|weak)\s+)*\.global\b(?!.*(?:\$str|__unnamed_))", re.MULTILINE
 )
-_PRINTING = re.compile(r"\b(?:vprintf|__assertfail)\b")
 
 
 @dataclass
@@ -173,7 +170,7 @@ class Gpu:
                 loaded = self._load(compiled, fresh=has_module_variables(compiled.ptx))
             self._check(loaded, launch)
             placed = Placed(self.context, compiled.name, arguments)
-            with _output(compiled) as output:
+            with printed_by(compiled) as output, advising(compiled, launch):
                 ready = Ready(self.context, loaded.function, launch, placed.values)
                 seconds = self._timer.seconds(ready.enqueue)
             placed.download()
@@ -314,11 +311,7 @@ class Gpu:
             if threads > loaded.max_threads or shared + loaded.static_shared > self.max_shared:
                 return 0
             self._opt_in(loaded, shared)
-            return int(
-                self.context.call(
-                    "cuOccupancyMaxActiveBlocksPerMultiprocessor", loaded.function, threads, shared
-                )
-            )
+            return self._occupancy(loaded, threads, shared)
 
     def _load(self, compiled: Compiled, fresh: bool = False) -> _Loaded:
         key = _key(compiled)
@@ -365,6 +358,17 @@ class Gpu:
             max_threads=loaded.max_threads,
         )
         self._opt_in(loaded, launch.shared)
+        if launch.cooperative:
+            each = self._occupancy(loaded, math.prod(launch.block), launch.shared)
+            limits.check_together(launch, each, self.multiprocessors, "this GPU")
+
+    def _occupancy(self, loaded: _Loaded, threads: int, shared: int) -> int:
+        """Return how many blocks a multiprocessor holds at once; the context being current."""
+        return int(
+            self.context.call(
+                "cuOccupancyMaxActiveBlocksPerMultiprocessor", loaded.function, threads, shared
+            )
+        )
 
     def _opt_in(self, loaded: _Loaded, shared: int) -> None:
         """More than 48 KB have to be asked for (CUDA C++ Programming Guide, "Shared Memory")."""
@@ -389,21 +393,3 @@ def _needs_no_opt_in(loaded: _Loaded, shared: int) -> bool:
 def has_module_variables(ptx: str) -> bool:
     """Whether the module has variables of its own that a launch may change."""
     return bool(_MODULE_VARIABLE.search(ptx))
-
-
-@contextmanager
-def _output(compiled: Compiled) -> Iterator[Output]:
-    """What the kernel prints, where it can print at all; an assert's own words in its error."""
-    if not _PRINTING.search(compiled.ptx):
-        yield Output()
-        return
-    output = Output()
-    try:
-        with captured() as output:
-            yield output
-    except LaunchError as error:
-        sys.stdout.write(output.printed)
-        if isinstance(error, KernelAssertError) and output.complained:
-            raise KernelAssertError(f"{output.complained.strip()}\n{error}") from error
-        raise
-    sys.stderr.write(output.complained)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 
@@ -161,4 +162,29 @@ def check_launch(
             f"a block asks for {launch.shared + static_shared:,} bytes of shared memory "
             f"({static_shared:,} static, {launch.shared:,} dynamic); the device has at most "
             f"{max_shared:,}"
+        )
+
+
+def check_together(launch: Launch, each: int, multiprocessors: int, chip: str) -> None:
+    """Refuse a cooperative launch of more blocks than can be resident at once.
+
+    Parameters
+    ----------
+    launch : Launch
+    each : int
+        Blocks that a multiprocessor holds.
+    multiprocessors : int
+    chip : str
+        What GPU has so many, for the message.
+
+    Raises
+    ------
+    LaunchError
+        As the driver does (``cudaErrorCooperativeLaunchTooLarge``).
+    """
+    blocks, most = math.prod(launch.grid), each * multiprocessors
+    if blocks > most:
+        raise LaunchError(
+            f"a cooperative launch of {blocks:,} blocks: {chip} holds {most:,} of them at once, "
+            f"{each:,} on each of {multiprocessors:,} multiprocessors, and they must all be there"
         )

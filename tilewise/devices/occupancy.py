@@ -117,6 +117,21 @@ _TABLE = {
     120: _ampere(1536, 24, 100, barriers=24),
     121: _ampere(1536, 24, 100, barriers=24),
 }
+# Of each architecture a GPU with as many multiprocessors as any, and how many it has (NVIDIA's data
+# sheets); 8.8 is of none that is sold.
+_GPUS = {
+    75: ("Quadro RTX 6000", 72),
+    80: ("A100", 108),
+    86: ("RTX A6000", 84),
+    87: ("Jetson AGX Orin", 16),
+    89: ("L40S", 142),
+    90: ("H200", 132),
+    100: ("B200", 148),
+    103: ("B300", 148),
+    110: ("Jetson Thor", 20),
+    120: ("RTX PRO 6000 Blackwell", 188),
+    121: ("GB10", 48),
+}
 ARCHITECTURES = tuple(f"sm_{capability}" for capability in _TABLE)
 
 
@@ -326,6 +341,22 @@ def blocks_per_multiprocessor(arch: str, resources: Resources, threads: int, sha
     return occupancy(
         place, threads, resources.registers, shared, barriers=resources.barriers
     ).blocks
+
+
+def largest_gpu(arch: str) -> tuple[str, int] | None:
+    """Return a large GPU of an architecture and its multiprocessors; None where none is known.
+
+    Raises
+    ------
+    ValueError
+        If ``arch`` is not written as an architecture.
+
+    Examples
+    --------
+    >>> largest_gpu("sm_90a")
+    ('H200', 132)
+    """
+    return _GPUS.get(compute_capability(arch))
 
 
 def most_threads(arch: str, registers: int) -> int:

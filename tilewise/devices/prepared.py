@@ -38,8 +38,13 @@ class Ready:
         configuration.gridDimX, configuration.gridDimY, configuration.gridDimZ = launch.grid
         configuration.blockDimX, configuration.blockDimY, configuration.blockDimZ = launch.block
         configuration.sharedMemBytes = launch.shared
+        attributes = []
         if launch.overlap:
-            configuration.attrs, configuration.numAttrs = [_overlapping(driver)], 1
+            attributes.append(_overlapping(driver))
+        if launch.cooperative:
+            attributes.append(_cooperative(driver))
+        if attributes:
+            configuration.attrs, configuration.numAttrs = attributes, len(attributes)
 
     def enqueue(self, stream: Any) -> None:
         """Launch on a stream, by the driver's handle; the context being current.
@@ -68,6 +73,18 @@ def _overlapping(driver: Any) -> Any:
     kinds = driver.CUlaunchAttributeID
     attribute.id = kinds.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
     attribute.value.programmaticStreamSerializationAllowed = 1
+    return attribute
+
+
+@cache
+def _cooperative(driver: Any) -> Any:
+    """Return the attribute of launches whose blocks are all resident at once.
+
+    A configuration copies it.
+    """
+    attribute = driver.CUlaunchAttribute()
+    attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_COOPERATIVE
+    attribute.value.cooperative = 1
     return attribute
 
 

@@ -21,6 +21,7 @@ from tilewise.devices.extents import span
 from tilewise.errors import TilewiseError
 from tilewise.kernel import Kernel
 from tilewise.launch import dim3
+from tilewise.pointer import Pointer
 from tilewise.provenance import write_whole
 
 CASES, ARRAYS, OUTCOME = "cases.json", "arrays.npz", "outcome.json"
@@ -41,6 +42,7 @@ class Case:
     args : tuple
         One a parameter: numbers, NumPy arrays, and for a structure anything with the buffer
         protocol. An array that is given twice is one on the GPU too; views of one array are two.
+        A :class:`tilewise.Pointer` points into its array.
     defines : mapping
         Macros.
     shared : int
@@ -53,6 +55,8 @@ class Case:
         Whether the source may include any file.
     is_ptx : bool
         Whether the source is PTX.
+    cooperative : bool
+        Whether all blocks are resident at once.
     """
 
     source: str | Path
@@ -66,6 +70,7 @@ class Case:
     include: Sequence[str | Path] = ()
     trusted: bool = False
     is_ptx: bool = False
+    cooperative: bool = False
 
     @property
     def kernel(self) -> Kernel:
@@ -94,6 +99,8 @@ def save(folder: Path, cases: Sequence[Case]) -> None:
     def argument(where: str, value: Any) -> dict[str, Any]:
         if value is None or isinstance(value, bool | int | float):
             return {"value": value}
+        if isinstance(value, Pointer):
+            return {**argument(where, value.array), "offset": value.offset}
         if isinstance(value, np.ndarray):
             key = keys.setdefault(id(value), f"a{len(keys)}")
             try:
@@ -127,6 +134,7 @@ def save(folder: Path, cases: Sequence[Case]) -> None:
                 "include": [str(Path(each).absolute()) for each in kernel.include],
                 "trusted": kernel.trusted,
                 "is_ptx": kernel.is_ptx,
+                "cooperative": case.cooperative,
                 "args": [
                     argument(f"{kernel.name}, argument {index}", value)
                     for index, value in enumerate(case.args)
@@ -159,7 +167,7 @@ def load(folder: Path) -> list[Case]:
                     if data.size
                     else np.empty(shape, dtype)
                 )
-            return found[key]
+            return Pointer(found[key], record["offset"]) if "offset" in record else found[key]
         if "bytes" in record:
             data = bytes.fromhex(record["bytes"])
             return np.frombuffer(data, record["dtype"])[0] if "dtype" in record else data
@@ -180,6 +188,7 @@ def load(folder: Path) -> list[Case]:
                 tuple(record["include"]),
                 record["trusted"],
                 record["is_ptx"],
+                record["cooperative"],
             )
             for record in records
         ]
@@ -205,7 +214,9 @@ def main(folder: Path) -> int:
             symbols.append(case.kernel.compile(gpu.arch).symbol)
         for case in cases:
             name = case.name
-            case.kernel.launch(case.grid, case.block, case.args, case.shared, gpu)
+            case.kernel.launch(
+                case.grid, case.block, case.args, case.shared, gpu, cooperative=case.cooperative
+            )
         outcome = {"gpu": gpu.description, "symbols": symbols}
     except (TilewiseError, MemoryError, OSError, TypeError, ValueError) as error:
         where = "" if name in str(error) else f"{name}: "

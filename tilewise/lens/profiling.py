@@ -43,6 +43,7 @@ def profile_launch(
     arch: str | None = None,
     checks: str = "raise",
     whole: bool = False,
+    cooperative: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Profile:
     """Count what a launch does; none of its arrays changes.
@@ -50,7 +51,7 @@ def profile_launch(
     Parameters
     ----------
     kernel : Kernel
-    grid, block, args, shared
+    grid, block, args, shared, cooperative
         As :meth:`tilewise.Kernel.launch` takes them; arrays are NumPy's.
     arch : str
         To compile for, as ``"sm_90a"``; by default :attr:`tilewise.Kernel.arch`.
@@ -71,7 +72,7 @@ def profile_launch(
     emulator = Emulator(arch or kernel.arch, progress)
     launch = Launch(
         dim3(grid, "grid"), dim3(block, "block"), each_of(args), shared, checks,
-        limits=kernel.limits,
+        limits=kernel.limits, cooperative=cooperative,
     )  # fmt: skip
     compiled = kernel.compile(emulator.arch)
     launch = replace(launch, module=kernel.variables.for_a_look(emulator, compiled))
@@ -103,7 +104,7 @@ def profile_prepared(
     args = prepared.values(emulator)
     launch = Launch(
         prepared.grid, prepared.block, args, prepared.shared, checks,
-        limits=prepared.kernel.limits,
+        limits=prepared.kernel.limits, cooperative=prepared.cooperative,
     )  # fmt: skip
     how = partial(emulator.profile, whole=whole)
     found = _profile(prepared.kernel, prepared.compiled, launch, emulator, how)
@@ -125,7 +126,7 @@ def _profile(
     case = Case(
         kernel.path or kernel.source, kernel.name, launch.grid, launch.block, launch.args,
         kernel.defines, launch.shared, kernel.options, kernel.include, kernel.trusted,
-        kernel.is_ptx,
+        kernel.is_ptx, launch.cooperative,
     )  # fmt: skip
     return Profile(
         kernel.name, compiled.file, compiled.source, emulator.arch, report, held, case

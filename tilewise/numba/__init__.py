@@ -30,7 +30,9 @@ def launch(
     """Compile a kernel of Numba's for these arguments, launch it, wait, report.
 
     As ``kernel[grid, block](*args)`` does, Numba's own compiler compiles it for the arguments'
-    types; its machine code is made of the PTX, without what linking might optimise besides.
+    types; its machine code is made of the PTX, without what linking might optimise besides. Files
+    of CUDA C++ and of PTX that ``link=`` names are linked with it. A kernel that waits for the
+    whole grid (``cuda.cg.this_grid().sync()``) is launched cooperatively.
 
     Parameters
     ----------
@@ -52,7 +54,9 @@ def launch(
     ImportError
         If Numba or numba-cuda is not installed.
     CompileError
-        If Numba does not compile it.
+        If Numba does not compile it, or what it is linked with has no PTX.
+    OSError
+        If a file that it is linked with can't be read.
     LaunchError, CheckError, DeviceUnavailableError
     TypeError, ValueError
         If an argument can't be.
@@ -83,5 +87,7 @@ def launch(
     asked = Launch(
         dim3(configured.grid, "grid"), dim3(configured.block, "block"),
         tuple(value for _, value in flat), configured.shared, checks, global_races=global_races,
+        # As Numba does for kernels that ask for the grid's workspace.
+        cooperative="%envreg2" in compiled.ptx,
     )  # fmt: skip
     return launch_named(where, compiled, asked, [name for name, _ in flat])

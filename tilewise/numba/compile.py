@@ -12,8 +12,10 @@ from weakref import WeakKeyDictionary
 
 from tilewise.compiler import Compiled
 from tilewise.compiler.ptx.given import given
+from tilewise.compiler.ptx.linking import linked
 from tilewise.devices import limits
 from tilewise.errors import CompileError
+from tilewise.numba import linking
 from tilewise.numba.packages import numba
 from tilewise.python_kernels import sources
 
@@ -51,7 +53,9 @@ def compiled_of(dispatcher: Any, types: tuple[Any, ...], arch: str) -> Compiled:
     Raises
     ------
     CompileError
-        If Numba does not compile it.
+        If Numba does not compile it, or what it is linked with has no PTX.
+    OSError
+        If a file that it is linked with can't be read.
     """
     with _lock:
         kept = _kept.setdefault(dispatcher, {})
@@ -64,23 +68,32 @@ def compiled_of(dispatcher: Any, types: tuple[Any, ...], arch: str) -> Compiled:
 
 
 @contextmanager
-def _for(capability: tuple[int, int]) -> Iterator[None]:
+def _for(capability: tuple[int, int]) -> Iterator[list[Any]]:
     """Let Numba compile the functions that a kernel calls as it compiles the kernel.
 
-    Numba compiles them for the GPU that is there, and without their lines.
+    Numba compiles them for the GPU that is there, and without their lines. It gives the kernel's
+    library, which knows what the kernel is linked with, to nobody: here it is kept.
     """
-    module = numba("numba.cuda.dispatcher")
+    module, compiler = numba("numba.cuda.dispatcher"), numba("numba.cuda.compiler")
     device, compile_cuda = module.get_current_device, module.compile_cuda
+    libraries: list[Any] = []
 
     def compile_with_lines(*args: Any, **options: Any) -> Any:
         return compile_cuda(*args, **{**options, "lineinfo": True})
 
+    def compile_kernel(*args: Any, **options: Any) -> Any:
+        found = compile_cuda(*args, **options)
+        libraries.append(found.library)
+        return found
+
     with _compiling:
+        compiler.compile_cuda = compile_kernel
         module.get_current_device = lambda: SimpleNamespace(compute_capability=capability)
         module.compile_cuda = compile_with_lines
         try:
-            yield
+            yield libraries
         finally:
+            compiler.compile_cuda = compile_cuda
             module.get_current_device, module.compile_cuda = device, compile_cuda
 
 
@@ -90,13 +103,14 @@ def _compile(dispatcher: Any, types: tuple[Any, ...], arch: str) -> Compiled:
     options, function = dispatcher.targetoptions, dispatcher.py_func
     capability = divmod(limits.compute_capability(arch), 10)
     try:
-        with _for(capability):
+        with _for(capability) as libraries:
             ptx, _ = cuda.compile(
                 function, types, device=False, abi="numba", lineinfo=True, output="ptx",
                 cc=capability, fastmath=options.get("fastmath", False),
                 opt=options.get("opt", True), launch_bounds=options.get("launch_bounds"),
             )  # fmt: skip
-    except (errors.NumbaError, nvvm.NvvmError, NotImplementedError) as error:
+        ptx = linked(ptx, linking.needed(ptx, libraries[-1], options.get("link") or ()))
+    except (errors.NumbaError, nvvm.NvvmError, NotImplementedError, CompileError) as error:
         raise CompileError(f"{function.__name__}: {error}") from error
     file = function.__code__.co_filename
     source = sources.shown(file), sources.text(file)

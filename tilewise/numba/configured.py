@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tilewise.errors import LaunchError
 from tilewise.numba.packages import numba
 
 _FOR_ALL_BLOCK = 256
@@ -36,8 +35,6 @@ class Configured:
         ------
         TypeError
             If it is something else.
-        LaunchError
-            If it is to be linked with other code.
         """
         module = numba("numba.cuda.dispatcher")
         if isinstance(kernel, module.CUDADispatcher):
@@ -47,19 +44,12 @@ class Configured:
         if isinstance(kernel, module.ForAll):
             block = kernel.thread_per_block or _FOR_ALL_BLOCK
             grid = -(-kernel.ntasks // block)
-            found = cls(kernel.dispatcher, (grid,), (block,), kernel.sharedmem)
-        elif isinstance(kernel, module._LaunchConfiguration):
-            found = cls(kernel.dispatcher, kernel.griddim, kernel.blockdim, kernel.sharedmem)
-        else:
-            raise TypeError(
-                f"kernel is {kernel!r}; it takes kernel[grid, block] of what @numba.cuda.jit gives"
-            )
-        if found.dispatcher.targetoptions.get("link"):
-            raise LaunchError(
-                f"{found.dispatcher.__name__} is linked with other files (link=), which is not "
-                "supported"
-            )
-        return found
+            return cls(kernel.dispatcher, (grid,), (block,), kernel.sharedmem)
+        if isinstance(kernel, module._LaunchConfiguration):
+            return cls(kernel.dispatcher, kernel.griddim, kernel.blockdim, kernel.sharedmem)
+        raise TypeError(
+            f"kernel is {kernel!r}; it takes kernel[grid, block] of what @numba.cuda.jit gives"
+        )
 
     @property
     def names(self) -> list[str]:

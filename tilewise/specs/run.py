@@ -40,6 +40,8 @@ class Prepared:
     shared : int
         Dynamic shared memory a block, bytes.
     arguments : Arguments
+    cooperative : bool
+        Whether all blocks are resident at once.
     """
 
     kernel: Kernel
@@ -48,6 +50,7 @@ class Prepared:
     block: Dim3
     shared: int
     arguments: Arguments
+    cooperative: bool = False
 
     def values(self, device: Device | None = None) -> tuple[Any, ...]:
         """Make the arguments' values; arrays are NumPy's, and an empty one is ``device``'s own.
@@ -90,6 +93,7 @@ def prepare(
     arch: str,
     seed: int = 0,
     is_cast: bool = False,
+    cooperative: bool = False,
 ) -> Prepared:
     """Read a launch, and check all of it that can be checked before it is made.
 
@@ -106,6 +110,8 @@ def prepare(
         To compile for.
     seed, is_cast
         As :func:`tilewise.specs.arguments.parse` takes them.
+    cooperative : bool
+        As :meth:`tilewise.Kernel.launch` takes it.
 
     Raises
     ------
@@ -123,7 +129,7 @@ def prepare(
         Launch(blocks, threads, (), dynamic), compiled.resources.shared_bytes,
         max_shared=hardware.max_shared(arch),
     )  # fmt: skip
-    return Prepared(kernel, compiled, blocks, threads, dynamic, arguments)
+    return Prepared(kernel, compiled, blocks, threads, dynamic, arguments, cooperative)
 
 
 @dataclass(frozen=True, repr=False)
@@ -235,7 +241,7 @@ def launch(
     before = [x.copy() if isinstance(x, np.ndarray) else None for x in args]
     report = prepared.kernel.launch(
         prepared.grid, prepared.block, args, prepared.shared, place, checks,
-        global_races=global_races, isolated=is_isolated,
+        global_races=global_races, isolated=is_isolated, cooperative=prepared.cooperative,
     )  # fmt: skip
     arrays: list[ArrayResult] = []
     results: dict[str, Array] = {}

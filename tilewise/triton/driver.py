@@ -199,6 +199,7 @@ class Launcher:
         launch = Launch(
             grid, (32 * metadata.num_warps, 1, 1), args, metadata.shared, driver.checks,
             global_races=driver.global_races,
+            cooperative=bool(getattr(metadata, "launch_cooperative_grid", False)),
         )  # fmt: skip
         report = launch_named(driver.device, compiled, launch, names)
         driver.reports.append(report)

@@ -281,7 +281,7 @@ INTRODUCTION = (
     sample("0_Introduction/simpleAttributes/simpleAttributes.cu", "kernCacheSegmentTest", 1, 64,
            hits, fault="Its threads read a counter that others add to, with no barrier between."),
     sample("0_Introduction/simpleAWBarrier/simpleAWBarrier.cu", "normVecByDotProductAWBarrier", 4,
-           128, normalized, shared=32),
+           128, normalized, shared=32, cooperative=True),
     sample("0_Introduction/simpleCallback/simpleCallback.cu", "incKernel", 4, 256,
            counted(1000, lambda a: a + 1, 1000)),
     sample("0_Introduction/simpleCooperativeGroups/simpleCooperativeGroups.cu", "cgkernel", 1, 64,

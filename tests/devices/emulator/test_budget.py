@@ -17,10 +17,13 @@ HEAD = 'extern "C" __global__ void k(int n, volatile int* x) {\n'
 ENDLESS = {
     "a loop": "while (1)\n    x[0] = n;\n}",
     "an empty loop": 'while (1)\n    asm volatile("");\n}',
-    "a lock that nobody releases": "while (atomicCAS((int*)x, 0, 1) != 0)\n    ;\nx[1] = 1;\n}",
+    # They count their polls, and may give up one day: else that they wait forever is a finding.
+    "a lock that nobody releases": (
+        "while (atomicCAS((int*)x, 0, 1) != 0)\n    ++n;\nx[1] = n;\n}"
+    ),
     "a flag, while others wait at a barrier": (
         "__shared__ volatile int flag;\nif (threadIdx.x == 0) flag = 0;\n__syncthreads();\n"
-        "if (threadIdx.x == 0)\n    while (flag == 0)\n        ;\n__syncthreads();\n}"
+        "if (threadIdx.x == 0)\n    while (flag == 0)\n        ++n;\n__syncthreads();\nx[1] = n;\n}"
     ),
     "a recursion that branches": (
         "struct F { static __device__ __noinline__ int f(int n, volatile int* x) {\n"

@@ -15,6 +15,7 @@ from tilewise.cli.commands.launches import (
     Atol,
     Block,
     Cast,
+    Cooperative,
     Expect,
     Force,
     Grid,
@@ -72,6 +73,7 @@ def run(
     rtol: Rtol = None,
     atol: Atol = None,
     cast: Cast = False,
+    cooperative: Cooperative = False,
     force: Force = False,
     strict: Annotated[
         bool, typer.Option("--strict", help="On the emulator: a note is a finding too.")
@@ -100,7 +102,7 @@ def run(
     from tilewise.ladder import run as runs
     from tilewise.ladder.run import sizes_of
 
-    asked = Asked(grid, block, args, shared, seed or 0, cast)
+    asked = Asked(grid, block, args, shared, seed or 0, cast, cooperative)
     after = After(tuple(expect or ()), rtol, atol, tuple(out or ()), force)
     checks = "strict" if strict else "raise"
     kernel = the_source(target, include, trusted, limit, no_limits, define)

@@ -44,6 +44,10 @@ Args = Annotated[
 Shared = Annotated[
     str, typer.Option(metavar="BYTES", help="Dynamic shared memory a block, with --grid.")
 ]
+Cooperative = Annotated[
+    bool,
+    typer.Option("--cooperative", help="All blocks at once: they may wait for each other."),
+]
 Cast = Annotated[
     bool, typer.Option("--cast", help="Convert files' numbers to the parameters' types.")
 ]
@@ -75,6 +79,7 @@ class Asked:
     shared : str
     seed : int
     is_cast : bool
+    cooperative : bool
     """
 
     grid: str | None
@@ -83,6 +88,7 @@ class Asked:
     shared: str = "0"
     seed: int = 0
     is_cast: bool = False
+    cooperative: bool = False
 
     @property
     def is_there(self) -> bool:
@@ -95,6 +101,7 @@ class Asked:
         given = {
             "--grid": self.grid, "--block": self.block, "--args": self.args,
             "--shared": self.shared != "0", "--cast": self.is_cast,
+            "--cooperative": self.cooperative,
         }  # fmt: skip
         return next((option for option, value in given.items() if value), None)
 
@@ -149,7 +156,7 @@ class Asked:
         assert self.block is not None
         return prepare(
             kernel, self.args or (), self.grid, self.block, self.shared, arch=arch, seed=self.seed,
-            is_cast=self.is_cast,
+            is_cast=self.is_cast, cooperative=self.cooperative,
         )  # fmt: skip
 
 

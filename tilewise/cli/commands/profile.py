@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tilewise.cli.commands.launches import Args, Asked, Block, Cast, Grid, Shared, advising
+from tilewise.cli.commands.launches import (
+    Args,
+    Asked,
+    Block,
+    Cast,
+    Cooperative,
+    Grid,
+    Shared,
+    advising,
+)
 from tilewise.cli.commands.options import (
     RIGHT,
     WRONG,
@@ -51,6 +60,7 @@ def profile(
     args: Args = None,
     shared: Shared = "0",
     cast: Cast = False,
+    cooperative: Cooperative = False,
     whole: Annotated[
         bool, typer.Option("--whole", help="Run every block, not one of each kind.")
     ] = False,
@@ -89,7 +99,7 @@ def profile(
     kernels = [
         source(each, include, trusted, limit, no_limits, define) for each in targets
     ]  # fmt: skip
-    asked = Asked(grid, block, args, shared, seed, cast)
+    asked = Asked(grid, block, args, shared, seed, cast, cooperative)
     counts: list[Callable[..., Profile]] = []
     if asked.is_there:
         of_a_product = {

@@ -8,13 +8,14 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tilewise.compiler import DEFAULT_ARCH, Compiled
-from tilewise.counted import Confirmation
+from tilewise.counted import Confirmation, Resources
 from tilewise.devices import arguments, limits, occupancy
 from tilewise.devices.arguments import ArrayArgument
 from tilewise.devices.emulator.checks.happens_before import batch_limit
@@ -176,7 +177,8 @@ class Emulator:
         Raises
         ------
         ValueError
-            If the grid has no such block, or if its blocks are in clusters.
+            If the grid has no such block, if its blocks are in clusters, or if the launch is
+            cooperative.
         LaunchError, CheckError
             As :meth:`launch`.
         """
@@ -187,6 +189,10 @@ class Emulator:
         def run(machine: Machine, launch: Launch, cluster: Dim3) -> tuple[Alike, ...]:
             if math.prod(cluster) > 1:
                 raise ValueError("a block of a cluster does not run alone: it can't be recorded")
+            if launch.cooperative:
+                raise ValueError(
+                    "a block of a cooperative launch does not run alone: it can't be recorded"
+                )
             recorder = Recorder(machine, most)
             for x, y, z in blocks:
                 geometry = Geometry(launch.grid, launch.block, x + gx * (y + gy * z), 1)
@@ -220,13 +226,16 @@ class Emulator:
             max_shared=limits.max_shared(self.arch),
             max_threads=self._most_threads(program, compiled),
         )
+        if launch.cooperative:
+            self._check_together(launch, compiled.resources, declared)
         start = time.perf_counter()
         output: list[str] = []
         faults = Faults(launch.checks)
         whole = Geometry(launch.grid, launch.block, 0, math.prod(launch.grid))
         sources = Sources(program.module.files, compiled.file, program.module.strings)
         module = self._of_here(launch.module)
-        with Image(self._memory, program, compiled, bound, encode, module) as image:
+        image_of = partial(Image, is_cooperative=launch.cooperative)
+        with image_of(self._memory, program, compiled, bound, encode, module) as image:
             setup = Setup(
                 memory=self._memory,
                 parameters=image.parameters,
@@ -241,6 +250,7 @@ class Emulator:
                 is_mapping=is_mapping,
                 whole=whole if launch.global_races and not is_mapping else None,
                 budget=budget,
+                workspace=image.workspace,
             )
             machine = Machine(program, setup)
             try:
@@ -283,6 +293,19 @@ class Emulator:
         """Occupancy by the tables of the CUDA programming guide."""
         return occupancy.blocks_per_multiprocessor(self.arch, compiled.resources, threads, shared)
 
+    def _check_together(self, launch: Launch, resources: Resources, declared: int) -> None:
+        """Raise LaunchError where no GPU of the architecture has all the blocks at once."""
+        gpu = occupancy.largest_gpu(self.arch)
+        if gpu is None:
+            return
+        name, multiprocessors = gpu
+        shared = max(declared, resources.shared_bytes) + launch.shared
+        found = occupancy.occupancy(
+            self.arch, math.prod(launch.block), resources.registers, shared,
+            barriers=resources.barriers,
+        )  # fmt: skip
+        limits.check_together(launch, found.blocks, multiprocessors, f"the {name}")
+
     def _of_here(self, module: Module | None) -> EmulatorModule | None:
         """A module of the emulator; another device's has no meaning here."""
         if module is not None and not isinstance(module, EmulatorModule):
@@ -317,6 +340,8 @@ class Emulator:
             size = min(size, max(1, launch.limits.memory // (4 * held * cluster_size + 1)))
         if machine.ordering is not None:
             size = min(size, batch_limit(cluster_size, threads))
+        if launch.cooperative:
+            size = count  # they wait for each other
         footprints = machine.footprints
         for first in range(0, count, size):
             last = min(first + size, count)

@@ -36,6 +36,7 @@ from tilewise.devices.emulator.synchronisation.bypasses import Bypasses
 from tilewise.devices.emulator.synchronisation.clusters import Clusters
 from tilewise.devices.emulator.synchronisation.mbarriers import Mbarriers
 from tilewise.devices.emulator.synchronisation.meetings import Meetings
+from tilewise.devices.emulator.synchronisation.spinning import Spinning
 from tilewise.devices.emulator.synchronisation.warpgroups import Warpgroups
 from tilewise.devices.emulator.threads.budget import STRETCH, Budget
 from tilewise.devices.emulator.threads.faults import Faults, Place
@@ -74,6 +75,8 @@ class Setup:
     whole: Geometry | None = None
     """The whole grid, where races in global memory are looked for."""
     budget: Budget | None = None
+    workspace: int = 0
+    """Where a cooperative launch has its grid's workspace; 0 of another launch."""
 
 
 class Machine:
@@ -120,6 +123,7 @@ class Machine:
         self.copies = Copies(self)
         self.clusters = Clusters(self)
         self.mbarriers = Mbarriers(self)
+        self.spinning = Spinning(self)
         self.ops: list[Op] = []
         self.parked = 0
         # Counts what may help a waiting thread: arrivals, barriers passed, threads ended.
@@ -204,6 +208,7 @@ class Machine:
         for part in (
             self.undefined, self.calls, self.barriers, self.bypasses, self.meetings,
             self.warpgroups, self.copies, self.races, self.clusters, self.mbarriers,
+            self.spinning,
         ):  # fmt: skip
             part.start()
         self._steps()
@@ -224,9 +229,8 @@ class Machine:
                 self.barriers.report_stuck()
                 self.clusters.report_stuck()
                 self.mbarriers.report_stuck()
-                if self.faults.mode == "collect":
-                    return  # the batch ends here: its threads would wait forever
-                raise BarrierError(self.faults.findings)
+                self._give_up()
+                return
             at = min(self.groups)
             lanes = self.groups.pop(at)
             is_patient = self._run_group(at, lanes, in_turn=True)
@@ -237,9 +241,19 @@ class Machine:
                 polls, live = 0, self.live_count
             if not is_patient:
                 self.mbarriers.resume_all()
-                if len(self.groups) > 1:
-                    at = max(self.groups)
-                    self._run_group(at, self.groups.pop(at), in_turn=False)
+                if self.spinning.is_forever():
+                    self.spinning.report()
+                    self._give_up()
+                    return
+                turn = self.spinning.next_turn(self.groups)
+                if turn is not None:
+                    went = self._run_group(turn, self.groups.pop(turn), in_turn=False)
+                    self.spinning.had_turn(turn, went)
+
+    def _give_up(self) -> None:
+        """End the batch here, what keeps it being reported: its threads would wait forever."""
+        if self.faults.mode != "collect":
+            raise BarrierError(self.faults.findings)
 
     def _run_group(self, at: int, lanes: Lanes, in_turn: bool) -> bool:
         """Run a group until it parts, waits, ends, or another stands lower (``in_turn``).

@@ -294,6 +294,21 @@ HOPPER = r"""
         BULK_COMMIT();
         BULK_WAIT(0);
     }
+== bulk_load_over_what_a_thread_wrote_without_proxy_fence
+    __shared__ unsigned long long b;
+    __shared__ alignas(128) int s[128];
+    if (t == 0) {
+        MB_INIT(&b, 1);
+        PROXY_FENCE();
+    }
+    s[t] = s[t + 64] = 0;
+    __syncthreads();
+    if (t == 0) {
+        MB_EXPECT(&b, 256);
+        BULK_LOAD(s, a, 256, &b);  // fault
+    }
+    MB_WAIT(&b, 0);
+    out[t] = s[t] + s[t + 64];
 == bulk_store_whose_source_changes
     __shared__ alignas(128) int s[64];
     s[t] = a[t];

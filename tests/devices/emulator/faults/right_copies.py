@@ -96,6 +96,19 @@ HOPPER = r"""
         BULK_COMMIT();
         BULK_WAIT(0);
     }
+== bulk_load_over_what_threads_wrote
+    __shared__ unsigned long long b;
+    __shared__ alignas(128) int s[128];
+    if (t == 0) MB_INIT(&b, 1);
+    s[t] = s[t + 64] = 0;
+    PROXY_FENCE();
+    __syncthreads();
+    if (t == 0) {
+        MB_EXPECT(&b, 256);
+        BULK_LOAD(s, a, 256, &b);
+    }
+    MB_WAIT(&b, 0);
+    out[t] = s[t] + s[t + 64];
 == mbarrier_and_arrivals_of_threads_that_end
     __shared__ unsigned long long b;
     __shared__ int s[64];

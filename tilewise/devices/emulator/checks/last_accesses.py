@@ -86,6 +86,10 @@ class _Meeting:
     at: Index
 
 
+def _no_fence(kind: str) -> str:
+    return f"proxy fence (fence.proxy.async) after the {kind} of a thread"
+
+
 class LastAccesses(HappensBefore):
     """Keeps the last accesses of one batch of blocks, and compares each new one with them."""
 
@@ -145,6 +149,10 @@ class LastAccesses(HappensBefore):
                 who = self._who(int(writer[at]))
                 earlier = self.machine.ops[self._written_by[place[at]]]
                 self._report(access, bad, f"barrier after the {WRITE} of {who}", earlier)
+        if fenced is not None and (unfenced := self._unfenced(access, knows, fenced)).any():
+            at = int(np.flatnonzero(unfenced)[0])
+            earlier = self.machine.ops[self._written_by[place[at]]]
+            self._report(access, unfenced, _no_fence(WRITE), earlier)
         self._check_seen(access, knows, fenced)
         if access.kind == WRITE:
             self._writer[place] = access.agent
@@ -163,6 +171,7 @@ class LastAccesses(HappensBefore):
         Nothing is reported or remembered.
         """
         bad, _ = self._unordered(access, knows)
+        bad |= self._unfenced(access, knows, fenced)
         for meeting in self._meetings(access):
             met, at = meeting.met, meeting.at
             late = knows(at, met.agent) < met.clock
@@ -180,6 +189,17 @@ class LastAccesses(HappensBefore):
             return np.zeros(len(writer), np.bool_), writer
         since = self._written_at[access.place]
         return (writer >= 0) & (knows(slice(None), writer) < since), writer
+
+    def _unfenced(self, access: Access, knows: Knows, fenced: Knows) -> npt.NDArray[np.bool_]:
+        """Return which granules of an engine's access a thread wrote last, ordered before it, and
+        with no proxy fence between."""
+        writer, since = self._writer[access.place].astype(np.intp), self._written_at[access.place]
+        found: npt.NDArray[np.bool_] = (writer >= 0) & (writer < self._threads)
+        if found.any():
+            thread = np.where(found, writer, 0)
+            found &= knows(slice(None), thread) >= since
+            found &= fenced(slice(None), thread) < since
+        return found
 
     def _meetings(self, access: Access) -> Iterator[_Meeting]:
         """Go through the reads and the atomics since the last write that an access meets."""
@@ -209,7 +229,7 @@ class LastAccesses(HappensBefore):
     def _check_seen(self, access: Access, knows: Knows, fenced: Knows | None) -> None:
         """Compare an access with the reads and the atomics since the last write.
 
-        What threads read, an engine may write only behind a proxy fence.
+        What threads read or wrote, an engine may write only behind a proxy fence.
         """
         left: list[tuple[list[int], dict[Any, Access], Access]] = []
         for meeting in self._meetings(access):
@@ -224,7 +244,7 @@ class LastAccesses(HappensBefore):
                 and met.agent[0] < self._threads
             ):
                 late = fenced(at, met.agent) < met.clock
-                missing = f"proxy fence (fence.proxy.async) after the {seen.kind} of a thread"
+                missing = _no_fence(seen.kind)
             if late.any():
                 bad = np.zeros(len(access.place), np.bool_)
                 bad[at[late if len(late) > 1 else slice(None)]] = True

@@ -3,9 +3,10 @@
 All accesses to shared memory come here: those of threads, and those of the engines that copy and
 multiply beside them.
 
-Bulk copies and ``wgmma`` touch memory through another proxy than threads do. So between what
-threads wrote and what these read, and between what threads read and what these write, there must be
-a proxy fence (PTX ISA 8.6), by any thread in the chain.
+Bulk copies and ``wgmma`` touch memory through another proxy than threads do, and causality order
+goes from one proxy to another only by a proxy fence (PTX ISA 8.6 and "Causality Order"). So between
+what threads wrote and what these read or write, and between what threads read and what these write,
+there must be one, by any thread in the chain.
 """
 
 from __future__ import annotations
@@ -215,29 +216,10 @@ class Ordering(LastAccesses):
             int(place.min()), int(place.max()),
         )  # fmt: skip
         key = (op.index, row, engine, int(place[0]), len(place))
-        self._check_fenced(access, known)
         self.check(
             access, lambda which, others: known[others], key,
             fenced=lambda which, others: known[others + self.agents],
         )  # fmt: skip
-
-    def _check_fenced(self, access: Access, known: Clocks) -> None:
-        """Report what an engine reads with no proxy fence after the threads that wrote it."""
-        place = access.place
-        writer, since = self._writer[place], self._written_at[place]
-        if access.kind != READ or writer.max() < 0:
-            return
-        late = (writer >= 0) & (writer < self._threads) & (known[writer] >= since)
-        thread = np.minimum(writer, self._threads - 1)
-        late &= known[thread + self.agents] < since
-        if late.any():
-            earlier = self.machine.ops[self._written_by[place[np.flatnonzero(late)[0]]]]
-            self._report(
-                access,
-                late,
-                f"proxy fence (fence.proxy.async) after the {WRITE} of a thread",
-                earlier,
-            )
 
     def _touched(self, pattern: SharedPattern, width: int) -> tuple[Index, Index, int, int]:
         """Return the granules that a pattern's lanes touch, the lane of each of them, and the first

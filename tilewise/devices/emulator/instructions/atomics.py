@@ -105,7 +105,7 @@ def _atomic(machine: Machine, op: Op) -> None:
     )  # fmt: skip
 
     def run(lanes: Lanes) -> None:
-        machine.patience -= 1
+        machine.spinning.polled(op, lanes, where)
         values = [np.broadcast_to(read(lanes), lanes.count) for read in readers]
         old = change(lanes, values)
         if write is not None:

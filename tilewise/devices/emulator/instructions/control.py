@@ -11,7 +11,7 @@ from tilewise.devices.emulator.ptx.parser import UNREADABLE
 from tilewise.devices.emulator.ptx.syntax import Symbol
 from tilewise.devices.emulator.threads.lanes import Lanes
 from tilewise.devices.emulator.threads.op import Groups, Op
-from tilewise.errors import KernelAssertError, UnsupportedInstructionError
+from tilewise.errors import KernelAssertError, LaunchError, UnsupportedInstructionError
 
 if TYPE_CHECKING:
     from tilewise.devices.emulator.machine import Machine
@@ -108,10 +108,14 @@ def _trap(machine: Machine, op: Op) -> None:
     def run(lanes: Lanes) -> None:
         lane = int(lanes.numbers[0])
         geometry = machine.geometry
-        raise KernelAssertError(
-            f"{op.file}:{op.line}: thread {geometry.thread_index(lane)} of block "
-            f"{geometry.block_index(lane)} reached a trap"
-        )
+        who = f"thread {geometry.thread_index(lane)} of block {geometry.block_index(lane)}"
+        if not machine.setup.workspace and "grid_group" in op.source.function:
+            line = op.source.own_calls[0] if op.source.own_calls else op.line
+            raise LaunchError(
+                f"{machine.setup.sources.own}:{line}: {who} waits for the whole grid, in a launch "
+                "that is not cooperative; launch it with cooperative=True"
+            )
+        raise KernelAssertError(f"{op.file}:{op.line}: {who} reached a trap")
 
     op.run = run
 

@@ -93,7 +93,8 @@ def _load(machine: Machine, op: Op) -> None:
         write = machine.registers.writer(op, target, type_)
         constant = _constant_parameter(machine, op, address, type_)
         if op.instruction.is_strong:
-            op.run = lambda lanes: write(lanes, _poll(machine, space, lanes))
+            where = Where(machine, op, address)
+            op.run = lambda lanes: write(lanes, _poll(machine, op, where, space, lanes))
         elif constant is not None:
             op.run = lambda lanes: write(lanes, constant)
         else:
@@ -112,9 +113,9 @@ def _load(machine: Machine, op: Op) -> None:
     op.run = run
 
 
-def _poll(machine: Machine, space: Space, lanes: Lanes) -> Data:
+def _poll(machine: Machine, op: Op, where: Where, space: Space, lanes: Lanes) -> Data:
     """A load that a loop may wait by."""
-    machine.patience -= 1
+    machine.spinning.polled(op, lanes, where)
     return space.load(lanes)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import weakref
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,31 @@ def allocate(
     if base is None:
         base = memory.reserve(len(data))
     allocation = Allocation(base, len(data), name, host.dtype, pitches, _gaps(host))
+    allocation.data[: len(data)] = data
+    return allocation
+
+
+def allocate_together(
+    hosts: Sequence[npt.NDArray[Any]], memory: GlobalMemory, name: str
+) -> Allocation:
+    """Memory with the bytes of arrays that overlap; the one that begins first names its places.
+
+    What belongs to none of them, between the rows of views, is outside of all.
+    """
+    extents = [extent(host) for host in hosts]
+    begin, end = min(extents)[0], max(last for _, last in extents)
+    first = hosts[extents.index(min(extents))]
+    state = np.full(end - begin, OUTSIDE, np.uint8)
+    data = np.zeros(end - begin, np.uint8)
+    for host, (start, stop) in zip(hosts, extents, strict=True):
+        here, gaps = slice(start - begin, stop - begin), _gaps(host)
+        data[here] = span(host)
+        state[here] = WRITTEN if gaps is None else np.where(gaps == WRITTEN, WRITTEN, state[here])
+    has_gaps = bool((state == OUTSIDE).any())
+    allocation = Allocation(
+        memory.reserve(len(data)), len(data), name, first.dtype, first.strides,
+        state if has_gaps else None,
+    )  # fmt: skip
     allocation.data[: len(data)] = data
     return allocation
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Any
 
@@ -11,15 +12,18 @@ import numpy.typing as npt
 from tilewise.compiler import Compiled
 from tilewise.compiler.names import parameter_names
 from tilewise.devices.arguments import ArrayArgument, ScalarArgument
-from tilewise.devices.emulator.memory.arrays import EmulatorArray, allocate
+from tilewise.devices.emulator.memory.arrays import EmulatorArray, allocate, allocate_together
 from tilewise.devices.emulator.memory.global_memory import (
     Allocation,
     GlobalMemory,
 )
 from tilewise.devices.emulator.memory.module import EmulatorModule
 from tilewise.devices.emulator.ptx.program import Program
-from tilewise.devices.extents import extent
+from tilewise.devices.extents import extent, span
 from tilewise.places import Encode
+
+WORKSPACE_BYTES = 8
+"""Of a cooperative launch: its size and a barrier, 32 bits each."""
 
 
 class Image:
@@ -31,12 +35,17 @@ class Image:
         The kernel's parameter block.
     symbols : dict
         Variable or parameter to address.
+    workspace : int
+        The address of a cooperative launch's workspace, to which ``%envreg1`` and ``%envreg2``
+        point; 0 of another launch.
 
     Parameters
     ----------
     module : EmulatorModule, optional
         Whose variables they are; unless :meth:`copy_back` is called they hold afterwards what they
         held before. By default a new one.
+    is_cooperative : bool
+        Whether the launch is.
     """
 
     def __init__(
@@ -47,20 +56,29 @@ class Image:
         bound: tuple[ScalarArgument | ArrayArgument, ...],
         encode: Encode,
         module: EmulatorModule | None = None,
+        is_cooperative: bool = False,
     ) -> None:
         self._memory, self._program, self._encode = memory, program, encode
+        self._is_cooperative = is_cooperative
         self._added: list[Allocation] = []
-        self._hosts: list[tuple[npt.NDArray[Any], Allocation]] = []
+        self._hosts: list[tuple[npt.NDArray[Any], Allocation, int]] = []
         self.module = module or EmulatorModule(memory, program, compiled)
         self._kept = {} if module is None else module.kept()
         self.symbols = dict(self.module.symbols)
         self._names = parameter_names(compiled)
         self._bound = bound
         self.parameters = b""
+        self.workspace = 0
 
     def __enter__(self) -> Image:
         try:
             self.parameters = self._pack()
+            if self._is_cooperative:
+                # Its size and the grid's barrier, as CUDA's cooperative_groups expect them.
+                host = np.array([WORKSPACE_BYTES, 0], np.uint32)
+                self.workspace = self._add(
+                    allocate(host, self._memory, "the grid's workspace")
+                ).base
         except BaseException:
             self._remove()
             raise
@@ -108,53 +126,86 @@ class Image:
         return self._add(allocate(host, self._memory, "a tensor map")).base
 
     def _addresses(self) -> dict[int, int]:
-        """Place each array argument; where one lies within another, they are one place."""
-        arrays = {
-            number: argument.value
-            for number, argument in enumerate(self._bound)
-            if isinstance(argument, ArrayArgument)
-        }
-        found = {}
-        # The larger ones first, so that views of them are found in them.
-        for number in sorted(arrays, key=lambda number: _reach(arrays[number]), reverse=True):
-            found[number] = self._address(arrays[number], number)
+        """Place each array argument; those that overlap share their memory."""
+        found: dict[int, int] = {}
+        hosts: dict[int, npt.NDArray[Any]] = {}
+        for number, argument in enumerate(self._bound):
+            if isinstance(argument, ScalarArgument):
+                continue
+            value = argument.value
+            if isinstance(value, EmulatorArray):
+                value.allocation.name = self._name(number)
+                found[number] = value.allocation.base
+            else:
+                hosts[number] = value
+        for together in _overlapping(hosts):
+            begin = min(extent(hosts[number])[0] for number in together)
+            allocation = self._together({number: hosts[number] for number in together})
+            for number in together:
+                offset = extent(hosts[number])[0] - begin
+                self._hosts.append((hosts[number], allocation, offset))
+                found[number] = allocation.base + offset
         return found
 
-    def _address(self, value: Any, number: int) -> int:
-        """The address of an array argument."""
-        name = self._names[number] if number < len(self._names) else f"argument {number}"
-        if isinstance(value, EmulatorArray):
-            value.allocation.name = name
-            return value.allocation.base
-        begin, end = extent(value)
-        for host, allocation in self._hosts:
-            other_begin, other_end = extent(host)
-            if other_begin <= begin and end <= other_end and end > begin:
-                return allocation.base + begin - other_begin
-            if begin < other_end and other_begin < end:
-                raise ValueError(
-                    f"two arguments, one of them {name}, overlap in memory, and neither lies "
-                    "within the other; pass copies"
-                )
-        allocation = self._add(allocate(value, self._memory, name))
-        self._hosts.append((value, allocation))
-        return allocation.base
+    def _name(self, number: int) -> str:
+        return self._names[number] if number < len(self._names) else f"argument {number}"
+
+    def _together(self, hosts: dict[int, npt.NDArray[Any]]) -> Allocation:
+        """Memory for arrays that overlap: the largest one's, where the others lie within it."""
+        begin = min(extent(host)[0] for host in hosts.values())
+        end = max(extent(host)[1] for host in hosts.values())
+        whole = [number for number, host in hosts.items() if extent(host) == (begin, end)]
+        if whole:
+            largest = max(whole, key=lambda number: hosts[number].nbytes)
+            return self._add(allocate(hosts[largest], self._memory, self._name(largest)))
+        first = min(hosts, key=lambda number: extent(hosts[number]))
+        return self._add(allocate_together(list(hosts.values()), self._memory, self._name(first)))
 
     def copy_back(self) -> None:
         """Give the caller's NumPy arrays what the kernel wrote; its variables keep it."""
-        for host, allocation in self._hosts:
-            if not allocation.is_written:
-                continue
-            if not host.flags.writeable:
+        written = [each for each in self._hosts if each[1].is_written]
+        for host, allocation, offset in written:
+            if not host.flags.writeable and self._changes(host, allocation, offset):
                 raise ValueError(f"{allocation.name} is written by the kernel but is read-only")
-            data = allocation.data[: allocation.size]
-            host[...] = np.ndarray(host.shape, host.dtype, data, 0, host.strides)
+        for host, allocation, offset in written:
+            if host.flags.writeable:
+                data = allocation.data[: allocation.size]
+                host[...] = np.ndarray(host.shape, host.dtype, data, offset, host.strides)
         self._kept = {}
 
+    def _changes(self, host: npt.NDArray[Any], allocation: Allocation, offset: int) -> bool:
+        """Whether the kernel wrote a read-only array, and not through one that can be written."""
+        others = [
+            (other, at)
+            for other, memory, at in self._hosts
+            if memory is allocation and other.flags.writeable
+        ]
+        if not others:
+            return True
+        before = span(host)
+        changed = np.zeros(allocation.size, np.bool_)
+        here = slice(offset, offset + len(before))
+        changed[here] = allocation.data[here] != before
+        for other, at in others:
+            items = np.ndarray(
+                (*other.shape, other.itemsize), np.bool_, changed.data, at, (*other.strides, 1)
+            )
+            items[...] = False
+        return bool(changed.any())
 
-def _reach(value: Any) -> tuple[int, int]:
-    """How many bytes lie between an array's ends, and how many of them are its own."""
-    if isinstance(value, EmulatorArray):
-        return 0, 0
-    begin, end = extent(value)
-    return end - begin, value.nbytes
+
+def _overlapping(hosts: Mapping[int, npt.NDArray[Any]]) -> list[list[int]]:
+    """Arrays by what overlaps, in the order of the arguments; an empty one is by itself."""
+    extents = {number: extent(host) for number, host in hosts.items()}
+    found: list[list[int]] = []
+    last = -1
+    for number in sorted(hosts, key=lambda number: extents[number]):
+        begin, end = extents[number]
+        if begin == end:
+            found.insert(0, [number])
+        elif begin < last:
+            found[-1].append(number)
+        else:
+            found.append([number])
+        last = max(last, end) if begin < end else last
+    return sorted(found, key=min)

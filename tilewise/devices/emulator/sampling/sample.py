@@ -14,6 +14,7 @@ from tilewise.devices.emulator.sampling.regions import Region
 from tilewise.devices.emulator.sampling.tracker import Tracker
 from tilewise.devices.emulator.threads.lanes import Geometry
 from tilewise.devices.emulator.threads.op import Op
+from tilewise.errors import BarrierError
 from tilewise.launch import Alike, Launch
 
 if TYPE_CHECKING:
@@ -57,6 +58,8 @@ def sample(
     blocks = math.prod(launch.grid)
     if math.prod(machine.program.kernel.cluster or (1,)) > 1:
         raise UnlikeBlocksError("the blocks of a cluster run together")
+    if launch.cooperative:
+        raise UnlikeBlocksError("the blocks of a cooperative launch run together")
     if blocks > MOST_BLOCKS:
         raise UnlikeBlocksError(f"there are more than {MOST_BLOCKS:,} blocks")
     tracker = machine.tracker = Tracker(machine, launch.grid)
@@ -73,7 +76,11 @@ def sample(
         number = int(np.argmax(left))
         region = Region((number % gx, number // gx % gy, number // (gx * gy)), launch.grid)
         tracker.start(region)
-        machine.run(Geometry(launch.grid, launch.block, number, 1))
+        try:
+            machine.run(Geometry(launch.grid, launch.block, number, 1))
+        except BarrierError:
+            if not tracker.varies:  # else it may wait for what another block writes
+                raise
         if tracker.varies:
             raise UnlikeBlocksError(tracker.varies)
         box = region.find().take(left)

@@ -64,6 +64,8 @@ _EXTENTS: dict[str, Callable[[Geometry], Dim3]] = {
     "cluster_nctaid": lambda g: g.cluster,
     "nclusterid": lambda g: g.clusters,
 }
+_WORKSPACE = {"envreg1": 32, "envreg2": 0}
+"""Where the address of a cooperative launch's workspace stands: which half of it."""
 _ONE = np.uint64(1)
 _FULL = np.uint64(0xFFFFFFFF)
 _TABLE: dict[str, Callable[[Geometry], Value]] = {
@@ -87,7 +89,7 @@ _TABLE: dict[str, Callable[[Geometry], Value]] = {
     **{f"cluster_ctaid.{a}": _cluster_ctaid(i) for a, i in _AXES.items()},
     "cluster_ctarank": lambda g: g.rank_of.astype(np.uint32),
     "cluster_nctarank": lambda g: np.uint32(g.cluster_size),
-    # The driver sets them: 0 of a launch that is neither cooperative nor part of a graph.
+    # The driver sets them: 0 of a launch that is not part of a graph.
     **{f"envreg{number}": lambda g: np.uint32(0) for number in range(32)},
     "current_graph_exec": lambda g: np.uint64(0),
 }
@@ -105,6 +107,9 @@ def special_reader(
     if name.startswith("reserved_smem_offset_"):
         place = machine.program.reserved_shared[name.rpartition("_")[2]]
         return lambda lanes: np.uint32(place).astype(dtype)
+    if name in _WORKSPACE:
+        half = machine.setup.workspace >> _WORKSPACE[name] & 0xFFFFFFFF
+        return lambda lanes: np.uint32(half).astype(dtype)
     if name == "is_explicit_cluster":
         is_explicit = dtype.type(machine.program.kernel.cluster is not None)
         return lambda lanes: is_explicit

@@ -1,0 +1,87 @@
+"""PTX of several modules as one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tilewise.compiler.ptx.linking import linked
+from tilewise.errors import CompileError
+from tilewise.kernel import Kernel
+
+HEAD = "//\n.version 8.0\n.target sm_80\n.address_size 64\n"
+CALL = """
+{{ .param .b32 given; st.param.b32 [given], {value}; .param .b32 found;
+   call (found), {name}, (given); ld.param.b32 {value}, [found]; }}"""
+MAIN = f"""{HEAD}
+.file 1 "main.py"
+.extern .func (.param .b32 r) twice(.param .b32 x);
+.extern .func (.param .b32 r) thrice(.param .b32 x);
+.visible .entry kernel(.param .u64 to)
+{{
+    .reg .b32 %r<2>; .reg .b64 %rd<2>;
+    .loc 1 7 0
+    ld.param.u64 %rd1, [to];
+    ld.global.u32 %r1, [%rd1];
+    {CALL.format(name="twice", value="%r1")}
+    {CALL.format(name="thrice", value="%r1")}
+    st.global.u32 [%rd1], %r1;
+    ret;
+}}"""
+SHARED = """
+.global .align 4 .u32 offset = 1;
+.weak .func (.param .b32 r) plus(.param .b32 x)
+{
+    .reg .b32 %r<3>; .reg .b64 %rd<2>;
+    ld.param.b32 %r1, [x];
+    mov.u64 %rd1, offset;
+    ld.global.u32 %r2, [%rd1];
+    add.s32 %r1, %r1, %r2;
+    st.param.b32 [r], %r1;
+    ret;
+}"""
+
+
+def module(name: str, times: int) -> str:
+    """A module with a function that multiplies and adds, and a kernel of the same name as all."""
+    return f"""{HEAD}{SHARED}
+.file 1 "{name}.cu"
+.visible .func (.param .b32 r) {name}(.param .b32 x)
+{{
+    .reg .b32 %r<2>;
+    .loc 1 {times} 0
+    ld.param.b32 %r1, [x];
+    mul.lo.s32 %r1, %r1, {times}; // {{ not a bracket
+    {CALL.format(name="plus", value="%r1")}
+    st.param.b32 [r], %r1;
+    ret;
+}}
+.visible .entry unused() {{ ret; }}
+"""
+
+
+def test_functions_of_several_modules() -> None:
+    text = linked(MAIN, [module("twice", 2), module("thrice", 3)])
+    x = np.array([5], np.int32)
+    kernel = Kernel.from_ptx(text)
+    kernel.launch(1, 1, (x,), device="emulator")
+    assert x[0] == (5 * 2 + 1) * 3 + 1
+    assert kernel.name == "kernel"
+    for number, name in enumerate(("main.py", "twice.cu", "thrice.cu"), 1):
+        assert f'.file {number} "{name}"' in text
+    assert ".loc 3 3 0" in text
+
+
+def test_nothing_to_link_is_the_text_itself() -> None:
+    assert linked(MAIN, []) == MAIN
+
+
+def test_what_is_defined_twice() -> None:
+    with pytest.raises(CompileError, match="twice is defined twice in what is linked"):
+        linked(MAIN, [module("twice", 2), module("twice", 3)])
+
+
+def test_what_nobody_defines_stays_declared() -> None:
+    text = linked(MAIN, [module("twice", 2)])
+    assert text.count(".extern .func") == 1
+    assert ".extern .func (.param .b32 r) thrice" in text

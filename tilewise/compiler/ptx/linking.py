@@ -1,0 +1,94 @@
+"""Make one PTX module of several: functions that one calls and another defines."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from tilewise.compiler.ptx.text import Body, Split, split
+from tilewise.errors import CompileError
+
+_HEAD = re.compile(r"\.address_size\s+\d+")
+_LEADING = re.compile(r"^\s*\.(?:version|target|address_size)\b[^\n]*\n", re.MULTILINE)
+_EXTERN = re.compile(r"\.extern\s+\.func\s*(?:\([^)]*\)\s*)?([\w$]+)")
+# What a line was inlined from is said by labels of debug data, which are each module's own.
+_INLINED = re.compile(r",\s*function_name[^\n;]*")
+_SECTION = re.compile(r"^\s*\.section\s[^{]*\{[^}]*\}", re.MULTILINE)
+_NUMBERED = re.compile(r"\.(file|loc)(\s+)(\d{1,9})\b")
+
+
+def linked(text: str, others: Sequence[str]) -> str:
+    """Return a module with the functions of others, which it or they declare and call.
+
+    Parameters
+    ----------
+    text : str
+        PTX with the kernel.
+    others : sequence of str
+        PTX with functions, for the same target. Kernels in them are left out.
+
+    Raises
+    ------
+    CompileError
+        If one can't be read, or two define one function.
+    """
+    if not others:
+        return text
+    whole = split(text)
+    head = _HEAD.search(whole.text)
+    if head is None:
+        raise CompileError("PTX that is to be linked has no .address_size")
+    parts, defined = [], dict(whole.functions)
+    declared = set(whole.declarations)
+    files = max(whole.files, default=0)
+    for other in others:
+        part = split(other)
+        parts.append(_renumbered(_without_twins(other, part, defined, declared), files))
+        files += max(part.files, default=0)
+        defined |= {name: body for name, body in part.functions.items() if not body.is_kernel}
+        declared |= set(part.declarations)
+    body = "\n".join([*parts, text[head.end() :]])
+    # Each function stands before those that call it, or is declared there.
+    declarations, body = _declarations_first(body, defined)
+    return f"{text[: head.end()]}\n{declarations}\n{body}"
+
+
+def _without_twins(text: str, part: Split, defined: dict[str, Body], declared: set[str]) -> str:
+    """What a module has that those before it do not: inline functions are in each."""
+    for name, body in part.functions.items():
+        if not body.is_kernel and name not in defined:
+            continue
+        is_weak = body.is_kernel or (".weak" in body.header and ".weak" in defined[name].header)
+        if not is_weak:
+            raise CompileError(f"{name} is defined twice in what is linked")
+        text = _blanked(text, body.start - 1 - len(body.header), body.end + 1)
+    for declaration in declared.intersection(part.declarations):
+        if not declaration.startswith(".extern"):
+            at = part.text.index(declaration)
+            text = _blanked(text, at, part.text.index(";", at + len(declaration)) + 1)
+    return text
+
+
+def _blanked(text: str, start: int, end: int) -> str:
+    return text[:start] + " " * (end - start) + text[end:]
+
+
+def _renumbered(text: str, files: int) -> str:
+    """A module without its head and its debug data, its files numbered behind the others'."""
+    text = _SECTION.sub("", _LEADING.sub("", text))
+    return _NUMBERED.sub(
+        lambda found: f".{found[1]}{found[2]}{int(found[3]) + files}", _INLINED.sub("", text)
+    )
+
+
+def _declarations_first(text: str, defined: dict[str, Body]) -> tuple[str, str]:
+    """Declarations of the functions that were ``.extern``, and the text without those."""
+    kept: dict[str, str] = {}
+    pieces, done = [], 0
+    for found in _EXTERN.finditer(text):
+        end = text.index(";", found.end()) + 1
+        pieces.append(text[done : found.start()])
+        own = defined.get(found[1])
+        kept[found[1]] = f"{own.header.strip()};" if own else text[found.start() : end]
+        done = end
+    return "\n".join(kept.values()), "".join((*pieces, text[done:]))
