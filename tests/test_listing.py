@@ -50,6 +50,9 @@ def test_what_is_said_of_a_kernel(own: Path) -> None:
     assert tiled.template == ("typename T", "int TILE = 16")
     assert tiled.parameters == ("T (&a)[TILE]", "T* x")
     assert tiled.instances == ("tiled<int, 32>", "tiled<float, 32>")
+    assert [(each.line, each.text, each.block) for each in tiled.launches] == [
+        (10, "<<<1, 1>>>", (1, 1, 1))
+    ]
     assert (tiled.tried, tiled.compiles) == ("tiled<int, 32>", True)
     assert found["copied"].instances == ("copied<float>", "copied<double>")
     broken = found["space::broken"]
@@ -104,11 +107,15 @@ def test_the_command(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "scale(const float* __restrict__ x, unsigned n)" in told
     assert "launch bounds 256, 2" in told
     assert "launched as tiled<int, 32>, tiled<float, 32>" in told
+    assert "own.cu:10 launches it as <<<1, 1>>>: grid 1 x 1, block 1 x 1" in told
     assert "6 kernels, of which 3 compile for sm_90a" in told
     assert main(["kernels", "own.cu", "--json", "--no-compile"]) == 0
     kernels = json.loads(capsys.readouterr().out)["kernels"]
     assert [each["name"] for each in kernels][:2] == ["scale", "tiled"]
     assert {each["compiles"] for each in kernels} == {None}
+    assert kernels[1]["launches"] == [
+        {"file": "own.cu", "line": 10, "text": "<<<1, 1>>>", "grid": [1, 1, 1], "block": [1, 1, 1]}
+    ]
     assert main(["kernels", "own.cu:scale"]) == 0
     assert "1 kernel, of which 1 compile" in capsys.readouterr().out
     assert main(["kernels", "own.cu:scael"]) == 2

@@ -33,6 +33,8 @@ def occupancy(document: Mapping[str, Any]) -> None:
     if document["tile"] is not None:
         line += f", tile {document['tile']}"
     out.print(Text.assemble((document["kernel"], "bold"), line))
+    if document["block_from"]:
+        out.print(f"the block is that of {document['block_from']}", markup=False)
     out.print()
     table = _table("", "registers\na thread", "shared bytes\na block", "\nblocks", "\nwarps",
                    "\nshare")  # fmt: skip

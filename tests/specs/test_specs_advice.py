@@ -1,0 +1,89 @@
+"""A command line that a kernel can be launched with, of what its own file says."""
+
+from __future__ import annotations
+
+import pytest
+from signatures import SOURCE
+
+from tilewise.kernel import Kernel
+from tilewise.specs.advice import advice, known_block
+
+SQUARE = (
+    "__global__ void k(const float* a, float* c, int n) { c[threadIdx.y * n] = a[blockIdx.y]; }"
+)
+SUM = "template <int B> __global__ void k(const float* x, float* y, int n) { y[n] = x[B]; }"
+
+
+def told(source: str, name: str = "k") -> tuple[str, str]:
+    kernel = Kernel(source, name)
+    found = advice(kernel, kernel.compile())
+    return found.options, found.told
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted"),
+    [
+        ("saxpy", "--grid 4 --block 256 --args n=1024 a=2.5 x=random:n y=zeros:n"),
+        ("transpose", "--grid 2,2 --block 16,16 --args in=random:1024 out=zeros:1024 m=32 n=32"),
+        ("fill<64, float>", "--grid 16 --block 64 --args x=zeros:1024 value=2.5"),
+    ],
+)
+def test_without_a_launch_in_the_file(name: str, wanted: str) -> None:
+    assert told(SOURCE, name) == (wanted, "")
+
+
+def test_a_square_of_one_size() -> None:
+    """A kernel that is launched in two dimensions and takes one size has n x n elements."""
+    source = (
+        SQUARE
+        + """
+void run(int size, const float* a, float* c) {
+    dim3 threads(8, 4);
+    dim3 grid((size + threads.x - 1) / threads.x, (size + 3) / 4);
+    k<<<grid, threads, 2 * sizeof(float)>>>(a, c, size);
+}"""
+    )
+    options, of = told(source)
+    assert options == ("--grid 4,8 --block 8,4 --shared 8 --args a=random:nxn c=zeros:nxn n=32")
+    assert of.startswith(
+        "(grid and block as <source>:5 launches it, of sizes chosen here: <<<grid,"
+    )
+
+
+def test_sizes_too_large_to_emulate_are_made_small() -> None:
+    source = SUM + "void run(float* x) { int n = 1 << 26; k<64><<<n / 64, 64>>>(x, x, n); }"
+    options, of = told(source, "k<64>")
+    assert options == "--grid 16 --block 64 --args x=random:n y=zeros:n n=1024"
+    assert "of sizes chosen here" in of
+
+
+def test_a_launch_of_another_instance_is_none_of_this_one() -> None:
+    source = (
+        SUM
+        + """
+constexpr int HALF = 32;
+void run(float* x) { k<64><<<2, 64>>>(x, x, 9); k<HALF><<<4, HALF>>>(x, x, 5); }"""
+    )
+    assert "--grid 2 --block 64" in told(source, "k<64>")[0]
+    assert "--grid 4 --block 32" in told(source, "k<32>")[0]
+    assert told(source, "k<16>") == (
+        "--grid 4 --block 256 --args x=random:n y=zeros:n n=1024", ""
+    )  # fmt: skip
+
+
+def test_a_grid_that_is_not_known() -> None:
+    source = "__global__ void k(int* x) { *x = 1; }\nvoid run() { k<<<blocks(), 96>>>(nullptr); }"
+    options, of = told(source)
+    assert options == "--grid 11 --block 96 --args x=zeros:1056"
+    assert of == "(the block as <source>:2 launches it: <<<blocks(), 96>>>)"
+
+
+def test_a_block_that_is_not_known() -> None:
+    source = "__global__ void k(int* x) { *x = 1; }\nvoid run(int b) { k<<<1, b>>>(nullptr); }"
+    options, of = told(source)
+    assert options == "--grid 4 --block 256 --args x=zeros:1024"
+    assert of.startswith("(the launch in the file reads <<<1, b>>> at <source>:2")
+    kernel = Kernel(source, "k")
+    block, unknown = known_block(kernel, kernel.compile())
+    assert block is None
+    assert unknown in of
