@@ -125,6 +125,32 @@ def test_the_command(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["kernels", "--no-compile", "--arch", "sm_1", "own.cu"]) == 2
 
 
+def test_headers_that_are_missing(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    own.write_text(
+        "#include <nothere.h>\n__global__ void k(float* x) { *x = 1; }\n"
+        "__global__ void needs(float* x) { *x = nothere(); }\nint main() { std::vector<int> v; }\n"
+    )
+    k, needs = list_kernels(own)
+    assert k.compiles
+    assert k.notes[0].startswith("own.cu:1: <nothere.h> is left out: there is no such header")
+    assert needs.problem.startswith("own.cu:1: <nothere.h> is left out: ")
+    assert main(["kernels", "own.cu"]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "compiles note: own.cu:1: <nothere.h> is left out: " in told
+    assert "name its folder with --include" in told
+    assert "does not compile for sm_90a: own.cu:1: <nothere.h> is left out: " in told
+    assert main(["occupancy", "own.cu:k", "--block", "32", "--arch", "sm_80"]) == 0
+    assert "note: own.cu:1: <nothere.h> is left out" in capsys.readouterr().out
+
+
+def test_a_launch_of_another_file_is_none_of_this_one(own: Path) -> None:
+    Path("other.cu").write_text("__global__ void scale(float* x) {}\n")
+    own.write_text(OWN + "void run() { scale<<<2, 3>>>(nullptr, 1); }\n")
+    found = {each.file: each for each in list_kernels(".", name="scale", compiled=False)}
+    assert [each.text for each in found["own.cu"].launches] == ["<<<2, 3>>>"]
+    assert found["other.cu"].launches == ()
+
+
 def test_a_file_without_kernels(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
     own.write_text("int main() {}\n")
     assert list_kernels(own) == ()

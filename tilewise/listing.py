@@ -89,6 +89,8 @@ class ListedKernel:
         The name by which it was compiled: its own, or an instance; empty where none was.
     problem : str
         Why that does not compile; empty where it does, and where it was not compiled.
+    notes : tuple of str
+        What was left out for it to compile: headers that are not found.
     """
 
     file: str
@@ -103,6 +105,7 @@ class ListedKernel:
     launches: tuple[ListedLaunch, ...] = ()
     tried: str = ""
     problem: str = ""
+    notes: tuple[str, ...] = ()
 
     @property
     def compiles(self) -> bool | None:
@@ -125,6 +128,7 @@ class ListedKernel:
             "compiles": self.compiles,
             "tried": self.tried,
             "problem": self.problem,
+            "notes": list(self.notes),
         }
 
 
@@ -210,14 +214,13 @@ def list_kernels(
     files = files_of([paths] if isinstance(paths, str | os.PathLike) else paths)
     by_place: _Places = {}
     asked: dict[str, list[str]] = {}
-    launched: dict[str, list[ListedLaunch]] = {}
+    launched: dict[str, list[HostLaunch]] = {}
     for path in files:
         found = _read(Kernel(path, "kernel", defines, include=include, trusted=trusted,
                              limits=limits))  # fmt: skip
         for template, names in instances(found).items():
             asked.setdefault(template, []).extend(names)
-        for launch in launches(found):
-            launched.setdefault(launch.kernel, []).append(_plain(launch))
+        launched[str(path)] = launches(found)
         for kernel in found.kernels:
             place = (str(Path(kernel.file).resolve()), kernel.declaration.start, kernel.name,
                      kernel.types)  # fmt: skip
@@ -242,8 +245,9 @@ def list_kernels(
         if name is not None and ("<" in name or "(" in name):
             tried = name
         file, problem = found[0][0], ""
+        remarks: tuple[str, ...] = ()
         for file, _ in found if compiled and tried else ():
-            problem = _problem(
+            problem, remarks = _compiled(
                 Kernel(file, tried, defines, include=include, trusted=trusted, limits=limits), arch
             )
             if not problem:
@@ -254,10 +258,10 @@ def list_kernels(
             tuple(map(str, kernel.template)), tuple(map(str, kernel.parameters)),
             kernel.launch_bounds, kernel.cluster_dims, names,
             tuple(dict.fromkeys(
-                launch for called, of in launched.items() if is_of(called, kernel.name)
-                for launch in of
+                _plain(launch) for path, _ in found for launch in launched[path]
+                if is_of(launch.kernel, kernel.name)
             )),
-            tried if compiled else "", problem,
+            tried if compiled else "", problem, remarks,
         )  # fmt: skip
 
     with ThreadPoolExecutor(cores()) as pool:
@@ -321,10 +325,9 @@ def _is_listed(kernel: KernelDeclaration, by_place: Mapping[Any, Sequence[Any]])
     )
 
 
-def _problem(kernel: Kernel, arch: str | None) -> str:
-    """Why a kernel does not compile; empty where it does."""
+def _compiled(kernel: Kernel, arch: str | None) -> tuple[str, tuple[str, ...]]:
+    """Why a kernel does not compile, empty where it does; and the notes on one that does."""
     try:
-        kernel.compile(arch)
+        return "", kernel.compile(arch).remarks
     except (TilewiseError, OSError, ValueError, TypeError) as error:
-        return str(error)
-    return ""
+        return str(error), ()

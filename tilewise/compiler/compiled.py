@@ -102,6 +102,9 @@ class Compiled:
         source line have its own lines. 0 where there is none.
     is_part : bool
         Whether the part of the source was compiled that the kernel needs, and not all of it.
+    remarks : tuple of str
+        What is to be said of it: the headers that are not found and were left out, and those that
+        ``__has_include`` asks for in vain.
     """
 
     name: str
@@ -117,6 +120,7 @@ class Compiled:
     is_ptx: bool = False
     ptx_file: int = 0
     is_part: bool = False
+    remarks: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return f"Compiled({self.name!r}, {self.arch!r}, {self.file!r}, {self.resources!r})"

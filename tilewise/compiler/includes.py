@@ -91,6 +91,8 @@ class Gathered:
     texts : mapping of str to str
         The source by what messages call it, and the headers that it may read by their paths, as
         they were.
+    missing : mapping of str to str
+        Headers that are included or asked for and are not read, by their names, and why.
     """
 
     source: str
@@ -101,6 +103,7 @@ class Gathered:
     toolkit: Toolkit | None = None
     environment: tuple[str | None, ...] | None = None
     texts: Mapping[str, str] = field(default_factory=dict, repr=False)
+    missing: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @property
     def folders(self) -> tuple[Path, ...]:
@@ -146,6 +149,15 @@ class _Search:
                 reason = _NOWHERE
             self.answers[asked] = found, reason
         return self.answers[asked]
+
+    def missing(self) -> dict[str, str]:
+        """Headers that are read nowhere, by their names, and why."""
+        found = {name for (name, _), (file, _) in self.answers.items() if file is not None}
+        return {
+            name: reason or _NOWHERE
+            for (name, _), (_, reason) in self.answers.items()
+            if name not in found
+        }
 
     @cached_property
     def real_roots(self) -> list[Path]:
@@ -309,7 +321,7 @@ def gather(
         named = {**named, **{str(header): text for header, text in rest}}
     return Gathered(
         whole, named, tuple(sorted(files)), search.is_whole, is_doubtful, library.used,
-        library.environment, texts,
+        library.environment, texts, search.missing(),
     )  # fmt: skip
 
 

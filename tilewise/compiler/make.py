@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from tilewise.compiler import nvrtc, signatures, symbols
+from tilewise.compiler import left_out, nvrtc, signatures, symbols
 from tilewise.compiler.compiled import Compiled, Parameter, Variable
 from tilewise.compiler.extract import Extracted, extract
 from tilewise.compiler.includes import Gathered
@@ -57,7 +57,7 @@ def make(job: Job, gathered: Gathered) -> Compiled:
     )
     return Compiled(
         name, symbol, arch, source, file, ptx, output.cubin, resources, parameters, variables,
-        is_part=found.gathered is not gathered,
+        is_part=found.gathered is not gathered, remarks=found.remarks,
     )  # fmt: skip
 
 
@@ -166,7 +166,8 @@ def _no_such_kernel(name: str, file: str, source: str, ptx: str) -> str:
 def _message(log: str, job: Job, gathered: Gathered, name: str | None = None) -> str:
     """NVRTC's log, of a template's instance ``name``: ``file:line: error: ...`` and the line."""
     lines = [line for line in log.splitlines() if not re.match(r"ptxas +(info|\.) ", line)]
-    text = re.sub(r"^(\S.*?)\((\d+)\): ", r"\1:\2: ", "\n".join(lines), flags=re.MULTILINE)
+    text = left_out.as_includes("\n".join(lines))
+    text = re.sub(r"^(\S.*?)\((\d+)\): ", r"\1:\2: ", text, flags=re.MULTILINE)
     if "ptxas" in text and (refused := re.search(r", line (\d+); ", text)):
         # ptxas names a line of the PTX, which a virtual architecture gives without it.
         virtual = [o.replace("=sm_", "=compute_") for o in job.options if "ptxas" not in o]

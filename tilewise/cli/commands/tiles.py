@@ -213,8 +213,11 @@ def _kernel(target: Kernel | Rung, dtype: str, tile: int | None) -> tuple[Kernel
 
 def _rows(
     kernel: Kernel, threads: int, shared: int, asked: Sequence[str] | None
-) -> dict[str, list[dict[str, Any]]]:
-    """A row an architecture; those that nobody asked for by name may be left out, and why."""
+) -> dict[str, list[Any]]:
+    """A row an architecture; those that nobody asked for by name may be left out, and why.
+
+    And notes: of headers that are left out.
+    """
     from tilewise import compiler
     from tilewise.cli import show
     from tilewise.devices.occupancy import ARCHITECTURES, multiprocessor
@@ -226,12 +229,14 @@ def _rows(
     places = [multiprocessor(arch) for arch in dict.fromkeys(wanted)]
     rows: list[dict[str, Any]] = []
     left_out: list[dict[str, Any]] = []
+    notes: dict[str, None] = {}
     refused: Exception | None = None
     with show.progress(len(places), "compiling") as step:
         for place in places:
             step(place.name)
             try:
-                resources = kernel.compile(place.name).resources
+                compiled = kernel.compile(place.name)
+                resources = compiled.resources
                 if resources.missing:
                     raise ValueError(
                         f"the registers of {kernel.name} are not known: {resources.missing}"
@@ -253,6 +258,7 @@ def _rows(
                 left_out.append({"arch": place.name, "why": str(error)})
             else:
                 rows.append(found.to_dict())
+                notes.update(dict.fromkeys(compiled.remarks))
     if refused is not None and not rows:
         raise refused
-    return {"rows": rows, "left_out": left_out}
+    return {"rows": rows, "left_out": left_out, "notes": list(notes)}

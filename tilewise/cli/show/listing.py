@@ -9,6 +9,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from tilewise.cli.show.console import console
+from tilewise.cli.usage import with_options
 from tilewise.shown import number, plural
 
 if TYPE_CHECKING:
@@ -63,9 +64,10 @@ def _lines(kernel: ListedKernel, arch: str) -> list[str]:
     elif kernel.compiles:
         lines.append("compiles" if kernel.tried == kernel.name else f"compiles as {kernel.tried}")
     else:
-        first = next((line for line in kernel.problem.splitlines() if " error: " in line), "")
-        lines.append(f"does not compile for {arch}: {first or kernel.problem.splitlines()[0]}")
-    return lines
+        told = kernel.problem.splitlines()
+        telling = (line for line in told if " error: " in line or " is left out: " in line)
+        lines.append(f"does not compile for {arch}: {with_options(next(telling, told[0]))}")
+    return lines + [f"note: {with_options(note)}" for note in kernel.notes]
 
 
 def _launch(launch: ListedLaunch) -> str:

@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tilewise.cli.show.console import console, within
+from tilewise.cli.usage import with_options
 from tilewise.lens.tiles import Tile
 from tilewise.shown import extents, number, plural
 
@@ -57,6 +58,8 @@ def occupancy(document: Mapping[str, Any]) -> None:
     for left in document["left_out"]:
         why = " ".join(left["why"].splitlines()[:2])  # of a compiler's message, the first error
         out.print(Text(f"{left['arch']} is left out: {why}"))
+    for note in document["notes"]:
+        out.print(f"note: {with_options(note)}", markup=False)
 
 
 def tiles(rows: Sequence[Tile]) -> None:

@@ -252,7 +252,7 @@ class Emulator:
                 image.copy_back()
         seconds = time.perf_counter() - start
         total, lines = count(machine.ops, sources)
-        remarks = faults.notes
+        remarks = (*compiled.remarks, *faults.notes)
         resources = compiled.resources
         if resources.missing:
             resources = replace(resources, shared_bytes=declared)
