@@ -133,7 +133,13 @@ def check_device(device: str | Device) -> None:
     """
     if isinstance(device, str):
         if device not in NAMES:
-            raise ValueError(f"no device called {device!r}; there are {', '.join(NAMES)}")
+            there = f"no device called {device!r}; there are {', '.join(NAMES)}"
+            if device.startswith(("sm_", "compute_")):
+                there += (
+                    f". An emulator of an architecture is tilewise.emulator({device!r}), a device "
+                    "too"
+                )
+            raise ValueError(there)
     elif not callable(getattr(device, "launch", None)):
         names = ", ".join(NAMES)
         raise TypeError(f"device is {device!r}; it takes a name, one of {names}, or a device")

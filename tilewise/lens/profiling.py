@@ -6,7 +6,8 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from inspect import getfullargspec, unwrap
+from typing import Any, Never
 
 from tilewise.compiler import Compiled
 from tilewise.devices.emulator import Emulator, EmulatorArray, UnlikeBlocksError
@@ -14,6 +15,7 @@ from tilewise.devices.occupancy import multiprocessor, occupancy
 from tilewise.kernel import CHECKS, Kernel
 from tilewise.ladder.run import arch_of, kernel_of, sizes_of
 from tilewise.ladder.rungs import Rung
+from tilewise.ladder.signature import refuse_launch
 from tilewise.ladder.verdict import judge
 from tilewise.launch import Launch, LaunchReport, dim3, each_of
 from tilewise.lens.nsight_child import Case
@@ -132,7 +134,7 @@ def _profile(
 
 
 @front_door
-def profile_product(
+def profile(
     target: str | Rung | Kernel,
     m: int | None = None,
     n: int | None = None,
@@ -147,10 +149,11 @@ def profile_product(
     checks: str = "raise",
     whole: bool = False,
     progress: Callable[[int, int], None] | None = None,
+    **launch: Never,
 ) -> Profile:
     """Count what a kernel does for C = alpha A B + beta C, of random matrices.
 
-    This is ``tilewise.profile``. Of blocks that do the same, one is run and its counts multiplied,
+    Of blocks that do the same, one is run and its counts multiplied,
     so that the size hardly matters; ``report.alike`` of the result says which. Large matrices then
     take no memory, and what is not computed is not checked: ``check`` of the result is None.
 
@@ -179,6 +182,7 @@ def profile_product(
     >>> found.counters.shared_load_bank_conflicts, found.blocks_run, found.blocks
     (120259084288, 1, 65536)
     """
+    refuse_launch("profile", launch, getfullargspec(unwrap(profile)).kwonlyargs)
     target = kernel_of(target)
     emulator = Emulator(arch_of(target, arch), progress)
     m, n, k = sizes_of(target, m, n, k)
@@ -212,12 +216,12 @@ def check_product(
     beta: float = 0.0,
     arch: str | None = None,
 ) -> None:
-    """Raise what :func:`profile_product` would before it runs anything: it compiles the kernel.
+    """Raise what :func:`profile` would before it runs anything: it compiles the kernel.
 
     Parameters
     ----------
     target, m, n, k, dtype, tile, alpha, beta, arch
-        As :func:`profile_product` takes them.
+        As :func:`profile` takes them.
 
     Raises
     ------

@@ -6,13 +6,16 @@ import html
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from inspect import getfullargspec, unwrap
 from pathlib import Path
+from typing import Never
 
 from tilewise.devices.emulated import emulator
 from tilewise.kernel import Kernel
 from tilewise.ladder.problem import random_problem
-from tilewise.ladder.run import arch_of, kernel_of, run
+from tilewise.ladder.run import arch_of, check_sizes, kernel_of, run
 from tilewise.ladder.rungs import Rung
+from tilewise.ladder.signature import refuse_launch
 from tilewise.ladder.untouched import Untouched
 from tilewise.ladder.verdict import Verdict
 from tilewise.ladder.watched import sizes
@@ -22,7 +25,8 @@ from tilewise.lens.trace import Trace, record, record_launch
 from tilewise.numbers import Check
 from tilewise.places import Dim3
 from tilewise.provenance import write_whole
-from tilewise.specs.run import Prepared, launch
+from tilewise.specs.run import Prepared
+from tilewise.specs.run import launch as launch_prepared
 from tilewise.tracebacks import front_door
 
 FEW = 1 << 14  # threads of a launch that is run whole, to see whether a check finds a fault
@@ -100,6 +104,7 @@ def watch(
     blocks: Sequence[Dim3] = (),
     seed: int = 0,
     arch: str | None = None,
+    **launch: Never,
 ) -> Watch:
     """Run some blocks of a product on the emulator, and show what they do, step by step.
 
@@ -124,7 +129,10 @@ def watch(
     ------
     FileNotFoundError, CompileError, LaunchError, CheckError, ValueError, TypeError
     """
+    refuse_launch("watch", launch, getfullargspec(unwrap(watch)).kwonlyargs)
     kernel = kernel_of(target)
+    if isinstance(kernel, Kernel):
+        check_sizes(m, n, k)
     arch = arch_of(kernel, arch)
     at = sizes(kernel, m, n, k, tile, dtype)
     trace = record(
@@ -168,5 +176,5 @@ def watch_launch(prepared: Prepared, *, blocks: Sequence[Dim3] = ()) -> Watch:
     data = trace.to_dict()
     threads = math.prod((*prepared.grid, *prepared.block))
     if threads <= FEW and not any(block["cut"] for block in data["blocks"]):
-        launch(prepared, device=emulator(prepared.compiled.arch))
+        launch_prepared(prepared, device=emulator(prepared.compiled.arch))
     return Watch(trace, page(data))
