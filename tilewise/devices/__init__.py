@@ -91,14 +91,32 @@ class Device(Protocol):
 
 @cache
 def get_device(name: str = "auto") -> Device:
-    """The device called ``name``; ``"auto"`` is the GPU where there is one.
+    """Return the device called ``name``; ``"auto"`` is the GPU where there is one.
+
+    Parameters
+    ----------
+    name : str
+        ``"auto"``, ``"gpu"`` or ``"emulator"``. An emulator of another architecture is
+        :func:`tilewise.emulator`.
+
+    Returns
+    -------
+    Device
+        The same one for the same name.
 
     Raises
     ------
     ValueError
-        If the name is none of ``auto``, ``gpu``, ``emulator``.
+        If the name is none of these.
     DeviceUnavailableError
         If a GPU was asked for and there is none.
+
+    Examples
+    --------
+    >>> import tilewise
+    >>> device = tilewise.get_device("emulator")
+    >>> device.name, device.arch
+    ('emulator', 'sm_90a')
     """
     check_device(name)
     if name != "emulator":

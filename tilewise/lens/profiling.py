@@ -160,20 +160,45 @@ def profile(
     Parameters
     ----------
     target : str, Rung or Kernel
-        As :func:`tilewise.ladder.run` takes it.
+        A rung's name, ``"FILE.cu:NAME"`` or ``"FILE.ptx:NAME"``; a rung; or a kernel with the
+        ladder's signature. Any other kernel is profiled by :meth:`tilewise.Kernel.profile`.
     m, n, k : int, optional
         At least 1. A size that is not given is 64, or of a rung that can't do that, one that it
         can: :meth:`tilewise.Rung.sizes`.
-    dtype, tile, alpha, beta
-        As :meth:`tilewise.lens.products.Product.of` takes them.
+    dtype : str
+        Of all three matrices: ``"float32"`` or ``"float64"``.
+    tile : int, optional
+        The edge of a block's tile; by default the rung's own, or what the kernel defines.
+    alpha, beta : float
     seed : int
-    arch, checks, whole, progress
-        As :func:`profile_launch` takes them. A small product is run whole in any case. Where
-        every block is run, the result is checked.
+        Of the matrices.
+    arch : str, optional
+        To compile for, as ``"sm_80"``.
+    checks : str
+        ``"raise"``, ``"strict"``, ``"collect"`` or ``"off"``: :meth:`tilewise.Kernel.launch`.
+    whole : bool
+        Run every block, and check the result. A small product is run whole in any case.
+    progress : callable, optional
+        Called with the blocks that are counted and the blocks there are.
+
+    Returns
+    -------
+    Profile
 
     Raises
     ------
-    FileNotFoundError, CompileError, LaunchError, CheckError, MemoryError, ValueError, TypeError
+    FileNotFoundError
+        If the target's file is not there.
+    CompileError, LaunchError
+        If the kernel does not compile, or can't be launched so.
+    CheckError
+        If a check of the emulator found a fault.
+    MemoryError
+        If the matrices are needed and too large for this machine.
+    ValueError
+        If there is no such rung, or a size, a tile, a dtype or ``checks`` is not one that it takes.
+    TypeError
+        If the kernel does not take a product's matrices, or an argument is of another type.
 
     Examples
     --------

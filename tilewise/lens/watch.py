@@ -113,12 +113,19 @@ def watch(
     Parameters
     ----------
     target : str, Rung or Kernel
-        As :func:`tilewise.ladder.run.run` takes it.
+        As :func:`tilewise.profile` takes it.
     m, n, k, tile : int, optional
         C is m x n, A is m x k. By default so large that what the rung is about happens
         (:mod:`tilewise.ladder.watched`).
-    dtype, alpha, beta, blocks, seed, arch
-        As :func:`tilewise.lens.trace.record` takes them.
+    dtype : str
+        Of all three matrices: ``"float32"`` or ``"float64"``.
+    alpha, beta : float
+    blocks : sequence of (int, int, int)
+        The blocks to show, x first; by default the first of the grid and the last.
+    seed : int
+        Of the random matrices.
+    arch : str, optional
+        The architecture to compile for and to emulate, as ``"sm_80"``.
 
     Returns
     -------
@@ -127,7 +134,23 @@ def watch(
 
     Raises
     ------
-    FileNotFoundError, CompileError, LaunchError, CheckError, ValueError, TypeError
+    FileNotFoundError
+        If the target's file is not there.
+    CompileError, LaunchError
+        If the kernel does not compile, or can't be launched so.
+    CheckError
+        If a check of the emulator found a fault.
+    ValueError
+        If there is no such rung, or a size, a tile or a block is not one that it takes.
+    TypeError
+        If the kernel does not take a product's matrices, or an argument is of another type.
+
+    Examples
+    --------
+    >>> import tilewise
+    >>> found = tilewise.watch("tiled", 8, 8, 8, tile=4)
+    >>> found.correct, found.page.startswith("<!doctype html>")
+    (True, True)
     """
     refuse_launch("watch", launch, getfullargspec(unwrap(watch)).kwonlyargs)
     kernel = kernel_of(target)
