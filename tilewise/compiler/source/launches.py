@@ -8,8 +8,13 @@ from typing import Any
 
 from tilewise.compiler.source.instances import Finder, split_list
 from tilewise.compiler.source.part import Files
-from tilewise.compiler.source.tree import Text
+from tilewise.compiler.source.tree import Text, nodes
 from tilewise.compiler.source.values import Dim, Number, Place, Value, Values
+
+_PLAIN_AROUND = (
+    "translation_unit", "declaration_list", "namespace_definition", "linkage_specification",
+)  # fmt: skip
+"""What may stand around a function that is compiled in any case."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +92,31 @@ def is_of(launched: str, name: str) -> bool:
     paths = [f"::{each[0].removeprefix('::')}" for each in (mine, asked)]
     is_same = paths[0].endswith(paths[1]) or paths[1].endswith(paths[0])
     return is_same and (not mine[2] or not asked[2] or mine[2] == asked[2])
+
+
+def has_host_launch(text: Text) -> bool:
+    """Return whether a function launches a kernel in a place that is compiled in any case.
+
+    NVRTC takes no launch in a function, unless the code is to be linked. What stands in a
+    condition, a template, a lambda, a type or a call (of a macro, it may be) does not count.
+    """
+    return any(
+        node.type == "kernel_call_syntax" and _is_compiled(node, text) for node in nodes(text.root)
+    )
+
+
+def _is_compiled(node: Any, text: Text) -> bool:
+    before = [each.word for each in text.directives if each.start < node.start_byte]
+    if sum((word.startswith("if")) - (word == "endif") for word in before):
+        return False
+    while node.type != "function_definition":
+        node = node.parent
+        if node is None or node.type in ("lambda_expression", "argument_list"):
+            return False
+    while (node := node.parent) is not None:
+        if node.type not in _PLAIN_AROUND:
+            return False
+    return True
 
 
 def launches(files: Files) -> list[HostLaunch]:
