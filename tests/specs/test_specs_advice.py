@@ -57,6 +57,29 @@ def test_sizes_too_large_to_emulate_are_made_small() -> None:
     assert "of sizes chosen here" in of
 
 
+def test_sizes_fill_the_tiles_of_the_grid() -> None:
+    source = "__global__ void k(int m, int n, float* c) { c[m * n] = threadIdx.x; }\n"
+    host = "void run(int M, int N, float* p) { dim3 g((N + 127) / 128, (M + 63) / 64); k<<<g, 99>>>"
+    options, _ = told(source + host + "(M, N, p); }")
+    assert options == "--grid 1,1 --block 99 --args m=64 n=64 c=zeros:4096".replace("1,1", "1")
+    options, _ = told(source + "void run(int M, float* p) { k<<<3, 99>>>(M, M, p); }")
+    assert options == "--grid 3 --block 99 --args m=32 n=32 c=zeros:1024"
+
+
+def test_shared_memory_that_only_the_launch_sizes() -> None:
+    kernel = "__global__ void k(float* x) { extern __shared__ float s[]; s[threadIdx.x] = *x; "
+    kernel += "__syncthreads(); *x = s[0]; }\n"
+    assert told(kernel) == ("--grid 4 --block 256 --shared 2048 --args x=zeros:1024", "")
+    options, _ = told(kernel + "void run() { k<<<1, 32, 32 * sizeof(float)>>>(nullptr); }")
+    assert options == "--grid 1 --block 32 --shared 128 --args x=zeros:1024"
+
+
+def test_arrays_have_an_element_a_thread() -> None:
+    source = "__global__ void k(int a, int b, float* x) { x[threadIdx.x] = a * b; }\n"
+    options, _ = told(source + "void run() { k<<<8, 64>>>(2, 3, nullptr); }")
+    assert options == "--grid 8 --block 64 --args a=2 b=3 x=zeros:512"
+
+
 def test_a_launch_of_another_instance_is_none_of_this_one() -> None:
     source = (
         SUM

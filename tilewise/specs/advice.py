@@ -23,6 +23,8 @@ _THREADS, _SQUARE = 256, 16
 _MOST_THREADS = 1 << 17
 """A launch of the file's own that has more is not suggested as it is: emulated, it takes long."""
 _MOST_ELEMENTS = 1 << 24
+_WIDEST = 8  # bytes of an element of shared memory
+_MOST_FACTOR = 32  # by which a small size is multiplied to fill a block's tile
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,8 @@ def advice(kernel: Kernel, compiled: Compiled) -> Advice:
     Grid, block and numbers are those with which its own file launches it, where they are known
     without running the file's host code and are no more than the emulator runs in a moment. Else
     the sizes are small. Arrays have as many elements as the integers ask for where there is one, or
-    the product of the two largest: what the kernel makes of them is not known.
+    the product of the two largest, and at least one a thread: what the kernel makes of them is not
+    known. So is dynamic shared memory where the file does not say how much.
     """
     names = names_of(compiled)
     parts = declarations(compiled) or [""] * len(names)
@@ -76,7 +79,7 @@ def advice(kernel: Kernel, compiled: Compiled) -> Advice:
         shape = f"{size}x{size}" if is_square else size
     elif sizes:
         largest = sorted(int(numbers[name]) for name in sizes)[-2:]
-        shape = str(min(max(math.prod(largest), 1), _MOST_ELEMENTS))
+        shape = str(min(max(math.prod(largest), found.threads), _MOST_ELEMENTS))
     else:
         shape = str(max(_SIZE, found.threads))
     given = (
@@ -84,7 +87,9 @@ def advice(kernel: Kernel, compiled: Compiled) -> Advice:
         for name, parameter, part in zip(names, compiled.parameters, parts, strict=True)
     )
     words = [f"--grid {_text(found.grid)}", f"--block {_text(found.block)}"]
-    words += [f"--shared {found.shared}"] * bool(found.shared)
+    # Of an array whose size the launch says, an element a thread, as wide as a double.
+    shared = found.shared or _has_open_array(compiled) * _WIDEST * math.prod(found.block)
+    words += [f"--shared {shared}"] * bool(shared)
     listed = " ".join(map(shlex.quote, given))
     return Advice(" ".join((*words, f"--args {listed}" if listed else "")).strip(), told)
 
@@ -141,6 +146,12 @@ def _of(
                 assumed[said] = numbers[name]
         elif value is not None and not compiled.parameters[index].declared.endswith("*"):
             numbers[name] = value
+    scale = _filling(launch, assumed)
+    for name in assumed:
+        assumed[name] *= scale
+    for index, name in enumerate(names):
+        if index < len(launch.arguments) and launch.arguments[index] in assumed:
+            numbers[name] = assumed[launch.arguments[index]]
     block = launch.block(assumed) or launch.block()
     assert block is not None
     grid = launch.grid(assumed)
@@ -152,6 +163,16 @@ def _of(
         _Geometry(grid, block, launch.shared(assumed) or 0, numbers),
         f"({whose} as {launch.file}:{launch.line} launches it{of}: {launch.text})",
     )
+
+
+def _filling(launch: HostLaunch, assumed: Mapping[str, int | float]) -> int:
+    """By how much sizes may be multiplied so that as many blocks are full, not in part idle."""
+    grid, factor = launch.grid(assumed), 1
+    while assumed and grid is not None and factor < _MOST_FACTOR:
+        if launch.grid({name: 2 * factor * size for name, size in assumed.items()}) != grid:
+            return factor
+        factor *= 2
+    return 1  # the grid does not depend on them
 
 
 def _cover(block: Dim3) -> Dim3:
@@ -213,6 +234,12 @@ def _entry(compiled: Compiled) -> tuple[str, str]:
     _, _, behind = compiled.ptx.partition(f".entry {compiled.symbol}")
     head, _, body = behind.partition("{")
     return head, body.partition(".entry ")[0]
+
+
+def _has_open_array(compiled: Compiled) -> bool:
+    """Whether the kernel itself uses shared memory whose size a launch says."""
+    names = re.findall(r"\.extern \.shared [^;]*?([\w$]+)\[\];", compiled.ptx)
+    return any(re.search(rf"(?<![\w$]){re.escape(n)}(?![\w$])", _entry(compiled)[1]) for n in names)
 
 
 def _bounds(compiled: Compiled) -> int | None:
