@@ -76,6 +76,15 @@ def test_given_names_come_before_all_else() -> None:
     assert (found.shared(), found.shared({"n": 64})) == (1 << 22, 256)
 
 
+def test_many_launches_and_long_ones() -> None:
+    rows = "".join(f"int a{i} = x + {i}; k<<<a{i}, x>>>(p);\n" for i in range(300))
+    found = launches(read({"k.cu": f"void host(float* p) {{ int x = 1;\n{rows}}}"}))
+    assert len(found) == 256
+    assert [each.grid() for each in found] == [(1 + i, 1, 1) for i in range(256)]
+    found = [launch("", "", f"{'(' * 900}1{')' * 900}, 32")]
+    assert (len(found[0].text), found[0].block()) == (73, (32, 1, 1))
+
+
 def test_constants_of_headers() -> None:
     found = launch('#include "b.h"', "", "1, B", **{"b.h": "constexpr unsigned B = 96;"})
     assert found.block() == (96, 1, 1)

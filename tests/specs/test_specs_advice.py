@@ -80,6 +80,13 @@ def test_arrays_have_an_element_a_thread() -> None:
     assert options == "--grid 8 --block 64 --args a=2 b=3 x=zeros:512"
 
 
+def test_a_block_that_no_gpu_has_is_not_suggested() -> None:
+    source = "__global__ void k(int* x) { *x = 1; }\nvoid run() { k<<<1, 4096>>>(nullptr); }"
+    assert told(source) == ("--grid 4 --block 256 --args x=zeros:1024", "")
+    kernel = Kernel(source, "k")
+    assert known_block(kernel, kernel.compile()) == (None, "")
+
+
 def test_a_launch_of_another_instance_is_none_of_this_one() -> None:
     source = (
         SUM

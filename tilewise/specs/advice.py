@@ -13,6 +13,7 @@ from tilewise.compiler.names import declarations
 from tilewise.compiler.source.launches import HostLaunch
 from tilewise.devices import arguments as rules
 from tilewise.devices import elements
+from tilewise.devices.limits import MAX_THREADS
 from tilewise.kernel import Kernel
 from tilewise.listing import launches_of
 from tilewise.places import Dim3
@@ -103,9 +104,9 @@ def known_block(kernel: Kernel, compiled: Compiled) -> tuple[Dim3 | None, str]:
     unknown = ""
     for launch in launches_of(kernel):
         block = launch.block()
-        if block is not None:
+        if block is not None and math.prod(block) <= MAX_THREADS:
             return block, f"{launch.file}:{launch.line}, {launch.text}"
-        unknown = unknown or _unknown(launch)
+        unknown = unknown or (_unknown(launch) if block is None else "")
     most = _bounds(compiled)
     if most is not None:
         return (most, 1, 1), "its launch bounds"
@@ -118,13 +119,16 @@ def _own(
     """The geometry of the first launch whose block is known; else one of small sizes."""
     usual = _usual(compiled, names)
     for launch in launches:
-        if len(launch.arguments) > len(names) or launch.block() is None:
+        block = launch.block()
+        is_known = block is not None and math.prod(block) <= MAX_THREADS
+        if len(launch.arguments) > len(names) or not is_known:
             continue
         for is_small in (False, True):
             geometry, told = _of(launch, compiled, names, usual, is_small=is_small)
             if geometry.threads <= _MOST_THREADS:
                 return geometry, told
-    return usual, f"({_unknown(launches[0])})" if launches else ""
+    unknown = (f"({_unknown(launch)})" for launch in launches if launch.block() is None)
+    return usual, next(unknown, "")
 
 
 def _of(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 from tilewise.compiler.source.instances import Finder, split_list
@@ -11,6 +12,10 @@ from tilewise.compiler.source.part import Files
 from tilewise.compiler.source.tree import Text, nodes
 from tilewise.compiler.source.values import Dim, Number, Place, Value, Values
 
+MOST = 256
+"""No more launches than these are read."""
+_LONGEST = 60
+"""Characters of an extent that are shown."""
 _PLAIN_AROUND = (
     "translation_unit", "declaration_list", "namespace_definition", "linkage_specification",
 )  # fmt: skip
@@ -46,8 +51,9 @@ class HostLaunch:
 
     @property
     def text(self) -> str:
-        """Return it as the file has it: ``"<<<grid, 256>>>"``."""
-        return f"<<<{', '.join(self.configuration)}>>>"
+        """Return it as the file has it, ``"<<<grid, 256>>>"``, what is long cut short."""
+        shown = (x if len(x) <= _LONGEST else f"{x[:_LONGEST]}..." for x in self.configuration)
+        return f"<<<{', '.join(shown)}>>>"
 
     def grid(self, given: Mapping[str, Number] | None = None) -> Dim | None:
         """Return blocks a grid, x first; None where only running the host code would tell.
@@ -124,7 +130,8 @@ def launches(files: Files) -> list[HostLaunch]:
     finder, values = Finder(files), Values(files)
     names = {id(text): name for name, text in files.texts.items()}
     found: dict[tuple[str, str, int], HostLaunch] = {}
-    for node, text in (each for several in finder.launches.values() for each in several):
+    every = (each for several in finder.launches.values() for each in several)
+    for node, text in islice(every, MOST):
         for each in _launches(node, text, names[id(text)], finder, values):
             found.setdefault((each.kernel, each.file, node.start_byte), each)
     order = list(files.texts)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import operator
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,6 +65,7 @@ class Values:
 
     def __init__(self, files: Files) -> None:
         self._files = files
+        self._changed: dict[tuple[int, int, int], set[str]] = {}
 
     def of(
         self, expression: str, place: Place, given: Mapping[str, Value], depth: int = 0
@@ -127,7 +128,7 @@ class Values:
     ) -> Value:
         """The value that a variable is declared with; None where it is changed later."""
         node, text = place.node, place.text
-        if node.type != "declaration" or _is_changed(word, node.parent, text):
+        if node.type != "declaration" or word in self._changes(node.parent, text):
             return None
         kind = text.spelled(node.child_by_field_name("type"))
         inner = declarator.child_by_field_name("declarator")
@@ -147,6 +148,13 @@ class Values:
         if isinstance(found, int | float) and kind in _DIMS:
             return _dim([found])
         return _as(kind, found)
+
+    def _changes(self, scope: Any, text: Text) -> set[str]:
+        """The variables of a scope that are changed in it, or whose address is taken."""
+        key = (id(text), scope.start_byte, scope.end_byte)
+        if key not in self._changed:
+            self._changed[key] = set(_changed(scope, text))
+        return self._changed[key]
 
     def called(self, name: str, values: Sequence[Value], depth: int) -> Value:
         """What a function of the files returns that does nothing else."""
@@ -295,8 +303,8 @@ def _as(kind: str, value: Value) -> Value:
     return int(value) if is_whole else value
 
 
-def _is_changed(word: str, scope: Any, text: Text) -> bool:
-    """Whether a variable, or a part of it, is assigned to, or its address taken."""
+def _changed(scope: Any, text: Text) -> Iterator[str]:
+    """What is assigned to, in whole or in part, and what has its address taken."""
     for node in nodes(scope):
         if node.type == "assignment_expression":
             changed = node.child_by_field_name("left")
@@ -306,6 +314,5 @@ def _is_changed(word: str, scope: Any, text: Text) -> bool:
             continue
         while changed is not None and changed.type in ("field_expression", "subscript_expression"):
             changed = changed.child_by_field_name("argument")
-        if changed is not None and text.spelled(changed) == word:
-            return True
-    return False
+        if changed is not None:
+            yield text.spelled(changed)
