@@ -7,6 +7,7 @@ import inspect
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -63,6 +64,35 @@ def test_profile_and_watch() -> None:
     assert default.problem is not None
     assert [default.problem[size] for size in "mnk"] == [64, 64, 64]
     assert isinstance(tilewise.watch("tiled"), Watch)
+
+
+@pytest.mark.parametrize("function", [tilewise.profile, tilewise.watch])
+def test_a_launch_of_ones_own_is_no_product(function: Any) -> None:
+    """The error says where it belongs, and names no inner function."""
+    source = 'extern "C" __global__ void twice(int n, float* x) { x[threadIdx.x] *= n; }'
+    kernel = tilewise.Kernel(source, "twice")
+    x = np.ones(32, np.float32)
+    for args, more, first in (
+        ((), {"grid": 1, "block": 32}, f"{function.__name__}() has no argument 'grid'"),
+        ((1, 32, (2, x)), {}, "k is (2, array("),
+        ((), {}, "twice takes 2 arguments, not 11"),
+    ):  # fmt: skip
+        with pytest.raises(TypeError) as caught:
+            function(kernel, *args, **more)
+        told = str(caught.value)
+        assert told.startswith(first)
+        assert "profiled by kernel.profile(grid, block, args)" in told
+        assert "profile_product" not in told
+    with pytest.raises(TypeError, match=r"\(\) has no argument 'dtpye'; did you mean dtype\?"):
+        function("tiled", dtpye="float64")
+
+
+def test_an_architecture_is_no_device_but_names_an_emulator() -> None:
+    kernel = tilewise.Kernel("__global__ void k() {}", "k")
+    with pytest.raises(ValueError, match=r"there are auto, gpu, emulator\. .*emulator\('sm_80'\)"):
+        kernel.launch(1, 1, (), device="sm_80")
+    with pytest.raises(ValueError, match=r"there are auto, gpu, emulator$"):
+        tilewise.get_device("H100")
 
 
 def test_types_of_what_the_readme_shows(tmp_path: Path) -> None:

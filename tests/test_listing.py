@@ -51,6 +51,9 @@ def test_what_is_said_of_a_kernel(own: Path) -> None:
     assert tiled.template == ("typename T", "int TILE = 16")
     assert tiled.parameters == ("T (&a)[TILE]", "T* x")
     assert tiled.instances == ("tiled<int, 32>", "tiled<float, 32>")
+    assert [(each.line, each.text, each.block) for each in tiled.launches] == [
+        (10, "<<<1, 1>>>", (1, 1, 1))
+    ]
     assert (tiled.tried, tiled.compiles) == ("tiled<int, 32>", True)
     assert found["copied"].instances == ("copied<float>", "copied<double>")
     broken = found["space::broken"]
@@ -105,11 +108,15 @@ def test_the_command(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "scale(const float* __restrict__ x, unsigned n)" in told
     assert "launch bounds 256, 2" in told
     assert "launched as tiled<int, 32>, tiled<float, 32>" in told
+    assert "own.cu:10 launches it as <<<1, 1>>>: grid 1 x 1, block 1 x 1" in told
     assert "6 kernels, of which 3 compile for sm_90a" in told
     assert main(["kernels", "own.cu", "--json", "--no-compile"]) == 0
     kernels = json.loads(capsys.readouterr().out)["kernels"]
     assert [each["name"] for each in kernels][:2] == ["scale", "tiled"]
     assert {each["compiles"] for each in kernels} == {None}
+    assert kernels[1]["launches"] == [
+        {"file": "own.cu", "line": 10, "text": "<<<1, 1>>>", "grid": [1, 1, 1], "block": [1, 1, 1]}
+    ]
     assert main(["kernels", "own.cu:scale"]) == 0
     assert "1 kernel, of which 1 compile" in capsys.readouterr().out
     assert main(["kernels", "own.cu:scael"]) == 2
@@ -117,6 +124,32 @@ def test_the_command(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["kernels", "own.cu:"]) == 2
     assert main(["kernels", "nowhere.cu"]) == 2
     assert main(["kernels", "--no-compile", "--arch", "sm_1", "own.cu"]) == 2
+
+
+def test_headers_that_are_missing(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    own.write_text(
+        "#include <nothere.h>\n__global__ void k(float* x) { *x = 1; }\n"
+        "__global__ void needs(float* x) { *x = nothere(); }\nint main() { std::vector<int> v; }\n"
+    )
+    k, needs = list_kernels(own)
+    assert k.compiles
+    assert k.notes[0].startswith("own.cu:1: <nothere.h> is left out: there is no such header")
+    assert needs.problem.startswith("own.cu:1: <nothere.h> is left out: ")
+    assert main(["kernels", "own.cu"]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "compiles note: own.cu:1: <nothere.h> is left out: " in told
+    assert "name its folder with --include" in told
+    assert "does not compile for sm_90a: own.cu:1: <nothere.h> is left out: " in told
+    assert main(["occupancy", "own.cu:k", "--block", "32", "--arch", "sm_80"]) == 0
+    assert "note: own.cu:1: <nothere.h> is left out" in capsys.readouterr().out
+
+
+def test_a_launch_of_another_file_is_none_of_this_one(own: Path) -> None:
+    Path("other.cu").write_text("__global__ void scale(float* x) {}\n")
+    own.write_text(OWN + "void run() { scale<<<2, 3>>>(nullptr, 1); }\n")
+    found = {each.file: each for each in list_kernels(".", name="scale", compiled=False)}
+    assert [each.text for each in found["own.cu"].launches] == ["<<<2, 3>>>"]
+    assert found["other.cu"].launches == ()
 
 
 def test_a_file_without_kernels(own: Path, capsys: pytest.CaptureFixture[str]) -> None:

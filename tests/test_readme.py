@@ -21,6 +21,7 @@ from unittest import mock
 import pytest
 from scripts import script
 
+import tilewise
 from tilewise.cli.main import main
 from tilewise.compiler import nvrtc
 from tilewise.devices import get_device
@@ -30,6 +31,7 @@ README = ROOT / "README.md"
 PAGES = (README, ROOT / "docs" / "kernels.md", ROOT / "docs" / "profiling.md")
 AGREEMENT = script("agreement.py")
 PROJECTS = script("projects_page.py")
+API = script("api_page.py")
 
 # A python block's output is the text block that follows it.
 BLOCK = re.compile(
@@ -147,6 +149,50 @@ def test_the_page_of_projects_says_why_counts_are_ptxs() -> None:
     row = {**record["rows"][0], "counted_as": "PTX", "counted_why": ["line 4 | is", "so"]}
     text = PROJECTS["page"]({**record, "rows": [row]})
     assert "| 0 | PTX: line 4 \\| is; so |" in text
+
+
+def test_the_page_of_the_api_is_what_the_docstrings_say() -> None:
+    """docs/api.md is drawn from them, and has every public name once."""
+    text = API["PAGE"].read_text("utf-8")
+    assert text == API["page"](), "python benchmarks/api_page.py writes it anew"
+    assert "(docs/api.md)" in README.read_text()
+    grouped = [name for names in API["GROUPS"].values() for name in names]
+    assert sorted([*grouped, "__version__"]) == sorted(tilewise.__all__)
+    names = [f"tilewise.{name}" for name in grouped]
+    for module in API["MODULES"]:
+        names += [f"tilewise.{module}.{x}" for x in getattr(tilewise, module).__all__]
+    assert [name for name in names if text.count(f"### `{name}`\n") != 1] == []
+    # Neither marks of docstrings nor addresses of objects are left.
+    assert re.findall(r":\w+:`|``|\bat 0x|SKIP", text.replace("```", "")) == []
+
+
+def test_a_docstring_without_its_parts_is_seen() -> None:
+    """What the page takes out of a docstring."""
+
+    def example(*, size: int = 3, **more: int) -> float:
+        """Do one thing, with :func:`tilewise.matmul`. And more.
+
+        Not of the first paragraph.
+
+        Parameters
+        ----------
+        size : int
+            Of ``x``, in
+            two lines.
+
+        Raises
+        ------
+        ValueError
+            If not.
+        """
+        return size + more["more"]
+
+    entry = API["_entry"]("example", example)
+    assert "Do one thing, with `tilewise.matmul`. And more.\n" in entry
+    assert "Not of" not in entry
+    assert "- `size` : int. Of `x`, in two lines.\n" in entry
+    assert "- `ValueError`. If not.\n" in entry
+    assert "example(*, size: int = 3, **more: int) -> float\n" in entry
 
 
 def test_its_targets_and_files_are_there() -> None:

@@ -15,7 +15,7 @@ import tilewise
 from tilewise.devices.gpu import Gpu
 from tilewise.errors import CompileError, DeviceUnavailableError, LaunchError, TilewiseError
 from tilewise.ladder.run import run
-from tilewise.lens.profiling import profile_product
+from tilewise.lens.profiling import profile as profile_product
 from tilewise.tracebacks import VARIABLE, front_door
 
 PACKAGE = Path(tilewise.__file__).parent

@@ -23,7 +23,7 @@ from tilewise.errors import (
 )
 from tilewise.kernel import Kernel
 from tilewise.ladder.run import run
-from tilewise.lens.profiling import profile_product
+from tilewise.lens.profiling import profile as profile_product
 from tilewise.lens.trace import record
 from tilewise.limits import Limits
 

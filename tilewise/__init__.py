@@ -53,7 +53,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     import tilewise.numba
     import tilewise.triton  # noqa: F401
-    from tilewise.lens.profiling import profile_product as profile
+    from tilewise.lens.profiling import profile
     from tilewise.lens.watch import watch
 else:
 
@@ -62,7 +62,7 @@ else:
         if name == "watch":
             from tilewise.lens.watch import watch as found
         elif name == "profile":
-            from tilewise.lens.profiling import profile_product as found
+            from tilewise.lens.profiling import profile as found
         elif name in ("numba", "triton"):
             return import_module(f"{__name__}.{name}")
         else:

@@ -17,15 +17,50 @@ from tilewise.compiler.names import declarations
 from tilewise.compiler.ptx import module
 from tilewise.compiler.source.instances import instances
 from tilewise.compiler.source.kernels import KernelDeclaration
+from tilewise.compiler.source.launches import HostLaunch, is_of, launches
 from tilewise.compiler.source.part import Files, read
-from tilewise.errors import CompileError, TilewiseError
+from tilewise.errors import CompileError, ParserMissingError, TilewiseError
 from tilewise.kernel import Kernel
 from tilewise.limits import Limits
+from tilewise.places import Dim3
 from tilewise.targets import PTX_SUFFIX, SUFFIXES
 
 _LISTED = (*SUFFIXES, PTX_SUFFIX)
 _Places = dict[tuple[str, int, str, tuple[str, ...]], list[tuple[str, KernelDeclaration]]]
 """Kernels by where they stand, each with the files in which it was found."""
+
+
+@dataclass(frozen=True)
+class ListedLaunch:
+    """One launch of a kernel that a file's host code makes.
+
+    Attributes
+    ----------
+    file : str
+    line : int
+        From 1.
+    text : str
+        As the file has it: ``"<<<grid, 256>>>"``.
+    grid, block : (int, int, int) or None
+        Blocks a grid and threads a block, x first; None where only running the host code would
+        tell.
+    """
+
+    file: str
+    line: int
+    text: str
+    grid: Dim3 | None
+    block: Dim3 | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {
+            "file": self.file,
+            "line": self.line,
+            "text": self.text,
+            "grid": None if self.grid is None else list(self.grid),
+            "block": None if self.block is None else list(self.block),
+        }
 
 
 @dataclass(frozen=True)
@@ -51,12 +86,16 @@ class ListedKernel:
         The arguments of ``__launch_bounds__`` and ``__cluster_dims__``; empty where it has none.
     instances : tuple of str
         The template's instances that the files themselves ask for.
+    launches : tuple of ListedLaunch
+        What the files launch it with, in the order of the texts.
     tried : str
         The name by which it was compiled: its own, or an instance; empty where none was.
     problem : str
         Why that does not compile; empty where it does, and where it was not compiled.
     target : str
         Of PTX, the architecture that it is for; else empty.
+    notes : tuple of str
+        What was left out for it to compile: headers that are not found.
     """
 
     file: str
@@ -68,9 +107,11 @@ class ListedKernel:
     launch_bounds: str
     cluster_dims: str
     instances: tuple[str, ...]
+    launches: tuple[ListedLaunch, ...] = ()
     tried: str = ""
     problem: str = ""
     target: str = ""
+    notes: tuple[str, ...] = ()
 
     @property
     def compiles(self) -> bool | None:
@@ -89,10 +130,12 @@ class ListedKernel:
             "launch_bounds": self.launch_bounds,
             "cluster_dims": self.cluster_dims,
             "instances": list(self.instances),
+            "launches": [each.to_dict() for each in self.launches],
             "compiles": self.compiles,
             "tried": self.tried,
             "problem": self.problem,
             "target": self.target,
+            "notes": list(self.notes),
         }
 
 
@@ -186,8 +229,14 @@ def list_kernels(
         return tuple(ptx)
     by_place: _Places = {}
     asked: dict[str, list[str]] = {}
+    launched: dict[str, list[HostLaunch]] = {}
     for path in files:
-        for kernel in _read(path, defines, include, trusted, limits, asked).kernels:
+        found = _read(Kernel(path, "kernel", defines, include=include, trusted=trusted,
+                             limits=limits))  # fmt: skip
+        for template, names in instances(found).items():
+            asked.setdefault(template, []).extend(names)
+        launched[str(path)] = launches(found)
+        for kernel in found.kernels:
             place = (str(Path(kernel.file).resolve()), kernel.declaration.start, kernel.name,
                      kernel.types)  # fmt: skip
             by_place.setdefault(place, []).append((str(path), kernel))
@@ -211,8 +260,9 @@ def list_kernels(
         if name is not None and ("<" in name or "(" in name):
             tried = name
         file, problem = found[0][0], ""
+        remarks: tuple[str, ...] = ()
         for file, _ in found if compiled and tried else ():
-            problem = _problem(
+            problem, remarks = _compiled(
                 Kernel(file, tried, defines, include=include, trusted=trusted, limits=limits), arch
             )
             if not problem:
@@ -221,32 +271,43 @@ def list_kernels(
         return ListedKernel(
             file, kernel.file, kernel.line or kernel.declaration.first_line, kernel.name,
             tuple(map(str, kernel.template)), tuple(map(str, kernel.parameters)),
-            kernel.launch_bounds, kernel.cluster_dims, names, tried if compiled else "", problem,
+            kernel.launch_bounds, kernel.cluster_dims, names,
+            tuple(dict.fromkeys(
+                _plain(launch) for path, _ in found for launch in launched[path]
+                if is_of(launch.kernel, kernel.name)
+            )),
+            tried if compiled else "", problem, notes=remarks,
         )  # fmt: skip
 
     with ThreadPoolExecutor(cores()) as pool:
         return (*pool.map(listed, named), *ptx)
 
 
-def _read(
-    path: Path,
-    defines: Mapping[str, Any] | None,
-    include: Sequence[str | Path],
-    trusted: bool,
-    limits: Limits | None,
-    asked: dict[str, list[str]],
-) -> Files:
-    """The declarations of a file and its own headers; what it launches is added to ``asked``."""
-    kernel = Kernel(path, "kernel", defines, include=include, trusted=trusted, limits=limits)
+def launches_of(kernel: Kernel) -> list[HostLaunch]:
+    """The launches of a kernel that the host code of its file and its headers makes, in order.
+
+    There are none of PTX, nor where the parser is not installed.
+    """
+    if kernel.is_ptx:
+        return []
+    try:
+        return [each for each in launches(_read(kernel)) if is_of(each.kernel, kernel.name)]
+    except ParserMissingError:
+        return []
+
+
+def _read(kernel: Kernel) -> Files:
+    """The declarations of a kernel's file and its own headers."""
     job = job_of(kernel.request())
     try:
         texts = own_texts(job, job.gathered())
     except CompileError:  # of what it includes, which is said where it is compiled
         texts = {job.file: kernel.source}
-    files = read(texts)
-    for name, found in instances(files).items():
-        asked.setdefault(name, []).extend(found)
-    return files
+    return read(texts)
+
+
+def _plain(launch: HostLaunch) -> ListedLaunch:
+    return ListedLaunch(launch.file, launch.line, launch.text, launch.grid(), launch.block())
 
 
 def _of_ptx(
@@ -336,10 +397,9 @@ def _is_listed(kernel: KernelDeclaration, by_place: Mapping[Any, Sequence[Any]])
     )
 
 
-def _problem(kernel: Kernel, arch: str | None) -> str:
-    """Why a kernel does not compile; empty where it does."""
+def _compiled(kernel: Kernel, arch: str | None) -> tuple[str, tuple[str, ...]]:
+    """Why a kernel does not compile, empty where it does; and the notes on one that does."""
     try:
-        kernel.compile(arch)
+        return "", kernel.compile(arch).remarks
     except (TilewiseError, OSError, ValueError, TypeError) as error:
-        return str(error)
-    return ""
+        return str(error), ()

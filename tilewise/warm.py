@@ -64,6 +64,7 @@ class Warmed(Shown):
 
     @property
     def ok(self) -> bool:
+        """Whether all of them are in the cache now."""
         return not self.failures
 
     @property

@@ -19,6 +19,22 @@ from tilewise.devices import Device
 
 SAXPY = ("--grid", "ceil(n/256)", "--block", "256",
          "--args", "n=1000", "a=2.5", "x=random:n", "y=random:n")  # fmt: skip
+LAUNCHED = """#include <cstdio>
+#define N 1024
+__global__ void scale(int n, float a, float* x) {
+    __shared__ float s[128];
+    s[threadIdx.x] = x[blockIdx.x * blockDim.x + threadIdx.x];
+    x[blockIdx.x * blockDim.x + threadIdx.x] = a * s[threadIdx.x];
+}
+__global__ void hidden(int* x) { x[threadIdx.x] = 1; }
+__global__ void __launch_bounds__(64) bounded(int* x) { x[threadIdx.x] = 1; }
+int main(int argc, char** argv) {
+    const int block = 128;
+    int b = std::atoi(argv[1]);
+    scale<<<(N + block - 1) / block, block>>>(N, 2.f, nullptr);
+    hidden<<<1, b>>>(nullptr);
+}
+"""
 COMMANDS = ("run", "profile", "watch", "roofline")
 
 
@@ -250,7 +266,45 @@ def test_occupancy_of_a_kernel_as_it_is(tilewise: Tilewise) -> None:
     found = tilewise(*words, "--block", "256", "--shared", "20000").json
     assert (found["threads"], found["tile"], found["dtype"]) == (256, None, None)
     assert found["rows"][0]["blocks"] == 7
-    assert "--block is missing: k does not compile with the macros" in tilewise(*words).err
+    assert "--block is missing, as --block 256: k(int* x) has no" in tilewise(*words).err
+
+
+def test_occupancy_of_the_block_that_the_file_says(tilewise: Tilewise) -> None:
+    """A kernel of another signature has no tile; where its block is not known, it is asked for."""
+    Path("own.cu").write_text(LAUNCHED)
+    words = ("--arch", "sm_80", "--json")
+    found = tilewise("occupancy", "own.cu:scale", *words).json
+    assert (found["block"], found["tile"], found["dtype"]) == ([128, 1, 1], None, None)
+    assert found["block_from"] == "own.cu:13, <<<(N + block - 1) / block, block>>>"
+    assert found["rows"][0]["blocks"] == 16
+    found = tilewise("occupancy", "own.cu:bounded", *words).json
+    assert (found["block"], found["block_from"]) == ([64, 1, 1], "its launch bounds")
+    found = tilewise("occupancy", "own.cu:scale", *words, "--block", "64").json
+    assert (found["block"], found["block_from"]) == ([64, 1, 1], "")
+    told = tilewise("occupancy", "own.cu:hidden", "--arch", "sm_80")
+    assert told.code == 2
+    assert "--block is missing, as --block 256" in told.err
+    assert "the launch in the file reads <<<1, b>>> at own.cu:14" in " ".join(told.err.split())
+    shown = " ".join(tilewise("occupancy", "own.cu:scale", "--arch", "sm_80").out.split())
+    assert "the block is that of own.cu:13, <<<(N + block - 1) / block, block>>>" in shown
+    # A product's kernel has the ladder's block, as before.
+    Path("p.cu").write_text(f"__global__ void mine{SIGNATURE} {{ c[TILE] = 0; }}")
+    assert tilewise("occupancy", "p.cu:mine", *words).json["block"] == [16, 16, 1]
+
+
+def test_the_launch_of_the_file_is_suggested(tilewise: Tilewise, emulator: Device) -> None:
+    """And runs: with the block of 256 that is usual, it reads out of bounds."""
+    Path("own.cu").write_text(LAUNCHED)
+    told = tilewise("run", "own.cu:scale").err.splitlines()
+    assert told[1:3] == [
+        "  tilewise run own.cu:scale --grid 8 --block 128 --args n=1024 a=2 x=zeros:n",
+        "(grid and block as own.cu:13 launches it: <<<(N + block - 1) / block, block>>>)",
+    ]
+    assert tilewise(*shlex.split(told[1])[1:]).code == 0
+    told = tilewise("run", "own.cu:scale", "--args", "1").err.splitlines()
+    assert "--grid 8 --block 128" in told[1]
+    told = tilewise("run", "own.cu:hidden").err.splitlines()
+    assert told[2].startswith("(the launch in the file reads <<<1, b>>> at own.cu:14")
 
 
 @pytest.mark.parametrize("command", [*COMMANDS, "occupancy"])

@@ -243,8 +243,72 @@ def test_headers_of_folders_that_are_searched(project: Path, tmp_path: Path) -> 
 def test_a_header_that_is_not_there_is_left_out_where_the_kernel_does_without() -> None:
     host = "#include <nothere.h>\nint main() { nothere(); std::vector<int> v; }\n"
     assert run(host + "#define FACTOR 3\n" + SCALE) == 3
-    with pytest.raises(CompileError, match=r"(?s)FACTOR.*<source>:1: this include is left"):
+    told = r"^<source>:1: <nothere\.h> is left out: there is no such header (?s:.*)FACTOR"
+    with pytest.raises(CompileError, match=told):
         Kernel(host + SCALE, "scale").compile()
+
+
+def test_a_header_that_is_left_out_is_told(tmp_path: Path) -> None:
+    """In the report, from the cache too; and not where no condition lets NVRTC come by it."""
+    (tmp_path / "own.h").write_text("#pragma once\n#include <far/other.h>\n#define FACTOR 3\n")
+    file = tmp_path / "k.cu"
+    file.write_text(
+        '#include "own.h"\n#ifdef ELSEWHERE\n#include <windows2.h>\n#endif\n#include <nothere.h>\n'
+        + SCALE + "int main() { std::vector<int> v; }\n"
+    )  # fmt: skip
+    wanted = [f"{tmp_path}/own.h:2: <far/other.h>", f"{file}:5: <nothere.h>"]
+    for options in ((), (), ("-w",), ("--diag-suppress=1105",), ("--diag-error=1105",)):
+        x = np.ones(32, np.float32)
+        kernel = Kernel(file, "scale", {"ELSEWHERE": False}, options)
+        report = kernel.launch(1, 32, (x, 32), device="emulator")
+        assert sorted(each.partition(" is left out: ")[0] for each in report.notes) == sorted(
+            wanted
+        )
+        assert all("name its folder in include=" in each for each in report.notes)
+        assert f"note: {file}:5: <nothere.h> is left out: there is" in " ".join(str(report).split())
+        compiler.forget()
+    profile = Kernel(file, "scale", {"ELSEWHERE": False}).profile(1, 32, (x, 32))
+    assert len(profile.report.notes) == 2
+
+
+def test_what_a_header_that_is_left_out_may_decide_is_told() -> None:
+    source = (
+        "#include <nothere.h>\n#if defined(FAST) && LEVEL > 1\n#define FACTOR 5\n#else\n"
+        "#define FACTOR 3\n#endif\n" + SCALE + "int main() { std::vector<int> v; }\n"
+    )
+    _, told = Kernel(source, "scale").compile().remarks
+    assert told == (
+        "<source>:2: what is compiled here depends on FAST, LEVEL, which the header that is left "
+        "out at <source>:1 may define"
+    )
+    [_] = Kernel(source, "scale", {"FAST": False, "LEVEL": 0}).compile().remarks
+
+
+def test_what_is_asked_for_in_vain_is_told(tmp_path: Path) -> None:
+    """The same text with another name is another note, though NVRTC gets the same."""
+    for name in ("thing", "other"):
+        source = (
+            f"// __has_include(<comment.h>)\n#if __has_include(<{name}.h>)\n#define FACTOR 5\n"
+            "#elif defined(X) || __has_include(<cuda_fp16.h>)\n#define FACTOR 3\n#endif\n" + SCALE
+        )
+        for _ in range(2):
+            [told] = Kernel(source, "scale").compile().remarks
+            assert told.startswith(
+                f"<source>:2: __has_include(<{name}.h>) is answered no: there is"
+            )
+            compiler.forget()
+    (tmp_path / "thing.h").write_text("")
+    assert (
+        Kernel(source.replace("other", "thing"), "scale", include=[tmp_path]).compile().remarks
+        == ()
+    )
+
+
+def test_an_include_that_stops_a_kernel_is_an_error_of_its_name() -> None:
+    with pytest.raises(CompileError) as caught:
+        Kernel("#include <nothere.h>\n" + SCALE, "scale").compile()
+    second = str(caught.value).splitlines()[1]
+    assert second.startswith("<source>:1: error: <nothere.h> is not read: there is no such header")
 
 
 def test_a_header_that_may_decide_is_not_left_out() -> None:
@@ -289,7 +353,7 @@ def test_a_part_is_kept_on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tilewise.compiler.make.make", None)
     assert kernel.compile() == compiled
     compiler.forget()
-    monkeypatch.setattr(compiler, "PART", 2)  # another version leaves out something else
+    monkeypatch.setattr(compiler, "PART", -1)  # another version leaves out something else
     assert kernel.find() is None
 
 
@@ -308,7 +372,9 @@ def test_a_header_that_does_not_compile_is_left_out_where_the_kernel_does_withou
     monkeypatch.setattr(toolkit, "_places", lambda _: [(tmp_path, "CUDA_HOME")])
     host = "#include <cudaEGL.h>\nint main() { std::vector<int> v; }\n"
     assert run(host + "#define FACTOR 3\n" + SCALE) == 3
-    with pytest.raises(CompileError, match=r"(?s)FAR.*<source>:1: this include .*cudaEGL.h:2: "):
+    with pytest.raises(
+        CompileError, match=r"^<source>:1: <cudaEGL.h> is left out: .*cudaEGL.h:2: (?s:.*)FAR"
+    ):
         run(host + "#define FACTOR FAR\n" + SCALE)
 
 

@@ -15,7 +15,7 @@ from tilewise.kernel import Kernel
 from tilewise.ladder.problem import random_problem
 from tilewise.ladder.run import run
 from tilewise.ladder.rungs import RUNGS, rung
-from tilewise.lens.profiling import profile_product
+from tilewise.lens.profiling import profile as profile_product
 
 SIGNATURE = """(
     int m, int n, int k, real alpha, const real* a, int lda, const real* b, int ldb,

@@ -23,7 +23,7 @@ from tilewise.errors import MemoryAccessError
 from tilewise.kernel import Kernel
 from tilewise.ladder.rungs import RUNGS
 from tilewise.lens.profile import Profile
-from tilewise.lens.profiling import profile_product
+from tilewise.lens.profiling import profile as profile_product
 
 
 class Printed:
@@ -279,7 +279,7 @@ def test_matrices_that_nothing_is_read_of_take_no_memory(emulator: Device) -> No
     """C is 1.6 GB; a page of it is touched here and there."""
     script = """
 import resource
-from tilewise.lens.profiling import profile_product
+from tilewise.lens.profiling import profile as profile_product
 found = profile_product("tiled", 20_000, 20_000, 8)
 print(found.blocks_run, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
 """

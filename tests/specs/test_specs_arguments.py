@@ -13,7 +13,6 @@ from signatures import SOURCE
 
 from tilewise.compiler import Compiled
 from tilewise.kernel import Kernel
-from tilewise.specs.advice import options
 from tilewise.specs.arguments import Arguments, names_of, parse
 
 
@@ -234,18 +233,6 @@ def test_without_bfloat16_its_package_is_named(monkeypatch: pytest.MonkeyPatch) 
     )
     with pytest.raises(ValueError, match="pip install ml_dtypes"):
         parsed("saxpy", "n=8", "a=2", "x=zeros:8:bfloat16", "y=zeros:8")
-
-
-@pytest.mark.parametrize(
-    ("name", "wanted"),
-    [
-        ("saxpy", "--grid 4 --block 256 --args n=1024 a=2.5 x=random:n y=zeros:n"),
-        ("transpose", "--grid 2,2 --block 16,16 --args in=random:1024 out=zeros:1024 m=32 n=32"),
-        ("fill<64, float>", "--grid 16 --block 64 --args x=zeros:1024 value=2.5"),
-    ],
-)
-def test_a_command_line_that_works(name: str, wanted: str) -> None:
-    assert options(compiled(name)) == wanted
 
 
 UNNAMED = 'extern "C" __global__ void k(int, float* x, float*, int arg0) {}'

@@ -17,6 +17,10 @@ NUMBERS = {"int": "an integer", "integer": "an integer", "float": "a number", "n
 _ARGUMENTS = (
     (re.compile(r"\btrusted=True\b"), "--trusted"),
     (re.compile(r"\bin include=(?=[\s,;]|$)"), "with --include"),
+    (
+        re.compile(r"\. A kernel of any other signature is launched by kernel\.launch.*?`$", re.M),
+        "",
+    ),
     (re.compile(r"\bof include=(?=[\s,;]|$)"), "of --include"),
 )
 """What messages advise to somebody who calls Python, and the same on the command line."""

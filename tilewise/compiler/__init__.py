@@ -10,11 +10,11 @@ from __future__ import annotations
 import threading
 import zlib
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tilewise.compiler import cache, nvrtc, shipped, toolkit
+from tilewise.compiler import cache, left_out, nvrtc, shipped, toolkit
 from tilewise.compiler import make as making
 from tilewise.compiler.compiled import Compiled, Parameter, Variable
 from tilewise.compiler.extract import PART
@@ -197,7 +197,7 @@ def _compiled(ready: _Ready) -> Compiled:
     """Compile a kernel, or wait for whoever compiles it already, and keep it."""
     job, key = ready.job, ready.key
     if key is None:
-        return making.make(job, ready.gathered)
+        return _asked(ready, making.make(job, ready.gathered))
     # What has limits waits for nobody: another thread's compilation may have none.
     waits = underway.compiling(key) if job.request.limits is None else nullcontext(False)
     with waits as was_waited_for:
@@ -208,8 +208,7 @@ def _compiled(ready: _Ready) -> Compiled:
         # NVRTC reads the headers that come with tilewise, which may have been edited since.
         if not job.is_shipped or shipped.is_unchanged():
             cache.store(key, _entry(compiled))
-        _remember(ready, compiled)
-        return compiled
+        return _remember(ready, compiled)
 
 
 def _on_disk(ready: _Ready) -> Compiled | None:
@@ -223,13 +222,20 @@ def _on_disk(ready: _Ready) -> Compiled | None:
         entry["cubin"],
         Resources(**entry["resources"]), tuple(Parameter(*each) for each in entry["parameters"]),
         tuple(Variable(**each | {"shape": tuple(each["shape"])}) for each in entry["variables"]),
-        is_part="part" in entry,
+        is_part="part" in entry, remarks=tuple(entry.get("remarks", ())),
     )  # fmt: skip
-    _remember(ready, compiled)
-    return compiled
+    return _remember(ready, compiled)
 
 
-def _remember(ready: _Ready, compiled: Compiled) -> None:
+def _asked(ready: _Ready, compiled: Compiled) -> Compiled:
+    """The kernel with what its source asks for in vain, which is no part of what NVRTC gets."""
+    job = ready.job
+    asked = left_out.questions(ready.gathered, job.file, job.folder)
+    return replace(compiled, remarks=(*compiled.remarks, *asked)) if asked else compiled
+
+
+def _remember(ready: _Ready, compiled: Compiled) -> Compiled:
+    compiled = _asked(ready, compiled)
     job, gathered = ready.job, ready.gathered
     memory: dict[tuple[Any, ...], Any] = _shipped if job.is_shipped else _memory
     key = job.shipped_key if job.is_shipped else job.memory_key
@@ -242,6 +248,7 @@ def _remember(ready: _Ready, compiled: Compiled) -> None:
         )
         if len(memory) > _REMEMBERED:
             del memory[next(iter(memory))]
+    return compiled
 
 
 def _entry(compiled: Compiled) -> dict[str, Any]:
@@ -253,7 +260,7 @@ def _entry(compiled: Compiled) -> dict[str, Any]:
         "variables": [asdict(each) for each in compiled.variables],
         "ptx": zlib.compress(compiled.ptx.encode()),
         "cubin": compiled.cubin,
-        **({"part": PART} if compiled.is_part else {}),
+        **({"part": PART, "remarks": list(compiled.remarks)} if compiled.is_part else {}),
     }
 
 

@@ -105,7 +105,8 @@ class Compiled:
     is_part : bool
         Whether the part of the source was compiled that the kernel needs, and not all of it.
     remarks : tuple of str
-        What is to be said of it, as the doubt.
+        What is to be said of it: the doubt, the headers that are not found and were left out, and
+        those that ``__has_include`` asks for in vain.
     """
 
     name: str

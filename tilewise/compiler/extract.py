@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 
-from tilewise.compiler import nvrtc, symbols
+from tilewise.compiler import left_out, nvrtc, symbols
 from tilewise.compiler.includes import Gathered
 from tilewise.compiler.job import Job
 from tilewise.compiler.options import defined
@@ -25,11 +25,10 @@ from tilewise.compiler.source.kernels import KernelDeclaration, alike
 from tilewise.compiler.source.part import Files, Part
 from tilewise.errors import CompileError, ParserMissingError
 
-PART = 1
+PART = 2
 """The version of what is left out: what was kept of another is compiled anew."""
 _MOST_ROUNDS = 24
 _ERROR = re.compile(r"^(\S.*?)\((\d+)\): (?:catastrophic )?error[^:]*: (.*)$", re.MULTILINE)
-_REFUSED = re.compile(r"#\s*error (.+):\s*[\"<]")  # as includes that are not read are rewritten
 _INCLUDED = re.compile(r'\s*#\s*include\s*"([^"]*)"')
 _CAUSE = re.compile(r"\bat line (\d+)(?: of (\S+))?")
 _QUOTED = re.compile(r'"(?:[^"\n]*?::)?~?([A-Za-z_]\w*)[^"\n]*"')
@@ -61,12 +60,13 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Extracted:
-    """A kernel's part of a source, compiled."""
+    """A kernel's part of a source, compiled, and what is to be said of what was left out."""
 
     output: nvrtc.Output
     symbol: str
     gathered: Gathered
     name: str
+    remarks: tuple[str, ...] = ()
 
 
 def wanted(name: str) -> Wanted:
@@ -210,18 +210,6 @@ def _example(path: str, files: Files) -> str:
     return next((n for n in there if n.partition("<")[0].endswith(path)), f"{path}<...> filled in")
 
 
-def _refused(gathered: Gathered) -> dict[tuple[str, int], str]:
-    """Why includes are not read, by the text and the line that they stand in."""
-    found = {}
-    for name, raw in gathered.texts.items():
-        now = gathered.headers.get(name, gathered.source)
-        lines = zip(raw.split("\n"), now.split("\n"), strict=False)
-        for line, (old, new) in enumerate(lines, 1):
-            if old != new and (match := _REFUSED.search(new)) is not None:
-                found[name, line] = match[1]
-    return found
-
-
 class _Search:
     """Finds what of a source to leave out, by compiling what is left."""
 
@@ -238,7 +226,7 @@ class _Search:
         words = parts.words_of(job.request.name)
         for macro in defined(job.options):
             words |= parts.words_of(macro)
-        self.part = Part(files, kernels, words, _refused(gathered))
+        self.part = Part(files, kernels, words, left_out.refused(gathered))
         own = {kernel.declaration for kernel in kernels}
         names = {kernel.base for kernel in kernels}
         self.part.left_out |= {
@@ -264,32 +252,54 @@ class _Search:
             if not self._has_host_code() and self.asked.types is None:
                 self.is_whole = True
                 return None
-            self.output = self.job.run(self.now, self.job.options, name)
+            options = left_out.options(self.job.options) if self.part.refused else self.job.options
+            self.output = self.job.run(self.now, options, name)
             if self.output.ok:
-                self._check_conditions()
-                return Extracted(self.output, self.output.symbol, self.now, name)
+                remarks = (*self._left_out(self.output.log), *self._conditions())
+                return Extracted(self.output, self.output.symbol, self.now, name, remarks)
             if not self._changed():
                 break
         whole = self.job.run(self.now, self.job.options, None)
         if whole.ok and self.job.request.name in symbols.entries(whole.ptx):
-            return Extracted(whole, self.job.request.name, self.now, self.job.request.name)
+            name, remarks = self.job.request.name, self._left_out(self.output.log)
+            return Extracted(whole, name, self.now, name, remarks)
         return None
 
-    def _check_conditions(self) -> None:
-        """Raise CompileError where a header of the source's own that is not there may decide."""
-        told = {macro.partition("=")[0] for macro in defined(self.job.options)}
-        told |= set(self.job.request.defines or {})
-        for place, macro in self.part.conditions():
-            if macro in told:
+    def _left_out(self, log: str) -> tuple[str, ...]:
+        """What is to be said of the headers that NVRTC came by and that are left out."""
+        return tuple(left_out.told(self.part.refused, log, self.gathered.texts))
+
+    def _conditions(self) -> Iterator[str]:
+        """Say where a header that is not there may decide what is compiled.
+
+        Raises
+        ------
+        CompileError
+            If it is a header of the source's own.
+        """
+        given = {macro.partition("=")[0] for macro in defined(self.job.options)}
+        given |= set(self.job.request.defines or {})
+        conditions = [
+            (place, macro) for place, macro in self.part.conditions() if macro not in given
+        ]
+        reached = left_out.reached(self.output.log)
+        for (file, line), reason in self.part.refused.items():
+            if file not in self.files.texts or not conditions:
                 continue
-            for (file, line), reason in self.part.refused.items():
-                if file in self.files.texts and self.part.names_own_header(file, line):
-                    raise CompileError(
-                        f"{file}:{line}: {reason}\n{place}: what is compiled here depends on "
-                        f"{macro}, which that header may define: name the header's folder in "
-                        f"include=, or define {macro}, or say that it is not defined "
-                        f"(defines={{{macro!r}: False}})"
-                    )
+            place, macro = conditions[0]
+            if self.part.names_own_header(file, line):
+                raise CompileError(
+                    f"{file}:{line}: {reason}\n{place}: what is compiled here depends on "
+                    f"{macro}, which that header may define: name the header's folder in "
+                    f"include=, or define {macro}, or say that it is not defined "
+                    f"(defines={{{macro!r}: False}})"
+                )
+            if (file, line) in reached:
+                names = ", ".join(dict.fromkeys(macro for _, macro in conditions))
+                yield (
+                    f"{place}: what is compiled here depends on {names}, which the header that is "
+                    f"left out at {file}:{line} may define"
+                )
 
     def _has_host_code(self) -> bool:
         """Whether there is anything that may be the host's."""
@@ -365,22 +375,18 @@ class _Search:
                 f"{self.job.file} has {len(overloads)} kernels called {self.job.request.name}: "
                 f"{each}; name one with its parameters, as {self.kernels[0].signature!r}"
             )
-        text = message(self.output.log, self.now)
+        text = message(left_out.without_marks(self.output.log), self.now)
         if whole.ok:
             kernel = self.kernels[0]
             if kernel.template and not self.asked.arguments:
                 return no_such_kernel(self.job.request.name, self.job.file, self.files)
             text = f"{self.job.request.name} of {text}"
-        notes = [
-            f"{file}:{line}: this include is left out: {reason}"
-            for (file, line), reason in self.part.refused.items()
-            if file in self.files.texts
-        ]
         quoted = {name for _, names in self._errors() for name in names}
-        notes += [
+        notes = [
             f"{each.file}:{each.first_line}: {', '.join(sorted(each.names))} is left out: it is "
             "host code, which does not compile for a GPU"
             for each in sorted(self.part.left_out, key=lambda each: each.first_line)
             if not quoted.isdisjoint(each.names)
         ]
-        return "\n".join((text, *notes))
+        # What a header that is missing declares is what the errors then miss.
+        return "\n".join((*self._left_out(self.output.log), text, *notes))

@@ -92,6 +92,15 @@ class Search:
             self.answers[asked] = found, reason
         return self.answers[asked]
 
+    def missing(self) -> dict[str, str]:
+        """Headers that are read nowhere, by their names, and why."""
+        found = {name for (name, _), (file, _) in self.answers.items() if file is not None}
+        return {
+            name: reason or _NOWHERE
+            for (name, _), (_, reason) in self.answers.items()
+            if name not in found
+        }
+
     @cached_property
     def real_roots(self) -> list[Path]:
         """The folders that may be read, with all links followed."""

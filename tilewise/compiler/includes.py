@@ -49,6 +49,8 @@ class Gathered:
     texts : mapping of str to str
         The source by what messages call it, and the headers that it may read by their paths, as
         they were.
+    missing : mapping of str to str
+        Headers that are included or asked for and are not read, by their names, and why.
     """
 
     source: str
@@ -59,6 +61,7 @@ class Gathered:
     toolkit: Toolkit | None = None
     environment: tuple[str | None, ...] | None = None
     texts: Mapping[str, str] = field(default_factory=dict, repr=False)
+    missing: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @property
     def folders(self) -> tuple[Path, ...]:
@@ -153,7 +156,7 @@ def gather(
         named = {**named, **{str(header): text for header, text in rest}}
     return Gathered(
         whole, named, tuple(sorted(files)), search.is_whole, is_doubtful, library.used,
-        library.environment, texts,
+        library.environment, texts, search.missing(),
     )  # fmt: skip
 
 

@@ -9,12 +9,15 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from tilewise.compiler import nvrtc, signatures, symbols
+from tilewise.compiler import left_out, nvrtc, signatures, symbols
 from tilewise.compiler.compiled import Compiled, Parameter, Variable
 from tilewise.compiler.extract import Extracted, extract
 from tilewise.compiler.includes import Gathered
 from tilewise.compiler.job import Job
-from tilewise.errors import CompileError
+from tilewise.compiler.plain_types import plain_types
+from tilewise.compiler.source.launches import has_host_launch
+from tilewise.compiler.source.tree import parsed
+from tilewise.errors import CompileError, ParserMissingError
 
 # NVRTC compiles all kernels of a source but templates, whichever of them was asked for.
 _REMEMBERED = 8
@@ -25,6 +28,8 @@ _OF_A_LIBRARY = re.compile(
 """How names in the namespaces of headers begin, and symbols that are no plain names (Itanium C++
 ABI, 5.1). Nobody sets those variables."""
 _NAME_IS_WRONG = "__nv_name_map("  # where NVRTC reads the kernel's name, in a message
+_LINKED = re.compile(r"--?(?:device-c|dc|rdc|relocatable-device-code|ewp|extensible-whole-program)")
+"""Options by which a kernel may launch others."""
 _modules: OrderedDict[tuple[Any, ...], nvrtc.Output] = OrderedDict()
 _lock = threading.Lock()
 
@@ -57,7 +62,7 @@ def make(job: Job, gathered: Gathered) -> Compiled:
     )
     return Compiled(
         name, symbol, arch, source, file, ptx, output.cubin, resources, parameters, variables,
-        is_part=found.gathered is not gathered,
+        is_part=found.gathered is not gathered, remarks=found.remarks,
     )  # fmt: skip
 
 
@@ -87,6 +92,10 @@ def _module(job: Job, gathered: Gathered) -> Extracted:
 def _compiled(job: Job, gathered: Gathered) -> Extracted:
     """Compile the source, or where that fails the kernel's part of it."""
     name = job.request.name
+    if gathered.toolkit is not None and _can_not_be_whole(job):
+        found = extract(job, gathered, lambda log, part: _message(log, job, part))
+        if found is not None:
+            return found
     output = job.run(gathered, job.options, name)
     if output.ok:
         return Extracted(output, output.symbol, gathered, name)
@@ -107,6 +116,16 @@ def _compiled(job: Job, gathered: Gathered) -> Extracted:
     if symbols.is_instance(name, job.request.source):
         raise CompileError(f"{name} of {_message(refused, job, gathered, name)}")
     raise CompileError(_no_such_kernel(name, job.file, job.request.source, output.ptx))
+
+
+def _can_not_be_whole(job: Job) -> bool:
+    """Whether NVRTC would read all of CUDA's headers only to refuse a launch in host code."""
+    if any(_LINKED.match(option) for option in job.options):
+        return False
+    try:
+        return has_host_launch(parsed(job.request.source))
+    except ParserMissingError:
+        return False
 
 
 def _declared(
@@ -132,10 +151,13 @@ def _declared(
     is_open = any(kind[0] in "bsu" and kind != "b8" for _, kind, _, _ in parameters)
     is_open &= not module.name.startswith("_Z")
     told = signatures.Told()
+    types: tuple[str, ...] = ()
     if job.request.lines:
         run = partial(_run, job, module.gathered)
-        told = signatures.told(module.name if is_open else "", names, run)
-    types = told.parameters
+        if is_open and module.gathered.toolkit is not None:  # whose headers take a second to read
+            types = plain_types(job, module.gathered) or ()
+        told = signatures.told(module.name if is_open and not types else "", names, run)
+        types = types or told.parameters
     if len(types) != len(parameters):
         types = ("",) * len(parameters)
     found = [
@@ -170,7 +192,8 @@ def _no_such_kernel(name: str, file: str, source: str, ptx: str) -> str:
 def _message(log: str, job: Job, gathered: Gathered, name: str | None = None) -> str:
     """NVRTC's log, of a template's instance ``name``: ``file:line: error: ...`` and the line."""
     lines = [line for line in log.splitlines() if not re.match(r"ptxas +(info|\.) ", line)]
-    text = re.sub(r"^(\S.*?)\((\d+)\): ", r"\1:\2: ", "\n".join(lines), flags=re.MULTILINE)
+    text = left_out.as_includes("\n".join(lines))
+    text = re.sub(r"^(\S.*?)\((\d+)\): ", r"\1:\2: ", text, flags=re.MULTILINE)
     if "ptxas" in text and (refused := re.search(r", line (\d+); ", text)):
         # ptxas names a line of the PTX, which a virtual architecture gives without it.
         virtual = [o.replace("=sm_", "=compute_") for o in job.options if "ptxas" not in o]

@@ -91,14 +91,32 @@ class Device(Protocol):
 
 @cache
 def get_device(name: str = "auto") -> Device:
-    """The device called ``name``; ``"auto"`` is the GPU where there is one.
+    """Return the device called ``name``; ``"auto"`` is the GPU where there is one.
+
+    Parameters
+    ----------
+    name : str
+        ``"auto"``, ``"gpu"`` or ``"emulator"``. An emulator of another architecture is
+        :func:`tilewise.emulator`.
+
+    Returns
+    -------
+    Device
+        The same one for the same name.
 
     Raises
     ------
     ValueError
-        If the name is none of ``auto``, ``gpu``, ``emulator``.
+        If the name is none of these.
     DeviceUnavailableError
         If a GPU was asked for and there is none.
+
+    Examples
+    --------
+    >>> import tilewise
+    >>> device = tilewise.get_device("emulator")
+    >>> device.name, device.arch
+    ('emulator', 'sm_90a')
     """
     check_device(name)
     if name != "emulator":
@@ -133,7 +151,13 @@ def check_device(device: str | Device) -> None:
     """
     if isinstance(device, str):
         if device not in NAMES:
-            raise ValueError(f"no device called {device!r}; there are {', '.join(NAMES)}")
+            there = f"no device called {device!r}; there are {', '.join(NAMES)}"
+            if device.startswith(("sm_", "compute_")):
+                there += (
+                    f". An emulator of an architecture is tilewise.emulator({device!r}), a device "
+                    "too"
+                )
+            raise ValueError(there)
     elif not callable(getattr(device, "launch", None)):
         names = ", ".join(NAMES)
         raise TypeError(f"device is {device!r}; it takes a name, one of {names}, or a device")

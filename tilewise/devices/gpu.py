@@ -181,6 +181,7 @@ class Gpu:
             resources=compiled.resources,
             seconds=seconds,
             output=output.printed,
+            remarks=compiled.remarks,
             arch=compiled.arch,
         )
 

@@ -21,7 +21,7 @@ from tilewise.ladder.geometry import (
 )
 from tilewise.ladder.problem import Gemm
 from tilewise.ladder.rungs import Rung, rung
-from tilewise.ladder.signature import check_signature, in_order
+from tilewise.ladder.signature import OTHERWISE, check_signature, in_order
 from tilewise.ladder.untouched import Untouched
 from tilewise.ladder.verdict import Verdict, as_dict, judge
 from tilewise.launch import DEFAULT_ARCH, LaunchReport, device_name
@@ -264,11 +264,25 @@ def arch_of(target: str | Rung | Kernel, asked: str | None) -> str:
 def sizes_of(
     target: Rung | Kernel, m: int | None = None, n: int | None = None, k: int | None = None
 ) -> tuple[int, int, int]:
-    """m, n and k: those that are given, and for each None a size at which ``target`` works."""
+    """m, n and k: those that are given, and for each None a size at which ``target`` works.
+
+    Raises
+    ------
+    TypeError
+        As :func:`check_sizes`.
+    """
     if isinstance(target, Rung):
         return target.sizes(m, n, k)
+    check_sizes(m, n, k)
     rows, columns, depth = (DEFAULT_SIZE if size is None else size for size in (m, n, k))
     return rows, columns, depth
+
+
+def check_sizes(m: object, n: object, k: object) -> None:
+    """Raise TypeError where a kernel of one's own is given what is no size, as of a launch."""
+    for name, size in (("m", m), ("n", n), ("k", k)):
+        if size is not None and not hasattr(size, "__index__"):
+            raise TypeError(f"{name} is {size!r}; it must be an integer, a product's. {OTHERWISE}")
 
 
 def prepare(

@@ -374,12 +374,24 @@ def tile_each(tile: int | None) -> dict[str, int | None]:
 
 
 def rung(name: str) -> Rung:
-    """The rung called ``name``.
+    """Return the rung called ``name``.
+
+    Parameters
+    ----------
+    name : str
+        As ``"tiled"``; ``[each.name for each in tilewise.RUNGS]`` are all.
 
     Raises
     ------
     ValueError
         If there is none of that name; the message lists those there are.
+
+    Examples
+    --------
+    >>> import tilewise
+    >>> rung = tilewise.rung("tiled")
+    >>> rung.number, rung.default_tile
+    (5, 32)
     """
     for candidate in RUNGS:
         if candidate.name == name:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any
 
 from tilewise.compiler import Compiled
@@ -14,6 +15,12 @@ SIGNATURE = (
     "real beta, real* c, int ldc)"
 )
 """Of every kernel of the ladder, and of what is run in the place of one."""
+OTHERWISE = (
+    "A kernel of any other signature is launched by kernel.launch(grid, block, args), profiled by "
+    "kernel.profile(grid, block, args), and watched by `tilewise watch FILE.cu:NAME --grid ... "
+    "--block ... --args ...`"
+)
+"""What to do with a kernel that computes no product."""
 REAL = ("float", "double")
 MATRICES = {"A": 4, "B": 6, "C": 9}
 """Which of the arguments the matrices are."""
@@ -54,11 +61,33 @@ def check_signature(compiled: Compiled, gemm: Gemm, args: Sequence[Any]) -> None
         arguments.bind(name, compiled.parameters, args)
     except TypeError as error:
         raise TypeError(
-            f"{error}. A kernel that computes a product has the signature {name}{SIGNATURE}"
+            f"{error}. A kernel that computes a product has the signature {name}{SIGNATURE}. "
+            f"{OTHERWISE}"
         ) from None
+
+
+def refuse_launch(function: str, given: Mapping[str, object], known: Iterable[str]) -> None:
+    """Raise TypeError where a function of products is given arguments that it does not have.
+
+    Parameters
+    ----------
+    function : str
+        Its name.
+    given : mapping
+        The arguments that it does not have, by name.
+    known : iterable of str
+        The names of those that it has.
+    """
+    for name in given:
+        near = get_close_matches(name, list(known), 1)
+        meant = f"; did you mean {near[0]}?" if near else f". It takes products. {OTHERWISE}"
+        raise TypeError(f"{function}() has no argument {name!r}{meant}")
 
 
 def takes_product(compiled: Compiled) -> bool:
     """Whether a kernel has the ladder's signature, of whatever types."""
-    pointers = [index for index, x in enumerate(compiled.parameters) if x.declared.endswith("*")]
+    pointers = [
+        index for index, x in enumerate(compiled.parameters)
+        if x.declared.endswith("*") or (not x.declared and arguments.takes_address(x))
+    ]  # fmt: skip
     return len(compiled.parameters) == 11 and pointers == list(MATRICES.values())

@@ -12,7 +12,7 @@ from typing import Any
 from tilewise.compiler import DEFAULT_ARCH
 from tilewise.ladder.rungs import RUNGS, Rung
 from tilewise.lens.profile import Profile
-from tilewise.lens.profiling import profile_product
+from tilewise.lens.profiling import profile as profile_product
 
 SIZE, DTYPE = 512, "float32"
 LADDER = tuple(each for each in RUNGS if each.default_tile is not None)

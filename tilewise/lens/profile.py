@@ -86,12 +86,13 @@ class Profile(Shown):
 
     @property
     def counters(self) -> Counters:
+        """What the whole launch did: ``report.counters``."""
         assert self.report.counters is not None
         return self.report.counters
 
     @property
     def blocks(self) -> int:
-        """Of the grid."""
+        """How many blocks the grid has."""
         return math.prod(self.report.launch.grid)
 
     @property

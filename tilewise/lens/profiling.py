@@ -6,7 +6,8 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from inspect import getfullargspec, unwrap
+from typing import Any, Never
 
 from tilewise.compiler import Compiled
 from tilewise.devices.emulator import Emulator, EmulatorArray, UnlikeBlocksError
@@ -14,6 +15,7 @@ from tilewise.devices.occupancy import multiprocessor, occupancy
 from tilewise.kernel import Kernel
 from tilewise.ladder.run import arch_of, kernel_of, sizes_of
 from tilewise.ladder.rungs import Rung
+from tilewise.ladder.signature import refuse_launch
 from tilewise.ladder.verdict import judge
 from tilewise.launch import Launch, LaunchReport, dim3, each_of
 from tilewise.launchable import CHECKS, Launchable
@@ -134,7 +136,7 @@ def _profile(
 
 
 @front_door
-def profile_product(
+def profile(
     target: str | Rung | Kernel,
     m: int | None = None,
     n: int | None = None,
@@ -149,30 +151,56 @@ def profile_product(
     checks: str = "raise",
     whole: bool = False,
     progress: Callable[[int, int], None] | None = None,
+    **launch: Never,
 ) -> Profile:
     """Count what a kernel does for C = alpha A B + beta C, of random matrices.
 
-    This is ``tilewise.profile``. Of blocks that do the same, one is run and its counts multiplied,
+    Of blocks that do the same, one is run and its counts multiplied,
     so that the size hardly matters; ``report.alike`` of the result says which. Large matrices then
     take no memory, and what is not computed is not checked: ``check`` of the result is None.
 
     Parameters
     ----------
     target : str, Rung or Kernel
-        As :func:`tilewise.ladder.run` takes it.
+        A rung's name, ``"FILE.cu:NAME"`` or ``"FILE.ptx:NAME"``; a rung; or a kernel with the
+        ladder's signature. Any other kernel is profiled by :meth:`tilewise.Kernel.profile`.
     m, n, k : int, optional
         At least 1. A size that is not given is 64, or of a rung that can't do that, one that it
         can: :meth:`tilewise.Rung.sizes`.
-    dtype, tile, alpha, beta
-        As :meth:`tilewise.lens.products.Product.of` takes them.
+    dtype : str
+        Of all three matrices: ``"float32"`` or ``"float64"``.
+    tile : int, optional
+        The edge of a block's tile; by default the rung's own, or what the kernel defines.
+    alpha, beta : float
     seed : int
-    arch, checks, whole, progress
-        As :func:`profile_launch` takes them. A small product is run whole in any case. Where
-        every block is run, the result is checked.
+        Of the matrices.
+    arch : str, optional
+        To compile for, as ``"sm_80"``.
+    checks : str
+        ``"raise"``, ``"strict"``, ``"collect"`` or ``"off"``: :meth:`tilewise.Kernel.launch`.
+    whole : bool
+        Run every block, and check the result. A small product is run whole in any case.
+    progress : callable, optional
+        Called with the blocks that are counted and the blocks there are.
+
+    Returns
+    -------
+    Profile
 
     Raises
     ------
-    FileNotFoundError, CompileError, LaunchError, CheckError, MemoryError, ValueError, TypeError
+    FileNotFoundError
+        If the target's file is not there.
+    CompileError, LaunchError
+        If the kernel does not compile, or can't be launched so.
+    CheckError
+        If a check of the emulator found a fault.
+    MemoryError
+        If the matrices are needed and too large for this machine.
+    ValueError
+        If there is no such rung, or a size, a tile, a dtype or ``checks`` is not one that it takes.
+    TypeError
+        If the kernel does not take a product's matrices, or an argument is of another type.
 
     Examples
     --------
@@ -181,6 +209,7 @@ def profile_product(
     >>> found.counters.shared_load_bank_conflicts, found.blocks_run, found.blocks
     (120259084288, 1, 65536)
     """
+    refuse_launch("profile", launch, getfullargspec(unwrap(profile)).kwonlyargs)
     target = kernel_of(target)
     emulator = Emulator(arch_of(target, arch), progress)
     m, n, k = sizes_of(target, m, n, k)
@@ -214,12 +243,12 @@ def check_product(
     beta: float = 0.0,
     arch: str | None = None,
 ) -> None:
-    """Raise what :func:`profile_product` would before it runs anything: it compiles the kernel.
+    """Raise what :func:`profile` would before it runs anything: it compiles the kernel.
 
     Parameters
     ----------
     target, m, n, k, dtype, tile, alpha, beta, arch
-        As :func:`profile_product` takes them.
+        As :func:`profile` takes them.
 
     Raises
     ------

@@ -6,13 +6,16 @@ import html
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from inspect import getfullargspec, unwrap
 from pathlib import Path
+from typing import Never
 
 from tilewise.devices.emulated import emulator
 from tilewise.kernel import Kernel
 from tilewise.ladder.problem import random_problem
-from tilewise.ladder.run import arch_of, kernel_of, run
+from tilewise.ladder.run import arch_of, check_sizes, kernel_of, run
 from tilewise.ladder.rungs import Rung
+from tilewise.ladder.signature import refuse_launch
 from tilewise.ladder.untouched import Untouched
 from tilewise.ladder.verdict import Verdict
 from tilewise.ladder.watched import sizes
@@ -22,7 +25,8 @@ from tilewise.lens.trace import Trace, record, record_launch
 from tilewise.numbers import Check
 from tilewise.places import Dim3
 from tilewise.provenance import write_whole
-from tilewise.specs.run import Prepared, launch
+from tilewise.specs.run import Prepared
+from tilewise.specs.run import launch as launch_prepared
 from tilewise.tracebacks import front_door
 
 FEW = 1 << 14  # threads of a launch that is run whole, to see whether a check finds a fault
@@ -100,6 +104,7 @@ def watch(
     blocks: Sequence[Dim3] = (),
     seed: int = 0,
     arch: str | None = None,
+    **launch: Never,
 ) -> Watch:
     """Run some blocks of a product on the emulator, and show what they do, step by step.
 
@@ -108,12 +113,19 @@ def watch(
     Parameters
     ----------
     target : str, Rung or Kernel
-        As :func:`tilewise.ladder.run.run` takes it.
+        As :func:`tilewise.profile` takes it.
     m, n, k, tile : int, optional
         C is m x n, A is m x k. By default so large that what the rung is about happens
         (:mod:`tilewise.ladder.watched`).
-    dtype, alpha, beta, blocks, seed, arch
-        As :func:`tilewise.lens.trace.record` takes them.
+    dtype : str
+        Of all three matrices: ``"float32"`` or ``"float64"``.
+    alpha, beta : float
+    blocks : sequence of (int, int, int)
+        The blocks to show, x first; by default the first of the grid and the last.
+    seed : int
+        Of the random matrices.
+    arch : str, optional
+        The architecture to compile for and to emulate, as ``"sm_80"``.
 
     Returns
     -------
@@ -122,9 +134,28 @@ def watch(
 
     Raises
     ------
-    FileNotFoundError, CompileError, LaunchError, CheckError, ValueError, TypeError
+    FileNotFoundError
+        If the target's file is not there.
+    CompileError, LaunchError
+        If the kernel does not compile, or can't be launched so.
+    CheckError
+        If a check of the emulator found a fault.
+    ValueError
+        If there is no such rung, or a size, a tile or a block is not one that it takes.
+    TypeError
+        If the kernel does not take a product's matrices, or an argument is of another type.
+
+    Examples
+    --------
+    >>> import tilewise
+    >>> found = tilewise.watch("tiled", 8, 8, 8, tile=4)
+    >>> found.correct, found.page.startswith("<!doctype html>")
+    (True, True)
     """
+    refuse_launch("watch", launch, getfullargspec(unwrap(watch)).kwonlyargs)
     kernel = kernel_of(target)
+    if isinstance(kernel, Kernel):
+        check_sizes(m, n, k)
     arch = arch_of(kernel, arch)
     at = sizes(kernel, m, n, k, tile, dtype)
     trace = record(
@@ -168,5 +199,5 @@ def watch_launch(prepared: Prepared, *, blocks: Sequence[Dim3] = ()) -> Watch:
     data = trace.to_dict()
     threads = math.prod((*prepared.grid, *prepared.block))
     if threads <= FEW and not any(block["cut"] for block in data["blocks"]):
-        launch(prepared, device=emulator(prepared.compiled.arch))
+        launch_prepared(prepared, device=emulator(prepared.compiled.arch))
     return Watch(trace, page(data))

@@ -2,65 +2,251 @@
 
 from __future__ import annotations
 
+import math
 import re
 import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from tilewise.compiler import Compiled, Parameter
 from tilewise.compiler.names import declarations
+from tilewise.compiler.source.launches import HostLaunch
 from tilewise.devices import arguments as rules
 from tilewise.devices import elements
+from tilewise.devices.limits import MAX_THREADS
+from tilewise.kernel import Kernel
+from tilewise.listing import launches_of
+from tilewise.places import Dim3
 from tilewise.specs.arguments import names_of
 
 _SIZE, _EDGE = 1024, 32  # of a kernel with one integer, and of one with more
 _THREADS, _SQUARE = 256, 16
+_MOST_THREADS = 1 << 17
+"""A launch of the file's own that has more is not suggested as it is: emulated, it takes long."""
+_MOST_ELEMENTS = 1 << 24
+_WIDEST = 8  # bytes of an element of shared memory
+_MOST_FACTOR = 32  # by which a small size is multiplied to fill a block's tile
 
 
-def options(compiled: Compiled) -> str:
-    """Options of ``tilewise run`` with which the kernel can be launched, quoted for a shell.
+@dataclass(frozen=True)
+class Advice:
+    """How a kernel can be launched.
 
-    The sizes are small, and arrays have as many elements as the integers ask for where there is
-    one, or their square where there are more: what the kernel makes of them is not known.
+    Attributes
+    ----------
+    options : str
+        Of ``tilewise run``, quoted for a shell.
+    told : str
+        What of it is the file's own, or what the file says that could not be used; empty where its
+        host code does not launch the kernel.
+    """
+
+    options: str
+    told: str
+
+
+@dataclass(frozen=True)
+class _Geometry:
+    """A launch's extents, and the numbers of the kernel's integers."""
+
+    grid: Dim3
+    block: Dim3
+    shared: int
+    numbers: Mapping[str, int | float]
+
+    @property
+    def threads(self) -> int:
+        """Of the whole grid."""
+        return math.prod(self.grid) * math.prod(self.block)
+
+
+def advice(kernel: Kernel, compiled: Compiled) -> Advice:
+    """Say how a kernel can be launched.
+
+    Grid, block and numbers are those with which its own file launches it, where they are known
+    without running the file's host code and are no more than the emulator runs in a moment. Else
+    the sizes are small. Arrays have as many elements as the integers ask for where there is one, or
+    the product of the two largest, and at least one a thread: what the kernel makes of them is not
+    known. So is dynamic shared memory where the file does not say how much.
     """
     names = names_of(compiled)
     parts = declarations(compiled) or [""] * len(names)
-    sizes = [
+    found, told = _own(launches_of(kernel), compiled, names)
+    numbers = dict(found.numbers)
+    sizes = _sizes(compiled, names)
+    if len(sizes) == 1 and sizes[0].isidentifier():
+        (size,) = sizes
+        is_square = min(found.block[:2]) > 1 or min(found.grid[:2]) > 1
+        shape = f"{size}x{size}" if is_square else size
+    elif sizes:
+        largest = sorted(int(numbers[name]) for name in sizes)[-2:]
+        shape = str(min(max(math.prod(largest), found.threads), _MOST_ELEMENTS))
+    else:
+        shape = str(max(_SIZE, found.threads))
+    given = (
+        f"{name}={_given(parameter, part, numbers.get(name), shape)}"
+        for name, parameter, part in zip(names, compiled.parameters, parts, strict=True)
+    )
+    words = [f"--grid {_text(found.grid)}", f"--block {_text(found.block)}"]
+    # Of an array whose size the launch says, an element a thread, as wide as a double.
+    shared = found.shared or _has_open_array(compiled) * _WIDEST * math.prod(found.block)
+    words += [f"--shared {shared}"] * bool(shared)
+    listed = " ".join(map(shlex.quote, given))
+    return Advice(" ".join((*words, f"--args {listed}" if listed else "")).strip(), told)
+
+
+def known_block(kernel: Kernel, compiled: Compiled) -> tuple[Dim3 | None, str]:
+    """Return the threads of a block that a kernel is launched with, and what says so.
+
+    That is the launch in its file, else its launch bounds. None where neither says, and then what
+    the file's launch reads, where there is one.
+    """
+    unknown = ""
+    for launch in launches_of(kernel):
+        block = launch.block()
+        if block is not None and math.prod(block) <= MAX_THREADS:
+            return block, f"{launch.file}:{launch.line}, {launch.text}"
+        unknown = unknown or (_unknown(launch) if block is None else "")
+    most = _bounds(compiled)
+    if most is not None:
+        return (most, 1, 1), "its launch bounds"
+    return None, unknown
+
+
+def _own(
+    launches: Sequence[HostLaunch], compiled: Compiled, names: Sequence[str]
+) -> tuple[_Geometry, str]:
+    """The geometry of the first launch whose block is known; else one of small sizes."""
+    usual = _usual(compiled, names)
+    for launch in launches:
+        block = launch.block()
+        is_known = block is not None and math.prod(block) <= MAX_THREADS
+        if len(launch.arguments) > len(names) or not is_known:
+            continue
+        for is_small in (False, True):
+            geometry, told = _of(launch, compiled, names, usual, is_small=is_small)
+            if geometry.threads <= _MOST_THREADS:
+                return geometry, told
+    unknown = (f"({_unknown(launch)})" for launch in launches if launch.block() is None)
+    return usual, next(unknown, "")
+
+
+def _of(
+    launch: HostLaunch,
+    compiled: Compiled,
+    names: Sequence[str],
+    usual: _Geometry,
+    *,
+    is_small: bool,
+) -> tuple[_Geometry, str]:
+    """The geometry of a launch: with the file's own numbers, or with small ones in their place."""
+    numbers = dict(usual.numbers)
+    assumed: dict[str, int | float] = {}
+    for index, name in enumerate(names):
+        value = launch.argument(index)
+        said = launch.arguments[index] if index < len(launch.arguments) else ""
+        if name in numbers and (value is None or is_small):
+            if said.isidentifier():
+                assumed[said] = numbers[name]
+        elif value is not None and not compiled.parameters[index].declared.endswith("*"):
+            numbers[name] = value
+    scale = _filling(launch, assumed)
+    for name in assumed:
+        assumed[name] *= scale
+    for index, name in enumerate(names):
+        if index < len(launch.arguments) and launch.arguments[index] in assumed:
+            numbers[name] = assumed[launch.arguments[index]]
+    block = launch.block(assumed) or launch.block()
+    assert block is not None
+    grid = launch.grid(assumed)
+    whose = "the block" if grid is None else "grid and block"
+    of = ", of sizes chosen here" if assumed else ""
+    if grid is None:
+        grid = _cover(block)
+    return (
+        _Geometry(grid, block, launch.shared(assumed) or 0, numbers),
+        f"({whose} as {launch.file}:{launch.line} launches it{of}: {launch.text})",
+    )
+
+
+def _filling(launch: HostLaunch, assumed: Mapping[str, int | float]) -> int:
+    """By how much sizes may be multiplied so that as many blocks are full, not in part idle."""
+    grid, factor = launch.grid(assumed), 1
+    while assumed and grid is not None and factor < _MOST_FACTOR:
+        if launch.grid({name: 2 * factor * size for name, size in assumed.items()}) != grid:
+            return factor
+        factor *= 2
+    return 1  # the grid does not depend on them
+
+
+def _cover(block: Dim3) -> Dim3:
+    """As many blocks as small sizes ask for."""
+    if min(block[:2]) > 1:
+        return -(-_EDGE // block[0]), -(-_EDGE // block[1]), 1
+    return -(-_SIZE // math.prod(block)), 1, 1
+
+
+def _usual(compiled: Compiled, names: Sequence[str]) -> _Geometry:
+    """Small sizes, and extents that cover them."""
+    sizes = _sizes(compiled, names)
+    most = _bounds(compiled) or _THREADS
+    is_square = bool(sizes) and "%tid.y" in _entry(compiled)[1] and most >= _SQUARE**2
+    size = _EDGE if is_square or len(sizes) > 1 else _SIZE
+    block = (_SQUARE, _SQUARE, 1) if is_square else (min(_THREADS, most), 1, 1)
+    return _Geometry(_cover(block), block, 0, dict.fromkeys(sizes, size))
+
+
+def _unknown(launch: HostLaunch) -> str:
+    return (
+        f"the launch in the file reads {launch.text} at {launch.file}:{launch.line}, of which only "
+        "running the host code would tell the block"
+    )
+
+
+def _sizes(compiled: Compiled, names: Sequence[str]) -> list[str]:
+    """The names of parameters that may be sizes."""
+    return [
         name for name, x in zip(names, compiled.parameters, strict=True)
         if x.size >= 4 and x.declared in elements.INTEGERS and x.declared != "bool"
     ]  # fmt: skip
-    most = _most_threads(compiled)
-    size = _SIZE if len(sizes) < 2 else _EDGE
-    elements_of = sizes[0] if len(sizes) == 1 and sizes[0].isidentifier() else str(_SIZE)
-    if len(sizes) > 1 and "%tid.y" in compiled.ptx and most >= _SQUARE**2:
-        shape = f"--grid {_EDGE // _SQUARE},{_EDGE // _SQUARE} --block {_SQUARE},{_SQUARE}"
-    else:
-        threads = min(_THREADS, most)
-        shape = f"--grid {-(-_SIZE // threads)} --block {threads}"
-    given = (
-        f"{name}={_given(parameter, part, size, elements_of)}"
-        for name, parameter, part in zip(names, compiled.parameters, parts, strict=True)
-    )
-    words = " ".join(map(shlex.quote, given))
-    return f"{shape} --args {words}" if words else shape
 
 
-def _given(parameter: Parameter, part: str, size: int, elements_of: str) -> str:
+def _text(extents: Dim3) -> str:
+    """As ``"4"`` or ``"2,2"``."""
+    kept = 3 if extents[2] > 1 else 2 if extents[1] > 1 else 1
+    return ",".join(map(str, extents[:kept]))
+
+
+def _given(parameter: Parameter, part: str, number: int | float | None, shape: str) -> str:
     """An argument that fits a parameter."""
     declared = parameter.declared
     if declared.endswith("*") or (not declared and rules.takes_address(parameter)):
         if declared.endswith("**"):
             return "null"
         of = "" if elements.meant(declared)[0] else ":float32"
-        return f"{'random' if part.startswith('const ') else 'zeros'}:{elements_of}{of}"
+        return f"{'random' if part.startswith('const ') else 'zeros'}:{shape}{of}"
     if parameter.type == "b8":
         kind, lanes = elements.lanes(declared)
         return ",".join(["1"] * lanes) if kind else f"hex:{'00' * parameter.size}"
-    if declared in elements.INTEGERS and declared != "bool" and parameter.size >= 4:
-        return str(size)
+    if number is not None:
+        return str(int(number) if number == int(number) else number)
     return "2.5" if parameter.type.startswith("f") else "1"
 
 
-def _most_threads(compiled: Compiled) -> int:
-    """Threads a block that the kernel's launch bounds allow."""
+def _entry(compiled: Compiled) -> tuple[str, str]:
+    """The head and the body of the kernel's own PTX."""
     _, _, behind = compiled.ptx.partition(f".entry {compiled.symbol}")
-    found = re.search(r"\.(?:maxntid|reqntid)\s+(\d+)", behind.partition("{")[0])
-    return int(found[1]) if found else _THREADS
+    head, _, body = behind.partition("{")
+    return head, body.partition(".entry ")[0]
+
+
+def _has_open_array(compiled: Compiled) -> bool:
+    """Whether the kernel itself uses shared memory whose size a launch says."""
+    names = re.findall(r"\.extern \.shared [^;]*?([\w$]+)\[\];", compiled.ptx)
+    return any(re.search(rf"(?<![\w$]){re.escape(n)}(?![\w$])", _entry(compiled)[1]) for n in names)
+
+
+def _bounds(compiled: Compiled) -> int | None:
+    """Threads a block that the kernel's launch bounds allow; None where it has none."""
+    found = re.search(r"\.(?:maxntid|reqntid)\s+([\d, ]+)", _entry(compiled)[0])
+    return math.prod(map(int, found[1].split(","))) if found else None

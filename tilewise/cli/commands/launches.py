@@ -15,6 +15,7 @@ import typer
 from tilewise.cli.commands.options import RIGHT, WRONG, print_json
 
 if TYPE_CHECKING:
+    from tilewise.compiler import Compiled
     from tilewise.devices import Device
     from tilewise.kernel import Kernel
     from tilewise.ladder.rungs import Rung
@@ -149,8 +150,8 @@ class Asked:
         if missing or (self.args is None and compiled.parameters):
             first = missing[0] if missing else "--args"
             raise ValueError(
-                f"{first} is missing; {signature(compiled)} can be launched as\n  "
-                f"{_line(command, target, kernel, arch)}"
+                f"{first} is missing; {signature(compiled)} can be launched as\n"
+                f"{_lines(command, target, kernel, compiled)}"
             )
         assert self.grid is not None
         assert self.block is not None
@@ -179,17 +180,19 @@ def advising(command: str, target: str, kernel: Kernel | Rung) -> Iterator[None]
             raise error from None
         if takes_product(compiled):
             raise
-        line = _line(command, target, kernel, compiled.arch)
+        lines = _lines(command, target, kernel, compiled)
         raise type(error)(
-            f"{signature(compiled)} is launched with its own arguments, as\n  {line}\n{error}"
+            f"{signature(compiled)} is launched with its own arguments, as\n{lines}\n{error}"
         ) from None
 
 
-def _line(command: str, target: str, kernel: Kernel, arch: str) -> str:
-    """A command line that launches the kernel."""
-    from tilewise.specs.advice import options
+def _lines(command: str, target: str, kernel: Kernel, compiled: Compiled) -> str:
+    """A command line that launches the kernel, and what of it is the file's own."""
+    from tilewise.specs.advice import advice
 
-    return f"tilewise {command} {shlex.quote(target)} {options(kernel.compile(arch))}"
+    found = advice(kernel, compiled)
+    line = f"  tilewise {command} {shlex.quote(target)} {found.options}"
+    return f"{line}\n{found.told}" if found.told else line
 
 
 def spread(words: Sequence[str]) -> list[str]:

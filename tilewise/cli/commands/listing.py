@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tilewise.cli.commands.options import RIGHT, Json, print_json
+from tilewise.cli.commands.options import RIGHT, Arch, Json, print_json
 from tilewise.cli.commands.sources import Include, Limit, NoLimits, Trusted, limits_of
 from tilewise.targets import split_target
 
@@ -31,9 +31,7 @@ def kernels(
             "instances that the files launch.",
         ),
     ] = True,
-    arch: Annotated[
-        str | None, typer.Option(help="What files are compiled for. By default sm_90a.")
-    ] = None,
+    arch: Arch = None,
     include: Include = None,
     trusted: Trusted = False,
     limit: Limit = None,

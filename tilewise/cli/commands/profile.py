@@ -92,7 +92,8 @@ def profile(
     from tilewise.ladder.run import sizes_of
     from tilewise.lens import nsight
     from tilewise.lens.compare import against
-    from tilewise.lens.profiling import check_product, profile_prepared, profile_product
+    from tilewise.lens.profiling import check_product, profile_prepared
+    from tilewise.lens.profiling import profile as profile_product
 
     if len(targets) > 2:
         raise ValueError(f"{len(targets)} kernels are named; one is profiled, or two are compared")

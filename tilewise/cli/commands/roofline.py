@@ -245,7 +245,7 @@ def _row(
 ) -> dict[str, Any]:
     from tilewise.ladder.problem import random_problem
     from tilewise.ladder.run import run
-    from tilewise.lens.profiling import profile_product
+    from tilewise.lens.profiling import profile as profile_product
     from tilewise.lens.roofline import bound
 
     m, n, k = sizes

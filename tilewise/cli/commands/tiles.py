@@ -69,7 +69,9 @@ def occupancy(
     block: Annotated[
         str | None,
         typer.Option(
-            metavar="X[,Y[,Z]]", help="Threads a block. By default the rung's, or TILE,TILE."
+            metavar="X[,Y[,Z]]",
+            help="Threads a block. By default the rung's; of a product's kernel TILE,TILE; of any "
+            "other what its file launches it with, or its launch bounds.",
         ),
     ] = None,
     dtype: Annotated[
@@ -102,6 +104,7 @@ def occupancy(
     from tilewise.devices.limits import MAX_BLOCK
     from tilewise.errors import CompileError
     from tilewise.ladder.rungs import Rung
+    from tilewise.ladder.signature import takes_product
     from tilewise.launch import dim3
 
     if shared < 0:
@@ -111,18 +114,25 @@ def occupancy(
         if extent > most:
             raise ValueError(f"--block is {block}; along {axis} a block has at most {most:,}")
     found = source(target, include, trusted, limit, no_limits, define)
-    alone = None if threads is None or tile or dtype else _as_it_is(found)
+    alone = None if tile or dtype else _as_it_is(found)
+    if alone is not None and threads is None and takes_product(alone.compile()):
+        alone = None  # it is launched as a product's
     if alone is None:
         real = (dtype or Dtype.float32).value
         kernel, edge, own = _kernel(found, real, tile)
     else:
         kernel, edge, own, real = alone, None, (1, 1, 1), None
+    told = ""
+    if threads is None and not isinstance(found, Rung) and not tile and _is_other(kernel):
+        threads, told = _own_block(kernel)
+        edge = None
     document: dict[str, Any] = {
         "kernel": kernel.name,
         "tile": edge,
         "dtype": real,
         "block": list(threads or own),
         "threads": math.prod(threads or own),
+        "block_from": told,
         "dynamic_shared_bytes": shared,
     }
     try:
@@ -162,6 +172,32 @@ def _as_it_is(target: Kernel | Rung) -> Kernel | None:
     return target
 
 
+def _is_other(kernel: Kernel) -> bool:
+    """Whether a kernel compiles, and takes no product's matrices."""
+    from tilewise.errors import CompileError
+    from tilewise.ladder.signature import takes_product
+
+    try:
+        return not takes_product(kernel.compile())
+    except CompileError:
+        return False
+
+
+def _own_block(kernel: Kernel) -> tuple[Dim3, str]:
+    """The block that a kernel's own file says it is launched with, and what says so."""
+    from tilewise.compiler.names import signature
+    from tilewise.specs.advice import known_block
+
+    compiled = kernel.compile()
+    block, told = known_block(kernel, compiled)
+    if block is None:
+        raise ValueError(
+            f"--block is missing, as --block 256: {signature(compiled)} has no launch bounds, and "
+            + (told or "its file does not launch it")
+        )
+    return block, told
+
+
 def _kernel(target: Kernel | Rung, dtype: str, tile: int | None) -> tuple[Kernel, int | None, Dim3]:
     """The kernel, its tile, and the block that it is launched with."""
     import numpy as np
@@ -177,8 +213,11 @@ def _kernel(target: Kernel | Rung, dtype: str, tile: int | None) -> tuple[Kernel
 
 def _rows(
     kernel: Kernel, threads: int, shared: int, asked: Sequence[str] | None
-) -> dict[str, list[dict[str, Any]]]:
-    """A row an architecture; those that nobody asked for by name may be left out, and why."""
+) -> dict[str, list[Any]]:
+    """A row an architecture; those that nobody asked for by name may be left out, and why.
+
+    And notes: of headers that are left out.
+    """
     from tilewise import compiler
     from tilewise.cli import show
     from tilewise.devices.occupancy import ARCHITECTURES, multiprocessor
@@ -192,12 +231,14 @@ def _rows(
     places = [multiprocessor(arch) for arch in dict.fromkeys(wanted)]
     rows: list[dict[str, Any]] = []
     left_out: list[dict[str, Any]] = []
+    notes: dict[str, None] = {}
     refused: Exception | None = None
     with show.progress(len(places), "compiling") as step:
         for place in places:
             step(place.name)
             try:
-                resources = kernel.compile(place.name).resources
+                compiled = kernel.compile(place.name)
+                resources = compiled.resources
                 if resources.missing:
                     raise ValueError(
                         f"the registers of {kernel.name} are not known: {resources.missing}"
@@ -219,6 +260,7 @@ def _rows(
                 left_out.append({"arch": place.name, "why": str(error)})
             else:
                 rows.append(found.to_dict())
+                notes.update(dict.fromkeys(compiled.remarks))
     if refused is not None and not rows:
         raise refused
-    return {"rows": rows, "left_out": left_out}
+    return {"rows": rows, "left_out": left_out, "notes": list(notes)}

@@ -9,10 +9,11 @@ from rich.padding import Padding
 from rich.text import Text
 
 from tilewise.cli.show.console import console
+from tilewise.cli.usage import with_options
 from tilewise.shown import number, plural
 
 if TYPE_CHECKING:
-    from tilewise.listing import ListedKernel
+    from tilewise.listing import ListedKernel, ListedLaunch
 
 _MOST = 6  # instances of a template that are shown
 _INDENT = (0, 0, 0, 4)
@@ -69,12 +70,27 @@ def _lines(kernel: ListedKernel, arch: str) -> list[str]:
         shown = ", ".join(kernel.instances[:_MOST])
         more = len(kernel.instances) - _MOST
         lines.append(f"launched as {shown}{f' and {more} more' if more > 0 else ''}")
+    lines += map(_launch, kernel.launches[:_MOST])
+    if len(kernel.launches) > _MOST:
+        lines.append(f"and {len(kernel.launches) - _MOST} more launches")
     if kernel.compiles is None:
         if kernel.template and not kernel.instances:
             lines.append("a template that the file does not launch: ask for NAME<...>")
     elif kernel.compiles:
         lines.append("compiles" if kernel.tried == kernel.name else f"compiles as {kernel.tried}")
     else:
-        first = next((line for line in kernel.problem.splitlines() if " error: " in line), "")
-        lines.append(f"does not compile for {arch}: {first or kernel.problem.splitlines()[0]}")
-    return lines
+        told = kernel.problem.splitlines()
+        telling = (line for line in told if " error: " in line or " is left out: " in line)
+        lines.append(f"does not compile for {arch}: {with_options(next(telling, told[0]))}")
+    return lines + [f"note: {with_options(note)}" for note in kernel.notes]
+
+
+def _launch(launch: ListedLaunch) -> str:
+    """Where a file launches a kernel, and with what."""
+    known = [
+        f"{what} {' x '.join(map(str, extents[: 3 if extents[2] > 1 else 2]))}"
+        for what, extents in (("grid", launch.grid), ("block", launch.block))
+        if extents is not None
+    ]
+    told = f": {', '.join(known)}" if known else ""
+    return f"{launch.file}:{launch.line} launches it as {launch.text}{told}"

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tilewise.cli.show.console import console, labels, named_rows, short, verdict_rows, within
+from tilewise.cli.usage import with_options
 from tilewise.launch import in_groups
 from tilewise.shown import duration, extents, number, plural
 
@@ -149,7 +150,7 @@ def _notes(found: Profile, name: str) -> None:
     if notes:
         out.print()
     for note in notes:
-        out.print(f"note: {name}: {note}", markup=False)
+        out.print(f"note: {name}: {with_options(note)}", markup=False)
     if found.report.output:
         out.print()
         some = "" if found.blocks_run == found.blocks else ", in the blocks that were run"

@@ -17,6 +17,7 @@ from tilewise.cli.show.console import (
     verdict,
     verdict_rows,
 )
+from tilewise.cli.usage import with_options
 from tilewise.ladder.geometry import listed
 from tilewise.launch import device_name, in_groups
 from tilewise.shown import duration, extents, number, plural
@@ -139,7 +140,7 @@ def report_rest(report: LaunchReport) -> None:
     if report.counters is not None and report.counted_as != "machine code":
         out.print(f"counted as: {report.counted_as}")
     for note in report.notes:
-        out.print(f"note: {note}", markup=False)
+        out.print(f"note: {with_options(note)}", markup=False)
     if report.output:
         out.print("the kernel printed:", style="bold")
         out.print(report.output.rstrip("\n"), markup=False)

@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tilewise.cli.show.console import console, within
+from tilewise.cli.usage import with_options
 from tilewise.lens.tiles import Tile
 from tilewise.shown import extents, number, plural
 
@@ -33,6 +34,8 @@ def occupancy(document: Mapping[str, Any]) -> None:
     if document["tile"] is not None:
         line += f", tile {document['tile']}"
     out.print(Text.assemble((document["kernel"], "bold"), line))
+    if document["block_from"]:
+        out.print(f"the block is that of {document['block_from']}", markup=False)
     out.print()
     table = _table("", "registers\na thread", "shared bytes\na block", "\nblocks", "\nwarps",
                    "\nshare")  # fmt: skip
@@ -55,6 +58,8 @@ def occupancy(document: Mapping[str, Any]) -> None:
     for left in document["left_out"]:
         why = " ".join(left["why"].splitlines()[:2])  # of a compiler's message, the first error
         out.print(Text(f"{left['arch']} is left out: {why}"))
+    for note in document["notes"]:
+        out.print(f"note: {with_options(note)}", markup=False)
 
 
 def tiles(rows: Sequence[Tile]) -> None:

@@ -16,12 +16,12 @@ from typing import Any
 
 from tilewise.compiler.source.kernels import KernelDeclaration
 from tilewise.compiler.source.part import Files
+from tilewise.compiler.source.scopes import visible
 from tilewise.compiler.source.tree import Text, nodes
 
 MOST = 256
 """Of one kernel, no more instances than these are looked for."""
 _DEEPEST = 5  # templates that instantiate one another
-_SCOPES = ("compound_statement", "case_statement", "translation_unit", "declaration_list")
 _OPERATIONS: dict[type, Callable[[int, int], int]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul,
     ast.Div: operator.floordiv, ast.Mod: operator.mod, ast.LShift: operator.lshift,
@@ -31,7 +31,7 @@ _ARITHMETIC = re.compile(r"[\d\s()+*/%<>&|-]+")
 
 def instances(files: Files) -> dict[str, list[str]]:
     """By a template's name, the instances of it that the texts ask for: ``"k<64, float>"``."""
-    finder = _Finder(files)
+    finder = Finder(files)
     found: dict[str, list[str]] = {}
     for kernel in files.kernels:
         if kernel.template:
@@ -43,7 +43,9 @@ def instances(files: Files) -> dict[str, list[str]]:
     return found
 
 
-class _Finder:
+class Finder:
+    """Finds what templates are instantiated with, and where kernels are launched."""
+
     def __init__(self, files: Files) -> None:
         self.by_name: dict[str, list[tuple[Any, Text]]] = {}
         self.launches: dict[str, list[tuple[Any, Text]]] = {}
@@ -74,17 +76,17 @@ class _Finder:
         self, arguments: Sequence[Any], node: Any, text: Text, depth: int
     ) -> Iterator[tuple[str, ...]]:
         """The arguments with values for names, once for each instance of the templates around."""
-        for around in self._around(node, text, depth):
+        for around in self.around(node, text, depth):
             values = []
             for argument in arguments:
-                value = self._value(argument, node, text, around)
+                value = self.value(argument, node, text, around)
                 if value is None:
                     break
                 values.append(value)
             else:
                 yield tuple(values)
 
-    def _around(self, node: Any, text: Text, depth: int) -> Iterator[Mapping[str, str]]:
+    def around(self, node: Any, text: Text, depth: int) -> Iterator[Mapping[str, str]]:
         """What the parameters of the templates around a place stand for."""
         every: list[list[dict[str, str]]] = []
         while (node := node.parent) is not None:
@@ -103,7 +105,7 @@ class _Finder:
         for chosen in islice(product(*every), MOST):
             yield {name: value for each in chosen for name, value in each.items()}
 
-    def _value(
+    def value(
         self, node: Any, place: Any, text: Text, around: Mapping[str, str], depth: int = 0
     ) -> str | None:
         """An expression or a type with values for the names in it; None where one is not known."""
@@ -121,12 +123,27 @@ class _Finder:
             elif token.is_word and depth < _DEEPEST:
                 constant = _constant(word, place, text)
                 if constant is not None:
-                    value = self._value(constant, constant, text, around, depth + 1)
+                    value = self.value(constant, constant, text, around, depth + 1)
                     if value is None:
                         return None
                     word = value if re.fullmatch(r"\w+", value) else f"({value})"
             parts.append(gap + word)
         return _computed("".join(parts))
+
+    def instance(self, function: Any, text: Text, around: Mapping[str, str]) -> str:
+        """The name of what is called, its template's arguments with values where all are known."""
+        inner = function
+        while inner.type == "qualified_identifier":
+            inner = inner.child_by_field_name("name")
+        listed = inner.child_by_field_name("arguments")
+        if listed is None:
+            return text.spelled(function)
+        name = text.spelled(function).partition("<")[0]
+        arguments = [c for c in listed.named_children if c.type != "comment"]
+        values = [self.value(each, function, text, around) for each in arguments]
+        said = (text.spelled(each) for each in arguments)
+        known = (value or word for value, word in zip(values, said, strict=True))
+        return f"{name}<{', '.join(known)}>"
 
     def deduced(self, kernel: KernelDeclaration) -> list[str]:
         """Instances by launches without arguments, whose types the arguments of the call say."""
@@ -139,7 +156,7 @@ class _Finder:
             if listed is None or text.spelled(node.child_by_field_name("function")).endswith(">"):
                 continue
             arguments = [c for c in listed.named_children if c.type != "comment"]
-            for around in self._around(node, text, 0):
+            for around in self.around(node, text, 0):
                 known: dict[str, str] = {}
                 for parameter, argument in zip(kernel.parameters, arguments, strict=False):
                     kind = self._type(argument, node, text, around)
@@ -158,11 +175,11 @@ class _Finder:
         """The type that a variable is declared with; empty where it is not known."""
         if node.type == "cast_expression":
             kind = node.child_by_field_name("type")
-            return _plain(self._value(kind, place, text, around) or "")
+            return _plain(self.value(kind, place, text, around) or "")
         word = text.spelled(node)
         if not re.fullmatch(r"\w+", word):
             return ""
-        for declaration in _declarations(place, ("declaration", "parameter_declaration")):
+        for declaration in visible(place, ("declaration", "parameter_declaration")):
             for declarator in declaration.children_by_field_name("declarator"):
                 stars = 0
                 inner = declarator
@@ -173,7 +190,7 @@ class _Finder:
                     inner = inner.child_by_field_name("declarator")
                 kind = declaration.child_by_field_name("type")
                 if inner is not None and kind is not None and text.spelled(inner) == word:
-                    return _plain(self._value(kind, place, text, around) or "") + "*" * stars
+                    return _plain(self.value(kind, place, text, around) or "") + "*" * stars
         return ""
 
 
@@ -212,24 +229,9 @@ def _names_of(template: Any, text: Text) -> Iterator[str]:
         yield text.spelled(declarator)
 
 
-def _declarations(place: Any, kinds: tuple[str, ...]) -> Iterator[Any]:
-    """Declarations that can be seen from a place, the nearest ones first."""
-    node = place
-    while (parent := node.parent) is not None:
-        if parent.type in _SCOPES or parent.type.startswith("preproc_"):
-            for child in reversed(parent.named_children):
-                if child.start_byte < node.start_byte and child.type in kinds:
-                    yield child
-        elif parent.type == "function_definition" and "parameter_declaration" in kinds:
-            for child in nodes(parent.child_by_field_name("declarator")):
-                if child.type == "parameter_declaration":
-                    yield child
-        node = parent
-
-
 def _constant(word: str, place: Any, text: Text) -> Any:
     """What a constant of the functions around a place is initialized with."""
-    for declaration in _declarations(place, ("declaration",)):
+    for declaration in visible(place, ("declaration",)):
         words = {t.text for t in text.between(declaration.start_byte, declaration.end_byte)}
         if declaration.parent.type in ("translation_unit", "declaration_list"):
             continue  # NVRTC knows it too

@@ -25,6 +25,9 @@ _USUAL = frozenset(
     (*_CONDITIONS, "defined", "true", "false", "and", "or", "not", "NDEBUG", "WIN32", "WIN64",
      "MACOSX", "L", "UL", "LL", "ULL", "U")
 )  # fmt: skip
+MARK = b"#warning"
+"""What stands in the place of an include that is left out, and is no longer: NVRTC says where it
+comes by one."""
 _WORD = re.compile(r"[A-Za-z_]\w*")
 
 
@@ -144,6 +147,7 @@ class Part:
         """Keep a directive, unless it includes what is not read, or into what is left out."""
         if directive.word == "include" and (name, text.line(directive.start)) in self.refused:
             blank(out, directive.start, directive.end)
+            out[directive.start : directive.start + len(MARK)] = MARK
         elif directive.word != "include" or not is_inside:
             out[directive.start : directive.end] = text.data[directive.start : directive.end]
 

@@ -1,0 +1,127 @@
+"""Runs of NVRTC that are left out: what the source says itself, and what can't compile whole."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tilewise import CompileError, Kernel, compiler
+from tilewise.compiler import nvrtc, toolkit
+from tilewise.compiler.job import job_of
+from tilewise.compiler.plain_types import plain_types
+from tilewise.compiler.source.launches import has_host_launch
+from tilewise.compiler.source.tree import parsed
+
+PLAIN = (
+    "int n, unsigned u, long l, const float x, bool b, char c",
+    "const float* __restrict__ x, double *y, unsigned long long const * z, void* v",
+    "int** a, const char* const* b, float *const c, volatile int* d",
+    "signed s, short int t, unsigned short w, signed char q, unsigned char *r, long long int m",
+    "",
+)
+has_toolkit = pytest.mark.skipif(toolkit.find() is None, reason="CUDA's headers are not here")
+
+
+def read(source: str, name: str = "k", **more: Any) -> Any:
+    job = job_of(Kernel(source, name, **more).request())
+    return plain_types(job, job.gathered())
+
+
+@pytest.fixture
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The options of NVRTC's runs, the first that tells them apart."""
+    monkeypatch.setenv("TILEWISE_CACHE_DIR", str(tmp_path / "cache"))
+    compiler.forget()
+    found: list[str] = []
+    run = nvrtc.run
+
+    def counted(source: str, file: str, options: Any, *rest: Any) -> nvrtc.Output:
+        found.append("syntax" if "--fdevice-syntax-only" in options else "whole")
+        return run(source, file, options, *rest)
+
+    monkeypatch.setattr(nvrtc, "run", counted)
+    return found
+
+
+@pytest.mark.parametrize("parameters", PLAIN)
+def test_the_types_are_the_compilers(parameters: str) -> None:
+    source = f"__global__ void k({parameters}) {{}}"
+    compiled = Kernel(source, "k").compile()
+    assert read(source) == tuple(each.declared for each in compiled.parameters)
+
+
+@pytest.mark.parametrize(
+    ("source", "more"),
+    [
+        ("__global__ void k(size_t n) {}", {}),
+        ("__global__ void k(float4 x) {}", {}),
+        ("__global__ void k(float x[4]) {}", {}),
+        ("__global__ void k(int& x) {}", {}),
+        ("__global__ void k(long double x) {}", {}),
+        ("__global__ void k(void (*f)(int)) {}", {}),
+        ("#define float double\n__global__ void k(float x) {}", {}),
+        ("#if 0\n#define int \\\n long\n#endif\n__global__ void k(int x) {}", {}),
+        ("__global__ void k(int x) {}", {"defines": {"int": "long"}}),
+        ("#define k other\n__global__ void k(int x) {}", {}),
+        ("#ifdef A\n__global__ void k(int x) {}\n#else\n__global__ void k(long x) {}\n#endif", {}),
+        ("__global__ void k(\n#ifdef A\nint x\n#else\nlong x\n#endif\n) {}", {}),
+        ("__global__ void k(int x) {}\n__global__ void k(float x) {}", {}),
+        ("__global__ void k(int x);", {}),
+        ("#define KERNEL __global__ void\nKERNEL k(int x) {}", {}),
+        ("template <class T> __global__ void k(int x) {}", {}),
+    ],
+)
+def test_what_only_the_compiler_can_tell(source: str, more: Any) -> None:
+    assert read(source, **more) is None
+
+
+@has_toolkit
+def test_a_source_with_cudas_headers_is_read_once(runs: list[str]) -> None:
+    head = "#include <cuda_fp16.h>\n"
+    compiled = Kernel(head + "__global__ void k(const float* x, unsigned n) {}", "k").compile()
+    assert [each.declared for each in compiled.parameters] == ["float*", "unsigned int"]
+    assert runs == ["whole"]
+    compiled = Kernel(head + "__global__ void k(const __half* x, unsigned n) {}", "k").compile()
+    assert [each.declared for each in compiled.parameters] == ["__half*", "unsigned int"]
+    assert runs[1:] == ["whole", "syntax"]
+
+
+@has_toolkit
+def test_a_source_that_launches_is_not_compiled_whole_first(runs: list[str]) -> None:
+    source = "#include <cuda_fp16.h>\n__global__ void k(float* x) { *x = 1; }\n"
+    host = "int main() { k<<<1, 1>>>(nullptr); }\n"
+    assert Kernel(source + host, "k").compile().is_part
+    assert runs == ["whole"]
+    with pytest.raises(CompileError, match="has no kernel called 'other'; it has k"):
+        Kernel(source + host, "other").compile()
+    assert runs == ["whole"]
+    # To be linked, it may launch.
+    options = ["--relocatable-device-code=true"]
+    assert not Kernel(source + host, "k", options=options).compile().is_part
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("void f() { k<<<1, 1>>>(); }", True),
+        ("namespace a { static void f() { if (true) { k<<<1, 1>>>(); } } }", True),
+        ('extern "C" { void f() { k<<<1, 1>>>(); } }', True),
+        ("#if A\n#endif\nvoid f() { k<<<1, 1>>>(); }", True),
+        ("template <class T> void f() { k<<<1, 1>>>(); }", False),
+        ("struct A { void f() { k<<<1, 1>>>(); } };", False),
+        ("#ifdef A\nvoid f() { k<<<1, 1>>>(); }\n#endif", False),
+        ("void f() { auto l = [](auto x) { k<<<1, 1>>>(x); }; }", False),
+        ("void f() { IGNORED(k<<<1, 1>>>()); }", False),
+        ("#define F void f() { k<<<1, 1>>>(); }\n", False),
+        ("// void f() { k<<<1, 1>>>(); }\n", False),
+        ("void f() {}", False),
+    ],
+)
+def test_where_a_launch_stands(text: str, wanted: bool) -> None:
+    text = f"__global__ void k(int x = 0) {{}}\n{text}"
+    assert has_host_launch(parsed(text)) is wanted
+    if wanted:  # the compiler says so too
+        job = job_of(Kernel(text, "k").request())
+        assert not job.run(job.gathered(), job.options, "k").ok

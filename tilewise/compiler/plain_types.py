@@ -1,0 +1,85 @@
+"""The types of a kernel's parameters, where its source has them in the language's own words.
+
+``const float* x`` is what it is wherever it stands, unless a macro replaces a word of it. Where all
+parameters are of that kind, the compiler need not read the source once more to say so
+(:mod:`tilewise.compiler.signatures`), which takes a second or two with CUDA's larger headers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from tilewise.compiler.extract import matching, own_texts, wanted
+from tilewise.compiler.includes import Gathered
+from tilewise.compiler.job import Job
+from tilewise.compiler.options import defined
+from tilewise.compiler.source.kernels import KernelDeclaration
+from tilewise.compiler.source.part import Files, read
+from tilewise.errors import ParserMissingError
+
+_NAMES = {
+    **{name: name for name in ("void", "bool", "char", "short", "int", "long", "float", "double")},
+    "signed": "int", "signed int": "int", "int signed": "int", "unsigned": "unsigned int",
+    "unsigned int": "unsigned int", "int unsigned": "unsigned int", "signed char": "signed char",
+    "unsigned char": "unsigned char", "short int": "short", "unsigned short": "unsigned short",
+    "unsigned short int": "unsigned short", "long int": "long", "unsigned long": "unsigned long",
+    "unsigned long int": "unsigned long", "long long": "long long", "long long int": "long long",
+    "unsigned long long": "unsigned long long", "unsigned long long int": "unsigned long long",
+}  # fmt: skip
+_QUALIFIERS = frozenset(("const", "volatile", "__restrict__", "__restrict"))
+_TYPE = re.compile(r"(?:\w+ ?)+|\*")
+
+
+def plain_types(job: Job, gathered: Gathered) -> tuple[str, ...] | None:
+    """Return the types as :func:`tilewise.compiler.signatures.told` does, one a parameter.
+
+    None where a type has another word in it, several declarations may be the kernel's, or it can't
+    be told that no macro, condition or template decides.
+    """
+    if not gathered.is_whole:  # what NVRTC finds itself may define anything
+        return None
+    try:
+        files = read(own_texts(job, gathered))
+    except ParserMissingError:
+        return None
+    asked = wanted(job.request.name)
+    kernels = matching(files, asked)
+    if len(kernels) != 1 or asked.arguments or not _is_plain(kernels[0], files):
+        return None
+    found = [_type(each.type) for each in kernels[0].parameters]
+    words = {word for each in kernels[0].parameters for word in re.findall(r"\w+", each.text)}
+    words.add(kernels[0].base)
+    if not words.isdisjoint(_macros(job, gathered)):
+        return None
+    return tuple(each for each in found if each) if all(found) else None
+
+
+def _is_plain(kernel: KernelDeclaration, files: Files) -> bool:
+    """Whether it is a definition without a template, and no condition stands in its head."""
+    declaration, text = kernel.declaration, files.texts[kernel.file]
+    tokens = text.between(declaration.start, declaration.end)
+    body = next((token.start for token in tokens if token.text == b"{"), declaration.end)
+    return (
+        kernel.has_body and not kernel.template and not kernel.is_special
+        and declaration.expanded is None
+        and not any(declaration.start <= each.start < body for each in text.directives)
+    )  # fmt: skip
+
+
+def _type(declared: str) -> str:
+    """A type in the compiler's own spelling; empty where a word of it is not the language's."""
+    parts = [part.strip() for part in _TYPE.findall(declared)]
+    if "".join(declared.split()) != "".join("".join(parts).split()):
+        return ""
+    words = [word for part in parts if part != "*" for word in part.split()]
+    name = _NAMES.get(" ".join(word for word in words if word not in _QUALIFIERS), "")
+    return name and name + "*" * parts.count("*")
+
+
+def _macros(job: Job, gathered: Gathered) -> Iterable[str]:
+    """What the source, its headers and the options define, in whichever branch of a condition."""
+    for text in (job.request.source, *gathered.texts.values(), *gathered.headers.values()):
+        yield from re.findall(r"define\s+(\w+)", text.replace("\\\n", " "))
+    for macro in defined(job.options):
+        yield re.split(r"\W", macro, maxsplit=1)[0]
