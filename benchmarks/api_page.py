@@ -36,7 +36,8 @@ command line is in the [README](../README.md#the-command-line), launches as text
 """
 GROUPS: Mapping[str, Sequence[str]] = {
     "Kernels": ("Kernel", "LaunchReport", "Finding", "Counters", "Resources", "Launch", "Limits",
-                "Variables", "tensor_map", "MappedArray", "list_kernels", "ListedKernel"),
+                "Variables", "pointer", "Pointer", "tensor_map", "MappedArray", "list_kernels",
+                "ListedKernel"),
     "Products": ("matmul", "explain", "Explanation", "tune", "Tuned", "warm", "Warmed"),
     "Seeing": ("profile", "watch"),
     "Devices": ("get_device", "emulator", "Device"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -63,7 +64,10 @@ def test_a_parameter(parameter: str, expected: str) -> None:
     assert declared(f"int first, {parameter}, float* last") == ("int", expected, "float*")
 
 
-def test_types_are_of_the_architecture_and_take_no_ptxas(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_types_are_of_the_architecture_and_take_no_ptxas(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TILEWISE_CACHE_DIR", str(tmp_path))
     run, seen = nvrtc.run, []
 
     def noted(*args: Any) -> nvrtc.Output:

@@ -389,7 +389,7 @@ def test_bad_words_are_refused_before_anything_is_run(
         pytest.importorskip("matplotlib", reason="matplotlib is not installed")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(
-        "tilewise.lens.profiling.profile_product", lambda *_, **__: pytest.fail("it was run")
+        "tilewise.lens.profiling.profile", lambda *_, **__: pytest.fail("it was run")
     )
     code, _, err = said(capsys, "roofline", *words)
     assert code == 2
