@@ -47,6 +47,10 @@ from tilewise.provenance import write
 SAID = Console(stderr=True)
 LAUNCHES = "launches.jsonl"
 """The file of what the process under Nsight Compute did: a line a launch."""
+SECONDS = 60
+"""Of one process under Nsight Compute."""
+MOST = 16
+"""Launches of one process: what it has counted is lost where it has to be stopped."""
 LONGEST = 20
 """Seconds that a launch on the GPU may take, with all its repetitions under Nsight Compute."""
 
@@ -59,16 +63,16 @@ def chosen(folder: Path, project: str | None, words: str) -> list[tuple[str, Cas
 
 
 def launch_on_the_gpu(
-    folder: Path, project: str | None, words: str, first: int, into: Path
+    folder: Path, project: str | None, words: str, first: int, most: int, into: Path
 ) -> None:
-    """Launch the chosen kernels from the ``first`` on, a line into a file for each.
+    """Launch ``most`` of the chosen kernels from the ``first`` on, a line into a file for each.
 
     It ends behind the first that fails after it was launched, for the GPU takes no more then, and
     in one that does not come to its end.
     """
     gpu = get_device("gpu")
     with into.open("w", encoding="utf-8") as file:
-        for index, (name, case) in enumerate(chosen(folder, project, words)[first:], first):
+        for index, (name, case) in enumerate(chosen(folder, project, words)[first:][:most], first):
             ended, error, wrong = False, "", ""
             print(json.dumps({"begun": index}), file=file, flush=True)
             faulthandler.dump_traceback_later(LONGEST, exit=True)
@@ -97,20 +101,26 @@ def measured(
     wrong : str
         What is wrong with the result, or why there is none; empty where it is right.
     """
-    count, first = len(chosen(folder, project, words)), 0
+    count, first, most = len(chosen(folder, project, words)), 0, MOST
     with tempfile.TemporaryDirectory() as name:
         into = Path(name) / LAUNCHES
         while first < count:
             into.unlink(missing_ok=True)
             seen = watch(
-                [__file__, str(folder), "--only", words, "--launch", str(into), str(first)]
-                + ([] if project is None else ["--project", project])
+                [__file__, str(folder), "--only", words]
+                + ["--launch", str(into), str(first), str(most)]
+                + ([] if project is None else ["--project", project]),
+                SECONDS,
             )
             said = into.read_text(encoding="utf-8").splitlines() if into.exists() else []
             if not said:
                 raise ProfilerError(f"nothing was launched{seen.complaints}")
             told = [json.loads(line) for line in said]
-            rows = iter(seen.launches)
+            done = [line for line in told if line.get("error") == ""]
+            if done and not seen.launches and "begun" in told[-1]:  # it was stopped in the last one
+                most = len(told) // 2
+                continue
+            rows, most = iter(seen.launches), MOST
             for line in told:
                 if "begun" in line:
                     continue
@@ -182,11 +192,12 @@ def main() -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write what was counted")
     parser.add_argument("--only", default="", metavar="WORDS", help="kernels with this in the name")
     parser.add_argument("--project", choices=PROJECTS, help="of this project alone")
-    parser.add_argument("--launch", nargs=2, help=argparse.SUPPRESS)  # under Nsight Compute
+    parser.add_argument("--launch", nargs=3, help=argparse.SUPPRESS)  # under Nsight Compute
     options = parser.parse_args()
     given = options.folder.resolve(), options.project, options.only
     if options.launch:
-        launch_on_the_gpu(*given, int(options.launch[1]), Path(options.launch[0]))
+        into, first, most = options.launch
+        launch_on_the_gpu(*given, int(first), int(most), Path(into))
         return
     every = chosen(*given)
     if not every:

@@ -11,6 +11,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -32,6 +33,7 @@ from tilewise.lens.nsight_child import OUTCOME, Case, save
 
 __all__ = ["Case", "Hardware", "ProfilerError", "Watched", "measure", "require", "watch"]
 
+_ERROR = "==ERROR=="
 _PERMISSION = "ERR_NVGPUCTRPERM"
 _WITHOUT = "Everything works without it but --hardware: the emulator counts by itself"
 _TOLD = re.compile(r"==(?:PROF|WARNING|ERROR|LOG)==")
@@ -128,15 +130,14 @@ class Watched:
     @property
     def complaints(self) -> str:
         """Nsight Compute's own errors, to be put behind a message."""
-        mark = "==ERROR=="
         lines = self.printed.splitlines()
-        said = [line.removeprefix(mark).strip() for line in lines if mark in line]
+        said = [line.removeprefix(_ERROR).strip() for line in lines if _ERROR in line]
         # That the process failed is no news.
         said = [words for words in said if "application returned an error code" not in words]
         return f"; Nsight Compute says: {' / '.join(said)}" if said else ""
 
 
-def watch(python: Sequence[str]) -> Watched:
+def watch(python: Sequence[str], seconds: float | None = None) -> Watched:
     """Run Python under Nsight Compute, and read what it counts of each launch.
 
     Parameters
@@ -144,6 +145,8 @@ def watch(python: Sequence[str]) -> Watched:
     python : sequence of str
         The interpreter's arguments. It finds this tilewise, wherever that was found. It is run
         again where this Nsight Compute does not know one of the metrics.
+    seconds : float, optional
+        When it is stopped; nothing was counted then.
 
     Raises
     ------
@@ -154,7 +157,7 @@ def watch(python: Sequence[str]) -> Watched:
     version = _version(program)
     asked, unknown = list(ASKED), {""}
     while unknown:  # it may refuse the rest too where it does not know one
-        printed = _run(program, asked, python)
+        printed = _run(program, asked, python, seconds)
         unknown = _unknown(printed, asked)
         asked = [metric for metric in asked if metric not in unknown]
     if _PERMISSION in printed:
@@ -201,7 +204,7 @@ def _version(program: str) -> str:
     return found[1] if found else done.strip()
 
 
-def _run(program: str, metrics: Sequence[str], python: Sequence[str]) -> str:
+def _run(program: str, metrics: Sequence[str], python: Sequence[str], seconds: float | None) -> str:
     """What ncu and the process under it print."""
     paths = [str(Path(tilewise.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
     return _call(
@@ -210,14 +213,16 @@ def _run(program: str, metrics: Sequence[str], python: Sequence[str]) -> str:
             "--print-kernel-base", "mangled", "--metrics", ",".join(metrics),
             sys.executable, *python,
         ],
+        seconds,
         PYTHONPATH=os.pathsep.join(filter(None, paths)),
         LC_ALL="C.UTF-8",  # else the numbers may be written as the user's language has them
     )  # fmt: skip
 
 
-def _call(command: Sequence[str], **environment: str) -> str:
+def _call(command: Sequence[str], seconds: float | None = None, **environment: str) -> str:
+    """What a program and those under it print, which are stopped after so many seconds."""
     try:
-        done = subprocess.run(
+        begun = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -225,11 +230,19 @@ def _call(command: Sequence[str], **environment: str) -> str:
             encoding="utf-8",
             errors="replace",
             env={**os.environ, **environment},
-            check=False,
+            start_new_session=seconds is not None,
         )
     except OSError as error:
         raise ProfilerError(f"{command[0]} can't be started: {error}. {_WITHOUT}") from error
-    return done.stdout
+    with begun:
+        try:
+            return begun.communicate(timeout=seconds)[0]
+        except subprocess.TimeoutExpired:
+            os.killpg(begun.pid, signal.SIGKILL)
+            return begun.communicate()[0] + f"\n{_ERROR} stopped after {seconds:g} seconds\n"
+        except BaseException:
+            begun.kill()
+            raise
 
 
 def _unknown(printed: str, metrics: Sequence[str]) -> set[str]:
