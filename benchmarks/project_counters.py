@@ -6,8 +6,10 @@ FOLDER is that of benchmarks/projects.py, and so are the kernels, but for those 
 than CUDA C++ launch. Each is launched once on the GPU, under Nsight Compute, and once on the
 emulator for that GPU's architecture, with the same arguments. The table says whether both results
 are right, what the emulator's counts follow (machine code or PTX, and why), and which of the
-counters of tilewise.lens.metrics.EXACT differ. Exits with 1 where a kernel whose counts follow the
-machine code has others than the hardware's, with 2 if the machine can't measure.
+counters of tilewise.lens.metrics.EXACT differ. Exits with 1 where they differ, and neither the
+emulator nor benchmarks/projects/unlike.py says why; with 2 if the machine can't measure.
+
+Rows of other kernels stay in the FILE of --json, so that a project can be measured at a time.
 """
 
 from __future__ import annotations
@@ -33,7 +35,8 @@ from rich.table import Table
 sys.path.insert(0, str(Path(__file__).parent))
 
 from projects.case import Case
-from projects.every import PROJECTS, cases, origin
+from projects.every import PROJECTS, cases, without_paths
+from projects.unlike import unlike
 
 import tilewise
 from tilewise.devices import get_device
@@ -224,14 +227,25 @@ def main() -> None:
     both = [each for each in rows if "equal" in each]
     print(f"{sum(each['equal'] for each in both)} of {len(both)} counted are equal")
     if options.json:
-        names = dict.fromkeys(each["project"] for each in rows)
-        projects = [{"project": name, "of": origin(options.folder / name)} for name in names]
         version = next((found.ncu for _, found, _ in on_gpu if found), "")
-        text = json.dumps({"ncu": version, "projects": projects, "rows": rows})
-        text = re.sub(r"/[^\s\"]*/site-packages/", "", text.replace(f"{given[0]}/", ""))
-        write(options.json, json.loads(text))
-    wrong = [x for x in both if not x["equal"] and x["counted_as"] == "machine code"]
-    sys.exit(1 if wrong else 0)
+        record = without_paths({"ncu": version, "rows": rows}, given[0])
+        there = json.loads(options.json.read_text()) if options.json.exists() else {"rows": []}
+        write(options.json, merged(there, record))
+    sys.exit(0 if all(x["equal"] or x["because"] or unlike(x["project"], x["kernel"]) for x in both)
+             else 1)  # fmt: skip
+
+
+def merged(there: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a record with the rows of another, those of the same kernels in place of its own."""
+
+    def place(each: Mapping[str, Any]) -> tuple[str, ...]:
+        return each["project"], each["file"], each["kernel"]
+
+    new = {place(each) for each in found["rows"]}
+    old = [each for each in there["rows"] if place(each) not in new]
+    order = list(PROJECTS)
+    rows = sorted([*old, *found["rows"]], key=lambda each: order.index(each["project"]))
+    return {**found, "rows": rows}
 
 
 def row(

@@ -16,9 +16,7 @@ Nothing of the projects' own code is here.
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import re
 import sys
 import tempfile
 import time
@@ -34,7 +32,7 @@ from rich.table import Table
 sys.path.insert(0, str(Path(__file__).parent))
 
 from projects.case import Case, Outcome, Program
-from projects.every import PROJECTS, cases, origin
+from projects.every import PROJECTS, cases, origin, without_paths
 
 from tilewise.provenance import write
 
@@ -95,12 +93,8 @@ def main() -> None:
     if options.json:
         names = dict.fromkeys(row["project"] for row in rows)
         projects = [{"project": name, "of": origin(options.folder / name)} for name in names]
-        text = json.dumps({"right": right, "projects": projects, "rows": rows})
-        # What is said of a file is said by its place in the project, or in its package.
-        text = re.sub(
-            r"/[^\s\"]*/site-packages/", "", text.replace(f"{options.folder.resolve()}/", "")
-        )
-        write(options.json, json.loads(text))
+        record = {"right": right, "projects": projects, "rows": rows}
+        write(options.json, without_paths(record, options.folder))
     sys.exit(0 if rows and all(row["right"] or row["fault"] for row in rows) else 1)
 
 

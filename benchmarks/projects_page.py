@@ -2,20 +2,28 @@
 
     python benchmarks/projects_page.py
 
-The record is benchmarks/results/projects.json, as ``benchmarks/projects.py`` and ``keep.py`` wrote
-it.
+The records are benchmarks/results/projects.json and project_counters_h200.json, as
+``benchmarks/projects.py``, ``benchmarks/project_counters.py`` and ``keep.py`` wrote them.
 """
 
 from __future__ import annotations
 
 import json
+import sys
 import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parent))
+
+from projects.unlike import unlike
+
+from tilewise.lens.metrics import EXACT
+
 ROOT = Path(__file__).parents[1]
 RECORD = ROOT / "benchmarks" / "results" / "projects.json"
+HARDWARE = ROOT / "benchmarks" / "results" / "project_counters_h200.json"
 PAGE = ROOT / "docs" / "projects.md"
 
 # Where a project is, and what of it is run.
@@ -60,14 +68,44 @@ write another.
 """
 
 
-def page(record: Mapping[str, Any]) -> str:
-    """Return the page: what came of it in all, a table a project, and what is not right."""
-    rows: Sequence[Mapping[str, Any]] = record["rows"]
-    found = HEAD + _summary(record) + "\n"
+def page(record: Mapping[str, Any], hardware: Mapping[str, Any]) -> str:
+    """Return the page: what came of it in all, a table a project, and what is not right.
+
+    Parameters
+    ----------
+    record, hardware : mapping
+        What the emulator made of the kernels, and what Nsight Compute counted of them.
+    """
+    measured: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
+    for each in hardware["rows"]:
+        measured.setdefault(_place(each), []).append(each)
+    rows = []
+    for row in record["rows"]:
+        there = measured.get(_place(row), [])
+        rows.append({**row, "hardware": there.pop(0) if there else {}})
+    found = HEAD + _summary(record) + "\n\n" + _hardware(rows, hardware) + "\n"
     for project in record["projects"]:
         found += "\n" + _project(project, [r for r in rows if r["project"] == project["project"]])
     first, _ = ABOUT[record["projects"][0]["project"]]
     return found + TAIL.format(first=first)
+
+
+def _place(row: Mapping[str, Any]) -> tuple[str, ...]:
+    return row["project"], row["file"], row["kernel"]
+
+
+def _hardware(rows: Sequence[Mapping[str, Any]], record: Mapping[str, Any]) -> str:
+    """Say in how many kernels the emulator's counters are the hardware's."""
+    counted = [each for row in rows if "equal" in (each := row["hardware"])]
+    equal = sum(each["equal"] for each in counted)
+    gpu = str(record["machine"]["gpu"]).partition(",")[0]
+    return textwrap.fill(
+        f"{len(counted)} of them were launched on an {gpu} too, under Nsight Compute "
+        f"{record['ncu']} ({record['date'][:10]}), with the same arguments: in {equal}, the "
+        "requests and sectors of global memory and the requests, wavefronts and bank conflicts of "
+        "shared memory are equal, to the last one. Below each table stands why the others differ.",
+        100,
+    )
 
 
 def _summary(record: Mapping[str, Any]) -> str:
@@ -96,32 +134,52 @@ def _project(project: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> s
     lines = [
         f"## {name}", "",
         *textwrap.wrap(f"[{where}](https://github.com/{where}), {of}. {what}", 100), "",
-        "| file | kernel | on | right | findings | counted as | seconds |",
-        "| --- | --- | --- | --- | ---: | --- | ---: |",
+        "| file | kernel | on | right | findings | counted as | beside the GPU | seconds |",
+        "| --- | --- | --- | --- | ---: | --- | --- | ---: |",
     ]  # fmt: skip
     for row in rows:
         right = "yes" if row["right"] else "no: its own fault" if row["fault"] else "no"
         lines.append(
             f"| `{row['file']}` | `{row['kernel']}` | {row['arch']} | {right} | "
-            f"{len(row['findings'])} | {_counted(row)} | {row['seconds']:.1f} |"
+            f"{len(row['findings'])} | {row['counted_as']} | {_beside(row['hardware'])} | "
+            f"{row['seconds']:.1f} |"
         )
     said = list(dict.fromkeys(note for row in rows for note in _notes(row)))
     return "\n".join([*lines, *([""] if said else []), *said]) + "\n"
 
 
-def _counted(row: Mapping[str, Any]) -> str:
-    """What the counters of a row follow, and where that is the PTX, why."""
-    why = "; ".join(row.get("counted_why", ())).replace("|", "\\|")
-    return f"{row['counted_as']}: {why}" if why else str(row["counted_as"])
+def _beside(hardware: Mapping[str, Any]) -> str:
+    if not hardware:
+        return ""
+    if "equal" not in hardware:
+        return "not counted"
+    return "equal" if hardware["equal"] else "differs"
+
+
+def _why(row: Mapping[str, Any]) -> list[str]:
+    """Why the counts of a row are the PTX's, or not the hardware's; nothing where they are."""
+    hardware = row["hardware"]
+    said = list(row.get("counted_why", ())) or [hardware.get("because", "")]
+    if not hardware.get("equal", True):
+        said.append(unlike(row["project"], row["kernel"]))
+        names = [name.replace("_", " ") for name in hardware["differs"] if name in EXACT]
+        said.append(f"the GPU counts other {', '.join(names)}")
+    return [f"{each}." for each in said if each]
 
 
 def _notes(row: Mapping[str, Any]) -> list[str]:
     """What is to be said of a row where something is not as it should be."""
-    head = f"- `{row['kernel']}`: "
-    if row["fault"]:
-        return [head + f"{row['fault']}."]
-    found = [head + f"`{finding}`" for finding in row["findings"][:1]]
-    return found if row["right"] else [*found, head + _short(row["error"])]
+    said = (
+        [f"{row['fault'].removesuffix('.')}."]
+        if row["fault"]
+        else [f"`{x}`" for x in row["findings"][:1]]
+    )
+    if not row["right"] and not row["fault"]:
+        said.append(_short(row["error"]))
+    if wrong := row["hardware"].get("wrong_on_gpu"):
+        said.append(f"On the GPU: {wrong.removeprefix('; ')}.")
+    said += [each[0].upper() + each[1:] for each in _why(row)]
+    return [f"- `{row['kernel']}`: {' '.join(said)}"] if said else []
 
 
 def _short(error: str) -> str:
@@ -130,4 +188,5 @@ def _short(error: str) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(json.loads(RECORD.read_text())), encoding="utf-8")
+    records = (json.loads(each.read_text()) for each in (RECORD, HARDWARE))
+    PAGE.write_text(page(*records), encoding="utf-8")

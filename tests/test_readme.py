@@ -136,19 +136,33 @@ def test_what_agrees_is_as_measured() -> None:
 
 def test_the_page_of_projects_is_what_was_run() -> None:
     """docs/projects.md is drawn from the record."""
-    record = json.loads(PROJECTS["RECORD"].read_text())
+    record, hardware = (json.loads(PROJECTS[x].read_text()) for x in ("RECORD", "HARDWARE"))
     text = PROJECTS["PAGE"].read_text("utf-8")
-    assert text == PROJECTS["page"](record)
+    assert text == PROJECTS["page"](record, hardware)
     assert "(docs/projects.md)" in README.read_text()
     assert not re.search(r"[ `]/\w", text), "a path of the machine where it was run"
     assert record["right"] == sum(row["right"] for row in record["rows"])
 
 
-def test_the_page_of_projects_says_why_counts_are_ptxs() -> None:
-    record = json.loads(PROJECTS["RECORD"].read_text())
-    row = {**record["rows"][0], "counted_as": "PTX", "counted_why": ["line 4 | is", "so"]}
-    text = PROJECTS["page"]({**record, "rows": [row]})
-    assert "| 0 | PTX: line 4 \\| is; so |" in text
+def test_the_page_of_projects_says_why_counts_are_not_the_gpus() -> None:
+    record, hardware = (json.loads(PROJECTS[x].read_text()) for x in ("RECORD", "HARDWARE"))
+    counted = {**hardware["rows"][0], "equal": False, "differs": {"shared_load_requests": [3, 2]}}
+    row = {**record["rows"][0], "counted_as": "PTX", "counted_why": ["line 4 is so"]}
+
+    def page(row: dict[str, Any], *rows: dict[str, Any]) -> str:
+        return str(PROJECTS["page"]({**record, "rows": [row]}, {**hardware, "rows": rows}))
+
+    text = page(row, counted)
+    assert "| 0 | PTX | differs |" in text
+    assert f"`{row['kernel']}`: Line 4 is so. The GPU counts other shared load requests." in text
+    assert "1 of them were launched" in text
+    equal = page({**row, "counted_why": []}, {**counted, "equal": True})
+    assert "| 0 | PTX | equal |" in equal
+    assert "The GPU counts" not in equal
+    assert "| 0 | PTX |  |" in page(row)
+    of_printf = {"project": "cuda-samples", "kernel": "testKernel", "counted_why": []}
+    text = page({**row, **of_printf}, {**counted, **of_printf, "because": ""})
+    assert "What `printf` itself does to memory is not counted on the emulator." in text
 
 
 def test_the_page_of_the_api_is_what_the_docstrings_say() -> None:

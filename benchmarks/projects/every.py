@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import re
 import subprocess
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from projects.case import Case, Program
 
@@ -36,3 +39,12 @@ def origin(folder: Path) -> str:
         return subprocess.run(asked, capture_output=True, text=True).stdout.strip()
 
     return git("HEAD") if git("--show-toplevel") == str(folder.resolve()) else ""
+
+
+def without_paths(record: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Return a record that names files by their places in a project, in tilewise or a package."""
+    text = json.dumps(record)
+    for root in (folder.resolve(), Path(__file__).parents[2]):
+        text = text.replace(f"{root}/", "")
+    found: dict[str, Any] = json.loads(re.sub(r"/[^\s\"]*/site-packages/", "", text))
+    return found
