@@ -87,11 +87,11 @@ def test_types_are_those_of_a_source_that_nobody_changed(
 @pytest.mark.parametrize(
     ("source", "stamp", "later", "why", "is_shown"),
     [
-        (SOURCE, "", 60, "it was changed since", True),
-        (SOURCE, f", {MADE}, {SIZE}", 60, "it was changed since", True),
+        (SOURCE, "", 60, "it was changed later", True),
+        (SOURCE, f", {MADE}, {SIZE}", 60, "it was changed later", True),
         (f"//\n{SOURCE}", f", {MADE}, {SIZE}", 0, f"it had {SIZE} bytes, and has {SIZE + 3} now",
          False),
-        ("\n".join(SOURCE.splitlines()[:4]), "", 0, "the PTX speaks of line 6, and it has 4 now",
+        ("\n".join(SOURCE.splitlines()[:4]), "", 0, "the PTX names line 6, and the file has 4 now",
          False),
         (SOURCE.replace("int n,", "int n, int m,"), "", 0, OTHERS, False),
         (SOURCE.replace("int n,", "float n,"), "", 0, OTHERS, False),
@@ -119,7 +119,7 @@ def test_a_source_that_is_edited_between_two_launches(tmp_path: Path) -> None:
     found = kernel(tmp_path)
     assert not found.compile().source_doubt
     kernel(tmp_path, SOURCE + "\n", later=60)
-    assert "it was changed since" in found.compile().source_doubt
+    assert "it was changed later" in found.compile().source_doubt
     (tmp_path / "k.cu").unlink()
     compiled = found.compile()
     assert (compiled.source, compiled.source_doubt) == ("", "")

@@ -228,7 +228,11 @@ def _on_disk(ready: _Ready) -> Compiled | None:
 
 
 def _asked(ready: _Ready, compiled: Compiled) -> Compiled:
-    """The kernel with what its source asks for in vain, which is no part of what NVRTC gets."""
+    """Add the remarks on each ``__has_include`` of the source whose header is not found.
+
+    They are not kept on disk: the key there is the text that NVRTC gets, in which each
+    ``__has_include`` is already answered.
+    """
     job = ready.job
     asked = left_out.questions(ready.gathered, job.file, job.folder)
     return replace(compiled, remarks=(*compiled.remarks, *asked)) if asked else compiled

@@ -95,7 +95,8 @@ def run(
 def _place(answer: Mapping[str, Any]) -> tuple[str, int] | None:
     """The file and the line at which NVRTC ran out of memory; None where it did not say so.
 
-    NVRTC can't be asked where it is; this is how it tells it.
+    NVRTC can't be asked which line it compiles, but its log names the line at which it got no more
+    memory.
     """
     found = _FULL.search(answer.get("log", ""))
     return None if found is None else (found[1], int(found[2]))
@@ -103,7 +104,7 @@ def _place(answer: Mapping[str, Any]) -> tuple[str, int] | None:
 
 def _prepared() -> Callable[[bytes], bytes]:
     try:
-        nvrtc.run("", "<nothing>", [])  # it loads the rest of itself, which are files
+        nvrtc.run("", "<nothing>", [])  # loads NVRTC's other libraries while files can be opened
     except DeviceUnavailableError as error:
         unavailable = pack({"unavailable": str(error)})
         return lambda asked: unavailable

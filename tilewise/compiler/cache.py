@@ -66,7 +66,7 @@ def size(key: bytes) -> int | None:
 
 
 def _stored(key: bytes) -> bytes:
-    """What stands in the file of ``key``; nothing if there is none, or it can't be read."""
+    """The bytes of the file of ``key``; empty if there is no such file, or it can't be read."""
     place = directory()
     if place is None:
         return b""

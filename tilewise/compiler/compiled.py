@@ -101,12 +101,13 @@ class Compiled:
         The number of the ``.file`` that stands for the PTX itself: functions whose PTX says of no
         source line have its own lines. 0 where there is none.
     source_doubt : str
-        Of PTX, why its source may not be what it was compiled from; empty where nothing says so.
+        For PTX: why the source that is shown may not be the one it was compiled from. Empty where
+        there is no sign of that.
     is_part : bool
         Whether the part of the source was compiled that the kernel needs, and not all of it.
     remarks : tuple of str
-        What is to be said of it: the doubt, the headers that are not found and were left out, and
-        those that ``__has_include`` asks for in vain.
+        Notes for the user: ``source_doubt``, headers that were not found and were left out, and
+        each ``__has_include`` whose header was not found.
     """
 
     name: str

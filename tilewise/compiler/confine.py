@@ -1,4 +1,4 @@
-"""Processes that run one module, answer one question, and may take and open less than others."""
+"""Processes that run one module, answer one request, and are limited in memory and in files."""
 
 from __future__ import annotations
 
@@ -38,9 +38,10 @@ _VERSION = 1 << 0
 _NO_NEW_PRIVILEGES = 38  # <linux/prctl.h>
 
 
-# The __init__ of a package imports what its callers need, as every front door, for which no
-# compilation should wait: packages that the module is in are there without it.
-# Ctrl-C in a terminal reaches it too. It is the one that waits for it who ends it then.
+# The packages that the module is in are created empty, without running their __init__.py: those
+# import most of tilewise, and no compilation should wait for that.
+# Ctrl-C in a terminal reaches this process too. It ignores it: the process that waits for this one
+# ends it.
 _RUN = """
 import signal
 signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -107,14 +108,14 @@ def wait_for_start(process: subprocess.Popen[bytes]) -> bool:
 
 @dataclass(frozen=True)
 class Heard:
-    """What a process has answered, and how it ended.
+    """The answer of a process, and how the process ended.
 
     Attributes
     ----------
     said : bytes
-        Empty where it said nothing.
+        The answer; empty where there is none.
     is_started : bool
-        Whether it was ready to be asked.
+        Whether it became ready to be asked.
     is_late : bool
         Whether it was killed because its time was over.
     code : int
@@ -128,11 +129,11 @@ class Heard:
 
     @property
     def is_out_of_memory(self) -> bool:
-        """Whether it ended as a process whose memory is limited and that gets no more.
+        """Whether it ended because it got no more memory than its limit.
 
-        Libraries abort then, and the system kills. What ends in another way, as by a segmentation
-        fault, has another cause; and so has every end where the system limits no memory, or before
-        the process has limited its own.
+        Then a library aborts it, or the system kills it. An end by another signal, such as a
+        segmentation fault, has another cause; so has any end on a system that can't limit memory,
+        or before the process has set its limit.
         """
         if not (self.is_started and can_limit_memory()):
             return False
@@ -160,9 +161,11 @@ def ask(
         As :func:`python` takes them; the module's ``main`` calls :func:`serve`.
     asked : bytes
     clock : Clock
-        The time that is left; it stands while the process starts. Then the process is killed.
+        The time that is left. It does not run while the process starts. When it is over, the
+        process is killed.
     grace : float
-        Seconds that a process whose time is over has to answer, given no more memory.
+        When the time is over, the process gets no more memory, and has so many seconds to answer
+        before it is killed.
 
     Raises
     ------
@@ -198,10 +201,10 @@ def serve(prepare: Callable[[], Callable[[bytes], bytes]]) -> None:
     Parameters
     ----------
     prepare : callable
-        Does what is to be done before the process is asked, as loading libraries, and returns what
-        answers.
+        Called before the process says that it is ready: it loads libraries, for instance. It
+        returns the function that makes the answer of the request.
     """
-    # What libraries might print goes nowhere: standard output is for the answer alone.
+    # Standard output is for the answer alone: what libraries print must not get into it.
     with os.fdopen(os.dup(1), "wb") as answers:
         os.dup2(2, 1)
         answer = prepare()

@@ -1,7 +1,7 @@
-"""Read the type of a parameter as a source writes it, where that is one of CUDA C++'s own.
+"""Read the type of a parameter out of its declaration, where it is one of CUDA C++'s own types.
 
-The compiler's own word (:mod:`tilewise.compiler.signatures`) is better, and is there only of what
-it compiles here.
+Types that the compiler itself gives (:mod:`tilewise.compiler.signatures`) are more reliable, but
+are known only of sources that are compiled here.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ _SIZES = {
     "bool": (1,), "char": (1,), "signed char": (1,), "unsigned char": (1,), "short": (2,),
     "unsigned short": (2,), "int": (4,), "unsigned int": (4,), "long long": (8,),
     "unsigned long long": (8,),
-    # 4 on Windows.
+    # A long has 4 bytes on Windows.
     "long": (4, 8), "unsigned long": (4, 8),
     "float": (4,), "double": (8,), "__half": (2,), "__nv_bfloat16": (2,), "__half2": (4,),
     "__nv_bfloat162": (4,), "float2": (8,), "float3": (12,), "float4": (16,), "double2": (16,),
@@ -37,8 +37,8 @@ def type_of(part: str) -> str:
     Returns
     -------
     str
-        As ``"float*"``; ``"*"`` of a pointer to what is not known here, ``""`` of anything else
-        that is not.
+        Such as ``"float*"``; ``"*"`` for a pointer to a type that is not known here, and ``""`` for
+        any other type that is not known.
     """
     text = part.partition("=")[0]
     if "(" in text or "&" in text:
@@ -51,7 +51,7 @@ def type_of(part: str) -> str:
     words = re.findall(r"[A-Za-z_][\w:]*", front)
     words = [word.removeprefix("std::") for word in words if word not in _QUALIFIERS]
     if not star and len(words) > 1 and words[-1] not in _INTEGERS:
-        words.pop()  # its name
+        words.pop()  # the parameter's name
     base = _integer(words) if words and _INTEGERS.issuperset(words) else " ".join(words)
     base = _SAME.get(base, base)
     if base not in (*_SIZES, "void"):

@@ -38,14 +38,14 @@ ODD = (
     'only a plain #include "name" or <name> is read of a source that is not trusted with '
     "trusted=True"
 )
-"""Why an include is not read."""
+"""Why an include that is written in another way is not read."""
 _UNANSWERED = "has_include_takes_a_plain_name_where_the_source_is_not_trusted"
 
 
 def rewritten(text: str, folder: Path | None, search: Search) -> str:
-    """``text`` with every include from memory; lines stay lines."""
-    # Lines that a backslash joins are one; where they were joined is known, so that a change of
-    # the joined text is one of the text itself.
+    """``text`` with every include rewritten to name a text in memory; no line number changes."""
+    # A backslash joins two lines to one. The places where lines were joined are kept, so that the
+    # backslashes can be put back when the joined text has been changed.
     joins: list[int] = []
     parts = text.split("\\\n")
     joined = "".join(parts)
@@ -57,7 +57,7 @@ def rewritten(text: str, folder: Path | None, search: Search) -> str:
     search.check()
     for start, end, new in sorted(_changes(joined, folder, search)):
         if start < begin:
-            continue  # a change before it has its place too
+            continue  # it overlaps the change before it
         for stop, is_kept in ((start, True), (end, False)):
             while next_join < len(joins) and joins[next_join] < stop:
                 if is_kept:
@@ -76,7 +76,7 @@ def rewritten(text: str, folder: Path | None, search: Search) -> str:
 
 
 def _changes(text: str, folder: Path | None, search: Search) -> Iterator[tuple[int, int, str]]:
-    """Where ``text`` names files: first place, last place and what is to stand there."""
+    """Each change of ``text``: where it begins, where it ends, and the text to put there."""
     for match in _INCLUDE.finditer(text):
         name, places = match["quoted"], folder
         if match["angled"] is not None:
@@ -105,7 +105,7 @@ def _changes(text: str, folder: Path | None, search: Search) -> Iterator[tuple[i
     for match in _HAS.finditer(text):
         start, end = match.span("word")
         if match["asked"]:
-            yield start, end, "__FILE__"  # which is defined, as this is
+            yield start, end, "__FILE__"  # a macro that is defined, as __has_include is
         elif match["operand"] is not None and match["word"] == "__has_include":
             name = match["quoted"] if match["angled"] is None else match["angled"]
             found, _ = search.find(name, folder if match["angled"] is None else None)
@@ -123,5 +123,5 @@ def defines(text: str, macro: str) -> bool:
 
 
 def without_words(text: str) -> str:
-    """Return a text without the words that make its includes such, as ``include``."""
+    """Return a text without the words ``include``, ``import``, ``embed`` of its directives."""
     return _INCLUDE.sub(lambda m: m[0].replace(m["word"], " ", 1), text)

@@ -28,9 +28,9 @@ ONE = "one"
 WHOLE = "whole"
 """One lane executes it for a warp whose lanes all reach it; in others each lane does."""
 REST = "rest"
-"""Each lane of a warp that lacks some executes it: a part of what is ``WHOLE``."""
+"""Each lane of a warp that is not whole executes it: the other part of a ``WHOLE`` atomic."""
 UNKNOWN = "unknown"
-"""Its line has a vote, and which lanes execute it can't be told."""
+"""Its line has a vote, and it can't be determined which lanes execute it."""
 
 _RESULT = re.compile(r"(?P<kind>U?[RP])(?P<number>\d+|Z|T)")
 _WIDE = frozenset(("64", "WIDE"))
@@ -40,7 +40,7 @@ _NOT = "not "
 
 
 class Elections:
-    """Follows, through one kernel's instructions, what their guards say of a warp's lanes."""
+    """Follows through one kernel's instructions which lanes of a warp each guard selects."""
 
     def __init__(self) -> None:
         self._meaning: dict[str, str] = {}
@@ -52,21 +52,21 @@ class Elections:
         self._guard = ""
 
     def lanes(self, guard: str) -> str:
-        """Say what is known of the lanes that an instruction with a guard, as ``"@!P0"``, runs for.
+        """Return which lanes execute an instruction, by its guard, such as ``"@!P0"``.
 
-        :meth:`settled` says what follows from it.
+        That is preliminary: :meth:`settled` decides when all atomics of the kernel are known.
         """
         meaning = self._of_guard(guard) if guard else self._guard
         known = {ONE: ONE, _PLACE: _PLACE, _NOT + WHOLE: REST}.get(meaning, EACH)
         return UNKNOWN if guard and not meaning else known
 
     def settled(self, atomics: Sequence[tuple[int, Hashable, str]]) -> list[str]:
-        """Decide of all atomics of a kernel, in their order, which lanes execute them.
+        """Decide for all atomics of a kernel, in their order, which lanes execute them.
 
         Parameters
         ----------
         atomics : sequence of (int, hashable, str)
-            Of each the line, its operation, and what :meth:`lanes` said.
+            Each one's line, its operation, and what :meth:`lanes` returned.
 
         Returns
         -------
@@ -95,7 +95,7 @@ class Elections:
         """Take note of one instruction: ``opcode`` with its modifiers, as ``"VOTE.ANY"``."""
         name, *modifiers = opcode.split(".")
         if name in ("BRA", "EXIT") and guard:
-            # Who goes on has not taken the branch.
+            # The lanes that go on have not taken the branch.
             self._guard = _negated(self._of_guard(guard)) or self._guard
             return
         if name in ("CALL", "RET", "BRX", "R2P"):
@@ -114,7 +114,7 @@ class Elections:
         return _negated(found) if "!" in guard else found
 
     def _meant(self, name: str, modifiers: Sequence[str], operands: Sequence[str]) -> str:
-        """What an instruction's result says of the lanes; empty where nothing is known."""
+        """What an instruction's result tells about the lanes; empty where that is not known."""
         sources = [self._meaning.get(each.removesuffix(".reuse"), "") for each in operands[1:]]
         if name == "S2R" and operands[1:] == ["SR_LANEID"]:
             return _LANE
@@ -133,10 +133,10 @@ class Elections:
 
 
 def _compared(sources: Sequence[str], operands: Sequence[str]) -> str:
-    """What it means that two values are equal."""
+    """What a comparison of two values for equality tells about the lanes."""
     if sorted(sources) == [_LANE, _LEADER]:
         return ONE
-    # The number that the other value is, RZ for zero.
+    # The operand beside the one of known meaning, which may be a number; RZ is zero.
     number = operands[0] if sources[1] else operands[1]
     is_number = number in ("RZ", "URZ") or re.fullmatch(r"-?0x[0-9a-f]+|-?\d+", number)
     if _VOTE in sources and number in ("-0x1", "-1", "0xffffffff"):
@@ -151,9 +151,9 @@ def _negated(meaning: str) -> str:
 
 
 def _written(name: str, modifiers: Sequence[str], operands: Sequence[str]) -> list[str]:
-    """Registers and predicates that an instruction writes: those that its operands begin with.
+    """The registers and predicates that an instruction writes: its first operands.
 
-    More may be named than are written; of those nothing is known any more.
+    The list may be longer than what is written. What was known of a register in it is forgotten.
     """
     if name.endswith(("SETP", "PLOP3")):
         return list(operands[:2])

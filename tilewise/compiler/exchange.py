@@ -1,4 +1,4 @@
-"""What every tool that compiles in a process of its own is asked, and what its silence means."""
+"""Send a request to a compiler or an assembler in a process of its own, and return its answer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tilewise.compiler.clock import STOPPED, Clock
 from tilewise.errors import CompileError, LimitError
 from tilewise.limits import Limits
 
-_GRACE = 5.0  # seconds that a tool has to say where it is, when its time is over
+_GRACE = 5.0  # seconds that a tool has to name its line, when its time is over
 
 
 def exchange(
@@ -23,22 +23,23 @@ def exchange(
     clock: Clock,
     place: Callable[[Mapping[str, Any]], tuple[str, int] | None] | None = None,
 ) -> dict[str, Any]:
-    """Ask a process of its own, and return what it answers.
+    """Start a process for one request, and return its answer.
 
     Parameters
     ----------
     module : str
-        What the process runs.
+        The module that the process runs.
     tool, file : str
-        What messages call the tool, and the source.
+        The names of the tool and of the source in messages.
     asked : mapping
         Of JSON values and ``bytes``.
     limits : Limits
     clock : Clock
         The time that is left.
     place : callable, optional
-        Reads out of the answer of a tool that got no more memory the file and the line that it is
-        at, or None. With it, a tool whose time is over is asked for that.
+        Takes the answer of a tool that got no more memory, and returns the file and the line that
+        it was compiling, or None. Where it is given, a tool whose time is over gets no more memory,
+        so that the error can name its line.
 
     Raises
     ------

@@ -60,7 +60,7 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Extracted:
-    """A kernel's part of a source, compiled, and what is to be said of what was left out."""
+    """A kernel's part of a source, compiled, with the remarks on what was left out."""
 
     output: nvrtc.Output
     symbol: str
@@ -266,16 +266,16 @@ class _Search:
         return None
 
     def _left_out(self, log: str) -> tuple[str, ...]:
-        """What is to be said of the headers that NVRTC came by and that are left out."""
+        """The remarks on the left-out headers whose ``#include`` NVRTC reached."""
         return tuple(left_out.told(self.part.refused, log, self.gathered.texts))
 
     def _conditions(self) -> Iterator[str]:
-        """Say where a header that is not there may decide what is compiled.
+        """Yield a remark on each header that is not found and may decide what is compiled.
 
         Raises
         ------
         CompileError
-            If it is a header of the source's own.
+            If the header is one of the source's own.
         """
         given = {macro.partition("=")[0] for macro in defined(self.job.options)}
         given |= set(self.job.request.defines or {})
@@ -388,5 +388,5 @@ class _Search:
             for each in sorted(self.part.left_out, key=lambda each: each.first_line)
             if not quoted.isdisjoint(each.names)
         ]
-        # What a header that is missing declares is what the errors then miss.
+        # The errors may miss just what a header declares that is not found: it is named first.
         return "\n".join((*self._left_out(self.output.log), text, *notes))

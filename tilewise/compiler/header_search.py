@@ -1,4 +1,4 @@
-"""Where the includes of a source lead: to files that it may read, or to the reason why not."""
+"""Find the file that an include names, or the reason why the source may not read it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tilewise.compiler.library import Library
 from tilewise.compiler.source_files import MOST_BYTES, read
 
 MOST_FILES = 1000
-"""The number of the most headers that one source includes."""
+"""How many headers one source may include."""
 
 _OUTSIDE = (
     "an include outside the folder of the source and the folders of include= is not read; name its "
@@ -24,31 +24,31 @@ _NOWHERE = "there is no such header in the folder of the source; name its folder
 
 @dataclass
 class Search:
-    """Where includes may lead, and where they led.
+    """Finds the headers of one source, and keeps what it found.
 
     Parameters
     ----------
     file : str
-        What messages call the source.
+        The source's name in messages.
     folders : tuple of Path
-        Those that includes search, absolute, in order.
+        The folders that includes search, absolute, in order.
     roots : tuple of Path
-        Those that may be read, absolute.
+        The folders whose files may be read, absolute.
     is_trusted : bool
         Whether any file may be read.
     macros : mapping of str to str
-        The caller's.
+        The macros that the caller defines.
     library : Library
         The headers that are found elsewhere: tilewise's own, and CUDA's.
     given : mapping of str to str
-        Texts of headers, by their absolute paths, in place of what the files have.
+        Texts of headers by absolute path, which take the place of the files' contents.
     check : callable
         Called at each step; it raises where the time is over.
 
     Attributes
     ----------
     is_whole : bool
-        Whether nothing is left for NVRTC to read.
+        Whether every include is resolved, so that NVRTC reads no file.
     size : int
         Bytes of the headers so far.
     texts : dict of Path to str
@@ -56,9 +56,9 @@ class Search:
     files : dict of Path to None
         The files that were read or looked for, in order.
     by_macro : set of str
-        The macros that includes name.
+        The macros that stand for the name in an include.
     answers : dict
-        What :meth:`find` has given.
+        What :meth:`find` has returned so far.
     """
 
     file: str
@@ -79,7 +79,7 @@ class Search:
     def find(self, name: str, folder: Path | None) -> tuple[Path | None, str]:
         """The file that an include means, or None, and why it is not read.
 
-        Where a trusted source's is merely not there, there is no reason: NVRTC may find it.
+        If a header of a trusted source is just not found, the reason is empty: NVRTC may find it.
         """
         self.check()
         asked = (name, folder)
@@ -93,7 +93,7 @@ class Search:
         return self.answers[asked]
 
     def missing(self) -> dict[str, str]:
-        """Headers that are read nowhere, by their names, and why."""
+        """The headers that were not found for any include, by name, each with the reason."""
         found = {name for (name, _), (file, _) in self.answers.items() if file is not None}
         return {
             name: reason or _NOWHERE
@@ -118,7 +118,7 @@ class Search:
                 return file, ""
             self.files[file] = None
             try:
-                # Of a link, what it leads to counts.
+                # A link is judged by the file that it leads to.
                 if not self._is_inside(file.resolve(), self.real_roots):
                     reason = _OUTSIDE
                     continue

@@ -47,10 +47,11 @@ class Gathered:
     environment : tuple or None
         The variables that decided where those were found; None where none were looked for.
     texts : mapping of str to str
-        The source by what messages call it, and the headers that it may read by their paths, as
-        they were.
+        The original texts: the source by its name in messages, and the headers that it may read by
+        their paths.
     missing : mapping of str to str
-        Headers that are included or asked for and are not read, by their names, and why.
+        The headers that an ``#include`` or a ``__has_include`` names and that are not read, by
+        name, each with the reason.
     """
 
     source: str

@@ -1,8 +1,9 @@
-"""Headers that are not found: which were left out, and what that may have decided.
+"""Headers that are not found and are left out, and what they may have decided.
 
-A kernel may compile without a header that its file includes. That it does is no proof that the
-header has nothing to say: so what was left out is told. Which includes NVRTC comes by, and which
-stand in a branch that conditions leave out, it says itself: in place of each stands a ``#warning``.
+A kernel may compile without a header that its file includes, and that header could still have
+changed what is compiled: so every header that was left out is reported. A ``#warning`` stands in
+place of each such include, so that NVRTC's log shows which of them it reached, and which stand in a
+branch of an ``#if`` that is not compiled.
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ from pathlib import Path
 from tilewise.compiler.includes import Gathered
 
 Places = Mapping[tuple[str, int], str]
-"""Why includes are not read, by the text and the line that they stand in."""
+"""The reason why each include is not read, by its file and its line."""
 
 _NUMBER = "1105"
-"""NVRTC's number of the warning that ``#warning`` gives."""
+"""The number that NVRTC gives to the warning of a ``#warning``."""
 OPTION = f"--diag-warn={_NUMBER}"
 _SILENT = re.compile(r"--?(?:w|disable-warnings)")
-_REFUSED = re.compile(r"#\s*error (.+):\s*[\"<]")  # as includes that are not read are rewritten
+# What an include that is not read is rewritten to.
+_REFUSED = re.compile(r"#\s*error (.+):\s*[\"<]")
 _MARKED = re.compile(
     rf"^(\S.*?)\((\d+)\): warning #{_NUMBER}-D: .*\n(?:[ \t].*\n)*\n?", re.MULTILINE
 )
@@ -36,7 +38,7 @@ _ERROR = re.compile(
 
 
 def refused(gathered: Gathered) -> dict[tuple[str, int], str]:
-    """Why includes are not read, by the text and the line that they stand in."""
+    """The reason why each include is not read, by its file and its line."""
     found = {}
     for name, raw in gathered.texts.items():
         now = gathered.headers.get(name, gathered.source)
@@ -48,22 +50,22 @@ def refused(gathered: Gathered) -> dict[tuple[str, int], str]:
 
 
 def options(given: Sequence[str]) -> list[str]:
-    """NVRTC's options, so that it says which includes are left out."""
+    """NVRTC's options with the warnings on that show which includes it reached."""
     return [*(option for option in given if not _SILENT.fullmatch(option)), OPTION]
 
 
 def reached(log: str) -> set[tuple[str, int]]:
-    """The places of the includes that NVRTC came by."""
+    """The file and the line of each left-out include that NVRTC reached."""
     return {(match[1], int(match[2])) for match in _MARKED.finditer(log)}
 
 
 def without_marks(log: str) -> str:
-    """A log without what it says of them."""
+    """NVRTC's log without the warnings that mark left-out includes."""
     return _REMARK.sub("", _MARKED.sub("", log))
 
 
 def told(places: Places, log: str, texts: Mapping[str, str]) -> Iterator[str]:
-    """Say of each include that NVRTC came by that it is left out, and why."""
+    """Yield a remark on each left-out include that NVRTC reached: the header, and the reason."""
     order = list(texts)
     found = (place for place in places.keys() & reached(log) if place[0] in texts)
     for file, line in sorted(found, key=lambda place: (order.index(place[0]), place[1])):
@@ -71,15 +73,16 @@ def told(places: Places, log: str, texts: Mapping[str, str]) -> Iterator[str]:
 
 
 def _name(texts: Mapping[str, str], file: str, line: int) -> str:
-    """What is included at a line."""
+    """The header that is included at a line."""
     match = _NAME.search(texts[file].split("\n")[line - 1])
     return match[1] if match else "this include"
 
 
 def questions(gathered: Gathered, file: str, folder: Path | None) -> tuple[str, ...]:
-    """Say of each ``__has_include`` of a source, and of headers beside it, that is answered no.
+    """Return a remark on each ``__has_include`` whose header is not found.
 
-    What is asked for may be there for the compiler that the source was written for.
+    The compiler that the source was written for may find it. Headers in the source's folder are
+    looked through as well as the source itself.
     """
     found = []
     for name, text in gathered.texts.items():
@@ -93,5 +96,5 @@ def questions(gathered: Gathered, file: str, folder: Path | None) -> tuple[str, 
 
 
 def as_includes(log: str) -> str:
-    """A log in which an include that is not read is named, in place of what stood for it."""
+    """NVRTC's log with "<name> is not read" in place of the ``#error`` that stands for an include."""
     return _ERROR.sub(lambda match: f"error: {match[2]} is not read: {match[1]}\n", log)

@@ -55,10 +55,11 @@ class MemoryInstruction:
     predicate : str
         The guard, as ``"@!P0"``; empty for none.
     operation : str
-        Of an atomic on a global or generic address, as ``"ADD"`` or ``"ADD.F32"``.
+        The operation of an atomic on a global or generic address, such as ``"ADD"`` or
+        ``"ADD.F32"``; empty for other instructions.
     lanes : str
-        Of such an atomic, which lanes of a warp execute it: what :mod:`tilewise.compiler.elections`
-        names.
+        Which lanes of a warp execute such an atomic: a constant of
+        :mod:`tilewise.compiler.elections`.
     """
 
     line: int

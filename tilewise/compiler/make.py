@@ -119,7 +119,10 @@ def _compiled(job: Job, gathered: Gathered) -> Extracted:
 
 
 def _can_not_be_whole(job: Job) -> bool:
-    """Whether NVRTC would read all of CUDA's headers only to refuse a launch in host code."""
+    """Whether NVRTC would refuse the whole source, because its host code launches a kernel.
+
+    It would read all of CUDA's headers before it does.
+    """
     if any(_LINKED.match(option) for option in job.options):
         return False
     try:
@@ -154,7 +157,7 @@ def _declared(
     types: tuple[str, ...] = ()
     if job.request.lines:
         run = partial(_run, job, module.gathered)
-        if is_open and module.gathered.toolkit is not None:  # whose headers take a second to read
+        if is_open and module.gathered.toolkit is not None:  # NVRTC reads its headers for a second
             types = plain_types(job, module.gathered) or ()
         told = signatures.told(module.name if is_open and not types else "", names, run)
         types = types or told.parameters
@@ -172,7 +175,7 @@ def _declared(
 def _run(job: Job, gathered: Gathered, more: str, option: str, told: str) -> nvrtc.Output:
     """Compile a source with more text behind it, one more option, and another name.
 
-    It is compiled for a virtual architecture: types are the front end's, and need no ptxas.
+    It is compiled for a virtual architecture, without ptxas: the front end alone gives the types.
     """
     longer = replace(gathered, source=gathered.source + more)
     real, virtual = (f"--gpu-architecture={kind}_" for kind in ("sm", "compute"))

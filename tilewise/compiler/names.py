@@ -42,20 +42,20 @@ def declarations(compiled: Compiled) -> list[str]:
         One a parameter; empty where the source does not say it plainly.
     """
     if compiled.source_doubt or (compiled.is_ptx and ".entry" in compiled.source):
-        return []  # of another source, perhaps; or the text that lines are in is PTX
+        return []  # the source may be another one, or there is none but the PTX
     found = lists(compiled.source, compiled.name)
     same = [each for each in found if len(each[1]) == len(compiled.parameters)]
-    # The kernel's own declaration, where a function of its name, or a call, has as many.
+    # A function of the same name, or a call, may have as many: the kernel's own declaration first.
     return min(same, key=lambda each: not each[0])[1] if same else []
 
 
 def lists(source: str, name: str) -> list[tuple[bool, list[str]]]:
-    """Find what stands in parentheses behind a kernel's name in a source.
+    """Find the lists in parentheses that follow a kernel's name in a source.
 
     Returns
     -------
     list of (bool, list of str)
-        Whether ``__global__`` stands before it, and the parts between commas.
+        For each list, whether ``__global__`` stands before the name, and its parts between commas.
     """
     # A comment, or what looks like one, ends where the text does: no text is looked at twice.
     plain = _LEFT_OUT.sub(" ", source)

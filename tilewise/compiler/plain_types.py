@@ -1,7 +1,7 @@
-"""The types of a kernel's parameters, where its source has them in the language's own words.
+"""The types of a kernel's parameters, where its declaration uses built-in types alone.
 
-``const float* x`` is what it is wherever it stands, unless a macro replaces a word of it. Where all
-parameters are of that kind, the compiler need not read the source once more to say so
+``const float* x`` means the same in every source, unless a macro replaces one of its words. Where
+all parameters are declared so, the source need not be compiled once more to find their types
 (:mod:`tilewise.compiler.signatures`), which takes a second or two with CUDA's larger headers.
 """
 
@@ -34,8 +34,8 @@ _TYPE = re.compile(r"(?:\w+ ?)+|\*")
 def plain_types(job: Job, gathered: Gathered) -> tuple[str, ...] | None:
     """Return the types as :func:`tilewise.compiler.signatures.told` does, one a parameter.
 
-    None where a type has another word in it, several declarations may be the kernel's, or it can't
-    be told that no macro, condition or template decides.
+    None where a type is not built in, where several declarations may be the kernel's, or where a
+    macro, a condition or a template may decide the types.
     """
     if not gathered.is_whole:  # what NVRTC finds itself may define anything
         return None
@@ -56,7 +56,7 @@ def plain_types(job: Job, gathered: Gathered) -> tuple[str, ...] | None:
 
 
 def _is_plain(kernel: KernelDeclaration, files: Files) -> bool:
-    """Whether it is a definition without a template, and no condition stands in its head."""
+    """Whether it is a definition, no template, and has no directive before its body."""
     declaration, text = kernel.declaration, files.texts[kernel.file]
     tokens = text.between(declaration.start, declaration.end)
     body = next((token.start for token in tokens if token.text == b"{"), declaration.end)
@@ -68,7 +68,7 @@ def _is_plain(kernel: KernelDeclaration, files: Files) -> bool:
 
 
 def _type(declared: str) -> str:
-    """A type in the compiler's own spelling; empty where a word of it is not the language's."""
+    """A type in the compiler's own spelling; empty where it is not built in."""
     parts = [part.strip() for part in _TYPE.findall(declared)]
     if "".join(declared.split()) != "".join("".join(parts).split()):
         return ""

@@ -7,13 +7,14 @@ import stat
 from pathlib import Path
 
 MOST_BYTES = 16 << 20
-"""The size of the largest source, and of the most headers that one source includes together."""
+"""How many bytes a source may have, and all headers that one source includes together."""
 
 
 def read(file: Path, most: int = MOST_BYTES) -> str:
     """The text of a regular file, its lines ending in ``\\n``.
 
-    Of a device, a pipe or a file of the system's, whose size is none, nothing is read.
+    Devices and pipes are refused. Files of the system whose size is 0, as in ``/proc``, read as
+    empty.
 
     Raises
     ------
@@ -26,7 +27,7 @@ def read(file: Path, most: int = MOST_BYTES) -> str:
     """
     if stat.S_ISDIR(file.stat().st_mode):
         raise FileNotFoundError(f"{file} is a folder")
-    # It may have become a pipe since: that must not wait for a writer.
+    # It may have become a pipe since then: opening it must not wait for a writer.
     number = os.open(file, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
     with os.fdopen(number, "rb") as opened:
         status = os.fstat(number)
@@ -36,7 +37,7 @@ def read(file: Path, most: int = MOST_BYTES) -> str:
             raise ValueError(f"{file} has {status.st_size:,} bytes; at most {most:,} are read")
         data = opened.read(status.st_size)
     try:
-        text = data.decode("utf-8-sig")  # some editors begin a file with a mark
+        text = data.decode("utf-8-sig")  # some editors begin a file with a byte order mark
     except UnicodeDecodeError as error:
         raise ValueError(f"{file} is no CUDA C++ source: it is not UTF-8 text ({error})") from None
     if "\0" in text:

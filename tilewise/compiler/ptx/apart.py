@@ -46,7 +46,7 @@ def run(text: str, file: str, arch: str, tool: str, limits: Limits, clock: Clock
 
 
 def _prepared() -> Callable[[bytes], bytes]:
-    assembler.tools()  # it loads the library, which is a file
+    assembler.tools()  # loads the library while files can be opened
     return lambda asked: pack(asdict(_answer(asked)))
 
 

@@ -1,4 +1,4 @@
-"""Make one PTX module of several: functions that one calls and another defines."""
+"""Join several PTX modules to one, in which one calls functions that another defines."""
 
 from __future__ import annotations
 
@@ -11,21 +11,22 @@ from tilewise.errors import CompileError
 _HEAD = re.compile(r"\.address_size\s+\d+")
 _LEADING = re.compile(r"^\s*\.(?:version|target|address_size)\b[^\n]*\n", re.MULTILINE)
 _EXTERN = re.compile(r"\.extern\s+\.func\s*(?:\([^)]*\)\s*)?([\w$]+)")
-# What a line was inlined from is said by labels of debug data, which are each module's own.
+# For inlined code, .loc names labels of the module's debug data, which is not joined.
 _INLINED = re.compile(r",\s*function_name[^\n;]*")
 _SECTION = re.compile(r"^\s*\.section\s[^{]*\{[^}]*\}", re.MULTILINE)
 _NUMBERED = re.compile(r"\.(file|loc)(\s+)(\d{1,9})\b")
 
 
 def linked(text: str, others: Sequence[str]) -> str:
-    """Return a module with the functions of others, which it or they declare and call.
+    """Return a module that has the functions of other modules too, which it declares and calls.
 
     Parameters
     ----------
     text : str
         PTX with the kernel.
     others : sequence of str
-        PTX with functions, for the same target. Kernels in them are left out.
+        PTX with functions, for the same target; they may call each other. Kernels in it are left
+        out.
 
     Raises
     ------
@@ -48,13 +49,13 @@ def linked(text: str, others: Sequence[str]) -> str:
         defined |= {name: body for name, body in part.functions.items() if not body.is_kernel}
         declared |= set(part.declarations)
     body = "\n".join([*parts, text[head.end() :]])
-    # Each function stands before those that call it, or is declared there.
+    # PTX takes a call only behind the function's definition or its declaration.
     declarations, body = _declarations_first(body, defined)
     return f"{text[: head.end()]}\n{declarations}\n{body}"
 
 
 def _without_twins(text: str, part: Split, defined: dict[str, Body], declared: set[str]) -> str:
-    """What a module has that those before it do not: inline functions are in each."""
+    """A module without the functions that modules before it have, such as inline functions."""
     for name, body in part.functions.items():
         if not body.is_kernel and name not in defined:
             continue
@@ -82,7 +83,7 @@ def _renumbered(text: str, files: int) -> str:
 
 
 def _declarations_first(text: str, defined: dict[str, Body]) -> tuple[str, str]:
-    """Declarations of the functions that were ``.extern``, and the text without those."""
+    """Take the ``.extern`` functions' declarations out of a text: declarations, and the rest."""
     kept: dict[str, str] = {}
     pieces, done = [], 0
     for found in _EXTERN.finditer(text):

@@ -14,13 +14,13 @@ from tilewise.compiler.ptx.text import Split, split
 from tilewise.errors import CompileError
 
 NO_FILE = "<ptx>"
-"""What PTX is called that is no file's."""
+"""The name of PTX that comes from no file."""
 _BOUND = re.compile(r"\.(reqntid|maxntid|minnctapersm|reqnctapercluster)\s+(\d+(?:\s*,\s*\d+)*)")
 
 
 @dataclass(frozen=True)
 class Module:
-    """A module's text, cut and with its own lines."""
+    """A module's text split into its functions, and with line numbers of its own."""
 
     split: Split
     numbered: Numbered
@@ -28,7 +28,7 @@ class Module:
 
 @lru_cache(maxsize=4)
 def module_of(text: str, file: str = NO_FILE) -> Module:
-    """Return a module's text, cut and with lines of its own.
+    """Return a module's text split into its functions, and with line numbers of its own.
 
     Raises
     ------
@@ -49,7 +49,7 @@ def target(text: str, file: str = NO_FILE) -> str:
     Raises
     ------
     CompileError
-        If it says of none, or it can't be read.
+        If it has no ``.target``, or can't be read.
     """
     found = module_of(text, file).split.target
     if not found:
@@ -67,7 +67,7 @@ class Entry:
     name : str
         Its C++ name, or the symbol where another kernel has the same.
     line : int
-        Of its header, from 1.
+        The line of ``.entry``, from 1.
     parameters : tuple of Parameter
     launch_bounds, cluster_dims : str
         As ``"256, 2"`` and ``"2, 1, 1"``; empty where it has none.
@@ -96,7 +96,7 @@ def entries(text: str, file: str = NO_FILE) -> tuple[Entry, ...]:
         body = module.functions[symbol]
         bounds = dict(_BOUND.findall(body.header))
         threads = bounds.get("reqntid") or bounds.get("maxntid") or ""
-        # Those of one dimension are a number, as __launch_bounds__ has it.
+        # Bounds of one dimension are shown as one number, as in __launch_bounds__.
         threads = re.sub(r"(?:\s*,\s*1)+$", "", threads.strip())
         least = bounds.get("minnctapersm", "").strip()
         found.append(
@@ -112,7 +112,7 @@ def entries(text: str, file: str = NO_FILE) -> tuple[Entry, ...]:
 
 
 def kernel_name(text: str, name: str | None, file: str = NO_FILE) -> str:
-    """Return the name as it was asked for, or of the one kernel that there is.
+    """Return the name that was asked for; without one, that of the module's only kernel.
 
     Raises
     ------
@@ -124,7 +124,7 @@ def kernel_name(text: str, name: str | None, file: str = NO_FILE) -> str:
 
 
 def symbol_of(text: str, name: str | None, file: str = NO_FILE) -> str:
-    """Return the symbol of the kernel of a name, or of the one that there is.
+    """Return the symbol of the kernel of a name; without a name, that of the only kernel.
 
     Raises
     ------

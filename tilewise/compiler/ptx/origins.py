@@ -1,4 +1,4 @@
-"""The source that PTX was compiled from, and whether it is still the one."""
+"""Find the source that PTX was compiled from, and see whether it has changed since."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from tilewise.targets import SUFFIXES
 _LOC = re.compile(
     r"\.loc\s+(\d{1,9})\s+(\d{1,9})\s+\d+(?:\s*,[^\n;]*?\binlined_at\s+(\d{1,9})\s+\d+\s+\d+)?"
 )
-_AT_ONCE = 1.0  # seconds between two files that were written together
+_AT_ONCE = 1.0  # a source that is newer than the PTX by so many seconds may have been edited
 
 
 @dataclass(frozen=True)
 class Origin:
-    """The text that a kernel's lines are in.
+    """The source whose lines a kernel's PTX names.
 
     Attributes
     ----------
     name : str
-        The file's.
+        The file's name.
     text : str
-        Empty where it can't be read, or is surely not the one.
+        Empty where the file can't be read, or is certainly not what was compiled.
     doubt : str
-        Why it may not be the one that was compiled; empty where nothing says so.
+        Why the file may not be what was compiled; empty where there is no sign of that.
     """
 
     name: str
@@ -57,7 +57,7 @@ class Origin:
 def origin(
     module: Split, symbol: str, path: Path | None, source: tuple[str, str] | None
 ) -> Origin | None:
-    """Find the source of a kernel; None where its PTX says of none.
+    """Find the source of a kernel; None where its PTX names none.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ def origin(
     symbol : str
         The kernel's.
     path : Path or None
-        The file of the PTX: a source is read in its folder and below alone.
+        The file of the PTX: a source is read only if it lies in that folder or below.
     source : (str, str) or None
         The name and the text of the source, where the caller gives it.
     """
@@ -86,12 +86,12 @@ def origin(
     last = max((line for of, line, _ in locs if of == number), default=0)
     is_cuda = name.endswith(SUFFIXES) and text
     if is_cuda and (why := _unlike(text, last, demangle(symbol), body.parameters)):
-        # Where the caller names it, it is shown all the same.
+        # A source that the caller gave is shown all the same.
         return Origin(name, text if source else "", _said(name, why))
     return Origin(name, text, _said(name, doubt) if doubt else "")
 
 
-# A kernel is asked for at each of its launches.
+# This is called at each launch of a kernel.
 @lru_cache(maxsize=16)
 def _locs(text: str, start: int, end: int) -> list[tuple[int, int, int]]:
     """The file and the line of each ``.loc``, and the file that it was inlined in."""
@@ -103,16 +103,16 @@ def _locs(text: str, start: int, end: int) -> list[tuple[int, int, int]]:
 
 def _said(name: str, why: str) -> str:
     return (
-        f"{name} may not be what the PTX was compiled from ({why}): the lines of the counts are "
+        f"{name} may not be what the PTX was compiled from ({why}): line numbers of counts are "
         "those of the source at that time, and types and names of parameters are not taken from it"
     )
 
 
 @lru_cache(maxsize=16)
 def _unlike(text: str, last: int, kernel: str, header: str) -> str:
-    """Why a source is surely not a kernel's, by its lines and its parameters; else empty."""
+    """Why a source is certainly not the kernel's, by its lines and parameters; else empty."""
     if last > (lines := len(text.splitlines())):
-        return f"the PTX speaks of line {last}, and it has {lines} now"
+        return f"the PTX names line {last}, and the file has {lines} now"
     given = [Parameter(*each) for each in parameters(header)]
     written = _written(text, kernel)
     if written and not any(_agree(parts, given) for parts in written):
@@ -122,7 +122,7 @@ def _unlike(text: str, last: int, kernel: str, header: str) -> str:
 
 def _agree(parts: Sequence[str], given: Sequence[Parameter]) -> bool:
     if any(part.isidentifier() and not type_of(part) for part in parts):
-        return True  # a macro, perhaps, of any parameters
+        return True  # it may be a macro, which stands for any parameters
     return len(parts) == len(given) and all(
         fits(type_of(part), parameter.size, parameter.type)
         for part, parameter in zip(parts, given, strict=True)
@@ -130,7 +130,7 @@ def _agree(parts: Sequence[str], given: Sequence[Parameter]) -> bool:
 
 
 def _written(text: str, kernel: str) -> list[list[str]]:
-    """The parameters of the kernels of a name."""
+    """The parameters of each kernel of that name in a source."""
     found = [parts for is_kernel, parts in names.lists(text, kernel) if is_kernel]
     return [[] if parts == ["void"] else parts for parts in found]
 
@@ -144,9 +144,9 @@ def _unescaped(quoted: str) -> str:
 
 
 def _read(name: str, path: Path | None, stamp: tuple[int, int] | None) -> tuple[str, str]:
-    """The text of a source that lies in the folder of the PTX or below, and why it may be another.
+    """The text of a source in the folder of the PTX or below, and why it may have changed.
 
-    The text is empty where it may not or can't be read, or is surely another.
+    The text is empty where it can't or may not be read, or has certainly changed.
     """
     if path is None or "\0" in name:
         return "", ""
@@ -164,4 +164,4 @@ def _read(name: str, path: Path | None, stamp: tuple[int, int] | None) -> tuple[
         return "", ""
     if stamp is not None and stamp[1] not in (0, found.st_size):
         return "", f"it had {stamp[1]:,} bytes, and has {found.st_size:,} now"
-    return text, "it was changed since" if made and found.st_mtime > made + _AT_ONCE else ""
+    return text, "it was changed later" if made and found.st_mtime > made + _AT_ONCE else ""

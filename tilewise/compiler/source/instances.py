@@ -131,7 +131,7 @@ class Finder:
         return _computed("".join(parts))
 
     def instance(self, function: Any, text: Text, around: Mapping[str, str]) -> str:
-        """The name of what is called, its template's arguments with values where all are known."""
+        """The name of a called function; template arguments are values where they are known."""
         inner = function
         while inner.type == "qualified_identifier":
             inner = inner.child_by_field_name("name")

@@ -1,4 +1,4 @@
-"""The launches that host code makes of kernels: where they stand, and of what extents."""
+"""The launches of kernels in a file's host code: their lines, grids, blocks and arguments."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from tilewise.compiler.source.tree import Text, nodes
 from tilewise.compiler.source.values import Dim, Number, Place, Value, Values
 
 MOST = 256
-"""No more launches than these are read."""
+"""How many launches are read at most."""
 _LONGEST = 60
-"""Characters of an extent that are shown."""
+"""How many characters of a grid or a block are shown at most."""
 _PLAIN_AROUND = (
     "translation_unit", "declaration_list", "namespace_definition", "linkage_specification",
 )  # fmt: skip
@@ -29,15 +29,15 @@ class HostLaunch:
     Attributes
     ----------
     kernel : str
-        What it launches, as ``"sgemm"``, or of a template ``"sgemm<64, 8>"`` where its arguments
-        are written there and known.
+        The kernel's name, such as ``"sgemm"``; of a template ``"sgemm<64, 8>"``, where the launch
+        names the arguments and their values are known.
     file : str
     line : int
         From 1.
     configuration : tuple of str
         What stands between ``<<<`` and ``>>>``.
     arguments : tuple of str
-        The kernel's.
+        The kernel's arguments.
     """
 
     kernel: str
@@ -51,22 +51,22 @@ class HostLaunch:
 
     @property
     def text(self) -> str:
-        """Return it as the file has it, ``"<<<grid, 256>>>"``, what is long cut short."""
+        """Return the configuration as the file has it, ``"<<<grid, 256>>>"``, long parts cut."""
         shown = (x if len(x) <= _LONGEST else f"{x[:_LONGEST]}..." for x in self.configuration)
         return f"<<<{', '.join(shown)}>>>"
 
     def grid(self, given: Mapping[str, Number] | None = None) -> Dim | None:
-        """Return blocks a grid, x first; None where only running the host code would tell.
+        """Return the blocks of the grid, x first; None where that is known only at run time.
 
         Parameters
         ----------
         given : mapping of str to number, optional
-            What names in the host code stand for, whatever it says of them.
+            Values of names in the host code, which take the place of the values found there.
         """
         return self._extents(0, given)
 
     def block(self, given: Mapping[str, Number] | None = None) -> Dim | None:
-        """Return threads a block, as :meth:`grid`."""
+        """Return the threads of a block, x first, as :meth:`grid` does."""
         return self._extents(1, given)
 
     def shared(self, given: Mapping[str, Number] | None = None) -> int | None:
@@ -79,7 +79,7 @@ class HostLaunch:
         return int(found) if isinstance(found, int | float) else None
 
     def argument(self, index: int) -> Number | None:
-        """Return the number that the kernel is given; None where it is none, or not known."""
+        """Return an argument's number; None where it is no number, or is not known."""
         if index >= len(self.arguments):
             return None
         found = self._values.of(self.arguments[index], self._place, self._around)
@@ -93,7 +93,10 @@ class HostLaunch:
 
 
 def is_of(launched: str, name: str) -> bool:
-    """Return whether a launch of one name may be of the kernel of another, as far as both tell."""
+    """Return whether a launch of ``launched`` may be one of the kernel ``name``.
+
+    Either may lack its namespace, or its template's arguments.
+    """
     mine, asked = (each.replace(" ", "").partition("<") for each in (launched, name))
     paths = [f"::{each[0].removeprefix('::')}" for each in (mine, asked)]
     is_same = paths[0].endswith(paths[1]) or paths[1].endswith(paths[0])
@@ -101,10 +104,10 @@ def is_of(launched: str, name: str) -> bool:
 
 
 def has_host_launch(text: Text) -> bool:
-    """Return whether a function launches a kernel in a place that is compiled in any case.
+    """Return whether a function launches a kernel in code that is compiled in any case.
 
-    NVRTC takes no launch in a function, unless the code is to be linked. What stands in a
-    condition, a template, a lambda, a type or a call (of a macro, it may be) does not count.
+    NVRTC refuses a launch in a function, unless the code is to be linked. A launch in an ``#if``, a
+    template, a lambda, a class or the arguments of a call (which may be a macro's) does not count.
     """
     return any(
         node.type == "kernel_call_syntax" and _is_compiled(node, text) for node in nodes(text.root)
@@ -126,7 +129,7 @@ def _is_compiled(node: Any, text: Text) -> bool:
 
 
 def launches(files: Files) -> list[HostLaunch]:
-    """Return the launches of some texts, in their order; of a template's instances, one each."""
+    """Return the launches in some texts, in their order; in a template, one for each instance."""
     finder, values = Finder(files), Values(files)
     names = {id(text): name for name, text in files.texts.items()}
     found: dict[tuple[str, str, int], HostLaunch] = {}

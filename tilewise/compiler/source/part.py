@@ -26,8 +26,9 @@ _USUAL = frozenset(
      "MACOSX", "L", "UL", "LL", "ULL", "U")
 )  # fmt: skip
 MARK = b"#warning"
-"""What stands in the place of an include that is left out, and is no longer: NVRTC says where it
-comes by one."""
+"""What replaces an include that is left out: NVRTC's log then shows whether it reached that line.
+
+It is no longer than ``#include``, so that the text keeps its length."""
 _WORD = re.compile(r"[A-Za-z_]\w*")
 
 

@@ -1,4 +1,4 @@
-"""What can be seen from a place in a text: declarations, the nearest ones first."""
+"""The declarations that are visible at a place in a text."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SCOPES = (
 
 
 def visible(place: Any, kinds: tuple[str, ...]) -> Iterator[Any]:
-    """Declarations of some kinds that can be seen from a node, the nearest ones first."""
+    """Yield the declarations of some kinds that are visible at a node, the nearest ones first."""
     node = place
     while (parent := node.parent) is not None:
         if parent.type in _SCOPES or parent.type.startswith("preproc_"):

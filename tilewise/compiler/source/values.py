@@ -1,7 +1,7 @@
-"""The values of host expressions: those that constants, macros and plain variables decide.
+"""Compute expressions of host code that depend on constants, macros and plain variables alone.
 
-Nothing is executed. A variable has a value where it is initialized and never changed; one that a
-call may change by reference is taken for unchanged. ``dim3`` has three.
+Nothing is executed. A variable has a value where it is initialized and never assigned to again;
+that a call may change it by reference is not considered. The value of a ``dim3`` is three numbers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Number = int | float
 Dim = tuple[int, int, int]
 Value = Number | Dim | None
 
-_DEEPEST = 12  # variables, and functions, that are computed of others
+_DEEPEST = 12  # how deep variables and functions may depend on one another
 _MOST = 1 << 62
 _DIMS = ("dim3", "uint3")
 _SIZES = {
@@ -100,7 +100,7 @@ class Values:
         return value if math.isfinite(value) and abs(value) < _MOST else None
 
     def extents(self, expression: str, place: Place, given: Mapping[str, Value]) -> Dim | None:
-        """The value of what stands for a grid or a block, each extent at least 1."""
+        """The value of an expression for a grid or a block; None if an extent is less than 1."""
         value = self.of(expression, place, given)
         found = _dim([value]) if isinstance(value, int | float) else value
         return found if found is not None and min(found) > 0 else None
@@ -133,7 +133,7 @@ class Values:
         kind = text.spelled(node.child_by_field_name("type"))
         inner = declarator.child_by_field_name("declarator")
         value = declarator.child_by_field_name("value")
-        if declarator.type == "function_declarator":  # dim3 block(X, Y) reads like one
+        if declarator.type == "function_declarator":  # as which dim3 block(X, Y) is parsed
             value = declarator.child_by_field_name("parameters")
         elif declarator.type != "init_declarator" or inner.type != "identifier":
             return (1, 1, 1) if kind in _DIMS and declarator.type == "identifier" else None
@@ -157,7 +157,7 @@ class Values:
         return self._changed[key]
 
     def called(self, name: str, values: Sequence[Value], depth: int) -> Value:
-        """What a function of the files returns that does nothing else."""
+        """The value of a call, of a function whose body is one ``return``."""
         for each in self._files.by_name.get(name, ()):
             if each.kind != "function" or each.node is None or depth > _DEEPEST:
                 continue
@@ -180,7 +180,7 @@ class Values:
 
 @dataclass(frozen=True)
 class _Expression:
-    """One expression, parsed by itself; its names are those of another place."""
+    """One expression, parsed by itself; its names are looked up at ``place``."""
 
     values: Values
     text: Text
@@ -284,7 +284,7 @@ class _Expression:
 
 
 def _dim(values: Sequence[Value]) -> Dim | None:
-    """Three extents of one to three numbers."""
+    """Three extents, made of one to three numbers."""
     found = [int(value) for value in values if isinstance(value, int | float)]
     if len(found) < len(values) or len(found) > 3:
         first = values[0] if values else None
@@ -294,7 +294,7 @@ def _dim(values: Sequence[Value]) -> Dim | None:
 
 
 def _as(kind: str, value: Value) -> Value:
-    """A number as a type holds it."""
+    """A number converted to a type."""
     if not isinstance(value, int | float):
         return value
     if kind in _FLOATS:
@@ -304,7 +304,7 @@ def _as(kind: str, value: Value) -> Value:
 
 
 def _changed(scope: Any, text: Text) -> Iterator[str]:
-    """What is assigned to, in whole or in part, and what has its address taken."""
+    """The variables that are assigned to, in whole or in part, or whose address is taken."""
     for node in nodes(scope):
         if node.type == "assignment_expression":
             changed = node.child_by_field_name("left")
