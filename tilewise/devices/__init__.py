@@ -96,8 +96,8 @@ def get_device(name: str = "auto") -> Device:
     Parameters
     ----------
     name : str
-        ``"auto"``, ``"gpu"`` or ``"emulator"``. An emulator of another architecture is
-        :func:`tilewise.emulator`.
+        ``"auto"``, ``"gpu"`` or ``"emulator"``. :func:`tilewise.emulator` makes an emulator of
+        another architecture.
 
     Returns
     -------
@@ -153,10 +153,7 @@ def check_device(device: str | Device) -> None:
         if device not in NAMES:
             there = f"no device called {device!r}; there are {', '.join(NAMES)}"
             if device.startswith(("sm_", "compute_")):
-                there += (
-                    f". An emulator of an architecture is tilewise.emulator({device!r}), a device "
-                    "too"
-                )
+                there += f". For an emulator of {device}, pass tilewise.emulator({device!r})"
             raise ValueError(there)
     elif not callable(getattr(device, "launch", None)):
         names = ", ".join(NAMES)

@@ -60,7 +60,7 @@ class ArrayArgument:
         Where the parameter is not the array's address but a tensor map of it, or the address of
         one.
     offset : int
-        Bytes from the array's first element to where a pointer points.
+        Bytes from the array's first element to the one that a :class:`tilewise.Pointer` points to.
     """
 
     parameter: Parameter
@@ -141,7 +141,7 @@ def bind(
 
 
 def holds_address(parameter: Parameter) -> bool:
-    """Whether an address fits it: an integer of its size."""
+    """Whether the parameter can hold an address: it is an integer of 64 bits."""
     return parameter.size == 8 and parameter.type in _INTEGER_TYPES
 
 
@@ -152,7 +152,7 @@ def takes_address(parameter: Parameter) -> bool:
 
 
 def type_in_words(parameter: Parameter) -> str:
-    """Return the type of what a parameter takes, in words."""
+    """Return what a parameter takes, in words, for messages."""
     bits = 8 * parameter.size
     if _is_struct(parameter):
         kind = "a struct"

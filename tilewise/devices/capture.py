@@ -1,5 +1,7 @@
-"""What a kernel on a GPU says: its ``printf`` and ``assert``, which go to the process's own files,
-and what may be missing where it fails."""
+"""Catch the output of ``printf`` and ``assert`` in a kernel on a GPU, and explain failed launches.
+
+The driver writes that output to the process's own standard output and error.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,10 @@ def captured() -> Iterator[Output]:
 
 @contextmanager
 def printed_by(compiled: Compiled) -> Iterator[Output]:
-    """Catch what the kernel prints, where it can print at all; an assert's words, in its error."""
+    """Catch what a kernel prints; the message of a failed ``assert`` is put into the error.
+
+    Nothing is caught for a kernel that can't print.
+    """
     if not _PRINTING.search(compiled.ptx):
         yield Output()
         return
@@ -77,7 +82,7 @@ def printed_by(compiled: Compiled) -> Iterator[Output]:
 
 @contextmanager
 def advising(compiled: Compiled, launch: Launch) -> Iterator[None]:
-    """Say what may be missing where a kernel fails that asks for the grid's workspace."""
+    """Where a kernel fails that uses the grid's workspace, add to the error what may be missing."""
     try:
         yield
     except LaunchError as error:

@@ -364,7 +364,7 @@ class Gpu:
             limits.check_together(launch, each, self.multiprocessors, "this GPU")
 
     def _occupancy(self, loaded: _Loaded, threads: int, shared: int) -> int:
-        """Return how many blocks a multiprocessor holds at once; the context being current."""
+        """Return how many blocks a multiprocessor holds at once. The context must be current."""
         return int(
             self.context.call(
                 "cuOccupancyMaxActiveBlocksPerMultiprocessor", loaded.function, threads, shared

@@ -1,4 +1,4 @@
-"""Arguments of a launch that is prepared once: their addresses are known when it is enqueued."""
+"""Arguments of a launch that is prepared once, and gets its addresses when it is enqueued."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from tilewise.compiler import Parameter
 
 Places = tuple[tuple[int, Place], ...]
-"""Addresses in a value that come later, each with its offset there in bytes."""
+"""The addresses in a value that are known later, each with its offset there in bytes."""
 
 
 def bind_later(
     symbol: str, parameters: Sequence[Parameter], args: Sequence[Any]
 ) -> list[tuple[bytes, Places]]:
-    """Bind the arguments of a launch whose addresses come later.
+    """Bind the arguments of a launch whose addresses are known later.
 
     Parameters
     ----------
@@ -33,8 +33,8 @@ def bind_later(
         The kernel's name, for the messages.
     parameters : sequence of Parameter
     args : sequence
-        What :func:`tilewise.devices.arguments.bind` takes but arrays; and
-        :class:`tilewise.places.Place`, ``Packed`` and ``TensorMap``, whose bytes are still 0.
+        What :func:`tilewise.devices.arguments.bind` takes, except arrays; and
+        :class:`tilewise.places.Place`, ``Packed`` and ``TensorMap``, whose bytes are 0 until then.
 
     Returns
     -------
@@ -44,9 +44,9 @@ def bind_later(
     Raises
     ------
     TypeError, ValueError
-        As :func:`tilewise.devices.arguments.bind`; or if an argument is an array, a place is given
-        for what is no address, or one in a structure is not a multiple of 8 bytes from its
-        beginning, a tensor map not one of 64, or beyond its end.
+        As :func:`tilewise.devices.arguments.bind`; or if an argument is an array, if a place is
+        given for a parameter that is no address, or if one in a structure lies beyond its end or
+        not at a multiple of 8 bytes (64 for a tensor map).
     """
     usual = _bind_usual(parameters, args)
     if usual is not None:
@@ -89,9 +89,9 @@ _BOUNDS = {
 def _bind_usual(
     parameters: Sequence[Parameter], args: Sequence[Any]
 ) -> list[tuple[bytes, Places]] | None:
-    """What :func:`bind_later` gives for integers, places, structures and tensor maps that fit.
+    """Bind integers, places, structures and tensor maps that fit, which takes less time.
 
-    None where one of them is something else, or does not fit.
+    None where an argument is something else, or does not fit: then :func:`bind_later` says why.
     """
     if len(args) != len(parameters):
         return None
@@ -137,7 +137,7 @@ def _fits_map(offset: int, size: int) -> bool:
 
 
 def _with_places(value: Any) -> tuple[Any, Places]:
-    """What :func:`bind` takes in place of ``value``, and the addresses in it."""
+    """The value to pass to :func:`bind` in place of ``value``, and the addresses in it."""
     if isinstance(value, Place):
         return 0, ((0, value),)
     if isinstance(value, Packed):

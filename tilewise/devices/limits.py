@@ -172,10 +172,10 @@ def check_together(launch: Launch, each: int, multiprocessors: int, chip: str) -
     ----------
     launch : Launch
     each : int
-        Blocks that a multiprocessor holds.
+        Blocks that each multiprocessor holds.
     multiprocessors : int
     chip : str
-        What GPU has so many, for the message.
+        The GPU's name in the message.
 
     Raises
     ------

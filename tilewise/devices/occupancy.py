@@ -117,8 +117,8 @@ _TABLE = {
     120: _ampere(1536, 24, 100, barriers=24),
     121: _ampere(1536, 24, 100, barriers=24),
 }
-# Of each architecture a GPU with as many multiprocessors as any, and how many it has (NVIDIA's data
-# sheets); 8.8 is of none that is sold.
+# For each architecture, the GPU with the most multiprocessors, or one of those, and how many it has
+# (NVIDIA's data sheets). No GPU of 8.8 is sold.
 _GPUS = {
     75: ("Quadro RTX 6000", 72),
     80: ("A100", 108),
@@ -344,7 +344,7 @@ def blocks_per_multiprocessor(arch: str, resources: Resources, threads: int, sha
 
 
 def largest_gpu(arch: str) -> tuple[str, int] | None:
-    """Return a large GPU of an architecture and its multiprocessors; None where none is known.
+    """Return the name and the multiprocessors of an architecture's largest GPU; None if not known.
 
     Raises
     ------

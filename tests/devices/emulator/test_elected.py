@@ -143,15 +143,15 @@ def of_machine_code(monkeypatch: pytest.MonkeyPatch, *lanes: str) -> str:
     ("lanes", "said"),
     [
         (("one", "one", "one", "one"), ""),
-        (("one",), "1 by one lane of a warp in the machine code, where the PTX has 2"),
-        ((), "are none in the machine code, where the PTX has 2"),
+        (("one",), "1 by one lane of a warp in the machine code, and 2 in the PTX"),
+        ((), "are none in the machine code, and 2 in the PTX"),
         (
             ("one", ""),
-            "1 by one lane of a warp and 1 by each lane in the machine code, where the PTX has 2",
+            "1 by one lane of a warp and 1 by each lane in the machine code, and 2 in the PTX",
         ),
         (
             ("one", "unknown"),
-            "1 by lanes that can't be told in the machine code, where the PTX has 2",
+            "1 by unknown lanes in the machine code, and 2 in the PTX",
         ),
     ],
 )
@@ -161,7 +161,7 @@ def test_what_cannot_be_told_is_counted_as_ptx(
     note = of_machine_code(monkeypatch, *lanes)
     assert said in note
     if said:
-        assert note.startswith("the atomic operations ADD of 32 bits of line 4 are")
+        assert note.startswith("the 32-bit atomic operations ADD of line 4 are")
 
 
 HEAD = '\t.section\t.text.k,"ax",@progbits\n\t//## File "x.cu", line 3\n'

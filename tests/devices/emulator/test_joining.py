@@ -415,18 +415,16 @@ def test_reports_of_the_same_launch_with_other_doubts_are_not_equal(emulator: De
     assert "note: no nvdisasm" in str(doubtful)
 
 
-PTXAS_MERGES = (
-    "as where ptxas makes one access of two that never both happen, in an if and its else"
-)
-PTXAS_UNROLLS = "as where ptxas repeats a loop's body, and joins accesses of one round and the next"
+PTXAS_MERGES = "that happens where ptxas merges an access in an if with one in its else"
+PTXAS_UNROLLS = "that happens where ptxas unrolls a loop and joins accesses of different iterations"
 
 
 @pytest.mark.parametrize(
     ("ours", "machine", "said"),
     [
-        ({32: 1}, {}, f"where the PTX lets expect 1 of 32 bits: {PTXAS_MERGES}"),
-        ({64: 8}, {128: 16}, f"where the PTX lets expect 8 of 64 bits: {PTXAS_UNROLLS}"),
-        ({64: 2}, {32: 4}, "in the machine code, where the PTX lets expect 2 of 64 bits"),
+        ({32: 1}, {}, f"and by the PTX should be 1 of 32 bits: {PTXAS_MERGES}"),
+        ({64: 8}, {128: 16}, f"and by the PTX should be 8 of 64 bits: {PTXAS_UNROLLS}"),
+        ({64: 2}, {32: 4}, "in the machine code, and by the PTX should be 2 of 64 bits"),
     ],
 )  # fmt: skip
 def test_the_reason_says_what_makes_such_a_difference(

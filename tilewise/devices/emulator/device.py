@@ -294,7 +294,7 @@ class Emulator:
         return occupancy.blocks_per_multiprocessor(self.arch, compiled.resources, threads, shared)
 
     def _check_together(self, launch: Launch, resources: Resources, declared: int) -> None:
-        """Raise LaunchError where no GPU of the architecture has all the blocks at once."""
+        """Raise LaunchError where no GPU of the architecture holds all the blocks at once."""
         gpu = occupancy.largest_gpu(self.arch)
         if gpu is None:
             return

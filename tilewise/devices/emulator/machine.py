@@ -76,7 +76,7 @@ class Setup:
     """The whole grid, where races in global memory are looked for."""
     budget: Budget | None = None
     workspace: int = 0
-    """Where a cooperative launch has its grid's workspace; 0 of another launch."""
+    """The address of a cooperative launch's workspace; 0 for any other launch."""
 
 
 class Machine:
@@ -251,7 +251,7 @@ class Machine:
                     self.spinning.had_turn(turn, went)
 
     def _give_up(self) -> None:
-        """End the batch here, what keeps it being reported: its threads would wait forever."""
+        """End the batch, whose threads would wait forever; the findings say for what."""
         if self.faults.mode != "collect":
             raise BarrierError(self.faults.findings)
 

@@ -191,8 +191,10 @@ class LastAccesses(HappensBefore):
         return (writer >= 0) & (knows(slice(None), writer) < since), writer
 
     def _unfenced(self, access: Access, knows: Knows, fenced: Knows) -> npt.NDArray[np.bool_]:
-        """Return which granules of an engine's access a thread wrote last, ordered before it, and
-        with no proxy fence between."""
+        """Return which granules of an engine's access need a proxy fence that is not there.
+
+        Those are the granules that a thread wrote last, in an order before the access.
+        """
         writer, since = self._writer[access.place].astype(np.intp), self._written_at[access.place]
         found: npt.NDArray[np.bool_] = (writer >= 0) & (writer < self._threads)
         if found.any():

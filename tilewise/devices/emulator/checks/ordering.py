@@ -4,9 +4,9 @@ All accesses to shared memory come here: those of threads, and those of the engi
 multiply beside them.
 
 Bulk copies and ``wgmma`` touch memory through another proxy than threads do, and causality order
-goes from one proxy to another only by a proxy fence (PTX ISA 8.6 and "Causality Order"). So between
-what threads wrote and what these read or write, and between what threads read and what these write,
-there must be one, by any thread in the chain.
+goes from one proxy to another only by a proxy fence (PTX ISA 8.6 and "Causality Order"). So there
+must be such a fence, by any thread in the chain, between a thread's write and a bulk copy or a
+``wgmma`` that reads or writes the same place, and between a thread's read and one that writes it.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ Combine = Callable[[Values, Values], Values]
 
 OPERATIONS = ("add", "min", "max", "inc", "dec", "and", "or", "xor")
 _INTEGERS = ("uint32", "int32", "uint64", "int64")
-# By those that an H200 takes of tensor maps; it traps at the rest.
+# The element types of tensor maps that an H200 takes for each operation; it traps at others.
 _TAKEN = {
     "add": ("uint32", "int32", "uint64", "float16", "bfloat16", "float32", "float64"),
     "min": (*_INTEGERS, "float16", "bfloat16"),

@@ -1,7 +1,8 @@
-"""Compare the shared-memory accesses of a program, as ptxas may have joined them, with its own.
+"""Compare a program's expected shared-memory accesses with those of its machine code.
 
-By source line: for each, the loads and the stores of the machine code must be those that are
-expected, by width.
+The expected ones are those of the PTX, joined as ptxas should have joined them. For each source
+line, the machine code must have the same loads and stores of each width, or a multiple of them
+where ptxas unrolls a loop.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ KINDS = {"ld": "LDS", "st": "STS"}
 
 @dataclass(frozen=True)
 class Group:
-    """Accesses that ptxas makes one of.
+    """Accesses that ptxas joins to one.
 
     Attributes
     ----------
     width : int
-        Bytes of the one access.
+        Bytes of the joined access.
     offset : int
-        Where it begins, in bytes from the address of the first of them.
+        Where it begins, in bytes from the address of the first member.
     members : tuple of int
         The instructions' indices.
     """
@@ -43,6 +44,7 @@ class Group:
 
 
 def accesses_of(groups: Iterable[Group]) -> dict[int, Counted]:
+    """Return how the members of groups are counted, as ``Joining.accesses`` has it."""
     found: dict[int, Counted] = {}
     for group in groups:
         first, *others = group.members
@@ -52,21 +54,21 @@ def accesses_of(groups: Iterable[Group]) -> dict[int, Counted]:
 
 
 _Key = tuple[int, str]
-"""A line, and whether it is its loads (``LDS``) or its stores (``STS``)."""
+"""A line, and ``"LDS"`` for its loads or ``"STS"`` for its stores."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """A program's accesses beside the machine code's.
+    """The result of comparing a program's accesses with those of its machine code.
 
     Attributes
     ----------
     keys : mapping of int to (int, str)
         The line and the kind of each instruction that is an access.
-    doubtful : set of (int, str)
-        Those of which the machine code has other accesses.
+    doubtful : frozenset of (int, str)
+        The lines and kinds for which the machine code has other accesses than expected.
     reason : str
-        What it has at the first of those lines; or why it can't be read.
+        What the machine code has at the first of those lines, or why it can't be read.
     """
 
     keys: Mapping[int, _Key]
@@ -75,6 +77,7 @@ class Comparison:
 
 
 def compare(program: Program, compiled: Compiled, groups: Iterable[Group]) -> Comparison:
+    """Compare a program's accesses, joined by groups, with those of the machine code."""
     lines = machine_lines(program, compiled)
     keys = {
         index: (lines[index], KINDS[each.opcode])
@@ -105,11 +108,12 @@ def _is_shared(instruction: Instruction) -> bool:
 
 
 def is_access(instruction: Instruction) -> bool:
+    """Whether an instruction is a load from shared memory or a store to it."""
     return instruction.opcode in KINDS and _is_shared(instruction)
 
 
 def of_matrix(instruction: Instruction) -> Counter[tuple[str, int]]:
-    """The shared accesses, by kind and width in bits, that a matrix of a warp is moved by."""
+    """The shared accesses, by kind and width in bits, of a ``wmma`` load or store of a matrix."""
     if instruction.opcode != "wmma" or not _is_shared(instruction):
         return Counter()
     matrix = Matrix.of(instruction)
@@ -120,7 +124,7 @@ def of_matrix(instruction: Instruction) -> Counter[tuple[str, int]]:
 
 
 def shape_of(instruction: Instruction) -> tuple[int, int]:
-    """Bytes of an element, and elements."""
+    """Bytes of an element, and the number of elements."""
     vectors = [int(m[1:]) for m in instruction.modifiers if m in ("v2", "v4", "v8")]
     return TYPE_BYTES[instruction.modifiers[-1]], (vectors or [1])[0]
 
@@ -128,7 +132,7 @@ def shape_of(instruction: Instruction) -> tuple[int, int]:
 def counts_of(
     program: Program, accesses: Mapping[int, Counted], lines: Sequence[int] = ()
 ) -> Counter[tuple[int, str, int]]:
-    """Accesses of each (line, kind, width in bits), joined ones once."""
+    """The number of accesses of each (line, kind, width in bits); a joined one counts once."""
     lines = lines or [instruction.line for instruction in program.instructions]
     counts: Counter[tuple[int, str, int]] = Counter()
     for index, instruction in enumerate(program.instructions):
@@ -143,10 +147,10 @@ def counts_of(
 
 
 def _differ(ours: Counter[int], machine: Counter[int]) -> bool:
-    """Whether the machine code has other accesses, by width in bits, of one line and kind.
+    """Whether the machine code has other accesses, by width in bits, for one line and kind.
 
-    ptxas may repeat a loop's body, which changes no count of a launch: the widths of a line
-    must stand in the same proportion, and there may be no fewer.
+    ptxas may unroll a loop, which changes no count of a launch: the numbers of the widths must
+    have the same proportion, and may not be smaller.
     """
     total, found = ours.total(), machine.total()
     widths = ours.keys() | machine.keys()
@@ -158,32 +162,30 @@ def _difference(
     sides: Mapping[_Key, tuple[Counter[int], Counter[int]]],
     places: Mapping[int, str],
 ) -> str:
-    """What the machine code has at the first of the lines where it has other accesses.
+    """What the machine code has at the first line where it has other accesses.
 
-    Lines of one number count together, of whichever file: that both sides do alike.
+    Lines of one number in several files count together, on both sides.
     """
     (line, kind), *others = doubtful
     expected, found = sides[line, kind]
     more = len({each for each, _ in others} - {line})
     return (
         f"the shared {'loads' if kind == 'LDS' else 'stores'} of "
-        f"{places.get(line, f'line {line}')} are {_shown(found)} in the machine code, where the "
-        f"PTX lets expect {_shown(expected)}{_cause(expected, found)}"
+        f"{places.get(line, f'line {line}')} are {_shown(found)} in the machine code, and by the "
+        f"PTX should be {_shown(expected)}{_cause(expected, found)}"
         + (f"; {more} more line{'s are' if more > 1 else ' is'} in doubt" if more else "")
     )
 
 
 def _cause(expected: Counter[int], found: Counter[int]) -> str:
-    """What ptxas does that makes more, or fewer, bytes of a line's accesses."""
+    """What ptxas may have done where a line's accesses have more bytes, or fewer."""
     before, after = (sum(n * width for width, n in each.items()) for each in (expected, found))
     if after > before:
         return (
-            ": as where ptxas repeats a loop's body, and joins accesses of one round and the next"
+            ": that happens where ptxas unrolls a loop and joins accesses of different iterations"
         )
     if after < before:
-        return (
-            ": as where ptxas makes one access of two that never both happen, in an if and its else"
-        )
+        return ": that happens where ptxas merges an access in an if with one in its else"
     return ""
 
 

@@ -1,9 +1,9 @@
-"""Count atomics as the lanes of a warp execute them, of which ptxas may elect one for all.
+"""Find the atomics that one lane executes for its whole warp, because ptxas elects one.
 
 Where the lanes of a warp change one place in global memory, ptxas may let one of them do it for all
 (:mod:`tilewise.compiler.elections`): the place's sector is then reached once, and not once a lane.
-Which atomics it treats so depends on what it can prove of their addresses and values. So it is
-read in the machine code of the same compilation, by source line, operation and width.
+For which atomics it does that depends on what it can prove about their addresses and values. So it
+is read in the machine code of the same compilation, by source line, operation and width.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from tilewise.devices.emulator.ptx.program import Program
 from tilewise.devices.emulator.ptx.syntax import Instruction
 from tilewise.devices.emulator.ptx.types import TYPE_BYTES
 
-# Those of integers, for a sum of floats depends on its order; an exchange keeps one lane's value.
+# Of integers alone: the sum of floats depends on their order. An exchange keeps one lane's value.
 _OPERATIONS = frozenset(("add", "min", "max", "and", "or", "xor"))
 _INTEGERS = frozenset(("u32", "s32", "b32", "u64", "s64", "b64"))
 _SHARED = frozenset(("shared", "shared::cta", "shared::cluster"))
 _SAID = {
     elections.EACH: "by each lane", elections.ONE: "by one lane of a warp",
     elections.WHOLE: "by one lane of a whole warp",
-    elections.UNKNOWN: "by lanes that can't be told",
+    elections.UNKNOWN: "by unknown lanes",
 }  # fmt: skip
 
 _Key = tuple[int, str, int]
@@ -40,10 +40,10 @@ class Elected:
     Attributes
     ----------
     lanes : mapping of int to str
-        Instruction index to ``elections.ONE`` or ``elections.WHOLE``; each lane executes those that
-        are not here.
+        Instruction index to ``elections.ONE`` or ``elections.WHOLE``. Each lane executes all other
+        atomics.
     reason : str
-        Why the machine code does not tell of all atomics; empty if it does.
+        Why the machine code does not decide all atomics; empty if it does.
     """
 
     lanes: Mapping[int, str] = field(default_factory=dict)
@@ -75,7 +75,7 @@ def elected(program: Program, compiled: Compiled) -> Elected:
         return Elected(reason=read.reason)
     machine: dict[_Key, list[str]] = defaultdict(list)
     for each in read.instructions:
-        # What is left to each lane of a warp that lacks some is a part of the same atomic.
+        # An atomic that each lane of an incomplete warp executes is a part of a WHOLE one.
         if each.opcode in sass.ATOMICS and each.lanes != elections.REST:
             machine[each.line, each.operation, each.width].append(each.lanes)
     lanes: dict[int, str] = {}
@@ -95,7 +95,7 @@ def elected(program: Program, compiled: Compiled) -> Elected:
 
 
 def _operation(instruction: Instruction) -> str:
-    """The operation of an atomic that may be one lane's, in the machine code's letters."""
+    """The operation of an atomic that one lane may execute, as ``"ADD"``; empty for others."""
     words = instruction.modifiers
     if (
         instruction.opcode not in ("atom", "red")
@@ -122,15 +122,15 @@ def _starts(program: Program) -> list[int]:
 def _matched(
     indices: Sequence[int], machine: Sequence[str], blocks: Sequence[int]
 ) -> Sequence[str] | None:
-    """Who executes each atomic of a line; None where it can't be told.
+    """Which lanes execute each atomic of a line; None where that is not known.
 
-    ptxas may repeat a loop's body, which changes no count of a launch.
+    There may be more in the machine code: ptxas may unroll a loop, which changes no count.
     """
     if elections.UNKNOWN in machine or len(machine) < len(indices):
         return None
     if len(set(machine)) == 1:
         return [machine[0]] * len(indices)
-    # Those of one basic block are in the PTX's order.
+    # Within one basic block, the machine code keeps the PTX's order.
     if len(machine) == len(indices) and len({blocks[index] for index in indices}) == 1:
         return machine
     return None
@@ -141,6 +141,6 @@ def _doubt(place: str, key: _Key, indices: Sequence[int], machine: Sequence[str]
     counts = Counter(_SAID[each] for each in machine)
     shown = " and ".join(f"{number} {who}" for who, number in counts.items()) or "none"
     return (
-        f"the atomic operations {operation} of {width} bits of {place} are {shown} in the machine "
-        f"code, where the PTX has {len(indices)}: their sectors are counted as the PTX has them"
+        f"the {width}-bit atomic operations {operation} of {place} are {shown} in the machine "
+        f"code, and {len(indices)} in the PTX: their sectors are counted as the PTX has them"
     )

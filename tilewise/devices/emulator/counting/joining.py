@@ -12,11 +12,11 @@ found by experiment (``tests/devices/emulator/test_joining.py`` is the table):
 - Stores join in the same way, but none of the four may be missing, and they must follow one
   another with nothing between that reaches shared memory.
 
-It is applied only where it is confirmed: to the loads, or the stores, of a source line of which the
-machine code of the same compilation has the same accesses
-(:mod:`tilewise.devices.emulator.counting.confirming`). Reading that takes ``nvdisasm`` a quarter of
-a second a kernel. Where nothing can join, no count depends on it, and it is read only when a report
-is asked whether its counts are confirmed.
+That is applied only where it is confirmed: to the loads, or the stores, of a source line for which
+the machine code of the same compilation has the same accesses
+(:mod:`tilewise.devices.emulator.counting.confirming`). ``nvdisasm`` takes a quarter of a second to
+read a kernel's machine code. Where nothing can join, no count depends on it, and it is read only
+when a report is asked whether its counts are confirmed.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class Joining:
     accesses : mapping of int to (int, int) or None
         Instruction index to the width in bytes of the access that it is counted as, and where
         that begins, in bytes from the instruction's own address; None where it is counted with
-        another instruction. An access that is not here is counted as it is: also one of a line that
-        the machine code does not confirm.
+        another instruction. An access that is not here is counted as the PTX has it; so are all of
+        a line that the machine code does not confirm.
     compare : callable
         Gives :attr:`reason`. It may read the machine code, and is called once.
     """
@@ -107,7 +107,7 @@ def join(program: Program, compiled: Compiled) -> Joining:
         return Joining({}, lambda: compare(program, compiled, []).reason)
     if [] not in found:
         found.append([])
-    # What the machine code confirms, or confirms of most lines.
+    # Choose the groups that the machine code confirms, or confirms for most lines.
     compared = [(compare(program, compiled, groups), groups) for groups in found]
     best, groups = min(compared, key=lambda each: len(each[0].doubtful))
     if not best.doubtful:
@@ -116,9 +116,9 @@ def join(program: Program, compiled: Compiled) -> Joining:
 
 
 def _confirmed(groups: Sequence[Group], found: Comparison) -> list[Group]:
-    """Leave out the groups that reach a doubtful line.
+    """Leave out the groups that have a member in a doubtful line.
 
-    Then the others of those groups are not what the machine code has, nor their lines.
+    The lines of their other members are then doubtful too, and so on.
     """
     doubtful, kept = set(found.doubtful), list(groups)
     while True:
@@ -237,7 +237,10 @@ def _store_runs(stores: Iterable[_Access]) -> Iterator[list[_Access]]:
 
 
 def _groups(members: Iterable[_Access], base: int) -> Iterator[Group]:
-    """Yield what joins among accesses whose order is free; ``base`` is the function's first."""
+    """Yield the groups that join, of accesses whose order is free.
+
+    ``base`` is the index of the function's first instruction.
+    """
     families: dict[tuple[int, int, bool], list[_Access]] = defaultdict(list)
     for member in members:
         families[member.family].append(member)

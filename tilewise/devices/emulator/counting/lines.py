@@ -1,4 +1,4 @@
-"""Which line the machine code has for each instruction of a program, and what a reader calls it."""
+"""The line of each instruction of a program in the machine code, and its name in messages."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def machine_lines(program: Program, compiled: Compiled) -> list[int]:
 def names(
     program: Program, compiled: Compiled, lines: Sequence[int], indices: Iterable[int]
 ) -> dict[int, str]:
-    """Return what a reader calls the lines of some instructions: with the file, if a header's."""
+    """Return the names of some instructions' lines in messages; a header's with its file."""
     sources = Sources(program.module.files, compiled.file)
     found: dict[int, set[str]] = defaultdict(set)
     for index in indices:

@@ -71,9 +71,9 @@ def atomic_sectors(addresses: npt.NDArray[Any], lanes: Lanes) -> int:
 
 
 def whole_warp_sectors(addresses: npt.NDArray[Any], lanes: Lanes) -> int:
-    """Sectors of atomic accesses that one lane makes for a warp whose lanes all make them.
+    """Sectors of atomics that one lane executes for each warp whose lanes are all active.
 
-    In every other warp each lane makes its own.
+    In every other warp, each lane executes its own.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ def whole_warp_sectors(addresses: npt.NDArray[Any], lanes: Lanes) -> int:
 
 
 def _in_turn(rows: npt.NDArray[np.int64]) -> int:
-    """Sectors where the lanes of a warp, one a row, that share an address take turns."""
+    """Sectors of atomics where lanes that share an address take turns; each row is a warp."""
     rows = np.sort(rows, axis=1)
     place = np.arange(WARP)
     is_new = np.ones(rows.shape, np.bool_)

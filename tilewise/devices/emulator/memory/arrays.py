@@ -52,9 +52,10 @@ def allocate(
 def allocate_together(
     hosts: Sequence[npt.NDArray[Any]], memory: GlobalMemory, name: str
 ) -> Allocation:
-    """Memory with the bytes of arrays that overlap; the one that begins first names its places.
+    """Allocate one piece of memory for arrays that overlap, and copy their bytes to it.
 
-    What belongs to none of them, between the rows of views, is outside of all.
+    Findings show indices of the array that begins first. Bytes that belong to none of the arrays,
+    such as those between the rows of a view, are out of bounds.
     """
     extents = [extent(host) for host in hosts]
     begin, end = min(extents)[0], max(last for _, last in extents)

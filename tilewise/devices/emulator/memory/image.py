@@ -23,7 +23,7 @@ from tilewise.devices.extents import extent, span
 from tilewise.places import Encode
 
 WORKSPACE_BYTES = 8
-"""Of a cooperative launch: its size and a barrier, 32 bits each."""
+"""Bytes of a cooperative launch's workspace: its own size and a barrier, 32 bits each."""
 
 
 class Image:
@@ -36,8 +36,8 @@ class Image:
     symbols : dict
         Variable or parameter to address.
     workspace : int
-        The address of a cooperative launch's workspace, to which ``%envreg1`` and ``%envreg2``
-        point; 0 of another launch.
+        The address of a cooperative launch's workspace, whose halves are in ``%envreg1`` and
+        ``%envreg2``; 0 for any other launch.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ class Image:
         Whose variables they are; unless :meth:`copy_back` is called they hold afterwards what they
         held before. By default a new one.
     is_cooperative : bool
-        Whether the launch is.
+        Whether the launch is cooperative.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class Image:
         return self._add(allocate(host, self._memory, "a tensor map")).base
 
     def _addresses(self) -> dict[int, int]:
-        """Place each array argument; those that overlap share their memory."""
+        """Place each array argument in memory; arrays that overlap share one allocation."""
         found: dict[int, int] = {}
         hosts: dict[int, npt.NDArray[Any]] = {}
         for number, argument in enumerate(self._bound):
@@ -151,7 +151,7 @@ class Image:
         return self._names[number] if number < len(self._names) else f"argument {number}"
 
     def _together(self, hosts: dict[int, npt.NDArray[Any]]) -> Allocation:
-        """Memory for arrays that overlap: the largest one's, where the others lie within it."""
+        """Allocate memory for arrays that overlap, as one array where it holds all the others."""
         begin = min(extent(host)[0] for host in hosts.values())
         end = max(extent(host)[1] for host in hosts.values())
         whole = [number for number, host in hosts.items() if extent(host) == (begin, end)]
@@ -174,7 +174,7 @@ class Image:
         self._kept = {}
 
     def _changes(self, host: npt.NDArray[Any], allocation: Allocation, offset: int) -> bool:
-        """Whether the kernel wrote a read-only array, and not through one that can be written."""
+        """Whether the kernel changed a read-only array where no writable array overlaps it."""
         others = [
             (other, at)
             for other, memory, at in self._hosts
@@ -195,7 +195,7 @@ class Image:
 
 
 def _overlapping(hosts: Mapping[int, npt.NDArray[Any]]) -> list[list[int]]:
-    """Arrays by what overlaps, in the order of the arguments; an empty one is by itself."""
+    """Group arrays that overlap, in the order of the arguments; an empty one is alone."""
     extents = {number: extent(host) for number, host in hosts.items()}
     found: list[list[int]] = []
     last = -1

@@ -79,7 +79,7 @@ def sample(
         try:
             machine.run(Geometry(launch.grid, launch.block, number, 1))
         except BarrierError:
-            if not tracker.varies:  # else it may wait for what another block writes
+            if not tracker.varies:  # otherwise the block may wait for what another block writes
                 raise
         if tracker.varies:
             raise UnlikeBlocksError(tracker.varies)

@@ -1,8 +1,8 @@
 """Let threads that poll memory take turns with the others, and notice those that poll forever.
 
 A thread that reads a flag, or tries a lock, again and again waits for another thread. Nothing in
-the program says so, but if a whole round of turns leaves all registers as they were, every thread
-where it stood, and memory unwritten, then so will every later round.
+the program shows that. But if all threads have had a turn, and then every register is as before,
+every thread is at the same instruction, and memory is not written, nothing will ever change.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from tilewise.devices.emulator.machine import Machine
 
 _CALM = 8
-"""Rounds of turns before a state is kept, to be compared with later ones."""
+"""Rounds of turns before the first state is kept, to be compared with later ones."""
 _WRITERS = frozenset(("st", "red", "cp", "stmatrix", "multimem", "wgmma", "wmma", "tensormap"))
 
 
 @dataclass
 class _State:
-    """What a round of turns would have to change."""
+    """The state of a batch: it waits forever if a round of turns changes none of this."""
 
     groups: dict[int, Lanes]
     registers: list[Value]
@@ -54,12 +54,12 @@ class Spinning:
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self._writers: list[Op] | None = None
-        # Of each instruction that polled lately, who did so last, and what its address is.
+        # For each instruction that polled lately: the lanes that did so last, and their addresses.
         self._polls: dict[Op, tuple[Lanes, Callable[[Lanes], Any]]] = {}
         self.start()
 
     def start(self) -> None:
-        """A new batch begins."""
+        """Begin a new batch."""
         self._polls.clear()
         self._last: int | None = None
         self._kept: _State | None = None
@@ -71,7 +71,10 @@ class Spinning:
         self._polls[op] = lanes, where
 
     def next_turn(self, groups: Mapping[int, Lanes]) -> int | None:
-        """Return which of the groups gets a turn: the highest, and after one in vain, the next."""
+        """Return the group that gets the next turn; None where there is no choice.
+
+        It is the highest group, or the one below the group that only polled in its last turn.
+        """
         if len(groups) < 2:
             return None
         below = [at for at in groups if self._last is not None and at < self._last]
@@ -82,7 +85,7 @@ class Spinning:
         self._last = None if is_patient else at
 
     def is_forever(self) -> bool:
-        """Return whether no round of turns will change anything any more."""
+        """Return whether no later round of turns can change anything."""
         self._round += 1
         if self._round < _CALM:
             return False
@@ -109,7 +112,7 @@ class Spinning:
         return _State(dict(machine.groups), list(machine.registers.values), written)
 
     def report(self) -> None:
-        """Say who polls what, and which blocks have not even begun."""
+        """Report which threads poll what, and how many blocks have not begun."""
         geometry = self.machine.geometry
         total = math.prod(geometry.grid)
         later = total - 1 - int(geometry.blocks.max())
@@ -147,9 +150,9 @@ class Spinning:
 def _writes(op: Op) -> bool:
     """Whether an instruction may change what another thread, or a later turn, reads.
 
-    What an atomic does stands in its result, and a parameter is passed by registers.
+    An atomic need not be counted: its result shows the change. A parameter is in registers.
     """
     opcode, modifiers = op.instruction.opcode, op.instruction.modifiers
     if opcode == "call":
-        return op.control is None  # a function of the system: it prints
+        return op.control is None  # a system function, such as vprintf
     return opcode in _WRITERS and not any(word.startswith("param") for word in modifiers)

@@ -65,7 +65,7 @@ _EXTENTS: dict[str, Callable[[Geometry], Dim3]] = {
     "nclusterid": lambda g: g.clusters,
 }
 _WORKSPACE = {"envreg1": 32, "envreg2": 0}
-"""Where the address of a cooperative launch's workspace stands: which half of it."""
+"""The registers with the address of a cooperative launch's workspace, and how far it is shifted."""
 _ONE = np.uint64(1)
 _FULL = np.uint64(0xFFFFFFFF)
 _TABLE: dict[str, Callable[[Geometry], Value]] = {
@@ -89,7 +89,7 @@ _TABLE: dict[str, Callable[[Geometry], Value]] = {
     **{f"cluster_ctaid.{a}": _cluster_ctaid(i) for a, i in _AXES.items()},
     "cluster_ctarank": lambda g: g.rank_of.astype(np.uint32),
     "cluster_nctarank": lambda g: np.uint32(g.cluster_size),
-    # The driver sets them: 0 of a launch that is not part of a graph.
+    # The driver sets them; they are 0 in a launch that is not part of a graph.
     **{f"envreg{number}": lambda g: np.uint32(0) for number in range(32)},
     "current_graph_exec": lambda g: np.uint64(0),
 }
