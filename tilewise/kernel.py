@@ -1,4 +1,4 @@
-"""A kernel of anybody's: CUDA C++ source, a name and macros, or PTX; compile it, launch it."""
+"""Any kernel, given as CUDA C++ source or as PTX: compile it, launch it."""
 
 from __future__ import annotations
 
@@ -199,7 +199,7 @@ class Kernel(Launchable):
 
     @property
     def arch(self) -> str:
-        """Return what it is compiled for where nobody says: PTX, for its own target."""
+        """Return the architecture that it is compiled for by default; for PTX, its own target."""
         return compiler.DEFAULT_ARCH
 
     def __repr__(self) -> str:
@@ -236,7 +236,7 @@ class Kernel(Launchable):
         CompileError
             If the source does not compile or has no kernel of this name.
         ValueError
-            If NVRTC does not know ``arch``, or it is older than PTX's target.
+            If NVRTC does not know ``arch``.
         """
         return compiler.compile_request(self.request(arch, lines=lines))
 
@@ -275,7 +275,7 @@ class PtxKernel(Kernel):
         self.name = module.kernel_name(self.source, name, self._file)
 
     def _check_language(self, name: str) -> None:
-        """Raise an error if the file is CUDA C++; other texts are none where they are read."""
+        """Raise an error if the file is CUDA C++; the PTX's reader refuses any other text."""
         if self.path and self.path.suffix in SUFFIXES:
             raise ValueError(
                 f"{self.path} is CUDA C++, and from_ptx takes PTX; "
@@ -300,7 +300,9 @@ class PtxKernel(Kernel):
 
     @front_door
     def compile(self, arch: str | None = None, *, lines: bool = True) -> Compiled:
-        """Make machine code for ``arch``, as :meth:`Kernel.compile` does; lines are there anyway.
+        """Make machine code for ``arch``, as :meth:`Kernel.compile` does.
+
+        ``lines`` changes nothing: the PTX has its lines or has none.
 
         Raises
         ------
@@ -315,11 +317,11 @@ class PtxKernel(Kernel):
         )  # fmt: skip
 
     def find(self, arch: str | None = None, *, lines: bool = True) -> Compiled | None:
-        """Return what :meth:`compile` does: of PTX little is to be made."""
+        """Return what :meth:`compile` does, which takes little time for PTX."""
         return self.compile(arch)
 
     def place(self, device: str | Device = "auto") -> Device:
-        """Return the device of a name; of the emulator, one of the PTX's own target."""
+        """Return the device of a name; ``"emulator"`` is one of the PTX's own target."""
         found = super().place(device)
         is_by_name = isinstance(device, str) and found.name == "emulator"
         return emulator(self.arch) if is_by_name else found

@@ -1,4 +1,4 @@
-"""What kernels have in common, whichever their source: they are launched, and profiled."""
+"""What kernels of CUDA C++ and of PTX have in common: how they are launched and profiled."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def _size(shared: int) -> int:
 
 
 class Launchable(ABC):
-    """A kernel that something compiles, to be launched and profiled.
+    """A kernel that can be compiled, launched and profiled.
 
     Attributes
     ----------
     path : Path or None
-        The file of its source.
+        The file of its source; None where the source was given as a string.
     source, name : str
     defines : mapping
         Macros.
@@ -62,7 +62,7 @@ class Launchable(ABC):
     @property
     @abstractmethod
     def arch(self) -> str:
-        """Return what it is compiled for where nobody says."""
+        """Return the architecture that it is compiled for by default."""
 
     @abstractmethod
     def compile(self, arch: str | None = None, *, lines: bool = True) -> Compiled:
@@ -108,8 +108,9 @@ class Launchable(ABC):
         grid, block : int or sequence of ints
             Blocks a grid and threads a block, x first.
         args : sequence
-            One a parameter: numbers, NumPy arrays (copied in and out), arrays on the device, and
-            for a ``CUtensorMap`` or a pointer to one what :func:`tilewise.tensor_map` makes.
+            One a parameter: numbers, NumPy arrays (copied in and out), arrays on the device, for a
+            pointer into an array what :func:`tilewise.pointer` makes, and for a ``CUtensorMap`` or
+            a pointer to one what :func:`tilewise.tensor_map` makes.
         shared : int
             Dynamic shared memory a block, bytes.
         device : str or Device
@@ -186,8 +187,8 @@ class Launchable(ABC):
         Parameters
         ----------
         grid, block, args, shared, checks, cooperative
-            As :meth:`launch` takes them; arrays are NumPy's. Of a cooperative launch every block is
-            run.
+            As :meth:`launch` takes them; arrays are NumPy's. In a cooperative launch every block
+            is run.
         arch : str, optional
             To compile for, as ``"sm_80"``; by default :attr:`arch`.
         whole : bool

@@ -40,10 +40,9 @@ class ListedLaunch:
     line : int
         From 1.
     text : str
-        As the file has it: ``"<<<grid, 256>>>"``.
+        The configuration as the file has it: ``"<<<grid, 256>>>"``.
     grid, block : (int, int, int) or None
-        Blocks a grid and threads a block, x first; None where only running the host code would
-        tell.
+        Blocks a grid and threads a block, x first; None where they are known only at run time.
     """
 
     file: str
@@ -87,7 +86,7 @@ class ListedKernel:
     instances : tuple of str
         The template's instances that the files themselves ask for.
     launches : tuple of ListedLaunch
-        What the files launch it with, in the order of the texts.
+        Its launches in the files' host code, in order.
     tried : str
         The name by which it was compiled: its own, or an instance; empty where none was.
     problem : str
@@ -95,7 +94,7 @@ class ListedKernel:
     target : str
         Of PTX, the architecture that it is for; else empty.
     notes : tuple of str
-        What was left out for it to compile: headers that are not found.
+        Headers that were not found and were left out to compile it.
     """
 
     file: str
@@ -184,8 +183,8 @@ def list_kernels(
     name : str, optional
         Only the kernels of this name; where it is an instance of a template, that is compiled.
     arch : str, optional
-        What they are compiled for, as ``"sm_90a"``; by default as the emulator has it, and PTX for
-        its own target.
+        What they are compiled for, as ``"sm_90a"``; by default the emulator's architecture, and for
+        PTX its own target.
     compiled : bool
         Whether each kernel is compiled: a template as the first of its instances that the files
         ask for, and not at all where they ask for none.
@@ -284,9 +283,9 @@ def list_kernels(
 
 
 def launches_of(kernel: Kernel) -> list[HostLaunch]:
-    """The launches of a kernel that the host code of its file and its headers makes, in order.
+    """The launches of a kernel in the host code of its file and its headers, in order.
 
-    There are none of PTX, nor where the parser is not installed.
+    The list is empty for PTX, and where the parser is not installed.
     """
     if kernel.is_ptx:
         return []
@@ -323,7 +322,7 @@ def _of_ptx(
     Raises
     ------
     ValueError
-        If the file is no text or no PTX, or has no kernel of a name that is given.
+        If the file is no text or no PTX, or has no kernel of the name.
     """
     text, file = source_files.read(path), str(path)
     try:
@@ -346,7 +345,7 @@ def _of_ptx(
                 problem = str(error)
             else:
                 written = declarations(made) or written
-                if made.resources.missing:  # nothing is known of it
+                if made.resources.missing:  # no assembler made machine code: it was not tried
                     tried = ""
             done(entry.name)
         found.append(

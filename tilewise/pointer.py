@@ -1,4 +1,4 @@
-"""Pointers to elements inside an array, for kernels that reach what lies before them too."""
+"""Pointers to elements inside an array, for kernels that also reach elements before them."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Pointer:
-    """An array, and the element of it that a kernel's parameter points to.
+    """A pointer to an element of an array, as an argument of :meth:`tilewise.Kernel.launch`.
 
-    It is an argument of :meth:`tilewise.Kernel.launch` for a pointer. :func:`pointer` makes it.
+    :func:`pointer` makes it.
 
     Attributes
     ----------
     array : array
         NumPy's, or one of the device (``device.array``). The kernel may reach all of it.
     offset : int
-        Bytes from its first element.
+        Bytes from the array's first element to the one that is pointed to.
     """
 
     array: Any
@@ -29,24 +29,24 @@ class Pointer:
 
 
 def pointer(array: Any, index: int | Sequence[int]) -> Pointer:
-    """Make the argument for a pointer that points to an element inside an array.
+    """Make an argument that points to an element inside an array.
 
     A view, such as ``x[5:]``, is an array of its own to a launch: what lies before it is out of its
-    bounds, unless the array that it is a view of is an argument too. ``pointer(x, 5)`` is ``x + 5``
-    of C++: the kernel may reach all of ``x``, and findings name its elements.
+    bounds, unless the whole array is an argument too. ``pointer(x, 5)`` is ``x + 5`` in C++: the
+    kernel may reach all of ``x``, and findings name its elements.
 
     Parameters
     ----------
     array : array
         NumPy's, or one of the device (``device.array``).
     index : int or sequence of int
-        The element's, one number an axis: of an array of one axis the number itself. The end of the
-        first axis is an index, too, as a pointer behind an array is one.
+        The index of the element: one number for each axis, or just the number for an array of one
+        axis. The length of the first axis is allowed too, for a pointer past the end.
 
     Raises
     ------
     TypeError
-        If it is no such array, or an index no integer.
+        If it is no such array, or if an index is no integer.
     ValueError
         If there is no such element.
 

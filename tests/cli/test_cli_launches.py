@@ -284,7 +284,7 @@ def test_occupancy_of_the_block_that_the_file_says(tilewise: Tilewise) -> None:
     told = tilewise("occupancy", "own.cu:hidden", "--arch", "sm_80")
     assert told.code == 2
     assert "--block is missing, as --block 256" in told.err
-    assert "the launch in the file reads <<<1, b>>> at own.cu:14" in " ".join(told.err.split())
+    assert "the file launches it as <<<1, b>>> at own.cu:14" in " ".join(told.err.split())
     shown = " ".join(tilewise("occupancy", "own.cu:scale", "--arch", "sm_80").out.split())
     assert "the block is that of own.cu:13, <<<(N + block - 1) / block, block>>>" in shown
     # A product's kernel has the ladder's block, as before.
@@ -304,7 +304,7 @@ def test_the_launch_of_the_file_is_suggested(tilewise: Tilewise, emulator: Devic
     told = tilewise("run", "own.cu:scale", "--args", "1").err.splitlines()
     assert "--grid 8 --block 128" in told[1]
     told = tilewise("run", "own.cu:hidden").err.splitlines()
-    assert told[2].startswith("(the launch in the file reads <<<1, b>>> at own.cu:14")
+    assert told[2].startswith("(the file launches it as <<<1, b>>> at own.cu:14")
 
 
 @pytest.mark.parametrize("command", [*COMMANDS, "occupancy"])

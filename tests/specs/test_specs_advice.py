@@ -46,7 +46,7 @@ void run(int size, const float* a, float* c) {
     options, of = told(source)
     assert options == ("--grid 4,8 --block 8,4 --shared 8 --args a=random:nxn c=zeros:nxn n=32")
     assert of.startswith(
-        "(grid and block as <source>:5 launches it, of sizes chosen here: <<<grid,"
+        "(grid and block as <source>:5 launches it, with sizes chosen here: <<<grid,"
     )
 
 
@@ -54,7 +54,7 @@ def test_sizes_too_large_to_emulate_are_made_small() -> None:
     source = SUM + "void run(float* x) { int n = 1 << 26; k<64><<<n / 64, 64>>>(x, x, n); }"
     options, of = told(source, "k<64>")
     assert options == "--grid 16 --block 64 --args x=random:n y=zeros:n n=1024"
-    assert "of sizes chosen here" in of
+    assert "with sizes chosen here" in of
 
 
 def test_sizes_fill_the_tiles_of_the_grid() -> None:
@@ -112,7 +112,7 @@ def test_a_block_that_is_not_known() -> None:
     source = "__global__ void k(int* x) { *x = 1; }\nvoid run(int b) { k<<<1, b>>>(nullptr); }"
     options, of = told(source)
     assert options == "--grid 4 --block 256 --args x=zeros:1024"
-    assert of.startswith("(the launch in the file reads <<<1, b>>> at <source>:2")
+    assert of.startswith("(the file launches it as <<<1, b>>> at <source>:2")
     kernel = Kernel(source, "k")
     block, unknown = known_block(kernel, kernel.compile())
     assert block is None

@@ -279,10 +279,10 @@ def sizes_of(
 
 
 def check_sizes(m: object, n: object, k: object) -> None:
-    """Raise TypeError where a kernel of one's own is given what is no size, as of a launch."""
+    """Raise TypeError where m, n or k is no integer, such as the grid of a launch."""
     for name, size in (("m", m), ("n", n), ("k", k)):
         if size is not None and not hasattr(size, "__index__"):
-            raise TypeError(f"{name} is {size!r}; it must be an integer, a product's. {OTHERWISE}")
+            raise TypeError(f"{name} is {size!r}; a product's sizes are integers. {OTHERWISE}")
 
 
 def prepare(

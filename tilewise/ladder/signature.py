@@ -20,7 +20,7 @@ OTHERWISE = (
     "kernel.profile(grid, block, args), and watched by `tilewise watch FILE.cu:NAME --grid ... "
     "--block ... --args ...`"
 )
-"""What to do with a kernel that computes no product."""
+"""How to run a kernel that computes no product."""
 REAL = ("float", "double")
 MATRICES = {"A": 4, "B": 6, "C": 9}
 """Which of the arguments the matrices are."""

@@ -111,14 +111,14 @@ def measure(cases: Sequence[Case]) -> list[Hardware]:
 
 @dataclass(frozen=True)
 class Watched:
-    """What Nsight Compute said of a process.
+    """What Nsight Compute counted in a process, and printed.
 
     Attributes
     ----------
     version : str
         Of Nsight Compute.
     launches : list of dict
-        One a launch, in order: what was counted, by the names of metrics, and what it was.
+        One a launch, in order: its counts by the names of metrics, and its name.
     printed : str
         All that it and the process printed.
     """
@@ -143,10 +143,10 @@ def watch(python: Sequence[str], seconds: float | None = None) -> Watched:
     Parameters
     ----------
     python : sequence of str
-        The interpreter's arguments. It finds this tilewise, wherever that was found. It is run
-        again where this Nsight Compute does not know one of the metrics.
+        The interpreter's arguments. It imports the same tilewise as this process. It is run again
+        if this version of Nsight Compute does not know one of the metrics.
     seconds : float, optional
-        When it is stopped; nothing was counted then.
+        How long it may run. Then it is stopped, and its counts are lost.
 
     Raises
     ------
@@ -220,7 +220,7 @@ def _run(program: str, metrics: Sequence[str], python: Sequence[str], seconds: f
 
 
 def _call(command: Sequence[str], seconds: float | None = None, **environment: str) -> str:
-    """What a program and those under it print, which are stopped after so many seconds."""
+    """What a program and its child processes print; all are stopped after ``seconds``."""
     try:
         begun = subprocess.Popen(
             command,

@@ -86,7 +86,7 @@ class Profile(Shown):
 
     @property
     def counters(self) -> Counters:
-        """What the whole launch did: ``report.counters``."""
+        """The counters of the whole launch: ``report.counters``."""
         assert self.report.counters is not None
         return self.report.counters
 

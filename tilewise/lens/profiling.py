@@ -63,7 +63,7 @@ def profile_launch(
         Run every block. Else one of each kind is run and its counts multiplied, wherever it
         follows from the instructions which blocks do the same.
     progress : callable, optional
-        Called with the blocks that are counted and the blocks there are.
+        Called with the number of blocks that are counted, and that of all blocks.
 
     Raises
     ------
@@ -155,9 +155,9 @@ def profile(
 ) -> Profile:
     """Count what a kernel does for C = alpha A B + beta C, of random matrices.
 
-    Of blocks that do the same, one is run and its counts multiplied,
-    so that the size hardly matters; ``report.alike`` of the result says which. Large matrices then
-    take no memory, and what is not computed is not checked: ``check`` of the result is None.
+    Of blocks that do the same, one is run and its counts multiplied, so that the size hardly
+    matters; ``report.alike`` of the result says which. Large matrices then take no memory, and what
+    is not computed is not checked: ``check`` of the result is None.
 
     Parameters
     ----------
@@ -165,8 +165,8 @@ def profile(
         A rung's name, ``"FILE.cu:NAME"`` or ``"FILE.ptx:NAME"``; a rung; or a kernel with the
         ladder's signature. Any other kernel is profiled by :meth:`tilewise.Kernel.profile`.
     m, n, k : int, optional
-        At least 1. A size that is not given is 64, or of a rung that can't do that, one that it
-        can: :meth:`tilewise.Rung.sizes`.
+        At least 1. A size that is not given is 64, or what :meth:`tilewise.Rung.sizes` gives for a
+        rung that can't take 64.
     dtype : str
         Of all three matrices: ``"float32"`` or ``"float64"``.
     tile : int, optional
@@ -181,7 +181,7 @@ def profile(
     whole : bool
         Run every block, and check the result. A small product is run whole in any case.
     progress : callable, optional
-        Called with the blocks that are counted and the blocks there are.
+        Called with the number of blocks that are counted, and that of all blocks.
 
     Returns
     -------

@@ -1,7 +1,7 @@
-"""Steps of a trace, made of the events that the emulator recorded.
+"""Make the steps of a trace out of the events that the emulator recorded.
 
-A step is one instruction that some threads of a block ran at once; what only computes indices is
-joined, a line at a time.
+A step is one instruction that some threads of a block ran at once. Instructions that only compute
+indices are joined to one step a line.
 """
 
 from __future__ import annotations
@@ -21,20 +21,21 @@ from tilewise.places import Dim3
 
 
 class Writer:
-    """Makes steps of events; what they refer to is kept once.
+    """Makes steps of events; each instruction that they refer to is kept once.
 
     Parameters
     ----------
     program : Program
     scene : Scene
     dtype : dtype or None
-        Of all arrays of the launch; None where they are not alike.
+        The dtype of all arrays of the launch; None where they differ.
     is_product : bool
+        Whether the launch computes a matrix product.
 
     Attributes
     ----------
     instructions : list of dict
-        Those that the steps so far are of.
+        The instructions of the steps so far.
     """
 
     def __init__(

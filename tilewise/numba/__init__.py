@@ -87,7 +87,7 @@ def launch(
     asked = Launch(
         dim3(configured.grid, "grid"), dim3(configured.block, "block"),
         tuple(value for _, value in flat), configured.shared, checks, global_races=global_races,
-        # As Numba does for kernels that ask for the grid's workspace.
+        # Numba launches so, too, what uses the grid's workspace.
         cooperative="%envreg2" in compiled.ptx,
     )  # fmt: skip
     return launch_named(where, compiled, asked, [name for name, _ in flat])

@@ -1,4 +1,4 @@
-"""What a kernel of Numba's is linked with: files that it names, and the device runtime."""
+"""Find what a kernel of Numba's is linked with: the files that it names, and the device runtime."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tilewise.numba.packages import numba
 _GRID = Path(__file__).parents[1] / "kernels" / "linked" / "grid.cu"
 _CALLED = "cudaCGGetIntrinsicHandle"
 _KERNEL = "tilewise_linked"
-"""A kernel behind each source: what compiles kernels compiles the source for it."""
+"""An empty kernel that is added to each source: a source is compiled for one of its kernels."""
 
 
 def needed(ptx: str, library: Any, link: Sequence[Any]) -> list[str]:
@@ -24,12 +24,12 @@ def needed(ptx: str, library: Any, link: Sequence[Any]) -> list[str]:
     Parameters
     ----------
     ptx : str
-        The kernel's.
+        The kernel's PTX.
     library : numba.cuda.codegen.CUDACodeLibrary
-        The kernel's.
+        The kernel's library.
     link : sequence
-        What the kernel itself names, as ``@cuda.jit(link=...)`` takes it: paths, or objects with
-        what a file would have.
+        What the kernel itself names in ``@cuda.jit(link=...)``: paths, or objects with the contents
+        of a file.
 
     Raises
     ------
@@ -47,7 +47,7 @@ def needed(ptx: str, library: Any, link: Sequence[Any]) -> list[str]:
 
 
 def _text(given: Any, arch: str) -> str:
-    """The PTX of one of them."""
+    """The PTX of one thing that is linked."""
     kinds = numba("numba.cuda.cudadrv.linkable_code")
     try:
         found = kinds.LinkableCode.from_path_or_obj(given)
@@ -63,7 +63,7 @@ def _text(given: Any, arch: str) -> str:
 
 
 def _compiled(source: str, path: Path, arch: str) -> str:
-    """Compile the device functions of a source, with the folders that Numba is told to search."""
+    """Compile the device functions of a source, with the include folders that Numba searches."""
     folders = numba("numba.cuda").config.CUDA_NVRTC_EXTRA_SEARCH_PATHS
     asked = Request(
         f'{source}\nextern "C" __global__ void {_KERNEL}() {{}}\n', _KERNEL, arch=arch, path=path,
@@ -71,6 +71,6 @@ def _compiled(source: str, path: Path, arch: str) -> str:
         include=[folder for folder in folders.split(":") if folder],
     )  # fmt: skip
     found = compiler.compile_request(asked)
-    if found.is_part:  # it compiles without what is wrong, which may be what is called
+    if found.is_part:  # functions that do not compile were left out: raise their error
         compiler.compile_request(asked._replace(source=source))
     return found.ptx

@@ -1,4 +1,4 @@
-"""A launch of a kernel written in Python, with arrays that lie anywhere on the host."""
+"""Launch a compiled Triton or Numba kernel with arrays of the host."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def launch_named(
     compiled : Compiled
         What the kernel's own compiler made of it.
     launch : Launch
-        Its arguments are one a parameter of the machine code; of arrays, those that
+        It has one argument for each parameter of the machine code; arrays are those that
         :func:`tilewise.python_kernels.hosts.place` takes.
     names : sequence of str
         What findings call each parameter.

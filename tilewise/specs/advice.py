@@ -19,26 +19,26 @@ from tilewise.listing import launches_of
 from tilewise.places import Dim3
 from tilewise.specs.arguments import names_of
 
-_SIZE, _EDGE = 1024, 32  # of a kernel with one integer, and of one with more
+_SIZE, _EDGE = 1024, 32  # sizes for a kernel with one integer, and for one with more
 _THREADS, _SQUARE = 256, 16
 _MOST_THREADS = 1 << 17
-"""A launch of the file's own that has more is not suggested as it is: emulated, it takes long."""
+"""A launch in the file that has more is suggested with smaller sizes: to emulate it takes long."""
 _MOST_ELEMENTS = 1 << 24
 _WIDEST = 8  # bytes of an element of shared memory
-_MOST_FACTOR = 32  # by which a small size is multiplied to fill a block's tile
+_MOST_FACTOR = 32  # by how much a small size is multiplied at most, to fill a block's tile
 
 
 @dataclass(frozen=True)
 class Advice:
-    """How a kernel can be launched.
+    """A suggestion of how to launch a kernel.
 
     Attributes
     ----------
     options : str
-        Of ``tilewise run``, quoted for a shell.
+        Options of ``tilewise run``, quoted for a shell.
     told : str
-        What of it is the file's own, or what the file says that could not be used; empty where its
-        host code does not launch the kernel.
+        Which launch in the file they follow, or which launch there could not be followed; empty
+        where the file's host code does not launch the kernel.
     """
 
     options: str
@@ -47,7 +47,7 @@ class Advice:
 
 @dataclass(frozen=True)
 class _Geometry:
-    """A launch's extents, and the numbers of the kernel's integers."""
+    """A launch's grid, block and dynamic shared memory, and the values of its numbers."""
 
     grid: Dim3
     block: Dim3
@@ -56,18 +56,18 @@ class _Geometry:
 
     @property
     def threads(self) -> int:
-        """Of the whole grid."""
+        """The number of threads of the whole grid."""
         return math.prod(self.grid) * math.prod(self.block)
 
 
 def advice(kernel: Kernel, compiled: Compiled) -> Advice:
-    """Say how a kernel can be launched.
+    """Suggest how to launch a kernel.
 
     Grid, block and numbers are those with which its own file launches it, where they are known
-    without running the file's host code and are no more than the emulator runs in a moment. Else
-    the sizes are small. Arrays have as many elements as the integers ask for where there is one, or
-    the product of the two largest, and at least one a thread: what the kernel makes of them is not
-    known. So is dynamic shared memory where the file does not say how much.
+    without running the file's host code and the emulator runs them in a moment. Otherwise the sizes
+    are small. How the kernel uses its arrays is not known: they have as many elements as its one
+    integer says, or the product of the two largest integers, and at least one for each thread. A
+    dynamic shared array whose size the file does not say has 8 bytes for each thread.
     """
     names = names_of(compiled)
     parts = declarations(compiled) or [""] * len(names)
@@ -88,7 +88,7 @@ def advice(kernel: Kernel, compiled: Compiled) -> Advice:
         for name, parameter, part in zip(names, compiled.parameters, parts, strict=True)
     )
     words = [f"--grid {_text(found.grid)}", f"--block {_text(found.block)}"]
-    # Of an array whose size the launch says, an element a thread, as wide as a double.
+    # A dynamic shared array gets one element of the widest type for each thread.
     shared = found.shared or _has_open_array(compiled) * _WIDEST * math.prod(found.block)
     words += [f"--shared {shared}"] * bool(shared)
     listed = " ".join(map(shlex.quote, given))
@@ -96,10 +96,10 @@ def advice(kernel: Kernel, compiled: Compiled) -> Advice:
 
 
 def known_block(kernel: Kernel, compiled: Compiled) -> tuple[Dim3 | None, str]:
-    """Return the threads of a block that a kernel is launched with, and what says so.
+    """Return the block that a kernel is launched with, and where that is written.
 
-    That is the launch in its file, else its launch bounds. None where neither says, and then what
-    the file's launch reads, where there is one.
+    It is that of the launch in its file, or otherwise that of its launch bounds. It is None where
+    neither is known; then the text says what the launch in the file is, if there is one.
     """
     unknown = ""
     for launch in launches_of(kernel):
@@ -116,7 +116,7 @@ def known_block(kernel: Kernel, compiled: Compiled) -> tuple[Dim3 | None, str]:
 def _own(
     launches: Sequence[HostLaunch], compiled: Compiled, names: Sequence[str]
 ) -> tuple[_Geometry, str]:
-    """The geometry of the first launch whose block is known; else one of small sizes."""
+    """The geometry of the file's first launch whose block is known, or one of small sizes."""
     usual = _usual(compiled, names)
     for launch in launches:
         block = launch.block()
@@ -139,7 +139,7 @@ def _of(
     *,
     is_small: bool,
 ) -> tuple[_Geometry, str]:
-    """The geometry of a launch: with the file's own numbers, or with small ones in their place."""
+    """The geometry of a launch in the file: with its own numbers, or with small ones instead."""
     numbers = dict(usual.numbers)
     assumed: dict[str, int | float] = {}
     for index, name in enumerate(names):
@@ -160,7 +160,7 @@ def _of(
     assert block is not None
     grid = launch.grid(assumed)
     whose = "the block" if grid is None else "grid and block"
-    of = ", of sizes chosen here" if assumed else ""
+    of = ", with sizes chosen here" if assumed else ""
     if grid is None:
         grid = _cover(block)
     return (
@@ -170,7 +170,7 @@ def _of(
 
 
 def _filling(launch: HostLaunch, assumed: Mapping[str, int | float]) -> int:
-    """By how much sizes may be multiplied so that as many blocks are full, not in part idle."""
+    """By how much sizes may be multiplied without more blocks: blocks are then full, not idle."""
     grid, factor = launch.grid(assumed), 1
     while assumed and grid is not None and factor < _MOST_FACTOR:
         if launch.grid({name: 2 * factor * size for name, size in assumed.items()}) != grid:
@@ -180,7 +180,7 @@ def _filling(launch: HostLaunch, assumed: Mapping[str, int | float]) -> int:
 
 
 def _cover(block: Dim3) -> Dim3:
-    """As many blocks as small sizes ask for."""
+    """The grid of such blocks that covers the small sizes."""
     if min(block[:2]) > 1:
         return -(-_EDGE // block[0]), -(-_EDGE // block[1]), 1
     return -(-_SIZE // math.prod(block)), 1, 1
@@ -198,8 +198,8 @@ def _usual(compiled: Compiled, names: Sequence[str]) -> _Geometry:
 
 def _unknown(launch: HostLaunch) -> str:
     return (
-        f"the launch in the file reads {launch.text} at {launch.file}:{launch.line}, of which only "
-        "running the host code would tell the block"
+        f"the file launches it as {launch.text} at {launch.file}:{launch.line}, and its block is "
+        "known only when the host code runs"
     )
 
 
@@ -212,7 +212,7 @@ def _sizes(compiled: Compiled, names: Sequence[str]) -> list[str]:
 
 
 def _text(extents: Dim3) -> str:
-    """As ``"4"`` or ``"2,2"``."""
+    """Extents as an option takes them: ``"4"`` or ``"2,2"``."""
     kept = 3 if extents[2] > 1 else 2 if extents[1] > 1 else 1
     return ",".join(map(str, extents[:kept]))
 
@@ -241,12 +241,12 @@ def _entry(compiled: Compiled) -> tuple[str, str]:
 
 
 def _has_open_array(compiled: Compiled) -> bool:
-    """Whether the kernel itself uses shared memory whose size a launch says."""
+    """Whether the kernel itself uses dynamic shared memory."""
     names = re.findall(r"\.extern \.shared [^;]*?([\w$]+)\[\];", compiled.ptx)
     return any(re.search(rf"(?<![\w$]){re.escape(n)}(?![\w$])", _entry(compiled)[1]) for n in names)
 
 
 def _bounds(compiled: Compiled) -> int | None:
-    """Threads a block that the kernel's launch bounds allow; None where it has none."""
+    """How many threads a block may have by the kernel's launch bounds; None without bounds."""
     found = re.search(r"\.(?:maxntid|reqntid)\s+([\d, ]+)", _entry(compiled)[0])
     return math.prod(map(int, found[1].split(","))) if found else None

@@ -32,7 +32,7 @@ class Argument:
     Attributes
     ----------
     name : str
-        The parameter's; ``"arg3"``, by its place, where it has none.
+        The parameter's name; where it has none, ``"arg3"`` by its place.
     parameter : Parameter
     text : str
         As it was given.
@@ -153,7 +153,7 @@ def names_of(compiled: Compiled) -> list[str]:
 
 
 def place_of(given: str, names: Sequence[str]) -> int | None:
-    """The place of the parameter that is given by its name, or by its place; None of no parameter.
+    """The place of a parameter that is given by its name or its place; None if there is none.
 
     Examples
     --------

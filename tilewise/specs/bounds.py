@@ -91,7 +91,7 @@ class Bounded:
         return other if isinstance(other, Bounded) else self._made(other)
 
     def _rounded(self, value: Array, error: Any, ulps: float = 0.5) -> Self:
-        """What is computed with these errors, and then rounded."""
+        """A value with the error that it carries, and that of its own rounding."""
         if value.dtype.kind in "biu":
             return self._made(value)
         unit, least = self.precision.unit * 2 * ulps, self.precision.least * max(ulps, 1)
@@ -259,7 +259,7 @@ class Bounded:
         return self._made(np.abs(self.value), self.error)
 
     def function(self, name: str) -> Self:
-        """One of :data:`ULPS` of each element, whose result is rounded besides.
+        """Apply a function of :data:`ULPS` to each element; its result is also rounded.
 
         How far the input's error moves a monotonic function is seen at the ends of its interval;
         sine and cosine move no further than their input.

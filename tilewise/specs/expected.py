@@ -134,7 +134,7 @@ def parse(text: str, values: Mapping[str, Any], names: Sequence[str] = ()) -> Ex
     values : mapping
         The arguments before the launch: numbers, and arrays.
     names : sequence of str
-        Of all parameters, so that the array may be named by its place.
+        The names of all parameters, so that the array may be given by its place.
 
     Raises
     ------

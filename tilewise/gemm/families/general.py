@@ -28,7 +28,7 @@ class Costs(NamedTuple):
     Attributes
     ----------
     start : float
-        Of a launch.
+        Of a launch, whatever it computes.
     step : float
         Of a k-step, however few tiles a multiprocessor has.
     step_of_tile : float
@@ -49,7 +49,7 @@ COSTS = {
     "float16": Costs(1.0e-6, 2.15e-6, 0.94e-6, 0.86e-6),
     "bfloat16": Costs(1.0e-6, 2.15e-6, 0.94e-6, 0.86e-6),
 }
-"""By the dtype; ``benchmarks/fit_general.py`` holds them against times, and fits them."""
+"""By the dtype. ``benchmarks/fit_general.py`` compares them with measured times, and fits them."""
 
 
 class General:
