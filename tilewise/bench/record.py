@@ -132,9 +132,9 @@ def check_torch(gpu: Gpu, why: str) -> None:
     Raises
     ------
     ImportError
-        If it is not installed.
+        If PyTorch is not installed.
     DeviceUnavailableError
-        If it is no build for CUDA, or finds no GPU.
+        If PyTorch was built without CUDA, or finds no GPU.
     """
     if importlib.util.find_spec("torch") is None:
         raise ImportError(f"{why} PyTorch, which is not installed: pip install torch")

@@ -295,5 +295,5 @@ def _version_of(package: str) -> str | None:
 
 @cache
 def _distributions() -> Mapping[str, list[str]]:
-    """The distributions that each package is of; to read them all takes 0.2 seconds."""
+    """The distributions of each package. They are kept, for it takes 0.2 s to read them all."""
     return metadata.packages_distributions()

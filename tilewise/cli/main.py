@@ -105,7 +105,7 @@ for command in COMMANDS:
 
 @cache
 def _parser() -> Any:
-    """What parses command lines, and calls; to make it of the commands takes 20 ms."""
+    """The parser of command lines. It is kept, for it takes 20 ms to make it."""
     return typer.main.get_command(app)
 
 

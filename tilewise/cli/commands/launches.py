@@ -47,7 +47,7 @@ Shared = Annotated[
 ]
 Cooperative = Annotated[
     bool,
-    typer.Option("--cooperative", help="All blocks at once: they may wait for each other."),
+    typer.Option("--cooperative", help="Run all blocks at once: they may wait for each other."),
 ]
 Cast = Annotated[
     bool, typer.Option("--cast", help="Convert files' numbers to the parameters' types.")
@@ -187,7 +187,7 @@ def advising(command: str, target: str, kernel: Kernel | Rung) -> Iterator[None]
 
 
 def _lines(command: str, target: str, kernel: Kernel, compiled: Compiled) -> str:
-    """A command line that launches the kernel, and what of it is the file's own."""
+    """A command line that launches the kernel, and which launch in its file it follows."""
     from tilewise.specs.advice import advice
 
     found = advice(kernel, compiled)
@@ -230,8 +230,8 @@ def targets(
     Parameters
     ----------
     texts : sequence of str
-        ``NAME=FILE.npy``, or the argument's place for its name, a folder for all arrays, or where
-        there is one array its file.
+        ``NAME=FILE.npy``, where the argument's place may stand for its name; or a folder for all
+        arrays; or, where there is one array, its file.
     arguments : Arguments
     inputs : sequence of Path
         Files that are read.

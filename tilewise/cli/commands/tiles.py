@@ -70,8 +70,9 @@ def occupancy(
         str | None,
         typer.Option(
             metavar="X[,Y[,Z]]",
-            help="Threads a block. By default the rung's; of a product's kernel TILE,TILE; of any "
-            "other what its file launches it with, or its launch bounds.",
+            help="Threads a block. By default the rung's; for another kernel of products "
+            "TILE,TILE; for any other kernel those of the launch in its file, or of its launch "
+            "bounds.",
         ),
     ] = None,
     dtype: Annotated[
@@ -85,7 +86,7 @@ def occupancy(
         typer.Option(
             "--arch",
             metavar="ARCH",
-            help="As sm_90; may be given again. By default all that are known; of PTX its own.",
+            help="As sm_90; may be given again. By default all that are known; for PTX its own.",
         ),
     ] = None,
     include: Include = None,
@@ -116,7 +117,7 @@ def occupancy(
     found = source(target, include, trusted, limit, no_limits, define)
     alone = None if tile or dtype else _as_it_is(found)
     if alone is not None and threads is None and takes_product(alone.compile()):
-        alone = None  # it is launched as a product's
+        alone = None  # it computes a product, and has a tile
     if alone is None:
         real = (dtype or Dtype.float32).value
         kernel, edge, own = _kernel(found, real, tile)
@@ -173,7 +174,7 @@ def _as_it_is(target: Kernel | Rung) -> Kernel | None:
 
 
 def _is_other(kernel: Kernel) -> bool:
-    """Whether a kernel compiles, and takes no product's matrices."""
+    """Whether a kernel compiles, and does not have the signature of a product."""
     from tilewise.errors import CompileError
     from tilewise.ladder.signature import takes_product
 
@@ -184,7 +185,7 @@ def _is_other(kernel: Kernel) -> bool:
 
 
 def _own_block(kernel: Kernel) -> tuple[Dim3, str]:
-    """The block that a kernel's own file says it is launched with, and what says so."""
+    """The block with which a kernel's own file launches it, and where that is written."""
     from tilewise.compiler.names import signature
     from tilewise.specs.advice import known_block
 
@@ -214,9 +215,9 @@ def _kernel(target: Kernel | Rung, dtype: str, tile: int | None) -> tuple[Kernel
 def _rows(
     kernel: Kernel, threads: int, shared: int, asked: Sequence[str] | None
 ) -> dict[str, list[Any]]:
-    """A row an architecture; those that nobody asked for by name may be left out, and why.
+    """A row for each architecture, those that were left out and why, and notes on headers.
 
-    And notes: of headers that are left out.
+    An architecture is left out only if nobody asked for it by name.
     """
     from tilewise import compiler
     from tilewise.cli import show
@@ -225,7 +226,7 @@ def _rows(
     from tilewise.errors import CompileError
 
     known = compiler.architectures()
-    # PTX is for its own target; of a later architecture it is asked for by name.
+    # By default PTX is compiled for its own target alone, and for others if they are named.
     default = [kernel.arch] if kernel.is_ptx else [x for x in ARCHITECTURES if x in known]
     wanted = asked or default
     places = [multiprocessor(arch) for arch in dict.fromkeys(wanted)]

@@ -28,7 +28,8 @@ def listing(
     ----------
     kernels, files
     arch : str or None
-        What was asked for: without, PTX was compiled for its target, and the rest for ``default``.
+        The architecture that was asked for. Without one, PTX was compiled for its own target, and
+        CUDA C++ for ``default``.
     default : str
     """
     out = console()
@@ -86,7 +87,7 @@ def _lines(kernel: ListedKernel, arch: str) -> list[str]:
 
 
 def _launch(launch: ListedLaunch) -> str:
-    """Where a file launches a kernel, and with what."""
+    """The line at which a file launches a kernel, and the launch's grid and block."""
     known = [
         f"{what} {' x '.join(map(str, extents[: 3 if extents[2] > 1 else 2]))}"
         for what, extents in (("grid", launch.grid), ("block", launch.block))
