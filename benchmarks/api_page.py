@@ -53,12 +53,12 @@ NO_DOCSTRING = {
     "__version__": "The version, a string.",
 }
 BESIDE = {"profile": Profile, "watch": Watch}
-"""What functions return that has no public name."""
+"""Classes without a public name that public functions return."""
 MODULES = ("triton", "numba")
 METHODS = {"Kernel": ("launch", "profile", "compile", "from_ptx", "variables")}
-"""Methods that have entries of their own."""
+"""Methods that get entries of their own."""
 CONSTRUCTED = ("Kernel", "Limits", "Launch")
-"""Classes that a caller makes; all others come out of functions."""
+"""Classes that a caller constructs; functions return all others."""
 
 
 def page() -> str:
@@ -111,7 +111,7 @@ def _entry(name: str, found: Any, is_constructed: bool = True) -> str:
 
 
 def _sections(docstring: str) -> dict[str, list[str]]:
-    """A numpydoc docstring's sections, by their titles; what stands before them by none."""
+    """A numpydoc docstring's sections by title; the text before the first has no title."""
     found: dict[str, list[str]] = {"": []}
     lines = docstring.splitlines()
     title = ""
@@ -141,14 +141,14 @@ def _sentence(found: Any) -> str:
 
 
 def _markdown(text: str) -> str:
-    """A docstring's marks as Markdown's."""
+    """A docstring's markup as Markdown."""
     text = re.sub(r":attr:`(\w+)`", r"the attribute `\1`", text)
     text = re.sub(r":\w+:`~?([^`]+)`", r"`\1`", text)
     return re.sub(r"``([^`]*)``", r"`\1`", text)
 
 
 def _items(lines: Sequence[str], title: str) -> Iterator[str]:
-    """A section's entries: a name and a type, and indented below what it is."""
+    """A section's entries: a name, a type, and the indented text below them."""
     entries: list[tuple[str, list[str]]] = []
     for line in lines:
         if line and not line.startswith(" "):
@@ -157,7 +157,6 @@ def _items(lines: Sequence[str], title: str) -> Iterator[str]:
             entries[-1][1].append(line)
     for head, body in entries:
         name, _, kind = head.partition(" : ")
-        # Of what is returned or raised, a list of types.
         told = f"`{name}`" + (f" : {_markdown(kind)}" if kind else "")
         if title in ("Parameters", "Attributes"):
             told = told.replace("`*", "`*")
@@ -182,7 +181,7 @@ def _members(found: type) -> Iterator[str]:
 
 
 def _call(name: str, found: Any) -> str:
-    """How it is called, in lines."""
+    """The signature, in one line or in one line for each parameter."""
     parameters = [_parameter(each) for each in _signature(found)]
     last: Any = None
     out: list[str] = []
@@ -200,7 +199,7 @@ def _call(name: str, found: Any) -> str:
 
 
 def _signature(found: Any) -> list[inspect.Parameter]:
-    """Its parameters; of such as are taken only to be refused, none."""
+    """Its parameters, without those that are taken only to be refused."""
     every = inspect.signature(found).parameters.values()
     return [
         each for each in every if each.annotation != "Never" and each.name not in ("self", "cls")

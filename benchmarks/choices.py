@@ -6,8 +6,8 @@
 Of each product (``tilewise bench --random`` draws the same ones by the same --seed and --multiple),
 the ways that should be fastest and some of the others are timed in turn, in CUDA graphs where they
 are short, with inputs that the L2 cache does not hold. The record says of each way its family, its
-choices and its microseconds. With ``--family`` they are the ways of that family alone, and with
-``--k`` the products are of these depths in turn.
+choices and its microseconds. ``--family`` takes the ways of that family alone, and ``--k`` gives
+the products these values of k in turn.
 benchmarks/fit_hopper.py fits the Hopper family's model to such records, and
 benchmarks/fit_general.py the general family's.
 """
@@ -44,7 +44,7 @@ TORCH = "torch"
 
 
 def shapes_of(drawn: Random, depths: Sequence[int]) -> list[Shape]:
-    """Return the products that are timed: of those depths in turn, where there are some."""
+    """Return the products that are timed, with the given values of k in turn, if there are any."""
     shapes = drawn.shapes()
     if not depths:
         return list(shapes)
@@ -62,9 +62,9 @@ def ways_of(
         The product.
     chip : Chip or None
     drawn : random.Random
-        Draws the ways besides the fastest ones.
+        Draws the ways that are timed besides those that should be fastest.
     family : str, optional
-        Whose ways they are; by default every family's.
+        The family whose ways are timed; by default all families'.
 
     Raises
     ------
@@ -139,7 +139,7 @@ def main() -> None:
         type=int,
         nargs="+",
         default=[],
-        help="depths of the products, in place of random ones",
+        help="values of k, in place of random ones",
     )
     options = parser.parse_args()
     if any(k < 1 for k in options.k):

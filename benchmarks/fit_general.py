@@ -2,12 +2,12 @@
 
     python benchmarks/fit_general.py [--check] RECORD [RECORD ...]
 
-A record is what ``benchmarks/choices.py`` writes of one dtype: of its ways, those of the general
-family count. ``--family general --k 16 64 256 1024 4096`` times no others, of products in which
-each of the constants (``tilewise.gemm.families.general.COSTS``) takes a part that can be seen.
-Prints how far the model of now is from the times, the constants that fit best, and how far these
-are; each time foretold by what was fitted to the others, of ``--folds`` shares. With ``--check``
-nothing is fitted.
+A record is what ``benchmarks/choices.py`` writes for one dtype; only its times of the general
+family are used. That script's options ``--family general --k 16 64 256 1024 4096`` time no other
+family, and products in which each constant (``tilewise.gemm.families.general.COSTS``) has a visible
+share. Prints the error of the present model, that of the constants that fit best, and that of a
+cross-validation, in which each of ``--folds`` parts of the times is predicted by constants fitted
+to the others. With ``--check`` nothing is fitted.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from tilewise.gemm.chip import Chip
 from tilewise.gemm.families.general import COSTS, Costs, General, seconds
 from tilewise.gemm.product import Product
 
-SPRING, LARGE_ERROR = 0.05, 0.3  # of constants that nothing measured; errors beyond count less
+SPRING = 0.05  # how strongly a constant is held at its present value, if no time depends on it
+LARGE_ERROR = 0.3  # larger errors count less
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class Point:
     ----------
     product : Product
     chip : Chip
-        Where.
+        The GPU that it was timed on.
     measured : float
         Seconds.
     """
@@ -49,17 +50,17 @@ class Point:
     measured: float
 
     def error(self, costs: Costs) -> float:
-        """Return the logarithm of the time that is expected by the one that was measured."""
+        """Return the logarithm of the ratio of the predicted time to the measured one."""
         return float(np.log(seconds(self.product, self.chip, costs) / self.measured))
 
 
 def points(record: dict[str, Any]) -> list[Point]:
-    """Return what a record has of the general kernel.
+    """Return a record's times of the general kernel.
 
     Raises
     ------
     ValueError
-        If it has nothing of it.
+        If it has none.
     """
     chip, dtype = Chip(**record["chip"]), record["dtype"]
     found = [
@@ -70,13 +71,13 @@ def points(record: dict[str, Any]) -> list[Point]:
     ]
     if not found:
         raise ValueError(
-            "the record has no time of the general kernel; time it by --family general"
+            "the record has no time of the general kernel; make it with --family general"
         )
     return found
 
 
 def fit(every: Sequence[Point], costs: Costs) -> Costs:
-    """Return the constants that fit best, from those of now."""
+    """Return the constants that fit best; the search begins at ``costs``."""
     begin = np.log(costs)
 
     def errors(at: Floats) -> Floats:
@@ -89,7 +90,7 @@ def fit(every: Sequence[Point], costs: Costs) -> Costs:
 
 
 def foretold(every: Sequence[Point], costs: Costs, folds: int) -> list[float]:
-    """Return the error of each point by the constants that were fitted to the other shares."""
+    """Return the error of each point by constants that were fitted to the other folds."""
     found: list[float] = []
     for fold in range(folds):
         fitted = fit([x for i, x in enumerate(every) if i % folds != fold], costs)
@@ -98,27 +99,27 @@ def foretold(every: Sequence[Point], costs: Costs, folds: int) -> list[float]:
 
 
 def told(words: str, errors: Sequence[float]) -> str:
-    """Return a line on errors: by how much times are off in the mean, and at worst."""
+    """Return a line with the mean and the largest factor between predicted and measured times."""
     off = [float(np.exp(abs(error))) for error in errors]
     mean, worst = geometric_mean(off), max(off)
     return f"{words}: off by a factor of {mean:.3f} in the mean, {worst:.2f} at worst"
 
 
 def main() -> None:
-    """Fit, and print what is found."""
+    """Fit the constants, and print them with their errors."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("records", type=Path, nargs="+", metavar="RECORD")
     parser.add_argument("--check", action="store_true", help="only say how far off the model is")
-    parser.add_argument("--folds", type=int, default=4, help="shares that the others foretell")
+    parser.add_argument("--folds", type=int, default=4, help="parts of the cross-validation")
     options = parser.parse_args()
     for path in options.records:
         record = json.loads(path.read_text(encoding="utf-8"))
         every, costs = points(record), COSTS[record["dtype"]]
         name = f"{record['dtype']}, {len(every)} products"
-        print(told(f"{name}, the model of now", [x.error(costs) for x in every]))
+        print(told(f"{name}, the present model", [x.error(costs) for x in every]))
         if options.check:
             continue
-        print(told(f"{name}, each foretold by the others", foretold(every, costs, options.folds)))
+        print(told(f"{name}, cross-validated", foretold(every, costs, options.folds)))
         fitted = fit(every, costs)
         print(told(f"{name}, fitted", [x.error(fitted) for x in every]))
         print({key: float(f"{value:.3g}") for key, value in fitted._asdict().items()})

@@ -1,4 +1,4 @@
-"""Least squares of a model with few constants, each held by a spring to where it should be."""
+"""Least squares for models with few constants; springs hold each near a value of its own."""
 
 from __future__ import annotations
 
@@ -24,13 +24,14 @@ def least_squares(
     Parameters
     ----------
     errors : callable
-        Of (n,) constants, or their logarithms: (m,) errors.
+        Takes (n,) constants, or their logarithms, and returns (m,) errors.
     begin, rest, springs : ndarray
-        (n,): where the search begins, where springs pull to, and how strong they are.
+        Shape (n,): where the search begins, the values that the springs pull to, and how strong
+        the springs are.
     weights : ndarray
-        (m,): of the errors.
+        Shape (m,): the weights of the errors.
     large : float
-        Errors beyond count by their size, and not by its square.
+        Errors larger than this count linearly, not by their square.
     """
     at = begin
     for _ in range(STEPS):

@@ -1,15 +1,15 @@
-"""Kernels of public projects under Nsight Compute, beside what the emulator counts of them.
+"""Compare the counters of public projects' kernels under Nsight Compute with the emulator's.
 
     python benchmarks/project_counters.py FOLDER [--json FILE] [--only WORDS] [--project NAME]
 
-FOLDER is that of benchmarks/projects.py, and so are the kernels, but for those that other languages
-than CUDA C++ launch. Each is launched once on the GPU, under Nsight Compute, and once on the
-emulator for that GPU's architecture, with the same arguments. The table says whether both results
-are right, what the emulator's counts follow (machine code or PTX, and why), and which of the
-counters of tilewise.lens.metrics.EXACT differ. Exits with 1 where they differ, and neither the
-emulator nor benchmarks/projects/unlike.py says why; with 2 if the machine can't measure.
+FOLDER is that of benchmarks/projects.py, and so are the kernels, except those written in Python.
+Each is launched once on the GPU, under Nsight Compute, and once on the emulator for that GPU's
+architecture, with the same arguments. The table says whether both results are right, whether the
+emulator's counts follow machine code or PTX, and which of the counters of
+tilewise.lens.metrics.EXACT differ. Exits with 1 where they differ and neither the emulator nor
+benchmarks/projects/unlike.py says why; with 2 if the machine can't measure.
 
-Rows of other kernels stay in the FILE of --json, so that a project can be measured at a time.
+Rows of other kernels stay in the FILE of --json, so that one project can be measured at a time.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ from tilewise.provenance import write
 
 SAID = Console(stderr=True)
 LAUNCHES = "launches.jsonl"
-"""The file of what the process under Nsight Compute did: a line a launch."""
+"""The file in which the process under Nsight Compute notes each launch, before and after it."""
 SECONDS = 60
-"""Of one process under Nsight Compute."""
+"""How long a process under Nsight Compute may run."""
 MOST = 16
-"""Launches of one process: what it has counted is lost where it has to be stopped."""
+"""How many launches a process makes: its counts are lost if it has to be stopped."""
 LONGEST = 20
 """Seconds that a launch on the GPU may take, with all its repetitions under Nsight Compute."""
 
@@ -68,10 +68,10 @@ def chosen(folder: Path, project: str | None, words: str) -> list[tuple[str, Cas
 def launch_on_the_gpu(
     folder: Path, project: str | None, words: str, first: int, most: int, into: Path
 ) -> None:
-    """Launch ``most`` of the chosen kernels from the ``first`` on, a line into a file for each.
+    """Launch at most ``most`` of the chosen kernels from number ``first`` on; note each in a file.
 
-    It ends behind the first that fails after it was launched, for the GPU takes no more then, and
-    in one that does not come to its end.
+    It stops after a launch that fails, for the GPU then takes no more in this process. A launch
+    that takes more than :data:`LONGEST` seconds ends the process.
     """
     gpu = get_device("gpu")
     with into.open("w", encoding="utf-8") as file:
@@ -81,7 +81,7 @@ def launch_on_the_gpu(
             faulthandler.dump_traceback_later(LONGEST, exit=True)
             try:
                 _, wrong = case.run(folder / name, np.random.default_rng(0), gpu)
-            except Exception as raised:  # of what a project's own code may raise, anything
+            except Exception as raised:  # a project's own code may raise anything
                 error, ended = f"{type(raised).__name__}: {raised}", isinstance(raised, LaunchError)
             faulthandler.cancel_dump_traceback_later()
             line = {"index": index, "gpu": gpu.description, "error": error, "wrong": wrong}
@@ -98,9 +98,9 @@ def measured(
     Yields
     ------
     index : int
-        Of the kernel among those that were chosen.
+        The kernel's, among those that were chosen.
     counted : Hardware or None
-        None where it was not launched.
+        None where it was not counted.
     wrong : str
         What is wrong with the result, or why there is none; empty where it is right.
     """
@@ -120,7 +120,7 @@ def measured(
                 raise ProfilerError(f"nothing was launched{seen.complaints}")
             told = [json.loads(line) for line in said]
             done = [line for line in told if line.get("error") == ""]
-            if done and not seen.launches and "begun" in told[-1]:  # it was stopped in the last one
+            if done and not seen.launches and "begun" in told[-1]:  # stopped in the last launch
                 most = len(told) // 2
                 continue
             rows, most = iter(seen.launches), MOST
@@ -137,7 +137,7 @@ def measured(
                     raise ProfilerError(f"counted {row['Kernel Name']} for {kernel}")
                 found = hardware(kernel, row, line["gpu"], seen.version)
                 yield line["index"], found, line["wrong"]
-            if "begun" in told[-1]:  # the process ended in it
+            if "begun" in told[-1]:  # the process ended during this launch
                 yield told[-1]["begun"], None, f"its launch never ended{seen.complaints}"
             first = told[-1].get("begun", told[-1].get("index")) + 1
 
@@ -145,13 +145,13 @@ def measured(
 def emulated(
     folder: Path, project: str | None, words: str, index: int, arch: str
 ) -> dict[str, Any]:
-    """Run one kernel on the emulator; return its counters and what is to be said of them."""
+    """Run one kernel on the emulator; return its counters, and whether they are confirmed."""
     name, case = chosen(folder, project, words)[index]
     try:
         reports, wrong = case.run(
             folder / name, np.random.default_rng(0), tilewise.emulator(arch)
         )  # fmt: skip
-    except Exception as raised:  # of what a project's own code may raise, anything
+    except Exception as raised:  # a project's own code may raise anything
         return {"wrong": f"{type(raised).__name__}: {raised}"}
     (report,) = reports
     return {
@@ -163,7 +163,7 @@ def emulated(
 
 
 def compared(found: Hardware, counted: Mapping[str, int]) -> dict[str, Any]:
-    """Return whether the counters are equal that must be, and all that differ."""
+    """Return whether the counters of ``EXACT`` are equal, and all counters that differ."""
     rows = compare(counted, found)
     differs = {row.name: [row.emulator, row.hardware] for row in rows if not row.equal}
     missing = set(EXACT) - {row.name for row in rows}
@@ -171,7 +171,7 @@ def compared(found: Hardware, counted: Mapping[str, int]) -> dict[str, Any]:
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> Table:
-    """Draw what was counted, a row a kernel."""
+    """Make the table of the counters, with a row for each kernel."""
     drawn = Table("project", "kernel", "GPU", "emulator", "counted as", "counters", box=None)
     for row in rows:
         differs = [
@@ -213,7 +213,7 @@ def main() -> None:
         ):
             os.environ["TILEWISE_CACHE_DIR"] = cache
             counting = [pool.submit(emulated, *given, index, arch) for index in range(len(every))]
-            # They compile the kernels, all at once, which the GPU then finds in the cache.
+            # These processes compile all kernels, which the GPU's then find in the cache.
             counted = [
                 each.result() for each in track(counting, "on the emulator", console=SAID)
             ]  # fmt: skip
@@ -236,7 +236,7 @@ def main() -> None:
 
 
 def merged(there: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a record with the rows of another, those of the same kernels in place of its own."""
+    """Return a new record with the old rows of kernels that it lacks."""
 
     def place(each: Mapping[str, Any]) -> tuple[str, ...]:
         return each["project"], each["file"], each["kernel"]

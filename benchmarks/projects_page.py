@@ -74,7 +74,7 @@ def page(record: Mapping[str, Any], hardware: Mapping[str, Any]) -> str:
     Parameters
     ----------
     record, hardware : mapping
-        What the emulator made of the kernels, and what Nsight Compute counted of them.
+        The kernels' results on the emulator, and their counters by Nsight Compute.
     """
     measured: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
     for each in hardware["rows"]:
@@ -95,7 +95,7 @@ def _place(row: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _hardware(rows: Sequence[Mapping[str, Any]], record: Mapping[str, Any]) -> str:
-    """Say in how many kernels the emulator's counters are the hardware's."""
+    """Say for how many kernels the emulator's counters equal the hardware's."""
     counted = [each for row in rows if "equal" in (each := row["hardware"])]
     equal = sum(each["equal"] for each in counted)
     gpu = str(record["machine"]["gpu"]).partition(",")[0]
@@ -103,7 +103,8 @@ def _hardware(rows: Sequence[Mapping[str, Any]], record: Mapping[str, Any]) -> s
         f"{len(counted)} of them were launched on an {gpu} too, under Nsight Compute "
         f"{record['ncu']} ({record['date'][:10]}), with the same arguments: in {equal}, the "
         "requests and sectors of global memory and the requests, wavefronts and bank conflicts of "
-        "shared memory are equal, to the last one. Below each table stands why the others differ.",
+        "shared memory are equal, to the last one. The notes below each table say why the others "
+        "differ.",
         100,
     )
 
@@ -157,13 +158,13 @@ def _beside(hardware: Mapping[str, Any]) -> str:
 
 
 def _why(row: Mapping[str, Any]) -> list[str]:
-    """Why the counts of a row are the PTX's, or not the hardware's; nothing where they are."""
+    """Why a row's counts follow the PTX, or differ from the hardware's; empty if neither."""
     hardware = row["hardware"]
     said = list(row.get("counted_why", ())) or [hardware.get("because", "")]
     if not hardware.get("equal", True):
         said.append(unlike(row["project"], row["kernel"]))
         names = [name.replace("_", " ") for name in hardware["differs"] if name in EXACT]
-        said.append(f"the GPU counts other {', '.join(names)}")
+        said.append(f"the GPU's counts of {', '.join(names)} differ")
     return [f"{each}." for each in said if each]
 
 

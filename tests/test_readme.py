@@ -154,11 +154,12 @@ def test_the_page_of_projects_says_why_counts_are_not_the_gpus() -> None:
 
     text = page(row, counted)
     assert "| 0 | PTX | differs |" in text
-    assert f"`{row['kernel']}`: Line 4 is so. The GPU counts other shared load requests." in text
+    said = "Line 4 is so. The GPU's counts of shared load requests differ."
+    assert f"`{row['kernel']}`: {said}" in text
     assert "1 of them were launched" in text
     equal = page({**row, "counted_why": []}, {**counted, "equal": True})
     assert "| 0 | PTX | equal |" in equal
-    assert "The GPU counts" not in equal
+    assert "The GPU's counts" not in equal
     assert "| 0 | PTX |  |" in page(row)
     of_printf = {"project": "cuda-samples", "kernel": "testKernel", "counted_why": []}
     text = page({**row, **of_printf}, {**counted, **of_printf, "because": ""})

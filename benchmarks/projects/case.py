@@ -38,7 +38,7 @@ class Outcome:
     fault : str
         Where that is the project's own fault: which, in a sentence.
     counted_why : tuple of str
-        Where that is the PTX, why: what the emulator says of each launch, with the source's line.
+        Where the counts are the PTX's: the reason that the emulator gives for each launch.
     """
 
     right: bool
@@ -98,7 +98,14 @@ class Case:
     def run(
         self, folder: Path, rng: np.random.Generator, device: Device | None = None
     ) -> tuple[Sequence[LaunchReport], str]:
-        """Launch it, on its own emulator or on a device; return its report, and what is wrong."""
+        """Launch it on ``device``, by default an emulator of ``arch``.
+
+        Returns
+        -------
+        reports : sequence of LaunchReport
+        wrong : str
+            What is wrong with the result; empty where it is right.
+        """
         kernel = tilewise.Kernel(
             folder / self.file, self.kernel, self.defines,
             include=[folder / each for each in self.include],

@@ -1,4 +1,4 @@
-"""Every project, and what is tried of those that lie in a folder."""
+"""All projects, and the kernels to try of those whose checkouts lie in a folder."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PROJECTS = {
 
 
 def cases(folder: Path, project: str | None, words: str) -> Iterator[tuple[str, Case | Program]]:
-    """Yield what is there to be tried, with its project's name."""
+    """Yield the kernels to try, each with its project's name."""
     for name, module in PROJECTS.items():
         if project in (None, name) and (folder / name).is_dir():
             for case in import_module(f"projects.{module}").CASES:
@@ -32,7 +32,7 @@ def cases(folder: Path, project: str | None, words: str) -> Iterator[tuple[str, 
 
 
 def origin(folder: Path) -> str:
-    """Return the commit of a checkout; nothing of a folder that is none."""
+    """Return the commit of a checkout; empty where the folder is none."""
 
     def git(*words: str) -> str:
         asked = ["git", "-C", str(folder), "rev-parse", *words]

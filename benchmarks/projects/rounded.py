@@ -1,4 +1,4 @@
-"""Exact results, and by how much what Triton computes in float32 may be off from them."""
+"""Exact results, each with the largest error that Triton's float32 computation may have."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ SINGLE = Precision.of(np.float32)
 
 
 class Rounded(Bounded):
-    """What is computed in float32, as it is exactly, and how far the float32 one may be off.
+    """The exact value of what is computed in float32, and how far the float32 value may be off.
 
-    Functions and quotients are those that Triton makes of them, which are off by more than a
-    rounding. Fused multiply-adds are off by less.
+    Functions and quotients are those that Triton compiles to, whose errors are larger than one
+    rounding. Those of fused multiply-adds are smaller.
 
     Parameters
     ----------
     value : array of float64
     error : array of float64, optional
-        Of its shape, or broadcast against it; by default none.
+        Its shape can be broadcast to the value's; by default the value is exact.
     precision : Precision
     """
 
@@ -35,7 +35,7 @@ class Rounded(Bounded):
     def __truediv__(self, other: Any) -> Self:
         """Divide, by ``div.full.f32``, which may be off by 2 units in the last place (PTX ISA)."""
         found = super().__truediv__(other)
-        return self._rounded(found.value, found.error, 1.5)  # beside the half that it has
+        return self._rounded(found.value, found.error, 1.5)  # it already has half an ulp
 
     @property
     def mT(self) -> Self:
@@ -43,7 +43,7 @@ class Rounded(Bounded):
         return self._made(self.value.mT, np.broadcast_to(self.error, self.value.shape).mT)
 
     def sum(self, axis: int | None = None, keepdims: bool = True) -> Self:
-        """Add up along an axis, which stays, of extent 1."""
+        """Add up along an axis, which stays with an extent of 1."""
         return super().sum(axis, keepdims)
 
     def sqrt(self) -> Self:

@@ -1,23 +1,23 @@
-"""Why the hardware counts otherwise than the emulator, where the emulator does not say so itself.
+"""Why the hardware's counts differ from the emulator's, where the emulator does not say so itself.
 
-Each was looked into: in the machine code, or in several runs.
+Each reason was found in the machine code, or in several runs.
 """
 
 from __future__ import annotations
 
 _PRINTS = "what `printf` itself does to memory is not counted on the emulator"
-_POLLS = "it polls, as often as the time allows"
+_POLLS = "it polls memory, and how often depends on the time"
 _UNROLLED = (
-    "ptxas unrolls a loop that some lanes of a warp leave a round earlier, and they load by other "
-    "instructions than the rest; the sectors are the same"
+    "some lanes of a warp leave a loop an iteration earlier than others; ptxas unrolls it, so that "
+    "these lanes load by other instructions than the rest; the sectors are the same"
 )
 _PREDICATED = (
-    "lanes of a warp come to a store in different rounds of a loop, and ptxas, which predicates "
-    "it, lets some of them store together; the sectors are the same"
+    "lanes of a warp reach a store in different iterations of a loop, and ptxas predicates the "
+    "store, so that some of them store together; the sectors are the same"
 )
 _BULK = (
-    "the counters of the banks have bulk copies and the reads of `wgmma` in them too: they differ "
-    "from run to run, and some come out below zero"
+    "the hardware's counters of bank conflicts include bulk copies and the reads of `wgmma`: they "
+    "differ from run to run, and some are below zero"
 )
 
 UNLIKE = {
@@ -32,11 +32,11 @@ UNLIKE = {
     ("cuda-samples", "mergeHistogram256Kernel"): _UNROLLED,
     ("cuda-samples", "test_interval_newton<double>"): _PREDICATED,
 }
-"""By project, and the kernel's name, or its namespace."""
+"""The reasons, by the project and the kernel's name or its namespace."""
 
 
 def unlike(project: str, kernel: str) -> str:
-    """Return why the hardware counts otherwise; nothing where it should count the same."""
+    """Return why the hardware's counts differ; empty where they should be equal."""
     return UNLIKE.get(
         (project, kernel), UNLIKE.get((project, kernel.partition("::")[0] + "::"), "")
     )
