@@ -100,7 +100,7 @@ def _hardware(rows: Sequence[Mapping[str, Any]], record: Mapping[str, Any]) -> s
     equal = sum(each["equal"] for each in counted)
     gpu = str(record["machine"]["gpu"]).partition(",")[0]
     return textwrap.fill(
-        f"{len(counted)} of them were launched on an {gpu} too, under Nsight Compute "
+        f"{len(counted)} of them were counted on an {gpu} too, under Nsight Compute "
         f"{record['ncu']} ({record['date'][:10]}), with the same arguments: in {equal}, the "
         "requests and sectors of global memory and the requests, wavefronts and bank conflicts of "
         "shared memory are equal, to the last one. The notes below each table say why the others "
@@ -122,8 +122,8 @@ def _summary(record: Mapping[str, Any]) -> str:
     return textwrap.fill(
         f"{'; '.join(parts)}. {record['date'][:10]}, tilewise {record['versions']['tilewise']}, "
         f"{seconds:.0f} seconds in all, each kernel compiled anew. *Counted as* is what the "
-        "counters follow: accesses to shared memory as the machine code has them, or, where that "
-        "can't be confirmed, as the PTX has them.",
+        "counters follow: accesses to shared memory and atomics as the machine code has them, or, "
+        "where that can't be confirmed for a line, as the PTX has that line.",
         100,
     )
 
@@ -169,7 +169,7 @@ def _why(row: Mapping[str, Any]) -> list[str]:
 
 
 def _notes(row: Mapping[str, Any]) -> list[str]:
-    """What is to be said of a row where something is not as it should be."""
+    """The note on a row where a result, a finding or a count is not as it should be."""
     said = (
         [f"{row['fault'].removesuffix('.')}."]
         if row["fault"]

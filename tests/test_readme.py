@@ -156,7 +156,7 @@ def test_the_page_of_projects_says_why_counts_are_not_the_gpus() -> None:
     assert "| 0 | PTX | differs |" in text
     said = "Line 4 is so. The GPU's counts of shared load requests differ."
     assert f"`{row['kernel']}`: {said}" in text
-    assert "1 of them were launched" in text
+    assert "1 of them were counted" in text
     equal = page({**row, "counted_why": []}, {**counted, "equal": True})
     assert "| 0 | PTX | equal |" in equal
     assert "The GPU's counts" not in equal

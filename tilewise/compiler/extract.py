@@ -388,5 +388,5 @@ class _Search:
             for each in sorted(self.part.left_out, key=lambda each: each.first_line)
             if not quoted.isdisjoint(each.names)
         ]
-        # The errors may miss just what a header declares that is not found: it is named first.
+        # The errors may be about names that a missing header declares, so it is named first.
         return "\n".join((*self._left_out(self.output.log), text, *notes))

@@ -96,5 +96,5 @@ def questions(gathered: Gathered, file: str, folder: Path | None) -> tuple[str, 
 
 
 def as_includes(log: str) -> str:
-    """NVRTC's log with "<name> is not read" in place of the ``#error`` that stands for an include."""
+    """NVRTC's log with "<name> is not read" in place of the ``#error`` of a left-out include."""
     return _ERROR.sub(lambda match: f"error: {match[2]} is not read: {match[1]}\n", log)
