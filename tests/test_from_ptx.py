@@ -103,9 +103,10 @@ def test_every_kernel_of_ptx_counts_as_its_source(file: str, emulator: Device) -
         ours, theirs = join(program, found), join(program, source)
         assert dict(ours.accesses) == dict(theirs.accesses), name
         assert ours.confirmed or not theirs.confirmed, (name, ours.reason)
-        # nvJitLink places small variables in another order, with other gaps.
+        # nvJitLink places variables in another order, with other gaps, each less than an alignment.
         more = source.resources.shared_bytes - found.resources.shared_bytes
-        assert abs(more) < 16, name
+        aligned = [int(n) for n in re.findall(r"\.shared \.align (\d+)", source.ptx)]
+        assert abs(more) < max(aligned, default=1), name
 
 
 def test_a_kernel_of_ptx_runs(device: Device) -> None:

@@ -172,7 +172,10 @@ def test_waiting_forever_is_named(emulator: Device, launch: Launcher) -> None:
     lines = (KERNELS / "mbarriers.cu").read_text().splitlines()
     polls = next(i for i, line in enumerate(lines, 1) if "again: mbarrier.try_wait" in line) - 1
     finding = report.findings[0]
-    assert (finding.kind, finding.line) == ("barrier", polls)
+    # NVRTCs differ in which line of a statement they say.
+    end = next(i for i, line in enumerate(lines[polls:], polls + 1) if line.endswith(");"))
+    assert finding.kind == "barrier"
+    assert polls <= finding.line <= end
     assert (finding.block, finding.thread) == ((0, 0, 0), (32, 0, 0))
     assert (finding.array, finding.index) == ("full", 0)
 

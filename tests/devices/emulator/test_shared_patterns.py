@@ -87,7 +87,9 @@ def test_a_step_beyond_the_array_is_found(count: int, wrong: int, emulator: Devi
 def test_a_step_back_into_another_array_is_found(emulator: Device) -> None:
     report, _ = launch(STEPS, 3, -4, checks="collect")
     (finding,) = report.findings
-    assert (finding.kind, finding.array, finding.index) == ("out of bounds", "s", -4)
+    assert (finding.kind, finding.array) == ("out of bounds", "s")
+    # The sum with threadIdx.x is unsigned, and some NVRTCs address with all of its 32 bits.
+    assert finding.index in (-4, 2**32 - 4)
 
 
 def test_a_step_that_is_half_outside_is_found(emulator: Device) -> None:

@@ -171,9 +171,8 @@ def test_rows_of_matrices_that_nobody_wrote(emulator: Device, is_transposed: boo
     assert_same(out[:64], np.concatenate([words[0] + words[2], kept]).astype(np.uint32))
     for n, index, lane in ((1, 104, 13), (3, 192, 24)):
         found = kernel.launch(1, 32, (n, a, out), device=emulator, checks="collect").findings
-        assert [(f.line, f.kind, f.array, f.index) for f in found] == [
-            (8, "uninitialised", "s", index)
-        ], found
+        assert [(f.kind, f.array, f.index) for f in found] == [("uninitialised", "s", index)]
+        assert found[0].line in (8, 9)  # NVRTCs differ in which line of a statement they say
         assert found[0].thread == (lane, 0, 0)
         assert f"stores it in global memory at line {12 if n == 1 else 13}" in found[0].message
 
