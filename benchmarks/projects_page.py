@@ -64,8 +64,8 @@ python benchmarks/projects.py FOLDER
 
 tries those that are in the folder, and names the others. What is launched of each file, and what
 should come of it, stands in `benchmarks/projects/`, a module a project: to try kernels of yours,
-write another. `python benchmarks/project_counters.py FOLDER` runs them on a GPU under Nsight Compute
-as well, and compares the counters.
+write another. `python benchmarks/project_counters.py FOLDER` also runs them on a GPU, under Nsight
+Compute, and compares the counters.
 """
 
 
