@@ -96,7 +96,7 @@ def _entry(name: str, found: Any, is_constructed: bool = True) -> str:
     lines += [*_wrapped(_markdown(_paragraph(sections[""]))), ""]
     for title in ("Parameters", "Attributes", "Returns", "Yields", "Raises"):
         if title in sections:
-            lines += [f"*{title}*", "", *_items(sections[title], title), ""]
+            lines += [f"*{title}*", "", *_items(sections[title]), ""]
     if is_dataclass(found) and "Attributes" not in sections:
         named = ", ".join(f"`{each.name}`" for each in fields(found))
         lines += ["*Attributes*", "", *_wrapped(named), ""]
@@ -147,7 +147,7 @@ def _markdown(text: str) -> str:
     return re.sub(r"``([^`]*)``", r"`\1`", text)
 
 
-def _items(lines: Sequence[str], title: str) -> Iterator[str]:
+def _items(lines: Sequence[str]) -> Iterator[str]:
     """A section's entries: a name, a type, and the indented text below them."""
     entries: list[tuple[str, list[str]]] = []
     for line in lines:
@@ -158,8 +158,6 @@ def _items(lines: Sequence[str], title: str) -> Iterator[str]:
     for head, body in entries:
         name, _, kind = head.partition(" : ")
         told = f"`{name}`" + (f" : {_markdown(kind)}" if kind else "")
-        if title in ("Parameters", "Attributes"):
-            told = told.replace("`*", "`*")
         said = _markdown(" ".join(" ".join(body).split()))
         yield from _wrapped(f"- {told}{'. ' if said else ''}{said}", "  ")
 

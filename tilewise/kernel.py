@@ -277,9 +277,10 @@ class PtxKernel(Kernel):
     def _check_language(self, name: str) -> None:
         """Raise an error if the file is CUDA C++; the PTX's reader refuses any other text."""
         if self.path and self.path.suffix in SUFFIXES:
+            asked = repr(name) if name else "NAME"
             raise ValueError(
                 f"{self.path} is CUDA C++, and from_ptx takes PTX; "
-                f"tilewise.Kernel({str(self.path)!r}, {name!r}) takes CUDA C++"
+                f"tilewise.Kernel({str(self.path)!r}, {asked}) takes CUDA C++"
             )
 
     @property

@@ -41,7 +41,7 @@ def pointer(array: Any, index: int | Sequence[int]) -> Pointer:
         NumPy's, or one of the device (``device.array``).
     index : int or sequence of int
         The index of the element: one number for each axis, or just the number for an array of one
-        axis. The length of the first axis is allowed too, for a pointer past the end.
+        axis. A pointer past the end has the length of the first axis, and 0 for the others.
 
     Raises
     ------
@@ -76,7 +76,7 @@ def pointer(array: Any, index: int | Sequence[int]) -> Pointer:
     at = tuple(integer(each) for each in given)
     if len(at) != len(shape):
         raise ValueError(f"index is {index!r}; the array has {len(shape)} axes")
-    ends = [extent - (axis > 0) for axis, extent in enumerate(shape)]
-    if not all(0 <= each <= end for each, end in zip(at, ends, strict=True)):
+    is_inside = all(0 <= each < extent for each, extent in zip(at, shape, strict=True))
+    if not is_inside and at != (shape[0], *[0] * (len(shape) - 1)):
         raise ValueError(f"index is {index!r}; the array's shape is {tuple(shape)}")
     return Pointer(array, sum(each * step for each, step in zip(at, strides, strict=True)))

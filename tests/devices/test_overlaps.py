@@ -104,6 +104,7 @@ def test_what_overlaps_a_read_only_array(emulator: Device) -> None:
         (np.zeros(4), -1, ValueError, "index is -1"),
         (np.zeros((4, 2)), 1, ValueError, "has 2 axes"),
         (np.zeros((4, 2)), (1, 2), ValueError, r"shape is \(4, 2\)"),
+        (np.zeros((4, 2)), (4, 1), ValueError, r"shape is \(4, 2\)"),
         (np.zeros(4), 1.0, TypeError, "takes an integer for each axis"),
         (np.zeros(4), "1", TypeError, "takes an integer for each axis"),
         ([1, 2], 1, TypeError, "array is a builtins.list"),
@@ -112,6 +113,11 @@ def test_what_overlaps_a_read_only_array(emulator: Device) -> None:
 def test_no_pointer(array: Any, index: Any, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         tilewise.pointer(array, index)
+
+
+def test_a_pointer_past_the_end() -> None:
+    assert tilewise.pointer(np.zeros(4, np.float32), 4).offset == 16
+    assert tilewise.pointer(np.zeros((4, 2), np.float32), (4, 0)).offset == 32
 
 
 def test_a_pointer_for_what_is_none(emulator: Device) -> None:

@@ -24,7 +24,8 @@ OPTIONAL = {
     "cupy": "CuPy arrays as arguments",
     "ml_dtypes": "NumPy arrays of bfloat16",
     "matplotlib": "--plot of bench, climb and roofline, and --gif and --frames of watch",
-    "numba": "benchmarks/emulator.py, which times Numba's CUDA simulator beside the emulator",
+    "numba": "kernels written in Numba: tilewise.numba",
+    "triton": "kernels written in Triton: tilewise.triton",
 }
 
 
