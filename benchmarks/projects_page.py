@@ -166,22 +166,22 @@ def _why(row: Mapping[str, Any]) -> list[str]:
         said.append(unlike(row["project"], row["kernel"]))
         names = [name.replace("_", " ") for name in hardware["differs"] if name in EXACT]
         said.append(f"the GPU's counts of {', '.join(names)} differ")
-    return [f"{each}." for each in said if each]
+    return [each for each in said if each]
 
 
 def _notes(row: Mapping[str, Any]) -> list[str]:
     """The note on a row where a result, a finding or a count is not as it should be."""
-    said = (
-        [f"{row['fault'].removesuffix('.')}."]
-        if row["fault"]
-        else [f"`{x}`" for x in row["findings"][:1]]
-    )
+    said = [_sentence(row["fault"])] if row["fault"] else [f"`{x}`" for x in row["findings"][:1]]
     if not row["right"] and not row["fault"]:
         said.append(_short(row["error"]))
     if wrong := row["hardware"].get("wrong_on_gpu"):
-        said.append(f"On the GPU: {wrong.removeprefix('; ')}.")
-    said += [each[0].upper() + each[1:] for each in _why(row)]
+        said.append(_sentence(f"on the GPU: {wrong.removeprefix('; ')}"))
+    said += map(_sentence, _why(row))
     return [f"- `{row['kernel']}`: {' '.join(said)}"] if said else []
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:].removesuffix('.')}."
 
 
 def _short(error: str) -> str:
