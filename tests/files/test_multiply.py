@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import io
+import os
 from pathlib import Path
 from typing import Any
 
@@ -301,7 +302,7 @@ def test_a_disk_with_too_little_room(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_without_locks_of_the_system_the_file_is_the_lock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(unfinished, "fcntl", None)
+    monkeypatch.delattr(os, "lockf", raising=False)
     product(tmp_path, drawn(4, 4), drawn(4, 4))
     (tmp_path / "D.npy.lock").write_text("4711\n")
     a = tmp_path / "A.npy"

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -216,6 +217,20 @@ def test_two_processes_with_one_output(folder: Path) -> None:
     assert names(folder) == {"A.npy", "B.npy", "C.npy.lock"}
     tilewise.multiply_files("A.npy", "B.npy", "C.npy", **OPTIONS)
     assert names(folder) == set(FILES)
+
+
+@pytest.mark.usefixtures("folder")
+def test_two_threads_with_one_output() -> None:
+    told: list[str] = []
+
+    def again(done: int, total: int) -> None:
+        with ThreadPoolExecutor() as pool, pytest.raises(InUseError) as error:
+            pool.submit(tilewise.multiply_files, "A.npy", "B.npy", "C.npy", **OPTIONS).result()
+        told.append(str(error.value))
+
+    tilewise.multiply_files("A.npy", "B.npy", "C.npy", **OPTIONS, progress=again)
+    assert "another thread of this process writes" in told[0]
+    assert not Path("C.npy.lock").exists()
 
 
 @pytest.mark.usefixtures("folder")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -11,12 +12,10 @@ from typing import Any
 
 from tilewise.errors import TilewiseError
 
-try:
-    import fcntl
-except ImportError:  # Windows has none
-    fcntl = None  # type: ignore[assignment]
-
 VERSION = 1
+
+_held: set[Path] = set()  # the locks that this process has: lockf does not keep it from itself
+_guard = threading.Lock()
 
 
 class InUseError(TilewiseError):
@@ -107,24 +106,30 @@ class Unfinished:
         InUseError
             If another process has it.
         """
-        descriptor = self._taken()
+        with _guard:
+            if self.lock in _held:
+                raise InUseError(f"another thread of this process writes {self.output}")
+            descriptor = self._taken()
+            _held.add(self.lock)
         try:
-            os.truncate(self.lock, 0)
+            os.ftruncate(descriptor, 0)
             os.write(descriptor, f"{os.getpid()}\n".encode())
             yield
         finally:
-            if fcntl is None:  # an open file can't be removed there
+            if not _has_locks():  # an open file can't be removed there
                 os.close(descriptor)
-            self.lock.unlink(missing_ok=True)
-            if fcntl is not None:
+            with _guard:
+                self.lock.unlink(missing_ok=True)
+                _held.discard(self.lock)
+            if _has_locks():
                 os.close(descriptor)
 
     def _taken(self) -> int:
         while True:
-            flags = os.O_RDWR | os.O_CREAT | (os.O_EXCL if fcntl is None else 0)
+            flags = os.O_RDWR | os.O_CREAT | (0 if _has_locks() else os.O_EXCL)
             try:
                 descriptor = os.open(self.lock, flags, 0o644)
-                if fcntl is None:
+                if not _has_locks():
                     return descriptor
             except FileExistsError:
                 raise InUseError(
@@ -132,11 +137,11 @@ class Unfinished:
                     "killed; remove that file if no such process is there"
                 ) from None
             try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                os.lockf(descriptor, os.F_TLOCK, 0)
                 # The last one may have removed it between the opening and the lock.
                 if os.fstat(descriptor).st_ino == self.lock.stat().st_ino:
                     return descriptor
-            except BlockingIOError:
+            except (BlockingIOError, PermissionError):
                 os.close(descriptor)
                 raise InUseError(
                     f"{self._writer()} writes {self.output} at this moment; wait for it, or "
@@ -150,3 +155,8 @@ class Unfinished:
         with suppress(OSError, ValueError):
             return f"process {int(self.lock.read_text())}"
         return "another process"
+
+
+def _has_locks() -> bool:
+    """Whether the system frees a file's lock with the process that has it."""
+    return hasattr(os, "lockf")

@@ -24,7 +24,7 @@ def multiplied(found: FileProduct) -> None:
         style="bold",
     )
     pieces = f", k in {found.pieces:,} pieces" if found.pieces > 1 else ", k undivided"
-    resumed = f"; {found.resumed:,} were done before" if found.resumed else ""
+    resumed = f"; done before: {found.resumed:,}" if found.resumed else ""
     near = f", {found.bytes_moved / found.bound:.2f} of it" if found.bound else ""
     rows: list[tuple[str, Text | str]] = [
         ("tiles", f"{plural(found.tiles, 'tile')} of {found.block_m:,} x {found.block_n:,}, "
