@@ -87,6 +87,9 @@ def test_a_plan_can_be_taken_up_at_any_tile(plan: FilePlan, first: int) -> None:
     rest = of(plan.steps(first))
     assert rest == (whole[len(whole) - len(rest) :] if rest else [])
     assert sum(isinstance(x, Store) for x in rest) == max(plan.tiles - first, 0)
+    left = sum(x.rows.size * x.columns.size for x in rest if isinstance(x, Store))
+    p = plan.problem
+    assert plan.done_before(min(first, plan.tiles)) + left == p.m * p.n
 
 
 @given(PROBLEMS, st.integers(60, 20_000))

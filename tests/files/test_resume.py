@@ -16,7 +16,7 @@ import pytest
 from commands import hears_ctrl_c
 
 import tilewise
-from tilewise.files import execute
+from tilewise.files import execute, multiply
 from tilewise.files.unfinished import InUseError, Unfinished
 
 ROOT = Path(__file__).parents[2]
@@ -136,6 +136,39 @@ def test_without_resume_it_begins_anew_and_says_so(monkeypatch: pytest.MonkeyPat
     found = tilewise.multiply_files("A.npy", "B.npy", "C.npy", **OPTIONS)
     assert found.resumed == 0
     assert found.notes == ("what an interrupted run had left was removed",)
+    assert Path("C.npy").read_bytes() == whole()
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_run_that_is_refused_leaves_what_another_has_done(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    interrupted(monkeypatch)
+    before = Path("C.npy.part").read_bytes()
+    with pytest.raises(ValueError, match="memory is 3 bytes"):
+        tilewise.multiply_files("A.npy", "B.npy", "C.npy", device="host", memory=3)
+    monkeypatch.setattr(multiply, "_MOST_PRODUCTS", 5)
+    with pytest.raises(ValueError, match=r"which cuts the product into .*; give so much that"):
+        tilewise.multiply_files("A.npy", "B.npy", "C.npy", **OPTIONS)
+    assert Path("C.npy.part").read_bytes() == before
+    assert Path("C.npy.journal").exists()
+
+
+def test_ctrl_c_in_the_check_leaves_no_output_and_only_the_check_to_do(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*given: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(multiply, "check_sample", stop)
+    with pytest.raises(KeyboardInterrupt):
+        tilewise.multiply_files("A.npy", "B.npy", "C.npy", **OPTIONS, check=True)
+    assert names(folder) == {"A.npy", "B.npy", "C.npy.part", "C.npy.journal"}
+    monkeypatch.undo()
+    monkeypatch.chdir(folder)
+    found = tilewise.multiply_files("A.npy", "B.npy", "C.npy", **OPTIONS, resume=True, check=True)
+    assert (found.resumed, found.bytes_read, found.bytes_written) == (found.tiles, 0, 0)
+    assert found.correct
     assert Path("C.npy").read_bytes() == whole()
 
 

@@ -126,7 +126,7 @@ def execute(
     p = plan.problem
     done = recorded = first
     work = p.m * p.n * max(p.k, 1)
-    at = work - sum(map(_work, plan.steps(first)))
+    at = plan.done_before(first) * max(p.k, 1)
     last = time.monotonic()
 
     def record() -> None:
@@ -147,7 +147,7 @@ def execute(
                 shape = step.rows.size, step.columns.size
                 sums = space[: math.prod(shape)].reshape(shape)
                 multiply(held["A"], held["B"], sums, step.is_first)
-                at += _work(step)
+                at += math.prod(shape) * max(step.depth.size, 1)
                 progress(at, work)
             else:
                 moved.written += _store(plan, target, step, sums)
@@ -158,14 +158,9 @@ def execute(
         with suppress(OSError):  # what went wrong first is told
             record()
         raise
-    target.flush()
+    target.flush()  # the header too, where there are no tiles
+    record()  # then a check that is interrupted is all that is left to do
     return moved
-
-
-def _work(step: Load | Multiply | Store) -> int:
-    if isinstance(step, Multiply):
-        return step.rows.size * step.columns.size * max(step.depth.size, 1)
-    return 0
 
 
 def _as(piece: Array, space: Array) -> Array:

@@ -33,6 +33,8 @@ DEVICES = ("auto", "gpu", "host")
 
 _SHARE_OF_GPU = 0.45  # of its free memory, for pieces: matmul may copy each of them once
 
+_MOST_PRODUCTS = 10**7  # each takes some ten microseconds, however small it is
+
 Progress = Callable[[int, int], None]
 
 
@@ -263,11 +265,11 @@ class _Run:
         began = time.perf_counter()
         plan, first = self._earlier() if resume else (None, 0)
         if plan is None:
+            plan = self._planned()
             if self.files.discard():
                 self.notes.append("what an interrupted run had left was removed")
             elif resume:
                 self.notes.append("there was nothing to resume: it began with the first tile")
-            plan, first = choose(self.problem, self.room), 0
         p = self.problem
         factors = self.sums if self.device == "host" else self.dtype
         multiply: Multiplier = (
@@ -285,13 +287,13 @@ class _Run:
                 )  # fmt: skip
             for each in (self.a, self.b):
                 each.check_unchanged()
+            checked = self._checked() if wants_check else None
         except OSError as error:
             self._clean()
             raise self._with_hint(error, plan) from error
         except BaseException:
             self._clean()
             raise
-        checked = self._checked() if wants_check else None
         if checked is None or checked.correct:
             self.files.finish()
         else:
@@ -303,6 +305,16 @@ class _Run:
             moved.written, plan.bytes_moved, p.bound(self.budget), time.perf_counter() - began,
             checked, tuple(self.notes),
         )  # fmt: skip
+
+    def _planned(self) -> FilePlan:
+        plan = choose(self.problem, self.room)
+        if plan.tiles * plan.pieces > _MOST_PRODUCTS:
+            raise ValueError(
+                f"memory is {self.room:,} bytes, which cuts the product into "
+                f"{plan.tiles * plan.pieces:,} of pieces; give so much that it is at most "
+                f"{_MOST_PRODUCTS:,}"
+            )
+        return plan
 
     def _identity(self) -> dict[str, Any]:
         """What must be the same in the run that goes on."""
@@ -339,9 +351,9 @@ class _Run:
             is_good = False
         if not is_good:
             raise ValueError(f"{self.files.journal} is damaged; {anew}")
-        if plan.memory > self.budget:
+        if plan.memory > self.room:
             raise ValueError(
-                f"memory is {self.budget:,} bytes, and the tiles of the interrupted run take "
+                f"memory is {self.room:,} bytes, and the tiles of the interrupted run take "
                 f"{plan.memory:,}; give that much, or {anew}"
             )
         return plan, done

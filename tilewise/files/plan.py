@@ -198,6 +198,11 @@ class FilePlan:
                 yield Multiply(rows, columns, depth, at == 0)
             yield Store(rows, columns, tile)
 
+    def done_before(self, tile: int) -> int:
+        """Return the elements of C in the tiles before this one."""
+        places = map(self._place, range(tile))
+        return sum(rows.size * columns.size for rows, columns in places)
+
     def _place(self, tile: int) -> tuple[Span, Span]:
         p = self.problem
         count = _cuts(p.m, self.block_m) if self.by_columns else _cuts(p.n, self.block_n)
