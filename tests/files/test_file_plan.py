@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -132,6 +133,18 @@ def test_three_matrices_of_thirty_gigabytes(gigabytes: int) -> None:
     plan = choose(p, memory)
     assert plan.memory <= memory
     assert plan.bytes_moved <= 1.4 * p.bound(memory)
+
+
+def test_the_page_has_what_is_planned() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "files.md").read_text()
+    for gigabytes in (1, 4, 20, 60):
+        p = Problem(86_603, 86_603, 86_603, 4, 4, 4)
+        plan, bound = choose(p, gigabytes * 10**9), p.bound(gigabytes * 10**9)
+        depth = f"{plan.pieces} pieces of {plan.block_k:,}" if plan.is_divided else "undivided"
+        assert (
+            f"| {gigabytes} GB | {plan.tiles} of {plan.block_m:,} x {plan.block_n:,} | {depth} | "
+            f"{plan.bytes_moved / 1e9:,.0f} GB | {plan.bytes_moved / bound:.2f} |\n"
+        ) in page
 
 
 def test_an_inner_product_is_cut_along_k() -> None:

@@ -238,14 +238,14 @@ class Emulated:
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
-@pytest.mark.parametrize("free", [4_000, 10**6])
+@pytest.mark.parametrize("free", [2_500, 10**6])
 def test_pieces_go_to_a_device(
     tmp_path: Path, dtype: str, free: int, emulator: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Within its memory, and added up there where k is divided."""
     monkeypatch.setattr(multiply, "_gpu", lambda _: Emulated(emulator, free))
     monkeypatch.setattr(multiply, "OnDevice", lambda gpu: OnDevice(gpu.emulator))
-    a, b = drawn(20, 300, dtype=dtype), np.asfortranarray(drawn(300, 25, dtype=dtype))
+    a, b = drawn(9, 70, dtype=dtype), np.asfortranarray(drawn(70, 11, dtype=dtype))
     c, found = product(tmp_path, a, b, device="gpu")
     assert found.device == "gpu"
     assert found.memory <= 0.45 * free
