@@ -21,7 +21,7 @@ LAYERS = (
     "errors", "tracebacks", "compiler", "devices", "isolated", "isolated_process", "variables",
     "launchable", "kernel", "listing",
     "python_kernels", "triton", "numba", "provenance", "gemm", "arrays", "ladder", "specs",
-    "matmul", "explain", "lens", "bench", "tune", "warm", "", "cli",
+    "matmul", "files", "explain", "lens", "bench", "tune", "warm", "", "cli",
     "__main__",
 )  # fmt: skip
 """The parts of tilewise, each of which imports only those before it; ``""`` is the package's own

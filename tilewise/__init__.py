@@ -34,6 +34,7 @@ from tilewise.errors import (
     VariableError,
 )
 from tilewise.explain import Explanation, explain
+from tilewise.files.multiply import FileProduct, multiply_files
 from tilewise.kernel import Kernel
 from tilewise.ladder.problem import Gemm
 from tilewise.ladder.rungs import RUNGS, Rung, rung
@@ -83,6 +84,7 @@ __all__ = [
     "Device",
     "DeviceUnavailableError",
     "Explanation",
+    "FileProduct",
     "Finding",
     "Gemm",
     "Kernel",
@@ -113,6 +115,7 @@ __all__ = [
     "get_device",
     "list_kernels",
     "matmul",
+    "multiply_files",
     "pointer",
     "profile",
     "rung",

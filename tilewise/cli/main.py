@@ -27,6 +27,7 @@ import typer.main
 from tilewise import __version__
 from tilewise.cli.commands import (
     climb,
+    files,
     kernels,
     listing,
     machine,
@@ -89,6 +90,7 @@ COMMANDS = (
     watch.watch,
     product.bench,
     climb.climb,
+    files.multiply,
     product.explain,
     product.tune,
     warm.warm,

@@ -16,6 +16,8 @@ NUMBERS = {"int": "an integer", "integer": "an integer", "float": "a number", "n
 
 _ARGUMENTS = (
     (re.compile(r"\btrusted=True\b"), "--trusted"),
+    (re.compile(r"\bresume=True\b"), "--resume"),
+    (re.compile(r"\bforce=True\b"), "--force"),
     (re.compile(r"\bin include=(?=[\s,;]|$)"), "with --include"),
     (
         re.compile(r"\. A kernel of any other signature is launched by kernel\.launch.*?`$", re.M),

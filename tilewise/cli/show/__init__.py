@@ -1,6 +1,7 @@
 """Results as text for people: tables of at most 80 columns, units named."""
 
 from tilewise.cli.show.console import block_progress, console, counting, error, progress
+from tilewise.cli.show.files import multiplied
 from tilewise.cli.show.launches import launch_result
 from tilewise.cli.show.listing import listing
 from tilewise.cli.show.machine import diagnosis
@@ -25,6 +26,7 @@ __all__ = [
     "launch_result",
     "lines",
     "listing",
+    "multiplied",
     "profile",
     "progress",
     "run_result",

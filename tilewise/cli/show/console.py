@@ -177,14 +177,19 @@ def progress(total: int | None, what: str) -> Iterator[Callable[[str], None]]:
 
 
 @contextmanager
-def counting(what: str) -> Iterator[Callable[[int, int], None] | None]:
+def counting(what: str, period: float = 30) -> Iterator[Callable[[int, int], None] | None]:
     """A bar of things done, where standard error is a terminal: call it with how many are done,
-    and how many there are."""
+    and how many there are. The time that remains follows from the last ``period`` seconds."""
     if not sys.stderr.isatty():
         yield None
         return
     columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    with Progress(
+        *columns,
+        console=Console(stderr=True),
+        transient=True,
+        speed_estimate_period=period,
+    ) as bar:
         task = bar.add_task(what, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
 

@@ -1,0 +1,310 @@
+"""``tilewise.multiply_files`` on small files: what it takes, and what comes of it."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from matmul_reference import assert_right
+
+import tilewise
+from tilewise.devices import Device
+from tilewise.files import memory, multiply, unfinished
+from tilewise.files.execute import OnDevice, OnHost
+from tilewise.files.npy import MatrixFile, Target
+from tilewise.files.plan import Span
+
+Array = np.ndarray[Any, Any]
+
+
+def drawn(*shape: int, dtype: str = "float32") -> Array:
+    return np.random.default_rng(sum(shape)).standard_normal(shape).astype(dtype)
+
+
+def product(folder: Path, a: Array, b: Array, **options: Any) -> tuple[Array, Any]:
+    np.save(folder / "A.npy", a)
+    np.save(folder / "B.npy", b)
+    found = tilewise.multiply_files(
+        folder / "A.npy", folder / "B.npy", folder / "C.npy",
+        **{"device": "host", "check": True, **options},
+    )  # fmt: skip
+    assert sorted(x.name for x in folder.iterdir()) == ["A.npy", "B.npy", "C.npy"]
+    return np.load(folder / "C.npy"), found
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("orders", ["CC", "CF", "FC", "FF"])
+@pytest.mark.parametrize("room", [600, 5_000, 10**6])
+def test_it_is_the_product(tmp_path: Path, dtype: str, orders: str, room: int) -> None:
+    a, b = drawn(37, 53, dtype=dtype), drawn(53, 29, dtype=dtype)
+    a, b = np.asarray(a, order=orders[0]), np.asarray(b, order=orders[1])  # type: ignore[call-overload]
+    c, found = product(tmp_path, a, b, memory=room)
+    assert_right(c, a, b, dtype)
+    assert c.dtype == dtype
+    assert c.flags.c_contiguous
+    assert found.correct
+    assert found.memory <= found.budget == room
+    # What was read and written is what the planner said.
+    assert found.bytes_read + found.bytes_written == found.bytes_moved >= found.bound
+    assert (found.pieces > 1) == (room == 600) or room == 5_000
+
+
+@pytest.mark.parametrize("shape", [(0, 3, 4), (3, 0, 4), (3, 4, 0), (0, 0, 0), (1, 1, 1)])
+def test_empty_matrices(tmp_path: Path, shape: tuple[int, int, int]) -> None:
+    m, n, k = shape
+    a, b = drawn(m, k), drawn(k, n)
+    c, found = product(tmp_path, a, b)
+    assert np.array_equal(c, a @ b)
+    assert found.correct
+
+
+def test_either_byte_order(tmp_path: Path) -> None:
+    a, b = drawn(20, 30), drawn(30, 10)
+    c, _ = product(tmp_path, a.astype(">f4"), b, memory=2_000)
+    assert c.dtype == np.dtype("=f4")
+    assert_right(c, a, b, "float32")
+
+
+def test_infinity_and_nan_spread(tmp_path: Path) -> None:
+    a, b = drawn(9, 9), drawn(9, 9)
+    a[2, 3], b[4, 5] = np.inf, np.nan
+    c, found = product(tmp_path, a, b, memory=300)
+    assert np.isnan(c[:, 5]).all()
+    assert np.isinf(c[2, :5]).all()
+    assert found.correct
+
+
+def test_float16_that_overflows(tmp_path: Path) -> None:
+    a = np.full((4, 4), 200, np.float16)
+    c, found = product(tmp_path, a, a)
+    assert np.isinf(c).all()
+    assert found.correct
+
+
+def test_undivided_tiles_are_single_products_bit_for_bit(tmp_path: Path) -> None:
+    a, b = drawn(90, 64), drawn(64, 70)
+    c, found = product(tmp_path, a, b, memory=20_000)
+    assert found.pieces == 1
+    assert found.tiles > 1
+    for top in range(0, 90, found.block_m):
+        for left in range(0, 70, found.block_n):
+            rows, columns = slice(top, top + found.block_m), slice(left, left + found.block_n)
+            one = np.ascontiguousarray(a[rows]) @ np.ascontiguousarray(b[:, columns])
+            assert np.array_equal(c[rows, columns], one)
+
+
+def test_nothing_is_read_beyond_the_array(tmp_path: Path) -> None:
+    a, b = drawn(5, 6), drawn(6, 7)
+    np.save(tmp_path / "A.npy", a)
+    with (tmp_path / "A.npy").open("ab") as file:
+        file.write(b"more")
+    np.save(tmp_path / "B.npy", b)
+    tilewise.multiply_files(
+        tmp_path / "A.npy", tmp_path / "B.npy", tmp_path / "C.npy", device="host"
+    )
+    assert_right(np.load(tmp_path / "C.npy"), a, b, "float32")
+
+
+class Evil:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (pytest.fail, ("it was unpickled",))
+
+
+@pytest.mark.parametrize(
+    ("a", "told"),
+    [
+        (drawn(3, 4), r"A is 3 x 4 and B is 5 x 2; A must have as many columns as B has rows"),
+        (drawn(3, 5, dtype="float64"), "A is float64 and B float32; they must be the same"),
+        (drawn(5), r"has 1 dimensions, shape \(5,\); a matrix has 2"),
+        (drawn(1, 3, 5), "has 3 dimensions"),
+        (np.ones((3, 5), int), "is int64; float16, float32, float64 are supported$"),
+        (np.ones((3, 5), "V2"), "no name for bfloat16, so save it as float32"),
+        (np.ones((3, 5), complex), "is complex128"),
+        (np.array([[Evil()]], dtype=object), "holds Python objects, which are never read"),
+    ],
+)  # fmt: skip
+def test_what_is_no_matrix_for_it_is_refused(tmp_path: Path, a: Array, told: str) -> None:
+    with pytest.raises((ValueError, TypeError), match=told):
+        product(tmp_path, a, drawn(5, 2))
+    assert not (tmp_path / "C.npy").exists()
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def header(shape: str) -> bytes:
+    file = io.BytesIO()
+    np.lib.format.write_array_header_1_0(
+        file, {"descr": "<f4", "fortran_order": False, "shape": (3, 5)}
+    )
+    return file.getvalue().replace(b"(3, 5)", shape.encode())
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"", "is no .npy file of numbers"),
+        (b"PK\x03\x04 an archive", "is no .npy file of numbers"),
+        (header("(3, 5)")[:40], "is no .npy file of numbers"),
+        (header("(3, 5)") + b"1234" * 14, "is cut short: .* 3 x 5 of float32, 188 bytes, .* 184"),
+        (header("(9**9,"), "is no .npy file of numbers"),
+        (header("(-3,5)"), "no dimension can be negative"),
+    ],
+)  # fmt: skip
+def test_damaged_files(tmp_path: Path, content: bytes, told: str) -> None:
+    (tmp_path / "A.npy").write_bytes(content)
+    np.save(tmp_path / "B.npy", drawn(5, 2))
+    with pytest.raises(ValueError, match=told):
+        tilewise.multiply_files(tmp_path / "A.npy", tmp_path / "B.npy", tmp_path / "C.npy")
+
+
+def test_a_file_that_is_cut_short_while_it_is_read(tmp_path: Path) -> None:
+    np.save(tmp_path / "A.npy", drawn(10, 10))
+    with MatrixFile(tmp_path / "A.npy", "A") as a:
+        with (tmp_path / "A.npy").open("r+b") as file:
+            file.truncate(300)
+        with pytest.raises(OSError, match="ends at byte 300; it was cut short while it was read"):
+            a.load(Span(0, 10), Span(0, 10), np.empty(100, np.float32))
+        with pytest.raises(OSError, match="was changed while it was read"):
+            a.check_unchanged()
+
+
+def test_no_file_no_folder_no_matrix(tmp_path: Path) -> None:
+    a, c = tmp_path / "A.npy", tmp_path / "C.npy"
+    with pytest.raises(FileNotFoundError, match="matrix A: there is no file"):
+        tilewise.multiply_files(a, a, c)
+    np.save(a, drawn(3, 3))
+    with pytest.raises(OSError, match=r"matrix B: .* is a folder"):
+        tilewise.multiply_files(a, tmp_path, c)
+    with pytest.raises(FileNotFoundError, match="there is no folder"):
+        tilewise.multiply_files(a, a, tmp_path / "none" / "C.npy")
+    with pytest.raises(ValueError, match="is A itself; name another file"):
+        tilewise.multiply_files(a, a, a, force=True)
+    with pytest.raises(ValueError, match="device is 'tpu'; it takes one of auto, gpu, host"):
+        tilewise.multiply_files(a, a, c, device="tpu")
+    c.write_text("mine")
+    with pytest.raises(FileExistsError, match="is there already; force=True replaces it"):
+        tilewise.multiply_files(a, a, c)
+    assert c.read_text() == "mine"
+    tilewise.multiply_files(a, a, c, force=True, device="host")
+    assert np.load(c).shape == (3, 3)
+
+
+@pytest.mark.parametrize(
+    ("given", "size"),
+    [(123, 123), ("123", 123), ("4kB", 4000), ("1.5 MiB", 3 << 19), ("2mb", 2 * 10**6)],
+)
+def test_sizes_of_memory(given: int | str, size: int) -> None:
+    assert memory.parse(given) == size
+
+
+@pytest.mark.parametrize(
+    "given", [0, -1, "0GB", "4XB", "GB", "-4GB", "nan", "1e3", "", "9" * 31, 10**18, "900TB"]
+)
+def test_absurd_sizes_of_memory(given: int | str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "installed", lambda: 10**12)
+    with pytest.raises(ValueError, match="memory is"):
+        memory.parse(given)
+
+
+@pytest.mark.parametrize("given", [True, 4.5, None])
+def test_what_is_no_size(given: Any) -> None:
+    with pytest.raises(TypeError, match="memory is"):
+        memory.parse(given)
+
+
+def test_what_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert memory.default() > 0
+    monkeypatch.setattr(memory, "available", lambda: 10 << 30)
+    assert memory.default() == 9 << 30
+    monkeypatch.setattr(memory, "available", lambda: 1 << 30)
+    assert memory.default() == 3 << 28
+    monkeypatch.setattr(memory, "available", lambda: None)
+    assert memory.default() == 1 << 30
+
+
+class Emulated:
+    """An emulator in the GPU's place, with so much memory left."""
+
+    def __init__(self, emulator: Any, free: int) -> None:
+        self.context, self.emulator, self.free = self, emulator, free
+
+    def call(self, name: str) -> tuple[int, int]:
+        assert name == "cuMemGetInfo"
+        return self.free, 2 * self.free
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+@pytest.mark.parametrize("free", [2_500, 10**6])
+def test_pieces_go_to_a_device(
+    tmp_path: Path, dtype: str, free: int, emulator: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Within its memory, and added up there where k is divided."""
+    monkeypatch.setattr(multiply, "_gpu", lambda _: Emulated(emulator, free))
+    monkeypatch.setattr(multiply, "OnDevice", lambda gpu: OnDevice(gpu.emulator))
+    a, b = drawn(9, 70, dtype=dtype), np.asfortranarray(drawn(70, 11, dtype=dtype))
+    c, found = product(tmp_path, a, b, device="gpu")
+    assert found.device == "gpu"
+    assert found.memory <= 0.45 * free
+    assert (found.pieces > 1) == (free < 10**5)
+    assert_right(c, a, b, dtype)
+
+
+def test_a_wrong_result_is_seen_and_takes_no_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def wrong(self: Any, a: Array, b: Array, sums: Array, is_first: bool) -> None:
+        sums[...] = a @ b * np.float32(1.01)
+
+    monkeypatch.setattr(OnHost, "__call__", wrong)
+    for name, x in (("A", drawn(30, 20)), ("B", drawn(20, 30))):
+        np.save(tmp_path / f"{name}.npy", x)
+    found = tilewise.multiply_files(
+        tmp_path / "A.npy", tmp_path / "B.npy", tmp_path / "C.npy", device="host", check=True
+    )
+    assert not found.correct
+    assert "the wrong result is in" in found.notes[-1]
+    assert {x.name for x in tmp_path.iterdir()} == {"A.npy", "B.npy", "C.npy.part"}
+
+
+def test_a_disk_that_fills_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    a, b = drawn(40, 40), drawn(40, 40)
+    store, tiles = Target.store, []
+
+    def full(self: Target, rows: Span, columns: Span, piece: Array) -> None:
+        tiles.append(rows)
+        if len(tiles) == 4:
+            raise OSError(errno.ENOSPC, "No space left on device", str(self.path))
+        store(self, rows, columns, piece)
+
+    monkeypatch.setattr(Target, "store", full)
+    with pytest.raises(OSError, match=r"No space left .*; 3 of \d+ tiles are kept; resume=True"):
+        product(tmp_path, a, b, memory=2_000)
+    assert not (tmp_path / "C.npy").exists()
+    monkeypatch.undo()
+    monkeypatch.setattr(np, "save", lambda path, x: None)  # the inputs stay as they are
+    c, found = product(tmp_path, a, b, memory=2_000, resume=True)
+    assert found.resumed == 3
+    assert found.bytes_written < c.nbytes
+    assert_right(c, a, b, "float32")
+
+
+def test_a_disk_with_too_little_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.disk_usage", lambda _: type("", (), {"free": 100}))
+    with pytest.raises(OSError, match="C takes 6,400 bytes, and the disk has 100 left"):
+        product(tmp_path, drawn(40, 40), drawn(40, 40))
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_without_locks_of_the_system_the_file_is_the_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(os, "lockf", raising=False)
+    product(tmp_path, drawn(4, 4), drawn(4, 4))
+    (tmp_path / "D.npy.lock").write_text("4711\n")
+    a = tmp_path / "A.npy"
+    with pytest.raises(unfinished.InUseError, match=r"process 4711 writes .*remove that file"):
+        tilewise.multiply_files(a, a, tmp_path / "D.npy")

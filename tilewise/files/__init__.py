@@ -1,0 +1,1 @@
+"""Products of matrices that lie in files, larger than memory, by pieces."""

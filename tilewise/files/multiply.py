@@ -1,0 +1,393 @@
+"""The front door of products in files: names of files in, a file out."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tilewise.arrays.operands import first_gpu
+from tilewise.devices import get_device
+from tilewise.devices.gpu import Gpu
+from tilewise.errors import DeviceUnavailableError
+from tilewise.files import memory as memories
+from tilewise.files.execute import Multiplier, OnDevice, OnHost, execute
+from tilewise.files.npy import MatrixFile, Target
+from tilewise.files.plan import FilePlan, Problem, choose
+from tilewise.files.sample import check_sample
+from tilewise.files.unfinished import Unfinished
+from tilewise.gemm.product import ACCUMULATORS
+from tilewise.ladder.matrix_files import check_target
+from tilewise.numbers import Check
+from tilewise.shown import Part, Shown, duration, named, plural
+from tilewise.tracebacks import front_door
+
+DEVICES = ("auto", "gpu", "host")
+
+_SHARE_OF_GPU = 0.45  # of its free memory, for pieces: matmul may copy each of them once
+
+_MOST_PRODUCTS = 10**7  # each takes some ten microseconds, however small it is
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, repr=False)
+class FileProduct(Shown):
+    """What :func:`multiply_files` did.
+
+    Attributes
+    ----------
+    out : str
+        The file that C is in.
+    m, n, k : int
+    dtype : str
+        Of A, B and C.
+    device : str
+        ``"gpu"`` or ``"host"``.
+    block_m, block_n, block_k : int
+        Of a whole tile of C, and the depth of its pieces.
+    tiles, pieces : int
+        How many tiles C was cut into, and how many pieces k.
+    resumed : int
+        Tiles that an earlier run had finished.
+    memory, budget : int
+        Bytes that the pieces took together, and might have taken.
+    bytes_read, bytes_written : int
+        What this run read of A and B, and wrote of C.
+    bytes_moved, bound : int
+        What the whole plan reads and writes, and the fewest bytes that any order can with this
+        budget.
+    seconds : float
+        Of this run.
+    check : Check or None
+        Of a sample of C; None where none was asked for.
+    notes : tuple of str
+        What else is to be said.
+    """
+
+    out: str
+    m: int
+    n: int
+    k: int
+    dtype: str
+    device: str
+    block_m: int
+    block_n: int
+    block_k: int
+    tiles: int
+    pieces: int
+    resumed: int
+    memory: int
+    budget: int
+    bytes_read: int
+    bytes_written: int
+    bytes_moved: int
+    bound: int
+    seconds: float
+    check: Check | None
+    notes: tuple[str, ...]
+
+    @property
+    def correct(self) -> bool:
+        """Whether the sample that was checked is right; True where none was."""
+        return self.check is None or self.check.correct
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {"correct": self.correct, **asdict(self)}
+
+    def _summary(self) -> str:
+        return (
+            f"{self.out}: {self.m:,} x {self.n:,}, {self.dtype}, {plural(self.tiles, 'tile')} in "
+            f"{duration(self.seconds)}"
+        )
+
+    def _parts(self) -> list[Part]:
+        checked = [] if self.check is None else [str(self.check)]
+        return [self._summary(), *self.notes, *checked, named(self)]
+
+
+@front_door
+def multiply_files(
+    a: str | os.PathLike[str],
+    b: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    *,
+    memory: int | str | None = None,
+    device: str = "auto",
+    force: bool = False,
+    resume: bool = False,
+    check: bool = False,
+    progress: Progress | None = None,
+) -> FileProduct:
+    """Multiply two matrices that lie in ``.npy`` files, of any size, into a third file.
+
+    The matrices are cut into pieces that fit into ``memory``, in the order that reads and writes
+    the fewest bytes. The result appears under its name when all of it is there and on the disk.
+
+    Parameters
+    ----------
+    a, b : path, of (m, k) and (k, n) matrices
+        ``.npy`` files in C or Fortran order and either byte order, of float16, float32 or float64,
+        both the same; float16 is summed in float32.
+    out : path
+        Where C goes, (m, n), in C order, of the same dtype. ``OUT.part`` and ``OUT.journal`` lie
+        beside it until it is whole, and ``OUT.lock`` while a process writes them.
+    memory : int or str, optional
+        What the pieces may take of the host's memory: bytes, or ``"4GB"``, ``"512MiB"``. By
+        default what is free, less a reserve of 1 GiB.
+    device : str
+        ``"host"``: NumPy's product on the host's cores. ``"gpu"``: each piece by
+        :func:`tilewise.matmul` to the GPU and back. ``"auto"``: the GPU where there is one.
+    force : bool
+        Replace a file that is there.
+    resume : bool
+        Go on where an earlier run of the same product stopped, with its tiles; begin where there
+        was none. Without it, what an earlier run left is removed.
+    check : bool
+        Hold a sample of C against float64, by the bound of rounding, before it takes its name. A
+        wrong result stays in ``OUT.part``.
+    progress : callable, optional
+        Called with the multiply-adds that are done, and with those that there are.
+
+    Returns
+    -------
+    FileProduct
+
+    Raises
+    ------
+    TypeError
+        If the dtypes differ or are others than these.
+    ValueError
+        If a file holds no matrix or is cut short, the shapes don't fit, ``memory`` is no size or
+        too small, or what is to be resumed is another product.
+    OSError
+        If a file can't be read or written, the output is there, or the disk has too little room.
+    DeviceUnavailableError
+        If a GPU was asked for and there is none.
+    TilewiseError
+        If another process writes the same output.
+
+    Notes
+    -----
+    Where k is not divided, the elements of a tile are those of one product of its rows of A and
+    columns of B, bit for bit; a BLAS may sum a product of another shape in another order. With
+    the same tiles, two runs give the same bits, interrupted or not, if the BLAS does.
+
+    Examples
+    --------
+    >>> import numpy as np, tempfile, tilewise
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     np.save(f"{folder}/A.npy", np.eye(3))
+    ...     np.save(f"{folder}/B.npy", np.arange(6.0).reshape(3, 2))
+    ...     done = tilewise.multiply_files(
+    ...         f"{folder}/A.npy", f"{folder}/B.npy", f"{folder}/C.npy", device="host"
+    ...     )
+    ...     print(np.load(f"{folder}/C.npy").tolist(), done.bytes_moved)
+    [[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]] 168
+    """
+    if device not in DEVICES:
+        raise ValueError(f"device is {device!r}; it takes one of {', '.join(DEVICES)}")
+    given = None if memory is None else memories.parse(memory)
+    with MatrixFile(Path(a), "A") as of_a, MatrixFile(Path(b), "B") as of_b:
+        output = _output(Path(out), of_a, of_b, force)
+        gpu = _gpu(device)
+        run = _Run(of_a, of_b, output, gpu, given, progress or (lambda done, total: None))
+        with run.files.locked():
+            return run.carry_out(str(out), resume, check)
+
+
+def _output(out: Path, a: MatrixFile, b: MatrixFile, force: bool) -> Path:
+    """Where the result goes, if the product can be made and written there."""
+    (m, k), (rows, n) = a.header.shape, b.header.shape
+    if k != rows:
+        raise ValueError(
+            f"A is {m:,} x {k:,} and B is {rows:,} x {n:,}; A must have as many columns as B has "
+            f"rows, and {k:,} is not {rows:,}"
+        )
+    if a.header.name != b.header.name:
+        raise TypeError(f"A is {a.header.name} and B {b.header.name}; they must be the same")
+    check_target(out)
+    for each in (a, b):
+        if out.exists() and out.samefile(each.path):
+            raise ValueError(f"the output {out} is {each.what} itself; name another file")
+    if out.exists() and not force:
+        raise FileExistsError(f"{out} is there already; force=True replaces it")
+    return out.resolve()
+
+
+def _gpu(device: str) -> Gpu | None:
+    if device == "host":
+        return None
+    found = first_gpu()
+    if found is None and device == "gpu":
+        get_device("gpu")  # raises an error that says why
+        raise DeviceUnavailableError("there is no GPU")
+    return found
+
+
+class _Run:
+    """One product of files, as far as it is known before it begins."""
+
+    def __init__(
+        self,
+        a: MatrixFile,
+        b: MatrixFile,
+        output: Path,
+        gpu: Gpu | None,
+        given: int | None,
+        progress: Progress,
+    ) -> None:
+        self.a, self.b, self.files, self.progress = a, b, Unfinished(output), progress
+        self.gpu, self.device = gpu, "host" if gpu is None else "gpu"
+        self.budget = memories.default() if given is None else given
+        self.dtype = a.header.name
+        self.sums = ACCUMULATORS[self.dtype]
+        (m, k), n = a.header.shape, b.header.shape[1]
+        item, sums = np.dtype(self.dtype).itemsize, np.dtype(self.sums).itemsize
+        casts = sums if gpu is None and item != sums else 0
+        self.problem = Problem(m, n, k, item, sums, item, casts, copies=0 if gpu is None else 1)
+        self.room = self.budget
+        if gpu is not None:
+            free, _ = gpu.context.call("cuMemGetInfo")
+            self.room = min(self.budget, int(free * _SHARE_OF_GPU))
+        self.notes: list[str] = []
+
+    def carry_out(self, shown: str, resume: bool, wants_check: bool) -> FileProduct:
+        """Make the output; ``shown`` is its name as it was given."""
+        began = time.perf_counter()
+        plan, first = self._earlier() if resume else (None, 0)
+        if plan is None:
+            plan = self._planned()
+            if self.files.discard():
+                self.notes.append("what an interrupted run had left was removed")
+            elif resume:
+                self.notes.append("there was nothing to resume: it began with the first tile")
+        p = self.problem
+        factors = self.sums if self.device == "host" else self.dtype
+        multiply: Multiplier = (
+            OnHost(plan, np.dtype(self.sums)) if self.gpu is None else OnDevice(self.gpu)
+        )
+        self._done = first
+        try:
+            self._check_room(p.m * p.n * p.out)
+            with Target(self.files.part, (p.m, p.n), self.dtype, first == 0) as target:
+                self._check_part(target)
+                moved = execute(
+                    plan, {"A": self.a, "B": self.b}, target, (self.sums, factors), multiply,
+                    first=first, finished=lambda done: self._record(plan, done),
+                    progress=self.progress,
+                )  # fmt: skip
+            for each in (self.a, self.b):
+                each.check_unchanged()
+            checked = self._checked() if wants_check else None
+        except OSError as error:
+            self._clean()
+            raise self._with_hint(error, plan) from error
+        except BaseException:
+            self._clean()
+            raise
+        if checked is None or checked.correct:
+            self.files.finish()
+        else:
+            self.files.journal.unlink(missing_ok=True)
+            self.notes.append(f"the wrong result is in {self.files.part}")
+        return FileProduct(
+            shown, p.m, p.n, p.k, self.dtype, self.device, plan.block_m, plan.block_n,
+            plan.block_k, plan.tiles, plan.pieces, first, plan.memory, self.budget, moved.read,
+            moved.written, plan.bytes_moved, p.bound(self.budget), time.perf_counter() - began,
+            checked, tuple(self.notes),
+        )  # fmt: skip
+
+    def _planned(self) -> FilePlan:
+        plan = choose(self.problem, self.room)
+        if plan.tiles * plan.pieces > _MOST_PRODUCTS:
+            raise ValueError(
+                f"memory is {self.room:,} bytes, which cuts the product into "
+                f"{plan.tiles * plan.pieces:,} of pieces; give so much that it is at most "
+                f"{_MOST_PRODUCTS:,}"
+            )
+        return plan
+
+    def _identity(self) -> dict[str, Any]:
+        """What must be the same in the run that goes on."""
+        return {"A": self.a.header.to_dict(), "B": self.b.header.to_dict(), "device": self.device}
+
+    def _record(self, plan: FilePlan, done: int) -> None:
+        blocks = {
+            "block_m": plan.block_m, "block_n": plan.block_n, "block_k": plan.block_k,
+            "by_columns": plan.by_columns,
+        }  # fmt: skip
+        self.files.record({**self._identity(), "plan": blocks, "done": done})
+        self._done = done
+
+    def _earlier(self) -> tuple[FilePlan | None, int]:
+        """The interrupted run's plan, and how many of its tiles are done."""
+        found = self.files.recorded()
+        if found is None:
+            return None, 0
+        anew = "run it without resume=True to begin anew"
+        for name, now in self._identity().items():
+            if found.get(name) != now:
+                what = (
+                    f"{name} was another file, or was changed since" if name in "AB"
+                    else f"it ran on {found.get(name)!r}, and this would be on {now!r}"
+                )  # fmt: skip
+                raise ValueError(
+                    f"{self.files.journal} is of another run: {what}; give what it was made "
+                    f"from, or {anew}"
+                )
+        try:
+            plan, done = FilePlan(self.problem, **found["plan"]), int(found["done"])
+            is_good = min(plan.block_m, plan.block_n, plan.block_k) > 0 and 0 < done <= plan.tiles
+        except (KeyError, TypeError, ValueError):
+            is_good = False
+        if not is_good:
+            raise ValueError(f"{self.files.journal} is damaged; {anew}")
+        if plan.memory > self.room:
+            raise ValueError(
+                f"memory is {self.room:,} bytes, and the tiles of the interrupted run take "
+                f"{plan.memory:,}; give that much, or {anew}"
+            )
+        return plan, done
+
+    def _check_part(self, target: Target) -> None:
+        size = self.files.part.stat().st_size
+        if size != target.size:
+            raise ValueError(
+                f"{self.files.part} has {size:,} bytes, and should have {target.size:,}; run it "
+                "without resume=True to begin anew"
+            )
+
+    def _check_room(self, size: int) -> None:
+        there = shutil.disk_usage(self.files.part.parent).free
+        if self.files.part.exists():  # what it holds already; blocks are of 512 bytes
+            there += getattr(self.files.part.stat(), "st_blocks", 0) * 512
+        if size > there:
+            raise OSError(
+                errno.ENOSPC,
+                f"C takes {size:,} bytes, and the disk has {there:,} left",
+                str(self.files.part),
+            )
+
+    def _checked(self) -> Check:
+        with MatrixFile(self.files.part, "C") as c:
+            return check_sample(self.a, self.b, c, self.sums, self.budget)
+
+    def _clean(self) -> None:
+        """Leave nothing beside the output where no tile is done that could be kept."""
+        if not self._done:
+            self.files.discard()
+
+    def _with_hint(self, error: OSError, plan: FilePlan) -> OSError:
+        if not self._done or error.errno is None:
+            return error
+        hint = f"{self._done:,} of {plural(plan.tiles, 'tile')} are kept; resume=True goes on there"
+        return type(error)(error.errno, f"{error.strerror}; {hint}", error.filename)
