@@ -152,6 +152,24 @@ def test_a_launch_of_another_file_is_none_of_this_one(own: Path) -> None:
     assert found["other.cu"].launches == ()
 
 
+def test_an_instance_of_another_file_is_none_of_this_one(own: Path) -> None:
+    own.unlink()
+    asks = "int main() {{ tk<{}><<<1, 1>>>(nullptr); }}\n"
+    template = "template <class T> __global__ void tk(T* x) { *x = 1; }\n"
+    Path("a.cu").write_text("__global__ void tk(int n) {}\n")
+    Path("b.cu").write_text(template + asks.format("float"))
+    Path("c.cu").write_text(template)
+    Path("d.cu").write_text("__global__ void tk(int n) {}\n" + template + asks.format("int"))
+    found = [(x.file, x.instances, x.tried, x.problem) for x in list_kernels(".")]
+    assert found == [
+        ("a.cu", (), "tk", ""),
+        ("b.cu", ("tk<float>",), "tk<float>", ""),
+        ("c.cu", (), "", ""),
+        ("d.cu", (), "tk(int)", ""),
+        ("d.cu", ("tk<int>",), "tk<int>", ""),
+    ]
+
+
 def test_a_file_without_kernels(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
     own.write_text("int main() {}\n")
     assert list_kernels(own) == ()

@@ -227,13 +227,12 @@ def list_kernels(
     if not files:
         return tuple(ptx)
     by_place: _Places = {}
-    asked: dict[str, list[str]] = {}
+    asked: dict[str, dict[str, list[str]]] = {}  # by file
     launched: dict[str, list[HostLaunch]] = {}
     for path in files:
         found = _read(Kernel(path, "kernel", defines, include=include, trusted=trusted,
                              limits=limits))  # fmt: skip
-        for template, names in instances(found).items():
-            asked.setdefault(template, []).extend(names)
+        asked[str(path)] = instances(found)
         launched[str(path)] = launches(found)
         for kernel in found.kernels:
             place = (str(Path(kernel.file).resolve()), kernel.declaration.start, kernel.name,
@@ -250,7 +249,15 @@ def list_kernels(
         # Its own file first, then those that include it.
         found = sorted(found, key=lambda one: str(Path(one[0]).resolve()) != place[0])
         kernel = found[0][1]
-        names = tuple(dict.fromkeys(asked.get(kernel.name, ())))
+        names = (
+            tuple(
+                dict.fromkeys(
+                    each for path, _ in found for each in asked[path].get(kernel.name, ())
+                )
+            )
+            if kernel.template
+            else ()
+        )
         is_one_of_many = (
             len({key[3] for key in by_place if key[0] == place[0] and key[2] == kernel.name}) > 1
         )
