@@ -13,7 +13,7 @@ from tilewise.cli.usage import with_options
 from tilewise.shown import number, plural
 
 if TYPE_CHECKING:
-    from tilewise.listing import ListedKernel, ListedLaunch
+    from tilewise.listed import ListedKernel, ListedLaunch
 
 _MOST = 6  # instances of a template that are shown
 _INDENT = (0, 0, 0, 4)
