@@ -42,7 +42,7 @@ class ListedLaunch:
 
 @dataclass(frozen=True)
 class ListedKernel:
-    """One kernel that a file has.
+    """One kernel that a file has, or one file that can't be read.
 
     Attributes
     ----------
@@ -53,7 +53,7 @@ class ListedKernel:
     line : int
         From 1.
     name : str
-        With its namespaces.
+        With its namespaces; empty where the file can't be read.
     template : tuple of str
         The template's parameters with their defaults, as ``"int TILE = 16"``; empty where it is no
         template.
@@ -68,7 +68,7 @@ class ListedKernel:
     tried : str
         The name by which it was compiled: its own, or an instance; empty where none was.
     problem : str
-        Why that does not compile; empty where it does, and where it was not compiled.
+        Why that does not compile, or why the file can't be read; else empty.
     target : str
         Of PTX, the architecture that it is for; else empty.
     notes : tuple of str

@@ -65,7 +65,8 @@ def list_kernels(
 ) -> tuple[ListedKernel, ...]:
     """List the kernels of files, in the order of their text.
 
-    Of a kernel in a header, the file that includes it is one to name it by.
+    Of a kernel in a header, the file that includes it is one to name it by. One of several files
+    that can't be read is listed too: without a name, and with what is wrong with it.
 
     Parameters
     ----------
@@ -95,7 +96,8 @@ def list_kernels(
     ParserMissingError
         If the parser is not installed.
     ValueError
-        If a file is no text or has no kernel called ``name``, or NVRTC does not know ``arch``.
+        If the only file is no text or is PTX that can't be read, if there is no kernel called
+        ``name``, or if NVRTC does not know ``arch``.
 
     Examples
     --------
@@ -110,13 +112,22 @@ def list_kernels(
             f"NVRTC does not know arch {arch!r}; it knows {', '.join(architectures())}"
         )
     every = files_of([paths] if isinstance(paths, str | os.PathLike) else paths)
-    of_ptx = [path for path in every if path.suffix == PTX_SUFFIX]
-    files = [path for path in every if path.suffix != PTX_SUFFIX]
-    ptx = [
-        kernel for path in of_ptx for kernel in _of_ptx(path, name, arch, compiled, limits, done)
-    ]
+    files: list[Path] = []
+    others: list[ListedKernel] = []
+    for path in every:
+        try:
+            _check(path)
+        except (OSError, ValueError) as error:
+            if len(every) == 1:
+                raise
+            others.append(_unread(path, str(error)))
+            continue
+        if path.suffix == PTX_SUFFIX:
+            others += _of_ptx(path, name, arch, compiled, limits, done)
+        else:
+            files.append(path)
     if not files:
-        return tuple(ptx)
+        return tuple(others)
     by_place: _Places = {}
     asked: dict[str, dict[str, list[str]]] = {}  # by file
     launched: dict[str, list[HostLaunch]] = {}
@@ -172,7 +183,7 @@ def list_kernels(
         )  # fmt: skip
 
     with ThreadPoolExecutor(cores()) as pool:
-        return (*pool.map(listed, named), *ptx)
+        return (*pool.map(listed, named), *others)
 
 
 def launches_of(kernel: Kernel) -> list[HostLaunch]:
@@ -198,6 +209,30 @@ def _read(kernel: Kernel) -> Files:
     return read(texts)
 
 
+def _check(path: Path) -> None:
+    """Raise an error where a file is no text, or is PTX that can't be read.
+
+    Raises
+    ------
+    OSError, ValueError
+    """
+    text = source_files.read(path)
+    if path.suffix == PTX_SUFFIX:
+        try:
+            module.target(text, str(path))
+            module.entries(text, str(path))
+        except CompileError as error:
+            raise ValueError(str(error)) from None
+
+
+def _unread(path: Path, problem: str) -> ListedKernel:
+    """What is listed of a file that can't be read."""
+    return ListedKernel(
+        file=str(path), source=str(path), line=1, name="", template=(), parameters=(),
+        launch_bounds="", cluster_dims="", instances=(), problem=problem,
+    )  # fmt: skip
+
+
 def _plain(launch: HostLaunch) -> ListedLaunch:
     return ListedLaunch(launch.file, launch.line, launch.text, launch.grid(), launch.block())
 
@@ -215,17 +250,15 @@ def _of_ptx(
     Raises
     ------
     ValueError
-        If the file is no text or no PTX, or has no kernel of the name.
+        If it has no kernel of the name.
     """
     text, file = source_files.read(path), str(path)
     try:
-        target = module.target(text, file)
-        entries = module.entries(text, file)
         asked = None if name is None else module.symbol_of(text, name, file)
     except CompileError as error:
         raise ValueError(str(error)) from None
     found = []
-    for entry in entries:
+    for entry in module.entries(text, file):
         if asked not in (None, entry.symbol):
             continue
         tried = problem = ""
@@ -246,7 +279,7 @@ def _of_ptx(
                 file=file, source=file, line=entry.line, name=entry.name, template=(),
                 parameters=tuple(written), launch_bounds=entry.launch_bounds,
                 cluster_dims=entry.cluster_dims, instances=(), tried=tried, problem=problem,
-                target=target,
+                target=module.target(text, file),
             )
         )  # fmt: skip
     return found
