@@ -164,26 +164,37 @@ class Asked:
 @contextmanager
 def advising(command: str, target: str, kernel: Kernel | Rung) -> Iterator[None]:
     """Where a kernel is taken for a product's and is none, say how it can be launched."""
+    from tilewise.errors import CompileError
+
+    try:
+        yield
+    except (TypeError, CompileError) as error:
+        told = own_launch(command, target, kernel)
+        if not told:
+            raise
+        raise type(error)(f"{told}\n{error}") from None
+
+
+def own_launch(command: str, target: str, kernel: Kernel | Rung) -> str:
+    """How a kernel that is no product's is launched; empty of another, or if it does not compile.
+
+    It is a sentence, and below it a command line.
+    """
     from tilewise.compiler.names import signature
     from tilewise.errors import CompileError
     from tilewise.ladder.rungs import Rung
     from tilewise.ladder.signature import takes_product
 
+    if isinstance(kernel, Rung):
+        return ""
     try:
-        yield
-    except (TypeError, CompileError) as error:
-        if isinstance(kernel, Rung):
-            raise
-        try:
-            compiled = kernel.compile()  # without the macros of a product
-        except CompileError:
-            raise error from None
-        if takes_product(compiled):
-            raise
-        lines = _lines(command, target, kernel, compiled)
-        raise type(error)(
-            f"{signature(compiled)} is launched with its own arguments, as\n{lines}\n{error}"
-        ) from None
+        compiled = kernel.compile()  # without the macros of a product
+    except CompileError:
+        return ""
+    if takes_product(compiled):
+        return ""
+    lines = _lines(command, target, kernel, compiled)
+    return f"{signature(compiled)} is launched with its own arguments, as\n{lines}"
 
 
 def _lines(command: str, target: str, kernel: Kernel, compiled: Compiled) -> str:
