@@ -190,9 +190,17 @@ def test_products_and_launches_are_not_mixed(command: str, tilewise: Tilewise) -
 def test_a_product_has_no_use_for_options_of_launches(
     option: list[str], tilewise: Tilewise
 ) -> None:
+    told = f"{option[0]} is for launches with --grid, --block and --args"
     found = tilewise("run", "tiled", *option)
+    assert (found.code, found.err) == (2, f"tilewise: {told}\n")
+    Path("macros.cu").write_text(f"__global__ void p{SIGNATURE} {{}}\n")
+    found = tilewise("run", "macros.cu:p", *option)
+    assert (found.code, found.err) == (2, f"tilewise: {told}\n")
+    # Of a kernel that is no product's it says what would be right.
+    found = tilewise("run", "k.cu:saxpy", *option)
     assert found.code == 2
-    assert f"{option[0]} is for launches with --grid, --block and --args" in found.err
+    assert f"{told}; saxpy(int n, float a, const float* x" in found.err
+    assert "  tilewise run k.cu:saxpy --grid 4 --block 256 --args n=1024" in found.err
 
 
 def test_profile(tilewise: Tilewise) -> None:
