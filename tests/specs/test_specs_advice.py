@@ -126,6 +126,26 @@ def test_a_block_that_no_gpu_has_is_not_suggested() -> None:
     assert known_block(kernel, kernel.compile()) == (None, "")
 
 
+@pytest.mark.parametrize(
+    ("configuration", "block", "of"),
+    [
+        ("-1, 0", 256, "(the file launches it as <<<-1, 0>>> at <source>:2, and its grid is -1 and "
+         "its block is 0, where each extent must be at least 1)"),
+        ("0, 64", 64, "(the block as <source>:2 launches it: <<<0, 64>>>, but its grid is 0, where "
+         "each extent must be at least 1)"),
+    ],
+)  # fmt: skip
+def test_a_launch_that_cuda_refuses(configuration: str, block: int, of: str) -> None:
+    source = "__global__ void k(int* x) { *x = 1; }\n"
+    source += f"void run() {{ k<<<{configuration}>>>(nullptr); }}"
+    options, found = told(source)
+    grid = 1024 // block
+    assert (options, found) == (f"--grid {grid} --block {block} --args x=zeros:1024", of)
+    kernel = Kernel(source, "k")
+    if block == 256:
+        assert known_block(kernel, kernel.compile()) == (None, of.strip("()"))
+
+
 def test_a_launch_of_another_instance_is_none_of_this_one() -> None:
     source = (
         SUM

@@ -170,11 +170,13 @@ def _of(
     grid = launch.grid(assumed)
     whose = "the block" if grid is None else "grid and block"
     of = ", with sizes chosen here" if assumed else ""
+    refused = launch.refused()
+    but = f", but {refused}" if refused else ""
     if grid is None:
         grid = _cover(block)
     return (
         _Geometry(grid, block, launch.shared(assumed) or 0, numbers),
-        f"({whose} as {launch.file}:{launch.line} launches it{of}: {launch.text})",
+        f"({whose} as {launch.file}:{launch.line} launches it{of}: {launch.text}{but})",
     )
 
 
@@ -206,10 +208,8 @@ def _usual(compiled: Compiled, names: Sequence[str]) -> _Geometry:
 
 
 def _unknown(launch: HostLaunch) -> str:
-    return (
-        f"the file launches it as {launch.text} at {launch.file}:{launch.line}, and its block is "
-        "known only when the host code runs"
-    )
+    why = launch.refused() or "its block is known only when the host code runs"
+    return f"the file launches it as {launch.text} at {launch.file}:{launch.line}, and {why}"
 
 
 def _sizes(compiled: Compiled, names: Sequence[str]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain, islice
@@ -69,18 +70,28 @@ class HostLaunch:
         return f"<<<{', '.join(shown)}>>>"
 
     def grid(self, given: Mapping[str, Number] | None = None) -> Dim | None:
-        """Return the blocks of the grid, x first; None where that is known only at run time.
+        """Return the blocks of the grid, x first; None if not known, or if an extent is below 1.
 
         Parameters
         ----------
         given : mapping of str to number, optional
             Values of names in the host code, which take the place of the values found there.
         """
-        return self._extents(0, given)
+        return _if_possible(self._extents(0, given))
 
     def block(self, given: Mapping[str, Number] | None = None) -> Dim | None:
         """Return the threads of a block, x first, as :meth:`grid` does."""
-        return self._extents(1, given)
+        return _if_possible(self._extents(1, given))
+
+    def refused(self) -> str:
+        """Return why CUDA refuses the launch, by constants alone; empty where it may run."""
+        each = (("grid", self._extents(0, None)), ("block", self._extents(1, None)))
+        wrong = [
+            f"its {what} is {re.sub('( x 1)+$', '', ' x '.join(map(str, extents)))}"
+            for what, extents in each
+            if extents is not None and min(extents) < 1
+        ]
+        return f"{' and '.join(wrong)}, where each extent must be at least 1" if wrong else ""
 
     def shared(self, given: Mapping[str, Number] | None = None) -> int | None:
         """Return bytes of dynamic shared memory; None where they are not known."""
@@ -103,6 +114,10 @@ class HostLaunch:
             return None
         named = {**self._around, **(given or {})}
         return self._values.extents(self.configuration[index], self._place, named)
+
+
+def _if_possible(extents: Dim | None) -> Dim | None:
+    return extents if extents is not None and min(extents) > 0 else None
 
 
 def is_of(launched: str, name: str) -> bool:
