@@ -19,7 +19,7 @@ MACHINE = f"{EMULATOR}.machine"
 LAYERS = (
     "shown", "numbers", "places", "pointer", "tensor_map", "limits", "targets", "counted", "launch",
     "errors", "tracebacks", "compiler", "devices", "isolated", "isolated_process", "variables",
-    "launchable", "kernel", "listing",
+    "launchable", "kernel", "listed", "listing",
     "python_kernels", "triton", "numba", "provenance", "gemm", "arrays", "ladder", "specs",
     "matmul", "files", "explain", "lens", "bench", "tune", "warm", "", "cli",
     "__main__",

@@ -152,6 +152,24 @@ def test_a_launch_of_another_file_is_none_of_this_one(own: Path) -> None:
     assert found["other.cu"].launches == ()
 
 
+def test_an_instance_of_another_file_is_none_of_this_one(own: Path) -> None:
+    own.unlink()
+    asks = "int main() {{ tk<{}><<<1, 1>>>(nullptr); }}\n"
+    template = "template <class T> __global__ void tk(T* x) { *x = 1; }\n"
+    Path("a.cu").write_text("__global__ void tk(int n) {}\n")
+    Path("b.cu").write_text(template + asks.format("float"))
+    Path("c.cu").write_text(template)
+    Path("d.cu").write_text("__global__ void tk(int n) {}\n" + template + asks.format("int"))
+    found = [(x.file, x.instances, x.tried, x.problem) for x in list_kernels(".")]
+    assert found == [
+        ("a.cu", (), "tk", ""),
+        ("b.cu", ("tk<float>",), "tk<float>", ""),
+        ("c.cu", (), "", ""),
+        ("d.cu", (), "tk(int)", ""),
+        ("d.cu", ("tk<int>",), "tk<int>", ""),
+    ]
+
+
 def test_a_file_without_kernels(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
     own.write_text("int main() {}\n")
     assert list_kernels(own) == ()
@@ -209,6 +227,38 @@ def test_kernels_of_ptx_are_compiled_for_their_target(ptx: Path) -> None:
     [one] = list_kernels(ptx, name="tiled<4, float>", arch="sm_80")
     assert one.compiles is False
     assert "PTX for sm_90 runs on sm_90 and on later ones" in one.problem
+
+
+def test_a_file_that_cannot_be_read_beside_others(
+    ptx: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bad = {
+        "binary.cu": (b"ab\xff", "binary.cu can't be read: it is not UTF-8 text"),
+        "binary.ptx": (b"ab\xff", "binary.ptx can't be read: it is not UTF-8 text"),
+        "comma.ptx": (
+            PTX.replace(".f32 a)", ".f32 a,)").encode(),
+            "comma.ptx:15: one: the PTX's parameter '' can't be read",
+        ),
+        "open.ptx": (PTX[:-4].encode(), "open.ptx: line 18 of the PTX: a '{' is never closed"),
+        "zero.cu": (b"a\0", "zero.cu has a NUL character in it"),
+    }
+    good = [each.name for each in list_kernels(".", compiled=False)]
+    for name, (data, _) in bad.items():
+        Path(name).write_bytes(data)
+    found = list_kernels(".", compiled=False)
+    assert [each.name for each in found if each.name] == good
+    unread = {each.file: each for each in found if not each.name}
+    assert list(unread) == list(bad)
+    assert main(["kernels", ".", "--no-compile"]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "8 kernels; 5 files can't be read" in told
+    for name, (_, problem) in bad.items():
+        assert unread[name].problem.startswith(problem)
+        assert unread[name].compiles is None
+        assert f"{name} {problem}" in told
+        # Alone it is refused.
+        assert main(["kernels", name]) == 2
+        assert problem in " ".join(capsys.readouterr().err.split())
 
 
 def test_ptx_beside_sources(ptx: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -40,7 +40,8 @@ from tilewise.ladder.problem import Gemm
 from tilewise.ladder.rungs import RUNGS, Rung, rung
 from tilewise.launch import Finding, Launch, LaunchReport
 from tilewise.limits import Limits
-from tilewise.listing import ListedKernel, list_kernels
+from tilewise.listed import ListedKernel
+from tilewise.listing import list_kernels
 from tilewise.matmul import matmul
 from tilewise.pointer import Pointer, pointer
 from tilewise.tensor_map import MappedArray, tensor_map

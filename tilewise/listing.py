@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,120 +21,12 @@ from tilewise.compiler.source.part import Files, read
 from tilewise.errors import CompileError, ParserMissingError, TilewiseError
 from tilewise.kernel import Kernel
 from tilewise.limits import Limits
-from tilewise.places import Dim3
+from tilewise.listed import ListedKernel, ListedLaunch
 from tilewise.targets import PTX_SUFFIX, SUFFIXES
 
 _LISTED = (*SUFFIXES, PTX_SUFFIX)
 _Places = dict[tuple[str, int, str, tuple[str, ...]], list[tuple[str, KernelDeclaration]]]
 """Kernels by where they stand, each with the files in which it was found."""
-
-
-@dataclass(frozen=True)
-class ListedLaunch:
-    """One launch of a kernel that a file's host code makes.
-
-    Attributes
-    ----------
-    file : str
-    line : int
-        From 1.
-    text : str
-        The configuration as the file has it: ``"<<<grid, 256>>>"``.
-    grid, block : (int, int, int) or None
-        Blocks a grid and threads a block, x first; None where they are known only at run time.
-    """
-
-    file: str
-    line: int
-    text: str
-    grid: Dim3 | None
-    block: Dim3 | None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return {
-            "file": self.file,
-            "line": self.line,
-            "text": self.text,
-            "grid": None if self.grid is None else list(self.grid),
-            "block": None if self.block is None else list(self.block),
-        }
-
-
-@dataclass(frozen=True)
-class ListedKernel:
-    """One kernel that a file has.
-
-    Attributes
-    ----------
-    file : str
-        The file to name it by: ``FILE.cu:NAME``.
-    source : str
-        The file that it is written in, which may be a header of ``file``.
-    line : int
-        From 1.
-    name : str
-        With its namespaces.
-    template : tuple of str
-        The template's parameters with their defaults, as ``"int TILE = 16"``; empty where it is no
-        template.
-    parameters : tuple of str
-        As ``"const float* x"``.
-    launch_bounds, cluster_dims : str
-        The arguments of ``__launch_bounds__`` and ``__cluster_dims__``; empty where it has none.
-    instances : tuple of str
-        The template's instances that the files themselves ask for.
-    launches : tuple of ListedLaunch
-        Its launches in the files' host code, in order.
-    tried : str
-        The name by which it was compiled: its own, or an instance; empty where none was.
-    problem : str
-        Why that does not compile; empty where it does, and where it was not compiled.
-    target : str
-        Of PTX, the architecture that it is for; else empty.
-    notes : tuple of str
-        Headers that were not found and were left out to compile it.
-    """
-
-    file: str
-    source: str
-    line: int
-    name: str
-    template: tuple[str, ...]
-    parameters: tuple[str, ...]
-    launch_bounds: str
-    cluster_dims: str
-    instances: tuple[str, ...]
-    launches: tuple[ListedLaunch, ...] = ()
-    tried: str = ""
-    problem: str = ""
-    target: str = ""
-    notes: tuple[str, ...] = ()
-
-    @property
-    def compiles(self) -> bool | None:
-        """Whether it compiles; None where it was not compiled."""
-        return not self.problem if self.tried else None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return {
-            "file": self.file,
-            "source": self.source,
-            "line": self.line,
-            "name": self.name,
-            "template": list(self.template),
-            "parameters": list(self.parameters),
-            "launch_bounds": self.launch_bounds,
-            "cluster_dims": self.cluster_dims,
-            "instances": list(self.instances),
-            "launches": [each.to_dict() for each in self.launches],
-            "compiles": self.compiles,
-            "tried": self.tried,
-            "problem": self.problem,
-            "target": self.target,
-            "notes": list(self.notes),
-        }
 
 
 def files_of(paths: Iterable[str | os.PathLike[str]]) -> list[Path]:
@@ -174,7 +65,8 @@ def list_kernels(
 ) -> tuple[ListedKernel, ...]:
     """List the kernels of files, in the order of their text.
 
-    Of a kernel in a header, the file that includes it is one to name it by.
+    Of a kernel in a header, the file that includes it is one to name it by. One of several files
+    that can't be read is listed too: without a name, and with what is wrong with it.
 
     Parameters
     ----------
@@ -204,7 +96,8 @@ def list_kernels(
     ParserMissingError
         If the parser is not installed.
     ValueError
-        If a file is no text or has no kernel called ``name``, or NVRTC does not know ``arch``.
+        If the only file is no text or is PTX that can't be read, if there is no kernel called
+        ``name``, or if NVRTC does not know ``arch``.
 
     Examples
     --------
@@ -219,21 +112,29 @@ def list_kernels(
             f"NVRTC does not know arch {arch!r}; it knows {', '.join(architectures())}"
         )
     every = files_of([paths] if isinstance(paths, str | os.PathLike) else paths)
-    of_ptx = [path for path in every if path.suffix == PTX_SUFFIX]
-    files = [path for path in every if path.suffix != PTX_SUFFIX]
-    ptx = [
-        kernel for path in of_ptx for kernel in _of_ptx(path, name, arch, compiled, limits, done)
-    ]
+    files: list[Path] = []
+    others: list[ListedKernel] = []
+    for path in every:
+        try:
+            _check(path)
+        except (OSError, ValueError) as error:
+            if len(every) == 1:
+                raise
+            others.append(_unread(path, str(error)))
+            continue
+        if path.suffix == PTX_SUFFIX:
+            others += _of_ptx(path, name, arch, compiled, limits, done)
+        else:
+            files.append(path)
     if not files:
-        return tuple(ptx)
+        return tuple(others)
     by_place: _Places = {}
-    asked: dict[str, list[str]] = {}
+    asked: dict[str, dict[str, list[str]]] = {}  # by file
     launched: dict[str, list[HostLaunch]] = {}
     for path in files:
         found = _read(Kernel(path, "kernel", defines, include=include, trusted=trusted,
                              limits=limits))  # fmt: skip
-        for template, names in instances(found).items():
-            asked.setdefault(template, []).extend(names)
+        asked[str(path)] = instances(found)
         launched[str(path)] = launches(found)
         for kernel in found.kernels:
             place = (str(Path(kernel.file).resolve()), kernel.declaration.start, kernel.name,
@@ -250,7 +151,10 @@ def list_kernels(
         # Its own file first, then those that include it.
         found = sorted(found, key=lambda one: str(Path(one[0]).resolve()) != place[0])
         kernel = found[0][1]
-        names = tuple(dict.fromkeys(asked.get(kernel.name, ())))
+        names: tuple[str, ...] = ()
+        if kernel.template:
+            given = (each for path, _ in found for each in asked[path].get(kernel.name, ()))
+            names = tuple(dict.fromkeys(given))
         is_one_of_many = (
             len({key[3] for key in by_place if key[0] == place[0] and key[2] == kernel.name}) > 1
         )
@@ -279,7 +183,7 @@ def list_kernels(
         )  # fmt: skip
 
     with ThreadPoolExecutor(cores()) as pool:
-        return (*pool.map(listed, named), *ptx)
+        return (*pool.map(listed, named), *others)
 
 
 def launches_of(kernel: Kernel) -> list[HostLaunch]:
@@ -305,6 +209,30 @@ def _read(kernel: Kernel) -> Files:
     return read(texts)
 
 
+def _check(path: Path) -> None:
+    """Raise an error where a file is no text, or is PTX that can't be read.
+
+    Raises
+    ------
+    OSError, ValueError
+    """
+    text = source_files.read(path)
+    if path.suffix == PTX_SUFFIX:
+        try:
+            module.target(text, str(path))
+            module.entries(text, str(path))
+        except CompileError as error:
+            raise ValueError(str(error)) from None
+
+
+def _unread(path: Path, problem: str) -> ListedKernel:
+    """What is listed of a file that can't be read."""
+    return ListedKernel(
+        file=str(path), source=str(path), line=1, name="", template=(), parameters=(),
+        launch_bounds="", cluster_dims="", instances=(), problem=problem,
+    )  # fmt: skip
+
+
 def _plain(launch: HostLaunch) -> ListedLaunch:
     return ListedLaunch(launch.file, launch.line, launch.text, launch.grid(), launch.block())
 
@@ -322,17 +250,15 @@ def _of_ptx(
     Raises
     ------
     ValueError
-        If the file is no text or no PTX, or has no kernel of the name.
+        If it has no kernel of the name.
     """
     text, file = source_files.read(path), str(path)
     try:
-        target = module.target(text, file)
-        entries = module.entries(text, file)
         asked = None if name is None else module.symbol_of(text, name, file)
     except CompileError as error:
         raise ValueError(str(error)) from None
     found = []
-    for entry in entries:
+    for entry in module.entries(text, file):
         if asked not in (None, entry.symbol):
             continue
         tried = problem = ""
@@ -353,7 +279,7 @@ def _of_ptx(
                 file=file, source=file, line=entry.line, name=entry.name, template=(),
                 parameters=tuple(written), launch_bounds=entry.launch_bounds,
                 cluster_dims=entry.cluster_dims, instances=(), tried=tried, problem=problem,
-                target=target,
+                target=module.target(text, file),
             )
         )  # fmt: skip
     return found

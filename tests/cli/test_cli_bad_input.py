@@ -150,7 +150,9 @@ def test_a_source_that_does_not_compile(tilewise: Tilewise, tmp_path: Path) -> N
 
 def test_a_source_that_is_no_text(tilewise: Tilewise, tmp_path: Path) -> None:
     (tmp_path / "data.cu").write_bytes(b"\xe3\x00\xff")
-    refuse(tilewise("run", f"{tmp_path / 'data.cu'}:f"), "data.cu is no CUDA C++ source")
+    refuse(
+        tilewise("run", f"{tmp_path / 'data.cu'}:f"), "data.cu can't be read: it is not UTF-8 text"
+    )
 
 
 def test_another_signature(tilewise: Tilewise, tmp_path: Path) -> None:

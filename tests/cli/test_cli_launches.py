@@ -16,6 +16,7 @@ from tilewise.cli.commands.launches import spread
 from tilewise.cli.commands.sources import macros_of
 from tilewise.cli.main import main
 from tilewise.devices import Device
+from tilewise.kernel import Kernel
 
 SAXPY = ("--grid", "ceil(n/256)", "--block", "256",
          "--args", "n=1000", "a=2.5", "x=random:n", "y=random:n")  # fmt: skip
@@ -133,9 +134,8 @@ def test_a_kernel_of_another_signature_says_how_it_is_launched(
     command: str, name: str, tilewise: Tilewise
 ) -> None:
     """And what it says works."""
-    sizes = ("-m", 8, "-n", 8, "-k", 8) if command == "roofline" else ()
     target = f"k.cu:{name}"
-    told = tilewise(command, target, *sizes)
+    told = tilewise(command, target)
     assert told.code == 2
     first, line, *_ = told.err.splitlines()
     assert first.startswith(f"tilewise: {name}(")
@@ -144,6 +144,20 @@ def test_a_kernel_of_another_signature_says_how_it_is_launched(
     assert words[:3] == ["tilewise", command, target]
     found = tilewise(*words[1:])
     assert (found.code, found.err) == (0, ""), line
+
+
+def test_roofline_says_how_a_kernel_is_launched_with_sizes_or_without(tilewise: Tilewise) -> None:
+    Path("p.ptx").write_text(Kernel(SOURCE, "saxpy").compile().ptx)
+    Path("product.cu").write_text(f"__global__ void p{SIGNATURE} {{}}\n")
+    Path("plain.cu").write_text(f"__global__ void p{SIGNATURE.replace('real', 'float')} {{}}\n")
+    for sizes in ((), ("-m", 8), ("-m", 8, "-n", 8, "-k", 8)):
+        for file in ("k.cu", "p.ptx"):
+            found = tilewise("roofline", f"{file}:saxpy", *sizes)
+            assert found.code == 2
+            assert "is launched with its own arguments, as\n" in found.err
+            assert f"  tilewise roofline {file}:saxpy --grid 4 --block 256 --args" in found.err
+    for target in ("product.cu:p", "plain.cu:p", "tiled"):
+        assert "-n is missing: columns of B" in tilewise("roofline", target, "-m", 8).err
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -176,9 +190,17 @@ def test_products_and_launches_are_not_mixed(command: str, tilewise: Tilewise) -
 def test_a_product_has_no_use_for_options_of_launches(
     option: list[str], tilewise: Tilewise
 ) -> None:
+    told = f"{option[0]} is for launches with --grid, --block and --args"
     found = tilewise("run", "tiled", *option)
+    assert (found.code, found.err) == (2, f"tilewise: {told}\n")
+    Path("macros.cu").write_text(f"__global__ void p{SIGNATURE} {{}}\n")
+    found = tilewise("run", "macros.cu:p", *option)
+    assert (found.code, found.err) == (2, f"tilewise: {told}\n")
+    # Of a kernel that is no product's it says what would be right.
+    found = tilewise("run", "k.cu:saxpy", *option)
     assert found.code == 2
-    assert f"{option[0]} is for launches with --grid, --block and --args" in found.err
+    assert f"{told}; saxpy(int n, float a, const float* x" in found.err
+    assert "  tilewise run k.cu:saxpy --grid 4 --block 256 --args n=1024" in found.err
 
 
 def test_profile(tilewise: Tilewise) -> None:

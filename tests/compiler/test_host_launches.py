@@ -69,6 +69,20 @@ def test_what_is_not_known(inside: str, extent: str) -> None:
     assert (found.grid(), found.block()) == (None, None)
 
 
+@pytest.mark.parametrize(
+    ("inside", "configuration", "why"),
+    [
+        ("", "-1, 0", "its grid is -1 and its block is 0, where each extent must be at least 1"),
+        ("dim3 b(8, 0);", "1, b", "its block is 8 x 0, where each extent must be at least 1"),
+        ("int n = 4;", "n - 4, unknown", "its grid is 0, where each extent must be at least 1"),
+        ("", "unknown, unknown", ""),
+        ("", "1, 1", ""),
+    ],
+)
+def test_constants_that_cuda_refuses(inside: str, configuration: str, why: str) -> None:
+    assert launch("", inside, configuration).refused() == why
+
+
 def test_given_names_come_before_all_else() -> None:
     found = launch("", "const int n = 1 << 20;", "n / 32, 32, 4 * n")
     assert found.grid() == (1 << 15, 1, 1)

@@ -74,6 +74,45 @@ def test_shared_memory_that_only_the_launch_sizes() -> None:
     assert options == "--grid 1 --block 32 --shared 128 --args x=zeros:1024"
 
 
+WAITS = """__global__ void k(unsigned* x, int n) {
+    unsigned high, low;
+    asm("mov.u32 %0, %%envreg1;" : "=r"(high));
+    asm("mov.u32 %0, %%envreg2;" : "=r"(low));
+    *x = n + *((unsigned*)((unsigned long long)high << 32 | low) + 1);
+}
+"""
+"""It takes the grid's workspace, as ``this_grid().sync()`` does."""
+
+
+def test_a_kernel_that_waits_for_the_grid_is_launched_cooperatively() -> None:
+    other = "__global__ void other(unsigned* x) { *x = 1; }\n"
+    options, _ = told(WAITS)
+    assert options == "--grid 4 --block 256 --cooperative --args x=zeros:n n=1024"
+    # The PTX has both kernels, of which one waits.
+    kernel = Kernel(WAITS + other, "other")
+    compiled = kernel.compile()
+    assert "%envreg2" in compiled.ptx
+    assert "--cooperative" not in advice(kernel, compiled).options
+
+
+@pytest.mark.parametrize("function", ["(void *)k", "reinterpret_cast<const void*>(&k)", "k"])
+def test_a_cooperative_launch_in_the_file(function: str) -> None:
+    source = f"""__global__ void k(const float* x, float* y, int n) {{ y[n] = x[blockIdx.x]; }}
+void run(float* a, float* b, int size) {{
+    dim3 grid((size + 63) / 64, 1, 1), block(64);
+    void* all[] = {{(void*)&a, &b, (void *)&size}};
+    CHECK(cudaLaunchCooperativeKernel({function}, grid, block, all, 16 * sizeof(float), 0));
+}}"""
+    options, of = told(source)
+    assert options == (
+        "--grid 16 --block 64 --shared 64 --cooperative --args x=random:n y=zeros:n n=1024"
+    )
+    assert of == (
+        "(grid and block as <source>:5 launches it, with sizes chosen here: "
+        "cudaLaunchCooperativeKernel(k, grid, block, ...))"
+    )
+
+
 def test_arrays_have_an_element_a_thread() -> None:
     source = "__global__ void k(int a, int b, float* x) { x[threadIdx.x] = a * b; }\n"
     options, _ = told(source + "void run() { k<<<8, 64>>>(2, 3, nullptr); }")
@@ -85,6 +124,26 @@ def test_a_block_that_no_gpu_has_is_not_suggested() -> None:
     assert told(source) == ("--grid 4 --block 256 --args x=zeros:1024", "")
     kernel = Kernel(source, "k")
     assert known_block(kernel, kernel.compile()) == (None, "")
+
+
+@pytest.mark.parametrize(
+    ("configuration", "block", "of"),
+    [
+        ("-1, 0", 256, "(the file launches it as <<<-1, 0>>> at <source>:2, and its grid is -1 and "
+         "its block is 0, where each extent must be at least 1)"),
+        ("0, 64", 64, "(the block as <source>:2 launches it: <<<0, 64>>>, but its grid is 0, where "
+         "each extent must be at least 1)"),
+    ],
+)  # fmt: skip
+def test_a_launch_that_cuda_refuses(configuration: str, block: int, of: str) -> None:
+    source = "__global__ void k(int* x) { *x = 1; }\n"
+    source += f"void run() {{ k<<<{configuration}>>>(nullptr); }}"
+    options, found = told(source)
+    grid = 1024 // block
+    assert (options, found) == (f"--grid {grid} --block {block} --args x=zeros:1024", of)
+    kernel = Kernel(source, "k")
+    if block == 256:
+        assert known_block(kernel, kernel.compile()) == (None, of.strip("()"))
 
 
 def test_a_launch_of_another_instance_is_none_of_this_one() -> None:

@@ -39,7 +39,7 @@ def read(file: Path, most: int = MOST_BYTES) -> str:
     try:
         text = data.decode("utf-8-sig")  # some editors begin a file with a byte order mark
     except UnicodeDecodeError as error:
-        raise ValueError(f"{file} is no CUDA C++ source: it is not UTF-8 text ({error})") from None
+        raise ValueError(f"{file} can't be read: it is not UTF-8 text ({error})") from None
     if "\0" in text:
         raise ValueError(f"{file} has a NUL character in it")
     return text.replace("\r\n", "\n")

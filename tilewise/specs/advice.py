@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from tilewise.compiler import Compiled, Parameter
 from tilewise.compiler.names import declarations
+from tilewise.compiler.ptx.module import module_of
 from tilewise.compiler.source.launches import HostLaunch
 from tilewise.devices import arguments as rules
 from tilewise.devices import elements
@@ -39,10 +40,13 @@ class Advice:
     told : str
         Which launch in the file they follow, or which launch there could not be followed; empty
         where the file's host code does not launch the kernel.
+    cooperative : bool
+        Whether the options have ``--cooperative``.
     """
 
     options: str
     told: str
+    cooperative: bool
 
 
 @dataclass(frozen=True)
@@ -67,11 +71,13 @@ def advice(kernel: Kernel, compiled: Compiled) -> Advice:
     without running the file's host code and the emulator runs them in a moment. Otherwise the sizes
     are small. How the kernel uses its arrays is not known: they have as many elements as its one
     integer says, or the product of the two largest integers, and at least one for each thread. A
-    dynamic shared array whose size the file does not say has 8 bytes for each thread.
+    dynamic shared array whose size the file does not say has 8 bytes for each thread. A launch is
+    cooperative where one in the file is, or where the kernel waits for the whole grid.
     """
     names = names_of(compiled)
     parts = declarations(compiled) or [""] * len(names)
-    found, told = _own(launches_of(kernel), compiled, names)
+    own = launches_of(kernel)
+    found, told = _own(own, compiled, names)
     numbers = dict(found.numbers)
     sizes = _sizes(compiled, names)
     if len(sizes) == 1 and sizes[0].isidentifier():
@@ -91,8 +97,11 @@ def advice(kernel: Kernel, compiled: Compiled) -> Advice:
     # A dynamic shared array gets one element of the widest type for each thread.
     shared = found.shared or _has_open_array(compiled) * _WIDEST * math.prod(found.block)
     words += [f"--shared {shared}"] * bool(shared)
+    cooperative = _waits_for_grid(compiled) or any(each.is_cooperative for each in own)
+    words += ["--cooperative"] * cooperative
     listed = " ".join(map(shlex.quote, given))
-    return Advice(" ".join((*words, f"--args {listed}" if listed else "")).strip(), told)
+    options = " ".join((*words, f"--args {listed}" if listed else "")).strip()
+    return Advice(options, told, cooperative)
 
 
 def known_block(kernel: Kernel, compiled: Compiled) -> tuple[Dim3 | None, str]:
@@ -161,11 +170,13 @@ def _of(
     grid = launch.grid(assumed)
     whose = "the block" if grid is None else "grid and block"
     of = ", with sizes chosen here" if assumed else ""
+    refused = launch.refused()
+    but = f", but {refused}" if refused else ""
     if grid is None:
         grid = _cover(block)
     return (
         _Geometry(grid, block, launch.shared(assumed) or 0, numbers),
-        f"({whose} as {launch.file}:{launch.line} launches it{of}: {launch.text})",
+        f"({whose} as {launch.file}:{launch.line} launches it{of}: {launch.text}{but})",
     )
 
 
@@ -197,10 +208,8 @@ def _usual(compiled: Compiled, names: Sequence[str]) -> _Geometry:
 
 
 def _unknown(launch: HostLaunch) -> str:
-    return (
-        f"the file launches it as {launch.text} at {launch.file}:{launch.line}, and its block is "
-        "known only when the host code runs"
-    )
+    why = launch.refused() or "its block is known only when the host code runs"
+    return f"the file launches it as {launch.text} at {launch.file}:{launch.line}, and {why}"
 
 
 def _sizes(compiled: Compiled, names: Sequence[str]) -> list[str]:
@@ -238,6 +247,13 @@ def _entry(compiled: Compiled) -> tuple[str, str]:
     _, _, behind = compiled.ptx.partition(f".entry {compiled.symbol}")
     head, _, body = behind.partition("{")
     return head, body.partition(".entry ")[0]
+
+
+def _waits_for_grid(compiled: Compiled) -> bool:
+    """Whether the kernel takes the grid's workspace, as ``this_grid().sync()`` does."""
+    split = module_of(compiled.ptx).split
+    reached = (x for x in split.functions.values() if x.name == compiled.symbol or not x.is_kernel)
+    return any("%envreg2" in split.text[each.start : each.end] for each in reached)
 
 
 def _has_open_array(compiled: Compiled) -> bool:

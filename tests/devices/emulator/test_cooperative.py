@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shlex
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -211,3 +213,23 @@ def test_the_command_line(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> 
     assert json.loads(capsys.readouterr().out)["cooperative"] is True
     assert main(line) == 1
     assert "cooperative=True" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["run", "profile", "watch", "roofline"])
+def test_the_launch_that_is_suggested_is_cooperative(
+    command: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    source = GRID.replace("step < steps", "step < 2").replace("SYNC", "sync(grid_barrier())")
+    Path("turn.cu").write_text(source)
+    assert main([command, "turn.cu:turn", "--block", "32"]) == 2
+    told = capsys.readouterr().err
+    line = next(x for x in told.splitlines() if x.startswith("  tilewise "))
+    assert "--cooperative" in line
+    # What can't be recorded is not suggested.
+    assert ("so watch can't record one of them alone" in told) is (command == "watch")
+    assert (f"tilewise {command} " in line) is (command != "watch")
+    assert main(shlex.split(line)[1:]) == 0

@@ -115,7 +115,7 @@ def run(
         place = own.place(device.value) if arch is None else device_of(device, arch)
         prepared = asked.prepared("run", target, own, place.arch)
         return run_launch(prepared, target, place, after, checks, global_races, as_json)
-    after.refuse()
+    after.refuse(target, kernel)
     if out is not None and len(out) > 1:
         raise ValueError("--out is given twice; a product has one result")
     out_file = None if not out else Path(out[0])

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -142,17 +142,13 @@ class Asked:
         ------
         CompileError, LaunchError, OSError, MemoryError, ValueError, TypeError
         """
-        from tilewise.compiler.names import signature
         from tilewise.specs.run import prepare
 
         missing = [x for x, it in (("--grid", self.grid), ("--block", self.block)) if it is None]
         compiled = kernel.compile(arch)
         if missing or (self.args is None and compiled.parameters):
             first = missing[0] if missing else "--args"
-            raise ValueError(
-                f"{first} is missing; {signature(compiled)} can be launched as\n"
-                f"{_lines(command, target, kernel, compiled)}"
-            )
+            raise ValueError(f"{first} is missing; {_can_be(command, target, kernel, compiled)}")
         assert self.grid is not None
         assert self.block is not None
         return prepare(
@@ -164,26 +160,44 @@ class Asked:
 @contextmanager
 def advising(command: str, target: str, kernel: Kernel | Rung) -> Iterator[None]:
     """Where a kernel is taken for a product's and is none, say how it can be launched."""
+    from tilewise.errors import CompileError
+
+    try:
+        yield
+    except (TypeError, CompileError) as error:
+        told = own_launch(command, target, kernel)
+        if not told:
+            raise
+        raise type(error)(f"{told}\n{error}") from None
+
+
+def own_launch(command: str, target: str, kernel: Kernel | Rung) -> str:
+    """How a kernel that is no product's is launched; empty of another, or if it does not compile.
+
+    It is a sentence, and below it a command line.
+    """
     from tilewise.compiler.names import signature
     from tilewise.errors import CompileError
     from tilewise.ladder.rungs import Rung
     from tilewise.ladder.signature import takes_product
 
+    if isinstance(kernel, Rung):
+        return ""
     try:
-        yield
-    except (TypeError, CompileError) as error:
-        if isinstance(kernel, Rung):
-            raise
-        try:
-            compiled = kernel.compile()  # without the macros of a product
-        except CompileError:
-            raise error from None
-        if takes_product(compiled):
-            raise
-        lines = _lines(command, target, kernel, compiled)
-        raise type(error)(
-            f"{signature(compiled)} is launched with its own arguments, as\n{lines}\n{error}"
-        ) from None
+        compiled = kernel.compile()  # without the macros of a product
+    except CompileError:
+        return ""
+    if takes_product(compiled):
+        return ""
+    lines = _lines(command, target, kernel, compiled)
+    return f"{signature(compiled)} is launched with its own arguments, as\n{lines}"
+
+
+def _can_be(command: str, target: str, kernel: Kernel, compiled: Compiled) -> str:
+    from tilewise.compiler.names import signature
+
+    lines = _lines(command, target, kernel, compiled)
+    return f"{signature(compiled)} can be launched as\n{lines}"
 
 
 def _lines(command: str, target: str, kernel: Kernel, compiled: Compiled) -> str:
@@ -191,8 +205,12 @@ def _lines(command: str, target: str, kernel: Kernel, compiled: Compiled) -> str
     from tilewise.specs.advice import advice
 
     found = advice(kernel, compiled)
+    note = ""
+    if command == "watch" and found.cooperative:
+        command = "profile"
+        note = "(its blocks may wait for each other, so watch can't record one of them alone)"
     line = f"  tilewise {command} {shlex.quote(target)} {found.options}"
-    return f"{line}\n{found.told}" if found.told else line
+    return "\n".join(filter(None, (line, found.told, note)))
 
 
 def spread(words: Sequence[str]) -> list[str]:
@@ -308,15 +326,29 @@ class After:
     out: tuple[str, ...] = ()
     is_forced: bool = False
 
-    def refuse(self) -> None:
-        """Raise ValueError where one is given that a product has no use for."""
+    def refuse(self, target: str, kernel: Kernel | Rung) -> None:
+        """Refuse what a product has no use for, and say how the kernel is launched.
+
+        Raises
+        ------
+        ValueError
+            If one is given.
+        """
+        from tilewise.errors import CompileError
+        from tilewise.ladder.rungs import Rung
+
         given = {
             "--expect": bool(self.expect), "--rtol": self.rtol is not None,
             "--atol": self.atol is not None, "--force": self.is_forced,
         }  # fmt: skip
         for option, is_given in given.items():
-            if is_given:
-                raise ValueError(f"{option} is for launches with --grid, --block and --args")
+            if not is_given:
+                continue
+            told = f"{option} is for launches with --grid, --block and --args"
+            if not isinstance(kernel, Rung):
+                with suppress(CompileError):  # as it may need the macros of a product
+                    told += f"; {_can_be('run', target, kernel, kernel.compile())}"
+            raise ValueError(told)
 
 
 def run_launch(

@@ -12,7 +12,7 @@ from tilewise.cli.commands.sources import Include, Limit, NoLimits, Trusted, lim
 from tilewise.targets import split_target
 
 if TYPE_CHECKING:
-    from tilewise.listing import ListedKernel
+    from tilewise.listed import ListedKernel
 
 
 def kernels(

@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tilewise.cli.commands.launches import Args, Asked, Block, Cast, Grid, Shared, advising
+from tilewise.cli.commands.launches import (
+    Args,
+    Asked,
+    Block,
+    Cast,
+    Cooperative,
+    Grid,
+    Shared,
+    advising,
+    own_launch,
+)
 from tilewise.cli.commands.options import (
     OF_K,
     OF_M,
@@ -58,6 +68,7 @@ def roofline(
     args: Args = None,
     shared: Shared = "0",
     cast: Cast = False,
+    cooperative: Cooperative = False,
     seed: Annotated[int, typer.Option(help="Of random arrays.")] = 0,
     on: Annotated[
         str | None,
@@ -98,13 +109,15 @@ def roofline(
     from tilewise.lens import roofline_plot
     from tilewise.lens.profiling import check_product
 
-    asked = Asked(grid, block, args, shared, seed, cast)
+    asked = Asked(grid, block, args, shared, seed, cast, cooperative)
+    sources = (include, trusted, limit, no_limits, define)
     if not asked.is_there:
+        if None in (m, n, k):
+            _advise(targets or (), sources)
         m, n, k = _required(m, n, k)
     if plot_to is not None:
         roofline_plot.check(plot_to)
         check_target(plot_to)
-    sources = (include, trusted, limit, no_limits, define)
     kernels = [] if asked.is_there else _kernels(targets, tile, sources)
     ceilings, gpu = _place(on)
     arch = _architecture(arch, ceilings)
@@ -161,6 +174,19 @@ def roofline(
         if plot_to is not None:
             print(f"{plot_to}: drawn")
     return RIGHT if document["correct"] else WRONG
+
+
+def _advise(targets: Sequence[str], sources: tuple[Any, ...]) -> None:
+    """Where a kernel is named that computes no product, say how it can be launched.
+
+    Raises
+    ------
+    ValueError
+        If one is; or if a target can't be read.
+    """
+    for target in targets:
+        if told := own_launch("roofline", target, source(target, *sources)):
+            raise ValueError(told)
 
 
 def _required(m: int | None, n: int | None, k: int | None) -> tuple[int, int, int]:

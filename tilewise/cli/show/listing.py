@@ -13,7 +13,7 @@ from tilewise.cli.usage import with_options
 from tilewise.shown import number, plural
 
 if TYPE_CHECKING:
-    from tilewise.listing import ListedKernel, ListedLaunch
+    from tilewise.listed import ListedKernel, ListedLaunch
 
 _MOST = 6  # instances of a template that are shown
 _INDENT = (0, 0, 0, 4)
@@ -39,16 +39,22 @@ def listing(
         )
         return
     for kernel in kernels:
+        if not kernel.name:
+            out.print(Text(kernel.file, "bold"))
+            out.print(Padding(kernel.problem.splitlines()[0], _INDENT, expand=False), markup=False)
+            continue
         out.print(Text.assemble((kernel.name, "bold"), f"({', '.join(kernel.parameters)})"))
         for line in _lines(kernel, arch or kernel.target or default):
             out.print(Padding(line, _INDENT, expand=False), markup=False)
     tried = [kernel for kernel in kernels if kernel.compiles is not None]
-    told = f"{plural(len(kernels), 'kernel')}"
+    told = f"{plural(sum(bool(k.name) for k in kernels), 'kernel')}"
     if tried:
         told += (
             f", of which {number(sum(map(bool, (k.compiles for k in tried))))} compile for "
             + ", ".join(dict.fromkeys(arch or k.target or default for k in tried))
         )
+    if unread := sum(not kernel.name for kernel in kernels):
+        told += f"; {plural(unread, 'file')} can't be read"
     out.print()
     out.print(told)
 

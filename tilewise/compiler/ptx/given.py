@@ -12,13 +12,20 @@ from typing import Any
 
 from tilewise.compiler import cache, nvrtc, symbols
 from tilewise.compiler.clock import Clock
-from tilewise.compiler.compiled import Compiled, Parameter
+from tilewise.compiler.compiled import Compiled
 from tilewise.compiler.options import check_text
 from tilewise.compiler.ptx import apart, assembler, origins
 from tilewise.compiler.ptx.lines import escaped
-from tilewise.compiler.ptx.module import NO_FILE, Module, module_of, symbol_of, target
+from tilewise.compiler.ptx.module import (
+    NO_FILE,
+    Module,
+    module_of,
+    parameters_of,
+    symbol_of,
+    target,
+)
 from tilewise.compiler.ptx.origins import Origin
-from tilewise.compiler.ptx.parameters import parameters, variables
+from tilewise.compiler.ptx.parameters import variables
 from tilewise.compiler.ptx.placed import with_alignment
 from tilewise.compiler.ptx.text import split
 from tilewise.compiler.source_files import MOST_BYTES
@@ -154,13 +161,12 @@ def _made(
         raise CompileError(
             f"{file} has addresses of {module.split.address_size} bits; 64 are taken"
         )
-    body = module.split.functions[symbol]
     cubin, log, missing = _assembled(module, arch, file, limits)
     resources = Resources(0, 0, 0, 0, 0, 0, missing)
     if not missing:
         resources = symbols.resources(log, cubin, symbol)
         resources = replace(resources, shared_bytes=_static_shared(cubin, symbol, arch))
-    named = tuple(Parameter(*each) for each in parameters(body.parameters))
+    named = parameters_of(module.split, symbol, file)
     if origin is None:
         origin = Origin(file, text)
     declared = origin.declared(name or symbol, named)

@@ -102,13 +102,34 @@ def entries(text: str, file: str = NO_FILE) -> tuple[Entry, ...]:
         found.append(
             Entry(
                 symbol, symbol if names.count(name) > 1 else name,
-                module.line(body.start) - body.header[body.header.find(".entry") :].count("\n"),
-                tuple(Parameter(*each) for each in parameters(body.parameters)),
+                _line(module, symbol),
+                parameters_of(module, symbol, file),
                 ", ".join(filter(None, (threads, least))),
                 bounds.get("reqnctapercluster", "").strip(),
             )
         )  # fmt: skip
     return tuple(found)
+
+
+def parameters_of(module: Split, symbol: str, file: str) -> tuple[Parameter, ...]:
+    """Return the parameters of a kernel of a module.
+
+    Raises
+    ------
+    CompileError
+        If one can't be read.
+    """
+    body = module.functions[symbol]
+    try:
+        return tuple(Parameter(*each) for each in parameters(body.parameters))
+    except CompileError as error:
+        raise CompileError(f"{file}:{_line(module, symbol)}: {symbol}: {error}") from None
+
+
+def _line(module: Split, symbol: str) -> int:
+    """The line of a kernel's ``.entry``, from 1."""
+    body = module.functions[symbol]
+    return module.line(body.start) - body.header[body.header.find(".entry") :].count("\n")
 
 
 def kernel_name(text: str, name: str | None, file: str = NO_FILE) -> str:

@@ -100,10 +100,9 @@ class Values:
         return value if math.isfinite(value) and abs(value) < _MOST else None
 
     def extents(self, expression: str, place: Place, given: Mapping[str, Value]) -> Dim | None:
-        """The value of an expression for a grid or a block; None if an extent is less than 1."""
+        """The value of an expression for a grid or a block, whose extents may be less than 1."""
         value = self.of(expression, place, given)
-        found = _dim([value]) if isinstance(value, int | float) else value
-        return found if found is not None and min(found) > 0 else None
+        return _dim([value]) if isinstance(value, int | float) else value
 
     def named(self, word: str, place: Place, given: Mapping[str, Value], depth: int) -> Value:
         """The value of a name."""
