@@ -122,6 +122,16 @@ def test_arrays_are_written(tilewise: Tilewise, tmp_path: Path) -> None:
         assert told in " ".join(found.err.split()), out
     assert tilewise(*words, "--out", "y=all/1.npy", "--out", "x=all/1.npy").code == 2
     assert tilewise(*words, "--out", "x=x.npy", "--force").code == 0
+    for outs, told in (
+        (("y=1.npy", "3=2.npy"), "--out names y twice, with 1.npy and 2.npy"),
+        (("y=1.npy", "y=1.npy"), "--out names y twice, with 1.npy both times"),
+        (("y=1.npy", "all"), "--out names y twice, with 1.npy and all/y.npy"),
+        (("all", "x=1.npy"), "--out names x twice, with all/x.npy and 1.npy"),
+    ):
+        found = tilewise(*words, *(word for out in outs for word in ("--out", out)))
+        assert (found.code, found.out) == (2, "")
+        assert f"{told}; give each array one file" in " ".join(found.err.split())
+        assert not Path("1.npy").exists()
     assert tilewise(*words, "--expect", "y=out.npy", "--out", "y=out.npy").code == 2
 
 
