@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tilewise.cli.commands.launches import Args, Asked, Block, Cast, Grid, Shared, advising
+from tilewise.cli.commands.launches import (
+    Args,
+    Asked,
+    Block,
+    Cast,
+    Cooperative,
+    Grid,
+    Shared,
+    advising,
+)
 from tilewise.cli.commands.options import (
     OF_K,
     OF_M,
@@ -58,6 +67,7 @@ def roofline(
     args: Args = None,
     shared: Shared = "0",
     cast: Cast = False,
+    cooperative: Cooperative = False,
     seed: Annotated[int, typer.Option(help="Of random arrays.")] = 0,
     on: Annotated[
         str | None,
@@ -98,7 +108,7 @@ def roofline(
     from tilewise.lens import roofline_plot
     from tilewise.lens.profiling import check_product
 
-    asked = Asked(grid, block, args, shared, seed, cast)
+    asked = Asked(grid, block, args, shared, seed, cast, cooperative)
     if not asked.is_there:
         m, n, k = _required(m, n, k)
     if plot_to is not None:
