@@ -321,6 +321,11 @@ def test_a_header_that_may_decide_is_not_left_out() -> None:
         Kernel(source, "scale").compile()
     assert run(source, defines={"FAST": False}) == 3
     assert run(source, defines={"FAST": True}) == 5
+    for is_forgotten in (False, True):  # in memory, and on disk
+        if is_forgotten:
+            compiler.forget()
+        with pytest.raises(CompileError, match="depends on FAST"):
+            Kernel(source, "scale").compile()
     begin, end = source.index("#ifdef"), source.index(SCALE)
     host = "int f() {\n#ifdef FAST\nreturn 1;\n#endif\n}\n#define FACTOR 3\n"
     assert run(source[:begin] + host + source[end:]) == 3

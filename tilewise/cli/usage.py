@@ -22,6 +22,7 @@ _ARGUMENTS = (
         "",
     ),
     (re.compile(r"\bof include=(?=[\s,;]|$)"), "of --include"),
+    (re.compile(r"\(defines=\{'(\w+)': False\}\)"), r"(-U \1)"),
     (re.compile(r"\bcooperative=True\b"), "--cooperative"),
 )
 """What messages advise to somebody who calls Python, and the same on the command line."""

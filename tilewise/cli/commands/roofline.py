@@ -36,7 +36,15 @@ from tilewise.cli.commands.options import (
     rungs,
     write_record,
 )
-from tilewise.cli.commands.sources import Define, Include, Limit, NoLimits, Trusted, source
+from tilewise.cli.commands.sources import (
+    Define,
+    Include,
+    Limit,
+    NoLimits,
+    Trusted,
+    Undefine,
+    source,
+)
 
 if TYPE_CHECKING:
     from tilewise.devices.gpu import Gpu
@@ -88,6 +96,7 @@ def roofline(
     ] = None,
     include: Include = None,
     define: Define = None,
+    undefine: Undefine = None,
     trusted: Trusted = False,
     limit: Limit = None,
     no_limits: NoLimits = False,
@@ -114,7 +123,7 @@ def roofline(
     if plot_to is not None:
         roofline_plot.check(plot_to)
         check_target(plot_to)
-    sources = (include, trusted, limit, no_limits, define)
+    sources = (include, trusted, limit, no_limits, define, undefine)
     kernels = [] if asked.is_there else _kernels(targets, tile, sources)
     ceilings, gpu = _place(on)
     arch = _architecture(arch, ceilings)
