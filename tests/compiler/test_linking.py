@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tilewise.compiler.ptx.linking import linked
+from tilewise.devices import Device
 from tilewise.errors import CompileError
 from tilewise.kernel import Kernel
 
@@ -85,6 +86,18 @@ def test_what_nobody_defines_stays_declared() -> None:
     text = linked(MAIN, [module("twice", 2)])
     assert text.count(".extern .func") == 1
     assert ".extern .func (.param .b32 r) thrice" in text
+
+
+def test_cuda_cpp_that_calls_what_nobody_defines(emulator: Device) -> None:
+    """With -rdc=true it compiles, for its PTX may be linked with more; it can't be launched."""
+    source = """extern __device__ int far(int);
+extern "C" __global__ void k(int* x) {
+    x[0] = far(x[0]);
+}"""
+    kernel = Kernel(source, "k", options=["-rdc=true"])
+    assert "_Z3fari" in kernel.compile().ptx
+    with pytest.raises(CompileError, match=r"^<source>:3: far is called, which is declared"):
+        kernel.launch(1, 1, (np.zeros(1, np.int32),), device=emulator)
 
 
 def test_a_call_of_what_nobody_defines() -> None:

@@ -24,6 +24,11 @@ _ALIAS = re.compile(r"\.alias\s+([\w$%]+)\s*,\s*([\w$%]+)")
 _SYSTEM = re.compile(r"vprintf|malloc|free|__assertfail|(?:cuda|cnp)[A-Z]\w*|__cuda\w*")
 
 
+def is_system(function: str) -> bool:
+    """Whether a function that is not defined is one that the driver brings."""
+    return _SYSTEM.fullmatch(function) is not None
+
+
 def undefined(module: Split, kernel: str) -> tuple[str, str] | None:
     """Find a call that nothing can carry out, of the kernel or of what it calls.
 
@@ -35,7 +40,7 @@ def undefined(module: Split, kernel: str) -> tuple[str, str] | None:
     declarations = "\n".join(module.declarations)
     aliases = dict(_ALIAS.findall(declarations))
     missing = set(_DECLARED.findall(declarations)) - module.functions.keys() - aliases.keys()
-    missing = {name for name in missing if not _SYSTEM.fullmatch(name)}
+    missing = {name for name in missing if not is_system(name)}
     waiting, seen = [kernel], {kernel}
     while missing and waiting:
         caller = waiting.pop(0)
