@@ -123,6 +123,16 @@ def test_arrays_are_written(tilewise: Tilewise, tmp_path: Path) -> None:
         assert told in " ".join(found.err.split()), out
     assert tilewise(*words, "--out", "y=all/1.npy", "--out", "x=all/1.npy").code == 2
     assert tilewise(*words, "--out", "x=x.npy", "--force").code == 0
+    for outs, told in (
+        (("y=1.npy", "3=2.npy"), "--out names y twice, with 1.npy and 2.npy"),
+        (("y=1.npy", "y=1.npy"), "--out names y twice, with 1.npy both times"),
+        (("y=1.npy", "all"), "--out names y twice, with 1.npy and all/y.npy"),
+        (("all", "x=1.npy"), "--out names x twice, with all/x.npy and 1.npy"),
+    ):
+        found = tilewise(*words, *(word for out in outs for word in ("--out", out)))
+        assert (found.code, found.out) == (2, "")
+        assert f"{told}; give each array one file" in " ".join(found.err.split())
+        assert not Path("1.npy").exists()
     assert tilewise(*words, "--expect", "y=out.npy", "--out", "y=out.npy").code == 2
 
 
@@ -342,12 +352,38 @@ def test_macros(command: str, tilewise: Tilewise) -> None:
     assert tilewise(command, "m.cu:k", *words, "-D", "SIZE=7", "-DEMPTY").code == 0
     told = tilewise(command, "m.cu:k", *words, "-D", "7=SIZE").err
     assert "-D is '7=SIZE'; it takes NAME=VALUE or NAME, as TILE=16" in told
+    told = tilewise(command, "m.cu:k", *words, "-D", "SIZE=7", "-U", "FAST=1").err
+    assert "-U is 'FAST=1'; it takes a macro's name, as FAST" in told
+    told = tilewise(command, "m.cu:k", *words, "-D", "SIZE=7", "-U", "SIZE").err
+    assert "-D SIZE and -U SIZE say the opposite" in told
+    assert tilewise(command, "m.cu:k", *words, "-D", "SIZE=7", "--undefine", "EMPTY").code == 0
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, "occupancy"])
+def test_macros_that_are_not_defined(command: str, tilewise: Tilewise) -> None:
+    Path("m.cu").write_text(
+        '#include "config.h"\n__global__ void k(int* x) {\n#ifdef FAST\nx[0] = 5;\n#else\n'
+        "x[0] = 3;\n#endif\n}\nint main() { std::vector<int> v; }\n"
+    )
+    words = ["--grid", "1", "--block", "1", "--args", "zeros:1"]
+    if command == "occupancy":
+        words = [*words[2:4], "--arch", "sm_90"]
+    found = tilewise(command, "m.cu:k", *words)
+    assert found.code == 2
+    told = " ".join(found.err.split())
+    assert "with --include, or define FAST, or say that it is not defined (-U FAST)" in told
+    assert "defines=" not in told
+    assert tilewise(command, "m.cu:k", *words, "-U", "FAST").code == 0
+    if command == "run":
+        for macro, value in (("-UFAST", 3), ("-DFAST", 5), ("-DFAST=False", 5)):
+            assert tilewise(command, "m.cu:k", *words, macro, "--expect", f"x = {value}").code == 0
 
 
 def test_macros_of_products_are_numbers(tilewise: Tilewise) -> None:
     assert macros_of(["A=16", "B=-2", "C=a b", "D", "E="]) == {
         "A": 16, "B": -2, "C": "a b", "D": True, "E": ""
     }  # fmt: skip
+    assert macros_of(["A=False"], ["B", "B"]) == {"A": "False", "B": False}
     Path("p.cu").write_text(
         f"__global__ void k{SIGNATURE} {{\n"
         "int row = blockIdx.y * TILE + threadIdx.y, col = blockIdx.x * TILE + threadIdx.x;\n"
@@ -357,6 +393,7 @@ def test_macros_of_products_are_numbers(tilewise: Tilewise) -> None:
     )
     assert tilewise("run", "p.cu:k", "-D", "TILE=8", "--json").json["tile"] == 8
     assert "-D is for FILE.cu:NAME" in tilewise("run", "tiled", "-D", "TILE=8").err
+    assert "-U is for FILE.cu:NAME" in tilewise("run", "tiled", "-U", "FAST").err
 
 
 def test_another_architecture(tilewise: Tilewise, emulator: Device) -> None:

@@ -321,9 +321,73 @@ def test_a_header_that_may_decide_is_not_left_out() -> None:
         Kernel(source, "scale").compile()
     assert run(source, defines={"FAST": False}) == 3
     assert run(source, defines={"FAST": True}) == 5
+    for is_forgotten in (False, True):  # in memory, and on disk
+        if is_forgotten:
+            compiler.forget()
+        with pytest.raises(CompileError, match="depends on FAST"):
+            Kernel(source, "scale").compile()
     begin, end = source.index("#ifdef"), source.index(SCALE)
     host = "int f() {\n#ifdef FAST\nreturn 1;\n#endif\n}\n#define FACTOR 3\n"
     assert run(source[:begin] + host + source[end:]) == 3
+
+
+DEFAULT = "#ifndef FACTOR\n#define FACTOR 3\n#endif\n"
+
+
+@pytest.mark.parametrize("header", ['"config.h"', "<config.h>"])
+@pytest.mark.parametrize(
+    ("default", "line"),
+    [
+        (DEFAULT, 2),
+        ("#if !defined(FACTOR)\n#define FACTOR 3\n#endif\n", 2),
+        ("#ifdef FACTOR\n#else\n#define FACTOR 3\n#endif\n", 2),
+        ("#ifndef STEP\n#define STEP 3\n#endif\n#define FACTOR STEP\n", 2),
+        ("#ifndef STEP\n#define STEP 1\n#endif\n#if STEP > 1\n#define FACTOR 5\n#else\n"
+         "#define FACTOR 3\n#endif\n", 5),
+    ],
+)  # fmt: skip
+def test_a_default_that_a_header_which_is_left_out_may_decide_is_told(
+    header: str, default: str, line: int
+) -> None:
+    source = f"#include {header}\n{default}{SCALE}int main() {{ std::vector<int> v; }}\n"
+    assert run(source) == 3
+    macro = "STEP" if "STEP" in default else "FACTOR"
+    _, told = Kernel(source, "scale").compile().remarks
+    assert told == (
+        f"<source>:{line}: what is compiled here depends on {macro}, which the header that is left "
+        "out at <source>:1 may define"
+    )
+    assert len(Kernel(source, "scale", {macro: 7}).compile().remarks) == 1
+    assert run(source, defines={macro: 7}) == (5 if line == 5 else 7)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        DEFAULT + '#include "config.h"\n',  # the default comes first
+        '#include "config.h"\n#define FACTOR 3\n' + DEFAULT,
+        '#include "config.h"\n#undef FACTOR\n#define FACTOR 3\n',
+        '#include "config.h"\n#ifndef HOST\n#define HOST 1\n#endif\n#define FACTOR 3\n',
+    ],
+)
+def test_a_default_that_nothing_can_decide_is_not_told(text: str) -> None:
+    source = text + SCALE + "int main() { std::vector<int> v(HOST); }\n"
+    assert run(source) == 3
+    [told] = Kernel(source, "scale").compile().remarks
+    assert '"config.h" is left out' in told
+
+
+def test_an_include_guard_is_no_default(tmp_path: Path) -> None:
+    (tmp_path / "own.h").write_text(
+        "// What it is.\n#ifndef OWN_H\n#define OWN_H\n#define FACTOR 3\n#endif\n"
+    )
+    file = tmp_path / "k.cu"
+    file.write_text(
+        '#include "config.h"\n#include "own.h"\n#ifndef OWN_H\n#error\n#endif\n'
+        + SCALE + "int main() { std::vector<int> v; }\n"
+    )  # fmt: skip
+    [told] = Kernel(file, "scale").compile().remarks
+    assert '"config.h" is left out' in told
 
 
 def test_what_is_left_out_can_not_make_a_directive(tmp_path: Path) -> None:

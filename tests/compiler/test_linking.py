@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tilewise.compiler.ptx.linking import linked
+from tilewise.devices import Device
 from tilewise.errors import CompileError
 from tilewise.kernel import Kernel
 
@@ -85,3 +86,42 @@ def test_what_nobody_defines_stays_declared() -> None:
     text = linked(MAIN, [module("twice", 2)])
     assert text.count(".extern .func") == 1
     assert ".extern .func (.param .b32 r) thrice" in text
+
+
+def test_cuda_cpp_that_calls_what_nobody_defines(emulator: Device) -> None:
+    """With -rdc=true it compiles, for its PTX may be linked with more; it can't be launched."""
+    source = """extern __device__ int far(int);
+extern "C" __global__ void k(int* x) {
+    x[0] = far(x[0]);
+}"""
+    kernel = Kernel(source, "k", options=["-rdc=true"])
+    assert "_Z3fari" in kernel.compile().ptx
+    with pytest.raises(CompileError, match=r"^<source>:3: far is called, which is declared"):
+        kernel.launch(1, 1, (np.zeros(1, np.int32),), device=emulator)
+
+
+def test_a_call_of_what_nobody_defines() -> None:
+    for others, missing in (([], "twice"), ([module("twice", 2)], "thrice")):
+        told = f"^<ptx>: kernel calls {missing}, which the PTX declares and does not define"
+        with pytest.raises(CompileError, match=told):
+            Kernel.from_ptx(linked(MAIN, others)).compile()
+    deeper = module("twice", 2).replace("(found), plus,", "(found), thrice,")
+    with pytest.raises(CompileError, match=r"^<ptx>: twice calls thrice"):
+        Kernel.from_ptx(linked(MAIN.replace("thrice,", "twice,"), [deeper])).compile()
+    # What the kernel does not call may stay where it is, and so may what the driver brings.
+    text = linked(MAIN, [module("twice", 2), module("thrice", 3)])
+    more = "\n.extern .func (.param .b32 r) elsewhere(.param .b32 x);\n.visible .func unused() {"
+    body = f".reg .b32 %r<2>; mov.b32 %r1, 1; {CALL.format(name='elsewhere', value='%r1')} ret;"
+    Kernel.from_ptx(f"{text}{more}{body} }}").compile()
+    alias = ".func (.param .b32 r) thrice(.param .b32 x);\n.alias thrice, twice;"
+    twice = linked(MAIN.replace(".extern .func (.param .b32 r) thrice(.param .b32 x);", ""),
+                   [module("twice", 2)])  # fmt: skip
+    x = np.array([5], np.int32)
+    kernel = Kernel.from_ptx(
+        twice.replace(".visible .entry kernel", f"{alias}\n.visible .entry kernel")
+    )
+    kernel.launch(1, 1, (x,), device="emulator")
+    assert x[0] == (5 * 2 + 1) * 2 + 1
+    for name in ("vprintf", "malloc", "free", "__assertfail", "cudaGetParameterBufferV2"):
+        Kernel.from_ptx(text.replace("thrice", name)).compile()
+        Kernel.from_ptx(linked(MAIN.replace("thrice", name), [module("twice", 2)])).compile()

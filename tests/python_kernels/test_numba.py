@@ -296,6 +296,16 @@ def test_what_can_not_be_linked(emulator: Device, linked_file: Path, tmp_path: P
         launch(tmp_path / "missing.cu")
 
 
+def test_a_linked_function_that_is_not_defined(emulator: Device, linked_file: Path) -> None:
+    x = np.zeros(32, np.float32)
+    linked_file.write_text(LINKED.replace('extern "C" __device__ int combined', "int combined"))
+    for how in ({}, {"link": str(linked_file)}):
+        kernel = calling(cuda.declare_device("combined", SIGNATURE, **how))
+        with pytest.raises(CompileError, match=r"calls combined, which nothing .*link=") as caught:
+            tilewise.numba.launch(kernel[1, 32], x, x, x.copy(), device=emulator)
+        assert "<ptx>" not in str(caught.value)
+
+
 def test_pointers_that_a_signature_declares_are_addresses() -> None:
     from numba.cuda import types
 

@@ -210,12 +210,16 @@ def _fail(
     error: BaseException, message: str, code: int, words: Sequence[str], hint: str = ""
 ) -> int:
     """Say what was wrong, on standard error and, with --json, on standard output."""
-    message = with_options(message)
+    command = words[0] if words else None
+    message = with_options(message, command)
     if _as_json(words):
         findings = error.findings if isinstance(error, CheckError) else ()
         document: dict[str, Any] = {"error": message, "kind": type(error).__name__}
         if findings:
-            document["findings"] = [finding.to_dict() for finding in findings]
+            document["findings"] = [
+                {**finding.to_dict(), "message": with_options(finding.message, command)}
+                for finding in findings
+            ]
         print_json(document)
     return _told(message, code, hint)
 

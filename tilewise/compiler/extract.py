@@ -25,7 +25,7 @@ from tilewise.compiler.source.kernels import KernelDeclaration, alike
 from tilewise.compiler.source.part import Files, Part
 from tilewise.errors import CompileError, ParserMissingError
 
-PART = 2
+PART = 3
 """The version of what is left out: what was kept of another is compiled anew."""
 _MOST_ROUNDS = 24
 _ERROR = re.compile(r"^(\S.*?)\((\d+)\): (?:catastrophic )?error[^:]*: (.*)$", re.MULTILINE)
@@ -275,19 +275,19 @@ class _Search:
         Raises
         ------
         CompileError
-            If the header is one of the source's own.
+            If the header is one of the source's own, and a macro that is asked for has no default.
         """
         given = {macro.partition("=")[0] for macro in defined(self.job.options)}
         given |= set(self.job.request.defines or {})
-        conditions = [
-            (place, macro) for place, macro in self.part.conditions() if macro not in given
-        ]
+        known = [each for each in self.part.conditions() if each.macro not in given]
         reached = left_out.reached(self.output.log)
         for (file, line), reason in self.part.refused.items():
+            conditions = [each for each in known if each.may_follow(file, line)]
             if file not in self.files.texts or not conditions:
                 continue
-            place, macro = conditions[0]
-            if self.part.names_own_header(file, line):
+            needed = next((each for each in conditions if not each.has_default), None)
+            if needed is not None and self.part.names_own_header(file, line):
+                place, macro = f"{needed.file}:{needed.line}", needed.macro
                 raise CompileError(
                     f"{file}:{line}: {reason}\n{place}: what is compiled here depends on "
                     f"{macro}, which that header may define: name the header's folder in "
@@ -295,10 +295,11 @@ class _Search:
                     f"(defines={{{macro!r}: False}})"
                 )
             if (file, line) in reached:
-                names = ", ".join(dict.fromkeys(macro for _, macro in conditions))
+                names = ", ".join(dict.fromkeys(each.macro for each in conditions))
+                first = conditions[0]
                 yield (
-                    f"{place}: what is compiled here depends on {names}, which the header that is "
-                    f"left out at {file}:{line} may define"
+                    f"{first.file}:{first.line}: what is compiled here depends on "
+                    f"{names}, which the header that is left out at {file}:{line} may define"
                 )
 
     def _has_host_code(self) -> bool:

@@ -12,7 +12,8 @@ from weakref import WeakKeyDictionary
 
 from tilewise.compiler import Compiled
 from tilewise.compiler.ptx.given import given
-from tilewise.compiler.ptx.linking import linked
+from tilewise.compiler.ptx.linking import linked, undefined
+from tilewise.compiler.ptx.text import split
 from tilewise.devices import limits
 from tilewise.errors import CompileError
 from tilewise.numba import linking
@@ -53,7 +54,8 @@ def compiled_of(dispatcher: Any, types: tuple[Any, ...], arch: str) -> Compiled:
     Raises
     ------
     CompileError
-        If Numba does not compile it, or what it is linked with has no PTX.
+        If Numba does not compile it, what it is linked with has no PTX, or a function that it calls
+        is not defined.
     OSError
         If a file that it is linked with can't be read.
     """
@@ -112,6 +114,13 @@ def _compile(dispatcher: Any, types: tuple[Any, ...], arch: str) -> Compiled:
         ptx = linked(ptx, linking.needed(ptx, libraries[-1], options.get("link") or ()))
     except (errors.NumbaError, nvvm.NvvmError, NotImplementedError, CompileError) as error:
         raise CompileError(f"{function.__name__}: {error}") from error
+    module = split(ptx)
+    if (call := undefined(module, module.kernels[0])) is not None:
+        raise CompileError(
+            f"{function.__name__} calls {call[1]}, which nothing that it is linked with defines; "
+            f"link= of cuda.declare_device or of cuda.jit names the file, in which {call[1]} is "
+            'extern "C"'
+        )
     file = function.__code__.co_filename
     source = sources.shown(file), sources.text(file)
     return replace(given(ptx, arch=arch, source=source), name=function.__name__)

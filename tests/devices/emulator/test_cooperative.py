@@ -12,6 +12,7 @@ import pytest
 
 import tilewise
 from tilewise.cli.main import main
+from tilewise.cli.usage import COOPERATIVE
 from tilewise.devices import Device
 from tilewise.errors import BarrierError, LaunchError, RaceError
 from tilewise.kernel import Kernel
@@ -212,7 +213,9 @@ def test_the_command_line(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> 
     assert main([*line, "--cooperative", "--expect", "out = 300"]) == 0
     assert json.loads(capsys.readouterr().out)["cooperative"] is True
     assert main(line) == 1
-    assert "cooperative=True" in capsys.readouterr().err
+    told = capsys.readouterr()
+    assert "launch with --cooperative, so that all blocks run together" in told.err
+    assert "cooperative=" not in told.out + told.err
 
 
 @pytest.mark.parametrize("command", ["run", "profile", "watch", "roofline"])
@@ -233,3 +236,24 @@ def test_the_launch_that_is_suggested_is_cooperative(
     assert ("so watch can't record one of them alone" in told) is (command == "watch")
     assert (f"tilewise {command} " in line) is (command != "watch")
     assert main(shlex.split(line)[1:]) == 0
+
+
+def test_commands_name_the_option_of_a_cooperative_launch(
+    tmp_path: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "turn.cu").write_text(HEADERS)
+    line = ["turn.cu:turn", "--grid", "4", "--block", "64", "--args", "9", "zeros:256", "zeros:256"]
+    on = {"run": ["--device", "emulator"], "roofline": ["--on", "H200"]}
+    refused = "turn.cu:6: thread (0, 0, 0) of block (0, 0, 0) waits for the whole grid, in a launch"
+    for command in ("run", "profile", "roofline", "watch"):
+        assert main([command, *line, *on.get(command, [])]) == 2
+        told = capsys.readouterr().err
+        assert refused in told
+        assert "launch it with --cooperative" in told
+        assert "cooperative=" not in told
+        elsewhere = "--cooperative by `tilewise run` (`tilewise watch` makes no such launches)"
+        assert (elsewhere in told) is (command == "watch")
+    for command in COOPERATIVE:
+        assert main([command, *line, "--cooperative", *on.get(command, [])]) == 0
+    assert main(["watch", *line, "--cooperative"]) == 2

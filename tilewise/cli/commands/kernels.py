@@ -40,7 +40,15 @@ from tilewise.cli.commands.options import (
     device_of,
     print_json,
 )
-from tilewise.cli.commands.sources import Define, Include, Limit, NoLimits, Trusted, the_source
+from tilewise.cli.commands.sources import (
+    Define,
+    Include,
+    Limit,
+    NoLimits,
+    Trusted,
+    Undefine,
+    the_source,
+)
 
 
 def run(
@@ -84,6 +92,7 @@ def run(
     ] = False,
     include: Include = None,
     define: Define = None,
+    undefine: Undefine = None,
     trusted: Trusted = False,
     limit: Limit = None,
     no_limits: NoLimits = False,
@@ -105,7 +114,7 @@ def run(
     asked = Asked(grid, block, args, shared, seed or 0, cast, cooperative)
     after = After(tuple(expect or ()), rtol, atol, tuple(out or ()), force)
     checks = "strict" if strict else "raise"
-    kernel = the_source(target, include, trusted, limit, no_limits, define)
+    kernel = the_source(target, include, trusted, limit, no_limits, define, undefine)
     if asked.is_there:
         product = {
             "-m": m is not None, "-n": n is not None, "-k": k is not None, "--a": a, "--b": b,

@@ -259,7 +259,7 @@ def targets(
     Raises
     ------
     ValueError
-        If one is no such text, or a file is read too.
+        If one is no such text, an array is named twice, or a file is read too.
     OSError
         If a file can't be written.
     """
@@ -275,15 +275,20 @@ def targets(
             raise ValueError(_no_target(text, name, names))
         place = place_of(name, every) if mark else None
         if place is not None and every[place] in names:
-            found[every[place]] = Path(path)
+            more = {every[place]: Path(path)}
         elif mark and not Path(text).parent.is_dir():
             raise ValueError(_no_target(text, name, names))
         elif Path(text).is_dir() or text.endswith("/"):
-            found |= {name: Path(text) / f"{name}.npy" for name in names}
+            more = {name: Path(text) / f"{name}.npy" for name in names}
         elif len(names) == 1 and not mark:
-            found[names[0]] = Path(text)
+            more = {names[0]: Path(text)}
         else:
             raise ValueError(_no_target(text, name, names))
+        for array in filter(found.__contains__, more):
+            first, second = found[array], more[array]
+            which = f"{first} both times" if first == second else f"{first} and {second}"
+            raise ValueError(f"--out names {array} twice, with {which}; give each array one file")
+        found |= more
     if texts and not names:
         raise ValueError("--out is given, and no argument is an array")
     read = {path.resolve() for path in inputs}

@@ -31,7 +31,15 @@ from tilewise.cli.commands.options import (
     print_json,
     rungs,
 )
-from tilewise.cli.commands.sources import Define, Include, Limit, NoLimits, Trusted, source
+from tilewise.cli.commands.sources import (
+    Define,
+    Include,
+    Limit,
+    NoLimits,
+    Trusted,
+    Undefine,
+    source,
+)
 
 if TYPE_CHECKING:
     from tilewise.lens.profile import Profile
@@ -75,6 +83,7 @@ def profile(
     ] = False,
     include: Include = None,
     define: Define = None,
+    undefine: Undefine = None,
     trusted: Trusted = False,
     limit: Limit = None,
     no_limits: NoLimits = False,
@@ -98,7 +107,7 @@ def profile(
     if len(targets) > 2:
         raise ValueError(f"{len(targets)} kernels are named; one is profiled, or two are compared")
     kernels = [
-        source(each, include, trusted, limit, no_limits, define) for each in targets
+        source(each, include, trusted, limit, no_limits, define, undefine) for each in targets
     ]  # fmt: skip
     asked = Asked(grid, block, args, shared, seed, cast, cooperative)
     counts: list[Callable[..., Profile]] = []

@@ -37,7 +37,15 @@ from tilewise.cli.commands.options import (
     rungs,
     write_record,
 )
-from tilewise.cli.commands.sources import Define, Include, Limit, NoLimits, Trusted, source
+from tilewise.cli.commands.sources import (
+    Define,
+    Include,
+    Limit,
+    NoLimits,
+    Trusted,
+    Undefine,
+    source,
+)
 
 if TYPE_CHECKING:
     from tilewise.devices.gpu import Gpu
@@ -89,6 +97,7 @@ def roofline(
     ] = None,
     include: Include = None,
     define: Define = None,
+    undefine: Undefine = None,
     trusted: Trusted = False,
     limit: Limit = None,
     no_limits: NoLimits = False,
@@ -110,7 +119,7 @@ def roofline(
     from tilewise.lens.profiling import check_product
 
     asked = Asked(grid, block, args, shared, seed, cast, cooperative)
-    sources = (include, trusted, limit, no_limits, define)
+    sources = (include, trusted, limit, no_limits, define, undefine)
     if not asked.is_there:
         if None in (m, n, k):
             _advise(targets or (), sources)

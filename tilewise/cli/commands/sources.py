@@ -33,6 +33,14 @@ Define = Annotated[
         "-D", metavar="NAME[=VALUE]", help="A macro for FILE.cu, as -D TILE=16; may be given again."
     ),
 ]
+Undefine = Annotated[
+    list[str] | None,
+    typer.Option(
+        "-U", "--undefine", metavar="NAME",
+        help="A macro that is not defined, where a header that is not found might define it; may "
+        "be given again.",
+    ),
+]  # fmt: skip
 Trusted = Annotated[
     bool, typer.Option("--trusted", help="FILE.cu may include any file of this machine.")
 ]
@@ -67,6 +75,7 @@ def source(
     limit: Sequence[str] | None = None,
     has_no_limits: bool = False,
     define: Sequence[str] | None = None,
+    undefine: Sequence[str] | None = None,
 ) -> Kernel | Rung:
     """The rung of a name, or the kernel of ``FILE.cu:NAME`` or ``FILE.ptx:NAME`` within its limits.
 
@@ -87,7 +96,7 @@ def source(
         raise ValueError("--limit and --no-limits say the opposite; give one of them")
     return named(
         target, include=tuple(include or ()), trusted=is_trusted, limits=limits,
-        defines=macros_of(define or ()),
+        defines=macros_of(define or (), undefine or ()),
     )  # fmt: skip
 
 
@@ -98,6 +107,7 @@ def the_source(
     limit: Sequence[str] | None = None,
     has_no_limits: bool = False,
     define: Sequence[str] | None = None,
+    undefine: Sequence[str] | None = None,
 ) -> Kernel | Rung:
     """As :func:`source`, of the one target of a command.
 
@@ -106,10 +116,10 @@ def the_source(
     FileNotFoundError, ValueError
         As :func:`source`; or if a rung is given what is for a file's kernel.
     """
-    found = source(target, include, is_trusted, limit, has_no_limits, define)
+    found = source(target, include, is_trusted, limit, has_no_limits, define, undefine)
     given = {
         "--include": include, "--trusted": is_trusted, "--limit": limit,
-        "--no-limits": has_no_limits, "-D": define,
+        "--no-limits": has_no_limits, "-D": define, "-U": undefine,
     }  # fmt: skip
     options = [option for option, value in given.items() if value]
     if options and split_target(target) is None:
@@ -119,13 +129,15 @@ def the_source(
     return found
 
 
-def macros_of(define: Sequence[str]) -> dict[str, Any]:
+def macros_of(define: Sequence[str], undefine: Sequence[str] = ()) -> dict[str, Any]:
     """The macros that ``NAME=VALUE`` and ``NAME`` set; whole numbers as such.
+
+    Those of ``undefine`` are False: not defined.
 
     Raises
     ------
     ValueError
-        If one is not of that form, or is set twice.
+        If one is not of that form, is set twice, or is both defined and not.
     """
     found: dict[str, Any] = {}
     for each in define:
@@ -135,6 +147,12 @@ def macros_of(define: Sequence[str]) -> dict[str, Any]:
         if name in found:
             raise ValueError(f"-D {name} is given twice")
         found[name] = (int(value) if re.fullmatch(r"-?\d+", value) else value) if mark else True
+    for name in undefine:
+        if not re.fullmatch(r"[A-Za-z_]\w*", name):
+            raise ValueError(f"-U is {name!r}; it takes a macro's name, as FAST")
+        if found.get(name, False) is not False:
+            raise ValueError(f"-D {name} and -U {name} say the opposite; give one of them")
+        found[name] = False
     return found
 
 

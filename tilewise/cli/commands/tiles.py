@@ -19,7 +19,15 @@ from tilewise.cli.commands.options import (
     print_json,
     rungs,
 )
-from tilewise.cli.commands.sources import Define, Include, Limit, NoLimits, Trusted, source
+from tilewise.cli.commands.sources import (
+    Define,
+    Include,
+    Limit,
+    NoLimits,
+    Trusted,
+    Undefine,
+    source,
+)
 
 if TYPE_CHECKING:
     from tilewise.kernel import Kernel
@@ -91,6 +99,7 @@ def occupancy(
     ] = None,
     include: Include = None,
     define: Define = None,
+    undefine: Undefine = None,
     trusted: Trusted = False,
     limit: Limit = None,
     no_limits: NoLimits = False,
@@ -114,7 +123,7 @@ def occupancy(
     for axis, extent, most in zip("xyz", threads or (), MAX_BLOCK, strict=False):
         if extent > most:
             raise ValueError(f"--block is {block}; along {axis} a block has at most {most:,}")
-    found = source(target, include, trusted, limit, no_limits, define)
+    found = source(target, include, trusted, limit, no_limits, define, undefine)
     alone = None if tile or dtype else _as_it_is(found)
     if alone is not None and threads is None and takes_product(alone.compile()):
         alone = None  # it computes a product, and has a tile

@@ -25,7 +25,15 @@ from tilewise.cli.commands.options import (
     plain,
     print_json,
 )
-from tilewise.cli.commands.sources import Define, Include, Limit, NoLimits, Trusted, the_source
+from tilewise.cli.commands.sources import (
+    Define,
+    Include,
+    Limit,
+    NoLimits,
+    Trusted,
+    Undefine,
+    the_source,
+)
 from tilewise.ladder.verdict import as_dict
 from tilewise.places import Dim3
 from tilewise.targets import split_target
@@ -86,6 +94,7 @@ def watch(
     ] = None,
     include: Include = None,
     define: Define = None,
+    undefine: Undefine = None,
     trusted: Trusted = False,
     limit: Limit = None,
     no_limits: NoLimits = False,
@@ -121,7 +130,7 @@ def watch(
         if is_launch:
             raise ValueError("--gif and --frames draw the tiles of a product, and this is none")
         animation.check(gif)
-    kernel = the_source(target, include, trusted, limit, no_limits, define)
+    kernel = the_source(target, include, trusted, limit, no_limits, define, undefine)
     threads = None if not block else block[0]
     if is_launch:
         asked = Asked(grid, threads, args, shared, seed, cast)

@@ -16,6 +16,7 @@ from tilewise.compiler.compiled import Compiled
 from tilewise.compiler.options import check_text
 from tilewise.compiler.ptx import apart, assembler, origins
 from tilewise.compiler.ptx.lines import escaped
+from tilewise.compiler.ptx.linking import undefined
 from tilewise.compiler.ptx.module import (
     NO_FILE,
     Module,
@@ -116,7 +117,8 @@ def given(
     Raises
     ------
     CompileError
-        If the PTX can't be read, an assembler refuses it, or it has no kernel of this name.
+        If the PTX can't be read, an assembler refuses it, it has no kernel of this name, or that
+        calls a function which is not defined.
     LimitError
         If making machine code of it takes more than ``limits`` allow.
     ValueError
@@ -160,6 +162,11 @@ def _made(
     if module.split.address_size != 64:
         raise CompileError(
             f"{file} has addresses of {module.split.address_size} bits; 64 are taken"
+        )
+    if (call := undefined(module.split, symbol)) is not None:
+        raise CompileError(
+            f"{file}: {call[0]} calls {call[1]}, which the PTX declares and does not define; a "
+            "kernel's PTX needs all of the functions that it calls in one module"
         )
     cubin, log, missing = _assembled(module, arch, file, limits)
     resources = Resources(0, 0, 0, 0, 0, 0, missing)

@@ -17,6 +17,44 @@ _SECTION = re.compile(r"^\s*\.section\s[^{]*\{[^}]*\}", re.MULTILINE)
 _NUMBERED = re.compile(r"\.(file|loc)(\s+)(\d{1,9})\b")
 
 
+_CALL = re.compile(r"\bcall(?:\.uni)?(?=[\s(])\s*(?:\([^()]*\)\s*,\s*)?([\w$%]+)")
+_DECLARED = re.compile(r"\.func\s*(?:\([^)]*\)\s*)?([\w$%]+)")
+_ALIAS = re.compile(r"\.alias\s+([\w$%]+)\s*,\s*([\w$%]+)")
+# What the driver brings: CUDA's system calls, and what its device runtime declares.
+_SYSTEM = re.compile(r"vprintf|malloc|free|__assertfail|(?:cuda|cnp)[A-Z]\w*|__cuda\w*")
+
+
+def is_system(function: str) -> bool:
+    """Whether a function that is not defined is one that the driver brings."""
+    return _SYSTEM.fullmatch(function) is not None
+
+
+def undefined(module: Split, kernel: str) -> tuple[str, str] | None:
+    """Find a call that nothing can carry out, of the kernel or of what it calls.
+
+    Returns
+    -------
+    (str, str) or None
+        The function that calls, and the one that the module only declares, which is no system call.
+    """
+    declarations = "\n".join(module.declarations)
+    aliases = dict(_ALIAS.findall(declarations))
+    missing = set(_DECLARED.findall(declarations)) - module.functions.keys() - aliases.keys()
+    missing = {name for name in missing if not is_system(name)}
+    waiting, seen = [kernel], {kernel}
+    while missing and waiting:
+        caller = waiting.pop(0)
+        body = module.functions[caller]
+        for called in _CALL.findall(module.text, body.start, body.end):
+            if called in missing:
+                return caller, called
+            called = aliases.get(called, called)
+            if called in module.functions and called not in seen:
+                seen.add(called)
+                waiting.append(called)
+    return None
+
+
 def linked(text: str, others: Sequence[str]) -> str:
     """Return a module that has the functions of other modules too, which it declares and calls.
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tilewise.compiler.source.tree import Text
+from tilewise.compiler.source.tree import Directive, Text
 
 _DEFINE = re.compile(r"\s*#\s*define\s+([A-Za-z_]\w*)(\(([^)]*)\))?\s*(.*)", re.DOTALL)
 _TOKEN = re.compile(
@@ -40,17 +40,77 @@ def defined_in(text: Text) -> dict[str, list[Macro]]:
     """The macros that a text defines."""
     found: dict[str, list[Macro]] = {}
     for directive in text.directives:
-        if directive.word != "define":
-            continue
-        line = text.data[directive.start : directive.end].decode(errors="replace")
-        line = re.sub(r"//[^\n]*|/\*.*?\*/", " ", line.replace("\\\n", " "), flags=re.DOTALL)
-        if match := _DEFINE.fullmatch(line):
-            names = match[3]
-            parameters = (
-                None if match[2] is None else tuple(filter(None, map(str.strip, names.split(","))))
-            )
-            found.setdefault(match[1], []).append(Macro(parameters, tokens_of(match[4])))
+        if directive.word == "define" and (one := _defined(text, directive)):
+            found.setdefault(one[0], []).append(one[1])
     return found
+
+
+def _defined(text: Text, directive: Directive) -> tuple[str, Macro] | None:
+    line = text.data[directive.start : directive.end].decode(errors="replace")
+    line = re.sub(r"//[^\n]*|/\*.*?\*/", " ", line.replace("\\\n", " "), flags=re.DOTALL)
+    match = _DEFINE.fullmatch(line)
+    if match is None:
+        return None
+    parameters = (
+        None if match[2] is None else tuple(filter(None, map(str.strip, match[3].split(","))))
+    )
+    return match[1], Macro(parameters, tokens_of(match[4]))
+
+
+def words_asked(text: Text, directive: Directive) -> set[str]:
+    """The names in a directive, its own word among them; those of its comments left out."""
+    line = text.data[directive.start : directive.end].decode(errors="replace")
+    return set(_WORD.findall(re.sub(r"//[^\n]*|/\*.*?\*/", " ", line.partition("#")[2])))
+
+
+def defaults(text: Text) -> tuple[set[str], set[tuple[str, int]]]:
+    """The macros that a text defines anyway, and those that it defines where nobody else has.
+
+    Returns
+    -------
+    anyway : set of str
+        With a definition that no condition on the macro itself surrounds; include guards too.
+    asked : set of (str, int)
+        Macros with a definition that a condition on the macro itself surrounds, as
+        ``#ifndef SCALE`` does, and the place of each directive of that condition.
+    """
+    anyway: set[str] = set()
+    asked: set[tuple[str, int]] = set()
+    groups: list[list[Directive]] = []  # of each open condition, its directives so far
+    for directive in text.directives:
+        if directive.word in ("if", "ifdef", "ifndef"):
+            groups.append([directive])
+        elif directive.word.startswith("el") and groups:
+            groups[-1].append(directive)
+        elif directive.word == "endif" and groups:
+            groups.pop()
+        elif directive.word == "define" and (found := _defined(text, directive)):
+            name = found[0]
+            asking = [
+                (name, each.start)
+                for group in groups
+                if any(name in words_asked(text, one) for one in group)
+                for each in group
+            ]
+            if asking and not _is_guard(text, directive):
+                asked.update(asking)
+            else:
+                anyway.add(name)
+    return anyway, asked
+
+
+def _is_guard(text: Text, directive: Directive) -> bool:
+    """Whether a definition is that of an include guard: empty, in a condition around the text."""
+    first, *rest = (each for each in text.directives if each.word != "pragma")
+    found, last = _defined(text, directive), text.directives[-1]
+    return (
+        found is not None
+        and not found[1].body
+        and first.word in ("if", "ifndef")
+        and rest[0] == directive
+        and last.word == "endif"
+        and all(first.end <= token.start < last.start for token in text.tokens)
+    )
 
 
 def tokens_of(text: str) -> tuple[str, ...]:

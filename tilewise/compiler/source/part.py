@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NamedTuple
 
 from tilewise.compiler.source import macros as preprocessor
 from tilewise.compiler.source.declarations import Declaration, Reader, by_name
@@ -74,6 +75,19 @@ def read(texts: Mapping[str, str]) -> Files:
             macros.setdefault(name, []).extend(found)
     readers = (Reader(name, tree, macros) for name, tree in trees.items())
     return Files(trees, macros, tuple(each for one in readers for each in one.declarations()))
+
+
+class Condition(NamedTuple):
+    """A line on which what is compiled depends on a macro; it may have a default."""
+
+    file: str
+    line: int
+    macro: str
+    has_default: bool
+
+    def may_follow(self, file: str, line: int) -> bool:
+        """Whether an include there can decide it: a default before it holds whatever it defines."""
+        return not (self.has_default and self.file == file and self.line < line)
 
 
 @dataclass
@@ -152,9 +166,16 @@ class Part:
         elif directive.word != "include" or not is_inside:
             out[directive.start : directive.end] = text.data[directive.start : directive.end]
 
-    def conditions(self) -> Iterator[tuple[str, str]]:
-        """Macros that no text defines, and on which depends what is kept: where, and which."""
+    def conditions(self) -> Iterator[Condition]:
+        """Where what is kept depends on a macro that no text defines, or only by default.
+
+        A macro that has a default counts where what is kept uses it, or another condition asks.
+        """
         kept = self.kept()
+        words = {name for each in kept for name in each.words} | self.words
+        used = preprocessor.words_behind(words, self.files.macros)
+        found = {name: preprocessor.defaults(text) for name, text in self.files.texts.items()}
+        anyway = set[str]().union(*(names for names, _ in found.values()))
         for name, text in self.files.texts.items():
             gone = [e for e in self.files.declarations if e.file == name and e not in kept]
             for directive in text.directives:
@@ -162,11 +183,12 @@ class Part:
                     continue
                 if any(e.start <= directive.start < e.end for e in gone):
                     continue
-                line = text.data[directive.start : directive.end].decode(errors="replace")
-                words = words_of(re.sub(r"//[^\n]*|/\*.*?\*/", " ", line.partition("#")[2]))
-                for word in sorted(words - _USUAL - self.files.macros.keys()):
-                    if not word.startswith("_"):
-                        yield f"{name}:{text.line(directive.start)}", word
+                asked = preprocessor.words_asked(text, directive)
+                for word in sorted(asked - _USUAL - anyway):
+                    is_own = (word, directive.start) in found[name][1] and word not in used
+                    if not word.startswith("_") and not is_own:
+                        line = text.line(directive.start)
+                        yield Condition(name, line, word, word in self.files.macros)
 
     def names_own_header(self, file: str, line: int) -> bool:
         """Whether an include has its name in quotation marks."""

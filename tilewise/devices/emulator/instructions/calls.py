@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from tilewise.compiler.ptx.linking import is_system
+from tilewise.compiler.symbols import demangle
 from tilewise.devices.emulator.instructions.printf import (
     argument_places,
     count_arguments,
@@ -21,7 +23,12 @@ from tilewise.devices.emulator.ptx.sources import SourceLine, readable
 from tilewise.devices.emulator.ptx.syntax import Register, Symbol, Vector
 from tilewise.devices.emulator.threads.lanes import Index, Lanes
 from tilewise.devices.emulator.threads.op import Groups, Op
-from tilewise.errors import KernelAssertError, LaunchError, UnsupportedInstructionError
+from tilewise.errors import (
+    CompileError,
+    KernelAssertError,
+    LaunchError,
+    UnsupportedInstructionError,
+)
 
 if TYPE_CHECKING:
     from tilewise.devices.emulator.machine import Machine
@@ -284,6 +291,11 @@ def _call(machine: Machine, op: Op) -> None:
         elif target.name in machine.program.entries:
             name = target.name
             op.control = lambda lanes: machine.calls.enter(op, lanes, name)
+        elif not is_system(target.name):
+            raise CompileError(
+                f"{op.file}:{op.line}: {demangle(target.name)} is called, which is declared and "
+                "defined nowhere: define it in the source, or in a header that it includes"
+            )
         else:
             raise op.unsupported(f"the function {target.name} is not in the source")
         return
