@@ -60,8 +60,8 @@ def test_the_command(
     monkeypatch.setattr(sys, "argv", ["fit_general.py", str(file)])
     SCRIPT["main"]()
     now, others, fitted, constants = capsys.readouterr().out.splitlines()
-    assert now.startswith("float64, 60 products, the model of now: off by a factor of 1.")
-    assert "each foretold by the others: off by a factor of 1.0" in others
+    assert now.startswith("float64, 60 products, the present model: off by a factor of 1.")
+    assert "cross-validated: off by a factor of 1.0" in others
     assert "fitted: off by a factor of 1.0" in fitted
     assert constants.startswith("{'start': ")
     monkeypatch.setattr(sys, "argv", ["fit_general.py", "--check", str(file)])
