@@ -14,6 +14,7 @@ from matmul_reference import assert_right
 
 import tilewise
 from tilewise.devices import Device
+from tilewise.devices.gpu import Gpu
 from tilewise.files import memory, multiply, unfinished
 from tilewise.files.execute import OnDevice, OnHost
 from tilewise.files.npy import MatrixFile, Target
@@ -226,15 +227,23 @@ def test_what_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
     assert memory.default() == 1 << 30
 
 
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("memory", ["20kB", "1MB"])
+def test_pieces_go_to_the_gpu(tmp_path: Path, dtype: str, memory: str, gpu: Gpu) -> None:
+    assert 0 < gpu.free_memory() < 1 << 50
+    a, b = drawn(130, 170, dtype=dtype), np.asfortranarray(drawn(170, 90, dtype=dtype))
+    _, found = product(tmp_path, a, b, device="gpu", memory=memory)
+    assert (found.device, found.correct) == ("gpu", True)
+
+
 class Emulated:
     """An emulator in the GPU's place, with so much memory left."""
 
     def __init__(self, emulator: Any, free: int) -> None:
-        self.context, self.emulator, self.free = self, emulator, free
+        self.emulator, self.free = emulator, free
 
-    def call(self, name: str) -> tuple[int, int]:
-        assert name == "cuMemGetInfo"
-        return self.free, 2 * self.free
+    def free_memory(self) -> int:
+        return self.free
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32"])

@@ -314,6 +314,12 @@ class Gpu:
             self._opt_in(loaded, shared)
             return self._occupancy(loaded, threads, shared)
 
+    def free_memory(self) -> int:
+        """Return how many bytes of its memory are free."""
+        with self._lock, self.context.current():
+            free, _ = self.context.call("cuMemGetInfo")
+        return int(free)
+
     def _load(self, compiled: Compiled, fresh: bool = False) -> _Loaded:
         key = _key(compiled)
         if not fresh and key in self._loaded:

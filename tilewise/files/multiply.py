@@ -256,8 +256,7 @@ class _Run:
         self.problem = Problem(m, n, k, item, sums, item, casts, copies=0 if gpu is None else 1)
         self.room = self.budget
         if gpu is not None:
-            free, _ = gpu.context.call("cuMemGetInfo")
-            self.room = min(self.budget, int(free * _SHARE_OF_GPU))
+            self.room = min(self.budget, int(gpu.free_memory() * _SHARE_OF_GPU))
         self.notes: list[str] = []
 
     def carry_out(self, shown: str, resume: bool, wants_check: bool) -> FileProduct:

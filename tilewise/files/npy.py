@@ -64,7 +64,24 @@ class Header:
         return {**asdict(self), "shape": list(self.shape)}
 
 
-class MatrixFile:
+class _Opened:
+    """A file that is closed at the end of a ``with``."""
+
+    _file: FileIO
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._file.close()
+
+
+class MatrixFile(_Opened):
     """A matrix in a ``.npy`` file that is read by pieces; a context that closes it.
 
     Parameters
@@ -96,17 +113,6 @@ class MatrixFile:
         except BaseException:
             self._file.close()
             raise
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._file.close()
 
     def _header(self) -> Header:
         whose = f"matrix {self.what}: {self.path}"
@@ -195,7 +201,7 @@ class MatrixFile:
             done += count
 
 
-class Target:
+class Target(_Opened):
     """A C-ordered ``.npy`` file that is written by pieces; a context that closes it.
 
     Parameters
@@ -228,17 +234,6 @@ class Target:
         if is_new:
             self._write(0, memoryview(header.getvalue()))
             self._file.truncate(self.size)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._file.close()
 
     def store(self, rows: Span, columns: Span, piece: Array) -> None:
         """Write a C-contiguous piece of the file's dtype."""
