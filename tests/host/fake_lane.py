@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import random
 import threading
 from collections import deque
@@ -13,8 +14,8 @@ import numpy as np
 
 from tilewise.devices.prepared import Prepared
 from tilewise.gemm.product import Operand, Product
-from tilewise.host.execute import Threads
-from tilewise.host.lane import CHUNK, Chunk, Shape, Stream
+from tilewise.host.copying import Threads
+from tilewise.host.lane import CHUNK, Chunk, Kind, Shape, Stream
 from tilewise.host.launcher import Asked, product_of
 from tilewise.host.plan import Compute, HostPlan, HostProblem
 
@@ -34,11 +35,10 @@ class FakeLane:
     for what it needs is caught, sooner or later.
     """
 
-    def __init__(self, seed: int, most: int = 3) -> None:
+    def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
-        self._most = most
-        self._streams: dict[Stream, deque[Callable[[], bool]]] = {x: deque() for x in Stream}
-        self._chunks: list[tuple[Stream, Chunk]] = []
+        self._streams: dict[Stream, deque[Callable[[], bool]]] = {}
+        self._chunks: dict[tuple[Kind, int, int], Chunk] = {}
         self._lock = threading.RLock()
         self.memory = np.zeros(0, np.uint8)
         self.allocated = 0
@@ -50,16 +50,24 @@ class FakeLane:
         return 256
 
     def release(self) -> None:
+        self.drain()
+
+    def drain(self) -> None:
         with self._lock:
             while any(self._streams.values()):
                 self._do_one()
 
-    def chunk(self, stream: Stream) -> Chunk | None:
-        if sum(x == stream for x, _ in self._chunks) == self._most:
-            return None
-        chunk = Chunk(np.full(CHUNK, 0xFF, np.uint8))
-        self._chunks.append((stream, chunk))
-        return chunk
+    def stream(self, kind: Kind, index: int) -> Stream:
+        with self._lock:
+            self._streams.setdefault((kind, index), deque())
+        return kind, index
+
+    def chunk(self, kind: Kind, index: int, turn: int) -> Chunk:
+        with self._lock:
+            key = kind, index, turn
+            if key not in self._chunks:
+                self._chunks[key] = Chunk(np.full(CHUNK, 0xFF, np.uint8))
+            return self._chunks[key]
 
     def pin(self, chunk: Chunk) -> None:
         self.pinned.add(chunk.memory.ctypes.data)
@@ -81,19 +89,13 @@ class FakeLane:
     def wait(self, stream: Stream, event: FakeEvent) -> None:
         self.give(stream, lambda: event.has_come)
 
-    def is_done(self, event: FakeEvent) -> bool:
-        with self._lock:
-            if self._random.random() < 0.3 and any(self._streams.values()):
-                self._do_one()
-            return event.has_come
-
     def finish(self, event: FakeEvent) -> None:
         with self._lock:
             while not event.has_come:
                 self._do_one()
 
     def _do_one(self) -> None:
-        busy = [x for x in Stream if self._streams[x]]
+        busy = [x for x in self._streams if self._streams[x]]
         self._random.shuffle(busy)
         for stream in busy:
             if self._streams[stream][0]():
@@ -103,7 +105,7 @@ class FakeLane:
 
     def lines(self, address: int, pitch: int, shape: Shape) -> Any:
         lines, width = shape
-        assert 256 <= address
+        assert address >= 256
         assert address + (lines - 1) * pitch + width <= 256 + self.allocated
         return np.lib.stride_tricks.as_strided(
             self.memory[address:], (lines, width), (pitch, 1), writeable=True
@@ -112,24 +114,28 @@ class FakeLane:
     @staticmethod
     def _host(address: int, pitch: int, shape: Shape) -> Any:
         lines, width = shape
-        flat = (np.ctypeslib.ctypes.c_uint8 * ((lines - 1) * pitch + width)).from_address(address)
+        flat = (ctypes.c_uint8 * ((lines - 1) * pitch + width)).from_address(address)
         return np.lib.stride_tricks.as_strided(
-            np.frombuffer(flat, np.uint8), shape, (pitch, 1), writeable=True
+            np.frombuffer(memoryview(flat).cast("B"), np.uint8), shape, (pitch, 1), writeable=True
         )
 
-    def copy_in(self, address: int, pitch: int, host: int, host_pitch: int, shape: Shape) -> None:
+    def copy_in(
+        self, stream: Stream, address: int, pitch: int, host: int, host_pitch: int, shape: Shape
+    ) -> None:
         def work() -> bool:
             self.lines(address, pitch, shape)[...] = self._host(host, host_pitch, shape)
             return True
 
-        self.give(Stream.INWARD, work)
+        self.give(stream, work)
 
-    def copy_out(self, address: int, pitch: int, host: int, host_pitch: int, shape: Shape) -> None:
+    def copy_out(
+        self, stream: Stream, address: int, pitch: int, host: int, host_pitch: int, shape: Shape
+    ) -> None:
         def work() -> bool:
             self._host(host, host_pitch, shape)[...] = self.lines(address, pitch, shape)
             return True
 
-        self.give(Stream.OUTWARD, work)
+        self.give(stream, work)
 
     def launch(
         self, launches: Sequence[Prepared], stream: Stream, addresses: Sequence[int]
@@ -208,4 +214,4 @@ class FakeLauncher:
 
 
 def threads(executor: Any) -> Threads:
-    return Threads(lambda: executor, 2, nullcontext)
+    return Threads(lambda: executor, 3, 2, nullcontext)

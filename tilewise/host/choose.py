@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 
 from tilewise.host import divided, grouped, resident, strips
 from tilewise.host.plan import HostPlan, HostProblem
@@ -32,7 +33,7 @@ _GAIN = 0.9
 _MOST_PAIRS = 1 << 20
 
 Seconds = Callable[[int, int, int], float]
-"""How long the GPU takes for a product of m, n and k."""
+"""How long the GPU takes for a product of m, n and k; equal ones say the same."""
 
 
 def choose(p: HostProblem, room: int, seconds: Seconds) -> HostPlan:
@@ -82,6 +83,7 @@ def _of_one(p: HostProblem) -> HostProblem:
     )  # fmt: skip
 
 
+@lru_cache(maxsize=256)
 def _resident(p: HostProblem, seconds: Seconds) -> HostPlan:
     """Return the plan of a product that fits: in so many strips that copies and kernels overlap."""
     if p.bytes_in + p.bytes_out <= SMALL:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol, TypeGuard
 
-from tilewise.host.copying import Here, Loader, Storer, StorerThread, directly, part_size
-from tilewise.host.lane import Lane, Stream
+from tilewise.host.copying import DIRECT, Loader, Storer, Threads, directly, part_size
+from tilewise.host.lane import Kind, Lane, Stream
 from tilewise.host.matrices import HostMatrix
 from tilewise.host.order import Done, Order
 from tilewise.host.plan import Compute, CopyIn, CopyOut, HostPlan, HostProblem, Step
@@ -15,10 +14,10 @@ from tilewise.host.plan import Compute, CopyIn, CopyOut, HostPlan, HostProblem, 
 INLINE = 1 << 20
 """Bytes to and from the GPU up to which the calling thread copies all of it by itself."""
 
+COMPUTE_STREAMS = 2
+"""Streams of kernels, so that the last blocks of one product run beside the next one's first."""
+
 Progress = Callable[[int, int], None]
-
-
-_OTHER = {Stream.COMPUTE: Stream.COMPUTE_TOO, Stream.COMPUTE_TOO: Stream.COMPUTE}
 
 
 class Matrices(NamedTuple):
@@ -40,24 +39,6 @@ class Launcher(Protocol):
     def launch(self, step: Compute, stream: Stream, base: int, workspace: int) -> None:
         """Launch a product whose regions begin at ``base``."""
         ...
-
-
-class Threads(NamedTuple):
-    """Where the threads come from.
-
-    Attributes
-    ----------
-    executor : callable
-        Returns the threads that copy.
-    workers : int
-        How many they are.
-    current : callable
-        A context manager that makes the GPU's context the calling thread's.
-    """
-
-    executor: Callable[[], Any]
-    workers: int
-    current: Callable[[], AbstractContextManager[Any]]
 
 
 def execute(
@@ -91,9 +72,12 @@ def execute(
     """
     workspace = launcher.workspace(plan)
     try:
-        base = lane.allocate(plan.memory + 2 * workspace)
+        base = lane.allocate(plan.memory + COMPUTE_STREAMS * workspace)
         run = _Run(plan, problem, matrices, lane, launcher, base, workspace)
         run.all(threads, progress)
+    except BaseException:
+        lane.drain()
+        raise
     finally:
         lane.release()
 
@@ -116,21 +100,18 @@ class _Run:
         self._target = matrices.d
         self._by_rows = {"A": problem.a.by_rows, "B": problem.b.by_rows, "C": problem.d.by_rows}
         self._base, self._workspace = base, workspace
-        self._order = Order(lane)
-        self._stream = Stream.COMPUTE
+        self._order = Order()
+        self._turn = 0
 
     def all(self, threads: Threads, progress: Progress | None) -> None:
         """Do every step."""
         total = self._plan.bytes_in + self._plan.bytes_out
-        inline = total <= INLINE
-        executor = Here() if inline else threads.executor()
-        part = part_size(total, threads.workers)
+        used = None if total <= INLINE else threads
+        part = part_size(total, threads.inward)
+        by_rows = self._problem.d.by_rows
         staged = filter(self._is_staged, self._plan.steps())
-        loader = Loader(self._lane, executor, staged, self._piece, part)
-        storer = Storer(
-            self._lane, executor, self._target, self._problem.d.by_rows, part
-        )  # fmt: skip
-        thread = None if inline else StorerThread(storer, self._base, threads.current)
+        storer = Storer(self._lane, self._base, self._target, by_rows, part, used)
+        loader = Loader(self._lane, self._base, staged, self._piece, part, used)
         try:
             for step in self._followed(progress):
                 if isinstance(step, CopyIn):
@@ -138,11 +119,12 @@ class _Run:
                 elif isinstance(step, Compute):
                     self._compute(step)
                 else:
-                    self._copy_out(step, storer, thread)
-            (storer if thread is None else thread).finish()
+                    self._copy_out(step, storer)
+            loader.finish()
+            storer.finish()
         except BaseException:
             loader.cancel()
-            (storer if thread is None else thread).cancel()
+            storer.cancel()
             raise
 
     def _followed(self, progress: Progress | None) -> Iterator[CopyIn | Compute | CopyOut]:
@@ -173,36 +155,34 @@ class _Run:
     def _copy_in(self, step: CopyIn, loader: Loader) -> None:
         if not _has_elements(step):
             return
-        self._order.before(Stream.INWARD, writes=step.to.cells)
-        address = self._base + step.to.offset
+        waits = self._order.before(None, writes=step.to.cells)
         if self._direct(step):
+            stream, at = self._lane.stream(Kind.INWARD, DIRECT), self._base + step.to.offset
+            for event in waits:
+                self._lane.wait(stream, event)
             for ahead, host, host_pitch, shape in directly(self._piece(step), step.to):
-                self._lane.copy_in(address + ahead, step.to.pitch, host, host_pitch, shape)
+                self._lane.copy_in(stream, at + ahead, step.to.pitch, host, host_pitch, shape)
+            done = Done([self._lane.record(stream)], stream)
         else:
-            loader.load(address, step.to.pitch)
-        done = Done(Stream.INWARD, self._lane.record(Stream.INWARD))
+            done = loader.load(waits)
         self._order.after(done, writes=step.to.cells)
 
     def _compute(self, step: Compute) -> None:
         reads = step.a.cells + step.b.cells
         writes = step.d.cells + (() if step.result is None else step.result.cells)
         if step.is_first:
-            self._stream = _OTHER[self._stream]
-        stream = self._stream
-        self._order.before(stream, reads, writes)
-        workspace = self._base + self._plan.memory
-        if stream is Stream.COMPUTE_TOO:
-            workspace += self._workspace
+            self._turn = (self._turn + 1) % COMPUTE_STREAMS
+        stream = self._lane.stream(Kind.COMPUTE, self._turn)
+        for event in self._order.before(stream, reads, writes):
+            self._lane.wait(stream, event)
+        workspace = self._base + self._plan.memory + self._turn * self._workspace
         self._launcher.launch(step, stream, self._base, workspace)
-        self._order.after(Done(stream, self._lane.record(stream)), reads, writes)
+        self._order.after(Done([self._lane.record(stream)], stream), reads, writes)
 
-    def _copy_out(self, step: CopyOut, storer: Storer, thread: StorerThread | None) -> None:
-        computed = self._order.writing(step.source.cells)
-        if thread is None:
-            done = Done(Stream.OUTWARD, storer.store(step, self._base, computed))
-        else:
-            done = thread.store(step, computed)
-        self._order.after(done, reads=step.source.cells)
+    def _copy_out(self, step: CopyOut, storer: Storer) -> None:
+        cells = step.source.cells
+        done = storer.store(step, self._order.before(None, reads=cells))
+        self._order.after(done, reads=cells)
 
 
 def _has_elements(step: CopyIn) -> bool:

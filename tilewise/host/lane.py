@@ -7,6 +7,7 @@ so that chunks are kept from product to product (:mod:`tilewise.host.staging`).
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections.abc import Sequence
 from enum import IntEnum
@@ -22,24 +23,26 @@ from tilewise.devices.prepared import Prepared
 Bytes = npt.NDArray[np.uint8]
 
 CHUNK = 4 << 20
-"""Bytes of a chunk: the link is at 0.97 of its speed, and the host copies it in under a ms."""
+"""Bytes of a chunk: the link is at 0.97 of its speed, and a thread copies it in under a ms."""
+KEPT = 16 << 20
+"""Bytes of the GPU's memory that a lane keeps, for products that need no more."""
+CHUNKS = 2
+"""Chunks of each thread that copies."""
 _PAGE = 4096
 
 
-class Stream(IntEnum):
-    """A lane's streams; each does one thing after the other, and all go on side by side.
-
-    There are two for kernels, so that the last blocks of one product run beside the next one.
-    """
+class Kind(IntEnum):
+    """What a lane's streams are for. All go on side by side."""
 
     INWARD = 0
     OUTWARD = 1
     COMPUTE = 2
-    COMPUTE_TOO = 3
 
 
-MOST = {Stream.INWARD: 20, Stream.OUTWARD: 12}
-"""Chunks of a lane: as many as the copying threads work at, and some that are on their way."""
+Stream = tuple[Kind, int]
+"""Of each kind there may be several."""
+Shape = tuple[int, int]
+"""Lines, and the bytes of each."""
 
 
 class Chunk:
@@ -64,12 +67,24 @@ class Lane(Protocol):
         """Return the address of so many bytes of the GPU's memory, until :meth:`release`."""
         ...
 
-    def release(self) -> None:
-        """Wait for all streams, and free what was allocated."""
+    def drain(self) -> None:
+        """Wait until all streams have done what they were given."""
         ...
 
-    def chunk(self, stream: Stream) -> Chunk | None:
-        """Return another chunk for the copies of a stream; None where it has all it may have."""
+    def release(self) -> None:
+        """Free what was allocated, which no stream uses any more."""
+        ...
+
+    def stream(self, kind: Kind, index: int) -> Stream:
+        """Return a stream, one thread's own where it copies."""
+        ...
+
+    def chunk(self, kind: Kind, index: int, turn: int) -> Chunk:
+        """Return one of the chunks of a thread that copies in this direction."""
+        ...
+
+    def pin(self, chunk: Chunk) -> None:
+        """Let the GPU copy from and to a chunk."""
         ...
 
     def record(self, stream: Stream) -> Any:
@@ -80,35 +95,27 @@ class Lane(Protocol):
         """Have what a stream is given from now on wait for an event."""
         ...
 
-    def is_done(self, event: Any) -> bool:
-        """Whether the event has come."""
-        ...
-
     def finish(self, event: Any) -> None:
         """Wait until the event has come."""
         ...
 
-    def pin(self, chunk: Chunk) -> None:
-        """Let the GPU copy from and to a chunk."""
+    def copy_in(
+        self, stream: Stream, address: int, pitch: int, host: int, host_pitch: int, shape: Shape
+    ) -> None:
+        """Copy lines from the host's pinned memory to the GPU's."""
         ...
 
-    def copy_in(self, address: int, pitch: int, host: int, host_pitch: int, shape: Shape) -> None:
-        """Copy lines from the host's pinned memory to the GPU's, on the inward stream."""
-        ...
-
-    def copy_out(self, address: int, pitch: int, host: int, host_pitch: int, shape: Shape) -> None:
-        """Copy lines from the GPU's memory to the host's pinned, on the outward stream."""
+    def copy_out(
+        self, stream: Stream, address: int, pitch: int, host: int, host_pitch: int, shape: Shape
+    ) -> None:
+        """Copy lines from the GPU's memory to the host's pinned."""
         ...
 
     def launch(
         self, launches: Sequence[Prepared], stream: Stream, addresses: Sequence[int]
     ) -> None:
-        """Launch a plan's kernels on a stream."""
+        """Launch a plan's kernels."""
         ...
-
-
-Shape = tuple[int, int]
-"""Lines, and the bytes of each."""
 
 
 class _Event:
@@ -179,62 +186,77 @@ class GpuLane:
 
     def __init__(self, gpu: Gpu) -> None:
         self.gpu = gpu
-        self._context = context = gpu.context
-        self._driver = context.driver
-        self._chunks: dict[Stream, list[_PinnedChunk]] = {Stream.INWARD: [], Stream.OUTWARD: []}
-        self._taken = dict.fromkeys(self._chunks, 0)
-        self._memories: list[Memory] = []
+        self._context = gpu.context
+        self._driver = gpu.context.driver
+        self._lock = threading.Lock()
+        self._chunks: dict[tuple[Kind, int, int], _PinnedChunk] = {}
+        self._streams: dict[Stream, Any] = {}
+        self._handles: dict[Stream, int] = {}
+        self._memory: Memory | None = None
         self._events: list[Any] = []
-        non_blocking = self._driver.CUstream_flags.CU_STREAM_NON_BLOCKING
-        self._streams = [context.call("cuStreamCreate", non_blocking) for _ in Stream]
-        self._handles = [int(stream) for stream in self._streams]
         flags = self._driver.CUevent_flags
         self._flags = flags.CU_EVENT_DISABLE_TIMING | flags.CU_EVENT_BLOCKING_SYNC
 
     @property
     def pinned(self) -> int:
         """Bytes of pinned memory that it keeps."""
-        return CHUNK * sum(x.is_pinned for chunks in self._chunks.values() for x in chunks)
+        return CHUNK * sum(chunk.is_pinned for chunk in self._chunks.values())
 
     def allocate(self, size: int) -> int:
-        memory = Memory(self._context, size)
-        self._memories.append(memory)
-        return memory.address
+        if self._memory is None or self._memory.size < size:
+            self._memory = None  # before as much is asked for again
+            self._memory = Memory(self._context, size)
+        return self._memory.address
 
-    def release(self) -> None:
-        try:
-            for stream in self._streams:
-                self._context.call("cuStreamSynchronize", stream)
-        finally:
-            self._memories.clear()
-            self._taken = dict.fromkeys(self._chunks, 0)
+    def drain(self) -> None:
+        for stream in self._streams.values():
+            self._call("cuStreamSynchronize", stream)
+
+    def release(self, most: int = KEPT) -> None:
+        if self._memory is not None and self._memory.size > most:
+            self._memory = None
 
     def close(self) -> None:
         """Free everything; the lane is of no use afterwards."""
-        for chunks in self._chunks.values():
-            for chunk in chunks:
-                chunk.free()
-            chunks.clear()
-        for stream in self._streams:
+        self._memory = None
+        for chunk in self._chunks.values():
+            chunk.free()
+        self._chunks.clear()
+        for stream in self._streams.values():
             self._driver.cuStreamDestroy(stream)
+        self._streams.clear()
         for event in self._events:
             self._driver.cuEventDestroy(event)
+        self._events.clear()
 
-    def chunk(self, stream: Stream) -> Chunk | None:
-        chunks, taken = self._chunks[stream], self._taken[stream]
-        if taken == MOST[stream]:
-            return None
-        if taken == len(chunks):
-            chunks.append(_PinnedChunk(self._context))
-        self._taken[stream] = taken + 1
-        return chunks[taken]
+    def stream(self, kind: Kind, index: int) -> Stream:
+        stream = kind, index
+        if stream not in self._streams:
+            flags = self._driver.CUstream_flags.CU_STREAM_NON_BLOCKING
+            made = self._call("cuStreamCreate", flags)
+            with self._lock:
+                self._handles[stream] = int(made)
+                self._streams[stream] = made
+        return stream
+
+    def chunk(self, kind: Kind, index: int, turn: int) -> Chunk:
+        key = kind, index, turn
+        chunk = self._chunks.get(key)
+        if chunk is None:
+            chunk = _PinnedChunk(self._context)
+            with self._lock:
+                self._chunks[key] = chunk
+        return chunk
 
     def pin(self, chunk: Chunk) -> None:
         assert isinstance(chunk, _PinnedChunk)
         chunk.pin()
 
     def record(self, stream: Stream) -> _Event:
-        handle = self._events.pop() if self._events else self._call("cuEventCreate", self._flags)
+        try:
+            handle = self._events.pop()
+        except IndexError:
+            handle = self._call("cuEventCreate", self._flags)
         event = _Event(handle, self._events)
         self._call("cuEventRecord", handle, self._streams[stream])
         return event
@@ -242,42 +264,36 @@ class GpuLane:
     def wait(self, stream: Stream, event: _Event) -> None:
         self._call("cuStreamWaitEvent", self._streams[stream], event.handle, 0)
 
-    def is_done(self, event: _Event) -> bool:
-        (status,) = self._driver.cuEventQuery(event.handle)
-        if status == self._driver.CUresult.CUDA_ERROR_NOT_READY:
-            return False
-        if status != self._driver.CUresult.CUDA_SUCCESS:
-            raise self._context.error(status, "cuEventQuery")
-        return True
-
     def finish(self, event: _Event) -> None:
         self._call("cuEventSynchronize", event.handle)
 
-    def copy_in(self, address: int, pitch: int, host: int, host_pitch: int, shape: Shape) -> None:
+    def copy_in(
+        self, stream: Stream, address: int, pitch: int, host: int, host_pitch: int, shape: Shape
+    ) -> None:
         lines, width = shape
         if lines == 1:
-            self._call("cuMemcpyHtoDAsync", address, host, width, self._streams[Stream.INWARD])
+            self._call("cuMemcpyHtoDAsync", address, host, width, self._streams[stream])
             return
         copy = self._copy(lines, width)
         kinds = self._driver.CUmemorytype
         copy.srcMemoryType, copy.srcHost, copy.srcPitch = kinds.CU_MEMORYTYPE_HOST, host, host_pitch
-        copy.dstMemoryType, copy.dstDevice, copy.dstPitch = (
-            kinds.CU_MEMORYTYPE_DEVICE, address, pitch,
-        )  # fmt: skip
-        self._call("cuMemcpy2DAsync", copy, self._streams[Stream.INWARD])
+        copy.dstMemoryType = kinds.CU_MEMORYTYPE_DEVICE
+        copy.dstDevice, copy.dstPitch = address, pitch
+        self._call("cuMemcpy2DAsync", copy, self._streams[stream])
 
-    def copy_out(self, address: int, pitch: int, host: int, host_pitch: int, shape: Shape) -> None:
+    def copy_out(
+        self, stream: Stream, address: int, pitch: int, host: int, host_pitch: int, shape: Shape
+    ) -> None:
         lines, width = shape
         if lines == 1:  # what lies between the host's lines stays as it is
-            self._call("cuMemcpyDtoHAsync", host, address, width, self._streams[Stream.OUTWARD])
+            self._call("cuMemcpyDtoHAsync", host, address, width, self._streams[stream])
             return
         copy = self._copy(lines, width)
         kinds = self._driver.CUmemorytype
-        copy.srcMemoryType, copy.srcDevice, copy.srcPitch = (
-            kinds.CU_MEMORYTYPE_DEVICE, address, pitch,
-        )  # fmt: skip
+        copy.srcMemoryType = kinds.CU_MEMORYTYPE_DEVICE
+        copy.srcDevice, copy.srcPitch = address, pitch
         copy.dstMemoryType, copy.dstHost, copy.dstPitch = kinds.CU_MEMORYTYPE_HOST, host, host_pitch
-        self._call("cuMemcpy2DAsync", copy, self._streams[Stream.OUTWARD])
+        self._call("cuMemcpy2DAsync", copy, self._streams[stream])
 
     def launch(
         self, launches: Sequence[Prepared], stream: Stream, addresses: Sequence[int]

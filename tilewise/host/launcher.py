@@ -11,6 +11,7 @@ from tilewise.gemm import beside, round_sums
 from tilewise.gemm.plan import chip_of, offers, plan_product
 from tilewise.gemm.product import ACCUMULATORS, Operand, Product, offset
 from tilewise.gemm.steps import Plan, prepare
+from tilewise.host.execute import COMPUTE_STREAMS
 from tilewise.host.lane import Lane, Stream
 from tilewise.host.matrices import Lying
 from tilewise.host.plan import GRAIN, Compute, HostPlan, HostProblem, Region, rounded
@@ -86,7 +87,7 @@ class GpuLauncher:
     def workspace(self, plan: HostPlan) -> int:
         """Return the bytes that each of a plan's products may need; prepare them."""
         self._sums_apart = plan.sums_apart
-        most, room = 0, (self._room - plan.memory) // 2
+        most, room = 0, (self._room - plan.memory) // COMPUTE_STREAMS
         for step in plan.steps():
             if isinstance(step, Compute):
                 product = self._product(step)

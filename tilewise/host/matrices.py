@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -67,7 +68,7 @@ class HostMatrix:
     array: Array
     is_pinned: bool = False
 
-    @property
+    @cached_property
     def lying(self) -> Lying:
         """How it lies."""
         _, rows, columns = self.array.shape

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
-
-from tilewise.host.lane import Lane, Stream
 
 
 class Done:
@@ -15,58 +13,63 @@ class Done:
 
     Parameters
     ----------
-    stream : Stream
-        That it was given to.
-    event : object, optional
-        Behind it. Without one it is not enqueued yet: another thread will.
+    events : sequence, optional
+        Behind it. Without, it is not enqueued yet: another thread will.
+    stream : object, optional
+        The one that it was given to, if that is one alone.
     """
 
-    def __init__(self, stream: Stream, event: Any = None) -> None:
+    def __init__(self, events: Sequence[Any] | None = None, stream: Any = None) -> None:
         self.stream = stream
-        self._event = event
+        self._events: Sequence[Any] = ()
         self._enqueued = threading.Event()
-        if event is not None:
-            self._enqueued.set()
+        if events is not None:
+            self.enqueued(events)
 
-    def enqueued(self, event: Any) -> None:
-        """Say that it was, with the event behind it; None where it failed."""
-        self._event = event
+    def enqueued(self, events: Sequence[Any]) -> None:
+        """Say that it was, with the events behind it; none where it failed."""
+        self._events = events
         self._enqueued.set()
 
     @property
-    def event(self) -> Any:
-        """The event behind it, as soon as it is enqueued; None where it failed."""
+    def is_enqueued(self) -> bool:
+        """Whether it was."""
+        return self._enqueued.is_set()
+
+    @property
+    def events(self) -> Sequence[Any]:
+        """The events behind it, as soon as it is enqueued."""
         self._enqueued.wait()
-        return self._event
+        return self._events
 
 
 class Order:
     """What was done to each cell."""
 
-    def __init__(self, lane: Lane) -> None:
-        self._lane = lane
+    def __init__(self) -> None:
         self._written: dict[int, Done] = {}
         self._read: dict[int, list[Done]] = defaultdict(list)
 
-    def before(self, stream: Stream, reads: Iterable[int] = (), writes: Iterable[int] = ()) -> None:
-        """Have a stream wait for what must be done before it reads and writes these cells."""
-        waited: set[int] = set()
+    def before(
+        self, stream: Any, reads: Iterable[int] = (), writes: Iterable[int] = ()
+    ) -> list[Any]:
+        """Return the events that come before a stream reads and writes these cells.
 
-        def wait(done: Done | None) -> None:
-            # What the stream itself was given comes in order.
-            if done is None or done.stream == stream or id(done) in waited:
-                return
-            waited.add(id(done))
-            event = done.event
-            if event is not None:
-                self._lane.wait(stream, event)
+        What the stream itself was given comes in order, and is not among them.
+        """
+        found: dict[int, Any] = {}
+
+        def note(done: Done | None) -> None:
+            if done is not None and (stream is None or done.stream != stream):
+                found.update((id(event), event) for event in done.events)
 
         for cell in reads:
-            wait(self._written.get(cell))
+            note(self._written.get(cell))
         for cell in writes:
-            wait(self._written.get(cell))
+            note(self._written.get(cell))
             for done in self._read[cell]:
-                wait(done)
+                note(done)
+        return list(found.values())
 
     def after(self, done: Done, reads: Iterable[int] = (), writes: Iterable[int] = ()) -> None:
         """Note a step that reads and writes these cells."""
@@ -75,10 +78,5 @@ class Order:
             self._read[cell].clear()
         for cell in reads:
             # An earlier reading on the same stream has come when this one has.
-            self._read[cell] = [x for x in self._read[cell] if x.stream != done.stream] + [done]
-
-    def writing(self, cells: Iterable[int]) -> Any:
-        """Return the event behind the last step that writes these cells; they have one."""
-        (done,) = {id(x): x for x in map(self._written.get, cells)}.values()
-        assert done is not None
-        return done.event
+            others = [x for x in self._read[cell] if x.stream is None or x.stream != done.stream]
+            self._read[cell] = [*others, done]

@@ -168,13 +168,4 @@ def rounded(size: int) -> int:
     return -(-size // GRAIN) * GRAIN
 
 
-def even(size: int, parts: int, grain: int = 128) -> list[Span]:
-    """Cut ``size`` into at most ``parts``, all but the last one equal multiples of ``grain``.
-
-    That is at least 16 bytes of elements, so that no strip's padding reaches into its neighbour.
-    """
-    each = -(-size // (max(1, parts) * grain)) * grain
-    return [Span(at, min(at + each, size)) for at in range(0, size, each)]
-
-
 ONE = Span(0, 1)

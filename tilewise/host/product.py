@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -14,12 +15,12 @@ from tilewise.devices.gpu import Gpu
 from tilewise.gemm.chip import Chip
 from tilewise.gemm.plan import best, chip_of
 from tilewise.gemm.product import ACCUMULATORS, Operand, Product
-from tilewise.host.choose import Seconds, choose
-from tilewise.host.execute import INLINE, Matrices, Progress, Threads, execute
+from tilewise.host.choose import choose
+from tilewise.host.execute import INLINE, Matrices, Progress, execute
 from tilewise.host.launcher import Asked, GpuLauncher
 from tilewise.host.matrices import HostMatrix, Lying
 from tilewise.host.plan import HostPlan, HostProblem
-from tilewise.host.staging import cores, staging
+from tilewise.host.staging import staging, threads_of
 from tilewise.places import ITEM_SIZES
 
 RESERVE = 0.02
@@ -69,13 +70,14 @@ def multiply(
     problem = problem_of(found, call.alpha, ITEM_SIZES[ACCUMULATORS[call.dtype]])
     asked = Asked(call.dtype, call.out_dtype, call.alpha, call.beta)
     with staging().lane(gpu) as lane:
+        if max_gpu_memory is not None:
+            lane.release(most=0)
         for tries_left in range(_TRIES - 1, -1, -1):
             room = max_gpu_memory or free(problem, gpu)
             plan = planned(problem, asked, gpu, room)
             launcher = GpuLauncher(gpu, lane, problem, asked, room)
-            threads = Threads(staging().workers, cores(), gpu.context.current)
             try:
-                execute(plan, problem, found, lane, launcher, threads, progress)
+                execute(plan, problem, found, lane, launcher, threads_of(gpu), progress)
                 break
             except MemoryError:
                 if not tries_left or max_gpu_memory is not None:
@@ -94,7 +96,7 @@ def planned(problem: HostProblem, asked: Asked, gpu: Gpu, room: int) -> HostPlan
         If that is too small.
     """
     for_workspace = min(int(WORKSPACE * room), _MOST_WORKSPACE)
-    return choose(problem, room - for_workspace, seconds_of(problem, asked, chip_of(gpu)))
+    return choose(problem, room - for_workspace, SecondsOf(problem, asked, chip_of(gpu)))
 
 
 def free(problem: HostProblem, gpu: Gpu) -> int:
@@ -105,22 +107,34 @@ def free(problem: HostProblem, gpu: Gpu) -> int:
     return max(there - max(_LEAST_RESERVE, int(RESERVE * there)), there // 2)
 
 
-def seconds_of(problem: HostProblem, asked: Asked, chip: Chip | None) -> Seconds:
-    """Return how long the GPU takes for a product of m, n and k of this kind."""
+@dataclass(frozen=True)
+class SecondsOf:
+    """How long the GPU takes for a product of m, n and k, by the planner's model.
 
-    def lying(x: Lying, rows: int, columns: int) -> Operand:
-        pitch = x.pitch(rows, columns) // x.item
-        return Operand(pitch, 1) if x.by_rows else Operand(1, pitch)
+    Attributes
+    ----------
+    problem : HostProblem
+        How its matrices lie.
+    asked : Asked
+    chip : Chip or None
+    """
 
-    def seconds(m: int, n: int, k: int) -> float:
-        d = lying(problem.d, m, n)
+    problem: HostProblem
+    asked: Asked
+    chip: Chip | None
+
+    def __call__(self, m: int, n: int, k: int) -> float:
+        p, asked = self.problem, self.asked
         product = Product(
             m, n, k, 1, asked.dtype, asked.out_dtype, asked.alpha, 0.0,
-            lying(problem.a, m, k), lying(problem.b, k, n), None, d,
+            _lying(p.a, m, k), _lying(p.b, k, n), None, _lying(p.d, m, n),
         )  # fmt: skip
-        return best(product, chip).seconds
+        return best(product, self.chip).seconds
 
-    return seconds
+
+def _lying(x: Lying, rows: int, columns: int) -> Operand:
+    pitch = x.pitch(rows, columns) // x.item
+    return Operand(pitch, 1) if x.by_rows else Operand(1, pitch)
 
 
 def problem_of(x: Matrices, alpha: float, sums: int) -> HostProblem:
@@ -199,6 +213,8 @@ def _as_matrices(
 
 def _collapsed(x: Any) -> Any | None:
     """Return a view (batch, rows, columns); None where no single stride describes the batch."""
+    if x.ndim == 2:
+        return x[np.newaxis]
     *batch, rows, columns = x.shape
     steps = [
         (extent, stride) for extent, stride in zip(batch, x.strides, strict=False) if extent != 1

@@ -8,6 +8,8 @@ come. After a share f of the copies a share f^2 of the product can be computed.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cache
+from itertools import accumulate
 from typing import NamedTuple
 
 from tilewise.gemm.blocking import Span
@@ -21,9 +23,12 @@ from tilewise.host.plan import (
     HostProblem,
     Region,
     Step,
-    even,
     rounded,
 )
+
+GRAIN = 128
+EDGES = (0.25, 0.5)
+"""The first strips', and the last ones', share of the others' size."""
 
 
 class _Whole(NamedTuple):
@@ -38,13 +43,36 @@ class _Whole(NamedTuple):
         return Region(tuple(cells), self.offset + ahead, self.pitch)
 
 
+def cut(size: int, parts: int, grain: int) -> list[Span]:
+    """Cut ``size`` into at most ``parts``, of which the first and the last ones are smaller.
+
+    So the first product begins early, and little is left to copy behind the last one.
+
+    Parameters
+    ----------
+    size, parts : int
+    grain : int
+        Of which all are multiples, but for the last: at least 16 bytes of elements, so that no
+        strip's padding reaches into its neighbour.
+    """
+    weights = [1.0] * parts
+    if parts > 3:
+        for at, weight in enumerate(EDGES):
+            weights[at] = weights[-1 - at] = min(weight, weights[at])
+    shares = [size * x / sum(weights) for x in accumulate(weights)]
+    ends = [min(size, round(x / grain) * grain) for x in shares]
+    ends[-1] = size
+    starts = [0, *ends[:-1]]
+    return [Span(start, stop) for start, stop in zip(starts, ends, strict=True) if start < stop]
+
+
 def memory(p: HostProblem) -> int:
     """Return the bytes that A, B and D take on the GPU."""
     of_b = 0 if p.shared else rounded(p.b.size(p.k, p.n))
     return rounded(p.a.size(p.m, p.k)) + of_b + rounded(p.d.size(p.m, p.n))
 
 
-def plan(p: HostProblem, strips_m: int, strips_n: int) -> HostPlan:
+def plan(p: HostProblem, strips_m: int, strips_n: int, grain: int = GRAIN) -> HostPlan:
     """Return the plan with that many strips of A and of B, at most.
 
     Parameters
@@ -54,12 +82,15 @@ def plan(p: HostProblem, strips_m: int, strips_n: int) -> HostPlan:
     strips_m, strips_n : int
         Where A and B are the same matrix, B is one strip, which is there when all of A is; where
         B is A transposed, its strips are A's.
+    grain : int, optional
+        Rows and columns of strips are multiples of it, but for the last ones.
     """
-    rows = even(p.m, strips_m)
-    columns = rows if p.shared == "transposed" else even(p.n, 1 if p.shared else strips_n)
+    rows = cut(p.m, strips_m, grain)
+    columns = rows if p.shared == "transposed" else cut(p.n, 1 if p.shared else strips_n, grain)
+    steps = cache(lambda: tuple(_steps(p, rows, columns)))
     words = f"resident on the GPU, A in {len(rows)} and B in {len(columns)} strips"
     return HostPlan(
-        memory(p), p.bytes_in, p.bytes_out, words, lambda: _steps(p, rows, columns)
+        memory(p), p.bytes_in, p.bytes_out, words, lambda: iter(steps())
     )  # fmt: skip
 
 

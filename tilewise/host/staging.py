@@ -9,11 +9,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 from tilewise.devices.gpu import Gpu
+from tilewise.host.copying import Threads
 from tilewise.host.lane import GpuLane
 
 MOST_LANES = 2
 """Products that a GPU computes from the host's memory at once; others wait for their turn."""
-MOST_WORKERS = 16
+MOST_INWARD, MOST_OUTWARD = 12, 8
+"""Threads that copy in each direction for one product, within the cores that there are."""
 
 
 class _Staging:
@@ -53,10 +55,11 @@ class _Staging:
                 self._changed.notify()
 
     def workers(self) -> ThreadPoolExecutor:
-        """Return the threads that copy."""
+        """Return the threads that copy, for all lanes."""
         with self._changed:
             if self._workers is None:
-                self._workers = ThreadPoolExecutor(cores(), "tilewise copies")
+                most = MOST_LANES * (MOST_INWARD + MOST_OUTWARD)
+                self._workers = ThreadPoolExecutor(most, "tilewise copies")
             return self._workers
 
     def free(self) -> int:
@@ -78,13 +81,14 @@ class _Staging:
         return freed
 
 
-def cores() -> int:
-    """Return how many threads copy: one for each core that this process may use, within reason."""
+def threads_of(gpu: Gpu) -> Threads:
+    """Return the threads that copy for a product on a GPU."""
     try:
-        there = len(os.sched_getaffinity(0))
+        cores = len(os.sched_getaffinity(0))
     except AttributeError:  # not on Windows and macOS
-        there = os.cpu_count() or 1
-    return max(1, min(there, MOST_WORKERS))
+        cores = os.cpu_count() or 1
+    inward, outward = min(cores, MOST_INWARD), min(max(1, cores // 2), MOST_OUTWARD)
+    return Threads(_staging.workers, inward, outward, gpu.context.current)
 
 
 _staging = _Staging()
