@@ -14,8 +14,9 @@ import numpy as np
 
 from tilewise.devices.prepared import Prepared
 from tilewise.gemm.product import Operand, Product
-from tilewise.host.copying import Threads
-from tilewise.host.lane import CHUNK, Chunk, Kind, Shape, Stream
+from tilewise.host.copiers import Copiers
+from tilewise.host.copying import Helpers
+from tilewise.host.lane import Buffer, Kind, Shape, Stream
 from tilewise.host.launcher import Asked, product_of
 from tilewise.host.plan import Compute, HostPlan, HostProblem
 
@@ -38,7 +39,7 @@ class FakeLane:
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
         self._streams: dict[Stream, deque[Callable[[], bool]]] = {}
-        self._chunks: dict[tuple[Kind, int, int], Chunk] = {}
+        self._buffers: dict[tuple[Kind, int], Buffer] = {}
         self._lock = threading.RLock()
         self.memory = np.zeros(0, np.uint8)
         self.allocated = 0
@@ -62,15 +63,18 @@ class FakeLane:
             self._streams.setdefault((kind, index), deque())
         return kind, index
 
-    def chunk(self, kind: Kind, index: int, turn: int) -> Chunk:
+    def buffer(self, kind: Kind, index: int, size: int) -> Buffer:
         with self._lock:
-            key = kind, index, turn
-            if key not in self._chunks:
-                self._chunks[key] = Chunk(np.full(CHUNK, 0xFF, np.uint8))
-            return self._chunks[key]
+            key = kind, index
+            if key not in self._buffers:
+                self._buffers[key] = Buffer(np.full(size, 0xFF, np.uint8))
+            return self._buffers[key]
 
-    def pin(self, chunk: Chunk) -> None:
-        self.pinned.add(chunk.memory.ctypes.data)
+    def is_pinned(self, buffer: Buffer) -> bool:
+        return buffer.memory.ctypes.data in self.pinned
+
+    def pin(self, buffer: Buffer) -> None:
+        self.pinned.add(buffer.memory.ctypes.data)
 
     def give(self, stream: Stream, work: Callable[[], bool]) -> None:
         with self._lock:
@@ -88,6 +92,12 @@ class FakeLane:
 
     def wait(self, stream: Stream, event: FakeEvent) -> None:
         self.give(stream, lambda: event.has_come)
+
+    def is_done(self, event: FakeEvent) -> bool:
+        with self._lock:
+            if self._random.random() < 0.3 and any(self._streams.values()):
+                self._do_one()
+            return event.has_come
 
     def finish(self, event: FakeEvent) -> None:
         with self._lock:
@@ -213,5 +223,5 @@ class FakeLauncher:
         return np.lib.stride_tricks.as_strided(usable, shape, strides, writeable=True)
 
 
-def threads(executor: Any) -> Threads:
-    return Threads(lambda: executor, 3, 2, nullcontext)
+def helpers(copiers: Copiers) -> Helpers:
+    return Helpers(copiers, nullcontext)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 import pytest
-from fake_lane import FakeLane, FakeLauncher, threads
+from fake_lane import FakeLane, FakeLauncher, helpers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tilewise.host import choose, divided, execute, grouped, resident
 from tilewise.host.choose import Seconds
+from tilewise.host.copiers import Copiers
 from tilewise.host.execute import Matrices
 from tilewise.host.launcher import Asked
 from tilewise.host.matrices import HostMatrix
@@ -22,7 +22,7 @@ from tilewise.host.strips import Strips
 
 Array = np.ndarray[Any, Any]
 
-POOL = ThreadPoolExecutor(5)
+COPIERS = Copiers(3)
 
 
 def seconds(rate: float = 1e12) -> Seconds:
@@ -52,7 +52,9 @@ def run(
     launcher = FakeLauncher(lane, p, asked)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(execute, "INLINE", 1 << 30 if inline else -1)
-        execute.execute(plan, p, matrices, lane, launcher, threads(POOL))
+        for name in ("BUFFER", "SMALL_BUFFER"):  # of a few elements, so that there are many parts
+            patch.setattr(execute, name, 64 << seed % 5)
+        execute.execute(plan, p, matrices, lane, launcher, helpers(COPIERS))
     assert lane.allocated == plan.memory + 2 * 256
     return lane
 

@@ -1,9 +1,8 @@
-"""Copies between the host's memory and the GPU's, through pinned chunks where they are needed.
+"""Copies between the host's memory and the GPU's, through pinned buffers where they are needed.
 
-Threads copy part after part, each with a stream and two chunks of its own: while the GPU copies
-from or to one, the thread fills or empties the other. They wait for one another only at the ends of
-pieces. (A thread of Python's holds the interpreter's lock for some 30 µs a part, and not while it
-copies.)
+A part of a piece fills a buffer: threads copy its shares side by side, and then the GPU copies all
+of it at once. While it does, the threads fill the next buffer. Parts are few and large, because
+whatever Python does between them one thread does while the others wait.
 """
 
 from __future__ import annotations
@@ -12,45 +11,36 @@ import queue
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor, Future
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from tilewise.host.lane import CHUNK, CHUNKS, Chunk, Kind, Lane, Shape
+from tilewise.host.copiers import Copiers, Copying
+from tilewise.host.lane import Buffer, Kind, Lane, Shape
 from tilewise.host.matrices import Array, HostMatrix, Part, packed, parts_of, pitch_of
 from tilewise.host.order import Done
 from tilewise.host.plan import CopyIn, CopyOut, Region
 
-LEAST_PART = 1 << 18
-"""Bytes of a part at least: a thread needs as long for what is said above."""
-DIRECT = -1
-"""The stream of copies from and to the host's own pinned memory, which no thread shares."""
+BUFFERS = {Kind.INWARD: 3, Kind.OUTWARD: 2}
+"""Of a lane: one is filled while the GPU copies from another, and in between lies a third."""
+DIRECT = 1
+"""The stream of copies from and to the host's own pinned memory; 0 is that of buffers."""
 
 
-class Threads(NamedTuple):
-    """Where the threads come from.
+class Helpers(NamedTuple):
+    """Who helps the thread that carries out a plan.
 
     Attributes
     ----------
-    executor : callable
-        Returns an executor that has as many threads as are asked for below.
-    inward, outward : int
-        How many copy in each direction.
+    copiers : Copiers
+        The threads that copy.
     current : callable
         A context manager that makes the GPU's context the calling thread's.
     """
 
-    executor: Callable[[], Executor]
-    inward: int
-    outward: int
+    copiers: Copiers
     current: Callable[[], AbstractContextManager[Any]]
-
-
-def part_size(total: int, workers: int) -> int:
-    """Return the bytes of a part, where so many travel: all threads shall have some of them."""
-    return max(LEAST_PART, min(CHUNK, total // (4 * workers)))
 
 
 def directly(piece: Array, region: Region) -> Iterator[tuple[int, int, int, Shape]]:
@@ -71,98 +61,17 @@ def directly(piece: Array, region: Region) -> Iterator[tuple[int, int, int, Shap
         yield matrix * region.stride, address + matrix * stride, host_pitch, (lines, of_line)
 
 
-class _Piece:
-    """A piece on its way, whose parts several threads copy.
+class _Filled(NamedTuple):
+    """A part that is in a buffer, or will be soon."""
 
-    Attributes
-    ----------
-    done : Done
-        Known to be enqueued when the last part is.
-    waits : list
-        The events that come before its first copy; known when ``gate`` is open.
-    gate : threading.Event
-    """
-
-    def __init__(self, parts: int) -> None:
-        self.done = Done()
-        self.waits: Sequence[Any] = ()
-        self.gate = threading.Event()
-        self._left = parts
-        self._events: list[Any] = []
-        self._lock = threading.Lock()
-
-    def open(self, waits: Sequence[Any]) -> None:
-        """Let its copies be enqueued, behind these events."""
-        self.waits = waits
-        self.gate.set()
-
-    def enqueued(self, event: Any) -> None:
-        """Note that a part's copy is, with the event behind it."""
-        with self._lock:
-            self._events.append(event)
-            self._left -= 1
-            is_last = not self._left
-        if is_last:
-            self.done.enqueued(self._events)
-
-
-class _Workers:
-    """Threads that do the same until there is no more to do, or one of them fails.
-
-    Parameters
-    ----------
-    threads : Threads
-    count : int
-    work : callable
-        Of the thread's number.
-    failed : callable
-        Called when one fails; the others stop then.
-    """
-
-    def __init__(
-        self,
-        threads: Threads,
-        count: int,
-        work: Callable[[int], None],
-        failed: Callable[[], None],
-    ) -> None:
-        self.error: BaseException | None = None
-        self.stops = False
-        self._current, self._work, self._failed = threads.current, work, failed
-        executor = threads.executor()
-        self._futures: list[Future[None]] = [executor.submit(self._run, i) for i in range(count)]
-
-    def _run(self, index: int) -> None:
-        try:
-            with self._current():
-                self._work(index)
-        except BaseException as error:
-            self.error, self.stops = self.error or error, True
-            self._failed()
-            raise
-
-    def join(self) -> None:
-        """Wait until they have ended."""
-        for future in self._futures:
-            if not (self.stops and future.cancel()):
-                future.exception()
-
-    def check(self) -> None:
-        """Raise what went wrong in one of them."""
-        if self.error is not None:
-            raise self.error
-
-
-class _Part(NamedTuple):
-    """A part of a piece, and where the piece lies on the GPU."""
-
-    piece: _Piece
+    buffer: Buffer
     part: Part
-    region: Region
+    copying: Copying
+    is_last: bool
 
 
 class Loader:
-    """Copies pieces that are not pinned to the GPU; threads fill chunks ahead of the steps.
+    """Copies pieces that are not pinned to the GPU; buffers are filled ahead of the steps.
 
     Parameters
     ----------
@@ -175,8 +84,7 @@ class Loader:
         The view of a step's piece.
     most : int
         Bytes of a part.
-    threads : Threads or None
-        None where the calling thread copies.
+    copiers : Copiers
     """
 
     def __init__(
@@ -186,108 +94,68 @@ class Loader:
         steps: Iterator[CopyIn],
         piece_of: Callable[[CopyIn], Array],
         most: int,
-        threads: Threads | None,
+        copiers: Copiers,
     ) -> None:
-        self._lane, self._base, self._most = lane, base, most
-        self._steps, self._piece_of = steps, piece_of
-        self._lock = threading.Lock()
-        self._pieces: deque[_Piece] = deque()  # that :meth:`load` was not asked for yet
-        self._parts: deque[_Part] = deque()  # that no thread has taken yet
-        self._begun: list[_Piece] = []
-        self._turn = 0
-        self._workers: _Workers | None = None
-        if threads is not None:
-            self._workers = _Workers(threads, threads.inward, self._work, self._release)
+        self._lane, self._base, self._most, self._copiers = lane, base, most, copiers
+        self._ahead = self._parts(steps, piece_of)
+        self._next = next(self._ahead, None)
+        self._stream = lane.stream(Kind.INWARD, 0)
+        self._filled: deque[_Filled] = deque()
+        self._sent: deque[Buffer] = deque()  # on their way to the GPU, the oldest first
+        self._buffers = 0
 
-    def load(self, waits: Sequence[Any]) -> Done:
-        """Have the next piece copied, behind these events."""
-        with self._lock:
-            if self._workers is not None:
-                self._workers.check()
-            if not self._pieces:
-                self._begin()
-            piece = self._pieces.popleft()
-        piece.open(waits)
-        if self._workers is None:
-            while self._parts:
-                self._turn = (self._turn + 1) % CHUNKS
-                self._copy(self._parts.popleft(), 0, self._turn, is_first=True)
-        return piece.done
+    def _parts(
+        self, steps: Iterator[CopyIn], piece_of: Callable[[CopyIn], Array]
+    ) -> Iterator[tuple[Part, bool]]:
+        for step in steps:
+            region = step.to
+            parts = list(parts_of(piece_of(step), region.pitch, region.stride, self._most))
+            for at, part in enumerate(parts, 1):
+                yield part, at == len(parts)
 
-    def finish(self) -> None:
-        """Wait until the threads have no more to do."""
-        if self._workers is not None:
-            self._workers.join()
-            self._workers.check()
+    def load(self, region: Region, waits: Sequence[Any]) -> Done:
+        """Copy the next piece to its region, behind these events."""
+        lane, stream = self._lane, self._stream
+        for event in waits:
+            lane.wait(stream, event)
+        while True:
+            self._fill(must=not self._filled)
+            buffer, part, copying, is_last = self._filled.popleft()
+            copying.wait()
+            lane.pin(buffer)
+            host, host_pitch, shape = _lines(buffer, part, region.pitch)
+            address = self._base + region.offset + part.ahead
+            lane.copy_in(stream, address, region.pitch, host, host_pitch, shape)
+            buffer.event = lane.record(stream)
+            self._sent.append(buffer)
+            if is_last:
+                return Done([buffer.event], stream)
 
     def cancel(self) -> None:
-        """Have no thread copy any more when this returns."""
-        if self._workers is None:
-            return
-        self._workers.stops = True
-        self._release()
-        self._workers.join()
+        """Have no thread fill a buffer any more when this returns."""
+        for filled in self._filled:
+            filled.copying.cancel()
 
-    def _release(self) -> None:
-        """Have nobody wait for what does not come any more."""
-        with self._lock:
-            self._steps = iter(())
-            self._parts.clear()
-            for piece in self._begun:
-                piece.open(())
-                piece.done.enqueued(())
+    def _fill(self, must: bool) -> None:
+        """Have each free buffer filled; wait for one if there ``must`` be one that is."""
+        while self._next is not None and (buffer := self._buffer(must)) is not None:
+            part, is_last = self._next
+            self._next = next(self._ahead, None)
+            copying = self._copiers.copy(packed(buffer.memory, part.host), part.host)
+            self._filled.append(_Filled(buffer, part, copying, is_last))
+            must = False
 
-    def _begin(self) -> None:
-        """Cut the next step's piece into parts; StopIteration where there is none."""
-        step = next(self._steps)
-        region = step.to
-        parts = list(parts_of(self._piece_of(step), region.pitch, region.stride, self._most))
-        piece = _Piece(len(parts))
-        self._pieces.append(piece)
-        self._begun = [x for x in self._begun if not x.done.is_enqueued] + [piece]
-        self._parts.extend(_Part(piece, part, region) for part in parts)
-
-    def _take(self) -> _Part | None:
-        with self._lock:
-            try:
-                if not self._parts:
-                    self._begin()
-            except StopIteration:
-                return None
-            return self._parts.popleft()
-
-    def _work(self, index: int) -> None:
-        turn, last = 0, None
-        while not self._stops and (taken := self._take()) is not None:
-            self._copy(taken, index, turn, is_first=taken.piece is not last)
-            turn, last = (turn + 1) % CHUNKS, taken.piece
-
-    @property
-    def _stops(self) -> bool:
-        return self._workers is not None and self._workers.stops
-
-    def _copy(self, taken: _Part, index: int, turn: int, is_first: bool) -> None:
-        """Copy a part by a thread's stream and one of its chunks.
-
-        ``is_first`` says that the stream does not wait yet for what comes before the piece.
-        """
-        lane, (piece, part, region) = self._lane, taken
-        stream, chunk = lane.stream(Kind.INWARD, index), lane.chunk(Kind.INWARD, index, turn)
-        if chunk.event is not None:
-            lane.finish(chunk.event)
-        np.copyto(packed(chunk.memory, part.host), part.host)
-        piece.gate.wait()
-        if self._stops:
-            return
-        if is_first:
-            for event in piece.waits:
-                lane.wait(stream, event)
-        lane.pin(chunk)
-        host, host_pitch, shape = _lines(chunk, part, region.pitch)
-        address = self._base + region.offset + part.ahead
-        lane.copy_in(stream, address, region.pitch, host, host_pitch, shape)
-        chunk.event = lane.record(stream)
-        piece.enqueued(chunk.event)
+    def _buffer(self, must: bool) -> Buffer | None:
+        if self._buffers < BUFFERS[Kind.INWARD]:
+            buffer = self._lane.buffer(Kind.INWARD, self._buffers, self._most)
+            self._buffers += 1
+        elif self._sent and (must or self._lane.is_done(self._sent[0].event)):
+            buffer = self._sent.popleft()
+        else:
+            return None
+        if buffer.event is not None:
+            self._lane.finish(buffer.event)
+        return buffer
 
 
 class Storer:
@@ -303,8 +171,7 @@ class Storer:
         Whether the pieces' lines are rows.
     most : int
         Bytes of a part.
-    threads : Threads or None
-        None where the calling thread copies.
+    copiers : Copiers
     """
 
     def __init__(
@@ -314,127 +181,168 @@ class Storer:
         target: HostMatrix,
         by_rows: bool,
         most: int,
-        threads: Threads | None,
+        copiers: Copiers,
     ) -> None:
-        self._lane, self._base, self._target = lane, base, target
+        self._lane, self._base, self._target, self._copiers = lane, base, target, copiers
         self._by_rows, self._most = by_rows, most
         self._is_direct = target.goes_directly(by_rows)
-        self._tasks: queue.SimpleQueue[_Part | None] = queue.SimpleQueue()
-        self._lock = threading.Lock()
-        self._begun: list[_Piece] = []
-        self._threads = threads
-        self._workers: _Workers | None = None
+        self._stream = lane.stream(Kind.OUTWARD, DIRECT if self._is_direct else 0)
+        self._free: list[Buffer] = []
+        self._coming: deque[tuple[Buffer, Part]] = deque()
+        self._emptied: deque[tuple[Buffer, Copying]] = deque()
+        self._buffers = 0
 
-    def store(self, step: CopyOut, computed: Sequence[Any]) -> Done:
-        """Have a piece copied, behind these events."""
-        lane, region = self._lane, step.source
-        view = self._target.piece(step.batch, step.rows, step.columns, self._by_rows)
+    @property
+    def wants_thread(self) -> bool:
+        """Whether it waits for the GPU, so that who must not wait leaves it to a thread."""
+        return not self._is_direct
+
+    def store(self, step: CopyOut, waits: Sequence[Any]) -> Any:
+        """Enqueue the copies of a piece, behind these events; return the event behind them."""
+        lane, stream, region = self._lane, self._stream, step.source
+        for event in waits:
+            lane.wait(stream, event)
+        piece = self._target.piece(step.batch, step.rows, step.columns, self._by_rows)
+        at = self._base + region.offset
         if self._is_direct:
-            stream = lane.stream(Kind.OUTWARD, DIRECT)
-            for event in computed:
-                lane.wait(stream, event)
-            at = self._base + region.offset
-            for ahead, host, host_pitch, shape in directly(view, region):
+            for ahead, host, host_pitch, shape in directly(piece, region):
                 lane.copy_out(stream, at + ahead, region.pitch, host, host_pitch, shape)
-            return Done([lane.record(stream)], stream)
-        parts = list(parts_of(view, region.pitch, region.stride, self._most))
-        piece = _Piece(len(parts))
-        piece.open(computed)
-        if self._threads is None:
-            for part in parts:
-                taken = _Part(piece, part, region)
-                _empty(lane, self._copy(taken, 0, 0, is_first=True), part)
-        else:
-            if self._workers is None:
-                count = self._threads.outward
-                self._workers = _Workers(self._threads, count, self._work, self._release)
-            with self._lock:
-                self._workers.check()
-                self._begun = [x for x in self._begun if not x.done.is_enqueued] + [piece]
-            for part in parts:
-                self._tasks.put(_Part(piece, part, region))
-        return piece.done
+            return lane.record(stream)
+        event = None
+        for part in parts_of(piece, region.pitch, region.stride, self._most):
+            buffer = self._buffer()
+            host, host_pitch, shape = _lines(buffer, part, region.pitch)
+            lane.copy_out(stream, at + part.ahead, region.pitch, host, host_pitch, shape)
+            buffer.event = event = lane.record(stream)
+            self._coming.append((buffer, part))
+        return event
+
+    def advance(self) -> bool:
+        """Have the oldest buffer that comes emptied when it is there; False where none comes."""
+        if not self._coming:
+            return False
+        buffer, part = self._coming.popleft()
+        self._lane.finish(buffer.event)
+        copying = self._copiers.copy(part.host, packed(buffer.memory, part.host))
+        self._emptied.append((buffer, copying))
+        return True
 
     def finish(self) -> None:
         """Wait until everything is in the host's memory."""
         if self._is_direct:
-            self._lane.finish(self._lane.record(self._lane.stream(Kind.OUTWARD, DIRECT)))
-        if self._workers is not None:
-            self._end()
-            self._workers.join()
-            self._workers.check()
+            self._lane.finish(self._lane.record(self._stream))
+        while self.advance():
+            pass
+        while self._emptied:
+            self._emptied.popleft()[1].wait()
 
     def cancel(self) -> None:
-        """Have no thread copy any more when this returns."""
-        if self._workers is not None:
-            self._workers.stops = True
-            self._release()
-            self._workers.join()
+        """Have no thread empty a buffer any more when this returns."""
+        for _, copying in self._emptied:
+            copying.cancel()
 
-    def _end(self) -> None:
-        """Have the threads end behind the last part."""
-        for _ in range(0 if self._threads is None else self._threads.outward):
-            self._tasks.put(None)
+    def _buffer(self) -> Buffer:
+        """Return a buffer that is empty, and pinned."""
+        if self._buffers < BUFFERS[Kind.OUTWARD]:
+            buffer = self._lane.buffer(Kind.OUTWARD, self._buffers, self._most)
+            self._buffers += 1
+            if not self._lane.is_pinned(buffer):
+                # Pages that were written are pinned several times faster than new ones.
+                self._copiers.copy(buffer.memory, np.zeros(1, np.uint8)).wait()
+                self._lane.pin(buffer)
+            return buffer
+        while not self._emptied:
+            self.advance()
+        buffer, copying = self._emptied.popleft()
+        copying.wait()
+        return buffer
 
-    def _release(self) -> None:
-        """Have nobody wait for what does not come any more."""
-        self._end()
-        with self._lock:
-            for piece in self._begun:
-                piece.done.enqueued(())
 
-    def _work(self, index: int) -> None:
-        """Copy parts to chunks, and from there on: the last one while the next one comes."""
-        turn = 0
-        before: tuple[Chunk, Part] | None = None
-        last: _Piece | None = None
-        while not (self._workers is not None and self._workers.stops):
+class _Task(NamedTuple):
+    step: CopyOut
+    waits: Sequence[Any]
+    done: Done
+
+
+class StorerThread:
+    """A thread of its own for a :class:`Storer`, so that kernels and copies in go on meanwhile.
+
+    Parameters
+    ----------
+    storer : Storer
+    current : callable
+        A context manager that makes the GPU's context the thread's.
+    """
+
+    def __init__(self, storer: Storer, current: Callable[[], AbstractContextManager[Any]]) -> None:
+        self._storer, self._current = storer, current
+        self._tasks: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
+        self._error: BaseException | None = None
+        self._stops = False
+        self._thread = threading.Thread(target=self._run, name="tilewise stores", daemon=True)
+        self._thread.start()
+
+    def store(self, step: CopyOut, waits: Sequence[Any]) -> Done:
+        """Store a piece behind these events; return at once."""
+        if self._error is not None:
+            raise self._error
+        done = Done()
+        self._tasks.put(_Task(step, waits, done))
+        return done
+
+    def finish(self) -> None:
+        """Wait until everything is stored.
+
+        Raises
+        ------
+        Exception
+            What went wrong in the thread.
+        """
+        self._tasks.put(None)
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+
+    def cancel(self) -> None:
+        """End the thread, whatever is left to be stored."""
+        self._stops = True
+        self._tasks.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        task: _Task | None = None
+        try:
+            with self._current():
+                while (task := self._next()) is not None and not self._stops:
+                    task.done.enqueued([self._storer.store(task.step, task.waits)])
+                if not self._stops:
+                    self._storer.finish()
+                    return
+        except BaseException as error:
+            self._error = error
+        while task is not None:  # nobody waits for what does not come
+            task.done.enqueued(())
+            task = self._tasks.get()
+        self._storer.cancel()
+
+    def _next(self) -> _Task | None:
+        """Return the next piece; while there is none yet, have those that come emptied."""
+        while True:
             try:
-                taken = self._tasks.get_nowait()
+                return self._tasks.get_nowait()
             except queue.Empty:
-                if before is not None:
-                    _empty(self._lane, *before)
-                    before = None
-                taken = self._tasks.get()
-            if taken is None:
-                break
-            chunk = self._copy(taken, index, turn, is_first=taken.piece is not last)
-            if before is not None:
-                _empty(self._lane, *before)
-            before, turn, last = (chunk, taken.part), (turn + 1) % CHUNKS, taken.piece
-        if before is not None:
-            _empty(self._lane, *before)
-
-    def _copy(self, taken: _Part, index: int, turn: int, is_first: bool) -> Chunk:
-        """Enqueue the copy of a part to one of a thread's chunks, which is empty."""
-        lane, (piece, part, region) = self._lane, taken
-        stream, chunk = lane.stream(Kind.OUTWARD, index), lane.chunk(Kind.OUTWARD, index, turn)
-        if is_first:
-            for event in piece.waits:
-                lane.wait(stream, event)
-        lane.pin(chunk)
-        host, host_pitch, shape = _lines(chunk, part, region.pitch)
-        address = self._base + region.offset + part.ahead
-        lane.copy_out(stream, address, region.pitch, host, host_pitch, shape)
-        chunk.event = lane.record(stream)
-        piece.enqueued(chunk.event)
-        return chunk
+                if not self._storer.advance():
+                    return self._tasks.get()
 
 
-def _empty(lane: Lane, chunk: Chunk, part: Part) -> None:
-    """Copy a part from its chunk to the host's array, when it has come."""
-    lane.finish(chunk.event)
-    np.copyto(part.host, packed(chunk.memory, part.host))
+def _lines(buffer: Buffer, part: Part, pitch: int) -> tuple[int, int, Shape]:
+    """Return a part's address in its buffer, its bytes from line to line, lines and their bytes.
 
-
-def _lines(chunk: Chunk, part: Part, pitch: int) -> tuple[int, int, Shape]:
-    """Return a part's address in its chunk, its bytes from line to line, lines and their bytes.
-
-    Lines that follow one another in the chunk as on the GPU are one long line.
+    Lines that follow one another in the buffer as on the GPU are one long line.
     """
     matrices, lines, width = part.host.shape
     host_pitch, of_line = pitch_of(width * part.host.itemsize), width * part.host.itemsize
     shape = matrices * lines, of_line
     if host_pitch == pitch:
         shape = 1, (matrices * lines - 1) * pitch + of_line
-    return chunk.memory.ctypes.data, host_pitch, shape
+    return buffer.memory.ctypes.data, host_pitch, shape

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Protocol, TypeGuard
 
-from tilewise.host.copying import DIRECT, Loader, Storer, Threads, directly, part_size
-from tilewise.host.lane import Kind, Lane, Stream
+from tilewise.host.copiers import Copiers
+from tilewise.host.copying import DIRECT, Helpers, Loader, Storer, StorerThread, directly
+from tilewise.host.lane import BUFFER, SMALL_BUFFER, Kind, Lane, Stream
 from tilewise.host.matrices import HostMatrix
 from tilewise.host.order import Done, Order
 from tilewise.host.plan import Compute, CopyIn, CopyOut, HostPlan, HostProblem, Step
@@ -47,7 +48,7 @@ def execute(
     matrices: Matrices,
     lane: Lane,
     launcher: Launcher,
-    threads: Threads,
+    helpers: Helpers,
     progress: Progress | None = None,
 ) -> None:
     """Carry out a plan's steps; return when D is in the host's memory.
@@ -59,7 +60,7 @@ def execute(
     matrices : Matrices
     lane : Lane
     launcher : Launcher
-    threads : Threads
+    helpers : Helpers
     progress : callable, optional
         Called with the multiply-adds that are enqueued, and with those that there are.
 
@@ -74,7 +75,7 @@ def execute(
     try:
         base = lane.allocate(plan.memory + COMPUTE_STREAMS * workspace)
         run = _Run(plan, problem, matrices, lane, launcher, base, workspace)
-        run.all(threads, progress)
+        run.all(helpers, progress)
     except BaseException:
         lane.drain()
         raise
@@ -103,15 +104,19 @@ class _Run:
         self._order = Order()
         self._turn = 0
 
-    def all(self, threads: Threads, progress: Progress | None) -> None:
+    def all(self, helpers: Helpers, progress: Progress | None) -> None:
         """Do every step."""
         total = self._plan.bytes_in + self._plan.bytes_out
-        used = None if total <= INLINE else threads
-        part = part_size(total, threads.inward)
-        by_rows = self._problem.d.by_rows
+        is_small = total <= INLINE
+        most = SMALL_BUFFER if is_small else BUFFER
+        copiers = Copiers(0) if is_small else helpers.copiers
         staged = filter(self._is_staged, self._plan.steps())
-        storer = Storer(self._lane, self._base, self._target, by_rows, part, used)
-        loader = Loader(self._lane, self._base, staged, self._piece, part, used)
+        loader = Loader(self._lane, self._base, staged, self._piece, most, copiers)
+        by_rows = self._problem.d.by_rows
+        storer = Storer(self._lane, self._base, self._target, by_rows, most, copiers)
+        thread = None
+        if not is_small and storer.wants_thread:
+            thread = StorerThread(storer, helpers.current)
         try:
             for step in self._followed(progress):
                 if isinstance(step, CopyIn):
@@ -119,12 +124,11 @@ class _Run:
                 elif isinstance(step, Compute):
                     self._compute(step)
                 else:
-                    self._copy_out(step, storer)
-            loader.finish()
-            storer.finish()
+                    self._copy_out(step, storer, thread)
+            (storer if thread is None else thread).finish()
         except BaseException:
             loader.cancel()
-            storer.cancel()
+            (storer if thread is None else thread).cancel()
             raise
 
     def _followed(self, progress: Progress | None) -> Iterator[CopyIn | Compute | CopyOut]:
@@ -155,16 +159,18 @@ class _Run:
     def _copy_in(self, step: CopyIn, loader: Loader) -> None:
         if not _has_elements(step):
             return
-        waits = self._order.before(None, writes=step.to.cells)
-        if self._direct(step):
-            stream, at = self._lane.stream(Kind.INWARD, DIRECT), self._base + step.to.offset
+        is_direct = self._direct(step)
+        stream = self._lane.stream(Kind.INWARD, DIRECT if is_direct else 0)
+        waits = self._order.before(stream, writes=step.to.cells)
+        if is_direct:
+            at = self._base + step.to.offset
             for event in waits:
                 self._lane.wait(stream, event)
             for ahead, host, host_pitch, shape in directly(self._piece(step), step.to):
                 self._lane.copy_in(stream, at + ahead, step.to.pitch, host, host_pitch, shape)
             done = Done([self._lane.record(stream)], stream)
         else:
-            done = loader.load(waits)
+            done = loader.load(step.to, waits)
         self._order.after(done, writes=step.to.cells)
 
     def _compute(self, step: Compute) -> None:
@@ -179,10 +185,10 @@ class _Run:
         self._launcher.launch(step, stream, self._base, workspace)
         self._order.after(Done([self._lane.record(stream)], stream), reads, writes)
 
-    def _copy_out(self, step: CopyOut, storer: Storer) -> None:
-        cells = step.source.cells
-        done = storer.store(step, self._order.before(None, reads=cells))
-        self._order.after(done, reads=cells)
+    def _copy_out(self, step: CopyOut, storer: Storer, thread: StorerThread | None) -> None:
+        waits = self._order.before(None, reads=step.source.cells)
+        done = Done([storer.store(step, waits)]) if thread is None else thread.store(step, waits)
+        self._order.after(done, reads=step.source.cells)
 
 
 def _has_elements(step: CopyIn) -> bool:

@@ -1,13 +1,12 @@
 """What one product from the host's memory uses of a GPU: streams, events, and pinned memory.
 
 The GPU copies by itself from and to memory that is pinned, and while it does the host goes on. What
-other memory holds goes through pinned chunks. Pinning takes the system longer than copying does,
-so that chunks are kept from product to product (:mod:`tilewise.host.staging`).
+other memory holds goes through pinned buffers. Pinning takes the system longer than copying does,
+so that buffers are kept from product to product (:mod:`tilewise.host.staging`).
 """
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections.abc import Sequence
 from enum import IntEnum
@@ -22,12 +21,12 @@ from tilewise.devices.prepared import Prepared
 
 Bytes = npt.NDArray[np.uint8]
 
-CHUNK = 4 << 20
-"""Bytes of a chunk: the link is at 0.97 of its speed, and a thread copies it in under a ms."""
+BUFFER = 32 << 20
+"""Bytes of a buffer, of which the link is at its full speed."""
+SMALL_BUFFER = 1 << 20
+"""Bytes of those that small products use."""
 KEPT = 16 << 20
 """Bytes of the GPU's memory that a lane keeps, for products that need no more."""
-CHUNKS = 2
-"""Chunks of each thread that copies."""
 _PAGE = 4096
 
 
@@ -45,7 +44,7 @@ Shape = tuple[int, int]
 """Lines, and the bytes of each."""
 
 
-class Chunk:
+class Buffer:
     """A piece of pinned memory.
 
     Attributes
@@ -76,15 +75,19 @@ class Lane(Protocol):
         ...
 
     def stream(self, kind: Kind, index: int) -> Stream:
-        """Return a stream, one thread's own where it copies."""
+        """Return one of the streams for this."""
         ...
 
-    def chunk(self, kind: Kind, index: int, turn: int) -> Chunk:
-        """Return one of the chunks of a thread that copies in this direction."""
+    def buffer(self, kind: Kind, index: int, size: int) -> Buffer:
+        """Return one of the buffers for copies in this direction, of that many bytes at least."""
         ...
 
-    def pin(self, chunk: Chunk) -> None:
-        """Let the GPU copy from and to a chunk."""
+    def is_pinned(self, buffer: Buffer) -> bool:
+        """Whether the GPU can copy from and to a buffer."""
+        ...
+
+    def pin(self, buffer: Buffer) -> None:
+        """Let the GPU copy from and to a buffer."""
         ...
 
     def record(self, stream: Stream) -> Any:
@@ -93,6 +96,10 @@ class Lane(Protocol):
 
     def wait(self, stream: Stream, event: Any) -> None:
         """Have what a stream is given from now on wait for an event."""
+        ...
+
+    def is_done(self, event: Any) -> bool:
+        """Whether the event has come."""
         ...
 
     def finish(self, event: Any) -> None:
@@ -134,19 +141,19 @@ class _Event:
         self.pool.append(self.handle)
 
 
-class _PinnedChunk(Chunk):
-    """A chunk that is pinned when the GPU is about to use it.
+class _PinnedBuffer(Buffer):
+    """A buffer that is pinned when the GPU is about to use it.
 
     Pages that were written already are pinned several times faster than new ones: those of a copy
     to the GPU are written first, by several threads.
     """
 
-    def __init__(self, context: Context) -> None:
-        space = np.empty(CHUNK + _PAGE, np.uint8)
+    def __init__(self, context: Context, size: int) -> None:
+        space = np.empty(size + _PAGE, np.uint8)
         ahead = -space.ctypes.data % _PAGE
-        super().__init__(space[ahead : ahead + CHUNK])
+        super().__init__(space[ahead : ahead + size])
         self._context = context
-        self._unpin: weakref.finalize[Any, _PinnedChunk] | None = None
+        self._unpin: weakref.finalize[Any, _PinnedBuffer] | None = None
 
     @property
     def is_pinned(self) -> bool:
@@ -158,7 +165,7 @@ class _PinnedChunk(Chunk):
             return
         address = self.memory.ctypes.data
         portable = self._context.driver.CU_MEMHOSTREGISTER_PORTABLE
-        self._context.call("cuMemHostRegister", address, CHUNK, portable)
+        self._context.call("cuMemHostRegister", address, self.memory.size, portable)
         self._unpin = weakref.finalize(self, _unpin, self._context, address, self.memory)
         self._unpin.atexit = False
 
@@ -188,8 +195,7 @@ class GpuLane:
         self.gpu = gpu
         self._context = gpu.context
         self._driver = gpu.context.driver
-        self._lock = threading.Lock()
-        self._chunks: dict[tuple[Kind, int, int], _PinnedChunk] = {}
+        self._buffers: dict[tuple[Kind, int, int], _PinnedBuffer] = {}
         self._streams: dict[Stream, Any] = {}
         self._handles: dict[Stream, int] = {}
         self._memory: Memory | None = None
@@ -200,7 +206,7 @@ class GpuLane:
     @property
     def pinned(self) -> int:
         """Bytes of pinned memory that it keeps."""
-        return CHUNK * sum(chunk.is_pinned for chunk in self._chunks.values())
+        return sum(x.memory.size for x in self._buffers.values() if x.is_pinned)
 
     def allocate(self, size: int) -> int:
         if self._memory is None or self._memory.size < size:
@@ -219,9 +225,9 @@ class GpuLane:
     def close(self) -> None:
         """Free everything; the lane is of no use afterwards."""
         self._memory = None
-        for chunk in self._chunks.values():
-            chunk.free()
-        self._chunks.clear()
+        for buffer in self._buffers.values():
+            buffer.free()
+        self._buffers.clear()
         for stream in self._streams.values():
             self._driver.cuStreamDestroy(stream)
         self._streams.clear()
@@ -234,23 +240,25 @@ class GpuLane:
         if stream not in self._streams:
             flags = self._driver.CUstream_flags.CU_STREAM_NON_BLOCKING
             made = self._call("cuStreamCreate", flags)
-            with self._lock:
-                self._handles[stream] = int(made)
-                self._streams[stream] = made
+            self._handles[stream] = int(made)
+            self._streams[stream] = made
         return stream
 
-    def chunk(self, kind: Kind, index: int, turn: int) -> Chunk:
-        key = kind, index, turn
-        chunk = self._chunks.get(key)
-        if chunk is None:
-            chunk = _PinnedChunk(self._context)
-            with self._lock:
-                self._chunks[key] = chunk
-        return chunk
+    def buffer(self, kind: Kind, index: int, size: int) -> Buffer:
+        size = SMALL_BUFFER if size <= SMALL_BUFFER else BUFFER
+        key = kind, index, size
+        buffer = self._buffers.get(key)
+        if buffer is None:
+            buffer = self._buffers[key] = _PinnedBuffer(self._context, size)
+        return buffer
 
-    def pin(self, chunk: Chunk) -> None:
-        assert isinstance(chunk, _PinnedChunk)
-        chunk.pin()
+    def is_pinned(self, buffer: Buffer) -> bool:
+        assert isinstance(buffer, _PinnedBuffer)
+        return buffer.is_pinned
+
+    def pin(self, buffer: Buffer) -> None:
+        assert isinstance(buffer, _PinnedBuffer)
+        buffer.pin()
 
     def record(self, stream: Stream) -> _Event:
         try:
@@ -263,6 +271,14 @@ class GpuLane:
 
     def wait(self, stream: Stream, event: _Event) -> None:
         self._call("cuStreamWaitEvent", self._streams[stream], event.handle, 0)
+
+    def is_done(self, event: _Event) -> bool:
+        (status,) = self._driver.cuEventQuery(event.handle)
+        if status == self._driver.CUresult.CUDA_ERROR_NOT_READY:
+            return False
+        if status != self._driver.CUresult.CUDA_SUCCESS:
+            raise self._context.error(status, "cuEventQuery")
+        return True
 
     def finish(self, event: _Event) -> None:
         self._call("cuEventSynchronize", event.handle)

@@ -20,7 +20,7 @@ from tilewise.host.execute import INLINE, Matrices, Progress, execute
 from tilewise.host.launcher import Asked, GpuLauncher
 from tilewise.host.matrices import HostMatrix, Lying
 from tilewise.host.plan import HostPlan, HostProblem
-from tilewise.host.staging import staging, threads_of
+from tilewise.host.staging import helpers_of, staging
 from tilewise.places import ITEM_SIZES
 
 RESERVE = 0.02
@@ -77,7 +77,7 @@ def multiply(
             plan = planned(problem, asked, gpu, room)
             launcher = GpuLauncher(gpu, lane, problem, asked, room)
             try:
-                execute(plan, problem, found, lane, launcher, threads_of(gpu), progress)
+                execute(plan, problem, found, lane, launcher, helpers_of(gpu), progress)
                 break
             except MemoryError:
                 if not tries_left or max_gpu_memory is not None:

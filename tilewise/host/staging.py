@@ -5,17 +5,17 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 from tilewise.devices.gpu import Gpu
-from tilewise.host.copying import Threads
+from tilewise.host.copiers import Copiers
+from tilewise.host.copying import Helpers
 from tilewise.host.lane import GpuLane
 
 MOST_LANES = 2
 """Products that a GPU computes from the host's memory at once; others wait for their turn."""
-MOST_INWARD, MOST_OUTWARD = 12, 8
-"""Threads that copy in each direction for one product, within the cores that there are."""
+MOST_COPIERS = 16
+"""Threads that copy, within the cores that there are."""
 
 
 class _Staging:
@@ -25,7 +25,7 @@ class _Staging:
         self._changed = threading.Condition()
         self._idle: dict[Gpu, list[GpuLane]] = {}
         self._busy: dict[Gpu, int] = {}
-        self._workers: ThreadPoolExecutor | None = None
+        self._copiers: Copiers | None = None
 
     @contextmanager
     def lane(self, gpu: Gpu) -> Iterator[GpuLane]:
@@ -54,13 +54,12 @@ class _Staging:
                     self._idle[gpu].append(lane)
                 self._changed.notify()
 
-    def workers(self) -> ThreadPoolExecutor:
+    def copiers(self) -> Copiers:
         """Return the threads that copy, for all lanes."""
         with self._changed:
-            if self._workers is None:
-                most = MOST_LANES * (MOST_INWARD + MOST_OUTWARD)
-                self._workers = ThreadPoolExecutor(most, "tilewise copies")
-            return self._workers
+            if self._copiers is None:
+                self._copiers = Copiers(min(cores(), MOST_COPIERS))
+            return self._copiers
 
     def free(self) -> int:
         """Free what no product is using; return the bytes of pinned memory."""
@@ -68,11 +67,11 @@ class _Staging:
             lanes = [lane for idle in self._idle.values() for lane in idle]
             self._idle.clear()
             is_busy = any(self._busy.values())
-            workers = None if is_busy else self._workers
+            copiers = None if is_busy else self._copiers
             if not is_busy:
-                self._workers = None
-        if workers is not None:
-            workers.shutdown()
+                self._copiers = None
+        if copiers is not None:
+            copiers.close()
         freed = 0
         for lane in lanes:
             freed += lane.pinned
@@ -81,14 +80,17 @@ class _Staging:
         return freed
 
 
-def threads_of(gpu: Gpu) -> Threads:
-    """Return the threads that copy for a product on a GPU."""
+def cores() -> int:
+    """Return how many cores this process may use."""
     try:
-        cores = len(os.sched_getaffinity(0))
+        return len(os.sched_getaffinity(0))
     except AttributeError:  # not on Windows and macOS
-        cores = os.cpu_count() or 1
-    inward, outward = min(cores, MOST_INWARD), min(max(1, cores // 2), MOST_OUTWARD)
-    return Threads(_staging.workers, inward, outward, gpu.context.current)
+        return os.cpu_count() or 1
+
+
+def helpers_of(gpu: Gpu) -> Helpers:
+    """Return who helps with a product on a GPU."""
+    return Helpers(_staging.copiers(), gpu.context.current)
 
 
 _staging = _Staging()
@@ -102,7 +104,7 @@ def staging() -> _Staging:
 def free_staging() -> int:
     """Free the pinned memory that products of arrays in the host's memory have left for the next.
 
-    At most 256 MB are kept for each GPU, and the threads that copy. A product that is under way
+    At most 325 MB are kept for each GPU, and the threads that copy. A product that is under way
     keeps its own. The next product takes some milliseconds longer.
 
     Returns
