@@ -35,6 +35,9 @@ class Offer(NamedTuple):
     margin : float
         The offer has to be this many times faster than others to be taken: above 1 where it
         takes a workspace, for instance.
+    divides_k : bool
+        Whether k is divided, among blocks or the warps of one, so that the bits of a result depend
+        on how: whoever computes it by pieces wants those of the whole.
     """
 
     family: str
@@ -43,6 +46,7 @@ class Offer(NamedTuple):
     choice: Mapping[str, Any] = MappingProxyType({})
     words: str = ""
     margin: float = 1.0
+    divides_k: bool = False
 
     @property
     def rank(self) -> float:

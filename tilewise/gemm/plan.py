@@ -21,6 +21,8 @@ from tilewise.gemm.steps import PREPARED, Plan
 from tilewise.kernel import Kernel
 from tilewise.places import ITEM_SIZES
 
+LONGER = 1.5
+"""So many times as long a piece of a product may take, for k not to be divided."""
 FAMILIES: list[Family] = [Hopper(), ThinHalf(), ThinReal(), Simt(), General()]
 """Those whose offers are compared. The last takes every product."""
 
@@ -81,6 +83,26 @@ def plan_on(product: Product, chip: Chip | None) -> Plan:
         words = objections(product, chip)
         why = f"no other family takes it: {words}" if words else f"{why}: the others take longer"
     return plan.because(why)
+
+
+@lru_cache(maxsize=PREPARED)
+def plan_of_piece(product: Product, chip: Chip | None, room: int) -> Plan:
+    """Return how a GPU computes a piece of a product, beside which others are computed.
+
+    k is not divided unless that takes :data:`LONGER` times as long: other pieces fill what a piece
+    leaves idle, and the bits are those of the whole product, whose k is not divided either.
+
+    Parameters
+    ----------
+    product : Product
+    chip : Chip or None
+    room : int
+        Bytes that its workspace may take.
+    """
+    found = offers(product, chip)
+    whole = [x for x in found if not x.divides_k and x.seconds <= LONGER * found[0].seconds]
+    # The general kernel, the last of all, has no workspace.
+    return next(plan for x in (*whole, *found) if (plan := x.make()).workspace <= room)
 
 
 def best(product: Product, chip: Chip | None) -> Offer:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from tilewise.devices.gpu import Gpu
 from tilewise.devices.prepared import Prepared
 from tilewise.gemm import beside, round_sums
-from tilewise.gemm.plan import chip_of, offers, plan_product
+from tilewise.gemm.plan import chip_of, plan_of_piece, plan_product
 from tilewise.gemm.product import ACCUMULATORS, Operand, Product, offset
 from tilewise.gemm.steps import Plan, prepare
 from tilewise.host.execute import COMPUTE_STREAMS
@@ -16,6 +16,10 @@ from tilewise.host.lane import Lane, Stream
 from tilewise.host.matrices import Lying
 from tilewise.host.plan import GRAIN, Compute, HostPlan, HostProblem, Region, rounded
 from tilewise.places import ITEM_SIZES
+
+
+MOST_WORKSPACE = 1 << 30
+"""Bytes that a product's workspace takes at most."""
 
 
 class Asked(NamedTuple):
@@ -88,22 +92,22 @@ class GpuLauncher:
         """Return the bytes that each of a plan's products may need; prepare them."""
         self._sums_apart = plan.sums_apart
         most, room = 0, (self._room - plan.memory) // COMPUTE_STREAMS
-        for step in plan.steps():
-            if isinstance(step, Compute):
-                product = self._product(step)
-                if product not in self._prepared:
-                    of_product = self._within(product, room)
-                    self._prepared[product] = beside.launches(product, of_product, self._gpu)
-                    most = max(most, of_product.workspace)
+        computed = [step for step in plan.steps() if isinstance(step, Compute)]
+        for step in computed:
+            product = self._product(step)
+            if product not in self._prepared:
+                of_product = self._plan(product, room, is_piece=len(computed) > 1)
+                self._prepared[product] = beside.launches(product, of_product, self._gpu)
+                most = max(most, of_product.workspace)
         return rounded(most)
 
-    def _within(self, product: Product, room: int) -> Plan:
-        """Return the fastest plan whose workspace takes no more."""
-        found = plan_product(product, self._gpu)
-        if found.workspace <= room:
-            return found
-        plans = (offer.make() for offer in offers(product, chip_of(self._gpu)))
-        return next(plan for plan in plans if plan.workspace <= room)
+    def _plan(self, product: Product, room: int, is_piece: bool) -> Plan:
+        """Return the plan of a product whose workspace takes no more than ``room``."""
+        if not is_piece:
+            found = plan_product(product, self._gpu)
+            if found.workspace <= room:
+                return found
+        return plan_of_piece(product, chip_of(self._gpu), min(room, MOST_WORKSPACE))
 
     def launch(self, step: Compute, stream: Stream, base: int, workspace: int) -> None:
         """Launch a product whose regions begin at ``base``, a multiple of 256."""

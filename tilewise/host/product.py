@@ -17,7 +17,7 @@ from tilewise.gemm.plan import best, chip_of
 from tilewise.gemm.product import ACCUMULATORS, Operand, Product
 from tilewise.host.choose import choose
 from tilewise.host.execute import INLINE, Matrices, Progress, execute
-from tilewise.host.launcher import Asked, GpuLauncher
+from tilewise.host.launcher import MOST_WORKSPACE, Asked, GpuLauncher
 from tilewise.host.matrices import HostMatrix, Lying
 from tilewise.host.plan import HostPlan, HostProblem
 from tilewise.host.staging import helpers_of, staging
@@ -28,7 +28,6 @@ RESERVE = 0.02
 WORKSPACE = 1 / 16
 """Share of the memory that a product may take which is left to its kernels' workspaces."""
 _LEAST_RESERVE = 256 << 20
-_MOST_WORKSPACE = 1 << 30
 _TRIES = 3  # where another process takes memory that was free when the product was planned
 
 
@@ -95,7 +94,7 @@ def planned(problem: HostProblem, asked: Asked, gpu: Gpu, room: int) -> HostPlan
     ValueError
         If that is too small.
     """
-    for_workspace = min(int(WORKSPACE * room), _MOST_WORKSPACE)
+    for_workspace = min(int(WORKSPACE * room), MOST_WORKSPACE)
     return choose(problem, room - for_workspace, SecondsOf(problem, asked, chip_of(gpu)))
 
 

@@ -87,6 +87,7 @@ class Hopper:
             partial(_plan, product, reading, tiling, chip.multiprocessors),
             choice=tiling.choice,
             words=_words(reading, tiling),
+            divides_k=tiling.split > 1 or tiling.stream_k,
         )
 
 

@@ -142,7 +142,10 @@ def _cut(product: Product, chip: Chip, rows: int, columns: int, whole: Offer) ->
         "of": [{"family": found.family, **found.choice} for _, found in chosen],
     }
     make = partial(_plan, chosen, apart, why)
-    return Offer(NAME, seconds, make, choice, words, whole.margin * PIECES_MARGIN)
+    divides_k = any(found.divides_k for _, found in chosen)
+    return Offer(
+        NAME, seconds, make, choice, words, whole.margin * PIECES_MARGIN, divides_k
+    )  # fmt: skip
 
 
 def _plan(chosen: list[tuple[Piece, Offer]], apart: list[str], why: str) -> Plan:

@@ -66,7 +66,8 @@ def _offer(found: Priced, row: int, column: int, chip: Chip) -> Offer:
     if parts > 1:
         words += f", {parts} parts"
     make = partial(_plan, found.product, chip, way, parts, seconds)
-    return Offer(NAME, seconds, make, choice, words, float(found.ranks[row, column]) / seconds)
+    margin = float(found.ranks[row, column]) / seconds
+    return Offer(NAME, seconds, make, choice, words, margin, divides_k=parts > 1)
 
 
 def _plan(product: Product, chip: Chip, way: Way, parts: int, seconds: float) -> Plan:

@@ -39,7 +39,7 @@ class ThinHalf:
             return None
         tiling, seconds = half.fastest(product, view, chip.multiprocessors)
         make = partial(half.plan, product, view, chip.multiprocessors)
-        return Offer(self.name, seconds, make, words=tiling.words)
+        return Offer(self.name, seconds, make, words=tiling.words, divides_k=True)
 
     def offers(self, product: Product, chip: Chip | None) -> Iterable[Offer]:
         """Return the one offer there is."""
@@ -105,4 +105,4 @@ class ThinReal:
         words = f"{division.split} warps, {division.parts} parts"
         choice = {"split": division.split, "parts": division.parts}
         make = partial(real.plan, product, view, division, chip.is_hopper)
-        return Offer(self.name, division.seconds, make, choice, words)
+        return Offer(self.name, division.seconds, make, choice, words, divides_k=True)
