@@ -64,6 +64,8 @@ class Gpu:
     max_shared : int
         Bytes of shared memory that a block can have, static and dynamic together.
     l2_bytes : int
+    memory : int
+        Bytes of it.
 
     Raises
     ------
@@ -86,11 +88,11 @@ class Gpu:
         self.max_shared = attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN")
         self.l2_bytes = attribute("L2_CACHE_SIZE")
         with context.current():
-            _, memory = context.call("cuMemGetInfo")
+            _, self.memory = map(int, context.call("cuMemGetInfo"))
         driver = context.call("cuDriverGetVersion")
         self.description = (
             f"{context.device.name}, compute capability {major}.{minor}, "
-            f"{self.multiprocessors} multiprocessors, {memory / 2**30:.0f} GiB, "
+            f"{self.multiprocessors} multiprocessors, {self.memory / 2**30:.0f} GiB, "
             f"driver for CUDA {driver // 1000}.{driver % 1000 // 10}"
         )
         try:

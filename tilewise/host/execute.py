@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any, NamedTuple, Protocol, TypeGuard
 
 from tilewise.host.copiers import Copiers
@@ -115,7 +116,7 @@ class _Run:
         by_rows = self._problem.d.by_rows
         storer = Storer(self._lane, self._base, self._target, by_rows, most, copiers)
         thread = None
-        if not is_small and storer.wants_thread:
+        if storer.wants_thread and self._has_pieces():
             thread = StorerThread(storer, helpers.current)
         try:
             for step in self._followed(progress):
@@ -142,6 +143,11 @@ class _Run:
             if isinstance(step, Compute):
                 done += step.batch * step.m * step.n * step.k
                 progress(done, total)
+
+    def _has_pieces(self) -> bool:
+        """Whether there is more than one piece of D, so that copies of one run beside others."""
+        pieces = (x for x in self._plan.steps() if isinstance(x, CopyOut))
+        return len(list(islice(pieces, 2))) > 1
 
     def _is_staged(self, step: Step) -> TypeGuard[CopyIn]:
         return isinstance(step, CopyIn) and _has_elements(step) and not self._direct(step)

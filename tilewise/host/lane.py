@@ -25,8 +25,10 @@ BUFFER = 32 << 20
 """Bytes of a buffer, of which the link is at its full speed."""
 SMALL_BUFFER = 1 << 20
 """Bytes of those that small products use."""
-KEPT = 16 << 20
-"""Bytes of the GPU's memory that a lane keeps, for products that need no more."""
+KEPT = 1 << 30
+"""Bytes of the GPU's memory that a lane keeps at most, for products that need no more."""
+KEPT_SHARE = 1 / 64
+"""What that is of all of the GPU's memory at most."""
 _PAGE = 4096
 
 
@@ -218,7 +220,9 @@ class GpuLane:
         for stream in self._streams.values():
             self._call("cuStreamSynchronize", stream)
 
-    def release(self, most: int = KEPT) -> None:
+    def release(self, most: int | None = None) -> None:
+        if most is None:
+            most = min(KEPT, int(KEPT_SHARE * self.gpu.memory))
         if self._memory is not None and self._memory.size > most:
             self._memory = None
 

@@ -17,7 +17,6 @@ from tilewise.host.matrices import Lying
 from tilewise.host.plan import GRAIN, Compute, HostPlan, HostProblem, Region, rounded
 from tilewise.places import ITEM_SIZES
 
-
 MOST_WORKSPACE = 1 << 30
 """Bytes that a product's workspace takes at most."""
 

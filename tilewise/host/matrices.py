@@ -144,17 +144,25 @@ def parts_of(piece: Array, pitch: int, stride: int, most: int) -> Iterator[Part]
     matrices, lines, width = piece.shape
     of_line = pitch_of(width * piece.itemsize)
     if stride == lines * pitch and lines * of_line <= most:
-        step = max(1, most // max(1, lines * of_line))
-        for first in range(0, matrices, step):
-            yield Part(piece[first : first + step], first * stride)
+        for first, last in _evenly(matrices, most // (lines * of_line)):
+            yield Part(piece[first:last], first * stride)
         return
-    down = max(1, most // max(1, of_line))
-    across = width if of_line <= most else most // ALIGNMENT * ALIGNMENT // piece.itemsize
+    grain = ALIGNMENT // piece.itemsize
     for matrix in range(matrices):
-        for line in range(0, lines, down):
-            for place in range(0, width, max(1, across)):
-                host = piece[matrix : matrix + 1, line : line + down, place : place + across]
+        for line, end in _evenly(lines, max(1, most // of_line)):
+            for place, stop in _evenly(
+                width, width if of_line <= most else most // ALIGNMENT * grain, grain
+            ):
+                host = piece[matrix : matrix + 1, line:end, place:stop]
                 yield Part(host, matrix * stride + line * pitch + place * piece.itemsize)
+
+
+def _evenly(size: int, most: int, grain: int = 1) -> Iterator[tuple[int, int]]:
+    """Cut ``size`` into as few as can be of ``most``, all about as large, at multiples."""
+    parts = -(-size // most)
+    each = -(-size // (parts * grain)) * grain
+    for start in range(0, size, each):
+        yield start, min(start + each, size)
 
 
 def packed(space: npt.NDArray[np.uint8], like: Array) -> Array:

@@ -15,6 +15,7 @@ from tilewise.devices.gpu import Gpu
 from tilewise.gemm.chip import Chip
 from tilewise.gemm.plan import best, chip_of
 from tilewise.gemm.product import ACCUMULATORS, Operand, Product
+from tilewise.host import resident
 from tilewise.host.choose import choose
 from tilewise.host.execute import INLINE, Matrices, Progress, execute
 from tilewise.host.launcher import MOST_WORKSPACE, Asked, GpuLauncher
@@ -28,6 +29,7 @@ RESERVE = 0.02
 WORKSPACE = 1 / 16
 """Share of the memory that a product may take which is left to its kernels' workspaces."""
 _LEAST_RESERVE = 256 << 20
+_SHARE = 1 / 32
 _TRIES = 3  # where another process takes memory that was free when the product was planned
 
 
@@ -72,7 +74,9 @@ def multiply(
         if max_gpu_memory is not None:
             lane.release(most=0)
         for tries_left in range(_TRIES - 1, -1, -1):
-            room = max_gpu_memory or free(problem, gpu)
+            room = max_gpu_memory
+            if room is None:
+                room = free(problem, gpu, is_sure=tries_left < _TRIES - 1)
             plan = planned(problem, asked, gpu, room)
             launcher = GpuLauncher(gpu, lane, problem, asked, room)
             try:
@@ -98,10 +102,14 @@ def planned(problem: HostProblem, asked: Asked, gpu: Gpu, room: int) -> HostPlan
     return choose(problem, room - for_workspace, SecondsOf(problem, asked, chip_of(gpu)))
 
 
-def free(problem: HostProblem, gpu: Gpu) -> int:
-    """Return the bytes of a GPU's memory that a product may take by default."""
-    if problem.bytes_in + problem.bytes_out <= INLINE:
-        return INLINE << 4
+def free(problem: HostProblem, gpu: Gpu, is_sure: bool) -> int:
+    """Return the bytes of a GPU's memory that a product may take by default.
+
+    Asking takes some 100 µs: unless it must be sure, a small share of all is taken to be free.
+    """
+    share = int(_SHARE * gpu.memory)
+    if not is_sure and resident.memory(problem) * problem.batch < share // 2:
+        return share
     there = gpu.free_memory()
     return max(there - max(_LEAST_RESERVE, int(RESERVE * there)), there // 2)
 
