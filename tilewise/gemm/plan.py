@@ -21,7 +21,7 @@ from tilewise.gemm.steps import PREPARED, Plan
 from tilewise.kernel import Kernel
 from tilewise.places import ITEM_SIZES
 
-LONGER = 1.5
+LONGER = 4.0
 """So many times as long a piece of a product may take, for k not to be divided."""
 FAMILIES: list[Family] = [Hopper(), ThinHalf(), ThinReal(), Simt(), General()]
 """Those whose offers are compared. The last takes every product."""

@@ -11,18 +11,17 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 
 from tilewise.host import divided, grouped, resident, strips
+from tilewise.host.lane import BUFFER
 from tilewise.host.plan import HostPlan, HostProblem
 from tilewise.host.strips import Strips
 
 LINK = 50e9
 """Bytes a second that a link of PCIe 5.0 x16 copies in each direction, both at once, measured."""
 
-SMALL = 4 << 20
-"""Bytes to and from the GPU below which a product is not cut."""
-PIECES = 24
+PIECES = 16
 """Into how many pieces the longest of copies and kernels is cut, so that the others overlap it."""
-LEAST_STRIP = 8 << 20
-"""Bytes of a strip at least: a copy of fewer is slower than the link."""
+LEAST_STRIP = BUFFER
+"""Bytes of a strip at least."""
 MOST_STRIPS = 16
 GROUP = 16 << 20
 """Bytes that a group of a batch's products brings."""
@@ -86,8 +85,6 @@ def _of_one(p: HostProblem) -> HostProblem:
 @lru_cache(maxsize=256)
 def _resident(p: HostProblem, seconds: Seconds) -> HostPlan:
     """Return the plan of a product that fits: in so many strips that copies and kernels overlap."""
-    if p.bytes_in + p.bytes_out <= SMALL:
-        return resident.plan(p, 1, 1)
     computing = seconds(p.m, p.n, p.k)
     piece = max(p.bytes_in / LINK, p.bytes_out / LINK, computing) / PIECES
     strip = max(LEAST_STRIP, piece * LINK)

@@ -169,6 +169,8 @@ class Storer:
     target : HostMatrix
     by_rows : bool
         Whether the pieces' lines are rows.
+    is_direct : bool
+        Whether the driver copies to the target's memory.
     most : int
         Bytes of a part.
     copiers : Copiers
@@ -180,22 +182,17 @@ class Storer:
         base: int,
         target: HostMatrix,
         by_rows: bool,
+        is_direct: bool,
         most: int,
         copiers: Copiers,
     ) -> None:
         self._lane, self._base, self._target, self._copiers = lane, base, target, copiers
-        self._by_rows, self._most = by_rows, most
-        self._is_direct = target.goes_directly(by_rows)
+        self._by_rows, self._is_direct, self._most = by_rows, is_direct, most
         self._stream = lane.stream(Kind.OUTWARD, DIRECT if self._is_direct else 0)
         self._free: list[Buffer] = []
         self._coming: deque[tuple[Buffer, Part]] = deque()
         self._emptied: deque[tuple[Buffer, Copying]] = deque()
         self._buffers = 0
-
-    @property
-    def wants_thread(self) -> bool:
-        """Whether it waits for the GPU, so that who must not wait leaves it to a thread."""
-        return not self._is_direct
 
     def store(self, step: CopyOut, waits: Sequence[Any]) -> Any:
         """Enqueue the copies of a piece, behind these events; return the event behind them."""

@@ -24,11 +24,9 @@ Bytes = npt.NDArray[np.uint8]
 BUFFER = 32 << 20
 """Bytes of a buffer, of which the link is at its full speed."""
 SMALL_BUFFER = 1 << 20
-"""Bytes of those that small products use."""
-KEPT = 1 << 30
-"""Bytes of the GPU's memory that a lane keeps at most, for products that need no more."""
-KEPT_SHARE = 1 / 64
-"""What that is of all of the GPU's memory at most."""
+"""Bytes of a buffer for small products."""
+KEPT = 1 / 64
+"""Share of the GPU's memory that a lane keeps at most, for products that need no more."""
 _PAGE = 4096
 
 
@@ -222,7 +220,7 @@ class GpuLane:
 
     def release(self, most: int | None = None) -> None:
         if most is None:
-            most = min(KEPT, int(KEPT_SHARE * self.gpu.memory))
+            most = int(KEPT * self.gpu.memory)
         if self._memory is not None and self._memory.size > most:
             self._memory = None
 

@@ -83,9 +83,12 @@ class HostMatrix:
         """Whether the batch is the same matrix again and again."""
         return len(self.array) > 1 and self.array.strides[0] == 0
 
-    def goes_directly(self, by_rows: bool) -> bool:
-        """Whether the GPU copies its lines, which are rows or columns, where they lie."""
-        if not self.is_pinned:
+    def goes_directly(self, by_rows: bool, is_small: bool) -> bool:
+        """Whether the driver copies its lines, which are rows or columns, where they lie.
+
+        What ``is_small`` it copies from any memory.
+        """
+        if not (self.is_pinned or is_small):
             return False
         lines = self.array if by_rows else self.array.swapaxes(1, 2)
         _, line, element = lines.strides

@@ -17,7 +17,7 @@ from tilewise.gemm.plan import best, chip_of
 from tilewise.gemm.product import ACCUMULATORS, Operand, Product
 from tilewise.host import resident
 from tilewise.host.choose import choose
-from tilewise.host.execute import INLINE, Matrices, Progress, execute
+from tilewise.host.execute import SMALL, Matrices, Progress, execute
 from tilewise.host.launcher import MOST_WORKSPACE, Asked, GpuLauncher
 from tilewise.host.matrices import HostMatrix, Lying
 from tilewise.host.plan import HostPlan, HostProblem
@@ -255,7 +255,7 @@ def _below(a: Any, b: Any, c: Any | None, d: Any) -> tuple[Any, Any, Any | None,
 
 def _is_pinned(gpu: Gpu, x: Any) -> bool:
     """Whether a GPU copies from and to all of an array by itself."""
-    if x.nbytes <= INLINE or any(stride < 0 for stride in x.strides):
+    if x.nbytes <= SMALL or any(stride < 0 for stride in x.strides):
         return False
     driver = gpu.context.driver
     first = x.ctypes.data

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cache
-from itertools import accumulate
 from typing import NamedTuple
 
 from tilewise.gemm.blocking import Span
@@ -27,8 +26,6 @@ from tilewise.host.plan import (
 )
 
 GRAIN = 128
-EDGES = (0.25, 0.5)
-"""The first strips', and the last ones', share of the others' size."""
 
 
 class _Whole(NamedTuple):
@@ -44,9 +41,7 @@ class _Whole(NamedTuple):
 
 
 def cut(size: int, parts: int, grain: int) -> list[Span]:
-    """Cut ``size`` into at most ``parts``, of which the first and the last ones are smaller.
-
-    So the first product begins early, and little is left to copy behind the last one.
+    """Cut ``size`` into at most so many ``parts``, all but the last one as large.
 
     Parameters
     ----------
@@ -55,15 +50,8 @@ def cut(size: int, parts: int, grain: int) -> list[Span]:
         Of which all are multiples, but for the last: at least 16 bytes of elements, so that no
         strip's padding reaches into its neighbour.
     """
-    weights = [1.0] * parts
-    if parts > 3:
-        for at, weight in enumerate(EDGES):
-            weights[at] = weights[-1 - at] = min(weight, weights[at])
-    shares = [size * x / sum(weights) for x in accumulate(weights)]
-    ends = [min(size, round(x / grain) * grain) for x in shares]
-    ends[-1] = size
-    starts = [0, *ends[:-1]]
-    return [Span(start, stop) for start, stop in zip(starts, ends, strict=True) if start < stop]
+    each = max(1, -(-size // (parts * grain))) * grain
+    return [Span(start, min(start + each, size)) for start in range(0, size, each)]
 
 
 def memory(p: HostProblem) -> int:

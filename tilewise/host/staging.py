@@ -14,8 +14,8 @@ from tilewise.host.lane import GpuLane
 
 MOST_LANES = 2
 """Products that a GPU computes from the host's memory at once; others wait for their turn."""
-MOST_COPIERS = 16
-"""Threads that copy, within the cores that there are."""
+MOST_COPIERS = 10
+"""Threads that copy, of the cores that there are: more are in one another's way."""
 
 
 class _Staging:
