@@ -21,7 +21,7 @@ from tilewise.devices.emulator.ptx.program import Program
 from tilewise.errors import CompileError
 from tilewise.kernel import Kernel
 from tilewise.ladder.problem import Gemm, random_problem
-from tilewise.ladder.run import prepare
+from tilewise.ladder.prepared import prepare
 from tilewise.ladder.rungs import RUNGS
 from tilewise.ladder.signature import in_order
 from tilewise.launch import LaunchReport

@@ -17,7 +17,7 @@ EMULATOR = "tilewise.devices.emulator"
 MACHINE = f"{EMULATOR}.machine"
 
 LAYERS = (
-    "shown", "numbers", "places", "pointer", "tensor_map", "limits", "targets", "counted", "launch",
+    "shown", "precision", "certain", "numbers", "places", "pointer", "tensor_map", "limits", "targets", "counted", "launch",
     "errors", "tracebacks", "compiler", "devices", "isolated", "isolated_process", "variables",
     "launchable", "kernel", "listed", "listing",
     "python_kernels", "triton", "numba", "provenance", "gemm", "arrays", "ladder", "specs",

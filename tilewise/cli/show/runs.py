@@ -156,8 +156,9 @@ def ladder(document: Mapping[str, Any]) -> None:
     """
     out = console()
     m, n, k, rows = document["m"], document["n"], document["k"], document["rungs"]
+    dtypes = list(dict.fromkeys(row["dtype"] for row in rows))
     out.print(
-        f"ladder: C = A·B, m = {m:,}, n = {n:,}, k = {k:,}, {document['dtype']}, "
+        f"ladder: C = A·B, m = {m:,}, n = {n:,}, k = {k:,}, {dtypes[0]}, "
         f"on {device_name(document['device'], document['arch'])}",
         style="bold",
     )
@@ -193,6 +194,9 @@ def ladder(document: Mapping[str, Any]) -> None:
         for row in rows
         if row["tile_note"]
     ]
+    for dtype in dtypes[1:]:
+        names = [row["kernel"] for row in rows if row["dtype"] == dtype]
+        notes.append(f"{', '.join(names)} ran in {dtype}, with sums in float32")
     if notes:
         out.print()
         out.print("\n".join(notes), markup=False)
@@ -211,6 +215,9 @@ def kernels(rungs: Sequence[Rung]) -> None:
         if rung.tiles:
             usual = "by the size of C" if rung.tile_by_size else f"{rung.default_tile} by default"
             tiles = f"tiles {listed(rung.tiles)}; {usual}"
+        if rung.needs:
+            tiles += f"; {' and '.join(rung.dtypes)}, on {rung.needs}"
+            tiles += "" if rung.needs[-1].isalpha() else " and later"
         out.print(Text.assemble((f"{rung.number} {rung.name}", "bold"), f": {tiles}"))
         out.print(Padding(rung.idea, (0, 0, 0, 4), expand=False), markup=False)
         out.print(Padding(rung.lesson, (0, 0, 0, 4), expand=False), markup=False)
