@@ -25,6 +25,17 @@ GRID_X, GRID_Y, _ = MAX_GRID
 WARP = 32  # threads
 DEFAULT_SIZE = 64  # of m, n and k, where none is given
 
+RINGS = {
+    tile: {
+        "BLOCK_M": m, "BLOCK_N": n, "BLOCK_K": k, "WARP_M": warp, "WARP_N": warp, "STAGES": stages,
+        "BLOCKS": blocks,
+    }
+    for tile, (m, n, k, warp, stages, blocks) in {
+        64: (64, 64, 32, 32, 4, 4), 128: (128, 128, 32, 64, 4, 2), 256: (128, 256, 32, 64, 4, 1),
+    }.items()
+}  # fmt: skip
+"""The tiles of ``multistage``, by the width of a block's; 99 KB of shared memory hold each ring."""
+
 Geometry = tuple[Dim3, Dim3]
 Macros = dict[str, int]
 Rule = Callable[[int, int, int, str], Geometry]
@@ -96,6 +107,17 @@ def fragments(tile: int, dtype: str) -> Macros:
     """Of warps that compute tiles of their own, by tensor cores."""
     block = {"BLOCK_M": tile, "BLOCK_N": tile, "BLOCK_K": 32}
     return block | {"WARP_M": tile // 2, "WARP_N": 32 if tile > 64 else tile // 2}
+
+
+def ring(tile: int, dtype: str) -> Macros:
+    """Of a ring of tiles of 16-bit elements, a warp's 64 x 64 of C where they are so large."""
+    return RINGS[tile]
+
+
+def ring_bytes(macros: Macros) -> int:
+    """Shared memory of a ring of tiles."""
+    deep = (macros["BLOCK_M"] + macros["BLOCK_N"]) * macros["BLOCK_K"]
+    return 2 * macros["STAGES"] * deep
 
 
 def tuned_macros(tile: int, dtype: str) -> Macros:
