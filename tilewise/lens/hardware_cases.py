@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from tilewise.kernel import SOURCES
 from tilewise.ladder.problem import random_problem
-from tilewise.ladder.rungs import RUNGS, rung
+from tilewise.ladder.rungs import rung, rungs_of
 from tilewise.lens.nsight_child import Case
 from tilewise.numbers import check
 
@@ -24,7 +24,7 @@ KERNELS = SOURCES / "counted"
 TRANSPOSES = ("transpose_padded", "transpose_unpadded")
 THREADS = 256  # a block of the kernels with one dimension
 BLOCK = (32, 8)  # of those with two
-LADDER = tuple(each.name for each in RUNGS)
+LADDER = tuple(each.name for each in rungs_of("float32"))
 LANES = 32
 ITEMS = 512  # of shared memory, that lanes of shared_pattern reach
 
