@@ -647,7 +647,7 @@ def test_candidates(
     ncu(
         COUNTS.replace(
             "values(report))",
-            "{**values(report), 'l1tex__tmain_requests.sum': 7, "
+            "{**values(report), 'l1tex__tmain_requests.sum': 7, 'l1tex__tmain_other.sum': 3, "
             "'smsp__inst_executed_op_ldsm.sum': '1,200'})",
         )
     )
