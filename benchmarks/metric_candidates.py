@@ -6,7 +6,8 @@ For the launches of tilewise.lens.instruction_cases: every candidate metric that
 the emulator's counters. Some cases go through one run of Nsight Compute together, and the file is
 written again after each run. With --everything, only each kernel's first case is launched, and
 asked for every metric of this GPU that may have to do with it, as ``ncu --query-metrics`` lists
-them. Exits with 2 if the machine can't measure, and with 1 if some case can't be launched.
+them. At the end, the metrics that most often say what a counter does. Exits with 2 if the machine
+can't measure, and with 1 if some case can't be launched.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import re
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from tilewise.lens.metrics import Hardware
 from tilewise.lens.nsight import measure
 from tilewise.provenance import write
 
+MOST_AGREEING = 3  # metrics that are named of each counter
 TOGETHER = 40  # cases, at most, in one run of Nsight Compute
 _SHARED = "mem_shared"
 CANDIDATES = tuple(
@@ -119,6 +121,27 @@ def shown(spec: Spec, found: Hardware, counted: dict[str, int]) -> list[str]:
     return lines
 
 
+def agreeing(records: Sequence[Mapping[str, Any]]) -> list[str]:
+    """By kernel, the metrics that say what a counter of the emulator does, in the most cases."""
+    lines = []
+    for kernel, group in groupby(records, key=lambda record: record["name"].partition("-")[0]):
+        cases = list(group)
+        metrics = sorted({name for case in cases for name in case["metrics"]})
+        for counter in sorted({name for case in cases for name in case["emulator"]}):
+            if not any(case["emulator"][counter] for case in cases):
+                continue
+            equal = {
+                metric: sum(
+                    case["metrics"].get(metric, 0) == case["emulator"][counter] for case in cases
+                )
+                for metric in metrics
+            }
+            best = sorted(metrics, key=lambda metric: -equal[metric])[:MOST_AGREEING]
+            found = ", ".join(f"{name.removesuffix('.sum')} {equal[name]}" for name in best)
+            lines.append(f"{kernel} {counter}: of {len(cases)} cases equal: {found}")
+    return lines
+
+
 def groups(specs: Sequence[Spec], everything: bool) -> Iterator[list[Spec]]:
     """The cases that go through Nsight Compute together, of one kernel each."""
     for _, of_kernel in groupby(specs, key=lambda spec: spec.kernel):
@@ -165,6 +188,7 @@ def main() -> None:
         print(f"{group[0].kernel}: {len(group)} cases in {seconds:.1f} s", flush=True)
         if options.json:
             write(options.json, {"ncu": found[-1].ncu, "there": asked, "cases": records})
+    print("\n".join(agreeing(records)))
     if failed:
         raise SystemExit(1)
 

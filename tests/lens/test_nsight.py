@@ -663,6 +663,7 @@ def test_candidates(
     shown = capsys.readouterr().out
     assert re.search(r"ncu +smsp__inst_executed_op_ldsm +1,200\n", shown)
     assert "\nmatrix_rows: " in shown
+    assert re.search(r"\nmatrix_rows shared_store_wavefronts: of 1 cases equal: .*op_st 1", shown)
     kept = json.loads(file.read_text())
     assert "l1tex__tmain_other.sum" in kept["there"]
     assert not any("cycles" in name for name in kept["there"])
