@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -70,17 +71,23 @@ class GlobalRows:
     @property
     def sectors(self) -> npt.NDArray[np.int64]:
         """The numbers of the 32-byte sectors that the rows lie in, each once."""
-        first = np.array(self.allocation.base + self.offset, np.int64)
-        for extent, pitch in zip(self.shape[:-1], self.pitches, strict=True):
-            first = first[..., None] + np.arange(extent) * pitch
-        low, high = first // SECTOR, (first + self.shape[-1] - 1) // SECTOR
-        most = int((high - low).max()) + 1
-        found = low[..., None] + np.arange(most)
-        return np.unique(found[found <= high[..., None]])
+        first = self.allocation.base + self.offset
+        return _sectors(first % SECTOR, self.shape, self.pitches) + first // SECTOR
 
     def address(self, at: Index) -> int:
         """The address of the byte at an index of :attr:`shape`."""
         return self.allocation.base + self.offset + int(at @ np.array((*self.pitches, 1)))
+
+
+@lru_cache(maxsize=256)
+def _sectors(first: int, shape: tuple[int, ...], pitches: tuple[int, ...]) -> npt.NDArray[np.int64]:
+    """The numbers of the sectors that rows lie in which begin at byte ``first``, each once."""
+    begin = np.array(first, np.int64)
+    for extent, pitch in zip(shape[:-1], pitches, strict=True):
+        begin = begin[..., None] + np.arange(extent) * pitch
+    low, high = begin // SECTOR, (begin + shape[-1] - 1) // SECTOR
+    found = low[..., None] + np.arange(int((high - low).max()) + 1)
+    return np.unique(found[found <= high[..., None]])
 
 
 class BulkCopy:
