@@ -375,7 +375,7 @@ def _method(record: Record) -> str:
     for kernel, name in ((VENDOR, "The vendor's product"), (OURS, "`matmul`")):
         above = [
             dtype for dtype in record["dtypes"]
-            if any((row_of(record, kernel, n, dtype) or {"share": 0})["share"] > 1
+            if any(((row_of(record, kernel, n, dtype) or {}).get("share") or 0) > 1
                    for n in record["sizes"])
         ]  # fmt: skip
         if above:
