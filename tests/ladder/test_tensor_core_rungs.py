@@ -16,8 +16,8 @@ from tilewise.devices.emulated import emulator
 from tilewise.errors import LaunchError
 from tilewise.kernel import Kernel
 from tilewise.ladder.problem import random_problem
-from tilewise.ladder.rungs import Rung, rung
 from tilewise.ladder.run import run
+from tilewise.ladder.rungs import Rung, rung
 from tilewise.lens.profiling import profile
 from tilewise.lens.watch import watch
 from tilewise.precision import HALVES, dtype_of
@@ -46,7 +46,8 @@ def dtype(request: pytest.FixtureRequest) -> str:
 
 @every_tile
 @pytest.mark.parametrize(
-    "arch", [pytest.param(x, marks=[thorough] * (x not in ("sm_80", "sm_120"))) for x in ARCHITECTURES]
+    "arch",
+    [pytest.param(x, marks=[thorough] * (x not in ("sm_80", "sm_120"))) for x in ARCHITECTURES],
 )
 def test_compiled_without_spills_for_every_gpu_since_ampere(
     each: Rung, tile: int, arch: str

@@ -63,7 +63,8 @@ def test_extents(declared: str, defines: dict[str, Any], expected: tuple[int, ..
             dtype,
             id=f"{each.name}-{tile}-{dtype}",
             # Two tiles of each rung tell whether an extent follows the tile.
-            marks=[thorough] * (dtype != each.dtypes[0] or tile not in (each.tiles[0], each.tiles[-1])),
+            marks=[thorough]
+            * (dtype != each.dtypes[0] or tile not in (each.tiles[0], each.tiles[-1])),
         )
         for each in RUNGS[4:]
         for tile in each.tiles
