@@ -83,7 +83,7 @@ def others() -> Iterator[Any]:
         seen.add(kind)
 
 
-@pytest.mark.parametrize("spec", others())
+@pytest.mark.parametrize("spec", list(others()))
 def test_kernels_that_are_no_product_compute_what_they_say(spec: Spec, device: Device) -> None:
     case = make(spec)
     case.kernel.launch(case.grid, case.block, case.args, case.shared, device)
