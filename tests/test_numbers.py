@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tilewise.numbers import Check, check, gamma, roundings, scalar, unit_roundoff
+from tilewise.precision import dtype_of, limits_of
 
 Array = npt.NDArray[Any]
 DTYPES = ("float32", "float64")
@@ -262,3 +263,57 @@ def test_bad_input(change: dict[str, Any], error: type[Exception], words: str) -
 def test_a_scalar_that_no_kernel_takes(value: Any, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         scalar(value, "float32", "alpha")
+
+
+HALVES = ("float16", "bfloat16")
+
+
+def half(dtype: str) -> np.dtype[Any]:
+    if dtype == "bfloat16":
+        pytest.importorskip("ml_dtypes", reason="NumPy's bfloat16 needs ml_dtypes")
+    return dtype_of(dtype)
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize(("alpha", "beta"), [(1.0, 0.0), (0.1, 1.0), (-2.5, 0.3), (0.0, 0.3)])
+def test_16_bits_are_sums_of_float32_rounded_once(dtype: str, alpha: float, beta: float) -> None:
+    kind, rng = half(dtype), np.random.default_rng(1)
+    a, b, c0 = (rng.standard_normal(s).astype(kind) for s in ((9, 40), (40, 7), (9, 7)))
+    wide = [x.astype(np.float32) for x in (a, b, c0)]
+    right = plain(wide[0], wide[1], wide[2], alpha, beta)
+    found = check(right.astype(kind), a, b, c0, alpha, beta)
+    assert found.correct
+    assert 0 < found.max_error <= found.bound < limits_of(kind).unit * 1.1
+    # A step further on is beyond the bound, wherever the element is not small beside its terms.
+    i, j = map(int, np.unravel_index(int(np.argmax(np.abs(right))), right.shape))
+    off = right.copy()
+    off[i, j] *= 1 + 4 * limits_of(kind).unit
+    assert not check(off.astype(kind), a, b, c0, alpha, beta).correct
+    assert check(off.astype(kind), a, b, c0, alpha, beta).worst == (i, j)
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_a_sum_in_16_bits_is_found(dtype: str) -> None:
+    kind = half(dtype)
+    a = np.full((1, 3000), 0.125, kind)
+    total = kind.type(0)
+    for x in a[0]:
+        total = kind.type(total + x * x)
+    assert not check(np.array([[total]], kind), a, a.T).correct
+    assert check(np.array([[3000 / 64]], np.float32).astype(kind), a, a.T).correct
+
+
+def test_16_bits_overflow_where_the_sum_is_rounded() -> None:
+    a, b = np.array([[256.0]], "f2"), np.array([[256.0]], "f2")  # 65,536: beyond 65,504
+    assert check(np.array([[INF]], "f2"), a, b).correct
+    assert not check(np.array([[-INF]], "f2"), a, b).correct
+    assert not check(np.array([[NAN]], "f2"), a, b).correct
+    assert not check(np.array([[INF]], "f2"), a / 2, b).correct
+    assert check(np.array([[32768]], "f2"), a / 2, b).correct
+    least = np.array([[2.0**-24]], "f2")  # its square is nothing in float16
+    assert check(np.array([[0]], "f2"), least, least).correct
+
+
+def test_dtypes_that_are_not_checked() -> None:
+    with pytest.raises(TypeError, match="int8 can't be checked; there are float16, bfloat16, flo"):
+        check(np.zeros((1, 1), "i1"), np.zeros((1, 1), "i1"), np.zeros((1, 1), "i1"))

@@ -17,13 +17,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tilewise.certain import Certain, Float
+from tilewise.precision import DTYPES, Limits, dtype_of, limits_of, sums_of
 from tilewise.shown import Part, Shown
 
 Array = npt.NDArray[Any]
-Float = npt.NDArray[np.float64]
-Bool = npt.NDArray[np.bool_]
-
-DTYPES = ("float32", "float64")
 
 _LONG = 10**30  # more digits tell a reader nothing
 _SMALL = 2.0**-560  # what it scales products to is far from overflow, and from underflow too
@@ -41,7 +39,8 @@ class Check(Shown):
     max_error : float
         The largest |C - C64| / (|alpha| |A||B| + |beta| |C0|) over the elements, after taking
         off what underflow accounts for; infinity where an element is NaN or infinite and must
-        not be, or is finite and must not be.
+        not be, or is finite and must not be. Of 16-bit elements, whose bounds differ, that of the
+        element nearest its bound.
     bound : float
         What ``max_error`` may be at most.
     worst : (int, int) or None
@@ -99,7 +98,7 @@ def _of_inputs(count: int) -> str:
 
 def unit_roundoff(dtype: npt.DTypeLike) -> float:
     """Half the distance from 1 to the next number: 2**-24 for float32, 2**-53 for float64."""
-    return float(np.finfo(np.dtype(dtype)).eps) / 2
+    return limits_of(dtype).unit
 
 
 def gamma(operations: int, dtype: npt.DTypeLike) -> float:
@@ -192,9 +191,10 @@ def check(
     c0 : array_like, (m, n), optional
         C before the kernel; not looked at if ``beta`` is 0, as A and B are not if ``alpha`` is 0.
     alpha, beta : float
-        Finite. They are rounded to ``dtype`` first, as they are on their way to the kernel.
+        Finite. They are rounded first to what the kernel computes in, as on their way to it.
     dtype : dtype, optional
-        What the kernel computes in, float32 or float64; by default that of ``c``.
+        Of the result, one of :data:`tilewise.precision.DTYPES`; by default that of ``c``. The
+        kernel computes in it, or for 16 bits in float32.
 
     Returns
     -------
@@ -203,7 +203,7 @@ def check(
     Raises
     ------
     TypeError
-        If ``dtype`` is neither float32 nor float64.
+        If ``dtype`` is none of these.
     ValueError
         If the shapes do not fit, alpha or beta is not finite, or C0 is needed and not given.
 
@@ -218,6 +218,10 @@ def check(
     most half the smallest subnormal for each rounding (Higham, eq. 2.8); it is taken off before
     the ratio, so that ``max_error`` stays relative.
 
+    **16 bits.** The sums are float32's, with its gamma_n, and are rounded once to ``dtype``: by at
+    most its unit roundoff times |C64| and the bound of the sums, or where that is less than its
+    smallest numbers, by half of the smallest. A sum that is finite may be rounded to infinity.
+
     **NaN and infinity.** What an element may be follows from IEEE 754, whatever the order of the
     sum. A NaN among the factors, zero times infinity, or infinite terms of both signs: NaN, and
     nothing else. Infinite terms of one sign: that infinity. Finite terms: finite, unless the
@@ -225,7 +229,7 @@ def check(
     overflow to infinity of that sign, though C64 itself is finite, and to NaN if both signs can.
     """
     c, a, b = np.asarray(c), np.asarray(a), np.asarray(b)
-    kind = np.dtype(c.dtype if dtype is None else dtype)
+    kind = dtype_of(c.dtype if dtype is None else dtype)
     if kind.name not in DTYPES:
         raise TypeError(f"dtype {kind.name} can't be checked; there are {', '.join(DTYPES)}")
     if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[0]:
@@ -235,7 +239,8 @@ def check(
     (m, k), n = a.shape, b.shape[1]
     if c.shape != (m, n):
         raise ValueError(f"C has shape {c.shape}; A times B has {(m, n)}")
-    alpha, beta = scalar(alpha, kind, "alpha"), scalar(beta, kind, "beta")
+    sums = sums_of(kind)
+    alpha, beta = scalar(alpha, sums, "alpha"), scalar(beta, sums, "beta")
     old: Array | None = None
     if beta != 0:
         if c0 is None:
@@ -246,22 +251,24 @@ def check(
 
     checker = _Checker(kind, k, alpha, beta)
     step = max(64, min(2048, _PANEL // max(k, 1)))
-    largest, worst = -1.0, None
+    largest, error, bound, worst = -1.0, 0.0, checker.bound, None
     with np.errstate(all="ignore"):
         for left in range(0, n, step):
             cols = slice(left, left + step)
             b_panel = b[:, cols].astype(np.float64)
             for top in range(0, m, step):
                 rows = slice(top, top + step)
-                errors = checker.errors(
+                errors, bounds = checker.errors(
                     c[rows, cols].astype(np.float64),
                     a[rows].astype(np.float64),
                     b_panel,
                     None if old is None else old[rows, cols].astype(np.float64),
                 )
-                i, j = np.unravel_index(int(np.argmax(errors)), errors.shape)
-                if errors[i, j] > largest:
-                    largest, worst = float(errors[i, j]), (top + int(i), left + int(j))
+                shares = errors / bounds
+                i, j = np.unravel_index(int(np.argmax(shares)), shares.shape)
+                if shares[i, j] > largest:
+                    largest, worst = float(shares[i, j]), (top + int(i), left + int(j))
+                    error, bound = float(errors[i, j]), float(bounds[i, j])
     if worst is None:
         return Check(True, 0.0, checker.bound, None)
     read = [x for x, factor in ((a, alpha), (b, alpha), (old, beta)) if x is not None and factor]
@@ -272,8 +279,7 @@ def check(
         i, j = np.unravel_index(int(np.argmax(odd)), odd.shape)
         first = int(i), int(j)
     return Check(
-        largest <= checker.bound, largest, checker.bound, worst, nan, int(odd.sum()) - nan, first,
-        inputs,
+        error <= bound, error, bound, worst, nan, int(odd.sum()) - nan, first, inputs,
     )  # fmt: skip
 
 
@@ -283,21 +289,24 @@ class _Checker:
     def __init__(self, dtype: np.dtype[Any], k: int, alpha: float, beta: float) -> None:
         n = roundings(k, alpha, beta)
         of_reference = gamma(n + 2, np.float64)
-        info = np.finfo(dtype)
+        sums, out = limits_of(sums_of(dtype)), limits_of(dtype)
         self.alpha = alpha
         self.beta = beta
-        self.largest = float(info.max)
-        self.growth = 1 + gamma(n, dtype) + of_reference
-        self.bound = (gamma(n, dtype) + of_reference) / (1 - of_reference)
-        subnormals = (
-            float(info.smallest_subnormal),
-            float(np.finfo(np.float64).smallest_subnormal),
-        )  # half of each; halved only when added, because half of float64's own is no number
-        self.underflow = sum(subnormals) / 2 * (self.growth * (abs(alpha) * k + 2))
+        self.largest = sums.largest
+        of_sums = gamma(n, sums_of(dtype))
+        self.growth = 1 + of_sums + of_reference
+        self.bound = (of_sums + of_reference) / (1 - of_reference)
+        # Half of each; halved only when added, because half of float64's own is no number.
+        least = sums.subnormal + limits_of(np.dtype(np.float64)).subnormal
+        self.underflow = least / 2 * (self.growth * (abs(alpha) * k + 2))
+        self.out: Limits | None = None  # where the sum is rounded once more
+        if sums != out:
+            self.out = out
+            self.underflow += out.subnormal / 2
 
-    def errors(self, c: Float, a: Float, b: Float, old: Float | None) -> Float:
-        """The ratio that ``Check.max_error`` is the largest of, an element each."""
-        certain = _Certain(c.shape)
+    def errors(self, c: Float, a: Float, b: Float, old: Float | None) -> tuple[Float, Float]:
+        """Of each element the ratio that ``Check.max_error`` is one of, and its bound."""
+        certain = Certain(c.shape)
         value, size = np.zeros(c.shape), np.zeros(c.shape)
         up, down = np.zeros(c.shape), np.zeros(c.shape)  # the sums of the terms of either sign
         unit = 1.0  # of up and down
@@ -321,6 +330,14 @@ class _Checker:
             up, down = up + unit * np.maximum(term, 0), down + unit * np.maximum(-term, 0)
         may_up = certain.up | (up * self.growth > unit * self.largest)
         may_down = certain.down | (down * self.growth > unit * self.largest)
+        bounds = np.full(c.shape, self.bound)
+        if self.out is not None:
+            of_sum = self.bound * size + self.underflow
+            overflow = self.out.largest * (2 - self.out.unit) / (2 - 2 * self.out.unit)
+            may_up |= value + of_sum >= overflow
+            may_down |= of_sum - value >= overflow
+            of_size = np.where(size > 0, np.abs(value) / size, 0.0)
+            bounds = self.bound + self.out.unit * (of_size + self.bound)
 
         error = np.maximum(np.abs(c - value) - self.underflow, 0)
         ratio = np.where(error == 0, 0.0, error / size)
@@ -337,7 +354,7 @@ class _Checker:
                 np.where(c > 0, may_up & ~certain.down, may_down & ~certain.up) & ~certain.nan,
             ),
         )
-        return np.where(right, np.where(np.isfinite(c), ratio, 0.0), np.inf)
+        return np.where(right, np.where(np.isfinite(c), ratio, 0.0), np.inf), bounds
 
     def _exact(self, c: float, a: Float, b: Float, old: float | None) -> float:
         """The ratio of one finite element where float64 overflows, by rational numbers."""
@@ -351,44 +368,3 @@ class _Checker:
             value, size = value + term, size + abs(term)
         error = max(abs(Fraction(float(c)) - value) - Fraction(self.underflow), Fraction(0))
         return float(error / size) if error else 0.0
-
-
-class _Certain:
-    """Elements of C that infinity or NaN among the inputs makes so, in any order of the sum."""
-
-    def __init__(self, shape: tuple[int, ...]) -> None:
-        self.up: Bool = np.zeros(shape, np.bool_)
-        self.down: Bool = np.zeros(shape, np.bool_)
-        self.nan: Bool = np.zeros(shape, np.bool_)
-
-    def of_product(self, a: Float, b: Float, alpha: float) -> tuple[Float, Float]:
-        """Enter alpha A B; returns A and B with zeros for what is not finite."""
-        finite_a, finite_b = np.isfinite(a), np.isfinite(b)
-        if finite_a.all() and finite_b.all():
-            return a, b
-        self.nan |= np.isnan(a).any(axis=1, keepdims=True) | np.isnan(b).any(axis=0)
-        # Products with an infinite factor are counted by sign, as sums over indicator matrices;
-        # NumPy's own product of NaN and infinity depends on its BLAS.
-        sign_a, sign_b = np.nan_to_num(np.sign(a)), np.nan_to_num(np.sign(b))
-        endless_a, endless_b = np.isinf(a) * sign_a, np.isinf(b) * sign_b
-        ended_a = sign_a - endless_a
-        signed = endless_a @ sign_b + ended_a @ endless_b
-        count = np.abs(endless_a) @ np.abs(sign_b) + np.abs(ended_a) @ np.abs(endless_b)
-        by_zero = np.abs(endless_a) @ (b == 0) + (a == 0) @ np.abs(endless_b)
-        up, down = count + signed > 0, count - signed > 0
-        if alpha < 0:
-            up, down = down, up
-        self.nan |= by_zero > 0
-        self._enter(up, down)
-        return np.where(finite_a, a, 0.0), np.where(finite_b, b, 0.0)
-
-    def of_old(self, old: Float, beta: float) -> Float:
-        """Enter beta C0; returns C0 with zeros for what is not finite."""
-        endless = np.isinf(old)
-        self.nan |= np.isnan(old)
-        self._enter(endless & (beta * old > 0), endless & (beta * old < 0))
-        return np.where(np.isfinite(old), old, 0.0)
-
-    def _enter(self, up: Bool, down: Bool) -> None:
-        self.up, self.down = self.up | up, self.down | down
-        self.nan |= self.up & self.down

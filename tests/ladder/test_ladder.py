@@ -11,15 +11,20 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from reference import THOROUGH, examples, thorough
+from reference import THOROUGH, examples, held, thorough
 
 from tilewise.devices import Device
 from tilewise.devices.gpu import Gpu
+from tilewise.errors import LaunchError
 from tilewise.kernel import Kernel
-from tilewise.ladder.geometry import listed, threads
+from tilewise.ladder.geometry import Sizes, listed, threads
 from tilewise.ladder.rungs import RUNGS, Rung, rung, tile_each
 from tilewise.launch import LaunchReport
 from tilewise.numbers import check
+from tilewise.places import ITEM_SIZES, TensorMap
+from tilewise.precision import HALVES, sums_of
+from tilewise.precision import dtype_of as numpy_dtype
+from tilewise.tensor_map import MappedArray
 
 Array = npt.NDArray[Any]
 DTYPES = ("float32", "float64")
@@ -37,13 +42,21 @@ NAMES = (
     "warp_tile",
     "double_buffered",
     "tuned",
+    "tensor_core",
+    "ldmatrix",
+    "multistage",
 )
+REAL = tuple(each for each in RUNGS if each.dtypes == DTYPES)
 # Of the tiles from 2 to 32, what is drawn from; 16 and 32 have tests of their own.
 FEW = (2, 3, 5, 8)
 SPECIAL = (np.nan, np.inf, -np.inf, 0.0)
 MARK = 77.0  # before C and between its rows, where nobody may write
 
 every_rung = pytest.mark.parametrize("each", RUNGS, ids=lambda each: each.name)
+every_dtype = pytest.mark.parametrize(
+    ("each", "dtype"),
+    [pytest.param(each, x, id=f"{each.name}-{x}") for each in RUNGS for x in each.dtypes],
+)
 every_tile = pytest.mark.parametrize(
     ("each", "tile"),
     [
@@ -61,7 +74,7 @@ class Case:
     m: int
     n: int
     k: int
-    dtype: str = "float32"
+    dtype: str | None = None  # by default the rung's own
     tile: int | None = None  # by default a small one
     alpha: float = 1.0
     beta: float = 0.0
@@ -72,18 +85,20 @@ class Case:
     seed: int = field(default=0, repr=False)
     reports: list[LaunchReport] = field(default_factory=list, repr=False, compare=False)
 
-    def matrices(self) -> dict[str, Array]:
+    def matrices(self, dtype: str = "float32") -> dict[str, Array]:
         """A, B and C, a leading dimension wide: NaN between the rows of A and B."""
+        name = self.dtype or dtype
+        if not held([name]):
+            pytest.skip("NumPy's bfloat16 needs ml_dtypes")
+        kind = numpy_dtype(name)
         rng = np.random.default_rng(self.seed)
         made: dict[str, Array] = {}
         widths = {"a": (self.m, self.k), "b": (self.k, self.n), "c": (self.m, self.n)}
         for (name, (rows, width)), pad in zip(widths.items(), self.pads, strict=True):
-            whole = np.full(
-                (rows, max(width, 1) + pad), MARK if name == "c" else np.nan, self.dtype
-            )
+            whole = np.full((rows, max(width, 1) + pad), MARK if name == "c" else np.nan, kind)
             with np.errstate(over="ignore", under="ignore"):
                 numbers = rng.standard_normal((rows, width)) * 2.0**self.exponent
-                whole[:, :width] = numbers.astype(self.dtype)
+                whole[:, :width] = numbers.astype(kind)
             for where, index, value in self.special:
                 if where == name and rows * width:
                     whole[np.unravel_index(index % (rows * width), (rows, width))] = value
@@ -94,7 +109,8 @@ class Case:
 
     def launch(self, each: Rung, device: Device) -> tuple[Array, dict[str, Array]]:
         """C as the kernel left it, a leading dimension wide, and what it was given."""
-        given_arrays = self.matrices()
+        dtype = each.dtype(self.dtype)
+        given_arrays = self.matrices(dtype)
         whole = {
             name: np.concatenate(
                 (np.full(shift, MARK if name == "c" else np.nan, x.dtype), x.ravel())
@@ -110,21 +126,46 @@ class Case:
             there[name].pointer + shift * whole[name].itemsize if shift else there[name]
             for name, shift in zip("abc", self.shifts, strict=True)
         )
-        kernel = each.kernel(self.dtype, tile)
-        grid, block = each.geometry(self.m, self.n, tile, self.dtype)
+        kernel = each.kernel(dtype, tile)
+        grid, block = each.geometry(self.m, self.n, tile, dtype)
+        sizes = Sizes(self.m, self.n, self.k, lda, ldb, ldc)
+        # Of a pointer that is not an array's, no tensor map is made: the kernel looks at it first.
+        trailing = [
+            MappedArray(there["abc"[x.place.array]], x) if isinstance(x, TensorMap) else x
+            for x in each.trailing(sizes, tile, dtype)
+        ]
         self.reports.append(
             kernel.launch(
                 grid,
                 block,
-                (self.m, self.n, self.k, self.alpha, a, lda, b, ldb, self.beta, c, ldc),
-                device=device,
+                (
+                    self.m,
+                    self.n,
+                    self.k,
+                    self.alpha,
+                    a,
+                    lda,
+                    b,
+                    ldb,
+                    self.beta,
+                    c,
+                    ldc,
+                    *trailing,
+                ),
+                each.shared(tile, dtype),
+                device,
             )
         )
         for name in "ab":
-            np.testing.assert_array_equal(there[name].to_numpy(), whole[name])
+            np.testing.assert_array_equal(bits(there[name].to_numpy()), bits(whole[name]))
         after, shift = there["c"].to_numpy(), self.shifts[2]
         assert (after[:shift] == MARK).all(), "written before C"
         return after[shift:].reshape(given_arrays["c"].shape), given_arrays
+
+
+def bits(x: Array) -> Array:
+    """The same numbers as integers, which are equal where NaN is NaN."""
+    return x.view(f"u{x.itemsize}")
 
 
 def assert_right(each: Rung, device: Device, case: Case) -> Array:
@@ -153,13 +194,14 @@ def cases(draw: st.DrawFn, each: Rung) -> Case:
     )
     m, n, k = draw(sizes), draw(sizes), draw(st.sampled_from([0, 1, 4, 7, 8, 9, 16, 17, 26, 70]))
     pads = draw(st.tuples(*[st.integers(0, 3)] * 3))
+    piece = 8 if each.dtypes == HALVES else 4
     if draw(st.booleans()):
-        pads = (-max(k, 1) % 4, -max(n, 1) % 4, -max(n, 1) % 4)
+        pads = (-max(k, 1) % piece, -max(n, 1) % piece, -max(n, 1) % piece)
     return Case(
         m,
         n,
         k,
-        dtype=draw(st.sampled_from(DTYPES)),
+        dtype=draw(st.sampled_from(held(each.dtypes))),
         tile=tile if each.tiles else None,
         alpha=draw(scalars),
         beta=draw(scalars),
@@ -211,11 +253,12 @@ def test_small_problems(each: Rung, device: Device, case: Case) -> None:
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("which", [0, 1])
 @every_tile
-def test_around_a_tile(each: Rung, tile: int, dtype: str, device: Device) -> None:
+def test_around_a_tile(each: Rung, tile: int, which: int, device: Device) -> None:
     """Exactly one, one less and one more; with all rows 16 bytes apart, or a multiple of it, with
     such rows that end within 16 bytes, with odd rows, and with pointers that are one off."""
+    dtype = each.dtypes[which]
     for case in (
         Case(tile, tile, 16, dtype, tile, beta=0.5),
         Case(tile - 1, tile - 1, 7, dtype, tile, alpha=-0.5, beta=1.0, pads=(1, 1, 1)),
@@ -226,8 +269,10 @@ def test_around_a_tile(each: Rung, tile: int, dtype: str, device: Device) -> Non
 
 
 @pytest.mark.sampled(3)
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("each", RUNGS[9:], ids=lambda each: each.name)
+@pytest.mark.parametrize(
+    ("each", "dtype"),
+    [pytest.param(each, x, id=f"{each.name}-{x}") for each in RUNGS[9:] for x in each.dtypes],
+)
 @pytest.mark.usefixtures("emulator")
 def test_16_bytes_at_a_time_where_that_can_be(each: Rung, dtype: str, device: Device) -> None:
     """From `vectorized` on: with pointers one off, as many sectors or more take more requests."""
@@ -275,15 +320,16 @@ def test_nothing_spreads_from_an_element_to_another_row_or_column(
 
 
 @pytest.mark.sampled(2)
-@every_rung
-@pytest.mark.parametrize("dtype", DTYPES)
+@every_dtype
 def test_alpha_zero_only_scales_c(each: Rung, device: Device, dtype: str) -> None:
     case = Case(6, 5, 4, dtype, alpha=0.0, beta=-0.3, special=(("a", 2, np.nan), ("b", 9, np.inf)))
     c = assert_right(each, device, case)
-    np.testing.assert_array_equal(c, case.matrices()["c"] * np.dtype(dtype).type(-0.3))
+    kind = numpy_dtype(dtype)
+    wide = case.matrices()["c"].astype(sums_of(kind)) * sums_of(kind).type(-0.3)
+    np.testing.assert_array_equal(c, wide.astype(kind))
 
 
-@every_rung
+@pytest.mark.parametrize("each", REAL, ids=lambda each: each.name)
 def test_no_two_kernels_are_told_apart_by_the_result(each: Rung, device: Device) -> None:
     # All add up in the order of k, with one fused multiply-add a step: bit for bit the same. (Of
     # alpha A B + beta C, the compiler fuses the one product or the other.) Not those whose warps
@@ -330,19 +376,25 @@ def test_offsets_past_an_int(each: Rung, far: str, gpu: Gpu) -> None:
     """By 12 GiB, which a GPU has and need not fill."""
     pitch = 2**30  # the third row starts at element 2**31
     case = Case(3, 3, 3, alpha=0.5, beta=2.0)
-    near = {name: gpu.array(x) for name, x in case.matrices().items()}
-    there = {**near, far: gpu.empty((3, pitch), "float32")}
+    dtype = each.dtypes[0]
+    near = {name: gpu.array(x) for name, x in case.matrices(dtype).items()}
+    there = {**near, far: gpu.empty((3, pitch), dtype)}
     leading = {name: pitch if name == far else 3 for name in "abc"}
-    copy = Kernel(COPY, "copy")
+    element = "unsigned short" if each.dtypes == HALVES else "float"
+    copy = Kernel(COPY.replace("float", element), "copy")
     copy.launch(1, 1, (3, 3, there[far], pitch, near[far], 3), device=gpu)
     grid, block = each.geometry(3, 3)
+    sizes = Sizes(3, 3, 3, *leading.values())
     args = (
         3, 3, 3, case.alpha, there["a"], leading["a"], there["b"], leading["b"], case.beta,
-        there["c"], leading["c"],
+        there["c"], leading["c"], *(
+            MappedArray(there["abc"[x.place.array]], x) if isinstance(x, TensorMap) else x
+            for x in each.trailing(sizes)
+        ),
     )  # fmt: skip
-    each.kernel().launch(grid, block, args, device=gpu)
+    each.kernel().launch(grid, block, args, each.shared(each.default_tile), gpu)
     copy.launch(1, 1, (3, 3, near["c"], 3, there["c"], leading["c"]), device=gpu)
-    a, b, c = case.matrices().values()
+    a, b, c = case.matrices(dtype).values()
     assert check(near["c"].to_numpy(), a, b, c, case.alpha, case.beta).correct
 
 
@@ -380,13 +432,14 @@ def signature(each: Rung) -> str:
 
 @every_rung
 def test_all_have_one_signature(each: Rung) -> None:
-    assert signature(each) == (
-        "int m, int n, int k, real alpha, const real* a, int lda, const real* b, int ldb, "
-        "real beta, real* c, int ldc"
+    real, scalar = ("half_t", "float") if each.dtypes == HALVES else ("real", "real")
+    assert signature(each).startswith(
+        f"int m, int n, int k, {scalar} alpha, const {real}* a, int lda, const {real}* b, int ldb, "
+        f"{scalar} beta, {real}* c, int ldc"
     )
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("which", [0, 1])
 @pytest.mark.parametrize(
     ("each", "tile"),
     [
@@ -399,16 +452,19 @@ def test_all_have_one_signature(each: Rung) -> None:
         )
     ],
 )
-def test_resources(each: Rung, tile: int | None, dtype: str) -> None:
+def test_resources(each: Rung, tile: int | None, which: int) -> None:
+    dtype = each.dtypes[which]
     used = each.kernel(dtype, tile).compile().resources
-    size, sizes = np.dtype(dtype).itemsize, each.macros(tile, dtype)
+    size, sizes = ITEM_SIZES[dtype], each.macros(tile, dtype)
     if each.number < 5:
         assert used.shared_bytes == 0
     elif "TILE" in sizes:
         assert used.shared_bytes == 2 * sizes["TILE"] ** 2 * size
     else:  # at least a tile of A and one of B
         tiles = (sizes["BLOCK_M"] + sizes["BLOCK_N"]) * sizes["BLOCK_K"] * size
-        assert tiles <= used.shared_bytes <= 48 * 1024
+        dynamic = each.shared(tile, dtype)
+        assert used.shared_bytes <= 48 * 1024
+        assert tiles <= used.shared_bytes + dynamic <= 227 * 1024
     if tile == each.default_tile:
         assert used.spill_bytes == 0
     assert 8 <= used.registers <= 255
@@ -488,7 +544,7 @@ def test_a_grid_has_an_end() -> None:
 def test_tiles_out_of_range(each: Rung, tile: int) -> None:
     message = f"tile is {tile}; it must be {listed(each.tiles)} for {each.name}$"
     with pytest.raises(ValueError, match=message):
-        each.kernel("float32", tile)
+        each.kernel(None, tile)
     with pytest.raises(ValueError, match=message):
         each.geometry(5, 5, tile)
 
@@ -507,7 +563,8 @@ def test_the_tile_that_is_asked_for_where_it_is_taken() -> None:
     assert (found["single_block"], found["tiled"], found["vectorized"]) == (None, 16, 16)
     assert (found["warp_tile"], tile_each(64)["tiled"]) == (rung("warp_tile").default_tile, 32)
     assert tile_each(None) == {each.name: each.default_tile for each in RUNGS}
-    with pytest.raises(ValueError, match="tile is 33; it must be from 2 to 32, 64, 96, 128 or 192"):
+    taken = "from 2 to 32, 64, 96, 128, 192 or 256"
+    with pytest.raises(ValueError, match=f"tile is 33; it must be {taken}"):
         tile_each(33)
     with pytest.raises(TypeError, match=r"tile is 2\.5"):
         tile_each(2.5)  # type: ignore[arg-type]
@@ -533,5 +590,15 @@ def test_tiles_that_mean_nothing() -> None:
 
 
 def test_a_dtype_that_is_not_supported() -> None:
-    with pytest.raises(TypeError, match="int32 is not supported; there are float32, float64"):
+    with pytest.raises(TypeError, match="int32 is not supported: tiled takes float32 and float64"):
         rung("tiled").kernel("int32")
+    with pytest.raises(TypeError, match=r"float32 is not supported: .* takes float16 and bfloat16"):
+        rung("tensor_core").kernel("float32")
+
+
+def test_a_rung_of_one_architecture() -> None:
+    only = replace(rung("tiled"), needs="sm_90a")
+    only.check_arch("sm_90a")
+    for arch in ("sm_80", "sm_90", "sm_100"):
+        with pytest.raises(LaunchError, match=f"on sm_90a alone, and the device is {arch}"):
+            only.check_arch(arch)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from reference import held
 
 from tilewise.devices import Device
 from tilewise.errors import UninitializedReadError
@@ -40,24 +41,26 @@ def mine(body: str) -> str:
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("each", RUNGS, ids=lambda each: each.name)
 def test_a_rung_by_name(each: Any, device: Device) -> None:
-    a, b, c = random_problem(9, 7, 11, seed=3)
+    a, b, c = random_problem(9, 7, 11, each.dtypes[0], seed=3)
     tile = each.tiles[-1] if each.tiles else None
     found = run(each.name, a, b, c, alpha=0.5, beta=-2, tile=tile, device=device)
     assert found.check.correct
     assert (found.kernel, found.m, found.n, found.k) == (each.name, 9, 7, 11)
-    assert (found.dtype, found.tile, found.alpha, found.beta) == ("float32", tile, 0.5, -2)
+    assert (found.dtype, found.tile, found.alpha, found.beta) == (each.dtypes[0], tile, 0.5, -2)
     assert found.device == device.name
     assert found.result.shape == (9, 7)
-    np.testing.assert_allclose(found.result, 0.5 * (a @ b) - 2 * c, atol=1e-4)
+    wide = [x.astype(np.float64) for x in (a, b, c)]
+    near = 1e-4 if each.dtypes[0] == "float32" else 1e-2
+    np.testing.assert_allclose(found.result, 0.5 * (wide[0] @ wide[1]) - 2 * wide[2], atol=near)
     assert found.report is not None
     assert found.report.seconds > 0
-    for x, y in zip((a, b, c), random_problem(9, 7, 11, seed=3), strict=True):
+    for x, y in zip((a, b, c), random_problem(9, 7, 11, each.dtypes[0], seed=3), strict=True):
         np.testing.assert_array_equal(x, y)
 
 
 @pytest.mark.parametrize("each", RUNGS, ids=lambda each: each.name)
 def test_no_rung_reads_a_c_that_is_not_there(each: Any, device: Device) -> None:
-    a, b, _ = random_problem(5, 6, 3, "float64")
+    a, b, _ = random_problem(5, 6, 3, held(each.dtypes)[-1])
     assert run(each, a, b, device=device, checks="raise").check.correct
 
 

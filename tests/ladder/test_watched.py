@@ -28,7 +28,7 @@ COMPARED = [
 @cache
 def counted(name: str, at: Sizes) -> Any:
     """A rung's counters, at sizes that may be another's, with its own tile."""
-    a, b, _ = random_problem(at.m, at.n, at.k, "float32", 0)
+    a, b, _ = random_problem(at.m, at.n, at.k, rung(name).dtypes[0], 0)
     tile = at.tile if at.tile in rung(name).tiles else sizes(rung(name)).tile
     found = run(name, a, b, tile=tile, device="emulator")
     assert found.check.correct

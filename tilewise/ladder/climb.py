@@ -11,7 +11,7 @@ from tilewise.errors import CheckError, LaunchError
 from tilewise.ladder.geometry import listed
 from tilewise.ladder.problem import random_problem
 from tilewise.ladder.run import NO_ELEMENTS, run
-from tilewise.ladder.rungs import RUNGS, Rung, tile_each
+from tilewise.ladder.rungs import Rung, rungs_of, tile_each
 
 # One thread does about 10^5 multiply-adds a second on the emulator, and 10^7 on a GPU.
 SINGLE_THREAD_EDGE = {"emulator": 32, "gpu": 256}
@@ -25,8 +25,8 @@ class Climb:
     ----------
     m, n, k : int
         C is m x n, A is m x k, B is k x n.
-    dtype : str
-        ``"float32"`` or ``"float64"``.
+    dtype : str or None
+        Of the rungs that take it; where it is None, every rung is run with its first.
     tile : int or None
         For the rungs that take it; the others have their own, as all have where it is None.
     device : Device
@@ -37,14 +37,14 @@ class Climb:
     m: int
     n: int
     k: int
-    dtype: str
+    dtype: str | None
     tile: int | None
     device: Device
     seed: int = 0
 
     @property
     def rungs(self) -> tuple[Rung, ...]:
-        return RUNGS
+        return rungs_of(self.dtype)
 
     def size(self, rung: Rung) -> tuple[tuple[int, int, int], str]:
         """The size that ``rung`` is run at, and why where it is not the problem's own."""
@@ -95,11 +95,10 @@ class Climb:
         Returns
         -------
         dict
-            ``m``, ``n``, ``k``, ``dtype``, ``device``, ``arch``, ``seed``, ``correct`` (of all),
-            ``notes``,
-            and ``rungs``: each rung's result as ``RunResult.to_dict`` has it, with ``rung``
-            (number), ``idea``, ``lesson``, ``size_note`` and ``tile_note``; or, of a rung whose
-            launch failed, ``error``.
+            ``m``, ``n``, ``k``, ``dtype`` (None where each rung has its own), ``device``,
+            ``arch``, ``seed``, ``correct`` (of all), ``notes``, and ``rungs``: each rung's result
+            as ``RunResult.to_dict`` has it, with ``rung`` (number), ``idea``, ``lesson``,
+            ``size_note`` and ``tile_note``; or, of a rung whose launch failed, ``error``.
 
         Raises
         ------
@@ -125,7 +124,7 @@ class Climb:
     def _row(self, rung: Rung, step: Callable[[str], None]) -> dict[str, Any]:
         step(rung.name)
         (m, n, k), note = self.size(rung)
-        a, b, _ = random_problem(m, n, k, self.dtype, self.seed)
+        a, b, _ = random_problem(m, n, k, rung.dtype(self.dtype), self.seed)
         row: dict[str, Any] = {
             "rung": rung.number,
             "kernel": rung.name,
@@ -139,6 +138,7 @@ class Climb:
         except (CheckError, LaunchError) as error:
             tile = self.tile_of(rung)
             return {
-                **row, "m": m, "n": n, "k": k, "tile": tile, "correct": False, "error": str(error)
+                **row, "m": m, "n": n, "k": k, "dtype": rung.dtype(self.dtype), "tile": tile,
+                "correct": False, "error": str(error),
             }  # fmt: skip
         return {**row, **result.to_dict()}

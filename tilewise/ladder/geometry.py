@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
+from typing import Any, NamedTuple
 
-import numpy as np
 import numpy.typing as npt
 
 from tilewise.devices.limits import MAX_GRID, MAX_THREADS
@@ -16,17 +16,42 @@ from tilewise.gemm.families.simt.table import Table, Way
 from tilewise.gemm.families.simt.tiles import RUNG as TUNED
 from tilewise.gemm.families.simt.tiles import RUNG_STAGED
 from tilewise.gemm.product import ALIGNMENT, REAL
-from tilewise.numbers import DTYPES
-from tilewise.places import ITEM_SIZES, Dim3
+from tilewise.places import ITEM_SIZES, Dim3, TensorMap
+from tilewise.precision import DTYPES, HALVES, REALS, name_of
 
 TILES = range(2, 33)  # TILE x TILE threads a block, and a block has at most 1024
 THREADS_A_BLOCK = MAX_THREADS
 GRID_X, GRID_Y, _ = MAX_GRID
+WARP = 32  # threads
 DEFAULT_SIZE = 64  # of m, n and k, where none is given
+
+RINGS = {
+    tile: {
+        "BLOCK_M": m, "BLOCK_N": n, "BLOCK_K": k, "WARP_M": warp, "WARP_N": warp, "STAGES": stages,
+        "BLOCKS": blocks,
+    }
+    for tile, (m, n, k, warp, stages, blocks) in {
+        64: (64, 64, 32, 32, 4, 4), 128: (128, 128, 32, 64, 4, 2), 256: (128, 256, 32, 64, 4, 1),
+    }.items()
+}  # fmt: skip
+"""The tiles of ``multistage``, by the width of a block's; 99 KB of shared memory hold each ring."""
+RING_RATES = {64: 0.5, 128: 0.9, 256: 1.0}
+"""How fast a multiprocessor is with them, about, by the bytes of L2 that a multiply-add takes."""
 
 Geometry = tuple[Dim3, Dim3]
 Macros = dict[str, int]
 Rule = Callable[[int, int, int, str], Geometry]
+
+
+class Sizes(NamedTuple):
+    """A product's sizes: C is m x n, A is m x k; leading dimensions are in elements."""
+
+    m: int
+    n: int
+    k: int
+    lda: int
+    ldb: int
+    ldc: int
 
 
 def one_thread(m: int, n: int, tile: int, dtype: str) -> Geometry:
@@ -56,6 +81,14 @@ def no_options(tile: int, dtype: str) -> tuple[str, ...]:
     return ()
 
 
+def no_shared(macros: Macros) -> int:
+    return 0
+
+
+def no_trailing(sizes: Sizes, macros: Macros, dtype: str) -> tuple[TensorMap | bytes, ...]:
+    return ()
+
+
 def square(tile: int, dtype: str) -> Macros:
     return {"TILE": tile}
 
@@ -70,6 +103,37 @@ def rectangle(tile: int, dtype: str) -> Macros:
     edge = 8 if tile >= 64 else 4
     blocks = {"BLOCK_M": tile, "BLOCK_N": tile, "BLOCK_K": 8}
     return {**blocks, "THREAD_M": edge, "THREAD_N": edge}
+
+
+def fragments(tile: int, dtype: str) -> Macros:
+    """Of warps that compute tiles of their own, by tensor cores."""
+    block = {"BLOCK_M": tile, "BLOCK_N": tile, "BLOCK_K": 32}
+    return block | {"WARP_M": tile // 2, "WARP_N": 32 if tile > 64 else tile // 2}
+
+
+def ring(tile: int, dtype: str) -> Macros:
+    """Of a ring of tiles of 16-bit elements, a warp's 64 x 64 of C where they are so large."""
+    return RINGS[tile]
+
+
+def ring_tile(m: int, n: int, k: int, dtype: str) -> int:
+    """The tile with which a product should be the fastest on an H200: by the blocks of the
+    multiprocessor that has the most of them."""
+
+    def cost(tile: int) -> float:
+        sizes = RINGS[tile]
+        block_m, block_n = sizes["BLOCK_M"], sizes["BLOCK_N"]
+        blocks = max(-(-m // block_m), 1) * max(-(-n // block_n), 1)
+        return -(-blocks // H200.multiprocessors) * block_m * block_n / RING_RATES[tile]
+
+    fitting = [tile for tile in RINGS if m <= GRID_Y * RINGS[tile]["BLOCK_M"]]
+    return min(fitting or RINGS, key=cost)
+
+
+def ring_bytes(macros: Macros) -> int:
+    """Shared memory of a ring of tiles."""
+    deep = (macros["BLOCK_M"] + macros["BLOCK_N"]) * macros["BLOCK_K"]
+    return 2 * macros["STAGES"] * deep
 
 
 def tuned_macros(tile: int, dtype: str) -> Macros:
@@ -108,6 +172,8 @@ def threads(macros: Macros) -> int:
     if "TILE" in macros:
         return macros["TILE"] ** 2
     elements = macros["BLOCK_M"] * macros["BLOCK_N"]
+    if "WARP_M" in macros:
+        return WARP * elements // (macros["WARP_M"] * macros["WARP_N"])
     of_thread = macros["THREAD_M"] * macros.get("THREAD_N", 1)
     return macros.get("SLICES", 1) * elements // of_thread
 
@@ -166,6 +232,22 @@ def listed(tiles: Sequence[int]) -> str:
     return f"{', '.join(others)} or {last}" if others else last
 
 
+def type_macros(dtype: npt.DTypeLike) -> dict[str, Any]:
+    """The macros that say of which type a kernel's matrices are: ``real``, or ``BFLOAT16``.
+
+    Raises
+    ------
+    TypeError
+        If no kernel takes it.
+    """
+    name = name_of(dtype)
+    if name in HALVES:
+        return {"BFLOAT16": int(name == "bfloat16")}
+    if name not in REAL:
+        raise TypeError(f"dtype {name} is not supported; there are {', '.join(DTYPES)}")
+    return {"real": REAL[name]}
+
+
 def real_of(dtype: npt.DTypeLike) -> str:
     """The C++ type of ``dtype``: the macro ``real``.
 
@@ -174,7 +256,7 @@ def real_of(dtype: npt.DTypeLike) -> str:
     TypeError
         If it is neither float32 nor float64.
     """
-    name = np.dtype(dtype).name
-    if name not in REAL:
-        raise TypeError(f"dtype {name} is not supported; there are {', '.join(DTYPES)}")
+    name = name_of(dtype)
+    if name not in REALS:
+        raise TypeError(f"dtype {name} is not supported; there are {', '.join(REALS)}")
     return REAL[name]

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tilewise.numbers import DTYPES, scalar
+from tilewise.numbers import scalar
+from tilewise.precision import DTYPES, dtype_of, sums_of
 from tilewise.shown import Part, Shown, product_line
 
 Matrix = npt.NDArray[Any]
@@ -25,9 +26,9 @@ class Gemm(Shown):
     m, n, k : int
         C is m x n, A is m x k, B is k x n. Each may be 0.
     dtype : numpy.dtype
-        float32 or float64, of all three.
+        One of :data:`tilewise.precision.DTYPES`, of all three.
     alpha, beta : float
-        As they reach the kernel: rounded to ``dtype``.
+        As they reach the kernel: rounded to ``dtype``, or of 16 bits to float32.
     a, b : ndarray
         The caller's own; nothing is copied.
     c : ndarray or None
@@ -71,8 +72,8 @@ class Gemm(Shown):
         Parameters
         ----------
         a, b : ndarray, (m, k) and (k, n)
-            float32 or float64, the same. A row lies in one piece; rows may lie apart, so that a
-            part of a wider matrix (``x[:, :n]``) is taken where it lies.
+            float16, bfloat16, float32 or float64, the same. A row lies in one piece; rows may lie
+            apart, so that a part of a wider matrix (``x[:, :n]``) is taken where it lies.
         c : ndarray, (m, n), optional
             C before; needed unless ``beta`` is 0.
         alpha, beta : float
@@ -95,7 +96,8 @@ class Gemm(Shown):
                 f"A is {m:,} x {k:,} and B is {rows_of_b:,} x {n:,}; "
                 f"A must have as many columns as B has rows, and {k:,} is not {rows_of_b:,}"
             )
-        alpha, beta = scalar(alpha, a.dtype, "alpha"), scalar(beta, a.dtype, "beta")
+        sums = sums_of(a.dtype)
+        alpha, beta = scalar(alpha, sums, "alpha"), scalar(beta, sums, "beta")
         if c is not None:
             _check_array(c, "C", like=a)
             if c.shape != (m, n):
@@ -180,7 +182,8 @@ def random_problem(
     m, n, k : int
         At least 0.
     dtype : dtype
-        float32 or float64. Both hold the same numbers, drawn in float64 and rounded.
+        One of :data:`tilewise.precision.DTYPES`. All hold the same numbers, drawn in float64 and
+        rounded.
     seed : int
         At least 0.
 
@@ -215,7 +218,7 @@ def random_problem(
 
 
 def _supported(dtype: npt.DTypeLike) -> np.dtype[Any]:
-    kind = np.dtype(dtype)
+    kind = dtype_of(dtype)
     if kind.newbyteorder("=").name not in DTYPES:
         raise TypeError(f"dtype {kind.name} is not supported; there are {', '.join(DTYPES)}")
     return kind

@@ -5,214 +5,40 @@ Every rung is a file of ``kernels/ladder/`` with one signature (BLAS's order, ro
     NAME(int m, int n, int k, real alpha, const real* a, int lda,
          const real* b, int ldb, real beta, real* c, int ldc)
 
-and computes C = alpha A B + beta C at any size. With ``beta`` 0 it never reads C, with ``alpha``
-0 never A or B.
+where ``real`` is float or double; of the rungs by tensor cores the matrices are ``half_t``, 16
+bits, and the scalars float. It computes C = alpha A B + beta C at any size. With ``beta`` 0 it
+never reads C, with ``alpha`` 0 never A or B.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from difflib import get_close_matches
-from pathlib import Path
-from typing import Any
-
-import numpy as np
-import numpy.typing as npt
 
 from tilewise.gemm.families.simt.tiles import RUNG as TUNED
-from tilewise.kernel import SOURCES, Kernel
-from tilewise.ladder import lessons
 from tilewise.ladder.geometry import (
-    DEFAULT_SIZE,
+    RINGS,
     THREADS_A_BLOCK,
     TILES,
-    Geometry,
-    Macros,
-    Rule,
     by_tiles,
     check_tile,
     column,
     columns_along_x,
-    no_options,
+    fragments,
     one_block,
     one_thread,
-    real_of,
     rectangle,
+    ring,
+    ring_bytes,
+    ring_tile,
     rows_along_x,
-    square,
     tuned_macros,
     tuned_options,
     tuned_tile,
 )
+from tilewise.ladder.rung import Rung
+from tilewise.precision import HALVES
 
-FOLDER = SOURCES / "ladder"
-
-
-@dataclass(frozen=True)
-class Rung:
-    """One kernel of the ladder.
-
-    Attributes
-    ----------
-    number : int
-        From 1.
-    name : str
-        Of the kernel's function.
-    idea : str
-        What it does, in one sentence.
-    why : str
-        What running it shows, in one sentence.
-    default_tile : int or None
-        Edge of a block's tile where none is asked for; None for a rung that has no tiles.
-    tiles : sequence of int
-        The edges that it takes; empty for a rung that has no tiles.
-    counter : str
-        What its idea is about, as ``lessons.json`` names it; where it is empty, what falls most.
-    against : str
-        The rung beside which it is counted; where it is empty, the one before.
-    default_size : int
-        What m, n and k are where they are not given.
-    most_elements : int or None
-        The most elements that C may have; None where the grid alone bounds them.
-    """
-
-    number: int
-    name: str
-    idea: str
-    why: str
-    default_tile: int | None
-    _rule: Rule = field(repr=False)
-    tiles: Sequence[int] = field(default=(), repr=False)
-    _macros: Callable[[int, str], Macros] = field(default=square, repr=False)
-    counter: str = field(default="", repr=False)
-    against: str = field(default="", repr=False)
-    default_size: int = field(default=DEFAULT_SIZE, repr=False)
-    most_elements: int | None = field(default=None, repr=False)
-    _options: Callable[[int, str], tuple[str, ...]] = field(default=no_options, repr=False)
-    _chooses: Callable[[int, int, int, str], int] | None = field(default=None, repr=False)
-
-    @property
-    def lesson(self) -> str:
-        """What running it shows, with the counter that its idea is about, as it was counted."""
-        return " ".join(filter(None, (self.why, lessons.sentence(self.name))))
-
-    @property
-    def path(self) -> Path:
-        """The CUDA C++ file."""
-        return FOLDER / f"{self.number:02d}_{self.name}.cu"
-
-    def tile(self, tile: int | None = None) -> int | None:
-        """The tile to use where ``tile`` is asked for; None for a rung that has none.
-
-        Raises
-        ------
-        TypeError
-            If it is no integer.
-        ValueError
-            If it is none of ``tiles``, or the rung has none.
-        """
-        if self.default_tile is None:
-            if tile is not None:
-                raise ValueError(f"{self.name} has no tiles, so tile {tile} means nothing to it")
-            return None
-        return self.default_tile if tile is None else check_tile(tile, self.tiles, self.name)
-
-    def sizes(
-        self, m: int | None = None, n: int | None = None, k: int | None = None
-    ) -> tuple[int, int, int]:
-        """m, n and k: those that are given, and for each None a size at which the rung works.
-
-        Examples
-        --------
-        >>> import tilewise
-        >>> tilewise.rung("tiled").sizes(m=100), tilewise.rung("single_block").sizes(m=100)
-        ((100, 64, 64), (100, 10, 32))
-        """
-        usual = self.default_size
-
-        def fitting(other: int | None) -> int:
-            if self.most_elements is None or not other or other < 0:
-                return usual
-            return max(min(usual, self.most_elements // other), 1)
-
-        rows = fitting(n) if m is None else m
-        columns = fitting(m) if n is None else n
-        return rows, columns, usual if k is None else k
-
-    @property
-    def tile_by_size(self) -> bool:
-        """Whether :meth:`tile_for` depends on the product."""
-        return self._chooses is not None
-
-    def tile_for(
-        self, m: int, n: int, k: int, dtype: npt.DTypeLike = "float32", tile: int | None = None
-    ) -> int | None:
-        """The tile to use for a product: ``tile``, or the one that suits it.
-
-        Raises
-        ------
-        TypeError, ValueError
-            As :meth:`tile` and :meth:`kernel`.
-        """
-        real_of(dtype)
-        if tile is None and self._chooses is not None:
-            return self._chooses(m, n, k, np.dtype(dtype).name)
-        return self.tile(tile)
-
-    def macros(self, tile: int | None = None, dtype: npt.DTypeLike = "float32") -> Macros:
-        """What ``tile`` means to the kernel: the macros of its sizes, none without tiles.
-
-        Raises
-        ------
-        TypeError, ValueError
-            As :meth:`tile`.
-        """
-        edge = self.tile(tile)
-        return {} if edge is None else self._macros(edge, np.dtype(dtype).name)
-
-    def kernel(self, dtype: npt.DTypeLike = "float32", tile: int | None = None) -> Kernel:
-        """The kernel for matrices of ``dtype``.
-
-        Raises
-        ------
-        TypeError
-            If ``dtype`` is not supported.
-        ValueError
-            As :meth:`tile`.
-        """
-        defines = {"real": real_of(dtype), **self.macros(tile, dtype)}
-        edge = self.tile(tile)
-        options = () if edge is None else self._options(edge, np.dtype(dtype).name)
-        return Kernel(self.path, self.name, defines, options)
-
-    def geometry(
-        self, m: int, n: int, tile: int | None = None, dtype: npt.DTypeLike = "float32"
-    ) -> Geometry:
-        """Grid and block for an m x n matrix C of ``dtype``, each as (x, y, z).
-
-        Raises
-        ------
-        ValueError
-            As :meth:`tile`; if C has more elements than this rung can do; if the grid would pass
-            CUDA's limits.
-        """
-        if m < 0 or n < 0:
-            raise ValueError(f"C is {m} x {n}; a size must be at least 0")
-        return self._rule(m, n, self.tile(tile) or 1, np.dtype(dtype).name)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return {
-            "rung": self.number,
-            "kernel": self.name,
-            "file": self.path.name,
-            "idea": self.idea,
-            "lesson": self.lesson,
-            "default_tile": self.default_tile,
-            "tiles": list(self.tiles),
-        }
-
+__all__ = ["RUNGS", "Rung", "rung", "rungs_of", "tile_each"]
 
 RUNGS = (
     Rung(
@@ -355,6 +181,47 @@ RUNGS = (
         _options=tuned_options,
         _chooses=tuned_tile,
     ),
+    Rung(
+        14,
+        "tensor_core",
+        "The tensor cores multiply 16-bit numbers, a warp's pieces of 16 x 16 and 16 x 8 at once.",
+        "A warp's one instruction does 2048 multiply-adds, and its lanes load the pieces in pairs.",
+        128,
+        by_tiles(fragments),
+        (32, 64, 128),
+        fragments,
+        counter="shared load requests",
+        dtypes=HALVES,
+        needs="sm_80",
+    ),
+    Rung(
+        15,
+        "ldmatrix",
+        "ldmatrix loads the fragments, four pieces of 8 x 8 at once, from tiles that are swizzled.",
+        "A fragment of A takes one instruction in place of four; two of B one in place of eight.",
+        128,
+        by_tiles(fragments),
+        (32, 64, 128),
+        fragments,
+        counter="shared requests",
+        dtypes=HALVES,
+        needs="sm_80",
+    ),
+    Rung(
+        16,
+        "multistage",
+        "Copies fill a ring of tiles several phases ahead; a warp loads its next fragments early.",
+        "A phase has one barrier, and the tensor cores wait neither for copies nor for fragments.",
+        128,
+        by_tiles(ring),
+        tuple(RINGS),
+        ring,
+        counter="barriers",
+        dtypes=HALVES,
+        needs="sm_80",
+        _chooses=ring_tile,
+        _shared=ring_bytes,
+    ),
 )
 
 
@@ -371,6 +238,11 @@ def tile_each(tile: int | None) -> dict[str, int | None]:
     if tile is not None:
         check_tile(tile, sorted({edge for each in RUNGS for edge in each.tiles}))
     return {each.name: tile if tile in each.tiles else each.default_tile for each in RUNGS}
+
+
+def rungs_of(dtype: str | None) -> tuple[Rung, ...]:
+    """Return the rungs that take matrices of ``dtype``, or where that is None all."""
+    return tuple(each for each in RUNGS if dtype is None or dtype in each.dtypes)
 
 
 def rung(name: str) -> Rung:

@@ -9,12 +9,18 @@ from typing import Any
 from tilewise.compiler import Compiled
 from tilewise.devices import arguments, elements
 from tilewise.ladder.problem import Gemm
+from tilewise.places import TensorMap
+from tilewise.precision import HALVES
+from tilewise.tensor_map import MappedArray
 
 SIGNATURE = (
     "(int m, int n, int k, real alpha, const real* a, int lda, const real* b, int ldb, "
     "real beta, real* c, int ldc)"
 )
-"""Of every kernel of the ladder, and of what is run in the place of one."""
+"""Of every kernel of the ladder up to ``tuned``, and of what is run in the place of one."""
+HALF_SIGNATURE = SIGNATURE.replace("real alpha", "float alpha").replace("real beta", "float beta")
+HALF_SIGNATURE = HALF_SIGNATURE.replace("real*", "half_t*")
+"""The same of 16-bit matrices; ``half_t`` is any type of 16 bits, as ``unsigned short``."""
 OTHERWISE = (
     "A kernel of any other signature is launched by kernel.launch(grid, block, args), profiled by "
     "kernel.profile(grid, block, args), and watched by `tilewise watch FILE.cu:NAME --grid ... "
@@ -26,10 +32,25 @@ MATRICES = {"A": 4, "B": 6, "C": 9}
 """Which of the arguments the matrices are."""
 
 
-def in_order(gemm: Gemm, a: Any, b: Any, c: Any) -> tuple[Any, ...]:
-    """The arguments of a product in the signature's order, its matrices lying wherever they do."""
+def in_order(
+    gemm: Gemm, a: Any, b: Any, c: Any, trailing: Sequence[TensorMap | bytes] = ()
+) -> tuple[Any, ...]:
+    """The arguments of a product in the signature's order, its matrices lying wherever they do.
+
+    Parameters
+    ----------
+    gemm : Gemm
+    a, b, c : array, or an address
+    trailing : sequence of TensorMap or bytes
+        What a rung's kernel is given behind them: tensor maps of the arrays 0, 1 and 2.
+    """
+    matrices = a, b, c
     return (
         gemm.m, gemm.n, gemm.k, gemm.alpha, a, gemm.lda, b, gemm.ldb, gemm.beta, c, gemm.ldc,
+        *(
+            MappedArray(matrices[x.place.array], x) if isinstance(x, TensorMap) else x
+            for x in trailing
+        ),
     )  # fmt: skip
 
 
@@ -44,13 +65,17 @@ def check_signature(compiled: Compiled, gemm: Gemm, args: Sequence[Any]) -> None
         Its arguments, as :func:`in_order` gives them.
     """
     name, dtype = compiled.name, gemm.dtype.name
+    signature = HALF_SIGNATURE if dtype in HALVES else SIGNATURE
     if len(compiled.parameters) == len(args):
         for matrix, index in MATRICES.items():
             declared = compiled.parameters[index].declared
             wanted = elements.refused(declared, gemm.dtype)
             if wanted:
                 told = f"{name} declares {matrix} as {declared}, and the matrices are {dtype}. "
-                if declared.strip("* ").removeprefix("const ") in REAL:
+                if dtype in HALVES:
+                    told += f"Take dtype {wanted}, or for {dtype} a type of 16 bits, as "
+                    told += "`unsigned short*`"
+                elif declared.strip("* ").removeprefix("const ") in REAL:
                     told += f"Take dtype {wanted}, or write `real` for {declared[:-1]} in the "
                     told += "kernel: that macro is the type of the matrices"
                 else:
@@ -61,7 +86,7 @@ def check_signature(compiled: Compiled, gemm: Gemm, args: Sequence[Any]) -> None
         arguments.bind(name, compiled.parameters, args)
     except TypeError as error:
         raise TypeError(
-            f"{error}. A kernel that computes a product has the signature {name}{SIGNATURE}. "
+            f"{error}. A kernel that computes a product has the signature {name}{signature}. "
             f"{OTHERWISE}"
         ) from None
 

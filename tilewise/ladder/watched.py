@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy.typing as npt
 
 from tilewise.kernel import Kernel
-from tilewise.ladder.geometry import real_of
 from tilewise.ladder.rungs import Rung
 
 PHASES = 3
@@ -36,7 +35,7 @@ UNTILED = {"single_thread": Sizes(4, 4, 4, None), "single_block": Sizes(8, 8, 8,
 TILES = {
     "naive": 32, "coalesced": 32, "tiled": 8, "tiled_conflicts": 8, "tiled_branchless": 8,
     "thread_tile_1d": 16, "thread_tile_2d": 64, "vectorized": 64, "warp_tile": 64,
-    "double_buffered": 64, "tuned": 64,
+    "double_buffered": 64, "tuned": 64, "tensor_core": 32, "ldmatrix": 32, "multistage": 64,
 }  # fmt: skip
 OWN_TILE = 8  # of a kernel that is not on the ladder
 UNPHASED = ("naive", "coalesced")
@@ -50,7 +49,7 @@ def sizes(
     n: int | None = None,
     k: int | None = None,
     tile: int | None = None,
-    dtype: npt.DTypeLike = "float32",
+    dtype: npt.DTypeLike | None = None,
 ) -> Sizes:
     """The sizes to watch a kernel at, those that are given and those that show what it is about.
 
@@ -73,14 +72,15 @@ def sizes(
     >>> sizes(rung("tiled"), tile=16, k=20)
     Sizes(m=32, n=32, k=20, tile=16)
     """
-    real_of(dtype)
+    if isinstance(target, Rung):
+        target.dtype(dtype)
     own = _own(target, tile, dtype)
     return Sizes(
         own.m if m is None else m, own.n if n is None else n, own.k if k is None else k, own.tile
     )
 
 
-def _own(target: Rung | Kernel, tile: int | None, dtype: npt.DTypeLike) -> Sizes:
+def _own(target: Rung | Kernel, tile: int | None, dtype: npt.DTypeLike | None) -> Sizes:
     """Those of a kernel of which only the tile may be given."""
     if isinstance(target, Kernel):
         edge = tile or int(target.defines.get("TILE", OWN_TILE))

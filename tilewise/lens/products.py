@@ -10,12 +10,13 @@ from tilewise.compiler import Compiled
 from tilewise.devices import virtual
 from tilewise.devices.emulator import Emulator, EmulatorArray
 from tilewise.kernel import Kernel
-from tilewise.ladder.geometry import Geometry, real_of
+from tilewise.ladder.geometry import Geometry
+from tilewise.ladder.prepared import Prepared, dtype_of, prepare
 from tilewise.ladder.problem import Gemm, check_sizes, random_problem
-from tilewise.ladder.run import prepare
 from tilewise.ladder.rungs import Rung
-from tilewise.ladder.signature import check_signature, in_order
+from tilewise.ladder.signature import check_signature
 from tilewise.launch import Launch
+from tilewise.precision import dtype_of as numpy_dtype
 
 
 @dataclass(frozen=True)
@@ -42,18 +43,15 @@ class Product:
     ----------
     gemm : Gemm
         Its matrices are zeros, or random: as ``is_drawn`` says. There is always a C.
-    kernel : Kernel
-    tile : int or None
-    geometry : (grid, block)
+    prepared : Prepared
+        Its kernel, and how that is launched.
     alpha, beta : float
         As they were asked for.
     is_drawn : bool
     """
 
     gemm: Gemm
-    kernel: Kernel
-    tile: int | None
-    geometry: Geometry
+    prepared: Prepared
     alpha: float
     beta: float
     is_drawn: bool = False
@@ -66,7 +64,7 @@ class Product:
         n: int,
         k: int,
         *,
-        dtype: str = "float32",
+        dtype: str | None = None,
         tile: int | None = None,
         alpha: float = 1.0,
         beta: float = 0.0,
@@ -79,8 +77,8 @@ class Product:
             As :func:`tilewise.ladder.run` takes it.
         m, n, k : int
             At least 1.
-        dtype : str
-            ``"float32"`` or ``"float64"``.
+        dtype : str, optional
+            One of :data:`tilewise.precision.DTYPES`; by default the rung's first, or float32.
         tile : int, optional
             As :func:`tilewise.ladder.run` takes it.
         alpha, beta : float
@@ -90,10 +88,23 @@ class Product:
         FileNotFoundError, MemoryError, ValueError, TypeError
         """
         check_sizes(m, n, k)
-        real_of(dtype)
-        a, b, c = (virtual.zeros(shape, dtype) for shape in ((m, k), (k, n), (m, n)))
+        kind = numpy_dtype(dtype_of(target, dtype))
+        a, b, c = (virtual.zeros(shape, kind) for shape in ((m, k), (k, n), (m, n)))
         gemm = Gemm.of(a, b, c, alpha=alpha, beta=beta)
-        return cls(gemm, *prepare(target, gemm, tile), alpha, beta)
+        return cls(gemm, prepare(target, gemm, tile), alpha, beta)
+
+    @property
+    def kernel(self) -> Kernel:
+        return self.prepared.kernel
+
+    @property
+    def tile(self) -> int | None:
+        return self.prepared.tile
+
+    @property
+    def geometry(self) -> Geometry:
+        """The grid and the block."""
+        return self.prepared.geometry
 
     @property
     def problem(self) -> dict[str, Any]:
@@ -107,7 +118,7 @@ class Product:
     @property
     def args(self) -> tuple[Any, ...]:
         """The kernel's arguments, with the host's own matrices."""
-        return in_order(self.gemm, self.gemm.a, self.gemm.b, self.gemm.c)
+        return self.prepared.args(self.gemm, self.gemm.a, self.gemm.b, self.gemm.c)
 
     def compile(self, arch: str) -> Compiled:
         """The kernel, compiled; it takes the arguments of a product.
@@ -115,9 +126,12 @@ class Product:
         Raises
         ------
         CompileError, ValueError
+        LaunchError
+            If the architecture can't run the rung.
         TypeError
             If the kernel has another signature than those of the ladder.
         """
+        self.prepared.check_arch(arch)
         compiled = self.kernel.compile(arch)
         check_signature(compiled, self.gemm, self.args)
         return compiled
@@ -160,8 +174,8 @@ class Product:
         )
         module = self.kernel.variables.for_a_look(emulator, self.kernel.compile(emulator.arch))
         launch = Launch(
-            grid, block, in_order(gemm, a, b, c), 0, checks, limits=self.kernel.limits,
-            module=module,
+            grid, block, self.prepared.args(gemm, a, b, c), self.prepared.shared, checks,
+            limits=self.kernel.limits, module=module,
         )  # fmt: skip
         return Placed(launch, a, b, c)
 

@@ -13,7 +13,7 @@ from tilewise.compiler import Compiled
 from tilewise.devices.emulator import Emulator, EmulatorArray, UnlikeBlocksError
 from tilewise.devices.occupancy import multiprocessor, occupancy
 from tilewise.kernel import Kernel
-from tilewise.ladder.run import arch_of, kernel_of, sizes_of
+from tilewise.ladder.prepared import arch_of, kernel_of, sizes_of
 from tilewise.ladder.rungs import Rung
 from tilewise.ladder.signature import refuse_launch
 from tilewise.ladder.verdict import judge
@@ -142,7 +142,7 @@ def profile(
     n: int | None = None,
     k: int | None = None,
     *,
-    dtype: str = "float32",
+    dtype: str | None = None,
     tile: int | None = None,
     alpha: float = 1.0,
     beta: float = 0.0,
@@ -167,8 +167,9 @@ def profile(
     m, n, k : int, optional
         At least 1. A size that is not given is 64, or what :meth:`tilewise.Rung.sizes` gives for a
         rung that can't take 64.
-    dtype : str
-        Of all three matrices: ``"float32"`` or ``"float64"``.
+    dtype : str, optional
+        Of all three matrices: ``"float32"`` or ``"float64"``, or for rungs by tensor cores
+        ``"float16"`` or ``"bfloat16"``. By default the rung's first; of another kernel float32.
     tile : int, optional
         The edge of a block's tile; by default the rung's own, or what the kernel defines.
     alpha, beta : float
@@ -237,7 +238,7 @@ def check_product(
     n: int,
     k: int,
     *,
-    dtype: str = "float32",
+    dtype: str | None = None,
     tile: int | None = None,
     alpha: float = 1.0,
     beta: float = 0.0,

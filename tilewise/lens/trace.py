@@ -17,7 +17,7 @@ from tilewise.compiler import DEFAULT_ARCH, Compiled
 from tilewise.devices.emulator import Emulator
 from tilewise.devices.emulator.recording.events import MOST_EVENTS, check_blocks
 from tilewise.kernel import Kernel
-from tilewise.ladder.run import kernel_of
+from tilewise.ladder.prepared import kernel_of
 from tilewise.ladder.rungs import Rung
 from tilewise.launch import Launch
 from tilewise.lens.products import Product
@@ -62,7 +62,7 @@ def record(
     n: int,
     k: int,
     *,
-    dtype: str = "float32",
+    dtype: str | None = None,
     tile: int | None = None,
     alpha: float = 1.0,
     beta: float = 0.0,

@@ -12,8 +12,9 @@ from typing import Never
 
 from tilewise.devices.emulated import emulator
 from tilewise.kernel import Kernel
+from tilewise.ladder.prepared import arch_of, check_sizes, dtype_of, kernel_of
 from tilewise.ladder.problem import random_problem
-from tilewise.ladder.run import arch_of, check_sizes, kernel_of, run
+from tilewise.ladder.run import run
 from tilewise.ladder.rungs import Rung
 from tilewise.ladder.signature import refuse_launch
 from tilewise.ladder.untouched import Untouched
@@ -97,7 +98,7 @@ def watch(
     n: int | None = None,
     k: int | None = None,
     *,
-    dtype: str = "float32",
+    dtype: str | None = None,
     tile: int | None = None,
     alpha: float = 1.0,
     beta: float = 0.0,
@@ -117,8 +118,8 @@ def watch(
     m, n, k, tile : int, optional
         C is m x n, A is m x k. By default so large that what the rung is about happens
         (:mod:`tilewise.ladder.watched`).
-    dtype : str
-        Of all three matrices: ``"float32"`` or ``"float64"``.
+    dtype : str, optional
+        As :func:`tilewise.profile` takes it.
     alpha, beta : float
     blocks : sequence of (int, int, int)
         The blocks to show, x first; by default the first of the grid and the last.
@@ -156,7 +157,7 @@ def watch(
     kernel = kernel_of(target)
     if isinstance(kernel, Kernel):
         check_sizes(m, n, k)
-    arch = arch_of(kernel, arch)
+    arch, dtype = arch_of(kernel, arch), dtype_of(kernel, dtype)
     at = sizes(kernel, m, n, k, tile, dtype)
     trace = record(
         kernel, at.m, at.n, at.k, dtype=dtype, tile=at.tile, alpha=alpha, beta=beta,

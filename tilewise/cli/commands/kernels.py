@@ -34,6 +34,7 @@ from tilewise.cli.commands.options import (
     EmptyM,
     EmptyN,
     Json,
+    OwnDtype,
     Place,
     Target,
     Tile,
@@ -67,7 +68,7 @@ def run(
         ),
     ] = None,
     tile: Tile = None,
-    dtype: Annotated[Dtype | None, typer.Option(help="By default float32.")] = None,
+    dtype: OwnDtype = None,
     alpha: Annotated[float, typer.Option(help="C = alpha A B + beta C.")] = 1.0,
     beta: Annotated[float, typer.Option()] = 0.0,
     device: Device = Place.auto,
@@ -109,7 +110,8 @@ def run(
     from tilewise.kernel import Kernel
     from tilewise.ladder import matrix_files
     from tilewise.ladder import run as runs
-    from tilewise.ladder.run import sizes_of
+    from tilewise.ladder.prepared import dtype_of, sizes_of
+    from tilewise.ladder.problem import random_problem
 
     asked = Asked(grid, block, args, shared, seed or 0, cast, cooperative)
     after = After(tuple(expect or ()), rtol, atol, tuple(out or ()), force)
@@ -130,13 +132,18 @@ def run(
     out_file = None if not out else Path(out[0])
     if out_file is not None:
         matrix_files.check_target(out_file)
+        if dtype is Dtype.bfloat16:
+            raise ValueError(
+                ".npy files have no name for bfloat16: --out takes the other dtypes' results"
+            )
     given = {"A": a, "B": b, "C": c}
     place = device_of(device, arch)
     if any(given.values()):
         matrices = _read(given, beta, {"-m": m, "-n": n, "-k": k}, dtype, seed)
     else:
         with show.progress(None, "drawing the matrices"):
-            matrices = _random(sizes_of(kernel, m, n, k), dtype, seed or 0)
+            sizes = sizes_of(kernel, m, n, k)
+            matrices = random_problem(*sizes, dtype_of(kernel, dtype), seed or 0)
     left, right, start = matrices
     if arch is None and isinstance(kernel, Kernel):
         place = kernel.place(device.value)
@@ -164,12 +171,6 @@ def run(
         if out_file is not None:
             print(f"{out_file}: {'C written' if correct else 'not written, the result is wrong'}")
     return RIGHT if correct else WRONG
-
-
-def _random(sizes: tuple[int, int, int], dtype: Dtype | None, seed: int) -> tuple[Any, Any, Any]:
-    from tilewise.ladder.problem import random_problem
-
-    return random_problem(*sizes, (dtype or Dtype.float32).value, seed)
 
 
 def _read(
@@ -218,7 +219,10 @@ def ladder(
     n: EmptyN = None,
     k: EmptyK = None,
     tile: Tile = None,
-    dtype: Annotated[Dtype, typer.Option()] = Dtype.float32,
+    dtype: Annotated[
+        Dtype | None,
+        typer.Option(help="Of the rungs that take it. By default all rungs, each with its first."),
+    ] = None,
     device: Device = Place.auto,
     arch: Arch = None,
     seed: Annotated[int, typer.Option(help="Of the random matrices.")] = 0,
@@ -236,7 +240,8 @@ def ladder(
     place = device_of(device, arch)
     size = 1024 if place.name == "gpu" else DEFAULT_SIZE
     rows, columns, depth = (size if given is None else given for given in (m, n, k))
-    problem = climb.Climb(rows, columns, depth, dtype.value, tile, place, seed)
+    kind = None if dtype is None else dtype.value
+    problem = climb.Climb(rows, columns, depth, kind, tile, place, seed)
     with show.progress(len(problem.rungs), "ladder") as step:
         document = problem.run(step)
     if as_json:

@@ -18,12 +18,12 @@ OF_M, OF_N, OF_K = "Rows of A and C", "Columns of B and C", "Columns of A, rows 
 RIGHT, WRONG, BAD, INTERRUPTED = 0, 1, 2, 130
 
 
-class Dtype(StrEnum):
+class Real(StrEnum):
     float32 = "float32"
     float64 = "float64"
 
 
-class Dtypes(StrEnum):
+class Dtype(StrEnum):
     bfloat16 = "bfloat16"
     float16 = "float16"
     float32 = "float32"
@@ -96,6 +96,13 @@ Arch = Annotated[
         "--arch",
         metavar="ARCH",
         help="The architecture that the emulator stands for, as sm_80. By default sm_90a.",
+    ),
+]
+OwnDtype = Annotated[
+    Dtype | None,
+    typer.Option(
+        "--dtype",
+        help="By default float32, or of a rung by tensor cores float16, its first.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document for machines.")]

@@ -22,11 +22,11 @@ from tilewise.cli.commands.options import (
     RIGHT,
     WRONG,
     Arch,
-    Dtype,
     Json,
     K,
     M,
     N,
+    OwnDtype,
     Tile,
     print_json,
     rungs,
@@ -58,7 +58,7 @@ def profile(
     n: N = None,
     k: K = None,
     tile: Tile = None,
-    dtype: Annotated[Dtype | None, typer.Option(help="By default float32.")] = None,
+    dtype: OwnDtype = None,
     alpha: Annotated[float, typer.Option(help="C = alpha A B + beta C.")] = 1.0,
     beta: Annotated[float, typer.Option(help="0 does not read C.")] = 0.0,
     arch: Arch = None,
@@ -98,7 +98,7 @@ def profile(
     A kernel of any other signature is launched with --grid, --block and --args.
     """
     from tilewise.cli import show
-    from tilewise.ladder.run import sizes_of
+    from tilewise.ladder.prepared import sizes_of
     from tilewise.lens import nsight
     from tilewise.lens.compare import against
     from tilewise.lens.profiling import check_product, profile_prepared
@@ -125,7 +125,7 @@ def profile(
         sizes = [sizes_of(kernel, m, n, k) for kernel in kernels]
         rows, columns, depth = (min(each) for each in zip(*sizes, strict=True))
         product: dict[str, Any] = {
-            "m": rows, "n": columns, "k": depth, "dtype": (dtype or Dtype.float32).value,
+            "m": rows, "n": columns, "k": depth, "dtype": dtype,
             "tile": tile, "alpha": alpha, "beta": beta, "arch": arch,
         }  # fmt: skip
         # All of them first: what is wrong with the second should not wait.

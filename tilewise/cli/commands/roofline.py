@@ -25,11 +25,11 @@ from tilewise.cli.commands.options import (
     OF_N,
     RIGHT,
     WRONG,
-    Dtype,
     Json,
     K,
     M,
     N,
+    OwnDtype,
     Tile,
     check_outputs,
     command_line,
@@ -69,7 +69,7 @@ def roofline(
     m: M = None,
     n: N = None,
     k: K = None,
-    dtype: Annotated[Dtype | None, typer.Option(help="By default float32.")] = None,
+    dtype: OwnDtype = None,
     tile: Tile = None,
     grid: Grid = None,
     block: Block = None,
@@ -114,9 +114,10 @@ def roofline(
     from tilewise.cli import show
     from tilewise.cli.show import roofline as shown
     from tilewise.ladder.matrix_files import check_target
-    from tilewise.ladder.run import kernel_of
+    from tilewise.ladder.prepared import dtype_of, kernel_of
     from tilewise.lens import roofline_plot
     from tilewise.lens.profiling import check_product
+    from tilewise.precision import HALVES
 
     asked = Asked(grid, block, args, shared, seed, cast, cooperative)
     sources = (include, trusted, limit, no_limits, define, undefine)
@@ -127,12 +128,14 @@ def roofline(
     if plot_to is not None:
         roofline_plot.check(plot_to)
         check_target(plot_to)
-    kernels = [] if asked.is_there else _kernels(targets, tile, sources)
+    kernels = [] if asked.is_there else _kernels(targets, dtype, tile, sources)
     ceilings, gpu = _place(on)
     arch = _architecture(arch, ceilings)
     if gpu is not None and arch != gpu.arch:
         gpu = None  # what it would run is other code
-    real = (dtype or Dtype.float32).value
+    kind = dtype_of(kernels[0][0], dtype) if kernels else ""
+    if plot_to is not None and kind in HALVES:
+        raise ValueError(f"--plot draws under the ceilings of float32 and float64; this is {kind}")
     rows = []
     what: dict[str, Any]
     if asked.is_there:
@@ -157,15 +160,15 @@ def roofline(
         assert m is not None
         assert n is not None
         assert k is not None
-        what = {"m": m, "n": n, "k": k, "dtype": real}
+        what = {"m": m, "n": n, "k": k, "dtype": kind}
         for target, edge in kernels:  # all of them first: what is wrong with one should not wait
             text = target if isinstance(target, str) else f"{target.path}:{target.name}"
             with advising("roofline", text, kernel_of(target)):
-                check_product(target, m, n, k, dtype=real, tile=edge, arch=arch)
+                check_product(target, m, n, k, dtype=kind, tile=edge, arch=arch)
         with show.progress(len(kernels), "roofline") as step:
             for target, edge in kernels:
                 step(target if isinstance(target, str) else target.name)
-                rows.append(_row(target, (m, n, k), real, edge, ceilings, arch, gpu))
+                rows.append(_row(target, (m, n, k), kind, edge, ceilings, arch, gpu))
     document: dict[str, Any] = {
         **what,
         "arch": arch,
@@ -215,14 +218,19 @@ def _required(m: int | None, n: int | None, k: int | None) -> tuple[int, int, in
 
 
 def _kernels(
-    targets: Sequence[str] | None, tile: int | None, sources: tuple[Any, ...]
+    targets: Sequence[str] | None,
+    dtype: str | None,
+    tile: int | None,
+    sources: tuple[Any, ...],
 ) -> list[tuple[str | Kernel, int | None]]:
     """What to look at, and each one's tile; every fault in them is said here."""
-    from tilewise.ladder.rungs import RUNGS, Rung, tile_each
+    from tilewise.ladder.prepared import DEFAULT_DTYPE
+    from tilewise.ladder.rungs import Rung, rungs_of, tile_each
 
     if not targets:
         edges = tile_each(tile)
-        return [(rung.name, edges[rung.name]) for rung in RUNGS if rung.tiles]
+        of_type = rungs_of(dtype or DEFAULT_DTYPE)
+        return [(rung.name, edges[rung.name]) for rung in of_type if rung.tiles]
     found: list[tuple[str | Kernel, int | None]] = []
     for target in dict.fromkeys(targets):
         kernel = source(target, *sources)

@@ -82,10 +82,10 @@ def source(
     Raises
     ------
     FileNotFoundError, ValueError
-        As :func:`tilewise.ladder.run.named`; or if a folder is not there, or a limit or a macro is
-        none.
+        As :func:`tilewise.ladder.prepared.named`; or if a folder is not there, or a limit or a
+        macro is none.
     """
-    from tilewise.ladder.run import named
+    from tilewise.ladder.prepared import named
 
     for folder in include or ():
         if not folder.is_dir():

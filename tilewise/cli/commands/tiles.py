@@ -10,8 +10,9 @@ import typer
 
 from tilewise.cli.commands.options import (
     RIGHT,
-    Dtype,
     Json,
+    OwnDtype,
+    Real,
     RequiredK,
     RequiredM,
     RequiredN,
@@ -39,7 +40,7 @@ def tiles(
     m: RequiredM,
     n: RequiredN,
     k: RequiredK,
-    dtype: Annotated[Dtype, typer.Option(help="Of all three matrices.")] = Dtype.float32,
+    dtype: Annotated[Real, typer.Option(help="Of all three matrices.")] = Real.float32,
     arch: Annotated[str, typer.Option("--arch", metavar="ARCH", help="Of the GPU.")] = "sm_90",
     registers: Annotated[
         int, typer.Option(help="That a thread takes, whatever the tile; 0 leaves them out.")
@@ -83,9 +84,7 @@ def occupancy(
             "bounds.",
         ),
     ] = None,
-    dtype: Annotated[
-        Dtype | None, typer.Option(help="What the macro real stands for; by default float32.")
-    ] = None,
+    dtype: OwnDtype = None,
     shared: Annotated[
         int, typer.Option(metavar="BYTES", help="Dynamic shared memory a block.")
     ] = 0,
@@ -113,6 +112,7 @@ def occupancy(
     from tilewise.cli.show import tiles as show
     from tilewise.devices.limits import MAX_BLOCK
     from tilewise.errors import CompileError
+    from tilewise.ladder.prepared import dtype_of
     from tilewise.ladder.rungs import Rung
     from tilewise.ladder.signature import takes_product
     from tilewise.launch import dim3
@@ -128,8 +128,9 @@ def occupancy(
     if alone is not None and threads is None and takes_product(alone.compile()):
         alone = None  # it computes a product, and has a tile
     if alone is None:
-        real = (dtype or Dtype.float32).value
-        kernel, edge, own = _kernel(found, real, tile)
+        real = dtype_of(found, dtype)
+        kernel, edge, own, of_rung = _kernel(found, real, tile)
+        shared += of_rung
     else:
         kernel, edge, own, real = alone, None, (1, 1, 1), None
     told = ""
@@ -208,17 +209,21 @@ def _own_block(kernel: Kernel) -> tuple[Dim3, str]:
     return block, told
 
 
-def _kernel(target: Kernel | Rung, dtype: str, tile: int | None) -> tuple[Kernel, int | None, Dim3]:
-    """The kernel, its tile, and the block that it is launched with."""
+def _kernel(
+    target: Kernel | Rung, dtype: str, tile: int | None
+) -> tuple[Kernel, int | None, Dim3, int]:
+    """The kernel, its tile, the block that it is launched with, and its dynamic shared memory."""
     import numpy as np
 
+    from tilewise.ladder.prepared import prepare
     from tilewise.ladder.problem import Gemm
-    from tilewise.ladder.run import prepare
+    from tilewise.precision import dtype_of
 
     # Of a C of 32 x 32: the largest block of a rung that has one thread for each element.
-    gemm = Gemm.of(np.empty((32, 1), dtype), np.empty((1, 32), dtype))
-    kernel, edge, (_, block) = prepare(target, gemm, tile)
-    return kernel, edge, block
+    kind = dtype_of(dtype)
+    gemm = Gemm.of(np.empty((32, 1), kind), np.empty((1, 32), kind))
+    prepared = prepare(target, gemm, tile)
+    return prepared.kernel, prepared.tile, prepared.geometry[1], prepared.shared
 
 
 def _rows(

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tilewise.cli.commands.options import RIGHT, WRONG, Dtypes, Json, Layout, print_json
+from tilewise.cli.commands.options import RIGHT, WRONG, Dtype, Json, Layout, print_json
 
 
 def warm(
@@ -15,7 +15,7 @@ def warm(
     n: Annotated[list[int] | None, typer.Option("-n", metavar="N", help="Columns of B.")] = None,
     k: Annotated[list[int] | None, typer.Option("-k", metavar="K", help="Columns of A.")] = None,
     dtype: Annotated[
-        list[Dtypes] | None, typer.Option(help="Of A and B; by default all of them.")
+        list[Dtype] | None, typer.Option(help="Of A and B; by default all of them.")
     ] = None,
     layout: Annotated[
         list[Layout] | None,

@@ -15,11 +15,11 @@ from tilewise.cli.commands.options import (
     RIGHT,
     WRONG,
     Arch,
-    Dtype,
     Json,
     K,
     M,
     N,
+    OwnDtype,
     Target,
     Tile,
     plain,
@@ -66,7 +66,7 @@ def watch(
             help="The block to watch; may be given again. By default the first and the last.",
         ),
     ] = None,
-    dtype: Annotated[Dtype | None, typer.Option(help="By default float32.")] = None,
+    dtype: OwnDtype = None,
     alpha: Annotated[float, typer.Option(help="C = alpha A B + beta C.")] = 1.0,
     beta: Annotated[float, typer.Option()] = 0.0,
     arch: Arch = None,
@@ -149,8 +149,8 @@ def watch(
         chosen += [_index(each, "--at") for each in at or ()]
         with show.progress(None, f"running {target}"), advising("watch", target, kernel):
             found = record(
-                kernel, m, n, k, dtype=(dtype or Dtype.float32).value, tile=tile, alpha=alpha,
-                beta=beta, blocks=chosen, seed=seed, arch=arch,
+                kernel, m, n, k, dtype=dtype, tile=tile, alpha=alpha, beta=beta,
+                blocks=chosen, seed=seed, arch=arch,
             )  # fmt: skip
     trace = found.trace.to_dict()
     if gif is not None or frames is not None:

@@ -185,6 +185,8 @@ def ceilings(found: Ceilings, datasheet: Ceilings | None) -> None:
 def _ceilings_line(found: Ceilings, dtype: str) -> str:
     parts = []
     for rate in ("dram", "l2", "shared", "issue", dtype):
+        if rate not in _UNITS:  # of 16 bits, on tensor cores
+            continue
         name, unit = _UNITS[rate]
         value = getattr(found, rate)
         parts.append(f"{name} {'not known' if value is None else si(value, unit)}")

@@ -96,31 +96,13 @@ def resources_line(report: LaunchReport) -> str:
 
 
 def counters_table(counters: Counters) -> Table:
-    """Requests, sectors and bank conflicts by memory; atomics and local memory where used."""
+    """Requests, sectors and bank conflicts by memory; what is rare where it is used."""
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
     table.add_column("counters")
     for heading in ("requests", "sectors", "bank conflicts"):
         table.add_column(heading, justify="right")
-    c = counters
-    table.add_row("global loads", number(c.global_load_requests), number(c.global_load_sectors))
-    table.add_row("global stores", number(c.global_store_requests), number(c.global_store_sectors))
-    table.add_row(
-        "shared loads", number(c.shared_load_requests), "", number(c.shared_load_bank_conflicts)
-    )
-    table.add_row(
-        "shared stores", number(c.shared_store_requests), "", number(c.shared_store_bank_conflicts)
-    )
-    if c.global_atomic_requests:
-        table.add_row(
-            "global atomics", number(c.global_atomic_requests), number(c.global_atomic_sectors)
-        )
-    for name, requests in (
-        ("shared atomics", c.shared_atomic_requests),
-        ("local loads", c.local_load_requests),
-        ("local stores", c.local_store_requests),
-    ):
-        if requests:
-            table.add_row(name, number(requests))
+    for name, requests, *others in counters.by_memory():
+        table.add_row(name, number(requests), *("" if x is None else number(x) for x in others))
     return table
 
 
@@ -156,8 +138,9 @@ def ladder(document: Mapping[str, Any]) -> None:
     """
     out = console()
     m, n, k, rows = document["m"], document["n"], document["k"], document["rungs"]
+    dtypes = list(dict.fromkeys(row["dtype"] for row in rows))
     out.print(
-        f"ladder: C = A·B, m = {m:,}, n = {n:,}, k = {k:,}, {document['dtype']}, "
+        f"ladder: C = A·B, m = {m:,}, n = {n:,}, k = {k:,}, {dtypes[0]}, "
         f"on {device_name(document['device'], document['arch'])}",
         style="bold",
     )
@@ -179,7 +162,8 @@ def ladder(document: Mapping[str, Any]) -> None:
         cells = _counter_cells(row) if counted else _time_cells(row)
         resources = row.get("resources")
         if resources:
-            cells += [number(resources["registers"]), number(resources["shared_bytes"])]
+            shared = resources["shared_bytes"] + row["dynamic_shared_bytes"]
+            cells += [number(resources["registers"]), number(shared)]
         table.add_row(f"{row['rung']} {row['kernel']}", verdict(row["correct"]), *cells)
     out.print(table)
     notes = [
@@ -193,6 +177,9 @@ def ladder(document: Mapping[str, Any]) -> None:
         for row in rows
         if row["tile_note"]
     ]
+    for dtype in dtypes[1:]:
+        names = [row["kernel"] for row in rows if row["dtype"] == dtype]
+        notes.append(f"{', '.join(names)} ran in {dtype}, with sums in float32")
     if notes:
         out.print()
         out.print("\n".join(notes), markup=False)
@@ -211,6 +198,9 @@ def kernels(rungs: Sequence[Rung]) -> None:
         if rung.tiles:
             usual = "by the size of C" if rung.tile_by_size else f"{rung.default_tile} by default"
             tiles = f"tiles {listed(rung.tiles)}; {usual}"
+        if rung.needs:
+            tiles += f"; {' and '.join(rung.dtypes)}, on {rung.needs}"
+            tiles += "" if rung.needs[-1].isalpha() else " and later"
         out.print(Text.assemble((f"{rung.number} {rung.name}", "bold"), f": {tiles}"))
         out.print(Padding(rung.idea, (0, 0, 0, 4), expand=False), markup=False)
         out.print(Padding(rung.lesson, (0, 0, 0, 4), expand=False), markup=False)
@@ -302,4 +292,4 @@ def _share(ratio: float) -> str:
 
 
 def _conflicts(counters: Counters) -> int:
-    return counters.shared_load_bank_conflicts + counters.shared_store_bank_conflicts
+    return counters.shared_bank_conflicts

@@ -1,0 +1,194 @@
+"""A kernel by its name or itself, and how it is launched for a product."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from tilewise.kernel import Kernel
+from tilewise.ladder.geometry import (
+    DEFAULT_SIZE,
+    Geometry,
+    Sizes,
+    check_tile,
+    columns_along_x,
+    type_macros,
+)
+from tilewise.ladder.problem import Gemm
+from tilewise.ladder.rungs import Rung, rung
+from tilewise.ladder.signature import OTHERWISE, in_order
+from tilewise.launch import DEFAULT_ARCH
+from tilewise.places import TensorMap
+from tilewise.targets import SUFFIXES, split_target
+
+DEFAULT_TILE, DEFAULT_DTYPE = 16, "float32"  # of a kernel that is not on the ladder
+
+
+def arch_of(target: str | Rung | Kernel, asked: str | None) -> str:
+    """The architecture that is asked for, or that a kernel is for by itself."""
+    found = kernel_of(target)
+    return asked or (found.arch if isinstance(found, Kernel) else DEFAULT_ARCH)
+
+
+def dtype_of(target: str | Rung | Kernel, asked: str | None) -> str:
+    """The dtype that is asked for, or where that is None the one that a kernel is for by itself.
+
+    Raises
+    ------
+    TypeError
+        If a rung does not take it.
+    """
+    found = kernel_of(target)
+    return found.dtype(asked) if isinstance(found, Rung) else asked or DEFAULT_DTYPE
+
+
+def sizes_of(
+    target: Rung | Kernel, m: int | None = None, n: int | None = None, k: int | None = None
+) -> tuple[int, int, int]:
+    """m, n and k: those that are given, and for each None a size at which ``target`` works.
+
+    Raises
+    ------
+    TypeError
+        As :func:`check_sizes`.
+    """
+    if isinstance(target, Rung):
+        return target.sizes(m, n, k)
+    check_sizes(m, n, k)
+    rows, columns, depth = (DEFAULT_SIZE if size is None else size for size in (m, n, k))
+    return rows, columns, depth
+
+
+def check_sizes(m: object, n: object, k: object) -> None:
+    """Raise TypeError where m, n or k is no integer, such as the grid of a launch."""
+    for name, size in (("m", m), ("n", n), ("k", k)):
+        if size is not None and not hasattr(size, "__index__"):
+            raise TypeError(f"{name} is {size!r}; a product's sizes are integers. {OTHERWISE}")
+
+
+class Prepared(NamedTuple):
+    """How a kernel is launched for a product.
+
+    Attributes
+    ----------
+    kernel : Kernel
+    tile : int or None
+    geometry : (grid, block)
+    shared : int
+        Dynamic shared memory a block, in bytes.
+    trailing : tuple of TensorMap or bytes
+        What it is given behind the arguments that all kernels have.
+    rung : Rung or None
+        None of a kernel that is not on the ladder.
+    """
+
+    kernel: Kernel
+    tile: int | None
+    geometry: Geometry
+    shared: int = 0
+    trailing: tuple[TensorMap | bytes, ...] = ()
+    rung: Rung | None = None
+
+    def args(self, gemm: Gemm, a: Any, b: Any, c: Any) -> tuple[Any, ...]:
+        """The launch's arguments, the matrices lying wherever they do."""
+        return in_order(gemm, a, b, c, self.trailing)
+
+    def check_arch(self, arch: str) -> None:
+        """Raise LaunchError where an architecture can't run the rung."""
+        if self.rung is not None:
+            self.rung.check_arch(arch)
+
+
+def prepare(target: str | Rung | Kernel, gemm: Gemm, tile: int | None) -> Prepared:
+    """The kernel for a product, and how it is launched.
+
+    Raises
+    ------
+    FileNotFoundError, TypeError, ValueError
+        As :func:`run`.
+    """
+    target = kernel_of(target)
+    if isinstance(target, Rung):
+        edge = target.tile_for(gemm.m, gemm.n, gemm.k, gemm.dtype, tile)
+        sizes = Sizes(gemm.m, gemm.n, gemm.k, gemm.lda, gemm.ldb, gemm.ldc)
+        return Prepared(
+            target.kernel(gemm.dtype, edge),
+            edge,
+            target.geometry(gemm.m, gemm.n, edge, gemm.dtype),
+            target.shared(edge, gemm.dtype),
+            target.trailing(sizes, edge, gemm.dtype),
+            target,
+        )
+    of_type = type_macros(gemm.dtype)
+    for macro, meant in of_type.items():
+        if target.defines.get(macro, meant) != meant:
+            raise ValueError(
+                f"{target.name} is defined for {macro} = {target.defines[macro]}, and the matrices "
+                f"are {gemm.dtype.name}: that is {meant}"
+            )
+    own = target.defines.get("TILE")
+    if own is not None and tile is not None and own != tile:
+        raise ValueError(
+            f"{target.name} is defined with TILE = {own}, and tile {tile} is asked for"
+        )
+    edge = check_tile(tile if own is None and tile is not None else own or DEFAULT_TILE)
+    kernel = target.with_macros({**of_type, "TILE": edge})
+    return Prepared(kernel, edge, columns_along_x(gemm.m, gemm.n, edge))
+
+
+def kernel_of(target: str | Rung | Kernel) -> Rung | Kernel:
+    """``target``, or what :func:`named` finds by that name.
+
+    Raises
+    ------
+    FileNotFoundError, ValueError
+        As :func:`named`.
+    TypeError
+        If it is neither a name nor a kernel.
+    """
+    if isinstance(target, str):
+        return named(target)
+    if not isinstance(target, Rung | Kernel):
+        raise TypeError(f"{target!r} is no kernel: it must be a name, a Rung or a Kernel")
+    return target
+
+
+def named(target: str, **source: Any) -> Rung | Kernel:
+    """The kernel of ``"FILE.cu:NAME"`` or ``"FILE.ptx:NAME"``, or the rung of that name.
+
+    Parameters
+    ----------
+    target : str
+    **source
+        Of the kernel: ``include``, ``trusted`` and ``limits``, as :class:`tilewise.Kernel` takes
+        them. Of PTX, ``limits`` alone, and no other that is set.
+
+    Raises
+    ------
+    FileNotFoundError
+        If the file is not there.
+    ValueError
+        If there is no such rung, or no kernel is named.
+    """
+    found = split_target(target)
+    if found is not None:
+        path, name = found
+        if not name.strip():
+            raise ValueError(f"{target!r} names no kernel; write {path}:NAME")
+        if not path.is_file():
+            raise FileNotFoundError(f"there is no file {path}")
+        if path.suffix != ".ptx":
+            return Kernel(path, name, **source)
+        limits = source.pop("limits", None)
+        if meant := [name for name, value in source.items() if value]:
+            raise ValueError(f"{meant[0]} is for CUDA C++; {path} is PTX, which includes nothing")
+        return Kernel.from_ptx(path, name, limits=limits)
+    if target.endswith((*SUFFIXES, ".ptx")):
+        raise ValueError(
+            f"{target!r} is a file; say which kernel in it: {target}:NAME (`tilewise kernels "
+            f"{target}` lists them)"
+        )
+    try:
+        return rung(target)
+    except ValueError as error:
+        own = "or a kernel of your own, as FILE.cu:NAME or FILE.ptx:NAME"
+        raise ValueError(f"{error}; {own}") from None
