@@ -1,0 +1,87 @@
+"""Products that begin in the host's memory: how near they are to what the link allows.
+
+    python benchmarks/host_products.py [--json FILE]
+    python benchmarks/host_products.py --larger float32:86603 --larger bfloat16:122474 --json FILE
+
+Without ``--larger``: the link's rate, pinned, each way and both at once; 8192 x 8192 x 8192 in
+float32 and bfloat16, from ordinary and from pinned memory, with PyTorch there and back, NumPy and
+the vendor's cublasXt in turn; small and middling products; batches of small ones; and what the
+first product of a process pays. What the link allows is the longest of: all of A and B one way,
+all of C the other way, and the kernel with its matrices on the GPU.
+
+With ``--larger``, square products within a budget of the GPU's memory beside the same product with
+all of it there, by the same kernels.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from tilewise import sizes
+from tilewise.bench import host_products
+from tilewise.devices import get_device
+from tilewise.devices.gpu import Gpu
+from tilewise.provenance import write
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write what was measured")
+    parser.add_argument("--larger", action="append", default=[], metavar="DTYPE:SIZE")
+    parser.add_argument("--budget", default="20GB", help="of the GPU's memory, for --larger")
+    options = parser.parse_args()
+    gpu = get_device("gpu")
+    assert isinstance(gpu, Gpu)
+    found: dict[str, Any] = {"link": host_products.link(gpu)}
+    print({name: f"{rate / 1e9:.1f} GB/s" for name, rate in found["link"].items()}, flush=True)
+    if options.larger:
+        found["larger"] = []
+        for words in options.larger:
+            dtype, size = words.split(":")
+            budget = sizes.parse(options.budget, "budget")
+            each = host_products.larger(gpu, int(size), dtype, budget, is_resident=True)
+            found["larger"].append(each)
+            print(each, flush=True)
+            if options.json:
+                write(options.json, found)
+    else:
+        rate = found["link"]["both"]
+        found["squares"] = []
+        for dtype in ("float32", "bfloat16"):
+            each = host_products.square(gpu, 8192, dtype, rate)
+            found["squares"].append(each)
+            print(table(each), flush=True)
+        for name, measure in (
+            ("singles", host_products.singles), ("batches", host_products.batches),
+            ("first", host_products.first),
+        ):  # fmt: skip
+            found[name] = measure()
+            print(name, found[name], flush=True)
+        if options.json:
+            write(options.json, found)
+    measured = [*found.get("squares", ()), *found.get("larger", ()), *found.get("batches", ())]
+    return int(not all(each["correct"] for each in measured))
+
+
+def table(each: dict[str, Any]) -> str:
+    """One square product for people."""
+    least = each["least_seconds"]
+    lines = [
+        f"{each['dtype']} {each['size']}: "
+        + ("right" if each["correct"] else "WRONG")
+        + f", bits {'equal' if each['equal_bits'] else 'unlike'} to the resident product's; "
+        f"the link and the kernel allow {1e3 * least:.1f} ms"
+    ]
+    torch_seconds = each["seconds"]["torch"]
+    for name, seconds in each["seconds"].items():
+        lines.append(
+            f"  {name:18}{1e3 * seconds:9.1f} ms{least / seconds:7.2f} of what is allowed"
+            f"{torch_seconds / seconds:7.2f} x torch"
+        )
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
