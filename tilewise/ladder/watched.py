@@ -36,6 +36,7 @@ TILES = {
     "naive": 32, "coalesced": 32, "tiled": 8, "tiled_conflicts": 8, "tiled_branchless": 8,
     "thread_tile_1d": 16, "thread_tile_2d": 64, "vectorized": 64, "warp_tile": 64,
     "double_buffered": 64, "tuned": 64, "tensor_core": 32, "ldmatrix": 32, "multistage": 64,
+    "warpgroup": 128, "specialized": 128, "persistent": 128,
 }  # fmt: skip
 OWN_TILE = 8  # of a kernel that is not on the ladder
 UNPHASED = ("naive", "coalesced")
