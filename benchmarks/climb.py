@@ -101,7 +101,8 @@ def steps(record: Record, rung: Rung) -> list[str]:
     if not any("tflops" in row for row in rows):
         why = next((row["skipped"] for row in rows if "skipped" in row), "its results were wrong")
         return [f"It has no figure here: {why}."]
-    return [" ".join(_step(record, rung, dtype)) for dtype in record["dtypes"]]
+    dtypes = [dtype for dtype in record["dtypes"] if dtype in rung.dtypes]
+    return [" ".join(_step(record, rung, dtype)) for dtype in dtypes]
 
 
 def _step(record: Record, rung: Rung, dtype: str) -> Iterator[str]:
@@ -115,9 +116,10 @@ def _step(record: Record, rung: Rung, dtype: str) -> Iterator[str]:
     mine = row_of(record, rung.name, n, dtype)
     assert mine is not None
     told = f"In {dtype}, at {n:,}: "
-    shares = f"{_percent(mine['share'])} of the arithmetic ceiling"
-    if mine["ratio"] is not None:
-        shares = f"{_percent(mine['ratio'])} of the vendor's speed and {shares}"
+    parts = {"the vendor's speed": mine["ratio"], "the arithmetic ceiling": mine["share"]}
+    shares = " and ".join(
+        f"{_percent(part)} of {whole}" for whole, part in parts.items() if part is not None
+    )
     which = f"`{other}`" if rung.against else "the rung before"
     if n not in shared:
         yield f"{told}{_speed(mine)}, {shares}."
@@ -159,9 +161,9 @@ def _why_not(record: Record, name: str, other: str, dtype: str, is_slower: bool)
         if key not in _RESOURCES and abs(mine[key] - theirs[key]) > ALIKE * theirs[key]
     ]  # fmt: skip
     risen = [key for key in changed if mine[key] > theirs[key]]
-    if dtype != document["dtype"]:  # nothing was counted in this one
+    if dtype != counted[name]["dtype"]:  # nothing was counted in this one
         if risen and is_slower:
-            yield f"What rises in {document['dtype']} is in the table below."
+            yield f"What rises in {counted[name]['dtype']} is in the table below."
         elif is_slower and not held:
             yield "What a multiprocessor holds of it does not explain that."
         return
@@ -212,7 +214,11 @@ def _counters(rung: Rung) -> str:
         if any(each[key] for each in found)
     ]
     size = " x ".join(str(document[name]) for name in ("m", "n", "k"))
-    heading = [f"at {size} in {document['dtype']}", *shown]
+    own, of = counted[rung.name]["dtype"], [counted[name]["dtype"] for name in shown]
+    alike = len(set(of)) == 1
+    heading = [f"at {size} in {own}", *shown] if alike else [
+        f"at {size}", *(f"{name}, {kind}" for name, kind in zip(shown, of, strict=True))
+    ]  # fmt: skip
     return table(heading, lines, "l" + "r" * len(shown))
 
 
@@ -280,7 +286,7 @@ def _table_of(record: Record, dtype: str) -> str:
                 f"{row['seconds'] * 1e3:,.4g}",
                 _digits(row["tflops"]),
                 "" if row["ratio"] is None else _percent(row["ratio"]),
-                _percent(row["share"]),
+                "" if row["share"] is None else _percent(row["share"]),
                 str(taken[kernel]["registers"]) if kernel in taken else "",
                 str(taken[kernel]["blocks_a_multiprocessor"]) if kernel in taken else "",
             ]

@@ -66,9 +66,13 @@ class Counters(Record):
     Requests are warp instructions with at least one active lane; sectors are distinct 32-byte
     pieces a request, and bytes are those of them that a lane asked for; a wavefront is one turn
     of shared memory's 32 banks, and a bank conflict one beyond the fewest that the access width
-    needs. Barriers and divergent branches are counted a warp; additions, multiplications and
-    fused multiply-adds (``fadd``, ``fmul``, ``ffma`` of float, ``dadd``, ``dmul``, ``dfma`` of
-    double) a thread, as the PTX has them. The meaning is Nsight Compute's
+    needs. Of ``cp_async`` it is the write to shared memory; what it reads is among the global
+    loads. A bulk load, store or reduction is one request for each thread that starts it, and has
+    the sectors and the bytes of global memory that it moves. A ``wgmma`` is one request a warp,
+    and has the bytes of its operands in shared memory. Barriers and divergent branches are counted
+    a warp; additions, multiplications and fused multiply-adds (``fadd``, ``fmul``, ``ffma`` of
+    float, ``dadd``, ``dmul``, ``dfma`` of double) a thread, as the PTX has them. The meaning is
+    Nsight Compute's
     (``l1tex__t_requests``, ``l1tex__t_sectors``, ``l1tex__data_bank_conflicts``,
     ``smsp__sass_thread_inst_executed_op_ffma``).
     """
@@ -88,6 +92,26 @@ class Counters(Record):
     shared_store_wavefronts: int = 0
     shared_store_bank_conflicts: int = 0
     shared_atomic_requests: int = 0
+    ldmatrix_requests: int = 0
+    ldmatrix_wavefronts: int = 0
+    ldmatrix_bank_conflicts: int = 0
+    stmatrix_requests: int = 0
+    stmatrix_wavefronts: int = 0
+    stmatrix_bank_conflicts: int = 0
+    cp_async_requests: int = 0
+    cp_async_wavefronts: int = 0
+    cp_async_bank_conflicts: int = 0
+    wgmma_requests: int = 0
+    wgmma_bytes: int = 0
+    bulk_load_requests: int = 0
+    bulk_load_sectors: int = 0
+    bulk_load_bytes: int = 0
+    bulk_store_requests: int = 0
+    bulk_store_sectors: int = 0
+    bulk_store_bytes: int = 0
+    bulk_reduction_requests: int = 0
+    bulk_reduction_sectors: int = 0
+    bulk_reduction_bytes: int = 0
     local_load_requests: int = 0
     local_store_requests: int = 0
     barriers: int = 0
@@ -101,6 +125,41 @@ class Counters(Record):
     dfma: int = 0
     warp_instructions: int = 0
     thread_instructions: int = 0
+
+    @property
+    def global_requests(self) -> int:
+        """Requests to global memory, bulk copies among them."""
+        plain = self.global_load_requests + self.global_store_requests + self.global_atomic_requests
+        bulk = self.bulk_load_requests + self.bulk_store_requests + self.bulk_reduction_requests
+        return plain + bulk
+
+    @property
+    def global_sectors(self) -> int:
+        """Sectors of those requests."""
+        plain = self.global_load_sectors + self.global_store_sectors + self.global_atomic_sectors
+        bulk = self.bulk_load_sectors + self.bulk_store_sectors + self.bulk_reduction_sectors
+        return plain + bulk
+
+    @property
+    def shared_requests(self) -> int:
+        """Requests to shared memory, of all kinds but ``wgmma`` and bulk copies."""
+        matrices = self.ldmatrix_requests + self.stmatrix_requests
+        plain = self.shared_load_requests + self.shared_store_requests
+        return plain + self.shared_atomic_requests + matrices + self.cp_async_requests
+
+    @property
+    def shared_wavefronts(self) -> int:
+        """Wavefronts of all kinds of accesses to shared memory that are counted."""
+        matrices = self.ldmatrix_wavefronts + self.stmatrix_wavefronts
+        plain = self.shared_load_wavefronts + self.shared_store_wavefronts
+        return plain + matrices + self.cp_async_wavefronts
+
+    @property
+    def shared_bank_conflicts(self) -> int:
+        """Bank conflicts of all kinds of accesses to shared memory that are counted."""
+        matrices = self.ldmatrix_bank_conflicts + self.stmatrix_bank_conflicts
+        plain = self.shared_load_bank_conflicts + self.shared_store_bank_conflicts
+        return plain + matrices + self.cp_async_bank_conflicts
 
     def __iadd__(self, other: Counters) -> Counters:
         mine = vars(self)
@@ -117,7 +176,12 @@ class Counters(Record):
             "floating-point operations"
         )
 
-    def _parts(self) -> list[Part]:
+    def by_memory(self) -> list[tuple[str, int, int | None, int | None]]:
+        """Return what is counted of each kind of access: its name, requests, sectors, conflicts.
+
+        Global and shared loads and stores are always there, the others where there are any;
+        None where a kind has no sectors, or no bank conflicts.
+        """
         rows: list[tuple[str, int, int | None, int | None]] = [
             ("global loads", self.global_load_requests, self.global_load_sectors, None),
             ("global stores", self.global_store_requests, self.global_store_sectors, None),
@@ -125,15 +189,24 @@ class Counters(Record):
             ("shared stores", self.shared_store_requests, None, self.shared_store_bank_conflicts),
         ]
         rare: list[tuple[str, int, int | None, int | None]] = [
+            ("ldmatrix", self.ldmatrix_requests, None, self.ldmatrix_bank_conflicts),
+            ("stmatrix", self.stmatrix_requests, None, self.stmatrix_bank_conflicts),
+            ("cp.async to shared", self.cp_async_requests, None, self.cp_async_bank_conflicts),
+            ("wgmma", self.wgmma_requests, None, None),
+            ("bulk loads", self.bulk_load_requests, self.bulk_load_sectors, None),
+            ("bulk stores", self.bulk_store_requests, self.bulk_store_sectors, None),
+            ("bulk reductions", self.bulk_reduction_requests, self.bulk_reduction_sectors, None),
             ("global atomics", self.global_atomic_requests, self.global_atomic_sectors, None),
             ("shared atomics", self.shared_atomic_requests, None, None),
             ("local loads", self.local_load_requests, None, None),
             ("local stores", self.local_store_requests, None, None),
         ]
-        rows += [row for row in rare if row[1]]
+        return [*rows, *(row for row in rare if row[1])]
+
+    def _parts(self) -> list[Part]:
         return [
             Table(
-                [(name, *map(value, counts)) for name, *counts in rows],
+                [(name, *map(value, counts)) for name, *counts in self.by_memory()],
                 ("counters", "requests", "sectors", "bank conflicts"),
             ),
             f"{number(self.flops)} floating-point operations, {number(self.barriers)} barriers, "

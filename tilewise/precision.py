@@ -53,6 +53,11 @@ def dtype_of(dtype: npt.DTypeLike) -> np.dtype[Any]:
     return np.dtype(dtype)
 
 
+def name_of(dtype: npt.DTypeLike) -> str:
+    """Return a dtype's name; of bfloat16's own name without asking NumPy, which may not have it."""
+    return dtype if isinstance(dtype, str) and dtype in DTYPES else dtype_of(dtype).name
+
+
 def sums_of(dtype: npt.DTypeLike) -> np.dtype[Any]:
     """Return the dtype in which products of ``dtype`` are summed: its own, or float32 of 16 bits.
 
@@ -61,8 +66,7 @@ def sums_of(dtype: npt.DTypeLike) -> np.dtype[Any]:
     >>> sums_of("float16")
     dtype('float32')
     """
-    kind = dtype_of(dtype)
-    return np.dtype(np.float32) if kind.name in HALVES else kind
+    return np.dtype(np.float32) if name_of(dtype) in HALVES else dtype_of(dtype)
 
 
 @cache
@@ -74,8 +78,7 @@ def limits_of(dtype: npt.DTypeLike) -> Limits:
     >>> limits_of("float16").largest
     65504.0
     """
-    kind = dtype_of(dtype)
-    if kind.name == "bfloat16":  # of float32 the upper half
+    if name_of(dtype) == "bfloat16":  # of float32 the upper half
         return Limits(2.0**-8, (2 - 2.0**-7) * 2.0**127, 2.0**-133)
-    info = np.finfo(kind)
+    info = np.finfo(dtype_of(dtype))
     return Limits(float(info.eps) / 2, float(info.max), float(info.smallest_subnormal))

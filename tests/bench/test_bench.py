@@ -328,7 +328,7 @@ def test_help(capsys: pytest.CaptureFixture[str]) -> None:
         ("climb --sizes 12,x", "--sizes is '12,x'"),
         ("climb --sizes 0", "a size is 0"),
         ("climb --kernels naive,nave", "no kernel called 'nave'"),
-        ("climb --dtype float16", "is 'float16'; it takes one of"),
+        ("climb --dtype int8", "is 'int8'; it takes one of"),
         ("climb --rounds 0", "rounds is 0"),
         ("climb --seconds nan", "seconds is nan"),
         ("climb --json nowhere/x.json", "there is no folder nowhere"),

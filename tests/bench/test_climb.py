@@ -35,11 +35,12 @@ def _with_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_settings() -> None:
     settings = Settings(sizes=(512, 64, 512), dtypes=("float64", "float64"))
     assert (settings.sizes, settings.dtypes) == ((64, 512), ("float64",))
-    assert settings.rungs == RUNGS
+    assert settings.rungs("float32") == RUNGS[:13]
+    assert settings.rungs("bfloat16") == RUNGS[13:]
     assert Settings(kernels=("tiled", "matmul")).has_ours
     assert not Settings(kernels=("tiled",)).has_ours
-    assert Settings().edge_sizes == (2048, 4096)
-    assert Settings(kernels=("tiled",)).edge_sizes == ()
+    assert Settings().edge_sizes("float32") == (2048, 4096)
+    assert Settings(kernels=("tiled",)).edge_sizes("float32") == ()
     for change, told in (
         ({"sizes": ()}, "no size"),
         ({"sizes": (0,)}, "a size is 0"),

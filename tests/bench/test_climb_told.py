@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,13 +18,14 @@ from tilewise import bench
 from tilewise.bench import climb, climb_plot, plot, record
 from tilewise.cli.main import main
 from tilewise.ladder import lessons
-from tilewise.ladder.rungs import RUNGS
+from tilewise.ladder.rungs import RUNGS, rungs_of
 from tilewise.lens import roofline
 from tilewise.provenance import provenance
 
 ROOT = Path(__file__).parents[2]
 DRAWING = script("climb.py")
 SIZES = (128, 4096)
+REAL = rungs_of("float32")
 
 
 @pytest.fixture(autouse=True)
@@ -41,11 +43,11 @@ def made_up(
 
     ``slow`` is half as fast as the one before; ``wrong`` gives wrong results.
     """
-    names = [*(rung.name for rung in RUNGS), "matmul", "vendor"]
     numbers = {rung.name: rung.number for rung in RUNGS}
     rows: list[dict[str, Any]] = []
     kernels: list[dict[str, Any]] = []
     for dtype in dtypes:
+        names = [*(rung.name for rung in rungs_of(dtype)), "matmul", "vendor"]
         speeds: dict[str, float] = {}
         speed = 2.0
         for name in names:
@@ -72,7 +74,7 @@ def made_up(
                         "ratio": speeds[name] / speeds["vendor"], "share": speeds[name] / 66.21,
                         "in_turn": True, "launches_a_round": 9, "seconds_of_rounds": [],
                     }  # fmt: skip
-        for rung in RUNGS:
+        for rung in rungs_of(dtype):
             registers = 200 if rung.name == slow else 40
             kernels.append(
                 {
@@ -160,7 +162,7 @@ def test_the_table_and_the_file(
     milliseconds = 2e-9 * 4096**3 / tflops
     assert in_full[2:] == [
         f"{milliseconds:.4g}", f"{tflops:.3g}",
-        f"{1.25 ** -(len(RUNGS) - 3):.3f}", f"{tflops / 66.21:.1%}", "40", "5e-07", "0.50",
+        f"{1.25 ** -(len(REAL) - 3):.3f}", f"{tflops / 66.21:.1%}", "40", "5e-07", "0.50",
     ]  # fmt: skip
     assert ["vendor", "4,097", "4,224", "3,000.0", "3,100.0", "1.061"] in [x.split() for x in lines]
     assert sum("single_block is not run" in line for line in lines) == 1
@@ -199,7 +201,7 @@ def test_a_line_a_kernel() -> None:
     assert len(panels) == 4
     for axes, dtype in zip(panels, ("float32", "float32", "float64", "float64"), strict=True):
         lines = {line.get_label(): line for line in axes.get_lines()}
-        for rung in RUNGS:
+        for rung in rungs_of(dtype):
             assert (f"{rung.number} {rung.name}" in lines) == (rung.name != "single_block")
         x, y = lines["vendor"].get_data()
         row = climb.row_of(document, "vendor", 4096, dtype)
@@ -219,7 +221,7 @@ def test_the_figure_of_bench_has_every_rung() -> None:
     plot._rungs(axes, document)
     lines = axes.get_lines()
     timed = [each for each in RUNGS if climb.row_of(document, each.name, 128, "float32")]
-    assert len(timed) == len(RUNGS) - 1  # one block holds no C of 128 x 128
+    assert len(timed) == len(REAL) - 1  # one block holds no C of 128 x 128
     drawn = {line.get_label(): line.get_data()[0] for line in lines}
     assert drawn == {f"{each.number} {each.name}": 128 for each in timed}  # of the squares
     assert len({line.get_color() for line in lines}) == len(timed)
@@ -250,8 +252,8 @@ def test_the_page_says_what_was_measured() -> None:
     text = " ".join(DRAWING["page"](made_up(("float32", "float64"))).split())
     assert "NVIDIA H200, made up (driver 1.2)" in text
     assert "Every result was checked and right." in text
-    speed = [2 * 1.25**number for number in range(len(RUNGS) + 3)]
-    for rung in RUNGS:
+    speed = [2 * 1.25**number for number in range(len(REAL) + 3)]
+    for rung in REAL:
         assert f"## {rung.number} {rung.name} " in text
         if rung.number > 3 and not rung.against:
             step = f"{speed[rung.number - 1]:.3g} → {speed[rung.number]:.3g} TFLOP/s, 1.25 times"
@@ -264,6 +266,24 @@ def test_the_page_says_what_was_measured() -> None:
     assert "None is above 1.15 times." in text
     assert "It is slower." not in text
     assert "| vendor | float64 | 4,097 | 4,224 | 3 | 3.1 | 1.061 |" in text
+
+
+def test_16_bits_have_their_own_rungs_and_ceiling() -> None:
+    document = made_up(("float32", "bfloat16"))
+    halves = [rung.name for rung in rungs_of("bfloat16")]
+    assert halves[:3] == ["tensor_core", "ldmatrix", "multistage"]
+    assert not {row["kernel"] for row in document["rows"] if row["dtype"] == "bfloat16"} & {"tiled"}
+    for ceiling in (880e12, None):  # that of tensor cores is not known of every GPU
+        document["ceilings"]["bfloat16"] = ceiling
+        for row in document["rows"]:
+            if row["dtype"] == "bfloat16" and "share" in row:
+                row["share"] = ceiling and 1e12 * row["tflops"] / ceiling
+        text = " ".join(DRAWING["page"](document).split())
+        assert "In bfloat16, at 4,096: " in text
+        assert "In float32 it has no figure here" not in text
+        assert ("of the arithmetic ceiling. " in text.split("## 15 ldmatrix")[1]) == bool(ceiling)
+        if find_spec("matplotlib"):
+            assert len(climb_plot.figure(document).axes) == 4
 
 
 def test_a_rung_is_held_against_the_one_before_where_both_were_run() -> None:

@@ -36,7 +36,7 @@ def test_counted_again(each: Rung) -> None:
     """They go stale with the kernel, its tile, or the compiler."""
     row = lessons.known()["rungs"][each.name]
     again = count(each)
-    assert again == {"tile": row["tile"], "counters": row["counters"]}
+    assert again == {key: row[key] for key in ("dtype", "tile", "counters")}
 
 
 @pytest.mark.parametrize("each", LADDER[1:], ids=lambda each: each.name)
@@ -55,13 +55,17 @@ def test_it_falls_where_the_idea_says_so(each: Rung) -> None:
 def test_the_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     def kept(was: int | None, now: int) -> dict[str, Any]:
         rungs: dict[str, Any] = {
-            "tiled": {"against": "naive", "counter": "barriers", "counters": {"barriers": now}},
-            "naive": {"counters": {"barriers": was}},
-        }
+            "tiled": {
+                "against": "naive", "counter": "barriers", "dtype": dtype,
+                "counters": {"barriers": now},
+            },
+            "naive": {"dtype": "float32", "counters": {"barriers": was}},
+        }  # fmt: skip
         if was is None:
             rungs["tiled"]["against"] = None
         return {"m": 5, "n": 6, "k": 7, "rungs": rungs}
 
+    dtype = "float32"
     for was, now, expected in (
         (2000, 1000, "Barriers fall from 2,000 to 1,000 (at 5 x 6 x 7)."),
         (0, 1000, "Barriers rise from 0 to 1,000 (at 5 x 6 x 7)."),
@@ -72,6 +76,10 @@ def test_the_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(lessons, "known", lambda document=document: document)
         assert lessons.sentence("tiled") == expected
         assert rung("tiled").lesson.endswith(expected)
+    dtype = "float16"
+    document = kept(2000, 1000)
+    expected = "from 2,000 to 1,000 (at 5 x 6 x 7, of float32 and of float16)."
+    assert lessons.sentence("tiled").endswith(expected)
     assert lessons.sentence("single_thread") == ""
     assert rung("single_thread").lesson == rung("single_thread").why
 

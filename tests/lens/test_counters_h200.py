@@ -13,7 +13,8 @@ from reference import ROOT, thorough
 from tilewise.devices import Device
 from tilewise.ladder.rungs import rung
 from tilewise.lens.agreement import counts, emulate
-from tilewise.lens.hardware_cases import CASES, KERNELS, LADDER, Spec, is_right, make
+from tilewise.lens.case_spec import KERNELS, Spec
+from tilewise.lens.hardware_cases import CASES, LADDER, is_right, make
 from tilewise.lens.metrics import EXACT
 
 KEPT = ROOT / "benchmarks" / "results" / "counters_h200.json"

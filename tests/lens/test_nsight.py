@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import runpy
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -23,11 +25,13 @@ from tilewise.devices import get_device
 from tilewise.errors import CompileError, DeviceUnavailableError, LaunchError
 from tilewise.lens import hardware_cases, metrics
 from tilewise.lens.agreement import counts, emulate
+from tilewise.lens.case_spec import Spec
 from tilewise.lens.compare import compare
-from tilewise.lens.hardware_cases import CASES, Spec, make
+from tilewise.lens.hardware_cases import CASES, make
 from tilewise.lens.metrics import AS_PTX, EXACT, METRICS, Hardware, given_registers, number
 from tilewise.lens.nsight import ProfilerError, measure, parse, require
 from tilewise.lens.nsight_child import Case, load, save
+from tilewise.tensor_map import tensor_map
 
 BENCHMARK = ROOT / "benchmarks" / "counters.py"
 
@@ -602,3 +606,79 @@ def test_a_case_keeps_what_its_source_may_read(tmp_path: Path) -> None:
     (case,) = load(tmp_path)
     assert case.kernel.include == (str(tmp_path),)
     assert case.kernel.trusted
+
+
+def test_tensor_maps_are_what_they_were_in_the_other_process(tmp_path: Path) -> None:
+    """With their array's own strides and everything that the map says."""
+    x = np.zeros((12, 64), np.float16)[:, :32]
+    given = tensor_map(x, (4, 32), swizzle="64B", fill="nan", promotion=256)
+    (spec,) = (s for s in CASES if s.name == "tensor_copy-uint16-0-64B")
+    case = make(spec)
+    case = replace(case, args=(given, given, *case.args[2:]))
+    save(tmp_path, [case])
+    ((first, second, *_),) = (again.args for again in load(tmp_path))
+    assert first.map == given.map
+    assert first.array.strides == x.strides
+    assert first.array is second.array
+
+
+CANDIDATES = ROOT / "benchmarks" / "metric_candidates.py"
+LISTING = """
+if "--query-metrics" in sys.argv:
+    print("Device NVIDIA H200 (GH100)")
+    print("l1tex__tmain_other      Counter   request   # of requests")
+    print("sm__cycles_active       Counter   cycle     # of cycles")
+    raise SystemExit
+"""
+
+
+def candidates(monkeypatch: pytest.MonkeyPatch, *options: str) -> None:
+    monkeypatch.setattr(sys, "argv", ["metric_candidates.py", *options])
+    runpy.run_path(str(CANDIDATES), run_name="__main__")
+
+
+def test_candidates(
+    ncu: Ncu,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Each metric that is not 0 is shown, what the GPU lists is asked for, and all is kept."""
+    ncu(
+        COUNTS.replace(
+            "values(report))",
+            "{**values(report), 'l1tex__tmain_requests.sum': 7, 'l1tex__tmain_other.sum': 3, "
+            "'smsp__inst_executed_op_ldsm.sum': '1,200'})",
+        )
+    )
+    program = tmp_path / "bin" / "ncu"
+    program.write_text(
+        program.read_text().replace(
+            "import subprocess, sys\n", f"import subprocess, sys\n{LISTING}"
+        )
+    )
+    file = tmp_path / "candidates.json"
+    few = ("--only", "0-eight_way", "--json", str(file), "--everything")
+    candidates(monkeypatch, *few)
+    shown = capsys.readouterr().out
+    assert re.search(r"ncu +smsp__inst_executed_op_ldsm +1,200\n", shown)
+    assert "\nmatrix_rows: " in shown
+    assert re.search(r"\nmatrix_rows shared_store_wavefronts: of 1 cases equal: .*op_st 1", shown)
+    kept = json.loads(file.read_text())
+    assert "l1tex__tmain_other.sum" in kept["there"]
+    assert not any("cycles" in name for name in kept["there"])
+    assert {case["name"].partition("-")[0] for case in kept["cases"]} == {
+        "matrix_rows", "async_copy", "shared_atomic",
+    }  # fmt: skip
+    assert all(case["metrics"]["l1tex__tmain_requests.sum"] == 7 for case in kept["cases"])
+    assert all(case["emulator"]["global_load_requests"] for case in kept["cases"])
+
+
+def test_candidates_without_ncu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(SystemExit) as caught:
+        candidates(monkeypatch)
+    assert caught.value.code == 2
+    assert "not on the PATH" in capsys.readouterr().err

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
-from tilewise.ladder.rungs import RUNGS, Rung, rung
+from tilewise.ladder.rungs import RUNGS, Rung, rung, rungs_of
+from tilewise.precision import DTYPES
 
 OURS, VENDOR = "matmul", "vendor"  # the kernels that are no rungs
 SIZES = (128, 256, 512, 1024, 2048, 4096, 8192)
-DTYPES = ("float32", "float64")
 EDGE_SIZES = range(2000, 5001)  # of the sizes whose odd neighbour is measured too
 EDGE_FROM = 8  # the first rung that is: those below it have one element a thread
 MAIN_SIZE = 4096  # what is told of one size is told of this one, where it was measured
@@ -38,7 +38,7 @@ class Settings:
     kernels : tuple of str
         Rungs by name, and ``"matmul"``; empty for all. The vendor's product is timed always.
     dtypes : tuple of str
-        Of ``"float32"`` and ``"float64"``.
+        Of :data:`tilewise.precision.DTYPES`; each rung is timed in those that it takes.
     rounds : int
         At least 1; five or more for a figure to report.
     seconds : float
@@ -67,7 +67,7 @@ class Settings:
                 rung(name)
         for dtype in self.dtypes:
             if dtype not in DTYPES:
-                raise ValueError(f"dtype is {dtype!r}; it takes {' or '.join(DTYPES)}")
+                raise ValueError(f"dtype is {dtype!r}; it takes {', '.join(DTYPES)}")
         if self.rounds < 1:
             raise ValueError(f"rounds is {self.rounds}; it takes at least one")
         if not 0 < self.seconds < math.inf:
@@ -75,25 +75,28 @@ class Settings:
         object.__setattr__(self, "sizes", tuple(sorted(set(self.sizes))))
         object.__setattr__(self, "dtypes", tuple(dict.fromkeys(self.dtypes)))
 
-    @property
-    def rungs(self) -> tuple[Rung, ...]:
-        return tuple(each for each in RUNGS if not self.kernels or each.name in self.kernels)
+    def rungs(self, dtype: str) -> tuple[Rung, ...]:
+        """Those that take a dtype."""
+        every = rungs_of(dtype)
+        return tuple(each for each in every if not self.kernels or each.name in self.kernels)
 
     @property
     def has_ours(self) -> bool:
         return not self.kernels or OURS in self.kernels
 
-    @property
-    def edge_sizes(self) -> tuple[int, ...]:
+    def edge_sizes(self, dtype: str) -> tuple[int, ...]:
         """Those whose odd neighbour is measured too."""
-        has_any = self.has_ours or any(each.number >= EDGE_FROM for each in self.rungs)
+        has_any = self.has_ours or any(each.number >= EDGE_FROM for each in self.rungs(dtype))
         return tuple(size for size in self.sizes if has_any and size in EDGE_SIZES)
 
     @property
     def steps(self) -> int:
         """How many times :func:`run` calls its ``step``."""
-        a_size = len(self.rungs) + self.has_ours + 1
-        return len(self.dtypes) * ((a_size + 1) * len(self.sizes) + len(self.edge_sizes))
+        return sum(
+            (len(self.rungs(dtype)) + self.has_ours + 2) * len(self.sizes)
+            + len(self.edge_sizes(dtype))
+            for dtype in self.dtypes
+        )
 
 
 def source_of(rung: Rung) -> str:

@@ -62,7 +62,7 @@ def figure(record: Mapping[str, Any]) -> Any:
         row.suptitle(f"C = A·B in {dtype}, {machine}", fontsize=17, color=_INK)
         for axes in (left, right):
             _lines(axes, record, dtype)
-        _to_scale(left, record["ceilings"][dtype] * 1e-9)
+        _to_scale(left, record["ceilings"].get(dtype))
         _logarithmic(right)
         handles, labels = left.get_legend_handles_labels()
         if not handles and not place:
@@ -74,7 +74,8 @@ def figure(record: Mapping[str, Any]) -> Any:
 
 def _lines(axes: Any, record: Mapping[str, Any], dtype: str) -> None:
     """A line a kernel, and the ceiling."""
-    axes.axhline(record["ceilings"][dtype] * 1e-9, color=_CEILING, linestyle=":", linewidth=2)
+    if ceiling := record["ceilings"].get(dtype):
+        axes.axhline(ceiling * 1e-9, color=_CEILING, linestyle=":", linewidth=2)
     for kernel in names(record):
         found = [row_of(record, kernel, n, dtype) for n in record["sizes"]]
         points = [(row["n"], 1e3 * row["tflops"]) for row in found if row is not None]
@@ -89,12 +90,15 @@ def _lines(axes: Any, record: Mapping[str, Any], dtype: str) -> None:
     axes.set_axisbelow(True)
 
 
-def _to_scale(axes: Any, ceiling: float) -> None:
+def _to_scale(axes: Any, flops: float | None) -> None:
+    ceiling = (flops or 0.0) * 1e-9
     # The vendor's may be above it: float64 has tensor cores.
     highest = max([ceiling, *(max(line.get_ydata()) for line in axes.get_lines())])
     axes.set_ylim(0, 1.08 * highest)
     axes.set_ylabel("GFLOP/s", fontsize=14)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
+    if not ceiling:  # of tensor cores it is known of some GPUs
+        return
     axes.annotate(
         f"arithmetic, {ceiling:,.0f}", (0.02, ceiling), (0, 4), xycoords=axes.get_yaxis_transform(),
         textcoords="offset points", fontsize=12, color=_CEILING,

@@ -13,6 +13,7 @@ from tilewise.bench.products import Operands, operands
 from tilewise.bench.suites import Shape, sets_to_rotate
 from tilewise.bench.timing import Work
 from tilewise.devices.gpu import Gpu
+from tilewise.ladder.geometry import Sizes
 from tilewise.ladder.rungs import Rung
 from tilewise.launch import Launch
 from tilewise.places import Place
@@ -38,7 +39,7 @@ class Contenders:
 
     def __iter__(self) -> Iterator[tuple[str, Rung | None]]:
         """Each kernel's name, and its rung where it is one."""
-        for rung in self.settings.rungs:
+        for rung in self.settings.rungs(self.dtype):
             yield rung.name, rung
         if self.settings.has_ours:
             yield OURS, None
@@ -73,10 +74,13 @@ class Contenders:
         """What puts a kernel's product of size ``n`` on the stream."""
         if rung is None:
             return Operands.ours if name == OURS else Operands.torch
+        rung.check_arch(self.gpu.arch)
         tile = rung.tile_for(n, n, n, self.dtype)
         grid, block = rung.geometry(n, n, tile, self.dtype)
         a, b, c = Place(0), Place(1), Place(2)
-        launch = Launch(grid, block, (n, n, n, 1.0, a, n, b, n, 0.0, c, n))
+        trailing = rung.trailing(Sizes(n, n, n, n, n, n), tile, self.dtype)
+        args = (n, n, n, 1.0, a, n, b, n, 0.0, c, n, *trailing)
+        launch = Launch(grid, block, args, rung.shared(tile, self.dtype))
         prepared = self.gpu.prepare(rung.kernel(self.dtype, tile).compile(self.gpu.arch), launch)
 
         def call(x: Operands) -> None:
@@ -91,7 +95,8 @@ class Contenders:
 
 def digest(x: Any) -> int:
     """A number of all the bits of a tensor, in their order."""
-    bits = x.flatten().view(torch.int64 if x.element_size() == 8 else torch.int32).long()
+    whole = {2: torch.int16, 4: torch.int32, 8: torch.int64}[x.element_size()]
+    bits = x.flatten().view(whole).long()
     odd = 2 * torch.arange(bits.numel(), device=x.device) + 1
     return int((bits * odd).sum())
 

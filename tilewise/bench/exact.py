@@ -6,10 +6,10 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 
 from tilewise.numbers import gamma, roundings
+from tilewise.precision import HALVES, limits_of, sums_of
 
 _CHECKED_FLOPS = 5e11  # of the products in float64; more rows than that takes are a random sample
 _LEAST_ROWS = 256
@@ -46,11 +46,11 @@ class Exact:
     Parameters
     ----------
     a, b : torch.Tensor, (m, k) and (k, n)
-        Both float32 or both float64, of finite elements; k at least 1.
+        Both of the same dtype, of finite elements; k at least 1.
 
     Notes
     -----
-    Of float32 every product is exact in float64, and their sums are rounded there. Of float64, A
+    Of float32 and 16 bits every product is exact in float64, and their sums are rounded there. Of float64, A
     and B are cut into slices of so few bits that a product of two slices is exact in float64, sums
     and all (K. Ozaki, T. Ogita, S. Oishi, S. M. Rump, *Error-free transformations of matrix
     multiplication by using fast routines of matrix multiplication and its applications*, Numerical
@@ -58,7 +58,8 @@ class Exact:
     rows of A are looked at, or where that takes long a random sample with the first and the last.
 
     The bound of an element is that of :mod:`tilewise.numbers`: gamma of k roundings in the dtype,
-    relative to \\|A\\|\\|B\\|, and gamma of k + 2 in float64 for the comparison itself.
+    relative to \\|A\\|\\|B\\|, and gamma of k + 2 in float64 for the comparison itself. Of 16 bits it
+    is float32's, and one rounding.
     """
 
     def __init__(self, a: Tensor, b: Tensor) -> None:
@@ -75,9 +76,13 @@ class Exact:
         self._products = [of_x[i] @ of_y[j] for i, j in pairs]
         operations = roundings(k, 1, 0)
         self._limit = x.abs() @ y.abs()
-        self._limit *= gamma(operations, dtype) + gamma(operations + 2, "float64")
-        self._limit += (operations + 2) * float(np.finfo(dtype).smallest_subnormal)
+        sums = sums_of(dtype)
+        self._limit *= gamma(operations, sums) + gamma(operations + 2, "float64")
+        self._limit += (operations + 2) * limits_of(sums).subnormal
         self._norm = float(torch.linalg.norm(self._products[0]))
+        if dtype in HALVES:
+            out = limits_of(dtype)
+            self._limit += out.unit * (self._products[0].abs() + self._limit) + out.subnormal / 2
 
     def distance(self, c: Tensor) -> Distance:
         """Of a result.

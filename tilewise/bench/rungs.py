@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from tilewise.bench import timing
+from tilewise.bench.ceilings import tensor_core_flops
 from tilewise.bench.climb import EDGE_FROM, VENDOR, Settings, Step, source_of
 from tilewise.bench.contenders import Call, Contenders, digest
 from tilewise.bench.exact import Exact
@@ -20,8 +21,9 @@ from tilewise.bench.timing import SHORT_SECONDS, Work, in_turn, seconds_of
 from tilewise.devices.gpu import Gpu
 from tilewise.devices.occupancy import occupancy
 from tilewise.errors import TilewiseError
-from tilewise.ladder.rungs import RUNGS, Rung
+from tilewise.ladder.rungs import Rung, rungs_of
 from tilewise.lens import roofline
+from tilewise.precision import HALVES
 from tilewise.provenance import provenance
 
 LONGEST = 2.0  # seconds of one launch; a rung goes no further
@@ -58,9 +60,15 @@ def run(
     """
     ceilings = _ceilings(gpu)
     found: list[Measured] = []
+    flops: dict[str, float | None] = {}
     with place(gpu):
         for dtype in settings.dtypes:
-            bench = Bench(gpu, dtype, settings, ceilings.flops(dtype), step)
+            is_half = dtype in HALVES
+            flops[dtype] = (
+                tensor_core_flops(gpu, dtype, CEILING_SECONDS) if is_half else ceilings.flops(dtype)
+            )
+        for dtype in settings.dtypes:
+            bench = Bench(gpu, dtype, settings, flops[dtype], step)
             found.append(bench.run())
     rows = [row for measured in found for row in measured.rows]
     edges = [row for measured in found for row in measured.edges]
@@ -85,7 +93,7 @@ def run(
             "apart_launches": APART_LAUNCHES,
             "longest_launch_seconds": LONGEST,
         },
-        "ceilings": ceilings.to_dict(),
+        "ceilings": ceilings.to_dict() | flops,
         "kernels": [row for measured in found for row in measured.kernels],
         "rows": rows,
         "edges": edges,
@@ -125,14 +133,15 @@ class Bench:
         PyTorch's current device.
     dtype : str
     settings : Settings
-    ceiling : float
-        Operations a second that the GPU's arithmetic in ``dtype`` can do.
+    ceiling : float or None
+        Operations a second that the GPU's arithmetic in ``dtype`` can do, of 16 bits its tensor
+        cores; None where that is not known.
     step : callable
         Called with what comes next, before it begins.
     """
 
     def __init__(
-        self, gpu: Gpu, dtype: str, settings: Settings, ceiling: float, step: Step
+        self, gpu: Gpu, dtype: str, settings: Settings, ceiling: float | None, step: Step
     ) -> None:
         self.gpu, self.dtype, self.settings = gpu, dtype, settings
         self.ceiling, self.step = ceiling, step
@@ -142,8 +151,9 @@ class Bench:
     def run(self) -> Measured:
         """Measure all."""
         rows = [row for n in self.settings.sizes for row in self.size(n)]
-        edges = [row for n in self.settings.edge_sizes for row in self.edge(n)]
-        return Measured([self.resources(rung) for rung in self.settings.rungs], rows, edges)
+        edges = [row for n in self.settings.edge_sizes(self.dtype) for row in self.edge(n)]
+        rungs = [rung for rung in self.settings.rungs(self.dtype) if rung.runs_on(self.gpu.arch)]
+        return Measured([self.resources(rung) for rung in rungs], rows, edges)
 
     def resources(self, rung: Rung) -> dict[str, Any]:
         """What a rung takes of a multiprocessor."""
@@ -152,9 +162,8 @@ class Bench:
         tile = rung.tile_for(n, n, n, self.dtype)
         compiled = rung.kernel(self.dtype, tile).compile(self.gpu.arch)
         threads = math.prod(rung.geometry(32, 32, tile, self.dtype)[1])
-        found = occupancy(
-            self.gpu.arch, threads, compiled.resources.registers, compiled.resources.shared_bytes
-        )
+        shared = compiled.resources.shared_bytes + rung.shared(tile, self.dtype)
+        found = occupancy(self.gpu.arch, threads, compiled.resources.registers, shared)
         return {
             "kernel": rung.name,
             "dtype": self.dtype,
@@ -163,6 +172,7 @@ class Bench:
             "tile": tile,
             "threads": threads,
             **compiled.resources.to_dict(),
+            "shared_bytes": shared,
             "blocks_a_multiprocessor": found.blocks,
             "limited_by": list(found.limits),
         }
@@ -204,7 +214,7 @@ class Bench:
             if "seconds" not in row:
                 continue
             row["tflops"] = 2e-12 * n**3 / row["seconds"]
-            row["share"] = 1e12 * row["tflops"] / self.ceiling
+            row["share"] = 1e12 * row["tflops"] / self.ceiling if self.ceiling else None
             row["ratio"] = vendor["seconds"] / row["seconds"] if "seconds" in vendor else None
             row["error_ratio"] = row["error"] / vendor["error"] if vendor.get("error") else None
         return list(rows.values())
@@ -218,7 +228,7 @@ class Bench:
         odd = n | 1
         self.step(f"edges {odd:,} {self.dtype}")
         self.contenders.forget()
-        edges = {each.name: self._edge_of(each, odd) for each in RUNGS}
+        edges = {each.name: self._edge_of(each, odd) for each in rungs_of(self.dtype)}
         rows: list[dict[str, Any]] = []
         works: dict[str, list[Work]] = {}
         exact: dict[int, Exact] = {}

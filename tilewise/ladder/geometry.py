@@ -17,7 +17,7 @@ from tilewise.gemm.families.simt.tiles import RUNG as TUNED
 from tilewise.gemm.families.simt.tiles import RUNG_STAGED
 from tilewise.gemm.product import ALIGNMENT, REAL
 from tilewise.places import ITEM_SIZES, Dim3, TensorMap
-from tilewise.precision import DTYPES, HALVES, REALS, dtype_of
+from tilewise.precision import DTYPES, HALVES, REALS, name_of
 
 TILES = range(2, 33)  # TILE x TILE threads a block, and a block has at most 1024
 THREADS_A_BLOCK = MAX_THREADS
@@ -225,7 +225,7 @@ def type_macros(dtype: npt.DTypeLike) -> dict[str, Any]:
     TypeError
         If no kernel takes it.
     """
-    name = dtype if isinstance(dtype, str) else dtype_of(dtype).name
+    name = name_of(dtype)
     if name in HALVES:
         return {"BFLOAT16": int(name == "bfloat16")}
     if name not in REAL:
@@ -241,7 +241,7 @@ def real_of(dtype: npt.DTypeLike) -> str:
     TypeError
         If it is neither float32 nor float64.
     """
-    name = dtype_of(dtype).name
+    name = name_of(dtype)
     if name not in REALS:
         raise TypeError(f"dtype {name} is not supported; there are {', '.join(REALS)}")
     return REAL[name]

@@ -16,8 +16,8 @@ FILE = "lessons.json"
 
 @cache
 def known() -> Mapping[str, Any]:
-    """What was counted: ``m``, ``n``, ``k``, ``dtype``, ``arch``, and ``rungs`` by name, each with
-    its ``tile``, its ``counters``, the one ``counter`` to look at, and ``against``: the rung
+    """What was counted: ``m``, ``n``, ``k``, ``arch``, and ``rungs`` by name, each with its
+    ``dtype`` and ``tile``, its ``counters``, the one ``counter`` to look at, and ``against``: the rung
     beside which it is counted, or None."""
     text = resources.files("tilewise.ladder").joinpath(FILE).read_text(encoding="utf-8")
     found: Mapping[str, Any] = json.loads(text)
@@ -41,7 +41,10 @@ def sentence(name: str) -> str:
     at = " x ".join(str(document[size]) for size in ("m", "n", "k"))
     if row["against"] is None:
         return f"{what}: {after:,} (at {at})."
-    before = document["rungs"][row["against"]]["counters"][counter]
+    other = document["rungs"][row["against"]]
+    before = other["counters"][counter]
+    if other["dtype"] != row["dtype"]:
+        at += f", of {other['dtype']} and of {row['dtype']}"
     if before == after:
         return f"{what} stay at {after:,} (at {at})."
     verb = "fall" if after < before else "rise"

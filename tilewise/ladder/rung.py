@@ -27,7 +27,7 @@ from tilewise.ladder.geometry import (
     type_macros,
 )
 from tilewise.places import TensorMap
-from tilewise.precision import REALS, dtype_of
+from tilewise.precision import REALS, name_of
 
 FOLDER = SOURCES / "ladder"
 _ARCH = re.compile(r"sm_(\d+)([af]?)")
@@ -124,7 +124,7 @@ class Rung:
         """
         if dtype is None:
             return self.dtypes[0]
-        name = dtype if isinstance(dtype, str) else dtype_of(dtype).name
+        name = name_of(dtype)
         if name not in self.dtypes:
             raise TypeError(
                 f"dtype {name} is not supported: {self.name} takes {' and '.join(self.dtypes)}"
@@ -154,6 +154,14 @@ class Rung:
                 )
         elif int(found[1]) < int(wanted[1]):
             raise LaunchError(f"{self.name} runs from {self.needs} on, and the device is {arch}")
+
+    def runs_on(self, arch: str) -> bool:
+        """Return whether an architecture can run the rung."""
+        try:
+            self.check_arch(arch)
+        except LaunchError:
+            return False
+        return True
 
     def sizes(
         self, m: int | None = None, n: int | None = None, k: int | None = None

@@ -8,8 +8,9 @@ from typing import Any
 
 from tilewise.devices import get_device
 from tilewise.launch import LaunchReport
+from tilewise.lens.case_spec import Spec
 from tilewise.lens.compare import Row, compare
-from tilewise.lens.hardware_cases import Spec, is_right, make
+from tilewise.lens.hardware_cases import is_right, make
 from tilewise.lens.metrics import EXACT, METRICS, Hardware, given_registers
 
 

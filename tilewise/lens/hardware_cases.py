@@ -7,72 +7,24 @@ again anywhere.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tilewise.kernel import SOURCES
 from tilewise.ladder.problem import random_problem
-from tilewise.ladder.rungs import RUNGS, rung
+from tilewise.ladder.rungs import rung, rungs_of
+from tilewise.lens import instruction_cases
+from tilewise.lens.case_spec import KERNELS, LANES, Spec
 from tilewise.lens.nsight_child import Case
 from tilewise.numbers import check
 
-KERNELS = SOURCES / "counted"
 TRANSPOSES = ("transpose_padded", "transpose_unpadded")
 THREADS = 256  # a block of the kernels with one dimension
 BLOCK = (32, 8)  # of those with two
-LADDER = tuple(each.name for each in RUNGS)
-LANES = 32
+LADDER = tuple(each.name for each in rungs_of("float32"))
 ITEMS = 512  # of shared memory, that lanes of shared_pattern reach
-
-
-@dataclass(frozen=True)
-class Spec:
-    """What makes a case, and makes it again.
-
-    Attributes
-    ----------
-    kernel : str
-        A rung's name, or that of a file of tilewise/kernels/counted.
-    dtype : str
-    shape : tuple of int
-        Of a rung m, n and k; rows and columns of a transpose and a stencil; elements that a copy
-        writes and a reduction reads; values and bins of a histogram.
-    leading : tuple of int
-        Elements from one row to the next, of each matrix in the order of the parameters; of a
-        copy, from one element that it reads to the next.
-    tile : int or None
-        Of a rung that has tiles.
-    alpha, beta : float
-        Of a rung.
-    seed : int
-    """
-
-    kernel: str
-    dtype: str
-    shape: tuple[int, ...]
-    leading: tuple[int, ...] = ()
-    tile: int | None = None
-    alpha: float = 1.0
-    beta: float = 0.0
-    seed: int = 0
-
-    @classmethod
-    def of(cls, record: Mapping[str, Any]) -> Spec:
-        """From JSON, which has lists for tuples."""
-        lists = {name: tuple(value) for name, value in record.items() if isinstance(value, list)}
-        return cls(**{**record, **lists})
-
-    @property
-    def name(self) -> str:
-        parts = [self.kernel, self.dtype, "x".join(map(str, self.shape))]
-        parts += ["ld" + ",".join(map(str, self.leading))] if self.leading else []
-        parts += [f"tile{self.tile}"] if self.tile else []
-        parts += [f"beta{self.beta:g}"] if self.beta else []
-        return "-".join(parts)
 
 
 def specs() -> Iterator[Spec]:
@@ -127,6 +79,7 @@ def specs() -> Iterator[Spec]:
     for width in (4, 8, 16):
         for stores in (0, 1):
             yield Spec("shared_pattern", "uint32", (width, stores))
+    yield from instruction_cases.specs()
 
 
 def make(spec: Spec) -> Case:
@@ -139,6 +92,8 @@ def make(spec: Spec) -> Case:
     """
     if spec.kernel in LADDER:
         return _product(spec)
+    if spec.kernel in instruction_cases.KINDS:
+        return instruction_cases.make(spec)
     path, rng, dtype = KERNELS / f"{spec.kernel}.cu", np.random.default_rng(spec.seed), spec.dtype
 
     def numbers(*shape: int, below: int = 100) -> npt.NDArray[Any]:
@@ -242,6 +197,8 @@ def is_right(spec: Spec, before: tuple[Any, ...], after: tuple[Any, ...]) -> boo
     if spec.kernel in LADDER:
         a, b, c = (before[place] for place in (4, 6, 9))
         return bool(check(after[9], a, b, c, spec.alpha, spec.beta).correct)
+    if spec.kernel in instruction_cases.KINDS:
+        return instruction_cases.is_right(spec, before, after)
     if spec.kernel in TRANSPOSES:
         return bool(np.array_equal(after[4], before[2].T))
     if spec.kernel == "strided_copy":

@@ -1,7 +1,7 @@
 """What each rung of the ladder shows, counted on the emulator: the figures of its lesson.
 
-Every rung of many blocks multiplies the same matrices in float32, with its own tile, and is counted
-beside the rung before it, or the one that it names.
+Every rung of many blocks multiplies the same matrices in its own first dtype, with its own tile, and
+is counted beside the rung before it, or the one that it names.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tilewise.ladder.rungs import RUNGS, Rung
 from tilewise.lens.profile import Profile
 from tilewise.lens.profiling import profile as profile_product
 
-SIZE, DTYPE = 512, "float32"
+SIZE = 512
 LADDER = tuple(each for each in RUNGS if each.default_tile is not None)
 # What a rung can be about; the first ones are what it moves, and waits for.
 MOVED = (
@@ -28,9 +28,10 @@ COUNTERS = (*MOVED, "divergent branches", "registers a thread", "shared memory a
 
 def count(rung: Rung, size: int = SIZE) -> dict[str, Any]:
     """The counters of ``rung``, as a profile names them."""
-    found = profile_product(rung, size, size, size, dtype=DTYPE, tile=rung.default_tile)
+    found = profile_product(rung, size, size, size, tile=rung.default_tile)
     figures = named(found)
-    return {"tile": rung.default_tile, "counters": {name: figures[name] for name in COUNTERS}}
+    dtype = rung.dtype()
+    return {"dtype": dtype, "tile": rung.default_tile, "counters": {name: figures[name] for name in COUNTERS}}
 
 
 def named(profile: Profile) -> dict[str, Any]:
@@ -72,4 +73,4 @@ def document() -> dict[str, Any]:
         for rung in LADDER
     }  # fmt: skip
     sizes = {"m": SIZE, "n": SIZE, "k": SIZE}
-    return {**sizes, "dtype": DTYPE, "arch": DEFAULT_ARCH, "rungs": rungs}
+    return {**sizes, "arch": DEFAULT_ARCH, "rungs": rungs}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -205,9 +205,24 @@ def _are_arrivals(metrics: Mapping[str, int]) -> bool:
     return conflicts > 0 and of_banks - of_instructions == conflicts
 
 
-def hardware(kernel: str, launch: Mapping[str, str], gpu: str, version: str) -> Hardware:
-    """What one launch's row of the table says; ``version`` is Nsight Compute's."""
-    values = {metric: number(launch.get(metric, "")) for metric in ASKED}
+def hardware(
+    kernel: str, launch: Mapping[str, str], gpu: str, version: str, more: Sequence[str] = ()
+) -> Hardware:
+    """What one launch's row of the table says.
+
+    Parameters
+    ----------
+    kernel : str
+        The name that the case has for it.
+    launch : mapping of str to str
+        What Nsight Compute printed, by the names of columns.
+    gpu : str
+    version : str
+        Of Nsight Compute.
+    more : sequence of str
+        Metrics that were asked for beside those of the counters.
+    """
+    values = {metric: number(launch.get(metric, "")) for metric in (*ASKED, *more)}
     metrics = {metric: value for metric, value in values.items() if value is not None}
     summed = {name: taken(name, metrics) for name in METRICS}
     counters = {

@@ -65,7 +65,7 @@ def require() -> None:
     get_device("gpu")
 
 
-def measure(cases: Sequence[Case]) -> list[Hardware]:
+def measure(cases: Sequence[Case], more: Sequence[str] = ()) -> list[Hardware]:
     """Launch each case once on the GPU under Nsight Compute, and read the hardware's counters.
 
     The caller's arrays stay as they are.
@@ -73,6 +73,8 @@ def measure(cases: Sequence[Case]) -> list[Hardware]:
     Parameters
     ----------
     cases : sequence of Case
+    more : sequence of str
+        Metrics beside those of the counters, for ``Hardware.metrics``.
 
     Returns
     -------
@@ -95,7 +97,7 @@ def measure(cases: Sequence[Case]) -> list[Hardware]:
     with TemporaryDirectory(prefix="tilewise-") as name:
         folder = Path(name)
         save(folder, cases)
-        seen = watch(["-m", "tilewise.lens.nsight_child", str(folder)])
+        seen = watch(["-m", "tilewise.lens.nsight_child", str(folder)], more=more)
         outcome = _outcome(folder, seen)
     found = [launch["Kernel Name"] for launch in seen.launches]
     if found != outcome["symbols"]:
@@ -104,7 +106,7 @@ def measure(cases: Sequence[Case]) -> list[Hardware]:
             f"{_listed(outcome['symbols'])}{seen.complaints}"
         )
     return [
-        hardware(case.name, launch, outcome["gpu"], seen.version)
+        hardware(case.name, launch, outcome["gpu"], seen.version, more)
         for case, launch in zip(cases, seen.launches, strict=True)
     ]
 
@@ -137,7 +139,7 @@ class Watched:
         return f"; Nsight Compute says: {' / '.join(said)}" if said else ""
 
 
-def watch(python: Sequence[str], seconds: float | None = None) -> Watched:
+def watch(python: Sequence[str], seconds: float | None = None, more: Sequence[str] = ()) -> Watched:
     """Run Python under Nsight Compute, and read what it counts of each launch.
 
     Parameters
@@ -147,6 +149,8 @@ def watch(python: Sequence[str], seconds: float | None = None) -> Watched:
         if this version of Nsight Compute does not know one of the metrics.
     seconds : float, optional
         How long it may run. Then it is stopped, and its counts are lost.
+    more : sequence of str
+        Metrics to be asked for beside those of the counters.
 
     Raises
     ------
@@ -155,7 +159,7 @@ def watch(python: Sequence[str], seconds: float | None = None) -> Watched:
     """
     program = _program()
     version = _version(program)
-    asked, unknown = list(ASKED), {""}
+    asked, unknown = list(dict.fromkeys((*ASKED, *more))), {""}
     while unknown:  # it may refuse the rest too where it does not know one
         printed = _run(program, asked, python, seconds)
         unknown = _unknown(printed, asked)

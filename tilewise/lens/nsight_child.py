@@ -21,8 +21,10 @@ from tilewise.devices.extents import span
 from tilewise.errors import TilewiseError
 from tilewise.kernel import Kernel
 from tilewise.launch import dim3
+from tilewise.places import Place, TensorMap
 from tilewise.pointer import Pointer
 from tilewise.provenance import write_whole
+from tilewise.tensor_map import MappedArray
 
 CASES, ARRAYS, OUTCOME = "cases.json", "arrays.npz", "outcome.json"
 
@@ -42,7 +44,8 @@ class Case:
     args : tuple
         One a parameter: numbers, NumPy arrays, and for a structure anything with the buffer
         protocol. An array that is given twice is one on the GPU too; views of one array are two.
-        A :class:`tilewise.Pointer` points into its array.
+        A :class:`tilewise.Pointer` points into its array, and a :class:`tilewise.MappedArray` is
+        the array's tensor map.
     defines : mapping
         Macros.
     shared : int
@@ -101,6 +104,8 @@ def save(folder: Path, cases: Sequence[Case]) -> None:
             return {"value": value}
         if isinstance(value, Pointer):
             return {**argument(where, value.array), "offset": value.offset}
+        if isinstance(value, MappedArray):
+            return {**argument(where, value.array), "map": value.map._replace(place=Place(0))}
         if isinstance(value, np.ndarray):
             key = keys.setdefault(id(value), f"a{len(keys)}")
             try:
@@ -167,6 +172,9 @@ def load(folder: Path) -> list[Case]:
                     if data.size
                     else np.empty(shape, dtype)
                 )
+            if "map" in record:
+                fields = [tuple(x) if isinstance(x, list) else x for x in record["map"]]
+                return MappedArray(found[key], TensorMap._make([Place(0), *fields[1:]]))
             return Pointer(found[key], record["offset"]) if "offset" in record else found[key]
         if "bytes" in record:
             data = bytes.fromhex(record["bytes"])

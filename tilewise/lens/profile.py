@@ -117,14 +117,16 @@ class Profile(Shown):
         assert footprint is not None
         is_double = c.dadd + c.dmul + c.dfma > c.fadd + c.fmul + c.ffma
         stored = c.global_store_sectors + c.global_atomic_sectors
+        stored += c.bulk_store_sectors + c.bulk_reduction_sectors
         memory = sum(count for name, count in c.to_dict().items() if name.endswith("_requests"))
+        memory -= c.cp_async_requests  # which are among the global loads
         arithmetic = -(-(c.fadd + c.fmul + c.ffma + c.dadd + c.dmul + c.dfma) // WARP)
         return Work(
             flops=c.flops,
             dtype="float64" if is_double else "float32",
             dram_bytes=SECTOR * (footprint.loads + footprint.stores),
             l2_bytes=SECTOR * (footprint.block_loads + stored),
-            shared_wavefronts=c.shared_load_wavefronts + c.shared_store_wavefronts,
+            shared_wavefronts=c.shared_wavefronts,
             warp_instructions=memory + arithmetic + c.barriers,
             blocks=self.blocks,
             other_flops=c.flops - (c.fadd + c.fmul + c.dadd + c.dmul + 2 * (c.ffma + c.dfma)),
@@ -133,10 +135,7 @@ class Profile(Shown):
     @property
     def worst_line(self) -> tuple[int, int] | None:
         """The line with the most shared bank conflicts, and how many; None if there are none."""
-        counts = {
-            line: c.shared_load_bank_conflicts + c.shared_store_bank_conflicts
-            for line, c in self.report.lines.items()
-        }
+        counts = {line: c.shared_bank_conflicts for line, c in self.report.lines.items()}
         if not any(counts.values()):
             return None
         line = max(counts, key=counts.__getitem__)
@@ -166,6 +165,22 @@ class Profile(Shown):
         if c.global_atomic_requests:
             rows.append(Figure(group, "atomic requests", c.global_atomic_requests))
             rows.append(Figure(group, "atomic sectors", c.global_atomic_sectors))
+        for name, requests, sectors, moved in (
+            ("load", c.bulk_load_requests, c.bulk_load_sectors, c.bulk_load_bytes),
+            ("store", c.bulk_store_requests, c.bulk_store_sectors, c.bulk_store_bytes),
+            (
+                "reduction",
+                c.bulk_reduction_requests,
+                c.bulk_reduction_sectors,
+                c.bulk_reduction_bytes,
+            ),
+        ):
+            if requests:
+                rows += [
+                    Figure(group, f"bulk {name} requests", requests),
+                    Figure(group, f"bulk {name} sectors", sectors),
+                    Figure(group, f"bulk {name}s", moved, "bytes"),
+                ]
         footprint = self.report.footprint
         if footprint is not None:
             for name, sectors in (
@@ -188,6 +203,20 @@ class Profile(Shown):
         ]
         if c.shared_atomic_requests:
             rows.append(Figure(group, "atomic requests", c.shared_atomic_requests))
+        for name, requests, wavefronts, conflicts in (
+            ("ldmatrix", c.ldmatrix_requests, c.ldmatrix_wavefronts, c.ldmatrix_bank_conflicts),
+            ("stmatrix", c.stmatrix_requests, c.stmatrix_wavefronts, c.stmatrix_bank_conflicts),
+            ("cp.async", c.cp_async_requests, c.cp_async_wavefronts, c.cp_async_bank_conflicts),
+        ):
+            if requests:
+                rows += [
+                    Figure(group, f"{name} requests", requests),
+                    Figure(group, f"{name} wavefronts", wavefronts),
+                    Figure(group, f"{name} bank conflicts", conflicts),
+                ]
+        if c.wgmma_requests:
+            rows.append(Figure(group, "wgmma requests", c.wgmma_requests))
+            rows.append(Figure(group, "wgmma operands", c.wgmma_bytes, "bytes"))
         worst = self.worst_line
         if worst is not None:
             rows.append(Figure(group, "line with the most conflicts", worst[0]))

@@ -63,13 +63,13 @@ def test_counts_are_those_of_the_unrolled_loop(
 
 def test_each_step_is_not_counted_anew(emulator: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
-    count = transactions.wavefronts
+    count = transactions.load_wavefronts
 
     def counted(*args: Any) -> tuple[int, int]:
         calls.append(args)
         return count(*args)
 
-    monkeypatch.setattr(transactions, "wavefronts", counted)
+    monkeypatch.setattr(transactions, "load_wavefronts", counted)
     launch(STEPS, 14, 64)
     assert len(calls) < 10
 

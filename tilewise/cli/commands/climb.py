@@ -31,8 +31,8 @@ def climb(
         list[Dtype] | None,
         typer.Option(
             "--dtype",
-            metavar="float32|float64",
-            help="May be given again. By default float32.",
+            metavar="float32|float64|float16|bfloat16",
+            help="Of the rungs that take it; may be given again. By default float32.",
         ),
     ] = None,
     rounds: Annotated[int, typer.Option(help="The median of so many counts.")] = 5,

@@ -32,10 +32,9 @@ def climb(record: Mapping[str, Any]) -> None:
         for start in range(0, len(record["sizes"]), _SIZES_A_TABLE):
             out.print(_speeds(record, dtype, record["sizes"][start : start + _SIZES_A_TABLE]))
             out.print()
-        ceiling = record["ceilings"][dtype] * 1e-12
-        out.print(
-            f"{dtype} at {n:,}; the arithmetic ceiling is {ceiling:.1f} TFLOP/s", style="bold"
-        )
+        ceiling = record["ceilings"].get(dtype)
+        told = "not known" if ceiling is None else f"{ceiling * 1e-12:.1f} TFLOP/s"
+        out.print(f"{dtype} at {n:,}; the arithmetic ceiling is {told}", style="bold")
         out.print(_in_full(record, dtype, n))
         if any(row["dtype"] == dtype for row in record["edges"]):
             out.print()
@@ -44,7 +43,7 @@ def climb(record: Mapping[str, Any]) -> None:
     out.print()
     out.print("ratio: the vendor's time by this one's. share: of the arithmetic ceiling.")
     out.print("error: the norm of C - C64 by that of C64; then, that by the vendor's.")
-    if any(row.get("share", 0) > 1 for row in record["rows"]):
+    if any((row.get("share") or 0) > 1 for row in record["rows"]):
         out.print("More than 100 %: by tensor cores, which the ceiling leaves out.")
     if record["edges"]:
         out.print("cost: of an operation at n, by that at the next multiple of the tile.")
@@ -83,7 +82,7 @@ def _in_full(record: Mapping[str, Any], dtype: str, n: int) -> Table:
             f"{row['seconds'] * 1e3:,.4g}",
             f"{row['tflops']:.3g}",
             "" if ratio is None else f"{ratio:.3f}",
-            f"{row['share']:.1%}",
+            "" if row["share"] is None else f"{row['share']:.1%}",
             str(taken[kernel]["registers"]) if kernel in taken else "",
             f"{row['error']:.2g}",
             "" if error_ratio is None else f"{error_ratio:.2f}",

@@ -86,10 +86,10 @@ def lines(found: Profile) -> None:
 
 def _cells(c: Counters) -> list[str]:
     counts = (
-        c.global_load_requests + c.global_store_requests + c.global_atomic_requests,
-        c.global_load_sectors + c.global_store_sectors + c.global_atomic_sectors,
-        c.shared_load_requests + c.shared_store_requests + c.shared_atomic_requests,
-        c.shared_load_bank_conflicts + c.shared_store_bank_conflicts,
+        c.global_requests,
+        c.global_sectors,
+        c.shared_requests,
+        c.shared_bank_conflicts,
         c.flops,
     )
     return [short(count) if count else "" for count in counts]

@@ -96,31 +96,13 @@ def resources_line(report: LaunchReport) -> str:
 
 
 def counters_table(counters: Counters) -> Table:
-    """Requests, sectors and bank conflicts by memory; atomics and local memory where used."""
+    """Requests, sectors and bank conflicts by memory; what is rare where it is used."""
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
     table.add_column("counters")
     for heading in ("requests", "sectors", "bank conflicts"):
         table.add_column(heading, justify="right")
-    c = counters
-    table.add_row("global loads", number(c.global_load_requests), number(c.global_load_sectors))
-    table.add_row("global stores", number(c.global_store_requests), number(c.global_store_sectors))
-    table.add_row(
-        "shared loads", number(c.shared_load_requests), "", number(c.shared_load_bank_conflicts)
-    )
-    table.add_row(
-        "shared stores", number(c.shared_store_requests), "", number(c.shared_store_bank_conflicts)
-    )
-    if c.global_atomic_requests:
-        table.add_row(
-            "global atomics", number(c.global_atomic_requests), number(c.global_atomic_sectors)
-        )
-    for name, requests in (
-        ("shared atomics", c.shared_atomic_requests),
-        ("local loads", c.local_load_requests),
-        ("local stores", c.local_store_requests),
-    ):
-        if requests:
-            table.add_row(name, number(requests))
+    for name, requests, *others in counters.by_memory():
+        table.add_row(name, number(requests), *("" if x is None else number(x) for x in others))
     return table
 
 
@@ -309,4 +291,4 @@ def _share(ratio: float) -> str:
 
 
 def _conflicts(counters: Counters) -> int:
-    return counters.shared_load_bank_conflicts + counters.shared_store_bank_conflicts
+    return counters.shared_bank_conflicts

@@ -1,6 +1,7 @@
 // Idea: double_buffered with its sizes chosen by a sweep, and so the order of its multiply-adds; its blocks
 // go in an order that shares in L2; and copies run STAGES - 1 phases ahead, with addresses carried along.
 // Cost: so many registers a thread that 8 to 16 warps take all that a multiprocessor has.
+// Next: tensor_core has 16-bit matrices multiplied by the units that are there for that.
 
 #ifndef real
 #define real float

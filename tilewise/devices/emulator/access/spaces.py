@@ -12,6 +12,7 @@ from tilewise.devices.emulator.access.addresses import Where, beside_multiple
 from tilewise.devices.emulator.access.global_access import GlobalAccess, Part
 from tilewise.devices.emulator.access.shared_access import SharedAccess
 from tilewise.devices.emulator.checks import log, unwritten
+from tilewise.devices.emulator.counting.transactions import Wavefronts
 from tilewise.devices.emulator.memory.patterns import SharedPattern
 from tilewise.devices.emulator.memory.storage import (
     LOCAL_WINDOW,
@@ -22,7 +23,7 @@ from tilewise.devices.emulator.memory.storage import (
 )
 from tilewise.devices.emulator.threads.faults import Place
 from tilewise.devices.emulator.threads.lanes import Index, Lanes
-from tilewise.devices.emulator.threads.op import Op
+from tilewise.devices.emulator.threads.op import Op, Tally
 
 if TYPE_CHECKING:
     from tilewise.devices.emulator.machine import Machine
@@ -138,11 +139,14 @@ class Shared:
     def __init__(
         self, machine: Machine, op: Op, where: Where, dtype: np.dtype[Any], count: int,
         counted: tuple[int, int] | None, is_cluster: bool = False,
+        rule: Wavefronts | None = None, tally: Tally | None = None,
     ) -> None:  # fmt: skip
         self.machine, self.op, self.where = machine, op, where
         self.dtype, self.count = dtype, count
         meant = machine.roots.of(op.index, where.address) if machine.is_checking else frozenset()
-        self.access = SharedAccess(machine, op, dtype, count, counted, is_cluster, meant)
+        self.access = SharedAccess(
+            machine, op, dtype, count, counted, is_cluster, meant, rule, tally
+        )
         machine.forgetters.append(self.access.forget)
 
     def reach(self, lanes: Lanes) -> SharedPattern:
@@ -172,16 +176,16 @@ class Shared:
         self._store(self.access.reach(address, lambda: address, lanes), values)
 
     def on_the_way(self, address: Any, lanes: Lanes) -> SharedPattern | None:
-        """A copy to these addresses begins; nobody may use them until it arrived."""
+        """A copy to these addresses begins and counts; nobody may use them until it arrived."""
+        pattern = self.access.reach(address, lambda: address, lanes)
         if not self.machine.is_checking:
             return None
-        pattern = self.access.reach(address, lambda: address, lanes, counts=False)
         self.machine.races.note(pattern, log.ISSUE, self.op)
         return pattern
 
     def arrive_at(self, address: Any, lanes: Lanes, values: Data) -> None:
         """What was copied to these addresses arrives."""
-        pattern = self.access.reach(address, lambda: address, lanes)
+        pattern = self.access.reach(address, lambda: address, lanes, counts=False)
         self._store(pattern, values, log.ARRIVAL)
 
     def _store(self, pattern: SharedPattern, values: Data, kind: str = log.WRITE) -> None:

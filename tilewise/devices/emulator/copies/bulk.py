@@ -39,6 +39,7 @@ def _plain(machine: Machine, op: Op) -> None:
     is_multicast = words.flag("multicast::cluster")
     words.done(not is_multicast or (to, source) == ("shared::cluster", "global"))
     copy = BulkCopy(machine, op)
+    op.space = {"global": "bulk_store"}.get(to, "bulk_load" if source == "global" else "")
     target, origin, length, *rest = op.instruction.operands
     read_to, read_from = copy.addresses(target), copy.addresses(origin)
     read_size = copy.numbers(length, "u32")
@@ -48,6 +49,7 @@ def _plain(machine: Machine, op: Op) -> None:
     def fetched(lane: int, address: int, size: int, barrier: SharedBytes | None) -> Bytes | None:
         if source == "global":
             rows = _aligned(copy, lane, address, size, log.READ)
+            copy.count(lane, rows if size else None)
             return None if rows is None else copy.read_global(lane, rows, PIECE).reshape(-1)
         place = copy.shared(lane, address, size, PIECE)
         if place is None:
@@ -80,6 +82,7 @@ def _plain(machine: Machine, op: Op) -> None:
             data = fetched(lane, int(sources[i]), size, barrier)
             if barriers is None:
                 rows = _aligned(copy, lane, address, size, log.WRITE)
+                copy.count(lane, rows if size else None)
                 if data is not None and rows is not None:
                     copy.write_global(rows, data)
                 continue

@@ -15,11 +15,12 @@ import numpy.typing as npt
 
 from tilewise.devices.emulator.access.addresses import Where
 from tilewise.devices.emulator.access.spaces import Global, Shared
+from tilewise.devices.emulator.counting.transactions import store_wavefronts
 from tilewise.devices.emulator.memory.patterns import SharedPattern
 from tilewise.devices.emulator.ptx.modifiers import Words
 from tilewise.devices.emulator.ptx.syntax import Address, Immediate, Negated, Register
 from tilewise.devices.emulator.threads.lanes import Lanes
-from tilewise.devices.emulator.threads.op import Op
+from tilewise.devices.emulator.threads.op import Op, Tally
 
 if TYPE_CHECKING:
     from tilewise.devices.emulator.machine import Machine
@@ -152,9 +153,12 @@ def _issue(machine: Machine, op: Op) -> None:
     dtype, count = (np.dtype("u4"), 1) if width == 4 else (np.dtype("u8"), width // 8)
     op.width, op.element, op.space = width, 4, "global_load"
     read_from = Global(machine, op, Where(machine, op, source), dtype, count)
-    # The arrival is the load-store unit's, not a store of the program's: it is counted with
-    # the copy.
-    write_to = Shared(machine, op, where := Where(machine, op, target), dtype, count, None)
+    # What is written is counted when the copy is issued, beside what is read.
+    op.others.append(written := Tally("cp_async"))
+    where = Where(machine, op, target)
+    write_to = Shared(
+        machine, op, where, dtype, count, (width, 0), rule=store_wavefronts, tally=written
+    )
     single = Global(machine, op, Where(machine, op, source), np.dtype("u1"), 1, counts=False)
     read_size = sizes_read(machine, op)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from tilewise.devices.emulator.copies.transfers import BARRIER, BulkCopy
+from tilewise.devices.emulator.copies.transfers import BARRIER, BulkCopy, GlobalRows
 from tilewise.devices.emulator.memory.global_memory import OUTSIDE, UNWRITTEN, Allocation
 from tilewise.devices.emulator.memory.storage import Bytes
 from tilewise.devices.emulator.threads.lanes import Index
@@ -154,6 +154,8 @@ class SmallLoads:
         machine, op = self._copy.machine, self._copy.op
         lanes, offsets, barrier = self._lanes[chosen], self._offsets[chosen], self._barrier[chosen]
         owner = self._allocations[self._allocation[chosen[0]]]
+        for lane, first in zip(lanes.tolist(), self._sources[chosen].tolist(), strict=True):
+            self._copy.count(lane, GlobalRows(owner, first - owner.base, (size,), ()))
         if machine.global_races is not None:
             machine.global_races.loaded(op, lanes, self._sources[chosen], size)
         data: Bytes = owner.data[self._places(owner, chosen, size)]

@@ -118,6 +118,7 @@ class TensorCopy(BulkCopy):
         if not self.allowed(lane, tiled, at, is_store=False):
             return box
         part, rows = self.part(lane, tiled, at)
+        self.count(lane, rows)
         if part is not None and rows is not None:
             box[part.part] = self.read_global(lane, rows, tiled.item)
         return box
@@ -139,6 +140,7 @@ class TensorCopy(BulkCopy):
             return
         part = clipped(tiled, at, to_piece=not operation)
         if part is None:
+            self.count(lane, None)
             return
         pieces = swizzled(source.offset, tiled).reshape(*tiled.counts[:0:-1], -1)
         *around, along = part.part
@@ -147,6 +149,7 @@ class TensorCopy(BulkCopy):
         data = self.read_shared(lane, source, tiled.size, wanted).reshape(-1, PIECE)
         kind = log.ATOMIC if operation else log.WRITE
         rows = self.global_(lane, part.address, part.shape, part.pitches, kind)
+        self.count(lane, rows)
         if rows is None:
             return
         new = data[pieces].reshape(*pieces.shape[:-1], -1)[part.part]
@@ -184,6 +187,7 @@ def _reduce(machine: Machine, op: Op) -> None:
 
 def _load(machine: Machine, op: Op, dimensions: str, is_multicast: bool) -> Callable[[Lanes], None]:
     to, tensor, mbarrier, *rest = op.instruction.operands
+    op.space = "bulk_load"
     copy = TensorCopy(machine, op, tensor, dimensions)
     read_to, read_barrier = copy.addresses(to), copy.addresses(mbarrier)
     read_blocks = copy.numbers(rest[0], "b16") if is_multicast else None
@@ -209,6 +213,7 @@ def _store(
     machine: Machine, op: Op, dimensions: str, operation: str = ""
 ) -> Callable[[Lanes], None]:
     tensor, source, *_ = op.instruction.operands
+    op.space = "bulk_reduction" if operation else "bulk_store"
     copy = TensorCopy(machine, op, tensor, dimensions)
     read_source = copy.addresses(source)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,6 +13,7 @@ import numpy.typing as npt
 
 from tilewise.devices.emulator.access.addresses import Where
 from tilewise.devices.emulator.checks import log
+from tilewise.devices.emulator.counting.transactions import SECTOR
 from tilewise.devices.emulator.memory.global_memory import OUTSIDE, UNWRITTEN, WRITTEN, Allocation
 from tilewise.devices.emulator.memory.storage import Bytes
 from tilewise.devices.emulator.ptx.modifiers import Words
@@ -60,9 +63,31 @@ class GlobalRows:
         """The rows in ``data``, one byte for each of the allocation's."""
         return np.lib.stride_tricks.as_strided(data[self.offset :], self.shape, (*self.pitches, 1))
 
+    @property
+    def size(self) -> int:
+        """Bytes of all rows."""
+        return math.prod(self.shape)
+
+    @property
+    def sectors(self) -> npt.NDArray[np.int64]:
+        """The numbers of the 32-byte sectors that the rows lie in, each once."""
+        first = self.allocation.base + self.offset
+        return _sectors(first % SECTOR, self.shape, self.pitches) + first // SECTOR
+
     def address(self, at: Index) -> int:
         """The address of the byte at an index of :attr:`shape`."""
         return self.allocation.base + self.offset + int(at @ np.array((*self.pitches, 1)))
+
+
+@lru_cache(maxsize=256)
+def _sectors(first: int, shape: tuple[int, ...], pitches: tuple[int, ...]) -> npt.NDArray[np.int64]:
+    """The numbers of the sectors that rows lie in which begin at byte ``first``, each once."""
+    begin = np.array(first, np.int64)
+    for extent, pitch in zip(shape[:-1], pitches, strict=True):
+        begin = begin[..., None] + np.arange(extent) * pitch
+    low, high = begin // SECTOR, (begin + shape[-1] - 1) // SECTOR
+    found = low[..., None] + np.arange(int((high - low).max()) + 1)
+    return np.unique(found[found <= high[..., None]])
 
 
 class BulkCopy:
@@ -84,6 +109,21 @@ class BulkCopy:
         """How to read a number, one a lane of the set."""
         read = self.machine.registers.reader(self.op, operand, type_, picked=True)
         return lambda lanes: np.broadcast_to(np.asarray(read(lanes)), lanes.count)
+
+    # Counts
+
+    def count(self, lane: int, rows: GlobalRows | None) -> None:
+        """A thread's copy moves these rows of global memory; None for no bytes of it."""
+        self.op.requests += 1
+        if rows is None:
+            return
+        sectors = rows.sectors
+        self.op.sectors += len(sectors)
+        self.op.bytes += rows.size
+        if self.machine.footprints is not None:
+            block = int(self.machine.geometry.block_of[lane])
+            writes = not self.op.space.endswith("load")
+            self.machine.footprints.add_sectors(rows.allocation, sectors, block, writes)
 
     # Shared memory
 

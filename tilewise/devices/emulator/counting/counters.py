@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 from tilewise.counted import Counters
 from tilewise.devices.emulator.ptx.sources import Sources
 from tilewise.devices.emulator.ptx.syntax import Instruction
 from tilewise.devices.emulator.threads.op import Op
+
+NAMES = frozenset(field.name for field in fields(Counters))
 
 
 def count(ops: list[Op], sources: Sources) -> tuple[Counters, dict[int, Counters]]:
@@ -22,16 +26,17 @@ def count(ops: list[Op], sources: Sources) -> tuple[Counters, dict[int, Counters
             warp_instructions=op.warps_run,
             thread_instructions=op.lanes_run,
         )
-        for counter, value in (
-            ("requests", op.requests),
-            ("sectors", op.sectors),
-            ("bytes", op.bytes),
-            ("wavefronts", op.wavefronts),
-            ("bank_conflicts", op.conflicts),
-        ):
-            name = f"{op.space}_{counter}"
-            if value and hasattr(mine, name):
-                setattr(mine, name, value)
+        for tally in (op, *op.others):
+            for counter, value in (
+                ("requests", tally.requests),
+                ("sectors", tally.sectors),
+                ("bytes", tally.bytes),
+                ("wavefronts", tally.wavefronts),
+                ("bank_conflicts", tally.conflicts),
+            ):
+                name = f"{tally.space}_{counter}"
+                if value and name in NAMES:
+                    setattr(mine, name, value)
         arithmetic = _arithmetic(op.instruction)
         if arithmetic:
             setattr(mine, arithmetic, op.lanes_run - op.lanes_off)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,10 @@ from tilewise.devices.emulator.threads.lanes import WARP, Lanes
 
 SECTOR = 32
 BANKS = 32
+ROWS = 8  # of a matrix that ldmatrix loads
+Wavefronts = Callable[[npt.NDArray[Any], int, Lanes], tuple[int, int]]
+"""Shared-memory wavefronts, and how many of them are bank conflicts, of some lanes' byte addresses
+and the bytes a lane."""
 
 
 def _by_warp(values: npt.NDArray[np.int64], lanes: Lanes) -> npt.NDArray[np.int64]:
@@ -95,16 +100,13 @@ def _in_turn(rows: npt.NDArray[np.int64]) -> int:
     return int(np.count_nonzero(_distinct(np.where(rows < 0, -1, rows // SECTOR * WARP + turn))))
 
 
-def wavefronts(
-    addresses: npt.NDArray[Any], width: int, lanes: Lanes, is_load: bool
-) -> tuple[int, int]:
-    """Shared-memory wavefronts, and how many of them are bank conflicts.
+def store_wavefronts(addresses: npt.NDArray[Any], width: int, lanes: Lanes) -> tuple[int, int]:
+    """Shared-memory wavefronts of stores, and how many of them are bank conflicts.
 
     A warp's access of 4 bytes a lane is served at once, of 8 by half warps, of 16 by quarter
-    warps; a load in which lanes want the same in pairs is served twice as many at once: each lane
-    and its neighbour, 0 and 1, 2 and 3, or each and the next but one, 0 and 2, 1 and 3. Of each
-    such part, a bank serves one four-byte word a wavefront; lanes that want the same word share
-    it. A conflict is a wavefront beyond a part's first. (As Nsight Compute counts them on an H200.)
+    warps. Of each such part, a bank serves one four-byte word a wavefront; lanes that want the
+    same word share it. A conflict is a wavefront beyond a part's first. (As Nsight Compute counts
+    them on an H200.)
 
     Parameters
     ----------
@@ -112,11 +114,23 @@ def wavefronts(
         Byte addresses in the block's shared memory.
     width : int
         Bytes a lane: 1, 2, 4, 8 or 16.
-    is_load : bool
+    lanes : Lanes
     """
     words = max(1, width // 4)
-    rows = _by_warp(addresses.astype(np.int64) // 4, lanes)
-    if words == 1 or not is_load:
+    return _turns(_words(addresses, lanes), words, WARP // words)
+
+
+def load_wavefronts(addresses: npt.NDArray[Any], width: int, lanes: Lanes) -> tuple[int, int]:
+    """Shared-memory wavefronts of loads, and how many of them are bank conflicts.
+
+    As of stores (:func:`store_wavefronts`), but a load of 8 or 16 bytes in which lanes want the
+    same in pairs is served twice as many lanes at once: each lane and its neighbour, 0 and 1, 2
+    and 3, or each and the next but one, 0 and 2, 1 and 3. (As Nsight Compute counts them on an
+    H200.)
+    """
+    words = max(1, width // 4)
+    rows = _words(addresses, lanes)
+    if words == 1:
         return _turns(rows, words, WARP // words)
     paired = _are_paired(rows, 1) | _are_paired(rows, 2)
     single, double = (
@@ -124,6 +138,30 @@ def wavefronts(
         for part, at_once in ((rows[~paired], WARP // words), (rows[paired], 2 * WARP // words))
     )
     return single[0] + double[0], single[1] + double[1]
+
+
+def matrix_wavefronts(addresses: npt.NDArray[Any], width: int, lanes: Lanes) -> tuple[int, int]:
+    """Shared-memory wavefronts of ``ldmatrix`` and ``stmatrix``, and their bank conflicts.
+
+    Each 8 x 8 matrix is served by itself: its eight rows of 16 bytes, whose addresses eight lanes
+    give, fill the 32 banks once where no two of them lie in the same banks. Rows at one address
+    share their words. A conflict is a wavefront beyond a matrix's first.
+
+    Parameters
+    ----------
+    addresses : ndarray of integers, shape (lanes.count,)
+        Byte addresses of rows in the block's shared memory.
+    width : int
+        Bytes of a row: 16.
+    lanes : Lanes
+        Those whose addresses are used: of a warp, the first 8, 16 or all 32.
+    """
+    return _turns(_words(addresses, lanes), width // 4, ROWS)
+
+
+def _words(addresses: npt.NDArray[Any], lanes: Lanes) -> npt.NDArray[np.int64]:
+    """The four-byte word at which each lane's access begins, a row a warp."""
+    return _by_warp(addresses.astype(np.int64) // 4, lanes)
 
 
 def _are_paired(rows: npt.NDArray[np.int64], distance: int) -> npt.NDArray[np.bool_]:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from tilewise.devices.emulator.access.addresses import Where
 from tilewise.devices.emulator.access.spaces import Shared
+from tilewise.devices.emulator.counting.transactions import matrix_wavefronts
 from tilewise.devices.emulator.matrices.fragments import (
     PIECE,
     Sum,
@@ -126,9 +127,9 @@ def _rows(machine: Machine, op: Op) -> None:
     registers, address = instruction.operands if is_load else instruction.operands[::-1]
     if not isinstance(address, Address) or len(elements(op, registers)) != count:
         raise op.unsupported("operands")
-    op.width, op.element = PIECE, 2
+    op.width, op.element, op.space = PIECE, 2, instruction.opcode
     where = Where(machine, op, address)
-    shared = Shared(machine, op, where, np.dtype("u8"), 2, None)
+    shared = Shared(machine, op, where, np.dtype("u8"), 2, (PIECE, 0), rule=matrix_wavefronts)
 
     def rows(lanes: Lanes) -> tuple[Any, Lanes]:
         """The addresses of the matrices' rows, and the lanes that give them."""

@@ -238,8 +238,11 @@ def _multiply_asynchronously(machine: Machine, op: Op) -> None:
     accumulates = machine.registers.reader(op, scale_d, "pred", picked=True)
     if d_type != "s32":
         op.flops_a_lane = 2 * 64 * columns * depth // WARPGROUP
+    op.space = "wgmma"
+    rows_there = columns if is_in_registers else 64 + columns
 
     def meet(lanes: Lanes) -> None:
+        op.bytes += lanes.count // WARPGROUP * rows_there * 2 * PIECE  # 32 bytes of k each
         adds = np.broadcast_to(accumulates(lanes), lanes.count)[::WARPGROUP]
         product = sign * left.load(lanes) @ right.load(lanes).swapaxes(1, 2)
         if adds.any():
@@ -247,6 +250,7 @@ def _multiply_asynchronously(machine: Machine, op: Op) -> None:
         sum_.store(lanes, product)
 
     def control(lanes: Lanes) -> Groups:
+        op.requests += lanes.warps
         return machine.warpgroups.arrive(op, meet, lanes)
 
     op.control = control

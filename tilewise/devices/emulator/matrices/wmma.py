@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from tilewise.devices.emulator.access.addresses import Where
 from tilewise.devices.emulator.access.spaces import Generic, Global, Shared
+from tilewise.devices.emulator.counting.transactions import matrix_wavefronts
 from tilewise.devices.emulator.matrices import registers
 from tilewise.devices.emulator.matrices.multiply import (
     Multiplication,
@@ -59,9 +60,8 @@ class _Memory:
             self.stride = machine.registers.reader(op, stride, "u32", picked=True)
         op.element = self.unit
         is_store = "store" in op.instruction.modifiers
-        if not matrix.is_by_rows:
-            space = matrix.space or "global"
-            op.space = f"{space}_{'store' if is_store else 'load'}"
+        space = matrix.space or "global"
+        op.space = "ldmatrix" if matrix.is_by_rows else f"{space}_{'store' if is_store else 'load'}"
         op.reached = self._reached
         self.spaces = {each.count: self._space(each) for each in matrix.transfers}
 
@@ -72,8 +72,8 @@ class _Memory:
         dtype, count = np.dtype(f"u{min(width, 8)}"), max(1, width // 8)
         op.width = width
         if self.matrix.space == "shared":
-            counted = None if self.matrix.is_by_rows else (width, 0)
-            return Shared(machine, op, self.where, dtype, count, counted)
+            rule = matrix_wavefronts if self.matrix.is_by_rows else None
+            return Shared(machine, op, self.where, dtype, count, (width, 0), rule=rule)
         if self.matrix.space == "global":
             return Global(machine, op, self.where, dtype, count)
         return Generic(machine, op, self.where, dtype, count)

@@ -59,17 +59,29 @@ class Footprints:
     def _add(
         self, owner: Allocation, address: Any, lanes: Lanes, writes: bool, move: _Move
     ) -> None:
+        collected = self._collected(owner, writes, move)
+        sectors = address // SECTOR - owner.base // SECTOR
+        if self.machine.geometry.block_count > 1:
+            # A sector of each block is one of its own, until the batch ends.
+            sectors = sectors + sectors_of(owner) * lanes.pick(self.machine.geometry.block_of)
+        collected.add(np.atleast_1d(sectors))
+
+    def _collected(self, owner: Allocation, writes: bool, move: _Move) -> Collected:
         key = owner.base, writes, move
         collected = self._batch.get(key)
         if collected is None:
             self._allocations[owner.base] = owner
             end = self.machine.geometry.block_count * sectors_of(owner)
             collected = self._batch[key] = Collected(end)
-        sectors = address // SECTOR - owner.base // SECTOR
+        return collected
+
+    def add_sectors(self, owner: Allocation, sectors: Integers, block: int, writes: bool) -> None:
+        """Note sectors of an allocation, by their numbers in memory, that a block reaches."""
+        collected = self._collected(owner, writes, (ZERO, 0))
+        own = sectors - owner.base // SECTOR
         if self.machine.geometry.block_count > 1:
-            # A sector of each block is one of its own, until the batch ends.
-            sectors = sectors + sectors_of(owner) * lanes.pick(self.machine.geometry.block_of)
-        collected.add(np.atleast_1d(sectors))
+            own = own + sectors_of(owner) * block
+        collected.add(own)
 
     def end(self, box: Box | None = None) -> None:
         """The batch has ended; with ``box``, it was one block that stands for these."""

@@ -72,7 +72,7 @@ class Rules:
             return self._address(instruction.operands[opcode == "ldmatrix"], LOADED)
         if opcode == "wmma" and instruction.modifiers[0] != "mma":
             return self._matrix()
-        if opcode == "cp" and instruction.modifiers[:1] == ("async",):
+        if opcode == "cp":
             return self._copy()
         if opcode in ("mov", "cvta") and _is_plain(instruction):
             return self._same()
@@ -207,10 +207,17 @@ class Rules:
         owner = self.machine.memory.find(low, high)
         return (high, low) if owner is None else (owner.base, owner.base + owner.size)
 
+    def _lose_bulk(self) -> Dependence:
+        self.tracker.lose(self.op, "a bulk copy's places are not followed")
+        return ZERO
+
     def _copy(self) -> Rule | None:
         """``cp.async``: from global to shared memory."""
         op, tracker = self.op, self.tracker
         addresses = [x for x in op.instruction.operands[:2] if isinstance(x, Address)]
+        if "bulk" in self.modifiers and addresses and "prefetch" not in self.modifiers:
+            # How much of a box lies in its array differs from block to block, and is counted.
+            return lambda lanes: self._lose_bulk()
         if len(addresses) != 2 or "bulk" in self.modifiers:
             return None
         target, source = addresses

@@ -13,7 +13,7 @@ from tilewise.devices.emulator.sampling.needless import needless
 from tilewise.devices.emulator.sampling.regions import Region
 from tilewise.devices.emulator.sampling.tracker import Tracker
 from tilewise.devices.emulator.threads.lanes import Geometry
-from tilewise.devices.emulator.threads.op import Op
+from tilewise.devices.emulator.threads.op import Op, Tally
 from tilewise.errors import BarrierError
 from tilewise.launch import Alike, Launch
 
@@ -22,10 +22,8 @@ if TYPE_CHECKING:
 
 MOST_KINDS = 256
 MOST_BLOCKS = 1 << 28
-_COUNTS = (
-    "lanes_run", "warps_run", "lanes_off", "requests", "sectors", "bytes", "wavefronts",
-    "conflicts", "divergent", "barriers",
-)  # fmt: skip
+_OF_MEMORY = ("requests", "sectors", "bytes", "wavefronts", "conflicts")
+_COUNTS = ("lanes_run", "warps_run", "lanes_off", "divergent", "barriers", *_OF_MEMORY)
 
 
 class UnlikeBlocksError(Exception):
@@ -69,7 +67,8 @@ def sample(
     assert machine.footprints is not None
     gx, gy, gz = launch.grid
     left = np.ones((gz, gy, gx), np.bool_)
-    totals = np.zeros((len(machine.ops), len(_COUNTS)), np.int64)
+    places = _places(machine.ops)
+    totals = np.zeros(len(places), np.int64)
     kinds: list[Alike] = []
     counted = 0
     while counted < blocks:
@@ -88,20 +87,26 @@ def sample(
         if len(kinds) == MOST_KINDS and box.count + counted < blocks:
             raise UnlikeBlocksError(f"they are of more than {MOST_KINDS} kinds")
         machine.footprints.end(box)
-        totals += box.count * _taken(machine.ops)
+        totals += box.count * _taken(places)
         counted += box.count
         if progress is not None:
             progress(counted, blocks)
-    for op, row in zip(machine.ops, totals, strict=True):
-        for name, value in zip(_COUNTS, row, strict=True):
-            setattr(op, name, int(value))
+    for (tally, name), value in zip(places, totals.tolist(), strict=True):
+        setattr(tally, name, value)
     return tuple(kinds)
 
 
-def _taken(ops: list[Op]) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
-    """The ops' counts, which begin anew."""
-    found = np.array([[getattr(op, name) for name in _COUNTS] for op in ops], np.int64)
-    for op in ops:
-        for name in _COUNTS:
-            setattr(op, name, 0)
-    return found.reshape(len(ops), len(_COUNTS))
+def _places(ops: list[Op]) -> list[tuple[Tally, str]]:
+    """Where the ops' counts stand."""
+    return [
+        *((op, name) for op in ops for name in _COUNTS),
+        *((other, name) for op in ops for other in op.others for name in _OF_MEMORY),
+    ]
+
+
+def _taken(places: list[tuple[Tally, str]]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """The counts at these places, which begin anew."""
+    found = np.array([getattr(tally, name) for tally, name in places], np.int64)
+    for tally, name in places:
+        setattr(tally, name, 0)
+    return found

@@ -51,7 +51,23 @@ class Store(Protocol):
         ...
 
 
-class Op:
+class Tally:
+    """What an instruction did to a memory.
+
+    Attributes
+    ----------
+    space : str
+        Which counters these are: :class:`tilewise.Counters` has them by this name, before an
+        underscore.
+    requests, sectors, bytes, wavefronts, conflicts : int
+    """
+
+    def __init__(self, space: str = "") -> None:
+        self.space = space
+        self.requests = self.sectors = self.bytes = self.wavefronts = self.conflicts = 0
+
+
+class Op(Tally):
     """One instruction, ready to run, with its counts.
 
     Attributes
@@ -72,9 +88,12 @@ class Op:
         some lanes.
     access : Store or None
         Where a store reaches memory.
+    others : list of Tally
+        What it did to a memory beside ``space``.
     """
 
     def __init__(self, machine: Machine, instruction: Instruction, index: int) -> None:
+        super().__init__()
         self.machine, self.instruction, self.index = machine, instruction, index
         self.file, self.line = machine.setup.sources.name(instruction), instruction.line
         self.run: Callable[[Lanes], None] = _nothing
@@ -86,10 +105,9 @@ class Op:
         self.reached: Callable[[Lanes], int] | None = None
         self.access: Store | None = None
         self.flops_a_lane = 0
-        self.space = ""
+        self.others: list[Tally] = []
         self.lanes_run = self.warps_run = 0
         self.lanes_off = 0  # of those, by the instruction's guard
-        self.requests = self.sectors = self.bytes = self.wavefronts = self.conflicts = 0
         self.divergent = self.barriers = 0
         self.reduce: Reduce | None = None
 
