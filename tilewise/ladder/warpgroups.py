@@ -31,7 +31,7 @@ def ring_and_rows(macros: Macros) -> int:
 
 
 def tensor_maps(sizes: Sizes, macros: Macros, dtype: str) -> tuple[TensorMap | bytes, ...]:
-    """Return the maps of A and B; zeros where their rows are not 16-byte aligned, or there are none."""
+    """Return the maps of A and B, or zeros where rows are not 16-byte aligned or there are none."""
     m, n, k, lda, ldb, _ = sizes
     pitches = [pitch * ITEM_SIZES[dtype] for pitch in (lda, ldb)]
     if 0 in (m, n, k) or any(pitch % ALIGNMENT for pitch in pitches):
@@ -39,9 +39,7 @@ def tensor_maps(sizes: Sizes, macros: Macros, dtype: str) -> tuple[TensorMap | b
     return tuple(
         TensorMap(Place(array), dtype, extents, (pitch,), (COLUMNS, rows), swizzle="128B")
         for array, (extents, pitch, rows) in enumerate(
-            zip(
-                ((k, m), (n, k)), pitches, (macros["BLOCK_M"], macros["BLOCK_K"]), strict=True
-            )
+            zip(((k, m), (n, k)), pitches, (macros["BLOCK_M"], macros["BLOCK_K"]), strict=True)
         )
     )
 

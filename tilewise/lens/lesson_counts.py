@@ -23,7 +23,8 @@ MOVED = (
     "shared load bank conflicts", "shared store requests", "shared store wavefronts",
     "shared store bank conflicts", "barriers",
 )  # fmt: skip
-COUNTERS = (*MOVED, "divergent branches", "registers a thread", "shared memory a block")
+BULK = "global bulk load requests", "global bulk load sectors"  # by a TMA, where there are any
+COUNTERS = (*MOVED, *BULK, "divergent branches", "registers a thread", "shared memory a block")
 
 
 def count(rung: Rung, size: int = SIZE) -> dict[str, Any]:
@@ -31,7 +32,7 @@ def count(rung: Rung, size: int = SIZE) -> dict[str, Any]:
     found = profile_product(rung, size, size, size, tile=rung.default_tile)
     figures = named(found)
     dtype = rung.dtype()
-    return {"dtype": dtype, "tile": rung.default_tile, "counters": {name: figures[name] for name in COUNTERS}}
+    return {"dtype": dtype, "tile": rung.default_tile, "counters": {name: figures.get(name, 0) for name in COUNTERS}}
 
 
 def named(profile: Profile) -> dict[str, Any]:
