@@ -210,7 +210,7 @@ RUNGS = (
         by_tiles(fragments),
         (32, 64, 128),
         fragments,
-        counter="shared load requests",
+        counter="shared requests",
         dtypes=HALVES,
         needs="sm_80",
     ),

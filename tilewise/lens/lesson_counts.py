@@ -23,16 +23,23 @@ MOVED = (
     "shared load bank conflicts", "shared store requests", "shared store wavefronts",
     "shared store bank conflicts", "barriers",
 )  # fmt: skip
-BULK = "global bulk load requests", "global bulk load sectors"  # by a TMA, where there are any
-COUNTERS = (*MOVED, *BULK, "divergent branches", "registers a thread", "shared memory a block")
+# Of all kinds of accesses, ldmatrix and cp.async among them.
+WHOLE = ("shared requests", "shared bank conflicts")
+BULK = ("global bulk load requests", "global bulk load sectors")  # by a TMA, where there are any
+COUNTERS = (
+    *MOVED, *WHOLE, *BULK, "divergent branches", "registers a thread", "shared memory a block",
+)  # fmt: skip
 
 
 def count(rung: Rung, size: int = SIZE) -> dict[str, Any]:
     """The counters of ``rung``, as a profile names them."""
     found = profile_product(rung, size, size, size, tile=rung.default_tile)
+    c = found.counters
     figures = named(found)
+    figures |= dict(zip(WHOLE, (c.shared_requests, c.shared_bank_conflicts), strict=True))
     dtype = rung.dtype()
-    return {"dtype": dtype, "tile": rung.default_tile, "counters": {name: figures.get(name, 0) for name in COUNTERS}}
+    counters = {name: figures.get(name, 0) for name in COUNTERS}
+    return {"dtype": dtype, "tile": rung.default_tile, "counters": counters}
 
 
 def named(profile: Profile) -> dict[str, Any]:
