@@ -42,6 +42,8 @@ OWN_TILE = 8  # of a kernel that is not on the ladder
 UNPHASED = ("naive", "coalesced")
 # Rungs that are about what happens at the edge of C: their last blocks lie across it.
 AT_THE_EDGE = ("tiled_branchless",)
+# Rungs of which a cluster of two blocks, one below the other, shares what it loads.
+CLUSTERED = ("persistent",)
 
 
 def sizes(
@@ -93,6 +95,7 @@ def _own(target: Rung | Kernel, tile: int | None, dtype: npt.DTypeLike | None) -
     macros = target.macros(edge, dtype)
     down, across, deep = (macros.get(f"BLOCK_{axis}", edge) for axis in "MNK")
     m, n = (2 * size if size <= SMALL else size for size in (down, across))
+    m *= 2 if target.name in CLUSTERED else 1
     if target.name in AT_THE_EDGE:
         m -= 3 * down // 4
     return Sizes(m, n, DEPTH if target.name in UNPHASED else PHASES * deep, edge)
