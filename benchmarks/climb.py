@@ -25,6 +25,7 @@ from tilewise.bench.climb import OURS, VENDOR, label, main_size, names, row_of, 
 from tilewise.gemm.families.simt import k_steps
 from tilewise.ladder import lessons
 from tilewise.ladder.rungs import RUNGS, Rung
+from tilewise.precision import HALVES
 from tilewise.provenance import write_whole
 
 ROOT = Path(__file__).parents[1]
@@ -365,17 +366,21 @@ def _method(record: Record) -> str:
         f"{method['longest_launch_seconds']:g} s is not launched."
     )
     ceilings = record["ceilings"]
-    rates = " and ".join(
-        f"{ceilings[dtype] * 1e-12:.1f} TFLOP/s in {dtype}" for dtype in record["dtypes"]
-    )
+    rates = {
+        dtype: f"{ceilings[dtype] * 1e-12:.1f} TFLOP/s in {dtype}"
+        for dtype in record["dtypes"] if ceilings.get(dtype)
+    }  # fmt: skip
+    real = " and ".join(rate for dtype, rate in rates.items() if dtype not in HALVES)
     share = (
-        f"The arithmetic ceiling is the rate of fused multiply-adds without tensor cores, {rates}: "
+        f"The arithmetic ceiling is the rate of fused multiply-adds without tensor cores, {real}: "
         f"{ceilings['source'].partition(';')[0]}."
     )
+    if half := " and ".join(rate for dtype, rate in rates.items() if dtype in HALVES):
+        share += f" Of 16 bits it is that of the tensor cores, fed from shared memory: {half}."
     for kernel, name in ((VENDOR, "The vendor's product"), (OURS, "`matmul`")):
         above = [
             dtype for dtype in record["dtypes"]
-            if any((row_of(record, kernel, n, dtype) or {"share": 0})["share"] > 1
+            if any(((row_of(record, kernel, n, dtype) or {}).get("share") or 0) > 1
                    for n in record["sizes"])
         ]  # fmt: skip
         if above:

@@ -20,10 +20,9 @@ from tilewise.devices.emulator.ptx.parser import parse
 from tilewise.devices.emulator.ptx.program import Program
 from tilewise.errors import CompileError
 from tilewise.kernel import Kernel
-from tilewise.ladder.problem import Gemm, random_problem
 from tilewise.ladder.prepared import prepare
+from tilewise.ladder.problem import Gemm, random_problem
 from tilewise.ladder.rungs import RUNGS
-from tilewise.ladder.signature import in_order
 from tilewise.launch import LaunchReport
 
 has_assembler = pytest.mark.skipif(
@@ -50,20 +49,21 @@ done: ret;
 def product(rung: Any, kernel: Kernel, arch: str) -> tuple[Any, LaunchReport]:
     """What a rung's kernel makes of a small product, on an emulator of its own."""
     m, n, k = rung.sizes(33, 21, 17)
-    a, b, _ = random_problem(m, n, k, "float32", 3)
+    a, b, _ = random_problem(m, n, k, rung.dtype(), 3)
     gemm = Gemm.of(a, b, None, alpha=1.5, beta=0.0)
-    _, _, (grid, block) = prepare(rung, gemm, None)
-    c = np.zeros((m, n), np.float32)
+    prepared = prepare(rung, gemm, None)
+    grid, block = prepared.geometry
+    c = np.zeros((m, n), a.dtype)
     report = kernel.launch(
-        grid, block, in_order(gemm, a, b, c), device=Emulator(arch), checks="collect"
+        grid, block, prepared.args(gemm, a, b, c), prepared.shared, Emulator(arch), "collect"
     )
     return c, report
 
 
 def of_rung(rung: Any) -> Kernel:
     m, n, k = rung.sizes(33, 21, 17)
-    a, b, _ = random_problem(m, n, k, "float32", 3)
-    return prepare(rung, Gemm.of(a, b, None, alpha=1.5, beta=0.0), None)[0]
+    a, b, _ = random_problem(m, n, k, rung.dtype(), 3)
+    return prepare(rung, Gemm.of(a, b, None, alpha=1.5, beta=0.0), None).kernel
 
 
 @has_assembler

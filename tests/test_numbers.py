@@ -285,7 +285,7 @@ def test_16_bits_are_sums_of_float32_rounded_once(dtype: str, alpha: float, beta
     assert found.correct
     assert 0 < found.max_error <= found.bound < limits_of(kind).unit * 1.1
     # A step further on is beyond the bound, wherever the element is not small beside its terms.
-    i, j = np.unravel_index(int(np.argmax(np.abs(right))), right.shape)
+    i, j = map(int, np.unravel_index(int(np.argmax(np.abs(right))), right.shape))
     off = right.copy()
     off[i, j] *= 1 + 4 * limits_of(kind).unit
     assert not check(off.astype(kind), a, b, c0, alpha, beta).correct

@@ -304,9 +304,7 @@ class _Checker:
             self.out = out
             self.underflow += out.subnormal / 2
 
-    def errors(
-        self, c: Float, a: Float, b: Float, old: Float | None
-    ) -> tuple[Float, Float]:
+    def errors(self, c: Float, a: Float, b: Float, old: Float | None) -> tuple[Float, Float]:
         """Of each element the ratio that ``Check.max_error`` is one of, and its bound."""
         certain = Certain(c.shape)
         value, size = np.zeros(c.shape), np.zeros(c.shape)

@@ -47,9 +47,10 @@ def dtype_of(dtype: npt.DTypeLike) -> np.dtype[Any]:
     """
     if isinstance(dtype, str) and dtype == "bfloat16":
         try:
-            return np.dtype(importlib.import_module("ml_dtypes").bfloat16)
+            found: np.dtype[Any] = np.dtype(importlib.import_module("ml_dtypes").bfloat16)
         except ImportError:
             raise TypeError(f"{NO_BFLOAT16}; float16 needs nothing") from None
+        return found
     return np.dtype(dtype)
 
 
@@ -69,7 +70,6 @@ def sums_of(dtype: npt.DTypeLike) -> np.dtype[Any]:
     return np.dtype(np.float32) if name_of(dtype) in HALVES else dtype_of(dtype)
 
 
-@cache
 def limits_of(dtype: npt.DTypeLike) -> Limits:
     """Return the limits of a type.
 
@@ -78,7 +78,12 @@ def limits_of(dtype: npt.DTypeLike) -> Limits:
     >>> limits_of("float16").largest
     65504.0
     """
-    if name_of(dtype) == "bfloat16":  # of float32 the upper half
+    return _limits(name_of(dtype))
+
+
+@cache
+def _limits(name: str) -> Limits:
+    if name == "bfloat16":  # of float32 the upper half
         return Limits(2.0**-8, (2 - 2.0**-7) * 2.0**127, 2.0**-133)
-    info = np.finfo(dtype_of(dtype))
+    info = np.finfo(name)
     return Limits(float(info.eps) / 2, float(info.max), float(info.smallest_subnormal))

@@ -51,7 +51,7 @@ def refuse(outcome: Outcome, *parts: str) -> None:
         (["run", "tiled", "--out", "no/such/folder.npy"], ["no/such"]),
         (["run", "tiled", "--out", "."], ["folder"]),
         (["ladder", "-n", "-1"], ["n is -1", "at least 0"]),
-        (["ladder", "--tile", "65"], ["65", "2 to 32, 64, 96, 128 or 192"]),
+        (["ladder", "--tile", "65"], ["65", "2 to 32, 64, 96, 128, 192 or 256"]),
         (["run", "vectorized", "--tile", "8"], ["8", "16, 32, 64 or 128 for vectorized"]),
         (["profile", "tiled", "warp_tile", "--tile", "16"], ["32, 64 or 128 for warp_tile"]),
         (
@@ -59,7 +59,10 @@ def refuse(outcome: Outcome, *parts: str) -> None:
             ["32, 64 or 128 for warp_tile"],
         ),
         (["occupancy", "thread_tile_2d", "--tile", "4"], ["16, 32, 64 or 128"]),
-        (["ladder", "--dtype", "float16"], ["float16", "float32"]),
+        (["ladder", "--dtype", "int8"], ["int8", "float16", "float32"]),
+        (["run", "tiled", "--dtype", "float16"], ["float16", "tiled takes float32 and float64"]),
+        (["run", "multistage", "--dtype", "float32"], ["takes float16 and bfloat16"]),
+        (["run", "ldmatrix", "--dtype", "bfloat16", "--out", "c.npy"], ["no name for bfloat16"]),
     ],
 )
 def test_bad_arguments(

@@ -27,7 +27,8 @@ REPEATED = "`tilewise --help` lists the commands, `tilewise COMMAND --help` its 
         ("run tiled -m", "-m is given no value"),
         ("run tiled --json=5", "--json takes no value"),
         ("run tiled x y", "'x y' is more than `tilewise run` takes"),
-        ("run tiled --dtype foo", "--dtype is 'foo'; it takes one of float32, float64"),
+        ("run tiled --dtype foo", "--dtype is 'foo'; it takes one of bfloat16, float16, float32, "
+         "float64"),
         ("explain -m 4 -n 4 -k 4 --layout=NS", "--layout is 'NS'; it takes one of NN, NT, TN, TT"),
         ("tiles -m 1.5 -n 3 -k 3", "-m is '1.5'; it takes an integer"),
         ("run tiled -mfoo", "-m is 'foo'; it takes an integer"),

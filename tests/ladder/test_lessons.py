@@ -77,7 +77,8 @@ def test_the_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
         assert lessons.sentence("tiled") == expected
         assert rung("tiled").lesson.endswith(expected)
     dtype = "float16"
-    document = kept(2000, 1000)
+    other = kept(2000, 1000)
+    monkeypatch.setattr(lessons, "known", lambda: other)
     expected = "from 2,000 to 1,000 (at 5 x 6 x 7, of float32 and of float16)."
     assert lessons.sentence("tiled").endswith(expected)
     assert lessons.sentence("single_thread") == ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from reference import thorough
 
 from tilewise.ladder.rungs import RUNGS, Rung
 from tilewise.lens.declarations import extents
+from tilewise.precision import dtype_of
 
 MACROS = """
 #ifndef EDGE
@@ -61,20 +63,20 @@ def test_extents(declared: str, defines: dict[str, Any], expected: tuple[int, ..
             dtype,
             id=f"{each.name}-{tile}-{dtype}",
             # Two tiles of each rung tell whether an extent follows the tile.
-            marks=[thorough] * (dtype == "float64" or tile not in (each.tiles[0], each.tiles[-1])),
+            marks=[thorough]
+            * (dtype != each.dtypes[0] or tile not in (each.tiles[0], each.tiles[-1])),
         )
         for each in RUNGS[4:]
         for tile in each.tiles
-        for dtype in ("float32", "float64")
+        for dtype in each.dtypes
     ],
 )
 def test_of_every_rung_they_are_all_of_its_shared_memory(each: Rung, tile: int, dtype: str) -> None:
     kernel = each.kernel(dtype, tile)
     shapes = [extents(kernel.source, name, kernel.defines) for name in ("sa", "sb")]
     if () in shapes:
-        assert "__shared__ real sa" not in kernel.source
-        assert "__shared__ __align__(16) real sa" not in kernel.source
+        assert not re.search(r"__shared__ (?:__align__\(\d+\) )?(?:real|half_t) sa", kernel.source)
         return
-    size = 4 if dtype == "float32" else 8
+    size = dtype_of(dtype).itemsize
     count = sum(math.prod(shape) for shape in shapes)
     assert count * size == kernel.compile().resources.shared_bytes

@@ -19,11 +19,11 @@ from tilewise.devices.emulator import Emulator
 from tilewise.devices.emulator.recording import recorder as recording
 from tilewise.kernel import Kernel
 from tilewise.ladder.problem import random_problem
-from tilewise.ladder.rungs import RUNGS, rung
+from tilewise.ladder.rungs import rung, rungs_of
 from tilewise.launch import Launch
 from tilewise.lens.trace import record
 
-TILED = [each.name for each in RUNGS if each.default_tile is not None]
+TILED = [each.name for each in rungs_of("float32") if each.default_tile is not None]
 SIGNATURE = """(int m, int n, int k, real alpha, const real* a, int lda,
     const real* b, int ldb, real beta, real* c, int ldc)"""
 # Two buffers, and one barrier a tile: the next tile is loaded while this one is used.

@@ -78,7 +78,7 @@ def test_the_trace_too(run: Callable[..., tuple[int, str, str]], tmp_path: Path)
         (["tiled", "--alpha", "nan"], "alpha is nan; it must be finite"),
         (["tiled", "--beta", "inf"], "beta is inf; it must be finite"),
         (["tiled", "--seed", "-1"], "seed is -1"),
-        (["tiled", "--dtype", "float16"], "--dtype is 'float16'; it takes one of float32, float64"),
+        (["tiled", "--dtype", "float16"], "float16 is not supported: tiled takes float32 and"),
         (["tiled", "-o", "."], "it is a folder"),
         (["tiled", "-o", "t.html", "--trace", "t.html"], "two things would be written to t.html"),
         (["tiled", "--frames", "there/f"], "there is no folder there"),

@@ -50,16 +50,17 @@ class Exact:
 
     Notes
     -----
-    Of float32 and 16 bits every product is exact in float64, and their sums are rounded there. Of float64, A
-    and B are cut into slices of so few bits that a product of two slices is exact in float64, sums
-    and all (K. Ozaki, T. Ogita, S. Oishi, S. M. Rump, *Error-free transformations of matrix
-    multiplication by using fast routines of matrix multiplication and its applications*, Numerical
-    Algorithms 59, 2012); these products are taken off a result one by one, the largest first. All
-    rows of A are looked at, or where that takes long a random sample with the first and the last.
+    Of float32 and 16 bits every product is exact in float64, and their sums are rounded there. Of
+    float64, A and B are cut into slices of so few bits that a product of two slices is exact in
+    float64, sums and all (K. Ozaki, T. Ogita, S. Oishi, S. M. Rump, *Error-free transformations of
+    matrix multiplication by using fast routines of matrix multiplication and its applications*,
+    Numerical Algorithms 59, 2012); these products are taken off a result one by one, the largest
+    first. All rows of A are looked at, or where that takes long a random sample with the first and
+    the last.
 
     The bound of an element is that of :mod:`tilewise.numbers`: gamma of k roundings in the dtype,
-    relative to \\|A\\|\\|B\\|, and gamma of k + 2 in float64 for the comparison itself. Of 16 bits it
-    is float32's, and one rounding.
+    relative to \\|A\\|\\|B\\|, and gamma of k + 2 in float64 for the comparison itself. Of
+    16 bits it is float32's, and one rounding.
     """
 
     def __init__(self, a: Tensor, b: Tensor) -> None:

@@ -95,11 +95,10 @@ class Climb:
         Returns
         -------
         dict
-            ``m``, ``n``, ``k``, ``dtype`` (None where each rung has its own), ``device``, ``arch``, ``seed``, ``correct`` (of all),
-            ``notes``,
-            and ``rungs``: each rung's result as ``RunResult.to_dict`` has it, with ``rung``
-            (number), ``idea``, ``lesson``, ``size_note`` and ``tile_note``; or, of a rung whose
-            launch failed, ``error``.
+            ``m``, ``n``, ``k``, ``dtype`` (None where each rung has its own), ``device``,
+            ``arch``, ``seed``, ``correct`` (of all), ``notes``, and ``rungs``: each rung's result
+            as ``RunResult.to_dict`` has it, with ``rung`` (number), ``idea``, ``lesson``,
+            ``size_note`` and ``tile_note``; or, of a rung whose launch failed, ``error``.
 
         Raises
         ------

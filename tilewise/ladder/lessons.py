@@ -17,8 +17,8 @@ FILE = "lessons.json"
 @cache
 def known() -> Mapping[str, Any]:
     """What was counted: ``m``, ``n``, ``k``, ``arch``, and ``rungs`` by name, each with its
-    ``dtype`` and ``tile``, its ``counters``, the one ``counter`` to look at, and ``against``: the rung
-    beside which it is counted, or None."""
+    ``dtype``, its ``tile``, its ``counters``, the one ``counter`` to look at, and ``against``: the
+    rung beside which it is counted, or None."""
     text = resources.files("tilewise.ladder").joinpath(FILE).read_text(encoding="utf-8")
     found: Mapping[str, Any] = json.loads(text)
     return found

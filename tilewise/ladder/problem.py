@@ -72,8 +72,8 @@ class Gemm(Shown):
         Parameters
         ----------
         a, b : ndarray, (m, k) and (k, n)
-            float16, bfloat16, float32 or float64, the same. A row lies in one piece; rows may lie apart, so that a
-            part of a wider matrix (``x[:, :n]``) is taken where it lies.
+            float16, bfloat16, float32 or float64, the same. A row lies in one piece; rows may lie
+            apart, so that a part of a wider matrix (``x[:, :n]``) is taken where it lies.
         c : ndarray, (m, n), optional
             C before; needed unless ``beta`` is 0.
         alpha, beta : float

@@ -16,8 +16,8 @@ from difflib import get_close_matches
 
 from tilewise.gemm.families.simt.tiles import RUNG as TUNED
 from tilewise.ladder.geometry import (
-    THREADS_A_BLOCK,
     RINGS,
+    THREADS_A_BLOCK,
     TILES,
     by_tiles,
     check_tile,

@@ -1,7 +1,7 @@
 """What each rung of the ladder shows, counted on the emulator: the figures of its lesson.
 
-Every rung of many blocks multiplies the same matrices in its own first dtype, with its own tile, and
-is counted beside the rung before it, or the one that it names.
+Every rung of many blocks multiplies the same matrices in its own first dtype, with its own tile,
+and is counted beside the rung before it, or the one that it names.
 """
 
 from __future__ import annotations
@@ -37,9 +37,8 @@ def count(rung: Rung, size: int = SIZE) -> dict[str, Any]:
     c = found.counters
     figures = named(found)
     figures |= dict(zip(WHOLE, (c.shared_requests, c.shared_bank_conflicts), strict=True))
-    dtype = rung.dtype()
     counters = {name: figures.get(name, 0) for name in COUNTERS}
-    return {"dtype": dtype, "tile": rung.default_tile, "counters": counters}
+    return {"dtype": rung.dtype(), "tile": rung.default_tile, "counters": counters}
 
 
 def named(profile: Profile) -> dict[str, Any]:

@@ -82,8 +82,8 @@ def source(
     Raises
     ------
     FileNotFoundError, ValueError
-        As :func:`tilewise.ladder.prepared.named`; or if a folder is not there, or a limit or a macro is
-        none.
+        As :func:`tilewise.ladder.prepared.named`; or if a folder is not there, or a limit or a
+        macro is none.
     """
     from tilewise.ladder.prepared import named
 

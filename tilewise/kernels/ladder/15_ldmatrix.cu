@@ -29,8 +29,8 @@ typedef unsigned short half_t;
 // W neighbours in a row, which one instruction moves.
 template <int W> struct __align__(W * sizeof(half_t)) Piece { half_t x[W]; };
 
-__shared__ __align__(128) half_t sa[BLOCK_M * BLOCK_K];
-__shared__ __align__(128) half_t sb[BLOCK_K * BLOCK_N];
+__shared__ __align__(128) half_t sa[BLOCK_M][BLOCK_K];
+__shared__ __align__(128) half_t sb[BLOCK_K][BLOCK_N];
 
 // Where row ``y`` and column ``x`` of a tile of rows of L elements are. Which of a row's 16-byte pieces lies
 // where changes from row to row (XOR): any eight rows have the pieces of a column in all 32 banks.
@@ -74,7 +74,7 @@ __device__ inline void mma(float (&d)[4], const unsigned (&a)[4], const unsigned
 __device__ inline void load_a(unsigned (&a)[4], unsigned y, unsigned x)
 {
     unsigned lane = threadIdx.x % 32;
-    unsigned at = __cvta_generic_to_shared(&sa[place<BLOCK_K>(y + lane % 16, x + lane / 16 * 8)]);
+    unsigned at = __cvta_generic_to_shared(&sa[0][place<BLOCK_K>(y + lane % 16, x + lane / 16 * 8)]);
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(a[0]), "=r"(a[1]), "=r"(a[2]), "=r"(a[3]) : "r"(at) : "memory");
 }
@@ -83,7 +83,7 @@ __device__ inline void load_a(unsigned (&a)[4], unsigned y, unsigned x)
 __device__ inline void load_b(unsigned (&b)[2], unsigned (&right)[2], unsigned y, unsigned x)
 {
     unsigned lane = threadIdx.x % 32;
-    unsigned at = __cvta_generic_to_shared(&sb[place<BLOCK_N>(y + lane % 16, x + lane / 16 * 8)]);
+    unsigned at = __cvta_generic_to_shared(&sb[0][place<BLOCK_N>(y + lane % 16, x + lane / 16 * 8)]);
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(b[0]), "=r"(b[1]), "=r"(right[0]), "=r"(right[1]) : "r"(at) : "memory");
 }
@@ -119,8 +119,10 @@ template <int W> __device__ inline void product(
         a += BLOCK_K;
         b += (ptrdiff_t)ldb * BLOCK_K;
         // All loads are under way before the first store, which waits for what it stores.
-        for (int i = 0; i < BLOCK_M / DOWN; ++i) *(Piece<W>*)&sa[place<BLOCK_K>(ay + i * DOWN, ax)] = next_a[i];
-        for (int i = 0; i < BLOCK_K / DEEP; ++i) *(Piece<W>*)&sb[place<BLOCK_N>(by + i * DEEP, bx)] = next_b[i];
+        for (int i = 0; i < BLOCK_M / DOWN; ++i)
+            *(Piece<W>*)&sa[0][place<BLOCK_K>(ay + i * DOWN, ax)] = next_a[i];
+        for (int i = 0; i < BLOCK_K / DEEP; ++i)
+            *(Piece<W>*)&sb[0][place<BLOCK_N>(by + i * DEEP, bx)] = next_b[i];
         __syncthreads();  // both tiles are whole before anybody reads them
         if (inside) {
             #pragma unroll

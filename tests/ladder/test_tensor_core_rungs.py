@@ -1,0 +1,216 @@
+"""The rungs of 16-bit matrices: what they take, and what their instructions do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from reference import THOROUGH, examples, thorough
+
+from tilewise import compiler
+from tilewise.devices import Device
+from tilewise.devices.emulated import emulator
+from tilewise.errors import LaunchError
+from tilewise.kernel import Kernel
+from tilewise.ladder.problem import random_problem
+from tilewise.ladder.run import run
+from tilewise.ladder.rungs import Rung, rung
+from tilewise.lens.profiling import profile
+from tilewise.lens.watch import watch
+from tilewise.precision import HALVES, dtype_of
+
+NAMES = ("tensor_core", "ldmatrix", "multistage")
+ARCHITECTURES = ("sm_80", "sm_86", "sm_87", "sm_89", "sm_90", "sm_100", "sm_120")
+MOST_SHARED = 99 * 1024  # of a block of compute capability 8.6, 8.9 and 12.0
+
+every_rung = pytest.mark.parametrize("name", NAMES)
+every_tile = pytest.mark.parametrize(
+    ("each", "tile"),
+    [
+        pytest.param(rung(name), tile, id=f"{name}-{tile}")
+        for name in NAMES
+        for tile in rung(name).tiles
+    ],
+)
+
+
+@pytest.fixture(params=HALVES)
+def dtype(request: pytest.FixtureRequest) -> str:
+    if request.param == "bfloat16":
+        pytest.importorskip("ml_dtypes", reason="NumPy's bfloat16 needs ml_dtypes")
+    return str(request.param)
+
+
+@every_tile
+@pytest.mark.parametrize(
+    "arch",
+    [pytest.param(x, marks=[thorough] * (x not in ("sm_80", "sm_120"))) for x in ARCHITECTURES],
+)
+def test_compiled_without_spills_for_every_gpu_since_ampere(
+    each: Rung, tile: int, arch: str
+) -> None:
+    if arch not in compiler.architectures():
+        pytest.skip(f"this NVRTC does not know {arch}")
+    each.check_arch(arch)
+    for dtype in HALVES:
+        used = each.kernel(dtype, tile).compile(arch).resources
+        assert (used.spill_bytes, used.stack_bytes) == (0, 0)
+        assert used.registers <= 255
+        assert used.shared_bytes + each.shared(tile, dtype) <= MOST_SHARED
+
+
+@every_tile
+@pytest.mark.parametrize("size", [(256, 256, 128), (200, 264, 72)])
+def test_swizzled_tiles_have_no_bank_conflicts(
+    each: Rung, tile: int, size: tuple[int, int, int]
+) -> None:
+    found = profile(each, *size, tile=tile, beta=0.5, whole=True)
+    counters = found.counters
+    assert found.correct
+    assert found.check is not None
+    if each.name == "tensor_core":
+        assert counters.shared_load_bank_conflicts == 0  # of the fragments
+        assert counters.ldmatrix_requests == 0
+    else:
+        assert counters.shared_bank_conflicts == 0
+        assert counters.ldmatrix_wavefronts == 4 * counters.ldmatrix_requests > 0
+
+
+def test_ldmatrix_takes_a_quarter_of_the_requests() -> None:
+    requests = {
+        name: profile(name, 256, 256, 128, whole=True).counters.shared_requests for name in NAMES
+    }
+    assert requests["ldmatrix"] <= requests["tensor_core"] / 4
+    # C goes through shared memory too, and two phases more than there are are copied.
+    assert requests["multistage"] < requests["tensor_core"] / 2
+
+
+def test_multistage_waits_at_one_barrier_a_phase() -> None:
+    two, nine = (
+        profile("multistage", 128, 128, k, whole=True).counters.barriers for k in (2 * 32, 9 * 32)
+    )
+    assert nine - two == 7 * 4  # warps
+
+
+@every_rung
+@examples(THOROUGH, quick=4)
+@given(data=st.data())
+def test_any_layout(name: str, data: st.DataObject) -> None:
+    """Matrices that are parts of wider ones, anywhere in them, so that their rows are 16-byte
+    aligned or not."""
+    tile = data.draw(st.sampled_from(rung(name).tiles))
+    size = st.one_of(st.integers(1, 40), st.integers(tile - 9, tile + 9))
+    m, n, k = data.draw(size), data.draw(size), data.draw(st.integers(0, 100))
+    kind = dtype_of(data.draw(st.sampled_from(HALVES)))
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
+
+    def part(rows: int, columns: int) -> Any:
+        pitch = columns + data.draw(st.sampled_from([0, 1, 2, 8, -columns % 8]))
+        ahead = data.draw(st.sampled_from([0, 0, 1, 8]))
+        whole = rng.standard_normal(ahead + rows * pitch + 1).astype(kind)
+        return whole[ahead : ahead + rows * pitch].reshape(rows, pitch)[:, :columns]
+
+    alpha, beta = (data.draw(st.sampled_from([0.0, 1.0, -1.5, 0.1])) for _ in range(2))
+    a, b, c = part(m, k), part(k, n), part(m, n)
+    found = run(
+        name, a, b, c if beta else None, alpha=alpha, beta=beta, tile=tile, device="emulator",
+        checks="strict", global_races=True,
+    )  # fmt: skip
+    assert found.correct, found.verdict.lines()
+
+
+@every_rung
+def test_in_both_dtypes(name: str, dtype: str, device: Device) -> None:
+    a, b, c = random_problem(70, 90, 50, dtype, seed=3)
+    found = run(name, a, b, c, alpha=0.1, beta=-2.5, device=device)
+    assert found.correct
+    assert found.dtype == dtype
+    assert found.result.dtype == dtype_of(dtype)
+    # The scalars are float's: 0.1 is not rounded to 16 bits.
+    wide = [x.astype(np.float64) for x in (a, b, c)]
+    right = float(np.float32(0.1)) * (wide[0] @ wide[1]) - 2.5 * wide[2]
+    unit = {"float16": 2.0**-11, "bfloat16": 2.0**-8}[dtype]
+    assert (np.abs(found.result.astype(np.float64) - right) <= 1.1 * unit * abs(right) + 1e-5).all()
+
+
+@every_rung
+def test_sums_are_float(name: str, device: Device) -> None:
+    """3,000 products of 1/64: in 16 bits the sum would stand still on its way."""
+    a = np.full((1, 3000), 0.125, np.float16)
+    found = run(name, a, a.reshape(-1, 1), device=device)
+    assert found.result.item() == np.float16(3000 / 64)
+
+
+@every_rung
+def test_float16_overflows_to_infinity(name: str, device: Device) -> None:
+    a = np.full((2, 4), 256.0, np.float16)
+    found = run(name, a, a.reshape(4, 2), device=device)
+    assert np.isinf(found.result).all()
+    assert found.correct
+
+
+@every_rung
+def test_a_gpu_that_is_too_old(name: str) -> None:
+    a = np.ones((3, 3), "f2")
+    with pytest.raises(LaunchError, match=f"{name} runs from sm_80 on, and the device is sm_75"):
+        run(name, a, a, device=emulator("sm_75"))
+    with pytest.raises(LaunchError, match="from sm_80 on"):
+        profile(name, 8, 8, 8, arch="sm_75")
+    with pytest.raises(LaunchError, match="from sm_80 on"):
+        watch(name, arch="sm_75")
+    assert run(name, a, a, device=emulator("sm_80")).correct
+
+
+@every_rung
+def test_a_page_of_its_run(name: str) -> None:
+    found = watch(name)
+    assert found.correct
+    assert found.check is not None
+    assert found.trace.to_dict()["problem"]["dtype"] == "float16"
+
+
+OWN = """extern "C" __global__ void own(
+    int m, int n, int k, float alpha, const unsigned short* a, int lda, const unsigned short* b,
+    int ldb, float beta, unsigned short* c, int ldc)
+{
+    int row = blockIdx.y * TILE + threadIdx.y, col = blockIdx.x * TILE + threadIdx.x;
+    if (row >= m || col >= n) return;
+    float sum = 0;
+    for (int p = 0; p < k; ++p) {
+        float x = __uint_as_float((unsigned)a[row * lda + p] << 16);
+        float y = __uint_as_float((unsigned)b[p * ldb + col] << 16);
+        sum += x * y;
+    }
+    unsigned short rounded;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(rounded) : "f"(alpha * sum));
+    c[row * ldc + col] = rounded;
+}"""
+
+
+def test_a_kernel_of_ones_own(device: Device) -> None:
+    pytest.importorskip("ml_dtypes", reason="NumPy's bfloat16 needs ml_dtypes")
+    a, b, _ = random_problem(20, 30, 25, "bfloat16")
+    assert run(Kernel(OWN, "own"), a, b, device=device).correct
+    right, wrong = (
+        run(Kernel(OWN, "own", {"BFLOAT16": 1}), x, y, device=device)
+        for x, y in ((a, b), (a * 2, b))
+    )
+    assert right.correct
+    assert wrong.correct
+    with pytest.raises(ValueError, match="BFLOAT16 = 1, and the matrices are float16: that is 0"):
+        run(Kernel(OWN, "own", {"BFLOAT16": 1}), a.astype("f2"), b.astype("f2"), device=device)
+    real = OWN.replace("unsigned short*", "float*").replace("(unsigned)", "")
+    told = r"declares A as float\*, and the matrices are bfloat16.*for bfloat16 a type of 16 bits"
+    with pytest.raises(TypeError, match=told):
+        run(Kernel(real.replace(" << 16", "").replace("__uint_as_float", ""), "own"), a, b)
+
+
+def test_bfloat16_without_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "ml_dtypes", None)
+    with pytest.raises(TypeError, match=r"no bfloat16 without ml_dtypes \(pip install ml_dtypes\)"):
+        random_problem(3, 3, 3, "bfloat16")
+    assert random_problem(3, 3, 3, "float16")[0].dtype == np.float16
+    rung("multistage").kernel("bfloat16").compile()
