@@ -134,7 +134,8 @@ class EmulatedGpu(FakeGpu):
     def enqueue(self, prepared: Any, stream: int, addresses: Sequence[int] = ()) -> None:
         compiled, n = prepared.compiled, prepared.launch.args[0]
         self.enqueued.append((compiled.name, n))
-        kind = ctypes.c_double if compiled.parameters[3].size == 8 else ctypes.c_float
+        kinds = {"unsigned short*": ctypes.c_ushort, "double*": ctypes.c_double}
+        kind = kinds.get(compiled.parameters[9].declared, ctypes.c_float)
         arrays = [
             np.ctypeslib.as_array((kind * (n * n)).from_address(at)).reshape(n, n)
             for at in addresses
@@ -142,7 +143,8 @@ class EmulatedGpu(FakeGpu):
         args = list(prepared.launch.args)
         args[4], args[6], args[9] = arrays
         launch = prepared.launch
-        self.emulator.launch(compiled, Launch(launch.grid, launch.block, tuple(args)))
+        again = Launch(launch.grid, launch.block, tuple(args), launch.shared)
+        self.emulator.launch(compiled, again)
         if compiled.name in self.spoiled:
             self.spoiled[compiled.name](arrays[2])
 
@@ -237,6 +239,47 @@ def test_a_climb_from_end_to_end(emulated: EmulatedGpu, dtype: str) -> None:
     assert taken["tiled"]["blocks_a_multiprocessor"] > 0
     assert taken["thread_tile_1d"]["threads"] == 512
     json.dumps(found, allow_nan=False)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", pytest.param("float16", marks=thorough)])
+def test_a_climb_of_16_bits(
+    emulated: EmulatedGpu, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rungs that take them, below the ceiling of the tensor cores."""
+    settings = Settings((16, 40), ("tiled", "tensor_core", "multistage"), (dtype,), rounds=2)
+    steps: list[str] = []
+    found = run(settings, emulated, steps.append)
+    assert len(steps) == settings.steps
+    assert found["correct"]
+    rows = rows_of(found, 40, dtype)
+    assert list(rows) == ["tensor_core", "multistage", "vendor"]
+    for row in rows.values():
+        assert row["correct"]
+        assert row["share"] == pytest.approx(1e12 * row["tflops"] / found["ceilings"][dtype])
+    taken = {row["kernel"]: row for row in found["kernels"]}
+    assert taken["multistage"]["shared_bytes"] == 65536
+    emulated.spoiled["multistage"] = lambda c: c.__setitem__((3, 5), 0x4800)
+    assert not run(settings, emulated)["correct"]
+    json.dumps(found, allow_nan=False)
+    emulated.spoiled.clear()
+    monkeypatch.setattr("tilewise.bench.rungs.tensor_core_flops", lambda *_: None)
+    unknown = run(settings, emulated)
+    assert unknown["ceilings"][dtype] is None
+    assert {row["share"] for row in unknown["rows"]} == {None}
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_the_bound_of_16_bits_is_float_sums_and_one_rounding(torch: Any, dtype: str) -> None:
+    from tilewise.bench.exact import Exact
+
+    generator = torch.Generator().manual_seed(0)
+    kind = getattr(torch, dtype)
+    a, b = (torch.randn(s, generator=generator).to(kind) for s in ((30, 200), (200, 20)))
+    product, right = Exact(a, b), a.float() @ b.float()
+    assert product.distance(right.to(kind)).correct
+    assert 0.2 < product.distance(right.to(kind)).share
+    unit = {"bfloat16": 2.0**-8, "float16": 2.0**-11}[dtype]
+    assert not product.distance((right * (1 + 4 * unit)).to(kind)).correct
 
 
 def test_what_leaves_a_cache_is_not_launched_from_afar(

@@ -162,7 +162,8 @@ def ladder(document: Mapping[str, Any]) -> None:
         cells = _counter_cells(row) if counted else _time_cells(row)
         resources = row.get("resources")
         if resources:
-            cells += [number(resources["registers"]), number(resources["shared_bytes"])]
+            shared = resources["shared_bytes"] + row["dynamic_shared_bytes"]
+            cells += [number(resources["registers"]), number(shared)]
         table.add_row(f"{row['rung']} {row['kernel']}", verdict(row["correct"]), *cells)
     out.print(table)
     notes = [
