@@ -174,6 +174,7 @@ RUNGS = (
         (32, 64, 128),
         rectangle,
         counter="barriers",
+        needs="sm_80",
     ),
     Rung(
         13,
@@ -185,6 +186,7 @@ RUNGS = (
         tuple(TUNED["float32"]),
         tuned_macros,
         counter="shared load wavefronts",
+        needs="sm_80",
         _options=tuned_options,
         _chooses=tuned_tile,
     ),
