@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tilewise.ladder.rungs import RUNGS
+from tilewise.ladder.rungs import rungs_of
 from tilewise.lens.metrics import EXACT
 
 ROOT = Path(__file__).parents[1]
@@ -40,7 +40,7 @@ def text(record: Mapping[str, Any]) -> str:
     wrong = [name for name in EXACT if _differing(cases, name)]
     assert not wrong, f"{wrong} must be equal"
     counted = Counter(case["name"].partition("-")[0] for case in cases)
-    each = {rung.name: counted[rung.name] // 2 for rung in RUNGS}  # float and double
+    each = {rung.name: counted[rung.name] // 2 for rung in rungs_of("float32")}  # and double
     most = max(each.values())
     fewer = {
         count: ", ".join(f"`{name}`" for name in each if each[name] == count)

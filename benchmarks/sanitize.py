@@ -46,11 +46,13 @@ from tilewise.gemm.plan import chip_of, plan_on
 from tilewise.gemm.product import Operand, Product, offset
 from tilewise.gemm.steps import Plan, Step, execute
 from tilewise.kernel import Kernel
+from tilewise.ladder.geometry import Sizes
 from tilewise.ladder.rungs import RUNGS, rung
 from tilewise.launch import Launch
 from tilewise.numbers import check
 from tilewise.places import Place, TensorMap
 from tilewise.provenance import write
+from tilewise.tensor_map import MappedArray
 
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 MARK = "case: "
@@ -156,7 +158,8 @@ LADDER = tuple(
     case
     for each in RUNGS
     if each.tiles and not isinstance(each.tiles, range)
-    for dtype in ("float32", "float64")
+    for dtype in each.dtypes
+    if each.runs_on("sm_90a")
     for case in (
         Climbed(each.name, 72, 104, 40, dtype, each.tiles[0], (0, 8, 0)),
         Climbed(each.name, 131, 261, 27, dtype, each.tiles[-1], (0, 0, 1)),
@@ -280,11 +283,17 @@ def climb(case: Climbed, gpu: Any) -> bool:
     c[:, n:] = 0  # between the rows, which are copied back
     there = [a.cuda(), b.cuda()]
     grid, block = each.geometry(m, n, case.tile, case.dtype)
-    args = (m, n, k, 1.0, there[0], leading[0], there[1], leading[1], 0.0, c, leading[2])
-    each.kernel(case.dtype, case.tile).launch(grid, block, args, device=gpu)
+    trailing = each.trailing(Sizes(m, n, k, *leading), case.tile, case.dtype)
+    args = (
+        m, n, k, 1.0, there[0], leading[0], there[1], leading[1], 0.0, c, leading[2],
+        *(MappedArray(there[x.place.array], x) if isinstance(x, TensorMap) else x
+          for x in trailing),
+    )  # fmt: skip
+    shared = each.shared(case.tile, case.dtype)
+    each.kernel(case.dtype, case.tile).launch(grid, block, args, shared, device=gpu)
     torch.cuda.synchronize()
-    found = c.cpu().numpy()[:, :n]
-    return bool(check(found, a.numpy()[:, :k], b.numpy()[:, :n]).correct)
+    found, a, b = (x.double().cpu().numpy() for x in (c, a, b))  # NumPy may have no bfloat16
+    return bool(check(found[:, :n], a[:, :k], b[:, :n], dtype=case.dtype).correct)
 
 
 def is_right(a: Any, b: Any, d: Any) -> bool:

@@ -55,13 +55,12 @@ CHECKED = (
     (1, 1, 1), (129, 257, 65), (200, 136, 72), (333, 77, 1001), (512, 768, 256), (64, 64, 0),
     (513, 2049, 129), (4600, 2056, 328),
 )  # fmt: skip
-# BLOCK_M, BLOCK_N, BLOCK_K, WARP_M, WARP_N, STAGES, BLOCKS.
+# BLOCK_M, BLOCK_N, BLOCK_K, WARP_M, WARP_N, STAGES, BLOCKS, and GROUP where it is not 8.
 SWEEP = (
     (128, 128, 32, 64, 64, 3, 2),
     (128, 128, 32, 64, 64, 4, 2),
     (128, 128, 32, 64, 64, 5, 2),
     (128, 128, 64, 64, 64, 3, 2),
-    (128, 128, 32, 64, 32, 4, 2),
     (128, 256, 32, 64, 64, 3, 1),
     (128, 256, 32, 64, 64, 4, 1),
     (128, 256, 64, 64, 64, 3, 1),
@@ -69,10 +68,13 @@ SWEEP = (
     (256, 128, 32, 64, 64, 4, 1),
     (256, 128, 64, 64, 64, 3, 1),
     (256, 128, 64, 64, 64, 4, 1),
-    (64, 256, 32, 64, 64, 4, 2),
+    (128, 256, 32, 64, 64, 6, 1),
+    (128, 256, 32, 64, 64, 4, 1, 4),
+    (128, 256, 32, 64, 64, 4, 1, 16),
+    (128, 128, 32, 64, 64, 4, 2, 16),
     (64, 64, 64, 32, 32, 4, 3),
 )
-FIELDS = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "WARP_M", "WARP_N", "STAGES", "BLOCKS")
+FIELDS = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "WARP_M", "WARP_N", "STAGES", "BLOCKS", "GROUP")
 
 Call = Callable[[Operands], None]
 Sweep = Sequence[tuple[int, ...]]
@@ -137,8 +139,9 @@ def contenders(gpu: Gpu, n: int, sweep: Sweep) -> Iterator[tuple[str, Call, dict
         if each.runs_on(gpu.arch):
             yield each.name, *call_of(gpu, each, n)
     for values in sweep:
+        values = (*values, 8)[: len(FIELDS)]
         macros = dict(zip(FIELDS, values, strict=True))
-        name = "multistage {}x{}x{} of {}x{}, {} stages, {} blocks".format(*values)
+        name = "multistage {}x{}x{} of {}x{}, {} stages, {} blocks, groups of {}".format(*values)
         try:
             yield name, *call_of(gpu, rung("multistage"), n, macros)
         except (TilewiseError, ValueError) as error:

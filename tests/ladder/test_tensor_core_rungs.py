@@ -81,16 +81,26 @@ def test_swizzled_tiles_have_no_bank_conflicts(
 
 def test_ldmatrix_takes_a_quarter_of_the_requests() -> None:
     requests = {
-        name: profile(name, 256, 256, 128, whole=True).counters.shared_requests for name in NAMES
+        name: profile(name, 256, 256, 128, tile=128, whole=True).counters.shared_requests
+        for name in NAMES
     }
     assert requests["ldmatrix"] <= requests["tensor_core"] / 4
     # C goes through shared memory too, and two phases more than there are are copied.
     assert requests["multistage"] < requests["tensor_core"] / 2
 
 
+def test_multistage_has_its_tile_by_the_size() -> None:
+    each = rung("multistage")
+    assert each.tile_by_size
+    assert [each.tile_for(n, n, n) for n in (0, 512, 1024, 2048, 8192)] == [64, 64, 64, 256, 256]
+    assert each.tile_for(2**23, 8, 8) == 256  # a grid has at most 65,535 blocks down C
+    assert each.tile_for(8192, 8192, 8192, tile=128) == 128
+
+
 def test_multistage_waits_at_one_barrier_a_phase() -> None:
     two, nine = (
-        profile("multistage", 128, 128, k, whole=True).counters.barriers for k in (2 * 32, 9 * 32)
+        profile("multistage", 128, 128, k, tile=128, whole=True).counters.barriers
+        for k in (2 * 32, 9 * 32)
     )
     assert nine - two == 7 * 4  # warps
 

@@ -35,6 +35,8 @@ RINGS = {
     }.items()
 }  # fmt: skip
 """The tiles of ``multistage``, by the width of a block's; 99 KB of shared memory hold each ring."""
+RING_RATES = {64: 0.5, 128: 0.9, 256: 1.0}
+"""How fast a multiprocessor is with them, about, by the bytes of L2 that a multiply-add takes."""
 
 Geometry = tuple[Dim3, Dim3]
 Macros = dict[str, int]
@@ -112,6 +114,20 @@ def fragments(tile: int, dtype: str) -> Macros:
 def ring(tile: int, dtype: str) -> Macros:
     """Of a ring of tiles of 16-bit elements, a warp's 64 x 64 of C where they are so large."""
     return RINGS[tile]
+
+
+def ring_tile(m: int, n: int, k: int, dtype: str) -> int:
+    """The tile with which a product should be the fastest on an H200: by the blocks of the
+    multiprocessor that has the most of them."""
+
+    def cost(tile: int) -> float:
+        sizes = RINGS[tile]
+        block_m, block_n = sizes["BLOCK_M"], sizes["BLOCK_N"]
+        blocks = max(-(-m // block_m), 1) * max(-(-n // block_n), 1)
+        return -(-blocks // H200.multiprocessors) * block_m * block_n / RING_RATES[tile]
+
+    fitting = [tile for tile in RINGS if m <= GRID_Y * RINGS[tile]["BLOCK_M"]]
+    return min(fitting or RINGS, key=cost)
 
 
 def ring_bytes(macros: Macros) -> int:

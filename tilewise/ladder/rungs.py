@@ -29,6 +29,7 @@ from tilewise.ladder.geometry import (
     rectangle,
     ring,
     ring_bytes,
+    ring_tile,
     rows_along_x,
     tuned_macros,
     tuned_options,
@@ -228,6 +229,7 @@ RUNGS = (
         counter="barriers",
         dtypes=HALVES,
         needs="sm_80",
+        _chooses=ring_tile,
         _shared=ring_bytes,
     ),
     Rung(

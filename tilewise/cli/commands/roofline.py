@@ -117,6 +117,7 @@ def roofline(
     from tilewise.ladder.prepared import dtype_of, kernel_of
     from tilewise.lens import roofline_plot
     from tilewise.lens.profiling import check_product
+    from tilewise.precision import HALVES
 
     asked = Asked(grid, block, args, shared, seed, cast, cooperative)
     sources = (include, trusted, limit, no_limits, define, undefine)
@@ -133,6 +134,8 @@ def roofline(
     if gpu is not None and arch != gpu.arch:
         gpu = None  # what it would run is other code
     kind = dtype_of(kernels[0][0], dtype) if kernels else ""
+    if plot_to is not None and kind in HALVES:
+        raise ValueError(f"--plot draws under the ceilings of float32 and float64; this is {kind}")
     rows = []
     what: dict[str, Any]
     if asked.is_there:

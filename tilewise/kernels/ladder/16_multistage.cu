@@ -24,7 +24,9 @@
 #else
 #define TYPE "f16"
 #endif
+#ifndef GROUP
 #define GROUP 8  // rows of tiles whose blocks run together
+#endif
 
 typedef unsigned short half_t;
 
