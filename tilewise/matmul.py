@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from tilewise import sizes
 from tilewise.arrays import repeat
 from tilewise.arrays.call import Call, check
 from tilewise.arrays.libraries import Array, View
@@ -17,9 +17,10 @@ from tilewise.devices.gpu import Gpu
 from tilewise.devices.prepared import Prepared
 from tilewise.errors import TilewiseError
 from tilewise.gemm import beside
-from tilewise.gemm.plan import chip_of, plan_product
-from tilewise.gemm.product import ACCUMULATORS, Operand, Product, offset
-from tilewise.gemm.steps import NotKeptError, Plan, execute, prepare
+from tilewise.gemm.plan import plan_product
+from tilewise.gemm.product import ACCUMULATORS, Operand, offset
+from tilewise.gemm.steps import execute
+from tilewise.host.product import multiply
 from tilewise.places import ITEM_SIZES
 from tilewise.tracebacks import hide_frames
 
@@ -36,6 +37,7 @@ def matmul(
     out: Array | None = None,
     out_dtype: Any = None,
     device: str | Device = "auto",
+    max_gpu_memory: int | str | None = None,
 ) -> Any:
     """alpha op(A) op(B) + beta C, where op may transpose.
 
@@ -62,6 +64,9 @@ def matmul(
         the host they go to the GPU and back; with no GPU, to their own library's product.
         ``"gpu"``: the same, but a missing GPU is an error. ``"emulator"``: arrays on the host, by
         the general kernel on the emulator. Or a device, as ``tilewise.emulator("sm_80")``.
+    max_gpu_memory : int or str, optional
+        For arrays on the host: what the product may take of the GPU's memory, in bytes or as
+        ``"20GB"`` or ``"512MiB"``. By default what is free, less a reserve.
 
     Returns
     -------
@@ -93,16 +98,26 @@ def matmul(
     """
     try:
         key, again = repeat.find(
-            a, b, c, out, alpha, beta, transpose_a, transpose_b, out_dtype, device
+            a, b, c, out, alpha, beta, transpose_a, transpose_b, out_dtype, device, max_gpu_memory
         )
         if again is not None and (result := again.run(a, b, c, out)) is not None:
             return result
         call = check(a, b, c, alpha, beta, transpose_a, transpose_b, out, out_dtype, device)
         ordinal = call.library.ordinal(a)
+        room = None if max_gpu_memory is None else sizes.parse(max_gpu_memory, "max_gpu_memory")
         if ordinal is not None:
+            if room is not None:
+                raise ValueError(
+                    "max_gpu_memory is for arrays on the host; these lie on the GPU already"
+                )
             return _where_it_lies(call, gpu_of(ordinal), key)
         place = device_of(device) if device != "auto" else first_gpu()
-        result = _by_library(call) if place is None else _from_host(call, place)
+        if place is None:
+            result = _by_library(call)
+        elif isinstance(place, Gpu):
+            result = multiply(call, place, room)
+        else:
+            result = _on(call, place)
         # numpy.matmul gives a number, not an array, for two vectors.
         return (
             result[()]
@@ -166,7 +181,7 @@ def _where_it_lies(call: Call, gpu: Gpu, key: repeat.Key | None) -> Array:
         view.pointer,
         0 if workspace is None else library.address(workspace),
     )
-    launches = _launches(product, plan, gpu)
+    launches = beside.launches(product, plan, gpu)
     for launch in launches:
         gpu.enqueue(launch, stream, addresses)
     if target is not result:
@@ -176,16 +191,6 @@ def _where_it_lies(call: Call, gpu: Gpu, key: repeat.Key | None) -> Array:
         if a.view and b.view and (c is None or c.view):  # none of them was copied
             repeat.remember(key, _record(call, gpu, launches, result, workspace, views))
     return result
-
-
-def _launches(product: Product, plan: Plan, gpu: Gpu) -> tuple[Prepared, ...]:
-    """What the plan launches; where kernels have to be compiled, others are compiled beside."""
-    with suppress(NotKeptError):
-        return prepare(plan, gpu, compiles=False)
-    kernels = [step.kernel for step in plan.steps]
-    missing = [each for each in kernels if each.find(gpu.arch, lines=False) is None]
-    beside.expect(product, missing, chip_of(gpu), gpu.arch)
-    return prepare(plan, gpu)
 
 
 def _record(
@@ -222,11 +227,9 @@ def _record(
     )
 
 
-def _from_host(call: Call, device: Device) -> Array:
-    """To the device, and back."""
+def _on(call: Call, device: Device) -> Array:
+    """To a device that is no GPU, and back."""
     library = call.library
-    if isinstance(device, Gpu):
-        device.context.check_process()
     there: list[DeviceArray] = []  # keeps them alive
 
     def placed(x: _Input) -> tuple[Operand, int]:

@@ -257,7 +257,7 @@ def test_a_climb_of_16_bits(
         assert row["correct"]
         assert row["share"] == pytest.approx(1e12 * row["tflops"] / found["ceilings"][dtype])
     taken = {row["kernel"]: row for row in found["kernels"]}
-    assert taken["multistage"]["shared_bytes"] == 65536
+    assert taken["multistage"]["shared_bytes"] == 32768  # its smallest tiles
     emulated.spoiled["multistage"] = lambda c: c.__setitem__((3, 5), 0x4800)
     assert not run(settings, emulated)["correct"]
     json.dumps(found, allow_nan=False)

@@ -18,7 +18,7 @@ from tilewise.devices.gpu import Gpu
 from tilewise.files import memory, multiply, unfinished
 from tilewise.files.execute import OnDevice, OnHost
 from tilewise.files.npy import MatrixFile, Target
-from tilewise.files.plan import Span
+from tilewise.gemm.blocking import Span
 
 Array = np.ndarray[Any, Any]
 

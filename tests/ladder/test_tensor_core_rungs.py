@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from commands import Tilewise
 from hypothesis import given
 from hypothesis import strategies as st
 from reference import THOROUGH, examples, thorough
@@ -20,6 +22,7 @@ from tilewise.ladder.run import run
 from tilewise.ladder.rungs import Rung, rung
 from tilewise.lens.profiling import profile
 from tilewise.lens.watch import watch
+from tilewise.numbers import check
 from tilewise.precision import HALVES, dtype_of
 
 NAMES = ("tensor_core", "ldmatrix", "multistage")
@@ -93,7 +96,7 @@ def test_multistage_has_its_tile_by_the_size() -> None:
     each = rung("multistage")
     assert each.tile_by_size
     assert [each.tile_for(n, n, n) for n in (0, 512, 1024, 2048, 8192)] == [64, 64, 64, 256, 256]
-    assert each.tile_for(2**23, 8, 8) == 256  # a grid has at most 65,535 blocks down C
+    assert each.tile_for(2**22, 8, 8) == 128  # a grid has at most 65,535 blocks down C
     assert each.tile_for(8192, 8192, 8192, tile=128) == 128
 
 
@@ -224,3 +227,17 @@ def test_bfloat16_without_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
         random_problem(3, 3, 3, "bfloat16")
     assert random_problem(3, 3, 3, "float16")[0].dtype == np.float16
     rung("multistage").kernel("bfloat16").compile()
+
+
+def test_matrices_in_files(tilewise: Tilewise, tmp_path: Path) -> None:
+    a, b, _ = random_problem(20, 30, 40, "float16")
+    np.save(tmp_path / "a.npy", a)
+    np.save(tmp_path / "b.npy", b)
+    files = ("--a", str(tmp_path / "a.npy"), "--b", str(tmp_path / "b.npy"))
+    out = tmp_path / "c.npy"
+    found = tilewise("run", "ldmatrix", *files, "--out", str(out))
+    assert found.code == 0
+    assert check(np.load(out), a, b).correct
+    refused = tilewise("run", "tiled", *files)
+    assert refused.code == 2
+    assert "float16 is not supported: tiled takes float32 and float64" in refused.err

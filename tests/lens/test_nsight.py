@@ -627,6 +627,7 @@ LISTING = """
 if "--query-metrics" in sys.argv:
     print("Device NVIDIA H200 (GH100)")
     print("l1tex__tmain_other      Counter   request   # of requests")
+    print("smsp__inst_executed_op_ldsm   Counter   inst   # of instructions")
     print("sm__cycles_active       Counter   cycle     # of cycles")
     raise SystemExit
 """
@@ -645,9 +646,11 @@ def test_candidates(
 ) -> None:
     """Each metric that is not 0 is shown, what the GPU lists is asked for, and all is kept."""
     ncu(
-        COUNTS.replace(
+        "import pathlib\n"
+        "pathlib.Path(sys.argv[0]).with_name('asked').write_text(' '.join(asked))\n"
+        + COUNTS.replace(
             "values(report))",
-            "{**values(report), 'l1tex__tmain_requests.sum': 7, 'l1tex__tmain_other.sum': 3, "
+            "{**values(report), 'l1tex__tmain_other.sum': 3, "
             "'smsp__inst_executed_op_ldsm.sum': '1,200'})",
         )
     )
@@ -667,10 +670,13 @@ def test_candidates(
     kept = json.loads(file.read_text())
     assert "l1tex__tmain_other.sum" in kept["there"]
     assert not any("cycles" in name for name in kept["there"])
+    # Of what is not listed, only what instrumented instructions count is asked for.
+    assert "l1tex__data_bank_reads.sum" not in program.with_name("asked").read_text()
+    assert "smsp__sass_inst_executed_op_ldsm.sum" in program.with_name("asked").read_text()
     assert {case["name"].partition("-")[0] for case in kept["cases"]} == {
         "matrix_rows", "async_copy", "shared_atomic",
     }  # fmt: skip
-    assert all(case["metrics"]["l1tex__tmain_requests.sum"] == 7 for case in kept["cases"])
+    assert all(case["metrics"]["l1tex__tmain_other.sum"] == 3 for case in kept["cases"])
     assert all(case["emulator"]["global_load_requests"] for case in kept["cases"])
 
 

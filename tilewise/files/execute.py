@@ -13,7 +13,7 @@ import numpy as np
 
 from tilewise.devices import Device
 from tilewise.files.npy import Array, MatrixFile, Target
-from tilewise.files.plan import FilePlan, Load, Multiply, Store
+from tilewise.gemm.blocking import BlockPlan, Load, Multiply, Store
 from tilewise.matmul import matmul
 
 RECORDED = 1.0
@@ -33,11 +33,11 @@ class OnHost:
 
     Parameters
     ----------
-    plan : FilePlan
+    plan : BlockPlan
     sums : dtype
     """
 
-    def __init__(self, plan: FilePlan, sums: np.dtype[Any]) -> None:
+    def __init__(self, plan: BlockPlan, sums: np.dtype[Any]) -> None:
         self._rows = plan.strip
         self._strip = np.empty(plan.strip * plan.block_n if plan.is_divided else 0, sums)
 
@@ -81,7 +81,7 @@ class Moved:
 
 
 def execute(
-    plan: FilePlan,
+    plan: BlockPlan,
     inputs: Mapping[str, MatrixFile],
     target: Target,
     dtypes: tuple[str, str],
@@ -95,7 +95,7 @@ def execute(
 
     Parameters
     ----------
-    plan : FilePlan
+    plan : BlockPlan
     inputs : mapping of str to MatrixFile
         A and B, by these names.
     target : Target
@@ -175,7 +175,7 @@ def _as(piece: Array, space: Array) -> Array:
     return found
 
 
-def _store(plan: FilePlan, target: Target, step: Store, sums: Array) -> int:
+def _store(plan: BlockPlan, target: Target, step: Store, sums: Array) -> int:
     """Write a tile, a strip at a time where it has to be rounded; return the bytes."""
     if target.dtype == sums.dtype:
         target.store(step.rows, step.columns, sums)

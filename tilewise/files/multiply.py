@@ -20,9 +20,9 @@ from tilewise.errors import DeviceUnavailableError
 from tilewise.files import memory as memories
 from tilewise.files.execute import Multiplier, OnDevice, OnHost, execute
 from tilewise.files.npy import MatrixFile, Target
-from tilewise.files.plan import FilePlan, Problem, choose
 from tilewise.files.sample import check_sample
 from tilewise.files.unfinished import Unfinished
+from tilewise.gemm.blocking import BlockPlan, Problem, choose
 from tilewise.gemm.product import ACCUMULATORS
 from tilewise.ladder.matrix_files import check_target
 from tilewise.numbers import Check
@@ -305,7 +305,7 @@ class _Run:
             checked, tuple(self.notes),
         )  # fmt: skip
 
-    def _planned(self) -> FilePlan:
+    def _planned(self) -> BlockPlan:
         plan = choose(self.problem, self.room)
         if plan.tiles * plan.pieces > _MOST_PRODUCTS:
             raise ValueError(
@@ -319,7 +319,7 @@ class _Run:
         """What must be the same in the run that goes on."""
         return {"A": self.a.header.to_dict(), "B": self.b.header.to_dict(), "device": self.device}
 
-    def _record(self, plan: FilePlan, done: int) -> None:
+    def _record(self, plan: BlockPlan, done: int) -> None:
         blocks = {
             "block_m": plan.block_m, "block_n": plan.block_n, "block_k": plan.block_k,
             "by_columns": plan.by_columns,
@@ -327,7 +327,7 @@ class _Run:
         self.files.record({**self._identity(), "plan": blocks, "done": done})
         self._done = done
 
-    def _earlier(self) -> tuple[FilePlan | None, int]:
+    def _earlier(self) -> tuple[BlockPlan | None, int]:
         """The interrupted run's plan, and how many of its tiles are done."""
         found = self.files.recorded()
         if found is None:
@@ -344,7 +344,7 @@ class _Run:
                     f"from, or {anew}"
                 )
         try:
-            plan, done = FilePlan(self.problem, **found["plan"]), int(found["done"])
+            plan, done = BlockPlan(self.problem, **found["plan"]), int(found["done"])
             is_good = min(plan.block_m, plan.block_n, plan.block_k) > 0 and 0 < done <= plan.tiles
         except (KeyError, TypeError, ValueError):
             is_good = False
@@ -385,7 +385,7 @@ class _Run:
         if not self._done:
             self.files.discard()
 
-    def _with_hint(self, error: OSError, plan: FilePlan) -> OSError:
+    def _with_hint(self, error: OSError, plan: BlockPlan) -> OSError:
         if not self._done or error.errno is None:
             return error
         hint = f"{self._done:,} of {plural(plan.tiles, 'tile')} are kept; resume=True goes on there"

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 from numpy.lib import format as npy
 
-from tilewise.files.plan import Span
+from tilewise.gemm.blocking import Span
 
 DTYPES = ("float16", "float32", "float64")
 

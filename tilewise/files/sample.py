@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tilewise.files.npy import Array, MatrixFile
-from tilewise.files.plan import Span
+from tilewise.gemm.blocking import Span
 from tilewise.numbers import Check, check
 
 GROUPS, LINES = 4, 4

@@ -13,11 +13,15 @@ import os
 import random
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
 from tilewise.compiler import ahead
+from tilewise.devices.gpu import Gpu
+from tilewise.devices.prepared import Prepared
 from tilewise.gemm.chip import Chip
-from tilewise.gemm.plan import kernels_of
+from tilewise.gemm.plan import chip_of, kernels_of
 from tilewise.gemm.product import Operand, Product
+from tilewise.gemm.steps import NotKeptError, Plan, prepare
 from tilewise.kernel import Kernel
 
 VARIABLE = "TILEWISE_COMPILE_BESIDE"
@@ -37,6 +41,24 @@ def _begin_anew() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_begin_anew)
+
+
+def launches(product: Product, plan: Plan, gpu: Gpu) -> tuple[Prepared, ...]:
+    """Return a plan's launches; where kernels must be compiled, others are compiled beside.
+
+    Parameters
+    ----------
+    product : Product
+        That the plan is of.
+    plan : Plan
+    gpu : Gpu
+    """
+    with suppress(NotKeptError):
+        return prepare(plan, gpu, compiles=False)
+    kernels = [step.kernel for step in plan.steps]
+    missing = [each for each in kernels if each.find(gpu.arch, lines=False) is None]
+    expect(product, missing, chip_of(gpu), gpu.arch)
+    return prepare(plan, gpu)
 
 
 def expect(product: Product, missing: Sequence[Kernel], chip: Chip | None, arch: str) -> bool:

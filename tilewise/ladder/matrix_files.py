@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-DTYPES = ("float32", "float64")
+DTYPES = ("float16", "float32", "float64")  # a .npy file has no name for bfloat16
 
 
 def load_matrix(path: Path, what: str) -> npt.NDArray[Any]:
@@ -25,7 +25,7 @@ def load_matrix(path: Path, what: str) -> npt.NDArray[Any]:
 
     Returns
     -------
-    ndarray, shape (rows, columns), float32 or float64
+    ndarray, shape (rows, columns), of one of :data:`DTYPES`
 
     Raises
     ------
@@ -61,7 +61,7 @@ def load_matrix(path: Path, what: str) -> npt.NDArray[Any]:
         )
     if loaded.dtype.newbyteorder("=").name not in DTYPES:
         raise ValueError(
-            f"matrix {what}: {path} is {loaded.dtype}; the kernels take {' or '.join(DTYPES)}"
+            f"matrix {what}: {path} is {loaded.dtype}; the kernels take {', '.join(DTYPES)}"
         )
     # A file may be column-major or of the other byte order; its copy here need not be.
     return np.ascontiguousarray(loaded, dtype=loaded.dtype.newbyteorder("="))

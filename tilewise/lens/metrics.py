@@ -25,7 +25,13 @@ def _of_instructions(op: str) -> str:
 
 
 def _conflicts(op: str) -> str:
+    """Bank conflicts, as the banks see them."""
     return f"l1tex__data_bank_conflicts_{_LSU}_shared_op_{op}.sum"
+
+
+def _conflicts_of_instructions(op: str) -> str:
+    """Bank conflicts, as the instructions make them."""
+    return f"smsp__sass_l1tex_data_bank_conflicts_{_LSU}_shared_op_{op}.sum"
 
 
 # By counter: alternatives, of which the first is taken whose metrics the GPU all has; a count is
@@ -45,31 +51,57 @@ METRICS: Mapping[str, tuple[tuple[str, ...], ...]] = {
         for what in ("requests", "sectors")
     },
     **{
-        f"shared_{kind}_{what}": alternatives
+        f"shared_{kind}_requests": _either(
+            f"smsp__sass_inst_executed_op_shared_{op}.sum",
+            f"smsp__inst_executed_op_shared_{op}.sum",
+        )
         for kind, op in (("load", "ld"), ("store", "st"))
+    },
+    # What the banks see of loads has ldmatrix in it, and of stores stmatrix; what the instructions
+    # make has not. But of loads, it does not have what two lanes share.
+    "shared_load_wavefronts": (
+        (_of_banks("ld"), f"-{_of_instructions('ldsm')}"),
+        *_either(_of_banks("ld"), _of_instructions("ld")),
+    ),
+    "shared_store_wavefronts": _either(_of_instructions("st"), _of_banks("st")),
+    "shared_load_bank_conflicts": (
+        (_conflicts("ld"), f"-{_conflicts_of_instructions('ldsm')}"),
+        (_conflicts("ld"),),
+    ),
+    # The banks also wait for what comes in from L2, at times: such wavefronts are no
+    # instruction's, and no bank conflicts of the kernel's.
+    "shared_store_bank_conflicts": (
+        (
+            _conflicts("st"), f"-{_of_banks('st')}", _of_instructions("st"),
+            _of_instructions("stsm"), f"-{_conflicts_of_instructions('stsm')}",
+        ),
+        (_conflicts("st"), f"-{_of_banks('st')}", _of_instructions("st")),
+        (_conflicts("st"),),
+    ),
+    **{
+        f"{name}_{what}": alternatives
+        for name, op in (("ldmatrix", "ldsm"), ("stmatrix", "stsm"), ("cp_async", "ldgsts"))
         for what, alternatives in (
             (
                 "requests",
                 _either(
-                    f"smsp__sass_inst_executed_op_shared_{op}.sum",
-                    f"smsp__inst_executed_op_shared_{op}.sum",
+                    f"smsp__inst_executed_op_{op}.sum", f"smsp__sass_inst_executed_op_{op}.sum"
                 ),
             ),
-            (
-                "wavefronts",
-                # Those of a store's instructions; those of a load's don't have what two lanes
-                # share.
-                _either(*((_of_instructions(op), _of_banks(op))[:: 1 if op == "st" else -1])),
-            ),
-            (
-                "bank_conflicts",
-                # The banks also wait for what comes in from L2, at times: such wavefronts are no
-                # instruction's, and no bank conflicts of the kernel's.
-                (
-                    *([(_conflicts(op), f"-{_of_banks(op)}", _of_instructions(op))] * (op == "st")),
-                    (_conflicts(op),),
-                ),
-            ),
+            ("wavefronts", _either(_of_instructions(op))),
+            ("bank_conflicts", _either(_conflicts_of_instructions(op))),
+        )
+    },
+    "wgmma_requests": _either("smsp__sass_inst_executed_op_shared_gmma.sum"),
+    **{
+        name: _either(metric)
+        for kind, op, way in (
+            ("load", "ld", "xbar2l1tex_read"), ("store", "st", "l1tex2xbar_write"),
+            ("reduction", "red", "l1tex2xbar_write"),
+        )
+        for name, metric in (
+            (f"bulk_{kind}_requests", f"smsp__sass_inst_executed_op_tma_{op}.sum"),
+            (f"bulk_{kind}_sectors", f"l1tex__m_{way}_sectors_mem_global_op_tma_{op}.sum"),
         )
     },
     "shared_atomic_requests": _either("smsp__inst_executed_op_shared_atom.sum"),
@@ -80,7 +112,7 @@ METRICS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     },
     "warp_instructions": _either("smsp__inst_executed.sum"),
     "registers": _either("launch__registers_per_thread"),
-}
+}  # fmt: skip
 LIMITS = {
     "blocks": "launch__occupancy_limit_blocks",
     "registers": "launch__occupancy_limit_registers",
@@ -108,6 +140,11 @@ EXACT = tuple(
     for what in counts
 )
 """Counters that the emulator counts as the hardware does, to the last one."""
+
+_KINDS = ("ldmatrix", "stmatrix", "cp_async", "bulk", "wgmma")
+EXACT_IF_MEASURED = tuple(name for name in METRICS if name.startswith(_KINDS))
+"""Counters of single instructions, for which not every GPU has metrics; where it has, they are to
+be equal too."""
 
 AS_PTX = (
     "divergent_branches", "fadd", "fmul", "ffma", "dadd", "dmul", "dfma", "warp_instructions",
@@ -198,11 +235,15 @@ def _are_arrivals(metrics: Mapping[str, int]) -> bool:
     instructions' own conflicts are wavefronts of theirs. Conflicts of as many as lanes share by
     chance would be taken for such; beside the emulator's count they show.
     """
-    of_banks, of_instructions, conflicts = (
+    of_banks, of_instructions, of_matrices, conflicts, conflicts_of_matrices = (
         metrics.get(metric, 0)
-        for metric in (_of_banks("ld"), _of_instructions("ld"), _conflicts("ld"))
-    )
-    return conflicts > 0 and of_banks - of_instructions == conflicts
+        for metric in (
+            _of_banks("ld"), _of_instructions("ld"), _of_instructions("ldsm"), _conflicts("ld"),
+            _conflicts_of_instructions("ldsm"),
+        )
+    )  # fmt: skip
+    conflicts -= conflicts_of_matrices
+    return conflicts > 0 and of_banks - of_matrices - of_instructions == conflicts
 
 
 def hardware(

@@ -18,6 +18,7 @@ from tilewise.devices.emulator.ptx.program import Program
 from tilewise.devices.emulator.recording.events import Event, Recording
 from tilewise.lens.sentences import Scene, say
 from tilewise.places import Dim3
+from tilewise.precision import HALVES
 
 
 class Writer:
@@ -91,7 +92,10 @@ class Writer:
     def _typed(self, event: Event, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Bits of an array as the numbers that they are: some instructions know no more."""
         place = self.scene.place(event)
-        dtype = place.dtype if place is not None else self.dtype if event.is_copy else None
+        # Instructions on 16-bit elements know bits alone, and a product has them in shared memory.
+        is_half = self.is_product and self.dtype is not None and self.dtype.name in HALVES
+        in_shared = self.dtype if event.is_copy or is_half else None
+        dtype = in_shared if place is None else place.dtype
         if dtype is None or dtype.kind == "c" or values.dtype.kind != "u":
             return values
         if values.dtype.itemsize < dtype.itemsize:

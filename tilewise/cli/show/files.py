@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from tilewise.cli.show.console import console, gflops, named_rows, verdict
-from tilewise.files.memory import shown
 from tilewise.shown import duration, plural
+from tilewise.sizes import shown
 
 if TYPE_CHECKING:
     from tilewise.files.multiply import FileProduct

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tilewise.files.plan import FilePlan, Load, Multiply, Problem, Span, Store, choose
+from tilewise.gemm.blocking import BlockPlan, Load, Multiply, Problem, Span, Store, choose
 
 SIZES = st.integers(0, 40)
 PROBLEMS = st.builds(
@@ -21,33 +21,33 @@ PROBLEMS = st.builds(
     st.sampled_from([2, 4]), st.sampled_from([0, 4]), st.sampled_from([0, 1]),
 )  # fmt: skip
 BLOCKS = st.integers(1, 45)
-PLANS = st.builds(FilePlan, PROBLEMS, BLOCKS, BLOCKS, BLOCKS, st.booleans())
+PLANS = st.builds(BlockPlan, PROBLEMS, BLOCKS, BLOCKS, BLOCKS, st.booleans())
 
 
-def loaded(plan: FilePlan) -> int:
+def loaded(plan: BlockPlan) -> int:
     """Bytes that its steps load."""
     loads = [x for x in plan.steps() if isinstance(x, Load)]
     return plan.problem.item * sum(x.rows.size * x.columns.size for x in loads)
 
 
-def naive(plan: FilePlan) -> int:
+def naive(plan: BlockPlan) -> int:
     """Bytes that the same tiles read where every product loads both of its pieces."""
     steps = [x for x in plan.steps() if isinstance(x, Multiply)]
     return plan.problem.item * sum(x.depth.size * (x.rows.size + x.columns.size) for x in steps)
 
 
-def every(p: Problem, memory: int) -> Iterator[FilePlan]:
+def every(p: Problem, memory: int) -> Iterator[BlockPlan]:
     """All plans that fit."""
     for m, n, k in product(range(1, p.m + 1), range(1, p.n + 1), range(1, p.k + 1)):
         for by_columns in (False, True):
-            plan = FilePlan(p, m, n, k, by_columns)
+            plan = BlockPlan(p, m, n, k, by_columns)
             if plan.memory <= memory:
                 yield plan
 
 
 @given(PLANS)
 @settings(max_examples=300, deadline=None)
-def test_every_element_is_the_sum_of_all_of_k_and_is_stored_once(plan: FilePlan) -> None:
+def test_every_element_is_the_sum_of_all_of_k_and_is_stored_once(plan: BlockPlan) -> None:
     p = plan.problem
     depth, stored = np.zeros((p.m, p.n), int), np.zeros((p.m, p.n), int)
     held: dict[str, tuple[Span, Span]] = {}
@@ -73,14 +73,14 @@ def test_every_element_is_the_sum_of_all_of_k_and_is_stored_once(plan: FilePlan)
 
 @given(PLANS)
 @settings(max_examples=500, deadline=None)
-def test_the_bytes_of_a_plan_are_those_of_its_steps(plan: FilePlan) -> None:
+def test_the_bytes_of_a_plan_are_those_of_its_steps(plan: BlockPlan) -> None:
     assert plan.bytes_read == loaded(plan) <= naive(plan)
     assert plan.bytes_written == plan.problem.out * plan.problem.m * plan.problem.n
 
 
 @given(PLANS, st.integers(0, 20))
 @settings(deadline=None)
-def test_a_plan_can_be_taken_up_at_any_tile(plan: FilePlan, first: int) -> None:
+def test_a_plan_can_be_taken_up_at_any_tile(plan: BlockPlan, first: int) -> None:
     def of(steps: Iterator[object]) -> list[object]:
         return [x for x in steps if not isinstance(x, Load)]
 
@@ -102,7 +102,7 @@ def test_what_is_chosen_fits_and_no_order_moves_less_than_the_bound(
     assert plan.memory <= memory
     assert plan.bytes_moved >= p.bound(memory) >= p.compulsory
     # The largest square tiles of pieces as deep, where each product loads both of its pieces.
-    square = [FilePlan(p, edge, edge, plan.block_k) for edge in range(1, 41)]
+    square = [BlockPlan(p, edge, edge, plan.block_k) for edge in range(1, 41)]
     fitting = [naive(x) + x.bytes_written for x in square if x.memory <= memory]
     assert plan.bytes_moved <= 1.01 * min(fitting, default=plan.bytes_moved)
 
@@ -156,7 +156,7 @@ def test_an_inner_product_is_cut_along_k() -> None:
 
 def test_pieces_are_shared_by_neighbours() -> None:
     """Forwards along one row of tiles, backwards along the next."""
-    steps = list(FilePlan(Problem(4, 4, 4, 4, 4, 4), 2, 2, 4).steps())
+    steps = list(BlockPlan(Problem(4, 4, 4, 4, 4, 4), 2, 2, 4).steps())
     assert "".join(x.matrix if isinstance(x, Load) else "." for x in steps) == "AB..B..A..B.."
     kinds = Counter(type(x).__name__ for x in steps)
     assert kinds == {"Load": 5, "Multiply": 4, "Store": 4}

@@ -1,5 +1,6 @@
-"""Plan a product of matrices in files: which tiles, in which order, and how many bytes that moves.
+"""Cut a product into blocks that fit a memory: which, in which order, and what that moves.
 
+The memory may be the host's, for matrices in files, or a GPU's, for matrices in the host's memory.
 Nothing here reads or writes. A tile of C stays in memory until all of k has been added to it, so
 that C is written once and never read. Tiles are visited in serpentine order, and the pieces of k
 forwards and backwards in turn: neighbouring tiles share a piece of A or of B, which stays.
@@ -33,7 +34,7 @@ class Span(NamedTuple):
 
 
 class Load(NamedTuple):
-    """The step that reads a piece of A or of B from its file; it takes the last one's place."""
+    """The step that brings a piece of A or of B; it takes the last one's place."""
 
     matrix: str
     rows: Span
@@ -68,9 +69,9 @@ class Problem:
     ----------
     m, n, k : int
     item, sums, out : int
-        Bytes of an element of A and B in their files, of the sums, and of C in its file.
+        Bytes of an element of A and B where they come from, of the sums, and of C where it goes.
     casts : int
-        Bytes of the copy of each element of A and B that is multiplied; 0 where there is none.
+        Bytes of the memory that each element of A and B takes besides, as for a cast copy.
     copies : int
         How many more tiles of sums the multiplication itself takes in memory.
     """
@@ -114,7 +115,7 @@ class Problem:
 
 
 @dataclass(frozen=True)
-class FilePlan:
+class BlockPlan:
     """How a product is cut, and in which order its pieces are multiplied.
 
     Attributes
@@ -159,7 +160,7 @@ class FilePlan:
 
     @property
     def bytes_read(self) -> int:
-        """Bytes of A and B that are read, all loads together."""
+        """Bytes of A and B that are brought, all loads together."""
         p = self.problem
         sizes = (p.m, self.block_m, p.n, self.block_n)
         if self.by_columns:
@@ -213,7 +214,7 @@ class FilePlan:
         return _span(i, self.block_m, p.m), _span(j, self.block_n, p.n)
 
 
-def choose(problem: Problem, memory: int) -> FilePlan:
+def choose(problem: Problem, memory: int) -> BlockPlan:
     """Return the plan that moves the fewest bytes.
 
     Of those that move at most 1% more, the one whose tiles are written every second or so, does
@@ -239,13 +240,13 @@ def choose(problem: Problem, memory: int) -> FilePlan:
     raise ValueError(f"memory is {memory:,} bytes; one element of each matrix takes {least:,}")
 
 
-def _merit(plan: FilePlan) -> tuple[int, bool, int, int]:
+def _merit(plan: BlockPlan) -> tuple[int, bool, int, int]:
     work = plan.block_m * plan.block_n * plan.problem.k
     calls = plan.tiles * plan.pieces
     return int(math.log2(max(work / _WORK, 1))), plan.is_divided, calls, plan.bytes_moved
 
 
-def _candidates(p: Problem, memory: int, floor: int) -> Iterator[FilePlan]:
+def _candidates(p: Problem, memory: int, floor: int) -> Iterator[BlockPlan]:
     """Yield plans that fit: for each depth and each height of a tile, the widest that fits."""
     least_m, least_n = min(max(p.m, 1), floor), min(max(p.n, 1), floor)
 
@@ -256,11 +257,11 @@ def _candidates(p: Problem, memory: int, floor: int) -> Iterator[FilePlan]:
         for block_m in _sizes(p.m, floor, 1.1):
             widest = _largest(p.n, lambda size, m=block_m, k=block_k: fits(m, size, k))  # type: ignore[misc]
             for block_n in _widths(p.n, least_n, widest, block_m * p.k):
-                yield FilePlan(p, block_m, block_n, block_k)
+                yield BlockPlan(p, block_m, block_n, block_k)
         for block_n in _sizes(p.n, floor, 1.1):
             widest = _largest(p.m, lambda size, n=block_n, k=block_k: fits(size, n, k))  # type: ignore[misc]
             for block_m in _widths(p.m, least_m, widest, block_n * p.k):
-                yield FilePlan(p, block_m, block_n, block_k, by_columns=True)
+                yield BlockPlan(p, block_m, block_n, block_k, by_columns=True)
 
 
 def _widths(size: int, least: int, widest: int, work: int) -> set[int]:

@@ -1,0 +1,142 @@
+"""Plans of products from the host's memory, carried out on a lane that does things in any order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from fake_lane import FakeLane, FakeLauncher, helpers
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tilewise.host import choose, divided, execute, grouped, resident
+from tilewise.host.choose import Seconds
+from tilewise.host.copiers import Copiers
+from tilewise.host.execute import Matrices
+from tilewise.host.launcher import Asked
+from tilewise.host.matrices import HostMatrix
+from tilewise.host.plan import HostPlan, HostProblem
+from tilewise.host.product import problem_of
+from tilewise.host.strips import Strips
+
+Array = np.ndarray[Any, Any]
+
+COPIERS = Copiers(3)
+
+
+def seconds(rate: float = 1e12) -> Seconds:
+    return lambda m, n, k: 1e-6 + 2 * m * n * k / rate
+
+
+def drawn(draw: Any, shape: tuple[int, ...], dtype: str, seed: int) -> Array:
+    """An array with strides of any kind."""
+    x = np.random.default_rng(seed).standard_normal(shape).astype(dtype)
+    kind = draw(st.sampled_from(["C", "F", "pitched", "backwards", "both"]))
+    if kind == "F":
+        return x.swapaxes(-1, -2).copy().swapaxes(-1, -2)
+    if kind == "backwards":
+        return x[..., ::-1, :].copy()[..., ::-1, :]
+    if kind in ("pitched", "both"):
+        wide = np.full((*shape[:-2], shape[-2] * 2, shape[-1] * 2 + 3), np.nan, dtype)
+        view = wide[..., : shape[-2], : shape[-1]] if kind == "pitched" else wide[..., ::2, 1:-2:2]
+        view[...] = x
+        return view
+    return x
+
+
+def run(
+    plan: HostPlan, p: HostProblem, matrices: Matrices, asked: Asked, seed: int, inline: bool
+) -> FakeLane:
+    lane = FakeLane(seed)
+    launcher = FakeLauncher(lane, p, asked)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(execute, "INLINE", 1 << 30 if inline else -1)
+        for name in ("BUFFER", "SMALL_BUFFER"):  # of a few elements, so that there are many parts
+            patch.setattr(execute, name, 64 << seed % 5)
+        execute.execute(plan, p, matrices, lane, launcher, helpers(COPIERS))
+    assert lane.allocated == plan.memory + 2 * 256
+    return lane
+
+
+def reference(a: Array, b: Array, c: Array | None, asked: Asked) -> Array:
+    wide = np.float64 if asked.dtype == "float64" else np.float32
+    found: Array = np.multiply(asked.alpha, a.astype(wide) @ b.astype(wide), dtype=wide)
+    if c is not None:
+        found = found + np.multiply(asked.beta, c.astype(wide), dtype=wide)
+    return found
+
+
+@st.composite
+def products(draw: Any) -> tuple[HostProblem, Matrices, Asked, Array, int]:
+    dtype = draw(st.sampled_from(["float16", "float32", "float64"]))
+    batch = draw(st.sampled_from([1, 1, 1, 2, 5]))
+    m, n, k = (draw(st.integers(1, 40)) for _ in range(3))
+    seed = draw(st.integers(0, 10**6))
+    a = drawn(draw, (batch, m, k), dtype, seed)
+    shared = draw(st.sampled_from(["", "", "same", "transposed", "one B", "one A"]))
+    if shared == "same":
+        a = drawn(draw, (batch, m, m), dtype, seed)
+        b = a
+    elif shared == "transposed":
+        b = a.swapaxes(1, 2)
+    else:
+        b = drawn(draw, (batch, k, n), dtype, seed + 1)
+        if shared == "one B":
+            b = np.broadcast_to(b[:1], b.shape)
+        elif shared == "one A":
+            a = np.broadcast_to(a[:1], a.shape)
+    m, n = a.shape[1], b.shape[2]
+    out_dtype = draw(st.sampled_from([dtype, "float32"])) if dtype == "float16" else dtype
+    out = drawn(draw, (batch, m, n), out_dtype, seed + 2)
+    reads_c = draw(st.booleans())
+    alpha = draw(st.sampled_from([1.0, -0.5]))
+    c = None
+    if reads_c:
+        c = out if draw(st.booleans()) else drawn(draw, (batch, m, n), out_dtype, seed + 3)
+    asked = Asked(dtype, out_dtype, alpha, 2.0 if reads_c else 0.0)
+    x = Matrices(
+        HostMatrix(a, draw(st.booleans())), HostMatrix(b, draw(st.booleans())),
+        None if c is None else HostMatrix(c, draw(st.booleans())),
+        HostMatrix(out, draw(st.booleans())),
+    )  # fmt: skip
+    p = problem_of(x, alpha, 8 if dtype == "float64" else 4)
+    with np.errstate(all="ignore"):
+        expected = reference(a, b, c, asked)
+    return p, x, asked, expected, seed
+
+
+def plans(draw: Any, p: HostProblem) -> HostPlan:
+    """A plan of any kind, not only the one that is fastest."""
+    if p.batch > 1:
+        return grouped.plan(p, draw(st.integers(1, p.batch)))
+    kind = draw(st.sampled_from(["resident", "strips", "divided", "chosen"]))
+    if kind == "resident":
+        grain = draw(st.sampled_from([8, 16, 128]))
+        return resident.plan(p, draw(st.integers(1, 5)), draw(st.integers(1, 5)), grain)
+    if kind == "strips":
+        height, width = draw(st.integers(1, 20)), draw(st.integers(1, 20))
+        if p.shared == "transposed" and draw(st.booleans()):
+            width = height
+        slots = draw(st.integers(4, 9))
+        held = draw(st.integers(1, slots - 2))
+        return Strips(p, height, width, slots, held, draw(st.booleans())).plan()
+    if kind == "divided":
+        return divided.plan(p, draw(st.integers(4_000, 40_000)))
+    return choose.choose(p, draw(st.integers(20_000, 10**6)), seconds())
+
+
+def assert_matches(found: Array, expected: Array, asked: Asked, k: int) -> None:
+    unit = np.finfo(asked.dtype).eps
+    wide = np.finfo("float64" if asked.dtype == "float64" else "float32").eps
+    tolerance = 40 * (unit if asked.out_dtype == asked.dtype else wide) + 40 * k * wide
+    assert np.allclose(found, expected, rtol=tolerance, atol=tolerance * 10)
+
+
+@settings(max_examples=2500, deadline=None)
+@given(st.data())
+def test_every_plan_gives_the_product(data: st.DataObject) -> None:
+    p, x, asked, expected, seed = data.draw(products())
+    plan = plans(data.draw, p)
+    run(plan, p, x, asked, seed, inline=data.draw(st.booleans()))
+    assert_matches(x.d.array, expected, asked, p.k)

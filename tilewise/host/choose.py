@@ -1,0 +1,152 @@
+"""Choose how a product of matrices in the host's memory is cut for its way to a GPU and back.
+
+What decides is the time of the link's copies, which run in both directions at once, and that of
+the kernels: the longer of the two, and what of the other can't run beside it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+
+from tilewise.host import divided, grouped, resident, strips
+from tilewise.host.plan import HostPlan, HostProblem
+from tilewise.host.strips import Strips
+
+LINK = 50e9
+"""Bytes a second that a link of PCIe 5.0 x16 copies in each direction, both at once, measured."""
+
+SMALL = 4 << 20
+"""Bytes to and from the GPU below which a product is not cut."""
+PIECES = 24
+"""Into how many pieces the longest of copies and kernels is cut, so that the others overlap it."""
+LEAST_STRIP = 8 << 20
+"""Bytes of a strip at least: a copy of fewer is slower than the link."""
+MOST_STRIPS = 16
+GROUP = 16 << 20
+"""Bytes that a group of a batch's products brings."""
+STEP = 50e-6
+"""Seconds of the host's for a pair of strips: its copies and launches are enqueued one by one."""
+_GAIN = 0.9
+"""Dividing k has to take so much of the time of strips to be chosen: the bits depend on it."""
+_MOST_PAIRS = 1 << 20
+
+Seconds = Callable[[int, int, int], float]
+"""How long the GPU takes for a product of m, n and k; equal ones say the same."""
+
+
+def choose(p: HostProblem, room: int, seconds: Seconds) -> HostPlan:
+    """Return the plan that should be fastest of those that fit.
+
+    Parameters
+    ----------
+    p : HostProblem
+    room : int
+        Bytes of the GPU's memory that it may take.
+    seconds : callable
+        Of m, n and k: how long the GPU takes for such a product, its matrices being there.
+
+    Raises
+    ------
+    ValueError
+        If not even one element of each matrix fits.
+    """
+    if p.batch > 1:
+        each = (p.bytes_in + p.bytes_out) // p.batch
+        most = min(grouped.largest(p, room), max(1, GROUP // max(1, each)))
+        if most and each < 2 * GROUP:
+            return grouped.plan(p, most)
+        single = _of_one(p)
+        half = resident.memory(single) <= room // 2
+        return grouped.one_by_one(p, choose(single, room // 2 if half else room, seconds), room)
+    if resident.memory(p) <= room:
+        return _resident(p, seconds)
+    found = _best_strips(p, room, seconds)
+    # Strips copy each strip whole: nothing that divides k copies less than once.
+    if found is not None and found[0] <= seconds(p.m, p.n, p.k) / _GAIN:
+        return found[1].plan()
+    blocks = divided.choose(p, room)
+    expected = max(
+        (blocks.bytes_read + (p.bytes_out if p.reads_c else 0)) / LINK,
+        blocks.bytes_written / LINK,
+        blocks.tiles * blocks.pieces * seconds(blocks.block_m, blocks.block_n, blocks.block_k),
+    )
+    if found is not None and found[0] * _GAIN <= expected:
+        return found[1].plan()
+    return divided.plan(p, room)
+
+
+def _of_one(p: HostProblem) -> HostProblem:
+    return HostProblem(
+        p.m, p.n, p.k, 1, p.a, p.b, p.d, shared=p.shared, reads_c=p.reads_c, sums=p.sums
+    )  # fmt: skip
+
+
+@lru_cache(maxsize=256)
+def _resident(p: HostProblem, seconds: Seconds) -> HostPlan:
+    """Return the plan of a product that fits: in so many strips that copies and kernels overlap."""
+    if p.bytes_in + p.bytes_out <= SMALL:
+        return resident.plan(p, 1, 1)
+    computing = seconds(p.m, p.n, p.k)
+    piece = max(p.bytes_in / LINK, p.bytes_out / LINK, computing) / PIECES
+    strip = max(LEAST_STRIP, piece * LINK)
+
+    def count(size: int) -> int:
+        return min(MOST_STRIPS, max(1, round(size / strip)))
+
+    of_a, of_b = count(p.m * p.k * p.a.item), count(p.k * p.n * p.b.item)
+    # Computing, and copying back, begins with the first pair and ends with the last one.
+    wanted = min(max(computing, p.bytes_out / LINK) / piece, p.bytes_out / LEAST_STRIP)
+    if of_a * of_b < wanted:
+        more = math.sqrt(wanted / (of_a * of_b))
+        of_a = min(MOST_STRIPS, max(of_a, math.ceil(of_a * more)))
+        of_b = min(MOST_STRIPS, max(of_b, math.ceil(of_b * more)))
+    return resident.plan(p, of_a, of_b)
+
+
+def _best_strips(p: HostProblem, room: int, seconds: Seconds) -> tuple[float, Strips] | None:
+    """Return the strips that should be fastest, and their time; None where none fit."""
+    timed: dict[tuple[int, int], float] = {}
+    best: tuple[float, Strips] | None = None
+    for x in _candidates(p, room):
+        edges = min(x.height, p.m), min(x.width, p.n)
+        if edges not in timed:
+            timed[edges] = max(STEP, seconds(*edges, p.k))
+        found = _time(x, timed[edges])
+        if best is None or found < best[0]:
+            best = found, x
+    return best
+
+
+def _candidates(p: HostProblem, room: int) -> Iterator[Strips]:
+    for edge in (8192, 6144, 4096, 3072, 2048, 1024, 512, 256, 128):
+        height, width = min(edge, p.m), min(edge, p.n)
+        empty = Strips(p, height, width, 0, 1)
+        slots = (room - strips.RESULTS * empty.result) // empty.slot
+        count_a, count_b = empty.counts
+        if count_a * count_b > _MOST_PAIRS:
+            continue
+        slots = min(slots, count_a + count_b)
+        if slots < min(strips.LEAST, count_a + count_b):
+            continue
+        for holds_b in (False, True):
+            count = empty.counts[holds_b]
+            for share in (0.5, 0.65, 0.8, 1.0):
+                held = max(1, min(count, slots - 2, int(share * (slots - 2))))
+                yield Strips(p, height, width, slots, held, holds_b)
+
+
+def _time(x: Strips, of_pair: float) -> float:
+    """Return how long the copies and the kernels should take, which run side by side."""
+    p = x.problem
+    count_a, count_b = x.counts
+    of_strip = x.slot / LINK
+    of_c = p.bytes_out / LINK
+    computing = count_a * count_b * of_pair
+    copying = x.copies * of_strip + (of_c if p.reads_c else 0)
+    # Between passes, each new strip is multiplied by those that stayed.
+    stay = x.slots - x.held
+    stalled = (x.passes - 1) * x.held * max(0.0, of_strip - stay * of_pair)
+    first, last = 2 * of_strip, x.result / LINK
+    return max(computing + stalled, copying, of_c) + first + last

@@ -1,0 +1,348 @@
+"""Copies between the host's memory and the GPU's, through pinned buffers where they are needed.
+
+A part of a piece fills a buffer: threads copy its shares side by side, and then the GPU copies all
+of it at once. While it does, the threads fill the next buffer. Parts are few and large, because
+whatever Python does between them one thread does while the others wait.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tilewise.host.copiers import Copiers, Copying
+from tilewise.host.lane import Buffer, Kind, Lane, Shape
+from tilewise.host.matrices import Array, HostMatrix, Part, packed, parts_of, pitch_of
+from tilewise.host.order import Done
+from tilewise.host.plan import CopyIn, CopyOut, Region
+
+BUFFERS = {Kind.INWARD: 3, Kind.OUTWARD: 2}
+"""Of a lane: one is filled while the GPU copies from another, and in between lies a third."""
+DIRECT = 1
+"""The stream of copies from and to the host's own pinned memory; 0 is that of buffers."""
+
+
+class Helpers(NamedTuple):
+    """Who helps the thread that carries out a plan.
+
+    Attributes
+    ----------
+    copiers : Copiers
+        The threads that copy.
+    current : callable
+        A context manager that makes the GPU's context the calling thread's.
+    """
+
+    copiers: Copiers
+    current: Callable[[], AbstractContextManager[Any]]
+
+
+def directly(piece: Array, region: Region) -> Iterator[tuple[int, int, int, Shape]]:
+    """Yield the copies of a piece whose memory is pinned.
+
+    Each is the bytes from where the region begins, the host's address, its bytes from line to
+    line, and how many lines of how many bytes.
+    """
+    matrices, lines, width = piece.shape
+    stride, line, _ = piece.strides
+    host_pitch = line if lines > 1 else width * piece.itemsize
+    of_line = width * piece.itemsize
+    address = piece.ctypes.data
+    if matrices > 1 and stride == lines * host_pitch and region.stride == lines * region.pitch:
+        yield 0, address, host_pitch, (matrices * lines, of_line)
+        return
+    for matrix in range(matrices):
+        yield matrix * region.stride, address + matrix * stride, host_pitch, (lines, of_line)
+
+
+class _Filled(NamedTuple):
+    """A part that is in a buffer, or will be soon."""
+
+    buffer: Buffer
+    part: Part
+    copying: Copying
+    is_last: bool
+
+
+class Loader:
+    """Copies pieces that are not pinned to the GPU; buffers are filled ahead of the steps.
+
+    Parameters
+    ----------
+    lane : Lane
+    base : int
+        Where regions begin in the GPU's memory.
+    steps : iterator of CopyIn
+        All that :meth:`load` will be asked for, in order.
+    piece_of : callable
+        The view of a step's piece.
+    most : int
+        Bytes of a part.
+    copiers : Copiers
+    """
+
+    def __init__(
+        self,
+        lane: Lane,
+        base: int,
+        steps: Iterator[CopyIn],
+        piece_of: Callable[[CopyIn], Array],
+        most: int,
+        copiers: Copiers,
+    ) -> None:
+        self._lane, self._base, self._most, self._copiers = lane, base, most, copiers
+        self._ahead = self._parts(steps, piece_of)
+        self._next = next(self._ahead, None)
+        self._stream = lane.stream(Kind.INWARD, 0)
+        self._filled: deque[_Filled] = deque()
+        self._sent: deque[Buffer] = deque()  # on their way to the GPU, the oldest first
+        self._buffers = 0
+
+    def _parts(
+        self, steps: Iterator[CopyIn], piece_of: Callable[[CopyIn], Array]
+    ) -> Iterator[tuple[Part, bool]]:
+        for step in steps:
+            region = step.to
+            parts = list(parts_of(piece_of(step), region.pitch, region.stride, self._most))
+            for at, part in enumerate(parts, 1):
+                yield part, at == len(parts)
+
+    def load(self, region: Region, waits: Sequence[Any]) -> Done:
+        """Copy the next piece to its region, behind these events."""
+        lane, stream = self._lane, self._stream
+        for event in waits:
+            lane.wait(stream, event)
+        while True:
+            self._fill(must=not self._filled)
+            buffer, part, copying, is_last = self._filled.popleft()
+            copying.wait()
+            lane.pin(buffer)
+            host, host_pitch, shape = _lines(buffer, part, region.pitch)
+            address = self._base + region.offset + part.ahead
+            lane.copy_in(stream, address, region.pitch, host, host_pitch, shape)
+            buffer.event = lane.record(stream)
+            self._sent.append(buffer)
+            if is_last:
+                return Done([buffer.event], stream)
+
+    def cancel(self) -> None:
+        """Have no thread fill a buffer any more when this returns."""
+        for filled in self._filled:
+            filled.copying.cancel()
+
+    def _fill(self, must: bool) -> None:
+        """Have each free buffer filled; wait for one if there ``must`` be one that is."""
+        while self._next is not None and (buffer := self._buffer(must)) is not None:
+            part, is_last = self._next
+            self._next = next(self._ahead, None)
+            copying = self._copiers.copy(packed(buffer.memory, part.host), part.host)
+            self._filled.append(_Filled(buffer, part, copying, is_last))
+            must = False
+
+    def _buffer(self, must: bool) -> Buffer | None:
+        if self._buffers < BUFFERS[Kind.INWARD]:
+            buffer = self._lane.buffer(Kind.INWARD, self._buffers, self._most)
+            self._buffers += 1
+        elif self._sent and (must or self._lane.is_done(self._sent[0].event)):
+            buffer = self._sent.popleft()
+        else:
+            return None
+        if buffer.event is not None:
+            self._lane.finish(buffer.event)
+        return buffer
+
+
+class Storer:
+    """Copies finished pieces from the GPU to the host's memory, each when it is computed.
+
+    Parameters
+    ----------
+    lane : Lane
+    base : int
+        Where regions begin in the GPU's memory.
+    target : HostMatrix
+    by_rows : bool
+        Whether the pieces' lines are rows.
+    most : int
+        Bytes of a part.
+    copiers : Copiers
+    """
+
+    def __init__(
+        self,
+        lane: Lane,
+        base: int,
+        target: HostMatrix,
+        by_rows: bool,
+        most: int,
+        copiers: Copiers,
+    ) -> None:
+        self._lane, self._base, self._target, self._copiers = lane, base, target, copiers
+        self._by_rows, self._most = by_rows, most
+        self._is_direct = target.goes_directly(by_rows)
+        self._stream = lane.stream(Kind.OUTWARD, DIRECT if self._is_direct else 0)
+        self._free: list[Buffer] = []
+        self._coming: deque[tuple[Buffer, Part]] = deque()
+        self._emptied: deque[tuple[Buffer, Copying]] = deque()
+        self._buffers = 0
+
+    @property
+    def wants_thread(self) -> bool:
+        """Whether it waits for the GPU, so that who must not wait leaves it to a thread."""
+        return not self._is_direct
+
+    def store(self, step: CopyOut, waits: Sequence[Any]) -> Any:
+        """Enqueue the copies of a piece, behind these events; return the event behind them."""
+        lane, stream, region = self._lane, self._stream, step.source
+        for event in waits:
+            lane.wait(stream, event)
+        piece = self._target.piece(step.batch, step.rows, step.columns, self._by_rows)
+        at = self._base + region.offset
+        if self._is_direct:
+            for ahead, host, host_pitch, shape in directly(piece, region):
+                lane.copy_out(stream, at + ahead, region.pitch, host, host_pitch, shape)
+            return lane.record(stream)
+        event = None
+        for part in parts_of(piece, region.pitch, region.stride, self._most):
+            buffer = self._buffer()
+            host, host_pitch, shape = _lines(buffer, part, region.pitch)
+            lane.copy_out(stream, at + part.ahead, region.pitch, host, host_pitch, shape)
+            buffer.event = event = lane.record(stream)
+            self._coming.append((buffer, part))
+        return event
+
+    def advance(self) -> bool:
+        """Have the oldest buffer that comes emptied when it is there; False where none comes."""
+        if not self._coming:
+            return False
+        buffer, part = self._coming.popleft()
+        self._lane.finish(buffer.event)
+        copying = self._copiers.copy(part.host, packed(buffer.memory, part.host))
+        self._emptied.append((buffer, copying))
+        return True
+
+    def finish(self) -> None:
+        """Wait until everything is in the host's memory."""
+        if self._is_direct:
+            self._lane.finish(self._lane.record(self._stream))
+        while self.advance():
+            pass
+        while self._emptied:
+            self._emptied.popleft()[1].wait()
+
+    def cancel(self) -> None:
+        """Have no thread empty a buffer any more when this returns."""
+        for _, copying in self._emptied:
+            copying.cancel()
+
+    def _buffer(self) -> Buffer:
+        """Return a buffer that is empty, and pinned."""
+        if self._buffers < BUFFERS[Kind.OUTWARD]:
+            buffer = self._lane.buffer(Kind.OUTWARD, self._buffers, self._most)
+            self._buffers += 1
+            if not self._lane.is_pinned(buffer):
+                # Pages that were written are pinned several times faster than new ones.
+                self._copiers.copy(buffer.memory, np.zeros(1, np.uint8)).wait()
+                self._lane.pin(buffer)
+            return buffer
+        while not self._emptied:
+            self.advance()
+        buffer, copying = self._emptied.popleft()
+        copying.wait()
+        return buffer
+
+
+class _Task(NamedTuple):
+    step: CopyOut
+    waits: Sequence[Any]
+    done: Done
+
+
+class StorerThread:
+    """A thread of its own for a :class:`Storer`, so that kernels and copies in go on meanwhile.
+
+    Parameters
+    ----------
+    storer : Storer
+    current : callable
+        A context manager that makes the GPU's context the thread's.
+    """
+
+    def __init__(self, storer: Storer, current: Callable[[], AbstractContextManager[Any]]) -> None:
+        self._storer, self._current = storer, current
+        self._tasks: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
+        self._error: BaseException | None = None
+        self._stops = False
+        self._thread = threading.Thread(target=self._run, name="tilewise stores", daemon=True)
+        self._thread.start()
+
+    def store(self, step: CopyOut, waits: Sequence[Any]) -> Done:
+        """Store a piece behind these events; return at once."""
+        if self._error is not None:
+            raise self._error
+        done = Done()
+        self._tasks.put(_Task(step, waits, done))
+        return done
+
+    def finish(self) -> None:
+        """Wait until everything is stored.
+
+        Raises
+        ------
+        Exception
+            What went wrong in the thread.
+        """
+        self._tasks.put(None)
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+
+    def cancel(self) -> None:
+        """End the thread, whatever is left to be stored."""
+        self._stops = True
+        self._tasks.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        task: _Task | None = None
+        try:
+            with self._current():
+                while (task := self._next()) is not None and not self._stops:
+                    task.done.enqueued([self._storer.store(task.step, task.waits)])
+                if not self._stops:
+                    self._storer.finish()
+                    return
+        except BaseException as error:
+            self._error = error
+        while task is not None:  # nobody waits for what does not come
+            task.done.enqueued(())
+            task = self._tasks.get()
+        self._storer.cancel()
+
+    def _next(self) -> _Task | None:
+        """Return the next piece; while there is none yet, have those that come emptied."""
+        while True:
+            try:
+                return self._tasks.get_nowait()
+            except queue.Empty:
+                if not self._storer.advance():
+                    return self._tasks.get()
+
+
+def _lines(buffer: Buffer, part: Part, pitch: int) -> tuple[int, int, Shape]:
+    """Return a part's address in its buffer, its bytes from line to line, lines and their bytes.
+
+    Lines that follow one another in the buffer as on the GPU are one long line.
+    """
+    matrices, lines, width = part.host.shape
+    host_pitch, of_line = pitch_of(width * part.host.itemsize), width * part.host.itemsize
+    shape = matrices * lines, of_line
+    if host_pitch == pitch:
+        shape = 1, (matrices * lines - 1) * pitch + of_line
+    return buffer.memory.ctypes.data, host_pitch, shape

@@ -1,0 +1,195 @@
+"""Carry out a plan: copies in, kernels and copies out, each as soon as what it needs is there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, Protocol, TypeGuard
+
+from tilewise.host.copiers import Copiers
+from tilewise.host.copying import DIRECT, Helpers, Loader, Storer, StorerThread, directly
+from tilewise.host.lane import BUFFER, SMALL_BUFFER, Kind, Lane, Stream
+from tilewise.host.matrices import HostMatrix
+from tilewise.host.order import Done, Order
+from tilewise.host.plan import Compute, CopyIn, CopyOut, HostPlan, HostProblem, Step
+
+INLINE = 1 << 20
+"""Bytes to and from the GPU up to which the calling thread copies all of it by itself."""
+
+COMPUTE_STREAMS = 2
+"""Streams of kernels, so that the last blocks of one product run beside the next one's first."""
+
+Progress = Callable[[int, int], None]
+
+
+class Matrices(NamedTuple):
+    """The matrices of a product in the host's memory; C only where it is read."""
+
+    a: HostMatrix
+    b: HostMatrix
+    c: HostMatrix | None
+    d: HostMatrix
+
+
+class Launcher(Protocol):
+    """What turns a step into launches."""
+
+    def workspace(self, plan: HostPlan) -> int:
+        """Return the bytes of the GPU's memory that each of a plan's products may need besides."""
+        ...
+
+    def launch(self, step: Compute, stream: Stream, base: int, workspace: int) -> None:
+        """Launch a product whose regions begin at ``base``."""
+        ...
+
+
+def execute(
+    plan: HostPlan,
+    problem: HostProblem,
+    matrices: Matrices,
+    lane: Lane,
+    launcher: Launcher,
+    helpers: Helpers,
+    progress: Progress | None = None,
+) -> None:
+    """Carry out a plan's steps; return when D is in the host's memory.
+
+    Parameters
+    ----------
+    plan : HostPlan
+    problem : HostProblem
+    matrices : Matrices
+    lane : Lane
+    launcher : Launcher
+    helpers : Helpers
+    progress : callable, optional
+        Called with the multiply-adds that are enqueued, and with those that there are.
+
+    Raises
+    ------
+    MemoryError
+        If the GPU has not enough memory; nothing is written then.
+    LaunchError
+        If a kernel failed.
+    """
+    workspace = launcher.workspace(plan)
+    try:
+        base = lane.allocate(plan.memory + COMPUTE_STREAMS * workspace)
+        run = _Run(plan, problem, matrices, lane, launcher, base, workspace)
+        run.all(helpers, progress)
+    except BaseException:
+        lane.drain()
+        raise
+    finally:
+        lane.release()
+
+
+class _Run:
+    """One product under way."""
+
+    def __init__(
+        self,
+        plan: HostPlan,
+        problem: HostProblem,
+        matrices: Matrices,
+        lane: Lane,
+        launcher: Launcher,
+        base: int,
+        workspace: int,
+    ) -> None:
+        self._plan, self._problem, self._lane, self._launcher = plan, problem, lane, launcher
+        self._matrices = {"A": matrices.a, "B": matrices.b, "C": matrices.c}
+        self._target = matrices.d
+        self._by_rows = {"A": problem.a.by_rows, "B": problem.b.by_rows, "C": problem.d.by_rows}
+        self._base, self._workspace = base, workspace
+        self._order = Order()
+        self._turn = 0
+
+    def all(self, helpers: Helpers, progress: Progress | None) -> None:
+        """Do every step."""
+        total = self._plan.bytes_in + self._plan.bytes_out
+        is_small = total <= INLINE
+        most = SMALL_BUFFER if is_small else BUFFER
+        copiers = Copiers(0) if is_small else helpers.copiers
+        staged = filter(self._is_staged, self._plan.steps())
+        loader = Loader(self._lane, self._base, staged, self._piece, most, copiers)
+        by_rows = self._problem.d.by_rows
+        storer = Storer(self._lane, self._base, self._target, by_rows, most, copiers)
+        thread = None
+        if not is_small and storer.wants_thread:
+            thread = StorerThread(storer, helpers.current)
+        try:
+            for step in self._followed(progress):
+                if isinstance(step, CopyIn):
+                    self._copy_in(step, loader)
+                elif isinstance(step, Compute):
+                    self._compute(step)
+                else:
+                    self._copy_out(step, storer, thread)
+            (storer if thread is None else thread).finish()
+        except BaseException:
+            loader.cancel()
+            (storer if thread is None else thread).cancel()
+            raise
+
+    def _followed(self, progress: Progress | None) -> Iterator[CopyIn | Compute | CopyOut]:
+        if progress is None:
+            yield from self._plan.steps()
+            return
+        p = self._problem
+        done, total = 0, p.batch * p.m * p.n * p.k
+        for step in self._plan.steps():
+            yield step
+            if isinstance(step, Compute):
+                done += step.batch * step.m * step.n * step.k
+                progress(done, total)
+
+    def _is_staged(self, step: Step) -> TypeGuard[CopyIn]:
+        return isinstance(step, CopyIn) and _has_elements(step) and not self._direct(step)
+
+    def _direct(self, step: CopyIn) -> bool:
+        matrix = self._matrices[step.matrix]
+        assert matrix is not None
+        return matrix.goes_directly(self._by_rows[step.matrix])
+
+    def _piece(self, step: CopyIn) -> Any:
+        matrix = self._matrices[step.matrix]
+        assert matrix is not None
+        return matrix.piece(step.batch, step.rows, step.columns, self._by_rows[step.matrix])
+
+    def _copy_in(self, step: CopyIn, loader: Loader) -> None:
+        if not _has_elements(step):
+            return
+        is_direct = self._direct(step)
+        stream = self._lane.stream(Kind.INWARD, DIRECT if is_direct else 0)
+        waits = self._order.before(stream, writes=step.to.cells)
+        if is_direct:
+            at = self._base + step.to.offset
+            for event in waits:
+                self._lane.wait(stream, event)
+            for ahead, host, host_pitch, shape in directly(self._piece(step), step.to):
+                self._lane.copy_in(stream, at + ahead, step.to.pitch, host, host_pitch, shape)
+            done = Done([self._lane.record(stream)], stream)
+        else:
+            done = loader.load(step.to, waits)
+        self._order.after(done, writes=step.to.cells)
+
+    def _compute(self, step: Compute) -> None:
+        reads = step.a.cells + step.b.cells
+        writes = step.d.cells + (() if step.result is None else step.result.cells)
+        if step.is_first:
+            self._turn = (self._turn + 1) % COMPUTE_STREAMS
+        stream = self._lane.stream(Kind.COMPUTE, self._turn)
+        for event in self._order.before(stream, reads, writes):
+            self._lane.wait(stream, event)
+        workspace = self._base + self._plan.memory + self._turn * self._workspace
+        self._launcher.launch(step, stream, self._base, workspace)
+        self._order.after(Done([self._lane.record(stream)], stream), reads, writes)
+
+    def _copy_out(self, step: CopyOut, storer: Storer, thread: StorerThread | None) -> None:
+        waits = self._order.before(None, reads=step.source.cells)
+        done = Done([storer.store(step, waits)]) if thread is None else thread.store(step, waits)
+        self._order.after(done, reads=step.source.cells)
+
+
+def _has_elements(step: CopyIn) -> bool:
+    return bool(step.batch.size and step.rows.size and step.columns.size)

@@ -1,0 +1,326 @@
+"""What one product from the host's memory uses of a GPU: streams, events, and pinned memory.
+
+The GPU copies by itself from and to memory that is pinned, and while it does the host goes on. What
+other memory holds goes through pinned buffers. Pinning takes the system longer than copying does,
+so that buffers are kept from product to product (:mod:`tilewise.host.staging`).
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewise.devices.cuda import Context, Memory
+from tilewise.devices.gpu import Gpu
+from tilewise.devices.prepared import Prepared
+
+Bytes = npt.NDArray[np.uint8]
+
+BUFFER = 32 << 20
+"""Bytes of a buffer, of which the link is at its full speed."""
+SMALL_BUFFER = 1 << 20
+"""Bytes of those that small products use."""
+KEPT = 16 << 20
+"""Bytes of the GPU's memory that a lane keeps, for products that need no more."""
+_PAGE = 4096
+
+
+class Kind(IntEnum):
+    """What a lane's streams are for. All go on side by side."""
+
+    INWARD = 0
+    OUTWARD = 1
+    COMPUTE = 2
+
+
+Stream = tuple[Kind, int]
+"""Of each kind there may be several."""
+Shape = tuple[int, int]
+"""Lines, and the bytes of each."""
+
+
+class Buffer:
+    """A piece of pinned memory.
+
+    Attributes
+    ----------
+    memory : array of bytes
+    event : Event or None
+        Behind the last copy from or to it.
+    """
+
+    def __init__(self, memory: Bytes) -> None:
+        self.memory = memory
+        self.event: Any = None
+
+
+class Lane(Protocol):
+    """What carries out the steps of a plan, one product at a time."""
+
+    def allocate(self, size: int) -> int:
+        """Return the address of so many bytes of the GPU's memory, until :meth:`release`."""
+        ...
+
+    def drain(self) -> None:
+        """Wait until all streams have done what they were given."""
+        ...
+
+    def release(self) -> None:
+        """Free what was allocated, which no stream uses any more."""
+        ...
+
+    def stream(self, kind: Kind, index: int) -> Stream:
+        """Return one of the streams for this."""
+        ...
+
+    def buffer(self, kind: Kind, index: int, size: int) -> Buffer:
+        """Return one of the buffers for copies in this direction, of that many bytes at least."""
+        ...
+
+    def is_pinned(self, buffer: Buffer) -> bool:
+        """Whether the GPU can copy from and to a buffer."""
+        ...
+
+    def pin(self, buffer: Buffer) -> None:
+        """Let the GPU copy from and to a buffer."""
+        ...
+
+    def record(self, stream: Stream) -> Any:
+        """Return an event behind what the stream was given so far."""
+        ...
+
+    def wait(self, stream: Stream, event: Any) -> None:
+        """Have what a stream is given from now on wait for an event."""
+        ...
+
+    def is_done(self, event: Any) -> bool:
+        """Whether the event has come."""
+        ...
+
+    def finish(self, event: Any) -> None:
+        """Wait until the event has come."""
+        ...
+
+    def copy_in(
+        self, stream: Stream, address: int, pitch: int, host: int, host_pitch: int, shape: Shape
+    ) -> None:
+        """Copy lines from the host's pinned memory to the GPU's."""
+        ...
+
+    def copy_out(
+        self, stream: Stream, address: int, pitch: int, host: int, host_pitch: int, shape: Shape
+    ) -> None:
+        """Copy lines from the GPU's memory to the host's pinned."""
+        ...
+
+    def launch(
+        self, launches: Sequence[Prepared], stream: Stream, addresses: Sequence[int]
+    ) -> None:
+        """Launch a plan's kernels."""
+        ...
+
+
+class _Event:
+    """An event of the driver's, which goes back to the lane when nobody refers to it any more.
+
+    One that is recorded anew goes on to mean the earlier time to those who waited for it
+    (CUDA Driver API, ``cuStreamWaitEvent``).
+    """
+
+    __slots__ = ("handle", "pool")
+
+    def __init__(self, handle: Any, pool: list[Any]) -> None:
+        self.handle, self.pool = handle, pool
+
+    def __del__(self) -> None:
+        self.pool.append(self.handle)
+
+
+class _PinnedBuffer(Buffer):
+    """A buffer that is pinned when the GPU is about to use it.
+
+    Pages that were written already are pinned several times faster than new ones: those of a copy
+    to the GPU are written first, by several threads.
+    """
+
+    def __init__(self, context: Context, size: int) -> None:
+        space = np.empty(size + _PAGE, np.uint8)
+        ahead = -space.ctypes.data % _PAGE
+        super().__init__(space[ahead : ahead + size])
+        self._context = context
+        self._unpin: weakref.finalize[Any, _PinnedBuffer] | None = None
+
+    @property
+    def is_pinned(self) -> bool:
+        return self._unpin is not None
+
+    def pin(self) -> None:
+        """Pin it, if it is not."""
+        if self._unpin is not None:
+            return
+        address = self.memory.ctypes.data
+        portable = self._context.driver.CU_MEMHOSTREGISTER_PORTABLE
+        self._context.call("cuMemHostRegister", address, self.memory.size, portable)
+        self._unpin = weakref.finalize(self, _unpin, self._context, address, self.memory)
+        self._unpin.atexit = False
+
+    def free(self) -> None:
+        """Unpin it."""
+        if self._unpin is not None:
+            self._unpin()
+            self._unpin = None
+
+
+def _unpin(context: Context, address: int, memory: Bytes) -> None:
+    """Unpin memory, which is kept until then."""
+    if not context.lost and context.is_of_this_process:
+        with context.current():
+            context.driver.cuMemHostUnregister(address)
+
+
+class GpuLane:
+    """A GPU's lane. Its methods ask for the GPU's context to be current.
+
+    Parameters
+    ----------
+    gpu : Gpu
+    """
+
+    def __init__(self, gpu: Gpu) -> None:
+        self.gpu = gpu
+        self._context = gpu.context
+        self._driver = gpu.context.driver
+        self._buffers: dict[tuple[Kind, int, int], _PinnedBuffer] = {}
+        self._streams: dict[Stream, Any] = {}
+        self._handles: dict[Stream, int] = {}
+        self._memory: Memory | None = None
+        self._events: list[Any] = []
+        flags = self._driver.CUevent_flags
+        self._flags = flags.CU_EVENT_DISABLE_TIMING | flags.CU_EVENT_BLOCKING_SYNC
+
+    @property
+    def pinned(self) -> int:
+        """Bytes of pinned memory that it keeps."""
+        return sum(x.memory.size for x in self._buffers.values() if x.is_pinned)
+
+    def allocate(self, size: int) -> int:
+        if self._memory is None or self._memory.size < size:
+            self._memory = None  # before as much is asked for again
+            self._memory = Memory(self._context, size)
+        return self._memory.address
+
+    def drain(self) -> None:
+        for stream in self._streams.values():
+            self._call("cuStreamSynchronize", stream)
+
+    def release(self, most: int = KEPT) -> None:
+        if self._memory is not None and self._memory.size > most:
+            self._memory = None
+
+    def close(self) -> None:
+        """Free everything; the lane is of no use afterwards."""
+        self._memory = None
+        for buffer in self._buffers.values():
+            buffer.free()
+        self._buffers.clear()
+        for stream in self._streams.values():
+            self._driver.cuStreamDestroy(stream)
+        self._streams.clear()
+        for event in self._events:
+            self._driver.cuEventDestroy(event)
+        self._events.clear()
+
+    def stream(self, kind: Kind, index: int) -> Stream:
+        stream = kind, index
+        if stream not in self._streams:
+            flags = self._driver.CUstream_flags.CU_STREAM_NON_BLOCKING
+            made = self._call("cuStreamCreate", flags)
+            self._handles[stream] = int(made)
+            self._streams[stream] = made
+        return stream
+
+    def buffer(self, kind: Kind, index: int, size: int) -> Buffer:
+        size = SMALL_BUFFER if size <= SMALL_BUFFER else BUFFER
+        key = kind, index, size
+        buffer = self._buffers.get(key)
+        if buffer is None:
+            buffer = self._buffers[key] = _PinnedBuffer(self._context, size)
+        return buffer
+
+    def is_pinned(self, buffer: Buffer) -> bool:
+        assert isinstance(buffer, _PinnedBuffer)
+        return buffer.is_pinned
+
+    def pin(self, buffer: Buffer) -> None:
+        assert isinstance(buffer, _PinnedBuffer)
+        buffer.pin()
+
+    def record(self, stream: Stream) -> _Event:
+        try:
+            handle = self._events.pop()
+        except IndexError:
+            handle = self._call("cuEventCreate", self._flags)
+        event = _Event(handle, self._events)
+        self._call("cuEventRecord", handle, self._streams[stream])
+        return event
+
+    def wait(self, stream: Stream, event: _Event) -> None:
+        self._call("cuStreamWaitEvent", self._streams[stream], event.handle, 0)
+
+    def is_done(self, event: _Event) -> bool:
+        (status,) = self._driver.cuEventQuery(event.handle)
+        if status == self._driver.CUresult.CUDA_ERROR_NOT_READY:
+            return False
+        if status != self._driver.CUresult.CUDA_SUCCESS:
+            raise self._context.error(status, "cuEventQuery")
+        return True
+
+    def finish(self, event: _Event) -> None:
+        self._call("cuEventSynchronize", event.handle)
+
+    def copy_in(
+        self, stream: Stream, address: int, pitch: int, host: int, host_pitch: int, shape: Shape
+    ) -> None:
+        lines, width = shape
+        if lines == 1:
+            self._call("cuMemcpyHtoDAsync", address, host, width, self._streams[stream])
+            return
+        copy = self._copy(lines, width)
+        kinds = self._driver.CUmemorytype
+        copy.srcMemoryType, copy.srcHost, copy.srcPitch = kinds.CU_MEMORYTYPE_HOST, host, host_pitch
+        copy.dstMemoryType = kinds.CU_MEMORYTYPE_DEVICE
+        copy.dstDevice, copy.dstPitch = address, pitch
+        self._call("cuMemcpy2DAsync", copy, self._streams[stream])
+
+    def copy_out(
+        self, stream: Stream, address: int, pitch: int, host: int, host_pitch: int, shape: Shape
+    ) -> None:
+        lines, width = shape
+        if lines == 1:  # what lies between the host's lines stays as it is
+            self._call("cuMemcpyDtoHAsync", host, address, width, self._streams[stream])
+            return
+        copy = self._copy(lines, width)
+        kinds = self._driver.CUmemorytype
+        copy.srcMemoryType = kinds.CU_MEMORYTYPE_DEVICE
+        copy.srcDevice, copy.srcPitch = address, pitch
+        copy.dstMemoryType, copy.dstHost, copy.dstPitch = kinds.CU_MEMORYTYPE_HOST, host, host_pitch
+        self._call("cuMemcpy2DAsync", copy, self._streams[stream])
+
+    def launch(
+        self, launches: Sequence[Prepared], stream: Stream, addresses: Sequence[int]
+    ) -> None:
+        for prepared in launches:
+            prepared.enqueue(self._handles[stream], addresses)
+
+    def _copy(self, lines: int, width: int) -> Any:
+        copy = self._driver.CUDA_MEMCPY2D()
+        copy.WidthInBytes, copy.Height = width, lines
+        return copy
+
+    def _call(self, function: str, *args: Any) -> Any:
+        return self._context.call(function, *args)

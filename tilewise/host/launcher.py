@@ -1,0 +1,130 @@
+"""A step's launches: the plan of its product, prepared once for all steps that are alike."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from tilewise.devices.gpu import Gpu
+from tilewise.devices.prepared import Prepared
+from tilewise.gemm import beside, round_sums
+from tilewise.gemm.plan import chip_of, offers, plan_product
+from tilewise.gemm.product import ACCUMULATORS, Operand, Product, offset
+from tilewise.gemm.steps import Plan, prepare
+from tilewise.host.execute import COMPUTE_STREAMS
+from tilewise.host.lane import Lane, Stream
+from tilewise.host.matrices import Lying
+from tilewise.host.plan import GRAIN, Compute, HostPlan, HostProblem, Region, rounded
+from tilewise.places import ITEM_SIZES
+
+
+class Asked(NamedTuple):
+    """What is asked of a product, besides its sizes.
+
+    Attributes
+    ----------
+    dtype, out_dtype : str
+        Of A and B, and of C and D.
+    alpha, beta : float
+    """
+
+    dtype: str
+    out_dtype: str
+    alpha: float
+    beta: float
+
+
+def operand(lying: Lying, region: Region) -> Operand:
+    """Return how a kernel sees a region, which begins at a multiple of 256 bytes or within one."""
+    pitch = region.pitch // lying.item
+    row, column = (pitch, 1) if lying.by_rows else (1, pitch)
+    return Operand(row, column, region.stride // lying.item, offset(region.offset))
+
+
+def product_of(step: Compute, problem: HostProblem, asked: Asked, sums_apart: bool) -> Product:
+    """Return the product that a step computes.
+
+    Parameters
+    ----------
+    step : Compute
+    problem : HostProblem
+    asked : Asked
+    sums_apart : bool
+        Whether ``step.d`` holds sums that are rounded at the end.
+    """
+    wide = ACCUMULATORS[asked.dtype]
+    out_dtype = wide if sums_apart else asked.out_dtype
+    of_d = operand(problem.d._replace(item=ITEM_SIZES[out_dtype]), step.d)
+    beta = 1.0
+    if step.is_first:
+        beta = 0.0 if sums_apart or not problem.reads_c else asked.beta
+    return Product(
+        step.m, step.n, step.k, step.batch, asked.dtype, out_dtype, asked.alpha, beta,
+        operand(problem.a, step.a), operand(problem.b, step.b), of_d if beta else None, of_d,
+    )  # fmt: skip
+
+
+class GpuLauncher:
+    """Launches on a GPU.
+
+    Parameters
+    ----------
+    gpu : Gpu
+    lane : Lane
+    problem : HostProblem
+    asked : Asked
+    room : int
+        Bytes of the GPU's memory that the product may take.
+    """
+
+    def __init__(self, gpu: Gpu, lane: Lane, problem: HostProblem, asked: Asked, room: int) -> None:
+        self._gpu, self._lane, self._problem, self._asked = gpu, lane, problem, asked
+        self._room = room
+        self._prepared: dict[Product, tuple[Prepared, ...]] = {}
+        self._roundings: dict[tuple[int, ...], tuple[Prepared, ...]] = {}
+        self._sums_apart = False
+
+    def workspace(self, plan: HostPlan) -> int:
+        """Return the bytes that each of a plan's products may need; prepare them."""
+        self._sums_apart = plan.sums_apart
+        most, room = 0, (self._room - plan.memory) // COMPUTE_STREAMS
+        for step in plan.steps():
+            if isinstance(step, Compute):
+                product = self._product(step)
+                if product not in self._prepared:
+                    of_product = self._within(product, room)
+                    self._prepared[product] = beside.launches(product, of_product, self._gpu)
+                    most = max(most, of_product.workspace)
+        return rounded(most)
+
+    def _within(self, product: Product, room: int) -> Plan:
+        """Return the fastest plan whose workspace takes no more."""
+        found = plan_product(product, self._gpu)
+        if found.workspace <= room:
+            return found
+        plans = (offer.make() for offer in offers(product, chip_of(self._gpu)))
+        return next(plan for plan in plans if plan.workspace <= room)
+
+    def launch(self, step: Compute, stream: Stream, base: int, workspace: int) -> None:
+        """Launch a product whose regions begin at ``base``, a multiple of 256."""
+        assert base % GRAIN == 0
+        a, b, d = (base + region.offset for region in (step.a, step.b, step.d))
+        launches = self._prepared[self._product(step)]
+        self._lane.launch(launches, stream, (a, b, d, d, workspace))
+        if step.result is not None:
+            addresses = (0, 0, d, base + step.result.offset, 0)
+            self._lane.launch(self._rounding(step, step.result), stream, addresses)
+
+    def _product(self, step: Compute) -> Product:
+        return product_of(step, self._problem, self._asked, self._sums_apart)
+
+    def _rounding(self, step: Compute, result: Region) -> Sequence[Prepared]:
+        of_d = self._problem.d
+        lines, width = (step.m, step.n) if of_d.by_rows else (step.n, step.m)
+        pitches = step.d.pitch // self._problem.sums, result.pitch // of_d.item
+        key = (lines, width, *pitches)
+        if key not in self._roundings:
+            beta = self._asked.beta if self._problem.reads_c else 0.0
+            plan = round_sums.plan(lines, width, *pitches, self._asked.out_dtype, beta)
+            self._roundings[key] = prepare(plan, self._gpu)
+        return self._roundings[key]

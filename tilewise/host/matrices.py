@@ -1,0 +1,166 @@
+"""A matrix in the host's memory, or a batch of them, as its pieces travel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewise.gemm.blocking import Span
+from tilewise.gemm.product import ALIGNMENT
+
+Array = npt.NDArray[Any]
+
+
+def pitch_of(width: int) -> int:
+    """Return the bytes from one line of a piece to the next on the GPU, where all are aligned."""
+    return -(-width // ALIGNMENT) * ALIGNMENT
+
+
+class Lying(NamedTuple):
+    """How a matrix lies, on the host and so on the GPU.
+
+    Attributes
+    ----------
+    by_rows : bool
+        Whether its lines, whose elements are neighbours, are rows; else they are columns.
+    item : int
+        Bytes of an element.
+    """
+
+    by_rows: bool
+    item: int
+
+    def lines(self, rows: int, columns: int) -> int:
+        """Return how many lines that many rows and columns have."""
+        return rows if self.by_rows else columns
+
+    def pitch(self, rows: int, columns: int) -> int:
+        """Return the bytes from line to line of a piece of its own on the GPU."""
+        return pitch_of((columns if self.by_rows else rows) * self.item)
+
+    def size(self, rows: int, columns: int) -> int:
+        """Return the bytes of such a piece."""
+        return self.lines(rows, columns) * self.pitch(rows, columns)
+
+    def ahead(self, row: int, column: int, pitch: int) -> int:
+        """Return the bytes from the first element to this one."""
+        line, place = (row, column) if self.by_rows else (column, row)
+        return line * pitch + place * self.item
+
+
+@dataclass(frozen=True)
+class HostMatrix:
+    """A batch of matrices in the host's memory.
+
+    Attributes
+    ----------
+    array : array, (batch, rows, columns)
+        With any strides; 0 over the batch where all are the same matrix.
+    is_pinned : bool
+        Whether the GPU can copy from and to it by itself.
+    """
+
+    array: Array
+    is_pinned: bool = False
+
+    @cached_property
+    def lying(self) -> Lying:
+        """How it lies."""
+        _, rows, columns = self.array.shape
+        _, row, column = self.array.strides
+        item = self.array.itemsize
+        if columns <= 1 or rows <= 1:
+            return Lying(columns > 1 or (rows <= 1 and columns == 1), item)
+        return Lying(abs(column) <= abs(row), item)
+
+    @property
+    def is_one_matrix(self) -> bool:
+        """Whether the batch is the same matrix again and again."""
+        return len(self.array) > 1 and self.array.strides[0] == 0
+
+    def goes_directly(self, by_rows: bool) -> bool:
+        """Whether the GPU copies its lines, which are rows or columns, where they lie."""
+        if not self.is_pinned:
+            return False
+        lines = self.array if by_rows else self.array.swapaxes(1, 2)
+        _, line, element = lines.strides
+        _, count, width = lines.shape
+        return (width <= 1 or element == lines.itemsize) and (
+            count <= 1 or line >= width * lines.itemsize
+        )
+
+    def piece(self, batch: Span, rows: Span, columns: Span, by_rows: bool) -> Array:
+        """Return a view of some rows and columns: (batch, lines, elements of a line)."""
+        found = self.array[slice(*batch), slice(*rows), slice(*columns)]
+        return found if by_rows else found.swapaxes(1, 2)
+
+    def is_same_as(self, other: HostMatrix) -> bool:
+        """Whether both are the same elements at the same addresses."""
+        x, y = self.array, other.array
+        return (
+            x.size > 0
+            and x.shape == y.shape
+            and x.strides == y.strides
+            and x.ctypes.data == y.ctypes.data
+        )
+
+    @property
+    def transposed(self) -> HostMatrix:
+        """The same memory, rows for columns."""
+        return HostMatrix(self.array.swapaxes(1, 2), self.is_pinned)
+
+
+class Part(NamedTuple):
+    """What of a piece travels in one copy.
+
+    Attributes
+    ----------
+    host : array, (matrices, lines, elements)
+        The view of the host's array.
+    ahead : int
+        Bytes from where the piece begins on the GPU to where this part does.
+    """
+
+    host: Array
+    ahead: int
+
+
+def parts_of(piece: Array, pitch: int, stride: int, most: int) -> Iterator[Part]:
+    """Cut a piece into parts of at most ``most`` bytes, if a single element is no more.
+
+    Parameters
+    ----------
+    piece : array, (matrices, lines, elements)
+    pitch, stride : int
+        Bytes on the GPU from line to line, and from matrix to matrix.
+    most : int
+        Of the lines of a part, each at :func:`pitch_of` its width.
+    """
+    matrices, lines, width = piece.shape
+    of_line = pitch_of(width * piece.itemsize)
+    if stride == lines * pitch and lines * of_line <= most:
+        step = max(1, most // max(1, lines * of_line))
+        for first in range(0, matrices, step):
+            yield Part(piece[first : first + step], first * stride)
+        return
+    down = max(1, most // max(1, of_line))
+    across = width if of_line <= most else most // ALIGNMENT * ALIGNMENT // piece.itemsize
+    for matrix in range(matrices):
+        for line in range(0, lines, down):
+            for place in range(0, width, max(1, across)):
+                host = piece[matrix : matrix + 1, line : line + down, place : place + across]
+                yield Part(host, matrix * stride + line * pitch + place * piece.itemsize)
+
+
+def packed(space: npt.NDArray[np.uint8], like: Array) -> Array:
+    """Return an array in ``space`` of the shape of a part, its lines at :func:`pitch_of` apart."""
+    _, lines, width = like.shape
+    pitch = pitch_of(width * like.itemsize)
+    return np.ndarray(
+        like.shape, like.dtype, space.data, 0, (lines * pitch, pitch, like.itemsize)
+    )  # fmt: skip

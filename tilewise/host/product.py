@@ -1,0 +1,261 @@
+"""A call of matmul whose arrays lie in the host's memory, on a GPU."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from tilewise.arrays.call import Call
+from tilewise.arrays.libraries import Array
+from tilewise.devices.gpu import Gpu
+from tilewise.gemm.chip import Chip
+from tilewise.gemm.plan import best, chip_of
+from tilewise.gemm.product import ACCUMULATORS, Operand, Product
+from tilewise.host.choose import choose
+from tilewise.host.execute import INLINE, Matrices, Progress, execute
+from tilewise.host.launcher import Asked, GpuLauncher
+from tilewise.host.matrices import HostMatrix, Lying
+from tilewise.host.plan import HostPlan, HostProblem
+from tilewise.host.staging import helpers_of, staging
+from tilewise.places import ITEM_SIZES
+
+RESERVE = 0.02
+"""Share of the GPU's memory that is free which is left to everything else."""
+WORKSPACE = 1 / 16
+"""Share of the memory that a product may take which is left to its kernels' workspaces."""
+_LEAST_RESERVE = 256 << 20
+_MOST_WORKSPACE = 1 << 30
+_TRIES = 3  # where another process takes memory that was free when the product was planned
+
+
+def multiply(
+    call: Call, gpu: Gpu, max_gpu_memory: int | None = None, progress: Progress | None = None
+) -> Array:
+    """Compute a call's result, in the host's memory.
+
+    Parameters
+    ----------
+    call : Call
+        Whose arrays lie there.
+    gpu : Gpu
+    max_gpu_memory : int, optional
+        Bytes of the GPU's memory that it may take; by default what is free, less a reserve.
+    progress : callable, optional
+        Called with the multiply-adds that are enqueued, and with those that there are.
+
+    Raises
+    ------
+    ValueError
+        If the memory is too small for one element of each matrix.
+    MemoryError
+        If another process took the memory that was free.
+    """
+    gpu.context.check_process()
+    library = call.library
+    result = call.out
+    if result is None:
+        result = library.empty(call.shape, call.out_dtype, call.a)
+    if not (call.m and call.n and all(call.batch)):
+        return result
+    target = result
+    found = _matrices(call, gpu, target)
+    if found is None:  # the result's strides can't be described
+        target = library.empty(call.shape, call.out_dtype, call.a)
+        found = _matrices(call, gpu, target)
+    assert found is not None
+    problem = problem_of(found, call.alpha, ITEM_SIZES[ACCUMULATORS[call.dtype]])
+    asked = Asked(call.dtype, call.out_dtype, call.alpha, call.beta)
+    with staging().lane(gpu) as lane:
+        if max_gpu_memory is not None:
+            lane.release(most=0)
+        for tries_left in range(_TRIES - 1, -1, -1):
+            room = max_gpu_memory or free(problem, gpu)
+            plan = planned(problem, asked, gpu, room)
+            launcher = GpuLauncher(gpu, lane, problem, asked, room)
+            try:
+                execute(plan, problem, found, lane, launcher, helpers_of(gpu), progress)
+                break
+            except MemoryError:
+                if not tries_left or max_gpu_memory is not None:
+                    raise
+    if target is not result:
+        result[...] = target
+    return result
+
+
+def planned(problem: HostProblem, asked: Asked, gpu: Gpu, room: int) -> HostPlan:
+    """Return the plan of a product, within so much of the GPU's memory.
+
+    Raises
+    ------
+    ValueError
+        If that is too small.
+    """
+    for_workspace = min(int(WORKSPACE * room), _MOST_WORKSPACE)
+    return choose(problem, room - for_workspace, SecondsOf(problem, asked, chip_of(gpu)))
+
+
+def free(problem: HostProblem, gpu: Gpu) -> int:
+    """Return the bytes of a GPU's memory that a product may take by default."""
+    if problem.bytes_in + problem.bytes_out <= INLINE:
+        return INLINE << 4
+    there = gpu.free_memory()
+    return max(there - max(_LEAST_RESERVE, int(RESERVE * there)), there // 2)
+
+
+@dataclass(frozen=True)
+class SecondsOf:
+    """How long the GPU takes for a product of m, n and k, by the planner's model.
+
+    Attributes
+    ----------
+    problem : HostProblem
+        How its matrices lie.
+    asked : Asked
+    chip : Chip or None
+    """
+
+    problem: HostProblem
+    asked: Asked
+    chip: Chip | None
+
+    def __call__(self, m: int, n: int, k: int) -> float:
+        p, asked = self.problem, self.asked
+        product = Product(
+            m, n, k, 1, asked.dtype, asked.out_dtype, asked.alpha, 0.0,
+            _lying(p.a, m, k), _lying(p.b, k, n), None, _lying(p.d, m, n),
+        )  # fmt: skip
+        return best(product, self.chip).seconds
+
+
+def _lying(x: Lying, rows: int, columns: int) -> Operand:
+    pitch = x.pitch(rows, columns) // x.item
+    return Operand(pitch, 1) if x.by_rows else Operand(1, pitch)
+
+
+def problem_of(x: Matrices, alpha: float, sums: int) -> HostProblem:
+    """Return what is asked; with ``alpha`` 0, A and B do not travel.
+
+    Parameters
+    ----------
+    x : Matrices
+    alpha : float
+    sums : int
+        Bytes of an element of the sums.
+    """
+    batch, m, n = x.d.array.shape
+    k = x.a.array.shape[2] if alpha else 0
+    shared = ""
+    if not (x.a.is_one_matrix or x.b.is_one_matrix):
+        if x.a.is_same_as(x.b):
+            shared = "same"
+        elif x.a.is_same_as(x.b.transposed):
+            shared = "transposed"
+    return HostProblem(
+        m, n, k, batch, x.a.lying, x.b.lying, x.d.lying, x.a.is_one_matrix, x.b.is_one_matrix,
+        shared, x.c is not None, sums,
+    )  # fmt: skip
+
+
+def _matrices(call: Call, gpu: Gpu, result: Array) -> Matrices | None:
+    """Return the arrays as batches of matrices; None where the result's strides can't say it."""
+    d = _collapsed(_as_matrices(call, result))
+    if d is None:
+        return None
+
+    def read(x: Array, *, transpose: bool = False, **sides: bool) -> Any:
+        seen = _as_matrices(call, x, transpose=transpose, **sides)
+        found = _collapsed(seen)
+        return np.ascontiguousarray(seen).reshape(-1, *seen.shape[-2:]) if found is None else found
+
+    a = read(call.a, transpose=call.transpose_a, has_columns=True)
+    b = read(call.b, transpose=call.transpose_b, has_rows=True)
+    c = None if call.c is None else read(call.c)
+    together = _below(a, b, c, d)
+    if together is not None:
+        a, b, c, d = together
+    pinned = [None if x is None else HostMatrix(x, _is_pinned(gpu, x)) for x in (a, b, c, d)]
+    of_a, of_b, of_c, of_d = pinned
+    assert of_a is not None
+    assert of_b is not None
+    assert of_d is not None
+    return Matrices(of_a, of_b, of_c, of_d)
+
+
+def _as_matrices(
+    call: Call,
+    x: Array,
+    *,
+    has_rows: bool | None = None,
+    has_columns: bool | None = None,
+    transpose: bool = False,
+) -> Any:
+    """Return an array's bits with all of the call's dimensions: (..., rows, columns)."""
+    library = call.library
+    if library.name != "numpy" and library.view(x) is None:  # as a tensor that is lazily negated
+        x = library.contiguous(x, tuple(x.shape))
+    bits = library.bits(x)
+    rows = call.has_rows if has_rows is None else has_rows
+    columns = call.has_columns if has_columns is None else has_columns
+    if not columns:
+        bits = bits[..., np.newaxis]
+    if not rows:
+        bits = bits[..., np.newaxis, :]
+    if rows and columns and transpose:
+        bits = bits.swapaxes(-1, -2)
+    shape = (*call.batch, *bits.shape[-2:])
+    return bits if bits.shape == shape else np.broadcast_to(bits, shape)
+
+
+def _collapsed(x: Any) -> Any | None:
+    """Return a view (batch, rows, columns); None where no single stride describes the batch."""
+    if x.ndim == 2:
+        return x[np.newaxis]
+    *batch, rows, columns = x.shape
+    steps = [
+        (extent, stride) for extent, stride in zip(batch, x.strides, strict=False) if extent != 1
+    ]
+    for (_, outer), (extent, inner) in pairwise(steps):
+        if outer != extent * inner:
+            return None
+    shape = int(np.prod(batch, dtype=np.int64)), rows, columns
+    strides = (steps[-1][1] if steps else 0), *x.strides[-2:]
+    return as_strided(x, shape, strides, writeable=x.flags.writeable)
+
+
+def _below(a: Any, b: Any, c: Any | None, d: Any) -> tuple[Any, Any, Any | None, Any] | None:
+    """Return matrices A below one another, times one B, as one matrix; None where they aren't."""
+    if len(d) < 2 or b.strides[0]:
+        return None
+
+    def one(x: Any) -> Any | None:
+        batch, rows, columns = x.shape
+        if x.strides[0] != rows * x.strides[1]:
+            return None
+        return as_strided(
+            x, (1, batch * rows, columns), (0, *x.strides[1:]), writeable=x.flags.writeable
+        )  # fmt: skip
+
+    found = [None if x is None else one(x) for x in (a, c, d)]
+    if found[0] is None or found[2] is None or (c is not None and found[1] is None):
+        return None
+    return found[0], b[:1], found[1], found[2]
+
+
+def _is_pinned(gpu: Gpu, x: Any) -> bool:
+    """Whether a GPU copies from and to all of an array by itself."""
+    if x.nbytes <= INLINE or any(stride < 0 for stride in x.strides):
+        return False
+    driver = gpu.context.driver
+    first = x.ctypes.data
+    span = sum((n - 1) * stride for n, stride in zip(x.shape, x.strides, strict=True))
+    which = driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_MEMORY_TYPE
+    host = driver.CUmemorytype.CU_MEMORYTYPE_HOST
+    return all(
+        driver.cuPointerGetAttribute(which, address) == (driver.CUresult.CUDA_SUCCESS, int(host))
+        for address in (first, first + span + x.itemsize - 1)
+    )

@@ -1,0 +1,131 @@
+"""What is kept from product to product: lanes with their pinned memory, and copying threads."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tilewise.devices.gpu import Gpu
+from tilewise.host.copiers import Copiers
+from tilewise.host.copying import Helpers
+from tilewise.host.lane import GpuLane
+
+MOST_LANES = 2
+"""Products that a GPU computes from the host's memory at once; others wait for their turn."""
+MOST_COPIERS = 16
+"""Threads that copy, within the cores that there are."""
+
+
+class _Staging:
+    """The lanes of all GPUs, and the threads that copy for them."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._idle: dict[Gpu, list[GpuLane]] = {}
+        self._busy: dict[Gpu, int] = {}
+        self._copiers: Copiers | None = None
+
+    @contextmanager
+    def lane(self, gpu: Gpu) -> Iterator[GpuLane]:
+        """Lend a lane, the GPU's context being current; one that fails is not kept."""
+        with self._changed:
+            while self._busy.get(gpu, 0) >= MOST_LANES:
+                self._changed.wait()
+            self._busy[gpu] = self._busy.get(gpu, 0) + 1
+            idle = self._idle.setdefault(gpu, [])
+            lane = idle.pop() if idle else None
+        is_kept = False
+        try:
+            with gpu.context.current():
+                if lane is None:
+                    lane = GpuLane(gpu)
+                try:
+                    yield lane
+                    is_kept = True
+                finally:
+                    if not is_kept:
+                        lane.close()
+        finally:
+            with self._changed:
+                self._busy[gpu] -= 1
+                if is_kept and lane is not None:
+                    self._idle[gpu].append(lane)
+                self._changed.notify()
+
+    def copiers(self) -> Copiers:
+        """Return the threads that copy, for all lanes."""
+        with self._changed:
+            if self._copiers is None:
+                self._copiers = Copiers(min(cores(), MOST_COPIERS))
+            return self._copiers
+
+    def free(self) -> int:
+        """Free what no product is using; return the bytes of pinned memory."""
+        with self._changed:
+            lanes = [lane for idle in self._idle.values() for lane in idle]
+            self._idle.clear()
+            is_busy = any(self._busy.values())
+            copiers = None if is_busy else self._copiers
+            if not is_busy:
+                self._copiers = None
+        if copiers is not None:
+            copiers.close()
+        freed = 0
+        for lane in lanes:
+            freed += lane.pinned
+            with lane.gpu.context.current():
+                lane.close()
+        return freed
+
+
+def cores() -> int:
+    """Return how many cores this process may use."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not on Windows and macOS
+        return os.cpu_count() or 1
+
+
+def helpers_of(gpu: Gpu) -> Helpers:
+    """Return who helps with a product on a GPU."""
+    return Helpers(_staging.copiers(), gpu.context.current)
+
+
+_staging = _Staging()
+
+
+def staging() -> _Staging:
+    """Return this process's."""
+    return _staging
+
+
+def free_staging() -> int:
+    """Free the pinned memory that products of arrays in the host's memory have left for the next.
+
+    At most 325 MB are kept for each GPU, and the threads that copy. A product that is under way
+    keeps its own. The next product takes some milliseconds longer.
+
+    Returns
+    -------
+    int
+        Bytes of pinned memory that were freed.
+
+    Examples
+    --------
+    >>> import tilewise
+    >>> tilewise.free_staging() >= 0
+    True
+    """
+    return _staging.free()
+
+
+def _begin_anew() -> None:
+    """Forget what the process had that this one was forked from: its threads are not here."""
+    global _staging
+    _staging = _Staging()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_begin_anew)
