@@ -15,12 +15,14 @@
 #ifndef STAGES
 #define STAGES 4  // of tiles in shared memory
 #endif
+#ifndef GROUP
+#define GROUP 16  // rows of tiles whose blocks run together
+#endif
 #if BFLOAT16
 #define TYPE "bf16"
 #else
 #define TYPE "f16"
 #endif
-#define GROUP 8  // rows of tiles whose blocks run together
 #define CONSUMERS (BLOCK_M / (4 * WARP_M))  // warpgroups that multiply
 #define THREADS (128 * CONSUMERS)
 

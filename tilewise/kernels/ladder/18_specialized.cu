@@ -18,12 +18,14 @@
 #ifndef LOADERS
 #define LOADERS 128  // threads of the warpgroup that loads
 #endif
+#ifndef GROUP
+#define GROUP 16  // rows of tiles whose blocks run together
+#endif
 #if BFLOAT16
 #define TYPE "bf16"
 #else
 #define TYPE "f16"
 #endif
-#define GROUP 8  // rows of tiles whose blocks run together
 #define CONSUMERS (BLOCK_M / (4 * WARP_M))  // warpgroups that multiply
 #define THREADS (LOADERS + 128 * CONSUMERS)
 #define LOADER_REGISTERS 56  // of each thread

@@ -18,12 +18,14 @@
 #ifndef LOADERS
 #define LOADERS 128  // threads of the warpgroup that loads
 #endif
+#ifndef GROUP
+#define GROUP 8  // rows of tiles whose clusters run together
+#endif
 #if BFLOAT16
 #define TYPE "bf16"
 #else
 #define TYPE "f16"
 #endif
-#define GROUP 8  // rows of tiles whose clusters run together
 #define CLUSTER 2  // blocks, one below the other: their tiles are one that the cluster takes
 #define CONSUMERS (BLOCK_M / (4 * WARP_M))  // warpgroups that multiply
 #define THREADS (LOADERS + 128 * CONSUMERS)
