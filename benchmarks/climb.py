@@ -386,7 +386,7 @@ def _method(record: Record) -> str:
         if above:
             share += (
                 f" {name} is above it in {' and '.join(above)}: that takes tensor cores, and the "
-                "rungs have none."
+                "rungs of that type have none."
             )
     counted = lessons.known()
     counters = (

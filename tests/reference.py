@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 from hypothesis import settings
 
 from tilewise.launch import LaunchReport
+from tilewise.precision import dtype_of
 
 ROOT = Path(__file__).parents[1]
 KERNELS = ROOT / "tests" / "kernels"
@@ -25,6 +27,15 @@ thorough = pytest.mark.thorough
 
 QUICK, THOROUGH = 10, 40
 """Examples that Hypothesis draws by default: in a plain run, and with ``--thorough``."""
+
+
+def held(dtypes: Sequence[str]) -> list[str]:
+    """Those that NumPy has here: bfloat16 takes ml_dtypes, which is optional."""
+    try:
+        dtype_of("bfloat16")
+    except TypeError:
+        return [dtype for dtype in dtypes if dtype != "bfloat16"]
+    return list(dtypes)
 
 
 def examples(count: int, quick: int | None = None) -> settings:

@@ -11,7 +11,7 @@ from reference import thorough
 
 from tilewise.ladder.rungs import RUNGS, Rung
 from tilewise.lens.declarations import extents
-from tilewise.precision import dtype_of
+from tilewise.places import ITEM_SIZES
 
 MACROS = """
 #ifndef EDGE
@@ -77,6 +77,6 @@ def test_of_every_rung_they_are_all_of_its_shared_memory(each: Rung, tile: int, 
     if () in shapes:
         assert not re.search(r"__shared__ (?:__align__\(\d+\) )?(?:real|half_t) sa", kernel.source)
         return
-    size = dtype_of(dtype).itemsize
+    size = ITEM_SIZES[dtype]
     count = sum(math.prod(shape) for shape in shapes)
     assert count * size == kernel.compile().resources.shared_bytes

@@ -1,7 +1,5 @@
-// Idea: the tensor cores multiply. A warp's mma.sync takes a 16 x 16 piece of A and a 16 x 8 piece of B
-// from its lanes' registers (fragments), and adds the product to float sums in registers.
-// Cost: a warp's instruction does 2048 multiply-adds of 16-bit numbers; its fragments take twelve loads
-// and more, as each lane holds pairs from its own places of the tiles.
+// Idea: the tensor cores multiply. A warp's mma.sync takes 16 x 16 of A and 16 x 8 of B from its lanes' registers.
+// Cost: 2048 multiply-adds an instruction; but each fragment takes a lane four loads, pairs from its own places.
 // Next: ldmatrix loads four 8 x 8 pieces of a tile by one instruction, to the lanes that need them.
 
 #ifndef BFLOAT16

@@ -1,7 +1,6 @@
-// Idea: ldmatrix loads four 8 x 8 pieces of a tile by one instruction, each row of 16 bytes to the lanes
-// whose fragments it belongs to; with .trans its columns, as B needs them.
+// Idea: ldmatrix loads four 8 x 8 pieces of a tile by one instruction; .trans turns B's over on their way.
 // Cost: rows of 16 bytes are swizzled over the banks, so that eight below one another never conflict.
-// Next: multistage keeps copies of several tiles under way, and a warp's next fragments.
+// Next: multistage keeps copies of several tiles under way, and loads a warp's next fragments early.
 
 #ifndef BFLOAT16
 #define BFLOAT16 0  // 1 for matrices of bfloat16, 0 for float16

@@ -1,6 +1,5 @@
-// Idea: a ring of STAGES tiles in shared memory, filled by cp.async STAGES - 1 phases ahead; a warp loads its
-// next fragments while the tensor cores multiply these; and blocks go in an order that shares in L2.
-// Cost: one barrier a phase; dynamic shared memory, and so many registers that 8 warps fill a multiprocessor.
+// Idea: a ring of STAGES tiles, filled by cp.async STAGES - 1 phases ahead; fragments are loaded a step ahead.
+// Cost: one barrier a phase; but so much shared memory, and so many registers, that 8 warps fill a multiprocessor.
 // Next: warpgroup has the tensor cores read A and B in shared memory, where a TMA copies them.
 
 #ifndef BFLOAT16
