@@ -1,19 +1,29 @@
-"""Checks the rungs of 16-bit matrices on a GPU, and times them over tiles of ``multistage``.
+"""Checks the rungs of 16-bit matrices on a GPU, and times them beside PyTorch's product.
 
-    python benchmarks/tensor_core_rungs.py [--sizes 4096,8192] [--rounds 5] [--json FILE]
+    python benchmarks/tensor_core_rungs.py [--sizes 2048,4096,8192] [--rounds 5] [--sweep]
+        [--beside NAME=FILE.so:FUNCTION] [--json FILE]
 
 Each rung and dtype is checked on sizes and leading dimensions that are odd, and on whole tiles.
-Then every rung that the GPU can run, and multistage with each tiling of a sweep, are timed in turn
-with PyTorch's product, in bfloat16, each after it was checked at that size. Exits with 1 if any
+Then every rung that the GPU can run is timed in turn with PyTorch's product, in bfloat16, and with
+--sweep multistage with many tilings, each after it was checked at that size. Exits with 1 if any
 result is wrong.
+
+--beside takes a function of a shared library and times it at the largest size, from 4096 up, in
+turn with all of them, on CUDA's default stream:
+
+    extern "C" void FUNCTION(int m, int n, int k, const void* a, const void* b, void* c);
+
+It is given A row by row, and B and C column by column.
 """
 
 from __future__ import annotations
 
 import argparse
+import ctypes
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -40,8 +50,10 @@ from tilewise.precision import HALVES
 from tilewise.provenance import write
 
 DTYPE = "bfloat16"
+CEILING = 880.0  # TFLOP/s of an H200's tensor cores, in the steady state
 CHECKED = (
     (1, 1, 1), (129, 257, 65), (200, 136, 72), (333, 77, 1001), (512, 768, 256), (64, 64, 0),
+    (513, 2049, 129), (2312, 1544, 328),  # the last: more tiles than clusters at once
 )  # fmt: skip
 # BLOCK_M, BLOCK_N, BLOCK_K, WARP_M, WARP_N, STAGES, BLOCKS, and GROUP where it is not 8.
 SWEEP = (
@@ -65,6 +77,8 @@ SWEEP = (
 FIELDS = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "WARP_M", "WARP_N", "STAGES", "BLOCKS", "GROUP")
 
 Call = Callable[[Operands], None]
+Sweep = Sequence[tuple[int, ...]]
+GRAPHS_UP_TO = 4096  # launches of smaller products may be timed in a graph, where theirs can't be
 
 
 def checked(gpu: Gpu) -> Iterator[str]:
@@ -101,7 +115,7 @@ def call_of(
     tile = each.tile_for(n, n, n, DTYPE)
     kernel: Kernel = each.kernel(DTYPE, tile)
     if macros is None:
-        grid, block = each.geometry(n, n, tile, DTYPE)
+        grid, block = each.geometry(n, n, tile, DTYPE, gpu.multiprocessors)
         shared = each.shared(tile, DTYPE)
     else:
         kernel = kernel.with_macros(macros)
@@ -119,12 +133,12 @@ def call_of(
     return call, {**compiled.resources.to_dict(), "dynamic_bytes": shared, "threads": block[0]}
 
 
-def contenders(gpu: Gpu, n: int) -> Iterator[tuple[str, Call, dict[str, Any]]]:
+def contenders(gpu: Gpu, n: int, sweep: Sweep) -> Iterator[tuple[str, Call, dict[str, Any]]]:
     """The rungs, and multistage with each tiling of the sweep."""
     for each in rungs_of(DTYPE):
         if each.runs_on(gpu.arch):
             yield each.name, *call_of(gpu, each, n)
-    for values in SWEEP:
+    for values in sweep:
         values = (*values, 8)[: len(FIELDS)]
         macros = dict(zip(FIELDS, values, strict=True))
         name = "multistage {}x{}x{} of {}x{}, {} stages, {} blocks, groups of {}".format(*values)
@@ -134,7 +148,59 @@ def contenders(gpu: Gpu, n: int) -> Iterator[tuple[str, Call, dict[str, Any]]]:
             print(f"{name}: {error}")
 
 
-def timed(gpu: Gpu, n: int, rounds: int, seconds: float) -> Iterator[dict[str, Any]]:
+class Beside:
+    """A function of a shared library, as ``NAME=FILE.so:FUNCTION`` names it.
+
+    Raises
+    ------
+    argparse.ArgumentTypeError
+        If it is named otherwise.
+    OSError, AttributeError
+        If the library can't be loaded, or has no such function.
+    """
+
+    def __init__(self, text: str) -> None:
+        self.name, _, rest = text.partition("=")
+        file, _, function = rest.rpartition(":")
+        if not (self.name and file and function):
+            raise argparse.ArgumentTypeError(f"{text!r} is not NAME=FILE.so:FUNCTION")
+        self.call = getattr(ctypes.CDLL(str(Path(file).resolve())), function)
+        self.call.argtypes = [ctypes.c_int] * 3 + [ctypes.c_void_p] * 3
+        self.call.restype = None
+
+    def product(self, x: Operands) -> tuple[Callable[[], None], Any]:
+        """What puts the product on the default stream, and its D."""
+        b, d = x.b.T.contiguous(), torch.full_like(x.d, float("nan"))
+        (m, k), n = x.a.shape, b.shape[0]
+
+        def call() -> None:
+            self.call(m, n, k, x.a.data_ptr(), b.data_ptr(), d.data_ptr())
+
+        return call, d.view(n, m).T
+
+
+def timed_beside(
+    gpu: Gpu, n: int, besides: Sequence[Beside], rounds: int, seconds: float
+) -> Iterator[dict[str, Any]]:
+    """A row a rung and function, on the default stream, and one for PyTorch's product."""
+    with torch.cuda.stream(torch.cuda.default_stream()):
+        x = operands(Shape(n, n, n), DTYPE, torch.Generator("cuda").manual_seed(n))
+        products = {each.name: each.product(x) for each in besides}
+        for name, call, _ in contenders(gpu, n, ()):
+            products[name] = partial(call, x), x.d
+        products["vendor"] = x.torch, x.d
+        rows: dict[str, dict[str, Any]] = {}
+        for name, (work, d) in products.items():
+            d.fill_(float("nan"))
+            work()
+            torch.cuda.synchronize()
+            share = error_share(x.a, x.b, d)
+            rows[name] = {"kernel": name, "n": n, "dtype": DTYPE, "error_share": share}
+        found = in_turn({name: [work] for name, (work, _) in products.items()}, rounds, seconds)
+    yield from with_times(rows, found.seconds)
+
+
+def timed(gpu: Gpu, n: int, sweep: Sweep, rounds: int, seconds: float) -> Iterator[dict[str, Any]]:
     """A row a contender, the fastest first."""
     generator = torch.Generator("cuda").manual_seed(n)
     shape = Shape(n, n, n)
@@ -145,7 +211,7 @@ def timed(gpu: Gpu, n: int, rounds: int, seconds: float) -> Iterator[dict[str, A
     ]
     rows: dict[str, dict[str, Any]] = {}
     calls: dict[str, Call] = {"vendor": Operands.torch}
-    for name, call, taken in contenders(gpu, n):
+    for name, call, taken in contenders(gpu, n, sweep):
         first = sets[0]
         first.d.fill_(float("nan"))
         call(first)
@@ -156,24 +222,50 @@ def timed(gpu: Gpu, n: int, rounds: int, seconds: float) -> Iterator[dict[str, A
     Operands.torch(sets[0])
     works = {name: [lambda call=call, x=x: call(x) for x in sets] for name, call in calls.items()}
     found = in_turn(works, rounds, seconds)
-    vendor = median(found.seconds["vendor"])
     rows["vendor"] = {"kernel": "vendor", "n": n, "dtype": DTYPE, "error_share": 0.0}
-    for name in calls:
-        once = median(found.seconds[name])
+    yield from with_times(rows, found.seconds)
+
+
+def with_times(
+    rows: dict[str, dict[str, Any]], seconds: dict[str, list[float]]
+) -> list[dict[str, Any]]:
+    """The rows with the speeds of those that were timed, the fastest first."""
+    vendor = median(seconds["vendor"])
+    for name, rounds in seconds.items():
+        once, n = median(rounds), rows[name]["n"]
         rows[name] |= {
-            "seconds": once, "seconds_of_rounds": found.seconds[name],
+            "seconds": once, "seconds_of_rounds": rounds,
             "tflops": 2e-12 * n**3 / once, "ratio": vendor / once,
         }  # fmt: skip
-    yield from sorted(rows.values(), key=lambda row: -row.get("tflops", 0.0))
+    return sorted(rows.values(), key=lambda row: -row.get("tflops", 0.0))
+
+
+def told(row: dict[str, Any], ceiling: float | None) -> str:
+    """A row in words."""
+    said = "WRONG" if row["error_share"] > 1 else f"{row['tflops']:7.1f} TFLOP/s"
+    if "tflops" in row:
+        said += f", {row['tflops'] / CEILING:.3f} of {CEILING:g}"
+        if ceiling:
+            said += f", {1e12 * row['tflops'] / ceiling:.3f} of the ceiling"
+        said += f", {row['ratio']:.3f} of the vendor's"
+    taken = f", {row['registers']} registers" if "registers" in row else ""
+    return f"{row['n']:6,} {said}{taken}  {row['kernel']}"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--sizes", default="4096,8192", metavar="N,N")
+    parser.add_argument("--sizes", default="2048,4096,8192", metavar="N,N")
+    parser.add_argument("--sweep", action="store_true", help="time many tilings of multistage too")
+    parser.add_argument(
+        "--beside", type=Beside, action="append", default=[], metavar="NAME=FILE.so:FUNCTION"
+    )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=0.03, help="of each, a size and round")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write what was found")
     options = parser.parse_args()
+    sizes = sorted(map(int, options.sizes.split(",")))
+    if options.beside and sizes[-1] < GRAPHS_UP_TO:
+        parser.error(f"--beside takes a size of {GRAPHS_UP_TO:,} or more")
     gpu = find_gpu()
     start = time.perf_counter()
     wrong = list(checked(gpu))
@@ -181,22 +273,21 @@ def main() -> None:
     rows: list[dict[str, Any]] = []
     with place(gpu):
         ceiling = tensor_core_flops(gpu, DTYPE, 0.5)
-        for n in map(int, options.sizes.split(",")):
-            for row in timed(gpu, n, options.rounds, options.seconds):
+        times = options.rounds, options.seconds
+        for n in sizes:
+            for row in timed(gpu, n, SWEEP if options.sweep else (), *times):
                 rows.append(row)
-                said = "WRONG" if row["error_share"] > 1 else f"{row['tflops']:7.1f} TFLOP/s"
-                share = (
-                    f", {1e12 * row['tflops'] / ceiling:.3f} of the ceiling"
-                    if (ceiling and "tflops" in row)
-                    else ""
-                )
-                ratio = f", {row['ratio']:.3f} of the vendor's" if "ratio" in row else ""
-                taken = f", {row['registers']} registers" if "registers" in row else ""
-                print(f"{n:6,} {said}{share}{ratio}{taken}  {row['kernel']}", flush=True)
+                print(told(row, ceiling), flush=True)
+        beside = []
+        if options.beside:
+            print("on the default stream, beside others' kernels:")
+            for row in timed_beside(gpu, sizes[-1], options.beside, *times):
+                beside.append(row)
+                print(told(row, ceiling), flush=True)
     print(f"{time.perf_counter() - start:.0f} s")
     if options.json:
-        write(options.json, {"wrong": wrong, "ceiling": ceiling, "rows": rows})
-    sys.exit(bool(wrong) or any(row["error_share"] > 1 for row in rows))
+        write(options.json, {"wrong": wrong, "ceiling": ceiling, "rows": rows, "beside": beside})
+    sys.exit(bool(wrong) or any(row["error_share"] > 1 for row in (*rows, *beside)))
 
 
 if __name__ == "__main__":

@@ -59,6 +59,12 @@ def test_the_ladder(tilewise: Tilewise) -> None:
     assert found.code == 0
     assert found.json["arch"] == "sm_80"
     assert {row["arch"] for row in found.json["rungs"]} == {"sm_80"}
+    assert found.json["notes"] == [
+        "not run on sm_80: warpgroup, specialized, persistent (sm_90a alone)"
+    ]
+    none = tilewise("ladder", *SIZES, "--arch", "sm_75", "--dtype", "float16")
+    assert none.code == 2
+    assert "no rung of float16: not run on sm_75: tensor_core, ldmatrix, " in none.err
 
 
 def test_the_demo(tilewise: Tilewise) -> None:

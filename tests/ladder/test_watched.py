@@ -37,7 +37,9 @@ def counted(name: str, at: Sizes) -> Any:
 
 
 def value(counters: Any, counter: str) -> int:
-    found: int = getattr(counters, counter.replace(" ", "_"))
+    # All bulk copies are of global memory.
+    named = counter.removeprefix("global ") if "bulk" in counter else counter
+    found: int = getattr(counters, named.replace(" ", "_"))
     return found
 
 

@@ -76,7 +76,7 @@ class Contenders:
             return Operands.ours if name == OURS else Operands.torch
         rung.check_arch(self.gpu.arch)
         tile = rung.tile_for(n, n, n, self.dtype)
-        grid, block = rung.geometry(n, n, tile, self.dtype)
+        grid, block = rung.geometry(n, n, tile, self.dtype, self.gpu.multiprocessors)
         a, b, c = Place(0), Place(1), Place(2)
         trailing = rung.trailing(Sizes(n, n, n, n, n, n), tile, self.dtype)
         args = (n, n, n, 1.0, a, n, b, n, 0.0, c, n, *trailing)

@@ -44,7 +44,22 @@ class Climb:
 
     @property
     def rungs(self) -> tuple[Rung, ...]:
-        return rungs_of(self.dtype)
+        """Those that take the dtype, and that the device can run."""
+        return tuple(each for each in rungs_of(self.dtype) if each.runs_on(self.device.arch))
+
+    @property
+    def _left_out(self) -> list[str]:
+        """What is to be said of the rungs that the device can't run, by what they need."""
+        arch = self.device.arch
+        needs: dict[str, list[str]] = {}
+        for each in rungs_of(self.dtype):
+            if not each.runs_on(arch):
+                needs.setdefault(each.needs, []).append(each.name)
+        return [
+            f"not run on {arch}: {', '.join(names)} "
+            f"({f'{wanted} alone' if wanted[-1].isalpha() else f'from {wanted} on'})"
+            for wanted, names in needs.items()
+        ]
 
     def size(self, rung: Rung) -> tuple[tuple[int, int, int], str]:
         """The size that ``rung`` is run at, and why where it is not the problem's own."""
@@ -77,12 +92,11 @@ class Climb:
 
     @property
     def notes(self) -> list[str]:
-        """What is to be said of a product that has nothing to multiply; of others nothing is."""
+        """What is to be said of a product with nothing to multiply, and of rungs left out."""
         if not self.m or not self.n:
             return [NO_ELEMENTS]
-        if not self.k:
-            return ["k is 0: every element of C is an empty sum, 0, and there is nothing to load"]
-        return []
+        nothing = "k is 0: every element of C is an empty sum, 0, and there is nothing to load"
+        return [nothing] * (self.k == 0) + self._left_out
 
     def run(self, step: Callable[[str], None] = lambda _: None) -> dict[str, Any]:
         """Run every rung.
@@ -104,7 +118,11 @@ class Climb:
         ------
         ValueError
             If the problem or the tile is none.
+        LaunchError
+            If the device can run none of the rungs that take the dtype.
         """
+        if not self.rungs:
+            raise LaunchError(f"no rung of {self.dtype}: {'; '.join(self._left_out)}")
         for rung in self.rungs:  # a bad tile is said before the first rung's work
             self.tile_of(rung)
         rows = [self._row(rung, step) for rung in self.rungs]

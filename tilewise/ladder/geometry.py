@@ -173,7 +173,8 @@ def threads(macros: Macros) -> int:
         return macros["TILE"] ** 2
     elements = macros["BLOCK_M"] * macros["BLOCK_N"]
     if "WARP_M" in macros:
-        return WARP * elements // (macros["WARP_M"] * macros["WARP_N"])
+        multiply = WARP * elements // (macros["WARP_M"] * macros["WARP_N"])
+        return multiply + macros.get("LOADERS", 0)
     of_thread = macros["THREAD_M"] * macros.get("THREAD_N", 1)
     return macros.get("SLICES", 1) * elements // of_thread
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from tilewise.devices import Device
 from tilewise.kernel import Kernel
 from tilewise.ladder.geometry import (
     DEFAULT_SIZE,
@@ -91,6 +92,15 @@ class Prepared(NamedTuple):
     def args(self, gemm: Gemm, a: Any, b: Any, c: Any) -> tuple[Any, ...]:
         """The launch's arguments, the matrices lying wherever they do."""
         return in_order(gemm, a, b, c, self.trailing)
+
+    def on(self, device: Device, gemm: Gemm) -> Prepared:
+        """The same for a device: its grid depends on it, where blocks take tile after tile."""
+        multiprocessors = getattr(device, "multiprocessors", None)  # the emulator has no number
+        if self.rung is None or multiprocessors is None:
+            return self
+        return self._replace(
+            geometry=self.rung.geometry(gemm.m, gemm.n, self.tile, gemm.dtype, multiprocessors)
+        )
 
     def check_arch(self, arch: str) -> None:
         """Raise LaunchError where an architecture can't run the rung."""

@@ -196,8 +196,9 @@ def run(
         raise ValueError(f"repeats is {repeats}; it must be at least 0")
     gemm = Gemm.of(a, b, c, alpha=alpha, beta=beta)
     prepared = prepare(target, gemm, tile)
+    place = prepared.kernel.place(device)
+    prepared = prepared.on(place, gemm)
     kernel, edge, (grid, block) = prepared.kernel, prepared.tile, prepared.geometry
-    place = kernel.place(device)
     prepared.check_arch(place.arch)
     if gemm.m and gemm.n:
         on_the_host = prepared.args(gemm, a, b, a if c is None else c)

@@ -86,6 +86,7 @@ class Rung:
     _trailing: Callable[[Sizes, Macros, str], tuple[TensorMap | bytes, ...]] = field(
         default=no_trailing, repr=False
     )
+    _at_once: Callable[[int, int | None], int] | None = field(default=None, repr=False)
 
     @property
     def lesson(self) -> str:
@@ -267,9 +268,17 @@ class Rung:
         return self._trailing(sizes, self.macros(tile, dtype), self.dtype(dtype))
 
     def geometry(
-        self, m: int, n: int, tile: int | None = None, dtype: npt.DTypeLike | None = None
+        self,
+        m: int,
+        n: int,
+        tile: int | None = None,
+        dtype: npt.DTypeLike | None = None,
+        multiprocessors: int | None = None,
     ) -> Geometry:
         """Grid and block for an m x n matrix C of ``dtype``, each as (x, y, z).
+
+        Where blocks take tile after tile, there are as many as ``multiprocessors`` run at once; by
+        default those of an H200.
 
         Raises
         ------
@@ -279,7 +288,10 @@ class Rung:
         """
         if m < 0 or n < 0:
             raise ValueError(f"C is {m} x {n}; a size must be at least 0")
-        return self._rule(m, n, self.tile(tile) or 1, self.dtype(dtype))
+        (x, y, z), block = self._rule(m, n, self.tile(tile) or 1, self.dtype(dtype))
+        if self._at_once is not None:
+            x = self._at_once(x, multiprocessors)
+        return (x, y, z), block
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""

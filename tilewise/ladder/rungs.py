@@ -36,6 +36,14 @@ from tilewise.ladder.geometry import (
     tuned_tile,
 )
 from tilewise.ladder.rung import Rung
+from tilewise.ladder.warpgroups import (
+    at_once,
+    clusters,
+    ring_and_rows,
+    roles,
+    tensor_maps,
+    warpgroups,
+)
 from tilewise.precision import HALVES
 
 __all__ = ["RUNGS", "Rung", "rung", "rungs_of", "tile_each"]
@@ -167,6 +175,7 @@ RUNGS = (
         (32, 64, 128),
         rectangle,
         counter="barriers",
+        needs="sm_80",
     ),
     Rung(
         13,
@@ -178,6 +187,7 @@ RUNGS = (
         tuple(TUNED["float32"]),
         tuned_macros,
         counter="shared load wavefronts",
+        needs="sm_80",
         _options=tuned_options,
         _chooses=tuned_tile,
     ),
@@ -221,6 +231,52 @@ RUNGS = (
         needs="sm_80",
         _chooses=ring_tile,
         _shared=ring_bytes,
+    ),
+    Rung(
+        17,
+        "warpgroup",
+        "Four warps at once multiply tiles where they lie in shared memory; a TMA copies them.",
+        "No thread copies or loads what is multiplied: one begins a copy, and all wait for bytes.",
+        128,
+        by_tiles(warpgroups),
+        (128,),
+        warpgroups,
+        counter="global load requests",
+        dtypes=HALVES,
+        needs="sm_90a",
+        _shared=ring_bytes,
+        _trailing=tensor_maps,
+    ),
+    Rung(
+        18,
+        "specialized",
+        "One warpgroup only loads and two only multiply, with most of the registers.",
+        "They wait for stages of the ring, and no more for each other at a barrier of the block.",
+        128,
+        by_tiles(roles),
+        (128,),
+        roles,
+        counter="barriers",
+        dtypes=HALVES,
+        needs="sm_90a",
+        _shared=ring_bytes,
+        _trailing=tensor_maps,
+    ),
+    Rung(
+        19,
+        "persistent",
+        "Blocks stay and take tile after tile, in clusters of two that load B once for both.",
+        "The next tile's loads begin while this one is stored, and B is read half as often.",
+        128,
+        clusters,
+        (128,),
+        roles,
+        counter="global bulk load sectors",
+        dtypes=HALVES,
+        needs="sm_90a",
+        _shared=ring_and_rows,
+        _trailing=tensor_maps,
+        _at_once=at_once,
     ),
 )
 

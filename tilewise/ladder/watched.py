@@ -36,11 +36,14 @@ TILES = {
     "naive": 32, "coalesced": 32, "tiled": 8, "tiled_conflicts": 8, "tiled_branchless": 8,
     "thread_tile_1d": 16, "thread_tile_2d": 64, "vectorized": 64, "warp_tile": 64,
     "double_buffered": 64, "tuned": 64, "tensor_core": 32, "ldmatrix": 32, "multistage": 64,
+    "warpgroup": 128, "specialized": 128, "persistent": 128,
 }  # fmt: skip
 OWN_TILE = 8  # of a kernel that is not on the ladder
 UNPHASED = ("naive", "coalesced")
 # Rungs that are about what happens at the edge of C: their last blocks lie across it.
 AT_THE_EDGE = ("tiled_branchless",)
+# Rungs of which a cluster of two blocks, one below the other, shares what it loads.
+CLUSTERED = ("persistent",)
 
 
 def sizes(
@@ -92,6 +95,7 @@ def _own(target: Rung | Kernel, tile: int | None, dtype: npt.DTypeLike | None) -
     macros = target.macros(edge, dtype)
     down, across, deep = (macros.get(f"BLOCK_{axis}", edge) for axis in "MNK")
     m, n = (2 * size if size <= SMALL else size for size in (down, across))
+    m *= 2 if target.name in CLUSTERED else 1
     if target.name in AT_THE_EDGE:
         m -= 3 * down // 4
     return Sizes(m, n, DEPTH if target.name in UNPHASED else PHASES * deep, edge)

@@ -25,7 +25,10 @@ MOVED = (
 )  # fmt: skip
 # Of all kinds of accesses, ldmatrix and cp.async among them.
 WHOLE = ("shared requests", "shared bank conflicts")
-COUNTERS = (*MOVED, *WHOLE, "divergent branches", "registers a thread", "shared memory a block")
+BULK = ("global bulk load requests", "global bulk load sectors")  # by a TMA, where there are any
+COUNTERS = (
+    *MOVED, *WHOLE, *BULK, "divergent branches", "registers a thread", "shared memory a block",
+)  # fmt: skip
 
 
 def count(rung: Rung, size: int = SIZE) -> dict[str, Any]:
@@ -34,7 +37,7 @@ def count(rung: Rung, size: int = SIZE) -> dict[str, Any]:
     c = found.counters
     figures = named(found)
     figures |= dict(zip(WHOLE, (c.shared_requests, c.shared_bank_conflicts), strict=True))
-    counters = {name: figures[name] for name in COUNTERS}
+    counters = {name: figures.get(name, 0) for name in COUNTERS}
     return {"dtype": rung.dtype(), "tile": rung.default_tile, "counters": counters}
 
 
