@@ -35,6 +35,7 @@ from tilewise.errors import (
 )
 from tilewise.explain import Explanation, explain
 from tilewise.files.multiply import FileProduct, multiply_files
+from tilewise.host.staging import free_staging
 from tilewise.kernel import Kernel
 from tilewise.ladder.problem import Gemm
 from tilewise.ladder.rungs import RUNGS, Rung, rung
@@ -113,6 +114,7 @@ __all__ = [
     "__version__",
     "emulator",
     "explain",
+    "free_staging",
     "get_device",
     "list_kernels",
     "matmul",

@@ -58,18 +58,17 @@ def choose(p: HostProblem, room: int) -> BlockPlan:
     of_blocks = Problem(p.m, p.n, p.k, item, p.sums, p.d.item, casts=item, copies=1)
     least = memory(p, BlockPlan(of_blocks, 1, 1, 1))
     wanted = room
-    while wanted > 0:
-        blocks = blocking.choose(of_blocks, wanted)
+    while room >= least:
+        try:
+            blocks = blocking.choose(of_blocks, wanted)
+        except ValueError:  # where lines of aligned pitch take most of it
+            return BlockPlan(of_blocks, 1, 1, 1)
         taken = memory(p, blocks)
         if taken <= room:
             return blocks
-        # What lines of aligned pitch, and tiles that are rounded, take besides.
+        # What aligned lines, and tiles that are rounded, take besides.
         wanted = min(wanted - 1, int(wanted * room / taken))
-        if wanted < least // 4:
-            break
-    raise ValueError(
-        f"max_gpu_memory is {room:,} bytes; the least that this product takes is {least:,}"
-    )
+    raise ValueError(f"the least that this product takes is {least:,}")
 
 
 def memory(p: HostProblem, blocks: BlockPlan) -> int:

@@ -99,7 +99,10 @@ def planned(problem: HostProblem, asked: Asked, gpu: Gpu, room: int) -> HostPlan
         If that is too small.
     """
     for_workspace = min(int(WORKSPACE * room), MOST_WORKSPACE)
-    return choose(problem, room - for_workspace, SecondsOf(problem, asked, chip_of(gpu)))
+    try:
+        return choose(problem, room - for_workspace, SecondsOf(problem, asked, chip_of(gpu)))
+    except ValueError as error:
+        raise ValueError(f"max_gpu_memory is {room:,} bytes; {error}") from None
 
 
 def free(problem: HostProblem, gpu: Gpu, is_sure: bool) -> int:

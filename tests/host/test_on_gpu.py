@@ -1,0 +1,210 @@
+"""Products of arrays in the host's memory, on a GPU."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from matmul_reference import assert_right
+
+import tilewise
+from tilewise.devices.gpu import Gpu
+from tilewise.host import product as host_product
+from tilewise.host.lane import GpuLane
+from tilewise.host.staging import staging
+
+Array = np.ndarray[Any, Any]
+
+
+def drawn(*shape: int, dtype: str = "float32", seed: int = 0) -> Array:
+    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
+
+
+@pytest.fixture
+def taken(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """What products allocate on the GPU."""
+    sizes: list[int] = []
+    allocate = GpuLane.allocate
+
+    def noting(self: GpuLane, size: int) -> int:
+        sizes.append(size)
+        return allocate(self, size)
+
+    monkeypatch.setattr(GpuLane, "allocate", noting)
+    return sizes
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_any_product_in_any_memory(gpu: Gpu, data: st.DataObject) -> None:
+    dtype = data.draw(st.sampled_from(["float16", "float32", "float64"]))
+    m, n, k = (data.draw(st.sampled_from([1, 7, 64, 200, 513, 1000])) for _ in range(3))
+    batch = data.draw(st.sampled_from([(), (), (3,), (2, 2)]))
+    a, b = drawn(*batch, m, k, dtype=dtype, seed=1), drawn(*batch, k, n, dtype=dtype, seed=2)
+    if data.draw(st.booleans()):
+        a = a.swapaxes(-1, -2).copy().swapaxes(-1, -2)
+    if data.draw(st.booleans()):
+        b = b[..., ::-1, :].copy()[..., ::-1, :]
+    if data.draw(st.booleans()):
+        b = b[..., :, ::2]
+    room = data.draw(st.integers(100_000, 20_000_000))
+    found = tilewise.matmul(a, b, max_gpu_memory=room)
+    assert_right(found, a, b, dtype)
+
+
+@pytest.mark.parametrize("room", ["3MB", "12MB", "60MB"])
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_within_a_budget(gpu: Gpu, taken: list[int], room: str, dtype: str) -> None:
+    a, b, c = drawn(2100, 1500, dtype=dtype), drawn(1500, 1900, dtype=dtype), drawn(2100, 1900)
+    out = c.astype(dtype)
+    tilewise.matmul(a, b, out, alpha=0.5, beta=2, out=out, max_gpu_memory=room)
+    assert_right(out, a, b, dtype, c=c.astype(dtype), alpha=0.5, beta=2)
+    assert 0 < max(taken) <= tilewise.sizes.parse(room)
+
+
+def test_too_little_memory(gpu: Gpu) -> None:
+    a = drawn(100, 100)
+    with pytest.raises(ValueError, match="max_gpu_memory is 1,000 bytes; the least that this"):
+        tilewise.matmul(a, a, max_gpu_memory=1000)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_the_bits_are_those_of_one_product(gpu: Gpu, dtype: str) -> None:
+    """Whatever it is cut into, while k is not divided."""
+    torch = pytest.importorskip("torch")
+    a, b = (torch.randn(4096, 4096).to(getattr(torch, dtype)) for _ in range(2))
+    whole = tilewise.matmul(a.cuda(), b.cuda()).cpu()
+    plans = []
+    for room in (None, "70MB", "120MB"):
+        found = tilewise.matmul(a, b, max_gpu_memory=room)
+        plans.append(room)
+        assert torch.equal(found, whole), plans
+
+
+def test_pinned_memory_and_one_matrix_given_twice(gpu: Gpu) -> None:
+    torch = pytest.importorskip("torch")
+    a, out = torch.randn(3000, 3000).pin_memory(), torch.empty(3000, 3000).pin_memory()
+    for b in (a, a.T):
+        for c in (out, torch.empty(3000, 3000)):
+            tilewise.matmul(a, b, out=c)
+            assert_right(c.numpy(), a.numpy(), b.numpy(), "float32")
+
+
+def test_between_the_rows_of_out_nothing_is_written(gpu: Gpu) -> None:
+    torch = pytest.importorskip("torch")
+    a, b = drawn(2000, 700), drawn(700, 1501)
+    for is_pinned in (False, True):
+        whole = torch.full((2000, 1600), 7.0)
+        whole = whole.pin_memory() if is_pinned else whole
+        tilewise.matmul(a, b, out=whole.numpy()[:, :1501])
+        assert_right(whole.numpy()[:, :1501], a, b, "float32")
+        assert bool((whole[:, 1501:] == 7).all())
+
+
+def test_two_threads_at_once(gpu: Gpu) -> None:
+    a, b = drawn(1500, 2500), drawn(2500, 2000)
+
+    def run(i: int) -> Array:
+        found: Array = tilewise.matmul(a, b, max_gpu_memory=[None, "20MB", "9MB"][i % 3])
+        return found
+
+    with ThreadPoolExecutor(5) as threads:
+        for found in threads.map(run, range(15)):
+            assert_right(found, a, b, "float32")
+
+
+def test_two_processes_at_once(gpu: Gpu) -> None:
+    code = (
+        "import numpy as np, tilewise\n"
+        "a = np.random.default_rng(0).standard_normal((3000, 3000), np.float32)\n"
+        "for _ in range(5): c = tilewise.matmul(a, a)\n"
+        "print(np.abs(c[:9].astype(float) - a[:9].astype(float) @ a).max() < 1e-2)\n"
+    )
+    both = [
+        subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    for each in both:
+        assert each.communicate(timeout=120)[0] == "True\n"
+
+
+def test_an_error_leaves_nothing_behind(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    a = drawn(3000, 3000)
+    tilewise.matmul(a, a.copy())
+    tilewise.free_staging()
+    before, threads = gpu.free_memory(), threading.active_count()
+    monkeypatch.setattr(
+        "tilewise.host.copying.packed", lambda *_: (_ for _ in ()).throw(OSError("made up"))
+    )
+    with pytest.raises(OSError, match="made up"):
+        tilewise.matmul(a, a.copy())
+    monkeypatch.undo()
+    assert all(lane.pinned == 0 for lanes in staging()._idle.values() for lane in lanes)
+    tilewise.free_staging()
+    assert gpu.free_memory() == before
+    assert threading.active_count() == threads
+    assert_right(tilewise.matmul(a, a.copy()), a, a, "float32")
+
+
+def again_and_again(a: Array, b: Array, out: Array) -> None:
+    for _ in range(100):
+        tilewise.matmul(a, b, out=out, max_gpu_memory="100MB")
+
+
+def test_ctrl_c_leaves_nothing_behind(gpu: Gpu) -> None:
+    """In the middle of a product; the process goes on, and computes the next one."""
+    a, b = drawn(9000, 9000), drawn(9000, 9000, seed=1)
+    tilewise.matmul(a, b, max_gpu_memory="100MB")
+    tilewise.free_staging()
+    before, threads = gpu.free_memory(), threading.active_count()
+    out = np.zeros_like(a)
+    timer = threading.Timer(0.05, lambda: os.kill(os.getpid(), signal.SIGINT))
+    began = time.monotonic()
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        again_and_again(a, b, out)
+    assert time.monotonic() - began < 5
+    timer.join()
+    tilewise.free_staging()
+    assert gpu.free_memory() == before
+    assert threading.active_count() == threads
+    small = a[:300]
+    assert_right(tilewise.matmul(small, b), small, b, "float32")
+
+
+def test_free_staging(gpu: Gpu) -> None:
+    a = drawn(3000, 3000)
+    tilewise.matmul(a, a.copy())
+    assert 0 < tilewise.free_staging() <= 330 << 20
+    assert tilewise.free_staging() == 0
+
+
+def test_memory_that_another_process_takes(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is planned anew for what is left."""
+    a = drawn(3000, 3000)
+    rooms: list[int] = []
+    planned, allocate = host_product.planned, GpuLane.allocate
+
+    def noting(*args: Any) -> Any:
+        rooms.append(args[-1])
+        return planned(*args)
+
+    def refuse(self: GpuLane, size: int) -> int:
+        if len(rooms) < 2:
+            raise MemoryError("made up")
+        return allocate(self, size)
+
+    monkeypatch.setattr(host_product, "planned", noting)
+    monkeypatch.setattr(GpuLane, "allocate", refuse)
+    assert_right(tilewise.matmul(a, a), a, a, "float32")
+    assert len(rooms) == 2
