@@ -227,7 +227,7 @@ class Storer:
     def finish(self) -> None:
         """Wait until everything is in the host's memory."""
         if self._is_direct:
-            self._lane.finish(self._lane.record(self._stream))
+            self._lane.settle(self._stream)
         while self.advance():
             pass
         while self._emptied:
