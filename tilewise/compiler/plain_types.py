@@ -17,20 +17,13 @@ from tilewise.compiler.job import Job
 from tilewise.compiler.options import defined
 from tilewise.compiler.source.kernels import KernelDeclaration
 from tilewise.compiler.source.part import Files, read
+from tilewise.compiler.type_names import is_integer, usual
 from tilewise.errors import ParserMissingError
 
-_NAMES = {
-    **{name: name for name in ("void", "bool", "char", "short", "int", "long", "float", "double")},
-    "signed": "int", "signed int": "int", "int signed": "int", "unsigned": "unsigned int",
-    "unsigned int": "unsigned int", "int unsigned": "unsigned int", "signed char": "signed char",
-    "unsigned char": "unsigned char", "short int": "short", "unsigned short": "unsigned short",
-    "unsigned short int": "unsigned short", "long int": "long", "unsigned long": "unsigned long",
-    "unsigned long int": "unsigned long", "long long": "long long", "long long int": "long long",
-    "unsigned long long": "unsigned long long", "unsigned long long int": "unsigned long long",
-}  # fmt: skip
+_NO_INTEGERS = ("void", "bool", "float", "double")
 _QUALIFIERS = frozenset(("const", "volatile", "__restrict__", "__restrict"))
 _LARGE = 1 << 15
-"""Characters from which on NVRTC reads a source as fast as the parser, if without CUDA's headers."""
+"""Characters up to which a source is parsed for its types, unless it includes CUDA's headers."""
 _TYPE = re.compile(r"(?:\w+ ?)+|\*")
 
 
@@ -81,8 +74,10 @@ def _type(declared: str) -> str:
     if "".join(declared.split()) != "".join("".join(parts).split()):
         return ""
     words = [word for part in parts if part != "*" for word in part.split()]
-    name = _NAMES.get(" ".join(word for word in words if word not in _QUALIFIERS), "")
-    return name and name + "*" * parts.count("*")
+    words = [word for word in words if word not in _QUALIFIERS]
+    if not is_integer(words) and " ".join(words) not in _NO_INTEGERS:
+        return ""
+    return usual(words) + "*" * parts.count("*")
 
 
 def _macros(job: Job, gathered: Gathered) -> Iterable[str]:
