@@ -17,9 +17,9 @@ EMULATOR = "tilewise.devices.emulator"
 MACHINE = f"{EMULATOR}.machine"
 
 LAYERS = (
-    "shown", "sizes", "precision", "certain", "numbers", "places", "pointer", "tensor_map",
-    "limits", "targets", "counted", "launch", "errors", "tracebacks", "compiler", "devices",
-    "isolated", "isolated_process", "variables", "launchable", "kernel", "listed", "listing",
+    "host_memory", "shown", "sizes", "precision", "certain", "numbers", "places", "pointer",
+    "tensor_map", "limits", "targets", "counted", "launch", "errors", "tracebacks", "compiler",
+    "devices", "isolated", "isolated_process", "variables", "launchable", "kernel", "listed", "listing",
     "python_kernels", "triton", "numba", "provenance", "gemm", "arrays", "host", "ladder", "specs",
     "matmul", "files", "explain", "lens", "bench", "tune", "warm", "", "cli",
     "__main__",
