@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -109,6 +110,16 @@ def test_between_the_rows_of_out_nothing_is_written(gpu: Gpu) -> None:
         tilewise.matmul(a, b, out=whole.numpy()[:, :1501])
         assert_right(whole.numpy()[:, :1501], a, b, "float32")
         assert bool((whole[:, 1501:] == 7).all())
+
+
+def test_mapped_files(gpu: Gpu, tmp_path: Path) -> None:
+    a, b = drawn(2000, 900), drawn(900, 1100)
+    np.save(tmp_path / "a.npy", a)
+    mapped = np.load(tmp_path / "a.npy", mmap_mode="r")
+    out = np.lib.format.open_memmap(tmp_path / "c.npy", "w+", np.float32, (2000, 1100))
+    tilewise.matmul(mapped, b, out=out, max_gpu_memory="5MB")
+    out.flush()
+    assert_right(np.load(tmp_path / "c.npy"), a, b, "float32")
 
 
 def test_two_threads_at_once(gpu: Gpu) -> None:
