@@ -277,7 +277,7 @@ def main() -> None:
         if unknown := set(names).difference(each.name for each in rungs):
             known = ", ".join(each.name for each in rungs)
             parser.error(f"--only: no such rung as {min(unknown)!r}; there are {known}")
-        rungs = [each for each in rungs if each.name in names]
+        rungs = tuple(each for each in rungs if each.name in names)
     gpu = find_gpu()
     start = time.perf_counter()
     wrong = list(checked(gpu, rungs))
