@@ -190,8 +190,9 @@ class Launch(Shown):
         Dynamic shared memory a block, bytes.
     checks : str
         What the emulator does with a fault: ``"raise"``; ``"strict"`` raises also at what is
-        only noted otherwise; ``"collect"`` it in the report and go on; ``"off"`` looks for none
-        but accesses outside every array.
+        only noted otherwise; ``"collect"`` it in the report and go on; ``"off"`` looks for none,
+        but raises where it can't go on: at an access outside every array, and where threads wait
+        forever.
     overlap : bool
         On a GPU it may start before the kernel ahead of it in the stream has ended: the kernel
         itself waits, by ``griddepcontrol.wait`` (CUDA C++ Programming Guide, "Programmatic

@@ -117,7 +117,8 @@ class Launchable(ABC):
             ``"auto"``, ``"gpu"``, ``"emulator"``, or a device, as ``tilewise.emulator("sm_80")``.
         checks : str
             On the emulator: ``"raise"`` at a fault; ``"strict"``, also at what is only noted
-            otherwise; ``"collect"`` faults in the report; or ``"off"``.
+            otherwise; ``"collect"`` faults in the report; or ``"off"``, which still raises at an
+            access outside every array, and where threads wait forever.
         global_races : bool
             On the emulator: look for races in global memory too. It remembers every access of
             the launch, and is for small grids.

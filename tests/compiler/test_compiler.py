@@ -248,6 +248,17 @@ def test_a_false_macro_is_not_defined() -> None:
     assert compiler.compile(source, "k", defines={"FLAG": False}).name == "k"
 
 
+def test_only_macros_that_are_not_defined_are_named_beside_the_options() -> None:
+    def kept_by(defines: dict[str, Any], *options: str) -> bytes | None:
+        return compiler.key_of(compiler.Request(SOURCE, "plain", defines, options=options))
+
+    given = kept_by({"A": 1})
+    assert given == kept_by({}, "-DA=1")
+    without = kept_by({"A": 1, "B": False})
+    assert without not in (given, kept_by({"A": 1, "C": np.False_}), kept_by({"A": 1, "B": 0}))
+    assert without == kept_by({"A": 1, "B": np.False_})
+
+
 @pytest.mark.parametrize("macro", ["", "1A", "A B", "A=3", "A(x)", "défini", "A\n", "defined"])
 def test_names_that_no_macro_can_have(macro: str) -> None:
     with pytest.raises(ValueError, match="macro"):

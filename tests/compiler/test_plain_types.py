@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tilewise import CompileError, Kernel, compiler
-from tilewise.compiler import nvrtc, toolkit
+from tilewise.compiler import make, nvrtc, toolkit
 from tilewise.compiler.job import job_of
 from tilewise.compiler.plain_types import plain_types
 from tilewise.compiler.source.launches import has_host_launch
@@ -46,7 +46,11 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.mark.parametrize("parameters", PLAIN)
-def test_the_types_are_the_compilers(parameters: str) -> None:
+def test_the_types_are_the_compilers(
+    parameters: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TILEWISE_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(make, "plain_types", lambda *_: None)
     source = f"__global__ void k({parameters}) {{}}"
     compiled = Kernel(source, "k").compile()
     assert read(source) == tuple(each.declared for each in compiled.parameters)
@@ -75,6 +79,22 @@ def test_the_types_are_the_compilers(parameters: str) -> None:
 )
 def test_what_only_the_compiler_can_tell(source: str, more: Any) -> None:
     assert read(source, **more) is None
+
+
+def test_a_source_is_compiled_once(runs: list[str]) -> None:
+    compiled = Kernel("__global__ void k(const float* x, unsigned n) {}", "k").compile()
+    assert [each.declared for each in compiled.parameters] == ["float*", "unsigned int"]
+    assert runs == ["whole"]
+    compiled = Kernel("__global__ void k(const float4* x, size_t n) {}", "k").compile()
+    assert [each.declared for each in compiled.parameters] == ["float4*", "unsigned long"]
+    assert runs[1:] == ["whole", "syntax"]
+
+
+def test_a_large_source_is_not_parsed(runs: list[str]) -> None:
+    source = "__global__ void k(float* x) {}\n" + "// a comment\n" * 3000
+    assert read(source) is None
+    assert Kernel(source, "k").compile().parameters[0].declared == "float*"
+    assert runs == ["whole", "syntax"]
 
 
 @has_toolkit

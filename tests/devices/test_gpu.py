@@ -20,7 +20,8 @@ from test_launches import NO_ARGUMENTS, add, normal
 from tilewise.devices import get_device
 from tilewise.devices.capture import captured
 from tilewise.devices.cuda import Context, Staged, array_on
-from tilewise.devices.gpu import Gpu, has_module_variables
+from tilewise.devices.gpu import Gpu
+from tilewise.devices.gpu_kernel import has_module_variables
 from tilewise.errors import DeviceUnavailableError, LaunchError
 from tilewise.kernel import Kernel
 from tilewise.launch import Launch, dim3

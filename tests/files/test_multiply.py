@@ -16,7 +16,7 @@ import tilewise
 from tilewise.devices import Device
 from tilewise.devices.gpu import Gpu
 from tilewise.files import memory, multiply, unfinished
-from tilewise.files.execute import OnDevice, OnHost
+from tilewise.files.execute import OnHost
 from tilewise.files.npy import MatrixFile, Target
 from tilewise.gemm.blocking import Span
 
@@ -236,30 +236,37 @@ def test_pieces_go_to_the_gpu(tmp_path: Path, dtype: str, memory: str, gpu: Gpu)
     assert (found.device, found.correct) == ("gpu", True)
 
 
-class Emulated:
-    """An emulator in the GPU's place, with so much memory left."""
-
-    def __init__(self, emulator: Any, free: int) -> None:
-        self.emulator, self.free = emulator, free
-
-    def free_memory(self) -> int:
-        return self.free
-
-
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
-@pytest.mark.parametrize("free", [2_500, 10**6])
+@pytest.mark.parametrize("memory", [2_000, 10**6])
 def test_pieces_go_to_a_device(
-    tmp_path: Path, dtype: str, free: int, emulator: Device, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, dtype: str, memory: int, emulator: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Within its memory, and added up there where k is divided."""
-    monkeypatch.setattr(multiply, "_gpu", lambda _: Emulated(emulator, free))
-    monkeypatch.setattr(multiply, "OnDevice", lambda gpu: OnDevice(gpu.emulator))
+    """They are added up there where k is divided."""
+    monkeypatch.setattr(multiply, "_gpu", lambda _: emulator)
     a, b = drawn(9, 70, dtype=dtype), np.asfortranarray(drawn(70, 11, dtype=dtype))
-    c, found = product(tmp_path, a, b, device="gpu")
+    c, found = product(tmp_path, a, b, device="gpu", memory=memory)
     assert found.device == "gpu"
-    assert found.memory <= 0.45 * free
-    assert (found.pieces > 1) == (free < 10**5)
+    assert (found.pieces > 1) == (memory < 10**5)
     assert_right(c, a, b, dtype)
+
+
+def test_memory_of_a_gpu_on_the_host(tmp_path: Path) -> None:
+    a = drawn(9, 9)
+    with pytest.raises(ValueError, match="max_gpu_memory is for a GPU, and device is 'host'"):
+        product(tmp_path, a, a, max_gpu_memory="1GB")
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_what_is_read_ahead(tmp_path: Path, order: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that is read but the first pieces, and nothing beyond the file."""
+    if not hasattr(os, "posix_fadvise"):
+        pytest.skip("this system has no posix_fadvise")
+    asked: list[tuple[int, int]] = []
+    monkeypatch.setattr(os, "posix_fadvise", lambda _, at, size, __: asked.append((at, size)))
+    a, b = np.asarray(drawn(60, 50), order=order), np.asarray(drawn(50, 40), order=order)
+    _, found = product(tmp_path, a, b, memory=4_000)
+    assert 0 < sum(size for _, size in asked) <= found.bytes_read
+    assert all(at >= 128 and at + size <= 128 + a.nbytes for at, size in asked)
 
 
 def test_a_wrong_result_is_seen_and_takes_no_name(

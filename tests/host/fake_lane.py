@@ -99,6 +99,11 @@ class FakeLane:
                 self._do_one()
             return event.has_come
 
+    def settle(self, stream: Stream) -> None:
+        with self._lock:
+            while self._streams[stream]:
+                self._do_one()
+
     def finish(self, event: FakeEvent) -> None:
         with self._lock:
             while not event.has_come:

@@ -26,7 +26,7 @@ COPIERS = Copiers(3)
 
 
 def seconds(rate: float = 1e12) -> Seconds:
-    return lambda m, n, k: 1e-6 + 2 * m * n * k / rate
+    return lambda m, n, k, is_piece=False: 1e-6 + 2 * m * n * k / rate
 
 
 def drawn(draw: Any, shape: tuple[int, ...], dtype: str, seed: int) -> Array:
@@ -52,7 +52,7 @@ def run(
     launcher = FakeLauncher(lane, p, asked)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(execute, "SMALL", 1 << 30 if inline else -1)
-        for name in ("BUFFER", "SMALL_BUFFER"):  # of a few elements, so that there are many parts
+        for name in ("BUFFER", "LEAST_BUFFER"):  # of a few elements, so that there are many parts
             patch.setattr(execute, name, 64 << seed % 5)
         execute.execute(plan, p, matrices, lane, launcher, helpers(COPIERS))
     assert lane.allocated == plan.memory + 2 * 256

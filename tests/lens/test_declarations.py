@@ -10,7 +10,7 @@ import pytest
 from reference import thorough
 
 from tilewise.ladder.rungs import RUNGS, Rung
-from tilewise.lens.declarations import extents
+from tilewise.lens.declarations import element_size, extents
 from tilewise.places import ITEM_SIZES
 
 MACROS = """
@@ -80,3 +80,14 @@ def test_of_every_rung_they_are_all_of_its_shared_memory(each: Rung, tile: int, 
     size = ITEM_SIZES[dtype]
     count = sum(math.prod(shape) for shape in shapes)
     assert count * size == kernel.compile().resources.shared_bytes
+
+
+@pytest.mark.parametrize(
+    ("declared", "size"),
+    [
+        ("float s[4]", 4), ("double s[2][16]", 8), ("unsigned long long s[4]", 8),
+        ("alignas(16) const float4 s[4]", 16), ("half s[8]", 2), ("Pair s[4]", 4),
+    ],
+)  # fmt: skip
+def test_the_size_of_an_element(declared: str, size: int) -> None:
+    assert element_size(f"__shared__ {declared};", "s") == size

@@ -104,7 +104,8 @@ def _place(answer: Mapping[str, Any]) -> tuple[str, int] | None:
 
 def _prepared() -> Callable[[bytes], bytes]:
     try:
-        nvrtc.run("", "<nothing>", [])  # loads NVRTC's other libraries while files can be opened
+        # Loads NVRTC's other libraries while files can be opened; with these options it is quick.
+        nvrtc.run("", "<nothing>", ["--minimal", "--fdevice-syntax-only"])
     except DeviceUnavailableError as error:
         unavailable = pack({"unavailable": str(error)})
         return lambda asked: unavailable

@@ -18,6 +18,7 @@ from tilewise.compiler.options import (
     folders,
     is_known,
     may_last,
+    not_defined,
     of_macros,
 )
 from tilewise.compiler.pasted import check_given
@@ -128,22 +129,15 @@ class Job:
             texts = [text for header in gathered.headers.items() for text in header]
             # What a trusted source finds out of files, another may not be told.
             trust = str(self.request.trusted)
-            given = _names(self.request.defines)
+            without = ",".join(not_defined(self.request.defines or {}))
             parts = (
-                gathered.source, self.request.name, self.file, version, trust, given, *self.options
+                gathered.source, self.request.name, self.file, version, trust, without,
+                *self.options,
             )  # fmt: skip
             return cache.key((*parts, *texts, *gathered.version()))
         decisive = [option for option in self.options if not option.startswith("--include-path=")]
         place = self.file if self.request.lines else shipped.relative(self.file)
         return cache.key((shipped.digest(), place, self.request.name, version, *decisive))
-
-
-def _names(defines: Mapping[str, Any] | None) -> str:
-    """The names of macros, those that are not defined among them, which are no option of NVRTC's.
-
-    Without one, a source may be refused: a header that is not there might define it.
-    """
-    return ",".join(sorted(defines or {}))
 
 
 def _with_folders(options: Sequence[str], gathered: Gathered) -> Sequence[str]:
@@ -205,7 +199,8 @@ def job_of(request: Request) -> Job:
     )  # fmt: skip
     given = tuple(options)
     memory_key = (
-        source, name, macros, _names(defines), arch, file, folder, given, lines, more, is_trusted
+        source, name, macros, not_defined(defines or {}), arch, file, folder, given, lines, more,
+        is_trusted,
     )  # fmt: skip
     at = "" if path is None else file
     shipped_key = (at, name, repr(defines), arch, given, lines)

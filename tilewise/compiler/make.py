@@ -157,7 +157,7 @@ def _declared(
     types: tuple[str, ...] = ()
     if job.request.lines:
         run = partial(_run, job, module.gathered)
-        if is_open and module.gathered.toolkit is not None:  # NVRTC reads its headers for a second
+        if is_open:  # NVRTC takes longer to tell, and with CUDA's headers a second
             types = plain_types(job, module.gathered) or ()
         told = signatures.told(module.name if is_open and not types else "", names, run)
         types = types or told.parameters

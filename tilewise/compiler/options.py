@@ -123,8 +123,7 @@ def of_macros(defines: Mapping[str, Any]) -> tuple[str, ...]:
     for macro, given in sorted(defines.items(), key=lambda item: str(item[0])):
         if not isinstance(macro, str) or not _IDENTIFIER.match(macro) or macro == "defined":
             raise ValueError(f"{macro!r} can't be the name of a macro: it is no identifier")
-        # NumPy's scalars are no int and no float, but have one in them.
-        value = given.item() if hasattr(given, "item") and not hasattr(given, "__len__") else given
+        value = _plain(given)
         if value is False:
             continue
         if value is True:
@@ -144,6 +143,19 @@ def of_macros(defines: Mapping[str, Any]) -> tuple[str, ...]:
                 "a string or a bool"
             )
     return tuple(options)
+
+
+def not_defined(defines: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the names of macros that are said not to be defined, which no option of NVRTC's has.
+
+    A source may be refused without one: a header that is not there might define it.
+    """
+    return tuple(sorted(name for name, given in defines.items() if _plain(given) is False))
+
+
+def _plain(given: Any) -> Any:
+    """A macro's value; NumPy's scalars are no int and no float, but have one in them."""
+    return given.item() if hasattr(given, "item") and not hasattr(given, "__len__") else given
 
 
 def folders(options: Sequence[str]) -> list[Path]:

@@ -2,7 +2,8 @@
 
 ``const float* x`` means the same in every source, unless a macro replaces one of its words. Where
 all parameters are declared so, the source need not be compiled once more to find their types
-(:mod:`tilewise.compiler.signatures`), which takes a second or two with CUDA's larger headers.
+(:mod:`tilewise.compiler.signatures`). That takes some 15 ms, in a process of its own ten times as
+long, and a second or two with CUDA's larger headers.
 """
 
 from __future__ import annotations
@@ -16,31 +17,31 @@ from tilewise.compiler.job import Job
 from tilewise.compiler.options import defined
 from tilewise.compiler.source.kernels import KernelDeclaration
 from tilewise.compiler.source.part import Files, read
+from tilewise.compiler.type_names import is_integer, usual
 from tilewise.errors import ParserMissingError
 
-_NAMES = {
-    **{name: name for name in ("void", "bool", "char", "short", "int", "long", "float", "double")},
-    "signed": "int", "signed int": "int", "int signed": "int", "unsigned": "unsigned int",
-    "unsigned int": "unsigned int", "int unsigned": "unsigned int", "signed char": "signed char",
-    "unsigned char": "unsigned char", "short int": "short", "unsigned short": "unsigned short",
-    "unsigned short int": "unsigned short", "long int": "long", "unsigned long": "unsigned long",
-    "unsigned long int": "unsigned long", "long long": "long long", "long long int": "long long",
-    "unsigned long long": "unsigned long long", "unsigned long long int": "unsigned long long",
-}  # fmt: skip
+_NO_INTEGERS = ("void", "bool", "float", "double")
 _QUALIFIERS = frozenset(("const", "volatile", "__restrict__", "__restrict"))
+_LARGE = 1 << 15
+"""Characters up to which a source is parsed for its types, unless it includes CUDA's headers."""
 _TYPE = re.compile(r"(?:\w+ ?)+|\*")
 
 
 def plain_types(job: Job, gathered: Gathered) -> tuple[str, ...] | None:
     """Return the types as :func:`tilewise.compiler.signatures.told` does, one a parameter.
 
-    None where a type is not built in, where several declarations may be the kernel's, or where a
-    macro, a condition or a template may decide the types.
+    None where a type is not built in, where several declarations may be the kernel's, where a
+    macro, a condition or a template may decide the types, or where the source is too large to be
+    parsed for it.
     """
-    if not gathered.is_whole:  # what NVRTC finds itself may define anything
+    # What NVRTC finds itself, as it does the headers that come with tilewise, may define anything.
+    if job.is_shipped or not gathered.is_whole:
+        return None
+    texts = own_texts(job, gathered)
+    if gathered.toolkit is None and sum(map(len, texts.values())) > _LARGE:
         return None
     try:
-        files = read(own_texts(job, gathered))
+        files = read(texts)
     except ParserMissingError:
         return None
     asked = wanted(job.request.name)
@@ -73,8 +74,10 @@ def _type(declared: str) -> str:
     if "".join(declared.split()) != "".join("".join(parts).split()):
         return ""
     words = [word for part in parts if part != "*" for word in part.split()]
-    name = _NAMES.get(" ".join(word for word in words if word not in _QUALIFIERS), "")
-    return name and name + "*" * parts.count("*")
+    words = [word for word in words if word not in _QUALIFIERS]
+    if not is_integer(words) and " ".join(words) not in _NO_INTEGERS:
+        return ""
+    return usual(words) + "*" * parts.count("*")
 
 
 def _macros(job: Job, gathered: Gathered) -> Iterable[str]:

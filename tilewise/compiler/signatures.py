@@ -13,13 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from tilewise.compiler import nvrtc
+from tilewise.compiler.type_names import TOLD
 
-_TYPES = (
-    "void", "bool", "char", "signed char", "unsigned char", "short", "unsigned short", "int",
-    "unsigned int", "long", "unsigned long", "long long", "unsigned long long", "float", "double",
-    "__half", "__nv_bfloat16", "__half2", "__nv_bfloat162", "float2", "float3", "float4", "double2",
-)  # fmt: skip
-"""Those that are told apart; a parameter's number is a place in here, from 1."""
 # Of cuda_fp16.h and cuda_bf16.h, which few sources include.
 _HEADERS = ("__half", "__nv_bfloat16", "__half2", "__nv_bfloat162")
 _POINTER = 100  # that much is added to what a pointer points to
@@ -35,7 +30,7 @@ _PROBE = "\n".join(
         "template <class TwType_> struct TwNumber_ { enum { tw_number_ = 0 }; };",
         *(
             f"template <> struct TwNumber_<{name}> {{ enum {{ tw_number_ = {number} }}; }};"
-            for number, name in enumerate(_TYPES, 1)
+            for number, name in enumerate(TOLD, 1)
         ),
         *(
             f"template <class TwType_> struct TwNumber_<{qualifiers} TwType_> : TwNumber_<TwType_> "
@@ -139,4 +134,4 @@ def _read(names: Sequence[str], symbol: str) -> Told:
 
 def _spelled(number: int) -> str:
     stars, place = divmod(number, _POINTER)
-    return (_TYPES[place - 1] if place else "") + "*" * stars
+    return (TOLD[place - 1] if place else "") + "*" * stars

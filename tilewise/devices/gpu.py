@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-import re
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,30 +17,13 @@ from tilewise.devices import limits
 from tilewise.devices.arguments import bind
 from tilewise.devices.capture import advising, printed_by
 from tilewise.devices.cuda import Context, GpuArray, array_on
+from tilewise.devices.gpu_kernel import GpuKernel, has_module_variables, key_of, load
 from tilewise.devices.gpu_module import GpuModule
 from tilewise.devices.placement import Placed
 from tilewise.devices.prepared import Prepared, Ready
 from tilewise.devices.timing import Timer
 from tilewise.errors import DeviceUnavailableError, LaunchError
 from tilewise.launch import Launch, LaunchReport
-
-# A module-scope variable, which a launch may change. Strings of printf and assert are constant.
-_MODULE_VARIABLE = re.compile(
-    r"^\s*(?:\.(?:visible|weak)\s+)*\.global\b(?!.*(?:\$str|__unnamed_))", re.MULTILINE
-)
-
-
-@dataclass
-class _Loaded:
-    """A kernel on the GPU."""
-
-    code: Any
-    """Keeps the module loaded."""
-    function: Any
-    max_threads: int
-    static_shared: int
-    opted_in: int = 0
-    """Dynamic shared memory that it may have by now, above the usual."""
 
 
 class Gpu:
@@ -79,7 +61,7 @@ class Gpu:
         self.context = context = Context(ordinal)
         self._timer = Timer(context)
         self._lock = threading.RLock()
-        self._loaded: dict[tuple[bytes, str], _Loaded] = {}
+        self._loaded: dict[tuple[bytes, str], GpuKernel] = {}
         attribute = context.attribute
         major = attribute("COMPUTE_CAPABILITY_MAJOR")
         minor = attribute("COMPUTE_CAPABILITY_MINOR")
@@ -143,7 +125,7 @@ class Gpu:
         """
         with self._lock, self.context.current():
             loaded = self._load(compiled, fresh=True)
-            return GpuModule(self.context, loaded.code[0], loaded)
+            return GpuModule(self.context, loaded.code, loaded)
 
     def launch(self, compiled: Compiled, launch: Launch) -> LaunchReport:
         """Launch, wait, report the kernel's time.
@@ -252,12 +234,8 @@ class Gpu:
             In a process forked from the one that started the GPU.
         """
         with self._lock:
-            loaded = self._loaded.get(_key(compiled))
-            if (
-                loaded is not None
-                and self.context.is_ready
-                and _needs_no_opt_in(loaded, launch.shared)
-            ):
+            loaded = self._loaded.get(key_of(compiled))
+            if loaded is not None and self.context.is_ready and loaded.has_opted_in(launch.shared):
                 self._check(loaded, launch)
                 return Prepared(self.context, compiled, loaded.function, launch)
             with self.context.current(), self.context.relaxed_capture():
@@ -313,8 +291,8 @@ class Gpu:
             loaded = self._load(compiled)
             if threads > loaded.max_threads or shared + loaded.static_shared > self.max_shared:
                 return 0
-            self._opt_in(loaded, shared)
-            return self._occupancy(loaded, threads, shared)
+            loaded.opt_in(self.context, shared)
+            return loaded.occupancy(self.context, threads, shared)
 
     def free_memory(self) -> int:
         """Return how many bytes of its memory are free."""
@@ -322,83 +300,29 @@ class Gpu:
             free, _ = self.context.call("cuMemGetInfo")
         return int(free)
 
-    def _load(self, compiled: Compiled, fresh: bool = False) -> _Loaded:
-        key = _key(compiled)
+    def _load(self, compiled: Compiled, fresh: bool = False) -> GpuKernel:
+        key = key_of(compiled)
         if not fresh and key in self._loaded:
             return self._loaded[key]
-        wanted = limits.compute_capability(compiled.arch)
-        # Machine code runs on its own major architecture, from its minor one on; PTX on all later.
-        native = wanted // 10 == self._capability // 10 and wanted <= self._capability
-        objects = self.context.core.ObjectCode
         try:
-            code = (
-                objects.from_cubin(compiled.cubin)
-                if native and compiled.cubin
-                else objects.from_ptx(compiled.ptx.encode())
-            )
-            kernel = code.get_kernel(compiled.symbol)
-            # Loads it now, and not in the time of its first launch.
-            function = self.context.call("cuKernelGetFunction", kernel.handle)
+            loaded = load(self.context, compiled, self._capability)
         except Exception as error:  # cuda.core's exception types are private
             raise LaunchError(
                 f"{compiled.name}, compiled for {compiled.arch}, can't be loaded on "
                 f"{self.description}; compile it for {self.arch} ({error})"
             ) from error
-
-        def attribute(name: str) -> int:
-            which = getattr(self.context.driver.CUfunction_attribute, f"CU_FUNC_ATTRIBUTE_{name}")
-            return int(self.context.call("cuFuncGetAttribute", which, function))
-
-        loaded = _Loaded(
-            (code, kernel),
-            function,
-            attribute("MAX_THREADS_PER_BLOCK"),
-            attribute("SHARED_SIZE_BYTES"),
-        )
         if not fresh:
             self._loaded[key] = loaded
         return loaded
 
-    def _check(self, loaded: _Loaded, launch: Launch) -> None:
+    def _check(self, loaded: GpuKernel, launch: Launch) -> None:
         limits.check_launch(
             launch,
             loaded.static_shared,
             max_shared=self.max_shared,
             max_threads=loaded.max_threads,
         )
-        self._opt_in(loaded, launch.shared)
+        loaded.opt_in(self.context, launch.shared)
         if launch.cooperative:
-            each = self._occupancy(loaded, math.prod(launch.block), launch.shared)
+            each = loaded.occupancy(self.context, math.prod(launch.block), launch.shared)
             limits.check_together(launch, each, self.multiprocessors, "this GPU")
-
-    def _occupancy(self, loaded: _Loaded, threads: int, shared: int) -> int:
-        """Return how many blocks a multiprocessor holds at once. The context must be current."""
-        return int(
-            self.context.call(
-                "cuOccupancyMaxActiveBlocksPerMultiprocessor", loaded.function, threads, shared
-            )
-        )
-
-    def _opt_in(self, loaded: _Loaded, shared: int) -> None:
-        """More than 48 KB have to be asked for (CUDA C++ Programming Guide, "Shared Memory")."""
-        if _needs_no_opt_in(loaded, shared):
-            return
-        which = (
-            self.context.driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-        )
-        self.context.call("cuFuncSetAttribute", loaded.function, which, shared)
-        loaded.opted_in = shared
-
-
-def _key(compiled: Compiled) -> tuple[bytes, str]:
-    """What a kernel on the GPU is known by; its PTX where it was given no machine code."""
-    return compiled.cubin or compiled.ptx.encode(), compiled.symbol
-
-
-def _needs_no_opt_in(loaded: _Loaded, shared: int) -> bool:
-    return shared + loaded.static_shared <= limits.DEFAULT_SHARED or shared <= loaded.opted_in
-
-
-def has_module_variables(ptx: str) -> bool:
-    """Whether the module has variables of its own that a launch may change."""
-    return bool(_MODULE_VARIABLE.search(ptx))

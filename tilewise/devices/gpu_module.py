@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from tilewise.devices.cuda import Context
+from tilewise.devices.gpu_kernel import GpuKernel
 
 
 class GpuModule:
@@ -17,11 +18,11 @@ class GpuModule:
     context : Context
     code : cuda.core.ObjectCode
         The module, loaded for this alone.
-    loaded : object
-        What a launch needs of it, of :mod:`tilewise.devices.gpu`.
+    loaded : GpuKernel
+        What a launch needs of it.
     """
 
-    def __init__(self, context: Context, code: Any, loaded: Any) -> None:
+    def __init__(self, context: Context, code: Any, loaded: GpuKernel) -> None:
         self.context, self.loaded = context, loaded
         self._code = code
 

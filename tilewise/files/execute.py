@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain, pairwise
 from typing import Any, Protocol
 
 import numpy as np
@@ -60,16 +62,18 @@ class OnDevice:
     Parameters
     ----------
     device : Device
+    max_gpu_memory : int, optional
+        Bytes that it may take there.
     """
 
-    def __init__(self, device: Device) -> None:
-        self._device = device
+    def __init__(self, device: Device, max_gpu_memory: int | None = None) -> None:
+        self._device, self._memory = device, max_gpu_memory
 
     def __call__(self, a: Array, b: Array, sums: Array, is_first: bool) -> None:
-        if is_first:
-            matmul(a, b, out=sums, device=self._device)
-        else:
-            matmul(a, b, sums, beta=1, out=sums, device=self._device)
+        c, beta = (None, 0) if is_first else (sums, 1)
+        matmul(
+            a, b, c, beta=beta, out=sums, device=self._device, max_gpu_memory=self._memory
+        )  # fmt: skip
 
 
 @dataclass
@@ -137,8 +141,11 @@ def execute(
         recorded, last = done, time.monotonic()
 
     sums = space[:0].reshape(0, 0)
+    ahead = _Ahead(inputs)
     try:
-        for step in plan.steps(first):
+        for step, following in pairwise(chain(plan.steps(first), [None])):
+            if isinstance(following, Load):
+                ahead.expect(following)
             if isinstance(step, Load):
                 piece = inputs[step.matrix].load(step.rows, step.columns, raw[step.matrix])
                 moved.read += piece.nbytes
@@ -149,7 +156,7 @@ def execute(
                 multiply(held["A"], held["B"], sums, step.is_first)
                 at += math.prod(shape) * max(step.depth.size, 1)
                 progress(at, work)
-            else:
+            elif step is not None:
                 moved.written += _store(plan, target, step, sums)
                 done = step.tile + 1
                 if time.monotonic() - last >= RECORDED:
@@ -158,9 +165,26 @@ def execute(
         with suppress(OSError):  # what went wrong first is told
             record()
         raise
+    finally:
+        ahead.close()
     target.flush()  # the header too, where there are no tiles
     record()  # then a check that is interrupted is all that is left to do
     return moved
+
+
+class _Ahead:
+    """Has the system read the next piece while this one is multiplied."""
+
+    def __init__(self, inputs: Mapping[str, MatrixFile]) -> None:
+        self._inputs = inputs
+        self._thread = ThreadPoolExecutor(1, "tilewise reads ahead")
+
+    def expect(self, step: Load) -> None:
+        self._thread.submit(self._inputs[step.matrix].expect, step.rows, step.columns)
+
+    def close(self) -> None:
+        """Return when nothing is asked of the files any more."""
+        self._thread.shutdown(cancel_futures=True)
 
 
 def _as(piece: Array, space: Array) -> Array:

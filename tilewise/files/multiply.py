@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from tilewise import sizes
 from tilewise.arrays.operands import first_gpu
 from tilewise.devices import get_device
 from tilewise.devices.gpu import Gpu
@@ -30,8 +31,6 @@ from tilewise.shown import Part, Shown, duration, named, plural
 from tilewise.tracebacks import front_door
 
 DEVICES = ("auto", "gpu", "host")
-
-_SHARE_OF_GPU = 0.45  # of its free memory, for pieces: matmul may copy each of them once
 
 _MOST_PRODUCTS = 10**7  # each takes some ten microseconds, however small it is
 
@@ -121,6 +120,7 @@ def multiply_files(
     out: str | os.PathLike[str],
     *,
     memory: int | str | None = None,
+    max_gpu_memory: int | str | None = None,
     device: str = "auto",
     force: bool = False,
     resume: bool = False,
@@ -143,6 +143,9 @@ def multiply_files(
     memory : int or str, optional
         What the pieces may take of the host's memory: bytes, or ``"4GB"``, ``"512MiB"``. By
         default what is free, less a reserve of 1 GiB.
+    max_gpu_memory : int or str, optional
+        What they may take of the GPU's memory, where one computes; by default what is free there,
+        less a reserve. Pieces are cut again where they are larger.
     device : str
         ``"host"``: NumPy's product on the host's cores. ``"gpu"``: each piece by
         :func:`tilewise.matmul` to the GPU and back. ``"auto"``: the GPU where there is one.
@@ -196,10 +199,13 @@ def multiply_files(
     if device not in DEVICES:
         raise ValueError(f"device is {device!r}; it takes one of {', '.join(DEVICES)}")
     given = None if memory is None else memories.parse(memory)
+    if max_gpu_memory is not None and device == "host":
+        raise ValueError("max_gpu_memory is for a GPU, and device is 'host'")
+    on_gpu = None if max_gpu_memory is None else sizes.parse(max_gpu_memory, "max_gpu_memory")
     with MatrixFile(Path(a), "A") as of_a, MatrixFile(Path(b), "B") as of_b:
         output = _output(Path(out), of_a, of_b, force)
         gpu = _gpu(device)
-        run = _Run(of_a, of_b, output, gpu, given, progress or (lambda done, total: None))
+        run = _Run(of_a, of_b, output, gpu, given, on_gpu, progress or (lambda done, total: None))
         with run.files.locked():
             return run.carry_out(str(out), resume, check)
 
@@ -243,20 +249,20 @@ class _Run:
         output: Path,
         gpu: Gpu | None,
         given: int | None,
+        gpu_memory: int | None,
         progress: Progress,
     ) -> None:
         self.a, self.b, self.files, self.progress = a, b, Unfinished(output), progress
         self.gpu, self.device = gpu, "host" if gpu is None else "gpu"
+        self.gpu_memory = gpu_memory
         self.budget = memories.default() if given is None else given
         self.dtype = a.header.name
         self.sums = ACCUMULATORS[self.dtype]
         (m, k), n = a.header.shape, b.header.shape[1]
         item, sums = np.dtype(self.dtype).itemsize, np.dtype(self.sums).itemsize
         casts = sums if gpu is None and item != sums else 0
-        self.problem = Problem(m, n, k, item, sums, item, casts, copies=0 if gpu is None else 1)
+        self.problem = Problem(m, n, k, item, sums, item, casts)
         self.room = self.budget
-        if gpu is not None:
-            self.room = min(self.budget, int(gpu.free_memory() * _SHARE_OF_GPU))
         self.notes: list[str] = []
 
     def carry_out(self, shown: str, resume: bool, wants_check: bool) -> FileProduct:
@@ -272,7 +278,9 @@ class _Run:
         p = self.problem
         factors = self.sums if self.device == "host" else self.dtype
         multiply: Multiplier = (
-            OnHost(plan, np.dtype(self.sums)) if self.gpu is None else OnDevice(self.gpu)
+            OnHost(plan, np.dtype(self.sums))
+            if self.gpu is None
+            else OnDevice(self.gpu, self.gpu_memory)
         )
         self._done = first
         try:

@@ -10,6 +10,7 @@ import io
 import math
 import os
 import stat
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from io import FileIO
 from pathlib import Path
@@ -26,6 +27,8 @@ from tilewise.gemm.blocking import Span
 DTYPES = ("float16", "float32", "float64")
 
 Array = npt.NDArray[Any]
+
+_MOST_RANGES = 1 << 14  # of a piece that the system is asked to read ahead
 
 
 @dataclass(frozen=True)
@@ -185,6 +188,27 @@ class MatrixFile(_Opened):
             found.byteswap(inplace=True)
         piece = found.reshape(lines.size, along.size)
         return piece.T if self.header.is_fortran else piece
+
+    def expect(self, rows: Span, columns: Span) -> None:
+        """Have the system begin to read a piece into its cache, where it can."""
+        lines, along = (columns, rows) if self.header.is_fortran else (rows, columns)
+        width = self.header.shape[0 if self.header.is_fortran else 1]
+        item = np.dtype(self.header.dtype).itemsize
+        if not hasattr(os, "posix_fadvise"):  # on macOS and Windows
+            return
+        ranges = [(lines.start * width, lines.size * width)]
+        if along.size < width:
+            if lines.size > _MOST_RANGES:
+                return
+            ranges = [(line * width + along.start, along.size) for line in range(*lines)]
+        for start, size in ranges:
+            if self._file.closed:
+                return
+            place = self.header.offset + start * item
+            with suppress(OSError):
+                os.posix_fadvise(
+                    self._file.fileno(), place, size * item, os.POSIX_FADV_WILLNEED
+                )  # fmt: skip
 
     def _read(self, place: int, to: memoryview) -> None:
         if not to:

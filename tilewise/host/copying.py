@@ -55,10 +55,12 @@ def directly(piece: Array, region: Region) -> Iterator[tuple[int, int, int, Shap
     of_line = width * piece.itemsize
     address = piece.ctypes.data
     if matrices > 1 and stride == lines * host_pitch and region.stride == lines * region.pitch:
-        yield 0, address, host_pitch, (matrices * lines, of_line)
-        return
+        matrices, lines = 1, matrices * lines
+    shape = lines, of_line
+    if of_line == host_pitch == region.pitch:  # one long line
+        shape = 1, lines * of_line
     for matrix in range(matrices):
-        yield matrix * region.stride, address + matrix * stride, host_pitch, (lines, of_line)
+        yield matrix * region.stride, address + matrix * stride, host_pitch, shape
 
 
 class _Filled(NamedTuple):
@@ -227,7 +229,7 @@ class Storer:
     def finish(self) -> None:
         """Wait until everything is in the host's memory."""
         if self._is_direct:
-            self._lane.finish(self._lane.record(self._stream))
+            self._lane.settle(self._stream)
         while self.advance():
             pass
         while self._emptied:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol, TypeGuard
 
 from tilewise.host.copiers import Copiers
 from tilewise.host.copying import DIRECT, Helpers, Loader, Storer, StorerThread, directly
-from tilewise.host.lane import BUFFER, SMALL_BUFFER, Kind, Lane, Stream
+from tilewise.host.lane import BUFFER, LEAST_BUFFER, Kind, Lane, Stream
 from tilewise.host.matrices import HostMatrix
 from tilewise.host.order import Done, Order
 from tilewise.host.plan import Compute, CopyIn, CopyOut, HostPlan, HostProblem, Step
@@ -25,6 +25,8 @@ COMPUTE_STREAMS = 2
 Progress = Callable[[int, int], None]
 
 
+BUFFERS_FULL = 12
+"""How often a product fills a buffer at least, where buffers could be larger."""
 NO_COPIERS = Copiers(0)
 
 
@@ -114,7 +116,7 @@ class _Run:
 
     def all(self, helpers: Helpers, progress: Progress | None) -> None:
         """Do every step."""
-        most = SMALL_BUFFER if self._is_small else BUFFER
+        most = self._buffer_size()
         copiers = NO_COPIERS if self._is_small else helpers.copiers
         staged = filter(self._is_staged, self._plan.steps())
         loader = Loader(self._lane, self._base, staged, self._piece, most, copiers)
@@ -149,6 +151,11 @@ class _Run:
             if isinstance(step, Compute):
                 done += step.batch * step.m * step.n * step.k
                 progress(done, total)
+
+    def _buffer_size(self) -> int:
+        """Return the bytes of a buffer, so that there is work for several of them."""
+        share = (self._plan.bytes_in + self._plan.bytes_out) // BUFFERS_FULL
+        return min(BUFFER, max(LEAST_BUFFER, 1 << share.bit_length() >> 1))
 
     def _has_pieces(self) -> bool:
         """Whether there is more than one piece of D, so that copies of one run beside others."""

@@ -21,10 +21,8 @@ from tilewise.devices.prepared import Prepared
 
 Bytes = npt.NDArray[np.uint8]
 
-BUFFER = 32 << 20
-"""Bytes of a buffer, of which the link is at its full speed."""
-SMALL_BUFFER = 1 << 20
-"""Bytes of a buffer for small products."""
+BUFFER, LEAST_BUFFER = 32 << 20, 1 << 20
+"""Bytes of a buffer at most, of which the link is at its full speed, and at least."""
 KEPT = 1 / 64
 """Share of the GPU's memory that a lane keeps at most, for products that need no more."""
 _PAGE = 4096
@@ -104,6 +102,10 @@ class Lane(Protocol):
 
     def finish(self, event: Any) -> None:
         """Wait until the event has come."""
+        ...
+
+    def settle(self, stream: Stream) -> None:
+        """Wait until a stream has done what it was given, without leaving the core."""
         ...
 
     def copy_in(
@@ -195,7 +197,7 @@ class GpuLane:
         self.gpu = gpu
         self._context = gpu.context
         self._driver = gpu.context.driver
-        self._buffers: dict[tuple[Kind, int, int], _PinnedBuffer] = {}
+        self._buffers: dict[tuple[Kind, int], _PinnedBuffer] = {}
         self._streams: dict[Stream, Any] = {}
         self._handles: dict[Stream, int] = {}
         self._memory: Memory | None = None
@@ -247,10 +249,11 @@ class GpuLane:
         return stream
 
     def buffer(self, kind: Kind, index: int, size: int) -> Buffer:
-        size = SMALL_BUFFER if size <= SMALL_BUFFER else BUFFER
-        key = kind, index, size
+        key = kind, index
         buffer = self._buffers.get(key)
-        if buffer is None:
+        if buffer is None or buffer.memory.size < size:
+            if buffer is not None:
+                buffer.free()
             buffer = self._buffers[key] = _PinnedBuffer(self._context, size)
         return buffer
 
@@ -284,6 +287,9 @@ class GpuLane:
 
     def finish(self, event: _Event) -> None:
         self._call("cuEventSynchronize", event.handle)
+
+    def settle(self, stream: Stream) -> None:
+        self._call("cuStreamSynchronize", self._streams[stream])
 
     def copy_in(
         self, stream: Stream, address: int, pitch: int, host: int, host_pitch: int, shape: Shape

@@ -86,16 +86,20 @@ class HostMatrix:
     def goes_directly(self, by_rows: bool, is_small: bool) -> bool:
         """Whether the driver copies its lines, which are rows or columns, where they lie.
 
-        What ``is_small`` it copies from any memory.
+        What ``is_small`` it copies from any memory, if that lies as on the GPU: line by line it
+        would be slow.
         """
         if not (self.is_pinned or is_small):
             return False
         lines = self.array if by_rows else self.array.swapaxes(1, 2)
         _, line, element = lines.strides
         _, count, width = lines.shape
-        return (width <= 1 or element == lines.itemsize) and (
-            count <= 1 or line >= width * lines.itemsize
-        )
+        size = width * lines.itemsize
+        if width > 1 and element != lines.itemsize:
+            return False
+        if count <= 1:
+            return True
+        return bool(line >= size if self.is_pinned else line == size == pitch_of(size))
 
     def piece(self, batch: Span, rows: Span, columns: Span, by_rows: bool) -> Array:
         """Return a view of some rows and columns: (batch, lines, elements of a line)."""

@@ -13,7 +13,7 @@ from tilewise.arrays.call import Call
 from tilewise.arrays.libraries import Array
 from tilewise.devices.gpu import Gpu
 from tilewise.gemm.chip import Chip
-from tilewise.gemm.plan import best, chip_of
+from tilewise.gemm.plan import best, chip_of, offers_of_piece
 from tilewise.gemm.product import ACCUMULATORS, Operand, Product
 from tilewise.host import resident
 from tilewise.host.choose import choose
@@ -133,12 +133,14 @@ class SecondsOf:
     asked: Asked
     chip: Chip | None
 
-    def __call__(self, m: int, n: int, k: int) -> float:
+    def __call__(self, m: int, n: int, k: int, is_piece: bool = False) -> float:
         p, asked = self.problem, self.asked
         product = Product(
             m, n, k, 1, asked.dtype, asked.out_dtype, asked.alpha, 0.0,
             _lying(p.a, m, k), _lying(p.b, k, n), None, _lying(p.d, m, n),
         )  # fmt: skip
+        if is_piece:
+            return offers_of_piece(product, self.chip)[0].seconds
         return best(product, self.chip).seconds
 
 
@@ -167,7 +169,7 @@ def problem_of(x: Matrices, alpha: float, sums: int) -> HostProblem:
             shared = "transposed"
     return HostProblem(
         m, n, k, batch, x.a.lying, x.b.lying, x.d.lying, x.a.is_one_matrix, x.b.is_one_matrix,
-        shared, x.c is not None, sums,
+        shared, x.c is not None, sums, x.a.is_pinned and x.b.is_pinned and x.d.is_pinned,
     )  # fmt: skip
 
 

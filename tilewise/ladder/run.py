@@ -162,7 +162,8 @@ def run(
         ``"auto"``, ``"gpu"``, ``"emulator"``, or a device.
     checks : str
         On the emulator: ``"raise"`` at a fault; ``"strict"``, also at what is only noted
-        otherwise; ``"collect"`` faults in the report; or ``"off"``.
+        otherwise; ``"collect"`` faults in the report; or ``"off"``, which still raises at an
+        access outside every array, and where threads wait forever.
     global_races : bool
         On the emulator: look for races in global memory too, which takes time and memory.
     repeats : int

@@ -8,10 +8,11 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from tilewise.compiler.type_names import size_of
+
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _NAME = re.compile(r"\b[A-Za-z_]\w*\b")
 _CAST = re.compile(r"\(\s*(?:int|unsigned|long|size_t|unsigned\s+int)\s*\)")
-_SIZES = {"float": 4, "double": 8, "int": 4, "unsigned": 4, "char": 1, "short": 2}
 _DEEPEST = 16  # macros in macros
 _OPERATIONS: dict[type[ast.operator], Callable[[int, int], int]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul,
@@ -62,9 +63,10 @@ def element_size(source: str, name: str) -> int:
     """
     for statement in re.finditer(r"\b__shared__\b([^;]*);", _COMMENT.sub(" ", source)):
         before, mark, _ = statement[1].partition(f" {name}")
-        words = [_SIZES[word] for word in _NAME.findall(before) if word in _SIZES]
-        if mark and words:
-            return words[-1]
+        words = [word for word in _NAME.findall(before) if size_of(word) is not None]
+        size = size_of(" ".join(words))
+        if mark and size is not None:
+            return size
     return 4
 
 
@@ -102,7 +104,7 @@ def value_of(expression: str, values: Mapping[str, str]) -> int | None:
         replaced = _NAME.sub(
             lambda found: (
                 values.get(found[0], found[0])
-                if found[0] in _SIZES or values.get(found[0], "") in _SIZES
+                if any(size_of(each) for each in (found[0], values.get(found[0], "")))
                 else f"({values[found[0]]})"
                 if found[0] in values
                 else found[0]
@@ -112,7 +114,7 @@ def value_of(expression: str, values: Mapping[str, str]) -> int | None:
         if replaced == text:
             break
         text = replaced
-    text = re.sub(r"\bsizeof\s*\(\s*(\w+)\s*\)", lambda x: str(_SIZES.get(x[1], x[1])), text)
+    text = re.sub(r"\bsizeof\s*\(\s*(\w+)\s*\)", lambda x: str(size_of(x[1]) or x[1]), text)
     text = _CAST.sub("", text).replace("/", "//")
     try:
         return _number(ast.parse(text.strip(), mode="eval").body)

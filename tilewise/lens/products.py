@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tilewise import host_memory
 from tilewise.compiler import Compiled
 from tilewise.devices import virtual
 from tilewise.devices.emulator import Emulator, EmulatorArray
@@ -150,10 +150,8 @@ class Product:
         # They are drawn in float64, one by one, and the emulator has copies. With too little
         # memory the system would end the process, and nothing would be said.
         needed = held + max(held, 8 * max(m * k, k * n, m * n))
-        there = 0  # not known, as on Windows
-        if hasattr(os, "sysconf"):
-            there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        if 0 < there < needed:
+        there = host_memory.installed()
+        if there is not None and there < needed:
             raise MemoryError(
                 f"the matrices, of numbers, and their copies take {needed / 2**30:,.0f} GiB, and "
                 f"it has {there / 2**30:,.0f} GiB"

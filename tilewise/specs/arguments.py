@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import struct
 from collections.abc import Mapping, Sequence
@@ -13,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from tilewise import host_memory
 from tilewise.compiler import Compiled, Parameter
 from tilewise.compiler.names import parameter_names, signature
 from tilewise.devices import arguments as rules
@@ -324,10 +324,8 @@ def _refuse_number(text: str, numbers: Mapping[str, Number], what: str, declared
 def _check_memory(found: Arguments) -> None:
     """Raise MemoryError where the arrays would not fit: else the system ends the process."""
     needed = _COPIES * sum(x.plan.bytes for x in found.each if x.plan is not None)
-    there = 0  # not known, as on Windows
-    if hasattr(os, "sysconf"):
-        there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    if 0 < there < needed:
+    there = host_memory.installed()
+    if there is not None and there < needed:
         raise MemoryError(
             f"the arrays and their copies take {needed / 2**30:,.1f} GiB, and it has "
             f"{there / 2**30:,.1f} GiB"

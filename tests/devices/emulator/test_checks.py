@@ -308,6 +308,25 @@ def test_off_still_keeps_to_the_arrays(launch: Launcher) -> None:
         launch("faults", "read_past", 2, 64, 100, floats(100), floats(100), checks="off")
 
 
+def test_off_still_ends_a_lock_that_nobody_opens(emulator: Device) -> None:
+    source = """
+    extern "C" __global__ void k(int* lock, float* x) {
+        while (atomicCAS(lock, 0, 1) != 0) {}
+        x[threadIdx.x] = 1;
+    }
+    """
+    lock, x = np.zeros(1, np.int32), np.zeros(64, np.float32)
+    with pytest.raises(BarrierError, match="waits forever: it reads"):
+        Kernel(source, "k").launch(1, 64, (lock, x), device=emulator, checks="off")
+    assert not x.any()
+    assert not lock.any()
+
+
+def test_off_still_ends_a_barrier_that_is_never_full(launch: Launcher) -> None:
+    with pytest.raises(BarrierError, match="waits forever at barrier 1: 64 of 96"):
+        launch("faults", "never_full", 1, 64, integers(64), checks="off")
+
+
 @pytest.mark.parametrize("index", [-(2**31), -1, 64, 5000, 2**31 - 1])
 def test_far_past_an_array_is_not_in_another(emulator: Device, index: int) -> None:
     source = 'extern "C" __global__ void far(int i, float* x, float* y) { y[i] = x[0]; }'

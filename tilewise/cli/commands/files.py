@@ -32,6 +32,13 @@ def multiply(
             "free, less 1 GiB.",
         ),
     ] = None,
+    max_gpu_memory: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SIZE",
+            help="What they may take of the GPU's. By default what is free there, less a reserve.",
+        ),
+    ] = None,
     device: Annotated[
         Where,
         typer.Option(help="auto is the GPU where there is one, host NumPy's product on the cores."),
@@ -61,8 +68,8 @@ def multiply(
     # The time that remains is told from the last ten minutes: a piece may take one of them.
     with nullcontext() if as_json else show.counting("multiply", 600) as step:
         found = multiply_files(
-            a, b, out, memory=memory, device=device.value, force=force, resume=resume,
-            check=check, progress=step,
+            a, b, out, memory=memory, max_gpu_memory=max_gpu_memory, device=device.value,
+            force=force, resume=resume, check=check, progress=step,
         )  # fmt: skip
     if as_json:
         print_json(found.to_dict())

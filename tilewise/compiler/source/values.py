@@ -19,6 +19,7 @@ from tilewise.compiler.source.instances import split_list
 from tilewise.compiler.source.part import Files
 from tilewise.compiler.source.scopes import visible
 from tilewise.compiler.source.tree import Text, nodes, parsed
+from tilewise.compiler.type_names import size_of
 
 Number = int | float
 Dim = tuple[int, int, int]
@@ -27,11 +28,6 @@ Value = Number | Dim | None
 _DEEPEST = 12  # how deep variables and functions may depend on one another
 _MOST = 1 << 62
 _DIMS = ("dim3", "uint3")
-_SIZES = {
-    "char": 1, "bool": 1, "short": 2, "half": 2, "__half": 2, "int": 4, "unsigned": 4,
-    "unsigned int": 4, "float": 4, "uint": 4, "double": 8, "long long": 8, "size_t": 8,
-    "float2": 8, "int2": 8, "float4": 16, "int4": 16,
-}  # fmt: skip
 _NUMBER = re.compile(
     r"(?P<whole>0[xX][\da-fA-F]+|0[bB][01]+|\d+)[uUlLzZ]*|(?P<float>[^xX]*?)[fFlL]?"
 )
@@ -245,8 +241,7 @@ class _Expression:
 
     def _sizeof_expression(self, node: Any) -> Value:
         kind = node.child_by_field_name("type") or node.named_children[0]
-        said = self.text.spelled(kind).strip("() ")
-        return 8 if said.endswith("*") else _SIZES.get(said)
+        return size_of(self.text.spelled(kind).strip("() "))
 
     def _field_expression(self, node: Any) -> Value:
         value = self._field(node, "argument")

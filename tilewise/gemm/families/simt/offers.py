@@ -67,7 +67,9 @@ def _offer(found: Priced, row: int, column: int, chip: Chip) -> Offer:
         words += f", {parts} parts"
     make = partial(_plan, found.product, chip, way, parts, seconds)
     margin = float(found.ranks[row, column]) / seconds
-    return Offer(NAME, seconds, make, choice, words, margin, divides_k=parts > 1)
+    return Offer(
+        NAME, seconds, make, choice, words, margin, divides_k=parts > 1 or way.tiles.slices > 1
+    )
 
 
 def _plan(product: Product, chip: Chip, way: Way, parts: int, seconds: float) -> Plan:

@@ -18,6 +18,7 @@ class Blocks:
 
     block_m: int
     block_n: int
+    slices: int = 1
 
     def blocks(self, product: Product) -> int:
         """Return how many blocks compute D, where they do not divide k."""

@@ -1,0 +1,53 @@
+"""The sizes and the usual names of CUDA C++'s types, and what the compiler says of them."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from tilewise import Kernel
+from tilewise.compiler.type_names import SIZES, TOLD, is_integer, size_of, usual
+
+SPELLED = (
+    "unsigned", "const unsigned", "unsigned char", "signed", "long unsigned int", "short int",
+    "int long long", "unsigned short int", "uint", "std::size_t", "size_t", "float*",
+    "void const *", "uint8_t", "int64_t",
+)  # fmt: skip
+
+
+def test_sizes_are_the_compilers() -> None:
+    names = [name for name in (*SIZES, *SPELLED) if not name.startswith("__")]
+    asked = "".join(f'static_assert(sizeof({x}) == {size_of(x)}, "{x}");\n' for x in names)
+    head = "#include <cstddef>\n#include <cstdint>\n"
+    Kernel(f"{head}{asked}__global__ void k() {{}}", "k").compile()
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        ("long unsigned int", "unsigned long"), ("int long long", "long long"),
+        ("char signed", "signed char"), ("unsigned", "unsigned int"), ("half", "__half"),
+        ("Pair", "Pair"), ("long double", "long double"), ("", ""),
+    ],
+)  # fmt: skip
+def test_the_usual_name(words: str, wanted: str) -> None:
+    assert usual(words.split()) == wanted
+    assert is_integer(words.split()) is (wanted in SIZES and not wanted.startswith("__"))
+
+
+@pytest.mark.parametrize("text", ["", "void", "Pair", "long double", "const"])
+def test_a_size_that_is_not_known(text: str) -> None:
+    assert size_of(text) is None
+
+
+def test_what_is_told_has_a_size() -> None:
+    assert [name for name in TOLD if size_of(name) is None] == ["void"]
+
+
+@pytest.mark.parametrize(("system", "wanted"), [("linux", 8), ("win32", 4)])
+def test_a_long_is_shorter_on_windows(
+    monkeypatch: pytest.MonkeyPatch, system: str, wanted: int
+) -> None:
+    monkeypatch.setattr(sys, "platform", system)
+    assert (size_of("unsigned long"), size_of("size_t")) == (wanted, 8)
