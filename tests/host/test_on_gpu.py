@@ -185,7 +185,7 @@ def test_ctrl_c_leaves_nothing_behind(gpu: Gpu) -> None:
 def test_free_staging(gpu: Gpu) -> None:
     a = drawn(3000, 3000)
     tilewise.matmul(a, a.copy())
-    assert 0 < tilewise.free_staging() <= 330 << 20
+    assert 0 < tilewise.free_staging() <= 512 << 20
     assert tilewise.free_staging() == 0
 
 
@@ -208,3 +208,11 @@ def test_memory_that_another_process_takes(gpu: Gpu, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(GpuLane, "allocate", refuse)
     assert_right(tilewise.matmul(a, a), a, a, "float32")
     assert len(rooms) == 2
+
+
+def test_explain_says_how_they_travel(gpu: Gpu) -> None:
+    a = drawn(3000, 3000)
+    said = " ".join(str(tilewise.explain(a, a.copy())).split())
+    assert "72 MB there and 36 MB back; resident on the GPU" in said
+    said = " ".join(str(tilewise.explain(a, a.copy(), max_gpu_memory="30MB")).split())
+    assert "times the fewest bytes that so much memory allows; " in said

@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
+from tilewise import sizes
 from tilewise.arrays.call import Call
 from tilewise.arrays.libraries import Array
 from tilewise.devices.gpu import Gpu
+from tilewise.gemm import blocking
 from tilewise.gemm.chip import Chip
 from tilewise.gemm.plan import best, chip_of, offers_of_piece
 from tilewise.gemm.product import ACCUMULATORS, Operand, Product
@@ -88,6 +90,39 @@ def multiply(
     if target is not result:
         result[...] = target
     return result
+
+
+def foretold(call: Call, gpu: Gpu, max_gpu_memory: int | None = None) -> str:
+    """Return how a call's arrays would travel, for people; nothing is copied.
+
+    Parameters
+    ----------
+    call, gpu, max_gpu_memory
+        As :func:`multiply` has them.
+
+    Raises
+    ------
+    ValueError
+        If the memory is too small.
+    """
+    result = call.out
+    if result is None:
+        result = call.library.empty(call.shape, call.out_dtype, call.a)
+    found = _matrices(call, gpu, result)
+    if found is None or not found.d.array.size:
+        return "the result has no elements" if found else "the result is copied once more"
+    problem = problem_of(found, call.alpha, ITEM_SIZES[ACCUMULATORS[call.dtype]])
+    room = max_gpu_memory or free(problem, gpu, is_sure=False)
+    asked = Asked(call.dtype, call.out_dtype, call.alpha, call.beta)
+    plan = planned(problem, asked, gpu, room)
+    p = problem
+    of_one = blocking.Problem(p.m, p.n, p.k, p.a.item, p.sums, p.d.item)
+    least = max(p.bytes_in + p.bytes_out, p.batch * of_one.bound(room) if not p.shared else 0)
+    moved = plan.bytes_in + plan.bytes_out
+    words = f"{sizes.shown(plan.bytes_in)} there and {sizes.shown(plan.bytes_out)} back"
+    if moved > least:
+        words += f", {moved / least:.2f} times the fewest bytes that so much memory allows"
+    return f"{words}; {plan.words}"
 
 
 def planned(problem: HostProblem, asked: Asked, gpu: Gpu, room: int) -> HostPlan:
