@@ -72,7 +72,7 @@ def write_whole(path: Path, data: bytes) -> None:
 
 
 def _without_folders(words: Sequence[str]) -> list[str]:
-    """Absolute paths, also behind "NAME=", by their last part: the folders are the machine's own."""
+    """Absolute paths, also behind "NAME=", by their last part: folders are the machine's own."""
 
     def without(word: str) -> str:
         name, equals, path = word.rpartition("=")
