@@ -26,7 +26,7 @@ HEAD = """\
 <!-- Written by benchmarks/host_page.py from benchmarks/results/host_*.json. -->
 
 ```python
-c = tilewise.matmul(a, b)                          # NumPy arrays, or tensors on the CPU
+c = tilewise.matmul(a, b)  # NumPy arrays, or tensors on the CPU
 tilewise.matmul(a, b, out=c, max_gpu_memory="20GB")
 ```
 
