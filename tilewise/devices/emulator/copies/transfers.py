@@ -112,13 +112,28 @@ class BulkCopy:
 
     # Counts
 
-    def count(self, lane: int, rows: GlobalRows | None) -> None:
-        """A thread's copy moves these rows of global memory; None for no bytes of it."""
+    def count(
+        self, lane: int, rows: GlobalRows | None, moved: int | None = None,
+        blocks: int | None = None,
+    ) -> None:  # fmt: skip
+        """A thread's copy moves these rows of global memory; None for no bytes of it.
+
+        Parameters
+        ----------
+        moved : int, optional
+            Sectors that it moves, where they are not those that the rows lie in.
+        blocks : int, optional
+            A bit for each block of the cluster that a multicast goes to. Each of them receives the
+            sectors, and both of each aligned pair of which one is needed.
+        """
         self.op.requests += 1
         if rows is None:
+            self.op.sectors += (moved or 0) * (1 if blocks is None else blocks.bit_count())
             return
         sectors = rows.sectors
-        self.op.sectors += len(sectors)
+        if moved is None:
+            moved = len(sectors) if blocks is None else 2 * len(np.unique(sectors // 2))
+        self.op.sectors += moved * (1 if blocks is None else blocks.bit_count())
         self.op.bytes += rows.size
         if self.machine.footprints is not None:
             block = int(self.machine.geometry.block_of[lane])
