@@ -75,9 +75,7 @@ def test_counts_are_those_of_the_hardware(spec: Spec) -> None:
     names = [name for name in EXACT if name in found.counters]
     # All but the bytes of wgmma, which are compared below, and of what no case has.
     assert set(EXACT) - set(names) <= {"wgmma_bytes"}
-    assert {name: counted[name] for name in names} == {
-        name: found.counters[name] for name in names
-    }
+    assert {name: counted[name] for name in names} == {name: found.counters[name] for name in names}
     assert counted["wgmma_bytes"] == WAVEFRONT * found.metrics[GMMA_WAVEFRONTS]
     near = tuple((counted[name], found.counters[name]) for name in NEAR)
     if spec.name in UNEQUAL:

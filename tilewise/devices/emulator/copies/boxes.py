@@ -79,12 +79,12 @@ def sectors_moved(part: Box | None, tiled: Tiled, fills: bool, unit: int = SECTO
         Bytes that move together in global memory, a multiple of a sector.
     """
     counts = tiled.counts[:0:-1]
-    filled = np.zeros(counts, np.int64) + _cut(tiled, counts, 0, tiled.width)[1]
+    filled = _filled(tiled, counts, 0, tiled.width)
     if part is None:
         return int(filled.sum()) if fills else 0
     *around, along = part.part
     inside = tuple(around)
-    ends, _ = _cut(tiled, counts, along.start, along.stop)
+    ends = _cut(tiled, counts, along.start, along.stop)
     begin = np.full((), part.address - along.start, np.int64)
     for extent, pitch in zip(part.shape[:-1], part.pitches, strict=True):
         begin = begin[..., None] + np.arange(extent) * pitch
@@ -93,28 +93,34 @@ def sectors_moved(part: Box | None, tiled: Tiled, fills: bool, unit: int = SECTO
     moved = int(units.sum()) * (unit // SECTOR)
     if not fills:
         return moved
-    beside = _cut(tiled, counts, 0, along.start)[1] + _cut(tiled, counts, along.stop, tiled.width)[1]
-    filled[inside] = beside[inside]
+    before = _filled(tiled, counts, 0, along.start)
+    after = _filled(tiled, counts, along.stop, tiled.width)
+    filled[inside] = before[inside] + after[inside]
     return moved + int(filled.sum())
+
+
+def _filled(tiled: Tiled, counts: tuple[int, ...], start: int, stop: int) -> npt.NDArray[np.int64]:
+    """How many sectors those bytes of each row of a box come as, if all of them are filled."""
+    low, high = _cut(tiled, counts, start, stop)
+    found: npt.NDArray[np.int64] = (-(-(high - low) // SECTOR)).sum(axis=-1)
+    return found
 
 
 def _cut(
     tiled: Tiled, counts: tuple[int, ...], start: int, stop: int
-) -> tuple[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]], npt.NDArray[np.int64]]:
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Cut bytes of each row of a box where 128 bytes of shared memory end.
 
     Returns
     -------
-    ends : pair of ndarray of int64, shape (*counts, n)
+    low, high : ndarray of int64, shape (*counts, n)
         The first byte of each piece in its row, and the one after its last; equal for no piece.
-    sectors : ndarray of int64, shape counts
-        Sectors that the bytes of all pieces of a row fill.
     """
     first = np.arange(math.prod(counts)).reshape(counts)[..., None] * tiled.width
     line = (first + start) // _LINE + np.arange((tiled.width + _LINE - 1) // _LINE + 1)
     low = np.clip(line * _LINE - first, start, stop)
     high = np.clip((line + 1) * _LINE - first, start, stop)
-    return (low, high), (-(-(high - low) // SECTOR)).sum(axis=-1)
+    return low, high
 
 
 def clipped(tiled: Tiled, at: list[int], to_piece: bool) -> Box | None:
