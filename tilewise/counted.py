@@ -68,7 +68,8 @@ class Counters(Record):
     of shared memory's 32 banks, and a bank conflict one beyond the fewest that the access width
     needs. Of ``cp_async`` it is the write to shared memory; what it reads is among the global
     loads. A bulk load, store or reduction is one request for each thread that starts it, and has
-    the sectors and the bytes of global memory that it moves. A ``wgmma`` is one request a warp,
+    the sectors that it moves, those of a multicast at each block that it goes to, and the bytes of
+    global memory. A ``wgmma`` is one request a warp,
     and has the bytes of its operands in shared memory. Barriers and divergent branches are counted
     a warp; additions, multiplications and fused multiply-adds (``fadd``, ``fmul``, ``ffma`` of
     float, ``dadd``, ``dmul``, ``dfma`` of double) a thread, as the PTX has them. The meaning is
