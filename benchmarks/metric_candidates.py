@@ -52,8 +52,8 @@ CANDIDATES = tuple(
         ),
         *(f"smsp__inst_executed_op_{op}" for op in (
             "ldsm", "stsm", "ldgsts", "ldgsts_cache_access", "ldgsts_cache_bypass", "shared_ld",
-            "shared_st", "shared_stsm", "shared_atom", "shared_red", "shared_atom_cas", "shared_gmma",
-            "tma", "tma_ld", "tma_st", "tma_red",
+            "shared_st", "shared_stsm", "shared_atom", "shared_red", "shared_atom_cas",
+            "shared_gmma", "tma", "tma_ld", "tma_st", "tma_red",
         )),
         *(f"smsp__sass_inst_executed_op_{op}" for op in (
             "ldsm", "stsm", "ldgsts", "ldgsts_cache_access", "ldgsts_cache_bypass", "shared_gmma",
