@@ -39,7 +39,7 @@ GROUPS: Mapping[str, Sequence[str]] = {
                 "Variables", "pointer", "Pointer", "tensor_map", "MappedArray", "list_kernels",
                 "ListedKernel"),
     "Products": ("matmul", "multiply_files", "FileProduct", "explain", "Explanation", "tune",
-                 "Tuned", "warm", "Warmed"),
+                 "Tuned", "warm", "Warmed", "free_staging"),
     "Seeing": ("profile", "watch"),
     "Devices": ("get_device", "emulator", "Device"),
     "The ladder": ("RUNGS", "rung", "Rung", "Gemm"),

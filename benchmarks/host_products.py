@@ -31,6 +31,7 @@ def main() -> int:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write what was measured")
     parser.add_argument("--larger", action="append", default=[], metavar="DTYPE:SIZE")
     parser.add_argument("--budget", default="20GB", help="of the GPU's memory, for --larger")
+    parser.add_argument("--warm", action="store_true", help="--larger: each once before")
     options = parser.parse_args()
     gpu = get_device("gpu")
     assert isinstance(gpu, Gpu)
@@ -41,7 +42,9 @@ def main() -> int:
         for words in options.larger:
             dtype, size = words.split(":")
             budget = sizes.parse(options.budget, "budget")
-            each = host_products.larger(gpu, int(size), dtype, budget, is_resident=True)
+            each = host_products.larger(
+                gpu, int(size), dtype, budget, is_resident=True, is_warm=options.warm
+            )
             found["larger"].append(each)
             print(each, flush=True)
             if options.json:

@@ -1,12 +1,12 @@
 """Checks the rungs of 16-bit matrices on a GPU, and times them beside PyTorch's product.
 
     python benchmarks/tensor_core_rungs.py [--sizes 2048,4096,8192] [--rounds 5] [--sweep]
-        [--beside NAME=FILE.so:FUNCTION] [--json FILE]
+        [--only persistent] [--beside NAME=FILE.so:FUNCTION] [--json FILE]
 
-Each rung and dtype is checked on sizes and leading dimensions that are odd, and on whole tiles.
-Then every rung that the GPU can run is timed in turn with PyTorch's product, in bfloat16, and with
---sweep multistage with many tilings, each after it was checked at that size. Exits with 1 if any
-result is wrong.
+Each rung, or those that --only names, and dtype is checked on sizes and leading dimensions that
+are odd, and on whole tiles. Then every rung that the GPU can run is timed in turn with PyTorch's
+product, in bfloat16, and with --sweep multistage with many tilings, each after it was checked at
+that size. Exits with 1 if any result is wrong.
 
 --beside takes a function of a shared library and times it at the largest size, from 4096 up, in
 turn with all of them, on CUDA's default stream:
@@ -81,10 +81,10 @@ Sweep = Sequence[tuple[int, ...]]
 GRAPHS_UP_TO = 4096  # launches of smaller products may be timed in a graph, where theirs can't be
 
 
-def checked(gpu: Gpu) -> Iterator[str]:
+def checked(gpu: Gpu, rungs: Sequence[Rung]) -> Iterator[str]:
     """What is wrong with the rungs' results."""
     rng = np.random.default_rng(0)
-    for each in rungs_of(DTYPE):
+    for each in rungs:
         if not each.runs_on(gpu.arch):
             print(f"{each.name}: not on {gpu.arch}")
             continue
@@ -125,17 +125,19 @@ def call_of(
     args = (n, n, n, 1.0, Place(0), n, Place(1), n, 0.0, Place(2), n, *trailing)
     compiled = kernel.compile(gpu.arch, lines=False)
     prepared = gpu.prepare(compiled, Launch(grid, block, args, shared))
-    stream = int(torch.cuda.current_stream().cuda_stream)
 
     def call(x: Operands) -> None:
+        stream = torch.cuda.current_stream().cuda_stream  # another one while a graph is captured
         gpu.enqueue(prepared, stream, [y.data_ptr() for y in (x.a, x.b, x.d)])
 
     return call, {**compiled.resources.to_dict(), "dynamic_bytes": shared, "threads": block[0]}
 
 
-def contenders(gpu: Gpu, n: int, sweep: Sweep) -> Iterator[tuple[str, Call, dict[str, Any]]]:
+def contenders(
+    gpu: Gpu, n: int, rungs: Sequence[Rung], sweep: Sweep
+) -> Iterator[tuple[str, Call, dict[str, Any]]]:
     """The rungs, and multistage with each tiling of the sweep."""
-    for each in rungs_of(DTYPE):
+    for each in rungs:
         if each.runs_on(gpu.arch):
             yield each.name, *call_of(gpu, each, n)
     for values in sweep:
@@ -180,13 +182,13 @@ class Beside:
 
 
 def timed_beside(
-    gpu: Gpu, n: int, besides: Sequence[Beside], rounds: int, seconds: float
+    gpu: Gpu, n: int, rungs: Sequence[Rung], besides: Sequence[Beside], rounds: int, seconds: float
 ) -> Iterator[dict[str, Any]]:
     """A row a rung and function, on the default stream, and one for PyTorch's product."""
     with torch.cuda.stream(torch.cuda.default_stream()):
         x = operands(Shape(n, n, n), DTYPE, torch.Generator("cuda").manual_seed(n))
         products = {each.name: each.product(x) for each in besides}
-        for name, call, _ in contenders(gpu, n, ()):
+        for name, call, _ in contenders(gpu, n, rungs, ()):
             products[name] = partial(call, x), x.d
         products["vendor"] = x.torch, x.d
         rows: dict[str, dict[str, Any]] = {}
@@ -200,7 +202,9 @@ def timed_beside(
     yield from with_times(rows, found.seconds)
 
 
-def timed(gpu: Gpu, n: int, sweep: Sweep, rounds: int, seconds: float) -> Iterator[dict[str, Any]]:
+def timed(
+    gpu: Gpu, n: int, rungs: Sequence[Rung], sweep: Sweep, rounds: int, seconds: float
+) -> Iterator[dict[str, Any]]:
     """A row a contender, the fastest first."""
     generator = torch.Generator("cuda").manual_seed(n)
     shape = Shape(n, n, n)
@@ -211,7 +215,7 @@ def timed(gpu: Gpu, n: int, sweep: Sweep, rounds: int, seconds: float) -> Iterat
     ]
     rows: dict[str, dict[str, Any]] = {}
     calls: dict[str, Call] = {"vendor": Operands.torch}
-    for name, call, taken in contenders(gpu, n, sweep):
+    for name, call, taken in contenders(gpu, n, rungs, sweep):
         first = sets[0]
         first.d.fill_(float("nan"))
         call(first)
@@ -255,6 +259,7 @@ def told(row: dict[str, Any], ceiling: float | None) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--sizes", default="2048,4096,8192", metavar="N,N")
+    parser.add_argument("--only", metavar="NAME,NAME", help="these rungs alone")
     parser.add_argument("--sweep", action="store_true", help="time many tilings of multistage too")
     parser.add_argument(
         "--beside", type=Beside, action="append", default=[], metavar="NAME=FILE.so:FUNCTION"
@@ -266,22 +271,29 @@ def main() -> None:
     sizes = sorted(map(int, options.sizes.split(",")))
     if options.beside and sizes[-1] < GRAPHS_UP_TO:
         parser.error(f"--beside takes a size of {GRAPHS_UP_TO:,} or more")
+    rungs = rungs_of(DTYPE)
+    if options.only is not None:
+        names = options.only.split(",")
+        if unknown := set(names).difference(each.name for each in rungs):
+            known = ", ".join(each.name for each in rungs)
+            parser.error(f"--only: no such rung as {min(unknown)!r}; there are {known}")
+        rungs = tuple(each for each in rungs if each.name in names)
     gpu = find_gpu()
     start = time.perf_counter()
-    wrong = list(checked(gpu))
+    wrong = list(checked(gpu, rungs))
     print("\n".join(wrong) or "every result on odd sizes is right", flush=True)
     rows: list[dict[str, Any]] = []
     with place(gpu):
         ceiling = tensor_core_flops(gpu, DTYPE, 0.5)
         times = options.rounds, options.seconds
         for n in sizes:
-            for row in timed(gpu, n, SWEEP if options.sweep else (), *times):
+            for row in timed(gpu, n, rungs, SWEEP if options.sweep else (), *times):
                 rows.append(row)
                 print(told(row, ceiling), flush=True)
         beside = []
         if options.beside:
             print("on the default stream, beside others' kernels:")
-            for row in timed_beside(gpu, sizes[-1], options.beside, *times):
+            for row in timed_beside(gpu, sizes[-1], rungs, options.beside, *times):
                 beside.append(row)
                 print(told(row, ceiling), flush=True)
     print(f"{time.perf_counter() - start:.0f} s")

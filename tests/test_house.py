@@ -19,9 +19,9 @@ MACHINE = f"{EMULATOR}.machine"
 LAYERS = (
     "host_memory", "shown", "sizes", "precision", "certain", "numbers", "places", "pointer",
     "tensor_map", "limits", "targets", "counted", "launch", "errors", "tracebacks", "compiler",
-    "devices", "isolated", "isolated_process", "variables", "launchable", "kernel", "listed", "listing",
-    "python_kernels", "triton", "numba", "provenance", "gemm", "arrays", "host", "ladder", "specs",
-    "matmul", "files", "explain", "lens", "bench", "tune", "warm", "", "cli",
+    "devices", "isolated", "isolated_process", "variables", "launchable", "kernel", "listed",
+    "listing", "python_kernels", "triton", "numba", "provenance", "gemm", "arrays", "host",
+    "ladder", "specs", "matmul", "files", "explain", "lens", "bench", "tune", "warm", "", "cli",
     "__main__",
 )  # fmt: skip
 """The parts of tilewise, each of which imports only those before it; ``""`` is the package's own

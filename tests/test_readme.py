@@ -32,6 +32,7 @@ PAGES = (README, ROOT / "docs" / "kernels.md", ROOT / "docs" / "profiling.md")
 AGREEMENT = script("agreement.py")
 PROJECTS = script("projects_page.py")
 API = script("api_page.py")
+HOST = script("host_page.py")
 
 # A python block's output is the text block that follows it.
 BLOCK = re.compile(
@@ -142,6 +143,16 @@ def test_the_page_of_projects_is_what_was_run() -> None:
     assert "(docs/projects.md)" in README.read_text()
     assert not re.search(r"[ `]/\w", text), "a path of the machine where it was run"
     assert record["right"] == sum(row["right"] for row in record["rows"])
+
+
+def test_the_page_of_the_hosts_arrays_is_of_the_records() -> None:
+    records = [json.loads(path.read_text()) for path in HOST["RECORDS"]]
+    text = HOST["PAGE"].read_text("utf-8")
+    assert text == HOST["page"](*records)
+    assert "(docs/host.md)" in README.read_text()
+    measured = [*records[0]["squares"], *records[0]["batches"], *records[1]["larger"]]
+    assert all(each["correct"] for each in measured)
+    assert all(each["memory"] <= each["budget"] for each in records[1]["larger"])
 
 
 def test_the_page_of_projects_says_why_counts_are_not_the_gpus() -> None:

@@ -7,15 +7,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tilewise import sizes
 from tilewise.arrays.call import Call, check
 from tilewise.arrays.libraries import Array
 from tilewise.arrays.operands import Seen, first_gpu, gpu_of, inputs, new, result_operand
 from tilewise.devices import Device, device_of
+from tilewise.devices.gpu import Gpu
 from tilewise.gemm.chip import Chip
 from tilewise.gemm.family import Offer
 from tilewise.gemm.plan import best, chip_of, kept_offer, offers, plan_on
 from tilewise.gemm.product import DTYPES, Operand, Product
 from tilewise.gemm.steps import Plan, Step
+from tilewise.host.product import foretold
 from tilewise.ladder.problem import check_sizes
 from tilewise.launch import device_name
 from tilewise.places import ITEM_SIZES
@@ -140,6 +143,7 @@ def explain(
     out: Array | None = None,
     out_dtype: Any = None,
     device: str | Device = "auto",
+    max_gpu_memory: int | str | None = None,
 ) -> Explanation:
     """How :func:`tilewise.matmul` would answer a call with these arguments, and why so.
 
@@ -147,7 +151,7 @@ def explain(
 
     Parameters
     ----------
-    a, b, c, alpha, beta, transpose_a, transpose_b, out, out_dtype, device
+    a, b, c, alpha, beta, transpose_a, transpose_b, out, out_dtype, device, max_gpu_memory
         As :func:`tilewise.matmul` has them.
 
     Returns
@@ -186,7 +190,11 @@ def explain(
         return _by_library(call, product)
     there = device_name(place.name, place.arch)
     given = "a, b and c" if call.c is not None else "a and b"
-    return _by_kernels(product, place, [*copies, f"{given} to {there}, and the result back"])
+    travel = f"{given} to {there}, and the result back"
+    if isinstance(place, Gpu):
+        room = None if max_gpu_memory is None else sizes.parse(max_gpu_memory, "max_gpu_memory")
+        travel += f": {foretold(call, place, room)}"
+    return _by_kernels(product, place, [*copies, travel])
 
 
 def explain_product(product: Product, chip: Chip, copies: Sequence[str] = ()) -> Explanation:

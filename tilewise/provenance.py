@@ -72,8 +72,13 @@ def write_whole(path: Path, data: bytes) -> None:
 
 
 def _without_folders(words: Sequence[str]) -> list[str]:
-    """Absolute paths by their last part: the folders are the machine's own."""
-    return [Path(word).name if Path(word).is_absolute() else word for word in words]
+    """Absolute paths, also behind "NAME=", by their last part: folders are the machine's own."""
+
+    def without(word: str) -> str:
+        name, equals, path = word.rpartition("=")
+        return name + equals + Path(path).name if Path(path).is_absolute() else word
+
+    return [without(word) for word in words]
 
 
 def _versions() -> dict[str, str]:

@@ -26,7 +26,7 @@ COPIERS = Copiers(3)
 
 
 def seconds(rate: float = 1e12) -> Seconds:
-    return lambda m, n, k: 1e-6 + 2 * m * n * k / rate
+    return lambda m, n, k, is_piece=False: 1e-6 + 2 * m * n * k / rate
 
 
 def drawn(draw: Any, shape: tuple[int, ...], dtype: str, seed: int) -> Array:

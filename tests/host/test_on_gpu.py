@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -111,6 +112,16 @@ def test_between_the_rows_of_out_nothing_is_written(gpu: Gpu) -> None:
         assert bool((whole[:, 1501:] == 7).all())
 
 
+def test_mapped_files(gpu: Gpu, tmp_path: Path) -> None:
+    a, b = drawn(2000, 900), drawn(900, 1100)
+    np.save(tmp_path / "a.npy", a)
+    mapped = np.load(tmp_path / "a.npy", mmap_mode="r")
+    out = np.lib.format.open_memmap(tmp_path / "c.npy", "w+", np.float32, (2000, 1100))
+    tilewise.matmul(mapped, b, out=out, max_gpu_memory="5MB")
+    out.flush()
+    assert_right(np.load(tmp_path / "c.npy"), a, b, "float32")
+
+
 def test_two_threads_at_once(gpu: Gpu) -> None:
     a, b = drawn(1500, 2500), drawn(2500, 2000)
 
@@ -185,7 +196,7 @@ def test_ctrl_c_leaves_nothing_behind(gpu: Gpu) -> None:
 def test_free_staging(gpu: Gpu) -> None:
     a = drawn(3000, 3000)
     tilewise.matmul(a, a.copy())
-    assert 0 < tilewise.free_staging() <= 330 << 20
+    assert 0 < tilewise.free_staging() <= 512 << 20
     assert tilewise.free_staging() == 0
 
 
@@ -208,3 +219,11 @@ def test_memory_that_another_process_takes(gpu: Gpu, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(GpuLane, "allocate", refuse)
     assert_right(tilewise.matmul(a, a), a, a, "float32")
     assert len(rooms) == 2
+
+
+def test_explain_says_how_they_travel(gpu: Gpu) -> None:
+    a = drawn(3000, 3000)
+    said = " ".join(str(tilewise.explain(a, a.copy())).split())
+    assert "72 MB there and 36 MB back; resident on the GPU" in said
+    said = " ".join(str(tilewise.explain(a, a.copy(), max_gpu_memory="30MB")).split())
+    assert "times the fewest bytes that so much memory allows; " in said

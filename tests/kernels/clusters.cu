@@ -123,3 +123,17 @@ extern "C" __global__ void __cluster_dims__(X, Y, Z) count(const int* a, int* ou
                  : "memory");
     if (t < 8) out[block * 8 + t] = counts[t];
 }
+
+// The address of a variable in each block of the cluster, as every block finds it, and whose it is.
+extern "C" __global__ void __cluster_dims__(X, Y, Z) addresses(u32* out) {
+    __shared__ int x[4];
+    u32 rank = SPECIAL("cluster_ctarank"), size = SPECIAL("cluster_nctarank");
+    u32 own = at(&x[1]), r = threadIdx.x;
+    u32* o = out + 4 * (rank * size + r);
+    o[0] = own;
+    o[1] = there(own, r);
+    asm volatile("getctarank.shared::cluster.u32 %0, %1;" : "=r"(o[2]) : "r"(o[1]));
+    u64 generic;
+    asm volatile("mapa.u64 %0, %1, %2;" : "=l"(generic) : "l"(&x[1]), "r"(r));
+    o[3] = (u32)__cvta_generic_to_shared((void*)generic) - o[1];
+}

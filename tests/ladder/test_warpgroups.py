@@ -18,7 +18,7 @@ from test_ladder import Case, assert_right, scalars
 
 from tilewise.compiler import machine_code
 from tilewise.devices import Device
-from tilewise.errors import CheckError, LaunchError
+from tilewise.errors import CheckError, LaunchError, UninitializedReadError
 from tilewise.kernel import Kernel
 from tilewise.ladder.geometry import Sizes
 from tilewise.ladder.prepared import prepare
@@ -126,6 +126,19 @@ def test_what_is_left_out_is_found(name: str, line: str, by: str, emulator: Devi
     a, b, _ = random_problem(264, 256, 704, "float16")
     with pytest.raises(CheckError):
         run(each, a, b, device=emulator)
+
+
+def test_descriptors_of_the_second_block(emulator: Device) -> None:
+    """The rank above its addresses' 18 bits must not reach the descriptors' next field."""
+    each = Replaced(rung("persistent"), "shared(p) & 0x3ffff;", "shared(p);")
+    a, b, _ = random_problem(256, 256, 64, "float16")
+    with pytest.raises(UninitializedReadError, match=r"block \(1, 0, 0\) multiplies a matrix B"):
+        run(each, a, b, device=emulator)
+    found = run(each, a, b, device=emulator, checks="off")
+    right = run(rung("persistent"), a, b, device=emulator).result
+    np.testing.assert_array_equal(found.result[:128], right[:128])
+    np.testing.assert_array_equal(found.result[:, :64], right[:, :64])
+    assert not found.correct
 
 
 def test_elements_that_threads_copy_are_fenced(emulator: Device) -> None:

@@ -99,10 +99,16 @@ def plan_of_piece(product: Product, chip: Chip | None, room: int) -> Plan:
     room : int
         Bytes that its workspace may take.
     """
+    # The general kernel, which is always among them, has no workspace.
+    found = offers_of_piece(product, chip)
+    return next(plan for x in found if (plan := x.make()).workspace <= room)
+
+
+def offers_of_piece(product: Product, chip: Chip | None) -> list[Offer]:
+    """Return the offers for a piece of a product, the one that is to be taken first."""
     found = offers(product, chip)
     whole = [x for x in found if not x.divides_k and x.seconds <= LONGER * found[0].seconds]
-    # The general kernel, the last of all, has no workspace.
-    return next(plan for x in (*whole, *found) if (plan := x.make()).workspace <= room)
+    return [*whole, *found]
 
 
 def best(product: Product, chip: Chip | None) -> Offer:

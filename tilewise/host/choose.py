@@ -7,16 +7,18 @@ the kernels: the longer of the two, and what of the other can't run beside it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import lru_cache
+from typing import Protocol
 
 from tilewise.host import divided, grouped, resident, strips
 from tilewise.host.lane import BUFFER
 from tilewise.host.plan import HostPlan, HostProblem
 from tilewise.host.strips import Strips
 
-LINK = 50e9
-"""Bytes a second that a link of PCIe 5.0 x16 copies in each direction, both at once, measured."""
+LINK, STAGED = 50e9, 20e9
+"""Bytes a second each way, both at once, over PCIe 5.0 x16, measured: from and to pinned memory,
+and with threads that copy from and to other memory."""
 
 PIECES = 16
 """Into how many pieces the longest of copies and kernels is cut, so that the others overlap it."""
@@ -31,8 +33,15 @@ _GAIN = 0.9
 """Dividing k has to take so much of the time of strips to be chosen: the bits depend on it."""
 _MOST_PAIRS = 1 << 20
 
-Seconds = Callable[[int, int, int], float]
-"""How long the GPU takes for a product of m, n and k; equal ones say the same."""
+
+class Seconds(Protocol):
+    """How long the GPU takes for products; equal ones say the same."""
+
+    def __call__(self, m: int, n: int, k: int, is_piece: bool = False) -> float:
+        """Return the seconds of a product of m, n and k, or of one of many pieces of a product."""
+        ...
+
+    def __hash__(self) -> int: ...
 
 
 def choose(p: HostProblem, room: int, seconds: Seconds) -> HostPlan:
@@ -67,18 +76,25 @@ def choose(p: HostProblem, room: int, seconds: Seconds) -> HostPlan:
         return found[1].plan()
     blocks = divided.choose(p, room)
     expected = max(
-        (blocks.bytes_read + (p.bytes_out if p.reads_c else 0)) / LINK,
-        blocks.bytes_written / LINK,
-        blocks.tiles * blocks.pieces * seconds(blocks.block_m, blocks.block_n, blocks.block_k),
+        (blocks.bytes_read + (p.bytes_out if p.reads_c else 0)) / _rate(p),
+        blocks.bytes_written / _rate(p),
+        blocks.tiles
+        * blocks.pieces
+        * seconds(blocks.block_m, blocks.block_n, blocks.block_k, is_piece=True),
     )
     if found is not None and found[0] * _GAIN <= expected:
         return found[1].plan()
     return divided.plan(p, room)
 
 
+def _rate(p: HostProblem) -> float:
+    return LINK if p.is_pinned else STAGED
+
+
 def _of_one(p: HostProblem) -> HostProblem:
     return HostProblem(
-        p.m, p.n, p.k, 1, p.a, p.b, p.d, shared=p.shared, reads_c=p.reads_c, sums=p.sums
+        p.m, p.n, p.k, 1, p.a, p.b, p.d, shared=p.shared, reads_c=p.reads_c, sums=p.sums,
+        is_pinned=p.is_pinned,
     )  # fmt: skip
 
 
@@ -109,7 +125,7 @@ def _best_strips(p: HostProblem, room: int, seconds: Seconds) -> tuple[float, St
     for x in _candidates(p, room):
         edges = min(x.height, p.m), min(x.width, p.n)
         if edges not in timed:
-            timed[edges] = max(STEP, seconds(*edges, p.k))
+            timed[edges] = max(STEP, seconds(*edges, p.k, is_piece=True))
         found = _time(x, timed[edges])
         if best is None or found < best[0]:
             best = found, x
@@ -138,12 +154,12 @@ def _time(x: Strips, of_pair: float) -> float:
     """Return how long the copies and the kernels should take, which run side by side."""
     p = x.problem
     count_a, count_b = x.counts
-    of_strip = x.slot / LINK
-    of_c = p.bytes_out / LINK
+    rate = _rate(p)
+    of_strip, of_c = x.slot / rate, p.bytes_out / rate
     computing = count_a * count_b * of_pair
     copying = x.copies * of_strip + (of_c if p.reads_c else 0)
     # Between passes, each new strip is multiplied by those that stayed.
     stay = x.slots - x.held
     stalled = (x.passes - 1) * x.held * max(0.0, of_strip - stay * of_pair)
-    first, last = 2 * of_strip, x.result / LINK
+    first, last = 2 * of_strip, x.result / rate
     return max(computing + stalled, copying, of_c) + first + last

@@ -22,8 +22,8 @@ from tilewise.host.matrices import Array, HostMatrix, Part, packed, parts_of, pi
 from tilewise.host.order import Done
 from tilewise.host.plan import CopyIn, CopyOut, Region
 
-BUFFERS = {Kind.INWARD: 3, Kind.OUTWARD: 2}
-"""Of a lane: one is filled while the GPU copies from another, and in between lies a third."""
+BUFFERS = {Kind.INWARD: 5, Kind.OUTWARD: 3}
+"""Of a lane: while the GPU copies from or to one, others are filled or emptied, or are about to."""
 DIRECT = 1
 """The stream of copies from and to the host's own pinned memory; 0 is that of buffers."""
 

@@ -13,7 +13,7 @@ from tilewise.host.matrices import HostMatrix
 from tilewise.host.order import Done, Order
 from tilewise.host.plan import Compute, CopyIn, CopyOut, HostPlan, HostProblem, Step
 
-SMALL = 16 << 20
+SMALL = 32 << 20
 """Bytes to and from the GPU up to which the driver copies from memory that is not pinned.
 
 It stages them by itself, at a fifth of the link's speed, but begins at once.

@@ -97,7 +97,9 @@ class HostMatrix:
         size = width * lines.itemsize
         if width > 1 and element != lines.itemsize:
             return False
-        return count <= 1 or (line >= size if self.is_pinned else line == size == pitch_of(size))
+        if count <= 1:
+            return True
+        return bool(line >= size if self.is_pinned else line == size == pitch_of(size))
 
     def piece(self, batch: Span, rows: Span, columns: Span, by_rows: bool) -> Array:
         """Return a view of some rows and columns: (batch, lines, elements of a line)."""

@@ -104,6 +104,8 @@ class HostProblem:
     reads_c : bool
     sums : int
         Bytes of an element of the sums.
+    is_pinned : bool
+        Whether the GPU copies all of them by itself.
     """
 
     m: int
@@ -118,6 +120,7 @@ class HostProblem:
     shared: str = ""
     reads_c: bool = False
     sums: int = 4
+    is_pinned: bool = False
 
     @property
     def bytes_in(self) -> int:

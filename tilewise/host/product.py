@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
+from tilewise import sizes
 from tilewise.arrays.call import Call
 from tilewise.arrays.libraries import Array
 from tilewise.devices.gpu import Gpu
+from tilewise.gemm import blocking
 from tilewise.gemm.chip import Chip
-from tilewise.gemm.plan import best, chip_of
+from tilewise.gemm.plan import best, chip_of, offers_of_piece
 from tilewise.gemm.product import ACCUMULATORS, Operand, Product
 from tilewise.host import resident
 from tilewise.host.choose import choose
@@ -90,6 +92,39 @@ def multiply(
     return result
 
 
+def foretold(call: Call, gpu: Gpu, max_gpu_memory: int | None = None) -> str:
+    """Return how a call's arrays would travel, for people; nothing is copied.
+
+    Parameters
+    ----------
+    call, gpu, max_gpu_memory
+        As :func:`multiply` has them.
+
+    Raises
+    ------
+    ValueError
+        If the memory is too small.
+    """
+    result = call.out
+    if result is None:
+        result = call.library.empty(call.shape, call.out_dtype, call.a)
+    found = _matrices(call, gpu, result)
+    if found is None or not found.d.array.size:
+        return "the result has no elements" if found else "the result is copied once more"
+    problem = problem_of(found, call.alpha, ITEM_SIZES[ACCUMULATORS[call.dtype]])
+    room = max_gpu_memory or free(problem, gpu, is_sure=False)
+    asked = Asked(call.dtype, call.out_dtype, call.alpha, call.beta)
+    plan = planned(problem, asked, gpu, room)
+    p = problem
+    of_one = blocking.Problem(p.m, p.n, p.k, p.a.item, p.sums, p.d.item)
+    least = max(p.bytes_in + p.bytes_out, p.batch * of_one.bound(room) if not p.shared else 0)
+    moved = plan.bytes_in + plan.bytes_out
+    words = f"{sizes.shown(plan.bytes_in)} there and {sizes.shown(plan.bytes_out)} back"
+    if moved > least:
+        words += f", {moved / least:.2f} times the fewest bytes that so much memory allows"
+    return f"{words}; {plan.words}"
+
+
 def planned(problem: HostProblem, asked: Asked, gpu: Gpu, room: int) -> HostPlan:
     """Return the plan of a product, within so much of the GPU's memory.
 
@@ -133,12 +168,14 @@ class SecondsOf:
     asked: Asked
     chip: Chip | None
 
-    def __call__(self, m: int, n: int, k: int) -> float:
+    def __call__(self, m: int, n: int, k: int, is_piece: bool = False) -> float:
         p, asked = self.problem, self.asked
         product = Product(
             m, n, k, 1, asked.dtype, asked.out_dtype, asked.alpha, 0.0,
             _lying(p.a, m, k), _lying(p.b, k, n), None, _lying(p.d, m, n),
         )  # fmt: skip
+        if is_piece:
+            return offers_of_piece(product, self.chip)[0].seconds
         return best(product, self.chip).seconds
 
 
@@ -167,7 +204,7 @@ def problem_of(x: Matrices, alpha: float, sums: int) -> HostProblem:
             shared = "transposed"
     return HostProblem(
         m, n, k, batch, x.a.lying, x.b.lying, x.d.lying, x.a.is_one_matrix, x.b.is_one_matrix,
-        shared, x.c is not None, sums,
+        shared, x.c is not None, sums, x.a.is_pinned and x.b.is_pinned and x.d.is_pinned,
     )  # fmt: skip
 
 

@@ -14,8 +14,8 @@ from tilewise.host.lane import GpuLane
 
 MOST_LANES = 2
 """Products that a GPU computes from the host's memory at once; others wait for their turn."""
-MOST_COPIERS = 10
-"""Threads that copy, of the cores that there are: more are in one another's way."""
+MOST_COPIERS = 16
+"""Threads that copy, within the cores that there are."""
 
 
 class _Staging:
@@ -104,8 +104,9 @@ def staging() -> _Staging:
 def free_staging() -> int:
     """Free the pinned memory that products of arrays in the host's memory have left for the next.
 
-    At most 325 MB are kept for each GPU, and the threads that copy. A product that is under way
-    keeps its own. The next product takes some milliseconds longer.
+    That is at most 512 MiB for each GPU. The threads that copy end, too, and the little memory of
+    the GPU that is kept is freed. A product that is under way keeps its own. The next one takes
+    some milliseconds longer.
 
     Returns
     -------

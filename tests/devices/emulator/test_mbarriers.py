@@ -103,6 +103,20 @@ def test_numbers(launch: Launcher, cluster: Dim3, grid: Dim3) -> None:
     assert (out[:, 13] == size.prod()).all()
 
 
+@pytest.mark.parametrize("size", [1, 2, 8])
+def test_addresses(launch: Launcher, size: int) -> None:
+    """The blocks of a cluster have different addresses for a variable: the rank is above."""
+    out = np.zeros((size, size, 4), np.uint32)
+    launch("clusters", "addresses", size, size, out, defines=defined((size, 1, 1)))
+    rank = np.arange(size)
+    own = out[:, 0, 0]
+    np.testing.assert_array_equal(own >> 24, rank)
+    assert len(np.unique(own & 0xFFFFFF)) == 1
+    np.testing.assert_array_equal(out[:, :, 1], np.broadcast_to(own, (size, size)))
+    np.testing.assert_array_equal(out[:, :, 2], np.broadcast_to(rank, (size, size)))
+    assert not out[:, :, 3].any()
+
+
 @pytest.mark.parametrize(("cluster", "grid"), SHAPES)
 @pytest.mark.parametrize("times", [0, 1, 5])
 def test_pass(launch: Launcher, cluster: Dim3, grid: Dim3, times: int) -> None:

@@ -18,7 +18,7 @@ from tilewise.kernel import Kernel
 from tilewise.ladder.rungs import RUNGS, rung
 from tilewise.launch import Launch, LaunchReport
 
-TILED = [each.name for each in RUNGS if each.default_tile is not None]
+TILED = [x.name for x in RUNGS if x.default_tile is not None and "float64" in x.dtypes]
 
 
 def both(

@@ -164,6 +164,11 @@ class Machine:
         unread = self.program.module.unread.get(symbol.name)
         raise op.unsupported(unread or f"{symbol.name} is no variable that it knows")
 
+    def is_shared(self, op: Op, symbol: Symbol) -> bool:
+        """Whether a variable is in shared memory."""
+        names = symbol.name, f"{self.program.function_of(op.index)}:{symbol.name}"
+        return any(name in self.program.shared_offsets for name in names)
+
     def counted_as(self, op: Op, width: int) -> tuple[int, int] | None:
         """Width and offset at which a shared access is counted; None if a neighbour's is."""
         return self.setup.joins.get(op.index, (width, 0))

@@ -89,10 +89,12 @@ template <int ROWS, int COUNT> __device__ inline void copy_elements(
 }
 
 // How wgmma finds a matrix (9.7.15.5.1.2.2, "Matrix descriptor"): its address, bytes from one box of B to the
-// next, the 1024 bytes from 8 rows to the next, and a swizzle of 128 bytes.
+// next, the 1024 bytes from 8 rows to the next, and a swizzle of 128 bytes. Addresses have 18 bits; above them
+// is the rank of the block in its cluster, which would change the field beside.
 __device__ inline unsigned long long descriptor(const void* p)
 {
-    return (unsigned long long)(shared(p) >> 4) | (unsigned long long)(sizeof(Stage::b[0]) >> 4) << 16 |
+    unsigned address = shared(p) & 0x3ffff;
+    return (unsigned long long)(address >> 4) | (unsigned long long)(sizeof(Stage::b[0]) >> 4) << 16 |
            1024ull >> 4 << 32 | 1ull << 62;
 }
 

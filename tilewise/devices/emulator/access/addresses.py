@@ -26,12 +26,14 @@ class Where:
     def __init__(self, machine: Machine, op: Op, address: Address) -> None:
         self.address, self.offset = address, address.offset
         self._constant: int | None = None
+        self._is_shared = False
         self._is_short = False
         base = address.base
         if base is None:
             self._constant = address.offset
         elif isinstance(base, Symbol) and base.name not in machine.program.depots:
             self._constant = machine.address_of(op, base) + address.offset
+            self._is_shared = machine.is_shared(op, base)
         else:
             type_ = "s64"
             if isinstance(base, Register):
@@ -49,7 +51,7 @@ class Where:
     def __call__(self, lanes: Lanes) -> Any:
         """Byte addresses of the lanes, or one for all of them."""
         if self._constant is not None:
-            return self._constant
+            return lanes.of_own_block(self._constant) if self._is_shared else self._constant
         value = self._read(lanes)
         if not value.ndim:
             address: Any = int(value) + self.offset

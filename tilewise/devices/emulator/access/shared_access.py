@@ -128,7 +128,7 @@ class SharedAccess:
                 if np.array_equal(known.asked_address, moved):
                     if not distance:
                         return known
-                    if (shifted := self._shifted(known, distance, address)) is not None:
+                    if (shifted := self._shifted(known, distance)) is not None:
                         return shifted
         asked, asked_address, chosen = lanes, address, None
         storage = self.machine.shared
@@ -136,6 +136,8 @@ class SharedAccess:
         if self.is_cluster:
             rows, address = self.machine.clusters.locate(address, rows)
             self._report_nowhere(lanes, rows)
+        else:
+            address = lanes.in_own_block(address)
         wrong = (
             (rows < 0)
             | (address < 0)
@@ -180,9 +182,7 @@ class SharedAccess:
             del self._patterns[REMEMBERED:]
         return pattern
 
-    def _shifted(
-        self, known: SharedPattern, distance: int, address: Addresses
-    ) -> SharedPattern | None:
+    def _shifted(self, known: SharedPattern, distance: int) -> SharedPattern | None:
         """A known pattern that is so many bytes further on; None where it must be looked at."""
         found = known.shifted.get(distance)
         if found is not None:
@@ -192,7 +192,7 @@ class SharedAccess:
         is_inside = any(start <= low and high + self.width <= end for start, end in ranges)
         if self.is_cluster or distance % max(self.width, 4) or not is_inside:
             return None
-        found = known.shift(distance, address, self.width)
+        found = known.shift(distance, self.width)
         if found.nbytes <= self.machine.pattern_room:
             self.machine.pattern_room -= found.nbytes
             known.shifted[distance] = found

@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tilewise.devices.emulator.ptx.modifiers import Words
-from tilewise.devices.emulator.synchronisation.clusters import RANK_SHIFT
-from tilewise.devices.emulator.threads.lanes import Lanes
+from tilewise.devices.emulator.threads.lanes import RANK_SHIFT, Lanes
 from tilewise.devices.emulator.threads.op import Op
 
 if TYPE_CHECKING:
     from tilewise.devices.emulator.machine import Machine
 
 _RANKS = 0x7F
-_NO_RANK = _RANKS - 1
 
 
 def _barrier(machine: Machine, op: Op) -> None:
@@ -47,10 +45,8 @@ def _map(machine: Machine, op: Op) -> None:
     def run(lanes: Lanes) -> None:
         address = np.broadcast_to(read(lanes), lanes.count)
         wanted = np.broadcast_to(read_rank(lanes), lanes.count).astype(np.int64)
-        # What has no block is no fault before it is used; of the own block it is the address.
-        wanted = np.minimum(wanted, _NO_RANK)
-        is_own = wanted == lanes.pick(machine.geometry.rank_of)
-        above = np.where(is_own, 0, wanted + 1) << RANK_SHIFT
+        # What has no block is no fault before it is used.
+        above = np.minimum(wanted, _RANKS) << RANK_SHIFT
         plain = address & ~address.dtype.type(_RANKS << RANK_SHIFT)
         write(lanes, plain | above.astype(address.dtype))
 
@@ -69,9 +65,7 @@ def _rank_of(machine: Machine, op: Op) -> None:
 
     def run(lanes: Lanes) -> None:
         address = np.broadcast_to(read(lanes), lanes.count).astype(np.int64)
-        above = address >> RANK_SHIFT & _RANKS
-        own = lanes.pick(machine.geometry.rank_of)
-        write(lanes, np.where(above == 0, own, above - 1).astype(np.uint32))
+        write(lanes, (address >> RANK_SHIFT & _RANKS).astype(np.uint32))
 
     op.run = run
 

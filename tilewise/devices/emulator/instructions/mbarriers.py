@@ -43,6 +43,8 @@ def _places(machine: Machine, op: Op, space: str, address: Any) -> Places:
         rows = lanes.pick(machine.geometry.block_of)
         if space in ("generic", "shared::cluster"):
             rows, found = machine.clusters.locate(found, rows)
+        else:
+            found = lanes.in_own_block(found)
         return lanes, rows, found
 
     return find

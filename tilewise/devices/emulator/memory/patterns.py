@@ -54,12 +54,13 @@ class SharedPattern:
         """Bytes of its addresses, as they are kept."""
         return self.address.nbytes + self.gather.nbytes
 
-    def shift(self, distance: int, address: Addresses, width: int) -> SharedPattern:
+    def shift(self, distance: int, width: int) -> SharedPattern:
         """The pattern of accesses that are ``distance`` bytes further on, a multiple of 4.
 
         Every word lies as many words further on, and so in as many banks further on: its wavefronts
         are the same.
         """
+        address = self.address + distance
         return SharedPattern(
             self.lanes, self.asked, address, address, self.gather + distance // width, None,
             self.requests, self.wavefronts, self.conflicts, self.has_duplicates,

@@ -135,6 +135,8 @@ class Recorder:
                     chosen, place, found, what, where = lanes, None, None, "other", ""
             if place is not None and space == "global" and not is_copy:
                 place, where = _generic(place)
+            if place is not None and where == "shared":
+                place = chosen.in_own_block(place)
             if place is not None and kind == "atomic":
                 left = self._standing(op, where, place)
             requests, sectors, conflicts = op.requests, op.sectors, op.conflicts
@@ -165,7 +167,8 @@ class Recorder:
         self._add(
             Event(
                 op.index, self.machine.setup.sources.own_line(op.instruction),
-                lanes.numbers.copy(), "store", "shared", np.array(address, np.int64),
+                lanes.numbers.copy(), "store", "shared",
+                np.array(lanes.in_own_block(address), np.int64),
                 shared.dtype.itemsize * shared.count, np.array(values), is_copy=True,
             )
         )  # fmt: skip

@@ -1,7 +1,6 @@
 """Clusters: several blocks that reach each other's shared memory (PTX ISA 9.7.9.23, 9.7.13.3).
 
-An address in the cluster's shared memory is that in the block's own, with one more than the
-block's rank above; a plain one is the own block's.
+An address in shared memory is the offset in its block's, with the block's rank above.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewise.devices.emulator.checks.log import CLUSTER
-from tilewise.devices.emulator.threads.lanes import Index, Lanes
+from tilewise.devices.emulator.threads.lanes import OFFSET_MASK, RANK_SHIFT, Index, Lanes
 from tilewise.devices.emulator.threads.op import Groups, Op
 from tilewise.errors import LaunchError
 from tilewise.places import Dim3
@@ -20,9 +19,7 @@ from tilewise.places import Dim3
 if TYPE_CHECKING:
     from tilewise.devices.emulator.machine import Machine
 
-RANK_SHIFT = 24
 PORTABLE_SIZE = 8
-_MASK = (1 << RANK_SHIFT) - 1
 
 
 def check(cluster: Dim3, grid: Dim3) -> None:
@@ -79,9 +76,7 @@ class Clusters:
         (ndarray, ndarray) or (int, int)
             The row is -1 where the cluster has no block of that rank.
         """
-        rank = (address >> RANK_SHIFT) - 1
-        there = self.row(rows, rank)
-        return np.where(rank == -1, rows, there)[()], address & _MASK
+        return self.row(rows, address >> RANK_SHIFT), address & OFFSET_MASK
 
     def row(self, rows: Any, rank: Any) -> Any:
         """The row of the block of a rank in the cluster of another; -1 where there is none."""

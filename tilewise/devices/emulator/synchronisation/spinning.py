@@ -16,7 +16,7 @@ import numpy as np
 
 from tilewise.devices.emulator.memory.storage import SHARED_WINDOW, WINDOW_BYTES
 from tilewise.devices.emulator.threads.faults import Place
-from tilewise.devices.emulator.threads.lanes import Lanes
+from tilewise.devices.emulator.threads.lanes import OFFSET_MASK, Lanes
 from tilewise.devices.emulator.threads.op import Op, Value
 from tilewise.shown import plural
 
@@ -142,7 +142,7 @@ class Spinning:
         if not is_shared and SHARED_WINDOW <= at < SHARED_WINDOW + WINDOW_BYTES:
             is_shared, at = True, at - SHARED_WINDOW
         if is_shared:
-            return machine.shared_place(at, op.element)
+            return machine.shared_place(at & OFFSET_MASK, op.element)
         found = machine.memory.find(at, at + op.element)
         return Place(None, None) if found is None else Place(found.name, found.place(at))
 

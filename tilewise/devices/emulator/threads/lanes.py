@@ -14,6 +14,11 @@ Index = npt.NDArray[np.intp]
 WARP = 32
 WARPGROUP = 128
 """Threads of a warpgroup: what ``wgmma`` is one instruction of."""
+RANK_SHIFT = 24
+OFFSET_MASK = (1 << RANK_SHIFT) - 1
+"""An address in shared memory has the rank of its block in the cluster above these bits, which are
+the offset there: machine code of compute capability 9.0 adds SR_CgaCtaId so to a variable's offset.
+The blocks of a cluster have different addresses for one variable."""
 
 
 class Geometry:
@@ -94,6 +99,11 @@ class Geometry:
         return self.block_of % self.cluster_size
 
     @cached_property
+    def first_address_of(self) -> npt.NDArray[np.int64]:
+        """Of each lane, the address of the first byte of its block's shared memory."""
+        return self.rank_of.astype(np.int64) << RANK_SHIFT
+
+    @cached_property
     def warp_of(self) -> Index:
         """Of each lane, the number of its warp in this batch."""
         return self.block_of * self.warps_per_block + self.thread_of // WARP
@@ -159,6 +169,21 @@ class Lanes:
     def pick(self, table: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """The entries of a per-lane table that belong to this set."""
         return table if self.index is None else table[self.index]
+
+    def in_own_block(self, address: Any) -> Any:
+        """The offsets of addresses in the shared memory of the lanes' own blocks.
+
+        Those of other blocks become offsets outside of it.
+        """
+        if self.geometry.cluster_size == 1:
+            return address
+        return address - self.pick(self.geometry.first_address_of)
+
+    def of_own_block(self, offset: int) -> Any:
+        """The addresses that an offset in shared memory has in the lanes' own blocks."""
+        if self.geometry.cluster_size == 1:
+            return offset
+        return offset + self.pick(self.geometry.first_address_of)
 
     def same(self, other: Lanes) -> bool:
         """Whether both sets have the same lanes."""

@@ -82,6 +82,8 @@ class Registers:
             if operand.name in self.machine.program.depots:
                 base = self.machine.program.depots[operand.name] + operand.offset
                 return self._depot_reader(base, dtype, picked)
+            if self.machine.is_shared(op, operand):
+                return self._shared_reader(int(value), dtype, picked)
             return lambda lanes: value
         if isinstance(operand, Special):
             return special_reader(self.machine, op, operand.name, dtype, picked)
@@ -105,6 +107,20 @@ class Registers:
             if lanes.index is not None and (picked or not lanes.whole) and value.ndim:
                 value = value[lanes.index]
             return ~value if negated else value
+
+        return read
+
+    def _shared_reader(self, offset: int, dtype: np.dtype[Any], picked: bool) -> Reader:
+        """How to read the address of a variable in shared memory, which blocks have apart."""
+        plain = dtype.type(offset)
+
+        def read(lanes: Lanes) -> Value:
+            if lanes.geometry.cluster_size == 1:
+                return plain
+            addresses = (lanes.geometry.first_address_of + offset).astype(dtype)
+            if lanes.index is not None and (picked or not lanes.whole):
+                addresses = addresses[lanes.index]
+            return addresses
 
         return read
 
