@@ -482,7 +482,7 @@ def test_what_loads_waited_for_arrivals_is_not_theirs(
 
 def test_exact_counters_are_counters() -> None:
     assert set(EXACT) < set(METRICS)
-    assert len(set(EXACT)) == len(EXACT) == 25
+    assert len(set(EXACT)) == len(EXACT) == 24
     assert set(AS_PTX) < set(METRICS) - set(EXACT)
     assert set(NEAR) < set(METRICS) - set(EXACT) - set(AS_PTX)
 

@@ -154,14 +154,17 @@ EXACT = (
         f"bulk_{kind}_{what}"
         for kind in ("load", "store", "reduction")
         for what in ("requests", "sectors")
+        if (kind, what) != ("load", "sectors")
     ),
 )  # fmt: skip
 """Counters that the emulator counts as the hardware does, to the last one. Not every GPU has
 metrics of each; a counter must have been measured where the emulator counts anything."""
 
-NEAR = ("cp_async_wavefronts", "cp_async_bank_conflicts")
-"""Counters that the emulator counts as the hardware does where a warp copies in order, and within a
-tenth where its lanes read and write at random places."""
+NEAR = ("cp_async_wavefronts", "cp_async_bank_conflicts", "bulk_load_sectors")
+"""Counters that the emulator counts as the hardware does but for known cases. The lanes of a
+``cp.async`` that read and write at random places make other wavefronts, by up to a tenth; and the
+metric of ``bulk_load_sectors`` counts a multicast's sectors once for each block that they reach,
+the emulator once for all."""
 
 AS_PTX = (
     "divergent_branches", "fadd", "fmul", "ffma", "dadd", "dmul", "dfma", "warp_instructions",

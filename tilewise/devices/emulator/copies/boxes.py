@@ -102,8 +102,7 @@ def sectors_moved(part: Box | None, tiled: Tiled, fills: bool, unit: int = SECTO
 def _filled(tiled: Tiled, counts: tuple[int, ...], start: int, stop: int) -> npt.NDArray[np.int64]:
     """How many sectors those bytes of each row of a box come as, if all of them are filled."""
     low, high = _cut(tiled, counts, start, stop)
-    found = np.asarray((-(-(high - low) // SECTOR)).sum(axis=-1), np.int64)
-    return found
+    return np.asarray((-(-(high - low) // SECTOR)).sum(axis=-1), np.int64)
 
 
 def _cut(

@@ -46,12 +46,10 @@ def _plain(machine: Machine, op: Op) -> None:
     read_barrier = copy.addresses(rest[0]) if completion == LOAD else None
     read_blocks = copy.numbers(rest[1], "b16") if is_multicast else None
 
-    def fetched(
-        lane: int, address: int, size: int, barrier: SharedBytes | None, to_blocks: int | None
-    ) -> Bytes | None:
+    def fetched(lane: int, address: int, size: int, barrier: SharedBytes | None) -> Bytes | None:
         if source == "global":
             rows = _aligned(copy, lane, address, size, log.READ)
-            copy.count(lane, rows if size else None, blocks=to_blocks)
+            copy.count(lane, rows if size else None, is_multicast=is_multicast)
             return None if rows is None else copy.read_global(lane, rows, PIECE).reshape(-1)
         place = copy.shared(lane, address, size, PIECE)
         if place is None:
@@ -81,8 +79,7 @@ def _plain(machine: Machine, op: Op) -> None:
             barrier = None
             if barriers is not None:
                 barrier = copy.shared(lane, int(barriers[i]), BARRIER, BARRIER)
-            to_blocks = None if blocks is None else int(blocks[i])
-            data = fetched(lane, int(sources[i]), size, barrier, to_blocks)
+            data = fetched(lane, int(sources[i]), size, barrier)
             if barriers is None:
                 rows = _aligned(copy, lane, address, size, log.WRITE)
                 copy.count(lane, rows if size else None)
@@ -91,6 +88,7 @@ def _plain(machine: Machine, op: Op) -> None:
                 continue
             place = copy.shared(lane, address, size, PIECE)
             if place is not None and barrier is not None:
+                to_blocks = None if blocks is None else int(blocks[i])
                 data = np.zeros(size, np.uint8) if data is None else data
                 copy.deliver(lane, place, barrier, to_blocks, data)
 

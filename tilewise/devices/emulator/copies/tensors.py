@@ -111,19 +111,16 @@ class TensorCopy(BulkCopy):
             return False
         return True
 
-    def load(self, lane: int, tiled: Tiled, at: list[int], blocks: int | None) -> Bytes:
-        """The box row by row, filled outside the array; all of it where the hardware refuses it.
-
-        It goes to the blocks of the cluster whose bits are set in ``blocks``; None for one block.
-        """
+    def load(self, lane: int, tiled: Tiled, at: list[int], is_multicast: bool) -> Bytes:
+        """The box row by row, filled outside the array; all of it where the hardware refuses it."""
         box = np.zeros((*tiled.counts[:0:-1], tiled.width), np.uint8)
         if tiled.fill == "nan":
             box.view(f"u{tiled.item}")[...] = _NAN >> 64 - 8 * tiled.item
         if not self.allowed(lane, tiled, at, is_store=False):
             return box
         part, rows = self.part(lane, tiled, at)
-        unit = SECTOR if blocks is None else 2 * SECTOR
-        self.count(lane, rows, sectors_moved(part, tiled, fills=True, unit=unit), blocks)
+        unit = 2 * SECTOR if is_multicast else SECTOR
+        self.count(lane, rows, sectors_moved(part, tiled, fills=True, unit=unit))
         if part is not None and rows is not None:
             box[part.part] = self.read_global(lane, rows, tiled.item)
         return box
@@ -205,10 +202,10 @@ def _load(machine: Machine, op: Op, dimensions: str, is_multicast: bool) -> Call
             barrier = copy.shared(lane, int(barriers[i]), BARRIER, BARRIER)
             if place is None or barrier is None:
                 continue
-            to_blocks = None if blocks is None else int(blocks[i])
-            pieces = copy.load(lane, tiled, at, to_blocks).reshape(-1, PIECE)
+            pieces = copy.load(lane, tiled, at, is_multicast).reshape(-1, PIECE)
             data = np.empty_like(pieces)
             data[swizzled(place.offset, tiled)] = pieces
+            to_blocks = None if blocks is None else int(blocks[i])
             copy.deliver(lane, place, barrier, to_blocks, data.reshape(-1))
 
     return run

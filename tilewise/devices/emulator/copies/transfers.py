@@ -114,7 +114,7 @@ class BulkCopy:
 
     def count(
         self, lane: int, rows: GlobalRows | None, moved: int | None = None,
-        blocks: int | None = None,
+        is_multicast: bool = False,
     ) -> None:  # fmt: skip
         """A thread's copy moves these rows of global memory; None for no bytes of it.
 
@@ -122,18 +122,18 @@ class BulkCopy:
         ----------
         moved : int, optional
             Sectors that it moves, where they are not those that the rows lie in.
-        blocks : int, optional
-            A bit for each block of the cluster that a multicast goes to. Each of them receives the
-            sectors, and both of each aligned pair of which one is needed.
+        is_multicast : bool
+            Whether it goes to several blocks of the cluster: then both sectors of each aligned pair
+            are read of which one is needed, once for all blocks.
         """
         self.op.requests += 1
         if rows is None:
-            self.op.sectors += (moved or 0) * (1 if blocks is None else blocks.bit_count())
+            self.op.sectors += moved or 0
             return
         sectors = rows.sectors
         if moved is None:
-            moved = len(sectors) if blocks is None else 2 * len(np.unique(sectors // 2))
-        self.op.sectors += moved * (1 if blocks is None else blocks.bit_count())
+            moved = 2 * len(np.unique(sectors // 2)) if is_multicast else len(sectors)
+        self.op.sectors += moved
         self.op.bytes += rows.size
         if self.machine.footprints is not None:
             block = int(self.machine.geometry.block_of[lane])
