@@ -4,7 +4,7 @@
 
 Every case of tilewise.lens.hardware_cases is launched once under Nsight Compute and once on the
 emulator, with the same arguments. Prints a row a case: equal, or which counters differ. Exits with
-1 if one differs that must be equal (EXACT and EXACT_IF_MEASURED of tilewise.lens.metrics) or the
+1 if one differs that must be equal (EXACT of tilewise.lens.metrics) or the
 emulator's result is wrong, with 2 if the machine can't measure.
 """
 
@@ -16,7 +16,7 @@ from pathlib import Path
 from tilewise.errors import DeviceUnavailableError
 from tilewise.lens import hardware_cases
 from tilewise.lens.agreement import agreement, differing
-from tilewise.lens.metrics import EXACT, EXACT_IF_MEASURED, METRICS
+from tilewise.lens.metrics import EXACT, METRICS
 from tilewise.lens.nsight import measure
 from tilewise.provenance import write
 
@@ -45,7 +45,7 @@ def main() -> None:
     failed = sum(bool(case.wrong) for case in cases)
     print(f"{len(cases) - failed} of {len(cases)} cases equal")
     print("the other counters, and in how many cases they differ:")
-    for name in (name for name in METRICS if name not in (*EXACT, *EXACT_IF_MEASURED)):
+    for name in (name for name in METRICS if name not in EXACT):
         times, there = differing(records, name)
         print(f"  {name:24s} {times} of {there}")
     if options.json:

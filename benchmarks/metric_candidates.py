@@ -52,14 +52,14 @@ CANDIDATES = tuple(
         ),
         *(f"smsp__inst_executed_op_{op}" for op in (
             "ldsm", "stsm", "ldgsts", "ldgsts_cache_access", "ldgsts_cache_bypass", "shared_ld",
-            "shared_st", "shared_atom", "shared_red", "shared_atom_cas", "shared_gmma",
-            "tma", "tma_ld", "tma_st", "tma_red",
+            "shared_st", "shared_stsm", "shared_atom", "shared_red", "shared_atom_cas",
+            "shared_gmma", "tma", "tma_ld", "tma_st", "tma_red",
         )),
         *(f"smsp__sass_inst_executed_op_{op}" for op in (
             "ldsm", "stsm", "ldgsts", "ldgsts_cache_access", "ldgsts_cache_bypass", "shared_gmma",
-            "shared_atom", "tma", "tma_ld", "tma_st", "tma_red",
+            "shared_stsm", "shared_atom", "tma", "tma_ld", "tma_st", "tma_red",
         )),
-        *(f"smsp__sass_data_bytes_{_SHARED}_op_{op}" for op in ("ldsm", "ldgsts")),
+        *(f"smsp__sass_data_bytes_{_SHARED}_op_{op}" for op in ("ldsm", "ldgsts", "gmma")),
         *(
             f"l1tex__m_{way}_{what}_mem_global_op_tma_{op}"
             for way, op in (

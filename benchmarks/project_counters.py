@@ -166,7 +166,7 @@ def compared(found: Hardware, counted: Mapping[str, int]) -> dict[str, Any]:
     """Return whether the counters of ``EXACT`` are equal, and all counters that differ."""
     rows = compare(counted, found)
     differs = {row.name: [row.emulator, row.hardware] for row in rows if not row.equal}
-    missing = set(EXACT) - {row.name for row in rows}
+    missing = {name for name in EXACT if counted.get(name)} - {row.name for row in rows}
     return {"equal": not missing and not set(EXACT) & set(differs), "differs": differs}
 
 

@@ -68,11 +68,11 @@ class Counters(Record):
     of shared memory's 32 banks, and a bank conflict one beyond the fewest that the access width
     needs. Of ``cp_async`` it is the write to shared memory; what it reads is among the global
     loads. A bulk load, store or reduction is one request for each thread that starts it, and has
-    the sectors and the bytes of global memory that it moves. A ``wgmma`` is one request a warp,
-    and has the bytes of its operands in shared memory. Barriers and divergent branches are counted
-    a warp; additions, multiplications and fused multiply-adds (``fadd``, ``fmul``, ``ffma`` of
-    float, ``dadd``, ``dmul``, ``dfma`` of double) a thread, as the PTX has them. The meaning is
-    Nsight Compute's
+    the sectors that it moves and the bytes of global memory, both of a multicast once. A
+    ``wgmma`` is one request a warp, and has the bytes of its operands in shared memory. Barriers
+    and divergent branches are counted a warp; additions, multiplications and fused multiply-adds
+    (``fadd``, ``fmul``, ``ffma`` of float, ``dadd``, ``dmul``, ``dfma`` of double) a thread, as the
+    PTX has them. The meaning is Nsight Compute's
     (``l1tex__t_requests``, ``l1tex__t_sectors``, ``l1tex__data_bank_conflicts``,
     ``smsp__sass_thread_inst_executed_op_ffma``).
     """

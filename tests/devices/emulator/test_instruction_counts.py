@@ -72,49 +72,64 @@ def test_conflicts_of_a_warp(pattern: str, conflicts: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("shape", "pattern", "wavefronts"),
+    ("shape", "pattern", "wavefronts", "conflicts"),
     [
-        ((4, 0), "side_by_side", 1), ((4, 0), "two_way", 2), ((4, 0), "eight_way", 8),
-        ((8, 0), "side_by_side", 2), ((16, 0), "side_by_side", 4), ((16, 1), "padded", 4),
-        ((16, 1), "eight_way", 32), ((16, 1), "every_other", 4), ((16, 1), "one_lane", 1),
+        ((4, 0), "side_by_side", 1, 0), ((4, 0), "two_way", 2, 1), ((4, 0), "eight_way", 8, 7),
+        ((8, 0), "side_by_side", 2, 0), ((16, 0), "side_by_side", 4, 0),
+        # Banks that are read count too.
+        ((4, 0), "from_apart", 8, 7), ((16, 0), "from_one", 32, 28), ((16, 0), "padded", 4, 0),
+        # Past L1, the lines that are written, and how pieces change place in them.
+        ((16, 1), "padded", 32, 0), ((16, 1), "eight_way", 32, 0), ((16, 1), "every_other", 4, 0),
+        ((16, 1), "one_lane", 1, 0), ((16, 1), "one_further", 12, 0), ((16, 1), "backwards", 4, 0),
     ],
 )  # fmt: skip
 @pytest.mark.usefixtures("emulator")
 def test_cp_async_writes_shared_memory(
-    shape: tuple[int, int], pattern: str, wavefronts: int
+    shape: tuple[int, int], pattern: str, wavefronts: int, conflicts: int
 ) -> None:
     c = counted(Spec("async_copy", "uint32", shape, pattern=pattern))
     assert (c.cp_async_requests, c.cp_async_wavefronts) == (BLOCKS, BLOCKS * wavefronts)
-    ways = {"two_way": 2, "eight_way": 8}.get(pattern, 1)
-    assert c.cp_async_bank_conflicts == BLOCKS * (wavefronts - wavefronts // ways)
+    assert c.cp_async_bank_conflicts == BLOCKS * conflicts
+
+
+COPY = r"""
+extern "C" __global__ void copy(const int* x, int* y, int bytes, int ahead) {
+    __shared__ __align__(128) int s[128];
+    unsigned at = (unsigned)__cvta_generic_to_shared(s + 4 * threadIdx.x);
+    const int* from = x + ahead * blockIdx.x + 4 * threadIdx.x;
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(from), "r"(bytes));
+    asm volatile("cp.async.wait_all;" ::: "memory");
+    __syncthreads();
+    for (int i = threadIdx.x; i < 128; i += 32) y[128 * blockIdx.x + i] = s[i];
+}
+"""
+
+
+@pytest.mark.parametrize(("size", "requests", "sectors"), [(16, 1, 16), (4, 1, 16), (0, 0, 0)])
+def test_copies_of_less_read_whole_sectors(
+    emulator: Device, size: int, requests: int, sectors: int
+) -> None:
+    """Of 32 lanes that copy 16 bytes each, as much as they read of it."""
+    x, y = np.arange(1, 129, dtype=np.int32), np.zeros(128, np.int32)
+    c = tilewise.Kernel(COPY, "copy").launch(1, 32, (x, y, size, 0), device=emulator).counters
+    assert c is not None
+    np.testing.assert_array_equal(y, np.where(np.arange(128) % 4 < size // 4, x, 0))
+    assert (c.global_load_requests, c.global_load_sectors) == (requests, sectors)
+    assert c.global_load_bytes == 32 * size
 
 
 @pytest.mark.usefixtures("emulator")
-def test_a_copy_counts_when_it_is_issued() -> None:
-    """Not again when it arrives, nor more often where groups of lanes arrive apart."""
-    source = r"""
-extern "C" __global__ void copy(const float* x, float* y) {
-    __shared__ float s[64];
-    unsigned at = (unsigned)__cvta_generic_to_shared(s + threadIdx.x);
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(at), "l"(x + threadIdx.x));
-    if (threadIdx.x % 2) asm volatile("cp.async.commit_group; cp.async.wait_group 0;" ::: "memory");
-    __syncthreads();
-    asm volatile("cp.async.commit_group; cp.async.wait_group 0;" ::: "memory");
-    __syncthreads();
-    y[threadIdx.x] = s[threadIdx.x];
-}
-"""
-    x, y = np.arange(64, dtype=np.float32), np.zeros(64, np.float32)
-    report = tilewise.Kernel(source, "copy").launch(1, 64, (x, y), device="emulator")
-    np.testing.assert_array_equal(x, y)
-    assert report.counters is not None
-    assert report.counters.cp_async_requests == report.counters.cp_async_wavefronts == 2
-    assert report.counters.global_load_requests == 2
-    # Unchecked it is the same.
-    fast = tilewise.Kernel(source, "copy").launch(1, 64, (x, y), device="emulator", checks="off")
-    assert fast.counters == report.counters
-    (line,) = (c for c in report.lines.values() if c.cp_async_requests)
-    assert line.global_load_sectors == 8
+def test_blocks_that_copy_from_elsewhere_in_a_line_are_not_counted_as_one() -> None:
+    """Each begins to read a sector further on: as many sectors, but other wavefronts."""
+    kernel, blocks = tilewise.Kernel(COPY, "copy"), 64
+    x, y = np.ones(8 * blocks + 128, np.int32), np.zeros((blocks, 128), np.int32)
+    few = kernel.profile(blocks, 32, (x, y, 16, 8))
+    whole = kernel.profile(blocks, 32, (x, y, 16, 8), whole=True)
+    assert few.counters == whole.counters
+    assert whole.counters is not None
+    assert whole.counters.global_load_sectors == blocks * 16
+    assert whole.counters.cp_async_wavefronts > blocks * 4
+    assert few.blocks_run < blocks
 
 
 @pytest.mark.parametrize(
@@ -123,13 +138,14 @@ extern "C" __global__ void copy(const float* x, float* y) {
         # bytes, copies a block, blocks a cluster
         ((16, 1, 1), 4, 4, 64, 4), ((48, 1, 1), 4, 8, 192, 4), ((4096, 1, 1), 4, 512, 16384, 4),
         ((160, 3, 1), 12, 60, 1920, 12), ((1024, 1, 4), 4, 128, 4096, 16),
+        ((16, 2, 2), 8, 2 * 8, 128, 16),
     ],
 )  # fmt: skip
 @pytest.mark.usefixtures("emulator")
 def test_bulk_copies(
     shape: tuple[int, int, int], loads: int, sectors: int, size: int, stores: int
 ) -> None:
-    """A multicast is one load, whose bytes come once."""
+    """A multicast is one load, which reads its sectors once, in pairs."""
     c = counted(Spec("bulk_copy", "uint8", shape))
     assert (c.bulk_load_requests, c.bulk_load_sectors, c.bulk_load_bytes) == (loads, sectors, size)
     assert (c.bulk_store_requests, c.bulk_store_bytes) == (stores, size * stores // loads)
@@ -137,7 +153,7 @@ def test_bulk_copies(
 
 
 def test_boxes_count_what_lies_in_the_array(emulator: Device) -> None:
-    """Rows of 176 bytes in boxes of 128, 24 rows in boxes of 16: zeros are not loaded."""
+    """Rows of 176 bytes in boxes of 128, 24 rows in boxes of 16: of loads, zeros are sectors."""
     spec = Spec("tensor_copy", "uint16", (0,), pattern="outside")
     report, right = emulate(spec)
     assert right
@@ -146,7 +162,12 @@ def test_boxes_count_what_lies_in_the_array(emulator: Device) -> None:
     assert c.bulk_load_requests == c.bulk_store_requests == 4
     assert c.bulk_load_bytes == c.bulk_store_bytes == 24 * 176
     # 176 bytes are five and a half sectors: the boxes of even and odd rows meet in other ones.
-    assert c.bulk_load_sectors == 12 * (4 + 2) + 12 * (5 + 2)
+    assert c.bulk_store_sectors == 12 * (4 + 2) + 12 * (5 + 2)
+    # Filled are 80 bytes of each row of the boxes to the right, and eight rows of those below.
+    assert c.bulk_load_sectors == c.bulk_store_sectors + 24 * 3 + 2 * 8 * 4
+    # Rows of 112 bytes are cut where 128 bytes of shared memory end.
+    odd = counted(Spec("tensor_copy", "uint16", (0,), pattern="odd_pitch"))
+    assert (odd.bulk_load_sectors, odd.bulk_store_sectors) == (292, 260)
     adding = counted(Spec("tensor_copy", "uint32", (1,), pattern="128B"))
     assert (adding.bulk_store_requests, adding.bulk_reduction_requests) == (0, 4)
     assert adding.bulk_reduction_bytes == 32 * 256

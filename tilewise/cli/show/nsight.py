@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tilewise.cli.show.console import console
-from tilewise.lens.metrics import AS_PTX, EXACT, EXACT_IF_MEASURED
+from tilewise.lens.metrics import AS_PTX, EXACT
 from tilewise.shown import number, plural
 
 if TYPE_CHECKING:
@@ -61,5 +61,5 @@ def hardware(rows: Sequence[Row], kernel: str = "") -> None:
 def _verdict(row: Row) -> Text:
     if row.equal:
         return Text("equal", style="green")
-    is_exact = row.name in (*EXACT, *EXACT_IF_MEASURED)
+    is_exact = row.name in EXACT
     return Text("differs", style="bold red" if is_exact else "yellow")

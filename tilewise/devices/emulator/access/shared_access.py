@@ -21,7 +21,7 @@ from tilewise.devices.emulator.memory.patterns import REMEMBERED, Addresses, Sha
 from tilewise.devices.emulator.memory.storage import elements
 from tilewise.devices.emulator.threads.faults import Place
 from tilewise.devices.emulator.threads.lanes import Index, Lanes
-from tilewise.devices.emulator.threads.op import Op, Tally
+from tilewise.devices.emulator.threads.op import Op
 
 if TYPE_CHECKING:
     from tilewise.devices.emulator.machine import Machine
@@ -49,8 +49,6 @@ class SharedAccess:
         The variables that the addresses may be meant for; empty for all of shared memory.
     rule : callable, optional
         How wavefronts are counted; by default, as those of loads or of stores, as ``op.space`` is.
-    tally : Tally, optional
-        Where they are counted; by default, in ``op``.
     """
 
     def __init__(
@@ -63,12 +61,11 @@ class SharedAccess:
         is_cluster: bool = False,
         meant: frozenset[str] = frozenset(),
         rule: transactions.Wavefronts | None = None,
-        tally: Tally | None = None,
     ) -> None:
         self.machine, self.op, self.dtype, self.count = machine, op, dtype, count
         self.width = dtype.itemsize * count
         self.counted, self.is_cluster = counted, is_cluster
-        self._rule, self._tally = rule, op if tally is None else tally
+        self._rule = rule
         self._meant = [self._range(name) for name in sorted(meant)]
         self._patterns: list[SharedPattern] = []
         self._last: tuple[Any, Lanes, SharedPattern] | None = None
@@ -99,9 +96,9 @@ class SharedAccess:
             pattern = self._pattern(address, lanes)
             self._last = (source, lanes, pattern)
         if counts:
-            self._tally.requests += pattern.requests
-            self._tally.wavefronts += pattern.wavefronts
-            self._tally.conflicts += pattern.conflicts
+            self.op.requests += pattern.requests
+            self.op.wavefronts += pattern.wavefronts
+            self.op.conflicts += pattern.conflicts
         if self.is_cluster:
             self._check_alive(pattern)
         return pattern

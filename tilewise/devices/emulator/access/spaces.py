@@ -23,7 +23,7 @@ from tilewise.devices.emulator.memory.storage import (
 )
 from tilewise.devices.emulator.threads.faults import Place
 from tilewise.devices.emulator.threads.lanes import Index, Lanes
-from tilewise.devices.emulator.threads.op import Op, Tally
+from tilewise.devices.emulator.threads.op import Op
 
 if TYPE_CHECKING:
     from tilewise.devices.emulator.machine import Machine
@@ -139,14 +139,12 @@ class Shared:
     def __init__(
         self, machine: Machine, op: Op, where: Where, dtype: np.dtype[Any], count: int,
         counted: tuple[int, int] | None, is_cluster: bool = False,
-        rule: Wavefronts | None = None, tally: Tally | None = None,
+        rule: Wavefronts | None = None,
     ) -> None:  # fmt: skip
         self.machine, self.op, self.where = machine, op, where
         self.dtype, self.count = dtype, count
         meant = machine.roots.of(op.index, where.address) if machine.is_checking else frozenset()
-        self.access = SharedAccess(
-            machine, op, dtype, count, counted, is_cluster, meant, rule, tally
-        )
+        self.access = SharedAccess(machine, op, dtype, count, counted, is_cluster, meant, rule)
         machine.forgetters.append(self.access.forget)
 
     def reach(self, lanes: Lanes) -> SharedPattern:

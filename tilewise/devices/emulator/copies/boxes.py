@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+import numpy.typing as npt
 
 from tilewise.devices.emulator.copies.tensor_maps import Tiled
+from tilewise.devices.emulator.counting.transactions import SECTOR
 from tilewise.devices.emulator.threads.lanes import Index
 from tilewise.tensor_map import PIECE, SWIZZLES
 
@@ -56,6 +59,67 @@ class Box:
     @property
     def shape(self) -> tuple[int, ...]:
         return tuple(each.stop - each.start for each in self.part)
+
+
+def sectors_moved(part: Box | None, tiled: Tiled, fills: bool, unit: int = SECTOR) -> int:
+    """Sectors that move between a box in shared memory and its array (as an H200 counts them).
+
+    A row of the box moves in pieces, which end where 128 bytes of shared memory do; each piece
+    moves the sectors of global memory that it lies in. What is filled outside the array comes as
+    sectors too, as many as its bytes in a piece need.
+
+    Parameters
+    ----------
+    part : Box or None
+        What of the box lies in the array; None for nothing.
+    tiled : Tiled
+    fills : bool
+        Whether the rest is filled: it is of a load.
+    unit : int
+        Bytes that move together in global memory, a multiple of a sector.
+    """
+    counts = tiled.counts[:0:-1]
+    filled = _filled(tiled, counts, 0, tiled.width)
+    if part is None:
+        return int(filled.sum()) if fills else 0
+    *around, along = part.part
+    inside = tuple(around)
+    ends = _cut(tiled, counts, along.start, along.stop)
+    begin = np.full((), part.address - along.start, np.int64)
+    for extent, pitch in zip(part.shape[:-1], part.pitches, strict=True):
+        begin = begin[..., None] + np.arange(extent) * pitch
+    low, high = (begin[..., None] + each[inside] for each in ends)
+    units = np.where(high > low, (high - 1) // unit - low // unit + 1, 0)
+    moved = int(units.sum()) * (unit // SECTOR)
+    if not fills:
+        return moved
+    before = _filled(tiled, counts, 0, along.start)
+    after = _filled(tiled, counts, along.stop, tiled.width)
+    filled[inside] = before[inside] + after[inside]
+    return moved + int(filled.sum())
+
+
+def _filled(tiled: Tiled, counts: tuple[int, ...], start: int, stop: int) -> npt.NDArray[np.int64]:
+    """How many sectors those bytes of each row of a box come as, if all of them are filled."""
+    low, high = _cut(tiled, counts, start, stop)
+    return np.asarray((-(-(high - low) // SECTOR)).sum(axis=-1), np.int64)
+
+
+def _cut(
+    tiled: Tiled, counts: tuple[int, ...], start: int, stop: int
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Cut bytes of each row of a box where 128 bytes of shared memory end.
+
+    Returns
+    -------
+    low, high : ndarray of int64, shape (*counts, n)
+        The first byte of each piece in its row, and the one after its last; equal for no piece.
+    """
+    first = np.arange(math.prod(counts)).reshape(counts)[..., None] * tiled.width
+    line = (first + start) // _LINE + np.arange((tiled.width + _LINE - 1) // _LINE + 1)
+    low = np.clip(line * _LINE - first, start, stop)
+    high = np.clip((line + 1) * _LINE - first, start, stop)
+    return low, high
 
 
 def clipped(tiled: Tiled, at: list[int], to_piece: bool) -> Box | None:

@@ -49,7 +49,7 @@ def _plain(machine: Machine, op: Op) -> None:
     def fetched(lane: int, address: int, size: int, barrier: SharedBytes | None) -> Bytes | None:
         if source == "global":
             rows = _aligned(copy, lane, address, size, log.READ)
-            copy.count(lane, rows if size else None)
+            copy.count(lane, rows if size else None, is_multicast=is_multicast)
             return None if rows is None else copy.read_global(lane, rows, PIECE).reshape(-1)
         place = copy.shared(lane, address, size, PIECE)
         if place is None:

@@ -15,8 +15,8 @@ import numpy.typing as npt
 
 from tilewise.devices.emulator.access.addresses import Where
 from tilewise.devices.emulator.access.spaces import Global, Shared
-from tilewise.devices.emulator.counting.transactions import store_wavefronts
-from tilewise.devices.emulator.memory.patterns import SharedPattern
+from tilewise.devices.emulator.counting.async_copies import LINE, Cost, cost
+from tilewise.devices.emulator.memory.patterns import REMEMBERED, SharedPattern
 from tilewise.devices.emulator.ptx.modifiers import Words
 from tilewise.devices.emulator.ptx.syntax import Address, Immediate, Negated, Register
 from tilewise.devices.emulator.threads.lanes import Lanes
@@ -131,15 +131,15 @@ def _copy(machine: Machine, op: Op) -> None:
         allowed = int(number.value)
         op.run = lambda lanes: machine.copies.wait(lanes, allowed)
         return
-    words.one_of(("ca", "cg"))
+    bypasses = words.one_of(("ca", "cg")) == "cg"
     is_to_shared = words.one_of(("shared", "shared::cta")) and words.flag("global")
     for hint in ("L2::cache_hint", "L2::64B", "L2::128B", "L2::256B"):
         words.flag(hint)
     words.done(bool(is_to_shared))
-    _issue(machine, op)
+    _issue(machine, op, bypasses)
 
 
-def _issue(machine: Machine, op: Op) -> None:
+def _issue(machine: Machine, op: Op, bypasses: bool) -> None:
     target, source, size, *rest = op.instruction.operands
     if (
         not isinstance(target, Address)
@@ -152,19 +152,17 @@ def _issue(machine: Machine, op: Op) -> None:
     width = int(size.value)
     dtype, count = (np.dtype("u4"), 1) if width == 4 else (np.dtype("u8"), width // 8)
     op.width, op.element, op.space = width, 4, "global_load"
-    read_from = Global(machine, op, Where(machine, op, source), dtype, count)
-    # What is written is counted when the copy is issued, beside what is read.
-    op.others.append(written := Tally("cp_async"))
+    read_from = Global(machine, op, Where(machine, op, source), dtype, count, counts=False)
     where = Where(machine, op, target)
-    write_to = Shared(
-        machine, op, where, dtype, count, (width, 0), rule=store_wavefronts, tally=written
-    )
+    write_to = Shared(machine, op, where, dtype, count, None)
+    count_copy = _Counting(machine, op, width, bypasses).count
     single = Global(machine, op, Where(machine, op, source), np.dtype("u1"), 1, counts=False)
     read_size = sizes_read(machine, op)
 
     def run(lanes: Lanes) -> None:
         address = where(lanes)
         sizes = width if read_size is None else read_size(lanes)
+        count_copy(lanes, address, read_from.where(lanes), sizes)
         if read_size is None:
             values = read_from.load(lanes)
         else:
@@ -173,6 +171,46 @@ def _issue(machine: Machine, op: Op) -> None:
         machine.copies.issue(write_to, lanes, address, values, sizes)
 
     op.run = run
+
+
+class _Counting:
+    """What the copies of one instruction cost, both ends of them, when they are issued."""
+
+    def __init__(self, machine: Machine, op: Op, width: int, bypasses: bool) -> None:
+        self._machine, self._op, self._width, self._bypasses = machine, op, width, bypasses
+        op.others.append(written := Tally("cp_async"))
+        self._written = written
+        self._known: list[tuple[Lanes, tuple[bytes, ...], Cost]] = []
+
+    def count(self, lanes: Lanes, to: Any, source: Any, sizes: Any) -> None:
+        """Copies begin, of ``sizes`` bytes of each lane."""
+        ends = [
+            np.broadcast_to(np.asarray(each, np.int64), lanes.count) for each in (to, source)
+        ]  # fmt: skip
+        read = np.broadcast_to(np.minimum(sizes, self._width), lanes.count).astype(np.int64)
+        op, written, readers = self._op, self._written, lanes
+        if not (reads := read > 0).all():
+            readers = lanes.where(reads)
+        if readers.count and self._machine.footprints is not None:
+            self._machine.footprints.add(ends[1][reads], readers, self._width, False)
+        cost = self._cost(lanes, ends, read)
+        op.requests += readers.warps if readers.count else 0
+        op.sectors += cost.sectors
+        op.bytes += cost.bytes
+        written.requests += lanes.warps
+        written.wavefronts += cost.wavefronts
+        written.conflicts += cost.conflicts
+
+    def _cost(self, lanes: Lanes, ends: list[npt.NDArray[Any]], read: npt.NDArray[Any]) -> Cost:
+        """The cost of a pattern that came before, wherever in memory, or of a new one."""
+        ends = [each - each.min() // LINE * LINE for each in ends]
+        key = (*(each.tobytes() for each in ends), read.tobytes())
+        for of, known, found in self._known:
+            if known == key and of.same(lanes):
+                return found
+        found = cost(ends[0], ends[1], read, self._width, lanes, self._bypasses)
+        self._known = [(lanes, key, found), *self._known[: REMEMBERED - 1]]
+        return found
 
 
 def sizes_read(machine: Machine, op: Op) -> Callable[[Lanes], npt.NDArray[Any]] | None:

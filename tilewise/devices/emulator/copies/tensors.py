@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tilewise.devices.emulator.checks import log
-from tilewise.devices.emulator.copies.boxes import Box, clipped, swizzled
+from tilewise.devices.emulator.copies.boxes import Box, clipped, sectors_moved, swizzled
 from tilewise.devices.emulator.copies.reductions import OPERATIONS, reduced, takes
 from tilewise.devices.emulator.copies.tensor_maps import ALIGNMENT, BYTES, Tiled, decode
 from tilewise.devices.emulator.copies.transfers import (
@@ -32,6 +32,7 @@ from tilewise.devices.emulator.copies.transfers import (
     SharedBytes,
     direction,
 )
+from tilewise.devices.emulator.counting.transactions import SECTOR
 from tilewise.devices.emulator.memory.storage import Bytes
 from tilewise.devices.emulator.ptx.modifiers import Words
 from tilewise.devices.emulator.ptx.syntax import Address, Operand
@@ -110,7 +111,7 @@ class TensorCopy(BulkCopy):
             return False
         return True
 
-    def load(self, lane: int, tiled: Tiled, at: list[int]) -> Bytes:
+    def load(self, lane: int, tiled: Tiled, at: list[int], is_multicast: bool) -> Bytes:
         """The box row by row, filled outside the array; all of it where the hardware refuses it."""
         box = np.zeros((*tiled.counts[:0:-1], tiled.width), np.uint8)
         if tiled.fill == "nan":
@@ -118,7 +119,8 @@ class TensorCopy(BulkCopy):
         if not self.allowed(lane, tiled, at, is_store=False):
             return box
         part, rows = self.part(lane, tiled, at)
-        self.count(lane, rows)
+        unit = 2 * SECTOR if is_multicast else SECTOR
+        self.count(lane, rows, sectors_moved(part, tiled, fills=True, unit=unit))
         if part is not None and rows is not None:
             box[part.part] = self.read_global(lane, rows, tiled.item)
         return box
@@ -149,7 +151,7 @@ class TensorCopy(BulkCopy):
         data = self.read_shared(lane, source, tiled.size, wanted).reshape(-1, PIECE)
         kind = log.ATOMIC if operation else log.WRITE
         rows = self.global_(lane, part.address, part.shape, part.pitches, kind)
-        self.count(lane, rows)
+        self.count(lane, rows, sectors_moved(part, tiled, fills=False))
         if rows is None:
             return
         new = data[pieces].reshape(*pieces.shape[:-1], -1)[part.part]
@@ -200,7 +202,7 @@ def _load(machine: Machine, op: Op, dimensions: str, is_multicast: bool) -> Call
             barrier = copy.shared(lane, int(barriers[i]), BARRIER, BARRIER)
             if place is None or barrier is None:
                 continue
-            pieces = copy.load(lane, tiled, at).reshape(-1, PIECE)
+            pieces = copy.load(lane, tiled, at, is_multicast).reshape(-1, PIECE)
             data = np.empty_like(pieces)
             data[swizzled(place.offset, tiled)] = pieces
             to_blocks = None if blocks is None else int(blocks[i])

@@ -112,13 +112,28 @@ class BulkCopy:
 
     # Counts
 
-    def count(self, lane: int, rows: GlobalRows | None) -> None:
-        """A thread's copy moves these rows of global memory; None for no bytes of it."""
+    def count(
+        self, lane: int, rows: GlobalRows | None, moved: int | None = None,
+        is_multicast: bool = False,
+    ) -> None:  # fmt: skip
+        """A thread's copy moves these rows of global memory; None for no bytes of it.
+
+        Parameters
+        ----------
+        moved : int, optional
+            Sectors that it moves, where they are not those that the rows lie in.
+        is_multicast : bool
+            Whether it goes to several blocks of the cluster: then both sectors of each aligned pair
+            are read of which one is needed, once for all blocks.
+        """
         self.op.requests += 1
         if rows is None:
+            self.op.sectors += moved or 0
             return
         sectors = rows.sectors
-        self.op.sectors += len(sectors)
+        if moved is None:
+            moved = 2 * len(np.unique(sectors // 2)) if is_multicast else len(sectors)
+        self.op.sectors += moved
         self.op.bytes += rows.size
         if self.machine.footprints is not None:
             block = int(self.machine.geometry.block_of[lane])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tilewise.devices.emulator.copies.cp_async import sizes_read
+from tilewise.devices.emulator.counting.async_copies import LINE
 from tilewise.devices.emulator.counting.transactions import SECTOR
 from tilewise.devices.emulator.ptx.syntax import (
     Address,
@@ -171,6 +172,8 @@ class Rules:
         """Check an access to shared memory, or else to global memory, before it happens."""
         op, tracker = self.op, self.tracker
         dependence, extent = tracker.dependence_of(op, address.base), self._extent(address)
+        # What cp.async costs depends on where in 128 bytes it reads and writes.
+        step = LINE if op.instruction.opcode == "cp" else VECTOR if is_shared else SECTOR
 
         def reach(lanes: Lanes) -> None:
             found = dependence()
@@ -180,7 +183,7 @@ class Rules:
             low, high = extent(lanes)
             # All at one place reach one sector and one bank, wherever that is.
             is_one = high - low == op.width
-            tracker.reach(op, found, op.width if is_one else VECTOR if is_shared else SECTOR)
+            tracker.reach(op, found, op.width if is_one else step)
             tracker.keep_inside(found, low, high, *self._room(low, high, is_shared))
 
         return reach
