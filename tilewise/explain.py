@@ -179,6 +179,7 @@ def explain(
     copied first  a and b to the emulator, and the result back
     """
     call = check(a, b, c, alpha, beta, transpose_a, transpose_b, out, out_dtype, device)
+    room = None if max_gpu_memory is None else sizes.parse(max_gpu_memory, "max_gpu_memory")
     ordinal = call.library.ordinal(a)
     if ordinal is not None:
         gpu = gpu_of(ordinal)
@@ -192,7 +193,6 @@ def explain(
     given = "a, b and c" if call.c is not None else "a and b"
     travel = f"{given} to {there}, and the result back"
     if isinstance(place, Gpu):
-        room = None if max_gpu_memory is None else sizes.parse(max_gpu_memory, "max_gpu_memory")
         travel += f": {foretold(call, place, room)}"
     return _by_kernels(product, place, [*copies, travel])
 

@@ -17,6 +17,7 @@ from tilewise.gemm.blocking import Span
 from tilewise.gemm.chip import H200
 from tilewise.host import resident
 from tilewise.host.choose import choose
+from tilewise.host.divided import TooLittleError
 from tilewise.host.execute import Matrices
 from tilewise.host.launcher import Asked
 from tilewise.host.matrices import HostMatrix, Lying, parts_of, pitch_of
@@ -103,6 +104,15 @@ def test_a_large_product_is_bound_by_its_kernels() -> None:
         assert plan.bytes_in / 20e9 < seconds(p)(size, size, size) * 1.1
 
 
+def test_too_little_and_nothing_to_multiply() -> None:
+    p = problem(300, 300, 300)
+    with pytest.raises(TooLittleError) as raised:
+        choose(p, 100, seconds(p))
+    assert choose(p, raised.value.least, seconds(p)).memory <= raised.value.least
+    empty = problem(300, 300, 0)
+    assert choose(empty, 100_000, seconds(p)).memory <= 100_000
+
+
 def test_cuts() -> None:
     for size, parts, grain in ((8192, 4, 128), (17, 1, 16), (100, 3, 8), (5, 4, 8)):
         found = resident.cut(size, parts, grain)
@@ -149,6 +159,9 @@ def test_one_matrix_given_twice_is_known() -> None:
     assert shared(x, x.swapaxes(1, 2)) == "transposed"
     assert shared(x, x.copy()) == ""
     assert shared(x[:, ::-1], x) == ""
+    # Where both strides are equal, both lie by rows, and one can't be the other's memory transposed.
+    alike = np.lib.stride_tricks.as_strided(np.zeros(11, np.float32), (1, 6, 6), (0, 4, 4))
+    assert shared(alike, alike.swapaxes(1, 2)) in ("", "same")
 
 
 def test_with_alpha_0_nothing_travels() -> None:

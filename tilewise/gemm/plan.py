@@ -22,7 +22,7 @@ from tilewise.kernel import Kernel
 from tilewise.places import ITEM_SIZES
 
 LONGER = 4.0
-"""So many times as long a piece of a product may take, for k not to be divided."""
+"""A piece of a product divides k only where that is so many times as fast."""
 FAMILIES: list[Family] = [Hopper(), ThinHalf(), ThinReal(), Simt(), General()]
 """Those whose offers are compared. The last takes every product."""
 
@@ -36,9 +36,14 @@ def plan_product(product: Product, device: Device) -> Plan:
     device : Device
         Where its arrays lie.
     """
+    warn_of_slow(product, device)
+    return plan_on(product, chip_of(device))
+
+
+def warn_of_slow(product: Product, device: Device) -> None:
+    """Warn where a device has no fast kernel for a product; once a device."""
     if ITEM_SIZES[product.dtype] == 2 and not device.arch.startswith("sm_90"):
         _warn_general(device.description)
-    return plan_on(product, chip_of(device))
 
 
 def chip_of(device: Device) -> Chip | None:

@@ -136,7 +136,7 @@ def _candidates(p: HostProblem, room: int) -> Iterator[Strips]:
     for edge in (8192, 6144, 4096, 3072, 2048, 1024, 512, 256, 128):
         height, width = min(edge, p.m), min(edge, p.n)
         empty = Strips(p, height, width, 0, 1)
-        slots = (room - strips.RESULTS * empty.result) // empty.slot
+        slots = (room - strips.RESULTS * empty.result) // max(1, empty.slot)
         count_a, count_b = empty.counts
         if count_a * count_b > _MOST_PAIRS:
             continue

@@ -122,8 +122,10 @@ class Loader:
             lane.wait(stream, event)
         while True:
             self._fill(must=not self._filled)
-            buffer, part, copying, is_last = self._filled.popleft()
+            # Taken only when it is filled: who cancels waits for those that are not.
+            buffer, part, copying, is_last = self._filled[0]
             copying.wait()
+            self._filled.popleft()
             lane.pin(buffer)
             host, host_pitch, shape = _lines(buffer, part, region.pitch)
             address = self._base + region.offset + part.ahead
@@ -233,7 +235,8 @@ class Storer:
         while self.advance():
             pass
         while self._emptied:
-            self._emptied.popleft()[1].wait()
+            self._emptied[0][1].wait()
+            self._emptied.popleft()
 
     def cancel(self) -> None:
         """Have no thread empty a buffer any more when this returns."""
@@ -252,8 +255,9 @@ class Storer:
             return buffer
         while not self._emptied:
             self.advance()
-        buffer, copying = self._emptied.popleft()
+        buffer, copying = self._emptied[0]
         copying.wait()
+        self._emptied.popleft()
         return buffer
 
 

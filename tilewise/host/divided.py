@@ -25,6 +25,20 @@ SLOTS = 2
 """Pieces of A, of B, and tiles of D: one is used while the other one is on its way."""
 
 
+class TooLittleError(ValueError):
+    """The memory is too small.
+
+    Attributes
+    ----------
+    least : int
+        Bytes that would do.
+    """
+
+    def __init__(self, least: int) -> None:
+        super().__init__(f"the least that this product takes is {least:,} bytes")
+        self.least = least
+
+
 def plan(p: HostProblem, room: int) -> HostPlan:
     """Return the plan that copies the fewest bytes.
 
@@ -37,7 +51,7 @@ def plan(p: HostProblem, room: int) -> HostPlan:
 
     Raises
     ------
-    ValueError
+    TooLittleError
         If not even one element of each matrix fits.
     """
     blocks = choose(p, room)
@@ -68,7 +82,7 @@ def choose(p: HostProblem, room: int) -> BlockPlan:
             return blocks
         # What aligned lines, and tiles that are rounded, take besides.
         wanted = min(wanted - 1, int(wanted * room / taken))
-    raise ValueError(f"the least that this product takes is {least:,}")
+    raise TooLittleError(least)
 
 
 def memory(p: HostProblem, blocks: BlockPlan) -> int:

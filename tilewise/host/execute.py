@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import islice
 from typing import Any, NamedTuple, Protocol, TypeGuard
 
+from tilewise.errors import LaunchError
 from tilewise.host.copiers import Copiers
 from tilewise.host.copying import DIRECT, Helpers, Loader, Storer, StorerThread, directly
 from tilewise.host.lane import BUFFER, LEAST_BUFFER, Kind, Lane, Stream
@@ -28,6 +30,21 @@ Progress = Callable[[int, int], None]
 BUFFERS_FULL = 12
 """How often a product fills a buffer at least, where buffers could be larger."""
 NO_COPIERS = Copiers(0)
+
+
+class Memory(NamedTuple):
+    """The GPU's memory that a product has.
+
+    Attributes
+    ----------
+    base : int
+        Where its regions begin, and behind them the workspaces.
+    workspace : int
+        Bytes of a workspace, of which each stream of kernels has one.
+    """
+
+    base: int
+    workspace: int
 
 
 class Matrices(NamedTuple):
@@ -57,6 +74,7 @@ def execute(
     matrices: Matrices,
     lane: Lane,
     launcher: Launcher,
+    memory: Memory,
     helpers: Helpers,
     progress: Progress | None = None,
 ) -> None:
@@ -69,6 +87,8 @@ def execute(
     matrices : Matrices
     lane : Lane
     launcher : Launcher
+    memory : Memory
+        Which the lane allocated, and is released.
     helpers : Helpers
     progress : callable, optional
         Called with the multiply-adds that are enqueued, and with those that there are.
@@ -76,17 +96,16 @@ def execute(
     Raises
     ------
     MemoryError
-        If the GPU has not enough memory; nothing is written then.
+        If memory can't be pinned.
     LaunchError
         If a kernel failed.
     """
-    workspace = launcher.workspace(plan)
     try:
-        base = lane.allocate(plan.memory + COMPUTE_STREAMS * workspace)
-        run = _Run(plan, problem, matrices, lane, launcher, base, workspace)
+        run = _Run(plan, problem, matrices, lane, launcher, *memory)
         run.all(helpers, progress)
     except BaseException:
-        lane.drain()
+        with suppress(LaunchError, MemoryError):  # what went wrong first is told
+            lane.drain()
         raise
     finally:
         lane.release()
@@ -124,9 +143,9 @@ class _Run:
         is_direct = self._target.goes_directly(by_rows, self._is_small)
         storer = Storer(self._lane, self._base, self._target, by_rows, is_direct, most, copiers)
         thread = None
-        if not is_direct and self._has_pieces():
-            thread = StorerThread(storer, helpers.current)
         try:
+            if not is_direct and self._has_pieces():
+                thread = StorerThread(storer, helpers.current)
             for step in self._followed(progress):
                 if isinstance(step, CopyIn):
                     self._copy_in(step, loader)

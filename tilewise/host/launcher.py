@@ -8,7 +8,7 @@ from typing import NamedTuple
 from tilewise.devices.gpu import Gpu
 from tilewise.devices.prepared import Prepared
 from tilewise.gemm import beside, round_sums
-from tilewise.gemm.plan import chip_of, plan_of_piece, plan_product
+from tilewise.gemm.plan import chip_of, plan_of_piece, plan_product, warn_of_slow
 from tilewise.gemm.product import ACCUMULATORS, Operand, Product, offset
 from tilewise.gemm.steps import Plan, prepare
 from tilewise.host.execute import COMPUTE_STREAMS
@@ -106,6 +106,7 @@ class GpuLauncher:
             found = plan_product(product, self._gpu)
             if found.workspace <= room:
                 return found
+        warn_of_slow(product, self._gpu)
         return plan_of_piece(product, chip_of(self._gpu), min(room, MOST_WORKSPACE))
 
     def launch(self, step: Compute, stream: Stream, base: int, workspace: int) -> None:

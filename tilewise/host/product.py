@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -19,7 +20,8 @@ from tilewise.gemm.plan import best, chip_of, offers_of_piece
 from tilewise.gemm.product import ACCUMULATORS, Operand, Product
 from tilewise.host import resident
 from tilewise.host.choose import choose
-from tilewise.host.execute import SMALL, Matrices, Progress, execute
+from tilewise.host.divided import TooLittleError
+from tilewise.host.execute import COMPUTE_STREAMS, Matrices, Memory, Progress, execute
 from tilewise.host.launcher import MOST_WORKSPACE, Asked, GpuLauncher
 from tilewise.host.matrices import HostMatrix, Lying
 from tilewise.host.plan import HostPlan, HostProblem
@@ -32,6 +34,7 @@ WORKSPACE = 1 / 16
 """Share of the memory that a product may take which is left to its kernels' workspaces."""
 _LEAST_RESERVE = 256 << 20
 _SHARE = 1 / 32
+_LEAST_PINNED = 1 << 20  # bytes of an array of which it is asked whether it is pinned
 _TRIES = 3  # where another process takes memory that was free when the product was planned
 
 
@@ -81,12 +84,15 @@ def multiply(
                 room = free(problem, gpu, is_sure=tries_left < _TRIES - 1)
             plan = planned(problem, asked, gpu, room)
             launcher = GpuLauncher(gpu, lane, problem, asked, room)
+            workspace = launcher.workspace(plan)
             try:
-                execute(plan, problem, found, lane, launcher, helpers_of(gpu), progress)
+                base = lane.allocate(plan.memory + COMPUTE_STREAMS * workspace)
                 break
             except MemoryError:
                 if not tries_left or max_gpu_memory is not None:
                     raise
+        memory = Memory(base, workspace)
+        execute(plan, problem, found, lane, launcher, memory, helpers_of(gpu), progress)
     if target is not result:
         result[...] = target
     return result
@@ -136,8 +142,12 @@ def planned(problem: HostProblem, asked: Asked, gpu: Gpu, room: int) -> HostPlan
     for_workspace = min(int(WORKSPACE * room), MOST_WORKSPACE)
     try:
         return choose(problem, room - for_workspace, SecondsOf(problem, asked, chip_of(gpu)))
-    except ValueError as error:
-        raise ValueError(f"max_gpu_memory is {room:,} bytes; {error}") from None
+    except TooLittleError as error:
+        least = math.ceil(error.least / (1 - WORKSPACE))
+        raise ValueError(
+            f"the product may take {room:,} bytes of the GPU's memory (max_gpu_memory, or what is "
+            f"free); the least that it takes is {least:,}"
+        ) from None
 
 
 def free(problem: HostProblem, gpu: Gpu, is_sure: bool) -> int:
@@ -200,7 +210,7 @@ def problem_of(x: Matrices, alpha: float, sums: int) -> HostProblem:
     if not (x.a.is_one_matrix or x.b.is_one_matrix):
         if x.a.is_same_as(x.b):
             shared = "same"
-        elif x.a.is_same_as(x.b.transposed):
+        elif x.a.is_same_as(x.b.transposed) and x.a.lying.by_rows != x.b.lying.by_rows:
             shared = "transposed"
     return HostProblem(
         m, n, k, batch, x.a.lying, x.b.lying, x.d.lying, x.a.is_one_matrix, x.b.is_one_matrix,
@@ -295,7 +305,7 @@ def _below(a: Any, b: Any, c: Any | None, d: Any) -> tuple[Any, Any, Any | None,
 
 def _is_pinned(gpu: Gpu, x: Any) -> bool:
     """Whether a GPU copies from and to all of an array by itself."""
-    if x.nbytes <= SMALL or any(stride < 0 for stride in x.strides):
+    if x.nbytes <= _LEAST_PINNED or any(stride < 0 for stride in x.strides):
         return False
     driver = gpu.context.driver
     first = x.ctypes.data

@@ -44,6 +44,9 @@ class _Staging:
                 try:
                     yield lane
                     is_kept = True
+                except ValueError:  # of what was asked; nothing was begun
+                    is_kept = True
+                    raise
                 finally:
                     if not is_kept:
                         lane.close()
@@ -51,8 +54,8 @@ class _Staging:
             with self._changed:
                 self._busy[gpu] -= 1
                 if is_kept and lane is not None:
-                    self._idle[gpu].append(lane)
-                self._changed.notify()
+                    self._idle.setdefault(gpu, []).append(lane)
+                self._changed.notify_all()
 
     def copiers(self) -> Copiers:
         """Return the threads that copy, for all lanes."""
