@@ -35,15 +35,15 @@ What is finished comes back while the next strips are on their way. Nothing else
 strides, batches, `c`, `beta` and `out=`, which is filled in place, are as on a GPU.
 
 - Ordinary memory goes through pinned buffers that up to 16 threads fill and empty, at most 512
-  MiB of them for each GPU. They are kept for the next product, as is a 64th of the GPU's memory
+  MiB of them for each GPU. They are kept for the next product, as is a 32nd of the GPU's memory
   at most; `tilewise.free_staging()` frees both. Pinned arrays and tensors go directly. Of
-  products under 32 MiB the driver copies by itself.
+  products under 32 MiB the driver copies contiguous arrays by itself.
 - One matrix given twice (`a @ a`, `a @ a.T`) travels once, where it fits.
 - A batch of small products travels in groups; of large ones, one after the other.
 - What does not fit the GPU, or `max_gpu_memory`, is computed strip by strip with the whole of k,
   or where even that does not fit, by tiles of the result that sum up pieces of k. By default a
-  product may take what is free, less 2% and 256 MiB at least. Regions and kernels' workspaces
-  together stay below it.
+  product may take what is free, less 2% or 256 MiB, whichever is more. Regions and kernels'
+  workspaces together stay below it.
 - `numpy.memmap` arrays are read and written by pieces, as any other array. For `.npy` files there
   is [a command](files.md).
 - Two threads' products overlap, a third waits for its turn. Ctrl-C and errors leave no thread, no
@@ -66,7 +66,8 @@ def page(found: Mapping[str, Any], larger: Mapping[str, Any]) -> str:
             f"{found['machine']['gpu']}, {found['machine']['cores']} cores, "
             f"{found['date'][:10]}, by `python benchmarks/host_products.py`: medians, ours and "
             "PyTorch's in turn, from wall "
-            "clocks. PyTorch's is there and back, `(a.cuda() @ b.cuda()).cpu()`. The link copies "
+            "clocks; of the link, the best. PyTorch's is there and back, "
+            "`(a.cuda() @ b.cuda()).cpu()`. The link copies "
             f"{link['in']} GB/s to the GPU and {link['out']} back, from pinned memory, and "
             f"{link['both']} each way at once."
         ),
@@ -130,8 +131,8 @@ def _small(found: Mapping[str, Any]) -> str:
     ]  # fmt: skip
     first = found["first"]
     told = (
-        "Small and middling products of float32, ms. Below some 2,000 cubed the way there and back "
-        "takes longer than NumPy's product on the cores."
+        "Small and middling products of float32, ms. The way there and back takes longer than "
+        "NumPy's product on the cores where the latter is less."
     )
     behind = (
         f"The first product of a process, 4096 cubed, takes {1e3 * first['pays']:.0f} ms longer "

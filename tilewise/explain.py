@@ -18,7 +18,7 @@ from tilewise.gemm.family import Offer
 from tilewise.gemm.plan import best, chip_of, kept_offer, offers, plan_on
 from tilewise.gemm.product import DTYPES, Operand, Product
 from tilewise.gemm.steps import Plan, Step
-from tilewise.host.product import foretold
+from tilewise.host.product import described
 from tilewise.ladder.problem import check_sizes
 from tilewise.launch import device_name
 from tilewise.places import ITEM_SIZES
@@ -193,7 +193,7 @@ def explain(
     given = "a, b and c" if call.c is not None else "a and b"
     travel = f"{given} to {there}, and the result back"
     if isinstance(place, Gpu):
-        travel += f": {foretold(call, place, room)}"
+        travel += f": {described(call, place, room)}"
     return _by_kernels(product, place, [*copies, travel])
 
 

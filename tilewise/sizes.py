@@ -46,7 +46,7 @@ def parse(given: int | str, what: str = "memory") -> int:
 
 
 def shown(size: int) -> str:
-    """Return a size for people, as ``"4.00 GB"``."""
+    """Return a size for people, as ``"4 GB"``."""
     for unit in ("TB", "GB", "MB", "kB"):
         if size >= UNITS[unit.upper()]:
             return f"{size / UNITS[unit.upper()]:.3g} {unit}"

@@ -164,7 +164,7 @@ def test_a_long_call_is_interrupted_at_once() -> None:
         ("tilewise run tiled_", ["tiled_conflicts", "tiled_branchless"]),
         *slow(
             ("tilewise ru", ["run"]),
-            ("tilewise profile war", ["warp_tile"]),
+            ("tilewise profile warp_", ["warp_tile"]),
             ("tilewise run tiled --til", ["--tile"]),
             ("tilewise run tiled --device e", ["emulator"]),
         ),

@@ -20,15 +20,15 @@ from tilewise.host.choose import choose
 from tilewise.host.divided import TooLittleError
 from tilewise.host.execute import Matrices
 from tilewise.host.launcher import Asked
-from tilewise.host.matrices import HostMatrix, Lying, parts_of, pitch_of
+from tilewise.host.matrices import HostMatrix, Layout, parts_of, pitch_of
 from tilewise.host.plan import Compute, CopyIn, CopyOut, HostPlan, HostProblem, Region
 from tilewise.host.product import SecondsOf, problem_of
 from tilewise.host.strips import Strips
 
 
 def problem(m: int, n: int, k: int, item: int = 4, batch: int = 1, **given: Any) -> HostProblem:
-    lying = Lying(True, item)
-    return HostProblem(m, n, k, batch, lying, lying, lying, **given)
+    layout = Layout(True, item)
+    return HostProblem(m, n, k, batch, layout, layout, layout, **given)
 
 
 def seconds(p: HostProblem) -> SecondsOf:
@@ -159,7 +159,7 @@ def test_one_matrix_given_twice_is_known() -> None:
     assert shared(x, x.swapaxes(1, 2)) == "transposed"
     assert shared(x, x.copy()) == ""
     assert shared(x[:, ::-1], x) == ""
-    # Where both strides are equal, both lie by rows, and one can't be the other's memory transposed.
+    # Where both strides are equal, A is its own transpose, and both are row-major.
     alike = np.lib.stride_tricks.as_strided(np.zeros(11, np.float32), (1, 6, 6), (0, 4, 4))
     assert shared(alike, alike.swapaxes(1, 2)) in ("", "same")
 

@@ -1,4 +1,4 @@
-"""Plans of products from the host's memory, carried out on a lane that does things in any order."""
+"""Plans of products from the host's memory, carried out in any order that events allow."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_lane import FakeLane, FakeLauncher, helpers
+from fake_channel import FakeChannel, FakeLauncher, helpers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -51,19 +51,19 @@ def drawn(draw: Any, shape: tuple[int, ...], dtype: str, seed: int) -> Array:
 
 def run(
     plan: HostPlan, p: HostProblem, matrices: Matrices, asked: Asked, seed: int, inline: bool
-) -> FakeLane:
-    lane = FakeLane(seed)
-    launcher = FakeLauncher(lane, p, asked)
+) -> FakeChannel:
+    channel = FakeChannel(seed)
+    launcher = FakeLauncher(channel, p, asked)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(execute, "SMALL", 1 << 30 if inline else -1)
         for name in ("BUFFER", "LEAST_BUFFER"):  # of a few elements, so that there are many parts
             patch.setattr(execute, name, 64 << seed % 5)
         workspace = launcher.workspace(plan)
-        base = lane.allocate(plan.memory + execute.COMPUTE_STREAMS * workspace)
+        base = channel.allocate(plan.memory + execute.COMPUTE_STREAMS * workspace)
         memory = execute.Memory(base, workspace)
-        execute.execute(plan, p, matrices, lane, launcher, memory, helpers(COPIERS))
-    assert lane.allocated == plan.memory + 2 * 256
-    return lane
+        execute.execute(plan, p, matrices, channel, launcher, memory, helpers(COPIERS))
+    assert channel.allocated == plan.memory + 2 * 256
+    return channel
 
 
 def reference(a: Array, b: Array, c: Array | None, asked: Asked) -> Array:

@@ -20,7 +20,7 @@ import torch
 from tilewise.devices.gpu import Gpu
 from tilewise.gemm.product import ACCUMULATORS
 from tilewise.host import product as host_product
-from tilewise.host.lane import GpuLane
+from tilewise.host.channel import GpuChannel
 from tilewise.host.plan import HostPlan
 from tilewise.host.staging import cores, free_staging
 from tilewise.matmul import matmul
@@ -317,20 +317,20 @@ def _noted(plans: list[HostPlan]) -> Any:
 
 @contextmanager
 def _most_memory(gpu: Gpu) -> Any:
-    """Note the most of the GPU's memory that a lane allocates, as the driver counts it."""
-    allocate, taken = GpuLane.allocate, [0]
+    """Note the most of the GPU's memory that a channel allocates, as the driver counts it."""
+    allocate, taken = GpuChannel.allocate, [0]
 
-    def noting(self: GpuLane, size: int) -> int:
+    def noting(self: GpuChannel, size: int) -> int:
         before = gpu.free_memory()
         address = allocate(self, size)
         taken[0] = max(taken[0], before - gpu.free_memory())
         return address
 
-    GpuLane.allocate = noting  # type: ignore[method-assign]
+    GpuChannel.allocate = noting  # type: ignore[method-assign]
     try:
         yield taken
     finally:
-        GpuLane.allocate = allocate  # type: ignore[method-assign]
+        GpuChannel.allocate = allocate  # type: ignore[method-assign]
 
 
 def _cublas_xt() -> Callable[..., None] | None:

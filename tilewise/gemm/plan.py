@@ -47,7 +47,7 @@ def warn_of_slow(product: Product, device: Device) -> None:
 
 
 def chip_of(device: Device) -> Chip | None:
-    """Return the GPU that a device is; None for the emulator, and GPUs before sm_80."""
+    """Return the rates of a device that is a GPU; None for the emulator, and GPUs before sm_80."""
     return _chip_of(device) if isinstance(device, Gpu) else None
 
 

@@ -17,7 +17,9 @@ THREADS = 256  # of round_sums.cu
 
 
 def plan(lines: int, width: int, sums_pitch: int, d_pitch: int, dtype: str, beta: float) -> Plan:
-    """Return the plan that rounds the sums, which lie where its C does: D = sums + beta D.
+    """Return the plan that rounds sums: D = sums + beta D, D holding C on entry.
+
+    The sums take the place of C in the addresses.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
 """Choose how a product of matrices in the host's memory is cut for its way to a GPU and back.
 
-What decides is the time of the link's copies, which run in both directions at once, and that of
-the kernels: the longer of the two, and what of the other can't run beside it.
+A plan costs as long as its copies or its kernels take, whichever is longer, and what can't overlap
+besides. Copies run in both directions at once.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Protocol
 
 from tilewise.host import divided, grouped, resident, strips
-from tilewise.host.lane import BUFFER
+from tilewise.host.channel import BUFFER
 from tilewise.host.plan import HostPlan, HostProblem
 from tilewise.host.strips import Strips
 
@@ -30,7 +30,7 @@ GROUP = 16 << 20
 STEP = 50e-6
 """Seconds of the host's for a pair of strips: its copies and launches are enqueued one by one."""
 _GAIN = 0.9
-"""Dividing k has to take so much of the time of strips to be chosen: the bits depend on it."""
+"""k is divided where that takes less than so much of the time of strips: then the bits differ."""
 _MOST_PAIRS = 1 << 20
 
 
@@ -71,7 +71,7 @@ def choose(p: HostProblem, room: int, seconds: Seconds) -> HostPlan:
     if resident.memory(p) <= room:
         return _resident(p, seconds)
     found = _best_strips(p, room, seconds)
-    # Strips copy each strip whole: nothing that divides k copies less than once.
+    # Where the kernels take nearly as long, dividing k can't be faster.
     if found is not None and found[0] <= seconds(p.m, p.n, p.k) / _GAIN:
         return found[1].plan()
     blocks = divided.choose(p, room)

@@ -105,7 +105,7 @@ class Copiers:
 
 
 def _shares(to: Array, source: Array) -> Iterator[tuple[Array, Array]]:
-    """Cut both along the longest of the dimensions but the last, which is cut where alone."""
+    """Cut both along the longest dimension but the last, or along that where there is no other."""
     count = max(1, min(SHARES, to.nbytes // LEAST))
     axis = max(range(to.ndim), key=lambda i: (i < to.ndim - 1 and to.shape[i] > 1, to.shape[i]))
     extent = to.shape[axis]

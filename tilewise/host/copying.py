@@ -16,14 +16,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tilewise.host.channel import Buffer, Channel, Kind, Shape
 from tilewise.host.copiers import Copiers, Copying
-from tilewise.host.lane import Buffer, Kind, Lane, Shape
 from tilewise.host.matrices import Array, HostMatrix, Part, packed, parts_of, pitch_of
 from tilewise.host.order import Done
 from tilewise.host.plan import CopyIn, CopyOut, Region
 
 BUFFERS = {Kind.INWARD: 5, Kind.OUTWARD: 3}
-"""Of a lane: while the GPU copies from or to one, others are filled or emptied, or are about to."""
+"""Buffers of a channel: while the GPU copies from or to one, others are filled or emptied."""
 DIRECT = 1
 """The stream of copies from and to the host's own pinned memory; 0 is that of buffers."""
 
@@ -77,7 +77,7 @@ class Loader:
 
     Parameters
     ----------
-    lane : Lane
+    channel : Channel
     base : int
         Where regions begin in the GPU's memory.
     steps : iterator of CopyIn
@@ -91,17 +91,17 @@ class Loader:
 
     def __init__(
         self,
-        lane: Lane,
+        channel: Channel,
         base: int,
         steps: Iterator[CopyIn],
         piece_of: Callable[[CopyIn], Array],
         most: int,
         copiers: Copiers,
     ) -> None:
-        self._lane, self._base, self._most, self._copiers = lane, base, most, copiers
+        self._channel, self._base, self._most, self._copiers = channel, base, most, copiers
         self._ahead = self._parts(steps, piece_of)
         self._next = next(self._ahead, None)
-        self._stream = lane.stream(Kind.INWARD, 0)
+        self._stream = channel.stream(Kind.INWARD, 0)
         self._filled: deque[_Filled] = deque()
         self._sent: deque[Buffer] = deque()  # on their way to the GPU, the oldest first
         self._buffers = 0
@@ -117,20 +117,20 @@ class Loader:
 
     def load(self, region: Region, waits: Sequence[Any]) -> Done:
         """Copy the next piece to its region, behind these events."""
-        lane, stream = self._lane, self._stream
+        channel, stream = self._channel, self._stream
         for event in waits:
-            lane.wait(stream, event)
+            channel.wait(stream, event)
         while True:
             self._fill(must=not self._filled)
             # Taken only when it is filled: who cancels waits for those that are not.
             buffer, part, copying, is_last = self._filled[0]
             copying.wait()
             self._filled.popleft()
-            lane.pin(buffer)
+            channel.pin(buffer)
             host, host_pitch, shape = _lines(buffer, part, region.pitch)
             address = self._base + region.offset + part.ahead
-            lane.copy_in(stream, address, region.pitch, host, host_pitch, shape)
-            buffer.event = lane.record(stream)
+            channel.copy_in(stream, address, region.pitch, host, host_pitch, shape)
+            buffer.event = channel.record(stream)
             self._sent.append(buffer)
             if is_last:
                 return Done([buffer.event], stream)
@@ -151,14 +151,14 @@ class Loader:
 
     def _buffer(self, must: bool) -> Buffer | None:
         if self._buffers < BUFFERS[Kind.INWARD]:
-            buffer = self._lane.buffer(Kind.INWARD, self._buffers, self._most)
+            buffer = self._channel.buffer(Kind.INWARD, self._buffers, self._most)
             self._buffers += 1
-        elif self._sent and (must or self._lane.is_done(self._sent[0].event)):
+        elif self._sent and (must or self._channel.is_done(self._sent[0].event)):
             buffer = self._sent.popleft()
         else:
             return None
         if buffer.event is not None:
-            self._lane.finish(buffer.event)
+            self._channel.finish(buffer.event)
         return buffer
 
 
@@ -167,7 +167,7 @@ class Storer:
 
     Parameters
     ----------
-    lane : Lane
+    channel : Channel
     base : int
         Where regions begin in the GPU's memory.
     target : HostMatrix
@@ -182,7 +182,7 @@ class Storer:
 
     def __init__(
         self,
-        lane: Lane,
+        channel: Channel,
         base: int,
         target: HostMatrix,
         by_rows: bool,
@@ -190,9 +190,9 @@ class Storer:
         most: int,
         copiers: Copiers,
     ) -> None:
-        self._lane, self._base, self._target, self._copiers = lane, base, target, copiers
+        self._channel, self._base, self._target, self._copiers = channel, base, target, copiers
         self._by_rows, self._is_direct, self._most = by_rows, is_direct, most
-        self._stream = lane.stream(Kind.OUTWARD, DIRECT if self._is_direct else 0)
+        self._stream = channel.stream(Kind.OUTWARD, DIRECT if self._is_direct else 0)
         self._free: list[Buffer] = []
         self._coming: deque[tuple[Buffer, Part]] = deque()
         self._emptied: deque[tuple[Buffer, Copying]] = deque()
@@ -200,30 +200,30 @@ class Storer:
 
     def store(self, step: CopyOut, waits: Sequence[Any]) -> Any:
         """Enqueue the copies of a piece, behind these events; return the event behind them."""
-        lane, stream, region = self._lane, self._stream, step.source
+        channel, stream, region = self._channel, self._stream, step.source
         for event in waits:
-            lane.wait(stream, event)
+            channel.wait(stream, event)
         piece = self._target.piece(step.batch, step.rows, step.columns, self._by_rows)
         at = self._base + region.offset
         if self._is_direct:
             for ahead, host, host_pitch, shape in directly(piece, region):
-                lane.copy_out(stream, at + ahead, region.pitch, host, host_pitch, shape)
-            return lane.record(stream)
+                channel.copy_out(stream, at + ahead, region.pitch, host, host_pitch, shape)
+            return channel.record(stream)
         event = None
         for part in parts_of(piece, region.pitch, region.stride, self._most):
             buffer = self._buffer()
             host, host_pitch, shape = _lines(buffer, part, region.pitch)
-            lane.copy_out(stream, at + part.ahead, region.pitch, host, host_pitch, shape)
-            buffer.event = event = lane.record(stream)
+            channel.copy_out(stream, at + part.ahead, region.pitch, host, host_pitch, shape)
+            buffer.event = event = channel.record(stream)
             self._coming.append((buffer, part))
         return event
 
     def advance(self) -> bool:
-        """Have the oldest buffer that comes emptied when it is there; False where none comes."""
+        """Wait for the oldest copy to a buffer, and have it emptied; False where there is none."""
         if not self._coming:
             return False
         buffer, part = self._coming.popleft()
-        self._lane.finish(buffer.event)
+        self._channel.finish(buffer.event)
         copying = self._copiers.copy(part.host, packed(buffer.memory, part.host))
         self._emptied.append((buffer, copying))
         return True
@@ -231,7 +231,7 @@ class Storer:
     def finish(self) -> None:
         """Wait until everything is in the host's memory."""
         if self._is_direct:
-            self._lane.settle(self._stream)
+            self._channel.settle(self._stream)
         while self.advance():
             pass
         while self._emptied:
@@ -246,12 +246,12 @@ class Storer:
     def _buffer(self) -> Buffer:
         """Return a buffer that is empty, and pinned."""
         if self._buffers < BUFFERS[Kind.OUTWARD]:
-            buffer = self._lane.buffer(Kind.OUTWARD, self._buffers, self._most)
+            buffer = self._channel.buffer(Kind.OUTWARD, self._buffers, self._most)
             self._buffers += 1
-            if not self._lane.is_pinned(buffer):
+            if not self._channel.is_pinned(buffer):
                 # Pages that were written are pinned several times faster than new ones.
                 self._copiers.copy(buffer.memory, np.zeros(1, np.uint8)).wait()
-                self._lane.pin(buffer)
+                self._channel.pin(buffer)
             return buffer
         while not self._emptied:
             self.advance()

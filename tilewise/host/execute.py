@@ -8,9 +8,9 @@ from itertools import islice
 from typing import Any, NamedTuple, Protocol, TypeGuard
 
 from tilewise.errors import LaunchError
+from tilewise.host.channel import BUFFER, LEAST_BUFFER, Channel, Kind, Stream
 from tilewise.host.copiers import Copiers
 from tilewise.host.copying import DIRECT, Helpers, Loader, Storer, StorerThread, directly
-from tilewise.host.lane import BUFFER, LEAST_BUFFER, Kind, Lane, Stream
 from tilewise.host.matrices import HostMatrix
 from tilewise.host.order import Done, Order
 from tilewise.host.plan import Compute, CopyIn, CopyOut, HostPlan, HostProblem, Step
@@ -72,7 +72,7 @@ def execute(
     plan: HostPlan,
     problem: HostProblem,
     matrices: Matrices,
-    lane: Lane,
+    channel: Channel,
     launcher: Launcher,
     memory: Memory,
     helpers: Helpers,
@@ -85,10 +85,10 @@ def execute(
     plan : HostPlan
     problem : HostProblem
     matrices : Matrices
-    lane : Lane
+    channel : Channel
     launcher : Launcher
     memory : Memory
-        Which the lane allocated, and is released.
+        Which the channel allocated, and is released.
     helpers : Helpers
     progress : callable, optional
         Called with the multiply-adds that are enqueued, and with those that there are.
@@ -101,14 +101,14 @@ def execute(
         If a kernel failed.
     """
     try:
-        run = _Run(plan, problem, matrices, lane, launcher, *memory)
+        run = _Run(plan, problem, matrices, channel, launcher, *memory)
         run.all(helpers, progress)
     except BaseException:
         with suppress(LaunchError, MemoryError):  # what went wrong first is told
-            lane.drain()
+            channel.drain()
         raise
     finally:
-        lane.release()
+        channel.release()
 
 
 class _Run:
@@ -119,12 +119,12 @@ class _Run:
         plan: HostPlan,
         problem: HostProblem,
         matrices: Matrices,
-        lane: Lane,
+        channel: Channel,
         launcher: Launcher,
         base: int,
         workspace: int,
     ) -> None:
-        self._plan, self._problem, self._lane, self._launcher = plan, problem, lane, launcher
+        self._plan, self._problem, self._channel, self._launcher = plan, problem, channel, launcher
         self._matrices = {"A": matrices.a, "B": matrices.b, "C": matrices.c}
         self._target = matrices.d
         self._by_rows = {"A": problem.a.by_rows, "B": problem.b.by_rows, "C": problem.d.by_rows}
@@ -138,10 +138,10 @@ class _Run:
         most = self._buffer_size()
         copiers = NO_COPIERS if self._is_small else helpers.copiers
         staged = filter(self._is_staged, self._plan.steps())
-        loader = Loader(self._lane, self._base, staged, self._piece, most, copiers)
+        loader = Loader(self._channel, self._base, staged, self._piece, most, copiers)
         by_rows = self._problem.d.by_rows
         is_direct = self._target.goes_directly(by_rows, self._is_small)
-        storer = Storer(self._lane, self._base, self._target, by_rows, is_direct, most, copiers)
+        storer = Storer(self._channel, self._base, self._target, by_rows, is_direct, most, copiers)
         thread = None
         try:
             if not is_direct and self._has_pieces():
@@ -198,15 +198,15 @@ class _Run:
         if not _has_elements(step):
             return
         is_direct = self._direct(step)
-        stream = self._lane.stream(Kind.INWARD, DIRECT if is_direct else 0)
+        stream = self._channel.stream(Kind.INWARD, DIRECT if is_direct else 0)
         waits = self._order.before(stream, writes=step.to.cells)
         if is_direct:
             at = self._base + step.to.offset
             for event in waits:
-                self._lane.wait(stream, event)
+                self._channel.wait(stream, event)
             for ahead, host, host_pitch, shape in directly(self._piece(step), step.to):
-                self._lane.copy_in(stream, at + ahead, step.to.pitch, host, host_pitch, shape)
-            done = Done([self._lane.record(stream)], stream)
+                self._channel.copy_in(stream, at + ahead, step.to.pitch, host, host_pitch, shape)
+            done = Done([self._channel.record(stream)], stream)
         else:
             done = loader.load(step.to, waits)
         self._order.after(done, writes=step.to.cells)
@@ -216,12 +216,12 @@ class _Run:
         writes = step.d.cells + (() if step.result is None else step.result.cells)
         if step.is_first:
             self._turn = (self._turn + 1) % COMPUTE_STREAMS
-        stream = self._lane.stream(Kind.COMPUTE, self._turn)
+        stream = self._channel.stream(Kind.COMPUTE, self._turn)
         for event in self._order.before(stream, reads, writes):
-            self._lane.wait(stream, event)
+            self._channel.wait(stream, event)
         workspace = self._base + self._plan.memory + self._turn * self._workspace
         self._launcher.launch(step, stream, self._base, workspace)
-        self._order.after(Done([self._lane.record(stream)], stream), reads, writes)
+        self._order.after(Done([self._channel.record(stream)], stream), reads, writes)
 
     def _copy_out(self, step: CopyOut, storer: Storer, thread: StorerThread | None) -> None:
         waits = self._order.before(None, reads=step.source.cells)

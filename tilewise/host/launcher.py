@@ -11,9 +11,9 @@ from tilewise.gemm import beside, round_sums
 from tilewise.gemm.plan import chip_of, plan_of_piece, plan_product, warn_of_slow
 from tilewise.gemm.product import ACCUMULATORS, Operand, Product, offset
 from tilewise.gemm.steps import Plan, prepare
+from tilewise.host.channel import Channel, Stream
 from tilewise.host.execute import COMPUTE_STREAMS
-from tilewise.host.lane import Lane, Stream
-from tilewise.host.matrices import Lying
+from tilewise.host.matrices import Layout
 from tilewise.host.plan import GRAIN, Compute, HostPlan, HostProblem, Region, rounded
 from tilewise.places import ITEM_SIZES
 
@@ -37,11 +37,11 @@ class Asked(NamedTuple):
     beta: float
 
 
-def operand(lying: Lying, region: Region) -> Operand:
+def operand(layout: Layout, region: Region) -> Operand:
     """Return how a kernel sees a region, which begins at a multiple of 256 bytes or within one."""
-    pitch = region.pitch // lying.item
-    row, column = (pitch, 1) if lying.by_rows else (1, pitch)
-    return Operand(row, column, region.stride // lying.item, offset(region.offset))
+    pitch = region.pitch // layout.item
+    row, column = (pitch, 1) if layout.by_rows else (1, pitch)
+    return Operand(row, column, region.stride // layout.item, offset(region.offset))
 
 
 def product_of(step: Compute, problem: HostProblem, asked: Asked, sums_apart: bool) -> Product:
@@ -73,15 +73,17 @@ class GpuLauncher:
     Parameters
     ----------
     gpu : Gpu
-    lane : Lane
+    channel : Channel
     problem : HostProblem
     asked : Asked
     room : int
         Bytes of the GPU's memory that the product may take.
     """
 
-    def __init__(self, gpu: Gpu, lane: Lane, problem: HostProblem, asked: Asked, room: int) -> None:
-        self._gpu, self._lane, self._problem, self._asked = gpu, lane, problem, asked
+    def __init__(
+        self, gpu: Gpu, channel: Channel, problem: HostProblem, asked: Asked, room: int
+    ) -> None:
+        self._gpu, self._channel, self._problem, self._asked = gpu, channel, problem, asked
         self._room = room
         self._prepared: dict[Product, tuple[Prepared, ...]] = {}
         self._roundings: dict[tuple[int, ...], tuple[Prepared, ...]] = {}
@@ -114,10 +116,10 @@ class GpuLauncher:
         assert base % GRAIN == 0
         a, b, d = (base + region.offset for region in (step.a, step.b, step.d))
         launches = self._prepared[self._product(step)]
-        self._lane.launch(launches, stream, (a, b, d, d, workspace))
+        self._channel.launch(launches, stream, (a, b, d, d, workspace))
         if step.result is not None:
             addresses = (0, 0, d, base + step.result.offset, 0)
-            self._lane.launch(self._rounding(step, step.result), stream, addresses)
+            self._channel.launch(self._rounding(step, step.result), stream, addresses)
 
     def _product(self, step: Compute) -> Product:
         return product_of(step, self._problem, self._asked, self._sums_apart)

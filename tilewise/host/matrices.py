@@ -21,7 +21,7 @@ def pitch_of(width: int) -> int:
     return -(-width // ALIGNMENT) * ALIGNMENT
 
 
-class Lying(NamedTuple):
+class Layout(NamedTuple):
     """How a matrix lies, on the host and so on the GPU.
 
     Attributes
@@ -69,14 +69,14 @@ class HostMatrix:
     is_pinned: bool = False
 
     @cached_property
-    def lying(self) -> Lying:
+    def layout(self) -> Layout:
         """How it lies."""
         _, rows, columns = self.array.shape
         _, row, column = self.array.strides
         item = self.array.itemsize
         if columns <= 1 or rows <= 1:
-            return Lying(columns > 1 or (rows <= 1 and columns == 1), item)
-        return Lying(abs(column) <= abs(row), item)
+            return Layout(columns > 1 or (rows <= 1 and columns == 1), item)
+        return Layout(abs(column) <= abs(row), item)
 
     @property
     def is_one_matrix(self) -> bool:

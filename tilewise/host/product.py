@@ -23,7 +23,7 @@ from tilewise.host.choose import choose
 from tilewise.host.divided import TooLittleError
 from tilewise.host.execute import COMPUTE_STREAMS, Matrices, Memory, Progress, execute
 from tilewise.host.launcher import MOST_WORKSPACE, Asked, GpuLauncher
-from tilewise.host.matrices import HostMatrix, Lying
+from tilewise.host.matrices import HostMatrix, Layout
 from tilewise.host.plan import HostPlan, HostProblem
 from tilewise.host.staging import helpers_of, staging
 from tilewise.places import ITEM_SIZES
@@ -75,30 +75,30 @@ def multiply(
     assert found is not None
     problem = problem_of(found, call.alpha, ITEM_SIZES[ACCUMULATORS[call.dtype]])
     asked = Asked(call.dtype, call.out_dtype, call.alpha, call.beta)
-    with staging().lane(gpu) as lane:
+    with staging().channel(gpu) as channel:
         if max_gpu_memory is not None:
-            lane.release(most=0)
+            channel.release(most=0)
         for tries_left in range(_TRIES - 1, -1, -1):
             room = max_gpu_memory
             if room is None:
                 room = free(problem, gpu, is_sure=tries_left < _TRIES - 1)
             plan = planned(problem, asked, gpu, room)
-            launcher = GpuLauncher(gpu, lane, problem, asked, room)
+            launcher = GpuLauncher(gpu, channel, problem, asked, room)
             workspace = launcher.workspace(plan)
             try:
-                base = lane.allocate(plan.memory + COMPUTE_STREAMS * workspace)
+                base = channel.allocate(plan.memory + COMPUTE_STREAMS * workspace)
                 break
             except MemoryError:
                 if not tries_left or max_gpu_memory is not None:
                     raise
         memory = Memory(base, workspace)
-        execute(plan, problem, found, lane, launcher, memory, helpers_of(gpu), progress)
+        execute(plan, problem, found, channel, launcher, memory, helpers_of(gpu), progress)
     if target is not result:
         result[...] = target
     return result
 
 
-def foretold(call: Call, gpu: Gpu, max_gpu_memory: int | None = None) -> str:
+def described(call: Call, gpu: Gpu, max_gpu_memory: int | None = None) -> str:
     """Return how a call's arrays would travel, for people; nothing is copied.
 
     Parameters
@@ -182,14 +182,14 @@ class SecondsOf:
         p, asked = self.problem, self.asked
         product = Product(
             m, n, k, 1, asked.dtype, asked.out_dtype, asked.alpha, 0.0,
-            _lying(p.a, m, k), _lying(p.b, k, n), None, _lying(p.d, m, n),
+            _of_layout(p.a, m, k), _of_layout(p.b, k, n), None, _of_layout(p.d, m, n),
         )  # fmt: skip
         if is_piece:
             return offers_of_piece(product, self.chip)[0].seconds
         return best(product, self.chip).seconds
 
 
-def _lying(x: Lying, rows: int, columns: int) -> Operand:
+def _of_layout(x: Layout, rows: int, columns: int) -> Operand:
     pitch = x.pitch(rows, columns) // x.item
     return Operand(pitch, 1) if x.by_rows else Operand(1, pitch)
 
@@ -210,10 +210,10 @@ def problem_of(x: Matrices, alpha: float, sums: int) -> HostProblem:
     if not (x.a.is_one_matrix or x.b.is_one_matrix):
         if x.a.is_same_as(x.b):
             shared = "same"
-        elif x.a.is_same_as(x.b.transposed) and x.a.lying.by_rows != x.b.lying.by_rows:
+        elif x.a.is_same_as(x.b.transposed) and x.a.layout.by_rows != x.b.layout.by_rows:
             shared = "transposed"
     return HostProblem(
-        m, n, k, batch, x.a.lying, x.b.lying, x.d.lying, x.a.is_one_matrix, x.b.is_one_matrix,
+        m, n, k, batch, x.a.layout, x.b.layout, x.d.layout, x.a.is_one_matrix, x.b.is_one_matrix,
         shared, x.c is not None, sums, x.a.is_pinned and x.b.is_pinned and x.d.is_pinned,
     )  # fmt: skip
 

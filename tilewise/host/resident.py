@@ -12,7 +12,7 @@ from functools import cache
 from typing import NamedTuple
 
 from tilewise.gemm.blocking import Span
-from tilewise.host.matrices import Lying
+from tilewise.host.matrices import Layout
 from tilewise.host.plan import (
     ONE,
     Compute,
@@ -25,23 +25,23 @@ from tilewise.host.plan import (
     rounded,
 )
 
-GRAIN = 128
+STRIP_GRAIN = 128
 
 
 class _Whole(NamedTuple):
     """A whole matrix on the GPU, of which regions are cut."""
 
-    lying: Lying
+    layout: Layout
     offset: int
     pitch: int
 
     def region(self, cells: Sequence[int], row: int, column: int) -> Region:
-        ahead = self.lying.ahead(row, column, self.pitch)
+        ahead = self.layout.ahead(row, column, self.pitch)
         return Region(tuple(cells), self.offset + ahead, self.pitch)
 
 
 def cut(size: int, parts: int, grain: int) -> list[Span]:
-    """Cut ``size`` into at most so many ``parts``, all but the last one as large.
+    """Cut ``size`` into at most so many ``parts``, all of one size but the last.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ def memory(p: HostProblem) -> int:
     return rounded(p.a.size(p.m, p.k)) + of_b + rounded(p.d.size(p.m, p.n))
 
 
-def plan(p: HostProblem, strips_m: int, strips_n: int, grain: int = GRAIN) -> HostPlan:
+def plan(p: HostProblem, strips_m: int, strips_n: int, grain: int = STRIP_GRAIN) -> HostPlan:
     """Return the plan with that many strips of A and of B, at most.
 
     Parameters

@@ -1,4 +1,4 @@
-"""What is kept from product to product: lanes with their pinned memory, and copying threads."""
+"""What is kept from product to product: channels with their pinned memory, and copying threads."""
 
 from __future__ import annotations
 
@@ -8,57 +8,57 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tilewise.devices.gpu import Gpu
+from tilewise.host.channel import GpuChannel
 from tilewise.host.copiers import Copiers
 from tilewise.host.copying import Helpers
-from tilewise.host.lane import GpuLane
 
-MOST_LANES = 2
+MOST_CHANNELS = 2
 """Products that a GPU computes from the host's memory at once; others wait for their turn."""
 MOST_COPIERS = 16
 """Threads that copy, within the cores that there are."""
 
 
 class _Staging:
-    """The lanes of all GPUs, and the threads that copy for them."""
+    """The channels of all GPUs, and the threads that copy for them."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._idle: dict[Gpu, list[GpuLane]] = {}
+        self._idle: dict[Gpu, list[GpuChannel]] = {}
         self._busy: dict[Gpu, int] = {}
         self._copiers: Copiers | None = None
 
     @contextmanager
-    def lane(self, gpu: Gpu) -> Iterator[GpuLane]:
-        """Lend a lane, the GPU's context being current; one that fails is not kept."""
+    def channel(self, gpu: Gpu) -> Iterator[GpuChannel]:
+        """Lend a channel, the GPU's context being current; one that fails is not kept."""
         with self._changed:
-            while self._busy.get(gpu, 0) >= MOST_LANES:
+            while self._busy.get(gpu, 0) >= MOST_CHANNELS:
                 self._changed.wait()
             self._busy[gpu] = self._busy.get(gpu, 0) + 1
             idle = self._idle.setdefault(gpu, [])
-            lane = idle.pop() if idle else None
+            channel = idle.pop() if idle else None
         is_kept = False
         try:
             with gpu.context.current():
-                if lane is None:
-                    lane = GpuLane(gpu)
+                if channel is None:
+                    channel = GpuChannel(gpu)
                 try:
-                    yield lane
+                    yield channel
                     is_kept = True
                 except ValueError:  # of what was asked; nothing was begun
                     is_kept = True
                     raise
                 finally:
                     if not is_kept:
-                        lane.close()
+                        channel.close()
         finally:
             with self._changed:
                 self._busy[gpu] -= 1
-                if is_kept and lane is not None:
-                    self._idle.setdefault(gpu, []).append(lane)
+                if is_kept and channel is not None:
+                    self._idle.setdefault(gpu, []).append(channel)
                 self._changed.notify_all()
 
     def copiers(self) -> Copiers:
-        """Return the threads that copy, for all lanes."""
+        """Return the threads that copy, for all channels."""
         with self._changed:
             if self._copiers is None:
                 self._copiers = Copiers(min(cores(), MOST_COPIERS))
@@ -67,7 +67,7 @@ class _Staging:
     def free(self) -> int:
         """Free what no product is using; return the bytes of pinned memory."""
         with self._changed:
-            lanes = [lane for idle in self._idle.values() for lane in idle]
+            channels = [channel for idle in self._idle.values() for channel in idle]
             self._idle.clear()
             is_busy = any(self._busy.values())
             copiers = None if is_busy else self._copiers
@@ -76,10 +76,10 @@ class _Staging:
         if copiers is not None:
             copiers.close()
         freed = 0
-        for lane in lanes:
-            freed += lane.pinned
-            with lane.gpu.context.current():
-                lane.close()
+        for channel in channels:
+            freed += channel.pinned
+            with channel.gpu.context.current():
+                channel.close()
         return freed
 
 
@@ -107,9 +107,9 @@ def staging() -> _Staging:
 def free_staging() -> int:
     """Free the pinned memory that products of arrays in the host's memory have left for the next.
 
-    That is at most 512 MiB for each GPU. The threads that copy end, too, and the little memory of
-    the GPU that is kept is freed. A product that is under way keeps its own. The next one takes
-    some milliseconds longer.
+    That is at most 512 MiB for each GPU. The threads that copy end, too, and what is kept of the
+    GPU's memory is freed, at most a 32nd of it. A product that is under way keeps its own. The next
+    one takes some milliseconds longer.
 
     Returns
     -------

@@ -251,7 +251,7 @@ RUNGS = (
         18,
         "specialized",
         "One warpgroup only loads and two only multiply, with most of the registers.",
-        "They wait for stages of the ring, and no more for each other at a barrier of the block.",
+        "Warpgroups wait for stages of the ring, and no more for each other at a barrier.",
         128,
         by_tiles(roles),
         (128,),

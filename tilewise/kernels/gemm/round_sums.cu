@@ -1,5 +1,5 @@
-// D = round(sums + beta D), where the sums of a product whose k was divided are whole: a thread for
-// each element, neighbours in a line.
+// D = round(sums + beta D): the float32 sums of a product whose k was divided, complete, are rounded to
+// D's type. A thread for each element, neighbours in a line.
 //
 // Macro: OUTPUT, the type of D's elements (convert.cuh).
 #include "../ptx/convert.cuh"

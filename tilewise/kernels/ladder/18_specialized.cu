@@ -229,7 +229,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) specialized(
         for (unsigned phase = 0; phase < phases; ++phase) {
             unsigned at = phase % STAGES, p = phase * BLOCK_K;
             Stage& stage = stages[at];
-            wait(empty[at], phase / STAGES + 1);  // of the round before; before the first one it returns
+            wait(empty[at], phase / STAGES + 1);  // a new mbarrier passes the first wait
             if (!aligned) {
                 copy_elements<BLOCK_M, LOADERS>(stage.a, a, lda, p, top, k, m);
                 #pragma unroll 1

@@ -253,7 +253,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THR
             for (unsigned phase = 0; phase < phases; ++phase, ++step) {
                 unsigned at = step % STAGES, p = phase * BLOCK_K;
                 Stage& stage = stages[at];
-                wait(empty[at], step / STAGES + 1);  // of the round before; before the first one it returns
+                wait(empty[at], step / STAGES + 1);  // a new mbarrier passes the first wait
                 if (!aligned) {
                     copy_elements<BLOCK_M, LOADERS>(stage.a, a, lda, p, top, k, m);
                     #pragma unroll 1

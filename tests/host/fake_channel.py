@@ -1,4 +1,4 @@
-"""A lane with no GPU: what its streams are given is done later, in any order that events allow."""
+"""A channel with no GPU: streams do what they are given later, in any order that events allow."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ import numpy as np
 
 from tilewise.devices.prepared import Prepared
 from tilewise.gemm.product import Operand, Product
+from tilewise.host.channel import Buffer, Kind, Shape, Stream
 from tilewise.host.copiers import Copiers
 from tilewise.host.copying import Helpers
-from tilewise.host.lane import Buffer, Kind, Shape, Stream
 from tilewise.host.launcher import Asked, product_of
 from tilewise.host.plan import Compute, HostPlan, HostProblem
 
@@ -28,7 +28,7 @@ class FakeEvent:
         self.has_come = False
 
 
-class FakeLane:
+class FakeChannel:
     """The GPU's memory is an array of bytes, filled with NaN.
 
     Whenever somebody waits for an event, streams are chosen at random, and each does the next thing
@@ -159,13 +159,13 @@ class FakeLane:
 
 
 class FakeLauncher:
-    """Computes products in the fake lane's memory by NumPy.
+    """Computes products in the fake channel's memory by NumPy.
 
     Each scribbles over its workspace, and is wrong if another one did so meanwhile.
     """
 
-    def __init__(self, lane: FakeLane, problem: HostProblem, asked: Asked) -> None:
-        self._lane, self._problem, self._asked = lane, problem, asked
+    def __init__(self, channel: FakeChannel, problem: HostProblem, asked: Asked) -> None:
+        self._channel, self._problem, self._asked = channel, problem, asked
         self._sums_apart = False
         self.products: list[Product] = []
 
@@ -176,11 +176,11 @@ class FakeLauncher:
     def launch(self, step: Compute, stream: Stream, base: int, workspace: int) -> None:
         product = product_of(step, self._problem, self._asked, self._sums_apart)
         self.products.append(product)
-        assert base + step.d.offset + 256 <= self._lane.memory.size
-        assert workspace + 256 <= self._lane.memory.size
+        assert base + step.d.offset + 256 <= self._channel.memory.size
+        assert workspace + 256 <= self._channel.memory.size
         a, b, d = (base + x.offset for x in (step.a, step.b, step.d))
         mark = len(self.products)
-        scratch = self._lane.memory[workspace : workspace + 256].view(np.int64)
+        scratch = self._channel.memory[workspace : workspace + 256].view(np.int64)
 
         def begin() -> bool:
             scratch[...] = mark
@@ -203,28 +203,28 @@ class FakeLauncher:
             assert step.result is not None
             sums = self._matrix(d, product.d, (1, product.m, product.n), product.out_dtype)
             pitch = step.result.pitch // self._problem.d.item
-            lying = Operand(pitch, 1) if self._problem.d.by_rows else Operand(1, pitch)
+            layout = Operand(pitch, 1) if self._problem.d.by_rows else Operand(1, pitch)
             at = base + step.result.offset
-            result = self._matrix(at, lying, (1, product.m, product.n), self._asked.out_dtype)
+            result = self._matrix(at, layout, (1, product.m, product.n), self._asked.out_dtype)
             with np.errstate(all="ignore"):
                 if self._problem.reads_c:
                     sums = sums + np.float32(self._asked.beta) * result.astype(np.float32)
                 result[...] = sums
             return True
 
-        self._lane.give(stream, begin)
-        self._lane.give(stream, compute)
+        self._channel.give(stream, begin)
+        self._channel.give(stream, compute)
         if step.result is not None:
-            self._lane.give(stream, rounds)
+            self._channel.give(stream, rounds)
 
     def _matrix(self, address: int, x: Operand, shape: tuple[int, int, int], dtype: str) -> Any:
         item = np.dtype(REAL[dtype]).itemsize
         assert address % 16 == x.offset
-        flat = self._lane.memory[address:]
+        flat = self._channel.memory[address:]
         usable = flat[: flat.size // item * item].view(REAL[dtype])
         strides = x.batch_stride * item, x.row_stride * item, x.column_stride * item
         reach = sum((n - 1) * s for n, s in zip(shape, strides, strict=True)) + item
-        assert min(shape) == 0 or reach <= 256 + self._lane.allocated - address
+        assert min(shape) == 0 or reach <= 256 + self._channel.allocated - address
         return np.lib.stride_tricks.as_strided(usable, shape, strides, writeable=True)
 
 

@@ -24,12 +24,12 @@ Bytes = npt.NDArray[np.uint8]
 BUFFER, LEAST_BUFFER = 32 << 20, 1 << 20
 """Bytes of a buffer at most, of which the link is at its full speed, and at least."""
 KEPT = 1 / 64
-"""Share of the GPU's memory that a lane keeps at most, for products that need no more."""
+"""Share of the GPU's memory that a channel keeps at most, for products that need no more."""
 _PAGE = 4096
 
 
 class Kind(IntEnum):
-    """What a lane's streams are for. All go on side by side."""
+    """What a channel's streams are for. All go on side by side."""
 
     INWARD = 0
     OUTWARD = 1
@@ -57,7 +57,7 @@ class Buffer:
         self.event: Any = None
 
 
-class Lane(Protocol):
+class Channel(Protocol):
     """What carries out the steps of a plan, one product at a time."""
 
     def allocate(self, size: int) -> int:
@@ -128,10 +128,10 @@ class Lane(Protocol):
 
 
 class _Event:
-    """An event of the driver's, which goes back to the lane when nobody refers to it any more.
+    """An event of the driver's, which goes back to the channel when nobody refers to it any more.
 
-    One that is recorded anew goes on to mean the earlier time to those who waited for it
-    (CUDA Driver API, ``cuStreamWaitEvent``).
+    A stream that waits for an event waits for what was recorded when it was told to, also where the
+    event is recorded anew meanwhile (CUDA Driver API, ``cuStreamWaitEvent``).
     """
 
     __slots__ = ("handle", "pool")
@@ -185,8 +185,8 @@ def _unpin(context: Context, address: int, memory: Bytes) -> None:
             context.driver.cuMemHostUnregister(address)
 
 
-class GpuLane:
-    """A GPU's lane. Its methods ask for the GPU's context to be current.
+class GpuChannel:
+    """A GPU's channel. Its methods ask for the GPU's context to be current.
 
     Parameters
     ----------
@@ -227,7 +227,7 @@ class GpuLane:
             self._memory = None
 
     def close(self) -> None:
-        """Free everything; the lane is of no use afterwards."""
+        """Free everything; the channel is of no use afterwards."""
         self._memory = None
         for buffer in self._buffers.values():
             buffer.free()
