@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 from fake_channel import FakeChannel, FakeLauncher, helpers
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from reference import examples
 
 from tilewise.host import choose, divided, execute, grouped, resident
 from tilewise.host.choose import Seconds
@@ -141,7 +142,7 @@ def assert_matches(found: Array, expected: Array, asked: Asked, k: int) -> None:
     assert np.allclose(found, expected, rtol=tolerance, atol=tolerance * 10)
 
 
-@settings(max_examples=2500, deadline=None)
+@examples(1000, quick=120)
 @given(st.data())
 def test_every_plan_gives_the_product(data: st.DataObject) -> None:
     p, x, asked, expected, seed = data.draw(products())

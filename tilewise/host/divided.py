@@ -21,6 +21,8 @@ from tilewise.host.plan import (
     rounded,
 )
 
+MOST_PRODUCTS = 1 << 20
+"""Each takes the host some 50 µs, however small it is."""
 SLOTS = 2
 """Pieces of A, of B, and tiles of D: one is used while the other one is on its way."""
 
@@ -67,7 +69,23 @@ def plan(p: HostProblem, room: int) -> HostPlan:
 
 
 def choose(p: HostProblem, room: int) -> BlockPlan:
-    """Return the blocks."""
+    """Return the blocks.
+
+    Raises
+    ------
+    TooLittleError
+        If not even one element of each matrix fits, or so few that there are too many products.
+    """
+    found = _choose(p, room)
+    if found.tiles * found.pieces <= MOST_PRODUCTS:
+        return found
+    while found.tiles * found.pieces > MOST_PRODUCTS:
+        room = 2 * room
+        found = _choose(p, room)
+    raise TooLittleError(room)
+
+
+def _choose(p: HostProblem, room: int) -> BlockPlan:
     item = p.a.item
     of_blocks = Problem(p.m, p.n, p.k, item, p.sums, p.d.item, casts=item, copies=1)
     least = memory(p, BlockPlan(of_blocks, 1, 1, 1))

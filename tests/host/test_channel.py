@@ -1,0 +1,121 @@
+"""A GPU's channel over a driver that only counts its calls."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import nullcontext
+from typing import Any
+from unittest.mock import MagicMock
+
+import numpy as np
+import pytest
+
+from tilewise.arrays.call import check
+from tilewise.devices.cuda import Memory
+from tilewise.gemm.chip import H200
+from tilewise.gemm.plan import plan_on
+from tilewise.host import launcher, product, staging
+
+
+class FakeContext:
+    lost, is_of_this_process = "", True
+
+    def __init__(self) -> None:
+        self.called: Counter[str] = Counter()
+        self.driver = MagicMock()
+        self.driver.cuEventQuery.return_value = (self.driver.CUresult.CUDA_SUCCESS,)
+        self.driver.cuPointerGetAttribute.return_value = (1, None)
+
+    def call(self, function: str, *args: Any) -> Any:
+        self.called[function] += 1
+        return 1 << 30
+
+    def current(self) -> Any:
+        return nullcontext()
+
+    def check_process(self) -> None: ...
+
+    def allocate(self, size: int) -> Memory:
+        return Memory(self, size)  # type: ignore[arg-type]
+
+
+class FakeGpu:
+    memory, arch, description = 140 << 30, "sm_90a", "made up"
+
+    def __init__(self) -> None:
+        self.context = FakeContext()
+
+    def free_memory(self) -> int:
+        return 100 << 30
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGpu]:
+    fake, prepared = FakeGpu(), MagicMock()
+    for module in (product, launcher):
+        monkeypatch.setattr(module, "chip_of", lambda _: H200)
+    monkeypatch.setattr(launcher, "plan_product", lambda asked, _: plan_on(asked, H200))
+    monkeypatch.setattr(launcher.beside, "launches", lambda *_: (prepared,))  # type: ignore[attr-defined]
+    monkeypatch.setattr(launcher, "prepare", lambda *_: (prepared,))
+    monkeypatch.setattr(staging, "_staging", staging._Staging())
+    yield fake
+    staging.free_staging()
+
+
+def multiply(gpu: Any, a: Any, b: Any, room: int | None = None, out: Any = None) -> Any:
+    call = check(a, b, None, 1, 0, False, False, out, None, "auto")
+    return product.multiply(call, gpu, room)
+
+
+def test_what_it_asks_of_the_driver(gpu: FakeGpu) -> None:
+    called, driver = gpu.context.called, gpu.context.driver
+    a, b = np.ones((3000, 3000), np.float32), np.ones((3000, 3000), np.float32)
+    multiply(gpu, a, b)
+    assert called["cuMemAlloc"] == 1
+    assert called["cuMemHostRegister"] == 8
+    # Another one finds memory, buffers and streams there.
+    before = called.copy()
+    multiply(gpu, a, b)
+    made = ("cuMemAlloc", "cuMemHostRegister", "cuStreamCreate")
+    assert [called[x] for x in made] == [before[x] for x in made]
+    assert staging.free_staging() > 0
+    assert driver.cuMemHostUnregister.call_count == called["cuMemHostRegister"]
+    assert driver.cuMemFree.call_count == called["cuMemAlloc"]
+    assert driver.cuStreamDestroy.call_count == called["cuStreamCreate"]
+
+
+def test_small_ones_are_copied_where_they_lie(gpu: FakeGpu) -> None:
+    a = np.ones((64, 64), np.float32)
+    multiply(gpu, a, a.copy())
+    called = gpu.context.called
+    assert (called["cuMemcpyHtoDAsync"], called["cuMemcpyDtoHAsync"]) == (2, 1)
+    assert "cuMemHostRegister" not in called
+    multiply(gpu, a[:, :63], a[:63].copy())  # A's rows do not lie as on the GPU
+    assert called["cuMemHostRegister"] == 1
+
+
+def test_pinned_memory_needs_no_buffers(gpu: FakeGpu) -> None:
+    driver = gpu.context.driver
+    kind = driver.CUmemorytype.CU_MEMORYTYPE_HOST = 1
+    driver.cuPointerGetAttribute.return_value = (driver.CUresult.CUDA_SUCCESS, kind)
+    a = np.ones((3000, 3000), np.float32)
+    multiply(gpu, a, a.copy(), out=np.empty_like(a))
+    assert not gpu.context.called["cuMemHostRegister"]
+
+
+def test_a_budget_that_is_too_small(gpu: Any) -> None:
+    a = np.ones((300, 300), np.float32)
+    with pytest.raises(ValueError, match=r"may take 1,000 bytes .*; the least that it") as raised:
+        multiply(gpu, a, a.copy(), 1000)
+    least = int(str(raised.value).rpartition(" ")[2].replace(",", ""))
+    call = check(a, a.copy(), None, 1, 0, False, False, None, None, "auto")
+    assert "tiles of" in product.described(call, gpu, least)
+
+
+def test_how_they_would_travel(gpu: Any) -> None:
+    a = np.ones((3000, 3000), np.float32)
+    call = check(a, a.copy(), None, 1, 0, False, False, None, None, "auto")
+    assert product.described(call, gpu).startswith("72 MB there and 36 MB back; resident")
+    assert "times the fewest bytes" in product.described(call, gpu, 30_000_000)
+    assert not gpu.context.called["cuMemAlloc"]
