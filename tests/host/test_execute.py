@@ -131,7 +131,7 @@ def plans(draw: Any, p: HostProblem) -> HostPlan:
         held = draw(st.integers(1, slots - 2))
         return Strips(p, height, width, slots, held, draw(st.booleans())).plan()
     if kind == "divided":
-        return divided.plan(p, draw(st.integers(4_000, 40_000)))
+        return divided.plan(p, divided.choose(p, draw(st.integers(4_000, 40_000))))
     return choose.choose(p, draw(st.integers(20_000, 10**6)), seconds())
 
 

@@ -63,6 +63,15 @@ def span(view: View) -> int:
     return elements
 
 
+def batch_stride(batch: Sequence[int], strides: Sequence[int]) -> int | None:
+    """Return the one stride that leads from matrix to matrix; None where there is no such."""
+    steps = [(n, stride) for n, stride in zip(batch, strides, strict=True) if n != 1]
+    for (_, outer), (n, inner) in pairwise(steps):
+        if outer != n * inner:
+            return None
+    return steps[-1][1] if steps else 0
+
+
 def new(shape: Sequence[int]) -> View:
     """A C-contiguous array that is aligned."""
     return View(0, tuple(shape), tuple(math.prod(shape[i + 1 :]) for i in range(len(shape))))
@@ -140,8 +149,5 @@ def _operand(
     own = [0] * (len(batch) - len(extents)) + [
         0 if extent == 1 else stride for extent, stride in zip(extents, strides, strict=True)
     ]
-    steps = [(n, stride) for n, stride in zip(batch, own, strict=True) if n != 1]
-    for (_, outer), (n, inner) in pairwise(steps):
-        if outer != n * inner:
-            return None
-    return Operand(row, column, steps[-1][1] if steps else 0, offset(view.pointer))
+    step = batch_stride(batch, own)
+    return None if step is None else Operand(row, column, step, offset(view.pointer))

@@ -17,12 +17,13 @@ from typing import Any
 import numpy as np
 import torch
 
+from tilewise.compiler.ahead import cores
 from tilewise.devices.gpu import Gpu
 from tilewise.gemm.product import ACCUMULATORS
 from tilewise.host import product as host_product
 from tilewise.host.channel import GpuChannel
 from tilewise.host.plan import HostPlan
-from tilewise.host.staging import cores, free_staging
+from tilewise.host.staging import free_staging
 from tilewise.matmul import matmul
 from tilewise.numbers import check
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, pairwise
@@ -178,9 +178,13 @@ class _Ahead:
     def __init__(self, inputs: Mapping[str, MatrixFile]) -> None:
         self._inputs = inputs
         self._thread = ThreadPoolExecutor(1, "tilewise reads ahead")
+        self._asked: Future[None] | None = None
 
     def expect(self, step: Load) -> None:
-        self._thread.submit(self._inputs[step.matrix].expect, step.rows, step.columns)
+        """Ask for a piece; not where the system still takes in the last one."""
+        if self._asked is None or self._asked.done():
+            expect = self._inputs[step.matrix].expect
+            self._asked = self._thread.submit(expect, step.rows, step.columns)
 
     def close(self) -> None:
         """Return when nothing is asked of the files any more."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import lru_cache
 from typing import Protocol
 
@@ -65,7 +66,7 @@ def choose(p: HostProblem, room: int, seconds: Seconds) -> HostPlan:
         most = min(grouped.largest(p, room), max(1, GROUP // max(1, each)))
         if most and each < 2 * GROUP:
             return grouped.plan(p, most)
-        single = _of_one(p)
+        single = replace(p, batch=1, a_is_one=False, b_is_one=False)
         half = resident.memory(single) <= room // 2
         return grouped.one_by_one(p, choose(single, room // 2 if half else room, seconds), room)
     if resident.memory(p) <= room:
@@ -75,27 +76,16 @@ def choose(p: HostProblem, room: int, seconds: Seconds) -> HostPlan:
     if found is not None and found[0] <= seconds(p.m, p.n, p.k) / _GAIN:
         return found[1].plan()
     blocks = divided.choose(p, room)
-    expected = max(
-        (blocks.bytes_read + (p.bytes_out if p.reads_c else 0)) / _rate(p),
-        blocks.bytes_written / _rate(p),
-        blocks.tiles
-        * blocks.pieces
-        * seconds(blocks.block_m, blocks.block_n, blocks.block_k, is_piece=True),
-    )
+    plan, count = divided.plan(p, blocks), blocks.tiles * blocks.pieces
+    of_block = seconds(blocks.block_m, blocks.block_n, blocks.block_k, is_piece=True)
+    expected = max(plan.bytes_in / _rate(p), plan.bytes_out / _rate(p), count * of_block)
     if found is not None and found[0] * _GAIN <= expected:
         return found[1].plan()
-    return divided.plan(p, room)
+    return plan
 
 
 def _rate(p: HostProblem) -> float:
     return LINK if p.is_pinned else STAGED
-
-
-def _of_one(p: HostProblem) -> HostProblem:
-    return HostProblem(
-        p.m, p.n, p.k, 1, p.a, p.b, p.d, shared=p.shared, reads_c=p.reads_c, sums=p.sums,
-        is_pinned=p.is_pinned,
-    )  # fmt: skip
 
 
 @lru_cache(maxsize=256)

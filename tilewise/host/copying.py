@@ -193,7 +193,6 @@ class Storer:
         self._channel, self._base, self._target, self._copiers = channel, base, target, copiers
         self._by_rows, self._is_direct, self._most = by_rows, is_direct, most
         self._stream = channel.stream(Kind.OUTWARD, DIRECT if self._is_direct else 0)
-        self._free: list[Buffer] = []
         self._coming: deque[tuple[Buffer, Part]] = deque()
         self._emptied: deque[tuple[Buffer, Copying]] = deque()
         self._buffers = 0

@@ -41,22 +41,16 @@ class TooLittleError(ValueError):
         self.least = least
 
 
-def plan(p: HostProblem, room: int) -> HostPlan:
-    """Return the plan that copies the fewest bytes.
+def plan(p: HostProblem, blocks: BlockPlan) -> HostPlan:
+    """Return the plan with these blocks.
 
     Parameters
     ----------
     p : HostProblem
         With a batch of one matrix.
-    room : int
-        Bytes of the GPU's memory that it may take.
-
-    Raises
-    ------
-    TooLittleError
-        If not even one element of each matrix fits.
+    blocks : BlockPlan
+        As :func:`choose` returns them.
     """
-    blocks = choose(p, room)
     words = (
         f"tiles of {blocks.block_m:,} x {blocks.block_n:,} of D ({blocks.tiles}), each a sum of "
         f"{blocks.pieces} products of depth {blocks.block_k:,}"
@@ -64,12 +58,19 @@ def plan(p: HostProblem, room: int) -> HostPlan:
     of_c = p.bytes_out if p.reads_c else 0
     return HostPlan(
         memory(p, blocks), blocks.bytes_read + of_c, blocks.bytes_written, words,
-        lambda: _steps(p, blocks), blocks.is_divided, _is_rounded(p, blocks),
+        lambda: _steps(p, blocks), _is_rounded(p, blocks),
     )  # fmt: skip
 
 
 def choose(p: HostProblem, room: int) -> BlockPlan:
-    """Return the blocks.
+    """Return the blocks that copy the fewest bytes.
+
+    Parameters
+    ----------
+    p : HostProblem
+        With a batch of one matrix.
+    room : int
+        Bytes of the GPU's memory that they may take.
 
     Raises
     ------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import islice
 from typing import Any, NamedTuple, Protocol, TypeGuard
@@ -18,14 +17,11 @@ from tilewise.host.plan import Compute, CopyIn, CopyOut, HostPlan, HostProblem, 
 SMALL = 32 << 20
 """Bytes to and from the GPU up to which the driver copies from memory that is not pinned.
 
-It stages them by itself, at a fifth of the link's speed, but begins at once.
+It stages them by itself, slower than several threads do, but begins at once.
 """
 
 COMPUTE_STREAMS = 2
 """Streams of kernels, so that the last blocks of one product run beside the next one's first."""
-
-Progress = Callable[[int, int], None]
-
 
 BUFFERS_FULL = 12
 """How often a product fills a buffer at least, where buffers could be larger."""
@@ -76,7 +72,6 @@ def execute(
     launcher: Launcher,
     memory: Memory,
     helpers: Helpers,
-    progress: Progress | None = None,
 ) -> None:
     """Carry out a plan's steps; return when D is in the host's memory.
 
@@ -90,8 +85,6 @@ def execute(
     memory : Memory
         Which the channel allocated, and is released.
     helpers : Helpers
-    progress : callable, optional
-        Called with the multiply-adds that are enqueued, and with those that there are.
 
     Raises
     ------
@@ -102,7 +95,7 @@ def execute(
     """
     try:
         run = _Run(plan, problem, matrices, channel, launcher, *memory)
-        run.all(helpers, progress)
+        run.all(helpers)
     except BaseException:
         with suppress(LaunchError, MemoryError):  # what went wrong first is told
             channel.drain()
@@ -133,7 +126,7 @@ class _Run:
         self._order = Order()
         self._turn = 0
 
-    def all(self, helpers: Helpers, progress: Progress | None) -> None:
+    def all(self, helpers: Helpers) -> None:
         """Do every step."""
         most = self._buffer_size()
         copiers = NO_COPIERS if self._is_small else helpers.copiers
@@ -146,7 +139,7 @@ class _Run:
         try:
             if not is_direct and self._has_pieces():
                 thread = StorerThread(storer, helpers.current)
-            for step in self._followed(progress):
+            for step in self._plan.steps():
                 if isinstance(step, CopyIn):
                     self._copy_in(step, loader)
                 elif isinstance(step, Compute):
@@ -158,18 +151,6 @@ class _Run:
             loader.cancel()
             (storer if thread is None else thread).cancel()
             raise
-
-    def _followed(self, progress: Progress | None) -> Iterator[CopyIn | Compute | CopyOut]:
-        if progress is None:
-            yield from self._plan.steps()
-            return
-        p = self._problem
-        done, total = 0, p.batch * p.m * p.n * p.k
-        for step in self._plan.steps():
-            yield step
-            if isinstance(step, Compute):
-                done += step.batch * step.m * step.n * step.k
-                progress(done, total)
 
     def _buffer_size(self) -> int:
         """Return the bytes of a buffer, so that there is work for several of them."""

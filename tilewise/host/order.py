@@ -32,11 +32,6 @@ class Done:
         self._enqueued.set()
 
     @property
-    def is_enqueued(self) -> bool:
-        """Whether it was."""
-        return self._enqueued.is_set()
-
-    @property
     def events(self) -> Sequence[Any]:
         """The events behind it, as soon as it is enqueued."""
         self._enqueued.wait()

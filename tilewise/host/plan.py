@@ -147,10 +147,9 @@ class HostPlan:
         What it copies to the GPU and back.
     words : str
         For people.
-    is_divided : bool
-        Whether k is divided, so that a piece of D is a sum of several products.
     sums_apart : bool
-        Whether those sums lie beside D, in a dtype of their own, and are rounded at the end.
+        Whether sums of products whose k is divided lie beside D, in a dtype of their own, and are
+        rounded at the end.
     """
 
     memory: int
@@ -158,7 +157,6 @@ class HostPlan:
     bytes_out: int
     words: str
     make: Callable[[], Iterator[Step]] = field(repr=False, compare=False)
-    is_divided: bool = False
     sums_apart: bool = False
 
     def steps(self) -> Iterator[Step]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from numpy.lib.stride_tricks import as_strided
 from tilewise import sizes
 from tilewise.arrays.call import Call
 from tilewise.arrays.libraries import Array
+from tilewise.arrays.operands import batch_stride
 from tilewise.devices.gpu import Gpu
 from tilewise.gemm import blocking
 from tilewise.gemm.chip import Chip
@@ -21,7 +21,7 @@ from tilewise.gemm.product import ACCUMULATORS, Operand, Product
 from tilewise.host import resident
 from tilewise.host.choose import choose
 from tilewise.host.divided import TooLittleError
-from tilewise.host.execute import COMPUTE_STREAMS, Matrices, Memory, Progress, execute
+from tilewise.host.execute import COMPUTE_STREAMS, Matrices, Memory, execute
 from tilewise.host.launcher import MOST_WORKSPACE, Asked, GpuLauncher
 from tilewise.host.matrices import HostMatrix, Layout
 from tilewise.host.plan import HostPlan, HostProblem
@@ -38,9 +38,7 @@ _LEAST_PINNED = 1 << 20  # bytes of an array of which it is asked whether it is 
 _TRIES = 3  # where another process takes memory that was free when the product was planned
 
 
-def multiply(
-    call: Call, gpu: Gpu, max_gpu_memory: int | None = None, progress: Progress | None = None
-) -> Array:
+def multiply(call: Call, gpu: Gpu, max_gpu_memory: int | None = None) -> Array:
     """Compute a call's result, in the host's memory.
 
     Parameters
@@ -50,8 +48,6 @@ def multiply(
     gpu : Gpu
     max_gpu_memory : int, optional
         Bytes of the GPU's memory that it may take; by default what is free, less a reserve.
-    progress : callable, optional
-        Called with the multiply-adds that are enqueued, and with those that there are.
 
     Raises
     ------
@@ -92,7 +88,7 @@ def multiply(
                 if not tries_left or max_gpu_memory is not None:
                     raise
         memory = Memory(base, workspace)
-        execute(plan, problem, found, channel, launcher, memory, helpers_of(gpu), progress)
+        execute(plan, problem, found, channel, launcher, memory, helpers_of(gpu))
     if target is not result:
         result[...] = target
     return result
@@ -273,14 +269,10 @@ def _collapsed(x: Any) -> Any | None:
     if x.ndim == 2:
         return x[np.newaxis]
     *batch, rows, columns = x.shape
-    steps = [
-        (extent, stride) for extent, stride in zip(batch, x.strides, strict=False) if extent != 1
-    ]
-    for (_, outer), (extent, inner) in pairwise(steps):
-        if outer != extent * inner:
-            return None
-    shape = int(np.prod(batch, dtype=np.int64)), rows, columns
-    strides = (steps[-1][1] if steps else 0), *x.strides[-2:]
+    step = batch_stride(batch, x.strides[:-2])
+    if step is None:
+        return None
+    shape, strides = (math.prod(batch), rows, columns), (step, *x.strides[-2:])
     return as_strided(x, shape, strides, writeable=x.flags.writeable)
 
 

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from tilewise.compiler.ahead import cores
 from tilewise.devices.gpu import Gpu
 from tilewise.host.channel import GpuChannel
 from tilewise.host.copiers import Copiers
@@ -44,7 +45,7 @@ class _Staging:
                 try:
                     yield channel
                     is_kept = True
-                except ValueError:  # of what was asked; nothing was begun
+                except ValueError:  # of what was asked: nothing is under way
                     is_kept = True
                     raise
                 finally:
@@ -81,14 +82,6 @@ class _Staging:
             with channel.gpu.context.current():
                 channel.close()
         return freed
-
-
-def cores() -> int:
-    """Return how many cores this process may use."""
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # not on Windows and macOS
-        return os.cpu_count() or 1
 
 
 def helpers_of(gpu: Gpu) -> Helpers:

@@ -36,7 +36,8 @@ RINGS = {
 }  # fmt: skip
 """The tiles of ``multistage``, by the width of a block's; 99 KB of shared memory hold each ring."""
 RING_RATES = {64: 0.5, 128: 0.9, 256: 1.0}
-"""How fast a multiprocessor is with them, about, by the bytes of L2 that a multiply-add takes."""
+"""How fast a multiprocessor should be with them, by the bytes of L2 that a multiply-add takes; an
+estimate, not measured."""
 
 Geometry = tuple[Dim3, Dim3]
 Macros = dict[str, int]
