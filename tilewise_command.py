@@ -7,6 +7,7 @@ import the package takes a quarter of a second.
 from __future__ import annotations
 
 import atexit
+import gc
 import os
 import signal
 import sys
@@ -46,6 +47,9 @@ def main() -> int:
         The exit code, as :func:`tilewise.cli.main.main` has it.
     """
     end_at_once()
+    # The emulator makes some 100,000 objects for a launch and frees them behind it; to look for
+    # garbage among them as often as Python does takes as long as the launch.
+    gc.set_threshold(100_000, 10, 10)
     from tilewise.cli.main import main as command
 
     code = command()

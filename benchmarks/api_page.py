@@ -56,7 +56,7 @@ NO_DOCSTRING = {
 BESIDE = {"profile": Profile, "watch": Watch}
 """Classes without a public name that public functions return."""
 MODULES = ("triton", "numba")
-METHODS = {"Kernel": ("launch", "profile", "compile", "from_ptx", "variables")}
+METHODS = {"Kernel": ("launch", "profile", "watch", "compile", "from_ptx", "variables")}
 """Methods that get entries of their own."""
 CONSTRUCTED = ("Kernel", "Limits", "Launch")
 """Classes that a caller constructs; functions return all others."""

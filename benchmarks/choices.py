@@ -7,7 +7,8 @@ Of each product (``tilewise bench --random`` draws the same ones by the same --s
 the ways that should be fastest and some of the others are timed in turn, in CUDA graphs where they
 are short, with inputs that the L2 cache does not hold. The record says of each way its family, its
 choices and its microseconds. ``--family`` takes the ways of that family alone, and ``--k`` gives
-the products these values of k in turn.
+the products these values of k in turn. ``--capability 80`` times what a GPU without Hopper's
+instructions would be given, on this one.
 benchmarks/fit_hopper.py fits the Hopper family's model to such records, and
 benchmarks/fit_general.py the general family's.
 """
@@ -141,6 +142,9 @@ def main() -> None:
         default=[],
         help="values of k, in place of random ones",
     )
+    parser.add_argument(
+        "--capability", type=int, help="plan as for a GPU of this compute capability, 80 for 8.0"
+    )
     options = parser.parse_args()
     if any(k < 1 for k in options.k):
         parser.error(f"--k is {min(options.k)}; it takes depths of at least 1")
@@ -148,7 +152,10 @@ def main() -> None:
     gpu, drawn = find_gpu(), random.Random(options.seed)
     shapes = shapes_of(Random(options.count, options.seed, options.multiple), options.k)
     chip = chip_of(gpu)
+    if chip is not None and options.capability is not None:
+        chip = replace(chip, capability=options.capability)
     ways = {x: ways_of(x, options.dtype, chip, drawn, options.family) for x in shapes}
+    assert chip is not None
     plans = [offer.make() for each in ways.values() for offer in each]
     kernels = {repr(step.kernel): step.kernel for plan in plans for step in plan.steps}
     compile_ahead(list(kernels.values()), gpu.arch, lines=False)
@@ -160,11 +167,10 @@ def main() -> None:
             regret, ratio = times[0] / min(times), row[TORCH] / times[0]
             print(f"{shape.name} {shape.layout}: {ratio:.3f} of torch's speed, regret {regret:.3f}")
             rows.append({**row, "regret": regret, "ratio": ratio})
+            write(options.record, {"chip": asdict(chip), "dtype": options.dtype, "rows": rows})
     for name in ("ratio", "regret"):
         mean = math.exp(sum(math.log(row[name]) for row in rows) / len(rows))
         print(f"{name}: {mean:.4f} in the mean")
-    assert chip is not None
-    write(options.record, {"chip": asdict(chip), "dtype": options.dtype, "rows": rows})
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Draws docs/climb.md and its figure from what ``tilewise climb`` measured.
 
-tilewise climb --dtype float32 --dtype float64 --json climb_h200.json
+tilewise climb --dtype float32 --dtype bfloat16 --dtype float64 --json climb_h200.json
 python benchmarks/keep.py climb_h200.json
 python benchmarks/climb.py
 
@@ -14,47 +14,65 @@ from __future__ import annotations
 import json
 import re
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
+from climb_steps import Record, counters, digits, percent, price, product, steps
 from pages import paragraph, table
 
-from tilewise.bench import climb_plot
-from tilewise.bench.climb import OURS, VENDOR, label, main_size, names, row_of, source_of
+from tilewise.bench import climb_plot, climb_sizes_plot
+from tilewise.bench.climb import (
+    MULTIPLY_ADDS,
+    OURS,
+    TENSOR_CORES,
+    VENDOR,
+    climbed,
+    label,
+    main_size,
+    names,
+    row_of,
+    source_of,
+)
 from tilewise.gemm.families.simt import k_steps
+from tilewise.kernel import SOURCES
 from tilewise.ladder import lessons
-from tilewise.ladder.rungs import RUNGS, Rung
+from tilewise.ladder.rungs import RUNGS
 from tilewise.precision import HALVES
 from tilewise.provenance import write_whole
 
 ROOT = Path(__file__).parents[1]
 RECORD = ROOT / "benchmarks" / "results" / "climb_h200.json"
+STEADY = RECORD.with_name("tensor_core_rungs_h200.json")
 WORDS = ROOT / "benchmarks" / "climb_page.md"
+HOPPER = SOURCES / "gemm" / "hopper_schedule.cuh"
 PAGE = ROOT / "docs" / "climb.md"
-FIGURE = PAGE.with_suffix(".png")
+FIGURE, SIZES_FIGURE = PAGE.with_suffix(".png"), PAGE.with_name("climb-sizes.png")
 
 MOST_AT_AN_EDGE = 1.15  # what an operation may cost at an odd size
-FASTER = 1.02  # a rung below this much of the one before is not called faster
-ALIKE = 0.02  # counters that differ by less are as good as the same
+BURST = 0.1  # seconds: rounds shorter than that are no steady state
 _QUOTE = re.compile(r"^\{\{(.+?) \.\. (.+?)\}\}$", re.MULTILINE)
-
-Record = Mapping[str, Any]
 
 
 def page(record: Record) -> str:
     """The whole of docs/climb.md."""
     words = prose(WORDS.read_text())
-    parts = [_opening(record), *(_table_of(record, dtype) for dtype in record["dtypes"])]
-    parts += [f"![GFLOP/s over size]({FIGURE.name})\n", paragraph(_accuracy(record))]
+    parts = [
+        _opening(record),
+        f"![TFLOP/s, and shares, of each rung]({FIGURE.name})\n",
+        *(_table_of(record, dtype) for dtype in record["dtypes"]),
+    ]
+    parts += [f"![TFLOP/s over size]({SIZES_FIGURE.name})\n", paragraph(_accuracy(record))]
     if record["edges"]:
         parts.append(_edges(record))
     parts.append(_method(record))
     for rung in RUNGS:
         if any(row["kernel"] == rung.name for row in record["rows"]):
-            parts.append(f"## {label(rung.name)}\n\n{quoted(words[rung.name], rung)}")
+            parts.append(f"## {label(rung.name)}\n\n{quoted(words[rung.name], rung.path)}")
             parts += [paragraph(text) for text in steps(record, rung)]
-            parts.append(_counters(rung))
+            if costs := price(rung):
+                parts.append(paragraph(costs))
+            parts.append(counters(rung))
+    if top := [each for each in climbed(record) if each.kernel == OURS and each.dtype in HALVES]:
+        parts.append(product(record, top[0], quoted(words[OURS], HOPPER)))
     return "\n".join(part for part in parts if part)
 
 
@@ -64,8 +82,8 @@ def prose(text: str) -> dict[str, str]:
     return dict(zip(found[1::2], (part.rstrip() + "\n" for part in found[2::2]), strict=True))
 
 
-def quoted(text: str, rung: Rung) -> str:
-    """``text`` with the lines of the rung's file that it names.
+def quoted(text: str, file: Path) -> str:
+    """``text`` with the lines of a kernel's file that it names.
 
     Raises
     ------
@@ -75,152 +93,15 @@ def quoted(text: str, rung: Rung) -> str:
 
     def lines(found: re.Match[str]) -> str:
         first, last = found.groups()
-        source = rung.path.read_text().splitlines()
+        source = file.read_text().splitlines()
         start = next((i for i, line in enumerate(source) if first in line), len(source))
         end = next((i for i in range(start, len(source)) if last in source[i]), None)
         if end is None:
-            raise ValueError(f"{rung.path.name} has no lines from {first!r} to {last!r}")
+            raise ValueError(f"{file.name} has no lines from {first!r} to {last!r}")
         code = textwrap.dedent("\n".join(source[start : end + 1]))
         return f"```cuda\n{code}\n```"
 
     return _QUOTE.sub(lines, text)
-
-
-def before(rung: Rung) -> str | None:
-    """The rung that ``rung`` is held against; None for the first."""
-    return rung.against or next(
-        (other.name for other in RUNGS if other.number == rung.number - 1), None
-    )
-
-
-# What a rung gained
-
-
-def steps(record: Record, rung: Rung) -> list[str]:
-    """The step from the rung before, a paragraph a dtype, as it was measured."""
-    rows = [row for row in record["rows"] if row["kernel"] == rung.name]
-    if not any("tflops" in row for row in rows):
-        why = next((row["skipped"] for row in rows if "skipped" in row), "its results were wrong")
-        return [f"It has no figure here: {why}."]
-    dtypes = [dtype for dtype in record["dtypes"] if dtype in rung.dtypes]
-    return [" ".join(_step(record, rung, dtype)) for dtype in dtypes]
-
-
-def _step(record: Record, rung: Rung, dtype: str) -> Iterator[str]:
-    other = before(rung)
-    sizes = [n for n in record["sizes"] if row_of(record, rung.name, n, dtype)]
-    if not sizes:
-        yield f"In {dtype} it has no figure here."
-        return
-    shared = [n for n in sizes if other is not None and row_of(record, other, n, dtype)]
-    n = _preferred(record, sizes)
-    mine = row_of(record, rung.name, n, dtype)
-    assert mine is not None
-    told = f"In {dtype}, at {n:,}: "
-    parts = {"the vendor's speed": mine["ratio"], "the arithmetic ceiling": mine["share"]}
-    shares = " and ".join(
-        f"{_percent(part)} of {whole}" for whole, part in parts.items() if part is not None
-    )
-    which = f"`{other}`" if rung.against else "the rung before"
-    if n not in shared:
-        yield f"{told}{_speed(mine)}, {shares}."
-        if shared:
-            first, second = (row_of(record, str(name), shared[-1], dtype) for name in
-                             (other, rung.name))  # fmt: skip
-            assert first is not None
-            assert second is not None
-            gain = second["tflops"] / first["tflops"]
-            yield (
-                f"At {shared[-1]:,}, the largest size of both: {_speeds(first, second)}, "
-                f"{gain:,.3g} times {which}."
-            )
-        return
-    theirs = row_of(record, str(other), n, dtype)
-    assert theirs is not None
-    gain = mine["tflops"] / theirs["tflops"]
-    yield f"{told}{_speeds(theirs, mine)}, {gain:,.3g} times {which}; {shares}."
-    if gain < FASTER:
-        yield from _why_not(record, rung.name, str(other), dtype, is_slower=gain < 2 - FASTER)
-
-
-def _preferred(record: Record, sizes: Sequence[int]) -> int:
-    return main_size(record) if main_size(record) in sizes else sizes[-1]
-
-
-def _why_not(record: Record, name: str, other: str, dtype: str, is_slower: bool) -> Iterator[str]:
-    """That a rung is not faster, and what of its resources and counters goes with it."""
-    yield "It is slower." if is_slower else "That is hardly a difference."
-    held = list(_held(record, name, other, dtype))
-    yield from held
-    document = lessons.known()
-    counted = document["rungs"]
-    if name not in counted or other not in counted:
-        return
-    mine, theirs = counted[name]["counters"], counted[other]["counters"]
-    changed = [
-        key for key in mine
-        if key not in _RESOURCES and abs(mine[key] - theirs[key]) > ALIKE * theirs[key]
-    ]  # fmt: skip
-    risen = [key for key in changed if mine[key] > theirs[key]]
-    if dtype != counted[name]["dtype"]:  # nothing was counted in this one
-        if risen and is_slower:
-            yield f"What rises in {counted[name]['dtype']} is in the table below."
-        elif is_slower and not held:
-            yield "What a multiprocessor holds of it does not explain that."
-        return
-    if risen:
-        rises = (f"{key} from {theirs[key]:,} to {mine[key]:,}" for key in risen)
-        yield f"What rises: {'; '.join(rises)}."
-    elif changed and not is_slower:
-        falls = (f"{key} from {theirs[key]:,} to {mine[key]:,}" for key in changed)
-        yield f"What falls is not what it waited for: {'; '.join(falls)}."
-    elif not changed:
-        yield f"No counter below differs from that of `{other}` by more than {ALIKE:.0%}."
-    elif not held:
-        yield "Neither what a multiprocessor holds of it nor what was counted explains that."
-
-
-def _held(record: Record, name: str, other: str, dtype: str) -> Iterator[str]:
-    """That a multiprocessor holds fewer threads of a rung than of another."""
-    taken = {row["kernel"]: row for row in record["kernels"] if row["dtype"] == dtype}
-    if name not in taken or other not in taken:
-        return
-    mine, theirs = taken[name], taken[other]
-    held = [row["blocks_a_multiprocessor"] * row["threads"] for row in (mine, theirs)]
-    if held[0] < held[1]:
-        yield (
-            f"A thread takes {mine['registers']} registers where one of `{other}` takes "
-            f"{theirs['registers']}, and a block {mine['shared_bytes']:,} bytes of shared memory "
-            f"where that takes {theirs['shared_bytes']:,}: a multiprocessor holds {held[0]:,} "
-            f"threads in place of {held[1]:,}, and {' and '.join(mine['limited_by'])} allow no "
-            "more."
-        )
-
-
-_RESOURCES = ("registers a thread", "shared memory a block")
-
-
-def _counters(rung: Rung) -> str:
-    """What the emulator counted of a rung, beside the one that it is held against."""
-    document = lessons.known()
-    counted = document["rungs"]
-    if rung.name not in counted:
-        return ""
-    other = counted[rung.name]["against"]
-    shown = [name for name in (other, rung.name) if name is not None]
-    found = [counted[name]["counters"] for name in shown]
-    lines = [
-        [key, *(f"{each[key]:,}" for each in found)]
-        for key in found[-1]
-        if any(each[key] for each in found)
-    ]
-    size = " x ".join(str(document[name]) for name in ("m", "n", "k"))
-    own, of = counted[rung.name]["dtype"], [counted[name]["dtype"] for name in shown]
-    alike = len(set(of)) == 1
-    heading = [f"at {size} in {own}", *shown] if alike else [
-        f"at {size}", *(f"{name}, {kind}" for name, kind in zip(shown, of, strict=True))
-    ]  # fmt: skip
-    return table(heading, lines, "l" + "r" * len(shown))
 
 
 # The page's head
@@ -235,6 +116,8 @@ def _opening(record: Record) -> str:
         if not row.get("correct", True)
     ]
     verdict = f"Wrong: {', '.join(wrong)}." if wrong else "Every result was checked and right."
+    if any(word.startswith(f"`{VENDOR}` ") for word in wrong):
+        verdict += " The bound is that of sums in float32 and one rounding."
     what = f"Every rung of the ladder, measured {record['date'][:10]} on {machine['gpu']} (driver "
     return (
         "# The climb\n\n"
@@ -285,16 +168,16 @@ def _table_of(record: Record, dtype: str) -> str:
             [
                 label(kernel),
                 f"{row['seconds'] * 1e3:,.4g}",
-                _digits(row["tflops"]),
-                "" if row["ratio"] is None else _percent(row["ratio"]),
-                "" if row["share"] is None else _percent(row["share"]),
+                digits(row["tflops"]),
+                "" if row["ratio"] is None else percent(row["ratio"]),
+                "" if row["share"] is None else percent(row["share"]),
                 str(taken[kernel]["registers"]) if kernel in taken else "",
                 str(taken[kernel]["blocks_a_multiprocessor"]) if kernel in taken else "",
             ]
         )
     heading = [
         f"{dtype}, m = n = k = {n:,}", "ms", "TFLOP/s", "of the vendor's speed",
-        "of the arithmetic ceiling", "registers a thread", "blocks a multiprocessor",
+        "of what its unit can do", "registers a thread", "blocks a multiprocessor",
     ]  # fmt: skip
     return table(heading, lines, "lrrrrrr")
 
@@ -325,7 +208,12 @@ def _edges(record: Record) -> str:
     rows = [row for row in record["edges"] if "cost" in row]
     ours = [row for row in rows if row["kernel"] != VENDOR]
     beyond = [row for row in ours if row["cost"] > MOST_AT_AN_EDGE]
-    where = ", ".join(f"`{row['kernel']}` at {row['n']:,} in {row['dtype']}" for row in beyond)
+    places: dict[tuple[str, int], list[str]] = {}
+    for row in beyond:
+        places.setdefault((row["dtype"], row["n"]), []).append(f"`{row['kernel']}`")
+    where = "; ".join(
+        f"in {dtype} at {n:,} {', '.join(kernels)}" for (dtype, n), kernels in places.items()
+    )
     most = f"{MOST_AT_AN_EDGE:g} times"
     verdict = f"More than {most}: {where}." if beyond else f"None is above {most}."
     text = (
@@ -334,6 +222,12 @@ def _edges(record: Record) -> str:
         f"tile. {verdict} That there are as many tiles at both costs the square of the multiple by "
         "n: the last column."
     )
+    if any(row["dtype"] in HALVES for row in rows):
+        text += (
+            " Of 16 bits, copies of 16 bytes need rows that begin at multiples of 8 elements: at "
+            "an odd size the rungs copy element by element, which takes far longer, and only "
+            "matmul has ways around it."
+        )
     heading = ["", "dtype", "n", "multiple", "ms at n", "ms at the multiple", "cost", "tiles alone"]
     lines = [
         [
@@ -365,18 +259,23 @@ def _method(record: Record) -> str:
         f"{method['apart_launches']} launches; one that would take more than "
         f"{method['longest_launch_seconds']:g} s is not launched."
     )
-    ceilings = record["ceilings"]
-    rates = {
-        dtype: f"{ceilings[dtype] * 1e-12:.1f} TFLOP/s in {dtype}"
-        for dtype in record["dtypes"] if ceilings.get(dtype)
-    }  # fmt: skip
-    real = " and ".join(rate for dtype, rate in rates.items() if dtype not in HALVES)
+    if method["seconds_a_round"] < BURST:
+        how += (
+            " Rounds as short as these are bursts. Near the power limit a kernel's speed then "
+            "depends on what ran just before it too, and the kernels of one dtype always run in "
+            "the same order: some percent between neighbours may be no difference." + _steady()
+        )
+    source = record["ceilings"]["source"].partition(";")[0]
     share = (
-        f"The arithmetic ceiling is the rate of fused multiply-adds without tensor cores, {real}: "
-        f"{ceilings['source'].partition(';')[0]}."
+        "A rung is held against the unit that computes it. Fused multiply-adds without tensor "
+        f"cores are {_rates(record, MULTIPLY_ADDS)}: {source}."
     )
-    if half := " and ".join(rate for dtype, rate in rates.items() if dtype in HALVES):
-        share += f" Of 16 bits it is that of the tensor cores, fed from shared memory: {half}."
+    if rates := _rates(record, TENSOR_CORES):
+        share += (
+            f" Tensor cores are {rates}, by a probe in the same run; of 16 bits its operands lie "
+            "in shared memory. `matmul` and the vendor's product may take either unit, and are "
+            "held against the faster."
+        )
     for kernel, name in ((VENDOR, "The vendor's product"), (OURS, "`matmul`")):
         above = [
             dtype for dtype in record["dtypes"]
@@ -385,45 +284,46 @@ def _method(record: Record) -> str:
         ]  # fmt: skip
         if above:
             share += (
-                f" {name} is above it in {' and '.join(above)}: that takes tensor cores, and the "
-                "rungs of that type have none."
+                f" {name} is above that in {' and '.join(above)}: it takes tensor cores, whose "
+                "rate in that type was not measured."
             )
     counted = lessons.known()
-    counters = (
+    counting = (
         f"The counters are the emulator's, of machine code for {counted['arch']}: "
         "`python benchmarks/lessons.py` counts them, with no GPU. The README says what each means."
     )
-    paragraphs = "\n".join(paragraph(text) for text in (how, share, counters))
+    paragraphs = "\n".join(paragraph(text) for text in (how, share, counting))
     return f"## How it was measured\n\n{paragraphs}"
 
 
-# Words
+def _steady() -> str:
+    """What the kernels of 16 bits reached in longer rounds, of the record that has those."""
+    if not STEADY.exists():
+        return ""
+    found = json.loads(STEADY.read_text())
+    seconds = re.search(r"--seconds (\S+)", found["command"])
+    if seconds is None or float(seconds[1]) < BURST:
+        return ""
+    n = max(row["n"] for row in found["rows"])
+    speeds = ", ".join(
+        f"`{row['kernel']}` {digits(row['tflops'])}" for row in found["rows"] if row["n"] == n
+    )
+    return (
+        f" In rounds of {seconds[1]} s, at {n:,} in {found['rows'][0]['dtype']}: {speeds} TFLOP/s "
+        f"([record](../benchmarks/results/{STEADY.name}))."
+    )
 
 
-def _speeds(first: Mapping[str, Any], second: Mapping[str, Any]) -> str:
-    if first["tflops"] < 0.1:
-        return f"{_digits(1e3 * first['tflops'])} → {_digits(1e3 * second['tflops'])} GFLOP/s"
-    return f"{_digits(first['tflops'])} → {_digits(second['tflops'])} TFLOP/s"
-
-
-def _speed(row: Mapping[str, Any]) -> str:
-    if row["tflops"] < 0.1:
-        return f"{_digits(1e3 * row['tflops'])} GFLOP/s"
-    return f"{_digits(row['tflops'])} TFLOP/s"
-
-
-def _digits(value: float) -> str:
-    """At least three digits, and none that means nothing."""
-    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
-
-
-def _percent(share: float) -> str:
-    return f"{_digits(100 * share)} %" if share >= 1e-4 else "less than 0.01 %"
+def _rates(record: Record, unit: str) -> str:
+    """What a unit can do, in each dtype where that is known."""
+    found = ((dtype, record["arithmetic"][dtype].get(unit)) for dtype in record["dtypes"])
+    return " and ".join(f"{rate * 1e-12:.1f} TFLOP/s in {dtype}" for dtype, rate in found if rate)
 
 
 def main() -> None:
     record = json.loads(RECORD.read_text())
     climb_plot.draw(record, FIGURE)
+    climb_sizes_plot.draw(record, SIZES_FIGURE)
     write_whole(PAGE, page(record).encode())
 
 

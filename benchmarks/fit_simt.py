@@ -136,7 +136,7 @@ def _places(dtype: str, of_a: int, of_b: int) -> dict[tuple[str, int, int], int]
 
 @cache
 def _ways(dtype: str, of_a: int, of_b: int) -> list[Way]:
-    return every_way(dtype, H200.is_hopper, of_a, of_b)
+    return every_way(dtype, H200, of_a, of_b)
 
 
 def expected(every: Sequence[Point], dtype: str, costs: Costs, factors: Factors) -> list[Floats]:
@@ -154,7 +154,7 @@ def fit(
     every: Sequence[Point], dtype: str, costs: Costs, factors: Factors
 ) -> tuple[Costs, Factors]:
     """Return the constants that fit best."""
-    names, tiles = list(asdict(costs)), sorted({str(x) for x in tiles_for(dtype, True)})
+    names, tiles = list(asdict(costs)), sorted({str(x) for x in tiles_for(dtype, H200)})
     begin = np.log([*asdict(costs).values(), *(factors.get(x, 1.0) for x in tiles)])
     springs = np.array([SPRING] * len(names) + [FACTOR_SPRING] * len(tiles))
     rest = begin.copy()

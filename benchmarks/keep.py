@@ -2,9 +2,9 @@
 
     python benchmarks/keep.py FILE.json ...
 
-``tilewise bench``, ``tilewise climb`` and ``benchmarks/counters.py`` write more than that: the
-times of single rounds, how each matrix lies in memory. Here a row is a line, and a figure has eight
-digits.
+``tilewise bench``, ``tilewise climb``, ``counters.py`` and ``mma_products.py`` write more than
+that: the times of single rounds, how each matrix lies in memory. Here a row is a line, and a figure
+has eight digits.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LEFT_OUT = frozenset(
     {
         "seconds_of_rounds", "launches_a_round", "in_graph", "in_turn", "sets", "storage", "batch",
         "out_dtype", "error_share", "stack_bytes", "barriers", "constant_bytes", "other_metrics",
-        "limits",
+        "limits", "tried",
     }
 )  # fmt: skip
 DIGITS = 8

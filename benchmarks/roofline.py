@@ -1,43 +1,77 @@
-"""The rungs under the ceilings of the GPU at hand, timed there: what docs/profiling.md shows.
+"""The rungs under the ceilings of the GPU that the climb was measured on: docs/roofline.png.
 
-    python benchmarks/roofline.py [--json FILE] [--plot FILE]
+    python benchmarks/roofline.py [--processes N] [--json FILE] [--plot FILE]
 
-It is `tilewise roofline -m 4096 -n 4096 -k 4096`, its document kept with where it comes from.
+It is `tilewise roofline -m 4096 -n 4096 -k 4096` of every rung of many blocks, float32 and
+bfloat16, with the times of the record that docs/climb.md is drawn from. What the rungs do is
+counted on the emulator, with no GPU; of those for Hopper every block is run, which takes minutes.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
-import io
 import json
+from collections.abc import Mapping
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+from typing import Any
 
-from tilewise.cli.main import main as tilewise
+from tilewise.bench.climb import MAIN_SIZE, Point, climbed
+from tilewise.cli.commands.roofline import draw
+from tilewise.ladder.rungs import RUNGS
+from tilewise.lens.profiling import profile
+from tilewise.lens.roofline import bound, for_gpu
 from tilewise.provenance import write
 
 RESULTS = Path(__file__).parent / "results"
 PLOT = Path(__file__).parents[1] / "docs" / "roofline.png"
+CLIMB = RESULTS / "climb_h200.json"
+
+
+def row_of(point: Point, description: str) -> dict[str, Any]:
+    """What a rung does, the least time that it takes on a GPU, and the time that it took."""
+    n, tile = point.n, point.row["tile"]
+    found = profile(point.kernel, n, n, n, dtype=point.dtype, tile=tile, arch="sm_90a")
+    roof = bound(found.work, for_gpu(description))
+    return {
+        "kernel": found.kernel, "file": Path(found.file).name, "dtype": point.dtype, "tile": tile,
+        **roof.to_dict(), "seconds": point.row["seconds"],
+        "share": roof.share(point.row["seconds"]), "correct": found.correct,
+        "checked": found.check is not None,
+    }  # fmt: skip
+
+
+def document_of(climb: Mapping[str, Any], rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """The record, as the command prints it."""
+    dtypes = {row["dtype"] for row in rows}
+    return {
+        "m": MAIN_SIZE, "n": MAIN_SIZE, "k": MAIN_SIZE,
+        "dtype": dtypes.pop() if len(dtypes) == 1 else None, "arch": "sm_90a",
+        "times_from": {key: climb[key] for key in ("date", "command")},
+        "gpu": climb["machine"]["gpu"],
+        "ceilings": for_gpu(climb["machine"]["gpu"]).to_dict(), "measured": True,
+        "correct": all(row["correct"] for row in rows), "notes": [], "kernels": rows,
+    }  # fmt: skip
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--processes", type=int, default=4, metavar="N")
     parser.add_argument("--json", type=Path, default=RESULTS / "roofline_h200.json", metavar="FILE")
     parser.add_argument("--plot", type=Path, default=PLOT, metavar="FILE")
     options = parser.parse_args()
-    words = ["roofline", "-m", "4096", "-n", "4096", "-k", "4096", "--plot", str(options.plot)]
-    with contextlib.redirect_stdout(io.StringIO()) as printed:
-        code = tilewise([*words, "--json"])
-    if code != 0:
-        raise SystemExit(code)
-    document = json.loads(printed.getvalue())
-    if not document["measured"]:
-        raise SystemExit("nothing was timed: there is no GPU whose ceilings are known")
-    del document["plot"]
-    for row in document["kernels"]:  # paths are this machine's own
-        row["file"] = Path(row["file"]).name
+    climb = json.loads(CLIMB.read_text())
+    tiled = {rung.name for rung in RUNGS if rung.tiles}
+    points = [each for each in climbed(climb) if each.kernel in tiled and each.n == MAIN_SIZE]
+    description = climb["machine"]["gpu"]
+    with ProcessPoolExecutor(options.processes) as pool:
+        # The last ones take longest.
+        found = [pool.submit(row_of, point, description) for point in reversed(points)]
+        rows = [future.result() for future in reversed(found)]
+    document = document_of(climb, rows)
     write(options.json, document)
-    for row in document["kernels"]:
+    draw(json.loads(options.json.read_text()), for_gpu(description), options.plot)
+    for row in rows:
         print(f"{row['kernel']:18s} {row['seconds'] * 1e3:8.2f} ms  share {row['share']:.3f}")
 
 

@@ -228,7 +228,7 @@ def planned(product: Product, chip: Chip | None, case: Case) -> Plan:
         return offer.make()
     reading = next(x for x in readings(product) if x.fits(case.tiling))
     choice = fma.Choice(0.0, reading, case.tiling, 1)
-    return fma.plan(choice, (chip or H200).multiprocessors, True, False)
+    return fma.plan(choice, chip or H200, False)
 
 
 def compute() -> None:

@@ -31,7 +31,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from tilewise.bench.ceilings import tensor_core_flops
 from tilewise.bench.products import Operands, error_share, operands
 from tilewise.bench.record import find_gpu
 from tilewise.bench.rungs import place
@@ -45,6 +44,7 @@ from tilewise.ladder.problem import random_problem
 from tilewise.ladder.run import run
 from tilewise.ladder.rungs import Rung, rung, rungs_of
 from tilewise.launch import Launch
+from tilewise.lens.tensor_cores import tensor_core_flops
 from tilewise.places import Place
 from tilewise.precision import HALVES
 from tilewise.provenance import write

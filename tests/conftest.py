@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import gc
 import os
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,11 +18,15 @@ from commands import source as source
 from commands import tilewise as tilewise
 from hypothesis import HealthCheck, settings
 from player import browser as browser
+from player import shared_tab as shared_tab
 from player import show as show
 from reference import KERNELS, QUICK, THOROUGH, Launcher
 
 from tilewise import tracebacks
+from tilewise.compiler import machine_code
+from tilewise.compiler.machine_code import Disassembly
 from tilewise.devices import Device, get_device
+from tilewise.devices.emulator import device as emulated
 from tilewise.devices.gpu import Gpu
 from tilewise.errors import DeviceUnavailableError
 from tilewise.kernel import Kernel
@@ -121,6 +125,19 @@ def emulator(device: Device) -> Device:
     if device.name != "emulator":
         pytest.skip("only the emulator counts and checks")
     return device
+
+
+@pytest.fixture(scope="module")
+def no_machine_code() -> Iterator[None]:
+    """For tests of results and findings: machine code, which takes most of their time, is not read.
+
+    It says how accesses are counted, and nothing else.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        unread = Disassembly(None, "these tests do not ask how accesses are counted")
+        patch.setattr(machine_code, "disassemble", lambda compiled: unread)
+        patch.setattr(emulated, "_programs", OrderedDict())  # with how they are counted
+        yield
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 from tilewise.kernel import Kernel
 from tilewise.ladder.rungs import rung
+from tilewise.ladder.watched import sizes
 from tilewise.lens.player import page
 from tilewise.lens.trace import record
 
@@ -148,30 +150,50 @@ def browser() -> Iterator[Any]:
         found.close()
 
 
+@pytest.fixture(scope="session")
+def shared_tab(browser: Any) -> Any:
+    """A tab for all tests that ask for no options of their own: each new one is a process."""
+    return browser.new_page()
+
+
 @pytest.fixture
-def show(browser: Any, tmp_path: Path) -> Iterator[Open]:
-    """Opens the player of a trace; at the end, nothing may have gone wrong in it."""
+def show(browser: Any, shared_tab: Any, tmp_path: Path) -> Iterator[Open]:
+    """Opens the player of a trace; at the end, nothing may have gone wrong in it.
+
+    It takes the place of what the test has opened before.
+    """
     said: list[str] = []
     opened: list[Any] = []
+    heard: dict[str, Callable[[Any], None]] = {
+        "console": lambda message: said.append(message.text),
+        "pageerror": lambda error: said.append(str(error)),
+        "request": lambda request: said.extend(
+            [request.url] if request.url.startswith("http") else []
+        ),
+    }
 
     def show(trace: dict[str, Any], width: int = 1280, height: int = 800, **more: Any) -> Any:
         file = tmp_path / "player.html"
         file.write_text(page(trace), encoding="utf-8")
-        tab = browser.new_page(viewport={"width": width, "height": height}, **more)
-        opened.append(tab)
+        tab = browser.new_page(**more) if more else shared_tab
+        tab.set_viewport_size({"width": width, "height": height})
         tab.set_default_timeout(10_000)
-        tab.on("console", lambda message: said.append(message.text))
-        tab.on("pageerror", lambda error: said.append(str(error)))
-        tab.on("request", lambda request: said.extend(
-            [request.url] if request.url.startswith("http") else []
-        ))  # fmt: skip
+        if tab not in opened:
+            opened.append(tab)
+            for event, hear in heard.items():
+                tab.on(event, hear)
         tab.goto(file.as_uri())
         tab.wait_for_selector("body[data-step]")
         return tab
 
     yield show
     for tab in opened:
-        tab.close()
+        if tab is not shared_tab:
+            tab.close()
+            continue
+        tab.goto("about:blank")
+        for event, hear in heard.items():
+            tab.remove_listener(event, hear)
     assert not said
 
 
@@ -235,4 +257,12 @@ def within(array: dict[str, Any], sectors: set[int]) -> list[int]:
 
 def recorded(name: str | Kernel, size: int, tile: int | None, **more: Any) -> dict[str, Any]:
     found: dict[str, Any] = record(name, size, size, size, tile=tile, **more).to_dict()
+    return found
+
+
+@cache
+def of_rung(name: str) -> dict[str, Any]:
+    """The trace of a rung at the sizes at which it is watched, made once; not to be changed."""
+    at = sizes(rung(name))
+    found: dict[str, Any] = record(name, at.m, at.n, at.k, tile=at.tile).to_dict()
     return found

@@ -28,7 +28,7 @@ LAYERS = (
 ``__init__``, which offers the front doors."""
 
 UPWARD = {
-    ("tilewise.launchable", "lens"): "Kernel.profile looks through the lens",
+    ("tilewise.launchable", "lens"): "Kernel.profile and Kernel.watch look through the lens",
     ("tilewise.lens.nsight", ""): "finds the package's folder, to run it under Nsight Compute",
     ("tilewise.provenance", ""): "reads __version__",
 }
@@ -54,6 +54,7 @@ LAZY = {
     ("tilewise.devices.emulated", EMULATOR): SLOW,
     ("tilewise.gemm.steps", f"{EMULATOR}.*"): SLOW,
     ("tilewise.launchable", "tilewise.lens.profiling"): SLOW,
+    ("tilewise.launchable", "tilewise.lens.watch"): SLOW,
     ("tilewise.tune", "tilewise.bench.*"): OPTIONAL,
 }
 """Imports of tilewise's own modules inside functions: who, whom, and why. One that breaks a circle

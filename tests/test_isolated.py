@@ -21,7 +21,7 @@ import pytest
 from commands import hears_ctrl_c
 
 from tilewise import isolated, isolated_process
-from tilewise.compiler import confine
+from tilewise.compiler import confine, forking, processes, starting
 from tilewise.devices import Device, get_device
 from tilewise.errors import (
     CheckError,
@@ -198,7 +198,8 @@ def test_an_answer_that_is_none(said: bytes, monkeypatch: pytest.MonkeyPatch) ->
     kernel = Kernel('extern "C" __global__ void k() {}', "k")
     kernel.compile()
     write = f"import sys; sys.stdout.buffer.write(b'!' + {said!r}); sys.stdin.buffer.read()"
-    monkeypatch.setattr(confine, "_RUN", write)
+    monkeypatch.setattr(starting, "_RUN", write)
+    monkeypatch.setattr(forking, "can_fork", lambda: False)
     with pytest.raises(LaunchError, match="exit code 0, and its answer can't be read: "):
         kernel.launch(1, 1, (), device="emulator", isolated=True)
 
@@ -239,9 +240,10 @@ def test_a_process_that_dies_is_out_of_memory_only_where_it_was(
 ) -> None:
     kernel = Kernel('extern "C" __global__ void k() {}', "k", limits=Limits())
     kernel.compile()
+    monkeypatch.setattr(forking, "can_fork", lambda: False)
 
     def launch(program: str) -> None:
-        monkeypatch.setattr(confine, "_RUN", f"import os, signal, sys, time\n{program}")
+        monkeypatch.setattr(starting, "_RUN", f"import os, signal, sys, time\n{program}")
         kernel.launch(1, 1, (), device="emulator", isolated=True)
 
     die = "os.write(1, b'!'); sys.stdin.buffer.read(); os.kill(os.getpid(), signal.SIG"
@@ -252,9 +254,30 @@ def test_a_process_that_dies_is_out_of_memory_only_where_it_was(
     if sys.platform == "linux":
         with pytest.raises(LimitError, match="limit of 4 GiB of memory"):
             launch(f"{die}KILL)")
-    monkeypatch.setattr(confine, "START_SECONDS", 0.5)
+    monkeypatch.setattr(starting, "START_SECONDS", 0.5)
     with pytest.raises(LaunchError, match=r"did not start: .* not ready within 0\.5 seconds"):
         launch("time.sleep(60)")
+
+
+@pytest.mark.parametrize("name", ["emulator", "gpu"])
+def test_no_launch_on_a_gpu_is_in_a_process_that_was_forked(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CUDA can't be used where a process was forked after it had begun."""
+    may_fork = []
+
+    def ask(*_: object, **more: Any) -> None:
+        may_fork.append(more["may_fork"])
+        raise TimeoutError
+
+    kernel = Kernel('extern "C" __global__ void k() {}', "k")
+    place = get_device("emulator")
+    kernel.compile()
+    monkeypatch.setattr(processes, "ask", ask)
+    monkeypatch.setattr(place, "name", name)
+    with pytest.raises(LaunchError, match="did not start"):
+        kernel.launch(1, 1, (), device=place, isolated=True)
+    assert may_fork == [name == "emulator"]
 
 
 def test_limits_on_a_gpu_take_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -342,7 +365,7 @@ kernel.launch(1, 32, (np.zeros(4, np.float32),), device="emulator", isolated=Tru
 
 
 @pytest.mark.skipif(os.name == "nt", reason="of signals that Windows has not")
-@pytest.mark.parametrize("after", [0.3, 3])
+@pytest.mark.parametrize("after", [0.3, 1.5])
 def test_ctrl_c_shows_the_callers_own_frame_alone(after: float, tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(ENDLESS)
@@ -364,8 +387,8 @@ def test_ctrl_c_shows_the_callers_own_frame_alone(after: float, tmp_path: Path) 
 @pytest.mark.skipif(os.name == "nt", reason="of signals that Windows has not")
 def test_ctrl_c_does_not_end_the_process_that_launches() -> None:
     """It is the caller's to say so: a launch from another thread than the first goes on."""
-    with confine.python("tilewise.isolated_process") as process:
-        confine.wait_for_start(process)
+    with starting.python("tilewise.isolated_process") as process:
+        starting.wait_for_start(process)
         process.send_signal(signal.SIGINT)
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import warnings
 from typing import Any
 
 import numpy as np
@@ -260,17 +259,6 @@ def product_on(device: Device, a: Array, b: Array) -> Array:
     return d.to_numpy()
 
 
-def test_another_architecture_warns_once() -> None:
-    a, device = normal(2, 2, dtype="float16"), Emulator("sm_80")
-    plan._warn_general.cache_clear()
-    with pytest.warns(RuntimeWarning, match="general kernel"):
-        product_on(device, a, a)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        product_on(device, a, a)
-
-
-@pytest.mark.filterwarnings("ignore:.*general kernel:RuntimeWarning")
 def test_bfloat16_before_its_instructions() -> None:
     """sm_75 rounds by integers, to the same bits: ties, overflow, infinity, NaN, subnormals."""
     kind = dtype_of("bfloat16")

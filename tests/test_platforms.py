@@ -72,5 +72,6 @@ def test_no_file_names_a_folder_of_one_system() -> None:
     for path in sorted((ROOT / "tilewise").rglob("*.py")):
         text = path.read_text(encoding="utf-8")
         assert "/tmp" not in text, path
-        assert "os.fork" not in text, path
+        # Linux alone has the server that forks.
+        assert ("os.fork()" in text) == (path.name == "fork_server.py"), path
         assert "import fcntl" not in text, path

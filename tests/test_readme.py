@@ -33,6 +33,7 @@ AGREEMENT = script("agreement.py")
 PROJECTS = script("projects_page.py")
 API = script("api_page.py")
 HOST = script("host_page.py")
+MMA = script("mma_page.py")
 
 # A python block's output is the text block that follows it.
 BLOCK = re.compile(
@@ -153,6 +154,24 @@ def test_the_page_of_the_hosts_arrays_is_of_the_records() -> None:
     measured = [*records[0]["squares"], *records[0]["batches"], *records[1]["larger"]]
     assert all(each["correct"] for each in measured)
     assert all(each["memory"] <= each["budget"] for each in records[1]["larger"])
+
+
+def test_the_page_of_products_by_mma_is_of_the_records() -> None:
+    records = [json.loads(path.read_text()) for path in MMA["RECORDS"]]
+    text = MMA["PAGE"].read_text("utf-8")
+    assert text == MMA["page"](*records)
+    for page in (README, ROOT / "docs" / "matmul.md"):
+        assert re.search(r"\((docs/)?performance-mma\.md\)", page.read_text())
+    assert not any(row["wrong"] for record in records for row in record["rows"])
+    assert all(row["is_aligned"] for record in records[:2] for row in record["rows"])
+    assert not any(row["is_aligned"] for row in records[2]["rows"])
+    for row in records[1]["rows"]:  # a loss is told as one
+        least = min(row["ratios"][rival] for rival in ("triton", "cutlass"))
+        told = f"| {row['name']} {row['layout']} | {least:.3f} |"
+        assert (told in text) == (least < 1)
+    wrong = {**records[0], "rows": [{**records[0]["rows"][0], "wrong": ["cutlass"]}]}
+    with pytest.raises(ValueError, match="a result was wrong"):
+        MMA["page"](wrong, *records[1:])
 
 
 def test_the_page_of_projects_says_why_counts_are_not_the_gpus() -> None:

@@ -19,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tilewise.cli import show
+from tilewise.cli.commands.options import KnownGpu
 from tilewise.cli.main import main
 from tilewise.compiler import ahead
 from tilewise.compiler import cache as compiler_cache
@@ -26,13 +27,13 @@ from tilewise.devices import Device
 from tilewise.errors import DeviceUnavailableError
 from tilewise.explain import explain, explain_product, of_shape
 from tilewise.gemm import kept
-from tilewise.gemm.chip import H200, Chip
+from tilewise.gemm.chip import H200, KNOWN, Chip
 from tilewise.gemm.families.hopper import kernel as hopper
 from tilewise.gemm.families.hopper import model
 from tilewise.gemm.families.hopper.readings import readings
 from tilewise.gemm.families.hopper.tiling import Tiling
 from tilewise.gemm.family import Offer
-from tilewise.gemm.plan import best, chip_of, kept_offer, offers, plan_on
+from tilewise.gemm.plan import best, chip_of, kept_offer, offers, offers_of_piece, plan_on
 from tilewise.gemm.product import Operand, Product
 from tilewise.kernel import Kernel
 from tilewise.matmul import matmul
@@ -320,6 +321,22 @@ def test_explain_at_the_command_line(capsys: pytest.CaptureFixture[str]) -> None
     assert document == json.loads(json.dumps(found.to_dict()))
 
 
+def test_the_known_gpus_are_those_of_the_command() -> None:
+    assert [x.value for x in KnownGpu] == list(KNOWN)
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_the_explain_command_plans_for_known_gpus(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["explain", "-m", "4096", "-n", "4096", "-k", "4096", "--gpu", name, "--json"]
+    assert main(words) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["place"].startswith(KNOWN[name].name)
+    kernel = "gemm_hopper" if KNOWN[name].is_hopper else "gemm_mma"
+    assert found["launches"][0]["kernel"] in (kernel, kernel.removeprefix("gemm_"))
+
+
 @pytest.mark.parametrize(
     "words",
     [
@@ -343,6 +360,21 @@ def test_bad_command_lines(
 
 
 # What is kept
+
+
+def test_pieces_take_what_is_kept_unless_it_divides_k() -> None:
+    """The bits of a piece are those of the whole product, whose k nobody divides."""
+    asked = product()
+    first, *others = offers_of_piece(asked, H200)
+    whole = next(x for x in others if not x.divides_k and x.choice != first.choice)
+    divided = next(x for x in others if x.divides_k)
+    for winner, expected in ((whole, whole), (divided, first)):
+        kept.keep(asked, H200, winner.family, winner.choice, {})
+        try:
+            found = offers_of_piece(asked, H200)[0]
+            assert (found.family, found.choice) == (expected.family, expected.choice)
+        finally:
+            kept.forget(asked, H200)
 
 
 def test_keeps_and_finds_again(cache: Path) -> None:

@@ -72,7 +72,8 @@ class Counters(Record):
     ``wgmma`` is one request a warp, and has the bytes of its operands in shared memory. Barriers
     and divergent branches are counted a warp; additions, multiplications and fused multiply-adds
     (``fadd``, ``fmul``, ``ffma`` of float, ``dadd``, ``dmul``, ``dfma`` of double) a thread, as the
-    PTX has them. The meaning is Nsight Compute's
+    PTX has them. Of ``flops``, those of tensor cores on factors of 16 bits that are summed in
+    float32, and on doubles, are there by type too. The meaning is Nsight Compute's
     (``l1tex__t_requests``, ``l1tex__t_sectors``, ``l1tex__data_bank_conflicts``,
     ``smsp__sass_thread_inst_executed_op_ffma``).
     """
@@ -123,6 +124,9 @@ class Counters(Record):
     dadd: int = 0
     dmul: int = 0
     dfma: int = 0
+    tensor_float16_flops: int = 0
+    tensor_bfloat16_flops: int = 0
+    tensor_float64_flops: int = 0
     warp_instructions: int = 0
     thread_instructions: int = 0
 

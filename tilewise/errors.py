@@ -33,6 +33,10 @@ class DeviceUnavailableError(TilewiseError):
     """The device that was asked for is not there, or can't be used."""
 
 
+class GpuTooOldError(DeviceUnavailableError):
+    """The compiler knows no architecture as old as the GPU's."""
+
+
 class ParserMissingError(TilewiseError):
     """The parser that finds a kernel in a file is not installed."""
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tilewise import sizes
+from tilewise.arrays import own_product
 from tilewise.arrays.call import Call, check
 from tilewise.arrays.libraries import Array
 from tilewise.arrays.operands import Seen, first_gpu, gpu_of, inputs, new, result_operand
@@ -51,7 +52,7 @@ class Explanation(Shown):
         Bytes of the device's memory that they need besides.
     offer : Offer or None
         The family that answers, its choices, and the seconds that its model expects of all
-        launches; None on the host and on the emulator.
+        launches; None on the emulator, and where the arrays' own library answers.
     alternatives : tuple of Offer
         The next best, of whichever family.
     """
@@ -182,13 +183,15 @@ def explain(
     room = None if max_gpu_memory is None else sizes.parse(max_gpu_memory, "max_gpu_memory")
     ordinal = call.library.ordinal(a)
     if ordinal is not None:
-        gpu = gpu_of(ordinal)
         product, copies = asked(call)
-        return _by_kernels(product, gpu, copies)
-    place = device_of(device) if device != "auto" else first_gpu()
+        if why := own_product.why_on_gpu(call.dtype, ordinal):
+            return _by_library(call, product, f"GPU {ordinal}", why)
+        return _by_kernels(product, gpu_of(ordinal), copies)
     product, copies = on_arrival(call)
-    if place is None:
-        return _by_library(call, product)
+    place = device_of(device) if device != "auto" else first_gpu()
+    why = own_product.why_on_host(call.dtype, place) if device == "auto" else ""
+    if place is None or why:
+        return _by_library(call, product, "the host", why)
     there = device_name(place.name, place.arch)
     given = "a, b and c" if call.c is not None else "a and b"
     travel = f"{given} to {there}, and the result back"
@@ -332,18 +335,12 @@ def _of_plan(product: Product, place: str, plan: Plan, copies: Sequence[str]) ->
     )
 
 
-def _by_library(call: Call, product: Product) -> Explanation:
-    name = {"numpy": "NumPy", "torch": "PyTorch"}[call.library.name]
+def _by_library(call: Call, product: Product, place: str, why: str) -> Explanation:
+    name = {"numpy": "NumPy", "torch": "PyTorch", "cupy": "CuPy"}[call.library.name]
     copies = []
-    if ITEM_SIZES[call.dtype] == 2:
+    if ITEM_SIZES[call.dtype] == 2 and not call.library.sums_in_float32(call.a):
         copies.append("a and b, as float32: the product is summed in it, and then rounded")
-    return Explanation(
-        product,
-        "the host",
-        f"{name}'s own product",
-        "the arrays lie on the host, and there is no GPU",
-        tuple(copies),
-    )
+    return Explanation(product, place, f"{name}'s own product", why, tuple(copies))
 
 
 def _launch(step: Step) -> str:

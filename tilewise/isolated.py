@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewise import errors
-from tilewise.compiler import Compiled, confine
+from tilewise.compiler import Compiled, processes
 from tilewise.compiler.clock import Clock
 from tilewise.counted import Confirmation, Counters, Footprint, Resources
 from tilewise.devices import arguments
@@ -294,7 +294,10 @@ def _asked(task: Task, limits: Limits) -> LaunchReport:
     seconds = None if limits.seconds is None else limits.seconds + GRACE
     clock = Clock(seconds, task.compiled.file)
     try:
-        heard = confine.ask("tilewise.isolated_process", pickle.dumps(task), clock, files=files)
+        heard = processes.ask(
+            "tilewise.isolated_process", pickle.dumps(task), clock, files=files,
+            may_fork=task.device != "gpu",  # CUDA forbids it where it was begun before
+        )  # fmt: skip
     except TimeoutError as error:
         raise LaunchError(f"{task.compiled.name}: the launch did not start: {error}") from None
     if heard.is_late:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tilewise.compiler import confine
+from tilewise.compiler import confine, processes
 from tilewise.devices import Device, get_device
 from tilewise.devices.emulator import Emulator
 from tilewise.errors import LaunchError, TilewiseError
@@ -78,4 +78,4 @@ def _with_variables(
 
 def main() -> None:
     """Answer what is asked on standard input, and end."""
-    confine.serve(lambda: lambda asked: pickle.dumps(answer(pickle.loads(asked))))
+    processes.serve(lambda: lambda asked: pickle.dumps(answer(pickle.loads(asked))))

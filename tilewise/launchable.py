@@ -14,11 +14,13 @@ from tilewise.devices import Device, device_of
 from tilewise.isolated import launch as in_a_process
 from tilewise.launch import Launch, LaunchReport, dim3, each_of
 from tilewise.limits import Limits
+from tilewise.places import Dim3
 from tilewise.tracebacks import front_door
 from tilewise.variables import Variables
 
 if TYPE_CHECKING:
     from tilewise.lens.profile import Profile
+    from tilewise.lens.watch import Watch
 
 CHECKS = ("raise", "strict", "collect", "off")
 
@@ -216,4 +218,59 @@ class Launchable(ABC):
         return profile_launch(
             self, grid, block, args, shared=shared, arch=arch or self.arch,
             checks=checks, whole=whole, cooperative=cooperative,
+        )  # fmt: skip
+
+    @front_door
+    def watch(
+        self,
+        grid: int | Sequence[int],
+        block: int | Sequence[int],
+        args: Sequence[Any],
+        shared: int = 0,
+        *,
+        blocks: Sequence[Dim3] = (),
+        arch: str | None = None,
+        cooperative: bool = False,
+    ) -> Watch:
+        """Run some blocks of a launch on the emulator, and show what they do, step by step.
+
+        In Jupyter the result shows itself; ``.save("FILE.html")`` keeps it. No array changes.
+
+        Parameters
+        ----------
+        grid, block, args, shared, cooperative
+            As :meth:`launch` takes them; arrays are NumPy's. With the blocks that are shown the
+            others of their clusters run, and in a cooperative launch all.
+        blocks : sequence of (int, int, int)
+            The blocks to show, x first; by default the first of the grid and the last.
+        arch : str, optional
+            To compile for, as ``"sm_80"``; by default :attr:`arch`.
+
+        Returns
+        -------
+        Watch
+            Without a check of the result. A small launch is run whole too, so that faults of other
+            blocks are found.
+
+        Raises
+        ------
+        CompileError, LaunchError, CheckError, MemoryError, ValueError, TypeError
+
+        Examples
+        --------
+        >>> import numpy as np, tilewise
+        >>> source = '''extern "C" __global__ void copy(int n, const float* x, float* y) {
+        ...     int i = blockIdx.x * blockDim.x + threadIdx.x;
+        ...     if (i < n) y[i] = x[i];
+        ... }'''
+        >>> x = np.ones(100, dtype=np.float32)
+        >>> found = tilewise.Kernel(source, "copy").watch(2, 64, (100, x, x.copy()))
+        >>> [block["index"] for block in found.trace.to_dict()["blocks"]]
+        [[0, 0, 0], [1, 0, 0]]
+        """
+        from tilewise.lens.watch import watch_args
+
+        return watch_args(
+            self, grid, block, args, shared=_size(shared), blocks=blocks, arch=arch,
+            cooperative=cooperative,
         )  # fmt: skip

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tilewise import sizes
-from tilewise.arrays import repeat
+from tilewise.arrays import own_product, repeat
 from tilewise.arrays.call import Call, check
 from tilewise.arrays.libraries import Array, View
 from tilewise.arrays.operands import Seen, first_gpu, gpu_of, inputs, result_operand, span
@@ -18,7 +18,7 @@ from tilewise.devices.prepared import Prepared
 from tilewise.errors import TilewiseError
 from tilewise.gemm import beside
 from tilewise.gemm.plan import plan_product
-from tilewise.gemm.product import ACCUMULATORS, Operand, offset
+from tilewise.gemm.product import Operand, offset
 from tilewise.gemm.steps import execute
 from tilewise.host.product import multiply
 from tilewise.places import ITEM_SIZES
@@ -61,9 +61,11 @@ def matmul(
         By default that of ``out``, or else of A and B. It may be float32 for 16-bit A and B.
     device : str or Device
         ``"auto"``: where the arrays lie, on their library's current stream, not waited for. From
-        the host they go to the GPU and back; with no GPU, to their own library's product.
-        ``"gpu"``: the same, but a missing GPU is an error. ``"emulator"``: arrays on the host, by
-        the general kernel on the emulator. Or a device, as ``tilewise.emulator("sm_80")``.
+        the host they go to the GPU and back; with no GPU, to their own library's product, and so
+        do 16-bit arrays where the GPU is older than compute capability 8.0. ``"gpu"``: the same,
+        but a missing GPU is an error, and arrays on the host go to an older one too.
+        ``"emulator"``: arrays on the host, by the general kernel on the emulator. Or a device, as
+        ``tilewise.emulator("sm_80")``.
     max_gpu_memory : int or str, optional
         For arrays on the host: what the product may take of the GPU's memory, in bytes or as
         ``"20GB"`` or ``"512MiB"``. By default what is free, less a reserve.
@@ -110,10 +112,13 @@ def matmul(
                 raise ValueError(
                     "max_gpu_memory is for arrays on the host; these lie on the GPU already"
                 )
+            if own_product.why_on_gpu(call.dtype, ordinal):
+                return own_product.multiply(call)
             return _where_it_lies(call, gpu_of(ordinal), key)
         place = device_of(device) if device != "auto" else first_gpu()
-        if place is None:
-            result = _by_library(call)
+        why = own_product.why_on_host(call.dtype, place) if device == "auto" else ""
+        if place is None or why:
+            result = own_product.multiply(call)
         elif isinstance(place, Gpu):
             result = multiply(call, place, room)
         else:
@@ -259,30 +264,4 @@ def _on(call: Call, device: Device) -> Array:
     workspace = device.empty((plan.workspace,), np.uint8)
     execute(plan, device, 0, (a_at, b_at, c_at, back.pointer, workspace.pointer))
     target[...] = back.to_numpy().reshape(call.shape)
-    return result
-
-
-def _by_library(call: Call) -> Array:
-    """By the arrays' own library, on the host, as the kernels do it."""
-    library = call.library
-    wide = ACCUMULATORS[call.dtype]
-    with np.errstate(all="ignore"):
-        if call.alpha == 0:
-            value = library.empty(call.shape, wide, call.a)
-            value[...] = 0
-        else:
-            a, b = library.cast(call.a, wide), library.cast(call.b, wide)
-            if call.transpose_a and call.has_rows:
-                a = a.swapaxes(-1, -2)
-            if call.transpose_b and call.has_columns:
-                b = b.swapaxes(-1, -2)
-            value = a @ b
-            if call.alpha != 1:
-                value = value * call.alpha
-        if call.c is not None:
-            value = value + library.cast(call.c, wide) * call.beta
-        result = call.out
-        if result is None:
-            result = library.empty(call.shape, call.out_dtype, call.a)
-        result[...] = value
     return result

@@ -15,16 +15,13 @@ from tilewise.arrays.operands import first_gpu
 from tilewise.compiler import ahead, cache
 from tilewise.devices import limits
 from tilewise.explain import LAYOUTS, of_shape
-from tilewise.gemm.chip import H200, Chip
+from tilewise.gemm.chip import H200, OLDEST, Chip
 from tilewise.gemm.every import every_kernel
 from tilewise.gemm.plan import chip_of, kernels_of
 from tilewise.gemm.product import DTYPES
 from tilewise.kernel import Kernel
 from tilewise.shown import Part, Shown, duration, plural
 from tilewise.tracebacks import front_door
-
-# Compute capabilities; on those before the oldest every product goes to the general kernel.
-_OLDEST, _HOPPER = 80, 90
 
 
 @dataclass(frozen=True, repr=False)
@@ -201,13 +198,14 @@ def _planned_for(arch: str | None) -> tuple[str, Chip | None]:
         return gpu.arch, chip_of(gpu)
     arch = arch or compiler.DEFAULT_ARCH
     compiler.check_architecture(arch)
-    capability = limits.compute_capability(arch)
-    arch = limits.best_architecture(capability, compiler.architectures())  # as on such a GPU
+    asked = limits.compute_capability(arch)
+    arch = limits.best_architecture(asked, compiler.architectures())  # as on such a GPU
     if gpu is not None and arch == gpu.arch:
         return arch, chip_of(gpu)
-    if capability == _HOPPER:
+    capability = limits.compute_capability(arch)
+    if capability == H200.capability:
         return arch, H200
-    return arch, Chip(arch, H200.multiprocessors, False) if capability >= _OLDEST else None
+    return arch, Chip(arch, H200.multiprocessors, capability) if capability >= OLDEST else None
 
 
 def _folder() -> str:

@@ -24,13 +24,10 @@ from tilewise.bench.suites import sets_to_rotate as sets
 from tilewise.bench.summary import geometric_mean, group_of, summaries
 from tilewise.cli.main import main
 from tilewise.devices.gpu import Gpu
-from tilewise.kernel import Kernel
 from tilewise.matmul import matmul
 from tilewise.provenance import provenance, write_whole
 
 ROOT = Path(__file__).parents[2]
-PROBE = ROOT / "tilewise" / "kernels" / "probes" / "tensor_core_peak.cu"
-FLOAT64_PROBE = PROBE.with_name("tensor_core_float64.cu")
 
 
 @pytest.fixture(autouse=True)
@@ -272,25 +269,6 @@ def test_of_large_products_rows_are_drawn(torch: Any, monkeypatch: pytest.Monkey
     made.ours()
     made.d[:, 3] = math.nan  # in whichever row
     assert products.error_share(made.a, made.b, made.d) == math.inf
-
-
-# The ceilings' kernels
-
-
-@pytest.mark.parametrize(("dtype", "half"), [("bfloat16", "bf16"), ("float16", "f16")])
-def test_the_probe_compiles_without_spills(dtype: str, half: str) -> None:
-    compiled = Kernel(PROBE, "tensor_core_peak", {"INPUT": dtype}).compile("sm_90a")
-    assert compiled.resources.spill_bytes == 0
-    assert f"wgmma.mma_async.sync.aligned.m64n256k16.f32.{half}.{half}" in compiled.ptx
-
-
-def test_the_probe_of_float64_computes_on_the_emulator() -> None:
-    """A round adds 8 products of k = 8 to sums of which a lane has 4 in each."""
-    kernel = Kernel(FLOAT64_PROBE, "tensor_core_float64", {})
-    assert kernel.compile("sm_90a").resources.spill_bytes == 0
-    out = np.zeros(64)
-    kernel.launch(1, 64, (3, np.ones(32 * 6), out), device="emulator")
-    assert (out == 3 * 8 * 4 * 8).all()
 
 
 # The command
@@ -587,30 +565,3 @@ def test_a_result_that_changes_is_found(gpu: Gpu, monkeypatch: pytest.MonkeyPatc
     assert not found["correct"]
     assert "changed" in found["rows"][0]["failure"]
     assert found["summaries"] == []
-
-
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-def test_the_probe_does_the_work_that_is_counted(gpu: Gpu, dtype: str) -> None:
-    from tilewise.bench import ceilings
-
-    if gpu.arch != "sm_90a":
-        pytest.skip("needs a GPU of compute capability 9.0")
-    assert (ceilings.SOURCE, ceilings.FLOPS_A_SUM) == (PROBE, 2 * 256 * 128 * 4096)
-    launch = ceilings.probe(np.ones(ceilings.SHARED_BYTES // 2), dtype, 3, gpu)
-    kernel = Kernel(PROBE, "tensor_core_peak", {"INPUT": dtype})
-    gpu.launch(kernel.compile(gpu.arch), launch)
-    # 128 sums of a thread, each over k = 4096.
-    assert (launch.args[2].to_numpy() == 128 * 4096).all()
-
-
-def test_the_probe_of_float64_does_the_work_that_is_counted(gpu: Gpu) -> None:
-    from tilewise.bench import ceilings
-
-    if gpu.arch != "sm_90a":
-        pytest.skip("needs a GPU of compute capability 9.0")
-    assert (ceilings.FLOAT64_SOURCE, ceilings.FLOAT64_FLOPS_A_ROUND) == (FLOAT64_PROBE, 8 * 2048)
-    launch = ceilings.float64_probe(np.ones(32 * 6), 3, 2, gpu)
-    kernel = Kernel(FLOAT64_PROBE, "tensor_core_float64", {})
-    gpu.launch(kernel.compile(gpu.arch), launch)
-    # Of a lane 4 of each of 8 sums, each over k = 8 of each round.
-    assert (launch.args[2].to_numpy() == 3 * 8 * 4 * 8).all()

@@ -16,6 +16,7 @@ import pytest
 from commands import as_if_on_a_gpu
 from fake_gpu import FakeGpu
 from reference import thorough
+from scripts import script
 
 from tilewise.bench import climb, record
 from tilewise.bench.climb import Settings
@@ -23,8 +24,10 @@ from tilewise.cli.main import main
 from tilewise.devices.emulator import Emulator
 from tilewise.devices.gpu import Gpu
 from tilewise.errors import LaunchError
-from tilewise.ladder.rungs import RUNGS
+from tilewise.ladder.rungs import RUNGS, rung, rungs_of
 from tilewise.launch import Launch
+from tilewise.places import TensorMap
+from tilewise.tensor_map import MappedArray
 
 
 @pytest.fixture(autouse=True)
@@ -39,6 +42,10 @@ def test_settings() -> None:
     assert settings.rungs("bfloat16") == RUNGS[13:]
     assert Settings(kernels=("tiled", "matmul")).has_ours
     assert not Settings(kernels=("tiled",)).has_ours
+    assert Settings().dtypes == Settings(kernels=("matmul",)).dtypes == ("float32", "bfloat16")
+    assert {each for dtype in Settings().dtypes for each in settings.rungs(dtype)} == set(RUNGS)
+    assert Settings(kernels=("tiled",)).dtypes == ("float32",)
+    assert Settings(kernels=("persistent",)).dtypes == ("bfloat16",)
     assert Settings().edge_sizes("float32") == (2048, 4096)
     assert Settings(kernels=("tiled",)).edge_sizes("float32") == ()
     for change, told in (
@@ -46,9 +53,11 @@ def test_settings() -> None:
         ({"sizes": (0,)}, "a size is 0"),
         ({"kernels": ("tilde",)}, "no kernel called 'tilde'"),
         ({"dtypes": ("int8",)}, "dtype is 'int8'"),
+        ({"kernels": ("tiled", "tuned"), "dtypes": ("float32", "bfloat16")},
+         "none of tiled, tuned takes bfloat16"),
         ({"rounds": 0}, "rounds is 0"),
         ({"seconds": math.inf}, "seconds is inf"),
-    ):
+    ):  # fmt: skip
         with pytest.raises(ValueError, match=told):
             Settings(**change)
 
@@ -140,7 +149,10 @@ class EmulatedGpu(FakeGpu):
             np.ctypeslib.as_array((kind * (n * n)).from_address(at)).reshape(n, n)
             for at in addresses
         ]
-        args = list(prepared.launch.args)
+        args = [
+            MappedArray(arrays[x.place.array], x) if isinstance(x, TensorMap) else x
+            for x in prepared.launch.args
+        ]
         args[4], args[6], args[9] = arrays
         launch = prepared.launch
         again = Launch(launch.grid, launch.block, tuple(args), launch.shared)
@@ -194,6 +206,13 @@ def emulated(torch: Any, monkeypatch: pytest.MonkeyPatch) -> EmulatedGpu:
     return gpu
 
 
+def of_units(document: Mapping[str, Any], dtype: str, unit: str) -> float:
+    """What a unit can do in a dtype, operations a second."""
+    rate = document["arithmetic"][dtype][unit]
+    assert isinstance(rate, float)
+    return rate
+
+
 def rows_of(document: Mapping[str, Any], n: int, dtype: str = "float32") -> dict[str, Any]:
     return {
         row["kernel"]: row for row in document["rows"] if (row["n"], row["dtype"]) == (n, dtype)
@@ -218,7 +237,9 @@ def test_a_climb_from_end_to_end(emulated: EmulatedGpu, dtype: str) -> None:
         assert len(row["seconds_of_rounds"]) == 3
         assert row["tflops"] == pytest.approx(2e-12 * 16**3 / row["seconds"])
         assert row["ratio"] == pytest.approx(5 / (place + 1))
-        assert row["share"] == pytest.approx(1e12 * row["tflops"] / found["ceilings"][dtype])
+        assert row["share"] == pytest.approx(
+            1e12 * row["tflops"] / of_units(found, dtype, row["unit"])
+        )
         assert row["error_ratio"] == row["error"] / rows["vendor"]["error"]
         assert "digest" not in row
     assert "1,024" in rows_of(found, 40, dtype)["single_block"]["skipped"]
@@ -255,7 +276,9 @@ def test_a_climb_of_16_bits(
     assert list(rows) == ["tensor_core", "multistage", "vendor"]
     for row in rows.values():
         assert row["correct"]
-        assert row["share"] == pytest.approx(1e12 * row["tflops"] / found["ceilings"][dtype])
+        assert row["share"] == pytest.approx(
+            1e12 * row["tflops"] / of_units(found, dtype, "tensor cores")
+        )
     taken = {row["kernel"]: row for row in found["kernels"]}
     assert taken["multistage"]["shared_bytes"] == 32768  # its smallest tiles
     emulated.spoiled["multistage"] = lambda c: c.__setitem__((3, 5), 0x4800)
@@ -264,8 +287,76 @@ def test_a_climb_of_16_bits(
     emulated.spoiled.clear()
     monkeypatch.setattr("tilewise.bench.rungs.tensor_core_flops", lambda *_: None)
     unknown = run(settings, emulated)
-    assert unknown["ceilings"][dtype] is None
+    assert unknown["arithmetic"][dtype] == {"tensor cores": None}
     assert {row["share"] for row in unknown["rows"]} == {None}
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("kernel", [each.name for each in RUNGS if each.number > 13])
+def test_every_rung_of_16_bits_climbs_beside_the_vendor(emulated: EmulatedGpu, kernel: str) -> None:
+    """Up to those whose tiles are copied through tensor maps."""
+    found = run(Settings((40,), (kernel, "matmul"), ("bfloat16",), rounds=1), emulated)
+    assert found["correct"], found["rows"]
+    rows = rows_of(found, 40, "bfloat16")
+    assert list(rows) == [kernel, "matmul", "vendor"]
+    for row in rows.values():
+        assert row["unit"] == "tensor cores"
+        assert row["share"] > 0
+        assert row["ratio"] > 0
+    assert rows["matmul"]["by"] == "PyTorch's own product"  # the tensors lie on the host
+    assert [row["kernel"] for row in found["edges"]] == [kernel, "matmul", "vendor"]
+    assert found["kernels"][0]["number"] == next(x.number for x in RUNGS if x.name == kernel)
+
+
+def test_without_a_dtype_every_kernel_is_measured_in_one(emulated: EmulatedGpu) -> None:
+    found = run(Settings((16,), ("naive", "tensor_core", "matmul"), rounds=1), emulated)
+    assert found["dtypes"] == ["float32", "bfloat16"]
+    shown = [(row["kernel"], row["dtype"], row["unit"]) for row in found["rows"]]
+    assert shown == [
+        ("naive", "float32", "multiply-adds"), ("matmul", "float32", "multiply-adds"),
+        ("vendor", "float32", "multiply-adds"), ("tensor_core", "bfloat16", "tensor cores"),
+        ("matmul", "bfloat16", "tensor cores"), ("vendor", "bfloat16", "tensor cores"),
+    ]  # fmt: skip
+    ways = [(x.kernel, x.dtype, x.n) for x in climb.climbed(found)]
+    assert ways == [
+        ("naive", "float32", 16), ("tensor_core", "bfloat16", 16), ("matmul", "bfloat16", 16)
+    ]  # fmt: skip
+
+
+def test_of_float64_the_products_that_choose_are_held_against_the_faster_unit(
+    emulated: EmulatedGpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = Settings((16,), ("tiled", "matmul"), ("float64",), rounds=1)
+    for rate, unit in ((6e13, "tensor cores"), (None, "multiply-adds")):
+        monkeypatch.setattr("tilewise.bench.rungs.tensor_core_flops", lambda *_, r=rate: r)
+        found = run(settings, emulated)
+        units = {row["kernel"]: row["unit"] for row in found["rows"]}
+        assert units == {"tiled": "multiply-adds", "matmul": unit, "vendor": unit}
+        for row in found["rows"]:
+            ceiling = of_units(found, "float64", row["unit"])
+            assert row["share"] == pytest.approx(1e12 * row["tflops"] / ceiling)
+
+
+def test_a_rung_that_the_gpu_cannot_run_is_left_out_with_a_note(
+    emulated: EmulatedGpu, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At an odd size too, where it is no wrong result."""
+    monkeypatch.setattr(emulated, "arch", "sm_80")
+    monkeypatch.setattr(emulated, "emulator", Emulator("sm_80"))
+    monkeypatch.setenv("COLUMNS", "200")
+    words = ["--kernels", "tensor_core,warpgroup,persistent", "--rounds", "1"]
+    assert main(["climb", "--sizes", "40", *words]) == 0
+    out = capsys.readouterr().out
+    for name in ("warpgroup", "persistent"):
+        assert (
+            f"{name} is not run from 40 on in bfloat16: {name} needs compute capability 9.0" in out
+        )
+    settings = Settings((40,), ("tensor_core", "persistent"), rounds=1)
+    found = run(settings, emulated)
+    assert found["correct"]
+    assert [row["kernel"] for row in found["edges"]] == ["tensor_core", "vendor"]
+    assert [row["kernel"] for row in found["kernels"]] == ["tensor_core"]
+    assert [x.kernel for x in climb.climbed(found)] == ["tensor_core"]
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
@@ -413,6 +504,24 @@ def test_a_digest_is_of_all_bits_in_order(torch: Any) -> None:
     assert digest(x.double()) != digest(y.double())
 
 
+@thorough
+def test_the_whole_climb(emulated: EmulatedGpu, tmp_path: Path) -> None:
+    """Every rung of every type by the command that makes the record; its page and its pictures."""
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    file, plot, sizes = (tmp_path / name for name in ("x.json", "x.png", "y.png"))
+    words = ["--dtype", "float32", "--dtype", "bfloat16", "--dtype", "float64", "--sizes", "8,32"]
+    files = ["--json", str(file), "--plot", str(plot), "--plot-sizes", str(sizes)]
+    assert main(["climb", *words, "--rounds", "1", "--seconds", "0.02", *files]) == 0
+    document = json.loads(file.read_text())
+    assert document["correct"]
+    assert [x.kernel for x in climb.climbed(document)] == [*(x.name for x in RUNGS), "matmul"]
+    assert plot.read_bytes().startswith(b"\x89PNG")
+    assert sizes.read_bytes().startswith(b"\x89PNG")
+    text = script("climb.py")["page"](document)
+    for each in RUNGS:
+        assert f"## {each.number} {each.name}\n" in text
+
+
 def test_the_command_on_the_emulated_gpu(
     emulated: EmulatedGpu,
     capsys: pytest.CaptureFixture[str],
@@ -447,7 +556,7 @@ def gpu(gpu: Gpu, torch: Any) -> Gpu:
 
 
 @pytest.mark.usefixtures("alone")
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
 def test_every_rung_climbs(gpu: Gpu, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(climb, "EDGE_SIZES", range(500, 520))
     settings = Settings((32, 130, 512), (), (dtype,), rounds=2, seconds=0.002)
@@ -457,18 +566,22 @@ def test_every_rung_climbs(gpu: Gpu, dtype: str, monkeypatch: pytest.MonkeyPatch
     assert len(steps) == settings.steps
     for n in settings.sizes:
         rows = rows_of(found, n, dtype)
-        assert list(rows) == [*(rung.name for rung in RUNGS), "matmul", "vendor"]
+        assert list(rows) == [*(rung.name for rung in rungs_of(dtype)), "matmul", "vendor"]
         for name, row in rows.items():
             if "skipped" in row:
-                assert name in ("single_thread", "single_block")
+                assert name in ("single_thread", "single_block") or not rung(name).runs_on(gpu.arch)
                 continue
             assert row["correct"]
             assert row["same_bits"] or name == "vendor"
             assert row["in_turn"] or name in ("single_thread", "single_block")
             assert 0 < row["seconds"] < 2
-        assert 0 < rows["vendor"]["error"] < 1e-5
+        assert 0 < rows["vendor"]["error"] < (1e-2 if dtype == "bfloat16" else 1e-5)
     assert {row["kernel"] for row in found["edges"]} == {
-        *(rung.name for rung in RUNGS if rung.number >= climb.EDGE_FROM),
+        *(
+            rung.name
+            for rung in rungs_of(dtype)
+            if rung.number >= climb.EDGE_FROM and rung.runs_on(gpu.arch)
+        ),
         "matmul",
         "vendor",
     }

@@ -15,16 +15,18 @@ from commands import as_if_on_a_gpu
 from scripts import script
 
 from tilewise import bench
-from tilewise.bench import climb, climb_plot, plot, record
+from tilewise.bench import climb, climb_plot, climb_sizes_plot, plot, record
 from tilewise.cli.main import main
 from tilewise.ladder import lessons
 from tilewise.ladder.rungs import RUNGS, rungs_of
 from tilewise.lens import roofline
+from tilewise.precision import HALVES
 from tilewise.provenance import provenance
 
 ROOT = Path(__file__).parents[2]
 DRAWING = script("climb.py")
 SIZES = (128, 4096)
+CEILING = 66.21e12  # of multiply-adds, operations a second
 REAL = rungs_of("float32")
 
 
@@ -44,6 +46,10 @@ def made_up(
     ``slow`` is half as fast as the one before; ``wrong`` gives wrong results.
     """
     numbers = {rung.name: rung.number for rung in RUNGS}
+    arithmetic: dict[str, dict[str, float | None]] = {
+        dtype: {"tensor cores": 8.8e14} if dtype in HALVES else {"multiply-adds": CEILING}
+        for dtype in dtypes
+    }
     rows: list[dict[str, Any]] = []
     kernels: list[dict[str, Any]] = []
     for dtype in dtypes:
@@ -57,6 +63,7 @@ def made_up(
             for name in names:
                 row: dict[str, Any] = {
                     "kernel": name, "number": numbers.get(name), "dtype": dtype, "n": n,
+                    "unit": climb.unit_of(name, dtype, arithmetic[dtype]),
                 }  # fmt: skip
                 rows.append(row)
                 if name == "single_block" and n > 32:
@@ -71,7 +78,8 @@ def made_up(
                 if right:
                     row |= {
                         "seconds": 2e-12 * n**3 / speeds[name], "tflops": speeds[name],
-                        "ratio": speeds[name] / speeds["vendor"], "share": speeds[name] / 66.21,
+                        "ratio": speeds[name] / speeds["vendor"],
+                        "share": 1e12 * speeds[name] / (arithmetic[dtype][row["unit"]] or 1.0),
                         "in_turn": True, "launches_a_round": 9, "seconds_of_rounds": [],
                     }  # fmt: skip
         for rung in rungs_of(dtype):
@@ -113,6 +121,7 @@ def made_up(
             "vendor": "PyTorch's matmul, TF32 off",
         },
         "ceilings": ceilings,
+        "arithmetic": arithmetic,
         "kernels": kernels,
         "rows": rows,
         "edges": edges,
@@ -140,6 +149,7 @@ def test_help(capsys: pytest.CaptureFixture[str]) -> None:
     told = capsys.readouterr().out
     for option in (
         "--sizes", "--kernels", "--dtype", "--rounds", "--seconds", "--json", "--plot",
+        "--plot-sizes",
     ):  # fmt: skip
         assert option in told
 
@@ -197,7 +207,7 @@ def test_the_figure(name: str, measured: dict[str, Any], tmp_path: Path) -> None
 def test_a_line_a_kernel() -> None:
     pytest.importorskip("matplotlib", reason="matplotlib is not installed")
     document = made_up(("float32", "float64"))
-    panels = climb_plot.figure(document).axes
+    panels = climb_sizes_plot.figure(document).axes
     assert len(panels) == 4
     for axes, dtype in zip(panels, ("float32", "float32", "float64", "float64"), strict=True):
         lines = {line.get_label(): line for line in axes.get_lines()}
@@ -207,9 +217,9 @@ def test_a_line_a_kernel() -> None:
         row = climb.row_of(document, "vendor", 4096, dtype)
         assert row is not None
         assert list(x) == list(SIZES)
-        assert y[-1] == 1e3 * row["tflops"]
+        assert y[-1] == row["tflops"]
     with pytest.raises(ValueError, match="nothing to draw"):
-        climb_plot.figure({**document, "rows": []})
+        climb_sizes_plot.figure({**document, "rows": []})
 
 
 def test_the_figure_of_bench_has_every_rung() -> None:
@@ -217,13 +227,19 @@ def test_the_figure_of_bench_has_every_rung() -> None:
     from matplotlib.figure import Figure
 
     axes = Figure().subplots()
-    document = made_up(sizes=(32, 128))
+    document = made_up(("float32", "bfloat16"), sizes=(32, 128))
     plot._rungs(axes, document)
     lines = axes.get_lines()
-    timed = [each for each in RUNGS if climb.row_of(document, each.name, 128, "float32")]
-    assert len(timed) == len(REAL) - 1  # one block holds no C of 128 x 128
+    timed = [
+        each
+        for each in RUNGS
+        if any(climb.row_of(document, each.name, 128, x) for x in ("float32", "bfloat16"))
+    ]
+    assert len(timed) == len(RUNGS) - 1  # one block holds no C of 128 x 128
     drawn = {line.get_label(): line.get_data()[0] for line in lines}
-    assert drawn == {f"{each.number} {each.name}": 128 for each in timed}  # of the squares
+    kinds = {each.name: "bf16" if each.number > len(REAL) else "fp32" for each in timed}
+    names = [f"{each.number} {each.name}, {kinds[each.name]}" for each in timed]
+    assert drawn == dict.fromkeys(names, 128)  # of the squares
     assert len({line.get_color() for line in lines}) == len(timed)
     assert all(line.get_linewidth() > 0 for line in lines)
 
@@ -237,7 +253,7 @@ def test_the_figure_of_bench_has_every_rung() -> None:
 def test_what_is_above_the_ceiling_is_told(
     kernel: str, name: str, measured: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    told = f"{name} is above it in float64: that takes tensor cores"
+    told = f"{name} is above that in float64: it takes tensor cores"
     measured |= made_up(("float32", "float64"))
     assert told not in " ".join(DRAWING["page"](measured).split())
     row = climb.row_of(measured, kernel, 4096, "float64")
@@ -274,16 +290,99 @@ def test_16_bits_have_their_own_rungs_and_ceiling() -> None:
     assert halves[:3] == ["tensor_core", "ldmatrix", "multistage"]
     assert not {row["kernel"] for row in document["rows"] if row["dtype"] == "bfloat16"} & {"tiled"}
     for ceiling in (880e12, None):  # that of tensor cores is not known of every GPU
-        document["ceilings"]["bfloat16"] = ceiling
+        document["arithmetic"]["bfloat16"] = {"tensor cores": ceiling}
         for row in document["rows"]:
             if row["dtype"] == "bfloat16" and "share" in row:
                 row["share"] = ceiling and 1e12 * row["tflops"] / ceiling
         text = " ".join(DRAWING["page"](document).split())
         assert "In bfloat16, at 4,096: " in text
         assert "In float32 it has no figure here" not in text
-        assert ("of the arithmetic ceiling. " in text.split("## 15 ldmatrix")[1]) == bool(ceiling)
+        assert ("of what tensor cores can do. " in text.split("## 15 ldmatrix")[1]) == bool(ceiling)
         if find_spec("matplotlib"):
-            assert len(climb_plot.figure(document).axes) == 4
+            assert len(climb_sizes_plot.figure(document).axes) == 4
+
+
+def test_the_first_rung_of_16_bits_is_held_against_the_last_of_float32() -> None:
+    document = made_up(("float32", "bfloat16"))
+    text = " ".join(DRAWING["page"](document).split())
+    slow, fast = (
+        climb.row_of(document, *each) for each in
+        (("tuned", 4096, "float32"), ("tensor_core", 4096, "bfloat16"))
+    )  # fmt: skip
+    assert slow is not None
+    assert fast is not None
+    told = f"{slow['tflops']:.3g} → {fast['tflops']:.3g} TFLOP/s, "
+    assert f"In bfloat16, at 4,096: {told}" in text
+    assert "times the rung before in float32;" in text
+    assert "times the rung before in float32;" not in text.split("## 15 ldmatrix")[1]
+
+
+def test_the_page_ends_with_the_product_over_sizes() -> None:
+    document = made_up(("float32", "bfloat16"))
+    for row in document["rows"]:
+        if (row["kernel"], row["dtype"]) == ("matmul", "bfloat16"):
+            row["by"] = f"a kernel for {row['n']:,}"
+    ours, last = (
+        climb.row_of(document, name, 4096, "bfloat16") for name in ("matmul", "persistent")
+    )
+    assert ours is not None
+    assert last is not None
+    page = DRAWING["page"](document)
+    end = page.partition("\n## matmul\n")[2]
+    assert "stream-K" in end
+    gain = f"{ours['tflops'] / last['tflops']:.3g}"
+    assert f"| {gain} | a kernel for 4,096 |" in end
+    assert "| a kernel for 128 |" in end
+    assert "\n## matmul\n" not in DRAWING["page"](made_up())  # which has no tensor cores
+
+
+def test_what_a_rung_costs_is_told() -> None:
+    counted = lessons.known()["rungs"]
+    text = " ".join(DRAWING["page"](made_up(("float32", "bfloat16"))).split())
+    was, now = (
+        counted[name]["counters"]["registers a thread"] for name in ("ldmatrix", "multistage")
+    )
+    assert f"It costs registers a thread from {was} to {now} and shared memory" in text
+
+
+def test_short_rounds_are_called_bursts() -> None:
+    document = made_up()
+    assert "are bursts" in " ".join(DRAWING["page"](document).split())
+    document["method"]["seconds_a_round"] = 0.2
+    assert "are bursts" not in " ".join(DRAWING["page"](document).split())
+
+
+def test_a_wrong_result_of_the_vendor_is_told_with_the_bound() -> None:
+    told = "`vendor` at 4,096 in float32. The bound is that of sums in float32 and one rounding."
+    assert told in " ".join(DRAWING["page"](made_up(wrong="vendor")).split())
+
+
+def test_the_climb_is_every_rung_once_and_the_fastest_product_last() -> None:
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    document = made_up(("float64", "bfloat16", "float32"))
+    way = climb.climbed(document)
+    timed = [rung.name for rung in RUNGS if rung.name != "single_block"]
+    assert [point.kernel for point in way] == [*timed, "matmul"]
+    assert {(point.dtype, point.row["unit"]) for point in way} == {
+        ("float32", "multiply-adds"), ("bfloat16", "tensor cores"),
+    }  # fmt: skip
+    speeds, shares, *_ = climb_plot.figure(document).axes
+    labels = [tick.get_text() for tick in speeds.get_yticklabels()]
+    assert labels == [climb.label(point.kernel) for point in way]
+    bars = [patch.get_width() for patch in shares.patches]
+    assert bars == pytest.approx([100 * point.row["share"] for point in way])
+    marks = [line.get_xdata()[0] for line in shares.lines if line.get_marker() == "D"]
+    assert marks == pytest.approx([100 * point.row["ratio"] for point in way])
+    ceilings = {line.get_xdata()[0] for line in speeds.lines if line.get_linestyle() == ":"}
+    assert ceilings == {66.21, 880.0}
+    with pytest.raises(ValueError, match="nothing to draw"):
+        climb_plot.figure({**document, "rows": []})
+
+
+def test_both_plots_in_one_file_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    assert main(["climb", "--plot", "x.png", "--plot-sizes", "x.png"]) == 2
+    assert "are both x.png" in capsys.readouterr().err
 
 
 def test_a_rung_is_held_against_the_one_before_where_both_were_run() -> None:
@@ -320,7 +419,7 @@ def test_the_page_says_what_went_wrong() -> None:
     text = " ".join(DRAWING["page"](document).split())
     assert "Wrong: `tiled` at 128 in float32, `tiled` at 4,096 in float32." in text
     assert "It has no figure here: its results were wrong." in text
-    assert "More than 1.15 times: `thread_tile_1d` at 4,097 in float32." in text
+    assert "More than 1.15 times: in float32 at 4,097 `thread_tile_1d`." in text
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -350,12 +449,13 @@ def test_counters_explain_too() -> None:
 
 def test_every_rung_has_words_and_lines_of_its_own() -> None:
     words = DRAWING["prose"](DRAWING["WORDS"].read_text())
-    assert list(words) == [rung.name for rung in RUNGS]
-    for rung in RUNGS:
-        assert "{{" in words[rung.name]
-        text = DRAWING["quoted"](words[rung.name], rung)
+    files = {rung.name: rung.path for rung in RUNGS} | {"matmul": DRAWING["HOPPER"]}
+    assert list(words) == list(files)
+    for name, file in files.items():
+        assert "{{" in words[name]
+        text = DRAWING["quoted"](words[name], file)
         assert "{{" not in text
-        source = rung.path.read_text()
+        source = file.read_text()
         quotes = text.split("```")[1::2]
         assert quotes
         for quote in quotes:
@@ -363,7 +463,7 @@ def test_every_rung_has_words_and_lines_of_its_own() -> None:
             assert 1 <= len(lines) <= 14
             assert all(line.strip() in source for line in lines)
     with pytest.raises(ValueError, match="has no lines from 'gone'"):
-        DRAWING["quoted"]("{{gone .. sum}}", RUNGS[0])
+        DRAWING["quoted"]("{{gone .. sum}}", RUNGS[0].path)
 
 
 def test_the_page_is_of_the_record_that_is_kept() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from commands import SIGNATURE, Tilewise, caller
+from reference import thorough
 
 from tilewise.cli.main import main
 from tilewise.devices import Device
@@ -48,14 +49,55 @@ def test_commands_on_a_kernel(command: str, own: str, tilewise: Tilewise) -> Non
     assert found.json["arch"] == "sm_80"
 
 
+SMALL = ("-m", 16, "-n", 16, "-k", 16)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("run", "persistent", *SMALL, "--arch", "sm_80"),
+        ("profile", "persistent", *SMALL, "--arch", "sm_80"),
+        ("profile", "tensor_core", "persistent", *SMALL, "--arch", "sm_80"),
+        ("watch", "persistent", *SMALL, "--arch", "sm_80"),
+        ("roofline", "persistent", *SMALL, "--on", "A100"),
+        ("roofline", "persistent", *SMALL, "--on", "H200", "--arch", "sm_80"),
+        ("occupancy", "persistent", "--arch", "sm_80"),
+        ("occupancy", "persistent", "--arch", "sm_90a", "--arch", "sm_80"),
+    ],
+    ids=lambda words: " ".join(map(str, words)),
+)
+def test_a_rung_for_another_architecture(words: tuple[object, ...], tilewise: Tilewise) -> None:
+    """One sentence that says which compute capability it needs, and not the assembler's errors."""
+    found = tilewise(*words)
+    assert found.code == 2
+    assert found.err.splitlines()[0] == (
+        "tilewise: persistent needs compute capability 9.0 and no other (sm_90a), and this is "
+        "sm_80; an emulator of sm_90a runs it on any machine"
+    )
+    assert "error:" not in found.err
+
+
+def test_occupancy_leaves_out_what_cannot_run_a_rung(tilewise: Tilewise) -> None:
+    rows = tilewise("occupancy", "multistage", "--json").json
+    assert {row["arch"] for row in rows["rows"]} >= {"sm_80", "sm_90a"}
+    (old,) = (left for left in rows["left_out"] if left["arch"] == "sm_75")
+    assert old["why"] == (
+        "multistage needs compute capability 8.0 or later, and this is sm_75; an emulator of "
+        "sm_80 runs it on any machine"
+    )
+    only = tilewise("occupancy", "warpgroup", "--json").json
+    assert [row["arch"] for row in only["rows"]] == ["sm_90a"]
+
+
 def test_the_trace_says_for_which(own: str, tilewise: Tilewise) -> None:
     words = (*SIZES, "--tile", 8, "--arch", "sm_80", "--trace", "t.json")
     assert tilewise("watch", own, *words).code == 0
     assert json.loads(Path("t.json").read_text())["arch"] == "sm_80"
 
 
-def test_the_ladder(tilewise: Tilewise) -> None:
-    found = tilewise("ladder", *SIZES, "--arch", "sm_80", "--json")
+@pytest.mark.parametrize("words", [["--dtype", "float16"], pytest.param([], marks=thorough)])
+def test_the_ladder(words: list[str], tilewise: Tilewise) -> None:
+    found = tilewise("ladder", *SIZES, "--arch", "sm_80", *words, "--json")
     assert found.code == 0
     assert found.json["arch"] == "sm_80"
     assert {row["arch"] for row in found.json["rungs"]} == {"sm_80"}

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tilewise import compiler
-from tilewise.compiler import confine, nvrtc
+from tilewise.compiler import forking, nvrtc, processes, starting
 from tilewise.errors import CompileError, LimitError
 from tilewise.limits import Limits
 
@@ -82,6 +82,7 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_was_compiled_needs_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
     compiler.compile(KERNEL, "k", limits=Limits())
     monkeypatch.setattr(subprocess, "Popen", None)
+    monkeypatch.setattr(processes, "ask", None)
     compiler.compile(KERNEL, "k", limits=Limits())
     compiler.forget()
     compiler.compile(KERNEL, "k", limits=Limits(seconds=1))
@@ -89,6 +90,7 @@ def test_what_was_compiled_needs_no_process(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_without_limits_there_is_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subprocess, "Popen", None)
+    monkeypatch.setattr(processes, "ask", None)
     compiler.compile(KERNEL, "k")
 
 
@@ -121,7 +123,8 @@ def test_all_steps_of_a_compilation_have_one_limit(monkeypatch: pytest.MonkeyPat
         f"{answer}from dataclasses import asdict\n{START}time.sleep(0.8)\n"
         "os.write(1, pack(asdict(Output('refused', ok=False))))"
     )
-    monkeypatch.setattr(confine, "_RUN", program)
+    monkeypatch.setattr(starting, "_RUN", program)
+    monkeypatch.setattr(forking, "can_fork", lambda: False)
     with pytest.raises(LimitError, match=r"limit of 1\.2 seconds"):
         compiler.compile(KERNEL, "k", limits=Limits(seconds=1.2))
     with pytest.raises(CompileError, match="refused"):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tilewise.compiler import apart, confine
+from tilewise.compiler import apart, confine, forking, starting
 from tilewise.compiler.clock import Clock
 from tilewise.compiler.nvrtc import Output
 from tilewise.compiler.ptx import apart as assembling
@@ -28,6 +28,12 @@ def assembler(limits: Limits) -> Output:
     return assembling.run("", "k.cu", "sm_90a", "nvJitLink 13.0", limits, clock)
 
 
+@pytest.fixture(autouse=True)
+def started(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes are started, so that they run the programs of these tests."""
+    monkeypatch.setattr(forking, "can_fork", lambda: False)
+
+
 TOOLS = pytest.mark.parametrize("tool", [compiler, assembler])
 Tool = Callable[[Limits], Output]
 
@@ -46,7 +52,7 @@ Tool = Callable[[Limits], Output]
 def test_one_that_breaks_down(
     tool: Tool, program: str, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(confine, "_RUN", program)
+    monkeypatch.setattr(starting, "_RUN", program)
     with pytest.raises(CompileError, match=rf"^k\.cu: the {tool.__name__} broke down \({how}\)"):
         tool(Limits())
 
@@ -55,7 +61,7 @@ def test_one_that_breaks_down(
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere memory is not limited")
 @pytest.mark.parametrize("number", ["SIGABRT", "SIGKILL"])
 def test_one_that_gets_no_memory(tool: Tool, number: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(confine, "_RUN", f"{START}os.kill(os.getpid(), signal.{number})")
+    monkeypatch.setattr(starting, "_RUN", f"{START}os.kill(os.getpid(), signal.{number})")
     with pytest.raises(LimitError, match="limit of 4 GiB of memory"):
         tool(Limits())
     with pytest.raises(CompileError, match=rf"broke down \(signal {number}\)"):
@@ -68,14 +74,14 @@ def test_one_that_gets_no_memory(tool: Tool, number: str, monkeypatch: pytest.Mo
 @TOOLS
 def test_one_that_does_not_end(tool: Tool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tilewise.compiler.exchange._GRACE", 0.1)
-    monkeypatch.setattr(confine, "_RUN", f"{START}time.sleep(60)")
+    monkeypatch.setattr(starting, "_RUN", f"{START}time.sleep(60)")
     with pytest.raises(LimitError, match=r"limit of 0\.2 seconds"):
         tool(Limits(seconds=0.2))
 
 
 @TOOLS
 def test_one_that_does_not_start(tool: Tool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(confine, "START_SECONDS", 0.3)
-    monkeypatch.setattr(confine, "_RUN", "import time\ntime.sleep(60)")
+    monkeypatch.setattr(starting, "START_SECONDS", 0.3)
+    monkeypatch.setattr(starting, "_RUN", "import time\ntime.sleep(60)")
     with pytest.raises(CompileError, match=rf"the {tool.__name__} did not start: .* 0\.3 seconds"):
         tool(Limits())

@@ -17,7 +17,16 @@ from watched import folder as folder
 from watched import secret as secret
 
 from tilewise import compiler
-from tilewise.compiler import apart, confine, header_search, includes, nvrtc, shipped, source_files
+from tilewise.compiler import (
+    apart,
+    confine,
+    header_search,
+    includes,
+    nvrtc,
+    shipped,
+    source_files,
+    starting,
+)
 from tilewise.errors import CompileError, LimitError
 from tilewise.kernel import Kernel
 from tilewise.limits import Limits
@@ -314,7 +323,7 @@ def test_doubtful_sources_take_a_system_that_closes_files(monkeypatch: pytest.Mo
 def _process(monkeypatch: pytest.MonkeyPatch, program: str) -> Iterator[None]:
     """Processes of the compiler's run ``program`` instead."""
     with monkeypatch.context() as patch:
-        patch.setattr(confine, "_RUN", program)
+        patch.setattr(starting, "_RUN", program)
         yield
 
 

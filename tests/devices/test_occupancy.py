@@ -398,8 +398,10 @@ def document(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
 
 def test_a_rung_on_every_architecture(capsys: pytest.CaptureFixture[str]) -> None:
     found = document(capsys, "tiled", "--tile", "16")
-    known = [arch for arch in ARCHITECTURES if arch in compiler.architectures()]
-    assert [row["arch"] for row in found["rows"]] == known
+    known = compiler.architectures()
+    # With the instructions that the GPU alone has, where it has some.
+    own = [f"{x}a" if f"{x}a" in known else x for x in ARCHITECTURES if x in known]
+    assert [row["arch"] for row in found["rows"]] == own
     assert (found["kernel"], found["tile"], found["dtype"]) == ("tiled", 16, "float32")
     assert (found["block"], found["threads"]) == ([16, 16, 1], 256)
     assert found["left_out"] == []

@@ -242,7 +242,7 @@ def test_pieces_go_to_a_device(
     tmp_path: Path, dtype: str, memory: int, emulator: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They are added up there where k is divided."""
-    monkeypatch.setattr(multiply, "_gpu", lambda _: emulator)
+    monkeypatch.setattr(multiply, "_gpu", lambda *_: emulator)
     a, b = drawn(9, 70, dtype=dtype), np.asfortranarray(drawn(70, 11, dtype=dtype))
     c, found = product(tmp_path, a, b, device="gpu", memory=memory)
     assert found.device == "gpu"

@@ -20,6 +20,7 @@ from tilewise.explain import explain, explain_product, of_shape
 from tilewise.gemm import kept, plan
 from tilewise.gemm.chip import H200, MEASURED_MEMORY, MEMORY_SHARE, Chip, chip_by
 from tilewise.gemm.families.hopper.family import Hopper
+from tilewise.gemm.families.mma.family import Mma
 from tilewise.gemm.families.thin.family import ThinHalf
 from tilewise.gemm.family import Family, Offer
 from tilewise.gemm.plan import best, offers, plan_on
@@ -270,10 +271,13 @@ def test_every_kernel_of_a_plan_is_named(dtype: str, multiprocessors: int) -> No
     assert len(seen["thin_half"]) > 20
 
 
-@pytest.mark.parametrize("family", [Hopper(), ThinHalf()], ids=lambda family: family.name)
+@pytest.mark.parametrize("family", [Hopper(), ThinHalf(), Mma()], ids=lambda family: family.name)
 def test_no_kernel_of_what_is_never_taken(family: Family) -> None:
+    older = replace(H200, capability=80)
     assert list(family.kernels(H200, "float32")) == []
-    assert list(family.kernels(replace(H200, is_hopper=False), "float16")) == []
+    assert list(family.kernels(None, "float16")) == []
+    assert any(family.kernels(older, "float16")) is not isinstance(family, Hopper)
+    assert not any(kernel.defines["OVERLAP"] for kernel in family.kernels(older, "float16"))
 
 
 # What planning costs the host
@@ -324,16 +328,16 @@ def test_planning_takes_few_calls() -> None:
 
 @pytest.mark.parametrize("name", sorted(MEASURED_MEMORY))
 def test_the_memory_of_a_chip_as_it_was_measured(name: str) -> None:
-    chip = chip_by(name, 132, True, 1.98e9, 4.8e12, 60 << 20)
+    chip = chip_by(name, 132, 90, 1.98e9, 4.8e12, 60 << 20)
     assert chip.memory == MEASURED_MEMORY[name]
     assert (chip.name, chip.multiprocessors, chip.l2) == (name, 132, 60 << 20)
 
 
 def test_the_memory_of_a_chip_that_nobody_measured() -> None:
     """A copy reaches as much of the datasheet's bandwidth as on an H200."""
-    chip = chip_by("NVIDIA H20", 78, True, 1.98e9, 4.0e12, 60 << 20)
+    chip = chip_by("NVIDIA H20", 78, 90, 1.98e9, 4.0e12, 60 << 20)
     assert chip.memory == MEMORY_SHARE * 4.0e12
     assert pytest.approx(H200.memory, rel=0.01) == MEMORY_SHARE * 4.8e12
     # Drivers that tell nothing.
-    unknown = chip_by("NVIDIA H20", 78, True, 0.0, 0.0, 60 << 20)
+    unknown = chip_by("NVIDIA H20", 78, 90, 0.0, 0.0, 60 << 20)
     assert (unknown.clock, unknown.memory) == (H200.clock, H200.memory)

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from numpy.lib.stride_tricks import as_strided
 from reference import examples, thorough
 
-from tilewise.devices import Device, get_device
+from tilewise.devices import Device
 from tilewise.devices.emulator import Emulator
 from tilewise.devices.emulator.copies.tensor_maps import encode
 from tilewise.errors import RaceError
@@ -32,7 +32,7 @@ from tilewise.gemm.families.simt.table import Table, Way
 from tilewise.gemm.families.simt.tiles import EVERY, AnyTiles, TensorTiles
 from tilewise.gemm.families.simt.ways import every_way
 from tilewise.gemm.families.thin.family import ThinReal
-from tilewise.gemm.plan import chip_of, plan_on
+from tilewise.gemm.plan import plan_on
 from tilewise.gemm.product import Operand, Product
 from tilewise.gemm.steps import Plan, execute
 from tilewise.gemm.transpose import Transposition
@@ -41,6 +41,7 @@ from tilewise.numbers import check
 
 Array = npt.NDArray[Any]
 MARK = 7.0  # where nobody may write
+FEW = Chip("few", 4)
 
 
 def product(m: int, n: int, k: int, dtype: str = "float32", **changes: Any) -> Product:
@@ -120,15 +121,6 @@ def test_what_it_cannot_read_goes_to_the_general_kernel() -> None:
     assert "neither dimension of A is contiguous" in found.why
 
 
-def test_other_gpus_take_it_too() -> None:
-    """Without what only a Hopper GPU has: launches that overlap."""
-    found = plan_on(product(1000, 1000, 1000), Chip("another", 108, is_hopper=False))
-    assert names(found)[0] == "gemm_simt"
-    assert not any(step.launch.overlap for step in found.steps)
-    assert all(step.kernel.defines["OVERLAP"] == 0 for step in found.steps)
-    assert chip_of(get_device("emulator")) is None
-
-
 def test_16_bits_are_none_of_its() -> None:
     assert "float16" in fma.objection(product(64, 64, 64, "float16"))
 
@@ -169,12 +161,12 @@ def test_blocks_are_no_more_than_a_multiprocessor_holds(dtype: str, tiles: AnyTi
     both = (readings(each)[0] for each in (asked, transposed))
     reading = next(each for each in both if each.fits(tiles))
     choice = fma.Choice(0.0, reading, tiles, 1)
-    plan = fma.plan(choice, H200.multiprocessors, True, False)
+    plan = fma.plan(choice, H200, False)
     resources = plan.steps[0].kernel.compile("sm_90a").resources
     assert resources.spill_bytes == 0
     assert resources.shared_bytes == tiles.shared(dtype, reading.a.is_k_major, False)
     by_registers = 65536 // (-(-resources.registers // 8) * 8 * tiles.threads)
-    by_shared = fma.SHARED // (resources.shared_bytes + 1024)
+    by_shared = H200.shared // (resources.shared_bytes + 1024)
     room = min(by_registers, by_shared)
     # Of these NVRTC 13.5 leaves room for 5, and 13.0 for 6.
     is_either = str(tiles) == "32x32 by tensor cores, cp.async"
@@ -187,11 +179,11 @@ def test_blocks_are_spread_evenly(blocks: int) -> None:
     tiles = next(each for each in EVERY["float32"] if each.residents == 4)
     asked = product(tiles.block_m, tiles.block_n * blocks, 64)
     choice = fma.Choice(0.0, readings(asked)[0], tiles, 1)
-    launch = fma.plan(choice, 132, True, False).steps[0].launch
+    launch = fma.plan(choice, H200, False).steps[0].launch
     waiting = -(-blocks // 132)
     own = tiles.shared("float32", True, False) + launch.shared + 1024
-    assert own * waiting <= fma.SHARED < own * (waiting + 1)
-    assert fma.plan(choice, 132, False, False).steps[0].launch.shared == 0
+    assert own * waiting <= H200.shared < own * (waiting + 1)
+    assert fma.plan(choice, replace(H200, capability=100), False).steps[0].launch.shared == 0
 
 
 SIZES = st.sampled_from([1, 2, 3, 4, 16, 17, 31, 33, 40, 64, 68])
@@ -248,10 +240,10 @@ def test_every_choice_is_right(
     """On the emulator, which finds what is read or written beyond the matrices."""
     asked, arrays = case
     assert fma.objection(asked) == ""
-    every = list(choices(asked, Chip("few", 4)))
+    every = list(choices(asked, FEW))
     small = [x for x in every if x.tiles.block_m * x.tiles.block_n <= 64 * 64] or every
     choice = data.draw(st.sampled_from(small))
-    run(asked, arrays, fma.plan(choice, 4, False, fma.is_swapped(asked)))
+    run(asked, arrays, fma.plan(choice, FEW, fma.is_swapped(asked)))
 
 
 @pytest.mark.sampled(13)
@@ -269,13 +261,13 @@ def test_a_product_of_no_k_is_zero_by_every_choice(
     a = Operand(32, 1) if a_is_k_major else Operand(1, 32)
     b = Operand(1, 32) if b_is_k_major else Operand(32, 1)
     asked = product(rows, columns, 0, dtype, a=a, b=b, d=Operand(columns, 1))
-    for choice in list(choices(asked, Chip("few", 4)))[part::3]:
+    for choice in list(choices(asked, FEW))[part::3]:
         arrays = {
             "a": (np.full(1, np.nan, dtype), empty[0]),
             "b": (np.full(1, np.nan, dtype), empty[1]),
             "d": (flat, flat.reshape(1, rows, columns)),
         }
-        run(asked, arrays, fma.plan(choice, 4, False, fma.is_swapped(asked)))
+        run(asked, arrays, fma.plan(choice, FEW, fma.is_swapped(asked)))
 
 
 @pytest.mark.sampled(3)
@@ -299,7 +291,7 @@ def test_all_tiles_are_right(dtype: str, tiles: AnyTiles) -> None:
         for reading in readings(asked):
             if reading.fits(tiles):
                 runs += 1
-                run(asked, arrays, fma.plan(fma.Choice(0.0, reading, tiles, 2), 4, False, False))
+                run(asked, arrays, fma.plan(fma.Choice(0.0, reading, tiles, 2), FEW, False))
     assert runs
 
 
@@ -337,7 +329,7 @@ def test_tensor_cores_take_any_layout(
     arrays["d"][0][...] = arrays["c"][0]  # what is checked adds C as it was in D
     (reading, *_) = readings(asked)
     for parts in (1, 2):
-        plan = fma.plan(fma.Choice(0.0, reading, tiles, parts), 4, True, False)
+        plan = fma.plan(fma.Choice(0.0, reading, tiles, parts), FEW, False)
         run(asked, arrays, plan)
     assert conflicts(asked, arrays, plan) == 0
 
@@ -356,7 +348,7 @@ def test_k_major_matrices_are_packed_for_bulk_copies() -> None:
     fitting = [tiles for tiles in EVERY["float64"] if reading.fits(tiles)]
     assert all(tiles.bulk for tiles in fitting)  # the others would gain nothing
     tiles = fitting[-1]
-    run(asked, arrays, fma.plan(fma.Choice(0.0, reading, tiles, 1), 4, True, False))
+    run(asked, arrays, fma.plan(fma.Choice(0.0, reading, tiles, 1), FEW, False))
 
 
 @pytest.mark.sampled(4)
@@ -389,7 +381,7 @@ def test_k_major_matrices_are_transposed(dtype: str, is_shared: bool) -> None:
         }
         assert of_kernels
         for tiles in of_kernels.values():
-            plan = fma.plan(fma.Choice(0.0, reading, tiles, 1), 4, True, False)
+            plan = fma.plan(fma.Choice(0.0, reading, tiles, 1), FEW, False)
             assert "transposed" in plan.chosen
             assert plan.workspace == sum(copy.bytes for _, copy in reading.copies)
             # What follows a transposition waits for its end.
@@ -426,7 +418,7 @@ def test_bulk_copies_of_a_batch(dtype: str, is_shared: bool) -> None:
     (reading, *_) = readings(asked)
     every = [tiles for tiles in EVERY[dtype] if tiles.bulk and reading.fits(tiles)]
     assert every
-    run(asked, arrays, fma.plan(fma.Choice(0.0, reading, every[-1], 1), 4, False, False))
+    run(asked, arrays, fma.plan(fma.Choice(0.0, reading, every[-1], 1), FEW, False))
 
 
 @pytest.mark.sampled(2)
@@ -442,7 +434,7 @@ def test_a_copy_over_what_was_read_needs_a_proxy_fence(dtype: str, tmp_path: Pat
     asked = product(m, n, k, dtype)
     (reading, *_) = readings(asked)
     tiles = min((x for x in EVERY[dtype] if x.bulk and reading.fits(x)), key=attrgetter("block_n"))
-    plan = fma.plan(fma.Choice(0.0, reading, tiles, 1), 4, True, False)
+    plan = fma.plan(fma.Choice(0.0, reading, tiles, 1), FEW, False)
     run(asked, arrays, plan)
     (step,) = plan.steps
     source = step.kernel.path
@@ -464,9 +456,9 @@ def test_a_copy_over_what_was_read_needs_a_proxy_fence(dtype: str, tmp_path: Pat
 @pytest.mark.parametrize("dtype", EVERY)
 def test_every_k_step_was_measured(dtype: str) -> None:
     """However A and B are read, a longer product takes longer."""
-    for chip in (H200, Chip("another", 108, is_hopper=False)):
+    for chip in (H200, Chip("another", 108, capability=80), Chip("another", 84, capability=86)):
         for of_a, of_b in combinations(TRAITS, TRAITS):
-            ways = every_way(dtype, chip.is_hopper, of_a, of_b)
+            ways = every_way(dtype, chip, of_a, of_b)
             assert ways
             table = Table(dtype, chip, ways)
             short, long = (table.seconds(n, n, n, 1, counts=5) for n in (512, 4096))
@@ -491,19 +483,10 @@ def test_what_is_repeated_long_has_the_clock_that_its_tiles_leave() -> None:
     assert slow_small / small > slow_large / large
 
 
-def test_another_gpu_is_as_fast_as_its_rates() -> None:
-    """Twice the memory rate and the clock: nearly half of the time."""
-    ways = [Way(EVERY["float32"][0], Access(True), Access(False))]
-    usual = Table("float32", H200, ways).seconds(4096, 4096, 4096, 1)[0, 0]
-    twice = replace(H200, memory=2 * H200.memory, clock=2 * H200.clock)
-    fast = Table("float32", twice, ways).seconds(4096, 4096, 4096, 1)[0, 0]
-    assert fast == pytest.approx(usual / 2, rel=0.01)
-
-
 @pytest.mark.parametrize("dtype", EVERY)
-@pytest.mark.parametrize("is_hopper", [True, False])
-def test_every_kernel_that_is_planned_is_listed(dtype: str, is_hopper: bool) -> None:
-    chip = Chip("some", 132, is_hopper)
+@pytest.mark.parametrize("capability", [90, 80, 86])
+def test_every_kernel_that_is_planned_is_listed(dtype: str, capability: int) -> None:
+    chip = Chip("some", 132, capability)
     families = (Simt(), ThinReal())
     listed = {kernel for family in families for kernel in family.kernels(chip, dtype)}
     assert len(listed) <= 132
@@ -545,25 +528,6 @@ def test_the_traits_of_a_matrix_are_what_the_readings_say(
 def is_unaligned_to(size: int, x: Matrix, dtype: str) -> bool:
     """Whether lines that begin at multiples of 16 bytes begin at such of ``size`` too."""
     return not x.is_mapped or x.pitch * np.dtype(dtype).itemsize % size == 0
-
-
-def test_only_hopper_takes_bulk_copies() -> None:
-    asked = product(4096, 4096, 4096)
-    assert any(each.tiles.bulk for each in choices(asked, H200))
-    assert not any(
-        each.tiles.bulk for each in choices(asked, Chip("another", 132, is_hopper=False))
-    )
-    assert best(asked).bulk
-    assert "copied by tensor maps" in plan_on(asked, H200).chosen
-    # Unaligned matrices have no tensor map; and a K-major B would make pieces of D's columns.
-    for other in (
-        asked._replace(b=Operand(4097, 1)),
-        asked._replace(a=Operand(4097, 1)),
-        asked._replace(b=Operand(4096, 1, 0, 4)),
-        asked._replace(b=Operand(1, 4096)),
-    ):
-        in_place = (each for each in choices(other, H200) if not each.reading.copies)
-        assert not any(each.tiles.bulk for each in in_place)
 
 
 def run(

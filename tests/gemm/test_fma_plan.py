@@ -26,6 +26,8 @@ from tilewise.gemm.families.simt.tiles import EVERY, TensorTiles
 from tilewise.gemm.plan import plan_on
 from tilewise.gemm.product import Product
 
+pytestmark = pytest.mark.usefixtures("no_machine_code")
+
 Arrays = dict[str, tuple[npt.NDArray[Any], npt.NDArray[Any]]]
 
 
@@ -37,7 +39,7 @@ def test_pieces_are_right(
     """Wherever the matrices lie, and wherever they are cut; C too, of which each has its part."""
     asked, arrays = case
     rows, columns = (data.draw(st.integers(0, extent - 1)) for extent in (asked.m, asked.n))
-    chip = Chip("few", 4, is_hopper=device.name != "emulator")
+    chip = Chip("few", 4)
     pieces = []
     for piece in cuts.cut(asked, rows, columns):
         offer = in_one(piece.product, chip)
@@ -61,7 +63,7 @@ def test_pieces_are_copied_by_tensor_maps_of_their_own() -> None:
         (reading, *_) = readings(piece.product)
         assert reading.fits(tiles)
         choice = fma.Choice(0.0, reading, tiles, 2)
-        pieces.append((piece, fma.plan(choice, 4, True, False)))
+        pieces.append((piece, fma.plan(choice, Chip("few", 4), False)))
     plan = cuts.joined(pieces, "", "")
     assert plan.workspace == max(each.workspace for _, each in pieces)
     run(asked, arrays, plan, Emulator())

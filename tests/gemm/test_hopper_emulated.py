@@ -22,7 +22,7 @@ from tilewise.errors import (
     RaceError,
     UninitializedReadError,
 )
-from tilewise.gemm.chip import Chip
+from tilewise.gemm.chip import H200, Chip
 from tilewise.gemm.families.hopper import kernel as hopper
 from tilewise.gemm.families.hopper.tiling import BLOCK_K, Tiling
 from tilewise.gemm.families.hopper.variants import SOURCE
@@ -31,6 +31,8 @@ from tilewise.gemm.plan import plan_on
 from tilewise.gemm.product import Product
 from tilewise.gemm.steps import Plan, Step, execute
 from tilewise.kernel import SOURCES, Kernel
+
+pytestmark = pytest.mark.usefixtures("no_machine_code")
 
 UNITS = 6  # multiprocessors: so few that blocks compute several tiles, or parts of one
 
@@ -269,7 +271,7 @@ def test_thin_products(
     view = thin.view_of(held.product)
     assume(view is not None)
     assert view is not None
-    held.check(thin.plan(held.product, view, 132))
+    held.check(thin.plan(held.product, view, H200))
 
 
 def broken(tmp_path: Path, plan: Plan, old: str, new: str) -> Plan:

@@ -22,10 +22,23 @@ THIN = {
     "K_MAJOR": 1, "TILES": 1, "GROUPS": 1, "SPLIT": 1, "BLOCKS": 1, "INPUT": "float16",
     "OUTPUT": "float", "OVERLAP": 1,
 }  # fmt: skip
+MMA = {
+    "INPUT": "float16", "OUTPUT": "float16", "BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 32,
+    "WARP_M": 32, "WARP_N": 32, "STAGES": 2, "BLOCKS": 1, "A_K_MAJOR": 1, "A_WIDTH": 8,
+    "A_PARTIAL": 0, "B_K_MAJOR": 0, "B_WIDTH": 8, "B_PARTIAL": 0, "OVERLAP": 0,
+}  # fmt: skip
 # File, structure, what it is instantiated for, and macros that the file needs.
 STRUCTURES = [
-    *[("product.cuh", "Product", {"T": real}, {"OVERLAP": 1}) for real in REALS],
-    *[("splitk_sum.cu", "Sum", {"real": x}, {"LANES": 1, "OVERLAP": 1}) for x in REALS],
+    *[
+        ("product.cuh", "Product", dict.fromkeys(("In", "Out", "Real"), x), {"OVERLAP": 1})
+        for x in REALS
+    ],
+    ("mma.cu", "Product", {"In": "u16", "Out": "float16", "Real": "float"}, MMA),
+    *[
+        ("splitk_sum.cu", "Sum", {"real": x, "OUTPUT": x}, {"LANES": 1, "OVERLAP": 1})
+        for x in REALS
+    ],
+    ("splitk_sum.cu", "Sum", {"real": "float", "OUTPUT": "float16"}, {"LANES": 1, "OVERLAP": 1}),
     *[("thin_real.cuh", "Product", {"real": x}, {"WIDTH": 1, "FEW_WIDTH": 1}) for x in REALS],
     *[("transpose.cu", "Transposition", {"real": real}, {"OVERLAP": 1}) for real in REALS],
     *[("general.cu", "Product", {"OUTPUT": x}, GENERAL) for x in ("float", "bfloat16")],
@@ -73,8 +86,9 @@ def test_nvrtc_lays_structures_out_likewise(
     file: str, name: str, types: dict[str, str], defines: dict[str, object]
 ) -> None:
     found = layout(GEMM / file, name, **types)
-    spelled = f"{name}<{types['T']}>" if "T" in types else name
-    macros = {**defines, **{macro: type for macro, type in types.items() if macro != "T"}}
+    is_template = "In" in types
+    spelled = f"{name}<{', '.join(types.values())}>" if is_template else name
+    macros = {**defines, **({} if is_template else types)}
     assert any(found.scalars())
     assert as_compiled(GEMM / file, found, spelled, macros) == as_packed(found)
 

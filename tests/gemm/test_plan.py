@@ -280,8 +280,7 @@ def test_a_d_with_no_contiguous_dimension() -> None:
     assert all(reading.unpacking is not None for reading in readings(strided))
     assert args(found)[2].place == Place(WORKSPACE)
     found = plan_on(strided._replace(out_dtype="float32"), H200)
-    assert names(found) == ["gemm_general"]
-    assert "neither dimension of D" in found.why
+    assert names(found) == ["gemm_mma"]
 
 
 @pytest.mark.parametrize(
@@ -291,12 +290,12 @@ def test_a_d_with_no_contiguous_dimension() -> None:
         ({"c": Operand(1, 1000), "beta": 1.0}, "C does not lie as D does"),
     ],
 )
-def test_the_general_kernel_says_why(changes: dict[str, Any], words: str) -> None:
-    found = plan_on(product(1000, 1000, 1000, **changes), H200)
-    assert names(found) == ["gemm_general"]
+def test_what_hopper_does_not_take_goes_to_mma_sync(changes: dict[str, Any], words: str) -> None:
+    asked = product(1000, 1000, 1000, **changes)
+    found = plan_on(asked, H200)
+    assert names(found) == ["gemm_mma"]
     assert found.workspace == 0
-    assert words in found.why
-    assert found.chosen == "the general kernel, tiles of 64 x 64"
+    assert words in Hopper().objection(asked, H200)
 
 
 def test_other_devices_repack_nothing() -> None:

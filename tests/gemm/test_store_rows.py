@@ -14,6 +14,8 @@ from tilewise.gemm.families.hopper.tiling import Tiling
 from tilewise.gemm.product import Operand, Product, offset
 from tilewise.gemm.steps import execute
 
+pytestmark = pytest.mark.usefixtures("no_machine_code")
+
 K = 8
 MARGIN = 16  # elements, of whole 16 bytes
 PATTERN = 0x7E5A  # a NaN, which no product of whole numbers is

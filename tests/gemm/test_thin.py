@@ -13,9 +13,12 @@ from numpy.lib.stride_tricks import as_strided
 from reference import Array, examples
 
 from tilewise.devices import Device
+from tilewise.gemm.chip import H200
 from tilewise.gemm.families.thin import half as thin
 from tilewise.gemm.product import Operand, Product, offset
 from tilewise.gemm.steps import execute
+
+pytestmark = pytest.mark.usefixtures("no_machine_code")
 
 NAN = {"float16": 0x7E00, "bfloat16": 0x7FC0}
 
@@ -106,7 +109,7 @@ def check(device: Device, data: Any, m: int, n: int, k: int, batch: int) -> None
     if view is None:
         assert min(m, n) > thin.MOST_BY_ROWS
         return
-    plan = thin.plan(product, view, 132)
+    plan = thin.plan(product, view, H200)
     workspace = device.empty((plan.workspace,), np.uint8)
     execute(plan, device, 0, (*at, workspace.pointer))
     result = held[3].to_numpy()[1]
@@ -179,13 +182,13 @@ def test_only_a_thin_matrix_off_16_bytes_is_repacked() -> None:
     asked = product(1, 4096, 4095)
     view = thin.view_of(asked)
     assert view is not None
-    one = thin.plan(asked, view, 132)
+    one = thin.plan(asked, view, H200)
     assert (len(one.steps), one.workspace) == (1, 0)
     assert one.chosen == "the thin kernel, 16 x 8 a warp, k divided by 8"
     assert "B is read once" in one.why
     asked = product(17, 8191, 4097)
     view = thin.view_of(asked)
     assert view is not None
-    two = thin.plan(asked, view, 132)
+    two = thin.plan(asked, view, H200)
     assert (len(two.steps), two.workspace) == (2, 141_568)
     assert two.chosen.startswith("A repacked; the thin kernel, 32 x 24 a warp")

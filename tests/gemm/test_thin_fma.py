@@ -22,12 +22,14 @@ from tilewise.gemm.plan import plan_on
 from tilewise.gemm.product import Operand, Product
 from tilewise.gemm.steps import Plan
 
+pytestmark = pytest.mark.usefixtures("no_machine_code")
+
 Arrays = dict[str, tuple[npt.NDArray[Any], npt.NDArray[Any]]]
 
 
 def plan_of(asked: Product, view: View, multiprocessors: int, is_hopper: bool) -> Plan:
     """The one that should be fastest."""
-    chip = Chip("some", multiprocessors, is_hopper)
+    chip = Chip("some", multiprocessors, 90 if is_hopper else 80)
     division = min(thin_fma.divisions(asked, view, chip), key=attrgetter("seconds"))
     found = ThinReal().best(asked, chip)
     assert found is not None

@@ -17,7 +17,7 @@ from tilewise.gemm.product import Operand, Product
 from tilewise.host.channel import Buffer, Kind, Shape, Stream
 from tilewise.host.copiers import Copiers
 from tilewise.host.copying import Helpers
-from tilewise.host.launcher import Asked, product_of
+from tilewise.host.launcher import Operation, product_of
 from tilewise.host.plan import Compute, HostPlan, HostProblem
 
 REAL = {"float16": np.float16, "float32": np.float32, "float64": np.float64}
@@ -164,8 +164,8 @@ class FakeLauncher:
     Each scribbles over its workspace, and is wrong if another one did so meanwhile.
     """
 
-    def __init__(self, channel: FakeChannel, problem: HostProblem, asked: Asked) -> None:
-        self._channel, self._problem, self._asked = channel, problem, asked
+    def __init__(self, channel: FakeChannel, problem: HostProblem, operation: Operation) -> None:
+        self._channel, self._problem, self._operation = channel, problem, operation
         self._sums_apart = False
         self.products: list[Product] = []
 
@@ -174,7 +174,7 @@ class FakeLauncher:
         return 256
 
     def launch(self, step: Compute, stream: Stream, base: int, workspace: int) -> None:
-        product = product_of(step, self._problem, self._asked, self._sums_apart)
+        product = product_of(step, self._problem, self._operation, self._sums_apart)
         self.products.append(product)
         assert base + step.d.offset + 256 <= self._channel.memory.size
         assert workspace + 256 <= self._channel.memory.size
@@ -205,10 +205,10 @@ class FakeLauncher:
             pitch = step.result.pitch // self._problem.d.item
             layout = Operand(pitch, 1) if self._problem.d.by_rows else Operand(1, pitch)
             at = base + step.result.offset
-            result = self._matrix(at, layout, (1, product.m, product.n), self._asked.out_dtype)
+            result = self._matrix(at, layout, (1, product.m, product.n), self._operation.out_dtype)
             with np.errstate(all="ignore"):
                 if self._problem.reads_c:
-                    sums = sums + np.float32(self._asked.beta) * result.astype(np.float32)
+                    sums = sums + np.float32(self._operation.beta) * result.astype(np.float32)
                 result[...] = sums
             return True
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -13,6 +14,7 @@ import pytest
 
 from tilewise.arrays.call import check
 from tilewise.devices.cuda import Memory
+from tilewise.errors import LaunchError
 from tilewise.gemm.chip import H200
 from tilewise.gemm.plan import plan_on
 from tilewise.host import launcher, product, staging
@@ -23,11 +25,14 @@ class FakeContext:
 
     def __init__(self) -> None:
         self.called: Counter[str] = Counter()
+        self.fails_at = ""
         self.driver = MagicMock()
         self.driver.cuEventQuery.return_value = (self.driver.CUresult.CUDA_SUCCESS,)
         self.driver.cuPointerGetAttribute.return_value = (1, None)
 
     def call(self, function: str, *args: Any) -> Any:
+        if function == self.fails_at and self.called[function]:
+            raise LaunchError("made up")
         self.called[function] += 1
         return 1 << 30
 
@@ -95,6 +100,19 @@ def test_small_ones_are_copied_where_they_lie(gpu: FakeGpu) -> None:
     assert called["cuMemHostRegister"] == 1
 
 
+def test_products_of_one_piece_need_one_stream(gpu: FakeGpu) -> None:
+    called = gpu.context.called
+    a = np.ones((64, 64), np.float32)
+    multiply(gpu, a, a.copy())
+    assert called["cuStreamCreate"] == 1
+    assert not called["cuStreamWaitEvent"]
+    # The pieces of one tile whose k is divided overlap all the same.
+    a = np.ones((64, 1 << 16), np.float32)
+    multiply(gpu, a, a.T.copy(), 10_000_000)
+    assert called["cuStreamCreate"] > 2
+    assert called["cuStreamWaitEvent"]
+
+
 def test_pinned_memory_needs_no_buffers(gpu: FakeGpu) -> None:
     driver = gpu.context.driver
     kind = driver.CUmemorytype.CU_MEMORYTYPE_HOST = 1
@@ -102,6 +120,20 @@ def test_pinned_memory_needs_no_buffers(gpu: FakeGpu) -> None:
     a = np.ones((3000, 3000), np.float32)
     multiply(gpu, a, a.copy(), out=np.empty_like(a))
     assert not gpu.context.called["cuMemHostRegister"]
+
+
+@pytest.mark.parametrize("function", ["cuMemcpyHtoDAsync", "cuMemHostRegister", "cuEventRecord"])
+def test_an_error_leaves_nothing_behind(gpu: FakeGpu, function: str) -> None:
+    a = np.ones((3000, 3000), np.float32)
+    gpu.context.fails_at = function
+    with pytest.raises(LaunchError, match="made up"):
+        multiply(gpu, a[:, :-1], a[1:, :2500].copy())
+    called, driver = gpu.context.called, gpu.context.driver
+    assert driver.cuMemHostUnregister.call_count == called["cuMemHostRegister"]
+    assert driver.cuMemFree.call_count == called["cuMemAlloc"] == 1
+    assert driver.cuStreamDestroy.call_count == called["cuStreamCreate"]
+    gc.collect()  # the error's traceback refers to some
+    assert driver.cuEventDestroy.call_count == called["cuEventCreate"]
 
 
 def test_a_budget_that_is_too_small(gpu: Any) -> None:
@@ -119,3 +151,17 @@ def test_how_they_would_travel(gpu: Any) -> None:
     assert product.described(call, gpu).startswith("72 MB there and 36 MB back; resident")
     assert "times the fewest bytes" in product.described(call, gpu, 30_000_000)
     assert not gpu.context.called["cuMemAlloc"]
+    found = product.journey(call, gpu, 30_000_000)
+    assert found is not None
+    assert found.plan.memory < found.room == 30_000_000
+
+
+def test_how_one_travels_whose_result_no_stride_describes(gpu: Any) -> None:
+    a = np.ones((2, 3, 40, 40), np.float32)
+    out = np.zeros((3, 2, 40, 40), np.float32).swapaxes(0, 1)
+    call = check(a, a.copy(), None, 1, 0, False, False, out, None, "auto")
+    assert "the result is copied once more on the host; a batch of 6" in product.described(
+        call, gpu
+    )
+    call = check(a, a[..., :0].copy(), None, 1, 0, False, False, None, None, "auto")
+    assert product.described(call, gpu) == "the result has no elements"

@@ -19,21 +19,21 @@ from tilewise.host import resident
 from tilewise.host.choose import choose
 from tilewise.host.divided import TooLittleError
 from tilewise.host.execute import Matrices
-from tilewise.host.launcher import Asked
-from tilewise.host.matrices import HostMatrix, Layout, parts_of, pitch_of
+from tilewise.host.launcher import Operation
+from tilewise.host.matrices import HostMatrix, MatrixLayout, parts_of, pitch_of
 from tilewise.host.plan import Compute, CopyIn, CopyOut, HostPlan, HostProblem, Region
 from tilewise.host.product import SecondsOf, problem_of
 from tilewise.host.strips import Strips
 
 
 def problem(m: int, n: int, k: int, item: int = 4, batch: int = 1, **given: Any) -> HostProblem:
-    layout = Layout(True, item)
+    layout = MatrixLayout(True, item)
     return HostProblem(m, n, k, batch, layout, layout, layout, **given)
 
 
 def seconds(p: HostProblem) -> SecondsOf:
     dtype = {2: "bfloat16", 4: "float32"}[p.a.item]
-    return SecondsOf(p, Asked(dtype, dtype, 1.0, 0.0), H200)
+    return SecondsOf(p, Operation(dtype, dtype, 1.0, 0.0), H200)
 
 
 def copied(p: HostProblem, plan: HostPlan) -> Counter[str]:

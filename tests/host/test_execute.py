@@ -15,7 +15,7 @@ from tilewise.host import choose, divided, execute, grouped, resident
 from tilewise.host.choose import Seconds
 from tilewise.host.copiers import Copiers
 from tilewise.host.execute import Matrices
-from tilewise.host.launcher import Asked
+from tilewise.host.launcher import Operation
 from tilewise.host.matrices import HostMatrix
 from tilewise.host.plan import HostPlan, HostProblem
 from tilewise.host.product import problem_of
@@ -51,10 +51,15 @@ def drawn(draw: Any, shape: tuple[int, ...], dtype: str, seed: int) -> Array:
 
 
 def run(
-    plan: HostPlan, p: HostProblem, matrices: Matrices, asked: Asked, seed: int, inline: bool
+    plan: HostPlan,
+    p: HostProblem,
+    matrices: Matrices,
+    operation: Operation,
+    seed: int,
+    inline: bool,
 ) -> FakeChannel:
     channel = FakeChannel(seed)
-    launcher = FakeLauncher(channel, p, asked)
+    launcher = FakeLauncher(channel, p, operation)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(execute, "SMALL", 1 << 30 if inline else -1)
         for name in ("BUFFER", "LEAST_BUFFER"):  # of a few elements, so that there are many parts
@@ -67,16 +72,16 @@ def run(
     return channel
 
 
-def reference(a: Array, b: Array, c: Array | None, asked: Asked) -> Array:
-    wide = np.float64 if asked.dtype == "float64" else np.float32
-    found: Array = np.multiply(asked.alpha, a.astype(wide) @ b.astype(wide), dtype=wide)
+def reference(a: Array, b: Array, c: Array | None, operation: Operation) -> Array:
+    wide = np.float64 if operation.dtype == "float64" else np.float32
+    found: Array = np.multiply(operation.alpha, a.astype(wide) @ b.astype(wide), dtype=wide)
     if c is not None:
-        found = found + np.multiply(asked.beta, c.astype(wide), dtype=wide)
+        found = found + np.multiply(operation.beta, c.astype(wide), dtype=wide)
     return found
 
 
 @st.composite
-def products(draw: Any) -> tuple[HostProblem, Matrices, Asked, Array, int]:
+def products(draw: Any) -> tuple[HostProblem, Matrices, Operation, Array, int]:
     dtype = draw(st.sampled_from(["float16", "float32", "float64"]))
     batch = draw(st.sampled_from([1, 1, 1, 2, 5]))
     m, n, k = (draw(st.integers(1, 40)) for _ in range(3))
@@ -103,7 +108,7 @@ def products(draw: Any) -> tuple[HostProblem, Matrices, Asked, Array, int]:
     c = None
     if reads_c:
         c = out if draw(st.booleans()) else drawn(draw, (batch, m, n), out_dtype, seed + 3)
-    asked = Asked(dtype, out_dtype, alpha, 2.0 if reads_c else 0.0)
+    operation = Operation(dtype, out_dtype, alpha, 2.0 if reads_c else 0.0)
     x = Matrices(
         HostMatrix(a, draw(st.booleans())), HostMatrix(b, draw(st.booleans())),
         None if c is None else HostMatrix(c, draw(st.booleans())),
@@ -111,8 +116,8 @@ def products(draw: Any) -> tuple[HostProblem, Matrices, Asked, Array, int]:
     )  # fmt: skip
     p = problem_of(x, alpha, 8 if dtype == "float64" else 4)
     with np.errstate(all="ignore"):
-        expected = reference(a, b, c, asked)
-    return p, x, asked, expected, seed
+        expected = reference(a, b, c, operation)
+    return p, x, operation, expected, seed
 
 
 def plans(draw: Any, p: HostProblem) -> HostPlan:
@@ -135,17 +140,17 @@ def plans(draw: Any, p: HostProblem) -> HostPlan:
     return choose.choose(p, draw(st.integers(20_000, 10**6)), seconds())
 
 
-def assert_matches(found: Array, expected: Array, asked: Asked, k: int) -> None:
-    unit = np.finfo(asked.dtype).eps
-    wide = np.finfo("float64" if asked.dtype == "float64" else "float32").eps
-    tolerance = 40 * (unit if asked.out_dtype == asked.dtype else wide) + 40 * k * wide
+def assert_matches(found: Array, expected: Array, operation: Operation, k: int) -> None:
+    unit = np.finfo(operation.dtype).eps
+    wide = np.finfo("float64" if operation.dtype == "float64" else "float32").eps
+    tolerance = 40 * (unit if operation.out_dtype == operation.dtype else wide) + 40 * k * wide
     assert np.allclose(found, expected, rtol=tolerance, atol=tolerance * 10)
 
 
 @examples(1000, quick=120)
 @given(st.data())
 def test_every_plan_gives_the_product(data: st.DataObject) -> None:
-    p, x, asked, expected, seed = data.draw(products())
+    p, x, operation, expected, seed = data.draw(products())
     plan = plans(data.draw, p)
-    run(plan, p, x, asked, seed, inline=data.draw(st.booleans()))
-    assert_matches(x.d.array, expected, asked, p.k)
+    run(plan, p, x, operation, seed, inline=data.draw(st.booleans()))
+    assert_matches(x.d.array, expected, operation, p.k)

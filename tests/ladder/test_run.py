@@ -18,6 +18,8 @@ from tilewise.ladder.run import run
 from tilewise.ladder.rungs import RUNGS, rung
 from tilewise.lens.profiling import profile as profile_product
 
+pytestmark = pytest.mark.usefixtures("no_machine_code")
+
 SIGNATURE = """(
     int m, int n, int k, real alpha, const real* a, int lda, const real* b, int ldb,
     real beta, real* c, int ldc)"""

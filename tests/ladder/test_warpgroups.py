@@ -205,7 +205,7 @@ def test_blocks_that_stay_are_as_many_as_run_at_once() -> None:
 def test_only_on_hopper(name: str) -> None:
     each = rung(name)
     for arch in ("sm_80", "sm_89", "sm_90", "sm_100a", "sm_120"):
-        with pytest.raises(LaunchError, match=f"{name} runs on sm_90a alone, and the device is"):
+        with pytest.raises(LaunchError, match=f"{name} needs compute capability 9.0 and no other"):
             each.check_arch(arch)
 
 

@@ -196,7 +196,9 @@ def test_rates_follow_from_the_time_of_a_launch(monkeypatch: pytest.MonkeyPatch)
     gpu = FakeGpu()
     steps: list[str] = []
     found = probes.measure(gpu, 0.1, steps.append, ["tilewise", "ceilings"])
-    assert tuple(steps) == RATES
+    of_tensor_cores = [f"tensor cores, {dtype}" for dtype in ("float16", "bfloat16", "float64")]
+    assert steps == [*RATES, *of_tensor_cores]
+    assert len(steps) == probes.STEPS
     assert (found.name, found.arch, found.is_measured) == ("NVIDIA H200", "sm_90", True)
     assert re.match(r"measured 20\d\d-\d\d-\d\d by `tilewise ceilings`, NVIDIA H200", found.source)
     warps = 4 * 3 * 8  # multiprocessors, blocks on each, warps of a block
@@ -211,6 +213,12 @@ def test_rates_follow_from_the_time_of_a_launch(monkeypatch: pytest.MonkeyPatch)
     read = gpu.launches.pop("dram_read")
     assert (read.grid, read.args[0]) == ((5, 1, 1), 1)
     assert read.args[2].nbytes == 5 * CHUNK_BYTES
+    assert found.tensor_cores == {
+        "float16": pytest.approx(4 * 2000 * 2 * 256 * 128 * 4096 / 1e-3),
+        "bfloat16": pytest.approx(4 * 2000 * 2 * 256 * 128 * 4096 / 1e-3),
+        "float64": pytest.approx(warps * 20_000 * 8 * 2 * 16 * 8 * 8 / 1e-3),
+    }
+    assert gpu.launches.pop("tensor_core_peak").grid == (4, 1, 1)
     assert all(launch.grid == (12, 1, 1) for launch in gpu.launches.values())
 
 
@@ -233,6 +241,8 @@ def test_what_is_measured_is_near_to_the_datasheet(gpu: Gpu) -> None:
             assert 0.5 <= getattr(found, rate) / promised <= 1.1, rate
     assert found.l2 is not None
     assert found.dram < found.l2 < found.shared
+    for dtype, flops in found.tensor_cores.items():
+        assert 0.5 <= flops / sheet.tensor_cores[dtype] <= 1.1, dtype
 
 
 # The command
@@ -270,6 +280,8 @@ def test_ceilings_are_shown_and_written(
     assert "`tilewise ceilings --seconds 0.5`" in written.source
     ratio = written.shared / find("H200").shared
     assert re.search(rf"shared memory +\S+ TB/s +33\.5 TB/s +{ratio:.2f}", out)
+    fast = written.tensor_cores["bfloat16"] / 9.89e14
+    assert re.search(rf"bfloat16 products +\S+ PFLOP/s +989 TFLOP/s +{fast:.2f}", out)
     assert re.search(r"^L2 +\S+ GB/s *$", out, re.MULTILINE)  # of which no datasheet speaks
     printed = json.loads(said(capsys, "ceilings", "--seconds", 0.5, "--json", "-")[1])
     assert Ceilings(**printed) == written

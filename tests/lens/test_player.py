@@ -394,16 +394,16 @@ def test_a_browser_that_can_not_unpack(browser: Any, tmp_path: Path) -> None:
     tab.close()
 
 
-def test_a_page_that_is_damaged(browser: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("part", "called"), [("trace", "recording"), ("program", "program")])
+def test_a_page_that_is_damaged(browser: Any, tmp_path: Path, part: str, called: str) -> None:
     file = tmp_path / "player.html"
     whole = page(sample())
-    packed = re.search(r'id="trace">(.*)</script>', whole)
+    packed = re.search(rf'id="{part}">(.*)</script>', whole)
     assert packed is not None
     file.write_text(whole.replace(packed[1], packed[1][:400]), encoding="utf-8")
     tab = browser.new_page()
     tab.goto(file.as_uri())
-    tab.wait_for_function("document.getElementById('wait').textContent.includes('read')")
-    assert "The recording in this page can't be read" in tab.inner_text("#wait")
+    tab.locator("#wait", has_text=f"The {called} in this page can't be read").wait_for()
     assert not tab.is_visible("header")
     tab.close()
 

@@ -18,10 +18,12 @@ from fake_gpu import FakeGpu, said, without_gpu
 from hypothesis import given
 from hypothesis import strategies as st
 from reference import thorough
+from scripts import script
 
 from tilewise import compiler
 from tilewise.devices.emulated import emulator
 from tilewise.ladder.run import run
+from tilewise.ladder.rungs import RUNGS
 from tilewise.lens import roofline_plot as plot
 from tilewise.lens.roofline import (
     LIMITS,
@@ -33,6 +35,7 @@ from tilewise.lens.roofline import (
     find,
     for_gpu,
     known,
+    roof_of,
 )
 from tilewise.specs import run as launches
 
@@ -90,6 +93,39 @@ def test_each_ceiling_alone(change: dict[str, Any], binding: str, seconds: float
     found = bound(replace(NOTHING, **change), ROUND)
     assert (found.binding, found.best_seconds) == (binding, seconds)
     assert [limit.share for limit in found.limits] == [float(name == binding) for name in LIMITS]
+
+
+def test_tensor_cores_are_a_ceiling_of_their_own() -> None:
+    """16 bits at their rate, the multiply-adds of the epilogue at the arithmetic's."""
+    machine = replace(ROUND, tensor_cores={"float16": 1e15, "float64": 64e12})
+    work = replace(NOTHING, flops=3_000_064, other_flops=64)
+    halves = replace(work, tensor_cores={"float16": 2_000_000})
+    seconds = {limit.name: limit.seconds for limit in bound(halves, machine).limits}
+    assert seconds["tensor cores"] == pytest.approx(2e-9)
+    assert seconds["arithmetic"] == pytest.approx(1_000_000 / 64e12)
+    both = replace(work, tensor_cores={"float16": 1_000_000, "float64": 1_000_000})
+    assert bound(both, machine).limits[-1].seconds == pytest.approx(1e-9 + 1 / 64e6)
+    few = replace(halves, blocks=33)
+    busy = bound(few, replace(machine, multiprocessors=132))
+    assert busy.limits[-1].seconds == pytest.approx(8e-9)
+    unknown = bound(replace(work, tensor_cores={"bfloat16": 2_000_000}), machine)
+    assert unknown.left_out == ("tensor cores",)
+    assert [limit.name for limit in bound(work, machine).limits] == list(LIMITS)
+    with pytest.raises(ValueError, match="float16 of tensor cores is -1"):
+        replace(ROUND, tensor_cores={"float16": -1.0})
+    with pytest.raises(ValueError, match="tensor_cores of float16 is -1"):
+        replace(NOTHING, tensor_cores={"float16": -1})
+
+
+def test_a_launch_is_under_the_roof_of_the_unit_that_does_the_most() -> None:
+    work = replace(NOTHING, flops=100, tensor_cores={"bfloat16": 90})
+    assert roof_of(work.to_dict()) == "bfloat16"
+    assert roof_of(replace(work, tensor_cores={"bfloat16": 40}).to_dict()) == "float32"
+    assert roof_of(replace(NOTHING, dtype="float64").to_dict()) == "float64"
+    machine = replace(ROUND, tensor_cores={"bfloat16": 9e14})
+    assert machine.roof("bfloat16") == ("tensor cores", 9e14)
+    assert machine.roof("float16") == ("tensor cores", None)
+    assert machine.roof("float64") == ("arithmetic", 32e12)
 
 
 def test_of_equals_the_first_binds() -> None:
@@ -213,7 +249,16 @@ def test_every_entry_is_whole() -> None:
     entries = json.loads(text)
     assert len(entries) == len(known()) >= 8
     for entry in entries:
-        assert entry.keys() == {"name", "arch", *RATES, "source", "multiprocessors"}
+        assert entry.keys() == {
+            "name", "arch", *RATES, "tensor_cores", "source", "multiprocessors",
+        }  # fmt: skip
+        assert entry["tensor_cores"].keys() <= {"float16", "bfloat16", "float64"}
+        if not entry["source"].startswith("measured"):
+            assert "float16" in entry["tensor_cores"]
+            # bfloat16 from Ampere on, float64 on the GPUs of data centers alone
+            assert ("bfloat16" in entry["tensor_cores"]) == (entry["arch"] != "sm_75")
+            wide = entry["arch"] in ("sm_80", "sm_90", "sm_100")
+            assert ("float64" in entry["tensor_cores"]) == wide
         assert all(entry[rate] > 0 for rate in RATES if rate != "l2" or entry[rate] is not None)
         assert re.match(r"measured 20\d\d-\d\d-\d\d by `|datasheet: \w", entry["source"])
         assert entry["arch"] in compiler.architectures()
@@ -320,6 +365,45 @@ def test_a_kernel_on_the_roofline(capsys: pytest.CaptureFixture[str]) -> None:
     assert tiled["best_seconds"] == bound(work, find("H200")).best_seconds
     assert conflicts["binding"] == "shared memory"
     assert conflicts["best_seconds"] > tiled["best_seconds"]
+
+
+@pytest.mark.usefixtures("no_gpu")
+@pytest.mark.parametrize("name", ["multistage", pytest.param("persistent", marks=thorough)])
+def test_a_rung_of_tensor_cores_on_the_roofline(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is beside one of float32, each in its own type."""
+    words = ("roofline", "tuned", name, *SIZES, "--on", "H200")
+    document = json.loads(said(capsys, *words, "--json")[1])
+    tuned, row = document["kernels"]
+    assert (document["dtype"], tuned["dtype"], row["dtype"]) == (None, "float32", "float16")
+    assert row["work"]["tensor_cores"].keys() == {"float16"}
+    assert row["work"]["tensor_cores"]["float16"] >= 2 * 64**3
+    assert row["work"]["other_flops"] == 0
+    assert [limit["name"] for limit in row["limits"]] == [*LIMITS, "tensor cores"]
+    assert [limit["name"] for limit in tuned["limits"]] == list(LIMITS)
+    # ldmatrix's, and what wgmma reads of its operands: 64 x 16 and 256 x 16 elements at once.
+    assert row["work"]["shared_wavefronts"] >= (64 // 16 * 80 if name == "persistent" else 64)
+    code, out, _ = said(capsys, *words)
+    assert code == 0
+    assert "float32 and float16, on NVIDIA H200" in " ".join(out.split())
+    assert "tensor cores in float16 813 TFLOP/s" in " ".join(out.split())
+    assert max(map(len, out.splitlines())) <= 80
+
+
+@pytest.mark.usefixtures("no_gpu")
+def test_rungs_that_a_gpu_cannot_run_are_left_out_with_a_note(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = ("roofline", *SIZES, "--on", "A100", "--dtype", "float16")
+    document = json.loads(said(capsys, *words, "--json")[1])
+    assert [row["kernel"] for row in document["kernels"]] == [
+        "tensor_core", "ldmatrix", "multistage",
+    ]  # fmt: skip
+    told = "not run on sm_80: warpgroup, specialized, persistent (sm_90a alone)"
+    assert document["notes"] == [told]
+    code, _, err = said(capsys, "roofline", *SIZES, "--on", "T4", "--dtype", "float16")
+    assert (code, "no rung of float16: not run on sm_75: tensor_core" in err) == (2, True)
 
 
 @pytest.mark.usefixtures("no_gpu")
@@ -516,29 +600,42 @@ POINTS = [
     plot.Point("tiled_branchless", 170.0, 8.8e12),
     plot.Point("elsewhere", 2.0, 3e12),
 ]
+FAST = [
+    plot.Point("multistage", 340.0, 4.8e14, "bfloat16", "shared memory", 6.4e14),
+    plot.Point("specialized", 340.0, 7.1e14, "bfloat16", "tensor cores", 8.8e14),
+]
 
 
 @pytest.mark.usefixtures("matplotlib")
+@pytest.mark.parametrize("is_fast", [False, True])
 @pytest.mark.parametrize("l2", [None, 5.6e12])
-def test_the_figure_is_readable(l2: float | None) -> None:
-    machine = replace(find("H200"), l2=l2)
-    made = plot.figure(POINTS, machine, "float32", "a title", "a note")
+def test_the_figure_is_readable(l2: float | None, is_fast: bool) -> None:
+    from matplotlib.text import Text
+
+    machine = replace(find("H200"), l2=l2, tensor_cores={"bfloat16": 8.8e14})
+    points = [*POINTS, *FAST] if is_fast else POINTS
+    made = plot.figure(points, machine, "a title", "a note")
     made.canvas.draw()
     (axes,) = made.axes
     texts = [text for text in made.findobj(match=_is_text) if text.get_text().strip()]
-    names = {text.get_text() for text in texts}
+    names = {text.get_text().replace("\n", " ") for text in texts}
     assert {"naive, 490 GFLOP/s", "tiled, 8.7 TFLOP/s", "a title", "a note"} <= names
     assert ("L2, 5.6 TB/s" in names) == (l2 is not None)
     assert f"arithmetic in float32, {find('H200').float32 / 1e12:.3g} TFLOP/s" in names
+    assert ("tensor cores in bfloat16, 880 TFLOP/s" in names) == is_fast
+    assert ("multistage, 480 TFLOP/s (75%, shared memory)" in names) == is_fast
     assert all(text.get_fontsize() * plot.DPI / 72 >= 12 for text in texts)
     frame = made.bbox
-    boxes = {text.get_text(): text.get_window_extent() for text in axes.texts}
+    # The words alone, without the lines that lead to them.
+    boxes = {text.get_text(): Text.get_window_extent(text) for text in axes.texts}
     assert all(frame.x0 <= box.x0 and box.x1 <= frame.x1 for box in boxes.values())
     upright = [box for name, box in boxes.items() if not name.startswith(("DRAM", "L2"))]
     for index, one in enumerate(upright):
         assert not any(one.overlaps(other) for other in upright[index + 1 :])
     marks = [line for line in axes.lines if line.get_marker() not in ("None", "", None)]
-    assert len({(line.get_marker(), line.get_color()) for line in marks}) == len(POINTS)
+    assert (
+        len({(line.get_marker(), line.get_color()) for line in marks}) == len(points) + 2 * is_fast
+    )  # and what binds the fast ones
 
 
 def _is_text(artist: Any) -> bool:
@@ -571,9 +668,9 @@ def test_the_plot_is_drawn(
 def test_nothing_to_draw(tmp_path: Path) -> None:
     points = [plot.Point("idle", 0.0, 0.0), plot.Point("endless", math.inf, 1e12)]
     with pytest.raises(ValueError, match="nothing to draw"):
-        plot.draw(points, ROUND, "float32", "", "", tmp_path / "it.png")
+        plot.draw(points, ROUND, "", "", tmp_path / "it.png")
     assert not list(tmp_path.iterdir())
-    made = plot.figure([*points, *POINTS], ROUND, "float64", "", "")
+    made = plot.figure([*points, *POINTS], ROUND, "", "")
     assert not any("idle" in text.get_text() for text in made.axes[0].texts)
 
 
@@ -591,3 +688,25 @@ def test_names_stand_apart_in_their_order(heights: list[float], gap: float) -> N
     apart = all(abs(heights[b] - heights[a]) >= gap for a, b in pairwise(ranked))
     if apart:
         assert moved == pytest.approx(heights)
+
+
+# What is kept
+
+
+def test_the_record_has_every_rung_of_many_blocks_with_the_climbs_times() -> None:
+    drawing = script("roofline.py")
+    kept = json.loads((drawing["RESULTS"] / "roofline_h200.json").read_text())
+    climb = json.loads(drawing["CLIMB"].read_text())
+    assert kept["times_from"] == {key: climb[key] for key in ("date", "command")}
+    points = {point.kernel: point for point in drawing["climbed"](climb)}
+    assert [row["kernel"] for row in kept["kernels"]] == [each.name for each in RUNGS if each.tiles]
+    machine = find("H200")
+    assert kept["ceilings"] == machine.to_dict()
+    for row in kept["kernels"]:
+        point = points[row["kernel"]]
+        assert (row["dtype"], row["seconds"]) == (point.dtype, point.row["seconds"])
+        found = bound(Work(**row["work"]), machine)
+        assert found.binding == row["binding"]
+        assert found.best_seconds == pytest.approx(row["best_seconds"])
+        assert row["share"] == pytest.approx(found.share(row["seconds"]))
+        assert row["correct"]

@@ -112,6 +112,9 @@ def test_the_blocks_parts_of_the_product(
             assert len(threads(step)) == len(set(threads(step)))
             if step["kind"] not in ("load", "store"):
                 continue
+            if "layout" in step:  # rows of 16 bytes, of what was stored
+                assert {at + i for at in step["at"] for i in range(0, 16, 2)} <= set(shared)
+                continue
             values = numbers(step["values"])
             assert len(values) == len(step["at"]) == len(threads(step))
             # Several elements a thread, side by side.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,9 @@ from tilewise.lens.declarations import element_size
 from tilewise.lens.trace import record_launch
 from tilewise.lens.watch import watch_launch
 from tilewise.places import Dim3
+from tilewise.pointer import pointer
 from tilewise.specs.run import Prepared, prepare
+from tilewise.tensor_map import tensor_map
 
 
 def ready(name: str, grid: str, block: str, *args: str, shared: str = "0") -> Prepared:
@@ -140,3 +143,107 @@ def test_a_large_array_is_drawn_coarser(show: Open) -> None:
     tab.hover("#arrays .of-x .cell >> nth=0")
     assert tab.inner_text("#tip").startswith("x[0] and others")
     assert np.prod([found["arrays"][0][x] for x in ("rows", "columns")]) == 20000
+
+
+CLUSTER = """
+extern "C" __global__ void __cluster_dims__(2, 1, 1) pass(float* to) {
+    __shared__ float mine[32];
+    mine[threadIdx.x] = blockIdx.x * 100 + threadIdx.x;
+    asm volatile("barrier.cluster.arrive;\\nbarrier.cluster.wait;" ::: "memory");
+    unsigned at = __cvta_generic_to_shared(&mine[threadIdx.x]), there, rank = blockIdx.x % 2 ^ 1;
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(at), "r"(rank));
+    float got;
+    asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(got) : "r"(there));
+    to[blockIdx.x * 32 + threadIdx.x] = got;
+    asm volatile("barrier.cluster.arrive;\\nbarrier.cluster.wait;" ::: "memory");
+}"""
+
+
+def test_a_block_of_a_cluster(show: Open) -> None:
+    prepared = prepare(Kernel(CLUSTER, "pass"), ["empty:128"], "4", "32", arch="sm_90a")
+    found = watch_launch(prepared).trace.to_dict()
+    assert [each["index"] for each in found["blocks"]] == [[0, 0, 0], [3, 0, 0]]
+    for block, first in zip(found["blocks"], (100, 200), strict=True):
+        (stored,) = (s for s in block["steps"] if s["kind"] == "store" and s["space"] == "global")
+        assert stored["values"] == [first + t for t in range(32)]
+    tab = show(found)
+    for number, step in enumerate(found["blocks"][0]["steps"]):
+        seek(tab, number)
+        assert tab.inner_text("#say") == step["say"]
+
+
+COUNTED = """
+extern "C" __global__ void meet(int* count, int* out) {
+    if (threadIdx.x == 0) {
+        atomicAdd(count, 1);
+        while (atomicAdd(count, 0) < gridDim.x) {}
+    }
+    __syncthreads();
+    out[blockIdx.x * 32 + threadIdx.x] = *(volatile int*)count;
+}"""
+
+
+def test_a_cooperative_launch() -> None:
+    prepared = prepare(
+        Kernel(COUNTED, "meet"), ["zeros:1", "empty:96"], "3", "32", arch="sm_90a", cooperative=True
+    )
+    found = watch_launch(prepared).trace.to_dict()
+    for block in found["blocks"]:
+        stored = [s for s in block["steps"] if s["kind"] == "store" and s["space"] == "global"]
+        assert stored[-1]["values"] == [3] * 32
+
+
+def test_with_arrays_of_ones_own() -> None:
+    x, y = np.arange(100, dtype=np.float32), np.ones(100, np.float32)
+    found = Kernel(SOURCE, "saxpy").watch(2, 64, (100, 2.0, x, y), blocks=[(1, 0, 0)])
+    assert y.tolist() == [1] * 100  # no array changes
+    data = found.trace.to_dict()
+    (block,) = data["blocks"]
+    assert block["index"] == [1, 0, 0]
+    assert data["arrays"][0]["name"] == "x"
+    assert data["arrays"][0]["values"] == x.tolist()
+    (stored,) = (s for s in block["steps"] if s["kind"] == "store")
+    assert stored["values"] == [2.0 * i + 1 for i in range(64, 100)]
+    assert found.page.startswith("<!doctype html>")
+    assert found.correct
+
+
+def test_arrays_behind_pointers_and_tensor_maps() -> None:
+    source = """
+    extern "C" __global__ void copy(const void* map, const float* x, float* y) {
+        y[threadIdx.x] = x[threadIdx.x];
+    }"""
+    x, y = np.arange(64, dtype=np.float32), np.zeros(32, np.float32)
+    args = (tensor_map(x, 32), pointer(x, 16), y)
+    found = Kernel(source, "copy").watch(1, 32, args).trace.to_dict()
+    assert [each["name"] for each in found["arrays"]] == ["map", "y"]  # x is there once
+    (load,) = (s for s in found["blocks"][0]["steps"] if s["kind"] == "load")
+    assert (load["array"], load["at"]) == ("map", list(range(16, 48)))
+
+
+def test_a_fault_of_another_block_is_found() -> None:
+    x, y = np.zeros(256, np.float32), np.zeros(129, np.float32)
+    kernel = Kernel(SOURCE, "saxpy")
+    with pytest.raises(MemoryAccessError, match=r"\[129\]"):
+        kernel.watch(4, 64, (256, 1.0, x, y), blocks=[(0, 0, 0)])
+
+
+@pytest.mark.parametrize(
+    ("grid", "args", "blocks", "error", "said"),
+    [
+        (1, (1, 2.0), (), TypeError, "saxpy takes 4 arguments, not 2"),
+        (1, (1, 2.0, "x", None), (), TypeError, "argument 2"),
+        (1, (1, 2.0, np.ones(64, np.float32)[::2], None), (), ValueError, "contiguous"),
+        (1, (1, 2.0, np.ones(64), None), (), TypeError, "float64"),
+        (0, (1, 2.0, None, None), (), ValueError, "grid is 0"),
+        (2, (0, 2.0, None, None), [(1, 0)], ValueError, "a block to show is (1, 0)"),
+        (2, (0, 2.0, None, None), [1], ValueError, "a block to show is 1; it takes"),
+        (2, (0, 2.0, None, None), [(0.5, 0, 0)], ValueError, "a block to show is (0.5, 0, 0)"),
+        (2, (0, 2.0, None, None), [(2, 0, 0)], ValueError, "there is no block"),
+    ],
+)
+def test_what_can_not_be_watched(
+    grid: int, args: Any, blocks: Any, error: type[Exception], said: str
+) -> None:
+    with pytest.raises(error, match=re.escape(said)):
+        Kernel(SOURCE, "saxpy").watch(grid, 64, args, blocks=blocks)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Hashable
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
@@ -90,6 +91,18 @@ class Library(Protocol):
 
     def cast(self, x: Array, dtype: str) -> Array: ...
 
+    def current(self, x: Array) -> AbstractContextManager[object]:
+        """A context in which the GPU that ``x`` lies on is the current one."""
+        ...
+
+    def sums_in_float32(self, x: Array) -> bool:
+        """Whether :meth:`product` of 16-bit arrays like ``x`` reads them as they are."""
+        ...
+
+    def product(self, a: Array, b: Array, sums: str) -> Array:
+        """A B by the library, as :func:`numpy.matmul` has it, in the dtype of the sums."""
+        ...
+
     def bits(self, x: Array) -> npt.NDArray[Any]:
         """An array on the host as NumPy's, in the same memory, 16-bit types as uint16."""
         ...
@@ -104,7 +117,8 @@ class _Arrays:
         self._module = module
 
     def check(self, x: Array, what: str) -> None:
-        if isinstance(x, np.ma.MaskedArray):
+        # numpy.ma takes long to import, and before it is, there is no masked array.
+        if isinstance(x, getattr(sys.modules.get("numpy.ma"), "MaskedArray", ())):
             raise TypeError(f"{what} is a masked array; pass {what}.filled(0), or what it holds")
         if not x.dtype.isnative:
             raise TypeError(
@@ -173,6 +187,15 @@ class _Arrays:
     def cast(self, x: Array, dtype: str) -> Array:
         return x if x.dtype.name == dtype else x.astype(np.dtype(dtype))
 
+    def current(self, x: Array) -> AbstractContextManager[object]:
+        return nullcontext() if self._module is np else self._module.cuda.Device(x.device.id)
+
+    def sums_in_float32(self, x: Array) -> bool:
+        return False
+
+    def product(self, a: Array, b: Array, sums: str) -> Array:
+        return self.cast(a, sums) @ self.cast(b, sums)
+
     def bits(self, x: Array) -> npt.NDArray[Any]:
         plain = np.asarray(x)
         return plain.view(np.uint16) if plain.itemsize == 2 else plain
@@ -185,6 +208,8 @@ class _Torch:
         self._torch = module
         self.repeatable: tuple[type, ...] = (module.Tensor, module.nn.Parameter)
         self._is_grad_enabled = module.is_grad_enabled
+        # Since PyTorch 2.8 products of float16 on a GPU can be had in float32.
+        self._has_out_dtype = hasattr(module.ops.aten.mm, "dtype")
         self._dtypes = {getattr(module, name): name for name in ITEM_SIZES}
         # Builds with no CUDA don't have it, nor any stream. The public function takes 1 µs.
         raw = getattr(module._C, "_cuda_getCurrentRawStream", None)
@@ -255,6 +280,27 @@ class _Torch:
 
     def cast(self, x: Array, dtype: str) -> Array:
         return x.to(getattr(self._torch, dtype))
+
+    def current(self, x: Array) -> AbstractContextManager[object]:
+        return nullcontext()  # PyTorch's functions work where their tensors lie
+
+    def sums_in_float32(self, x: Array) -> bool:
+        # On GPUs before 8.0, tensor cores and cuBLAS take float16 and not bfloat16.
+        is_half = x.dtype == self._torch.float16 and self.ordinal(x) is not None
+        return is_half and self._has_out_dtype
+
+    def product(self, a: Array, b: Array, sums: str) -> Array:
+        if not self.sums_in_float32(a):
+            return self.cast(a, sums) @ self.cast(b, sums)
+        rows, columns = a.shape[-2:-1], b.shape[-1:] if b.ndim > 1 else ()
+        x, y = a if rows else a[None], b if columns else b[:, None]
+        kind = self._torch.float32
+        batch = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
+        if y.ndim == 2:  # one B for all: matrices A below one another
+            found = self._torch.mm(x.flatten(0, -2), y, out_dtype=kind)
+            return found.reshape((*batch, *rows, *columns))
+        x, y = (each.expand(*batch, *each.shape[-2:]).flatten(0, -3) for each in (x, y))
+        return self._torch.bmm(x, y, out_dtype=kind).reshape((*batch, *rows, *columns))
 
     def bits(self, x: Array) -> npt.NDArray[Any]:
         plain = x.detach()

@@ -1,9 +1,10 @@
 """What ``tilewise climb`` is asked for, and how the record that it leaves is read.
 
 A record is plain data for JSON: ``date``, ``command``, ``machine``, ``versions``, ``correct`` (of
-all), ``sizes``, ``dtypes``, ``method``, ``ceilings``, ``kernels`` (what each rung takes of a
-multiprocessor, a dtype each), ``rows`` (a kernel, size and dtype each: its figures, or why it has
-none) and ``edges`` (what an odd size costs). :func:`tilewise.bench.rungs.run` measures it.
+all), ``sizes``, ``dtypes``, ``method``, ``ceilings``, ``arithmetic`` (by dtype and unit, operations
+a second at most), ``kernels`` (what each rung takes of a multiprocessor, a dtype each), ``rows`` (a
+kernel, size and dtype each: its figures, or why it has none) and ``edges`` (what an odd size
+costs). :func:`tilewise.bench.rungs.run` measures it.
 """
 
 from __future__ import annotations
@@ -15,13 +16,16 @@ from hashlib import sha256
 from typing import Any
 
 from tilewise.ladder.rungs import RUNGS, Rung, rung, rungs_of
-from tilewise.precision import DTYPES
+from tilewise.precision import DTYPES, HALVES
 
 OURS, VENDOR = "matmul", "vendor"  # the kernels that are no rungs
 SIZES = (128, 256, 512, 1024, 2048, 4096, 8192)
 EDGE_SIZES = range(2000, 5001)  # of the sizes whose odd neighbour is measured too
 EDGE_FROM = 8  # the first rung that is: those below it have one element a thread
 MAIN_SIZE = 4096  # what is told of one size is told of this one, where it was measured
+EVERY_RUNG = ("float32", "bfloat16")  # the types that have all rungs between them, each once
+MULTIPLY_ADDS, TENSOR_CORES = UNITS = ("multiply-adds", "tensor cores")
+"""The units of a multiprocessor that products are computed by."""
 
 Step = Callable[[str], None]
 Row = Mapping[str, Any]
@@ -38,7 +42,8 @@ class Settings:
     kernels : tuple of str
         Rungs by name, and ``"matmul"``; empty for all. The vendor's product is timed always.
     dtypes : tuple of str
-        Of :data:`tilewise.precision.DTYPES`; each rung is timed in those that it takes.
+        Of :data:`tilewise.precision.DTYPES`; each rung is timed in those that it takes. Empty for
+        those of :data:`EVERY_RUNG` that one of the kernels takes.
     rounds : int
         At least 1; five or more for a figure to report.
     seconds : float
@@ -52,7 +57,7 @@ class Settings:
 
     sizes: tuple[int, ...] = SIZES
     kernels: tuple[str, ...] = ()
-    dtypes: tuple[str, ...] = ("float32",)
+    dtypes: tuple[str, ...] = ()
     rounds: int = 5
     seconds: float = 0.05
 
@@ -73,7 +78,11 @@ class Settings:
         if not 0 < self.seconds < math.inf:
             raise ValueError(f"seconds is {self.seconds}; it takes a time above 0")
         object.__setattr__(self, "sizes", tuple(sorted(set(self.sizes))))
-        object.__setattr__(self, "dtypes", tuple(dict.fromkeys(self.dtypes)))
+        dtypes = self.dtypes or tuple(each for each in EVERY_RUNG if self._has_any(each))
+        object.__setattr__(self, "dtypes", tuple(dict.fromkeys(dtypes)))
+        for dtype in self.dtypes:
+            if not self._has_any(dtype):
+                raise ValueError(f"none of {', '.join(self.kernels)} takes {dtype}")
 
     def rungs(self, dtype: str) -> tuple[Rung, ...]:
         """Those that take a dtype."""
@@ -83,6 +92,9 @@ class Settings:
     @property
     def has_ours(self) -> bool:
         return not self.kernels or OURS in self.kernels
+
+    def _has_any(self, dtype: str) -> bool:
+        return self.has_ours or bool(self.rungs(dtype))
 
     def edge_sizes(self, dtype: str) -> tuple[int, ...]:
         """Those whose odd neighbour is measured too."""
@@ -104,6 +116,31 @@ def source_of(rung: Rung) -> str:
     return sha256(rung.path.read_bytes()).hexdigest()[:16]
 
 
+def unit_of(kernel: str, dtype: str, arithmetic: Mapping[str, float | None]) -> str:
+    """The unit that computes a kernel's products.
+
+    matmul and the vendor's product choose between those that a dtype has, so theirs is the fastest.
+
+    Parameters
+    ----------
+    kernel : str
+        A rung's name, ``"matmul"`` or ``"vendor"``.
+    dtype : str
+    arithmetic : mapping
+        By unit, operations a second that the GPU can do in ``dtype``; None where it is not known.
+
+    Returns
+    -------
+    str
+        One of :data:`UNITS`.
+    """
+    own = TENSOR_CORES if dtype in HALVES else MULTIPLY_ADDS
+    if kernel not in (OURS, VENDOR):
+        return own
+    return max((unit for unit in UNITS if arithmetic.get(unit)),
+               key=lambda unit: arithmetic[unit] or 0.0, default=own)  # fmt: skip
+
+
 def row_of(record: Mapping[str, Any], kernel: str, n: int, dtype: str) -> Row | None:
     """A kernel's figures at a size; None where it has none."""
     for row in record["rows"]:
@@ -115,7 +152,8 @@ def row_of(record: Mapping[str, Any], kernel: str, n: int, dtype: str) -> Row | 
 
 def names(record: Mapping[str, Any]) -> list[str]:
     """The kernels of a record, the rungs first and the vendor's last."""
-    return list(dict.fromkeys(row["kernel"] for row in record["rows"]))
+    order = [*(each.name for each in RUNGS), OURS, VENDOR]
+    return sorted({row["kernel"] for row in record["rows"]}, key=order.index)
 
 
 def main_size(record: Mapping[str, Any]) -> int:
@@ -130,3 +168,51 @@ def label(kernel: str) -> str:
         if each.name == kernel:
             return f"{each.number} {each.name}"
     return kernel
+
+
+@dataclass(frozen=True)
+class Point:
+    """One kernel on the way from one thread to the fastest product.
+
+    Attributes
+    ----------
+    kernel, dtype : str
+    n : int
+        The size of which its figures are: :func:`main_size`, or the largest at which it was timed.
+    row : mapping
+        Its figures there.
+    vendor : mapping or None
+        Those of the vendor's product of the same dtype and size.
+    """
+
+    kernel: str
+    dtype: str
+    n: int
+    row: Row
+    vendor: Row | None
+
+
+def climbed(record: Mapping[str, Any]) -> list[Point]:
+    """Every rung once, the lowest first, and then matmul of 16 bits where it was measured.
+
+    A rung of float32 and float64 is there in float32 where that was measured, one of 16 bits in
+    bfloat16; of the others, and of rungs that have no figure, there is nothing.
+    """
+    reals, halves = (
+        sorted(each for each in record["dtypes"] if (each in HALVES) == of_halves)
+        for of_halves in (False, True)
+    )
+    asked = [(each.name, dtype) for each in RUNGS for dtype in (*reals, *halves)
+             if dtype in each.dtypes]  # fmt: skip
+    asked += [(OURS, dtype) for dtype in (*halves, *reals)]
+    found: dict[str, Point] = {}
+    n = main_size(record)
+    for kernel, dtype in asked:
+        timed = [size for size in record["sizes"] if row_of(record, kernel, size, dtype)]
+        if kernel in found or not timed:
+            continue
+        at = n if n in timed else timed[-1]
+        row = row_of(record, kernel, at, dtype)
+        assert row is not None
+        found[kernel] = Point(kernel, dtype, at, row, row_of(record, VENDOR, at, dtype))
+    return list(found.values())

@@ -1,26 +1,36 @@
-"""The figure of ``tilewise climb``: GFLOP/s over size, a line a rung and one for the vendor."""
+"""The climb as one figure: each rung's speed, and its shares of what could be reached."""
 
 from __future__ import annotations
 
-import io
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from tilewise.bench.climb import OURS, VENDOR, label, names, row_of
-from tilewise.ladder.rungs import RUNGS
-from tilewise.lens.roofline_plot import check
-from tilewise.provenance import write_whole
+from tilewise.bench.climb import OURS, VENDOR, Point, climbed, label, main_size, row_of
+from tilewise.lens.roofline_plot import DPI, check, save, si
+from tilewise.precision import HALVES
 
 __all__ = ["check", "draw"]
 
-_WIDTH, _HEIGHT, _DPI = 12.8, 7.2, 150  # inches of one dtype: 1920 x 1080
+_WIDTH, _HEIGHT_A_RUNG, _MARGINS = 12.8, 0.36, 1.9  # inches
+_SMALL, _LARGE = 11, 13
 _INK, _GRID = "#222222", "#dddddd"
-_VENDOR, _OURS, _CEILING = "#000000", "#d1495b", "#555555"
+_REAL, _HALF, _OURS = "#30638e", "#2a9d8f", "#d1495b"
+_OF_VENDOR: dict[str, Any] = {"color": "#000000", "linestyle": "--", "linewidth": 1.8}
+_OF_CEILING: dict[str, Any] = {"color": "#777777", "linestyle": ":", "linewidth": 2.4}
+_RATIO: dict[str, Any] = {
+    "marker": "D", "color": "white", "markeredgecolor": "#000000", "markersize": 6,
+    "markeredgewidth": 1.5,
+}  # fmt: skip
 
 
 def draw(record: Mapping[str, Any], path: Path) -> None:
-    """Draw a record to ``path``, whole or not at all; a panel a dtype.
+    """Draw the rungs of a record, from the lowest to the fastest product, whole or not at all.
+
+    Left is the speed of each, logarithmic, beside the vendor's product of the same dtype and the
+    ceiling of the unit that it computes by; right are its shares of both.
 
     Parameters
     ----------
@@ -36,97 +46,125 @@ def draw(record: Mapping[str, Any], path: Path) -> None:
         If the file can't be written.
     """
     check(path)
-    from matplotlib import rc_context
-
-    made = figure(record)
-    image = io.BytesIO()
-    # No date in it, and no number drawn by lot: the same record gives the same file.
-    without = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(path.suffix.lower(), {})
-    with rc_context({"svg.hashsalt": "tilewise"}):
-        made.savefig(image, format=path.suffix.lower()[1:], dpi=_DPI, metadata=without)
-    write_whole(path, image.getvalue())
+    save(figure(record), path)
 
 
 def figure(record: Mapping[str, Any]) -> Any:
-    """The figure of :func:`draw`, of matplotlib: a row a dtype, to scale and logarithmic."""
+    """The figure of :func:`draw`, of matplotlib."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    dtypes = record["dtypes"]
-    made = Figure(figsize=(_WIDTH, _HEIGHT * len(dtypes)), dpi=_DPI, layout="constrained")
+    points = climbed(record)
+    if not points:
+        raise ValueError("there is nothing to draw in the record: no kernel was timed")
+    size = (_WIDTH, _MARGINS + _HEIGHT_A_RUNG * len(points))
+    made = Figure(figsize=size, dpi=DPI, layout="constrained")
     FigureCanvasAgg(made)
+    speeds, shares = made.subplots(1, 2, sharey=True, width_ratios=(3, 2))
+    n = main_size(record)
     machine = str(record["machine"]["gpu"]).partition(",")[0]
-    for place, (dtype, row) in enumerate(zip(dtypes, made.subfigures(len(dtypes), 1, squeeze=False)
-                                             [:, 0], strict=True)):  # fmt: skip
-        left, right = row.subplots(1, 2)
-        row.suptitle(f"C = A·B in {dtype}, {machine}", fontsize=17, color=_INK)
-        for axes in (left, right):
-            _lines(axes, record, dtype)
-        _to_scale(left, record["ceilings"].get(dtype))
-        _logarithmic(right)
-        handles, labels = left.get_legend_handles_labels()
-        if not handles and not place:
-            raise ValueError("there is nothing to draw in the record: no kernel was timed")
-        # The last rung on top, as on a ladder and as in the figure.
-        row.legend(handles[::-1], labels[::-1], fontsize=12, loc="outside lower center", ncols=5)
+    made.suptitle(f"C = A·B, m = n = k = {n:,}, {machine}", fontsize=_LARGE + 3, color=_INK)
+    _speeds(speeds, record, points)
+    _shares(shares, points)
+    speeds.set_yticks(range(len(points)), [_name(point, n) for point in points])
+    speeds.set_ylim(-0.7, len(points) - 0.3)
+    for axes in (speeds, shares):
+        axes.tick_params(labelsize=_SMALL)
+        axes.grid(color=_GRID, axis="x")
+        axes.set_axisbelow(True)
+    made.legend(handles=_legend(points), fontsize=_SMALL, loc="outside lower center", ncols=3)
     return made
 
 
-def _lines(axes: Any, record: Mapping[str, Any], dtype: str) -> None:
-    """A line a kernel, and the ceiling."""
-    if ceiling := record["ceilings"].get(dtype):
-        axes.axhline(ceiling * 1e-9, color=_CEILING, linestyle=":", linewidth=2)
-    for kernel in names(record):
-        found = [row_of(record, kernel, n, dtype) for n in record["sizes"]]
-        points = [(row["n"], 1e3 * row["tflops"]) for row in found if row is not None]
-        if points:
-            axes.plot(*zip(*points, strict=True), label=label(kernel), **_style(kernel))
-    axes.set_xscale("log", base=2)
-    axes.set_xticks(record["sizes"], [str(n) for n in record["sizes"]])
-    axes.minorticks_off()
-    axes.tick_params(labelsize=12)
-    axes.set_xlabel("m = n = k", fontsize=14)
-    axes.grid(color=_GRID)
-    axes.set_axisbelow(True)
+def _legend(points: Sequence[Point]) -> list[Any]:
+    """What the colours and the marks mean, each once."""
+    from matplotlib.lines import Line2D
+
+    found: dict[str, str] = {}
+    for point in points:
+        what = "tilewise.matmul" if point.kernel == OURS else "a rung"
+        found[f"{what} in {point.dtype}"] = _colour(point)
+    marks = [
+        Line2D([], [], color=colour, marker="o", linewidth=6, solid_capstyle="butt", label=words)
+        for words, colour in found.items()
+    ]
+    return [
+        *marks,
+        Line2D([], [], label="the vendor's product in that dtype", **_OF_VENDOR),
+        Line2D([], [], label="the ceiling of the unit that computes it", **_OF_CEILING),
+    ]
 
 
-def _to_scale(axes: Any, flops: float | None) -> None:
-    ceiling = (flops or 0.0) * 1e-9
-    # The vendor's may be above it: float64 has tensor cores.
-    highest = max([ceiling, *(max(line.get_ydata()) for line in axes.get_lines())])
-    axes.set_ylim(0, 1.08 * highest)
-    axes.set_ylabel("GFLOP/s", fontsize=14)
-    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
-    if not ceiling:  # of tensor cores it is known of some GPUs
-        return
-    axes.annotate(
-        f"arithmetic, {ceiling:,.0f}", (0.02, ceiling), (0, 4), xycoords=axes.get_yaxis_transform(),
-        textcoords="offset points", fontsize=12, color=_CEILING,
-    )  # fmt: skip
-    shares = axes.secondary_yaxis(
-        "right", functions=(lambda y: 100 * y / ceiling, lambda share: share * ceiling / 100)
-    )
-    shares.yaxis.set_major_formatter(lambda value, _: f"{value:g} %")
-    shares.tick_params(labelsize=12)
+def _name(point: Point, n: int) -> str:
+    """A rung with its number; and the size, where it is another than the others'."""
+    return label(point.kernel) + ("" if point.n == n else f" (at {point.n:,})")
 
 
-def _logarithmic(axes: Any) -> None:
-    axes.set_yscale("log")
-    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
-    axes.set_title("the same, logarithmic", fontsize=13, color=_INK)
+def _colour(point: Point) -> str:
+    if point.kernel == OURS:
+        return _OURS
+    return _HALF if point.dtype in HALVES else _REAL
 
 
-def _style(kernel: str) -> dict[str, Any]:
-    """Rungs from dark to light, the vendor's line and ours over them."""
-    from matplotlib import colormaps
+def _runs(points: Sequence[Point]) -> Iterator[tuple[Any, int, int]]:
+    """Neighbours of one dtype, unit and size, and the first and the last of their places."""
+    whole = enumerate(points)
+    for key, found in groupby(whole, lambda at: (at[1].dtype, at[1].row["unit"], at[1].n)):
+        places = [place for place, _ in found]
+        yield key, places[0], places[-1]
 
-    if kernel == VENDOR:
-        return {"color": _VENDOR, "linestyle": "--", "linewidth": 3, "zorder": 5}
-    if kernel == OURS:
-        return {"color": _OURS, "marker": "o", "linewidth": 2.5, "markersize": 7, "zorder": 4}
-    place = [each.name for each in RUNGS].index(kernel)
-    colour = colormaps["viridis"](0.92 * place / max(len(RUNGS) - 1, 1))
-    # Later ones thinner: where two rungs are as fast, both show.
-    width = 4 - 2.2 * place / max(len(RUNGS) - 1, 1)
-    marker = "osD^vP"[place % 6]
-    return {"color": colour, "marker": marker, "linewidth": width, "markersize": 6}
+
+def _speeds(axes: Any, record: Mapping[str, Any], points: Sequence[Point]) -> None:
+    """A line a rung up to its speed, beside what it is held against."""
+    tflops = [point.row["tflops"] for point in points]
+    lowest = 10.0 ** (math.ceil(math.log10(min(tflops))) - 1)  # a power of ten below all
+    axes.set_xscale("log")
+    for place, point in enumerate(points):
+        axes.plot(
+            [lowest, point.row["tflops"]], [place] * 2, color=_colour(point), linewidth=6,
+            marker="o", markevery=[1], markersize=9, solid_capstyle="butt",
+        )  # fmt: skip
+        # All in one column: elsewhere the lines of the ceilings would cross them.
+        axes.annotate(
+            si(1e12 * point.row["tflops"], "FLOP/s"), (1, place), (6, 0),
+            xycoords=axes.get_yaxis_transform(), textcoords="offset points", va="center",
+            fontsize=_SMALL, color=_INK,
+        )  # fmt: skip
+    highest = max(tflops)
+    for (dtype, unit, n), first, last in _runs(points):
+        ends = [first - 0.5, last + 0.5]
+        vendor, ceiling = row_of(record, VENDOR, n, dtype), record["arithmetic"][dtype].get(unit)
+        if vendor is not None:
+            axes.plot([vendor["tflops"]] * 2, ends, zorder=3, **_OF_VENDOR)
+            highest = max(highest, vendor["tflops"])
+        if ceiling:
+            axes.plot([1e-12 * ceiling] * 2, ends, zorder=3, **_OF_CEILING)
+            highest = max(highest, 1e-12 * ceiling)
+    axes.set_xlim(lowest, 2 * highest)
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.set_xlabel("TFLOP/s, logarithmic", fontsize=_LARGE)
+    top = points[-1]
+    if top.vendor is not None:
+        whole = top.vendor["tflops"]
+        share = axes.secondary_xaxis(
+            "top", functions=(lambda x: 100 * x / whole, lambda part: part * whole / 100)
+        )
+        powers = range(math.ceil(math.log10(100 * lowest / whole)), 3)
+        share.set_xticks([10.0**power for power in powers if power % 2 == 0])
+        share.xaxis.set_major_formatter(lambda value, _: f"{value:g} %")
+        share.set_xlabel(f"of the vendor's product in {top.dtype}", fontsize=_LARGE)
+        share.tick_params(labelsize=_SMALL)
+
+
+def _shares(axes: Any, points: Sequence[Point]) -> None:
+    """Of the unit's ceiling a bar, of the vendor's product of the same dtype and size a mark."""
+    for place, point in enumerate(points):
+        share, ratio = point.row["share"], point.row["ratio"]
+        if share is not None:
+            axes.barh(place, 100 * share, height=0.6, color=_colour(point))
+        if ratio is not None:
+            axes.plot([100 * ratio], [place], linestyle="none", zorder=4, **_RATIO)
+    axes.axvline(100, color=_INK, linewidth=1)
+    axes.set_xlim(left=0)
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g} %")
+    axes.set_xlabel("bars: of that ceiling,\ndiamonds: of the vendor's speed", fontsize=_LARGE)

@@ -13,6 +13,7 @@ from tilewise.bench.products import Operands, operands
 from tilewise.bench.suites import Shape, sets_to_rotate
 from tilewise.bench.timing import Work
 from tilewise.devices.gpu import Gpu
+from tilewise.explain import explain
 from tilewise.ladder.geometry import Sizes
 from tilewise.ladder.rungs import Rung
 from tilewise.launch import Launch
@@ -74,7 +75,6 @@ class Contenders:
         """What puts a kernel's product of size ``n`` on the stream."""
         if rung is None:
             return Operands.ours if name == OURS else Operands.torch
-        rung.check_arch(self.gpu.arch)
         tile = rung.tile_for(n, n, n, self.dtype)
         grid, block = rung.geometry(n, n, tile, self.dtype, self.gpu.multiprocessors)
         a, b, c = Place(0), Place(1), Place(2)
@@ -87,6 +87,11 @@ class Contenders:
             self.gpu.enqueue(prepared, _stream(), [each.data_ptr() for each in (x.a, x.b, x.d)])
 
         return call
+
+    def chosen(self, n: int) -> str:
+        """The kernel by which matmul answers at size ``n``, in words."""
+        first = self.operands(n)[0]
+        return explain(first.a, first.b, out=first.d).chosen
 
     def works(self, call: Call, n: int) -> list[Work]:
         """The calls that are timed in turn, one a set of matrices."""

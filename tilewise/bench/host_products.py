@@ -5,8 +5,9 @@ from __future__ import annotations
 import ctypes
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -17,12 +18,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from tilewise.arrays.call import check as check_call
 from tilewise.compiler.ahead import cores
 from tilewise.devices.gpu import Gpu
 from tilewise.gemm.product import ACCUMULATORS
-from tilewise.host import product as host_product
-from tilewise.host.channel import GpuChannel
-from tilewise.host.plan import HostPlan
+from tilewise.host.product import journey
 from tilewise.host.staging import free_staging
 from tilewise.matmul import matmul
 from tilewise.numbers import check
@@ -30,6 +30,7 @@ from tilewise.numbers import check
 ROUNDS = 7
 _LINK = 1 << 30  # bytes that are copied to measure the link
 _POOL = (1 << 24) + 12_345  # normal numbers that matrices are filled with, again and again
+_BETWEEN = 0.02  # seconds from one look at the GPU's free memory to the next
 _SAMPLE = 12  # rows and columns that are held against float64
 
 
@@ -142,10 +143,14 @@ def larger(
     began = time.perf_counter()
     a, b, out = (_filled(size, kind) for _ in range(3))
     filled = time.perf_counter() - began
-    plans: list[HostPlan] = []
+    call = check_call(a, b, None, 1, 0, False, False, out, None, "gpu")
+    asked = journey(call, gpu, budget)
+    assert asked is not None
+    free_staging()
+    before = gpu.free_memory()
     if is_warm:
         matmul(a, b, out=out, max_gpu_memory=budget)
-    with _noted(plans), _most_memory(gpu) as taken:
+    with _least_free(gpu) as free:
         began = time.perf_counter()
         matmul(a, b, out=out, max_gpu_memory=budget)
         seconds = time.perf_counter() - began
@@ -156,10 +161,10 @@ def larger(
         "bytes_each": a.numel() * a.element_size(),
         "budget": budget,
         "is_warm": is_warm,
-        "memory": taken[0],
-        "plan": plans[-1].words,
-        "bytes_in": plans[-1].bytes_in,
-        "bytes_out": plans[-1].bytes_out,
+        "memory": before - min(free),
+        "plan": asked.plan.words,
+        "bytes_in": asked.plan.bytes_in,
+        "bytes_out": asked.plan.bytes_out,
         "seconds": seconds,
         "flops": 2 * size**3 / seconds,
         "filled_seconds": filled,
@@ -301,37 +306,22 @@ def _is_right(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, dtype: str) -
 
 
 @contextmanager
-def _noted(plans: list[HostPlan]) -> Any:
-    """Note the plans that are made."""
-    planned = host_product.planned
+def _least_free(gpu: Gpu) -> Iterator[list[int]]:
+    """Note the bytes of the GPU's memory that are free, again and again, as the driver has it."""
+    found = [gpu.free_memory()]
+    ends = threading.Event()
 
-    def noting(*args: Any) -> HostPlan:
-        plans.append(planned(*args))
-        return plans[-1]
+    def watch() -> None:
+        while not ends.wait(_BETWEEN):
+            found.append(gpu.free_memory())
 
-    host_product.planned = noting  # type: ignore[assignment]
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
     try:
-        yield
+        yield found
     finally:
-        host_product.planned = planned
-
-
-@contextmanager
-def _most_memory(gpu: Gpu) -> Any:
-    """Note the most of the GPU's memory that a channel allocates, as the driver counts it."""
-    allocate, taken = GpuChannel.allocate, [0]
-
-    def noting(self: GpuChannel, size: int) -> int:
-        before = gpu.free_memory()
-        address = allocate(self, size)
-        taken[0] = max(taken[0], before - gpu.free_memory())
-        return address
-
-    GpuChannel.allocate = noting  # type: ignore[method-assign]
-    try:
-        yield taken
-    finally:
-        GpuChannel.allocate = allocate  # type: ignore[method-assign]
+        ends.set()
+        thread.join()
 
 
 def _cublas_xt() -> Callable[..., None] | None:

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping
-from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 from tilewise.bench.climb import label, row_of
 from tilewise.bench.suites import SQUARES
 from tilewise.ladder.rungs import RUNGS
-from tilewise.lens.roofline_plot import check
-from tilewise.provenance import write_whole
+from tilewise.lens.roofline_plot import check, save
 
 __all__ = ["check", "draw"]
 
 _OURS, _RIVAL, _CEILING = "#d1495b", "#30638e", "#555555"
-_LADDER = (
-    "#8c8c8c", "#b08968", "#7f9c5b", "#2a9d8f", "#b9a3e3", "#e09f3e", "#3d2c8d", "#0b6e4f",
-    "#c1666b", "#4281a4", "#d4b483", "#48a9a6", "#7a306c",
-)  # fmt: skip
 _NAMES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "float64": "fp64"}
 
 
@@ -36,7 +29,7 @@ def draw(record: Mapping[str, Any], path: Path, climb: Mapping[str, Any] | None 
         Of :func:`tilewise.bench.record.run`, with the suite ``square``.
     path : Path
     climb : mapping, optional
-        Of :func:`tilewise.bench.rungs.run`, with float32.
+        Of :func:`tilewise.bench.rungs.run`: each rung of float32, and of bfloat16, where it has it.
 
     Raises
     ------
@@ -86,26 +79,28 @@ def draw(record: Mapping[str, Any], path: Path, climb: Mapping[str, Any] | None 
     right.set_title("The same, logarithmic", fontsize=14)
     if climb is not None:
         _rungs(right, climb)
-        right.set_title("The same, logarithmic, and the ladder in fp32", fontsize=14)
+        right.set_title("The same, logarithmic, and the ladder", fontsize=14)
     right.set_yscale("log")
-    image = io.BytesIO()
-    # No date in it: the same record gives the same file.
-    without = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(path.suffix.lower(), {})
-    figure.savefig(image, format=path.suffix.lower()[1:], dpi=110, metadata=without)
-    write_whole(path, image.getvalue())
+    save(figure, path, dpi=110)
 
 
 def _rungs(axes: Any, climb: Mapping[str, Any]) -> None:
-    # Later ones thinner: where two rungs are as fast, both show.
-    for rung, colour in zip(RUNGS, cycle(_LADDER), strict=False):
-        found = [row_of(climb, rung.name, n, "float32") for n in climb["sizes"] if n in SQUARES]
+    """A line a rung, in float32 or in bfloat16, from dark to light."""
+    from matplotlib import colormaps
+
+    for place, rung in enumerate(RUNGS):
+        dtype = "float32" if "float32" in rung.dtypes else "bfloat16"
+        found = [row_of(climb, rung.name, n, dtype) for n in climb["sizes"] if n in SQUARES]
         points = [(row["n"], row["tflops"]) for row in found if row is not None]
         if points:
+            # Later ones thinner: where two rungs are as fast, both show.
+            share = place / max(len(RUNGS) - 1, 1)
             axes.plot(
-                *zip(*points, strict=True), color=colour, marker=".", markersize=9,
-                linewidth=max(3.6 - 0.35 * rung.number, 1), label=label(rung.name),
+                *zip(*points, strict=True), color=colormaps["viridis"](0.95 * share),
+                marker="osD^vP"[place % 6], markersize=4, linewidth=3 - 2 * share,
+                label=f"{label(rung.name)}, {_NAMES[dtype]}",
             )  # fmt: skip
-    axes.legend(fontsize=12, ncols=2, loc="lower right", bbox_to_anchor=(1.0, 0.08))
+    axes.legend(fontsize=8.5, ncols=3, loc="lower right", bbox_to_anchor=(1.0, 0.06))
 
 
 def _machine(record: Mapping[str, Any]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -13,8 +13,17 @@ from typing import Any
 import torch
 
 from tilewise.bench import timing
-from tilewise.bench.ceilings import tensor_core_flops
-from tilewise.bench.climb import EDGE_FROM, VENDOR, Settings, Step, source_of
+from tilewise.bench.climb import (
+    EDGE_FROM,
+    MULTIPLY_ADDS,
+    OURS,
+    TENSOR_CORES,
+    VENDOR,
+    Settings,
+    Step,
+    source_of,
+    unit_of,
+)
 from tilewise.bench.contenders import Call, Contenders, digest
 from tilewise.bench.exact import Exact
 from tilewise.bench.timing import SHORT_SECONDS, Work, in_turn, seconds_of
@@ -23,6 +32,7 @@ from tilewise.devices.occupancy import occupancy
 from tilewise.errors import TilewiseError
 from tilewise.ladder.rungs import Rung, rungs_of
 from tilewise.lens import roofline
+from tilewise.lens.tensor_cores import tensor_core_flops
 from tilewise.precision import HALVES
 from tilewise.provenance import provenance
 
@@ -59,17 +69,11 @@ def run(
     :mod:`tilewise.bench.climb`, where the record that it returns is described.
     """
     ceilings = _ceilings(gpu)
-    found: list[Measured] = []
-    flops: dict[str, float | None] = {}
     with place(gpu):
-        for dtype in settings.dtypes:
-            is_half = dtype in HALVES
-            flops[dtype] = (
-                tensor_core_flops(gpu, dtype, CEILING_SECONDS) if is_half else ceilings.flops(dtype)
-            )
-        for dtype in settings.dtypes:
-            bench = Bench(gpu, dtype, settings, flops[dtype], step)
-            found.append(bench.run())
+        arithmetic = {dtype: _arithmetic(gpu, dtype, ceilings) for dtype in settings.dtypes}
+        found = [
+            Bench(gpu, dtype, settings, rates, step).run() for dtype, rates in arithmetic.items()
+        ]
     rows = [row for measured in found for row in measured.rows]
     edges = [row for measured in found for row in measured.edges]
     return {
@@ -93,7 +97,8 @@ def run(
             "apart_launches": APART_LAUNCHES,
             "longest_launch_seconds": LONGEST,
         },
-        "ceilings": ceilings.to_dict() | flops,
+        "ceilings": ceilings.to_dict(),
+        "arithmetic": arithmetic,
         "kernels": [row for measured in found for row in measured.kernels],
         "rows": rows,
         "edges": edges,
@@ -108,6 +113,16 @@ def _ceilings(gpu: Gpu) -> roofline.Ceilings:
         from tilewise.lens.ceilings import measure
 
         return measure(gpu, CEILING_SECONDS)
+
+
+def _arithmetic(gpu: Gpu, dtype: str, ceilings: roofline.Ceilings) -> dict[str, float | None]:
+    """By unit, operations a second in ``dtype``; the tensor cores' are measured now."""
+    found: dict[str, float | None] = {}
+    if dtype not in HALVES:
+        found[MULTIPLY_ADDS] = ceilings.flops(dtype)
+    if dtype != "float32":  # in all of its bits, tensor cores have no products of it
+        found[TENSOR_CORES] = tensor_core_flops(gpu, dtype, CEILING_SECONDS)
+    return found
 
 
 @contextmanager
@@ -133,18 +148,23 @@ class Bench:
         PyTorch's current device.
     dtype : str
     settings : Settings
-    ceiling : float or None
-        Operations a second that the GPU's arithmetic in ``dtype`` can do, of 16 bits its tensor
-        cores; None where that is not known.
+    arithmetic : mapping
+        By unit, operations a second that the GPU can do in ``dtype``; None where that is not
+        known.
     step : callable
         Called with what comes next, before it begins.
     """
 
     def __init__(
-        self, gpu: Gpu, dtype: str, settings: Settings, ceiling: float | None, step: Step
+        self,
+        gpu: Gpu,
+        dtype: str,
+        settings: Settings,
+        arithmetic: Mapping[str, float | None],
+        step: Step,
     ) -> None:
         self.gpu, self.dtype, self.settings = gpu, dtype, settings
-        self.ceiling, self.step = ceiling, step
+        self.arithmetic, self.step = arithmetic, step
         self.contenders = Contenders(gpu, dtype, settings)
         self._seconds: dict[str, tuple[int, float]] = {}  # of one launch, at the last size
 
@@ -189,8 +209,11 @@ class Bench:
                 "kernel": name, "number": rung.number if rung else None,
                 "dtype": self.dtype, "n": n,
                 "tile": rung.tile_for(n, n, n, self.dtype) if rung else None,
+                "unit": unit_of(name, self.dtype, self.arithmetic),
             }  # fmt: skip
             rows[name] = row
+            if name == OURS:
+                row["by"] = self.contenders.chosen(n)
             try:
                 calls[name] = call = self.contenders.call(name, rung, n)
                 why = self._too_long(rung, n) if rung else ""
@@ -214,7 +237,8 @@ class Bench:
             if "seconds" not in row:
                 continue
             row["tflops"] = 2e-12 * n**3 / row["seconds"]
-            row["share"] = 1e12 * row["tflops"] / self.ceiling if self.ceiling else None
+            ceiling = self.arithmetic.get(row["unit"])
+            row["share"] = 1e12 * row["tflops"] / ceiling if ceiling else None
             row["ratio"] = vendor["seconds"] / row["seconds"] if "seconds" in vendor else None
             row["error_ratio"] = row["error"] / vendor["error"] if vendor.get("error") else None
         return list(rows.values())
@@ -233,7 +257,7 @@ class Bench:
         works: dict[str, list[Work]] = {}
         exact: dict[int, Exact] = {}
         for name, rung in self.contenders:
-            if rung is not None and rung.number < EDGE_FROM:
+            if rung is not None and (rung.number < EDGE_FROM or not rung.runs_on(self.gpu.arch)):
                 continue
             tile = edges.get(name, max(edges.values()))
             multiple = -(-odd // tile) * tile

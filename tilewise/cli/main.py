@@ -210,14 +210,13 @@ def _fail(
     error: BaseException, message: str, code: int, words: Sequence[str], hint: str = ""
 ) -> int:
     """Say what was wrong, on standard error and, with --json, on standard output."""
-    command = words[0] if words else None
-    message = with_options(message, command)
+    message = with_options(message)
     if _as_json(words):
         findings = error.findings if isinstance(error, CheckError) else ()
         document: dict[str, Any] = {"error": message, "kind": type(error).__name__}
         if findings:
             document["findings"] = [
-                {**finding.to_dict(), "message": with_options(finding.message, command)}
+                {**finding.to_dict(), "message": with_options(finding.message)}
                 for finding in findings
             ]
         print_json(document)

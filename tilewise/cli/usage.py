@@ -30,23 +30,10 @@ _ARGUMENTS = (
 """What messages advise to somebody who calls Python, and the same on the command line."""
 
 
-COOPERATIVE = ("run", "profile", "roofline")
-"""The commands that have --cooperative."""
-
-
-def with_options(message: str, command: str | None = None) -> str:
-    """Name the command line's options in a message, in the place of Python's arguments.
-
-    Where ``command`` is given and has no ``--cooperative``, the message says which have it.
-    """
+def with_options(message: str) -> str:
+    """Name the command line's options in a message, in the place of Python's arguments."""
     for argument, option in _ARGUMENTS:
         message = argument.sub(option, message)
-    if command is not None and command not in COOPERATIVE:
-        message = re.sub(
-            r"(?<=with --cooperative)\b",
-            f" by `tilewise {COOPERATIVE[0]}` (`tilewise {command}` makes no such launches)",
-            message,
-        )
     return message
 
 

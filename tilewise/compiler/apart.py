@@ -16,7 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from tilewise.compiler import confine, nvrtc
+from tilewise.compiler import confine, nvrtc, processes
 from tilewise.compiler.cache import pack, unpack
 from tilewise.compiler.clock import STOPPED, Clock
 from tilewise.compiler.exchange import exchange
@@ -131,4 +131,4 @@ def _answer(asked: bytes) -> bytes:
 
 def main() -> None:
     """Answer what is asked on standard input, and end."""
-    confine.serve(_prepared)
+    processes.serve(_prepared)

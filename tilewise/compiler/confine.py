@@ -1,4 +1,4 @@
-"""Processes that run one module, answer one request, and are limited in memory and in files."""
+"""What a process gives up before it compiles or launches what nobody trusts: memory and files."""
 
 from __future__ import annotations
 
@@ -6,26 +6,15 @@ import ctypes
 import os
 import signal
 import struct
-import subprocess
 import sys
-import threading
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-
-from tilewise.compiler.clock import Clock
 
 resource: ModuleType | None
 try:
     import resource
 except ImportError:  # Windows has none
     resource = None
-
-START_SECONDS = 60.0
-"""How long a process may take until it is ready to be asked. After that it is killed."""
-_STARTED = b"!"
 
 # <linux/landlock.h>: the numbers of the system calls, which are the same on every architecture, and
 # all the rights of Landlock's first version: to execute, read and write files, to read folders, and
@@ -35,186 +24,7 @@ _RIGHTS = (1 << 13) - 1
 _READ = 1 << 2 | 1 << 3  # files and folders
 _BENEATH = 1  # a rule for a folder and all that is below it
 _VERSION = 1 << 0
-_NO_NEW_PRIVILEGES = 38  # <linux/prctl.h>
-
-
-# The packages that the module is in are created empty, without running their __init__.py: those
-# import most of tilewise, and no compilation should wait for that.
-# Ctrl-C in a terminal reaches this process too. It ignores it: the process that waits for this one
-# ends it.
-_RUN = """
-import signal
-signal.signal(signal.SIGINT, signal.SIG_IGN)
-import importlib, sys, types
-place, module = sys.argv[1:]
-packages = module.split(".")[:-1]
-for count in range(1, len(packages) + 1):
-    name = ".".join(packages[:count])
-    package = sys.modules[name] = types.ModuleType(name)
-    package.__path__ = ["/".join([place, *packages[1:count]])]
-importlib.import_module(module).main()
-"""
-
-
-def python(module: str, files: Sequence[int] = ()) -> subprocess.Popen[bytes]:
-    """Start a process that runs a module's ``main``.
-
-    It is asked on its standard input, and answers on its standard output. It finds the same
-    packages as this one, and no others: not those of the working directory. Of this one's open
-    files it has those of the numbers ``files``, under the same numbers.
-    """
-    path = os.pathsep.join(each or str(Path.cwd()) for each in sys.path)
-    return subprocess.Popen(
-        [sys.executable, "-P", "-c", _RUN, str(Path(__file__).parents[1]), module],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        bufsize=0,
-        env={**os.environ, "PYTHONPATH": path},
-        pass_fds=files,
-    )
-
-
-def wait_for_start(process: subprocess.Popen[bytes]) -> bool:
-    """Wait until a process is ready to be asked, or has ended: its time begins then.
-
-    Returns
-    -------
-    bool
-        Whether it is ready.
-
-    Raises
-    ------
-    TimeoutError
-        If it is not ready in time. It is killed then.
-    """
-    assert process.stdout is not None
-    is_late = threading.Event()
-
-    def end() -> None:
-        is_late.set()
-        process.kill()
-
-    timer = threading.Timer(START_SECONDS, end)
-    timer.start()
-    try:
-        is_started = process.stdout.read(len(_STARTED)) == _STARTED
-    finally:
-        timer.cancel()
-    if is_late.is_set():
-        raise TimeoutError(f"its process was not ready within {START_SECONDS:g} seconds")
-    return is_started
-
-
-@dataclass(frozen=True)
-class Heard:
-    """The answer of a process, and how the process ended.
-
-    Attributes
-    ----------
-    said : bytes
-        The answer; empty where there is none.
-    is_started : bool
-        Whether it became ready to be asked.
-    is_late : bool
-        Whether it was killed because its time was over.
-    code : int
-        Its exit code, or the signal that ended it, negative.
-    """
-
-    said: bytes
-    is_started: bool
-    is_late: bool
-    code: int
-
-    @property
-    def is_out_of_memory(self) -> bool:
-        """Whether it ended because it got no more memory than its limit.
-
-        Then a library aborts it, or the system kills it. An end by another signal, such as a
-        segmentation fault, has another cause; so has any end on a system that can't limit memory,
-        or before the process has set its limit.
-        """
-        if not (self.is_started and can_limit_memory()):
-            return False
-        return -self.code in (signal.SIGABRT, signal.SIGKILL)
-
-    @property
-    def how(self) -> str:
-        """The exit code of the process, or the signal that ended it, in words."""
-        if self.code >= 0:
-            return f"exit code {self.code}"
-        try:
-            return f"signal {signal.Signals(-self.code).name}"
-        except ValueError:
-            return f"signal {-self.code}"
-
-
-def ask(
-    module: str, asked: bytes, clock: Clock, *, files: Sequence[int] = (), grace: float = 0.0
-) -> Heard:
-    """Start a process, ask it, and wait for its answer; it has ended when this returns or raises.
-
-    Parameters
-    ----------
-    module, files
-        As :func:`python` takes them; the module's ``main`` calls :func:`serve`.
-    asked : bytes
-    clock : Clock
-        The time that is left. It does not run while the process starts. When it is over, the
-        process is killed.
-    grace : float
-        When the time is over, the process gets no more memory, and has so many seconds to answer
-        before it is killed.
-
-    Raises
-    ------
-    TimeoutError
-        If it is not ready to be asked within :data:`START_SECONDS`.
-    """
-    is_late = False
-    with python(module, files) as process:
-        try:
-            is_started = wait_for_start(process)
-            try:
-                with clock.running():
-                    said, _ = process.communicate(asked, clock.left())
-            except subprocess.TimeoutExpired:
-                is_late, said = True, _last_words(process, grace) if grace else b""
-        finally:
-            process.kill()
-    return Heard(said, is_started, is_late, process.returncode)
-
-
-def _last_words(process: subprocess.Popen[bytes], grace: float) -> bytes:
-    """The answer of a process that is given no more memory from now on; empty if there is none."""
-    try:
-        stop_memory(process.pid)
-        return process.communicate(timeout=grace)[0]
-    except (OSError, subprocess.TimeoutExpired):
-        return b""
-
-
-def serve(prepare: Callable[[], Callable[[bytes], bytes]]) -> None:
-    """Answer what :func:`ask` asks this process, and end it.
-
-    Parameters
-    ----------
-    prepare : callable
-        Called before the process says that it is ready: it loads libraries, for instance. It
-        returns the function that makes the answer of the request.
-    """
-    # Standard output is for the answer alone: what libraries print must not get into it.
-    with os.fdopen(os.dup(1), "wb") as answers:
-        os.dup2(2, 1)
-        answer = prepare()
-        answers.write(_STARTED)
-        answers.flush()
-        said = answer(sys.stdin.buffer.read())
-        with suppress(BrokenPipeError):
-            answers.write(said)
-            answers.flush()
-    os._exit(0)
+_END_SIGNAL, _NO_NEW_PRIVILEGES = 1, 38  # <linux/prctl.h>
 
 
 def can_limit_memory() -> bool:
@@ -293,3 +103,16 @@ def close_files(*but: Path) -> bool:
     is_closed: bool = system.syscall(_RESTRICT_SELF, rules, 0) == 0
     os.close(rules)
     return is_closed
+
+
+def end_with(parent: int) -> None:
+    """Let this process be killed when its parent ends; on Linux alone.
+
+    Parameters
+    ----------
+    parent : int
+        The parent's number. Where that has ended already, this process ends at once.
+    """
+    ctypes.CDLL(None, use_errno=True).prctl(_END_SIGNAL, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)

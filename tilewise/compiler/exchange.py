@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tilewise.compiler import confine
+from tilewise.compiler import processes
 from tilewise.compiler.cache import pack, unpack
 from tilewise.compiler.clock import STOPPED, Clock
 from tilewise.errors import CompileError, LimitError
@@ -50,7 +50,7 @@ def exchange(
     """
     clock.check()
     try:
-        heard = confine.ask(
+        heard = processes.ask(
             module, pack(asked), clock, grace=_GRACE if place is not None else 0.0
         )  # fmt: skip
     except TimeoutError as error:

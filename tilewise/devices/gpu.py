@@ -22,7 +22,7 @@ from tilewise.devices.gpu_module import GpuModule
 from tilewise.devices.placement import Placed
 from tilewise.devices.prepared import Prepared, Ready
 from tilewise.devices.timing import Timer
-from tilewise.errors import DeviceUnavailableError, LaunchError
+from tilewise.errors import GpuTooOldError, LaunchError
 from tilewise.launch import Launch, LaunchReport
 
 
@@ -80,7 +80,7 @@ class Gpu:
         try:
             self.arch = limits.best_architecture(self._capability, compiler.architectures())
         except ValueError as error:
-            raise DeviceUnavailableError(f"{self.description} can't be used: {error}") from error
+            raise GpuTooOldError(f"{self.description} can't be used: {error}") from error
 
     def __repr__(self) -> str:
         return f"Gpu({self.description!r})"

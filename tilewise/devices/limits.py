@@ -18,6 +18,9 @@ MAX_GRID = (2**31 - 1, 65535, 65535)
 # Shared memory that a block may have without the kernel's asking for more than usual.
 DEFAULT_SHARED = 48 * 1024
 
+# Bytes of a multiprocessor's shared memory that the driver takes for each block, since 8.0.
+RESERVED_SHARED = 1024
+
 # The same guide: the most shared memory a block, in KB, by compute capability; the major number
 # alone stands for those of its family that the guide does not list.
 _SHARED_KB = {

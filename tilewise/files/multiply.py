@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from tilewise import sizes
+from tilewise.arrays import own_product
 from tilewise.arrays.operands import first_gpu
 from tilewise.devices import get_device
 from tilewise.devices.gpu import Gpu
@@ -148,7 +149,8 @@ def multiply_files(
         less a reserve. Pieces are cut again where they are larger.
     device : str
         ``"host"``: NumPy's product on the host's cores. ``"gpu"``: each piece by
-        :func:`tilewise.matmul` to the GPU and back. ``"auto"``: the GPU where there is one.
+        :func:`tilewise.matmul` to the GPU and back. ``"auto"``: the GPU where there is one, for
+        float16 of compute capability 8.0 or above.
     force : bool
         Replace a file that is there.
     resume : bool
@@ -204,7 +206,7 @@ def multiply_files(
     on_gpu = None if max_gpu_memory is None else sizes.parse(max_gpu_memory, "max_gpu_memory")
     with MatrixFile(Path(a), "A") as of_a, MatrixFile(Path(b), "B") as of_b:
         output = _output(Path(out), of_a, of_b, force)
-        gpu = _gpu(device)
+        gpu = _gpu(device, of_a.header.name)
         run = _Run(of_a, of_b, output, gpu, given, on_gpu, progress or (lambda done, total: None))
         with run.files.locked():
             return run.carry_out(str(out), resume, check)
@@ -229,10 +231,12 @@ def _output(out: Path, a: MatrixFile, b: MatrixFile, force: bool) -> Path:
     return out.resolve()
 
 
-def _gpu(device: str) -> Gpu | None:
+def _gpu(device: str, dtype: str) -> Gpu | None:
     if device == "host":
         return None
     found = first_gpu()
+    if device == "auto" and own_product.why_on_host(dtype, found):
+        return None
     if found is None and device == "gpu":
         get_device("gpu")  # raises an error that says why
         raise DeviceUnavailableError("there is no GPU")

@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Iterator
 from functools import cache, lru_cache
 from operator import attrgetter
 
 from tilewise.devices import Device
 from tilewise.devices.gpu import Gpu
+from tilewise.devices.limits import compute_capability
 from tilewise.gemm import kept
-from tilewise.gemm.chip import Chip, chip_by
+from tilewise.gemm.chip import OLDEST, Chip, chip_by
 from tilewise.gemm.families.general import General
 from tilewise.gemm.families.hopper.family import Hopper
+from tilewise.gemm.families.mma.family import Mma
 from tilewise.gemm.families.simt.family import Simt
 from tilewise.gemm.families.thin.family import ThinHalf, ThinReal
 from tilewise.gemm.family import Family, Offer
 from tilewise.gemm.product import Product
 from tilewise.gemm.steps import PREPARED, Plan
 from tilewise.kernel import Kernel
-from tilewise.places import ITEM_SIZES
 
 LONGER = 4.0
 """A piece of a product divides k only where that is so many times as fast."""
-FAMILIES: list[Family] = [Hopper(), ThinHalf(), ThinReal(), Simt(), General()]
+FAMILIES: list[Family] = [Hopper(), ThinHalf(), ThinReal(), Mma(), Simt(), General()]
 """Those whose offers are compared. The last takes every product."""
 
 
@@ -36,14 +36,7 @@ def plan_product(product: Product, device: Device) -> Plan:
     device : Device
         Where its arrays lie.
     """
-    warn_of_slow(product, device)
     return plan_on(product, chip_of(device))
-
-
-def warn_of_slow(product: Product, device: Device) -> None:
-    """Warn where a device has no fast kernel for a product; once a device."""
-    if ITEM_SIZES[product.dtype] == 2 and not device.arch.startswith("sm_90"):
-        _warn_general(device.description)
 
 
 def chip_of(device: Device) -> Chip | None:
@@ -53,14 +46,14 @@ def chip_of(device: Device) -> Chip | None:
 
 @cache
 def _chip_of(gpu: Gpu) -> Chip | None:
-    if int(gpu.arch.removeprefix("sm_").rstrip("af")) < 80:
+    capability = compute_capability(gpu.arch)
+    if capability < OLDEST:
         return None
     name = gpu.context.device.name
-    is_hopper = gpu.arch.startswith("sm_90")
     clock = 1e3 * gpu.context.attribute("CLOCK_RATE")
     bus = gpu.context.attribute("GLOBAL_MEMORY_BUS_WIDTH") / 8
     transfers = 2e3 * gpu.context.attribute("MEMORY_CLOCK_RATE")
-    return chip_by(name, gpu.multiprocessors, is_hopper, clock, bus * transfers, gpu.l2_bytes)
+    return chip_by(name, gpu.multiprocessors, capability, clock, bus * transfers, gpu.l2_bytes)
 
 
 @lru_cache(maxsize=PREPARED)
@@ -110,9 +103,15 @@ def plan_of_piece(product: Product, chip: Chip | None, room: int) -> Plan:
 
 
 def offers_of_piece(product: Product, chip: Chip | None) -> list[Offer]:
-    """Return the offers for a piece of a product, the one that is to be taken first."""
+    """Return the offers for a piece of a product, the one that is to be taken first.
+
+    That is the one that was measured to be the fastest and kept, unless it divides k.
+    """
     found = offers(product, chip)
     whole = [x for x in found if not x.divides_k and x.seconds <= LONGER * found[0].seconds]
+    measured = kept_offer(product, chip)
+    if measured is not None and not measured.divides_k:
+        whole.insert(0, measured)
     return [*whole, *found]
 
 
@@ -155,13 +154,3 @@ def kernels_of(chip: Chip | None, products: Iterable[Product]) -> Iterator[Kerne
             if name not in seen:
                 seen.add(name)
                 yield step.kernel
-
-
-@cache
-def _warn_general(description: str) -> None:
-    warnings.warn(
-        f"{description}: tilewise has tensor-core kernels for compute capability 9.0 only; "
-        "16-bit products are right here, but slow, by the general kernel",
-        RuntimeWarning,
-        stacklevel=5,
-    )

@@ -1,4 +1,4 @@
-"""Split-K for float32 and float64: the parts of k, and the launch that adds their sums up."""
+"""Split-K: the parts of k, and the launch that adds up their sums, float32 or float64."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy.typing as npt
 
 from tilewise.devices.limits import MAX_GRID
 from tilewise.gemm.chip import H200
-from tilewise.gemm.layouts import batched_matrix, layout
-from tilewise.gemm.product import ALIGNMENT, REAL, C, D, Operand, Product
+from tilewise.gemm.layouts import TYPES, batched_matrix, layout
+from tilewise.gemm.product import ACCUMULATORS, ALIGNMENT, REAL, C, D, Operand, Product
 from tilewise.gemm.steps import Step
 from tilewise.kernel import SOURCES, Kernel
 from tilewise.launch import Launch
@@ -39,17 +39,18 @@ def part_of(product: Product) -> Product:
     columns = pitch(product)
     d = Operand(columns, 1, product.m * columns)
     x = product  # not dataclasses.replace, which takes several times as long
-    return Product(x.m, columns, x.k, x.batch, x.dtype, x.out_dtype, 1.0, 0.0, x.a, x.b, None, d)
+    sums = ACCUMULATORS[x.dtype]
+    return Product(x.m, columns, x.k, x.batch, x.dtype, sums, 1.0, 0.0, x.a, x.b, None, d)
 
 
 def workspace(product: Product, parts: int) -> int:
     """Return the bytes of the parts' sums."""
-    return parts * elements(product) * ITEM_SIZES[product.dtype]
+    return parts * elements(product) * _item(product)
 
 
 def pitch(product: Product) -> int:
     """Return the elements from one row of the parts' sums to the next."""
-    width = ALIGNMENT // ITEM_SIZES[product.dtype]
+    width = ALIGNMENT // _item(product)
     return -(-product.n // width) * width
 
 
@@ -60,7 +61,12 @@ def elements(product: Product) -> int:
 
 def pieces(product: Product) -> int:
     """Return the pieces of 16 bytes of one part's sums."""
-    return elements(product) * ITEM_SIZES[product.dtype] // ALIGNMENT
+    return elements(product) * _item(product) // ALIGNMENT
+
+
+def _item(product: Product) -> int:
+    """Return the bytes of a partial sum."""
+    return ITEM_SIZES[ACCUMULATORS[product.dtype]]
 
 
 def lanes(product: Product, parts: int) -> int:
@@ -76,7 +82,7 @@ def _room(of_part: int) -> int:
 def seconds(of_part: int, parts: int, dtype: str, memory: float = H200.memory) -> float:
     """Return how long the addition and the sums' way through memory should take.
 
-    ``of_part`` is how many pieces of 16 bytes one part's sums have.
+    ``of_part`` is how many pieces of 16 bytes one part's sums have; ``dtype`` is theirs.
     """
     each = STEP * -(-parts // min(most_lanes(parts), _room(of_part)))
     return START + each + 2 * parts * of_part * ALIGNMENT / (RATE[dtype] * memory)
@@ -98,7 +104,7 @@ def every(
 ) -> Floats:
     """Return the same for each of those numbers of parts, the first of which is 1: then 0.
 
-    ``shared_by`` has the :func:`most_lanes` of each.
+    ``shared_by`` has the :func:`most_lanes` of each; ``dtype`` is that of the sums.
     """
     item = ITEM_SIZES[dtype]
     of_part = batch * m * -(-n * item // ALIGNMENT)  # pieces of 16 bytes
@@ -111,7 +117,8 @@ def every(
 
 def step(product: Product, parts: int, sums: Place, overlap: bool) -> Step:
     """Return the launch that adds the parts' sums up, to D = alpha (their sum) + beta C."""
-    given = layout(SOURCE, "Sum", real=REAL[product.dtype]).pack({
+    types = {"real": REAL[ACCUMULATORS[product.dtype]], "OUTPUT": TYPES[product.out_dtype]}
+    given = layout(SOURCE, "Sum", **types).pack({
         "parts": sums, "part_stride": elements(product),
         "c": batched_matrix(product.c, Place(C)), "d": batched_matrix(product.d, Place(D)),
         "parts_count": parts, "batch": product.batch, "m": product.m, "n": product.n,
@@ -120,15 +127,20 @@ def step(product: Product, parts: int, sums: Place, overlap: bool) -> Step:
     shared_by = lanes(product, parts)
     blocks = min(-(-pieces(product) * shared_by // THREADS), MAX_GRID[0])
     launch = Launch((blocks, 1, 1), (THREADS, 1, 1), (given,), overlap=overlap)
-    return Step(_kernel(product.dtype, shared_by, overlap), launch)
+    return Step(_kernel(product.dtype, product.out_dtype, shared_by, overlap), launch)
 
 
 def kernels(dtype: str, overlap: bool) -> list[Kernel]:
-    """Return the kernels for any number of parts."""
-    return [_kernel(dtype, 1 << i, overlap) for i in range(MOST_LANES.bit_length())]
+    """Return the kernels for any number of parts of products with inputs of a dtype."""
+    outputs = dict.fromkeys((dtype, ACCUMULATORS[dtype]))
+    lanes = [1 << i for i in range(MOST_LANES.bit_length())]
+    return [_kernel(dtype, out, each, overlap) for out in outputs for each in lanes]
 
 
 @cache
-def _kernel(dtype: str, lanes: int, overlap: bool) -> Kernel:
-    defines = {"real": REAL[dtype], "LANES": lanes, "OVERLAP": int(overlap)}
+def _kernel(dtype: str, out_dtype: str, lanes: int, overlap: bool) -> Kernel:
+    defines = {
+        "real": REAL[ACCUMULATORS[dtype]], "OUTPUT": TYPES[out_dtype], "LANES": lanes,
+        "OVERLAP": int(overlap),
+    }  # fmt: skip
     return Kernel(SOURCE, "splitk_sum", defines)

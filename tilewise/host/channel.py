@@ -128,19 +128,57 @@ class Channel(Protocol):
 
 
 class _Event:
-    """An event of the driver's, which goes back to the channel when nobody refers to it any more.
+    """An event of the driver's, which goes back to the pool when nobody refers to it any more.
 
     A stream that waits for an event waits for what was recorded when it was told to, also where the
     event is recorded anew meanwhile (CUDA Driver API, ``cuStreamWaitEvent``).
     """
 
-    __slots__ = ("handle", "pool")
+    __slots__ = ("_pool", "handle")
 
-    def __init__(self, handle: Any, pool: list[Any]) -> None:
-        self.handle, self.pool = handle, pool
+    def __init__(self, handle: Any, pool: _EventPool) -> None:
+        self.handle, self._pool = handle, pool
 
     def __del__(self) -> None:
-        self.pool.append(self.handle)
+        self._pool.give_back(self.handle)
+
+
+class _EventPool:
+    """Events of the driver's that are not in use.
+
+    Parameters
+    ----------
+    context : Context
+    """
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._handles: list[Any] = []
+        self._is_open = True
+        flags = context.driver.CUevent_flags
+        self._flags = flags.CU_EVENT_DISABLE_TIMING | flags.CU_EVENT_BLOCKING_SYNC
+
+    def take(self) -> _Event:
+        """Return one that nobody refers to, or a new one."""
+        try:
+            handle = self._handles.pop()
+        except IndexError:
+            handle = self._context.call("cuEventCreate", self._flags)
+        return _Event(handle, self)
+
+    def give_back(self, handle: Any) -> None:
+        """Keep an event for :meth:`take`, or destroy it where the pool is closed."""
+        if self._is_open:
+            self._handles.append(handle)
+        elif not self._context.lost and self._context.is_of_this_process:
+            with self._context.current():
+                self._context.driver.cuEventDestroy(handle)
+
+    def close(self) -> None:
+        """Destroy the events; those that are in use, as soon as they are given back."""
+        self._is_open = False
+        while self._handles:
+            self.give_back(self._handles.pop())
 
 
 class _PinnedBuffer(Buffer):
@@ -201,9 +239,7 @@ class GpuChannel:
         self._streams: dict[Stream, Any] = {}
         self._handles: dict[Stream, int] = {}
         self._memory: Memory | None = None
-        self._events: list[Any] = []
-        flags = self._driver.CUevent_flags
-        self._flags = flags.CU_EVENT_DISABLE_TIMING | flags.CU_EVENT_BLOCKING_SYNC
+        self._events = _EventPool(self._context)
 
     @property
     def pinned(self) -> int:
@@ -235,9 +271,7 @@ class GpuChannel:
         for stream in self._streams.values():
             self._driver.cuStreamDestroy(stream)
         self._streams.clear()
-        for event in self._events:
-            self._driver.cuEventDestroy(event)
-        self._events.clear()
+        self._events.close()
 
     def stream(self, kind: Kind, index: int) -> Stream:
         stream = kind, index
@@ -266,12 +300,8 @@ class GpuChannel:
         buffer.pin()
 
     def record(self, stream: Stream) -> _Event:
-        try:
-            handle = self._events.pop()
-        except IndexError:
-            handle = self._call("cuEventCreate", self._flags)
-        event = _Event(handle, self._events)
-        self._call("cuEventRecord", handle, self._streams[stream])
+        event = self._events.take()
+        self._call("cuEventRecord", event.handle, self._streams[stream])
         return event
 
     def wait(self, stream: Stream, event: _Event) -> None:

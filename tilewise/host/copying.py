@@ -16,16 +16,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tilewise.host.channel import Buffer, Channel, Kind, Shape
+from tilewise.host.channel import Buffer, Channel, Kind, Shape, Stream
 from tilewise.host.copiers import Copiers, Copying
+from tilewise.host.dependencies import Completion
 from tilewise.host.matrices import Array, HostMatrix, Part, packed, parts_of, pitch_of
-from tilewise.host.order import Done
 from tilewise.host.plan import CopyIn, CopyOut, Region
 
 BUFFERS = {Kind.INWARD: 5, Kind.OUTWARD: 3}
 """Buffers of a channel: while the GPU copies from or to one, others are filled or emptied."""
-DIRECT = 1
-"""The stream of copies from and to the host's own pinned memory; 0 is that of buffers."""
 
 
 class Helpers(NamedTuple):
@@ -78,6 +76,8 @@ class Loader:
     Parameters
     ----------
     channel : Channel
+    stream : Stream
+        Of the channel's.
     base : int
         Where regions begin in the GPU's memory.
     steps : iterator of CopyIn
@@ -92,6 +92,7 @@ class Loader:
     def __init__(
         self,
         channel: Channel,
+        stream: Stream,
         base: int,
         steps: Iterator[CopyIn],
         piece_of: Callable[[CopyIn], Array],
@@ -101,7 +102,7 @@ class Loader:
         self._channel, self._base, self._most, self._copiers = channel, base, most, copiers
         self._ahead = self._parts(steps, piece_of)
         self._next = next(self._ahead, None)
-        self._stream = channel.stream(Kind.INWARD, 0)
+        self._stream = stream
         self._filled: deque[_Filled] = deque()
         self._sent: deque[Buffer] = deque()  # on their way to the GPU, the oldest first
         self._buffers = 0
@@ -115,7 +116,7 @@ class Loader:
             for at, part in enumerate(parts, 1):
                 yield part, at == len(parts)
 
-    def load(self, region: Region, waits: Sequence[Any]) -> Done:
+    def load(self, region: Region, waits: Sequence[Any]) -> Completion:
         """Copy the next piece to its region, behind these events."""
         channel, stream = self._channel, self._stream
         for event in waits:
@@ -133,7 +134,7 @@ class Loader:
             buffer.event = channel.record(stream)
             self._sent.append(buffer)
             if is_last:
-                return Done([buffer.event], stream)
+                return Completion([buffer.event], stream)
 
     def cancel(self) -> None:
         """Have no thread fill a buffer any more when this returns."""
@@ -168,6 +169,8 @@ class Storer:
     Parameters
     ----------
     channel : Channel
+    stream : Stream
+        Of the channel's.
     base : int
         Where regions begin in the GPU's memory.
     target : HostMatrix
@@ -183,6 +186,7 @@ class Storer:
     def __init__(
         self,
         channel: Channel,
+        stream: Stream,
         base: int,
         target: HostMatrix,
         by_rows: bool,
@@ -192,7 +196,7 @@ class Storer:
     ) -> None:
         self._channel, self._base, self._target, self._copiers = channel, base, target, copiers
         self._by_rows, self._is_direct, self._most = by_rows, is_direct, most
-        self._stream = channel.stream(Kind.OUTWARD, DIRECT if self._is_direct else 0)
+        self._stream = stream
         self._coming: deque[tuple[Buffer, Part]] = deque()
         self._emptied: deque[tuple[Buffer, Copying]] = deque()
         self._buffers = 0
@@ -263,7 +267,7 @@ class Storer:
 class _Task(NamedTuple):
     step: CopyOut
     waits: Sequence[Any]
-    done: Done
+    done: Completion
 
 
 class StorerThread:
@@ -284,11 +288,11 @@ class StorerThread:
         self._thread = threading.Thread(target=self._run, name="tilewise stores", daemon=True)
         self._thread.start()
 
-    def store(self, step: CopyOut, waits: Sequence[Any]) -> Done:
+    def store(self, step: CopyOut, waits: Sequence[Any]) -> Completion:
         """Store a piece behind these events; return at once."""
         if self._error is not None:
             raise self._error
-        done = Done()
+        done = Completion()
         self._tasks.put(_Task(step, waits, done))
         return done
 

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple, Protocol, TypeGuard
 from tilewise.errors import LaunchError
 from tilewise.host.channel import BUFFER, LEAST_BUFFER, Channel, Kind, Stream
 from tilewise.host.copiers import Copiers
-from tilewise.host.copying import DIRECT, Helpers, Loader, Storer, StorerThread, directly
+from tilewise.host.copying import Helpers, Loader, Storer, StorerThread, directly
+from tilewise.host.dependencies import Completion, Dependencies
 from tilewise.host.matrices import HostMatrix
-from tilewise.host.order import Done, Order
 from tilewise.host.plan import Compute, CopyIn, CopyOut, HostPlan, HostProblem, Step
 
 SMALL = 32 << 20
@@ -20,6 +20,8 @@ SMALL = 32 << 20
 It stages them by itself, slower than several threads do, but begins at once.
 """
 
+DIRECT = 1
+"""The stream of copies from and to the host's own pinned memory; 0 is that of buffers."""
 COMPUTE_STREAMS = 2
 """Streams of kernels, so that the last blocks of one product run beside the next one's first."""
 
@@ -123,7 +125,9 @@ class _Run:
         self._by_rows = {"A": problem.a.by_rows, "B": problem.b.by_rows, "C": problem.d.by_rows}
         self._base, self._workspace = base, workspace
         self._is_small = plan.bytes_in + plan.bytes_out <= SMALL
-        self._order = Order()
+        self._has_pieces = _are_several(plan, CopyOut)
+        self._overlaps = _are_several(plan, Compute)
+        self._dependencies = Dependencies()
         self._turn = 0
 
     def all(self, helpers: Helpers) -> None:
@@ -131,13 +135,17 @@ class _Run:
         most = self._buffer_size()
         copiers = NO_COPIERS if self._is_small else helpers.copiers
         staged = filter(self._is_staged, self._plan.steps())
-        loader = Loader(self._channel, self._base, staged, self._piece, most, copiers)
+        stream = self._stream(Kind.INWARD)
+        loader = Loader(self._channel, stream, self._base, staged, self._piece, most, copiers)
         by_rows = self._problem.d.by_rows
         is_direct = self._target.goes_directly(by_rows, self._is_small)
-        storer = Storer(self._channel, self._base, self._target, by_rows, is_direct, most, copiers)
+        stream = self._stream(Kind.OUTWARD, DIRECT if is_direct else 0)
+        storer = Storer(
+            self._channel, stream, self._base, self._target, by_rows, is_direct, most, copiers,
+        )  # fmt: skip
         thread = None
         try:
-            if not is_direct and self._has_pieces():
+            if not is_direct and self._has_pieces:
                 thread = StorerThread(storer, helpers.current)
             for step in self._plan.steps():
                 if isinstance(step, CopyIn):
@@ -157,10 +165,9 @@ class _Run:
         share = (self._plan.bytes_in + self._plan.bytes_out) // BUFFERS_FULL
         return min(BUFFER, max(LEAST_BUFFER, 1 << share.bit_length() >> 1))
 
-    def _has_pieces(self) -> bool:
-        """Whether there is more than one piece of D, so that copies of one run beside others."""
-        pieces = (x for x in self._plan.steps() if isinstance(x, CopyOut))
-        return len(list(islice(pieces, 2))) > 1
+    def _stream(self, kind: Kind, index: int = 0) -> Stream:
+        """Return the stream for this: where nothing runs side by side, one for everything."""
+        return self._channel.stream(*((kind, index) if self._overlaps else (Kind.COMPUTE, 0)))
 
     def _is_staged(self, step: Step) -> TypeGuard[CopyIn]:
         return isinstance(step, CopyIn) and _has_elements(step) and not self._direct(step)
@@ -179,35 +186,46 @@ class _Run:
         if not _has_elements(step):
             return
         is_direct = self._direct(step)
-        stream = self._channel.stream(Kind.INWARD, DIRECT if is_direct else 0)
-        waits = self._order.before(stream, writes=step.to.cells)
+        stream = self._stream(Kind.INWARD, DIRECT if is_direct else 0)
+        waits = self._dependencies.before(stream, writes=step.to.cells)
         if is_direct:
             at = self._base + step.to.offset
             for event in waits:
                 self._channel.wait(stream, event)
             for ahead, host, host_pitch, shape in directly(self._piece(step), step.to):
                 self._channel.copy_in(stream, at + ahead, step.to.pitch, host, host_pitch, shape)
-            done = Done([self._channel.record(stream)], stream)
+            done = self._done(stream)
         else:
             done = loader.load(step.to, waits)
-        self._order.after(done, writes=step.to.cells)
+        self._dependencies.after(done, writes=step.to.cells)
 
     def _compute(self, step: Compute) -> None:
         reads = step.a.cells + step.b.cells
         writes = step.d.cells + (() if step.result is None else step.result.cells)
         if step.is_first:
             self._turn = (self._turn + 1) % COMPUTE_STREAMS
-        stream = self._channel.stream(Kind.COMPUTE, self._turn)
-        for event in self._order.before(stream, reads, writes):
+        stream = self._stream(Kind.COMPUTE, self._turn)
+        for event in self._dependencies.before(stream, reads, writes):
             self._channel.wait(stream, event)
         workspace = self._base + self._plan.memory + self._turn * self._workspace
         self._launcher.launch(step, stream, self._base, workspace)
-        self._order.after(Done([self._channel.record(stream)], stream), reads, writes)
+        self._dependencies.after(self._done(stream), reads, writes)
+
+    def _done(self, stream: Stream) -> Completion:
+        """Return what later steps see of the one that a stream was just given."""
+        return Completion([self._channel.record(stream)] if self._overlaps else (), stream)
 
     def _copy_out(self, step: CopyOut, storer: Storer, thread: StorerThread | None) -> None:
-        waits = self._order.before(None, reads=step.source.cells)
-        done = Done([storer.store(step, waits)]) if thread is None else thread.store(step, waits)
-        self._order.after(done, reads=step.source.cells)
+        waits = self._dependencies.before(None, reads=step.source.cells)
+        done = (
+            Completion([storer.store(step, waits)]) if thread is None else thread.store(step, waits)
+        )
+        self._dependencies.after(done, reads=step.source.cells)
+
+
+def _are_several(plan: HostPlan, kind: type[Step]) -> bool:
+    """Whether a plan has more than one step of a kind."""
+    return len(list(islice((x for x in plan.steps() if isinstance(x, kind)), 2))) > 1
 
 
 def _has_elements(step: CopyIn) -> bool:

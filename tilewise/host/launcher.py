@@ -8,12 +8,12 @@ from typing import NamedTuple
 from tilewise.devices.gpu import Gpu
 from tilewise.devices.prepared import Prepared
 from tilewise.gemm import beside, round_sums
-from tilewise.gemm.plan import chip_of, plan_of_piece, plan_product, warn_of_slow
+from tilewise.gemm.plan import chip_of, plan_of_piece, plan_product
 from tilewise.gemm.product import ACCUMULATORS, Operand, Product, offset
 from tilewise.gemm.steps import Plan, prepare
 from tilewise.host.channel import Channel, Stream
 from tilewise.host.execute import COMPUTE_STREAMS
-from tilewise.host.matrices import Layout
+from tilewise.host.matrices import MatrixLayout
 from tilewise.host.plan import GRAIN, Compute, HostPlan, HostProblem, Region, rounded
 from tilewise.places import ITEM_SIZES
 
@@ -21,8 +21,8 @@ MOST_WORKSPACE = 1 << 30
 """Bytes that a product's workspace takes at most."""
 
 
-class Asked(NamedTuple):
-    """What is asked of a product, besides its sizes.
+class Operation(NamedTuple):
+    """The dtypes and the factors of a product: D = alpha A B + beta C.
 
     Attributes
     ----------
@@ -37,32 +37,34 @@ class Asked(NamedTuple):
     beta: float
 
 
-def operand(layout: Layout, region: Region) -> Operand:
+def operand(layout: MatrixLayout, region: Region) -> Operand:
     """Return how a kernel sees a region, which begins at a multiple of 256 bytes or within one."""
     pitch = region.pitch // layout.item
     row, column = (pitch, 1) if layout.by_rows else (1, pitch)
     return Operand(row, column, region.stride // layout.item, offset(region.offset))
 
 
-def product_of(step: Compute, problem: HostProblem, asked: Asked, sums_apart: bool) -> Product:
+def product_of(
+    step: Compute, problem: HostProblem, operation: Operation, sums_apart: bool
+) -> Product:
     """Return the product that a step computes.
 
     Parameters
     ----------
     step : Compute
     problem : HostProblem
-    asked : Asked
+    operation : Operation
     sums_apart : bool
         Whether ``step.d`` holds sums that are rounded at the end.
     """
-    wide = ACCUMULATORS[asked.dtype]
-    out_dtype = wide if sums_apart else asked.out_dtype
+    wide = ACCUMULATORS[operation.dtype]
+    out_dtype = wide if sums_apart else operation.out_dtype
     of_d = operand(problem.d._replace(item=ITEM_SIZES[out_dtype]), step.d)
     beta = 1.0
     if step.is_first:
-        beta = 0.0 if sums_apart or not problem.reads_c else asked.beta
+        beta = 0.0 if sums_apart or not problem.reads_c else operation.beta
     return Product(
-        step.m, step.n, step.k, step.batch, asked.dtype, out_dtype, asked.alpha, beta,
+        step.m, step.n, step.k, step.batch, operation.dtype, out_dtype, operation.alpha, beta,
         operand(problem.a, step.a), operand(problem.b, step.b), of_d if beta else None, of_d,
     )  # fmt: skip
 
@@ -75,15 +77,15 @@ class GpuLauncher:
     gpu : Gpu
     channel : Channel
     problem : HostProblem
-    asked : Asked
+    operation : Operation
     room : int
         Bytes of the GPU's memory that the product may take.
     """
 
     def __init__(
-        self, gpu: Gpu, channel: Channel, problem: HostProblem, asked: Asked, room: int
+        self, gpu: Gpu, channel: Channel, problem: HostProblem, operation: Operation, room: int
     ) -> None:
-        self._gpu, self._channel, self._problem, self._asked = gpu, channel, problem, asked
+        self._gpu, self._channel, self._problem, self._operation = gpu, channel, problem, operation
         self._room = room
         self._prepared: dict[Product, tuple[Prepared, ...]] = {}
         self._roundings: dict[tuple[int, ...], tuple[Prepared, ...]] = {}
@@ -108,7 +110,6 @@ class GpuLauncher:
             found = plan_product(product, self._gpu)
             if found.workspace <= room:
                 return found
-        warn_of_slow(product, self._gpu)
         return plan_of_piece(product, chip_of(self._gpu), min(room, MOST_WORKSPACE))
 
     def launch(self, step: Compute, stream: Stream, base: int, workspace: int) -> None:
@@ -122,7 +123,7 @@ class GpuLauncher:
             self._channel.launch(self._rounding(step, step.result), stream, addresses)
 
     def _product(self, step: Compute) -> Product:
-        return product_of(step, self._problem, self._asked, self._sums_apart)
+        return product_of(step, self._problem, self._operation, self._sums_apart)
 
     def _rounding(self, step: Compute, result: Region) -> Sequence[Prepared]:
         of_d = self._problem.d
@@ -130,7 +131,7 @@ class GpuLauncher:
         pitches = step.d.pitch // self._problem.sums, result.pitch // of_d.item
         key = (lines, width, *pitches)
         if key not in self._roundings:
-            beta = self._asked.beta if self._problem.reads_c else 0.0
-            plan = round_sums.plan(lines, width, *pitches, self._asked.out_dtype, beta)
+            beta = self._operation.beta if self._problem.reads_c else 0.0
+            plan = round_sums.plan(lines, width, *pitches, self._operation.out_dtype, beta)
             self._roundings[key] = prepare(plan, self._gpu)
         return self._roundings[key]

@@ -21,13 +21,14 @@ def pitch_of(width: int) -> int:
     return -(-width // ALIGNMENT) * ALIGNMENT
 
 
-class Layout(NamedTuple):
-    """How a matrix lies, on the host and so on the GPU.
+class MatrixLayout(NamedTuple):
+    """Whether a matrix is row-major or column-major, on the host and so on the GPU.
 
     Attributes
     ----------
     by_rows : bool
-        Whether its lines, whose elements are neighbours, are rows; else they are columns.
+        Whether it is row-major. Its lines, whose elements are neighbours, are rows then, and else
+        columns.
     item : int
         Bytes of an element.
     """
@@ -69,14 +70,14 @@ class HostMatrix:
     is_pinned: bool = False
 
     @cached_property
-    def layout(self) -> Layout:
+    def layout(self) -> MatrixLayout:
         """How it lies."""
         _, rows, columns = self.array.shape
         _, row, column = self.array.strides
         item = self.array.itemsize
         if columns <= 1 or rows <= 1:
-            return Layout(columns > 1 or (rows <= 1 and columns == 1), item)
-        return Layout(abs(column) <= abs(row), item)
+            return MatrixLayout(columns > 1 or (rows <= 1 and columns == 1), item)
+        return MatrixLayout(abs(column) <= abs(row), item)
 
     @property
     def is_one_matrix(self) -> bool:

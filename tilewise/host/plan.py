@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tilewise.gemm.blocking import Span
-from tilewise.host.matrices import Layout
+from tilewise.host.matrices import MatrixLayout
 
 GRAIN = 256
 """Regions begin at multiples of so many bytes."""
@@ -94,7 +94,7 @@ class HostProblem:
     Attributes
     ----------
     m, n, k, batch : int
-    a, b, d : Layout
+    a, b, d : MatrixLayout
         C, too, lies on the GPU as D does.
     a_is_one, b_is_one : bool
         Whether one A, or one B, is for the whole batch.
@@ -112,9 +112,9 @@ class HostProblem:
     n: int
     k: int
     batch: int
-    a: Layout
-    b: Layout
-    d: Layout
+    a: MatrixLayout
+    b: MatrixLayout
+    d: MatrixLayout
     a_is_one: bool = False
     b_is_one: bool = False
     shared: str = ""

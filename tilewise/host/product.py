@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
@@ -22,8 +22,9 @@ from tilewise.host import resident
 from tilewise.host.choose import choose
 from tilewise.host.divided import TooLittleError
 from tilewise.host.execute import COMPUTE_STREAMS, Matrices, Memory, execute
-from tilewise.host.launcher import MOST_WORKSPACE, Asked, GpuLauncher
-from tilewise.host.matrices import HostMatrix, Layout
+from tilewise.host.launcher import MOST_WORKSPACE, GpuLauncher, Operation
+from tilewise.host.matrices import HostMatrix, MatrixLayout
+from tilewise.host.pages import ask_for_huge_pages
 from tilewise.host.plan import HostPlan, HostProblem
 from tilewise.host.staging import helpers_of, staging
 from tilewise.places import ITEM_SIZES
@@ -61,16 +62,12 @@ def multiply(call: Call, gpu: Gpu, max_gpu_memory: int | None = None) -> Array:
     result = call.out
     if result is None:
         result = library.empty(call.shape, call.out_dtype, call.a)
+        if library.name != "numpy":  # which asks for them by itself
+            ask_for_huge_pages(library.bits(result))
     if not (call.m and call.n and all(call.batch)):
         return result
-    target = result
-    found = _matrices(call, gpu, target)
-    if found is None:  # the result's strides can't be described
-        target = library.empty(call.shape, call.out_dtype, call.a)
-        found = _matrices(call, gpu, target)
-    assert found is not None
-    problem = problem_of(found, call.alpha, ITEM_SIZES[ACCUMULATORS[call.dtype]])
-    asked = Asked(call.dtype, call.out_dtype, call.alpha, call.beta)
+    target, found = _target(call, gpu, result)
+    problem, operation = _problem(call, found)
     with staging().channel(gpu) as channel:
         if max_gpu_memory is not None:
             channel.release(most=0)
@@ -78,8 +75,8 @@ def multiply(call: Call, gpu: Gpu, max_gpu_memory: int | None = None) -> Array:
             room = max_gpu_memory
             if room is None:
                 room = free(problem, gpu, is_sure=tries_left < _TRIES - 1)
-            plan = planned(problem, asked, gpu, room)
-            launcher = GpuLauncher(gpu, channel, problem, asked, room)
+            plan = planned(problem, operation, gpu, room)
+            launcher = GpuLauncher(gpu, channel, problem, operation, room)
             workspace = launcher.workspace(plan)
             try:
                 base = channel.allocate(plan.memory + COMPUTE_STREAMS * workspace)
@@ -94,8 +91,27 @@ def multiply(call: Call, gpu: Gpu, max_gpu_memory: int | None = None) -> Array:
     return result
 
 
-def described(call: Call, gpu: Gpu, max_gpu_memory: int | None = None) -> str:
-    """Return how a call's arrays would travel, for people; nothing is copied.
+class Journey(NamedTuple):
+    """How a call's arrays travel to a GPU and back.
+
+    Attributes
+    ----------
+    problem : HostProblem
+    room : int
+        Bytes of the GPU's memory that it may take.
+    plan : HostPlan
+    is_copied : bool
+        Whether the result is copied once more on the host.
+    """
+
+    problem: HostProblem
+    room: int
+    plan: HostPlan
+    is_copied: bool
+
+
+def journey(call: Call, gpu: Gpu, max_gpu_memory: int | None = None) -> Journey | None:
+    """Return how a call's arrays would travel; None where the result has no elements.
 
     Parameters
     ----------
@@ -107,27 +123,37 @@ def described(call: Call, gpu: Gpu, max_gpu_memory: int | None = None) -> str:
     ValueError
         If the memory is too small.
     """
+    if not (call.m and call.n and all(call.batch)):
+        return None
     result = call.out
     if result is None:
         result = call.library.empty(call.shape, call.out_dtype, call.a)
-    found = _matrices(call, gpu, result)
-    if found is None or not found.d.array.size:
-        return "the result has no elements" if found else "the result is copied once more"
-    problem = problem_of(found, call.alpha, ITEM_SIZES[ACCUMULATORS[call.dtype]])
+    target, found = _target(call, gpu, result)
+    problem, operation = _problem(call, found)
     room = max_gpu_memory or free(problem, gpu, is_sure=False)
-    asked = Asked(call.dtype, call.out_dtype, call.alpha, call.beta)
-    plan = planned(problem, asked, gpu, room)
-    p = problem
+    return Journey(problem, room, planned(problem, operation, gpu, room), target is not result)
+
+
+def described(call: Call, gpu: Gpu, max_gpu_memory: int | None = None) -> str:
+    """Return :func:`journey` in words, for people."""
+    found = journey(call, gpu, max_gpu_memory)
+    if found is None:
+        return "the result has no elements"
+    p, plan = found.problem, found.plan
     of_one = blocking.Problem(p.m, p.n, p.k, p.a.item, p.sums, p.d.item)
-    least = max(p.bytes_in + p.bytes_out, p.batch * of_one.bound(room) if not p.shared else 0)
+    least = p.bytes_in + p.bytes_out
+    if not p.shared:
+        least = max(least, p.batch * of_one.bound(found.room))
     moved = plan.bytes_in + plan.bytes_out
     words = f"{sizes.shown(plan.bytes_in)} there and {sizes.shown(plan.bytes_out)} back"
     if moved > least:
         words += f", {moved / least:.2f} times the fewest bytes that so much memory allows"
+    if found.is_copied:
+        words += ", and the result is copied once more on the host"
     return f"{words}; {plan.words}"
 
 
-def planned(problem: HostProblem, asked: Asked, gpu: Gpu, room: int) -> HostPlan:
+def planned(problem: HostProblem, operation: Operation, gpu: Gpu, room: int) -> HostPlan:
     """Return the plan of a product, within so much of the GPU's memory.
 
     Raises
@@ -137,7 +163,7 @@ def planned(problem: HostProblem, asked: Asked, gpu: Gpu, room: int) -> HostPlan
     """
     for_workspace = min(int(WORKSPACE * room), MOST_WORKSPACE)
     try:
-        return choose(problem, room - for_workspace, SecondsOf(problem, asked, chip_of(gpu)))
+        return choose(problem, room - for_workspace, SecondsOf(problem, operation, chip_of(gpu)))
     except TooLittleError as error:
         least = math.ceil(error.least / (1 - WORKSPACE))
         raise ValueError(
@@ -166,18 +192,18 @@ class SecondsOf:
     ----------
     problem : HostProblem
         How its matrices lie.
-    asked : Asked
+    operation : Operation
     chip : Chip or None
     """
 
     problem: HostProblem
-    asked: Asked
+    operation: Operation
     chip: Chip | None
 
     def __call__(self, m: int, n: int, k: int, is_piece: bool = False) -> float:
-        p, asked = self.problem, self.asked
+        p, operation = self.problem, self.operation
         product = Product(
-            m, n, k, 1, asked.dtype, asked.out_dtype, asked.alpha, 0.0,
+            m, n, k, 1, operation.dtype, operation.out_dtype, operation.alpha, 0.0,
             _of_layout(p.a, m, k), _of_layout(p.b, k, n), None, _of_layout(p.d, m, n),
         )  # fmt: skip
         if is_piece:
@@ -185,7 +211,7 @@ class SecondsOf:
         return best(product, self.chip).seconds
 
 
-def _of_layout(x: Layout, rows: int, columns: int) -> Operand:
+def _of_layout(x: MatrixLayout, rows: int, columns: int) -> Operand:
     pitch = x.pitch(rows, columns) // x.item
     return Operand(pitch, 1) if x.by_rows else Operand(1, pitch)
 
@@ -212,6 +238,21 @@ def problem_of(x: Matrices, alpha: float, sums: int) -> HostProblem:
         m, n, k, batch, x.a.layout, x.b.layout, x.d.layout, x.a.is_one_matrix, x.b.is_one_matrix,
         shared, x.c is not None, sums, x.a.is_pinned and x.b.is_pinned and x.d.is_pinned,
     )  # fmt: skip
+
+
+def _target(call: Call, gpu: Gpu, result: Array) -> tuple[Array, Matrices]:
+    """Return where the product is stored, and its matrices: a new array where strides forbid it."""
+    found = _matrices(call, gpu, result)
+    if found is None:
+        result = call.library.empty(call.shape, call.out_dtype, call.a)
+        found = _matrices(call, gpu, result)
+    assert found is not None
+    return result, found
+
+
+def _problem(call: Call, matrices: Matrices) -> tuple[HostProblem, Operation]:
+    problem = problem_of(matrices, call.alpha, ITEM_SIZES[ACCUMULATORS[call.dtype]])
+    return problem, Operation(call.dtype, call.out_dtype, call.alpha, call.beta)
 
 
 def _matrices(call: Call, gpu: Gpu, result: Array) -> Matrices | None:

@@ -12,7 +12,7 @@ from functools import cache
 from typing import NamedTuple
 
 from tilewise.gemm.blocking import Span
-from tilewise.host.matrices import Layout
+from tilewise.host.matrices import MatrixLayout
 from tilewise.host.plan import (
     ONE,
     Compute,
@@ -31,7 +31,7 @@ STRIP_GRAIN = 128
 class _Whole(NamedTuple):
     """A whole matrix on the GPU, of which regions are cut."""
 
-    layout: Layout
+    layout: MatrixLayout
     offset: int
     pitch: int
 

@@ -11,7 +11,7 @@ from tilewise.errors import CheckError, LaunchError
 from tilewise.ladder.geometry import listed
 from tilewise.ladder.problem import random_problem
 from tilewise.ladder.run import NO_ELEMENTS, run
-from tilewise.ladder.rungs import Rung, rungs_of, tile_each
+from tilewise.ladder.rungs import Rung, left_out, rungs_of, tile_each
 
 # One thread does about 10^5 multiply-adds a second on the emulator, and 10^7 on a GPU.
 SINGLE_THREAD_EDGE = {"emulator": 32, "gpu": 256}
@@ -46,20 +46,6 @@ class Climb:
     def rungs(self) -> tuple[Rung, ...]:
         """Those that take the dtype, and that the device can run."""
         return tuple(each for each in rungs_of(self.dtype) if each.runs_on(self.device.arch))
-
-    @property
-    def _left_out(self) -> list[str]:
-        """What is to be said of the rungs that the device can't run, by what they need."""
-        arch = self.device.arch
-        needs: dict[str, list[str]] = {}
-        for each in rungs_of(self.dtype):
-            if not each.runs_on(arch):
-                needs.setdefault(each.needs, []).append(each.name)
-        return [
-            f"not run on {arch}: {', '.join(names)} "
-            f"({f'{wanted} alone' if wanted[-1].isalpha() else f'from {wanted} on'})"
-            for wanted, names in needs.items()
-        ]
 
     def size(self, rung: Rung) -> tuple[tuple[int, int, int], str]:
         """The size that ``rung`` is run at, and why where it is not the problem's own."""
@@ -96,7 +82,7 @@ class Climb:
         if not self.m or not self.n:
             return [NO_ELEMENTS]
         nothing = "k is 0: every element of C is an empty sum, 0, and there is nothing to load"
-        return [nothing] * (self.k == 0) + self._left_out
+        return [nothing] * (self.k == 0) + left_out(self.device.arch, self.dtype)
 
     def run(self, step: Callable[[str], None] = lambda _: None) -> dict[str, Any]:
         """Run every rung.
@@ -122,7 +108,8 @@ class Climb:
             If the device can run none of the rungs that take the dtype.
         """
         if not self.rungs:
-            raise LaunchError(f"no rung of {self.dtype}: {'; '.join(self._left_out)}")
+            why = "; ".join(left_out(self.device.arch, self.dtype))
+            raise LaunchError(f"no rung of {self.dtype}: {why}")
         for rung in self.rungs:  # a bad tile is said before the first rung's work
             self.tile_of(rung)
         rows = [self._row(rung, step) for rung in self.rungs]

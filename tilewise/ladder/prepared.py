@@ -102,11 +102,6 @@ class Prepared(NamedTuple):
             geometry=self.rung.geometry(gemm.m, gemm.n, self.tile, gemm.dtype, multiprocessors)
         )
 
-    def check_arch(self, arch: str) -> None:
-        """Raise LaunchError where an architecture can't run the rung."""
-        if self.rung is not None:
-            self.rung.check_arch(arch)
-
 
 def prepare(target: str | Rung | Kernel, gemm: Gemm, tile: int | None) -> Prepared:
     """The kernel for a product, and how it is launched.

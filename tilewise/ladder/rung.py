@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,11 +25,11 @@ from tilewise.ladder.geometry import (
     square,
     type_macros,
 )
+from tilewise.ladder.needs import RungKernel, check_arch
 from tilewise.places import TensorMap
 from tilewise.precision import REALS, name_of
 
 FOLDER = SOURCES / "ladder"
-_ARCH = re.compile(r"sm_(\d+)([af]?)")
 
 
 @dataclass(frozen=True)
@@ -144,16 +143,7 @@ class Rung:
         LaunchError
             If it is older than what the rung needs, or another than the only one.
         """
-        wanted, found = _ARCH.fullmatch(self.needs), _ARCH.fullmatch(arch)
-        if wanted is None or found is None:
-            return
-        if wanted[2]:
-            if arch != self.needs:
-                raise LaunchError(
-                    f"{self.name} runs on {self.needs} alone, and the device is {arch}"
-                )
-        elif int(found[1]) < int(wanted[1]):
-            raise LaunchError(f"{self.name} runs from {self.needs} on, and the device is {arch}")
+        check_arch(self.name, self.needs, arch)
 
     def runs_on(self, arch: str) -> bool:
         """Return whether an architecture can run the rung."""
@@ -217,7 +207,7 @@ class Rung:
         return {} if edge is None else self._macros(edge, self.dtype(dtype))
 
     def kernel(self, dtype: npt.DTypeLike | None = None, tile: int | None = None) -> Kernel:
-        """The kernel for matrices of ``dtype``.
+        """The kernel for matrices of ``dtype``; it compiles for what can run the rung alone.
 
         Raises
         ------
@@ -230,7 +220,7 @@ class Rung:
         defines = {**type_macros(name), **self.macros(tile, name)}
         edge = self.tile(tile)
         options = () if edge is None else self._options(edge, name)
-        return Kernel(self.path, self.name, defines, options)
+        return RungKernel(self.needs, self.path, self.name, defines, options)
 
     def shared(self, tile: int | None = None, dtype: npt.DTypeLike | None = None) -> int:
         """Dynamic shared memory of a block, in bytes.

@@ -46,7 +46,7 @@ from tilewise.ladder.warpgroups import (
 )
 from tilewise.precision import HALVES
 
-__all__ = ["RUNGS", "Rung", "rung", "rungs_of", "tile_each"]
+__all__ = ["RUNGS", "Rung", "left_out", "rung", "rungs_of", "tile_each"]
 
 RUNGS = (
     Rung(
@@ -299,6 +299,19 @@ def tile_each(tile: int | None) -> dict[str, int | None]:
 def rungs_of(dtype: str | None) -> tuple[Rung, ...]:
     """Return the rungs that take matrices of ``dtype``, or where that is None all."""
     return tuple(each for each in RUNGS if dtype is None or dtype in each.dtypes)
+
+
+def left_out(arch: str, dtype: str | None = None) -> list[str]:
+    """Say which rungs that take ``dtype`` an architecture can't run, by what they need."""
+    needs: dict[str, list[str]] = {}
+    for each in rungs_of(dtype):
+        if not each.runs_on(arch):
+            needs.setdefault(each.needs, []).append(each.name)
+    return [
+        f"not run on {arch}: {', '.join(names)} "
+        f"({f'{wanted} alone' if wanted[-1].isalpha() else f'from {wanted} on'})"
+        for wanted, names in needs.items()
+    ]
 
 
 def rung(name: str) -> Rung:

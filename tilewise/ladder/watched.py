@@ -11,6 +11,7 @@ from tilewise.kernel import Kernel
 from tilewise.ladder.rungs import Rung
 
 PHASES = 3
+TURNS = 6  # phases of a rung with a ring of stages: more than stages, so that some are filled again
 DEPTH = 8  # of a product that is not computed in phases: with 4 bytes each, a sector of a row of A
 SMALL = 32  # the widest tile of C of which a page has room for 2 x 2
 
@@ -42,6 +43,7 @@ OWN_TILE = 8  # of a kernel that is not on the ladder
 UNPHASED = ("naive", "coalesced")
 # Rungs that are about what happens at the edge of C: their last blocks lie across it.
 AT_THE_EDGE = ("tiled_branchless",)
+RINGS = ("multistage", "warpgroup", "specialized", "persistent")
 # Rungs of which a cluster of two blocks, one below the other, shares what it loads.
 CLUSTERED = ("persistent",)
 
@@ -98,4 +100,5 @@ def _own(target: Rung | Kernel, tile: int | None, dtype: npt.DTypeLike | None) -
     m *= 2 if target.name in CLUSTERED else 1
     if target.name in AT_THE_EDGE:
         m -= 3 * down // 4
-    return Sizes(m, n, DEPTH if target.name in UNPHASED else PHASES * deep, edge)
+    phases = TURNS if target.name in RINGS else PHASES
+    return Sizes(m, n, DEPTH if target.name in UNPHASED else phases * deep, edge)

@@ -1,6 +1,7 @@
 """What a GPU can do at most, measured by probes: kernels that do one thing alone.
 
-Each probe is a file of ``kernels/probes/``. A thread repeats a round that does what is measured,
+Each probe is a file of ``kernels/probes/``; those of the tensor cores are in
+:mod:`tilewise.lens.tensor_cores`. A thread repeats a round that does what is measured,
 and little else. How much of it a round has stands in :data:`PROBES`; the tests hold that against
 the loop in the machine code.
 """
@@ -23,6 +24,7 @@ from tilewise.devices.gpu import Gpu
 from tilewise.errors import TilewiseError
 from tilewise.kernel import SOURCES, Kernel
 from tilewise.launch import Launch
+from tilewise.lens import tensor_cores
 from tilewise.lens.roofline import RATES, Ceilings
 from tilewise.provenance import provenance
 
@@ -79,6 +81,8 @@ class IssueProbe(Probe):
         raise TilewiseError(f"the loop of {self.name} is not in its machine code")
 
 
+STEPS = len(RATES) + len(tensor_cores.DTYPES)
+"""How many times :func:`measure` calls its ``step``."""
 PROBES: Mapping[str, Probe] = {
     "dram": Probe("dram_read", {"LDG.128": 8}, LANES * 16, 1),
     "l2": Probe("l2_read", {"LDG.128": 8}, LANES * 16, 500),
@@ -120,12 +124,18 @@ def measure(
     for rate in RATES:
         step(rate)
         rates[rate] = rate_of(gpu, rate, seconds)
+    products: dict[str, float] = {}
+    for dtype in tensor_cores.DTYPES:
+        step(f"tensor cores, {dtype}")
+        flops = tensor_cores.tensor_core_flops(gpu, dtype, seconds)
+        if flops is not None:
+            products[dtype] = flops
     record = provenance(command)
     source = f"measured {record['date'][:10]} by `{record['command']}`, {gpu.description}"
     name = gpu.description.partition(",")[0]
     return Ceilings(
-        name=name, arch=gpu.arch.rstrip("af"), **rates, source=source,
-        multiprocessors=gpu.multiprocessors,
+        name=name, arch=gpu.arch.rstrip("af"), **rates, tensor_cores=products,
+        source=source, multiprocessors=gpu.multiprocessors,
     )  # fmt: skip
 
 

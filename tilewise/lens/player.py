@@ -1,6 +1,6 @@
 """The player: one HTML page that shows a kernel running, step by step, from a recorded trace.
 
-The page holds its style, its program and the trace, which is compressed. It asks for nothing from
+The page holds its style, its program and the trace, both compressed. It asks for nothing from
 anywhere, and opens from a file.
 """
 
@@ -18,8 +18,9 @@ from typing import Any
 FORMAT, VERSION = "tilewise trace", 1
 # The program, in the order in which its parts use one another.
 PROGRAM = (
-    "state.js", "conflicts.js", "sectors.js", "story.js", "grids.js", "arrays.js", "lanes.js",
-    "words.js", "details.js", "player.js", "opening.js",
+    "origins.js", "state.js", "conflicts.js", "sectors.js", "story.js", "grids.js", "arrays.js",
+    "lanes.js", "pieces.js", "fragments.js", "strips.js", "words.js", "details.js", "player.js",
+    "opening.js",
 )  # fmt: skip
 
 
@@ -52,16 +53,19 @@ def page(trace: Mapping[str, Any]) -> str:
     if not blocks or not all(block.get("steps") for block in blocks):
         raise ValueError("the trace has no block, or one with no step: there is nothing to show")
     data = json.dumps(trace, separators=(",", ":"), allow_nan=False)
-    # No time in it: of one trace there is one page.
-    packed = gzip.compress(data.encode(), mtime=0)
     parts = {
         "title": html.escape(f"{trace.get('title') or trace.get('kernel', 'kernel')} - tilewise"),
         "style": _text("player.css"),
-        "script": "\n".join(_text(name) for name in PROGRAM),
-        "trace": base64.b64encode(packed).decode("ascii"),
+        "program": _packed("\n".join(_text(name) for name in PROGRAM)),
+        "trace": _packed(data),
     }
     # All at once: what is put in is not looked through for marks.
     return re.sub(r"\{\{(\w+)\}\}", lambda mark: parts[mark[1]], _text("player.html"))
+
+
+def _packed(text: str) -> str:
+    # No time in it: of one trace there is one page.
+    return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode("ascii")
 
 
 def _text(name: str) -> str:

@@ -131,7 +131,6 @@ class Product:
         TypeError
             If the kernel has another signature than those of the ladder.
         """
-        self.prepared.check_arch(arch)
         compiled = self.kernel.compile(arch)
         check_signature(compiled, self.gemm, self.args)
         return compiled

@@ -20,7 +20,7 @@ from tilewise.ladder.untouched import Untouched
 from tilewise.ladder.verdict import Verdict, as_dict
 from tilewise.launch import LaunchReport, in_groups
 from tilewise.lens.nsight_child import Case
-from tilewise.lens.roofline import Work
+from tilewise.lens.roofline import WAVEFRONT_BYTES, Work
 from tilewise.numbers import Check
 from tilewise.shown import Part, Shown, Table, grid_line, plural, product_line, value
 
@@ -121,15 +121,21 @@ class Profile(Shown):
         memory = sum(count for name, count in c.to_dict().items() if name.endswith("_requests"))
         memory -= c.cp_async_requests  # which are among the global loads
         arithmetic = -(-(c.fadd + c.fmul + c.ffma + c.dadd + c.dmul + c.dfma) // WARP)
+        by_type = {
+            "float16": c.tensor_float16_flops, "bfloat16": c.tensor_bfloat16_flops,
+            "float64": c.tensor_float64_flops,
+        }  # fmt: skip
+        added = c.fadd + c.fmul + c.dadd + c.dmul + 2 * (c.ffma + c.dfma)
         return Work(
             flops=c.flops,
             dtype="float64" if is_double else "float32",
             dram_bytes=SECTOR * (footprint.loads + footprint.stores),
             l2_bytes=SECTOR * (footprint.block_loads + stored),
-            shared_wavefronts=c.shared_wavefronts,
+            shared_wavefronts=c.shared_wavefronts + c.wgmma_bytes // WAVEFRONT_BYTES,
             warp_instructions=memory + arithmetic + c.barriers,
             blocks=self.blocks,
-            other_flops=c.flops - (c.fadd + c.fmul + c.dadd + c.dmul + 2 * (c.ffma + c.dfma)),
+            other_flops=c.flops - added - sum(by_type.values()),
+            tensor_cores={kind: count for kind, count in by_type.items() if count},
         )
 
     @property

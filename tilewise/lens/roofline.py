@@ -11,16 +11,19 @@ from __future__ import annotations
 import json
 import math
 import re
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
 from functools import cache
 from importlib import resources
 from typing import Any
 
+from tilewise.precision import HALVES
 from tilewise.shown import Part, Shown, Table, duration
 
 DTYPES = ("float32", "float64")
 WAVEFRONT_BYTES = 128
 LIMITS = ("DRAM", "L2", "shared memory", "issue", "arithmetic")
+TENSOR_CORES = "tensor cores"  # a limit of those launches alone that have products for them
 RATES = ("dram", "l2", "shared", "issue", "float32", "float64")
 
 
@@ -44,6 +47,10 @@ class Ceilings(Shown):
         Warp instructions a second.
     float32, float64 : float
         Operations a second without tensor cores; a fused multiply-add is two.
+    tensor_cores : mapping of str to float
+        By type, operations a second of the tensor cores on matrices without zeros to skip; those of
+        ``"float16"`` and ``"bfloat16"`` are summed in float32. Types that they have no products of,
+        or of which nobody says, are not there.
     source : str
         ``"measured"``, the date and the command; or ``"datasheet"``, which one it is, and what was
         derived.
@@ -61,26 +68,41 @@ class Ceilings(Shown):
     float64: float
     source: str
     multiprocessors: int | None = None
+    tensor_cores: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.multiprocessors is not None and self.multiprocessors < 1:
             raise ValueError(
                 f"{self.name}: multiprocessors is {self.multiprocessors}; it must be at least 1"
             )
-        for rate in RATES:
-            value = getattr(self, rate)
-            if value is None and rate == "l2":
-                continue
+        rates = {rate: getattr(self, rate) for rate in RATES}
+        if rates["l2"] is None:
+            del rates["l2"]
+        rates |= {f"{dtype} of tensor cores": rate for dtype, rate in self.tensor_cores.items()}
+        for name, value in rates.items():
             if not isinstance(value, int | float) or not 0 < value < math.inf:
-                raise ValueError(f"{self.name}: {rate} is {value!r}; it must be a positive number")
+                raise ValueError(f"{self.name}: {name} is {value!r}; it must be a positive number")
 
     @property
     def is_measured(self) -> bool:
         return self.source.startswith("measured")
 
     def flops(self, dtype: str) -> float:
-        """Operations a second of ``dtype``."""
+        """Operations a second of ``dtype`` without tensor cores."""
         return {"float32": self.float32, "float64": self.float64}[dtype]
+
+    def roof(self, dtype: str) -> tuple[str, float | None]:
+        """The unit that products of ``dtype`` are computed by, and its operations a second.
+
+        Returns
+        -------
+        (str, float or None)
+            ``"tensor cores"`` of 16 bits, ``"arithmetic"`` of the others; None where the rate is
+            not known.
+        """
+        if dtype in HALVES:
+            return TENSOR_CORES, self.tensor_cores.get(dtype)
+        return "arithmetic", self.flops(dtype)
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -109,15 +131,18 @@ class Work(Shown):
         What passes between the multiprocessors and L2 if no block's L1 forgets anything: the
         distinct sectors that each block loads, and all that it stores.
     shared_wavefronts : int
-        Turns of a multiprocessor's shared memory, 128 bytes each.
+        Turns of a multiprocessor's shared memory, 128 bytes each; those in which ``wgmma`` reads
+        its operands among them. What bulk copies write there is not.
     warp_instructions : int
         At least: those that reach memory, add or multiply floats, and wait at barriers. What
         computes addresses, the machine code may have more or less of than the PTX.
     blocks : int or None
         Of the launch; None where it is not known.
     other_flops : int
-        Those of ``flops`` that have no ceiling here: on tensor cores, in half precision, divisions
-        and their like.
+        Those of ``flops`` that have no ceiling here: in half precision without tensor cores,
+        divisions and their like.
+    tensor_cores : mapping of str to int
+        Those of ``flops`` that tensor cores do, by the type of the factors.
     """
 
     flops: int
@@ -128,14 +153,16 @@ class Work(Shown):
     warp_instructions: int
     blocks: int | None = None
     other_flops: int = 0
+    tensor_cores: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.dtype not in DTYPES:
             raise ValueError(f"dtype is {self.dtype!r}; it takes one of {', '.join(DTYPES)}")
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if field.name != "dtype" and value is not None and value < 0:
-                raise ValueError(f"{field.name} is {value}; it must be at least 0")
+        counts = {each.name: getattr(self, each.name) for each in fields(self)}
+        counts |= {f"tensor_cores of {kind}": of for kind, of in self.tensor_cores.items()}
+        for name, value in counts.items():
+            if name not in ("dtype", "tensor_cores") and value is not None and value < 0:
+                raise ValueError(f"{name} is {value}; it must be at least 0")
 
     @property
     def intensity(self) -> float:
@@ -159,7 +186,7 @@ class Limit:
     Attributes
     ----------
     name : str
-        One of :data:`LIMITS`.
+        One of :data:`LIMITS`, or :data:`TENSOR_CORES`.
     seconds : float
     share : float
         Of the longest.
@@ -179,7 +206,7 @@ class Roofline(Shown):
     work : Work
     ceilings : Ceilings
     limits : tuple of Limit
-        In the order of :data:`LIMITS`.
+        In the order of :data:`LIMITS`, and last that of tensor cores, where they do something.
     left_out : tuple of str
         Names of the limits whose ceiling is not known; the bound holds without them.
     """
@@ -253,32 +280,58 @@ class Roofline(Shown):
         ]
 
 
+def roof_of(work: Mapping[str, Any]) -> str:
+    """The type whose roof a launch is under: of tensor cores', where they do the most.
+
+    Parameters
+    ----------
+    work : mapping
+        As :meth:`Work.to_dict` gives it.
+    """
+    most: dict[str, int] = dict(work.get("tensor_cores") or {})
+    added = work["flops"] - work["other_flops"] - sum(most.values())
+    kind = max(most, key=lambda each: most[each], default="")
+    return kind if kind and most[kind] > added else str(work["dtype"])
+
+
 def bound(work: Work, ceilings: Ceilings) -> Roofline:
     """The least time that ``work`` takes on a GPU with these ceilings.
 
-    Shared memory, schedulers and arithmetic are each multiprocessor's own: a launch of fewer blocks
-    than there are multiprocessors has only those of the multiprocessors with a block.
+    Shared memory, schedulers, arithmetic and tensor cores are each multiprocessor's own: a launch
+    of fewer blocks than there are multiprocessors has only those of the multiprocessors with a
+    block.
     """
     busy = _busy(work, ceilings)
     own = 1.0 if busy is None or not ceilings.multiprocessors else busy / ceilings.multiprocessors
     own = own or 1.0  # without a block there is no work
-    rates = (
-        (work.dram_bytes, ceilings.dram),
-        (work.l2_bytes, ceilings.l2),
-        (work.shared_wavefronts * WAVEFRONT_BYTES, own * ceilings.shared),
-        (work.warp_instructions, own * ceilings.issue),
-        (work.flops - work.other_flops, own * ceilings.flops(work.dtype)),
-    )
-    seconds = {
-        name: amount / rate
-        for name, (amount, rate) in zip(LIMITS, rates, strict=True)
-        if rate is not None
+    added = work.flops - work.other_flops - sum(work.tensor_cores.values())
+    asked: dict[str, float | None] = {
+        "DRAM": work.dram_bytes / ceilings.dram,
+        "L2": None if ceilings.l2 is None else work.l2_bytes / ceilings.l2,
+        "shared memory": work.shared_wavefronts * WAVEFRONT_BYTES / (own * ceilings.shared),
+        "issue": work.warp_instructions / (own * ceilings.issue),
+        "arithmetic": added / (own * ceilings.flops(work.dtype)),
     }
+    if any(work.tensor_cores.values()):
+        whole = _by_tensor_cores(work, ceilings)
+        asked[TENSOR_CORES] = None if whole is None else whole / own
+    seconds = {name: each for name, each in asked.items() if each is not None}
     longest = max(seconds.values())
     limits = tuple(
         Limit(name, each, each / longest if longest else 0.0) for name, each in seconds.items()
     )
-    return Roofline(work, ceilings, limits, tuple(name for name in LIMITS if name not in seconds))
+    return Roofline(work, ceilings, limits, tuple(name for name in asked if name not in seconds))
+
+
+def _by_tensor_cores(work: Work, ceilings: Ceilings) -> float | None:
+    """The seconds that all of them take; None where the rate of one of the types is not known."""
+    total = 0.0
+    for kind, amount in work.tensor_cores.items():
+        rate = ceilings.tensor_cores.get(kind)
+        if rate is None:
+            return None
+        total += amount / rate
+    return total
 
 
 def _busy(work: Work, ceilings: Ceilings) -> int | None:

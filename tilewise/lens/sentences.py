@@ -11,10 +11,13 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewise.devices.emulator.counting.transactions import SECTOR
-from tilewise.devices.emulator.recording.events import Event
+from tilewise.devices.emulator.recording.events import NOWHERE, Event
+from tilewise.lens import asynchronous
 from tilewise.places import Dim3
 
 WARP = 32
+MBARRIER = 8  # bytes
+PIECE = 16  # bytes that bulk copies move at least
 FLAT = 32  # columns that an array of one dimension is drawn in
 MOST_RUNS = 3  # of rows or columns, that a sentence names one by one
 Words = tuple[str, str]
@@ -114,7 +117,27 @@ class Scene:
         """The matrix that an access to global memory reaches."""
         if event.space != "global" or event.address is None:
             return None
-        return next((place for place in self.places if place.holds(event.address)), None)
+        return self.place_at(event.address)
+
+    def place_at(self, address: npt.NDArray[np.int64]) -> Place | None:
+        """The matrix that addresses in global memory are all in."""
+        return next((place for place in self.places if place.holds(address)), None)
+
+    def bytes(self, offset: int, size: int) -> str:
+        """Bytes of shared memory, counted in their array."""
+        for array in self.shared:
+            if array.offset <= offset and offset + size <= array.offset + array.bytes:
+                first = offset - array.offset
+                return f"{array.name}, bytes {first:,} to {first + size - 1:,}"
+        return f"bytes {offset:,} to {offset + size - 1:,} of shared memory"
+
+    def mbarrier(self, offset: int) -> str:
+        """An mbarrier's name, by its place in shared memory: as ``full[1]``."""
+        for array in self.shared:
+            if array.offset <= offset < array.offset + array.bytes:
+                number = (offset - array.offset) // MBARRIER
+                return f"{array.name}[{number}]" if array.bytes > MBARRIER else array.name
+        return f"the mbarrier at byte {offset:,}"
 
 
 def say(scene: Scene, event: Event, owners: Collection[int] | None = None) -> Words:
@@ -130,8 +153,18 @@ def say(scene: Scene, event: Event, owners: Collection[int] | None = None) -> Wo
     who = _who(scene, event)
     if event.space == "global" and event.address is not None:
         return _global(scene, event, who, owners)
+    if event.held and event.held[0].name == "rows":
+        verb = _verb(event, f"{event.kind}s", event.kind)
+        return asynchronous.rows(event, who, verb, _in_shared(scene, event))
     if event.space == "shared" and event.address is not None:
         return _shared(scene, event, who)
+    if event.kind == "matrix":
+        return asynchronous.product(event, who, _verb(event, "multiplies", "multiply"))
+    if event.kind == "copy":
+        return _bulk(scene, event, who)
+    if event.sync is not None:
+        names = " and ".join(map(scene.mbarrier, event.sync.at))
+        return asynchronous.sync(event, who, names, _verb)
     if event.kind == "compute":
         into = _verb(event, "into its sum", "each into its own sum")
         return f"{who} {_verb(event, 'calculates', 'calculate')}, {into}.", ""
@@ -145,6 +178,8 @@ def say(scene: Scene, event: Event, owners: Collection[int] | None = None) -> Wo
             "Nobody goes on until the whole block is there: behind it, what any thread stored can "
             "be read, and what all have read can be overwritten.",
         )
+    if event.held:
+        return f"{who} {_verb(event, 'moves', 'move')} a matrix.", ""
     if event.kind == "branch":
         return f"{who} {_verb(event, 'decides', 'decide')} where to go on.", ""
     if event.kind == "end":
@@ -182,10 +217,7 @@ def _global(scene: Scene, event: Event, who: str, owners: Collection[int] | None
         verb = _verb(event, "begins to copy", "begin to copy")
     what = "global memory"
     if place is not None:
-        at = _elements(event, (event.address - place.pointer) // place.element, place.element)
-        rows, columns = at // place.leading, at % place.leading
-        where = f"{_span('row', rows)}, {_span('column', columns)}"
-        what = f"{_span('element', at) if place.is_flat else where} of {place.said}"
+        what = _of(place, event.address, event.width)
     used = _used(event)
     of = "it" if event.sectors == 1 else "them"
     share = "all used" if used >= 1 else f"{100 * used:.3g} % of {of} used"
@@ -252,19 +284,47 @@ def _in_turn(event: Event) -> str:
     return "Threads that update one place take turns: each finds what the one before has left."
 
 
-def _elements(event: Event, first: npt.NDArray[np.int64], element: int) -> npt.NDArray[np.int64]:
+def _of(place: Place, address: npt.NDArray[np.int64], width: int) -> str:
+    """The elements of an array that accesses to global memory reach."""
+    at = _elements(width, (address - place.pointer) // place.element, place.element)
+    rows, columns = at // place.leading, at % place.leading
+    where = f"{_span('row', rows)}, {_span('column', columns)}"
+    return f"{_span('element', at) if place.is_flat else where} of {place.said}"
+
+
+def _bulk(scene: Scene, event: Event, who: str) -> Words:
+    """A bulk copy, by what is known of both its ends."""
+    move = event.move
+    if move is None:
+        return asynchronous.copy(event, who, "", "", "")
+    source = ""
+    if move.origin is not None:
+        there = move.origin[move.origin >= 0]
+        place = scene.place_at(there) if len(there) else None
+        source = "zeros" if not len(there) else "" if place is None else _of(place, there, PIECE)
+    where = scene.bytes(move.offset, move.size)
+    told = "" if move.barrier is None else scene.mbarrier(move.barrier)
+    return asynchronous.copy(event, who, where, source, told)
+
+
+def _elements(width: int, first: npt.NDArray[np.int64], element: int) -> npt.NDArray[np.int64]:
     """All the elements that an access reaches, given each thread's first: a wide one has more."""
-    return (first[:, None] + np.arange(max(1, event.width // element))).reshape(-1)
+    return (first[:, None] + np.arange(max(1, width // element))).reshape(-1)
 
 
 def _in_shared(scene: Scene, event: Event) -> str:
     """Where bytes of shared memory are, in the words of the source where it can be said."""
     assert event.address is not None
-    what, at = "shared memory", event.address
+    at = event.address[event.address != NOWHERE]
+    return _said(scene, at, event.width)
+
+
+def _said(scene: Scene, at: npt.NDArray[np.int64], width: int) -> str:
+    what = "shared memory"
     for array in scene.shared:
         inside = (at >= array.offset) & (at < array.offset + array.bytes)
         if inside.all() and array.columns:
-            place = _elements(event, (at - array.offset) // array.element, array.element)
+            place = _elements(width, (at - array.offset) // array.element, array.element)
             rows, columns = place // array.columns, place % array.columns
             what = f"{array.name}, {_span('row', rows)}, {_span('column', columns)}"
     return what

@@ -15,8 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewise.devices.emulator.ptx.program import Program
-from tilewise.devices.emulator.recording.events import Event, Recording
+from tilewise.devices.emulator.recording.events import NOWHERE, Event, Move, Recording, Sync
+from tilewise.lens.piece_origins import Origins, needed
 from tilewise.lens.sentences import Scene, say
+from tilewise.lens.stages import Stages
+from tilewise.lens.tables import NOTHING, Tables
 from tilewise.places import Dim3
 from tilewise.precision import HALVES
 
@@ -37,6 +40,8 @@ class Writer:
     ----------
     instructions : list of dict
         The instructions of the steps so far.
+    tables : Tables
+        The layouts and patterns that they refer to.
     """
 
     def __init__(
@@ -45,6 +50,7 @@ class Writer:
         self.program, self.scene, self.dtype = program, scene, dtype
         self.is_product = is_product
         self.instructions: list[dict[str, Any]] = []
+        self.tables = Tables()
         self._numbers: dict[int, int] = {}
 
     def block(self, index: Dim3, recording: Recording) -> dict[str, Any]:
@@ -55,12 +61,19 @@ class Writer:
             int(t) for e in events if (e.kind, e.space) == ("store", "global") for t in e.threads
         }  # fmt: skip
         steps: list[dict[str, Any]] = []
+        numbers = []
+        origins = Origins() if needed(events) else None
         for event, phase in zip(events, phases(events, threads), strict=True):
-            if event.kind == "other" and steps and _joins(steps[-1], event):
-                continue
-            steps.append(self._step(event, phase, owners))
+            if event.kind != "other" or not steps or not _joins(steps[-1], event):
+                steps.append(self._step(event, phase, owners))
+            numbers.append(len(steps) - 1)
+            source = None if origins is None else origins.see(event)
+            if source is not None and (found := self._origin(source)):
+                steps[-1]["origin"] = found
+        stages = Stages(events, numbers).to_list()
         return {
-            "index": list(index), "cut": recording.is_cut, "first": _first(steps), "steps": steps
+            "index": list(index), "cut": recording.is_cut, "first": _first(steps), "steps": steps,
+            **({"stages": stages} if stages else {}),
         }  # fmt: skip
 
     def _step(self, event: Event, phase: int | None, owners: set[int] | None) -> dict[str, Any]:
@@ -78,16 +91,69 @@ class Writer:
                 at = at if place is None else (at - place.pointer) // place.element
                 step["array"] = None if place is None else place.name
             step |= {
-                "space": event.space, "at": at.tolist(), "width": event.width,
+                "space": event.space, "width": event.width,
+                "at": [None if x == NOWHERE else x for x in at.tolist()],
                 "requests": event.requests, "sectors": event.sectors,
                 "conflicts": event.conflicts,
             }  # fmt: skip
         if event.scope:
             step["scope"] = event.scope
+        if event.held:
+            instruction = self.program.instructions[event.op]
+            step["layout"] = self.tables.layout(instruction, event.held)
+        if event.is_by_rows:
+            step["rows"] = True
+        if event.pieces is not None:
+            step["reads"] = {
+                name: [self.tables.pattern(group) for group in groups]
+                for name, groups in event.pieces.items()
+            }
+        if event.move is not None:
+            step["copy"] = self._copy(event.move)
+            step["sectors"] = event.sectors
+        if event.sync is not None:
+            step["sync"] = self._sync(event.sync)
         for name, values in (("values", event.values), ("left", event.left)):
             if values is not None:
                 step[name] = plain_numbers(self._typed(event, values))
         return step
+
+    def _origin(self, source: npt.NDArray[np.int64]) -> list[list[Any]]:
+        """The elements at addresses: of each array, their pattern and the first of them."""
+        found = []
+        for place in self.scene.places:
+            inside = np.array([place.holds(at) for at in source[:, None]], np.bool_)
+            if inside.any():
+                element = (source - place.pointer) // place.element
+                number, first = self.tables.pattern(np.where(inside, element, NOTHING))
+                found.append([place.name, number, first])
+        return found
+
+    def _copy(self, move: Move) -> dict[str, Any]:
+        found: dict[str, Any] = {
+            "at": move.offset, "bytes": move.size, "store": move.is_store,
+            "outside": move.is_from_outside,
+        }  # fmt: skip
+        if move.barrier is not None:
+            found["mbarrier"] = self.scene.mbarrier(move.barrier)
+        if move.origin is not None:
+            there = move.origin >= 0
+            place = self.scene.place_at(move.origin[there]) if there.any() else None
+            if place is not None:
+                element = (move.origin - place.pointer) // place.element
+                number, first = self.tables.pattern(np.where(there, element, NOTHING))
+                found |= {"array": place.name, "from": first, "pattern": number}
+        return found
+
+    def _sync(self, sync: Sync) -> dict[str, Any]:
+        found: dict[str, Any] = {"on": sync.on, "do": sync.action}
+        if sync.on == "mbarrier":
+            found |= {"names": [self.scene.mbarrier(at) for at in sync.at], "far": sync.is_remote}
+        if sync.allowed is not None:
+            found["allowed"] = sync.allowed
+        if sync.action == "wait":
+            found["passes"] = sync.passes
+        return found
 
     def _typed(self, event: Event, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Bits of an array as the numbers that they are: some instructions know no more."""
@@ -129,14 +195,18 @@ def phases(events: Sequence[Event], threads: int) -> list[int | None]:
     arrived = np.zeros(threads, np.intp)
     intervals: list[int] = []
     for event in events:
-        intervals.append(int(arrived[event.threads].max()))
+        # A copy that another block starts has no thread here.
+        intervals.append(int(arrived[event.threads].max(initial=0)))
         if event.scope == "block":
             arrived[event.threads] += 1
     ends = sorted({
         interval for event, interval in zip(events, intervals, strict=True)
-        if (event.kind, event.space) == ("load", "shared")
+        if (event.kind, event.space) == ("load", "shared") or event.pieces is not None
     })  # fmt: skip
-    loads = [i for i, event in enumerate(events) if (event.kind, event.space) == ("load", "global")]
+    loads = [
+        i for i, event in enumerate(events)
+        if (event.kind, event.space) == ("load", "global") or event.move is not None
+    ]  # fmt: skip
     first = min(loads, default=0)
     if not arrived.any() or not ends:
         return [None] * len(events)
@@ -155,9 +225,12 @@ def _joins(step: dict[str, Any], event: Event) -> bool:
 def _first(steps: Sequence[Mapping[str, Any]]) -> int:
     """The step to open on: the first that shows most of what memory costs.
 
-    Where shared memory is read, that is the read with the most conflicts a request; elsewhere the
-    load with the most sectors a request.
+    Where tensor cores read shared memory, that is the first product; where threads read it, the
+    read with the most conflicts a request; elsewhere the load with the most sectors a request.
     """
+    products = [number for number, step in enumerate(steps) if "reads" in step]
+    if products:
+        return products[0]
     for space, cost in (("shared", "conflicts"), ("global", "sectors")):
         loads = [
             (step[cost] / max(step["requests"], 1), -number) for number, step in enumerate(steps)

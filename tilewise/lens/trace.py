@@ -6,7 +6,8 @@ The format is documented in docs/trace.md.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from operator import index
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,11 @@ from tilewise.kernel import Kernel
 from tilewise.ladder.prepared import kernel_of
 from tilewise.ladder.rungs import Rung
 from tilewise.launch import Launch
+from tilewise.launchable import Launchable
 from tilewise.lens.products import Product
 from tilewise.lens.sentences import Place, Scene
 from tilewise.lens.steps import Writer
-from tilewise.lens.traced_arrays import array_part, shared_arrays
+from tilewise.lens.traced_arrays import array_part, put, shared_arrays
 from tilewise.places import Dim3
 from tilewise.shown import Part, Shown, Table, plural
 from tilewise.specs.run import Prepared
@@ -129,22 +131,48 @@ def record_launch(
     ------
     LaunchError, CheckError, OSError, MemoryError, ValueError, TypeError
     """
-    grid = prepared.grid
-    chosen = _chosen(grid, blocks)
-    emulator = Emulator(prepared.compiled.arch)
-    made = prepared.values(emulator)
-    args = tuple(emulator.array(x) if isinstance(x, np.ndarray) else x for x in made)
-    arrays = [
-        (x.name, there, host if isinstance(host, np.ndarray) else None)
-        for x, there, host in zip(prepared.arguments.each, args, made, strict=True)
-        if x.plan is not None
-    ]
+    emulator, kernel = Emulator(prepared.compiled.arch), prepared.kernel
+    launch = Launch(
+        prepared.grid, prepared.block, prepared.values(emulator), prepared.shared,
+        limits=kernel.limits, cooperative=prepared.cooperative,
+    )  # fmt: skip
+    names = [x.name for x in prepared.arguments.each]
+    return record_args(emulator, kernel, prepared.compiled, launch, names, blocks, most)
+
+
+def record_args(
+    emulator: Emulator,
+    kernel: Launchable,
+    compiled: Compiled,
+    launch: Launch,
+    names: Sequence[str],
+    blocks: Sequence[Dim3] = (),
+    most: int = MOST_EVENTS,
+) -> Trace:
+    """Run some blocks of a launch with any arguments, and record what they do.
+
+    Parameters
+    ----------
+    emulator : Emulator
+    kernel : Launchable
+    compiled : Compiled
+    launch : Launch
+        Its NumPy arrays are copied, and none changes.
+    names : sequence of str
+        What its arguments are called.
+    blocks, most
+        As :func:`record` takes them.
+
+    Raises
+    ------
+    LaunchError, CheckError, MemoryError, ValueError, TypeError
+    """
+    chosen = _chosen(launch.grid, blocks)
+    args, arrays = put(emulator, launch.args, names)
     places = tuple(Place.of(name, there) for name, there, _ in arrays)
     dtypes = {place.dtype for place in places}
-    kernel = prepared.kernel
-    launch = Launch(grid, prepared.block, args, prepared.shared, limits=kernel.limits)
     return _traced(
-        emulator, kernel, prepared.compiled, launch, chosen, most, places,
+        emulator, kernel, compiled, replace(launch, args=args), chosen, most, places,
         tuple(host for *_, host in arrays), dtypes.pop() if len(dtypes) == 1 else None, None,
         _title(kernel),
     )  # fmt: skip
@@ -156,17 +184,24 @@ def _chosen(grid: Dim3, blocks: Sequence[Dim3]) -> tuple[Dim3, ...]:
     Raises
     ------
     ValueError
-        If the grid has no such block.
+        If the grid has no such block, or one is no index of three numbers.
     """
     last = (grid[0] - 1, grid[1] - 1, grid[2] - 1)
-    chosen = tuple(dict.fromkeys(blocks or ((0, 0, 0), last)))
+    asked: list[Dim3] = []
+    for block in blocks:
+        is_index = isinstance(block, Sequence) and len(block) == 3
+        if not is_index or not all(hasattr(each, "__index__") for each in block):
+            raise ValueError(f"a block to show is {block!r}; it takes its index as (x, y, z)")
+        x, y, z = map(index, block)
+        asked.append((x, y, z))
+    chosen = tuple(dict.fromkeys(asked or ((0, 0, 0), last)))
     check_blocks(grid, chosen)
     return chosen
 
 
 def _traced(
     emulator: Emulator,
-    kernel: Kernel,
+    kernel: Launchable,
     compiled: Compiled,
     launch: Launch,
     chosen: tuple[Dim3, ...],
@@ -209,6 +244,8 @@ def _traced(
         ],
         "shared": [each.to_dict() for each in shared],
         "instructions": writer.instructions,
+        "layouts": writer.tables.layouts,
+        "patterns": writer.tables.patterns,
         "blocks": written,
         "output": report.output,
     }  # fmt: skip
@@ -217,7 +254,7 @@ def _traced(
     return Trace(data)
 
 
-def _title(target: Rung | Kernel) -> str:
+def _title(target: Rung | Launchable) -> str:
     """What the run is called: a rung by its name, a file's kernel as ``FILE.cu:NAME``."""
     if isinstance(target, Rung) or target.path is None:
         return target.name

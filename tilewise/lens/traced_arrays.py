@@ -3,19 +3,59 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tilewise.compiler import Compiled
+from tilewise.devices.emulator import Emulator, EmulatorArray
 from tilewise.devices.emulator.ptx.program import Program, plain_name
 from tilewise.lens.declarations import element_size, extents
 from tilewise.lens.sentences import Place, Shared
 from tilewise.lens.steps import plain_numbers
+from tilewise.pointer import Pointer
+from tilewise.tensor_map import MappedArray
 
 MOST_VALUES = 64 * 64  # of a matrix that is kept whole
+
+
+def put(
+    emulator: Emulator, args: Sequence[Any], names: Sequence[str]
+) -> tuple[tuple[Any, ...], list[tuple[str, Any, npt.NDArray[Any] | None]]]:
+    """Copy a launch's arrays to the emulator.
+
+    Parameters
+    ----------
+    emulator : Emulator
+    args : sequence
+        As :meth:`tilewise.Kernel.launch` takes them; arrays are NumPy's or the emulator's.
+    names : sequence of str
+
+    Returns
+    -------
+    args : tuple
+    arrays : list of (str, EmulatorArray, ndarray or None)
+        Each once: its name, where it is now, and what was in it; None of what nobody wrote.
+    """
+    there: dict[int, Any] = {}
+    arrays: list[tuple[str, Any, npt.NDArray[Any] | None]] = []
+
+    def placed(name: str, value: Any) -> Any:
+        if isinstance(value, MappedArray | Pointer):
+            return replace(value, array=placed(name, value.array))
+        if not isinstance(value, np.ndarray | EmulatorArray):
+            return value
+        if id(value) not in there:
+            host = value if isinstance(value, np.ndarray) else None
+            there[id(value)] = value if host is None else emulator.array(host)
+            arrays.append((name, there[id(value)], host))
+        return there[id(value)]
+
+    made = tuple(placed(name, value) for name, value in zip(names, args, strict=True))
+    return made, arrays
 
 
 def array_part(place: Place, values: npt.NDArray[Any] | None) -> dict[str, Any]:

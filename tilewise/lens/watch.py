@@ -5,12 +5,14 @@ from __future__ import annotations
 import html
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from inspect import getfullargspec, unwrap
 from pathlib import Path
-from typing import Never
+from typing import Any, Never
 
+from tilewise.devices.arguments import bind
 from tilewise.devices.emulated import emulator
+from tilewise.devices.emulator import Emulator
 from tilewise.kernel import Kernel
 from tilewise.ladder.prepared import arch_of, check_sizes, dtype_of, kernel_of
 from tilewise.ladder.problem import random_problem
@@ -20,12 +22,16 @@ from tilewise.ladder.signature import refuse_launch
 from tilewise.ladder.untouched import Untouched
 from tilewise.ladder.verdict import Verdict
 from tilewise.ladder.watched import sizes
+from tilewise.launch import Launch, dim3, each_of
+from tilewise.launchable import Launchable
 from tilewise.lens.player import page
 from tilewise.lens.profiling import SMALL
-from tilewise.lens.trace import Trace, record, record_launch
+from tilewise.lens.trace import Trace, record, record_args, record_launch
+from tilewise.lens.traced_arrays import put
 from tilewise.numbers import Check
 from tilewise.places import Dim3
 from tilewise.provenance import write_whole
+from tilewise.specs.arguments import names_of
 from tilewise.specs.run import Prepared
 from tilewise.specs.run import launch as launch_prepared
 from tilewise.tracebacks import front_door
@@ -201,4 +207,48 @@ def watch_launch(prepared: Prepared, *, blocks: Sequence[Dim3] = ()) -> Watch:
     threads = math.prod((*prepared.grid, *prepared.block))
     if threads <= FEW and not any(block["cut"] for block in data["blocks"]):
         launch_prepared(prepared, device=emulator(prepared.compiled.arch))
+    return Watch(trace, page(data))
+
+
+def watch_args(
+    kernel: Launchable,
+    grid: int | Sequence[int],
+    block: int | Sequence[int],
+    args: Sequence[Any],
+    *,
+    shared: int = 0,
+    blocks: Sequence[Dim3] = (),
+    arch: str | None = None,
+    cooperative: bool = False,
+) -> Watch:
+    """Run some blocks of a launch with NumPy's arrays, and show what they do, step by step.
+
+    Parameters
+    ----------
+    kernel, grid, block, args, shared, blocks, arch, cooperative
+        As :meth:`tilewise.Kernel.watch` takes them.
+
+    Raises
+    ------
+    CompileError, LaunchError, CheckError, MemoryError, ValueError, TypeError
+    """
+    compiled = kernel.compile(arch or kernel.arch)
+    launch = Launch(
+        dim3(grid, "grid"), dim3(block, "block"), each_of(args), shared, limits=kernel.limits,
+        cooperative=cooperative,
+    )  # fmt: skip
+    bind(compiled.name, compiled.parameters, launch.args)  # as a launch refuses them
+    names = names_of(compiled)
+
+    def fresh() -> tuple[Emulator, Launch]:
+        place = Emulator(compiled.arch)
+        return place, replace(launch, module=kernel.variables.for_a_look(place, compiled))
+
+    place, looked = fresh()
+    trace = record_args(place, kernel, compiled, looked, names, blocks)
+    data = trace.to_dict()
+    threads = math.prod((*launch.grid, *launch.block))
+    if threads <= FEW and not any(each["cut"] for each in data["blocks"]):
+        place, whole = fresh()
+        place.launch(compiled, replace(whole, args=put(place, whole.args, names)[0]))
     return Watch(trace, page(data))

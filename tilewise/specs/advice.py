@@ -40,13 +40,10 @@ class Advice:
     told : str
         Which launch in the file they follow, or which launch there could not be followed; empty
         where the file's host code does not launch the kernel.
-    cooperative : bool
-        Whether the options have ``--cooperative``.
     """
 
     options: str
     told: str
-    cooperative: bool
 
 
 @dataclass(frozen=True)
@@ -101,7 +98,7 @@ def advice(kernel: Kernel, compiled: Compiled) -> Advice:
     words += ["--cooperative"] * cooperative
     listed = " ".join(map(shlex.quote, given))
     options = " ".join((*words, f"--args {listed}" if listed else "")).strip()
-    return Advice(options, told, cooperative)
+    return Advice(options, told)
 
 
 def known_block(kernel: Kernel, compiled: Compiled) -> tuple[Dim3 | None, str]:

@@ -13,6 +13,8 @@ from reference import Array, assert_same
 from tilewise.devices import Device
 from tilewise.kernel import Kernel
 
+pytestmark = pytest.mark.usefixtures("no_machine_code")
+
 LANES = 256
 SPACES = ("global", "shared", "generic to global", "generic to shared")
 WORDS = {16: ("unsigned short", "h"), 32: ("unsigned", "r"), 64: ("unsigned long long", "l")}

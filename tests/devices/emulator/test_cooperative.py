@@ -12,11 +12,12 @@ import pytest
 
 import tilewise
 from tilewise.cli.main import main
-from tilewise.cli.usage import COOPERATIVE
 from tilewise.devices import Device
 from tilewise.errors import BarrierError, LaunchError, RaceError
 from tilewise.kernel import Kernel
 from tilewise.launch import LaunchReport
+
+pytestmark = pytest.mark.usefixtures("no_machine_code")
 
 # What cooperative_groups::this_grid().sync() does, without its headers.
 GRID = r"""
@@ -232,9 +233,7 @@ def test_the_launch_that_is_suggested_is_cooperative(
     told = capsys.readouterr().err
     line = next(x for x in told.splitlines() if x.startswith("  tilewise "))
     assert "--cooperative" in line
-    # What can't be recorded is not suggested.
-    assert ("so watch can't record one of them alone" in told) is (command == "watch")
-    assert (f"tilewise {command} " in line) is (command != "watch")
+    assert f"tilewise {command} " in line
     assert main(shlex.split(line)[1:]) == 0
 
 
@@ -252,8 +251,4 @@ def test_commands_name_the_option_of_a_cooperative_launch(
         assert refused in told
         assert "launch it with --cooperative" in told
         assert "cooperative=" not in told
-        elsewhere = "--cooperative by `tilewise run` (`tilewise watch` makes no such launches)"
-        assert (elsewhere in told) is (command == "watch")
-    for command in COOPERATIVE:
         assert main([command, *line, "--cooperative", *on.get(command, [])]) == 0
-    assert main(["watch", *line, "--cooperative"]) == 2

@@ -17,7 +17,6 @@ from faults import (
 )
 from faults.cases import Case, arguments
 
-from tilewise.compiler import machine_code
 from tilewise.devices import Device
 from tilewise.kernel import Kernel
 from tilewise.launch import LaunchReport
@@ -31,10 +30,7 @@ CASES: list[Case] = [
 RIGHT: list[Case] = [*right.CASES, *right_copies.CASES, *pipelines.RIGHT, *global_races.RIGHT]
 
 
-@pytest.fixture(autouse=True)
-def no_machine_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Machine code says how accesses are counted, and takes five times as long as all the rest."""
-    monkeypatch.setattr(machine_code, "find_nvdisasm", lambda: None)
+pytestmark = pytest.mark.usefixtures("no_machine_code")
 
 
 @pytest.mark.parametrize(("some", "least"), [(CASES, 240), (RIGHT, 80)])

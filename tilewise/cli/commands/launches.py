@@ -205,12 +205,8 @@ def _lines(command: str, target: str, kernel: Kernel, compiled: Compiled) -> str
     from tilewise.specs.advice import advice
 
     found = advice(kernel, compiled)
-    note = ""
-    if command == "watch" and found.cooperative:
-        command = "profile"
-        note = "(its blocks may wait for each other, so watch can't record one of them alone)"
     line = f"  tilewise {command} {shlex.quote(target)} {found.options}"
-    return "\n".join(filter(None, (line, found.told, note)))
+    return "\n".join(filter(None, (line, found.told)))
 
 
 def spread(words: Sequence[str]) -> list[str]:

@@ -37,6 +37,15 @@ class Layout(StrEnum):
     TT = "TT"
 
 
+class KnownGpu(StrEnum):
+    a100 = "a100"
+    rtx3090 = "rtx3090"
+    rtx4090 = "rtx4090"
+    rtx5090 = "rtx5090"
+    h100 = "h100"
+    h200 = "h200"
+
+
 class Suite(StrEnum):
     square = "square"
     llm = "llm"

@@ -12,6 +12,7 @@ from tilewise.cli.commands.options import (
     WRONG,
     Dtype,
     Json,
+    KnownGpu,
     Layout,
     RequiredK,
     RequiredM,
@@ -104,10 +105,13 @@ def explain(
     k: RequiredK,
     dtype: Annotated[Dtype, typer.Option(help="Of all three matrices.")] = Dtype.bfloat16,
     layout: Stored = Layout.NN,
-    multiprocessors: Annotated[int, typer.Option(help="Of the GPU; an H200 has 132.")] = 132,
+    gpu: Annotated[KnownGpu, typer.Option(help="That the product is for.")] = KnownGpu.h200,
+    multiprocessors: Annotated[
+        int | None, typer.Option(help="Of the GPU, where it has others than all.")
+    ] = None,
     as_json: Json = False,
 ) -> int:
-    """Say how matmul would answer a product on an H200, and why.
+    """Say how matmul would answer a product on a GPU, and why.
 
     It says the kernel, its tiles and launches, what the model expects of them, and of others. It
     needs no GPU.
@@ -116,12 +120,15 @@ def explain(
 
     from tilewise.cli import show
     from tilewise.explain import explain_product, of_shape
-    from tilewise.gemm.chip import H200
+    from tilewise.gemm.chip import KNOWN
 
-    if multiprocessors < 1:
+    if multiprocessors is not None and multiprocessors < 1:
         raise ValueError(f"--multiprocessors is {multiprocessors}; a GPU has at least 1")
+    chip = KNOWN[gpu.value]
+    if multiprocessors is not None:
+        chip = replace(chip, multiprocessors=multiprocessors)
     product = of_shape(m, n, k, dtype.value, layout.value)
-    found = explain_product(product, replace(H200, multiprocessors=multiprocessors))
+    found = explain_product(product, chip)
     if as_json:
         print_json(found.to_dict())
     else:

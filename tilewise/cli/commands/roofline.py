@@ -61,8 +61,8 @@ def roofline(
         list[str] | None,
         typer.Argument(
             metavar="RUNG|FILE.cu:NAME ...",
-            help="Kernels, as `tilewise run` takes them. By default the rungs of many blocks, each "
-            "with the tile where it takes that.",
+            help="Kernels, as `tilewise run` takes them. By default the rungs of many blocks that "
+            "the GPU can run, each with the tile where it takes that.",
             autocompletion=rungs,
         ),
     ] = None,
@@ -114,10 +114,10 @@ def roofline(
     from tilewise.cli import show
     from tilewise.cli.show import roofline as shown
     from tilewise.ladder.matrix_files import check_target
-    from tilewise.ladder.prepared import dtype_of, kernel_of
+    from tilewise.ladder.prepared import kernel_of
+    from tilewise.ladder.rungs import left_out
     from tilewise.lens import roofline_plot
     from tilewise.lens.profiling import check_product
-    from tilewise.precision import HALVES
 
     asked = Asked(grid, block, args, shared, seed, cast, cooperative)
     sources = (include, trusted, limit, no_limits, define, undefine)
@@ -128,14 +128,14 @@ def roofline(
     if plot_to is not None:
         roofline_plot.check(plot_to)
         check_target(plot_to)
-    kernels = [] if asked.is_there else _kernels(targets, dtype, tile, sources)
+    kernels = [] if asked.is_there else _kernels(targets or (), dtype, tile, sources)
     ceilings, gpu = _place(on)
     arch = _architecture(arch, ceilings)
     if gpu is not None and arch != gpu.arch:
         gpu = None  # what it would run is other code
-    kind = dtype_of(kernels[0][0], dtype) if kernels else ""
-    if plot_to is not None and kind in HALVES:
-        raise ValueError(f"--plot draws under the ceilings of float32 and float64; this is {kind}")
+    notes: list[str] = []
+    if not asked.is_there and not targets:
+        kernels, notes = _rungs(arch, dtype, tile), left_out(arch, dtype)
     rows = []
     what: dict[str, Any]
     if asked.is_there:
@@ -160,13 +160,15 @@ def roofline(
         assert m is not None
         assert n is not None
         assert k is not None
-        what = {"m": m, "n": n, "k": k, "dtype": kind}
-        for target, edge in kernels:  # all of them first: what is wrong with one should not wait
+        dtypes = {kind for _, kind, _ in kernels}
+        what = {"m": m, "n": n, "k": k, "dtype": dtypes.pop() if len(dtypes) == 1 else None}
+        # All of them first: what is wrong with one should not wait.
+        for target, kind, edge in kernels:
             text = target if isinstance(target, str) else f"{target.path}:{target.name}"
             with advising("roofline", text, kernel_of(target)):
                 check_product(target, m, n, k, dtype=kind, tile=edge, arch=arch)
         with show.progress(len(kernels), "roofline") as step:
-            for target, edge in kernels:
+            for target, kind, edge in kernels:
                 step(target if isinstance(target, str) else target.name)
                 rows.append(_row(target, (m, n, k), kind, edge, ceilings, arch, gpu))
     document: dict[str, Any] = {
@@ -175,10 +177,11 @@ def roofline(
         "ceilings": ceilings.to_dict(),
         "measured": gpu is not None,
         "correct": all(row["correct"] for row in rows),
+        "notes": notes,
         "kernels": rows,
     }
     if plot_to is not None:
-        _draw(document, ceilings, plot_to)
+        draw(document, ceilings, plot_to)
     if as_json:
         print_json({**document, "plot": None if plot_to is None else str(plot_to)})
     else:
@@ -218,26 +221,38 @@ def _required(m: int | None, n: int | None, k: int | None) -> tuple[int, int, in
 
 
 def _kernels(
-    targets: Sequence[str] | None,
-    dtype: str | None,
-    tile: int | None,
-    sources: tuple[Any, ...],
-) -> list[tuple[str | Kernel, int | None]]:
-    """What to look at, and each one's tile; every fault in them is said here."""
-    from tilewise.ladder.prepared import DEFAULT_DTYPE
-    from tilewise.ladder.rungs import Rung, rungs_of, tile_each
+    targets: Sequence[str], dtype: str | None, tile: int | None, sources: tuple[Any, ...]
+) -> list[tuple[str | Kernel, str, int | None]]:
+    """What to look at, and each one's dtype and tile; every fault in them is said here."""
+    from tilewise.ladder.prepared import dtype_of
+    from tilewise.ladder.rungs import Rung
 
-    if not targets:
-        edges = tile_each(tile)
-        of_type = rungs_of(dtype or DEFAULT_DTYPE)
-        return [(rung.name, edges[rung.name]) for rung in of_type if rung.tiles]
-    found: list[tuple[str | Kernel, int | None]] = []
+    found: list[tuple[str | Kernel, str, int | None]] = []
     for target in dict.fromkeys(targets):
         kernel = source(target, *sources)
+        kind = dtype_of(kernel, dtype)
         if isinstance(kernel, Rung) and not (kernel.tile_by_size and tile is None):
-            found.append((target, kernel.tile(tile)))
+            found.append((target, kind, kernel.tile(tile)))
         else:
-            found.append((target if isinstance(kernel, Rung) else kernel, tile))
+            found.append((target if isinstance(kernel, Rung) else kernel, kind, tile))
+    return found
+
+
+def _rungs(
+    arch: str, dtype: str | None, tile: int | None
+) -> list[tuple[str | Kernel, str, int | None]]:
+    """The rungs of many blocks that an architecture can run, each with its dtype and tile."""
+    from tilewise.errors import LaunchError
+    from tilewise.ladder.rungs import left_out, rungs_of, tile_each
+
+    edges = tile_each(tile)
+    found: list[tuple[str | Kernel, str, int | None]] = [
+        (rung.name, rung.dtype(dtype), edges[rung.name] if tile or not rung.tile_by_size else None)
+        for rung in rungs_of(dtype)
+        if rung.tiles and rung.runs_on(arch)
+    ]
+    if not found:
+        raise LaunchError(f"no rung of {dtype}: {'; '.join(left_out(arch, dtype))}")
     return found
 
 
@@ -297,7 +312,8 @@ def _row(
     row: dict[str, Any] = {
         "kernel": profile.kernel,
         "file": profile.file,
-        "tile": tile,
+        "dtype": dtype,
+        "tile": None if profile.problem is None else profile.problem["tile"],
         **found.to_dict(),
         "seconds": None,
         "share": None,
@@ -325,15 +341,17 @@ def _row_of_launch(prepared: Prepared, ceilings: Ceilings, gpu: Gpu | None) -> d
     found = bound(profile.work, ceilings)
     seconds = None if gpu is None else launch(prepared, device=gpu).report.seconds
     return {
-        "kernel": profile.kernel, "file": profile.file, "tile": None, **found.to_dict(),
+        "kernel": profile.kernel, "file": profile.file, "dtype": None,
+        "tile": None, **found.to_dict(),
         "seconds": seconds, "share": None if seconds is None else found.share(seconds),
         "correct": profile.correct, "checked": False,
     }  # fmt: skip
 
 
-def _draw(document: dict[str, Any], ceilings: Ceilings, path: Path) -> None:
+def draw(document: dict[str, Any], ceilings: Ceilings, path: Path) -> None:
     from tilewise.cli.show.console import labels
-    from tilewise.cli.show.roofline import what_is_done
+    from tilewise.cli.show.roofline import dtypes_of, what_is_done
+    from tilewise.lens.roofline import roof_of
     from tilewise.lens.roofline_plot import Point, draw
 
     names = labels([(row["kernel"], row["file"]) for row in document["kernels"]])
@@ -342,12 +360,19 @@ def _draw(document: dict[str, Any], ceilings: Ceilings, path: Path) -> None:
             name,
             row["intensity"] or 0.0,
             row["work"]["flops"] / row["seconds"] if row["seconds"] else row["best_flops"],
+            roof_of(row["work"]),
+            row["binding"],
+            row["best_flops"] if row["seconds"] else None,
         )
         for row, name in zip(document["kernels"], names, strict=True)
     ]
-    title = f"{what_is_done(document)}, {document['dtype']}, on {ceilings.name}"
-    note = "as measured" if document["measured"] else "the most that each kernel's work allows"
-    draw(points, ceilings, document["dtype"], title, note, path)
+    title = f"{what_is_done(document)}, {dtypes_of(document)}, on {ceilings.name}"
+    note = (
+        "as measured; in brackets, the share of what its binding ceiling allows"
+        if document["measured"]
+        else "the most that each kernel's work allows, and the ceiling that sets it"
+    )
+    draw(points, ceilings, title, note, path)
 
 
 def ceilings(
@@ -359,14 +384,14 @@ def ceilings(
 ) -> int:
     """Measure what the GPU here can do at most.
 
-    Measured are its memories, its schedulers and its arithmetic.
+    Measured are its memories, its schedulers, its arithmetic and its tensor cores.
     """
     from tilewise.cli import show
     from tilewise.cli.show import roofline as shown
     from tilewise.devices import get_device
     from tilewise.devices.gpu import Gpu
-    from tilewise.lens.ceilings import measure
-    from tilewise.lens.roofline import RATES, datasheet
+    from tilewise.lens.ceilings import STEPS, measure
+    from tilewise.lens.roofline import datasheet
 
     if not 0 < seconds <= 3600:
         raise ValueError(f"--seconds is {seconds:g}; it must be positive, and at most 3600")
@@ -374,7 +399,7 @@ def ceilings(
     gpu = get_device("gpu")
     assert isinstance(gpu, Gpu)
     command = command_line("ceilings", {"--seconds": seconds})
-    with show.progress(len(RATES), "ceilings") as step:
+    with show.progress(STEPS, "ceilings") as step:
         found = measure(gpu, seconds, step, command)
     if str(record_to) == "-":
         print_json(found.to_dict())

@@ -235,14 +235,16 @@ def _rows(
     """
     from tilewise import compiler
     from tilewise.cli import show
+    from tilewise.devices.limits import best_architecture, compute_capability
     from tilewise.devices.occupancy import ARCHITECTURES, multiprocessor
     from tilewise.devices.occupancy import occupancy as reckon
-    from tilewise.errors import CompileError
+    from tilewise.errors import CompileError, LaunchError
 
     known = compiler.architectures()
-    # By default PTX is compiled for its own target alone, and for others if they are named.
-    default = [kernel.arch] if kernel.is_ptx else [x for x in ARCHITECTURES if x in known]
-    wanted = asked or default
+    # By default PTX is compiled for its own target alone, and for others if they are named; CUDA
+    # C++ as on a GPU of each capability, with the instructions that it alone has.
+    own = [best_architecture(compute_capability(x), known) for x in ARCHITECTURES if x in known]
+    wanted = asked or ([kernel.arch] if kernel.is_ptx else own)
     places = [multiprocessor(arch) for arch in dict.fromkeys(wanted)]
     rows: list[dict[str, Any]] = []
     left_out: list[dict[str, Any]] = []
@@ -268,7 +270,7 @@ def _rows(
                 found = reckon(
                     place, threads, resources.registers, total, barriers=resources.barriers
                 )
-            except (CompileError, ValueError) as error:
+            except (CompileError, LaunchError, ValueError) as error:
                 if asked:
                     raise
                 refused = error

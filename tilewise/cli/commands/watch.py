@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tilewise.cli.commands.launches import Args, Asked, Cast, Grid, Shared, advising
+from tilewise.cli.commands.launches import (
+    Args,
+    Asked,
+    Cast,
+    Cooperative,
+    Grid,
+    Shared,
+    advising,
+)
 from tilewise.cli.commands.options import (
     RIGHT,
     WRONG,
@@ -74,6 +82,7 @@ def watch(
     grid: Grid = None,
     args: Args = None,
     shared: Shared = "0",
+    cooperative: Cooperative = False,
     cast: Cast = False,
     out: Annotated[
         Path | None,
@@ -125,7 +134,7 @@ def watch(
         check_target(file)
         if sum(other.resolve() == file.resolve() for other in files) > 1:
             raise ValueError(f"two things would be written to {file}; give each its own file")
-    is_launch = Asked(grid, None, args, shared, seed, cast).is_there
+    is_launch = Asked(grid, None, args, shared, seed, cast, cooperative).is_there
     if gif is not None or frames is not None:
         if is_launch:
             raise ValueError("--gif and --frames draw the tiles of a product, and this is none")
@@ -133,7 +142,7 @@ def watch(
     kernel = the_source(target, include, trusted, limit, no_limits, define, undefine)
     threads = None if not block else block[0]
     if is_launch:
-        asked = Asked(grid, threads, args, shared, seed, cast)
+        asked = Asked(grid, threads, args, shared, seed, cast, cooperative)
         product = {
             "-m": m is not None, "-n": n is not None, "-k": k is not None, "--tile": tile,
             "--dtype": dtype, "--alpha": alpha != 1, "--beta": beta,

@@ -32,19 +32,22 @@ def climb(record: Mapping[str, Any]) -> None:
         for start in range(0, len(record["sizes"]), _SIZES_A_TABLE):
             out.print(_speeds(record, dtype, record["sizes"][start : start + _SIZES_A_TABLE]))
             out.print()
-        ceiling = record["ceilings"].get(dtype)
-        told = "not known" if ceiling is None else f"{ceiling * 1e-12:.1f} TFLOP/s"
-        out.print(f"{dtype} at {n:,}; the arithmetic ceiling is {told}", style="bold")
+        rates = record["arithmetic"][dtype].items()
+        told = [f"{rate * 1e-12:,.1f} TFLOP/s by {unit}" for unit, rate in rates if rate]
+        most = " and ".join(told) or "a rate that is not known"
+        out.print(f"{dtype} at {n:,}; the most is {most}", style="bold")
         out.print(_in_full(record, dtype, n))
         if any(row["dtype"] == dtype for row in record["edges"]):
             out.print()
             out.print(f"{dtype} at an odd size", style="bold")
             out.print(_edges(record, dtype))
     out.print()
-    out.print("ratio: the vendor's time by this one's. share: of the arithmetic ceiling.")
+    out.print("ratio: the vendor's time by this one's. share: of the most.")
+    if any(len(rates) > 1 for rates in record["arithmetic"].values()):
+        out.print("matmul and the vendor's product may take either unit: share is of the faster.")
     out.print("error: the norm of C - C64 by that of C64; then, that by the vendor's.")
     if any((row.get("share") or 0) > 1 for row in record["rows"]):
-        out.print("More than 100 %: by tensor cores, which the ceiling leaves out.")
+        out.print("More than 100 %: by tensor cores, whose most is not known here.")
     if record["edges"]:
         out.print("cost: of an operation at n, by that at the next multiple of the tile.")
     _skipped(record)

@@ -9,11 +9,11 @@ from rich.table import Table
 from rich.text import Text
 
 from tilewise.cli.show.console import console, error, giga, labels, verdict
-from tilewise.lens.roofline import LIMITS, Ceilings
+from tilewise.lens.roofline import LIMITS, TENSOR_CORES, Ceilings
 from tilewise.lens.roofline_plot import si
 from tilewise.shown import duration, extents, number
 
-_HEADINGS = {"shared memory": "shared\nmemory"}
+_HEADINGS = {"shared memory": "shared\nmemory", TENSOR_CORES: "tensor\ncores"}
 _UNITS = {
     "dram": ("DRAM", "B/s"),
     "l2": ("L2", "B/s"),
@@ -34,9 +34,9 @@ def roofline(document: Mapping[str, Any]) -> None:
     """
     out = console()
     found = Ceilings(**document["ceilings"])
-    line = f": {what_is_done(document)}, {document['dtype']}, on {found.name}"
+    line = f": {what_is_done(document)}, {dtypes_of(document)}, on {found.name}"
     out.print(Text.assemble(("roofline", "bold"), line))
-    out.print(f"ceilings: {_ceilings_line(found, document['dtype'])}")
+    out.print(f"ceilings: {_ceilings_line(found, document)}")
     out.print(f"from      {found.source.partition(';')[0]}", markup=False)
     out.print()
     table = _table("\nkernel", "\nFLOPs", "DRAM\nbytes", "FLOPs\na byte")
@@ -64,13 +64,15 @@ def roofline(document: Mapping[str, Any]) -> None:
     for row, name in zip(document["kernels"], names, strict=True):
         if others := row["work"]["other_flops"]:
             out.print(
-                f"{name}: {number(others)} operations have no ceiling here (tensor cores, half "
-                "precision, divisions): arithmetic is the others' time.",
+                f"{name}: {number(others)} operations have no ceiling here (half precision "
+                "without tensor cores, divisions): arithmetic is the others' time.",
                 markup=False,
             )
     for limit in _left_out(document):
         out.print(f"{limit} is left out: its ceiling is not known. The least time may be longer.")
     out.print("best: the longest of the times that each ceiling asks for by itself.")
+    for note in document["notes"]:
+        out.print(note, markup=False)
     if few := _few_blocks(document, found.multiprocessors):
         out.print(few, markup=False)
     if document["measured"]:
@@ -97,6 +99,13 @@ def what_is_done(document: Mapping[str, Any]) -> str:
         return f"C = A·B, {sizes}"
     grid, block = (tuple(document[name]) for name in ("grid", "block"))
     return f"grid {extents(grid)}, blocks of {extents(block)} threads"
+
+
+def dtypes_of(document: Mapping[str, Any]) -> str:
+    """The type of the matrices, or the types, where the kernels have several."""
+    if document["dtype"] is not None:
+        return str(document["dtype"])
+    return " and ".join(dict.fromkeys(row["dtype"] for row in document["kernels"]))
 
 
 def _tiles(document: Mapping[str, Any]) -> str:
@@ -128,17 +137,19 @@ def _few_blocks(document: Mapping[str, Any], there: int | None) -> str:
 
 def _times(document: Mapping[str, Any]) -> Table:
     """Each ceiling's time, and on a GPU the measured one."""
-    left_out = _left_out(document)
-    names = [name for name in LIMITS if name not in left_out]
+    there = {limit["name"] for row in document["kernels"] for limit in row["limits"]}
+    names = [name for name in (*LIMITS, TENSOR_CORES) if name in there]
     table = _table("least time\nby", *(_HEADINGS.get(name, f"\n{name}") for name in names))
     if document["measured"]:
         for heading in ("\nmeasured", "\nshare"):
             table.add_column(heading, justify="right", no_wrap=True)
     for row, label in zip(document["kernels"], _names(document), strict=True):
+        seconds = {limit["name"]: limit["seconds"] for limit in row["limits"]}
         cells: list[Text | str] = [
-            Text(duration(limit["seconds"]), "bold" if limit["name"] == row["binding"] else "")
-            for limit in row["limits"]
-        ]
+            Text(duration(seconds[name]), "bold" if name == row["binding"] else "")
+            if name in seconds else ""
+            for name in names
+        ]  # fmt: skip
         if not row["correct"]:
             cells += [verdict(False), ""]
         elif row["seconds"] is not None:
@@ -153,8 +164,8 @@ def _names(document: Mapping[str, Any]) -> list[str]:
 
 
 def _left_out(document: Mapping[str, Any]) -> list[str]:
-    """Names of the limits that no kernel has; the ceilings are the same for all."""
-    return list(document["kernels"][0]["left_out"]) if document["kernels"] else []
+    """Names of the limits that a kernel has, and whose ceilings are not known."""
+    return list(dict.fromkeys(name for row in document["kernels"] for name in row["left_out"]))
 
 
 def ceilings(found: Ceilings, datasheet: Ceilings | None) -> None:
@@ -175,21 +186,35 @@ def ceilings(found: Ceilings, datasheet: Ceilings | None) -> None:
         promised = None if datasheet is None else getattr(datasheet, rate)
         cells = ["", ""] if promised is None else [si(promised, unit), f"{value / promised:.2f}"]
         table.add_row(name, si(value, unit), *cells)
+    for dtype, value in found.tensor_cores.items():
+        promised = None if datasheet is None else datasheet.tensor_cores.get(dtype)
+        cells = (
+            ["", ""] if promised is None else [si(promised, "FLOP/s"), f"{value / promised:.2f}"]
+        )
+        table.add_row(f"{dtype} products", si(value, "FLOP/s"), *cells)
     out.print(table)
     out.print()
+    if found.tensor_cores:
+        out.print("products: by tensor cores; of 16 bits, summed in float32.")
+    else:
+        out.print(f"The tensor cores are not measured: there is no probe for {found.arch}.")
     if datasheet is not None:
         out.print(datasheet.source, markup=False)
     out.print(found.source, markup=False)
 
 
-def _ceilings_line(found: Ceilings, dtype: str) -> str:
+def _ceilings_line(found: Ceilings, document: Mapping[str, Any]) -> str:
     parts = []
-    for rate in ("dram", "l2", "shared", "issue", dtype):
-        if rate not in _UNITS:  # of 16 bits, on tensor cores
-            continue
+    kinds = dict.fromkeys(row["work"]["dtype"] for row in document["kernels"])
+    for rate in ("dram", "l2", "shared", "issue", *kinds):
         name, unit = _UNITS[rate]
         value = getattr(found, rate)
         parts.append(f"{name} {'not known' if value is None else si(value, unit)}")
+    of_tensor_cores = (kind for row in document["kernels"] for kind in row["work"]["tensor_cores"])
+    for kind in dict.fromkeys(of_tensor_cores):
+        value = found.tensor_cores.get(kind)
+        told = "not known" if value is None else si(value, "FLOP/s")
+        parts.append(f"tensor cores in {kind} {told}")
     return ", ".join(parts)
 
 

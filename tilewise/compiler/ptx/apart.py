@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict
 
-from tilewise.compiler import confine
+from tilewise.compiler import confine, processes
 from tilewise.compiler.cache import pack, unpack
 from tilewise.compiler.clock import STOPPED, Clock
 from tilewise.compiler.exchange import exchange
@@ -65,4 +65,4 @@ def _answer(asked: bytes) -> Output:
 
 def main() -> None:
     """Answer what is asked on standard input, and end."""
-    confine.serve(_prepared)
+    processes.serve(_prepared)

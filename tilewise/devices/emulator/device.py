@@ -31,6 +31,7 @@ from tilewise.devices.emulator.memory.module import EmulatorModule
 from tilewise.devices.emulator.ptx.parser import parse
 from tilewise.devices.emulator.ptx.program import Program
 from tilewise.devices.emulator.ptx.sources import Sources
+from tilewise.devices.emulator.recording.batches import batches
 from tilewise.devices.emulator.recording.events import MOST_EVENTS, Recording, check_blocks
 from tilewise.devices.emulator.recording.recorder import Recorder
 from tilewise.devices.emulator.sampling.sample import UnlikeBlocksError, sample
@@ -45,9 +46,12 @@ __all__ = ["Emulator", "EmulatorArray", "UnlikeBlocksError"]
 
 LANES = 16384
 """Lanes of a batch: registers of this many lanes stay in a core's cache."""
-_PROGRAMS = 64
+_PROGRAMS = 128
 _Counted = tuple[Program, Joining, Elected]
 """A program, and how its accesses are counted."""
+_programs: OrderedDict[tuple[str, str, bytes], _Counted] = OrderedDict()
+"""Those that were launched last, by any emulator."""
+_lock = threading.Lock()
 
 
 class Emulator:
@@ -74,8 +78,6 @@ class Emulator:
         self.description = f"emulator of {arch}, NumPy {np.__version__}"
         self.progress = progress
         self._memory = GlobalMemory()
-        self._lock = threading.Lock()
-        self._programs: OrderedDict[tuple[str, str, bytes], _Counted] = OrderedDict()
 
     def __repr__(self) -> str:
         return f"<{self.description}>"
@@ -155,7 +157,9 @@ class Emulator:
     def record(
         self, compiled: Compiled, launch: Launch, blocks: Sequence[Dim3], most: int = MOST_EVENTS
     ) -> tuple[LaunchReport, tuple[Recording, ...]]:
-        """Run some blocks of a launch alone, and record what each of them does.
+        """Run some blocks of a launch, and record what each of them does.
+
+        No other block runs, but those of their clusters, and in a cooperative launch all.
 
         Parameters
         ----------
@@ -170,36 +174,29 @@ class Emulator:
         Returns
         -------
         report : LaunchReport
-            Of those blocks, as far as they ran.
+            Of the blocks that ran, as far as they ran.
         recordings : tuple of Recording
             In the order of ``blocks``.
 
         Raises
         ------
         ValueError
-            If the grid has no such block, if its blocks are in clusters, or if the launch is
-            cooperative.
+            If the grid has no such block.
         LaunchError, CheckError
             As :meth:`launch`.
         """
         check_blocks(launch.grid, blocks)
-        gx, gy, _ = launch.grid
-        found: list[Recording] = []
+        found: dict[Dim3, Recording] = {}
 
         def run(machine: Machine, launch: Launch, cluster: Dim3) -> tuple[Alike, ...]:
-            if math.prod(cluster) > 1:
-                raise ValueError("a block of a cluster does not run alone: it can't be recorded")
-            if launch.cooperative:
-                raise ValueError(
-                    "a block of a cooperative launch does not run alone: it can't be recorded"
-                )
             recorder = Recorder(machine, most)
-            for x, y, z in blocks:
-                geometry = Geometry(launch.grid, launch.block, x + gx * (y + gy * z), 1)
-                found.append(recorder.run(geometry))
+            for geometry, rows in batches(launch, cluster, blocks):
+                recordings = recorder.run(geometry, tuple(rows))
+                found.update(zip(rows.values(), recordings, strict=True))
             return ()
 
-        return self._launch(compiled, launch, run), tuple(found)
+        report = self._launch(compiled, launch, run)
+        return report, tuple(found[block] for block in blocks)
 
     def _launch(
         self,
@@ -320,14 +317,14 @@ class Emulator:
     def _program(self, compiled: Compiled) -> _Counted:
         # Of one PTX different assemblers make different machine code.
         key = (compiled.ptx, compiled.symbol, compiled.cubin)
-        with self._lock:
-            if key not in self._programs:
+        with _lock:
+            if key not in _programs:
                 program = Program(parse(compiled.ptx), compiled.symbol)
-                self._programs[key] = program, join(program, compiled), elected(program, compiled)
-                if len(self._programs) > _PROGRAMS:
-                    self._programs.popitem(last=False)
-            self._programs.move_to_end(key)
-            return self._programs[key]
+                _programs[key] = program, join(program, compiled), elected(program, compiled)
+                if len(_programs) > _PROGRAMS:
+                    _programs.popitem(last=False)
+            _programs.move_to_end(key)
+            return _programs[key]
 
     def _run(self, machine: Machine, launch: Launch, cluster: Dim3) -> tuple[Alike, ...]:
         grid, block = launch.grid, launch.block

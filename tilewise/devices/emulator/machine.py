@@ -22,6 +22,7 @@ from tilewise.devices.emulator.checks.races import Races
 from tilewise.devices.emulator.checks.undefined import Undefined
 from tilewise.devices.emulator.checks.unwritten import only_copied
 from tilewise.devices.emulator.copies.cp_async import Copies
+from tilewise.devices.emulator.copies.transfers import Watcher
 from tilewise.devices.emulator.instructions.build import build
 from tilewise.devices.emulator.instructions.calls import Calls
 from tilewise.devices.emulator.memory.global_memory import GlobalMemory
@@ -140,6 +141,8 @@ class Machine:
             build(self, op)
         self.footprints = Footprints(self) if setup.is_mapping else None
         self.tracker: Tracker | None = None
+        # Told of the bulk copies that reach shared memory, where somebody records.
+        self.watcher: Watcher | None = None
 
     def release(self) -> None:
         """Let go of everything; the machine can't be used afterwards.

@@ -98,7 +98,9 @@ def seconds(product: Product, chip: Chip, costs: Costs) -> float:
     of_each = tiles / chip.multiprocessors
     step = max(costs.step, costs.step_of_tile * of_each)
     computing = -(-product.k // BLOCK_K) * step + costs.tile * max(1.0, of_each)
-    return costs.start + computing * H200.clock / chip.clock
+    sums = ACCUMULATORS[product.dtype]
+    arithmetic = of_each * BLOCK * BLOCK * product.k / chip.multiply_adds(sums)
+    return costs.start + max(computing * H200.clock / chip.clock, arithmetic)
 
 
 def _plan(product: Product) -> Plan:

@@ -15,6 +15,8 @@
 #include "epilogue.cuh"
 #include "product.cuh"
 
+typedef Product<double, double, double> DoubleProduct;
+
 // A warp's accumulators go through shared memory, 16 lines of the mma's first operand at a time, so
 // that neighbouring lanes store neighbouring elements of D.
 constexpr int ROWS = SWAPPED ? WARP_M : 16, COLUMNS = SWAPPED ? 16 : WARP_N;
@@ -24,7 +26,7 @@ static_assert(WARPS * ROWS * PITCH * sizeof(double) <= SHARED);
 // The epilogue of the accumulators at ``sums``, which are rows from ``top`` and columns from
 // ``left`` of D. A lane stores WIDTH elements at once.
 template <int WIDTH>
-__device__ inline void store_lines(const double* sums, const Product<double>& p,
+__device__ inline void store_lines(const double* sums, const DoubleProduct& p,
                                    const Matrix<const double>& c, const Matrix<double>& d,
                                    unsigned top, unsigned left) {
     #pragma unroll 4
@@ -47,7 +49,7 @@ __device__ inline void store_lines(const double* sums, const Product<double>& p,
     }
 }
 
-__device__ inline void store(const Sums& sum, char* shared, const Product<double>& p, const Place& at) {
+__device__ inline void store(const Sums& sum, char* shared, const DoubleProduct& p, const Place& at) {
     const Matrix<const double> c = p.c[at.batch];
     Matrix<double> d = p.d[at.batch];
     d.pointer += at.part * p.part_stride;
@@ -84,12 +86,16 @@ __device__ inline void store(const Sums& sum, char* shared, const Product<double
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
-gemm_dmma(const __grid_constant__ Product<double> p
+gemm_dmma(const __grid_constant__ DoubleProduct p
 #if TMA
           , const __grid_constant__ TensorMap of_a, const __grid_constant__ TensorMap of_b
 #endif
 ) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
     __shared__ __align__(ALIGNED) char shared[SHARED];
+#else  // ptxas takes at most 48 KB here, so launches ask for SHARED bytes
+    extern __shared__ __align__(ALIGNED) char shared[];
+#endif
     begin_launch();
     const Place at(p, BLOCK_M, BLOCK_N);
     Sums sum = {};

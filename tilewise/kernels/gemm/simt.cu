@@ -28,7 +28,7 @@ constexpr int SHARED = STAGES * STAGE<TileA, TileB>, ALIGNED = 16;
 constexpr bool BY_ELEMENTS = SLICES == 1 && THREAD_N == PIECE;
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
-gemm_simt(const __grid_constant__ Product<real> p
+gemm_simt(const __grid_constant__ Product<real, real, real> p
 #if TMA
          , const __grid_constant__ TensorMap of_a, const __grid_constant__ TensorMap of_b
 #endif

@@ -1,6 +1,6 @@
 // The split-K reduction: D = alpha (the sum of the partial sums) + beta C.
 //
-// Macros: real, the elements' type; LANES, a power of two up to 32: the threads that share the
+// Macros: real, the type of the sums; OUTPUT, that of C and D; LANES, a power of two up to 32: the threads that share the
 // parts of a 16-byte piece. Each adds every LANESth part in order, and then their sums are added
 // pairwise. OVERLAP as in launch.cuh.
 #include "epilogue.cuh"
@@ -14,8 +14,8 @@ struct __align__(16) Piece { real x[PIECE]; };
 struct Sum {
     const real* parts;      // each batch x m x pitch, pitch a multiple of PIECE
     long long part_stride;  // elements
-    BatchedMatrix<const real> c;
-    BatchedMatrix<real> d;
+    BatchedMatrix<const OUTPUT> c;
+    BatchedMatrix<OUTPUT> d;
     unsigned parts_count, batch, m, n, pitch;
     real alpha, beta;
 };
@@ -52,14 +52,14 @@ extern "C" __global__ void __launch_bounds__(THREADS) splitk_sum(const __grid_co
         const unsigned column = i % across * PIECE;
         const size_t line = i / across;
         const unsigned row = line % p.m, batch = line / p.m;
-        const Matrix<const real> c = p.c[batch];
-        const Matrix<real> d = p.d[batch];
+        const Matrix<const OUTPUT> c = p.c[batch];
+        const Matrix<OUTPUT> d = p.d[batch];
         #pragma unroll
         for (int l = 0; l < PIECE; ++l) {
             if (column + l >= p.n) continue;
             const real value = epilogue(sum.x[l], p.alpha, p.beta,
-                                        [&] { return *c.at(row, column + l); });
-            *d.at(row, column + l) = value;
+                                        [&] { return to_float(*c.at(row, column + l)); });
+            *d.at(row, column + l) = from_float<OUTPUT>(value);
         }
     }
 }

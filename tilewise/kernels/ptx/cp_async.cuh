@@ -15,16 +15,26 @@ __device__ inline void cp_async(T* to, const T* from, bool is_inside = true) {
     }
 }
 
-// 16 bytes, or zeros where ``is_missing``, by a predicate.
-__device__ inline void cp_async_unless(u32 to, u64 from, bool is_missing) {
-    asm volatile("{ .reg .pred missing;\n"
-                 "setp.ne.b32 missing, %2, 0;\n"
-                 "cp.async.cg.shared.global [%0], [%1], 16, missing; }" ::"r"(to), "l"(from), "r"((int)is_missing) : "memory");
+// BYTES bytes (4, 8 or 16), or zeros where ``is_missing``, by a predicate.
+template <int BYTES = 16> __device__ inline void cp_async_unless(u32 to, u64 from, bool is_missing) {
+    if constexpr (BYTES == 16) {
+        asm volatile("{ .reg .pred missing;\n"
+                     "setp.ne.b32 missing, %2, 0;\n"
+                     "cp.async.cg.shared.global [%0], [%1], 16, missing; }" ::"r"(to), "l"(from), "r"((int)is_missing) : "memory");
+    } else {
+        asm volatile("{ .reg .pred missing;\n"
+                     "setp.ne.b32 missing, %2, 0;\n"
+                     "cp.async.ca.shared.global.L2::128B [%0], [%1], %3, missing; }" ::"r"(to), "l"(from), "r"((int)is_missing), "n"(BYTES) : "memory");
+    }
 }
 
-// 16 bytes, of which the first ``bytes`` are read and the others are zeros.
-__device__ inline void cp_async_some(u32 to, u64 from, int bytes) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
+// BYTES bytes (4, 8 or 16), of which the first ``bytes`` are read and the others are zeros.
+template <int BYTES = 16> __device__ inline void cp_async_some(u32 to, u64 from, int bytes) {
+    if constexpr (BYTES == 16) {
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
+    } else {
+        asm volatile("cp.async.ca.shared.global.L2::128B [%0], [%1], %2, %3;" ::"r"(to), "l"(from), "n"(BYTES), "r"(bytes) : "memory");
+    }
 }
 
 __device__ inline void cp_async_commit_group() {  // 9.7.9.25.3.2

@@ -59,3 +59,14 @@ template <bool TRANSPOSED> __device__ inline void stmatrix_x4(u32 address, const
         asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]) : "memory");
     }
 }
+
+// 9.7.14.5.15, ldmatrix: four 8 x 8 matrices of 16-bit numbers from shared memory. Lane l gives the
+// address of row l % 8 of matrix l / 8, and lane 4 g + t is given the pair 2 t of row g of each; with
+// TRANSPOSED, the rows 2 t and 2 t + 1 of column g.
+template <bool TRANSPOSED> __device__ inline void ldmatrix_x4(u32 (&x)[4], u32 address) {
+    if (TRANSPOSED) {
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];" : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "r"(address) : "memory");
+    } else {
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];" : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "r"(address) : "memory");
+    }
+}

@@ -3,6 +3,7 @@
 // What happened last to an element: read, written, or both.
 function lights(step) {
   const lit = new Map();
+  if (step.copy) recording.eachCopied(step.copy, (at) => lit.set(at, "read"));
   if (step.space !== "global") return lit;
   const name = writesMemory(step) ? "write" : "read";
   eachAccess(step, (thread, at) => lit.set(at, name));
@@ -20,10 +21,12 @@ class Arrays {
     this.product = Boolean(trace.problem) && arrays.length === 3 && named.every((i) => i >= 0);
     parent.className = this.product ? "product" : "flow";
     if (this.product) this.legend(make(parent, "ul", "legend"));
+    // Each cell covers scale x scale elements; a product's matrices have one scale.
+    const scaleOf = ({ rows, columns }) => Math.ceil(Math.sqrt((rows * columns) / MOST_CELLS)) || 1;
+    const widest = Math.max(...arrays.map(scaleOf));
     this.shown = arrays.map((array, number) => {
       const { rows, columns } = array;
-      // Each cell covers scale x scale elements.
-      const scale = Math.ceil(Math.sqrt((rows * columns) / MOST_CELLS)) || 1;
+      const scale = this.product ? widest : scaleOf(array);
       const [down, across] = [Math.ceil(rows / scale), Math.ceil(columns / scale)];
       const box = make(parent, "div", `array of-${array.name}`);
       const size = array.flat ? times(array.count, "element") : `${rows} × ${columns}`;
@@ -125,7 +128,7 @@ class Arrays {
     const mine = picked && picked.kind === "thread" ? picked.owns : null;
     const part = picked && picked.kind === "element" ? picked : null;
     this.shown.forEach(({ array, grid, scale, across }, number) => {
-      const isHere = step.array === array.name;
+      const isHere = (step.copy ? step.copy.array : step.array) === array.name;
       const marks = new Array(grid.cells.length).fill("cell");
       const place = (at) => {
         const row = Math.floor(at / array.leading / scale);

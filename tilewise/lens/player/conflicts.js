@@ -10,6 +10,7 @@ function joined(recording, number) {
     at.push(step.at[place]);
   });
   const found = { threads, at, width: step.width, steps: 1 };
+  if (step.rows) return found;
   let [low, high] = [0, step.width];
   for (let i = number + 1; i < recording.steps.length && recording.steps[i].kind !== "barrier"; ++i) {
     const other = recording.steps[i];
@@ -27,6 +28,17 @@ function joined(recording, number) {
   return found;
 }
 
+// How many lanes are served at once, of those of a warp that reach words: all of 4 bytes, half of 8,
+// a quarter of 16; twice as many of a load in which they want the same in pairs; of ldmatrix and
+// stmatrix the eight that give the rows of one matrix.
+function servedTogether(step, lanes, words) {
+  if (step.rows) return 8;
+  const paired = (distance) =>
+    lanes.every((word, i) => word < 0 || lanes[i ^ distance] < 0 || word === lanes[i ^ distance]);
+  const twice = words > 1 && step.kind === "load" && (paired(1) || paired(2));
+  return (WARP / words) * (twice ? 2 : 1);
+}
+
 // What the banks do for a step: {warps: warp -> {banks: bank -> words that it serves in turn, more
 // than it must; least: as few as it could be; words: all that the warp wants; conflicts}; steps}.
 // Null where the recorded count of conflicts is not what this way of counting gives.
@@ -40,16 +52,11 @@ function conflictsOf(recording, number) {
   access.threads.forEach((thread, i) => {
     const warp = Math.floor(thread / WARP);
     if (!warps.has(warp)) warps.set(warp, new Array(WARP).fill(-1));
-    warps.get(warp)[thread % WARP] = Math.floor(access.at[i] / WORD);
+    if (access.at[i] !== null) warps.get(warp)[thread % WARP] = Math.floor(access.at[i] / WORD);
   });
   const counted = new Map();
   for (const [warp, lanes] of warps) {
-    // Lanes that are served at once: all of 4 bytes, half of 8, a quarter of 16; twice as many
-    // of a load in which they want the same in pairs.
-    const paired = (distance) =>
-      lanes.every((word, i) => word < 0 || lanes[i ^ distance] < 0 || word === lanes[i ^ distance]);
-    const twice = words > 1 && step.kind === "load" && (paired(1) || paired(2));
-    const atOnce = (WARP / words) * (twice ? 2 : 1);
+    const atOnce = servedTogether(step, lanes, words);
     const turns = new Map();
     const crowded = new Set();
     const one = { banks: new Map(), least: 0, words: new Set(), conflicts: 0 };

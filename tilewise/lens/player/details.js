@@ -68,7 +68,7 @@ class Details {
     } else {
       this.say(`It holds ${state.value[number] === null ? "a value that is not known" : long(state.value[number])}.`, "big");
       const { line } = recording.steps[when];
-      this.say(`Written by thread ${state.writer[number]} at step ${count(when + 1)}${line === null ? "" : `, line ${line}`}.`);
+      this.say(`Written by ${writerOf(state, number)} at step ${count(when + 1)}${line === null ? "" : `, line ${line}`}.`);
     }
     const all = passed.filter((event) => event.kind === "load");
     const since = all.filter((event) => event.step > when);

@@ -89,6 +89,10 @@ class Grid {
   }
 }
 
+// Who wrote a cell of shared memory last.
+const writerOf = (state, cell) =>
+  state.writer[cell] < 0 ? "a thread of another block" : `thread ${state.writer[cell]}`;
+
 class Shared {
   constructor(parent) {
     parent.replaceChildren();
@@ -133,7 +137,7 @@ class Shared {
     const { name } = recording.cell(cell);
     if (state.when[cell] < 0) return `${name}: nobody has written it`;
     return (
-      `${name} = ${long(state.value[cell])}, written by thread ${state.writer[cell]} ` +
+      `${name} = ${long(state.value[cell])}, written by ${writerOf(state, cell)} ` +
       `at step ${state.when[cell] + 1}, read ${times(state.reads[cell], "time")} since`
     );
   }

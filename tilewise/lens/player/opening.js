@@ -29,9 +29,11 @@ function open(number) {
   picked = null;
   recording = new Recording(trace, number);
   recording.allLoads = recording.steps.reduce(
-    (sum, step) => sum + (step.space === "global" && readsMemory(step) && step.at ? step.at.length : 0),
+    (sum, step) =>
+      sum + (step.copy ? recording.moved(step.copy) : step.space === "global" && readsMemory(step) && step.at ? step.at.length : 0),
     0,
   );
+  shownLane = 0;
   $("slider").max = String(recording.last);
   phaseMarks();
   document.body.classList.toggle("unphased", !recording.phased);
@@ -47,6 +49,11 @@ function open(number) {
   if (recording.cells) {
     add(Shared, "shared");
     add(Banks, "banks");
+  }
+  for (const [Kind, id] of [[Stages, "stages"], [Warps, "warps"], [Pieces, "pieces"], [Fragments, "fragments"]]) {
+    const isThere = Kind.isFor(recording);
+    $(`${id}-panel`).hidden = !isThere;
+    if (isThere) add(Kind, id);
   }
   add(Threads, "threads");
   add(Source, "source");
@@ -75,16 +82,9 @@ function heading() {
   });
 }
 
-// The recording, out of the page: gzip in base64.
-async function unpack() {
-  const packed = Uint8Array.from(atob($("trace").textContent), (one) => one.charCodeAt(0));
-  const bytes = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
-  return new Response(bytes).json();
-}
-
 async function start() {
   try {
-    trace = await unpack();
+    trace = JSON.parse(await window.unpacked("trace"));
   } catch (error) {
     $("wait").textContent = `The recording in this page can't be read: ${error.message}`;
     return;
@@ -100,5 +100,4 @@ async function start() {
   }).observe(document.body);
 }
 
-// Without it the page says so itself.
-if (window.DecompressionStream) start();
+start();

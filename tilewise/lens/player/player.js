@@ -98,7 +98,7 @@ $("warp").addEventListener("change", () => {
 $("close").addEventListener("click", () => pick(null));
 $("help").addEventListener("click", () => $("keys").showModal());
 // A click must not take the keys away from the player.
-for (const place of ["buttons", "arrays", "shared", "banks", "threads"]) {
+for (const place of ["buttons", "arrays", "shared", "banks", "threads", "stages", "warps", "pieces", "fragments"]) {
   $(place).addEventListener("mousedown", (event) => {
     if (!event.target.closest("select, label")) event.preventDefault();
   });

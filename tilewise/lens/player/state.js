@@ -60,6 +60,7 @@ class Recording {
     this.counted = new Map(); // conflicts, by step
     this.saved = [];
     this.now = -1;
+    this.origins = new Origins(this);
     this.state = this.empty();
   }
 
@@ -88,6 +89,13 @@ class Recording {
       const end = Math.min(Math.ceil(to / array.element), array.count);
       for (let i = Math.floor(from / array.element); i < end; ++i) fn(array.first + i);
     }
+  }
+
+  // Whether anybody wrote any of the bytes.
+  isWritten(state, at, bytes) {
+    let found = false;
+    this.eachCell(at, bytes, (cell) => (found ||= state.when[cell] >= 0));
+    return found;
   }
 
   // A cell's array, row, column and byte offset.
@@ -170,6 +178,7 @@ class Recording {
       writer: new Int32Array(this.cells).fill(-1), // thread
       when: new Int32Array(this.cells).fill(-1), // step
       reads: new Int32Array(this.cells), // since it was written
+      origin: new Int32Array(Math.ceil((this.words * WORD) / PIECE)).fill(-1), // of each piece
       stored: this.arrays.map(() => new Map()),
       result: new Array(this.threads).fill(null), // each thread's last
       ended: new Uint8Array(this.threads),
@@ -187,6 +196,7 @@ class Recording {
       writer: state.writer.slice(),
       when: state.when.slice(),
       reads: state.reads.slice(),
+      origin: state.origin.slice(),
       stored: state.stored.map((map) => new Map(map)),
       result: state.result.slice(),
       ended: state.ended.slice(),
@@ -214,6 +224,9 @@ class Recording {
   apply(step) {
     const state = this.state;
     state.conflicts += step.conflicts || 0;
+    for (const [piece, from] of this.origins.writes.get(this.now) || []) state.origin[piece] = from;
+    if (step.copy) this.move(step);
+    if (step.reads) this.multiply(step);
     if (step.kind === "compute" && step.values) {
       eachThread(step, (thread, place) => {
         const value = step.values[place];
@@ -241,6 +254,54 @@ class Recording {
         if (writesMemory(step)) state.stored[array].set(at, left);
         if (step.array === "a") state.columns[at % this.arrays[array].leading] = 1;
       });
+    }
+  }
+
+  // A bulk copy to shared memory, or from there.
+  move({ copy, sectors, threads }) {
+    const { state } = this;
+    if (!copy.store && !copy.outside) state.sectors += sectors || 0;
+    state.loads += this.moved(copy);
+    if (copy.array === "a") {
+      const { leading } = this.arrays[this.array("a")];
+      this.eachCopied(copy, (at) => (state.columns[at % leading] = 1));
+    }
+    this.eachCell(copy.at, copy.bytes, (cell) => {
+      if (copy.store) {
+        state.reads[cell] += 1;
+        return;
+      }
+      state.value[cell] = null;
+      state.writer[cell] = threads.length ? threads[0][0] : -1;
+      state.when[cell] = this.now;
+      state.reads[cell] = 0;
+    });
+  }
+
+  // fn(element) for each element of an array that a bulk copy loads.
+  eachCopied(copy, fn) {
+    if (copy.pattern === undefined) return;
+    const many = PIECE / bytesOf(this.arrays[this.array(copy.array)].dtype);
+    for (const apart of this.trace.patterns[copy.pattern]) {
+      for (let i = 0; apart !== null && i < many; ++i) fn(copy.from + apart + i);
+    }
+  }
+
+  // How many elements this block loads by a bulk copy.
+  moved(copy) {
+    let found = 0;
+    if (!copy.outside) this.eachCopied(copy, () => (found += 1));
+    return found;
+  }
+
+  // A product that reads its matrices in shared memory.
+  multiply(step) {
+    for (const [name, groups] of Object.entries(step.reads)) {
+      groups.forEach((_, group) =>
+        eachRead(step, group, name, (at, bytes) =>
+          this.eachCell(at, bytes, (cell) => (this.state.reads[cell] += 1)),
+        ),
+      );
     }
   }
 

@@ -11,6 +11,7 @@ must be such a fence, by any thread in the chain, between a thread's write and a
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ from tilewise.devices.emulator.threads.op import Op
 _REMEMBERED = 4096
 
 
+@lru_cache(maxsize=32)
 def needed(program: Program) -> bool:
     """Return whether a program synchronises by more than barriers of the block and of warps."""
     return any(

@@ -7,7 +7,8 @@ as long as something of the structure was written. A value that the kernel compu
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -47,7 +48,8 @@ def _used(instruction: Instruction) -> Iterator[str]:
             yield from _names(operand)
 
 
-def only_copied(program: Program) -> dict[int, tuple[bool, ...]]:
+@lru_cache(maxsize=32)
+def only_copied(program: Program) -> Mapping[int, tuple[bool, ...]]:
     """Find for each load which of its elements no instruction but a store reads."""
     used: dict[str, set[str]] = {}
     for index, instruction in enumerate(program.instructions):

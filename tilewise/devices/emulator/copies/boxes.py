@@ -61,6 +61,23 @@ class Box:
         return tuple(each.stop - each.start for each in self.part)
 
 
+def addresses(tiled: Tiled, at: list[int]) -> npt.NDArray[np.int64]:
+    """Where each 16-byte piece of the box at ``at`` begins in global memory, row by row.
+
+    -1 for one that begins outside the array.
+    """
+    x = at[0] * tiled.item + np.arange(0, tiled.width, PIECE)
+    place = tiled.address + x
+    inside = (x >= 0) & (x < tiled.extents[0] * tiled.item)
+    for first, extent, stride, count, step in zip(
+        at[1:], tiled.extents[1:], tiled.strides[1:], tiled.counts[1:], tiled.steps[1:], strict=True
+    ):
+        index = (first + np.arange(count) * step).reshape(-1, *(1,) * place.ndim)
+        place = place + index * stride
+        inside = inside & (index >= 0) & (index < extent)
+    return np.asarray(np.where(inside, place, -1).reshape(-1), np.int64)
+
+
 def sectors_moved(part: Box | None, tiled: Tiled, fills: bool, unit: int = SECTOR) -> int:
     """Sectors that move between a box in shared memory and its array (as an H200 counts them).
 

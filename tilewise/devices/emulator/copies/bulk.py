@@ -7,6 +7,7 @@ GPU may take; the race check knows that it may be later.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -61,7 +62,9 @@ def _plain(machine: Machine, op: Op) -> None:
         barriers = None if read_barrier is None else read_barrier(lanes)
         blocks = None if read_blocks is None else read_blocks(lanes)
         together = None
-        if source == "global" and blocks is None and barriers is not None and lanes.count > 1:
+        is_small = source == "global" and blocks is None and barriers is not None
+        if is_small and lanes.count > 1 and machine.watcher is None:
+            assert barriers is not None
             together = SmallLoads(copy, lanes.numbers, targets, sources, sizes, barriers)
         done = 0
         for i, lane in enumerate(lanes.numbers.tolist()):
@@ -90,7 +93,11 @@ def _plain(machine: Machine, op: Op) -> None:
             if place is not None and barrier is not None:
                 to_blocks = None if blocks is None else int(blocks[i])
                 data = np.zeros(size, np.uint8) if data is None else data
-                copy.deliver(lane, place, barrier, to_blocks, data)
+                first = int(sources[i])
+                origin = partial(np.arange, first, first + size, PIECE, dtype=np.int64)
+                copy.deliver(
+                    lane, place, barrier, to_blocks, data, origin if source == "global" else None
+                )
 
     op.run = run
 

@@ -16,17 +16,19 @@ multi-dimensional arrays", "Negative indices and out of bounds").
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tilewise.devices.emulator.checks import log
-from tilewise.devices.emulator.copies.boxes import Box, clipped, sectors_moved, swizzled
+from tilewise.devices.emulator.copies.boxes import Box, addresses, clipped, sectors_moved, swizzled
 from tilewise.devices.emulator.copies.reductions import OPERATIONS, reduced, takes
 from tilewise.devices.emulator.copies.tensor_maps import ALIGNMENT, BYTES, Tiled, decode
 from tilewise.devices.emulator.copies.transfers import (
     BARRIER,
     LOAD,
+    Addresses,
     BulkCopy,
     GlobalRows,
     SharedBytes,
@@ -206,9 +208,20 @@ def _load(machine: Machine, op: Op, dimensions: str, is_multicast: bool) -> Call
             data = np.empty_like(pieces)
             data[swizzled(place.offset, tiled)] = pieces
             to_blocks = None if blocks is None else int(blocks[i])
-            copy.deliver(lane, place, barrier, to_blocks, data.reshape(-1))
+            copy.deliver(
+                lane, place, barrier, to_blocks, data.reshape(-1),
+                partial(_origin, tiled, at, place.offset),
+            )  # fmt: skip
 
     return run
+
+
+def _origin(tiled: Tiled, at: list[int], offset: int) -> Addresses:
+    """Where each piece of a box in shared memory begins in global memory; -1 outside the array."""
+    box = addresses(tiled, at)
+    found = np.empty_like(box)
+    found[swizzled(offset, tiled)] = box
+    return found
 
 
 def _store(

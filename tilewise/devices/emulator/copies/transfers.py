@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 BARRIER = 8  # bytes of an mbarrier, and its alignment
 _SHARED = ("shared::cluster", "shared::cta")
 LOAD, STORE = "mbarrier::complete_tx::bytes", "bulk_group"
+Addresses = npt.NDArray[np.int64]
+Watcher = Callable[["Moved"], None]
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,37 @@ def _sectors(first: int, shape: tuple[int, ...], pitches: tuple[int, ...]) -> np
     low, high = begin // SECTOR, (begin + shape[-1] - 1) // SECTOR
     found = low[..., None] + np.arange(int((high - low).max()) + 1)
     return np.unique(found[found <= high[..., None]])
+
+
+@dataclass(frozen=True)
+class Moved:
+    """A bulk copy to or from one block's shared memory.
+
+    Attributes
+    ----------
+    op : Op
+    lane : int
+        That started it.
+    row, offset, size : int
+        The block's row in the batch, and which bytes of its shared memory.
+    is_store : bool
+        Whether it reads them.
+    barrier : int or None
+        Where in the block's shared memory the mbarrier is that is told; None of a copy whose end
+        ``wait_group`` waits for.
+    origin : ndarray of int64, shape (size / 16,), or None
+        The address in global memory that each 16-byte piece comes from; -1 for one that is filled.
+        None where it does not come from there.
+    """
+
+    op: Op
+    lane: int
+    row: int
+    offset: int
+    size: int
+    is_store: bool
+    barrier: int | None
+    origin: Addresses | None
 
 
 class BulkCopy:
@@ -190,6 +223,9 @@ class BulkCopy:
         The copy completes at the barrier, or where there is none, by ``wait_group``.
         """
         machine, span = self.machine, self.span(at, size)
+        if machine.watcher is not None:
+            told = None if barrier is None else barrier.offset
+            machine.watcher(Moved(self.op, lane, at.row, at.offset, size, True, told, None))
         if machine.is_checking:
             assert machine.shared.written is not None
             if machine.shared.origin is not None:
@@ -207,9 +243,13 @@ class BulkCopy:
         return machine.shared.data[span]
 
     def deliver(
-        self, lane: int, to: SharedBytes, barrier: SharedBytes, blocks: int | None, data: Bytes
-    ) -> None:
-        """Write shared memory and tell the barrier; or the same places of several blocks."""
+        self, lane: int, to: SharedBytes, barrier: SharedBytes, blocks: int | None, data: Bytes,
+        origin: Callable[[], Addresses] | None = None,
+    ) -> None:  # fmt: skip
+        """Write shared memory and tell the barrier; or the same places of several blocks.
+
+        ``origin`` gives the address of each piece in global memory, as :class:`Moved` has it.
+        """
         machine = self.machine
         sharers = None if blocks is None else self.sharers(lane, blocks)
         rows = [barrier.row] if sharers is None else sharers
@@ -221,6 +261,11 @@ class BulkCopy:
                 assert machine.shared.written is not None
                 machine.shared.written[span] = 1
             self.order(lane, at, len(data), log.WRITE, SharedBytes(told, barrier.offset))
+            if machine.watcher is not None:
+                places = None if origin is None else origin()
+                machine.watcher(
+                    Moved(self.op, lane, row, at.offset, len(data), False, barrier.offset, places)
+                )
         machine.mbarriers.complete(
             np.array(rows, np.intp), barrier.offset, len(data), self.op, lane
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from functools import cache
 
 from tilewise.counted import Counters
 from tilewise.devices.emulator.ptx.sources import Sources
@@ -19,32 +20,50 @@ def count(ops: list[Op], sources: Sources) -> tuple[Counters, dict[int, Counters
     for op in ops:
         if not op.lanes_run:
             continue
-        mine = Counters(
-            barriers=op.barriers,
-            divergent_branches=op.divergent,
-            flops=op.flops_a_lane * (op.lanes_run - op.lanes_off),
-            warp_instructions=op.warps_run,
-            thread_instructions=op.lanes_run,
-        )
-        for tally in (op, *op.others):
-            for counter, value in (
-                ("requests", tally.requests),
-                ("sectors", tally.sectors),
-                ("bytes", tally.bytes),
-                ("wavefronts", tally.wavefronts),
-                ("bank_conflicts", tally.conflicts),
-            ):
-                name = f"{tally.space}_{counter}"
-                if value and name in NAMES:
-                    setattr(mine, name, value)
-        arithmetic = _arithmetic(op.instruction)
-        if arithmetic:
-            setattr(mine, arithmetic, op.lanes_run - op.lanes_off)
-        total += mine
+        counted = [total]
         line = sources.own_line(op.instruction)
         if line is not None:
-            lines.setdefault(line, Counters()).__iadd__(mine)
+            if line not in lines:
+                lines[line] = Counters()
+            counted.append(lines[line])
+        mine = _counts(op)
+        for each in map(vars, counted):
+            for name, number in mine:
+                each[name] += number
     return total, lines
+
+
+def _counts(op: Op) -> list[tuple[str, int]]:
+    """What one instruction adds to which counters."""
+    ran = op.lanes_run - op.lanes_off
+    found = [("warp_instructions", op.warps_run), ("thread_instructions", op.lanes_run)]
+    if op.barriers:
+        found.append(("barriers", op.barriers))
+    if op.divergent:
+        found.append(("divergent_branches", op.divergent))
+    if op.flops_a_lane:
+        found.append(("flops", op.flops_a_lane * ran))
+    if op.tensor_type:
+        found.append((f"tensor_{op.tensor_type}_flops", op.flops_a_lane * ran))
+    for tally in (op, *op.others):
+        if tally.space:
+            values = vars(tally)
+            found += [(name, values[what]) for what, name in _counters_of(tally.space)]
+    arithmetic = _arithmetic(op.instruction)
+    if arithmetic:
+        found.append((arithmetic, ran))
+    return found
+
+
+@cache
+def _counters_of(space: str) -> tuple[tuple[str, str], ...]:
+    """The attributes of a tally that are counted, each with its counter's name."""
+    counters = {
+        "requests": "requests", "sectors": "sectors", "bytes": "bytes",
+        "wavefronts": "wavefronts", "conflicts": "bank_conflicts",
+    }  # fmt: skip
+    named = [(what, f"{space}_{name}") for what, name in counters.items()]
+    return tuple((what, name) for what, name in named if name in NAMES)
 
 
 _ARITHMETIC = {"add": "add", "sub": "add", "mul": "mul", "fma": "fma", "mad": "fma"}

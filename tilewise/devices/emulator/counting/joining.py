@@ -38,7 +38,7 @@ from tilewise.devices.emulator.counting.confirming import (
     of_matrix,
     shape_of,
 )
-from tilewise.devices.emulator.counting.symbolic import Values
+from tilewise.devices.emulator.counting.symbolic import Values, Writers
 from tilewise.devices.emulator.ptx.program import Program
 from tilewise.devices.emulator.ptx.syntax import Address, Function, Instruction, Symbol
 
@@ -99,8 +99,9 @@ def join(program: Program, compiled: Compiled) -> Joining:
     # ptxas turns short branches into predicates, or not: it weighs what that costs. And it adds
     # an index to an array's place in one of two ways, by its version and the architecture.
     found: list[list[Group]] = []
+    followed = [_Followed(program, function) for function in program.functions]
     for is_plain, over_branches in product((False, True), repeat=2):
-        groups = _find(program, is_plain, over_branches)
+        groups = _find(program, followed, is_plain, over_branches)
         if groups not in found:
             found.append(groups)
     if found == [[]]:
@@ -168,11 +169,39 @@ def _orders(instruction: Instruction) -> bool:
     return instruction.opcode in _ORDERING
 
 
-def _find(program: Program, is_plain: bool, over_branches: bool) -> list[Group]:
+class _Followed:
+    """A function, and what every way to join its accesses follows of it.
+
+    Attributes
+    ----------
+    function : Function
+    writers : Writers or None
+        Of the registers that the addresses of its accesses depend on; None where it has none.
+    blocks : dict of bool to (set of int, set of int)
+        By ``over_branches``, what :func:`_blocks` says.
+    """
+
+    def __init__(self, program: Program, function: Function) -> None:
+        self.function = function
+        addresses = [
+            operand
+            for instruction in function.instructions
+            if is_access(instruction)
+            for operand in instruction.operands
+            if isinstance(operand, Address)
+        ]
+        self.writers = Writers(program, function, addresses) if addresses else None
+        ways = (False, True) if addresses else ()
+        self.blocks = {over_branches: _blocks(function, over_branches) for over_branches in ways}
+
+
+def _find(
+    program: Program, followed: Sequence[_Followed], is_plain: bool, over_branches: bool
+) -> list[Group]:
     found: list[Group] = []
     base = 0
-    for function in program.functions:
-        for section in _sections(program, function, is_plain, over_branches):
+    for each in followed:
+        for section in _sections(program, each, is_plain, over_branches):
             for is_load, run in groupby(section, key=lambda access: access.is_load):
                 members = list(run)
                 if is_load:
@@ -180,22 +209,20 @@ def _find(program: Program, is_plain: bool, over_branches: bool) -> list[Group]:
                 else:
                     for stores in _store_runs(members):
                         found += _groups(stores, base)
-        base += len(function.instructions)
+        base += len(each.function.instructions)
     return found
 
 
 def _sections(
-    program: Program, function: Function, is_plain: bool, over_branches: bool
+    program: Program, followed: _Followed, is_plain: bool, over_branches: bool
 ) -> Iterator[list[_Access]]:
     """The shared-memory accesses between two points that order them, block by block."""
-    shared = [i for i in function.instructions if is_access(i)]
-    if not shared:
+    if followed.writers is None:
         return
-    addresses = [o for i in shared for o in i.operands if isinstance(o, Address)]
-    values = Values(program, function, addresses, is_plain)
-    starts, uncertain = _blocks(function, over_branches)
+    values = Values(program, followed.writers, is_plain)
+    starts, uncertain = followed.blocks[over_branches]
     section: list[_Access] = []
-    for instruction in function.instructions:
+    for instruction in followed.function.instructions:
         index = instruction.index
         if index in starts:
             yield section

@@ -76,8 +76,8 @@ def results(instruction: Instruction) -> Iterator[str]:
             yield part.name
 
 
-class Values:
-    """The values of one function's addresses, block by block.
+class Writers:
+    """The registers that a function's addresses depend on: who writes them, how aligned they are.
 
     Parameters
     ----------
@@ -85,6 +85,86 @@ class Values:
     function : Function
     wanted : list of Address
         The addresses that will be asked for; only what they depend on is followed.
+
+    Attributes
+    ----------
+    of : dict of str to list of Instruction
+        The writers of each of these registers.
+    zeros : dict of str to int
+        How many low bits of each are known to be 0.
+    written : dict of int to tuple of str
+        Which of them an instruction writes, by its index.
+    """
+
+    def __init__(self, program: Program, function: Function, wanted: list[Address]) -> None:
+        self._program = program
+        self.of = _slice(function, wanted)
+        self.zeros = self._alignments()
+        self.written = {
+            writer.index: tuple(name for name in results(writer) if name in self.of)
+            for writers in self.of.values()
+            for writer in writers
+        }
+
+    def _alignments(self) -> dict[str, int]:
+        """Known low zero bits of every register, the fewest over all of its writers.
+
+        Starts from the most and goes down until nothing changes, so that a loop's pointer is
+        as aligned as its start and its step.
+        """
+        zeros = dict.fromkeys(self.of, _MOST)
+        changed = True
+        while changed:
+            changed = False
+            for name, writers in self.of.items():
+                least = min((self._written_zeros(writer, zeros) for writer in writers), default=0)
+                if least < zeros[name]:
+                    zeros[name], changed = least, True
+        return zeros
+
+    def _written_zeros(self, instruction: Instruction, zeros: dict[str, int]) -> int:
+        if not isinstance(instruction.operands[0], Register):
+            return 0
+        known = []
+        for operand in instruction.operands[1:]:
+            if isinstance(operand, Register):
+                known.append(zeros.get(operand.name, 0))
+            elif isinstance(operand, Immediate) and type(operand.value) is int:
+                known.append(trailing_zeros(operand.value))
+            elif isinstance(operand, Symbol):
+                place = self._program.shared_offsets.get(operand.name, 1)
+                known.append(trailing_zeros(place + operand.offset))
+            else:
+                known.append(0)
+        return _zeros_of(instruction, known)
+
+
+def _slice(function: Function, wanted: list[Address]) -> dict[str, list[Instruction]]:
+    """The writers of every register that the wanted addresses depend on."""
+    everywhere: dict[str, list[Instruction]] = {}
+    for instruction in function.instructions:
+        for name in results(instruction):
+            everywhere.setdefault(name, []).append(instruction)
+    needed: dict[str, list[Instruction]] = {}
+    waiting = [a.base.name for a in wanted if isinstance(a.base, Register)]
+    while waiting:
+        name = waiting.pop()
+        if name in needed:
+            continue
+        needed[name] = everywhere.get(name, [])
+        for writer in needed[name]:
+            waiting += [o.name for o in writer.operands[1:] if isinstance(o, Register)]
+    return needed
+
+
+class Values:
+    """The values of one function's addresses, block by block.
+
+    Parameters
+    ----------
+    program : Program
+    writers : Writers
+        Of the registers that those addresses depend on.
     is_plain : bool
         Whether an array's place is a plain number to ptxas, to which it adds an index as it
         adds any constant. Else it is a register's value, of which only the alignment is known:
@@ -92,16 +172,13 @@ class Values:
         versions of ptxas.
     """
 
-    def __init__(
-        self, program: Program, function: Function, wanted: list[Address], is_plain: bool
-    ) -> None:
+    def __init__(self, program: Program, writers: Writers, is_plain: bool) -> None:
         self._is_plain = is_plain
         self._program = program
-        self._function = function
         self._numbers: dict[tuple[object, ...], int] = {}
         self._places: dict[int, int] = {}
-        self._writers = self._slice(wanted)
-        self._zeros = self._alignments()
+        self._writers, self._zeros = writers.of, writers.zeros
+        self._written = writers.written
         self._lasting: dict[str, Value | None] = {}
         self._local: dict[str, Value] = {}
         self._block = 0
@@ -113,9 +190,7 @@ class Values:
 
     def step(self, instruction: Instruction, is_certain: bool = True) -> None:
         """Go past an instruction; ``is_certain`` if it runs whenever its block does."""
-        for name in results(instruction):
-            if name not in self._writers:
-                continue
+        for name in self._written.get(instruction.index, ()):
             found = None
             if is_certain and instruction.predicate is None:
                 found = self._compute(instruction)
@@ -135,23 +210,6 @@ class Values:
         if base.root in self._places:  # an array's own address: its place is known
             return Value(_NOTHING, self._places[base.root] + offset, _MOST)
         return Value(base.root, offset, base.zeros)
-
-    def _slice(self, wanted: list[Address]) -> dict[str, list[Instruction]]:
-        """The writers of every register that the wanted addresses depend on."""
-        everywhere: dict[str, list[Instruction]] = {}
-        for instruction in self._function.instructions:
-            for name in results(instruction):
-                everywhere.setdefault(name, []).append(instruction)
-        needed: dict[str, list[Instruction]] = {}
-        waiting = [a.base.name for a in wanted if isinstance(a.base, Register)]
-        while waiting:
-            name = waiting.pop()
-            if name in needed:
-                continue
-            needed[name] = everywhere.get(name, [])
-            for writer in needed[name]:
-                waiting += [o.name for o in writer.operands[1:] if isinstance(o, Register)]
-        return needed
 
     def _number(self, *what: object) -> int:
         return self._numbers.setdefault(what, len(self._numbers) + 1)
@@ -221,38 +279,6 @@ class Values:
         parts = tuple((value.root, value.offset) for value in known)
         root = self._number(opcode, instruction.modifiers, parts)
         return Value(root, offset, _zeros_of(instruction, alignments))
-
-    def _alignments(self) -> dict[str, int]:
-        """Known low zero bits of every register, the fewest over all of its writers.
-
-        Starts from the most and goes down until nothing changes, so that a loop's pointer is
-        as aligned as its start and its step.
-        """
-        zeros = dict.fromkeys(self._writers, _MOST)
-        changed = True
-        while changed:
-            changed = False
-            for name, writers in self._writers.items():
-                least = min((self._written_zeros(writer, zeros) for writer in writers), default=0)
-                if least < zeros[name]:
-                    zeros[name], changed = least, True
-        return zeros
-
-    def _written_zeros(self, instruction: Instruction, zeros: dict[str, int]) -> int:
-        if not isinstance(instruction.operands[0], Register):
-            return 0
-        known = []
-        for operand in instruction.operands[1:]:
-            if isinstance(operand, Register):
-                known.append(zeros.get(operand.name, 0))
-            elif isinstance(operand, Immediate) and type(operand.value) is int:
-                known.append(trailing_zeros(operand.value))
-            elif isinstance(operand, Symbol):
-                place = self._program.shared_offsets.get(operand.name, 1)
-                known.append(trailing_zeros(place + operand.offset))
-            else:
-                known.append(0)
-        return _zeros_of(instruction, known)
 
 
 def _zeros_of(instruction: Instruction, sources: list[int]) -> int:

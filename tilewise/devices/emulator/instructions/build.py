@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import TYPE_CHECKING
 
 from tilewise.devices.emulator.arithmetic.resolve import resolve
@@ -55,7 +56,7 @@ def build(machine: Machine, op: Op) -> None:
     program, and many a launch never reaches it. A function that calls itself saves the registers
     that are known, so there all of them have to be known from the beginning.
     """
-    builder = _builder(str(op.instruction))
+    builder = _builder(op.instruction.opcode, op.instruction.modifiers)
     if builder is _arithmetic and not machine.program.recursive:
         op.run = _WhenReached(machine, op)
     else:
@@ -95,7 +96,9 @@ def _make(machine: Machine, op: Op, builder: Callable[[Machine, Op], None]) -> N
         _guard(machine, op)
 
 
-def _builder(name: str) -> Callable[[Machine, Op], None]:
+@cache
+def _builder(opcode: str, modifiers: tuple[str, ...]) -> Callable[[Machine, Op], None]:
+    name = ".".join((opcode, *modifiers))
     while name:
         if name in _BUILDERS:
             return _BUILDERS[name]

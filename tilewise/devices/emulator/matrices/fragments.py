@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from tilewise.devices.emulator.matrices.held import Held
 from tilewise.devices.emulator.matrices.warps import read_all, readers_of, writers_of
 from tilewise.devices.emulator.ptx.syntax import Operand
-from tilewise.devices.emulator.threads.lanes import Lanes
+from tilewise.devices.emulator.threads.lanes import WARP, Lanes
 from tilewise.devices.emulator.threads.op import Op, Reader, Writer
 
 if TYPE_CHECKING:
@@ -114,6 +115,13 @@ class Sum:
         kind = "f32" if type_ == "f32" else "b32"
         read, write = readers_of(machine, op, c, kind), writers_of(machine, op, d, kind)
         return cls(type_, read, write, warps, saturates)
+
+    def held(self, name: str) -> Held:
+        """Which elements of D lanes hold."""
+        halves = self.type == "f16"
+        matrix = half_matrix if halves else float_matrix
+        count, lanes = len(self.write), WARP * self.warps
+        return Held.found(name, self.type, lambda x: matrix(x, self.warps), count, lanes, halves)
 
     def load(self, lanes: Lanes) -> npt.NDArray[np.float64]:
         registers = read_all(self.read, lanes)

@@ -24,7 +24,13 @@ from tilewise.devices.emulator.matrices.fragments import (
     tiles_of,
     words_of,
 )
-from tilewise.devices.emulator.matrices.multiply import Multiplication, unit_of
+from tilewise.devices.emulator.matrices.held import Held
+from tilewise.devices.emulator.matrices.multiply import (
+    ELEMENTS_OF_A_WORD,
+    Multiplication,
+    tensor_type,
+    unit_of,
+)
 from tilewise.devices.emulator.matrices.warps import (
     elements,
     of_warps,
@@ -62,7 +68,6 @@ _SHAPES = {
 """By the type of A."""
 _TOGETHER = (("e4m3", "e5m2"), ("s8", "u8"), ("s4", "u4"))
 """Types of A and B that need not be the same."""
-_ELEMENTS_OF_A_WORD = {"s4": 8, "u4": 8, "b1": 32}
 _SUMS = {"f16": ("f32", "f16"), "e4m3": ("f32", "f16"), "e5m2": ("f32", "f16"), "f64": ("f64",),
          "bf16": ("f32",), "tf32": ("f32",)}  # fmt: skip
 _ALL_SHAPES = tuple(dict.fromkeys(each for shapes in _SHAPES.values() for each in shapes))
@@ -89,7 +94,7 @@ def _multiply(machine: Machine, op: Op) -> None:
         _multiply_halves(machine, op, shape, a_type, d_type)
         return
     m, n, k = sides(shape)
-    depth = k // _ELEMENTS_OF_A_WORD.get(a_type, 1)
+    depth = k // ELEMENTS_OF_A_WORD.get(a_type, 1)
     packed = max(1, 4 // unit_of(a_type))
     Multiplication(
         left(m, depth, packed), right(depth, n, packed), total(m, n),
@@ -101,16 +106,28 @@ def _multiply_halves(machine: Machine, op: Op, shape: str, type_: str, d_type: s
     """``m16n8k8`` and ``k16`` of 16-bit numbers, by the quickest way: programs have many."""
     d, a, b, c = op.instruction.operands
     op.flops_a_lane = 2 * 16 * 8 * int(shape[6:]) // WARP
+    op.tensor_type = tensor_type(type_, d_type)
     sum_ = Sum.of(machine, op, d_type, d, c, 1)
     read_a, read_b = readers_of(machine, op, a, "b32"), readers_of(machine, op, b, "b32")
 
     def run(lanes: Lanes) -> None:
         left = numbers_of(half_matrix(read_all(read_a, lanes), 1), type_)
-        # B's registers are those of its transpose, 8 x 8 each.
-        right = tiles_of(read_all(read_b, lanes)).transpose(1, 0, 3, 2).reshape(len(left), -1, 8)
-        sum_.store(lanes, left @ numbers_of(right, type_) + sum_.load(lanes))
+        right = numbers_of(_right(read_all(read_b, lanes)), type_)
+        sum_.store(lanes, left @ right + sum_.load(lanes))
+
+    op.held = lambda: (
+        sum_.held("D"),
+        Held.found("A", type_, lambda x: half_matrix(x, 1), len(read_a), WARP, halves=True),
+        Held.found("B", type_, _right, len(read_b), WARP, halves=True),
+    )
 
     of_warps(machine, op, run)
+
+
+def _right(registers: Values) -> Values:
+    """B of 16 bits, (warps, k, 8): its registers are those of its transpose, 8 x 8 each."""
+    tiles = tiles_of(registers)
+    return tiles.transpose(1, 0, 3, 2).reshape(tiles.shape[1], -1, 8)
 
 
 def _rows(machine: Machine, op: Op) -> None:
@@ -140,6 +157,12 @@ def _rows(machine: Machine, op: Op) -> None:
     def turned(tiles: Values) -> Values:
         return tiles.swapaxes(-1, -2) if is_transposed else tiles
 
+    def rows_of(registers: Values) -> Values:
+        """The rows whose addresses lanes give, (warps, rows, 8), from the words of registers."""
+        tiles = turned(tiles_of(registers)).swapaxes(0, 1)
+        return np.ascontiguousarray(tiles).reshape(len(tiles), -1, 8)
+
+    op.held = lambda: (Held.found("rows", "b16", rows_of, count, WARP, halves=True),)
     if is_load:
         writers = writers_of(machine, op, registers, "b32")
 
@@ -164,8 +187,9 @@ def _rows(machine: Machine, op: Op) -> None:
     readers = readers_of(machine, op, registers, "b32")
 
     def store(lanes: Lanes) -> None:
-        tiles = turned(tiles_of(read_all(readers, lanes))).swapaxes(0, 1)
-        shared.store_at(*rows(lanes), np.ascontiguousarray(tiles).view(np.uint64).reshape(-1, 2))
+        shared.store_at(
+            *rows(lanes), rows_of(read_all(readers, lanes)).view(np.uint64).reshape(-1, 2)
+        )
 
     of_warps(machine, op, store)
 

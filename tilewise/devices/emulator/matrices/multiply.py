@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewise.devices.emulator.matrices import registers
+from tilewise.devices.emulator.matrices.held import Held
 from tilewise.devices.emulator.matrices.products import INTEGERS, product
 from tilewise.devices.emulator.matrices.warps import of_warps, read_all, readers_of, writers_of
 from tilewise.devices.emulator.ptx.tiles import WARP, Tile
@@ -19,7 +20,22 @@ from tilewise.devices.emulator.threads.op import Op
 if TYPE_CHECKING:
     from tilewise.devices.emulator.machine import Machine
 
+ELEMENTS_OF_A_WORD = {"s4": 8, "u4": 8, "b1": 32}
+"""Of types of less than a byte."""
 _BYTES = {"bf16": 2, "f16": 2, "tf32": 4, "f32": 4, "f64": 8, "s32": 4, "s4": 4, "u4": 4, "b1": 4}
+
+
+def tensor_type(a_type: str, d_type: str) -> str:
+    """Return the type by which a product's operations are counted; empty for the other types.
+
+    Parameters
+    ----------
+    a_type, d_type : str
+        Of A and D, as the PTX has them.
+    """
+    if d_type == "f32" and a_type in ("f16", "bf16"):
+        return {"f16": "float16", "bf16": "bfloat16"}[a_type]
+    return "float64" if a_type == "f64" else ""
 
 
 @dataclass(frozen=True)
@@ -65,6 +81,8 @@ class Multiplication:
             if len(read) * width_of(type_) % (tile.count * unit_of(type_)):
                 raise op.unsupported(f"{len(read)} registers of a factor")
         op.flops_a_lane = 0 if a_type in INTEGERS else self.flops // WARP
+        op.held = self.held
+        op.tensor_type = tensor_type(a_type, d_type)
 
         def run(lanes: Lanes) -> None:
             left, right, sums = (
@@ -85,6 +103,18 @@ class Multiplication:
                        d_type, lanes)  # fmt: skip
 
         of_warps(machine, op, run)
+
+    def held(self) -> tuple[Held, ...]:
+        """Which elements of A, B and D lanes hold."""
+        return tuple(
+            Held.of_tile(
+                name, type_, tile, width_of(type_) // unit_of(type_),
+                ELEMENTS_OF_A_WORD.get(type_, 1),
+            )
+            for name, type_, tile in zip(
+                "DAB", self.types[:3], (self.c, self.a, self.b), strict=True
+            )
+        )  # fmt: skip
 
 
 def kind_of(type_: str) -> str:

@@ -15,6 +15,8 @@ import numpy.typing as npt
 
 from tilewise.devices.emulator.matrices import registers
 from tilewise.devices.emulator.matrices.fragments import PIECE, Sum, half_matrix
+from tilewise.devices.emulator.matrices.held import Held
+from tilewise.devices.emulator.matrices.multiply import tensor_type
 from tilewise.devices.emulator.matrices.warps import read_all, readers_of
 from tilewise.devices.emulator.ptx.modifiers import Words
 from tilewise.devices.emulator.ptx.syntax import Immediate, Operand, Vector
@@ -106,15 +108,19 @@ class _Operand:
         self.rows, self.by_k, self.type = rows, by_k, type_
         self.read = machine.registers.reader(op, operand, "b64", picked=True)
 
-    def load(self, lanes: Lanes) -> npt.NDArray[np.float64]:
-        """The numbers, of shape (groups, rows, k)."""
+    def offsets(self, lanes: Lanes) -> Offsets:
+        """Where each warpgroup's pieces are, as :meth:`_Descriptor.pieces` has them."""
         words = np.broadcast_to(self.read(lanes), lanes.count).reshape(-1, WARPGROUP)
         if (words != words[:, :1]).any():
             raise self.op.unsupported(
                 f"the threads of a warpgroup give different descriptors of {self.name}"
             )
+        return _Descriptor.decode(words[:, 0]).pieces(self.rows, self.by_k)
+
+    def load(self, lanes: Lanes) -> npt.NDArray[np.float64]:
+        """The numbers, of shape (groups, rows, k)."""
         storage = self.machine.shared
-        offsets = _Descriptor.decode(words[:, 0]).pieces(self.rows, self.by_k)
+        offsets = self.offsets(lanes)
         first = lanes.numbers[::WARPGROUP]
         outside = offsets + PIECE > storage.size
         if outside.any():
@@ -200,6 +206,13 @@ class _Registers:
     def load(self, lanes: Lanes) -> npt.NDArray[np.float64]:
         return _numbers_of(half_matrix(read_all(self.read, lanes), 4), self.type)
 
+    def held(self) -> Held:
+        """Which elements of A lanes hold."""
+        halves = Held.found(
+            "A", self.type, lambda x: half_matrix(x, 4), len(self.read), WARPGROUP, halves=True
+        )
+        return halves.of_bytes(BYTES[self.type])
+
 
 def _multiply_asynchronously(machine: Machine, op: Op) -> None:
     """``wgmma.mma_async``, which is done at once: a wait for it waits for nothing."""
@@ -238,7 +251,16 @@ def _multiply_asynchronously(machine: Machine, op: Op) -> None:
     accumulates = machine.registers.reader(op, scale_d, "pred", picked=True)
     if d_type != "s32":
         op.flops_a_lane = 2 * 64 * columns * depth // WARPGROUP
+        op.tensor_type = tensor_type(a_type, d_type)
     op.space = "wgmma"
+    factors = left, right
+    op.held = lambda: (
+        sum_.held("D"), *(x.held() for x in factors if isinstance(x, _Registers))
+    )  # fmt: skip
+    op.pieces = lambda lanes: {
+        x.name: x.offsets(lanes).reshape(lanes.count // WARPGROUP, -1)
+        for x in factors if isinstance(x, _Operand)
+    }  # fmt: skip
     rows_there = columns if is_in_registers else 64 + columns
 
     def meet(lanes: Lanes) -> None:

@@ -14,7 +14,9 @@ from tilewise.devices.emulator.access.addresses import Where
 from tilewise.devices.emulator.access.spaces import Generic, Global, Shared
 from tilewise.devices.emulator.counting.transactions import matrix_wavefronts
 from tilewise.devices.emulator.matrices import registers
+from tilewise.devices.emulator.matrices.held import Held
 from tilewise.devices.emulator.matrices.multiply import (
+    ELEMENTS_OF_A_WORD,
     Multiplication,
     kind_of,
     width_of,
@@ -64,6 +66,15 @@ class _Memory:
         op.space = "ldmatrix" if matrix.is_by_rows else f"{space}_{'store' if is_store else 'load'}"
         op.reached = self._reached
         self.spaces = {each.count: self._space(each) for each in matrix.transfers}
+        op.held = self._held
+
+    def _held(self) -> tuple[Held, ...]:
+        """Which elements of the matrix lanes hold."""
+        type_ = plain(self.matrix.type)
+        name = "D" if "store" in self.op.instruction.modifiers else self.matrix.role.upper()
+        depth = ELEMENTS_OF_A_WORD.get(type_, 1)
+        packed = width_of(type_) // self.unit
+        return (Held.of_tile(name, self.matrix.type, self.tile, packed, depth),)
 
     def _space(self, transfer: Transfer) -> Generic | Global | Shared:
         """How to make accesses like one."""
@@ -145,6 +156,11 @@ class _Memory:
             found.append((self.spaces[each.count], giving, address.reshape(-1), each))
         return lanes, found
 
+    def _tell(self, giving: Lanes, address: Values, transfer: Transfer, values: Values) -> None:
+        if self.op.accessed is not None:
+            found = values.view(f"u{self.unit}").reshape(giving.count, transfer.count)
+            self.op.accessed(giving, address, transfer.count * self.unit, found)
+
     def load(self, lanes: Lanes) -> Values:
         """The matrices' bits, (warps, rows, columns); zeros of those that can't be reached."""
         rows, columns = self.tile.rows, self.tile.columns
@@ -154,6 +170,7 @@ class _Memory:
         found = np.zeros((int(which.sum()), rows * columns), whole.dtype)
         for space, giving, address, transfer in accesses:
             values = np.ascontiguousarray(space.load_at(address, giving))
+            self._tell(giving, address, transfer, values)
             places = transfer.places(self.matrix.width)
             found[:, places] = values.view(whole.dtype).reshape(len(found), -1)
         whole[which] = found
@@ -173,6 +190,7 @@ class _Memory:
             space.store_at(
                 address, giving, words.reshape(-1, space.count) if space.count > 1 else words
             )
+            self._tell(giving, address, transfer, values)
 
 
 def _load(machine: Machine, op: Op) -> None:

@@ -20,6 +20,9 @@ from tilewise.devices.emulator.ptx.syntax import (
 RESERVED_BYTES = 1024
 """Of each block's shared memory, that the system keeps (CUDA Programming Guide, "Compute
 Capabilities": 1 KB a block from 8.0 on)."""
+_MANGLED = re.compile(r"L[a-z]n?\d+E|[ST][0-9A-Z]*_|A\d+_|Dv\d+_|__?\d+_?|(?P<length>[1-9]\d*)|.")
+"""Of a mangled symbol, what has digits and is no name (template arguments, substitutions, extents,
+discriminators), the length of a name, or one more letter."""
 FUNCTION_ADDRESS = 0x1000
 """Address of the first instruction; no function has the address 0."""
 
@@ -263,10 +266,12 @@ def plain_name(symbol: str) -> str:
     The last name of the Itanium C++ ABI's mangling; literal template arguments are no names.
     """
     symbol = symbol.partition("@")[0]
-    if not symbol.startswith("_Z"):
-        return symbol
-    rest, name = re.sub(r"L[a-z]n?\d+E", "", symbol[2:]), symbol
-    while match := re.search(r"\d+", rest):
-        start, length = match.end(), int(match.group())
-        name, rest = rest[start : start + length], rest[start + length :]
+    name, at = symbol, 2
+    while symbol.startswith("_Z") and at < len(symbol):
+        token = _MANGLED.match(symbol, at)
+        assert token is not None
+        at = token.end()
+        if token["length"]:
+            start, at = at, at + int(token["length"])
+            name = symbol[start:at]
     return name

@@ -2,19 +2,89 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from tilewise.devices.emulator.matrices.held import Held
 from tilewise.devices.emulator.ptx.program import Program
 from tilewise.places import Dim3
 
 MOST_EVENTS = 20_000
 MOST_LANES = 1 << 20
 """Threads of a block's events, all events together."""
+
+
+NOWHERE = int(np.iinfo(np.int64).min)
+"""The address of a thread that gives none, where others of its warp give it theirs."""
+
+
+@dataclass(frozen=True)
+class Sync:
+    """What threads wait for, or tell others.
+
+    Attributes
+    ----------
+    on : str
+        ``"mbarrier"``; groups of ``"cp.async"``, of ``"bulk"`` copies or of ``"wgmma"``; or the
+        barrier of a ``"cluster"``.
+    action : str
+        ``"wait"``, ``"arrive"``, ``"commit"``; of an mbarrier also ``"init"``, ``"inval"``,
+        ``"expect"`` and ``"complete"``.
+    at : tuple of int
+        The mbarriers, as bytes of the block's shared memory.
+    is_remote : bool
+        Whether some are another block's of the cluster; those are not in ``at``.
+    allowed : int or None
+        How many of the last groups are not waited for.
+    is_expecting : bool
+        Of an arrival, whether it lets the mbarrier expect more bytes.
+    is_of_copies : bool
+        Of an arrival, whether it counts once the threads' ``cp.async`` are there.
+    passes : bool
+        Of a wait, whether the threads go on at once.
+    """
+
+    on: str
+    action: str
+    at: tuple[int, ...] = ()
+    is_remote: bool = False
+    allowed: int | None = None
+    is_expecting: bool = False
+    is_of_copies: bool = False
+    passes: bool = True
+
+
+@dataclass(frozen=True)
+class Move:
+    """A bulk copy to or from the block's shared memory.
+
+    Attributes
+    ----------
+    offset, size : int
+        Bytes.
+    is_store : bool
+        Whether it reads shared memory.
+    barrier : int or None
+        The mbarrier that is told, as a byte of the block's shared memory.
+    origin : ndarray of int64 or None
+        Where each 16-byte piece comes from in global memory; -1 for one that is filled.
+    is_from_outside : bool
+        Whether a thread of another block started it.
+    round : int
+        Of the mbarrier, how many of its rounds ended before.
+    """
+
+    offset: int
+    size: int
+    is_store: bool
+    barrier: int | None
+    origin: npt.NDArray[np.int64] | None
+    is_from_outside: bool
+    round: int
 
 
 @dataclass
@@ -30,12 +100,14 @@ class Event:
     threads : ndarray of intp
         Which, by their linear number in the block.
     kind : str
-        ``"load"``, ``"store"`` or ``"atomic"`` of memory, ``"compute"`` of floats, ``"barrier"``,
-        ``"branch"``, ``"end"``, or ``"other"``.
+        ``"load"``, ``"store"`` or ``"atomic"`` of memory, ``"compute"`` of floats, ``"matrix"``
+        for a product of matrices, ``"copy"`` in bulk, ``"sync"``, ``"barrier"``, ``"branch"``,
+        ``"end"``, or ``"other"``.
     space : str
         Of memory: ``"global"``, ``"shared"`` or ``"local"``; else empty.
     address : ndarray of int64 or None
-        Of memory, bytes, a thread: in the device's memory, or in the block's shared memory.
+        Of memory, bytes, a thread: in the device's memory, or in the block's shared memory. Of
+        ``ldmatrix`` and ``stmatrix``, the row whose address the thread gives, or ``NOWHERE``.
     width : int
         Of memory, bytes a thread.
     values : ndarray or None
@@ -49,8 +121,20 @@ class Event:
         many threads as the barrier says; or each ``"warp"`` by itself.
     is_copy : bool
         Of an asynchronous copy to shared memory: a load where it begins, a store where it arrives.
+    target : (ndarray of intp, ndarray of int64) or None
+        Of such copies that begin: all their threads, those too whose copies read nothing and bring
+        zeros, and the bytes in the block's shared memory that they go to.
     requests, sectors, conflicts : int
         That this one time made.
+    held : tuple of Held
+        Of an instruction on matrices: which elements lanes hold.
+    is_by_rows : bool
+        Whether memory is reached as by ``ldmatrix``: eight rows of 16 bytes are served at once.
+    pieces : mapping of str to ndarray, or None
+        Of a product that reads matrices in shared memory: where their 16-byte pieces are, bytes of
+        the block's, a row for each warpgroup.
+    sync : Sync or None
+    move : Move or None
     """
 
     op: int
@@ -64,9 +148,15 @@ class Event:
     left: npt.NDArray[Any] | None = None
     scope: str = ""
     is_copy: bool = False
+    target: tuple[npt.NDArray[np.intp], npt.NDArray[np.int64]] | None = None
     requests: int = 0
     sectors: int = 0
     conflicts: int = 0
+    held: tuple[Held, ...] = ()
+    is_by_rows: bool = False
+    pieces: Mapping[str, npt.NDArray[np.int64]] | None = None
+    sync: Sync | None = None
+    move: Move | None = None
 
 
 @dataclass

@@ -5,26 +5,42 @@ A recorder wraps the machine's instructions; where nobody records, nothing is wr
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tilewise.devices.emulator.access.spaces import Shared
+from tilewise.devices.emulator.copies.transfers import Moved
 from tilewise.devices.emulator.memory.storage import SHARED_WINDOW, WINDOW_BYTES
-from tilewise.devices.emulator.ptx.syntax import Address, Immediate, Operand, Register, Sink, Vector
 from tilewise.devices.emulator.ptx.types import DTYPES
-from tilewise.devices.emulator.recording.events import MOST_LANES, Event, Recording
+from tilewise.devices.emulator.recording.events import (
+    MOST_LANES,
+    Event,
+    Move,
+    Recording,
+    Sync,
+)
+from tilewise.devices.emulator.recording.kinds import BARRIERS, ROWS, kind_of, scope_of, sync_of
+from tilewise.devices.emulator.recording.matrices import Matrices
+from tilewise.devices.emulator.recording.operands import (
+    address_of,
+    generic,
+    guard_of,
+    shown,
+    values_of,
+)
 from tilewise.devices.emulator.threads.lanes import Geometry, Lanes
-from tilewise.devices.emulator.threads.op import Op
+from tilewise.devices.emulator.threads.op import Groups, Op
 
 if TYPE_CHECKING:
     from tilewise.devices.emulator.machine import Machine
 
-_BARRIERS = ("bar", "barrier")
-_FLOATS = ("f32", "f64")
-_ARITHMETIC = ("add", "sub", "mul", "fma", "mad", "div", "max", "min")
+Run = Callable[[], Groups]
 
 
 class _EnoughError(Exception):
@@ -44,112 +60,183 @@ class _Arriving(Shared):
 
 
 class Recorder:
-    """Records blocks that a machine runs, one by one.
+    """Records blocks of the batches that a machine runs.
 
     Parameters
     ----------
     machine : Machine
-        New. Its batches are to be of one block.
+        New.
     most : int
-        Events of a block; where there are more, or more than :data:`MOST_LANES`, its run ends.
+        Events of a block; where there are more, or more than :data:`MOST_LANES`, no more are kept,
+        and the run ends once that is so of each block.
     """
 
     def __init__(self, machine: Machine, most: int) -> None:
         self.machine, self.most = machine, most
-        self.recording = Recording(machine.program)
-        self._lanes = 0
+        self._recordings: dict[int, Recording] = {}
+        self._lanes: dict[int, int] = {}
         self._running: Op
-        self._copied: tuple[npt.NDArray[Any], npt.NDArray[np.bool_]] | None = None
+        self._row = 0  # of the block whose lanes run
+        # What copies that begin now bring, which of them read anything, and where they go to.
+        self._copied: tuple[npt.NDArray[Any], npt.NDArray[np.bool_], npt.NDArray[Any]] | None = None
+        self._matrices = Matrices(machine)
         # Then threads that don't wait may be among those that a barrier counts.
         self._has_arrive = any(
-            op.instruction.opcode in _BARRIERS and "arrive" in op.instruction.modifiers
+            op.instruction.opcode in BARRIERS and "arrive" in op.instruction.modifiers
             for op in machine.ops
         )
         for op in machine.ops:
             self._wrap(op)
         self._watch_copies()
+        machine.watcher = self._moved
 
-    def run(self, geometry: Geometry) -> Recording:
-        """Run one block, to its end or until enough is recorded."""
-        self.recording, self._lanes = Recording(self.machine.program), 0
-        try:
+    def run(self, geometry: Geometry, rows: Sequence[int] = (0,)) -> list[Recording]:
+        """Run a batch, to its end or until enough is recorded.
+
+        Parameters
+        ----------
+        geometry : Geometry
+        rows : sequence of int
+            The blocks to record, by their rows in the batch.
+        """
+        found = [Recording(self.machine.program) for _ in rows]
+        self._recordings, self._lanes = dict(zip(rows, found, strict=True)), dict.fromkeys(rows, 0)
+        with contextlib.suppress(_EnoughError):
             self.machine.run(geometry)
-        except _EnoughError:
-            self.recording.is_cut = True
-        return self.recording
+        return found
 
-    def _add(self, event: Event) -> None:
-        events = self.recording.events
-        if len(events) >= self.most or self._lanes + len(event.threads) > MOST_LANES:
+    def _add(self, row: int, event: Event) -> None:
+        recording = self._recordings[row]
+        if recording.is_cut:
+            return
+        lanes = self._lanes[row] + len(event.threads)
+        if len(recording.events) < self.most and lanes <= MOST_LANES:
+            self._lanes[row] = lanes
+            recording.events.append(event)
+            return
+        recording.is_cut = True
+        if all(each.is_cut for each in self._recordings.values()):
             raise _EnoughError
-        self._lanes += len(event.threads)
-        events.append(event)
+
+    def _parts(self, lanes: Lanes) -> Iterator[tuple[int | None, Lanes]]:
+        """The lanes of each block that is recorded, with its row; and with None those of others."""
+        if self.machine.geometry.block_count == 1:
+            yield 0, lanes
+            return
+        block = lanes.pick(self.machine.geometry.block_of)
+        others = np.ones(lanes.count, np.bool_)
+        for row in self._recordings:
+            mine = block == row
+            others &= ~mine
+            if mine.any():
+                yield row, lanes.where(mine)
+        if others.any():
+            yield None, lanes.where(others)
 
     def _wrap(self, op: Op) -> None:
         note = self._noter(op)
         run, control = op.run, op.control
 
         def recorded(lanes: Lanes) -> None:
-            note(lanes, lambda: run(lanes))
+            for row, part in self._parts(lanes):
+                if row is None:
+                    run(part)
+                else:
+                    note(row, part, lambda part=part: run(part) or [])  # type: ignore[misc]
 
         op.run = recorded
         if control is not None:
             jump = control
 
-            def recorded_jump(lanes: Lanes) -> list[tuple[int, Lanes]]:
-                went: list[tuple[int, Lanes]] = []
-                note(lanes, lambda: went.extend(jump(lanes)))
+            def recorded_jump(lanes: Lanes) -> Groups:
+                went: Groups = []
+                for row, part in self._parts(lanes):
+                    went += (
+                        jump(part) if row is None else note(row, part, partial(jump, part))
+                    )  # fmt: skip
                 return went
 
             op.control = recorded_jump
 
-    def _noter(self, op: Op) -> Callable[[Lanes, Callable[[], None]], None]:
+    def _noter(self, op: Op) -> Callable[[int, Lanes, Run], Groups]:
         """Runs the instruction, and notes what it did."""
-        kind, space = _kind(op)
+        machine = self.machine
+        kind, space = kind_of(op)
         line = self.machine.setup.sources.own_line(op.instruction)
         is_copy = op.instruction.opcode == "cp"
-        scope, wanted = _scope(op) if kind == "barrier" else ("", None)
+        scope, wanted = scope_of(op) if kind == "barrier" else ("", None)
         wanted = None if self._has_arrive else wanted
-        holds = self._guard(op)
-        address = self._address(op, int(is_copy)) if space else None
-        values = self._values(op, kind)
+        sync = sync_of(op) if kind == "sync" else None
+        holds = guard_of(machine, op)
+        is_rows = op.instruction.opcode in ROWS
+        address = address_of(machine, op, int(is_copy)) if space and not is_rows else None
+        of_barrier = (
+            address_of(machine, op, 0) if sync is not None and sync.on == "mbarrier" else None
+        )
+        values = None if op.held is not None else values_of(machine, op, kind)
 
-        def note(lanes: Lanes, run: Callable[[], None]) -> None:
-            self._running = op
+        def note(row: int, lanes: Lanes, run: Run) -> Groups:
+            self._running, self._row = op, row
             counts = op.requests, op.sectors, op.conflicts
             chosen = lanes if holds is None else holds(lanes)
             place = None if address is None or not chosen.count else address(chosen)
+            told = None if of_barrier is None or not chosen.count else of_barrier(chosen)
             found = values(chosen) if values and kind == "store" and chosen.count else None
-            self._copied = None
-            run()
+            self._copied = self._matrices.met = None
+            before = len(self._recordings[row].events)
+            went = run()
             if not chosen.count:
-                return
+                return went
             if values and kind != "store":
                 found = values(chosen)
-            where, left, what = space, None, kind
+            where, left, what, target = space, None, kind, None
             if self._copied is not None and place is not None:
                 # A copy of no bytes has an address, and reads nothing there: it brings zeros.
-                found, reads = self._copied
+                found, reads, goes = self._copied
+                target = chosen.numbers - row * machine.geometry.threads, goes
                 chosen, place, found = chosen.where(reads), place[reads], found[reads]
                 if not chosen.count:
-                    chosen, place, found, what, where = lanes, None, None, "other", ""
+                    chosen, place, found = lanes, None, None
+                    what, where = "other", ""
             if place is not None and space == "global" and not is_copy:
-                place, where = _generic(place)
+                place, where = generic(place)
             if place is not None and where == "shared":
                 place = chosen.in_own_block(place)
             if place is not None and kind == "atomic":
-                left = self._standing(op, where, place)
+                left = self._standing(op, where, place, row)
             requests, sectors, conflicts = op.requests, op.sectors, op.conflicts
-            self._add(
-                Event(
-                    op.index, line, chosen.numbers.copy(), what, where, place, op.width, found,
-                    left,
-                    "block" if wanted == self.machine.geometry.threads else scope, is_copy,
-                    requests - counts[0], sectors - counts[1], conflicts - counts[2],
-                )
+            threads = self.machine.geometry.threads
+            event = Event(
+                op.index, line, chosen.numbers - row * threads, what, where, place, op.width, found,
+                left, "block" if wanted == threads else scope, is_copy, target,
+                requests - counts[0], sectors - counts[1], conflicts - counts[2],
             )  # fmt: skip
+            if sync is not None:
+                event.sync = self._sync(sync, lanes, told, went)
+            if kind == "copy" and len(self._recordings[row].events) > before:
+                # The copies themselves were noted; the first of them tells what all of them moved.
+                self._recordings[row].events[before].sectors = event.sectors
+                return went
+            for each in [event] if op.held is None else self._matrices.events(op, event, row):
+                self._add(row, each)
+            return went
 
         return note
+
+    def _sync(self, sync: Sync, lanes: Lanes, told: Any, went: Groups) -> Sync:
+        """Which mbarriers threads wait at, or tell, and whether they go on at once."""
+        at: list[int] = []
+        is_remote = False
+        if told is not None:
+            is_generic = told // WINDOW_BYTES == SHARED_WINDOW // WINDOW_BYTES
+            own = lanes.in_own_block(np.where(is_generic, told - SHARED_WINDOW, told))
+            inside = (own >= 0) & (own < self.machine.shared.size)
+            at, is_remote = np.unique(own[inside]).tolist(), not inside.all()
+        is_held = sync.action == "wait" and sync.on in ("mbarrier", "cluster")
+        passes = not is_held or sum(x.count for _, x in went) == lanes.count
+        return replace(sync, at=tuple(at), is_remote=is_remote, passes=passes)
+
+    # Copies
 
     def _watch_copies(self) -> None:
         """Note what asynchronous copies bring, where they begin and where they arrive."""
@@ -157,31 +244,59 @@ class Recorder:
         issue = copies.issue
 
         def issued(shared: Shared, lanes: Lanes, address: Any, values: Any, sizes: Any) -> None:
-            self._copied = np.array(values), np.broadcast_to(np.asarray(sizes) > 0, lanes.count)
+            own = np.broadcast_to(np.asarray(lanes.in_own_block(address), np.int64), lanes.count)
+            reads = np.broadcast_to(np.asarray(sizes) > 0, lanes.count)
+            self._copied = np.array(values), reads, own
             issue(_Arriving(shared, self._arrived), lanes, address, values, sizes)
 
         copies.issue = issued  # type: ignore[method-assign]
 
     def _arrived(self, shared: Shared, address: Any, lanes: Lanes, values: Any) -> None:
         op = self._running  # the one that waits for them
-        self._add(
-            Event(
-                op.index, self.machine.setup.sources.own_line(op.instruction),
-                lanes.numbers.copy(), "store", "shared",
-                np.array(lanes.in_own_block(address), np.int64),
-                shared.dtype.itemsize * shared.count, np.array(values), is_copy=True,
-            )
+        at = np.array(lanes.in_own_block(address), np.int64)
+        for row, part in self._parts(lanes):
+            if row is None:
+                continue
+            mine = np.isin(lanes.numbers, part.numbers)
+            self._add(
+                row,
+                Event(
+                    op.index, self.machine.setup.sources.own_line(op.instruction),
+                    part.numbers - row * self.machine.geometry.threads, "store", "shared",
+                    at[mine], shared.dtype.itemsize * shared.count, np.array(values)[mine],
+                    is_copy=True,
+                ),
+            )  # fmt: skip
+
+    def _moved(self, moved: Moved) -> None:
+        """Note a bulk copy, in the recording of the block whose shared memory it reaches."""
+        if moved.row not in self._recordings:
+            return
+        geometry = self.machine.geometry
+        is_own = geometry.block_of[moved.lane] == moved.row
+        thread = np.array([moved.lane - moved.row * geometry.threads] if is_own else [], np.intp)
+        mbarriers, number = self.machine.mbarriers, -1
+        if moved.barrier is not None:
+            number = mbarriers.number_at(moved.row, moved.barrier)
+        move = Move(
+            moved.offset, moved.size, moved.is_store, moved.barrier, moved.origin, not is_own,
+            -1 if number < 0 else int(mbarriers.phase[number]),
         )  # fmt: skip
+        line = self.machine.setup.sources.own_line(moved.op.instruction)
+        self._add(moved.row, Event(moved.op.index, line, thread, "copy", move=move))
 
     def _standing(
-        self, op: Op, space: str, place: npt.NDArray[np.int64]
+        self, op: Op, space: str, place: npt.NDArray[np.int64], row: int
     ) -> npt.NDArray[Any] | None:
         """What stands in memory at these addresses; None where that is no memory."""
-        dtype = DTYPES[_shown(op.instruction.modifiers[-1])]
+        dtype = DTYPES[shown(op.instruction.modifiers[-1])]
         addresses, inverse = np.unique(place, return_inverse=True)
         found = []
         for address in addresses.tolist():
-            data, start = self.machine.shared.data, address
+            shared = self.machine.shared
+            data, start = shared.data, row * shared.pitch + address
+            if space == "shared" and not 0 <= address <= shared.size - op.width:
+                return None  # in another block of the cluster
             if space == "global":
                 allocation = self.machine.memory.find(address, address + op.width)
                 if allocation is None:
@@ -190,93 +305,3 @@ class Recorder:
             found.append(np.frombuffer(data[start : start + op.width].tobytes(), dtype))
         rows: npt.NDArray[Any] = np.stack(found)[inverse]
         return rows[:, 0] if rows.shape[1] == 1 else rows
-
-    def _guard(self, op: Op) -> Callable[[Lanes], Lanes] | None:
-        """The lanes that an instruction's guard lets through; None where it has none."""
-        if op.instruction.predicate is None or op.instruction.opcode in ("bra", "brx"):
-            return None
-        register, is_negated = op.instruction.predicate
-        read = self.machine.registers.reader(op, register, "pred", picked=True)
-        return lambda lanes: lanes.where(np.broadcast_to(read(lanes) != is_negated, lanes.count))
-
-    def _address(self, op: Op, which: int) -> Callable[[Lanes], npt.NDArray[np.int64]] | None:
-        """Byte addresses of the lanes, by one of the instruction's addresses."""
-        addresses = [x for x in op.instruction.operands if isinstance(x, Address)]
-        if which >= len(addresses):
-            return None
-        found = addresses[which]
-        base, offset = found.base, found.offset
-        if isinstance(base, Register):
-            type_ = "s64" if base.type.endswith("64") else "s32"
-            read = self.machine.registers.reader(op, base, type_, picked=True)
-            return lambda lanes: np.broadcast_to(
-                np.asarray(read(lanes), np.int64) + offset, lanes.count
-            )
-        constant = offset
-        if base is not None:
-            constant += self.machine.address_of(op, base)
-        return lambda lanes: np.full(lanes.count, constant, np.int64)
-
-    def _values(self, op: Op, kind: str) -> Callable[[Lanes], npt.NDArray[Any]] | None:
-        """What is in the registers that are stored, or that were written."""
-        operands = op.instruction.operands
-        at = 1 if kind == "store" else 0
-        is_told = kind in ("load", "store", "compute") or op.instruction.opcode == "atom"
-        if not is_told or at >= len(operands):
-            return None
-        operand = operands[at]
-        parts: tuple[Operand, ...] = operand.elements if isinstance(operand, Vector) else (operand,)
-        type_ = op.instruction.modifiers[-1]
-        if any(isinstance(part, Address | Sink) for part in parts):
-            return None
-        reads = [
-            self.machine.registers.reader(op, part, _shown(type_), picked=True) for part in parts
-        ]
-
-        def values(lanes: Lanes) -> npt.NDArray[Any]:
-            columns = [np.broadcast_to(read(lanes), lanes.count) for read in reads]
-            return columns[0].copy() if len(columns) == 1 else np.stack(columns, axis=1)
-
-        return values
-
-
-def _kind(op: Op) -> tuple[str, str]:
-    """What an instruction is to a watcher, and the space that it reaches."""
-    opcode, modifiers = op.instruction.opcode, op.instruction.modifiers
-    memory, _, what = op.space.partition("_")
-    if what in ("load", "store", "atomic") and memory in ("global", "shared", "local"):
-        return what, memory
-    if opcode in _BARRIERS:
-        return "barrier", ""
-    if opcode in ("bra", "brx"):
-        return "branch", ""
-    if opcode in ("ret", "exit"):
-        return "end", ""
-    if opcode in _ARITHMETIC and modifiers and modifiers[-1] in _FLOATS:
-        return "compute", ""
-    return "other", ""
-
-
-def _scope(op: Op) -> tuple[str, int | None]:
-    """Whom a barrier holds, and how many threads, where it says so."""
-    modifiers, operands = op.instruction.modifiers, op.instruction.operands
-    if "warp" in modifiers:
-        return "warp", None
-    # A reduction has its result before the barrier's number, and what it reduces behind.
-    rest = operands[2:-1] if "red" in modifiers else operands[1:]
-    if not rest:
-        return "block", None
-    count = rest[0]
-    waits = isinstance(count, Immediate) and "arrive" not in modifiers
-    return "part", int(count.value) if waits and isinstance(count, Immediate) else None
-
-
-def _shown(type_: str) -> str:
-    return type_ if type_ not in ("b8", "b16", "b32", "b64") else f"u{type_[1:]}"
-
-
-def _generic(place: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], str]:
-    """A generic address in shared memory as one there."""
-    if len(place) and (place // WINDOW_BYTES == SHARED_WINDOW // WINDOW_BYTES).all():
-        return place - SHARED_WINDOW, "shared"
-    return place, "global"

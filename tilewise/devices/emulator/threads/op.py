@@ -90,6 +90,17 @@ class Op(Tally):
         Where a store reaches memory.
     others : list of Tally
         What it did to a memory beside ``space``.
+    held : callable or None
+        Of an instruction on matrices: gives which elements of them lanes hold.
+    pieces : callable or None
+        Of a product that reads matrices in shared memory: gives their names, and the offsets of
+        their 16-byte pieces in the block's memory, a row for each warpgroup of some lanes.
+    accessed : callable or None
+        Called, where somebody records, with each access of an instruction that makes several: the
+        lanes, their addresses, bytes a lane, and what was loaded or stored.
+    tensor_type : str
+        Of an instruction of tensor cores, the type of the factors by which its operations are
+        counted; empty where they are counted together with all others alone.
     """
 
     def __init__(self, machine: Machine, instruction: Instruction, index: int) -> None:
@@ -105,7 +116,11 @@ class Op(Tally):
         self.reached: Callable[[Lanes], int] | None = None
         self.access: Store | None = None
         self.flops_a_lane = 0
+        self.tensor_type = ""
         self.others: list[Tally] = []
+        self.held: Callable[[], tuple[Any, ...]] | None = None
+        self.pieces: Callable[[Lanes], dict[str, npt.NDArray[np.int64]]] | None = None
+        self.accessed: Callable[[Lanes, Any, int, Any], None] | None = None
         self.lanes_run = self.warps_run = 0
         self.lanes_off = 0  # of those, by the instruction's guard
         self.divergent = self.barriers = 0

@@ -44,7 +44,7 @@ def in_pieces(product: Product, chip: Chip, whole: Offer) -> Offer | None:
     """
     if whole.seconds < SHORTEST:
         return None
-    tiles = _tiles(str(whole.choice["tiles"]), product.dtype)
+    tiles = _tiles(str(whole.choice["tiles"]), product.dtype, chip)
     edges = (tiles.block_m, tiles.block_n)
     if kernel.is_swapped(product):
         edges = edges[::-1]
@@ -56,8 +56,8 @@ def in_pieces(product: Product, chip: Chip, whole: Offer) -> Offer | None:
 
 
 @cache
-def _tiles(words: str, dtype: str) -> AnyTiles:
-    return next(x for hopper in (True, False) for x in tiles_for(dtype, hopper) if str(x) == words)
+def _tiles(words: str, dtype: str, chip: Chip) -> AnyTiles:
+    return next(x for x in tiles_for(dtype, chip) if str(x) == words)
 
 
 def _few_lines(product: Product) -> tuple[int, int]:

@@ -57,7 +57,7 @@ class Simt:
         found: dict[Kernel, None] = {}
         for traits_a in TRAITS:
             for traits_b in TRAITS:
-                for way in every_way(dtype, overlap, traits_a, traits_b):
+                for way in every_way(dtype, chip, traits_a, traits_b):
                     found[kernel.kernel_of(dtype, way, overlap)] = None
         yield from found
         yield from (pack.kernel(overlap), transpose.kernel(dtype, overlap))

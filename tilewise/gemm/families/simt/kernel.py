@@ -6,8 +6,9 @@ from dataclasses import replace
 from functools import cache
 from typing import Any, NamedTuple
 
-from tilewise.devices.limits import MAX_GRID
+from tilewise.devices.limits import MAX_GRID, RESERVED_SHARED
 from tilewise.gemm import pack, splitk, transpose
+from tilewise.gemm.chip import H200, Chip
 from tilewise.gemm.families.simt.matrices import Access, Matrix, matrix_of
 from tilewise.gemm.families.simt.readings import Reading
 from tilewise.gemm.families.simt.table import Way
@@ -26,7 +27,6 @@ FILES = {"gemm_simt": FOLDER / "simt.cu", "gemm_dmma": FOLDER / "dmma.cu"}
 PRODUCT = FOLDER / "product.cuh"
 GROUP = 8  # rows of tiles whose blocks run together, to share in L2
 LARGEST = 2**31 - 2**16  # the kernels count rows, columns and k by unsigned int, past the end too
-SHARED = 228 << 10  # bytes of a Hopper multiprocessor; a block takes 1 KB besides its own
 
 
 def objection(product: Product) -> str:
@@ -75,16 +75,13 @@ class Choice(NamedTuple):
     parts: int
 
 
-def plan(choice: Choice, multiprocessors: int, is_hopper: bool, is_swapped: bool) -> Plan:
+def plan(choice: Choice, chip: Chip, is_swapped: bool) -> Plan:
     """Return the launches for a choice.
 
     Parameters
     ----------
     choice : Choice
-    multiprocessors : int
-        The GPU's.
-    is_hopper : bool
-        Whether it is of compute capability 9.0.
+    chip : Chip
     is_swapped : bool
         Whether the choice's product is one that was :func:`swapped`.
     """
@@ -98,18 +95,19 @@ def plan(choice: Choice, multiprocessors: int, is_hopper: bool, is_swapped: bool
             transposed.append((copy, places[which], Place(WORKSPACE, used)))
         places[which] = Place(WORKSPACE, used)
         used += copy.bytes
-    steps = [transpose.step(*each, overlap=is_hopper) for each in transposed]
+    overlap = chip.is_hopper
+    steps = [transpose.step(*each, overlap=overlap) for each in transposed]
     if packed:
-        steps.append(pack.step(packed, overlap=is_hopper))
+        steps.append(pack.step(packed, overlap=overlap))
     sums = Place(WORKSPACE, used) if parts > 1 else None
-    steps.append(_multiply(choice, places, sums, multiprocessors, is_hopper))
+    steps.append(_multiply(choice, places, sums, chip))
     if transposed:
         # A kernel that begins before a transposition has ended keeps its division of a
         # multiprocessor's memory, with next to no L1 cache.
         after = steps[len(transposed)]
         steps[len(transposed)] = Step(after.kernel, replace(after.launch, overlap=False))
     if sums is not None:
-        steps.append(splitk.step(product, parts, sums, is_hopper))
+        steps.append(splitk.step(product, parts, sums, overlap))
         used += splitk.workspace(product, parts)
     words = f"{tiles.words}, tiles of {tiles.block_m} x {tiles.block_n}"
     if tiles.bulk and isinstance(tiles, Tiles):
@@ -130,15 +128,13 @@ def plan(choice: Choice, multiprocessors: int, is_hopper: bool, is_swapped: bool
     return Plan(tuple(steps), used, words, why)
 
 
-def _multiply(
-    choice: Choice, places: dict[int, Place], sums: Place | None, multiprocessors: int,
-    is_hopper: bool,
-) -> Step:  # fmt: skip
+def _multiply(choice: Choice, places: dict[int, Place], sums: Place | None, chip: Chip) -> Step:
     reading, tiles, parts = choice.reading, choice.tiles, choice.parts
     product, of_a, of_b = reading.product, reading.a, reading.b
     k = 0 if product.alpha == 0 else product.k
     out = product if sums is None else splitk.part_of(product)
-    given = layout(PRODUCT, "Product", T=REAL[product.dtype]).pack({
+    types = dict.fromkeys(("In", "Out", "Real"), REAL[product.dtype])
+    given = layout(PRODUCT, "Product", **types).pack({
         "a": _operand(places[A], product.a, of_a), "b": _operand(places[B], product.b, of_b),
         "c": batched_matrix(out.c, Place(C)), "d": batched_matrix(out.d, sums or Place(D)),
         "part_stride": out.batch * out.m * out.n,
@@ -148,7 +144,7 @@ def _multiply(
     })  # fmt: skip
     a_width, b_width = (1, 1) if tiles.bulk else (of_a.width, of_b.width)
     read_a, read_b = (of_a.is_k_major, a_width), (of_b.is_k_major, b_width)
-    kernel = _kernel(product.dtype, tiles, read_a, read_b, is_hopper)
+    kernel = _kernel(product.dtype, tiles, read_a, read_b, chip.is_hopper)
     maps: tuple[TensorMap, ...] = ()
     if tiles.bulk:
         maps = (
@@ -156,13 +152,14 @@ def _multiply(
             _map(places[B], product.b, of_b, product.n, tiles.block_n, product, tiles),
         )
     blocks = tiles.blocks(product)
-    shared = 0
-    if is_hopper:
-        own = tiles.shared(product.dtype, of_a.is_k_major, of_b.is_k_major)
-        shared = _idle(-(-blocks * parts // multiprocessors), tiles.residents, own)
+    own = tiles.shared(product.dtype, of_a.is_k_major, of_b.is_k_major)
+    # For other GPUs than Hopper dmma.cu declares none itself.
+    shared = own if tiles.by_tensor_cores else 0
+    if chip.is_hopper:
+        shared = _idle(-(-blocks * parts // chip.multiprocessors), tiles.residents, own)
     launch = Launch(
         (blocks, parts, 1), (tiles.threads, 1, 1), (given, *maps), shared,
-        overlap=is_hopper,
+        overlap=chip.is_hopper,
     )  # fmt: skip
     return Step(kernel, launch)
 
@@ -198,7 +195,7 @@ def _idle(waiting: int, residents: int, own: int) -> int:
     """
     if waiting >= residents:  # the hardware holds no more
         return 0
-    return max(0, (SHARED // (waiting + 1) - 1024 - own) // 128 * 128 + 128)
+    return max(0, (H200.shared // (waiting + 1) - RESERVED_SHARED - own) // 128 * 128 + 128)
 
 
 def kernel_of(dtype: str, way: Way, overlap: bool) -> Kernel:

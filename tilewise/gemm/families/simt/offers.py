@@ -75,7 +75,7 @@ def _offer(found: Priced, row: int, column: int, chip: Chip) -> Offer:
 def _plan(product: Product, chip: Chip, way: Way, parts: int, seconds: float) -> Plan:
     choice = _choice(product, way, parts, seconds)
     is_swapped = kernel.is_swapped(product)
-    return kernel.plan(choice, chip.multiprocessors, chip.is_hopper, is_swapped)
+    return kernel.plan(choice, chip, is_swapped)
 
 
 def _choice(product: Product, way: Way, parts: int, seconds: float) -> Choice:

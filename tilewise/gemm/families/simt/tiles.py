@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import ClassVar
 
+from tilewise.devices.limits import RESERVED_SHARED
+from tilewise.gemm.chip import Chip
 from tilewise.gemm.product import Product
 from tilewise.places import ITEM_SIZES
 
@@ -77,11 +80,7 @@ class Tiles(Blocks):
 
     kernel = "gemm_simt"
     words = "the kernel without tensor cores"
-
-    @property
-    def needs_hopper(self) -> bool:
-        """Whether only Hopper GPUs can run it."""
-        return self.bulk
+    by_tensor_cores: ClassVar[bool] = False
 
     def __str__(self) -> str:
         name = f"{self.block_m}x{self.block_n}x{self.block_k} by {self.thread_m}x{self.thread_n}"
@@ -146,7 +145,7 @@ class Tiles(Blocks):
 
 @dataclass(frozen=True)
 class TensorTiles(Blocks):
-    """The sizes of the kernel by tensor cores, for float64 on Hopper GPUs: macros of ``dmma.cu``.
+    """The sizes of the kernel by tensor cores, for float64: macros of ``dmma.cu``.
 
     Attributes
     ----------
@@ -159,7 +158,7 @@ class TensorTiles(Blocks):
     residents : int
         The blocks of a multiprocessor at once.
     bulk : bool
-        Whether bulk copies by tensor maps fill the tiles, and not cp.async.
+        Whether bulk copies by tensor maps fill the tiles, on Hopper GPUs, and not cp.async.
     double_buffer : bool
         With cp.async, whether an inner step's operands are read from shared memory one step ahead.
     block_k : int
@@ -177,7 +176,7 @@ class TensorTiles(Blocks):
     block_k: int = field(default=16, init=False)
 
     kernel = "gemm_dmma"
-    needs_hopper = True
+    by_tensor_cores: ClassVar[bool] = True
     options: ClassVar[tuple[str, ...]] = ()
 
     def __str__(self) -> str:
@@ -283,11 +282,23 @@ EVERY: dict[str, tuple[AnyTiles, ...]] = {
 }
 
 
-def tiles_for(dtype: str, is_hopper: bool) -> tuple[AnyTiles, ...]:
-    """Return the tiles for a GPU: where it has tensor cores for the dtype, theirs alone."""
-    if is_hopper:
-        return TENSOR_TILES if dtype == "float64" else EVERY[dtype]
-    return tuple(tiles for tiles in EVERY[dtype] if not tiles.needs_hopper)
+@cache
+def tiles_for(dtype: str, chip: Chip) -> tuple[AnyTiles, ...]:
+    """Return the tiles for a GPU: where it has tensor cores for the dtype, theirs alone.
+
+    There are as many blocks of a multiprocessor as its shared memory has room for.
+    """
+    by_tensor_cores = dtype == "float64" and chip.has_float64_tensor_cores
+    return tuple(
+        _resident(tiles, dtype, chip)
+        for tiles in EVERY[dtype]
+        if tiles.by_tensor_cores == by_tensor_cores and (chip.is_hopper or not tiles.bulk)
+    )
+
+
+def _resident(tiles: AnyTiles, dtype: str, chip: Chip) -> AnyTiles:
+    room = chip.shared // (tiles.shared(dtype, False, False) + RESERVED_SHARED)
+    return tiles if tiles.residents <= room else replace(tiles, residents=room)
 
 
 # The tiles of the ladder's rung ``tuned``, by their rows. The orders that suit one kernel's machine

@@ -17,7 +17,7 @@ from tilewise.gemm.chip import Chip
 from tilewise.gemm.families.simt import kernel
 from tilewise.gemm.families.simt.matrices import PACKED, Access, accesses, traits_of
 from tilewise.gemm.families.simt.table import MOST_PARTS, PARTS, Floats, Table, Way
-from tilewise.gemm.families.simt.tiles import TensorTiles, tiles_for
+from tilewise.gemm.families.simt.tiles import tiles_for
 from tilewise.gemm.product import ALIGNMENT, REAL, Operand, Product
 from tilewise.places import ITEM_SIZES
 
@@ -46,7 +46,7 @@ class Ways:
     """
 
     def __init__(self, dtype: str, chip: Chip, traits_a: int, traits_b: int) -> None:
-        self.ways = every_way(dtype, chip.is_hopper, traits_a, traits_b)
+        self.ways = every_way(dtype, chip, traits_a, traits_b)
         self.table = Table(dtype, chip, self.ways)
         margins = [[MARGIN if way.copy_a or way.copy_b else 1.0] for way in self.ways]
         self.margins: Floats = np.array(margins)
@@ -58,19 +58,18 @@ def ways_of(dtype: str, chip: Chip, traits_a: int, traits_b: int) -> Ways:
     return Ways(dtype, chip, traits_a, traits_b)
 
 
-def every_way(dtype: str, is_hopper: bool, traits_a: int, traits_b: int) -> list[Way]:
+def every_way(dtype: str, chip: Chip, traits_a: int, traits_b: int) -> list[Way]:
     """Return every way to compute products with matrices of these traits.
 
     Parameters
     ----------
     dtype : str
-    is_hopper : bool
-        Whether the GPU is of compute capability 9.0.
+    chip : Chip
     traits_a, traits_b : int
         The traits of A, and of B transposed.
     """
     found = []
-    every = tiles_for(dtype, is_hopper)
+    every = tiles_for(dtype, chip)
     for copy_a, a, a_is_mapped, a_is_wide in accesses(traits_a):
         for copy_b, b, b_is_mapped, b_is_wide in accesses(traits_b):
             is_mapped, is_wide = a_is_mapped and b_is_mapped, a_is_wide and b_is_wide
@@ -80,7 +79,8 @@ def every_way(dtype: str, is_hopper: bool, traits_a: int, traits_b: int) -> list
                     copy == PACKED and x.is_k_major for copy, x in ((copy_a, a), (copy_b, b))
                 )
                 # Where bulk copies can feed the tensor cores, they do.
-                is_beaten = isinstance(tiles, TensorTiles) and not tiles.bulk and is_mapped
+                has_both = chip.is_hopper and tiles.by_tensor_cores
+                is_beaten = has_both and is_mapped and not tiles.bulk
                 takes = tiles.takes(dtype, a.is_k_major, b.is_k_major, is_mapped, is_wide)
                 if takes and gains and not is_beaten:
                     read_a, read_b = (_by_bulk_copies(x) if tiles.bulk else x for x in (a, b))

@@ -14,21 +14,23 @@ from tilewise.gemm.families.thin import half, real
 from tilewise.gemm.family import Offer
 from tilewise.gemm.product import REAL, Product
 from tilewise.kernel import Kernel
+from tilewise.precision import HALVES
 
 
 class ThinHalf:
-    """The family for 16-bit products, on Hopper GPUs."""
+    """The family for 16-bit products."""
 
     name = "thin_half"
 
     def objection(self, product: Product, chip: Chip | None) -> str:
         """Return why the kernel can't take a product; empty if it can."""
-        if chip is None or not chip.is_hopper:
-            return "this is no Hopper GPU"
+        if chip is None:
+            return "this is no GPU of compute capability 8.0 or above"
         view = half.view_of(product)
         if view is None:
             return "neither A nor B has few rows or columns"
-        if view.few_rows > half.ALIGNED_ROWS and not hopper.objection(product):
+        is_hopper = chip.is_hopper and not hopper.objection(product)
+        if view.few_rows > half.ALIGNED_ROWS and is_hopper:
             return f"the Hopper kernel takes more than {half.ALIGNED_ROWS} rows or columns"
         return ""
 
@@ -37,8 +39,8 @@ class ThinHalf:
         view = None if self.objection(product, chip) else half.view_of(product)
         if view is None or chip is None:
             return None
-        tiling, seconds = half.fastest(product, view, chip.multiprocessors)
-        make = partial(half.plan, product, view, chip.multiprocessors)
+        tiling, seconds = half.fastest(product, view, chip)
+        make = partial(half.plan, product, view, chip)
         return Offer(self.name, seconds, make, words=tiling.words, divides_k=True)
 
     def offers(self, product: Product, chip: Chip | None) -> Iterable[Offer]:
@@ -52,9 +54,9 @@ class ThinHalf:
 
     def kernels(self, chip: Chip | None, dtype: str) -> Iterator[Kernel]:
         """Yield every kernel that :meth:`best` can ask for, and the one that packs."""
-        if chip is not None and chip.is_hopper and dtype in hopper.HALVES:
-            yield from half.every_kernel(dtype)
-            yield pack.kernel(overlap=True)
+        if chip is not None and dtype in HALVES:
+            yield from half.every_kernel(dtype, chip.is_hopper)
+            yield pack.kernel(chip.is_hopper)
 
 
 class ThinReal:

@@ -8,6 +8,7 @@ from functools import cache
 
 from tilewise.devices.limits import MAX_GRID
 from tilewise.gemm import pack
+from tilewise.gemm.chip import H200, Chip
 from tilewise.gemm.families.hopper.kernel import HALVES
 from tilewise.gemm.families.thin.sides import Sides, sides_of
 from tilewise.gemm.layouts import TYPES, layout
@@ -92,10 +93,10 @@ class Tiling:
     split: int
     blocks: int
 
-    def kernel(self, dtype: str, out_dtype: str) -> Kernel:
-        """Return the kernel."""
+    def kernel(self, dtype: str, out_dtype: str, overlap: bool) -> Kernel:
+        """Return the kernel, which may begin before the one ahead has ended if it is to overlap."""
         sizes = int(self.is_k_major), self.tiles, self.groups, self.split, self.residents
-        return _kernel(*sizes, TYPES[dtype], TYPES[out_dtype])
+        return _kernel(*sizes, TYPES[dtype], TYPES[out_dtype], overlap)
 
     @property
     def rows(self) -> int:
@@ -115,11 +116,12 @@ class Tiling:
 
 @cache
 def _kernel(
-    k_major: int, tiles: int, groups: int, split: int, blocks: int, real: str, out: str
-) -> Kernel:
+    k_major: int, tiles: int, groups: int, split: int, blocks: int, real: str, out: str,
+    overlap: bool,
+) -> Kernel:  # fmt: skip
     defines = {
         "K_MAJOR": k_major, "TILES": tiles, "GROUPS": groups, "SPLIT": split, "BLOCKS": blocks,
-        "INPUT": real, "OUTPUT": out, "OVERLAP": 1,
+        "INPUT": real, "OUTPUT": out, "OVERLAP": int(overlap),
     }  # fmt: skip
     return Kernel(SOURCE, "thin_half", defines)
 
@@ -159,11 +161,11 @@ class Costs:
 COSTS = Costs()
 
 
-def fastest(product: Product, view: View, multiprocessors: int) -> tuple[Tiling, float]:
+def fastest(product: Product, view: View, chip: Chip) -> tuple[Tiling, float]:
     """Return the fastest tiling of a product, and the seconds that it should take."""
     steps = -(-product.k // (128 if view.is_k_major else 16))
     found = {
-        tiling: _seconds(tiling, product.batch, -(-steps // tiling.split), multiprocessors)
+        tiling: _seconds(tiling, product.batch, -(-steps // tiling.split), chip)
         for tiling in _tilings(view.is_k_major, -(-view.few_rows // 8), view.rows)
     }
     best = min(found, key=found.__getitem__)
@@ -178,7 +180,8 @@ def _tilings(is_k_major: bool, groups: int, rows: int) -> Iterator[Tiling]:
         yield Tiling(is_k_major, tiles, groups, split, -(-rows // (16 * tiles * (WARPS // split))))
 
 
-def _seconds(tiling: Tiling, batch: int, steps: int, multiprocessors: int) -> float:
+def _seconds(tiling: Tiling, batch: int, steps: int, chip: Chip) -> float:
+    multiprocessors = chip.multiprocessors
     blocks = batch * tiling.blocks
     waves = -(-blocks // (multiprocessors * tiling.residents))
     beside = min(tiling.residents, -(-blocks // multiprocessors))
@@ -188,10 +191,12 @@ def _seconds(tiling: Tiling, batch: int, steps: int, multiprocessors: int) -> fl
     elif tiling.tiles == 2:
         step = COSTS.two + COSTS.two_group * tiling.groups
     least = COSTS.step * min(tiling.groups, 2) if tiling.is_k_major else COSTS.step
-    return COSTS.start + waves * steps * max(least, beside * step)
+    # A k-step waits for memory.
+    slower = H200.memory / H200.multiprocessors * multiprocessors / chip.memory
+    return COSTS.start + waves * steps * max(least, beside * step) * max(1.0, slower)
 
 
-def plan(product: Product, view: View, multiprocessors: int) -> Plan:
+def plan(product: Product, view: View, chip: Chip) -> Plan:
     """Return the launches for a product.
 
     Parameters
@@ -199,37 +204,36 @@ def plan(product: Product, view: View, multiprocessors: int) -> Plan:
     product : Product
     view : View
         The product's.
-    multiprocessors : int
-        The GPU's.
+    chip : Chip
     """
-    tiling, seconds = fastest(product, view, multiprocessors)
+    tiling, seconds = fastest(product, view, chip)
     few_at = Place(A if view.is_swapped else B)
     steps, workspace, few = [], 0, view.few
     if not view.is_readable:
         packing = _by_k(few, view.few_rows, product.k, product.batch)
         workspace, few = -(-packing.bytes // 256) * 256, packing.operand
-        steps.append(pack.step([(packing, few_at, Place(WORKSPACE))], overlap=True))
+        steps.append(pack.step([(packing, few_at, Place(WORKSPACE))], chip.is_hopper))
         few_at = Place(WORKSPACE)
     launch = Launch(
         grid=(tiling.blocks, min(product.batch, MAX_GRID[1]), 1),
         block=(32 * WARPS, 1, 1),
         args=(_packed(product, view, few, few_at),),
-        overlap=True,
+        overlap=chip.is_hopper,
     )
-    steps.append(Step(tiling.kernel(product.dtype, product.out_dtype), launch))
+    steps.append(Step(tiling.kernel(product.dtype, product.out_dtype, chip.is_hopper), launch))
     words = f"{view.names[1]} repacked; {tiling.words}" if workspace else tiling.words
     if tiling.split > 1:
         words += f", k divided by {tiling.split}"
     return Plan(tuple(steps), workspace, words, view.why(seconds))
 
 
-def every_kernel(dtype: str) -> Iterator[Kernel]:
+def every_kernel(dtype: str, overlap: bool) -> Iterator[Kernel]:
     """Yield every kernel that a product with these inputs can ask for."""
     for is_k_major, most in ((True, MOST_BY_K), (False, MOST_BY_ROWS)):
         for groups in range(1, -(-most // 8) + 1):
             for tiling in _tilings(is_k_major, groups, 1):
                 for out in dict.fromkeys((dtype, ACCUMULATORS[dtype])):
-                    yield tiling.kernel(dtype, out)
+                    yield tiling.kernel(dtype, out, overlap)
 
 
 def _by_k(few: Operand, rows: int, k: int, batch: int) -> Packing:

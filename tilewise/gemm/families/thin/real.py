@@ -184,6 +184,8 @@ def _timed(product: Product, view: View, chip: Chip) -> list[tuple[int, int, int
     if is_k_major:
         step += count * piece * _cache_lines(view, item) * EACH_CACHE_LINE
     step, block = slower_clock * step, slower_clock * (BLOCK + BLOCK_ROW * count)
+    lines = batch * view.rows * count
+    arithmetic = lines * k / (chip.multiprocessors * chip.multiply_adds(dtype))
     of_part = batch * view.few_rows * -(-view.rows // piece)  # pieces of 16 bytes
     found = []
     for split in SPLITS:
@@ -199,7 +201,7 @@ def _timed(product: Product, view: View, chip: Chip) -> list[tuple[int, int, int
             if parts > 1 and parts * of_part * ALIGNMENT > MOST_WORKSPACE:
                 break
             computing = -(-batch * blocks * parts // at_once) * (block + of_warp * step)
-            expected = START + math.hypot(computing, read)
+            expected = START + math.hypot(max(computing, arithmetic), read)
             if parts > 1:
                 expected += splitk.seconds(of_part, parts, dtype, chip.memory)
             found.append((split, parts, part_k, blocks, expected))

@@ -8,42 +8,42 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 
-class Done:
-    """A step, as those that come after it see it.
+class Completion:
+    """The completion of a step: the events that those which come after it wait for.
 
     Parameters
     ----------
     events : sequence, optional
-        Behind it. Without, it is not enqueued yet: another thread will.
+        Recorded behind it. Without, another thread has yet to enqueue it.
     stream : object, optional
-        The one that it was given to, if that is one alone.
+        The one that it was enqueued on, if that is one alone.
     """
 
     def __init__(self, events: Sequence[Any] | None = None, stream: Any = None) -> None:
         self.stream = stream
-        self._events: Sequence[Any] = ()
-        self._enqueued = threading.Event()
-        if events is not None:
-            self.enqueued(events)
+        self._events: Sequence[Any] = () if events is None else events
+        self._enqueued = threading.Event() if events is None else None
 
     def enqueued(self, events: Sequence[Any]) -> None:
-        """Say that it was, with the events behind it; none where it failed."""
+        """Say that the step was enqueued, with the events behind it; none where it failed."""
+        assert self._enqueued is not None
         self._events = events
         self._enqueued.set()
 
     @property
     def events(self) -> Sequence[Any]:
         """The events behind it, as soon as it is enqueued."""
-        self._enqueued.wait()
+        if self._enqueued is not None:
+            self._enqueued.wait()
         return self._events
 
 
-class Order:
+class Dependencies:
     """What was done to each cell."""
 
     def __init__(self) -> None:
-        self._written: dict[int, Done] = {}
-        self._read: dict[int, list[Done]] = defaultdict(list)
+        self._written: dict[int, Completion] = {}
+        self._read: dict[int, list[Completion]] = defaultdict(list)
 
     def before(
         self, stream: Any, reads: Iterable[int] = (), writes: Iterable[int] = ()
@@ -54,7 +54,7 @@ class Order:
         """
         found: dict[int, Any] = {}
 
-        def note(done: Done | None) -> None:
+        def note(done: Completion | None) -> None:
             if done is not None and (stream is None or done.stream != stream):
                 found.update((id(event), event) for event in done.events)
 
@@ -66,7 +66,9 @@ class Order:
                 note(done)
         return list(found.values())
 
-    def after(self, done: Done, reads: Iterable[int] = (), writes: Iterable[int] = ()) -> None:
+    def after(
+        self, done: Completion, reads: Iterable[int] = (), writes: Iterable[int] = ()
+    ) -> None:
         """Note a step that reads and writes these cells."""
         for cell in writes:
             self._written[cell] = done

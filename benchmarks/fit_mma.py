@@ -1,0 +1,182 @@
+"""Fits the model of the ``mma.sync`` kernel to measured times; needs no GPU.
+
+    python benchmarks/fit_mma.py [--check] RECORD [RECORD ...]
+
+A record is what ``benchmarks/choices.py`` writes with ``--family mma --capability 80``: of products
+whose sizes are multiples of 8, and of others, whose matrices are not aligned. Prints the error of
+the present model, that of a cross-validation, in which each of ``--folds`` parts of the
+products is predicted by constants fitted to the others, and the constants that fit best
+(``tilewise.gemm.families.mma.model``). Then it prints how much slower than the fastest of the
+measured ways the planner's is: by the present model, and by the fitted one in the
+cross-validation.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import geometric_mean
+from typing import Any, NamedTuple
+
+import numpy as np
+from gauss_newton import Floats, least_squares
+
+from tilewise.explain import of_shape
+from tilewise.gemm.chip import Chip
+from tilewise.gemm.families.mma import kernel
+from tilewise.gemm.families.mma.family import Mma
+from tilewise.gemm.families.mma.model import COSTS, SHARES, Costs, Table, priced
+from tilewise.gemm.product import Product
+
+SPRING = 0.1  # how strongly a constant is held at its present value, if no time depends on it
+LARGE_ERROR = 0.2  # larger errors count less
+
+
+class Measured(NamedTuple):
+    """A product, and the seconds that ways to compute it took.
+
+    Attributes
+    ----------
+    product : Product
+    chip : Chip
+        The GPU that they were timed on.
+    seconds : mapping of (str, int, bool, bool) to float
+        By tiles, parts, and whether A and B are repacked.
+    """
+
+    product: Product
+    chip: Chip
+    seconds: dict[tuple[str, int, bool, bool], float]
+
+
+class Constants(NamedTuple):
+    """What is fitted: the model's constants."""
+
+    costs: Costs
+    shares: dict[str, tuple[float, float]]
+
+    @property
+    def numbers(self) -> Floats:
+        """The logarithms of all of them."""
+        return np.log([*self.costs, *(x for pair in self.shares.values() for x in pair)])
+
+    @staticmethod
+    def of(numbers: Floats) -> Constants:
+        """Return the constants with these logarithms."""
+        each = [float(x) for x in np.exp(numbers)]
+        costs, pairs = each[: len(COSTS)], each[len(COSTS) :]
+        return Constants(
+            Costs(*costs), {x: (pairs[2 * i], pairs[2 * i + 1]) for i, x in enumerate(SHARES)}
+        )
+
+
+PRESENT = Constants(COSTS, SHARES)
+
+
+def read(record: dict[str, Any]) -> list[Measured]:
+    """Return a record's products."""
+    chip, dtype = Chip(**record["chip"]), record["dtype"]
+    found = []
+    for row in record["rows"]:
+        product = of_shape(row["m"], row["n"], row["k"], dtype, row["layout"])
+        names = "BA" if kernel.is_swapped(product) else "AB"
+        seconds = {}
+        for way in row["ways"]:
+            if way["family"] == Mma.name:
+                choice = way["choice"]
+                packed = (names[0] in choice["packed"], names[1] in choice["packed"])
+                seconds[choice["tiles"], choice["parts"], *packed] = 1e-6 * way["us"]
+        each = Measured(product, chip, {})
+        known = predicted(Measured(product, chip, seconds), PRESENT)
+        each.seconds.update((way, seconds[way]) for way in known)
+        found.append(each)
+    return found
+
+
+def predicted(each: Measured, constants: Constants) -> dict[tuple[str, int, bool, bool], float]:
+    """Return the seconds that a product's measured ways should take."""
+    found = priced(each.product, each.chip, Table(each.chip, *constants))
+    times: dict[tuple[str, int, bool, bool], float] = {}
+    for at in found.ranked():
+        way, seconds, _ = found.way(at)
+        parts = kernel.parts_of(each.product, way)
+        times.setdefault((str(way.tiles), parts, way.packs_a, way.packs_b), seconds)
+    return {way: times[way] for way in each.seconds if way in times}
+
+
+def errors_of(every: Sequence[Measured], constants: Constants) -> Floats:
+    """Return the logarithms of predicted by measured times, of all ways of all products."""
+    found: list[float] = []
+    for each in every:
+        times = predicted(each, constants)
+        found += (math.log(times[way] / each.seconds[way]) for way in each.seconds)
+    return np.array(found)
+
+
+def fit(every: Sequence[Measured], constants: Constants = PRESENT) -> Constants:
+    """Return the constants that fit best; the search begins at ``constants``."""
+    begin = constants.numbers
+    # Those that may be chosen count most: by how near they are to the fastest.
+    weights = np.array([
+        (min(each.seconds.values()) / seconds) ** 1.5
+        for each in every
+        for seconds in each.seconds.values()
+    ])  # fmt: skip
+    found = least_squares(
+        lambda at: errors_of(every, Constants.of(at)), begin, begin,
+        np.full(len(begin), SPRING), weights, LARGE_ERROR,
+    )  # fmt: skip
+    return Constants.of(found)
+
+
+def regrets(every: Sequence[Measured], constants: Constants) -> list[float]:
+    """Return how many times slower than the fastest way the one that is planned is."""
+    found = []
+    for each in every:
+        times = predicted(each, constants)
+        chosen = min(times, key=times.__getitem__)
+        found.append(each.seconds[chosen] / min(each.seconds.values()))
+    return found
+
+
+def told(errors: Floats) -> str:
+    """Return the mean and the largest factor between predicted and measured times in words."""
+    off = np.exp(np.abs(errors))
+    return f"off by a factor of {geometric_mean(off):.3f} in the mean, {off.max():.2f} at worst"
+
+
+def main() -> None:
+    """Fit the constants, and print them with their errors."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("records", type=Path, nargs="+", metavar="RECORD")
+    parser.add_argument("--check", action="store_true", help="only say how far off the model is")
+    parser.add_argument("--folds", type=int, default=3, help="parts of the cross-validation")
+    options = parser.parse_args()
+    every = [
+        each
+        for path in options.records
+        for each in read(json.loads(path.read_text(encoding="utf-8")))
+    ]
+    now = regrets(every, PRESENT)
+    print(f"{len(every)} products, the present model: {told(errors_of(every, PRESENT))}")
+    print(f"regret {geometric_mean(now):.4f} in the mean, {max(now):.3f} at worst")
+    if options.check:
+        return
+    errors, later = [], []
+    for fold in range(options.folds):
+        fitted = fit([x for i, x in enumerate(every) if i % options.folds != fold])
+        errors.append(errors_of(every[fold :: options.folds], fitted))
+        later += regrets(every[fold :: options.folds], fitted)
+    print(f"cross-validated: {told(np.concatenate(errors))}")
+    print(f"regret {geometric_mean(later):.4f} in the mean, {max(later):.3f} at worst")
+    fitted = fit(every)
+    print(f"fitted: {told(errors_of(every, fitted))}")
+    print({name: float(f"{x:.3g}") for name, x in fitted.costs._asdict().items()})
+    print({name: tuple(float(f"{x:.3g}") for x in pair) for name, pair in fitted.shares.items()})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,263 @@
+"""16-bit products by ``mma.sync``: the planner's choices, and every one of them right."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from reference import examples, held
+
+from tilewise.devices import Device
+from tilewise.devices.emulator import Emulator
+from tilewise.devices.emulator.copies.tensor_maps import encode
+from tilewise.devices.gpu import Gpu
+from tilewise.gemm.chip import H200, Chip
+from tilewise.gemm.families.mma import kernel
+from tilewise.gemm.families.mma.family import Mma
+from tilewise.gemm.families.mma.kernel import WIDTHS, Matrix, Way
+from tilewise.gemm.families.mma.model import priced, table_of
+from tilewise.gemm.families.mma.tiles import TILES, Tiles
+from tilewise.gemm.plan import plan_on
+from tilewise.gemm.product import Operand, Product
+from tilewise.gemm.steps import Plan, execute
+from tilewise.numbers import check
+from tilewise.precision import HALVES, dtype_of
+
+Array = npt.NDArray[Any]
+MARK = 7.0  # where nobody may write
+A100 = Chip("NVIDIA A100-SXM4-80GB", 108, 80, 1.41e9, 1.8e12, 40 << 20)
+FEW = Chip("few", 4, 80)
+
+
+def product(m: int, n: int, k: int, dtype: str = "bfloat16", **changes: Any) -> Product:
+    """D = A B of matrices whose rows follow one another."""
+    plain = Product(
+        m, n, k, 1, dtype, dtype, 1.0, 0.0, Operand(max(k, 1), 1), Operand(n, 1), None,
+        Operand(n, 1),
+    )  # fmt: skip
+    return plain._replace(**changes)
+
+
+def names(plan: Plan) -> list[str]:
+    return [step.kernel.name for step in plan.steps]
+
+
+def test_a_large_product_takes_one_launch() -> None:
+    found = plan_on(product(4096, 4096, 4096), A100)
+    assert names(found) == ["gemm_mma"]
+    assert found.workspace == 0
+    assert "by mma.sync" in found.chosen
+    assert not any(step.launch.overlap for step in found.steps)
+
+
+def test_a_deep_product_has_its_k_divided() -> None:
+    found = plan_on(product(256, 256, 65536), A100)
+    assert names(found) == ["gemm_mma", "splitk_sum"]
+    step = found.steps[0].launch
+    assert step.grid[0] * step.grid[1] >= 0.9 * A100.multiprocessors
+    assert found.workspace == step.grid[1] * 256 * 256 * 4
+
+
+def test_what_has_no_contiguous_dimension_is_repacked() -> None:
+    found = plan_on(product(300, 300, 300, a=Operand(600, 2)), A100)
+    assert names(found) == ["pack", "gemm_mma"]
+
+
+def test_columns_of_d_swap_a_and_b() -> None:
+    found = plan_on(product(512, 4096, 4096, d=Operand(1, 512)), A100)
+    assert "swapped" in found.chosen
+
+
+def test_on_hopper_its_own_kernel_goes_first() -> None:
+    assert Mma().objection(product(512, 512, 512), H200) == "the Hopper kernel takes it"
+    assert names(plan_on(product(4096, 4096, 4096), H200)) == ["hopper"]
+
+
+def test_older_gpus_and_other_dtypes_are_none_of_its() -> None:
+    assert "8.0" in Mma().objection(product(64, 64, 64), None)
+    assert "float32" in Mma().objection(product(64, 64, 64, "float32"), A100)
+
+
+def test_a_choice_is_found_again() -> None:
+    asked = product(333, 555, 777)
+    for found in list(Mma().offers(asked, A100))[::7]:
+        again = Mma().offer(asked, A100, found.choice)
+        assert again is not None
+        assert again.choice == found.choice
+    assert Mma().offer(asked, A100, {"tiles": "1x1x1", "parts": 1, "packed": []}) is None
+
+
+@pytest.mark.parametrize("capability", [80, 86, 87, 89, 90, 100, 120])
+@pytest.mark.parametrize("tiles", TILES, ids=str)
+def test_kernels_compile_for_every_gpu_without_spills(tiles: Tiles, capability: int) -> None:
+    """And a multiprocessor's registers suffice for as many blocks as it is to hold."""
+    chip = replace(A100, capability=capability)
+    if tiles not in table_of(chip).tiles:
+        pytest.fail(f"{tiles} does not fit compute capability {capability / 10}")
+    arch = f"sm_{capability}" + "a" * (capability == 90)
+    for a, b in ((True, False), (False, True)):
+        reads = Matrix(a, 0, WIDTHS[0]), Matrix(b, 0, WIDTHS[0])
+        made = kernel.kernel_of("bfloat16", "bfloat16", tiles, *reads, capability == 90)
+        resources = made.compile(arch, lines=False).resources
+        assert resources.spill_bytes == 0
+        registers = -(-resources.registers // 8) * 8 * tiles.threads
+        assert registers * tiles.residents <= 65536
+
+
+@pytest.mark.parametrize(
+    ("chip", "flops"),
+    [
+        (A100, 312e12),
+        (Chip("NVIDIA GeForce RTX 4090", 128, 89, 2.52e9, 0.9e12, 72 << 20), 165e12),
+        (Chip("NVIDIA GeForce RTX 3060", 28, 86, 1.78e9, 0.32e12, 3 << 20), 25.5e12),
+    ],
+    ids=lambda x: x.name if isinstance(x, Chip) else "",
+)
+def test_gpus_that_nobody_measured_are_expected_to_do_what_their_data_sheet_says(
+    chip: Chip, flops: float
+) -> None:
+    """No product faster than the tensor cores and the memory, and a large one nearly as fast."""
+    found = Mma().best(product(8192, 8192, 8192), chip)
+    assert found is not None
+    assert 1.0 < found.seconds / (2 * 8192**3 / flops) < 1.2
+    for m, n, k in ((64, 64, 64), (1000, 1000, 1000), (128, 4096, 4096), (333, 8888, 77)):
+        found = Mma().best(product(m, n, k), chip)
+        assert found is not None
+        least = max(2 * m * n * k / flops, 2 * (m * k + k * n + m * n) / chip.memory)
+        assert least < found.seconds < 3 * least + 15e-6
+
+
+SIZES = st.sampled_from([1, 2, 7, 8, 16, 17, 31, 33, 40, 64, 72, 130])
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> tuple[Product, dict[str, tuple[Array, Array]]]:
+    """A product, and its matrices: the memory, and the part of it that they are."""
+    dtype = draw(st.sampled_from(held(HALVES)))
+    out = draw(st.sampled_from([dtype, dtype, "float32"]))
+    m, n = draw(SIZES), draw(SIZES)
+    k = draw(st.sampled_from([0, draw(SIZES), 130, 300]))
+    batch = draw(st.sampled_from([1, 1, 2]))
+    beta = draw(st.sampled_from([0.0, 0.5]))
+    alpha = draw(st.sampled_from([1.0, -1.5, 0.0]))
+    rng = np.random.default_rng(draw(st.integers(0, 99)))
+    operands: dict[str, Operand] = {}
+    arrays: dict[str, tuple[Array, Array]] = {}
+    for name, rows, columns in (("a", m, k), ("b", k, n), ("d", m, n)):
+        by_columns = draw(st.booleans())
+        pad, ahead = draw(st.sampled_from([0, 0, 1, 2, 4, 8])), draw(st.sampled_from([0, 0, 1, 2]))
+        apart = draw(st.sampled_from([1, 1, 1, 1, 1, 3]))  # elements from one to the next
+        lines, width = (columns, rows) if by_columns else (rows, columns)
+        pitch = max(apart * width + pad, 1)
+        of_type = dtype_of(out if name == "d" else dtype)
+        flat = np.full(ahead + batch * max(lines, 1) * pitch, np.nan, of_type)
+        strides = (apart, pitch) if by_columns else (pitch, apart)
+        item = flat.itemsize
+        view = np.lib.stride_tricks.as_strided(
+            flat[ahead:], (batch, rows, columns),
+            (max(lines, 1) * pitch * item, strides[0] * item, strides[1] * item),
+        )  # fmt: skip
+        if name == "d":
+            flat[:] = MARK
+        if name != "d" or beta != 0:
+            view[...] = rng.standard_normal(view.shape)
+        operands[name] = Operand(*strides, max(lines, 1) * pitch, ahead * item % 16)
+        arrays[name] = flat, view
+    c = operands["d"] if beta != 0 else None
+    return (
+        Product(m, n, k, batch, dtype, out, alpha, beta, operands["a"], operands["b"], c,
+                operands["d"]),
+        arrays,
+    )  # fmt: skip
+
+
+@examples(60, quick=6)  # nearly each has a kernel of its own to compile
+@given(case=cases(), data=st.data())
+def test_every_choice_is_right(
+    device: Device, case: tuple[Product, dict[str, tuple[Array, Array]]], data: st.DataObject
+) -> None:
+    """The emulator finds what is read or written beyond the matrices."""
+    asked, arrays = case
+    assert kernel.objection(asked) == ""
+    found = priced(asked, FEW)
+    every = [found.way(at) for at in found.ranked()]
+    small = [x for x in every if x[0].tiles.block_m * x[0].tiles.block_n <= 64 * 64]
+    way, seconds, _ = data.draw(st.sampled_from(every if isinstance(device, Gpu) else small))
+    parts = kernel.parts_of(asked, way)
+    run(asked, arrays, kernel.plan(asked, way._replace(parts=parts), False, seconds), device)
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("a_is_k_major", [False, True])
+@pytest.mark.parametrize("b_is_k_major", [False, True])
+@pytest.mark.parametrize("tiles", TILES, ids=str)
+def test_tiles_take_any_layout(
+    device: Device, tiles: Tiles, a_is_k_major: bool, b_is_k_major: bool
+) -> None:
+    """With k in parts and undivided, and C; no lanes that read at once read from one bank."""
+    rng = np.random.default_rng(0)
+    m, n, k = 128, 256, 200
+    arrays, operands = {}, {}
+    sides = {
+        "a": (m, k, a_is_k_major),
+        "b": (k, n, not b_is_k_major),
+        "c": (m, n, True),
+        "d": (m, n, True),
+    }
+    for name, (rows, columns, by_rows) in sides.items():
+        view = rng.standard_normal((1, rows, columns)).astype(np.float16)
+        flat = np.ascontiguousarray(view if by_rows else view.transpose(0, 2, 1)).ravel()
+        kept = flat.reshape(1, rows, columns) if by_rows else flat.reshape(1, columns, rows)
+        arrays[name] = flat, kept if by_rows else kept.transpose(0, 2, 1)
+        operands[name] = Operand(columns, 1) if by_rows else Operand(1, rows)
+    asked = product(m, n, k, "float16", alpha=1.5, beta=0.5, **operands)
+    arrays["d"][0][...] = arrays["c"][0]  # what is checked adds C as it was in D
+    for parts in (1, 2):
+        plan = kernel.plan(asked, Way(tiles, parts, False, False), False, 0.0)
+        run(asked, arrays, plan, device)
+    assert conflicts(asked, arrays, plan) == 0
+
+
+def run(asked: Product, arrays: dict[str, tuple[Array, Array]], plan: Plan, device: Device) -> None:
+    """Execute a plan, and check D and what lies around it."""
+    there = {name: device.array(flat) for name, (flat, _) in arrays.items()}
+    at = {}
+    for name, (_, view) in arrays.items():
+        operand = getattr(asked, name)
+        at[name] = there[name].pointer + (operand.offset if view.size else 0)
+    workspace = device.empty((max(plan.workspace, 1),), np.uint8)
+    c = at["d"] if asked.c is not None else 0
+    execute(plan, device, 0, (at["a"], at["b"], c, at["d"], workspace.pointer))
+    left = there["d"].to_numpy()
+    flat, before = arrays["d"]
+    item = flat.itemsize
+    ahead = asked.d.offset // item
+    after = np.lib.stride_tricks.as_strided(left[ahead:], before.shape, before.strides)
+    for i in range(asked.batch):
+        found = check(
+            np.ascontiguousarray(after[i]), np.ascontiguousarray(arrays["a"][1][i]),
+            np.ascontiguousarray(arrays["b"][1][i]),
+            np.ascontiguousarray(before[i]) if asked.beta else None, asked.alpha, asked.beta,
+        )  # fmt: skip
+        assert found.correct, found
+    around = np.ones(flat.shape, bool)
+    np.lib.stride_tricks.as_strided(
+        around[ahead:], before.shape, [s // item for s in before.strides]
+    )[...] = False
+    assert np.array_equal(left[around], flat[around], equal_nan=True)
+
+
+def conflicts(asked: Product, arrays: dict[str, tuple[Array, Array]], plan: Plan) -> int:
+    """Of the first launch's reads of shared memory."""
+    device = Emulator()
+    there = [device.array(arrays[name][0]) for name in "abcd"]
+    workspace = device.empty((max(plan.workspace, 1),), np.uint8)
+    step, addresses = plan.steps[0], [array.pointer for array in (*there, workspace)]
+    report = device.launch(step.kernel.compile(device.arch), step.launch.filled(addresses, encode))
+    assert report.counters is not None
+    return report.counters.shared_load_bank_conflicts

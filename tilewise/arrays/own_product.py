@@ -1,0 +1,81 @@
+"""Products by the arrays' own library: where there is no GPU, or one too old for fast kernels."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+
+from tilewise.arrays.call import Call
+from tilewise.arrays.libraries import Array
+from tilewise.arrays.operands import gpu_of
+from tilewise.devices import Device
+from tilewise.devices.limits import compute_capability
+from tilewise.errors import GpuTooOldError
+from tilewise.gemm.chip import OLDEST
+from tilewise.gemm.product import ACCUMULATORS
+from tilewise.places import ITEM_SIZES
+
+
+def why_on_host(dtype: str, gpu: Device | None) -> str:
+    """Return why the library answers for arrays on the host; empty where they go to ``gpu``."""
+    if gpu is None:
+        return "the arrays lie on the host, and there is no GPU"
+    return _why(dtype, gpu)
+
+
+def why_on_gpu(dtype: str, ordinal: int) -> str:
+    """Return why the library answers for arrays on a GPU, by its number; empty where kernels do.
+
+    Raises
+    ------
+    DeviceUnavailableError
+        If that GPU can't be used, for another reason than its age.
+    """
+    return _no_kernel(ordinal) or _why(dtype, gpu_of(ordinal))
+
+
+def _why(dtype: str, gpu: Device) -> str:
+    capability = compute_capability(gpu.arch)
+    if ITEM_SIZES[dtype] != 2 or capability >= OLDEST:
+        return ""
+    return (
+        f"of 16 bits, tilewise has fast kernels for compute capability {OLDEST / 10:.1f} and "
+        f"above, and this GPU's is {capability / 10:.1f}"
+    )
+
+
+@cache
+def _no_kernel(ordinal: int) -> str:
+    """Return why no kernel can be compiled for a GPU; empty where they can be."""
+    try:
+        gpu_of(ordinal)
+    except GpuTooOldError as error:
+        return str(error)
+    return ""
+
+
+def multiply(call: Call) -> Array:
+    """Compute a call's result where its arrays lie, summed and rounded as the kernels do it."""
+    library = call.library
+    wide = ACCUMULATORS[call.dtype]
+    with np.errstate(all="ignore"), library.current(call.a):
+        if call.alpha == 0 or not call.k:
+            value = library.empty(call.shape, wide, call.a)
+            value[...] = 0
+        else:
+            a, b = call.a, call.b
+            if call.transpose_a and call.has_rows:
+                a = a.swapaxes(-1, -2)
+            if call.transpose_b and call.has_columns:
+                b = b.swapaxes(-1, -2)
+            value = library.product(a, b, wide)
+            if call.alpha != 1:
+                value = value * call.alpha
+        if call.c is not None:
+            value = value + library.cast(call.c, wide) * call.beta
+        result = call.out
+        if result is None:
+            result = library.empty(call.shape, call.out_dtype, call.a)
+        result[...] = value
+    return result

@@ -1,0 +1,85 @@
+"""The mma family: 16-bit products by ``mma.sync``, on all GPUs since Ampere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any
+
+from tilewise.gemm import pack, splitk
+from tilewise.gemm.chip import Chip
+from tilewise.gemm.families.hopper import kernel as hopper
+from tilewise.gemm.families.mma import kernel, model
+from tilewise.gemm.families.mma.kernel import WIDTHS, Matrix, Way
+from tilewise.gemm.family import Offer
+from tilewise.gemm.product import ACCUMULATORS, Product
+from tilewise.kernel import Kernel
+from tilewise.precision import HALVES
+
+
+class Mma:
+    """The family."""
+
+    name = "mma"
+
+    def objection(self, product: Product, chip: Chip | None) -> str:
+        """Return why the kernel can't take a product; empty if it can."""
+        if chip is None:
+            return "this is no GPU of compute capability 8.0 or above"
+        if chip.is_hopper and not hopper.objection(product):
+            return "the Hopper kernel takes it"
+        return kernel.objection(product)
+
+    def best(self, product: Product, chip: Chip | None) -> Offer | None:
+        """Return the offer that should be fastest; None where there is an objection."""
+        if chip is None or self.objection(product, chip):
+            return None
+        found = model.priced(product, chip)
+        return self._offer(product, chip, *found.way(found.best()))
+
+    def offers(self, product: Product, chip: Chip | None) -> Iterator[Offer]:
+        """Yield every offer worth measuring, the one that should be fastest first."""
+        if chip is None or self.objection(product, chip):
+            return
+        found = model.priced(product, chip)
+        seen = set()
+        for at in found.ranked():
+            way, seconds, rank = found.way(at)
+            parts = kernel.parts_of(product, way)
+            if (key := way._replace(parts=parts)) not in seen:
+                seen.add(key)
+                yield self._offer(product, chip, way, seconds, rank)
+
+    def offer(self, product: Product, chip: Chip | None, choice: Mapping[str, Any]) -> Offer | None:
+        """Return the offer with these choices; None where the product can't be computed so."""
+        return next((each for each in self.offers(product, chip) if each.choice == choice), None)
+
+    def kernels(self, chip: Chip | None, dtype: str) -> Iterator[Kernel]:
+        """Yield every kernel that :meth:`best` can ask for, those of the copies included."""
+        if chip is None or dtype not in HALVES:
+            return
+        reads = [
+            Matrix(is_k_major, 0, width, is_partial)
+            for is_k_major in (True, False)
+            for width in WIDTHS
+            for is_partial in dict.fromkeys((False, width > 1))
+        ]
+        for out in dict.fromkeys((dtype, ACCUMULATORS[dtype])):
+            for tiles in model.table_of(chip).tiles:
+                for a in reads:
+                    for b in reads:
+                        yield kernel.kernel_of(dtype, out, tiles, a, b, chip.is_hopper)
+        yield from splitk.kernels(dtype, chip.is_hopper)
+        yield pack.kernel(chip.is_hopper)
+
+    def _offer(self, product: Product, chip: Chip, way: Way, seconds: float, rank: float) -> Offer:
+        parts = kernel.parts_of(product, way)
+        way = way._replace(parts=parts)
+        names = "BA" if kernel.is_swapped(product) else "AB"
+        packed = [x for x, is_one in zip(names, way[2:], strict=True) if is_one]
+        choice = {"tiles": str(way.tiles), "parts": parts, "packed": sorted(packed)}
+        words = f"{way.tiles}, {parts} parts" if parts > 1 else str(way.tiles)
+        if packed:
+            words = f"{' and '.join(sorted(packed))} repacked; then {words}"
+        make = partial(kernel.plan, product, way, chip.is_hopper, seconds)
+        return Offer(self.name, seconds, make, choice, words, rank / seconds, parts > 1)

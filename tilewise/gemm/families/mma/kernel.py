@@ -1,0 +1,239 @@
+"""The ``mma.sync`` kernel: which products it takes, how it reads them, and its launches."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, NamedTuple
+
+from tilewise.devices.limits import MAX_GRID
+from tilewise.gemm import pack, splitk
+from tilewise.gemm.families.mma.tiles import ITEM, TILES, Tiles
+from tilewise.gemm.layouts import TYPES, batched_matrix, layout
+from tilewise.gemm.product import WORKSPACE, A, B, C, D, Operand, Product
+from tilewise.gemm.steps import Plan, Step
+from tilewise.kernel import SOURCES, Kernel
+from tilewise.launch import Launch
+from tilewise.places import ITEM_SIZES, Place
+from tilewise.precision import HALVES
+
+SOURCE = SOURCES / "gemm" / "mma.cu"
+PRODUCT = SOURCES / "gemm" / "product.cuh"
+GROUP = 8  # rows of tiles whose blocks run together, to share in L2
+LARGEST = 2**31 - 2**16  # the kernel counts rows, columns and k by int, up to a tile past the end
+PIECE = 4  # elements of D that a thread stores at once, where they are aligned
+WIDTHS = (8, 4, 2, 1)
+"""The elements that one copy may have."""
+
+
+class Matrix(NamedTuple):
+    """A, or B transposed, as the kernel reads it: lines of k elements.
+
+    Attributes
+    ----------
+    is_k_major : bool
+        Whether k is the contiguous dimension.
+    pitch : int
+        The elements from one line to the next; of an MN-major matrix from one k to the next.
+    width : int
+        The elements of one copy, one of :data:`WIDTHS`.
+    is_partial : bool
+        Whether they do not divide the contiguous dimension.
+    """
+
+    is_k_major: bool
+    pitch: int
+    width: int
+    is_partial: bool = False
+
+
+def matrix_of(x: Operand, lines: int, k: int, batch: int) -> Matrix | None:
+    """Return how the kernel reads lines of k elements; None where no dimension is contiguous.
+
+    Parameters
+    ----------
+    x : Operand
+        A, or B transposed.
+    lines, k, batch : int
+    """
+    if x.column_stride == 1 or k <= 1:
+        is_k_major, pitch = True, x.row_stride if lines > 1 else 0
+    elif x.row_stride == 1 or lines == 1:
+        is_k_major, pitch = False, x.column_stride
+    else:
+        return None
+    steps = pitch | (x.batch_stride if batch > 1 else 0) | x.offset // ITEM
+    width = next(width for width in WIDTHS if steps % width == 0)
+    return Matrix(is_k_major, pitch, width, (k if is_k_major else lines) % width != 0)
+
+
+def objection(product: Product) -> str:
+    """Return why the kernel can't compute a product; empty if it can."""
+    if product.dtype not in HALVES:
+        return f"the inputs are {product.dtype}, not 16-bit"
+    if max(product.m, product.n, product.k) > LARGEST:
+        return "it counts to 2^31"
+    if product.a.offset % ITEM or product.b.offset % ITEM:
+        return f"A or B does not begin at a multiple of {ITEM} bytes"
+    if min(blocks_of(tiles, product) for tiles in TILES) > MAX_GRID[0]:
+        return "it would take more blocks than a launch can have"
+    for name, x, lines in (("A", product.a, product.m), ("B", product.b.transposed, product.n)):
+        is_read = matrix_of(x, lines, depth(product), product.batch) is not None
+        if not is_read and not can_pack(lines, depth(product), product.batch):
+            return f"neither dimension of {name} is contiguous, and it is too large to be repacked"
+    return ""
+
+
+def depth(product: Product) -> int:
+    """Return the k that is multiplied: with alpha 0, A and B are not read."""
+    return product.k if product.alpha else 0
+
+
+def blocks_of(tiles: Tiles, product: Product) -> int:
+    """Return the tiles of all matrices of the batch."""
+    return -(-product.m // tiles.block_m) * -(-product.n // tiles.block_n) * product.batch
+
+
+def is_swapped(product: Product) -> bool:
+    """Return whether A and B are swapped: where D's columns are contiguous and its rows are not."""
+    return product.d.column_stride != 1 and product.d.row_stride == 1
+
+
+def swapped(product: Product) -> Product:
+    """Return the product as the kernel computes it: transposed where it :func:`is_swapped`."""
+    return product.transposed if is_swapped(product) else product
+
+
+def can_pack(lines: int, k: int, batch: int) -> bool:
+    """Return whether a matrix can be repacked."""
+    return min(lines, k) > 0 and batch * max(lines, k) <= pack.LARGEST
+
+
+def stores_pieces(p: Product) -> bool:
+    """Return whether the kernel stores :data:`PIECE` elements of D at once, and not one."""
+    item = ITEM_SIZES[p.out_dtype]
+    steps = p.d.row_stride | (p.d.batch_stride if p.batch > 1 else 0)
+    is_aligned = steps % PIECE == 0 and p.d.offset % (PIECE * item) == 0
+    return p.d.column_stride == 1 and is_aligned
+
+
+class Way(NamedTuple):
+    """A way to compute a product.
+
+    Attributes
+    ----------
+    tiles : Tiles
+    parts : int
+        The parts that k is divided into.
+    packs_a, packs_b : bool
+        Whether A and B are repacked before.
+    """
+
+    tiles: Tiles
+    parts: int
+    packs_a: bool
+    packs_b: bool
+
+
+def parts_of(product: Product, way: Way) -> int:
+    """Return into how many parts k is divided, none of which is empty."""
+    k, block_k = depth(product), way.tiles.block_k
+    return max(1, -(-k // max(1, splitk.part_k(k, way.parts, block_k))))
+
+
+def plan(product: Product, way: Way, overlap: bool, seconds: float) -> Plan:
+    """Return the launches.
+
+    Parameters
+    ----------
+    product : Product
+        As it was asked for.
+    way : Way
+        Of the product that is :func:`swapped`.
+    overlap : bool
+        Whether kernels may begin before those ahead of them in the stream have ended.
+    seconds : float
+        How long it should take, for people.
+    """
+    turned = is_swapped(product)
+    p = swapped(product)
+    places = {A: Place(B if turned else A), B: Place(A if turned else B)}
+    operands = {A: p.a, B: p.b.transposed}
+    copies, used = [], 0
+    for which, packs, lines in ((A, way.packs_a, p.m), (B, way.packs_b, p.n)):
+        if packs:
+            packing = pack.packed(operands[which], lines, depth(p), p.batch)
+            copies.append((packing, places[which], Place(WORKSPACE, used)))
+            places[which], operands[which] = Place(WORKSPACE, used), packing.operand
+            used += packing.bytes
+    steps = [pack.step(copies, overlap=overlap)] if copies else []
+    sums = Place(WORKSPACE, used) if way.parts > 1 else None
+    steps.append(_multiply(p, way, places, operands, sums, overlap))
+    if sums is not None:
+        steps.append(splitk.step(p, way.parts, sums, overlap))
+        used += splitk.workspace(p, way.parts)
+    words = f"the kernel by mma.sync, tiles of {way.tiles.block_m} x {way.tiles.block_n}"
+    if turned:
+        words += ", swapped"
+    if way.parts > 1:
+        words += f", k in {way.parts} parts that are added up afterwards"
+    if copies:
+        names = " and ".join(
+            "BA"[which] if turned else "AB"[which]
+            for which, packs in enumerate((way.packs_a, way.packs_b))
+            if packs
+        )
+        words = f"{names} repacked, as the rows are not 16-byte aligned; then {words}"
+    why = f"of its tiles these should be the fastest, {seconds * 1e6:.1f} µs"
+    return Plan(tuple(steps), used, words, why)
+
+
+def _multiply(
+    p: Product, way: Way, places: dict[int, Place], operands: dict[int, Operand],
+    sums: Place | None, overlap: bool,
+) -> Step:  # fmt: skip
+    tiles, k = way.tiles, depth(p)
+    out = p if sums is None else splitk.part_of(p)
+    fields: dict[str, Any] = {}
+    read: dict[int, Matrix] = {}
+    for name, which, lines in (("a", A, p.m), ("b", B, p.n)):
+        x = operands[which]
+        matrix = matrix_of(x, lines, k, p.batch)
+        assert matrix is not None
+        read[which] = matrix
+        fields[name] = {
+            "pointer": places[which], "pitch": matrix.pitch, "batch_stride": x.batch_stride,
+            "count": lines,
+        }  # fmt: skip
+    types = {"In": "u16", "Out": TYPES[out.out_dtype], "Real": "float"}
+    given = layout(PRODUCT, "Product", **types).pack({
+        **fields,
+        "c": batched_matrix(out.c, Place(C)), "d": batched_matrix(out.d, sums or Place(D)),
+        "part_stride": splitk.elements(p), "m": p.m, "n": p.n, "k": k, "columns": out.n,
+        "part_k": splitk.part_k(k, way.parts, tiles.block_k), "group": GROUP,
+        "alpha": out.alpha, "beta": out.beta,
+    })  # fmt: skip
+    kernel = kernel_of(p.dtype, out.out_dtype, tiles, read[A], read[B], overlap)
+    grid = (blocks_of(tiles, p), way.parts, 1)
+    launch = Launch(grid, (tiles.threads, 1, 1), (given,), tiles.shared, overlap=overlap)
+    return Step(kernel, launch)
+
+
+def kernel_of(
+    dtype: str, out_dtype: str, tiles: Tiles, a: Matrix, b: Matrix, overlap: bool
+) -> Kernel:
+    """Return the kernel that reads A and B so."""
+    read_a, read_b = (x._replace(pitch=0) for x in (a, b))
+    return _kernel(dtype, out_dtype, tiles, read_a, read_b, overlap)
+
+
+@cache
+def _kernel(
+    dtype: str, out_dtype: str, tiles: Tiles, a: Matrix, b: Matrix, overlap: bool
+) -> Kernel:
+    defines = {
+        "INPUT": TYPES[dtype], "OUTPUT": TYPES[out_dtype], **tiles.macros,
+        "A_K_MAJOR": int(a.is_k_major), "A_WIDTH": a.width, "A_PARTIAL": int(a.is_partial),
+        "B_K_MAJOR": int(b.is_k_major), "B_WIDTH": b.width, "B_PARTIAL": int(b.is_partial),
+        "OVERLAP": int(overlap),
+    }  # fmt: skip
+    return Kernel(SOURCE, "gemm_mma", defines)

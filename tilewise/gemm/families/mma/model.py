@@ -1,0 +1,298 @@
+"""How long products by ``mma.sync`` should take, as one NumPy expression over many ways."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewise.devices.limits import MAX_GRID, RESERVED_SHARED
+from tilewise.gemm import splitk
+from tilewise.gemm.chip import H200, Chip
+from tilewise.gemm.families.mma.kernel import (
+    WIDTHS,
+    Way,
+    blocks_of,
+    can_pack,
+    depth,
+    matrix_of,
+    stores_pieces,
+    swapped,
+)
+from tilewise.gemm.families.mma.tiles import ITEM, TILES, Tiles
+from tilewise.gemm.product import ACCUMULATORS, Operand, Product
+from tilewise.places import ITEM_SIZES
+from tilewise.precision import HALVES
+
+Floats = npt.NDArray[np.float64]
+
+_STEPS = (range(1, 16), range(16, 32, 2), range(32, 64, 4), range(64, 129, 8))
+PARTS = np.array([count for steps in _STEPS for count in steps], float)
+LANES = np.array([splitk.most_lanes(int(count)) for count in PARTS], float)
+LEAST_K, MOST_WORKSPACE = 128, 1 << 28  # of a part; bytes of the parts' sums
+MARGIN = 1.02  # how many times faster a way has to be that takes a workspace
+
+
+class Costs(NamedTuple):
+    """The constants of the model, fitted on an H200 by ``benchmarks/fit_mma.py``.
+
+    Attributes
+    ----------
+    start : float
+        The seconds of a launch.
+    prologue : float
+        The seconds until a multiprocessor's first blocks have their first tiles.
+    epilogue : float
+        The seconds that a multiprocessor takes to store an element of D.
+    unaligned : float
+        How many times longer that takes where D's rows are not aligned.
+    copy : float
+        The clocks that a multiprocessor takes for a copy of a few elements.
+    memory : float
+        The share of the GPU's memory rate at which A and B are read and D is written.
+    pack : float
+        The seconds of the launch that repacks.
+    packed : float
+        The share of the memory rate at which it reads and writes.
+    """
+
+    start: float
+    prologue: float
+    epilogue: float
+    unaligned: float
+    copy: float
+    memory: float
+    pack: float
+    packed: float
+
+
+COSTS = Costs(
+    start=2.32e-6,
+    prologue=0.219e-6,
+    epilogue=87.3e-12,
+    unaligned=1.65,
+    copy=0.232,
+    memory=1.01,
+    pack=2.25e-6,
+    packed=1.86,
+)
+SHARES: dict[str, tuple[float, float]] = {
+    "128x256x32": (0.923, 0.868),
+    "256x128x32": (0.956, 0.88),
+    "128x128x32": (0.522, 0.822),
+    "128x64x32": (0.42, 0.619),
+    "64x128x32": (0.438, 0.612),
+    "64x64x64": (0.359, 0.481),
+    "32x64x64": (0.328, 0.306),
+    "64x32x64": (0.297, 0.314),
+    "16x128x64": (0.203, 0.219),
+    "128x32x64": (0.335, 0.409),
+}
+"""The shares of an H200's multiply-adds that one block of a multiprocessor reaches, and that as
+many blocks as it holds at once reach. On another GPU a k-step takes as many clocks, or as long as
+its tensor cores take."""
+
+
+class Table:
+    """What the times on a GPU follow from, a row for each of :data:`TILES` that fits there.
+
+    Parameters
+    ----------
+    chip : Chip
+    costs : Costs, optional
+    shares : mapping of str to (float, float), optional
+
+    Attributes
+    ----------
+    costs : Costs
+    tiles : list of Tiles
+    packs : float
+        Bytes a second that are read and written where a matrix is repacked.
+    """
+
+    def __init__(
+        self,
+        chip: Chip,
+        costs: Costs = COSTS,
+        shares: dict[str, tuple[float, float]] = SHARES,
+    ) -> None:
+        self._chip, self.costs = chip, costs
+        room = chip.shared
+        self.tiles: list[Tiles] = [x for x in TILES if x.shared + RESERVED_SHARED <= room]
+
+        def column(values: list[float]) -> Floats:
+            return np.array(values, float)[:, np.newaxis]
+
+        self._m = column([x.block_m for x in self.tiles])
+        self._n = column([x.block_n for x in self.tiles])
+        self._k = column([x.block_k for x in self.tiles])
+        fitting = [room // (x.shared + RESERVED_SHARED) for x in self.tiles]
+        self._residents = column([*map(min, fitting, (x.residents for x in self.tiles))])
+        adds = self._m * self._n * self._k
+        # As many clocks as on an H200, unless the tensor cores themselves take longer.
+        of_h200 = H200.multiply_adds(HALVES[0]) * chip.clock / H200.clock
+        least = adds / (chip.multiply_adds(HALVES[0]) * max(max(each) for each in shares.values()))
+        self._alone, self._each = (
+            np.maximum(least, adds / (of_h200 * column([shares[str(x)][i] for x in self.tiles])))
+            for i in (0, 1)
+        )
+        self._copies = costs.copy / chip.clock * self._k
+        # Stores are bound by memory.
+        of_each = H200.memory / H200.multiprocessors
+        self._store = costs.epilogue * of_each * chip.multiprocessors / chip.memory
+        self.packs = costs.packed * chip.memory
+
+    def seconds(self, p: Product, parts: Floats, widths: tuple[int, int]) -> Floats:
+        """Return the seconds of the kernel alone, by tiles and by the number of parts.
+
+        Parameters
+        ----------
+        p : Product
+            As the kernel computes it.
+        parts : array
+            Of k.
+        widths : (int, int)
+            The elements of one copy of A, and of B.
+        """
+        costs, chip = self.costs, self._chip
+        k = depth(p)
+        tiles = np.ceil(p.m / self._m) * np.ceil(p.n / self._n) * p.batch
+        waiting = np.ceil(tiles * parts / chip.multiprocessors)
+        generations = np.ceil(waiting / self._residents)
+        last = waiting - (generations - 1.0) * self._residents
+        # Copies of a few elements are made by as many instructions more.
+        copies = self._copies * (self._m / widths[0] + self._n / widths[1])
+        each = np.maximum(self._each, copies)
+        step = (generations - 1.0) * self._residents * each + np.maximum(self._alone, last * each)
+        found = step * np.ceil(k / (parts * self._k))
+        found += costs.prologue * generations
+        store = self._store * (1.0 if stores_pieces(p) else costs.unaligned)
+        found += waiting * (self._m * self._n * store)
+        of_a = p.m * k * (p.batch if p.a.batch_stride else 1)
+        of_b = p.n * k * (p.batch if p.b.batch_stride else 1)
+        bytes_moved = ITEM * (of_a + of_b) + p.batch * p.m * p.n * ITEM_SIZES[p.out_dtype]
+        memory = bytes_moved / (costs.memory * chip.memory)
+        seconds: Floats = costs.start + np.sqrt(found * found + memory * memory)
+        return seconds
+
+
+@lru_cache(maxsize=64)
+def table_of(chip: Chip) -> Table:
+    """Return the table of a GPU."""
+    return Table(chip)
+
+
+class Reading(NamedTuple):
+    """How A or B may be read.
+
+    Attributes
+    ----------
+    is_packed : bool
+        Whether it is repacked before.
+    width : int
+        The elements of one copy then.
+    seconds : float
+        Of repacking it, but for the launch.
+    """
+
+    is_packed: bool
+    width: int
+    seconds: float
+
+
+class Priced(NamedTuple):
+    """A product's ways, and how long each should take.
+
+    Attributes
+    ----------
+    tiles : list of Tiles
+    readings : list of (Reading, Reading)
+        Of A and B, of the product that is swapped where the kernel computes it so.
+    parts : array
+        The numbers of parts that k may be divided into.
+    seconds : array
+        By the reading, the tiles and the parts.
+    ranks : array
+        The planner takes the way of the least rank; of infinity, where it can't be taken.
+    """
+
+    tiles: list[Tiles]
+    readings: list[tuple[Reading, Reading]]
+    parts: Floats
+    seconds: Floats
+    ranks: Floats
+
+    def way(self, at: int) -> tuple[Way, float, float]:
+        """Return the way at an index of the flattened arrays, its seconds and its rank."""
+        reading, row, column = (int(x) for x in np.unravel_index(at, self.ranks.shape))
+        a, b = self.readings[reading]
+        way = Way(self.tiles[row], int(self.parts[column]), a.is_packed, b.is_packed)
+        return way, float(self.seconds.flat[at]), float(self.ranks.flat[at])
+
+    def best(self) -> int:
+        """Return the index of the least rank."""
+        return int(self.ranks.argmin())
+
+    def ranked(self) -> Iterator[int]:
+        """Yield the indices of those that can be taken, the least rank first."""
+        for at in np.argsort(self.ranks, axis=None, kind="stable"):
+            if self.ranks.flat[at] < math.inf:
+                yield int(at)
+
+
+def priced(product: Product, chip: Chip, table: Table | None = None) -> Priced:
+    """Return the ways to compute a product with their times.
+
+    Parameters
+    ----------
+    product : Product
+        To which the kernel has no objection.
+    chip : Chip
+    table : Table, optional
+        By default that of the chip.
+    """
+    table = table or table_of(chip)
+    p = swapped(product)
+    parts = PARTS[: _counts(p)]
+    added = splitk.every(
+        p.m, p.n, p.batch, ACCUMULATORS[p.dtype], parts, LANES[: len(parts)], chip.memory
+    )
+    fits = np.array([[blocks_of(x, p) <= MAX_GRID[0]] for x in table.tiles])
+    of_parts = np.where(parts > 1, MARGIN, 1.0)
+    readings, seconds, ranks = [], [], []
+    for a in _readings(p.a, p.m, p, table):
+        for b in _readings(p.b.transposed, p.n, p, table):
+            packing = a.seconds + b.seconds
+            if a.is_packed or b.is_packed:
+                packing += table.costs.pack
+            found = table.seconds(p, parts, (a.width, b.width)) + (added + packing)
+            readings.append((a, b))
+            seconds.append(found)
+            ranks.append(np.where(fits, found * (MARGIN if packing else 1.0) * of_parts, math.inf))
+    return Priced(table.tiles, readings, parts, np.array(seconds), np.array(ranks))
+
+
+def _counts(p: Product) -> int:
+    """Return how many of :data:`PARTS` are worth comparing."""
+    k = depth(p)
+    most = min(k // LEAST_K, MOST_WORKSPACE // max(1, splitk.workspace(p, 1)))
+    return max(1, bisect_right(PARTS, most))
+
+
+def _readings(x: Operand, lines: int, p: Product, table: Table) -> list[Reading]:
+    """Return the ways to read A, or B transposed, of which there is at least one."""
+    found = []
+    k = depth(p)
+    matrix, packs = matrix_of(x, lines, k, p.batch), can_pack(lines, k, p.batch)
+    # One element at a time is slower than a copy of all, even in small products.
+    if matrix is not None and (matrix.width > 1 or not packs):
+        found.append(Reading(False, matrix.width, 0.0))
+    if packs and (matrix is None or matrix.width < WIDTHS[0]):
+        size = 2 * ITEM * lines * k * (p.batch if x.batch_stride else 1)
+        found.append(Reading(True, WIDTHS[0], size / table.packs))
+    return found
