@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -123,6 +124,15 @@ def test_where_it_is_ignored_it_stays_so() -> None:
     assert (code, told) == (0, "")
 
 
+@pytest.fixture
+def hears_interrupts() -> Iterator[None]:
+    """A shell's background jobs are begun with Ctrl-C ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("hears_interrupts")
 def test_a_caller_has_its_own_handler_back() -> None:
     before = signal.getsignal(signal.SIGINT)
     with ended_at_once() as interruptible:
