@@ -143,7 +143,8 @@ def of_tiles(chip: Chip, dtype: str) -> Iterator[Case]:
             by_rows = {"a": a, "b": not b, "d": True}
             gaps = {"a": gap_a, "b": gap_b, "d": 0}
             operands, flat, views = made((m, n, k), 1, dtype, by_rows, gaps, _none(), 1)
-            product = Product(m, n, k, 1, dtype, dtype, 1.0, 0.0, c=None, **operands)
+            of_a, of_b, of_d = (operands[name] for name in "abd")
+            product = Product(m, n, k, 1, dtype, dtype, 1.0, 0.0, of_a, of_b, None, of_d)
             reading, *_ = readings(product)
             for parts in (1, 2):
                 choice = by_tiles.Choice(0.0, reading, tiles, parts)
@@ -174,8 +175,9 @@ def planned(
         ahead = {name: int(rng.choice([0, 0, 1])) for name in "abd"}
         operands, flat, views = made((m, n, k), batch, dtype, by_rows, gaps, ahead, index)
         alpha, beta = float(rng.choice([1.0, 1.0, -1.5, 0.0])), float(rng.choice([0.0, 0.5]))
+        of_a, of_b, of_d = (operands[name] for name in "abd")
         product = Product(
-            m, n, k, batch, dtype, dtype, alpha, beta, c=operands["d"] if beta else None, **operands
+            m, n, k, batch, dtype, dtype, alpha, beta, of_a, of_b, of_d if beta else None, of_d
         )
         plan = plan_on(product, chip)
         name = f"{batch} of {m} x {n} x {k}, alpha {alpha}, beta {beta}, by {plan.chosen}"

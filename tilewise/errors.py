@@ -19,6 +19,10 @@ class CompileError(TilewiseError):
     """The source does not compile, or a kernel of that name is not in it."""
 
 
+class TraceError(TilewiseError, TypeError):
+    """A function that was given as an epilogue does what no kernel can."""
+
+
 class LaunchError(TilewiseError):
     """A launch that no device of this kind can make, or that failed on the device."""
 

@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from tilewise import sizes
-from tilewise.arrays import own_product
+from tilewise.arrays import fusion, own_product
 from tilewise.arrays.call import Call, check
 from tilewise.arrays.libraries import Array
-from tilewise.arrays.operands import Seen, first_gpu, gpu_of, inputs, new, result_operand
+from tilewise.arrays.operands import (
+    Seen,
+    epilogue_of,
+    first_gpu,
+    gpu_of,
+    inputs,
+    lying,
+    new,
+    result_operand,
+)
 from tilewise.devices import Device, device_of
 from tilewise.devices.gpu import Gpu
 from tilewise.gemm.chip import Chip
+from tilewise.gemm.epilogue import Epilogue, Strided
 from tilewise.gemm.family import Offer
 from tilewise.gemm.plan import best, chip_of, kept_offer, offers, plan_on
-from tilewise.gemm.product import DTYPES, Operand, Product
+from tilewise.gemm.product import ACCUMULATORS, DTYPES, Operand, Product
 from tilewise.gemm.steps import Plan, Step
 from tilewise.host.product import described
 from tilewise.ladder.problem import check_sizes
@@ -100,6 +110,8 @@ class Explanation(Shown):
 
     def _rows(self) -> list[tuple[str, str]]:
         rows = [("on", self.place), ("by", self.chosen), ("why", self.why)]
+        if self.product.epilogue is not None:
+            rows.append(("epilogue", str(self.product.epilogue.function)))
         if self.steps:
             rows += [("launches" if i == 0 else "", _launch(x)) for i, x in enumerate(self.steps)]
             rows.append(("workspace", f"{self.workspace:,} bytes" if self.workspace else "none"))
@@ -145,6 +157,8 @@ def explain(
     out_dtype: Any = None,
     device: str | Device = "auto",
     max_gpu_memory: int | str | None = None,
+    epilogue: Callable[..., Any] | None = None,
+    **operands: Any,
 ) -> Explanation:
     """How :func:`tilewise.matmul` would answer a call with these arguments, and why so.
 
@@ -153,6 +167,7 @@ def explain(
     Parameters
     ----------
     a, b, c, alpha, beta, transpose_a, transpose_b, out, out_dtype, device, max_gpu_memory
+    epilogue, operands
         As :func:`tilewise.matmul` has them.
 
     Returns
@@ -179,7 +194,8 @@ def explain(
     workspace     none
     copied first  a and b to the emulator, and the result back
     """
-    call = check(a, b, c, alpha, beta, transpose_a, transpose_b, out, out_dtype, device)
+    function = fusion.asked(epilogue, operands)
+    call = check(a, b, c, alpha, beta, transpose_a, transpose_b, out, out_dtype, device, function)
     room = None if max_gpu_memory is None else sizes.parse(max_gpu_memory, "max_gpu_memory")
     ordinal = call.library.ordinal(a)
     if ordinal is not None:
@@ -187,16 +203,21 @@ def explain(
         if why := own_product.why_on_gpu(call.dtype, ordinal):
             return _by_library(call, product, f"GPU {ordinal}", why)
         return _by_kernels(product, gpu_of(ordinal), copies)
-    product, copies = on_arrival(call)
     place = device_of(device) if device != "auto" else first_gpu()
     why = own_product.why_on_host(call.dtype, place) if device == "auto" else ""
     if place is None or why:
-        return _by_library(call, product, "the host", why)
+        return _by_library(call, on_arrival(call)[0], "the host", why)
+    after = ""
+    if call.fusion is not None and isinstance(place, Gpu):
+        sums = ACCUMULATORS[call.dtype]
+        after = f"; then the epilogue by the host, of the sums in {sums}: {call.fusion.function}"
+        call = call._replace(out=None, out_dtype=sums, fusion=None)
+    product, copies = on_arrival(call)
     there = device_name(place.name, place.arch)
     given = "a, b and c" if call.c is not None else "a and b"
     travel = f"{given} to {there}, and the result back"
     if isinstance(place, Gpu):
-        travel += f": {described(call, place, room)}"
+        travel += f": {described(call, place, room)}{after}"
     return _by_kernels(product, place, [*copies, travel])
 
 
@@ -270,7 +291,19 @@ def asked(call: Call) -> tuple[Product, list[str]]:
         if call.out is not None:
             copies.append("the result, from a new array into out: its strides can't be described")
     assert d is not None
-    return call.product(a.operand, b.operand, None if c is None else c.operand, d), copies
+    of_c = None if c is None else c.operand
+    return call.product(a.operand, b.operand, of_c, d, _epilogue(call)), copies
+
+
+def _epilogue(call: Call) -> Epilogue | None:
+    """Return a call's epilogue; where strides can't describe an array, that of its copy."""
+    library, given = call.library, []
+    for _, x in call.fusion.arrays if call.fusion else ():
+        dtype = library.dtype_of(x)
+        found = lying(call, library.view(x), dtype) or lying(call, new(tuple(x.shape)), dtype)
+        given.append(found or Strided(dtype, 1, 1, 1))
+    views = [new(call.shape) if out is None else library.view(out) for out in call.outs[1:]]
+    return epilogue_of(call, given, views)
 
 
 def title(product: Product) -> str:
@@ -310,7 +343,7 @@ def on_arrival(call: Call) -> tuple[Product, list[str]]:
     assert of_a is not None
     assert of_b is not None
     of_d = Operand(max(call.n, 1), 1, call.m * call.n)
-    return call.product(of_a, of_b, of_c, of_d), _copies(a, b, c)
+    return call.product(of_a, of_b, of_c, of_d, _epilogue(call)), _copies(a, b, c)
 
 
 def _copies(*seen: Seen | None) -> list[str]:

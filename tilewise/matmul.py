@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from tilewise import sizes
-from tilewise.arrays import own_product, repeat
+from tilewise.arrays import fusion, own_product, repeat
 from tilewise.arrays.call import Call, check
 from tilewise.arrays.libraries import Array, View
-from tilewise.arrays.operands import Seen, first_gpu, gpu_of, inputs, result_operand, span
+from tilewise.arrays.operands import (
+    Seen,
+    epilogue_of,
+    first_gpu,
+    gpu_of,
+    inputs,
+    new,
+    result_operand,
+    span,
+    strided,
+)
 from tilewise.devices import Device, DeviceArray, device_of
 from tilewise.devices.gpu import Gpu
 from tilewise.devices.prepared import Prepared
 from tilewise.errors import TilewiseError
 from tilewise.gemm import beside
 from tilewise.gemm.plan import plan_product
-from tilewise.gemm.product import Operand, offset
+from tilewise.gemm.product import ACCUMULATORS, Operand, offset
 from tilewise.gemm.steps import execute
 from tilewise.host.product import multiply
 from tilewise.places import ITEM_SIZES
@@ -34,12 +44,14 @@ def matmul(
     beta: float = 0,
     transpose_a: bool = False,
     transpose_b: bool = False,
-    out: Array | None = None,
+    out: Array | Sequence[Array] | None = None,
     out_dtype: Any = None,
     device: str | Device = "auto",
     max_gpu_memory: int | str | None = None,
+    epilogue: Callable[..., Any] | None = None,
+    **operands: Any,
 ) -> Any:
-    """alpha op(A) op(B) + beta C, where op may transpose.
+    """alpha op(A) op(B) + beta C, where op may transpose, or a function of that.
 
     Parameters
     ----------
@@ -69,16 +81,26 @@ def matmul(
     max_gpu_memory : int or str, optional
         For arrays on the host: what the product may take of the GPU's memory, in bytes or as
         ``"20GB"`` or ``"512MiB"``. By default what is free, less a reserve.
+    epilogue : callable, optional
+        A function of the product's elements before they are rounded and stored, and of operands,
+        as ``lambda acc, bias: tilewise.gelu(acc + bias)``. It is called once, with symbols, and
+        becomes part of the kernel. It may return a tuple: several results of one product.
+    **operands : array or float
+        The function's other arguments, by their names: numbers, or arrays that broadcast to the
+        result's shape, of any of the dtypes.
 
     Returns
     -------
     array, (..., m, n)
-        ``out``, or a new array of the same library in the same place.
+        ``out``, or a new array of the same library in the same place; a tuple of them where the
+        epilogue returns one.
 
     Raises
     ------
     TypeError
         If the arrays are of different libraries or dtypes, or of a dtype that is not supported.
+    TraceError
+        If the epilogue does what no kernel can; a TypeError.
     ValueError
         If shapes don't fit, arrays lie in different places, a scalar is not finite, C is needed
         and missing, ``out`` overlaps an input, or a tensor requires a gradient.
@@ -97,14 +119,24 @@ def matmul(
     >>> tilewise.matmul(a, a, transpose_b=True)
     array([[ 5., 14.],
            [14., 50.]], dtype=float32)
+    >>> bias = np.array([-10, -20], np.float32)
+    >>> tilewise.matmul(
+    ...     a, a, transpose_b=True, epilogue=lambda acc, bias: tilewise.relu(acc + bias), bias=bias
+    ... )
+    array([[ 0.,  0.],
+           [ 4., 30.]], dtype=float32)
     """
     try:
+        asked = None
+        if epilogue is not None or operands:
+            asked = fusion.asked(epilogue, operands)
         key, again = repeat.find(
-            a, b, c, out, alpha, beta, transpose_a, transpose_b, out_dtype, device, max_gpu_memory
-        )
-        if again is not None and (result := again.run(a, b, c, out)) is not None:
+            a, b, c, out, alpha, beta, transpose_a, transpose_b, out_dtype, device,
+            max_gpu_memory, asked=asked,
+        )  # fmt: skip
+        if again is not None and (result := again.run(a, b, c, out, asked)) is not None:
             return result
-        call = check(a, b, c, alpha, beta, transpose_a, transpose_b, out, out_dtype, device)
+        call = check(a, b, c, alpha, beta, transpose_a, transpose_b, out, out_dtype, device, asked)
         ordinal = call.library.ordinal(a)
         room = None if max_gpu_memory is None else sizes.parse(max_gpu_memory, "max_gpu_memory")
         if ordinal is not None:
@@ -120,18 +152,20 @@ def matmul(
         if place is None or why:
             result = own_product.multiply(call)
         elif isinstance(place, Gpu):
-            result = multiply(call, place, room)
+            result = _by_way_of(call, place, room)
         else:
             result = _on(call, place)
-        # numpy.matmul gives a number, not an array, for two vectors.
-        return (
-            result[()]
-            if out is None and result.ndim == 0 and call.library.name == "numpy"
-            else result
-        )
+        return result if out is not None else _as_numpy_has_it(call, result)
     except TilewiseError as error:  # not by a decorator: a call costs the host microseconds
         hide_frames(error)
         raise
+
+
+def _as_numpy_has_it(call: Call, result: Any) -> Any:
+    """numpy.matmul gives a number, not an array, for two vectors."""
+    if call.shape or call.library.name != "numpy":
+        return result
+    return tuple(x[()] for x in result) if isinstance(result, tuple) else result[()]
 
 
 class _Input(NamedTuple):
@@ -158,25 +192,64 @@ def _inputs(call: Call) -> tuple[_Input, _Input, _Input | None]:
     return _readable(call, a), _readable(call, b), None if c is None else _readable(call, c)
 
 
-def _where_it_lies(call: Call, gpu: Gpu, key: repeat.Key | None) -> Array:
+def _by_way_of(call: Call, gpu: Gpu, max_gpu_memory: int | None) -> Any:
+    """From the host to a GPU and back; an epilogue is computed on the host, of the sums."""
+    if call.fusion is None:
+        return multiply(call, gpu, max_gpu_memory)
+    sums = ACCUMULATORS[call.dtype]
+    c = None if call.c is None else call.library.cast(call.c, sums)
+    plain = call._replace(c=c, out=None, out_dtype=sums, fusion=None)
+    return own_product.finished(call, multiply(plain, gpu, max_gpu_memory))
+
+
+class _Results(NamedTuple):
+    """Where a call's results go.
+
+    Attributes
+    ----------
+    results : list of array
+        The caller's, or new ones.
+    stored : list of array
+        What the kernels store to: the results, or new arrays where strides can't describe those.
+    views : list of View
+        Of ``stored``.
+    """
+
+    results: list[Array]
+    stored: list[Array]
+    views: list[View]
+
+
+def _results(call: Call) -> _Results:
+    library, found = call.library, _Results([], [], [])
+    for out in call.outs:
+        result = library.empty(call.shape, call.out_dtype, call.a) if out is None else out
+        stored, view = result, library.view(result)
+        if result_operand(call, view) is None:
+            stored = library.empty(call.shape, call.out_dtype, call.a)
+            view = library.view(stored)
+        assert view is not None
+        found.results.append(result)
+        found.stored.append(stored)
+        found.views.append(view)
+    return found
+
+
+def _where_it_lies(call: Call, gpu: Gpu, key: repeat.Key | None) -> Any:
     """On the GPU that the arrays lie on, on their library's current stream."""
     library = call.library
     gpu.context.check_process()
     stream = library.stream(gpu.context.ordinal)
     # Copies are freed in the stream's order: not before the kernel has read them.
     a, b, c = _inputs(call)
-    result = call.out
-    if result is None:
-        result = library.empty(call.shape, call.out_dtype, call.a)
-    target, view = result, library.view(result)
+    given = [strided(call, x) for _, x in call.fusion.arrays] if call.fusion else []
+    found = _results(call)
+    result, target, view = found.results[0], found.stored[0], found.views[0]
     of_d = result_operand(call, view)
-    if of_d is None:
-        target = library.empty(call.shape, call.out_dtype, call.a)
-        view = library.view(target)
-        of_d = result_operand(call, view)
-    assert view is not None
     assert of_d is not None
-    product = call.product(a.operand, b.operand, None if c is None else c.operand, of_d)
+    epilogue = epilogue_of(call, [how for _, how in given], found.views[1:])
+    of_c = None if c is None else c.operand
+    product = call.product(a.operand, b.operand, of_c, of_d, epilogue)
     plan = plan_product(product, gpu)
     workspace = library.empty((plan.workspace,), "uint8", call.a) if plan.workspace else None
     addresses = (
@@ -185,28 +258,34 @@ def _where_it_lies(call: Call, gpu: Gpu, key: repeat.Key | None) -> Array:
         0 if c is None else c.address,
         view.pointer,
         0 if workspace is None else library.address(workspace),
+        *(library.address(x) for x, _ in given),
+        *(each.pointer for each in found.views[1:]),
     )
     launches = beside.launches(product, plan, gpu)
     for launch in launches:
         gpu.enqueue(launch, stream, addresses)
-    if target is not result:
-        result[...] = target
-    elif key is not None:
+    for each, stored in zip(found.results, found.stored, strict=True):
+        if stored is not each:
+            each[...] = stored
+    if key is not None and target is result:
         views = a.view, b.view, None if c is None else c.view, view
-        if a.view and b.view and (c is None or c.view):  # none of them was copied
-            repeat.remember(key, _record(call, gpu, launches, result, workspace, views))
-    return result
+        arrays = [] if call.fusion is None else call.fusion.arrays
+        were_copied = any(x is not own for (x, _), (_, own) in zip(given, arrays, strict=True))
+        if a.view and b.view and (c is None or c.view) and not were_copied:
+            record = _record(call, gpu, launches, found.results, workspace, views)
+            repeat.remember(key, record)
+    return call.returned(found.results)
 
 
 def _record(
     call: Call,
     gpu: Gpu,
     launches: tuple[Prepared, ...],
-    result: Array,
+    results: Sequence[Array],
     workspace: Array | None,
     views: Sequence[View | None],
 ) -> repeat.Repeat:
-    """Of a call whose arrays are all used where they lie: A, B, C and the result."""
+    """Of a call whose arrays are all used where they lie; the views are A's, B's, C's and D's."""
     library = call.library
     of_a, of_b, of_c, of_d = views
     size, out_size = ITEM_SIZES[call.dtype], ITEM_SIZES[call.out_dtype]
@@ -217,7 +296,7 @@ def _record(
         library=library,
         gpu=gpu,
         launches=launches,
-        result=library.maker(result),
+        result=library.maker(results[0]),
         workspace=None if workspace is None else library.maker(workspace),
         reads_c=of_c is not None,
         reach=()
@@ -229,10 +308,12 @@ def _record(
             out_size * span(of_d),
         ),
         is_c_like_out=of_c is not None and of_c.strides == of_d.strides,
+        others=tuple(library.maker(x) for x in results[1:]),
+        is_tuple=call.fusion is not None and call.fusion.function.is_tuple,
     )
 
 
-def _on(call: Call, device: Device) -> Array:
+def _on(call: Call, device: Device) -> Any:
     """To a device that is no GPU, and back."""
     library = call.library
     there: list[DeviceArray] = []  # keeps them alive
@@ -243,25 +324,39 @@ def _on(call: Call, device: Device) -> Array:
         assert view is not None
         if not bits.size:
             return x.operand._replace(offset=0), 0
-        flat = np.lib.stride_tricks.as_strided(
+        address = flat(bits, view)
+        return x.operand._replace(offset=offset(address)), address
+
+    def flat(bits: Any, view: View) -> int:
+        elements = np.lib.stride_tricks.as_strided(
             bits, (span(view),), (bits.itemsize,), writeable=False
         )
-        there.append(device.array(flat))
-        address = there[-1].pointer
-        return x.operand._replace(offset=offset(address)), address
+        there.append(device.array(elements))
+        return there[-1].pointer
 
     a, b, c = _inputs(call)
     of_a, a_at = placed(a)
     of_b, b_at = placed(b)
     of_c, c_at = (None, 0) if c is None else placed(c)
-    result = call.out
-    if result is None:
-        result = library.empty(call.shape, call.out_dtype, call.a)
-    target = library.bits(result)
-    back = device.empty((target.size,), target.dtype)
-    of_d = Operand(max(call.n, 1), 1, call.m * call.n, offset(back.pointer))
-    plan = plan_product(call.product(of_a, of_b, of_c, of_d), device)
+    given, given_at = [], []
+    for _, x in call.fusion.arrays if call.fusion else ():
+        array, how = strided(call, library.contiguous(x, tuple(x.shape)))
+        view = library.view(array)
+        assert view is not None
+        given.append(how)
+        given_at.append(flat(library.bits(array), view) if span(view) else 0)
+    results = [
+        library.empty(call.shape, call.out_dtype, call.a) if out is None else out
+        for out in call.outs
+    ]
+    targets = [library.bits(x) for x in results]
+    back = [device.empty((x.size,), x.dtype) for x in targets]
+    of_d = Operand(max(call.n, 1), 1, call.m * call.n, offset(back[0].pointer))
+    epilogue = epilogue_of(call, given, [new(call.shape)] * (len(results) - 1))
+    plan = plan_product(call.product(of_a, of_b, of_c, of_d, epilogue), device)
     workspace = device.empty((plan.workspace,), np.uint8)
-    execute(plan, device, 0, (a_at, b_at, c_at, back.pointer, workspace.pointer))
-    target[...] = back.to_numpy().reshape(call.shape)
-    return result
+    addresses = a_at, b_at, c_at, back[0].pointer, workspace.pointer, *given_at
+    execute(plan, device, 0, (*addresses, *(x.pointer for x in back[1:])))
+    for target, stored in zip(targets, back, strict=True):
+        target[...] = stored.to_numpy().reshape(call.shape)
+    return call.returned(results)

@@ -89,8 +89,8 @@ class Held:
         self.at = [
             y.pointer + x.item * x.place for x, y in zip(self.matrices, self.arrays, strict=True)
         ]
-        operands = [x.operand(at) for x, at in zip(self.matrices, self.at, strict=True)]
-        self.product = Product(m, n, k, batch, in_, out, case.alpha, case.beta, *operands)
+        a, b, c, d = (x.operand(at) for x, at in zip(self.matrices, self.at, strict=True))
+        self.product = Product(m, n, k, batch, in_, out, case.alpha, case.beta, a, b, c, d)
 
     def execute(self, plan: Plan) -> None:
         workspace = self.device.empty((plan.workspace,), np.uint8)

@@ -8,8 +8,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tilewise.arrays.fusion import Asked, Fusion, check_shape, fusion
 from tilewise.arrays.libraries import Array, Library, dtype_name, library_of
 from tilewise.devices import Device, check_device
+from tilewise.gemm.epilogue import Epilogue
 from tilewise.gemm.product import ACCUMULATORS, DTYPES, Operand, Product
 from tilewise.numbers import scalar
 
@@ -27,6 +29,8 @@ class Call(NamedTuple):
         The broadcast leading dimensions, and the result's shape.
     dtype, out_dtype : str
         Of A and B, and of C and the result.
+    fusion : Fusion or None
+        What becomes of the product before it is stored.
     """
 
     library: Library
@@ -45,6 +49,17 @@ class Call(NamedTuple):
     beta: float
     dtype: str
     out_dtype: str
+    fusion: Fusion | None = None
+
+    @property
+    def outs(self) -> tuple[Array | None, ...]:
+        """Where the results go; None for a new array."""
+        return (self.out, *(() if self.fusion is None else self.fusion.outs))
+
+    def returned(self, results: Sequence[Array]) -> Any:
+        """What the caller gets: a tuple where the epilogue returns one."""
+        is_tuple = self.fusion is not None and self.fusion.function.is_tuple
+        return tuple(results) if is_tuple else results[0]
 
     @property
     def has_rows(self) -> bool:
@@ -56,17 +71,22 @@ class Call(NamedTuple):
         """Whether the result has them: a vector B gives none."""
         return bool(self.b.ndim > 1)
 
-    def product(self, a: Operand, b: Operand, c: Operand | None, d: Operand) -> Product:
+    def product(
+        self, a: Operand, b: Operand, c: Operand | None, d: Operand,
+        epilogue: Epilogue | None = None,
+    ) -> Product:  # fmt: skip
         """What is asked of the device where these operands lie."""
         m, batch = self.m, math.prod(self.batch)
         # Matrices A below one another, all times one B, are one matrix.
         if batch > 1 and b.batch_stride == 0:
-            below = (x.batch_stride == m * x.row_stride for x in (a, c, d) if x is not None)
-            if all(below):
+            fused = () if epilogue is None else epilogue.arrays
+            lying = (x for x in (a, c, d, *fused) if x is not None)
+            if all(x.batch_stride == m * x.row_stride for x in lying):
                 m, batch = m * batch, 1
         return Product(
-            m, self.n, self.k, batch, self.dtype, self.out_dtype, self.alpha, self.beta, a, b, c, d
-        )
+            m, self.n, self.k, batch, self.dtype, self.out_dtype, self.alpha, self.beta, a, b, c, d,
+            epilogue,
+        )  # fmt: skip
 
 
 def check(
@@ -77,43 +97,53 @@ def check(
     beta: float,
     transpose_a: bool,
     transpose_b: bool,
-    out: Array | None,
+    out: Array | Sequence[Array] | None,
     out_dtype: Any,
     device: str | Device,
+    asked: Asked | None = None,
 ) -> Call:
     """The call, if everything in it is right; what it raises is in :func:`tilewise.matmul`."""
     check_device(device)
+    given = tuple(out) if isinstance(out, tuple | list) else None if out is None else (out,)
+    outs = given or ()
+    out = outs[0] if outs else None
     arrays = [("a", a), ("b", b)]
-    arrays += [(what, x) for what, x in (("c", c), ("out", out)) if x is not None]
+    arrays += [(what, x) for what, x in (("c", c), *(("out", x) for x in outs)) if x is not None]
     library = _one_library(arrays)
-    for what, x in arrays:
+    dtype, result_dtype = _dtypes(library, a, b, c, outs, out_dtype)
+    fused = fusion(library, asked, given, ACCUMULATORS[dtype])
+    operand_arrays = [] if fused is None else fused.arrays
+    for what, x in (*arrays, *operand_arrays):
         library.check(x, what)
-    places = [library.ordinal(x) for _, x in arrays]
+    arrays_and_operands = [*arrays, *operand_arrays]
+    places = [library.ordinal(x) for _, x in arrays_and_operands]
     if places.count(places[0]) != len(places):
         where = ", ".join(
             f"{what} on " + ("the host" if i is None else f"GPU {i}")
-            for (what, _), i in zip(arrays, places, strict=True)
+            for (what, _), i in zip(arrays_and_operands, places, strict=True)
         )
         raise ValueError(f"the arrays must lie in one place, not {where}")
     name = device if isinstance(device, str) else device.name
     if name == "emulator" and places[0] is not None:
         raise ValueError("the emulator takes arrays on the host; these lie on a GPU")
-    dtype, result_dtype = _dtypes(library, a, b, c, out, out_dtype)
     m, n, k, batch, shape = _shapes(a.shape, b.shape, transpose_a, transpose_b)
     for what, x in arrays[2:]:
         if tuple(x.shape) != shape:
             raise ValueError(f"{what} has shape {tuple(x.shape)}; the result has {shape}")
+    for what, x in operand_arrays:
+        check_shape(what, x, shape)
     alpha = _scalar(alpha, ACCUMULATORS[dtype], "alpha")
     beta = _scalar(beta, ACCUMULATORS[dtype], "beta")
     if beta != 0 and c is None:
         raise ValueError(f"beta is {beta}, and there is no C to multiply; give c, or beta 0")
     if beta == 0:
         c = None
-    if out is not None:
-        _check_out(library, a, b, c, out)
+    for i, each in enumerate(outs):
+        others = [("a", a), ("b", b), *(("another result", x) for x in outs[:i])]
+        _check_out(library, each, others, [("c", c), *operand_arrays])
     return Call(
         library, a, b, c, out, m, n, k, batch, shape,
-        transpose_a, transpose_b, alpha, beta, dtype, result_dtype,
+        transpose_a, transpose_b, alpha, beta, dtype, result_dtype, fused,
     )  # fmt: skip
 
 
@@ -136,7 +166,7 @@ def _one_library(arrays: Sequence[tuple[str, Array]]) -> Library:
 
 
 def _dtypes(
-    library: Library, a: Array, b: Array, c: Array | None, out: Array | None, asked: Any
+    library: Library, a: Array, b: Array, c: Array | None, outs: Sequence[Array], asked: Any
 ) -> tuple[str, str]:
     dtype = library.dtype_of(a)
     if dtype not in DTYPES:
@@ -146,14 +176,14 @@ def _dtypes(
     if asked is not None:
         result = dtype_name(asked)
     else:
-        result = dtype if out is None else library.dtype_of(out)
+        result = library.dtype_of(outs[0]) if outs else dtype
     possible = (dtype, ACCUMULATORS[dtype])
     if result not in possible:
         raise TypeError(
             f"the result of {dtype} arrays can't be {result}; it can be "
             + " or ".join(dict.fromkeys(possible))
         )
-    for what, x in (("c", c), ("out", out)):
+    for what, x in (("c", c), *(("out", x) for x in outs)):
         if x is not None and library.dtype_of(x) != result:
             raise TypeError(f"{what} has dtype {library.dtype_of(x)}; the result has {result}")
     return dtype, result
@@ -193,7 +223,23 @@ def _scalar(value: float, dtype: str, what: str) -> float:
     return scalar(value, dtype, what) + 0.0
 
 
-def _check_out(library: Library, a: Array, b: Array, c: Array | None, out: Array) -> None:
+def _check_out(
+    library: Library,
+    out: Array,
+    apart: Sequence[tuple[str, Array]],
+    elementwise: Sequence[tuple[str, Array | None]],
+) -> None:
+    """Raise ValueError where a result overlaps arrays.
+
+    Parameters
+    ----------
+    library : Library
+    out : array
+    apart : sequence of (str, array)
+        That it must not overlap.
+    elementwise : sequence of (str, array or None)
+        That may be the result itself: each element is read before it is stored there.
+    """
     if not math.prod(out.shape):
         return
     place = library.stand_in(out)
@@ -206,15 +252,17 @@ def _check_out(library: Library, a: Array, b: Array, c: Array | None, out: Array
         if stride < reach + place.itemsize:
             raise ValueError("out has elements that share memory, or interleave; pass another")
         reach += stride * (extent - 1)
-    for what, x in (("a", a), ("b", b), ("c", c)):
-        if x is None or (what == "c" and _same(place, library.stand_in(x))):
-            continue
-        if _overlap(place, library.stand_in(x)):
+    for what, x, may_be_out in (
+        *((what, x, False) for what, x in apart),
+        *((what, x, True) for what, x in elementwise if x is not None),
+    ):
+        there = library.stand_in(x)
+        if not (may_be_out and _same(place, there)) and _overlap(place, there):
             raise ValueError(f"out overlaps {what}; pass another array, or {what}'s copy")
 
 
 def _same(x: Any, y: Any) -> bool:
-    return bool(x.ctypes.data == y.ctypes.data and x.strides == y.strides)
+    return bool(x.ctypes.data == y.ctypes.data and x.strides == y.strides and x.shape == y.shape)
 
 
 def _overlap(x: Any, y: Any) -> bool:

@@ -13,6 +13,7 @@ from tilewise.arrays.libraries import Array, View
 from tilewise.devices import get_device
 from tilewise.devices.gpu import Gpu
 from tilewise.errors import DeviceUnavailableError
+from tilewise.gemm.epilogue import Epilogue, Strided
 from tilewise.gemm.product import Operand, offset
 
 
@@ -51,6 +52,66 @@ def inputs(call: Call) -> tuple[Seen, Seen, Seen | None]:
 def result_operand(call: Call, view: View | None) -> Operand | None:
     """An array of the result's shape; None where strides can't say it."""
     return _operand(view, call.batch, has_rows=call.has_rows, has_columns=call.has_columns)
+
+
+def strided(call: Call, x: Array) -> tuple[Array, Strided]:
+    """Return an array of a call's epilogue, or a copy that strides describe, and how it lies.
+
+    Parameters
+    ----------
+    call : Call
+    x : array
+        That broadcasts to the result's shape.
+    """
+    library, dtype = call.library, call.library.dtype_of(x)
+    found = lying(call, library.view(x), dtype)
+    if found is None:
+        x = library.contiguous(x, tuple(x.shape))
+        found = lying(call, library.view(x), dtype)
+    if found is None:  # its leading dimensions must be broadcast, too
+        of_matrix = x.shape[max(0, x.ndim - call.has_rows - call.has_columns) :]
+        ahead = (1,) * (call.has_rows + call.has_columns - len(of_matrix))
+        x = library.contiguous(x, (*call.batch, *ahead, *of_matrix))
+        found = lying(call, library.view(x), dtype)
+    assert found is not None
+    return x, found
+
+
+def epilogue_of(
+    call: Call, given: Sequence[Strided], results: Sequence[View | None]
+) -> Epilogue | None:
+    """Return the epilogue of a call; None where it has none.
+
+    Parameters
+    ----------
+    call : Call
+    given : sequence of Strided
+        The arrays among its operands.
+    results : sequence of View
+        Where the results besides the first go, as :func:`lying` takes them.
+    """
+    fusion = call.fusion
+    if fusion is None:
+        return None
+    arrays = iter(given)
+    operands = tuple(x if isinstance(x, float) else next(arrays) for x in fusion.operands)
+    others = [lying(call, view, call.out_dtype) for view in results]
+    return Epilogue(fusion.function, operands, tuple(x for x in others if x is not None))
+
+
+def lying(call: Call, view: View | None, dtype: str) -> Strided | None:
+    """Return how a view broadcasts over the result; None where strides can't say it."""
+    if view is None:
+        return None
+    own = [
+        0 if extent == 1 else stride
+        for extent, stride in zip(view.shape, view.strides, strict=True)
+    ]
+    strides = [0] * (len(call.shape) - len(own)) + own
+    column = strides.pop() if call.has_columns else 0
+    row = strides.pop() if call.has_rows else 0
+    step = batch_stride(call.batch, strides)
+    return None if step is None else Strided(dtype, row, column, step)
 
 
 def span(view: View) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 import numpy as np
 
@@ -55,8 +56,8 @@ def _no_kernel(ordinal: int) -> str:
     return ""
 
 
-def multiply(call: Call) -> Array:
-    """Compute a call's result where its arrays lie, summed and rounded as the kernels do it."""
+def multiply(call: Call) -> Any:
+    """Compute what a call returns where its arrays lie, summed and rounded as the kernels do it."""
     library = call.library
     wide = ACCUMULATORS[call.dtype]
     with np.errstate(all="ignore"), library.current(call.a):
@@ -74,8 +75,19 @@ def multiply(call: Call) -> Array:
                 value = value * call.alpha
         if call.c is not None:
             value = value + library.cast(call.c, wide) * call.beta
-        result = call.out
-        if result is None:
-            result = library.empty(call.shape, call.out_dtype, call.a)
-        result[...] = value
-    return result
+    return finished(call, value)
+
+
+def finished(call: Call, value: Array) -> Any:
+    """Return what a call returns, of alpha A B + beta C in the dtype of the sums."""
+    library = call.library
+    with np.errstate(all="ignore"), library.current(call.a):
+        values: tuple[Array, ...] = (value,)
+        if call.fusion is not None:
+            values = call.fusion.evaluated(library, value, ACCUMULATORS[call.dtype])
+        results = []
+        for out, each in zip(call.outs, values, strict=True):
+            result = library.empty(call.shape, call.out_dtype, call.a) if out is None else out
+            result[...] = each
+            results.append(result)
+    return call.returned(results)

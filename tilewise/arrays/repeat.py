@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from tilewise.arrays.fusion import Asked
 from tilewise.arrays.libraries import Array, Library, repeatable
 from tilewise.devices.gpu import Gpu
 from tilewise.devices.prepared import Prepared
@@ -34,6 +35,10 @@ class Repeat(NamedTuple):
         where that is new each time, and overlaps nothing.
     is_c_like_out : bool
         Whether C may be the result: both lie alike.
+    others : tuple of callable
+        New arrays for the results besides the first.
+    is_tuple : bool
+        Whether the results are returned as a tuple.
     """
 
     library: Library
@@ -44,9 +49,13 @@ class Repeat(NamedTuple):
     reads_c: bool
     reach: Sequence[int]
     is_c_like_out: bool
+    others: tuple[Callable[[], Array], ...] = ()
+    is_tuple: bool = False
 
-    def run(self, a: Array, b: Array, c: Array | None, out: Array | None) -> Array | None:
-        """The result; None where the addresses ask for a closer look.
+    def run(
+        self, a: Array, b: Array, c: Array | None, out: Array | None, asked: Asked | None = None
+    ) -> Any:
+        """What the call returns; None where the addresses ask for a closer look.
 
         Raises
         ------
@@ -57,11 +66,13 @@ class Repeat(NamedTuple):
         """
         context = self.gpu.context
         if context.is_ready:
-            return self._run(a, b, c, out)
+            return self._run(a, b, c, out, asked)
         with context.current():
-            return self._run(a, b, c, out)
+            return self._run(a, b, c, out, asked)
 
-    def _run(self, a: Array, b: Array, c: Array | None, out: Array | None) -> Array | None:
+    def _run(
+        self, a: Array, b: Array, c: Array | None, out: Array | None, asked: Asked | None
+    ) -> Any:
         address = self.library.address
         of_a, of_b = address(a), address(b)
         of_c = address(c) if self.reads_c else 0
@@ -77,9 +88,17 @@ class Repeat(NamedTuple):
         workspace = None if self.workspace is None else self.workspace()
         of_workspace = 0 if workspace is None else address(workspace)
         stream = self.library.stream(self.gpu.context.ordinal)
+        addresses: tuple[int, ...] = (of_a, of_b, of_c, of_out, of_workspace)
+        if asked is None:
+            for launch in self.launches:
+                launch.enqueue(stream, addresses)
+            return out
+        others = [make() for make in self.others]
+        arrays = [x for x in asked.operands if type(x) not in _NUMBERS]
+        addresses += tuple(address(x) for x in (*arrays, *others))
         for launch in self.launches:
-            launch.enqueue(stream, (of_a, of_b, of_c, of_out, of_workspace))
-        return out
+            launch.enqueue(stream, addresses)
+        return (out, *others) if self.is_tuple else out
 
     def _may_overlap(self, inputs: tuple[int, int, int], out: int) -> bool:
         """Whether an input lies between the result's first and last byte, or they in it."""
@@ -99,10 +118,11 @@ def find(
     a: Array,
     b: Array,
     c: Array | None,
-    out: Array | None,
+    out: Array | Sequence[Array] | None,
     alpha: float,
     beta: float,
     *options: object,
+    asked: Asked | None = None,
 ) -> tuple[Key | None, Repeat | None]:
     """A call's key, and the record of one like it.
 
@@ -123,7 +143,15 @@ def find(
         if x is not None and repeatable.get(type(x)) is not library:
             return None, None
     signature = library.signature
+    of_epilogue: Key = ()
     try:
+        if asked is not None:
+            if out is not None:
+                return None, None
+            of_epilogue = (
+                asked.function,
+                *(x if type(x) in _NUMBERS else signature(x) for x in asked.operands),
+            )
         key = (
             signature(a),
             signature(b),
@@ -132,6 +160,7 @@ def find(
             alpha,
             beta,
             *options,
+            *of_epilogue,
         )
         return key, _records.get(key)
     except Exception:  # whatever an array's own library raises; a closer look says it in our words

@@ -122,6 +122,7 @@ def _kind(product: Product) -> Kind:
     asked = product.m, product.n, product.k
     return (
         product.dtype, product.out_dtype, product.beta != 0, product.batch > 1,
+        product.epilogue and product.epilogue.function,
         *(x.column_stride == 1 for x in (product.a, product.b, product.d)),
         *(size % 8 == 0 for size, is_row in zip(asked, _rows(product), strict=True) if is_row),
         product.m <= 8, *(bool(x.offset) for x in (product.a, product.b)),
@@ -157,4 +158,5 @@ def _of_sizes(product: Product, *sizes: int) -> Product:
     return Product(
         m, n, k, product.batch, product.dtype, product.out_dtype, product.alpha, product.beta,
         lying(product.a, m, k), lying(product.b, k, n), d if product.c else None, d,
+        product.epilogue,
     )  # fmt: skip

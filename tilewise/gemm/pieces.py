@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from tilewise.gemm.product import ALIGNMENT, A, B, C, D, Operand, Product
+from tilewise.gemm.product import ALIGNMENT, FIRST_FUSED, A, B, C, D, Operand, Product
 from tilewise.gemm.steps import Plan, Step
 from tilewise.places import ITEM_SIZES
 
@@ -17,7 +17,7 @@ class Piece(NamedTuple):
     ----------
     product : Product
     at : mapping of int to int
-        Bytes from the first element of A, B, C and D to the piece's.
+        Bytes from the first element of A, B, C, D and the epilogue's arrays to the piece's.
     """
 
     product: Product
@@ -42,7 +42,12 @@ def _piece(product: Product, rows: range, columns: range) -> Piece:
         len(rows), len(columns), x.k, x.batch, x.dtype, x.out_dtype, x.alpha, x.beta,
         moved(A, x.a, top, 0), moved(B, x.b, 0, left),
         None if x.c is None else moved(C, x.c, top, left), moved(D, x.d, top, left),
+        x.epilogue,
     )  # fmt: skip
+    if x.epilogue is not None:
+        for i, each in enumerate(x.epilogue.arrays):
+            elements = top * each.row_stride + left * each.column_stride
+            at[FIRST_FUSED + i] = elements * ITEM_SIZES[each.dtype]
     return Piece(of_piece, at)
 
 

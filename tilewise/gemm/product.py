@@ -1,8 +1,10 @@
-"""What is asked of a device: D = alpha A B + beta C over matrices in its memory, batched."""
+"""What is asked of a device: D = f(alpha A B + beta C) over matrices in its memory, batched."""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
+
+from tilewise.gemm.epilogue import Epilogue
 
 DTYPES = ("float16", "bfloat16", "float32", "float64")
 REAL = {"float32": "float", "float64": "double"}  # what kernels call ``real``
@@ -16,6 +18,8 @@ ACCUMULATORS = {
 ALIGNMENT = 16  # bytes: more than that helps no kernel
 # The arrays that a plan's places are in, in the order that ``steps.execute`` takes.
 A, B, C, D, WORKSPACE = range(5)
+FIRST_FUSED = 5
+"""The first of an epilogue's arrays (Epilogue.arrays); the others follow it."""
 
 
 class Operand(NamedTuple):
@@ -48,7 +52,7 @@ def offset(address: int) -> int:
 
 
 class Product(NamedTuple):
-    """D = alpha A B + beta C, for each matrix of a batch, wherever they lie.
+    """D = f(alpha A B + beta C), for each matrix of a batch, wherever they lie.
 
     A named tuple, which is made and hashed in a fraction of a data class's time: a product is
     looked up several times on the way to its plan.
@@ -69,6 +73,8 @@ class Product(NamedTuple):
     a, b, d : Operand
     c : Operand or None
         May be D; None only where ``beta`` is 0.
+    epilogue : Epilogue or None
+        f, the function that becomes part of the kernels' epilogue; None for none.
     """
 
     m: int
@@ -83,19 +89,26 @@ class Product(NamedTuple):
     b: Operand
     c: Operand | None
     d: Operand
+    epilogue: Epilogue | None = None
 
     @property
     def transposed(self) -> Product:
-        """The same memory seen as D' = alpha B' A' + beta C', with ' for transposed."""
+        """The same memory seen as D' = f(alpha B' A' + beta C'), with ' for transposed."""
         c = None if self.c is None else self.c.transposed
+        epilogue = None if self.epilogue is None else self.epilogue.transposed
         return Product(
             self.n, self.m, self.k, self.batch, self.dtype, self.out_dtype, self.alpha, self.beta,
-            self.b.transposed, self.a.transposed, c, self.d.transposed,
+            self.b.transposed, self.a.transposed, c, self.d.transposed, epilogue,
         )  # fmt: skip
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
-        return {
+        plain = {
             name: value._asdict() if isinstance(value, Operand) else value
             for name, value in self._asdict().items()
+            if name != "epilogue"
         }
+        # What is kept of products without one is found as before.
+        return (
+            plain if self.epilogue is None else {**plain, "epilogue": str(self.epilogue.function)}
+        )

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewise.devices.limits import MAX_GRID
+from tilewise.gemm import fused
 from tilewise.gemm.chip import H200
 from tilewise.gemm.layouts import TYPES, batched_matrix, layout
 from tilewise.gemm.product import ACCUMULATORS, ALIGNMENT, REAL, C, D, Operand, Product
@@ -35,7 +36,7 @@ def part_k(k: int, parts: int, block_k: int) -> int:
 
 
 def part_of(product: Product) -> Product:
-    """Return the product whose D are one part's sums: alpha, beta and C come with the addition."""
+    """Return the product whose D are one part's sums: the epilogue comes with the addition."""
     columns = pitch(product)
     d = Operand(columns, 1, product.m * columns)
     x = product  # not dataclasses.replace, which takes several times as long
@@ -116,7 +117,7 @@ def every(
 
 
 def step(product: Product, parts: int, sums: Place, overlap: bool) -> Step:
-    """Return the launch that adds the parts' sums up, to D = alpha (their sum) + beta C."""
+    """Return the launch that adds the parts' sums up, and applies the epilogue."""
     types = {"real": REAL[ACCUMULATORS[product.dtype]], "OUTPUT": TYPES[product.out_dtype]}
     given = layout(SOURCE, "Sum", **types).pack({
         "parts": sums, "part_stride": elements(product),
@@ -127,7 +128,9 @@ def step(product: Product, parts: int, sums: Place, overlap: bool) -> Step:
     shared_by = lanes(product, parts)
     blocks = min(-(-pieces(product) * shared_by // THREADS), MAX_GRID[0])
     launch = Launch((blocks, 1, 1), (THREADS, 1, 1), (given,), overlap=overlap)
-    return Step(_kernel(product.dtype, product.out_dtype, shared_by, overlap), launch)
+    return fused.step(
+        _kernel(product.dtype, product.out_dtype, shared_by, overlap), launch, product
+    )
 
 
 def kernels(dtype: str, overlap: bool) -> list[Kernel]:

@@ -7,11 +7,12 @@ from functools import cache, partial
 from typing import Any, NamedTuple
 
 from tilewise.devices.limits import MAX_GRID
+from tilewise.gemm import fused
 from tilewise.gemm.chip import H200, Chip
 from tilewise.gemm.family import Offer
 from tilewise.gemm.layouts import TYPES, batched_matrix, layout
 from tilewise.gemm.product import ACCUMULATORS, A, B, C, D, Product
-from tilewise.gemm.steps import Plan, Step
+from tilewise.gemm.steps import Plan
 from tilewise.kernel import SOURCES, Kernel
 from tilewise.launch import Launch
 from tilewise.places import Packed, Place
@@ -107,7 +108,7 @@ def _plan(product: Product) -> Plan:
     tiles = -(-product.m // BLOCK) * -(-product.n // BLOCK)
     grid = (min(tiles, MAX_GRID[0]), 1, min(product.batch, MAX_GRID[2]))
     launch = Launch(grid, (THREADS, 1, 1), (_packed(product),))
-    step = Step(_kernel(product.dtype, product.out_dtype), launch)
+    step = fused.step(_kernel(product.dtype, product.out_dtype), launch, product)
     return Plan((step,), 0, WORDS, "")
 
 

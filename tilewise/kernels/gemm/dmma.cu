@@ -28,7 +28,7 @@ static_assert(WARPS * ROWS * PITCH * sizeof(double) <= SHARED);
 template <int WIDTH>
 __device__ inline void store_lines(const double* sums, const DoubleProduct& p,
                                    const Matrix<const double>& c, const Matrix<double>& d,
-                                   unsigned top, unsigned left) {
+                                   unsigned batch, unsigned top, unsigned left, const Fused& fused) {
     #pragma unroll 4
     for (int i = 0; i < ROWS * COLUMNS; i += 32 * WIDTH) {
         const unsigned at = i + threadIdx.x % 32 * WIDTH, row = at / COLUMNS, column = at % COLUMNS;
@@ -43,13 +43,15 @@ __device__ inline void store_lines(const double* sums, const DoubleProduct& p,
         for (int v = 0; v < WIDTH; ++v) {
             found.x[v] = epilogue(found.x[v], p.alpha, p.beta, [&] { return *c.at(y, x + v); },
                                   [&] { return x + v < p.n; });
+            if (FUSES && x + v < p.n) found.x[v] = fused(found.x[v], batch, y, x + v);
         }
         if (WIDTH == 2 && x + 2 <= p.columns) *(Pair*)d.at(y, x) = found;
         else if (x < p.columns) *d.at(y, x) = found.x[0];
     }
 }
 
-__device__ inline void store(const Sums& sum, char* shared, const DoubleProduct& p, const Place& at) {
+__device__ inline void store(const Sums& sum, char* shared, const DoubleProduct& p, const Place& at,
+                             const Fused& fused) {
     const Matrix<const double> c = p.c[at.batch];
     Matrix<double> d = p.d[at.batch];
     d.pointer += at.part * p.part_stride;
@@ -79,8 +81,8 @@ __device__ inline void store(const Sums& sum, char* shared, const DoubleProduct&
             }
         __syncwarp();
         const unsigned y = top + (SWAPPED ? 0 : 16 * i), x = left + (SWAPPED ? 16 * i : 0);
-        if (by_pairs) store_lines<2>(sums, p, c, d, y, x);
-        else store_lines<1>(sums, p, c, d, y, x);
+        if (by_pairs) store_lines<2>(sums, p, c, d, at.batch, y, x, fused);
+        else store_lines<1>(sums, p, c, d, at.batch, y, x, fused);
         __syncwarp();
     }
 }
@@ -90,7 +92,7 @@ gemm_dmma(const __grid_constant__ DoubleProduct p
 #if TMA
           , const __grid_constant__ TensorMap of_a, const __grid_constant__ TensorMap of_b
 #endif
-) {
+          FUSED_PARAMETER) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     __shared__ __align__(ALIGNED) char shared[SHARED];
 #else  // ptxas takes at most 48 KB here, so launches ask for SHARED bytes
@@ -108,5 +110,5 @@ gemm_dmma(const __grid_constant__ DoubleProduct p
     const Lines b = {p.b.pointer + at.batch * p.b.batch_stride, p.b.pitch, p.b.count};
 #endif
     multiply(sum, shared, a, b, at.top, at.left, at.begin, at.end);
-    store(sum, shared, p, at);
+    store(sum, shared, p, at, FUSED);
 }

@@ -1,11 +1,13 @@
 // The epilogue, which all kernels share: what becomes of an accumulator before D is stored.
 //
-//     D = alpha * accumulator + beta * C
+//     D = f(alpha * accumulator + beta * C)
 //
 // It is computed in the accumulator's type; from_float (convert.cuh) then rounds it to D's type. C is
-// read only where beta is not 0: a NaN in C must not spread otherwise.
+// read only where beta is not 0: a NaN in C must not spread otherwise. f is the function that a caller
+// gave, if one did: Fused (fused.cuh).
 #pragma once
 #include "../ptx/convert.cuh"
+#include "fused.cuh"
 
 // The two halves, for kernels whose accumulators pass through shared memory before C is read.
 template <typename T> __device__ inline T scaled(T accumulator, T alpha) {

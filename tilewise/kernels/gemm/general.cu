@@ -38,7 +38,7 @@ __device__ inline void load(Tile& tile, const INPUT* data, long long line_stride
     }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS) gemm_general(const Product p) {
+extern "C" __global__ void __launch_bounds__(THREADS) gemm_general(const Product p FUSED_PARAMETER) {
     __shared__ Tile a_tile, b_tile;
     const int tx = threadIdx.x % EDGE, ty = threadIdx.x / EDGE;
     const ACCUMULATE alpha = (ACCUMULATE)p.alpha, beta = (ACCUMULATE)p.beta;
@@ -75,10 +75,11 @@ extern "C" __global__ void __launch_bounds__(THREADS) gemm_general(const Product
             for (int j = 0; j < EACH; ++j) {
                 const long long row = top + ty + i * EDGE, column = left + tx + j * EDGE;
                 if (row >= p.m || column >= p.n) continue;
-                const ACCUMULATE value = epilogue(sum[i][j], alpha, beta, [&] {
+                ACCUMULATE value = epilogue(sum[i][j], alpha, beta, [&] {
                     return to_float(p.c.pointer[batch * p.c.batch_stride
                         + row * p.c.row_stride + column * p.c.column_stride]);
                 });
+                value = FUSED(value, batch, row, column);
                 p.d.pointer[batch * p.d.batch_stride + row * p.d.row_stride
                     + column * p.d.column_stride] = from_float<OUTPUT>(value);
             }

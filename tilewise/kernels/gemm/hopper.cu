@@ -95,7 +95,7 @@ hopper(
     const __grid_constant__ Operand<A_UNALIGNED> a, const __grid_constant__ Operand<B_UNALIGNED> b,
     const __grid_constant__ TensorMap d_map, const __grid_constant__ Out out, int k, int m_tiles,
     int n_tiles, int data_parallel_tiles, int tail_tiles, int splits, int prefetched_k_steps, int a_rows,
-    float* workspace)
+    float* workspace FUSED_PARAMETER)
 {
     extern __shared__ __align__(1024) char stages[];
     __shared__ __align__(8) u64 full[STAGES], empty[STAGES];
@@ -318,16 +318,20 @@ hopper(
             u32 own = buffers + (consumer * 4 + warp) * 2 * OUT_BYTES;
             if (STREAM_K && work.slot >= 0) {
                 store_partial(sum, workspace, work.slot * TILES + rank, mine * 128 + thread);
-            } else if constexpr (TMA_OUT) {
-                tma_store_tile(sum, own, lane, d_map, row, column, tile.batch, out.alpha,
-                               next_buffer);
-            } else if constexpr (OUT_COLUMN_MAJOR) {
-                store_tile(sum, row + lane / 4, column + 2 * (lane % 4),
-                           of_batch(out, tile.batch));
-            } else if constexpr (OUT_FLOAT || READ_C) {
-                store_float_rows(sum, own, lane, row, column, of_batch(out, tile.batch));
             } else {
-                store_rows(sum, own, lane, row, column, of_batch(out, tile.batch));
+                const Out of_tile = of_batch(out, tile.batch), stored = for_stores(of_tile);
+                const int own_row = row + lane / 4, own_column = column + 2 * (lane % 4);
+                finish(sum, own_row, own_column, of_tile, tile.batch, FUSED);
+                if constexpr (TMA_OUT) {
+                    tma_store_tile(sum, own, lane, d_map, row, column, tile.batch, stored.alpha,
+                                   next_buffer);
+                } else if constexpr (OUT_COLUMN_MAJOR) {
+                    store_tile(sum, own_row, own_column, stored);
+                } else if constexpr (OUT_FLOAT || ADDS_C) {
+                    store_float_rows(sum, own, lane, row, column, stored);
+                } else {
+                    store_rows(sum, own, lane, row, column, stored);
+                }
             }
         }
         if (TMA_OUT && lane == 0) tma_store_wait_group_read<0>();

@@ -33,14 +33,33 @@ __device__ inline Out of_batch(Out out, int batch) {
     return out;
 }
 
+// Whether C is added where elements are stored: with a caller's function that is done before (finished).
+constexpr bool ADDS_C = READ_C && !FUSES;
+
 __device__ inline void store_two(float* to, float x, float y) { *(float2*)to = make_float2(x, y); }
 template <typename T> __device__ inline void store_two(T* to, float x, float y) {
     *(u32*)to = pack_pair<T>(x, y);
 }
 
+// The element of D from its accumulator, where the caller gave a function of it; what is stored of it
+// is scaled by ``for_stores`` then, and no C is added. Elsewhere the accumulator.
+__device__ inline float finished(float x, int row, int column, const Out& out, int batch, const Fused& fused) {
+    if (!FUSES || row >= out.m || column >= out.n) return x;
+    x = scaled(x, out.alpha);
+    if (READ_C) {
+        u64 from = OUT_COLUMN_MAJOR ? column * out.ldc + row : row * out.ldc + column;
+        x = plus_c(x, out.beta, to_float(((const OUTPUT*)out.c)[from]));
+    }
+    return fused(x, batch, row, column);
+}
+__device__ inline Out for_stores(Out out) {
+    if (FUSES) out.alpha = 1;
+    return out;
+}
+
 // One element of D from a scaled accumulator.
 __device__ inline void store_one(float x, u64 row, u64 column, const Out& out) {
-    if (READ_C) {
+    if (ADDS_C) {
         u64 from = OUT_COLUMN_MAJOR ? column * out.ldc + row : row * out.ldc + column;
         x = plus_c(x, out.beta, to_float(((const OUTPUT*)out.c)[from]));
     }
@@ -53,7 +72,7 @@ __device__ inline void store_pair(float x, float y, int row, int column, const O
     if (row >= out.m || column >= out.n) return;
     x = scaled(x, out.alpha);
     y = scaled(y, out.alpha);
-    if (!OUT_COLUMN_MAJOR && !READ_C && column + 1 < out.n) {
+    if (!OUT_COLUMN_MAJOR && !ADDS_C && column + 1 < out.n) {
         char* to = (char*)out.d + (row * out.ldd + column) * sizeof(OUTPUT);
         if ((u64)to % (OUT_FLOAT ? 8 : 4) == 0) {
             store_two((OUTPUT*)to, x, y);

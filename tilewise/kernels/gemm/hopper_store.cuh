@@ -33,6 +33,19 @@ __device__ inline void store_tile(const Sums& sum, int row, int column, const Ou
     }
 }
 
+// Replaces accumulators by the elements of D, where the caller gave a function of them. ``row`` and
+// ``column`` are those of the thread's first.
+__device__ inline void finish(Sums& sum, int row, int column, const Out& out, int batch, const Fused& fused) {
+#pragma unroll
+    for (int j = 0; FUSES && j < BLOCK_N / 2; ++j) {
+#pragma unroll
+        for (int i = 0; i < ROWS / 64; ++i) {
+            int y = row + 64 * i + 8 * (j / 2 % 2), x = column + 8 * (j / 4) + j % 2;
+            sum[i][j] = finished(sum[i][j], y, x, out, batch, fused);
+        }
+    }
+}
+
 // The offset of 16-byte piece ``piece`` of row ``row`` in a swizzled box PIECES wide.
 template <int PIECES> __device__ inline u32 swizzled(u32 row, u32 piece) {
     constexpr u32 CHANGED = PIECES < 8 ? PIECES : 8, ROWS_A_LINE = 8 / CHANGED;
@@ -272,7 +285,7 @@ __device__ inline void store_float_rows(const Sums& sum, u32 buffer, int lane, i
             stage_rows<COLUMNS, true>(sum[i], part, buffer, lane, out.alpha);
             __syncwarp();
             int at = lane % COLUMNS;
-#pragma unroll(READ_C ? 1 : 8)
+#pragma unroll(ADDS_C ? 1 : 8)
             for (int line = lane / COLUMNS; line < 16; line += 32 / COLUMNS) {
                 int row = first_row + 64 * i + line;
                 if (row >= out.m || at >= length) continue;

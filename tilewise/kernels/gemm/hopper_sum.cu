@@ -20,7 +20,8 @@ constexpr int AT_ONCE = 16 / ROW_BLOCKS;  // splits whose loads are all in fligh
 // one tile of hopper.cu.
 extern "C" __global__ void __launch_bounds__(128 * MOST_CONSUMERS) hopper_sum(
     const __grid_constant__ Out out, int block_n, int cluster_m, int cluster_n, int m_clusters,
-    int n_clusters, int data_parallel_tiles, int tail_tiles, int splits, const float4* workspace)
+    int n_clusters, int data_parallel_tiles, int tail_tiles, int splits, const float4* workspace
+    FUSED_PARAMETER)
 {
     griddepcontrol_launch_dependents();
     griddepcontrol_wait();
@@ -60,10 +61,16 @@ extern "C" __global__ void __launch_bounds__(128 * MOST_CONSUMERS) hopper_sum(
                     warp * 16 + lane / 4;
     const int column = (tile.column * cluster_n + rank / cluster_m) * block_n + blockIdx.y * 8 +
                        2 * (lane % 4);
-    const Out of_tile = of_batch(out, tile.batch);
+    const Out of_tile = of_batch(out, tile.batch), stored = FUSES ? for_stores(of_tile) : of_tile;
+    auto element = [&](float x, int row, int column) {
+        return finished(x, row, column, of_tile, tile.batch, FUSED);
+    };
 #pragma unroll
     for (int i = 0; i < ROW_BLOCKS; ++i) {
-        store_pair(sum[i].x, sum[i].y, row + 64 * i, column, of_tile);
-        store_pair(sum[i].z, sum[i].w, row + 64 * i + 8, column, of_tile);
+        const int below = row + 64 * i, next = column + 1;
+        store_pair(element(sum[i].x, below, column), element(sum[i].y, below, next), below, column,
+                   stored);
+        store_pair(element(sum[i].z, below + 8, column), element(sum[i].w, below + 8, next), below + 8,
+                   column, stored);
     }
 }

@@ -109,12 +109,13 @@ template <int COUNT> struct alignas(COUNT * sizeof(float)) Numbers { float x[COU
 // of D. A lane stores WIDTH elements at once.
 template <int WIDTH, bool READS_C, typename P>
 __device__ inline void store_rows(const float* sums, const P& p, const Matrix<const OUTPUT>& c,
-                                  const Matrix<OUTPUT>& d, unsigned top, unsigned left) {
+                                  const Matrix<OUTPUT>& d, unsigned batch, unsigned top, unsigned left,
+                                  const Fused& fused) {
     const unsigned at = threadIdx.x % 32 * WIDTH, y = at / WARP_N, x = at % WARP_N;
     top += y, left += x;
     sums += y * PITCH + x;
     OUTPUT* to = d.at(top, left);
-    #pragma unroll(WIDTH > 1 && !READS_C ? 16 : 4)
+    #pragma unroll(WIDTH > 1 && !READS_C && !FUSES ? 16 : 4)
     for (int i = 0; i < 16 * WARP_N; i += 32 * WIDTH) {
         const unsigned down = i / WARP_N, across = i % WARP_N;
         if (top + down >= p.m || left + across >= p.columns) continue;
@@ -123,8 +124,10 @@ __device__ inline void store_rows(const float* sums, const P& p, const Matrix<co
         #pragma unroll
         for (int j = 0; j < WIDTH; ++j) {
             float value = scaled(sum.x[j], p.alpha);
-            if (READS_C && left + across + j < p.n)
-                value = plus_c(value, p.beta, to_float(*c.at(top + down, left + across + j)));
+            if ((READS_C || FUSES) && left + across + j < p.n) {
+                if (READS_C) value = plus_c(value, p.beta, to_float(*c.at(top + down, left + across + j)));
+                value = fused(value, batch, top + down, left + across + j);
+            }
             piece.x[j] = from_float<OUTPUT>(value);
         }
         OUTPUT* there = to + down * d.row_stride + across * d.column_stride;
@@ -138,7 +141,7 @@ __device__ inline void store_rows(const float* sums, const P& p, const Matrix<co
 
 template <typename P>
 __device__ inline void store(const Sums& sum, float* sums, const P& p, const Place& at, unsigned top,
-                             unsigned left) {
+                             unsigned left, const Fused& fused) {
     const Matrix<const OUTPUT> c = p.c[at.batch];
     Matrix<OUTPUT> d = p.d[at.batch];
     d.pointer += at.part * p.part_stride;
@@ -158,16 +161,16 @@ __device__ inline void store(const Sums& sum, float* sums, const P& p, const Pla
         }
         __syncwarp();
         const unsigned y = top + 16 * i;
-        if (by_pieces && p.beta == 0) store_rows<PIECE, false>(own, p, c, d, y, left);
-        else if (p.beta == 0) store_rows<1, false>(own, p, c, d, y, left);
-        else if (by_pieces) store_rows<PIECE, true>(own, p, c, d, y, left);
-        else store_rows<1, true>(own, p, c, d, y, left);
+        if (by_pieces && p.beta == 0) store_rows<PIECE, false>(own, p, c, d, at.batch, y, left, fused);
+        else if (p.beta == 0) store_rows<1, false>(own, p, c, d, at.batch, y, left, fused);
+        else if (by_pieces) store_rows<PIECE, true>(own, p, c, d, at.batch, y, left, fused);
+        else store_rows<1, true>(own, p, c, d, at.batch, y, left, fused);
         __syncwarp();
     }
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
-gemm_mma(const __grid_constant__ Product<u16, OUTPUT, float> p) {
+gemm_mma(const __grid_constant__ Product<u16, OUTPUT, float> p FUSED_PARAMETER) {
     extern __shared__ __align__(128) char shared[];
     begin_launch();
     const Place at(p, BLOCK_M, BLOCK_N);
@@ -176,5 +179,5 @@ gemm_mma(const __grid_constant__ Product<u16, OUTPUT, float> p) {
     const unsigned warp = threadIdx.x / 32, top = warp % WARPS_M * WARP_M, left = warp / WARPS_M * WARP_N;
     Sums sum = {};
     multiply(sum, shared_address(shared), a, b, at, top, left);
-    store(sum, (float*)shared, p, at, at.top + top, at.left + left);
+    store(sum, (float*)shared, p, at, at.top + top, at.left + left, FUSED);
 }

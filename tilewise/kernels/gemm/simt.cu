@@ -32,7 +32,7 @@ gemm_simt(const __grid_constant__ Product<real, real, real> p
 #if TMA
          , const __grid_constant__ TensorMap of_a, const __grid_constant__ TensorMap of_b
 #endif
-) {
+         FUSED_PARAMETER) {
     __shared__ __align__(ALIGNED) real shared[SHARED];
     begin_launch();
     const Place at(p, BLOCK_M, BLOCK_N);
@@ -55,10 +55,11 @@ gemm_simt(const __grid_constant__ Product<real, real, real> p
     if constexpr (BY_ELEMENTS) {
         if (!has_aligned_rows(d)) {
             __syncthreads();  // all threads have read ``shared``
-            store_by_elements<TileA, SHARED>(sum, shared, p.alpha, p.beta, c, d, at.top, at.left,
-                                             p.m, p.columns);
+            store_by_elements<TileA, SHARED>(sum, shared, p.alpha, p.beta, c, d, at.batch, at.top,
+                                             at.left, p.m, p.columns, FUSED);
             return;
         }
     }
-    store<TileA, TileB>(sum, p.alpha, p.beta, c, d, at.top, at.left, p.m, p.columns);
+    store<TileA, TileB>(sum, p.alpha, p.beta, c, d, at.batch, at.top, at.left, p.m, p.columns,
+                        FUSED);
 }

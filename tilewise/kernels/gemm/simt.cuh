@@ -177,8 +177,8 @@ __device__ inline bool has_aligned_rows(const Matrix<real>& d) {
 // where D's rows are contiguous and 16-byte aligned.
 template <typename TileA, typename TileB>
 __device__ inline void store(const real (&sum)[THREAD_M][THREAD_N], real alpha, real beta,
-                             const Matrix<const real>& c, const Matrix<real>& d, unsigned top,
-                             unsigned left, unsigned m, unsigned n) {
+                             const Matrix<const real>& c, const Matrix<real>& d, unsigned batch,
+                             unsigned top, unsigned left, unsigned m, unsigned n, const Fused& fused) {
     static_assert(TileB::NEIGHBOURS == PIECE);
     const bool by_pieces = has_aligned_rows(d);
     #pragma unroll
@@ -194,6 +194,7 @@ __device__ inline void store(const real (&sum)[THREAD_M][THREAD_N], real alpha, 
                 found.x[i] = epilogue(sum[u][v + i], alpha, beta,
                                       [&] { return *c.at(row, column + i); },
                                       [&] { return column + i < n; });
+                if (FUSES && column + i < n) found.x[i] = fused(found.x[i], batch, row, column + i);
             }
             if (by_pieces && column + PIECE <= n) *(Piece*)d.at(row, column) = found;
             else
@@ -217,8 +218,8 @@ constexpr int rows_at_once(int size) {
 template <typename TileA, int SIZE>
 __device__ inline void store_by_elements(const real (&sum)[THREAD_M][THREAD_N], real* shared,
                                          real alpha, real beta, const Matrix<const real>& c,
-                                         const Matrix<real>& d, unsigned top, unsigned left,
-                                         unsigned m, unsigned n) {
+                                         const Matrix<real>& d, unsigned batch, unsigned top,
+                                         unsigned left, unsigned m, unsigned n, const Fused& fused) {
     constexpr int ROWS = rows_at_once(SIZE), ROW = 32 * THREAD_N;  // of a warp: one row of each lane
     static_assert(SLICES == 1 && SLICE * THREAD_N <= SIZE);
     const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -246,7 +247,7 @@ __device__ inline void store_by_elements(const real (&sum)[THREAD_M][THREAD_N], 
             if (row >= m || column >= n) continue;
             real found = rows[i / THREAD_N * ROW + at];
             if (beta != 0) found = plus_c(found, beta, *c.at(row, column));
-            *d.at(row, column) = found;
+            *d.at(row, column) = fused(found, batch, row, column);
         }
         __syncwarp();
     }

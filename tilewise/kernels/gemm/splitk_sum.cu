@@ -20,7 +20,7 @@ struct Sum {
     real alpha, beta;
 };
 
-extern "C" __global__ void __launch_bounds__(THREADS) splitk_sum(const __grid_constant__ Sum p) {
+extern "C" __global__ void __launch_bounds__(THREADS) splitk_sum(const __grid_constant__ Sum p FUSED_PARAMETER) {
     begin_launch();
     const unsigned across = p.pitch / PIECE;
     const size_t pieces = (size_t)p.batch * p.m * across, step = (size_t)gridDim.x * THREADS / LANES;
@@ -57,8 +57,9 @@ extern "C" __global__ void __launch_bounds__(THREADS) splitk_sum(const __grid_co
         #pragma unroll
         for (int l = 0; l < PIECE; ++l) {
             if (column + l >= p.n) continue;
-            const real value = epilogue(sum.x[l], p.alpha, p.beta,
-                                        [&] { return to_float(*c.at(row, column + l)); });
+            real value = epilogue(sum.x[l], p.alpha, p.beta,
+                                  [&] { return to_float(*c.at(row, column + l)); });
+            value = FUSED(value, batch, row, column + l);
             *d.at(row, column + l) = from_float<OUTPUT>(value);
         }
     }

@@ -162,7 +162,7 @@ __device__ inline void multiply_step(float (&sum)[TILES][GROUPS][4],
 }
 
 extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS)
-thin_half(const __grid_constant__ Product p) {
+thin_half(const __grid_constant__ Product p FUSED_PARAMETER) {
     __shared__ float others[WARPS / 2][SUMS][32];
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
     const int part = warp % SPLIT;
@@ -233,9 +233,10 @@ thin_half(const __grid_constant__ Product p) {
                                                 : 16 * g + 8 * (i / 2) + tile);
                     const int other = 8 * group + 2 * t + i % 2;
                     if (row >= p.rows || other >= p.few_rows) continue;
-                    const float value = epilogue(sum[tile][group][i], p.alpha, p.beta, [&] {
+                    float value = epilogue(sum[tile][group][i], p.alpha, p.beta, [&] {
                         return to_float(p.c[batch * p.c_step + row * p.c_many + other * p.c_few]);
                     });
+                    value = FUSED(value, batch, other, row);
                     p.d[batch * p.d_step + row * p.d_many + other * p.d_few] = from_float<OUTPUT>(value);
                 }
     }

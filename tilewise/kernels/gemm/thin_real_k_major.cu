@@ -85,7 +85,7 @@ template <> __device__ inline real add_lanes(const real (&sum)[1], unsigned lane
 }
 
 extern "C" __global__ void __launch_bounds__(32 * WARPS, RESIDENTS)
-thin_real_k_major(const __grid_constant__ Product p) {
+thin_real_k_major(const __grid_constant__ Product p FUSED_PARAMETER) {
     __shared__ real parts[WARPS][SUMS];
     const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32, part = warp % SPLIT;
     const unsigned top = (blockIdx.x * (WARPS / SPLIT) + warp / SPLIT) * ROWS;
@@ -120,9 +120,10 @@ thin_real_k_major(const __grid_constant__ Product p) {
         }
         const unsigned row = top + lane / FEW, other = lane % FEW;
         if (part > 0 || lane >= SUMS || row >= p.stored || other >= p.few_rows) continue;
-        const real value = epilogue(mine, p.alpha, p.beta, [&] {
+        real value = epilogue(mine, p.alpha, p.beta, [&] {
             return p.c[batch * p.c_step + row * p.c_many + other * p.c_few];
         });
+        value = FUSED(value, batch, other, row);
         p.d[blockIdx.z * p.part_stride + batch * p.d_step + row * p.d_many + other * p.d_few] = value;
     }
 }

@@ -52,7 +52,7 @@ __device__ inline void add_step(real (&sum)[FEW][LINES], const real* const (&man
 }
 
 extern "C" __global__ void __launch_bounds__(32 * WARPS, RESIDENTS)
-thin_real_mn_major(const __grid_constant__ Product p) {
+thin_real_mn_major(const __grid_constant__ Product p FUSED_PARAMETER) {
     __shared__ real parts[SPLIT > 1 ? WARPS : 1][SUMS][32];
     const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32, part = warp % SPLIT;
     const unsigned top = (blockIdx.x * (WARPS / SPLIT) + warp / SPLIT) * 32 * LINES;
@@ -82,6 +82,7 @@ thin_real_mn_major(const __grid_constant__ Product p) {
             value = epilogue(value, p.alpha, p.beta, [&] {
                 return p.c[batch * p.c_step + row * p.c_many + other * p.c_few];
             });
+            value = FUSED(value, batch, other, row);
             p.d[blockIdx.z * p.part_stride + batch * p.d_step + row * p.d_many + other * p.d_few] = value;
         };
         if (SPLIT == 1) {

@@ -6,13 +6,14 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from tilewise.devices.arguments import TENSOR_MAP_BYTES
+from tilewise.gemm import fused
 from tilewise.gemm.families.hopper.cover import cover
 from tilewise.gemm.families.hopper.matrices import Matrix, box_of, matrix_of
 from tilewise.gemm.families.hopper.tiling import SUM_COLUMNS, Problem, Tiling
 from tilewise.gemm.families.hopper.variants import SOURCE, Variant, kernels_of, may_prefetch
 from tilewise.gemm.layouts import layout
 from tilewise.gemm.product import WORKSPACE, A, B, C, D, Product
-from tilewise.gemm.steps import Plan, Step
+from tilewise.gemm.steps import Plan
 from tilewise.launch import Launch
 from tilewise.places import ITEM_SIZES, Packed, Place
 
@@ -177,7 +178,7 @@ def plan(
         shared=tiling.shared_bytes(view),
         overlap=True,
     )  # fmt: skip
-    steps = [Step(kernels[0], main)]
+    steps = [fused.step(kernels[0], main, swapped)]
     if is_divided:
         summing = Launch(
             grid=(at.tail_tiles * tiling.tiles, tiling.block_n // SUM_COLUMNS, 1),
@@ -189,7 +190,7 @@ def plan(
             ),
             overlap=True,
         )  # fmt: skip
-        steps.append(Step(kernels[1], summing))
+        steps.append(fused.step(kernels[1], summing, swapped))
         workspace += at.tail_tiles * at.splits * tiling.tiles * 4 * tiling.block_m * tiling.block_n
     return Plan(
         steps=tuple(steps),

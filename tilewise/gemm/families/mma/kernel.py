@@ -6,7 +6,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from tilewise.devices.limits import MAX_GRID
-from tilewise.gemm import pack, splitk
+from tilewise.gemm import fused, pack, splitk
 from tilewise.gemm.families.mma.tiles import ITEM, TILES, Tiles
 from tilewise.gemm.layouts import TYPES, batched_matrix, layout
 from tilewise.gemm.product import WORKSPACE, A, B, C, D, Operand, Product
@@ -215,7 +215,7 @@ def _multiply(
     kernel = kernel_of(p.dtype, out.out_dtype, tiles, read[A], read[B], overlap)
     grid = (blocks_of(tiles, p), way.parts, 1)
     launch = Launch(grid, (tiles.threads, 1, 1), (given,), tiles.shared, overlap=overlap)
-    return Step(kernel, launch)
+    return fused.step(kernel, launch, out)
 
 
 def kernel_of(

@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from tilewise.devices.limits import MAX_GRID, RESERVED_SHARED
-from tilewise.gemm import pack, splitk, transpose
+from tilewise.gemm import fused, pack, splitk, transpose
 from tilewise.gemm.chip import H200, Chip
 from tilewise.gemm.families.simt.matrices import Access, Matrix, matrix_of
 from tilewise.gemm.families.simt.readings import Reading
@@ -161,7 +161,7 @@ def _multiply(choice: Choice, places: dict[int, Place], sums: Place | None, chip
         (blocks, parts, 1), (tiles.threads, 1, 1), (given, *maps), shared,
         overlap=chip.is_hopper,
     )  # fmt: skip
-    return Step(kernel, launch)
+    return fused.step(kernel, launch, out)
 
 
 def _operand(place: Place, x: Operand, found: Matrix) -> dict[str, Any]:

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from functools import cache
 
 from tilewise.devices.limits import MAX_GRID
-from tilewise.gemm import pack
+from tilewise.gemm import fused, pack
 from tilewise.gemm.chip import H200, Chip
 from tilewise.gemm.families.hopper.kernel import HALVES
 from tilewise.gemm.families.thin.sides import Sides, sides_of
 from tilewise.gemm.layouts import TYPES, layout
 from tilewise.gemm.pack import Packing
 from tilewise.gemm.product import ACCUMULATORS, WORKSPACE, A, B, D, Operand, Product
-from tilewise.gemm.steps import Plan, Step
+from tilewise.gemm.steps import Plan
 from tilewise.kernel import SOURCES, Kernel
 from tilewise.launch import Launch
 from tilewise.places import Packed, Place
@@ -220,7 +220,8 @@ def plan(product: Product, view: View, chip: Chip) -> Plan:
         args=(_packed(product, view, few, few_at),),
         overlap=chip.is_hopper,
     )
-    steps.append(Step(tiling.kernel(product.dtype, product.out_dtype, chip.is_hopper), launch))
+    kernel = tiling.kernel(product.dtype, product.out_dtype, chip.is_hopper)
+    steps.append(fused.step(kernel, launch, view.of_few_rows(product)))
     words = f"{view.names[1]} repacked; {tiling.words}" if workspace else tiling.words
     if tiling.split > 1:
         words += f", k divided by {tiling.split}"

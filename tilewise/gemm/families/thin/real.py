@@ -10,12 +10,12 @@ from itertools import product as combinations
 from operator import itemgetter
 
 from tilewise.devices.limits import MAX_GRID
-from tilewise.gemm import splitk
+from tilewise.gemm import fused, splitk
 from tilewise.gemm.chip import H200, Chip
 from tilewise.gemm.families.thin.sides import Sides, sides_of
 from tilewise.gemm.layouts import layout
 from tilewise.gemm.product import ALIGNMENT, REAL, WORKSPACE, A, B, D, Operand, Product
-from tilewise.gemm.steps import Plan, Step
+from tilewise.gemm.steps import Plan
 from tilewise.kernel import SOURCES, Kernel
 from tilewise.launch import Launch
 from tilewise.places import ITEM_SIZES, Packed, Place
@@ -233,7 +233,8 @@ def plan(product: Product, view: View, division: Division, is_hopper: bool) -> P
     )
     product = view.of_few_rows(product)
     packed = _packed(product, view, division)
-    steps = [Step(kernel, Launch(grid, (32 * WARPS, 1, 1), (packed,), overlap=is_hopper))]
+    launch = Launch(grid, (32 * WARPS, 1, 1), (packed,), overlap=is_hopper)
+    steps = [fused.step(kernel, launch, splitk.part_of(product) if parts > 1 else product)]
     rows = ROWS if view.is_k_major else 32 * ALIGNMENT // ITEM_SIZES[product.dtype]
     words, workspace = f"the thin kernel without tensor cores, {rows} x {view.count} a warp", 0
     if split > 1:

@@ -1,0 +1,144 @@
+"""The epilogue of a call: the caller's function, its operands, its results besides the first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tilewise.arrays.libraries import Array, Library, library_of
+from tilewise.epilogue import Traced, trace
+from tilewise.gemm.fused import MOST
+from tilewise.numbers import scalar
+from tilewise.places import ITEM_SIZES
+
+
+class Fusion(NamedTuple):
+    """A function of a call's product, element by element, that was found right.
+
+    Attributes
+    ----------
+    function : Traced
+    operands : tuple of array or float
+        In the function's order. Arrays broadcast to the result's shape; numbers are rounded to the
+        dtype of the sums.
+    outs : tuple of array or None
+        Where the results besides the first go; None for a new array.
+    """
+
+    function: Traced
+    operands: tuple[Array | float, ...]
+    outs: tuple[Array | None, ...]
+
+    @property
+    def arrays(self) -> list[tuple[str, Array]]:
+        """The operands that are arrays, with their names."""
+        pairs = zip(self.function.operands, self.operands, strict=True)
+        return [(name, x) for name, x in pairs if not isinstance(x, float)]
+
+    def evaluated(self, library: Library, acc: Array, sums: str) -> tuple[Array, ...]:
+        """Return the results in the dtype of the sums, computed by the arrays' own library."""
+        operands = [x if isinstance(x, float) else library.cast(x, sums) for x in self.operands]
+        with np.errstate(all="ignore"):
+            return self.function.evaluate(acc, operands)
+
+
+class Asked(NamedTuple):
+    """A function that was traced, and its operands as the caller gave them, in its order."""
+
+    function: Traced
+    operands: tuple[Any, ...]
+
+
+def asked(epilogue: Callable[..., Any] | None, operands: Mapping[str, Any]) -> Asked | None:
+    """Trace a call's epilogue; None where there is none.
+
+    Raises
+    ------
+    TypeError
+        If there are operands and no epilogue.
+    TraceError
+    """
+    if epilogue is None:
+        if operands:
+            raise TypeError(
+                f"matmul() got an unexpected keyword argument {next(iter(operands))!r}; operands "
+                "are for an epilogue"
+            )
+        return None
+    function = trace(epilogue, tuple(operands))
+    return Asked(function, tuple(operands[name] for name in function.operands))
+
+
+def fusion(
+    library: Library, asked: Asked | None, outs: Sequence[Array] | None, sums: str
+) -> Fusion | None:
+    """Check an epilogue's operands, but for their shapes; None for none.
+
+    Parameters
+    ----------
+    library : Library
+        Of the call's arrays.
+    asked : Asked or None
+    outs : sequence of array or None
+        That the caller gave for all results; None for new arrays.
+    sums : str
+        The dtype of the sums.
+
+    Raises
+    ------
+    TypeError, ValueError
+    """
+    results = 1 if asked is None else len(asked.function.results)
+    if outs is not None and len(outs) != results:
+        of = "without an epilogue there is" if asked is None else "the epilogue has"
+        count = "1 array" if len(outs) == 1 else f"{len(outs)} arrays"
+        raise ValueError(f"out has {count}; {of} {results}")
+    if asked is None:
+        return None
+    names = asked.function.operands
+    found = tuple(
+        _operand(library, name, x, sums) for name, x in zip(names, asked.operands, strict=True)
+    )
+    numbers = sum(isinstance(x, float) for x in found)
+    arrays = len(found) - numbers + results - 1
+    if max(numbers, arrays) > MOST:
+        raise ValueError(
+            f"the epilogue has {arrays} arrays, results besides the first included, and {numbers} "
+            f"numbers; it may have {MOST} of either"
+        )
+    return Fusion(
+        asked.function, found, (None,) * (results - 1) if outs is None else tuple(outs[1:])
+    )
+
+
+def _operand(library: Library, name: str, x: Any, sums: str) -> Array | float:
+    if isinstance(x, int | float | np.number):
+        return scalar(x, sums, name)  # type: ignore[arg-type]
+    found = library_of(x)
+    if found is None:
+        raise TypeError(
+            f"{name} is a {type(x).__qualname__}; an epilogue's operands are "
+            "numbers, or arrays of the library of a and b"
+        )
+    if found is not library:
+        raise TypeError(
+            f"a is {library.name}'s and {name} is {found.name}'s; pass arrays of one library"
+        )
+    dtype = library.dtype_of(x)
+    if dtype not in ITEM_SIZES:
+        raise TypeError(f"{name} has dtype {dtype}; {', '.join(ITEM_SIZES)} are supported")
+    return x
+
+
+def check_shape(name: str, x: Array, shape: tuple[int, ...]) -> None:
+    """Raise ValueError where an operand does not broadcast to the result's shape."""
+    try:
+        is_right = np.broadcast_shapes(tuple(x.shape), shape) == shape
+    except ValueError:
+        is_right = False
+    if not is_right:
+        raise ValueError(
+            f"{name} has shape {tuple(x.shape)}, which does not broadcast to the result's {shape}"
+        )

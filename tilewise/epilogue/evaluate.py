@@ -1,0 +1,259 @@
+"""What a traced function gives: for arrays, and between which bounds a kernel's result lies."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewise.epilogue.symbols import Symbol
+
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+
+# Largest errors in ulp of float and double, rounded up (CUDA Programming Guide, mathematical
+# functions); the operations that are not named are rounded correctly.
+ULPS = {"exp": 2, "log": 2, "log1p": 2, "tanh": 2, "erf": 2, "rsqrt": 2}
+INCREASING = ("exp", "log", "log1p", "tanh", "erf", "sqrt")
+LEAST = {"log": 0.0, "log1p": -1.0, "sqrt": 0.0, "rsqrt": 0.0}
+"""The least argument of those that have one."""
+
+
+def erf_of(x: npt.NDArray[Any]) -> Any:
+    """Return the error function of an array, by SciPy where it is installed."""
+    try:
+        return import_module("scipy.special").erf(x)
+    except ImportError:
+        x = np.asarray(x)
+        found = np.fromiter(map(math.erf, x.ravel().tolist()), np.float64, x.size)
+        kind = x.dtype if x.dtype.kind == "f" else np.dtype(np.float64)
+        return found.reshape(x.shape).astype(kind)[()]
+
+
+def evaluated(
+    results: Sequence[Any], needed: Sequence[Symbol], acc: Any, operands: Mapping[str, Any]
+) -> tuple[Any, ...]:
+    """Return a function's results.
+
+    Parameters
+    ----------
+    results : sequence of Symbol or float
+    needed : sequence of Symbol
+        The symbols that they need, arguments before those that use them.
+    acc : array
+        NumPy's, CuPy's or PyTorch's.
+    operands : mapping of str to array or float
+    """
+    functions = _functions(acc)
+    values: dict[int, Any] = {}
+
+    def value(x: Any) -> Any:
+        return values[id(x)] if isinstance(x, Symbol) else functions["constant"](x)
+
+    for symbol in needed:
+        if symbol.operation == "acc":
+            found = acc
+        elif symbol.operation == "operand":
+            found = operands[symbol.arguments[0]]
+            found = functions["constant"](found) if isinstance(found, float) else found
+        else:
+            found = functions[symbol.operation](*map(value, symbol.arguments))
+        values[id(symbol)] = found
+    return tuple(value(x) for x in results)
+
+
+def _functions(acc: Any) -> dict[str, Callable[..., Any]]:
+    """Return each operation on arrays of the library, in the dtype, of ``acc``."""
+    if type(acc).__module__.partition(".")[0] == "torch":
+        torch = import_module("torch")
+
+        def constant(x: float) -> Any:
+            return torch.tensor(x, dtype=acc.dtype, device=acc.device)
+
+        return {
+            "add": torch.add, "subtract": torch.sub, "multiply": torch.mul, "divide": torch.div,
+            "negative": torch.neg, "absolute": torch.abs, "minimum": torch.minimum,
+            "maximum": torch.maximum, "exp": torch.exp, "log": torch.log, "log1p": torch.log1p,
+            "tanh": torch.tanh, "erf": torch.erf, "sqrt": torch.sqrt, "rsqrt": torch.rsqrt,
+            "less": torch.lt, "less_equal": torch.le, "equal": torch.eq, "not_equal": torch.ne,
+            "and": torch.logical_and, "or": torch.logical_or, "not": torch.logical_not,
+            "where": torch.where, "constant": constant,
+        }  # fmt: skip
+    library = import_module(type(acc).__module__.partition(".")[0])
+    erf = erf_of if library is np else lambda x: import_module("cupyx.scipy.special").erf(x)
+    found: dict[str, Callable[..., Any]] = {
+        name: getattr(library, name)
+        for name in (
+            "add", "subtract", "multiply", "divide", "negative", "absolute", "minimum", "maximum",
+            "exp", "log", "log1p", "tanh", "sqrt", "less", "less_equal", "equal", "not_equal",
+            "where",
+        )
+    }  # fmt: skip
+    for name in ("and", "or", "not"):
+        found[name] = getattr(library, f"logical_{name}")
+    return {**found, "erf": erf, "rsqrt": lambda x: 1 / library.sqrt(x), "constant": acc.dtype.type}
+
+
+class Interval:
+    """Between which bounds a value lies, in float64; NaN for what is NaN for sure.
+
+    Parameters
+    ----------
+    low, high : array
+    """
+
+    def __init__(self, low: Floats, high: Floats) -> None:
+        self.low, self.high = low, high
+
+
+class Condition:
+    """Whether a condition may hold, and may not."""
+
+    def __init__(self, may_hold: Bools, may_fail: Bools) -> None:
+        self.may_hold, self.may_fail = may_hold, may_fail
+
+
+class Enclosure:
+    """Intervals of a function's values, where it is computed in float32 or float64.
+
+    Parameters
+    ----------
+    unit : float
+        Half the distance from 1 to the next number.
+    least, largest : float
+        The smallest and the largest positive number.
+    """
+
+    def __init__(self, unit: float, least: float, largest: float) -> None:
+        self.unit, self.least, self.largest = unit, least, largest
+
+    def of(
+        self, results: Sequence[Any], needed: Sequence[Symbol], acc: Interval,
+        operands: Mapping[str, Floats],
+    ) -> list[Interval]:  # fmt: skip
+        """Return where each result lies; parameters as :func:`evaluated` has them."""
+        values: dict[int, Any] = {}
+
+        def value(x: Any) -> Any:
+            if isinstance(x, Symbol):
+                return values[id(x)]
+            rounded = np.asarray(np.float32(x) if self.unit > 2.0**-50 else x, np.float64)
+            return Interval(rounded, rounded)
+
+        with np.errstate(all="ignore"):
+            for symbol in needed:
+                if symbol.operation == "acc":
+                    found: Any = acc
+                elif symbol.operation == "operand":
+                    each = operands[symbol.arguments[0]]
+                    found = Interval(each, each)
+                else:
+                    found = self._operate(symbol.operation, [value(x) for x in symbol.arguments])
+                values[id(symbol)] = found
+            return [value(x) for x in results]
+
+    def _operate(self, operation: str, given: list[Any]) -> Any:
+        if operation in ("less", "less_equal", "equal", "not_equal", "and", "or", "not"):
+            return _condition(operation, given)
+        if operation == "where":
+            return _chosen(*given)
+        low, high = _BOUNDS.get(operation, _by_corners(operation))(*given)
+        if operation in ("negative", "absolute", "minimum", "maximum"):
+            return Interval(low, high)
+        return self._wider(low, high, ULPS.get(operation, 0))
+
+    def _wider(self, low: Floats, high: Floats, ulps: int) -> Interval:
+        """Allow for the rounding, of this dtype and of float64 in which it is computed here."""
+        relative = (1 + 2 * ulps) * self.unit + 8 * 2.0**-53
+        low = low - (np.abs(low) * relative + (1 + ulps) * self.least)
+        high = high + (np.abs(high) * relative + (1 + ulps) * self.least)
+        # What is larger than any number may be infinity; and infinity minus infinity is NaN here.
+        low = np.where(low < -self.largest, -np.inf, low)
+        high = np.where(high > self.largest, np.inf, high)
+        return Interval(low, high)
+
+
+def _by_corners(operation: str) -> Callable[..., tuple[Floats, Floats]]:
+    function = {
+        "add": np.add, "subtract": np.subtract, "multiply": np.multiply, "divide": np.divide,
+        "minimum": np.minimum, "maximum": np.maximum,
+    }.get(operation)  # fmt: skip
+    if function is None:
+        return lambda x: _by_ends(operation, x)
+
+    def bounds(x: Interval, y: Interval) -> tuple[Floats, Floats]:
+        corners = [function(a, b) for a in (x.low, x.high) for b in (y.low, y.high)]
+        low, high = np.minimum.reduce(corners), np.maximum.reduce(corners)
+        if operation == "divide":
+            through_zero = (y.low <= 0) & (y.high >= 0) & (y.low < y.high)
+            low, high = np.where(through_zero, -np.inf, low), np.where(through_zero, np.inf, high)
+        return _unknown_where_nan(low, high, x, y)
+
+    return bounds
+
+
+def _unknown_where_nan(
+    low: Floats, high: Floats, x: Interval, y: Interval
+) -> tuple[Floats, Floats]:
+    """A corner that is NaN (0 times infinity) of values that differ says nothing."""
+    nan = np.isnan(x.low) | np.isnan(y.low)
+    exact = ((x.low == x.high) & (y.low == y.high)) | nan
+    unknown = np.isnan(low) & ~exact
+    return np.where(unknown, -np.inf, low), np.where(unknown, np.inf, high)
+
+
+def _by_ends(operation: str, x: Interval) -> tuple[Floats, Floats]:
+    if operation == "rsqrt":
+        function: Any = lambda value: 1 / np.sqrt(value)  # noqa: E731
+    else:
+        function = erf_of if operation == "erf" else getattr(np, operation)
+    low, high = function(x.low), function(x.high)
+    if operation not in INCREASING:
+        low, high = high, low
+    least = LEAST.get(operation)
+    if least is not None:  # NaN below it
+        unknown = (x.low < least) & (x.high >= least)
+        low, high = np.where(unknown, -np.inf, low), np.where(unknown, np.inf, high)
+    return low, high
+
+
+def _absolute(x: Interval) -> tuple[Floats, Floats]:
+    low, high = np.abs(x.low), np.abs(x.high)
+    least = np.where((x.low <= 0) & (x.high >= 0), 0.0, np.minimum(low, high))
+    return least, np.maximum(low, high)
+
+
+_BOUNDS: dict[str, Callable[..., tuple[Floats, Floats]]] = {
+    "negative": lambda x: (-x.high, -x.low),
+    "absolute": _absolute,
+}
+
+
+def _condition(operation: str, given: list[Any]) -> Condition:
+    if operation == "not":
+        return Condition(given[0].may_fail, given[0].may_hold)
+    x, y = given
+    if operation == "and":
+        return Condition(x.may_hold & y.may_hold, x.may_fail | y.may_fail)
+    if operation == "or":
+        return Condition(x.may_hold | y.may_hold, x.may_fail & y.may_fail)
+    nan = np.isnan(x.low) | np.isnan(y.low) | np.isnan(x.high) | np.isnan(y.high)
+    if operation == "less":
+        return Condition(x.low < y.high, (x.high >= y.low) | nan)
+    if operation == "less_equal":
+        return Condition(x.low <= y.high, (x.high > y.low) | nan)
+    same = (x.low <= y.high) & (y.low <= x.high)
+    exact = (x.low == x.high) & (y.low == y.high)
+    differ = ~(same & exact)
+    return Condition(same, differ) if operation == "equal" else Condition(differ, same)
+
+
+def _chosen(condition: Condition, x: Interval, y: Interval) -> Interval:
+    hold, fail = condition.may_hold, condition.may_fail
+    low = np.where(hold, np.where(fail, np.minimum(x.low, y.low), x.low), y.low)
+    high = np.where(hold, np.where(fail, np.maximum(x.high, y.high), x.high), y.high)
+    return Interval(low, high)

@@ -1,0 +1,139 @@
+"""Functions for epilogues: of a product's elements, and of numbers and NumPy arrays as well."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from tilewise.epilogue.evaluate import erf_of
+from tilewise.epilogue.symbols import Symbol, applied, operate
+
+__all__ = [
+    "clip",
+    "erf",
+    "exp",
+    "gelu",
+    "leaky_relu",
+    "log",
+    "log1p",
+    "maximum",
+    "minimum",
+    "relu",
+    "rsqrt",
+    "sigmoid",
+    "silu",
+    "softplus",
+    "sqrt",
+    "tanh",
+    "where",
+]
+
+
+def _is_traced(*values: Any) -> bool:
+    return any(isinstance(x, Symbol) for x in values)
+
+
+def where(condition: Any, x: Any, y: Any) -> Any:
+    """``x`` where the condition holds, and ``y`` elsewhere."""
+    if not _is_traced(condition, x, y):
+        return np.where(condition, x, y)
+    return operate("where", condition, x, y)
+
+
+def minimum(x: Any, y: Any) -> Any:
+    """The smaller one; NaN where either is, as in :data:`numpy.minimum`."""
+    return operate("minimum", x, y) if _is_traced(x, y) else np.minimum(x, y)
+
+
+def maximum(x: Any, y: Any) -> Any:
+    """The larger one; NaN where either is, as in :data:`numpy.maximum`."""
+    return operate("maximum", x, y) if _is_traced(x, y) else np.maximum(x, y)
+
+
+def clip(x: Any, low: Any, high: Any) -> Any:
+    """``x`` from ``low`` to ``high``."""
+    return applied("clip", x, low, high)(minimum(maximum(x, low), high))
+
+
+def exp(x: Any) -> Any:
+    """The exponential function."""
+    return operate("exp", x) if _is_traced(x) else np.exp(x)
+
+
+def log(x: Any) -> Any:
+    """The natural logarithm."""
+    return operate("log", x) if _is_traced(x) else np.log(x)
+
+
+def log1p(x: Any) -> Any:
+    """The natural logarithm of 1 + x, exact for small x."""
+    return operate("log1p", x) if _is_traced(x) else np.log1p(x)
+
+
+def tanh(x: Any) -> Any:
+    """The hyperbolic tangent."""
+    return operate("tanh", x) if _is_traced(x) else np.tanh(x)
+
+
+def erf(x: Any) -> Any:
+    """The error function."""
+    return operate("erf", x) if _is_traced(x) else erf_of(np.asarray(x))
+
+
+def sqrt(x: Any) -> Any:
+    """The square root."""
+    return operate("sqrt", x) if _is_traced(x) else np.sqrt(x)
+
+
+def rsqrt(x: Any) -> Any:
+    """One by the square root."""
+    return operate("rsqrt", x) if _is_traced(x) else 1 / np.sqrt(x)
+
+
+def sigmoid(x: Any) -> Any:
+    """1 / (1 + exp(-x))."""
+    return applied("sigmoid", x)(1 / (1 + exp(-x)))
+
+
+def relu(x: Any) -> Any:
+    """The larger of ``x`` and 0."""
+    return applied("relu", x)(maximum(x, 0))
+
+
+def leaky_relu(x: Any, slope: Any = 0.01) -> Any:
+    """``x`` where it is positive, and ``slope`` times ``x`` elsewhere."""
+    return applied("leaky_relu", x, slope)(where(x > 0, x, slope * x))
+
+
+def silu(x: Any) -> Any:
+    """x / (1 + exp(-x)), also called swish."""
+    return applied("silu", x)(x / (1 + exp(-x)))
+
+
+def softplus(x: Any) -> Any:
+    """log(1 + exp(x)), which does not overflow."""
+    return applied("softplus", x)(maximum(x, 0) + log1p(exp(-abs(x))))
+
+
+def gelu(x: Any, approximate: str = "none") -> Any:
+    """x times the normal distribution's share below x.
+
+    Parameters
+    ----------
+    x : array or float
+    approximate : str
+        ``"none"``, by :func:`erf`; or ``"tanh"``, an approximation as PyTorch has it.
+
+    Raises
+    ------
+    ValueError
+        If ``approximate`` is neither.
+    """
+    if approximate == "none":
+        return applied("gelu", x)(x * (0.5 * (1 + erf(x * math.sqrt(0.5)))))
+    if approximate != "tanh":
+        raise ValueError(f"approximate is {approximate!r}; it takes 'none' or 'tanh'")
+    inner = math.sqrt(2 / math.pi) * (x + 0.044715 * (x * x * x))
+    return applied("gelu", x, "tanh")(x * (0.5 * (1 + tanh(inner))))

@@ -1,0 +1,260 @@
+"""Symbols, on which a function is called to see what it computes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+
+from tilewise.errors import TraceError
+
+FOLDER = str(Path(__file__).parent)
+BOOLEANS = frozenset({"less", "less_equal", "equal", "not_equal", "and", "or", "not"})
+"""The operations whose results are conditions."""
+
+
+class Symbols:
+    """The symbols of one tracing, in the order in which they were made; equal ones are one."""
+
+    def __init__(self) -> None:
+        self.made: dict[tuple[Any, ...], Symbol] = {}
+
+    def make(self, operation: str, *arguments: Any) -> Symbol:
+        """Return the symbol of an operation on symbols of this tracing, and on numbers."""
+        # 0.0 equals -0.0, and no NaN itself: numbers are told apart by their text.
+        key = (operation, *(x if isinstance(x, Symbol) else repr(x) for x in arguments))
+        found = self.made.get(key)
+        if found is None:
+            found = self.made[key] = Symbol(self, operation, arguments)
+        return found
+
+
+class Symbol:
+    """A value of a function that is traced: of each element the same operations.
+
+    Attributes
+    ----------
+    symbols : Symbols
+        Those of its tracing.
+    operation : str
+        ``"acc"``, ``"operand"``, or one of ``operations.py``.
+    arguments : tuple of Symbol or float or str
+        The operation's; of an operand, its name.
+    shown : tuple or None
+        The name and the arguments of the function that made it, for people.
+    """
+
+    __slots__ = ("arguments", "operation", "shown", "symbols")
+    __array_priority__ = 1000
+
+    def __init__(self, symbols: Symbols, operation: str, arguments: tuple[Any, ...]) -> None:
+        self.symbols, self.operation, self.arguments = symbols, operation, arguments
+        self.shown: tuple[str, tuple[Any, ...]] | None = None
+
+    __hash__ = object.__hash__
+
+    @property
+    def is_condition(self) -> bool:
+        """Whether it is the result of a comparison."""
+        return self.operation in BOOLEANS
+
+    def __add__(self, other: Any) -> Symbol:
+        return operate("add", self, other)
+
+    def __radd__(self, other: Any) -> Symbol:
+        return operate("add", other, self)
+
+    def __sub__(self, other: Any) -> Symbol:
+        return operate("subtract", self, other)
+
+    def __rsub__(self, other: Any) -> Symbol:
+        return operate("subtract", other, self)
+
+    def __mul__(self, other: Any) -> Symbol:
+        return operate("multiply", self, other)
+
+    def __rmul__(self, other: Any) -> Symbol:
+        return operate("multiply", other, self)
+
+    def __truediv__(self, other: Any) -> Symbol:
+        return operate("divide", self, other)
+
+    def __rtruediv__(self, other: Any) -> Symbol:
+        return operate("divide", other, self)
+
+    def __neg__(self) -> Symbol:
+        return operate("negative", self)
+
+    def __pos__(self) -> Symbol:
+        return self
+
+    def __abs__(self) -> Symbol:
+        return operate("absolute", self)
+
+    def __pow__(self, power: Any) -> Symbol:
+        if isinstance(power, int | float) and power == 0.5:
+            return operate("sqrt", self)
+        if not isinstance(power, int) or isinstance(power, bool) or not 1 <= power <= 16:
+            fail(f"** {power!r} can't be traced", "powers are 0.5, and whole numbers from 1 to 16")
+        result, square = None, self
+        while power:
+            if power % 2:
+                result = square if result is None else result * square
+            power //= 2
+            if power:
+                square = square * square
+        assert result is not None
+        return result
+
+    def __lt__(self, other: Any) -> Symbol:
+        return operate("less", self, other)
+
+    def __le__(self, other: Any) -> Symbol:
+        return operate("less_equal", self, other)
+
+    def __gt__(self, other: Any) -> Symbol:
+        return operate("less", other, self)
+
+    def __ge__(self, other: Any) -> Symbol:
+        return operate("less_equal", other, self)
+
+    def __eq__(self, other: object) -> Any:
+        return operate("equal", self, other)
+
+    def __ne__(self, other: object) -> Any:
+        return operate("not_equal", self, other)
+
+    def __and__(self, other: Any) -> Symbol:
+        return operate("and", self, other)
+
+    __rand__ = __and__
+
+    def __or__(self, other: Any) -> Symbol:
+        return operate("or", self, other)
+
+    __ror__ = __or__
+
+    def __invert__(self) -> Symbol:
+        return operate("not", self)
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **given: Any) -> Symbol:
+        operation = _UFUNCS.get(ufunc.__name__)
+        if operation is None or method != "__call__" or given:
+            fail(f"numpy.{ufunc.__name__} can't be traced", "tilewise has functions for epilogues")
+        if operation.startswith("greater"):
+            return operate(operation.replace("greater", "less"), *inputs[::-1])
+        return operate(operation, *inputs)
+
+    def __array_function__(self, function: Any, *_: Any) -> NoReturn:
+        fail(f"numpy.{function.__name__} can't be traced", "tilewise.where and alike can")
+
+    def __array__(self, *_: Any, **__: Any) -> NoReturn:
+        fail("there is no array of the accumulators yet", "compute with acc itself")
+
+    def __bool__(self) -> NoReturn:
+        fail(
+            "`if`, `and`, `or`, `while`, min and max ask whether a value is true, and each element "
+            "has its own",
+            "tilewise.where, minimum and maximum choose by the element, & and | join conditions",
+        )
+
+    def __float__(self) -> NoReturn:
+        fail("a value of the epilogue is no number yet", "tilewise.exp, tanh and alike take it")
+
+    __int__ = __index__ = __float__
+
+    def __complex__(self) -> NoReturn:
+        self.__float__()
+
+    def __iter__(self) -> NoReturn:
+        fail("a value of the epilogue has no elements", "it stands for one element itself")
+
+    def __getitem__(self, _: Any) -> NoReturn:
+        self.__iter__()
+
+    def __len__(self) -> NoReturn:
+        self.__iter__()
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        fail(f"a value of the epilogue has no {name!r}", "tilewise has functions for epilogues")
+
+    def __repr__(self) -> str:
+        return f"<a value of an epilogue: {self.operation}>"
+
+
+_UFUNCS = {
+    name: name
+    for name in (
+        "add", "subtract", "multiply", "divide", "negative", "absolute", "minimum", "maximum",
+        "exp", "log", "log1p", "tanh", "sqrt", "less", "less_equal", "greater", "greater_equal",
+        "equal", "not_equal",
+    )
+} | {"logical_and": "and", "logical_or": "or", "logical_not": "not", "bitwise_and": "and",
+     "bitwise_or": "or", "invert": "not"}  # fmt: skip
+"""Operations by the names of NumPy's functions."""
+
+
+def operate(operation: str, *arguments: Any) -> Symbol:
+    """Return the symbol of an operation, one of whose arguments at least is a symbol.
+
+    Raises
+    ------
+    TraceError
+        If an argument is no number and no symbol, or a condition where a number is wanted.
+    """
+    symbols = next(x.symbols for x in arguments if isinstance(x, Symbol))
+    found = tuple(x if isinstance(x, Symbol) else number(x) for x in arguments)
+    for i, x in enumerate(found):
+        wants_condition = operation in ("and", "or", "not") or (operation == "where" and i == 0)
+        is_condition = isinstance(x, Symbol) and x.is_condition
+        if isinstance(x, Symbol) and x.symbols is not symbols:
+            fail("a value of another call's epilogue is used", "give it as an operand")
+        if wants_condition and not is_condition:
+            fail(f"{operation!r} takes a condition, as x > 0", "compare the value with a number")
+        if is_condition and not wants_condition:
+            fail("a condition is used as a number", "tilewise.where(condition, 1, 0) is one")
+    return symbols.make(operation, *found)
+
+
+def number(x: Any) -> float:
+    """Return a constant of an epilogue.
+
+    Raises
+    ------
+    TraceError
+        If it is none.
+    """
+    if isinstance(x, bool | np.bool_) or not isinstance(x, int | float | np.integer | np.floating):
+        kind = f"{type(x).__module__}.{type(x).__qualname__}".removeprefix("builtins.")
+        fail(
+            f"a {kind} can't be part of an epilogue",
+            "numbers can, and arrays as operands: matmul(a, b, epilogue=lambda acc, x: ..., x=x)",
+        )
+    try:
+        return float(x)
+    except OverflowError:
+        fail("an integer is larger than any float", "constants are numbers of float64")
+
+
+def fail(what: str, instead: str) -> NoReturn:
+    """Raise TraceError, with the line of the caller's function."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(FOLDER):
+        frame = frame.f_back
+    raise TraceError(f"{frame.f_code.co_filename}:{frame.f_lineno}: {what}; {instead}") from None
+
+
+def applied(name: str, *arguments: Any) -> Callable[[Symbol], Symbol]:
+    """Return what notes on a symbol which function made it, for people."""
+
+    def note(result: Symbol) -> Symbol:
+        if isinstance(result, Symbol) and result.shown is None:
+            result.shown = (name, arguments)
+        return result
+
+    return note

@@ -1,0 +1,320 @@
+"""A function of an epilogue, traced: what it computes, as CUDA C++, on arrays, and in words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import FunctionType
+from typing import Any
+from weakref import WeakValueDictionary
+
+import numpy as np
+
+from tilewise.epilogue.evaluate import Enclosure, Floats, Interval, evaluated
+from tilewise.epilogue.symbols import Symbol, Symbols, number
+from tilewise.errors import TraceError
+
+_INFIX = {
+    "add": "+", "subtract": "-", "multiply": "*", "divide": "/", "less": "<", "less_equal": "<=",
+    "equal": "==", "not_equal": "!=", "and": "&&", "or": "||",
+}  # fmt: skip
+VARIADIC = 0x0C  # of a code's flags: *args, **kwargs (inspect.CO_VARARGS, CO_VARKEYWORDS)
+_PREFIX = {"negative": "-", "not": "!"}
+# How tightly an operation binds, for people.
+_BINDS = {"or": 1, "and": 2, "equal": 3, "not_equal": 3, "less": 3, "less_equal": 3, "add": 4,
+          "subtract": 4, "multiply": 5, "divide": 5, "negative": 6, "not": 6}  # fmt: skip
+
+
+class Traced:
+    """What a function computes. Equal computations are the same object.
+
+    Attributes
+    ----------
+    operands : tuple of str
+        The names of its operands, in its own order.
+    results : tuple of Symbol or float
+    is_tuple : bool
+        Whether it returned a tuple of them.
+    statements : tuple of str
+        C++ declarations that compute ``values`` from ``acc`` and ``x0``, ``x1`` ..., the operands;
+        all are of the type ``real``.
+    values : tuple of str
+        A C++ expression for each result.
+    """
+
+    __slots__ = (
+        "__weakref__", "_needed", "is_tuple", "operands", "results", "statements", "values",
+    )  # fmt: skip
+
+    def __init__(self, operands: tuple[str, ...], results: tuple[Any, ...], is_tuple: bool) -> None:
+        self.operands, self.results, self.is_tuple = operands, results, is_tuple
+        self._needed = _needed(results)
+        names: dict[int, str] = {}
+        statements: list[str] = []
+        for symbol in self._needed:
+            if symbol.operation == "acc":
+                names[id(symbol)] = "acc"
+            elif symbol.operation == "operand":
+                names[id(symbol)] = f"x{operands.index(symbol.arguments[0])}"
+            else:
+                names[id(symbol)] = name = f"t{len(statements)}"
+                kind = "bool" if symbol.is_condition else "real"
+                statements.append(f"const {kind} {name} = {_text(symbol, names)};")
+        self.statements = tuple(statements)
+        self.values = tuple(names[id(x)] if isinstance(x, Symbol) else constant(x) for x in results)
+
+    def evaluate(self, acc: Any, operands: Sequence[Any]) -> tuple[Any, ...]:
+        """Return the results for an array of sums.
+
+        Parameters
+        ----------
+        acc : array
+            NumPy's, CuPy's or PyTorch's, of float32 or float64.
+        operands : sequence of array or float
+            In the function's order; arrays of the same library and dtype.
+        """
+        given = dict(zip(self.operands, operands, strict=True))
+        return evaluated(self.results, self._needed, acc, given)
+
+    def enclose(
+        self, low: Floats, high: Floats, operands: Sequence[Any], dtype: str
+    ) -> list[tuple[Floats, Floats]]:
+        """Return between which bounds a kernel's results lie.
+
+        Parameters
+        ----------
+        low, high : array of float64
+            Between which the sums lie.
+        operands : sequence of array or float
+            In the function's order. Kernels round them to ``dtype``, too.
+        dtype : str
+            In which it is computed: float32 or float64.
+
+        Notes
+        -----
+        By interval arithmetic, each operation rounded correctly (contracted to a fused one or not)
+        and each function with the error that NVIDIA documents. Where a NaN is possible and not
+        sure, the bounds are minus and plus infinity.
+        """
+        kind = np.finfo(dtype)
+        enclosure = Enclosure(float(kind.eps) / 2, float(kind.smallest_subnormal), float(kind.max))
+        given = {
+            name: np.asarray(x).astype(dtype).astype(np.float64)
+            for name, x in zip(self.operands, operands, strict=True)
+        }
+        found = enclosure.of(self.results, self._needed, Interval(low, high), given)
+        return [(x.low, x.high) for x in found]
+
+    def __str__(self) -> str:
+        shown = ", ".join(_shown(x)[0] for x in self.results)
+        return f"({shown})" if self.is_tuple else shown
+
+    def __repr__(self) -> str:
+        return f"<epilogue {self}>"
+
+
+class Epilogue:
+    """A function that is traced once, for many products.
+
+    What it reads besides its arguments, as a closure's variables, counts as it was at that time.
+
+    Parameters
+    ----------
+    function : callable
+        As :func:`tilewise.matmul` takes it for ``epilogue``.
+
+    Raises
+    ------
+    TraceError
+        If it does what no kernel can.
+
+    Examples
+    --------
+    >>> import numpy as np, tilewise
+    >>> biased = tilewise.Epilogue(lambda acc, bias: tilewise.relu(acc + bias))
+    >>> print(biased)
+    relu(acc + bias)
+    >>> tilewise.matmul(np.ones((1, 2)), np.eye(2), epilogue=biased, bias=np.array([-3.0, 1.0]))
+    array([[0., 2.]])
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.traced = _traced(function, _parameters(function)[0])
+        self._function = function
+
+    def __call__(self, *values: Any, **operands: Any) -> Any:
+        """Call the function, as on arrays."""
+        return self._function(*values, **operands)
+
+    def __str__(self) -> str:
+        return str(self.traced)
+
+    @property
+    def cuda(self) -> str:
+        """What kernels compute, as CUDA C++."""
+        return "\n".join((*self.traced.statements, f"return {', '.join(self.traced.values)};"))
+
+
+_interned: WeakValueDictionary[tuple[Any, ...], Traced] = WeakValueDictionary()
+
+
+def trace(function: Callable[..., Any] | Epilogue, names: Sequence[str]) -> Traced:
+    """Return what a function computes; it is called once, on symbols.
+
+    Parameters
+    ----------
+    function : callable
+        Its first parameter is the accumulator, whatever its name; the others are operands.
+    names : sequence of str
+        Of the operands that it is given.
+
+    Raises
+    ------
+    TraceError
+        If it does what no kernel can, or takes other operands.
+    """
+    if isinstance(function, Epilogue):
+        traced = function.traced
+        if set(traced.operands) != set(names):
+            _check_names(str(function), traced.operands, (), names)
+        return traced
+    parameters, optional = _parameters(function)
+    if parameters != tuple(names):
+        _check_names(_name(function), parameters, optional, names)
+        parameters = tuple(x for x in parameters if x in names)
+    return _traced(function, parameters)
+
+
+def _traced(function: Callable[..., Any], operands: tuple[str, ...]) -> Traced:
+    symbols = Symbols()
+    given = {name: symbols.make("operand", name) for name in operands}
+    found = function(symbols.make("acc"), **given)
+    is_tuple = isinstance(found, tuple)
+    results = tuple(_result(function, x) for x in (found if is_tuple else (found,)))
+    if not results:
+        raise TraceError(f"{_name(function)} returns no result")
+    traced = Traced(operands, results, is_tuple)
+    key = (operands, traced.statements, traced.values, is_tuple)
+    return _interned.setdefault(key, traced)
+
+
+def _result(function: Callable[..., Any], x: Any) -> Any:
+    if isinstance(x, Symbol):
+        if x.is_condition:
+            raise TraceError(
+                f"{_name(function)} returns a condition; a number is "
+                "tilewise.where(condition, 1, 0)"
+            )
+        return x
+    if x is None:
+        raise TraceError(f"{_name(function)} returns None, and not what becomes of acc")
+    return number(x)
+
+
+def _name(function: Callable[..., Any]) -> str:
+    code = getattr(function, "__code__", None)
+    name = getattr(function, "__qualname__", type(function).__qualname__)
+    return name if code is None else f"{name} ({code.co_filename}:{code.co_firstlineno})"
+
+
+def _parameters(function: Callable[..., Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the names of a function's parameters besides the first, and of those with defaults."""
+    if isinstance(function, FunctionType) and not hasattr(function, "__wrapped__"):
+        code = function.__code__  # inspect takes as long as all of the tracing
+        names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+        if names and not code.co_flags & VARIADIC:
+            count = len(function.__defaults__ or ())
+            positional = names[code.co_argcount - count : code.co_argcount] if count else ()
+            return names[1:], (*positional, *(function.__kwdefaults__ or ()))
+    elif not callable(function):
+        raise TypeError(f"epilogue is {function!r}; it takes a function")
+    import inspect  # which takes milliseconds to import, and few functions need it
+
+    parameters = list(inspect.signature(function).parameters.values())
+    if not parameters:
+        raise TraceError(f"{_name(function)} has no parameter; its first is the accumulator")
+    for x in parameters:
+        if x.kind in (x.VAR_POSITIONAL, x.VAR_KEYWORD):
+            raise TraceError(f"{_name(function)} takes {x}; name the operands one by one")
+    optional = tuple(x.name for x in parameters[1:] if x.default is not x.empty)
+    return tuple(x.name for x in parameters[1:]), optional
+
+
+def _check_names(
+    function: str, parameters: Sequence[str], optional: Sequence[str], names: Sequence[str]
+) -> None:
+    missing = [x for x in parameters if x not in names and x not in optional]
+    if missing:
+        raise TraceError(f"{function} takes {missing[0]!r}; give {missing[0]}=...")
+    unknown = [x for x in names if x not in parameters]
+    if unknown:
+        takes = ", ".join(parameters) or "no operand"
+        raise TraceError(f"{function} takes {takes}, and not {unknown[0]!r}")
+
+
+def _needed(results: Sequence[Any]) -> list[Symbol]:
+    """Return the symbols that results need, arguments before those that use them."""
+    found: dict[int, Symbol] = {}
+
+    def visit(x: Any) -> Iterator[Any]:
+        if isinstance(x, Symbol) and id(x) not in found:
+            yield from x.arguments
+            found[id(x)] = x
+
+    # By hand, for a long chain of operations is deeper than Python's stack.
+    for result in results:
+        stack = [(result, visit(result))]
+        while stack:
+            following = next(stack[-1][1], None)
+            if following is None:
+                stack.pop()
+            elif isinstance(following, Symbol):
+                stack.append((following, visit(following)))
+    return list(found.values())
+
+
+def _text(symbol: Symbol, names: Mapping[int, str]) -> str:
+    given = [names[id(x)] if isinstance(x, Symbol) else constant(x) for x in symbol.arguments]
+    operation = symbol.operation
+    if operation in _INFIX:
+        return f"{given[0]} {_INFIX[operation]} {given[1]}"
+    if operation in _PREFIX:
+        return f"{_PREFIX[operation]}{given[0]}"
+    if operation == "where":
+        return f"{given[0]} ? {given[1]} : {given[2]}"
+    return f"f_{operation}({', '.join(given)})"
+
+
+def constant(x: float) -> str:
+    """Return a number as C++ has it, rounded to ``real``."""
+    if math.isnan(x):
+        return "(real)__int_as_float(0x7fc00000)"
+    if math.isinf(x):
+        return f"(real)__int_as_float(0x{'7f' if x > 0 else 'ff'}800000)"
+    return f"(real){x!r}" if math.copysign(1, x) > 0 else f"(real)({x!r})"
+
+
+def _shown(x: Any) -> tuple[str, int]:
+    """Return a value for people, and how tightly its last operation binds."""
+    if not isinstance(x, Symbol):
+        return (f"{x:g}" if float(f"{x:g}") == x else repr(x)), 6 if x < 0 else 9
+    if x.shown is not None:
+        name, arguments = x.shown
+        words = (each if isinstance(each, str) else _shown(each)[0] for each in arguments)
+        return f"{name}({', '.join(words)})", 9
+    if x.operation == "acc":
+        return "acc", 9
+    if x.operation == "operand":
+        return str(x.arguments[0]), 9
+    given = [_shown(each) for each in x.arguments]
+    binds = _BINDS.get(x.operation, 9)
+    if x.operation in _INFIX:
+        left, right = given
+        sign = {"&&": "&", "||": "|"}.get(_INFIX[x.operation], _INFIX[x.operation])
+        first = left[0] if left[1] >= binds else f"({left[0]})"
+        return f"{first} {sign} {right[0] if right[1] > binds else f'({right[0]})'}", binds
+    if x.operation in _PREFIX:
+        sign = {"!": "~"}.get(_PREFIX[x.operation], "-")
+        return f"{sign}{given[0][0] if given[0][1] >= 6 else f'({given[0][0]})'}", binds
+    name = {"absolute": "abs"}.get(x.operation, x.operation)
+    return f"{name}({', '.join(each for each, _ in given)})", 9

@@ -1,0 +1,51 @@
+// The caller's function of an epilogue: what becomes of alpha * accumulator + beta * C, element by
+// element, with operands that broadcast over D.
+//
+// Macros, all of them or none: EPILOGUE, the body of the function, which returns the element of D from
+// ``acc`` and the operands at (batch, row, column) of D; ``real``, the accumulator's type. A kernel
+// takes the operands as its last argument, FUSED_PARAMETER, and hands FUSED on.
+#pragma once
+#include "../ptx/convert.cuh"
+
+#ifdef EPILOGUE
+#include "functions.cuh"
+
+constexpr bool FUSES = true;
+#define FUSED_PARAMETER , const __grid_constant__ Fused fused
+#define FUSED fused
+
+// An operand, or a result besides D. Where it is the same for all rows (columns, matrices), that
+// stride is 0.
+struct Strided {
+    void* pointer;
+    long long row_stride, column_stride, batch_stride;  // elements
+};
+struct Scalar { double value; };
+
+// How an element's address depends on its row, or its column.
+enum Step { NOT, BY_ONE, BY_STRIDE };
+
+struct Fused {
+    Strided arrays[8];
+    Scalar scalars[8];
+
+    template <typename T, Step ROW, Step COLUMN>
+    __device__ T* at(int i, unsigned batch, long long row, long long column) const {
+        T* found = (T*)arrays[i].pointer + batch * arrays[i].batch_stride;
+        if (ROW != NOT) found += ROW == BY_ONE ? row : row * arrays[i].row_stride;
+        if (COLUMN != NOT) found += COLUMN == BY_ONE ? column : column * arrays[i].column_stride;
+        return found;
+    }
+    __device__ real operator()(real acc, unsigned batch, long long row, long long column) const {
+        EPILOGUE
+    }
+};
+#else
+constexpr bool FUSES = false;
+#define FUSED_PARAMETER
+#define FUSED Fused()
+
+struct Fused {
+    template <typename T> __device__ T operator()(T acc, unsigned, long long, long long) const { return acc; }
+};
+#endif
