@@ -12,6 +12,8 @@ from reference import thorough
 from tilewise.cli.main import main
 from tilewise.devices import Device
 
+pytestmark = pytest.mark.usefixtures("no_machine_code")
+
 # It is right for this architecture alone.
 OWN = f"""
 extern "C" __global__ void own{SIGNATURE} {{
