@@ -137,7 +137,7 @@ def launch(drawn: Drawn, emulator: Device) -> tuple[LaunchReport, np.ndarray[Any
     return report, out
 
 
-# The fewest seeds in a row, of the first 50, by which every fault is drawn.
+# The seeds of a plain run are so many that every fault is drawn by one of them.
 @pytest.mark.parametrize("seeds", [range(15, 47), pytest.param(range(150), marks=thorough)])
 def test_at_once_is_as_one_after_another(
     seeds: range, emulator: Device, monkeypatch: pytest.MonkeyPatch
