@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import gc
 import os
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,13 +20,11 @@ from hypothesis import HealthCheck, settings
 from player import browser as browser
 from player import shared_tab as shared_tab
 from player import show as show
-from reference import KERNELS, QUICK, THOROUGH, Launcher
+from reference import KERNELS, QUICK, THOROUGH, Launcher, disassembled_by
 
 from tilewise import tracebacks
-from tilewise.compiler import machine_code
 from tilewise.compiler.machine_code import Disassembly
 from tilewise.devices import Device, get_device
-from tilewise.devices.emulator import device as emulated
 from tilewise.devices.gpu import Gpu
 from tilewise.errors import DeviceUnavailableError
 from tilewise.kernel import Kernel
@@ -133,10 +131,8 @@ def no_machine_code() -> Iterator[None]:
 
     It says how accesses are counted, and nothing else.
     """
-    with pytest.MonkeyPatch.context() as patch:
-        unread = Disassembly(None, "these tests do not ask how accesses are counted")
-        patch.setattr(machine_code, "disassemble", lambda compiled: unread)
-        patch.setattr(emulated, "_programs", OrderedDict())  # with how they are counted
+    unread = Disassembly(None, "these tests do not ask how accesses are counted")
+    with disassembled_by(lambda compiled: unread):
         yield
 
 

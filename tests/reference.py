@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -14,6 +16,9 @@ import numpy.typing as npt
 import pytest
 from hypothesis import settings
 
+from tilewise.compiler import Compiled, machine_code
+from tilewise.compiler.machine_code import Disassembly, disassemble
+from tilewise.devices.emulator import device as emulated
 from tilewise.launch import LaunchReport
 from tilewise.precision import dtype_of
 
@@ -43,6 +48,17 @@ def examples(count: int, quick: int | None = None) -> settings:
     if settings.default is not None and settings.default.max_examples == THOROUGH:
         return settings(max_examples=count)
     return settings(max_examples=-(-count * QUICK // THOROUGH) if quick is None else quick)
+
+
+@contextmanager
+def disassembled_by(
+    read: Callable[[Compiled], Disassembly] = disassemble,
+) -> Iterator[None]:
+    """Let the emulator read machine code by ``read``; by default as it does outside of tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(machine_code, "disassemble", read)
+        patch.setattr(emulated, "_programs", OrderedDict())  # with how they are counted
+        yield
 
 
 class Launcher(Protocol):

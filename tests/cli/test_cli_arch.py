@@ -12,6 +12,8 @@ from reference import thorough
 from tilewise.cli.main import main
 from tilewise.devices import Device
 
+pytestmark = pytest.mark.usefixtures("no_machine_code")
+
 # It is right for this architecture alone.
 OWN = f"""
 extern "C" __global__ void own{SIGNATURE} {{
@@ -78,11 +80,11 @@ def test_a_rung_for_another_architecture(words: tuple[object, ...], tilewise: Ti
 
 
 def test_occupancy_leaves_out_what_cannot_run_a_rung(tilewise: Tilewise) -> None:
-    rows = tilewise("occupancy", "multistage", "--json").json
+    rows = tilewise("occupancy", "tensor_core", "--json").json
     assert {row["arch"] for row in rows["rows"]} >= {"sm_80", "sm_90a"}
     (old,) = (left for left in rows["left_out"] if left["arch"] == "sm_75")
     assert old["why"] == (
-        "multistage needs compute capability 8.0 or later, and this is sm_75; an emulator of "
+        "tensor_core needs compute capability 8.0 or later, and this is sm_75; an emulator of "
         "sm_80 runs it on any machine"
     )
     only = tilewise("occupancy", "warpgroup", "--json").json

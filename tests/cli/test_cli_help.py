@@ -10,6 +10,8 @@ from commands import Tilewise
 from tilewise.cli.main import COMMANDS, main
 from tilewise.ladder.rungs import RUNGS, Rung
 
+pytestmark = pytest.mark.usefixtures("no_machine_code")
+
 
 @pytest.mark.parametrize("columns", [60, 80, 200])
 def test_the_list_of_commands_fits_the_terminal_and_none_is_cut(

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.lib.stride_tricks import as_strided
-from reference import examples, thorough
+from reference import disassembled_by, examples, thorough
 
 from tilewise.devices import Device
 from tilewise.devices.emulator import Emulator
@@ -38,6 +38,8 @@ from tilewise.gemm.steps import Plan, execute
 from tilewise.gemm.transpose import Transposition
 from tilewise.kernel import Kernel
 from tilewise.numbers import check
+
+pytestmark = pytest.mark.usefixtures("no_machine_code")
 
 Array = npt.NDArray[Any]
 MARK = 7.0  # where nobody may write
@@ -569,7 +571,9 @@ def conflicts(asked: Product, arrays: dict[str, tuple[Array, Array]], plan: Plan
     there = [device.array(arrays[name][0]) for name in "abcd"]
     workspace = device.empty((max(plan.workspace, 1),), np.uint8)
     step, addresses = plan.steps[0], [array.pointer for array in (*there, workspace)]
-    report = device.launch(step.kernel.compile(device.arch), step.launch.filled(addresses, encode))
+    compiled = step.kernel.compile(device.arch)
+    with disassembled_by():
+        report = device.launch(compiled, step.launch.filled(addresses, encode))
     assert report.counters is not None
     return report.counters.shared_load_bank_conflicts
 

@@ -35,6 +35,8 @@ from tilewise.gemm.product import Operand, Product
 from tilewise.gemm.steps import execute
 from tilewise.kernel import Kernel
 
+pytestmark = pytest.mark.usefixtures("no_machine_code")
+
 Arrays = dict[str, tuple[npt.NDArray[Any], npt.NDArray[Any]]]
 A100 = chip_by("NVIDIA A100-SXM4-80GB", 108, 80, 1.41e9, 2.039e12, 40 << 20)
 MEASURED = ROOT / "benchmarks" / "results" / "float64_sm80_h200.json"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import product as combinations
 from pathlib import Path
 from typing import Any
 
@@ -47,11 +49,17 @@ def dtype(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-@every_tile
-@pytest.mark.parametrize(
-    "arch",
-    [pytest.param(x, marks=[thorough] * (x not in ("sm_80", "sm_120"))) for x in ARCHITECTURES],
-)
+def every_tile_and_architecture() -> Iterator[Any]:
+    """For sm_80 every tile, and for sm_120 a rung's largest; the others are thorough."""
+    for name in NAMES:
+        each = rung(name)
+        for tile, arch in combinations(each.tiles, ARCHITECTURES):
+            is_quick = arch == "sm_80" or (arch == "sm_120" and tile == max(each.tiles))
+            marks = () if is_quick else (thorough,)
+            yield pytest.param(each, tile, arch, id=f"{name}-{tile}-{arch}", marks=marks)
+
+
+@pytest.mark.parametrize(("each", "tile", "arch"), every_tile_and_architecture())
 def test_compiled_without_spills_for_every_gpu_since_ampere(
     each: Rung, tile: int, arch: str
 ) -> None:

@@ -8,7 +8,7 @@ and S. Freund, PLDI 2009), the last write of each place is remembered, and the r
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -56,9 +56,9 @@ class Access:
         def of(x: npt.NDArray[Any]) -> npt.NDArray[Any]:
             return x if len(x) == 1 else x[chosen]
 
-        return replace(
-            self, place=self.place[chosen], lane=of(self.lane), agent=of(self.agent),
-            clock=of(self.clock),
+        return Access(
+            self.place[chosen], of(self.lane), of(self.agent), of(self.clock), self.kind, self.op,
+            self.low, self.high, self.turn,
         )  # fmt: skip
 
 
@@ -223,8 +223,8 @@ class LastAccesses(HappensBefore):
         for among, key, seen in others:
             which = mark[seen.place]
             hit = which > 0
-            if hit.any():
-                met = seen if hit.all() else seen.pick(hit)
+            if hits := np.count_nonzero(hit):
+                met = seen if hits == len(hit) else seen.pick(hit)
                 yield _Meeting(among, key, seen, met, hit, which[hit].astype(np.intp) - 1)
         mark[place] = 0
 

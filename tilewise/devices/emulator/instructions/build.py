@@ -57,27 +57,27 @@ def build(machine: Machine, op: Op) -> None:
     that are known, so there all of them have to be known from the beginning.
     """
     builder = _builder(op.instruction.opcode, op.instruction.modifiers)
-    if builder is _arithmetic and not machine.program.recursive:
-        op.run = _WhenReached(machine, op)
+    if builder in _OF_REGISTERS and not machine.program.recursive:
+        op.run = _WhenReached(machine, op, builder)
     else:
         _make(machine, op, builder)
 
 
 class _WhenReached:
-    """Runs an arithmetic instruction, and makes it runnable before the first time.
+    """Runs an instruction on registers, and makes it runnable before the first time.
 
     A class, because a function that knows itself is a circle that only the garbage collector ends.
     """
 
-    def __init__(self, machine: Machine, op: Op) -> None:
-        self.machine, self.op = machine, op
+    def __init__(self, machine: Machine, op: Op, builder: Callable[[Machine, Op], None]) -> None:
+        self.machine, self.op, self.builder = machine, op, builder
         self.made: Callable[[Lanes], None] | None = None
 
     def __call__(self, lanes: Lanes) -> None:
         if self.made is None:
             op = self.op
             called = op.run
-            _make(self.machine, op, _arithmetic)
+            _make(self.machine, op, self.builder)
             self.made = op.run
             if called is not self:
                 op.run = called  # It is wrapped, and what wraps it goes on calling this.
@@ -230,3 +230,7 @@ def _carrying(
         write(lanes, result)
 
     return run
+
+
+_OF_REGISTERS = frozenset((_arithmetic, *(_BUILDERS[each] for each in ("mov", "cvta", "isspacep"))))
+"""The builders of what takes registers to registers."""
