@@ -39,7 +39,7 @@ GROUPS: Mapping[str, Sequence[str]] = {
                 "Variables", "pointer", "Pointer", "tensor_map", "MappedArray", "list_kernels",
                 "ListedKernel"),
     "Products": ("matmul", "multiply_files", "FileProduct", "explain", "Explanation", "tune",
-                 "Tuned", "warm", "Warmed", "free_staging"),
+                 "Tuned", "warm", "Warmed", "free_staging", "set_invariant"),
     "Epilogues": ("Epilogue", "clip", "erf", "exp", "gelu", "leaky_relu", "log", "log1p", "maximum",
                   "minimum", "relu", "rsqrt", "sigmoid", "silu", "softplus", "sqrt", "tanh",
                   "where"),

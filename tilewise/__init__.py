@@ -14,6 +14,7 @@ if sys.argv[:1] == ["-m"] and ("-m", "tilewise") in zip(
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from tilewise.arrays.invariance import set_invariant
 from tilewise.counted import Counters, Resources
 from tilewise.devices import Device, get_device
 from tilewise.devices.emulated import emulator
@@ -156,6 +157,7 @@ __all__ = [
     "relu",
     "rsqrt",
     "rung",
+    "set_invariant",
     "sigmoid",
     "silu",
     "softplus",

@@ -10,6 +10,7 @@ from typing import Any
 from tilewise import sizes
 from tilewise.arrays import fusion, own_product
 from tilewise.arrays.call import Call, check
+from tilewise.arrays.invariance import is_invariant
 from tilewise.arrays.libraries import Array
 from tilewise.arrays.operands import (
     Seen,
@@ -26,6 +27,7 @@ from tilewise.devices.gpu import Gpu
 from tilewise.gemm.chip import Chip
 from tilewise.gemm.epilogue import Epilogue, Strided
 from tilewise.gemm.family import Offer
+from tilewise.gemm.invariant import fixed
 from tilewise.gemm.plan import best, chip_of, kept_offer, offers, plan_on
 from tilewise.gemm.product import ACCUMULATORS, DTYPES, Operand, Product
 from tilewise.gemm.steps import Plan, Step
@@ -112,6 +114,9 @@ class Explanation(Shown):
         rows = [("on", self.place), ("by", self.chosen), ("why", self.why)]
         if self.product.epilogue is not None:
             rows.append(("epilogue", str(self.product.epilogue.function)))
+        if self.product.parts:
+            parts = "undivided" if self.product.parts == 1 else f"in {self.product.parts} parts"
+            rows.append(("invariant", f"k is {parts}, whatever m is: a row has the same bits"))
         if self.steps:
             rows += [("launches" if i == 0 else "", _launch(x)) for i, x in enumerate(self.steps)]
             rows.append(("workspace", f"{self.workspace:,} bytes" if self.workspace else "none"))
@@ -158,6 +163,7 @@ def explain(
     device: str | Device = "auto",
     max_gpu_memory: int | str | None = None,
     epilogue: Callable[..., Any] | None = None,
+    invariant: bool | None = None,
     **operands: Any,
 ) -> Explanation:
     """How :func:`tilewise.matmul` would answer a call with these arguments, and why so.
@@ -167,7 +173,7 @@ def explain(
     Parameters
     ----------
     a, b, c, alpha, beta, transpose_a, transpose_b, out, out_dtype, device, max_gpu_memory
-    epilogue, operands
+    epilogue, invariant, operands
         As :func:`tilewise.matmul` has them.
 
     Returns
@@ -195,14 +201,17 @@ def explain(
     copied first  a and b to the emulator, and the result back
     """
     function = fusion.asked(epilogue, operands)
-    call = check(a, b, c, alpha, beta, transpose_a, transpose_b, out, out_dtype, device, function)
+    call = check(
+        a, b, c, alpha, beta, transpose_a, transpose_b, out, out_dtype, device, function,
+        is_invariant(invariant),
+    )  # fmt: skip
     room = None if max_gpu_memory is None else sizes.parse(max_gpu_memory, "max_gpu_memory")
     ordinal = call.library.ordinal(a)
     if ordinal is not None:
         product, copies = asked(call)
         if why := own_product.why_on_gpu(call.dtype, ordinal):
             return _by_library(call, product, f"GPU {ordinal}", why)
-        return _by_kernels(product, gpu_of(ordinal), copies)
+        return _by_kernels(_as_asked(call, product, gpu_of(ordinal)), gpu_of(ordinal), copies)
     place = device_of(device) if device != "auto" else first_gpu()
     why = own_product.why_on_host(call.dtype, place) if device == "auto" else ""
     if place is None or why:
@@ -218,7 +227,11 @@ def explain(
     travel = f"{given} to {there}, and the result back"
     if isinstance(place, Gpu):
         travel += f": {described(call, place, room)}{after}"
-    return _by_kernels(product, place, [*copies, travel])
+    return _by_kernels(_as_asked(call, product, place), place, [*copies, travel])
+
+
+def _as_asked(call: Call, product: Product, device: Device) -> Product:
+    return fixed(product, chip_of(device)) if call.invariant else product
 
 
 def explain_product(product: Product, chip: Chip, copies: Sequence[str] = ()) -> Explanation:

@@ -10,6 +10,7 @@ import numpy as np
 from tilewise import sizes
 from tilewise.arrays import fusion, own_product, repeat
 from tilewise.arrays.call import Call, check
+from tilewise.arrays.invariance import is_invariant
 from tilewise.arrays.libraries import Array, View
 from tilewise.arrays.operands import (
     Seen,
@@ -27,7 +28,8 @@ from tilewise.devices.gpu import Gpu
 from tilewise.devices.prepared import Prepared
 from tilewise.errors import TilewiseError
 from tilewise.gemm import beside
-from tilewise.gemm.plan import plan_product
+from tilewise.gemm.invariant import fixed
+from tilewise.gemm.plan import chip_of, plan_product
 from tilewise.gemm.product import ACCUMULATORS, Operand, offset
 from tilewise.gemm.steps import execute
 from tilewise.host.product import multiply
@@ -49,6 +51,7 @@ def matmul(
     device: str | Device = "auto",
     max_gpu_memory: int | str | None = None,
     epilogue: Callable[..., Any] | None = None,
+    invariant: bool | None = None,
     **operands: Any,
 ) -> Any:
     """alpha op(A) op(B) + beta C, where op may transpose, or a function of that.
@@ -85,6 +88,10 @@ def matmul(
         A function of the product's elements before they are rounded and stored, and of operands,
         as ``lambda acc, bias: tilewise.gelu(acc + bias)``. It is called once, with symbols, and
         becomes part of the kernel. It may return a tuple: several results of one product.
+    invariant : bool, optional
+        Whether a row of the result depends, to the bit, on its row of A, on B and on nothing else:
+        not on m, on its place, on strides or alignment. By default what
+        :func:`tilewise.set_invariant` set, or else False.
     **operands : array or float
         The function's other arguments, by their names: numbers, or arrays that broadcast to the
         result's shape, of any of the dtypes.
@@ -127,16 +134,19 @@ def matmul(
            [ 4., 30.]], dtype=float32)
     """
     try:
-        asked = None
+        invariant, asked = is_invariant(invariant), None
         if epilogue is not None or operands:
             asked = fusion.asked(epilogue, operands)
         key, again = repeat.find(
             a, b, c, out, alpha, beta, transpose_a, transpose_b, out_dtype, device,
-            max_gpu_memory, asked=asked,
+            max_gpu_memory, invariant, asked=asked,
         )  # fmt: skip
         if again is not None and (result := again.run(a, b, c, out, asked)) is not None:
             return result
-        call = check(a, b, c, alpha, beta, transpose_a, transpose_b, out, out_dtype, device, asked)
+        call = check(
+            a, b, c, alpha, beta, transpose_a, transpose_b, out, out_dtype, device, asked,
+            invariant,
+        )  # fmt: skip
         ordinal = call.library.ordinal(a)
         room = None if max_gpu_memory is None else sizes.parse(max_gpu_memory, "max_gpu_memory")
         if ordinal is not None:
@@ -250,6 +260,8 @@ def _where_it_lies(call: Call, gpu: Gpu, key: repeat.Key | None) -> Any:
     epilogue = epilogue_of(call, [how for _, how in given], found.views[1:])
     of_c = None if c is None else c.operand
     product = call.product(a.operand, b.operand, of_c, of_d, epilogue)
+    if call.invariant:
+        product = fixed(product, chip_of(gpu))
     plan = plan_product(product, gpu)
     workspace = library.empty((plan.workspace,), "uint8", call.a) if plan.workspace else None
     addresses = (
@@ -353,7 +365,8 @@ def _on(call: Call, device: Device) -> Any:
     back = [device.empty((x.size,), x.dtype) for x in targets]
     of_d = Operand(max(call.n, 1), 1, call.m * call.n, offset(back[0].pointer))
     epilogue = epilogue_of(call, given, [new(call.shape)] * (len(results) - 1))
-    plan = plan_product(call.product(of_a, of_b, of_c, of_d, epilogue), device)
+    product = call.product(of_a, of_b, of_c, of_d, epilogue)
+    plan = plan_product(fixed(product, None) if call.invariant else product, device)
     workspace = device.empty((plan.workspace,), np.uint8)
     addresses = a_at, b_at, c_at, back[0].pointer, workspace.pointer, *given_at
     execute(plan, device, 0, (*addresses, *(x.pointer for x in back[1:])))

@@ -78,4 +78,5 @@ def test_a_record_without_the_general_kernel(record: dict[str, Any]) -> None:
 @pytest.mark.parametrize("dtype", COSTS)
 def test_an_offer_expects_what_the_model_says(dtype: str) -> None:
     product = SCRIPT["of_shape"](300, 500, 70, dtype, "NT")
-    assert General().best(product, H200).seconds == seconds(product, H200, COSTS[dtype])
+    (offer,) = General().offers(product, H200)
+    assert offer.seconds == seconds(product, H200, COSTS[dtype])

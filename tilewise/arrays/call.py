@@ -31,6 +31,8 @@ class Call(NamedTuple):
         Of A and B, and of C and the result.
     fusion : Fusion or None
         What becomes of the product before it is stored.
+    invariant : bool
+        Whether a row's bits must not depend on the others.
     """
 
     library: Library
@@ -50,6 +52,7 @@ class Call(NamedTuple):
     dtype: str
     out_dtype: str
     fusion: Fusion | None = None
+    invariant: bool = False
 
     @property
     def outs(self) -> tuple[Array | None, ...]:
@@ -101,6 +104,7 @@ def check(
     out_dtype: Any,
     device: str | Device,
     asked: Asked | None = None,
+    invariant: bool = False,
 ) -> Call:
     """The call, if everything in it is right; what it raises is in :func:`tilewise.matmul`."""
     check_device(device)
@@ -143,7 +147,7 @@ def check(
         _check_out(library, each, others, [("c", c), *operand_arrays])
     return Call(
         library, a, b, c, out, m, n, k, batch, shape,
-        transpose_a, transpose_b, alpha, beta, dtype, result_dtype, fused,
+        transpose_a, transpose_b, alpha, beta, dtype, result_dtype, fused, invariant,
     )  # fmt: skip
 
 

@@ -57,8 +57,19 @@ def _no_kernel(ordinal: int) -> str:
 
 
 def multiply(call: Call) -> Any:
-    """Compute what a call returns where its arrays lie, summed and rounded as the kernels do it."""
+    """Compute what a call returns where its arrays lie, summed and rounded as the kernels do it.
+
+    Raises
+    ------
+    ValueError
+        If the call is to be invariant: a library's sums may depend on the batch.
+    """
     library = call.library
+    if call.invariant:
+        raise ValueError(
+            "invariant=True takes tilewise's own kernels, and here the arrays' own library would "
+            "answer (tilewise.explain says why); compute on a GPU, or with device='emulator'"
+        )
     wide = ACCUMULATORS[call.dtype]
     with np.errstate(all="ignore"), library.current(call.a):
         if call.alpha == 0 or not call.k:

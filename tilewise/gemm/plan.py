@@ -108,6 +108,8 @@ def offers_of_piece(product: Product, chip: Chip | None) -> list[Offer]:
     That is the one that was measured to be the fastest and kept, unless it divides k.
     """
     found = offers(product, chip)
+    if product.parts:
+        return found
     whole = [x for x in found if not x.divides_k and x.seconds <= LONGER * found[0].seconds]
     measured = kept_offer(product, chip)
     if measured is not None and not measured.divides_k:
@@ -116,20 +118,35 @@ def offers_of_piece(product: Product, chip: Chip | None) -> list[Offer]:
 
 
 def best(product: Product, chip: Chip | None) -> Offer:
-    """Return the offer that should be fastest."""
+    """Return the offer that should be fastest.
+
+    Raises
+    ------
+    ValueError
+        If no family divides k into :attr:`Product.parts`.
+    """
     found = [offer for family in FAMILIES if (offer := family.best(product, chip)) is not None]
+    if not found:
+        raise ValueError(
+            "no kernel gives this product's rows the same bits in any batch: "
+            f"{objections(product, chip)}"
+        )
     return min(found, key=attrgetter("rank"))
 
 
 def offers(product: Product, chip: Chip | None) -> list[Offer]:
     """Return every offer of every family, the one that should be fastest first."""
-    found = [offer for family in FAMILIES for offer in family.offers(product, chip)]
-    return sorted(found, key=attrgetter("rank"))
+    return sorted(offers_in(product, chip), key=attrgetter("rank"))
+
+
+def offers_in(product: Product, chip: Chip | None) -> list[Offer]:
+    """Return every offer of every family; none where k can't be divided into so many parts."""
+    return [offer for family in FAMILIES for offer in family.offers(product, chip)]
 
 
 def kept_offer(product: Product, chip: Chip | None) -> Offer | None:
     """Return the offer that was measured to be the fastest and kept; None where none was."""
-    if chip is None:
+    if chip is None or product.parts:
         return None
     entry = kept.find(product, chip)
     if entry is not None:

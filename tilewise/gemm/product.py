@@ -75,6 +75,9 @@ class Product(NamedTuple):
         May be D; None only where ``beta`` is 0.
     epilogue : Epilogue or None
         f, the function that becomes part of the kernels' epilogue; None for none.
+    parts : int
+        The parts that k is divided into, always in one way, so that an element's bits depend on
+        its row of A, on B and on nothing else; 0 where k is divided as is fastest.
     """
 
     m: int
@@ -90,6 +93,7 @@ class Product(NamedTuple):
     c: Operand | None
     d: Operand
     epilogue: Epilogue | None = None
+    parts: int = 0
 
     @property
     def transposed(self) -> Product:
@@ -99,6 +103,7 @@ class Product(NamedTuple):
         return Product(
             self.n, self.m, self.k, self.batch, self.dtype, self.out_dtype, self.alpha, self.beta,
             self.b.transposed, self.a.transposed, c, self.d.transposed, epilogue,
+            self.parts,
         )  # fmt: skip
 
     def to_dict(self) -> dict[str, Any]:
@@ -106,9 +111,11 @@ class Product(NamedTuple):
         plain = {
             name: value._asdict() if isinstance(value, Operand) else value
             for name, value in self._asdict().items()
-            if name != "epilogue"
+            if name not in ("epilogue", "parts")
         }
-        # What is kept of products without one is found as before.
-        return (
-            plain if self.epilogue is None else {**plain, "epilogue": str(self.epilogue.function)}
-        )
+        # What is kept of products without these is found as before.
+        if self.epilogue is not None:
+            plain["epilogue"] = str(self.epilogue.function)
+        if self.parts:
+            plain["parts"] = self.parts
+        return plain

@@ -72,7 +72,8 @@ def _item(product: Product) -> int:
 
 def lanes(product: Product, parts: int) -> int:
     """Return how many threads share a piece's parts: a power of two."""
-    return min(most_lanes(parts), _room(pieces(product)))
+    # They decide the order of the sum.
+    return most_lanes(parts) if product.parts else min(most_lanes(parts), _room(pieces(product)))
 
 
 def _room(of_part: int) -> int:

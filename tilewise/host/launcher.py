@@ -29,12 +29,15 @@ class Operation(NamedTuple):
     dtype, out_dtype : str
         Of A and B, and of C and D.
     alpha, beta : float
+    parts : int
+        As :attr:`tilewise.gemm.product.Product.parts`.
     """
 
     dtype: str
     out_dtype: str
     alpha: float
     beta: float
+    parts: int = 0
 
 
 def operand(layout: MatrixLayout, region: Region) -> Operand:
@@ -66,6 +69,7 @@ def product_of(
     return Product(
         step.m, step.n, step.k, step.batch, operation.dtype, out_dtype, operation.alpha, beta,
         operand(problem.a, step.a), operand(problem.b, step.b), of_d if beta else None, of_d,
+        parts=operation.parts,
     )  # fmt: skip
 
 

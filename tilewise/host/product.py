@@ -16,6 +16,7 @@ from tilewise.arrays.operands import batch_stride
 from tilewise.devices.gpu import Gpu
 from tilewise.gemm import blocking
 from tilewise.gemm.chip import Chip
+from tilewise.gemm.invariant import division
 from tilewise.gemm.plan import best, chip_of, offers_of_piece
 from tilewise.gemm.product import ACCUMULATORS, Operand, Product
 from tilewise.host import resident
@@ -25,7 +26,7 @@ from tilewise.host.execute import COMPUTE_STREAMS, Matrices, Memory, execute
 from tilewise.host.launcher import MOST_WORKSPACE, GpuLauncher, Operation
 from tilewise.host.matrices import HostMatrix, MatrixLayout
 from tilewise.host.pages import ask_for_huge_pages
-from tilewise.host.plan import HostPlan, HostProblem
+from tilewise.host.plan import Compute, HostPlan, HostProblem
 from tilewise.host.staging import helpers_of, staging
 from tilewise.places import ITEM_SIZES
 
@@ -67,7 +68,7 @@ def multiply(call: Call, gpu: Gpu, max_gpu_memory: int | None = None) -> Array:
     if not (call.m and call.n and all(call.batch)):
         return result
     target, found = _target(call, gpu, result)
-    problem, operation = _problem(call, found)
+    problem, operation = _problem(call, found, gpu)
     with staging().channel(gpu) as channel:
         if max_gpu_memory is not None:
             channel.release(most=0)
@@ -129,7 +130,7 @@ def journey(call: Call, gpu: Gpu, max_gpu_memory: int | None = None) -> Journey 
     if result is None:
         result = call.library.empty(call.shape, call.out_dtype, call.a)
     target, found = _target(call, gpu, result)
-    problem, operation = _problem(call, found)
+    problem, operation = _problem(call, found, gpu)
     room = max_gpu_memory or free(problem, gpu, is_sure=False)
     return Journey(problem, room, planned(problem, operation, gpu, room), target is not result)
 
@@ -162,14 +163,22 @@ def planned(problem: HostProblem, operation: Operation, gpu: Gpu, room: int) -> 
         If that is too small.
     """
     for_workspace = min(int(WORKSPACE * room), MOST_WORKSPACE)
+    seconds = SecondsOf(problem, operation, chip_of(gpu))
     try:
-        return choose(problem, room - for_workspace, SecondsOf(problem, operation, chip_of(gpu)))
+        plan = choose(problem, room - for_workspace, seconds)
     except TooLittleError as error:
         least = math.ceil(error.least / (1 - WORKSPACE))
         raise ValueError(
             f"the product may take {room:,} bytes of the GPU's memory (max_gpu_memory, or what is "
             f"free); the least that it takes is {least:,}"
         ) from None
+    computed = [step for step in plan.steps() if isinstance(step, Compute)]
+    if operation.parts and any(step.k != problem.k for step in computed):
+        raise ValueError(
+            f"an invariant product's k is not divided by memory, as {room:,} bytes of the GPU's "
+            "would need (max_gpu_memory, or what is free); pass fewer rows at a time"
+        )
+    return plan
 
 
 def free(problem: HostProblem, gpu: Gpu, is_sure: bool) -> int:
@@ -205,6 +214,7 @@ class SecondsOf:
         product = Product(
             m, n, k, 1, operation.dtype, operation.out_dtype, operation.alpha, 0.0,
             _of_layout(p.a, m, k), _of_layout(p.b, k, n), None, _of_layout(p.d, m, n),
+            parts=operation.parts,
         )  # fmt: skip
         if is_piece:
             return offers_of_piece(product, self.chip)[0].seconds
@@ -250,9 +260,10 @@ def _target(call: Call, gpu: Gpu, result: Array) -> tuple[Array, Matrices]:
     return result, found
 
 
-def _problem(call: Call, matrices: Matrices) -> tuple[HostProblem, Operation]:
+def _problem(call: Call, matrices: Matrices, gpu: Gpu) -> tuple[HostProblem, Operation]:
     problem = problem_of(matrices, call.alpha, ITEM_SIZES[ACCUMULATORS[call.dtype]])
-    return problem, Operation(call.dtype, call.out_dtype, call.alpha, call.beta)
+    parts = division(call.n, call.k, call.dtype, chip_of(gpu)) if call.invariant else 0
+    return problem, Operation(call.dtype, call.out_dtype, call.alpha, call.beta, parts)
 
 
 def _matrices(call: Call, gpu: Gpu, result: Array) -> Matrices | None:

@@ -62,8 +62,10 @@ class General:
         """Return nothing: it takes every product."""
         return ""
 
-    def best(self, product: Product, chip: Chip | None) -> Offer:
-        """Return the one way there is."""
+    def best(self, product: Product, chip: Chip | None) -> Offer | None:
+        """Return the one way there is; None where another family's order of sums is asked for."""
+        if product.parts and chip is not None:
+            return None
         return Offer(
             self.name,
             seconds(product, chip or H200, COSTS[product.dtype]),
@@ -74,7 +76,8 @@ class General:
 
     def offers(self, product: Product, chip: Chip | None) -> Iterable[Offer]:
         """Return the one way there is."""
-        return [self.best(product, chip)]
+        found = self.best(product, chip)
+        return [] if found is None else [found]
 
     def offer(self, product: Product, chip: Chip | None, choice: Mapping[str, Any]) -> Offer | None:
         """Return the one way there is."""

@@ -41,7 +41,8 @@ class Hopper:
         if chip is None or not chip.is_hopper:
             return None
         found = readings(product)
-        chosen = model.best([x.problem for x in found], [x.seconds for x in found], chip)
+        problems, around = [x.problem for x in found], [x.seconds for x in found]
+        chosen = model.best(problems, around, chip, product.parts)
         if chosen is None:
             return None
         tiling, index, seconds = chosen
@@ -52,7 +53,8 @@ class Hopper:
         if chip is None or not chip.is_hopper:
             return
         found = readings(product)
-        ranked = model.ranked([x.problem for x in found], [x.seconds for x in found], chip)
+        problems, around = [x.problem for x in found], [x.seconds for x in found]
+        ranked = model.ranked(problems, around, chip, product.parts)
         for tiling, index, seconds in ranked:
             yield self._offer(product, found[index], tiling, seconds, chip)
 

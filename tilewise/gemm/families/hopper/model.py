@@ -39,7 +39,7 @@ ROW_ENDS = 128  # a row's unaligned ends cost as much as this many columns
 
 
 def best(
-    problems: Sequence[Problem], around: Sequence[float], chip: Chip
+    problems: Sequence[Problem], around: Sequence[float], chip: Chip, parts: int = 0
 ) -> tuple[Tiling, int, float] | None:
     """Return the tiling that should be fastest.
 
@@ -50,6 +50,8 @@ def best(
     around : sequence of float
         Seconds that each way takes besides, for copies.
     chip : Chip
+    parts : int, optional
+        The parts that k is divided into; 0 for as many as are fastest.
 
     Returns
     -------
@@ -57,7 +59,7 @@ def best(
         The tiling, which of the problems it is for, and the seconds that it should take with what
         comes around it. None where no tiling fits.
     """
-    found = _timed(problems, around, chip)
+    found = _timed(problems, around, chip, parts)
     if found is None:
         return None
     table, times = found
@@ -68,10 +70,10 @@ def best(
 
 
 def ranked(
-    problems: Sequence[Problem], around: Sequence[float], chip: Chip
+    problems: Sequence[Problem], around: Sequence[float], chip: Chip, parts: int = 0
 ) -> list[tuple[Tiling, int, float]]:
     """Return what :func:`best` chooses from, the fastest first, each tiling once."""
-    found = _timed(problems, around, chip)
+    found = _timed(problems, around, chip, parts)
     if found is None:
         return []
     table, times = found
@@ -85,12 +87,12 @@ def ranked(
 
 
 def _timed(
-    problems: Sequence[Problem], around: Sequence[float], chip: Chip
+    problems: Sequence[Problem], around: Sequence[float], chip: Chip, parts: int
 ) -> tuple[Table, Array] | None:
     if not problems:
         return None
     views = [view for problem in problems for view in (problem, problem.swapped)]
-    prices = _prices_of(tuple(view[FIRST:] for view in views), chip)
+    prices = _prices_of(tuple(view[FIRST:] for view in views), chip, parts)
     times = prices.seconds(views)
     if any(around):
         times += np.repeat(np.array(around, np.float64), 2)[prices.table.view]
@@ -98,14 +100,14 @@ def _timed(
 
 
 @lru_cache(maxsize=KINDS)
-def _prices_of(kinds: tuple[tuple[Any, ...], ...], chip: Chip) -> Prices:
+def _prices_of(kinds: tuple[tuple[Any, ...], ...], chip: Chip, parts: int) -> Prices:
     """Return the prices of problems, swapped at every other place, of all but their sizes."""
     views = [Problem(1, 1, 1, 1, *kind) for kind in kinds]
     of_tilings = tuple(
         Kind(x.a_k_major, x.b_k_major, x.d_row_major, x.a_unaligned, x.b_unaligned, is_swapped)
         for x, is_swapped in zip(views, cycle((False, True)), strict=False)
     )
-    return Prices(table_of(of_tilings, chip.multiprocessors), views, costs_on(chip))
+    return Prices(table_of(of_tilings, chip.multiprocessors, parts), views, costs_on(chip))
 
 
 def seconds_of(tiling: Tiling, problem: Problem, chip: Chip = H200) -> float:

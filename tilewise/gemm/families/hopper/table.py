@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from typing import NamedTuple
 
@@ -27,9 +28,18 @@ class Table:
     views : sequence of int
         The place of each tiling's problem in a sequence of problems.
     multiprocessors : int
+    is_fixed : bool, optional
+        Whether all divide k alike, and none is left out because another division is faster.
     """
 
-    def __init__(self, found: Sequence[Tiling], views: Sequence[int], multiprocessors: int) -> None:
+    def __init__(
+        self,
+        found: Sequence[Tiling],
+        views: Sequence[int],
+        multiprocessors: int,
+        is_fixed: bool = False,
+    ) -> None:
+        self.is_fixed = is_fixed
         self.tilings, self.multiprocessors = tuple(found), multiprocessors
         self.view = np.array(views, np.int64)
 
@@ -72,8 +82,16 @@ class Table:
 
 
 @cache
-def table_of(kinds: tuple[Kind, ...], multiprocessors: int) -> Table:
-    """Return every tiling that the planner chooses from, for problems of these kinds."""
+def table_of(kinds: tuple[Kind, ...], multiprocessors: int, parts: int = 0) -> Table:
+    """Return every tiling that the planner chooses from, for problems of these kinds.
+
+    Parameters
+    ----------
+    kinds : tuple of Kind
+    multiprocessors : int
+    parts : int, optional
+        The parts that all of them divide k into; 0 for any.
+    """
     found: list[Tiling] = []
     views: list[int] = []
     for index, kind in enumerate(kinds):
@@ -81,11 +99,22 @@ def table_of(kinds: tuple[Kind, ...], multiprocessors: int) -> Table:
             1 << 20, 1 << 20, 1 << 20, a_k_major=kind.a_k_major, b_k_major=kind.b_k_major,
             a_unaligned=kind.a_unaligned, b_unaligned=kind.b_unaligned,
         )  # fmt: skip
-        for each in tilings(kind):
+        for each in divided(tilings(kind), parts) if parts else tilings(kind):
             if not each.objection(problem) and fits(each, multiprocessors):
                 found.append(each)
                 views.append(index)
-    return Table(found, views, multiprocessors)
+    return Table(found, views, multiprocessors, parts > 0)
+
+
+def divided(found: Sequence[Tiling], parts: int) -> list[Tiling]:
+    """Return tilings with tiles like those, all of which divide k into so many parts."""
+    if parts == 1:
+        return [each for each in found if each.split == 1 and not each.stream_k]
+    alike = (
+        replace(each, cluster_m=1, cluster_n=1, split=parts, stream_k=False, ping_pong=False)
+        for each in found
+    )
+    return list(dict.fromkeys(alike))
 
 
 class Sizes(NamedTuple):
@@ -172,8 +201,10 @@ def is_excluded(table: Table, at: TableCover, sizes: Sizes) -> npt.NDArray[np.bo
     each cluster has only one. And those with more tiles than the kernel counts.
     """
     found = (sizes.m <= table.least_m) | (sizes.n <= table.least_n)
-    found |= np.where(at.are_several, table.is_split, table.is_ping_pong)
-    found |= sizes.k_steps < table.least_steps
+    found |= ~at.are_several & table.is_ping_pong
+    if not table.is_fixed:
+        found |= at.are_several & table.is_split
+        found |= sizes.k_steps < table.least_steps
     found |= at.has_tail < table.is_stream_k
     found |= at.tiles > MOST_TILES
     return found

@@ -28,6 +28,8 @@ class Mma:
             return "this is no GPU of compute capability 8.0 or above"
         if chip.is_hopper and not hopper.objection(product):
             return "the Hopper kernel takes it"
+        if product.parts and chip.is_hopper and kernel.depth(product):
+            return "it does not sum in the Hopper kernel's order"
         return kernel.objection(product)
 
     def best(self, product: Product, chip: Chip | None) -> Offer | None:

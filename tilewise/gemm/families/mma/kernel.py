@@ -20,6 +20,7 @@ SOURCE = SOURCES / "gemm" / "mma.cu"
 PRODUCT = SOURCES / "gemm" / "product.cuh"
 GROUP = 8  # rows of tiles whose blocks run together, to share in L2
 LARGEST = 2**31 - 2**16  # the kernel counts rows, columns and k by int, up to a tile past the end
+DEEPEST = max(tiles.block_k for tiles in TILES)
 PIECE = 4  # elements of D that a thread stores at once, where they are aligned
 WIDTHS = (8, 4, 2, 1)
 """The elements that one copy may have."""
@@ -136,8 +137,13 @@ class Way(NamedTuple):
 
 def parts_of(product: Product, way: Way) -> int:
     """Return into how many parts k is divided, none of which is empty."""
-    k, block_k = depth(product), way.tiles.block_k
-    return max(1, -(-k // max(1, splitk.part_k(k, way.parts, block_k))))
+    return max(1, -(-depth(product) // max(1, part_k(product, way))))
+
+
+def part_k(product: Product, way: Way) -> int:
+    """Return the elements of k of each part, the same for all tiles where the division is fixed."""
+    block_k = DEEPEST if product.parts else way.tiles.block_k
+    return splitk.part_k(depth(product), way.parts, block_k)
 
 
 def plan(product: Product, way: Way, overlap: bool, seconds: float) -> Plan:
@@ -209,7 +215,7 @@ def _multiply(
         **fields,
         "c": batched_matrix(out.c, Place(C)), "d": batched_matrix(out.d, sums or Place(D)),
         "part_stride": splitk.elements(p), "m": p.m, "n": p.n, "k": k, "columns": out.n,
-        "part_k": splitk.part_k(k, way.parts, tiles.block_k), "group": GROUP,
+        "part_k": part_k(p, way), "group": GROUP,
         "alpha": out.alpha, "beta": out.beta,
     })  # fmt: skip
     kernel = kernel_of(p.dtype, out.out_dtype, tiles, read[A], read[B], overlap)

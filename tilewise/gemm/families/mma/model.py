@@ -33,7 +33,6 @@ Floats = npt.NDArray[np.float64]
 
 _STEPS = (range(1, 16), range(16, 32, 2), range(32, 64, 4), range(64, 129, 8))
 PARTS = np.array([count for steps in _STEPS for count in steps], float)
-LANES = np.array([splitk.most_lanes(int(count)) for count in PARTS], float)
 LEAST_K, MOST_WORKSPACE = 128, 1 << 28  # of a part; bytes of the parts' sums
 MARGIN = 1.02  # how many times faster a way has to be that takes a workspace
 
@@ -259,9 +258,14 @@ def priced(product: Product, chip: Chip, table: Table | None = None) -> Priced:
     table = table or table_of(chip)
     p = swapped(product)
     parts = PARTS[: _counts(p)]
-    added = splitk.every(
-        p.m, p.n, p.batch, ACCUMULATORS[p.dtype], parts, LANES[: len(parts)], chip.memory
-    )
+    if p.parts > 1:
+        parts = np.array([1.0, p.parts])
+    elif p.parts:
+        parts = PARTS[:1]
+    lanes = np.array([splitk.most_lanes(int(count)) for count in parts], float)
+    added = splitk.every(p.m, p.n, p.batch, ACCUMULATORS[p.dtype], parts, lanes, chip.memory)
+    if p.parts > 1:
+        parts, added = parts[1:], added[1:]
     fits = np.array([[blocks_of(x, p) <= MAX_GRID[0]] for x in table.tiles])
     of_parts = np.where(parts > 1, MARGIN, 1.0)
     readings, seconds, ranks = [], [], []

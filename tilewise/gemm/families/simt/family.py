@@ -28,6 +28,8 @@ class Simt:
 
     def best(self, product: Product, chip: Chip | None) -> Offer | None:
         """Return the offer that should be fastest, in one piece or in several."""
+        if product.parts:
+            return None if chip is None else offers.in_order(product, chip)
         whole = None if chip is None else offers.in_one(product, chip)
         if chip is None or whole is None:
             return None
@@ -38,6 +40,9 @@ class Simt:
         if chip is None or self.objection(product, chip):
             return
         first = self.best(product, chip)
+        if product.parts:
+            yield from [] if first is None else [first]
+            return
         if first is not None and "pieces" in first.choice:
             yield first
         yield from offers.all_in_one(product, chip)

@@ -36,6 +36,17 @@ def in_one(product: Product, chip: Chip, operations: float = 0.0) -> Offer | Non
     return None if found is None or place is None else _offer(found, *place, chip)
 
 
+def in_order(product: Product, chip: Chip) -> Offer | None:
+    """Return the fastest offer in which each thread sums along all of k; None if there is none."""
+    found = priced(product, chip)
+    if found is not None:
+        for row, column in found.ranked():
+            tiles = found.ways.ways[row].tiles
+            if found.parts(row, column) == 1 and tiles.slices == 1 and not tiles.by_tensor_cores:
+                return _offer(found, row, column, chip)
+    return None
+
+
 def all_in_one(product: Product, chip: Chip) -> Iterator[Offer]:
     """Yield every offer in one piece, the one that should be fastest first."""
     found = priced(product, chip)

@@ -26,6 +26,8 @@ class ThinHalf:
         """Return why the kernel can't take a product; empty if it can."""
         if chip is None:
             return "this is no GPU of compute capability 8.0 or above"
+        if product.parts:
+            return "it divides k by the rows"
         view = half.view_of(product)
         if view is None:
             return "neither A nor B has few rows or columns"
@@ -70,13 +72,15 @@ class ThinReal:
             return "this is no GPU of compute capability 8.0 or above"
         if product.dtype not in REAL:
             return f"the inputs are {product.dtype}"
+        if product.parts:
+            return "it divides k by the rows"
         if real.view_of(product) is None:
             return f"it has more than {real.MOST} rows and columns, or none contiguous"
         return ""
 
     def best(self, product: Product, chip: Chip | None) -> Offer | None:
         """Return the offer that should be fastest; None where there is an objection."""
-        if chip is None or min(product.m, product.n) > real.MOST:
+        if chip is None or product.parts or min(product.m, product.n) > real.MOST:
             return None
         view = real.view_of(product)
         if view is None:
@@ -85,7 +89,7 @@ class ThinReal:
 
     def offers(self, product: Product, chip: Chip | None) -> Iterator[Offer]:
         """Yield every offer worth measuring, the one that should be fastest first."""
-        view = None if chip is None else real.view_of(product)
+        view = None if chip is None or product.parts else real.view_of(product)
         if chip is not None and view is not None:
             found = real.divisions(product, view, chip)
             for division in sorted(found, key=attrgetter("seconds")):
