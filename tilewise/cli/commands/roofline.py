@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -148,10 +148,10 @@ def roofline(
             asked.prepared("roofline", each, asked.check(each, kernel, product), arch)
             for each, kernel in named
         ]
-        with show.progress(len(ready), "roofline") as step:
+        with show.parts(len(ready), "roofline") as step:
             for prepared in ready:
-                step(prepared.kernel.name)
-                rows.append(_row_of_launch(prepared, ceilings, gpu))
+                told = step(prepared.kernel.name)
+                rows.append(_row_of_launch(prepared, ceilings, gpu, told))
         what = {
             "m": None, "n": None, "k": None, "dtype": rows[0]["work"]["dtype"],
             "grid": list(ready[0].grid), "block": list(ready[0].block),
@@ -167,10 +167,10 @@ def roofline(
             text = target if isinstance(target, str) else f"{target.path}:{target.name}"
             with advising("roofline", text, kernel_of(target)):
                 check_product(target, m, n, k, dtype=kind, tile=edge, arch=arch)
-        with show.progress(len(kernels), "roofline") as step:
+        with show.parts(len(kernels), "roofline") as step:
             for target, kind, edge in kernels:
-                step(target if isinstance(target, str) else target.name)
-                rows.append(_row(target, (m, n, k), kind, edge, ceilings, arch, gpu))
+                told = step(target if isinstance(target, str) else target.name)
+                rows.append(_row(target, (m, n, k), kind, edge, ceilings, arch, gpu, told))
     document: dict[str, Any] = {
         **what,
         "arch": arch,
@@ -300,6 +300,7 @@ def _row(
     ceilings: Ceilings,
     arch: str,
     gpu: Gpu | None,
+    progress: Callable[[int, int], None],
 ) -> dict[str, Any]:
     from tilewise.ladder.problem import random_problem
     from tilewise.ladder.run import run
@@ -307,7 +308,9 @@ def _row(
     from tilewise.lens.roofline import bound
 
     m, n, k = sizes
-    profile = profile_product(target, m, n, k, dtype=dtype, tile=tile, arch=arch)
+    profile = profile_product(
+        target, m, n, k, dtype=dtype, tile=tile, arch=arch, progress=progress
+    )
     found = bound(profile.work, ceilings)
     row: dict[str, Any] = {
         "kernel": profile.kernel,
@@ -331,13 +334,18 @@ def _row(
     return row
 
 
-def _row_of_launch(prepared: Prepared, ceilings: Ceilings, gpu: Gpu | None) -> dict[str, Any]:
+def _row_of_launch(
+    prepared: Prepared,
+    ceilings: Ceilings,
+    gpu: Gpu | None,
+    progress: Callable[[int, int], None],
+) -> dict[str, Any]:
     """What a launch that is no product does; nothing is known of its result."""
     from tilewise.lens.profiling import profile_prepared
     from tilewise.lens.roofline import bound
     from tilewise.specs.run import launch
 
-    profile = profile_prepared(prepared)
+    profile = profile_prepared(prepared, progress=progress)
     found = bound(profile.work, ceilings)
     seconds = None if gpu is None else launch(prepared, device=gpu).report.seconds
     return {

@@ -1,6 +1,6 @@
 """Results as text for people: tables of at most 80 columns, units named."""
 
-from tilewise.cli.show.console import block_progress, console, counting, error, progress
+from tilewise.cli.show.console import block_progress, console, counting, error, parts, progress
 from tilewise.cli.show.files import multiplied
 from tilewise.cli.show.launches import launch_result
 from tilewise.cli.show.listing import listing
@@ -28,6 +28,7 @@ __all__ = [
     "listing",
     "multiplied",
     "profile",
+    "parts",
     "progress",
     "run_result",
     "tuned",
