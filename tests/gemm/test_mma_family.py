@@ -96,7 +96,7 @@ GPUS = [
 ]
 
 
-@pytest.mark.parametrize("size", [4096, 6000, 8192, 16384])
+@pytest.mark.parametrize("size", [6000, 8192, 12000, 16384])
 @pytest.mark.parametrize("chip", GPUS, ids=lambda chip: chip.name)
 def test_large_products_take_large_tiles(chip: Chip, size: int) -> None:
     """Small ones ask for more bytes of L2, where tensor cores are slow too."""
@@ -107,15 +107,14 @@ def test_large_products_take_large_tiles(chip: Chip, size: int) -> None:
 
 
 def test_an_h200_reaches_the_shares_that_were_measured_there() -> None:
-    """Of its multiply-adds, by full multiprocessors in a deep product, but for the rest."""
+    """Of its multiply-adds, where all multiprocessors are full, and the product is deep."""
     table = table_of(H200)
-    asked = product(128 * 132, 256, 1 << 20)
+    asked = product(128 * 132, 128 * 132, 1 << 16)
     seconds = table.seconds(asked, np.array([1.0]), (8, 8))[:, 0]
     peak = H200.multiply_adds("bfloat16") * H200.multiprocessors
     for tiles, each in zip(table.tiles, seconds, strict=True):
-        if tiles.residents == 1:
-            whole = asked.m * asked.n * asked.k / peak / each
-            assert whole == pytest.approx(SHARES[str(tiles)][0], rel=0.02)
+        reached = asked.m * asked.n * asked.k / peak / each
+        assert reached == pytest.approx(SHARES[str(tiles)][1], rel=0.02)
 
 
 def test_a_choice_is_found_again() -> None:
