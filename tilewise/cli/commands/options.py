@@ -37,15 +37,6 @@ class Layout(StrEnum):
     TT = "TT"
 
 
-class KnownGpu(StrEnum):
-    a100 = "a100"
-    rtx3090 = "rtx3090"
-    rtx4090 = "rtx4090"
-    rtx5090 = "rtx5090"
-    h100 = "h100"
-    h200 = "h200"
-
-
 class Suite(StrEnum):
     square = "square"
     llm = "llm"
@@ -62,6 +53,15 @@ class Place(StrEnum):
     auto = "auto"
     gpu = "gpu"
     emulator = "emulator"
+
+
+def gpus(incomplete: str) -> list[str]:
+    """The last words of the GPUs that are known by their data sheets, for a shell."""
+    from tilewise.devices.names import words
+    from tilewise.gemm.chip import KNOWN
+
+    each = ["".join(words(name)[-2:] if "rtx" in words(name) else words(name)[:1]) for name in KNOWN]
+    return [name for name in each if name.startswith(incomplete)]
 
 
 def rungs(incomplete: str) -> list[str]:

@@ -33,6 +33,7 @@ from tilewise.cli.commands.options import (
     Tile,
     check_outputs,
     command_line,
+    gpus,
     print_json,
     rungs,
     write_record,
@@ -81,7 +82,9 @@ def roofline(
     on: Annotated[
         str | None,
         typer.Option(
-            metavar="GPU", help="Whose ceilings, as H100. By default the GPU's here, or an H200's."
+            metavar="GPU",
+            help="Whose ceilings, as H100 or rtx4090. By default the GPU's here, or an H200's.",
+            autocompletion=gpus,
         ),
     ] = None,
     arch: Annotated[
