@@ -25,7 +25,11 @@ TILED = [x.name for x in RUNGS if x.default_tile is not None and "float64" in x.
 
 
 def both(
-    kernel: Kernel, grid: tuple[int, ...], block: tuple[int, ...], *args: Any, shared: int = 0,
+    kernel: Kernel,
+    grid: tuple[int, ...],
+    block: tuple[int, ...],
+    *args: Any,
+    shared: int = 0,
     arch: str = DEFAULT_ARCH,
 ) -> tuple[LaunchReport, LaunchReport]:
     """The profile of a launch from one block of each kind, and of every block; alike."""

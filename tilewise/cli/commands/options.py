@@ -56,12 +56,15 @@ class Place(StrEnum):
 
 
 def gpus(incomplete: str) -> list[str]:
-    """The last words of the GPUs that are known by their data sheets, for a shell."""
+    """The GPUs that are known by their data sheets, as "a100" or "rtx4090", for a shell."""
     from tilewise.devices.names import words
     from tilewise.gemm.chip import KNOWN
 
-    each = ["".join(words(name)[-2:] if "rtx" in words(name) else words(name)[:1]) for name in KNOWN]
-    return [name for name in each if name.startswith(incomplete)]
+    found = []
+    for name in KNOWN:
+        number = next(word for word in words(name) if any(map(str.isdigit, word)))
+        found.append("rtx" * ("rtx" in words(name)) + number)
+    return [name for name in found if name.startswith(incomplete)]
 
 
 def rungs(incomplete: str) -> list[str]:

@@ -20,9 +20,6 @@ from tilewise.cli.commands.launches import (
     own_launch,
 )
 from tilewise.cli.commands.options import (
-    OF_K,
-    OF_M,
-    OF_N,
     RIGHT,
     WRONG,
     Json,
@@ -127,7 +124,7 @@ def roofline(
     if not asked.is_there:
         if None in (m, n, k):
             _advise(targets or (), sources)
-        m, n, k = _required(m, n, k)
+        m, n, k = _sizes(targets or (), (m, n, k), sources)
     if plot_to is not None:
         roofline_plot.check(plot_to)
         check_target(plot_to)
@@ -207,18 +204,20 @@ def _advise(targets: Sequence[str], sources: tuple[Any, ...]) -> None:
             raise ValueError(told)
 
 
-def _required(m: int | None, n: int | None, k: int | None) -> tuple[int, int, int]:
-    """The sizes of a product, which has all three."""
+def _sizes(
+    targets: Sequence[str],
+    given: tuple[int | None, int | None, int | None],
+    sources: tuple[Any, ...],
+) -> tuple[int, int, int]:
+    """The sizes of a product: those that are given, and of the rest the targets' own, as `tilewise
+    run` has them; of several targets the largest, and of none those of most rungs."""
+    from tilewise.ladder.geometry import DEFAULT_SIZE
+    from tilewise.ladder.prepared import sizes_of
     from tilewise.ladder.problem import check_sizes
 
-    sizes = {"-m": (m, OF_M), "-n": (n, OF_N), "-k": (k, OF_K)}
-    missing = next((option for option, (size, _) in sizes.items() if size is None), None)
-    if missing is not None:
-        of = sizes[missing][1]
-        raise ValueError(f"{missing} is missing: {of[0].lower()}{of[1:]}; at least 1")
-    assert m is not None
-    assert n is not None
-    assert k is not None
+    own = [sizes_of(source(target, *sources), *given) for target in dict.fromkeys(targets)]
+    usual = [DEFAULT_SIZE if size is None else size for size in given]
+    m, n, k = (max(of) for of in zip(*own, strict=True)) if own else usual
     check_sizes(m, n, k)
     return m, n, k
 
@@ -311,9 +310,7 @@ def _row(
     from tilewise.lens.roofline import bound
 
     m, n, k = sizes
-    profile = profile_product(
-        target, m, n, k, dtype=dtype, tile=tile, arch=arch, progress=progress
-    )
+    profile = profile_product(target, m, n, k, dtype=dtype, tile=tile, arch=arch, progress=progress)
     found = bound(profile.work, ceilings)
     row: dict[str, Any] = {
         "kernel": profile.kernel,

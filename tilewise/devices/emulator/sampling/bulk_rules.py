@@ -97,7 +97,9 @@ class BulkRules:
                 first = addresses(lanes)
                 low, high = int(first.min()), int((first + sizes(lanes)).max())
                 owner = memory.find(low, high)
-                least, most = (high, low) if owner is None else (owner.base, owner.base + owner.size)
+                least, most = (
+                    (high, low) if owner is None else (owner.base, owner.base + owner.size)
+                )
                 tracker.keep_inside(found, low, high, least, most)
             return ZERO
 
@@ -138,7 +140,9 @@ class BulkRules:
         first = address - owner.base
         return decode(owner.data[first : first + BYTES].tobytes())
 
-    def _keep_in(self, tiled: Tiled, axis: int, dependence: Dependence, low: int, high: int) -> None:
+    def _keep_in(
+        self, tiled: Tiled, axis: int, dependence: Dependence, low: int, high: int
+    ) -> None:
         """The boxes from coordinate ``low`` to ``high`` lie in the array along an axis in all
         blocks; or where one of them does not here, it is at the same coordinate in all."""
         if dependence == ZERO:

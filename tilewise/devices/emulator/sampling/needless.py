@@ -23,7 +23,8 @@ _FLOATS = frozenset(("f16", "f16x2", "bf16", "bf16x2", "f32", "f64"))
 _SUMS = frozenset(
     ("add", "sub", "mul", "fma", "mad", "neg", "abs", "min", "max", "div", "rcp", "sqrt")
 )
-"""Arithmetic that may be left out, like products by tensor cores. Undefined bits go through it whatever the values are."""
+"""Arithmetic that may be left out, like products by tensor cores. Undefined bits go through it
+whatever the values are."""
 _QUIET = frozenset(
     ("bra", "brx", "ret", "exit", "bar", "barrier", "membar", "fence", "shfl", "vote", "redux",
      "match", "activemask", "mbarrier", "setmaxnreg", "mapa", "griddepcontrol", "elect")

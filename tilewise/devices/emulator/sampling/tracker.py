@@ -43,7 +43,8 @@ _AXES = ("ctaid.x", "ctaid.y", "ctaid.z")
 _CLUSTERS = ("clusterid.x", "clusterid.y", "clusterid.z")
 _ALIKE = (
     "tid.", "ntid.", "nctaid.", "laneid", "warpid", "nwarpid", "gridid", "lanemask_", "WARP_SZ",
-    "cluster_", "nclusterid", "is_explicit_cluster", "dynamic_smem_size", "total_smem_size", "aggr_smem_size", "nsmid",
+    "cluster_", "nclusterid", "is_explicit_cluster", "dynamic_smem_size", "total_smem_size",
+    "aggr_smem_size", "nsmid",
 )  # fmt: skip
 _TIMERS = ("clock", "globaltimer", "smid")
 
