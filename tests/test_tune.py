@@ -105,9 +105,9 @@ def test_explains_the_emulator() -> None:
         "D = A·B, m = 3, n = 3, k = 4, float32, layout NT",
         "on            the emulator",
         "by            the general kernel, tiles of 64 x 64",
-        "why           the other families are for GPUs of compute capability 8.0 or",
-        "              above; an emulator of one only runs code, and has no rates to",
-        "              choose by",
+        "why           no other family takes it: this is no Hopper GPU; this is no GPU of",
+        "              compute capability 8.0 or above, or it is an emulator, which runs",
+        "              code and has no rates to choose by",
         "launches      gemm_general: grid 1, 256 threads a block",
         "workspace     none",
         "copied first  a and b to the emulator, and the result back",
@@ -369,7 +369,7 @@ def test_arrays_are_explained_for_a_gpu_that_is_not_here() -> None:
 def test_an_emulator_has_no_rates() -> None:
     a = np.ones((64, 64), np.float32)
     found = explain(a, a, device=emulator("sm_80"))
-    assert "an emulator of one only runs code" in found.why
+    assert "or it is an emulator, which runs code and has no rates" in found.why
 
 
 @pytest.mark.parametrize("name", KNOWN)

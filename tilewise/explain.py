@@ -195,9 +195,9 @@ def explain(
     D = A·B, m = 3, n = 3, k = 4, float32, layout NT
     on            the emulator
     by            the general kernel, tiles of 64 x 64
-    why           the other families are for GPUs of compute capability 8.0 or
-                  above; an emulator of one only runs code, and has no rates to
-                  choose by
+    why           no other family takes it: this is no Hopper GPU; this is no GPU of
+                  compute capability 8.0 or above, or it is an emulator, which runs
+                  code and has no rates to choose by
     launches      gemm_general: grid 1, 256 threads a block
     workspace     none
     copied first  a and b to the emulator, and the result back

@@ -428,3 +428,22 @@ def test_help_names_the_launch(capsys: Any) -> None:
         assert (
             "A kernel of any other signature is launched with --grid, --block and --args." in told
         )
+
+
+def test_a_kernel_beside_one_that_does_not_compile(tilewise: Tilewise) -> None:
+    """The message says that the error is in another kernel; of the asked one's own it does not."""
+    good = 'extern "C" __global__ void good(float* x) { x[threadIdx.x] = 1; }\n'
+    bad = "// bad: { in a comment\n__global__ void bad(float* x)\n{\n    x[0] = nothing;\n}\n"
+    Path("two.cu").write_text(good + bad)
+    launch = ("--grid", 1, "--block", 32, "--args", "zeros:32")
+    told = "The first error is in another kernel of the file, bad"
+    assert told in tilewise("run", "two.cu:good", *launch).err
+    own = tilewise("run", "two.cu:bad", *launch).err
+    assert 'two.cu:5: error: identifier "nothing" is undefined' in own
+    assert "another kernel" not in own
+
+
+def test_the_reason_of_many_architectures_is_said_once(tilewise: Tilewise) -> None:
+    found = " ".join(tilewise("occupancy", "persistent").out.split())
+    assert found.count("persistent needs compute capability 9.0 and no other") == 1
+    assert "sm_75, sm_80, sm_86" in found

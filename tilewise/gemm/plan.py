@@ -23,11 +23,6 @@ from tilewise.kernel import Kernel
 
 LONGER = 4.0
 """A piece of a product divides k only where that is so many times as fast."""
-OTHERS = (
-    "the other families are for GPUs of compute capability 8.0 or above; an emulator of one only "
-    "runs code, and has no rates to choose by"
-)
-"""Why the general family takes a product on any other device."""
 FAMILIES: list[Family] = [Hopper(), ThinHalf(), ThinReal(), Mma(), Simt(), General()]
 """Those whose offers are compared. The last takes every product."""
 
@@ -85,8 +80,6 @@ def plan_on(product: Product, chip: Chip | None) -> Plan:
     if offer.family == FAMILIES[-1].name:
         words = objections(product, chip)
         why = f"no other family takes it: {words}" if words else f"{why}: the others take longer"
-        if chip is None and words:
-            why = OTHERS
     return plan.because(why)
 
 
