@@ -19,15 +19,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tilewise.cli import show
-from tilewise.cli.commands.options import KnownGpu
+from tilewise.cli.commands.options import gpus
 from tilewise.cli.main import main
 from tilewise.compiler import ahead
 from tilewise.compiler import cache as compiler_cache
 from tilewise.devices import Device
+from tilewise.devices.emulated import emulator
 from tilewise.errors import DeviceUnavailableError
 from tilewise.explain import explain, explain_product, of_shape
 from tilewise.gemm import kept
-from tilewise.gemm.chip import H200, KNOWN, Chip
+from tilewise.gemm.chip import H200, KNOWN, OLDEST, Chip, known
 from tilewise.gemm.families.hopper import kernel as hopper
 from tilewise.gemm.families.hopper import model
 from tilewise.gemm.families.hopper.readings import readings
@@ -36,6 +37,8 @@ from tilewise.gemm.family import Offer
 from tilewise.gemm.plan import best, chip_of, kept_offer, offers, offers_of_piece, plan_on
 from tilewise.gemm.product import Operand, Product
 from tilewise.kernel import Kernel
+from tilewise.lens.roofline import find as ceilings_of
+from tilewise.lens.roofline import known as ceilings
 from tilewise.matmul import matmul
 from tilewise.tune import Timed, Tuned, tune
 
@@ -103,7 +106,8 @@ def test_explains_the_emulator() -> None:
         "on            the emulator",
         "by            the general kernel, tiles of 64 x 64",
         "why           no other family takes it: this is no Hopper GPU; this is no GPU of",
-        "              compute capability 8.0 or above",
+        "              compute capability 8.0 or above, or it is an emulator, which runs",
+        "              code and has no rates to choose by",
         "launches      gemm_general: grid 1, 256 threads a block",
         "workspace     none",
         "copied first  a and b to the emulator, and the result back",
@@ -321,8 +325,51 @@ def test_explain_at_the_command_line(capsys: pytest.CaptureFixture[str]) -> None
     assert document == json.loads(json.dumps(found.to_dict()))
 
 
-def test_the_known_gpus_are_those_of_the_command() -> None:
-    assert [x.value for x in KnownGpu] == list(KNOWN)
+def test_the_known_gpus_are_those_whose_ceilings_are_known() -> None:
+    """By the same names, and by shorter ones, such as a shell completes."""
+    there = {each.name: ceilings_of(each.name) for each in ceilings()}
+    assert set(KNOWN) == set(there)
+    for name, chip in KNOWN.items():
+        assert there[name].arch == f"sm_{chip.capability}"
+        assert there[name].multiprocessors in (None, chip.multiprocessors)
+    for short in gpus(""):
+        assert ceilings_of(short).name == known(short).name
+    assert known("rtx4090").name == known("RTX 4090").name == "NVIDIA GeForce RTX 4090"
+
+
+@pytest.mark.parametrize("name", ["h20", "rtx", "tx4090", ""])
+def test_names_of_no_gpu(name: str) -> None:
+    for each in (known, ceilings_of):
+        with pytest.raises(ValueError, match=r"there are Tesla T4, NVIDIA A100-SXM4-80GB"):
+            each(name)
+
+
+def test_no_gpu_has_more_multiprocessors_than_it_has() -> None:
+    with pytest.raises(ValueError, match=r"500 multiprocessors of .*A100.*, which has 108"):
+        known("a100", 500)
+
+
+def test_what_is_taken_though_another_should_be_faster_is_explained() -> None:
+    found = explain_product(of_shape(512, 512, 64, "float64", "NN"), known("rtx4090"))
+    assert found.seconds is not None
+    assert any(each.seconds < found.seconds for each in found.alternatives)
+    text = " ".join(str(found).split())
+    assert "0.87 times as long: the general kernel" in text
+    assert "it is taken where it is 1.20 times as fast" in text
+    assert "by its data sheet" in text
+
+
+def test_arrays_are_explained_for_a_gpu_that_is_not_here() -> None:
+    a = np.ones((64, 64), np.float32)
+    assert "RTX 3090" in explain(a, a, gpu="rtx3090").place
+    with pytest.raises(ValueError, match="one of them says where"):
+        explain(a, a, gpu="rtx3090", device="emulator")
+
+
+def test_an_emulator_has_no_rates() -> None:
+    a = np.ones((64, 64), np.float32)
+    found = explain(a, a, device=emulator("sm_80"))
+    assert "or it is an emulator, which runs code and has no rates" in found.why
 
 
 @pytest.mark.parametrize("name", KNOWN)
@@ -334,6 +381,8 @@ def test_the_explain_command_plans_for_known_gpus(
     found = json.loads(capsys.readouterr().out)
     assert found["place"].startswith(KNOWN[name].name)
     kernel = "gemm_hopper" if KNOWN[name].is_hopper else "gemm_mma"
+    if KNOWN[name].capability < OLDEST:
+        kernel = "gemm_general"
     assert found["launches"][0]["kernel"] in (kernel, kernel.removeprefix("gemm_"))
 
 

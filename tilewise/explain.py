@@ -24,7 +24,7 @@ from tilewise.arrays.operands import (
 )
 from tilewise.devices import Device, device_of
 from tilewise.devices.gpu import Gpu
-from tilewise.gemm.chip import Chip
+from tilewise.gemm.chip import OLDEST, Chip, known
 from tilewise.gemm.epilogue import Epilogue, Strided
 from tilewise.gemm.family import Offer
 from tilewise.gemm.invariant import fixed
@@ -67,6 +67,8 @@ class Explanation(Shown):
         launches; None on the emulator, and where the arrays' own library answers.
     alternatives : tuple of Offer
         The next best, of whichever family.
+    rates : str
+        What the GPU's rates, by which the model goes, come from, where they are not measured.
     """
 
     product: Product
@@ -78,6 +80,7 @@ class Explanation(Shown):
     workspace: int = 0
     offer: Offer | None = None
     alternatives: tuple[Offer, ...] = ()
+    rates: str = ""
 
     @property
     def seconds(self) -> float | None:
@@ -104,6 +107,7 @@ class Explanation(Shown):
             "workspace": self.workspace,
             "offer": None if self.offer is None else as_json(self.offer),
             "seconds": self.seconds,
+            "rates": self.rates,
             "alternatives": [as_json(offer) for offer in self.alternatives],
         }
 
@@ -123,14 +127,28 @@ class Explanation(Shown):
         rows += [("copied first" if i == 0 else "", x) for i, x in enumerate(self.copies)]
         if self.seconds is not None:
             rows.append(("expected", f"{self.seconds * 1e6:.1f} µs{_rate(self)}"))
+        if self.rates:
+            rows.append(("rates", self.rates))
         return rows
 
     def _parts(self) -> list[Part]:
         parts: list[Part] = [title(self.product), Table(self._rows(), left=2)]
         if self.alternatives:
-            rows = [(f"{x.seconds * 1e6:.1f}", x.words) for x in self.alternatives]
+            rows = [
+                (f"{x.seconds * 1e6:.1f}", x.words + self._why_not(x)) for x in self.alternatives
+            ]
             parts.append(Table(rows, ("µs", "the next best, by the model"), left=2))
         return parts
+
+    def _why_not(self, other: Offer) -> str:
+        """Why an alternative that the model expects to be faster is not taken."""
+        chosen = self.offer
+        if chosen is None or other.seconds >= chosen.seconds:
+            return ""
+        if other.rank < chosen.rank:
+            return "; another was measured to be faster"
+        times = other.margin / chosen.margin
+        return f"; it is taken where it is {times:.2f} times as fast, as its time is less certain"
 
     def __str__(self) -> str:
         return self.text()
@@ -144,7 +162,7 @@ class Explanation(Shown):
             for offer in self.alternatives:
                 longer = offer.seconds / self.seconds
                 figures = f"{offer.seconds * 1e6:.1f} µs, {longer:.2f} times as long: "
-                lines.append(_row("", figures + offer.words, 2, width))
+                lines.append(_row("", figures + offer.words + self._why_not(offer), 2, width))
         return "\n".join(lines)
 
 
@@ -162,6 +180,7 @@ def explain(
     out_dtype: Any = None,
     device: str | Device = "auto",
     max_gpu_memory: int | str | None = None,
+    gpu: str | None = None,
     epilogue: Callable[..., Any] | None = None,
     invariant: bool | None = None,
     **operands: Any,
@@ -175,6 +194,9 @@ def explain(
     a, b, c, alpha, beta, transpose_a, transpose_b, out, out_dtype, device, max_gpu_memory
     epilogue, invariant, operands
         As :func:`tilewise.matmul` has them.
+    gpu : str, optional
+        A GPU that the product is for, whether it is here or not: as ``"rtx4090"``. ``device`` is
+        then ``"auto"``.
 
     Returns
     -------
@@ -195,7 +217,8 @@ def explain(
     on            the emulator
     by            the general kernel, tiles of 64 x 64
     why           no other family takes it: this is no Hopper GPU; this is no GPU of
-                  compute capability 8.0 or above
+                  compute capability 8.0 or above, or it is an emulator, which runs
+                  code and has no rates to choose by
     launches      gemm_general: grid 1, 256 threads a block
     workspace     none
     copied first  a and b to the emulator, and the result back
@@ -206,6 +229,11 @@ def explain(
         is_invariant(invariant),
     )  # fmt: skip
     room = None if max_gpu_memory is None else sizes.parse(max_gpu_memory, "max_gpu_memory")
+    if gpu is not None:
+        if device != "auto":
+            raise ValueError(f"gpu is {gpu!r} and device {device!r}; one of them says where")
+        product, chip = asked(call)[0], known(gpu)
+        return explain_product(fixed(product, chip) if call.invariant else product, chip)
     ordinal = call.library.ordinal(a)
     if ordinal is not None:
         product, copies = asked(call)
@@ -245,10 +273,15 @@ def explain_product(product: Product, chip: Chip, copies: Sequence[str] = ()) ->
         What is copied besides.
     """
     place = f"{chip.name}, {chip.multiprocessors} multiprocessors"
+    if chip.capability < OLDEST:
+        return _of_plan(product, place, plan_on(product, None), copies)
     plan = plan_on(product, chip)
     explanation = _of_plan(product, place, plan, copies)
     if not plan.steps:
         return explanation
+    if not chip.is_measured:
+        note = "by its data sheet: nobody measured matmul on this GPU"
+        explanation = replace(explanation, rates=note)
     chosen = kept_offer(product, chip) or best(product, chip)
     others = [
         x for x in offers(product, chip) if (x.family, x.choice) != (chosen.family, chosen.choice)

@@ -158,16 +158,21 @@ def test_a_kernel_of_another_signature_says_how_it_is_launched(
 
 def test_roofline_says_how_a_kernel_is_launched_with_sizes_or_without(tilewise: Tilewise) -> None:
     Path("p.ptx").write_text(Kernel(SOURCE, "saxpy").compile().ptx)
-    Path("product.cu").write_text(f"__global__ void p{SIGNATURE} {{}}\n")
-    Path("plain.cu").write_text(f"__global__ void p{SIGNATURE.replace('real', 'float')} {{}}\n")
     for sizes in ((), ("-m", 8), ("-m", 8, "-n", 8, "-k", 8)):
         for file in ("k.cu", "p.ptx"):
             found = tilewise("roofline", f"{file}:saxpy", *sizes)
             assert found.code == 2
             assert "is launched with its own arguments, as\n" in found.err
             assert f"  tilewise roofline {file}:saxpy --grid 4 --block 256 --args" in found.err
-    for target in ("product.cu:p", "plain.cu:p", "tiled"):
-        assert "-n is missing: columns of B" in tilewise("roofline", target, "-m", 8).err
+
+
+def test_roofline_takes_the_sizes_of_the_other_commands(tilewise: Tilewise) -> None:
+    Path("plain.cu").write_text(f"__global__ void p{SIGNATURE.replace('real', 'float')} {{}}\n")
+    for target in ("plain.cu:p", "tiled"):
+        found = tilewise("roofline", target, "-m", 8, "--json")
+        assert [found.json[size] for size in "mnk"] == [8, 64, 64], found.err
+    found = tilewise("roofline", "multistage", "--json")
+    assert [found.json[size] for size in "mnk"] == [64, 64, 64]
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -423,3 +428,22 @@ def test_help_names_the_launch(capsys: Any) -> None:
         assert (
             "A kernel of any other signature is launched with --grid, --block and --args." in told
         )
+
+
+def test_a_kernel_beside_one_that_does_not_compile(tilewise: Tilewise) -> None:
+    """The message says that the error is in another kernel; of the asked one's own it does not."""
+    good = 'extern "C" __global__ void good(float* x) { x[threadIdx.x] = 1; }\n'
+    bad = "// bad: { in a comment\n__global__ void bad(float* x)\n{\n    x[0] = nothing;\n}\n"
+    Path("two.cu").write_text(good + bad)
+    launch = ("--grid", 1, "--block", 32, "--args", "zeros:32")
+    told = "The first error is in another kernel of the file, bad"
+    assert told in tilewise("run", "two.cu:good", *launch).err
+    own = tilewise("run", "two.cu:bad", *launch).err
+    assert 'two.cu:5: error: identifier "nothing" is undefined' in own
+    assert "another kernel" not in own
+
+
+def test_the_reason_of_many_architectures_is_said_once(tilewise: Tilewise) -> None:
+    found = " ".join(tilewise("occupancy", "persistent").out.split())
+    assert found.count("persistent needs compute capability 9.0 and no other") == 1
+    assert "sm_75, sm_80, sm_86" in found

@@ -10,14 +10,14 @@ import pytest
 
 import tilewise
 from tilewise.devices import Device
-from tilewise.gemm.chip import H200, KNOWN, Chip
+from tilewise.gemm.chip import H200, Chip, known
 from tilewise.gemm.invariant import ROWS, division, fixed
 from tilewise.gemm.plan import offers, plan_of_piece, plan_on
 from tilewise.gemm.product import Operand, Product
 from tilewise.gemm.steps import execute
 from tilewise.numbers import check
 
-A100 = KNOWN["a100"]
+A100 = known("a100")
 N, K = 72, 1100
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((130, K))

@@ -17,11 +17,11 @@ from tilewise.devices import Device
 from tilewise.devices.emulator import Emulator
 from tilewise.devices.emulator.copies.tensor_maps import encode
 from tilewise.devices.gpu import Gpu
-from tilewise.gemm.chip import H200, Chip
+from tilewise.gemm.chip import H200, KNOWN, OLDEST, Chip, chip_by
 from tilewise.gemm.families.mma import kernel
 from tilewise.gemm.families.mma.family import Mma
 from tilewise.gemm.families.mma.kernel import WIDTHS, Matrix, Way
-from tilewise.gemm.families.mma.model import priced, table_of
+from tilewise.gemm.families.mma.model import SHARES, priced, table_of
 from tilewise.gemm.families.mma.tiles import TILES, Tiles
 from tilewise.gemm.plan import plan_on
 from tilewise.gemm.product import Operand, Product
@@ -84,6 +84,38 @@ def test_on_hopper_its_own_kernel_goes_first() -> None:
 def test_older_gpus_and_other_dtypes_are_none_of_its() -> None:
     assert "8.0" in Mma().objection(product(64, 64, 64), None)
     assert "float32" in Mma().objection(product(64, 64, 64, "float32"), A100)
+
+
+GPUS = [
+    *(chip for chip in KNOWN.values() if not chip.is_hopper and chip.capability >= OLDEST),
+    chip_by("NVIDIA A10", 72, 86, 1.695e9, 0.6e12, 6 << 20),
+    chip_by("NVIDIA RTX A4000", 48, 86, 1.56e9, 0.448e12, 4 << 20),
+    chip_by("NVIDIA GeForce RTX 3060", 28, 86, 1.777e9, 0.36e12, 3 << 20),
+    chip_by("NVIDIA GeForce RTX 4060", 24, 89, 2.46e9, 0.272e12, 24 << 20),
+    chip_by("NVIDIA GeForce RTX 5070", 48, 120, 2.512e9, 0.672e12, 48 << 20),
+    replace(H200, capability=80),
+]
+
+
+@pytest.mark.parametrize("size", [6000, 8192, 12000, 16384])
+@pytest.mark.parametrize("chip", GPUS, ids=lambda chip: chip.name)
+def test_large_products_take_large_tiles(chip: Chip, size: int) -> None:
+    """Small ones ask for more bytes of L2, where tensor cores are slow too."""
+    found = Mma().best(product(size, size, size), chip)
+    assert found is not None
+    block_m, block_n, _ = map(int, found.choice["tiles"].split("x"))
+    assert block_m * block_n >= 128 * 128
+
+
+def test_an_h200_reaches_the_shares_that_were_measured_there() -> None:
+    """Of its multiply-adds, where all multiprocessors are full, and the product is deep."""
+    table = table_of(H200)
+    asked = product(128 * 132, 128 * 132, 1 << 16)
+    seconds = table.seconds(asked, np.array([1.0]), (8, 8))[:, 0]
+    peak = H200.multiply_adds("bfloat16") * H200.multiprocessors
+    for tiles, each in zip(table.tiles, seconds, strict=True):
+        reached = asked.m * asked.n * asked.k / peak / each
+        assert reached == pytest.approx(SHARES[str(tiles)][1], rel=0.02)
 
 
 def test_a_choice_is_found_again() -> None:

@@ -112,7 +112,8 @@ def _compiled(job: Job, gathered: Gathered) -> Extracted:
     if _NAME_IS_WRONG not in refused:  # is it the source that is wrong, or a template's instance?
         output = job.run(gathered, job.options, None)
     if not output.ok:
-        raise CompileError(_message(output.log, job, gathered))
+        message = _message(output.log, job, gathered)
+        raise CompileError(message + _of_another(message, job))
     if symbols.is_instance(name, job.request.source):
         raise CompileError(f"{name} of {_message(refused, job, gathered, name)}")
     raise CompileError(_no_such_kernel(name, job.file, job.request.source, output.ptx))
@@ -190,6 +191,22 @@ def _no_such_kernel(name: str, file: str, source: str, ptx: str) -> str:
     if f"{name}<...>" in there:
         message += f". {name} is a template: ask for an instance, such as {name}<...> filled in"
     return message
+
+
+def _of_another(message: str, job: Job) -> str:
+    """A line that says whose the first error is, where it is another kernel's than the one asked
+    for; empty where it is not."""
+    place = re.search(rf"^{re.escape(job.file)}:(\d+): error", message, flags=re.MULTILINE)
+    if place is None or job.request.name is None:
+        return ""
+    kernel = symbols.kernel_around(job.request.source, int(place[1]))
+    asked = re.split(r"<|\(", job.request.name)[0].split("::")[-1].strip()
+    if not kernel or kernel == asked:
+        return ""
+    return (
+        f"\nThe first error is in another kernel of the file, {kernel}: all of a file is compiled, "
+        f"so {asked} does not run before that is mended, or in a file of its own"
+    )
 
 
 def _message(log: str, job: Job, gathered: Gathered, name: str | None = None) -> str:

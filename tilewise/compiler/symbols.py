@@ -113,6 +113,31 @@ def kernels(source: str, ptx: str) -> list[str]:
     return sorted(dict.fromkeys(names))
 
 
+def kernel_around(source: str, line: int) -> str:
+    """The name of the kernel in whose definition a line is, counted from 1; empty for none."""
+    plain = re.sub(
+        r"//[^\n]*|/\*.*?(?:\*/|\Z)",
+        lambda comment: re.sub(r"[^\n]", " ", comment[0]),
+        source,
+        flags=re.DOTALL,
+    )
+    for found in _GLOBAL.finditer(plain):
+        begin = plain.find("{", found.end())
+        if begin < 0 or ";" in plain[found.end() : begin]:
+            continue  # it is only declared
+        depth, end = 0, begin
+        for brace in re.finditer(r"[{}]", plain[begin:]):
+            depth += 1 if brace[0] == "{" else -1
+            if depth == 0:
+                end = begin + brace.end()
+                break
+        else:
+            end = len(plain)
+        if plain.count("\n", 0, found.start()) < line <= plain.count("\n", 0, end) + 1:
+            return found[2]
+    return ""
+
+
 def is_instance(name: str, source: str) -> bool:
     """Whether ``name`` asks for an instance of a template of kernels in ``source``."""
     asked = re.match(r"\s*(?:::)?\s*(?:\w+\s*::\s*)*(\w+)\s*<", name)

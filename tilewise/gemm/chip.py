@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from tilewise.devices import names
 from tilewise.devices.limits import RESERVED_SHARED, max_shared
 from tilewise.precision import HALVES
 
@@ -48,6 +49,11 @@ class Chip:
     clock: float = 1.98e9
     memory: float = 4.27e12
     l2: int = 60 << 20
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether its rates were measured, and are not only those of its data sheet."""
+        return self.name in MEASURED_MEMORY
 
     @property
     def is_hopper(self) -> bool:
@@ -114,12 +120,43 @@ def chip_by(
     return Chip(name, multiprocessors, capability, clock or H200.clock, memory or H200.memory, l2)
 
 
-KNOWN = {
-    "a100": chip_by("NVIDIA A100 80GB", 108, 80, 1.41e9, 2.039e12, 40 << 20),
-    "rtx3090": chip_by("NVIDIA GeForce RTX 3090", 82, 86, 1.695e9, 0.936e12, 6 << 20),
-    "rtx4090": chip_by("NVIDIA GeForce RTX 4090", 128, 89, 2.52e9, 1.008e12, 72 << 20),
-    "rtx5090": chip_by("NVIDIA GeForce RTX 5090", 170, 120, 2.407e9, 1.792e12, 96 << 20),
-    "h100": chip_by("NVIDIA H100 80GB HBM3", 132, 90, 1.98e9, 3.35e12, 50 << 20),
-    "h200": H200,
-}
+_KNOWN = (
+    chip_by("Tesla T4", 40, 75, 1.59e9, 0.32e12, 4 << 20),
+    chip_by("NVIDIA A100-SXM4-80GB", 108, 80, 1.41e9, 2.039e12, 40 << 20),
+    chip_by("NVIDIA GeForce RTX 3090", 82, 86, 1.695e9, 0.936e12, 6 << 20),
+    chip_by("NVIDIA L4", 58, 89, 2.04e9, 0.3e12, 48 << 20),
+    chip_by("NVIDIA GeForce RTX 4090", 128, 89, 2.52e9, 1.008e12, 72 << 20),
+    chip_by("NVIDIA L40S", 142, 89, 2.52e9, 0.864e12, 96 << 20),
+    chip_by("NVIDIA H100 80GB HBM3", 132, 90, 1.98e9, 3.35e12, 50 << 20),
+    H200,
+    chip_by("NVIDIA B200", 148, 100, 1.965e9, 8.0e12, 126 << 20),
+    chip_by("NVIDIA GeForce RTX 5090", 170, 120, 2.407e9, 1.792e12, 96 << 20),
+)
+KNOWN = {chip.name: chip for chip in _KNOWN}
 """GPUs that products can be planned for where they are not, by their data sheets."""
+
+
+def known(name: str, multiprocessors: int | None = None) -> Chip:
+    """Return a GPU that products can be planned for where it is not.
+
+    Parameters
+    ----------
+    name : str
+        As :func:`tilewise.devices.names.find` takes it.
+    multiprocessors : int, optional
+        Of the GPU, where not all of them are to be had; at most as many as it has.
+
+    Raises
+    ------
+    ValueError
+        If it is none that is known, or does not have so many.
+    """
+    chip = KNOWN[names.find(name, KNOWN)]
+    if multiprocessors is None:
+        return chip
+    if not 1 <= multiprocessors <= chip.multiprocessors:
+        raise ValueError(
+            f"{multiprocessors:,} multiprocessors of an {chip.name}, which has "
+            f"{chip.multiprocessors}: it takes 1 to {chip.multiprocessors}"
+        )
+    return replace(chip, multiprocessors=multiprocessors)

@@ -16,6 +16,12 @@ from tilewise.gemm.product import Product
 from tilewise.gemm.steps import Plan
 from tilewise.kernel import Kernel
 
+NO_RATES = (
+    "this is no GPU of compute capability 8.0 or above, or it is an emulator, which runs code and "
+    "has no rates to choose by"
+)
+"""The objection of families that choose by a GPU's rates, where there are none."""
+
 
 class Offer(NamedTuple):
     """One way to compute a product.

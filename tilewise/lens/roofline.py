@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from functools import cache
 from importlib import resources
 from typing import Any
 
+from tilewise.devices import names
 from tilewise.precision import HALVES
 from tilewise.shown import Part, Shown, Table, duration
 
@@ -360,7 +360,8 @@ def find(name: str) -> Ceilings:
     Parameters
     ----------
     name : str
-        Its name, or whole words of it that no other has; upper and lower case alike.
+        Its name, or whole words of it that no other has, with or without spaces between them;
+        upper and lower case alike.
 
     Raises
     ------
@@ -372,14 +373,7 @@ def find(name: str) -> Ceilings:
     >>> find("a100").name
     'NVIDIA A100-SXM4-80GB'
     """
-    words = _words(name)
-    names = _names()
-    # Whole words: an H20 is no H200.
-    fitting = [each for each in names if words and set(words) <= set(_words(each))]
-    if len(fitting) != 1:
-        what = f"fits {', '.join(fitting)}: say which" if fitting else "is none that is known"
-        raise ValueError(f"GPU {name!r} {what}; there are {', '.join(names)}")
-    return _preferred(fitting[0])
+    return _preferred(names.find(name, _names()))
 
 
 def for_gpu(description: str) -> Ceilings:
@@ -397,7 +391,7 @@ def for_gpu(description: str) -> Ceilings:
     """
     name = description.partition(",")[0]
     for entry in known():
-        if _words(entry.name) == _words(name):
+        if names.words(entry.name) == names.words(name):
             return _preferred(entry.name)
     raise ValueError(
         f"the ceilings of {name} are not known; `tilewise ceilings --json F` measures them, and "
@@ -408,7 +402,7 @@ def for_gpu(description: str) -> Ceilings:
 def datasheet(name: str) -> Ceilings | None:
     """The ceilings of the GPU of that very name by its datasheet; None where there are none."""
     for entry in known():
-        if _words(entry.name) == _words(name) and not entry.is_measured:
+        if names.words(entry.name) == names.words(name) and not entry.is_measured:
             return entry
     return None
 
@@ -420,8 +414,3 @@ def _names() -> list[str]:
 def _preferred(name: str) -> Ceilings:
     entries = [entry for entry in known() if entry.name == name]
     return next((entry for entry in entries if entry.is_measured), entries[0])
-
-
-def _words(name: str) -> list[str]:
-    """The words of a GPU's name, without the vendor's: older drivers leave it out."""
-    return [word for word in re.split(r"[\s-]+", name.casefold()) if word not in ("", "nvidia")]

@@ -8,11 +8,13 @@ import pytest
 from tilewise.devices.emulator import Emulator
 from tilewise.devices.emulator.ptx.parser import parse
 from tilewise.devices.emulator.ptx.program import Program
+from tilewise.devices.emulator.ptx.syntax import Instruction
 from tilewise.devices.emulator.sampling.needless import needless
 from tilewise.errors import UninitializedReadError
 from tilewise.kernel import Kernel
 from tilewise.ladder.rungs import RUNGS, rung
 from tilewise.launch import Launch
+from tilewise.lens.products import Product
 
 TILED = [x.name for x in RUNGS if x.default_tile is not None and "float64" in x.dtypes]
 HEAD = 'extern "C" __global__ void k(int n, const float* a, float* out) {\n'
@@ -69,6 +71,20 @@ def test_the_counts_are_the_same(name: str, dtype: str) -> None:
     assert (results[0] == 40.5).any()
     is_computed = name == "tiled_branchless"  # it selects what it stores by a predicate
     assert (results[1] == 40.5).any() == is_computed
+
+
+@pytest.mark.parametrize("name", [x.name for x in RUNGS if "float16" in x.dtypes])
+def test_products_by_tensor_cores_are_left_out(name: str) -> None:
+    """Nothing is decided by what they give."""
+    compiled = Product.of(name, 256, 256, 64).compile("sm_90a")
+    program = Program(parse(compiled.ptx), compiled.symbol)
+    products = {i for i, x in enumerate(program.instructions) if _multiplies(x)}
+    assert products
+    assert products <= needless(program)
+
+
+def _multiplies(instruction: Instruction) -> bool:
+    return instruction.opcode == "mma" or "mma_async" in instruction.modifiers
 
 
 def test_what_nobody_wrote_is_found_all_the_same() -> None:

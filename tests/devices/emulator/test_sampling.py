@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -11,21 +12,28 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reference import examples
 
+from tilewise.compiler import DEFAULT_ARCH
 from tilewise.counted import Footprint
 from tilewise.devices.emulator import Emulator
 from tilewise.errors import MemoryAccessError
 from tilewise.kernel import Kernel
 from tilewise.ladder.rungs import RUNGS, rung
 from tilewise.launch import Launch, LaunchReport
+from tilewise.lens.products import Product
 
 TILED = [x.name for x in RUNGS if x.default_tile is not None and "float64" in x.dtypes]
 
 
 def both(
-    kernel: Kernel, grid: tuple[int, ...], block: tuple[int, ...], *args: Any, shared: int = 0
+    kernel: Kernel,
+    grid: tuple[int, ...],
+    block: tuple[int, ...],
+    *args: Any,
+    shared: int = 0,
+    arch: str = DEFAULT_ARCH,
 ) -> tuple[LaunchReport, LaunchReport]:
     """The profile of a launch from one block of each kind, and of every block; alike."""
-    emulator = Emulator()
+    emulator = Emulator(arch)
     compiled = kernel.compile(emulator.arch)
     x, y, z = (*grid, 1, 1)[:3]
     bx, by, bz = (*block, 1, 1)[:3]
@@ -78,6 +86,79 @@ def test_there_are_four_kinds_of_blocks(name: str) -> None:
         assert len(some.alike) < sum(each.count for each in some.alike)
     else:
         assert sorted(each.count for each in some.alike) == [1, 4, 6, 24]
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("n", [1032, 514])  # rows that are 16-byte aligned, and such that are not
+@pytest.mark.parametrize("name", ["warpgroup", "specialized", "persistent"])
+def test_blocks_that_copy_in_bulk(name: str, n: int) -> None:
+    """Boxes lie inside or at an edge; of the persistent rung, two clusters take tile after tile."""
+    product = Product.of(name, 392, n, 136)
+    emulator = Emulator("sm_90a")
+    compiled = product.compile(emulator.arch)
+    launch = product.on(emulator).launch
+    if name == "persistent":
+        launch = replace(launch, grid=(6, 1, 1))
+    some = emulator.profile(compiled, launch)
+    whole = emulator.profile(compiled, launch, whole=True)
+    assert (some.counters, some.lines, some.footprint) == (
+        whole.counters, whole.lines, whole.footprint
+    )  # fmt: skip
+    assert not some.remarks
+    assert some.alike
+    assert name == "persistent" or len(some.alike) < math.prod(launch.grid)
+    least = emulator.sample(compiled, launch, computes=False)
+    assert (least.counters, least.lines, least.footprint) == (
+        whole.counters, whole.lines, whole.footprint
+    )  # fmt: skip
+
+
+def test_persistent_blocks_are_of_few_kinds() -> None:
+    """62 clusters take two tiles, and 4 take one."""
+    emulator = Emulator("sm_90a")
+    product = Product.of("persistent", 2048, 4096, 64)
+    launch = product.on(emulator).launch
+    found = emulator.sample(product.compile(emulator.arch), launch, computes=False)
+    assert [each.count for each in found.alike] == [62, 62, 4, 4]
+
+
+BULK = r"""
+#define SHARED(p) (unsigned)__cvta_generic_to_shared(p)
+// Each block of a cluster loads half of a row of x for both, and stores it in y.
+extern "C" __global__ void __cluster_dims__(2) rows(const float* x, float* y, int bytes)
+{
+    __shared__ __align__(128) float row[128];
+    __shared__ unsigned long long there;
+    unsigned rank, half = bytes / 2;
+    asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+    if (threadIdx.x == 0) {
+        asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" :: "r"(SHARED(&there)));
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    }
+    asm volatile("barrier.cluster.arrive;\nbarrier.cluster.wait;" ::: "memory");
+    const float* from = x + blockIdx.x / 2 * 128 + rank * (half / 4);
+    if (threadIdx.x == 0) {
+        asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
+                     :: "r"(SHARED(&there)), "r"(bytes) : "memory");
+        asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
+                     ".multicast::cluster [%0], [%1], %2, [%3], %4;"
+                     :: "r"(SHARED(row + rank * (half / 4))), "l"(from), "r"(half),
+                        "r"(SHARED(&there)), "h"((unsigned short)3) : "memory");
+    }
+    asm volatile("{ .reg .pred done;\n"
+                 "again: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], 0;\n"
+                 "@!done bra again; }" :: "r"(SHARED(&there)) : "memory");
+    y[blockIdx.x * 128 + threadIdx.x] = row[threadIdx.x];
+    asm volatile("barrier.cluster.arrive;\nbarrier.cluster.wait;" ::: "memory");
+}
+"""
+
+
+@pytest.mark.parametrize("shift", [0, 4])  # x is 32-byte aligned, or in the middle of a sector
+def test_clusters_that_copy_bytes(shift: int) -> None:
+    x, y = floats(10 * 128 + shift), floats(20 * 128)
+    some, _ = both(Kernel(BULK, "rows"), (20,), (128,), x[shift:], y, 512, arch="sm_90a")
+    assert [each.count for each in some.alike] == [10, 10]
 
 
 def test_a_large_product_in_a_moment() -> None:

@@ -37,15 +37,6 @@ class Layout(StrEnum):
     TT = "TT"
 
 
-class KnownGpu(StrEnum):
-    a100 = "a100"
-    rtx3090 = "rtx3090"
-    rtx4090 = "rtx4090"
-    rtx5090 = "rtx5090"
-    h100 = "h100"
-    h200 = "h200"
-
-
 class Suite(StrEnum):
     square = "square"
     llm = "llm"
@@ -62,6 +53,18 @@ class Place(StrEnum):
     auto = "auto"
     gpu = "gpu"
     emulator = "emulator"
+
+
+def gpus(incomplete: str) -> list[str]:
+    """The GPUs that are known by their data sheets, as "a100" or "rtx4090", for a shell."""
+    from tilewise.devices.names import words
+    from tilewise.gemm.chip import KNOWN
+
+    found = []
+    for name in KNOWN:
+        number = next(word for word in words(name) if any(map(str.isdigit, word)))
+        found.append("rtx" * ("rtx" in words(name)) + number)
+    return [name for name in found if name.startswith(incomplete)]
 
 
 def rungs(incomplete: str) -> list[str]:

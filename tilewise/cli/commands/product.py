@@ -12,7 +12,6 @@ from tilewise.cli.commands.options import (
     WRONG,
     Dtype,
     Json,
-    KnownGpu,
     Layout,
     RequiredK,
     RequiredM,
@@ -22,6 +21,7 @@ from tilewise.cli.commands.options import (
     Suite,
     check_outputs,
     command_line,
+    gpus,
     print_json,
     write_record,
 )
@@ -105,9 +105,16 @@ def explain(
     k: RequiredK,
     dtype: Annotated[Dtype, typer.Option(help="Of all three matrices.")] = Dtype.bfloat16,
     layout: Stored = Layout.NN,
-    gpu: Annotated[KnownGpu, typer.Option(help="That the product is for.")] = KnownGpu.h200,
+    gpu: Annotated[
+        str,
+        typer.Option(
+            metavar="GPU",
+            help="That the product is for, as a100 or rtx4090: one of those of `roofline --on`.",
+            autocompletion=gpus,
+        ),
+    ] = "h200",
     multiprocessors: Annotated[
-        int | None, typer.Option(help="Of the GPU, where it has others than all.")
+        int | None, typer.Option(help="Of the GPU, where not all are to be had.")
     ] = None,
     as_json: Json = False,
 ) -> int:
@@ -116,17 +123,11 @@ def explain(
     It says the kernel, its tiles and launches, what the model expects of them, and of others. It
     needs no GPU.
     """
-    from dataclasses import replace
-
     from tilewise.cli import show
     from tilewise.explain import explain_product, of_shape
-    from tilewise.gemm.chip import KNOWN
+    from tilewise.gemm.chip import known
 
-    if multiprocessors is not None and multiprocessors < 1:
-        raise ValueError(f"--multiprocessors is {multiprocessors}; a GPU has at least 1")
-    chip = KNOWN[gpu.value]
-    if multiprocessors is not None:
-        chip = replace(chip, multiprocessors=multiprocessors)
+    chip = known(gpu, multiprocessors)
     product = of_shape(m, n, k, dtype.value, layout.value)
     found = explain_product(product, chip)
     if as_json:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,9 +20,6 @@ from tilewise.cli.commands.launches import (
     own_launch,
 )
 from tilewise.cli.commands.options import (
-    OF_K,
-    OF_M,
-    OF_N,
     RIGHT,
     WRONG,
     Json,
@@ -33,6 +30,7 @@ from tilewise.cli.commands.options import (
     Tile,
     check_outputs,
     command_line,
+    gpus,
     print_json,
     rungs,
     write_record,
@@ -81,7 +79,9 @@ def roofline(
     on: Annotated[
         str | None,
         typer.Option(
-            metavar="GPU", help="Whose ceilings, as H100. By default the GPU's here, or an H200's."
+            metavar="GPU",
+            help="Whose ceilings, as H100 or rtx4090. By default the GPU's here, or an H200's.",
+            autocompletion=gpus,
         ),
     ] = None,
     arch: Annotated[
@@ -124,7 +124,7 @@ def roofline(
     if not asked.is_there:
         if None in (m, n, k):
             _advise(targets or (), sources)
-        m, n, k = _required(m, n, k)
+        m, n, k = _sizes(targets or (), (m, n, k), sources)
     if plot_to is not None:
         roofline_plot.check(plot_to)
         check_target(plot_to)
@@ -148,10 +148,10 @@ def roofline(
             asked.prepared("roofline", each, asked.check(each, kernel, product), arch)
             for each, kernel in named
         ]
-        with show.progress(len(ready), "roofline") as step:
+        with show.parts(len(ready), "roofline") as step:
             for prepared in ready:
-                step(prepared.kernel.name)
-                rows.append(_row_of_launch(prepared, ceilings, gpu))
+                told = step(prepared.kernel.name)
+                rows.append(_row_of_launch(prepared, ceilings, gpu, told))
         what = {
             "m": None, "n": None, "k": None, "dtype": rows[0]["work"]["dtype"],
             "grid": list(ready[0].grid), "block": list(ready[0].block),
@@ -167,10 +167,10 @@ def roofline(
             text = target if isinstance(target, str) else f"{target.path}:{target.name}"
             with advising("roofline", text, kernel_of(target)):
                 check_product(target, m, n, k, dtype=kind, tile=edge, arch=arch)
-        with show.progress(len(kernels), "roofline") as step:
+        with show.parts(len(kernels), "roofline") as step:
             for target, kind, edge in kernels:
-                step(target if isinstance(target, str) else target.name)
-                rows.append(_row(target, (m, n, k), kind, edge, ceilings, arch, gpu))
+                told = step(target if isinstance(target, str) else target.name)
+                rows.append(_row(target, (m, n, k), kind, edge, ceilings, arch, gpu, told))
     document: dict[str, Any] = {
         **what,
         "arch": arch,
@@ -204,18 +204,20 @@ def _advise(targets: Sequence[str], sources: tuple[Any, ...]) -> None:
             raise ValueError(told)
 
 
-def _required(m: int | None, n: int | None, k: int | None) -> tuple[int, int, int]:
-    """The sizes of a product, which has all three."""
+def _sizes(
+    targets: Sequence[str],
+    given: tuple[int | None, int | None, int | None],
+    sources: tuple[Any, ...],
+) -> tuple[int, int, int]:
+    """The sizes of a product: those that are given, and of the rest the targets' own, as `tilewise
+    run` has them; of several targets the largest, and of none those of most rungs."""
+    from tilewise.ladder.geometry import DEFAULT_SIZE
+    from tilewise.ladder.prepared import sizes_of
     from tilewise.ladder.problem import check_sizes
 
-    sizes = {"-m": (m, OF_M), "-n": (n, OF_N), "-k": (k, OF_K)}
-    missing = next((option for option, (size, _) in sizes.items() if size is None), None)
-    if missing is not None:
-        of = sizes[missing][1]
-        raise ValueError(f"{missing} is missing: {of[0].lower()}{of[1:]}; at least 1")
-    assert m is not None
-    assert n is not None
-    assert k is not None
+    own = [sizes_of(source(target, *sources), *given) for target in dict.fromkeys(targets)]
+    usual = [DEFAULT_SIZE if size is None else size for size in given]
+    m, n, k = (max(of) for of in zip(*own, strict=True)) if own else usual
     check_sizes(m, n, k)
     return m, n, k
 
@@ -300,6 +302,7 @@ def _row(
     ceilings: Ceilings,
     arch: str,
     gpu: Gpu | None,
+    progress: Callable[[int, int], None],
 ) -> dict[str, Any]:
     from tilewise.ladder.problem import random_problem
     from tilewise.ladder.run import run
@@ -307,7 +310,7 @@ def _row(
     from tilewise.lens.roofline import bound
 
     m, n, k = sizes
-    profile = profile_product(target, m, n, k, dtype=dtype, tile=tile, arch=arch)
+    profile = profile_product(target, m, n, k, dtype=dtype, tile=tile, arch=arch, progress=progress)
     found = bound(profile.work, ceilings)
     row: dict[str, Any] = {
         "kernel": profile.kernel,
@@ -331,13 +334,18 @@ def _row(
     return row
 
 
-def _row_of_launch(prepared: Prepared, ceilings: Ceilings, gpu: Gpu | None) -> dict[str, Any]:
+def _row_of_launch(
+    prepared: Prepared,
+    ceilings: Ceilings,
+    gpu: Gpu | None,
+    progress: Callable[[int, int], None],
+) -> dict[str, Any]:
     """What a launch that is no product does; nothing is known of its result."""
     from tilewise.lens.profiling import profile_prepared
     from tilewise.lens.roofline import bound
     from tilewise.specs.run import launch
 
-    profile = profile_prepared(prepared)
+    profile = profile_prepared(prepared, progress=progress)
     found = bound(profile.work, ceilings)
     seconds = None if gpu is None else launch(prepared, device=gpu).report.seconds
     return {

@@ -22,7 +22,6 @@ Include = Annotated[
     typer.Option(
         "-I",
         "--include",
-        "-I",
         metavar="DIR",
         help="A folder that FILE.cu may include from, beside its own; may be given again.",
     ),

@@ -1,6 +1,6 @@
 """Results as text for people: tables of at most 80 columns, units named."""
 
-from tilewise.cli.show.console import block_progress, console, counting, error, progress
+from tilewise.cli.show.console import block_progress, console, counting, error, parts, progress
 from tilewise.cli.show.files import multiplied
 from tilewise.cli.show.launches import launch_result
 from tilewise.cli.show.listing import listing
@@ -27,6 +27,7 @@ __all__ = [
     "lines",
     "listing",
     "multiplied",
+    "parts",
     "profile",
     "progress",
     "run_result",

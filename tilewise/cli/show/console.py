@@ -177,6 +177,26 @@ def progress(total: int | None, what: str) -> Iterator[Callable[[str], None]]:
 
 
 @contextmanager
+def parts(total: int, what: str) -> Iterator[Callable[[str], Callable[[int, int], None]]]:
+    """As :func:`progress`, where a step has parts: what is given returns, of a step that begins,
+    what is called with its parts that are done, and how many there are."""
+    if not sys.stderr.isatty():
+        yield lambda _: lambda done, parts: None
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=total)
+        begun = count()
+
+        def begin(name: str) -> Callable[[int, int], None]:
+            at = next(begun)
+            bar.update(task, completed=at, description=name)
+            return lambda done, parts: bar.update(task, completed=at + done / max(1, parts))
+
+        yield begin
+
+
+@contextmanager
 def counting(what: str, period: float = 30) -> Iterator[Callable[[int, int], None] | None]:
     """A bar of things done, where standard error is a terminal: call it with how many are done,
     and how many there are. The time that remains follows from the last ``period`` seconds."""

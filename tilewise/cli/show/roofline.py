@@ -71,6 +71,10 @@ def roofline(document: Mapping[str, Any]) -> None:
     for limit in _left_out(document):
         out.print(f"{limit} is left out: its ceiling is not known. The least time may be longer.")
     out.print("best: the longest of the times that each ceiling asks for by itself.")
+    out.print(
+        "L2: the sectors that each block loads, once each, as if its L1 forgot none: requests of a "
+        "sector again cost L1 alone, which has no ceiling here."
+    )
     for note in document["notes"]:
         out.print(note, markup=False)
     if few := _few_blocks(document, found.multiprocessors):

@@ -55,9 +55,14 @@ def occupancy(document: Mapping[str, Any]) -> None:
     out.print("blocks, warps: resident at once, a multiprocessor.")
     if any(row["blocks"] == 0 for row in document["rows"]):
         out.print("0 blocks: the kernel can't be launched so.")
+    reasons: dict[str, list[str]] = {}
     for left in document["left_out"]:
         why = " ".join(left["why"].splitlines()[:2])  # of a compiler's message, the first error
-        out.print(Text(f"{left['arch']} is left out: {why}"))
+        why = why.replace(f", and this is {left['arch']}", "")  # of each it says the same otherwise
+        reasons.setdefault(why, []).append(left["arch"])
+    for why, archs in reasons.items():
+        verb = "are" if len(archs) > 1 else "is"
+        out.print(Text(f"{', '.join(archs)} {verb} left out: {why}"))
     for note in document["notes"]:
         out.print(f"note: {with_options(note)}", markup=False)
 

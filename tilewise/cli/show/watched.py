@@ -48,6 +48,8 @@ def watched(found: Watch, written: Mapping[str, Path | None], drawn: int | None)
                 f"smaller {'product' if trace['problem'] else 'launch'} is seen to its end, unless "
                 "the kernel has a loop without one"
             )
+    if is_cut and trace["problem"] is None:
+        out.print("Where it waits for other blocks, --cooperative lets all of them run.")
     if "source_note" in trace:
         out.print(f"note: {trace['source_note']}", markup=False)
     x = trace["problem"]

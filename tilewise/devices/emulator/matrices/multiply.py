@@ -85,6 +85,8 @@ class Multiplication:
         op.tensor_type = tensor_type(a_type, d_type)
 
         def run(lanes: Lanes) -> None:
+            if op.is_needless:
+                return
             left, right, sums = (
                 registers.matrix(tile, read_all(read, lanes), unit_of(type_))
                 for tile, read, type_ in (

@@ -119,6 +119,23 @@ class _Operand:
 
     def load(self, lanes: Lanes) -> npt.NDArray[np.float64]:
         """The numbers, of shape (groups, rows, k)."""
+        at, written = self.check(lanes)
+        halves = self.machine.shared.data.view(np.uint16).reshape(-1, 8)[at]
+        numbers = _numbers_of(self._by_rows(halves), self.type)
+        if written is not None:
+            numbers[~_of_elements(written, numbers.shape[-1])] = np.nan
+        return numbers
+
+    def check(self, lanes: Lanes) -> tuple[Offsets, npt.NDArray[np.bool_] | None]:
+        """Report what is wrong with the places that are read.
+
+        Returns
+        -------
+        places : ndarray of int64
+            The numbers of the pieces in the batch's shared memory.
+        written : ndarray of bool, shape (groups, rows, 16), or None
+            Whether somebody wrote those 16 bits; None where nobody looks.
+        """
         storage = self.machine.shared
         offsets = self.offsets(lanes)
         first = lanes.numbers[::WARPGROUP]
@@ -128,23 +145,20 @@ class _Operand:
             offsets = np.where(outside, 0, offsets)
         block = self.machine.geometry.block_of[first]
         at = (offsets + block[:, None, None] * storage.pitch) // PIECE
-        numbers = _numbers_of(
-            self._by_rows(storage.data.view(np.uint16).reshape(-1, 8)[at]), self.type
-        )
+        written = None
         if storage.written is not None:
             if storage.origin is not None:
                 places = at.reshape(-1, 1) * PIECE + np.arange(PIECE)
                 self.machine.undefined.check_taken(self.op, first, storage, places, "multiplies it")
             written = self._by_rows(storage.written.view(np.uint16).reshape(-1, 8)[at] == 0x0101)
             self._check_written(written, first)
-            numbers[~_of_elements(written, numbers.shape[-1])] = np.nan
         if (ordering := self.machine.ordering) is not None:
             members = lanes.numbers.reshape(-1, WARPGROUP)
             for group, row in enumerate(block):
                 ordering.multiplied(
                     self.op, members[group], int(row), offsets[group].reshape(-1), PIECE
                 )
-        return numbers
+        return at, written
 
     def _by_rows(self, pieces: Values) -> Values:
         if self.by_k:
@@ -265,6 +279,11 @@ def _multiply_asynchronously(machine: Machine, op: Op) -> None:
 
     def meet(lanes: Lanes) -> None:
         op.bytes += lanes.count // WARPGROUP * rows_there * 2 * PIECE  # 32 bytes of k each
+        if op.is_needless:
+            for each in factors:
+                if isinstance(each, _Operand):
+                    each.check(lanes)
+            return
         adds = np.broadcast_to(accumulates(lanes), lanes.count)[::WARPGROUP]
         product = sign * left.load(lanes) @ right.load(lanes).swapaxes(1, 2)
         if adds.any():

@@ -56,6 +56,7 @@ def _step(tracker: Tracker, op: Op) -> Callable[[Lanes], None] | None:
     is_partial = guard is not None
 
     def step(lanes: Lanes) -> None:
+        tracker.dependences.lanes = lanes
         if guard is not None:
             tracker.decide(op, guard())
         tracker.settles = False

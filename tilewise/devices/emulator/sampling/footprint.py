@@ -76,25 +76,29 @@ class Footprints:
         return collected
 
     def add_sectors(self, owner: Allocation, sectors: Integers, block: int, writes: bool) -> None:
-        """Note sectors of an allocation, by their numbers in memory, that a block reaches."""
-        collected = self._collected(owner, writes, (ZERO, 0))
+        """Note sectors of an allocation, by their numbers in memory, that a block reaches.
+
+        To other blocks they move by whole sectors.
+        """
+        tracker = self.machine.tracker
+        affine = ZERO if tracker is None else tracker.affine
+        collected = self._collected(owner, writes, (affine, 0))
         own = sectors - owner.base // SECTOR
         if self.machine.geometry.block_count > 1:
             own = own + sectors_of(owner) * block
         collected.add(own)
 
     def end(self, box: Box | None = None) -> None:
-        """The batch has ended; with ``box``, it was one block that stands for these."""
+        """The batch has ended; with ``box``, it was one cluster that stands for these."""
         loads: dict[int, dict[_Move, Integers]] = {}
         for (base, writes, (affine, start)), collected in self._batch.items():
             reached = collected.sorted()
             if not writes:
                 loads.setdefault(base, {})[affine, start] = reached
             everything = self._all.setdefault((base, writes), Union())
-            if box is None:
-                own = np.unique(reached % sectors_of(self._allocations[base]))
-                everything.add(own, [])
-            elif affine == ZERO:
+            if self.machine.geometry.block_count > 1:
+                reached = np.unique(reached % sectors_of(self._allocations[base]))
+            if box is None or affine == ZERO:
                 everything.add(reached, [])
             else:
                 everything.add(reached, box.sectors_moved(affine, start))

@@ -3,7 +3,9 @@
 A profile from one block of each kind counts, and of a large product it keeps no result. Sums that
 only end in global memory then need not be computed. A value is needed where it comes to a branch,
 a guard, an address, or an instruction other than arithmetic, loads and stores; and where it is
-stored in a memory of which a load's value is needed. A ``cp.async`` is a load and a store.
+stored in a memory of which a load's value is needed. A ``cp.async`` is a load and a store, and so
+is a bulk copy; an ``mbarrier`` reaches no memory that anything else reads. Products by tensor cores
+are sums whose factors come from registers or, of ``wgmma``, from shared memory.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from collections.abc import Iterator
 
 from tilewise.devices.emulator.arithmetic.resolve import resolve
 from tilewise.devices.emulator.ptx.program import Program
-from tilewise.devices.emulator.ptx.syntax import Address, Instruction, Operand, registers_of
+from tilewise.devices.emulator.ptx.syntax import Address, Instruction, Operand, Vector, registers_of
 from tilewise.errors import UnsupportedInstructionError
 
 _MEMORIES = ("global", "shared", "local")
@@ -21,13 +23,13 @@ _FLOATS = frozenset(("f16", "f16x2", "bf16", "bf16x2", "f32", "f64"))
 _SUMS = frozenset(
     ("add", "sub", "mul", "fma", "mad", "neg", "abs", "min", "max", "div", "rcp", "sqrt")
 )
-"""Arithmetic that may be left out. Undefined bits go through it whatever the values are."""
+"""Arithmetic that may be left out, like products by tensor cores. Undefined bits go through it
+whatever the values are."""
 _QUIET = frozenset(
     ("bra", "brx", "ret", "exit", "bar", "barrier", "membar", "fence", "shfl", "vote", "redux",
-     "match", "activemask")
+     "match", "activemask", "mbarrier", "setmaxnreg", "mapa", "griddepcontrol", "elect")
 )  # fmt: skip
 """Instructions that reach no memory themselves."""
-_BULK = frozenset(("bulk", "mbarrier", "reduce"))
 _Node = tuple[str, str]
 """A register, by its function and name; or all of a memory, by no function and its name."""
 
@@ -51,12 +53,25 @@ def needless(program: Program) -> frozenset[int]:
             flows.append((index, _memories(instruction), given))
             if set(_CONSTANT) & set(instruction.modifiers):
                 needed.update(given)
-        elif instruction.opcode in ("mov", "cvta") or _is_sum(instruction):
+        elif instruction.opcode in ("mov", "cvta", "cvt") or _is_sum(instruction):
             sources = [node for x in operands[1:] for node in _nodes(function, x)]
             flows.append((index, list(_nodes(function, operands[0])), sources))
-        elif instruction.opcode == "cp" and _BULK.isdisjoint(instruction.modifiers):
+        elif instruction.opcode == "ldmatrix":
+            flows.append((index, list(_nodes(function, operands[0])), [("", "shared")]))
+        elif _is_product(instruction):
+            in_registers = [x for x in operands[1:4] if isinstance(x, Vector)]
+            sources = [node for x in in_registers for node in _nodes(function, x)]
+            if instruction.opcode == "wgmma":
+                # Its sums are also added to; descriptors, and whether it adds, are no vectors.
+                sources += [*_nodes(function, operands[0]), ("", "shared")]
+                others = [x for x in operands[1:] if not isinstance(x, Vector)]
+                needed.update(node for x in others for node in _nodes(function, x))
+            flows.append((index, list(_nodes(function, operands[0])), sources))
+        elif instruction.opcode == "cp":
             needed.update(node for x in operands for node in _nodes(function, x))
-            flows.append((index, [("", "shared")], [("", "global")]))
+            flows.append((index, *_copied(instruction)))
+        elif instruction.opcode == "wgmma":
+            pass  # fences, and waits for products
         else:
             needed.update(node for x in operands for node in _nodes(function, x))
             if instruction.opcode not in _QUIET and not _is_arithmetic(instruction):
@@ -65,7 +80,7 @@ def needless(program: Program) -> frozenset[int]:
     return frozenset(
         index
         for index, targets, _ in flows
-        if _is_sum(program.instructions[index]) and needed.isdisjoint(targets)
+        if _may_be_left_out(program.instructions[index]) and needed.isdisjoint(targets)
     )
 
 
@@ -91,6 +106,29 @@ def _memories(instruction: Instruction) -> list[_Node]:
     return [("", memory) for memory in _MEMORIES if memory in named] or [
         ("", memory) for memory in _MEMORIES
     ]
+
+
+def _copied(instruction: Instruction) -> tuple[list[_Node], list[_Node]]:
+    """The memories that a copy writes, and those that it reads."""
+    places = [word.partition("::")[0] for word in instruction.modifiers]
+    places = [place for place in places if place in _MEMORIES]
+    if len(places) == 2:
+        (to, source), changes = places, "reduce" in instruction.modifiers
+        return [("", to)], [("", each) for each in ([source, to] if changes else [source])]
+    return [], []
+
+
+def _is_product(instruction: Instruction) -> bool:
+    """Whether tensor cores multiply matrices that are in registers, or in shared memory."""
+    return instruction.opcode == "mma" or (
+        instruction.opcode == "wgmma" and "mma_async" in instruction.modifiers
+    )
+
+
+def _may_be_left_out(instruction: Instruction) -> bool:
+    if _is_product(instruction):
+        return instruction.predicate is None
+    return _is_sum(instruction)
 
 
 def _is_sum(instruction: Instruction) -> bool:

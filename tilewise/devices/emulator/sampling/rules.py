@@ -18,6 +18,7 @@ from tilewise.devices.emulator.ptx.syntax import (
 from tilewise.devices.emulator.ptx.types import TYPE_BYTES
 from tilewise.devices.emulator.sampling.affine import LOADED, ZERO, Dependence, combined, extremes
 from tilewise.devices.emulator.sampling.arithmetic_rules import ArithmeticRules
+from tilewise.devices.emulator.sampling.bulk_rules import BulkRules
 from tilewise.devices.emulator.sampling.evaluation import Rule
 from tilewise.devices.emulator.sampling.tracker import Tracker
 from tilewise.devices.emulator.threads.lanes import Lanes
@@ -33,8 +34,12 @@ QUIET = frozenset(
 VECTOR = 16
 """Bytes of the widest access: by multiples of these, addresses in shared memory may move without
 that lanes meet in other banks."""
+_IN_BULK = frozenset(("bulk", "mbarrier"))
 _CARRYING = frozenset(("addc", "subc", "madc"))
-_MIXING = frozenset(("mov", "shfl", "vote", "match", "redux", "activemask", "elect", "isspacep"))
+_MIXING = frozenset(
+    ("mov", "shfl", "vote", "match", "redux", "activemask", "elect", "isspacep", "mapa",
+     "getctarank")
+)  # fmt: skip
 
 
 class Rules:
@@ -73,6 +78,8 @@ class Rules:
             return self._address(instruction.operands[opcode == "ldmatrix"], LOADED)
         if opcode == "wmma" and instruction.modifiers[0] != "mma":
             return self._matrix()
+        if opcode == "mbarrier" or (opcode == "cp" and not _IN_BULK.isdisjoint(self.modifiers)):
+            return BulkRules(self.tracker, self.op).rule()
         if opcode == "cp":
             return self._copy()
         if opcode in ("mov", "cvta") and _is_plain(instruction):
@@ -82,7 +89,7 @@ class Rules:
         try:
             return ArithmeticRules(self.tracker, self.op).rule()
         except UnsupportedInstructionError:
-            return lambda lanes: LOADED  # tensor cores, barriers in memory: not followed
+            return lambda lanes: LOADED  # tensor cores: not followed
 
     def _carried(self) -> Rule:
         """The rule of instructions that add with a carry flag."""
@@ -210,18 +217,11 @@ class Rules:
         owner = self.machine.memory.find(low, high)
         return (high, low) if owner is None else (owner.base, owner.base + owner.size)
 
-    def _lose_bulk(self) -> Dependence:
-        self.tracker.lose(self.op, "a bulk copy's places are not followed")
-        return ZERO
-
     def _copy(self) -> Rule | None:
         """``cp.async``: from global to shared memory."""
         op, tracker = self.op, self.tracker
         addresses = [x for x in op.instruction.operands[:2] if isinstance(x, Address)]
-        if "bulk" in self.modifiers and addresses and "prefetch" not in self.modifiers:
-            # How much of a box lies in its array differs from block to block, and is counted.
-            return lambda lanes: self._lose_bulk()
-        if len(addresses) != 2 or "bulk" in self.modifiers:
+        if len(addresses) != 2:
             return None
         target, source = addresses
         store, load = self._reach(target, True), self._reach(source, False)

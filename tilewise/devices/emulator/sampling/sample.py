@@ -38,6 +38,8 @@ def sample(
 ) -> tuple[Alike, ...]:
     """Run one block of each kind; the counts of the machine's ops become the whole grid's.
 
+    The blocks of a cluster run together: of those, one cluster of each kind.
+
     Parameters
     ----------
     machine : Machine
@@ -54,18 +56,18 @@ def sample(
         If what was loaded decides what a block does, or if there are too many kinds.
     """
     blocks = math.prod(launch.grid)
-    if math.prod(machine.program.kernel.cluster or (1,)) > 1:
-        raise UnlikeBlocksError("the blocks of a cluster run together")
     if launch.cooperative:
         raise UnlikeBlocksError("the blocks of a cooperative launch run together")
     if blocks > MOST_BLOCKS:
         raise UnlikeBlocksError(f"there are more than {MOST_BLOCKS:,} blocks")
-    tracker = machine.tracker = Tracker(machine, launch.grid)
+    cluster = machine.program.kernel.cluster or (1, 1, 1)
+    clusters = Geometry(launch.grid, launch.block, 0, 1, cluster).clusters
+    tracker = machine.tracker = Tracker(machine, clusters, cluster)
     for index in () if computes else needless(machine.program):
         machine.ops[index].is_needless = True
     follow(tracker)
     assert machine.footprints is not None
-    gx, gy, gz = launch.grid
+    gx, gy, gz = clusters
     left = np.ones((gz, gy, gx), np.bool_)
     places = _places(machine.ops)
     totals = np.zeros(len(places), np.int64)
@@ -73,22 +75,23 @@ def sample(
     counted = 0
     while counted < blocks:
         number = int(np.argmax(left))
-        region = Region((number % gx, number // gx % gy, number // (gx * gy)), launch.grid)
+        region = Region((number % gx, number // gx % gy, number // (gx * gy)), clusters)
         tracker.start(region)
+        geometry = Geometry(launch.grid, launch.block, number, 1, cluster)
         try:
-            machine.run(Geometry(launch.grid, launch.block, number, 1))
+            machine.run(geometry)
         except BarrierError:
             if not tracker.varies:  # otherwise the block may wait for what another block writes
                 raise
         if tracker.varies:
             raise UnlikeBlocksError(tracker.varies)
         box = region.find().take(left)
-        kinds.append(Alike(region.block, box.count))
-        if len(kinds) == MOST_KINDS and box.count + counted < blocks:
+        kinds += [Alike(block, box.count) for block in geometry.places]
+        counted += box.count * geometry.block_count
+        if len(kinds) >= MOST_KINDS * geometry.block_count and counted < blocks:
             raise UnlikeBlocksError(f"they are of more than {MOST_KINDS} kinds")
         machine.footprints.end(box)
         totals += box.count * _taken(places)
-        counted += box.count
         if progress is not None:
             progress(counted, blocks)
     for (tally, name), value in zip(places, totals.tolist(), strict=True):

@@ -27,10 +27,10 @@ from tilewise.devices.emulator.sampling.affine import (
     ZERO,
     Affine,
     Dependence,
-    both,
     combined,
     extremes,
 )
+from tilewise.devices.emulator.sampling.held import Held
 from tilewise.devices.emulator.sampling.regions import Region
 from tilewise.devices.emulator.threads.lanes import Lanes
 from tilewise.devices.emulator.threads.op import Op, Value
@@ -40,9 +40,11 @@ if TYPE_CHECKING:
     from tilewise.devices.emulator.machine import Machine
 
 _AXES = ("ctaid.x", "ctaid.y", "ctaid.z")
+_CLUSTERS = ("clusterid.x", "clusterid.y", "clusterid.z")
 _ALIKE = (
     "tid.", "ntid.", "nctaid.", "laneid", "warpid", "nwarpid", "gridid", "lanemask_", "WARP_SZ",
-    "dynamic_smem_size", "total_smem_size", "aggr_smem_size", "nsmid",
+    "cluster_", "nclusterid", "is_explicit_cluster", "dynamic_smem_size", "total_smem_size",
+    "aggr_smem_size", "nsmid",
 )  # fmt: skip
 _TIMERS = ("clock", "globaltimer", "smid")
 
@@ -54,11 +56,15 @@ class Tracker:
     ----------
     machine : Machine
     grid : (int, int, int)
+        Of clusters: the blocks of one run together, and an index is a cluster's here. Without
+        clusters every block is one.
+    cluster : (int, int, int)
+        Blocks of a cluster.
 
     Attributes
     ----------
     region : Region
-        The blocks that do the same as the one that runs.
+        The clusters that do the same as the one that runs.
     varies : str
         Why no block is known to do the same as another; empty where they are known.
     affine : Affine
@@ -70,9 +76,9 @@ class Tracker:
         negative, zero or positive there as it is here.
     """
 
-    def __init__(self, machine: Machine, grid: Dim3) -> None:
-        self.machine, self.grid = machine, grid
-        self.dependences: dict[int, Dependence] = {}
+    def __init__(self, machine: Machine, grid: Dim3, cluster: Dim3) -> None:
+        self.machine, self.grid, self.cluster = machine, grid, cluster
+        self.dependences = Held(machine)
         self.region = Region((0, 0, 0), grid)
         self.varies = ""
         self.affine: Affine = ZERO
@@ -89,11 +95,8 @@ class Tracker:
     def put(self, slot: int, dependence: Dependence, lanes: Lanes, is_partial: bool) -> None:
         settles = self.settles
         if not lanes.whole or is_partial:
-            old = self.dependences.get(slot)
-            if old is not None and old != dependence:
-                dependence = both(old, dependence)
-            settles &= old is None or slot in self._settled
-        self.dependences[slot] = dependence
+            settles &= slot not in self.dependences or slot in self._settled
+        self.dependences.put(slot, dependence, lanes, is_partial)
         if settles:
             self._settled.add(slot)
         else:
@@ -122,7 +125,7 @@ class Tracker:
             operand = operand.register
         if isinstance(operand, Register):
             slot, dependences = self.slot(op, operand), self.dependences
-            return lambda: dependences.get(slot, ZERO)
+            return lambda: dependences.get(slot)
         if isinstance(operand, Special):
             dependence = self._special(operand.name)
             return lambda: dependence
@@ -132,10 +135,11 @@ class Tracker:
         return lambda: ZERO
 
     def _special(self, name: str) -> Dependence:
-        if name in _AXES:
-            axis = _AXES.index(name)
-            x, y, z = (int(a == axis and self.grid[a] > 1) for a in range(3))
-            return x, y, z
+        for axes, steps in ((_AXES, self.cluster), (_CLUSTERS, (1, 1, 1))):
+            if name in axes:
+                axis = axes.index(name)
+                x, y, z = (steps[a] * (a == axis and self.grid[a] > 1) for a in range(3))
+                return x, y, z
         if name.startswith(_TIMERS):
             return LOADED
         return ZERO if name.startswith(_ALIKE) else UNKNOWN

@@ -58,6 +58,12 @@ class Geometry:
         (gx, gy, gz), (cx, cy, cz) = self.grid, self.cluster
         return gx // cx, gy // cy, gz // cz
 
+    @property
+    def places(self) -> list[Dim3]:
+        """The indices of the blocks in this batch."""
+        gx, gy, _ = self.grid
+        return [(i % gx, i // gx % gy, i // (gx * gy)) for i in self.blocks.tolist()]
+
     def _numbers(self, clusters: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Linear numbers of the clusters' blocks."""
         if self.cluster_size == 1:

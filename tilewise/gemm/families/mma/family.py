@@ -11,7 +11,7 @@ from tilewise.gemm.chip import Chip
 from tilewise.gemm.families.hopper import kernel as hopper
 from tilewise.gemm.families.mma import kernel, model
 from tilewise.gemm.families.mma.kernel import WIDTHS, Matrix, Way
-from tilewise.gemm.family import Offer
+from tilewise.gemm.family import NO_RATES, Offer
 from tilewise.gemm.product import ACCUMULATORS, Product
 from tilewise.kernel import Kernel
 from tilewise.precision import HALVES
@@ -25,7 +25,7 @@ class Mma:
     def objection(self, product: Product, chip: Chip | None) -> str:
         """Return why the kernel can't take a product; empty if it can."""
         if chip is None:
-            return "this is no GPU of compute capability 8.0 or above"
+            return NO_RATES
         if chip.is_hopper and not hopper.objection(product):
             return "the Hopper kernel takes it"
         if product.parts and chip.is_hopper and kernel.depth(product):

@@ -93,8 +93,11 @@ SHARES: dict[str, tuple[float, float]] = {
     "128x32x64": (0.335, 0.409),
 }
 """The shares of an H200's multiply-adds that one block of a multiprocessor reaches, and that as
-many blocks as it holds at once reach. On another GPU a k-step takes as many clocks, or as long as
-its tensor cores take."""
+many blocks as it holds at once reach. The largest is what its tensor cores themselves reach, and
+where a share is less, the block waits for its tiles: the smaller they are, the more bytes of L2 a
+multiply-add takes. The two times overlap in part, as the root of the sum of their squares. On
+another GPU the tensor cores have their own rate, and a multiprocessor takes as many clocks as an
+H200's for its tiles."""
 
 
 class Table:
@@ -133,12 +136,14 @@ class Table:
         fitting = [room // (x.shared + RESERVED_SHARED) for x in self.tiles]
         self._residents = column([*map(min, fitting, (x.residents for x in self.tiles))])
         adds = self._m * self._n * self._k
-        # As many clocks as on an H200, unless the tensor cores themselves take longer.
+        # What a k-step takes beside its multiply-adds, as an H200 has it: for the most part, its
+        # tiles come from L2. It takes as many clocks elsewhere.
+        most = max(max(each) for each in shares.values())
+        least = adds / (chip.multiply_adds(HALVES[0]) * most)
         of_h200 = H200.multiply_adds(HALVES[0]) * chip.clock / H200.clock
-        least = adds / (chip.multiply_adds(HALVES[0]) * max(max(each) for each in shares.values()))
         self._alone, self._each = (
-            np.maximum(least, adds / (of_h200 * column([shares[str(x)][i] for x in self.tiles])))
-            for i in (0, 1)
+            np.hypot(least, adds / of_h200 * np.sqrt(np.maximum(share**-2 - most**-2, 0.0)))
+            for share in (column([shares[str(x)][i] for x in self.tiles]) for i in (0, 1))
         )
         self._copies = costs.copy / chip.clock * self._k
         # Stores are bound by memory.

@@ -10,7 +10,7 @@ from tilewise.gemm.chip import Chip
 from tilewise.gemm.families.simt import cuts, kernel, offers
 from tilewise.gemm.families.simt.matrices import TRAITS
 from tilewise.gemm.families.simt.ways import every_way
-from tilewise.gemm.family import Offer
+from tilewise.gemm.family import NO_RATES, Offer
 from tilewise.gemm.product import REAL, Product
 from tilewise.kernel import Kernel
 
@@ -23,7 +23,7 @@ class Simt:
     def objection(self, product: Product, chip: Chip | None) -> str:
         """Return why the kernels can't compute a product; empty if they can."""
         if chip is None:
-            return "this is no GPU of compute capability 8.0 or above"
+            return NO_RATES
         return kernel.objection(product)
 
     def best(self, product: Product, chip: Chip | None) -> Offer | None:

@@ -11,7 +11,7 @@ from tilewise.gemm import pack, splitk
 from tilewise.gemm.chip import Chip
 from tilewise.gemm.families.hopper import kernel as hopper
 from tilewise.gemm.families.thin import half, real
-from tilewise.gemm.family import Offer
+from tilewise.gemm.family import NO_RATES, Offer
 from tilewise.gemm.product import REAL, Product
 from tilewise.kernel import Kernel
 from tilewise.precision import HALVES
@@ -25,7 +25,7 @@ class ThinHalf:
     def objection(self, product: Product, chip: Chip | None) -> str:
         """Return why the kernel can't take a product; empty if it can."""
         if chip is None:
-            return "this is no GPU of compute capability 8.0 or above"
+            return NO_RATES
         if product.parts:
             return "it divides k by the rows"
         view = half.view_of(product)
@@ -69,7 +69,7 @@ class ThinReal:
     def objection(self, product: Product, chip: Chip | None) -> str:
         """Return why the kernels can't compute a product; empty if they can."""
         if chip is None:
-            return "this is no GPU of compute capability 8.0 or above"
+            return NO_RATES
         if product.dtype not in REAL:
             return f"the inputs are {product.dtype}"
         if product.parts:
