@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tilewise import sizes
-from tilewise.arrays import own_product, repeat
+from tilewise.arrays import dispatched, own_product, repeat
 from tilewise.arrays.call import Call, check
+from tilewise.arrays.dispatched import DIRECT
 from tilewise.arrays.libraries import Array, View
 from tilewise.arrays.operands import Seen, first_gpu, gpu_of, inputs, result_operand, span
 from tilewise.devices import Device, DeviceArray, device_of
@@ -81,7 +82,7 @@ def matmul(
         If the arrays are of different libraries or dtypes, or of a dtype that is not supported.
     ValueError
         If shapes don't fit, arrays lie in different places, a scalar is not finite, C is needed
-        and missing, ``out`` overlaps an input, or a tensor requires a gradient.
+        and missing, ``out`` overlaps an input, or ``out`` is given and autograd would record it.
     DeviceUnavailableError
         If a GPU was asked for and there is none, or in a process forked from one that used it.
 
@@ -99,39 +100,66 @@ def matmul(
            [14., 50.]], dtype=float32)
     """
     try:
-        key, again = repeat.find(
-            a, b, c, out, alpha, beta, transpose_a, transpose_b, out_dtype, device, max_gpu_memory
-        )
-        if again is not None and (result := again.run(a, b, c, out)) is not None:
-            return result
-        call = check(a, b, c, alpha, beta, transpose_a, transpose_b, out, out_dtype, device)
-        ordinal = call.library.ordinal(a)
-        room = None if max_gpu_memory is None else sizes.parse(max_gpu_memory, "max_gpu_memory")
-        if ordinal is not None:
-            if room is not None:
-                raise ValueError(
-                    "max_gpu_memory is for arrays on the host; these lie on the GPU already"
-                )
-            if own_product.why_on_gpu(call.dtype, ordinal):
-                return own_product.multiply(call)
-            return _where_it_lies(call, gpu_of(ordinal), key)
-        place = device_of(device) if device != "auto" else first_gpu()
-        why = own_product.why_on_host(call.dtype, place) if device == "auto" else ""
-        if place is None or why:
-            result = own_product.multiply(call)
-        elif isinstance(place, Gpu):
-            result = multiply(call, place, room)
-        else:
-            result = _on(call, place)
-        # numpy.matmul gives a number, not an array, for two vectors.
-        return (
-            result[()]
-            if out is None and result.ndim == 0 and call.library.name == "numpy"
-            else result
+        if dispatched.route(a, b, c, out) is not DIRECT:
+            from tilewise.torch.operator import matmul as recorded
+
+            return recorded(
+                a, b, c, alpha=alpha, beta=beta, transpose_a=transpose_a, transpose_b=transpose_b,
+                out=out, out_dtype=out_dtype, device=device, max_gpu_memory=max_gpu_memory,
+            )  # fmt: skip
+        return _multiply(
+            a, b, c, alpha, beta, transpose_a, transpose_b, out, out_dtype, device, max_gpu_memory
         )
     except TilewiseError as error:  # not by a decorator: a call costs the host microseconds
         hide_frames(error)
         raise
+
+
+def _multiply(
+    a: Array,
+    b: Array,
+    c: Array | None = None,
+    alpha: float = 1,
+    beta: float = 0,
+    transpose_a: bool = False,
+    transpose_b: bool = False,
+    out: Array | None = None,
+    out_dtype: Any = None,
+    device: str | Device = "auto",
+    max_gpu_memory: int | str | None = None,
+) -> Any:
+    """The same, which PyTorch does not see."""
+    key, again = repeat.find(
+        a, b, c, out, alpha, beta, transpose_a, transpose_b, out_dtype, device, max_gpu_memory
+    )
+    if again is not None and (result := again.run(a, b, c, out)) is not None:
+        return result
+    call = check(a, b, c, alpha, beta, transpose_a, transpose_b, out, out_dtype, device)
+    ordinal = call.library.ordinal(a)
+    room = None if max_gpu_memory is None else sizes.parse(max_gpu_memory, "max_gpu_memory")
+    if ordinal is not None:
+        if room is not None:
+            raise ValueError(
+                "max_gpu_memory is for arrays on the host; these lie on the GPU already"
+            )
+        if own_product.why_on_gpu(call.dtype, ordinal):
+            return own_product.multiply(call)
+        return _where_it_lies(call, gpu_of(ordinal), key)
+    place = device_of(device) if device != "auto" else first_gpu()
+    why = own_product.why_on_host(call.dtype, place) if device == "auto" else ""
+    if place is None or why:
+        result = own_product.multiply(call)
+    elif isinstance(place, Gpu):
+        result = multiply(call, place, room)
+    else:
+        result = _on(call, place)
+    # numpy.matmul gives a number, not an array, for two vectors.
+    return (
+        result[()] if out is None and result.ndim == 0 and call.library.name == "numpy" else result
+    )
+
+
+dispatched.answered_by(_multiply)
 
 
 class _Input(NamedTuple):

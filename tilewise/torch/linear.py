@@ -1,0 +1,72 @@
+"""Linear layers by :func:`tilewise.torch.matmul`."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from tilewise.torch.operator import matmul
+
+Tensor = Any
+_HALVES = (torch.float16, torch.bfloat16)
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """X W^T + bias, as ``torch.nn.functional.linear`` has it, with gradients.
+
+    Parameters
+    ----------
+    x : Tensor, (..., k)
+    weight : Tensor, (n, k)
+    bias : Tensor, (n,), optional
+        Added before the result is rounded.
+
+    Returns
+    -------
+    Tensor, (..., n)
+
+    Raises
+    ------
+    TypeError, ValueError
+        As :func:`tilewise.torch.matmul`, and where ``weight`` or ``bias`` is of another shape.
+
+    Examples
+    --------
+    >>> import torch, tilewise.torch  # doctest: +SKIP
+    >>> tilewise.torch.linear(torch.ones(3), torch.ones(2, 3), torch.arange(2.0))  # doctest: +SKIP
+    tensor([3., 4.])
+    """
+    if weight.ndim != 2:
+        raise ValueError(f"weight has shape {tuple(weight.shape)}; a linear layer's has (n, k)")
+    if bias is None:
+        return matmul(x, weight, transpose_b=True)
+    shape = (*x.shape[:-1], weight.shape[0])
+    if tuple(bias.shape) != shape[-1:]:
+        raise ValueError(f"bias has shape {tuple(bias.shape)}; by weight it should be {shape[-1:]}")
+    place = x.device.type
+    dtype = torch.get_autocast_dtype(place) if torch.is_autocast_enabled(place) else x.dtype
+    if dtype in _HALVES or math.prod(shape[:-1]) == 1:
+        # As C, added to the accumulators: 16-bit results are rounded once.
+        c = bias.expand(shape).contiguous()
+        return matmul(x, weight, c, beta=1, transpose_b=True)
+    product = matmul(x, weight, transpose_b=True)
+    # float32 and float64 accumulators are of the result's dtype: adding to it rounds no more often.
+    return product.add_(bias)
+
+
+class Linear(torch.nn.Linear):  # type: ignore[misc]
+    """``torch.nn.Linear``, multiplied by tilewise: the same arguments, parameters and state.
+
+    Examples
+    --------
+    >>> import torch, tilewise.torch  # doctest: +SKIP
+    >>> layer = tilewise.torch.Linear(3, 2)  # doctest: +SKIP
+    >>> layer.load_state_dict(torch.nn.Linear(3, 2).state_dict())  # doctest: +SKIP
+    <All keys matched successfully>
+    """
+
+    def forward(self, input: Tensor) -> Tensor:
+        """X W^T + bias, of X with shape (..., in_features)."""
+        return linear(input, self.weight, self.bias)

@@ -1,0 +1,251 @@
+"""``tilewise::matmul``, an operator of PyTorch's: gradients, autocast, graphs.
+
+References
+----------
+PyTorch, "The Custom Operators Manual"; ``torch.library``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from typing import Any
+
+import torch
+
+from tilewise.arrays.call import dtypes, shapes
+from tilewise.arrays.dispatched import DIRECT, Route, answer, route
+from tilewise.arrays.libraries import dtype_name, library_of
+from tilewise.devices import Device
+from tilewise.gemm.product import ACCUMULATORS
+from tilewise.torch.gradient import Product
+
+Tensor = Any
+
+_library = torch.library.Library("tilewise", "DEF")
+_library.define(
+    "matmul(Tensor a, Tensor b, Tensor? c=None, *, float alpha=1, float beta=0, "
+    "ScalarType? out_dtype=None) -> Tensor",
+    tags=(torch.Tag.pt2_compliant_tag,),
+)
+_operator = torch.ops.tilewise.matmul.default
+
+
+def matmul(
+    a: Tensor,
+    b: Tensor,
+    c: Tensor | None = None,
+    *,
+    alpha: float = 1,
+    beta: float = 0,
+    transpose_a: bool = False,
+    transpose_b: bool = False,
+    out: Tensor | None = None,
+    out_dtype: Any = None,
+    device: str | Device = "auto",
+    max_gpu_memory: int | str | None = None,
+) -> Tensor:
+    """alpha op(A) op(B) + beta C of tensors, with gradients, where op may transpose.
+
+    :func:`tilewise.matmul` of tensors does the same. In a graph of ``torch.compile`` it is the
+    operator ``torch.ops.tilewise.matmul``, and its gradients are products by it; nothing in it
+    waits for the GPU. Under ``torch.autocast`` it multiplies in autocast's dtype, as
+    ``torch.matmul`` does.
+
+    Parameters
+    ----------
+    a, b, c, alpha, beta, transpose_a, transpose_b, out, out_dtype, device, max_gpu_memory
+        As :func:`tilewise.matmul` takes them. Autograd records nothing that is written to ``out``.
+        In a graph and under autocast, ``device`` is ``"auto"`` and ``max_gpu_memory`` None.
+
+    Returns
+    -------
+    Tensor, (..., m, n)
+        ``out``, or a contiguous one. The gradients of 16-bit A and B have 16 bits; over the
+        dimensions that A or B was broadcast to, they are summed in float32.
+
+    Raises
+    ------
+    TypeError
+        If one of the arguments is no tensor, or as :func:`tilewise.matmul`.
+    ValueError
+        As :func:`tilewise.matmul`; where ``out``, ``device`` or ``max_gpu_memory`` is given in a
+        graph; where ``out`` is given and a tensor requires a gradient.
+
+    Examples
+    --------
+    >>> import torch, tilewise.torch  # doctest: +SKIP
+    >>> x, w = torch.ones(2, 3), torch.ones(3, 4, requires_grad=True)  # doctest: +SKIP
+    >>> tilewise.torch.matmul(x, w).sum().backward()  # doctest: +SKIP
+    >>> w.grad  # doctest: +SKIP
+    tensor([[2., 2., 2., 2.],
+            [2., 2., 2., 2.],
+            [2., 2., 2., 2.]])
+    """
+    tensors = (("a", a), ("b", b), ("c", c), ("out", out))
+    for what, x in tensors:
+        if x is not None and not isinstance(x, torch.Tensor):
+            raise TypeError(
+                f"{what} is a {type(x).__module__}.{type(x).__qualname__}, not a torch.Tensor; "
+                "tilewise.matmul takes the arrays of other libraries"
+            )
+    way = route(a, b, c)
+    if out is not None:
+        _check_out(tensors)
+        way = DIRECT
+    if way is DIRECT:
+        return answer(
+            a, b, c, alpha, beta, transpose_a, transpose_b, out, out_dtype, device, max_gpu_memory
+        )
+    if transpose_a and a.ndim > 1:
+        a = a.mT
+    if transpose_b and b.ndim > 1:
+        b = b.mT
+    if way is not Route.GRADIENT:
+        if device != "auto" or max_gpu_memory is not None:
+            raise ValueError(
+                "in a graph, under autocast and in a transformation of torch.func, tensors are "
+                "multiplied where they lie; give neither device nor max_gpu_memory"
+            )
+        kind = None if out_dtype is None else getattr(torch, dtype_name(out_dtype))
+        function = _operator if way is Route.OPERATOR else _transformed
+        return function(a, b, c, alpha=alpha, beta=beta, out_dtype=kind)
+    place = {"device": device, "max_gpu_memory": max_gpu_memory}
+    direct = partial(answer, a, b, c, alpha, beta, out_dtype=out_dtype, **place)
+    return Product.apply(a, b, c, alpha, beta, direct, partial(matmul, **place))
+
+
+def _check_out(tensors: Iterable[tuple[str, Tensor | None]]) -> None:
+    """Refuse ``out`` where PyTorch would have to see that it is written."""
+    if torch.compiler.is_compiling():
+        raise ValueError("out can't be written in a graph of torch.compile; copy the result to it")
+    for what, x in tensors:
+        if x is not None and x.requires_grad and torch.is_grad_enabled():
+            raise ValueError(
+                f"{what} requires a gradient, and autograd can't record a product that is written "
+                "to out; leave out out=, or call it under torch.no_grad()"
+            )
+
+
+def _kernel(
+    a: Tensor,
+    b: Tensor,
+    c: Tensor | None = None,
+    *,
+    alpha: float = 1.0,
+    beta: float = 0.0,
+    out_dtype: Any = None,
+) -> Tensor:
+    return answer(a, b, c, alpha=alpha, beta=beta, out_dtype=out_dtype)
+
+
+def _result_of(
+    a: Tensor, b: Tensor, c: Tensor | None, beta: float, out_dtype: Any
+) -> tuple[tuple[int, ...], str]:
+    """The result's shape and dtype; what is wrong is said as :func:`tilewise.matmul` says it."""
+    library = library_of(a)
+    assert library is not None
+    given = [("a", a), ("b", b), *([] if c is None else [("c", c)])]
+    if any(x.device != a.device for _, x in given):
+        where = ", ".join(f"{what} on {x.device}" for what, x in given)
+        raise ValueError(f"the arrays must lie in one place, not {where}")
+    _, dtype = dtypes(library, a, b, c, None, out_dtype)
+    shape = shapes(a.shape, b.shape, False, False)[-1]
+    if c is not None and tuple(c.shape) != shape:
+        raise ValueError(f"c has shape {tuple(c.shape)}; the result has {shape}")
+    if beta != 0 and c is None:
+        raise ValueError(f"beta is {beta}, and there is no C to multiply; give c, or beta 0")
+    return shape, dtype
+
+
+def _transformed(
+    a: Tensor,
+    b: Tensor,
+    c: Tensor | None = None,
+    *,
+    alpha: float = 1.0,
+    beta: float = 0.0,
+    out_dtype: Any = None,
+) -> Tensor:
+    """Compute it by PyTorch's own products, summed and rounded as the kernels do it."""
+    _, dtype = _result_of(a, b, c, beta, out_dtype)
+    sums = getattr(torch, ACCUMULATORS[dtype_name(a.dtype)])
+    value = a.to(sums) @ b.to(sums)
+    if alpha != 1:
+        value = value * alpha if alpha else torch.zeros_like(value)
+    if c is not None and beta:
+        value = value + c.to(sums) * beta
+    return value.to(getattr(torch, dtype))
+
+
+def _shaped(
+    a: Tensor,
+    b: Tensor,
+    c: Tensor | None = None,
+    *,
+    alpha: float = 1.0,
+    beta: float = 0.0,
+    out_dtype: Any = None,
+) -> Tensor:
+    """A result without elements, for graphs."""
+    shape, dtype = _result_of(a, b, c, beta, out_dtype)
+    return a.new_empty(shape, dtype=getattr(torch, dtype))
+
+
+def _recorded(
+    keys: Any,
+    a: Tensor,
+    b: Tensor,
+    c: Tensor | None = None,
+    *,
+    alpha: float = 1.0,
+    beta: float = 0.0,
+    out_dtype: Any = None,
+) -> Tensor:
+    """Record it for autograd, and go on to what is below autograd."""
+
+    def below() -> Tensor:
+        with torch._C._AutoDispatchBelowAutograd():
+            return _operator.redispatch(
+                keys & torch._C._after_autograd_keyset,
+                a, b, c, alpha=alpha, beta=beta, out_dtype=out_dtype,
+            )  # fmt: skip
+
+    if torch._C._any_requires_grad(a, b, c) and torch.is_grad_enabled():
+        return Product.apply(a, b, c, alpha, beta, below, _operator)
+    return below()
+
+
+def _under_autocast(
+    device: str,
+    a: Tensor,
+    b: Tensor,
+    c: Tensor | None = None,
+    *,
+    alpha: float = 1.0,
+    beta: float = 0.0,
+    out_dtype: Any = None,
+) -> Tensor:
+    """Cast as PyTorch casts the inputs of ``torch.matmul``: all but float64."""
+    dtype = torch.get_autocast_dtype(device)
+
+    def cast(x: Tensor, to: Any) -> Tensor:
+        is_cast = x.is_floating_point() and x.dtype != torch.float64 and x.device.type == device
+        return x.to(to) if is_cast else x
+
+    with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(_AUTOCAST[device])):
+        return _operator(
+            cast(a, dtype), cast(b, dtype), None if c is None else cast(c, out_dtype or dtype),
+            alpha=alpha, beta=beta, out_dtype=out_dtype,
+        )  # fmt: skip
+
+
+_AUTOCAST = {
+    "cpu": torch._C.DispatchKey.AutocastCPU,
+    "cuda": torch._C.DispatchKey.AutocastCUDA,
+}
+for _key in ("CPU", "CUDA"):
+    _library.impl("matmul", _kernel, _key)
+    _library.impl("matmul", partial(_under_autocast, _key.lower()), f"Autocast{_key}")
+_library.impl("matmul", _recorded, "Autograd", with_keyset=True)
+torch.library.register_fake("tilewise::matmul", _shaped, lib=_library)
