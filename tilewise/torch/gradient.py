@@ -32,12 +32,13 @@ class Product(torch.autograd.Function):  # type: ignore[misc]
         again: Callable[..., Tensor],
     ) -> Tensor:
         """D by ``answer``; the gradients by ``again``, which autograd can record."""
+        result = answer()  # first, for it says what is wrong with an input
         needs_a, needs_b = ctx.needs_input_grad[:2]
         ctx.save_for_backward(a if needs_b else None, b if needs_a else None)
         ctx.shapes, ctx.dtype = (a.shape, b.shape), a.dtype
         ctx.by_columns = _is_by_columns(a), _is_by_columns(b)
         ctx.alpha, ctx.beta, ctx.again = alpha, beta, again
-        return answer()
+        return result
 
     @staticmethod
     def backward(ctx: Any, of_d: Tensor) -> tuple[Tensor | None, ...]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from tilewise.torch.operator import matmul
+from tilewise.torch.operator import check_tensors, matmul
 
 Tensor = Any
 _HALVES = (torch.float16, torch.bfloat16)
@@ -38,6 +38,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     >>> tilewise.torch.linear(torch.ones(3), torch.ones(2, 3), torch.arange(2.0))  # doctest: +SKIP
     tensor([3., 4.])
     """
+    check_tensors((("x", x), ("weight", weight), ("bias", bias)))
     if weight.ndim != 2:
         raise ValueError(f"weight has shape {tuple(weight.shape)}; a linear layer's has (n, k)")
     if bias is None:
@@ -45,9 +46,15 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     shape = (*x.shape[:-1], weight.shape[0])
     if tuple(bias.shape) != shape[-1:]:
         raise ValueError(f"bias has shape {tuple(bias.shape)}; by weight it should be {shape[-1:]}")
+    if bias.device != x.device:
+        raise ValueError(
+            f"x is on {x.device} and bias on {bias.device}; they must lie in one place"
+        )
     place = x.device.type
-    dtype = torch.get_autocast_dtype(place) if torch.is_autocast_enabled(place) else x.dtype
-    if dtype in _HALVES or math.prod(shape[:-1]) == 1:
+    is_cast = torch.is_autocast_enabled(place)
+    if bias.dtype != x.dtype and not is_cast:
+        raise TypeError(f"x has dtype {x.dtype} and bias {bias.dtype}; they must be the same")
+    if is_cast or x.dtype in _HALVES or math.prod(shape[:-1]) == 1:
         # As C, added to the accumulators: 16-bit results are rounded once.
         c = bias.expand(shape).contiguous()
         return matmul(x, weight, c, beta=1, transpose_b=True)

@@ -56,7 +56,8 @@ def matmul(
     ----------
     a, b, c, alpha, beta, transpose_a, transpose_b, out, out_dtype, device, max_gpu_memory
         As :func:`tilewise.matmul` takes them. Autograd records nothing that is written to ``out``.
-        In a graph and under autocast, ``device`` is ``"auto"`` and ``max_gpu_memory`` None.
+        With ``out``, ``device`` or ``max_gpu_memory``, ``torch.compile`` ends its graph and begins
+        another behind the call. Under autocast the last two can't be given.
 
     Returns
     -------
@@ -69,8 +70,8 @@ def matmul(
     TypeError
         If one of the arguments is no tensor, or as :func:`tilewise.matmul`.
     ValueError
-        As :func:`tilewise.matmul`; where ``out``, ``device`` or ``max_gpu_memory`` is given in a
-        graph; where ``out`` is given and a tensor requires a gradient.
+        As :func:`tilewise.matmul`; where ``out`` is given and a tensor requires a gradient; where
+        ``device`` or ``max_gpu_memory`` is given under autocast.
 
     Examples
     --------
@@ -83,12 +84,13 @@ def matmul(
             [2., 2., 2., 2.]])
     """
     tensors = (("a", a), ("b", b), ("c", c), ("out", out))
-    for what, x in tensors:
-        if x is not None and not isinstance(x, torch.Tensor):
-            raise TypeError(
-                f"{what} is a {type(x).__module__}.{type(x).__qualname__}, not a torch.Tensor; "
-                "tilewise.matmul takes the arrays of other libraries"
-            )
+    check_tensors(tensors)
+    is_placed = device != "auto" or max_gpu_memory is not None
+    if torch.compiler.is_compiling() and (out is not None or is_placed):
+        return _outside_the_graph(
+            a, b, c, alpha=alpha, beta=beta, transpose_a=transpose_a, transpose_b=transpose_b,
+            out=out, out_dtype=out_dtype, device=device, max_gpu_memory=max_gpu_memory,
+        )  # fmt: skip
     way = route(a, b, c)
     if out is not None:
         _check_out(tensors)
@@ -102,10 +104,10 @@ def matmul(
     if transpose_b and b.ndim > 1:
         b = b.mT
     if way is not Route.GRADIENT:
-        if device != "auto" or max_gpu_memory is not None:
+        if is_placed:
             raise ValueError(
-                "in a graph, under autocast and in a transformation of torch.func, tensors are "
-                "multiplied where they lie; give neither device nor max_gpu_memory"
+                "under autocast, in modes of PyTorch's and in torch.func's transformations, tensors "
+                "are multiplied where they lie; give neither device nor max_gpu_memory"
             )
         kind = None if out_dtype is None else getattr(torch, dtype_name(out_dtype))
         function = _operator if way is Route.OPERATOR else _transformed
@@ -115,10 +117,24 @@ def matmul(
     return Product.apply(a, b, c, alpha, beta, direct, partial(matmul, **place))
 
 
+def check_tensors(tensors: Iterable[tuple[str, Any]]) -> None:
+    """Refuse what is no tensor."""
+    for what, x in tensors:
+        if x is not None and not isinstance(x, torch.Tensor):
+            raise TypeError(
+                f"{what} is a {type(x).__module__}.{type(x).__qualname__}, not a torch.Tensor; "
+                "tilewise.matmul takes the arrays of other libraries"
+            )
+
+
+@torch._disable_dynamo  # type: ignore[untyped-decorator]
+def _outside_the_graph(*args: Any, **options: Any) -> Tensor:
+    """Break the graph, as what no operator can be told is asked for."""
+    return matmul(*args, **options)
+
+
 def _check_out(tensors: Iterable[tuple[str, Tensor | None]]) -> None:
-    """Refuse ``out`` where PyTorch would have to see that it is written."""
-    if torch.compiler.is_compiling():
-        raise ValueError("out can't be written in a graph of torch.compile; copy the result to it")
+    """Refuse ``out`` where autograd would have to see that it is written."""
     for what, x in tensors:
         if x is not None and x.requires_grad and torch.is_grad_enabled():
             raise ValueError(
