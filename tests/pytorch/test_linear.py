@@ -26,7 +26,7 @@ def test_linear(torch: Any, tw: Any, dtype: str, leading: tuple[int, ...], has_b
 
 
 def test_16_bit_results_are_rounded_once(torch: Any, tw: Any) -> None:
-    """1 + 2⁻⁸ has nine bits, a bfloat16 eight: rounded before the bias is added, it would be lost."""
+    """1 + 2⁻⁸ has nine bits and bfloat16 eight: rounded before the bias is added, it is 1."""
     x, w = torch.ones(2, 2).bfloat16(), torch.tensor([[1, 2.0**-8]]).bfloat16()
     found = tw.linear(x, w, torch.tensor([-1.0]).bfloat16())
     assert torch.equal(found, torch.full((2, 1), 2.0**-8).bfloat16())
@@ -78,7 +78,7 @@ def test_what_is_wrong(torch: Any, tw: Any) -> None:
     for arguments in ((x.double(), w), (x, w, torch.randn(3).double()), (x.bfloat16(), w)):
         with pytest.raises(TypeError, match="dtype"):
             tw.linear(*arguments)
-    with pytest.raises(TypeError, match="not a torch.Tensor"):
+    with pytest.raises(TypeError, match=r"not a torch\.Tensor"):
         tw.linear(x.numpy(), w)
 
 

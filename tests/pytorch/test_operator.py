@@ -65,6 +65,7 @@ def test_in_one_graph(torch: Any, tw: Any, backend: str, name: str) -> None:
         torch.testing.assert_close(ours.grad, eager.grad)
 
 
+@pytest.mark.usefixtures("torch")
 def test_the_first_call_may_be_in_a_graph() -> None:
     """In a new process, where nobody imported ``tilewise.torch`` before."""
     program = (

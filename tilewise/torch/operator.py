@@ -106,7 +106,7 @@ def matmul(
     if way is not Route.GRADIENT:
         if is_placed:
             raise ValueError(
-                "under autocast, in modes of PyTorch's and in torch.func's transformations, tensors "
+                "under autocast, in PyTorch's modes and in torch.func's transformations, tensors "
                 "are multiplied where they lie; give neither device nor max_gpu_memory"
             )
         kind = None if out_dtype is None else getattr(torch, dtype_name(out_dtype))
