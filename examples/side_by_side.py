@@ -96,14 +96,11 @@ def run(subject: Subject, options: argparse.Namespace) -> None:
         "rounds": options.rounds, "left": runner.replaced.left,
         "error": {each: runner.error(each) for each in ("torch", "tilewise")},
     }  # fmt: skip
-    for what, work in (
-        ("losses", runner.losses), ("forward", runner.forward), ("training step", runner.train),
-        ("decoding", runner.decode),
+    record["losses"] = {name: runner.losses(name) for name in _shown(names, "losses", told)}
+    for what, make in (
+        ("forward", runner.forward), ("training step", runner.train), ("decoding", runner.decode),
     ):  # fmt: skip
-        if what == "losses":
-            record[what] = {name: work(name) for name in _shown(names, what, told)}
-        else:
-            record[f"{what} ms"] = runner.timed(work, names, what, told)
+        record[f"{what} ms"] = runner.timed(make, names, what, told)
     _print(record, names)
     if options.json:
         write(options.json, record)

@@ -127,13 +127,11 @@ def test_a_model_trains_as_with_pytorch(torch: Any, tw: Any, backend: str | None
 def test_what_is_replaced(torch: Any, tw: Any) -> None:
     nn = torch.nn
 
-    class Own(nn.Linear):  # type: ignore[misc]
-        pass
-
+    own = type("Own", (nn.Linear,), {})
     shared = nn.Linear(4, 4)
     whole = nn.ModuleDict(
         {
-            "plain": nn.Linear(4, 4), "shared": shared, "again": shared, "own": Own(4, 4),
+            "plain": nn.Linear(4, 4), "shared": shared, "again": shared, "own": own(4, 4),
             "attention": nn.MultiheadAttention(4, 2), "norm": nn.LayerNorm(4),
             "hooked": nn.Linear(4, 4), "replaced": nn.Linear(4, 4), "int": nn.Linear(4, 4),
             "parametrized": nn.utils.parametrizations.weight_norm(nn.Linear(4, 4)),
@@ -152,7 +150,7 @@ def test_what_is_replaced(torch: Any, tw: Any) -> None:
     found = tw.replace_linears(whole, lambda name, _: name != "unasked")
     assert found.replaced == ("plain", "shared", "tied")
     assert found.left == {
-        "own": f"it is a {Own.__module__}.{Own.__qualname__}",
+        "own": f"it is a {own.__module__}.{own.__qualname__}",
         "attention.out_proj": "it is a torch.nn.modules.linear.NonDynamicallyQuantizableLinear",
         "hooked": "it has hooks",
         "replaced": "its forward was replaced",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -187,11 +189,11 @@ def test_what_is_wrong_is_refused_as_elsewhere(torch: Any, tw: Any) -> None:
     """By the operator, by what stands for it in graphs, and with gradients."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    def calls(*shapes: tuple[int, ...], **kinds: Any) -> None:
+    def calls(*shapes: tuple[int, ...], **kinds: Any) -> Iterator[Callable[[], Any]]:
         for requires_grad in (False, True):
             made = [torch.zeros(shape, requires_grad=requires_grad) for shape in shapes]
             for function in (tw.matmul, tilewise.matmul, torch.ops.tilewise.matmul):
-                yield lambda function=function, made=made: function(*made, **kinds)
+                yield partial(function, *made, **kinds)
 
         def fake() -> Any:
             with FakeTensorMode():
@@ -206,7 +208,7 @@ def test_what_is_wrong_is_refused_as_elsewhere(torch: Any, tw: Any) -> None:
         ("no C to multiply", ((3, 4), (4, 5)), {"beta": 1.0}),
         ("c has shape", ((3, 4), (4, 5), (5,)), {"beta": 1.0}),
     ):
-        for call in calls(*shapes, **options):  # type: ignore[arg-type, attr-defined]
+        for call in calls(*shapes, **options):
             with pytest.raises(ValueError, match=words):
                 call()
     x = torch.zeros(3, 3)

@@ -28,6 +28,8 @@ class Product(torch.autograd.Function):  # type: ignore[misc]
         c: Tensor | None,
         alpha: float,
         beta: float,
+        transpose_a: bool,
+        transpose_b: bool,
         answer: Callable[[], Tensor],
         again: Callable[..., Tensor],
     ) -> Tensor:
@@ -36,6 +38,7 @@ class Product(torch.autograd.Function):  # type: ignore[misc]
         needs_a, needs_b = ctx.needs_input_grad[:2]
         ctx.save_for_backward(a if needs_b else None, b if needs_a else None)
         ctx.shapes, ctx.dtype = (a.shape, b.shape), a.dtype
+        ctx.transposes = transpose_a and a.ndim > 1, transpose_b and b.ndim > 1
         ctx.by_columns = _is_by_columns(a), _is_by_columns(b)
         ctx.alpha, ctx.beta, ctx.again = alpha, beta, again
         return result
@@ -45,6 +48,7 @@ class Product(torch.autograd.Function):  # type: ignore[misc]
         """The gradients of A, B and C, as far as they are asked for."""
         a, b = ctx.saved_tensors
         shape_a, shape_b = ctx.shapes
+        transpose_a, transpose_b = ctx.transposes
         needs_a, needs_b, needs_c = ctx.needs_input_grad[:3]
         of_a = of_b = of_c = None
         if needs_c:
@@ -57,30 +61,36 @@ class Product(torch.autograd.Function):  # type: ignore[misc]
             g = g.unsqueeze(-2)
         if needs_a:
             y = b.unsqueeze(-1) if len(shape_b) == 1 else b
-            of_a = _product(ctx, g, y.mT, shape_a[:-2], ctx.by_columns[0]).reshape(shape_a)
+            y = y if transpose_b else y.mT
+            of_a = _product(ctx, g, y, shape_a, ctx.by_columns[0], transpose_a)
         if needs_b:
             x = a.unsqueeze(0) if len(shape_a) == 1 else a
+            x = x.mT if transpose_a else x
             if len(shape_b) <= 2 < x.ndim:  # one B for all: matrices A below one another
                 x, g = x.flatten(0, -2), g.flatten(0, -2)
-            of_b = _product(ctx, x.mT, g, shape_b[:-2], ctx.by_columns[1]).reshape(shape_b)
-        return of_a, of_b, of_c, None, None, None, None
+            of_b = _product(ctx, x.mT, g, shape_b, ctx.by_columns[1], transpose_b)
+        return of_a, of_b, of_c, None, None, None, None, None, None
 
 
 def _is_by_columns(x: Tensor) -> bool:
     return bool(x.ndim > 1 and x.stride(-2) == 1 and x.stride(-1) != 1)
 
 
-def _product(ctx: Any, x: Tensor, y: Tensor, batch: tuple[int, ...], by_columns: bool) -> Tensor:
-    """alpha X Y, summed over what the operand with the leading dimensions ``batch`` was shared by.
+def _product(
+    ctx: Any, x: Tensor, y: Tensor, shape: tuple[int, ...], by_columns: bool, is_transposed: bool
+) -> Tensor:
+    """alpha X Y, the gradient of an operand, or of its transpose, in the operand's shape.
 
-    It lies as the operand does: autograd copies a parameter's gradient that does not.
+    It is summed over what the operand was broadcast to, and lies as the operand does: autograd
+    copies a parameter's gradient that does not.
     """
-    if by_columns:
-        return _product(ctx, y.mT, x.mT, batch, False).mT
-    whole = torch.broadcast_shapes(x.shape[:-2], y.shape[:-2])
-    if whole == batch:
-        return ctx.again(x, y, alpha=ctx.alpha)
-    # Products of 16 bits are summed before they are rounded.
-    sums = getattr(torch, ACCUMULATORS[str(ctx.dtype).removeprefix("torch.")])
-    parts = ctx.again(x, y, alpha=ctx.alpha, out_dtype=sums)
-    return parts.sum_to_size(*batch, *parts.shape[-2:]).to(ctx.dtype)
+    if by_columns != is_transposed:
+        x, y = y.mT, x.mT
+    batch = shape[:-2]
+    if torch.broadcast_shapes(x.shape[:-2], y.shape[:-2]) == batch:
+        found = ctx.again(x, y, alpha=ctx.alpha)
+    else:  # products of 16 bits are summed before they are rounded
+        sums = getattr(torch, ACCUMULATORS[str(ctx.dtype).removeprefix("torch.")])
+        parts = ctx.again(x, y, alpha=ctx.alpha, out_dtype=sums)
+        found = parts.sum_to_size(*batch, *parts.shape[-2:]).to(ctx.dtype)
+    return found.mT if by_columns else found.reshape(shape)

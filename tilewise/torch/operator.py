@@ -7,7 +7,7 @@ PyTorch, "The Custom Operators Manual"; ``torch.library``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -99,22 +99,25 @@ def matmul(
         return answer(
             a, b, c, alpha, beta, transpose_a, transpose_b, out, out_dtype, device, max_gpu_memory
         )
+    if way is Route.GRADIENT:
+        place = {"device": device, "max_gpu_memory": max_gpu_memory}
+        direct = partial(
+            answer, a, b, c, alpha, beta, transpose_a, transpose_b, out_dtype=out_dtype, **place
+        )
+        again: Callable[..., Tensor] = partial(matmul, **place)  # type: ignore[arg-type]
+        return Product.apply(a, b, c, alpha, beta, transpose_a, transpose_b, direct, again)
+    if is_placed:
+        raise ValueError(
+            "under autocast, in PyTorch's modes and in torch.func's transformations, tensors "
+            "are multiplied where they lie; give neither device nor max_gpu_memory"
+        )
     if transpose_a and a.ndim > 1:
         a = a.mT
     if transpose_b and b.ndim > 1:
         b = b.mT
-    if way is not Route.GRADIENT:
-        if is_placed:
-            raise ValueError(
-                "under autocast, in PyTorch's modes and in torch.func's transformations, tensors "
-                "are multiplied where they lie; give neither device nor max_gpu_memory"
-            )
-        kind = None if out_dtype is None else getattr(torch, dtype_name(out_dtype))
-        function = _operator if way is Route.OPERATOR else _transformed
-        return function(a, b, c, alpha=alpha, beta=beta, out_dtype=kind)
-    place = {"device": device, "max_gpu_memory": max_gpu_memory}
-    direct = partial(answer, a, b, c, alpha, beta, out_dtype=out_dtype, **place)
-    return Product.apply(a, b, c, alpha, beta, direct, partial(matmul, **place))
+    kind = None if out_dtype is None else getattr(torch, dtype_name(out_dtype))
+    function = _operator if way is Route.OPERATOR else _transformed
+    return function(a, b, c, alpha=alpha, beta=beta, out_dtype=kind)
 
 
 def check_tensors(tensors: Iterable[tuple[str, Any]]) -> None:
@@ -228,7 +231,7 @@ def _recorded(
             )  # fmt: skip
 
     if torch._C._any_requires_grad(a, b, c) and torch.is_grad_enabled():
-        return Product.apply(a, b, c, alpha, beta, below, _operator)
+        return Product.apply(a, b, c, alpha, beta, False, False, below, _operator)
     return below()
 
 
