@@ -90,6 +90,8 @@ def matmul(
     -----
     Everything is checked before anything is allocated or launched. Infinity and NaN spread as
     IEEE 754 has it, with BLAS's exceptions above. On a device, two runs give the same bits.
+    Autograd records products of PyTorch's tensors that require a gradient, and ``torch.compile``
+    takes them into its graphs: :mod:`tilewise.torch`.
 
     Examples
     --------

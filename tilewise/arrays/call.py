@@ -172,12 +172,12 @@ def shapes(
             f"op(A) is {m:,} x {k:,} and op(B) is {rows:,} x {n:,}; "
             f"A must have as many columns as B has rows, and {k:,} is not {rows:,}"
         )
-    batch = _broadcast(tuple(a[:-2]), tuple(b[:-2]))
+    batch = broadcast(tuple(a[:-2]), tuple(b[:-2]))
     shape = (*batch, *(() if len(a) == 1 else (m,)), *(() if len(b) == 1 else (n,)))
     return m, n, k, batch, shape
 
 
-def _broadcast(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
+def broadcast(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
     """Broadcast leading dimensions; extents may be the symbols of a graph of PyTorch's."""
     if not a or not b:
         return a or b

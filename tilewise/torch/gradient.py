@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from tilewise.arrays.call import broadcast
 from tilewise.gemm.product import ACCUMULATORS
 
 Tensor = Any
@@ -54,7 +55,7 @@ class Product(torch.autograd.Function):  # type: ignore[misc]
         if needs_c:
             of_c = of_d if ctx.beta == 1 else of_d * ctx.beta
         # A float32 result of 16-bit matrices: their gradients have 16 bits all the same.
-        g = of_d.to(ctx.dtype)
+        g = of_d if of_d.dtype == ctx.dtype else of_d.to(ctx.dtype)
         if len(shape_b) == 1:
             g = g.unsqueeze(-1)
         if len(shape_a) == 1:
@@ -86,11 +87,13 @@ def _product(
     """
     if by_columns != is_transposed:
         x, y = y.mT, x.mT
-    batch = shape[:-2]
-    if torch.broadcast_shapes(x.shape[:-2], y.shape[:-2]) == batch:
+    batch = tuple(shape[:-2])
+    if broadcast(tuple(x.shape[:-2]), tuple(y.shape[:-2])) == batch:
         found = ctx.again(x, y, alpha=ctx.alpha)
     else:  # products of 16 bits are summed before they are rounded
         sums = getattr(torch, ACCUMULATORS[str(ctx.dtype).removeprefix("torch.")])
         parts = ctx.again(x, y, alpha=ctx.alpha, out_dtype=sums)
         found = parts.sum_to_size(*batch, *parts.shape[-2:]).to(ctx.dtype)
-    return found.mT if by_columns else found.reshape(shape)
+    if by_columns:
+        return found.mT
+    return found if found.ndim == len(shape) else found.reshape(shape)
