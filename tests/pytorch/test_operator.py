@@ -79,7 +79,9 @@ def test_the_first_call_may_be_in_a_graph() -> None:
 
 
 def test_sizes_may_change_without_a_new_graph(torch: Any) -> None:
-    counter = torch._dynamo.testing.CompileCounter()
+    from torch._dynamo.testing import CompileCounter
+
+    counter = CompileCounter()
     product = torch.compile(tilewise.matmul, fullgraph=True, backend=counter, dynamic=True)
     w = torch.randn(4, 5)
     for rows in (3, 7, 12):
@@ -168,7 +170,19 @@ def test_autocast_in_a_graph_and_on_a_gpu(torch: Any) -> None:
         torch.set_autocast_enabled("cuda", False)
 
 
-def test_routes(torch: Any) -> None:
+@pytest.mark.parametrize("of_x", [(6, 4), (2, 6, 4), (4,)])
+def test_operations_are_counted_as_pytorchs(torch: Any, tw: Any, of_x: tuple[int, ...]) -> None:
+    counts = []
+    for function in (tilewise.matmul, torch.matmul):
+        x, w = torch.randn(of_x, requires_grad=True), torch.randn(4, 5, requires_grad=True)
+        with torch.utils.flop_counter.FlopCounterMode(display=False) as counter:
+            function(x, w).sum().backward()
+        counts.append(counter.get_total_flops())
+    assert counts[0] == 3 * 2 * 4 * 5 * x.numel() // 4
+    assert counts[0] == counts[1]
+
+
+def test_routes(torch: Any, tw: Any) -> None:
     class Own(torch.Tensor):  # type: ignore[misc]
         pass
 

@@ -7,11 +7,13 @@ PyTorch, "The Custom Operators Manual"; ``torch.library``.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
 import torch
+from torch.utils.flop_counter import register_flop_formula
 
 from tilewise.arrays.call import dtypes, shapes
 from tilewise.arrays.dispatched import DIRECT, Route, answer, route
@@ -268,3 +270,12 @@ for _key in ("CPU", "CUDA"):
     _library.impl("matmul", partial(_under_autocast, _key.lower()), f"Autocast{_key}")
 _library.impl("matmul", _recorded, "Autograd", with_keyset=True)
 torch.library.register_fake("tilewise::matmul", _shaped, lib=_library)
+
+
+@register_flop_formula(torch.ops.tilewise.matmul)  # type: ignore[untyped-decorator]
+def _operations(
+    a: tuple[int, ...], b: tuple[int, ...], *_: Any, out_shape: Any = None, **options: Any
+) -> int:
+    """Multiplications and additions, for ``FlopCounterMode``, which gives shapes."""
+    m, n, k, batch, _shape = shapes(a, b, False, False)
+    return 2 * m * n * k * math.prod(batch)
