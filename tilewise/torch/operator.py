@@ -117,7 +117,13 @@ def matmul(
         a = a.mT
     if transpose_b and b.ndim > 1:
         b = b.mT
-    kind = None if out_dtype is None else getattr(torch, dtype_name(out_dtype))
+    for what, value in (("alpha", alpha), ("beta", beta)):
+        # The dispatcher would take them, and wait for a tensor on a GPU.
+        if isinstance(value, bool | torch.Tensor | str):
+            raise TypeError(f"{what} is {value!r}; it must be a number")
+    kind = None if out_dtype is None else getattr(torch, dtype_name(out_dtype), None)
+    if kind is None and out_dtype is not None:
+        raise TypeError(f"out_dtype is {out_dtype!r}, which PyTorch has not")
     function = _operator if way is Route.OPERATOR else _transformed
     return function(a, b, c, alpha=alpha, beta=beta, out_dtype=kind)
 
