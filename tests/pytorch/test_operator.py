@@ -240,16 +240,17 @@ def test_what_is_wrong_is_refused_as_elsewhere(torch: Any, tw: Any) -> None:
         tilewise.matmul(x.to_sparse().requires_grad_(), x)
     with FakeTensorMode(), pytest.raises(ValueError, match="one place, not a on cpu, b on cuda"):
         torch.ops.tilewise.matmul(torch.zeros(3, 3), torch.zeros(3, 3, device="cuda"))
+    cases: list[tuple[str, Any, str]] = [
+        ("alpha", True, "alpha is True; it must be a number"),
+        ("beta", torch.ones(()), r"beta is tensor\(1.\); it must be a number"),
+        ("alpha", "2", "alpha is '2'; it must be a number"),
+        ("out_dtype", "S1", "out_dtype is 'S1', which PyTorch has not"),
+        ("out_dtype", "int8", "the result of bfloat16 arrays can't be int8"),
+    ]
     with torch.autocast("cpu"):
         with pytest.raises(ValueError, match="neither device nor"):
             tilewise.matmul(x, x, device="emulator")
-        for name, value, words in (
-            ("alpha", True, "alpha is True; it must be a number"),
-            ("beta", torch.ones(()), r"beta is tensor\(1.\); it must be a number"),
-            ("alpha", "2", "alpha is '2'; it must be a number"),
-            ("out_dtype", "S1", "out_dtype is 'S1', which PyTorch has not"),
-            ("out_dtype", "int8", "the result of bfloat16 arrays can't be int8"),
-        ):
+        for name, value, words in cases:
             with pytest.raises(TypeError, match=words):
                 tilewise.matmul(x, x, **{name: value})
 
