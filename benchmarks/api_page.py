@@ -32,7 +32,8 @@ HEAD = """\
 
 Every public name, with what it takes and raises. `help(tilewise.matmul)` has the same and more. The
 command line is in the [README](../README.md#the-command-line), launches as text in
-[kernels.md](kernels.md), Triton and Numba in [python.md](python.md).
+[kernels.md](kernels.md), Triton and Numba in [python.md](python.md), PyTorch's models in
+[pytorch.md](pytorch.md).
 """
 GROUPS: Mapping[str, Sequence[str]] = {
     "Kernels": ("Kernel", "LaunchReport", "Finding", "Counters", "Resources", "Launch", "Limits",
@@ -59,15 +60,15 @@ NO_DOCSTRING = {
 }
 BESIDE = {"profile": Profile, "watch": Watch}
 """Classes without a public name that public functions return."""
-MODULES = ("triton", "numba")
+MODULES = ("triton", "numba", "torch")
 METHODS = {"Kernel": ("launch", "profile", "watch", "compile", "from_ptx", "variables")}
 """Methods that get entries of their own."""
 CONSTRUCTED = ("Kernel", "Limits", "Launch")
 """Classes that a caller constructs; functions return all others."""
 
 
-def page() -> str:
-    """The whole page."""
+def page(modules: Sequence[str] = MODULES) -> str:
+    """The whole page, or one with fewer of the modules; that of PyTorch's needs PyTorch."""
     parts = [HEAD]
     for title, names in GROUPS.items():
         parts.append(f"## {title}\n")
@@ -82,7 +83,7 @@ def page() -> str:
             if name in BESIDE:
                 other = BESIDE[name]
                 parts.append(_entry(f"{other.__module__}.{other.__name__}", other, False))
-    for name in MODULES:
+    for name in modules:
         module = getattr(tilewise, name)
         parts.append(f"## tilewise.{name}\n\n{_sentence(module)}\n")
         parts += (_entry(f"tilewise.{name}.{x}", getattr(module, x)) for x in module.__all__)
@@ -211,7 +212,9 @@ def _signature(found: Any) -> list[inspect.Parameter]:
 
 def _parameter(each: inspect.Parameter) -> str:
     stars = "*" * ((each.kind is each.VAR_POSITIONAL) + 2 * (each.kind is each.VAR_KEYWORD))
-    kind = "" if each.annotation is each.empty else f": {each.annotation}"
+    named = each.annotation  # of classes of other libraries, types and not their names
+    named = named.__name__ if isinstance(named, type) and named is not each.empty else named
+    kind = "" if named is each.empty else f": {named}"
     if each.default is each.empty:
         return f"{stars}{each.name}{kind}"
     value = "..." if callable(each.default) or is_dataclass(each.default) else repr(each.default)

@@ -21,6 +21,8 @@ from player import browser as browser
 from player import shared_tab as shared_tab
 from player import show as show
 from reference import KERNELS, QUICK, THOROUGH, Launcher, disassembled_by
+from tensors import torch as torch
+from tensors import tw as tw
 
 from tilewise import tracebacks
 from tilewise.compiler.machine_code import Disassembly

@@ -78,12 +78,16 @@ def test_out_alpha_beta_and_what_is_not_read(torch: Any) -> None:
         matmul(a, b.cpu())
 
 
-def test_gradients_are_refused(torch: Any) -> None:
-    a = torch.randn(3, 3, device="cuda", requires_grad=True)
-    with pytest.raises(ValueError, match="detach"):
-        matmul(a, a)
+def test_gradients(torch: Any) -> None:
+    a, b = (torch.randn(30, 30, device="cuda", requires_grad=True) for _ in range(2))
+    result = matmul(a, b.mT, alpha=2)
+    of_result = torch.randn(30, 30, device="cuda")
+    result.backward(of_result)
+    assert_tensors_right(result.detach(), a.detach(), b.detach().mT, 2)
+    assert_tensors_right(a.grad, of_result, b.detach(), 2)
+    assert_tensors_right(b.grad, of_result.mT, a.detach(), 2)
     with torch.no_grad():
-        assert_tensors_right(matmul(a, a), a.detach(), a.detach())
+        assert not matmul(a, a).requires_grad
 
 
 def test_the_current_stream(torch: Any) -> None:

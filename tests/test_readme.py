@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import importlib.util
 import io
 import json
 import os
@@ -199,13 +200,18 @@ def test_the_page_of_projects_says_why_counts_are_not_the_gpus() -> None:
 
 def test_the_page_of_the_api_is_what_the_docstrings_say() -> None:
     """docs/api.md is drawn from them, and has every public name once."""
-    text = API["PAGE"].read_text("utf-8")
-    assert text == API["page"](), "python benchmarks/api_page.py writes it anew"
+    text, modules = API["PAGE"].read_text("utf-8"), API["MODULES"]
+    if importlib.util.find_spec("torch") is None:
+        text = re.sub(
+            r"## tilewise\.torch\n.*?(?=^## |^`tilewise)", "", text, flags=re.DOTALL | re.MULTILINE
+        )
+        modules = [name for name in modules if name != "torch"]
+    assert text == API["page"](modules), "python benchmarks/api_page.py writes it anew"
     assert "(docs/api.md)" in README.read_text()
     grouped = [name for names in API["GROUPS"].values() for name in names]
     assert sorted([*grouped, "__version__"]) == sorted(tilewise.__all__)
     names = [f"tilewise.{name}" for name in grouped]
-    for module in API["MODULES"]:
+    for module in modules:
         names += [f"tilewise.{module}.{x}" for x in getattr(tilewise, module).__all__]
     assert [name for name in names if text.count(f"### `{name}`\n") != 1] == []
     # Neither marks of docstrings nor addresses of objects are left.

@@ -77,6 +77,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     import tilewise.numba
+    import tilewise.torch
     import tilewise.triton  # noqa: F401
     from tilewise.lens.profiling import profile
     from tilewise.lens.watch import watch
@@ -88,7 +89,7 @@ else:
             from tilewise.lens.watch import watch as found
         elif name == "profile":
             from tilewise.lens.profiling import profile as found
-        elif name in ("numba", "triton"):
+        elif name in ("numba", "torch", "triton"):
             return import_module(f"{__name__}.{name}")
         else:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -8,8 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tilewise import sizes
-from tilewise.arrays import fusion, own_product, repeat
+from tilewise.arrays import dispatched, fusion, own_product, repeat
 from tilewise.arrays.call import Call, check
+from tilewise.arrays.dispatched import DIRECT
+from tilewise.arrays.fusion import Asked
 from tilewise.arrays.invariance import is_invariant
 from tilewise.arrays.libraries import Array, View
 from tilewise.arrays.operands import (
@@ -110,7 +112,7 @@ def matmul(
         If the epilogue does what no kernel can; a TypeError.
     ValueError
         If shapes don't fit, arrays lie in different places, a scalar is not finite, C is needed
-        and missing, ``out`` overlaps an input, or a tensor requires a gradient.
+        and missing, ``out`` overlaps an input, or ``out`` is given and autograd would record it.
     DeviceUnavailableError
         If a GPU was asked for and there is none, or in a process forked from one that used it.
 
@@ -118,6 +120,8 @@ def matmul(
     -----
     Everything is checked before anything is allocated or launched. Infinity and NaN spread as
     IEEE 754 has it, with BLAS's exceptions above. On a device, two runs give the same bits.
+    Autograd records products of PyTorch's tensors that require a gradient, and ``torch.compile``
+    takes them into its graphs: :mod:`tilewise.torch`.
 
     Examples
     --------
@@ -134,38 +138,19 @@ def matmul(
            [ 4., 30.]], dtype=float32)
     """
     try:
-        invariant, asked = is_invariant(invariant), None
-        if epilogue is not None or operands:
-            asked = fusion.asked(epilogue, operands)
-        key, again = repeat.find(
-            a, b, c, out, alpha, beta, transpose_a, transpose_b, out_dtype, device,
-            max_gpu_memory, invariant, asked=asked,
+        if dispatched.route(a, b, c, out, *operands.values()) is not DIRECT:
+            from tilewise.torch.operator import matmul as recorded
+
+            return recorded(
+                a, b, c, alpha=alpha, beta=beta, transpose_a=transpose_a, transpose_b=transpose_b,
+                out=out, out_dtype=out_dtype, device=device, max_gpu_memory=max_gpu_memory,
+                epilogue=epilogue, invariant=invariant, **operands,
+            )  # fmt: skip
+        asked = fusion.asked(epilogue, operands) if epilogue is not None or operands else None
+        return _multiply(
+            a, b, c, alpha, beta, transpose_a, transpose_b, out, out_dtype, device, max_gpu_memory,
+            asked, invariant,
         )  # fmt: skip
-        if again is not None and (result := again.run(a, b, c, out, asked)) is not None:
-            return result
-        call = check(
-            a, b, c, alpha, beta, transpose_a, transpose_b, out, out_dtype, device, asked,
-            invariant,
-        )  # fmt: skip
-        ordinal = call.library.ordinal(a)
-        room = None if max_gpu_memory is None else sizes.parse(max_gpu_memory, "max_gpu_memory")
-        if ordinal is not None:
-            if room is not None:
-                raise ValueError(
-                    "max_gpu_memory is for arrays on the host; these lie on the GPU already"
-                )
-            if own_product.why_on_gpu(call.dtype, ordinal):
-                return own_product.multiply(call)
-            return _where_it_lies(call, gpu_of(ordinal), key)
-        place = device_of(device) if device != "auto" else first_gpu()
-        why = own_product.why_on_host(call.dtype, place) if device == "auto" else ""
-        if place is None or why:
-            result = own_product.multiply(call)
-        elif isinstance(place, Gpu):
-            result = _by_way_of(call, place, room)
-        else:
-            result = _on(call, place)
-        return result if out is not None else _as_numpy_has_it(call, result)
     except TilewiseError as error:  # not by a decorator: a call costs the host microseconds
         hide_frames(error)
         raise
@@ -176,6 +161,56 @@ def _as_numpy_has_it(call: Call, result: Any) -> Any:
     if call.shape or call.library.name != "numpy":
         return result
     return tuple(x[()] for x in result) if isinstance(result, tuple) else result[()]
+
+
+def _multiply(
+    a: Array,
+    b: Array,
+    c: Array | None = None,
+    alpha: float = 1,
+    beta: float = 0,
+    transpose_a: bool = False,
+    transpose_b: bool = False,
+    out: Array | Sequence[Array] | None = None,
+    out_dtype: Any = None,
+    device: str | Device = "auto",
+    max_gpu_memory: int | str | None = None,
+    asked: Asked | None = None,
+    invariant: bool | None = None,
+) -> Any:
+    """The same with an epilogue that was traced, which PyTorch does not see."""
+    invariant = is_invariant(invariant)
+    key, again = repeat.find(
+        a, b, c, out, alpha, beta, transpose_a, transpose_b, out_dtype, device, max_gpu_memory,
+        invariant, asked=asked,
+    )  # fmt: skip
+    if again is not None and (result := again.run(a, b, c, out, asked)) is not None:
+        return result
+    call = check(
+        a, b, c, alpha, beta, transpose_a, transpose_b, out, out_dtype, device, asked, invariant
+    )
+    ordinal = call.library.ordinal(a)
+    room = None if max_gpu_memory is None else sizes.parse(max_gpu_memory, "max_gpu_memory")
+    if ordinal is not None:
+        if room is not None:
+            raise ValueError(
+                "max_gpu_memory is for arrays on the host; these lie on the GPU already"
+            )
+        if own_product.why_on_gpu(call.dtype, ordinal):
+            return own_product.multiply(call)
+        return _where_it_lies(call, gpu_of(ordinal), key)
+    place = device_of(device) if device != "auto" else first_gpu()
+    why = own_product.why_on_host(call.dtype, place) if device == "auto" else ""
+    if place is None or why:
+        result = own_product.multiply(call)
+    elif isinstance(place, Gpu):
+        result = _by_way_of(call, place, room)
+    else:
+        result = _on(call, place)
+    return result if out is not None else _as_numpy_has_it(call, result)
+
+
+dispatched.answered_by(_multiply)
 
 
 class _Input(NamedTuple):

@@ -1,4 +1,4 @@
-"""The programs of docs/python.md print what the page shows.
+"""The programs of docs/python.md and docs/pytorch.md print what the pages show.
 
 ``python tests/python_kernels/test_python_page.py`` writes these outputs anew.
 """
@@ -16,9 +16,13 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "python.md"
+PAGES = (ROOT / "docs" / "python.md", ROOT / "docs" / "pytorch.md")
 BLOCK = re.compile(r"```python\n(# (\w+\.py)\n.*?)```\n\n```text\n(.*?)```\n", re.DOTALL)
-PROGRAMS = {name: (body, output) for body, name, output in BLOCK.findall(PAGE.read_text("utf-8"))}
+PROGRAMS = {
+    name: (body, output)
+    for page in PAGES
+    for body, name, output in BLOCK.findall(page.read_text("utf-8"))
+}
 
 
 def printed(name: str, body: str, folder: Path) -> str:
@@ -36,27 +40,40 @@ def printed(name: str, body: str, folder: Path) -> str:
     return done.stdout
 
 
+def missing(body: str) -> str:
+    """The package that a program needs and that is not installed; empty where all are."""
+    for package, word in (
+        ("triton", "import triton\n"), ("torch", "import torch\n"), ("numba_cuda", "from numba"),
+    ):  # fmt: skip
+        if word in body and importlib.util.find_spec(package) is None:
+            return package
+    return ""
+
+
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_program(name: str, tmp_path: Path) -> None:
     body, output = PROGRAMS[name]
-    for package in ("triton", "torch", "numba_cuda"):
-        word = "from numba" if package == "numba_cuda" else f"import {package}\n"
-        if word in body and importlib.util.find_spec(package) is None:
-            pytest.skip(f"{package} is not installed")
+    if package := missing(body):
+        pytest.skip(f"{package} is not installed")
     assert printed(name, body, tmp_path) == output
 
 
 def test_what_is_looked_at() -> None:
-    assert list(PROGRAMS) == ["double.py", "program.py", "reverse.py"]
+    assert list(PROGRAMS) == ["double.py", "program.py", "reverse.py", "train.py", "graph.py"]
 
 
 def _refresh() -> None:
-    text = PAGE.read_text("utf-8")
-    for name, (body, output) in PROGRAMS.items():
-        with tempfile.TemporaryDirectory() as folder:
-            new = printed(name, body, Path(folder))
-        text = text.replace(f"{body}```\n\n```text\n{output}```", f"{body}```\n\n```text\n{new}```")
-    PAGE.write_text(text, encoding="utf-8")
+    for page in PAGES:
+        text = page.read_text("utf-8")
+        for body, name, output in BLOCK.findall(text):
+            if missing(body):
+                continue
+            with tempfile.TemporaryDirectory() as folder:
+                new = printed(name, body, Path(folder))
+            text = text.replace(
+                f"{body}```\n\n```text\n{output}```", f"{body}```\n\n```text\n{new}```"
+            )
+        page.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -114,7 +114,7 @@ def check(
     arrays = [("a", a), ("b", b)]
     arrays += [(what, x) for what, x in (("c", c), *(("out", x) for x in outs)) if x is not None]
     library = _one_library(arrays)
-    dtype, result_dtype = _dtypes(library, a, b, c, outs, out_dtype)
+    dtype, result_dtype = dtypes(library, a, b, c, outs, out_dtype)
     fused = fusion(library, asked, given, ACCUMULATORS[dtype])
     operand_arrays = [] if fused is None else fused.arrays
     for what, x in (*arrays, *operand_arrays):
@@ -130,7 +130,7 @@ def check(
     name = device if isinstance(device, str) else device.name
     if name == "emulator" and places[0] is not None:
         raise ValueError("the emulator takes arrays on the host; these lie on a GPU")
-    m, n, k, batch, shape = _shapes(a.shape, b.shape, transpose_a, transpose_b)
+    m, n, k, batch, shape = shapes(a.shape, b.shape, transpose_a, transpose_b)
     for what, x in arrays[2:]:
         if tuple(x.shape) != shape:
             raise ValueError(f"{what} has shape {tuple(x.shape)}; the result has {shape}")
@@ -169,7 +169,7 @@ def _one_library(arrays: Sequence[tuple[str, Array]]) -> Library:
     return found
 
 
-def _dtypes(
+def dtypes(
     library: Library, a: Array, b: Array, c: Array | None, outs: Sequence[Array], asked: Any
 ) -> tuple[str, str]:
     dtype = library.dtype_of(a)
@@ -193,7 +193,7 @@ def _dtypes(
     return dtype, result
 
 
-def _shapes(
+def shapes(
     a: Sequence[int], b: Sequence[int], transpose_a: bool, transpose_b: bool
 ) -> tuple[int, int, int, tuple[int, ...], tuple[int, ...]]:
     """m, n, k, the batch's shape and the result's."""
@@ -206,19 +206,23 @@ def _shapes(
             f"op(A) is {m:,} x {k:,} and op(B) is {rows:,} x {n:,}; "
             f"A must have as many columns as B has rows, and {k:,} is not {rows:,}"
         )
-    try:
-        batch = (
-            tuple(np.broadcast_shapes(tuple(a[:-2]), tuple(b[:-2])))
-            if len(a) > 2 or len(b) > 2
-            else ()
-        )
-    except ValueError:
-        raise ValueError(
-            f"the leading dimensions of a, {tuple(a[:-2])}, and of b, {tuple(b[:-2])}, "
-            "do not broadcast"
-        ) from None
+    batch = broadcast(tuple(a[:-2]), tuple(b[:-2]))
     shape = (*batch, *(() if len(a) == 1 else (m,)), *(() if len(b) == 1 else (n,)))
     return m, n, k, batch, shape
+
+
+def broadcast(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
+    """Broadcast leading dimensions; extents may be the symbols of a graph of PyTorch's."""
+    if not a or not b:
+        return a or b
+    size = max(len(a), len(b))
+    pairs = zip((1,) * (size - len(a)) + a, (1,) * (size - len(b)) + b, strict=True)
+    out = []
+    for x, y in pairs:
+        if x != y and x != 1 and y != 1:
+            raise ValueError(f"the leading dimensions of a, {a}, and of b, {b}, do not broadcast")
+        out.append(y if x == 1 else x)
+    return tuple(out)
 
 
 def _scalar(value: float, dtype: str, what: str) -> float:

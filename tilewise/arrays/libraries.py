@@ -207,7 +207,6 @@ class _Torch:
     def __init__(self, module: Any) -> None:
         self._torch = module
         self.repeatable: tuple[type, ...] = (module.Tensor, module.nn.Parameter)
-        self._is_grad_enabled = module.is_grad_enabled
         # Since PyTorch 2.8 products of float16 on a GPU can be had in float32.
         self._has_out_dtype = hasattr(module.ops.aten.mm, "dtype")
         self._dtypes = {getattr(module, name): name for name in ITEM_SIZES}
@@ -216,11 +215,6 @@ class _Torch:
         self.stream: Callable[[int], int] = raw or self._stream
 
     def check(self, x: Array, what: str) -> None:
-        if x.requires_grad and self._torch.is_grad_enabled():
-            raise ValueError(
-                f"{what} requires a gradient, and tilewise.matmul has none; pass {what}.detach(), "
-                "or call it under torch.no_grad()"
-            )
         if x.layout != self._torch.strided or not (x.is_cuda or x.is_cpu):
             raise TypeError(
                 f"{what} is a {x.layout} tensor on {x.device}; dense ones on a CPU or a CUDA GPU "
@@ -261,7 +255,6 @@ class _Torch:
             x.dtype,
             x.device,
             x.is_neg(),
-            x.requires_grad and self._is_grad_enabled(),
             x.data_ptr() % ALIGNMENT,
         )
 

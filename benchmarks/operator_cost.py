@@ -1,0 +1,97 @@
+"""What gradients, linear layers and PyTorch's dispatcher add to a call's cost for the host.
+
+    python benchmarks/operator_cost.py [--device cuda] [--json FILE]
+
+Microseconds a call, of products too small to matter: the median of rounds of calls in a row, all
+calls in turn in each round, with no wait for the GPU between them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+
+import tilewise.torch
+from tilewise.arrays.dispatched import answer, route
+from tilewise.provenance import write
+
+SIZE = 16
+
+
+def works(device: str, dtype: Any) -> dict[str, Callable[[], object]]:
+    """What is timed, by its name."""
+    x, w, bias = (torch.randn(shape) for shape in ((SIZE, SIZE), (SIZE, SIZE), (SIZE,)))
+    x, w, bias = (each.to(device, dtype) for each in (x, w, bias))
+    leaf, of_d = torch.nn.Parameter(w), torch.randn(SIZE, SIZE).to(device, dtype)
+    functional, ours = torch.nn.functional, tilewise.torch
+    operator = torch.ops.tilewise.matmul.default
+
+    def backward(function: Callable[[Any, Any], Any]) -> Callable[[], object]:
+        return lambda: torch.autograd.grad(function(x, leaf), leaf, of_d)
+
+    return {
+        "tilewise's kernels alone": lambda: answer(x, w, transpose_b=True),
+        "the choice of the way": lambda: route(x, w),
+        "tilewise.matmul": lambda: tilewise.matmul(x, w, transpose_b=True),
+        "tilewise.torch.matmul": lambda: ours.matmul(x, w, transpose_b=True),
+        "torch.ops.tilewise.matmul": lambda: operator(x, w.mT),
+        "tilewise.torch.linear": lambda: ours.linear(x, w),
+        "F.linear": lambda: functional.linear(x, w),
+        "tilewise.torch.linear, bias": lambda: ours.linear(x, w, bias),
+        "F.linear, bias": lambda: functional.linear(x, w, bias),
+        "tilewise.torch.linear, recorded": lambda: ours.linear(x, leaf),
+        "F.linear, recorded": lambda: functional.linear(x, leaf),
+        "tilewise.torch.linear and backward": backward(ours.linear),
+        "F.linear and backward": backward(functional.linear),
+    }
+
+
+def microseconds(
+    timed: dict[str, Callable[[], object]], device: str, calls: int, rounds: int
+) -> dict[str, float]:
+    """Of one call each, in the median of the rounds."""
+
+    def wait() -> None:
+        if device == "cuda":
+            torch.cuda.synchronize()
+
+    found: dict[str, list[float]] = {name: [] for name in timed}
+    for turn in range(rounds + 1):
+        for name, work in timed.items():
+            wait()
+            start = time.perf_counter()
+            for _ in range(calls):
+                work()
+            if turn:  # the first one warms up
+                found[name].append(1e6 * (time.perf_counter() - start) / calls)
+    wait()
+    return {name: median(each) for name, each in found.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
+    parser.add_argument("--calls", type=int, default=250, help="in a row: no queue fills")
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write what was measured")
+    options = parser.parse_args()
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    timed = works(options.device, getattr(torch, options.dtype))
+    found = microseconds(timed, options.device, options.calls, options.rounds)
+    for name, value in found.items():
+        print(f"{name:36} {value:8.2f} µs")
+    if options.json:
+        kept = {name: getattr(options, name) for name in ("device", "dtype", "calls", "rounds")}
+        write(options.json, {**kept, "microseconds": found})
+
+
+if __name__ == "__main__":
+    main()

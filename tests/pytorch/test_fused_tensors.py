@@ -1,0 +1,90 @@
+"""Epilogues of tensors that require a gradient, under autocast, and in graphs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import tilewise
+
+
+def fused(acc: Any, bias: Any, residual: Any) -> Any:
+    before = acc + bias
+    return tilewise.gelu(before) + residual, before
+
+
+def test_gradients(torch: Any, tw: Any) -> None:
+    """Of A, B, C and the operands; and theirs."""
+
+    def leaf(*shape: int) -> Any:
+        return torch.randn(*shape, dtype=torch.float64, requires_grad=True)
+
+    a, b, c, bias, residual = leaf(2, 3, 4), leaf(4, 5), leaf(2, 3, 5), leaf(5), leaf(3, 1)
+
+    def function(a: Any, b: Any, c: Any, bias: Any, residual: Any) -> Any:
+        return tilewise.matmul(
+            a, b, c, alpha=0.5, beta=2, epilogue=fused, bias=bias, residual=residual
+        )
+
+    assert torch.autograd.gradcheck(function, (a, b, c, bias, residual))
+    assert torch.autograd.gradgradcheck(function, (a, b, c, bias, residual))
+    y, before = function(a, b, c, bias, residual)
+    sums = 0.5 * a @ b + 2 * c + bias
+    torch.testing.assert_close(before, sums)
+    torch.testing.assert_close(y, torch.nn.functional.gelu(sums) + residual)
+
+
+def test_an_operand_alone_requires_one(torch: Any, tw: Any) -> None:
+    x, bias = torch.ones(2, 3), torch.zeros(2, requires_grad=True)
+    y = tilewise.matmul(x, torch.ones(3, 2), epilogue=lambda acc, bias: acc * bias, bias=bias)
+    y.sum().backward()
+    torch.testing.assert_close(bias.grad, torch.full((2,), 6.0))
+    with torch.no_grad():
+        y = tilewise.matmul(x, torch.ones(3, 2), epilogue=lambda acc, bias: acc + bias, bias=bias)
+    assert not y.requires_grad
+
+
+def test_sums_are_rounded_once(torch: Any, tw: Any) -> None:
+    a = torch.full((2, 64), 100.0).half().requires_grad_()
+    y = tilewise.matmul(a, a, transpose_b=True, epilogue=lambda acc: acc / 1000)
+    assert y.dtype == torch.float16
+    assert (y == 640).all()
+    y.sum().backward()
+    assert a.grad.dtype == torch.float16
+
+
+def test_autocast(torch: Any, tw: Any) -> None:
+    a, b, bias = torch.randn(4, 8), torch.randn(8, 3), torch.randn(3)
+    with torch.autocast("cpu", torch.bfloat16):
+        y = tilewise.matmul(a, b, epilogue=lambda acc, bias: tilewise.silu(acc + bias), bias=bias)
+    assert y.dtype == torch.bfloat16
+    wanted = torch.nn.functional.silu(a.bfloat16().float() @ b.bfloat16().float() + bias)
+    torch.testing.assert_close(y, wanted.bfloat16(), rtol=0.01, atol=0.01)
+
+
+def test_a_graph_goes_on_behind_it(torch: Any, tw: Any) -> None:
+    def function(a: Any, b: Any, bias: Any) -> Any:
+        x = a * 2
+        y = tilewise.matmul(x, b, epilogue=lambda acc, bias: tilewise.relu(acc + bias), bias=bias)
+        return y + 1
+
+    a, b, bias = torch.randn(4, 8), torch.randn(8, 3), torch.randn(3)
+    found = torch.compile(function, backend="eager")(a, b, bias)
+    torch.testing.assert_close(found, torch.relu(2 * a @ b + bias) + 1)
+
+
+def test_what_is_wrong_is_said(torch: Any, tw: Any) -> None:
+    a = torch.ones(2, 2, requires_grad=True)
+    with pytest.raises(ValueError, match="invariant=True is for products that autograd does not"):
+        tilewise.matmul(a, a, invariant=True)
+    with pytest.raises(ValueError, match="autograd can't record"):
+        tilewise.matmul(a, a, out=torch.empty(2, 2), epilogue=lambda acc: acc)
+    with pytest.raises(ValueError, match=r"x has shape \(3,\)"):
+        tilewise.matmul(a, a, epilogue=lambda acc, x: acc + x, x=torch.ones(3))
+    with pytest.raises(TypeError, match="unexpected keyword argument 'x'"):
+        tilewise.matmul(a, a, x=torch.ones(3))
+    with pytest.raises(TypeError, match="x is a str"):
+        tilewise.matmul(a, a, epilogue=lambda acc, x: acc + x, x="1")
+    with pytest.raises(tilewise.TraceError, match="returns None"):
+        tilewise.matmul(a, a, epilogue=lambda acc: None)

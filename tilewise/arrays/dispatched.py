@@ -1,0 +1,80 @@
+"""Which calls with PyTorch's tensors PyTorch has to see, and the function that answers the others.
+
+PyTorch's dispatcher records operators for gradients and for graphs, and casts their inputs under
+autocast. Going through it takes longer than a whole call: a call goes there only where it must.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from enum import Enum
+from typing import Any
+
+from tilewise.arrays.libraries import Array
+
+
+class Route(Enum):
+    """How a call of :func:`tilewise.matmul` is answered."""
+
+    DIRECT = "by kernels, at once"
+    GRADIENT = "by kernels, and autograd records it"
+    OPERATOR = "by the operator tilewise::matmul, through PyTorch's dispatcher"
+    TRANSFORMED = "by PyTorch's own products, which its transformations know"
+
+
+def route(a: Array, *others: Any) -> Route:
+    """Return how a call is answered.
+
+    Parameters
+    ----------
+    a : array
+    others : array or None
+        B, C, the results, and the operands of an epilogue, among which may be numbers.
+
+    Notes
+    -----
+    The operator answers where PyTorch compiles, under autocast, under a mode that sees operators
+    (``FakeTensorMode``), and for subclasses of tensors. Within the transformations of
+    ``torch.func`` and in forward-mode differentiation, PyTorch's own products do.
+    """
+    torch = sys.modules.get("torch")  # a library that was never imported has made no array
+    if torch is None or not isinstance(a, torch.Tensor):
+        return Route.DIRECT
+    if torch.compiler.is_compiling():
+        return Route.OPERATOR
+    inner, plain = torch._C, (torch.Tensor, torch.nn.Parameter)
+    if (
+        inner._functorch.maybe_current_level() is not None
+        or torch.autograd.forward_ad._current_level >= 0
+    ):
+        return Route.TRANSFORMED
+    if inner._is_any_autocast_enabled() or inner._len_torch_dispatch_stack():
+        return Route.OPERATOR
+    is_recorded = False
+    for x in (a, *others):
+        if x is None or isinstance(x, float | int):
+            continue
+        if isinstance(x, tuple | list):  # several results
+            is_recorded = is_recorded or any(getattr(y, "requires_grad", False) for y in x)
+            continue
+        if type(x) not in plain:
+            # Of other libraries' arrays, the check of the call says that they don't belong.
+            return Route.OPERATOR if isinstance(x, torch.Tensor) else Route.DIRECT
+        is_recorded = is_recorded or x.requires_grad
+    return Route.GRADIENT if is_recorded and inner.is_grad_enabled() else Route.DIRECT
+
+
+DIRECT = Route.DIRECT  # a name is found faster than an attribute of an enumeration
+
+_answers: list[Callable[..., Any]] = []
+
+
+def answered_by(function: Callable[..., Any]) -> None:
+    """Name the function that multiplies where the arrays lie: that of :mod:`tilewise.matmul`."""
+    _answers[:] = [function]
+
+
+def answer(*args: Any, **options: Any) -> Any:
+    """Multiply where the arrays lie; PyTorch sees nothing of it."""
+    return _answers[0](*args, **options)

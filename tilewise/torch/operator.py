@@ -1,0 +1,334 @@
+"""``tilewise::matmul``, an operator of PyTorch's: gradients, autocast, graphs.
+
+References
+----------
+PyTorch, "The Custom Operators Manual"; ``torch.library``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
+
+import torch
+from torch.utils.flop_counter import register_flop_formula
+
+from tilewise.arrays import fusion
+from tilewise.arrays.call import dtypes, shapes
+from tilewise.arrays.dispatched import DIRECT, Route, answer, route
+from tilewise.arrays.fusion import Asked
+from tilewise.arrays.libraries import dtype_name, library_of
+from tilewise.devices import Device
+from tilewise.gemm.product import ACCUMULATORS
+from tilewise.torch.gradient import Product
+
+Tensor = Any
+
+_library = torch.library.Library("tilewise", "DEF")
+_library.define(
+    "matmul(Tensor a, Tensor b, Tensor? c=None, *, float alpha=1, float beta=0, "
+    "ScalarType? out_dtype=None) -> Tensor",
+    tags=(torch.Tag.pt2_compliant_tag,),
+)
+_operator = torch.ops.tilewise.matmul.default
+
+
+def matmul(
+    a: Tensor,
+    b: Tensor,
+    c: Tensor | None = None,
+    *,
+    alpha: float = 1,
+    beta: float = 0,
+    transpose_a: bool = False,
+    transpose_b: bool = False,
+    out: Tensor | None = None,
+    out_dtype: Any = None,
+    device: str | Device = "auto",
+    max_gpu_memory: int | str | None = None,
+    epilogue: Callable[..., Any] | None = None,
+    invariant: bool | None = None,
+    **operands: Any,
+) -> Any:
+    """alpha op(A) op(B) + beta C of tensors, with gradients, or a function of that.
+
+    :func:`tilewise.matmul` of tensors does the same. In a graph of ``torch.compile`` it is the
+    operator ``torch.ops.tilewise.matmul``, and its gradients are products by it; nothing in it
+    waits for the GPU. Under ``torch.autocast`` it multiplies in autocast's dtype, as
+    ``torch.matmul`` does.
+
+    Parameters
+    ----------
+    a, b, c, alpha, beta, transpose_a, transpose_b, out, out_dtype, device, max_gpu_memory
+    epilogue, invariant, operands
+        As :func:`tilewise.matmul` takes them. Autograd records nothing that is written to ``out``.
+        With ``out``, ``device``, ``max_gpu_memory``, ``epilogue`` or ``invariant``,
+        ``torch.compile`` ends its graph and begins another behind the call. Under autocast
+        ``device`` and ``max_gpu_memory`` can't be given. An epilogue is part of the kernel where
+        autograd records nothing; else PyTorch computes it, of sums in float32.
+
+    Returns
+    -------
+    Tensor, (..., m, n)
+        ``out``, or a contiguous one. The gradients of 16-bit A and B have 16 bits; over the
+        dimensions that A or B was broadcast to, they are summed in float32.
+
+    Raises
+    ------
+    TypeError
+        If one of the arguments is no tensor, or as :func:`tilewise.matmul`.
+    ValueError
+        As :func:`tilewise.matmul`; where ``out`` is given, or ``invariant`` is True, and a tensor
+        requires a gradient; where ``device`` or ``max_gpu_memory`` is given under autocast.
+
+    Examples
+    --------
+    >>> import torch, tilewise.torch  # doctest: +SKIP
+    >>> x, w = torch.ones(2, 3), torch.ones(3, 4, requires_grad=True)  # doctest: +SKIP
+    >>> tilewise.torch.matmul(x, w).sum().backward()  # doctest: +SKIP
+    >>> w.grad  # doctest: +SKIP
+    tensor([[2., 2., 2., 2.],
+            [2., 2., 2., 2.],
+            [2., 2., 2., 2.]])
+    """
+    outs = out if isinstance(out, tuple | list) else (out,)
+    given = [(name, x) for name, x in operands.items() if isinstance(x, torch.Tensor)]
+    tensors = [("a", a), ("b", b), ("c", c), *(("out", x) for x in outs)]
+    check_tensors(tensors)
+    is_placed = device != "auto" or max_gpu_memory is not None
+    is_more = epilogue is not None or bool(operands) or invariant is not None
+    if torch.compiler.is_compiling() and (out is not None or is_placed or is_more):
+        return _outside_the_graph(
+            a, b, c, alpha=alpha, beta=beta, transpose_a=transpose_a, transpose_b=transpose_b,
+            out=out, out_dtype=out_dtype, device=device, max_gpu_memory=max_gpu_memory,
+            epilogue=epilogue, invariant=invariant, **operands,
+        )  # fmt: skip
+    way = route(a, b, c, *(x for _, x in given))
+    if out is not None:
+        _check_out([*tensors, *given])
+        way = DIRECT
+    asked = fusion.asked(epilogue, operands) if is_more else None
+    if way is DIRECT:
+        return answer(
+            a, b, c, alpha, beta, transpose_a, transpose_b, out, out_dtype, device, max_gpu_memory,
+            asked, invariant,
+        )  # fmt: skip
+    if invariant:
+        raise ValueError(
+            "invariant=True is for products that autograd does not record, outside of autocast and "
+            "of PyTorch's modes; call it under torch.no_grad(), or leave it out"
+        )
+    if asked is not None:
+        sums = partial(
+            matmul, alpha=alpha, beta=beta, transpose_a=transpose_a, transpose_b=transpose_b,
+            device=device, max_gpu_memory=max_gpu_memory,
+        )  # fmt: skip
+        return _with_epilogue(a, b, c, asked, sums, out_dtype)
+    if way is Route.GRADIENT:
+        place = {"device": device, "max_gpu_memory": max_gpu_memory}
+        direct = partial(
+            answer, a, b, c, alpha, beta, transpose_a, transpose_b, out_dtype=out_dtype, **place
+        )
+        again: Callable[..., Tensor] = partial(matmul, **place)  # type: ignore[arg-type]
+        return Product.apply(a, b, c, alpha, beta, transpose_a, transpose_b, direct, again)
+    if is_placed:
+        raise ValueError(
+            "under autocast, in PyTorch's modes and in torch.func's transformations, tensors "
+            "are multiplied where they lie; give neither device nor max_gpu_memory"
+        )
+    if transpose_a and a.ndim > 1:
+        a = a.mT
+    if transpose_b and b.ndim > 1:
+        b = b.mT
+    for what, value in (("alpha", alpha), ("beta", beta)):
+        # The dispatcher would take them, and wait for a tensor on a GPU.
+        if isinstance(value, bool | torch.Tensor | str):
+            raise TypeError(f"{what} is {value!r}; it must be a number")
+    kind = None if out_dtype is None else getattr(torch, dtype_name(out_dtype), None)
+    if kind is None and out_dtype is not None:
+        raise TypeError(f"out_dtype is {out_dtype!r}, which PyTorch has not")
+    function = _operator if way is Route.OPERATOR else _transformed
+    return function(a, b, c, alpha=alpha, beta=beta, out_dtype=kind)
+
+
+def _with_epilogue(
+    a: Tensor, b: Tensor, c: Tensor | None, asked: Asked, sums: Callable[..., Tensor], dtype: Any
+) -> Any:
+    """Apply an epilogue by PyTorch's functions, which it differentiates, to sums in their dtype."""
+    place = a.device.type
+    kind = a.dtype if dtype is None else getattr(torch, dtype_name(dtype))
+    if dtype is None and torch.is_autocast_enabled(place) and a.dtype != torch.float64:
+        kind = torch.get_autocast_dtype(place)
+    wide = ACCUMULATORS[dtype_name(kind)]
+    library = library_of(a)
+    assert library is not None
+    found = fusion.fusion(library, asked, None, wide)
+    assert found is not None
+    acc = sums(a, b, None if c is None else c.to(getattr(torch, wide)), out_dtype=wide)
+    for name, x in found.arrays:
+        fusion.check_shape(name, x, tuple(acc.shape))
+        if x.device != a.device:
+            raise ValueError(f"a is on {a.device} and {name} on {x.device}; pass them in one place")
+    results = [x.expand(acc.shape).to(kind) for x in found.evaluated(library, acc, wide)]
+    return tuple(results) if asked.function.is_tuple else results[0]
+
+
+def check_tensors(tensors: Iterable[tuple[str, Any]]) -> None:
+    """Refuse what is no tensor."""
+    for what, x in tensors:
+        if x is not None and not isinstance(x, torch.Tensor):
+            raise TypeError(
+                f"{what} is a {type(x).__module__}.{type(x).__qualname__}, not a torch.Tensor; "
+                "tilewise.matmul takes the arrays of other libraries"
+            )
+
+
+@torch._disable_dynamo  # type: ignore[untyped-decorator]
+def _outside_the_graph(*args: Any, **options: Any) -> Tensor:
+    """Break the graph, as what no operator can be told is asked for."""
+    return matmul(*args, **options)
+
+
+def _check_out(tensors: Iterable[tuple[str, Tensor | None]]) -> None:
+    """Refuse ``out`` where autograd would have to see that it is written."""
+    for what, x in tensors:
+        if x is not None and x.requires_grad and torch.is_grad_enabled():
+            raise ValueError(
+                f"{what} requires a gradient, and autograd can't record a product that is written "
+                "to out; leave out out=, or call it under torch.no_grad()"
+            )
+
+
+def _kernel(
+    a: Tensor,
+    b: Tensor,
+    c: Tensor | None = None,
+    *,
+    alpha: float = 1.0,
+    beta: float = 0.0,
+    out_dtype: Any = None,
+) -> Tensor:
+    return answer(a, b, c, alpha=alpha, beta=beta, out_dtype=out_dtype)
+
+
+def _result_of(
+    a: Tensor, b: Tensor, c: Tensor | None, beta: float, out_dtype: Any
+) -> tuple[tuple[int, ...], str]:
+    """The result's shape and dtype; what is wrong is said as :func:`tilewise.matmul` says it."""
+    library = library_of(a)
+    assert library is not None
+    given = [("a", a), ("b", b), *([] if c is None else [("c", c)])]
+    if any(x.device != a.device for _, x in given):
+        where = ", ".join(f"{what} on {x.device}" for what, x in given)
+        raise ValueError(f"the arrays must lie in one place, not {where}")
+    _, dtype = dtypes(library, a, b, c, (), out_dtype)
+    shape = shapes(a.shape, b.shape, False, False)[-1]
+    if c is not None and tuple(c.shape) != shape:
+        raise ValueError(f"c has shape {tuple(c.shape)}; the result has {shape}")
+    if beta != 0 and c is None:
+        raise ValueError(f"beta is {beta}, and there is no C to multiply; give c, or beta 0")
+    return shape, dtype
+
+
+def _transformed(
+    a: Tensor,
+    b: Tensor,
+    c: Tensor | None = None,
+    *,
+    alpha: float = 1.0,
+    beta: float = 0.0,
+    out_dtype: Any = None,
+) -> Tensor:
+    """Compute it by PyTorch's own products, summed and rounded as the kernels do it."""
+    _, dtype = _result_of(a, b, c, beta, out_dtype)
+    sums = getattr(torch, ACCUMULATORS[dtype_name(a.dtype)])
+    value = a.to(sums) @ b.to(sums)
+    if alpha != 1:
+        value = value * alpha if alpha else torch.zeros_like(value)
+    if c is not None and beta:
+        value = value + c.to(sums) * beta
+    return value.to(getattr(torch, dtype))
+
+
+def _shaped(
+    a: Tensor,
+    b: Tensor,
+    c: Tensor | None = None,
+    *,
+    alpha: float = 1.0,
+    beta: float = 0.0,
+    out_dtype: Any = None,
+) -> Tensor:
+    """A result without elements, for graphs."""
+    shape, dtype = _result_of(a, b, c, beta, out_dtype)
+    return a.new_empty(shape, dtype=getattr(torch, dtype))
+
+
+def _recorded(
+    keys: Any,
+    a: Tensor,
+    b: Tensor,
+    c: Tensor | None = None,
+    *,
+    alpha: float = 1.0,
+    beta: float = 0.0,
+    out_dtype: Any = None,
+) -> Tensor:
+    """Record it for autograd, and go on to what is below autograd."""
+
+    def below() -> Tensor:
+        with torch._C._AutoDispatchBelowAutograd():
+            return _operator.redispatch(
+                keys & torch._C._after_autograd_keyset,
+                a, b, c, alpha=alpha, beta=beta, out_dtype=out_dtype,
+            )  # fmt: skip
+
+    if torch._C._any_requires_grad(a, b, c) and torch.is_grad_enabled():
+        return Product.apply(a, b, c, alpha, beta, False, False, below, _operator)
+    return below()
+
+
+def _under_autocast(
+    device: str,
+    a: Tensor,
+    b: Tensor,
+    c: Tensor | None = None,
+    *,
+    alpha: float = 1.0,
+    beta: float = 0.0,
+    out_dtype: Any = None,
+) -> Tensor:
+    """Cast as PyTorch casts the inputs of ``torch.matmul``: all but float64."""
+    dtype = torch.get_autocast_dtype(device)
+
+    def cast(x: Tensor, to: Any) -> Tensor:
+        is_cast = x.is_floating_point() and x.dtype != torch.float64 and x.device.type == device
+        return x.to(to) if is_cast else x
+
+    with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(_AUTOCAST[device])):
+        return _operator(
+            cast(a, dtype), cast(b, dtype), None if c is None else cast(c, out_dtype or dtype),
+            alpha=alpha, beta=beta, out_dtype=out_dtype,
+        )  # fmt: skip
+
+
+_AUTOCAST = {
+    "cpu": torch._C.DispatchKey.AutocastCPU,
+    "cuda": torch._C.DispatchKey.AutocastCUDA,
+}
+for _key in ("CPU", "CUDA"):
+    _library.impl("matmul", _kernel, _key)
+    _library.impl("matmul", partial(_under_autocast, _key.lower()), f"Autocast{_key}")
+_library.impl("matmul", _recorded, "Autograd", with_keyset=True)
+torch.library.register_fake("tilewise::matmul", _shaped, lib=_library)
+
+
+@register_flop_formula(torch.ops.tilewise.matmul)  # type: ignore[untyped-decorator]
+def _operations(
+    a: tuple[int, ...], b: tuple[int, ...], *_: Any, out_shape: Any = None, **options: Any
+) -> int:
+    """Multiplications and additions, for ``FlopCounterMode``, which gives shapes."""
+    m, n, k, batch, _shape = shapes(a, b, False, False)
+    return 2 * m * n * k * math.prod(batch)
