@@ -140,7 +140,7 @@ def every_tiles_and_capability() -> Iterator[Any]:
             yield pytest.param(tiles, capability, id=f"{tiles}-{capability}", marks=marks)
 
 
-@pytest.mark.parametrize(("tiles", "capability"), every_tiles_and_capability())
+@pytest.mark.parametrize(("tiles", "capability"), list(every_tiles_and_capability()))
 def test_kernels_compile_for_every_gpu_without_spills(tiles: Tiles, capability: int) -> None:
     """And a multiprocessor's registers suffice for as many blocks as it is to hold."""
     chip = replace(A100, capability=capability)

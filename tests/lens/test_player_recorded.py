@@ -147,6 +147,23 @@ def test_a_cut_recording_says_so(show: Open) -> None:
     assert not show(recorded("tiled", 4, 2)).inner_text("#why").startswith("The recording")
 
 
+def test_labels_of_phases_do_not_overlap(show: Open) -> None:
+    """Where a phase's name has no room, its number stands there, or nothing."""
+    tab = show(recorded("tiled", 16, 1))
+    before = tab.viewport_size
+    assert before is not None
+    tab.set_viewport_size({"width": 390, "height": 844})
+    try:
+        tab.wait_for_function(
+            "[...document.querySelectorAll('#phases .in')][0].textContent === '1'"
+        )
+        marks = "[...document.querySelectorAll('#phases .in')]"
+        assert tab.evaluate(f"{marks}.every(x => x.scrollWidth <= x.clientWidth)")
+        assert tab.evaluate(f"{marks}.map(x => x.title)")[:2] == ["phase 1", "phase 2"]
+    finally:
+        tab.set_viewport_size(before)
+
+
 def test_the_classic_example(show: Open) -> None:
     """4 x 4 with tiles of 2: what the block's threads load in each phase, as textbooks have it."""
     trace = recorded("tiled", 4, 2)

@@ -6,6 +6,7 @@ function fit() {
     const box = view.box || view.parent || $("words");
     view.fit(box.clientWidth);
   }
+  labelPhases();
   document.body.style.setProperty("--words", `${$("words").offsetHeight}px`);
   document.body.style.setProperty("--bar", `${$("controls").offsetHeight}px`);
   draw();
@@ -19,8 +20,19 @@ function phaseMarks() {
     const { phase } = recording.steps[start];
     const mark = make(strip, "span", phase === null || phase === undefined ? "" : "in");
     mark.style.flexGrow = String(end - start);
-    if (phase !== null && phase !== undefined) mark.textContent = `phase ${phase + 1}`;
+    if (phase !== null && phase !== undefined) mark.title = `phase ${phase + 1}`;
   });
+  labelPhases();
+}
+
+// A phase's name where it has room, its number where only that has, and else nothing.
+function labelPhases() {
+  for (const mark of $("phases").children) {
+    for (const text of [mark.title, mark.title.replace("phase ", ""), ""]) {
+      mark.textContent = text;
+      if (mark.scrollWidth <= mark.clientWidth) break;
+    }
+  }
 }
 
 function open(number) {
