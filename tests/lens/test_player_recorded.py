@@ -149,7 +149,7 @@ def test_a_cut_recording_says_so(show: Open) -> None:
 
 def test_labels_of_phases_do_not_overlap(show: Open) -> None:
     """Where a phase's name has no room, its number stands there, or nothing."""
-    tab = show(recorded("tiled", 16, 1))
+    tab = show(recorded("tiled", 32, 2))
     before = tab.viewport_size
     assert before is not None
     tab.set_viewport_size({"width": 390, "height": 844})
