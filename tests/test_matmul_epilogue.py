@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 import tilewise as tw
 from tilewise.arrays import repeat
+from tilewise.arrays.fusion import TAKEN
 from tilewise.devices import Device
 
 RNG = np.random.default_rng(0)
@@ -146,6 +148,10 @@ def give(**changes: Any) -> dict[str, Any]:
         (give(x=np.nan), ValueError, "it must be finite"),
         (give(y=1), tw.TraceError, "takes x, and not 'y'"),
         ({"epilogue": lambda acc, x: acc}, tw.TraceError, "takes 'x'; give x="),
+        (
+            {"epilogue": lambda acc, c: acc + c, "c": A}, tw.TraceError,
+            "takes 'c', which is an argument of the product itself; call the operand otherwise",
+        ),
         ({"x": 1}, TypeError, r"matmul\(\) got an unexpected keyword argument 'x'"),
         ({"epilogue": "relu"}, TypeError, "epilogue is 'relu'; it takes a function"),
         (give(out=(A, A)), ValueError, "out has 2 arrays; the epilogue has 1"),
@@ -161,6 +167,11 @@ def give(**changes: Any) -> dict[str, Any]:
 def test_what_is_wrong_is_said(given: dict[str, Any], error: Any, message: str) -> None:
     with pytest.raises(error, match=message):
         tw.matmul(A, B, **given)
+
+
+def test_names_that_no_operand_can_have() -> None:
+    own = inspect.signature(tw.matmul).parameters.values()
+    assert {x.name for x in own if x.kind is not x.VAR_KEYWORD} == TAKEN
 
 
 def test_results_that_overlap() -> None:

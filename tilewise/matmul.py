@@ -72,8 +72,9 @@ def matmul(
         Finite in the dtype of the sums. With ``alpha`` 0, A and B are not read.
     transpose_a, transpose_b : bool
         Swap the last two dimensions, of (..., k, m) and (..., n, k); of one dimension, nothing.
-    out : array, optional
-        Where the result goes; may be ``c``, must not overlap A or B.
+    out : array or tuple of array, optional
+        Where the result goes, or each of an epilogue's results; may be ``c`` or an operand, must
+        not overlap A or B.
     out_dtype : dtype, optional
         By default that of ``out``, or else of A and B. It may be float32 for 16-bit A and B.
     device : str or Device

@@ -13,6 +13,14 @@ from tilewise.gemm.fused import MOST
 from tilewise.numbers import scalar
 from tilewise.places import ITEM_SIZES
 
+TAKEN = frozenset(
+    {
+        "a", "b", "c", "alpha", "beta", "transpose_a", "transpose_b", "out", "out_dtype", "device",
+        "max_gpu_memory", "epilogue", "invariant",
+    }
+)  # fmt: skip
+"""The arguments of :func:`tilewise.matmul`, whose names no operand can have."""
+
 
 class Fusion(NamedTuple):
     """A function of a call's product, element by element, that was found right.
@@ -67,7 +75,7 @@ def asked(epilogue: Callable[..., Any] | None, operands: Mapping[str, Any]) -> A
                 "are for an epilogue"
             )
         return None
-    function = trace(epilogue, tuple(operands))
+    function = trace(epilogue, tuple(operands), TAKEN)
     return Asked(function, tuple(operands[name] for name in function.operands))
 
 

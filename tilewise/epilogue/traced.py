@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from types import FunctionType
 from typing import Any
 from weakref import WeakValueDictionary
@@ -158,7 +158,9 @@ class Epilogue:
 _interned: WeakValueDictionary[tuple[Any, ...], Traced] = WeakValueDictionary()
 
 
-def trace(function: Callable[..., Any] | Epilogue, names: Sequence[str]) -> Traced:
+def trace(
+    function: Callable[..., Any] | Epilogue, names: Sequence[str], taken: Container[str] = ()
+) -> Traced:
     """Return what a function computes; it is called once, on symbols.
 
     Parameters
@@ -167,6 +169,8 @@ def trace(function: Callable[..., Any] | Epilogue, names: Sequence[str]) -> Trac
         Its first parameter is the accumulator, whatever its name; the others are operands.
     names : sequence of str
         Of the operands that it is given.
+    taken : container of str, optional
+        Names that no operand can have, as the caller's own arguments have them.
 
     Raises
     ------
@@ -176,11 +180,11 @@ def trace(function: Callable[..., Any] | Epilogue, names: Sequence[str]) -> Trac
     if isinstance(function, Epilogue):
         traced = function.traced
         if set(traced.operands) != set(names):
-            _check_names(str(function), traced.operands, (), names)
+            _check_names(str(function), traced.operands, (), names, taken)
         return traced
     parameters, optional = _parameters(function)
     if parameters != tuple(names):
-        _check_names(_name(function), parameters, optional, names)
+        _check_names(_name(function), parameters, optional, names, taken)
         parameters = tuple(x for x in parameters if x in names)
     return _traced(function, parameters)
 
@@ -241,9 +245,18 @@ def _parameters(function: Callable[..., Any]) -> tuple[tuple[str, ...], tuple[st
 
 
 def _check_names(
-    function: str, parameters: Sequence[str], optional: Sequence[str], names: Sequence[str]
+    function: str,
+    parameters: Sequence[str],
+    optional: Sequence[str],
+    names: Sequence[str],
+    taken: Container[str],
 ) -> None:
     missing = [x for x in parameters if x not in names and x not in optional]
+    if missing and missing[0] in taken:
+        raise TraceError(
+            f"{function} takes {missing[0]!r}, which is an argument of the product itself; "
+            "call the operand otherwise"
+        )
     if missing:
         raise TraceError(f"{function} takes {missing[0]!r}; give {missing[0]}=...")
     unknown = [x for x in names if x not in parameters]
