@@ -11,8 +11,10 @@ import pytest
 
 import tilewise as tw
 from tilewise.epilogue import Epilogue, trace
+from tilewise.epilogue.symbols import Symbols
 
 SLOPE = 0.1
+KEPT: Any = Symbols().make("acc")
 
 
 def test_equal_computations_are_one_object() -> None:
@@ -64,6 +66,8 @@ def test_closures_globals_and_defaults_are_constants() -> None:
         (lambda acc: np.tanh(acc) + np.maximum(acc, 0.5), "tanh(acc) + maximum(acc, 0.5)"),
         (lambda acc: np.float64(2) * acc, "2 * acc"),
         (lambda acc: acc * math.inf, "acc * inf"),
+        (lambda acc: np.where(acc > 0, acc**2.0, 0), "where(0 < acc, acc * acc, 0)"),
+        (lambda acc: np.clip(np.square(acc), 0, 1), "minimum(maximum(acc * acc, 0), 1)"),
     ],
 )  # fmt: skip
 def test_it_is_shown_as_it_was_written(function: Any, shown: str) -> None:
@@ -85,6 +89,8 @@ def test_it_is_traced_once_where_that_is_asked() -> None:
     with pytest.raises(tw.TraceError, match="takes 'bias'; give bias="):
         trace(reused, ())
     assert reused(2, bias=3) == 5
+    assert str(Epilogue(reused)) == "acc + bias"
+    assert str(Epilogue(lambda acc, by=3.0: acc * by)) == "acc * 3"
 
 
 @pytest.mark.parametrize(
@@ -96,7 +102,7 @@ def test_it_is_traced_once_where_that_is_asked() -> None:
         (lambda acc: int(acc), (), "no number yet"),
         (lambda acc: complex(acc), (), "no number yet"),
         (lambda acc: np.sin(acc), (), "numpy.sin can't be traced"),
-        (lambda acc: np.where(acc > 0, acc, 0), (), "numpy.where can't be traced"),
+        (lambda acc: np.round(acc), (), "numpy.round can't be traced"),
         (lambda acc: np.add.reduce(acc), (), "numpy.add can't be traced"),
         (lambda acc: np.asarray(acc), (), "no array of the accumulators"),
         (lambda acc: acc > 0, (), "returns a condition"),
@@ -105,7 +111,13 @@ def test_it_is_traced_once_where_that_is_asked() -> None:
         (lambda acc: ~acc, (), "'not' takes a condition"),
         (lambda acc: None, (), "returns None"),
         (lambda acc: (), (), "returns no result"),
-        (lambda acc: [acc], (), "a list can't be part"),
+        (lambda acc: [acc], (), r"returns a list; an epilogue returns"),
+        (lambda acc: True, (), "returns a bool"),
+        (lambda acc: KEPT, (), "returns a value of another call's epilogue"),
+        (lambda acc: 2**acc, (), r"test_tracing.py:\d+: a power of a number"),
+        (lambda acc: acc // 2, (), r"test_tracing.py:\d+: //, %"),
+        (lambda acc: round(acc), (), "divmod and round can't be traced"),
+        (lambda acc, x, /: acc + x, ("x",), "takes x without a name"),
         (lambda acc: acc + "x", (), "a str can't be part"),
         (lambda acc: acc + 1j, (), "a complex can't be part"),
         (lambda acc: acc * True, (), "a bool can't be part"),
@@ -115,7 +127,7 @@ def test_it_is_traced_once_where_that_is_asked() -> None:
         (lambda acc: sum(acc), (), "has no elements"),
         (lambda acc: len(acc), (), "has no elements"),
         (lambda acc: acc.float(), (), "has no 'float'"),
-        (lambda acc: acc**-1, (), r"\*\* -1 can't be traced"),
+        (lambda acc: acc**-1, (), r"\*\* -1.0 can't be traced"),
         (lambda acc: acc**0.3, (), "powers are"),
         (lambda acc, bias: acc, (), "takes 'bias'; give bias="),
         (lambda acc, bias: acc, ("bias", "x"), "takes bias, and not 'x'"),

@@ -110,6 +110,8 @@ def check(
     check_device(device)
     given = tuple(out) if isinstance(out, tuple | list) else None if out is None else (out,)
     outs = given or ()
+    if any(x is None for x in outs):
+        raise TypeError("out has None among its arrays; give all of them, or none")
     out = outs[0] if outs else None
     arrays = [("a", a), ("b", b)]
     arrays += [(what, x) for what, x in (("c", c), *(("out", x) for x in outs)) if x is not None]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -122,6 +123,10 @@ def fusion(
 
 
 def _operand(library: Library, name: str, x: Any, sums: str) -> Array | float:
+    if isinstance(x, np.generic) and x.dtype.name in ITEM_SIZES:  # of ml_dtypes, too
+        x = float(x)
+    if isinstance(x, float) and not math.isfinite(x):
+        return math.nan if math.isnan(x) else x  # one NaN, that plans are found again by
     if isinstance(x, int | float | np.number):
         return scalar(x, sums, name)  # type: ignore[arg-type]
     found = library_of(x)

@@ -11,7 +11,7 @@ import numpy as np
 
 from tilewise.errors import TraceError
 
-FOLDER = str(Path(__file__).parent)
+PACKAGE = str(Path(__file__).parents[1])
 BOOLEANS = frozenset({"less", "less_equal", "equal", "not_equal", "and", "or", "not"})
 """The operations whose results are conditions."""
 
@@ -95,10 +95,12 @@ class Symbol:
         return operate("absolute", self)
 
     def __pow__(self, power: Any) -> Symbol:
-        if isinstance(power, int | float) and power == 0.5:
+        power = power if isinstance(power, Symbol) else number(power)
+        if power == 0.5:
             return operate("sqrt", self)
-        if not isinstance(power, int) or isinstance(power, bool) or not 1 <= power <= 16:
+        if isinstance(power, Symbol) or power not in range(1, 17):
             fail(f"** {power!r} can't be traced", "powers are 0.5, and whole numbers from 1 to 16")
+        power = int(power)
         result, square = None, self
         while power:
             if power % 2:
@@ -142,17 +144,32 @@ class Symbol:
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **given: Any) -> Symbol:
         operation = _UFUNCS.get(ufunc.__name__)
+        if ufunc is np.square and method == "__call__" and not given:
+            return self * self
         if operation is None or method != "__call__" or given:
             fail(f"numpy.{ufunc.__name__} can't be traced", "tilewise has functions for epilogues")
         if operation.startswith("greater"):
             return operate(operation.replace("greater", "less"), *inputs[::-1])
         return operate(operation, *inputs)
 
-    def __array_function__(self, function: Any, *_: Any) -> NoReturn:
-        fail(f"numpy.{function.__name__} can't be traced", "tilewise.where and alike can")
+    def __array_function__(self, function: Any, _: Any, given: Any, named: Any) -> Symbol:
+        if function not in (np.where, np.clip) or len(given) != 3 or named:
+            fail(f"numpy.{function.__name__} can't be traced", "tilewise.where and alike can")
+        if function is np.where:
+            return operate("where", *given)
+        return operate("minimum", operate("maximum", *given[:2]), given[2])
 
     def __array__(self, *_: Any, **__: Any) -> NoReturn:
         fail("there is no array of the accumulators yet", "compute with acc itself")
+
+    def __rpow__(self, _: Any) -> NoReturn:
+        fail("a power of a number can't be traced", "tilewise.exp(x * math.log(number)) can")
+
+    def _untraced(self, *_: Any) -> NoReturn:
+        fail("//, %, ^, @, divmod and round can't be traced", "+ - * / and ** can")
+
+    __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __xor__ = __rxor__ = _untraced
+    __matmul__ = __rmatmul__ = __divmod__ = __rdivmod__ = __round__ = _untraced
 
     def __bool__(self) -> NoReturn:
         fail(
@@ -244,7 +261,7 @@ def number(x: Any) -> float:
 def fail(what: str, instead: str) -> NoReturn:
     """Raise TraceError, with the line of the caller's function."""
     frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(FOLDER):
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(PACKAGE):
         frame = frame.f_back
     raise TraceError(f"{frame.f_code.co_filename}:{frame.f_lineno}: {what}; {instead}") from None
 

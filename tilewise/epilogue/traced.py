@@ -116,7 +116,8 @@ class Traced:
 class Epilogue:
     """A function that is traced once, for many products.
 
-    What it reads besides its arguments, as a closure's variables, counts as it was at that time.
+    What it reads besides its arguments, as a closure's variables, counts as it was at that time;
+    parameters with defaults are constants.
 
     Parameters
     ----------
@@ -139,12 +140,15 @@ class Epilogue:
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        self.traced = _traced(function, _parameters(function)[0])
-        self._function = function
+        while isinstance(function, Epilogue):
+            function = function.function
+        parameters, optional = _parameters(function)
+        self.traced = _traced(function, tuple(x for x in parameters if x not in optional))
+        self.function: Callable[..., Any] = function
 
     def __call__(self, *values: Any, **operands: Any) -> Any:
         """Call the function, as on arrays."""
-        return self._function(*values, **operands)
+        return self.function(*values, **operands)
 
     def __str__(self) -> str:
         return str(self.traced)
@@ -194,7 +198,7 @@ def _traced(function: Callable[..., Any], operands: tuple[str, ...]) -> Traced:
     given = {name: symbols.make("operand", name) for name in operands}
     found = function(symbols.make("acc"), **given)
     is_tuple = isinstance(found, tuple)
-    results = tuple(_result(function, x) for x in (found if is_tuple else (found,)))
+    results = tuple(_result(function, x, symbols) for x in (found if is_tuple else (found,)))
     if not results:
         raise TraceError(f"{_name(function)} returns no result")
     traced = Traced(operands, results, is_tuple)
@@ -202,8 +206,10 @@ def _traced(function: Callable[..., Any], operands: tuple[str, ...]) -> Traced:
     return _interned.setdefault(key, traced)
 
 
-def _result(function: Callable[..., Any], x: Any) -> Any:
+def _result(function: Callable[..., Any], x: Any, symbols: Symbols) -> Any:
     if isinstance(x, Symbol):
+        if x.symbols is not symbols:
+            raise TraceError(f"{_name(function)} returns a value of another call's epilogue")
         if x.is_condition:
             raise TraceError(
                 f"{_name(function)} returns a condition; a number is "
@@ -212,6 +218,11 @@ def _result(function: Callable[..., Any], x: Any) -> Any:
         return x
     if x is None:
         raise TraceError(f"{_name(function)} returns None, and not what becomes of acc")
+    if isinstance(x, bool) or not isinstance(x, int | float | np.integer | np.floating):
+        raise TraceError(
+            f"{_name(function)} returns a {type(x).__qualname__}; an epilogue returns what becomes "
+            "of acc, or a tuple of such"
+        )
     return number(x)
 
 
@@ -226,7 +237,7 @@ def _parameters(function: Callable[..., Any]) -> tuple[tuple[str, ...], tuple[st
     if isinstance(function, FunctionType) and not hasattr(function, "__wrapped__"):
         code = function.__code__  # inspect takes as long as all of the tracing
         names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-        if names and not code.co_flags & VARIADIC:
+        if names and not code.co_flags & VARIADIC and code.co_posonlyargcount <= 1:
             count = len(function.__defaults__ or ())
             positional = names[code.co_argcount - count : code.co_argcount] if count else ()
             return names[1:], (*positional, *(function.__kwdefaults__ or ()))
@@ -240,6 +251,8 @@ def _parameters(function: Callable[..., Any]) -> tuple[tuple[str, ...], tuple[st
     for x in parameters:
         if x.kind in (x.VAR_POSITIONAL, x.VAR_KEYWORD):
             raise TraceError(f"{_name(function)} takes {x}; name the operands one by one")
+        if x.kind is x.POSITIONAL_ONLY and x is not parameters[0]:
+            raise TraceError(f"{_name(function)} takes {x.name} without a name; operands have one")
     optional = tuple(x.name for x in parameters[1:] if x.default is not x.empty)
     return tuple(x.name for x in parameters[1:]), optional
 
