@@ -89,8 +89,8 @@ def matmul(
         ``"20GB"`` or ``"512MiB"``. By default what is free, less a reserve.
     epilogue : callable, optional
         A function of the product's elements before they are rounded and stored, and of operands,
-        as ``lambda acc, bias: tilewise.gelu(acc + bias)``. It is called once, with symbols, and
-        becomes part of the kernel. It may return a tuple: several results of one product.
+        as ``lambda acc, bias: tilewise.gelu(acc + bias)``. Each call calls it once, with symbols,
+        and it becomes part of the kernel. It may return a tuple: several results of one product.
     invariant : bool, optional
         Whether a row of the result depends, to the bit, on its row of A, on B and on nothing else:
         not on m, on its place, on strides or alignment. By default what

@@ -15,7 +15,7 @@ from tilewise.epilogue.evaluate import ULPS
 from tilewise.kernel import SOURCES, Kernel
 
 KINDS = {"float32": "float", "float64": "double"}
-UNARY = ("exp", "log", "log1p", "tanh", "erf", "sqrt", "rsqrt", "abs", "negative")
+UNARY = ("sigmoid", "exp", "log", "log1p", "tanh", "erf", "sqrt", "rsqrt", "abs", "negative")
 
 
 def special(dtype: str) -> Any:

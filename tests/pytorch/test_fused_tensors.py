@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 import tilewise
@@ -33,6 +34,29 @@ def test_gradients(torch: Any, tw: Any) -> None:
     sums = 0.5 * a @ b + 2 * c + bias
     torch.testing.assert_close(before, sums)
     torch.testing.assert_close(y, torch.nn.functional.gelu(sums) + residual)
+
+
+def test_gradients_are_pytorchs_where_functions_bend_or_saturate(torch: Any, tw: Any) -> None:
+    given = torch.tensor([[-1000.0, -100.0, 0.0, 100.0, 1000.0]]).T
+    functions = torch.nn.functional
+    for ours, theirs in (
+        (tilewise.sigmoid, torch.sigmoid), (tilewise.silu, functions.silu),
+        (tilewise.relu, functions.relu), (tilewise.gelu, functions.gelu),
+        (tilewise.softplus, functions.softplus),
+    ):  # fmt: skip
+        x, y = given.clone().requires_grad_(), given.clone().requires_grad_()
+        tilewise.matmul(x, torch.ones(1, 1), epilogue=lambda acc, f=ours: f(acc)).sum().backward()
+        theirs(y).sum().backward()
+        torch.testing.assert_close(x.grad, y.grad)
+
+
+def test_a_number_of_numpys_hides_no_gradient(torch: Any, tw: Any) -> None:
+    x = torch.ones(2, 2)
+    scale = torch.ones(2, requires_grad=True)
+    y = tilewise.matmul(
+        x, x, epilogue=lambda acc, s, scale: acc * s * scale, s=np.float32(2), scale=scale
+    )
+    assert y.requires_grad
 
 
 def test_an_operand_alone_requires_one(torch: Any, tw: Any) -> None:
@@ -84,6 +108,10 @@ def test_what_is_wrong_is_said(torch: Any, tw: Any) -> None:
         tilewise.matmul(a, a, epilogue=lambda acc, x: acc + x, x=torch.ones(3))
     with pytest.raises(TypeError, match="unexpected keyword argument 'x'"):
         tilewise.matmul(a, a, x=torch.ones(3))
+    with pytest.raises(TypeError, match="c has dtype float64"):
+        tilewise.matmul(a, a, a.detach().double(), beta=1, epilogue=lambda acc: acc)
+    with torch.autocast("cpu", torch.bfloat16), pytest.raises(TypeError, match="can't be float16"):
+        tilewise.matmul(a, a, epilogue=lambda acc: acc, out_dtype=torch.float16)
     with pytest.raises(TypeError, match="x is a str"):
         tilewise.matmul(a, a, epilogue=lambda acc, x: acc + x, x="1")
     with pytest.raises(tilewise.TraceError, match="returns None"):

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Any
 
+import numpy as np
+
 from tilewise.arrays.libraries import Array
 
 
@@ -53,7 +55,7 @@ def route(a: Array, *others: Any) -> Route:
         return Route.OPERATOR
     is_recorded = False
     for x in (a, *others):
-        if x is None or isinstance(x, float | int):
+        if x is None or isinstance(x, float | int | np.generic):
             continue
         if isinstance(x, tuple | list):  # several results
             is_recorded = is_recorded or any(getattr(y, "requires_grad", False) for y in x)

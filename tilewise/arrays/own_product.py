@@ -67,7 +67,8 @@ def multiply(call: Call) -> Any:
     library = call.library
     if call.invariant:
         raise ValueError(
-            "invariant=True takes tilewise's own kernels, and here the arrays' own library would "
+            "an invariant product (invariant=True, set_invariant, or TILEWISE_INVARIANT=1) takes "
+            "tilewise's own kernels, and here the arrays' own library would "
             "answer (tilewise.explain says why); compute on a GPU, or with device='emulator'"
         )
     wide = ACCUMULATORS[call.dtype]

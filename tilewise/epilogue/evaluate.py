@@ -16,9 +16,9 @@ Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
 # Largest errors in ulp of float and double, rounded up (CUDA Programming Guide, mathematical
-# functions); the operations that are not named are rounded correctly.
-ULPS = {"exp": 2, "log": 2, "log1p": 2, "tanh": 2, "erf": 2, "rsqrt": 2}
-INCREASING = ("exp", "log", "log1p", "tanh", "erf", "sqrt")
+# functions); that of the sigmoid follows from exp's. What is not named is rounded correctly.
+ULPS = {"sigmoid": 8, "exp": 2, "log": 2, "log1p": 2, "tanh": 2, "erf": 2, "rsqrt": 2}
+INCREASING = ("sigmoid", "exp", "log", "log1p", "tanh", "erf", "sqrt")
 LEAST = {"log": 0.0, "log1p": -1.0, "sqrt": 0.0, "rsqrt": 0.0}
 """The least argument of those that have one."""
 
@@ -79,9 +79,9 @@ def _functions(acc: Any) -> dict[str, Callable[..., Any]]:
             "negative": torch.neg, "absolute": torch.abs, "minimum": torch.minimum,
             "maximum": torch.maximum, "exp": torch.exp, "log": torch.log, "log1p": torch.log1p,
             "tanh": torch.tanh, "erf": torch.erf, "sqrt": torch.sqrt, "rsqrt": torch.rsqrt,
-            "less": torch.lt, "less_equal": torch.le, "equal": torch.eq, "not_equal": torch.ne,
-            "and": torch.logical_and, "or": torch.logical_or, "not": torch.logical_not,
-            "where": torch.where, "constant": constant,
+            "sigmoid": torch.sigmoid, "less": torch.lt, "less_equal": torch.le, "equal": torch.eq,
+            "not_equal": torch.ne, "and": torch.logical_and, "or": torch.logical_or,
+            "not": torch.logical_not, "where": torch.where, "constant": constant,
         }  # fmt: skip
     library = import_module(type(acc).__module__.partition(".")[0])
     erf = erf_of if library is np else lambda x: import_module("cupyx.scipy.special").erf(x)
@@ -95,6 +95,7 @@ def _functions(acc: Any) -> dict[str, Callable[..., Any]]:
     }  # fmt: skip
     for name in ("and", "or", "not"):
         found[name] = getattr(library, f"logical_{name}")
+    found["sigmoid"] = lambda x: 1 / (1 + library.exp(-x))
     return {**found, "erf": erf, "rsqrt": lambda x: 1 / library.sqrt(x), "constant": acc.dtype.type}
 
 
@@ -164,6 +165,8 @@ class Enclosure:
         low, high = _BOUNDS.get(operation, _by_corners(operation))(*given)
         if operation in ("negative", "absolute", "minimum", "maximum"):
             return Interval(low, high)
+        if operation == "sigmoid":  # exp overflows before it is the least number
+            low = np.where(low < 4 / self.largest, 0.0, low)
         return self._wider(low, high, ULPS.get(operation, 0))
 
     def _wider(self, low: Floats, high: Floats, ulps: int) -> Interval:
@@ -207,8 +210,10 @@ def _unknown_where_nan(
 
 
 def _by_ends(operation: str, x: Interval) -> tuple[Floats, Floats]:
-    if operation == "rsqrt":
-        function: Any = lambda value: 1 / np.sqrt(value)  # noqa: E731
+    if operation == "sigmoid":
+        function: Any = lambda value: 1 / (1 + np.exp(-value))  # noqa: E731
+    elif operation == "rsqrt":
+        function = lambda value: 1 / np.sqrt(value)  # noqa: E731
     else:
         function = erf_of if operation == "erf" else getattr(np, operation)
     low, high = function(x.low), function(x.high)

@@ -94,12 +94,13 @@ def rsqrt(x: Any) -> Any:
 
 def sigmoid(x: Any) -> Any:
     """1 / (1 + exp(-x))."""
-    return applied("sigmoid", x)(1 / (1 + exp(-x)))
+    return operate("sigmoid", x) if _is_traced(x) else 1 / (1 + np.exp(-np.asarray(x)))
 
 
 def relu(x: Any) -> Any:
     """The larger of ``x`` and 0."""
-    return applied("relu", x)(maximum(x, 0))
+    # Of NaN it is NaN, and its gradient at 0 is 0.
+    return applied("relu", x)(where(x <= 0, 0, x))
 
 
 def leaky_relu(x: Any, slope: Any = 0.01) -> Any:
@@ -109,7 +110,7 @@ def leaky_relu(x: Any, slope: Any = 0.01) -> Any:
 
 def silu(x: Any) -> Any:
     """x / (1 + exp(-x)), also called swish."""
-    return applied("silu", x)(x / (1 + exp(-x)))
+    return applied("silu", x)(x * sigmoid(x))
 
 
 def softplus(x: Any) -> Any:

@@ -40,7 +40,7 @@ class Symbol:
     symbols : Symbols
         Those of its tracing.
     operation : str
-        ``"acc"``, ``"operand"``, or one of ``operations.py``.
+        ``"acc"``, ``"operand"``, or one of those that ``evaluate.py`` has.
     arguments : tuple of Symbol or float or str
         The operation's; of an operand, its name.
     shown : tuple or None

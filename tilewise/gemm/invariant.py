@@ -37,8 +37,8 @@ def fixed(product: Product, chip: Chip | None) -> Product:
 def division(n: int, k: int, dtype: str, chip: Chip | None) -> int:
     """Return the parts that k is divided into, whatever m is.
 
-    Of 16-bit products those that cost the least, in the geometric mean over many m, beside what is
-    fastest for each. float32 and float64 are not divided.
+    Of 16-bit products those that cost the least, in the geometric mean over many m. float32 and
+    float64 are not divided.
     """
     if chip is None or dtype not in HALVES or not n:
         return 1

@@ -67,7 +67,7 @@ def matmul(
         With ``out``, ``device``, ``max_gpu_memory``, ``epilogue`` or ``invariant``,
         ``torch.compile`` ends its graph and begins another behind the call. Under autocast
         ``device`` and ``max_gpu_memory`` can't be given. An epilogue is part of the kernel where
-        autograd records nothing; else PyTorch computes it, of sums in float32.
+        autograd records nothing; else PyTorch computes it, in the dtype of the sums.
 
     Returns
     -------
@@ -118,7 +118,7 @@ def matmul(
     if invariant:
         raise ValueError(
             "invariant=True is for products that autograd does not record, outside of autocast and "
-            "of PyTorch's modes; call it under torch.no_grad(), or leave it out"
+            "of PyTorch's modes; call it under torch.no_grad(), with autocast disabled"
         )
     if asked is not None:
         sums = partial(
@@ -158,12 +158,16 @@ def _with_epilogue(
 ) -> Any:
     """Apply an epilogue by PyTorch's functions, which it differentiates, to sums in their dtype."""
     place = a.device.type
-    kind = a.dtype if dtype is None else getattr(torch, dtype_name(dtype))
-    if dtype is None and torch.is_autocast_enabled(place) and a.dtype != torch.float64:
-        kind = torch.get_autocast_dtype(place)
-    wide = ACCUMULATORS[dtype_name(kind)]
     library = library_of(a)
     assert library is not None
+    if torch.is_autocast_enabled(place) and a.dtype != torch.float64:
+        of_inputs = dtype_name(torch.get_autocast_dtype(place))
+        name = of_inputs if dtype is None else dtype_name(dtype)
+        if name not in (of_inputs, ACCUMULATORS[of_inputs]):
+            raise TypeError(f"the result of {of_inputs} tensors can't be {name}")
+    else:
+        _, name = dtypes(library, a, b, c, (), dtype)
+    kind, wide = getattr(torch, name), ACCUMULATORS[name]
     found = fusion.fusion(library, asked, None, wide)
     assert found is not None
     acc = sums(a, b, None if c is None else c.to(getattr(torch, wide)), out_dtype=wide)

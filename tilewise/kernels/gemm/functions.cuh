@@ -17,6 +17,8 @@ __device__ inline float f_tanh(float x) { return tanhf(x); }
 __device__ inline double f_tanh(double x) { return tanh(x); }
 __device__ inline float f_erf(float x) { return erff(x); }
 __device__ inline double f_erf(double x) { return erf(x); }
+__device__ inline float f_sigmoid(float x) { return 1 / (1 + expf(-x)); }
+__device__ inline double f_sigmoid(double x) { return 1 / (1 + exp(-x)); }
 __device__ inline float f_sqrt(float x) { return sqrtf(x); }
 __device__ inline double f_sqrt(double x) { return sqrt(x); }
 __device__ inline float f_rsqrt(float x) { return rsqrtf(x); }
