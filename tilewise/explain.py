@@ -232,14 +232,15 @@ def explain(
     if gpu is not None:
         if device != "auto":
             raise ValueError(f"gpu is {gpu!r} and device {device!r}; one of them says where")
-        product, chip = asked(call)[0], known(gpu)
-        return explain_product(fixed(product, chip) if call.invariant else product, chip)
+        chip = known(gpu)
+        return explain_product(_as_asked(call, asked(call)[0], chip), chip)
     ordinal = call.library.ordinal(a)
     if ordinal is not None:
         product, copies = asked(call)
         if why := own_product.why_on_gpu(call.dtype, ordinal):
             return _by_library(call, product, f"GPU {ordinal}", why)
-        return _by_kernels(_as_asked(call, product, gpu_of(ordinal)), gpu_of(ordinal), copies)
+        owner = gpu_of(ordinal)
+        return _by_kernels(_as_asked(call, product, chip_of(owner)), owner, copies)
     place = device_of(device) if device != "auto" else first_gpu()
     why = own_product.why_on_host(call.dtype, place) if device == "auto" else ""
     if place is None or why:
@@ -255,11 +256,12 @@ def explain(
     travel = f"{given} to {there}, and the result back"
     if isinstance(place, Gpu):
         travel += f": {described(call, place, room)}{after}"
-    return _by_kernels(_as_asked(call, product, place), place, [*copies, travel])
+    product = _as_asked(call, product, chip_of(place))
+    return _by_kernels(product, place, [*copies, travel])
 
 
-def _as_asked(call: Call, product: Product, device: Device) -> Product:
-    return fixed(product, chip_of(device)) if call.invariant else product
+def _as_asked(call: Call, product: Product, chip: Chip | None) -> Product:
+    return fixed(product, chip) if call.invariant else product
 
 
 def explain_product(product: Product, chip: Chip, copies: Sequence[str] = ()) -> Explanation:

@@ -119,9 +119,9 @@ def check(
     dtype, result_dtype = dtypes(library, a, b, c, outs, out_dtype)
     fused = fusion(library, asked, given, ACCUMULATORS[dtype])
     operand_arrays = [] if fused is None else fused.arrays
-    for what, x in (*arrays, *operand_arrays):
-        library.check(x, what)
     arrays_and_operands = [*arrays, *operand_arrays]
+    for what, x in arrays_and_operands:
+        library.check(x, what)
     places = [library.ordinal(x) for _, x in arrays_and_operands]
     if places.count(places[0]) != len(places):
         where = ", ".join(

@@ -34,6 +34,20 @@ def erf_of(x: npt.NDArray[Any]) -> Any:
         return found.reshape(x.shape).astype(kind)[()]
 
 
+def sigmoid_of(x: Any) -> Any:
+    """Return 1 / (1 + exp(-x)) of an array."""
+    return 1 / (1 + np.exp(-x))
+
+
+def rsqrt_of(x: Any) -> Any:
+    """Return 1 by the square root of an array."""
+    return 1 / np.sqrt(x)
+
+
+OWN: dict[str, Callable[[Any], Any]] = {"erf": erf_of, "sigmoid": sigmoid_of, "rsqrt": rsqrt_of}
+"""The functions that NumPy has not."""
+
+
 def evaluated(
     results: Sequence[Any], needed: Sequence[Symbol], acc: Any, operands: Mapping[str, Any]
 ) -> tuple[Any, ...]:
@@ -84,7 +98,9 @@ def _functions(acc: Any) -> dict[str, Callable[..., Any]]:
             "not": torch.logical_not, "where": torch.where, "constant": constant,
         }  # fmt: skip
     library = import_module(type(acc).__module__.partition(".")[0])
-    erf = erf_of if library is np else lambda x: import_module("cupyx.scipy.special").erf(x)
+    own = OWN  # NumPy's exp and sqrt are CuPy's, of CuPy's arrays
+    if library is not np:
+        own = {**OWN, "erf": lambda x: import_module("cupyx.scipy.special").erf(x)}
     found: dict[str, Callable[..., Any]] = {
         name: getattr(library, name)
         for name in (
@@ -95,8 +111,7 @@ def _functions(acc: Any) -> dict[str, Callable[..., Any]]:
     }  # fmt: skip
     for name in ("and", "or", "not"):
         found[name] = getattr(library, f"logical_{name}")
-    found["sigmoid"] = lambda x: 1 / (1 + library.exp(-x))
-    return {**found, "erf": erf, "rsqrt": lambda x: 1 / library.sqrt(x), "constant": acc.dtype.type}
+    return {**found, **own, "constant": acc.dtype.type}
 
 
 class Interval:
@@ -210,12 +225,7 @@ def _unknown_where_nan(
 
 
 def _by_ends(operation: str, x: Interval) -> tuple[Floats, Floats]:
-    if operation == "sigmoid":
-        function: Any = lambda value: 1 / (1 + np.exp(-value))  # noqa: E731
-    elif operation == "rsqrt":
-        function = lambda value: 1 / np.sqrt(value)  # noqa: E731
-    else:
-        function = erf_of if operation == "erf" else getattr(np, operation)
+    function = OWN.get(operation) or getattr(np, operation)
     low, high = function(x.low), function(x.high)
     if operation not in INCREASING:
         low, high = high, low

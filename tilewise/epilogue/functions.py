@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewise.epilogue.evaluate import erf_of
+from tilewise.epilogue.evaluate import erf_of, rsqrt_of, sigmoid_of
 from tilewise.epilogue.symbols import Symbol, applied, operate
 
 __all__ = [
@@ -89,12 +89,12 @@ def sqrt(x: Any) -> Any:
 
 def rsqrt(x: Any) -> Any:
     """One by the square root."""
-    return operate("rsqrt", x) if _is_traced(x) else 1 / np.sqrt(x)
+    return operate("rsqrt", x) if _is_traced(x) else rsqrt_of(x)
 
 
 def sigmoid(x: Any) -> Any:
     """1 / (1 + exp(-x))."""
-    return operate("sigmoid", x) if _is_traced(x) else 1 / (1 + np.exp(-np.asarray(x)))
+    return operate("sigmoid", x) if _is_traced(x) else sigmoid_of(np.asarray(x))
 
 
 def relu(x: Any) -> Any:

@@ -11,7 +11,7 @@ import math
 from functools import lru_cache
 
 from tilewise.gemm.chip import Chip
-from tilewise.gemm.plan import best, offers_in
+from tilewise.gemm.plan import best
 from tilewise.gemm.product import Operand, Product
 from tilewise.precision import HALVES
 
@@ -50,11 +50,9 @@ def division(n: int, k: int, dtype: str, chip: Chip | None) -> int:
         )  # fmt: skip
 
     def cost(parts: int) -> float:
-        return sum(math.log(best(product(m, parts), chip).seconds) for m in ROWS)
+        try:
+            return sum(math.log(best(product(m, parts), chip).seconds) for m in ROWS)
+        except ValueError:  # no kernel divides k so
+            return math.inf
 
-    possible = [
-        parts
-        for parts in PARTS
-        if parts == 1 or (k >= parts * LEAST_K and offers_in(product(ROWS[-1], parts), chip))
-    ]
-    return min(possible, key=cost)
+    return min((x for x in PARTS if x == 1 or k >= x * LEAST_K), key=cost)

@@ -136,12 +136,8 @@ def best(product: Product, chip: Chip | None) -> Offer:
 
 def offers(product: Product, chip: Chip | None) -> list[Offer]:
     """Return every offer of every family, the one that should be fastest first."""
-    return sorted(offers_in(product, chip), key=attrgetter("rank"))
-
-
-def offers_in(product: Product, chip: Chip | None) -> list[Offer]:
-    """Return every offer of every family; none where k can't be divided into so many parts."""
-    return [offer for family in FAMILIES for offer in family.offers(product, chip)]
+    found = [offer for family in FAMILIES for offer in family.offers(product, chip)]
+    return sorted(found, key=attrgetter("rank"))
 
 
 def kept_offer(product: Product, chip: Chip | None) -> Offer | None:
